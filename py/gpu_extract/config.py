@@ -1,0 +1,82 @@
+"""Settings: frozen, validated as a whole, and with a digest that names them."""
+import hashlib
+import json
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gpu_extract.errors import ConfigError
+
+CORES = ("auto", "banded", "dense")
+
+
+@dataclass(frozen=True)
+class ExtractConfig:
+    """What to extract and how. Nothing here says on how many ranks, threads or devices.
+
+    wavelength: (first, last, step) in Angstrom, both ends included
+    specmin, nspec: fibre range; nspec None: all fibres from specmin on
+    bundlesize: fibres per bundle where the PSF does not say
+    psferr: fractional error of the PSF model; None: the PSF's own
+    regularize: ridge in units of 1/photon, added squared to the diagonal (B&S sect. 2)
+    core: "auto", "banded" or "dense"
+    nsubbundles, nwavestep: how the dense core cuts a bundle
+    tolerance: what padding may leave in the result, in units of the error
+    ndiag: diagonals of the resolution matrix on each side; None: half the PSF's stamp height
+    wave_factor: wavelengths are divided by this for the extraction, but stored undivided
+    model: keep the model image A x
+    """
+
+    wavelength: tuple[float, float, float]
+    specmin: int = 0
+    nspec: int | None = None
+    bundlesize: int = 25
+    psferr: float | None = None
+    regularize: float = 0.0
+    core: str = "auto"
+    nsubbundles: int = 5
+    nwavestep: int = 50
+    tolerance: float = 1e-8
+    ndiag: int | None = None
+    wave_factor: float = 1.0
+    model: bool = False
+
+    def __post_init__(self) -> None:
+        problems = list(self._problems())
+        if problems:
+            raise ConfigError("; ".join(problems))
+
+    def _problems(self):  # type: ignore[no-untyped-def]
+        wmin, wmax, dw = self.wavelength
+        if not all(math.isfinite(w) for w in self.wavelength):
+            yield f"wavelength {wmin},{wmax},{dw} must be finite numbers"
+        elif dw <= 0 or wmax <= wmin or wmin <= 0:
+            yield (f"wavelength {wmin:g},{wmax:g},{dw:g} must ascend: first < last and step > 0, "
+                   "in Angstrom, e.g. 5760,7620,0.8")
+        if self.specmin < 0:
+            yield f"specmin is {self.specmin}, must be 0 or more"
+        for name in ("nspec", "bundlesize", "nsubbundles", "nwavestep"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                yield f"{name} is {value}, must be 1 or more"
+        if self.ndiag is not None and self.ndiag < 0:
+            yield f"ndiag is {self.ndiag}, must be 0 or more"
+        for name in ("psferr", "regularize"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value >= 0):
+                yield f"{name} is {value}, must be a finite number, 0 or more"
+        if self.core not in CORES:
+            yield f"core is {self.core!r}, must be one of {', '.join(CORES)}"
+        if not 1e-14 <= self.tolerance <= 1e-2:
+            yield f"tolerance is {self.tolerance:g}, must lie between 1e-14 and 1e-2"
+        if not 0.9 < self.wave_factor < 1.1:
+            yield f"wave_factor is {self.wave_factor!r}, must be close to 1 (a Doppler factor)"
+
+    def as_dict(self) -> dict[str, Any]:
+        """All settings, as plain values."""
+        return asdict(self)
+
+    def digest(self) -> str:
+        """16 hex digits that name these settings; equal settings give equal digests."""
+        text = json.dumps(self.as_dict(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,325 @@
+"""The data that walk through the house: frozen dataclasses, no arithmetic.
+
+Axis order is always spectrum (fibre), wavelength, y, x. Ranges are half open.
+Pixel centres are integers counted from 0. Shapes are checked on construction,
+so a value of one of these types can be trusted by whoever receives it.
+"""
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, IntFlag
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu_extract.errors import InputError
+
+Array = NDArray[np.float64]
+IntArray = NDArray[np.integer]
+
+
+class Card(NamedTuple):
+    """One header keyword with its value and comment (FITS, but without FITS)."""
+
+    key: str
+    value: Any
+    comment: str = ""
+
+
+def _check(name: str, array: np.ndarray, shape: tuple[int | None, ...]) -> None:
+    fits = array.ndim == len(shape) and all(n is None or n == m for n, m in zip(shape, array.shape, strict=True))
+    if not fits:
+        wanted = ", ".join("any" if n is None else str(n) for n in shape)
+        raise InputError(f"{name} has shape {array.shape}, needed is ({wanted})")
+
+
+@dataclass(frozen=True)
+class FiberMap:
+    """One row per fibre; columns as a structured array, whatever they are.
+
+    rows: (nfibre,) structured array, native byte order
+    units: column name -> unit string
+    cards: header cards of the table
+    """
+
+    rows: np.ndarray
+    units: Mapping[str, str] = field(default_factory=dict)
+    cards: tuple[Card, ...] = ()
+
+
+@dataclass(frozen=True)
+class Image:
+    """A CCD image in electrons with its inverse variance.
+
+    pix:  (ny, nx) float32 or float64, electron; values where ivar is 0 are never looked at
+    ivar: (ny, nx) float32 or float64, 1/electron^2; 0 marks a masked pixel
+    cards: header of the image, carried over to the frame
+    fibermap: optional, one row per fibre
+    """
+
+    pix: np.ndarray
+    ivar: np.ndarray
+    cards: tuple[Card, ...] = ()
+    fibermap: FiberMap | None = None
+
+    def __post_init__(self) -> None:
+        _check("pix", self.pix, (None, None))
+        _check("ivar", self.ivar, self.pix.shape)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(ny, nx)"""
+        return self.pix.shape[0], self.pix.shape[1]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Value of header keyword `key`, or `default`."""
+        return next((c.value for c in self.cards if c.key == key), default)
+
+
+@dataclass(frozen=True)
+class Legendre:
+    """Legendre series in wavelength, one for every fibre.
+
+    coeff: (..., nfibre, ncoef); the argument is 2 (w - wmin)/(wmax - wmin) - 1
+    wmin, wmax: Angstrom
+    """
+
+    coeff: Array
+    wmin: float
+    wmax: float
+
+
+@dataclass(frozen=True)
+class Core:
+    """A Gauss-Hermite core.
+
+    sigma_x, sigma_y: pixels, series of (nfibre, ncoef)
+    gh: series of (degy + 1, degx + 1, nfibre, ncoef): gh[j, i] belongs to He_i(x) He_j(y)
+    nsig: the core is 0 where (dx/sigma_x)^2 + (dy/sigma_y)^2 >= nsig^2; None: everywhere kept
+    """
+
+    sigma_x: Legendre
+    sigma_y: Legendre
+    gh: Legendre
+    nsig: Legendre | None = None
+
+
+@dataclass(frozen=True)
+class Tail:
+    """amp r2 / (core^2 + r2)^(1 + index/2), r2 = (dx xscale)^2 + (dy yscale)^2, at pixel centres."""
+
+    amp: Legendre
+    core: Legendre
+    xscale: Legendre
+    yscale: Legendre
+    index: Legendre
+
+
+@dataclass(frozen=True)
+class PsfModel:
+    """A PSF of the GAUSS-HERMITE family for all fibres of a camera.
+
+    x, y: traces (nfibre, ncoef), pixel of the spot's centre against wavelength
+    cores: one (GAUSS-HERMITE) or two (GAUSS-HERMITE2)
+    tail: None where there is none (TAILAMP 0 everywhere)
+    stamp: (ny, nx) of a spot; offset: (y, x), a spot's first pixel is floor(centre - offset)
+    shape: (ny, nx) of the CCD
+    bundle: (nfibre,) bundle number of each fibre from the file, or None
+    psferr: fractional error of the PSF model
+    name: where it came from, for messages
+    """
+
+    x: Legendre
+    y: Legendre
+    cores: tuple[Core, ...]
+    tail: Tail | None
+    stamp: tuple[int, int]
+    offset: tuple[float, float]
+    shape: tuple[int, int]
+    bundle: IntArray | None = None
+    psferr: float = 0.01
+    name: str = "PSF"
+
+    def __post_init__(self) -> None:
+        _check("trace y", self.y.coeff, (self.nfibre, None))
+        for core in self.cores:
+            _check("gh", core.gh.coeff, (None, None, self.nfibre, None))
+
+    @property
+    def nfibre(self) -> int:
+        """Number of fibres."""
+        return self.x.coeff.shape[0]
+
+    @property
+    def wavelength_range(self) -> tuple[float, float]:
+        """(lowest, highest) wavelength in Angstrom at which every series is defined."""
+        series = [self.x, self.y, *(c.sigma_x for c in self.cores)]
+        return max(s.wmin for s in series), min(s.wmax for s in series)
+
+
+@dataclass(frozen=True)
+class Spots:
+    """The spots of the bins of some fibres: A, column by column.
+
+    stamps: (nfibre, nwave, ny, width), sum over (y, x) is 1; width is the PSF's nx
+        rounded up so that every spot can start at an x that is a multiple of LANE:
+        the columns before and after the spot are 0
+    x0, y0: (nfibre, nwave) int64, pixel of stamps[..., 0, 0] on the CCD (x0 % LANE == 0;
+        both may lie off the CCD)
+    """
+
+    stamps: np.ndarray
+    x0: IntArray
+    y0: IntArray
+
+    def __post_init__(self) -> None:
+        _check("x0", self.x0, self.stamps.shape[:2])
+        _check("y0", self.y0, self.stamps.shape[:2])
+
+
+LANE = 4    # spots start at x that are multiples of this: overlaps are then contiguous vectors
+
+
+@dataclass(frozen=True)
+class Normal:
+    """The normal equations of one bundle, in banded form (B&S eq. 4).
+
+    icov:   (nfibre, ndf + 1, nwave, 2 hw + 1), 1/photon^2: icov[i, d, j, hw + k] couples bin
+            (i, j) with bin (i + d, j + k); 0 where that bin does not exist. The matrix is
+            symmetric: couplings to fibre i - d are read from that fibre's row.
+            Regularised; bins of weight 0 hold zeros (also on the diagonal).
+    rhs:    (nfibre, nwave), A^T W p
+    weight: (nfibre, nwave), A^T W 1
+    regularised: (nfibre, nwave) bool, where the rule added to the diagonal
+    """
+
+    icov: Array
+    rhs: Array
+    weight: Array
+    regularised: NDArray[np.bool_]
+
+    def __post_init__(self) -> None:
+        nfibre, _, nwave, _ = self.icov.shape
+        for name in ("rhs", "weight", "regularised"):
+            _check(name, getattr(self, name), (nfibre, nwave))
+
+    @property
+    def halfband(self) -> int:
+        """Half-band in wavelength bins."""
+        return self.icov.shape[3] // 2
+
+
+class Status(IntEnum):
+    """What happened to a fibre (or a patch of it) on its way through solve and decorrelation."""
+
+    GOOD = 0
+    EMPTY = 1
+    WIDE_BAND = 2
+    DENSE = 3
+    RIDGE = 4
+    FAILED = 5
+
+    @property
+    def sentence(self) -> str:
+        """The status in words."""
+        return _SENTENCES[self]
+
+
+_SENTENCES = {
+    Status.GOOD: "Extracted by the core that was asked for.",
+    Status.EMPTY: "No bin of the fibre has a good pixel: nothing was extracted.",
+    Status.WIDE_BAND: "The narrow band did not suffice: the neighbours were eliminated in a wide band.",
+    Status.DENSE: "The banded form did not hold: decorrelated by the dense core.",
+    Status.RIDGE: "The patch was not positive definite: a ridge relative to its own diagonal was added.",
+    Status.FAILED: "No core could decorrelate the fibre: nothing was extracted.",
+}
+
+
+@dataclass(frozen=True)
+class Decorrelated:
+    """What a core makes of a bundle's normal equations (B&S eq. 10-19), photons per bin.
+
+    flux, ivar:  (nfibre, nwave)
+    resolution:  (nfibre, 2 ndiag + 1, nwave): resolution[i, k, j] = R_i[j - ndiag + k, j]
+    status:      (nfibre, nwave) int8 of Status, the worst that touched the bin
+    """
+
+    flux: Array
+    ivar: Array
+    resolution: Array
+    status: NDArray[np.int8]
+
+
+class SpecMask(IntFlag):
+    """Bits of a frame's MASK (those of desispec.maskbits.specmask that are set here)."""
+
+    SOMEBADPIX = 1       # more than half of the spot's light falls on masked pixels
+    ALLBADPIX = 2        # no good pixel at all
+    BAD2DFIT = 128       # the model does not fit the pixels: chi2pix stands out
+    NODATA = 256         # nothing extracted: ivar is 0
+    BADFIBER = 512       # the fibre was dropped
+
+
+@dataclass(frozen=True)
+class BundleResult:
+    """One instrument bundle, all its fibres, on the wanted wavelengths, photons per bin.
+
+    fibres: (lo, hi) fibre range of the bundle
+    flux, ivar, chi2pix, pixmask_fraction: (nfibre, nwave); resolution: (nfibre, 2 ndiag + 1, nwave)
+    mask: (nfibre, nwave) uint32; status: (nfibre, nwave) int8 of Status
+    model: (ny, nxcut) the bundle's A x on the CCD from column x0 on, or None
+    notes: facts about how it was made (pad, half-bands, iterations, residual)
+    """
+
+    fibres: tuple[int, int]
+    flux: Array
+    ivar: Array
+    resolution: Array
+    chi2pix: Array
+    pixmask_fraction: Array
+    mask: NDArray[np.uint32]
+    status: NDArray[np.int8]
+    model: Array | None = None
+    x0: int = 0
+    notes: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Extracted spectra.
+
+    wave: (nwave,) Angstrom
+    flux: (nspec, nwave) electron/Angstrom; ivar: its inverse variance
+    mask: (nspec, nwave) uint32, SpecMask bits
+    resolution: (nspec, 2 ndiag + 1, nwave), rows of a dia_matrix with offsets ndiag .. -ndiag
+    chi2pix, pixmask_fraction: (nspec, nwave)
+    fibres: (nspec,) fibre numbers
+    status: (nspec, nwave) int8 of Status
+    model: (ny, nx) image in electron, or None
+    cards: header; fibermap: cut to these fibres; notes: facts about how it was made
+    """
+
+    wave: Array
+    flux: np.ndarray
+    ivar: np.ndarray
+    mask: NDArray[np.uint32]
+    resolution: np.ndarray
+    chi2pix: np.ndarray
+    fibres: IntArray
+    pixmask_fraction: np.ndarray | None = None
+    status: NDArray[np.int8] | None = None
+    model: np.ndarray | None = None
+    cards: tuple[Card, ...] = ()
+    fibermap: FiberMap | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        shape = (len(self.fibres), len(self.wave))
+        for name in ("flux", "ivar", "mask", "chi2pix"):
+            _check(name, getattr(self, name), shape)
+        _check("resolution", self.resolution, (shape[0], None, shape[1]))
+
+    @property
+    def ndiag(self) -> int:
+        """Number of diagonals on each side of the resolution matrix's main one."""
+        return self.resolution.shape[1] // 2
