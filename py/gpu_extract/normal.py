@@ -1,0 +1,101 @@
+"""The normal equations of a bundle in banded form (B&S eq. 4): spots, pixels -> icov, rhs, weight."""
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpu_extract.backend import cpu_normal
+from gpu_extract.data import LANE, Array, Image, IntArray, Normal, Spots
+
+MINWEIGHT = 1e-4     # of the largest weight: below it a bin is regularised (specter's rule)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The pixels that a bundle's spots can touch, with a margin of masked pixels all around.
+
+    ivar, pix: (rows, columns) float64; pix is 0 where ivar is
+    y0, x0: CCD pixel of [0, 0]; x0 is a multiple of LANE
+    """
+
+    ivar: Array
+    pix: Array
+    y0: int
+    x0: int
+
+    def position(self, y0: IntArray, x0: IntArray, stamp: tuple[int, int]) -> IntArray:
+        """Row and column of spots (first pixel y0, x0 on the CCD) on the cut-out: (2, ...) int64.
+
+        A spot that is entirely off the cut-out is moved into its margin, where nothing counts.
+        """
+        rows = np.clip(y0 - self.y0, 0, self.ivar.shape[0] - stamp[0])
+        columns = np.clip(x0 - self.x0, 0, self.ivar.shape[1] - stamp[1])
+        return np.stack([rows, columns])
+
+
+def make_cut(image: Image, y0: IntArray, x0: IntArray, stamp: tuple[int, int]) -> Cut:
+    """Cut the pixels touched by spots at (y0, x0) of shape `stamp` (ny, width) out of the image.
+
+    Pixels with ivar 0 become 0, whatever they hold; the margin has the size of a spot.
+    """
+    ranges = []
+    for low, size, n in ((y0, stamp[0], image.shape[0]), (x0, stamp[1], image.shape[1])):
+        first = int(np.clip(low.min(), 0, n))
+        last = int(np.clip(low.max() + size, first, n))
+        ranges.append((first, last))
+    (y_first, y_last), (x_first, x_last) = ranges
+    left = x_first - stamp[1] - (x_first % LANE)
+    top = y_first - stamp[0]
+    columns = -(-(x_last + stamp[1] - left) // LANE) * LANE
+    shape = (y_last + stamp[0] - top, columns)
+    ivar, pix = np.zeros(shape), np.zeros(shape)
+    inside = slice(y_first - top, y_last - top), slice(x_first - left, x_last - left)
+    ivar[inside] = image.ivar[y_first:y_last, x_first:x_last]
+    np.copyto(pix[inside], image.pix[y_first:y_last, x_first:x_last], where=ivar[inside] > 0)
+    return Cut(ivar, pix, top, left)
+
+
+def half_bands(y0: IntArray, x0: IntArray, stamp: tuple[int, int], shape: tuple[int, int]) -> tuple[int, int]:
+    """(fibres, bins) at which spots still overlap, from their first pixels (nfibre, nwave) alone.
+
+    stamp: (ny, nx) of a spot; shape: (ny, nx) of the CCD, spots off it do not count.
+    """
+    on_ccd = (y0 > -stamp[0]) & (y0 < shape[0]) & (x0 > -stamp[1]) & (x0 < shape[1])
+    reach = np.empty(len(y0), dtype=np.int64)
+    cpu_normal.half_bands(reach, y0, x0, on_ccd, stamp)
+    overlapping = np.nonzero(reach >= 0)[0]
+    if len(overlapping) == 0:
+        return 0, 0
+    return int(overlapping.max()), int(reach.max())
+
+
+def normal_tile(spots: Spots, cut: Cut, tile: tuple[int, int, int], bands: tuple[int, int]
+                ) -> tuple[Array, Array, Array]:
+    """Unregularised icov, rhs and weight of bins first .. last - 1 (layout as in data.Normal).
+
+    tile: (first, last, start); the spots are those of bins start, start + 1, ... and reach one half-band
+        beyond the tile where there are bins. An entry's bits do not depend on the tile it is made in.
+    bands: (fibres, bins) of half_bands.
+    """
+    nfibre = len(spots.stamps)
+    first, last, _ = tile
+    icov = np.empty((nfibre, bands[0] + 1, last - first, 2 * bands[1] + 1))
+    rhs, weight = np.empty((2, nfibre, last - first))
+    position = cut.position(spots.y0, spots.x0, spots.stamps.shape[2:])
+    cpu_normal.normal_tile(icov, rhs, weight, spots.stamps, position, cut.ivar, cut.pix, tile)
+    return icov, rhs, weight
+
+
+def regularise(icov: Array, rhs: Array, weight: Array, ridge: float) -> Normal:
+    """Apply specter's rule to the diagonal, in place, and take out the bins of weight 0.
+
+    Where weight < 1e-4 of the bundle's largest, (that minimum - weight)^2 is added, elsewhere ridge^2.
+    The rule is scale dependent (an ivar squared is added to an ivar) and kept as the field knows it.
+    """
+    hw = icov.shape[3] // 2
+    minimum = MINWEIGHT * weight.max(initial=0.0)
+    dark = weight == 0.0
+    weak = (weight < minimum) & ~dark
+    diagonal = icov[:, 0, :, hw]
+    diagonal += np.where(weak, (minimum - weight) ** 2, ridge**2)
+    diagonal[dark] = 0.0
+    return Normal(icov, rhs, weight, weak | ((ridge > 0) & ~dark))
