@@ -1,0 +1,38 @@
+"""Plain times for code that has no recorder: stop watches, time stamps, waits.
+
+Every clock of the project is read here or in the recorder. On one machine `now`
+is the same clock in every process (CLOCK_MONOTONIC); between machines only
+`epoch` can be compared, as well as their clocks are kept.
+"""
+import time
+from datetime import UTC, datetime
+
+
+def now() -> float:
+    """Seconds of a clock that never steps; only differences mean something."""
+    return time.perf_counter()
+
+
+def epoch() -> float:
+    """Seconds since 1970-01-01 UTC."""
+    return time.time()
+
+
+def cpu() -> float:
+    """CPU seconds of this process, all threads."""
+    return time.process_time()
+
+
+def thread_cpu() -> float:
+    """CPU seconds of the calling thread."""
+    return time.thread_time()
+
+
+def sleep(seconds: float) -> None:
+    """Wait."""
+    time.sleep(seconds)
+
+
+def stamp(seconds: float) -> str:
+    """An epoch time as text, UTC, e.g. 2026-03-01 22:15:07."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
