@@ -1,0 +1,86 @@
+"""Files appear under their name whole or not at all.
+
+A file is written under a unique name in the same folder, with the same extension (so that
+whoever looks at the extension is not misled), forced to disk, then renamed; the rename is
+forced to disk too. A failure of any kind removes the temporary file and leaves what was there.
+"""
+import os
+import shutil
+import socket
+import stat
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from gpu_extract.errors import OutputError
+
+_NAME_MAX = 255
+
+
+@contextmanager
+def atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield the temporary path to write to; on leaving without an error it becomes `path`.
+
+    Raises OutputError where the folder or the file cannot be written, or the disk is full.
+    """
+    check_target(path)
+    target = Path(os.path.realpath(path))
+    temporary = temporary_name(target)
+    try:
+        try:
+            yield temporary
+            _to_disk(temporary)
+            os.replace(temporary, target)
+            _to_disk(target.parent)
+        except OSError as error:
+            raise OutputError(f"{path}: cannot be written: {_why(error, target.parent)}; "
+                              "nothing under this name was changed") from error
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def check_target(path: str | os.PathLike[str]) -> None:
+    """Raise OutputError where `path` could not become a file; costs nothing, so ask before the work."""
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise OutputError(f"{path}: is a folder; give the name of a file in it")
+    if target.exists() and not stat.S_ISREG(target.stat().st_mode):
+        raise OutputError(f"{path}: exists and is not a regular file; give another name")
+    if not target.parent.is_dir():
+        raise OutputError(f"{path}: the folder {target.parent} does not exist; make it, or give another name")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise OutputError(f"{path}: the folder {target.parent} is not writable; "
+                          "change its permissions, or give another name")
+
+
+def temporary_name(target: Path) -> Path:
+    """A name next to `target` that no other process, host or call uses: .stem.tmp-host-pid-hex.ext"""
+    extension = "".join(target.suffixes[-2:]) if target.suffix == ".gz" else target.suffix
+    host = socket.gethostname().split(".")[0]
+    tag = f".tmp-{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}{extension}"
+    stem = target.name.removesuffix(extension)
+    room = _NAME_MAX - len(os.fsencode(tag)) - 1
+    while len(os.fsencode(stem)) > room:
+        stem = stem[:-1]
+    return target.with_name(f".{stem}{tag}")
+
+
+def _to_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _why(error: OSError, folder: Path) -> str:
+    """The system's words, or (astropy and numpy drop the number of a short write) the room there is."""
+    if error.strerror:
+        return error.strerror
+    with suppress(OSError):
+        free = shutil.disk_usage(folder).free
+        return f"a write fell short; {free / 1e6:.1f} MB are free on the disk"
+    return " ".join(str(error).split())

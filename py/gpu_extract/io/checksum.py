@@ -1,0 +1,76 @@
+"""The checksums of the FITS standard (4.0, section 4.4.2.7 and appendix J), from the bytes of the file.
+
+The sum is over big-endian 32-bit words in ones'-complement arithmetic. CHECKSUM is chosen
+by the writer so that the sum of the whole HDU is all ones; DATASUM is the sum of the data.
+Working on bytes, nothing depends on how a header is taken apart and put together again.
+"""
+from collections.abc import Sequence
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+
+from gpu_extract.errors import InputError
+
+_CHUNK = 8 << 20          # bytes read at once: a multiple of 4, small against a CCD image
+_ALL_ONES = 0xFFFFFFFF
+
+
+class Extent(NamedTuple):
+    """Where an HDU lies in its file: byte offsets, and what its header promises."""
+
+    name: str
+    header: int
+    data: int
+    end: int
+    checksum: str | None
+    datasum: str | None
+
+
+def ones_complement(handle: BinaryIO, start: int, stop: int) -> int:
+    """Sum of the 32-bit words between two byte offsets, with the carries added back."""
+    total = 0
+    handle.seek(start)
+    left = stop - start
+    while left > 0:
+        words = handle.read(min(_CHUNK, left))
+        if not words:
+            break
+        left -= len(words)
+        total = fold(total + int(np.frombuffer(words, ">u4").sum(dtype=np.uint64)))
+    return total
+
+
+def fold(total: int) -> int:
+    """Ones'-complement reduction of a sum to 32 bits."""
+    while total >> 32:
+        total = (total & _ALL_ONES) + (total >> 32)
+    return total
+
+
+def verify(handle: BinaryIO, extents: Sequence[Extent], path: str) -> None:
+    """Raise InputError, naming every HDU whose CHECKSUM or DATASUM does not match its bytes."""
+    bad = [text for extent in extents for text in _mismatch(handle, extent)]
+    if bad:
+        raise InputError(f"{path}: {'; '.join(bad)}: the file changed after it was written or is corrupt; "
+                         "fetch it again, or read it as it is with --ignore-checksums")
+
+
+def _mismatch(handle: BinaryIO, extent: Extent) -> list[str]:
+    """What does not match: a wrong DATASUM, else a wrong CHECKSUM (which covers the header too)."""
+    if not extent.checksum and not extent.datasum:
+        return []
+    data = ones_complement(handle, extent.data, extent.end)
+    if extent.datasum and not _equal(extent.datasum, data):
+        return [f"DATASUM of HDU {extent.name} is {extent.datasum}, its data give {data}"]
+    if extent.checksum:
+        whole = fold(data + ones_complement(handle, extent.header, extent.data))
+        if whole not in (0, _ALL_ONES):
+            return [f"CHECKSUM of HDU {extent.name} does not match its header and data"]
+    return []
+
+
+def _equal(card: str, found: int) -> bool:
+    try:
+        return int(card) == found
+    except ValueError:
+        return False

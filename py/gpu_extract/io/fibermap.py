@@ -1,0 +1,96 @@
+"""The fibermap: one table row per fibre, passed through from input to output.
+
+Also how any table becomes a structured array.
+"""
+import os
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from astropy.io import fits
+
+from gpu_extract.data import FiberMap
+from gpu_extract.errors import InputError
+from gpu_extract.io.fits import data_of, find, find_optional, native, open_fits
+from gpu_extract.io.headers import cards_of
+
+_ADVICE = "repair the table, give another one with -f FILE, or leave it out with -f none"
+_EACH = "give a table with a row for each fibre with -f FILE, or leave it out with -f none"
+
+
+def read_fibermap(path: str | os.PathLike[str], *, check: bool = True) -> FiberMap:
+    """The HDU FIBERMAP of a file. Raises InputError where there is none or it cannot be read."""
+    with open_fits(path, check=check) as hdus:
+        return fibermap_of(find(hdus, "FIBERMAP", path), path)
+
+
+def optional_fibermap(hdus: fits.HDUList, path: str | os.PathLike[str]) -> FiberMap | None:
+    """The HDU FIBERMAP of an open file, or None where it has none."""
+    hdu = find_optional(hdus, "FIBERMAP")
+    return None if hdu is None else fibermap_of(hdu, path)
+
+
+def fibermap_of(hdu: Any, path: str | os.PathLike[str]) -> FiberMap:
+    """A table HDU as a FiberMap. NaN and infinite values raise InputError: they may not be passed on."""
+    rows = rows_of(hdu, path)
+    bad = not_finite(rows)
+    if bad:
+        raise InputError(f"{path}: {hdu.name} has NaN or infinite values in {', '.join(bad)}; {_ADVICE}")
+    units = {c.name: c.unit for c in hdu.columns if c.unit}
+    return FiberMap(rows, units, cards_of(hdu.header))
+
+
+def rows_of(hdu: Any, path: str | os.PathLike[str]) -> np.ndarray:
+    """The rows of a table HDU as a structured array in native byte order."""
+    table = data_of(hdu, path)
+    if table.dtype.names is None:
+        raise InputError(f"{path}: HDU {hdu.name} is an image, needed is a table")
+    columns = {}
+    for name in hdu.columns.names:
+        column = np.asarray(table[name])
+        if column.dtype.kind == "O":
+            raise InputError(f"{path}: column {name} of {hdu.name} has rows of different lengths; {_ADVICE}")
+        if column.dtype.kind in "SU" and column.dtype.itemsize == 0:
+            column = column.astype(f"{column.dtype.kind}1")
+        columns[name] = native(column) if column.dtype.kind not in "SU" else column
+    dtype = [(name, column.dtype, column.shape[1:]) for name, column in columns.items()]
+    rows = np.empty(len(table), dtype)
+    for name, column in columns.items():
+        rows[name] = column
+    return rows
+
+
+def not_finite(rows: np.ndarray) -> list[str]:
+    """Names of the columns that hold a NaN or an infinite value."""
+    return [name for name in rows.dtype.names or ()
+            if rows[name].dtype.kind in "fc" and not np.isfinite(rows[name]).all()]
+
+
+def cut_fibermap(fibermap: FiberMap, fibres: np.ndarray, nfibre: int, *,
+                 spectrograph: int | None = None) -> FiberMap:
+    """The rows of the fibres `fibres`, numbers within a camera of `nfibre` fibres.
+
+    A table with no more rows than the camera has fibres is taken by position. A longer one
+    (the whole instrument) is taken by its column FIBER, which counts through the spectrographs:
+    `spectrograph` nfibre + fibre.
+
+    Raises InputError where rows are missing.
+    """
+    nrow = len(fibermap.rows)
+    if nrow <= nfibre:
+        if fibres.max() >= nrow:
+            raise InputError(f"the fibermap has {nrow} rows, but fibres {fibres.min()}-{fibres.max()} are "
+                             f"wanted; {_EACH}")
+        return replace(fibermap, rows=fibermap.rows[fibres])
+    if spectrograph is None or "FIBER" not in (fibermap.rows.dtype.names or ()):
+        raise InputError(f"the fibermap has {nrow} rows for {nfibre} fibres, and no FIBER column or no CAMERA "
+                         f"in the image says which are meant; give a table of {nfibre} rows with -f FILE")
+    wanted = spectrograph * nfibre + fibres
+    order = np.argsort(fibermap.rows["FIBER"], kind="stable")
+    place = np.searchsorted(fibermap.rows["FIBER"], wanted, sorter=order).clip(max=nrow - 1)
+    found = order[place]
+    missing = wanted[fibermap.rows["FIBER"][found] != wanted]
+    if len(missing):
+        raise InputError(f"the fibermap has no row for {len(missing)} fibres (first FIBER {missing[0]}); "
+                         f"{_EACH}")
+    return replace(fibermap, rows=fibermap.rows[found])

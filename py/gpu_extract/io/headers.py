@@ -1,0 +1,84 @@
+"""Header cards to and from astropy, with their comments and without structural keywords."""
+import math
+import re
+from collections.abc import Iterable, Sequence
+
+from astropy.io import fits
+
+from gpu_extract.data import Card
+
+# written by whoever writes the HDU; carrying them over would lie about the new one
+_STRUCTURAL = frozenset((
+    "SIMPLE", "XTENSION", "BITPIX", "NAXIS", "EXTEND", "PCOUNT", "GCOUNT", "GROUPS", "BLOCKED", "BSCALE",
+    "BZERO", "BLANK", "TFIELDS", "THEAP", "CHECKSUM", "DATASUM", "EXTNAME", "EXTVER", "EXTLEVEL", "INHERIT",
+    "LONGSTRN", "CONTINUE", "END"))
+_NUMBERED = re.compile(r"(NAXIS|TTYPE|TFORM|TUNIT|TDIM|TNULL|TSCAL|TZERO|TDISP|TBCOL)\d+")
+_COMMENTARY = ("COMMENT", "HISTORY", "")
+_PLAIN_KEY = re.compile(r"[A-Z0-9_-]{1,8}")
+
+
+def cards_of(header: fits.Header) -> tuple[Card, ...]:
+    """All cards but the structural ones. A card that cannot be parsed is left out: its value is not known."""
+    cards = []
+    for card in header.cards:
+        key = card.keyword.upper()
+        if key in _STRUCTURAL or _NUMBERED.fullmatch(key):
+            continue
+        try:
+            value, comment = card.value, card.comment
+        except (fits.VerifyError, ValueError):
+            continue
+        cards.append(Card(key, None if isinstance(value, fits.card.Undefined) else value, comment))
+    return tuple(cards)
+
+
+def header_of(cards: Iterable[Card]) -> fits.Header:
+    """An astropy header of these cards; structural ones are left out."""
+    header = fits.Header()
+    for card in cards:
+        if card.key in _STRUCTURAL or _NUMBERED.fullmatch(card.key):
+            continue
+        header.append(_astropy_card(card), end=True)
+    return header
+
+
+def _astropy_card(card: Card) -> fits.Card:
+    if card.key in _COMMENTARY:
+        return fits.Card(card.key, _ascii(card.value)[:72])
+    key = card.key if _PLAIN_KEY.fullmatch(card.key) else f"HIERARCH {card.key}"
+    bare = fits.Card(key, _astropy_value(card.value))
+    image = str(bare).rstrip()
+    if len(image) > 80:                  # a long string goes on in CONTINUE cards
+        return bare
+    comment = _ascii(card.comment)[:max(80 - len(image) - 3, 0)]
+    return fits.Card(key, bare.value, comment)
+
+
+def _astropy_value(value: object) -> object:
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)                # FITS has no number for it
+    if value is None or isinstance(value, (bool, int, float, complex)):
+        return value
+    return _ascii(value)
+
+
+def _ascii(value: object) -> str:
+    """Printable ASCII, which is all that a header may hold."""
+    return "".join(c if " " <= c <= "~" else "?" for c in str(value))
+
+
+def merged(*groups: Sequence[Card]) -> tuple[Card, ...]:
+    """The cards of all groups; a later card takes the place of an earlier one of the same keyword."""
+    place: dict[str, int] = {}
+    result: list[Card] = []
+    for card in (c for group in groups for c in group):
+        if card.key in _COMMENTARY:
+            result.append(card)
+        elif card.key in place:
+            result[place[card.key]] = card
+        else:
+            place[card.key] = len(result)
+            result.append(card)
+    return tuple(result)

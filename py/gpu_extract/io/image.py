@@ -1,0 +1,95 @@
+"""Reading a CCD image (preproc-{camera}-{expid}.fits[.gz])."""
+import os
+from typing import Any
+
+import numpy as np
+from astropy.io import fits
+
+from gpu_extract.data import Image
+from gpu_extract.errors import InputError
+from gpu_extract.io.fibermap import optional_fibermap
+from gpu_extract.io.fits import find, find_optional, image_of, open_fits
+from gpu_extract.io.headers import cards_of
+
+# ccdmask bits 0-7 and 9 take a pixel out; 8 (BADREADNOISE) does not
+MASKING_BITS = 767
+
+
+def read_image(path: str | os.PathLike[str], *, check: bool = True, fibermap: bool = True) -> Image:
+    """Pixels, inverse variance and header of an image.
+
+    ivar is 0 where MASK & 767; pixels of ivar 0 that are NaN or infinite become 0.
+    MASK (plain or compressed), READNOISE and FIBERMAP may be absent.
+
+    check: verify CHECKSUM and DATASUM
+    fibermap: False leaves the image's FIBERMAP out
+
+    Raises InputError: a file that cannot be read, a missing HDU, shapes that differ, an image
+    without a finite pixel, ivar that is negative, NaN or infinite, NaN or infinite pixels of ivar > 0.
+    """
+    with open_fits(path, check=check) as hdus:
+        image = _image_hdu(hdus, path)
+        pix = _floating(image_of(image, path))
+        ivar = _floating(image_of(find(hdus, "IVAR", path), path))
+        mask = _mask(find_optional(hdus, "MASK"), path)
+        table = optional_fibermap(hdus, path) if fibermap else None
+        cards = cards_of(image.header)
+    for name, other in (("IVAR", ivar), ("MASK", mask)):
+        if other is not None and other.shape != pix.shape:
+            raise InputError(f"{path}: {name} has shape {other.shape}, IMAGE has {pix.shape}; "
+                             "they must be the same")
+    _check_ivar(ivar, path)
+    if mask is not None:
+        ivar[(mask & MASKING_BITS) != 0] = 0
+    return Image(_cleared(pix, ivar, path), ivar, cards, table)
+
+
+def _image_hdu(hdus: fits.HDUList, path: str | os.PathLike[str]) -> Any:
+    """The HDU IMAGE, or a primary image without a name."""
+    hdu = find_optional(hdus, "IMAGE")
+    if hdu is None and "EXTNAME" not in hdus[0].header and hdus[0].header.get("NAXIS") == 2:
+        return hdus[0]
+    return find(hdus, "IMAGE", path) if hdu is None else hdu
+
+
+def _floating(array: np.ndarray) -> np.ndarray:
+    """A writable float array: float32 and float64 as they are, integers as float64."""
+    if array.dtype in (np.float32, np.float64):
+        return array if array.flags.writeable else array.copy()
+    return array.astype(np.float64)
+
+
+def _mask(hdu: Any, path: str | os.PathLike[str]) -> np.ndarray | None:
+    if hdu is None:
+        return None
+    mask = image_of(hdu, path)
+    if mask.dtype.kind not in "iu":
+        raise InputError(f"{path}: MASK is of type {mask.dtype}, needed are integers (ccdmask bits)")
+    return mask
+
+
+def _check_ivar(ivar: np.ndarray, path: str | os.PathLike[str]) -> None:
+    lowest, highest = float(ivar.min()), float(ivar.max())       # NaN if there is one
+    if lowest >= 0 and highest < np.inf:
+        return
+    nan, negative = int(np.isnan(ivar).sum()), int((ivar < 0).sum())
+    infinite = int(np.isinf(ivar).sum())
+    raise InputError(f"{path}: IVAR has {nan} NaN, {negative} negative and {infinite} infinite values; "
+                     "allowed are finite numbers >= 0, and 0 for pixels to leave out")
+
+
+def _cleared(pix: np.ndarray, ivar: np.ndarray, path: str | os.PathLike[str]) -> np.ndarray:
+    """The pixels, finite everywhere: what is not finite must have ivar 0 and becomes 0."""
+    bad = ~np.isfinite(pix)
+    count = int(bad.sum())
+    if count == 0:
+        return pix
+    if count == pix.size:
+        raise InputError(f"{path}: IMAGE has not one finite pixel (all {count} are NaN or infinite); "
+                         "make the image again")
+    trusted = int((ivar[bad] > 0).sum())
+    if trusted:
+        raise InputError(f"{path}: IMAGE has {trusted} NaN or infinite pixels with ivar > 0; "
+                         "mask them, or set their ivar to 0")
+    pix[bad] = 0
+    return pix

@@ -1,0 +1,237 @@
+"""PSF files of the GAUSS-HERMITE family, versions 2 and 3, and GAUSS-HERMITE2."""
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from astropy.io import fits
+
+from gpu_extract.data import Array, Card, Core, IntArray, Legendre, PsfModel, Tail
+from gpu_extract.errors import InputError
+from gpu_extract.io.fibermap import rows_of
+from gpu_extract.io.fits import find, image_of, open_fits
+from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
+
+ALLOWED = "GAUSS-HERMITE with PSFVER 2 or 3, and GAUSS-HERMITE2 with PSFVER 2"
+DEFAULT_PSFERR = 0.01
+_TAIL = {"amp": "TAILAMP", "core": "TAILCORE", "xscale": "TAILXSCA", "yscale": "TAILYSCA",
+         "index": "TAILINDE"}
+_ADVICE = "make the PSF again, or give another one"
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The parameter table: name -> series, with what is needed to complain about it."""
+
+    series: Mapping[str, Legendre]
+    header: fits.Header
+    path: str
+
+    def __getitem__(self, name: str) -> Legendre:
+        if name not in self.series:
+            raise InputError(f"{self.path}: the PSF has no parameter {name}; {_ADVICE}")
+        return self.series[name]
+
+    def keyword(self, name: str) -> int:
+        """An integer keyword of the table's header."""
+        try:
+            return int(self.header[name])
+        except (KeyError, ValueError, TypeError) as error:
+            raise InputError(f"{self.path}: the PSF's header needs an integer {name}; {_ADVICE}") from error
+
+
+def read_psf(path: str | os.PathLike[str], *, check: bool = True) -> PsfModel:
+    """The PSF in a file: traces, cores, tail (None where TAILAMP is 0 everywhere) and geometry.
+
+    psferr is the keyword PSFERR, else 0.01. (PSFERROR of the files in use is not it.)
+
+    Raises InputError: a file that cannot be read, an unknown type or version, missing parameters.
+    """
+    name = os.fspath(path)
+    with open_fits(path, check=check) as hdus:
+        kind, version = _kind(hdus, name)
+        if (kind, version) == ("GAUSS-HERMITE", 3):
+            table = _read_table(find(hdus, "PSF", path), name)
+            x, y = (_trace(find(hdus, hdu, path), name) for hdu in ("XTRACE", "YTRACE"))
+        elif version == 2 and kind in ("GAUSS-HERMITE", "GAUSS-HERMITE2"):
+            if len(hdus) < 2:
+                raise InputError(f"{name}: no HDU 1 with the PSF's parameters; {_ADVICE}")
+            table = _read_table(hdus[1], name)
+            x, y = table["X"], table["Y"]
+        else:
+            raise InputError(f"{name}: PSF of type {kind!r}, version {version}; known are {ALLOWED}")
+        psferr = _psferr([h.header for h in hdus], name)
+    return _model(kind, table, x, y, psferr)
+
+
+def _kind(hdus: fits.HDUList, path: str) -> tuple[str, int]:
+    """PSFTYPE and PSFVER, from the first HDU that has them."""
+    for hdu in hdus:
+        if "PSFTYPE" in hdu.header and "PSFVER" in hdu.header:
+            try:
+                return str(hdu.header["PSFTYPE"]).strip(), int(float(hdu.header["PSFVER"]))
+            except ValueError:
+                break
+    types = [str(h.header["PSFTYPE"]) for h in hdus if "PSFTYPE" in h.header]
+    what = f"a PSF of type {types[0]!r} without a version" if types else "not a PSF (no PSFTYPE)"
+    raise InputError(f"{path}: {what}; known are {ALLOWED}")
+
+
+def _model(kind: str, table: _Table, x: Legendre, y: Legendre, psferr: float) -> PsfModel:
+    hx, hy = table.keyword("HSIZEX"), table.keyword("HSIZEY")
+    if hx < 1 or hy < 1:
+        raise InputError(f"{table.path}: HSIZEX is {hx} and HSIZEY {hy}, both must be 1 or more; {_ADVICE}")
+    stamp, offset = (2 * hy + 1, 2 * hx + 1), (hy - 0.5, hx - 0.5)
+    two = kind == "GAUSS-HERMITE2"
+    cores = [Core(table["GHSIGX"], table["GHSIGY"], _gauss_hermite(table, "GH"),
+                  table["GHNSIG"] if two else None)]
+    if two:
+        cores.append(Core(table["GHSIGX2"], table["GHSIGY2"], _gauss_hermite(table, "GH2")))
+        stamp, offset = (2 * hy, 2 * hx), (float(hy), float(hx))
+    model = PsfModel(
+        x, y, tuple(cores), _tail(table), stamp, offset, (table.keyword("NPIX_Y"), table.keyword("NPIX_X")),
+        bundle=_bundles(table), psferr=psferr, name=table.path)
+    _check_fibres(model)
+    return model
+
+
+def _check_fibres(psf: PsfModel) -> None:
+    """Every series must be about the same number of fibres."""
+    series = [psf.y, *(s for c in psf.cores for s in (c.sigma_x, c.sigma_y))]
+    series += [] if psf.tail is None else [getattr(psf.tail, name) for name in _TAIL]
+    counts = sorted({s.coeff.shape[-2] for s in series} | {psf.nfibre})
+    if len(counts) > 1:
+        raise InputError(f"{psf.name}: its parameters are for {' and '.join(map(str, counts))} fibres; "
+                         f"{_ADVICE}")
+
+
+def _trace(hdu: Any, path: str) -> Legendre:
+    coeff = image_of(hdu, path).astype(np.float64)
+    return _series(coeff, hdu.header.get("WAVEMIN"), hdu.header.get("WAVEMAX"), f"{path}: {hdu.name}")
+
+
+def _read_table(hdu: Any, path: str) -> _Table:
+    """PARAM and COEFF, with WAVEMIN and WAVEMAX of each row (version 2) or of the header (3)."""
+    rows = rows_of(hdu, path)
+    columns = rows.dtype.names or ()
+    missing = [c for c in ("PARAM", "COEFF") if c not in columns]
+    if missing:
+        raise InputError(f"{path}: the PSF's table has no column {' and no '.join(missing)}; {_ADVICE}")
+    series = {}
+    for row in rows:
+        name = str(row["PARAM"]).strip()
+        low, high = ((row[k] if k in columns else hdu.header.get(k)) for k in ("WAVEMIN", "WAVEMAX"))
+        coeff = np.array(row["COEFF"], np.float64)
+        if coeff.ndim != 2:
+            raise InputError(f"{path}: {name} has coefficients of shape {coeff.shape}, "
+                             f"needed is (fibre, coefficient); {_ADVICE}")
+        series[name] = _series(coeff, low, high, f"{path}: {name}")
+    return _Table(series, hdu.header, path)
+
+
+def _series(coeff: Array, low: Any, high: Any, what: str) -> Legendre:
+    try:
+        wmin, wmax = float(low), float(high)
+    except (TypeError, ValueError):
+        wmin = wmax = float("nan")
+    if not (np.isfinite(wmin) and np.isfinite(wmax) and wmin < wmax):
+        raise InputError(f"{what} has WAVEMIN {low} and WAVEMAX {high}; "
+                         "needed are two wavelengths, ascending")
+    return Legendre(coeff, wmin, wmax)
+
+
+def _gauss_hermite(table: _Table, prefix: str) -> Legendre:
+    """GH-i-j of a core as one series, gh[j, i]; terms that the file leaves out are 0."""
+    terms = {(int(m[2]), int(m[1])): table[m[0]]
+             for m in (re.fullmatch(prefix + r"-(\d+)-(\d+)", name) for name in table.series) if m}
+    if not terms:
+        raise InputError(f"{table.path}: the PSF has no parameters {prefix}-i-j; {_ADVICE}")
+    shapes = {(s.coeff.shape, s.wmin, s.wmax) for s in terms.values()}
+    if len(shapes) > 1:
+        raise InputError(f"{table.path}: the parameters {prefix}-i-j differ in shape or "
+                         f"wavelength range; {_ADVICE}")
+    ny, nx = (max(term[axis] for term in terms) + 1 for axis in (0, 1))
+    shape, wmin, wmax = shapes.pop()
+    coeff = np.zeros((ny, nx, *shape))
+    for (j, i), series in terms.items():
+        coeff[j, i] = series.coeff
+    return Legendre(coeff, wmin, wmax)
+
+
+def _tail(table: _Table) -> Tail | None:
+    """The tail; None where the file has none or its amplitude is 0 everywhere."""
+    if "TAILAMP" not in table.series or not table["TAILAMP"].coeff.any():
+        return None
+    return Tail(**{field: table[name] for field, name in _TAIL.items()})
+
+
+def _bundles(table: _Table) -> IntArray | None:
+    """Bundle number of each fibre: the constant term of BUNDLE; None where the file has none."""
+    if "BUNDLE" not in table.series:
+        return None
+    number = table["BUNDLE"].coeff[:, 0]
+    return np.rint(number).astype(np.int64) if np.isfinite(number).all() else None
+
+
+def _psferr(headers: list[fits.Header], path: str) -> float:
+    value = next((h["PSFERR"] for h in headers if "PSFERR" in h), DEFAULT_PSFERR)
+    try:
+        psferr = float(value)
+    except (TypeError, ValueError):
+        psferr = float("nan")
+    if not (np.isfinite(psferr) and psferr >= 0):
+        raise InputError(f"{path}: PSFERR is {value!r}, must be a number, 0 or more; {_ADVICE}")
+    return psferr
+
+
+def write_psf(path: str | os.PathLike[str], psf: PsfModel, *, cards: Sequence[Card] = ()) -> None:
+    """Write a PSF with one core as GAUSS-HERMITE, PSFVER 3.
+
+    Raises InputError where that format cannot hold the PSF: two cores, an even stamp, or
+    parameters over different wavelength ranges. Raises OutputError where the file cannot be written.
+    """
+    hy, hx = psf.stamp[0] // 2, psf.stamp[1] // 2
+    rows = _parameters(psf)
+    ranges = {(s.wmin, s.wmax) for s in rows.values()}
+    if len(psf.cores) != 1 or psf.offset != (hy - 0.5, hx - 0.5) or len(ranges) != 1:
+        raise InputError(f"{psf.name}: GAUSS-HERMITE version 3 holds PSFs with one core, a stamp of odd "
+                         "size and one wavelength range for all parameters but the traces; write another PSF")
+    (wmin, wmax), = ranges
+    ncoef = max(s.coeff.shape[1] for s in rows.values())
+    data = np.zeros(len(rows), [("PARAM", "S8"), ("COEFF", np.float64, (psf.nfibre, ncoef))])
+    for row, (name, series) in zip(data, rows.items(), strict=True):
+        row["PARAM"] = name
+        row["COEFF"][:, :series.coeff.shape[1]] = series.coeff
+    fibres = (Card("FIBERMIN", 0), Card("FIBERMAX", psf.nfibre - 1))
+    kind = (Card("PSFTYPE", "GAUSS-HERMITE"), Card("PSFVER", 3))
+    degree = psf.cores[0].gh.coeff.shape
+    table = (*kind, Card("NPIX_X", psf.shape[1]), Card("NPIX_Y", psf.shape[0]), Card("HSIZEX", hx),
+             Card("HSIZEY", hy), *fibres, Card("NPARAMS", len(rows)), Card("LEGDEG", ncoef - 1),
+             Card("GHDEGX", degree[1] - 1), Card("GHDEGY", degree[0] - 1), Card("WAVEMIN", wmin, "Angstrom"),
+             Card("WAVEMAX", wmax, "Angstrom"), Card("PSFERR", psf.psferr, "fractional error of the model"))
+    write_hdus(path, [
+        image_hdu(psf.x.coeff, "XTRACE", cards=(*cards, *kind, *fibres, *_range(psf.x)), primary=True),
+        image_hdu(psf.y.coeff, "YTRACE", cards=(*fibres, *_range(psf.y))),
+        table_hdu(data, "PSF", cards=table)])
+
+
+def _range(series: Legendre) -> tuple[Card, Card]:
+    return Card("WAVEMIN", series.wmin, "Angstrom"), Card("WAVEMAX", series.wmax, "Angstrom")
+
+
+def _parameters(psf: PsfModel) -> dict[str, Legendre]:
+    """The rows of the parameter table in the usual order; a missing tail has amplitude 0."""
+    core = psf.cores[0]
+    rows = {"GHSIGX": core.sigma_x, "GHSIGY": core.sigma_y}
+    for j, of_y in enumerate(core.gh.coeff):
+        for i, coeff in enumerate(of_y):
+            rows[f"GH-{i}-{j}"] = replace(core.gh, coeff=coeff)
+    constant = {"amp": 0.0, "core": 1.0, "xscale": 1.0, "yscale": 1.0, "index": 2.0}
+    for field, name in _TAIL.items():
+        rows[name] = getattr(psf.tail, field) if psf.tail else replace(
+            core.sigma_x, coeff=np.full((psf.nfibre, 1), constant[field]))
+    if psf.bundle is not None:
+        rows["BUNDLE"] = replace(core.sigma_x, coeff=psf.bundle[:, np.newaxis].astype(np.float64))
+    return rows
