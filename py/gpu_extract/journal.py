@@ -1,0 +1,81 @@
+"""An append-only file of JSON lines that survives being killed: the memory of a campaign.
+
+Each line is written with its newline and flushed to the disk before the call
+returns. A writer killed in the middle leaves half a line at the end, which
+readers skip and the next writer cuts off; whole lines are never touched again.
+"""
+import fcntl
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from gpu_extract.errors import InputError, OutputError
+
+
+class Journal:
+    """The file, open for appending, held by one writer at a time.
+
+    lines: what was in it when it was opened
+    Raises InputError where another process holds it or a line in it is foreign,
+    OutputError where it cannot be made or written.
+    """
+
+    def __init__(self, path: Path, kinds: Collection[str]):
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise OutputError(f"{path} cannot be made: {error.strerror}; name a folder that can be written") \
+                from error
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.lines = list(read_lines(path, kinds))
+            os.ftruncate(self._fd, path.read_bytes().rfind(b"\n") + 1)
+        except BlockingIOError as error:
+            os.close(self._fd)
+            raise InputError(f"{path} is in use by another run: wait for it or name another folder") \
+                from error
+        except InputError:
+            os.close(self._fd)
+            raise
+
+    def __enter__(self) -> "Journal":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+    def write(self, line: Mapping[str, Any]) -> None:
+        """Append one line, on the disk when this returns."""
+        data = (json.dumps(line) + "\n").encode()
+        try:
+            while data:
+                data = data[os.write(self._fd, data):]
+            os.fsync(self._fd)
+        except OSError as error:
+            raise OutputError(f"{self.path} cannot be written: {error.strerror}; what is in it is safe, "
+                              "make room and start again") from error
+
+
+def read_lines(path: Path, kinds: Collection[str]) -> Iterator[dict[str, Any]]:
+    """The whole lines of a file; each must be an object whose "kind" is one of `kinds`.
+
+    Raises InputError that names the first line that is not.
+    """
+    try:
+        whole, _, _ = path.read_bytes().rpartition(b"\n")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    for number, text in enumerate(whole.splitlines(), 1):
+        try:
+            line = json.loads(text)
+            known = line["kind"] in kinds
+        except (ValueError, KeyError, TypeError):
+            known = False
+        if not known:
+            raise InputError(f"{path}, line {number}, does not belong there: nothing was changed, "
+                             "take the line out or name another folder")
+        yield line
