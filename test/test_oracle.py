@@ -65,8 +65,12 @@ def test_error_of_the_psf_on_paper():
 
 
 def test_masked_pixel_on_paper():
-    """Without the shared pixel the bins are independent: icov = 1, x = 2 p; half of their light is masked."""
-    got = two_bins([4, 0, 4])
+    """Without the shared pixel the bins are independent: icov = 1, x = 2 p; half of their light is masked.
+
+    What the masked pixel holds is never looked at.
+    """
+    image = Image(np.array([[3.0, np.nan, 4.0]]), np.array([[4.0, 0.0, 4.0]]))
+    got = oracle.solve_bundle(TWO, image, 1, psferr=0.0)
     np.testing.assert_allclose(got.x, [[6, 8]], rtol=1e-14)
     np.testing.assert_allclose(got.resolution[0], np.eye(2), atol=1e-15)
     np.testing.assert_allclose(got.pixmask_fraction, [[0.5, 0.5]])
@@ -306,6 +310,9 @@ def test_barycentric_factor_moves_the_grid_only():
     config = ExtractConfig(wavelength=(6062.0, 6070.0, 0.8), wave_factor=1.0001)
     wave, wanted = oracle.wavelength_grid(config, psf, 3)
     np.testing.assert_allclose(wave[wanted] * 1.0001, np.arange(6062.0, 6070.1, 0.8), rtol=1e-15)
+    image = Image(np.ones(psf.shape), np.ones(psf.shape))
+    stored = oracle.oracle_extract(image, psf, replace(config, nspec=1, bundlesize=1), pad=3).wave
+    np.testing.assert_allclose(stored, np.arange(6062.0, 6070.1, 0.8), rtol=1e-15)
 
 
 def test_too_many_bins_are_refused():
@@ -316,16 +323,18 @@ def test_too_many_bins_are_refused():
 
 def test_mask_bits_one_by_one():
     """Five fibres: a bin stands out only if it does both among the fibres and along its own."""
-    chi2, fraction, ivar = np.ones((5, 6)), np.zeros((5, 6)), np.ones((5, 6))
+    chi2, fraction, ivar = np.ones((5, 8)), np.zeros((5, 8)), np.ones((5, 8))
     chi2[0, 0] = 6                       # 6 x both medians
     chi2[1] = 6                          # a fibre that fits badly everywhere
     chi2[:, 2] = 6                       # a wavelength that fits badly everywhere
     fraction[2, 3], fraction[3, 3] = 0.51, 1
     fraction[4, 3] = 0.5
     ivar[3, 3] = 0
+    chi2[0, 3:6], fraction[0, 3:6] = 50, 0.6     # masked bins: flagged, but not part of the medians
     mask = oracle.mask_bits(chi2, fraction, ivar)
-    expected = np.zeros((5, 6), dtype=np.uint32)
+    expected = np.zeros((5, 8), dtype=np.uint32)
     expected[0, 0], expected[2, 3], expected[3, 3] = 128, 1, 1 + 2 + 256
+    expected[0, 3:6] = 1 + 128
     np.testing.assert_array_equal(mask, expected)
 
 
