@@ -83,7 +83,7 @@ def cut_fibermap(fibermap: FiberMap, fibres: np.ndarray, nfibre: int, *,
                              f"wanted; {_EACH}")
         return replace(fibermap, rows=fibermap.rows[fibres])
     if spectrograph is None or "FIBER" not in (fibermap.rows.dtype.names or ()):
-        raise InputError(f"the fibermap has {nrow} rows for {nfibre} fibres, and no FIBER column or no CAMERA "
+        raise InputError(f"the fibermap has {nrow} rows for {nfibre} fibres, and no FIBER column or CAMERA "
                          f"in the image says which are meant; give a table of {nfibre} rows with -f FILE")
     wanted = spectrograph * nfibre + fibres
     order = np.argsort(fibermap.rows["FIBER"], kind="stable")

@@ -1,0 +1,161 @@
+"""Extracted frames: writing them so that survey pipelines open them, and reading them back."""
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from astropy.io import fits
+
+from gpu_extract.data import Card, Frame, SpecMask
+from gpu_extract.errors import InputError, OutputError
+from gpu_extract.io.fibermap import not_finite, optional_fibermap
+from gpu_extract.io.fits import find, find_optional, image_of, open_fits
+from gpu_extract.io.headers import cards_of, merged
+from gpu_extract.io.provenance import FIBRES_PER_SPECTROGRAPH, frame_cards
+from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
+from gpu_extract.scores import raw_scores
+
+FLUX_UNIT = "electron/Angstrom"
+IVAR_UNIT = "Angstrom2/electron2"
+
+
+def write_frame(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[Card] = (),
+                scores: bool = True) -> None:
+    """Write FLUX, IVAR, MASK, WAVELENGTH, RESOLUTION, FIBERMAP, CHI2PIX, SCORES and PIXMASK_FRACTION.
+
+    cards: added to the header, after those of the frame and before the list of versions
+    scores: False leaves SCORES out
+
+    Raises OutputError where a value is NaN or infinite (everything is kept in a debug file, which
+    the message names) and where the file cannot be written; what had this name stays untouched then.
+    """
+    images = frame_images(frame)
+    table = score_rows(frame) if scores else None
+    refuse_not_finite(path, frame, images, table)
+    hdus = [image_hdu(images["FLUX"], "FLUX", bunit=FLUX_UNIT, primary=True,
+                      cards=merged(frame.cards, frame_cards(frame, cards)))]
+    units = {"IVAR": IVAR_UNIT, "WAVELENGTH": "Angstrom"}
+    hdus += [image_hdu(images[name], name, bunit=units.get(name, ""))
+             for name in ("IVAR", "MASK", "WAVELENGTH", "RESOLUTION")]
+    hdus += fibermap_hdus(frame)
+    hdus.append(image_hdu(images["CHI2PIX"], "CHI2PIX"))
+    hdus += score_hdus(table, frame)
+    if "PIXMASK_FRACTION" in images:
+        hdus.append(image_hdu(images["PIXMASK_FRACTION"], "PIXMASK_FRACTION"))
+    write_hdus(path, hdus)
+
+
+def frame_images(frame: Frame) -> dict[str, np.ndarray]:
+    """The frame's arrays in the types that are written."""
+    images = {"FLUX": frame.flux, "IVAR": frame.ivar, "RESOLUTION": frame.resolution,
+              "CHI2PIX": frame.chi2pix}
+    if frame.pixmask_fraction is not None:
+        images["PIXMASK_FRACTION"] = frame.pixmask_fraction
+    with np.errstate(over="ignore", invalid="ignore"):           # infinite then, and refused as such
+        single = {name: np.asarray(array, np.float32) for name, array in images.items()}
+    return {**single, "MASK": frame.mask.astype(np.uint32), "WAVELENGTH": frame.wave.astype(np.float64)}
+
+
+def score_rows(frame: Frame) -> np.ndarray | None:
+    """The rows of SCORES, or None where the wavelengths lie outside every scored range."""
+    scores = raw_scores(frame.wave, frame.flux, frame.ivar)
+    if not scores:
+        return None
+    rows = np.empty(len(frame.fibres), [(name, np.float64) for name in scores])
+    for name, (values, _) in scores.items():
+        rows[name] = values
+    return rows
+
+
+def score_hdus(rows: np.ndarray | None, frame: Frame) -> list[Any]:
+    """SCORES with the meaning of each column as its comment, or nothing."""
+    if rows is None:
+        return []
+    comments = {name: text for name, (_, text) in raw_scores(frame.wave, frame.flux, frame.ivar).items()}
+    return [table_hdu(rows, "SCORES", comments=comments)]
+
+
+def fibermap_hdus(frame: Frame) -> list[Any]:
+    """FIBERMAP, or nothing."""
+    table = frame.fibermap
+    return [] if table is None else [table_hdu(table.rows, "FIBERMAP", units=table.units, cards=table.cards)]
+
+
+def refuse_not_finite(path: str | os.PathLike[str], frame: Frame, images: Mapping[str, np.ndarray],
+                      scores: np.ndarray | None = None) -> None:
+    """Raise OutputError where anything to be written is NaN or infinite, after keeping it in a debug file."""
+    bad = {name: int(np.count_nonzero(~np.isfinite(a))) for name, a in images.items() if a.dtype.kind == "f"}
+    tables = {"SCORES": scores, "FIBERMAP": None if frame.fibermap is None else frame.fibermap.rows}
+    bad |= {name: len(not_finite(rows)) for name, rows in tables.items() if rows is not None}
+    bad = {name: count for name, count in bad.items() if count}
+    if not bad:
+        return
+    what = ", ".join(f"{name} ({count})" for name, count in bad.items())
+    kept = _keep_for_debugging(path, frame, images)
+    raise OutputError(f"{path}: not written: NaN or infinite values in {what}; {kept}; please report it")
+
+
+def _keep_for_debugging(path: str | os.PathLike[str], frame: Frame, images: Mapping[str, np.ndarray]) -> str:
+    """Write all arrays, as they are, next to the output; say where, or why not."""
+    name = Path(path)
+    debug = name.with_name(name.name.removesuffix(".gz").removesuffix(".fits") + ".debug.fits")
+    hdus = [image_hdu(None, "", cards=merged(frame.cards, frame_cards(frame)), primary=True)]
+    hdus += [image_hdu(array, key) for key, array in images.items()]
+    if frame.status is not None:
+        hdus.append(image_hdu(frame.status.astype(np.int16), "STATUS"))
+    try:
+        write_hdus(debug, hdus)
+    except OutputError as error:
+        return f"a debug file could not be kept either ({error})"
+    return f"everything is in {debug}"
+
+
+def write_model(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[Card] = ()) -> None:
+    """Write the model image (ny, nx), electron, with the frame's header. Raises OutputError, InputError."""
+    if frame.model is None:
+        raise InputError("the frame has no model image; extract with model=True (-m FILE)")
+    image = {"MODEL": frame.model.astype(np.float32)}
+    refuse_not_finite(path, frame, image)
+    write_hdus(path, [image_hdu(image["MODEL"], "MODEL", bunit="electron", primary=True,
+                                cards=merged(frame.cards, frame_cards(frame, cards)))])
+
+
+def read_frame(path: str | os.PathLike[str], *, check: bool = True) -> Frame:
+    """Read a frame of this code, of a survey pipeline or of specter.
+
+    MASK, CHI2PIX, FIBERMAP and PIXMASK_FRACTION may be absent: the mask is then NODATA where ivar is 0,
+    chi2pix 0, the others None.
+    Raises InputError where the file cannot be read or its arrays do not fit together.
+    """
+    with open_fits(path, check=check) as hdus:
+        flux, ivar = (image_of(find(hdus, name, path), path) for name in ("FLUX", "IVAR"))
+        wave = image_of(find(hdus, "WAVELENGTH", path), path, 1).astype(np.float64)
+        resolution = image_of(find(hdus, "RESOLUTION", path), path, 3)
+        mask, chi2pix, fraction = (_optional(hdus, n, path) for n in ("MASK", "CHI2PIX", "PIXMASK_FRACTION"))
+        fibermap = optional_fibermap(hdus, path)
+        cards = cards_of(hdus[0].header)
+    if mask is None:
+        mask = np.where(ivar == 0, np.uint32(SpecMask.NODATA), np.uint32(0))
+    if chi2pix is None:
+        chi2pix = np.zeros_like(flux)
+    try:
+        return Frame(wave, flux, ivar, mask.astype(np.uint32), resolution, chi2pix,
+                     _fibres(cards, len(flux)), fraction, cards=cards, fibermap=fibermap)
+    except InputError as error:
+        raise InputError(f"{path}: {error}; the file is not one frame, make or fetch it again") from error
+
+
+def _optional(hdus: fits.HDUList, name: str, path: str | os.PathLike[str]) -> np.ndarray | None:
+    hdu = find_optional(hdus, name)
+    return None if hdu is None else image_of(hdu, path)
+
+
+def _fibres(cards: Sequence[Card], nspec: int) -> np.ndarray:
+    """Fibre numbers within the camera: from SPECMIN on, else from FIBERMIN within its spectrograph."""
+    values = {c.key: c.value for c in cards}
+    first = 0
+    with suppress(TypeError, ValueError):
+        first = int(values.get("SPECMIN", int(values.get("FIBERMIN", 0)) % FIBRES_PER_SPECTROGRAPH))
+    return np.arange(first, first + nspec)

@@ -1,0 +1,87 @@
+"""Header of what is written: the input's cards, what was extracted, with what, and how."""
+import importlib.metadata
+import platform
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gpu_extract import __version__
+from gpu_extract.data import Card, Frame
+
+_PACKAGES = ("numpy", "scipy", "numba", "astropy")
+FIBRES_PER_SPECTROGRAPH = 500
+_DEFAULT_FLAVOR = "science"
+
+
+def frame_cards(frame: Frame, extra: Sequence[Card] = ()) -> list[Card]:
+    """Cards that describe a frame, in addition to those of its input image.
+
+    extra: what only the caller knows (IN_IMG, IN_PSF, HELIOCOR, ...)
+    """
+    wave = frame.wave
+    step = (wave[-1] - wave[0]) / max(len(wave) - 1, 1)
+    cards = [
+        Card("NSPEC", len(frame.fibres), "Number of spectra"),
+        Card("WAVEMIN", round(float(wave[0]), 6), "First wavelength [Angstrom]"),
+        Card("WAVEMAX", round(float(wave[-1]), 6), "Last wavelength [Angstrom]"),
+        Card("WAVESTEP", round(float(step), 6), "Wavelength step size [Angstrom]"),
+        Card("SPECMIN", int(frame.fibres[0]), "First fibre within the camera"),
+        Card("FIBERMIN", fibermin(frame), "Smallest fibre number"),
+    ]
+    if _value(frame.cards, "FLAVOR") is None:
+        cards.append(Card("FLAVOR", _DEFAULT_FLAVOR, "Assumed: the input has none"))
+    return [*cards, *extra, *_notes(frame.notes), *dependencies([*frame.cards, *extra])]
+
+
+def fibermin(frame: Frame) -> int:
+    """Smallest fibre number: from FIBER of the fibermap, else counted through the spectrographs."""
+    if frame.fibermap is not None and "FIBER" in (frame.fibermap.rows.dtype.names or ()):
+        return int(np.min(frame.fibermap.rows["FIBER"]))
+    number = spectrograph_of(frame.cards)
+    return int(np.min(frame.fibres)) + (number or 0) * FIBRES_PER_SPECTROGRAPH
+
+
+def spectrograph_of(cards: Iterable[Card]) -> int | None:
+    """The spectrograph's number: the digit of CAMERA ("r5"), else SPECGRPH; None where neither says."""
+    cards = list(cards)
+    match = re.fullmatch(r"[A-Za-z](\d)", str(_value(cards, "CAMERA") or "").strip())
+    if match:
+        return int(match[1])
+    number = _value(cards, "SPECGRPH")
+    return number if isinstance(number, int) and not isinstance(number, bool) else None
+
+
+def dependencies(there: Sequence[Card]) -> list[Card]:
+    """DEPNAMnn and DEPVERnn of Python, the libraries and this code, after or in place of those `there`."""
+    named = {str(c.value): c.key[6:] for c in there if re.fullmatch(r"DEPNAM\d\d", c.key)}
+    used = {int(n) for n in named.values()}
+    free = (n for n in range(100) if n not in used)
+    cards = []
+    for name, version in _versions().items():
+        number = named.get(name) or f"{next(free):02d}"
+        cards += [Card(f"DEPNAM{number}", name), Card(f"DEPVER{number}", version)]
+    return cards
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        versions[name] = importlib.metadata.version(name)
+    return {**versions, "gpu_extract": __version__}
+
+
+def _notes(notes: Mapping[str, Any]) -> list[Card]:
+    """How the frame was made, one HISTORY line for each fact."""
+    return [Card("HISTORY", f"gpu_extract: {key}: {_plain(value)}") for key, value in notes.items()]
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, (float, np.floating)):
+        return f"{float(value):.6g}"
+    return str(value)
+
+
+def _value(cards: Iterable[Card], key: str) -> Any:
+    return next((c.value for c in cards if c.key == key), None)

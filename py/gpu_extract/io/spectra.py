@@ -1,0 +1,39 @@
+"""Spectra files: `{BAND}_WAVELENGTH`, `_FLUX`, `_IVAR`, `_MASK`, `_RESOLUTION` and an empty primary.
+
+The layout of survey spectra files: opens in specutils ("DESI spectra") and desispec.io.read_spectra
+without any loader of ours.
+"""
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from gpu_extract.data import Card, FiberMap, Frame
+from gpu_extract.io.frame import FLUX_UNIT, IVAR_UNIT, frame_images, refuse_not_finite, score_hdus, score_rows
+from gpu_extract.io.headers import merged
+from gpu_extract.io.provenance import fibermin, frame_cards
+from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
+from gpu_extract.scores import band_of
+
+
+def write_spectra(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[Card] = ()) -> None:
+    """Write a frame as a spectra file of its one band (B, R or Z). Raises OutputError."""
+    images, scores = frame_images(frame), score_rows(frame)
+    refuse_not_finite(path, frame, images, scores)
+    band = band_of(frame.wave)
+    fibermap = frame.fibermap or _minimal(frame)
+    units = {"WAVELENGTH": "Angstrom", "FLUX": FLUX_UNIT, "IVAR": IVAR_UNIT}
+    hdus = [image_hdu(None, "", cards=merged(frame.cards, frame_cards(frame, cards)), primary=True),
+            table_hdu(fibermap.rows, "FIBERMAP", units=fibermap.units, cards=fibermap.cards)]
+    hdus += [image_hdu(images[name], f"{band}_{name}", bunit=units.get(name, ""))
+             for name in ("WAVELENGTH", "FLUX", "IVAR", "MASK", "RESOLUTION")]
+    # without SCORES specutils does not know the file: identities where nothing can be scored
+    write_hdus(path, [*hdus, *(score_hdus(scores, frame) or [table_hdu(_minimal(frame).rows, "SCORES")])])
+
+
+def _minimal(frame: Frame) -> FiberMap:
+    """A fibermap that says which fibres these are; TARGETID is negative, as for fibres without a target."""
+    rows = np.empty(len(frame.fibres), [("TARGETID", np.int64), ("FIBER", np.int32)])
+    rows["FIBER"] = frame.fibres - frame.fibres[0] + fibermin(frame)
+    rows["TARGETID"] = -1 - rows["FIBER"].astype(np.int64)
+    return FiberMap(rows)

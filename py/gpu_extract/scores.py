@@ -1,0 +1,42 @@
+"""Scores of raw spectra: one number per fibre, over a fixed wavelength range per camera arm.
+
+The definitions are those that users of survey frames know (desispec.specscore, suffix RAW): the flux
+per Angstrom is taken as it is for the sum, and divided by the bin width once more for the median. Odd,
+but the numbers are compared across years of data.
+"""
+import numpy as np
+
+from gpu_extract.data import Array
+
+RANGES = {"B": (4000.0, 5800.0), "R": (5800.0, 7600.0), "Z": (7600.0, 9800.0)}
+
+
+def band_of(wave: Array) -> str:
+    """The camera arm of a wavelength grid (Angstrom): B, R or Z, by its mean."""
+    mean = float(np.mean(wave))
+    if mean <= RANGES["B"][1]:
+        return "B"
+    return "Z" if mean >= RANGES["Z"][0] else "R"
+
+
+def raw_scores(wave: Array, flux: np.ndarray, ivar: np.ndarray) -> dict[str, tuple[Array, str]]:
+    """Column name -> (score per fibre, what it is).
+
+    wave: (nwave,) Angstrom; flux, ivar: (nspec, nwave), electron/Angstrom and its inverse variance
+
+    Empty where the grid has no bin within the arm's range: there is nothing to score then.
+    """
+    band = band_of(wave)
+    low, high = RANGES[band]
+    inside = (wave >= low) & (wave < high)
+    if not inside.any() or len(wave) < 2:
+        return {}
+    width = np.gradient(wave)[inside]
+    counts, weight = flux[:, inside].astype(np.float64), ivar[:, inside].astype(np.float64)
+    where = f"in wave. range {low:.0f},{high:.0f}A"
+    return {
+        f"SUM_RAW_COUNT_{band}": (counts.sum(axis=1), f"sum counts {where}"),
+        f"MEDIAN_RAW_COUNT_{band}": (np.median(counts / width, axis=1), f"median counts/A {where}"),
+        f"MEDIAN_RAW_SNR_{band}": (np.median(np.sqrt(weight) * counts / np.sqrt(width), axis=1),
+                                   f"median SNR/sqrt(A) {where}"),
+    }
