@@ -1,0 +1,146 @@
+"""What to simulate: frozen settings, validated as a whole."""
+import hashlib
+import json
+import math
+import re
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from gpu_extract.errors import ConfigError
+
+BANDS = ("b", "r", "z", "tiny")
+FLAVORS = ("science", "arc", "flat")
+PROGRAMS = ("dark", "bright")
+VARIANCES = ("model", "data")
+AMPLIFIERS = ("A", "B", "C", "D")
+EXPTIME = {"dark": 1000.0, "bright": 300.0, "arc": 5.0, "flat": 120.0}      # seconds
+_CAMERA = re.compile(r"(b|r|z|tiny)([0-9]?)")
+
+
+@dataclass(frozen=True)
+class Defects:
+    """What is wrong with the detector and the fibres.
+
+    cosmics: cosmic rays at the rate of the camera's CCD
+    bad_columns: their number per detector; hot_pixels: hot and dead pixels, each, per detector
+    dead_amplifier: "A" (low y, low x), "B" (low y, high x), "C" (high y, low x), "D", or None
+    dead_fibres: fibres without any light; broken_fibres: fibres that pass a few per cent of it
+    masked_fraction: share of pixels masked at random, beside all others
+    """
+
+    cosmics: bool = True
+    bad_columns: int = 3
+    hot_pixels: int = 40
+    dead_amplifier: str | None = None
+    dead_fibres: tuple[int, ...] = ()
+    broken_fibres: tuple[int, ...] = ()
+    masked_fraction: float = 0.0
+
+
+NO_DEFECTS = Defects(cosmics=False, bad_columns=0, hot_pixels=0)
+
+
+@dataclass(frozen=True)
+class SimConfig:
+    """What to simulate.
+
+    camera: "b", "r", "z" or "tiny" (a few short fibres, for tests), with the spectrograph's digit or without
+    specmin, nspec: fibres wanted; the whole bundles they belong to are made. nspec None: up to the camera's last
+    seed: equal seeds give equal skies, targets, noise and defects
+    flavor: "science", "arc" or "flat"; program: "dark" or "bright" (moonlight, brighter targets)
+    exptime: seconds; None: 1000 dark, 300 bright, 5 arc, 120 flat
+    truth_step: the spectra live on bins of this width (Angstrom) over the PSF's whole range
+    truth_grid: (first, last, step) of an extraction; the spectra live on its bins, continued over the PSF's whole range
+    noise: False leaves out photon and read noise (and cosmics); ivar stays what it would be with them
+    variance: "model": ivar from the noiseless expectation, as production pipelines approach it by a model of the
+        image; "data": from the noisy pixels themselves
+    crop: leave out the detector's columns behind the last bundle made
+    """
+
+    camera: str = "r0"
+    specmin: int = 0
+    nspec: int | None = None
+    seed: int = 1
+    flavor: str = "science"
+    program: str = "dark"
+    exptime: float | None = None
+    truth_step: float = 0.2
+    truth_grid: tuple[float, float, float] | None = None
+    noise: bool = True
+    variance: str = "model"
+    defects: Defects = field(default_factory=Defects)
+    crop: bool = False
+    expid: int = 1
+    night: int = 20250315
+
+    def __post_init__(self) -> None:
+        problems = list(self._problems()) + list(_grid_problems(self)) + list(_defect_problems(self.defects))
+        if problems:
+            raise ConfigError("; ".join(problems))
+
+    def _problems(self):  # type: ignore[no-untyped-def]
+        if not _CAMERA.fullmatch(self.camera):
+            yield f"camera is {self.camera!r}, must be one of {', '.join(BANDS)}, with a digit (r5) or without"
+        for name, allowed in (("flavor", FLAVORS), ("program", PROGRAMS), ("variance", VARIANCES)):
+            if getattr(self, name) not in allowed:
+                yield f"{name} is {getattr(self, name)!r}, must be one of {', '.join(allowed)}"
+        if self.specmin < 0:
+            yield f"specmin is {self.specmin}, must be 0 or more"
+        if self.nspec is not None and self.nspec < 1:
+            yield f"nspec is {self.nspec}, must be 1 or more"
+        if not 0 <= self.seed < 2**63:
+            yield f"seed is {self.seed}, must lie between 0 and 2^63 - 1"
+        if self.exptime is not None and not 0 < self.exptime < 1e6:
+            yield f"exptime is {self.exptime:g}, must be a number of seconds above 0 and below 1e6"
+        if not 0 <= self.expid < 10**8:
+            yield f"expid is {self.expid}, must have at most 8 digits"
+        if not 19000101 <= self.night <= 99991231:
+            yield f"night is {self.night}, must be written YYYYMMDD"
+
+    @property
+    def band(self) -> str:
+        """"b", "r", "z" or "tiny"."""
+        return self.camera.rstrip("0123456789")
+
+    @property
+    def spectrograph(self) -> int:
+        """Number of the spectrograph, 0 where the camera's name has none."""
+        return int(self.camera[len(self.band):] or 0)
+
+    @property
+    def seconds(self) -> float:
+        """Exposure time."""
+        if self.exptime is not None:
+            return self.exptime
+        return EXPTIME[self.program if self.flavor == "science" else self.flavor]
+
+    def digest(self) -> str:
+        """16 hex digits that name these settings; equal settings give equal digests."""
+        return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()[:16]
+
+    def as_dict(self) -> dict[str, Any]:
+        """All settings, as plain values."""
+        return asdict(self)
+
+
+def _grid_problems(config: SimConfig):  # type: ignore[no-untyped-def]
+    if not (math.isfinite(config.truth_step) and 0.02 <= config.truth_step <= 5):
+        yield f"truth_step is {config.truth_step:g}, must lie between 0.02 and 5 Angstrom"
+    if config.truth_grid is not None:
+        first, last, step = config.truth_grid
+        if not (all(math.isfinite(w) for w in config.truth_grid) and 0 < first < last and 0.02 <= step <= 5):
+            yield (f"truth_grid {first:g},{last:g},{step:g} must ascend with a step of 0.02 to 5 Angstrom, "
+                   "e.g. 5760,7620,0.8")
+
+
+def _defect_problems(defects: Defects):  # type: ignore[no-untyped-def]
+    for name in ("bad_columns", "hot_pixels"):
+        if not 0 <= getattr(defects, name) <= 10000:
+            yield f"{name} is {getattr(defects, name)}, must lie between 0 and 10000"
+    if defects.dead_amplifier is not None and defects.dead_amplifier not in AMPLIFIERS:
+        yield f"dead_amplifier is {defects.dead_amplifier!r}, must be one of {', '.join(AMPLIFIERS)}"
+    if not 0 <= defects.masked_fraction <= 1:
+        yield f"masked_fraction is {defects.masked_fraction:g}, must lie between 0 and 1"
+    for name in ("dead_fibres", "broken_fibres"):
+        if any(f < 0 for f in getattr(defects, name)):
+            yield f"{name} must be fibre numbers, 0 or more"

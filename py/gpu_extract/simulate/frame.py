@@ -1,0 +1,161 @@
+"""A simulated frame: PSF, truth, expected light, noise, defects, header and fibre map."""
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gpu_extract.data import LANE, Array, Image, PsfModel
+from gpu_extract.errors import ConfigError
+from gpu_extract.perf.recorder import NULL, NullRecorder, Recorder
+from gpu_extract.project import add_to_image
+from gpu_extract.psf import centres, make_spots
+from gpu_extract.simulate.config import SimConfig
+from gpu_extract.simulate.defects import apply_defects, masked, read_noise_map
+from gpu_extract.simulate.header import cards_of, fibermap_of
+from gpu_extract.simulate.instrument import DETECTORS, detectors_needed, psf_model
+from gpu_extract.simulate.noise import add_noise
+from gpu_extract.simulate.spectra import Truth, common_light, fibre_throughput, target_light, truth_wave
+from gpu_extract.simulate.targets import target_of
+
+TILE = 128              # bins projected at a time: the spots of a bundle then stay within a few MB
+NOISE_ROWS = 64
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A simulated frame, in memory.
+
+    image: (ny, nx) float32 electron and ivar, 0 where masked; header and fibre map
+    mask: (ny, nx) int32, ccdmask bits; read_noise: (ny, nx) float32, electron
+    psf: of the whole camera; truth: of the fibres made (whole bundles)
+    expected: (ny, nx) electron without noise and defects
+    """
+
+    config: SimConfig
+    image: Image
+    mask: np.ndarray
+    read_noise: np.ndarray
+    psf: PsfModel
+    truth: Truth
+    expected: Array
+
+
+def fibres_made(config: SimConfig) -> tuple[int, int]:
+    """Fibre range of the bundles that are made. Raises ConfigError where the range begins behind the camera's end."""
+    detector = DETECTORS[config.band]
+    nspec = config.nspec if config.nspec is not None else detector.nfibre - config.specmin
+    if nspec < 1:
+        raise ConfigError(f"specmin is {config.specmin}, but camera {config.camera} has {detector.nfibre} fibres: "
+                          "give nspec for more of them, or a lower specmin")
+    size = detector.bundlesize
+    return config.specmin // size * size, -(-(config.specmin + nspec) // size) * size
+
+
+def simulate(config: SimConfig, *, threads: int = 1, recorder: Recorder | NullRecorder = NULL,
+             progress: Progress = lambda stage, done, total: None) -> Simulation:
+    """Make a frame. `threads` changes no bit; `progress` is told (stage, done, total).
+
+    Raises ConfigError where the fibre range does not fit the camera.
+    """
+    lo, hi = fibres_made(config)
+    detector = DETECTORS[config.band]
+    psf = psf_model(config.band, config.spectrograph, detectors_needed(replace(config, specmin=lo, nspec=hi - lo)))
+    with recorder.span("truth"):
+        truth = make_truth(config, psf, (lo, hi))
+    ncolumn = _columns(config, psf, hi)
+    with recorder.span("project"):
+        expected = project(psf, truth, ncolumn=ncolumn, threads=threads, progress=progress)
+    read_noise = read_noise_map(detector, ncolumn)
+    with recorder.span("noise"):
+        pix = _noisy(config, expected, read_noise, threads)
+    with recorder.span("defects"):
+        mask = np.zeros(pix.shape, np.int32)
+        ivar = _ivar(config, pix, expected, read_noise)
+        apply_defects(pix, mask, config=config, detector=detector, read_noise=read_noise)
+        ivar[masked(mask)] = 0.0
+    image = Image(pix, ivar, cards_of(config, detector, psf), fibermap_of(config, psf))
+    return Simulation(config, image, mask, read_noise, psf, truth, expected)
+
+
+def make_truth(config: SimConfig, psf: PsfModel, fibres: tuple[int, int]) -> Truth:
+    """Spectra of fibres lo .. hi - 1 over the PSF's whole wavelength range."""
+    wave = truth_wave(config, psf.wavelength_range)
+    common = common_light(config, wave)
+    per_detector = DETECTORS[config.band].nfibre
+    numbers = np.arange(*fibres)
+    targets = tuple(target_of(config, int(f)) for f in numbers)
+    throughput = np.array([fibre_throughput(config, int(f), per_detector) for f in numbers])
+    flux = np.empty((len(numbers), len(wave)), np.float32)
+    for row, target, share in zip(flux, targets, throughput, strict=True):
+        row[:] = share * (common + target_light(config, target, wave))
+    return Truth(wave, flux, numbers, targets, throughput)
+
+
+def project(psf: PsfModel, truth: Truth, *, ncolumn: int, threads: int = 1,
+            progress: Progress = lambda stage, done, total: None) -> Array:
+    """Expected light of the truth on the CCD, (ny, ncolumn) electron.
+
+    Bundles are projected one by one onto images of their own, in tiles of TILE
+    bins, then summed in their order: the bits do not depend on the threads,
+    nor, where only one bundle's light falls, on the other bundles.
+    """
+    ny = psf.shape[0]
+    total = np.zeros((ny, ncolumn))
+    bundle = psf.bundle[truth.fibres] if psf.bundle is not None else np.zeros(len(truth.fibres), int)
+    cuts = np.concatenate([[0], np.flatnonzero(np.diff(bundle)) + 1, [len(bundle)]])
+    ranges = list(zip(cuts[:-1], cuts[1:], strict=True))
+    with ThreadPoolExecutor(threads) as pool:
+        parts = pool.map(lambda rows: _bundle_image(psf, truth, rows), ranges)
+        for done, (x0, part) in enumerate(parts):
+            first, last = max(x0, 0), min(x0 + part.shape[1], ncolumn)
+            if first < last:
+                total[:, first:last] += part[:, first - x0:last - x0]
+            progress("bundles projected", done + 1, len(ranges))
+    return total
+
+
+def _bundle_image(psf: PsfModel, truth: Truth, rows: tuple[int, int]) -> tuple[int, Array]:
+    """(first column, image) of the fibres in rows lo .. hi - 1 of the truth."""
+    lo, hi = int(truth.fibres[rows[0]]), int(truth.fibres[rows[1] - 1]) + 1
+    x = centres(psf, (lo, hi), truth.wave)[1]
+    x0 = int(np.floor((x.min() - psf.stamp[1]) / LANE)) * LANE
+    image = np.zeros((psf.shape[0], int(np.ceil(x.max())) + psf.stamp[1] + LANE - x0))
+    electrons = truth.electrons(slice(*rows))
+    for start in range(0, len(truth.wave), TILE):
+        tile = slice(start, start + TILE)
+        spots = make_spots(psf, (lo, hi), truth.wave[tile])
+        add_to_image(image, replace(spots, x0=spots.x0 - x0), electrons[:, tile])
+    return x0, image
+
+
+def _columns(config: SimConfig, psf: PsfModel, hi: int) -> int:
+    """Width of the image: the CCD's, or up to the last column that the bundles made can touch."""
+    if not config.crop:
+        return psf.shape[1]
+    x = centres(psf, (hi - 1, hi), np.linspace(*psf.wavelength_range, 200))[1]
+    return min(psf.shape[1], (int(x.max()) + 32) // 8 * 8)
+
+
+def _noisy(config: SimConfig, expected: Array, read_noise: np.ndarray, threads: int) -> np.ndarray:
+    """Pixels as read out, float32."""
+    if not config.noise:
+        return expected.astype(np.float32)
+    pix = np.empty(expected.shape, np.float32)
+
+    def rows(first: int) -> None:
+        part = slice(first, first + NOISE_ROWS)
+        add_noise(pix[part], expected[part], read_noise[part], seed=config.seed, first_row=first)
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(rows, range(0, len(pix), NOISE_ROWS)))
+    return pix
+
+
+def _ivar(config: SimConfig, pix: np.ndarray, expected: Array, read_noise: np.ndarray) -> np.ndarray:
+    """Inverse variance, float32, before any mask: read noise squared plus the electrons expected, or those seen."""
+    light = expected if config.variance == "model" else pix
+    variance = read_noise * read_noise
+    variance += np.maximum(light, 0.0)
+    return np.reciprocal(variance, out=variance)

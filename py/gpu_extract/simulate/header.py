@@ -1,0 +1,81 @@
+"""Header and fibre map of a simulated frame, with the keywords that users and pipelines look for."""
+import numpy as np
+
+from gpu_extract.data import Card, FiberMap, PsfModel
+from gpu_extract.simulate.config import SimConfig
+from gpu_extract.simulate.defects import fibre_problems
+from gpu_extract.simulate.instrument import Detector
+from gpu_extract.simulate.targets import Target, target_of
+
+VERSION = 1                     # raised by every change that moves a pixel: cached frames are then made anew
+BROKEN_FIBRE = 4                # bit 2 of desispec.maskbits.fibermask
+_FIELD_RA, _FIELD_DEC = 150.1, 2.2
+_FIBERMAP = np.dtype([("TARGETID", "i8"), ("PETAL_LOC", "i2"), ("FIBER", "i4"), ("OBJTYPE", "S3"),
+                      ("TARGET_RA", "f8"), ("TARGET_DEC", "f8"), ("FIBERSTATUS", "i4"), ("FLUX_R", "f4")])
+
+
+def modified_julian_date(night: int) -> float:
+    """MJD of a moment in the night YYYYMMDD at Kitt Peak (07:12 UT of the next day)."""
+    year, month, day = night // 10000, night // 100 % 100, night % 100
+    shift = (14 - month) // 12
+    y, m = year + 4800 - shift, month + 12 * shift - 3
+    julian_day = day + (153 * m + 2) // 5 + 365 * y + y // 4 - y // 100 + y // 400 - 32045
+    return julian_day - 2400001 + 1.3
+
+
+def cards_of(config: SimConfig, detector: Detector, psf: PsfModel) -> tuple[Card, ...]:
+    """The image's header."""
+    letter = config.band if config.band in "brz" else "r"
+    noise = detector.read_noise
+    return (
+        Card("BUNIT", "electron", "unit of the pixels"),
+        Card("CAMERA", f"{letter}{config.spectrograph}", "camera"),
+        Card("FLAVOR", config.flavor, "kind of exposure"),
+        Card("OBSTYPE", config.flavor.upper(), "kind of exposure"),
+        Card("PROGRAM", config.program, "observing programme"),
+        Card("EXPID", config.expid, "exposure number"),
+        Card("NIGHT", config.night, "night, YYYYMMDD"),
+        Card("EXPTIME", config.seconds, "[s] exposure time"),
+        Card("MJD-OBS", modified_julian_date(config.night), "[d] MJD of the exposure's start"),
+        Card("SPECID", config.spectrograph, "spectrograph"),
+        Card("TARGTRA", _FIELD_RA, "[deg] target right ascension"),
+        Card("TARGTDEC", _FIELD_DEC, "[deg] target declination"),
+        Card("SKYRA", _FIELD_RA, "[deg] right ascension of the field"),
+        Card("SKYDEC", _FIELD_DEC, "[deg] declination of the field"),
+        Card("GAIN", 1.0, "[electron/electron] pixels are in electrons"),
+        Card("OBSRDNA", noise, "[electron] read noise of amplifier A"),
+        Card("OBSRDNB", 1.03 * noise, "[electron] read noise of amplifier B"),
+        Card("OBSRDNC", 0.97 * noise, "[electron] read noise of amplifier C"),
+        Card("OBSRDND", 1.01 * noise, "[electron] read noise of amplifier D"),
+        Card("NPIX_X", psf.shape[1], "columns of the CCD"),
+        Card("NPIX_Y", psf.shape[0], "rows of the CCD"),
+        Card("SIMCAM", config.band, "simulated camera"),
+        Card("SIMSEED", config.seed, "seed of the simulation"),
+        Card("SIMVER", VERSION, "version of the simulator"),
+        Card("SIMDIG", config.digest(), "digest of the simulation's settings"),
+    )
+
+
+def fibermap_of(config: SimConfig, psf: PsfModel) -> FiberMap:
+    """One row for every fibre of the camera, made or not, so that row and fibre number agree."""
+    rows = np.zeros(psf.nfibre, _FIBERMAP)
+    for fibre, row in enumerate(rows):
+        _fill(row, config, fibre, target_of(config, fibre))
+    return FiberMap(rows, {"TARGET_RA": "deg", "TARGET_DEC": "deg", "FLUX_R": "nanomaggy"},
+                    (Card("SIMSEED", config.seed, "seed of the simulation"),))
+
+
+def target_id(config: SimConfig, fibre: int) -> int:
+    """Number of a fibre's target: differs between seeds, spectrographs and fibres."""
+    return 39000000000000000 + config.seed % 10**7 * 10**6 + config.spectrograph * 10**5 + fibre
+
+
+def _fill(row: np.void, config: SimConfig, fibre: int, target: Target) -> None:
+    sky = target.kind == "SKY"
+    row["TARGETID"] = target_id(config, fibre)
+    row["PETAL_LOC"] = config.spectrograph
+    row["FIBER"] = 500 * config.spectrograph + fibre
+    row["OBJTYPE"] = b"SKY" if sky else b"TGT"
+    row["TARGET_RA"], row["TARGET_DEC"] = target.ra, target.dec
+    row["FIBERSTATUS"] = BROKEN_FIBRE if fibre_problems(config.defects, fibre) else 0
+    row["FLUX_R"] = 0.0 if sky else 10 ** (0.4 * (22.5 - target.magnitude))
