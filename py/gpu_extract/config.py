@@ -20,7 +20,8 @@ class ExtractConfig:
     psferr: fractional error of the PSF model; None: the PSF's own
     regularize: ridge in units of 1/photon, added squared to the diagonal (B&S sect. 2)
     core: "auto", "banded" or "dense"
-    nsubbundles, nwavestep: how the dense core cuts a bundle
+    nsubbundles, nwavestep: how the dense core cuts a bundle: into so many groups of fibres (None: every fibre by
+        itself, the fastest), and into stretches of so many bins
     tolerance: what padding may leave in the result, in units of the error
     ndiag: diagonals of the resolution matrix on each side; None: half the PSF's stamp height
     wave_factor: wavelengths are divided by this for the extraction, but stored undivided
@@ -34,7 +35,7 @@ class ExtractConfig:
     psferr: float | None = None
     regularize: float = 0.0
     core: str = "auto"
-    nsubbundles: int = 5
+    nsubbundles: int | None = None
     nwavestep: int = 50
     tolerance: float = 1e-8
     ndiag: int | None = None

@@ -267,7 +267,7 @@ class BundleResult:
     fibres: (lo, hi) fibre range of the bundle
     flux, ivar, chi2pix, pixmask_fraction: (nfibre, nwave); resolution: (nfibre, 2 ndiag + 1, nwave)
     mask: (nfibre, nwave) uint32; status: (nfibre, nwave) int8 of Status
-    model: (ny, nxcut) the bundle's A x on the CCD from column x0 on, or None
+    model: (ny, nx) the bundle's A x, or None
     notes: facts about how it was made (pad, half-bands, iterations, residual)
     """
 
@@ -280,7 +280,6 @@ class BundleResult:
     mask: NDArray[np.uint32]
     status: NDArray[np.int8]
     model: Array | None = None
-    x0: int = 0
     notes: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -68,29 +68,38 @@ def half_bands(y0: IntArray, x0: IntArray, stamp: tuple[int, int], shape: tuple[
     return int(overlapping.max()), int(reach.max())
 
 
-def normal_tile(spots: Spots, cut: Cut, tile: tuple[int, int, int], bands: tuple[int, int]
-                ) -> tuple[Array, Array, Array]:
-    """Unregularised icov, rhs and weight of bins first .. last - 1 (layout as in data.Normal).
+@dataclass(frozen=True)
+class Sums:
+    """Unregularised normal equations to be filled in tile by tile; layout as in data.Normal."""
+
+    icov: Array
+    rhs: Array
+    weight: Array
+
+
+def empty_sums(nfibre: int, nwave: int, bands: tuple[int, int]) -> Sums:
+    """Sums with nothing in them; bands: (fibres, bins) of half_bands."""
+    rhs, weight = np.zeros((2, nfibre, nwave))
+    return Sums(np.zeros((nfibre, bands[0] + 1, nwave, 2 * bands[1] + 1)), rhs, weight)
+
+
+def add_tile(sums: Sums, spots: Spots, cut: Cut, tile: tuple[int, int, int]) -> None:
+    """Fill bins first .. last - 1 of `sums` in place.
 
     tile: (first, last, start); the spots are those of bins start, start + 1, ... and reach one half-band
         beyond the tile where there are bins. An entry's bits do not depend on the tile it is made in.
-    bands: (fibres, bins) of half_bands.
     """
-    nfibre = len(spots.stamps)
-    first, last, _ = tile
-    icov = np.empty((nfibre, bands[0] + 1, last - first, 2 * bands[1] + 1))
-    rhs, weight = np.empty((2, nfibre, last - first))
     position = cut.position(spots.y0, spots.x0, spots.stamps.shape[2:])
-    cpu_normal.normal_tile(icov, rhs, weight, spots.stamps, position, cut.ivar, cut.pix, tile)
-    return icov, rhs, weight
+    cpu_normal.normal_tile(sums.icov, sums.rhs, sums.weight, spots.stamps, position, cut.ivar, cut.pix, tile)
 
 
-def regularise(icov: Array, rhs: Array, weight: Array, ridge: float) -> Normal:
+def regularise(sums: Sums, ridge: float) -> Normal:
     """Apply specter's rule to the diagonal, in place, and take out the bins of weight 0.
 
     Where weight < 1e-4 of the bundle's largest, (that minimum - weight)^2 is added, elsewhere ridge^2.
     The rule is scale dependent (an ivar squared is added to an ivar) and kept as the field knows it.
     """
+    icov, weight = sums.icov, sums.weight
     hw = icov.shape[3] // 2
     minimum = MINWEIGHT * weight.max(initial=0.0)
     dark = weight == 0.0
@@ -98,4 +107,4 @@ def regularise(icov: Array, rhs: Array, weight: Array, ridge: float) -> Normal:
     diagonal = icov[:, 0, :, hw]
     diagonal += np.where(weak, (minimum - weight) ** 2, ridge**2)
     diagonal[dark] = 0.0
-    return Normal(icov, rhs, weight, weak | ((ridge > 0) & ~dark))
+    return Normal(icov, sums.rhs, weight, weak | ((ridge > 0) & ~dark))

@@ -79,9 +79,9 @@ def _weigh(out, flat, spot, ivar, pixel, shape):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def normal_tile(icov, rhs, weight, stamps, position, ivar, pix, tile):  # type: ignore[no-untyped-def]
-    """Rows first .. last - 1 (in wavelength) of the normal equations of a bundle.
+    """Fill rows first .. last - 1 (in wavelength) of the normal equations of a bundle.
 
-    icov: (nfibre, ndf + 1, last - first, 2 hw + 1); rhs, weight: (nfibre, last - first); filled here
+    icov: (nfibre, ndf + 1, nwave, 2 hw + 1), zero on entry; rhs, weight: (nfibre, nwave)
     stamps: (nfibre, nspot, ny, width) the spots of bins start .. start + nspot - 1, which must reach hw bins
         beyond both ends of the tile where such bins exist
     position: (2, nfibre, nspot) row and column of the spots on the cut-out, entirely inside it
@@ -95,7 +95,6 @@ def normal_tile(icov, rhs, weight, stamps, position, ivar, pix, tile):  # type: 
     flat, flat_ivar, flat_pix = stamps.ravel(), ivar.ravel(), pix.ravel()
     size = ny * width
     weighted = np.zeros(size)
-    icov[:] = 0.0
     for j in range(max(first - hw, start), last):
         a = j - start
         for i in range(nfibre):
@@ -103,12 +102,12 @@ def normal_tile(icov, rhs, weight, stamps, position, ivar, pix, tile):  # type: 
             pixel = ya * stride + xa
             total = _weigh(weighted, flat, (i * nspot + a) * size, flat_ivar, pixel, (ny, width, stride))
             if j >= first:
-                weight[i, j - first] = total
+                weight[i, j] = total
                 light = vset(0.0)
                 for y in range(ny):
                     for x in range(0, width, 4):
                         light = vfma(vload(weighted, y * width + x), vload(flat_pix, pixel + y * stride + x), light)
-                rhs[i, j - first] = vsum(light)
+                rhs[i, j] = vsum(light)
             if total == 0.0:
                 continue
             for d in range(min(ndf, nfibre - 1 - i) + 1):
@@ -127,6 +126,6 @@ def normal_tile(icov, rhs, weight, stamps, position, ivar, pix, tile):  # type: 
                     pb = (other * nspot + b) * size + max(-dy, 0) * width + max(-dx, 0)
                     value = _overlap((weighted, pa), (flat, pb), rows, columns // 4, width)
                     if j >= first:
-                        icov[i, d, j - first, hw + k] = value
+                        icov[i, d, j, hw + k] = value
                     if d == 0 and k > 0 and first <= j + k < last:
-                        icov[i, 0, j + k - first, hw - k] = value
+                        icov[i, 0, j + k, hw - k] = value

@@ -67,3 +67,13 @@ def adjoint_two(out, stamps, at, first, second, stride):  # type: ignore[no-unty
                     b0 = vfma(s, vload(second, pixel + width - 4), b0)
             out[0, i, j] = vsum(vadd(a0, a1))
             out[1, i, j] = vsum(vadd(b0, b1))
+
+
+@njit(nogil=True, cache=True)
+def chi_square(model, good, ivar, pix, psferr):  # type: ignore[no-untyped-def]
+    """model becomes (pix - model)^2 W', good becomes [W' > 0]; 1/W' = 1/ivar + (psferr model)^2; flat arrays."""
+    for n in range(len(model)):
+        scaled = psferr * model[n]
+        difference = pix[n] - model[n]
+        model[n] = difference * difference * (ivar[n] / (1.0 + ivar[n] * scaled * scaled))
+        good[n] = 1.0 if ivar[n] > 0.0 else 0.0

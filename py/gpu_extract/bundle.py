@@ -1,0 +1,154 @@
+"""One instrument bundle, from pixels to spectra: spots -> normal equations -> x -> core -> quality.
+
+A group of ranks may share a bundle: each makes some tiles and decorrelates some
+fibres, and all exchange what the next step needs. Tiles and fibres are cut by
+the settings alone, so that the group's size changes no bit.
+"""
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpu_extract.config import ExtractConfig
+from gpu_extract.cores import dense
+from gpu_extract.data import LANE, Array, BundleResult, Decorrelated, Image, Normal, PsfModel, Spots
+from gpu_extract.normal import Cut, add_tile, empty_sums, half_bands, make_cut, regularise
+from gpu_extract.plan import Plan, bounds, fibre_groups, share, spread, tiles
+from gpu_extract.probe import Decay
+from gpu_extract.project import add_to_image
+from gpu_extract.psf import centres, corners, make_spots, stamp_width
+from gpu_extract.quality import bin_quality, mask_bits
+from gpu_extract.solve import solve
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that every bundle of a run has in common.
+
+    dropped: fibres that the PSF validator gave up, with its reasons; threads: how many work on a bundle in this process
+    """
+
+    psf: PsfModel
+    config: ExtractConfig
+    plan: Plan
+    decay: Decay
+    dropped: dict[int, str]
+    psferr: float
+    ndiag: int
+    threads: int = 1
+
+    def map(self, function: Callable[[Any], None], items: Iterable[Any]) -> None:
+        """Call `function` for every item, on as many threads as the job has."""
+        if self.threads == 1:
+            for item in items:
+                function(item)
+        else:
+            with ThreadPoolExecutor(self.threads) as pool:
+                list(pool.map(function, items))
+
+
+def extract_bundle(image: Image, job: Job, fibres: tuple[int, int], *, group: Any, recorder: Any) -> BundleResult:
+    """Extract all fibres lo .. hi - 1 of one instrument bundle on the wanted wavelengths.
+
+    group: the ranks that share the bundle (comm.py's verbs); all of them call this and get the same result,
+    but for the model image, which is made on its rank 0.
+    """
+    with recorder.span("cut"):
+        cut, bands = locate(image, job, fibres)
+    spots, normal = make_normal(job, fibres, cut, bands, group=group, recorder=recorder)
+    with recorder.span("solve"):
+        solution = solve(normal)
+    with recorder.span("decorrelate"):
+        result = decorrelate(normal, solution.x, job, group)
+    with recorder.span("quality"):
+        chi2pix, fraction = judge(spots, cut, solution.x, job, bands[1], group)
+    dropped = np.array([i in job.dropped for i in range(*fibres)])
+    model = project_model(image, job, fibres, solution.x) if job.config.model and group.rank == 0 else None
+    notes = {"iterations": solution.iterations, "error": solution.error, "halfband": bands[1], "neighbours": bands[0],
+             "regularised": int(normal.regularised[:, job.plan.inner].sum())}
+    return BundleResult(fibres, result.flux, result.ivar, result.resolution, chi2pix, fraction,
+                        mask_bits(result.ivar, chi2pix, fraction, dropped), result.status, model, notes)
+
+
+def locate(image: Image, job: Job, fibres: tuple[int, int]) -> tuple[Cut, tuple[int, int]]:
+    """The pixels that a bundle's spots touch, and (fibres, bins) at which spots overlap."""
+    y0, x0 = corners(job.psf, centres(job.psf, fibres, job.plan.extended))
+    bands = half_bands(y0, x0, job.psf.stamp, image.shape)
+    return make_cut(image, y0, x0 - x0 % LANE, (job.psf.stamp[0], stamp_width(job.psf))), bands
+
+
+def make_normal(job: Job, fibres: tuple[int, int], cut: Cut, bands: tuple[int, int], *, group: Any,
+                recorder: Any) -> tuple[Spots, Normal]:
+    """The normal equations, tile by tile, and the spots of this rank's tiles (and around) in single precision."""
+    wave, hw = job.plan.extended, bands[1]
+    nfibre = fibres[1] - fibres[0]
+    ranges = tiles(len(wave))
+    starts = bounds(ranges, group.size)
+    own = spread(starts[group.rank], starts[group.rank + 1], hw, len(wave))
+    shape = nfibre, own[1] - own[0]
+    kept = Spots(np.empty((*shape, job.psf.stamp[0], stamp_width(job.psf)), dtype=np.float32),
+                 np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.int64))
+    sums = empty_sums(nfibre, len(wave), bands)
+
+    def make(t: int) -> None:
+        first, last = ranges[t]
+        start, stop = spread(first, last, hw, len(wave))
+        with recorder.span("spots"):
+            spots = make_spots(job.psf, fibres, wave[start:stop])
+            inside = slice(start - own[0], stop - own[0])
+            kept.stamps[:, inside], kept.x0[:, inside], kept.y0[:, inside] = spots.stamps, spots.x0, spots.y0
+        with recorder.span("normal"):
+            add_tile(sums, spots, cut, (first, last, start))
+
+    job.map(make, share(len(ranges), group.rank, group.size))
+    with recorder.span("exchange"):
+        group.complete(sums.icov, 2, starts)
+        group.complete(sums.rhs, 1, starts)
+        group.complete(sums.weight, 1, starts)
+    return kept, regularise(sums, job.config.regularize)
+
+
+def decorrelate(normal: Normal, x: Array, job: Job, group: Any) -> Decorrelated:
+    """The wanted wavelengths of all fibres of a bundle, by the core that was asked for."""
+    shape = len(x), len(job.plan.wave)
+    out = Decorrelated(np.zeros(shape), np.zeros(shape), np.zeros((shape[0], 2 * job.ndiag + 1, shape[1])),
+                       np.zeros(shape, dtype=np.int8))
+    groups = fibre_groups(shape[0], job.config.nsubbundles)
+    starts = bounds(groups, group.size)
+    cuts = dense.Cuts(job.plan.inner, job.config.nwavestep, job.decay.patch, job.decay.neighbours)
+
+    def work(n: int) -> None:
+        fibres = slice(*groups[n])
+        part = dense.decorrelate(normal, x, groups[n], ndiag=job.ndiag, cuts=cuts)
+        out.flux[fibres], out.ivar[fibres] = part.flux, part.ivar
+        out.resolution[fibres], out.status[fibres] = part.resolution, part.status
+
+    job.map(work, share(len(groups), group.rank, group.size))
+    for array in (out.flux, out.ivar, out.resolution, out.status):
+        group.complete(array, 0, starts)
+    return out
+
+
+def judge(spots: Spots, cut: Cut, x: Array, job: Job, hw: int, group: Any) -> tuple[Array, Array]:
+    """chi2pix and pixmask_fraction of the wanted bins; every rank does the bins of its own tiles."""
+    nwave = len(job.plan.extended)
+    starts = bounds(tiles(nwave), group.size)
+    first, last = starts[group.rank], starts[group.rank + 1]
+    start, stop = spread(first, last, hw, nwave)
+    position = cut.position(spots.y0, spots.x0, spots.stamps.shape[2:])
+    both = np.zeros((2, len(x), nwave))
+    part = bin_quality(spots.stamps, position, (cut.ivar, cut.pix), x[:, start:stop], job.psferr)
+    for array, values in zip(both, part, strict=True):
+        array[:, first:last] = values[:, first - start:last - start]
+    group.complete(both, 2, starts)
+    return both[0, :, job.plan.inner], both[1, :, job.plan.inner]
+
+
+def project_model(image: Image, job: Job, fibres: tuple[int, int], x: Array) -> Array:
+    """The bundle's A x on the whole CCD, bins beyond the wanted range included: (ny, nx) electron."""
+    model = np.zeros(image.shape)
+    for first, last in tiles(len(job.plan.extended)):
+        add_to_image(model, make_spots(job.psf, fibres, job.plan.extended[first:last]), x[:, first:last])
+    return model

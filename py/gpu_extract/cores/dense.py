@@ -1,0 +1,97 @@
+"""The dense core: decorrelation patch by patch, the classical way, with the exact x.
+
+A patch is a sub-bundle of fibres with neighbours on both sides, and a stretch
+of wavelengths with a pad on both sides; pads and neighbours come from the
+measured decay (probe.py). Its covariance C comes from one Cholesky with the
+neighbours eliminated first; each inner fibre's block C_ii is diagonalised,
+Q_i = C_ii^(-1/2), and the inner part is kept (B&S eq. 10-19).
+"""
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import lapack
+
+from gpu_extract.backend import cpu_dense
+from gpu_extract.data import Array, Decorrelated, Normal, Status
+from gpu_extract.plan import spread, tiles
+
+RIDGE = 1e-8     # relative to each bin's own diagonal: the one remedy of a patch that is not positive definite
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """How the dense core cuts: bins `inner` of the grid are kept, in stretches of `step` bins, with `pad` bins on both
+    ends and `neighbours` fibres on both sides taking part."""
+
+    inner: slice
+    step: int
+    pad: int
+    neighbours: int
+
+
+def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int, cuts: Cuts) -> Decorrelated:
+    """Flux, ivar and resolution of fibres lo .. hi - 1 at the kept bins.
+
+    x: (nfibre, nwave), the bundle's deconvolved flux. Bins of weight 0 get flux = ivar = 0 and no resolution.
+    A patch that is not positive definite is tried once more with a ridge of 1e-8 of each bin's diagonal (a rule
+    without a scale) and marked Status.RIDGE; failing that its bins are 0 and marked Status.FAILED.
+    """
+    shape = fibres[1] - fibres[0], cuts.inner.stop - cuts.inner.start
+    out = Decorrelated(np.zeros(shape), np.zeros(shape), np.zeros((shape[0], 2 * ndiag + 1, shape[1])),
+                       np.zeros(shape, dtype=np.int8))
+    for first, last in tiles(shape[1], cuts.step):
+        waves = first + cuts.inner.start, last + cuts.inner.start
+        _patch(out, normal, x, fibres=fibres, waves=waves, cuts=cuts)
+    return out
+
+
+def _patch(out: Decorrelated, normal: Normal, x: Array, *, fibres: tuple[int, int], waves: tuple[int, int],
+           cuts: Cuts) -> None:
+    """Do the bins `waves` (of the grid) of `fibres` and write them into `out`."""
+    nfibre, nwave = x.shape
+    start, stop = spread(*waves, cuts.pad, nwave)
+    around = [i for i in range(*spread(*fibres, cuts.neighbours, nfibre)) if not fibres[0] <= i < fibres[1]]
+    inverse, status = _inverse_factor(normal, (around, list(range(*fibres))), (start, stop))
+    kept = slice(waves[0] - cuts.inner.start, waves[1] - cuts.inner.start)
+    out.status[:, kept] = status
+    if inverse is None:
+        return
+    inner = slice(waves[0] - start, waves[1] - start)
+    for n, fibre in enumerate(range(*fibres)):
+        first = n * (stop - start)
+        columns = inverse[first:, first:first + stop - start]
+        rows, scale = _rows(columns.T @ columns, normal.weight[fibre, start:stop] > 0)
+        out.flux[n, kept] = (rows @ x[fibre, start:stop])[inner]
+        out.ivar[n, kept] = scale[inner] ** 2
+        cpu_dense.diagonals(out.resolution[n, :, kept], rows, start, waves)
+
+
+def _inverse_factor(normal: Normal, fibres: tuple[list[int], list[int]],
+                    waves: tuple[int, int]) -> tuple[Array | None, Status]:
+    """L^-1 with C^-1 = L L^T for the covariance C of the inner fibres, or None where there is none.
+
+    fibres: (around, inner); the Cholesky factor of the whole patch, neighbours first, ends with that of C^-1.
+    """
+    around, inner = fibres
+    n, first = (waves[1] - waves[0]) * len(around + inner), (waves[1] - waves[0]) * len(around)
+    matrix = cpu_dense.empty(n)
+    for status in (Status.GOOD, Status.RIDGE):
+        cpu_dense.fill(matrix, normal.icov, np.array(around + inner), waves)
+        if status is Status.RIDGE:
+            matrix[np.diag_indices_from(matrix)] *= 1 + RIDGE
+        factor, info = lapack.dpotrf(matrix, lower=1, clean=1, overwrite_a=1)
+        if info == 0:
+            return lapack.dtrtri(factor[first:, first:], lower=1)[0], status
+    return None, Status.FAILED
+
+
+def _rows(covariance: Array, keep: np.ndarray) -> tuple[Array, Array]:
+    """R = diag(1/s) Q and s, the row sums of Q = C^(-1/2); bins not kept have neither."""
+    eigenvalues, vectors, info = lapack.dsyevd(covariance, lower=1)
+    if info != 0 or eigenvalues[0] <= 0:
+        return np.zeros_like(covariance), np.zeros(len(covariance))
+    q = (vectors * eigenvalues**-0.5) @ vectors.T
+    q[~keep] = 0.0
+    q[:, ~keep] = 0.0
+    scale = q.sum(axis=1)
+    return np.divide(q, scale[:, None], out=np.zeros_like(q), where=scale[:, None] != 0), scale

@@ -1,0 +1,95 @@
+"""What is made from what, and by whom: pure integers (and the one wavelength array they index).
+
+Pieces are cut by the settings and the PSF alone, never by the number of ranks,
+threads or devices: those only decide who makes a piece.
+"""
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from gpu_extract.config import ExtractConfig
+from gpu_extract.data import Array, PsfModel
+from gpu_extract.errors import InputError
+
+TILE = 256     # wavelength bins of a tile of the normal equations
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The whole job in integers.
+
+    fibres: (lo, hi) wanted; bundles: fibre ranges of the instrument bundles that hold them
+    wave: (nwave,) Angstrom, the stored grid; extended: (below + nwave + above,) Angstrom, what is solved for
+        (divided by the barycentric factor); inner: slice of the extended grid that is kept
+    """
+
+    fibres: tuple[int, int]
+    bundles: tuple[tuple[int, int], ...]
+    wave: Array
+    extended: Array
+    inner: slice
+
+
+def wavelength_grid(wavelength: tuple[float, float, float], below: int = 0, above: int = 0) -> Array:
+    """first, first + step, ... last (included if the step hits it within half a step), with bins beyond the ends."""
+    first, last, step = wavelength
+    n = ceil((last + 0.5 * step - first) / step)
+    return first + step * np.arange(-below, n + above)
+
+
+def make_plan(psf: PsfModel, config: ExtractConfig, pad: int) -> Plan:
+    """Bundles and grids of a job; `pad` bins are added beyond both ends as far as the PSF reaches.
+
+    Raises InputError where fibres or wavelengths lie outside the PSF.
+    """
+    hi = psf.nfibre if config.nspec is None else config.specmin + config.nspec
+    if config.specmin >= psf.nfibre or hi > psf.nfibre:
+        raise InputError(f"fibres {config.specmin} to {hi - 1} were asked for, {psf.name} has fibres 0 to "
+                         f"{psf.nfibre - 1}: choose --specmin and --nspec within them")
+    wave = wavelength_grid(config.wavelength)
+    low, high = psf.wavelength_range
+    factor, step = config.wave_factor, config.wavelength[2]
+    if wave[0] / factor < low or wave[-1] / factor > high:
+        raise InputError(f"wavelengths {wave[0]:g} to {wave[-1]:g} Angstrom were asked for, {psf.name} covers "
+                         f"{low:g} to {high:g}: choose --wavelength within that")
+    below = min(pad, int((wave[0] - low * factor) / step))
+    above = min(pad, int((high * factor - wave[-1]) / step))
+    extended = wavelength_grid(config.wavelength, below, above) / factor
+    wanted = tuple(b for b in instrument_bundles(psf, config.bundlesize) if b[1] > config.specmin and b[0] < hi)
+    return Plan((config.specmin, hi), wanted, wave, extended, slice(below, below + len(wave)))
+
+
+def instrument_bundles(psf: PsfModel, bundlesize: int) -> tuple[tuple[int, int], ...]:
+    """Fibre ranges of the bundles: runs of equal BUNDLE numbers, else multiples of `bundlesize` from fibre 0."""
+    if psf.bundle is None:
+        edges = [*range(0, psf.nfibre, bundlesize), psf.nfibre]
+    else:
+        edges = [0, *(np.nonzero(np.diff(psf.bundle))[0] + 1).tolist(), psf.nfibre]
+    return tuple(zip(edges[:-1], edges[1:], strict=True))
+
+
+def tiles(nwave: int, length: int = TILE) -> tuple[tuple[int, int], ...]:
+    """Wavelength ranges of the tiles that a bundle's normal equations are made in."""
+    return tuple((first, min(first + length, nwave)) for first in range(0, nwave, length))
+
+
+def spread(first: int, last: int, reach: int, nwave: int) -> tuple[int, int]:
+    """first .. last - 1 with `reach` more on both sides, within 0 .. nwave - 1."""
+    return max(0, first - reach), min(nwave, last + reach)
+
+
+def fibre_groups(nfibre: int, groups: int | None) -> tuple[tuple[int, int], ...]:
+    """A bundle's fibres in so many groups of equal size (the last may be smaller); None: every fibre by itself."""
+    return tiles(nfibre, -(-nfibre // (groups or nfibre)))
+
+
+def share(pieces: int, rank: int, size: int) -> range:
+    """The pieces of `rank` out of `size`: consecutive, as even as can be, none for ranks too many."""
+    return range(pieces * rank // size, pieces * (rank + 1) // size)
+
+
+def bounds(ranges: tuple[tuple[int, int], ...], size: int) -> list[int]:
+    """Where the consecutive shares of `size` ranks in consecutive ranges begin, and the end of the last."""
+    ends = [0, *(last for _, last in ranges)]
+    return [ends[len(ranges) * rank // size] for rank in range(size + 1)]

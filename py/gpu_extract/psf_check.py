@@ -1,0 +1,91 @@
+"""The PSF validator: a bad fibre is dropped with a message, instead of losing the frame."""
+from dataclasses import replace
+
+import numpy as np
+
+from gpu_extract.data import Array, Core, Legendre, PsfModel
+from gpu_extract.errors import InputError
+from gpu_extract.psf import centres, evaluate
+
+SAMPLES = 64           # wavelengths at which a fibre is looked at
+APART = 0.5            # pixels: traces closer than this are one trace
+OFF_CCD = -1e6         # a dropped fibre's trace lies here, so that none of its bins has a pixel
+
+
+def check_psf(psf: PsfModel, wave: Array) -> tuple[PsfModel, dict[int, str]]:
+    """Drop the fibres that cannot be extracted: (PSF with their traces off the CCD, {fibre: reason}).
+
+    Checked over `wave` (Angstrom): coefficients finite, sigma > 0, y monotonic along wavelength, fibres in order and
+    apart, some of the trace on the CCD. Raises InputError where no fibre is left.
+    """
+    sample = wave[np.unique(np.linspace(0, len(wave) - 1, SAMPLES).astype(int))]
+    dropped: dict[int, str] = {}
+    finite = _finite(psf)
+    clean = _without(psf, [i for i in range(psf.nfibre) if not finite[i]])
+    y, x = centres(clean, (0, psf.nfibre), sample)
+    sigma = np.min([evaluate(s, (0, psf.nfibre), sample).min(axis=-1)
+                    for c in clean.cores for s in (c.sigma_x, c.sigma_y)], axis=0)
+    steps = np.diff(y, axis=1)
+    monotonic = np.all(steps > 0, axis=1) | np.all(steps < 0, axis=1)
+    margin = np.array(psf.stamp)[:, None, None]
+    seen = np.any((np.stack([y, x]) > -margin).all(axis=0) & (y < psf.shape[0] + margin[0])
+                  & (x < psf.shape[1] + margin[1]), axis=1)
+    previous = -1
+    for i in range(psf.nfibre):
+        reason = ""
+        if not finite[i]:
+            reason = "its PSF has values that are not finite"
+        elif sigma[i] <= 0:
+            reason = f"its PSF has sigma {sigma[i]:.3g} pixels"
+        elif len(sample) > 1 and not monotonic[i]:
+            reason = "its y is not monotonic in wavelength"
+        elif not seen[i]:
+            reason = "its trace is off the CCD"
+        elif previous >= 0 and np.median(x[i] - x[previous]) < APART:
+            reason = f"its trace is not right of that of fibre {previous}"
+        if reason:
+            dropped[i] = reason
+        else:
+            previous = i
+    if len(dropped) == psf.nfibre:
+        raise InputError(f"{psf.name}: no fibre can be extracted (fibre 0: {dropped[0]}); is this the PSF of this image?")
+    return _without(psf, list(dropped)), dropped
+
+
+def _series(psf: PsfModel) -> list[Legendre]:
+    """All series of a PSF."""
+    tail = psf.tail
+    cores = [s for c in psf.cores for s in (c.sigma_x, c.sigma_y, c.gh, c.nsig) if s is not None]
+    tails = [tail.amp, tail.core, tail.xscale, tail.yscale, tail.index] if tail is not None else []
+    return [psf.x, psf.y, *cores, *tails]
+
+
+def _finite(psf: PsfModel) -> np.ndarray:
+    """(nfibre,) whether every coefficient of the fibre is finite."""
+    good = np.ones(psf.nfibre, dtype=bool)
+    for s in _series(psf):
+        good &= np.isfinite(s.coeff).all(axis=(*range(s.coeff.ndim - 2), -1))
+    return good
+
+
+def _without(psf: PsfModel, fibres: list[int]) -> PsfModel:
+    """The PSF with these fibres as round spots far off the CCD."""
+    if not fibres:
+        return psf
+
+    def constant(series: Legendre, value: float) -> Legendre:
+        coeff = series.coeff.copy()
+        coeff[..., fibres, :] = 0.0
+        coeff[..., fibres, 0] = value
+        return replace(series, coeff=coeff)
+
+    def plain(core: Core) -> Core:
+        return Core(constant(core.sigma_x, 1.0), constant(core.sigma_y, 1.0), constant(core.gh, 0.0),
+                    constant(core.nsig, 3.0) if core.nsig is not None else None)
+
+    tail = psf.tail
+    if tail is not None:
+        tail = replace(tail, amp=constant(tail.amp, 0.0), core=constant(tail.core, 1.0), index=constant(tail.index, 2.0),
+                       xscale=constant(tail.xscale, 1.0), yscale=constant(tail.yscale, 1.0))
+    return replace(psf, x=constant(psf.x, OFF_CCD), y=constant(psf.y, OFF_CCD), tail=tail,
+                   cores=tuple(plain(c) for c in psf.cores))

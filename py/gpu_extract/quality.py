@@ -1,0 +1,66 @@
+"""How well the model fits and what each bin saw: chi2pix, pixmask_fraction, mask bits."""
+import numpy as np
+
+from gpu_extract.backend import cpu_project
+from gpu_extract.data import Array, SpecMask
+
+BAD_FIT = 5.0            # chi2pix stands out when this many times the medians around it ...
+BAD_FIT_ALONE = 100.0    # ... or above this where there are too few fibres for a median
+FEW_FIBRES = 5
+
+
+def bin_quality(stamps: np.ndarray, position: np.ndarray, cut_pixels: tuple[Array, Array], x: Array,
+                psferr: float) -> tuple[Array, Array]:
+    """chi2pix and pixmask_fraction of bins: each (nfibre, nwave).
+
+    stamps: (nfibre, nwave, ny, width), float32 is enough (5e-7 of the model)
+    position: (2, nfibre, nwave) of the spots on the cut-out; cut_pixels: its (ivar, pix)
+    x: (nfibre, nwave) photons per bin
+    chi2pix = A^T chi^2 / A^T [W' > 0] with 1/W' = 1/W + (psferr A x)^2; 0 where no good pixel is touched.
+    pixmask_fraction = 1 - A^T [W > 0]; pixels off the CCD count as masked. Values are right for
+    bins whose overlapping neighbours are all among the bins given.
+    """
+    ivar, pix = cut_pixels
+    stride = ivar.shape[1]
+    at = position[0] * stride + position[1]
+    model = np.zeros(ivar.size)
+    cpu_project.add_to_cut(model, stamps, at, x, stride)
+    good = np.empty(ivar.size)
+    cpu_project.chi_square(model, good, ivar.ravel(), pix.ravel(), psferr)
+    sums = np.empty((2, *x.shape))
+    cpu_project.adjoint_two(sums, stamps, at, model, good, stride)
+    seen = sums[1] > 0
+    chi2pix = np.divide(sums[0], sums[1], out=np.zeros_like(x), where=seen)
+    return chi2pix, np.where(seen, np.clip(1.0 - sums[1], 0.0, 1.0), 1.0)
+
+
+def mask_bits(ivar: Array, chi2pix: Array, pixmask_fraction: Array, dropped: np.ndarray) -> np.ndarray:
+    """MASK of a whole instrument bundle: (nfibre, nwave) uint32 of SpecMask.
+
+    dropped: (nfibre,) bool, fibres that were given up
+    """
+    conditions = {
+        SpecMask.SOMEBADPIX: pixmask_fraction > 0.5,
+        SpecMask.ALLBADPIX: pixmask_fraction == 1.0,
+        SpecMask.NODATA: ivar == 0.0,
+        SpecMask.NODATA | SpecMask.BADFIBER: np.broadcast_to(dropped[:, None], ivar.shape),
+    }
+    mask = np.zeros(ivar.shape, dtype=np.uint32)
+    for bit, where in conditions.items():
+        mask[where] |= np.uint32(bit)
+    judged = mask == 0
+    if len(ivar) < FEW_FIBRES:
+        bad = chi2pix > BAD_FIT_ALONE
+    else:
+        bad = (chi2pix > BAD_FIT * _median(chi2pix, judged, 0)) & (chi2pix > BAD_FIT * _median(chi2pix, judged, 1))
+    mask[bad & judged] |= np.uint32(SpecMask.BAD2DFIT)
+    return mask
+
+
+def _median(values: Array, where: np.ndarray, axis: int) -> Array:
+    """Median along `axis` over the values marked; infinite where none is (nothing stands out from nothing)."""
+    ordered = np.sort(np.where(where, values, np.inf), axis=axis)
+    count = where.sum(axis=axis, keepdims=True)
+    low = np.take_along_axis(ordered, np.maximum(count - 1, 0) // 2, axis=axis)
+    high = np.take_along_axis(ordered, np.minimum(count // 2, values.shape[axis] - 1), axis=axis)
+    return np.where(count > 0, 0.5 * (low + np.where(count > 0, high, low)), np.inf)
