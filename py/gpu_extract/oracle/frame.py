@@ -43,7 +43,7 @@ def bundle_ranges(psf: PsfModel, bundlesize: int) -> list[range]:
 def wavelength_grid(config: ExtractConfig, psf: PsfModel, pad: int) -> tuple[Array, slice]:
     """All wavelengths to solve for, `pad` beyond each end but none beyond the PSF, and which are wanted."""
     first, last, step = config.wavelength
-    nwave = round((last - first) / step) + 1
+    nwave = int(np.ceil((last - first) / step + 0.5))       # both ends, the last one to half a step
     index = np.arange(-pad, nwave + pad)
     wave = np.asarray((first + index * step) / config.wave_factor, dtype=float)
     low, high = psf.wavelength_range

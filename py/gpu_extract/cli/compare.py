@@ -1,0 +1,62 @@
+"""gpu_compare: judge one frame by another."""
+import argparse
+from collections.abc import Sequence
+
+from gpu_extract.cli.common import Parser, add_common_options, run_main
+from gpu_extract.errors import ExitCode
+
+DESCRIPTION = """\
+Compare a frame with a reference frame, for whatever fibres and wavelengths both have, and
+print a table: per field the median, the 99 % point and the largest of the differences, the
+limits with their reason, and the verdict. Both may be frames of this program, of a survey
+pipeline or of specter. Fluxes are compared in units of the reference's error, and only where
+more than half of a bin's light fell on good pixels."""
+
+EPILOG = """\
+examples
+  gpu_compare frame.fits reference.fits
+  gpu_compare frame.fits reference.fits --plot where.png
+      also draw which fibres and wavelengths differ, and by how much
+  gpu_compare frame.fits specter.fits --limits specter
+      the limits meant for frames that were extracted in patches
+
+limits (chosen by who made the reference, unless named)
+  frame             the same extraction on another core, device, number of ranks
+  oracle            double-precision arrays against the exact solution
+  specter           specter or gpu_specter with its patches
+  specter-onepatch  specter with the whole range in one patch, 20 bins off at both ends
+  FILE.json         your own: one entry in the layout of etc/tolerances.json
+
+exit codes
+  0 all fields within their limits   1 some are not   2 usage or input   3 the picture could not be written"""
+
+
+def build_parser() -> Parser:
+    """The parser of gpu_compare."""
+    parser = Parser("gpu_compare", DESCRIPTION, EPILOG)
+    add = parser.add_argument
+    add("frame", metavar="A", help="frame to judge (FITS)")
+    add("reference", metavar="B", help="frame to judge it by")
+    add("--limits", metavar="NAME", help="kind of limits, or a JSON file of your own (see below)")
+    add("--plot", metavar="FILE.png", help="draw where the frames differ (needs matplotlib)")
+    add("--ignore-checksums", action="store_true", help="read files although a checksum does not match")
+    add_common_options(parser)
+    return parser
+
+
+def compare(args: argparse.Namespace) -> int:
+    """Read, judge, print; 0 or 1."""
+    from gpu_extract.compare import compare_frames
+    from gpu_extract.io.frame import read_frame
+    frame, reference = (read_frame(path, check=not args.ignore_checksums) for path in (args.frame, args.reference))
+    comparison = compare_frames(frame, reference, args.limits)
+    print(comparison.table(), flush=True)
+    if args.plot:
+        from gpu_extract.figures import difference_plot
+        difference_plot(args.plot, frame, reference, title=f"{args.frame} - {args.reference}")
+    return ExitCode.DONE if comparison.passed else ExitCode.CHECK_FAILED
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return run_main(build_parser, compare, argv)

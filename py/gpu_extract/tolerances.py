@@ -1,0 +1,80 @@
+"""How close is close enough, and why: the limits of every comparison, read from etc/tolerances.json."""
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from gpu_extract.errors import InputError
+
+FIELDS = ("flux", "ivar", "resolution", "chi2pix", "mask")
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Bounds on the median, the 99 % point and the largest of the differences (None: not bounded)."""
+
+    median: float | None
+    p99: float | None
+    maximum: float | None
+    why: str
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of one kind of comparison.
+
+    ends: bins left out at both ends of the reference; mask_bits: the bits of MASK that are compared
+    fields: limit of each of FIELDS that is judged
+    """
+
+    name: str
+    about: str
+    ends: int
+    mask_bits: int
+    fields: Mapping[str, Limit]
+
+
+def known_limits() -> tuple[str, ...]:
+    """Names of the kinds of comparison that limits are shipped for."""
+    return tuple(_shipped())
+
+
+def load_limits(name: str) -> Limits:
+    """Limits by name, or from a JSON file that holds one entry of the layout of etc/tolerances.json.
+
+    Raises InputError where there is neither, or the file does not have that layout.
+    """
+    shipped = _shipped()
+    if name in shipped:
+        return _limits(name, shipped[name])
+    path = Path(name)
+    if not path.is_file():
+        raise InputError(f"limits {name!r} are neither a file nor one of {', '.join(shipped)}: name one")
+    try:
+        return _limits(path.stem, json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InputError(f"{name}: not a file of limits ({error}); take an entry of etc/tolerances.json "
+                         "as a pattern") from error
+
+
+def _shipped() -> dict[str, Any]:
+    text = resources.files("gpu_extract").joinpath("etc/tolerances.json").read_text(encoding="utf-8")
+    shipped: dict[str, Any] = json.loads(text)
+    return shipped
+
+
+def _bound(limit: Mapping[str, Any], name: str) -> float | None:
+    value = limit.get(name)
+    return None if value is None else float(value)
+
+
+def _limits(name: str, entry: Mapping[str, Any]) -> Limits:
+    fields = {}
+    for field, limit in entry["fields"].items():
+        if field not in FIELDS:
+            raise ValueError(f"field {field!r} is not one of {', '.join(FIELDS)}")
+        fields[field] = Limit(_bound(limit, "median"), _bound(limit, "p99"), _bound(limit, "max"),
+                              str(limit["why"]))
+    return Limits(name, str(entry["about"]), int(entry["ends"]), int(entry["mask_bits"]), fields)
