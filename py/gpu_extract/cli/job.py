@@ -1,0 +1,177 @@
+"""From options to what an extraction needs: image, PSF, settings, and cards that say where it came from."""
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from gpu_extract.cli.common import log
+from gpu_extract.config import ExtractConfig
+from gpu_extract.errors import ConfigError, InputError
+
+if TYPE_CHECKING:
+    from gpu_extract.data import Card, FiberMap, Frame, Image, PsfModel
+    from gpu_extract.io.presets import Preset
+
+NO_FIBERMAP = "none"
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Paths of the input files; truth is known for simulated frames only."""
+
+    image: str
+    psf: str
+    truth: str | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything read and settled: what is extracted, how, and what goes into the header.
+
+    fibermap: cut to the wanted fibres
+    cards: provenance, beyond the image's own header
+    reference: the frame to compare with, where one was named
+    """
+
+    image: "Image"
+    psf: "PsfModel"
+    config: ExtractConfig
+    fibermap: "FiberMap | None"
+    cards: "Sequence[Card]"
+    inputs: Inputs
+    reference: "Frame | None" = None
+
+
+def find_inputs(args: argparse.Namespace) -> Inputs:
+    """The files named by -i and -p, or the embedded simulated frame where neither is given."""
+    if args.input and args.psf:
+        return Inputs(args.input, args.psf)
+    if args.input or args.psf:
+        given, missing = ("-i", "-p") if args.input else ("-p", "-i")
+        raise InputError(f"{given} is given without {missing}; give both, or neither for the embedded "
+                         "simulated frame")
+    from gpu_extract.simulate import embedded_default
+
+    log.info("no -i and -p: extracting the embedded simulated frame")
+    nspec = 500 if args.nspec is None else args.nspec
+    return Inputs(*(str(path) for path in embedded_default(args.specmin, nspec, log.info)))
+
+
+def read_job(args: argparse.Namespace, inputs: Inputs) -> Job:
+    """Read the files and settle everything; whatever can be wrong with the input is found here."""
+    from gpu_extract.io.frame import read_frame
+    from gpu_extract.io.image import read_image
+    from gpu_extract.io.psf import read_psf
+    from gpu_extract.plan import make_plan
+
+    check = not args.ignore_checksums
+    image = read_image(inputs.image, check=check, fibermap=args.fibermap is None)
+    psf = read_psf(inputs.psf, check=check)
+    if args.fibermap not in (None, NO_FIBERMAP):
+        image = replace(image, fibermap=_fibermap_file(args.fibermap, check))
+    config = make_config(args, image)
+    plan = make_plan(psf, config, 0)
+    cards = _provenance(inputs, config)
+    fibermap = _own_rows(image, psf, range(*plan.fibres))
+    reference = read_frame(args.test, check=check) if args.test else None
+    return Job(replace(image, fibermap=None), psf, config, fibermap, cards, inputs, reference)
+
+
+def _fibermap_file(path: str, check: bool) -> "FiberMap":
+    from gpu_extract.io.fibermap import read_fibermap
+
+    return read_fibermap(path, check=check)
+
+
+def make_config(args: argparse.Namespace, image: "Image") -> ExtractConfig:
+    """Settings from the options, and where those are silent from the preset of the camera.
+
+    Raises ConfigError with every problem at once.
+    """
+    preset = find_settings(args, image)
+    given: dict[str, Any] = {"wavelength": args.wavelength or (preset and preset.wavelength),
+                             "psferr": preset.psferr if args.psferr is None and preset else args.psferr}
+    if given["wavelength"] is None:
+        raise ConfigError(f"no wavelength grid: CAMERA of the image is {image.get('CAMERA')!r}, which no preset "
+                          "is for; give -w first,last,step or --preset NAME")
+    optional = ("nspec", "nsubbundles", "nwavestep", "tolerance")
+    given |= {name: getattr(args, name) for name in optional if getattr(args, name) is not None}
+    given |= {name: getattr(args, name) for name in ("specmin", "regularize", "bundlesize", "core")}
+    config = ExtractConfig(**given, model=bool(args.model or args.qa))
+    if not args.barycentric_correction:
+        return config
+    from gpu_extract.barycentre import barycentric_factor
+
+    headers = [image.cards] + ([image.fibermap.cards] if image.fibermap else [])
+    return replace(config, wave_factor=barycentric_factor(*headers))
+
+
+def find_settings(args: argparse.Namespace, image: "Image") -> "Preset | None":
+    """The preset that was asked for, else that of the image's camera, else None."""
+    from gpu_extract.io.presets import camera_preset, find_preset
+
+    return find_preset(args.preset) if args.preset else camera_preset(image.get("CAMERA"))
+
+
+def _own_rows(image: "Image", psf: "PsfModel", fibres: range) -> "FiberMap | None":
+    """The fibermap's rows of these fibres."""
+    if image.fibermap is None:
+        return None
+    import numpy as np
+
+    from gpu_extract.io.fibermap import cut_fibermap
+    from gpu_extract.io.provenance import spectrograph_of
+
+    number = spectrograph_of(image.cards)
+    return cut_fibermap(image.fibermap, np.array(fibres), psf.nfibre, spectrograph=number)
+
+
+def _provenance(inputs: Inputs, config: ExtractConfig) -> "list[Card]":
+    from gpu_extract.data import Card
+
+    cards = [Card("IN_PSF", inputs.psf, "Input PSF"), Card("IN_IMG", inputs.image, "Input image"),
+             Card("CFGHASH", config.digest(), "Names the settings of the extraction")]
+    if config.wave_factor != 1:
+        cards.append(Card("HELIOCOR", config.wave_factor, "Barycentric factor of the wavelengths"))
+    return cards
+
+
+def check_files(args: argparse.Namespace) -> None:
+    """Before any work: outputs can be written, differ from each other, and are none of the inputs."""
+    from gpu_extract.io.atomic import check_target
+
+    outputs = {option: path for option, path in (
+        ("-o", args.output), ("-m", args.model), ("--spectra", args.spectra), ("--qa", args.qa),
+        ("--perf", args.perf)) if path}
+    inputs = {option: path for option, path in (
+        ("-i", args.input), ("-p", args.psf), ("-f", args.fibermap), ("-t", args.test)) if path}
+    seen = {os.path.realpath(path): option for option, path in inputs.items()}
+    for option, path in outputs.items():
+        check_target(path)
+        real = os.path.realpath(path)
+        if real in seen:
+            raise InputError(f"{path}: {option} is the same file as {seen[real]}; give it another name")
+        seen[real] = option
+        if args.no_overwrite and os.path.exists(real):
+            raise InputError(f"{path}: exists, and --no-overwrite says not to replace it; give another name")
+
+
+def equivalent_command(args: argparse.Namespace, job: Job) -> str:
+    """The command that gives this result, with every setting spelt out."""
+    import shlex
+
+    config = job.config
+    first, last, step = config.wavelength
+    words = ["gpu_extract", "-i", job.inputs.image, "-p", job.inputs.psf, "-o", args.output,
+             "-w", f"{first:.12g},{last:.12g},{step:.12g}", "-s", str(config.specmin), "--core", config.core,
+             "-r", repr(config.regularize), "--bundlesize", str(config.bundlesize),
+             "--nwavestep", str(config.nwavestep), "--tolerance", repr(config.tolerance)]
+    for option, value in (("-n", config.nspec), ("--psferr", config.psferr),
+                          ("--nsubbundles", config.nsubbundles), ("-m", args.model),
+                          ("--spectra", args.spectra), ("-f", args.fibermap)):
+        words += [] if value is None else [option, str(value)]
+    words += [option for option, given in (("--barycentric-correction", args.barycentric_correction),
+                                           ("--no-scores", args.no_scores),
+                                           ("--ignore-checksums", args.ignore_checksums)) if given]
+    return shlex.join(words)

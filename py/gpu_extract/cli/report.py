@@ -1,0 +1,86 @@
+"""What a run says while it works and when it is done."""
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TextIO
+
+from gpu_extract.cli.common import log
+from gpu_extract.perf.recorder import Recorder, peak_memory
+
+if TYPE_CHECKING:
+    from gpu_extract.data import Frame
+
+_LAST_STAGE = "quality"      # a bundle is done when its quality is known
+
+
+class Progress(Recorder):
+    """A recorder that shows how many bundles are done: one line on a terminal, lines in the log elsewhere."""
+
+    def __init__(self, rank: int = 0, stream: TextIO | None = None):
+        super().__init__(rank)
+        self._stream = stream or sys.stderr
+        self._done = 0
+        self._total = 0
+
+    def expect(self, bundles: int) -> None:
+        """Say how many bundles this process will do."""
+        self._total = bundles
+
+    def close(self, index: int) -> None:
+        """End a span; the last stage of a bundle moves the progress on."""
+        super().close(index)
+        if self._spans[index][0] == _LAST_STAGE and self._total:
+            self._done += 1
+            self._show(f"bundle {self._done} of {self._total}, {self.elapsed():.1f} s")
+
+    def _show(self, text: str) -> None:
+        if self.rank != 0 or not log.isEnabledFor(20):
+            return
+        if not self._stream.isatty():
+            log.info(text)
+            return
+        end = "\n" if self._done >= self._total else ""
+        self._stream.write(f"\r{text}\x1b[K{end}")
+        self._stream.flush()
+
+
+def log_settings(settings: Mapping[str, object], command: str) -> None:
+    """The equivalent command and all settings."""
+    log.info(f"command: {command}")
+    log.info("settings: " + ", ".join(f"{key}={value}" for key, value in settings.items()))
+
+
+def log_summary(frame: "Frame", recorder: Recorder, output: str) -> None:
+    """Bins, masked, chi2, fallbacks, time per stage, memory, file."""
+    import numpy as np
+
+    good = frame.mask == 0
+    log.info(f"bins: {frame.flux.size} ({frame.flux.shape[0]} fibres x {frame.flux.shape[1]}), "
+             f"{int((~good).sum())} masked, {int((frame.ivar == 0).sum())} without data")
+    if good.any():
+        log.info(f"chi2pix: median {np.median(frame.chi2pix[good]):.4f} over unmasked bins")
+    if frame.status is not None:
+        log.info(_statuses(frame.status))
+    stages = {name: seconds for name, seconds in stage_seconds(recorder).items() if seconds >= 0.0005}
+    log.info("time: " + ", ".join(f"{name} {seconds:.3f} s" for name, seconds in stages.items())
+             + f"; {recorder.elapsed():.3f} s in all")
+    log.info(f"memory: {peak_memory() / 1e6:.0f} MB at most")
+    log.info(f"file: {output}")
+
+
+def _statuses(status: "np.ndarray") -> str:  # type: ignore[name-defined]  # noqa: F821
+    """How many bins went which way."""
+    import numpy as np
+
+    from gpu_extract.data import Status
+
+    values, counts = np.unique(status, return_counts=True)
+    parts = [f"{count} {Status(int(value)).name}" for value, count in zip(values, counts, strict=True)]
+    return "status: " + ", ".join(parts)
+
+
+def stage_seconds(recorder: Recorder) -> dict[str, float]:
+    """Wall seconds of each stage, summed by name in order of appearance; outer stages hold inner ones."""
+    seconds: dict[str, float] = {}
+    for name, _, _, wall, _ in recorder.record()["spans"]:
+        seconds[name] = seconds.get(name, 0.0) + wall
+    return seconds

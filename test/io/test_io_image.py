@@ -1,0 +1,145 @@
+"""Reading CCD images: what masks, what is refused, what may be absent."""
+import numpy as np
+import pytest
+from astropy.io import fits
+from edge_files import NX, NY, image_hdus, write_image
+
+from gpu_extract.errors import InputError
+from gpu_extract.io.image import read_image
+
+
+def refused(path):
+    with pytest.raises(InputError) as caught:
+        read_image(path)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_pixels_header_and_fibermap(tmp_path):
+    hdus = image_hdus()
+    image = read_image(write_image(tmp_path / "a.fits", hdus))
+    assert image.shape == (NY, NX) and image.pix.dtype == image.ivar.dtype == np.float32
+    assert image.pix.dtype.isnative and image.pix.flags.c_contiguous
+    np.testing.assert_array_equal(image.pix, hdus[0].data)
+    assert image.get("CAMERA") == "r3" and image.get("EXPTIME") == 900.0
+    card = next(c for c in image.cards if c.key == "EXPID")
+    assert card.comment == "exposure number"
+    keys = {c.key for c in image.cards}
+    assert not keys & {"SIMPLE", "BITPIX", "NAXIS", "NAXIS1", "EXTNAME", "CHECKSUM", "DATASUM", "EXTEND"}
+    rows = image.fibermap.rows
+    assert rows["FIBER"].tolist() == list(range(1500, 1506)) and rows["FIBER"].dtype.isnative
+    assert rows["NAME"].tolist() == [f"t{i}" for i in range(6)]
+    assert rows["GOOD"].dtype == bool and rows["GOOD"].tolist() == [False, True] * 3
+    assert image.fibermap.units == {"RA": "deg"}
+    assert ("PETAL", 3, "spectrograph") in image.fibermap.cards
+    assert read_image(tmp_path / "a.fits", fibermap=False).fibermap is None
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.int32])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_mask_bits(tmp_path, dtype, compressed):
+    """Bits 0-7 and 9 take a pixel out, 8 (BADREADNOISE) does not."""
+    hdus = image_hdus()
+    mask = np.zeros((NY, NX), dtype)
+    for bit in range(11):
+        mask[bit, 5] = 1 << bit
+    mask[20, 5] = 256 + 4
+    hdus[2] = (fits.CompImageHDU(mask, name="MASK", compression_type="RICE_1") if compressed
+               else fits.ImageHDU(mask, name="MASK"))
+    ivar = read_image(write_image(tmp_path / "a.fits", hdus)).ivar
+    zero = set(np.flatnonzero(ivar[:, 5] == 0).tolist())
+    assert zero == {0, 1, 2, 3, 4, 5, 6, 7, 9, 20}
+    assert np.count_nonzero(ivar == 0) == len(zero)
+
+
+def test_optional_hdus_may_be_absent(tmp_path):
+    image = read_image(write_image(tmp_path / "a.fits", image_hdus()[:2]))
+    assert image.fibermap is None and (image.ivar > 0).all()
+
+
+def test_a_primary_without_a_name_is_the_image(tmp_path):
+    hdus = image_hdus()
+    del hdus[0].header["EXTNAME"]
+    assert read_image(write_image(tmp_path / "a.fits", hdus)).shape == (NY, NX)
+
+
+def test_float64_is_kept_and_integers_become_float64(tmp_path):
+    hdus = image_hdus()
+    hdus[0].data = hdus[0].data.astype(np.int16)
+    hdus[1].data = hdus[1].data.astype(np.float64)
+    image = read_image(write_image(tmp_path / "a.fits", hdus))
+    assert image.pix.dtype == image.ivar.dtype == np.float64
+    np.testing.assert_array_equal(image.pix, hdus[0].data)
+
+
+def test_masked_pixels_may_be_anything(tmp_path):
+    hdus = image_hdus()
+    hdus[0].data[3, 4], hdus[0].data[5, 6], hdus[0].data[7, 8] = np.nan, np.inf, 1e30
+    hdus[1].data[3, 4] = 0
+    hdus[2].data[5, 6] = hdus[2].data[7, 8] = 1
+    image = read_image(write_image(tmp_path / "a.fits", hdus))
+    assert np.isfinite(image.pix).all()
+    assert (image.ivar[[3, 5, 7], [4, 6, 8]] == 0).all()
+
+
+def test_a_nan_pixel_that_is_trusted_is_refused_with_a_count(tmp_path):
+    hdus = image_hdus()
+    hdus[0].data[3, 4:9] = np.nan
+    hdus[2].data[3, 4] = 2
+    assert "4 NaN or infinite pixels with ivar > 0" in refused(write_image(tmp_path / "a.fits", hdus))
+
+
+@pytest.mark.parametrize(("value", "word"), [(-1.0, "0 NaN, 2 negative and 0 infinite"), (np.nan, "2 NaN"),
+                                             (np.inf, "2 infinite"), (-np.inf, "2 negative and 2 infinite")])
+def test_impossible_ivar_is_refused_even_where_masked(tmp_path, value, word):
+    hdus = image_hdus()
+    hdus[1].data[3, 4] = hdus[1].data[9, 9] = value
+    hdus[2].data[3, 4] = 1
+    assert word in refused(write_image(tmp_path / "a.fits", hdus))
+
+
+def test_an_image_of_nan_is_refused(tmp_path):
+    hdus = image_hdus()
+    hdus[0].data[:] = np.nan
+    hdus[1].data[:] = 0
+    assert "not one finite pixel" in refused(write_image(tmp_path / "a.fits", hdus))
+
+
+def test_a_fully_masked_image_is_fine(tmp_path):
+    hdus = image_hdus()
+    hdus[2].data[:] = 1
+    assert not read_image(write_image(tmp_path / "a.fits", hdus)).ivar.any()
+
+
+@pytest.mark.parametrize(("hdu", "name"), [(1, "IVAR"), (2, "MASK")])
+def test_shapes_must_agree(tmp_path, hdu, name):
+    hdus = image_hdus()
+    hdus[hdu].data = hdus[hdu].data[:-1]
+    message = refused(write_image(tmp_path / "a.fits", hdus))
+    assert f"{name} has shape (119, 60), IMAGE has (120, 60)" in message
+
+
+def test_missing_hdu_table_for_image_and_float_mask(tmp_path):
+    hdus = image_hdus()
+    assert "no HDU IVAR" in refused(write_image(tmp_path / "a.fits", fits.HDUList([hdus[0], hdus[2]])))
+    table = fits.BinTableHDU(np.zeros(3, [("A", "f4")]), name="IVAR")
+    assert "HDU IVAR is a table" in refused(write_image(tmp_path / "b.fits", fits.HDUList([hdus[0], table])))
+    hdus[2].data = hdus[2].data.astype(np.float32)
+    assert "MASK is of type float32" in refused(write_image(tmp_path / "c.fits", hdus))
+
+
+def test_nan_in_the_fibermap_is_refused_with_its_column(tmp_path):
+    hdus = image_hdus()
+    hdus["FIBERMAP"].data["RA"][2] = np.nan
+    path = write_image(tmp_path / "a.fits", hdus)
+    assert "NaN or infinite values in RA" in refused(path)
+    assert read_image(path, fibermap=False).fibermap is None
+
+
+def test_a_real_frame(shared):
+    image = read_image(shared / "data/frames/preproc-r0-fibres000-049.fits.gz")
+    with fits.open(shared / "data/frames/preproc-r0-fibres000-049.fits.gz") as hdus:
+        masked = (hdus["MASK"].data & 767) != 0
+        np.testing.assert_array_equal(image.ivar, np.where(masked, 0, hdus["IVAR"].data))
+        np.testing.assert_array_equal(image.pix, hdus["IMAGE"].data)
+    assert masked.any()
