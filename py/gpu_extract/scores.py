@@ -32,11 +32,12 @@ def raw_scores(wave: Array, flux: np.ndarray, ivar: np.ndarray) -> dict[str, tup
     if not inside.any() or len(wave) < 2:
         return {}
     width = np.gradient(wave)[inside]
-    counts, weight = flux[:, inside].astype(np.float64), ivar[:, inside].astype(np.float64)
+    counts = flux[:, inside].astype(np.float64)
+    error = np.sqrt(ivar[:, inside].astype(np.float64).clip(min=0))     # inverse error
     where = f"in wave. range {low:.0f},{high:.0f}A"
     return {
         f"SUM_RAW_COUNT_{band}": (counts.sum(axis=1), f"sum counts {where}"),
         f"MEDIAN_RAW_COUNT_{band}": (np.median(counts / width, axis=1), f"median counts/A {where}"),
-        f"MEDIAN_RAW_SNR_{band}": (np.median(np.sqrt(weight) * counts / np.sqrt(width), axis=1),
+        f"MEDIAN_RAW_SNR_{band}": (np.median(error * counts / np.sqrt(width), axis=1),
                                    f"median SNR/sqrt(A) {where}"),
     }

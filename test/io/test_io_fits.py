@@ -1,11 +1,12 @@
 """Opening FITS files: what is wrong with a file is said in one line, and corruption does not slip through."""
+
 import gzip
 
 import numpy as np
 import pytest
 from astropy.io import fits
-from edge_files import image_hdus, write_image
 
+from edge_files import image_hdus, write_image
 from gpu_extract.errors import InputError
 from gpu_extract.io.checksum import fold, ones_complement
 from gpu_extract.io.fits import find, image_of, open_fits
@@ -49,14 +50,14 @@ def test_truncated_file(tmp_path, keep):
     and shows as a missing HDU."""
     path = write_image(tmp_path / "a.fits", checksum=False)
     whole = path.read_bytes()
-    path.write_bytes(whole[:int(keep * len(whole)) if keep < 1 else keep])
+    path.write_bytes(whole[: int(keep * len(whole)) if keep < 1 else keep])
     assert "trunc" in refused(path, check=False) or "corrupt" in refused(path, check=False)
 
 
 def test_truncated_and_corrupt_gzip(tmp_path):
     packed = gzip.compress(write_image(tmp_path / "a.fits").read_bytes())
     path = tmp_path / "a.fits.gz"
-    path.write_bytes(packed[:len(packed) // 2])
+    path.write_bytes(packed[: len(packed) // 2])
     assert "truncated" in refused(path)
     path.write_bytes(packed[:40] + bytes([packed[40] ^ 0xFF]) + packed[41:])
     assert "corrupt" in refused(path)
@@ -106,6 +107,7 @@ def test_compressed_images_are_verified_too(tmp_path):
 def test_the_sum_against_arithmetic_in_integers():
     """Any number of words; the definition word by word, carries added back."""
     import io
+
     rng = np.random.default_rng(1)
     for count in (0, 1, 720, 5000):
         words = rng.integers(0, 2**32, count, dtype=np.uint64)

@@ -1,9 +1,10 @@
 """Reading CCD images: what masks, what is refused, what may be absent."""
+
 import numpy as np
 import pytest
 from astropy.io import fits
-from edge_files import NX, NY, image_hdus, write_image
 
+from edge_files import NX, NY, image_hdus, write_image
 from gpu_extract.errors import InputError
 from gpu_extract.io.image import read_image
 
@@ -44,8 +45,11 @@ def test_mask_bits(tmp_path, dtype, compressed):
     for bit in range(11):
         mask[bit, 5] = 1 << bit
     mask[20, 5] = 256 + 4
-    hdus[2] = (fits.CompImageHDU(mask, name="MASK", compression_type="RICE_1") if compressed
-               else fits.ImageHDU(mask, name="MASK"))
+    hdus[2] = (
+        fits.CompImageHDU(mask, name="MASK", compression_type="RICE_1")
+        if compressed
+        else fits.ImageHDU(mask, name="MASK")
+    )
     ivar = read_image(write_image(tmp_path / "a.fits", hdus)).ivar
     zero = set(np.flatnonzero(ivar[:, 5] == 0).tolist())
     assert zero == {0, 1, 2, 3, 4, 5, 6, 7, 9, 20}
@@ -89,8 +93,15 @@ def test_a_nan_pixel_that_is_trusted_is_refused_with_a_count(tmp_path):
     assert "4 NaN or infinite pixels with ivar > 0" in refused(write_image(tmp_path / "a.fits", hdus))
 
 
-@pytest.mark.parametrize(("value", "word"), [(-1.0, "0 NaN, 2 negative and 0 infinite"), (np.nan, "2 NaN"),
-                                             (np.inf, "2 infinite"), (-np.inf, "2 negative and 2 infinite")])
+@pytest.mark.parametrize(
+    ("value", "word"),
+    [
+        (-1.0, "0 NaN, 2 negative and 0 infinite"),
+        (np.nan, "2 NaN"),
+        (np.inf, "2 infinite"),
+        (-np.inf, "2 negative and 2 infinite"),
+    ],
+)
 def test_impossible_ivar_is_refused_even_where_masked(tmp_path, value, word):
     hdus = image_hdus()
     hdus[1].data[3, 4] = hdus[1].data[9, 9] = value

@@ -1,11 +1,12 @@
 """Reading and writing PSFs, against the numbers in the files."""
+
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from astropy.io import fits
-from edge_files import legendre, small_psf
 
+from edge_files import legendre, small_psf
 from gpu_extract.data import Core, Tail
 from gpu_extract.errors import InputError
 from gpu_extract.io.psf import read_psf, write_psf
@@ -27,7 +28,7 @@ def test_version_3(shared):
         rows = rows_of(hdus["PSF"])
         np.testing.assert_array_equal(psf.x.coeff, hdus["XTRACE"].data)
         np.testing.assert_array_equal(psf.y.coeff, hdus["YTRACE"].data)
-        core, = psf.cores
+        (core,) = psf.cores
         np.testing.assert_array_equal(core.sigma_x.coeff, rows["GHSIGX"]["COEFF"])
         np.testing.assert_array_equal(core.sigma_y.coeff, rows["GHSIGY"]["COEFF"])
         for i in range(7):
@@ -44,9 +45,16 @@ def test_version_2_with_tails(shared):
     psf = read_psf(path)
     with fits.open(path) as hdus:
         rows = rows_of(hdus[1])
-        for series, name in ((psf.x, "X"), (psf.y, "Y"), (psf.tail.amp, "TAILAMP"), (psf.tail.index, "TAILINDE"),
-                             (psf.tail.core, "TAILCORE"), (psf.tail.xscale, "TAILXSCA"),
-                             (psf.tail.yscale, "TAILYSCA"), (psf.cores[0].sigma_y, "GHSIGY")):
+        for series, name in (
+            (psf.x, "X"),
+            (psf.y, "Y"),
+            (psf.tail.amp, "TAILAMP"),
+            (psf.tail.index, "TAILINDE"),
+            (psf.tail.core, "TAILCORE"),
+            (psf.tail.xscale, "TAILXSCA"),
+            (psf.tail.yscale, "TAILYSCA"),
+            (psf.cores[0].sigma_y, "GHSIGY"),
+        ):
             np.testing.assert_array_equal(series.coeff, rows[name]["COEFF"])
             assert (series.wmin, series.wmax) == (rows[name]["WAVEMIN"], rows[name]["WAVEMAX"])
         np.testing.assert_array_equal(psf.cores[0].gh.coeff[3, 8], rows["GH-8-3"]["COEFF"])
@@ -120,27 +128,34 @@ def changed(tmp_path, change):
 
 def set_key(hdu, key, value):
     def change(hdus):
-        for h in ([hdus[hdu]] if hdu is not None else hdus):
+        for h in [hdus[hdu]] if hdu is not None else hdus:
             if value is None:
                 h.header.remove(key, ignore_missing=True)
             elif key in h.header:
                 h.header[key] = value
+
     return change
 
 
-@pytest.mark.parametrize(("change", "words"), [
-    (set_key(None, "PSFTYPE", "PSFEX"), "PSF of type 'PSFEX', version 3; known are GAUSS-HERMITE with PSFVER 2 or 3"),
-    (set_key(None, "PSFVER", 4), "version 4; known are"),
-    (set_key(None, "PSFVER", "x"), "without a version"),
-    (set_key(None, "PSFTYPE", None), "not a PSF"),
-    (set_key("PSF", "HSIZEX", None), "needs an integer HSIZEX"),
-    (set_key("PSF", "HSIZEY", 0), "must be 1 or more"),
-    (set_key("PSF", "PSFERR", -1), "PSFERR is -1"),
-    (set_key("YTRACE", "WAVEMIN", None), "YTRACE has WAVEMIN None"),
-    (set_key("PSF", "WAVEMAX", 5.0), "two wavelengths, ascending"),
-    (lambda hdus: fits.HDUList([hdus[0], hdus[2]]), "no HDU YTRACE"),
-    (lambda hdus: fits.HDUList(hdus[:2]), "no HDU PSF"),
-])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            set_key(None, "PSFTYPE", "PSFEX"),
+            "PSF of type 'PSFEX', version 3; known are GAUSS-HERMITE with PSFVER 2 or 3",
+        ),
+        (set_key(None, "PSFVER", 4), "version 4; known are"),
+        (set_key(None, "PSFVER", "x"), "without a version"),
+        (set_key(None, "PSFTYPE", None), "not a PSF"),
+        (set_key("PSF", "HSIZEX", None), "needs an integer HSIZEX"),
+        (set_key("PSF", "HSIZEY", 0), "must be 1 or more"),
+        (set_key("PSF", "PSFERR", -1), "PSFERR is -1"),
+        (set_key("YTRACE", "WAVEMIN", None), "YTRACE has WAVEMIN None"),
+        (set_key("PSF", "WAVEMAX", 5.0), "two wavelengths, ascending"),
+        (lambda hdus: fits.HDUList([hdus[0], hdus[2]]), "no HDU YTRACE"),
+        (lambda hdus: fits.HDUList(hdus[:2]), "no HDU PSF"),
+    ],
+)
 def test_bad_psfs(tmp_path, change, words):
     assert words in changed(tmp_path, change)
 
@@ -148,11 +163,13 @@ def test_bad_psfs(tmp_path, change, words):
 def test_missing_parameters_and_fibres(tmp_path):
     def rename(hdus):
         hdus["PSF"].data["PARAM"][0] = "OTHER"
+
     assert "no parameter GHSIGX" in changed(tmp_path, rename)
 
     def cut(hdus):
         hdus["XTRACE"].data = hdus["XTRACE"].data[:5]
         hdus["YTRACE"].data = hdus["YTRACE"].data[:5]
+
     assert "5" in changed(tmp_path, cut) and "6" in changed(tmp_path, cut)
 
 

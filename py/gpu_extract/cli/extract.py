@@ -34,7 +34,7 @@ def extract_image(args: argparse.Namespace) -> int:
     log_settings(job.config.as_dict(), equivalent_command(args, job))
     for sentence in ignored(args):
         log.warning(sentence)
-    frame = compute(job, recorder)
+    frame = compute(args, job, recorder)
     if frame is None:
         return ExitCode.DONE
     with recorder.span("write"):
@@ -56,14 +56,14 @@ def set_threads(threads: int | None) -> None:
             os.environ.setdefault(variable, os.environ.get("OMP_NUM_THREADS", "1"))
 
 
-def compute(job: Job, recorder: "Progress") -> "Frame | None":
+def compute(args: argparse.Namespace, job: Job, recorder: "Progress") -> "Frame | None":
     """The extraction; None on ranks other than 0."""
     from gpu_extract.plan import make_plan
     from gpu_extract.run import extract
 
     recorder.expect(len(make_plan(job.psf, job.config, 0).bundles))
     with recorder.span("extract"):
-        frame = extract(job.image, job.psf, job.config, recorder=recorder)
+        frame = extract(job.image, job.psf, job.config, recorder=recorder, threads=args.threads or 1)
     return None if frame is None else replace(frame, fibermap=job.fibermap)
 
 

@@ -2,17 +2,19 @@
 import importlib.metadata
 import platform
 import re
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from gpu_extract import __version__
-from gpu_extract.data import Card, Frame
+from gpu_extract.data import Card, Frame, Status
 
 _PACKAGES = ("numpy", "scipy", "numba", "astropy")
 FIBRES_PER_SPECTROGRAPH = 500
 _DEFAULT_FLAVOR = "science"
+_HISTORY_WIDTH = 72
 
 
 def frame_cards(frame: Frame, extra: Sequence[Card] = ()) -> list[Card]:
@@ -32,7 +34,7 @@ def frame_cards(frame: Frame, extra: Sequence[Card] = ()) -> list[Card]:
     ]
     if _value(frame.cards, "FLAVOR") is None:
         cards.append(Card("FLAVOR", _DEFAULT_FLAVOR, "Assumed: the input has none"))
-    return [*cards, *extra, *_notes(frame.notes), *dependencies([*frame.cards, *extra])]
+    return [*cards, *extra, *_history(frame), *dependencies([*frame.cards, *extra])]
 
 
 def fibermin(frame: Frame) -> int:
@@ -72,14 +74,31 @@ def _versions() -> dict[str, str]:
     return {**versions, "gpu_extract": __version__}
 
 
-def _notes(notes: Mapping[str, Any]) -> list[Card]:
-    """How the frame was made, one HISTORY line for each fact."""
-    return [Card("HISTORY", f"gpu_extract: {key}: {_plain(value)}") for key, value in notes.items()]
+def _history(frame: Frame) -> list[Card]:
+    """How the frame was made, in HISTORY cards: the notes, and how many bins did not go the normal way."""
+    lines = [f"{key}: {_plain(value)}" for key, value in _flat(frame.notes)]
+    if frame.status is not None:
+        values, counts = np.unique(frame.status, return_counts=True)
+        lines += [f"{count} bins: {Status(int(value)).sentence}"
+                  for value, count in zip(values, counts, strict=True) if value != Status.GOOD]
+    return [Card("HISTORY", part) for line in lines
+            for part in textwrap.wrap(f"gpu_extract {line}", _HISTORY_WIDTH, subsequent_indent="    ")]
+
+
+def _flat(notes: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    """Notes within notes, one line for each inner one: bundles 25: iterations 3, ..."""
+    for key, value in notes.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{key} {inner}", content) for inner, content in value.items())
+        else:
+            yield key, value
 
 
 def _plain(value: Any) -> str:
     if isinstance(value, (float, np.floating)):
         return f"{float(value):.6g}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_plain(content)}" for key, content in value.items())
     return str(value)
 
 

@@ -1,0 +1,150 @@
+"""Files appear whole or not at all: real full disks, read-only folders and interrupted writers."""
+
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gpu_extract.errors import OutputError
+from gpu_extract.io.atomic import atomic, check_target, temporary_name
+
+
+@contextmanager
+def tiny_disk(folder, size="64k"):
+    """A real file system of that size."""
+    folder.mkdir(exist_ok=True)
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if made.returncode:
+        pytest.skip(f"cannot mount a small file system: {made.stderr.decode().strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@contextmanager
+def largest_file(size):
+    """No file of this process may grow beyond `size` bytes."""
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, old[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+        signal.signal(signal.SIGXFSZ, before)
+
+
+def test_the_file_is_there_when_the_block_ends_and_not_before(tmp_path):
+    path = tmp_path / "frame.fits"
+    path.write_text("old")
+    with atomic(path) as temporary:
+        assert temporary.parent == tmp_path and temporary.suffix == ".fits"
+        temporary.write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new" and os.listdir(tmp_path) == ["frame.fits"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, OutputError])
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path, error):
+    path = tmp_path / "frame.fits"
+    path.write_text("old")
+    with pytest.raises(error), atomic(path) as temporary:
+        temporary.write_text("half")
+        raise error
+    assert path.read_text() == "old" and os.listdir(tmp_path) == ["frame.fits"]
+
+
+def test_names_are_unique_say_who_and_keep_the_extension(tmp_path):
+    names = [temporary_name(tmp_path / "frame-r0.fits.gz") for _ in range(50)]
+    assert len(set(names)) == 50
+    assert all(re.fullmatch(rf"\.frame-r0\.tmp-[^/]+-{os.getpid()}-[0-9a-f]{{8}}\.fits\.gz", n.name) for n in names)
+    assert len(temporary_name(tmp_path / ("x" * 250 + ".fits")).name) <= 255
+    assert temporary_name(Path("/a/b.c.fits")).name.startswith(".b.c.tmp-")
+
+
+def test_a_full_disk(tmp_path):
+    with tiny_disk(tmp_path / "disk") as disk:
+        path = disk / "frame.fits"
+        path.write_text("old")
+        with (
+            pytest.raises(OutputError, match="No space left on device; nothing under this name was changed"),
+            atomic(path) as temporary,
+        ):
+            temporary.write_bytes(bytes(200_000))
+        assert path.read_text() == "old" and os.listdir(disk) == ["frame.fits"]
+
+
+def test_a_file_that_may_not_grow(tmp_path):
+    with (
+        largest_file(1000),
+        pytest.raises(OutputError, match="File too large"),
+        atomic(tmp_path / "a.fits") as temporary,
+    ):
+        temporary.write_bytes(bytes(5000))
+    assert os.listdir(tmp_path) == []
+
+
+def test_targets_that_cannot_be_files(tmp_path):
+    for path, words in (
+        (tmp_path, "is a folder"),
+        (tmp_path / "no" / "a.fits", "does not exist"),
+        (Path("/dev/null"), "not a regular file"),
+    ):
+        with pytest.raises(OutputError, match=words):
+            check_target(path)
+    assert Path("/dev/null").is_char_device()
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OutputError, match="not a regular file"), atomic(tmp_path / "pipe"):
+        pass
+
+
+def test_a_folder_that_may_not_be_written():
+    """Root may write everywhere, so the question is asked as somebody else."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o555)
+    code = (
+        "import os, sys\n"
+        "from gpu_extract.io.atomic import check_target\n"
+        "from gpu_extract.errors import OutputError\n"
+        "os.getuid() or os.setuid(65534)\n"
+        "try:\n    check_target(sys.argv[1])\n"
+        "except OutputError as error:\n    print(error)\n"
+    )
+    try:
+        found = subprocess.run(
+            [sys.executable, "-c", code, str(folder / "a.fits")], capture_output=True, text=True, check=True
+        )
+    finally:
+        folder.rmdir()
+    assert "is not writable; change its permissions" in found.stdout
+
+
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "real.fits").write_text("old")
+    link = tmp_path / "link.fits"
+    link.symlink_to(tmp_path / "data" / "real.fits")
+    with atomic(link) as temporary:
+        temporary.write_text("new")
+    assert link.is_symlink() and (tmp_path / "data" / "real.fits").read_text() == "new"
+
+
+def test_a_killed_writer_leaves_the_old_file(tmp_path):
+    path = tmp_path / "frame.fits"
+    path.write_text("old")
+    code = (
+        "import os, sys, signal\nfrom gpu_extract.io.atomic import atomic\n"
+        "with atomic(sys.argv[1]) as t:\n    t.write_text('half')\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode == -signal.SIGKILL
+    assert path.read_text() == "old"

@@ -1,0 +1,280 @@
+"""Frames as files: what is in them, that they come back, and that nothing bad is ever written."""
+
+import importlib.metadata
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from astropy.io import fits
+from astropy.table import Table
+
+from edge_files import small_frame, without_fibermap
+from gpu_extract import __version__
+from gpu_extract.data import Card, FiberMap, Status
+from gpu_extract.errors import InputError, OutputError
+from gpu_extract.io.fits import open_fits
+from gpu_extract.io.frame import read_frame, write_frame, write_model
+from gpu_extract.io.spectra import write_spectra
+
+NAMES = ["FLUX", "IVAR", "MASK", "WAVELENGTH", "RESOLUTION", "FIBERMAP", "CHI2PIX", "SCORES", "PIXMASK_FRACTION"]
+
+
+@pytest.fixture
+def written(tmp_path):
+    path = tmp_path / "frame.fits"
+    write_frame(path, small_frame(), cards=[Card("IN_IMG", "a/b.fits", "Input image"), Card("HELIOCOR", 1.0001)])
+    return path
+
+
+def test_hdus_types_units_and_values(written):
+    frame = small_frame()
+    with fits.open(written, uint=False) as hdus:
+        assert [h.name for h in hdus] == NAMES
+        assert [hdus[n].header["BITPIX"] for n in NAMES if n not in ("FIBERMAP", "SCORES")] == [
+            -32,
+            -32,
+            32,
+            -64,
+            -32,
+            -32,
+            -32,
+        ]
+        assert hdus["MASK"].header["BZERO"] == 2**31
+        assert hdus["FLUX"].header["BUNIT"] == "electron/Angstrom"
+        assert hdus["WAVELENGTH"].header["BUNIT"] == "Angstrom"
+    with fits.open(written) as hdus:
+        assert hdus["MASK"].data.dtype == np.uint32
+        np.testing.assert_array_equal(hdus["MASK"].data, frame.mask)
+        np.testing.assert_array_equal(hdus["WAVELENGTH"].data, frame.wave)
+        for name, array in (
+            ("FLUX", frame.flux),
+            ("IVAR", frame.ivar),
+            ("RESOLUTION", frame.resolution),
+            ("CHI2PIX", frame.chi2pix),
+            ("PIXMASK_FRACTION", frame.pixmask_fraction),
+        ):
+            np.testing.assert_array_equal(hdus[name].data, array.astype(np.float32))
+        assert hdus["FIBERMAP"].data["FIBER"].tolist() == [1501, 1502, 1503, 1504]
+        assert hdus["FIBERMAP"].data["NAME"].tolist() == ["n0", "n1", "n2", "n3"]
+
+
+def test_header(written):
+    header = fits.getheader(written)
+    wanted = {
+        "NSPEC": 4,
+        "WAVEMIN": 6000.0,
+        "WAVEMAX": 6023.2,
+        "WAVESTEP": 0.8,
+        "FIBERMIN": 1501,
+        "SPECMIN": 1,
+        "IN_IMG": "a/b.fits",
+        "HELIOCOR": 1.0001,
+        "CAMERA": "r3",
+        "FLAVOR": "science",
+        "EXPID": 12345,
+    }
+    assert {k: header[k] for k in wanted} == wanted
+    assert header.comments["EXPID"] == "number"
+    versions = {header[f"DEPNAM{n:02d}"]: header[f"DEPVER{n:02d}"] for n in range(6)}
+    assert versions["gpu_extract"] == __version__
+    assert versions["numpy"] == importlib.metadata.version("numpy")  # that of the input is replaced
+    assert header["DEPNAM00"] == "numpy"
+    history = list(header["HISTORY"])
+    assert history == ["made by hand", "gpu_extract core: dense", "gpu_extract pad: 50"]
+    assert "DATE" not in header
+
+
+def test_every_hdu_carries_checksums_that_hold_and_no_date(written):
+    with fits.open(written) as hdus:
+        for hdu in hdus:
+            assert hdu.verify_checksum() == 1 and hdu.verify_datasum() == 1, hdu.name
+            assert not any(c.isdigit() for c in hdu.header.comments["DATASUM"].replace("ones", ""))
+    with open_fits(written) as hdus:
+        assert len(hdus) == len(NAMES)
+
+
+def test_equal_frames_give_equal_files(written, tmp_path):
+    other = tmp_path / "again.fits"
+    write_frame(other, small_frame(), cards=[Card("IN_IMG", "a/b.fits", "Input image"), Card("HELIOCOR", 1.0001)])
+    assert other.read_bytes() == written.read_bytes()
+
+
+def test_there_and_back(written):
+    frame, back = small_frame(), read_frame(written)
+    for name in ("flux", "ivar", "resolution", "chi2pix", "pixmask_fraction"):
+        np.testing.assert_array_equal(getattr(back, name), getattr(frame, name).astype(np.float32))
+        assert getattr(back, name).dtype.isnative
+    np.testing.assert_array_equal(back.mask, frame.mask)
+    np.testing.assert_array_equal(back.wave, frame.wave)
+    np.testing.assert_array_equal(back.fibres, frame.fibres)
+    assert back.fibermap.rows["FIBER"].tolist() == frame.fibermap.rows["FIBER"].tolist()
+    assert Card("EXPID", 12345, "number") in back.cards
+
+
+def test_what_fell_back_is_in_the_header(tmp_path):
+    status = np.zeros((4, 30), np.int8)
+    status[2, :3] = Status.RIDGE
+    frame = replace(small_frame(), status=status, notes={"bundles": {0: {"iterations": 3, "error": 1.5e-11}}})
+    write_frame(tmp_path / "a.fits", frame)
+    history = " ".join(fits.getheader(tmp_path / "a.fits")["HISTORY"])
+    assert "bundles 0: iterations 3, error 1.5e-11" in history
+    assert "3 bins: The patch was not positive definite: a ridge" in " ".join(history.split())
+
+
+def test_scores_by_definition(tmp_path):
+    """Sum of the flux, median of flux over width, median of flux sqrt(ivar / width), in 5800-7600 Angstrom."""
+    frame = small_frame()
+    wave = 5790.0 + 0.8 * np.arange(30) + 0.01 * np.arange(30) ** 2  # crosses 5800; widths vary
+    frame = replace(frame, wave=wave)
+    write_frame(tmp_path / "a.fits", frame)
+    table = fits.getdata(tmp_path / "a.fits", "SCORES")
+    header = fits.getheader(tmp_path / "a.fits", "SCORES")
+    assert table.names == ["SUM_RAW_COUNT_R", "MEDIAN_RAW_COUNT_R", "MEDIAN_RAW_SNR_R"]
+    assert header.comments["TTYPE1"] == "sum counts in wave. range 5800,7600A"
+    inside = [j for j in range(30) if 5800 <= wave[j] < 7600]
+    assert 0 < len(inside) < 30
+    width = [(wave[min(j + 1, 29)] - wave[max(j - 1, 0)]) / (min(j + 1, 29) - max(j - 1, 0)) for j in range(30)]
+    for i in range(4):
+        f, v = frame.flux[i], frame.ivar[i]
+        assert table["SUM_RAW_COUNT_R"][i] == pytest.approx(sum(f[j] for j in inside), rel=1e-13)
+        assert table["MEDIAN_RAW_COUNT_R"][i] == pytest.approx(np.median([f[j] / width[j] for j in inside]), rel=1e-12)
+        snr = [f[j] * (v[j] / width[j]) ** 0.5 for j in inside]
+        assert table["MEDIAN_RAW_SNR_R"][i] == pytest.approx(np.median(snr), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("start", "band"), [(3600.0, None), (5780.0, "B"), (5801.0, "R"), (7590.0, "R"), (7700.0, "Z")]
+)
+def test_the_band_is_that_of_the_mean_wavelength(tmp_path, start, band):
+    """None: no bin within 4000-5800 Angstrom, so no SCORES."""
+    write_frame(tmp_path / "a.fits", replace(small_frame(), wave=start + 0.1 * np.arange(30)))
+    with fits.open(tmp_path / "a.fits") as hdus:
+        assert ("SCORES" in hdus) == (band is not None)
+        if band:
+            assert hdus["SCORES"].data.names[0] == f"SUM_RAW_COUNT_{band}"
+
+
+def test_scores_can_be_left_out_and_flavor_is_supplied(tmp_path):
+    frame = replace(small_frame(), cards=())
+    write_frame(tmp_path / "a.fits", frame, scores=False)
+    with fits.open(tmp_path / "a.fits") as hdus:
+        assert "SCORES" not in hdus
+        assert hdus[0].header["FLAVOR"] == "science" and "Assumed" in hdus[0].header.comments["FLAVOR"]
+
+
+@pytest.mark.parametrize(
+    ("cards", "first"),
+    [((Card("CAMERA", "r3"),), 1501), ((Card("SPECGRPH", 2),), 1001), ((), 1), ((Card("CAMERA", "sim"),), 1)],
+)
+def test_fibre_numbers_without_a_fibermap(tmp_path, cards, first):
+    write_frame(tmp_path / "a.fits", replace(without_fibermap(small_frame()), cards=cards))
+    assert fits.getheader(tmp_path / "a.fits")["FIBERMIN"] == first
+    assert read_frame(tmp_path / "a.fits").fibres.tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("name", ["flux", "ivar", "resolution", "chi2pix", "pixmask_fraction"])
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_nothing_that_is_not_finite_is_written(tmp_path, name, value):
+    path = tmp_path / "frame.fits"
+    path.write_text("old")
+    frame = small_frame()
+    getattr(frame, name)[..., 3][0] = value
+    with pytest.raises(OutputError) as caught:
+        write_frame(path, frame)
+    message = str(caught.value)
+    assert name.upper() in message and "\n" not in message and str(tmp_path / "frame.debug.fits") in message
+    assert path.read_text() == "old"
+    assert sorted(os.listdir(tmp_path)) == ["frame.debug.fits", "frame.fits"]
+    with fits.open(tmp_path / "frame.debug.fits") as hdus:
+        kept = hdus[name.upper()].data
+        np.testing.assert_array_equal(kept, getattr(frame, name).astype(np.float32))
+        assert {"FLUX", "IVAR", "MASK", "WAVELENGTH", "RESOLUTION", "CHI2PIX", "STATUS"} <= {h.name for h in hdus}
+
+
+def test_too_large_for_single_precision_is_not_finite_either(tmp_path):
+    frame = small_frame()
+    frame.flux[0, 0] = 1e39
+    with pytest.raises(OutputError, match=r"infinite values in FLUX \(1\)"):
+        write_frame(tmp_path / "a.fits", frame)
+
+
+def test_tables_and_the_model_are_checked_too(tmp_path):
+    frame = small_frame()
+    rows = np.zeros(4, [("FIBER", np.int32), ("RA", np.float64)])
+    rows["RA"][2] = np.nan
+    with pytest.raises(OutputError, match=r"FIBERMAP \(1\)"):
+        write_frame(tmp_path / "a.fits", replace(frame, fibermap=FiberMap(rows)))
+    frame.model[3, 3] = np.inf
+    with pytest.raises(OutputError, match=r"MODEL \(1\)"):
+        write_model(tmp_path / "m.fits", frame)
+    assert not (tmp_path / "a.fits").exists() and not (tmp_path / "m.fits").exists()
+
+
+def test_without_a_place_for_the_debug_file_the_message_says_so(tmp_path):
+    frame = small_frame()
+    frame.flux[0, 0] = np.nan
+    (tmp_path / "a.debug.fits").mkdir()
+    with pytest.raises(OutputError, match="could not be kept either"):
+        write_frame(tmp_path / "a.fits", frame)
+
+
+def test_model_image(tmp_path):
+    frame = small_frame()
+    write_model(tmp_path / "m.fits", frame, cards=[Card("IN_PSF", "p.fits")])
+    with fits.open(tmp_path / "m.fits") as hdus:
+        np.testing.assert_array_equal(hdus[0].data, frame.model.astype(np.float32))
+        assert hdus[0].header["IN_PSF"] == "p.fits" and hdus[0].header["BUNIT"] == "electron"
+        assert hdus[0].verify_checksum() == 1
+    with pytest.raises(InputError, match="no model image"):
+        write_model(tmp_path / "m.fits", replace(frame, model=None))
+
+
+def test_spectra_file(tmp_path):
+    for frame, fibers in (
+        (small_frame(), [1501, 1502, 1503, 1504]),
+        (without_fibermap(small_frame()), [1501, 1502, 1503, 1504]),
+    ):
+        write_spectra(tmp_path / "s.fits", frame)
+        with fits.open(tmp_path / "s.fits") as hdus:
+            assert [h.name for h in hdus] == [
+                "PRIMARY",
+                "FIBERMAP",
+                "R_WAVELENGTH",
+                "R_FLUX",
+                "R_IVAR",
+                "R_MASK",
+                "R_RESOLUTION",
+                "SCORES",
+            ]
+            assert hdus[0].data is None
+            assert hdus["FIBERMAP"].data["FIBER"].tolist() == fibers
+            np.testing.assert_array_equal(hdus["R_FLUX"].data, frame.flux.astype(np.float32))
+            assert all(h.verify_checksum() == 1 for h in hdus)
+
+
+def test_astropy_table_opens_the_tables(written):
+    scores = Table.read(written, hdu="SCORES")
+    fibermap = Table.read(written, hdu="FIBERMAP")
+    assert len(scores) == len(fibermap) == 4 and fibermap["TARGETID"].tolist() == [0, 0, 0, 0]
+    wave = small_frame().wave
+    inside = (wave >= 5800) & (wave < 7600)
+    np.testing.assert_allclose(scores["SUM_RAW_COUNT_R"], small_frame().flux[:, inside].sum(axis=1), rtol=1e-13)
+
+
+def test_a_frame_of_specter(shared):
+    path = shared / "data/frames/specter-r0-fibres000-049.fits.gz"
+    frame = read_frame(path)
+    with fits.open(path) as hdus:
+        np.testing.assert_array_equal(frame.flux, hdus["FLUX"].data)
+        np.testing.assert_array_equal(frame.resolution, hdus["RESOLUTION"].data)
+    assert frame.fibres.tolist() == list(range(50)) and frame.ndiag == 5
+    np.testing.assert_array_equal(frame.mask != 0, frame.ivar == 0)
+
+
+def test_arrays_that_do_not_fit_together(written, tmp_path):
+    with fits.open(written) as hdus:
+        hdus["IVAR"].data = hdus["IVAR"].data[:, :-1]
+        hdus.writeto(tmp_path / "b.fits")
+    with pytest.raises(InputError, match=r"b.fits: ivar has shape \(4, 29\)"):
+        read_frame(tmp_path / "b.fits", check=False)
