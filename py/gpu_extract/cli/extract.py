@@ -25,6 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def extract_image(args: argparse.Namespace) -> int:
     """Parse is done: read, extract, write, check."""
     set_threads(args.threads)
+    check_device(args.gpu)
     check_files(args)
     from gpu_extract.cli.report import Progress, log_settings, log_summary
 
@@ -54,6 +55,18 @@ def set_threads(threads: int | None) -> None:
             os.environ[variable] = str(threads)
         else:
             os.environ.setdefault(variable, os.environ.get("OMP_NUM_THREADS", "1"))
+
+
+def check_device(gpu: bool | None) -> None:
+    """An explicit --gpu needs a GPU backend that can be loaded. Raises InputError."""
+    if not gpu:
+        return
+    from importlib import import_module
+
+    try:
+        import_module("gpu_extract.backend.cuda")
+    except ImportError as error:
+        raise InputError(f"--gpu: no GPU can be used here ({error}); leave --gpu out") from error
 
 
 def compute(args: argparse.Namespace, job: Job, recorder: "Progress") -> "Frame | None":

@@ -51,11 +51,11 @@ def find_inputs(args: argparse.Namespace) -> Inputs:
         given, missing = ("-i", "-p") if args.input else ("-p", "-i")
         raise InputError(f"{given} is given without {missing}; give both, or neither for the embedded "
                          "simulated frame")
-    from gpu_extract.simulate import embedded_default
+    from gpu_extract.cli.cache import embedded_default
 
     log.info("no -i and -p: extracting the embedded simulated frame")
-    nspec = 500 if args.nspec is None else args.nspec
-    return Inputs(*(str(path) for path in embedded_default(args.specmin, nspec, log.info)))
+    files = embedded_default(args.specmin, args.nspec, log.info, threads=args.threads or 1)
+    return Inputs(*(str(path) for path in files))
 
 
 def read_job(args: argparse.Namespace, inputs: Inputs) -> Job:
