@@ -1,0 +1,155 @@
+"""CPU kernels: the pole sum of one fibre, eight poles at a time (the lanes of every vector).
+
+For each pole t the matrix S + t I is factorised as L D L^T on the way up the
+band, and on the way down its inverse is made where the band asks for it
+(Takahashi, Fagan & Chin 1973; Erisman & Tinney 1975) together with the solutions for
+the right sides, and all is added up over the poles. One row of the work array
+holds, for every lane in turn: D, l_1 .. l_half (later z_0 .. z_wide), and one
+vector per right side. Rows of zeros before the first and after the last stand
+for tests at the ends. A row starts on a cache line: a vector that straddles two
+costs twice, a third of the whole time.
+"""
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+from numba.extending import intrinsic
+
+from gpu_extract.backend.emit import Emit, all_literal, literal
+
+LANES = 8
+SIDES = 2          # right sides: ones and x
+
+
+def aligned(*shape: int) -> np.ndarray:
+    """Zeros that start on a cache line."""
+    size = int(np.prod(shape))
+    block = np.zeros(size + 8)
+    first = -(block.ctypes.data // 8) % 8
+    return block[first:first + size].reshape(shape)
+
+
+@intrinsic(prefer_literal=True)
+def _eliminate(typingctx, work, row, band, column, sides, side, shifts, half, wide):  # type: ignore[no-untyped-def]
+    """Row `row` of L D L^T = S + t I and of the forward substitution; all positions are flat indices."""
+    if not all_literal(half, wide):
+        return None
+    h, stride = literal(half), (literal(wide) + 1 + SIDES) * LANES
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        e = Emit(context, builder, LANES)
+        kind = signature.args
+        here = e.pointer(kind[0], args[0], args[1])
+        entry = e.pointer(kind[2], args[2], args[3])
+        right = e.pointer(kind[4], args[4], args[5])
+        shift = e.load(e.pointer(kind[6], args[6], context.get_constant(types.intp, 0)), 0)
+        c = [e.spread(entry, a) for a in range(h + 1)]
+        c[0] = e.add(c[0], shift)
+        y = [e.spread(right, r) for r in range(SIDES)]
+        for b in range(h, 0, -1):
+            before = -b * stride
+            factor = e.load(here, before + b * LANES)
+            scaled = e.negative(e.multiply(factor, e.load(here, before)))
+            for a in range(h + 1 - b):
+                c[a] = e.fma(scaled, e.load(here, before + (a + b) * LANES), c[a])
+            for r in range(SIDES):
+                y[r] = e.fma(e.negative(factor), e.load(here, before + (literal(wide) + 1 + r) * LANES), y[r])
+        inverse = e.divide(e.one, c[0])
+        e.store(here, 0, c[0])
+        for a in range(1, h + 1):
+            e.store(here, a * LANES, e.multiply(c[a], inverse))
+        for r in range(SIDES):
+            e.store(here, (literal(wide) + 1 + r) * LANES, y[r])
+        return context.get_dummy_value()
+    return types.void(work, types.intp, band, types.intp, sides, types.intp, shifts, half, wide), codegen
+
+
+def _inverse_row(e: Emit, here: Any, half: int, wide: int) -> tuple[list[Any], list[Any]]:
+    """z_0 .. z_wide of a row of the inverse, and the solutions of its right sides."""
+    stride = (wide + 1 + SIDES) * LANES
+    inverse = e.divide(e.one, e.load(here, 0))
+    low = [e.negative(e.load(here, a * LANES)) for a in range(half + 1)]
+    z = [inverse] * (wide + 1)
+    for a in range(wide, 0, -1):
+        total = e.zero
+        for b in range(half, 0, -1):
+            known = e.load(here, min(a, b) * stride + abs(a - b) * LANES)
+            total = e.multiply(low[b], known) if b == half else e.fma(low[b], known, total)
+        z[a] = total
+    u = []
+    for r in range(SIDES):
+        place = (wide + 1 + r) * LANES
+        total = e.multiply(e.load(here, place), inverse)
+        for b in range(half, 0, -1):
+            total = e.fma(low[b], e.load(here, b * stride + place), total)
+        u.append(total)
+    for b in range(half, 0, -1):
+        z[0] = e.fma(low[b], z[b], z[0])
+    return z, u
+
+
+@intrinsic(prefer_literal=True)
+def _substitute(typingctx, work, row, weights, out, place, half, wide, ndiag):  # type: ignore[no-untyped-def]
+    """Row `row` of the inverse and of the back substitution, added into `out` at `place`, summed over the lanes."""
+    if not all_literal(half, wide, ndiag):
+        return None
+    h, w, nd = literal(half), literal(wide), literal(ndiag)
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        e = Emit(context, builder, LANES)
+        kind = signature.args
+        here = e.pointer(kind[0], args[0], args[1])
+        weight = e.load(e.pointer(kind[2], args[2], context.get_constant(types.intp, 0)), 0)
+        target = e.pointer(kind[3], args[3], args[4])
+        z, u = _inverse_row(e, here, h, w)
+        for a in range(w + 1):
+            e.store(here, a * LANES, z[a])
+        for r in range(SIDES):
+            e.store(here, (w + 1 + r) * LANES, u[r])
+        terms = [e.multiply(weight, v) for v in u + z[:nd + 1]]
+        terms += [e.zero] * (-len(terms) % LANES)
+        for n in range(0, len(terms), LANES):
+            e.store(target, n, e.add(e.load(target, n), e.sums(terms[n:n + LANES])))
+        return context.get_dummy_value()
+    return types.void(work, types.intp, weights, out, types.intp, half, wide, ndiag), codegen
+
+
+def out_width(ndiag: int) -> int:
+    """Columns of the pole sum's output."""
+    return -(-(SIDES + ndiag + 1) // LANES) * LANES
+
+
+def work_size(nwave: int, half: int, ndiag: int) -> int:
+    """Elements of the work array."""
+    return (nwave + 2 * half) * (max(half, ndiag) + 1 + SIDES) * LANES
+
+
+@cache
+def pole_sum(half: int, ndiag: int) -> Any:
+    """The kernel for a half-band of S and a number of diagonals of R on each side.
+
+    kernel(out, work, band, sides, shifts, weights): with Z_k = (S + t_k I)^-1 and weights w_k,
+    out: (nwave, out_width): columns 0, 1: sum_k w_k Z_k (the right sides); 2 + a: sum_k w_k Z_k[j + a, j]
+    work: (work_size,); band: (nwave, half + 1), band[j, a] = S[j, j + a], 0 beyond the end; sides: (nwave, SIDES)
+    shifts, weights: (a multiple of LANES,); pairs that are not needed have weight 0
+    out, work, shifts and weights start on a cache line.
+    """
+    wide = max(half, ndiag)
+    width = out_width(ndiag)
+
+    @njit(nogil=True, cache=True)
+    def kernel(out, work, band, sides, shifts, weights):  # type: ignore[no-untyped-def]
+        nwave = len(band)
+        stride = (wide + 1 + SIDES) * LANES
+        out[:] = 0.0
+        work[:half * stride] = 0.0
+        for p in range(0, len(shifts), LANES):
+            shift = shifts[p:p + LANES]
+            weight = weights[p:p + LANES]
+            for j in range(nwave):
+                _eliminate(work, (half + j) * stride, band, j * (half + 1), sides, j * SIDES, shift, half, wide)
+            work[(half + nwave) * stride:] = 0.0
+            for j in range(nwave - 1, -1, -1):
+                _substitute(work, (half + j) * stride, weight, out, j * width, half, wide, ndiag)
+    return kernel

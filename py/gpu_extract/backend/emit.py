@@ -1,0 +1,120 @@
+"""Straight-line vector code for kernels whose inner loops have literal lengths.
+
+The banded kernels are short recurrences over a band of 8 to 30 diagonals, done
+for several lanes (poles, fibres) at once. Written as loops over arrays they
+spend their time on addresses; written out, operation by operation, they run at
+the speed of the multipliers. `Emit` writes them out: a numba intrinsic calls
+its methods in ordinary Python loops, and every call becomes one instruction on
+`lanes` float64. The order of every sum is the order of the calls, and products
+are added by a fused multiply-add, so that results are the same on every
+machine that has one.
+"""
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+
+_INDEX = ir.IntType(64)
+_INT = ir.IntType(32)
+_DOUBLE = ir.DoubleType()
+
+
+def literal(kind: Any) -> int:
+    """The value of an intrinsic's argument that was given as a constant (a number, a closure variable or a global)."""
+    return int(kind.literal_value)
+
+
+def all_literal(*kinds: Any) -> bool:
+    """Whether all of an intrinsic's arguments `kinds` are constants (numba first asks without, then with)."""
+    return all(isinstance(kind, types.IntegerLiteral) for kind in kinds)
+
+
+class Emit:
+    """Writes instructions on vectors of `lanes` float64 at a builder's place."""
+
+    def __init__(self, context: Any, builder: Any, lanes: int):
+        self.context, self.builder, self.lanes = context, builder, lanes
+        self.kind = ir.VectorType(_DOUBLE, lanes)
+        self.zero = self.constant(0.0)
+        self.one = self.constant(1.0)
+
+    def constant(self, value: float) -> Any:
+        """`value` in all lanes."""
+        return ir.Constant(self.kind, [value] * self.lanes)
+
+    def pointer(self, kind: Any, array: Any, index: Any) -> Any:
+        """Address of element `index` (an instruction's result) of a contiguous array."""
+        data = cgutils.create_struct_proxy(kind)(self.context, self.builder, value=array).data
+        return self.builder.gep(data, [index])
+
+    def at(self, pointer: Any, offset: int) -> Any:
+        """The address `offset` elements further."""
+        return self.builder.gep(pointer, [ir.Constant(_INDEX, offset)])
+
+    def load(self, pointer: Any, offset: int) -> Any:
+        """The vector that starts at element `offset`."""
+        place = self.builder.bitcast(self.at(pointer, offset), self.kind.as_pointer())
+        return self.builder.load(place, align=8)
+
+    def store(self, pointer: Any, offset: int, value: Any) -> None:
+        """Write a vector to element `offset` and the following."""
+        place = self.builder.bitcast(self.at(pointer, offset), self.kind.as_pointer())
+        self.builder.store(value, place, align=8)
+
+    def spread(self, pointer: Any, offset: int) -> Any:
+        """Element `offset` in all lanes."""
+        scalar = self.builder.load(self.at(pointer, offset))
+        undefined = ir.Constant(self.kind, ir.Undefined)
+        first = self.builder.insert_element(undefined, scalar, ir.Constant(_INT, 0))
+        return self.shuffle(first, undefined, [0] * self.lanes)
+
+    def fma(self, a: Any, b: Any, c: Any) -> Any:
+        """a b + c, rounded once."""
+        kind = ir.FunctionType(self.kind, [self.kind] * 3)
+        name = f"llvm.fma.v{self.lanes}f64"
+        return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), [a, b, c])
+
+    def negative(self, a: Any) -> Any:
+        """-a."""
+        return self.builder.fneg(a)
+
+    def add(self, a: Any, b: Any) -> Any:
+        """a + b."""
+        return self.builder.fadd(a, b)
+
+    def multiply(self, a: Any, b: Any) -> Any:
+        """a b."""
+        return self.builder.fmul(a, b)
+
+    def divide(self, a: Any, b: Any) -> Any:
+        """a / b."""
+        return self.builder.fdiv(a, b)
+
+    def where_positive(self, test: Any, a: Any, b: Any) -> Any:
+        """a in the lanes where test > 0, b in the others (also where test is NaN)."""
+        return self.builder.select(self.builder.fcmp_ordered(">", test, self.zero), a, b)
+
+    def shuffle(self, a: Any, b: Any, lanes: Sequence[int]) -> Any:
+        """Lanes of a (0 .. lanes - 1) and b (lanes ..), as listed."""
+        return self.builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(_INT, len(lanes)), list(lanes)))
+
+    def sums(self, vectors: Sequence[Any]) -> Any:
+        """One vector of the sums over the lanes of as many vectors as there are lanes, pairwise in a fixed order."""
+        rest, span = list(vectors), 1
+        while len(rest) > 1:
+            blocks = range(0, self.lanes, 2 * span)
+            low = [i + o for i in blocks for o in (*range(span), *range(self.lanes, self.lanes + span))]
+            high = [i + span for i in low]
+            rest = [self.add(self.shuffle(a, b, low), self.shuffle(a, b, high))
+                    for a, b in zip(rest[::2], rest[1::2], strict=True)]
+            span *= 2
+        return rest[0]
+
+    def transpose4(self, rows: Sequence[Any]) -> list[Any]:
+        """Four vectors of four lanes, transposed."""
+        a, b, c, d = rows
+        ac, bd = self.shuffle(a, c, [0, 4, 1, 5]), self.shuffle(b, d, [0, 4, 1, 5])
+        ca, db = self.shuffle(a, c, [2, 6, 3, 7]), self.shuffle(b, d, [2, 6, 3, 7])
+        return [self.shuffle(ac, bd, [0, 4, 1, 5]), self.shuffle(ac, bd, [2, 6, 3, 7]),
+                self.shuffle(ca, db, [0, 4, 1, 5]), self.shuffle(ca, db, [2, 6, 3, 7])]
