@@ -2,6 +2,7 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -104,8 +105,8 @@ def project(psf: PsfModel, truth: Truth, *, ncolumn: int, threads: int = 1,
     ny = psf.shape[0]
     total = np.zeros((ny, ncolumn))
     bundle = psf.bundle[truth.fibres] if psf.bundle is not None else np.zeros(len(truth.fibres), int)
-    cuts = np.concatenate([[0], np.flatnonzero(np.diff(bundle)) + 1, [len(bundle)]])
-    ranges = list(zip(cuts[:-1], cuts[1:], strict=True))
+    cuts = [0, *(np.flatnonzero(np.diff(bundle)) + 1).tolist(), len(bundle)]
+    ranges = list(pairwise(cuts))
     with ThreadPoolExecutor(threads) as pool:
         parts = pool.map(lambda rows: _bundle_image(psf, truth, rows), ranges)
         for done, (x0, part) in enumerate(parts):

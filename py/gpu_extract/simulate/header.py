@@ -27,7 +27,7 @@ def cards_of(config: SimConfig, detector: Detector, psf: PsfModel) -> tuple[Card
     """The image's header."""
     letter = config.band if config.band in "brz" else "r"
     noise = detector.read_noise
-    return (
+    cards = [
         Card("BUNIT", "electron", "unit of the pixels"),
         Card("CAMERA", f"{letter}{config.spectrograph}", "camera"),
         Card("FLAVOR", config.flavor, "kind of exposure"),
@@ -53,7 +53,8 @@ def cards_of(config: SimConfig, detector: Detector, psf: PsfModel) -> tuple[Card
         Card("SIMSEED", config.seed, "seed of the simulation"),
         Card("SIMVER", VERSION, "version of the simulator"),
         Card("SIMDIG", config.digest(), "digest of the simulation's settings"),
-    )
+    ]
+    return tuple(cards)
 
 
 def fibermap_of(config: SimConfig, psf: PsfModel) -> FiberMap:

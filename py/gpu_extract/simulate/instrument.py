@@ -7,7 +7,7 @@ an r0 PSF measured on the sky, and run smoothly with fibre and wavelength, with
 a small step from bundle to bundle. Cameras of more fibres than a detector
 holds are detectors side by side.
 """
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -97,16 +97,21 @@ def psf_model(band: str, spectrograph: int = 0, ndetector: int = 1) -> PsfModel:
     core = _core(det, u, 10 * BANDS.index(band) + spectrograph)
     bundle = np.arange(det.nfibre) // det.bundlesize
     step = det.shape[1] * (np.arange(ndetector * det.nfibre) // det.nfibre)
-    x_all = np.tile(x.coeff, (ndetector, 1))
-    x_all[:, 0] += step
+    x = _repeat(x, ndetector)
+    x.coeff[:, 0] += step
+    core = Core(*(_repeat(series, ndetector) for series in (core.sigma_x, core.sigma_y, core.gh)))
     return PsfModel(
-        x=Legendre(x_all, wmin, wmax), y=Legendre(np.tile(y.coeff, (ndetector, 1)), wmin, wmax),
-        cores=(Core(*(Legendre(np.tile(s.coeff, (ndetector, 1)), s.wmin, s.wmax) for s in (core.sigma_x, core.sigma_y)),
-                    gh=Legendre(np.tile(core.gh.coeff, (1, 1, ndetector, 1)), core.gh.wmin, core.gh.wmax)),),
-        tail=None, stamp=(2 * HALF_STAMP_Y + 1, 2 * HALF_STAMP_X + 1), offset=(HALF_STAMP_Y - 0.5, HALF_STAMP_X - 0.5),
+        x=x, y=_repeat(y, ndetector), cores=(core,), tail=None,
+        stamp=(2 * HALF_STAMP_Y + 1, 2 * HALF_STAMP_X + 1), offset=(HALF_STAMP_Y - 0.5, HALF_STAMP_X - 0.5),
         shape=(det.shape[0], det.shape[1] * ndetector),
         bundle=np.concatenate([bundle + k * (bundle[-1] + 1) for k in range(ndetector)]),
         psferr=0.01, name=f"simulated {band}{spectrograph}")
+
+
+def _repeat(series: Legendre, count: int) -> Legendre:
+    """The series for `count` times as many fibres."""
+    times = (1,) * (series.coeff.ndim - 2) + (count, 1)
+    return replace(series, coeff=np.tile(series.coeff, times))
 
 
 def _places(det: Detector, spectrograph: int) -> tuple[Array, Array]:

@@ -31,7 +31,7 @@ def _high(a, b):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def philox(words, key0, key1):  # type: ignore[no-untyped-def]
+def philox(words: np.ndarray, key0: np.uint64, key1: np.uint64) -> None:
     """Replace the counter `words` (4 uint64) by its block of random words: Philox 4x64 with 10 rounds."""
     c0, c1, c2, c3 = words[0], words[1], words[2], words[3]
     for _ in range(10):

@@ -67,7 +67,7 @@ def truth_wave(config: SimConfig, ends: tuple[float, float]) -> Array:
     """Bins between `ends` (Angstrom): multiples of truth_step, or truth_grid continued both ways."""
     first, _, step = config.truth_grid or (0.0, 0.0, config.truth_step)
     low, high = np.ceil((ends[0] - first) / step), np.floor((ends[1] - first) / step)
-    return first + step * np.arange(int(low), int(high) + 1)
+    return first + step * np.arange(int(low), int(high) + 1, dtype=np.float64)
 
 
 def fibre_throughput(config: SimConfig, fibre: int, nfibre: int) -> float:

@@ -1,0 +1,46 @@
+"""Writing a CCD image as a preproc file."""
+import os
+from typing import Any
+
+import numpy as np
+from astropy.io import fits
+
+from gpu_extract.data import FiberMap, Image
+from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
+
+_TILE_ROWS = 64
+
+
+def write_image(path: str | os.PathLike[str], image: Image, *, mask: np.ndarray | None = None,
+                read_noise: np.ndarray | None = None) -> None:
+    """Write IMAGE and IVAR (float32), MASK (int32, Rice-compressed), READNOISE (float32, gzipped), FIBERMAP.
+
+    mask: (ny, nx) ccdmask bits; read_noise: (ny, nx) electron. HDUs without content are left out.
+
+    Raises OutputError where the file cannot be written.
+    """
+    hdus: list[Any] = [image_hdu(image.pix.astype(np.float32, copy=False), "IMAGE", cards=image.cards, primary=True),
+                       image_hdu(image.ivar.astype(np.float32, copy=False), "IVAR", bunit="1/electron2")]
+    if mask is not None:
+        hdus.append(_packed(mask.astype(np.int32, copy=False), "MASK", kind="RICE_1"))
+    if read_noise is not None:
+        hdus.append(_packed(read_noise.astype(np.float32, copy=False), "READNOISE", kind="GZIP_2"))
+        hdus[-1].header["BUNIT"] = "electron"
+    if image.fibermap is not None:
+        hdus.append(_fibermap_hdu(image.fibermap))
+    write_hdus(path, hdus)
+
+
+def _packed(array: np.ndarray, name: str, *, kind: str) -> fits.CompImageHDU:
+    """A compressed image HDU, without loss; tiles of several rows keep the table of tiles short."""
+    tile = (min(_TILE_ROWS, array.shape[0]), array.shape[1])
+    return fits.CompImageHDU(array, name=name, compression_type=kind, tile_shape=tile, quantize_level=0.0)
+
+
+def _fibermap_hdu(table: FiberMap) -> fits.BinTableHDU:
+    """FIBERMAP; its units go straight into the header, so that the checksum sees them."""
+    hdu = table_hdu(table.rows, "FIBERMAP", cards=table.cards)
+    for number, column in enumerate(table.rows.dtype.names or (), start=1):
+        if column in table.units:
+            hdu.header.set(f"TUNIT{number}", table.units[column], after=f"TFORM{number}")
+    return hdu

@@ -1,0 +1,79 @@
+"""The embedded default: a simulated r frame that is made on first use and kept."""
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from gpu_extract.errors import InputError
+from gpu_extract.io.lines import night_sky
+from gpu_extract.simulate.config import SimConfig
+from gpu_extract.simulate.header import VERSION
+from gpu_extract.simulate.instrument import DETECTORS
+from gpu_extract.simulate.kept import kept_folder
+
+EMBEDDED = SimConfig(camera="r0", seed=20200707)
+_FEW = 4                        # up to so many bundles are made and kept by themselves
+
+
+class EmbeddedFiles(NamedTuple):
+    """Paths of a simulated frame's files."""
+
+    image: Path
+    psf: Path
+    truth: Path
+
+
+def embedded_default(specmin: int, nspec: int | None, log: Callable[[str], None], *, folder: Path | None = None,
+                     threads: int = 1) -> EmbeddedFiles:
+    """The files of the embedded frame, with the fibres `specmin` .. `specmin` + `nspec` - 1 (as far as there are any).
+
+    A few bundles from the first on come as an image that ends behind them; the pixels are those of the
+    whole frame, bit by bit.
+
+    folder: where files are kept (default: ~/.cache/gpu_extract); log: takes lines for the user
+    Raises InputError where the camera has none of these fibres, OutputError where the files cannot be made.
+    """
+    folder = Path.home() / ".cache" / "gpu_extract" if folder is None else folder
+    config = embedded_config(specmin, nspec)
+    made = config.nspec or 0
+
+    def make(into: Path) -> None:
+        from gpu_extract.simulate.files import write_simulation
+        from gpu_extract.simulate.frame import simulate
+
+        log(f"simulating {made} fibres of an r frame, once; kept in {folder}")
+        files = _files(into)
+        write_simulation(simulate(config, threads=threads), files.image, psf=files.psf, truth=files.truth)
+
+    return _files(kept_folder(folder, _name(config), make, log=log))
+
+
+def embedded_config(specmin: int, nspec: int | None) -> SimConfig:
+    """What is simulated for a fibre range: its bundles, or the whole camera where they are many."""
+    detector = DETECTORS[EMBEDDED.band]
+    if not 0 <= specmin < detector.nfibre or (nspec is not None and nspec < 1):
+        raise InputError(f"fibres from {specmin} on, {nspec} of them: the embedded frame has fibres 0 to "
+                         f"{detector.nfibre - 1}; choose --specmin and --nspec among them")
+    size = detector.bundlesize
+    last = detector.nfibre if nspec is None else min(specmin + nspec, detector.nfibre)
+    lo, hi = specmin // size * size, -(-last // size) * size
+    if hi - lo > _FEW * size:
+        lo, hi = 0, detector.nfibre
+    return replace(EMBEDDED, specmin=lo, nspec=hi - lo, crop=hi < detector.nfibre)
+
+
+def _name(config: SimConfig) -> str:
+    """A folder's name says all that its content depends on."""
+    sky = night_sky()
+    numbers = [array.tolist() for array in (sky.knots, sky.continuum, sky.lines, sky.strengths)]
+    text = f"{VERSION} {config.digest()} {numbers}"
+    key = hashlib.sha256(text.encode()).hexdigest()[:12]
+    last = config.specmin + (config.nspec or 0) - 1
+    return f"simulated-v{VERSION}-{config.camera}-{config.specmin:03d}-{last:03d}-{key}"
+
+
+def _files(folder: Path) -> EmbeddedFiles:
+    camera, expid = EMBEDDED.camera, EMBEDDED.expid
+    return EmbeddedFiles(folder / f"preproc-{camera}-{expid:08d}.fits", folder / f"psf-{camera}-{expid:08d}.fits",
+                         folder / f"truth-{camera}-{expid:08d}.fits")

@@ -1,0 +1,123 @@
+"""Files that are made once and kept: a folder per content, whole or not there at all, checked on every use."""
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import socket
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from gpu_extract.errors import OutputError
+from gpu_extract.perf.clock import sleep
+
+MANIFEST = "manifest.json"
+_WAIT, _PAUSE = 900.0, 0.2      # seconds to wait for another process at most, and between two looks
+
+
+def kept_folder(root: Path, name: str, make: Callable[[Path], None], *,
+                log: Callable[[str], None] = lambda line: None) -> Path:
+    """The folder `root`/`name`, made by `make(folder)` where it is not there or not what it was.
+
+    Every file's size and SHA-256 are in the folder's manifest and verified. The folder is made under another
+    name and then renamed; processes that want it at the same time wait for the one that makes it.
+
+    Raises OutputError where it cannot be made.
+    """
+    folder = root / name
+    if _complaint(folder) is None:
+        return folder
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with _only_one(root / f".{name}.lock", log):
+            complaint = _complaint(folder)
+            if complaint is not None:
+                if folder.exists():
+                    log(f"{folder}: {complaint}; making it again")
+                _remove_leftovers(root, name)
+                _make(folder, make)
+    except OSError as error:
+        raise OutputError(f"{root}: the cache cannot be written ({error.strerror or error}); set XDG_CACHE_HOME "
+                          "to a folder that can, or give the files by name") from error
+    return folder
+
+
+def _complaint(folder: Path) -> str | None:
+    """What is wrong with a folder; None where it is as it was made."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="ascii"))
+        for name, entry in manifest["files"].items():
+            if (folder / name).stat().st_size != entry["size"] or _sha256(folder / name) != entry["sha256"]:
+                return f"{name} is not what it was"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return "incomplete"
+    return None
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def _make(folder: Path, make: Callable[[Path], None]) -> None:
+    """Fill a new folder, then put it in the place of whatever is there."""
+    new = folder.with_name(f".{folder.name}.new-{_owner()}-{uuid.uuid4().hex[:8]}")
+    new.mkdir()
+    try:
+        make(new)
+        files = {path.name: {"size": path.stat().st_size, "sha256": _sha256(path)} for path in sorted(new.iterdir())}
+        (new / MANIFEST).write_text(json.dumps({"files": files}, indent=1) + "\n", encoding="ascii")
+        if folder.exists():
+            old = new.with_name(new.name.replace(".new-", ".old-"))
+            os.rename(folder, old)
+            shutil.rmtree(old, ignore_errors=True)
+        os.rename(new, folder)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _owner() -> str:
+    return f"{socket.gethostname().split('.')[0]}-{os.getpid()}"
+
+
+def _remove_leftovers(root: Path, name: str) -> None:
+    """Remove what processes of this host that are gone have left behind."""
+    host = socket.gethostname().split(".")[0]
+    for path in root.glob(f".{name}.*-{host}-*-*"):
+        pid = path.name.rsplit("-", 2)[1]
+        if pid.isdigit() and not _alive(int(pid)):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+@contextmanager
+def _only_one(path: Path, log: Callable[[str], None]) -> Iterator[None]:
+    """Let one process at a time pass. Where the file system knows no locks, or the other one hangs, go on:
+    that costs time, not correctness."""
+    with open(path, "a", encoding="ascii") as handle:
+        for attempt in range(int(_WAIT / _PAUSE)):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if attempt == 0:
+                    log("another process is making it: waiting")
+                sleep(_PAUSE)
+            except OSError:
+                break
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_UN)
