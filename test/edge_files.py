@@ -10,6 +10,7 @@ from gpu_extract.data import Array, Card, Core, FiberMap, Frame, Legendre, PsfMo
 
 NY, NX = 120, 60
 WMIN, WMAX = 6000.0, 6100.0
+GRID = "6010,6090,1.0"  # a grid well inside
 
 
 def legendre(coeff: Array) -> Legendre:

@@ -278,3 +278,19 @@ def test_arrays_that_do_not_fit_together(written, tmp_path):
         hdus.writeto(tmp_path / "b.fits")
     with pytest.raises(InputError, match=r"b.fits: ivar has shape \(4, 29\)"):
         read_frame(tmp_path / "b.fits", check=False)
+
+
+@pytest.mark.parametrize("dtype", ["?", "S6", "U6", "f8", "f4", "u4", "u1", "i8", "u8", "i1", "i2", "(3,)f4", "(2,)U3"])
+def test_any_column_of_a_fibermap_survives(tmp_path, dtype):
+    """With its unit, and with checksums that hold; int8, which FITS has not, as int16."""
+    rows = np.zeros(4, [("FIBER", np.int32), ("COLUMN", dtype)])
+    rows["COLUMN"] = np.ones((), "i1").astype(rows["COLUMN"].dtype)
+    fibermap = FiberMap(rows, {"COLUMN": "deg"}, (Card("PETAL", 3, "spectrograph"),))
+    write_frame(tmp_path / "a.fits", replace(small_frame(), fibermap=fibermap))
+    back = read_frame(tmp_path / "a.fits").fibermap
+    assert back.units == {"COLUMN": "deg"} and Card("PETAL", 3, "spectrograph") in back.cards
+    found = back.rows["COLUMN"]
+    np.testing.assert_array_equal(found, rows["COLUMN"].astype(found.dtype))
+    assert found.dtype.isnative and found.dtype.kind == {"S": "U"}.get(
+        rows["COLUMN"].dtype.kind, rows["COLUMN"].dtype.kind
+    )

@@ -77,7 +77,11 @@ def compute(args: argparse.Namespace, job: Job, recorder: "Progress") -> "Frame 
     recorder.expect(len(make_plan(job.psf, job.config, 0).bundles))
     with recorder.span("extract"):
         frame = extract(job.image, job.psf, job.config, recorder=recorder, threads=args.threads or 1)
-    return None if frame is None else replace(frame, fibermap=job.fibermap)
+    if frame is None:
+        return None
+    for fibre, reason in frame.notes.get("dropped", {}).items():
+        log.warning(f"fibre {fibre} is dropped: {reason}")
+    return replace(frame, fibermap=job.fibermap)
 
 
 def write_outputs(args: argparse.Namespace, job: Job, frame: "Frame") -> None:
@@ -113,7 +117,7 @@ def judge(args: argparse.Namespace, job: Job, frame: "Frame") -> None:
         draw(args.qa, job, frame)
     if args.test is None:
         return
-    comparison = compare(job, frame)
+    comparison = compare(args, job, frame)
     print(comparison.table(), flush=True)
     if not comparison.passed:
         raise CheckFailed(f"{args.output}: differs from {args.test or 'the shipped reference'} "
@@ -128,9 +132,13 @@ def draw(path: str, job: Job, frame: "Frame") -> None:
     log.info(f"picture: {path}")
 
 
-def compare(job: Job, frame: "Frame") -> Any:
+def compare(args: argparse.Namespace, job: Job, frame: "Frame") -> Any:
     """The frame against the reference, or without one the shipped cut-out extracted the same way."""
+    from functools import partial
+
     from gpu_extract.compare import compare_frames, self_test
     from gpu_extract.run import extract
 
-    return self_test(extract) if job.reference is None else compare_frames(frame, job.reference)
+    if job.reference is not None:
+        return compare_frames(frame, job.reference)
+    return self_test(partial(extract, threads=args.threads or 1), job.config)

@@ -28,13 +28,21 @@ def image_hdu(array: np.ndarray | None, name: str, *, cards: Sequence[Card] = ()
 def table_hdu(rows: np.ndarray, name: str, *, units: Mapping[str, str] | None = None,
               cards: Sequence[Card] = (), comments: Mapping[str, str] | None = None) -> fits.BinTableHDU:
     """A binary table HDU of a structured array; `comments` describe the columns."""
-    hdu = fits.BinTableHDU(rows, header=header_of(cards), name=name)
+    hdu = fits.BinTableHDU(_without_int8(rows), header=header_of(cards), name=name)
     for number, column in enumerate(rows.dtype.names or (), start=1):
-        if units and column in units:
-            hdu.columns.change_unit(column, units[column])
+        if units and column in units:        # not by change_unit, which reaches the header only while writing
+            hdu.header.set(f"TUNIT{number}", units[column], after=f"TFORM{number}")
         if comments and column in comments:
             hdu.header.comments[f"TTYPE{number}"] = comments[column]
     return hdu
+
+
+def _without_int8(rows: np.ndarray) -> np.ndarray:
+    """The same rows with int8 columns as int16: astropy would take int8 for true and false."""
+    fields: Mapping[str, Any] = rows.dtype.fields or {}
+    wider = {name: np.dtype((np.int16, dtype.shape)) if dtype.base == np.int8 else dtype
+             for name, (dtype, *_) in fields.items()}
+    return rows.astype(list(wider.items()))
 
 
 def write_hdus(path: str | os.PathLike[str], hdus: Sequence[Any]) -> None:

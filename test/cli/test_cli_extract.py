@@ -1,0 +1,272 @@
+"""gpu_extract from options to files: every option does what it says."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from astropy.io import fits
+
+from edge_files import GRID, image_hdus, write_image
+from gpu_extract.barycentre import barycentric_factor
+from gpu_extract.config import ExtractConfig
+from gpu_extract.data import Card
+from gpu_extract.io.frame import read_frame
+from gpu_extract.io.image import read_image
+from gpu_extract.io.psf import read_psf
+from gpu_extract.run import extract as extract_arrays
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = ROOT / "bin" / "gpu_extract"
+
+
+def grid() -> tuple[float, float, float]:
+    first, last, step = (float(word) for word in GRID.split(","))
+    return first, last, step
+
+
+def test_the_frame_is_that_of_the_python_api(extract, files):
+    done = extract("-m", files.output.with_name("model.fits"), "--spectra", files.output.with_name("spectra.fits"))
+    assert done.code == 0 and done.out == ""
+    config = ExtractConfig(grid(), psferr=0.01, model=True)
+    frame = extract_arrays(read_image(files.image), read_psf(files.psf), config)
+    back = read_frame(files.output)
+    for name in ("flux", "ivar", "resolution", "chi2pix", "pixmask_fraction", "mask"):
+        wanted = getattr(frame, name)
+        np.testing.assert_array_equal(getattr(back, name), wanted if name == "mask" else wanted.astype(np.float32))
+    np.testing.assert_array_equal(back.wave, np.arange(6010.0, 6090.5))
+    assert back.fibermap.rows["FIBER"].tolist() == list(range(1500, 1506))
+    np.testing.assert_array_equal(fits.getdata(files.output.with_name("model.fits")), frame.model.astype(np.float32))
+    np.testing.assert_array_equal(fits.getdata(files.output.with_name("spectra.fits"), "R_FLUX"), back.flux)
+    header = fits.getheader(files.output)
+    assert (header["IN_IMG"], header["IN_PSF"]) == (str(files.image), str(files.psf))
+    assert header["CFGHASH"] == config.digest() and "HELIOCOR" not in header
+    assert sorted(os.listdir(files.output.parent)) == ["frame.fits", "model.fits", "spectra.fits"]
+
+
+def test_part_of_the_fibres_is_part_of_the_frame(extract, files):
+    extract()
+    whole = read_frame(files.output)
+    assert extract("-s", 2, "-n", 3, "--no-scores", "--overwrite").code == 0
+    part = read_frame(files.output)
+    assert part.fibres.tolist() == [2, 3, 4] and part.fibermap.rows["FIBER"].tolist() == [1502, 1503, 1504]
+    for name in ("flux", "ivar", "mask", "resolution", "chi2pix"):
+        np.testing.assert_array_equal(getattr(part, name), getattr(whole, name)[2:5])
+    with fits.open(files.output) as hdus:
+        assert "SCORES" not in hdus and hdus[0].header["FIBERMIN"] == 1502
+
+
+def test_the_log_has_the_command_the_settings_and_a_summary(extract, files):
+    done = extract("-s", 1, "-n", 4)
+    text = done.err
+    command = next(line for line in text.splitlines() if line.startswith("command: "))
+    words = shlex.split(command.removeprefix("command: "))
+    first = files.output.read_bytes()
+    again = subprocess.run([sys.executable, str(BIN), *words[1:]], capture_output=True, text=True, check=True)
+    assert files.output.read_bytes() == first
+    assert "settings: wavelength=(6010.0, 6090.0, 1.0), specmin=1, nspec=4" in text
+    assert "bins: 324 (4 fibres x 81), 0 masked" in text and "chi2pix: median" in text
+    assert "memory: " in text and f"file: {files.output}" in text and "time: read " in text
+    assert "\r" not in again.stderr and "bundle 2 of 2" in again.stderr  # no terminal: plain lines
+
+
+def test_on_a_terminal_progress_is_one_line(files):
+    import pty
+
+    parent, child = pty.openpty()
+    words = ["-i", files.image, "-p", files.psf, "-o", files.output, "-w", GRID]
+    with subprocess.Popen([sys.executable, str(BIN), *map(str, words)], stderr=child) as process:
+        os.close(child)
+        text = b""
+        while True:
+            try:
+                piece = os.read(parent, 65536)
+            except OSError:
+                break
+            if not piece:
+                break
+            text += piece
+    os.close(parent)
+    assert process.returncode == 0
+    assert b"\rbundle 1 of 2" in text and b"\rbundle 2 of 2" in text
+
+
+def test_quiet_and_verbose(extract):
+    assert extract("--loglevel", "error").err == ""
+    assert "settings" in extract("--loglevel", "INFO").err
+    assert extract("-v").code == 0
+
+
+def test_performance_record(extract, files):
+    path = files.output.with_name("perf.json")
+    assert extract("--perf", path).code == 0
+    record = json.loads(path.read_text())
+    names = [span[0] for span in record["spans"]]
+    assert record["schema"] == 1 and {"read", "extract", "write", "solve"} <= set(names)
+    assert record["config"]["wavelength"] == list(grid()) and record["peak_memory"] > 1e7
+    assert record["digest"] == fits.getheader(files.output)["CFGHASH"]
+    seconds = {name: sum(s[3] for s in record["spans"] if s[0] == name) for name in names}
+    assert 0 < seconds["solve"] < seconds["extract"] < record["elapsed"]
+
+
+def test_presets_by_name_and_by_camera(extract, files, tmp_path):
+    """The small PSF covers 6000-6100 only, so the grids of the cameras are refused by it, which names them."""
+    assert extract("--preset", "desi-r").error.startswith("wavelengths 5760 to 7620 Angstrom")
+    assert "wavelengths 3600 to 5800" in extract("--preset", "desi-b").error
+    hdus = image_hdus()
+    hdus[0].header["CAMERA"] = "Z9"
+    write_image(tmp_path / "z.fits", hdus)
+    done = extract("-i", tmp_path / "z.fits", "--psferr", "0.5", "-w", GRID)
+    assert "psferr=0.5" in done.err
+    assert "psferr=0.01" in extract("-i", tmp_path / "z.fits", "-w", GRID).err
+    assert "psferr=0.04" in extract("--preset", "desi-b", "-w", GRID).err
+
+
+def test_without_a_known_camera_the_grid_must_be_given(run, files, tmp_path):
+    hdus = image_hdus()
+    hdus[0].header["CAMERA"] = "lab"
+    write_image(tmp_path / "lab.fits", hdus)
+    words = ["-i", tmp_path / "lab.fits", "-p", files.psf, "-o", files.output]
+    assert "no wavelength grid: CAMERA of the image is 'lab'" in run(*words).error
+    done = run(*words, "-w", GRID)
+    assert done.code == 0 and "psferr=None" in done.err  # the PSF's own
+
+
+def test_barycentric_wavelengths(extract, files, tmp_path):
+    """Stored undivided; extracted at wavelengths divided by the factor: the same numbers as asked for directly."""
+    hdus = image_hdus()
+    target = {"TARGTRA": 150.0, "TARGTDEC": 2.2, "MJD-OBS": 58950.3}
+    hdus[0].header.update(target)
+    write_image(tmp_path / "t.fits", hdus)
+    assert extract("-i", tmp_path / "t.fits", "--barycentric-correction").code == 0
+    factor = barycentric_factor([Card(k, v) for k, v in target.items()] + [Card("EXPTIME", 900.0)])
+    assert abs(factor - 1) > 3e-5
+    header = fits.getheader(files.output)
+    assert header["HELIOCOR"] == factor
+    frame = read_frame(files.output)
+    np.testing.assert_array_equal(frame.wave, np.arange(6010.0, 6090.5))
+    image, psf = read_image(tmp_path / "t.fits"), read_psf(files.psf)
+    first, last, step = (w / factor for w in grid())
+    direct = extract_arrays(image, psf, ExtractConfig((first, last, step), psferr=0.01))
+    # photons per bin agree up to rounding of the wavelengths, 1e-12 A of 1 A; the bins are wider by the factor
+    sigma = direct.ivar**-0.5
+    assert np.max(np.abs(frame.flux * factor - direct.flux) / sigma) < 1e-5  # stored in single precision
+    assert "the barycentric correction needs a target" in extract("--barycentric-correction").error
+
+
+def test_a_target_in_the_fibermaps_header_will_do(extract, files, tmp_path):
+    hdus = image_hdus()
+    hdus["FIBERMAP"].header.update({"TARGTRA": 150.0, "TARGTDEC": 2.2})
+    hdus[0].header["MJD-OBS"] = 58950.3
+    write_image(tmp_path / "t.fits", hdus)
+    assert extract("-i", tmp_path / "t.fits", "--barycentric-correction").code == 0
+    assert "HELIOCOR" in fits.getheader(files.output)
+
+
+def test_fibermap_from_elsewhere_or_none(extract, files, tmp_path):
+    hdus = image_hdus()
+    hdus["FIBERMAP"].data["FIBER"] += 1000
+    write_image(tmp_path / "other.fits", hdus)
+    extract("-f", tmp_path / "other.fits", "-s", 4)
+    assert read_frame(files.output).fibermap.rows["FIBER"].tolist() == [2504, 2505]
+    extract("-f", "none", "-s", 4)
+    with fits.open(files.output) as out:
+        assert "FIBERMAP" not in out and out[0].header["FIBERMIN"] == 1504
+    write_image(tmp_path / "bare.fits", image_hdus()[:2])
+    assert extract("-i", tmp_path / "bare.fits").code == 0
+    assert read_frame(files.output).fibermap is None
+
+
+def test_a_table_of_the_whole_instrument(extract, files, tmp_path):
+    hdus = image_hdus(nfibre=40)
+    hdus["FIBERMAP"].data["FIBER"] = np.arange(40)[::-1]
+    write_image(tmp_path / "all.fits", hdus)
+    assert extract("-f", tmp_path / "all.fits").code == 0  # camera r3 with 6 fibres: 18-23
+    assert read_frame(files.output).fibermap.rows["FIBER"].tolist() == list(range(18, 24))
+
+
+def test_options_without_effect_are_said_to_be_ignored(extract):
+    text = extract("--nwavestep", 30, "--nsubbundles", 2, "--pixpad-frac", 0.8, "--core", "banded").err
+    assert "warning: --nwavestep is ignored by the banded core" in text
+    assert "warning: --nsubbundles is ignored by the banded core" in text
+    assert "warning: --pixpad-frac is ignored" in text
+    text = extract("--core", "dense", "--nwavestep", 30).err
+    assert "ignored" not in text and "nwavestep=30" in text
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--decorrelate-fibers", "leave it out"),
+        ("--use-specter", "--core dense"),
+        ("--wavepad", "--tolerance"),
+        ("--ranks-per-bundle", "leave it out"),
+        ("--async-io", "leave it out"),
+        ("--fibermap-index", "--fibermap"),
+    ],
+)
+def test_refused_options_of_older_codes_name_what_to_use(extract, option, words):
+    done = extract(option, *(["3"] if option in ("--wavepad", "--ranks-per-bundle", "--fibermap-index") else []))
+    assert done.code == 2 and option in done.error and words in done.error
+
+
+def test_comparison_with_a_frame(extract, files, tmp_path):
+    extract()
+    good = tmp_path / "good.fits"
+    good.write_bytes(files.output.read_bytes())
+    done = extract("-t", good)
+    assert done.code == 0 and "flux" in done.out and "NOT within" not in done.out
+    with fits.open(good) as hdus:
+        hdus["FLUX"].data[2] *= 1.5
+        hdus.writeto(tmp_path / "bad.fits", checksum=True)
+    done = extract("-t", tmp_path / "bad.fits")
+    assert done.code == 1 and "FAILED" in done.out and "differs from" in done.error
+    assert extract("-t", tmp_path / "no.fits").code == 2
+
+
+def test_the_self_test_follows_the_run(extract, files):
+    done = extract("-t")
+    assert done.code == 0, done.out
+    assert "oracle" in done.out and files.output.exists()
+
+
+def test_help_is_quick_and_teaches():
+    """Best of five: other work on the machine must not fail this."""
+    import time
+
+    best = 1e9
+    for _ in range(5):
+        start = time.perf_counter()
+        done = subprocess.run([sys.executable, str(BIN), "--help"], capture_output=True, text=True, check=True)
+        best = min(best, time.perf_counter() - start)
+    assert best < 0.3
+    for word in ("examples", "exit codes", "--wavelength WMIN,WMAX,DW", "5760,7620,0.8", "(default 25)", "mpiexec"):
+        assert word in " ".join(done.stdout.split())
+    code = "import sys; from gpu_extract.cli.extract import main; main(['--help']); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"numpy", "scipy", "numba", "astropy", "mpi4py", "matplotlib"} & set(loaded)
+
+
+def test_version(run):
+    from gpu_extract import __version__
+
+    assert run("--version").out.strip() == f"gpu_extract {__version__}"
+
+
+def test_threads_are_set_for_the_libraries(files):
+    code = (
+        "import os, sys; from gpu_extract.cli.extract import set_threads; "
+        "set_threads(int(sys.argv[1]) if len(sys.argv) > 1 else None); print(os.environ['NUMBA_NUM_THREADS'])"
+    )
+    clean = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
+
+    def threads(*words, **more):
+        return subprocess.run(
+            [sys.executable, "-c", code, *words], env={**clean, **more}, capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    assert (threads(), threads("2"), threads(OMP_NUM_THREADS="3")) == ("1", "2", "3")
