@@ -4,6 +4,7 @@ import platform
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,8 @@ def dependencies(there: Sequence[Card]) -> list[Card]:
 def _versions() -> dict[str, str]:
     versions = {"python": platform.python_version()}
     for name in _PACKAGES:
-        versions[name] = importlib.metadata.version(name)
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
     return {**versions, "gpu_extract": __version__}
 
 
