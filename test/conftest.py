@@ -1,7 +1,12 @@
 """Fixtures for all tests; its being here also lets tests import the helpers of this folder."""
+import os
 from pathlib import Path
 
 import pytest
+
+# before any library looks: tests run side by side, and each is meant to measure one thread
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

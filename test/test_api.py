@@ -1,0 +1,79 @@
+"""The public API: the documented example runs and prints what is documented; loading costs next to nothing."""
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+HEAVY = ("numpy", "scipy", "numba", "astropy", "matplotlib", "mpi4py", "cupy")
+
+
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-W", "error", *arguments], cwd=cwd, capture_output=True, text=True,
+                          timeout=300)
+
+
+def test_the_documented_example_prints_what_is_documented(tmp_path: Path) -> None:
+    text = (ROOT / "doc" / "api.md").read_text(encoding="utf-8")
+    code, printed = re.search(r"```python\n(.*?)```.*?```text\n(.*?)```", text, re.DOTALL).groups()
+    done = run("-c", code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == printed
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_settings_in_the_documentation_are_those_of_the_code() -> None:
+    from dataclasses import fields
+
+    from gpu_extract import ExtractConfig
+
+    text = (ROOT / "doc" / "api.md").read_text(encoding="utf-8")
+    table = text[text.index("| setting |"):]
+    named = re.findall(r"`(\w+)`", " ".join(line.split("|")[1] for line in table[:table.index("\n\n")].splitlines()))
+    assert sorted(named) == sorted(f.name for f in fields(ExtractConfig))
+
+
+def test_everything_public_can_be_had() -> None:
+    import gpu_extract
+
+    for name in gpu_extract.__all__:
+        assert getattr(gpu_extract, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'extrakt'"):
+        gpu_extract.extrakt  # noqa: B018
+
+
+@pytest.mark.parametrize("code", [
+    "import gpu_extract",
+    "import gpu_extract.cli.extract as e; e.main(['--help'])",
+    "import gpu_extract.cli.compare as c; c.main(['--help'])",
+    "import gpu_extract.cli.simulate as s; s.main(['--help'])",
+])
+def test_nothing_heavy_is_loaded(code: str, tmp_path: Path) -> None:
+    done = run("-c", f"{code}; import sys; print(*(m for m in {HEAVY} if m in sys.modules), sep='\\n', file=sys.stderr)",
+               cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stderr.split() == []
+
+
+def cpu_seconds(*arguments: str, cwd: Path) -> float:
+    """User and system time of a run of Python, its interpreter included: the best of seven, others share the machine."""
+    best = float("inf")
+    for _ in range(7):
+        child = subprocess.Popen([sys.executable, *arguments], cwd=cwd, stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        assert child.returncode == 0
+        best = min(best, usage.ru_utime + usage.ru_stime)
+    return best
+
+
+def test_import_costs_less_than_a_tenth_of_a_second(tmp_path: Path) -> None:
+    empty = cpu_seconds("-c", "pass", cwd=tmp_path)
+    assert cpu_seconds("-c", "import gpu_extract", cwd=tmp_path) - empty < 0.1
+
+
+def test_help_comes_within_three_tenths_of_a_second(tmp_path: Path) -> None:
+    assert cpu_seconds(str(ROOT / "bin" / "gpu_extract"), "--help", cwd=tmp_path) < 0.3

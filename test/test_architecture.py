@@ -1,0 +1,148 @@
+"""The house rules that a program can hold: levels of imports, what is imported in one place only, clear code."""
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "py" / "gpu_extract"
+# module -> where alone it may be imported: files or folders of the package
+ONLY_IN = {
+    "mpi4py": ("comm.py", "comm/"),
+    "cupy": ("backend/", "stress/backend.py"),
+    "cupyx": ("backend/", "stress/backend.py"),
+    "numba.cuda": ("backend/", "stress/backend.py"),
+    "astropy": ("io/", "barycentre.py"),
+    "argparse": ("cli/",),
+    "time": ("perf/",),
+    "matplotlib": ("figures.py", "figures/"),
+    "os.environ": ("cli/",),
+    "os.getenv": ("cli/",),
+}
+
+
+def sources() -> Iterator[tuple[str, ast.Module]]:
+    """Path within the package and syntax tree of every module."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and full name of everything that is imported, at the top or inside functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            yield node.lineno, f"{node.value.id}.{node.attr}"          # os.environ, numba.cuda
+
+
+def levels() -> dict[str, int]:
+    """Unit (module or package) -> its level, from the list in doc/architecture.md."""
+    text = (ROOT / "doc" / "architecture.md").read_text(encoding="utf-8")
+    block = re.search(r"```levels\n(.*?)```", text, re.DOTALL)
+    assert block is not None
+    lines = block[1].splitlines()
+    found = {name: number for number, line in enumerate(lines) for name in line.split()}
+    assert len(found) == sum(len(line.split()) for line in lines), "a name stands on two levels"
+    return found
+
+
+def unit_of(path: str) -> str:
+    """cores/dense.py -> cores; plan.py -> plan"""
+    return path.split("/")[0].removesuffix(".py")
+
+
+def test_imports_go_down_one_way() -> None:
+    level = levels()
+    wrong = []
+    for path, tree in sources():
+        unit = unit_of(path)
+        if unit == "__init__":
+            continue
+        if unit not in level:
+            wrong.append(f"{path}: {unit} has no place in the levels of doc/architecture.md")
+            continue
+        for line, name in imports(tree):
+            other = name.split(".")[1] if name.startswith("gpu_extract.") else unit
+            if other not in level and not other.startswith("__"):
+                wrong.append(f"{path}:{line} imports {other}, which has no level")
+            elif other != unit and not other.startswith("__") and level[other] >= level[unit]:
+                wrong.append(f"{path}:{line} imports {other}, which is not below {unit}")
+    assert wrong == []
+
+
+def test_every_level_exists() -> None:
+    units = {unit_of(path) for path, _ in sources()} - {"__init__"}
+    assert sorted(set(levels()) - units) == []
+
+
+def test_imports_are_absolute() -> None:
+    relative = [f"{path}:{node.lineno}" for path, tree in sources() for node in ast.walk(tree)
+                if isinstance(node, ast.ImportFrom) and node.level]
+    assert relative == []
+
+
+@pytest.mark.parametrize("module", ONLY_IN)
+def test_imported_in_one_place_only(module: str) -> None:
+    allowed = ONLY_IN[module]
+    wrong = [f"{path}:{line}" for path, tree in sources() for line, name in imports(tree)
+             if (name == module or name.startswith(module + ".")) and not path.startswith(allowed)]
+    assert wrong == []
+
+
+def test_the_package_itself_imports_nothing_heavy() -> None:
+    tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
+    assert {name.split(".")[0] for _, name in imports(tree)} <= {"importlib", "typing"}
+
+
+def test_no_assert_and_no_bare_except() -> None:
+    wrong = [f"{path}:{node.lineno}" for path, tree in sources() for node in ast.walk(tree)
+             if isinstance(node, ast.Assert) or (isinstance(node, ast.ExceptHandler) and node.type is None)]
+    assert wrong == []
+
+
+def test_public_things_have_docstrings() -> None:
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    wrong = []
+    for path, tree in sources():
+        scopes = [tree, *(node for node in tree.body if public_class(node))]
+        things = [node for scope in scopes for node in scope.body if isinstance(node, kinds)]
+        wrong += [f"{path}:{node.lineno} {node.name}" for node in things
+                  if not node.name.startswith("_") and ast.get_docstring(node) is None]
+        if tree.body and ast.get_docstring(tree) is None:
+            wrong.append(f"{path}: no docstring")
+    assert wrong == []
+
+
+def public_class(node: ast.AST) -> bool:
+    """Classes whose methods explain themselves; those of a derived class are explained by its base."""
+    return isinstance(node, ast.ClassDef) and not node.bases and not node.name.startswith("_")
+
+
+def test_functions_are_short_and_take_few_arguments() -> None:
+    wrong = []
+    for path, tree in sources():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            names = [a.arg for a in arguments if a.arg not in ("self", "cls")]
+            body = [n for n in node.body if not (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant))]
+            lines = (node.end_lineno or 0) - (body[0].lineno if body else node.lineno)
+            kernel = path.startswith("backend/")        # kernels take arrays one by one
+            if lines >= 60 or (len(names) > 8 and not kernel):
+                wrong.append(f"{path}:{node.lineno} {node.name}: {lines} lines, {len(names)} arguments")
+    assert wrong == []
+
+
+def test_programs_are_three_lines() -> None:
+    for path in sorted((ROOT / "bin").iterdir()):
+        text = path.read_text(encoding="utf-8")
+        if text.startswith("#!/usr/bin/env python3"):
+            assert len(text.splitlines()) == 3, path.name
+            assert re.search(r"from gpu_extract\.cli\.\w+ import main\nraise SystemExit\(main\(\)\)", text), path.name
+            assert path.stat().st_mode & 0o111, f"{path.name} is not executable"

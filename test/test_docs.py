@@ -1,0 +1,116 @@
+"""The documentation says what the programs do: options, messages, presets, links, README commands."""
+import argparse
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+DOC = ROOT / "doc"
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOC.glob("*.md")])
+# program -> pages that must name every option of it
+OPTIONS = {"extract": ("usage.md",), "compare": ("usage.md",), "simulate": ("usage.md",)}
+
+
+def page(name: str) -> str:
+    """Text of a page of doc/."""
+    return (DOC / name).read_text(encoding="utf-8")
+
+
+def options(program: str) -> set[str]:
+    """Every option that the program shows in its help."""
+    parser = importlib.import_module(f"gpu_extract.cli.{program}").build_parser()
+    return {name for action in parser._actions if action.help != argparse.SUPPRESS for name in action.option_strings}
+
+
+@pytest.mark.parametrize("program", OPTIONS)
+def test_every_option_is_documented(program: str) -> None:
+    for name in OPTIONS[program]:
+        words = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", page(name)))
+        assert sorted(options(program) - words) == []
+
+
+def test_no_option_is_documented_that_does_not_exist() -> None:
+    programs = [path.stem for path in (ROOT / "py" / "gpu_extract" / "cli").glob("*.py")
+                if "def build_parser" in path.read_text(encoding="utf-8")]
+    known = set().union(*(options(program) for program in programs))
+    words = set(re.findall(r"`(--?[a-z][\w-]*)", page("usage.md")))
+    assert sorted(words - known) == []
+
+
+def test_refused_options_are_in_coming_from() -> None:
+    from gpu_extract.cli import options as module
+
+    assert [name for name in module._REFUSED if f"`{name}`" not in page("coming-from.md")] == []
+    known = options("extract")
+    missing = [name for name in known if name.startswith("--") and f"`{name}`" not in page("coming-from.md")]
+    own = {"--preset", "--spectra", "--ignore-checksums", "--core", "--tolerance", "--qa", "--perf", "--threads",
+           "--version", "--help", "--no-overwrite"}
+    assert sorted(set(missing) - own) == []
+
+
+def messages() -> Iterator[str]:
+    """Every text in the code, with ... for what is filled in."""
+    for path in (ROOT / "py" / "gpu_extract").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                yield "".join(str(v.value) if isinstance(v, ast.Constant) else "..." for v in node.values)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+
+
+def test_messages_in_troubleshooting_are_those_of_the_code() -> None:
+    there = list(messages())
+    quoted = re.findall(r"^\| `(.+?)` \|", page("troubleshooting.md"), re.MULTILINE)
+    assert len(quoted) > 30
+    patterns = {text: re.compile(".*".join(re.escape(p) for p in re.split(r"\s*\.\.\.\s*", text)), re.DOTALL)
+                for text in quoted}
+    assert [text for text, pattern in patterns.items() if not any(pattern.search(t) for t in there)] == []
+
+
+def test_presets_are_those_of_the_documentation() -> None:
+    from gpu_extract.io.presets import find_preset, presets
+
+    for name in presets():
+        preset = find_preset(name)
+        grid = ",".join(f"{w:g}" for w in preset.wavelength)
+        assert re.search(rf"{name}\s{grid}\s+with( psferr)? {preset.psferr:g}", page("usage.md")), name
+
+
+def test_exit_codes_and_mask_bits_are_those_of_the_code() -> None:
+    from gpu_extract.data import SpecMask
+    from gpu_extract.errors import ExitCode
+
+    codes = {int(c) for c in re.findall(r"^\| (\d+) \| [a-z]", page("usage.md"), re.MULTILINE)}
+    assert codes == {int(code) for code in ExitCode}
+    bits = dict(re.findall(r"^\| (\d+) \| ([A-Z0-9]+) \|", page("formats.md"), re.MULTILINE))
+    assert bits == {str(bit.value): bit.name for bit in SpecMask}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith(("http:", "https:")):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (path.parent / name) if name else path
+        assert file.exists(), target
+        if anchor:
+            titles = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w\- ]", "", t.lower()).replace(" ", "-") for t in titles}, target
+
+
+def test_every_page_is_in_the_index() -> None:
+    assert [p.name for p in DOC.glob("*.md") if p.name != "index.md" and f"({p.name})" not in page("index.md")] == []
+
+
+def test_readme_has_the_two_commands() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    commands = dict(re.findall(r"<!-- ci: (\w+) -->\n+```sh\n(.*?)```", readme, re.DOTALL))
+    assert set(commands) == {"job", "tests"}
+    assert all(command.startswith("python3 -m venv .venv && ") for command in commands.values())
+    assert "mpiexec -n 2" in commands["job"] and "--qa" in commands["job"]

@@ -1,0 +1,119 @@
+"""The wheel, installed into an empty environment, works from any folder."""
+import configparser
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+pytest.importorskip("setuptools", minversion="70.1", reason="building a wheel needs setuptools 70.1 or newer")
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """Standard output of a command that must succeed; nothing of this test run's Python leaks into it."""
+    keep = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "COV_"))}
+    done = subprocess.run(list(map(str, command)), cwd=cwd, env=keep, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from a copy: the build leaves nothing in the clone."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    source.mkdir()
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    shutil.copytree(ROOT / "py" / "gpu_extract", source / "py" / "gpu_extract",
+                    ignore=shutil.ignore_patterns("__pycache__"))
+    build = "from setuptools import build_meta as b; import sys; b.build_wheel(sys.argv[1])"
+    run(sys.executable, "-c", build, folder, cwd=source)
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Python of a new environment with the wheel; the libraries it needs are those of this environment."""
+    folder = tmp_path_factory.mktemp("env")
+    run(sys.executable, "-m", "venv", "--without-pip", folder / "venv", cwd=folder)
+    python = folder / "venv" / "bin" / "python"
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel, cwd=folder)
+    site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip())
+    # a plain path: the .pth files found there, an editable install of this very project among them, do not count
+    (site / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    return python
+
+
+def test_the_wheel_has_the_data_and_no_cache(wheel: Path) -> None:
+    packed = {name for name in ZipFile(wheel).namelist() if not name.endswith("/")}
+    tree = ROOT / "py" / "gpu_extract"
+    wanted = {p.relative_to(ROOT / "py").as_posix() for p in tree.rglob("*")
+              if p.is_file() and "__pycache__" not in p.parts and (p.suffix == ".py" or "etc" in p.parts)}
+    packed_here = {name for name in packed if name.startswith("gpu_extract/")}
+    assert packed_here == wanted
+
+
+def test_programs_work_from_any_folder(python: Path, tmp_path: Path) -> None:
+    where = run(python, "-c", "import gpu_extract; print(gpu_extract.__file__)", cwd=tmp_path)
+    assert where.startswith(str(python.parents[1])), where
+    for name in programs():
+        out = run(python.parent / name, "--help", cwd=tmp_path)
+        assert name in out.split("\n")[0], out
+
+
+def test_the_shipped_cut_out_is_found_and_whole(python: Path, tmp_path: Path) -> None:
+    shape = run(python, "-c", "from gpu_extract.compare.selftest import load_cutout as c; r = c().reference; "
+                "print(r.flux.shape, len(r.cards) > 0)", cwd=tmp_path)
+    assert shape.split() == ["(20,", "100)", "True"]
+
+
+def test_presets_are_found(python: Path, tmp_path: Path) -> None:
+    out = run(python, "-c", "from gpu_extract.io.presets import find_preset; print(find_preset('desi-r'))", cwd=tmp_path)
+    assert "5760.0, 7620.0, 0.8" in out
+
+
+def programs() -> list[str]:
+    """Names of the installed commands, from setup.cfg."""
+    lines = setup()["options.entry_points"]["console_scripts"].split("\n")
+    return [line.split("=")[0].strip() for line in lines if line.strip()]
+
+
+def setup() -> configparser.ConfigParser:
+    """setup.cfg."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg", encoding="utf-8")
+    return config
+
+
+def test_every_program_has_a_file_in_bin_and_a_command() -> None:
+    python_files = {p.name for p in (ROOT / "bin").iterdir() if p.read_text(encoding="utf-8").startswith(
+        "#!/usr/bin/env python3")}
+    assert python_files == set(programs())
+
+
+def test_versions_agree() -> None:
+    import gpu_extract
+
+    version = setup()["metadata"]["version"]
+    assert version == gpu_extract.__version__
+    assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"version: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+
+
+def test_every_dependency_is_in_the_conda_file_and_explained() -> None:
+    conda = (ROOT / "environment.yml").read_text(encoding="utf-8")
+    reasons = (ROOT / "doc" / "dependencies.md").read_text(encoding="utf-8")
+    needed = [line for line in setup()["options"]["install_requires"].split("\n") if line]
+    extras = [line for text in dict(setup()["options.extras_require"]).values() for line in text.split("\n") if line]
+    for line in needed:
+        assert f"  - {line}\n" in conda, line
+    for line in needed + extras:
+        name = re.split(r"[>=<\[]", line)[0]
+        assert name == "gpu_extract" or f"| {name} |" in reasons, name
