@@ -52,14 +52,14 @@ def test_everything_public_can_be_had() -> None:
     "import gpu_extract.cli.simulate as s; s.main(['--help'])",
 ])
 def test_nothing_heavy_is_loaded(code: str, tmp_path: Path) -> None:
-    done = run("-c", f"{code}; import sys; print(*(m for m in {HEAVY} if m in sys.modules), sep='\\n', file=sys.stderr)",
-               cwd=tmp_path)
+    look = f"import sys; print(*(m for m in {HEAVY} if m in sys.modules), file=sys.stderr)"
+    done = run("-c", f"{code}; {look}", cwd=tmp_path)
     assert done.returncode == 0
     assert done.stderr.split() == []
 
 
 def cpu_seconds(*arguments: str, cwd: Path) -> float:
-    """User and system time of a run of Python, its interpreter included: the best of seven, others share the machine."""
+    """User and system time of a run of Python, its interpreter included: the best of seven."""
     best = float("inf")
     for _ in range(7):
         child = subprocess.Popen([sys.executable, *arguments], cwd=cwd, stdout=subprocess.DEVNULL)

@@ -75,7 +75,8 @@ def test_the_shipped_cut_out_is_found_and_whole(python: Path, tmp_path: Path) ->
 
 
 def test_presets_are_found(python: Path, tmp_path: Path) -> None:
-    out = run(python, "-c", "from gpu_extract.io.presets import find_preset; print(find_preset('desi-r'))", cwd=tmp_path)
+    code = "from gpu_extract.io.presets import find_preset; print(find_preset('desi-r'))"
+    out = run(python, "-c", code, cwd=tmp_path)
     assert "5760.0, 7620.0, 0.8" in out
 
 
