@@ -171,6 +171,7 @@ def simulate_frame(args: argparse.Namespace) -> int:
         raise InputError(f"--threads is {args.threads}, must be 1 or more")
     config = config_of(args)
     paths = _outputs(args)
+    grid = _reference_grid(args, config)
     from gpu_extract.perf.recorder import Recorder
     from gpu_extract.simulate import simulate, write_simulation
 
@@ -178,8 +179,9 @@ def simulate_frame(args: argparse.Namespace) -> int:
     simulation = simulate(config, threads=args.threads, recorder=recorder, progress=_progress)
     with recorder.span("write"):
         write_simulation(simulation, str(paths["image"]), psf=paths["psf"], truth=paths["truth"])
-    if paths["reference"]:
-        _write_reference(args, simulation, paths["reference"], recorder)
+    if grid is not None:
+        with recorder.span("reference"):
+            _write_reference(simulation, grid, str(paths["reference"]))
     _summary(simulation, paths, recorder)
     _write_performance(paths["perf"], simulation, recorder)
     return ExitCode.DONE
@@ -196,21 +198,33 @@ def _progress(stage: str, done: int, total: int) -> None:
         log.info(f"{stage}: {done} of {total}")
 
 
-def _write_reference(args: argparse.Namespace, simulation: "Simulation", path: str, recorder: "Recorder") -> None:
+def _reference_grid(args: argparse.Namespace, config: "SimConfig") -> tuple[float, float, float] | None:
+    """The grid of the reference, None where none is wanted. Raises InputError where the PSF does not reach."""
+    if args.reference is None:
+        return None
+    from gpu_extract.config import ExtractConfig
+    from gpu_extract.io.presets import camera_preset
+    from gpu_extract.simulate.instrument import DETECTORS
+
+    grid: tuple[float, float, float] | None = args.wavelength or args.truth_grid
+    preset = camera_preset(config.camera)
+    if grid is None and preset is not None and config.band != "tiny":
+        grid = preset.wavelength
+    if grid is None:
+        raise InputError("--reference needs a grid for this camera: give -w first,last,step, e.g. 6020,6090,0.8")
+    low, high = DETECTORS[config.band].wave
+    first, last, step = ExtractConfig(wavelength=grid).wavelength
+    if first < low or last > high:
+        raise InputError(f"the reference's grid {first:g} to {last:g} A reaches beyond the PSF, {low:g} to {high:g} A; "
+                         "give -w within it")
+    return first, last, step
+
+
+def _write_reference(simulation: "Simulation", grid: tuple[float, float, float], path: str) -> None:
     from gpu_extract.io.frame import write_frame
     from gpu_extract.simulate.reference import reference_frame
 
-    grid = args.wavelength or args.truth_grid
-    if grid is None:
-        from gpu_extract.io.presets import camera_preset
-
-        preset = camera_preset(simulation.config.camera)
-        if preset is None or simulation.config.band == "tiny":
-            raise InputError("--reference needs a grid for this camera: give -w first,last,step, e.g. 6020,6090,0.8")
-        grid = preset.wavelength
-    with recorder.span("reference"):
-        frame = reference_frame(simulation, grid, progress=_progress)
-    write_frame(path, frame)
+    write_frame(path, reference_frame(simulation, grid, progress=_progress))
 
 
 def _summary(simulation: "Simulation", paths: dict[str, str | None], recorder: "Recorder") -> None:

@@ -13,28 +13,29 @@ _TILE_ROWS = 64
 
 def write_image(path: str | os.PathLike[str], image: Image, *, mask: np.ndarray | None = None,
                 read_noise: np.ndarray | None = None) -> None:
-    """Write IMAGE and IVAR (float32), MASK (int32, Rice-compressed), READNOISE (float32, gzipped), FIBERMAP.
+    """Write IMAGE and IVAR (float32), MASK (int32, Rice-compressed), READNOISE (float32), FIBERMAP.
 
     mask: (ny, nx) ccdmask bits; read_noise: (ny, nx) electron. HDUs without content are left out.
+    Equal content gives equal bytes. (READNOISE is not compressed for that: FITS compresses floats without
+    loss by gzip, whose streams carry the time of day.)
 
     Raises OutputError where the file cannot be written.
     """
     hdus: list[Any] = [image_hdu(image.pix.astype(np.float32, copy=False), "IMAGE", cards=image.cards, primary=True),
                        image_hdu(image.ivar.astype(np.float32, copy=False), "IVAR", bunit="1/electron2")]
     if mask is not None:
-        hdus.append(_packed(mask.astype(np.int32, copy=False), "MASK", kind="RICE_1"))
+        hdus.append(_packed(mask.astype(np.int32, copy=False), "MASK"))
     if read_noise is not None:
-        hdus.append(_packed(read_noise.astype(np.float32, copy=False), "READNOISE", kind="GZIP_2"))
-        hdus[-1].header["BUNIT"] = "electron"
+        hdus.append(image_hdu(read_noise.astype(np.float32, copy=False), "READNOISE", bunit="electron"))
     if image.fibermap is not None:
         hdus.append(_fibermap_hdu(image.fibermap))
     write_hdus(path, hdus)
 
 
-def _packed(array: np.ndarray, name: str, *, kind: str) -> fits.CompImageHDU:
-    """A compressed image HDU, without loss; tiles of several rows keep the table of tiles short."""
+def _packed(array: np.ndarray, name: str) -> fits.CompImageHDU:
+    """A compressed image of integers; tiles of several rows keep the table of tiles short."""
     tile = (min(_TILE_ROWS, array.shape[0]), array.shape[1])
-    return fits.CompImageHDU(array, name=name, compression_type=kind, tile_shape=tile, quantize_level=0.0)
+    return fits.CompImageHDU(array, name=name, compression_type="RICE_1", tile_shape=tile)
 
 
 def _fibermap_hdu(table: FiberMap) -> fits.BinTableHDU:

@@ -16,9 +16,10 @@ Path = str | os.PathLike[str]
 
 
 def write_simulation(simulation: Simulation, image: Path, *, psf: Path | None = None,
-                     truth: Path | None = None) -> None:
-    """Write the image, and where named the PSF and the truth. Raises OutputError."""
-    write_image(image, simulation.image, mask=simulation.mask, read_noise=simulation.read_noise)
+                     truth: Path | None = None, read_noise: bool = True) -> None:
+    """Write the image, with READNOISE or without, and where named the PSF and the truth. Raises OutputError."""
+    write_image(image, simulation.image, mask=simulation.mask,
+                read_noise=simulation.read_noise if read_noise else None)
     cards = tuple(c for c in simulation.image.cards if c.key in _OF_TRUTH)
     if psf is not None:
         write_psf(psf, simulation.psf, cards=tuple(c for c in cards if c.key in ("CAMERA", "SIMCAM", "SIMVER")))
