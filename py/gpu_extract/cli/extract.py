@@ -1,8 +1,9 @@
 """gpu_extract: one image to one frame."""
 import argparse
 import os
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpu_extract.cli.common import log, run_main
@@ -23,27 +24,52 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def extract_image(args: argparse.Namespace) -> int:
-    """Parse is done: read, extract, write, check."""
+    """Parse is done: read, extract, write, check. Every rank takes this way; rank 0 speaks and writes."""
     set_threads(args.threads)
     check_device(args.gpu)
     check_files(args)
-    from gpu_extract.cli.report import Progress, log_settings, log_summary
+    comm = communicator(args.mpi)
+    from gpu_extract.cli.report import Progress
 
-    recorder = Progress()
+    recorder = Progress(comm.rank)
     with recorder.span("read"):
         job = read_job(args, find_inputs(args))
-    log_settings(job.config.as_dict(), equivalent_command(args, job))
-    for sentence in ignored(args):
-        log.warning(sentence)
-    frame = compute(args, job, recorder)
-    if frame is None:
-        return ExitCode.DONE
-    with recorder.span("write"):
-        write_outputs(args, job, frame)
-    log_summary(frame, recorder, args.output)
-    write_performance(args.perf, job, recorder)
-    judge(args, job, frame)
+    run = Run(args, job, comm, recorder)
+    if comm.rank == 0:
+        announce(run)
+    frame = compute(run)
+    if frame is not None:
+        deliver(run, frame)
+    judge(run, frame)
     return ExitCode.DONE
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the command: its options, its job, the ranks and the recorder."""
+
+    args: argparse.Namespace
+    job: Job
+    comm: Any
+    recorder: "Progress"
+
+    @property
+    def extract(self) -> "Callable[..., Frame | None]":
+        """run.extract with the ranks and threads of this run."""
+        from gpu_extract.run import extract
+
+        return partial(extract, comm=self.comm, threads=self.args.threads or 1)
+
+
+def communicator(mpi: bool) -> Any:
+    """The ranks: those of MPI where a launcher started this or --mpi asks for it, else this process alone."""
+    from gpu_extract import comm
+
+    if hasattr(comm, "get_comm"):
+        return comm.get_comm(mpi)
+    if mpi:
+        raise InputError("--mpi: ranks are not supported here; leave --mpi out")
+    return comm.SERIAL
 
 
 def set_threads(threads: int | None) -> None:
@@ -69,19 +95,43 @@ def check_device(gpu: bool | None) -> None:
         raise InputError(f"--gpu: no GPU can be used here ({error}); leave --gpu out") from error
 
 
-def compute(args: argparse.Namespace, job: Job, recorder: "Progress") -> "Frame | None":
+def announce(run: Run) -> None:
+    """The equivalent command, all settings, and what has no effect."""
+    from gpu_extract.cli.report import log_settings
+
+    log_settings(run.job.config.as_dict(), equivalent_command(run.args, run.job))
+    for sentence in ignored(run.args):
+        log.warning(sentence)
+
+
+def compute(run: Run) -> "Frame | None":
     """The extraction; None on ranks other than 0."""
     from gpu_extract.plan import make_plan
-    from gpu_extract.run import extract
 
-    recorder.expect(len(make_plan(job.psf, job.config, 0).bundles))
-    with recorder.span("extract"):
-        frame = extract(job.image, job.psf, job.config, recorder=recorder, threads=args.threads or 1)
+    job = run.job
+    run.recorder.expect(len(make_plan(job.psf, job.config, 0).bundles))
+    with run.recorder.span("extract"):
+        frame = run.extract(job.image, job.psf, job.config, recorder=run.recorder)
     if frame is None:
         return None
     for fibre, reason in frame.notes.get("dropped", {}).items():
         log.warning(f"fibre {fibre} is dropped: {reason}")
     return replace(frame, fibermap=job.fibermap)
+
+
+def deliver(run: Run, frame: "Frame") -> None:
+    """Write what was asked for, and sum up."""
+    from gpu_extract.cli.report import log_summary
+
+    with run.recorder.span("write"):
+        write_outputs(run.args, run.job, frame)
+    log_summary(frame, run.recorder, run.args.output)
+    write_performance(run)
+    if run.args.qa:
+        from gpu_extract.figures import qa_page
+
+        qa_page(run.args.qa, run.job.image, frame, truth=run.job.inputs.truth)
+        log.info(f"picture: {run.args.qa}")
 
 
 def write_outputs(args: argparse.Namespace, job: Job, frame: "Frame") -> None:
@@ -96,49 +146,39 @@ def write_outputs(args: argparse.Namespace, job: Job, frame: "Frame") -> None:
         write_spectra(args.spectra, frame, cards=job.cards)
 
 
-def write_performance(path: str | None, job: Job, recorder: "Progress") -> None:
+def write_performance(run: Run) -> None:
     """The record of --perf: where the time went, and in what run."""
-    if not path:
+    if not run.args.perf:
         return
     import json
 
     from gpu_extract import __version__
     from gpu_extract.io.atomic import atomic
 
-    record = {**recorder.record(), "program": "gpu_extract", "version": __version__,
-              "config": job.config.as_dict(), "digest": job.config.digest()}
-    with atomic(path) as temporary:
+    config = run.job.config
+    record = {**run.recorder.record(), "program": "gpu_extract", "version": __version__,
+              "config": config.as_dict(), "digest": config.digest()}
+    with atomic(run.args.perf) as temporary:
         temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
-def judge(args: argparse.Namespace, job: Job, frame: "Frame") -> None:
-    """--qa and --test. Raises CheckFailed where the comparison fails."""
-    if args.qa:
-        draw(args.qa, job, frame)
-    if args.test is None:
+def judge(run: Run, frame: "Frame | None") -> None:
+    """--test: the frame against the named reference, or the shipped cut-out extracted the same way.
+
+    Raises CheckFailed where they differ.
+    """
+    if run.args.test is None:
         return
-    comparison = compare(args, job, frame)
+    from gpu_extract.compare import compare_frames, self_test
+
+    reference = run.job.reference
+    if reference is None:
+        comparison = self_test(run.extract, run.job.config)
+    else:
+        comparison = None if frame is None else compare_frames(frame, reference)
+    if comparison is None:
+        return
     print(comparison.table(), flush=True)
     if not comparison.passed:
-        raise CheckFailed(f"{args.output}: differs from {args.test or 'the shipped reference'} "
+        raise CheckFailed(f"{run.args.output}: differs from {run.args.test or 'the shipped reference'} "
                           "by more than the limits in the table")
-
-
-def draw(path: str, job: Job, frame: "Frame") -> None:
-    """The page of --qa."""
-    from gpu_extract.figures import qa_page
-
-    qa_page(path, job.image, frame, truth=job.inputs.truth)
-    log.info(f"picture: {path}")
-
-
-def compare(args: argparse.Namespace, job: Job, frame: "Frame") -> Any:
-    """The frame against the reference, or without one the shipped cut-out extracted the same way."""
-    from functools import partial
-
-    from gpu_extract.compare import compare_frames, self_test
-    from gpu_extract.run import extract
-
-    if job.reference is not None:
-        return compare_frames(frame, job.reference)
-    return self_test(partial(extract, threads=args.threads or 1), job.config)
