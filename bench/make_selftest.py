@@ -3,15 +3,16 @@
 usage: make_selftest.py FOLDER      (a minute; the shipped files are in py/gpu_extract/etc/selftest)
 
 Two bundles of ten fibres, 100 bins, a made-up PSF of the size and roughness of a real one. The image is
-A f plus noise, with the oracle's own A; it has a bad column, a masked block that leaves bins without any
-good pixel, cosmics, a dark fibre, spectra from 15 to 20000 photons per bin, and a lower edge that cuts the
-range of light that reaches the wanted bins. The frame is the oracle's, from the files as they are read back.
+A f plus noise, with the oracle's own A, and has spectra from 15 to 20000 photons per bin, cosmics and a bad
+column. The first bundle is well conditioned; the second has a dark fibre, a masked block that leaves bins
+without any good pixel, and runs off the lower edge. The frame is the oracle's, from the files as read back.
 """
 import sys
 from math import factorial
 from pathlib import Path
 
 import numpy as np
+
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Card, Core, Frame, Legendre, PsfModel
 from gpu_extract.io.frame import frame_images
@@ -20,8 +21,8 @@ from gpu_extract.io.psf import read_psf, write_psf
 from gpu_extract.io.write import image_hdu, write_hdus
 from gpu_extract.oracle import expected_image, oracle_extract, wavelength_grid
 
-WMIN, WMAX = 6000.0, 6240.0                 # domain of the PSF, Angstrom
-SHAPE = (240, 172)                          # the CCD, (ny, nx) pixels
+WMIN, WMAX = 6000.0, 6150.0                 # domain of the PSF, Angstrom
+SHAPE = (276, 172)                          # the CCD, (ny, nx) pixels
 NFIBRE, PER_BUNDLE = 20, 10
 DISPERSION = 0.62                           # Angstrom per pixel
 READ_NOISE = 2.7                            # electron
@@ -41,14 +42,14 @@ def make_psf(rng: np.random.Generator) -> PsfModel:
     fibre = np.arange(NFIBRE)
     x = 12 + 7.27 * fibre + 10.2 * (fibre // PER_BUNDLE)
     span = (WMAX - WMIN) / DISPERSION
-    y = span / 2 - 18 - 0.004 * (fibre - 12.0) ** 2
+    y = span / 2 + np.where(fibre < PER_BUNDLE, 16, -24) - 0.004 * (fibre - 12.0) ** 2
     norm = np.sqrt([factorial(k) for k in range(7)])
     gh = 0.04 * rng.uniform(-1, 1, (7, 7)) / np.outer(norm, norm)
     gh[0, 0] = 1.0
     one = np.ones(NFIBRE)
     return PsfModel(
         x=Legendre(np.stack([x, 0.9 * one, -0.6 * one], axis=-1), WMIN, WMAX),
-        y=Legendre(np.stack([y, span / 2 * one, -2.1 * one, 0.2 * one], axis=-1), WMIN, WMAX),
+        y=Legendre(np.stack([y, span / 2 * one, -1.1 * one, 0.2 * one], axis=-1), WMIN, WMAX),
         cores=(Core(series(1.04, 0.03, rng), series(1.12, 0.03, rng), series(gh, 0.3, rng)),),
         tail=None, stamp=(11, 17), offset=(4.5, 7.5), shape=SHAPE, bundle=fibre // PER_BUNDLE, name="cut-out")
 
@@ -70,7 +71,7 @@ def make_mask(rng: np.random.Generator) -> np.ndarray:
     """(ny, nx) ccdmask: a bad column (1), a dead block (4) and cosmics (16)."""
     mask = np.zeros(SHAPE, dtype=np.int32)
     mask[:, 47] = 1
-    mask[118:146, 112:142] = 4
+    mask[98:126, 112:142] = 4
     for y, x, length in zip(rng.integers(0, SHAPE[0] - 6, 40), rng.integers(0, SHAPE[1] - 6, 40),
                             rng.integers(1, 6, 40), strict=True):
         for step in range(length):

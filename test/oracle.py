@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import factorial
 
 import numpy as np
+
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Core, Frame, Image, Legendre, PsfModel, Tail
 from gpu_extract.oracle import (
@@ -55,16 +56,17 @@ def _hermite(degree: int, rng: np.random.Generator, size: float) -> np.ndarray:
 
 
 def make_psf(family: str = "v3", nfibre: int = 5, shape: tuple[int, int] = (210, 56), *, seed: int = 1,
-             dispersion: float = 0.6, bundle: np.ndarray | None = None) -> PsfModel:
-    """A PSF of one of FAMILIES whose traces run from y = -0.1 ny to beyond the CCD's upper edge.
+             dispersion: float = 0.6, first_row: float | None = None,
+             bundle: np.ndarray | None = None) -> PsfModel:
+    """A PSF of one of FAMILIES; fibre 0 lies at x = 10.
 
-    dispersion: Angstrom per pixel; fibre 0 lies at x = 10
+    dispersion: Angstrom per pixel; first_row: y at the lowest wavelength, -0.1 ny (off the CCD) where None
     """
     rng = np.random.default_rng(seed)
     span = (WMAX - WMIN) / dispersion
     fibre = np.arange(nfibre)
     x = np.stack([10 + 7.3 * fibre, 0.8 + 0 * fibre, -0.5 + 0 * fibre], axis=-1)
-    middle = -0.1 * shape[0] + span / 2
+    middle = (-0.1 * shape[0] if first_row is None else first_row) + span / 2
     y = np.stack([middle + 0.3 * fibre, span / 2 + 0.02 * fibre, -0.7 + 0 * fibre], axis=-1)
     degree, stamp, offset = {"v3": (6, (11, 17), (4.5, 7.5)), "tails": (4, (15, 21), (6.5, 9.5)),
                              "gh2": (4, (20, 20), (10.0, 10.0))}[family]

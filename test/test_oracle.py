@@ -4,15 +4,16 @@ from itertools import product
 from math import sqrt
 
 import numpy as np
-import oracle
 import pytest
 import scipy.integrate
 import scipy.sparse
+from numpy.polynomial import hermite_e
+from scipy.special import erf
+
+import oracle
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Image, SpecMask
 from gpu_extract.errors import InputError
-from numpy.polynomial import hermite_e
-from scipy.special import erf
 
 CONFIG = ExtractConfig(wavelength=(6062.0, 6086.0, 0.8))
 PAD = 16
