@@ -101,7 +101,7 @@ def _defects(parser: Parser) -> None:
         help="IVAR from the noiseless expectation (default) or from the noisy pixels themselves")
     add("--no-defects", action="store_true", help="no cosmics, bad columns, hot pixels")
     add("--no-cosmics", action="store_true", help="no cosmics")
-    add("--bad-columns", metavar="N", type=int, help="bad columns per detector (default 3)")
+    add("--bad-columns", metavar="N", type=int, help="bad columns per detector (default 6)")
     add("--hot-pixels", metavar="N", type=int, help="hot or dead pixels per detector (default 40)")
     add("--dead-amp", metavar="X", help="amplifier without light: A, B (lower left, right), C, D (upper)")
     add("--dead-fibres", metavar="I,J,...", type=_numbers, default=(), help="fibres without light")

@@ -22,14 +22,15 @@ class Defects:
     """What is wrong with the detector and the fibres.
 
     cosmics: cosmic rays at the rate of the camera's CCD
-    bad_columns: their number per detector; hot_pixels: hot and dead pixels, each, per detector
+    bad_columns: their number per detector; hot_pixels: number of hot or dead pixels per detector. Where they
+        are depends on the camera, not on the seed.
     dead_amplifier: "A" (low y, low x), "B" (low y, high x), "C" (high y, low x), "D", or None
     dead_fibres: fibres without any light; broken_fibres: fibres that pass a few per cent of it
     masked_fraction: share of pixels masked at random, beside all others
     """
 
     cosmics: bool = True
-    bad_columns: int = 3
+    bad_columns: int = 6
     hot_pixels: int = 40
     dead_amplifier: str | None = None
     dead_fibres: tuple[int, ...] = ()
@@ -46,7 +47,7 @@ class SimConfig:
 
     camera: "b", "r", "z" or "tiny" (a few short fibres, for tests), with the spectrograph's digit or without
     specmin, nspec: fibres wanted; the whole bundles they belong to are made. nspec None: up to the camera's last
-    seed: equal seeds give equal skies, targets, noise and defects
+    seed: of sky, targets, noise and cosmics; the PSF, the fibres' throughput and bad pixels belong to the camera
     flavor: "science", "arc" or "flat"; program: "dark" or "bright" (moonlight, brighter targets)
     exptime: seconds; None: 1000 dark, 300 bright, 5 arc, 120 flat
     truth_step: the spectra live on bins of this width (Angstrom) over the PSF's whole range

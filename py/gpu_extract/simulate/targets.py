@@ -65,7 +65,7 @@ def target_of(config: SimConfig, fibre: int) -> Target:
     r, phi = _RADIUS * np.sqrt(radius), 2 * np.pi * angle
     dec = _FIELD[1] + r * np.sin(phi)
     ra = _FIELD[0] + r * np.cos(phi) / np.cos(np.radians(dec))
-    strength = {"ELG": 60.0 * (0.3 + lines), "BGS": 25.0 * lines}.get(kind, 3.0 * lines)
+    strength = {"ELG": 100.0 * (0.3 + lines), "BGS": 25.0 * lines}.get(kind, 3.0 * lines)
     return Target(kind, z0 + (z1 - z0) * far, float(magnitude), shape, strength, 60.0 + 140.0 * width, float(ra),
                   float(dec))
 
