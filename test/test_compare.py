@@ -100,6 +100,16 @@ def test_mostly_masked_bins_are_not_judged_but_their_mask_is(frame):
     assert not got.passed
 
 
+def test_a_fibre_without_errors_in_the_reference_is_not_judged(frame):
+    """A dropped fibre sees good pixels, but has ivar 0: nothing to measure a difference in."""
+    ivar = frame.ivar.copy()
+    ivar[3] = 0
+    dropped = replace(frame, ivar=ivar)
+    comparison = compare_frames(replace(dropped, flux=np.where(ivar > 0, frame.flux, 1e6)), dropped, "frame")
+    assert comparison.passed
+    assert rows(comparison)["flux"].bins == np.count_nonzero((frame.pixmask_fraction < 0.5) & (ivar > 0))
+
+
 def test_the_mask_decides_where_there_is_no_fraction(frame):
     bare = replace(frame, pixmask_fraction=None)
     bad = (frame.mask & SpecMask.SOMEBADPIX) > 0

@@ -192,11 +192,10 @@ def _resolution(frame: Frame, reference: Frame, common: _Common) -> Array:
     nwave = common.good.shape[1]
     found = []
     for offset in range(-ndiag, ndiag + 1):
-        row = np.arange(nwave) + offset
-        exists = (row >= 0) & (row < nwave)
+        near = np.clip(np.arange(nwave) + offset, 0, nwave - 1)
+        judged = common.good & common.good[:, near]
         for waves in common.waves:
-            exists &= waves[np.clip(row, 0, nwave - 1)] == waves + offset
-        judged = common.good & exists & common.good[:, np.clip(row, 0, nwave - 1)]
+            judged &= waves[near] == waves + offset        # the row's own bin, not the last one at an end
         found.append(np.abs(mine[:, frame.ndiag + offset] - theirs[:, reference.ndiag + offset])[judged])
     return np.concatenate(found)
 
