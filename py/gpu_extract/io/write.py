@@ -47,8 +47,7 @@ def _without_int8(rows: np.ndarray) -> np.ndarray:
 
 def write_hdus(path: str | os.PathLike[str], hdus: Sequence[Any]) -> None:
     """Write a FITS file atomically, CHECKSUM and DATASUM in every HDU. Raises OutputError."""
-    whole = fits.HDUList(list(hdus))
-    whole.update_extend()                # changes the primary's header: before the sums, not in between
+    whole = fits.HDUList(list(hdus))     # adds EXTEND to the primary: before the sums, not after
     for hdu in whole:
         hdu.add_checksum(when=_CHECKSUM_COMMENT)
     with atomic(path) as temporary:
