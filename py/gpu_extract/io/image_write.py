@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from astropy.io import fits
 
-from gpu_extract.data import FiberMap, Image
+from gpu_extract.data import Image
 from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
 
 _TILE_ROWS = 64
@@ -28,7 +28,8 @@ def write_image(path: str | os.PathLike[str], image: Image, *, mask: np.ndarray 
     if read_noise is not None:
         hdus.append(image_hdu(read_noise.astype(np.float32, copy=False), "READNOISE", bunit="electron"))
     if image.fibermap is not None:
-        hdus.append(_fibermap_hdu(image.fibermap))
+        table = image.fibermap
+        hdus.append(table_hdu(table.rows, "FIBERMAP", units=table.units, cards=table.cards))
     write_hdus(path, hdus)
 
 
@@ -36,12 +37,3 @@ def _packed(array: np.ndarray, name: str) -> fits.CompImageHDU:
     """A compressed image of integers; tiles of several rows keep the table of tiles short."""
     tile = (min(_TILE_ROWS, array.shape[0]), array.shape[1])
     return fits.CompImageHDU(array, name=name, compression_type="RICE_1", tile_shape=tile)
-
-
-def _fibermap_hdu(table: FiberMap) -> fits.BinTableHDU:
-    """FIBERMAP; its units go straight into the header, so that the checksum sees them."""
-    hdu = table_hdu(table.rows, "FIBERMAP", cards=table.cards)
-    for number, column in enumerate(table.rows.dtype.names or (), start=1):
-        if column in table.units:
-            hdu.header.set(f"TUNIT{number}", table.units[column], after=f"TFORM{number}")
-    return hdu
