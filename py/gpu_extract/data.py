@@ -40,11 +40,13 @@ class FiberMap:
     rows: (nfibre,) structured array, native byte order
     units: column name -> unit string
     cards: header cards of the table
+    comments: column name -> what it is
     """
 
     rows: np.ndarray
     units: Mapping[str, str] = field(default_factory=dict)
     cards: tuple[Card, ...] = ()
+    comments: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

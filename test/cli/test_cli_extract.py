@@ -48,6 +48,15 @@ def test_the_frame_is_that_of_the_python_api(extract, files):
     assert sorted(os.listdir(files.output.parent)) == ["frame.fits", "model.fits", "spectra.fits"]
 
 
+def test_a_gzipped_frame(extract, files):
+    """Compressed because its name says so, also while it is being written."""
+    packed = files.output.with_name("frame.fits.gz")
+    extract()
+    assert extract("-o", packed).code == 0
+    assert packed.read_bytes()[:2] == b"\x1f\x8b"
+    np.testing.assert_array_equal(read_frame(packed).flux, read_frame(files.output).flux)
+
+
 def test_part_of_the_fibres_is_part_of_the_frame(extract, files):
     extract()
     whole = read_frame(files.output)

@@ -285,9 +285,10 @@ def test_any_column_of_a_fibermap_survives(tmp_path, dtype):
     """With its unit, and with checksums that hold; int8, which FITS has not, as int16."""
     rows = np.zeros(4, [("FIBER", np.int32), ("COLUMN", dtype)])
     rows["COLUMN"] = np.ones((), "i1").astype(rows["COLUMN"].dtype)
-    fibermap = FiberMap(rows, {"COLUMN": "deg"}, (Card("PETAL", 3, "spectrograph"),))
+    fibermap = FiberMap(rows, {"COLUMN": "deg"}, (Card("PETAL", 3, "spectrograph"),), {"COLUMN": "what it is"})
     write_frame(tmp_path / "a.fits", replace(small_frame(), fibermap=fibermap))
     back = read_frame(tmp_path / "a.fits").fibermap
+    assert back.comments == {"COLUMN": "what it is"}
     assert back.units == {"COLUMN": "deg"} and Card("PETAL", 3, "spectrograph") in back.cards
     found = back.rows["COLUMN"]
     np.testing.assert_array_equal(found, rows["COLUMN"].astype(found.dtype))

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from gpu_extract.cli.common import log, run_main
@@ -27,6 +28,7 @@ def extract_image(args: argparse.Namespace) -> int:
     """Parse is done: read, extract, write, check. Every rank takes this way; rank 0 speaks and writes."""
     set_threads(args.threads)
     check_device(args.gpu)
+    check_plots(args.qa)
     check_files(args)
     comm = communicator(args.mpi)
     from gpu_extract.cli.report import Progress
@@ -42,6 +44,12 @@ def extract_image(args: argparse.Namespace) -> int:
         deliver(run, frame)
     judge(run, frame)
     return ExitCode.DONE
+
+
+def check_plots(path: str | None) -> None:
+    """A picture needs matplotlib: said before the work, not after it. Raises InputError."""
+    if path and find_spec("matplotlib") is None:
+        raise InputError("--qa needs matplotlib, which is not installed; install gpu_extract[plots], or leave --qa out")
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,9 @@ def score_hdus(rows: np.ndarray | None, frame: Frame) -> list[Any]:
 def fibermap_hdus(frame: Frame) -> list[Any]:
     """FIBERMAP, or nothing."""
     table = frame.fibermap
-    return [] if table is None else [table_hdu(table.rows, "FIBERMAP", units=table.units, cards=table.cards)]
+    if table is None:
+        return []
+    return [table_hdu(table.rows, "FIBERMAP", units=table.units, cards=table.cards, comments=table.comments)]
 
 
 def refuse_not_finite(path: str | os.PathLike[str], frame: Frame, images: Mapping[str, np.ndarray],

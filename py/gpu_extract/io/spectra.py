@@ -5,11 +5,20 @@ without any loader of ours.
 """
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from gpu_extract.data import Card, FiberMap, Frame
-from gpu_extract.io.frame import FLUX_UNIT, IVAR_UNIT, frame_images, refuse_not_finite, score_hdus, score_rows
+from gpu_extract.io.frame import (
+    FLUX_UNIT,
+    IVAR_UNIT,
+    fibermap_hdus,
+    frame_images,
+    refuse_not_finite,
+    score_hdus,
+    score_rows,
+)
 from gpu_extract.io.headers import merged
 from gpu_extract.io.provenance import fibermin, frame_cards
 from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
@@ -21,10 +30,10 @@ def write_spectra(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence
     images, scores = frame_images(frame), score_rows(frame)
     refuse_not_finite(path, frame, images, scores)
     band = band_of(frame.wave)
-    fibermap = frame.fibermap or _minimal(frame)
+    named = frame if frame.fibermap is not None else replace(frame, fibermap=_minimal(frame))
     units = {"WAVELENGTH": "Angstrom", "FLUX": FLUX_UNIT, "IVAR": IVAR_UNIT}
     hdus = [image_hdu(None, "", cards=merged(frame.cards, frame_cards(frame, cards)), primary=True),
-            table_hdu(fibermap.rows, "FIBERMAP", units=fibermap.units, cards=fibermap.cards)]
+            *fibermap_hdus(named)]
     hdus += [image_hdu(images[name], f"{band}_{name}", bunit=units.get(name, ""))
              for name in ("WAVELENGTH", "FLUX", "IVAR", "MASK", "RESOLUTION")]
     # without SCORES specutils does not know the file: identities where nothing can be scored
