@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 from numba import njit, types
-from numba.extending import intrinsic
 
-from gpu_extract.backend.emit import Emit, all_literal, literal
+from gpu_extract.backend.emit import Emit, all_literal, literal, written_out
 
 LANES = 8
 SIDES = 2          # right sides: ones and x
@@ -30,7 +29,7 @@ def aligned(*shape: int) -> np.ndarray:
     return block[first:first + size].reshape(shape)
 
 
-@intrinsic(prefer_literal=True)
+@written_out
 def _eliminate(typingctx, work, row, band, column, sides, side, shifts, half, wide):  # type: ignore[no-untyped-def]
     """Row `row` of L D L^T = S + t I and of the forward substitution; all positions are flat indices."""
     if not all_literal(half, wide):
@@ -89,7 +88,7 @@ def _inverse_row(e: Emit, here: Any, half: int, wide: int) -> tuple[list[Any], l
     return z, u
 
 
-@intrinsic(prefer_literal=True)
+@written_out
 def _substitute(typingctx, work, row, weights, out, place, half, wide, ndiag):  # type: ignore[no-untyped-def]
     """Row `row` of the inverse and of the back substitution, added into `out` at `place`, summed over the lanes."""
     if not all_literal(half, wide, ndiag):
@@ -153,3 +152,57 @@ def pole_sum(half: int, ndiag: int) -> Any:
             for j in range(nwave - 1, -1, -1):
                 _substitute(work, (half + j) * stride, weight, out, j * width, half, wide, ndiag)
     return kernel
+
+
+@njit(nogil=True, cache=True)
+def finish(result, out, sides, total):  # type: ignore[no-untyped-def]
+    """Flux, ivar and resolution of one fibre from the pole sum; (1'QQ1, 1'QQx, x'QQx) for a check against S.
+
+    result: (flux, ivar, resolution) of one fibre, filled as in data.Decorrelated
+    out: from `pole_sum` with weights c_k t_k, overwritten; sides: as there; total: sum_k c_k, so that
+    Q = total - sum_k c_k t_k Z_k. Bins whose right side is 0 instead of 1 are left out: they get 0 everywhere.
+    """
+    flux, ivar, resolution = result
+    nwave, ndiag = len(flux), len(resolution) // 2
+    inverse = np.zeros(nwave + ndiag)
+    ones = cross = both = 0.0
+    for j in range(nwave):
+        one, x = sides[j, 0], sides[j, 1]
+        s, y = one * total - out[j, 0], x * total - out[j, 1]
+        inverse[j] = one / s if s != 0.0 else 0.0
+        flux[j], ivar[j] = y * inverse[j], s * s
+        ones += s * s
+        cross += s * y
+        both += y * y
+        out[j, SIDES] -= total
+    for a in range(min(ndiag, nwave - 1) + 1):
+        above, below = resolution[ndiag - a], resolution[ndiag + a]
+        above[:a] = 0.0
+        below[nwave - a:] = 0.0
+        for j in range(nwave - a):
+            q = -out[j, SIDES + a]
+            above[j + a] = q * inverse[j]
+            below[j] = q * inverse[j + a]
+    for a in range(nwave, ndiag + 1):
+        resolution[ndiag - a], resolution[ndiag + a] = 0.0, 0.0
+    return ones, cross, both
+
+
+@njit(nogil=True, cache=True)
+def excess(out, band, ndiag):  # type: ignore[no-untyped-def]
+    """By how much the stored diagonals of Q (column SIDES and on of `out`, from `finish`) make (QQ)_jj larger than S_jj.
+
+    Relative to S_jj, the largest over the bins, at least 0; what Q holds beyond these diagonals could only add to it.
+    """
+    nwave = len(band)
+    held = np.zeros(nwave + ndiag)
+    for a in range(min(ndiag, nwave - 1) + 1):
+        for j in range(nwave - a):
+            square = out[j, SIDES + a] * out[j, SIDES + a]
+            held[j] += square
+            if a > 0:
+                held[j + a] += square
+    worst = 0.0
+    for j in range(nwave):
+        worst = max(worst, held[j] / band[j, 0] - 1.0)
+    return worst

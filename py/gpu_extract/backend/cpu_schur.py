@@ -12,17 +12,16 @@ from typing import Any
 
 import numpy as np
 from numba import njit, types
-from numba.extending import intrinsic
 
 from gpu_extract.backend.cpu_banded import aligned
-from gpu_extract.backend.emit import Emit, all_literal, call, literal
+from gpu_extract.backend.emit import Emit, all_literal, call, literal, written_out
 
 LANES = 4
 TILE = 64
 TINY = 1e-15       # of a bin's own diagonal: smaller pivots are rounding, the bin is decoupled
 
 
-@intrinsic
+@written_out
 def _interleave(typingctx, out, place, array, a, b, c, d):  # type: ignore[no-untyped-def]
     """Elements a .. a + 3, b .. b + 3, ... of a flat array, interleaved, to out[place .. place + 15]."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
@@ -52,7 +51,7 @@ def _gather(out, icov, bases, rows, width):  # type: ignore[no-untyped-def]
     out[start + count * LANES:(rows[1] - rows[0]) * width * LANES] = 0.0
 
 
-@intrinsic(prefer_literal=True)
+@written_out
 def _factor(typingctx, low, row, block, entry, hw):  # type: ignore[no-untyped-def]
     """Row `row` of L D L^T: D, l_1 .. l_hw of every lane; block[entry ..]: the diagonal and what is right of it."""
     if not all_literal(hw):
@@ -81,7 +80,7 @@ def _factor(typingctx, low, row, block, entry, hw):  # type: ignore[no-untyped-d
     return types.void(low, types.intp, block, types.intp, hw), codegen
 
 
-@intrinsic(prefer_literal=True)
+@written_out
 def _invert(typingctx, inverse, place, low, row, hw, wide):  # type: ignore[no-untyped-def]
     """Row of the inverse, z_0 .. z_wide of every lane, from the rows after it (which follow in memory)."""
     if not all_literal(hw, wide):
@@ -134,7 +133,7 @@ def _couple_body(h: int, w: int, up: bool) -> Any:
     return body
 
 
-@intrinsic(prefer_literal=True)
+@written_out
 def _couple(typingctx, out, place, step, block, row, inverse, known, hw, half, up):  # type: ignore[no-untyped-def]
     """Row p of U = G Z G^T, diagonals 0 .. half, for four fibres, each to its own place (place + lane * step).
 
@@ -170,9 +169,10 @@ def coupling_work(nwave: int, hw: int, half: int, distances: int) -> tuple[np.nd
 def coupling(hw: int, half: int) -> Any:
     """The kernel for a half-band hw of icov and `half` diagonals of U.
 
-    kernel(out, icov, fibres, distances, *coupling_work): for every fibre j of `fibres` (int64, a multiple of LANES of them) and
-    every distance d (int64, d != 0) out[n, e] = the U that eliminating j = fibres[n] takes from fibre
-    j + distances[e]; (len(fibres), len(distances), nwave, padded(half)). Where that fibre does not exist the values mean nothing.
+    kernel(out, icov, fibres, distances, *coupling_work):
+    fibres: (a multiple of LANES,) int64; distances: (ndistance,) int64, none of them 0
+    out: (len(fibres), ndistance, nwave, padded(half)), filled: out[n, e] is the U that eliminating fibre
+    j = fibres[n] takes from fibre j + distances[e]; where that fibre does not exist the values mean nothing
     """
     width, wide = 2 * hw + 1, 2 * hw + half
     row, known = (hw + 1) * LANES, (wide + 1) * LANES
@@ -205,7 +205,8 @@ def coupling(hw: int, half: int) -> Any:
             for last in range(nwave, 0, -TILE):
                 first = max(last - TILE, 0)
                 for e in range(len(distances)):
-                    _gather(blocks[e * block:(e + 1) * block], flat, bases[e], (first - hw, last + hw + half, nwave), width)
+                    rows = first - hw, last + hw + half, nwave
+                    _gather(blocks[e * block:(e + 1) * block], flat, bases[e], rows, width)
                 for p in range(last - 1, first - 1, -1):
                     z = (TILE + p - last) * known
                     _invert(inverse, z, low, p * row, hw, wide)

@@ -14,10 +14,16 @@ from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils, types
+from numba.extending import intrinsic
 
 _INDEX = ir.IntType(64)
 _INT = ir.IntType(32)
 _DOUBLE = ir.DoubleType()
+
+
+def written_out(function: Any) -> Any:
+    """Make an intrinsic of a typing function, asked with the values of those arguments that are constants."""
+    return intrinsic(prefer_literal=True)(function)
 
 
 def literal(kind: Any) -> int:
