@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from gpu_extract import campaign
 from gpu_extract.campaign import Command, load, planned, run
 from gpu_extract.errors import InputError, OutputError

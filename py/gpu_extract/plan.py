@@ -4,6 +4,7 @@ Pieces are cut by the settings and the PSF alone, never by the number of ranks,
 threads or devices: those only decide who makes a piece.
 """
 from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil
 
 import numpy as np
@@ -35,7 +36,7 @@ def wavelength_grid(wavelength: tuple[float, float, float], below: int = 0, abov
     """first, first + step, ... last (included if the step hits it within half a step), with bins beyond the ends."""
     first, last, step = wavelength
     n = ceil((last + 0.5 * step - first) / step)
-    return first + step * np.arange(-below, n + above)
+    return first + step * np.arange(-below, n + above, dtype=np.float64)
 
 
 def make_plan(psf: PsfModel, config: ExtractConfig, pad: int) -> Plan:
@@ -66,7 +67,7 @@ def instrument_bundles(psf: PsfModel, bundlesize: int) -> tuple[tuple[int, int],
         edges = [*range(0, psf.nfibre, bundlesize), psf.nfibre]
     else:
         edges = [0, *(np.nonzero(np.diff(psf.bundle))[0] + 1).tolist(), psf.nfibre]
-    return tuple(zip(edges[:-1], edges[1:], strict=True))
+    return tuple(pairwise(edges))
 
 
 def tiles(nwave: int, length: int = TILE) -> tuple[tuple[int, int], ...]:

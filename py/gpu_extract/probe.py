@@ -46,7 +46,8 @@ def measure_decay(psf: PsfModel, wavelength: tuple[float, float, float], toleran
             half = 0.5 * WINDOW * wavelength[2]
             first = max(low, min(centre - half, high - 2 * half))
             n = min(WINDOW, int((high - first) / wavelength[2]) + 1)
-            answers.append(_probe(psf, fibre, first + wavelength[2] * np.arange(n), tolerance))
+            wave = first + wavelength[2] * np.arange(n, dtype=np.float64)
+            answers.append(_probe(psf, fibre, wave, tolerance))
     return Decay(*(max(getattr(a, name) for a in answers) for name in ("beyond", "patch", "neighbours")))
 
 

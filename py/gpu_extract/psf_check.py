@@ -48,7 +48,8 @@ def check_psf(psf: PsfModel, wave: Array) -> tuple[PsfModel, dict[int, str]]:
         else:
             previous = i
     if len(dropped) == psf.nfibre:
-        raise InputError(f"{psf.name}: no fibre can be extracted (fibre 0: {dropped[0]}); is this the PSF of this image?")
+        raise InputError(f"{psf.name}: no fibre can be extracted (fibre 0: {dropped[0]}); is this the PSF of "
+                         "this image?")
     return _without(psf, list(dropped)), dropped
 
 
@@ -85,7 +86,8 @@ def _without(psf: PsfModel, fibres: list[int]) -> PsfModel:
 
     tail = psf.tail
     if tail is not None:
-        tail = replace(tail, amp=constant(tail.amp, 0.0), core=constant(tail.core, 1.0), index=constant(tail.index, 2.0),
-                       xscale=constant(tail.xscale, 1.0), yscale=constant(tail.yscale, 1.0))
+        tail = replace(tail, amp=constant(tail.amp, 0.0), core=constant(tail.core, 1.0),
+                       index=constant(tail.index, 2.0), xscale=constant(tail.xscale, 1.0),
+                       yscale=constant(tail.yscale, 1.0))
     return replace(psf, x=constant(psf.x, OFF_CCD), y=constant(psf.y, OFF_CCD), tail=tail,
                    cores=tuple(plain(c) for c in psf.cores))

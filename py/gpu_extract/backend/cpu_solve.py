@@ -118,7 +118,8 @@ def conjugate_gradients(x, icov, rhs, factor, tolerance, most):  # type: ignore[
     margin = icov.shape[3] // 2
     shape = (nfibre, nwave + 2 * margin)
     inner = slice(margin, margin + nwave)
-    r, z, p, q, s, t = np.zeros(shape), np.zeros(shape), np.zeros(shape), np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    r, z, p = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    q, s, t = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     r[:, inner] = rhs
     solve_blocks(z, r, factor, margin)
     norm = dot(r, z)
