@@ -5,7 +5,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gpu_extract.cli.common import Parser, add_common_options, log, run_main
+from gpu_extract.cli.common import log, run_main
+from gpu_extract.cli.simulate_options import build_parser
 from gpu_extract.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
@@ -13,117 +14,11 @@ if TYPE_CHECKING:
     from gpu_extract.simulate import SimConfig, Simulation
 
 NONE = "none"
-DESCRIPTION = """\
-Simulate a CCD frame of a fibre spectrograph like DESI's, with known truth: curved traces
-in bundles, a Gauss-Hermite PSF that changes with fibre and wavelength, the night sky's
-real lines, stars, galaxies and quasars, photon and read noise, and what goes wrong.
-
-Three files are written: the image (IMAGE, IVAR, MASK, READNOISE, FIBERMAP), the PSF
-(GAUSS-HERMITE, version 3) and the truth (WAVELENGTH, FLUX, TARGETS). gpu_extract reads
-the first two."""
-EPILOG = """\
-examples
-  gpu_simulate -o preproc.fits
-      a whole r frame, 500 fibres; also preproc-psf.fits and preproc-truth.fits
-  gpu_simulate -o preproc.fits --camera z --nspec 50 --seed 7 --program bright --crop
-      two bundles of another camera under moonlight; the image ends behind them
-  gpu_simulate -o preproc.fits --camera tiny --truth-grid 6020,6090,0.8 --no-defects
-      ten short fibres, with truth on the bins of an extraction: flux = R x truth
-  gpu_simulate -o preproc.fits --camera tiny --reference reference.fits -w 6020,6090,0.8
-      and the frame that an extraction of it must give, made the slow and obvious way
-
-Equal seeds give equal frames, bit by bit; fibres are the same in a part of a frame as in
-the whole: --specmin 100 --nspec 25 gives the pixels that fibres 100-124 have in a frame
-of 500. Bad columns, hot pixels and the fibres' throughput belong to the camera, not to
-the seed.
-
-exit codes
-  0 done   2 usage or input   3 output   4 internal error   75 interrupted, start again"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command gpu_simulate; returns its exit code (errors.ExitCode)."""
     return run_main(build_parser, simulate_frame, argv)
-
-
-def build_parser() -> Parser:
-    """The parser of gpu_simulate."""
-    parser = Parser("gpu_simulate", DESCRIPTION, EPILOG)
-    _files(parser)
-    _scene(parser)
-    _defects(parser)
-    add_common_options(parser)
-    return parser
-
-
-def _files(parser: Parser) -> None:
-    add = parser.add_argument_group("files").add_argument
-    add("-o", "--output", metavar="FILE", required=True, help="image to write (.fits); an existing file is replaced")
-    add("--psf-out", metavar="FILE", help="PSF to write (default: OUTPUT-psf.fits; 'none' writes none)")
-    add("--truth-out", metavar="FILE", help="truth to write (default: OUTPUT-truth.fits; 'none' writes none)")
-    add("--reference", metavar="FILE",
-        help="also extract the frame by the slow, independent reference code and write the result; "
-             "seconds for the camera tiny, hours for a whole frame")
-    add("-w", "--wavelength", metavar="WMIN,WMAX,DW", type=_grid,
-        help="grid of the reference in Angstrom, both ends included (default: --truth-grid, else the camera's)")
-    add("--perf", metavar="FILE.json", help="write where the time went")
-
-
-def _scene(parser: Parser) -> None:
-    add = parser.add_argument_group("what to simulate").add_argument
-    add("--camera", default="r0", metavar="NAME",
-        help="b, r, z or tiny, with the spectrograph's digit or without, e.g. r5 (default r0)")
-    add("-s", "--specmin", metavar="N", type=int, default=0, help="first fibre (default 0)")
-    add("-n", "--nspec", metavar="N", type=int,
-        help="number of fibres; whole bundles are made (default: all of the camera; more than it has: "
-             "detectors side by side)")
-    add("--seed", metavar="N", type=int, default=1, help="seed of sky, targets, noise and cosmics (default 1)")
-    add("--flavor", choices=("science", "arc", "flat"), default="science", help="kind of exposure (default science)")
-    add("--program", choices=("dark", "bright"), default="dark",
-        help="dark: faint targets; bright: brighter ones under moonlight (default dark)")
-    add("--exptime", metavar="S", type=float, help="seconds (default: dark 1000, bright 300, arc 5, flat 120)")
-    add("--expid", metavar="N", type=int, default=1, help="exposure number in the header (default 1)")
-    add("--night", metavar="YYYYMMDD", type=int, default=20250315, help="night in the header (default 20250315)")
-    grid = parser.add_argument_group("truth").add_mutually_exclusive_group()
-    grid.add_argument("--truth-step", metavar="A", type=float, default=0.2,
-                      help="the spectra live on bins of this width (default 0.2)")
-    grid.add_argument("--truth-grid", metavar="WMIN,WMAX,DW", type=_grid,
-                      help="the spectra live on the bins of this extraction, continued beyond both ends")
-    parser.add_argument("--threads", metavar="N", type=int, default=1,
-                        help="threads (default 1); any number gives the same bits")
-
-
-def _defects(parser: Parser) -> None:
-    group = parser.add_argument_group("noise and defects")
-    add = group.add_argument
-    add("--no-noise", action="store_true", help="no photon and read noise, no cosmics; IVAR as if there were")
-    add("--variance", choices=("model", "data"), default="model",
-        help="IVAR from the noiseless expectation (default) or from the noisy pixels themselves")
-    add("--no-defects", action="store_true", help="no cosmics, bad columns, hot pixels")
-    add("--no-cosmics", action="store_true", help="no cosmics")
-    add("--bad-columns", metavar="N", type=int, help="bad columns per detector (default 6)")
-    add("--hot-pixels", metavar="N", type=int, help="hot or dead pixels per detector (default 40)")
-    add("--dead-amp", metavar="X", help="amplifier without light: A, B (lower left, right), C, D (upper)")
-    add("--dead-fibres", metavar="I,J,...", type=_numbers, default=(), help="fibres without light")
-    add("--broken-fibres", metavar="I,J,...", type=_numbers, default=(), help="fibres that pass 2-10 %% of the light")
-    add("--masked-fraction", metavar="X", type=float, default=0.0, help="share of pixels masked at random (default 0)")
-    add("--crop", action="store_true", help="end the image behind the last bundle made")
-
-
-def _grid(text: str) -> tuple[float, float, float]:
-    try:
-        first, last, step = (float(word) for word in text.split(","))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a grid; give first,last,step in Angstrom, e.g. 5760,7620,0.8") from error
-    return first, last, step
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(word) for word in text.split(","))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of fibre numbers, e.g. 3,17") from error
 
 
 def config_of(args: argparse.Namespace) -> "SimConfig":

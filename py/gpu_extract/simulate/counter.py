@@ -7,6 +7,8 @@ from enum import IntEnum
 
 import numpy as np
 
+PLANT_SEED = 2019       # of what belongs to the instrument and stays the same from night to night
+
 
 class Purpose(IntEnum):
     """What a stream of random numbers is for: half of its key."""

@@ -9,7 +9,7 @@ from enum import IntFlag
 import numpy as np
 
 from gpu_extract.simulate.config import AMPLIFIERS, Defects, SimConfig
-from gpu_extract.simulate.counter import Purpose, stream
+from gpu_extract.simulate.counter import PLANT_SEED, Purpose, stream
 from gpu_extract.simulate.instrument import Detector
 
 FULL_WELL = 65000.0             # electron
@@ -38,8 +38,7 @@ def read_noise_map(detector: Detector, ncolumn: int) -> np.ndarray:
     return noise
 
 
-def apply_defects(pix: np.ndarray, mask: np.ndarray, *, config: SimConfig, detector: Detector,
-                  read_noise: np.ndarray) -> None:
+def apply_defects(pix: np.ndarray, mask: np.ndarray, *, config: SimConfig, detector: Detector) -> None:
     """Change `pix` (ny, ncolumn) and set bits of `mask` (same shape, int32) in place."""
     ny, nx = detector.shape
     full = pix > FULL_WELL
@@ -68,9 +67,6 @@ def _bad_columns(pix: np.ndarray, mask: np.ndarray, *, config: SimConfig, nx: in
         if column < pix.shape[1]:
             pix[first:last, column] += np.float32(200 + 3000 * glow)
             mask[first:last, column] |= CcdMask.BAD
-
-
-PLANT_SEED = 2019               # bad columns and pixels stay the same from night to night
 
 
 def _single_pixels(pix: np.ndarray, mask: np.ndarray, *, config: SimConfig, shape: tuple[int, int],

@@ -74,7 +74,7 @@ def simulate(config: SimConfig, *, threads: int = 1, recorder: Recorder | NullRe
     with recorder.span("defects"):
         mask = np.zeros(pix.shape, np.int32)
         ivar = _ivar(config, pix, expected, read_noise)
-        apply_defects(pix, mask, config=config, detector=detector, read_noise=read_noise)
+        apply_defects(pix, mask, config=config, detector=detector)
         ivar[masked(mask)] = 0.0
     image = Image(pix, ivar, cards_of(config, detector, psf), fibermap_of(config, psf))
     return Simulation(config, image, mask, read_noise, psf, truth, expected)

@@ -11,7 +11,7 @@ import numpy as np
 from gpu_extract.data import Array
 from gpu_extract.io.lines import arc_lines, night_sky
 from gpu_extract.simulate.config import SimConfig
-from gpu_extract.simulate.counter import Purpose, stream
+from gpu_extract.simulate.counter import PLANT_SEED, Purpose, stream
 from gpu_extract.simulate.targets import Target, flux_density
 
 AREA = 8.66e4                   # collecting area, cm^2
@@ -80,9 +80,6 @@ def fibre_throughput(config: SimConfig, fibre: int, nfibre: int) -> float:
     if fibre in config.defects.broken_fibres:
         value *= 0.02 + 0.08 * random.random()
     return float(value)
-
-
-PLANT_SEED = 2019               # the fibres stay the same from night to night
 
 
 def system_throughput(band: str, wave: Array) -> Array:
