@@ -279,3 +279,16 @@ def test_threads_are_set_for_the_libraries(files):
         ).stdout.strip()
 
     assert (threads(), threads("2"), threads(OMP_NUM_THREADS="3")) == ("1", "2", "3")
+
+
+def test_the_main_job_on_a_real_psf(run, tmp_path, shared):
+    """25 fibres, 501 bins, a PSF with tails, judged by specter's own extraction."""
+    data = shared / "data"
+    done = run(
+        "-i", data / "frames/preproc-v2-fibres000-024.fits.gz", "-p", data / "psf/psf-r0-v2-tails.fits",
+        "-o", tmp_path / "frame.fits", "-n", 25, "-w", "6000,6400,0.8",
+        "-t", data / "frames/specter-v2-fibres000-024.fits.gz",
+    )  # fmt: skip
+    assert done.code == 0, done.out
+    assert "all within their limits" in done.out and "25 fibres x 501 wavelengths in common" in done.out
+    assert "bins: 12525 (25 fibres x 501)" in done.err

@@ -200,14 +200,16 @@ def write_psf(path: str | os.PathLike[str], psf: PsfModel, *, cards: Sequence[Ca
                          "size and one wavelength range for all parameters but the traces; write another PSF")
     (wmin, wmax), = ranges
     ncoef = max(s.coeff.shape[1] for s in rows.values())
-    data = np.zeros(len(rows), [("PARAM", "S8"), ("COEFF", np.float64, (psf.nfibre, ncoef))])
+    data = np.zeros(len(rows), [("PARAM", "S8"), ("COEFF", np.float64, (psf.nfibre, ncoef)),
+                                ("LEGDEGX", np.int32), ("LEGDEGW", np.int32)])
     for row, (name, series) in zip(data, rows.items(), strict=True):
-        row["PARAM"] = name
+        row["PARAM"], row["LEGDEGW"] = name, series.coeff.shape[1] - 1
         row["COEFF"][:, :series.coeff.shape[1]] = series.coeff
     fibres = (Card("FIBERMIN", 0), Card("FIBERMAX", psf.nfibre - 1))
     kind = (Card("PSFTYPE", "GAUSS-HERMITE"), Card("PSFVER", 3))
+    text = Card("PSFVER", "3")           # specter compares it with text in the table's header
     degree = psf.cores[0].gh.coeff.shape
-    table = (*kind, Card("NPIX_X", psf.shape[1]), Card("NPIX_Y", psf.shape[0]), Card("HSIZEX", hx),
+    table = (kind[0], text, Card("NPIX_X", psf.shape[1]), Card("NPIX_Y", psf.shape[0]), Card("HSIZEX", hx),
              Card("HSIZEY", hy), *fibres, Card("NPARAMS", len(rows)), Card("LEGDEG", ncoef - 1),
              Card("GHDEGX", degree[1] - 1), Card("GHDEGY", degree[0] - 1), Card("WAVEMIN", wmin, "Angstrom"),
              Card("WAVEMAX", wmax, "Angstrom"), Card("PSFERR", psf.psferr, "fractional error of the model"))
