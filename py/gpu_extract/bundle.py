@@ -7,6 +7,7 @@ the settings alone, so that the group's size changes no bit.
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import local
 from typing import Any
 
 import numpy as np
@@ -92,13 +93,18 @@ def make_normal(job: Job, fibres: tuple[int, int], cut: Cut, bands: tuple[int, i
                  np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.int64))
     sums = empty_sums(nfibre, len(wave), bands)
 
+    space = local()
+
     def make(t: int) -> None:
         first, last = ranges[t]
         start, stop = spread(first, last, hw, len(wave))
+        if not hasattr(space, "buffer"):
+            space.buffer = np.empty(nfibre * (ranges[0][1] + 2 * hw) * kept.stamps[0, 0].size)
         with recorder.span("spots"):
-            spots = make_spots(job.psf, fibres, wave[start:stop])
+            spots = make_spots(job.psf, fibres, wave[start:stop], buffer=space.buffer,
+                               single=(kept.stamps, start - own[0]))
             inside = slice(start - own[0], stop - own[0])
-            kept.stamps[:, inside], kept.x0[:, inside], kept.y0[:, inside] = spots.stamps, spots.x0, spots.y0
+            kept.x0[:, inside], kept.y0[:, inside] = spots.x0, spots.y0
         with recorder.span("normal"):
             add_tile(sums, spots, cut, (first, last, start))
 

@@ -14,11 +14,14 @@ class Cut:
     """The pixels that a bundle's spots can touch, with a margin of masked pixels all around.
 
     ivar, pix: (rows, columns) float64; pix is 0 where ivar is
+    root, light: sqrt(ivar) and sqrt(ivar) pix
     y0, x0: CCD pixel of [0, 0]; x0 is a multiple of LANE
     """
 
     ivar: Array
     pix: Array
+    root: Array
+    light: Array
     y0: int
     x0: int
 
@@ -51,7 +54,8 @@ def make_cut(image: Image, y0: IntArray, x0: IntArray, stamp: tuple[int, int]) -
     inside = slice(y_first - top, y_last - top), slice(x_first - left, x_last - left)
     ivar[inside] = image.ivar[y_first:y_last, x_first:x_last]
     np.copyto(pix[inside], image.pix[y_first:y_last, x_first:x_last], where=ivar[inside] > 0)
-    return Cut(ivar, pix, top, left)
+    root = np.sqrt(ivar)
+    return Cut(ivar, pix, root, root * pix, top, left)
 
 
 def half_bands(y0: IntArray, x0: IntArray, stamp: tuple[int, int], shape: tuple[int, int]) -> tuple[int, int]:
@@ -90,7 +94,7 @@ def add_tile(sums: Sums, spots: Spots, cut: Cut, tile: tuple[int, int, int]) -> 
         beyond the tile where there are bins. An entry's bits do not depend on the tile it is made in.
     """
     position = cut.position(spots.y0, spots.x0, spots.stamps.shape[2:])
-    cpu_normal.normal_tile(sums.icov, sums.rhs, sums.weight, spots.stamps, position, cut.ivar, cut.pix, tile)
+    cpu_normal.normal_tile(sums.icov, sums.rhs, sums.weight, spots.stamps, position, (cut.root, cut.light), tile)
 
 
 def regularise(sums: Sums, ridge: float) -> Normal:

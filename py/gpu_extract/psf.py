@@ -50,33 +50,40 @@ def stamp_width(psf: PsfModel) -> int:
     return -(-(psf.stamp[1] + LANE - 1) // LANE) * LANE
 
 
-def make_spots(psf: PsfModel, fibres: tuple[int, int], wave: Array) -> Spots:
+def make_spots(psf: PsfModel, fibres: tuple[int, int], wave: Array, *, buffer: Array | None = None,
+               single: tuple[np.ndarray, int] | None = None) -> Spots:
     """The spots of fibres lo .. hi - 1 at wavelengths `wave` (Angstrom).
 
+    buffer: flat float64 space for the stamps, used where it is large enough
+    single: (float32 array (nfibre, n, ny, width), offset): a copy of the stamps goes there, from bin `offset` on
     A spot's bits depend on its fibre and wavelength alone, not on what else is asked for.
     """
     centre = centres(psf, fibres, wave)
     corner = corners(psf, centre)
     shift = corner[1] % LANE
     corner[1] -= shift
-    stamps = np.zeros((*centre.shape[1:], psf.stamp[0], stamp_width(psf)))
-    for core in psf.cores:
-        _add_core(stamps, corner, centre, core, fibres, wave)
+    shape = (*centre.shape[1:], psf.stamp[0], stamp_width(psf))
+    size = int(np.prod(shape))
+    stamps = (np.empty(size) if buffer is None or len(buffer) < size else buffer[:size]).reshape(shape)
+    tail = np.empty((5, 0, 0))
     if psf.tail is not None:
-        tail = psf.tail
-        series = (tail.amp, tail.core, tail.xscale, tail.yscale, tail.index)
-        cpu_spots.add_tail(stamps, corner, centre, np.stack([evaluate(s, fibres, wave) for s in series]))
-    cpu_spots.finish(stamps, shift, psf.stamp[1])
+        t = psf.tail
+        tail = np.stack([evaluate(s, fibres, wave) for s in (t.amp, t.core, t.xscale, t.yscale, t.index)])
+    cores = tuple(_core(core, fibres, wave) for core in psf.cores)
+    copy, offset = (np.empty((0, 0, 0, 0), dtype=np.float32), 0) if single is None else single
+    cpu_spots.make_spots(stamps, copy, offset, (corner, shift, centre), (cores + (_NO_CORE,))[:2], tail, psf.stamp[1])
     return Spots(stamps, corner[1], corner[0])
 
 
-def _add_core(stamps: Array, corner: np.ndarray, centre: Array, core: Core, fibres: tuple[int, int],
-              wave: Array) -> None:
+_NO_CORE = (np.empty((2, 0, 0)), np.empty((0, 0, 0)), np.empty((0, 0)), np.empty((0, 0)), (0, 0))
+
+
+def _core(core: Core, fibres: tuple[int, int], wave: Array) -> tuple:  # type: ignore[type-arg]
+    """A core's values as the kernels want them: see backend.cpu_spots.make_spots."""
     sigma = np.stack([evaluate(core.sigma_y, fibres, wave), evaluate(core.sigma_x, fibres, wave)])
-    nsig = evaluate(core.nsig, fibres, wave) if core.nsig else np.full(sigma.shape[1:], np.inf)
+    nsig = evaluate(core.nsig, fibres, wave) if core.nsig else np.empty((0, 0))
     nj, ni, _, ncoef = core.gh.coeff.shape
-    series = np.zeros((fibres[1] - fibres[0], ncoef, -(-nj * ni // LANE) * LANE))
-    gh = core.gh.coeff[:, :, fibres[0]:fibres[1]].reshape(nj * ni, -1, ncoef)
-    series[:, :, :nj * ni] = gh.transpose(1, 2, 0)
+    series = np.zeros((fibres[1] - fibres[0], ncoef, ni, -(-nj // LANE) * LANE))
+    series[..., :nj] = core.gh.coeff[:, :, fibres[0]:fibres[1]].transpose(2, 3, 1, 0)
     basis = np.ascontiguousarray(legendre_basis(wave, core.gh).T)
-    cpu_spots.add_core(stamps, corner, centre, sigma, series, basis, nsig, (nj - 1, ni - 1))
+    return sigma, series.reshape(len(series), ncoef, -1), basis, nsig, (nj, ni)

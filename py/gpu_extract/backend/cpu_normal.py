@@ -1,13 +1,12 @@
-"""CPU kernels: the normal equations as sums over the overlaps of spots.
+"""CPU kernels: the normal equations, row of pixels by row of pixels.
 
-An entry of icov is the sum over the pixels that two spots share; the spots
-start at multiples of four columns, so a row of the overlap is a few whole
-vectors. Each entry depends on its two spots and their pixels alone.
+An entry of icov is the sum over the pixels that two spots share. Spots start at
+multiples of four columns, so that a row of the overlap is a few whole vectors.
 """
 import numpy as np
 from numba import njit
 
-from gpu_extract.backend.simd import vadd, vfma, vload, vmul, vset, vstore, vsum
+from gpu_extract.backend.simd import address, vadd, vfma, vload, vmul, vread, vset, vstore, vsum, vsums, vwrite
 
 
 @njit(nogil=True, cache=True)
@@ -38,94 +37,154 @@ def half_bands(reach, y0, x0, on_ccd, stamp):  # type: ignore[no-untyped-def]
             break
 
 
-@njit(nogil=True, cache=True)
-def _overlap(a, b, rows, vectors, width):  # type: ignore[no-untyped-def]
-    """Sum over the overlap of two spots; a: (array, first element), b likewise, `vectors` vectors per row."""
-    first, pa = a
-    second, pb = b
-    s0 = vset(0.0)
-    s1 = vset(0.0)
-    s2 = vset(0.0)
-    s3 = vset(0.0)
-    fours = vectors // 4 * 4
-    for _ in range(rows):
-        for v in range(0, fours, 4):
-            s0 = vfma(vload(first, pa + 4 * v), vload(second, pb + 4 * v), s0)
-            s1 = vfma(vload(first, pa + 4 * v + 4), vload(second, pb + 4 * v + 4), s1)
-            s2 = vfma(vload(first, pa + 4 * v + 8), vload(second, pb + 4 * v + 8), s2)
-            s3 = vfma(vload(first, pa + 4 * v + 12), vload(second, pb + 4 * v + 12), s3)
-        if vectors - fours >= 2:
-            s0 = vfma(vload(first, pa + 4 * fours), vload(second, pb + 4 * fours), s0)
-            s1 = vfma(vload(first, pa + 4 * fours + 4), vload(second, pb + 4 * fours + 4), s1)
-        if vectors % 2:
-            s2 = vfma(vload(first, pa + 4 * vectors - 4), vload(second, pb + 4 * vectors - 4), s2)
-        pa += width
-        pb += width
-    return vsum(vadd(vadd(s0, s1), vadd(s2, s3)))
+@njit(nogil=True)
+def _rows_of_bins(low, high, rows, ny, first_row):  # type: ignore[no-untyped-def]
+    """low, high: (nfibre, n) spots low .. high - 1 are all that touch row first_row + n; rows: (nfibre, nspot)."""
+    nfibre, nspot = rows.shape
+    n = low.shape[1]
+    low[:] = nspot
+    high[:] = 0
+    for i in range(nfibre):
+        for b in range(nspot):
+            top = rows[i, b] - first_row
+            for y in range(max(top, 0), min(top + ny, n)):
+                low[i, y] = min(low[i, y], b)
+                high[i, y] = b + 1
+
+
+@njit(nogil=True)
+def _whiten(out, row, spots, position, root, shape):  # type: ignore[no-untyped-def]
+    """out[n] = row `row` of spot low + n times sqrt(ivar), in a common frame of columns; returns its first column.
+
+    out: address of (n4, frame) float64, n4 the number of spots rounded up to a multiple of 4; spots that do not touch
+        the row become 0
+    spots: (address of the fibre's stamps, low, high); position: (2, nspot) row and column of the fibre's spots
+    root: address of the row of sqrt(ivar); shape: (ny, width, frame)
+    """
+    stamps, low, high = spots
+    ny, width, frame = shape
+    base = position[1, low]
+    for b in range(low + 1, high):
+        base = min(base, position[1, b])
+    zero = vset(0.0)
+    for n in range((high - low + 3) // 4 * 4):
+        target = out + 8 * n * frame
+        for x in range(0, 8 * frame, 32):
+            vwrite(target + x, zero)
+        b = low + n
+        if b >= high:
+            continue
+        y = row - position[0, b]
+        if y < 0 or y >= ny:
+            continue
+        column = position[1, b]
+        source = stamps + 8 * (b * ny + y) * width
+        target += 8 * (column - base)
+        for x in range(0, 8 * width, 32):
+            vwrite(target + x, vmul(vread(source + x), vread(root + 8 * column + x)))
+    return base
+
+
+@njit(nogil=True)
+def _add_couplings(band, first, others, columns, bytes_, spill):  # type: ignore[no-untyped-def]
+    """band[hw + k] += (whitened row of a spot) . (whitened row of the spot k bins on), for n spots from k = first on.
+
+    band: (address of band[0], hw); spill: four float64 of scratch; others: (address of their first rows, n, bytes from row to row)
+    columns: (address of the spot's row, bytes to add to `others`); bytes_: of a row that count
+    """
+    place, n, pitch = others
+    own, skip = columns
+    start, hw = band
+    for g in range(0, n, 4):
+        b0 = place + g * pitch + skip
+        b1 = b0 + pitch
+        b2 = b1 + pitch
+        b3 = b2 + pitch
+        s0 = vset(0.0)
+        s1 = vset(0.0)
+        s2 = vset(0.0)
+        s3 = vset(0.0)
+        for x in range(0, bytes_, 32):
+            u = vread(own + x)
+            s0 = vfma(u, vread(b0 + x), s0)
+            s1 = vfma(u, vread(b1 + x), s1)
+            s2 = vfma(u, vread(b2 + x), s2)
+            s3 = vfma(u, vread(b3 + x), s3)
+        four = vsums(s0, s1, s2, s3)
+        at = first + g + hw
+        if at < 0 or at + 4 > 2 * hw + 1:
+            # the group reaches beyond the band, with zeros: move the values that count to the band's end
+            vstore(spill, 4, four)
+            shift = -at if at < 0 else 2 * hw - 3 - at
+            at += shift
+            four = vload(spill, 4 + shift)
+        vwrite(start + 8 * at, vadd(vread(start + 8 * at), four))
 
 
 @njit(nogil=True, cache=True)
-def _weigh(out, flat, spot, ivar, pixel, shape):  # type: ignore[no-untyped-def]
-    """out = spot times ivar; returns sum of out. shape: (ny, width, stride of ivar)."""
-    ny, width, stride = shape
-    total = vset(0.0)
-    for y in range(ny):
-        for x in range(0, width, 4):
-            value = vmul(vload(flat, spot + y * width + x), vload(ivar, pixel + y * stride + x))
-            vstore(out, y * width + x, value)
-            total = vadd(total, value)
-    return vsum(total)
+def normal_tile(icov, rhs, weight, stamps, position, cut, tile):  # type: ignore[no-untyped-def]
+    """Fill bins first .. last - 1 of the normal equations of a bundle.
 
-
-@njit(nogil=True, cache=True)
-def normal_tile(icov, rhs, weight, stamps, position, ivar, pix, tile):  # type: ignore[no-untyped-def]
-    """Fill rows first .. last - 1 (in wavelength) of the normal equations of a bundle.
-
-    icov: (nfibre, ndf + 1, nwave, 2 hw + 1), zero on entry; rhs, weight: (nfibre, nwave)
+    icov: (nfibre, ndf + 1, nwave, 2 hw + 1); rhs, weight: (nfibre, nwave); all zero on entry
     stamps: (nfibre, nspot, ny, width) the spots of bins start .. start + nspot - 1, which must reach hw bins
         beyond both ends of the tile where such bins exist
     position: (2, nfibre, nspot) row and column of the spots on the cut-out, entirely inside it
-    ivar, pix: (rows, columns) cut-out; pix is 0 where ivar is
+    cut: (sqrt(ivar), sqrt(ivar) pix), each (rows, columns), with a margin of ny rows of zeros
     tile: (first, last, start)
+
+    The cut-out is walked row by row: the few spots that a row of pixels sees are whitened once, and every pair of
+    them, of one fibre and of neighbouring fibres, adds its product. An entry is summed in the order of rows and
+    columns whatever the tile (the zeros around a spot add nothing).
     """
     nfibre, nspot, ny, width = stamps.shape
-    ndf, hw = icov.shape[1] - 1, icov.shape[3] // 2
+    _, nd, nwave, nband = icov.shape
+    hw, bands, spill = nband // 2, address(icov, 0), np.zeros(12)
     first, last, start = tile
-    stride = ivar.shape[1]
-    flat, flat_ivar, flat_pix = stamps.ravel(), ivar.ravel(), pix.ravel()
-    size = ny * width
-    weighted = np.zeros(size)
-    for j in range(max(first - hw, start), last):
-        a = j - start
-        for i in range(nfibre):
-            ya, xa = position[0, i, a], position[1, i, a]
-            pixel = ya * stride + xa
-            total = _weigh(weighted, flat, (i * nspot + a) * size, flat_ivar, pixel, (ny, width, stride))
-            if j >= first:
-                weight[i, j] = total
-                light = vset(0.0)
-                for y in range(ny):
-                    for x in range(0, width, 4):
-                        light = vfma(vload(weighted, y * width + x), vload(flat_pix, pixel + y * stride + x), light)
-                rhs[i, j] = vsum(light)
-            if total == 0.0:
+    nrow, stride = cut[0].shape
+    own = position[0, :, first - start:last - start]
+    top, bottom = max(own.min(), ny), min(own.max() + ny, nrow - ny)
+    low, high = np.empty((2, nfibre, max(bottom - top, 0)), dtype=np.int64)
+    _rows_of_bins(low, high, position[0], ny, top)
+    most, span = 4, 0
+    for i in range(nfibre):
+        for y in range(low.shape[1]):
+            if high[i, y] > low[i, y]:
+                most = max(most, (high[i, y] - low[i, y] + 3) // 4 * 4)
+                columns = position[1, i, low[i, y]:high[i, y]]
+                span = max(span, columns.max() - columns.min())
+    frame = width + span
+    shape = (ny, width, frame)
+    white = np.zeros(nd * most * frame)
+    pitch = 8 * frame
+    base = np.zeros(nd, dtype=np.int64)
+    place = address(white, 0)
+    for y in range(low.shape[1]):
+        row = top + y
+        root = address(cut[0], row * stride)
+        light = address(cut[1], row * stride)
+        for i in range(nfibre - 1, -1, -1):
+            lo, hi = low[i, y], high[i, y]
+            if hi <= lo:
                 continue
-            for d in range(min(ndf, nfibre - 1 - i) + 1):
-                if d > 0 and j < first:
-                    break
-                other = i + d
-                for k in range(0 if d == 0 else -hw, hw + 1):
-                    b = a + k
-                    if b < 0 or b >= nspot:
-                        continue
-                    dy, dx = position[0, other, b] - ya, position[1, other, b] - xa
-                    rows, columns = ny - abs(dy), width - abs(dx)
-                    if rows <= 0 or columns <= 0:
-                        continue
-                    pa = max(dy, 0) * width + max(dx, 0)
-                    pb = (other * nspot + b) * size + max(-dy, 0) * width + max(-dx, 0)
-                    value = _overlap((weighted, pa), (flat, pb), rows, columns // 4, width)
-                    if j >= first:
-                        icov[i, d, j, hw + k] = value
-                    if d == 0 and k > 0 and first <= j + k < last:
-                        icov[i, 0, j + k, hw - k] = value
+            slot = i % nd
+            rows = place + slot * most * pitch
+            base[slot] = _whiten(rows, row, (address(stamps, i * nspot * ny * width), lo, hi), position[:, i], root, shape)
+            for b in range(max(lo, first - start), min(hi, last - start)):
+                j = start + b
+                column = position[1, i, b]
+                u = rows + (b - lo) * pitch + 8 * (column - base[slot])
+                s0 = vset(0.0)
+                s1 = vset(0.0)
+                for x in range(0, 8 * width, 32):
+                    s0 = vfma(vread(u + x), vread(root + 8 * column + x), s0)
+                    s1 = vfma(vread(u + x), vread(light + 8 * column + x), s1)
+                weight[i, j] += vsum(s0)
+                rhs[i, j] += vsum(s1)
+                for d in range(min(nd, nfibre - i)):
+                    other = (i + d) % nd
+                    n = high[i + d, y] - low[i + d, y]
+                    left = max(column, base[other])
+                    right = min(column + width, base[other] + frame)
+                    if n > 0 and right > left:
+                        _add_couplings((bands + 8 * (((i * nd + d) * nwave + j) * nband), hw), low[i + d, y] - b, (place + other * most * pitch, n, pitch),
+                                       (u + 8 * (left - column), 8 * (left - base[other])), 8 * (right - left), spill)

@@ -7,10 +7,16 @@ register or to two NEON registers. The order of every sum is the one written.
 
     a = vload(array, index)        four consecutive elements, unaligned, of a float64 array (flat index)
     vstore(array, index, a)
+    address(array, index)          where an element lies, in bytes; vread(address) and vwrite(address, a) move four
+                                   float64 there: small functions then take numbers instead of whole arrays
     vfma(a, b, c)                  a b + c, rounded once
     vset(x)                        x in all lanes
+    vspread(array, index)          one element in all lanes
     vsum(a)                        (a0 + a2) + (a1 + a3)
+    vsums(a, b, c, d)              the four vectors' sums, each (x0 + x1) + (x2 + x3)
 """
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -48,6 +54,19 @@ def _call(builder: Any, name: str, *args: Any) -> Any:
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"{name}.v4f64"), args)
 
 
+def _even_odd(builder: Any, s: Any, coefficients: Sequence[float]) -> Any:
+    """sum_n coefficients[n] s^n as two Horner chains that run at the same time."""
+    square = builder.fmul(s, s)
+    halves = []
+    for parity in (0, 1):
+        ladder = [ir.Constant(_VECTOR, [c] * 4) for c in coefficients[parity::2]]
+        total = ladder.pop()
+        while ladder:
+            total = _call(builder, "llvm.fma", total, square, ladder.pop())
+        halves.append(total)
+    return _call(builder, "llvm.fma", halves[1], s, halves[0])
+
+
 @intrinsic
 def vload(typingctx, array, index):  # type: ignore[no-untyped-def]
     """Elements index .. index + 3 of a contiguous float64 or float32 array, widened to float64."""
@@ -59,6 +78,31 @@ def vload(typingctx, array, index):  # type: ignore[no-untyped-def]
         value = builder.load(builder.bitcast(pointer, kind.as_pointer()), align=4 if single else 8)
         return builder.fpext(value, _VECTOR) if single else value
     return vec4(array, types.intp), codegen
+
+
+@intrinsic
+def address(typingctx, array, index):  # type: ignore[no-untyped-def]
+    """Address of element `index` of a contiguous array."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return builder.ptrtoint(_pointer(context, builder, signature.args[0], args[0], args[1]), ir.IntType(64))
+    return types.intp(array, types.intp), codegen
+
+
+@intrinsic
+def vread(typingctx, place):  # type: ignore[no-untyped-def]
+    """The four float64 at an address."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return builder.load(builder.inttoptr(args[0], _VECTOR.as_pointer()), align=8)
+    return vec4(types.intp), codegen
+
+
+@intrinsic
+def vwrite(typingctx, place, value):  # type: ignore[no-untyped-def]
+    """Write four float64 to an address."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        builder.store(args[1], builder.inttoptr(args[0], _VECTOR.as_pointer()), align=8)
+        return context.get_dummy_value()
+    return types.void(types.intp, vec4), codegen
 
 
 @intrinsic
@@ -86,12 +130,36 @@ def vset(typingctx, x):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
+def vspread(typingctx, array, index):  # type: ignore[no-untyped-def]
+    """Element `index` of a contiguous float64 array in all lanes."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        value = builder.load(_pointer(context, builder, signature.args[0], args[0], args[1]))
+        undefined = ir.Constant(_VECTOR, ir.Undefined)
+        first = builder.insert_element(undefined, value, ir.Constant(_INT, 0))
+        return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_INT, 4), [0] * 4))
+    return vec4(array, types.intp), codegen
+
+
+@intrinsic
 def vsum(typingctx, a):  # type: ignore[no-untyped-def]
     """(a0 + a2) + (a1 + a3)."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         lane = [builder.extract_element(args[0], ir.Constant(_INT, k)) for k in range(4)]
         return builder.fadd(builder.fadd(lane[0], lane[2]), builder.fadd(lane[1], lane[3]))
     return types.float64(vec4), codegen
+
+
+@intrinsic
+def vsums(typingctx, a, b, c, d):  # type: ignore[no-untyped-def]
+    """A vector of the sums of four vectors, each (x0 + x1) + (x2 + x3)."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        def shuffle(x, y, lanes):  # type: ignore[no-untyped-def]
+            return builder.shuffle_vector(x, y, ir.Constant(ir.VectorType(_INT, 4), lanes))
+
+        pairs = [builder.fadd(shuffle(x, y, [0, 4, 2, 6]), shuffle(x, y, [1, 5, 3, 7]))
+                 for x, y in (args[:2], args[2:])]
+        return builder.fadd(shuffle(*pairs, [0, 1, 4, 5]), shuffle(*pairs, [2, 3, 6, 7]))
+    return vec4(vec4, vec4, vec4, vec4), codegen
 
 
 @intrinsic
@@ -165,3 +233,40 @@ def vsign(typingctx, a, b):  # type: ignore[no-untyped-def]
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         return _call(builder, "llvm.copysign", *args)
     return vec4(vec4, vec4), codegen
+
+
+# exp(x) = 2^n exp(r), n = round(x / ln 2), r = x - n ln 2 in two parts, |r| <= 0.35: Taylor to r^13, error below 2 eps
+_LN2_HIGH = 6.93147180369123816490e-01      # its lowest 32 bits are 0: n times it is exact
+_LN2_LOW = 1.90821492927058770002e-10
+_MAGIC = 6755399441055744.0                 # 1.5 2^52: adding it leaves the rounded integer in the lowest bits
+
+
+@intrinsic
+def vexp(typingctx, x):  # type: ignore[no-untyped-def]
+    """exp(x) for x <= 700, lane by lane, to 2 units in the last place; 0 below -700."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        def constant(value: float) -> Any:
+            return ir.Constant(_VECTOR, [value] * 4)
+
+        whole = ir.VectorType(ir.IntType(64), 4)
+        low = builder.fcmp_ordered("<", args[0], constant(-700.0))
+        value = builder.select(low, constant(-700.0), args[0])
+        shifted = _call(builder, "llvm.fma", value, constant(1.0 / math.log(2.0)), constant(_MAGIC))
+        n = builder.fsub(shifted, constant(_MAGIC))
+        r = _call(builder, "llvm.fma", n, constant(-_LN2_HIGH), value)
+        r = _call(builder, "llvm.fma", n, constant(-_LN2_LOW), r)
+        total = _even_odd(builder, r, [1.0 / math.factorial(k) for k in range(14)])
+        bits = builder.shl(builder.bitcast(shifted, whole), ir.Constant(whole, [52] * 4))
+        power = builder.bitcast(builder.add(bits, builder.bitcast(constant(1.0), whole)), _VECTOR)
+        return builder.select(low, constant(0.0), builder.fmul(total, power))
+    return vec4(vec4), codegen
+
+
+def polynomial(coefficients: Sequence[float]) -> Any:
+    """A function of one Vec4 that evaluates sum_n coefficients[n] s^n, odd and even powers side by side."""
+    @intrinsic
+    def evaluate(typingctx, s):  # type: ignore[no-untyped-def]
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            return _even_odd(builder, args[0], coefficients)
+        return vec4(vec4), codegen
+    return evaluate
