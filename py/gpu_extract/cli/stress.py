@@ -1,0 +1,114 @@
+"""gpu_stress: is this GPU (or CPU) fit to run, and how well is it shared?"""
+import argparse
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from gpu_extract.cli.common import run_main
+from gpu_extract.cli.stress_options import build_parser, fault_of, numbers, positive, spec_of
+from gpu_extract.errors import ExitCode, InputError
+from gpu_extract.stress.spec import TESTS
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run gpu_stress; returns its exit code."""
+    return run_main(build_parser, _body, argv)
+
+
+def _body(args: argparse.Namespace) -> int:
+    signal.signal(signal.SIGTERM, _stop)
+    if args.command in TESTS:
+        return _test(args)
+    if args.command == "campaign":
+        from gpu_extract.cli.stress_campaign import run_campaign
+        return run_campaign(args)
+    if args.command == "report":
+        from gpu_extract.stress.report import write_report
+        print(write_report(args.folders, args.output or args.folders[0], plots=args.plots), end="")
+    elif args.command == "proflog":
+        from gpu_extract.perf.proflog import print_profile
+        print_profile(args.file, sys.stdout, args.top)
+    else:
+        from gpu_extract.stress.info import device_info, info_lines
+        info = device_info(args.module, measure=args.measure, environ=os.environ)
+        print(json.dumps(info, indent=1) if args.json else "\n".join(info_lines(info)))
+    return ExitCode.DONE
+
+
+def _stop(*_: object) -> NoReturn:
+    """A batch system that ends the job sends SIGTERM: end the processes that were started, in order."""
+    raise KeyboardInterrupt
+
+
+def _test(args: argparse.Namespace) -> int:
+    """One test, in this process or in several, or as one of several."""
+    spec, fault = spec_of(args), fault_of(args.plant_fault)
+    if args.worker is None:
+        spec.supported()
+    procs = positive(args.procs, "--procs")
+    if args.threads is not None:
+        limit_threads(positive(args.threads, "--threads"))
+    devices = devices_of(args.devices, spec.module)
+    from gpu_extract.stress.workers import run_workers, share, work_as_one, worker_argv
+    driven = None
+    if spec.test == "extract":
+        from gpu_extract.cli.stress_kernels import kernels
+        driven = kernels()
+    if args.worker is not None:
+        number, _, of = args.worker.partition("/")
+        work_as_one(share(spec, int(number), int(of), devices, fault), driven)
+        return ExitCode.DONE
+    if procs > 1:
+        argv = worker_argv(spec, devices, args.threads, fault)
+        return _tell(run_workers(argv, procs, args.timeout), as_json=args.json)
+    from gpu_extract.stress.cycles import run_test
+    result = run_test(share(spec, 0, 1, devices, fault), kernels=driven)
+    return _tell([{**result.as_dict(), "pid": os.getpid()}], as_json=args.json)
+
+
+def _tell(results: list[dict[str, Any]], *, as_json: bool) -> int:
+    """Print what came out and say on standard error which process was wrong; the exit code."""
+    from gpu_extract.stress.lines import complaint, result_line, shared_line, together
+    for result in results:
+        if result["status"] in ("unsupported", "out of memory"):
+            raise InputError(result["message"])
+    shared = together(results)
+    if as_json:
+        print(json.dumps({"processes": results, "together": shared and vars(shared)}))
+    elif len(results) == 1:
+        print(result_line(results[0]))
+    else:
+        for number, result in enumerate(results):
+            print(f"process {number}: {result_line(result)}")
+        print(shared_line(shared, results))
+    for number, result in enumerate(results):
+        if result["status"] != "ok":
+            place = f"pid {result['pid']}, device {result['spec']['device']}, {result['device']['device']}"
+            print(f"gpu_stress: wrong: {complaint(number, place, result)}", file=sys.stderr)
+    return ExitCode.CHECK_FAILED if any(r["status"] != "ok" for r in results) else ExitCode.DONE
+
+
+def devices_of(text: str, module: str) -> list[int]:
+    """The device numbers of --devices; raises InputError where the module has no such device."""
+    if module != "cupy":
+        return [0] if text == "all" else numbers(text, "--devices")
+    from gpu_extract.stress.backend import device_count
+    count = device_count()
+    devices = list(range(count)) if text == "all" else numbers(text, "--devices")
+    missing = [d for d in devices if not 0 <= d < count]
+    if missing:
+        raise InputError(f"--devices names {missing[0]}, there are {count} CUDA devices: 0 to {count - 1}")
+    return devices
+
+
+def limit_threads(count: int) -> None:
+    """Tell the numerical libraries, before they are loaded, how many threads to use."""
+    from gpu_extract.stress.workers import THREAD_VARIABLES
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(count)))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,21 @@
+"""What Python's own profiler recorded, as text."""
+import pstats
+from typing import TextIO
+
+from gpu_extract.errors import InputError
+
+
+def print_profile(path: str, stream: TextIO, top: int | None = None) -> None:
+    """Print a profile dump (python -m cProfile -o FILE ...) to `stream`, sorted by cumulative time.
+
+    top: only so many lines. Raises InputError where the file is not a profile.
+    """
+    if top is not None and top < 1:
+        raise InputError(f"the number of lines is {top}, must be 1 or more")
+    try:
+        stats = pstats.Stats(path, stream=stream)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except (EOFError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{path} is not a profile: make one with python -m cProfile -o FILE ...") from error
+    stats.strip_dirs().sort_stats(pstats.SortKey.CUMULATIVE).print_stats(*([] if top is None else [top]))
