@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from gpu_extract.config import ExtractConfig
-from gpu_extract.cores import dense
-from gpu_extract.data import LANE, Array, BundleResult, Decorrelated, Image, Normal, PsfModel, Spots
+from gpu_extract.cores import banded, dense
+from gpu_extract.data import LANE, Array, BundleResult, Decorrelated, Image, Normal, PsfModel, Spots, Status
 from gpu_extract.normal import Cut, add_tile, empty_sums, half_bands, make_cut, regularise
 from gpu_extract.plan import Plan, bounds, fibre_groups, share, spread, tiles
 from gpu_extract.probe import Decay
@@ -117,24 +117,62 @@ def make_normal(job: Job, fibres: tuple[int, int], cut: Cut, bands: tuple[int, i
 
 
 def decorrelate(normal: Normal, x: Array, job: Job, group: Any) -> Decorrelated:
-    """The wanted wavelengths of all fibres of a bundle, by the core that was asked for."""
+    """The wanted wavelengths of all fibres of a bundle; fibres that the banded core gives up are done by the dense one."""
     shape = len(x), len(job.plan.wave)
     out = Decorrelated(np.zeros(shape), np.zeros(shape), np.zeros((shape[0], 2 * job.ndiag + 1, shape[1])),
                        np.zeros(shape, dtype=np.int8))
-    groups = fibre_groups(shape[0], job.config.nsubbundles)
+    by_dense = job.config.core == "dense"
+    groups = fibre_groups(shape[0], job.config.nsubbundles if by_dense else None)
     starts = bounds(groups, group.size)
-    cuts = dense.Cuts(job.plan.inner, job.config.nwavestep, job.decay.patch, job.decay.neighbours)
 
-    def work(n: int) -> None:
-        fibres = slice(*groups[n])
-        part = dense.decorrelate(normal, x, groups[n], ndiag=job.ndiag, cuts=cuts)
-        out.flux[fibres], out.ivar[fibres] = part.flux, part.ivar
-        out.resolution[fibres], out.status[fibres] = part.resolution, part.status
+    def work(fibres: tuple[int, int]) -> None:
+        part = dense_part(normal, x, job, fibres) if by_dense else banded_part(normal, x, job, fibres)
+        rows = slice(*fibres)
+        out.flux[rows], out.ivar[rows], out.resolution[rows], out.status[rows] = astuple(part)
 
-    job.map(work, share(len(groups), group.rank, group.size))
-    for array in (out.flux, out.ivar, out.resolution, out.status):
+    first, last = starts[group.rank], starts[group.rank + 1]
+    mine = [g for g in groups if first <= g[0] < last]
+    if not by_dense and mine:    # the banded core has work in common to several fibres: one call per thread
+        mine = [(first + lo, first + hi) for lo, hi in fibre_groups(last - first, job.threads)]
+    job.map(work, mine)
+    for array in astuple(out):
         group.complete(array, 0, starts)
+    clear_corners(out.resolution)
     return out
+
+
+def dense_part(normal: Normal, x: Array, job: Job, fibres: tuple[int, int]) -> Decorrelated:
+    """Fibres lo .. hi - 1 at the wanted wavelengths by the dense core."""
+    cuts = dense.Cuts(job.plan.inner, job.config.nwavestep, job.decay.patch, job.decay.neighbours)
+    return dense.decorrelate(normal, x, fibres, ndiag=job.ndiag, cuts=cuts)
+
+
+def banded_part(normal: Normal, x: Array, job: Job, fibres: tuple[int, int]) -> Decorrelated:
+    """The same by the banded core, or, where its form does not hold and the core was left to us, by the dense one."""
+    inner = job.plan.inner
+    whole = banded.decorrelate(normal, x, fibres, ndiag=job.ndiag)
+    part = Decorrelated(whole.flux[:, inner], whole.ivar[:, inner], whole.resolution[:, :, inner],
+                        whole.status[:, inner])
+    if job.config.core == "auto":
+        for n in np.nonzero((part.status == Status.FAILED).any(axis=1))[0]:
+            instead = dense_part(normal, x, job, (fibres[0] + n, fibres[0] + n + 1))
+            instead.status[instead.status == Status.GOOD] = Status.DENSE
+            for array, values in zip(astuple(part), astuple(instead), strict=True):
+                array[n] = values[0]
+    return part
+
+
+def astuple(part: Decorrelated) -> tuple[np.ndarray, ...]:
+    """The arrays, in the order of the fields (dataclasses.astuple would copy them)."""
+    return part.flux, part.ivar, part.resolution, part.status
+
+
+def clear_corners(resolution: Array) -> None:
+    """Zero the entries of rows beyond both ends of the wanted wavelengths, which a dia_matrix would not show."""
+    ndiag, nwave = resolution.shape[1] // 2, resolution.shape[2]
+    for k in range(ndiag):
+        resolution[:, k, :min(ndiag - k, nwave)] = 0.0
+        resolution[:, 2 * ndiag - k, max(nwave - ndiag + k, 0):] = 0.0
 
 
 def judge(spots: Spots, cut: Cut, x: Array, job: Job, hw: int, group: Any) -> tuple[Array, Array]:
