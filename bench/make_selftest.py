@@ -1,6 +1,9 @@
 """Make the cut-out that `--test` extracts: image, PSF, and the oracle's frame of it.
 
-usage: make_selftest.py FOLDER      (a minute; the shipped files are in py/gpu_extract/etc/selftest)
+usage: make_selftest.py [FOLDER]     (the shipped files are in py/gpu_extract/etc/selftest)
+
+Without a folder nothing is kept: the pixels and the frame are compared with the shipped ones, and the exit code is
+1 where they differ. This is its real and its smallest size (--smallest).
 
 Two bundles of ten fibres, 100 bins, a made-up PSF of the size and roughness of a real one. The image is
 A f plus noise, with the oracle's own A, and has spectra from 15 to 20000 photons per bin, cosmics and a bad
@@ -10,12 +13,15 @@ without any good pixel, and runs off the lower edge. The frame is the oracle's, 
 import sys
 from math import factorial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from gpu_extract.compare import compare_frames
+from gpu_extract.compare.selftest import load_cutout
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Card, Core, Frame, Legendre, PsfModel
-from gpu_extract.io.frame import frame_images
+from gpu_extract.io.frame import frame_images, read_frame
 from gpu_extract.io.image import read_image
 from gpu_extract.io.psf import read_psf, write_psf
 from gpu_extract.io.write import image_hdu, write_hdus
@@ -90,12 +96,33 @@ def write_reference(path: Path, frame: Frame) -> None:
 
 
 def main() -> int:
-    """Write image.fits, psf.fits and reference.fits into the folder that is named."""
-    if len(sys.argv) != 2:
+    """Make the three files in the folder that is named, or compare them with the shipped ones."""
+    words = [word for word in sys.argv[1:] if word != "--smallest"]
+    if len(words) > 1 or any(word.startswith("-") for word in words):
         print(__doc__)
         return 2
-    folder = Path(sys.argv[1])
-    folder.mkdir(parents=True, exist_ok=True)
+    if words:
+        Path(words[0]).mkdir(parents=True, exist_ok=True)
+        make(Path(words[0]))
+        return 0
+    with TemporaryDirectory() as folder:
+        make(Path(folder))
+        return compare(Path(folder))
+
+
+def compare(folder: Path) -> int:
+    """Whether the files in a folder hold what the shipped ones hold: 0 or 1."""
+    shipped = load_cutout()
+    image = read_image(folder / "image.fits")
+    pixels = np.array_equal(image.pix, shipped.image.pix) and np.array_equal(image.ivar, shipped.image.ivar)
+    print(f"pixels are {'' if pixels else 'not '}those of the shipped image")
+    comparison = compare_frames(read_frame(folder / "reference.fits"), shipped.reference, "oracle")
+    print(comparison.table())
+    return 0 if pixels and comparison.passed else 1
+
+
+def make(folder: Path) -> None:
+    """Write image.fits, psf.fits and reference.fits."""
     rng = np.random.default_rng(20201109)
     psf = make_psf(rng)
     wave, _ = wavelength_grid(CONFIG, psf, PAD)
@@ -114,7 +141,6 @@ def main() -> int:
     write_reference(folder / "reference.fits", frame)
     print(f"{frame.flux.size} bins, condition {frame.notes['cond']:.1e}, mask bits {np.unique(frame.mask)}, "
           f"median chi2pix {np.median(frame.chi2pix):.2f}, {np.mean(frame.ivar == 0):.1%} without data")
-    return 0
 
 
 if __name__ == "__main__":

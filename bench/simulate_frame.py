@@ -1,10 +1,10 @@
 """How long does a simulated frame take, stage by stage, and where do its files' bytes go?
 
-usage: simulate_frame.py [--camera r] [--nspec 500] [--threads 1,2] [--repeat 3]
+usage: simulate_frame.py [--camera r] [--nspec 500] [--threads 1,2] [--repeat 3] [--smallest]
 
 Prints a table: seconds of each stage and of writing the three files (best of the repeats, kernels compiled
 before), and CPU seconds of all of it, which other work on the machine disturbs less. The bits do not depend on
-the threads: checked here as well. Smallest size: --camera tiny --nspec 10.
+the threads: checked here as well. --smallest is a few fibres, once: to see that this still runs.
 """
 import argparse
 import sys
@@ -36,7 +36,10 @@ def main() -> int:
     parser.add_argument("--nspec", type=int, default=500)
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
+    if args.smallest:
+        args.camera, args.nspec, args.repeat = "tiny", 10, 1
     config = SimConfig(camera=args.camera, nspec=args.nspec)
     simulate(SimConfig(camera="tiny"))                  # compiles what is not yet in the cache
     print("threads  " + "  ".join(f"{stage:>8}" for stage in STAGES) + "       all       CPU  [s]")
