@@ -17,7 +17,7 @@ from gpu_extract.cores import banded, dense
 from gpu_extract.data import LANE, Array, BundleResult, Decorrelated, Image, Normal, PsfModel, Spots, Status
 from gpu_extract.normal import Cut, add_tile, empty_sums, half_bands, make_cut, regularise
 from gpu_extract.plan import Plan, bounds, fibre_groups, share, spread, tiles
-from gpu_extract.probe import Decay
+from gpu_extract.probe import Decay, measure_neighbours
 from gpu_extract.project import add_to_image
 from gpu_extract.psf import centres, corners, make_spots, stamp_width
 from gpu_extract.quality import bin_quality, mask_bits
@@ -143,7 +143,8 @@ def decorrelate(normal: Normal, x: Array, job: Job, group: Any) -> Decorrelated:
 
 def dense_part(normal: Normal, x: Array, job: Job, fibres: tuple[int, int]) -> Decorrelated:
     """Fibres lo .. hi - 1 at the wanted wavelengths by the dense core."""
-    cuts = dense.Cuts(job.plan.inner, job.config.nwavestep, job.decay.patch, job.decay.neighbours)
+    cuts = dense.Cuts(job.plan.inner, job.config.nwavestep, job.decay.patch,
+                      measure_neighbours(job.psf, job.config.wavelength, job.config.tolerance))
     return dense.decorrelate(normal, x, fibres, ndiag=job.ndiag, cuts=cuts)
 
 

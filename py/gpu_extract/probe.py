@@ -8,14 +8,15 @@ They turn into the number of bins and fibres that must take part.
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_solve, cholesky, solve_triangular
+from scipy.linalg import cho_solve_banded, cholesky_banded
 
 from gpu_extract.data import Array, Image, PsfModel, Spots
-from gpu_extract.normal import add_tile, empty_sums, half_bands, make_cut
+from gpu_extract.normal import Sums, add_tile, empty_sums, half_bands, make_cut
 from gpu_extract.psf import make_spots
 
 WINDOW = 320          # bins of the small problem
 MOST = 200            # bins of padding at the very most
+STEPS = 12            # of the power iteration for the correlation between fibres: it is wanted to a few per cent
 # Measured on real frames (doc/method.md): a solution cut at distance k is off by about 5 C(k)/C(0) sigma, patches
 # with the exact x by 0.1; masked pixels make both up to 10 times worse. The margins below hold with masks.
 SAFETY_CUT = 0.02
@@ -24,70 +25,91 @@ SAFETY_PATCH = 1.0
 
 @dataclass(frozen=True)
 class Decay:
-    """beyond: bins to add beyond the ends of the wanted range; patch: bins to pad a dense patch with;
-    neighbours: fibres to add on both sides of a dense patch."""
+    """beyond: bins to add beyond the ends of the wanted range; patch: bins to pad a dense patch with."""
 
     beyond: int
     patch: int
-    neighbours: int
 
 
 def measure_decay(psf: PsfModel, wavelength: tuple[float, float, float], tolerance: float) -> Decay:
-    """Measure the decay in the first, middle and last bundle-sized group of fibres, at both ends of the range.
+    """Measure the decay of C along the first, middle and last fibre, at both ends of the range; the widest counts.
 
-    wavelength: (first, last, step); tolerance: error to leave, in sigma. The widest answer counts.
+    wavelength: (first, last, step); tolerance: error to leave, in sigma.
     """
-    middle = psf.nfibre // 2
-    fibres = sorted({0, max(0, min(middle, psf.nfibre - 2)), max(0, psf.nfibre - 2)})
-    low, high = psf.wavelength_range
-    answers = []
-    for fibre in fibres:
-        for centre in wavelength[:2]:
-            half = 0.5 * WINDOW * wavelength[2]
-            first = max(low, min(centre - half, high - 2 * half))
-            n = min(WINDOW, int((high - first) / wavelength[2]) + 1)
-            wave = first + wavelength[2] * np.arange(n, dtype=np.float64)
-            answers.append(_probe(psf, fibre, wave, tolerance))
-    return Decay(*(max(getattr(a, name) for a in answers) for name in ("beyond", "patch", "neighbours")))
+    envelopes = [_envelope(_ideal(psf, (fibre, fibre + 1), wave).icov[0, 0])
+                 for fibre in sorted({0, psf.nfibre // 2, psf.nfibre - 1}) for wave in _windows(psf, wavelength)]
+    return Decay(max(_bins(e, SAFETY_CUT * tolerance) for e in envelopes),
+                 max(_bins(e, SAFETY_PATCH * tolerance) for e in envelopes))
 
 
-def _probe(psf: PsfModel, fibre: int, wave: Array, tolerance: float) -> Decay:
-    """Decay around the middle of `wave` in `fibre`, and its correlation with fibre + 1."""
-    spots = make_spots(psf, (fibre, min(fibre + 2, psf.nfibre)), wave)
-    stamp = spots.stamps.shape[2:]
-    shape = int(spots.y0.max()) + stamp[0] + 1, int(spots.x0.max()) + stamp[1] + 1
-    shift = min(0, int(spots.y0.min())), min(0, int(spots.x0.min()))
-    ones = np.ones((shape[0] - shift[0], shape[1] - shift[1] // 4 * 4), dtype=np.float32)
-    y0, x0 = spots.y0 - shift[0], spots.x0 - shift[1] // 4 * 4
-    bands = half_bands(y0, x0, stamp, ones.shape)
-    cut = make_cut(Image(ones, ones), y0, x0, stamp)
-    sums = empty_sums(len(y0), len(wave), bands)
-    add_tile(sums, Spots(spots.stamps, x0, y0), cut, (0, len(wave), 0))
-    icov = sums.icov
-    own = cholesky(_dense(icov[0, 0]), lower=True)
-    middle = len(wave) // 2
-    unit = np.zeros(len(wave))
-    unit[middle] = 1.0
-    column = np.abs(cho_solve((own, True), unit))
-    column /= column[middle]
-    right, left = column[middle:], column[middle::-1]
-    both = min(len(left), len(right))
-    reach = np.maximum(right[:both], left[:both])
-    envelope = np.maximum.accumulate(reach[::-1])[::-1]
+def measure_neighbours(psf: PsfModel, wavelength: tuple[float, float, float], tolerance: float) -> int:
+    """Fibres that a patch needs on both sides: leaving out the next one costs the correlation to the power 2 (n + 1)."""
     correlation = 0.0
-    if bands[0] > 0:
-        other = cholesky(_dense(icov[1, 0]), lower=True)
-        between = solve_triangular(own, _dense(icov[0, 1]), lower=True)
-        correlation = float(np.linalg.norm(solve_triangular(other, between.T, lower=True), 2))
-    return Decay(_bins(envelope, SAFETY_CUT * tolerance), _bins(envelope, SAFETY_PATCH * tolerance),
-                 _neighbours(correlation, tolerance))
+    for fibre in sorted({0, psf.nfibre // 2, max(0, psf.nfibre - 2)}):
+        for wave in _windows(psf, wavelength):
+            correlation = max(correlation, _correlation(_ideal(psf, (fibre, min(fibre + 2, psf.nfibre)), wave)))
+    if correlation**4 < tolerance:
+        return 1
+    return int(min(8, np.ceil(0.5 * np.log(tolerance) / np.log(min(correlation, 0.95)) - 1)))
 
 
-def _dense(bands: Array) -> Array:
-    """A dense square out of bands (n, 2 hw + 1)."""
+def _windows(psf: PsfModel, wavelength: tuple[float, float, float]) -> list[Array]:
+    """A stretch of bins around each end of the range, as far as the PSF reaches."""
+    first, last, step = wavelength
+    low, high = psf.wavelength_range
+    starts = [max(low, min(centre - 0.5 * WINDOW * step, high - WINDOW * step)) for centre in (first, last)]
+    return [start + step * np.arange(min(WINDOW, int((high - start) / step) + 1)) for start in starts]
+
+
+def _ideal(psf: PsfModel, fibres: tuple[int, int], wave: Array) -> Sums:
+    """Normal equations of a few fibres where every pixel is good and has unit errors, on the CCD or not."""
+    spots = make_spots(psf, fibres, wave)
+    stamp = spots.stamps.shape[2], spots.stamps.shape[3]
+    y0, x0 = spots.y0 - spots.y0.min(), spots.x0 - spots.x0.min()
+    ones = np.ones((int(y0.max()) + stamp[0], int(x0.max()) + stamp[1]))
+    bands = half_bands(y0, x0, stamp, (ones.shape[0], ones.shape[1]))
+    sums = empty_sums(len(y0), len(wave), bands)
+    add_tile(sums, Spots(spots.stamps, x0, y0), make_cut(Image(ones, ones), y0, x0, stamp), (0, len(wave), 0))
+    return sums
+
+
+def _cholesky(bands: Array) -> Array:
+    """Lower banded Cholesky factor of a fibre's block, bands (n, 2 hw + 1)."""
+    hw = bands.shape[1] // 2
+    return cholesky_banded(np.ascontiguousarray(bands[:, hw:].T), lower=True)
+
+
+def _envelope(bands: Array) -> Array:
+    """Largest |C| at every distance from the middle bin and beyond, relative to that bin's own."""
+    n = len(bands)
+    unit = np.zeros(n)
+    unit[n // 2] = 1.0
+    column = np.abs(cho_solve_banded((_cholesky(bands), True), unit))
+    right, left = column[n // 2:], column[n // 2::-1]
+    both = min(len(left), len(right))
+    reach = np.maximum(right[:both], left[:both]) / column[n // 2]
+    return np.maximum.accumulate(reach[::-1])[::-1]
+
+
+def _correlation(sums: Sums) -> float:
+    """Largest canonical correlation between the first two fibres: the norm of L_0^-1 icov_01 L_1^-T."""
+    if len(sums.icov) < 2 or sums.icov.shape[1] < 2:
+        return 0.0
+    between = _band_matrix(sums.icov[0, 1])
+    factors = [(_cholesky(sums.icov[i, 0]), True) for i in (0, 1)]
+    v = np.where(np.arange(len(between)) % 2, -1.0, 1.0)
+    square = 0.0
+    for _ in range(STEPS):
+        image = cho_solve_banded(factors[1], between.T @ cho_solve_banded(factors[0], between @ v))
+        square = float(np.linalg.norm(image) / np.linalg.norm(v)) if v.any() else 0.0
+        v = image / np.linalg.norm(image) if image.any() else image
+    return square**0.5
+
+
+def _band_matrix(bands: Array) -> Array:
+    """A square matrix out of bands (n, 2 hw + 1)."""
     n, hw = len(bands), bands.shape[1] // 2
-    rows = np.arange(n)
-    matrix = np.zeros((n, n))
+    matrix, rows = np.zeros((n, n)), np.arange(n)
     for k in range(-hw, hw + 1):
         inside = rows[max(0, -k):n - max(0, k)]
         matrix[inside, inside + k] = bands[inside, hw + k]
@@ -102,10 +124,3 @@ def _bins(envelope: Array, limit: float) -> int:
     half = len(envelope) // 2
     rate = np.log(envelope[0] / envelope[half]) / half
     return int(min(MOST, np.ceil(np.log(envelope[0] / limit) / rate))) if rate > 0 else MOST
-
-
-def _neighbours(correlation: float, tolerance: float) -> int:
-    """Fibres on each side: leaving out the next one costs the correlation to the power 2 (n + 1)."""
-    if correlation**4 < tolerance:
-        return 1
-    return int(min(8, np.ceil(0.5 * np.log(tolerance) / np.log(min(correlation, 0.95)) - 1)))

@@ -81,7 +81,7 @@ _NO_CORE = (np.empty((2, 0, 0)), np.empty((0, 0, 0)), np.empty((0, 0)), np.empty
 def _core(core: Core, fibres: tuple[int, int], wave: Array) -> tuple:  # type: ignore[type-arg]
     """A core's values as the kernels want them: see backend.cpu_spots.make_spots."""
     sigma = np.stack([evaluate(core.sigma_y, fibres, wave), evaluate(core.sigma_x, fibres, wave)])
-    nsig = evaluate(core.nsig, fibres, wave) if core.nsig else np.empty((0, 0))
+    nsig = evaluate(core.nsig, fibres, wave) if core.nsig else np.full(sigma.shape[1:], np.inf)
     nj, ni, _, ncoef = core.gh.coeff.shape
     series = np.zeros((fibres[1] - fibres[0], ncoef, ni, -(-nj // LANE) * LANE))
     series[..., :nj] = core.gh.coeff[:, :, fibres[0]:fibres[1]].transpose(2, 3, 1, 0)

@@ -46,5 +46,5 @@ def prepare(psf: PsfModel, config: ExtractConfig, threads: int = 1) -> Job:
 def notes_of(job: Job, results: list[BundleResult]) -> dict[str, Any]:
     """Facts about how a frame was made, for its header and for the summary."""
     return {"core": job.config.core, "pad": job.decay.beyond, "patch_pad": job.decay.patch,
-            "neighbours": job.decay.neighbours, "psferr": job.psferr, "dropped": dict(job.dropped),
+            "psferr": job.psferr, "dropped": dict(job.dropped),
             "digest": job.config.digest(), "bundles": {r.fibres[0]: dict(r.notes) for r in results}}

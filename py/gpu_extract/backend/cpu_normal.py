@@ -6,7 +6,7 @@ multiples of four columns, so that a row of the overlap is a few whole vectors.
 import numpy as np
 from numba import njit
 
-from gpu_extract.backend.simd import address, vadd, vfma, vload, vmul, vread, vset, vstore, vsum, vsums, vwrite
+from gpu_extract.backend.simd import address, integer, vadd, vfma, vmul, vread, vset, vsum, vsums, vwrite
 
 
 @njit(nogil=True, cache=True)
@@ -58,14 +58,14 @@ def _whiten(out, row, spots, position, root, shape):  # type: ignore[no-untyped-
 
     out: address of (n4, frame) float64, n4 the number of spots rounded up to a multiple of 4; spots that do not touch
         the row become 0
-    spots: (address of the fibre's stamps, low, high); position: (2, nspot) row and column of the fibre's spots
+    spots: (address of the fibre's stamps, low, high); position: addresses of the rows and columns of its spots
     root: address of the row of sqrt(ivar); shape: (ny, width, frame)
     """
     stamps, low, high = spots
     ny, width, frame = shape
-    base = position[1, low]
+    base = integer(position[1] + 8 * low)
     for b in range(low + 1, high):
-        base = min(base, position[1, b])
+        base = min(base, integer(position[1] + 8 * b))
     zero = vset(0.0)
     for n in range((high - low + 3) // 4 * 4):
         target = out + 8 * n * frame
@@ -74,10 +74,10 @@ def _whiten(out, row, spots, position, root, shape):  # type: ignore[no-untyped-
         b = low + n
         if b >= high:
             continue
-        y = row - position[0, b]
+        y = row - integer(position[0] + 8 * b)
         if y < 0 or y >= ny:
             continue
-        column = position[1, b]
+        column = integer(position[1] + 8 * b)
         source = stamps + 8 * (b * ny + y) * width
         target += 8 * (column - base)
         for x in range(0, 8 * width, 32):
@@ -85,39 +85,78 @@ def _whiten(out, row, spots, position, root, shape):  # type: ignore[no-untyped-
     return base
 
 
+def _make_products(vectors: int):  # type: ignore[no-untyped-def]
+    """Products of one row with four rows, `vectors` vectors long; a literal length unrolls the loop."""
+    @njit(nogil=True)
+    def products(own, b0, b1, b2, b3):  # type: ignore[no-untyped-def]
+        s0 = vset(0.0)
+        s1 = vset(0.0)
+        s2 = vset(0.0)
+        s3 = vset(0.0)
+        for x in range(0, 32 * vectors, 32):
+            u = vread(own + x)
+            s0 = vfma(u, vread(b0 + x), s0)
+            s1 = vfma(u, vread(b1 + x), s1)
+            s2 = vfma(u, vread(b2 + x), s2)
+            s3 = vfma(u, vread(b3 + x), s3)
+        return vsums(s0, s1, s2, s3)
+    return products
+
+
+_one, _two, _three, _four, _five, _six = (_make_products(n) for n in range(1, 7))
+
+
+@njit(nogil=True)
+def _products(own, b0, pitch, bytes_):  # type: ignore[no-untyped-def]
+    """Products of a row with four rows that lie `pitch` bytes apart, as one vector; `bytes_` of a row count."""
+    b1 = b0 + pitch
+    b2 = b1 + pitch
+    b3 = b2 + pitch
+    if bytes_ == 32:
+        return _one(own, b0, b1, b2, b3)
+    if bytes_ == 64:
+        return _two(own, b0, b1, b2, b3)
+    if bytes_ == 96:
+        return _three(own, b0, b1, b2, b3)
+    if bytes_ == 128:
+        return _four(own, b0, b1, b2, b3)
+    if bytes_ == 160:
+        return _five(own, b0, b1, b2, b3)
+    if bytes_ == 192:
+        return _six(own, b0, b1, b2, b3)
+    s0 = vset(0.0)
+    s1 = vset(0.0)
+    s2 = vset(0.0)
+    s3 = vset(0.0)
+    for x in range(0, bytes_, 32):
+        u = vread(own + x)
+        s0 = vfma(u, vread(b0 + x), s0)
+        s1 = vfma(u, vread(b1 + x), s1)
+        s2 = vfma(u, vread(b2 + x), s2)
+        s3 = vfma(u, vread(b3 + x), s3)
+    return vsums(s0, s1, s2, s3)
+
+
 @njit(nogil=True)
 def _add_couplings(band, first, others, columns, bytes_, spill):  # type: ignore[no-untyped-def]
     """band[hw + k] += (whitened row of a spot) . (whitened row of the spot k bins on), for n spots from k = first on.
 
-    band: (address of band[0], hw); spill: four float64 of scratch; others: (address of their first rows, n, bytes from row to row)
+    band: (address of band[0], hw); spill: address of 12 float64, zeros but for the middle four;
+    others: (address of their first rows, n, bytes from row to row)
     columns: (address of the spot's row, bytes to add to `others`); bytes_: of a row that count
     """
     place, n, pitch = others
     own, skip = columns
     start, hw = band
     for g in range(0, n, 4):
-        b0 = place + g * pitch + skip
-        b1 = b0 + pitch
-        b2 = b1 + pitch
-        b3 = b2 + pitch
-        s0 = vset(0.0)
-        s1 = vset(0.0)
-        s2 = vset(0.0)
-        s3 = vset(0.0)
-        for x in range(0, bytes_, 32):
-            u = vread(own + x)
-            s0 = vfma(u, vread(b0 + x), s0)
-            s1 = vfma(u, vread(b1 + x), s1)
-            s2 = vfma(u, vread(b2 + x), s2)
-            s3 = vfma(u, vread(b3 + x), s3)
-        four = vsums(s0, s1, s2, s3)
+        four = _products(own, place + g * pitch + skip, pitch, bytes_)
         at = first + g + hw
         if at < 0 or at + 4 > 2 * hw + 1:
             # the group reaches beyond the band, with zeros: move the values that count to the band's end
-            vstore(spill, 4, four)
+            vwrite(spill + 32, four)
             shift = -at if at < 0 else 2 * hw - 3 - at
             at += shift
-            four = vload(spill, 4 + shift)
+            four = vread(spill + 8 * (4 + shift))
         vwrite(start + 8 * at, vadd(vread(start + 8 * at), four))
 
 
@@ -137,12 +176,9 @@ def normal_tile(icov, rhs, weight, stamps, position, cut, tile):  # type: ignore
     columns whatever the tile (the zeros around a spot add nothing).
     """
     nfibre, nspot, ny, width = stamps.shape
-    _, nd, nwave, nband = icov.shape
-    hw, bands, spill = nband // 2, address(icov, 0), np.zeros(12)
     first, last, start = tile
-    nrow, stride = cut[0].shape
     own = position[0, :, first - start:last - start]
-    top, bottom = max(own.min(), ny), min(own.max() + ny, nrow - ny)
+    top, bottom = max(own.min(), ny), min(own.max() + ny, len(cut[0]) - ny)
     low, high = np.empty((2, nfibre, max(bottom - top, 0)), dtype=np.int64)
     _rows_of_bins(low, high, position[0], ny, top)
     most, span = 4, 0
@@ -152,27 +188,42 @@ def normal_tile(icov, rhs, weight, stamps, position, cut, tile):  # type: ignore
                 most = max(most, (high[i, y] - low[i, y] + 3) // 4 * 4)
                 columns = position[1, i, low[i, y]:high[i, y]]
                 span = max(span, columns.max() - columns.min())
-    frame = width + span
-    shape = (ny, width, frame)
-    white = np.zeros(nd * most * frame)
+    white = np.zeros((nfibre, most, width + span))
+    _walk(icov, rhs, weight, stamps, position, cut, tile, (low, high, top, white, np.zeros(12)))
+
+
+@njit(nogil=True)
+def _walk(icov, rhs, weight, stamps, position, cut, tile, walk):  # type: ignore[no-untyped-def]
+    """normal_tile, once it is known which spots a row sees.
+
+    walk: (low, high, top, white, spill): spots low[i, y] .. high[i, y] - 1 of fibre i touch row top + y of the
+        cut-out; white, spill: scratch
+    """
+    low, high, top, white, spill = walk
+    nfibre, nspot, ny, width = stamps.shape
+    _, nd, nwave, nband = icov.shape
+    first, last, start = tile
+    stride = cut[0].shape[1]
+    hw, bands, spilled = nband // 2, address(icov, 0), address(spill, 0)
+    most, frame = white.shape[1], white.shape[2]
     pitch = 8 * frame
-    base = np.zeros(nd, dtype=np.int64)
-    place = address(white, 0)
+    base = np.zeros(nfibre, dtype=np.int64)
+    whites = address(white, 0)
+    at_rows, at_columns = address(position, 0), address(position, nfibre * nspot)
     for y in range(low.shape[1]):
         row = top + y
-        root = address(cut[0], row * stride)
-        light = address(cut[1], row * stride)
+        root, light = address(cut[0], row * stride), address(cut[1], row * stride)
         for i in range(nfibre - 1, -1, -1):
             lo, hi = low[i, y], high[i, y]
             if hi <= lo:
                 continue
-            slot = i % nd
-            rows = place + slot * most * pitch
-            base[slot] = _whiten(rows, row, (address(stamps, i * nspot * ny * width), lo, hi), position[:, i], root, shape)
+            rows = whites + i * most * pitch
+            base[i] = _whiten(rows, row, (address(stamps, i * nspot * ny * width), lo, hi),
+                              (at_rows + 8 * i * nspot, at_columns + 8 * i * nspot), root, (ny, width, frame))
             for b in range(max(lo, first - start), min(hi, last - start)):
                 j = start + b
                 column = position[1, i, b]
-                u = rows + (b - lo) * pitch + 8 * (column - base[slot])
+                u = rows + (b - lo) * pitch + 8 * (column - base[i])
                 s0 = vset(0.0)
                 s1 = vset(0.0)
                 for x in range(0, 8 * width, 32):
@@ -181,10 +232,10 @@ def normal_tile(icov, rhs, weight, stamps, position, cut, tile):  # type: ignore
                 weight[i, j] += vsum(s0)
                 rhs[i, j] += vsum(s1)
                 for d in range(min(nd, nfibre - i)):
-                    other = (i + d) % nd
-                    n = high[i + d, y] - low[i + d, y]
-                    left = max(column, base[other])
-                    right = min(column + width, base[other] + frame)
+                    lo2, n = low[i + d, y], high[i + d, y] - low[i + d, y]
+                    left = max(column, base[i + d])
+                    right = min(column + width, base[i + d] + frame)
                     if n > 0 and right > left:
-                        _add_couplings((bands + 8 * (((i * nd + d) * nwave + j) * nband), hw), low[i + d, y] - b, (place + other * most * pitch, n, pitch),
-                                       (u + 8 * (left - column), 8 * (left - base[other])), 8 * (right - left), spill)
+                        _add_couplings((bands + 8 * (((i * nd + d) * nwave + j) * nband), hw), lo2 - b,
+                                       (whites + (i + d) * most * pitch, n, pitch),
+                                       (u + 8 * (left - column), 8 * (left - base[i + d])), 8 * (right - left), spilled)

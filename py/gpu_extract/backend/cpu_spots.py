@@ -11,6 +11,7 @@ import numpy as np
 from numba import njit
 
 from gpu_extract.backend.simd import (
+    address,
     polynomial,
     vabs,
     vadd,
@@ -18,15 +19,16 @@ from gpu_extract.backend.simd import (
     vexp,
     vfma,
     vless,
-    vload,
     vmax,
     vmul,
+    vread,
     vset,
     vsign,
     vspread,
     vstore,
     vsub,
     vsum,
+    vwrite,
 )
 
 # erfc(z) exp(z^2) = sum_n c_n s^n with s = 6 / (3 + z) - 1: Chebyshev interpolation of that function
@@ -43,157 +45,174 @@ _ROOT_HALF = math.sqrt(0.5)
 _DENSITY = 1.0 / math.sqrt(2.0 * math.pi)
 
 
-@njit(nogil=True, inline="never")
-def _profiles(out, edges, lattice, nterm, first, step):  # type: ignore[no-untyped-def]
-    """Pixel integrals of the Gauss-Hermite terms 0 .. nterm - 1 along one axis.
+@njit(nogil=True)
+def _profiles(out, edges, lattice, shape, first, step):  # type: ignore[no-untyped-def]
+    """Pixel integrals of the Gauss-Hermite terms along one axis.
 
-    out: flat (nterm, stride), stride a multiple of 4; pixel n lies between edges n and n + 1
-    edges: flat scratch (nterm, stride + 4): antiderivatives at the edges; lattice: 0, 1, 2, ...
-    first, step: edge e lies at u = first + e step, in units of sigma
+    out: address of (nterm, stride), stride a multiple of 4; pixel n lies between edges n and n + 1
+    edges: address of scratch (nterm, stride + 4): antiderivatives at the edges; lattice: address of 0, 1, 2, ...
+    shape: (nterm, stride); first, step: edge e lies at u = first + e step, in units of sigma
     """
-    stride = len(out) // nterm
-    nedge = stride + 4
+    nterm, stride = shape
+    pitch = 8 * (stride + 4)
     one = vset(1.0)
-    for e in range(0, nedge, 4):
-        u = vfma(vload(lattice, e), vset(step), vset(first))
+    for e in range(0, pitch, 32):
+        u = vfma(vread(lattice + e), vset(step), vset(first))
         g = vexp(vmul(vset(-0.5), vmul(u, u)))
         s = vsub(vdiv(vset(6.0), vfma(vabs(u), vset(_ROOT_HALF), vset(3.0))), one)
-        vstore(edges, e, vmul(vset(0.5), vsign(vsub(one, vmul(g, _erfcx(s))), u)))
+        vwrite(edges + e, vmul(vset(0.5), vsign(vsub(one, vmul(g, _erfcx(s))), u)))
         g = vmul(g, vset(-_DENSITY))
         he0 = vset(0.0)
         he1 = one
+        order = he0
         for n in range(1, nterm):
-            vstore(edges, n * nedge + e, vmul(he1, g))
-            he2 = vsub(vmul(u, he1), vmul(vset(n - 1.0), he0))
+            vwrite(edges + n * pitch + e, vmul(he1, g))
+            he2 = vsub(vmul(u, he1), vmul(order, he0))
+            order = vadd(order, one)
             he0 = he1
             he1 = he2
     for n in range(nterm):
-        for e in range(0, stride, 4):
-            at = n * nedge + e
-            vstore(out, n * stride + e, vsub(vload(edges, at + 1), vload(edges, at)))
+        for e in range(0, 8 * stride, 32):
+            at = edges + n * pitch + e
+            vwrite(out + 8 * n * stride + e, vsub(vread(at + 8), vread(at)))
 
 
 @njit(nogil=True)
-def _coefficients(out, series, at, basis, row):  # type: ignore[no-untyped-def]
-    """out[p] = sum_k basis[row, k] series[at + k npar + p], for the npar = len(out) coefficients of a core."""
-    npar = len(out)
-    for p in range(0, npar, 4):
+def _coefficients(out, series, basis, npar, ncoef):  # type: ignore[no-untyped-def]
+    """out[p] = sum_k basis[k] series[k, p]: addresses of (npar,), (ncoef, npar), (ncoef,); npar a multiple of 4."""
+    for p in range(0, 8 * npar, 32):
         total = vset(0.0)
-        for k in range(basis.shape[1]):
-            total = vfma(vspread(basis, row * basis.shape[1] + k), vload(series, at + k * npar + p), total)
-        vstore(out, p, total)
+        for k in range(ncoef):
+            total = vfma(vspread(basis + 8 * k), vread(series + 8 * k * npar + p), total)
+        vwrite(out + p, total)
 
 
-@njit(nogil=True, inline="never")
-def _add_core(stamp, coeff, hx, hy, work, terms):  # type: ignore[no-untyped-def]
-    """stamp[y, x] += sum_ji coeff[i, j] hy[j, y] hx[i, x].
+@njit(nogil=True)
+def _add_core(stamp, coeff, profiles, work, shape, terms):  # type: ignore[no-untyped-def]
+    """stamp[y, x] += sum_ji coeff[i, j] hy[j, y] hx[i, x]; addresses of flat arrays.
 
-    stamp: flat (rows, width), both multiples of 4; coeff: flat (ni, nj4), nj4 a multiple of 4; hx: flat (ni, width);
-    hy: flat (nj, rows); work: nj4 vectors; terms: (nj, ni)
+    stamp: (rows, width), both multiples of 4; coeff: (ni, nj4); profiles: (hy (nj, rows), hx (ni, width)); work: nj4
+    vectors; shape: (rows, width); terms: (nj, ni, nj4), nj4 a multiple of 4
     """
-    nj, ni = terms
-    nj4 = len(work) // 4
-    width, rows = len(hx) // ni, len(hy) // nj
-    for x in range(0, width, 4):
+    hy, hx = profiles
+    rows, width = shape
+    nj, ni, nj4 = terms
+    line = 8 * width
+    for x in range(0, line, 32):
         for j in range(0, nj4, 4):
             a0 = vset(0.0)
             a1 = vset(0.0)
             a2 = vset(0.0)
             a3 = vset(0.0)
+            at = coeff + 8 * j
             for i in range(ni):
-                h = vload(hx, i * width + x)
-                at = i * nj4 + j
-                a0 = vfma(vspread(coeff, at), h, a0)
-                a1 = vfma(vspread(coeff, at + 1), h, a1)
-                a2 = vfma(vspread(coeff, at + 2), h, a2)
-                a3 = vfma(vspread(coeff, at + 3), h, a3)
-            vstore(work, 4 * j, a0)
-            vstore(work, 4 * j + 4, a1)
-            vstore(work, 4 * j + 8, a2)
-            vstore(work, 4 * j + 12, a3)
+                h = vread(hx + i * line + x)
+                a0 = vfma(vspread(at), h, a0)
+                a1 = vfma(vspread(at + 8), h, a1)
+                a2 = vfma(vspread(at + 16), h, a2)
+                a3 = vfma(vspread(at + 24), h, a3)
+                at += 8 * nj4
+            to = work + 32 * j
+            vwrite(to, a0)
+            vwrite(to + 32, a1)
+            vwrite(to + 64, a2)
+            vwrite(to + 96, a3)
         for y in range(0, rows, 4):
-            at = y * width + x
-            a0 = vload(stamp, at)
-            a1 = vload(stamp, at + width)
-            a2 = vload(stamp, at + 2 * width)
-            a3 = vload(stamp, at + 3 * width)
+            to = stamp + y * line + x
+            a0 = vread(to)
+            a1 = vread(to + line)
+            a2 = vread(to + 2 * line)
+            a3 = vread(to + 3 * line)
+            at = hy + 8 * y
             for j in range(nj):
-                w = vload(work, 4 * j)
-                h0 = j * rows + y
-                a0 = vfma(vspread(hy, h0), w, a0)
-                a1 = vfma(vspread(hy, h0 + 1), w, a1)
-                a2 = vfma(vspread(hy, h0 + 2), w, a2)
-                a3 = vfma(vspread(hy, h0 + 3), w, a3)
-            vstore(stamp, at, a0)
-            vstore(stamp, at + width, a1)
-            vstore(stamp, at + 2 * width, a2)
-            vstore(stamp, at + 3 * width, a3)
+                w = vread(work + 32 * j)
+                a0 = vfma(vspread(at), w, a0)
+                a1 = vfma(vspread(at + 8), w, a1)
+                a2 = vfma(vspread(at + 16), w, a2)
+                a3 = vfma(vspread(at + 24), w, a3)
+                at += 8 * rows
+            vwrite(to, a0)
+            vwrite(to + line, a1)
+            vwrite(to + 2 * line, a2)
+            vwrite(to + 3 * line, a3)
 
 
 @njit(nogil=True)
-def _cut_core(stamp, lattice, width, line, limit):  # type: ignore[no-untyped-def]
-    """stamp = 0 where uy^2 + ux^2 >= limit; line: (uy, ux) of pixel (0, 0) and their steps."""
-    for y in range(len(stamp) // width):
+def _cut_core(stamp, lattice, shape, line, limit):  # type: ignore[no-untyped-def]
+    """stamp = 0 where uy^2 + ux^2 >= limit; line: (uy, ux) of pixel (0, 0) and their steps; shape: (rows, width)."""
+    for y in range(shape[0]):
         uy = line[0] + y * line[2]
-        for x in range(0, width, 4):
-            ux = vfma(vload(lattice, x), vset(line[3]), vset(line[1]))
+        for x in range(0, 8 * shape[1], 32):
+            ux = vfma(vread(lattice + x), vset(line[3]), vset(line[1]))
             keep = vless(vfma(ux, ux, vset(uy * uy)), vset(limit))
-            vstore(stamp, y * width + x, vmul(keep, vload(stamp, y * width + x)))
+            at = stamp + 8 * y * shape[1] + x
+            vwrite(at, vmul(keep, vread(at)))
 
 
 @njit(nogil=True)
-def _add_tail(stamp, width, first, tail):  # type: ignore[no-untyped-def]
-    """stamp += amp r2 / (core^2 + r2)^(1 + index/2); first: (dy, dx) of pixel (0, 0); tail: amp core xscale yscale index."""
+def _add_tail(stamp, shape, first, tail):  # type: ignore[no-untyped-def]
+    """stamp += amp r2 / (core^2 + r2)^(1 + index/2).
+
+    stamp: flat array; shape: (ny, width); first: (dy, dx) of pixel (0, 0); tail: (amp, core, xscale, yscale, index)
+    """
     amp, core2, power = tail[0], tail[1] * tail[1], -1.0 - 0.5 * tail[4]
-    for y in range(len(stamp) // width):
+    for y in range(shape[0]):
         dy = (first[0] + y) * tail[3]
-        for x in range(width):
+        for x in range(shape[1]):
             dx = (first[1] + x) * tail[2]
             r2 = dx * dx + dy * dy
-            stamp[y * width + x] += amp * r2 * math.exp(power * math.log(core2 + r2))
+            stamp[y * shape[1] + x] += amp * r2 * math.exp(power * math.log(core2 + r2))
 
 
 @njit(nogil=True)
 def _finish(stamp, lattice, shape, first, last):  # type: ignore[no-untyped-def]
     """Zero the columns before `first` and from `last` on, clip negative values; returns the sum of what is left.
 
-    shape: (pixels of the stamp, width); rows beyond are scratch
+    stamp, lattice: addresses; shape: (ny, width)
     """
     zero = vset(0.0)
     total = zero
-    for x in range(0, shape[1], 4):
-        column = vload(lattice, x)
+    line = 8 * shape[1]
+    for x in range(0, line, 32):
+        column = vread(lattice + x)
         inside = vmul(vless(vset(first - 0.5), column), vless(column, vset(last - 0.5)))
-        for at in range(x, shape[0], shape[1]):
-            value = vmul(inside, vmax(vload(stamp, at), zero))
-            vstore(stamp, at, value)
+        for at in range(stamp + x, stamp + shape[0] * line, line):
+            value = vmul(inside, vmax(vread(at), zero))
+            vwrite(at, value)
             total = vadd(total, value)
     return vsum(total)
 
 
 @njit(nogil=True)
-def _scratch(core, rows, width):  # type: ignore[no-untyped-def]
-    """Work space of a core: (coeff, work, hy, hx, edges y, edges x)."""
-    series, terms = core[1], core[4]
-    nj, ni = max(terms[0], 1), max(terms[1], 1)
-    return (np.zeros(series.shape[2]), np.zeros(4 * (series.shape[2] // ni)), np.zeros(nj * rows), np.zeros(ni * width),
-            np.zeros(nj * (rows + 4)), np.zeros(ni * (width + 4)))
+def _space(core, rows, width):  # type: ignore[no-untyped-def]
+    """float64 numbers that a core works in: coefficients, work, profiles and edges along y and x."""
+    nj, ni = max(core[4][0], 1), max(core[4][1], 1)
+    npar = core[1].shape[2]
+    return npar + 4 * (npar // ni) + nj * rows + ni * width + nj * (rows + 4) + ni * (width + 4)
 
 
-@njit(nogil=True, inline="never")
-def _core(stamp, core, space, lattice, bin_, from_centre):  # type: ignore[no-untyped-def]
-    """Add a core to the stamp of bin (i, j); from_centre: first pixel minus centre, y then x."""
-    sigma, series, basis, nsig, terms = core
-    coeff, work, hy, hx, edges_y, edges_x = space
-    i, j = bin_
-    step_y, step_x = 1.0 / sigma[0, i, j], 1.0 / sigma[1, i, j]
-    uy, ux = from_centre[0] * step_y, from_centre[1] * step_x
-    _profiles(hy, edges_y, lattice, terms[0], uy - 0.5 * step_y, step_y)
-    _profiles(hx, edges_x, lattice, terms[1], ux - 0.5 * step_x, step_x)
-    _coefficients(coeff, series.ravel(), i * len(coeff) * series.shape[1], basis, j)
-    _add_core(stamp, coeff, hx, hy, work, terms)
-    if nsig.shape[0] > 0:
-        _cut_core(stamp, lattice, len(hx) // terms[1], (uy, ux, step_y, step_x), nsig[i, j] * nsig[i, j])
+@njit(nogil=True)
+def _core(stamp, space, numbers, lattice, shape, place):  # type: ignore[no-untyped-def]
+    """Add a core to a stamp.
+
+    stamp, lattice, space: addresses, space of `_space` numbers; numbers: (series, basis, npar, ncoef, nj, ni);
+    shape: (rows, width); place: (dy, dx, sigma y, sigma x, nsig) with first pixel minus centre dy, dx
+    """
+    series, basis, npar, ncoef, nj, ni = numbers
+    coeff = space
+    work = coeff + 8 * npar
+    hy = work + 32 * (npar // ni)
+    hx = hy + 8 * nj * shape[0]
+    edges_y = hx + 8 * ni * shape[1]
+    edges_x = edges_y + 8 * nj * (shape[0] + 4)
+    step_y, step_x = 1.0 / place[2], 1.0 / place[3]
+    uy, ux = place[0] * step_y, place[1] * step_x
+    _profiles(hy, edges_y, lattice, (nj, shape[0]), uy - 0.5 * step_y, step_y)
+    _profiles(hx, edges_x, lattice, (ni, shape[1]), ux - 0.5 * step_x, step_x)
+    _coefficients(coeff, series, basis, npar, ncoef)
+    _add_core(stamp, coeff, (hy, hx), work, shape, (nj, ni, npar // ni))
+    if place[4] < math.inf:
+        _cut_core(stamp, lattice, shape, (uy, ux, step_y, step_x), place[4] * place[4])
 
 
 @njit(nogil=True, cache=True)
@@ -206,32 +225,48 @@ def make_spots(out, single, offset, place, cores, tail, nx):  # type: ignore[no-
         the spot; (2, nfibre, nwave) centre
     cores: two of (sigma, series, basis, nsig, terms); the second's terms are (0, 0) where there is none.
         sigma: (2, nfibre, nwave), y then x; series: (nfibre, ncoef, ni nj4); basis: (nwave, ncoef);
-        nsig: (nfibre, nwave), or (0, 0): not cut; terms: (nj, ni). The first is added before the second.
+        nsig: (nfibre, nwave), infinite where the core is not cut; terms: (nj, ni). The first is added before the second.
     tail: (5, nfibre, nwave) amp, core, xscale, yscale, index, or (5, 0, 0): none
     nx: columns of the spot
     """
+    _, _, ny, width = out.shape
+    rows = (ny + 3) // 4 * 4
+    lattice = np.arange(max(width, rows) + 8).astype(np.float64)
+    space = np.zeros(_space(cores[0], rows, width) + _space(cores[1], rows, width))
+    _make_spots(out, single, offset, place, cores, tail, nx, (np.zeros(rows * width), lattice, space))
+
+
+@njit(nogil=True)
+def _make_spots(out, single, offset, place, cores, tail, nx, scratch):  # type: ignore[no-untyped-def]
+    """make_spots with its scratch as an argument: an array lives as long as the call it is an argument of."""
     corner, shift, centre = place
+    stamp, lattice, space = scratch
     nfibre, nwave, ny, width = out.shape
     rows, size = (ny + 3) // 4 * 4, ny * width
-    flat, flat_single = out.ravel(), single.ravel()
-    lattice = np.arange(max(width, rows) + 8).astype(np.float64)
-    stamp = np.zeros(rows * width)
-    first_space, second_space = _scratch(cores[0], rows, width), _scratch(cores[1], rows, width)
+    space_first, space_second = address(space, 0), address(space, _space(cores[0], rows, width))
+    at_stamp, at_lattice, flat_single = address(stamp, 0), address(lattice, 0), single.ravel()
+    first, second = cores
+    one = first[1].shape[2], first[1].shape[1], first[4][0], first[4][1]
+    two = second[1].shape[2], second[1].shape[1], second[4][0], second[4][1]
     for i in range(nfibre):
         for j in range(nwave):
             dy, dx = corner[0, i, j] - centre[0, i, j], corner[1, i, j] - centre[1, i, j]
             stamp[:] = 0.0
-            _core(stamp, cores[0], first_space, lattice, (i, j), (dy, dx))
-            if cores[1][4][0] > 0:
-                _core(stamp, cores[1], second_space, lattice, (i, j), (dy, dx))
+            _core(at_stamp, space_first, (address(first[1], i * one[0] * one[1]), address(first[2], j * one[1])) + one,
+                  at_lattice, (rows, width), (dy, dx, first[0][0, i, j], first[0][1, i, j], first[3][i, j]))
+            if two[2] > 0:
+                _core(at_stamp, space_second,
+                      (address(second[1], i * two[0] * two[1]), address(second[2], j * two[1])) + two,
+                      at_lattice, (rows, width), (dy, dx, second[0][0, i, j], second[0][1, i, j], second[3][i, j]))
             if tail.shape[1] > 0:
-                _add_tail(stamp, width, (dy, dx), tail[:, i, j])
-            light = _finish(stamp, lattice, (size, width), shift[i, j], shift[i, j] + nx)
+                _add_tail(stamp, (ny, width), (dy, dx),
+                          (tail[0, i, j], tail[1, i, j], tail[2, i, j], tail[3, i, j], tail[4, i, j]))
+            light = _finish(at_stamp, at_lattice, (ny, width), shift[i, j], shift[i, j] + nx)
             scale = vset(1.0 / light if light > 0.0 else 0.0)
-            at = (i * nwave + j) * size
-            for n in range(0, size, 4):
-                vstore(flat, at + n, vmul(scale, vload(stamp, n)))
+            at = address(out, (i * nwave + j) * size)
+            for n in range(0, 8 * size, 32):
+                vwrite(at + n, vmul(scale, vread(at_stamp + n)))
             if single.shape[1] > 0:
                 copy = (i * single.shape[1] + offset + j) * size
                 for n in range(0, size, 4):
-                    vstore(flat_single, copy + n, vload(flat, at + n))
+                    vstore(flat_single, copy + n, vread(at + 8 * n))

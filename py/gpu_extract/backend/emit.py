@@ -67,6 +67,18 @@ class Emit:
         self.zero = self.constant(0.0)
         self.one = self.constant(1.0)
 
+    def variables(self, count: int) -> list[Any]:
+        """Places for vectors that a loop changes; LLVM keeps them in registers."""
+        return [cgutils.alloca_once(self.builder, self.kind) for _ in range(count)]
+
+    def loop(self, count: Any) -> Any:
+        """`with e.loop(count) as n:` what follows is done for n = 0 .. count - 1 (n.index)."""
+        return cgutils.for_range(self.builder, count)
+
+    def step(self, pointer: Any, index: Any, stride: Any) -> Any:
+        """The address `index` times `stride` elements further."""
+        return self.builder.gep(pointer, [self.builder.mul(index, stride)])
+
     def constant(self, value: float) -> Any:
         """`value` in all lanes."""
         return ir.Constant(self.kind, [value] * self.lanes)

@@ -8,10 +8,12 @@ register or to two NEON registers. The order of every sum is the one written.
     a = vload(array, index)        four consecutive elements, unaligned, of a float64 array (flat index)
     vstore(array, index, a)
     address(array, index)          where an element lies, in bytes; vread(address) and vwrite(address, a) move four
-                                   float64 there: small functions then take numbers instead of whole arrays
+                                   float64 there. Functions inside a hot loop take addresses: a numba array as an
+                                   argument costs two atomic reference counts wherever LLVM does not inline the call. An
+                                   address does not keep its array alive: take addresses of arguments only
     vfma(a, b, c)                  a b + c, rounded once
     vset(x)                        x in all lanes
-    vspread(array, index)          one element in all lanes
+    vspread(address)               one element in all lanes
     vsum(a)                        (a0 + a2) + (a1 + a3)
     vsums(a, b, c, d)              the four vectors' sums, each (x0 + x1) + (x2 + x3)
 """
@@ -89,6 +91,14 @@ def address(typingctx, array, index):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
+def integer(typingctx, place):  # type: ignore[no-untyped-def]
+    """The int64 at an address."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return builder.load(builder.inttoptr(args[0], ir.IntType(64).as_pointer()))
+    return types.int64(types.intp), codegen
+
+
+@intrinsic
 def vread(typingctx, place):  # type: ignore[no-untyped-def]
     """The four float64 at an address."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
@@ -130,14 +140,14 @@ def vset(typingctx, x):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def vspread(typingctx, array, index):  # type: ignore[no-untyped-def]
-    """Element `index` of a contiguous float64 array in all lanes."""
+def vspread(typingctx, place):  # type: ignore[no-untyped-def]
+    """The float64 at an address in all lanes."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        value = builder.load(_pointer(context, builder, signature.args[0], args[0], args[1]))
+        value = builder.load(builder.inttoptr(args[0], ir.DoubleType().as_pointer()))
         undefined = ir.Constant(_VECTOR, ir.Undefined)
         first = builder.insert_element(undefined, value, ir.Constant(_INT, 0))
         return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_INT, 4), [0] * 4))
-    return vec4(array, types.intp), codegen
+    return vec4(types.intp), codegen
 
 
 @intrinsic
