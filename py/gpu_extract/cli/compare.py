@@ -46,14 +46,17 @@ def build_parser() -> Parser:
 
 def compare(args: argparse.Namespace) -> int:
     """Read, judge, print; 0 or 1."""
-    from gpu_extract.compare import compare_frames
+    from gpu_extract.compare import compare_frames, difference_maps
     from gpu_extract.io.frame import read_frame
+
     frame, reference = (read_frame(path, check=not args.ignore_checksums) for path in (args.frame, args.reference))
     comparison = compare_frames(frame, reference, args.limits)
     print(comparison.table(), flush=True)
     if args.plot:
         from gpu_extract.figures import difference_plot
-        difference_plot(args.plot, frame, reference, title=f"{args.frame} - {args.reference}")
+
+        difference_plot(args.plot, difference_maps(frame, reference, comparison.limits),
+                        title=f"{args.frame} against {args.reference}")
     return ExitCode.DONE if comparison.passed else ExitCode.CHECK_FAILED
 
 

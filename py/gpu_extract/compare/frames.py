@@ -5,76 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu_extract.data import Array, Frame, SpecMask
+from gpu_extract.compare.verdict import Comparison, Row
+from gpu_extract.data import Array, Frame, IntArray, SpecMask
 from gpu_extract.errors import InputError
 from gpu_extract.tolerances import Limit, Limits, load_limits
 
 SAME_WAVELENGTH = 1e-6     # Angstrom
-
-_UNITS = {"flux": "sigma", "ivar": "of the ratio", "resolution": "absolute", "chi2pix": "of 1 + chi2pix",
-          "mask": "of the bins"}
-_HEAD = ["field", "differences", "bins", "median", "99 %", "max", "limits", "verdict", "why this limit"]
-
-
-@dataclass(frozen=True)
-class Row:
-    """What one field's differences came to: `bins` of them, judged by `limit`."""
-
-    field: str
-    bins: int
-    median: float | None
-    p99: float | None
-    maximum: float | None
-    limit: Limit
-
-    @property
-    def passed(self) -> bool:
-        """Whether anything was compared and all that is bounded lies within its bound."""
-        limit = self.limit
-        pairs = (self.median, limit.median), (self.p99, limit.p99), (self.maximum, limit.maximum)
-        within = [bound is None or (got is not None and got <= bound) for got, bound in pairs]
-        return self.bins > 0 and all(within)
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The verdict on a frame: one row per field, over the fibres and wavelengths that both frames have.
-
-    limits: the kind of comparison; fibres, waves: how many are common; notes: what could not be compared
-    """
-
-    limits: Limits
-    rows: tuple[Row, ...]
-    fibres: int
-    waves: int
-    notes: tuple[str, ...] = ()
-
-    @property
-    def passed(self) -> bool:
-        """Whether every field lies within its limits."""
-        return all(row.passed for row in self.rows)
-
-    def table(self) -> str:
-        """The comparison as text: a line per field with its figures, limits and verdict."""
-        cells = [_HEAD, *(_cells(row) for row in self.rows)]
-        widths = [max(len(line[k]) for line in cells) for k in range(len(_HEAD))]
-        lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells]
-        title = (f"limits: {self.limits.name} ({self.limits.about}); "
-                 f"{self.fibres} fibres x {self.waves} wavelengths in common")
-        verdict = "all within their limits" if self.passed else "NOT within the limits: " + ", ".join(
-            row.field for row in self.rows if not row.passed)
-        return "\n".join([title, *lines, *self.notes, verdict])
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1e}" if value else "0"
-
-
-def _cells(row: Row) -> list[str]:
-    bounds = (row.limit.median, row.limit.p99, row.limit.maximum)
-    verdict = "ok" if row.passed else "FAILED" if row.bins else "FAILED: no bins"
-    return [row.field, _UNITS[row.field], str(row.bins), *map(_number, (row.median, row.p99, row.maximum)),
-            " / ".join("-" if b is None else f"{b:g}" for b in bounds), verdict, row.limit.why]
 
 
 @dataclass(frozen=True)
@@ -105,19 +41,55 @@ def compare_frames(frame: Frame, reference: Frame, limits: Limits | str | None =
         limits = load_limits(limits or limits_for(reference))
     common = _common(frame, reference, limits.ends)
     differences = {
-        "flux": lambda: _flux(frame, reference, common), "ivar": lambda: _ivar(frame, reference, common),
-        "resolution": lambda: _resolution(frame, reference, common),
-        "chi2pix": lambda: _chi2pix(frame, reference, common),
+        "flux": lambda: _flux(frame, reference, common)[common.good],
+        "ivar": lambda: _ivar(frame, reference, common)[common.good],
+        "resolution": lambda: np.concatenate([d[judged] for d, judged in _resolution(frame, reference, common)]),
+        "chi2pix": lambda: _chi2pix(frame, reference, common)[common.good],
     }
     rows, notes = [], []
     for field, limit in limits.fields.items():
         if field == "mask":
-            rows.append(_mask_row(frame, reference, common, limits))
+            differ = _mask(frame, reference, common, limits.mask_bits)
+            rows.append(Row("mask", differ.size, None, None, float(np.mean(differ)), limit))
         elif field == "chi2pix" and not reference.chi2pix.any():
             notes.append("chi2pix: the reference has none")
         else:
             rows.append(_row(field, differences[field](), limit))
     return Comparison(limits, tuple(rows), len(common.fibres[0]), len(common.waves[0]), tuple(notes))
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Where two frames differ: all (nfibre, nwave) over the common fibres (numbers) and wavelengths.
+
+    flux in sigma; ivar of the ratio; resolution: the largest of the bin's elements; NaN where not judged
+    mask: whether any of the compared bits differ
+    """
+
+    fibres: IntArray
+    wave: Array
+    flux: Array
+    ivar: Array
+    resolution: Array
+    mask: NDArray[np.bool_]
+
+
+def difference_maps(frame: Frame, reference: Frame, limits: Limits | str | None = None) -> Differences:
+    """The differences that `compare_frames` judges, bin by bin. Raises InputError as that does."""
+    if not isinstance(limits, Limits):
+        limits = load_limits(limits or limits_for(reference))
+    common = _common(frame, reference, limits.ends)
+    worst = np.full(common.good.shape, -np.inf)
+    for difference, judged in _resolution(frame, reference, common):
+        worst[judged] = np.maximum(worst[judged], difference[judged])
+
+    def shown(values: Array) -> Array:
+        return np.where(common.good, values, np.nan)
+
+    return Differences(reference.fibres[common.fibres[1]], reference.wave[common.waves[1]],
+                       shown(_flux(frame, reference, common)), shown(_ivar(frame, reference, common)),
+                       np.where(np.isfinite(worst), worst, np.nan),
+                       _mask(frame, reference, common, limits.mask_bits))
 
 
 def limits_for(reference: Frame) -> str:
@@ -168,44 +140,41 @@ def _row(field: str, difference: Array, limit: Limit) -> Row:
 
 
 def _flux(frame: Frame, reference: Frame, common: _Common) -> Array:
-    """Differences of the flux in units of the reference's error, judged bins only."""
+    """Differences of the flux in units of the reference's error."""
     mine, theirs = common.cut((frame.flux, reference.flux))
     _, ivar = common.cut((frame.ivar, reference.ivar))
-    return (np.abs(mine - theirs) * np.sqrt(ivar))[common.good]
+    return np.asarray(np.abs(mine - theirs) * np.sqrt(ivar))
 
 
 def _ivar(frame: Frame, reference: Frame, common: _Common) -> Array:
-    """How far the ratio of the inverse variances is from 1."""
-    mine, theirs = (cut[common.good] for cut in common.cut((frame.ivar, reference.ivar)))
-    return np.abs(mine / theirs - 1)
+    """How far the ratio of the inverse variances is from 1 (0 where the reference's is 0)."""
+    mine, theirs = common.cut((frame.ivar, reference.ivar))
+    return np.abs(np.divide(mine, theirs, out=np.ones_like(mine), where=theirs > 0) - 1)
 
 
 def _chi2pix(frame: Frame, reference: Frame, common: _Common) -> Array:
-    mine, theirs = (cut[common.good] for cut in common.cut((frame.chi2pix, reference.chi2pix)))
-    return np.abs(mine - theirs) / (1 + np.abs(theirs))
+    mine, theirs = common.cut((frame.chi2pix, reference.chi2pix))
+    return np.asarray(np.abs(mine - theirs) / (1 + np.abs(theirs)))
 
 
-def _resolution(frame: Frame, reference: Frame, common: _Common) -> Array:
-    """Differences of R's elements on the common diagonals, where the bins of row and column are judged."""
+def _resolution(frame: Frame, reference: Frame, common: _Common) -> Iterator[tuple[Array, NDArray[np.bool_]]]:
+    """For each common diagonal: the differences, and where the bins of row and column are both judged."""
     mine, theirs = common.cut((frame.resolution, reference.resolution))
     ndiag = min(frame.ndiag, reference.ndiag)
     nwave = common.good.shape[1]
-    found = []
     for offset in range(-ndiag, ndiag + 1):
         near = np.clip(np.arange(nwave) + offset, 0, nwave - 1)
         judged = common.good & common.good[:, near]
         for waves in common.waves:
             judged &= waves[near] == waves + offset        # the row's own bin, not the last one at an end
-        found.append(np.abs(mine[:, frame.ndiag + offset] - theirs[:, reference.ndiag + offset])[judged])
-    return np.concatenate(found)
+        yield np.abs(mine[:, frame.ndiag + offset] - theirs[:, reference.ndiag + offset]), judged
 
 
-def _mask_row(frame: Frame, reference: Frame, common: _Common, limits: Limits) -> Row:
-    """Share of all common bins whose mask bits differ, out of the bits that the limits name."""
-    mine, theirs = (bits[np.ix_(fibres, waves)] & limits.mask_bits for bits, fibres, waves in zip(
+def _mask(frame: Frame, reference: Frame, common: _Common, bits: int) -> NDArray[np.bool_]:
+    """Bins in which any of `bits` differ."""
+    mine, theirs = (found[np.ix_(fibres, waves)] & bits for found, fibres, waves in zip(
         (_bits(frame), _bits(reference)), common.fibres, common.waves, strict=True))
-    share = np.count_nonzero(mine != theirs) / mine.size
-    return Row("mask", mine.size, None, None, share, limits.fields["mask"])
+    return np.asarray(mine != theirs)
 
 
 def _bits(frame: Frame) -> NDArray[np.uint32]:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import resources
 
-from gpu_extract.compare.frames import Comparison, compare_frames
+from gpu_extract.compare.frames import compare_frames
+from gpu_extract.compare.verdict import Comparison
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Frame, Image, PsfModel
 

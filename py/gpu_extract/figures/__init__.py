@@ -1,0 +1,5 @@
+"""Pictures for people: one page about a frame, and where two frames differ. Needs matplotlib."""
+from gpu_extract.figures.difference import difference_plot
+from gpu_extract.figures.qa import qa_page
+
+__all__ = ["difference_plot", "qa_page"]

@@ -1,0 +1,102 @@
+"""Making and saving figures: matplotlib is loaded when the first is made, and never opens a window."""
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpu_extract.data import SpecMask
+from gpu_extract.errors import InputError
+from gpu_extract.io.atomic import atomic
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colorbar import Colorbar
+    from matplotlib.figure import Figure, FigureBase
+
+DPI = 130
+INK, GREY, BLUE, ORANGE, GREEN = "#222222", "#b8b8b8", "#2166ac", "#d95f02", "#1b7837"
+MASKED = "#c9c9c9"       # pixels and bins without data
+# category of a bin, worst last, and its colour
+CATEGORIES = (("good", "#eef3f7"), ("BAD2DFIT", "#7b3294"), ("SOMEBADPIX", "#fdae61"),
+              ("NODATA, ALLBADPIX", "#d7191c"), ("BADFIBER", "#222222"))
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """An empty figure of so many inches that is drawn into files only. Raises InputError without matplotlib."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise InputError("pictures need matplotlib, which is not installed; install gpu_extract[plots], or do "
+                         "without the picture") from error
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save(figure: "Figure", path: str | os.PathLike[str]) -> None:
+    """Write the figure, whole or not at all, in the format that the name's ending says.
+
+    Raises InputError where matplotlib does not know the ending, OutputError where the file cannot be written.
+    """
+    known = figure.canvas.get_supported_filetypes()
+    ending = os.path.splitext(os.fspath(path))[1].lstrip(".").lower()
+    if ending not in known:
+        raise InputError(f"{path}: a picture cannot be written as {ending or 'a file without an ending'!r}; "
+                         f"end its name in .png, .pdf or .svg")
+    with atomic(path) as temporary:
+        figure.savefig(temporary, dpi=DPI)
+
+
+def tidy(ax: "Axes", title: str = "", xlabel: str = "", ylabel: str = "") -> None:
+    """Small type, no frame where nothing is read off."""
+    ax.set_title(title, fontsize=9, loc="left", color=INK)
+    ax.set_xlabel(xlabel, fontsize=8, labelpad=2)
+    ax.set_ylabel(ylabel, fontsize=8, labelpad=2)
+    ax.tick_params(labelsize=7, length=2.5)
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+
+
+def bar(figure: "FigureBase", drawn: Any, ax: Any, label: str) -> "Colorbar":
+    """A slim colour bar."""
+    made = figure.colorbar(drawn, ax=ax, pad=0.01, fraction=0.05, aspect=25)
+    made.set_label(label, fontsize=7)
+    made.ax.tick_params(labelsize=6, length=2)
+    made.ax.minorticks_off()
+    made.outline.set_visible(False)      # type: ignore[operator]
+    return made
+
+
+def mask_category(mask: np.ndarray) -> np.ndarray:
+    """Index into CATEGORIES of each bin, the worst of its bits."""
+    category = np.zeros(mask.shape, dtype=np.int8)
+    for number, bits in enumerate((SpecMask.BAD2DFIT, SpecMask.SOMEBADPIX, SpecMask.NODATA | SpecMask.ALLBADPIX,
+                                   SpecMask.BADFIBER), start=1):
+        category[(mask & bits) > 0] = number
+    return category
+
+
+def pooled(array: np.ndarray, columns: int, worst: bool = False) -> np.ndarray:
+    """Columns averaged to at most `columns` (their worst kept instead): nothing is lost between screen pixels."""
+    step = -(-array.shape[1] // columns)
+    starts = np.arange(0, array.shape[1], step)
+    if worst:
+        return np.maximum.reduceat(array, starts, axis=1)
+    widths = np.diff(np.append(starts, array.shape[1]))
+    return np.add.reduceat(array, starts, axis=1) / widths
+
+
+def draw_mask(ax: "Axes", frame_mask: np.ndarray, extent: tuple[float, float, float, float]) -> None:
+    """Fibres against wavelength, coloured by the worst bit, with the share of each."""
+    from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Patch
+
+    category = mask_category(frame_mask)
+    ax.imshow(pooled(category, 700, worst=True), origin="lower", aspect="auto", extent=extent,
+              interpolation="nearest", cmap=ListedColormap([colour for _, colour in CATEGORIES]), vmin=-0.5,
+              vmax=len(CATEGORIES) - 0.5)
+    share = [np.mean(category == k) for k in range(len(CATEGORIES))]
+    ax.legend(handles=[Patch(facecolor=colour, edgecolor=GREY, lw=0.4, label=f"{name} {part:.2%}")
+                       for (name, colour), part in zip(CATEGORIES, share, strict=True) if part],
+              fontsize=6, loc="upper right", framealpha=0.9, handlelength=1.2)

@@ -1,0 +1,109 @@
+"""The arithmetic behind the pictures: truth as the instrument would show it, rows of R, which pixels to show."""
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from gpu_extract.data import Array, Frame, Image, PsfModel
+from gpu_extract.psf import centres
+
+BUNDLE = 25              # fibres shown together where the PSF does not say
+WIDEST = 260             # columns shown where nothing says which
+
+
+class Truth(Protocol):
+    """Known input spectra: wave (n,), flux (nfibre, n) electron/Angstrom, fibres (nfibre,) their numbers."""
+
+    @property
+    def wave(self) -> Array: ...
+    @property
+    def flux(self) -> np.ndarray: ...
+    @property
+    def fibres(self) -> np.ndarray: ...
+
+
+def blurred_truth(truth: Truth, frame: Frame, row: int) -> Array | None:
+    """R times the truth of a frame's row, electron/Angstrom in the frame's bins; None where it is not known."""
+    found = np.flatnonzero(np.asarray(truth.fibres) == frame.fibres[row])
+    if len(found) == 0:
+        return None
+    fine = _edges(np.asarray(truth.wave, dtype=float))
+    total = np.append(0.0, np.cumsum(np.asarray(truth.flux[found[0]], dtype=float) * np.diff(fine)))
+    edges = _edges(frame.wave)
+    binned = np.diff(np.interp(edges, fine, total)) / np.diff(edges)
+    return times_resolution(frame.resolution[row], binned)
+
+
+def _edges(wave: Array) -> Array:
+    middle = 0.5 * (wave[1:] + wave[:-1])
+    return np.concatenate([[1.5 * wave[0] - 0.5 * wave[1]], middle, [1.5 * wave[-1] - 0.5 * wave[-2]]])
+
+
+def times_resolution(diagonals: np.ndarray, spectrum: Array) -> Array:
+    """R f from the stored diagonals (2 ndiag + 1, n): diagonals[k, j] = R[j - ndiag + k, j]."""
+    ndiag, n = len(diagonals) // 2, len(spectrum)
+    out = np.zeros(n)
+    for k, values in enumerate(diagonals):
+        shift = k - ndiag
+        first, last = max(0, -shift), min(n, n - shift)
+        out[first + shift:last + shift] += values[first:last] * spectrum[first:last]
+    return out
+
+
+def row_of_resolution(diagonals: np.ndarray, row: int) -> Array:
+    """R[row, row - ndiag .. row + ndiag] from the stored diagonals; 0 beyond the ends."""
+    ndiag, n = len(diagonals) // 2, diagonals.shape[1]
+    return np.array([diagonals[ndiag - o, row + o] if 0 <= row + o < n else 0.0 for o in range(-ndiag, ndiag + 1)])
+
+
+@dataclass(frozen=True)
+class View:
+    """The part of the CCD that is shown, and the rows of the frame that lie on it.
+
+    rows: of the frame; y0, x0: pixel of [0, 0]; pix, model, chi: (ny, nx), NaN where masked
+    wave: (ny,) wavelength of each CCD row in the bundle's middle, where the PSF is known
+    """
+
+    rows: np.ndarray
+    y0: int
+    x0: int
+    pix: Array
+    model: Array | None
+    chi: Array | None
+    wave: Array | None
+
+
+def choose_view(image: Image, frame: Frame, psf: PsfModel | None) -> View:
+    """The bundle in the middle of the frame, as it lies on the CCD."""
+    number = frame.fibres // BUNDLE if psf is None or psf.bundle is None else psf.bundle[frame.fibres]
+    rows = np.flatnonzero(number == number[len(number) // 2])
+    ys, xs = slice(0, image.shape[0]), _columns(frame, image.shape[1])
+    wave = None
+    if psf is not None:
+        factor = float(frame.notes.get("wave_factor", 1.0))
+        lo, hi = int(frame.fibres[rows[0]]), int(frame.fibres[rows[-1]]) + 1
+        y, x = centres(psf, (lo, hi), frame.wave / factor)
+        margin = psf.stamp[0], psf.stamp[1] // 2 + 2
+        ys, xs = (_range(c, m, n) for c, m, n in zip((y, x), margin, image.shape, strict=True))
+        wave = np.interp(np.arange(image.shape[0])[ys], y[(hi - lo) // 2], frame.wave)
+    good = image.ivar[ys, xs] > 0
+    pix = np.where(good, image.pix[ys, xs], np.nan)
+    model = chi = None
+    if frame.model is not None:
+        model = np.asarray(frame.model[ys, xs], dtype=float)
+        variance = 1 / np.where(good, image.ivar[ys, xs], 1) + (float(frame.notes.get("psferr", 0.01)) * model) ** 2
+        chi = (pix - model) / np.sqrt(variance)
+    return View(rows, ys.start, xs.start, pix, model, chi, wave)
+
+
+def _range(centre: Array, margin: int, n: int) -> slice:
+    first = int(np.clip(np.floor(centre.min()) - margin, 0, n - 2))
+    return slice(first, int(np.clip(np.ceil(centre.max()) + margin + 1, first + 2, n)))
+
+
+def _columns(frame: Frame, n: int) -> slice:
+    """Columns with a model, at most WIDEST of them, where the PSF is not known."""
+    lit = np.flatnonzero((frame.model != 0).any(axis=0)) if frame.model is not None else np.arange(n)
+    first, last = (int(lit[0]), int(lit[-1]) + 1) if len(lit) else (0, n)
+    middle = (first + last) // 2
+    return slice(max(first, middle - WIDEST // 2), min(last, middle + WIDEST // 2))
