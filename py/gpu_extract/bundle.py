@@ -184,7 +184,7 @@ def judge(spots: Spots, cut: Cut, x: Array, job: Job, hw: int, group: Any) -> tu
     start, stop = spread(first, last, hw, nwave)
     position = cut.position(spots.y0, spots.x0, spots.stamps.shape[2:])
     both = np.zeros((2, len(x), nwave))
-    part = bin_quality(spots.stamps, position, (cut.ivar, cut.pix), x[:, start:stop], job.psferr)
+    part = bin_quality(spots.stamps, position, (cut.root, cut.light), x[:, start:stop], job.psferr)
     for array, values in zip(both, part, strict=True):
         array[:, first:last] = values[:, first - start:last - start]
     group.complete(both, 2, starts)

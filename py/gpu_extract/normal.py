@@ -13,13 +13,10 @@ MINWEIGHT = 1e-4     # of the largest weight: below it a bin is regularised (spe
 class Cut:
     """The pixels that a bundle's spots can touch, with a margin of masked pixels all around.
 
-    ivar, pix: (rows, columns) float64; pix is 0 where ivar is
-    root, light: sqrt(ivar) and sqrt(ivar) pix
+    root, light: (rows, columns) float64, sqrt(ivar) and sqrt(ivar) pix; 0 where ivar is
     y0, x0: CCD pixel of [0, 0]; x0 is a multiple of LANE
     """
 
-    ivar: Array
-    pix: Array
     root: Array
     light: Array
     y0: int
@@ -30,8 +27,8 @@ class Cut:
 
         A spot that is entirely off the cut-out is moved into its margin, where nothing counts.
         """
-        rows = np.clip(y0 - self.y0, 0, self.ivar.shape[0] - stamp[0])
-        columns = np.clip(x0 - self.x0, 0, self.ivar.shape[1] - stamp[1])
+        rows = np.clip(y0 - self.y0, 0, self.root.shape[0] - stamp[0])
+        columns = np.clip(x0 - self.x0, 0, self.root.shape[1] - stamp[1])
         return np.stack([rows, columns])
 
 
@@ -50,12 +47,10 @@ def make_cut(image: Image, y0: IntArray, x0: IntArray, stamp: tuple[int, int]) -
     top = y_first - stamp[0]
     columns = -(-(x_last + stamp[1] - left) // LANE) * LANE
     shape = (y_last + stamp[0] - top, columns)
-    ivar, pix = np.zeros(shape), np.zeros(shape)
-    inside = slice(y_first - top, y_last - top), slice(x_first - left, x_last - left)
-    ivar[inside] = image.ivar[y_first:y_last, x_first:x_last]
-    np.copyto(pix[inside], image.pix[y_first:y_last, x_first:x_last], where=ivar[inside] > 0)
-    root = np.sqrt(ivar)
-    return Cut(ivar, pix, root, root * pix, top, left)
+    root, light = np.zeros(shape), np.zeros(shape)
+    inside = slice(y_first, y_last), slice(x_first, x_last)
+    cpu_normal.whiten_pixels(root, light, image.ivar[inside], image.pix[inside], (y_first - top, x_first - left))
+    return Cut(root, light, top, left)
 
 
 def half_bands(y0: IntArray, x0: IntArray, stamp: tuple[int, int], shape: tuple[int, int]) -> tuple[int, int]:

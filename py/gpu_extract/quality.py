@@ -14,19 +14,19 @@ def bin_quality(stamps: np.ndarray, position: np.ndarray, cut_pixels: tuple[Arra
     """chi2pix and pixmask_fraction of bins: each (nfibre, nwave).
 
     stamps: (nfibre, nwave, ny, width), float32 is enough (5e-7 of the model)
-    position: (2, nfibre, nwave) of the spots on the cut-out; cut_pixels: its (ivar, pix)
+    position: (2, nfibre, nwave) of the spots on the cut-out; cut_pixels: its (sqrt(ivar), sqrt(ivar) pix)
     x: (nfibre, nwave) photons per bin
     chi2pix = A^T chi^2 / A^T [W' > 0] with 1/W' = 1/W + (psferr A x)^2; 0 where no good pixel is touched.
     pixmask_fraction = 1 - A^T [W > 0]; pixels off the CCD count as masked. Values are right for
     bins whose overlapping neighbours are all among the bins given.
     """
-    ivar, pix = cut_pixels
-    stride = ivar.shape[1]
+    root, light = cut_pixels
+    stride = root.shape[1]
     at = position[0] * stride + position[1]
-    model = np.zeros(ivar.size)
+    model = np.zeros(root.size)
     cpu_project.add_to_cut(model, stamps, at, x, stride)
-    good = np.empty(ivar.size)
-    cpu_project.chi_square(model, good, ivar.ravel(), pix.ravel(), psferr)
+    good = np.empty(root.size)
+    cpu_project.chi_square(model, good, root.ravel(), light.ravel(), psferr)
     sums = np.empty((2, *x.shape))
     cpu_project.adjoint_two(sums, stamps, at, model, good, stride)
     seen = sums[1] > 0
@@ -48,19 +48,23 @@ def mask_bits(ivar: Array, chi2pix: Array, pixmask_fraction: Array, dropped: np.
     mask = np.zeros(ivar.shape, dtype=np.uint32)
     for bit, where in conditions.items():
         mask[where] |= np.uint32(bit)
-    judged = mask == 0
-    if len(ivar) < FEW_FIBRES:
-        bad = chi2pix > BAD_FIT_ALONE
-    else:
-        bad = (chi2pix > BAD_FIT * _median(chi2pix, judged, 0)) & (chi2pix > BAD_FIT * _median(chi2pix, judged, 1))
-    mask[bad & judged] |= np.uint32(SpecMask.BAD2DFIT)
+    mask[stands_out(chi2pix, mask == 0)] |= np.uint32(SpecMask.BAD2DFIT)
     return mask
 
 
-def _median(values: Array, where: np.ndarray, axis: int) -> Array:
-    """Median along `axis` over the values marked; infinite where none is (nothing stands out from nothing)."""
-    ordered = np.sort(np.where(where, values, np.inf), axis=axis)
-    count = where.sum(axis=axis, keepdims=True)
-    low = np.take_along_axis(ordered, np.maximum(count - 1, 0) // 2, axis=axis)
-    high = np.take_along_axis(ordered, np.minimum(count // 2, values.shape[axis] - 1), axis=axis)
-    return np.where(count > 0, 0.5 * (low + np.where(count > 0, high, low)), np.inf)
+def stands_out(chi2pix: Array, judged: np.ndarray) -> np.ndarray:
+    """Where the model does not fit: (nfibre, nwave) bool, only among the bins `judged`.
+
+    chi2pix above 5 times its median over the fibre's wavelengths and over the bundle's fibres at that wavelength
+    (medians over judged bins); with fewer than 5 fibres, above 100.
+    """
+    if len(chi2pix) < FEW_FIBRES:
+        return judged & (chi2pix > BAD_FIT_ALONE)
+    bad = np.zeros_like(judged)
+    for i, (values, use) in enumerate(zip(chi2pix, judged, strict=True)):
+        if use.any():
+            bad[i] = use & (values > BAD_FIT * np.median(values[use]))
+    for j in np.nonzero(bad.any(axis=0))[0]:
+        use = judged[:, j]
+        bad[:, j] &= chi2pix[:, j] > BAD_FIT * np.median(chi2pix[use, j])
+    return bad

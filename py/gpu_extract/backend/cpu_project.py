@@ -70,10 +70,14 @@ def adjoint_two(out, stamps, at, first, second, stride):  # type: ignore[no-unty
 
 
 @njit(nogil=True, cache=True)
-def chi_square(model, good, ivar, pix, psferr):  # type: ignore[no-untyped-def]
-    """model becomes (pix - model)^2 W', good becomes [W' > 0]; 1/W' = 1/ivar + (psferr model)^2; flat arrays."""
+def chi_square(model, good, root, light, psferr):  # type: ignore[no-untyped-def]
+    """model becomes (pix - model)^2 W', good becomes [W' > 0]; 1/W' = 1/ivar + (psferr model)^2; flat arrays.
+
+    root, light: sqrt(ivar), sqrt(ivar) pix
+    """
     for n in range(len(model)):
-        scaled = psferr * model[n]
-        difference = pix[n] - model[n]
-        model[n] = difference * difference * (ivar[n] / (1.0 + ivar[n] * scaled * scaled))
-        good[n] = 1.0 if ivar[n] > 0.0 else 0.0
+        scaled = root[n] * model[n]
+        difference = light[n] - scaled
+        error = psferr * scaled
+        model[n] = difference * difference / (1.0 + error * error)
+        good[n] = 1.0 if root[n] > 0.0 else 0.0

@@ -8,6 +8,8 @@ import math
 import numpy as np
 from numba import njit
 
+from gpu_extract.backend.simd import address, vfma, vread, vset, vsum, vwrite
+
 
 @njit(nogil=True, cache=True)
 def cholesky(factor, band):  # type: ignore[no-untyped-def]
@@ -64,28 +66,38 @@ def solve_blocks(z, r, factor, margin):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def multiply(y, icov, x, margin, first):  # type: ignore[no-untyped-def]
-    """y = icov x, counting only couplings to fibres at distance `first` (0 or 1) and more."""
+    """y = icov x, counting only couplings to fibres at distance `first` (0 or 1) and more.
+
+    y, x: (nfibre, margin + nwave + margin), margin >= hw
+    """
     nfibre, nd, nwave, nband = icov.shape
-    hw = nband // 2
+    hw, length = nband // 2, y.shape[1]
+    whole = nband // 4 * 4
     y[:] = 0.0
+    at_y, at_x, bands = address(y, 0), address(x, 0), address(icov, 0)
     for i in range(nfibre):
         for d in range(first, min(nd, nfibre - i)):
-            other = i + d
+            near = at_x + 8 * ((i + d) * length + margin - hw)
+            back_to = at_y + 8 * ((i + d) * length + margin - hw)
+            row = bands + 8 * (i * nd + d) * nwave * nband
             for j in range(nwave):
-                row = icov[i, d, j]
-                near = x[other, margin + j - hw:margin + j + hw + 1]
-                total = 0.0
-                for k in range(nband):
-                    total += row[k] * near[k]
-                y[i, margin + j] += total
-            if d == 0:
-                continue
-            for j in range(nwave):
-                row = icov[i, d, j]
-                target = y[other, margin + j - hw:margin + j + hw + 1]
-                value = x[i, margin + j]
-                for k in range(nband):
-                    target[k] += row[k] * value
+                value = vset(x[i, margin + j])
+                total = vset(0.0)
+                for k in range(0, 8 * whole, 32):
+                    coupling = vread(row + k)
+                    total = vfma(coupling, vread(near + k), total)
+                    if d > 0:
+                        vwrite(back_to + k, vfma(coupling, value, vread(back_to + k)))
+                rest = vsum(total)
+                for k in range(whole, nband):
+                    coupling_one = icov[i, d, j, k]
+                    rest += coupling_one * x[i + d, margin + j - hw + k]
+                    if d > 0:
+                        y[i + d, margin + j - hw + k] += coupling_one * x[i, margin + j]
+                y[i, margin + j] += rest
+                row += 8 * nband
+                near += 8
+                back_to += 8
 
 
 @njit(nogil=True, cache=True)
