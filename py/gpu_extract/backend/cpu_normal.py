@@ -8,7 +8,9 @@ import math
 import numpy as np
 from numba import njit
 
-from gpu_extract.backend.simd import address, integer, vadd, vfma, vmul, vread, vset, vsum, vsums, vwrite
+from gpu_extract.backend.simd import address, integer, prefetch, vadd, vfma, vmul, vread, vset, vsum, vsums, vwrite
+
+AHEAD = 3      # rows: the spots' rows are too far apart for the processor to guess which it will need
 
 
 @njit(nogil=True, cache=True)
@@ -96,6 +98,8 @@ def _whiten(out, row, spots, position, root, shape):  # type: ignore[no-untyped-
             vwrite(target + x, zero)
         b = low + n
         if b >= high:
+            for x in range(0, 16 * width, 64):
+                prefetch(stamps + 8 * b * ny * width + x)
             continue
         y = row - integer(position[0] + 8 * b)
         if y < 0 or y >= ny:
@@ -104,6 +108,7 @@ def _whiten(out, row, spots, position, root, shape):  # type: ignore[no-untyped-
         source = stamps + 8 * (b * ny + y) * width
         target += 8 * (column - base)
         for x in range(0, 8 * width, 32):
+            prefetch(source + AHEAD * 8 * width + x)
             vwrite(target + x, vmul(vread(source + x), vread(root + 8 * column + x)))
     return base
 
@@ -213,6 +218,11 @@ def normal_tile(icov, rhs, weight, stamps, position, cut, tile):  # type: ignore
                 span = max(span, columns.max() - columns.min())
     white = np.zeros((nfibre, most, width + span))
     _walk(icov, rhs, weight, stamps, position, cut, tile, (low, high, top, white, np.zeros(12)))
+    hw = icov.shape[3] // 2
+    for i in range(nfibre):
+        for j in range(first, last):
+            for k in range(1, min(hw, last - 1 - j) + 1):
+                icov[i, 0, j + k, hw - k] = icov[i, 0, j, hw + k]
 
 
 @njit(nogil=True)
@@ -255,10 +265,12 @@ def _walk(icov, rhs, weight, stamps, position, cut, tile, walk):  # type: ignore
                 weight[i, j] += vsum(s0)
                 rhs[i, j] += vsum(s1)
                 for d in range(min(nd, nfibre - i)):
-                    lo2, n = low[i + d, y], high[i + d, y] - low[i + d, y]
+                    # of a fibre with itself every other product is the mirror image of one already made
+                    skip = (b - lo) // 4 * 4 if d == 0 and lo >= first - start else 0
+                    lo2, n = low[i + d, y] + skip, high[i + d, y] - low[i + d, y] - skip
                     left = max(column, base[i + d])
                     right = min(column + width, base[i + d] + frame)
                     if n > 0 and right > left:
                         _add_couplings((bands + 8 * (((i * nd + d) * nwave + j) * nband), hw), lo2 - b,
-                                       (whites + (i + d) * most * pitch, n, pitch),
+                                       (whites + ((i + d) * most + skip) * pitch, n, pitch),
                                        (u + 8 * (left - column), 8 * (left - base[i + d])), 8 * (right - left), spilled)

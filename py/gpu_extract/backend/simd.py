@@ -91,6 +91,18 @@ def address(typingctx, array, index):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
+def prefetch(typingctx, place):  # type: ignore[no-untyped-def]
+    """Ask for the cache line of an address, to be read soon; any address may be given."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        byte = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [byte, _INT, _INT, _INT])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [builder.inttoptr(args[0], byte), *(ir.Constant(_INT, v) for v in (0, 2, 1))])
+        return context.get_dummy_value()
+    return types.void(types.intp), codegen
+
+
+@intrinsic
 def integer(typingctx, place):  # type: ignore[no-untyped-def]
     """The int64 at an address."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
