@@ -47,38 +47,37 @@ def subtract_gram(band, gram, first):  # type: ignore[no-untyped-def]
 
 
 def eliminate(band, icov, fibre, others, reach):  # type: ignore[no-untyped-def]
-    """band -= A_iN A_NN^-1 A_Ni for the fibres N = `others` (int64) that surround fibre i = `fibre`; False where
-    A_NN is not definite.
+    """Take A_iN A_NN^-1 A_Ni of the fibres N = `others` (int64) around fibre i = `fibre` off the band; False where A_NN
+    is not definite.
 
-    band: (nwave, half + 1), rows of the upper triangle; reach: how many blocks of half a band a column is followed
+    band: (nwave, half + 1), rows of the upper triangle; a column of L^-1 A_Ni is followed for `reach` bins
     """
     nwave, hw = icov.shape[2], icov.shape[3] // 2
     step = max(hw, 8)
-    size, count, own = len(others) * step, -(-nwave // step), np.array([fibre])
-    block = np.empty((size, size), order="F")
+    size, count, blocks = len(others) * step, -(-nwave // step), -(-reach // step)
+    own = np.array([fibre])
+    pivot, block = np.empty((size, size), order="F"), np.empty((size, size), order="F")
     entry = np.empty((size, step), order="F")
-    above = np.zeros((size, size), order="F")
-    columns = np.zeros((size, (reach + 2) * step), order="F")
-    pivot = np.empty((size, size), order="F")
+    columns = np.zeros((size, (blocks + 2) * step), order="F")
     fill(pivot, icov, others, others, (0, 0))
+    above = None
     for k in range(count):
-        columns[:, :-step] = columns[:, step:]
-        right = blas.dgemm(-1.0, above, columns, trans_a=1) if k else np.zeros_like(columns)
-        right[:, -step:] = 0.0
+        right = np.zeros_like(columns)
+        if above is not None:
+            right[:, :-step] = blas.dgemm(-1.0, above, columns[:, step:], trans_a=1)
         for n, c in enumerate((k - 1, k, k + 1)):
             if 0 <= c < count:
                 fill(entry, icov, others, own, (k * step, c * step))
-                right[:, (reach + n - 1) * step:(reach + n) * step] += entry
+                right[:, (blocks + n - 1) * step:(blocks + n) * step] += entry
         factor, info = lapack.dpotrf(pivot, lower=1, overwrite_a=1, clean=0)
         if info != 0:
             return False
         columns = blas.dtrsm(1.0, factor, right, lower=1, overwrite_b=1)
-        gram = blas.dsyrk(1.0, columns, trans=1, lower=1)
-        subtract_gram(band, gram, (k - reach) * step)
+        subtract_gram(band, blas.dsyrk(1.0, columns, trans=1, lower=1), (k - blocks) * step)
         if k + 1 < count:
             fill(block, icov, others, others, (k * step, (k + 1) * step))
             above = blas.dtrsm(1.0, factor, block, lower=1)
             pivot = np.empty((size, size), order="F")
-            fill(pivot, icov, others, others, ((k + 1) * step,) * 2)
+            fill(pivot, icov, others, others, ((k + 1) * step, (k + 1) * step))
             pivot = blas.dsyrk(-1.0, above, beta=1.0, c=pivot, trans=1, lower=1, overwrite_c=1)
     return True

@@ -79,6 +79,10 @@ class Emit:
         """The address `index` times `stride` elements further."""
         return self.builder.gep(pointer, [self.builder.mul(index, stride)])
 
+    def index(self, value: int) -> Any:
+        """`value` as an index."""
+        return ir.Constant(_INDEX, value)
+
     def constant(self, value: float) -> Any:
         """`value` in all lanes."""
         return ir.Constant(self.kind, [value] * self.lanes)

@@ -16,22 +16,29 @@ Three checks follow every fibre and end in Status.FAILED, never in a silent wron
 spectrum alike); no bin's sum of squares over the stored diagonals of Q exceeds its S_jj.
 """
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from gpu_extract.backend import cpu_band_tests, cpu_banded
-from gpu_extract.cores.poles import LADDER, scaled_poles
+from gpu_extract.cores import wide
+from gpu_extract.cores.poles import LADDER, Poles, scaled_poles
 from gpu_extract.cores.schur import Limits, Neighbours, Schur
+from gpu_extract.cores.wide import WideLimits
 from gpu_extract.data import Array, Decorrelated, Normal, Status
 
 AGREEMENT = 1e-8    # of the squares of Q with S: 1e-10 from the poles, rounding of 1e-14 times the root of the condition
 
 
+NARROW = 16         # icov's half-band up to which the narrow band is tried: its kernels are written out, band by band
+
+
 @dataclass(frozen=True)
 class Options:
-    """How the banded core works: what it may neglect."""
+    """How the banded core works: what it may neglect in the narrow band, and in the wide one."""
 
     limits: Limits = field(default_factory=Limits)
+    wide: WideLimits = field(default_factory=WideLimits)
 
 
 def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int,
@@ -39,7 +46,8 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
     """Flux, ivar and resolution of fibres lo .. hi - 1 on all wavelengths of the normal equations.
 
     x: (nfibre, nwave), the bundle's deconvolved flux. Arrays of the result: (hi - lo, ..., nwave).
-    A fibre's result does not depend, to the last bit, on which fibres it is asked for with.
+    A fibre's result does not depend, to the last bit, on which fibres it is asked for with; to ask for many at
+    once is cheaper, since neighbours share most of the work on their coupling.
     Bins of weight 0 get flux = ivar = 0 and no resolution. status: GOOD; WIDE_BAND where the neighbours had to be
     eliminated in a wide band; EMPTY where no bin has weight; FAILED (everything 0) where S is not definite in any band or
     a check failed: decorrelate such fibres with the dense core.
@@ -48,11 +56,10 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
     shape = fibres[1] - fibres[0], normal.rhs.shape[1]
     out = Decorrelated(np.zeros(shape), np.zeros(shape), np.empty((shape[0], 2 * ndiag + 1, shape[1])),
                        np.zeros(shape, dtype=np.int8))
-    neighbours = Neighbours(normal, options.limits)
-    neighbours.prepare(fibres)
+    bundle = _Bundle(normal, options, fibres)
     for n, fibre in enumerate(range(*fibres)):
         result = out.flux[n], out.ivar[n], out.resolution[n]
-        status = _fibre(result, neighbours, normal.weight[fibre] > 0, x[fibre], fibre)
+        status = _fibre(result, bundle, x, fibre)
         out.status[n] = status
         if status in (Status.EMPTY, Status.FAILED):
             for array in result:
@@ -60,30 +67,60 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
     return out
 
 
-def _fibre(result: tuple[Array, Array, Array], neighbours: Neighbours, alive: np.ndarray, x: Array,
-           fibre: int) -> Status:
+class _Bundle:
+    """What the fibres of a bundle have in common, made when it is first asked for."""
+
+    def __init__(self, normal: Normal, options: Options, fibres: tuple[int, int]):
+        self.normal, self.options, self._fibres = normal, options, fibres
+
+    @cached_property
+    def neighbours(self) -> Neighbours:
+        """Schur complements in the narrow band."""
+        neighbours = Neighbours(self.normal, self.options.limits)
+        neighbours.prepare(self._fibres)
+        return neighbours
+
+    @cached_property
+    def reach(self) -> int:
+        """How many neighbours on each side the wide band eliminates."""
+        return wide.count_neighbours(self.normal.icov, self.options.wide)
+
+
+def _fibre(result: tuple[Array, Array, Array], bundle: _Bundle, x: Array, fibre: int) -> Status:
     """Decorrelate one fibre into `result` (flux, ivar, resolution)."""
+    alive = bundle.normal.weight[fibre] > 0
     if not alive.any():
         return Status.EMPTY
-    schur = neighbours.complement(fibre)
-    if not schur.holds:
+    sides = np.stack([alive, np.where(alive, x[fibre], 0.0)], axis=1).astype(float)
+    if bundle.normal.halfband <= NARROW:
+        schur = bundle.neighbours.complement(fibre)
+        if schur.holds and schur.facts.rung is not None:
+            poles = scaled_poles(*LADDER[schur.facts.rung], schur.bound)
+            if _finish(result, _narrow(schur, poles, sides, len(result[2]) // 2), schur.band, poles, sides):
+                return Status.GOOD
+    broad = wide.complement(bundle.normal.icov, fibre, bundle.reach, bundle.options.wide) if bundle.reach else None
+    if broad is None:
         return Status.FAILED
-    sides = np.stack([alive, np.where(alive, x, 0.0)], axis=1).astype(float)
-    return Status.GOOD if _narrow(result, schur, sides) else Status.FAILED
+    poles = scaled_poles(*LADDER[broad.rung], broad.bound)
+    out = wide.pole_sum(broad, poles, sides, len(result[2]) // 2, bundle.options.wide)
+    return Status.WIDE_BAND if _finish(result, out, broad.band, poles, sides) else Status.FAILED
 
 
-def _narrow(result: tuple[Array, Array, Array], schur: Schur, sides: Array) -> bool:
-    """The pole sum of one fibre; False where a check failed."""
-    half, ndiag, nwave = schur.band.shape[1] - 1, len(result[2]) // 2, len(sides)
-    assert schur.facts.rung is not None
-    poles = scaled_poles(*LADDER[schur.facts.rung], schur.bound)
+def _narrow(schur: Schur, poles: Poles, sides: Array, ndiag: int) -> Array:
+    """The pole sum of one fibre: (nwave, out_width)."""
+    half, nwave = schur.band.shape[1] - 1, len(sides)
     shifts, weights = cpu_banded.aligned(2, len(poles.shifts))
     shifts[:], weights[:] = poles.shifts, poles.weights * poles.shifts
     out = cpu_banded.aligned(nwave, cpu_banded.out_width(ndiag))
     work = cpu_banded.aligned(cpu_banded.work_size(nwave, half, ndiag))
     cpu_banded.pole_sum(half, ndiag)(out, work, schur.band, sides, shifts, weights)
+    return out
+
+
+def _finish(result: tuple[Array, Array, Array], out: Array, band: Array, poles: Poles, sides: Array) -> bool:
+    """Flux, ivar and resolution from a pole sum; False where a check failed."""
     made = np.array(cpu_banded.finish(result, out, sides, poles.weights.sum()))
-    wanted = np.array(cpu_band_tests.squares(schur.band, sides))
+    wanted = np.array(cpu_band_tests.squares(band, sides))
     scale = np.array([wanted[0], np.sqrt(wanted[0] * wanted[2]), wanted[2]])
     agrees = np.all(np.abs(made - wanted) <= AGREEMENT * scale)
-    return bool(agrees and cpu_banded.excess(out, schur.band, ndiag) <= AGREEMENT)
+    return bool(agrees and cpu_banded.excess(out, band, len(result[2]) // 2) <= AGREEMENT)
