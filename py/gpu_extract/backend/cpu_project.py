@@ -5,7 +5,7 @@ pixel gets its light in the same order however the bins are cut.
 """
 from numba import njit
 
-from gpu_extract.backend.simd import vadd, vfma, vload, vset, vstore, vsum
+from gpu_extract.backend.simd import address, prefetch, vadd, vfma, vload, vset, vstore, vsum
 
 
 @njit(nogil=True, cache=True)
@@ -33,6 +33,8 @@ def add_to_cut(model, stamps, at, flux, stride):  # type: ignore[no-untyped-def]
         for i in range(nfibre):
             light = vset(flux[i, j])
             spot = (i * nwave + j) * size
+            for n in range(0, size, 16):
+                prefetch(address(flat, spot + size + n))
             for y in range(ny):
                 pixel = at[i, j] + y * stride
                 for x in range(0, width, 4):
@@ -48,6 +50,8 @@ def adjoint_two(out, stamps, at, first, second, stride):  # type: ignore[no-unty
     for j in range(nwave):
         for i in range(nfibre):
             spot = (i * nwave + j) * size
+            for n in range(0, size, 16):
+                prefetch(address(flat, spot + size + n))
             a0 = vset(0.0)
             a1 = vset(0.0)
             b0 = vset(0.0)
