@@ -80,9 +80,8 @@ def choose_view(image: Image, frame: Frame, psf: PsfModel | None) -> View:
     ys, xs = slice(0, image.shape[0]), _columns(frame, image.shape[1])
     wave = None
     if psf is not None:
-        factor = float(frame.notes.get("wave_factor", 1.0))
         lo, hi = int(frame.fibres[rows[0]]), int(frame.fibres[rows[-1]]) + 1
-        y, x = centres(psf, (lo, hi), frame.wave / factor)
+        y, x = centres(psf, (lo, hi), frame.wave)
         margin = psf.stamp[0], psf.stamp[1] // 2 + 2
         ys, xs = (_range(c, m, n) for c, m, n in zip((y, x), margin, image.shape, strict=True))
         wave = np.interp(np.arange(image.shape[0])[ys], y[(hi - lo) // 2], frame.wave)
