@@ -18,9 +18,14 @@ class ExitCode(IntEnum):
 
 
 class GpuExtractError(Exception):
-    """Base of all errors that a program ends with, one line each."""
+    """Base of all errors that a program ends with, one line each.
+
+    quiet: another rank says it; agreed_on: the ranks (a communicator) that raise this together
+    """
 
     code = ExitCode.INTERNAL
+    quiet = False
+    agreed_on: object = None
 
 
 class InputError(GpuExtractError):

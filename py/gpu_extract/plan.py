@@ -94,3 +94,28 @@ def bounds(ranges: tuple[tuple[int, int], ...], size: int) -> list[int]:
     """Where the consecutive shares of `size` ranks in consecutive ranges begin, and the end of the last."""
     ends = [0, *(last for _, last in ranges)]
     return [ends[len(ranges) * rank // size] for rank in range(size + 1)]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One bundle that a rank works on.
+
+    bundle: its number in the plan; group: which ranks share it, as a number that they have in common;
+    None: the rank has it for itself
+    """
+
+    bundle: int
+    group: int | None = None
+
+
+def turns(bundles: int, size: int, rank: int) -> list[Turn]:
+    """The bundles of a rank, in order: rounds of one bundle for each rank, then those left, shared by groups of ranks.
+
+    Every rank has the same number of turns; the last one is shared as soon as there are bundles left over.
+    """
+    rounds, left = divmod(bundles, size)
+    own = [Turn(n * size + rank) for n in range(rounds)]
+    if left == 0:
+        return own
+    group = next(g for g in range(left) if rank in share(size, g, left))
+    return [*own, Turn(rounds * size + group, group)]

@@ -1,4 +1,5 @@
 """The flow of an extraction, and the public Python API."""
+from dataclasses import replace
 from typing import Any
 
 from gpu_extract.assemble import assemble
@@ -7,7 +8,7 @@ from gpu_extract.comm import SERIAL
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import BundleResult, Frame, Image, PsfModel
 from gpu_extract.perf.recorder import NULL
-from gpu_extract.plan import make_plan, wavelength_grid
+from gpu_extract.plan import make_plan, turns, wavelength_grid
 from gpu_extract.probe import measure_decay
 from gpu_extract.psf_check import check_psf
 
@@ -21,16 +22,24 @@ def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Any = S
     Returns the frame on rank 0, None on the others. Ranks and threads change the time it takes and nothing else.
     Raises InputError where fibres or wavelengths lie outside the PSF, or no fibre of it can be used.
     """
-    with recorder.span("plan"):
-        job = prepare(psf, config, threads)
     results = []
-    for fibres in job.plan.bundles:
-        with recorder.span("bundle"):
-            results.append(extract_bundle(image, job, fibres, group=comm, recorder=recorder))
-    if comm.rank != 0:
-        return None
-    with recorder.span("assemble"):
-        return assemble(results, job.plan, image, notes_of(job, results))
+    with comm.together():
+        with recorder.span("warm up"):
+            comm.first(lambda: warm_up(image, psf, config))
+        with recorder.span("plan"):
+            job = prepare(psf, config, threads)
+        for turn in turns(len(job.plan.bundles), comm.size, comm.rank):
+            group = SERIAL if turn.group is None else comm.split(turn.group)
+            with recorder.span("bundle"), group.together():
+                result = extract_bundle(image, job, job.plan.bundles[turn.bundle], group=group, recorder=recorder)
+            if group.rank == 0:
+                results.append((turn.bundle, result))
+        with recorder.span("gather"):
+            bundles = comm.gather(results)
+        if bundles is None:
+            return None
+        with recorder.span("assemble"):
+            return assemble(bundles, job.plan, image, notes_of(job, bundles))
 
 
 def prepare(psf: PsfModel, config: ExtractConfig, threads: int = 1) -> Job:
@@ -41,6 +50,13 @@ def prepare(psf: PsfModel, config: ExtractConfig, threads: int = 1) -> Job:
     psferr = psf.psferr if config.psferr is None else config.psferr
     ndiag = psf.stamp[0] // 2 if config.ndiag is None else config.ndiag
     return Job(psf, config, plan, decay, dropped, psferr, ndiag, threads)
+
+
+def warm_up(image: Image, psf: PsfModel, config: ExtractConfig) -> None:
+    """Extract a few bins of the first bundle: kernels are compiled on first use, and kept for whoever comes next."""
+    first, last, step = config.wavelength
+    job = prepare(psf, replace(config, wavelength=(first, min(first + 4 * step, last), step), model=False))
+    extract_bundle(image, job, job.plan.bundles[0], group=SERIAL, recorder=NULL)
 
 
 def notes_of(job: Job, results: list[BundleResult]) -> dict[str, Any]:

@@ -47,44 +47,48 @@ def _level(text: str) -> str:
     return text.lower()
 
 
-def run_main(build: Build, body: Body, argv: Sequence[str] | None = None) -> int:
+def run_main(build: Build, body: Body, argv: Sequence[str] | None = None, *, speaks: bool = True) -> int:
     """Parse, run `body`, and turn whatever goes wrong into one line and an exit code (see errors.ExitCode).
 
     build: makes the parser; its options include those of `add_common_options`
     body: the program; returns its exit code
+    speaks: False for a rank that leaves it to another to say what all of them find wrong
     """
     parser = build()
-    debug = False
     try:
         args = parser.parse_args(argv)
-        debug = args.loglevel == "debug"
         start_logging(parser.prog, args.loglevel)
         return int(body(args))
     except SystemExit as leave:                  # --help, --version
         return int(leave.code or 0)
-    except GpuExtractError as error:
-        return _fail(parser.prog, str(error), error.code, debug)
-    except KeyboardInterrupt:
-        return _fail(parser.prog, "interrupted; files under their final names are whole, start again",
-                     ExitCode.START_AGAIN, debug)
     except BrokenPipeError:
         with suppress(OSError):                  # whoever read our output has left: nobody to tell
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OUTPUT
-    except MemoryError:
-        return _fail(parser.prog, "out of memory; do less at once, or use a machine with more memory",
-                     ExitCode.INTERNAL, debug)
-    except Exception as error:
-        return _fail(parser.prog, f"internal error: {type(error).__name__}: {error}; please report it with "
-                     "the output of --loglevel debug", ExitCode.INTERNAL, debug)
+    except (Exception, KeyboardInterrupt) as error:
+        message, code = explain(error)
+        if not isinstance(error, GpuExtractError) or not (error.quiet if error.agreed_on else not speaks):
+            complain(parser.prog, message, error)
+        return code
 
 
-def _fail(prog: str, message: str, code: ExitCode, debug: bool) -> int:
-    """Say it in one line on standard error."""
-    if debug:
-        traceback.print_exc()
+def explain(error: BaseException) -> tuple[str, ExitCode]:
+    """What to say of an error, and the exit code it ends the program with."""
+    if isinstance(error, GpuExtractError):
+        return str(error), error.code
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted; files under their final names are whole, start again", ExitCode.START_AGAIN
+    if isinstance(error, MemoryError):
+        return "out of memory; do less at once, or use a machine with more memory", ExitCode.INTERNAL
+    return (f"internal error: {type(error).__name__}: {error}; please report it with the output of --loglevel debug",
+            ExitCode.INTERNAL)
+
+
+def complain(prog: str, message: str, error: BaseException | None = None) -> None:
+    """Say it in one line on standard error, after the traceback where the log level is debug."""
+    if error is not None and log.isEnabledFor(logging.DEBUG):
+        traceback.print_exception(error)
     print(f"{prog}: error: {' '.join(message.split())}", file=sys.stderr, flush=True)
-    return code
 
 
 class _Format(logging.Formatter):

@@ -8,42 +8,64 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from gpu_extract.cli.common import log, run_main
-from gpu_extract.cli.job import Job, check_files, equivalent_command, find_inputs, read_job
+from gpu_extract.cli.job import Inputs, Job, check_files, equivalent_command, find_inputs, read_job
 from gpu_extract.cli.options import build_parser, ignored
+from gpu_extract.cli.ranks import find_launch, run_kept, start_ranks
 from gpu_extract.errors import CheckFailed, ExitCode, InputError
 
 if TYPE_CHECKING:
     from gpu_extract.cli.report import Progress
     from gpu_extract.data import Frame
 
+PROG = "gpu_extract"
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command gpu_extract; returns its exit code (errors.ExitCode)."""
-    return run_main(build_parser, extract_image, argv)
+    launch = find_launch()
+    speaks = launch is None or launch.node_rank == 0
+    return run_kept(PROG, lambda: run_main(build_parser, extract_image, argv, speaks=speaks))
 
 
 def extract_image(args: argparse.Namespace) -> int:
-    """Parse is done: read, extract, write, check. Every rank takes this way; rank 0 speaks and writes."""
+    """Parse is done: read, extract, write, check. Every rank takes this way; rank 0 speaks, reads and writes."""
     set_threads(args.threads)
-    check_device(args.gpu)
-    check_plots(args.qa)
-    check_files(args)
-    comm = communicator(args.mpi)
+    comm = start_ranks(args.mpi, PROG)
     from gpu_extract.cli.report import Progress
 
     recorder = Progress(comm.rank)
-    with recorder.span("read"):
-        job = read_job(args, find_inputs(args))
-    run = Run(args, job, comm, recorder)
-    if comm.rank == 0:
-        announce(run)
-    frame = compute(run)
-    if frame is not None:
+    with comm.together():
+        with recorder.span("read"):
+            job = read_shared(args, comm)
+        run = Run(args, job, comm, recorder)
+        if comm.rank == 0:
+            announce(run)
+        frame = compute(run)
         deliver(run, frame)
-    judge(run, frame)
+        judge(run, frame)
     return ExitCode.DONE
+
+
+def read_shared(args: argparse.Namespace, comm: Any) -> Job:
+    """The job: rank 0 checks and reads everything; the others get what the extraction needs, in shared memory."""
+    from gpu_extract.data import Image
+
+    whole: list[Job] = []
+
+    def read() -> tuple[Any, ...]:
+        check_device(args.gpu)
+        check_plots(args.qa)
+        check_files(args)
+        whole.append(read_job(args, find_inputs(args)))
+        return Image(whole[0].image.pix, whole[0].image.ivar), whole[0].psf, whole[0].config
+
+    image, psf, config = comm.share(read)
+    if not comm.one_copy and comm.rank == 0:
+        log.warning("a node has too little shared memory (/dev/shm) for the image: each rank keeps a copy")
+    if whole:
+        return replace(whole[0], image=replace(whole[0].image, pix=image.pix, ivar=image.ivar), psf=psf)
+    return Job(image, psf, config, None, (), Inputs("", ""))
 
 
 def check_plots(path: str | None) -> None:
@@ -67,17 +89,6 @@ class Run:
         from gpu_extract.run import extract
 
         return partial(extract, comm=self.comm, threads=self.args.threads or 1)
-
-
-def communicator(mpi: bool) -> Any:
-    """The ranks: those of MPI where a launcher started this or --mpi asks for it, else this process alone."""
-    from gpu_extract import comm
-
-    if hasattr(comm, "get_comm"):
-        return comm.get_comm(mpi)
-    if mpi:
-        raise InputError("--mpi: ranks are not supported here; leave --mpi out")
-    return comm.SERIAL
 
 
 def set_threads(threads: int | None) -> None:
@@ -114,10 +125,10 @@ def announce(run: Run) -> None:
 
 def compute(run: Run) -> "Frame | None":
     """The extraction; None on ranks other than 0."""
-    from gpu_extract.plan import make_plan
+    from gpu_extract.plan import make_plan, turns
 
     job = run.job
-    run.recorder.expect(len(make_plan(job.psf, job.config, 0).bundles))
+    run.recorder.expect(len(turns(len(make_plan(job.psf, job.config, 0).bundles), run.comm.size, run.comm.rank)))
     with run.recorder.span("extract"):
         frame = run.extract(job.image, job.psf, job.config, recorder=run.recorder)
     if frame is None:
@@ -127,33 +138,37 @@ def compute(run: Run) -> "Frame | None":
     return replace(frame, fibermap=job.fibermap)
 
 
-def deliver(run: Run, frame: "Frame") -> None:
-    """Write what was asked for, and sum up."""
+def deliver(run: Run, frame: "Frame | None") -> None:
+    """Write what was asked for, and sum up: rank 0 does, the others confirm every file before it gets its name."""
+    if frame is None:
+        for _ in writers(run.args):
+            run.comm.barrier()
+        return
     from gpu_extract.cli.report import log_summary
 
     with run.recorder.span("write"):
-        write_outputs(run.args, run.job, frame)
+        for write in writers(run.args):
+            write(frame, cards=run.job.cards, commit=run.comm.barrier)
     log_summary(frame, run.recorder, run.args.output)
     write_performance(run)
     if run.args.qa:
         from gpu_extract.figures import qa_page
-        from gpu_extract.io.truth import read_truth
 
-        truth = None if run.job.inputs.truth is None else read_truth(run.job.inputs.truth)
-        qa_page(run.args.qa, run.job.image, frame, truth=truth, psf=run.job.psf)
+        qa_page(run.args.qa, run.job.image, frame, truth=run.job.inputs.truth)
         log.info(f"picture: {run.args.qa}")
 
 
-def write_outputs(args: argparse.Namespace, job: Job, frame: "Frame") -> None:
-    """Frame first; then what was also asked for."""
+def writers(args: argparse.Namespace) -> "list[Callable[..., None]]":
+    """What writes each file that was asked for: the frame first."""
     from gpu_extract.io.frame import write_frame, write_model
     from gpu_extract.io.spectra import write_spectra
 
-    write_frame(args.output, frame, cards=job.cards, scores=not args.no_scores)
+    found: list[Callable[..., None]] = [partial(write_frame, args.output, scores=not args.no_scores)]
     if args.model:
-        write_model(args.model, frame, cards=job.cards)
+        found.append(partial(write_model, args.model))
     if args.spectra:
-        write_spectra(args.spectra, frame, cards=job.cards)
+        found.append(partial(write_spectra, args.spectra))
+    return found
 
 
 def write_performance(run: Run) -> None:

@@ -9,19 +9,25 @@ import shutil
 import socket
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gpu_extract.errors import OutputError
 
 _NAME_MAX = 255
+Commit = Callable[[], None]
+
+
+def at_once() -> None:
+    """Nothing has to happen before a file gets its name."""
 
 
 @contextmanager
-def atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
+def atomic(path: str | os.PathLike[str], commit: Commit = at_once) -> Iterator[Path]:
     """Yield the temporary path to write to; on leaving without an error it becomes `path`.
 
+    commit: called when all is on disk, before the file gets its name; what it raises takes the file away
     Raises OutputError where the folder or the file cannot be written, or the disk is full.
     """
     check_target(path)
@@ -31,6 +37,7 @@ def atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
         try:
             yield temporary
             _to_disk(temporary)
+            commit()
             os.replace(temporary, target)
             _to_disk(target.parent)
         except OSError as error:

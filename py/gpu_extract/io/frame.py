@@ -10,6 +10,7 @@ from astropy.io import fits
 
 from gpu_extract.data import Card, Frame, SpecMask
 from gpu_extract.errors import InputError, OutputError
+from gpu_extract.io.atomic import Commit, at_once
 from gpu_extract.io.fibermap import not_finite, optional_fibermap
 from gpu_extract.io.fits import find, find_optional, image_of, open_fits
 from gpu_extract.io.headers import cards_of, merged
@@ -22,11 +23,12 @@ IVAR_UNIT = "Angstrom2/electron2"
 
 
 def write_frame(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[Card] = (),
-                scores: bool = True) -> None:
+                scores: bool = True, commit: Commit = at_once) -> None:
     """Write FLUX, IVAR, MASK, WAVELENGTH, RESOLUTION, FIBERMAP, CHI2PIX, SCORES and PIXMASK_FRACTION.
 
     cards: added to the header, after those of the frame and before the list of versions
     scores: False leaves SCORES out
+    commit: see io.atomic
 
     Raises OutputError where a value is NaN or infinite (everything is kept in a debug file, which
     the message names) and where the file cannot be written; what had this name stays untouched then.
@@ -44,7 +46,7 @@ def write_frame(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[C
     hdus += score_hdus(table, frame)
     if "PIXMASK_FRACTION" in images:
         hdus.append(image_hdu(images["PIXMASK_FRACTION"], "PIXMASK_FRACTION"))
-    write_hdus(path, hdus)
+    write_hdus(path, hdus, commit)
 
 
 def frame_images(frame: Frame) -> dict[str, np.ndarray]:
@@ -114,14 +116,15 @@ def _keep_for_debugging(path: str | os.PathLike[str], frame: Frame, images: Mapp
     return f"everything is in {debug}"
 
 
-def write_model(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[Card] = ()) -> None:
+def write_model(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[Card] = (),
+                commit: Commit = at_once) -> None:
     """Write the model image (ny, nx), electron, with the frame's header. Raises OutputError, InputError."""
     if frame.model is None:
         raise InputError("the frame has no model image; extract with model=True (-m FILE)")
     image = {"MODEL": frame.model.astype(np.float32)}
     refuse_not_finite(path, frame, image)
     write_hdus(path, [image_hdu(image["MODEL"], "MODEL", bunit="electron", primary=True,
-                                cards=merged(frame.cards, frame_cards(frame, cards)))])
+                                cards=merged(frame.cards, frame_cards(frame, cards)))], commit)
 
 
 def read_frame(path: str | os.PathLike[str], *, check: bool = True) -> Frame:

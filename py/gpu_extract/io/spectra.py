@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from gpu_extract.data import Card, FiberMap, Frame
+from gpu_extract.io.atomic import Commit, at_once
 from gpu_extract.io.frame import (
     FLUX_UNIT,
     IVAR_UNIT,
@@ -25,7 +26,8 @@ from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
 from gpu_extract.scores import band_of
 
 
-def write_spectra(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[Card] = ()) -> None:
+def write_spectra(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[Card] = (),
+                  commit: Commit = at_once) -> None:
     """Write a frame as a spectra file of its one band (B, R or Z). Raises OutputError."""
     images, scores = frame_images(frame), score_rows(frame)
     refuse_not_finite(path, frame, images, scores)
@@ -37,7 +39,7 @@ def write_spectra(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence
     hdus += [image_hdu(images[name], f"{band}_{name}", bunit=units.get(name, ""))
              for name in ("WAVELENGTH", "FLUX", "IVAR", "MASK", "RESOLUTION")]
     # without SCORES specutils does not know the file: identities where nothing can be scored
-    write_hdus(path, [*hdus, *(score_hdus(scores, frame) or [table_hdu(_minimal(frame).rows, "SCORES")])])
+    write_hdus(path, [*hdus, *(score_hdus(scores, frame) or [table_hdu(_minimal(frame).rows, "SCORES")])], commit)
 
 
 def _minimal(frame: Frame) -> FiberMap:

@@ -7,7 +7,7 @@ import numpy as np
 from astropy.io import fits
 
 from gpu_extract.data import Card
-from gpu_extract.io.atomic import atomic
+from gpu_extract.io.atomic import Commit, at_once, atomic
 from gpu_extract.io.headers import header_of
 
 # in place of the date that astropy would put there: equal content gives equal files
@@ -45,10 +45,10 @@ def _without_int8(rows: np.ndarray) -> np.ndarray:
     return rows.astype(list(wider.items()))
 
 
-def write_hdus(path: str | os.PathLike[str], hdus: Sequence[Any]) -> None:
-    """Write a FITS file atomically, CHECKSUM and DATASUM in every HDU. Raises OutputError."""
+def write_hdus(path: str | os.PathLike[str], hdus: Sequence[Any], commit: Commit = at_once) -> None:
+    """Write a FITS file atomically (commit: see there), CHECKSUM and DATASUM in every HDU. Raises OutputError."""
     whole = fits.HDUList(list(hdus))     # adds EXTEND to the primary: before the sums, not after
     for hdu in whole:
         hdu.add_checksum(when=_CHECKSUM_COMMENT)
-    with atomic(path) as temporary:
+    with atomic(path, commit) as temporary:
         whole.writeto(temporary, output_verify="exception")

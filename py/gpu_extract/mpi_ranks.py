@@ -1,0 +1,183 @@
+"""The ranks of MPI: the verbs of comm.SerialComm over an mpi4py communicator."""
+import json
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn, TypeVar
+
+import numpy as np
+
+from gpu_extract import errors
+from gpu_extract.errors import ExitCode, GpuExtractError, InternalError
+from gpu_extract.packing import as_bytes, layout, pack, unpack
+from gpu_extract.perf.clock import sleep
+from gpu_extract.transport import broadcast_bytes, broadcast_text, enough_room, owners, receive, send
+
+T = TypeVar("T")
+Report = Callable[[BaseException], None]
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 20e-6, 2e-3      # seconds between two looks at a pending agreement
+_ALIGN = 64                                     # bytes
+
+
+class MpiComm:
+    """The ranks of an MPI communicator; the verbs are explained in comm.SerialComm.
+
+    library: MPI's name; one_copy: False once shared arrays had to be copied for every rank
+    mpi: the module mpi4py.MPI; comm: its communicator
+    report: tells the user of an exception that ends all ranks (default: a traceback on standard error)
+    """
+
+    def __init__(self, mpi: Any, comm: Any, report: Report | None = None):
+        self._mpi, self._comm = mpi, comm
+        self._report = report or (lambda error: traceback.print_exception(error))
+        self.rank, self.size = int(comm.Get_rank()), int(comm.Get_size())
+        self.library = str(mpi.get_vendor()[0])
+        self.one_copy = True
+        self._windows: list[Any] = []
+        self._node: Any = None
+        self._roots: Any = None
+
+    def split(self, color: int) -> "MpiComm":
+        """The ranks of the same colour."""
+        self._agree()
+        return MpiComm(self._mpi, self._comm.Split(color, self.rank), self._report)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What one rank raises under this, all ranks raise; what is not one of our errors ends all ranks at once."""
+        failure = None
+        try:
+            yield
+        except GpuExtractError as error:
+            if error.agreed_on is self:
+                raise
+            failure = error
+        except BaseException as error:
+            self._abort(error)
+        self._agree(failure)
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        self._agree()
+
+    def complete(self, array: np.ndarray, axis: int, bounds: Sequence[int]) -> None:
+        """Fill in what the other ranks made."""
+        self._agree()
+        front = np.moveaxis(array, axis, 0)
+        own = np.ascontiguousarray(front[bounds[self.rank]:bounds[self.rank + 1]])
+        whole = np.empty(front.shape, dtype=array.dtype)
+        row = front[0].size
+        element = self._mpi.BYTE.Create_contiguous(array.itemsize).Commit()
+        self._comm.Allgatherv([own, own.size, element],
+                              [whole, np.diff(bounds) * row, np.array(bounds[:-1]) * row, element])
+        element.Free()
+        front[...] = whole
+
+    def gather(self, items: Sequence[tuple[int, T]]) -> list[T] | None:
+        """Numbered values of all ranks on rank 0."""
+        self._agree()
+        items = sorted(items, key=lambda item: item[0])
+        order = owners(self._comm, [number for number, _ in items], self._mpi.INT64_T)
+        if self.rank != 0:
+            for _, value in items:
+                send(self._comm, value, 0)
+            return None
+        own = (value for _, value in items)
+        return [next(own) if owner == 0 else receive(self._comm, owner) for owner in order]
+
+    def share(self, make: Callable[[], T]) -> T:
+        """What `make` returns on rank 0, on all ranks."""
+        made: list[tuple[str, list[np.ndarray]]] = []
+        with self.together():
+            if self.rank == 0:
+                made.append(pack(make()))
+        text, arrays = made[0] if made else ("", [])
+        text = broadcast_text(self._comm, text)
+        kinds = layout(text)
+        sizes = [int(dtype.itemsize * np.prod(shape, dtype=np.int64)) for dtype, shape in kinds]
+        starts = np.cumsum([0] + [-(-size // _ALIGN) * _ALIGN for size in sizes])
+        memory = self._node_memory(int(starts[-1]) or _ALIGN)
+        for array, start in zip(arrays, starts, strict=False):
+            memory[start:start + array.nbytes] = as_bytes(array)
+        self._fill(memory)
+        memory.flags.writeable = False
+        places = zip(kinds, starts, strict=False)
+        views = [np.ndarray(shape, dtype, memory, int(start)) for (dtype, shape), start in places]
+        return unpack(text, views)     # type: ignore[no-any-return]
+
+    def first(self, work: Callable[[], Any]) -> None:
+        """Do something on rank 0, then on one rank of every other node, while the others wait."""
+        node, _ = self._nodes()
+        with self.together():
+            if self.rank == 0:
+                work()
+        with self.together():
+            if self.rank != 0 and node.Get_rank() == 0:
+                work()
+
+    def _agree(self, failure: GpuExtractError | None = None) -> None:
+        """Wait for all ranks; raise on all of them what the first of those that failed has to say."""
+        mine = np.array([self.size if failure is None else self.rank], dtype=np.int64)
+        lowest = np.empty_like(mine)
+        request = self._comm.Iallreduce(mine, lowest, op=self._mpi.MIN)
+        pause = _FIRST_PAUSE
+        while not request.Test():
+            sleep(pause)
+            pause = min(1.5 * pause, _LONGEST_PAUSE)
+        speaker = int(lowest[0])
+        if speaker == self.size:
+            return
+        said = json.dumps([_public_class(failure), str(failure)]) if speaker == self.rank else ""
+        name, message = json.loads(broadcast_text(self._comm, said, speaker))
+        error = failure if failure is not None and speaker == self.rank else getattr(errors, name)(message)
+        error.agreed_on, error.quiet = self, self.rank != 0
+        raise error
+
+    def _abort(self, error: BaseException) -> NoReturn:
+        """End all ranks, here and now."""
+        self._report(error)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        code = ExitCode.START_AGAIN if isinstance(error, KeyboardInterrupt) else ExitCode.INTERNAL
+        self._mpi.COMM_WORLD.Abort(int(code))
+        raise InternalError("MPI has not ended this rank") from error
+
+    def _nodes(self) -> tuple[Any, Any]:
+        """The ranks of this node, and the first ranks of all nodes (for the others: nothing)."""
+        if self._node is None:
+            self._node = self._comm.Split_type(self._mpi.COMM_TYPE_SHARED, self.rank)
+            color = 0 if self._node.Get_rank() == 0 else self._mpi.UNDEFINED
+            self._roots = self._comm.Split(color, self.rank)
+        return self._node, self._roots
+
+    def _node_memory(self, size: int) -> np.ndarray:
+        """Bytes that all ranks of a node see; each rank's own where a node has not enough of such memory."""
+        node, _ = self._nodes()
+        enough = np.array([enough_room(size)], dtype=np.int64)
+        self._comm.Allreduce(self._mpi.IN_PLACE, enough, op=self._mpi.MIN)
+        self.one_copy = bool(enough[0])
+        if not self.one_copy:
+            return np.empty(size, dtype=np.uint8)
+        window = self._mpi.Win.Allocate_shared(size if node.Get_rank() == 0 else 0, 1, comm=node)
+        self._windows.append(window)
+        memory, _ = window.Shared_query(0)
+        return np.frombuffer(memory, dtype=np.uint8)[:size]
+
+    def _fill(self, memory: np.ndarray) -> None:
+        """Bring rank 0's bytes into the memory of all nodes, or of all ranks where each has its own."""
+        _, roots = self._nodes()
+        if not self.one_copy:
+            broadcast_bytes(self._comm, memory)
+            return
+        if roots != self._mpi.COMM_NULL:
+            broadcast_bytes(roots, memory)
+        self._agree()
+        self._windows[-1].Fence()
+
+
+def _public_class(error: BaseException | None) -> str:
+    """The name of the error's first base that errors.py knows."""
+    names = [kind.__name__ for kind in type(error).__mro__ if kind.__module__ == errors.__name__]
+    return names[0] if names else InternalError.__name__

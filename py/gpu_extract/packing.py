@@ -1,0 +1,103 @@
+"""Values as a line of text and plain arrays: how they travel between ranks, never pickled.
+
+The text (JSON) holds everything that is not an array, and for each array its type and shape.
+"""
+import dataclasses
+import json
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from gpu_extract.errors import InternalError
+
+_PACKAGE = __name__.split(".", maxsplit=1)[0]
+
+
+def pack(value: Any) -> tuple[str, list[np.ndarray]]:
+    """Text and arrays that `unpack` makes the value from.
+
+    value: arrays, numbers, strings, None, and tuples, lists, dicts and this package's dataclasses of those
+    Raises InternalError where something else is in it.
+    """
+    arrays: list[np.ndarray] = []
+    tree = _pack(value, arrays)
+    return json.dumps({"value": tree, "arrays": [[_describe(a.dtype), a.shape] for a in arrays]}), arrays
+
+
+def unpack(text: str, arrays: Sequence[np.ndarray]) -> Any:
+    """The value that was packed, with `arrays` in it as they are."""
+    return _unpack(json.loads(text)["value"], arrays)
+
+
+def layout(text: str) -> list[tuple[np.dtype, tuple[int, ...]]]:
+    """Type and shape of each array that belongs to a packed value."""
+    return [(_dtype(described), tuple(shape)) for described, shape in json.loads(text)["arrays"]]
+
+
+def as_bytes(array: np.ndarray) -> np.ndarray:
+    """The bytes of a contiguous array, as an array over the same memory."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def _pack(value: Any, arrays: list[np.ndarray]) -> Any:
+    if isinstance(value, np.ndarray):
+        arrays.append(np.ascontiguousarray(value))
+        return {"array": len(arrays) - 1}
+    if isinstance(value, np.generic):
+        return value.item()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: _pack(getattr(value, f.name), arrays) for f in dataclasses.fields(value)}
+        return {"type": _name(type(value)), "fields": fields}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return {"type": _name(type(value)), "fields": {n: _pack(getattr(value, n), arrays) for n in value._fields}}
+    if isinstance(value, tuple):
+        return {"tuple": [_pack(v, arrays) for v in value]}
+    if isinstance(value, list):
+        return [_pack(v, arrays) for v in value]
+    if isinstance(value, dict):
+        return {"items": [[_pack(k, arrays), _pack(v, arrays)] for k, v in value.items()]}
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    raise InternalError(f"a {type(value).__name__} cannot travel between ranks")
+
+
+def _unpack(tree: Any, arrays: Sequence[np.ndarray]) -> Any:
+    if isinstance(tree, list):
+        return [_unpack(t, arrays) for t in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if "array" in tree:
+        return arrays[tree["array"]]
+    if "tuple" in tree:
+        return tuple(_unpack(t, arrays) for t in tree["tuple"])
+    if "items" in tree:
+        return {_unpack(k, arrays): _unpack(v, arrays) for k, v in tree["items"]}
+    module, name = tree["type"].split(":")
+    kind = getattr(import_module(module), name)
+    return kind(**{key: _unpack(t, arrays) for key, t in tree["fields"].items()})
+
+
+def _name(kind: type) -> str:
+    """Where a class is found again; only classes of this package travel."""
+    if kind.__module__.split(".")[0] != _PACKAGE or "." in kind.__qualname__:
+        raise InternalError(f"a {kind.__qualname__} cannot travel between ranks")
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _describe(dtype: np.dtype) -> Any:
+    if dtype.hasobject:
+        raise InternalError(f"an array of type {dtype} cannot travel between ranks")
+    return np.lib.format.dtype_to_descr(dtype)
+
+
+def _dtype(described: Any) -> np.dtype:
+    """A type from its description, of which JSON has made lists throughout."""
+    return np.dtype(np.lib.format.descr_to_dtype(_tuples(described)))
+
+
+def _tuples(described: Any) -> Any:
+    if isinstance(described, str):
+        return described
+    return [(name, _tuples(kind), *(tuple(s) for s in shape)) for name, kind, *shape in described]
