@@ -184,7 +184,7 @@ def _products(kind: int) -> Callable[[Emit, Any], None]:
 
 @written_out
 def subtract_products(typingctx, c, c0, a, a0, a_step, b, b0, count, kind):  # type: ignore[no-untyped-def]
-    """C -= sum_n A_n B_n over `count` blocks that stay in registers; A_n are a_step elements apart, B_n follow each other.
+    """C -= sum_n A_n B_n over `count` blocks, C in registers; A_n are a_step elements apart, B_n follow each other.
 
     NORMAL: C and A are [column][row], B [row][column]; TURNED: A is [row][column]; GROUPS: A is [column][row], C and B
     are groups of right sides.

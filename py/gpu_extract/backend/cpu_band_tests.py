@@ -5,6 +5,7 @@ S + b U - c I - g diag(S) are factorised at once (the lanes of a vector), where 
 what the neighbours took from it. b = g = 0 tells whether the spectrum lies above c; c = g = 0 and b = 1 - 1/theta
 whether U < theta (S + U), the size of the coupling in the fibre's own norm; b = c = 0 whether S > g diag(S).
 """
+import math
 from functools import cache
 from typing import Any
 
@@ -106,23 +107,6 @@ def ring_size(half: int) -> int:
 
 
 @njit(nogil=True, cache=True)
-def squares(band, sides):  # type: ignore[no-untyped-def]
-    """(v'Sv, v'Sx, x'Sx) of the right sides v, x = sides[:, 0], sides[:, 1] (nwave, 2); band: (nwave, half + 1)."""
-    nwave, half = len(band), band.shape[1] - 1
-    ones = cross = both = 0.0
-    for j in range(nwave):
-        row, v, x = band[j], sides[j, 0], sides[j, 1]
-        row_v = row_x = 0.0
-        for a in range(1, min(half, nwave - 1 - j) + 1):
-            row_v += row[a] * sides[j + a, 0]
-            row_x += row[a] * sides[j + a, 1]
-        ones += (row[0] * v + 2.0 * row_v) * v
-        cross += row[0] * v * x + row_x * v + row_v * x
-        both += (row[0] * x + 2.0 * row_x) * x
-    return ones, cross, both
-
-
-@njit(nogil=True, cache=True)
 def largest_coupling(icov, fibre, distance, roots):  # type: ignore[no-untyped-def]
     """A bound on the row sums of |A_ij| / sqrt(A_ii A_jj), j = fibre + distance: width times the largest element.
 
@@ -150,3 +134,14 @@ def last_diagonal(taken, roots):  # type: ignore[no-untyped-def]
         value = abs(taken[j, half]) * (roots[hw + j] * roots[hw + j + half])
         top = value if value > top else top
     return top
+
+
+@njit(nogil=True, cache=True)
+def inverse_roots(roots, icov):  # type: ignore[no-untyped-def]
+    """roots[i, hw + j] = 1 / sqrt of the diagonal of icov, 0 where that is 0 and in hw bins at both ends."""
+    nwave, hw = icov.shape[2], icov.shape[3] // 2
+    roots[:] = 0.0
+    for i in range(icov.shape[0]):
+        for j in range(nwave):
+            value = icov[i, 0, j, hw]
+            roots[i, hw + j] = 1.0 / math.sqrt(value) if value > 0.0 else 0.0

@@ -9,6 +9,7 @@ vector per right side. Rows of zeros before the first and after the last stand
 for tests at the ends. A row starts on a cache line: a vector that straddles two
 costs twice, a third of the whole time.
 """
+import math
 from functools import cache
 from typing import Any
 
@@ -155,25 +156,35 @@ def pole_sum(half: int, ndiag: int) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def finish(result, out, sides, total):  # type: ignore[no-untyped-def]
-    """Flux, ivar and resolution of one fibre from the pole sum; (1'QQ1, 1'QQx, x'QQx) for a check against S.
+def finish(result, out, sides, band, total):  # type: ignore[no-untyped-def]
+    """Flux, ivar and resolution of one fibre from the pole sum; returns by how much Q disagrees with S.
 
     result: (flux, ivar, resolution) of one fibre, filled as in data.Decorrelated
-    out: from `pole_sum` with weights c_k t_k, overwritten; sides: as there; total: sum_k c_k, so that
+    out: from `pole_sum` with weights c_k t_k, overwritten; sides, band: as there; total: sum_k c_k, so that
     Q = total - sum_k c_k t_k Z_k. Bins whose right side is 0 instead of 1 are left out: they get 0 everywhere.
+    Returned is the largest of |1'QQ1 - 1'S1| / 1'S1, the same with x for 1 on both sides and on one, and
+    (QQ)_jj / S_jj - 1 of what the stored diagonals of Q hold of (QQ)_jj, to which the others could only add; NaN
+    where a square is not finite.
     """
     flux, ivar, resolution = result
-    nwave, ndiag = len(flux), len(resolution) // 2
-    inverse = np.zeros(nwave + ndiag)
-    ones = cross = both = 0.0
+    nwave, ndiag, half = len(flux), len(resolution) // 2, band.shape[1] - 1
+    inverse, held = np.zeros(nwave + ndiag), np.zeros(nwave + ndiag)
+    made, wanted = np.zeros(3), np.zeros(3)
     for j in range(nwave):
         one, x = sides[j, 0], sides[j, 1]
         s, y = one * total - out[j, 0], x * total - out[j, 1]
         inverse[j] = one / s if s != 0.0 else 0.0
         flux[j], ivar[j] = y * inverse[j], s * s
-        ones += s * s
-        cross += s * y
-        both += y * y
+        made[0] += s * s
+        made[1] += s * y
+        made[2] += y * y
+        row_one = row_x = 0.0
+        for a in range(1, min(half, nwave - 1 - j) + 1):
+            row_one += band[j, a] * sides[j + a, 0]
+            row_x += band[j, a] * sides[j + a, 1]
+        wanted[0] += (band[j, 0] * one + 2.0 * row_one) * one
+        wanted[1] += band[j, 0] * one * x + row_x * one + row_one * x
+        wanted[2] += (band[j, 0] * x + 2.0 * row_x) * x
         out[j, SIDES] -= total
     for a in range(min(ndiag, nwave - 1) + 1):
         above, below = resolution[ndiag - a], resolution[ndiag + a]
@@ -183,26 +194,13 @@ def finish(result, out, sides, total):  # type: ignore[no-untyped-def]
             q = -out[j, SIDES + a]
             above[j + a] = q * inverse[j]
             below[j] = q * inverse[j + a]
+            held[j] += q * q
+            held[j + a] += q * q if a > 0 else 0.0
     for a in range(nwave, ndiag + 1):
         resolution[ndiag - a], resolution[ndiag + a] = 0.0, 0.0
-    return ones, cross, both
-
-
-@njit(nogil=True, cache=True)
-def excess(out, band, ndiag):  # type: ignore[no-untyped-def]
-    """By how much the stored diagonals of Q (column SIDES and on of `out`, from `finish`) make (QQ)_jj larger than S_jj.
-
-    Relative to S_jj, the largest over the bins, at least 0; what Q holds beyond these diagonals could only add to it.
-    """
-    nwave = len(band)
-    held = np.zeros(nwave + ndiag)
-    for a in range(min(ndiag, nwave - 1) + 1):
-        for j in range(nwave - a):
-            square = out[j, SIDES + a] * out[j, SIDES + a]
-            held[j] += square
-            if a > 0:
-                held[j + a] += square
     worst = 0.0
     for j in range(nwave):
         worst = max(worst, held[j] / band[j, 0] - 1.0)
-    return worst
+    for n, scale in enumerate((wanted[0], math.sqrt(wanted[0] * wanted[2]), wanted[2])):
+        worst = max(worst, abs(made[n] - wanted[n]) / scale if scale > 0.0 else abs(made[n]))
+    return worst if made[0] + made[2] < np.inf else np.nan

@@ -18,6 +18,7 @@ from gpu_extract.backend.emit import Emit, all_literal, call, literal, written_o
 
 LANES = 4
 TILE = 64
+AT_ONCE = 8        # sums that are written out side by side, so that none waits for its own last product
 TINY = 1e-15       # of a bin's own diagonal: smaller pivots are rounding, the bin is decoupled
 
 
@@ -119,12 +120,15 @@ def _couple_body(h: int, w: int, up: bool) -> Any:
         target, step, given, z = places
         g = {k: e.load(given, position(0, k)) for k in range(-h, h + 1)}
         u = [e.zero] * (-(-(w + 1) // LANES) * LANES)
-        for s in range(-h, h + w + 1):
-            total = e.zero
+        for first in range(-h, h + w + 1, AT_ONCE):
+            totals = dict.fromkeys(range(first, min(first + AT_ONCE, h + w + 1)), e.zero)
             for k in range(-h, h + 1):
-                total = e.fma(g[k], e.load(z, (h + min(k, s)) * stride + abs(k - s) * LANES), total)
-            for a in range(max(0, s - h), min(w, s + h) + 1):
-                u[a] = e.fma(total, e.load(given, position(a, s - a)), u[a])
+                for s in totals:
+                    known = e.load(z, (h + min(k, s)) * stride + abs(k - s) * LANES)
+                    totals[s] = e.fma(g[k], known, totals[s])
+            for s, total in totals.items():
+                for a in range(max(0, s - h), min(w, s + h) + 1):
+                    u[a] = e.fma(total, e.load(given, position(a, s - a)), u[a])
         rows = [e.transpose4(u[n:n + LANES]) for n in range(0, len(u), LANES)]
         for lane in range(LANES):
             for n, four in enumerate(rows):

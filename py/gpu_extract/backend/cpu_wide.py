@@ -39,7 +39,7 @@ def fill(out, icov, rows, columns, first):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def subtract_gram(band, gram, first):  # type: ignore[no-untyped-def]
-    """band[j, a] -= gram[j - first, j + a - first] for all pairs of the Gram matrix (lower triangle given) in the band."""
+    """band[j, a] -= gram[j - first, j + a - first] for all pairs in the band; of gram the lower triangle is given."""
     nwave, wide = band.shape
     for q in range(max(0, -first), min(gram.shape[0], nwave - first)):
         for p in range(q, min(gram.shape[0], q + wide, nwave - first)):

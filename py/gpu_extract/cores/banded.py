@@ -20,14 +20,14 @@ from functools import cached_property
 
 import numpy as np
 
-from gpu_extract.backend import cpu_band_tests, cpu_banded
+from gpu_extract.backend import cpu_banded
 from gpu_extract.cores import wide
 from gpu_extract.cores.poles import LADDER, Poles, scaled_poles
 from gpu_extract.cores.schur import Limits, Neighbours, Schur
 from gpu_extract.cores.wide import WideLimits
 from gpu_extract.data import Array, Decorrelated, Normal, Status
 
-AGREEMENT = 1e-8    # of the squares of Q with S: 1e-10 from the poles, rounding of 1e-14 times the root of the condition
+AGREEMENT = 1e-8    # of the squares of Q with S: 1e-10 from the poles, rounding 1e-14 sqrt(condition)
 
 
 NARROW = 16         # icov's half-band up to which the narrow band is tried: its kernels are written out, band by band
@@ -49,8 +49,8 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
     A fibre's result does not depend, to the last bit, on which fibres it is asked for with; to ask for many at
     once is cheaper, since neighbours share most of the work on their coupling.
     Bins of weight 0 get flux = ivar = 0 and no resolution. status: GOOD; WIDE_BAND where the neighbours had to be
-    eliminated in a wide band; EMPTY where no bin has weight; FAILED (everything 0) where S is not definite in any band or
-    a check failed: decorrelate such fibres with the dense core.
+    eliminated in a wide band; EMPTY where no bin has weight; FAILED (everything 0) where S is not definite in any
+    band or a check failed: decorrelate such fibres with the dense core.
     """
     options = options or Options()
     shape = fibres[1] - fibres[0], normal.rhs.shape[1]
@@ -68,10 +68,11 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
 
 
 class _Bundle:
-    """What the fibres of a bundle have in common, made when it is first asked for."""
+    """What the fibres of a bundle have in common, made when it is first asked for, and their work space."""
 
     def __init__(self, normal: Normal, options: Options, fibres: tuple[int, int]):
         self.normal, self.options, self._fibres = normal, options, fibres
+        self._works: dict[tuple[int, int], tuple[Array, Array]] = {}
 
     @cached_property
     def neighbours(self) -> Neighbours:
@@ -85,42 +86,48 @@ class _Bundle:
         """How many neighbours on each side the wide band eliminates."""
         return wide.count_neighbours(self.normal.icov, self.options.wide)
 
+    def works(self, half: int, ndiag: int) -> tuple[Array, Array]:
+        """Output and work arrays of the narrow pole sum."""
+        if (half, ndiag) not in self._works:
+            nwave = self.normal.rhs.shape[1]
+            self._works[half, ndiag] = (cpu_banded.aligned(nwave, cpu_banded.out_width(ndiag)),
+                                        cpu_banded.aligned(cpu_banded.work_size(nwave, half, ndiag)))
+        return self._works[half, ndiag]
+
 
 def _fibre(result: tuple[Array, Array, Array], bundle: _Bundle, x: Array, fibre: int) -> Status:
     """Decorrelate one fibre into `result` (flux, ivar, resolution)."""
     alive = bundle.normal.weight[fibre] > 0
     if not alive.any():
         return Status.EMPTY
-    sides = np.stack([alive, np.where(alive, x[fibre], 0.0)], axis=1).astype(float)
+    sides = np.zeros((len(alive), cpu_banded.SIDES))
+    sides[:, 0] = alive
+    np.copyto(sides[:, 1], x[fibre], where=alive)
     if bundle.normal.halfband <= NARROW:
         schur = bundle.neighbours.complement(fibre)
         if schur.holds and schur.facts.rung is not None:
             poles = scaled_poles(*LADDER[schur.facts.rung], schur.bound)
-            if _finish(result, _narrow(schur, poles, sides, len(result[2]) // 2), schur.band, poles, sides):
+            out = _narrow(bundle, schur, poles, sides, ndiag=len(result[2]) // 2)
+            if _agrees(result, out, schur.band, poles, sides):
                 return Status.GOOD
     broad = wide.complement(bundle.normal.icov, fibre, bundle.reach, bundle.options.wide) if bundle.reach else None
     if broad is None:
         return Status.FAILED
     poles = scaled_poles(*LADDER[broad.rung], broad.bound)
     out = wide.pole_sum(broad, poles, sides, len(result[2]) // 2, bundle.options.wide)
-    return Status.WIDE_BAND if _finish(result, out, broad.band, poles, sides) else Status.FAILED
+    return Status.WIDE_BAND if _agrees(result, out, broad.band, poles, sides) else Status.FAILED
 
 
-def _narrow(schur: Schur, poles: Poles, sides: Array, ndiag: int) -> Array:
+def _narrow(bundle: _Bundle, schur: Schur, poles: Poles, sides: Array, *, ndiag: int) -> Array:
     """The pole sum of one fibre: (nwave, out_width)."""
-    half, nwave = schur.band.shape[1] - 1, len(sides)
+    half = schur.band.shape[1] - 1
+    out, work = bundle.works(half, ndiag)
     shifts, weights = cpu_banded.aligned(2, len(poles.shifts))
     shifts[:], weights[:] = poles.shifts, poles.weights * poles.shifts
-    out = cpu_banded.aligned(nwave, cpu_banded.out_width(ndiag))
-    work = cpu_banded.aligned(cpu_banded.work_size(nwave, half, ndiag))
     cpu_banded.pole_sum(half, ndiag)(out, work, schur.band, sides, shifts, weights)
     return out
 
 
-def _finish(result: tuple[Array, Array, Array], out: Array, band: Array, poles: Poles, sides: Array) -> bool:
-    """Flux, ivar and resolution from a pole sum; False where a check failed."""
-    made = np.array(cpu_banded.finish(result, out, sides, poles.weights.sum()))
-    wanted = np.array(cpu_band_tests.squares(band, sides))
-    scale = np.array([wanted[0], np.sqrt(wanted[0] * wanted[2]), wanted[2]])
-    agrees = np.all(np.abs(made - wanted) <= AGREEMENT * scale)
-    return bool(agrees and cpu_banded.excess(out, band, len(result[2]) // 2) <= AGREEMENT)
+def _agrees(result: tuple[Array, Array, Array], out: Array, band: Array, poles: Poles, sides: Array) -> bool:
+    """Fill flux, ivar and resolution from a pole sum; whether Q passes the checks against S."""
+    return bool(cpu_banded.finish(result, out, sides, band, poles.weights.sum()) <= AGREEMENT)

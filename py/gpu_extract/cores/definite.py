@@ -9,26 +9,21 @@ from gpu_extract.cores.poles import LADDER
 from gpu_extract.data import Array
 
 
-@dataclass(frozen=True)
 class Questions:
-    """One pass of factorisations.
+    """One pass of eight factorisations.
 
     rungs: is the spectrum above bound / M-to-m of these rungs of LADDER? thetas: is the coupling below these?
     gammas: is the spectrum above these once the diagonal is scaled to 1?
     """
 
-    rungs: tuple[int, ...]
-    thetas: tuple[float, ...]
-    gammas: tuple[float, ...]
-
-    def values(self, bound: float) -> Array:
-        """b, c and 1 - g of S + b U - c I - g diag(S): (24,)."""
-        b, c, rest = np.zeros(8), np.zeros(8), np.ones(8)
-        low, high = len(self.rungs), len(self.rungs) + len(self.thetas)
-        c[:low] = [bound / LADDER[n][1] for n in self.rungs]
-        b[low:high] = [1.0 - 1.0 / theta for theta in self.thetas]
-        rest[high:] = [1.0 - gamma for gamma in self.gammas]
-        return np.concatenate([b, c, rest])
+    def __init__(self, rungs: tuple[int, ...], thetas: tuple[float, ...], gammas: tuple[float, ...]):
+        self.rungs, self.thetas, self.gammas = rungs, thetas, gammas
+        low, high = len(rungs), len(rungs) + len(thetas)
+        self.lanes = np.zeros((3, cpu_band_tests.LANES))
+        self.lanes[0, low:high] = [1.0 - 1.0 / theta for theta in thetas]
+        self.lanes[1, :low] = [1.0 / LADDER[n][1] for n in rungs]
+        self.lanes[2] = 1.0
+        self.lanes[2, high:high + len(gammas)] = [1.0 - gamma for gamma in gammas]
 
 
 FIRST = Questions((0, 1, 2), (1e-7, 1e-6, 1e-5, 1e-4), (3e-3,))
@@ -70,13 +65,15 @@ def examine(band: Array, taken: Array, bound: float) -> Facts:
 
 def ask(band: Array, taken: Array, bound: float, questions: Questions) -> Facts:
     """The answers to one set of questions."""
-    half = band.shape[1] - 1
-    values = aligned(4 * cpu_band_tests.LANES)
-    values[:3 * cpu_band_tests.LANES] = questions.values(bound)
-    cpu_band_tests.definite(half)(values, aligned(cpu_band_tests.ring_size(half)), band, taken)
-    flags = values[3 * cpu_band_tests.LANES:] > 0
-    low, high = len(questions.rungs), len(questions.rungs) + len(questions.thetas)
-    rungs = [r for r, yes in zip(questions.rungs, flags[:low], strict=True) if yes]
-    thetas = [t for t, yes in zip(questions.thetas, flags[low:high], strict=True) if yes]
-    gammas = [g for g, yes in zip(questions.gammas, flags[high:], strict=True) if yes]
+    half, lanes = band.shape[1] - 1, cpu_band_tests.LANES
+    work = aligned(4 * lanes + cpu_band_tests.ring_size(half))
+    values = work[:4 * lanes]
+    values[:3 * lanes] = questions.lanes.ravel()
+    values[lanes:2 * lanes] *= bound
+    cpu_band_tests.definite(half)(values, work[4 * lanes:], band, taken)
+    flags = (values[3 * lanes:] > 0).tolist()
+    answers = iter(flags)
+    rungs = [r for r in questions.rungs if next(answers)]
+    thetas = [t for t in questions.thetas if next(answers)]
+    gammas = [g for g in questions.gammas if next(answers)]
     return Facts(min(rungs, default=None), min(thetas, default=1.0), max(gammas, default=0.0))

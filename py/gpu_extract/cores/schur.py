@@ -19,7 +19,6 @@ from gpu_extract.cores.definite import FAR, Facts, ask, examine
 from gpu_extract.cores.poles import LADDER
 from gpu_extract.data import Array, Normal
 
-
 WORST = 1e-5       # a spectrum of the scaled S that is not expected to be worse, for the quickest of the bounds
 
 
@@ -71,11 +70,10 @@ class Neighbours:
     def __init__(self, normal: Normal, limits: Limits):
         self.icov, self.limits, self.hw = normal.icov, limits, normal.halfband
         self.nfibre, self.nwave = normal.rhs.shape
-        self._roots = np.zeros((self.nfibre, self.nwave + 2 * self.hw))
-        inner = self._roots[:, self.hw:self.hw + self.nwave]
-        diagonal = self.icov[:, 0, :, self.hw]
-        np.divide(1.0, np.sqrt(diagonal), out=inner, where=diagonal > 0)
+        self._roots = np.empty((self.nfibre, self.nwave + 2 * self.hw))
+        cpu_band_tests.inverse_roots(self._roots, self.icov)
         self._coupled: dict[tuple[int, int], float] = {}
+        self._outermost: dict[int, float] = {}
         self._direct: dict[tuple[int, int], Array] = {}
         self._chains: dict[tuple[int, int, int], Array] = {}
         self._first: dict[int, _Measured] = {}
@@ -97,7 +95,8 @@ class Neighbours:
             measured, chained = self._measure(fibre, self.hw + extra), False
         facts = measured.facts
         error = self._higher_orders(fibre, facts)
-        holds = facts.rung is not None and error <= self._allowed(facts, self.limits.coupling) and measured.tail <= self._allowed(facts, self.limits.tail)
+        holds = (facts.rung is not None and error <= self._allowed(facts, self.limits.coupling)
+                 and measured.tail <= self._allowed(facts, self.limits.tail))
         return Schur(measured.band, measured.bound, facts, error + measured.tail, holds)
 
     def _allowed(self, facts: Facts, limit: float) -> float:
@@ -216,7 +215,9 @@ class Neighbours:
 
     def _farthest(self, fibre: int) -> float:
         """The largest coupling to fibres that are not next to it (diagonals scaled to 1)."""
-        return max((self._coupling(fibre, j) for j in self._around(fibre, 2)), default=0.0)
+        if fibre not in self._outermost:
+            self._outermost[fibre] = max((self._coupling(fibre, j) for j in self._around(fibre, 2)), default=0.0)
+        return self._outermost[fibre]
 
     def _far(self, i: int, j: int, facts: Facts) -> float:
         """A bound on the coupling (not squared) of two fibres that are not next to each other, in the norm of S."""

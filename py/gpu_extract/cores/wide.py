@@ -31,7 +31,7 @@ class WideLimits:
     neighbours: float = 1e-7
     tail: float = 5e-5
     pole: float = 1e-7
-    widths: tuple[float, ...] = (4.3, 6.0, 8.0)
+    widths: tuple[float, ...] = (4.6, 6.0, 8.0)
 
 
 @dataclass(frozen=True)
