@@ -7,7 +7,6 @@ the settings alone, so that the group's size changes no bit.
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from threading import local
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,11 @@ import numpy as np
 from gpu_extract.config import ExtractConfig
 from gpu_extract.cores import banded, dense
 from gpu_extract.data import LANE, Array, BundleResult, Decorrelated, Image, Normal, PsfModel, Spots, Status
-from gpu_extract.normal import Cut, add_tile, empty_sums, half_bands, make_cut, regularise
+from gpu_extract.normal import Cut, add_tile, add_tile_from_recipe, empty_sums, half_bands, make_cut, regularise
 from gpu_extract.plan import Plan, bounds, fibre_groups, share, spread, tiles
 from gpu_extract.probe import Decay, measure_neighbours
 from gpu_extract.project import add_to_image
-from gpu_extract.psf import centres, corners, make_spots, stamp_width
+from gpu_extract.psf import centres, corners, make_spots, recipe, stamp_width
 from gpu_extract.quality import bin_quality, mask_bits
 from gpu_extract.solve import solve
 
@@ -93,20 +92,19 @@ def make_normal(job: Job, fibres: tuple[int, int], cut: Cut, bands: tuple[int, i
                  np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.int64))
     sums = empty_sums(nfibre, len(wave), bands)
 
-    space = local()
-
     def make(t: int) -> None:
         first, last = ranges[t]
         start, stop = spread(first, last, hw, len(wave))
-        if not hasattr(space, "buffer"):
-            space.buffer = np.empty(nfibre * (ranges[0][1] + 2 * hw) * kept.stamps[0, 0].size)
-        with recorder.span("spots"):
-            spots = make_spots(job.psf, fibres, wave[start:stop], buffer=space.buffer,
-                               single=(kept.stamps, start - own[0]))
-            inside = slice(start - own[0], stop - own[0])
-            kept.x0[:, inside], kept.y0[:, inside] = spots.x0, spots.y0
+        inside = slice(start - own[0], stop - own[0])
         with recorder.span("normal"):
-            add_tile(sums, spots, cut, (first, last, start))
+            made = recipe(job.psf, fibres, wave[start:stop])
+            kept.x0[:, inside], kept.y0[:, inside] = made.x0, made.y0
+            if np.all(np.diff(made.y0, axis=1) >= 0):
+                add_tile_from_recipe(sums, made, cut, (first, last, start), single=(kept.stamps, start - own[0]))
+            else:
+                spots = make_spots(job.psf, fibres, wave[start:stop])
+                kept.stamps[:, inside] = spots.stamps
+                add_tile(sums, spots, cut, (first, last, start))
 
     job.map(make, share(len(ranges), group.rank, group.size))
     with recorder.span("exchange"):
@@ -117,7 +115,7 @@ def make_normal(job: Job, fibres: tuple[int, int], cut: Cut, bands: tuple[int, i
 
 
 def decorrelate(normal: Normal, x: Array, job: Job, group: Any) -> Decorrelated:
-    """The wanted wavelengths of all fibres of a bundle; fibres that the banded core gives up are done by the dense one."""
+    """The wanted wavelengths of all fibres of a bundle; the dense core does what the banded one gives up."""
     shape = len(x), len(job.plan.wave)
     out = Decorrelated(np.zeros(shape), np.zeros(shape), np.zeros((shape[0], 2 * job.ndiag + 1, shape[1])),
                        np.zeros(shape, dtype=np.int8))
@@ -156,7 +154,7 @@ def banded_part(normal: Normal, x: Array, job: Job, fibres: tuple[int, int]) -> 
                         whole.status[:, inner])
     if job.config.core == "auto":
         for n in np.nonzero((part.status == Status.FAILED).any(axis=1))[0]:
-            instead = dense_part(normal, x, job, (fibres[0] + n, fibres[0] + n + 1))
+            instead = dense_part(normal, x, job, (fibres[0] + int(n), fibres[0] + int(n) + 1))
             instead.status[instead.status == Status.GOOD] = Status.DENSE
             for array, values in zip(astuple(part), astuple(instead), strict=True):
                 array[n] = values[0]

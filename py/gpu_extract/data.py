@@ -179,6 +179,20 @@ class Spots:
         _check("y0", self.y0, self.stamps.shape[:2])
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """All that the kernels need to make the spots of some fibres at some wavelengths.
+
+    x0, y0: (nfibre, nwave) first pixel, x0 a multiple of LANE; numbers, cores, shape: see backend.cpu_spots
+    """
+
+    x0: IntArray
+    y0: IntArray
+    numbers: Array
+    cores: tuple[Any, Any]
+    shape: tuple[int, int, int, bool]
+
+
 LANE = 4    # spots start at x that are multiples of this: overlaps are then contiguous vectors
 
 

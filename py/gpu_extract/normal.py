@@ -3,8 +3,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpu_extract.backend import cpu_normal
-from gpu_extract.data import LANE, Array, Image, IntArray, Normal, Spots
+from gpu_extract.backend import cpu_cut, cpu_normal
+from gpu_extract.data import LANE, Array, Image, IntArray, Normal, Recipe, Spots
 
 MINWEIGHT = 1e-4     # of the largest weight: below it a bin is regularised (specter's rule)
 
@@ -49,7 +49,7 @@ def make_cut(image: Image, y0: IntArray, x0: IntArray, stamp: tuple[int, int]) -
     shape = (y_last + stamp[0] - top, columns)
     root, light = np.zeros(shape), np.zeros(shape)
     inside = slice(y_first, y_last), slice(x_first, x_last)
-    cpu_normal.whiten_pixels(root, light, image.ivar[inside], image.pix[inside], (y_first - top, x_first - left))
+    cpu_cut.whiten_pixels(root, light, image.ivar[inside], image.pix[inside], (y_first - top, x_first - left))
     return Cut(root, light, top, left)
 
 
@@ -60,7 +60,7 @@ def half_bands(y0: IntArray, x0: IntArray, stamp: tuple[int, int], shape: tuple[
     """
     on_ccd = (y0 > -stamp[0]) & (y0 < shape[0]) & (x0 > -stamp[1]) & (x0 < shape[1])
     reach = np.empty(len(y0), dtype=np.int64)
-    cpu_normal.half_bands(reach, y0, x0, on_ccd, stamp)
+    cpu_cut.half_bands(reach, y0, x0, on_ccd, stamp)
     overlapping = np.nonzero(reach >= 0)[0]
     if len(overlapping) == 0:
         return 0, 0
@@ -83,13 +83,33 @@ def empty_sums(nfibre: int, nwave: int, bands: tuple[int, int]) -> Sums:
 
 
 def add_tile(sums: Sums, spots: Spots, cut: Cut, tile: tuple[int, int, int]) -> None:
-    """Fill bins first .. last - 1 of `sums` in place.
+    """Fill bins first .. last - 1 of `sums` in place, from ready spots.
 
     tile: (first, last, start); the spots are those of bins start, start + 1, ... and reach one half-band
         beyond the tile where there are bins. An entry's bits do not depend on the tile it is made in.
     """
     position = cut.position(spots.y0, spots.x0, spots.stamps.shape[2:])
-    cpu_normal.normal_tile(sums.icov, sums.rhs, sums.weight, spots.stamps, position, (cut.root, cut.light), tile)
+    none = np.empty((1, 0, 0)), np.empty((1, 0)), (0, 0)
+    recipe = np.empty((0, 0, 0)), (none, none), (0, 0, 0, False), _NO_COPY, 0
+    cpu_normal.normal_tile((sums.icov, sums.rhs, sums.weight), spots.stamps, recipe, position, (cut.root, cut.light),
+                           tile)
+
+
+def add_tile_from_recipe(sums: Sums, recipe: Recipe, cut: Cut, tile: tuple[int, int, int], *,
+                         single: tuple[np.ndarray, int]) -> None:
+    """The same, but the spots are made on the way and only a copy in single precision is kept.
+
+    single: (float32 array (nfibre, n, ny, width), offset): the copies go there, from bin `offset` on
+    Rows must ascend along wavelength. The bits are those of add_tile with the spots of make_spots.
+    """
+    shape = recipe.shape
+    position = cut.position(recipe.y0, recipe.x0, shape[:2])
+    stamps = np.empty((len(position[0]), 0, *shape[:2]))
+    cpu_normal.normal_tile((sums.icov, sums.rhs, sums.weight), stamps, (recipe.numbers, recipe.cores, shape, *single),
+                           position, (cut.root, cut.light), tile)
+
+
+_NO_COPY = np.empty((1, 0, 0, 0), dtype=np.float32)
 
 
 def regularise(sums: Sums, ridge: float) -> Normal:

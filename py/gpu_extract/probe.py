@@ -43,7 +43,7 @@ def measure_decay(psf: PsfModel, wavelength: tuple[float, float, float], toleran
 
 
 def measure_neighbours(psf: PsfModel, wavelength: tuple[float, float, float], tolerance: float) -> int:
-    """Fibres that a patch needs on both sides: leaving out the next one costs the correlation to the power 2 (n + 1)."""
+    """Fibres a patch needs on both sides: leaving out the next one costs the correlation to the power 2 (n + 1)."""
     correlation = 0.0
     for fibre in sorted({0, psf.nfibre // 2, max(0, psf.nfibre - 2)}):
         for wave in _windows(psf, wavelength):
@@ -58,7 +58,8 @@ def _windows(psf: PsfModel, wavelength: tuple[float, float, float]) -> list[Arra
     first, last, step = wavelength
     low, high = psf.wavelength_range
     starts = [max(low, min(centre - 0.5 * WINDOW * step, high - WINDOW * step)) for centre in (first, last)]
-    return [start + step * np.arange(min(WINDOW, int((high - start) / step) + 1)) for start in starts]
+    return [np.asarray(start + step * np.arange(min(WINDOW, int((high - start) / step) + 1)), dtype=float)
+            for start in starts]
 
 
 def _ideal(psf: PsfModel, fibres: tuple[int, int], wave: Array) -> Sums:

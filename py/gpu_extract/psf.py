@@ -6,7 +6,7 @@ over pixels (one or two of them), a power-law tail, clipped at 0 and normalised.
 import numpy as np
 
 from gpu_extract.backend import cpu_spots
-from gpu_extract.data import LANE, Array, Core, Legendre, PsfModel, Spots
+from gpu_extract.data import LANE, Array, Core, Legendre, PsfModel, Recipe, Spots
 
 
 def legendre_basis(wave: Array, series: Legendre) -> Array:
@@ -50,40 +50,46 @@ def stamp_width(psf: PsfModel) -> int:
     return -(-(psf.stamp[1] + LANE - 1) // LANE) * LANE
 
 
-def make_spots(psf: PsfModel, fibres: tuple[int, int], wave: Array, *, buffer: Array | None = None,
-               single: tuple[np.ndarray, int] | None = None) -> Spots:
-    """The spots of fibres lo .. hi - 1 at wavelengths `wave` (Angstrom).
-
-    buffer: flat float64 space for the stamps, used where it is large enough
-    single: (float32 array (nfibre, n, ny, width), offset): a copy of the stamps goes there, from bin `offset` on
-    A spot's bits depend on its fibre and wavelength alone, not on what else is asked for.
-    """
+def recipe(psf: PsfModel, fibres: tuple[int, int], wave: Array) -> Recipe:
+    """What it takes to make the spots of fibres lo .. hi - 1 at wavelengths `wave` (Angstrom)."""
     centre = centres(psf, fibres, wave)
     corner = corners(psf, centre)
     shift = corner[1] % LANE
     corner[1] -= shift
-    shape = (*centre.shape[1:], psf.stamp[0], stamp_width(psf))
-    size = int(np.prod(shape))
-    stamps = (np.empty(size) if buffer is None or len(buffer) < size else buffer[:size]).reshape(shape)
-    tail = np.empty((5, 0, 0))
+    numbers = np.empty((*shift.shape, cpu_spots.NUMBERS))
+    numbers[..., :cpu_spots.SHIFT] = np.moveaxis(corner - centre, 0, -1)
+    numbers[..., cpu_spots.SHIFT] = shift
+    for n, core in enumerate(psf.cores):
+        at = cpu_spots.CORES + 3 * n
+        numbers[..., at] = evaluate(core.sigma_y, fibres, wave)
+        numbers[..., at + 1] = evaluate(core.sigma_x, fibres, wave)
+        numbers[..., at + 2] = evaluate(core.nsig, fibres, wave) if core.nsig else np.inf
     if psf.tail is not None:
         t = psf.tail
-        tail = np.stack([evaluate(s, fibres, wave) for s in (t.amp, t.core, t.xscale, t.yscale, t.index)])
-    cores = tuple(_core(core, fibres, wave) for core in psf.cores)
-    copy, offset = (np.empty((0, 0, 0, 0), dtype=np.float32), 0) if single is None else single
-    cpu_spots.make_spots(stamps, copy, offset, (corner, shift, centre), (cores + (_NO_CORE,))[:2], tail, psf.stamp[1])
-    return Spots(stamps, corner[1], corner[0])
+        for n, series in enumerate((t.amp, t.core, t.xscale, t.yscale, t.index)):
+            numbers[..., cpu_spots.TAIL + n] = evaluate(series, fibres, wave)
+    cores = [_core(core, fibres, wave) for core in psf.cores]
+    shape = psf.stamp[0], stamp_width(psf), psf.stamp[1], psf.tail is not None
+    return Recipe(corner[1], corner[0], numbers, (cores[0], cores[1] if len(cores) > 1 else _NO_CORE), shape)
 
 
-_NO_CORE = (np.empty((2, 0, 0)), np.empty((0, 0, 0)), np.empty((0, 0)), np.empty((0, 0)), (0, 0))
+def make_spots(psf: PsfModel, fibres: tuple[int, int], wave: Array) -> Spots:
+    """The spots of fibres lo .. hi - 1 at wavelengths `wave` (Angstrom).
+
+    A spot's bits depend on its fibre and wavelength alone, not on what else is asked for.
+    """
+    r = recipe(psf, fibres, wave)
+    stamps = np.empty((*r.x0.shape, *r.shape[:2]))
+    cpu_spots.make_spots(stamps, r.numbers, r.cores, r.shape)
+    return Spots(stamps, r.x0, r.y0)
 
 
-def _core(core: Core, fibres: tuple[int, int], wave: Array) -> tuple:  # type: ignore[type-arg]
-    """A core's values as the kernels want them: see backend.cpu_spots.make_spots."""
-    sigma = np.stack([evaluate(core.sigma_y, fibres, wave), evaluate(core.sigma_x, fibres, wave)])
-    nsig = evaluate(core.nsig, fibres, wave) if core.nsig else np.full(sigma.shape[1:], np.inf)
+_NO_CORE = (np.empty((1, 0, 0)), np.empty((1, 0)), (0, 0))
+
+
+def _core(core: Core, fibres: tuple[int, int], wave: Array) -> tuple[Array, Array, tuple[int, int]]:
+    """A core's series and basis as the kernels want them: see backend.cpu_spots.make_spots."""
     nj, ni, _, ncoef = core.gh.coeff.shape
     series = np.zeros((fibres[1] - fibres[0], ncoef, ni, -(-nj // LANE) * LANE))
     series[..., :nj] = core.gh.coeff[:, :, fibres[0]:fibres[1]].transpose(2, 3, 1, 0)
-    basis = np.ascontiguousarray(legendre_basis(wave, core.gh).T)
-    return sigma, series.reshape(len(series), ncoef, -1), basis, nsig, (nj, ni)
+    return series.reshape(len(series), ncoef, -1), np.ascontiguousarray(legendre_basis(wave, core.gh).T), (nj, ni)

@@ -3,63 +3,14 @@
 An entry of icov is the sum over the pixels that two spots share. Spots start at
 multiples of four columns, so that a row of the overlap is a few whole vectors.
 """
-import math
-
 import numpy as np
 from numba import njit
 
+from gpu_extract.backend import cpu_spots
 from gpu_extract.backend.simd import address, integer, prefetch, vadd, vfma, vmul, vread, vset, vsum, vsums, vwrite
 
+BATCH = 8      # spots made at a time: a call has its price
 AHEAD = 3      # rows: the spots' rows are too far apart for the processor to guess which it will need
-
-
-@njit(nogil=True, cache=True)
-def half_bands(reach, y0, x0, on_ccd, stamp):  # type: ignore[no-untyped-def]
-    """reach[d] = largest |k| at which spot (i, j) overlaps spot (i + d, j + k), -1 where none does.
-
-    y0, x0: (nfibre, nwave), y monotonic along wavelength; on_ccd: same shape, bool; stamp: (ny, nx)
-    reach: (nfibre,) int64, filled here. For every fibre pair two ends move along with j: the last bins whose rows
-    still meet those of bin j.
-    """
-    nfibre, nwave = y0.shape
-    ny, nx = stamp
-    reach[:] = -1
-    for d in range(nfibre):
-        for i in range(nfibre - d):
-            other = i + d
-            up = y0[other, nwave - 1] >= y0[other, 0]
-            low = high = 0
-            for j in range(nwave):
-                if up:
-                    while high < nwave and y0[other, high] < y0[i, j] + ny:
-                        high += 1
-                    while low < nwave and y0[other, low] <= y0[i, j] - ny:
-                        low += 1
-                else:
-                    while high < nwave and y0[other, high] > y0[i, j] - ny:
-                        high += 1
-                    while low < nwave and y0[other, low] >= y0[i, j] + ny:
-                        low += 1
-                if not on_ccd[i, j]:
-                    continue
-                for k in (low, high - 1):
-                    if low <= k < high and on_ccd[other, k] and abs(x0[other, k] - x0[i, j]) < nx:
-                        reach[d] = max(reach[d], abs(k - j))
-        if d > 0 and reach[d] < 0:
-            break
-
-
-@njit(nogil=True, cache=True)
-def whiten_pixels(root, light, ivar, pix, corner):  # type: ignore[no-untyped-def]
-    """root = sqrt(ivar) and light = sqrt(ivar) pix of an image, from element `corner` on; 0 where ivar is 0."""
-    rows, columns = ivar.shape
-    top, left = corner
-    for y in range(rows):
-        for x in range(columns):
-            weight = np.float64(ivar[y, x])
-            r = math.sqrt(weight)
-            root[top + y, left + x] = r
-            light[top + y, left + x] = r * pix[y, x] if weight > 0.0 else 0.0
 
 
 @njit(nogil=True)
@@ -83,10 +34,11 @@ def _whiten(out, row, spots, position, root, shape):  # type: ignore[no-untyped-
 
     out: address of (n4, frame) float64, n4 the number of spots rounded up to a multiple of 4; spots that do not touch
         the row become 0
-    spots: (address of the fibre's stamps, low, high); position: addresses of the rows and columns of its spots
+    spots: (address of the fibre's stamps, low, high, mask): spot b is stamp b & mask; position: addresses of the rows
+        and columns of the fibre's spots
     root: address of the row of sqrt(ivar); shape: (ny, width, frame)
     """
-    stamps, low, high = spots
+    stamps, low, high, mask = spots
     ny, width, frame = shape
     base = integer(position[1] + 8 * low)
     for b in range(low + 1, high):
@@ -98,14 +50,12 @@ def _whiten(out, row, spots, position, root, shape):  # type: ignore[no-untyped-
             vwrite(target + x, zero)
         b = low + n
         if b >= high:
-            for x in range(0, 16 * width, 64):
-                prefetch(stamps + 8 * b * ny * width + x)
             continue
         y = row - integer(position[0] + 8 * b)
         if y < 0 or y >= ny:
             continue
         column = integer(position[1] + 8 * b)
-        source = stamps + 8 * (b * ny + y) * width
+        source = stamps + 8 * ((b & mask) * ny + y) * width
         target += 8 * (column - base)
         for x in range(0, 8 * width, 32):
             prefetch(source + AHEAD * 8 * width + x)
@@ -189,12 +139,15 @@ def _add_couplings(band, first, others, columns, bytes_, spill):  # type: ignore
 
 
 @njit(nogil=True, cache=True)
-def normal_tile(icov, rhs, weight, stamps, position, cut, tile):  # type: ignore[no-untyped-def]
+def normal_tile(sums, stamps, recipe, position, cut, tile):  # type: ignore[no-untyped-def]
     """Fill bins first .. last - 1 of the normal equations of a bundle.
 
-    icov: (nfibre, ndf + 1, nwave, 2 hw + 1); rhs, weight: (nfibre, nwave); all zero on entry
+    sums: (icov (nfibre, ndf + 1, nwave, 2 hw + 1), rhs (nfibre, nwave), weight (nfibre, nwave)), zero on entry
     stamps: (nfibre, nspot, ny, width) the spots of bins start .. start + nspot - 1, which must reach hw bins
-        beyond both ends of the tile where such bins exist
+        beyond both ends of the tile where such bins exist; or (nfibre, 0, ny, width): they are made as they are
+        needed, by `recipe`, and live in the processor's cache meanwhile; rows must then ascend along wavelength
+    recipe: (numbers, cores, shape, single, offset): see cpu_spots.make_spots; a float32 copy of every spot goes to
+        single (nfibre, n, ny, width), from bin `offset` on, unless n = 0
     position: (2, nfibre, nspot) row and column of the spots on the cut-out, entirely inside it
     cut: (sqrt(ivar), sqrt(ivar) pix), each (rows, columns), with a margin of ny rows of zeros
     tile: (first, last, start)
@@ -203,7 +156,7 @@ def normal_tile(icov, rhs, weight, stamps, position, cut, tile):  # type: ignore
     them, of one fibre and of neighbouring fibres, adds its product. An entry is summed in the order of rows and
     columns whatever the tile (the zeros around a spot add nothing).
     """
-    nfibre, nspot, ny, width = stamps.shape
+    nfibre, ready, ny, width = stamps.shape
     first, last, start = tile
     own = position[0, :, first - start:last - start]
     top, bottom = max(own.min(), ny), min(own.max() + ny, len(cut[0]) - ny)
@@ -217,7 +170,18 @@ def normal_tile(icov, rhs, weight, stamps, position, cut, tile):  # type: ignore
                 columns = position[1, i, low[i, y]:high[i, y]]
                 span = max(span, columns.max() - columns.min())
     white = np.zeros((nfibre, most, width + span))
-    _walk(icov, rhs, weight, stamps, position, cut, tile, (low, high, top, white, np.zeros(12)))
+    made = np.full(nfibre, ready)
+    if ready == 0:
+        slots = 1
+        while slots < most + BATCH:
+            slots *= 2
+        ring = np.zeros((nfibre, slots, ny, width))
+        space = np.zeros(cpu_spots.space_of(cpu_spots.terms_of(recipe[1]), (ny, width)))
+        space[:max(ny + 3, width) + 8] = np.arange(max(ny + 3, width) + 8)
+        _walk(sums, (ring, slots - 1, made, space), recipe, position, cut, tile, (low, high, top, white, np.zeros(12)))
+    else:
+        _walk(sums, (stamps, -1, made, np.zeros(1)), recipe, position, cut, tile, (low, high, top, white, np.zeros(12)))
+    icov = sums[0]
     hw = icov.shape[3] // 2
     for i in range(nfibre):
         for j in range(first, last):
@@ -226,14 +190,34 @@ def normal_tile(icov, rhs, weight, stamps, position, cut, tile):  # type: ignore
 
 
 @njit(nogil=True)
-def _walk(icov, rhs, weight, stamps, position, cut, tile, walk):  # type: ignore[no-untyped-def]
+def _make_until(end, i, made, spots, recipe):  # type: ignore[no-untyped-def]
+    """Make the spots of fibre i up to bin `end`; spots: (stamps, mask, space)."""
+    stamps, mask, space = spots
+    numbers, cores, shape, single, offset = recipe
+    nspot, size = numbers.shape[1], shape[0] * shape[1]
+    for b in range(made[i], end):
+        copy = address(single, (i * single.shape[1] + offset + b) * size) if single.shape[1] > 0 else 0
+        cpu_spots.make_spot(address(stamps, (i * stamps.shape[1] + (b & mask)) * size), copy,
+                            address(numbers, (i * nspot + b) * cpu_spots.NUMBERS),
+                            (cpu_spots.core_at(cores[0], i, b), cpu_spots.core_at(cores[1], i, b)),
+                            address(space, 0), shape)
+    made[i] = max(made[i], end)
+
+
+@njit(nogil=True)
+def _walk(sums, spots, recipe, position, cut, tile, walk):  # type: ignore[no-untyped-def]
     """normal_tile, once it is known which spots a row sees.
 
+    spots: (stamps (nfibre, slots, ny, width), mask, made (nfibre,), space): spot b is stamp b & mask, those of fibre i
+        before made[i] are there
     walk: (low, high, top, white, spill): spots low[i, y] .. high[i, y] - 1 of fibre i touch row top + y of the
         cut-out; white, spill: scratch
     """
+    icov, rhs, weight = sums
+    stamps, mask, made, space = spots
     low, high, top, white, spill = walk
-    nfibre, nspot, ny, width = stamps.shape
+    nfibre, slots, ny, width = stamps.shape
+    nspot = position.shape[2]
     _, nd, nwave, nband = icov.shape
     first, last, start = tile
     stride = cut[0].shape[1]
@@ -250,8 +234,10 @@ def _walk(icov, rhs, weight, stamps, position, cut, tile, walk):  # type: ignore
             lo, hi = low[i, y], high[i, y]
             if hi <= lo:
                 continue
+            if made[i] < hi:
+                _make_until(min(hi + BATCH - 1, nspot), i, made, (stamps, mask, space), recipe)
             rows = whites + i * most * pitch
-            base[i] = _whiten(rows, row, (address(stamps, i * nspot * ny * width), lo, hi),
+            base[i] = _whiten(rows, row, (address(stamps, i * slots * ny * width), lo, hi, mask),
                               (at_rows + 8 * i * nspot, at_columns + 8 * i * nspot), root, (ny, width, frame))
             for b in range(max(lo, first - start), min(hi, last - start)):
                 j = start + b
@@ -274,3 +260,6 @@ def _walk(icov, rhs, weight, stamps, position, cut, tile, walk):  # type: ignore
                         _add_couplings((bands + 8 * (((i * nd + d) * nwave + j) * nband), hw), lo2 - b,
                                        (whites + ((i + d) * most + skip) * pitch, n, pitch),
                                        (u + 8 * (left - column), 8 * (left - base[i + d])), 8 * (right - left), spilled)
+    for i in range(nfibre):
+        if made[i] < nspot:
+            _make_until(nspot, i, made, (stamps, mask, space), recipe)

@@ -12,6 +12,7 @@ from numba import njit
 
 from gpu_extract.backend.simd import (
     address,
+    number,
     polynomial,
     vabs,
     vadd,
@@ -25,10 +26,11 @@ from gpu_extract.backend.simd import (
     vset,
     vsign,
     vspread,
-    vstore,
     vsub,
     vsum,
     vwrite,
+    vwrite_single,
+    write,
 )
 
 # erfc(z) exp(z^2) = sum_n c_n s^n with s = 6 / (3 + z) - 1: Chebyshev interpolation of that function
@@ -153,15 +155,18 @@ def _cut_core(stamp, lattice, shape, line, limit):  # type: ignore[no-untyped-de
 def _add_tail(stamp, shape, first, tail):  # type: ignore[no-untyped-def]
     """stamp += amp r2 / (core^2 + r2)^(1 + index/2).
 
-    stamp: flat array; shape: (ny, width); first: (dy, dx) of pixel (0, 0); tail: (amp, core, xscale, yscale, index)
+    stamp: address; shape: (ny, width); first: (dy, dx) of pixel (0, 0)
+    tail: address of amp, core, xscale, yscale, index
     """
-    amp, core2, power = tail[0], tail[1] * tail[1], -1.0 - 0.5 * tail[4]
+    amp, core, power = number(tail), number(tail + 8), -1.0 - 0.5 * number(tail + 32)
+    at = stamp
     for y in range(shape[0]):
-        dy = (first[0] + y) * tail[3]
+        dy = (first[0] + y) * number(tail + 24)
         for x in range(shape[1]):
-            dx = (first[1] + x) * tail[2]
+            dx = (first[1] + x) * number(tail + 16)
             r2 = dx * dx + dy * dy
-            stamp[y * shape[1] + x] += amp * r2 * math.exp(power * math.log(core2 + r2))
+            write(at, number(at) + amp * r2 * math.exp(power * math.log(core * core + r2)))
+            at += 8
 
 
 @njit(nogil=True)
@@ -183,90 +188,115 @@ def _finish(stamp, lattice, shape, first, last):  # type: ignore[no-untyped-def]
     return vsum(total)
 
 
-@njit(nogil=True)
-def _space(core, rows, width):  # type: ignore[no-untyped-def]
-    """float64 numbers that a core works in: coefficients, work, profiles and edges along y and x."""
-    nj, ni = max(core[4][0], 1), max(core[4][1], 1)
-    npar = core[1].shape[2]
-    return npar + 4 * (npar // ni) + nj * rows + ni * width + nj * (rows + 4) + ni * (width + 4)
+# A bin's numbers, one row of float64 per bin: first pixel minus centre (y, x), columns before the spot, then sigma y,
+# sigma x and nsig of the first core, of the second core, then the tail's amp, core, xscale, yscale, index.
+FIRST, SHIFT, CORES, TAIL, NUMBERS = 0, 2, 3, 9, 14
 
 
 @njit(nogil=True)
-def _core(stamp, space, numbers, lattice, shape, place):  # type: ignore[no-untyped-def]
+def space_of(terms, shape):  # type: ignore[no-untyped-def]
+    """float64 numbers that a spot is made in: stamp, lattice, and a core's coefficients, work, profiles and edges.
+
+    terms: (nj, ni, npar) large enough for both cores; shape: (ny, width)
+    """
+    nj, ni, npar = terms
+    rows, width = (shape[0] + 3) // 4 * 4, shape[1]
+    profiles = nj * rows + ni * width + nj * (rows + 4) + ni * (width + 4)
+    return rows * width + max(rows, width) + 8 + 5 * npar + profiles
+
+
+@njit(nogil=True)
+def _core(stamp, space, core, lattice, shape, place):  # type: ignore[no-untyped-def]
     """Add a core to a stamp.
 
-    stamp, lattice, space: addresses, space of `_space` numbers; numbers: (series, basis, npar, ncoef, nj, ni);
-    shape: (rows, width); place: (dy, dx, sigma y, sigma x, nsig) with first pixel minus centre dy, dx
+    stamp, lattice, space: addresses; core: (series, basis, npar, ncoef, nj, ni), the first two addresses of the fibre's
+    series and the bin's basis; shape: (rows, width); place: (dy, dx, address of sigma y, sigma x, nsig)
     """
-    series, basis, npar, ncoef, nj, ni = numbers
+    series, basis, npar, ncoef, nj, ni = core
     coeff = space
     work = coeff + 8 * npar
     hy = work + 32 * (npar // ni)
     hx = hy + 8 * nj * shape[0]
     edges_y = hx + 8 * ni * shape[1]
     edges_x = edges_y + 8 * nj * (shape[0] + 4)
-    step_y, step_x = 1.0 / place[2], 1.0 / place[3]
+    step_y, step_x, nsig = 1.0 / number(place[2]), 1.0 / number(place[2] + 8), number(place[2] + 16)
     uy, ux = place[0] * step_y, place[1] * step_x
     _profiles(hy, edges_y, lattice, (nj, shape[0]), uy - 0.5 * step_y, step_y)
     _profiles(hx, edges_x, lattice, (ni, shape[1]), ux - 0.5 * step_x, step_x)
     _coefficients(coeff, series, basis, npar, ncoef)
     _add_core(stamp, coeff, (hy, hx), work, shape, (nj, ni, npar // ni))
-    if place[4] < math.inf:
-        _cut_core(stamp, lattice, shape, (uy, ux, step_y, step_x), place[4] * place[4])
-
-
-@njit(nogil=True, cache=True)
-def make_spots(out, single, offset, place, cores, tail, nx):  # type: ignore[no-untyped-def]
-    """Make all spots, each with sum 1 (or 0 where it has no light).
-
-    out: (nfibre, nwave, ny, width) float64; single: (nfibre, n, ny, width) float32, filled from bin `offset` on
-        (n = 0: not wanted)
-    place: (corner, shift, centre): (2, nfibre, nwave) first pixel, y then x (aligned); (nfibre, nwave) columns before
-        the spot; (2, nfibre, nwave) centre
-    cores: two of (sigma, series, basis, nsig, terms); the second's terms are (0, 0) where there is none.
-        sigma: (2, nfibre, nwave), y then x; series: (nfibre, ncoef, ni nj4); basis: (nwave, ncoef);
-        nsig: (nfibre, nwave), infinite where the core is not cut; terms: (nj, ni). The first is added before the second.
-    tail: (5, nfibre, nwave) amp, core, xscale, yscale, index, or (5, 0, 0): none
-    nx: columns of the spot
-    """
-    _, _, ny, width = out.shape
-    rows = (ny + 3) // 4 * 4
-    lattice = np.arange(max(width, rows) + 8).astype(np.float64)
-    space = np.zeros(_space(cores[0], rows, width) + _space(cores[1], rows, width))
-    _make_spots(out, single, offset, place, cores, tail, nx, (np.zeros(rows * width), lattice, space))
+    if nsig < math.inf:
+        _cut_core(stamp, lattice, shape, (uy, ux, step_y, step_x), nsig * nsig)
 
 
 @njit(nogil=True)
-def _make_spots(out, single, offset, place, cores, tail, nx, scratch):  # type: ignore[no-untyped-def]
+def make_spot(out, single, numbers, cores, space, shape):  # type: ignore[no-untyped-def]
+    """Make one spot with sum 1 (or 0 where it has no light).
+
+    out, single: addresses for (ny, width) float64 and, unless 0, float32; numbers: address of the bin's numbers
+    cores: two of (series, basis, npar, ncoef, nj, ni), see `_core`; npar = 0 where there is no second
+    space: address of `space_of` numbers, the lattice 0, 1, 2, ... at its beginning
+    shape: (ny, width, nx, whether there is a tail)
+    """
+    ny, width, nx, has_tail = shape
+    rows = (ny + 3) // 4 * 4
+    lattice = space
+    stamp = lattice + 8 * (max(rows, width) + 8)
+    work = stamp + 8 * rows * width
+    first = number(numbers), number(numbers + 8)
+    for n in range(0, 8 * rows * width, 32):
+        vwrite(stamp + n, vset(0.0))
+    _core(stamp, work, cores[0], lattice, (rows, width), (first[0], first[1], numbers + 8 * CORES))
+    if cores[1][2] > 0:
+        _core(stamp, work, cores[1], lattice, (rows, width), (first[0], first[1], numbers + 8 * (CORES + 3)))
+    if has_tail:
+        _add_tail(stamp, (ny, width), first, numbers + 8 * TAIL)
+    shift = number(numbers + 8 * SHIFT)
+    light = _finish(stamp, lattice, (ny, width), shift, shift + nx)
+    scale = vset(1.0 / light if light > 0.0 else 0.0)
+    for n in range(0, 8 * ny * width, 32):
+        vwrite(out + n, vmul(scale, vread(stamp + n)))
+    if single != 0:
+        for n in range(0, 4 * ny * width, 16):
+            vwrite_single(single + n, vread(out + 2 * n))
+
+
+@njit(nogil=True)
+def core_at(core, i, j):  # type: ignore[no-untyped-def]
+    """A core of fibre i at bin j as `make_spot` wants it; core: see `make_spots`."""
+    series, basis, terms = core
+    _, ncoef, npar = series.shape
+    return address(series, i * ncoef * npar), address(basis, j * ncoef), npar, ncoef, terms[0], terms[1]
+
+
+@njit(nogil=True)
+def terms_of(cores):  # type: ignore[no-untyped-def]
+    """(nj, ni, npar) of the larger of both cores."""
+    return (max(cores[0][2][0], cores[1][2][0]), max(cores[0][2][1], cores[1][2][1]),
+            max(cores[0][0].shape[2], cores[1][0].shape[2]))
+
+
+@njit(nogil=True, cache=True)
+def make_spots(out, numbers, cores, shape):  # type: ignore[no-untyped-def]
+    """Make all spots.
+
+    out: (nfibre, nwave, ny, width) float64; numbers: (nfibre, nwave, NUMBERS)
+    cores: two of (series (nfibre, ncoef, ni nj4), basis (nwave, ncoef), terms (nj, ni)); the first is added before the
+        second, whose arrays are empty where there is none
+    shape: (ny, width, nx, whether there is a tail)
+    """
+    space = np.zeros(space_of(terms_of(cores), shape[:2]))
+    space[:max(shape[0] + 3, shape[1]) + 8] = np.arange(max(shape[0] + 3, shape[1]) + 8)
+    _make_spots(out, numbers, cores, shape, space)
+
+
+@njit(nogil=True)
+def _make_spots(out, numbers, cores, shape, space):  # type: ignore[no-untyped-def]
     """make_spots with its scratch as an argument: an array lives as long as the call it is an argument of."""
-    corner, shift, centre = place
-    stamp, lattice, space = scratch
-    nfibre, nwave, ny, width = out.shape
-    rows, size = (ny + 3) // 4 * 4, ny * width
-    space_first, space_second = address(space, 0), address(space, _space(cores[0], rows, width))
-    at_stamp, at_lattice, flat_single = address(stamp, 0), address(lattice, 0), single.ravel()
-    first, second = cores
-    one = first[1].shape[2], first[1].shape[1], first[4][0], first[4][1]
-    two = second[1].shape[2], second[1].shape[1], second[4][0], second[4][1]
+    nfibre, nwave = out.shape[0], out.shape[1]
+    size = shape[0] * shape[1]
     for i in range(nfibre):
         for j in range(nwave):
-            dy, dx = corner[0, i, j] - centre[0, i, j], corner[1, i, j] - centre[1, i, j]
-            stamp[:] = 0.0
-            _core(at_stamp, space_first, (address(first[1], i * one[0] * one[1]), address(first[2], j * one[1])) + one,
-                  at_lattice, (rows, width), (dy, dx, first[0][0, i, j], first[0][1, i, j], first[3][i, j]))
-            if two[2] > 0:
-                _core(at_stamp, space_second,
-                      (address(second[1], i * two[0] * two[1]), address(second[2], j * two[1])) + two,
-                      at_lattice, (rows, width), (dy, dx, second[0][0, i, j], second[0][1, i, j], second[3][i, j]))
-            if tail.shape[1] > 0:
-                _add_tail(stamp, (ny, width), (dy, dx),
-                          (tail[0, i, j], tail[1, i, j], tail[2, i, j], tail[3, i, j], tail[4, i, j]))
-            light = _finish(at_stamp, at_lattice, (ny, width), shift[i, j], shift[i, j] + nx)
-            scale = vset(1.0 / light if light > 0.0 else 0.0)
-            at = address(out, (i * nwave + j) * size)
-            for n in range(0, 8 * size, 32):
-                vwrite(at + n, vmul(scale, vread(at_stamp + n)))
-            if single.shape[1] > 0:
-                copy = (i * single.shape[1] + offset + j) * size
-                for n in range(0, size, 4):
-                    vstore(flat_single, copy + n, vread(at + 8 * n))
+            bin_ = i * nwave + j
+            make_spot(address(out, bin_ * size), 0, address(numbers, bin_ * NUMBERS),
+                      (core_at(cores[0], i, j), core_at(cores[1], i, j)), address(space, 0), shape)

@@ -111,6 +111,33 @@ def integer(typingctx, place):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
+def number(typingctx, place):  # type: ignore[no-untyped-def]
+    """The float64 at an address."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return builder.load(builder.inttoptr(args[0], ir.DoubleType().as_pointer()))
+    return types.float64(types.intp), codegen
+
+
+@intrinsic
+def write(typingctx, place, value):  # type: ignore[no-untyped-def]
+    """Write one float64 to an address."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        builder.store(args[1], builder.inttoptr(args[0], ir.DoubleType().as_pointer()))
+        return context.get_dummy_value()
+    return types.void(types.intp, types.float64), codegen
+
+
+@intrinsic
+def vwrite_single(typingctx, place, value):  # type: ignore[no-untyped-def]
+    """Write four lanes as float32 to an address."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        pointer = builder.inttoptr(args[0], _FLOATS.as_pointer())
+        builder.store(builder.fptrunc(args[1], _FLOATS), pointer, align=4)
+        return context.get_dummy_value()
+    return types.void(types.intp, vec4), codegen
+
+
+@intrinsic
 def vread(typingctx, place):  # type: ignore[no-untyped-def]
     """The four float64 at an address."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
@@ -175,12 +202,12 @@ def vsum(typingctx, a):  # type: ignore[no-untyped-def]
 def vsums(typingctx, a, b, c, d):  # type: ignore[no-untyped-def]
     """A vector of the sums of four vectors, each (x0 + x1) + (x2 + x3)."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        def shuffle(x, y, lanes):  # type: ignore[no-untyped-def]
+        def shuffle(x: Any, y: Any, lanes: list[int]) -> Any:
             return builder.shuffle_vector(x, y, ir.Constant(ir.VectorType(_INT, 4), lanes))
 
-        pairs = [builder.fadd(shuffle(x, y, [0, 4, 2, 6]), shuffle(x, y, [1, 5, 3, 7]))
-                 for x, y in (args[:2], args[2:])]
-        return builder.fadd(shuffle(*pairs, [0, 1, 4, 5]), shuffle(*pairs, [2, 3, 6, 7]))
+        first, second = (builder.fadd(shuffle(x, y, [0, 4, 2, 6]), shuffle(x, y, [1, 5, 3, 7]))
+                         for x, y in (args[:2], args[2:]))
+        return builder.fadd(shuffle(first, second, [0, 1, 4, 5]), shuffle(first, second, [2, 3, 6, 7]))
     return vec4(vec4, vec4, vec4, vec4), codegen
 
 
