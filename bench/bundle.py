@@ -1,0 +1,104 @@
+"""What does one bundle cost, stage by stage, in units of a dgemm of the same run?
+
+usage: bundle.py [--image FILE --psf FILE] [--core auto|banded|dense] [--repeat 5] [--smallest]
+
+One bundle of 25 fibres, 2326 bins (5760 to 7620 Angstrom in steps of 0.8), one thread, everything from the image in
+memory to flux, ivar, R, chi2pix and mask. Without files a simulated r frame is used. u is the time of a 2000x2000
+float64 dgemm on one core, measured between the repeats; best of each. A fixed banded Cholesky in numba (20000 x 8
+bands, no library in it) is a second yardstick, for machines whose BLAS differs. The flop are counted on paper
+(doc/performance.md): products of the overlapping spots, pole sums, spots.
+"""
+import argparse
+import os
+import sys
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+from numba import njit
+
+from gpu_extract.config import ExtractConfig
+from gpu_extract.data import Image, PsfModel
+from gpu_extract.io.image import read_image
+from gpu_extract.io.psf import read_psf
+from gpu_extract.perf.recorder import Recorder, peak_memory
+from gpu_extract.run import extract
+from gpu_extract.simulate import SimConfig, simulate
+
+STAGES = ("plan", "cut", "normal", "solve", "decorrelate", "quality", "assemble")
+
+
+@njit
+def banded_cholesky(band: np.ndarray) -> float:
+    """The yardstick: factorise a banded matrix (n, half + 1) in place, return the last pivot."""
+    n, width = band.shape
+    half = width - 1
+    for j in range(n):
+        for m in range(max(0, half - j), half):
+            total = band[j, m]
+            for k in range(max(0, half - j), m):
+                total -= band[j, k] * band[j - half + m, k + half - m]
+            band[j, m] = total / band[j - half + m, half]
+        pivot = band[j, half]
+        for k in range(max(0, half - j), half):
+            pivot -= band[j, k] * band[j, k]
+        band[j, half] = np.sqrt(pivot)
+    return band[n - 1, half]
+
+
+def yardsticks(size: int, recorder: Recorder) -> None:
+    """Run both yardsticks once."""
+    matrix = np.random.default_rng(1).random((size, size))
+    band = np.full((20000, 9), 0.05)
+    band[:, 8] = 1.0
+    with recorder.span("dgemm"):
+        matrix @ matrix
+    with recorder.span("cholesky"):
+        banded_cholesky(band)
+
+
+def problem(args: argparse.Namespace) -> tuple[Image, PsfModel, ExtractConfig]:
+    """Image, PSF and settings."""
+    last = 5840.0 if args.smallest else 7620.0
+    config = ExtractConfig((5760.0, last, 0.8), nspec=25, core=args.core)
+    if args.image:
+        return read_image(args.image), read_psf(args.psf), config
+    made = simulate(SimConfig(camera="r", nspec=25, crop=True))
+    return made.image, made.psf, config
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--image")
+    parser.add_argument("--psf")
+    parser.add_argument("--core", default="auto", choices=("auto", "banded", "dense"))
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--smallest", action="store_true")
+    args = parser.parse_args()
+    size = 500 if args.smallest else 2000
+    image, psf, config = problem(args)
+    extract(image, psf, config)
+    yardsticks(size, Recorder())
+    times: list[dict[str, float]] = []
+    for _ in range(args.repeat):
+        recorder = Recorder()
+        yardsticks(size, recorder)
+        with recorder.span("all"):
+            frame = extract(image, psf, config, recorder=recorder)
+        times.append({name: recorder.seconds(name) for name in ("dgemm", "cholesky", "all", *STAGES)})
+    best = {name: min(t[name] for t in times) for name in times[0]}
+    u = best["dgemm"]
+    print(f"dgemm {size}: {1e3 * u:.1f} ms = u ({2e-9 * size**3 / u:.1f} GFlop/s); "
+          f"banded Cholesky: {1e3 * best['cholesky']:.2f} ms")
+    print("stage             ms        u")
+    for name in (*STAGES, "all"):
+        print(f"{name:12s} {1e3 * best[name]:8.1f} {best[name] / u:8.3f}")
+    print(f"all / banded Cholesky {best['all'] / best['cholesky']:.1f}; bins {frame.flux.size}; "
+          f"peak memory {peak_memory() / 1e9:.2f} GB; core {config.core}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
