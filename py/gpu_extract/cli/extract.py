@@ -153,8 +153,10 @@ def deliver(run: Run, frame: "Frame | None") -> None:
     write_performance(run)
     if run.args.qa:
         from gpu_extract.figures import qa_page
+        from gpu_extract.io.truth import read_truth
 
-        qa_page(run.args.qa, run.job.image, frame, truth=run.job.inputs.truth)
+        truth = None if run.job.inputs.truth is None else read_truth(run.job.inputs.truth)
+        qa_page(run.args.qa, run.job.image, frame, truth=truth, psf=run.job.psf)
         log.info(f"picture: {run.args.qa}")
 
 
