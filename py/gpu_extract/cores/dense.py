@@ -3,9 +3,15 @@
 A patch is a sub-bundle of fibres with neighbours on both sides, and a stretch
 of wavelengths with a pad on both sides; pads and neighbours come from the
 measured decay (probe.py). Its covariance C comes from one Cholesky with the
-neighbours eliminated first; each inner fibre's block C_ii is diagonalised,
-Q_i = C_ii^(-1/2), and the inner part is kept (B&S eq. 10-19).
+neighbours eliminated first, and the inner part is kept (B&S eq. 10-19).
+
+Q_i = C_ii^(-1/2) comes from the singular values of L_i, where C_ii^-1 = L_i L_i^T =
+U sigma^2 U^T. The eigenvalues of C_ii would do in exact arithmetic, but where one
+bin of the patch sees little (the rim of a mask, the edge of the CCD) its variance is
+1e8 times that of the others, and rounding, relative to the largest, would be
+in all bins: 1e-6 sigma and more. In L_i such bins are small numbers.
 """
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +21,8 @@ from gpu_extract.backend import cpu_dense
 from gpu_extract.data import Array, Decorrelated, Normal, Status
 from gpu_extract.plan import spread, tiles
 
+WEAK = 0.3       # of the median weight: a patch with such bins (masked pixels, bright lines) takes MORE neighbours
+MORE = 2         # their fibres are correlated more strongly than the ideal ones the number was measured on
 RIDGE = 1e-8     # relative to each bin's own diagonal: the one remedy of a patch that is not positive definite
 
 
@@ -34,7 +42,8 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
 
     x: (nfibre, nwave), the bundle's deconvolved flux. Bins of weight 0 get flux = ivar = 0 and no resolution.
     A patch that is not positive definite is tried once more with a ridge of 1e-8 of each bin's diagonal (a rule
-    without a scale) and marked Status.RIDGE; failing that its bins are 0 and marked Status.FAILED.
+    without a scale) and marked Status.RIDGE; failing that its bins are 0 and marked Status.FAILED. Status.EMPTY: no
+    bin of the patch has weight.
     """
     shape = fibres[1] - fibres[0], cuts.inner.stop - cuts.inner.start
     out = Decorrelated(np.zeros(shape), np.zeros(shape), np.zeros((shape[0], 2 * ndiag + 1, shape[1])),
@@ -50,25 +59,28 @@ def _patch(out: Decorrelated, normal: Normal, x: Array, *, fibres: tuple[int, in
     """Do the bins `waves` (of the grid) of `fibres` and write them into `out`."""
     nfibre, nwave = x.shape
     start, stop = spread(*waves, cuts.pad, nwave)
-    around = [i for i in range(*spread(*fibres, cuts.neighbours, nfibre)) if not fibres[0] <= i < fibres[1]]
-    inverse, status = _inverse_factor(normal, (around, list(range(*fibres))), (start, stop))
+    weight = normal.weight[slice(*spread(*fibres, 1, nfibre)), start:stop]
+    reach = cuts.neighbours + (MORE if np.any(weight < WEAK * np.median(weight)) else 0)
+    around = [i for i in range(*spread(*fibres, reach, nfibre)) if not fibres[0] <= i < fibres[1]]
+    factor, status = _factor(normal, (around, list(range(*fibres))), (start, stop))
     kept = slice(waves[0] - cuts.inner.start, waves[1] - cuts.inner.start)
     out.status[:, kept] = status
-    if inverse is None:
+    if factor is None:
         return
     inner = slice(waves[0] - start, waves[1] - start)
-    for n, fibre in enumerate(range(*fibres)):
-        first = n * (stop - start)
-        columns = inverse[first:, first:first + stop - start]
-        rows, scale = _rows(columns.T @ columns, normal.weight[fibre, start:stop] > 0)
+    for n, (fibre, own) in enumerate(zip(range(*fibres), _factors(factor, stop - start), strict=True)):
+        keep = normal.weight[fibre, start:stop] > 0
+        rows, scale = _rows(own, keep)
+        if not scale.any():
+            out.status[n, kept] = Status.FAILED if keep.any() else Status.EMPTY
         out.flux[n, kept] = (rows @ x[fibre, start:stop])[inner]
         out.ivar[n, kept] = scale[inner] ** 2
         cpu_dense.diagonals(out.resolution[n, :, kept], rows, start, waves)
 
 
-def _inverse_factor(normal: Normal, fibres: tuple[list[int], list[int]],
-                    waves: tuple[int, int]) -> tuple[Array | None, Status]:
-    """L^-1 with C^-1 = L L^T for the covariance C of the inner fibres, or None where there is none.
+def _factor(normal: Normal, fibres: tuple[list[int], list[int]],
+            waves: tuple[int, int]) -> tuple[Array | None, Status]:
+    """L with C^-1 = L L^T for the covariance C of the inner fibres, or None where there is none.
 
     fibres: (around, inner); the Cholesky factor of the whole patch, neighbours first, ends with that of C^-1.
     """
@@ -81,16 +93,28 @@ def _inverse_factor(normal: Normal, fibres: tuple[list[int], list[int]],
             matrix[np.diag_indices_from(matrix)] *= 1 + RIDGE
         factor, info = lapack.dpotrf(matrix, lower=1, clean=1, overwrite_a=1)
         if info == 0:
-            return lapack.dtrtri(factor[first:, first:], lower=1)[0], status
+            return factor[first:, first:], status
     return None, Status.FAILED
 
 
-def _rows(covariance: Array, keep: np.ndarray) -> tuple[Array, Array]:
-    """R = diag(1/s) Q and s, the row sums of Q = C^(-1/2); bins not kept have neither."""
-    eigenvalues, vectors, info = lapack.dsyevd(covariance, lower=1)
-    if info != 0 or eigenvalues[0] <= 0:
-        return np.zeros_like(covariance), np.zeros(len(covariance))
-    q = (vectors * eigenvalues**-0.5) @ vectors.T
+def _factors(factor: Array, size: int) -> Iterator[Array]:
+    """L_i with C_ii^-1 = L_i L_i^T for every inner fibre: `factor` itself where there is but one."""
+    if len(factor) == size:
+        yield factor
+        return
+    inverse = lapack.dtrtri(factor, lower=1)[0]
+    for first in range(0, len(factor), size):
+        columns = inverse[first:, first:first + size]
+        yield lapack.dtrtri(lapack.dpotrf(columns.T @ columns, lower=1, clean=1)[0], lower=1)[0].T
+
+
+def _rows(factor: Array, keep: np.ndarray) -> tuple[Array, Array]:
+    """R = diag(1/s) Q and s, the row sums of Q = (L L^T)^(1/2) = U sigma U^T; bins not kept have neither."""
+    factor[~keep, ~keep] = factor.diagonal()[keep].max(initial=0.0)      # decoupled; now of the size of the others
+    vectors, values, _, info = lapack.dgesdd(factor)
+    if info != 0:
+        return np.zeros_like(factor), np.zeros(len(factor))
+    q = (vectors * values) @ vectors.T
     q[~keep] = 0.0
     q[:, ~keep] = 0.0
     scale = q.sum(axis=1)
