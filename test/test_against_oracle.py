@@ -101,10 +101,7 @@ def test_resolution(pair):
     assert difference.max() <= pair.bound()
 
 
-def test_mask(pair, request):
-    if "ridge" in request.node.callspec.id:
-        request.applymarker(pytest.mark.xfail(strict=True, reason=(
-            "BAD2DFIT is not set on bins that have another bit; the definition has no such exception")))
+def test_mask(pair):
     np.testing.assert_array_equal(pair.frame.mask, pair.reference.mask)
 
 
@@ -133,8 +130,7 @@ def test_bounds_mean_something():
     assert oracle.oracle_extract(case.image, psf, config, pad=40).notes["cond"] < 5e4
 
 
-@pytest.mark.parametrize("family", ["v3", "gh2", pytest.param("tails", marks=pytest.mark.xfail(
-    strict=True, reason="8e-8 sigma: patches take one neighbour, but fibres two apart still couple by 1e-4"))])
+@pytest.mark.parametrize("family", ["v3", "gh2", "tails"])
 def test_padding_leaves_what_is_allowed(family):
     """The dense core at the default tolerance, against the solution without cuts: at most that many sigma."""
     psf = oracle.make_psf(family, 3, (400, 42), first_row=60)

@@ -111,7 +111,7 @@ def make_normal(job: Job, fibres: tuple[int, int], cut: Cut, bands: tuple[int, i
         group.complete(sums.icov, 2, starts)
         group.complete(sums.rhs, 1, starts)
         group.complete(sums.weight, 1, starts)
-    return kept, regularise(sums, job.config.regularize)
+    return kept, regularise(sums, job.config.regularize, job.plan.inner)
 
 
 def decorrelate(normal: Normal, x: Array, job: Job, group: Any) -> Decorrelated:
@@ -142,7 +142,8 @@ def decorrelate(normal: Normal, x: Array, job: Job, group: Any) -> Decorrelated:
 def dense_part(normal: Normal, x: Array, job: Job, fibres: tuple[int, int]) -> Decorrelated:
     """Fibres lo .. hi - 1 at the wanted wavelengths by the dense core."""
     cuts = dense.Cuts(job.plan.inner, job.config.nwavestep, job.decay.patch,
-                      measure_neighbours(job.psf, job.config.wavelength, job.config.tolerance))
+                      measure_neighbours(job.psf, job.config.wavelength, job.config.tolerance),
+                      job.config.tolerance)
     return dense.decorrelate(normal, x, fibres, ndiag=job.ndiag, cuts=cuts)
 
 

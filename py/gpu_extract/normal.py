@@ -112,15 +112,16 @@ def add_tile_from_recipe(sums: Sums, recipe: Recipe, cut: Cut, tile: tuple[int, 
 _NO_COPY = np.empty((1, 0, 0, 0), dtype=np.float32)
 
 
-def regularise(sums: Sums, ridge: float) -> Normal:
+def regularise(sums: Sums, ridge: float, inner: slice = slice(None)) -> Normal:
     """Apply specter's rule to the diagonal, in place, and take out the bins of weight 0.
 
-    Where weight < 1e-4 of the bundle's largest, (that minimum - weight)^2 is added, elsewhere ridge^2.
+    Where weight < 1e-4 of the bundle's largest (among the wanted bins `inner`: padding does not count),
+    (that minimum - weight)^2 is added, elsewhere ridge^2.
     The rule is scale dependent (an ivar squared is added to an ivar) and kept as the field knows it.
     """
     icov, weight = sums.icov, sums.weight
     hw = icov.shape[3] // 2
-    minimum = MINWEIGHT * weight.max(initial=0.0)
+    minimum = MINWEIGHT * weight[:, inner].max(initial=0.0)
     dark = weight == 0.0
     weak = (weight < minimum) & ~dark
     diagonal = icov[:, 0, :, hw]

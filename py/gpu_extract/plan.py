@@ -14,6 +14,8 @@ from gpu_extract.data import Array, PsfModel
 from gpu_extract.errors import InputError
 
 TILE = 256     # wavelength bins of a tile of the normal equations
+MOST_NEIGHBOURS = 6   # fibres on each side of a dense patch at the very most
+SIGNAL = 100.0        # errors that a bright line is high
 
 
 @dataclass(frozen=True)
@@ -119,3 +121,13 @@ def turns(bundles: int, size: int, rank: int) -> list[Turn]:
         return own
     group = next(g for g in range(left) if rank in share(size, g, left))
     return [*own, Turn(rounds * size + group, group)]
+
+
+def enough_neighbours(correlation: Array, tolerance: float) -> int:
+    """Smallest n that leaves less than `tolerance` sigma; correlation[d - 1]: of fibres d apart."""
+    limit = tolerance / SIGNAL
+    for n in range(1, MOST_NEIGHBOURS):
+        beyond = np.append(correlation[n:] ** 2, correlation[0] ** (2 * (n + 1)))
+        if beyond.max() < limit:
+            return n
+    return MOST_NEIGHBOURS

@@ -12,6 +12,7 @@ from scipy.linalg import cho_solve_banded, cholesky_banded
 
 from gpu_extract.data import Array, Image, PsfModel, Spots
 from gpu_extract.normal import Sums, add_tile, empty_sums, half_bands, make_cut
+from gpu_extract.plan import MOST_NEIGHBOURS, enough_neighbours
 from gpu_extract.psf import make_spots
 
 WINDOW = 320          # bins of the small problem
@@ -43,14 +44,19 @@ def measure_decay(psf: PsfModel, wavelength: tuple[float, float, float], toleran
 
 
 def measure_neighbours(psf: PsfModel, wavelength: tuple[float, float, float], tolerance: float) -> int:
-    """Fibres a patch needs on both sides: leaving out the next one costs the correlation to the power 2 (n + 1)."""
-    correlation = 0.0
-    for fibre in sorted({0, psf.nfibre // 2, max(0, psf.nfibre - 2)}):
+    """Fibres that a dense patch needs on both sides where all pixels are good.
+
+    Leaving out the fibres beyond n costs S_i, relative to itself, the square of their own correlation with fibre i and
+    the correlation of neighbours to the power 2 (n + 1); a spectrum of SIGNAL errors turns that into sigma.
+    """
+    worst = np.zeros(1)
+    for fibre in sorted({0, psf.nfibre // 2, max(0, psf.nfibre - MOST_NEIGHBOURS - 1)}):
         for wave in _windows(psf, wavelength):
-            correlation = max(correlation, _correlation(_ideal(psf, (fibre, min(fibre + 2, psf.nfibre)), wave)))
-    if correlation**4 < tolerance:
-        return 1
-    return int(min(8, np.ceil(0.5 * np.log(tolerance) / np.log(min(correlation, 0.95)) - 1)))
+            sums = _ideal(psf, (fibre, min(fibre + MOST_NEIGHBOURS + 1, psf.nfibre)), wave)
+            found = np.array([_correlation(sums, d) for d in range(1, sums.icov.shape[1])])
+            size = max(len(worst), len(found))
+            worst = np.maximum(np.pad(worst, (0, size - len(worst))), np.pad(found, (0, size - len(found))))
+    return enough_neighbours(worst, tolerance)
 
 
 def _windows(psf: PsfModel, wavelength: tuple[float, float, float]) -> list[Array]:
@@ -92,12 +98,12 @@ def _envelope(bands: Array) -> Array:
     return np.maximum.accumulate(reach[::-1])[::-1]
 
 
-def _correlation(sums: Sums) -> float:
-    """Largest canonical correlation between the first two fibres: the norm of L_0^-1 icov_01 L_1^-T."""
-    if len(sums.icov) < 2 or sums.icov.shape[1] < 2:
+def _correlation(sums: Sums, d: int) -> float:
+    """Largest canonical correlation between the first fibre and that d further: the norm of L_0^-1 icov_0d L_d^-T."""
+    if len(sums.icov) <= d:
         return 0.0
-    between = _band_matrix(sums.icov[0, 1])
-    factors = [(_cholesky(sums.icov[i, 0]), True) for i in (0, 1)]
+    between = _band_matrix(sums.icov[0, d])
+    factors = [(_cholesky(sums.icov[i, 0]), True) for i in (0, d)]
     v = np.where(np.arange(len(between)) % 2, -1.0, 1.0)
     square = 0.0
     for _ in range(STEPS):

@@ -53,18 +53,18 @@ def mask_bits(ivar: Array, chi2pix: Array, pixmask_fraction: Array, dropped: np.
 
 
 def stands_out(chi2pix: Array, judged: np.ndarray) -> np.ndarray:
-    """Where the model does not fit: (nfibre, nwave) bool, only among the bins `judged`.
+    """Where the model does not fit: (nfibre, nwave) bool.
 
     chi2pix above 5 times its median over the fibre's wavelengths and over the bundle's fibres at that wavelength
-    (medians over judged bins); with fewer than 5 fibres, above 100.
+    (medians over the bins `judged`, those without any other bit); with fewer than 5 fibres, above 100.
     """
     if len(chi2pix) < FEW_FIBRES:
-        return judged & (chi2pix > BAD_FIT_ALONE)
+        return chi2pix > BAD_FIT_ALONE
     bad = np.zeros_like(judged)
     for i, (values, use) in enumerate(zip(chi2pix, judged, strict=True)):
         if use.any():
-            bad[i] = use & (values > BAD_FIT * np.median(values[use]))
+            bad[i] = values > BAD_FIT * np.median(values[use])
     for j in np.nonzero(bad.any(axis=0))[0]:
         use = judged[:, j]
-        bad[:, j] &= chi2pix[:, j] > BAD_FIT * np.median(chi2pix[use, j])
+        bad[:, j] &= chi2pix[:, j] > (BAD_FIT * np.median(chi2pix[use, j]) if use.any() else np.inf)
     return bad

@@ -19,22 +19,21 @@ from scipy.linalg import lapack
 
 from gpu_extract.backend import cpu_dense
 from gpu_extract.data import Array, Decorrelated, Normal, Status
-from gpu_extract.plan import spread, tiles
+from gpu_extract.plan import enough_neighbours, spread, tiles
 
-WEAK = 0.3       # of the median weight: a patch with such bins (masked pixels, bright lines) takes MORE neighbours
-MORE = 2         # their fibres are correlated more strongly than the ideal ones the number was measured on
 RIDGE = 1e-8     # relative to each bin's own diagonal: the one remedy of a patch that is not positive definite
 
 
 @dataclass(frozen=True)
 class Cuts:
     """How the dense core cuts: bins `inner` of the grid are kept, in stretches of `step` bins, with `pad` bins on both
-    ends and `neighbours` fibres on both sides taking part."""
+    ends and `neighbours` fibres on both sides taking part, more where masks leave more than `tolerance` sigma."""
 
     inner: slice
     step: int
     pad: int
     neighbours: int
+    tolerance: float
 
 
 def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int, cuts: Cuts) -> Decorrelated:
@@ -59,8 +58,8 @@ def _patch(out: Decorrelated, normal: Normal, x: Array, *, fibres: tuple[int, in
     """Do the bins `waves` (of the grid) of `fibres` and write them into `out`."""
     nfibre, nwave = x.shape
     start, stop = spread(*waves, cuts.pad, nwave)
-    weight = normal.weight[slice(*spread(*fibres, 1, nfibre)), start:stop]
-    reach = cuts.neighbours + (MORE if np.any(weight < WEAK * np.median(weight)) else 0)
+    closest = max(_correlation(normal, i, (start, stop)) for i in (fibres[0] - 1, fibres[1] - 1))
+    reach = max(cuts.neighbours, enough_neighbours(np.array([closest]), cuts.tolerance))
     around = [i for i in range(*spread(*fibres, reach, nfibre)) if not fibres[0] <= i < fibres[1]]
     factor, status = _factor(normal, (around, list(range(*fibres))), (start, stop))
     kept = slice(waves[0] - cuts.inner.start, waves[1] - cuts.inner.start)
@@ -76,6 +75,19 @@ def _patch(out: Decorrelated, normal: Normal, x: Array, *, fibres: tuple[int, in
         out.flux[n, kept] = (rows @ x[fibre, start:stop])[inner]
         out.ivar[n, kept] = scale[inner] ** 2
         cpu_dense.diagonals(out.resolution[n, :, kept], rows, start, waves)
+
+
+def _correlation(normal: Normal, fibre: int, waves: tuple[int, int]) -> float:
+    """Largest correlation coefficient between bins of `fibre` and of the next one, 0 where there is none of either."""
+    if fibre < 0 or fibre + 1 >= len(normal.icov) or normal.icov.shape[1] < 2:
+        return 0.0
+    hw, (start, stop) = normal.halfband, waves
+    own = normal.icov[fibre, 0, start:stop, hw]
+    other = np.pad(normal.icov[fibre + 1, 0, start:stop, hw], hw)
+    product = own[:, None] * np.lib.stride_tricks.sliding_window_view(other, 2 * hw + 1)
+    square = np.zeros_like(product)
+    np.divide(normal.icov[fibre, 1, start:stop] ** 2, product, out=square, where=product > 0)
+    return float(np.sqrt(square.max(initial=0.0)))
 
 
 def _factor(normal: Normal, fibres: tuple[list[int], list[int]],

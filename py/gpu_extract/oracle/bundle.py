@@ -44,13 +44,13 @@ def decorrelate(covariance: Array, x: Array) -> FibreOracle:
     return result
 
 
-def regularise(icov: Array, weight: Array, ridge: float) -> NDArray[np.bool_]:
+def regularise(icov: Array, weight: Array, ridge: float, largest: float | None = None) -> NDArray[np.bool_]:
     """Regularise icov (n, n) in place and tell which bins were: METHOD's rule for weak bins.
 
-    minweight is 1e-4 of the largest weight; bins below it get (minweight - weight)^2 added to their
+    minweight is 1e-4 of the largest weight (among wanted bins: given as `largest`); bins below it get (minweight - weight)^2 added to their
     diagonal element, the others ridge^2.
     """
-    minweight = WEAK * weight.max(initial=0.0)
+    minweight = WEAK * (weight.max(initial=0.0) if largest is None else largest)
     weak = weight < minweight
     for k in range(len(weight)):
         icov[k, k] += (minweight - weight[k]) ** 2 if weak[k] else ridge**2
@@ -86,8 +86,11 @@ class BundleOracle:
 
 
 def solve_bundle(design: scipy.sparse.csc_matrix, image: Image, nfibre: int, *, psferr: float,
-                 ridge: float = 0.0) -> BundleOracle:
-    """Everything of B&S eq. 4 and 10-19 for the bundle whose A is `design`, with dense matrices."""
+                 ridge: float = 0.0, wanted: slice = slice(None)) -> BundleOracle:
+    """Everything of B&S eq. 4 and 10-19 for the bundle whose A is `design`, with dense matrices.
+
+    wanted: the wavelengths without those beyond the ends; the largest weight is looked for among them
+    """
     count = design.shape[1]
     if count > BINS_MAX:
         raise InputError(f"the oracle was given {count} bins in one bundle, it takes at most {BINS_MAX}: "
@@ -96,7 +99,7 @@ def solve_bundle(design: scipy.sparse.csc_matrix, image: Image, nfibre: int, *, 
     p = np.where(w > 0, image.pix.ravel(), 0).astype(float)
     icov = (design.T @ scipy.sparse.diags(w) @ design).toarray()
     weight = design.T @ w
-    weak = regularise(icov, weight, ridge)
+    weak = regularise(icov, weight, ridge, weight.reshape(nfibre, -1)[:, wanted].max(initial=0.0))
     seen = np.flatnonzero(weight > 0)
     x, c, cond = np.zeros(count), np.zeros((count, count)), 1.0
     if len(seen):

@@ -76,7 +76,7 @@ def oracle_extract(image: Image, psf: PsfModel, config: ExtractConfig, *, pad: i
         if bundle.stop <= config.specmin or bundle.start >= last:
             continue
         design = design_matrix(psf, bundle, wave, image.shape)
-        solved = solve_bundle(design, image, len(bundle), psferr=psferr, ridge=config.regularize)
+        solved = solve_bundle(design, image, len(bundle), psferr=psferr, ridge=config.regularize, wanted=wanted)
         cut = {name: getattr(solved, name)[:, wanted] for name in ("ivar", "chi2pix", "pixmask_fraction")}
         mask = mask_bits(cut["chi2pix"], cut["pixmask_fraction"], cut["ivar"])
         model, cond = model + solved.model, max(cond, solved.cond)
