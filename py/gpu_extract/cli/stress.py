@@ -35,6 +35,8 @@ def _body(args: argparse.Namespace) -> int:
         from gpu_extract.stress.info import device_info, info_lines
         info = device_info(args.module, measure=args.measure, environ=os.environ)
         print(json.dumps(info, indent=1) if args.json else "\n".join(info_lines(info)))
+        if any(d.get("measured", {}).get("errors") for d in (info["cpu"], *info["gpus"])):
+            return ExitCode.CHECK_FAILED
     return ExitCode.DONE
 
 

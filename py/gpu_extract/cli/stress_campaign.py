@@ -21,7 +21,7 @@ def run_campaign(args: argparse.Namespace) -> int:
     from gpu_extract.stress.sampler import Sampler
     from gpu_extract.stress.sets import commands
 
-    product = _product(args)
+    product, repeats = _product(args), positive(args.repeats, "--repeats")
     sets = commands(product)
     folder = Path(args.folder)
     probe, why_not = open_probe()
@@ -30,7 +30,7 @@ def run_campaign(args: argparse.Namespace) -> int:
         log.info("no GPU samples: %s", why_not)
     sampler = Sampler(folder, probe) if args.samples else None
     try:
-        outcomes = run(sets, folder, repeats=positive(args.repeats, "--repeats"), sampler=sampler,
+        outcomes = run(sets, folder, repeats=repeats, sampler=sampler,
                        tell=log.info, retry=args.retry)
     finally:
         if sampler is not None:
@@ -42,7 +42,7 @@ def _product(args: argparse.Namespace) -> Any:
     from gpu_extract.cli.stress import devices_of
     from gpu_extract.stress.sets import Product
 
-    modules = (args.modules or args.module).split(",")
+    modules = (args.modules or args.module or "numpy").split(",")
     count, seconds = amount(args)
     devices = devices_of(args.devices, "cupy" if "cupy" in modules else "numpy")
     if args.threads is not None:

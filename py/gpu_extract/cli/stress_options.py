@@ -52,7 +52,7 @@ HELP = {
 def build_parser() -> Parser:
     """The parser of gpu_stress."""
     parser = Parser("gpu_stress", DESCRIPTION, EPILOG)
-    parser.add_argument("-m", "--module", default="numpy", metavar="NAME",
+    parser.add_argument("-m", "--module", default=None, metavar="NAME",
                         help=f"array library: {' or '.join(MODULES)} (default numpy); "
                              "may also follow the command")
     add_common_options(parser)
@@ -156,7 +156,7 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
 def spec_of(args: argparse.Namespace) -> Spec:
     """The test that a command line asks for; raises InputError, one line with every problem."""
     count, seconds = amount(args)
-    return Spec(args.command, module=args.module, shape=parse_shape(args.shape), dtype=args.dtype,
+    return Spec(args.command, module=args.module or "numpy", shape=parse_shape(args.shape), dtype=args.dtype,
                 count=count, seconds=seconds, copy=args.copy or args.command == "copy", pinned=args.pinned,
                 warmup=args.warmup, check_every=args.check_every, seed=args.seed,
                 core=getattr(args, "core", "banded"))

@@ -131,20 +131,20 @@ class _Run:
 
     def _block(self, cycles: range) -> None:
         """Queue a block of cycles with their checks, then read what they took and how right they are."""
-        work, timeline = self._work, self._timeline
+        work, mark, runs = self._work, self._timeline.mark, [leg.run for leg in self._work.legs]
         measures = []
         for cycle in cycles:
             work.prepare(cycle)
-            timeline.mark()
-            for leg in work.legs:
-                leg.run()
-                timeline.mark()
+            mark()
+            for run in runs:
+                run()
+                mark()
             if cycle == self._spec.fault:
                 work.spoil()
             if cycle % self._spec.check_every == 0:
                 measures.append((cycle, work.measure()))
-        times = timeline.seconds()
-        stride = len(work.legs) + 1       # from the last mark of a cycle to the next cycle nothing is worked
+        times = self._timeline.seconds()
+        stride = len(runs) + 1       # from the last mark of a cycle to the next cycle nothing is worked
         self._rows += [times[i:i + stride - 1] for i in range(0, len(times), stride)]
         values = self._module.values([m for _, m in measures])
         self._measures += [(c, float(v)) for (c, _), v in zip(measures, values, strict=True)]

@@ -43,8 +43,6 @@ class _Linear(Work):
             self.legs = (Leg("up", lambda: module.upload(self._hosts[self.turn], self._input), self.nbytes),
                          *self.legs, Leg("down", lambda: module.download(self._result, back), self.nbytes))
 
-    _result: Any
-
     def _matrix(self, salt: int) -> np.ndarray:
         raise NotImplementedError
 

@@ -170,7 +170,7 @@ def cores_busy(samples: Sequence[dict[str, Any]]) -> list[tuple[float, float]]:
     for before, after in pairwise(samples):
         earlier = {p["pid"]: p["cpu"] for p in before["processes"]}
         spent = [p["cpu"] - earlier[p["pid"]] for p in after["processes"] if p["pid"] in earlier]
-        if spent and after["t"] > before["t"]:
+        if spent and before["set"] == after["set"] and after["t"] > before["t"]:
             points.append((after["t"], sum(spent) / (after["t"] - before["t"])))
     return points
 

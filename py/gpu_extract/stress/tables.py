@@ -2,6 +2,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from gpu_extract.campaign import SEVERITY
 from gpu_extract.stress.lines import GIGA, MB, duration
 from gpu_extract.stress.machine import GIB
 from gpu_extract.stress.rows import Campaign, Row, gains, loads, sampler_cost
@@ -42,9 +43,8 @@ def number(value: float | None, digits: int = 4) -> str:
 def summary(campaign: Campaign) -> list[str]:
     """A few lines: the machine, how much was done, what was wrong."""
     m = campaign.machine
-    counts: dict[str, int] = {}
-    for row in campaign.rows:
-        counts[row.status] = counts.get(row.status, 0) + 1
+    statuses = [r.status for r in campaign.rows]
+    counts = {status: statuses.count(status) for status in SEVERITY if status in statuses}
     libraries = "; ".join(f"{d['module']} {d['version']} on {d['device']}" for d in m["modules"].values())
     cost = sampler_cost(campaign)
     errors, checked = sum(r.errors for r in campaign.rows), sum(r.checked for r in campaign.rows)
@@ -76,7 +76,7 @@ def sharing_table(campaign: Campaign) -> Table:
     counts = sorted({r.procs for r in campaign.rows})
     gain = gains(campaign.rows)
     keys = list(dict.fromkeys(r.key for r in campaign.rows))
-    status = {(r.key, r.procs): r.status for r in campaign.rows}
+    status = {(r.key, r.procs): r.status if r.rate or r.status != "ok" else "no overlap" for r in campaign.rows}
     rows = []
     for key in keys:
         cells = [f"{gain[key, n]:.2f} ({100 * gain[key, n] / n:.0f}%)" if (key, n) in gain
@@ -85,7 +85,8 @@ def sharing_table(campaign: Campaign) -> Table:
     header = ("module", "test", "shape", "dtype", *(f"{n} process{'es' * (n > 1)}" for n in counts))
     return Table("Sharing", header, tuple(rows),
                  "Work done by all processes together in the time in which all work, relative to one alone; in "
-                 "brackets the share of its lone speed that each one keeps.", left=4)
+                 "brackets the share of its lone speed that each one keeps. no overlap: too short, the processes "
+                 "never worked at the same time.", left=4)
 
 
 def trouble_table(campaign: Campaign) -> Table | None:

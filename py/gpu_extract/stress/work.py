@@ -46,8 +46,9 @@ class Work:
         self.turn = 0
 
     def prepare(self, cycle: int) -> None:
-        """Called before each cycle, outside the timing."""
+        """Called before each cycle, outside the timing; drops the last result."""
         self.turn = cycle % 2
+        self._result: Any = None
 
     def measure(self) -> Any:
         """How wrong the last result is, as an array of one element; NaN counts as wrong."""
