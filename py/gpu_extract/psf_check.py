@@ -1,9 +1,10 @@
 """The PSF validator: a bad fibre is dropped with a message, instead of losing the frame."""
+from collections.abc import Container
 from dataclasses import replace
 
 import numpy as np
 
-from gpu_extract.data import Array, Core, Legendre, PsfModel
+from gpu_extract.data import Array, Core, Legendre, PsfModel, Tail
 from gpu_extract.errors import InputError
 from gpu_extract.psf import centres, evaluate
 
@@ -53,6 +54,22 @@ def check_psf(psf: PsfModel, wave: Array) -> tuple[PsfModel, dict[int, str]]:
     return _without(psf, list(dropped)), dropped
 
 
+def remaining(psf: PsfModel, dropped: Container[int]) -> PsfModel:
+    """The PSF of the fibres that were not dropped, closed up: what can be measured on, not what is extracted."""
+    good = [i for i in range(psf.nfibre) if i not in dropped]
+
+    def cut(series: Legendre) -> Legendre:
+        return replace(series, coeff=series.coeff[..., good, :])
+
+    tail = psf.tail
+    if tail is not None:
+        tail = Tail(cut(tail.amp), cut(tail.core), cut(tail.xscale), cut(tail.yscale), cut(tail.index))
+    cores = tuple(Core(cut(c.sigma_x), cut(c.sigma_y), cut(c.gh), cut(c.nsig) if c.nsig is not None else None)
+                  for c in psf.cores)
+    return replace(psf, x=cut(psf.x), y=cut(psf.y), cores=cores, tail=tail,
+                   bundle=psf.bundle[good] if psf.bundle is not None else None)
+
+
 def _series(psf: PsfModel) -> list[Legendre]:
     """All series of a PSF."""
     tail = psf.tail
@@ -70,7 +87,7 @@ def _finite(psf: PsfModel) -> np.ndarray:
 
 
 def _without(psf: PsfModel, fibres: list[int]) -> PsfModel:
-    """The PSF with these fibres as round spots far off the CCD."""
+    """The PSF with these fibres as spots without light, far off the CCD."""
     if not fibres:
         return psf
 

@@ -10,7 +10,7 @@ from gpu_extract.data import BundleResult, Frame, Image, PsfModel
 from gpu_extract.perf.recorder import NULL
 from gpu_extract.plan import make_plan, turns, wavelength_grid
 from gpu_extract.probe import measure_decay
-from gpu_extract.psf_check import check_psf
+from gpu_extract.psf_check import check_psf, remaining
 
 
 def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Any = SERIAL, recorder: Any = NULL,
@@ -45,7 +45,7 @@ def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Any = S
 def prepare(psf: PsfModel, config: ExtractConfig, threads: int = 1) -> Job:
     """Check the PSF, measure its decay, plan the work."""
     psf, dropped = check_psf(psf, wavelength_grid(config.wavelength) / config.wave_factor)
-    decay = measure_decay(psf, config.wavelength, config.tolerance)
+    decay = measure_decay(remaining(psf, dropped), config.wavelength, config.tolerance)
     plan = make_plan(psf, config, decay.beyond)
     psferr = psf.psferr if config.psferr is None else config.psferr
     ndiag = psf.stamp[0] // 2 if config.ndiag is None else config.ndiag
