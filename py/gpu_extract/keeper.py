@@ -18,16 +18,21 @@ from gpu_extract.perf.clock import sleep
 STOPPED = 10.0       # seconds a rank may be stopped (SIGSTOP); more and it counts as lost
 _LOOK = 0.25         # seconds between two looks at a rank that is stopped
 _PATIENCE = 5.0      # seconds to wait for the launcher to end this process after it was told
+_HEAD_START = 1.0    # seconds for the other ranks to say the same
+_UNTIL_READ = 0.3    # seconds for the launcher to pass on what was said
 _DIE_WITH_PARENT = 1          # Linux: prctl(PR_SET_PDEATHSIG, ...)
 
+Lost = Callable[[str], None]
+EndAll = Callable[[int], bool]
 _done: list[int] = []         # in the child: the pipe to its keeper
 
 
-def keep(run: Callable[[], int], lost: Callable[[str], None]) -> int:
+def keep(run: Callable[[], int], *, lost: Lost, end_all: EndAll) -> int:
     """Call `run` in a child process, and return there what it returns, which is the exit code it must end with.
 
     The keeper never returns: it ends with that code. Where the child ends in another way, or is stopped for more
     than 10 s (it is killed then), the keeper calls `lost` with a few words and ends with code 4.
+    end_all: asks the launcher to end all ranks with an exit code; False where it cannot be asked
     """
     reader, writer = os.pipe()
     parent = os.getpid()
@@ -36,7 +41,7 @@ def keep(run: Callable[[], int], lost: Callable[[str], None]) -> int:
         os.close(writer)
         signal.signal(signal.SIGINT, signal.SIG_IGN)      # meant for the rank, which gets it too
         status = _wait(child)
-        _leave(os.read(reader, 1), status, lost)
+        _leave(os.read(reader, 2), status, lost, end_all)
     os.close(reader)
     _die_with(parent)
     _done.append(writer)
@@ -46,10 +51,10 @@ def keep(run: Callable[[], int], lost: Callable[[str], None]) -> int:
 
 
 def say_code(code: int) -> None:
-    """Tell the keeper, where there is one, that this process ends on purpose with this code."""
+    """Tell the keeper, where there is one, that this process ends on purpose with this code, and if MPI is there."""
     while _done:
         descriptor = _done.pop()
-        os.write(descriptor, bytes([code]))
+        os.write(descriptor, bytes([code, "mpi4py.MPI" in sys.modules]))
         os.close(descriptor)
 
 
@@ -70,16 +75,22 @@ def _wait(child: int) -> int:
             os.kill(child, signal.SIGKILL)
 
 
-def _leave(said: bytes, status: int, lost: Callable[[str], None]) -> NoReturn:
+def _leave(said: bytes, status: int, lost: Lost, end_all: EndAll) -> NoReturn:
     """End as the child ended, if that was what it said."""
     code = os.waitstatus_to_exitcode(status)
-    if said and code == said[0]:
+    if said and code == said[0] and (code == 0 or said[1]):
         os._exit(code)
-    lost(f"ended by signal {-code} ({signal.Signals(-code).name})" if code < 0 else
-         f"ended with exit code {code} before its work was done")
+    if said and code == said[0]:             # before it met the others: they may wait for it
+        sleep(_HEAD_START)
+    else:
+        lost(f"ended by signal {-code} ({signal.Signals(-code).name})" if code < 0 else
+             f"ended with exit code {code} before its work was done")
+        code = int(ExitCode.INTERNAL)
     sys.stderr.flush()
-    sleep(_PATIENCE)
-    os._exit(ExitCode.INTERNAL)
+    sleep(_UNTIL_READ)
+    if end_all(code):
+        sleep(_PATIENCE)
+    os._exit(code)
 
 
 def _die_with(parent: int) -> None:

@@ -1,5 +1,6 @@
 """The ranks of MPI: the verbs of comm.SerialComm over an mpi4py communicator."""
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ T = TypeVar("T")
 Report = Callable[[BaseException], None]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 20e-6, 2e-3      # seconds between two looks at a pending agreement
+_UNTIL_READ = 0.3                               # seconds for the launcher to pass on what was said
 _ALIGN = 64                                     # bytes
 
 
@@ -140,9 +142,10 @@ class MpiComm:
         self._report(error)
         sys.stdout.flush()
         sys.stderr.flush()
+        sleep(_UNTIL_READ)
         code = ExitCode.START_AGAIN if isinstance(error, KeyboardInterrupt) else ExitCode.INTERNAL
         self._mpi.COMM_WORLD.Abort(int(code))
-        raise InternalError("MPI has not ended this rank") from error
+        os._exit(int(code))        # Abort may come back before the launcher acts
 
     def _nodes(self) -> tuple[Any, Any]:
         """The ranks of this node, and the first ranks of all nodes (for the others: nothing)."""

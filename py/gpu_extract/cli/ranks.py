@@ -62,20 +62,24 @@ def run_kept(prog: str, run: Callable[[], int]) -> int:
     def lost(words: str) -> None:
         complain(prog, f"rank {launch.rank} was lost: it {words}; all ranks are ended; see the system's log (was there "
                  "enough memory?) and start again")
-        _tell_hydra()
 
-    return keep(run, lost)
+    return keep(run, lost=lost, end_all=_tell_hydra)
 
 
-def _tell_hydra() -> None:
-    """Ask MPICH's launcher to end all ranks with code 4, as MPI_Abort does.
+def _tell_hydra(code: int) -> bool:
+    """Ask MPICH's launcher to end all ranks with this code, as MPI_Abort does.
 
-    Left to itself it kills them at once, and takes its exit code from whichever process ends first.
+    Left to itself it takes its exit code from whichever process ends first, and waits for ever for ranks that wait
+    for one which has left before it called MPI. Other launchers end all ranks when one ends with such a code.
+    Returns whether there was such a launcher.
     """
     descriptor = _number(("PMI_FD",))
-    if descriptor is not None and _HYDRA in os.environ:
-        with suppress(OSError):
-            os.write(descriptor, b"cmd=abort exitcode=4\n")
+    if descriptor is None or _HYDRA not in os.environ:
+        return False
+    with suppress(OSError):
+        os.write(descriptor, b"cmd=abort exitcode=%d\n" % code)
+        return True
+    return False
 
 
 def start_ranks(mpi: bool, prog: str) -> "Comm":

@@ -1,0 +1,34 @@
+"""A small simulated frame on disk, and the same frame extracted by one process."""
+from collections.abc import Iterator
+
+import pytest
+from mpi_launch import Frames, unused_segments
+
+from gpu_extract.cli.extract import main
+from gpu_extract.simulate import SimConfig, simulate, write_simulation
+
+GRID = "6012,6098,0.4"     # with pads two tiles of the normal equations
+
+
+@pytest.fixture(scope="session")
+def frames(tmp_path_factory: pytest.TempPathFactory) -> Frames:
+    folder = tmp_path_factory.mktemp("mpi")
+    image, psf = folder / "image.fits", folder / "psf.fits"
+    write_simulation(simulate(SimConfig(camera="tiny", seed=11)), image, psf=psf)
+    options = ("-i", str(image), "-p", str(psf), "-w", GRID, "--loglevel", "warning")
+    one_bundle = (*options, "-s", "5", "-n", "5")
+    names = (folder / name for name in ("whole.fits", "one.fits", "also.fits", "model.fits"))
+    made = Frames(options, one_bundle, *names)
+    assert main([*options, "-o", str(made.frame)]) == 0
+    assert main([*options, "-o", str(made.frame_with_model), "-m", str(made.model)]) == 0
+    assert main([*one_bundle, "-o", str(made.frame_of_one)]) == 0
+    return made
+
+
+@pytest.fixture(autouse=True)
+def no_segments_left() -> Iterator[None]:
+    """MPICH leaves its shared memory behind where ranks were killed: remove what is new and nobody's."""
+    before = unused_segments()
+    yield
+    for path in unused_segments() - before:
+        path.unlink(missing_ok=True)

