@@ -7,6 +7,7 @@ the settings alone, so that the group's size changes no bit.
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from gpu_extract.plan import Plan, bounds, fibre_groups, share, spread, tiles
 from gpu_extract.probe import Decay, measure_neighbours
 from gpu_extract.project import add_to_image
 from gpu_extract.psf import centres, corners, make_spots, recipe, stamp_width
+from gpu_extract.psf_check import remaining
 from gpu_extract.quality import bin_quality, mask_bits
 from gpu_extract.solve import solve
 
@@ -38,6 +40,11 @@ class Job:
     psferr: float
     ndiag: int
     threads: int = 1
+
+    @cached_property
+    def neighbours(self) -> int:
+        """Fibres that a dense patch needs on both sides; only the dense core asks."""
+        return measure_neighbours(remaining(self.psf, self.dropped), self.config.wavelength, self.config.tolerance)
 
     def map(self, function: Callable[[Any], None], items: Iterable[Any]) -> None:
         """Call `function` for every item, on as many threads as the job has."""
@@ -141,9 +148,7 @@ def decorrelate(normal: Normal, x: Array, job: Job, group: Any) -> Decorrelated:
 
 def dense_part(normal: Normal, x: Array, job: Job, fibres: tuple[int, int]) -> Decorrelated:
     """Fibres lo .. hi - 1 at the wanted wavelengths by the dense core."""
-    cuts = dense.Cuts(job.plan.inner, job.config.nwavestep, job.decay.patch,
-                      measure_neighbours(job.psf, job.config.wavelength, job.config.tolerance),
-                      job.config.tolerance)
+    cuts = dense.Cuts(job.plan.inner, job.config.nwavestep, job.decay.patch, job.neighbours, job.config.tolerance)
     return dense.decorrelate(normal, x, fibres, ndiag=job.ndiag, cuts=cuts)
 
 
