@@ -1,0 +1,99 @@
+"""What does a whole frame cost, as a user runs it: the command with reading and writing, on several ranks?
+
+usage: frame.py [--ranks 2] [--nspec 500] [--repeat 3] [--smallest]
+
+Runs `gpu_extract` on the simulated r frame under mpiexec (--ranks 1: without), best of the repeats with warm caches,
+and the same launcher on a program that only imports what gpu_extract does: the difference is what the frame costs.
+Prints the seconds, the stages of rank 0 and the peak memory of every rank (from /proc, while it runs).
+"""
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from gpu_extract.perf import clock
+
+IMPORTS = ("import gpu_extract.run, gpu_extract.io.frame, gpu_extract.io.image, gpu_extract.io.psf, gpu_extract.comm; "
+           "from gpu_extract.comm import get_comm; get_comm({mpi})")
+
+
+def peak_of(pid: int) -> dict[int, int]:
+    """Peak resident memory in bytes of all descendants of a process that run Python, by pid."""
+    peaks: dict[int, int] = {}
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            fields = dict(line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line)
+        except (OSError, ValueError):
+            continue
+        if "python" in fields.get("Name", "") and "VmHWM" in fields and is_below(int(status.parent.name), pid):
+            peaks[int(status.parent.name)] = 1024 * int(fields["VmHWM"].split()[0])
+    return peaks
+
+
+def is_below(pid: int, ancestor: int) -> bool:
+    """Whether a process descends from another."""
+    while pid > 1:
+        if pid == ancestor:
+            return True
+        try:
+            pid = int((Path("/proc") / str(pid) / "stat").read_text().rsplit(")", 1)[1].split()[1])
+        except (OSError, ValueError, IndexError):
+            return False
+    return False
+
+
+def timed(command: list[str]) -> tuple[float, dict[int, int]]:
+    """Wall seconds of a command, and the peak memory of its Python processes."""
+    start = clock.now()
+    peaks: dict[int, int] = {}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        while process.poll() is None:
+            for pid, peak in peak_of(process.pid).items():
+                peaks[pid] = max(peaks.get(pid, 0), peak)
+            clock.sleep(0.05)
+        output = process.stdout.read().decode() if process.stdout else ""
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with exit code {process.returncode}:\n{output}")
+    return clock.now() - start, peaks
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--nspec", type=int, default=500)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--smallest", action="store_true")
+    args = parser.parse_args()
+    if args.smallest:
+        args.nspec, args.repeat = 25, 1
+    mpiexec = shutil.which("mpiexec", path=str(Path(sys.executable).parent)) or shutil.which("mpiexec")
+    if args.ranks > 1 and mpiexec is None:
+        print("skipped: no mpiexec; install the mpi extra")
+        return 0
+    launcher = [str(mpiexec), "-n", str(args.ranks)] if args.ranks > 1 else []
+    script = str(Path(__file__).resolve().parent.parent / "bin" / "gpu_extract")
+    with tempfile.TemporaryDirectory() as folder:
+        record = Path(folder) / "perf.json"
+        command = [*launcher, sys.executable, script, "-n", str(args.nspec), "-o", f"{folder}/frame.fits",
+                   "--perf", str(record)]
+        imports = [*launcher, sys.executable, "-c", IMPORTS.format(mpi=args.ranks > 1)]
+        timed(command)
+        pairs = [(timed(imports)[0], timed(command)) for _ in range(args.repeat)]
+        idle = min(pair[0] for pair in pairs)
+        whole, peaks = min((pair[1] for pair in pairs), key=lambda pair: pair[0])
+        stages = json.loads(record.read_text())
+    print(f"{args.nspec} fibres, {args.ranks} ranks: {whole:.2f} s; imports alone {idle:.2f} s; "
+          f"the frame costs {whole - idle:.2f} s")
+    print("peak memory per process: " + ", ".join(f"{peak / 1e9:.2f} GB" for peak in sorted(peaks.values())))
+    spans = stages["ranks"][0]["spans"] if "ranks" in stages else stages["spans"]
+    top = [(name, seconds) for name, depth, _, seconds, *_ in spans if depth == 0]
+    print("rank 0: " + ", ".join(f"{name} {seconds:.2f} s" for name, seconds in top))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
