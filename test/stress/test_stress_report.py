@@ -104,7 +104,7 @@ def test_the_text(made, tmp_path):
     assert "5 of 5 sets done: 3 ok, 1 unsupported, 1 wrong" in text
     assert "results: 3 of 4800 WRONG, in numpy fft 100x100 float32 with 2 processes" in text
     assert re.search(r"numpy   fft   100x100  float64  100 +8 +24 +0\.1 +9 ms +1\.7% +0/1000\n", text)
-    assert re.search(r"numpy   fft   100x100  float64   1\.00 \(100%\)\s+1\.65 \(82%\)", text)
+    assert re.search(r"numpy   fft   100x100  float64 +1\.00 \(100%\)\s+1\.65 \(82%\)", text)
     assert re.search(r"fft   100x100  float64  1 +100 +500 +5\n", text)                 # cupy against numpy
     assert "power cap" in text and re.search(r"numpy-fft-100x100-float64-1p +3 +0\.9 +0\.5 +80 ", text)
 

@@ -7,6 +7,7 @@ import pytest
 
 from gpu_extract.errors import ConfigError, InputError
 from gpu_extract.stress import machine, work
+from gpu_extract.stress.arrays import Fft
 from gpu_extract.stress.backend import NumpyModule
 from gpu_extract.stress.cycles import recorded, run_test
 from gpu_extract.stress.registry import make_work
@@ -108,11 +109,13 @@ def test_wrong_columns_of_eigh_are_seen(monkeypatch):
     assert made.measure() == np.inf
 
 
-def test_nan_is_wrong():
-    spec = Spec("fft", shape=(30, 30), dtype="float64", copy=False)
-    made = make_work(spec, NumpyModule())
-    made._result[3, 4] = np.nan
-    assert not made.measure() <= made.bound
+def test_nan_is_wrong(monkeypatch):
+    def spoil(self):
+        self._result[3, 4] = np.nan
+
+    monkeypatch.setattr(Fft, "spoil", spoil)
+    result = run_test(Spec("fft", shape=(30, 30), dtype="float64", count=5, copy=False, fault=2))
+    assert (result.errors, result.wrong, result.worst) == (1, [2], None)
 
 
 def test_figures_of_the_work():

@@ -5,23 +5,34 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from gpu_extract.cli.common import run_main
+from gpu_extract.cli.ranks import find_launch, run_kept, start_ranks
 from gpu_extract.cli.stress_options import build_parser, fault_of, numbers, positive, spec_of
 from gpu_extract.errors import ExitCode, InputError
-from gpu_extract.stress.spec import TESTS
+from gpu_extract.stress.spec import TESTS, Spec
+
+if TYPE_CHECKING:
+    from gpu_extract.stress.extract import Kernels
+
+
+PROG = "gpu_stress"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run gpu_stress; returns its exit code."""
-    return run_main(build_parser, _body, argv)
+    launch = find_launch()
+    speaks = launch is None or launch.node_rank == 0
+    return run_kept(PROG, lambda: run_main(build_parser, _body, argv, speaks=speaks))
 
 
 def _body(args: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, _stop)
     if args.command in TESTS:
         return _test(args)
+    if find_launch() is not None:
+        raise InputError(f"{args.command} is for one process: start it without mpiexec or srun -n")
     if args.command == "campaign":
         from gpu_extract.cli.stress_campaign import run_campaign
         return run_campaign(args)
@@ -55,14 +66,19 @@ def _test(args: argparse.Namespace) -> int:
         limit_threads(positive(args.threads, "--threads"))
     devices = devices_of(args.devices, spec.module)
     from gpu_extract.stress.workers import run_workers, share, work_as_one, worker_argv
-    driven = None
-    if spec.test == "extract":
-        from gpu_extract.cli.stress_kernels import kernels
-        driven = kernels()
+    driven = _kernels(spec)
     if args.worker is not None:
         number, _, of = args.worker.partition("/")
         work_as_one(share(spec, int(number), int(of), devices, fault), driven)
         return ExitCode.DONE
+    if find_launch() is not None:
+        if procs > 1:
+            raise InputError("--procs and ranks of mpiexec or srun do not go together: leave --procs out")
+        from gpu_extract.cli.stress_ranks import work_as_rank
+        comm = start_ranks(False, PROG)
+        with comm.together():
+            results = work_as_rank(spec, comm, devices, fault, driven)
+            return int(comm.share(lambda: _tell(results or [], as_json=args.json)))
     if procs > 1:
         argv = worker_argv(spec, devices, args.threads, fault)
         return _tell(run_workers(argv, procs, args.timeout), as_json=args.json)
@@ -88,9 +104,18 @@ def _tell(results: list[dict[str, Any]], *, as_json: bool) -> int:
         print(shared_line(shared, results))
     for number, result in enumerate(results):
         if result["status"] != "ok":
-            place = f"pid {result['pid']}, device {result['spec']['device']}, {result['device']['device']}"
+            where = f"{result['host']}, " if "host" in result else ""
+            place = f"{where}pid {result['pid']}, device {result['spec']['device']}, {result['device']['device']}"
             print(f"gpu_stress: wrong: {complaint(number, place, result)}", file=sys.stderr)
     return ExitCode.CHECK_FAILED if any(r["status"] != "ok" for r in results) else ExitCode.DONE
+
+
+def _kernels(spec: Spec) -> "Kernels | None":
+    """What the extract test drives."""
+    if spec.test != "extract":
+        return None
+    from gpu_extract.cli.stress_kernels import kernels
+    return kernels()
 
 
 def devices_of(text: str, module: str) -> list[int]:

@@ -25,7 +25,7 @@ examples
   gpu_stress fft                                  100 transforms of 1000,1000 float32 on the CPU
   gpu_stress -m cupy fft -s 1000,1000 -c 1000 --no-copy
   gpu_stress gemm -m cupy -s 4096,4096 -d float64 --seconds 20 --procs 4
-  mpiexec -n 4 gpu_stress copy -m cupy --pinned   each rank is one process
+  mpiexec -n 4 gpu_stress copy -m cupy --pinned   each rank is one process (srun likewise)
   gpu_stress campaign out && gpu_stress report out
   gpu_stress info                                 what is here, and how fast
 
