@@ -145,3 +145,46 @@ def inverse_roots(roots, icov):  # type: ignore[no-untyped-def]
         for j in range(nwave):
             value = icov[i, 0, j, hw]
             roots[i, hw + j] = 1.0 / math.sqrt(value) if value > 0.0 else 0.0
+
+
+@njit(nogil=True, cache=True)
+def foresee(rest, band, taken, x, bright):  # type: ignore[no-untyped-def]
+    """What a fibre's flux will be off by, in sigma, for what its band cuts off, and how much of it is signal.
+
+    rest: (nwave,), -U x, becomes E x, E = S - band; band, taken: the bands of S and U; x: (nwave,)
+    Returns the largest |E x| / (2 q), where q^2 are the rows of S summed with alternating signs, its smallest
+    eigenvalues; and the share of bins whose S x is above `bright` times the root of the row's sum.
+    """
+    nwave, half = len(band), band.shape[1] - 1
+    alternating, total, product = np.zeros(nwave + half), np.zeros(nwave + half), np.zeros(nwave + half)
+    moved = np.zeros(nwave + half)
+    padded = np.zeros(nwave + half)
+    padded[:nwave] = x
+    for j in range(nwave):
+        row, cut, near, value = band[j], taken[j], padded[j:], x[j]
+        plus = minus = given = own = 0.0
+        for a in range(0, half + 1, 2):
+            plus += row[a]
+        for a in range(1, half + 1, 2):
+            minus += row[a]
+        for a in range(1, half + 1):
+            given += row[a] * near[a]
+            own += cut[a] * near[a]
+            total[j + a] += row[a]
+            product[j + a] += row[a] * value
+            moved[j + a] += cut[a] * value
+        for a in range(1, half + 1, 2):
+            alternating[j + a] -= row[a]
+        for a in range(2, half + 1, 2):
+            alternating[j + a] += row[a]
+        alternating[j] += plus - minus
+        total[j] += plus + minus
+        product[j] += row[0] * value + given
+        moved[j] += cut[0] * value + own
+    shift, signal = 0.0, 0
+    for j in range(nwave):
+        rest[j] += moved[j]
+        least = max(alternating[j], 4e-4 * abs(total[j]))
+        shift = max(shift, rest[j] * rest[j] / least if least > 0.0 else 0.0)
+        signal += product[j] * product[j] > bright * bright * abs(total[j])
+    return 0.5 * math.sqrt(shift), signal / nwave

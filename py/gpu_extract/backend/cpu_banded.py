@@ -20,6 +20,8 @@ from gpu_extract.backend.emit import Emit, all_literal, literal, written_out
 
 LANES = 8
 SIDES = 2          # right sides: ones and x
+SPREAD = 1.2       # where Q is smallest it is 1 to 1.5 times its smallest value: measured, see doc/method-banded.md
+CORRECTED = 5      # diagonals of Q that `correct` needs at least
 
 
 def aligned(*shape: int) -> np.ndarray:
@@ -204,3 +206,46 @@ def finish(result, out, sides, band, total):  # type: ignore[no-untyped-def]
     for n, scale in enumerate((wanted[0], math.sqrt(wanted[0] * wanted[2]), wanted[2])):
         worst = max(worst, abs(made[n] - wanted[n]) / scale if scale > 0.0 else abs(made[n]))
     return worst if made[0] + made[2] < np.inf else np.nan
+
+
+@njit(nogil=True, cache=True)
+def correct(flux, out, sides, rest, total):  # type: ignore[no-untyped-def]
+    """Add to a fibre's flux what S has beyond its band, to first order.
+
+    With S = B + E, B the band, Q(S) x = Q x + e and Q e + E's part in e Q = E x. E is small and oscillates from bin to
+    bin, so that it connects only the part of the spectrum where Q is smallest; there Q is a number q, the sum of its row
+    with alternating signs, and (Q + q) e = E x.
+
+    out: as `finish` left it, all its columns are used; sides: as there; rest: (nwave,) E x; total: sum_k c_k
+    """
+    nwave, half = len(flux), out.shape[1] - SIDES - 1
+    low, e = np.zeros((half + nwave, half + 1)), np.zeros(nwave + 2 * half)
+    for j in range(nwave):
+        least = -out[j, SIDES]
+        for a in range(1, half + 1):
+            sign = -1.0 if a % 2 else 1.0
+            least -= sign * out[j, SIDES + a]
+            if j >= a:
+                least -= sign * out[j - a, SIDES + a]
+        scale = abs(sides[j, 0] * total - out[j, 0])
+        row = low[half + j]
+        for a in range(half + 1):
+            row[a] = -out[j, SIDES + a]
+        row[0] += SPREAD * max(abs(least), 0.02 * scale)
+        value = rest[j]
+        for b in range(1, half + 1):
+            before = low[half + j - b]
+            scaled = before[b] * before[0]
+            for a in range(half + 1 - b):
+                row[a] -= scaled * before[a + b]
+            value -= before[b] * e[half + j - b]
+        for a in range(1, half + 1):
+            row[a] /= row[0]
+        e[half + j] = value
+    for j in range(nwave - 1, -1, -1):
+        value = e[half + j] / low[half + j, 0]
+        for b in range(1, half + 1):
+            value -= low[half + j, b] * e[half + j + b]
+        e[half + j] = value
+        scale = sides[j, 0] * total - out[j, 0]
+        flux[j] += value / scale if scale != 0.0 else 0.0

@@ -6,7 +6,7 @@ itself carries what eliminating others left of it: the block that is eliminated 
 import numpy as np
 from numba import njit
 
-from gpu_extract.backend.cpu_schur import TINY
+from gpu_extract.backend.cpu_schur_rows import TINY
 
 
 @njit(nogil=True, cache=True)
@@ -52,16 +52,40 @@ def _invert(inverse, low, j, wide):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def eliminate(taken, band, coupling):  # type: ignore[no-untyped-def]
-    """taken = G Z G^T, where Z is the inverse of the band matrix `band` (see `factor`).
+def _move(moved, low, coupling, x):  # type: ignore[no-untyped-def]
+    """moved = G Z G^T x: one solution with the factor."""
+    nwave, half, hw = low.shape[0], low.shape[1] - 1, coupling.shape[1] // 2
+    y = np.zeros(nwave + half)
+    for p in range(nwave):
+        for k in range(max(-hw, -p), min(hw, nwave - 1 - p) + 1):
+            y[p + k] += coupling[p, hw + k] * x[p]
+    for j in range(nwave):
+        for b in range(1, min(half, j) + 1):
+            y[j] -= low[j - b, b] * y[j - b]
+    for j in range(nwave - 1, -1, -1):
+        total = y[j] / low[j, 0]
+        for b in range(1, half + 1):
+            total -= low[j, b] * y[j + b]
+        y[j] = total
+    for p in range(nwave):
+        total = 0.0
+        for k in range(max(-hw, -p), min(hw, nwave - 1 - p) + 1):
+            total += coupling[p, hw + k] * y[p + k]
+        moved[p] = total
 
-    taken: (nwave, half + 1), filled with rows of the upper triangle
+
+@njit(nogil=True, cache=True)
+def eliminate(taken, moved, band, coupling, x):  # type: ignore[no-untyped-def]
+    """taken = U = G Z G^T, moved = U x, where Z is the inverse of the band matrix `band` (see `factor`).
+
+    taken: (nwave, half + 1), filled with rows of the upper triangle; moved: (nwave,), filled: all of U, without a cut
     coupling: (nwave, 2 hw + 1), coupling[p, hw + k] = G[p, p + k], 0 where p + k is no bin
     """
     nwave, hw, half = len(band), coupling.shape[1] // 2, taken.shape[1] - 1
     wide = 2 * hw + half
     low = np.empty(band.shape)
     factor(low, band)
+    _move(moved, low, coupling, x)
     inverse = np.zeros((nwave, 2 * wide + 1))
     product = np.empty(wide + 1)
     for j in range(nwave - 1, nwave - 1 - hw, -1):

@@ -56,7 +56,7 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
     shape = fibres[1] - fibres[0], normal.rhs.shape[1]
     out = Decorrelated(np.zeros(shape), np.zeros(shape), np.empty((shape[0], 2 * ndiag + 1, shape[1])),
                        np.zeros(shape, dtype=np.int8))
-    bundle = _Bundle(normal, options, fibres)
+    bundle = _Bundle(normal, x, options, fibres)
     for n, fibre in enumerate(range(*fibres)):
         result = out.flux[n], out.ivar[n], out.resolution[n]
         status = _fibre(result, bundle, x, fibre)
@@ -70,14 +70,14 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
 class _Bundle:
     """What the fibres of a bundle have in common, made when it is first asked for, and their work space."""
 
-    def __init__(self, normal: Normal, options: Options, fibres: tuple[int, int]):
-        self.normal, self.options, self._fibres = normal, options, fibres
+    def __init__(self, normal: Normal, x: Array, options: Options, fibres: tuple[int, int]):
+        self.normal, self.options, self._x, self._fibres = normal, options, x, fibres
         self._works: dict[tuple[int, int], tuple[Array, Array]] = {}
 
     @cached_property
     def neighbours(self) -> Neighbours:
         """Schur complements in the narrow band."""
-        neighbours = Neighbours(self.normal, self.options.limits)
+        neighbours = Neighbours(self.normal, self._x, self.options.limits)
         neighbours.prepare(self._fibres)
         return neighbours
 
@@ -109,6 +109,7 @@ def _fibre(result: tuple[Array, Array, Array], bundle: _Bundle, x: Array, fibre:
             poles = scaled_poles(*LADDER[schur.facts.rung], schur.bound)
             out = _narrow(bundle, schur, poles, sides, ndiag=len(result[2]) // 2)
             if _agrees(result, out, schur.band, poles, sides):
+                cpu_banded.correct(result[0], out, sides, schur.rest, poles.weights.sum())
                 return Status.GOOD
     broad = wide.complement(bundle.normal.icov, fibre, bundle.reach, bundle.options.wide) if bundle.reach else None
     if broad is None:
@@ -120,7 +121,7 @@ def _fibre(result: tuple[Array, Array, Array], bundle: _Bundle, x: Array, fibre:
 
 def _narrow(bundle: _Bundle, schur: Schur, poles: Poles, sides: Array, *, ndiag: int) -> Array:
     """The pole sum of one fibre: (nwave, out_width)."""
-    half = schur.band.shape[1] - 1
+    half, ndiag = schur.band.shape[1] - 1, max(ndiag, cpu_banded.CORRECTED)
     out, work = bundle.works(half, ndiag)
     shifts, weights = cpu_banded.aligned(2, len(poles.shifts))
     shifts[:], weights[:] = poles.shifts, poles.weights * poles.shifts

@@ -8,7 +8,7 @@ How many neighbours count is measured on two short stretches of the bundle's mid
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, eigh, lapack
+from scipy.linalg import LinAlgError, eigh, eigvalsh, lapack
 
 from gpu_extract.backend import cpu_wide, cpu_wide_poles
 from gpu_extract.backend.cpu_banded import LANES, SIDES
@@ -16,6 +16,7 @@ from gpu_extract.cores.poles import LADDER, Poles
 from gpu_extract.data import Array
 
 MOST_NEIGHBOURS = 8
+GAMMAS = 10.0 ** -np.arange(2.0, 10.5, 0.5)
 
 
 @dataclass(frozen=True)
@@ -23,22 +24,22 @@ class WideLimits:
     """What the wide band may leave out.
 
     neighbours: change of S by the next neighbour that is not eliminated, relative in S's own norm
-    tail: what the band cuts off, relative to the smallest eigenvalue S may have (moves flux by 0.002 tail sigma)
+    tail: what the band cuts off, in S's own norm, or 40 eps times the condition number where that is more
     pole: what a group of poles may cut off the band more, relative to its smallest shift
     widths: half-bands of S to try, in half-bands of icov
     """
 
-    neighbours: float = 1e-7
-    tail: float = 5e-5
-    pole: float = 1e-7
-    widths: tuple[float, ...] = (4.6, 6.0, 8.0)
+    neighbours: float = 1e-8
+    tail: float = 1e-7
+    pole: float = 1e-8
+    widths: tuple[float, ...] = (4.7, 5.4, 6.5, 8.0, 11.0, 15.0)
 
 
 @dataclass(frozen=True)
 class WideSchur:
     """S_i in a wide band: (nwave, half + 1) rows of the upper triangle, a bound on its largest eigenvalue, its rung.
 
-    tail: what the band cuts off, relative to the smallest eigenvalue of the rung
+    tail: what the band cuts off, in S's own norm
     """
 
     band: Array
@@ -48,39 +49,56 @@ class WideSchur:
 
 
 def count_neighbours(icov: Array, limits: WideLimits) -> int:
-    """How many neighbours on each side matter, measured in the middle of a bundle; 0 where that cannot be told."""
-    nfibre, _, nwave, width = icov.shape
-    middle, size = nfibre // 2, min(nwave, max(width, 32))
-    most = min(MOST_NEIGHBOURS, max(middle, nfibre - 1 - middle))
-    starts = sorted({(nwave - size) // 3, 2 * (nwave - size) // 3})
-    wanted = [_count(icov, middle, (start, size), limits.neighbours, most) for start in starts]
+    """How many neighbours on each side matter; 0 where that cannot be told.
+
+    Measured on short stretches: two of the bundle's middle fibre, those around its weakest bin (beside a mask as a
+    rule) and around the largest coupling between two fibres, relative to their diagonals.
+    """
+    nfibre, nd, nwave, width = icov.shape
+    size, diagonal = min(nwave, max(width, 32)), icov[:, 0, :, width // 2]
+    relative = diagonal / np.maximum(np.median(diagonal, axis=1, keepdims=True), 1e-300)
+    places = [(nfibre // 2, nwave // 3), (nfibre // 2, 2 * nwave // 3),
+              np.unravel_index(np.argmin(np.where(diagonal > 0, relative, np.inf)), relative.shape)]
+    if nd > 1 and nfibre > 1:
+        between = np.abs(icov[:-1, 1]).max(axis=2)**2
+        scale = diagonal[:-1] * diagonal[1:]
+        between = np.divide(between, scale, out=np.zeros_like(between), where=scale > 0)
+        places.append(np.unravel_index(np.argmax(between), between.shape))
+    wanted = [_count(icov, int(fibre), (min(max(int(middle) - size // 2, 0), nwave - size), size), limits.neighbours)
+              for fibre, middle in places]
     return 0 if 0 in wanted else max(wanted)
 
 
-def _count(icov: Array, fibre: int, stretch: tuple[int, int], limit: float, most: int) -> int:
-    """The first number of neighbours at which one more changes S, on a stretch of bins, by less than `limit`."""
+def _count(icov: Array, fibre: int, stretch: tuple[int, int], limit: float) -> int:
+    """The first number of neighbours at which one more changes S, on a stretch of bins, by less than `limit`.
+
+    Rounding is allowed what it does. All of the bundle where it is not so up to MOST_NEIGHBOURS, 0 where S is not
+    definite.
+    """
+    farthest = max(fibre, len(icov) - 1 - fibre)
     last = None
-    for n in range(1, most + 1):
+    for n in range(1, min(MOST_NEIGHBOURS, farthest) + 1):
         s = _dense_complement(icov, fibre, stretch, n)
         if s is None:
             return 0
         if last is not None:
             try:
-                change = eigh(last - s, s, eigvals_only=True)
+                change, spectrum = eigh(last - s, s, eigvals_only=True), eigvalsh(s)
             except LinAlgError:
                 return 0
-            if np.abs(change).max() <= limit:
+            if np.abs(change).max() <= max(limit, 40.0 * np.finfo(float).eps * spectrum[-1] / spectrum[0]):
                 return n - 1
         last = s
-    return most
+    return len(icov) - 1
 
 
 def _dense_complement(icov: Array, fibre: int, stretch: tuple[int, int], n: int) -> Array | None:
+    """S of a fibre on a stretch of bins with n neighbours on each side, None where it is not definite."""
     start, size = stretch
     around = [j for j in range(fibre - n, fibre + n + 1) if 0 <= j < len(icov) and j != fibre]
     fibres = np.array([*around, fibre])
     matrix = np.empty((len(fibres) * size,) * 2, order="F")
-    cpu_wide.fill(matrix, icov[:, :, start:start + size], fibres, fibres, (0, 0))
+    cpu_wide.fill(matrix, np.ascontiguousarray(icov[:, :, start:start + size]), fibres, fibres, (0, 0))
     factor, info = lapack.dpotrf(matrix, lower=1, clean=1, overwrite_a=1)
     last = factor[-size:, -size:]
     return last @ last.T if info == 0 else None
@@ -100,23 +118,28 @@ def complement(icov: Array, fibre: int, neighbours: int, limits: WideLimits) -> 
         top = np.abs(band).max(axis=0)
         bound = float(2.0 * top.sum() - top[0])
         band[icov[fibre, 0, :, hw] == 0.0, 0] = bound
-        rung = _rung(band, bound)
+        rung = next((n for n, (_, ratio) in enumerate(LADDER) if _definite(band, bound / ratio)), None)
         if rung is None:
-            return None
-        tail = float(4.0 * top[-1] / bound * LADDER[rung][1]) if half < nwave - 1 and len(others) else 0.0
-        if tail <= limits.tail:
+            continue
+        tail = _tail(band) if half < nwave - 1 and len(others) else 0.0
+        if tail <= max(limits.tail, 40.0 * float(np.finfo(float).eps) * LADDER[rung][1]):
             return WideSchur(band, bound, rung, tail)
     return None
 
 
-def _rung(band: Array, bound: float) -> int | None:
-    """The first rung of LADDER whose range holds the spectrum."""
-    for n, (_, ratio) in enumerate(LADDER):
-        shifted = band.T.copy(order="F")
-        shifted[0] -= bound / ratio
-        if lapack.dpbtrf(shifted, lower=1, overwrite_ab=1)[1] == 0:
-            return n
-    return None
+def _definite(band: Array, shift: float | Array) -> bool:
+    """Whether S less `shift`, a number or one for every bin, on the diagonal is positive definite."""
+    shifted = band.T.copy(order="F")
+    shifted[0] -= shift
+    return bool(lapack.dpbtrf(shifted, lower=1, overwrite_ab=1)[1] == 0)
+
+
+def _tail(band: Array) -> float:
+    """A bound on what the band cuts off, from its last diagonal and the spectrum of S with its diagonal scaled to 1."""
+    half, scale = band.shape[1] - 1, np.sqrt(band[:, 0])
+    last = float((np.abs(band[:-half, half]) / (scale[:-half] * scale[half:])).max())
+    gamma = next((g for g in GAMMAS if _definite(band, g * band[:, 0])), 0.0)
+    return 4.0 * last / gamma if gamma > 0.0 else np.inf
 
 
 def pole_sum(schur: WideSchur, poles: Poles, sides: Array, ndiag: int, limits: WideLimits) -> Array:

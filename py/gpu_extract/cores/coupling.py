@@ -1,0 +1,105 @@
+"""How the fibres of a bundle are coupled, and what eliminating one of them takes from another."""
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpu_extract.backend import cpu_band_tests, cpu_eliminate, cpu_schur
+from gpu_extract.data import Array, Normal
+
+
+@dataclass(frozen=True)
+class Share:
+    """U = A_ij A_jj^-1 A_ji that eliminating fibre j takes from fibre i.
+
+    taken: (nwave, half + 1 or more), rows of its upper triangle; moved: (nwave,), all of U, without a cut, times x_i
+    """
+
+    taken: Array
+    moved: Array
+
+
+class Couplings:
+    """The couplings of a bundle, measured and eliminated when they are first asked for.
+
+    distant: fibres farther than the next are eliminated where the bound on their coupling is above this
+    """
+
+    def __init__(self, normal: Normal, x: Array, distant: float):
+        self.icov, self.x, self.hw, self.distant = normal.icov, np.ascontiguousarray(x), normal.halfband, distant
+        self.nfibre, self.nwave = normal.rhs.shape
+        self.roots = np.empty((self.nfibre, self.nwave + 2 * self.hw))
+        cpu_band_tests.inverse_roots(self.roots, self.icov)
+        self._sizes: dict[tuple[int, int], float] = {}
+        self._farthest: dict[int, float] = {}
+        self._distances: list[int] = []
+        self._shares: dict[tuple[int, int, int], Share] = {}
+
+    def size(self, i: int, j: int) -> float:
+        """A bound on the coupling of two fibres with all diagonals scaled to 1 (not yet that in S's norm)."""
+        key = min(i, j), max(i, j)
+        if key[1] - key[0] >= self.icov.shape[1]:
+            return 0.0
+        if key not in self._sizes:
+            self._sizes[key] = cpu_band_tests.largest_coupling(self.icov, key[0], key[1] - key[0], self.roots)
+        return self._sizes[key]
+
+    def around(self, fibre: int, first: int) -> list[int]:
+        """Fibres at distances first .. that icov couples to `fibre`."""
+        distances = range(first, self.icov.shape[1])
+        return [j for d in distances for j in (fibre - d, fibre + d) if 0 <= j < self.nfibre]
+
+    def farthest(self, fibre: int) -> float:
+        """The largest size of couplings to fibres that are not next to `fibre`."""
+        if fibre not in self._farthest:
+            self._farthest[fibre] = max((self.size(fibre, j) for j in self.around(fibre, 2)), default=0.0)
+        return self._farthest[fibre]
+
+    def eliminated(self, fibre: int) -> list[int]:
+        """The fibres that are eliminated for one: its next neighbours, and others with a coupling that counts."""
+        return [j for j in self.around(fibre, 1) if abs(j - fibre) == 1 or self.size(fibre, j) > self.distant]
+
+    def distances(self) -> list[int]:
+        """Distances of fibres that are eliminated somewhere in the bundle."""
+        if not self._distances:
+            far = [d for d in range(2, self.icov.shape[1])
+                   if any(self.size(i, i + d) > self.distant for i in range(self.nfibre - d))]
+            self._distances = [1, *far]
+        return self._distances
+
+    def eliminate(self, fibres: Sequence[int], half: int) -> None:
+        """Eliminate each of `fibres` as it stands, four at a time, for all around it."""
+        distances = np.array([side * d for d in self.distances() for side in (-1, 1)])
+        padded = np.array([*fibres, *[fibres[-1]] * (-len(fibres) % cpu_schur.LANES)])
+        taken = np.empty((len(padded), len(distances), self.nwave, cpu_schur.padded(half)))
+        moved = np.empty(taken.shape[:3])
+        work = cpu_schur.coupling_work(self.nwave, self.hw, half, len(distances))
+        cpu_schur.coupling(self.hw, half)(taken, moved, self.icov, self.x, padded, distances, work)
+        for n, j in enumerate(fibres):
+            for e, d in enumerate(distances):
+                self._shares[j, j + int(d), half] = Share(taken[n, e], moved[n, e])
+
+    def share(self, j: int, fibre: int, half: int) -> Share:
+        """What eliminating fibre j, as it stands, takes from `fibre`, with `half` diagonals."""
+        if (j, fibre, half) not in self._shares:
+            self.eliminate([j], half)
+        return self._shares[j, fibre, half]
+
+    def share_of_rest(self, j: int, fibre: int, half: int, beyond: Share) -> Share:
+        """What eliminating fibre j takes from `fibre` once the fibre beyond it is eliminated."""
+        band = -beyond.taken[:, :half + 1]
+        band[:, :self.hw + 1] += self.icov[j, 0, :, self.hw:]
+        share = Share(np.empty((self.nwave, half + 1)), np.empty(self.nwave))
+        cpu_eliminate.eliminate(share.taken, share.moved, band, self._block(fibre, j), self.x[fibre])
+        return share
+
+    def _block(self, i: int, j: int) -> Array:
+        """A_ij: (nwave, 2 hw + 1), element [p, hw + k] couples bin p of fibre i with bin p + k of fibre j."""
+        if i < j:
+            return self.icov[i, j - i]
+        block = np.zeros((self.nwave, 2 * self.hw + 1))
+        reach = min(self.hw, self.nwave - 1)
+        for k in range(-reach, reach + 1):
+            first, last = max(0, -k), self.nwave - max(0, k)
+            block[first:last, self.hw + k] = self.icov[j, i - j, first + k:last + k, self.hw - k]
+        return block
