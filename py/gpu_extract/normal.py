@@ -77,9 +77,12 @@ class Sums:
 
 
 def empty_sums(nfibre: int, nwave: int, bands: tuple[int, int]) -> Sums:
-    """Sums with nothing in them; bands: (fibres, bins) of half_bands."""
+    """Sums with nothing in them; bands: (fibres, bins) of half_bands.
+
+    A half-band of at least 2, zeros where spots do not overlap: the kernels write four elements of a band at once.
+    """
     rhs, weight = np.zeros((2, nfibre, nwave))
-    return Sums(np.zeros((nfibre, bands[0] + 1, nwave, 2 * bands[1] + 1)), rhs, weight)
+    return Sums(np.zeros((nfibre, bands[0] + 1, nwave, 2 * max(bands[1], 2) + 1)), rhs, weight)
 
 
 def add_tile(sums: Sums, spots: Spots, cut: Cut, tile: tuple[int, int, int]) -> None:

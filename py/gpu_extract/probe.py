@@ -129,5 +129,5 @@ def _bins(envelope: Array, limit: float) -> int:
     if len(below):
         return min(int(below[0]), MOST)
     half = len(envelope) // 2
-    rate = np.log(envelope[0] / envelope[half]) / half
+    rate = np.log(envelope[0] / envelope[half]) / half if half else 0.0
     return int(min(MOST, np.ceil(np.log(envelope[0] / limit) / rate))) if rate > 0 else MOST
