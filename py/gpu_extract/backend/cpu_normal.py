@@ -130,8 +130,8 @@ def _add_couplings(band, first, others, columns, bytes_, spill):  # type: ignore
         four = _products(own, place + g * pitch + skip, pitch, bytes_)
         at = first + g + hw
         if at < 0 or at + 4 > 2 * hw + 1:
-            # the group reaches beyond the band, with zeros: move the values that count to the band's end, if there are any
-            # (spots beside the CCD share rows with those on it, but nothing else, and lie anywhere)
+            # the group reaches beyond the band, with zeros: move the values that count to the band's end; or all of it
+            # lies there (spots beside the CCD share rows with those on it, but nothing else)
             if at <= -4 or at > 2 * hw:
                 continue
             vwrite(spill + 32, four)
