@@ -26,13 +26,13 @@ class WideLimits:
     neighbours: change of S by the next neighbour that is not eliminated, relative in S's own norm
     tail: what the band cuts off, in S's own norm, or 40 eps times the condition number where that is more
     pole: what a group of poles may cut off the band more, relative to its smallest shift
-    widths: half-bands of S to try, in half-bands of icov
+    widths: half-bands of S to make, in half-bands of icov
     """
 
     neighbours: float = 1e-8
-    tail: float = 1e-7
+    tail: float = 4e-7
     pole: float = 1e-8
-    widths: tuple[float, ...] = (4.7, 5.4, 6.5, 8.0, 11.0, 15.0)
+    widths: tuple[float, ...] = (6.0, 9.0, 14.0)
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,10 @@ def _dense_complement(icov: Array, fibre: int, stretch: tuple[int, int], n: int)
 
 
 def complement(icov: Array, fibre: int, neighbours: int, limits: WideLimits) -> WideSchur | None:
-    """S of one fibre, or None where no width holds it or it is not positive definite."""
+    """S of one fibre, or None where no width holds it or it is not positive definite.
+
+    S is made in a width that should hold it, and then kept as narrow as its diagonals allow.
+    """
     nfibre, _, nwave, width = icov.shape
     hw = width // 2
     others = np.array([j for j in range(fibre - neighbours, fibre + neighbours + 1) if 0 <= j < nfibre and j != fibre])
@@ -115,16 +118,25 @@ def complement(icov: Array, fibre: int, neighbours: int, limits: WideLimits) -> 
         band[:, :hw + 1] = icov[fibre, 0, :, hw:hw + half + 1]
         if len(others) and not cpu_wide.eliminate(band, icov, fibre, others, half):
             return None
-        top = np.abs(band).max(axis=0)
-        bound = float(2.0 * top.sum() - top[0])
+        bound = _bound(band)
         band[icov[fibre, 0, :, hw] == 0.0, 0] = bound
         rung = next((n for n, (_, ratio) in enumerate(LADDER) if _definite(band, bound / ratio)), None)
         if rung is None:
             continue
-        tail = _tail(band) if half < nwave - 1 and len(others) else 0.0
-        if tail <= max(limits.tail, 40.0 * float(np.finfo(float).eps) * LADDER[rung][1]):
-            return WideSchur(band, bound, rung, tail)
+        allowed = max(limits.tail, 40.0 * float(np.finfo(float).eps) * LADDER[rung][1])
+        tails = _tails(band)
+        if half == nwave - 1 or len(others) == 0:
+            tails[-1] = 0.0
+        if tails[-1] <= allowed:
+            half = int(np.argmax(np.maximum.accumulate(tails[::-1])[::-1] <= allowed))
+            return WideSchur(np.ascontiguousarray(band[:, :half + 1]), bound, rung, float(tails[half]))
     return None
+
+
+def _bound(band: Array) -> float:
+    """A bound on the largest eigenvalue."""
+    top = np.abs(band).max(axis=0)
+    return float(2.0 * top.sum() - top[0])
 
 
 def _definite(band: Array, shift: float | Array) -> bool:
@@ -134,12 +146,15 @@ def _definite(band: Array, shift: float | Array) -> bool:
     return bool(lapack.dpbtrf(shifted, lower=1, overwrite_ab=1)[1] == 0)
 
 
-def _tail(band: Array) -> float:
-    """A bound on what the band cuts off, from its last diagonal and the spectrum of S with its diagonal scaled to 1."""
-    half, scale = band.shape[1] - 1, np.sqrt(band[:, 0])
-    last = float((np.abs(band[:-half, half]) / (scale[:-half] * scale[half:])).max())
+def _tails(band: Array) -> Array:
+    """(half + 1,): a bound on what a band up to each diagonal cuts off, in S's own norm.
+
+    Four times the last diagonal that is kept, over the smallest eigenvalue, both with S's diagonal scaled to 1.
+    """
+    scale = 1.0 / np.sqrt(band[:, 0])
+    sizes = [np.abs(band[:len(band) - a, a] * scale[:len(band) - a] * scale[a:]).max() for a in range(band.shape[1])]
     gamma = next((g for g in GAMMAS if _definite(band, g * band[:, 0])), 0.0)
-    return 4.0 * last / gamma if gamma > 0.0 else np.inf
+    return 4.0 * np.array(sizes) / gamma if gamma > 0.0 else np.full(band.shape[1], np.inf)
 
 
 def pole_sum(schur: WideSchur, poles: Poles, sides: Array, ndiag: int, limits: WideLimits) -> Array:
