@@ -23,7 +23,7 @@ from gpu_extract.perf.recorder import Recorder
 from gpu_extract.run import extract
 from gpu_extract.simulate import Defects, SimConfig, simulate
 
-WORSE = Defects(dead_amplifier="B", dead_fibres=(7,), broken_fibres=(12, 13), masked_fraction=0.01)
+WORSE = Defects(dead_amplifier="A", dead_fibres=(7,), broken_fibres=(12, 13), masked_fraction=0.01)
 NDIAG = 30      # the core's R as far as it matters
 
 
