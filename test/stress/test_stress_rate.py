@@ -10,10 +10,10 @@ ATTEMPTS = 3      # whatever else this machine runs at the moment is not what is
 def test_the_rate_of_a_known_transform_is_right_to_three_per_cent():
     said = []
     for _ in range(ATTEMPTS):
-        done = subprocess.run([sys.executable, str(BENCH), "30", "40", "64", "100"], capture_output=True, text=True)
+        done = subprocess.run([sys.executable, str(BENCH), "30", "20", "100", "200"], capture_output=True, text=True)
         said.append(done.stdout + done.stderr)
         if done.returncode == 0:
             break
     else:
         raise AssertionError("\n".join(said))
-    assert said[-1].count("30 pairs of 40 cycles: stressor / plain") == 2
+    assert said[-1].count("30 pairs of 20 cycles: stressor / plain") == 2

@@ -65,13 +65,17 @@ class Module(Protocol):
 
 
 class _CpuTimeline:
+    """The process's clock."""
+
     def __init__(self) -> None:
         self._marks: list[float] = []
 
     def mark(self) -> None:
+        """See Timeline."""
         self._marks.append(now())
 
     def seconds(self) -> list[float]:
+        """See Timeline."""
         marks, self._marks = self._marks, []
         return [b - a for a, b in pairwise(marks)]
 
@@ -129,12 +133,14 @@ class _EventTimeline:
         self._used = 0
 
     def mark(self) -> None:
+        """See Timeline."""
         if self._used == len(self._events):
             self._events.append(self._cuda.Event())
         self._events[self._used].record(self._stream)
         self._used += 1
 
     def seconds(self) -> list[float]:
+        """See Timeline."""
         events, self._used = self._events[:self._used], 0
         if events:
             events[-1].synchronize()

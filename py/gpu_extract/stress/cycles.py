@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 BLOCK_SECONDS = 0.05
 BLOCK_CYCLES = 500
+WARM_SECONDS = 0.02
 NAMED = 5             # wrong cycles whose numbers are kept
 
 
@@ -33,7 +34,8 @@ class Result:
     progress: [cycles done, epoch seconds] after each block
     nbytes: one array, one way; up, down: bytes moved in all; flop: in all, or None
     cycle: median, p16, p84, min, max of the cycle times in seconds; legs: median of each part
-    checked, errors: results checked (warm-up included) and wrong among them; wrong: the first wrong cycles
+    checked: results checked, those of the warm-up that was asked for included; errors: how many were wrong,
+        at any time; wrong: the first wrong cycles
     worst, bound: the largest measure (None: not a number) and what it may be
     """
 
@@ -106,11 +108,7 @@ class _Run:
     def result(self, ready: Callable[[], None] | None) -> Result:
         """Warm up, go, and say what came out."""
         spec = self._spec
-        first = now()
-        self._block(range(-spec.warmup, 0))
-        each = (now() - first) / spec.warmup if spec.warmup else BLOCK_SECONDS
-        self._rows.clear()
-        self._module.synchronise()
+        each = self._warm_up()
         if ready is not None:
             ready()
         size = int(min(max(BLOCK_SECONDS / max(each, 1e-9), 1), BLOCK_CYCLES))
@@ -123,6 +121,24 @@ class _Run:
             done += block
             progress.append((done, start + now() - zero))
         return self._summary(progress, cpu() - busy)
+
+    def _warm_up(self) -> float:
+        """The cycles that were asked for, checked, and more of them till caches and clocks are warm.
+
+        Returns seconds per cycle, checks included.
+        """
+        warmup = self._spec.warmup
+        if warmup == 0:
+            return BLOCK_SECONDS
+        first = now()
+        self._block(range(-warmup, 0))
+        each = (now() - first) / warmup
+        checked = len(self._measures)
+        while now() - first < WARM_SECONDS:
+            self._block(range(-warmup, 0))
+            self._measures[checked:] = [m for m in self._measures[checked:] if not m[1] <= self._work.bound]
+        self._rows.clear()
+        return each
 
     def _over(self, done: int, elapsed: float) -> bool:
         if self._spec.count is not None:

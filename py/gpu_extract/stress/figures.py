@@ -21,26 +21,23 @@ COLOURS = {"float16": "#b35806", "float32": "#2166ac", "float64": "#1b7837", "co
 MARKERS = "osD^vP*X<>"
 LINES = {"numpy": "--", "cupy": "-"}
 BANDS = ("#a6cee3", "#fdbf6f", "#b2df8a", "#cab2d6", "#fb9a99", "#ffff99", "#999999", "#8dd3c7")
-WIDTH, DPI = 4.2, 110
+WIDTH, DPI, ACROSS = 4.2, 110, 3
 
 
 def rate_figure(campaign: Campaign, path: Path) -> None:
-    """Bytes per second (and GFlop/s) of one process against the array's shape: a column for each test."""
+    """Bytes per second, and GFlop/s where they are counted, of one process against the array's shape."""
     rows = [r for r in campaign.rows if r.procs == 1 and r.rate]
     tests = list(dict.fromkeys(r.test for r in rows))
-    counted = [t for t in tests if any(r.test == t and r.flops for r in rows)]
-    figure, axes = _grid(2 if counted else 1, len(tests), f"One process alone, {campaign.label}")
-    for column, test in enumerate(tests):
-        mine = [r for r in rows if r.test == test]
-        _against_shape(axes[0, column], mine, lambda r: (r.one_way or 0) / MB)
-        axes[0, column].set_title(test)
-        if counted:
-            _against_shape(axes[1, column], mine, lambda r: None if r.flops is None else r.flops / GIGA)
-            axes[1, column].set_visible(test in counted)
-    axes[0, 0].set_ylabel("MByte/sec, one array one way")
-    if counted:
-        axes[1, tests.index(counted[0])].set_ylabel("GFlop/s")
-    _legend(figure, axes)
+    panels: list[tuple[str, str, Callable[[Row], float | None]]] = [
+        (test, "MByte/sec, one array one way", lambda r: (r.one_way or 0) / MB) for test in tests]
+    panels += [(test, "GFlop/s", lambda r: None if r.flops is None else r.flops / GIGA)
+               for test in tests if any(r.test == test and r.flops for r in rows)]
+    figure, axes = _grid(-(-len(panels) // ACROSS), min(len(panels), ACROSS), f"One process alone, {campaign.label}")
+    for ax, (test, what, value) in zip(axes.flat, panels, strict=False):
+        _against_shape(ax, [r for r in rows if r.test == test], value)
+        ax.set_title(test)
+        ax.set_ylabel(what, fontsize=8)
+    _legend(figure, axes, len(panels))
     _save(figure, path)
 
 
@@ -53,7 +50,7 @@ def _against_shape(ax: "Axes", rows: Sequence[Row], value: Callable[[Row], float
         known = sorted((x, y) for x, y in points if y)
         if known:
             ax.plot(*zip(*known, strict=True), marker="o", color=COLOURS[dtype], linestyle=LINES[module],
-                    label=f"{dtype}, {module}")
+                    markerfacecolor="white" if module == "numpy" else None, label=f"{dtype}, {module}")
     ax.set_xticks(range(len(shapes)), shapes, fontsize=8)
     ax.margins(x=0.15)
     values = [y for r in rows if (y := value(r))]
@@ -73,9 +70,9 @@ def sharing_figure(campaign: Campaign, path: Path) -> None:
     gain = gains(campaign.rows)
     tests = list(dict.fromkeys((key[0], key[1]) for key, _ in gain))
     shapes = list(dict.fromkeys(r.shape for r in campaign.rows))
-    figure, axes = _grid(1, len(tests), f"Sharing, {campaign.label}")
+    figure, axes = _grid(-(-len(tests) // ACROSS), min(len(tests), ACROSS), f"Sharing, {campaign.label}")
     most = max((n for _, n in gain), default=1)
-    for ax, (module, test) in zip(axes[0], tests, strict=True):
+    for ax, (module, test) in zip(axes.flat, tests, strict=False):
         ax.plot([1, most], [1, most], color="0.6", linewidth=1)
         ax.axhline(1, color="0.6", linewidth=1, linestyle=":")
         for key in dict.fromkeys(k for k, _ in gain if k[:2] == (module, test)):
@@ -87,8 +84,8 @@ def sharing_figure(campaign: Campaign, path: Path) -> None:
         ax.set_xticks(sorted({n for _, n in gain}))
         ax.set_ylim(0, max([*(g for g in gain.values()), 1.0]) * 1.15)
         ax.grid(True, alpha=0.3)
-    axes[0, 0].set_ylabel("work together / work of one alone")
-    _legend(figure, axes, extra="grey: each as fast as alone (full), no gain (dotted)")
+        ax.set_ylabel("work together / work of one alone", fontsize=8)
+    _legend(figure, axes, len(tests), extra="grey: each as fast as alone (full), no gain (dotted)")
     _save(figure, path)
 
 
@@ -115,7 +112,7 @@ def time_figure(campaign: Campaign, path: Path) -> None:
         ax.plot(minute, np.array(values, dtype=float), color="#2166ac", linewidth=1,
                 marker="" if steps else ".", markersize=3, drawstyle="steps-post" if steps else "default")
         ax.set_ylabel(title, fontsize=8)
-        ax.set_ylim(bottom=0)
+        ax.set_ylim(0, 1.08 * max((v for v in values if v), default=1.0))
         ax.margins(x=0.01)
     axes[-1, 0].set_xlabel("minutes of running, pauses cut out; red lines: a GPU held back its clocks")
     figure.legend(tests.values(), tests, loc="outside lower center", ncols=8, fontsize=7)
@@ -154,7 +151,10 @@ def _test_of(name: str, campaign: Campaign) -> str:
 
 def ratio_figure(pairs: Sequence[tuple[Row, Row]], title: str, path: Path) -> None:
     """Second rate to first as bars, one for each set."""
-    names = [f"{a.test} {a.shape} {a.dtype}, {a.procs} proc." for a, _ in pairs]
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    several = len({a.module for a, _ in pairs}) > 1
+    names = [f"{a.test} {a.shape} {a.dtype}, {a.procs} proc." + f", {a.module}" * several for a, _ in pairs]
     ratios = [(b.rate or 0) / (a.rate or 1) for a, b in pairs]
     figure, axes = _grid(1, 1, title, width=8.0, height=1.2 + 0.22 * len(names))
     ax = axes[0, 0]
@@ -168,6 +168,9 @@ def ratio_figure(pairs: Sequence[tuple[Row, Row]], title: str, path: Path) -> No
     ax.invert_yaxis()
     ax.set_xscale("log")
     ax.margins(x=0.15, y=0.01)
+    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
+    ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    ax.xaxis.set_minor_formatter(NullFormatter())
     ax.set_xlabel("ratio of rates")
     ax.grid(True, axis="x", which="both", alpha=0.3)
     _save(figure, path)
@@ -215,14 +218,16 @@ def _grid(rows: int, columns: int, title: str, width: float | None = None,
     return figure, axes
 
 
-def _legend(figure: "Figure", axes: Any, extra: str = "") -> None:
-    """One legend for all panels, below them."""
+def _legend(figure: "Figure", axes: Any, used: int, extra: str = "") -> None:
+    """One legend for all panels, below them; panels that are not used disappear."""
+    for ax in axes.flat[used:]:
+        ax.set_visible(False)
     entries: dict[str, Any] = {}
     for ax in axes.flat:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
     figure.legend(list(entries.values()), list(entries), loc="outside lower center", title=extra or None,
-                  ncols=min(len(entries), 3 * axes.shape[1]), fontsize=7, title_fontsize=7)
+                  ncols=min(len(entries), 2 * axes.shape[1] + 1), fontsize=7, title_fontsize=7)
 
 
 def _save(figure: "Figure", path: Path) -> None:
