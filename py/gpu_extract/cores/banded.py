@@ -81,11 +81,6 @@ class _Bundle:
         neighbours.prepare(self._fibres)
         return neighbours
 
-    @cached_property
-    def reach(self) -> int:
-        """How many neighbours on each side the wide band eliminates."""
-        return wide.count_neighbours(self.normal.icov, self.options.wide)
-
     def works(self, half: int, ndiag: int) -> tuple[Array, Array]:
         """Output and work arrays of the narrow pole sum."""
         if (half, ndiag) not in self._works:
@@ -111,7 +106,7 @@ def _fibre(result: tuple[Array, Array, Array], bundle: _Bundle, x: Array, fibre:
             if _agrees(result, out, schur.band, poles, sides):
                 cpu_banded.correct(result[0], out, sides, schur.rest, poles.weights.sum())
                 return Status.GOOD
-    broad = wide.complement(bundle.normal.icov, fibre, bundle.reach, bundle.options.wide) if bundle.reach else None
+    broad = wide.complement(bundle.normal.icov, fibre, bundle.options.wide)
     if broad is None:
         return Status.FAILED
     poles = scaled_poles(*LADDER[broad.rung], broad.bound)

@@ -3,7 +3,7 @@
 Where the coupling between fibres is per cents, eliminating next neighbours one by one does not hold. Here the
 neighbours on both sides are eliminated together, ordered by wavelength, by a block Cholesky that all of BLAS works
 for; what they leave of S_i decays over several half-bands of icov, and is kept as far as the measured decay asks.
-How many neighbours count is measured on two short stretches of the bundle's middle fibre, once per bundle.
+How many neighbours count is measured for every fibre on two short stretches, where it is most strongly coupled.
 """
 from dataclasses import dataclass
 
@@ -29,8 +29,8 @@ class WideLimits:
     widths: half-bands of S to make, in half-bands of icov
     """
 
-    neighbours: float = 1e-8
-    tail: float = 4e-7
+    neighbours: float = 5e-10
+    tail: float = 2e-7
     pole: float = 1e-8
     widths: tuple[float, ...] = (6.0, 9.0, 14.0)
 
@@ -48,24 +48,24 @@ class WideSchur:
     tail: float
 
 
-def count_neighbours(icov: Array, limits: WideLimits) -> int:
-    """How many neighbours on each side matter; 0 where that cannot be told.
+def count_neighbours(icov: Array, fibre: int, limits: WideLimits) -> int:
+    """How many neighbours on each side matter for a fibre; 0 where that cannot be told.
 
-    Measured on short stretches: two of the bundle's middle fibre, those around its weakest bin (beside a mask as a
-    rule) and around the largest coupling between two fibres, relative to their diagonals.
+    Measured on two stretches: around the weakest bin of the fibre and those next to it (beside a mask as a rule), and
+    where its coupling to them is largest, relative to their diagonals.
     """
     nfibre, nd, nwave, width = icov.shape
-    size, diagonal = min(nwave, max(width, 32)), icov[:, 0, :, width // 2]
+    size, first = min(nwave, max(3 * (width // 2) // 2, 32)), max(fibre - 1, 0)
+    diagonal = icov[first:fibre + 2, 0, :, width // 2]
     relative = diagonal / np.maximum(np.median(diagonal, axis=1, keepdims=True), 1e-300)
-    places = [(nfibre // 2, nwave // 3), (nfibre // 2, 2 * nwave // 3),
-              np.unravel_index(np.argmin(np.where(diagonal > 0, relative, np.inf)), relative.shape)]
+    places = [int(np.argmin(np.where(diagonal > 0, relative, np.inf).min(axis=0)))]
     if nd > 1 and nfibre > 1:
-        between = np.abs(icov[:-1, 1]).max(axis=2)**2
+        between = np.abs(icov[first:fibre + 1, 1]).max(axis=2)[:len(diagonal) - 1]**2
         scale = diagonal[:-1] * diagonal[1:]
         between = np.divide(between, scale, out=np.zeros_like(between), where=scale > 0)
-        places.append(np.unravel_index(np.argmax(between), between.shape))
-    wanted = [_count(icov, int(fibre), (min(max(int(middle) - size // 2, 0), nwave - size), size), limits.neighbours)
-              for fibre, middle in places]
+        places.append(int(np.argmax(between.max(axis=0))))
+    starts = [min(max(middle - size // 2, 0), nwave - size) for middle in places]
+    wanted = [_count(icov, fibre, (start, size), limits.neighbours) for start in starts]
     return 0 if 0 in wanted else max(wanted)
 
 
@@ -104,13 +104,15 @@ def _dense_complement(icov: Array, fibre: int, stretch: tuple[int, int], n: int)
     return last @ last.T if info == 0 else None
 
 
-def complement(icov: Array, fibre: int, neighbours: int, limits: WideLimits) -> WideSchur | None:
+def complement(icov: Array, fibre: int, limits: WideLimits) -> WideSchur | None:
     """S of one fibre, or None where no width holds it or it is not positive definite.
 
-    S is made in a width that should hold it, and then kept as narrow as its diagonals allow.
+    As many neighbours are eliminated as matter. S is made in a width that should hold it, and then kept as narrow as its diagonals allow.
     """
     nfibre, _, nwave, width = icov.shape
-    hw = width // 2
+    hw, neighbours = width // 2, count_neighbours(icov, fibre, limits)
+    if neighbours == 0 and nfibre > 1:
+        return None
     others = np.array([j for j in range(fibre - neighbours, fibre + neighbours + 1) if 0 <= j < nfibre and j != fibre])
     for factor in limits.widths:
         half = min(max(int(factor * hw), 8), nwave - 1)
