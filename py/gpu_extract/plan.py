@@ -13,7 +13,8 @@ from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Array, PsfModel
 from gpu_extract.errors import InputError
 
-TILE = 256     # wavelength bins of a tile of the normal equations
+TILE = 256            # wavelength bins of a tile of the normal equations
+MOST_PADDING = 200    # bins solved for beyond each end of the wanted range, at the very most
 MOST_NEIGHBOURS = 6   # fibres on each side of a dense patch at the very most
 SIGNAL = 100.0        # errors that a bright line is high
 

@@ -12,11 +12,10 @@ from scipy.linalg import cho_solve_banded, cholesky_banded
 
 from gpu_extract.data import Array, Image, PsfModel, Spots
 from gpu_extract.normal import Sums, add_tile, empty_sums, half_bands, make_cut
-from gpu_extract.plan import MOST_NEIGHBOURS, enough_neighbours
+from gpu_extract.plan import MOST_NEIGHBOURS, MOST_PADDING, enough_neighbours
 from gpu_extract.psf import make_spots
 
 WINDOW = 320          # bins of the small problem
-MOST = 200            # bins of padding at the very most
 STEPS = 12            # of the power iteration for the correlation between fibres: it is wanted to a few per cent
 # Measured on real frames (doc/method.md): a solution cut at distance k is off by about 5 C(k)/C(0) sigma, patches
 # with the exact x by 0.1; masked pixels make both up to 10 times worse. The margins below hold with masks.
@@ -127,7 +126,7 @@ def _bins(envelope: Array, limit: float) -> int:
     """First distance at which the envelope is below the limit, extrapolated by its last decay where it never is."""
     below = np.nonzero(envelope < limit)[0]
     if len(below):
-        return min(int(below[0]), MOST)
+        return min(int(below[0]), MOST_PADDING)
     half = len(envelope) // 2
     rate = np.log(envelope[0] / envelope[half]) / half if half else 0.0
-    return int(min(MOST, np.ceil(np.log(envelope[0] / limit) / rate))) if rate > 0 else MOST
+    return int(min(MOST_PADDING, np.ceil(np.log(envelope[0] / limit) / rate))) if rate > 0 else MOST_PADDING

@@ -6,6 +6,7 @@ import numpy as np
 
 from gpu_extract.data import Array, Core, Legendre, PsfModel, Tail
 from gpu_extract.errors import InputError
+from gpu_extract.plan import MOST_PADDING
 from gpu_extract.psf import centres, evaluate
 
 SAMPLES = 64           # wavelengths at which a fibre is looked at
@@ -16,10 +17,10 @@ OFF_CCD = -1e6         # a dropped fibre's trace lies here, so that none of its 
 def check_psf(psf: PsfModel, wave: Array) -> tuple[PsfModel, dict[int, str]]:
     """Drop the fibres that cannot be extracted: (PSF with their traces off the CCD, {fibre: reason}).
 
-    Checked over `wave` (Angstrom): coefficients finite, sigma > 0, y monotonic along wavelength, fibres in order and
-    apart, some of the trace on the CCD. Raises InputError where no fibre is left.
+    Checked over `wave` (Angstrom) and the padding it may get: coefficients finite, sigma > 0, y monotonic along
+    wavelength, fibres in order and apart, some of the trace on the CCD. Raises InputError where no fibre is left.
     """
-    sample = wave[np.unique(np.linspace(0, len(wave) - 1, SAMPLES).astype(int))]
+    sample = _samples(psf, wave)
     dropped: dict[int, str] = {}
     finite = _finite(psf)
     clean = _without(psf, [i for i in range(psf.nfibre) if not finite[i]])
@@ -52,6 +53,14 @@ def check_psf(psf: PsfModel, wave: Array) -> tuple[PsfModel, dict[int, str]]:
         raise InputError(f"{psf.name}: no fibre can be extracted (fibre 0: {dropped[0]}); is this the PSF of "
                          "this image?")
     return _without(psf, list(dropped)), dropped
+
+
+def _samples(psf: PsfModel, wave: Array) -> Array:
+    """Wavelengths that span `wave` and what may be solved for beyond its ends, as far as the PSF reaches."""
+    low, high = psf.wavelength_range
+    beyond = MOST_PADDING * (wave[-1] - wave[0]) / max(len(wave) - 1, 1)
+    first, last = max(low, wave[0] - beyond), min(high, wave[-1] + beyond)
+    return np.unique(np.linspace(min(first, wave[0]), max(last, wave[-1]), SAMPLES))
 
 
 def remaining(psf: PsfModel, dropped: Container[int]) -> PsfModel:
