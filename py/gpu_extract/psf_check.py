@@ -32,27 +32,46 @@ def check_psf(psf: PsfModel, wave: Array) -> tuple[PsfModel, dict[int, str]]:
     margin = np.array(psf.stamp)[:, None, None]
     seen = np.any((np.stack([y, x]) > -margin).all(axis=0) & (y < psf.shape[0] + margin[0])
                   & (x < psf.shape[1] + margin[1]), axis=1)
-    previous, middle = -1, len(sample) // 2
     for i in range(psf.nfibre):
-        reason = ""
         if not finite[i]:
-            reason = "its PSF has values that are not finite"
+            dropped[i] = "its PSF has values that are not finite"
         elif sigma[i] <= 0:
-            reason = f"its PSF has sigma {sigma[i]:.3g} pixels"
+            dropped[i] = f"its PSF has sigma {sigma[i]:.3g} pixels"
         elif len(sample) > 1 and not monotonic[i]:
-            reason = "its y is not monotonic in wavelength"
+            dropped[i] = "its y is not monotonic in wavelength"
         elif not seen[i]:
-            reason = "its trace is off the CCD"
-        elif previous >= 0 and x[i, middle] - x[previous, middle] < APART:
-            reason = f"its trace is not right of that of fibre {previous}"
-        if reason:
-            dropped[i] = reason
-        else:
-            previous = i
+            dropped[i] = "its trace is off the CCD"
+    left = [i for i in range(psf.nfibre) if i not in dropped]
+    dropped = dict(sorted((dropped | _astray(x[:, len(sample) // 2], left)).items()))
     if len(dropped) == psf.nfibre:
         raise InputError(f"{psf.name}: no fibre can be extracted (fibre 0: {dropped[0]}); is this the PSF of "
                          "this image?")
     return _without(psf, list(dropped)), dropped
+
+
+def _astray(x: Array, fibres: list[int]) -> dict[int, str]:
+    """Which of `fibres`, and why, do not belong to the largest set whose traces lie in order and apart.
+
+    x: (nfibre,) of the traces at mid-wavelength. Of two on one trace the later one is astray.
+    """
+    length = np.ones(len(fibres), dtype=int)
+    before = np.full(len(fibres), -1)
+    for n in range(1, len(fibres)):
+        chain = np.where(x[fibres[n]] - x[fibres[:n]] >= APART, length[:n], 0)
+        if chain.max() > 0:
+            before[n] = chain.argmax()
+            length[n] = chain.max() + 1
+    kept = [int(length.argmax())] if fibres else []
+    while kept and before[kept[-1]] >= 0:
+        kept.append(int(before[kept[-1]]))
+    good = [fibres[n] for n in reversed(kept)]
+    reasons = {}
+    for i in sorted(set(fibres) - set(good)):
+        close = [j for j in good if j < i and x[i] - x[j] < APART]
+        beyond = [j for j in good if j > i and x[j] - x[i] < APART]
+        reasons[i] = (f"its trace is not right of that of fibre {close[-1]}" if close
+                      else f"its trace is not left of that of fibre {beyond[0]}")
+    return reasons
 
 
 def _samples(psf: PsfModel, wave: Array) -> Array:
