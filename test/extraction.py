@@ -1,0 +1,101 @@
+"""What the tests of the extraction share: frames compared bit by bit, R times a spectrum, PSFs moved about."""
+from dataclasses import replace
+
+import numpy as np
+
+import oracle
+from gpu_extract.bundle import Job, locate, make_normal
+from gpu_extract.comm import SERIAL
+from gpu_extract.config import ExtractConfig
+from gpu_extract.data import Frame, Image, Legendre, Normal, PsfModel
+from gpu_extract.perf.recorder import NULL
+from gpu_extract.run import extract, prepare
+
+CORES = ("auto", "dense")
+BY_BIN = ("flux", "ivar", "mask", "resolution", "chi2pix", "pixmask_fraction", "status")
+
+
+def extracted(image: Image, psf: PsfModel, config: ExtractConfig, **options) -> Frame:
+    """The frame of one process; nothing in it is ever NaN or infinite, and ivar is 0 just where MASK says NODATA."""
+    frame = extract(image, psf, config, **options)
+    assert frame is not None
+    for name in BY_BIN:
+        assert np.isfinite(getattr(frame, name)).all(), name
+    assert (frame.ivar >= 0).all()
+    np.testing.assert_array_equal((frame.mask & 256) > 0, frame.ivar == 0)
+    np.testing.assert_array_equal((frame.mask & 2) > 0, frame.pixmask_fraction == 1)
+    np.testing.assert_array_equal(frame.flux[frame.ivar == 0], 0)
+    return frame
+
+
+def assert_same_bits(frame: Frame, other: Frame, rows: slice = slice(None), other_rows: slice = slice(None)) -> None:
+    """Every array by bin of `rows` of one frame is that of `other_rows` of the other, to the last bit."""
+    for name in BY_BIN:
+        np.testing.assert_array_equal(getattr(frame, name)[rows], getattr(other, name)[other_rows], err_msg=name)
+    np.testing.assert_array_equal(frame.wave, other.wave)
+
+
+def in_sigma(frame: Frame, flux: np.ndarray) -> np.ndarray:
+    """|frame's flux - flux| in units of the frame's error, 0 where there is no data."""
+    return np.abs(frame.flux - flux) * np.sqrt(frame.ivar)
+
+
+def relative(array: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """|array / reference - 1|, 0 where both are 0."""
+    np.testing.assert_array_equal(array == 0, reference == 0)
+    return np.abs(np.divide(array, reference, out=np.ones_like(reference), where=reference != 0) - 1)
+
+
+def blurred(resolution: np.ndarray, spectra: np.ndarray) -> np.ndarray:
+    """R times spectra (nspec, nwave), R as a frame stores it: (nspec, 2 ndiag + 1, nwave)."""
+    ndiag, nwave = resolution.shape[1] // 2, spectra.shape[1]
+    total = np.zeros(spectra.shape)
+    for k in range(2 * ndiag + 1):
+        column = np.arange(max(0, ndiag - k), min(nwave, nwave + ndiag - k))
+        total[:, column - ndiag + k] += resolution[:, k, column] * spectra[:, column]
+    return total
+
+
+def normals(image: Image, psf: PsfModel, config: ExtractConfig) -> tuple[Job, list[Normal]]:
+    """The job and the normal equations of each of its bundles."""
+    job = prepare(psf, config)
+    made = []
+    for bundle in job.plan.bundles:
+        cut, bands = locate(image, job, bundle)
+        made.append(make_normal(job, bundle, cut, bands, group=SERIAL, recorder=NULL)[1])
+    return job, made
+
+
+def dense_normal(normal: Normal) -> np.ndarray:
+    """icov as a matrix (n, n), bins ordered by fibre, then wavelength."""
+    nfibre, _, nwave, nband = normal.icov.shape
+    hw = nband // 2
+    matrix = np.zeros((nfibre, nwave, nfibre, nwave))
+    for i, d, j, k in np.argwhere(normal.icov):
+        assert i + d < nfibre and 0 <= j + k - hw < nwave, "a coupling to a bin that does not exist"
+        matrix[i, j, i + d, j + k - hw] = matrix[i + d, j + k - hw, i, j] = normal.icov[i, d, j, k]
+    return matrix.reshape(nfibre * nwave, -1)
+
+
+def moved(psf: PsfModel, dy: float, dx: float, shape: tuple[int, int]) -> PsfModel:
+    """The PSF with its traces moved by (dy, dx) pixels, on a CCD of another shape."""
+    y, x = psf.y.coeff.copy(), psf.x.coeff.copy()
+    y[:, 0] += dy
+    x[:, 0] += dx
+    return replace(psf, y=replace(psf.y, coeff=y), x=replace(psf.x, coeff=x), shape=shape)
+
+
+def inner_case(nfibre: int = 5, *, noise: bool = True, family: str = "v3") -> tuple[oracle.Case, np.ndarray]:
+    """A case all of whose spots lie on the CCD, without any light beyond its wavelengths; and the photons per bin.
+
+    The settings ask for every bin that the PSF has: 250 of 0.8 Angstrom.
+    """
+    psf = oracle.make_psf(family, nfibre=nfibre, shape=(364, 20 + 8 * nfibre), first_row=14)
+    config = ExtractConfig(wavelength=(oracle.WMIN, oracle.WMAX - 0.8, 0.8))
+    case = oracle.make_case(psf, config, pad=0, noise=noise)
+    return case, case.photons
+
+
+def linear(values: np.ndarray) -> Legendre:
+    """A series over the domain of the made-up PSFs: (nfibre, ncoef)."""
+    return Legendre(np.asarray(values, dtype=float), oracle.WMIN, oracle.WMAX)

@@ -1,0 +1,288 @@
+"""The banded normal equations against A^T W A with an explicit A; the same bits however the work is cut."""
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import oracle
+from extraction import dense_normal, moved
+from gpu_extract.data import LANE, Image
+from gpu_extract.normal import MINWEIGHT, add_tile, add_tile_from_recipe, empty_sums, half_bands, make_cut, regularise
+from gpu_extract.psf import centres, corners, make_spots, recipe, stamp_width
+
+WAVE = np.arange(6050.0, 6114.0, 0.8)       # 80 bins
+
+
+def make_image(shape, *, masks=True, seed=3):
+    """Noise of any level; with masks a column, a block and single pixels have ivar 0."""
+    rng = np.random.default_rng(seed)
+    ivar = rng.uniform(0.01, 0.2, shape)
+    if masks:
+        ivar[:, 17] = 0
+        ivar[60:100, 30:44] = 0
+        ivar[rng.uniform(size=shape) < 0.05] = 0
+    return Image(np.where(ivar > 0, rng.normal(50, 20, shape), np.nan), ivar)
+
+
+def locate(psf, image, fibres):
+    """(cut-out, half-bands) of a bundle of these fibres."""
+    y0, x0 = corners(psf, centres(psf, fibres, WAVE))
+    return (make_cut(image, y0, x0 - x0 % LANE, (psf.stamp[0], stamp_width(psf))),
+            half_bands(y0, x0, psf.stamp, image.shape))
+
+
+def make_sums(psf, image, fibres, length, *, ready=True, copies=None):
+    """The sums of a bundle in tiles of `length` bins, from ready spots or from spots made on the way."""
+    cut, bands = locate(psf, image, fibres)
+    sums = empty_sums(fibres[1] - fibres[0], len(WAVE), bands)
+    for first in range(0, len(WAVE), length):
+        last = min(first + length, len(WAVE))
+        start, stop = max(0, first - bands[1]), min(len(WAVE), last + bands[1])
+        if ready:
+            add_tile(sums, make_spots(psf, fibres, WAVE[start:stop]), cut, (first, last, start))
+        else:
+            add_tile_from_recipe(sums, recipe(psf, fibres, WAVE[start:stop]), cut, (first, last, start),
+                                 single=(copies, start))
+    return sums
+
+
+# name: PSF, CCD moved by (y, x): the last three run off the left, the lower right and all edges
+CASES = {
+    "v3": ("v3", (0, 0)), "tails": ("tails", (0, 0)), "gh2": ("gh2", (0, 0)),
+    "left": ("v3", (0, -23.5)), "corner": ("tails", (-70, 20)), "small": ("gh2", (-62, -16)),
+}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request):
+    """(PSF, image, fibres)"""
+    family, (dy, dx) = CASES[request.param]
+    shape = (50, 24) if request.param == "small" else (210, 56)
+    psf = moved(oracle.make_psf(family, 5, first_row=-20), dy, dx, shape)
+    return psf, make_image((210, 56) if shape[0] > 50 else shape), (1, 5)
+
+
+def test_against_explicit_matrices(case):
+    """The oracle's A by quadrature; 1e-13 of the diagonal elements: spots differ by 1e-14 of their sum."""
+    psf, image, fibres = case
+    design = oracle.design_matrix(psf, range(*fibres), WAVE, image.shape)
+    w = image.ivar.ravel()
+    wanted = (design.T @ design.multiply(w[:, None])).toarray()
+    normal = regularise(make_sums(psf, image, fibres, 80), 0.0)
+    added = np.where(normal.regularised, (MINWEIGHT * normal.weight.max() - normal.weight) ** 2, 0)
+    got = dense_normal(normal) - np.diag(added.ravel())
+    size = np.sqrt(np.diag(wanted).max())
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-13 * size**2)
+    light = np.where(w > 0, np.nan_to_num(image.pix.ravel()), 0) * w
+    np.testing.assert_allclose(normal.rhs.ravel(), design.T @ light, rtol=0, atol=1e-13 * np.abs(light).max() * 400)
+    np.testing.assert_allclose(normal.weight.ravel(), design.T @ w, rtol=0, atol=1e-13 * w.max() * 400)
+    np.testing.assert_array_equal(normal.weight == 0, (design.T @ w).reshape(4, -1) == 0)
+
+
+def test_the_bands_hold_all_couplings(case):
+    """half_bands is the smallest rectangle that holds every pair of stamps that overlap, both on the CCD."""
+    psf, image, fibres = case
+    y0, x0 = corners(psf, centres(psf, fibres, WAVE))
+    ny, nx = psf.stamp
+    on = (y0 > -ny) & (y0 < image.shape[0]) & (x0 > -nx) & (x0 < image.shape[1])
+    most = [-1, -1]
+    for d in range(4):
+        for i in range(4 - d):
+            touch = ((np.abs(y0[i, :, None] - y0[i + d]) < ny) & (np.abs(x0[i, :, None] - x0[i + d]) < nx)
+                     & on[i, :, None] & on[i + d])
+            j, k = np.nonzero(touch)
+            if len(j):
+                most = [max(most[0], d), max(most[1], int(np.abs(j - k).max()))]
+    assert half_bands(y0, x0, psf.stamp, image.shape) == tuple(most)
+    down = half_bands(-y0 + image.shape[0] - ny, x0, psf.stamp, image.shape)
+    assert down == tuple(most), "traces whose y falls along wavelength"
+
+
+def test_no_spot_on_the_ccd():
+    psf = moved(oracle.make_psf("v3", 5), 5000.0, 0.0, (210, 56))
+    y0, x0 = corners(psf, centres(psf, (0, 5), WAVE))
+    assert half_bands(y0, x0, psf.stamp, (210, 56)) == (0, 0)
+    sums = make_sums(psf, make_image((210, 56)), (0, 5), 80)
+    for array in (sums.icov, sums.rhs, sums.weight):
+        np.testing.assert_array_equal(array, 0)
+
+
+@pytest.mark.parametrize("length", [1, 7, 64, 79])
+def test_tiles_change_no_bit(case, length):
+    whole = make_sums(*case, 80)
+    part = make_sums(*case, length)
+    for name in ("icov", "rhs", "weight"):
+        np.testing.assert_array_equal(getattr(part, name), getattr(whole, name))
+
+
+@pytest.mark.parametrize("length", [7, 33, 80])
+def test_spots_made_on_the_way_change_no_bit(case, length):
+    """And their copies in single precision are the ready spots, rounded."""
+    psf, _, fibres = case
+    whole = make_sums(*case, 80)
+    spots = make_spots(psf, fibres, WAVE)
+    copies = np.full(spots.stamps.shape, np.nan, dtype=np.float32)
+    part = make_sums(*case, length, ready=False, copies=copies)
+    for name in ("icov", "rhs", "weight"):
+        np.testing.assert_array_equal(getattr(part, name), getattr(whole, name))
+    np.testing.assert_array_equal(copies, spots.stamps.astype(np.float32))
+
+
+def test_symmetric_to_the_last_bit(case):
+    sums = make_sums(*case, 33)
+    own, hw = sums.icov[:, 0], sums.icov.shape[3] // 2
+    for k in range(1, hw + 1):
+        np.testing.assert_array_equal(own[:, :-k, hw + k], own[:, k:, hw - k])
+
+
+def test_fibres_beside_change_no_bit(case):
+    """A fibre's own block, and its coupling, whoever else is in the bundle (on the common bands)."""
+    psf, image, _ = case
+    whole, pair = make_sums(psf, image, (1, 5), 80), make_sums(psf, image, (2, 4), 80)
+    np.testing.assert_array_equal(pair.rhs, whole.rhs[1:3])
+    wide, narrow = whole.icov.shape[3] // 2, pair.icov.shape[3] // 2
+    common = min(wide, narrow)
+    for d in range(min(2, pair.icov.shape[1])):
+        np.testing.assert_array_equal(pair.icov[:2 - d, d, :, narrow - common:narrow + common + 1],
+                                      whole.icov[1:3 - d, d, :, wide - common:wide + common + 1])
+
+
+def test_what_masked_pixels_hold_is_never_looked_at(case):
+    psf, image, fibres = case
+    clean = make_sums(psf, image, fibres, 80)
+    for value in (np.inf, -np.inf, 1e30, 0.0):
+        pix = np.where(image.ivar > 0, image.pix, value)
+        other = make_sums(psf, Image(pix, image.ivar), fibres, 80)
+        np.testing.assert_array_equal(other.rhs, clean.rhs)
+
+
+def test_single_precision_images_give_the_bits_of_double():
+    """Values that both can hold: nothing is computed in single precision."""
+    psf, image = oracle.make_psf("v3"), make_image((210, 56))
+    pix, ivar = image.pix.astype(np.float32), image.ivar.astype(np.float32)
+    single = make_sums(psf, Image(pix, ivar), (0, 5), 80)
+    double = make_sums(psf, Image(pix.astype(float), ivar.astype(float)), (0, 5), 80)
+    np.testing.assert_array_equal(single.icov, double.icov)
+    np.testing.assert_array_equal(single.rhs, double.rhs)
+
+
+def test_cut_out_has_a_margin_and_forgets_masked_pixels():
+    """sqrt(ivar) and sqrt(ivar) pix on the pixels that spots touch, zeros for a spot's size around them."""
+    image = make_image((210, 56))
+    y0, x0 = np.array([[20, 40]]), np.array([[8, 12]])
+    cut = make_cut(image, y0, x0, (11, 20))
+    assert cut.x0 % LANE == 0
+    assert cut.root.shape[1] % LANE == 0
+    rows, columns = np.arange(20, 51) - cut.y0, np.arange(8, 32) - cut.x0
+    inside = np.ix_(rows, columns)
+    np.testing.assert_array_equal(cut.root[inside], np.sqrt(image.ivar[20:51, 8:32]))
+    np.testing.assert_array_equal(cut.light[inside],
+                                  np.where(image.ivar > 0, np.sqrt(image.ivar) * image.pix, 0)[20:51, 8:32])
+    for plane in (cut.root, cut.light):
+        around = plane.copy()
+        around[inside] = 0
+        np.testing.assert_array_equal(around, 0)
+    assert rows[0] >= 11 and cut.root.shape[0] - 1 - rows[-1] >= 11
+    assert columns[0] >= 20 and cut.root.shape[1] - 1 - columns[-1] >= 20
+
+
+def test_spots_off_the_cut_out_count_nothing():
+    """However far off: their place is in the margin, entirely within the array."""
+    image = Image(np.ones((30, 30)), np.ones((30, 30)))
+    far = 10**6
+    y0, x0 = np.array([[-far, -5, 12, 28, far]]), np.array([[-far, -8, 12, 28, far]])
+    cut = make_cut(image, y0, x0, (11, 20))
+    row, column = cut.position(y0, x0, (11, 20))
+    assert (row >= 0).all() and (row + 11 <= cut.root.shape[0]).all()
+    assert (column >= 0).all() and (column + 20 <= cut.root.shape[1]).all()
+    seen = [cut.root[r:r + 11, c:c + 20].sum() for r, c in zip(row[0], column[0], strict=True)]
+    assert seen == [0, 6 * 12, 11 * 18, 2 * 2, 0]
+
+
+# ---- bands narrower than a vector of four: nothing is written beside the array --------------------------------------
+
+def guarded(sums):
+    """The same sums inside a longer array of negative zeros, which lose their sign when anything is added to them."""
+    icov = np.full(sums.icov.size + 256, -0.0)
+    inside = icov[128:-128].reshape(sums.icov.shape)
+    inside[:] = 0.0
+    return replace(sums, icov=inside), (icov[:128], icov[-128:])
+
+
+def check_within(psf, wave, image):
+    """Against the explicit matrix, with guards around icov; returns the half-bands."""
+    y0, x0 = corners(psf, centres(psf, (0, psf.nfibre), wave))
+    cut = make_cut(image, y0, x0 - x0 % LANE, (psf.stamp[0], stamp_width(psf)))
+    bands = half_bands(y0, x0, psf.stamp, image.shape)
+    sums, guards = guarded(empty_sums(psf.nfibre, len(wave), bands))
+    add_tile(sums, make_spots(psf, (0, psf.nfibre), wave), cut, (0, len(wave), 0))
+    for guard in guards:
+        assert np.signbit(guard).all()
+    design = oracle.design_matrix(psf, range(psf.nfibre), wave, image.shape)
+    wanted = (design.T @ design.multiply(image.ivar.ravel()[:, None])).toarray()
+    normal = regularise(sums, 0.0, slice(0, 0))     # no weight above 0 among no bins: nothing is regularised
+    np.testing.assert_allclose(dense_normal(normal), wanted, rtol=0, atol=1e-13 * image.ivar.max())
+    return bands
+
+
+@pytest.mark.parametrize(("step", "hw"), [(0.8, 8), (3.0, 2), (6.0, 1), (10.0, 0), (50.0, 0)])
+def test_coarse_bins(step, hw):
+    psf = oracle.make_psf("v3", 5, first_row=-20)
+    assert check_within(psf, np.arange(6050.0, 6114.0, step), make_image((210, 56))) == (2, hw)
+
+
+@pytest.mark.parametrize("slope", [5.0, 60.0, 200.0, -60.0, -200.0])
+@pytest.mark.parametrize("seen", [1, 2, 3, 5])
+def test_a_trace_that_touches_the_ccd_with_a_few_bins(slope, seen):
+    """All but a few spots lie beside the CCD, and share rows with those on it at any distance in wavelength."""
+    psf = oracle.make_psf("v3", 2, first_row=-20)
+    u = 2 * (WAVE - oracle.WMIN) / (oracle.WMAX - oracle.WMIN) - 1
+    last = len(WAVE) - seen if slope > 0 else seen - 1
+    x = np.zeros((2, 2))
+    x[:, 1] = slope
+    x[1, 0] = -8.45 - slope * u[last]       # the stamp of its bin `last` just reaches column 0
+    x[0, 0] = x[1, 0] - 7.3
+    psf = replace(psf, x=replace(psf.x, coeff=x))
+    bands = check_within(psf, WAVE, make_image((210, 56)))
+    assert bands[0] == 0 and bands[1] < 8
+
+
+# ---- the regularisation rule, and the bins without any weight -------------------------------------------------------
+
+def small_sums(weight):
+    """One fibre with couplings of 0.1 between neighbours and a diagonal of 1."""
+    n = len(weight)
+    icov = np.zeros((1, 1, n, 3))
+    icov[0, 0, :, 1] = 1.0
+    icov[0, 0, :-1, 2] = icov[0, 0, 1:, 0] = 0.1
+    sums = empty_sums(1, n, (0, 1))
+    return replace(sums, icov=icov, rhs=np.ones((1, n)), weight=np.array([weight], dtype=float))
+
+
+def test_rule_of_the_weak_bins():
+    """minweight = 1e-4 max: below it (minweight - weight)^2 is added, elsewhere the ridge squared."""
+    normal = regularise(small_sums([2e4, 0.5, 2.0, 1.999, 7.0]), 0.1)
+    wanted = 1 + np.array([0.01, 1.5**2, 0.01, (2 - 1.999) ** 2, 0.01])
+    np.testing.assert_allclose(normal.icov[0, 0, :, 1], wanted, rtol=1e-14)
+    np.testing.assert_array_equal(normal.icov[0, 0, :, ::2], small_sums([1] * 5).icov[0, 0, :, ::2])
+    np.testing.assert_array_equal(normal.regularised, np.ones((1, 5)))
+    plain = regularise(small_sums([2e4, 0.5, 2.0, 1.999, 7.0]), 0.0)
+    np.testing.assert_array_equal(plain.regularised, [[False, True, False, True, False]])
+    np.testing.assert_array_equal(plain.icov[0, 0, [0, 2, 4], 1], 1.0)
+
+
+def test_padding_does_not_move_the_threshold():
+    """The largest weight is looked for among the wanted bins, the rule applied to all."""
+    normal = regularise(small_sums([1e8, 1e4, 0.5, 2.0, 0.5]), 0.0, slice(1, 4))
+    np.testing.assert_array_equal(normal.regularised, [[False, False, True, False, True]])
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.3])
+def test_bins_without_weight_are_taken_out(ridge):
+    """Not regularised, diagonal 0: the solver and the cores know them by that."""
+    normal = regularise(small_sums([1.0, 0.0, 1.0]), ridge)
+    assert normal.icov[0, 0, 1, 1] == 0
+    np.testing.assert_array_equal(normal.regularised, [[ridge > 0, False, ridge > 0]])
+    nothing = regularise(small_sums([0.0, 0.0]), ridge)
+    np.testing.assert_array_equal(nothing.icov[0, 0, :, 1], 0)
+    assert not nothing.regularised.any()
