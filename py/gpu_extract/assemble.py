@@ -20,13 +20,19 @@ def assemble(results: Sequence[BundleResult], plan: Plan, image: Image, notes: M
         parts = [getattr(r, name)[max(lo - r.fibres[0], 0):hi - r.fibres[0]] for r in results]
         return np.concatenate(parts)
 
-    models = [r.model for r in results if r.model is not None]
-    model = None
-    for part in models:
-        model = part if model is None else model + part
+    model = add_models(results, image.shape) if any(r.model is not None for r in results) else None
     return Frame(plan.wave, rows("flux") / step, rows("ivar") * step**2, rows("mask"), rows("resolution"),
                  rows("chi2pix"), np.arange(lo, hi), rows("pixmask_fraction"), rows("status"), model, image.cards,
                  cut_fibermap(image.fibermap, lo, hi), notes)
+
+
+def add_models(results: Sequence[BundleResult], shape: tuple[int, int]) -> np.ndarray:
+    """The model image (ny, nx), electron: those of the bundles, added in order."""
+    whole = np.zeros(shape)
+    for result in results:
+        if result.model is not None:
+            whole[:, result.model_x0:result.model_x0 + result.model.shape[1]] += result.model
+    return whole
 
 
 def cut_fibermap(fibermap: FiberMap | None, lo: int, hi: int) -> FiberMap | None:

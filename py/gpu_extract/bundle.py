@@ -72,11 +72,12 @@ def extract_bundle(image: Image, job: Job, fibres: tuple[int, int], *, group: An
     with recorder.span("quality"):
         chi2pix, fraction = judge(spots, cut, solution.x, job, bands[1], group)
     dropped = np.array([i in job.dropped for i in range(*fibres)])
-    model = project_model(image, job, fibres, solution.x) if job.config.model and group.rank == 0 else None
+    wanted = job.config.model and group.rank == 0
+    model, column = project_model(image, job, fibres, solution.x) if wanted else (None, 0)
     notes = {"iterations": solution.iterations, "error": solution.error, "halfband": bands[1], "neighbours": bands[0],
              "regularised": int(normal.regularised[:, job.plan.inner].sum())}
     return BundleResult(fibres, result.flux, result.ivar, result.resolution, chi2pix, fraction,
-                        mask_bits(result.ivar, chi2pix, fraction, dropped), result.status, model, notes)
+                        mask_bits(result.ivar, chi2pix, fraction, dropped), result.status, model, column, notes)
 
 
 def locate(image: Image, job: Job, fibres: tuple[int, int]) -> tuple[Cut, tuple[int, int]]:
@@ -195,9 +196,15 @@ def judge(spots: Spots, cut: Cut, x: Array, job: Job, hw: int, group: Any) -> tu
     return both[0, :, job.plan.inner], both[1, :, job.plan.inner]
 
 
-def project_model(image: Image, job: Job, fibres: tuple[int, int], x: Array) -> Array:
-    """The bundle's A x on the whole CCD, bins beyond the wanted range included: (ny, nx) electron."""
-    model = np.zeros(image.shape)
-    for first, last in tiles(len(job.plan.extended)):
-        add_to_image(model, make_spots(job.psf, fibres, job.plan.extended[first:last]), x[:, first:last])
-    return model
+def project_model(image: Image, job: Job, fibres: tuple[int, int], x: Array) -> tuple[Array, int]:
+    """The bundle's A x, bins beyond the wanted range included: (ny, columns) electron, and its first column on the CCD.
+
+    Columns that none of its spots touch are left out: a frame's bundles together are then hardly more than one image.
+    """
+    _, x0 = corners(job.psf, centres(job.psf, fibres, job.plan.extended))
+    first, last = np.clip([x0.min() - LANE + 1, x0.max() + stamp_width(job.psf)], 0, image.shape[1])
+    model = np.zeros((image.shape[0], max(last - first, 0)))
+    for start, stop in tiles(len(job.plan.extended)):
+        spots = make_spots(job.psf, fibres, job.plan.extended[start:stop])
+        add_to_image(model, Spots(spots.stamps, spots.x0 - first, spots.y0), x[:, start:stop])
+    return model, int(first)

@@ -19,6 +19,7 @@ import numpy as np
 
 from gpu_extract.errors import InputError
 from gpu_extract.mpi_ranks import MpiComm, Report
+from gpu_extract.packing import repack
 
 T = TypeVar("T")
 
@@ -51,7 +52,7 @@ class SerialComm:
 
         Each number is given by one rank; for what a value can be see packing.pack.
         """
-        return [value for _, value in sorted(items, key=lambda item: item[0])]
+        return [repack(value) for _, value in sorted(items, key=lambda item: item[0])]
 
     def share(self, make: Callable[[], T]) -> T:
         """What `make` returns on rank 0 (no other rank calls it), on all ranks; for what it can be see packing.pack.

@@ -283,7 +283,7 @@ class BundleResult:
     fibres: (lo, hi) fibre range of the bundle
     flux, ivar, chi2pix, pixmask_fraction: (nfibre, nwave); resolution: (nfibre, 2 ndiag + 1, nwave)
     mask: (nfibre, nwave) uint32; status: (nfibre, nwave) int8 of Status
-    model: (ny, nx) the bundle's A x, or None
+    model: (ny, columns) the bundle's A x, from column model_x0 of the CCD on, or None
     notes: facts about how it was made (pad, half-bands, iterations, residual)
     """
 
@@ -296,6 +296,7 @@ class BundleResult:
     mask: NDArray[np.uint32]
     status: NDArray[np.int8]
     model: Array | None = None
+    model_x0: int = 0
     notes: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from enum import IntEnum
 from typing import NoReturn
 
 from gpu_extract.errors import ExitCode
@@ -18,21 +19,32 @@ from gpu_extract.perf.clock import sleep
 STOPPED = 10.0       # seconds a rank may be stopped (SIGSTOP); more and it counts as lost
 _LOOK = 0.25         # seconds between two looks at a rank that is stopped
 _PATIENCE = 5.0      # seconds to wait for the launcher to end this process after it was told
-_HEAD_START = 1.0    # seconds for the other ranks to say the same
-_UNTIL_READ = 0.3    # seconds for the launcher to pass on what was said
+_HEAD_START = 1.0    # seconds for the other ranks to find the same
 _DIE_WITH_PARENT = 1          # Linux: prctl(PR_SET_PDEATHSIG, ...)
 
-Lost = Callable[[str], None]
+
+class Mark(IntEnum):
+    """What a rank tells its keeper; each may come with a code."""
+
+    STARTS_MPI = 1       # from here on it is in MPI's hands
+    MET = 2              # all ranks have met
+    ENDS = 3             # it ends on purpose, with this exit code
+    ENDS_ALL = 4         # it has all ranks ended with this exit code
+
+
+Lost = Callable[[str, bool], int]
 EndAll = Callable[[int], bool]
-_done: list[int] = []         # in the child: the pipe to its keeper
+_pipe: list[int] = []         # in the child: where its keeper reads
+_code = [int(ExitCode.INTERNAL)]     # in the keeper: what to end with when told to end (SIGTERM)
 
 
 def keep(run: Callable[[], int], *, lost: Lost, end_all: EndAll) -> int:
     """Call `run` in a child process, and return there what it returns, which is the exit code it must end with.
 
     The keeper never returns: it ends with that code. Where the child ends in another way, or is stopped for more
-    than 10 s (it is killed then), the keeper calls `lost` with a few words and ends with code 4.
-    end_all: asks the launcher to end all ranks with an exit code; False where it cannot be asked
+    than 10 s (it is killed then), all ranks are ended.
+    lost: is told how the child ended, and whether it had not yet come through the start of MPI; returns the exit code
+    end_all: asks the launcher to end all ranks with an exit code; whether it will end the keeper, too
     """
     reader, writer = os.pipe()
     parent = os.getpid()
@@ -40,22 +52,22 @@ def keep(run: Callable[[], int], *, lost: Lost, end_all: EndAll) -> int:
     if child != 0:
         os.close(writer)
         signal.signal(signal.SIGINT, signal.SIG_IGN)      # meant for the rank, which gets it too
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(_code[0]))
         status = _wait(child)
-        _leave(os.read(reader, 2), status, lost, end_all)
+        said = os.read(reader, 64)
+        _leave(dict(zip(said[::2], said[1::2], strict=True)), os.waitstatus_to_exitcode(status), lost, end_all)
     os.close(reader)
     _die_with(parent)
-    _done.append(writer)
+    _pipe.append(writer)
     code = run()
-    say_code(code)
+    tell(Mark.ENDS, code)
     return code
 
 
-def say_code(code: int) -> None:
-    """Tell the keeper, where there is one, that this process ends on purpose with this code, and if MPI is there."""
-    while _done:
-        descriptor = _done.pop()
-        os.write(descriptor, bytes([code, "mpi4py.MPI" in sys.modules]))
-        os.close(descriptor)
+def tell(mark: Mark, code: int = 0) -> None:
+    """Tell the keeper of this process, where there is one."""
+    for descriptor in _pipe:
+        os.write(descriptor, bytes([mark, code]))
 
 
 def _wait(child: int) -> int:
@@ -75,19 +87,21 @@ def _wait(child: int) -> int:
             os.kill(child, signal.SIGKILL)
 
 
-def _leave(said: bytes, status: int, lost: Lost, end_all: EndAll) -> NoReturn:
-    """End as the child ended, if that was what it said."""
-    code = os.waitstatus_to_exitcode(status)
-    if said and code == said[0] and (code == 0 or said[1]):
+def _leave(said: dict[int, int], code: int, lost: Lost, end_all: EndAll) -> NoReturn:
+    """End as the child ended, if that was what it said; else end all. code: negative for a signal."""
+    on_purpose = said.get(Mark.ENDS) == code
+    if on_purpose and (code == 0 or Mark.MET in said):
         os._exit(code)
-    if said and code == said[0]:             # before it met the others: they may wait for it
+    if Mark.ENDS_ALL in said:
+        code = said[Mark.ENDS_ALL]
+    elif not on_purpose:
+        starting = Mark.STARTS_MPI in said and Mark.MET not in said and code > 0
+        words = f"ended by signal {-code} ({signal.Signals(-code).name})" if code < 0 else \
+            f"ended with exit code {code} before its work was done"
+        code = lost(words, starting)
+    _code[0] = code
+    if Mark.MET not in said and code != ExitCode.INTERNAL:
         sleep(_HEAD_START)
-    else:
-        lost(f"ended by signal {-code} ({signal.Signals(-code).name})" if code < 0 else
-             f"ended with exit code {code} before its work was done")
-        code = int(ExitCode.INTERNAL)
-    sys.stderr.flush()
-    sleep(_UNTIL_READ)
     if end_all(code):
         sleep(_PATIENCE)
     os._exit(code)

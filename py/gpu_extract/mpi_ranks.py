@@ -11,7 +11,7 @@ import numpy as np
 
 from gpu_extract import errors
 from gpu_extract.errors import ExitCode, GpuExtractError, InternalError
-from gpu_extract.packing import as_bytes, layout, pack, unpack
+from gpu_extract.packing import as_bytes, layout, pack, repack, unpack
 from gpu_extract.perf.clock import sleep
 from gpu_extract.transport import broadcast_bytes, broadcast_text, enough_room, owners, receive, send
 
@@ -86,7 +86,7 @@ class MpiComm:
             for _, value in items:
                 send(self._comm, value, 0)
             return None
-        own = (value for _, value in items)
+        own = (repack(value) for _, value in items)
         return [next(own) if owner == 0 else receive(self._comm, owner) for owner in order]
 
     def share(self, make: Callable[[], T]) -> T:

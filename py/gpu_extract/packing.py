@@ -31,6 +31,11 @@ def unpack(text: str, arrays: Sequence[np.ndarray]) -> Any:
     return _unpack(json.loads(text)["value"], arrays)
 
 
+def repack(value: Any) -> Any:
+    """The value as it would arrive elsewhere: what stays is then no different from what has travelled."""
+    return unpack(*pack(value))
+
+
 def layout(text: str) -> list[tuple[np.dtype, tuple[int, ...]]]:
     """Type and shape of each array that belongs to a packed value."""
     return [(_dtype(described), tuple(shape)) for described, shape in json.loads(text)["arrays"]]
@@ -43,7 +48,7 @@ def as_bytes(array: np.ndarray) -> np.ndarray:
 
 def _pack(value: Any, arrays: list[np.ndarray]) -> Any:
     if isinstance(value, np.ndarray):
-        arrays.append(np.ascontiguousarray(value))
+        arrays.append(np.asarray(value, order="C"))
         return {"array": len(arrays) - 1}
     if isinstance(value, np.generic):
         return value.item()

@@ -27,7 +27,7 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> Frames:
 
 @pytest.fixture(autouse=True)
 def no_segments_left() -> Iterator[None]:
-    """MPICH leaves its shared memory behind where ranks were killed: remove what is new and nobody's."""
+    """MPI leaves its own shared memory behind where ranks were killed: remove what is new and nobody's."""
     before = unused_segments()
     yield
     for path in unused_segments() - before:

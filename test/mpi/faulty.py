@@ -1,7 +1,8 @@
 """gpu_extract with a fault planted: faulty.py PHASE KIND RANK -- options of gpu_extract.
 
-The fault strikes when rank RANK comes to the place that PHASE names; the public functions
-there are wrapped before the program starts, in this process only.
+The fault strikes when rank RANK comes to the place that PHASE names; the functions there are
+wrapped before the program starts, in this process only. RANK may be several, with commas.
+The time of the fault is left in the file named by FAULT_TIME (seconds of time.monotonic).
 """
 import os
 import resource
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from gpu_extract import mpi_ranks, run
@@ -22,6 +24,7 @@ DELAY = 2.0      # seconds between SIGSTOP and SIGKILL
 
 def strike(kind: str) -> None:
     """What happens to the rank."""
+    Path(os.environ["FAULT_TIME"]).write_text(str(time.monotonic()))
     if kind == "exception":
         raise ValueError("planted")
     if kind == "input":
@@ -38,8 +41,6 @@ def strike(kind: str) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
     if kind == "full disk":
         resource.setrlimit(resource.RLIMIT_FSIZE, (8192, resource.RLIM_INFINITY))
-    if kind == "slow":
-        time.sleep(600)
 
 
 def plant(place: tuple[Any, str], kind: str, victim: int) -> None:
@@ -57,7 +58,8 @@ def plant(place: tuple[Any, str], kind: str, victim: int) -> None:
 
 def rank() -> int:
     """This process's rank, also before MPI is there."""
-    return int(os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "0")))
+    names = "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"
+    return next(int(os.environ[name]) for name in names if name in os.environ)
 
 
 # phase -> where it strikes on rank 0, and on the others

@@ -32,7 +32,7 @@ class Ended(NamedTuple):
     code: int
     out: str
     err: str
-    seconds: float
+    end: float        # of time.monotonic
 
     @property
     def errors(self) -> list[str]:
@@ -61,10 +61,9 @@ def finish(command: Sequence[str], limit: float = 120.0, variables: dict[str, st
     """Run a command, at most `limit` seconds long."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
                    "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **(variables or {})}
-    start = time.monotonic()
     ended = subprocess.run(list(command), capture_output=True, text=True, errors="replace", check=False,
                            timeout=limit, env=environment, stdin=subprocess.DEVNULL)
-    return Ended(ended.returncode, ended.stdout, ended.stderr, time.monotonic() - start)
+    return Ended(ended.returncode, ended.stdout, ended.stderr, time.monotonic())
 
 
 def processes_with(word: str) -> list[int]:
@@ -90,8 +89,9 @@ def wait_for_none(word: str, limit: float = 5.0) -> list[int]:
 
 
 def unused_segments() -> set[Path]:
-    """MPICH's segments of shared memory that no process has mapped."""
-    there = set(Path("/dev/shm").glob("mpich_shm_*"))
+    """MPI's segments of shared memory that no process has mapped."""
+    memory = Path("/dev/shm")
+    there = {*memory.glob("mpich_shm_*"), *memory.glob("sm_segment.*")}
     for maps in Path("/proc").glob("[0-9]*/maps") if there else ():
         try:
             text = maps.read_text(errors="replace")

@@ -5,13 +5,13 @@ import pytest
 from mpi_launch import LIMIT, Ended, Frames, launch, wait_for_none
 
 DRIVER = Path(__file__).with_name("faulty.py")
-PHASES = ("read", "share", "extract", "gather", "write", "commit")
+PHASES = ("start", "read", "share", "extract", "gather", "write", "commit")
 KINDS = ("exception", "exit0", "exit3", "kill", "stop and kill", "stop")
 RANKS = 3
 OLD = b"the old frame"
 
 # in every run: each phase and each kind, on rank 0 and on another one
-QUICK = [("read", "kill", 0), ("read", "exception", 2), ("share", "exit0", 1), ("share", "exception", 0),
+QUICK = [("start", "kill", 1), ("read", "kill", 0), ("read", "exception", 2), ("share", "exit0", 1), ("share", "exception", 0),
          ("extract", "stop and kill", 1), ("extract", "exit3", 0), ("gather", "kill", 1), ("gather", "exception", 0),
          ("write", "stop and kill", 0), ("write", "exit3", 2), ("commit", "kill", 0), ("extract", "stop", 2)]
 # rank 2 helps rank 1 with its bundle and has no result to send
@@ -21,10 +21,11 @@ ALL = [(phase, kind, victim) for phase in PHASES for kind in KINDS
 
 def faulty(frames: Frames, tmp_path: Path, *, phase: str, kind: str, victims: str) -> Ended:
     """Run with a fault over an existing output, and check what holds for every fault."""
-    output = tmp_path / "frame.fits"
+    output, struck = tmp_path / "frame.fits", tmp_path.with_suffix(".time")
     output.write_bytes(OLD)
-    ended = launch(RANKS, DRIVER, phase, kind, victims, "--", *frames.options, "-o", output, limit=2 * LIMIT)
-    assert ended.seconds < LIMIT
+    ended = launch(RANKS, DRIVER, phase, kind, victims, "--", *frames.options, "-o", output, limit=4 * LIMIT,
+                   FAULT_TIME=str(struck))
+    assert ended.end - float(struck.read_text()) < LIMIT
     assert output.read_bytes() == OLD
     assert wait_for_none(str(tmp_path)) == []
     return ended
@@ -37,7 +38,7 @@ def check_lost(frames: Frames, tmp_path: Path, phase: str, kind: str, victim: in
     assert len(ended.errors) == 1
     words = "internal error: ValueError: planted" if kind == "exception" else \
         f"code {kind[4:]} before" if kind.startswith("exit") else "SIGKILL"
-    assert f"rank {victim}" in ended.errors[0] and words in ended.errors[0]
+    assert (f"rank {victim}" in ended.errors[0] or phase == "start") and words in ended.errors[0]
 
 
 @pytest.mark.parametrize(("phase", "kind", "victim"), QUICK)

@@ -1,14 +1,16 @@
 """How a program finds its ranks: what the launcher says, MPI or not, and the keeper of each rank."""
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpu_extract.cli.common import complain, log
-from gpu_extract.errors import InputError
+from gpu_extract.cli.common import complain, explain, log
+from gpu_extract.errors import ExitCode, InputError
+from gpu_extract.perf.clock import sleep
 
 if TYPE_CHECKING:
     from gpu_extract.comm import Comm
@@ -21,6 +23,8 @@ _HYDRA = "MPI_LOCALNRANKS"
 # MPI library -> srun's option for it, and the launcher that comes with it
 _SRUN = {"Open MPI": "--mpi=pmix", "MPICH": "--mpi=pmi2"}
 _MPIEXEC = {"Open MPI": "mpiexec or prterun of Open MPI", "MPICH": "mpiexec.hydra of MPICH"}
+_LAUNCHERS = "srun --mpi=pmi2 or mpiexec.hydra for MPICH, srun --mpi=pmix or prterun for Open MPI"
+UNTIL_READ = 0.3       # seconds for a launcher to pass on what was said before it ends everything
 
 
 @dataclass(frozen=True)
@@ -59,26 +63,37 @@ def run_kept(prog: str, run: Callable[[], int]) -> int:
         return run()
     from gpu_extract.keeper import keep
 
-    def lost(words: str) -> None:
-        complain(prog, f"rank {launch.rank} was lost: it {words}; all ranks are ended; see the system's log (was there "
-                 "enough memory?) and start again")
+    def lost(words: str, starting: bool) -> int:
+        if not starting:
+            complain(prog, f"rank {launch.rank} was lost: it {words}; all ranks are ended; see the system's log (was "
+                     "there enough memory?) and start again")
+            return ExitCode.INTERNAL
+        if launch.node_rank == 0:
+            complain(prog, f"MPI cannot start under {launch.program} (it {words}; what it has to say stands above): "
+                     "the launcher must fit the MPI that mpi4py finds: " + _LAUNCHERS)
+        return ExitCode.INPUT
 
-    return keep(run, lost=lost, end_all=_tell_hydra)
+    return keep(run, lost=lost, end_all=lambda code: _end_all(launch, code))
 
 
-def _tell_hydra(code: int) -> bool:
-    """Ask MPICH's launcher to end all ranks with this code, as MPI_Abort does.
+def _end_all(launch: Launch, code: int) -> bool:
+    """Have all ranks ended with this exit code; returns whether the launcher does it, this process included.
 
-    Left to itself it takes its exit code from whichever process ends first, and waits for ever for ranks that wait
-    for one which has left before it called MPI. Other launchers end all ranks when one ends with such a code.
-    Returns whether there was such a launcher.
+    MPICH's mpiexec is asked as MPI_Abort asks it: left to itself it takes its exit code from whichever process ends
+    first, and waits for ever for ranks that wait for one which has left before it called MPI.
+    Under srun the keepers of this node are told (all tasks of a step on a node are one process group): srun waits
+    for the others unless it has the option -K. Other launchers end all ranks when one ends with such a code.
     """
+    sys.stderr.flush()
     descriptor = _number(("PMI_FD",))
-    if descriptor is None or _HYDRA not in os.environ:
-        return False
-    with suppress(OSError):
-        os.write(descriptor, b"cmd=abort exitcode=%d\n" % code)
-        return True
+    if _HYDRA in os.environ and descriptor is not None:
+        sleep(UNTIL_READ)
+        with suppress(OSError):
+            os.write(descriptor, b"cmd=abort exitcode=%d\n" % code)
+            return True
+    if launch.program == "srun":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.killpg(0, signal.SIGTERM)
     return False
 
 
@@ -90,10 +105,11 @@ def start_ranks(mpi: bool, prog: str) -> "Comm":
     launch = find_launch()
     os.environ.setdefault("OMPI_MCA_osc", "^ucx")    # in Open MPI's wheel it cannot work, and says so on every rank
     from gpu_extract.comm import get_comm
+    from gpu_extract.keeper import Mark, tell
 
-    ranks: list[int] = []
-    comm = get_comm(mpi or launch is not None, lambda error: _unexpected(prog, error, ranks))
-    ranks.append(comm.rank)
+    tell(Mark.STARTS_MPI)
+    comm = get_comm(mpi or launch is not None, lambda error: _unexpected(prog, launch, error))
+    tell(Mark.MET)
     if launch is not None and launch.size > 1 and comm.size == 1:
         raise InputError(_wrong_launcher(launch, comm.library))
     if comm.rank != 0 and log.level > logging.DEBUG:
@@ -111,11 +127,12 @@ def _wrong_launcher(launch: Launch, library: str) -> str:
             f"all the work; MPI here is {library}: {mend}")
 
 
-def _unexpected(prog: str, error: BaseException, ranks: list[int]) -> None:
+def _unexpected(prog: str, launch: Launch | None, error: BaseException) -> None:
     """Say what ends all ranks, and to this rank's keeper that it is on purpose."""
-    from gpu_extract.cli.common import explain
-    from gpu_extract.keeper import say_code
+    from gpu_extract.keeper import Mark, tell
 
     message, code = explain(error)
-    complain(prog, f"rank {ranks[0]}: {message}" if ranks else message, error)
-    say_code(code)
+    complain(prog, f"rank {launch.rank}: {message}" if launch else message, error)
+    tell(Mark.ENDS_ALL, code)
+    if launch is not None and launch.program == "srun" and os.environ.get("SLURM_STEP_NUM_NODES") == "1":
+        os._exit(code)       # the keepers end all; MPI_Abort makes srun kill them, and end with the code of that
