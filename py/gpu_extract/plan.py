@@ -49,7 +49,8 @@ def make_plan(psf: PsfModel, config: ExtractConfig, pad: int) -> Plan:
     """
     hi = psf.nfibre if config.nspec is None else config.specmin + config.nspec
     if config.specmin >= psf.nfibre or hi > psf.nfibre:
-        raise InputError(f"fibres {config.specmin} to {hi - 1} were asked for, {psf.name} has fibres 0 to "
+        asked = f"from {config.specmin} on" if config.nspec is None else f"{config.specmin} to {hi - 1}"
+        raise InputError(f"fibres {asked} were asked for, {psf.name} has fibres 0 to "
                          f"{psf.nfibre - 1}: choose --specmin and --nspec within them")
     wave = wavelength_grid(config.wavelength)
     low, high = psf.wavelength_range
