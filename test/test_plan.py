@@ -45,7 +45,7 @@ def test_a_wavelength_does_not_depend_on_the_padding():
 @pytest.mark.parametrize("factor", [1.0, 1.0003, 0.9997])
 @pytest.mark.parametrize("pad", [0, 20, 200])
 def test_extended_grid(psf, pad, factor):
-    """As many bins beyond the ends as asked for, and as the PSF has; solved at wavelength / factor, stored undivided."""
+    """As many bins beyond the ends as asked for or as the PSF has; solved at wavelength / factor, stored undivided."""
     made = plan.make_plan(psf, replace(CONFIG, wave_factor=factor), pad)
     np.testing.assert_array_equal(made.wave, plan.wavelength_grid(CONFIG.wavelength))
     np.testing.assert_array_equal(made.extended[made.inner], made.wave / factor)
@@ -74,7 +74,10 @@ def test_bundles_by_size(psf, size, bundles):
 
 def test_whole_bundles_are_made_of_any_range(psf):
     every = plan.instrument_bundles(psf, 25)
-    for lo, hi in ((lo, hi) for lo in range(10) for hi in range(lo + 1, 11)):
+    for lo, count in product(range(10), range(1, 11)):
+        hi = lo + count
+        if hi > 10:
+            continue
         made = plan.make_plan(psf, replace(CONFIG, specmin=lo, nspec=hi - lo), 5)
         assert made.fibres == (lo, hi)
         assert made.bundles == tuple(b for b in every if set(range(*b)) & set(range(lo, hi)))
@@ -103,7 +106,7 @@ def covers(ranges, n):
 
 
 def test_tiles_and_groups_cover_all():
-    for n, length in product(range(0, 40), (1, 2, 7, 39, 40, 100)):
+    for n, length in product(range(40), (1, 2, 7, 39, 40, 100)):
         covers(plan.tiles(n, length), n)
     for n, groups in product(range(1, 30), (None, 1, 2, 3, 5, 25, 40)):
         made = plan.fibre_groups(n, groups)
@@ -142,7 +145,7 @@ def test_bounds_are_where_the_shares_begin():
 
 def test_every_bundle_is_made_once_by_one_group():
     """Whole rounds first, each rank a bundle; then the rest, each shared by ranks that stand together."""
-    for bundles, size in product(range(0, 23), range(1, 12)):
+    for bundles, size in product(range(23), range(1, 12)):
         ranks = [plan.turns(bundles, size, rank) for rank in range(size)]
         assert len({len(turns) for turns in ranks}) == 1, "collectives: as many turns for every rank"
         makers: dict[int, list[int]] = {}
