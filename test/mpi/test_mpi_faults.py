@@ -11,9 +11,10 @@ RANKS = 3
 OLD = b"the old frame"
 
 # in every run: each phase and each kind, on rank 0 and on another one
-QUICK = [("start", "kill", 1), ("read", "kill", 0), ("read", "exception", 2), ("share", "exit0", 1), ("share", "exception", 0),
-         ("extract", "stop and kill", 1), ("extract", "exit3", 0), ("gather", "kill", 1), ("gather", "exception", 0),
-         ("write", "stop and kill", 0), ("write", "exit3", 2), ("commit", "kill", 0), ("extract", "stop", 2)]
+QUICK = [("start", "kill", 1), ("read", "kill", 0), ("read", "exception", 2), ("share", "exit0", 1),
+         ("share", "exception", 0), ("extract", "stop and kill", 1), ("extract", "exit3", 0), ("extract", "stop", 2),
+         ("gather", "kill", 1), ("gather", "exception", 0), ("write", "stop and kill", 0), ("write", "exit3", 2),
+         ("commit", "kill", 0)]
 # rank 2 helps rank 1 with its bundle and has no result to send
 ALL = [(phase, kind, victim) for phase in PHASES for kind in KINDS
        for victim in (0, 1 if phase == "gather" else 2)]
