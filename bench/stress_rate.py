@@ -6,8 +6,8 @@ usage: stress_rate.py [--smallest] [PAIRS [CYCLES [SIZE ...]]]
 
 For each size it prints the median over the pairs of the stressor's rate divided by that of numpy called
 directly, with the range from the 16th to the 84th percentile. Exit code 1 if a median is off by more
-than 3 %; --smallest is too short for a judgement, it sees that this still runs. On a busy machine the small sizes are the trustworthy ones: most of their cycles fall between
-two interruptions.
+than 3 %; --smallest is too short for a judgement, it sees that this still runs. On a busy machine the small
+sizes are the trustworthy ones: most of their cycles fall between two interruptions.
 
 Arrays between 100 kB and 32 MB are given back to the system, or kept, by glibc's allocator as the history
 of the process happens to be; numpy called directly then takes up to twice the time for the page faults.
