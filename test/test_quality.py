@@ -1,0 +1,137 @@
+"""chi2pix, pixmask_fraction, the mask's bits and the model image, each against its formula written out."""
+import numpy as np
+import pytest
+
+import oracle
+from gpu_extract.data import LANE, Image, SpecMask
+from gpu_extract.normal import make_cut
+from gpu_extract.project import add_to_image
+from gpu_extract.psf import make_spots, stamp_width
+from gpu_extract.quality import bin_quality, mask_bits, stands_out
+
+WAVE = np.arange(6050.0, 6098.0, 0.8)
+SHAPE = (210, 56)
+
+
+@pytest.fixture(scope="module", params=oracle.FAMILIES)
+def scene(request):
+    """(PSF, image with masked pixels, A, x): four of five fibres, y from off the CCD on."""
+    psf = oracle.make_psf(request.param, first_row=-70)
+    rng = np.random.default_rng(5)
+    ivar = rng.uniform(0.01, 0.2, SHAPE)
+    ivar[:, 19] = 0
+    ivar[25:90, 20:] = 0
+    image = Image(np.where(ivar > 0, rng.normal(50, 30, SHAPE), np.nan), ivar)
+    return psf, image, oracle.design_matrix(psf, range(1, 5), WAVE, SHAPE), rng.uniform(-50, 900, (4, len(WAVE)))
+
+
+def quality(psf, image, x, psferr, dtype=np.float64):
+    spots = make_spots(psf, (1, 5), WAVE)
+    cut = make_cut(image, spots.y0, spots.x0, (psf.stamp[0], stamp_width(psf)))
+    position = cut.position(spots.y0, spots.x0, spots.stamps.shape[2:])
+    return bin_quality(spots.stamps.astype(dtype), position, (cut.root, cut.light), x, psferr)
+
+
+@pytest.mark.parametrize("psferr", [0.0, 0.01, 0.3])
+def test_chi2pix_is_its_formula(scene, psferr):
+    """A^T chi^2 / A^T [W > 0], chi^2 = (p - A x)^2 / (1/W + (psferr A x)^2), with an explicit A."""
+    psf, image, design, x = scene
+    w, model = image.ivar.ravel(), design @ x.ravel()
+    good = w > 0
+    chi2 = np.zeros_like(w)
+    chi2[good] = (image.pix.ravel() - model)[good] ** 2 / (1 / w[good] + (psferr * model[good]) ** 2)
+    light = design.T @ good.astype(float)
+    got = quality(psf, image, x, psferr)[0].ravel()
+    np.testing.assert_allclose(got * light, design.T @ chi2, rtol=1e-11, atol=1e-13 * chi2.max())
+    np.testing.assert_array_equal(got[light == 0], 0)
+
+
+def test_pixmask_fraction_is_its_formula(scene):
+    """1 - A^T [W > 0], pixels off the CCD counted as masked; exactly 1 just where nothing good is touched."""
+    psf, image, design, x = scene
+    light = (design.T @ (image.ivar.ravel() > 0).astype(float)).reshape(x.shape)
+    got = quality(psf, image, x, 0.01)[1]
+    np.testing.assert_allclose(got, 1 - light, rtol=0, atol=1e-13)
+    np.testing.assert_array_equal(got == 1, light == 0)
+    assert 5 < (got == 1).sum() < got.size / 2
+    assert ((got >= 0) & (got <= 1)).all()
+
+
+def test_single_precision_stamps_are_good_enough(scene):
+    """Their rounding, 6e-8, of the light; of A |x| for chi, which is hundreds of a pixel's errors here."""
+    psf, image, _, x = scene
+    exact, single = (quality(psf, image, x, 0.01, dtype) for dtype in (np.float64, np.float32))
+    np.testing.assert_allclose(single[0], exact[0], rtol=2e-5)
+    np.testing.assert_allclose(single[1], exact[1], rtol=0, atol=2e-7)
+    np.testing.assert_array_equal(single[1] == 1, exact[1] == 1)
+
+
+def test_a_whole_spot_is_not_masked_at_all():
+    """1 - sum is rounding: 0 or a few 1e-16, never below 0."""
+    psf = oracle.make_psf("v3", first_row=10)
+    fraction = quality(psf, Image(np.zeros((360, 56)), np.ones((360, 56))), np.ones((4, len(WAVE))), 0.0)[1]
+    assert (fraction >= 0).all() and fraction.max() < 1e-14
+
+
+def test_image_of_spectra(scene):
+    """A x clipped at the CCD's edges; wavelength by wavelength or at once, the same bits."""
+    psf, _, design, x = scene
+    spots = make_spots(psf, (1, 5), WAVE)
+    whole = np.zeros(SHAPE)
+    add_to_image(whole, spots, x)
+    np.testing.assert_allclose(whole.ravel(), design @ x.ravel(), rtol=0, atol=1e-12 * np.abs(x).max())
+    parts = np.zeros(SHAPE)
+    for first, last in ((0, 1), (1, 38), (38, len(WAVE))):
+        add_to_image(parts, make_spots(psf, (1, 5), WAVE[first:last]), x[:, first:last])
+    np.testing.assert_array_equal(parts, whole)
+    assert spots.x0.min() % LANE == 0
+
+
+# ---- bits -----------------------------------------------------------------------------------------------------------
+
+def test_each_bit():
+    """Beside BAD2DFIT, which has tests of its own."""
+    fraction = np.array([[0.0, 0.5, 0.50001, 1.0, 1.0 - 1e-16, 0.2], [0.0] * 6])
+    ivar = np.array([[1.0, 1.0, 1.0, 0.0, 1.0, 0.0], [0.0] * 6])
+    mask = mask_bits(ivar, np.ones((2, 6)), fraction, np.array([False, True]))
+    some, every, nodata = SpecMask.SOMEBADPIX, SpecMask.ALLBADPIX, SpecMask.NODATA
+    assert mask[0].tolist() == [0, 0, some, some | every | nodata, some, nodata]
+    assert set(mask[1]) == {nodata | SpecMask.BADFIBER}
+    assert mask.dtype == np.uint32
+
+
+@pytest.mark.parametrize("nfibre", [1, 4, 5, 25])
+@pytest.mark.parametrize("seed", range(4))
+def test_bad_fits_against_the_definition(nfibre, seed):
+    """The oracle's loop over bins, on heavy-tailed chi2pix with masked bins, whole masked fibres and wavelengths."""
+    rng = np.random.default_rng(seed)
+    chi2pix = rng.lognormal(0, 1.5, (nfibre, 60)) * rng.choice([1, 1, 1, 100], (nfibre, 60))
+    fraction = rng.choice([0.0, 0.0, 0.0, 0.7, 1.0], (nfibre, 60))
+    fraction[:, 7] = 1.0
+    if nfibre > 3:
+        fraction[2] = 1.0
+    ivar = np.where(fraction < 1, 1.0, 0.0)
+    chi2pix[fraction == 1] = 0.0
+    got = mask_bits(ivar, chi2pix, fraction, np.zeros(nfibre, dtype=bool))
+    wanted = oracle.mask_bits(chi2pix, fraction, ivar)
+    np.testing.assert_array_equal(got, wanted)
+    assert 0 < ((got & 128) > 0).sum() < got.size / 2
+
+
+def test_a_bad_fit_stands_out_both_ways():
+    """Among its fibre's bins and its wavelength's fibres: a bright line in all of them, or a bad fibre, does not."""
+    judged = np.ones((6, 50), dtype=bool)
+    chi2pix = np.ones((6, 50))
+    chi2pix[2, 10] = 5.1
+    chi2pix[:, 20] = 40.0        # a line where the PSF is not known well
+    chi2pix[4, :] = 40.0         # a fibre
+    expected = np.zeros_like(judged)
+    expected[2, 10] = True
+    np.testing.assert_array_equal(stands_out(chi2pix, judged), expected)
+    chi2pix[2, 10] = 4.9
+    assert not stands_out(chi2pix, judged).any()
+
+
+def test_few_fibres_have_a_fixed_limit():
+    chi2pix = np.array([[99.0, 101.0, 1.0], [5.0, 1.0, 1e4]])
+    np.testing.assert_array_equal(stands_out(chi2pix, np.ones((2, 3), dtype=bool)), chi2pix > 100)

@@ -1,0 +1,172 @@
+"""x of a whole bundle: the iteration against the exact banded Cholesky and against dense algebra."""
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+import oracle
+from extraction import dense_normal, normals
+from gpu_extract import solve as solver
+from gpu_extract.backend import cpu_solve
+from gpu_extract.config import ExtractConfig
+from gpu_extract.data import Image, Normal
+from gpu_extract.errors import InternalError
+from gpu_extract.solve import TOLERANCE, solve, solve_directly
+
+CONFIG = ExtractConfig(wavelength=(6050.0, 6098.0, 0.8), tolerance=1e-4)
+
+
+def make_normal(family: str, masks: bool, **settings) -> Normal:
+    """Five fibres; with masks a bad column, a block of 34 x 32 pixels and single ones."""
+    config = replace(CONFIG, **settings)
+    case = oracle.make_case(oracle.make_psf(family), config, pad=60, masks=masks)
+    return normals(case.image, case.psf, config)[1][0]
+
+
+@pytest.fixture(scope="module", params=[f"{f}{m}" for f in oracle.FAMILIES for m in ("", "-masked")])
+def normal(request):
+    family, _, masks = request.param.partition("-")
+    return make_normal(family, bool(masks))
+
+
+def errors(normal: Normal) -> np.ndarray:
+    """sigma of x: the diagonal of C = icov^-1, (nfibre, nwave); infinite where nothing is known."""
+    matrix, seen = dense_normal(normal), normal.weight.ravel() > 0
+    sigma = np.full(seen.shape, np.inf)
+    factor = scipy.linalg.cholesky(matrix[np.ix_(seen, seen)], lower=True)
+    inverse = scipy.linalg.solve_triangular(factor, np.eye(len(factor)), lower=True)
+    sigma[seen] = np.sqrt((inverse**2).sum(axis=0))
+    return sigma.reshape(normal.weight.shape)
+
+
+def test_iteration_against_the_exact_solution(normal):
+    """In units of x's own errors, summed in squares: what the iteration says it left, ten times over, and rounding."""
+    solution = solve(normal)
+    exact = solve_directly(normal)
+    left = np.sqrt((((solution.x - exact) / errors(normal)) ** 2).sum())
+    assert 0 < solution.iterations < 40
+    assert solution.error <= TOLERANCE * 10
+    assert left <= 10 * max(solution.error, TOLERANCE)
+
+
+def test_exact_solution_against_dense_algebra(normal):
+    """The residual of the bands, and scipy's solution of the dense matrix: to rounding, 1e-9 sigma."""
+    x = solve_directly(normal)
+    matrix, seen = dense_normal(normal), normal.weight.ravel() > 0
+    wanted = np.zeros(seen.shape)
+    wanted[seen] = scipy.linalg.solve(matrix[np.ix_(seen, seen)], normal.rhs.ravel()[seen], assume_a="pos")
+    difference = (x - wanted.reshape(x.shape)) / errors(normal)
+    assert np.abs(difference).max() < 1e-9
+
+
+def test_bins_without_weight_are_zero():
+    """In both; their row of the right side, whatever it holds, is not looked at."""
+    normal = make_normal("v3", True)
+    dark = normal.weight == 0
+    assert 5 < dark.sum() < 400
+    normal.rhs[dark] = np.nan
+    for x in (solve(normal).x, solve_directly(normal)):
+        np.testing.assert_array_equal(x[dark], 0)
+        assert np.isfinite(x).all()
+
+
+def test_nothing_to_solve_for():
+    case = oracle.make_case(oracle.make_psf("v3"), CONFIG, pad=60)
+    empty = Image(case.image.pix, np.zeros(case.psf.shape))
+    normal = normals(empty, case.psf, CONFIG)[1][0]
+    solution = solve(normal)
+    np.testing.assert_array_equal(solution.x, 0)
+    np.testing.assert_array_equal(solve_directly(normal), 0)
+    assert solution.error == 0
+
+
+def test_scaled_by_a_power_of_two_no_bit_changes():
+    """rhs and icov in other units: the iteration judges errors, which have none."""
+    normal = make_normal("v3", False)
+    for power in (2.0**40, 2.0**-40):
+        other = Normal(normal.icov * power**-2, normal.rhs / power, normal.weight * power**-2, normal.regularised)
+        np.testing.assert_array_equal(solve(other).x, solve(normal).x * power)
+
+
+def test_where_the_iteration_does_not_arrive_it_is_solved_directly(monkeypatch):
+    normal = make_normal("gh2", True)
+    monkeypatch.setattr(solver, "ITERATIONS", 2)
+    solution = solve(normal)
+    assert solution.iterations == 0
+    np.testing.assert_array_equal(solution.x, solve_directly(normal))
+
+
+def test_not_definite_is_said_so():
+    """Two fibres on one trace: their bins cannot be told apart."""
+    psf = oracle.make_psf("v3")
+    for series in (psf.x, psf.y, *(s for c in psf.cores for s in (c.sigma_x, c.sigma_y, c.gh))):
+        series.coeff[..., 2, :] = series.coeff[..., 1, :]
+    case = oracle.make_case(psf, CONFIG, pad=0)
+    with pytest.raises(InternalError, match="not positive definite: are there two fibres on one trace"):
+        solve_directly(_of_all_fibres(case.image, psf))
+
+
+def _of_all_fibres(image: Image, psf) -> Normal:
+    """Normal equations without the validator, which would drop the double fibre."""
+    from gpu_extract.normal import add_tile, empty_sums, half_bands, make_cut, regularise
+    from gpu_extract.psf import make_spots
+
+    wave = np.arange(6050.0, 6098.0, 0.8)
+    spots = make_spots(psf, (0, psf.nfibre), wave)
+    cut = make_cut(image, spots.y0, spots.x0, spots.stamps.shape[2:])
+    sums = empty_sums(psf.nfibre, len(wave), half_bands(spots.y0, spots.x0, spots.stamps.shape[2:], image.shape))
+    add_tile(sums, spots, cut, (0, len(wave), 0))
+    return regularise(sums, 0.0)
+
+
+def test_one_fibre_one_iteration():
+    """The preconditioner is exact then."""
+    config = replace(CONFIG, bundlesize=1)
+    case = oracle.make_case(oracle.make_psf("v3"), config, pad=60, masks=True)
+    for normal in normals(case.image, case.psf, config)[1]:
+        assert solve(normal).iterations <= 2
+
+
+def test_kernels_against_the_dense_matrix(normal):
+    """icov times a vector, whole and between fibres only, and the fibres' blocks solved: 1e-13 of the terms."""
+    rng = np.random.default_rng(2)
+    nfibre, nwave = normal.rhs.shape
+    margin = normal.halfband + 3
+    v = np.zeros((nfibre, nwave + 2 * margin))
+    v[:, margin:-margin] = rng.normal(size=(nfibre, nwave))
+    matrix = dense_normal(normal)
+    blocks = scipy.linalg.block_diag(*(matrix[i * nwave:(i + 1) * nwave, i * nwave:(i + 1) * nwave]
+                                       for i in range(nfibre)))
+    product = np.full_like(v, np.nan)
+    for first, wanted in ((0, matrix), (1, matrix - blocks)):
+        cpu_solve.multiply(product, normal.icov, v, margin, first)
+        got = product[:, margin:-margin].ravel()
+        size = np.abs(matrix) @ np.abs(v[:, margin:-margin].ravel())
+        assert (np.abs(got - wanted @ v[:, margin:-margin].ravel()) <= 1e-13 * size).all()
+    factor = np.empty((nfibre, nwave, normal.halfband + 1))
+    assert cpu_solve.cholesky(factor, normal.icov[:, 0]) == 0
+    z = np.zeros_like(v)
+    cpu_solve.solve_blocks(z, v, factor, margin)
+    blocks[np.diag_indices_from(blocks)] += normal.weight.ravel() == 0
+    back = blocks @ z[:, margin:-margin].ravel() - v[:, margin:-margin].ravel()
+    size = np.abs(blocks) @ np.abs(z[:, margin:-margin].ravel())
+    assert (np.abs(back) <= 1e-13 * size).all()
+    np.testing.assert_array_equal(z[:, :margin], 0)
+
+
+def test_a_pivot_that_is_not_positive_decouples_its_bin():
+    """The preconditioner stays definite whatever it is given; how many were repaired is said."""
+    band = np.zeros((1, 4, 3))
+    band[0, :, 1] = [1.0, 1.0, 1.0, 0.0]
+    band[0, 0, 2] = band[0, 1, 0] = 2.0
+    factor = np.empty((1, 4, 2))
+    assert cpu_solve.cholesky(factor, band) == 1
+    np.testing.assert_array_equal(factor[0], [[0, 1], [0, 1], [0, 1], [0, 1]])
+
+
+def test_dot_of_any_length():
+    rng = np.random.default_rng(4)
+    for n in (1, 3, 4, 5, 63):
+        a, b = rng.normal(size=(2, 3, n))
+        assert cpu_solve.dot(a, b) == pytest.approx((a * b).sum(), abs=1e-13)
