@@ -115,6 +115,8 @@ def main() -> int:
         program = [sys.executable, str(ROOT / "bin" / "gpu_extract"), "-i", str(image), "-p", str(psf),
                    "-n", str(nspec), "-o", str(folder / "frame.fits"), "--loglevel", "warning"]
         program += ["-m", str(folder / "model.fits")] if args.model else []
+        program += ["-w", "6012,6098,0.8"] if camera == "tiny" else []
+        program += ["-w", "6020,6090,0.8"] if args.smallest else []
         if not args.smallest:
             measure(program, str(folder))          # kernels are compiled, files are in the page cache
         print(f"{image.stat().st_size / 1e6:.0f} MB of image file; memory in GB")
