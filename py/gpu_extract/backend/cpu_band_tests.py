@@ -18,9 +18,9 @@ LANES = 8
 BLOCK = 56         # rows of the ring of factors
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def assemble(band, taken, icov, fibre, left, right):  # type: ignore[no-untyped-def]
-    """S and U of one fibre; returns a bound on the largest eigenvalue of S.
+    """S and U of one fibre; returns a bound on the largest eigenvalue of S, infinite where S is not finite.
 
     band, taken: (nwave, half + 1), filled: [j, a] = S[j, j + a], U[j, j + a]
     icov: as in data.Normal; left, right: (nwave, half + 1 or more), what fibres on both sides take: U is their sum
@@ -29,7 +29,7 @@ def assemble(band, taken, icov, fibre, left, right):  # type: ignore[no-untyped-
     nwave, width = icov.shape[2], icov.shape[3]
     hw, half = width // 2, band.shape[1] - 1
     inner = min(hw, half)
-    top = np.zeros(half + 1)
+    top, everything = np.zeros(half + 1), 0.0
     for j in range(nwave):
         given, first, second, u, s = icov[fibre, 0, j, hw:], left[j], right[j], taken[j], band[j]
         for a in range(half + 1):
@@ -40,7 +40,8 @@ def assemble(band, taken, icov, fibre, left, right):  # type: ignore[no-untyped-
         for a in range(half + 1):
             value = abs(s[a])
             top[a] = value if value > top[a] else top[a]
-    bound = 2.0 * np.sum(top) - top[0]
+            everything += value
+    bound = 2.0 * np.sum(top) - top[0] if everything < np.inf else np.inf
     for j in range(nwave):
         if icov[fibre, 0, j, hw] == 0.0:
             band[j, 0] = bound
@@ -87,7 +88,7 @@ def definite(half: int) -> Any:
     values: (4 LANES,) b, c, 1 - g and flags; a flag becomes 1 where the matrix is positive definite, else 0
     ring: (ring_size(half),); like values it starts on a cache line
     """
-    @njit(nogil=True, cache=True)
+    @njit(nogil=True, cache=True, error_model="numpy")
     def kernel(values, ring, band, taken):  # type: ignore[no-untyped-def]
         stride = (half + 1) * LANES
         ring[:half * stride] = 0.0
@@ -106,7 +107,7 @@ def ring_size(half: int) -> int:
     return (half + BLOCK) * (half + 1) * LANES
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def largest_coupling(icov, fibre, distance, roots):  # type: ignore[no-untyped-def]
     """A bound on the row sums of |A_ij| / sqrt(A_ii A_jj), j = fibre + distance: width times the largest element.
 
@@ -124,7 +125,7 @@ def largest_coupling(icov, fibre, distance, roots):  # type: ignore[no-untyped-d
     return width * top.max()
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def last_diagonal(taken, roots):  # type: ignore[no-untyped-def]
     """Largest |U[j, j + half]| in units of the diagonals of icov; roots: as in largest_coupling, of the fibre."""
     nwave, half = len(taken), taken.shape[1] - 1
@@ -136,7 +137,7 @@ def last_diagonal(taken, roots):  # type: ignore[no-untyped-def]
     return top
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def inverse_roots(roots, icov):  # type: ignore[no-untyped-def]
     """roots[i, hw + j] = 1 / sqrt of the diagonal of icov, 0 where that is 0 and in hw bins at both ends."""
     nwave, hw = icov.shape[2], icov.shape[3] // 2
@@ -147,7 +148,7 @@ def inverse_roots(roots, icov):  # type: ignore[no-untyped-def]
             roots[i, hw + j] = 1.0 / math.sqrt(value) if value > 0.0 else 0.0
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def foresee(rest, band, taken, x, bright):  # type: ignore[no-untyped-def]
     """What a fibre's flux will be off by, in sigma, for what its band cuts off, and how much of it is signal.
 

@@ -140,7 +140,7 @@ def pole_sum(half: int, ndiag: int) -> Any:
     wide = max(half, ndiag)
     width = out_width(ndiag)
 
-    @njit(nogil=True, cache=True)
+    @njit(nogil=True, cache=True, error_model="numpy")
     def kernel(out, work, band, sides, shifts, weights):  # type: ignore[no-untyped-def]
         nwave = len(band)
         stride = (wide + 1 + SIDES) * LANES
@@ -157,7 +157,7 @@ def pole_sum(half: int, ndiag: int) -> Any:
     return kernel
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def finish(result, out, sides, band, total):  # type: ignore[no-untyped-def]
     """Flux, ivar and resolution of one fibre from the pole sum; returns by how much Q disagrees with S.
 
@@ -202,13 +202,13 @@ def finish(result, out, sides, band, total):  # type: ignore[no-untyped-def]
         resolution[ndiag - a], resolution[ndiag + a] = 0.0, 0.0
     worst = 0.0
     for j in range(nwave):
-        worst = max(worst, held[j] / band[j, 0] - 1.0)
+        worst = max(worst, held[j] / band[j, 0] - 1.0) if band[j, 0] > 0.0 else np.inf
     for n, scale in enumerate((wanted[0], math.sqrt(wanted[0] * wanted[2]), wanted[2])):
         worst = max(worst, abs(made[n] - wanted[n]) / scale if scale > 0.0 else abs(made[n]))
     return worst if made[0] + made[2] < np.inf else np.nan
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def correct(flux, out, sides, rest, total):  # type: ignore[no-untyped-def]
     """Add to a fibre's flux what S has beyond its band, to first order.
 

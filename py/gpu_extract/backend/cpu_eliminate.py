@@ -9,7 +9,7 @@ from numba import njit
 from gpu_extract.backend.cpu_schur_rows import TINY
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def factor(low, band):  # type: ignore[no-untyped-def]
     """low[j, 0] = D, low[j, a] = l_a of L D L^T; band: (nwave, half + 1), rows of the upper triangle, 0 beyond the end.
 
@@ -31,7 +31,7 @@ def factor(low, band):  # type: ignore[no-untyped-def]
             low[j, a] = column[a] / pivot
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def _invert(inverse, low, j, wide):  # type: ignore[no-untyped-def]
     """inverse[j, wide + k] = Z[j, j + k], |k| <= wide, and the same elements of the rows after it."""
     nwave, half = low.shape[0], low.shape[1] - 1
@@ -51,7 +51,7 @@ def _invert(inverse, low, j, wide):  # type: ignore[no-untyped-def]
         inverse[j + a, wide - a] = row[a]
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def _move(moved, low, coupling, x):  # type: ignore[no-untyped-def]
     """moved = G Z G^T x: one solution with the factor."""
     nwave, half, hw = low.shape[0], low.shape[1] - 1, coupling.shape[1] // 2
@@ -74,7 +74,7 @@ def _move(moved, low, coupling, x):  # type: ignore[no-untyped-def]
         moved[p] = total
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def eliminate(taken, moved, band, coupling, x):  # type: ignore[no-untyped-def]
     """taken = U = G Z G^T, moved = U x, where Z is the inverse of the band matrix `band` (see `factor`).
 

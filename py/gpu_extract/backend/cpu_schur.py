@@ -20,7 +20,7 @@ from gpu_extract.backend.cpu_schur_rows import LANES, backward, couple, dot, fac
 TILE = 64
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def _gather(out, icov, bases, rows, width):  # type: ignore[no-untyped-def]
     """Rows rows[0] .. rows[1] - 1 of four blocks of icov that start at `bases`, interleaved; 0 outside 0 .. rows[2]."""
     first, last = max(rows[0], 0), min(rows[1], rows[2])
@@ -51,7 +51,7 @@ def coupling_work(nwave: int, hw: int, half: int, distances: int) -> tuple[np.nd
             aligned(vectors), aligned(vectors))
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def _bases(bases, lanes, shape, distances):  # type: ignore[no-untyped-def]
     """Where the blocks of icov start for four fibres: those to the fibres at `distances`, and their own."""
     nd, size = shape[1], shape[2] * shape[3]
@@ -62,7 +62,7 @@ def _bases(bases, lanes, shape, distances):  # type: ignore[no-untyped-def]
         bases[-1, lane] = lanes[lane] * nd * size
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def _spread_x(x4, x, lanes, distances, hw):  # type: ignore[no-untyped-def]
     """x of the fibres at `distances` from four fibres, interleaved, hw zeros at both ends; 0 where there is none."""
     nfibre, nwave = x.shape
@@ -89,7 +89,7 @@ def coupling(hw: int, half: int) -> Any:
     row, known = (hw + 1) * LANES, (wide + 1) * LANES
     block = (TILE + 2 * hw + half) * width * LANES
 
-    @njit(nogil=True, cache=True)
+    @njit(nogil=True, cache=True, error_model="numpy")
     def kernel(out, moved, icov, x, fibres, distances, works):  # type: ignore[no-untyped-def]
         low, inverse, blocks, x4, y = works
         nwave, count = icov.shape[2], len(distances)

@@ -8,7 +8,7 @@ from numba import njit
 from scipy.linalg import blas, lapack
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def fill(out, icov, rows, columns, first):  # type: ignore[no-untyped-def]
     """A block of icov: fibres `rows`, bins first[0] on, against fibres `columns`, bins first[1] on.
 
@@ -37,7 +37,7 @@ def fill(out, icov, rows, columns, first):  # type: ignore[no-untyped-def]
                             out[m * step + p, n * step + p] = 1.0
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def subtract_gram(band, gram, first):  # type: ignore[no-untyped-def]
     """band[j, a] -= gram[j - first, j + a - first] for all pairs in the band; of gram the lower triangle is given."""
     nwave, wide = band.shape

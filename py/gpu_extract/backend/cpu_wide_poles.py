@@ -35,7 +35,7 @@ from gpu_extract.backend.cpu_banded import LANES, SIDES, aligned
 PIVOTS = EDGE * LANES      # elements of a panel's D
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def _spread(panel, y, blocks, shift, sides):  # type: ignore[no-untyped-def]
     """The panel's elements of S + t I and its right sides in all lanes; blocks: (reach + 1, 16) as in a panel."""
     for n in range(blocks.shape[0]):
@@ -47,7 +47,7 @@ def _spread(panel, y, blocks, shift, sides):  # type: ignore[no-untyped-def]
             y[(c * SIDES + s) * LANES:(c * SIDES + s + 1) * LANES] = sides[c, s]
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def _factor(works, blocks, shift, sides):  # type: ignore[no-untyped-def]
     """L D L^T of S + t I and the forward substitution, divided by D."""
     panels, pivots, inverses, y, row, _ = works
@@ -73,7 +73,7 @@ def _factor(works, blocks, shift, sides):  # type: ignore[no-untyped-def]
         forward_corner(y, j * GROUP, panel, 0, inverses, own)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def _invert(works, j):  # type: ignore[no-untyped-def]
     """Panel j of L becomes that of the inverse, and the right sides of its bins the solutions."""
     panels, _, inverses, y, v, z = works
@@ -96,7 +96,7 @@ def _invert(works, j):  # type: ignore[no-untyped-def]
     mirror(panel, 0, panel, 0, panel, 0)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def _add_up(out, panel, y, weight):  # type: ignore[no-untyped-def]
     """Add one panel's bins into `out`, summed over the lanes."""
     for c in range(len(out)):
@@ -119,7 +119,7 @@ def make_works(count: int, reach: int) -> tuple[np.ndarray, ...]:
             aligned(panels * GROUP), aligned(max(reach, 1) * BLOCK), aligned(max(reach, 1) * BLOCK))
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def pole_sum(out, works, blocks, sides, shift, weight):  # type: ignore[no-untyped-def]
     """Add eight poles to `out`, (nwave, SIDES + ndiag + 1), whose columns are those of backend.cpu_banded.pole_sum.
 
@@ -136,7 +136,7 @@ def pole_sum(out, works, blocks, sides, shift, weight):  # type: ignore[no-untyp
         _add_up(out[first:first + EDGE], panels[j * size:(j + 1) * size], y[j * GROUP:], weight)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def by_panels(blocks, band):  # type: ignore[no-untyped-def]
     """blocks (see `pole_sum`) of a band (nwave, half + 1), rows of the upper triangle; bins beyond the end are 1."""
     nwave, half = len(band), min(band.shape[1] - 1, EDGE * (blocks.shape[1] - 1))

@@ -16,7 +16,6 @@ import numpy as np
 from gpu_extract.backend import cpu_band_tests
 from gpu_extract.cores.coupling import Couplings, Share
 from gpu_extract.cores.definite import FAR, Facts, ask, examine
-from gpu_extract.cores.poles import LADDER
 from gpu_extract.data import Array, Normal
 
 WORST = 1e-5       # a spectrum of the scaled S that is not expected to be worse, for the quickest of the bounds
@@ -201,5 +200,4 @@ class Neighbours:
 
 def _allowed(facts: Facts, limit: float) -> float:
     """A limit, or what rounding leaves where that is more."""
-    ratio = LADDER[facts.rung][1] if facts.rung is not None else 1.0
-    return max(limit, 40.0 * float(np.finfo(float).eps) * ratio)
+    return max(limit, 40.0 * float(np.finfo(float).eps) * facts.cond) if facts.cond < np.inf else limit

@@ -93,7 +93,8 @@ def _count(icov: Array, fibre: int, stretch: tuple[int, int], limit: float) -> i
 
 
 def _dense_complement(icov: Array, fibre: int, stretch: tuple[int, int], n: int) -> Array | None:
-    """S of a fibre on a stretch of bins with n neighbours on each side, None where it is not definite."""
+    """S of a fibre on the bins of a stretch that have weight, with n neighbours on each side; None where it is not
+    definite."""
     start, size = stretch
     around = [j for j in range(fibre - n, fibre + n + 1) if 0 <= j < len(icov) and j != fibre]
     fibres = np.array([*around, fibre])
@@ -101,13 +102,15 @@ def _dense_complement(icov: Array, fibre: int, stretch: tuple[int, int], n: int)
     cpu_wide.fill(matrix, np.ascontiguousarray(icov[:, :, start:start + size]), fibres, fibres, (0, 0))
     factor, info = lapack.dpotrf(matrix, lower=1, clean=1, overwrite_a=1)
     last = factor[-size:, -size:]
-    return last @ last.T if info == 0 else None
+    alive = icov[fibre, 0, start:start + size, icov.shape[3] // 2] > 0
+    return (last @ last.T)[np.ix_(alive, alive)] if info == 0 else None
 
 
 def complement(icov: Array, fibre: int, limits: WideLimits) -> WideSchur | None:
     """S of one fibre, or None where no width holds it or it is not positive definite.
 
-    As many neighbours are eliminated as matter. S is made in a width that should hold it, and then kept as narrow as its diagonals allow.
+    As many neighbours are eliminated as matter. S is made in a width that should hold it, and then kept as narrow
+    as its diagonals allow.
     """
     nfibre, _, nwave, width = icov.shape
     hw, neighbours = width // 2, count_neighbours(icov, fibre, limits)
@@ -122,10 +125,11 @@ def complement(icov: Array, fibre: int, limits: WideLimits) -> WideSchur | None:
             return None
         bound = _bound(band)
         band[icov[fibre, 0, :, hw] == 0.0, 0] = bound
-        rung = next((n for n, (_, ratio) in enumerate(LADDER) if _definite(band, bound / ratio)), None)
-        if rung is None:
+        cond = _cond(band, bound)
+        if cond > LADDER[-1][1]:
             continue
-        allowed = max(limits.tail, 40.0 * float(np.finfo(float).eps) * LADDER[rung][1])
+        rung = next(n for n, (_, ratio) in enumerate(LADDER) if ratio >= cond)
+        allowed = max(limits.tail, 40.0 * float(np.finfo(float).eps) * cond)
         tails = _tails(band)
         if half == nwave - 1 or len(others) == 0:
             tails[-1] = 0.0
@@ -139,6 +143,15 @@ def _bound(band: Array) -> float:
     """A bound on the largest eigenvalue."""
     top = np.abs(band).max(axis=0)
     return float(2.0 * top.sum() - top[0])
+
+
+def _cond(band: Array, bound: float) -> float:
+    """bound / cond lies below the spectrum, by no more than a factor of 3; infinite where S is not definite."""
+    low, high = 1.0, next((ratio for _, ratio in LADDER if _definite(band, bound / ratio)), np.inf)
+    while high < np.inf and high > 3.0 * low:
+        middle = np.sqrt(low * high)
+        low, high = (low, middle) if _definite(band, bound / middle) else (middle, high)
+    return float(high)
 
 
 def _definite(band: Array, shift: float | Array) -> bool:

@@ -1,0 +1,186 @@
+"""The kernels of the banded core against dense algebra."""
+import numpy as np
+import pytest
+
+from cores.cases import EPS, band_of, full_of, make_bundle, random_definite
+from gpu_extract.backend import cpu_band_tests, cpu_banded, cpu_eliminate, cpu_schur, cpu_wide, cpu_wide_poles
+from gpu_extract.backend.cpu_banded import SIDES, aligned
+
+
+def dense_sum(matrix, sides, shifts, weights):
+    """sum_k w_k (S + t_k)^-1, and the same times the right sides."""
+    inverse = sum(w * np.linalg.inv(matrix + t * np.eye(len(matrix))) for t, w in zip(shifts, weights, strict=True))
+    return inverse, inverse @ sides
+
+
+def check_sum(out, matrix, sides, poles, ndiag):
+    inverse, solved = dense_sum(matrix, sides, *poles)
+    bound = 100 * EPS * np.linalg.cond(matrix) * np.abs(inverse).max()
+    assert np.abs(out[:, :SIDES] - solved).max() <= bound * np.abs(sides).sum()
+    for a in range(ndiag + 1):
+        column = out[:, SIDES + a]
+        np.testing.assert_allclose(column[:len(column) - a], np.diagonal(inverse, a), rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize(("half", "ndiag", "nwave"),
+                         [(7, 5, 83), (7, 0, 60), (3, 9, 41), (11, 8, 50), (1, 1, 30), (0, 2, 9)])
+def test_narrow_pole_sum(half, ndiag, nwave):
+    rng = np.random.default_rng(half)
+    matrix = random_definite(nwave, half, 1e3, rng)
+    sides, poles = rng.normal(size=(nwave, SIDES)), aligned(2, 16)
+    poles[:] = np.exp(rng.normal(size=16)), rng.random(16)
+    out, work = aligned(nwave, cpu_banded.out_width(ndiag)), aligned(cpu_banded.work_size(nwave, half, ndiag))
+    out[:], work[:] = np.nan, np.nan
+    work[:] = 7.0        # what an earlier, other fibre may have left there
+    cpu_banded.pole_sum(half, ndiag)(out, work, band_of(matrix, half), sides, *poles)
+    check_sum(out, matrix, sides, poles, ndiag)
+
+
+@pytest.mark.parametrize(("half", "ndiag", "nwave"), [(30, 10, 101), (8, 3, 40), (5, 11, 33), (17, 4, 19)])
+def test_wide_pole_sum(half, ndiag, nwave):
+    rng = np.random.default_rng(half)
+    matrix = random_definite(nwave, half, 1e5, rng)
+    count, reach = -(-nwave // 4), -(-max(half, ndiag) // 4)
+    sides, poles = np.zeros((4 * count, SIDES)), (10.0**rng.uniform(-5, 1, 8), rng.random(8))
+    sides[:nwave] = rng.normal(size=(nwave, SIDES))
+    blocks, works = np.empty((count, reach + 1, 16)), cpu_wide_poles.make_works(count, reach)
+    cpu_wide_poles.by_panels(blocks, band_of(matrix, half))
+    out = np.zeros((nwave, SIDES + ndiag + 1))
+    cpu_wide_poles.pole_sum(out, works, blocks, sides, *poles)
+    check_sum(out, matrix, sides[:nwave], poles, ndiag)
+
+
+def test_the_inverse_in_blocks_stays_symmetric():
+    """Without the mirror in `_invert` rounding that is not symmetric grows along the band, here by 1e20."""
+    rng = np.random.default_rng(1)
+    matrix = random_definite(400, 60, 1e7, rng)
+    count, reach = 100, 15
+    blocks, works = np.empty((count, reach + 1, 16)), cpu_wide_poles.make_works(count, reach)
+    cpu_wide_poles.by_panels(blocks, band_of(matrix, 60))
+    out, weight = np.zeros((400, SIDES + 1)), np.zeros(8)
+    weight[0] = 1.0
+    cpu_wide_poles.pole_sum(out, works, blocks, np.ones((400, SIDES)), np.full(8, 1e-9), weight)
+    exact = np.diag(np.linalg.inv(matrix + 1e-9 * np.eye(400)))
+    np.testing.assert_allclose(out[:, SIDES], exact, rtol=100 * EPS * np.linalg.cond(matrix))
+
+
+@pytest.fixture(scope="module")
+def coupled():
+    return make_bundle(6, 75, mask="block", wing=0.1)
+
+
+def blocks_of(bundle, fibre, other):
+    n = bundle.x.shape[1]
+    own, between = slice(fibre * n, (fibre + 1) * n), slice(other * n, (other + 1) * n)
+    block = bundle.dense[own, own].copy()
+    block[np.diag_indices(n)] += block.diagonal() == 0
+    return block, bundle.dense[between, own]
+
+
+@pytest.mark.parametrize("half", [8, 11])
+def test_elimination_four_fibres_at_a_time(coupled, half):
+    icov, x = coupled.normal.icov, coupled.x
+    hw, nwave = coupled.normal.halfband, x.shape[1]
+    fibres, distances = np.array([0, 1, 2, 5, 3, 3, 4, 4]), np.array([-1, 1, -2])
+    taken, moved = np.empty((8, 3, nwave, cpu_schur.padded(half))), np.empty((8, 3, nwave))
+    works = cpu_schur.coupling_work(nwave, hw, half, 3)
+    for work in works:
+        work[:] = 5.0     # what another group of fibres may have left there
+    cpu_schur.coupling(hw, half)(taken, moved, icov, x, fibres, distances, works)
+    for n, j in enumerate(fibres):
+        for e, d in enumerate(distances):
+            if 0 <= j + d < len(x):
+                block, between = blocks_of(coupled, j, j + d)
+                u = between @ np.linalg.solve(block, between.T)
+                bound = 100 * EPS * np.linalg.cond(block) * np.abs(u).max()
+                np.testing.assert_allclose(taken[n, e][:, :half + 1], band_of(u, half), rtol=0, atol=bound)
+                np.testing.assert_allclose(moved[n, e], u @ x[j + d], rtol=0, atol=bound * np.abs(x[j + d]).sum())
+
+
+def test_lanes_do_not_mix(coupled):
+    """The same bits whichever fibres are eliminated together."""
+    icov, x, hw, nwave = coupled.normal.icov, coupled.x, coupled.normal.halfband, coupled.x.shape[1]
+    works, distances = cpu_schur.coupling_work(nwave, hw, hw, 2), np.array([-1, 1])
+    results = []
+    for fibres in ([2, 3, 4, 1], [4, 0, 5, 2], [2, 2, 2, 2]):
+        taken, moved = np.empty((4, 2, nwave, cpu_schur.padded(hw))), np.empty((4, 2, nwave))
+        cpu_schur.coupling(hw, hw)(taken, moved, icov, x, np.array(fibres), distances, works)
+        results.append((taken[fibres.index(2)], moved[fibres.index(2)]))
+    for taken, moved in results[1:]:
+        np.testing.assert_array_equal(taken, results[0][0])
+        np.testing.assert_array_equal(moved, results[0][1])
+
+
+def test_elimination_of_a_wider_band(coupled):
+    rng = np.random.default_rng(5)
+    nwave, hw, half = 75, coupled.normal.halfband, 12
+    matrix, x = random_definite(nwave, 10, 1e3, rng), rng.normal(size=nwave)
+    between = coupled.normal.icov[1, 1]
+    taken, moved = np.empty((nwave, half + 1)), np.empty(nwave)
+    cpu_eliminate.eliminate(taken, moved, band_of(matrix, 10), np.ascontiguousarray(between), x)
+    g = np.zeros((nwave, nwave))
+    for k in range(-hw, hw + 1):
+        rows = np.arange(max(0, -k), nwave - max(0, k))
+        g[rows, rows + k] = between[rows, hw + k]
+    u = g @ np.linalg.solve(matrix, g.T)
+    np.testing.assert_allclose(taken, band_of(u, half), rtol=0, atol=1e-11 * np.abs(u).max())
+    np.testing.assert_allclose(moved, u @ x, rtol=0, atol=1e-11 * np.abs(u).max() * np.abs(x).sum())
+
+
+def test_definiteness_is_told_for_certain():
+    """Each of the eight answers against the eigenvalues, with questions a factor 1.001 on either side of the truth."""
+    rng = np.random.default_rng(2)
+    s, u = random_definite(130, 7, 1e4, rng), random_definite(130, 7, 10.0, rng)
+    s, u = s / np.abs(s).max(), 1e-3 * u / np.abs(u).max()
+    least = np.linalg.eigvalsh(s)[0]
+    scale = np.sqrt(np.diag(s))
+    gamma = np.linalg.eigvalsh(s / np.outer(scale, scale))[0]
+    root = np.linalg.cholesky(np.linalg.inv(s + u))
+    theta = np.linalg.eigvalsh(root.T @ u @ root)[-1]
+    near = np.array([1 / 1.001, 1.001])
+    lanes = aligned(32)
+    b, c, rest = np.zeros(8), np.zeros(8), np.ones(8)
+    c[:2], b[2:4], rest[4:6] = least * near, 1 - 1 / (theta * near[::-1]), 1 - gamma * near
+    lanes[:24] = np.concatenate([b, c, rest])
+    ring = aligned(cpu_band_tests.ring_size(7))
+    ring[:] = 3.0
+    cpu_band_tests.definite(7)(lanes, ring, band_of(s, 7), band_of(u, 7))
+    np.testing.assert_array_equal(lanes[24:], [1, 0, 1, 0, 1, 0, 1, 1])
+
+
+def test_assembled_band_decouples_dark_bins():
+    bundle = make_bundle(3, 60, mask="gap")
+    normal, fibre = bundle.normal, 1
+    nothing = np.zeros((60, 16))
+    band, taken = np.empty((60, 9)), np.empty((60, 9))
+    bound = cpu_band_tests.assemble(band, taken, normal.icov, fibre, nothing, nothing)
+    dark = normal.weight[fibre] == 0
+    assert dark.any()
+    matrix = full_of(band)
+    np.testing.assert_array_equal(matrix[dark][:, dark], bound * np.eye(dark.sum()))
+    assert not matrix[dark][:, ~dark].any()
+    assert bound >= np.linalg.eigvalsh(matrix)[-1]
+    assert bound <= 2 * np.linalg.eigvalsh(matrix)[-1]
+
+
+@pytest.mark.parametrize("neighbours", [1, 2])
+def test_wide_elimination(coupled, neighbours):
+    n, hw, fibre = coupled.x.shape[1], coupled.normal.halfband, 2
+    others = np.array([j for j in range(fibre - neighbours, fibre + neighbours + 1) if j != fibre])
+    half = n - 1
+    band = np.zeros((n, half + 1))
+    band[:, :hw + 1] = coupled.normal.icov[fibre, 0, :, hw:]
+    assert cpu_wide.eliminate(band, coupled.normal.icov, fibre, others, half)
+    chosen = np.concatenate([np.arange(j * n, (j + 1) * n) for j in others])
+    own = np.arange(fibre * n, (fibre + 1) * n)
+    block = coupled.dense[np.ix_(chosen, chosen)]
+    exact = coupled.dense[np.ix_(own, own)] - coupled.dense[np.ix_(own, chosen)] @ np.linalg.solve(
+        block, coupled.dense[np.ix_(chosen, own)])
+    np.testing.assert_allclose(full_of(band), exact, rtol=0, atol=1e-9 * np.abs(exact).max())
+
+
+def test_blocks_that_are_not_definite_are_reported(coupled):
+    icov = coupled.normal.icov.copy()
+    icov[1, 0, 20, coupled.normal.halfband] *= -1.0
+    band = np.zeros((75, 20))
+    assert not cpu_wide.eliminate(band, icov, 2, np.array([1, 3]), 19)

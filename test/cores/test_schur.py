@@ -1,0 +1,139 @@
+"""The Schur complement in a band, and the facts that say whether it holds."""
+import numpy as np
+import pytest
+
+from cores.cases import EPS, band_of, full_of, make_bundle, random_definite
+from gpu_extract.backend import cpu_band_tests
+from gpu_extract.cores import wide
+from gpu_extract.cores.coupling import Couplings
+from gpu_extract.cores.definite import examine
+from gpu_extract.cores.schur import Limits, Neighbours
+
+
+def exact(bundle, fibre):
+    """S = C_ii^-1."""
+    n = bundle.x.shape[1]
+    own = slice(fibre * n, (fibre + 1) * n)
+    return np.linalg.inv(bundle.covariance[own, own])
+
+
+def relative(s, other):
+    """Largest |v' (other - s) v| / v' s v."""
+    root = np.linalg.cholesky(np.linalg.inv(s))
+    return np.abs(np.linalg.eigvalsh(root.T @ (other - s) @ root)).max()
+
+
+def lit(bundle, fibre, *matrices):
+    """The matrices' part on the bins that have weight."""
+    alive = bundle.normal.weight[fibre] > 0
+    return [matrix[np.ix_(alive, alive)] for matrix in matrices]
+
+
+@pytest.mark.parametrize("mask", ["clean", "column", "block"])
+def test_error_bound_holds(mask):
+    """What is left out is below the bound, which is within the limits where `holds` says so."""
+    bundle = make_bundle(6, 120, mask=mask, wing=0.05, stamp=(11, 13))
+    neighbours = Neighbours(bundle.normal, bundle.x, Limits())
+    neighbours.prepare((0, 6))
+    for i in range(6):
+        schur = neighbours.complement(i)
+        if schur.holds:
+            s = exact(bundle, i)
+            bound = schur.error + 100 * EPS * np.linalg.cond(s)
+            assert relative(*lit(bundle, i, s, full_of(schur.band))) <= bound
+    assert any(neighbours.complement(i).holds for i in range(6))
+
+
+def test_chains_are_exact_where_couplings_reach_the_next_fibre_only():
+    """Beside a masked block second order leaves more than the chain, which leaves what the band cuts off."""
+    bundle = make_bundle(7, 110, mask="block", stamp=(11, 13))
+    assert not bundle.normal.icov[:, 2:].any() or bundle.normal.icov.shape[1] == 2
+    without = Neighbours(bundle.normal, bundle.x, Limits(coupling=1.0, tail=1.0, shift=1.0, noisy_shift=1.0))
+    chained = Neighbours(bundle.normal, bundle.x, Limits(tail=1e-9))
+    s = exact(bundle, 2)
+    schur, loose = chained.complement(2), without.complement(2)
+    left = relative(*lit(bundle, 2, s, full_of(schur.band)))
+    assert left <= schur.error + 100 * EPS * np.linalg.cond(s)
+    assert left < 1e-3 * relative(*lit(bundle, 2, s, full_of(loose.band)))
+
+
+def test_rest_is_what_the_band_cuts_off():
+    bundle = make_bundle(4, 130, wing=0.1)
+    schur = Neighbours(bundle.normal, bundle.x, Limits(shift=1.0, noisy_shift=1.0, tail=1.0)).complement(1)
+    s = exact(bundle, 1)
+    beyond = np.abs(np.subtract.outer(np.arange(130), np.arange(130))) >= schur.band.shape[1]
+    wanted = np.where(beyond, s, 0.0) @ bundle.x[1]
+    np.testing.assert_allclose(schur.rest, wanted, rtol=0, atol=1e-3 * np.abs(wanted).max())
+
+
+def test_facts_bracket_the_truth():
+    rng = np.random.default_rng(11)
+    for cond, theta in ((300.0, 3e-6), (3e4, 1e-3), (5e8, 0.05)):
+        s = random_definite(90, 7, cond, rng)
+        direction = random_definite(90, 7, 10.0, rng)
+        root = np.linalg.cholesky(np.linalg.inv(s))
+        u = direction * theta / np.linalg.eigvalsh(root.T @ direction @ root)[-1]
+        bound = 1.05 * np.linalg.eigvalsh(s)[-1]
+        facts = examine(band_of(s, 7), band_of(u, 7), bound)
+        truth = bound / np.linalg.eigvalsh(s)[0]
+        assert truth <= facts.cond <= max(5e3, 3.3 * truth)
+        size = np.linalg.eigvalsh(np.linalg.cholesky(np.linalg.inv(s + u)).T @ u @ np.linalg.cholesky(
+            np.linalg.inv(s + u)))[-1]
+        assert size <= facts.theta <= 100 * size
+        scale = np.sqrt(np.diag(s))
+        assert facts.gamma <= np.linalg.eigvalsh(s / np.outer(scale, scale))[0]
+
+
+def test_facts_of_what_is_not_definite_or_not_finite():
+    matrix = np.eye(40)
+    matrix[20, 20] = -1.0
+    nothing = np.zeros((40, 3))
+    assert examine(band_of(matrix, 2), nothing, 1.0).rung is None
+    matrix[20, 20] = np.nan
+    icov = np.zeros((1, 1, 40, 5))
+    icov[0, 0, :, 2:] = band_of(matrix, 2)
+    band, taken = np.empty((40, 3)), np.empty((40, 3))
+    bound = cpu_band_tests.assemble(band, taken, icov, 0, nothing, nothing)
+    assert examine(band, taken, bound).rung is None
+
+
+def test_sizes_bound_the_couplings():
+    bundle = make_bundle(5, 80, mask="column", wing=0.1)
+    couplings, n = Couplings(bundle.normal, bundle.x, 1e-8), 80
+    for i in range(4):
+        for j in range(i + 1, 5):
+            own, other = slice(i * n, (i + 1) * n), slice(j * n, (j + 1) * n)
+            scale = np.sqrt(np.outer(bundle.dense[own, own].diagonal(), bundle.dense[other, other].diagonal()))
+            size = np.linalg.norm(bundle.dense[own, other] / scale, 2)
+            assert size <= couplings.size(i, j) * (1 + 1e-12)
+            assert couplings.size(i, j) == couplings.size(j, i)
+    assert couplings.farthest(0) == max(couplings.size(0, j) for j in range(2, 5))
+
+
+def test_neighbours_of_the_wide_band_are_enough():
+    """One neighbour fewer than counted leaves more, the count itself no more than ten times the limit."""
+    bundle = make_bundle(7, 90, wing=0.6)
+    limit = 1e-9
+    count = wide.count_neighbours(bundle.normal.icov, 3, wide.WideLimits(neighbours=limit))
+    assert 1 < count < 6
+    n, s = 90, exact(bundle, 3)
+    left = []
+    for m in (count - 1, count):
+        chosen = np.concatenate([np.arange(j * n, (j + 1) * n) for j in range(max(3 - m, 0), min(4 + m, 7)) if j != 3])
+        own = np.arange(3 * n, 4 * n)
+        part = bundle.dense[np.ix_(own, own)] - bundle.dense[np.ix_(own, chosen)] @ np.linalg.solve(
+            bundle.dense[np.ix_(chosen, chosen)], bundle.dense[np.ix_(chosen, own)])
+        left.append(relative(s, part))
+    assert left[1] <= 10 * limit
+    assert left[1] < left[0]
+
+
+def test_wide_complement():
+    bundle = make_bundle(5, 140, wing=0.3, mask="block")
+    for i in range(5):
+        schur = wide.complement(bundle.normal.icov, i, wide.WideLimits())
+        assert schur is not None
+        s = exact(bundle, i)
+        bound = 2 * schur.tail + 1e-8 + 100 * EPS * np.linalg.cond(s)
+        assert relative(*lit(bundle, i, s, full_of(schur.band))) <= bound
+        assert schur.bound >= np.linalg.eigvalsh(s)[-1]
