@@ -1,5 +1,6 @@
 """What the tests of the extraction share: frames compared bit by bit, R times a spectrum, PSFs moved about."""
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
@@ -85,15 +86,17 @@ def moved(psf: PsfModel, dy: float, dx: float, shape: tuple[int, int]) -> PsfMod
     return replace(psf, y=replace(psf.y, coeff=y), x=replace(psf.x, coeff=x), shape=shape)
 
 
-def inner_case(nfibre: int = 5, *, noise: bool = True, family: str = "v3") -> tuple[oracle.Case, np.ndarray]:
-    """A case all of whose spots lie on the CCD, without any light beyond its wavelengths; and the photons per bin.
+@cache
+def inner_case(nfibre: int = 5, *, noise: bool = True, family: str = "v3") -> oracle.Case:
+    """A case all of whose spots lie on the CCD, without any light beyond its wavelengths.
 
-    The settings ask for every bin that the PSF has: 250 of 0.8 Angstrom.
+    The settings ask for every bin that the PSF has: 250 of 0.8 Angstrom. Made once: its arrays are read-only.
     """
     psf = oracle.make_psf(family, nfibre=nfibre, shape=(364, 20 + 8 * nfibre), first_row=14)
     config = ExtractConfig(wavelength=(oracle.WMIN, oracle.WMAX - 0.8, 0.8))
     case = oracle.make_case(psf, config, pad=0, noise=noise)
-    return case, case.photons
+    case.image.pix.flags.writeable = case.image.ivar.flags.writeable = False
+    return case
 
 
 def linear(values: np.ndarray) -> Legendre:

@@ -54,6 +54,9 @@ class ExtractConfig:
         elif dw <= 0 or wmax <= wmin or wmin <= 0:
             yield (f"wavelength {wmin:g},{wmax:g},{dw:g} must ascend: first < last and step > 0, "
                    "in Angstrom, e.g. 5760,7620,0.8")
+        elif wmax - wmin <= 0.5 * dw:
+            yield (f"wavelength {wmin:g},{wmax:g},{dw:g} is a single bin, must be two at least: "
+                   "lower the step or raise the last")
         if self.specmin < 0:
             yield f"specmin is {self.specmin}, must be 0 or more"
         for name in ("nspec", "bundlesize", "nsubbundles", "nwavestep"):

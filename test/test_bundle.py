@@ -1,0 +1,179 @@
+"""One bundle from pixels to spectra: cut in whatever way, the same bits; the model image; what the other core does."""
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import oracle
+from extraction import BY_BIN, CORES, assert_same_bits, extracted, in_sigma
+from gpu_extract import bundle, plan
+from gpu_extract.config import ExtractConfig
+from gpu_extract.data import Decorrelated, Image, SpecMask, Status
+from gpu_extract.run import prepare
+from gpu_extract.simulate import SimConfig, simulate
+from gpu_extract.simulate.config import Defects
+
+CONFIG = ExtractConfig(wavelength=(6012.0, 6092.0, 0.8), model=True)
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    """Two bundles of five fibres; cosmics, bad columns, and 3 % of the pixels masked at random."""
+    return simulate(SimConfig(camera="tiny", defects=Defects(masked_fraction=0.03)))
+
+
+@pytest.fixture(scope="module", params=CORES)
+def whole(request, tiny):
+    """(settings, frame): one thread, tiles of the usual length."""
+    config = replace(CONFIG, core=request.param)
+    return config, extracted(tiny.image, tiny.psf, config)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("length", [7, 64, 150, 10**6])
+def test_tiles_and_threads_change_no_bit(tiny, whole, length, threads, monkeypatch):
+    """The model image included."""
+    config, frame = whole
+    monkeypatch.setattr(bundle, "tiles", lambda nwave: plan.tiles(nwave, length))
+    other = extracted(tiny.image, tiny.psf, config, threads=threads)
+    assert_same_bits(other, frame)
+    np.testing.assert_array_equal(other.model, frame.model)
+
+
+def test_tiles_of_that_length_are_really_made(tiny, monkeypatch):
+    """The patch of the test above reaches the code: 138 bins in tiles of 7."""
+    asked = []
+    monkeypatch.setattr(bundle, "tiles", lambda nwave: asked.append(nwave) or plan.tiles(nwave, 7))
+    extracted(tiny.image, tiny.psf, CONFIG)
+    assert set(asked) == {138} and len(plan.tiles(138, 7)) == 20
+
+
+def test_an_image_of_any_memory_layout_gives_the_same_bits(tiny, whole):
+    """Read-only, cut out of a larger one, ordered by columns."""
+    config, frame = whole
+    ny, nx = tiny.image.shape
+    larger = np.zeros((2, ny + 3, nx + 5), dtype=np.float32)
+    larger[:, 2:-1, 1:-4] = tiny.image.pix, tiny.image.ivar
+    for pix, ivar in (larger[:, 2:-1, 1:-4], [np.asfortranarray(a) for a in (tiny.image.pix, tiny.image.ivar)]):
+        pix.flags.writeable = ivar.flags.writeable = False
+        assert_same_bits(extracted(Image(pix, ivar), tiny.psf, config), frame)
+
+
+# ---- the model image ------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("core", CORES)
+def test_model_image_is_the_sum_over_overlapping_bundles(core):
+    """Against A x with an explicit A and dense algebra, bundle by bundle, summed; bundles of 2, 3 and 1 fibres.
+
+    Fibres of different bundles are 7.3 pixels apart here: their spots overlap. The bound is that of x, 1e-9 of a
+    pixel's error, and 1e-13 of its light.
+    """
+    psf = oracle.make_psf("v3", 6, (360, 64), first_row=20, bundle=np.array([0, 0, 1, 1, 1, 2]))
+    config = ExtractConfig(wavelength=(6060.0, 6080.0, 0.8), core=core, model=True)
+    case = oracle.make_case(psf, config, pad=60)
+    frame = extracted(case.image, psf, config)
+    parts = []
+    wave, _ = oracle.wavelength_grid(config, psf, frame.notes["pad"])
+    for fibres in (range(2), range(2, 5), range(5, 6)):
+        design = oracle.design_matrix(psf, fibres, wave, psf.shape)
+        parts.append(oracle.solve_bundle(design, case.image, len(fibres), psferr=0.01).model)
+    shared = sum((part > 0).astype(int) for part in parts) > 1
+    assert shared.sum() > 1000, "the bundles do not overlap"
+    wanted = sum(parts)
+    assert (np.abs(frame.model - wanted) <= 1e-9 / np.sqrt(case.image.ivar) + 1e-12 * np.abs(wanted)).all()
+
+
+def test_model_image_leaves_out_what_was_not_extracted(tiny):
+    """Only the bundles that were asked for; without the setting there is none."""
+    one = extracted(tiny.image, tiny.psf, replace(CONFIG, specmin=5, nspec=1))
+    both = extracted(tiny.image, tiny.psf, CONFIG)
+    assert one.model.shape == tiny.image.shape
+    np.testing.assert_array_equal(one.model[:, :40], 0)
+    np.testing.assert_array_equal(one.model[:, 70:], both.model[:, 70:])
+    assert extracted(tiny.image, tiny.psf, replace(CONFIG, model=False)).model is None
+
+
+def test_model_image_follows_the_data(tiny):
+    """chi of the pixels inside the wanted range: 1, but for what the simulated spectra have within a bin."""
+    image, frame = tiny.image, extracted(tiny.image, tiny.psf, CONFIG)
+    inside = np.zeros(image.shape, dtype=bool)
+    inside[40:150] = frame.model[40:150] > 20
+    use = inside & (image.ivar > 0)
+    chi = ((image.pix - frame.model) * np.sqrt(image.ivar))[use]
+    assert use.sum() > 2000
+    assert 0.7 < np.sqrt(np.mean(np.clip(chi, -5, 5) ** 2)) < 1.3
+
+
+# ---- the core that was not asked for --------------------------------------------------------------------------------
+
+def failing(fibre: int):
+    """The banded core, which gives up one fibre of each bundle."""
+    real = bundle.banded.decorrelate
+
+    def decorrelate(normal, x, fibres, *, ndiag):
+        out: Decorrelated = real(normal, x, fibres, ndiag=ndiag)
+        if fibres[0] <= fibre < fibres[1]:
+            for name in ("flux", "ivar", "resolution"):
+                getattr(out, name)[fibre - fibres[0]] = 0.0
+            out.status[fibre - fibres[0]] = Status.FAILED
+        return out
+    return decorrelate
+
+
+def test_what_the_banded_core_gives_up_the_dense_core_does(tiny, monkeypatch):
+    """That fibre has the dense core's bits and says so, the others are untouched."""
+    usual = extracted(tiny.image, tiny.psf, CONFIG)
+    dense = extracted(tiny.image, tiny.psf, replace(CONFIG, core="dense"))
+    monkeypatch.setattr(bundle.banded, "decorrelate", failing(2))
+    frame = extracted(tiny.image, tiny.psf, CONFIG, threads=2)
+    for i in range(10):
+        wanted = dense if i % 5 == 2 else usual
+        for name in BY_BIN:
+            if name != "status":
+                np.testing.assert_array_equal(getattr(frame, name)[i], getattr(wanted, name)[i], err_msg=name)
+    np.testing.assert_array_equal(frame.status[[2, 7]], Status.DENSE)
+    assert in_sigma(frame, usual.flux).max() < 1e-6
+
+
+def test_asked_for_the_banded_core_alone_a_failure_is_nodata(tiny, monkeypatch):
+    monkeypatch.setattr(bundle.banded, "decorrelate", failing(2))
+    frame = extracted(tiny.image, tiny.psf, replace(CONFIG, core="banded"))
+    np.testing.assert_array_equal(frame.status[[2, 7]], Status.FAILED)
+    np.testing.assert_array_equal(frame.ivar[[2, 7]], 0)
+    assert ((frame.mask[[2, 7]] & SpecMask.NODATA) > 0).all()
+    assert not (frame.mask & SpecMask.BADFIBER).any()
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3, 5, 8])
+def test_groups_of_the_dense_core_agree(tiny, groups):
+    """Patches of one fibre or of several: the same fibre is left with other neighbours, 1e-8 sigma each."""
+    config = replace(CONFIG, core="dense")
+    frame = extracted(tiny.image, tiny.psf, config)
+    other = extracted(tiny.image, tiny.psf, replace(config, nsubbundles=groups, nwavestep=33))
+    assert in_sigma(other, frame.flux).max() < 2 * config.tolerance
+    np.testing.assert_allclose(other.ivar, frame.ivar, rtol=1e-8)
+    np.testing.assert_array_equal(other.mask, frame.mask)
+
+
+# ---- pieces ---------------------------------------------------------------------------------------------------------
+
+def test_corners_of_the_stored_diagonals_are_empty():
+    """Entries whose row lies beyond the ends of the wanted range: a dia_matrix does not show them."""
+    for ndiag, nwave in ((2, 6), (5, 4), (0, 3)):
+        resolution = np.ones((1, 2 * ndiag + 1, nwave))
+        bundle.clear_corners(resolution)
+        for k in range(2 * ndiag + 1):
+            for j in range(nwave):
+                assert resolution[0, k, j] == (0 <= j - ndiag + k < nwave)
+
+
+def test_work_is_done_once_on_any_number_of_threads(tiny):
+    for threads in (1, 2, 5):
+        done: list[int] = []
+        prepare(tiny.psf, CONFIG, threads).map(done.append, range(20))
+        assert sorted(done) == list(range(20))
+
+
+def test_an_error_on_a_thread_is_an_error(tiny):
+    with pytest.raises(ZeroDivisionError):
+        prepare(tiny.psf, CONFIG, 2).map(lambda n: 1 // n, [1, 0, 2])

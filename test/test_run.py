@@ -1,0 +1,282 @@
+"""Properties of whole extractions: what must not matter does not, and what is missing is missing exactly."""
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import oracle
+from extraction import CORES, assert_same_bits, extracted, in_sigma, inner_case, moved, normals, relative
+from gpu_extract.config import ExtractConfig
+from gpu_extract.data import Frame, Image, PsfModel, SpecMask, Status
+from gpu_extract.errors import ConfigError
+from gpu_extract.psf import centres
+from gpu_extract.simulate import SimConfig, simulate
+from gpu_extract.simulate.config import Defects
+
+CONFIG = ExtractConfig(wavelength=(6012.0, 6092.0, 0.8))
+ROUGH = Defects(masked_fraction=0.03)
+
+
+@pytest.fixture(scope="module")
+def four_bundles():
+    """Twenty fibres, two detectors side by side; cosmics, bad columns, and 3 % of the pixels masked at random."""
+    return simulate(SimConfig(camera="tiny", nspec=20, defects=ROUGH))
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    """Ten fibres in two bundles, otherwise as four_bundles."""
+    return simulate(SimConfig(camera="tiny", defects=ROUGH))
+
+
+# ---- which fibres are asked for -------------------------------------------------------------------------------------
+
+UNEVEN = np.repeat([3, 1, 7, 2, 9], [3, 6, 1, 8, 2])
+BUNDLES = {"camera": {}, "uneven": {"bundle": UNEVEN}, **{str(n): {"bundle": None} for n in (1, 3, 7, 25)}}
+
+
+@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("bundles", BUNDLES)
+def test_a_range_of_fibres_is_those_rows_of_the_whole(four_bundles, bundles, core):
+    """-s 10 -n 5 and others, to the last bit, mask included: bundles of the camera, uneven ones, any bundlesize."""
+    psf = replace(four_bundles.psf, **BUNDLES[bundles])
+    config = replace(CONFIG, core=core, bundlesize=int(bundles) if bundles.isdigit() else 25)
+    image = Image(four_bundles.image.pix, four_bundles.image.ivar)
+    whole = extracted(image, psf, config)
+    for first, count in ((10, 5), (8, 4), (19, 1)) if core == "auto" else ((10, 5),):
+        part = extracted(image, psf, replace(config, specmin=first, nspec=count))
+        assert_same_bits(part, whole, other_rows=slice(first, first + count))
+        assert part.fibres.tolist() == list(range(first, first + count))
+
+
+def test_fibermap_and_header_go_with_the_fibres(four_bundles):
+    part = extracted(four_bundles.image, four_bundles.psf, replace(CONFIG, specmin=10, nspec=5))
+    assert part.fibermap.rows["FIBER"].tolist() == [10, 11, 12, 13, 14]
+    assert part.cards == four_bundles.image.cards
+
+
+# ---- units ----------------------------------------------------------------------------------------------------------
+
+def rescaled(image: Image, s: float) -> Image:
+    return Image(image.pix * s, image.ivar / s**2)
+
+
+def differences(frame: Frame, reference: Frame, s: float) -> np.ndarray:
+    """(3, nspec, nwave): of flux / s relative to the larger of flux and error, of ivar s^2 and of R's columns."""
+    size = np.maximum(np.abs(reference.flux), np.divide(1, np.sqrt(reference.ivar), where=reference.ivar > 0,
+                                                        out=np.full_like(reference.flux, np.inf)))
+    return np.stack([np.abs(frame.flux / s - reference.flux) / size, relative(frame.ivar * s**2, reference.ivar),
+                     np.abs(frame.resolution - reference.resolution).max(axis=1)])
+
+
+@pytest.mark.parametrize(("core", "power"), [
+    *(("auto", power) for power in (-12, -9, -6, -3, 3, 6, 9, 12)), ("dense", -12), ("dense", 3), ("dense", 12)])
+def test_other_units_of_the_image(core, power):
+    """image s, ivar / s^2 gives flux s, ivar / s^2, R and chi2pix to 1e-10, where no bin is regularised."""
+    case = inner_case()
+    config = replace(case.config, core=core)
+    _, (normal,) = normals(case.image, case.psf, config)
+    assert not normal.regularised.any() and (normal.weight > 0).all()
+    reference = extracted(case.image, case.psf, config)
+    frame = extracted(rescaled(case.image, 10.0**power), case.psf, config)
+    assert differences(frame, reference, 10.0**power).max() < 1e-10
+    np.testing.assert_allclose(frame.chi2pix, reference.chi2pix, rtol=1e-6)
+    np.testing.assert_array_equal(frame.mask, reference.mask)
+
+
+@pytest.mark.parametrize(("core", "bound"), [("dense", 1e-10), ("auto", 1e-7)])
+@pytest.mark.parametrize("power", [-6, 3, 12])
+def test_other_units_with_regularised_bins(core, bound, power):
+    """The rule of weak bins has a scale, by its definition: what it does to a bin falls off like C, not with its stamp.
+
+    A block of 40 x 16 masked pixels, a column of 15. In other units bins at the rims move by 9 sigma; 8 bins on (a
+    stamp), 5e-4; 16, 6e-6; 24, 1e-7; 32, 2e-9: what is 1e-10 begins some 40 bins from a regularised one. The banded
+    core's fibres beside the block go through the wide band, and have its 3e-8.
+    """
+    case = inner_case()
+    ivar = case.image.ivar.copy()
+    ivar[150:190, 14:30] = 0
+    ivar[60:75, 38] = 0
+    image, config = Image(case.image.pix, ivar), replace(case.config, core=core)
+    job, (normal,) = normals(image, case.psf, config)
+    weak = normal.regularised | (normal.weight == 0)
+    assert weak.any()
+    bins = np.arange(weak.shape[1])
+    near = np.abs(bins[:, None] - bins[weak.any(axis=0)]).min(axis=1)[job.plan.inner]
+    reference = extracted(image, case.psf, config)
+    frame = extracted(rescaled(image, 10.0**power), case.psf, config)
+    assert (near >= 44).sum() > 50
+    assert differences(frame, reference, 10.0**power)[..., near >= 44].max() < bound
+
+
+# ---- pixels that are not there --------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30])
+def test_what_masked_pixels_hold_does_not_matter(tiny, core, value):
+    """Not one output bit."""
+    config = replace(CONFIG, core=core, model=True)
+    frame = extracted(tiny.image, tiny.psf, config)
+    pix = np.where(tiny.image.ivar > 0, tiny.image.pix, np.float32(value))
+    assert (pix != tiny.image.pix).sum() > 500
+    other = extracted(Image(pix, tiny.image.ivar), tiny.psf, config)
+    assert_same_bits(other, frame)
+    np.testing.assert_array_equal(other.model, frame.model)
+
+
+NOTHING = SpecMask.SOMEBADPIX | SpecMask.ALLBADPIX | SpecMask.NODATA
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_nothing_but_masked_pixels(tiny, core):
+    """No error: every array 0, pixmask_fraction 1, and a mask that says so."""
+    image = Image(np.full(tiny.image.shape, np.nan), np.zeros(tiny.image.shape))
+    frame = extracted(image, tiny.psf, replace(CONFIG, core=core, model=True))
+    for name in ("flux", "ivar", "resolution", "chi2pix", "model"):
+        np.testing.assert_array_equal(getattr(frame, name), 0)
+    np.testing.assert_array_equal(frame.mask, NOTHING)
+    np.testing.assert_array_equal(frame.status, Status.EMPTY)
+
+
+@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("amplifier", "AD")
+def test_dead_amplifier(core, amplifier):
+    """Nothing where all of a spot lies on it; right where the spots do not even touch it: as from an image without it.
+
+    Bins without a good pixel are those whose stamps, pixel by pixel, lie on the quarter.
+    """
+    whole = simulate(SimConfig(camera="tiny", defects=replace(ROUGH, dead_amplifier=None)))
+    dead = simulate(SimConfig(camera="tiny", defects=replace(ROUGH, dead_amplifier=amplifier)))
+    ny, nx = dead.image.shape
+    quarter = np.zeros((ny, nx), dtype=bool)
+    quarter[np.s_[:ny // 2, :nx // 2] if amplifier == "A" else np.s_[ny // 2:, nx // 2:]] = True
+    np.testing.assert_array_equal(dead.image.ivar[quarter], 0)
+    config = replace(CONFIG, core=core)
+    frame, reference = (extracted(s.image, s.psf, config) for s in (dead, whole))
+    lit = light_on(dead.psf, frame.wave, dead.image.ivar > 0)
+    np.testing.assert_array_equal(frame.ivar > 0, lit)
+    assert 150 < (~lit).sum() < 400
+    far = light_on(dead.psf, frame.wave, quarter)
+    for _ in range(25):        # light leaks through C: 25 bins on, 1e-4 sigma
+        far[:, 1:-1] |= far[:, :-2] | far[:, 2:]
+    assert in_sigma(frame, reference.flux)[~far].max() < 1e-3
+    other_bundle = slice(5, 10) if amplifier == "A" else slice(0, 5)
+    assert not far[other_bundle].any()
+    assert_same_bits(frame, reference, other_bundle, other_bundle)
+
+
+def light_on(psf: PsfModel, wave: np.ndarray, pixels: np.ndarray) -> np.ndarray:
+    """(nfibre, nwave) whether any pixel of a bin's spot that has light is among `pixels`."""
+    found = np.zeros((psf.nfibre, len(wave)), dtype=bool)
+    for i, j in np.ndindex(*found.shape):
+        spot = oracle.spot(psf, i, float(wave[j]))
+        y, x = np.nonzero(spot.pixels > 0)
+        y, x = y + spot.y0, x + spot.x0
+        on = (y >= 0) & (y < pixels.shape[0]) & (x >= 0) & (x < pixels.shape[1])
+        found[i, j] = pixels[y[on], x[on]].any()
+    return found
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_masked_fibre(tiny, core):
+    """All pixels of fibre 7's spots masked: it has nothing, its neighbours keep what lies on their other side."""
+    psf, ivar = tiny.psf, tiny.image.ivar.copy()
+    y, x = centres(psf, (7, 8), np.linspace(*psf.wavelength_range, 500))
+    for row in range(len(ivar)):
+        middle = np.interp(row, y[0], x[0])
+        ivar[row, int(middle) - 9:int(middle) + 11] = 0
+    frame = extracted(Image(tiny.image.pix, ivar), psf, replace(CONFIG, core=core))
+    np.testing.assert_array_equal(frame.mask[7], NOTHING)
+    assert (frame.ivar[[5, 6, 8, 9]] > 0).all(), "neighbours see pixels 2 to 8 on their far side"
+    reference = extracted(tiny.image, psf, replace(CONFIG, core=core))
+    assert_same_bits(frame, reference, slice(0, 5), slice(0, 5))
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_dead_fibre(core):
+    """A fibre that passes no light is extracted like any other: nothing, within its errors."""
+    dead = simulate(SimConfig(camera="tiny", defects=replace(ROUGH, dead_fibres=(2,))))
+    frame = extracted(dead.image, dead.psf, replace(CONFIG, core=core))
+    pulls = frame.flux[2] * np.sqrt(frame.ivar[2])
+    assert abs(pulls.mean()) < 0.5 and 0.75 < pulls.std() < 1.3       # 101 bins: 0.1 and 0.07
+    assert (frame.ivar[2] > 0).all()
+
+
+# ---- the edges of the CCD -------------------------------------------------------------------------------------------
+
+# what is left of the 192 x 104 pixels: (rows, columns). "odd" columns move the spots against the lanes of four.
+CUTS = {"left": (0, 192, 36, 104), "left-odd": (0, 192, 13, 104), "right": (0, 192, 0, 61), "bottom": (91, 192, 0, 104),
+        "top": (0, 90, 0, 104), "corner": (50, 192, 30, 104), "strip": (90, 97, 0, 104)}
+
+
+@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("cut", CUTS)
+def test_spots_off_the_ccd(tiny, core, cut):
+    """A CCD that ends there is a larger one that is masked there: traces off the left edge, spots half off every edge.
+
+    1e-6 sigma (a fibre wholly off the CCD is dropped, and decay is measured on others); every bin with a lit pixel on
+    the CCD is extracted.
+    """
+    top, bottom, left, right = CUTS[cut]
+    pix, ivar = tiny.image.pix[top:bottom, left:right], np.zeros_like(tiny.image.ivar)
+    ivar[top:bottom, left:right] = tiny.image.ivar[top:bottom, left:right]
+    config = replace(CONFIG, core=core)
+    small = moved(tiny.psf, -top, -left, pix.shape)
+    frame = extracted(Image(pix, ivar[top:bottom, left:right]), small, config)
+    reference = extracted(Image(tiny.image.pix, ivar), tiny.psf, config)
+    lit = light_on(small, frame.wave, ivar[top:bottom, left:right] > 0)
+    np.testing.assert_array_equal(frame.ivar > 0, lit)
+    assert 0.05 < lit.mean() < 0.95 or cut == "left-odd"
+    assert in_sigma(frame, reference.flux).max() < 1e-6
+    assert relative(frame.ivar, reference.ivar).max() < 1e-7
+    np.testing.assert_allclose(frame.resolution, reference.resolution, rtol=0, atol=1e-7)
+    np.testing.assert_allclose(frame.pixmask_fraction, reference.pixmask_fraction, rtol=0, atol=1e-6)
+    for i, reason in frame.notes["dropped"].items():
+        assert reason == "its trace is off the CCD" and not lit[i].any()
+    same = frame.mask & ~np.uint32(SpecMask.BADFIBER)
+    np.testing.assert_array_equal(same, reference.mask)
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_upside_down(core):
+    """y falling along wavelength: the mirrored image with the mirrored PSF gives the same spectra."""
+    case = inner_case()
+    psf, ny = case.psf, case.psf.shape[0]
+    y = -psf.y.coeff
+    y[:, 0] += ny - 1
+    gh = psf.cores[0].gh.coeff.copy()
+    gh[1::2] *= -1
+    core_down = replace(psf.cores[0], gh=replace(psf.cores[0].gh, coeff=gh))
+    down = replace(psf, y=replace(psf.y, coeff=y), cores=(core_down,))
+    config = replace(case.config, core=core)
+    frame = extracted(case.image, psf, config)
+    mirrored = extracted(Image(case.image.pix[::-1], case.image.ivar[::-1]), down, config)
+    assert in_sigma(mirrored, frame.flux).max() < 1e-8
+    assert relative(mirrored.ivar, frame.ivar).max() < 1e-9
+    np.testing.assert_allclose(mirrored.resolution, frame.resolution, rtol=0, atol=1e-9)
+
+
+# ---- settings that change what is solved for, not what comes out ----------------------------------------------------
+
+@pytest.mark.parametrize("step", [3.0, 6.0, 10.0, 50.0, 190.0])
+@pytest.mark.parametrize("core", CORES)
+def test_coarse_bins_against_the_oracle(core, step):
+    """Bins that overlap little or not at all, two of them in all at the coarsest."""
+    psf = oracle.make_psf("v3", 5, (364, 56), first_row=14)
+    config = ExtractConfig(wavelength=(6004.0, 6004.0 + max(step, 190.0 // step * step), step), core=core)
+    case = oracle.make_case(psf, config, pad=0)
+    frame = extracted(case.image, psf, config)
+    reference = oracle.oracle_extract(case.image, psf, config, pad=200)
+    assert in_sigma(frame, reference.flux).max() < 1e-8
+    assert relative(frame.ivar, reference.ivar).max() < 1e-9
+
+
+def test_a_single_bin_has_no_width():
+    with pytest.raises(ConfigError, match=r"wavelength 6050,6050\.3,0\.8 is a single bin, must be two at least"):
+        replace(CONFIG, wavelength=(6050.0, 6050.3, 0.8))
+
+
+def test_two_bins_are_enough(tiny):
+    frame = extracted(tiny.image, tiny.psf, replace(CONFIG, wavelength=(6050.0, 6050.5, 0.8)))
+    assert frame.wave.tolist() == [6050.0, 6050.8]
+    assert (frame.ivar > 0).all()
