@@ -159,7 +159,7 @@ def test_bad_psfs(refused, tmp_path):
         (("-n", "0"), "nspec is 0, must be 1 or more"),
         (("-n", "-3"), "nspec is -3"),
         (("-s", "-1"), "specmin is -1"),
-        (("-s", "6"), ("fibres 6 to", "has fibres 0 to 5", "choose --specmin and --nspec")),
+        (("-s", "6"), ("fibres from 6 on", "has fibres 0 to 5", "choose --specmin and --nspec")),
         (("-s", "4", "-n", "3"), "fibres 4 to 6 were asked for"),
         (("-n", "many"), ("--nspec", "many")),
         (("-n", "0", "-s", "-1", "--bundlesize", "0", "-r", "-1", "--psferr", "nan", "--tolerance", "2"),

@@ -47,8 +47,8 @@ def decorrelate(covariance: Array, x: Array) -> FibreOracle:
 def regularise(icov: Array, weight: Array, ridge: float, largest: float | None = None) -> NDArray[np.bool_]:
     """Regularise icov (n, n) in place and tell which bins were: METHOD's rule for weak bins.
 
-    minweight is 1e-4 of the largest weight (among wanted bins: given as `largest`); bins below it get (minweight - weight)^2 added to their
-    diagonal element, the others ridge^2.
+    minweight is 1e-4 of the largest weight (`largest`, where only some bins count); bins below it get
+    (minweight - weight)^2 added to their diagonal element, the others ridge^2.
     """
     minweight = WEAK * (weight.max(initial=0.0) if largest is None else largest)
     weak = weight < minweight
