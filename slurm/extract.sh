@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# One frame on a CPU node:   sbatch slurm/extract.sh -i IMAGE -p PSF -o FRAME [any option of gpu_extract]
+#
+# 20 ranks, one per bundle of a DESI frame; more than 25 a bundle would idle. Set before sbatch, if they differ:
+#   PYTHON   the interpreter of the environment that gpu_extract is installed in   (python)
+#   MPI      what srun needs for the MPI library: pmi2 for MPICH, pmix for Open MPI (pmi2)
+#SBATCH --job-name=gpu_extract
+#SBATCH --nodes=1
+#SBATCH --ntasks=20
+#SBATCH --cpus-per-task=1
+#SBATCH --time=00:10:00
+set -euo pipefail
+# sbatch runs a copy of this script: the project is where the job was submitted from
+export OMP_NUM_THREADS=1
+exec srun --mpi="${MPI:-pmi2}" --cpus-per-task=1 "${PYTHON:-python}" "$SLURM_SUBMIT_DIR/bin/gpu_extract" "$@"
