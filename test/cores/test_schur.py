@@ -99,7 +99,7 @@ def test_facts_of_what_is_not_definite_or_not_finite():
 
 def test_sizes_bound_the_couplings():
     bundle = make_bundle(5, 80, mask="column", wing=0.1)
-    couplings, n = Couplings(bundle.normal, bundle.x, 1e-8), 80
+    couplings, n = Couplings(bundle.normal, bundle.x, 1e-8, 0), 80
     for i in range(4):
         for j in range(i + 1, 5):
             own, other = slice(i * n, (i + 1) * n), slice(j * n, (j + 1) * n)
@@ -131,7 +131,7 @@ def test_neighbours_of_the_wide_band_are_enough():
 def test_wide_complement():
     bundle = make_bundle(5, 140, wing=0.3, mask="block")
     for i in range(5):
-        schur = wide.complement(bundle.normal.icov, i, wide.WideLimits())
+        schur = wide.complement(bundle.normal.icov, i, np.ones((140, 2)), wide.WideLimits())
         assert schur is not None
         s = exact(bundle, i)
         bound = 2 * schur.tail + 1e-8 + 100 * EPS * np.linalg.cond(s)

@@ -16,6 +16,8 @@ from gpu_extract.backend.emit import Emit, all_literal, call, literal, written_o
 
 LANES = 8
 BLOCK = 56         # rows of the ring of factors
+BRIGHT = 10.0      # signal to noise of a bin above which it is signal, not noise, that x swings with
+LEAST = 4e-4       # of the sum of a row of S: no eigenvalue there is smaller
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -111,12 +113,13 @@ def ring_size(half: int) -> int:
 def largest_coupling(icov, fibre, distance, roots):  # type: ignore[no-untyped-def]
     """A bound on the row sums of |A_ij| / sqrt(A_ii A_jj), j = fibre + distance: width times the largest element.
 
-    roots: (nfibre, nwave + 2 hw), 1 / sqrt of the diagonals, with hw zeros at both ends (0 where the diagonal is)
+    roots: (nfibre, nwave + 2 margin), 1 / sqrt of the diagonals, with margin >= hw zeros at both ends
     """
     nwave, width = icov.shape[2], icov.shape[3]
     hw = width // 2
     top = np.zeros(width)
-    own, other = roots[fibre, hw:], roots[fibre + distance]
+    margin = (roots.shape[1] - nwave) // 2
+    own, other = roots[fibre, margin:], roots[fibre + distance, margin - hw:]
     for j in range(nwave):
         row, near, scale = icov[fibre, distance, j], other[j:j + width], own[j]
         for k in range(width):
@@ -129,63 +132,78 @@ def largest_coupling(icov, fibre, distance, roots):  # type: ignore[no-untyped-d
 def last_diagonal(taken, roots):  # type: ignore[no-untyped-def]
     """Largest |U[j, j + half]| in units of the diagonals of icov; roots: as in largest_coupling, of the fibre."""
     nwave, half = len(taken), taken.shape[1] - 1
-    hw = (len(roots) - nwave) // 2
+    margin = (len(roots) - nwave) // 2
     top = 0.0
     for j in range(nwave - half):
-        value = abs(taken[j, half]) * (roots[hw + j] * roots[hw + j + half])
+        value = abs(taken[j, half]) * (roots[margin + j] * roots[margin + j + half])
         top = value if value > top else top
     return top
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def inverse_roots(roots, icov):  # type: ignore[no-untyped-def]
-    """roots[i, hw + j] = 1 / sqrt of the diagonal of icov, 0 where that is 0 and in hw bins at both ends."""
+    """roots[i, margin + j] = 1 / sqrt of the diagonal of icov, 0 where that is 0 and in the margins at both ends."""
     nwave, hw = icov.shape[2], icov.shape[3] // 2
+    margin = (roots.shape[1] - nwave) // 2
     roots[:] = 0.0
     for i in range(icov.shape[0]):
         for j in range(nwave):
             value = icov[i, 0, j, hw]
-            roots[i, hw + j] = 1.0 / math.sqrt(value) if value > 0.0 else 0.0
+            roots[i, margin + j] = 1.0 / math.sqrt(value) if value > 0.0 else 0.0
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
-def foresee(rest, band, taken, x, bright):  # type: ignore[no-untyped-def]
-    """What a fibre's flux will be off by, in sigma, for what its band cuts off, and how much of it is signal.
+@written_out
+def _foresee_row(typingctx, sums, rest, band, taken, x, roots, row, half):  # type: ignore[no-untyped-def]
+    """Row `row` of `foresee`; x and roots start at bin 0."""
+    if not all_literal(half):
+        return None
+    h = literal(half)
 
-    rest: (nwave,), -U x, becomes E x, E = S - band; band, taken: the bands of S and U; x: (nwave,)
-    Returns the largest |E x| / (2 q), where q^2 are the rows of S summed with alternating signs, its smallest
-    eigenvalues; and the share of bins whose S x is above `bright` times the root of the row's sum.
+    def body(e, places):  # type: ignore[no-untyped-def]
+        sums, target, s, u, near, root = places
+        value = e.load(near, 0)
+        total = alternating = e.load(s, 0)
+        product, moved = e.multiply(total, value), e.multiply(e.load(u, 0), value)
+        for a in range(1, h + 1):
+            for place, other in ((a, a), (a - a * (h + 1), -a)):     # S[j, j + a] and S[j, j - a]
+                element, neighbour = e.load(s, place), e.load(near, other)
+                total = e.add(total, element)
+                alternating = e.add(alternating, e.negative(element) if a % 2 else element)
+                product = e.fma(element, neighbour, product)
+                moved = e.fma(e.load(u, place), neighbour, moved)
+        left = e.add(e.load(target, 0), moved)
+        e.store(target, 0, left)
+        size = e.absolute(total)
+        least = e.larger(alternating, e.multiply(e.constant(LEAST), size))
+        bright = e.fma(e.constant(-BRIGHT**2), size, e.multiply(product, product))
+        e.store(sums, 0, e.larger(e.divide(e.multiply(left, left), least), e.load(sums, 0)))
+        e.store(sums, 1, e.add(e.load(sums, 1), e.where_positive(bright, e.one, e.zero)))
+        e.store(sums, 2, e.add(e.load(sums, 2), e.where_positive(e.load(root, 0), total, e.zero)))
+        e.store(sums, 3, e.add(e.load(sums, 3), product))
+        e.store(sums, 4, e.fma(value, product, e.load(sums, 4)))
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        e = Emit(context, builder, 1)
+        place = builder.mul(args[6], e.index(h + 1))
+        at = e.index(0), args[6], place, place, args[6], args[6]
+        places = [e.pointer(kind, array, index) for kind, array, index in zip(signature.args, args, at, strict=False)]
+        return call(context, builder, f"foresee_{h}", places, body, 1)
+    return types.void(sums, rest, band, taken, x, roots, types.intp, half), codegen
+
+
+@cache
+def foresee(half: int) -> Any:
+    """The kernel kernel(sums, rest, band, taken, x, roots) for a half-band: what the band will do to a fibre's flux.
+
+    rest: (nwave,), -U x, becomes E x, E = S - band; band, taken: the bands of S and U, after half rows of zeros
+    x: (nwave,), roots: as in largest_coupling from bin 0 on; both have `half` zeros at both ends
+    sums: (5,), filled: the largest (E x)^2 / q^2, where q^2 are the rows of S summed with alternating signs, its
+    smallest eigenvalues (four times the square of what the flux is off by, in sigma); the number of bins whose S x is
+    above BRIGHT times the root of the row's sum (signal to noise); 1'S1, 1'Sx and x'Sx over the bins that have weight
     """
-    nwave, half = len(band), band.shape[1] - 1
-    alternating, total, product = np.zeros(nwave + half), np.zeros(nwave + half), np.zeros(nwave + half)
-    moved = np.zeros(nwave + half)
-    padded = np.zeros(nwave + half)
-    padded[:nwave] = x
-    for j in range(nwave):
-        row, cut, near, value = band[j], taken[j], padded[j:], x[j]
-        plus = minus = given = own = 0.0
-        for a in range(0, half + 1, 2):
-            plus += row[a]
-        for a in range(1, half + 1, 2):
-            minus += row[a]
-        for a in range(1, half + 1):
-            given += row[a] * near[a]
-            own += cut[a] * near[a]
-            total[j + a] += row[a]
-            product[j + a] += row[a] * value
-            moved[j + a] += cut[a] * value
-        for a in range(1, half + 1, 2):
-            alternating[j + a] -= row[a]
-        for a in range(2, half + 1, 2):
-            alternating[j + a] += row[a]
-        alternating[j] += plus - minus
-        total[j] += plus + minus
-        product[j] += row[0] * value + given
-        moved[j] += cut[0] * value + own
-    shift, signal = 0.0, 0
-    for j in range(nwave):
-        rest[j] += moved[j]
-        least = max(alternating[j], 4e-4 * abs(total[j]))
-        shift = max(shift, rest[j] * rest[j] / least if least > 0.0 else 0.0)
-        signal += product[j] * product[j] > bright * bright * abs(total[j])
-    return 0.5 * math.sqrt(shift), signal / nwave
+    @njit(nogil=True, cache=True, error_model="numpy")
+    def kernel(sums, rest, band, taken, x, roots):  # type: ignore[no-untyped-def]
+        sums[:] = 0.0
+        for j in range(len(rest)):
+            _foresee_row(sums, rest, band, taken, x, roots, j, half)
+    return kernel

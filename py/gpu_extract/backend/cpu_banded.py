@@ -20,8 +20,6 @@ from gpu_extract.backend.emit import Emit, all_literal, literal, written_out
 
 LANES = 8
 SIDES = 2          # right sides: ones and x
-SPREAD = 1.2       # where Q is smallest it is 1 to 1.5 times its smallest value: measured, see doc/method-banded.md
-CORRECTED = 5      # diagonals of Q that `correct` needs at least
 
 
 def aligned(*shape: int) -> np.ndarray:
@@ -158,35 +156,29 @@ def pole_sum(half: int, ndiag: int) -> Any:
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def finish(result, out, sides, band, total):  # type: ignore[no-untyped-def]
+def finish(result, out, sides, diagonal, squares, total):  # type: ignore[no-untyped-def]
     """Flux, ivar and resolution of one fibre from the pole sum; returns by how much Q disagrees with S.
 
     result: (flux, ivar, resolution) of one fibre, filled as in data.Decorrelated
-    out: from `pole_sum` with weights c_k t_k, overwritten; sides, band: as there; total: sum_k c_k, so that
+    out: from `pole_sum` with weights c_k t_k, overwritten; sides: as there; total: sum_k c_k, so that
     Q = total - sum_k c_k t_k Z_k. Bins whose right side is 0 instead of 1 are left out: they get 0 everywhere.
+    diagonal, squares: of S: S_jj, and 1'S1, 1'Sx and x'Sx over the other bins
     Returned is the largest of |1'QQ1 - 1'S1| / 1'S1, the same with x for 1 on both sides and on one, and
     (QQ)_jj / S_jj - 1 of what the stored diagonals of Q hold of (QQ)_jj, to which the others could only add; NaN
     where a square is not finite.
     """
     flux, ivar, resolution = result
-    nwave, ndiag, half = len(flux), len(resolution) // 2, band.shape[1] - 1
+    nwave, ndiag = len(flux), len(resolution) // 2
     inverse, held = np.zeros(nwave + ndiag), np.zeros(nwave + ndiag)
-    made, wanted = np.zeros(3), np.zeros(3)
+    ones = cross = both = 0.0
     for j in range(nwave):
         one, x = sides[j, 0], sides[j, 1]
         s, y = one * total - out[j, 0], x * total - out[j, 1]
         inverse[j] = one / s if s != 0.0 else 0.0
         flux[j], ivar[j] = y * inverse[j], s * s
-        made[0] += s * s
-        made[1] += s * y
-        made[2] += y * y
-        row_one = row_x = 0.0
-        for a in range(1, min(half, nwave - 1 - j) + 1):
-            row_one += band[j, a] * sides[j + a, 0]
-            row_x += band[j, a] * sides[j + a, 1]
-        wanted[0] += (band[j, 0] * one + 2.0 * row_one) * one
-        wanted[1] += band[j, 0] * one * x + row_x * one + row_one * x
-        wanted[2] += (band[j, 0] * x + 2.0 * row_x) * x
+        ones += s * s
+        cross += s * y
+        both += y * y
         out[j, SIDES] -= total
     for a in range(min(ndiag, nwave - 1) + 1):
         above, below = resolution[ndiag - a], resolution[ndiag + a]
@@ -202,50 +194,9 @@ def finish(result, out, sides, band, total):  # type: ignore[no-untyped-def]
         resolution[ndiag - a], resolution[ndiag + a] = 0.0, 0.0
     worst = 0.0
     for j in range(nwave):
-        worst = max(worst, held[j] / band[j, 0] - 1.0) if band[j, 0] > 0.0 else np.inf
-    for n, scale in enumerate((wanted[0], math.sqrt(wanted[0] * wanted[2]), wanted[2])):
-        worst = max(worst, abs(made[n] - wanted[n]) / scale if scale > 0.0 else abs(made[n]))
-    return worst if made[0] + made[2] < np.inf else np.nan
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def correct(flux, out, sides, rest, total):  # type: ignore[no-untyped-def]
-    """Add to a fibre's flux what S has beyond its band, to first order.
-
-    With S = B + E, B the band, Q(S) x = Q x + e and Q e + E's part in e Q = E x. E is small and oscillates from bin to
-    bin, so that it connects only the part of the spectrum where Q is smallest; there Q is a number q, the sum of its row
-    with alternating signs, and (Q + q) e = E x.
-
-    out: as `finish` left it, all its columns are used; sides: as there; rest: (nwave,) E x; total: sum_k c_k
-    """
-    nwave, half = len(flux), out.shape[1] - SIDES - 1
-    low, e = np.zeros((half + nwave, half + 1)), np.zeros(nwave + 2 * half)
-    for j in range(nwave):
-        least = -out[j, SIDES]
-        for a in range(1, half + 1):
-            sign = -1.0 if a % 2 else 1.0
-            least -= sign * out[j, SIDES + a]
-            if j >= a:
-                least -= sign * out[j - a, SIDES + a]
-        scale = abs(sides[j, 0] * total - out[j, 0])
-        row = low[half + j]
-        for a in range(half + 1):
-            row[a] = -out[j, SIDES + a]
-        row[0] += SPREAD * max(abs(least), 0.02 * scale)
-        value = rest[j]
-        for b in range(1, half + 1):
-            before = low[half + j - b]
-            scaled = before[b] * before[0]
-            for a in range(half + 1 - b):
-                row[a] -= scaled * before[a + b]
-            value -= before[b] * e[half + j - b]
-        for a in range(1, half + 1):
-            row[a] /= row[0]
-        e[half + j] = value
-    for j in range(nwave - 1, -1, -1):
-        value = e[half + j] / low[half + j, 0]
-        for b in range(1, half + 1):
-            value -= low[half + j, b] * e[half + j + b]
-        e[half + j] = value
-        scale = sides[j, 0] * total - out[j, 0]
-        flux[j] += value / scale if scale != 0.0 else 0.0
+        worst = max(worst, held[j] / diagonal[j] - 1.0) if diagonal[j] > 0.0 else np.inf
+    geometric = math.sqrt(squares[0] * squares[2])
+    worst = max(worst, abs(ones - squares[0]) / squares[0])
+    if geometric > 0.0:
+        worst = max(worst, abs(cross - squares[1]) / geometric, abs(both - squares[2]) / squares[2])
+    return worst if ones + both < np.inf else np.nan

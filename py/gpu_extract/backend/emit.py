@@ -135,6 +135,16 @@ class Emit:
         """a / b."""
         return self.builder.fdiv(a, b)
 
+    def absolute(self, a: Any) -> Any:
+        """|a|."""
+        kind = ir.FunctionType(self.kind, [self.kind])
+        name = f"llvm.fabs.v{self.lanes}f64"
+        return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), [a])
+
+    def larger(self, a: Any, b: Any) -> Any:
+        """The larger of a and b; b where a is NaN."""
+        return self.builder.select(self.builder.fcmp_ordered(">", a, b), a, b)
+
     def where_positive(self, test: Any, a: Any, b: Any) -> Any:
         """a in the lanes where test > 0, b in the others (also where test is NaN)."""
         return self.builder.select(self.builder.fcmp_ordered(">", test, self.zero), a, b)

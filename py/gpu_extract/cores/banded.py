@@ -20,11 +20,11 @@ from functools import cached_property
 
 import numpy as np
 
-from gpu_extract.backend import cpu_banded
+from gpu_extract.backend import cpu_banded, cpu_correct
 from gpu_extract.cores import wide
 from gpu_extract.cores.poles import LADDER, Poles, scaled_poles
 from gpu_extract.cores.schur import Limits, Neighbours, Schur
-from gpu_extract.cores.wide import WideLimits
+from gpu_extract.cores.wide import WideLimits, WideSchur
 from gpu_extract.data import Array, Decorrelated, Normal, Status
 
 AGREEMENT = 1e-8    # of the squares of Q with S: 1e-10 from the poles, rounding 1e-14 sqrt(condition)
@@ -103,20 +103,20 @@ def _fibre(result: tuple[Array, Array, Array], bundle: _Bundle, x: Array, fibre:
         if schur.holds and schur.facts.rung is not None:
             poles = scaled_poles(*LADDER[schur.facts.rung], schur.bound)
             out = _narrow(bundle, schur, poles, sides, ndiag=len(result[2]) // 2)
-            if _agrees(result, out, schur.band, poles, sides):
-                cpu_banded.correct(result[0], out, sides, schur.rest, poles.weights.sum())
+            if _agrees(result, out, sides, schur, poles):
+                cpu_correct.correct(result[0], out, sides, schur.rest, poles.weights.sum())
                 return Status.GOOD
-    broad = wide.complement(bundle.normal.icov, fibre, bundle.options.wide)
+    broad = wide.complement(bundle.normal.icov, fibre, sides, bundle.options.wide)
     if broad is None:
         return Status.FAILED
     poles = scaled_poles(*LADDER[broad.rung], broad.bound)
     out = wide.pole_sum(broad, poles, sides, len(result[2]) // 2, bundle.options.wide)
-    return Status.WIDE_BAND if _agrees(result, out, broad.band, poles, sides) else Status.FAILED
+    return Status.WIDE_BAND if _agrees(result, out, sides, broad, poles) else Status.FAILED
 
 
 def _narrow(bundle: _Bundle, schur: Schur, poles: Poles, sides: Array, *, ndiag: int) -> Array:
     """The pole sum of one fibre: (nwave, out_width)."""
-    half, ndiag = schur.band.shape[1] - 1, max(ndiag, cpu_banded.CORRECTED)
+    half, ndiag = schur.band.shape[1] - 1, max(ndiag, cpu_correct.HALF)
     out, work = bundle.works(half, ndiag)
     shifts, weights = cpu_banded.aligned(2, len(poles.shifts))
     shifts[:], weights[:] = poles.shifts, poles.weights * poles.shifts
@@ -124,6 +124,8 @@ def _narrow(bundle: _Bundle, schur: Schur, poles: Poles, sides: Array, *, ndiag:
     return out
 
 
-def _agrees(result: tuple[Array, Array, Array], out: Array, band: Array, poles: Poles, sides: Array) -> bool:
+def _agrees(result: tuple[Array, Array, Array], out: Array, sides: Array, schur: Schur | WideSchur,
+            poles: Poles) -> bool:
     """Fill flux, ivar and resolution from a pole sum; whether Q passes the checks against S."""
-    return bool(cpu_banded.finish(result, out, sides, band, poles.weights.sum()) <= AGREEMENT)
+    disagreement = cpu_banded.finish(result, out, sides, schur.band[:, 0], schur.squares, poles.weights.sum())
+    return bool(disagreement <= AGREEMENT)

@@ -23,13 +23,18 @@ class Couplings:
     """The couplings of a bundle, measured and eliminated when they are first asked for.
 
     distant: fibres farther than the next are eliminated where the bound on their coupling is above this
+    margin: bins of zeros at both ends of `roots`, 1 / sqrt of icov's diagonal, and of `spread`, x: (nfibre, margin +
+        nwave + margin) both
     """
 
-    def __init__(self, normal: Normal, x: Array, distant: float):
-        self.icov, self.x, self.hw, self.distant = normal.icov, np.ascontiguousarray(x), normal.halfband, distant
+    def __init__(self, normal: Normal, x: Array, distant: float, margin: int):
+        self.icov, self.hw, self.distant = normal.icov, normal.halfband, distant
+        self.x, self.margin = np.ascontiguousarray(x), margin + normal.halfband
         self.nfibre, self.nwave = normal.rhs.shape
-        self.roots = np.empty((self.nfibre, self.nwave + 2 * self.hw))
+        self.roots = np.empty((self.nfibre, self.nwave + 2 * self.margin))
         cpu_band_tests.inverse_roots(self.roots, self.icov)
+        self.spread = np.zeros(self.roots.shape)
+        self.spread[:, self.margin:-self.margin] = x
         self._sizes: dict[tuple[int, int], float] = {}
         self._farthest: dict[int, float] = {}
         self._distances: list[int] = []

@@ -19,7 +19,6 @@ from gpu_extract.cores.definite import FAR, Facts, ask, examine
 from gpu_extract.data import Array, Normal
 
 WORST = 1e-5       # a spectrum of the scaled S that is not expected to be worse, for the quickest of the bounds
-BRIGHT = 10.0      # signal to noise of a bin above which it is signal, not noise, that x swings with
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Limits:
     tail: what the band cuts off, in S's own norm; ivar and R move by 4e-4 of it (measured)
     shift: what it moves the flux by, in sigma, before that is corrected for to first order
     noisy_shift: the same where x swings with noise, not signal: there the correction leaves a sixth (measured)
-    bright: share of bins with signal to noise above BRIGHT up to which a fibre counts as noisy
+    bright: share of bins with signal to noise above 10 up to which a fibre counts as noisy
     widen: diagonals added to icov's half-band in turn until the band is wide enough
     """
 
@@ -50,6 +49,7 @@ class Schur:
 
     band: (nwave, half + 1), band[j, a] = S[j, j + a]; bins of weight 0 are decoupled and hold `bound`
     bound: on the largest eigenvalue; rest: (nwave,), S x less the part of this band
+    squares: 1'S1, 1'Sx and x'Sx over the bins that have weight
     facts: see definite.Facts; error: bound on what is left out, in S's own norm
     holds: whether that is within the limits and S is positive definite
     """
@@ -57,6 +57,7 @@ class Schur:
     band: Array
     bound: float
     rest: Array
+    squares: Array
     facts: Facts
     error: float
     holds: bool
@@ -64,7 +65,8 @@ class Schur:
 
 @dataclass(frozen=True)
 class _Measured:
-    """S in one band; tail: what it cuts off; excess: that, or what it moves the flux by, over the limit."""
+    """S in one band; tail: what it cuts off; excess: that, or what it moves the flux by, over the limit; squares: as in
+    Schur."""
 
     band: Array
     bound: float
@@ -72,6 +74,7 @@ class _Measured:
     facts: Facts
     tail: float
     excess: float
+    squares: Array
 
 
 class Neighbours:
@@ -81,7 +84,8 @@ class Neighbours:
     """
 
     def __init__(self, normal: Normal, x: Array, limits: Limits):
-        self.couplings, self.limits, self.hw = Couplings(normal, x, limits.distant), limits, normal.halfband
+        self.couplings = Couplings(normal, x, limits.distant, max(limits.widen))
+        self.limits, self.hw = limits, normal.halfband
         self.nfibre, self.nwave = normal.rhs.shape
         self._chains: dict[tuple[int, int, int], Share] = {}
         self._first: dict[int, _Measured] = {}
@@ -118,7 +122,8 @@ class Neighbours:
         facts = measured.facts
         error = self._higher_orders(fibre, facts)
         holds = facts.rung is not None and error <= _allowed(facts, self.limits.coupling) and measured.excess <= 1.0
-        return Schur(measured.band, measured.bound, measured.rest, facts, error + measured.tail, holds)
+        return Schur(measured.band, measured.bound, measured.rest, measured.squares, facts, error + measured.tail,
+                     holds)
 
     def _at_first(self, fibre: int) -> _Measured:
         """S to second order in the coupling, in the narrowest band."""
@@ -154,15 +159,18 @@ class Neighbours:
         if len(shares) > 2:
             right = Share(np.sum([share.taken[:, :half + 1] for share in shares[1:]], axis=0),
                           np.sum([share.moved for share in shares[1:]], axis=0))
-        band, taken = np.empty((self.nwave, half + 1)), np.empty((self.nwave, half + 1))
+        padded = np.zeros((2, half + self.nwave, half + 1))
+        band, taken = padded[:, half:]
         bound = cpu_band_tests.assemble(band, taken, self.couplings.icov, fibre, left.taken, right.taken)
-        rest = -left.moved - right.moved
-        shift, bright = cpu_band_tests.foresee(rest, band, taken, self.couplings.x[fibre], BRIGHT)
+        rest, sums = -left.moved - right.moved, np.empty(5)
+        x, roots = self.couplings.spread[fibre], self.couplings.roots[fibre]
+        margin = self.couplings.margin
+        cpu_band_tests.foresee(half)(sums, rest, band, taken, x[margin:], roots[margin:])
         facts = examine(band, taken, bound)
-        tail = 4.0 * cpu_band_tests.last_diagonal(taken, self.couplings.roots[fibre]) / max(facts.gamma, 1e-300)
-        limit = self.limits.noisy_shift if bright <= self.limits.bright else self.limits.shift
-        excess = max(tail / _allowed(facts, self.limits.tail), shift / _allowed(facts, limit))
-        return _Measured(band, bound, rest, facts, tail, excess)
+        tail = 4.0 * cpu_band_tests.last_diagonal(taken, roots) / max(facts.gamma, 1e-300)
+        limit = self.limits.noisy_shift if sums[1] <= self.limits.bright * self.nwave else self.limits.shift
+        excess = max(tail / _allowed(facts, self.limits.tail), 0.5 * float(np.sqrt(sums[0])) / _allowed(facts, limit))
+        return _Measured(band, bound, rest, facts, tail, excess, sums[2:])
 
     def _higher_orders(self, fibre: int, facts: Facts) -> float:
         """A bound on what couplings to farther fibres change that were not, or not fully, taken into account.

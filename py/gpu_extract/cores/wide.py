@@ -39,12 +39,14 @@ class WideLimits:
 class WideSchur:
     """S_i in a wide band: (nwave, half + 1) rows of the upper triangle, a bound on its largest eigenvalue, its rung.
 
+    squares: 1'S1, 1'Sx and x'Sx with the right sides (nwave, 2), 1 (0 where a bin has no weight) and x
     tail: what the band cuts off, in S's own norm
     """
 
     band: Array
     bound: float
     rung: int
+    squares: Array
     tail: float
 
 
@@ -106,8 +108,8 @@ def _dense_complement(icov: Array, fibre: int, stretch: tuple[int, int], n: int)
     return (last @ last.T)[np.ix_(alive, alive)] if info == 0 else None
 
 
-def complement(icov: Array, fibre: int, limits: WideLimits) -> WideSchur | None:
-    """S of one fibre, or None where no width holds it or it is not positive definite.
+def complement(icov: Array, fibre: int, sides: Array, limits: WideLimits) -> WideSchur | None:
+    """S of one fibre, or None where no width holds it or it is not positive definite; sides: see WideSchur.squares.
 
     As many neighbours are eliminated as matter. S is made in a width that should hold it, and then kept as narrow
     as its diagonals allow.
@@ -135,7 +137,8 @@ def complement(icov: Array, fibre: int, limits: WideLimits) -> WideSchur | None:
             tails[-1] = 0.0
         if tails[-1] <= allowed:
             half = int(np.argmax(np.maximum.accumulate(tails[::-1])[::-1] <= allowed))
-            return WideSchur(np.ascontiguousarray(band[:, :half + 1]), bound, rung, float(tails[half]))
+            band = np.ascontiguousarray(band[:, :half + 1])
+            return WideSchur(band, bound, rung, _squares(band, sides), float(tails[half]))
     return None
 
 
@@ -195,3 +198,13 @@ def pole_sum(schur: WideSchur, poles: Poles, sides: Array, ndiag: int, limits: W
         cpu_wide_poles.pole_sum(out, cpu_wide_poles.make_works(count, reach), blocks, padded, shifts,
                                 poles.weights[order[n:n + LANES]] * shifts)
     return out
+
+
+def _squares(band: Array, sides: Array) -> Array:
+    """1'S1, 1'Sx and x'Sx over the bins that have weight; sides: (nwave, 2), 1 (0 where a bin has none) and x."""
+    product = band[:, :1] * sides
+    for a in range(1, band.shape[1]):
+        product[:-a] += band[:-a, a, None] * sides[a:]
+        product[a:] += band[:-a, a, None] * sides[:-a]
+    gram = sides.T @ product
+    return np.array([gram[0, 0], gram[0, 1], gram[1, 1]])
