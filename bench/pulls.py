@@ -1,0 +1,161 @@
+"""Are the errors right? Pulls of many noisy frames against R times the truth, at full size, and what R's diagonals lose.
+
+usage: pulls.py [--camera r] [--nspec 25] [--simulations 200] [--dense 10] [--threads 1] [--smallest]
+
+One sky and one set of targets, --simulations noises. pull = (flux - R truth) sqrt(ivar) of unmasked bins, R with
+twelve diagonals on each side (beyond, 5e-5 sigma). Four cases: the truth lives on the extraction's bins or on bins of
+0.2 Angstrom (then summed into the extraction's); ivar comes from the noiseless expectation or from the noisy pixels.
+Only the first is what the method promises to get right: mean 0, spread 1 (a line that is narrower than a bin has no
+place in it: the fit then misses by more than the noise where it is bright). The dense core does --dense of them; edge:
+the two bins on both sides of where its patches of 50 bins meet. "bright" are bins above 30 sigma. The exit code is 1
+where the first case is off by more than 0.03 in the mean or 0.02 in the spread (and 5 times its scatter).
+"""
+import argparse
+import os
+import sys
+from dataclasses import dataclass, replace
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+
+from gpu_extract.config import ExtractConfig
+from gpu_extract.data import Frame, Image
+from gpu_extract.run import extract
+from gpu_extract.simulate import SimConfig, Simulation, simulate
+from gpu_extract.simulate.config import NO_DEFECTS
+from gpu_extract.simulate.noise import add_noise
+
+WAVELENGTH = {"b": (3600.0, 5800.0, 0.8), "r": (5760.0, 7620.0, 0.8), "z": (7520.0, 9824.0, 0.8),
+              "tiny": (6012.0, 6092.0, 0.8)}
+DIAGONALS = 12       # on each side of the R that the truth is multiplied by
+STEP = 50            # bins of a patch of the dense core
+BRIGHT = 30.0        # errors
+MEAN, SPREAD = 0.03, 0.02
+
+
+@dataclass(frozen=True)
+class Case:
+    """name; truth on the extraction's bins, or finer; ivar from the expectation, or from the pixels; which core."""
+
+    name: str
+    on_grid: bool
+    from_model: bool
+    core: str
+
+
+CASES = (Case("truth on the grid, ivar of the model", True, True, "auto"),
+         Case("the same, dense core", True, True, "dense"),
+         Case("truth on the grid, ivar of the data", True, False, "auto"),
+         Case("truth on 0.2 A, ivar of the model", False, True, "auto"),
+         Case("truth on 0.2 A, ivar of the data", False, False, "auto"))
+
+
+def blurred(resolution: np.ndarray, spectra: np.ndarray) -> np.ndarray:
+    """R times spectra (nspec, nwave), R by its diagonals (nspec, 2 ndiag + 1, nwave)."""
+    ndiag, nwave = resolution.shape[1] // 2, spectra.shape[1]
+    total = np.zeros(spectra.shape)
+    for k in range(2 * ndiag + 1):
+        column = np.arange(max(0, ndiag - k), min(nwave, nwave + ndiag - k))
+        total[:, column - ndiag + k] += resolution[:, k, column] * spectra[:, column]
+    return total
+
+
+def in_bins(made: Simulation, wave: np.ndarray) -> np.ndarray:
+    """The truth's photons per Angstrom in bins around `wave`: (nspec, nwave)."""
+    electrons, step = made.truth.electrons(), made.truth.step
+    edges = np.append(made.truth.wave - step / 2, made.truth.wave[-1] + step / 2)
+    wanted = np.append(wave - np.gradient(wave) / 2, wave[-1] + np.gradient(wave)[-1] / 2)
+    total = np.concatenate([np.zeros((len(electrons), 1)), np.cumsum(electrons, axis=1)], axis=1)
+    light = np.array([np.interp(wanted, edges, row) for row in total])
+    return np.diff(light, axis=1) / np.diff(wanted)
+
+
+def noisy(made: Simulation, seed: int, from_model: bool) -> Image:
+    """The frame with one noise; every pixel is good."""
+    pix = np.empty(made.image.shape, np.float32)
+    add_noise(pix, made.expected, made.read_noise, seed=seed)
+    light = made.expected if from_model else pix
+    return Image(pix, 1 / (made.read_noise.astype(float) ** 2 + np.maximum(light, 0)))
+
+
+def run(image: Image, made: Simulation, config: ExtractConfig, threads: int) -> Frame:
+    """One extraction."""
+    frame = extract(image, made.psf, config, threads=threads)
+    assert frame is not None
+    return frame
+
+
+def losses(made: Simulation, config: ExtractConfig, threads: int) -> None:
+    """Without noise: flux against R times the truth, by the number of diagonals that are stored."""
+    image = Image(made.expected, made.image.ivar)
+    print("what R's stored diagonals lose, noiselessly, in sigma (truth on the grid):")
+    for ndiag in (5, 8, DIAGONALS, 24):
+        frame = run(image, made, replace(config, ndiag=ndiag), threads)
+        inner = slice(30, -30)
+        lost = np.abs(frame.flux - blurred(frame.resolution, in_bins(made, frame.wave))) * np.sqrt(frame.ivar)
+        sums = blurred(frame.resolution, np.ones(frame.flux.shape))[:, inner]
+        low, high = np.quantile(sums, [0.01, 0.99])
+        print(f"  {ndiag:3d} on each side: median {np.median(lost[:, inner]):.1e}, "
+              f"99 % {np.quantile(lost[:, inner], 0.99):.1e}, largest {lost[:, inner].max():.1e}; rows sum to "
+              f"{low:.5f} to {high:.5f} (1-99 %)")
+
+
+def pulls_of(case: Case, made: Simulation, config: ExtractConfig, *, simulations: int,
+             threads: int) -> tuple[np.ndarray, np.ndarray]:
+    """Pulls and expected signal to noise of all unmasked bins: (simulations, nspec, nwave), masked bins NaN."""
+    pulls, signal = [], []
+    for seed in range(simulations):
+        frame = run(noisy(made, seed, case.from_model), made, replace(config, core=case.core), threads)
+        expected = blurred(frame.resolution, in_bins(made, frame.wave))
+        error = np.where(frame.mask == 0, np.sqrt(frame.ivar), np.nan)
+        pulls.append(((frame.flux - expected) * error).astype(np.float32))
+        signal.append((expected * error).astype(np.float32))
+    # beyond both ends the columns of R that a frame does not store belong to bins that have light
+    return np.array(pulls)[..., DIAGONALS:-DIAGONALS], np.array(signal)[..., DIAGONALS:-DIAGONALS]
+
+
+def report(case: Case, pulls: np.ndarray, signal: np.ndarray) -> bool:
+    """Print a line; whether mean and spread are those promised."""
+    place = (np.arange(pulls.shape[2]) + DIAGONALS + 2) % STEP < 4
+    good = np.isfinite(pulls)
+    every = pulls[good]
+    parts = {"all": every, "edge": pulls[..., place][good[..., place]], "bright": pulls[good & (signal > BRIGHT)]}
+    text = "  ".join(f"{name} {p.mean():+.4f} {p.std():.4f}" if len(p) else f"{name}    -      -  "
+                     for name, p in parts.items())
+    low, middle, high = np.quantile(every, [0.1587, 0.5, 0.8413])
+    print(f"{case.name:38s} {len(pulls):4d} frames {len(every):9d} pulls: {text}  "
+          f"median {middle:+.3f}, half of 16-84 % {(high - low) / 2:.3f}, beyond 3 {(np.abs(every) > 3).mean():.2%}",
+          flush=True)
+    scatter = 5 / np.sqrt(len(every))
+    return bool(abs(every.mean()) < max(MEAN, scatter) and abs(every.std() - 1) < max(SPREAD, scatter))
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--camera", default="r", choices=tuple(WAVELENGTH))
+    parser.add_argument("--nspec", type=int, default=25)
+    parser.add_argument("--simulations", type=int, default=200)
+    parser.add_argument("--dense", type=int, default=10)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--smallest", action="store_true")
+    args = parser.parse_args()
+    if args.smallest:
+        args.camera, args.nspec, args.simulations, args.dense = "tiny", 5, 6, 2
+    config = ExtractConfig(WAVELENGTH[args.camera], nspec=args.nspec, ndiag=DIAGONALS, nwavestep=STEP)
+    sim = SimConfig(camera=args.camera, nspec=args.nspec, noise=False, defects=NO_DEFECTS, crop=True)
+    truths = {True: simulate(replace(sim, truth_grid=config.wavelength)), False: simulate(sim)}
+    losses(truths[True], config, args.threads)
+    print("pulls, mean and spread (promised, for the first two lines: 0 and 1):")
+    right = True
+    for case in CASES:
+        count = args.dense if case.core == "dense" else args.simulations
+        pulls, signal = pulls_of(case, truths[case.on_grid], config, simulations=count, threads=args.threads)
+        right &= report(case, pulls, signal) or not (case.on_grid and case.from_model)
+    return 0 if right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
