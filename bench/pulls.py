@@ -1,4 +1,4 @@
-"""Are the errors right? Pulls of many noisy frames against R times the truth, at full size, and what R's diagonals lose.
+"""Are the errors right? Pulls of many noisy frames against R times the truth, and what the diagonals of R lose.
 
 usage: pulls.py [--camera r] [--nspec 25] [--simulations 200] [--dense 10] [--threads 1] [--smallest]
 

@@ -52,7 +52,7 @@ def away_from_weak_bins(scene: Scene, config: ExtractConfig, distance: int) -> n
 
 @pytest.mark.parametrize(("core", "ndiag", "left"), [("dense", FULL, 1e-10), ("banded", FAR, 1e-8)])
 def test_flux_is_r_times_the_truth(tiny, core, ndiag, left):
-    """With the core's R in full, noiselessly: 1e-6 of the error are asked for; 5e-12 (dense) and 2e-9 (banded) are seen.
+    """With the core's R in full: 1e-6 of the error are asked for; 5e-12 (dense) and 2e-9 (banded) are seen.
 
     From 30 bins away from a regularised bin on: x of such a bin is not the truth, and that falls off like C.
     """
