@@ -83,7 +83,7 @@ def test_elimination_four_fibres_at_a_time(coupled, half):
     hw, nwave = coupled.normal.halfband, x.shape[1]
     fibres, distances = np.array([0, 1, 2, 5, 3, 3, 4, 4]), np.array([-1, 1, -2])
     taken, moved = np.empty((8, 3, nwave, cpu_schur.padded(half))), np.empty((8, 3, nwave))
-    works = cpu_schur.coupling_work(nwave, hw, half, 3)
+    works = tuple(aligned(size) for size in cpu_schur.work_sizes(nwave, hw, half, 3))
     for work in works:
         work[:] = 5.0     # what another group of fibres may have left there
     cpu_schur.coupling(hw, half)(taken, moved, icov, x, fibres, distances, works)
@@ -100,7 +100,8 @@ def test_elimination_four_fibres_at_a_time(coupled, half):
 def test_lanes_do_not_mix(coupled):
     """The same bits whichever fibres are eliminated together."""
     icov, x, hw, nwave = coupled.normal.icov, coupled.x, coupled.normal.halfband, coupled.x.shape[1]
-    works, distances = cpu_schur.coupling_work(nwave, hw, hw, 2), np.array([-1, 1])
+    works = tuple(aligned(size) for size in cpu_schur.work_sizes(nwave, hw, hw, 2))
+    distances = np.array([-1, 1])
     results = []
     for fibres in ([2, 3, 4, 1], [4, 0, 5, 2], [2, 2, 2, 2]):
         taken, moved = np.empty((4, 2, nwave, cpu_schur.padded(hw))), np.empty((4, 2, nwave))

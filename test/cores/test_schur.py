@@ -4,6 +4,7 @@ import pytest
 
 from cores.cases import EPS, band_of, full_of, make_bundle, random_definite
 from gpu_extract.backend import cpu_band_tests
+from gpu_extract.backend.arena import Arena
 from gpu_extract.cores import wide
 from gpu_extract.cores.coupling import Couplings
 from gpu_extract.cores.definite import examine
@@ -99,7 +100,7 @@ def test_facts_of_what_is_not_definite_or_not_finite():
 
 def test_sizes_bound_the_couplings():
     bundle = make_bundle(5, 80, mask="column", wing=0.1)
-    couplings, n = Couplings(bundle.normal, bundle.x, 1e-8, 0), 80
+    couplings, n = Couplings(bundle.normal, bundle.x, 1e-8, 0, Arena()), 80
     for i in range(4):
         for j in range(i + 1, 5):
             own, other = slice(i * n, (i + 1) * n), slice(j * n, (j + 1) * n)

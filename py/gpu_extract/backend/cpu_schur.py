@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from gpu_extract.backend.cpu_banded import aligned
 from gpu_extract.backend.cpu_schur_rows import LANES, backward, couple, dot, factor, forward, interleave, invert
 
 TILE = 64
@@ -42,13 +41,12 @@ def padded(half: int) -> int:
     return -(-(half + 1) // LANES) * LANES
 
 
-def coupling_work(nwave: int, hw: int, half: int, distances: int) -> tuple[np.ndarray, ...]:
-    """Work arrays of the kernel `coupling`: factor, inverse, gathered rows, and two vectors per distance."""
+def work_sizes(nwave: int, hw: int, half: int, distances: int) -> tuple[int, ...]:
+    """Elements of the kernel's work arrays: factor, inverse, gathered rows, and two times a vector per distance."""
     row, known = (hw + 1) * LANES, (2 * hw + half + 1) * LANES
     block = (TILE + 2 * hw + half) * (2 * hw + 1) * LANES
     vectors = distances * (nwave + 2 * hw) * LANES
-    return (aligned((hw + nwave) * row), aligned((TILE + 2 * hw) * known), aligned((distances + 1) * block),
-            aligned(vectors), aligned(vectors))
+    return (hw + nwave) * row, (TILE + 2 * hw) * known, (distances + 1) * block, vectors, vectors
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -80,7 +78,8 @@ def coupling(hw: int, half: int) -> Any:
     """The kernel for a half-band hw of icov and `half` diagonals of U.
 
     kernel(out, moved, icov, x, fibres, distances, works)
-    fibres: (a multiple of LANES,) int64; distances: (ndistance,) int64, none of them 0; works: from coupling_work
+    fibres: (a multiple of LANES,) int64; distances: (ndistance,) int64, none of them 0
+    works: see work_sizes, each on a cache line
     out: (len(fibres), ndistance, nwave, padded(half)), filled: out[n, e] is the U that eliminating fibre
     j = fibres[n] takes from fibre i = j + distances[e]; where that fibre does not exist the values mean nothing
     moved: (len(fibres), ndistance, nwave), filled: all of U, without any cut, times x_i; x: (nfibre, nwave)

@@ -21,6 +21,7 @@ from functools import cached_property
 import numpy as np
 
 from gpu_extract.backend import cpu_banded, cpu_correct
+from gpu_extract.backend.arena import Arena, borrowed
 from gpu_extract.cores import wide
 from gpu_extract.cores.poles import LADDER, Poles, scaled_poles
 from gpu_extract.cores.schur import Limits, Neighbours, Schur
@@ -56,28 +57,29 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
     shape = fibres[1] - fibres[0], normal.rhs.shape[1]
     out = Decorrelated(np.zeros(shape), np.zeros(shape), np.empty((shape[0], 2 * ndiag + 1, shape[1])),
                        np.zeros(shape, dtype=np.int8))
-    bundle = _Bundle(normal, x, options, fibres)
-    for n, fibre in enumerate(range(*fibres)):
-        result = out.flux[n], out.ivar[n], out.resolution[n]
-        status = _fibre(result, bundle, x, fibre)
-        out.status[n] = status
-        if status in (Status.EMPTY, Status.FAILED):
-            for array in result:
-                array[:] = 0.0
+    with borrowed() as arena:
+        bundle = _Bundle(normal, x, options, fibres, arena=arena)
+        for n, fibre in enumerate(range(*fibres)):
+            result = out.flux[n], out.ivar[n], out.resolution[n]
+            status = _fibre(result, bundle, x, fibre)
+            out.status[n] = status
+            if status in (Status.EMPTY, Status.FAILED):
+                for array in result:
+                    array[:] = 0.0
     return out
 
 
 class _Bundle:
     """What the fibres of a bundle have in common, made when it is first asked for, and their work space."""
 
-    def __init__(self, normal: Normal, x: Array, options: Options, fibres: tuple[int, int]):
-        self.normal, self.options, self._x, self._fibres = normal, options, x, fibres
+    def __init__(self, normal: Normal, x: Array, options: Options, fibres: tuple[int, int], *, arena: Arena):
+        self.normal, self.options, self._x, self._fibres, self._arena = normal, options, x, fibres, arena
         self._works: dict[tuple[int, int], tuple[Array, Array]] = {}
 
     @cached_property
     def neighbours(self) -> Neighbours:
         """Schur complements in the narrow band."""
-        neighbours = Neighbours(self.normal, self._x, self.options.limits)
+        neighbours = Neighbours(self.normal, self._x, self.options.limits, self._arena)
         neighbours.prepare(self._fibres)
         return neighbours
 
@@ -85,8 +87,8 @@ class _Bundle:
         """Output and work arrays of the narrow pole sum."""
         if (half, ndiag) not in self._works:
             nwave = self.normal.rhs.shape[1]
-            self._works[half, ndiag] = (cpu_banded.aligned(nwave, cpu_banded.out_width(ndiag)),
-                                        cpu_banded.aligned(cpu_banded.work_size(nwave, half, ndiag)))
+            self._works[half, ndiag] = (self._arena.take(nwave, cpu_banded.out_width(ndiag)),
+                                        self._arena.take(cpu_banded.work_size(nwave, half, ndiag)))
         return self._works[half, ndiag]
 
 

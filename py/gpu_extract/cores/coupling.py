@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpu_extract.backend import cpu_band_tests, cpu_eliminate, cpu_schur
+from gpu_extract.backend.arena import Arena
 from gpu_extract.data import Array, Normal
 
 
@@ -27,18 +28,20 @@ class Couplings:
         nwave + margin) both
     """
 
-    def __init__(self, normal: Normal, x: Array, distant: float, margin: int):
-        self.icov, self.hw, self.distant = normal.icov, normal.halfband, distant
+    def __init__(self, normal: Normal, x: Array, distant: float, margin: int, arena: Arena):
+        self.icov, self.hw, self.distant, self._arena = normal.icov, normal.halfband, distant, arena
         self.x, self.margin = np.ascontiguousarray(x), margin + normal.halfband
         self.nfibre, self.nwave = normal.rhs.shape
-        self.roots = np.empty((self.nfibre, self.nwave + 2 * self.margin))
+        self.roots = arena.take(self.nfibre, self.nwave + 2 * self.margin)
         cpu_band_tests.inverse_roots(self.roots, self.icov)
-        self.spread = np.zeros(self.roots.shape)
+        self.spread = arena.take(*self.roots.shape)
+        self.spread[:] = 0.0
         self.spread[:, self.margin:-self.margin] = x
         self._sizes: dict[tuple[int, int], float] = {}
         self._farthest: dict[int, float] = {}
         self._distances: list[int] = []
         self._shares: dict[tuple[int, int, int], Share] = {}
+        self._works: dict[tuple[int, ...], tuple[Array, ...]] = {}
 
     def size(self, i: int, j: int) -> float:
         """A bound on the coupling of two fibres with all diagonals scaled to 1 (not yet that in S's norm)."""
@@ -76,10 +79,12 @@ class Couplings:
         """Eliminate each of `fibres` as it stands, four at a time, for all around it."""
         distances = np.array([side * d for d in self.distances() for side in (-1, 1)])
         padded = np.array([*fibres, *[fibres[-1]] * (-len(fibres) % cpu_schur.LANES)])
-        taken = np.empty((len(padded), len(distances), self.nwave, cpu_schur.padded(half)))
-        moved = np.empty(taken.shape[:3])
-        work = cpu_schur.coupling_work(self.nwave, self.hw, half, len(distances))
-        cpu_schur.coupling(self.hw, half)(taken, moved, self.icov, self.x, padded, distances, work)
+        taken = self._arena.take(len(padded), len(distances), self.nwave, cpu_schur.padded(half))
+        moved = self._arena.take(*taken.shape[:3])
+        sizes = cpu_schur.work_sizes(self.nwave, self.hw, half, len(distances))
+        if sizes not in self._works:
+            self._works[sizes] = tuple(self._arena.take(size) for size in sizes)
+        cpu_schur.coupling(self.hw, half)(taken, moved, self.icov, self.x, padded, distances, self._works[sizes])
         for n, j in enumerate(fibres):
             for e, d in enumerate(distances):
                 self._shares[j, j + int(d), half] = Share(taken[n, e], moved[n, e])

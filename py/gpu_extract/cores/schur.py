@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpu_extract.backend import cpu_band_tests
+from gpu_extract.backend.arena import Arena
 from gpu_extract.cores.coupling import Couplings, Share
 from gpu_extract.cores.definite import FAR, Facts, ask, examine
 from gpu_extract.data import Array, Normal
@@ -83,8 +84,9 @@ class Neighbours:
     What it makes for a fibre depends on the normal equations alone, not on which fibres are asked for.
     """
 
-    def __init__(self, normal: Normal, x: Array, limits: Limits):
-        self.couplings = Couplings(normal, x, limits.distant, max(limits.widen))
+    def __init__(self, normal: Normal, x: Array, limits: Limits, arena: Arena | None = None):
+        self._arena = arena or Arena()
+        self.couplings = Couplings(normal, x, limits.distant, max(limits.widen), self._arena)
         self.limits, self.hw = limits, normal.halfband
         self.nfibre, self.nwave = normal.rhs.shape
         self._chains: dict[tuple[int, int, int], Share] = {}
@@ -159,7 +161,8 @@ class Neighbours:
         if len(shares) > 2:
             right = Share(np.sum([share.taken[:, :half + 1] for share in shares[1:]], axis=0),
                           np.sum([share.moved for share in shares[1:]], axis=0))
-        padded = np.zeros((2, half + self.nwave, half + 1))
+        padded = self._arena.take(2, half + self.nwave, half + 1)
+        padded[:, :half] = 0.0
         band, taken = padded[:, half:]
         bound = cpu_band_tests.assemble(band, taken, self.couplings.icov, fibre, left.taken, right.taken)
         rest, sums = -left.moved - right.moved, np.empty(5)

@@ -1,0 +1,52 @@
+"""Work arrays that are made once and used again: fresh memory costs more than much of what is done in it."""
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from gpu_extract.data import Array
+
+LINE = 8           # float64 in a cache line
+BLOCK = 1 << 20    # elements of a block at least
+
+
+class Arena:
+    """Hands out arrays that start on a cache line and hold anything; all are given back at once."""
+
+    def __init__(self) -> None:
+        self._blocks: list[np.ndarray] = []
+        self._block, self._used = 0, 0
+
+    def take(self, *shape: int) -> Array:
+        """An array of this shape; its content is whatever was there before."""
+        size = int(np.prod(shape))
+        room = -(-size // LINE) * LINE
+        while self._block < len(self._blocks) and self._used + room > len(self._blocks[self._block]):
+            self._block, self._used = self._block + 1, 0
+        if self._block == len(self._blocks):
+            fresh = np.empty(max(room, BLOCK) + LINE)
+            first = -(fresh.ctypes.data // 8) % LINE
+            self._blocks.append(fresh[first:first + max(room, BLOCK)])
+        start = self._used
+        self._used += room
+        return self._blocks[self._block][start:start + size].reshape(shape)
+
+    def clear(self) -> None:
+        """Take everything back."""
+        self._block, self._used = 0, 0
+
+
+_idle = threading.local()
+
+
+@contextmanager
+def borrowed() -> Iterator[Arena]:
+    """This thread's arena, for as long as the block runs; what was taken from it must not be used afterwards."""
+    arena = getattr(_idle, "arena", None) or Arena()
+    _idle.arena = None
+    try:
+        yield arena
+    finally:
+        arena.clear()
+        _idle.arena = arena
