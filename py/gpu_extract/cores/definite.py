@@ -76,7 +76,7 @@ def examine(band: Array, taken: Array, bound: float) -> Facts:
         facts = facts.also(ask(band, taken, bound, THEN))
     rung = facts.rung
     if rung:
-        between = Questions(np.geomspace(RATIOS[rung - 1], RATIOS[rung], 10)[1:-1])
+        between = Questions(np.geomspace(RATIOS[rung - 1], RATIOS[rung], 10)[1:-1].tolist())
         facts = facts.also(ask(band, taken, bound, between))
     return facts
 
