@@ -21,6 +21,8 @@ Report = Callable[[BaseException], None]
 _FIRST_PAUSE, _LONGEST_PAUSE = 20e-6, 2e-3      # seconds between two looks at a pending agreement
 _UNTIL_READ = 0.3                               # seconds for the launcher to pass on what was said
 _ALIGN = 64                                     # bytes
+_ANY = 1 << 40                                  # the place of a rank that has failed
+_VERBS = "together", "barrier", "split", "complete", "gather", "fill"
 
 
 class MpiComm:
@@ -37,19 +39,21 @@ class MpiComm:
         self.rank, self.size = int(comm.Get_rank()), int(comm.Get_size())
         self.library = str(mpi.get_vendor()[0])
         self.one_copy = True
+        self._depth = 0           # of nested `together`
         self._windows: list[Any] = []
         self._node: Any = None
         self._roots: Any = None
 
     def split(self, color: int) -> "MpiComm":
         """The ranks of the same colour."""
-        self._agree()
+        self._agree("split")
         return MpiComm(self._mpi, self._comm.Split(color, self.rank), self._report)
 
     @contextmanager
     def together(self) -> Iterator[None]:
         """What one rank raises under this, all ranks raise; what is not one of our errors ends all ranks at once."""
         failure = None
+        self._depth += 1
         try:
             yield
         except GpuExtractError as error:
@@ -58,15 +62,17 @@ class MpiComm:
             failure = error
         except BaseException as error:
             self._abort(error)
-        self._agree(failure)
+        finally:
+            self._depth -= 1
+        self._agree("together", failure)
 
     def barrier(self) -> None:
         """Wait for all ranks."""
-        self._agree()
+        self._agree("barrier")
 
     def complete(self, array: np.ndarray, axis: int, bounds: Sequence[int]) -> None:
         """Fill in what the other ranks made."""
-        self._agree()
+        self._agree("complete")
         front = np.moveaxis(array, axis, 0)
         own = np.ascontiguousarray(front[bounds[self.rank]:bounds[self.rank + 1]])
         whole = np.empty(front.shape, dtype=array.dtype)
@@ -79,7 +85,7 @@ class MpiComm:
 
     def gather(self, items: Sequence[tuple[int, T]]) -> list[T] | None:
         """Numbered values of all ranks on rank 0."""
-        self._agree()
+        self._agree("gather")
         items = sorted(items, key=lambda item: item[0])
         order = owners(self._comm, [number for number, _ in items], self._mpi.INT64_T)
         if self.rank != 0:
@@ -119,9 +125,13 @@ class MpiComm:
             if self.rank != 0 and node.Get_rank() == 0:
                 work()
 
-    def _agree(self, failure: GpuExtractError | None = None) -> None:
-        """Wait for all ranks; raise on all of them what the first of those that failed has to say."""
-        mine = np.array([self.size if failure is None else self.rank], dtype=np.int64)
+    def _agree(self, verb: str, failure: GpuExtractError | None = None) -> None:
+        """Wait for all ranks; raise on all of them what the first of those that failed has to say.
+
+        Ranks that have not failed must all have come to the same verb: if not, the program is wrong, and says so.
+        """
+        place = _VERBS.index(verb) + len(_VERBS) * self._depth
+        mine = np.array([self.size, place, -place] if failure is None else [self.rank, _ANY, _ANY], dtype=np.int64)
         lowest = np.empty_like(mine)
         request = self._comm.Iallreduce(mine, lowest, op=self._mpi.MIN)
         pause = _FIRST_PAUSE
@@ -130,6 +140,8 @@ class MpiComm:
             pause = min(1.5 * pause, _LONGEST_PAUSE)
         speaker = int(lowest[0])
         if speaker == self.size:
+            if lowest[1] != -lowest[2]:
+                raise InternalError(f"ranks have come to different places; rank {self.rank} of {self.size}: {verb}")
             return
         said = json.dumps([_public_class(failure), str(failure)]) if speaker == self.rank else ""
         name, message = json.loads(broadcast_text(self._comm, said, speaker))
@@ -176,7 +188,7 @@ class MpiComm:
             return
         if roots != self._mpi.COMM_NULL:
             broadcast_bytes(roots, memory)
-        self._agree()
+        self._agree("fill")
         self._windows[-1].Fence()
 
 

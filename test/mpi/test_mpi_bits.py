@@ -45,6 +45,20 @@ def test_seven_ranks_on_one_bundle(frames: Frames, tmp_path: Path) -> None:
     assert differences(tmp_path / "frame.fits", frames.frame_of_one) == []
 
 
+def test_all_ranks_judge_together(frames: Frames, tmp_path: Path) -> None:
+    """--test without a value makes all ranks extract the cut-out; with one rank 0 compares, and all end as it says."""
+    ended = launch(3, PROGRAM, *frames.options, "-o", tmp_path / "frame.fits", "--test")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.count("all within their limits") == 1
+    with fits.open(frames.frame) as hdus:
+        hdus["FLUX"].data[3] *= 1.5
+        hdus.writeto(tmp_path / "other.fits", checksum=True)
+    ended = launch(2, PROGRAM, *frames.options, "-o", tmp_path / "frame.fits", "--test", tmp_path / "other.fits")
+    assert ended.code == 1
+    assert ended.out.count("NOT within the limits") == 1
+    assert len(ended.errors) == 1 and "differs from" in ended.errors[0]
+
+
 def test_the_comparison_sees_a_bit(frames: Frames, tmp_path: Path) -> None:
     with fits.open(frames.frame) as hdus:
         flux = hdus["FLUX"].data

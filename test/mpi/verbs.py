@@ -8,7 +8,7 @@ import numpy as np
 from gpu_extract import mpi_ranks
 from gpu_extract.comm import Comm, get_comm
 from gpu_extract.data import BundleResult, Card, FiberMap, Image
-from gpu_extract.errors import ConfigError, GpuExtractError, InputError, OutputError
+from gpu_extract.errors import ConfigError, GpuExtractError, InputError, InternalError, OutputError
 from gpu_extract.plan import share as share_of
 
 
@@ -129,6 +129,25 @@ def fail(error: Exception) -> None:
     raise error
 
 
+def check_disagreement(comm: Comm) -> None:
+    """Ranks that come to different verbs, or to the ends of different blocks, say so in place of waiting for ever."""
+    for verbs in ((comm.barrier, lambda: comm.gather([])), (lambda: None, lambda: nested(comm))):
+        try:
+            verbs[comm.rank == 2]()
+            if verbs[0] is not comm.barrier and comm.rank != 2:
+                comm.barrier()
+        except InternalError as error:
+            assert "different places" in str(error)
+            continue
+        raise AssertionError("no InternalError")
+
+
+def nested(comm: Comm) -> None:
+    """A block of its own."""
+    with comm.together():
+        pass
+
+
 def check_first(comm: Comm) -> None:
     """On one node rank 0 alone does it."""
     done = []
@@ -145,5 +164,6 @@ if __name__ == "__main__":
             check(world)
             world.barrier()
         check_first(world)
+        check_disagreement(world)
     if world.rank == 0:
         print(f"all right on {world.size} ranks", file=sys.stdout)

@@ -198,11 +198,11 @@ def judge(run: Run, frame: "Frame | None") -> None:
         return
     from gpu_extract.compare import compare_frames, self_test
 
-    reference = run.job.reference
-    if reference is None:
-        comparison = self_test(run.extract, run.job.config)
-    else:
-        comparison = None if frame is None else compare_frames(frame, reference)
+    comparison = None
+    if not run.args.test:
+        comparison = self_test(run.extract, run.job.config)      # all ranks take part
+    elif frame is not None and run.job.reference is not None:
+        comparison = compare_frames(frame, run.job.reference)
     if comparison is None:
         return
     print(comparison.table(), flush=True)

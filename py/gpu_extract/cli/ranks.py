@@ -132,7 +132,8 @@ def _unexpected(prog: str, launch: Launch | None, error: BaseException) -> None:
     from gpu_extract.keeper import Mark, tell
 
     message, code = explain(error)
-    complain(prog, f"rank {launch.rank}: {message}" if launch else message, error)
+    if launch is None or launch.rank == 0 or not isinstance(error, KeyboardInterrupt):      # that comes to all ranks
+        complain(prog, f"rank {launch.rank}: {message}" if launch else message, error)
     tell(Mark.ENDS_ALL, code)
     if launch is not None and launch.program == "srun" and os.environ.get("SLURM_STEP_NUM_NODES") == "1":
         os._exit(code)       # the keepers end all; MPI_Abort makes srun kill them, and end with the code of that
