@@ -1,8 +1,9 @@
 """One rank fails or is lost: all ranks end within 30 s, with the right code, and the old output stays."""
+import subprocess
 from pathlib import Path
 
 import pytest
-from mpi_launch import LIMIT, Ended, Frames, launch, wait_for_none
+from mpi_launch import LIMIT, PROGRAM, Ended, Frames, launch, wait_for_none
 
 DRIVER = Path(__file__).with_name("faulty.py")
 PHASES = ("start", "read", "share", "extract", "gather", "write", "commit")
@@ -71,3 +72,29 @@ def test_a_disk_that_fills_up(frames: Frames, tmp_path: Path) -> None:
     assert ended.code == 3
     assert len(ended.errors) == 1 and "cannot be written" in ended.errors[0]
     assert [path.name for path in tmp_path.iterdir()] == ["frame.fits"]
+
+
+@pytest.mark.parametrize(("what", "code", "words"), [
+    ("no input", 2, "no such file"), ("half an input", 2, "truncated"), ("no folder", 3, "does not exist"),
+    ("read-only folder", 3, "not writable")])
+def test_what_all_ranks_see_is_said_once(frames: Frames, tmp_path: Path, what: str, code: int, words: str) -> None:
+    image, folder = tmp_path / "image.fits", tmp_path / "out"
+    if what != "no input":
+        whole = Path(frames.options[1]).read_bytes()
+        image.write_bytes(whole[:len(whole) // 2] if what == "half an input" else whole)
+    if what != "no folder":
+        folder.mkdir()
+    mounted = what == "read-only folder"
+    if mounted:
+        made = subprocess.run(["mount", "-t", "tmpfs", "-o", "ro,size=4k", "tmpfs", str(folder)], capture_output=True,
+                              check=False)
+        if made.returncode != 0:
+            pytest.skip("cannot mount a read-only file system")
+    try:
+        ended = launch(RANKS, PROGRAM, "-i", image, *frames.options[2:], "-o", folder / "frame.fits")
+    finally:
+        if mounted:
+            subprocess.run(["umount", str(folder)], check=True)
+    assert ended.code == code
+    assert len(ended.errors) == 1 and words in ended.errors[0]
+    assert [path.name for path in tmp_path.rglob("*.fits")] == ([] if what == "no input" else ["image.fits"])
