@@ -1,0 +1,1 @@
+"""The GPU backend: kernels, and the one seam through which everything reaches a device."""

@@ -1,0 +1,79 @@
+"""How a kernel is declared, and the list of all that are.
+
+A kernel is a grid of lanes that know nothing of each other: lane n computes its own part from the arguments alone.
+What a lane does is a plain `njit` function of n and the arguments, so that it can be compiled for a GPU, run by
+numba's CUDA simulator, or compiled for the CPU; the kernel around it is three lines:
+
+    @njit(cache=True)
+    def _add(n, a, b):
+        a[n] += b[n]
+
+    @kernel("f8[1] f8[1]", lane=_add)
+    def add(count, args):
+        n = cuda.grid(1)
+        if n < count:
+            _add(n, *args)
+
+No lane adds to what another lane adds to: there are no atomics, and sums have a fixed order.
+"""
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from numba import types
+
+BLOCK = 128      # lanes in a block, where a kernel does not say otherwise
+MODULES: tuple[str, ...] = ()    # of this package, those that declare kernels
+_DTYPES = {"f8": types.float64, "f4": types.float32, "i8": types.int64, "i4": types.int32, "i1": types.int8,
+           "u1": types.uint8, "u4": types.uint32, "u8": types.uint64}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel as it is declared.
+
+    function: function(count, args), plain Python that uses numba.cuda; lane: lane(n, *args), an njit function that
+        does the work of lane n, or None where lanes work together
+    kinds: of the elements of args: "f8" a number, "f8[2]" an array of two axes, C-contiguous
+    block: lanes in a block
+    """
+
+    function: Callable[..., None]
+    lane: Callable[..., None] | None
+    kinds: tuple[str, ...]
+    block: int
+
+    @property
+    def name(self) -> str:
+        """Module and name, for messages and profiles."""
+        return f"{self.function.__module__.rsplit('.', 1)[-1]}.{self.function.__name__}"
+
+    def signature(self) -> Any:
+        """The type that numba compiles it for."""
+        return types.void(types.int64, types.Tuple([_type(kind) for kind in self.kinds]))
+
+
+DECLARED: list[Kernel] = []
+
+
+def kernel(kinds: str, *, lane: Callable[..., None] | None = None,
+           block: int = BLOCK) -> Callable[[Callable[..., None]], Kernel]:
+    """Declare a kernel: see Kernel; kinds are separated by blanks."""
+    def declare(function: Callable[..., None]) -> Kernel:
+        declared = Kernel(function, lane, tuple(kinds.split()), block)
+        DECLARED.append(declared)
+        return declared
+    return declare
+
+
+def declared() -> list[Kernel]:
+    """All kernels of the project."""
+    for module in MODULES:
+        import_module(f"{__package__}.{module}")
+    return list(DECLARED)
+
+
+def _type(kind: str) -> Any:
+    name, _, axes = kind.rstrip("]").partition("[")
+    return types.Array(_DTYPES[name], int(axes), "C") if axes else _DTYPES[name]

@@ -1,0 +1,157 @@
+"""A GPU: memory, streams and pinned pools through cupy, kernels through numba-cuda."""
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gpu_extract.backend.cuda.kernels import Kernel
+from gpu_extract.errors import InputError
+
+
+class CupyArray:
+    """Device memory: see seam.DeviceArray; handle: the same memory as numba sees it."""
+
+    def __init__(self, data: Any):
+        from numba import cuda
+
+        self.data, self.shape, self.dtype = data, data.shape, data.dtype
+        self.handle = cuda.as_cuda_array(data, sync=False)
+
+    def part(self, first: int, last: int) -> "CupyArray":
+        """See seam.DeviceArray."""
+        return CupyArray(self.data[first:last])
+
+
+class CupyDevice:
+    """See seam.Device: CUDA device `number`.
+
+    limit: bytes this process may take, None: all there is; several ranks share a device that way
+    """
+
+    def __init__(self, number: int = 0, limit: int | None = None):
+        self._cupy = cupy = load_cupy()
+        from numba import cuda
+
+        cupy.cuda.Device(number).use()
+        cuda.select_device(number)
+        self.number = number
+        properties = cupy.cuda.runtime.getDeviceProperties(number)
+        text = properties["name"]
+        self.name = f"{text.decode() if isinstance(text, bytes) else text} (device {number})"
+        self._pool = cupy.cuda.MemoryPool()
+        self._pinned = cupy.cuda.PinnedMemoryPool()
+        self._limit = limit
+        if limit is not None:
+            self._pool.set_limit(size=limit)
+        self._compiled: dict[Kernel, Any] = {}
+        self._externals: dict[int, Any] = {}
+
+    def empty(self, shape: Sequence[int], dtype: Any = np.float64) -> CupyArray:
+        """See seam.Device."""
+        size = max(prod(shape) * np.dtype(dtype).itemsize, 1)
+        return CupyArray(self._cupy.ndarray(tuple(shape), dtype, self._pool.malloc(size)))
+
+    def pinned(self, shape: Sequence[int], dtype: Any = np.float64) -> np.ndarray:
+        """See seam.Device."""
+        size = max(prod(shape) * np.dtype(dtype).itemsize, 1)
+        return np.frombuffer(self._pinned.malloc(size), dtype, prod(shape)).reshape(tuple(shape))
+
+    def stream(self) -> Any:
+        """See seam.Device."""
+        return self._cupy.cuda.Stream(non_blocking=True)
+
+    def event(self) -> Any:
+        """See seam.Device."""
+        return self._cupy.cuda.Event()
+
+    def record(self, event: Any, stream: Any) -> None:
+        """See seam.Device."""
+        event.record(stream)
+
+    def wait(self, stream: Any, event: Any) -> None:
+        """See seam.Device."""
+        stream.wait_event(event)
+
+    def finish(self, event: Any) -> None:
+        """See seam.Device."""
+        event.synchronize()
+
+    def elapsed(self, first: Any, second: Any) -> float:
+        """See seam.Device."""
+        return 1e-3 * float(self._cupy.cuda.get_elapsed_time(first, second))
+
+    def upload(self, source: np.ndarray, target: CupyArray, stream: Any) -> None:
+        """See seam.Device."""
+        target.data.data.copy_from_host_async(source.ctypes.data, source.nbytes, stream)
+
+    def download(self, source: CupyArray, target: np.ndarray, stream: Any) -> None:
+        """See seam.Device."""
+        source.data.data.copy_to_host_async(target.ctypes.data, target.nbytes, stream)
+
+    def clear(self, array: CupyArray, stream: Any) -> None:
+        """See seam.Device."""
+        array.data.data.memset_async(0, array.data.nbytes, stream)
+
+    def launch(self, kernel: Kernel, count: int, args: tuple[Any, ...], stream: Any) -> None:
+        """See seam.Device."""
+        if count > 0:
+            values = tuple(getattr(value, "handle", value) for value in args)
+            grid = -(-count // kernel.block)
+            self._compile(kernel)[grid, kernel.block, self._external(stream)](count, values)
+
+    def _compile(self, kernel: Kernel) -> Any:
+        """The kernel, compiled once, and kept on disk by numba."""
+        if kernel not in self._compiled:
+            from numba import cuda
+
+            self._compiled[kernel] = cuda.jit(kernel.signature(), cache=True)(kernel.function)
+        return self._compiled[kernel]
+
+    def _external(self, stream: Any) -> Any:
+        """A stream as numba sees it."""
+        if stream.ptr not in self._externals:
+            from numba import cuda
+
+            self._externals[stream.ptr] = cuda.external_stream(stream.ptr)
+        return self._externals[stream.ptr]
+
+    def call(self, work: Callable[[], None], stream: Any) -> None:
+        """See seam.Device."""
+        with self._cupy.cuda.using_allocator(self._pool.malloc), stream:
+            work()
+
+    def free_memory(self) -> int:
+        """See seam.Device."""
+        free = int(self._cupy.cuda.Device(self.number).mem_info[0]) + int(self._pool.free_bytes())
+        return free if self._limit is None else min(free, self._limit - int(self._pool.used_bytes()))
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        """See seam.Device."""
+        text = f"{type(error).__name__} {error}"
+        return isinstance(error, MemoryError) or any(
+            word in text for word in ("cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "ALLOC_FAILED"))
+
+    def close(self) -> None:
+        """See seam.Device."""
+        self._cupy.cuda.runtime.deviceSynchronize()
+        self._externals.clear()
+        self._pool.free_all_blocks()
+        self._pinned.free_all_blocks()
+
+
+def load_cupy() -> Any:
+    """The module cupy, where it sees a device; raises InputError, one line, where not."""
+    try:
+        import cupy
+    except ImportError as error:
+        raise InputError(f"a GPU needs cupy, which cannot be imported ({error}): install gpu_extract[cuda12] or "
+                         "[cuda13], or leave --gpu out") from error
+    try:
+        count = int(cupy.cuda.runtime.getDeviceCount())
+    except RuntimeError as error:
+        raise InputError(f"no CUDA device can be used ({error}): leave --gpu out, or use a machine with a "
+                         "GPU") from error
+    if count == 0:
+        raise InputError("there is no CUDA device: leave --gpu out, or use a machine with a GPU")
+    return cupy

@@ -1,0 +1,194 @@
+"""A device without a GPU: the seam on numpy arrays, so that everything but the hardware can be tested anywhere.
+
+It is as unkind as hardware may be. Work runs as late as events and `finish` allow, so that a missing wait gives wrong
+numbers; new memory holds garbage; memory can be limited, and what does not fit is refused.
+"""
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+from numba import cuda, njit
+
+from gpu_extract.backend.cuda.kernels import Kernel
+
+GARBAGE = 0xFB      # of every byte: NaN-like huge negative floats, negative integers
+
+
+class OutOfDeviceMemory(MemoryError):
+    """The simulated device's memory is exhausted."""
+
+
+class SimulatedArray:
+    """Device memory: see seam.DeviceArray."""
+
+    def __init__(self, data: np.ndarray):
+        self.data, self.shape, self.dtype = data, data.shape, data.dtype
+
+    def part(self, first: int, last: int) -> "SimulatedArray":
+        """See seam.DeviceArray."""
+        return SimulatedArray(self.data[first:last])
+
+
+class _Stream:
+    """Work that waits to be done; `done` counts what was."""
+
+    def __init__(self) -> None:
+        self.queue: deque[Callable[[], None]] = deque()
+        self.done = 0
+
+
+class _Event:
+    """A place in a stream: reached when so much of its work is done."""
+
+    def __init__(self) -> None:
+        self.stream: _Stream | None = None
+        self.place = 0
+
+
+class SimulatedDevice:
+    """See seam.Device.
+
+    memory: bytes that it has; compiled: lanes are compiled for the CPU and run in a loop, from the last to the first;
+    otherwise they run under numba's CUDA simulator, which must be switched on (NUMBA_ENABLE_CUDASIM=1)
+    """
+
+    def __init__(self, memory: int = 1 << 34, *, compiled: bool = True):
+        self.memory, self.compiled = memory, compiled
+        self.name = "simulated device"
+        self.used = self.peak = 0
+        self.launched: set[str] = set()
+        self._streams: list[_Stream] = []
+
+    def empty(self, shape: Sequence[int], dtype: Any = np.float64) -> SimulatedArray:
+        """See seam.Device."""
+        size = prod(shape) * np.dtype(dtype).itemsize
+        if self.used + size > self.memory:
+            raise OutOfDeviceMemory(f"{size} bytes are wanted, {self.memory - self.used} are left")
+        data = np.full(size, GARBAGE, np.uint8).view(dtype).reshape(tuple(shape))
+        self._take(size)
+        array = SimulatedArray(data)
+        weakref.finalize(data if data.base is None else data.base, self._take, -size)
+        return array
+
+    def _take(self, size: int) -> None:
+        self.used += size
+        self.peak = max(self.peak, self.used)
+
+    def pinned(self, shape: Sequence[int], dtype: Any = np.float64) -> np.ndarray:
+        """See seam.Device."""
+        return np.full(prod(shape) * np.dtype(dtype).itemsize, GARBAGE, np.uint8).view(dtype).reshape(tuple(shape))
+
+    def stream(self) -> _Stream:
+        """See seam.Device."""
+        self._streams.append(_Stream())
+        return self._streams[-1]
+
+    def event(self) -> _Event:
+        """See seam.Device."""
+        return _Event()
+
+    def record(self, event: _Event, stream: _Stream) -> None:
+        """See seam.Device."""
+        event.stream, event.place = stream, stream.done + len(stream.queue)
+
+    def wait(self, stream: _Stream, event: _Event) -> None:
+        """See seam.Device."""
+        source, place = event.stream, event.place
+        if source is not None:
+            stream.queue.append(lambda: self._run(source, place))
+
+    def finish(self, event: _Event) -> None:
+        """See seam.Device."""
+        if event.stream is not None:
+            self._run(event.stream, event.place)
+
+    def _run(self, stream: _Stream, place: int) -> None:
+        while stream.done < place:
+            work = stream.queue.popleft()
+            stream.done += 1
+            work()
+
+    def elapsed(self, first: _Event, second: _Event) -> float:
+        """See seam.Device."""
+        return 0.0
+
+    def upload(self, source: np.ndarray, target: SimulatedArray, stream: _Stream) -> None:
+        """See seam.Device."""
+        _must_fit(source, target.data)
+        stream.queue.append(lambda: np.copyto(target.data, source))
+
+    def download(self, source: SimulatedArray, target: np.ndarray, stream: _Stream) -> None:
+        """See seam.Device."""
+        _must_fit(target, source.data)
+        stream.queue.append(lambda: np.copyto(target, source.data))
+
+    def clear(self, array: SimulatedArray, stream: _Stream) -> None:
+        """See seam.Device."""
+        stream.queue.append(lambda: array.data.fill(0))
+
+    def launch(self, kernel: Kernel, count: int, args: tuple[Any, ...], stream: _Stream) -> None:
+        """See seam.Device."""
+        values = tuple(_checked(kernel, kind, value) for kind, value in zip(kernel.kinds, args, strict=True))
+        self.launched.add(kernel.name)
+        if count > 0:
+            run = _in_a_loop(kernel) if self.compiled else _simulated(kernel, count)
+            stream.queue.append(lambda: run(count, values))
+
+    def call(self, work: Callable[[], None], stream: _Stream) -> None:
+        """See seam.Device."""
+        stream.queue.append(work)
+
+    def free_memory(self) -> int:
+        """See seam.Device."""
+        return self.memory - self.used
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        """See seam.Device."""
+        return isinstance(error, MemoryError)
+
+    def close(self) -> None:
+        """See seam.Device."""
+        for stream in self._streams:
+            self._run(stream, stream.done + len(stream.queue))
+        self._streams.clear()
+
+
+def _must_fit(host: np.ndarray, device: np.ndarray) -> None:
+    if host.nbytes != device.nbytes or host.dtype != device.dtype or not host.flags.c_contiguous:
+        raise TypeError(f"a copy between {host.dtype}{host.shape} and {device.dtype}{device.shape}")
+
+
+def _checked(kernel: Kernel, kind: str, value: Any) -> Any:
+    """An argument as a lane gets it; raises TypeError where it is not what the kernel declares."""
+    name, _, axes = kind.rstrip("]").partition("[")
+    if not axes:
+        return float(value) if name[0] == "f" else int(value)
+    data = value.data
+    if data.dtype != np.dtype(name) or data.ndim != int(axes) or not data.flags.c_contiguous:
+        raise TypeError(f"{kernel.name} takes {kind}, was given {data.dtype}{data.shape}")
+    return data
+
+
+@cache
+def _in_a_loop(kernel: Kernel) -> Callable[[int, tuple[Any, ...]], None]:
+    lane = kernel.lane
+    if lane is None:
+        raise TypeError(f"{kernel.name} has no lane function: its lanes work together, which only the simulator runs")
+
+    @njit(nogil=True)
+    def run(count, args):  # type: ignore[no-untyped-def]
+        for n in range(count - 1, -1, -1):
+            lane(n, *args)
+    loop: Callable[[int, tuple[Any, ...]], None] = run
+    return loop
+
+
+def _simulated(kernel: Kernel, count: int) -> Callable[[int, tuple[Any, ...]], None]:
+    """The kernel under numba's simulator; an arbitrary size of blocks, so that nothing leans on it."""
+    block = min(kernel.block, 32)
+    run: Callable[[int, tuple[Any, ...]], None] = cuda.jit(kernel.function)[-(-count // block), block]
+    return run
