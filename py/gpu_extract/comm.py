@@ -32,6 +32,9 @@ class SerialComm:
     library = ""
     one_copy = True
 
+    def watch(self, recorder: Any) -> None:
+        """Have the recorder told of all communication from now on."""
+
     def split(self, color: int) -> "SerialComm":
         """The ranks of the same colour."""
         return self

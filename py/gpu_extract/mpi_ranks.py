@@ -12,7 +12,9 @@ import numpy as np
 from gpu_extract import errors
 from gpu_extract.errors import ExitCode, GpuExtractError, InternalError
 from gpu_extract.packing import as_bytes, layout, pack, repack, unpack
-from gpu_extract.perf.clock import sleep
+from gpu_extract.perf.calls import timed
+from gpu_extract.perf.clock import now, sleep
+from gpu_extract.perf.recorder import MPI, NULL
 from gpu_extract.transport import broadcast_bytes, broadcast_text, enough_room, owners, receive, send
 
 T = TypeVar("T")
@@ -39,15 +41,24 @@ class MpiComm:
         self.rank, self.size = int(comm.Get_rank()), int(comm.Get_size())
         self.library = str(mpi.get_vendor()[0])
         self.one_copy = True
+        self._recorder: Any = NULL
         self._depth = 0           # of nested `together`
         self._windows: list[Any] = []
         self._node: Any = None
         self._roots: Any = None
 
+    def watch(self, recorder: Any) -> None:
+        """Have the recorder told of all communication from now on, here and in what is split off."""
+        self._recorder = recorder
+        self._comm = timed(self._mpi, self._comm, recorder)
+
     def split(self, color: int) -> "MpiComm":
         """The ranks of the same colour."""
         self._agree("split")
-        return MpiComm(self._mpi, self._comm.Split(color, self.rank), self._report)
+        with self._recorder.span(MPI + "split"):
+            part = MpiComm(self._mpi, self._comm.Split(color, self.rank), self._report)
+        part._recorder = self._recorder
+        return part
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -73,27 +84,29 @@ class MpiComm:
     def complete(self, array: np.ndarray, axis: int, bounds: Sequence[int]) -> None:
         """Fill in what the other ranks made."""
         self._agree("complete")
-        front = np.moveaxis(array, axis, 0)
-        own = np.ascontiguousarray(front[bounds[self.rank]:bounds[self.rank + 1]])
-        whole = np.empty(front.shape, dtype=array.dtype)
-        row = front[0].size
-        element = self._mpi.BYTE.Create_contiguous(array.itemsize).Commit()
-        self._comm.Allgatherv([own, own.size, element],
-                              [whole, np.diff(bounds) * row, np.array(bounds[:-1]) * row, element])
-        element.Free()
-        front[...] = whole
+        with self._recorder.span(MPI + "complete"):
+            front = np.moveaxis(array, axis, 0)
+            own = np.ascontiguousarray(front[bounds[self.rank]:bounds[self.rank + 1]])
+            whole = np.empty(front.shape, dtype=array.dtype)
+            row = front[0].size
+            element = self._mpi.BYTE.Create_contiguous(array.itemsize).Commit()
+            self._comm.Allgatherv([own, own.size, element],
+                                  [whole, np.diff(bounds) * row, np.array(bounds[:-1]) * row, element])
+            element.Free()
+            front[...] = whole
 
     def gather(self, items: Sequence[tuple[int, T]]) -> list[T] | None:
         """Numbered values of all ranks on rank 0."""
         self._agree("gather")
-        items = sorted(items, key=lambda item: item[0])
-        order = owners(self._comm, [number for number, _ in items], self._mpi.INT64_T)
-        if self.rank != 0:
-            for _, value in items:
-                send(self._comm, value, 0)
-            return None
-        own = (repack(value) for _, value in items)
-        return [next(own) if owner == 0 else receive(self._comm, owner) for owner in order]
+        with self._recorder.span(MPI + "gather"):
+            items = sorted(items, key=lambda item: item[0])
+            order = owners(self._comm, [number for number, _ in items], self._mpi.INT64_T)
+            if self.rank != 0:
+                for _, value in items:
+                    send(self._comm, value, 0)
+                return None
+            own = (repack(value) for _, value in items)
+            return [next(own) if owner == 0 else receive(self._comm, owner) for owner in order]
 
     def share(self, make: Callable[[], T]) -> T:
         """What `make` returns on rank 0, on all ranks."""
@@ -102,6 +115,11 @@ class MpiComm:
             if self.rank == 0:
                 made.append(pack(make()))
         text, arrays = made[0] if made else ("", [])
+        with self._recorder.span(MPI + "share"):
+            return self._spread(text, arrays)      # type: ignore[no-any-return]
+
+    def _spread(self, text: str, arrays: list[np.ndarray]) -> Any:
+        """What rank 0 has packed, on all ranks."""
         text = broadcast_text(self._comm, text)
         kinds = layout(text)
         sizes = [int(dtype.itemsize * np.prod(shape, dtype=np.int64)) for dtype, shape in kinds]
@@ -113,7 +131,7 @@ class MpiComm:
         memory.flags.writeable = False
         places = zip(kinds, starts, strict=False)
         views = [np.ndarray(shape, dtype, memory, int(start)) for (dtype, shape), start in places]
-        return unpack(text, views)     # type: ignore[no-any-return]
+        return unpack(text, views)
 
     def first(self, work: Callable[[], Any]) -> None:
         """Do something on rank 0, then on one rank of every other node, while the others wait."""
@@ -133,11 +151,12 @@ class MpiComm:
         place = _VERBS.index(verb) + len(_VERBS) * self._depth
         mine = np.array([self.size, place, -place] if failure is None else [self.rank, _ANY, _ANY], dtype=np.int64)
         lowest = np.empty_like(mine)
-        request = self._comm.Iallreduce(mine, lowest, op=self._mpi.MIN)
-        pause = _FIRST_PAUSE
-        while not request.Test():
-            sleep(pause)
-            pause = min(1.5 * pause, _LONGEST_PAUSE)
+        with self._recorder.span(MPI + "agree"):
+            request = self._comm.Iallreduce(mine, lowest, op=self._mpi.MIN)
+            pause = _FIRST_PAUSE
+            while not request.Test():
+                sleep(pause)
+                pause = min(1.5 * pause, _LONGEST_PAUSE)
         speaker = int(lowest[0])
         if speaker == self.size:
             if lowest[1] != -lowest[2]:
@@ -189,7 +208,9 @@ class MpiComm:
         if roots != self._mpi.COMM_NULL:
             broadcast_bytes(roots, memory)
         self._agree("fill")
+        start = now()
         self._windows[-1].Fence()
+        self._recorder.call("Fence", now() - start, waits=True)
 
 
 def _public_class(error: BaseException | None) -> str:

@@ -111,15 +111,18 @@ def test_quiet_and_verbose(extract):
 
 
 def test_performance_record(extract, files):
-    path = files.output.with_name("perf.json")
-    assert extract("--perf", path).code == 0
+    path, trace = (files.output.with_name(name) for name in ("perf.json", "trace.json"))
+    assert extract("--perf", path, "--trace", trace).code == 0
     record = json.loads(path.read_text())
-    names = [span[0] for span in record["spans"]]
-    assert record["schema"] == 1 and {"read", "extract", "write", "solve"} <= set(names)
-    assert record["config"]["wavelength"] == list(grid()) and record["peak_memory"] > 1e7
+    (rank,) = record["ranks"]
+    names = [span[0] for span in rank["spans"]]
+    assert record["schema"] == 2 and {"read", "extract", "write", "solve"} <= set(names)
+    assert record["config"]["wavelength"] == list(grid()) and rank["peak_memory"] > 1e7
     assert record["digest"] == fits.getheader(files.output)["CFGHASH"]
-    seconds = {name: sum(s[3] for s in record["spans"] if s[0] == name) for name in names}
-    assert 0 < seconds["solve"] < seconds["extract"] < record["elapsed"]
+    seconds = {name: sum(s[3] for s in rank["spans"] if s[0] == name) for name in names}
+    assert 0 < seconds["solve"] < seconds["extract"] < rank["elapsed"]
+    drawn = [event["name"] for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"]
+    assert [name for name in drawn if name != "start up"] == names
 
 
 def test_presets_by_name_and_by_camera(extract, files, tmp_path):

@@ -75,7 +75,7 @@ def test_files_hold_what_was_simulated(made: Path) -> None:
 def test_performance_record(made: Path) -> None:
     record = json.loads((made / "perf.json").read_text())
     assert record["program"] == "gpu_simulate" and record["config"]["camera"] == "tiny3"
-    assert {"truth", "project", "noise", "defects", "write"} <= {span[0] for span in record["spans"]}
+    assert {"truth", "project", "noise", "defects", "write"} <= {span[0] for span in record["ranks"][0]["spans"]}
 
 
 def test_equal_commands_give_equal_files(tmp_path: Path) -> None:

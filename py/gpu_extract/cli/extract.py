@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gpu_extract.cli.common import log, run_main
 from gpu_extract.cli.job import Inputs, Job, check_files, equivalent_command, find_inputs, read_job
 from gpu_extract.cli.options import build_parser, ignored
+from gpu_extract.cli.performance import write_performance
 from gpu_extract.cli.ranks import find_launch, run_kept, start_ranks
 from gpu_extract.errors import CheckFailed, ExitCode, InputError
 
@@ -35,6 +36,7 @@ def extract_image(args: argparse.Namespace) -> int:
     from gpu_extract.cli.report import Progress
 
     recorder = Progress(comm.rank)
+    comm.watch(recorder)
     with comm.together():
         with recorder.span("read"):
             job = read_shared(args, comm)
@@ -43,6 +45,7 @@ def extract_image(args: argparse.Namespace) -> int:
             announce(run)
         frame = compute(run)
         deliver(run, frame)
+        write_performance(args, job.config, comm, recorder, frame)
         judge(run, frame)
     return ExitCode.DONE
 
@@ -150,7 +153,6 @@ def deliver(run: Run, frame: "Frame | None") -> None:
         for write in writers(run.args):
             write(frame, cards=run.job.cards, commit=run.comm.barrier)
     log_summary(frame, run.recorder, run.args.output)
-    write_performance(run)
     if run.args.qa:
         from gpu_extract.figures import qa_page
         from gpu_extract.io.truth import read_truth
@@ -171,22 +173,6 @@ def writers(args: argparse.Namespace) -> "list[Callable[..., None]]":
     if args.spectra:
         found.append(partial(write_spectra, args.spectra))
     return found
-
-
-def write_performance(run: Run) -> None:
-    """The record of --perf: where the time went, and in what run."""
-    if not run.args.perf:
-        return
-    import json
-
-    from gpu_extract import __version__
-    from gpu_extract.io.atomic import atomic
-
-    config = run.job.config
-    record = {**run.recorder.record(), "program": "gpu_extract", "version": __version__,
-              "config": config.as_dict(), "digest": config.digest()}
-    with atomic(run.args.perf) as temporary:
-        temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 def judge(run: Run, frame: "Frame | None") -> None:

@@ -143,7 +143,7 @@ def check_files(args: argparse.Namespace) -> None:
 
     outputs = {option: path for option, path in (
         ("-o", args.output), ("-m", args.model), ("--spectra", args.spectra), ("--qa", args.qa),
-        ("--perf", args.perf)) if path}
+        ("--perf", args.perf), ("--trace", args.trace)) if path}
     inputs = {option: path for option, path in (
         ("-i", args.input), ("-p", args.psf), ("-f", args.fibermap), ("-t", args.test)) if path}
     seen = {os.path.realpath(path): option for option, path in inputs.items()}

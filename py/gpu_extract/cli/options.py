@@ -121,7 +121,8 @@ def _checks(parser: Parser) -> None:
         help="compare the frame with REF; without REF, extract a shipped cut-out with the same "
              "settings and compare that; exit code 1 where they differ")
     add("--qa", metavar="FILE.png", help="draw image, model, residual and spectra on one page")
-    add("--perf", metavar="FILE.json", help="write where the time went")
+    add("--perf", metavar="FILE.json", help="write where the time went on every rank; gpu_perf report reads it")
+    add("--trace", metavar="FILE.json", help="the same as a trace for ui.perfetto.dev or chrome://tracing")
 
 
 def _machine(parser: Parser) -> None:

@@ -1,7 +1,7 @@
 """What a run says while it works and when it is done."""
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from gpu_extract.cli.common import log
 from gpu_extract.perf.recorder import Recorder, peak_memory
@@ -25,10 +25,10 @@ class Progress(Recorder):
         """Say how many bundles this process will do."""
         self._total = bundles
 
-    def close(self, index: int) -> None:
+    def close(self, row: list[Any]) -> None:
         """End a span; the last stage of a bundle moves the progress on."""
-        super().close(index)
-        if self._spans[index][0] == _LAST_STAGE and self._total:
+        super().close(row)
+        if row[0] == _LAST_STAGE and self._total:
             self._done += 1
             self._show(f"bundle {self._done} of {self._total}, {self.elapsed():.1f} s")
 
@@ -60,7 +60,7 @@ def log_summary(frame: "Frame", recorder: Recorder, output: str) -> None:
         log.info(f"chi2pix: median {np.median(frame.chi2pix[good]):.4f} over unmasked bins")
     if frame.status is not None:
         log.info(_statuses(frame.status))
-    stages = {name: seconds for name, seconds in stage_seconds(recorder).items() if seconds >= 0.0005}
+    stages = {name: seconds for name, seconds in recorder.stages().items() if seconds >= 0.0005}
     log.info("time: " + ", ".join(f"{name} {seconds:.3f} s" for name, seconds in stages.items())
              + f"; {recorder.elapsed():.3f} s in all")
     log.info(f"memory: {peak_memory() / 1e6:.0f} MB at most")
@@ -76,11 +76,3 @@ def _statuses(status: "np.ndarray") -> str:  # type: ignore[name-defined]  # noq
     values, counts = np.unique(status, return_counts=True)
     parts = [f"{count} {Status(int(value)).name}" for value, count in zip(values, counts, strict=True)]
     return "status: " + ", ".join(parts)
-
-
-def stage_seconds(recorder: Recorder) -> dict[str, float]:
-    """Wall seconds of each stage, summed by name in order of appearance; outer stages hold inner ones."""
-    seconds: dict[str, float] = {}
-    for name, _, _, wall, _ in recorder.record()["spans"]:
-        seconds[name] = seconds.get(name, 0.0) + wall
-    return seconds

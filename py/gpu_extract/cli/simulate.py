@@ -145,12 +145,7 @@ def _summary(simulation: "Simulation", paths: dict[str, str | None], recorder: "
 def _write_performance(path: str | None, simulation: "Simulation", recorder: "Recorder") -> None:
     if path is None:
         return
-    import json
+    from gpu_extract.cli.performance import facts, write_json
+    from gpu_extract.perf.record import whole
 
-    from gpu_extract import __version__
-    from gpu_extract.io.atomic import atomic
-
-    record = {**recorder.record(), "program": "gpu_simulate", "version": __version__,
-              "config": simulation.config.as_dict(), "digest": simulation.config.digest()}
-    with atomic(path) as temporary:
-        temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write_json(path, whole([recorder.record()], facts("gpu_simulate", simulation.config)))

@@ -4,6 +4,7 @@ Every clock of the project is read here or in the recorder. On one machine `now`
 is the same clock in every process (CLOCK_MONOTONIC); between machines only
 `epoch` can be compared, as well as their clocks are kept.
 """
+import os
 import time
 from datetime import UTC, datetime
 
@@ -34,3 +35,13 @@ def sleep(seconds: float) -> None:
 def stamp(seconds: float) -> str:
     """An epoch time as text, UTC, e.g. 2026-03-01 22:15:07."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def process_age() -> float:
+    """Seconds since this process was started; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            ticks = int(file.read().rpartition(b")")[2].split()[19])
+        return max(time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"), 0.0)
+    except (OSError, ValueError, IndexError, AttributeError):
+        return 0.0

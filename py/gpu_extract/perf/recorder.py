@@ -1,79 +1,224 @@
-"""The recorder: the only clock of the project.
+"""The recorder: with clock.py the only clock of the project.
 
-A recorder is handed down as an argument. `span` times a stage, spans nest;
-`count` adds to a named counter. The record is one JSON-ready dict:
+A recorder is handed down as an argument; `NULL` takes the same calls and does
+nothing, so that the mathematics never asks whether it is being watched.
 
-    {"schema": 1, "rank": 0, "spans": [[name, depth, start, seconds, cpu_seconds], ...],
-     "counters": {name: value}, "peak_memory": bytes}
+    with recorder.span("solve"):                     a stage; spans nest, on every thread
+    with recorder.device_span("normal"):             the same, and its time on the device by events
+    with recorder.copy(TO_DEVICE, array.nbytes):     the same for a copy: bytes and seconds by direction
+    recorder.count("refined fibres", 3)              a named counter
+    recorder.call("Bcast", seconds, nbytes)          an MPI call (calls.py makes these)
+    recorder.watch(device)                           from now on: NVTX ranges, events, GPU memory
 
-Times are in seconds from the recorder's start. `NULL` takes the same calls and
-does nothing, so that the mathematics never asks whether it is being watched.
+What `record` returns is plain values, ready for JSON (doc/formats.md). Times are
+in seconds from the recorder's start. Spans whose name begins with `MPI` are time
+spent in communication, with everything below them.
 """
+import os
+import platform
 import resource
 import sys
 import time
+from threading import get_ident
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
-SCHEMA = 1
+from gpu_extract.perf.clock import process_age
+
+SCHEMA = 2
+MPI = "mpi "                                                  # first letters of spans that are communication
+TO_DEVICE, TO_HOST, ON_DEVICE = "h2d", "d2h", "d2d"           # directions of copies
+
+
+class Device(Protocol):
+    """What a GPU backend gives the recorder to watch it with (`Recorder.watch`). All calls come from the host thread
+    whose work is watched; "now" is the point that its current stream has come to."""
+
+    def push(self, name: str) -> None:
+        """Open an NVTX range; called for every span, and only if `ranges` was asked for."""
+
+    def pop(self) -> None:
+        """Close the NVTX range opened last by this thread."""
+
+    def mark(self) -> Any:
+        """An event recorded on the current stream now; does not wait."""
+
+    def between(self, first: Any, second: Any) -> float:
+        """Seconds on the device from one event to another; waits until both have happened."""
+
+    def memory(self) -> int:
+        """The most bytes of device memory that this process has held so far."""
+
+    def facts(self) -> dict[str, Any]:
+        """Plain values that name the device: "name", "number", "memory" (bytes), whatever else helps."""
 
 
 class _Span:
-    __slots__ = ("_recorder", "_index")
+    """A span that is open: its row in the record, and what to do when it ends."""
 
-    def __init__(self, recorder: "Recorder", index: int):
-        self._recorder = recorder
-        self._index = index
+    __slots__ = ("_recorder", "_row", "_marks")
+
+    def __init__(self, recorder: "Recorder", row: list[Any], marks: list[Any] | None = None):
+        self._recorder, self._row, self._marks = recorder, row, marks
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
-        self._recorder.close(self._index)
+        if self._marks is not None:
+            self._recorder.mark(self._marks)
+        self._recorder.close(self._row)
 
 
 class Recorder:
-    """Records nested spans and counters of one process."""
+    """Records nested spans, counters, MPI calls, copies and device times of one process."""
 
     def __init__(self, rank: int = 0):
         self.rank = rank
+        self.start_up = process_age()        # seconds between the start of the process and now
         self._zero = time.perf_counter()
         self._epoch = time.time()
         self._spans: list[list[Any]] = []
-        self._depth = 0
+        self._threads: dict[int, int] = {get_ident(): 0}
+        self._depth = [0]                    # open spans of each thread
         self._counters: dict[str, float] = {}
+        self._calls: dict[str, list[float]] = {}
+        self._copies: list[list[Any]] = []           # direction, bytes, row of the span, number in _timed or None
+        self._device: Device | None = None
+        self._ranges = False
+        self._base: Any = None               # the event when the watch began, and the host's time of it
+        self._based = 0.0
+        self._timed: list[list[Any]] = []    # name, first event, second event
 
     def span(self, name: str) -> _Span:
-        """A context manager that times what runs under it."""
-        self._spans.append([name, self._depth, time.perf_counter() - self._zero, 0.0, time.process_time()])
-        self._depth += 1
-        return _Span(self, len(self._spans) - 1)
+        """A context manager that times what runs under it: wall and CPU seconds, on this thread."""
+        return _Span(self, self._open(name))
 
-    def close(self, index: int) -> None:
-        """End span number `index`; called by the context manager."""
-        span = self._spans[index]
-        span[3] = time.perf_counter() - self._zero - span[2]
-        span[4] = time.process_time() - span[4]
-        self._depth -= 1
+    def device_span(self, name: str) -> _Span:
+        """The same, and the time that the current stream takes for what is queued under it, by events.
+
+        Without a device it is a span.
+        """
+        row = self._open(name)
+        return _Span(self, row, self._first_mark(name))
+
+    def copy(self, direction: str, nbytes: int) -> _Span:
+        """The same for a copy: TO_DEVICE, TO_HOST or ON_DEVICE, and how many bytes.
+
+        Its seconds are those on the device where there is one, else those of the host.
+        """
+        row = self._open(f"copy {direction}")
+        marks = self._first_mark(f"copy {direction}")
+        self._copies.append([direction, nbytes, row, marks])
+        return _Span(self, row, marks)
 
     def count(self, name: str, value: float = 1) -> None:
         """Add `value` to counter `name`."""
         self._counters[name] = self._counters.get(name, 0) + value
 
+    def call(self, kind: str, seconds: float, nbytes: int = 0, *, waits: bool = False) -> None:
+        """Add an MPI call of this kind. waits: it moves nothing, all its seconds are spent waiting for other ranks."""
+        sums = self._calls.get(kind)
+        if sums is None:
+            sums = self._calls[kind] = [0, 0.0, 0, 0.0]
+        sums[0] += 1
+        sums[1] += seconds
+        sums[2] += nbytes
+        if waits:
+            sums[3] += seconds
+
+    def watch(self, device: Device, *, ranges: bool = False) -> None:
+        """Watch a device from now on. ranges: also make an NVTX range of every span."""
+        self._device, self._ranges = device, ranges
+        self._base, self._based = device.mark(), self.elapsed()
+
+    def _open(self, name: str) -> list[Any]:
+        ident = get_ident()
+        thread = self._threads.get(ident)
+        if thread is None:
+            thread = self._threads[ident] = len(self._depth)
+            self._depth.append(0)
+        depth = self._depth[thread]
+        self._depth[thread] = depth + 1
+        if thread:                           # below the span in which the first thread waits for this one
+            depth += self._depth[0]
+        row = [name, depth, 0.0, 0.0, 0.0, thread]
+        self._spans.append(row)
+        if self._ranges and self._device is not None:
+            self._device.push(name)
+        row[4] = time.thread_time() if thread else time.process_time()
+        row[2] = time.perf_counter() - self._zero
+        return row
+
+    def close(self, row: list[Any]) -> None:
+        """End the span of this row; called by the context manager."""
+        row[3] = time.perf_counter() - self._zero - row[2]
+        thread = row[5]
+        row[4] = (time.thread_time() if thread else time.process_time()) - row[4]
+        self._depth[thread] -= 1
+        if self._ranges and self._device is not None:
+            self._device.pop()
+
+    def _first_mark(self, name: str) -> list[Any] | None:
+        if self._device is None:
+            return None
+        marks = [name, self._device.mark(), None]
+        self._timed.append(marks)
+        return marks
+
+    def mark(self, marks: list[Any]) -> None:
+        """Set the second event of a device span; called by the context manager."""
+        if self._device is not None:
+            marks[2] = self._device.mark()
+
     def seconds(self, name: str) -> float:
         """Wall seconds spent under all spans called `name`."""
         return sum(s[3] for s in self._spans if s[0] == name)
+
+    def stages(self) -> dict[str, float]:
+        """Wall seconds of each stage, summed by name in order of appearance; outer stages hold inner ones.
+
+        Communication is left out: it stands in `calls`.
+        """
+        sums: dict[str, float] = {}
+        for row in self._spans:
+            if not row[0].startswith(MPI):
+                sums[row[0]] = sums.get(row[0], 0.0) + row[3]
+        return sums
 
     def elapsed(self) -> float:
         """Seconds since the recorder was made."""
         return time.perf_counter() - self._zero
 
     def record(self) -> dict[str, Any]:
-        """Everything recorded so far."""
-        return {"schema": SCHEMA, "rank": self.rank, "epoch": self._epoch, "elapsed": self.elapsed(),
-                "spans": [list(s) for s in self._spans], "counters": dict(self._counters),
-                "peak_memory": peak_memory()}
+        """Everything recorded so far; waits for the device where one is watched."""
+        calls = {kind: dict(zip(("calls", "seconds", "bytes", "wait"), sums, strict=True))
+                 for kind, sums in self._calls.items()}
+        return {"schema": SCHEMA, "rank": self.rank, "host": platform.node(), "pid": os.getpid(),
+                "epoch": self._epoch, "start_up": self.start_up, "elapsed": self.elapsed(),
+                "cpu": time.process_time(), "cores": usable_cores(), "peak_memory": peak_memory(),
+                "spans": [list(s) for s in self._spans], "counters": dict(self._counters), "calls": calls,
+                "copies": self._copied(), "device": self._device_record()}
+
+    def _copied(self) -> dict[str, dict[str, float]]:
+        """Calls, bytes and seconds of the copies in each direction."""
+        found: dict[str, dict[str, float]] = {}
+        for direction, nbytes, row, marks in self._copies:
+            sums = found.setdefault(direction, {"calls": 0, "bytes": 0, "seconds": 0.0})
+            sums["calls"] += 1
+            sums["bytes"] += nbytes
+            ended = marks is not None and marks[2] is not None and self._device is not None
+            sums["seconds"] += self._device.between(marks[1], marks[2]) if ended and self._device else row[3]
+        return found
+
+    def _device_record(self) -> dict[str, Any] | None:
+        device = self._device
+        if device is None:
+            return None
+        spans = [[name, self._based + device.between(self._base, first), device.between(first, second)]
+                 for name, first, second in self._timed if second is not None]
+        return {"facts": device.facts(), "memory": device.memory(), "spans": spans}
 
 
 class NullRecorder:
@@ -85,6 +230,12 @@ class NullRecorder:
         """A context manager that does nothing."""
         return self
 
+    device_span = span
+
+    def copy(self, direction: str, nbytes: int) -> "NullRecorder":
+        """The same."""
+        return self
+
     def __enter__(self) -> None:
         return None
 
@@ -92,6 +243,12 @@ class NullRecorder:
         return None
 
     def count(self, name: str, value: float = 1) -> None:
+        """Nothing."""
+
+    def call(self, kind: str, seconds: float, nbytes: int = 0, *, waits: bool = False) -> None:
+        """Nothing."""
+
+    def watch(self, device: Device, *, ranges: bool = False) -> None:
         """Nothing."""
 
 
@@ -102,3 +259,8 @@ def peak_memory() -> int:
     """Peak resident memory of this process in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

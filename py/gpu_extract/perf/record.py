@@ -1,0 +1,126 @@
+"""The record of a run over all its ranks: what --perf writes, and what every report reads.
+
+    {"schema": 2, "program", "version", "commit", "versions", "config", "digest", "problem", "work",
+     "ranks": [what recorder.Recorder.record returns, one for each rank]}
+"""
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpu_extract.errors import InputError
+from gpu_extract.perf.recorder import MPI, SCHEMA
+
+
+@dataclass(frozen=True)
+class Span:
+    """One stage of one rank: seconds from the recorder's start, wall and CPU seconds, thread; depth 0 is outermost."""
+
+    name: str
+    depth: int
+    start: float
+    seconds: float
+    cpu: float
+    thread: int = 0
+
+    @property
+    def end(self) -> float:
+        """Seconds from the recorder's start."""
+        return self.start + self.seconds
+
+
+@dataclass(frozen=True)
+class Rank:
+    """What one rank recorded; times in seconds, sizes in bytes.
+
+    start_up: from the start of the process to that of the recorder; elapsed: from there to the end
+    calls: MPI call kind -> calls, seconds, bytes, wait; copies: direction -> calls, bytes, seconds
+    device: facts, memory and spans [name, start, seconds] of its GPU, or None
+    """
+
+    rank: int
+    host: str
+    epoch: float
+    start_up: float
+    elapsed: float
+    cpu: float
+    cores: int
+    peak_memory: int
+    spans: tuple[Span, ...]
+    counters: Mapping[str, float] = field(default_factory=dict)
+    calls: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    copies: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    device: Mapping[str, Any] | None = None
+
+    def top(self, wanted: str | None = None) -> list[Span]:
+        """The outermost spans of the first thread, of one name or of all."""
+        return [s for s in self.spans if s.depth == 0 and s.thread == 0 and wanted in (None, s.name)]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run: its ranks, in order, and the facts about it (program, version, commit, digest, ...)."""
+
+    ranks: tuple[Rank, ...]
+    facts: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The program, its commit and its ranks in a few words."""
+        commit = self.facts.get("commit")
+        return (f"{self.facts.get('program', 'a program')} {self.facts.get('version', '')}"
+                f"{f' ({commit[:10]})' if commit else ''}, {len(self.ranks)} rank{'s' * (len(self.ranks) > 1)}")
+
+
+def whole(ranks: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """One record of the records of all ranks; facts: program, version, commit, versions, config, digest, ..."""
+    return {"schema": SCHEMA, **facts, "ranks": list(ranks)}
+
+
+def read_run(path: Path) -> Run:
+    """The run that a file of --perf describes; schema 1, without ranks and calls, is understood.
+
+    Raises InputError where the file cannot be read or is something else.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise InputError(f"{path} is not whole JSON ({error}): give a file that --perf wrote") from error
+    try:
+        return parse_run(content)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def parse_run(content: Any) -> Run:
+    """The run in a record. Raises InputError where it is not one."""
+    try:
+        schema = content["schema"]
+        if schema not in (1, SCHEMA):
+            raise InputError(f"a record of schema {schema!r}; 1 to {SCHEMA} are known: use a newer gpu_perf")
+        single = "ranks" not in content
+        ranks = [_rank(r) for r in ([content] if single else content["ranks"])]
+        facts = {k: v for k, v in content.items() if k not in ("ranks", "spans")}
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise InputError("not a record of a run: give a file that --perf wrote") from error
+    if not ranks:
+        raise InputError("a record without ranks: give a file that --perf wrote")
+    return Run(tuple(sorted(ranks, key=lambda r: r.rank)), facts)
+
+
+def _rank(values: Mapping[str, Any]) -> Rank:
+    elapsed = float(values["elapsed"])
+    spans = tuple(Span(str(s[0]), int(s[1]), float(s[2]), float(s[3]), float(s[4]), int(s[5]) if len(s) > 5 else 0)
+                  for s in values["spans"])
+    return Rank(int(values["rank"]), str(values.get("host", "")), float(values["epoch"]),
+                float(values.get("start_up", 0.0)), elapsed, float(values.get("cpu", 0.0)),
+                int(values.get("cores", 1)), int(values["peak_memory"]), spans, dict(values["counters"]),
+                dict(values.get("calls", {})), dict(values.get("copies", {})), values.get("device"))
+
+
+def is_communication(span: Span) -> bool:
+    """Whether a span is time spent in communication."""
+    return span.name.startswith(MPI)

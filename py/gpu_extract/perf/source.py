@@ -1,0 +1,39 @@
+"""What ran: the commit of the source, and the versions of what it stands on."""
+import importlib.metadata
+import platform
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+_PACKAGES = ("numpy", "scipy", "numba", "astropy", "mpi4py", "cupy-cuda12x", "cupy-cuda13x")
+_SECONDS = 5.0        # for git on a slow disk
+
+
+def commit() -> str | None:
+    """The commit of the clone that this package runs from, with "+" behind it where files were changed.
+
+    None where it was installed, or git is not there.
+    """
+    folder = Path(__file__).resolve().parent
+    found = _git(folder, "rev-parse", "HEAD")
+    if not found or _git(folder, "ls-files", "--error-unmatch", Path(__file__).name) is None:
+        return None
+    return found + ("+" if _git(folder, "status", "--porcelain", "-uno", "--", "..") else "")
+
+
+def _git(folder: Path, *words: str) -> str | None:
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=False,
+                              timeout=_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def versions() -> dict[str, str]:
+    """Python and the libraries that are installed."""
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
