@@ -54,10 +54,10 @@ def build_parser() -> Parser:
     """The parser of gpu_extract."""
     parser = Parser("gpu_extract", DESCRIPTION, EPILOG)
     _files(parser)
-    _what(parser)
-    _how(parser)
+    add_what(parser)
+    add_how(parser)
     _checks(parser)
-    _machine(parser)
+    add_machine(parser)
     add_common_options(parser)
     old = parser.add_argument_group("options of older codes")
     old.add_argument("--overwrite", action="store_true",
@@ -88,7 +88,8 @@ def _files(parser: Parser) -> None:
         help="read files although their CHECKSUM or DATASUM does not match")
 
 
-def _what(parser: Parser) -> None:
+def add_what(parser: Parser) -> None:
+    """Which wavelengths and fibres."""
     add = parser.add_argument_group("what to extract").add_argument
     add("-w", "--wavelength", metavar="WMIN,WMAX,DW", type=_wavelength,
         help="grid in Angstrom, both ends included, e.g. 5760,7620,0.8 (default: the preset's)")
@@ -100,7 +101,8 @@ def _what(parser: Parser) -> None:
         help="give the wavelengths as seen from the barycentre of the solar system")
 
 
-def _how(parser: Parser) -> None:
+def add_how(parser: Parser) -> None:
+    """How they are extracted."""
     add = parser.add_argument_group("how to extract").add_argument
     add("--core", choices=("auto", "banded", "dense"), default="auto",
         help="banded: whole fibres; dense: patches; auto (default): whichever is right, and fast")
@@ -125,7 +127,8 @@ def _checks(parser: Parser) -> None:
     add("--trace", metavar="FILE.json", help="the same as a trace for ui.perfetto.dev or chrome://tracing")
 
 
-def _machine(parser: Parser) -> None:
+def add_machine(parser: Parser) -> None:
+    """Ranks, threads and devices."""
     group = parser.add_argument_group("machine")
     add = group.add_argument
     add("--mpi", action="store_true", help="use MPI (default: if started by mpiexec or srun)")
