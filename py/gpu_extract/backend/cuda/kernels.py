@@ -15,9 +15,13 @@ numba's CUDA simulator, or compiled for the CPU; the kernel around it is three l
             _add(n, *args)
 
 No lane adds to what another lane adds to: there are no atomics, and sums have a fixed order.
+
+An argument of kind "n" is a number that must be known when the kernel is compiled, such as the half-band of code that is
+written out: `add.sized(9)` is the kernel for 9. It travels as a tuple of so many zeros, since the type of a tuple
+tells its length, and a kernel's file on disk is found again by the types of its arguments.
 """
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
@@ -35,14 +39,15 @@ class Kernel:
 
     function: function(count, args), plain Python that uses numba.cuda; lane: lane(n, *args), an njit function that
         does the work of lane n, or None where lanes work together
-    kinds: of the elements of args: "f8" a number, "f8[2]" an array of two axes, C-contiguous
-    block: lanes in a block
+    kinds: of the elements of args: "f8" a number, "f8[2]" an array of two axes, C-contiguous, "n9" the number 9
+    block: lanes in a block; samples: numbers for the kinds "n" that tests compile it for
     """
 
     function: Callable[..., None]
     lane: Callable[..., None] | None
     kinds: tuple[str, ...]
     block: int
+    samples: tuple[tuple[int, ...], ...] = ()
 
     @property
     def name(self) -> str:
@@ -53,27 +58,43 @@ class Kernel:
         """The type that numba compiles it for."""
         return types.void(types.int64, types.Tuple([_type(kind) for kind in self.kinds]))
 
+    def sized(self, *numbers: int) -> "Kernel":
+        """The kernel with these numbers for the kinds "n", in their order."""
+        left = iter(numbers)
+        return replace(self, kinds=tuple(f"n{next(left)}" if kind == "n" else kind for kind in self.kinds), samples=())
+
 
 DECLARED: list[Kernel] = []
 
 
 def kernel(kinds: str, *, lane: Callable[..., None] | None = None,
-           block: int = BLOCK) -> Callable[[Callable[..., None]], Kernel]:
+           block: int = BLOCK,
+           samples: tuple[tuple[int, ...], ...] = ()) -> Callable[[Callable[..., None]], Kernel]:
     """Declare a kernel: see Kernel; kinds are separated by blanks."""
     def declare(function: Callable[..., None]) -> Kernel:
-        declared = Kernel(function, lane, tuple(kinds.split()), block)
+        declared = Kernel(function, lane, tuple(kinds.split()), block, samples)
         DECLARED.append(declared)
         return declared
     return declare
 
 
 def declared() -> list[Kernel]:
-    """All kernels of the project."""
+    """All kernels of the project; those with kinds "n" in the sizes of their samples."""
     for module in MODULES:
         import_module(f"{__package__}.{module}")
-    return list(DECLARED)
+    return [sized for kernel in DECLARED
+            for sized in ([kernel.sized(*sample) for sample in kernel.samples] or [kernel])]
+
+
+def argument(kind: str, value: Any) -> Any:
+    """A number as a kernel takes it."""
+    if kind[0] == "n":
+        return (0,) * int(kind[1:])
+    return float(value) if kind[0] == "f" else int(value)
 
 
 def _type(kind: str) -> Any:
+    if kind[0] == "n":
+        return types.UniTuple(types.int8, int(kind[1:]))
     name, _, axes = kind.rstrip("]").partition("[")
     return types.Array(_DTYPES[name], int(axes), "C") if axes else _DTYPES[name]

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_extract.backend.cuda.kernels import Kernel
+from gpu_extract.backend.cuda.kernels import Kernel, argument
 from gpu_extract.errors import InputError
 
 
@@ -96,7 +96,8 @@ class CupyDevice:
     def launch(self, kernel: Kernel, count: int, args: tuple[Any, ...], stream: Any) -> None:
         """See seam.Device."""
         if count > 0:
-            values = tuple(getattr(value, "handle", value) for value in args)
+            values = tuple(value.handle if isinstance(value, CupyArray) else argument(kind, value)
+                           for kind, value in zip(kernel.kinds, args, strict=True))
             grid = -(-count // kernel.block)
             self._compile(kernel)[grid, kernel.block, self._external(stream)](count, values)
 

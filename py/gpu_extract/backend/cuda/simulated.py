@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import cuda, njit
 
-from gpu_extract.backend.cuda.kernels import Kernel
+from gpu_extract.backend.cuda.kernels import Kernel, argument
 
 GARBAGE = 0xFB      # of every byte: NaN-like huge negative floats, negative integers
 
@@ -166,7 +166,7 @@ def _checked(kernel: Kernel, kind: str, value: Any) -> Any:
     """An argument as a lane gets it; raises TypeError where it is not what the kernel declares."""
     name, _, axes = kind.rstrip("]").partition("[")
     if not axes:
-        return float(value) if name[0] == "f" else int(value)
+        return argument(kind, value)
     data = value.data
     if data.dtype != np.dtype(name) or data.ndim != int(axes) or not data.flags.c_contiguous:
         raise TypeError(f"{kernel.name} takes {kind}, was given {data.dtype}{data.shape}")
