@@ -47,8 +47,8 @@ def test_refused_options_are_in_coming_from() -> None:
     assert [name for name in module._REFUSED if f"`{name}`" not in page("coming-from.md")] == []
     known = options("extract")
     missing = [name for name in known if name.startswith("--") and f"`{name}`" not in page("coming-from.md")]
-    own = {"--preset", "--spectra", "--ignore-checksums", "--core", "--tolerance", "--qa", "--perf", "--trace", "--threads",
-           "--version", "--help", "--no-overwrite"}
+    own = {"--preset", "--spectra", "--ignore-checksums", "--core", "--tolerance", "--qa", "--perf", "--trace",
+           "--threads", "--version", "--help", "--no-overwrite"}
     assert sorted(set(missing) - own) == []
 
 

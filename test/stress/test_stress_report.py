@@ -10,7 +10,7 @@ from gpu_extract.errors import InputError, OutputError
 from gpu_extract.stress import figures
 from gpu_extract.stress.report import write_report
 from gpu_extract.stress.rows import cores_busy, gains, loads, read_campaign
-from gpu_extract.stress.tables import Table, number
+from gpu_extract.tables import Table, number
 
 NB = 80_000          # bytes of 100x100 float64
 

@@ -45,7 +45,7 @@ def extract_image(args: argparse.Namespace) -> int:
             announce(run)
         frame = compute(run)
         deliver(run, frame)
-        write_performance(args, job.config, comm, recorder, frame)
+        write_performance(args, job, comm, recorder, frame)
         judge(run, frame)
     return ExitCode.DONE
 

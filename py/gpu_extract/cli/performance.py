@@ -4,11 +4,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpu_extract.config import ExtractConfig
-    from gpu_extract.data import Frame
+    from gpu_extract.cli.job import Job
+    from gpu_extract.data import Frame, PsfModel
 
 
-def write_performance(args: argparse.Namespace, config: "ExtractConfig", comm: Any, recorder: Any,
+def write_performance(args: argparse.Namespace, job: "Job", comm: Any, recorder: Any,
                       frame: "Frame | None") -> None:
     """Gather what the ranks recorded and write it; all ranks come here, rank 0 has the frame and writes."""
     if not (args.perf or args.trace):
@@ -19,26 +19,39 @@ def write_performance(args: argparse.Namespace, config: "ExtractConfig", comm: A
     from gpu_extract.perf.record import parse_run, whole
     from gpu_extract.perf.trace import trace_of
 
-    record = whole(records, {**facts("gpu_extract", config), "mpi": comm.library, "problem": problem(frame)})
+    known = {**facts("gpu_extract", job.config), "mpi": comm.library, "problem": problem(frame, job.psf)}
+    record = whole(records, known)
     if args.perf:
         write_json(args.perf, record)
     if args.trace:
         write_json(args.trace, trace_of(parse_run(record)))
 
 
-def facts(program: str, config: Any) -> dict[str, Any]:
-    """What ran: program, version, commit, versions of libraries, settings and their digest."""
+def facts(program: str, config: Any = None) -> dict[str, Any]:
+    """What ran: program, version, commit, versions of libraries, settings (where all share them) and their digest."""
     from gpu_extract import __version__
     from gpu_extract.perf.source import commit, versions
 
-    return {"program": program, "version": __version__, "commit": commit(), "versions": versions(),
-            "config": config.as_dict(), "digest": config.digest()}
+    settings = {} if config is None else {"config": config.as_dict(), "digest": config.digest()}
+    return {"program": program, "version": __version__, "commit": commit(), "versions": versions(), **settings}
 
 
-def problem(frame: "Frame") -> dict[str, Any]:
-    """The size of what was done, and how each bundle went."""
-    return {"fibres": frame.flux.shape[0], "bins": frame.flux.shape[1],
-            "bundles": {str(first): dict(notes) for first, notes in frame.notes.get("bundles", {}).items()}}
+def problem(frame: "Frame", psf: "PsfModel") -> dict[str, Any]:
+    """The size of what was done, and how each bundle went.
+
+    pitch: pixels from bin to bin and from fibre to fibre, in the middle
+    """
+    import numpy as np
+
+    from gpu_extract.psf import centres
+
+    notes = {int(first): dict(values) for first, values in frame.notes.get("bundles", {}).items()}
+    first = min(notes, default=0)
+    middle = frame.flux.shape[1] // 2
+    y, x = centres(psf, (first, min(first + 2, psf.nfibre)), np.asarray(frame.wave)[middle:middle + 2])
+    pitch = [abs(float(np.diff(y, axis=1).mean())), abs(float(np.diff(x, axis=0).mean()))] if min(y.shape) > 1 else None
+    return {"fibres": frame.flux.shape[0], "bins": frame.flux.shape[1], "stamp": list(psf.stamp), "pitch": pitch,
+            "bundles": {str(number): values for number, values in sorted(notes.items())}}
 
 
 def write_json(path: str, content: Any) -> None:

@@ -1,27 +1,10 @@
-"""A report as one HTML page that needs nothing else: plots are inside it, nothing is fetched."""
-import base64
+"""A stress report as one HTML page that needs nothing else."""
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from gpu_extract.stress.tables import Table
-
-STYLE = """
-:root { color-scheme: light dark; }
-body { font: 15px/1.45 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
-ul.summary { list-style: none; padding: .7rem 1rem; border-left: 4px solid #1b7837; background: #1b78371a; }
-ul.summary.bad { border-color: #d73027; background: #d730271a; }
-figure { margin: 1.2rem 0; } figcaption, p.note { color: #777; font-size: .85rem; }
-img { max-width: 100%; height: auto; background: #fff; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .2rem .7rem; border-bottom: 1px solid #8884; text-align: right; white-space: nowrap; }
-th { border-bottom: 2px solid #8888; } .l { text-align: left; }
-tbody tr:hover { background: #8882; } td.bad { color: #d73027; font-weight: 600; }
-nav a { margin-right: 1rem; }
-"""
-BAD = ("wrong", "failed", "killed", "timeout")
+from gpu_extract.tables import Table
+from gpu_extract.webpage import anchor_of, document, figure_html, summary_html, table_html
 
 
 def page(title: str, sections: Sequence[tuple[str, Sequence[str], Sequence[Table]]],
@@ -32,43 +15,17 @@ def page(title: str, sections: Sequence[tuple[str, Sequence[str], Sequence[Table
     """
     parts = [f"<h1>{escape(title)}</h1>", _contents(sections, figures)]
     for number, (heading, lines, _) in enumerate(sections):
-        bad = " bad" if any("WRONG" in line for line in lines) else ""
         parts.append(f'<h2 id="s{number}">{escape(heading)}</h2>')
         if lines:
-            parts.append(f'<ul class="summary{bad}">' + "".join(f"<li>{escape(x)}</li>" for x in lines) + "</ul>")
-    parts += [_figure(path, caption, number) for number, (path, caption) in enumerate(figures)]
+            parts.append(summary_html(lines, bad=any("WRONG" in line for line in lines)))
+    parts += [figure_html(path, caption, f"f{number}") for number, (path, caption) in enumerate(figures)]
     several = len(sections) > 1
-    parts += [_table(table, f"{heading}: " if several else "") for heading, _, tables in sections for table in tables]
-    return ("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-            "<meta name=\"viewport\" content=\"width=device-width\">"
-            f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n<body>\n" + "\n".join(parts)
-            + "\n</body></html>\n")
+    parts += [table_html(t, f"{heading}: " if several else "") for heading, _, tables in sections for t in tables]
+    return document(title, parts)
 
 
 def _contents(sections: Sequence[tuple[str, Sequence[str], Sequence[Table]]],
               figures: Sequence[tuple[Path, str]]) -> str:
     links = [(f"f{n}", caption) for n, (_, caption) in enumerate(figures)]
-    links += [(_anchor(t), t.title) for _, _, tables in sections[:1] for t in tables]
+    links += [(anchor_of(t), t.title) for _, _, tables in sections[:1] for t in tables]
     return "<nav>" + "".join(f'<a href="#{a}">{escape(text)}</a>' for a, text in links) + "</nav>"
-
-
-def _figure(path: Path, caption: str, number: int) -> str:
-    data = base64.b64encode(path.read_bytes()).decode()
-    return (f'<figure id="f{number}"><h2>{escape(caption)}</h2>'
-            f'<img src="data:image/png;base64,{data}" alt="{escape(caption)}"></figure>')
-
-
-def _table(table: Table, before: str) -> str:
-    def cell(tag: str, text: str, column: int) -> str:
-        classes = " ".join([*(["l"] if column < table.left else []), *(["bad"] if text in BAD else [])])
-        return f'<{tag} class="{classes}">{escape(text)}</{tag}>' if classes else f"<{tag}>{escape(text)}</{tag}>"
-
-    head = "".join(cell("th", text, i) for i, text in enumerate(table.header))
-    rows = "".join("<tr>" + "".join(cell("td", text, i) for i, text in enumerate(row)) + "</tr>" for row in table.rows)
-    note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
-    return (f'<h2 id="{_anchor(table)}">{escape(before + table.title)}</h2><div class="scroll"><table><thead><tr>'
-            f"{head}</tr></thead><tbody>{rows}</tbody></table></div>{note}")
-
-
-def _anchor(table: Table) -> str:
-    return "t-" + "".join(c if c.isalnum() else "-" for c in table.title.lower())

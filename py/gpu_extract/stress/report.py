@@ -5,7 +5,8 @@ from pathlib import Path
 from gpu_extract.errors import OutputError
 from gpu_extract.io.atomic import atomic
 from gpu_extract.stress.rows import Campaign, read_campaign
-from gpu_extract.stress.tables import Table, campaign_tables, machine_table, summary
+from gpu_extract.stress.tables import campaign_tables, machine_table, summary
+from gpu_extract.tables import Table
 
 
 def write_report(folders: Sequence[str], output: str, *, plots: bool = True) -> str:

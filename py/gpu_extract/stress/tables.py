@@ -1,43 +1,11 @@
 """The tables of a report, as data that is printed or put on a page."""
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from gpu_extract.campaign import SEVERITY
 from gpu_extract.stress.lines import GIGA, MB, duration
 from gpu_extract.stress.machine import GIB
 from gpu_extract.stress.rows import Campaign, Row, gains, loads, sampler_cost
-
-NONE = "-"
-
-
-@dataclass(frozen=True)
-class Table:
-    """title; header; rows of text, as long as the header; note: a sentence below, or empty; left: columns of words"""
-
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    note: str = ""
-    left: int = 1
-
-    def text(self) -> str:
-        """Columns of fixed width."""
-        widths = [max(len(line[i]) for line in (self.header, *self.rows)) for i in range(len(self.header))]
-        lines = [self.title, "-" * len(self.title)]
-        for line in (self.header, *self.rows):
-            cells = [c.ljust(w) if i < self.left else c.rjust(w)
-                     for i, (c, w) in enumerate(zip(line, widths, strict=True))]
-            lines.append("  ".join(cells).rstrip())
-        return "\n".join([*lines, *([self.note] if self.note else [])]) + "\n"
-
-
-def number(value: float | None, digits: int = 4) -> str:
-    """A figure with that many digits, never in powers of ten below a million."""
-    if value is None:
-        return NONE
-    if 1e-3 <= abs(value) < 1e6 or value == 0:
-        return f"{value:.{digits}g}" if abs(value) < 10**digits else f"{value:.0f}"
-    return f"{value:.{digits}g}"
+from gpu_extract.tables import NONE, Table, number
 
 
 def summary(campaign: Campaign) -> list[str]:

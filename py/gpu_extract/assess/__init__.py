@@ -1,0 +1,1 @@
+"""Assessment of performance: reports of runs, scaling sweeps, the history of commits, imported profiles."""

@@ -1,0 +1,210 @@
+"""POP efficiency metrics of a run, and where each rank's time went.
+
+The formulas are those of pypop (metrics/mpi.py), for runs of one thread per rank. With U_r the useful time of rank r
+(not in communication) and T the run time (the longest of the ranks'):
+
+    parallel efficiency       mean(U) / T
+    load balance              1 - (max(U) - mean(U)) / T
+    communication efficiency  max(U) / T
+    computation scaling       sum(U of the reference run) / sum(U)
+    global efficiency         computation scaling x parallel efficiency
+    speed-up                  T of the reference run / T
+
+so that what is lost adds up: parallel efficiency = load balance + communication efficiency - 1.
+"""
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gpu_extract.errors import InputError
+from gpu_extract.perf.record import Rank, Run, Span, is_communication
+
+# what pypop derives from hardware counters, or from a replay on an ideal network: a record has neither
+NOT_RECORDED = {
+    "transfer efficiency": "needs a replay on an ideal network",
+    "serialisation efficiency": "needs a replay on an ideal network",
+    "instruction scaling": "needs hardware counters",
+    "IPC scaling": "needs hardware counters",
+    "frequency scaling": "needs hardware counters"}
+
+
+@dataclass(frozen=True)
+class Window:
+    """The part of a rank's life that is looked at: seconds in all, and of them in communication.
+
+    waiting: of the communication, what was spent in agreements: for ranks that had not come there yet
+    spans: those inside it, in order
+    """
+
+    rank: Rank
+    seconds: float
+    communication: float
+    waiting: float
+    spans: tuple[Span, ...]
+
+    @property
+    def useful(self) -> float:
+        """Seconds outside communication."""
+        return self.seconds - self.communication
+
+    @property
+    def moving(self) -> float:
+        """Seconds of communication that were no waiting."""
+        return self.communication - self.waiting
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """The POP metrics; seconds for run_time, otherwise fractions; None: there is no reference run."""
+
+    ranks: int
+    run_time: float
+    parallel_efficiency: float
+    load_balance: float
+    communication_efficiency: float
+    computation_scaling: float | None = None
+    global_efficiency: float | None = None
+    speedup: float | None = None
+
+
+def windows(run: Run, focus: str | None = None) -> list[Window]:
+    """What each rank did: in its whole life (focus None), or under its outermost spans of that name.
+
+    Raises InputError where a rank has no such span.
+    """
+    found = []
+    for rank in run.ranks:
+        if focus is None:
+            seconds, spans = rank.start_up + rank.elapsed, rank.spans
+        else:
+            spans = tuple(inside(rank.spans, focus))
+            seconds = sum(s.seconds for s in spans if s.name == focus and s.thread == 0)
+            if not spans:
+                names = sorted({s.name for s in rank.top()})
+                raise InputError(f"rank {rank.rank} has no stage {focus!r}; there are {', '.join(names)}")
+        outer = list(communication(spans))
+        waiting = sum(s.seconds for s in spans if s.name.endswith(" agree"))
+        found.append(Window(rank, seconds, sum(s.seconds for s in outer), waiting, spans))
+    return found
+
+
+def inside(spans: Sequence[Span], name: str) -> Iterable[Span]:
+    """The outermost spans of that name and all that lie in them."""
+    held = -1
+    for span in spans:
+        if span.thread == 0 and (held < 0 or span.depth <= held):
+            held = span.depth if span.name == name else -1
+        if held >= 0:
+            yield span
+
+
+def communication(spans: Sequence[Span]) -> Iterable[Span]:
+    """The outermost communication spans."""
+    held = -1
+    for span in spans:
+        if span.thread:
+            continue
+        if held < 0 or span.depth <= held:
+            held = span.depth if is_communication(span) else -1
+            if held >= 0:
+                yield span
+
+
+def pop_metrics(seconds: Sequence[float], useful: Sequence[float],
+                reference: tuple[Sequence[float], Sequence[float]] | None = None) -> Metrics:
+    """The metrics from each rank's seconds in all and useful seconds; reference: the same of the run to compare with.
+
+    Raises InputError where there is no rank or no time.
+    """
+    run_time = max(seconds, default=0.0)
+    if run_time <= 0:
+        raise InputError("no time was recorded: give the record of a run that did something")
+    mean, most = sum(useful) / len(useful), max(useful)
+    efficiency = mean / run_time
+    scaling = speedup = None
+    if reference is not None and sum(useful) > 0:
+        scaling = sum(reference[1]) / sum(useful)
+        speedup = max(reference[0]) / run_time
+    return Metrics(len(seconds), run_time, efficiency, 1 - (most - mean) / run_time, most / run_time, scaling,
+                   None if scaling is None else scaling * efficiency, speedup)
+
+
+def metrics_of(run: Run, reference: Run | None = None, focus: str | None = None) -> Metrics:
+    """The metrics of a run, or of one stage of it."""
+    own = windows(run, focus)
+    other = None
+    if reference is not None:
+        first = windows(reference, focus)
+        other = [w.seconds for w in first], [w.useful for w in first]
+    return pop_metrics([w.seconds for w in own], [w.useful for w in own], other)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage on all ranks: useful wall seconds and CPU seconds of each (communication in it left out).
+
+    path: names from the outside in; threads: whether other threads than the first worked in it
+    """
+
+    path: tuple[str, ...]
+    seconds: tuple[float, ...]
+    cpu: tuple[float, ...]
+    calls: int
+    threads: bool = False
+
+    @property
+    def name(self) -> str:
+        """The innermost name."""
+        return self.path[-1]
+
+    @property
+    def mean(self) -> float:
+        """Mean seconds of the ranks."""
+        return sum(self.seconds) / len(self.seconds)
+
+    @property
+    def excess(self) -> float:
+        """Seconds by which the busiest rank exceeds the mean."""
+        return max(self.seconds) - self.mean
+
+
+def stages(looked_at: Sequence[Window]) -> list[Stage]:
+    """All stages in the order of their first appearance, outer ones before what they hold."""
+    sums: dict[tuple[str, ...], list[list[float]]] = {}
+    threaded: set[tuple[str, ...]] = set()
+    for number, window in enumerate(looked_at):
+        for path, span, seconds, cpu in _paths(window.spans):
+            row = sums.setdefault(path, [[0.0, 0.0, 0.0] for _ in looked_at])[number]
+            row[0] += seconds
+            row[1] += cpu
+            row[2] += 1
+            if span.thread:
+                threaded.add(path)
+    order = sorted(sums, key=lambda path: [list(sums).index(path[:n]) for n in range(1, len(path) + 1)])
+    return [Stage(path, tuple(r[0] for r in sums[path]), tuple(r[1] for r in sums[path]),
+                  int(sum(r[2] for r in sums[path])), path in threaded) for path in order]
+
+
+def _paths(spans: Sequence[Span]) -> Iterable[tuple[tuple[str, ...], Span, float, float]]:
+    """(names from the outside in, span, useful seconds, CPU seconds) of every stage; communication is taken out."""
+    base = min((s.depth for s in spans), default=0)
+    stack: list[str] = []
+    found: list[list[object]] = []
+    open_rows: list[list[object]] = []      # the stages that hold the span at hand, from the outside in
+    hidden = -1                             # depth of the communication that holds the span at hand
+    for span in spans:
+        depth = span.depth - base
+        if hidden >= 0 and depth > hidden:
+            continue
+        hidden = -1
+        del stack[depth:], open_rows[depth:]
+        if is_communication(span):
+            hidden = depth
+            for row in open_rows:
+                row[2] = float(row[2]) - span.seconds       # type: ignore[arg-type]
+                row[3] = float(row[3]) - span.cpu           # type: ignore[arg-type]
+            continue
+        stack.append(span.name)
+        row = [tuple(stack), span, span.seconds, span.cpu]
+        found.append(row)
+        open_rows.append(row)
+    return found        # type: ignore[return-value]

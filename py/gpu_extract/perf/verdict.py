@@ -1,0 +1,187 @@
+"""What bounds a run, in plain words: each cause with what it costs, the evidence, and what to do about it.
+
+A cause's cost is the share of the run's time that would be saved, at most, if it were gone. A cause is dominant where
+it costs `DOMINANT` of the run or more.
+"""
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpu_extract.perf.metrics import Stage, Window, stages, windows
+from gpu_extract.perf.record import Run
+
+DOMINANT = 0.10
+SHARED_CORES = 0.85          # CPU seconds / wall seconds of computing below which somebody else had the cores
+FILES = ("read", "write")    # stages that rank 0 does for all
+PREPARATION = "warm up"      # kernels are loaded or compiled: rank 0 does it for all
+
+
+@dataclass(frozen=True)
+class Cause:
+    """name; cost: share of the run time; evidence, remedy: a sentence each"""
+
+    name: str
+    cost: float
+    evidence: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """causes: all that were looked for, the dearest first; cautions: why the figures may not be what they seem"""
+
+    causes: tuple[Cause, ...]
+    cautions: tuple[str, ...]
+    computing: str
+
+    @property
+    def dominant(self) -> tuple[Cause, ...]:
+        """The causes that cost enough to be named."""
+        return tuple(c for c in self.causes if c.cost >= DOMINANT)
+
+    def lines(self) -> list[str]:
+        """The verdict as sentences."""
+        said = [f"{c.name[0].upper()}{c.name[1:]} costs {c.cost:.0%} of the time (dominant from {DOMINANT:.0%} on): "
+                f"{c.evidence}. {c.remedy}." for c in self.dominant]
+        if not said:
+            most = self.causes[0] if self.causes else None
+            rest = f"; the dearest, {most.name}, costs {most.cost:.1%} ({most.evidence})" if most else ""
+            said = [f"No dominant cause: nothing that was looked for costs {DOMINANT:.0%} of the time{rest}. "
+                    f"{self.computing}"]
+        return said + [f"Caution: {c}" for c in self.cautions]
+
+
+def judge(run: Run, focus: str | None = None) -> Verdict:
+    """The verdict on a run, or on one stage of it. Raises InputError where a rank has no such stage."""
+    looked_at = windows(run, focus)
+    whole = max(w.seconds for w in looked_at)
+    found = stages(looked_at)
+    parts = _parts(found, focus)
+    causes = [c for c in (_start_up(looked_at, parts, whole, focus), _files(parts, whole),
+                          _imbalance(looked_at, parts, whole), _communication(looked_at, whole),
+                          _copies(looked_at, whole), _idle(looked_at, whole)) if c is not None]
+    return Verdict(tuple(sorted(causes, key=lambda c: -c.cost)), tuple(_cautions(looked_at)), _computing(parts, whole))
+
+
+def _parts(found: Sequence[Stage], focus: str | None) -> list[Stage]:
+    """Stages that cut the time without overlap: the outermost, and in place of those that hold others what they hold,
+    one level down."""
+    level = 1 if focus is None else 2
+    outer = [s for s in found if len(s.path) == level] or [s for s in found if len(s.path) == 1]
+    parts: list[Stage] = []
+    for stage in outer:
+        inner = [s for s in found if s.path[:-1] == stage.path and not s.threads]
+        parts += inner if inner and stage.name == "extract" else [stage]
+        if inner and stage.name == "extract":
+            rest = tuple(a - sum(s.seconds[i] for s in inner) for i, a in enumerate(stage.seconds))
+            parts.append(Stage((*stage.path, "between its stages"), rest, rest, 0))
+    return parts
+
+
+def _start_up(looked_at: Sequence[Window], parts: Sequence[Stage], whole: float, focus: str | None) -> Cause | None:
+    starting = max(w.rank.start_up for w in looked_at) if focus is None else 0.0
+    warming = sum(max(s.seconds) for s in parts if s.name == PREPARATION)
+    cost = (starting + warming) / whole
+    return Cause("start-up", cost, f"starting the processes took {starting:.2f} s, loading or compiling kernels "
+                 f"{warming:.2f} s of {whole:.2f} s",
+                 "Extract more frames or fibres with each start; keep the kernels' cache on a fast disk")
+
+
+def _files(parts: Sequence[Stage], whole: float) -> Cause | None:
+    chosen = [s for s in parts if s.name in FILES]
+    if not chosen:
+        return None
+    cost = sum(max(s.seconds) for s in chosen)
+    said = " and ".join(f"{s.name} {max(s.seconds):.2f} s" for s in chosen)
+    return Cause("reading and writing", cost / whole, f"{said} of {whole:.2f} s, while the other ranks wait",
+                 "Overlap it with the extraction of other frames; use a faster file system, uncompressed images")
+
+
+def _imbalance(looked_at: Sequence[Window], parts: Sequence[Stage], whole: float) -> Cause | None:
+    if len(looked_at) < 2:
+        return None
+    chosen = [s for s in parts if s.name not in (*FILES, PREPARATION)]
+    if not chosen:
+        return None
+    worst = max(chosen, key=lambda s: s.excess)
+    slow = looked_at[worst.seconds.index(max(worst.seconds))].rank
+    evidence = (f"in {worst.name}, rank {slow.rank}{f' on {slow.host}' if slow.host else ''} computes "
+                f"{max(worst.seconds):.2f} s where the ranks' mean is {worst.mean:.2f} s")
+    return Cause("load imbalance", sum(s.excess for s in chosen) / whole, evidence,
+                 f"See what slows rank {slow.rank} down (its node, its cores, its bundles); choose a number of ranks "
+                 "that divides the number of bundles")
+
+
+def _communication(looked_at: Sequence[Window], whole: float) -> Cause | None:
+    if len(looked_at) < 2:
+        return None
+    most = max(looked_at, key=lambda w: w.moving)
+    verbs: dict[str, float] = {}
+    for span in most.spans:
+        if span.name.startswith("mpi ") and not span.name.endswith(" agree"):
+            verbs[span.name[4:]] = verbs.get(span.name[4:], 0.0) + span.seconds
+    worst = max(verbs, key=lambda v: verbs[v], default="")
+    moved = sum(c.get("bytes", 0) for c in most.rank.calls.values())
+    where = f", most of it in {worst} ({verbs[worst]:.2f} s)" if worst else ""
+    evidence = f"rank {most.rank.rank} spends {most.moving:.2f} s moving data{where}, {moved / 1e6:.1f} MB in all"
+    return Cause("communication", most.moving / whole, evidence,
+                 "Use fewer ranks per frame and more frames at once; look at the network and at how ranks are placed")
+
+
+def _copies(looked_at: Sequence[Window], whole: float) -> Cause | None:
+    sums: dict[str, list[float]] = {}
+    for window in looked_at:
+        for direction, values in window.rank.copies.items():
+            row = sums.setdefault(direction, [0.0, 0.0, 0.0])
+            for i, key in enumerate(("seconds", "bytes", "calls")):
+                row[i] += values[key] / len(looked_at)
+    if not sums:
+        return None
+    said = ", ".join(f"{name} {row[0]:.2f} s for {row[1] / 1e6:.0f} MB in {row[2]:.0f} calls"
+                     for name, row in sums.items())
+    return Cause("copies between host and device", sum(row[0] for row in sums.values()) / whole,
+                 f"per rank {said}, of {whole:.2f} s",
+                 "Keep data on the device between stages, copy page-locked memory, and fewer but larger pieces")
+
+
+def _idle(looked_at: Sequence[Window], whole: float) -> Cause | None:
+    with_device = [w for w in looked_at if w.rank.device and w.rank.device["spans"]]
+    if not with_device:
+        return None
+    busy = [busy_seconds(w) for w in with_device]
+    free = [max(w.useful - w.rank.start_up - b, 0.0) for w, b in zip(with_device, busy, strict=True)]
+    return Cause("an idle GPU", sum(free) / len(free) / whole,
+                 f"while a rank computes, its GPU has nothing to do for {sum(free) / len(free):.2f} s of {whole:.2f} s",
+                 "Give the GPU more at once: more ranks per GPU under MPS, larger batches, less work on the host")
+
+
+def busy_seconds(window: Window) -> float:
+    """Seconds in which a rank's GPU had work, by the union of its device spans."""
+    if not window.rank.device:
+        return 0.0
+    total, end = 0.0, 0.0
+    for _, start, seconds in sorted(window.rank.device["spans"], key=lambda s: s[1]):
+        total += max(start + seconds - max(start, end), 0.0)
+        end = max(end, start + seconds)
+    return total
+
+
+def _cautions(looked_at: Sequence[Window]) -> list[str]:
+    said = []
+    for window in looked_at:
+        outer = [s for s in window.spans if s.thread == 0 and s.name == "bundle"]
+        wall = sum(s.seconds for s in outer)
+        cpu = sum(s.cpu for s in outer)
+        waits = sum(s.seconds - s.cpu for s in window.spans if s.name.startswith("mpi ") and s.name.endswith(" agree")
+                    and any(o.start <= s.start < o.end for o in outer))
+        if wall > waits and not window.rank.device and cpu < SHARED_CORES * (wall - waits):
+            said.append(f"rank {window.rank.rank} had its core for only {cpu / (wall - waits):.0%} of the time it "
+                        "computed: other work shares the machine, or ranks share a core; times are too long")
+    return said
+
+
+def _computing(parts: Sequence[Stage], whole: float) -> str:
+    chosen = sorted((s for s in parts if s.name not in (*FILES, PREPARATION) and s.mean > 0), key=lambda s: -s.mean)[:3]
+    if not chosen:
+        return ""
+    said = ", ".join(f"{s.name} {s.mean / whole:.0%}" for s in chosen)
+    return f"Computing takes the time: {said}; faster kernels or more ranks are what would help."
