@@ -6,11 +6,13 @@ import pytest
 
 import oracle
 from extraction import dense_normal, moved
+from gpu_extract.bundle import empty_blocks
 from gpu_extract.data import LANE, Image
-from gpu_extract.normal import MINWEIGHT, add_tile, add_tile_from_recipe, empty_sums, half_bands, make_cut, regularise
-from gpu_extract.psf import centres, corners, make_spots, recipe, stamp_width
+from gpu_extract.normal import MINWEIGHT, add_tile, empty_sums, half_bands, make_cut, regularise
+from gpu_extract.plan import spread
+from gpu_extract.psf import centres, corners, make_spots, recipe
 
-WAVE = np.arange(6050.0, 6114.0, 0.8)       # 80 bins
+WAVE = np.arange(6050.0, 6112.8, 0.8)       # 79 bins: the last block is not full
 
 
 def make_image(shape, *, masks=True, seed=3):
@@ -27,22 +29,18 @@ def make_image(shape, *, masks=True, seed=3):
 def locate(psf, image, fibres):
     """(cut-out, half-bands) of a bundle of these fibres."""
     y0, x0 = corners(psf, centres(psf, fibres, WAVE))
-    return (make_cut(image, y0, x0 - x0 % LANE, (psf.stamp[0], stamp_width(psf))),
-            half_bands(y0, x0, psf.stamp, image.shape))
+    return make_cut(image, y0, x0, psf.stamp), half_bands(y0, x0, psf.stamp, image.shape)
 
 
-def make_sums(psf, image, fibres, length, *, ready=True, copies=None):
-    """The sums of a bundle in tiles of `length` bins, from ready spots or from spots made on the way."""
+def make_sums(psf, image, fibres, length, *, copies=None):
+    """The sums of a bundle in tiles of `length` bins."""
     cut, bands = locate(psf, image, fibres)
     sums = empty_sums(fibres[1] - fibres[0], len(WAVE), bands)
     for first in range(0, len(WAVE), length):
         last = min(first + length, len(WAVE))
-        start, stop = max(0, first - bands[1]), min(len(WAVE), last + bands[1])
-        if ready:
-            add_tile(sums, make_spots(psf, fibres, WAVE[start:stop]), cut, (first, last, start))
-        else:
-            add_tile_from_recipe(sums, recipe(psf, fibres, WAVE[start:stop]), cut, (first, last, start),
-                                 single=(copies, start))
+        start, stop = spread(first, last, bands[1], len(WAVE))
+        add_tile(sums, recipe(psf, fibres, WAVE[start:stop]), cut, (first, last, start),
+                 kept=None if copies is None else (copies, start // LANE))
     return sums
 
 
@@ -107,7 +105,7 @@ def test_no_spot_on_the_ccd():
         np.testing.assert_array_equal(array, 0)
 
 
-@pytest.mark.parametrize("length", [1, 7, 64, 79])
+@pytest.mark.parametrize("length", [1, 7, 64, 78])
 def test_tiles_change_no_bit(case, length):
     whole = make_sums(*case, 80)
     part = make_sums(*case, length)
@@ -116,16 +114,25 @@ def test_tiles_change_no_bit(case, length):
 
 
 @pytest.mark.parametrize("length", [7, 33, 80])
-def test_spots_made_on_the_way_change_no_bit(case, length):
-    """And their copies in single precision are the ready spots, rounded."""
-    psf, _, fibres = case
-    whole = make_sums(*case, 80)
+def test_the_spots_that_are_kept(case, length):
+    """In single precision, each where its block's frame says, and what scales it to the sum 1; nothing beside it."""
+    psf, image, fibres = case
+    cut, _ = locate(psf, image, fibres)
+    kept = empty_blocks(psf, fibres, WAVE, cut)
+    make_sums(*case, length, copies=kept)
     spots = make_spots(psf, fibres, WAVE)
-    copies = np.full(spots.stamps.shape, np.nan, dtype=np.float32)
-    part = make_sums(*case, length, ready=False, copies=copies)
-    for name in ("icov", "rhs", "weight"):
-        np.testing.assert_array_equal(getattr(part, name), getattr(whole, name))
-    np.testing.assert_array_equal(copies, spots.stamps.astype(np.float32))
+    row, column = cut.position(spots.y0, spots.x0, psf.stamp)
+    ny, nx = psf.stamp
+    for i in range(4):
+        for j in range(0, len(WAVE), 3):
+            top, left, height, _ = kept.corners[:, i, j // LANE]
+            frame = kept.stamps[i, j // LANE, :height, :, j % LANE].copy()
+            own = np.s_[row[i, j] - top:row[i, j] - top + ny, column[i, j] - left:column[i, j] - left + nx]
+            scaled = kept.scale[i, j // LANE, j % LANE] * frame[own]
+            np.testing.assert_allclose(scaled, spots.stamps[i, j], rtol=1e-7, atol=1e-15)
+            frame[own] = 0
+            np.testing.assert_array_equal(frame, 0)
+    assert not kept.scale[:, -1, len(WAVE) % LANE:].any()
 
 
 def test_symmetric_to_the_last_bit(case):
@@ -171,8 +178,6 @@ def test_cut_out_has_a_margin_and_forgets_masked_pixels():
     image = make_image((210, 56))
     y0, x0 = np.array([[20, 40]]), np.array([[8, 12]])
     cut = make_cut(image, y0, x0, (11, 20))
-    assert cut.x0 % LANE == 0
-    assert cut.root.shape[1] % LANE == 0
     rows, columns = np.arange(20, 51) - cut.y0, np.arange(8, 32) - cut.x0
     inside = np.ix_(rows, columns)
     np.testing.assert_array_equal(cut.root[inside], np.sqrt(image.ivar[20:51, 8:32]))
@@ -183,7 +188,7 @@ def test_cut_out_has_a_margin_and_forgets_masked_pixels():
         around[inside] = 0
         np.testing.assert_array_equal(around, 0)
     assert rows[0] >= 11 and cut.root.shape[0] - 1 - rows[-1] >= 11
-    assert columns[0] >= 20 and cut.root.shape[1] - 1 - columns[-1] >= 20
+    assert columns[0] >= 20 and cut.root.shape[1] - 1 - columns[-1] >= 20 + LANE
 
 
 def test_spots_off_the_cut_out_count_nothing():
@@ -212,10 +217,10 @@ def guarded(sums):
 def check_within(psf, wave, image):
     """Against the explicit matrix, with guards around icov; returns the half-bands."""
     y0, x0 = corners(psf, centres(psf, (0, psf.nfibre), wave))
-    cut = make_cut(image, y0, x0 - x0 % LANE, (psf.stamp[0], stamp_width(psf)))
+    cut = make_cut(image, y0, x0, psf.stamp)
     bands = half_bands(y0, x0, psf.stamp, image.shape)
     sums, guards = guarded(empty_sums(psf.nfibre, len(wave), bands))
-    add_tile(sums, make_spots(psf, (0, psf.nfibre), wave), cut, (0, len(wave), 0))
+    add_tile(sums, recipe(psf, (0, psf.nfibre), wave), cut, (0, len(wave), 0))
     for guard in guards:
         assert np.signbit(guard).all()
     design = oracle.design_matrix(psf, range(psf.nfibre), wave, image.shape)

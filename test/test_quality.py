@@ -1,12 +1,15 @@
 """chi2pix, pixmask_fraction, the mask's bits and the model image, each against its formula written out."""
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import oracle
+from gpu_extract.bundle import empty_blocks
 from gpu_extract.data import LANE, Image, SpecMask
-from gpu_extract.normal import make_cut
+from gpu_extract.normal import add_tile, empty_sums, half_bands, make_cut
 from gpu_extract.project import add_to_image
-from gpu_extract.psf import make_spots, stamp_width
+from gpu_extract.psf import centres, corners, make_spots, recipe
 from gpu_extract.quality import bin_quality, mask_bits, stands_out
 
 WAVE = np.arange(6050.0, 6098.0, 0.8)
@@ -26,10 +29,25 @@ def scene(request):
 
 
 def quality(psf, image, x, psferr, dtype=np.float64):
-    spots = make_spots(psf, (1, 5), WAVE)
-    cut = make_cut(image, spots.y0, spots.x0, (psf.stamp[0], stamp_width(psf)))
-    position = cut.position(spots.y0, spots.x0, spots.stamps.shape[2:])
-    return bin_quality(spots.stamps.astype(dtype), position, (cut.root, cut.light), x, psferr)
+    y0, x0 = corners(psf, centres(psf, (1, 5), WAVE))
+    cut, bands = make_cut(image, y0, x0, psf.stamp), half_bands(y0, x0, psf.stamp, image.shape)
+    blocks = empty_blocks(psf, (1, 5), WAVE, cut)
+    add_tile(empty_sums(4, len(WAVE), bands), recipe(psf, (1, 5), WAVE), cut, (0, len(WAVE), 0), kept=(blocks, 0))
+    if dtype == np.float64:
+        blocks = in_double(psf, blocks, cut)
+    return bin_quality(blocks, (cut.root, cut.light), x, psferr)
+
+
+def in_double(psf, blocks, cut):
+    """The same blocks with the spots of make_spots in them, to all digits."""
+    spots, (ny, nx) = make_spots(psf, (1, 5), WAVE), psf.stamp
+    stamps, scale = np.zeros(blocks.stamps.shape), np.ones(blocks.scale.shape)
+    row, column = cut.position(spots.y0, spots.x0, psf.stamp)
+    for i in range(4):
+        for j in range(len(WAVE)):
+            top, left = row[i, j] - blocks.corners[0, i, j // LANE], column[i, j] - blocks.corners[1, i, j // LANE]
+            stamps[i, j // LANE, top:top + ny, left:left + nx, j % LANE] = spots.stamps[i, j]
+    return replace(blocks, stamps=stamps, scale=scale)
 
 
 @pytest.mark.parametrize("psferr", [0.0, 0.01, 0.3])
@@ -84,7 +102,6 @@ def test_image_of_spectra(scene):
     for first, last in ((0, 1), (1, 38), (38, len(WAVE))):
         add_to_image(parts, make_spots(psf, (1, 5), WAVE[first:last]), x[:, first:last])
     np.testing.assert_array_equal(parts, whole)
-    assert spots.x0.min() % LANE == 0
 
 
 # ---- bits -----------------------------------------------------------------------------------------------------------

@@ -14,12 +14,12 @@ import numpy as np
 
 from gpu_extract.config import ExtractConfig
 from gpu_extract.cores import banded, dense
-from gpu_extract.data import LANE, Array, BundleResult, Decorrelated, Image, Normal, PsfModel, Spots, Status
-from gpu_extract.normal import Cut, add_tile, add_tile_from_recipe, empty_sums, half_bands, make_cut, regularise
-from gpu_extract.plan import Plan, bounds, fibre_groups, share, spread, tiles
+from gpu_extract.data import LANE, Array, Blocks, BundleResult, Decorrelated, Image, Normal, PsfModel, Spots, Status
+from gpu_extract.normal import Cut, add_tile, empty_sums, half_bands, make_cut, regularise
+from gpu_extract.plan import Plan, bounds, fibre_groups, frames, share, spread, tiles
 from gpu_extract.probe import Decay, measure_neighbours
 from gpu_extract.project import add_to_image
-from gpu_extract.psf import centres, corners, make_spots, recipe, stamp_width
+from gpu_extract.psf import centres, corners, make_spots, recipe
 from gpu_extract.psf_check import remaining
 from gpu_extract.quality import bin_quality, mask_bits
 from gpu_extract.solve import solve
@@ -64,13 +64,13 @@ def extract_bundle(image: Image, job: Job, fibres: tuple[int, int], *, group: An
     """
     with recorder.span("cut"):
         cut, bands = locate(image, job, fibres)
-    spots, normal = make_normal(job, fibres, cut, bands, group=group, recorder=recorder)
+    blocks, normal = make_normal(job, fibres, cut, bands, group=group, recorder=recorder)
     with recorder.span("solve"):
         solution = solve(normal)
     with recorder.span("decorrelate"):
         result = decorrelate(normal, solution.x, job, group)
     with recorder.span("quality"):
-        chi2pix, fraction = judge(spots, cut, solution.x, job, bands[1], group)
+        chi2pix, fraction = judge(blocks, cut, solution.x, job, bands[1], group)
     dropped = np.array([i in job.dropped for i in range(*fibres)])
     wanted = job.config.model and group.rank == 0
     model, column = project_model(image, job, fibres, solution.x) if wanted else (None, 0)
@@ -84,35 +84,26 @@ def locate(image: Image, job: Job, fibres: tuple[int, int]) -> tuple[Cut, tuple[
     """The pixels that a bundle's spots touch, and (fibres, bins) at which spots overlap."""
     y0, x0 = corners(job.psf, centres(job.psf, fibres, job.plan.extended))
     bands = half_bands(y0, x0, job.psf.stamp, image.shape)
-    return make_cut(image, y0, x0 - x0 % LANE, (job.psf.stamp[0], stamp_width(job.psf))), bands
+    return make_cut(image, y0, x0, job.psf.stamp), bands
 
 
 def make_normal(job: Job, fibres: tuple[int, int], cut: Cut, bands: tuple[int, int], *, group: Any,
-                recorder: Any) -> tuple[Spots, Normal]:
+                recorder: Any) -> tuple[Blocks, Normal]:
     """The normal equations, tile by tile, and the spots of this rank's tiles (and around) in single precision."""
     wave, hw = job.plan.extended, bands[1]
     nfibre = fibres[1] - fibres[0]
     ranges = tiles(len(wave))
     starts = bounds(ranges, group.size)
     own = spread(starts[group.rank], starts[group.rank + 1], hw, len(wave))
-    shape = nfibre, own[1] - own[0]
-    kept = Spots(np.empty((*shape, job.psf.stamp[0], stamp_width(job.psf)), dtype=np.float32),
-                 np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.int64))
+    kept = empty_blocks(job.psf, fibres, wave[slice(*own)], cut)
     sums = empty_sums(nfibre, len(wave), bands)
 
     def make(t: int) -> None:
         first, last = ranges[t]
         start, stop = spread(first, last, hw, len(wave))
-        inside = slice(start - own[0], stop - own[0])
         with recorder.span("normal"):
-            made = recipe(job.psf, fibres, wave[start:stop])
-            kept.x0[:, inside], kept.y0[:, inside] = made.x0, made.y0
-            if np.all(np.diff(made.y0, axis=1) >= 0):
-                add_tile_from_recipe(sums, made, cut, (first, last, start), single=(kept.stamps, start - own[0]))
-            else:
-                spots = make_spots(job.psf, fibres, wave[start:stop])
-                kept.stamps[:, inside] = spots.stamps
-                add_tile(sums, spots, cut, (first, last, start))
+            add_tile(sums, recipe(job.psf, fibres, wave[start:stop]), cut, (first, last, start),
+                     kept=(kept, (start - own[0]) // LANE))
 
     job.map(make, share(len(ranges), group.rank, group.size))
     with recorder.span("exchange"):
@@ -120,6 +111,15 @@ def make_normal(job: Job, fibres: tuple[int, int], cut: Cut, bands: tuple[int, i
         group.complete(sums.rhs, 1, starts)
         group.complete(sums.weight, 1, starts)
     return kept, regularise(sums, job.config.regularize, job.plan.inner)
+
+
+def empty_blocks(psf: PsfModel, fibres: tuple[int, int], wave: Array, cut: Cut) -> Blocks:
+    """Room for the spots of some bins in single precision, and where they lie on the cut-out."""
+    y0, x0 = np.pad(corners(psf, centres(psf, fibres, wave)), ((0, 0), (0, 0), (0, -len(wave) % LANE)), mode="edge")
+    _, place = frames(cut.position(y0, x0, psf.stamp), psf.stamp)
+    rows, columns = (int(size.max(initial=0)) for size in place[2:])
+    stamps = np.empty((*place.shape[1:], rows, -(-columns // LANE) * LANE, LANE), dtype=np.float32)
+    return Blocks(stamps, np.zeros((*place.shape[1:], LANE)), place)
 
 
 def decorrelate(normal: Normal, x: Array, job: Job, group: Any) -> Decorrelated:
@@ -181,15 +181,14 @@ def clear_corners(resolution: Array) -> None:
         resolution[:, 2 * ndiag - k, max(nwave - ndiag + k, 0):] = 0.0
 
 
-def judge(spots: Spots, cut: Cut, x: Array, job: Job, hw: int, group: Any) -> tuple[Array, Array]:
+def judge(blocks: Blocks, cut: Cut, x: Array, job: Job, hw: int, group: Any) -> tuple[Array, Array]:
     """chi2pix and pixmask_fraction of the wanted bins; every rank does the bins of its own tiles."""
     nwave = len(job.plan.extended)
     starts = bounds(tiles(nwave), group.size)
     first, last = starts[group.rank], starts[group.rank + 1]
     start, stop = spread(first, last, hw, nwave)
-    position = cut.position(spots.y0, spots.x0, spots.stamps.shape[2:])
     both = np.zeros((2, len(x), nwave))
-    part = bin_quality(spots.stamps, position, (cut.root, cut.light), x[:, start:stop], job.psferr)
+    part = bin_quality(blocks, (cut.root, cut.light), x[:, start:stop], job.psferr)
     for array, values in zip(both, part, strict=True):
         array[:, first:last] = values[:, first - start:last - start]
     group.complete(both, 2, starts)
@@ -202,7 +201,7 @@ def project_model(image: Image, job: Job, fibres: tuple[int, int], x: Array) -> 
     Columns that none of its spots touch are left out: a frame's bundles together are then hardly more than one image.
     """
     _, x0 = corners(job.psf, centres(job.psf, fibres, job.plan.extended))
-    first, last = np.clip([x0.min() - LANE + 1, x0.max() + stamp_width(job.psf)], 0, image.shape[1])
+    first, last = np.clip([x0.min(), x0.max() + job.psf.stamp[1]], 0, image.shape[1])
     model = np.zeros((image.shape[0], max(last - first, 0)))
     for start, stop in tiles(len(job.plan.extended)):
         spots = make_spots(job.psf, fibres, job.plan.extended[start:stop])

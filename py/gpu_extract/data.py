@@ -163,11 +163,8 @@ class PsfModel:
 class Spots:
     """The spots of the bins of some fibres: A, column by column.
 
-    stamps: (nfibre, nwave, ny, width), sum over (y, x) is 1; width is the PSF's nx
-        rounded up so that every spot can start at an x that is a multiple of LANE:
-        the columns before and after the spot are 0
-    x0, y0: (nfibre, nwave) int64, pixel of stamps[..., 0, 0] on the CCD (x0 % LANE == 0;
-        both may lie off the CCD)
+    stamps: (nfibre, nwave, ny, nx), sum over (y, x) is 1
+    x0, y0: (nfibre, nwave) int64, pixel of stamps[..., 0, 0] on the CCD (both may lie off the CCD)
     """
 
     stamps: np.ndarray
@@ -179,21 +176,42 @@ class Spots:
         _check("y0", self.y0, self.stamps.shape[:2])
 
 
+LANE = 4    # bins of a block: the lanes of the CPU's vectors
+
+
 @dataclass(frozen=True)
 class Recipe:
     """All that the kernels need to make the spots of some fibres at some wavelengths.
 
-    x0, y0: (nfibre, nwave) first pixel, x0 a multiple of LANE; numbers, cores, shape: see backend.cpu_spots
+    x0, y0: (nfibre, n) first pixel of the stamps on the CCD, n the number of wavelengths rounded up to whole blocks of
+        LANE (the last is repeated); numbers, cores, shape: see backend.cpu_spots
     """
 
     x0: IntArray
     y0: IntArray
     numbers: Array
     cores: tuple[Any, Any]
-    shape: tuple[int, int, int, bool]
+    shape: tuple[int, int, bool]
 
 
-LANE = 4    # spots start at x that are multiples of this: overlaps are then contiguous vectors
+@dataclass(frozen=True)
+class Blocks:
+    """Spots, LANE successive bins of a fibre on one frame of pixels: what the CPU's kernels work on.
+
+    stamps: (nfibre, nblock, rows, columns, LANE), columns a multiple of LANE; 0 beside a bin's own stamp in all
+        columns of its frame's rows, anything in the rows behind those
+    scale: (nfibre, nblock, LANE) float64, what a stamp is to be multiplied by to have the sum 1; 0 for bins that do
+        not exist
+    corners: (4, nfibre, nblock) int64: the frames' first row and column on a cut-out of the image, their height and
+        width (rows and columns or less)
+    """
+
+    stamps: np.ndarray
+    scale: Array
+    corners: IntArray
+
+    def __post_init__(self) -> None:
+        _check("corners", self.corners, (4, *self.stamps.shape[:2]))
 
 
 @dataclass(frozen=True)

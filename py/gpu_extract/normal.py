@@ -4,7 +4,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpu_extract.backend import cpu_cut, cpu_normal
-from gpu_extract.data import LANE, Array, Image, IntArray, Normal, Recipe, Spots
+from gpu_extract.data import LANE, Array, Blocks, Image, IntArray, Normal, Recipe
+from gpu_extract.plan import frames
 
 MINWEIGHT = 1e-4     # of the largest weight: below it a bin is regularised (specter's rule)
 
@@ -14,7 +15,7 @@ class Cut:
     """The pixels that a bundle's spots can touch, with a margin of masked pixels all around.
 
     root, light: (rows, columns) float64, sqrt(ivar) and sqrt(ivar) pix; 0 where ivar is
-    y0, x0: CCD pixel of [0, 0]; x0 is a multiple of LANE
+    y0, x0: CCD pixel of [0, 0]
     """
 
     root: Array
@@ -28,14 +29,15 @@ class Cut:
         A spot that is entirely off the cut-out is moved into its margin, where nothing counts.
         """
         rows = np.clip(y0 - self.y0, 0, self.root.shape[0] - stamp[0])
-        columns = np.clip(x0 - self.x0, 0, self.root.shape[1] - stamp[1])
+        columns = np.clip(x0 - self.x0, 0, self.root.shape[1] - LANE - stamp[1])
         return np.stack([rows, columns])
 
 
 def make_cut(image: Image, y0: IntArray, x0: IntArray, stamp: tuple[int, int]) -> Cut:
-    """Cut the pixels touched by spots at (y0, x0) of shape `stamp` (ny, width) out of the image.
+    """Cut the pixels touched by spots at (y0, x0) of shape `stamp` (ny, nx) out of the image.
 
-    Pixels with ivar 0 become 0, whatever they hold; the margin has the size of a spot.
+    Pixels with ivar 0 become 0, whatever they hold; the margin has the size of a spot, and LANE more columns at its
+    right, since kernels take columns by fours.
     """
     ranges = []
     for low, size, n in ((y0, stamp[0], image.shape[0]), (x0, stamp[1], image.shape[1])):
@@ -43,10 +45,8 @@ def make_cut(image: Image, y0: IntArray, x0: IntArray, stamp: tuple[int, int]) -
         last = int(np.clip(low.max() + size, first, n))
         ranges.append((first, last))
     (y_first, y_last), (x_first, x_last) = ranges
-    left = x_first - stamp[1] - (x_first % LANE)
-    top = y_first - stamp[0]
-    columns = -(-(x_last + stamp[1] - left) // LANE) * LANE
-    shape = (y_last + stamp[0] - top, columns)
+    top, left = y_first - stamp[0], x_first - stamp[1]
+    shape = y_last + stamp[0] - top, x_last + stamp[1] + LANE - left
     root, light = np.zeros(shape), np.zeros(shape)
     inside = slice(y_first, y_last), slice(x_first, x_last)
     cpu_cut.whiten_pixels(root, light, image.ivar[inside], image.pix[inside], (y_first - top, x_first - left))
@@ -79,40 +79,26 @@ class Sums:
 def empty_sums(nfibre: int, nwave: int, bands: tuple[int, int]) -> Sums:
     """Sums with nothing in them; bands: (fibres, bins) of half_bands.
 
-    A half-band of at least 2, zeros where spots do not overlap: the kernels write four elements of a band at once.
+    A half-band of at least 2, zeros where spots do not overlap: the kernels know no shorter row than a vector.
     """
     rhs, weight = np.zeros((2, nfibre, nwave))
     return Sums(np.zeros((nfibre, bands[0] + 1, nwave, 2 * max(bands[1], 2) + 1)), rhs, weight)
 
 
-def add_tile(sums: Sums, spots: Spots, cut: Cut, tile: tuple[int, int, int]) -> None:
-    """Fill bins first .. last - 1 of `sums` in place, from ready spots.
+def add_tile(sums: Sums, recipe: Recipe, cut: Cut, tile: tuple[int, int, int], *,
+             kept: tuple[Blocks, int] | None = None) -> None:
+    """Fill bins first .. last - 1 of `sums` in place.
 
-    tile: (first, last, start); the spots are those of bins start, start + 1, ... and reach one half-band
-        beyond the tile where there are bins. An entry's bits do not depend on the tile it is made in.
+    recipe: of the bins start, start + 1, ..., that reach one half-band beyond the tile where there are bins
+    tile: (first, last, start), start a multiple of LANE. An entry's bits do not depend on the tile it is made in.
+    kept: (blocks, n): the spots go there, from block n on
     """
-    position = cut.position(spots.y0, spots.x0, spots.stamps.shape[2:])
-    none = np.empty((1, 0, 0)), np.empty((1, 0)), (0, 0)
-    recipe = np.empty((0, 0, 0)), (none, none), (0, 0, 0, False), _NO_COPY, 0
-    cpu_normal.normal_tile((sums.icov, sums.rhs, sums.weight), spots.stamps, recipe, position, (cut.root, cut.light),
-                           tile)
-
-
-def add_tile_from_recipe(sums: Sums, recipe: Recipe, cut: Cut, tile: tuple[int, int, int], *,
-                         single: tuple[np.ndarray, int]) -> None:
-    """The same, but the spots are made on the way and only a copy in single precision is kept.
-
-    single: (float32 array (nfibre, n, ny, width), offset): the copies go there, from bin `offset` on
-    Rows must ascend along wavelength. The bits are those of add_tile with the spots of make_spots.
-    """
-    shape = recipe.shape
-    position = cut.position(recipe.y0, recipe.x0, shape[:2])
-    stamps = np.empty((len(position[0]), 0, *shape[:2]))
-    cpu_normal.normal_tile((sums.icov, sums.rhs, sums.weight), stamps, (recipe.numbers, recipe.cores, shape, *single),
-                           position, (cut.root, cut.light), tile)
-
-
-_NO_COPY = np.empty((1, 0, 0, 0), dtype=np.float32)
+    stamp = recipe.shape[0], recipe.shape[1]
+    offsets, place = frames(cut.position(recipe.y0, recipe.x0, stamp), stamp)
+    blocks, at = kept or (Blocks(np.empty((*place.shape[1:], 0, 0, LANE), dtype=np.float32),
+                                 np.empty((*place.shape[1:], LANE)), place), 0)
+    cpu_normal.normal_tile((sums.icov, sums.rhs, sums.weight), (recipe.numbers, recipe.cores, recipe.shape),
+                           (offsets, place, (blocks.stamps, blocks.scale), at), (cut.root, cut.light), tile)
 
 
 def regularise(sums: Sums, ridge: float, inner: slice = slice(None)) -> Normal:

@@ -10,7 +10,7 @@ from math import ceil
 import numpy as np
 
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import Array, PsfModel
+from gpu_extract.data import LANE, Array, IntArray, PsfModel
 from gpu_extract.errors import InputError
 
 TILE = 256            # wavelength bins of a tile of the normal equations
@@ -80,8 +80,22 @@ def tiles(nwave: int, length: int = TILE) -> tuple[tuple[int, int], ...]:
 
 
 def spread(first: int, last: int, reach: int, nwave: int) -> tuple[int, int]:
-    """first .. last - 1 with `reach` more on both sides, within 0 .. nwave - 1."""
-    return max(0, first - reach), min(nwave, last + reach)
+    """first .. last - 1 with `reach` more on both sides in whole blocks, within 0 .. nwave - 1."""
+    return max(0, first - reach) // LANE * LANE, min(nwave, -(-(last + reach) // LANE) * LANE)
+
+
+def frames(place: IntArray, stamp: tuple[int, int]) -> tuple[Array, IntArray]:
+    """The common frames of pixels of blocks of LANE bins.
+
+    place: (2, nfibre, n) first pixel (y, x) of the stamps, n a multiple of LANE; stamp: (ny, nx)
+    Returns (nfibre, 2, n) float64, the stamps' first pixel in their frame, and (4, nfibre, n / LANE) int64, the frames'
+    first row and column, height and width.
+    """
+    blocks = place.reshape(2, place.shape[1], -1, LANE)
+    first = blocks.min(axis=3)
+    size = blocks.max(axis=3) - first + np.array(stamp)[:, None, None]
+    offsets = (blocks - first[..., None]).reshape(place.shape)
+    return np.ascontiguousarray(offsets.swapaxes(0, 1), dtype=np.float64), np.concatenate([first, size])
 
 
 def fibre_groups(nfibre: int, groups: int | None) -> tuple[tuple[int, int], ...]:

@@ -5,15 +5,15 @@ problem (every pixel good, equal errors) two numbers are measured: how fast C
 falls off along a fibre, and how strongly neighbouring fibres are correlated.
 They turn into the number of bins and fibres that must take part.
 """
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import cho_solve_banded, cholesky_banded
 
-from gpu_extract.data import Array, Image, PsfModel, Spots
+from gpu_extract.data import Array, Image, PsfModel
 from gpu_extract.normal import Sums, add_tile, empty_sums, half_bands, make_cut
 from gpu_extract.plan import MOST_NEIGHBOURS, MOST_PADDING, enough_neighbours
-from gpu_extract.psf import make_spots
+from gpu_extract.psf import recipe
 
 WINDOW = 320          # bins of the small problem
 STEPS = 12            # of the power iteration for the correlation between fibres: it is wanted to a few per cent
@@ -69,13 +69,12 @@ def _windows(psf: PsfModel, wavelength: tuple[float, float, float]) -> list[Arra
 
 def _ideal(psf: PsfModel, fibres: tuple[int, int], wave: Array) -> Sums:
     """Normal equations of a few fibres where every pixel is good and has unit errors, on the CCD or not."""
-    spots = make_spots(psf, fibres, wave)
-    stamp = spots.stamps.shape[2], spots.stamps.shape[3]
+    spots = recipe(psf, fibres, wave)
     y0, x0 = spots.y0 - spots.y0.min(), spots.x0 - spots.x0.min()
-    ones = np.ones((int(y0.max()) + stamp[0], int(x0.max()) + stamp[1]))
-    bands = half_bands(y0, x0, stamp, (ones.shape[0], ones.shape[1]))
+    ones = np.ones((int(y0.max()) + psf.stamp[0], int(x0.max()) + psf.stamp[1]))
+    bands = half_bands(y0[:, :len(wave)], x0[:, :len(wave)], psf.stamp, (ones.shape[0], ones.shape[1]))
     sums = empty_sums(len(y0), len(wave), bands)
-    add_tile(sums, Spots(spots.stamps, x0, y0), make_cut(Image(ones, ones), y0, x0, stamp), (0, len(wave), 0))
+    add_tile(sums, replace(spots, x0=x0, y0=y0), make_cut(Image(ones, ones), y0, x0, psf.stamp), (0, len(wave), 0))
     return sums
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from gpu_extract.backend import cpu_spots
 from gpu_extract.data import LANE, Array, Core, Legendre, PsfModel, Recipe, Spots
+from gpu_extract.plan import frames
 
 
 def legendre_basis(wave: Array, series: Legendre) -> Array:
@@ -45,32 +46,25 @@ def corners(psf: PsfModel, centre: Array) -> np.ndarray:
     return np.floor(centre - offset).astype(np.int64)
 
 
-def stamp_width(psf: PsfModel) -> int:
-    """Columns of a stamp: the spot's, and room to start at a multiple of LANE."""
-    return -(-(psf.stamp[1] + LANE - 1) // LANE) * LANE
-
-
 def recipe(psf: PsfModel, fibres: tuple[int, int], wave: Array) -> Recipe:
-    """What it takes to make the spots of fibres lo .. hi - 1 at wavelengths `wave` (Angstrom)."""
+    """What it takes to make the spots of fibres lo .. hi - 1 at wavelengths `wave` (Angstrom), in whole blocks."""
+    wave = np.pad(wave, (0, -len(wave) % LANE), mode="edge")
     centre = centres(psf, fibres, wave)
     corner = corners(psf, centre)
-    shift = corner[1] % LANE
-    corner[1] -= shift
-    numbers = np.empty((*shift.shape, cpu_spots.NUMBERS))
-    numbers[..., :cpu_spots.SHIFT] = np.moveaxis(corner - centre, 0, -1)
-    numbers[..., cpu_spots.SHIFT] = shift
+    numbers = np.zeros((centre.shape[1], cpu_spots.NUMBERS, len(wave)))
+    numbers[:, cpu_spots.FIRST:cpu_spots.CORES] = np.moveaxis(corner - centre, 0, 1)
     for n, core in enumerate(psf.cores):
         at = cpu_spots.CORES + 3 * n
-        numbers[..., at] = evaluate(core.sigma_y, fibres, wave)
-        numbers[..., at + 1] = evaluate(core.sigma_x, fibres, wave)
-        numbers[..., at + 2] = evaluate(core.nsig, fibres, wave) if core.nsig else np.inf
+        numbers[:, at] = evaluate(core.sigma_y, fibres, wave)
+        numbers[:, at + 1] = evaluate(core.sigma_x, fibres, wave)
+        numbers[:, at + 2] = evaluate(core.nsig, fibres, wave) if core.nsig else np.inf
     if psf.tail is not None:
         t = psf.tail
         for n, series in enumerate((t.amp, t.core, t.xscale, t.yscale, t.index)):
-            numbers[..., cpu_spots.TAIL + n] = evaluate(series, fibres, wave)
+            numbers[:, cpu_spots.TAIL + n] = evaluate(series, fibres, wave)
     cores = [_core(core, fibres, wave) for core in psf.cores]
-    shape = psf.stamp[0], stamp_width(psf), psf.stamp[1], psf.tail is not None
-    return Recipe(corner[1], corner[0], numbers, (cores[0], cores[1] if len(cores) > 1 else _NO_CORE), shape)
+    return Recipe(corner[1], corner[0], numbers, (cores[0], cores[1] if len(cores) > 1 else _NO_CORE),
+                  (*psf.stamp, psf.tail is not None))
 
 
 def make_spots(psf: PsfModel, fibres: tuple[int, int], wave: Array) -> Spots:
@@ -79,12 +73,13 @@ def make_spots(psf: PsfModel, fibres: tuple[int, int], wave: Array) -> Spots:
     A spot's bits depend on its fibre and wavelength alone, not on what else is asked for.
     """
     r = recipe(psf, fibres, wave)
-    stamps = np.empty((*r.x0.shape, *r.shape[:2]))
-    cpu_spots.make_spots(stamps, r.numbers, r.cores, r.shape)
-    return Spots(stamps, r.x0, r.y0)
+    offsets, place = frames(np.stack([r.y0, r.x0]), psf.stamp)
+    stamps = np.empty((len(r.x0), len(wave), *psf.stamp))
+    cpu_spots.make_spots(stamps, (r.numbers, r.cores, r.shape), offsets, place[2:])
+    return Spots(stamps, r.x0[:, :len(wave)], r.y0[:, :len(wave)])
 
 
-_NO_CORE = (np.empty((1, 0, 0)), np.empty((1, 0)), (0, 0))
+_NO_CORE = (np.empty((1, 0, 0)), np.empty((0, 1)), (0, 0))
 
 
 def _core(core: Core, fibres: tuple[int, int], wave: Array) -> tuple[Array, Array, tuple[int, int]]:
@@ -92,4 +87,4 @@ def _core(core: Core, fibres: tuple[int, int], wave: Array) -> tuple[Array, Arra
     nj, ni, _, ncoef = core.gh.coeff.shape
     series = np.zeros((fibres[1] - fibres[0], ncoef, ni, -(-nj // LANE) * LANE))
     series[..., :nj] = core.gh.coeff[:, :, fibres[0]:fibres[1]].transpose(2, 3, 1, 0)
-    return series.reshape(len(series), ncoef, -1), np.ascontiguousarray(legendre_basis(wave, core.gh).T), (nj, ni)
+    return series.reshape(len(series), ncoef, -1), legendre_basis(wave, core.gh), (nj, ni)

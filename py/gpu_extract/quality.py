@@ -2,33 +2,33 @@
 import numpy as np
 
 from gpu_extract.backend import cpu_project
-from gpu_extract.data import Array, SpecMask
+from gpu_extract.data import LANE, Array, Blocks, SpecMask
 
 BAD_FIT = 5.0            # chi2pix stands out when this many times the medians around it ...
 BAD_FIT_ALONE = 100.0    # ... or above this where there are too few fibres for a median
 FEW_FIBRES = 5
 
 
-def bin_quality(stamps: np.ndarray, position: np.ndarray, cut_pixels: tuple[Array, Array], x: Array,
-                psferr: float) -> tuple[Array, Array]:
+def bin_quality(blocks: Blocks, cut_pixels: tuple[Array, Array], x: Array, psferr: float) -> tuple[Array, Array]:
     """chi2pix and pixmask_fraction of bins: each (nfibre, nwave).
 
-    stamps: (nfibre, nwave, ny, width), float32 is enough (5e-7 of the model)
-    position: (2, nfibre, nwave) of the spots on the cut-out; cut_pixels: its (sqrt(ivar), sqrt(ivar) pix)
-    x: (nfibre, nwave) photons per bin
+    blocks: spots of the bins; float32 is enough (5e-7 of the model)
+    cut_pixels: the cut-out's (sqrt(ivar), sqrt(ivar) pix); x: (nfibre, nwave) photons per bin
     chi2pix = A^T chi^2 / A^T [W' > 0] with 1/W' = 1/W + (psferr A x)^2; 0 where no good pixel is touched.
     pixmask_fraction = 1 - A^T [W > 0]; pixels off the CCD count as masked. Values are right for
     bins whose overlapping neighbours are all among the bins given.
     """
     root, light = cut_pixels
     stride = root.shape[1]
-    at = position[0] * stride + position[1]
     model = np.zeros(root.size)
-    cpu_project.add_to_cut(model, stamps, at, x, stride)
+    scale = blocks.scale.reshape(len(x), -1)
+    flux = scale * np.pad(x, ((0, 0), (0, -x.shape[1] % LANE)))
+    cpu_project.add_to_cut(model, blocks.stamps, blocks.corners, flux, stride)
     good = np.empty(root.size)
     cpu_project.chi_square(model, good, root.ravel(), light.ravel(), psferr)
-    sums = np.empty((2, *x.shape))
-    cpu_project.adjoint_two(sums, stamps, at, model, good, stride)
+    sums = np.empty((2, *flux.shape))
+    cpu_project.adjoint_two(sums, blocks.stamps, blocks.corners, (model, good), stride)
+    sums = (scale * sums)[:, :, :x.shape[1]]
     seen = sums[1] > 0
     chi2pix = np.divide(sums[0], sums[1], out=np.zeros_like(x), where=seen)
     return chi2pix, np.where(seen, np.clip(1.0 - sums[1], 0.0, 1.0), 1.0)

@@ -1,268 +1,284 @@
-"""CPU kernels: the normal equations, row of pixels by row of pixels.
+"""CPU kernels: the normal equations, block by block.
 
-An entry of icov is the sum over the pixels that two spots share. Spots start at
-multiples of four columns, so that a row of the overlap is a few whole vectors.
+An entry of icov is the sum over the pixels that two spots share. The lanes of a vector are the four bins of a block
+(see cpu_spots): one pass over the pixels that two blocks share makes the sixteen entries of their bins, with two vectors
+read for sixteen products and no sum across lanes.
 """
 import numpy as np
 from numba import njit
 
 from gpu_extract.backend import cpu_spots
-from gpu_extract.backend.simd import address, integer, prefetch, vadd, vfma, vmul, vread, vset, vsum, vsums, vwrite
+from gpu_extract.backend.simd import (
+    address,
+    number,
+    vadd,
+    vdiv,
+    vfma,
+    vless,
+    vmax,
+    vmul,
+    vread,
+    vset,
+    vspread,
+    vwrite,
+    vwrite_single,
+    write,
+)
+from gpu_extract.data import LANE
 
-BATCH = 8      # spots made at a time: a call has its price
-AHEAD = 3      # rows: the spots' rows are too far apart for the processor to guess which it will need
-
-
-@njit(nogil=True)
-def _rows_of_bins(low, high, rows, ny, first_row):  # type: ignore[no-untyped-def]
-    """low, high: (nfibre, n) spots low .. high - 1 are all that touch row first_row + n; rows: (nfibre, nspot)."""
-    nfibre, nspot = rows.shape
-    n = low.shape[1]
-    low[:] = nspot
-    high[:] = 0
-    for i in range(nfibre):
-        for b in range(nspot):
-            top = rows[i, b] - first_row
-            for y in range(max(top, 0), min(top + ny, n)):
-                low[i, y] = min(low[i, y], b)
-                high[i, y] = b + 1
-
-
-@njit(nogil=True)
-def _whiten(out, row, spots, position, root, shape):  # type: ignore[no-untyped-def]
-    """out[n] = row `row` of spot low + n times sqrt(ivar), in a common frame of columns; returns its first column.
-
-    out: address of (n4, frame) float64, n4 the number of spots rounded up to a multiple of 4; spots that do not touch
-        the row become 0
-    spots: (address of the fibre's stamps, low, high, mask): spot b is stamp b & mask; position: addresses of the rows
-        and columns of the fibre's spots
-    root: address of the row of sqrt(ivar); shape: (ny, width, frame)
-    """
-    stamps, low, high, mask = spots
-    ny, width, frame = shape
-    base = integer(position[1] + 8 * low)
-    for b in range(low + 1, high):
-        base = min(base, integer(position[1] + 8 * b))
-    zero = vset(0.0)
-    for n in range((high - low + 3) // 4 * 4):
-        target = out + 8 * n * frame
-        for x in range(0, 8 * frame, 32):
-            vwrite(target + x, zero)
-        b = low + n
-        if b >= high:
-            continue
-        y = row - integer(position[0] + 8 * b)
-        if y < 0 or y >= ny:
-            continue
-        column = integer(position[1] + 8 * b)
-        source = stamps + 8 * ((b & mask) * ny + y) * width
-        target += 8 * (column - base)
-        for x in range(0, 8 * width, 32):
-            prefetch(source + AHEAD * 8 * width + x)
-            vwrite(target + x, vmul(vread(source + x), vread(root + 8 * column + x)))
-    return base
-
-
-def _make_products(vectors: int):  # type: ignore[no-untyped-def]
-    """Products of one row with four rows, `vectors` vectors long; a literal length unrolls the loop."""
-    @njit(nogil=True)
-    def products(own, b0, b1, b2, b3):  # type: ignore[no-untyped-def]
-        s0 = vset(0.0)
-        s1 = vset(0.0)
-        s2 = vset(0.0)
-        s3 = vset(0.0)
-        for x in range(0, 32 * vectors, 32):
-            u = vread(own + x)
-            s0 = vfma(u, vread(b0 + x), s0)
-            s1 = vfma(u, vread(b1 + x), s1)
-            s2 = vfma(u, vread(b2 + x), s2)
-            s3 = vfma(u, vread(b3 + x), s3)
-        return vsums(s0, s1, s2, s3)
-    return products
-
-
-_one, _two, _three, _four, _five, _six = (_make_products(n) for n in range(1, 7))
-
-
-@njit(nogil=True)
-def _products(own, b0, pitch, bytes_):  # type: ignore[no-untyped-def]
-    """Products of a row with four rows that lie `pitch` bytes apart, as one vector; `bytes_` of a row count."""
-    b1 = b0 + pitch
-    b2 = b1 + pitch
-    b3 = b2 + pitch
-    if bytes_ == 32:
-        return _one(own, b0, b1, b2, b3)
-    if bytes_ == 64:
-        return _two(own, b0, b1, b2, b3)
-    if bytes_ == 96:
-        return _three(own, b0, b1, b2, b3)
-    if bytes_ == 128:
-        return _four(own, b0, b1, b2, b3)
-    if bytes_ == 160:
-        return _five(own, b0, b1, b2, b3)
-    if bytes_ == 192:
-        return _six(own, b0, b1, b2, b3)
-    s0 = vset(0.0)
-    s1 = vset(0.0)
-    s2 = vset(0.0)
-    s3 = vset(0.0)
-    for x in range(0, bytes_, 32):
-        u = vread(own + x)
-        s0 = vfma(u, vread(b0 + x), s0)
-        s1 = vfma(u, vread(b1 + x), s1)
-        s2 = vfma(u, vread(b2 + x), s2)
-        s3 = vfma(u, vread(b3 + x), s3)
-    return vsums(s0, s1, s2, s3)
-
-
-@njit(nogil=True)
-def _add_couplings(band, first, others, columns, bytes_, spill):  # type: ignore[no-untyped-def]
-    """band[hw + k] += (whitened row of a spot) . (whitened row of the spot k bins on), for n spots from k = first on.
-
-    band: (address of band[0], hw); spill: address of 12 float64, zeros but for the middle four;
-    others: (address of their first rows, n, bytes from row to row)
-    columns: (address of the spot's row, bytes to add to `others`); bytes_: of a row that count
-    """
-    place, n, pitch = others
-    own, skip = columns
-    start, hw = band
-    for g in range(0, n, 4):
-        four = _products(own, place + g * pitch + skip, pitch, bytes_)
-        at = first + g + hw
-        if at < 0 or at + 4 > 2 * hw + 1:
-            # the group reaches beyond the band, with zeros: move the values that count to the band's end; or all of it
-            # lies there (spots beside the CCD share rows with those on it, but nothing else)
-            if at <= -4 or at > 2 * hw:
-                continue
-            vwrite(spill + 32, four)
-            shift = -at if at < 0 else 2 * hw - 3 - at
-            at += shift
-            four = vread(spill + 8 * (4 + shift))
-        vwrite(start + 8 * at, vadd(vread(start + 8 * at), four))
+VECTOR = cpu_spots.VECTOR
+SINGLE = VECTOR // 2      # bytes of four float32
 
 
 @njit(nogil=True, cache=True)
-def normal_tile(sums, stamps, recipe, position, cut, tile):  # type: ignore[no-untyped-def]
+def normal_tile(sums, recipe, frames, cut, tile):  # type: ignore[no-untyped-def]
     """Fill bins first .. last - 1 of the normal equations of a bundle.
 
     sums: (icov (nfibre, ndf + 1, nwave, 2 hw + 1), rhs (nfibre, nwave), weight (nfibre, nwave)), zero on entry
-    stamps: (nfibre, nspot, ny, width) the spots of bins start .. start + nspot - 1, which must reach hw bins
-        beyond both ends of the tile where such bins exist; or (nfibre, 0, ny, width): they are made as they are
-        needed, by `recipe`, and live in the processor's cache meanwhile; rows must then ascend along wavelength
-    recipe: (numbers, cores, shape, single, offset): see cpu_spots.make_spots; a float32 copy of every spot goes to
-        single (nfibre, n, ny, width), from bin `offset` on, unless n = 0
-    position: (2, nfibre, nspot) row and column of the spots on the cut-out, entirely inside it
-    cut: (sqrt(ivar), sqrt(ivar) pix), each (rows, columns), with a margin of ny rows of zeros
-    tile: (first, last, start)
+    recipe: (numbers, cores, shape): see cpu_spots.make_spots; of bins start, start + 1, ... , which reach hw bins
+        beyond both ends of the tile where such bins exist, in whole blocks
+    frames: (offsets (nfibre, 2, n), corners (4, nfibre, n / 4), kept, at): see cpu_spots.make_spots; corners: first row
+        and column of the blocks' frames on the cut-out, their heights and widths; kept: (stamps, scale) of data.Blocks,
+        filled from block `at` on; the stamps are left out where there is no room for them
+    cut: (sqrt(ivar), sqrt(ivar) pix), each (rows, columns), which hold all frames
+    tile: (first, last, start), start a multiple of 4
 
-    The cut-out is walked row by row: the few spots that a row of pixels sees are whitened once, and every pair of
-    them, of one fibre and of neighbouring fibres, adds its product. An entry is summed in the order of rows and
-    columns whatever the tile (the zeros around a spot add nothing).
+    Blocks are cut at multiples of 4 bins whatever the tile, and an entry is summed in the order of rows and columns of
+    what two blocks share: it does not depend on the tile.
     """
-    nfibre, ready, ny, width = stamps.shape
-    first, last, start = tile
-    own = position[0, :, first - start:last - start]
-    top, bottom = max(own.min(), ny), min(own.max() + ny, len(cut[0]) - ny)
-    low, high = np.empty((2, nfibre, max(bottom - top, 0)), dtype=np.int64)
-    _rows_of_bins(low, high, position[0], ny, top)
-    most, span = 4, 0
-    for i in range(nfibre):
-        for y in range(low.shape[1]):
-            if high[i, y] > low[i, y]:
-                most = max(most, (high[i, y] - low[i, y] + 3) // 4 * 4)
-                columns = position[1, i, low[i, y]:high[i, y]]
-                span = max(span, columns.max() - columns.min())
-    white = np.zeros((nfibre, most, width + span))
-    made = np.full(nfibre, ready)
-    if ready == 0:
-        slots = 1
-        while slots < most + BATCH:
-            slots *= 2
-        ring = np.zeros((nfibre, slots, ny, width))
-        space = np.zeros(cpu_spots.space_of(cpu_spots.terms_of(recipe[1]), (ny, width)))
-        space[:max(ny + 3, width) + 8] = np.arange(max(ny + 3, width) + 8)
-        _walk(sums, (ring, slots - 1, made, space), recipe, position, cut, tile, (low, high, top, white, np.zeros(12)))
-    else:
-        _walk(sums, (stamps, -1, made, np.zeros(1)), recipe, position, cut, tile, (low, high, top, white, np.zeros(12)))
-    icov = sums[0]
-    hw = icov.shape[3] // 2
-    for i in range(nfibre):
-        for j in range(first, last):
-            for k in range(1, min(hw, last - 1 - j) + 1):
-                icov[i, 0, j + k, hw - k] = icov[i, 0, j, hw + k]
+    nfibre, _, _, nband = sums[0].shape
+    corners = frames[1]
+    hw = nband // 2
+    reach = (hw + LANE - 1) // LANE
+    height, width = corners[2].max(), corners[3].max()
+    pitch = (width + LANE) // LANE * LANE      # at least one column of zeros
+    white = np.zeros((nfibre, reach + 1, height, pitch, LANE))
+    space = np.zeros(cpu_spots.space_of(cpu_spots.terms_of(recipe[1]), (height, pitch)))
+    _walk(sums, recipe, frames, cut, tile, (white, space, np.concatenate((np.zeros(7 * LANE), np.arange(LANE)))))
 
 
 @njit(nogil=True)
-def _make_until(end, i, made, spots, recipe):  # type: ignore[no-untyped-def]
-    """Make the spots of fibre i up to bin `end`; spots: (stamps, mask, space)."""
-    stamps, mask, space = spots
-    numbers, cores, shape, single, offset = recipe
-    nspot, size = numbers.shape[1], shape[0] * shape[1]
-    for b in range(made[i], end):
-        copy = address(single, (i * single.shape[1] + offset + b) * size) if single.shape[1] > 0 else 0
-        cpu_spots.make_spot(address(stamps, (i * stamps.shape[1] + (b & mask)) * size), copy,
-                            address(numbers, (i * nspot + b) * cpu_spots.NUMBERS),
-                            (cpu_spots.core_at(cores[0], i, b), cpu_spots.core_at(cores[1], i, b)),
-                            address(space, 0), shape)
-    made[i] = max(made[i], end)
+def _walk(sums, recipe, frames, cut, tile, scratch):  # type: ignore[no-untyped-def]
+    """normal_tile with its scratch: (white, space, products).
 
-
-@njit(nogil=True)
-def _walk(sums, spots, recipe, position, cut, tile, walk):  # type: ignore[no-untyped-def]
-    """normal_tile, once it is known which spots a row sees.
-
-    spots: (stamps (nfibre, slots, ny, width), mask, made (nfibre,), space): spot b is stamp b & mask, those of fibre i
-        before made[i] are there
-    walk: (low, high, top, white, spill): spots low[i, y] .. high[i, y] - 1 of fibre i touch row top + y of the
-        cut-out; white, spill: scratch
+    white: (nfibre, slots, rows, pitch, 4), spots times sqrt(ivar); block b of a fibre is in slot b modulo slots
+    products: of two blocks (16), then a block's weight, rhs and light (4 each), and 0, 1, 2, 3
     """
     icov, rhs, weight = sums
-    stamps, mask, made, space = spots
-    low, high, top, white, spill = walk
-    nfibre, slots, ny, width = stamps.shape
-    nspot = position.shape[2]
-    _, nd, nwave, nband = icov.shape
+    numbers = recipe[0]
+    corners = frames[1]
+    white, _, products = scratch
+    nfibre, nd, nwave, nband = icov.shape
+    slots, size = white.shape[1], VECTOR * white.shape[2] * white.shape[3]
+    pitch, out, whites = VECTOR * white.shape[3], address(products, 0), address(white, 0)
     first, last, start = tile
+    nkept, scales = frames[2][1].shape[1], address(frames[2][1], LANE * frames[3])
+    begin, end = start // LANE, start // LANE + numbers.shape[2] // LANE
+    for later in range(begin, end):
+        bins = LANE * later
+        for i in range(nfibre):
+            _make_white((i, later - begin), recipe, frames, cut, scratch, (start, nwave))
+            for lane in range(LANE):
+                j = bins + lane
+                if first <= j < last:
+                    weight[i, j] = products[4 * LANE + lane]
+                    rhs[i, j] = products[5 * LANE + lane]
+            for earlier in range(max(begin, later - slots + 1), later + 1):
+                for d in range(min(nd, i + 1)):
+                    for swap in range(2):
+                        # the entries lie with the bins of the lower fibre
+                        own, other = (earlier, later) if swap == 0 else (later, earlier)
+                        if (swap == 1 and (d == 0 or own == other)) or not (
+                                _meets(own, first, last) or (d == 0 and _meets(other, first, last))):
+                            continue
+                        a, b = (i - d, own - begin), (i, other - begin)
+                        if not _multiply(out, (whites + (a[0] * slots + own % slots) * size,
+                                               whites + (b[0] * slots + other % slots) * size), corners, a, b, pitch):
+                            continue
+                        _scale(out, scales + VECTOR * (a[0] * nkept + a[1]), scales + VECTOR * (b[0] * nkept + b[1]))
+                        band = address(icov, ((i - d) * nd + d) * nwave * nband)
+                        _store(band, out, (LANE * own, LANE * other), (nband, first, last))
+                        if d == 0 and own != other:
+                            _store_mirrored(band, out, (LANE * own, LANE * other), (nband, first, last))
+
+
+@njit(nogil=True)
+def _meets(block, first, last):  # type: ignore[no-untyped-def]
+    """Whether a block has bins among first .. last - 1."""
+    return LANE * block < last and LANE * block + LANE > first
+
+
+@njit(nogil=True)
+def _make_white(place, recipe, frames, cut, scratch, bins_of):  # type: ignore[no-untyped-def]
+    """Make a block of spots and whiten it; leaves their weight and rhs behind the products; see `_walk`.
+
+    place: (fibre, block), blocks counted from bin `start`; bins_of: (start, nwave), bins from nwave on are left dark
+    Spots are kept as they are made, with what scales them to the sum 1 beside them.
+    """
+    i, block = place
+    start, nwave = bins_of
+    numbers, cores, shape = recipe
+    offsets, corners, (single, scales), at = frames
+    white, space, products = scratch
+    _, slots, rows, pitch, _ = white.shape
+    n, j = numbers.shape[2], LANE * block
+    row, column, height, width = corners[0, i, block], corners[1, i, block], corners[2, i, block], corners[3, i, block]
+    bins = address(numbers, i * cpu_spots.NUMBERS * n + j), address(offsets, i * 2 * n + j), 8 * n
+    both = (cpu_spots.core_at(cores[0], i, j, cpu_spots.CORES), cpu_spots.core_at(cores[1], i, j, cpu_spots.CORES + 3))
+    cpu_spots.make_block(address(space, 0), bins, both, shape, (height, width, pitch))
+    made = address(space, 0), address(white, (i * slots + (start // LANE + block) % slots) * rows * pitch * LANE)
     stride = cut[0].shape[1]
-    hw, bands, spilled = nband // 2, address(icov, 0), address(spill, 0)
-    most, frame = white.shape[1], white.shape[2]
-    pitch = 8 * frame
-    base = np.zeros(nfibre, dtype=np.int64)
-    whites = address(white, 0)
-    at_rows, at_columns = address(position, 0), address(position, nfibre * nspot)
-    for y in range(low.shape[1]):
-        row = top + y
-        root, light = address(cut[0], row * stride), address(cut[1], row * stride)
-        for i in range(nfibre - 1, -1, -1):
-            lo, hi = low[i, y], high[i, y]
-            if hi <= lo:
-                continue
-            if made[i] < hi:
-                _make_until(min(hi + BATCH - 1, nspot), i, made, (stamps, mask, space), recipe)
-            rows = whites + i * most * pitch
-            base[i] = _whiten(rows, row, (address(stamps, i * slots * ny * width), lo, hi, mask),
-                              (at_rows + 8 * i * nspot, at_columns + 8 * i * nspot), root, (ny, width, frame))
-            for b in range(max(lo, first - start), min(hi, last - start)):
-                j = start + b
-                column = position[1, i, b]
-                u = rows + (b - lo) * pitch + 8 * (column - base[i])
-                s0 = vset(0.0)
-                s1 = vset(0.0)
-                for x in range(0, 8 * width, 32):
-                    s0 = vfma(vread(u + x), vread(root + 8 * column + x), s0)
-                    s1 = vfma(vread(u + x), vread(light + 8 * column + x), s1)
-                weight[i, j] += vsum(s0)
-                rhs[i, j] += vsum(s1)
-                for d in range(min(nd, nfibre - i)):
-                    # of a fibre with itself every other product is the mirror image of one already made
-                    skip = (b - lo) // 4 * 4 if d == 0 and lo >= first - start else 0
-                    lo2, n = low[i + d, y] + skip, high[i + d, y] - low[i + d, y] - skip
-                    left = max(column, base[i + d])
-                    right = min(column + width, base[i + d] + frame)
-                    if n > 0 and right > left:
-                        _add_couplings((bands + 8 * (((i * nd + d) * nwave + j) * nband), hw), lo2 - b,
-                                       (whites + ((i + d) * most + skip) * pitch, n, pitch),
-                                       (u + 8 * (left - column), 8 * (left - base[i + d])), 8 * (right - left), spilled)
-    for i in range(nfibre):
-        if made[i] < nspot:
-            _make_until(nspot, i, made, (stamps, mask, space), recipe)
+    pixels = address(cut[0], row * stride + column), address(cut[1], row * stride + column), 8 * stride
+    out = address(products, 4 * LANE)
+    if single.shape[2] > 0:
+        copy = address(single, (i * single.shape[1] + at + block) * single.shape[2] * single.shape[3] * LANE)
+        _clip_and_keep((made[0], copy), (height, (width + 1) // 2), VECTOR * pitch, SINGLE * single.shape[3])
+    _whiten(out, made, pixels, (height, (width + 1) // 2), VECTOR * pitch)
+    there = vless(vadd(vset(float(start + j)), vread(out + 3 * VECTOR)), vset(float(nwave)))
+    light = vread(out + 2 * VECTOR)
+    scale = vmul(there, vdiv(vless(vset(0.0), light), vmax(light, vset(1e-300))))
+    vwrite(address(scales, (i * scales.shape[1] + at + block) * LANE), scale)
+    vwrite(out, vmul(scale, vread(out)))
+    vwrite(out + VECTOR, vmul(scale, vread(out + VECTOR)))
+
+
+@njit(nogil=True)
+def _whiten(out, blocks, pixels, shape, pitch):  # type: ignore[no-untyped-def]
+    """Whitened spots, and the sums weight, rhs and light of the spots into three vectors of `out`.
+
+    blocks: addresses of spots and whitened spots, rows `pitch` bytes apart; the columns behind the frame become 0
+    pixels: addresses of sqrt(ivar) and sqrt(ivar) pix, bytes from row to row; shape: (rows, pairs of columns)
+    """
+    zero = vset(0.0)
+    weight, rhs, light = zero, zero, zero
+    weight_odd, rhs_odd, light_odd = zero, zero, zero
+    made, to = blocks
+    root, pix, stride = pixels
+    for _ in range(shape[0]):
+        for x in range(shape[1]):
+            at, near = 2 * VECTOR * x, 16 * x
+            spot = vmax(vread(made + at), zero)
+            r = vspread(root + near)
+            light = vadd(light, spot)
+            spot = vmul(spot, r)
+            vwrite(to + at, spot)
+            weight = vfma(spot, r, weight)
+            rhs = vfma(spot, vspread(pix + near), rhs)
+            spot = vmax(vread(made + at + VECTOR), zero)
+            r = vspread(root + near + 8)
+            light_odd = vadd(light_odd, spot)
+            spot = vmul(spot, r)
+            vwrite(to + at + VECTOR, spot)
+            weight_odd = vfma(spot, r, weight_odd)
+            rhs_odd = vfma(spot, vspread(pix + near + 8), rhs_odd)
+        for at in range(2 * VECTOR * shape[1], pitch, VECTOR):
+            vwrite(to + at, zero)
+        made += pitch
+        to += pitch
+        root += stride
+        pix += stride
+    vwrite(out, vadd(weight, weight_odd))
+    vwrite(out + VECTOR, vadd(rhs, rhs_odd))
+    vwrite(out + 2 * VECTOR, vadd(light, light_odd))
+
+
+@njit(nogil=True)
+def _clip_and_keep(blocks, shape, pitch, line):  # type: ignore[no-untyped-def]
+    """Copy spots, clipped at 0, in single precision; the columns behind the frame become 0; see `_whiten`."""
+    made, to = blocks
+    zero = vset(0.0)
+    for _ in range(shape[0]):
+        for x in range(2 * shape[1]):
+            vwrite_single(to + SINGLE * x, vmax(vread(made + VECTOR * x), zero))
+        for x in range(2 * SINGLE * shape[1], line, SINGLE):
+            vwrite_single(to + x, zero)
+        made += pitch
+        to += line
+
+
+@njit(nogil=True)
+def _multiply(out, whites, corners, a, b, pitch):  # type: ignore[no-untyped-def]
+    """out[4 l + m] = product of lane l of block a with lane m of block b; False where they share no pixel.
+
+    whites: addresses of the blocks; a, b: (fibre, block), indices into corners; pitch: bytes from row to row
+    """
+    top = max(corners[0, a[0], a[1]], corners[0, b[0], b[1]])
+    rows = min(corners[0, a[0], a[1]] + corners[2, a[0], a[1]], corners[0, b[0], b[1]] + corners[2, b[0], b[1]]) - top
+    left = max(corners[1, a[0], a[1]], corners[1, b[0], b[1]])
+    columns = min(corners[1, a[0], a[1]] + corners[3, a[0], a[1]],
+                  corners[1, b[0], b[1]] + corners[3, b[0], b[1]]) - left
+    if rows <= 0 or columns <= 0:
+        return False
+    at_a = whites[0] + (top - corners[0, a[0], a[1]]) * pitch + (left - corners[1, a[0], a[1]]) * VECTOR
+    at_b = whites[1] + (top - corners[0, b[0], b[1]]) * pitch + (left - corners[1, b[0], b[1]]) * VECTOR
+    _products(out, at_a, at_b, (rows, (columns + 1) // 2), pitch)     # the column behind one of the two is zero
+    return True
+
+
+@njit(nogil=True)
+def _products(out, a, b, shape, pitch):  # type: ignore[no-untyped-def]
+    """out[4 l + m] = sum over rows and columns of lane l of a times lane m of b; shape: (rows, pairs of columns)."""
+    e0, e1, e2, e3 = vset(0.0), vset(0.0), vset(0.0), vset(0.0)
+    o0, o1, o2, o3 = vset(0.0), vset(0.0), vset(0.0), vset(0.0)
+    for _ in range(shape[0]):
+        for x in range(0, 2 * VECTOR * shape[1], 2 * VECTOR):
+            even = vread(b + x)
+            e0 = vfma(vspread(a + x), even, e0)
+            e1 = vfma(vspread(a + x + 8), even, e1)
+            e2 = vfma(vspread(a + x + 16), even, e2)
+            e3 = vfma(vspread(a + x + 24), even, e3)
+            odd = vread(b + x + VECTOR)
+            o0 = vfma(vspread(a + x + VECTOR), odd, o0)
+            o1 = vfma(vspread(a + x + VECTOR + 8), odd, o1)
+            o2 = vfma(vspread(a + x + VECTOR + 16), odd, o2)
+            o3 = vfma(vspread(a + x + VECTOR + 24), odd, o3)
+        a += pitch
+        b += pitch
+    vwrite(out, vadd(e0, o0))
+    vwrite(out + VECTOR, vadd(e1, o1))
+    vwrite(out + 2 * VECTOR, vadd(e2, o2))
+    vwrite(out + 3 * VECTOR, vadd(e3, o3))
+
+
+@njit(nogil=True)
+def _scale(out, own, other):  # type: ignore[no-untyped-def]
+    """out[4 l + m] *= own[l] other[m]: addresses; symmetric in both to the last bit."""
+    scale = vread(other)
+    for lane in range(LANE):
+        at = out + VECTOR * lane
+        vwrite(at, vmul(vread(at), vmul(vspread(own + 8 * lane), scale)))
+
+
+@njit(nogil=True)
+def _store(band, out, bins, size):  # type: ignore[no-untyped-def]
+    """Entries of the bins bins[0] + l with bins[1] + m, from out[4 l + m], where they lie in the band and the tile.
+
+    band: address of a fibre's (nwave, nband); size: (nband, first, last)
+    """
+    nband, first, last = size
+    hw = nband // 2
+    for lane in range(LANE):
+        j = bins[0] + lane
+        if j < first or j >= last:
+            continue
+        k = bins[1] - j
+        to = band + 8 * (j * nband + hw + k)
+        if k >= -hw and k + LANE - 1 <= hw:
+            vwrite(to, vread(out + VECTOR * lane))
+        else:
+            for m in range(max(0, -hw - k), min(LANE, hw + 1 - k)):
+                write(to + 8 * m, number(out + VECTOR * lane + 8 * m))
+
+
+@njit(nogil=True)
+def _store_mirrored(band, out, bins, size):  # type: ignore[no-untyped-def]
+    """The same entries of a fibre with itself, where they lie with the bins bins[1] + m."""
+    nband, first, last = size
+    hw = nband // 2
+    for m in range(LANE):
+        j = bins[1] + m
+        if j < first or j >= last:
+            continue
+        k = bins[0] - j
+        for lane in range(max(0, -hw - k), min(LANE, hw + 1 - k)):
+            write(band + 8 * (j * nband + hw + k + lane), number(out + VECTOR * lane + 8 * m))

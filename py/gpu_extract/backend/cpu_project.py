@@ -5,7 +5,8 @@ pixel gets its light in the same order however the bins are cut.
 """
 from numba import njit
 
-from gpu_extract.backend.simd import address, prefetch, vadd, vfma, vload, vset, vstore, vsum
+from gpu_extract.backend.simd import vadd, vfma, vload, vmul, vset, vstore, vsums
+from gpu_extract.data import LANE
 
 
 @njit(nogil=True, cache=True)
@@ -24,53 +25,53 @@ def add_to_image(image, stamps, y0, x0, flux):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def add_to_cut(model, stamps, at, flux, stride):  # type: ignore[no-untyped-def]
-    """model[at + pixel] += flux times spot, on a flat cut-out with `stride` pixels per row; no clipping needed."""
-    nfibre, nwave, ny, width = stamps.shape
+def add_to_cut(model, stamps, corners, flux, stride):  # type: ignore[no-untyped-def]
+    """model += flux times spot, on a flat cut-out with `stride` pixels per row; no clipping needed.
+
+    stamps, corners: see data.Blocks; columns are taken by fours, those beyond a frame hold zeros
+    flux: (nfibre, 4 nblock)
+    """
+    nfibre, nblock, rows, columns, _ = stamps.shape
     flat = stamps.ravel()
-    size = ny * width
-    for j in range(nwave):
+    for b in range(nblock):
         for i in range(nfibre):
-            light = vset(flux[i, j])
-            spot = (i * nwave + j) * size
-            for n in range(0, size, 16):
-                prefetch(address(flat, spot + size + n))
-            for y in range(ny):
-                pixel = at[i, j] + y * stride
-                for x in range(0, width, 4):
-                    vstore(model, pixel + x, vfma(light, vload(flat, spot + y * width + x), vload(model, pixel + x)))
+            light = vload(flux.ravel(), (i * nblock + b) * LANE)
+            spot = (i * nblock + b) * rows * columns * LANE
+            pixel = corners[0, i, b] * stride + corners[1, i, b]
+            for y in range(corners[2, i, b]):
+                at = spot + y * columns * LANE
+                for x in range(0, corners[3, i, b], 4):
+                    s = at + x * LANE
+                    four = vsums(vmul(light, vload(flat, s)), vmul(light, vload(flat, s + LANE)),
+                                 vmul(light, vload(flat, s + 2 * LANE)), vmul(light, vload(flat, s + 3 * LANE)))
+                    vstore(model, pixel + y * stride + x, vadd(four, vload(model, pixel + y * stride + x)))
 
 
 @njit(nogil=True, cache=True)
-def adjoint_two(out, stamps, at, first, second, stride):  # type: ignore[no-untyped-def]
-    """out[0] = A^T first, out[1] = A^T second for two flat cut-outs; out: (2, nfibre, nwave)."""
-    nfibre, nwave, ny, width = stamps.shape
-    flat = stamps.ravel()
-    size = ny * width
-    for j in range(nwave):
+def adjoint_two(out, stamps, corners, both, stride):  # type: ignore[no-untyped-def]
+    """out[k] = A^T both[k] for two flat cut-outs; out: (2, nfibre, 4 nblock); columns are taken by twos."""
+    nfibre, nblock, rows, columns, _ = stamps.shape
+    first, second = both
+    flat, to = stamps.ravel(), out.ravel()
+    for b in range(nblock):
         for i in range(nfibre):
-            spot = (i * nwave + j) * size
-            for n in range(0, size, 16):
-                prefetch(address(flat, spot + size + n))
+            spot = (i * nblock + b) * rows * columns * LANE
+            pixel = corners[0, i, b] * stride + corners[1, i, b]
             a0 = vset(0.0)
             a1 = vset(0.0)
             b0 = vset(0.0)
             b1 = vset(0.0)
-            for y in range(ny):
-                pixel = at[i, j] + y * stride
-                row = spot + y * width
-                for x in range(0, width - 4, 8):
-                    s, t = vload(flat, row + x), vload(flat, row + x + 4)
-                    a0 = vfma(s, vload(first, pixel + x), a0)
-                    b0 = vfma(s, vload(second, pixel + x), b0)
-                    a1 = vfma(t, vload(first, pixel + x + 4), a1)
-                    b1 = vfma(t, vload(second, pixel + x + 4), b1)
-                if width % 8:
-                    s = vload(flat, row + width - 4)
-                    a0 = vfma(s, vload(first, pixel + width - 4), a0)
-                    b0 = vfma(s, vload(second, pixel + width - 4), b0)
-            out[0, i, j] = vsum(vadd(a0, a1))
-            out[1, i, j] = vsum(vadd(b0, b1))
+            for y in range(corners[2, i, b]):
+                at = spot + y * columns * LANE
+                near = pixel + y * stride
+                for x in range(0, corners[3, i, b], 2):
+                    s, t = vload(flat, at + x * LANE), vload(flat, at + (x + 1) * LANE)
+                    a0 = vfma(s, vset(first[near + x]), a0)
+                    b0 = vfma(s, vset(second[near + x]), b0)
+                    a1 = vfma(t, vset(first[near + x + 1]), a1)
+                    b1 = vfma(t, vset(second[near + x + 1]), b1)
+            vstore(to, (i * nblock + b) * LANE, vadd(a0, a1))
+            vstore(to, ((nfibre + i) * nblock + b) * LANE, vadd(b0, b1))
 
 
 @njit(nogil=True, cache=True)

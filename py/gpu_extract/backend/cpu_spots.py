@@ -1,9 +1,10 @@
-"""CPU kernels: spots of the Gauss-Hermite PSFs, one bin after another.
+"""CPU kernels: spots of the Gauss-Hermite PSFs, a block of four successive bins of a fibre at a time.
 
-Every bin is computed by the same instructions from its own numbers, so that a
-spot does not depend on the tile it is made in. The profiles along y and x are
-separable; a spot is hy^T G hx with the small matrix G of Gauss-Hermite
-coefficients, four columns at a time, four rows at a time.
+The lanes of every vector are the four bins. A block has one frame of pixels that holds its four stamps; outside its own
+stamp a bin's lane is 0. Every lane is computed by the same instructions from its own bin's numbers and its own pixel
+coordinates, so that a spot depends neither on its block nor on the tile it is made in.
+
+The profiles along y and x are separable; a spot is hy^T G hx with the small matrix G of Gauss-Hermite coefficients.
 """
 import math
 
@@ -21,17 +22,17 @@ from gpu_extract.backend.simd import (
     vfma,
     vless,
     vmax,
+    vmin,
     vmul,
     vread,
     vset,
     vsign,
     vspread,
     vsub,
-    vsum,
     vwrite,
-    vwrite_single,
     write,
 )
+from gpu_extract.data import LANE
 
 # erfc(z) exp(z^2) = sum_n c_n s^n with s = 6 / (3 + z) - 1: Chebyshev interpolation of that function
 # of s made with 50 digits, absolute error below 1.4e-15 for z >= 0.
@@ -45,228 +46,250 @@ _erfcx = polynomial([
 
 _ROOT_HALF = math.sqrt(0.5)
 _DENSITY = 1.0 / math.sqrt(2.0 * math.pi)
+VECTOR = 8 * LANE     # bytes
+
+# A bin's numbers, for all bins in turn: first pixel minus centre (y, x), then sigma y, sigma x and nsig of the first
+# core, of the second core, then the tail's amp, core, xscale, yscale, index.
+FIRST, CORES, TAIL, NUMBERS = 0, 2, 8, 13
 
 
 @njit(nogil=True)
-def _profiles(out, edges, lattice, shape, first, step):  # type: ignore[no-untyped-def]
+def _profiles(out, work, terms, pixels, axis):  # type: ignore[no-untyped-def]
     """Pixel integrals of the Gauss-Hermite terms along one axis.
 
-    out: address of (nterm, stride), stride a multiple of 4; pixel n lies between edges n and n + 1
-    edges: address of scratch (nterm, stride + 4): antiderivatives at the edges; lattice: address of 0, 1, 2, ...
-    shape: (nterm, stride); first, step: edge e lies at u = first + e step, in units of sigma
+    out: address of (nterm, n) vectors; terms: (nterm, n); work: address of (nterm, n + 1) vectors
+    pixels: number of pixels of a stamp along the axis; beyond them a lane is exactly 0: both edges of such a pixel are
+        taken to be the stamp's edge
+    axis: addresses of the bins' first pixel minus centre, of sigma, and of the stamps' first pixel in the frame
     """
-    nterm, stride = shape
-    pitch = 8 * (stride + 4)
-    one = vset(1.0)
-    for e in range(0, pitch, 32):
-        u = vfma(vread(lattice + e), vset(step), vset(first))
+    nterm, n = terms
+    line = VECTOR * (n + 1)
+    zero, one, half, end = vset(0.0), vset(1.0), vset(0.5), vset(float(pixels))
+    step = vdiv(one, vread(axis[1]))
+    first = vfma(vread(axis[0]), step, vmul(vset(-0.5), step))
+    offset = vread(axis[2])
+    for e in range(n + 1):
+        u = vfma(vmin(vmax(vsub(vset(float(e)), offset), zero), end), step, first)
         g = vexp(vmul(vset(-0.5), vmul(u, u)))
         s = vsub(vdiv(vset(6.0), vfma(vabs(u), vset(_ROOT_HALF), vset(3.0))), one)
-        vwrite(edges + e, vmul(vset(0.5), vsign(vsub(one, vmul(g, _erfcx(s))), u)))
-        g = vmul(g, vset(-_DENSITY))
-        he0 = vset(0.0)
-        he1 = one
-        order = he0
-        for n in range(1, nterm):
-            vwrite(edges + n * pitch + e, vmul(he1, g))
-            he2 = vsub(vmul(u, he1), vmul(order, he0))
-            order = vadd(order, one)
+        at = work + VECTOR * e
+        vwrite(at, vmul(half, vsign(vsub(one, vmul(g, _erfcx(s))), u)))
+        # the antiderivative of He_n phi is -He_(n-1) phi, and He_(n+1) = u He_n - n He_(n-1); both carry -phi here
+        he0 = zero
+        he1 = vmul(g, vset(-_DENSITY))
+        for order in range(1, nterm):
+            at += line
+            vwrite(at, he1)
+            he2 = vfma(u, he1, vmul(vset(1.0 - order), he0))
             he0 = he1
             he1 = he2
-    for n in range(nterm):
-        for e in range(0, 8 * stride, 32):
-            at = edges + n * pitch + e
-            vwrite(out + 8 * n * stride + e, vsub(vread(at + 8), vread(at)))
+    for m in range(nterm):
+        at = work + m * line
+        to = out + m * VECTOR * n
+        for e in range(0, VECTOR * n, VECTOR):
+            vwrite(to + e, vsub(vread(at + e + VECTOR), vread(at + e)))
 
 
 @njit(nogil=True)
-def _coefficients(out, series, basis, npar, ncoef):  # type: ignore[no-untyped-def]
-    """out[p] = sum_k basis[k] series[k, p]: addresses of (npar,), (ncoef, npar), (ncoef,); npar a multiple of 4."""
-    for p in range(0, 8 * npar, 32):
-        total = vset(0.0)
+def _coefficients(out, series, npar, basis, step):  # type: ignore[no-untyped-def]
+    """out[p] = sum_k series[k, p] basis[k]: vectors out (npar,) and basis; series (ncoef, npar), npar a multiple of 4.
+
+    basis: (address of the first function at the block's bins, ncoef); step: bytes from a function to the next
+    """
+    first, ncoef = basis
+    for p in range(0, npar, 4):
+        a0 = vset(0.0)
+        a1 = vset(0.0)
+        a2 = vset(0.0)
+        a3 = vset(0.0)
+        at = series + 8 * p
         for k in range(ncoef):
-            total = vfma(vspread(basis + 8 * k), vread(series + 8 * k * npar + p), total)
-        vwrite(out + p, total)
+            b = vread(first + k * step)
+            a0 = vfma(vspread(at), b, a0)
+            a1 = vfma(vspread(at + 8), b, a1)
+            a2 = vfma(vspread(at + 16), b, a2)
+            a3 = vfma(vspread(at + 24), b, a3)
+            at += 8 * npar
+        to = out + VECTOR * p
+        vwrite(to, a0)
+        vwrite(to + VECTOR, a1)
+        vwrite(to + 2 * VECTOR, a2)
+        vwrite(to + 3 * VECTOR, a3)
 
 
 @njit(nogil=True)
-def _add_core(stamp, coeff, profiles, work, shape, terms):  # type: ignore[no-untyped-def]
-    """stamp[y, x] += sum_ji coeff[i, j] hy[j, y] hx[i, x]; addresses of flat arrays.
+def _add_core(stamp, coeff, profiles, work, frame, terms):  # type: ignore[no-untyped-def]
+    """stamp[y, x] += sum_ji coeff[i, j] hy[j, y] hx[i, x]: addresses of vectors.
 
-    stamp: (rows, width), both multiples of 4; coeff: (ni, nj4); profiles: (hy (nj, rows), hx (ni, width)); work: nj4
-    vectors; shape: (rows, width); terms: (nj, ni, nj4), nj4 a multiple of 4
+    stamp: (rows, pitch); coeff: (ni, nj4); profiles: (hy (nj, rows), hx (ni, width)); work: 2 nj4 vectors
+    frame: (rows, width, pitch, whether the stamp counts as 0), rows a multiple of 4, width of 2
+    terms: (nj, ni, nj4), nj4 a multiple of 4
     """
     hy, hx = profiles
-    rows, width = shape
+    rows, width, pitch, fresh = frame
     nj, ni, nj4 = terms
-    line = 8 * width
-    for x in range(0, line, 32):
+    line = VECTOR * pitch
+    for x in range(0, width, 2):
         for j in range(0, nj4, 4):
-            a0 = vset(0.0)
-            a1 = vset(0.0)
-            a2 = vset(0.0)
-            a3 = vset(0.0)
-            at = coeff + 8 * j
-            for i in range(ni):
-                h = vread(hx + i * line + x)
-                a0 = vfma(vspread(at), h, a0)
-                a1 = vfma(vspread(at + 8), h, a1)
-                a2 = vfma(vspread(at + 16), h, a2)
-                a3 = vfma(vspread(at + 24), h, a3)
-                at += 8 * nj4
-            to = work + 32 * j
+            a0, a1, a2, a3 = vset(0.0), vset(0.0), vset(0.0), vset(0.0)
+            b0, b1, b2, b3 = vset(0.0), vset(0.0), vset(0.0), vset(0.0)
+            at = coeff + VECTOR * j
+            near = hx + VECTOR * x
+            for _ in range(ni):
+                h, g = vread(near), vread(near + VECTOR)
+                c = vread(at)
+                a0, b0 = vfma(c, h, a0), vfma(c, g, b0)
+                c = vread(at + VECTOR)
+                a1, b1 = vfma(c, h, a1), vfma(c, g, b1)
+                c = vread(at + 2 * VECTOR)
+                a2, b2 = vfma(c, h, a2), vfma(c, g, b2)
+                c = vread(at + 3 * VECTOR)
+                a3, b3 = vfma(c, h, a3), vfma(c, g, b3)
+                at += VECTOR * nj4
+                near += VECTOR * width
+            to = work + 2 * VECTOR * j
             vwrite(to, a0)
-            vwrite(to + 32, a1)
-            vwrite(to + 64, a2)
-            vwrite(to + 96, a3)
+            vwrite(to + VECTOR, b0)
+            vwrite(to + 2 * VECTOR, a1)
+            vwrite(to + 3 * VECTOR, b1)
+            vwrite(to + 4 * VECTOR, a2)
+            vwrite(to + 5 * VECTOR, b2)
+            vwrite(to + 6 * VECTOR, a3)
+            vwrite(to + 7 * VECTOR, b3)
         for y in range(0, rows, 4):
-            to = stamp + y * line + x
-            a0 = vread(to)
-            a1 = vread(to + line)
-            a2 = vread(to + 2 * line)
-            a3 = vread(to + 3 * line)
-            at = hy + 8 * y
-            for j in range(nj):
-                w = vread(work + 32 * j)
-                a0 = vfma(vspread(at), w, a0)
-                a1 = vfma(vspread(at + 8), w, a1)
-                a2 = vfma(vspread(at + 16), w, a2)
-                a3 = vfma(vspread(at + 24), w, a3)
-                at += 8 * rows
+            to = stamp + VECTOR * (y * pitch + x)
+            a0, a1, a2, a3 = vset(0.0), vset(0.0), vset(0.0), vset(0.0)
+            b0, b1, b2, b3 = vset(0.0), vset(0.0), vset(0.0), vset(0.0)
+            if not fresh:
+                a0, a1, a2, a3 = vread(to), vread(to + line), vread(to + 2 * line), vread(to + 3 * line)
+                to += VECTOR
+                b0, b1, b2, b3 = vread(to), vread(to + line), vread(to + 2 * line), vread(to + 3 * line)
+                to -= VECTOR
+            at = hy + VECTOR * y
+            for j in range(0, 2 * VECTOR * nj, 2 * VECTOR):
+                v, w = vread(work + j), vread(work + j + VECTOR)
+                h = vread(at)
+                a0, b0 = vfma(h, v, a0), vfma(h, w, b0)
+                h = vread(at + VECTOR)
+                a1, b1 = vfma(h, v, a1), vfma(h, w, b1)
+                h = vread(at + 2 * VECTOR)
+                a2, b2 = vfma(h, v, a2), vfma(h, w, b2)
+                h = vread(at + 3 * VECTOR)
+                a3, b3 = vfma(h, v, a3), vfma(h, w, b3)
+                at += VECTOR * rows
             vwrite(to, a0)
+            vwrite(to + VECTOR, b0)
             vwrite(to + line, a1)
+            vwrite(to + line + VECTOR, b1)
             vwrite(to + 2 * line, a2)
+            vwrite(to + 2 * line + VECTOR, b2)
             vwrite(to + 3 * line, a3)
+            vwrite(to + 3 * line + VECTOR, b3)
 
 
 @njit(nogil=True)
-def _cut_core(stamp, lattice, shape, line, limit):  # type: ignore[no-untyped-def]
-    """stamp = 0 where uy^2 + ux^2 >= limit; line: (uy, ux) of pixel (0, 0) and their steps; shape: (rows, width)."""
-    for y in range(shape[0]):
-        uy = line[0] + y * line[2]
-        for x in range(0, 8 * shape[1], 32):
-            ux = vfma(vread(lattice + x), vset(line[3]), vset(line[1]))
-            keep = vless(vfma(ux, ux, vset(uy * uy)), vset(limit))
-            at = stamp + 8 * y * shape[1] + x
-            vwrite(at, vmul(keep, vread(at)))
+def _cut_core(stamp, frame, bins, core):  # type: ignore[no-untyped-def]
+    """stamp = 0 where uy^2 + ux^2 >= nsig^2.
 
-
-@njit(nogil=True)
-def _add_tail(stamp, shape, first, tail):  # type: ignore[no-untyped-def]
-    """stamp += amp r2 / (core^2 + r2)^(1 + index/2).
-
-    stamp: address; shape: (ny, width); first: (dy, dx) of pixel (0, 0)
-    tail: address of amp, core, xscale, yscale, index
+    frame: see `_add_core`; bins: see `make_block`; core: address of the first bin's sigma y
     """
-    amp, core, power = number(tail), number(tail + 8), -1.0 - 0.5 * number(tail + 32)
-    at = stamp
-    for y in range(shape[0]):
-        dy = (first[0] + y) * number(tail + 24)
-        for x in range(shape[1]):
-            dx = (first[1] + x) * number(tail + 16)
-            r2 = dx * dx + dy * dy
-            write(at, number(at) + amp * r2 * math.exp(power * math.log(core * core + r2)))
-            at += 8
+    rows, width, pitch, _ = frame
+    numbers, offsets, step = bins
+    one = vset(1.0)
+    step_y, step_x = vdiv(one, vread(core)), vdiv(one, vread(core + step))
+    first_y, first_x = vmul(vread(numbers), step_y), vmul(vread(numbers + step), step_x)
+    limit = vmul(vread(core + 2 * step), vread(core + 2 * step))
+    for y in range(rows):
+        uy = vfma(vsub(vset(float(y)), vread(offsets)), step_y, first_y)
+        square = vmul(uy, uy)
+        for x in range(width):
+            ux = vfma(vsub(vset(float(x)), vread(offsets + step)), step_x, first_x)
+            at = stamp + VECTOR * (y * pitch + x)
+            vwrite(at, vmul(vless(vfma(ux, ux, square), limit), vread(at)))
 
 
 @njit(nogil=True)
-def _finish(stamp, lattice, shape, first, last):  # type: ignore[no-untyped-def]
-    """Zero the columns before `first` and from `last` on, clip negative values; returns the sum of what is left.
-
-    stamp, lattice: addresses; shape: (ny, width)
-    """
-    zero = vset(0.0)
-    total = zero
-    line = 8 * shape[1]
-    for x in range(0, line, 32):
-        column = vread(lattice + x)
-        inside = vmul(vless(vset(first - 0.5), column), vless(column, vset(last - 0.5)))
-        for at in range(stamp + x, stamp + shape[0] * line, line):
-            value = vmul(inside, vmax(vread(at), zero))
-            vwrite(at, value)
-            total = vadd(total, value)
-    return vsum(total)
-
-
-# A bin's numbers, one row of float64 per bin: first pixel minus centre (y, x), columns before the spot, then sigma y,
-# sigma x and nsig of the first core, of the second core, then the tail's amp, core, xscale, yscale, index.
-FIRST, SHIFT, CORES, TAIL, NUMBERS = 0, 2, 3, 9, 14
+def _add_tail(stamp, pitch, shape, bins):  # type: ignore[no-untyped-def]
+    """stamp += amp r2 / (core^2 + r2)^(1 + index/2) on every lane's own pixels; shape: (ny, nx); bins: see `make_block`."""
+    numbers, offsets, step = bins
+    for lane in range(0, 8 * LANE, 8):
+        first = numbers + lane
+        tail = first + TAIL * step
+        amp, core, xscale, yscale = number(tail), number(tail + step), number(tail + 2 * step), number(tail + 3 * step)
+        power = -1.0 - 0.5 * number(tail + 4 * step)
+        top, left = int(number(offsets + lane)), int(number(offsets + step + lane))
+        for y in range(shape[0]):
+            dy = (number(first) + y) * yscale
+            at = stamp + VECTOR * ((top + y) * pitch + left) + lane
+            for x in range(shape[1]):
+                dx = (number(first + step) + x) * xscale
+                r2 = dx * dx + dy * dy
+                write(at, number(at) + amp * r2 * math.exp(power * math.log(core * core + r2)))
+                at += VECTOR
 
 
 @njit(nogil=True)
-def space_of(terms, shape):  # type: ignore[no-untyped-def]
-    """float64 numbers that a spot is made in: stamp, lattice, and a core's coefficients, work, profiles and edges.
-
-    terms: (nj, ni, npar) large enough for both cores; shape: (ny, width)
-    """
+def space_of(terms, size):  # type: ignore[no-untyped-def]
+    """float64 numbers of scratch for `make_block`; terms: see `terms_of`; size: (rows, pitch) of a block."""
     nj, ni, npar = terms
-    rows, width = (shape[0] + 3) // 4 * 4, shape[1]
-    profiles = nj * rows + ni * width + nj * (rows + 4) + ni * (width + 4)
-    return rows * width + max(rows, width) + 8 + 5 * npar + profiles
+    rows, pitch = (size[0] + 3) // 4 * 4, (size[1] + 1) // 2 * 2
+    longest = max(rows, pitch) + 1
+    return LANE * (rows * pitch + 6 * npar + nj * rows + ni * pitch + max(nj, ni) * longest)
 
 
 @njit(nogil=True)
-def _core(stamp, space, core, lattice, shape, place):  # type: ignore[no-untyped-def]
-    """Add a core to a stamp.
+def _core(stamp, space, core, frame, bins, shape):  # type: ignore[no-untyped-def]
+    """Add a core to a block of stamps.
 
-    stamp, lattice, space: addresses; core: (series, basis, npar, ncoef, nj, ni), the first two addresses of the fibre's
-    series and the bin's basis; shape: (rows, width); place: (dy, dx, address of sigma y, sigma x, nsig)
+    stamp, space: addresses; core: (series, basis, basis step, npar, ncoef, nj, ni, first number), the first two addresses
+        of the fibre's series and of the block's basis, and which number of a bin is the core's first
+    frame: see `_add_core`; bins: see `make_block`; shape: (ny, nx) of a stamp
     """
-    series, basis, npar, ncoef, nj, ni = core
+    series, basis, basis_step, npar, ncoef, nj, ni, at = core
+    rows, width, _, _ = frame
+    numbers, offsets, step = bins
+    sigma = numbers + at * step
     coeff = space
-    work = coeff + 8 * npar
-    hy = work + 32 * (npar // ni)
-    hx = hy + 8 * nj * shape[0]
-    edges_y = hx + 8 * ni * shape[1]
-    edges_x = edges_y + 8 * nj * (shape[0] + 4)
-    step_y, step_x, nsig = 1.0 / number(place[2]), 1.0 / number(place[2] + 8), number(place[2] + 16)
-    uy, ux = place[0] * step_y, place[1] * step_x
-    _profiles(hy, edges_y, lattice, (nj, shape[0]), uy - 0.5 * step_y, step_y)
-    _profiles(hx, edges_x, lattice, (ni, shape[1]), ux - 0.5 * step_x, step_x)
-    _coefficients(coeff, series, basis, npar, ncoef)
-    _add_core(stamp, coeff, (hy, hx), work, shape, (nj, ni, npar // ni))
-    if nsig < math.inf:
-        _cut_core(stamp, lattice, shape, (uy, ux, step_y, step_x), nsig * nsig)
+    work = coeff + VECTOR * npar
+    hy = work + 2 * VECTOR * (npar // ni)
+    hx = hy + VECTOR * nj * rows
+    edges = hx + VECTOR * ni * width
+    _profiles(hy, edges, (nj, rows), shape[0], (numbers, sigma, offsets))
+    _profiles(hx, edges, (ni, width), shape[1], (numbers + step, sigma + step, offsets + step))
+    _coefficients(coeff, series, npar, (basis, ncoef), basis_step)
+    _add_core(stamp, coeff, (hy, hx), work, frame, (nj, ni, npar // ni))
+    if number(sigma + 2 * step) < math.inf:
+        _cut_core(stamp, frame, bins, sigma)
 
 
 @njit(nogil=True)
-def make_spot(out, single, numbers, cores, space, shape):  # type: ignore[no-untyped-def]
-    """Make one spot with sum 1 (or 0 where it has no light).
+def make_block(space, bins, cores, shape, frame):  # type: ignore[no-untyped-def]
+    """Make four spots that are still to be clipped at 0 and scaled to the sum 1.
 
-    out, single: addresses for (ny, width) float64 and, unless 0, float32; numbers: address of the bin's numbers
-    cores: two of (series, basis, npar, ncoef, nj, ni), see `_core`; npar = 0 where there is no second
-    space: address of `space_of` numbers, the lattice 0, 1, 2, ... at its beginning
-    shape: (ny, width, nx, whether there is a tail)
+    space: address of `space_of` numbers; at its beginning are left the stamps, (rows, pitch) vectors, 0 beside each
+        stamp up to an even number of columns, anything behind those
+    bins: addresses of the first bin's numbers and of the first pixel (y, x) of its stamp in the frame; bytes from one
+        number to the next, in both
+    cores: two, see `_core`; npar = 0 where there is no second
+    shape: (ny, nx, whether there is a tail); frame: (height, width, pitch), pitch even, at least the width
     """
-    ny, width, nx, has_tail = shape
-    rows = (ny + 3) // 4 * 4
-    lattice = space
-    stamp = lattice + 8 * (max(rows, width) + 8)
-    work = stamp + 8 * rows * width
-    first = number(numbers), number(numbers + 8)
-    for n in range(0, 8 * rows * width, 32):
-        vwrite(stamp + n, vset(0.0))
-    _core(stamp, work, cores[0], lattice, (rows, width), (first[0], first[1], numbers + 8 * CORES))
-    if cores[1][2] > 0:
-        _core(stamp, work, cores[1], lattice, (rows, width), (first[0], first[1], numbers + 8 * (CORES + 3)))
-    if has_tail:
-        _add_tail(stamp, (ny, width), first, numbers + 8 * TAIL)
-    shift = number(numbers + 8 * SHIFT)
-    light = _finish(stamp, lattice, (ny, width), shift, shift + nx)
-    scale = vset(1.0 / light if light > 0.0 else 0.0)
-    for n in range(0, 8 * ny * width, 32):
-        vwrite(out + n, vmul(scale, vread(stamp + n)))
-    if single != 0:
-        for n in range(0, 4 * ny * width, 16):
-            vwrite_single(single + n, vread(out + 2 * n))
+    height, width, pitch = frame
+    rows, even = (height + 3) // 4 * 4, (width + 1) // 2 * 2
+    work = space + VECTOR * rows * pitch
+    _core(space, work, cores[0], (rows, even, pitch, True), bins, shape)
+    if cores[1][3] > 0:
+        _core(space, work, cores[1], (rows, even, pitch, False), bins, shape)
+    if shape[2]:
+        _add_tail(space, pitch, shape, bins)
 
 
 @njit(nogil=True)
-def core_at(core, i, j):  # type: ignore[no-untyped-def]
-    """A core of fibre i at bin j as `make_spot` wants it; core: see `make_spots`."""
+def core_at(core, i, j, first):  # type: ignore[no-untyped-def]
+    """A core of fibre i at bins j .. j + 3 as `_core` wants it; core: see `make_spots`; first: of its numbers."""
     series, basis, terms = core
     _, ncoef, npar = series.shape
-    return address(series, i * ncoef * npar), address(basis, j * ncoef), npar, ncoef, terms[0], terms[1]
+    n = basis.shape[1]
+    return address(series, i * ncoef * npar), address(basis, j), 8 * n, npar, ncoef, terms[0], terms[1], first
 
 
 @njit(nogil=True)
@@ -277,26 +300,40 @@ def terms_of(cores):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def make_spots(out, numbers, cores, shape):  # type: ignore[no-untyped-def]
-    """Make all spots.
+def make_spots(out, recipe, offsets, sizes):  # type: ignore[no-untyped-def]
+    """Make all spots, each on its own stamp.
 
-    out: (nfibre, nwave, ny, width) float64; numbers: (nfibre, nwave, NUMBERS)
-    cores: two of (series (nfibre, ncoef, ni nj4), basis (nwave, ncoef), terms (nj, ni)); the first is added before the
+    out: (nfibre, nwave, ny, nx) float64
+    recipe: (numbers (nfibre, NUMBERS, n), cores, (ny, nx, whether there is a tail)), n = nwave rounded up to whole blocks
+        cores: two of (series (nfibre, ncoef, ni nj4), basis (ncoef, n), terms (nj, ni)); the first is added before the
         second, whose arrays are empty where there is none
-    shape: (ny, width, nx, whether there is a tail)
+    offsets: (nfibre, 2, n) float64, first pixel (y, x) of each stamp in its block's frame
+    sizes: (2, nfibre, n / 4) height and width of the frames
     """
-    space = np.zeros(space_of(terms_of(cores), shape[:2]))
-    space[:max(shape[0] + 3, shape[1]) + 8] = np.arange(max(shape[0] + 3, shape[1]) + 8)
-    _make_spots(out, numbers, cores, shape, space)
+    space = np.zeros(space_of(terms_of(recipe[1]), (sizes[0].max(), sizes[1].max())))
+    _make_spots(out, recipe, (offsets, sizes), space)
 
 
 @njit(nogil=True)
-def _make_spots(out, numbers, cores, shape, space):  # type: ignore[no-untyped-def]
-    """make_spots with its scratch as an argument: an array lives as long as the call it is an argument of."""
-    nfibre, nwave = out.shape[0], out.shape[1]
-    size = shape[0] * shape[1]
+def _make_spots(out, recipe, frames, space):  # type: ignore[no-untyped-def]
+    """make_spots with its scratch as arguments: an array lives as long as the call it is an argument of."""
+    numbers, cores, shape = recipe
+    offsets, sizes = frames
+    nfibre, nwave, ny, nx = out.shape
+    n, pitch = numbers.shape[2], (sizes[1].max() + 1) // 2 * 2
     for i in range(nfibre):
-        for j in range(nwave):
-            bin_ = i * nwave + j
-            make_spot(address(out, bin_ * size), 0, address(numbers, bin_ * NUMBERS),
-                      (core_at(cores[0], i, j), core_at(cores[1], i, j)), address(space, 0), shape)
+        for first in range(0, n, LANE):
+            bins = address(numbers, i * NUMBERS * n + first), address(offsets, i * 2 * n + first), 8 * n
+            both = core_at(cores[0], i, first, CORES), core_at(cores[1], i, first, CORES + 3)
+            frame = sizes[0, i, first // LANE], sizes[1, i, first // LANE], pitch
+            make_block(address(space, 0), bins, both, shape, frame)
+            for j in range(first, min(first + LANE, nwave)):
+                top, left = int(offsets[i, 0, j]), int(offsets[i, 1, j])
+                light = 0.0
+                for y in range(ny):
+                    start = ((top + y) * pitch + left) * LANE + j - first
+                    for x in range(nx):
+                        out[i, j, y, x] = max(space[start + x * LANE], 0.0)
+                        light += out[i, j, y, x]
+                if light > 0.0:
+                    out[i, j] /= light

@@ -132,7 +132,8 @@ def vwrite_single(typingctx, place, value):  # type: ignore[no-untyped-def]
     """Write four lanes as float32 to an address."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         pointer = builder.inttoptr(args[0], _FLOATS.as_pointer())
-        builder.store(builder.fptrunc(args[1], _FLOATS), pointer, align=4)
+        store = builder.store(builder.fptrunc(args[1], _FLOATS), pointer, align=16)
+        store.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(_INT, 1)]))
         return context.get_dummy_value()
     return types.void(types.intp, vec4), codegen
 
@@ -256,6 +257,14 @@ def vmax(typingctx, a, b):  # type: ignore[no-untyped-def]
     """The larger of a and b, lane by lane."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         return builder.select(builder.fcmp_ordered(">", args[0], args[1]), args[0], args[1])
+    return vec4(vec4, vec4), codegen
+
+
+@intrinsic
+def vmin(typingctx, a, b):  # type: ignore[no-untyped-def]
+    """The smaller of a and b, lane by lane."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return builder.select(builder.fcmp_ordered("<", args[0], args[1]), args[0], args[1])
     return vec4(vec4, vec4), codegen
 
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from gpu_extract.data import LANE, Array, Image, PsfModel
+from gpu_extract.data import Array, Image, PsfModel
 from gpu_extract.errors import ConfigError
 from gpu_extract.perf.recorder import NULL, NullRecorder, Recorder
 from gpu_extract.project import add_to_image
@@ -121,8 +121,8 @@ def _bundle_image(psf: PsfModel, truth: Truth, rows: tuple[int, int]) -> tuple[i
     """(first column, image) of the fibres in rows lo .. hi - 1 of the truth."""
     lo, hi = int(truth.fibres[rows[0]]), int(truth.fibres[rows[1] - 1]) + 1
     x = centres(psf, (lo, hi), truth.wave)[1]
-    x0 = int(np.floor((x.min() - psf.stamp[1]) / LANE)) * LANE
-    image = np.zeros((psf.shape[0], int(np.ceil(x.max())) + psf.stamp[1] + LANE - x0))
+    x0 = int(np.floor(x.min())) - psf.stamp[1]
+    image = np.zeros((psf.shape[0], int(np.ceil(x.max())) + psf.stamp[1] - x0))
     electrons = truth.electrons(slice(*rows))
     for start in range(0, len(truth.wave), TILE):
         tile = slice(start, start + TILE)
