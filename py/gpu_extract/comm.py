@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gpu_extract.errors import InputError
+from gpu_extract.hand_out import Numbers, Told
 from gpu_extract.mpi_ranks import MpiComm, Report
 from gpu_extract.packing import repack
 
@@ -64,6 +65,19 @@ class SerialComm:
         """
         return make()
 
+    def release(self) -> None:
+        """Take back the memory that was shared and the groups that were split off: nobody uses them any more."""
+
+    def hand_out(self, count: int, told: Told = lambda number, state: None, *, takes: bool = True) -> Numbers:
+        """The numbers 0 .. count - 1, each given once to whoever asks: any rank, from any thread of it.
+
+        All ranks call this, those too that will take none (takes=False), and `close` what they get when they are
+        done. `told` is called on rank 0, by one of its threads, with what any rank tells of a number.
+        Needs get_comm(..., threads=True); where MPI does not let several threads use it, every rank that takes gets a
+        fixed share, and hears of its own numbers only.
+        """
+        return Numbers(count, told)
+
     def first(self, work: Callable[[], Any]) -> None:
         """Do something on rank 0, then on one rank of every other node, while the others wait.
 
@@ -75,10 +89,11 @@ Comm = SerialComm | MpiComm
 SERIAL = SerialComm()
 
 
-def get_comm(mpi: bool, report: Report | None = None) -> Comm:
+def get_comm(mpi: bool, report: Report | None = None, *, threads: bool = False) -> Comm:
     """All ranks of MPI's world, or SERIAL where MPI is not wanted; MPI is imported here or never.
 
     report: tells the user of an exception that ends all ranks (default: a traceback on standard error)
+    threads: several threads of a rank will use it (see hand_out)
     Raises InputError where MPI cannot be loaded.
     """
     if not mpi:
@@ -87,7 +102,7 @@ def get_comm(mpi: bool, report: Report | None = None) -> Comm:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")     # mpi4py guesses at what the programs check, and say in one line
             import mpi4py
-            mpi4py.rc.thread_level = "funneled"
+            mpi4py.rc.thread_level = "multiple" if threads else "funneled"
             from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise InputError(f"MPI cannot be loaded ({error}); pip install mpi4py mpich, or run without --mpi and "

@@ -9,7 +9,8 @@ launcher understands. It takes no time, no device and a few MB.
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from enum import IntEnum
 from typing import NoReturn
 
@@ -21,6 +22,8 @@ _LOOK = 0.25         # seconds between two looks at a rank that is stopped
 _PATIENCE = 5.0      # seconds to wait for the launcher to end this process after it was told
 _HEAD_START = 1.0    # seconds for the other ranks to find the same
 _DIE_WITH_PARENT = 1          # Linux: prctl(PR_SET_PDEATHSIG, ...)
+# from one keeper to others: end, here and now. Not SIGTERM, which may be meant for the ranks
+END_NOW = signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 
 
 class Mark(IntEnum):
@@ -35,16 +38,17 @@ class Mark(IntEnum):
 Lost = Callable[[str, bool], int]
 EndAll = Callable[[int], bool]
 _pipe: list[int] = []         # in the child: where its keeper reads
-_code = [int(ExitCode.INTERNAL)]     # in the keeper: what to end with when told to end (SIGTERM)
+_code = [int(ExitCode.INTERNAL)]     # in the keeper: what to end with when told to end
 
 
-def keep(run: Callable[[], int], *, lost: Lost, end_all: EndAll) -> int:
+def keep(run: Callable[[], int], *, lost: Lost, end_all: EndAll, passes: Sequence[int] = ()) -> int:
     """Call `run` in a child process, and return there what it returns, which is the exit code it must end with.
 
     The keeper never returns: it ends with that code. Where the child ends in another way, or is stopped for more
     than 10 s (it is killed then), all ranks are ended.
     lost: is told how the child ended, and whether it had not yet come through the start of MPI; returns the exit code
     end_all: asks the launcher to end all ranks with an exit code; whether it will end the keeper, too
+    passes: signals that the child knows how to take: they are passed on to it
     """
     reader, writer = os.pipe()
     parent = os.getpid()
@@ -52,16 +56,25 @@ def keep(run: Callable[[], int], *, lost: Lost, end_all: EndAll) -> int:
     if child != 0:
         os.close(writer)
         signal.signal(signal.SIGINT, signal.SIG_IGN)      # meant for the rank, which gets it too
-        signal.signal(signal.SIGTERM, lambda *_: os._exit(_code[0]))
+        for number in (signal.SIGTERM, END_NOW):
+            signal.signal(number, lambda *_: os._exit(_code[0]))
+        for number in passes:
+            signal.signal(number, lambda number, _: _pass_on(child, number))
         status = _wait(child)
         said = os.read(reader, 64)
         _leave(dict(zip(said[::2], said[1::2], strict=True)), os.waitstatus_to_exitcode(status), lost, end_all)
     os.close(reader)
+    signal.signal(END_NOW, signal.SIG_IGN)           # its keeper ends, and it with it
     _die_with(parent)
     _pipe.append(writer)
     code = run()
     tell(Mark.ENDS, code)
     return code
+
+
+def _pass_on(child: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(child, number)
 
 
 def tell(mark: Mark, code: int = 0) -> None:

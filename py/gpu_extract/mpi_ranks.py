@@ -11,6 +11,8 @@ import numpy as np
 
 from gpu_extract import errors
 from gpu_extract.errors import ExitCode, GpuExtractError, InternalError
+from gpu_extract.hand_out import Asked, Fixed, Numbers, Served, Told
+from gpu_extract.node_memory import NodeMemory
 from gpu_extract.packing import as_bytes, layout, pack, repack, unpack
 from gpu_extract.perf.calls import timed
 from gpu_extract.perf.clock import now, sleep
@@ -24,7 +26,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 20e-6, 2e-3      # seconds between two looks at a
 _UNTIL_READ = 0.3                               # seconds for the launcher to pass on what was said
 _ALIGN = 64                                     # bytes
 _ANY = 1 << 40                                  # the place of a rank that has failed
-_VERBS = "together", "barrier", "split", "complete", "gather", "fill"
+_VERBS = "together", "barrier", "split", "complete", "gather", "fill", "hand out", "release"
 
 
 class MpiComm:
@@ -43,7 +45,9 @@ class MpiComm:
         self.one_copy = True
         self._recorder: Any = NULL
         self._depth = 0           # of nested `together`
-        self._windows: list[Any] = []
+        self._parts: list[MpiComm] = []
+        self._memory: NodeMemory | None = None
+        self._window: Any = None
         self._node: Any = None
         self._roots: Any = None
 
@@ -58,6 +62,7 @@ class MpiComm:
         with self._recorder.span(MPI + "split"):
             part = MpiComm(self._mpi, self._comm.Split(color, self.rank), self._report)
         part._recorder = self._recorder
+        self._parts.append(part)
         return part
 
     @contextmanager
@@ -133,6 +138,31 @@ class MpiComm:
         views = [np.ndarray(shape, dtype, memory, int(start)) for (dtype, shape), start in places]
         return unpack(text, views)
 
+    def release(self) -> None:
+        """Take back the shared memory and the groups that were given out."""
+        self._agree("release")
+        for part in self._parts:
+            part._free()
+        self._parts.clear()
+        if self._memory is not None:
+            self._memory.take_back()
+
+    def _free(self) -> None:
+        for comm in (self._node, self._roots, self._comm):
+            if comm is not None and comm != self._mpi.COMM_NULL:
+                comm.Free()
+
+    def hand_out(self, count: int, told: Told = lambda number, state: None, *, takes: bool = True) -> Numbers:
+        """Numbers for any thread of any rank."""
+        self._agree("hand out")
+        if self._mpi.Query_thread() < self._mpi.THREAD_MULTIPLE:
+            takers = np.empty(self.size, dtype=np.int64)
+            self._comm.Allgather(np.array([takes], dtype=np.int64), takers)
+            first = int(takers[:self.rank].sum())
+            return Fixed(range(first, count if takes else first, int(takers.sum())), told)
+        apart = self._mpi.Intracomm(self._comm).Dup()
+        return Served(self._mpi, apart, count, told) if self.rank == 0 else Asked(apart)
+
     def first(self, work: Callable[[], Any]) -> None:
         """Do something on rank 0, then on one rank of every other node, while the others wait."""
         node, _ = self._nodes()
@@ -194,10 +224,10 @@ class MpiComm:
         self.one_copy = bool(enough[0])
         if not self.one_copy:
             return np.empty(size, dtype=np.uint8)
-        window = self._mpi.Win.Allocate_shared(size if node.Get_rank() == 0 else 0, 1, comm=node)
-        self._windows.append(window)
-        memory, _ = window.Shared_query(0)
-        return np.frombuffer(memory, dtype=np.uint8)[:size]
+        if self._memory is None:
+            self._memory = NodeMemory(self._mpi, node)
+        memory, self._window = self._memory.take(size)
+        return memory
 
     def _fill(self, memory: np.ndarray) -> None:
         """Bring rank 0's bytes into the memory of all nodes, or of all ranks where each has its own."""
@@ -209,7 +239,7 @@ class MpiComm:
             broadcast_bytes(roots, memory)
         self._agree("fill")
         start = now()
-        self._windows[-1].Fence()
+        self._window.Fence()
         self._recorder.call("Fence", now() - start, waits=True)
 
 

@@ -36,6 +36,12 @@ def repack(value: Any) -> Any:
     return unpack(*pack(value))
 
 
+def copied(value: Any) -> Any:
+    """The value with arrays of its own."""
+    text, arrays = pack(value)
+    return unpack(text, [array.copy() for array in arrays])
+
+
 def layout(text: str) -> list[tuple[np.dtype, tuple[int, ...]]]:
     """Type and shape of each array that belongs to a packed value."""
     return [(_dtype(described), tuple(shape)) for described, shape in json.loads(text)["arrays"]]

@@ -3,7 +3,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -56,8 +56,11 @@ def _number(names: tuple[str, ...]) -> int | None:
     return next((int(os.environ[n]) for n in names if os.environ.get(n, "").isdigit()), None)
 
 
-def run_kept(prog: str, run: Callable[[], int]) -> int:
-    """Run a program under a keeper where it is one of several ranks, otherwise as it is; returns its exit code."""
+def run_kept(prog: str, run: Callable[[], int], passes: Sequence[int] = ()) -> int:
+    """Run a program under a keeper where it is one of several ranks, otherwise as it is; returns its exit code.
+
+    passes: signals that the program knows how to take
+    """
     launch = find_launch()
     if launch is None or not hasattr(os, "fork") or "mpi4py.MPI" in sys.modules:
         return run()
@@ -73,7 +76,7 @@ def run_kept(prog: str, run: Callable[[], int]) -> int:
                      "the launcher must fit the MPI that mpi4py finds: " + _LAUNCHERS)
         return ExitCode.INPUT
 
-    return keep(run, lost=lost, end_all=lambda code: _end_all(launch, code))
+    return keep(run, lost=lost, end_all=lambda code: _end_all(launch, code), passes=passes)
 
 
 def _end_all(launch: Launch, code: int) -> bool:
@@ -92,13 +95,17 @@ def _end_all(launch: Launch, code: int) -> bool:
             os.write(descriptor, b"cmd=abort exitcode=%d\n" % code)
             return True
     if launch.program == "srun":
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        os.killpg(0, signal.SIGTERM)
+        from gpu_extract.keeper import END_NOW
+
+        signal.signal(END_NOW, signal.SIG_IGN)
+        os.killpg(0, END_NOW)
     return False
 
 
-def start_ranks(mpi: bool, prog: str) -> "Comm":
+def start_ranks(mpi: bool, prog: str, *, threads: bool = False) -> "Comm":
     """The ranks of this run: MPI's where a launcher started several processes or `mpi` asks for it, else this process.
+
+    threads: several threads of a rank will use them
 
     Raises InputError where MPI cannot be loaded, or does not see the processes that the launcher started.
     """
@@ -108,7 +115,8 @@ def start_ranks(mpi: bool, prog: str) -> "Comm":
     from gpu_extract.keeper import Mark, tell
 
     tell(Mark.STARTS_MPI)
-    comm = get_comm(mpi or launch is not None, lambda error: _unexpected(prog, launch, error))
+    comm = get_comm(mpi or launch is not None, lambda error: _unexpected(prog, launch, error),
+                    threads=threads)
     tell(Mark.MET)
     if launch is not None and launch.size > 1 and comm.size == 1:
         raise InputError(_wrong_launcher(launch, comm.library))

@@ -1,0 +1,172 @@
+"""gpu_extract_exposure: many images to many frames."""
+import argparse
+import os
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from gpu_extract.cli.common import log, run_main
+from gpu_extract.cli.exposure_list import Entry, find_entries
+from gpu_extract.cli.exposure_options import build_parser
+from gpu_extract.cli.exposure_report import Progress, log_summary, tell_of, verdict
+from gpu_extract.cli.exposure_simulate import check_simulation, simulated_entries
+from gpu_extract.cli.exposure_stop import SIGNALS, ask_on_signals, leave_on_signals
+from gpu_extract.cli.exposure_work import Files
+from gpu_extract.cli.extract import check_device, set_threads
+from gpu_extract.cli.ranks import find_launch, run_kept, start_ranks
+from gpu_extract.errors import ExitCode, InputError, OutputError
+from gpu_extract.perf.startup import StartUp
+
+if TYPE_CHECKING:
+    from gpu_extract.compare.selftest import CutOut
+    from gpu_extract.exposure.flow import Group
+
+PROG = "gpu_extract_exposure"
+_BUNDLES = 20          # of a frame, where nothing else is known: only the number of groups depends on it
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command gpu_extract_exposure; returns its exit code (errors.ExitCode)."""
+    start = StartUp()
+    launch = find_launch()
+    speaks = launch is None or launch.node_rank == 0
+
+    def run() -> int:
+        leave_on_signals(PROG)
+        return run_main(build_parser, partial(extract_exposure, start=start), argv, speaks=speaks)
+
+    return run_kept(PROG, run, passes=SIGNALS[:2])
+
+
+def extract_exposure(args: argparse.Namespace, start: StartUp) -> int:
+    """Parse is done: find the frames, share them out, sum up. Every rank takes this way."""
+    set_threads(args.threads)
+    with start.step("imports"):
+        import gpu_extract.io.complete
+        import gpu_extract.io.frame
+        import gpu_extract.io.psf
+        import gpu_extract.run
+        from gpu_extract.compare.selftest import load_cutout
+        from gpu_extract.exposure.flow import work_through
+        from gpu_extract.perf.recorder import NULL, Recorder
+    with start.step("MPI"):
+        comm = start_ranks(args.mpi, PROG, threads=True)
+    recorder = Recorder(comm.rank)
+    comm.watch(recorder if args.perf else NULL)
+    with comm.together():
+        entries = shared_entries(args, comm)
+        load_kernels(load_cutout(), args, comm, start)
+        group = form_group(args, comm, entries, recorder)
+        try:
+            with recorder.span("exposure"):
+                work_through(Files(entries, args), group, partial(gpu_extract.run.extract, threads=args.threads or 1))
+        finally:
+            group.numbers.close()
+        conclude(args, comm, entries, group, start)
+    return ExitCode.DONE
+
+
+def shared_entries(args: argparse.Namespace, comm: Any) -> tuple[Entry, ...]:
+    """The frames, checked as far as can be before any work; the leavings of runs that were killed are removed."""
+    from gpu_extract.io.atomic import check_target
+
+    def find() -> tuple[Entry, ...]:
+        check_options(args)
+        if args.output is not None:
+            make_folder(args.output)
+        if args.perf:
+            check_target(args.perf)
+        return () if args.simulate is not None else find_entries(args)
+
+    entries: tuple[Entry, ...] = comm.share(find)
+    if args.simulate is not None:
+        entries = simulated_entries(args, comm)
+    if comm.rank == 0:
+        from gpu_extract.io.leftovers import remove_leftovers
+
+        for path in remove_leftovers(entry.output for entry in entries):
+            log.info(f"{path}: left behind by a run that was ended; removed")
+    return entries
+
+
+def check_options(args: argparse.Namespace) -> None:
+    """Raise InputError where the options make no sense together."""
+    check_device(args.gpu)
+    given = [name for name, value in (("a list", args.list), ("-i", args.input), ("--simulate", args.simulate))
+             if value is not None]
+    if len(given) != 1:
+        raise InputError(f"{' and '.join(given) or 'nothing'} is given; give a list, -i PATTERN or --simulate N")
+    if args.groups is not None and args.groups < 1:
+        raise InputError(f"--groups is {args.groups}, must be 1 or more")
+    if args.simulate is not None:
+        check_simulation(args)
+
+
+def make_folder(path: str) -> None:
+    """The folder of the frames. Raises OutputError where it cannot be made."""
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{path}: the folder cannot be made ({error.strerror}); give another one") from error
+
+
+def load_kernels(cutout: "CutOut", args: argparse.Namespace, comm: Any, start: StartUp) -> None:
+    """Compile what is not yet compiled, on one rank of a node; then all load it, on the shipped cut-out."""
+    from dataclasses import replace
+
+    from gpu_extract.run import warm_up
+
+    config = replace(cutout.config, core=args.core)
+
+    def work() -> None:
+        warm_up(cutout.image, cutout.psf, config)
+
+    with start.step("wait for compilation"):
+        comm.first(work)
+    with start.step("kernels"):
+        work()
+    with start.step("first patch"):
+        work()
+
+
+def form_group(args: argparse.Namespace, comm: Any, entries: Sequence[Entry], recorder: Any) -> "Group":
+    """The group of this rank, ready to work; from here on signals ask it to stop."""
+    from gpu_extract.comm import SERIAL
+    from gpu_extract.exposure.flow import Group
+    from gpu_extract.exposure.frames import Stop
+    from gpu_extract.exposure.layout import choose_groups, group_of
+    from gpu_extract.io.leftovers import remove_leftovers
+
+    bundles = -(-args.nspec // args.bundlesize) if args.nspec else _BUNDLES
+    groups = min(args.groups or choose_groups(len(entries), comm.size, bundles), comm.size)
+    number = group_of(comm.rank, comm.size, groups)
+    ranks = comm.split(number)
+    numbers = comm.hand_out(len(entries), Progress(len(entries)), takes=ranks.rank == 0)
+    stop = Stop()
+    ask_on_signals(PROG, stop.ask, lambda: remove_leftovers((entry.output for entry in entries), own=True))
+    if comm.rank == 0:
+        log.info(f"{len(entries)} frames on {comm.size} ranks in {groups} groups")
+    return Group(number, SERIAL if ranks.size == 1 else ranks, numbers, stop, recorder, detail=bool(args.perf),
+                 tell=tell_of(entries, numbers))
+
+
+def conclude(args: argparse.Namespace, comm: Any, entries: Sequence[Entry], group: "Group", start: StartUp) -> None:
+    """Sum up on rank 0. Raises, on all ranks, what the run ends with where not all went well."""
+    from gpu_extract.exposure.frames import exit_code
+
+    everyone = comm.gather([(comm.rank, (group.outcomes, group.stop.asked))])
+    records = comm.gather([(comm.rank, {**group.recorder.record(), "start": start.steps})])
+    if everyone is None or records is None:
+        return
+    outcomes = sorted((outcome for found, _ in everyone for outcome in found), key=lambda outcome: outcome.number)
+    stopped = any(asked for _, asked in everyone)
+    log_summary(entries, outcomes, group.recorder.seconds("exposure"), records)
+    if args.perf:
+        from dataclasses import asdict
+
+        from gpu_extract.cli.performance import facts, write_json
+        from gpu_extract.perf.record import whole
+
+        write_json(args.perf, whole(records, {**facts(PROG), "mpi": comm.library,
+                                              "frames": [asdict(outcome) for outcome in outcomes]}))
+    verdict(entries, outcomes, exit_code(outcomes, stopped))

@@ -1,0 +1,113 @@
+"""Which frames an exposure has: from a list, from names with wildcards, or simulated."""
+import argparse
+import glob
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpu_extract.errors import InputError
+
+_STEM = re.compile(r"(?P<stem>.+?)\.fits(\.gz)?")
+_NAMED = re.compile(r"(?P<kind>.+)-(?P<camera>[^-]+)-(?P<expid>[^-]+)")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One frame: paths of its image, its PSF and its output."""
+
+    image: str
+    psf: str
+    output: str
+
+    @property
+    def name(self) -> str:
+        """The output's name, for messages and tables."""
+        return os.path.basename(self.output)
+
+
+def find_entries(args: argparse.Namespace) -> tuple[Entry, ...]:
+    """The frames that the options name, in order.
+
+    Raises InputError where there is none, a line of the list cannot be understood, no PSF or output is named for an
+    image, or two frames would have the same output.
+    """
+    if args.list:
+        entries = tuple(_from_list(args))
+    else:
+        images = [path for pattern in args.input for path in _matches(pattern)]
+        entries = tuple(_entry(args, image) for image in images)
+    if not entries:
+        raise InputError(f"{args.list}: names no frame; each line is IMAGE [PSF [OUTPUT]]")
+    seen: dict[str, Entry] = {}
+    for entry in entries:
+        other = seen.setdefault(os.path.realpath(entry.output), entry)
+        if other is not entry:
+            raise InputError(f"{entry.output}: is to be the frame of {other.image} and of {entry.image}; "
+                             "give one of them another name, in a list")
+    return entries
+
+
+def _matches(pattern: str) -> list[str]:
+    """Files that match a pattern, sorted; a name without wildcards is itself, there or not."""
+    if not glob.has_magic(pattern):
+        return [pattern]
+    found = sorted(glob.glob(pattern, recursive=True))
+    if not found:
+        raise InputError(f"{pattern}: matches no file; check the folder, and that the pattern stands in quotes")
+    return found
+
+
+def _from_list(args: argparse.Namespace) -> Iterator[Entry]:
+    """The lines IMAGE [PSF [OUTPUT]] of a list; names are relative to its folder."""
+    try:
+        lines = Path(args.list).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{args.list}: cannot be read: {getattr(error, 'strerror', None) or error}; give a text file "
+                         "with a line IMAGE [PSF [OUTPUT]] for each frame") from error
+    folder = os.path.dirname(args.list)
+    for number, line in enumerate(lines, 1):
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError as error:
+            raise InputError(f"{args.list}, line {number}: {error}; each line is IMAGE [PSF [OUTPUT]]") from error
+        if len(words) > 3:
+            raise InputError(f"{args.list}, line {number}: {len(words)} words; each line is IMAGE [PSF [OUTPUT]], "
+                             "names with spaces in quotes")
+        if words:
+            yield _entry(args, *(os.path.join(folder, word) for word in words))
+
+
+def _entry(args: argparse.Namespace, image: str, psf: str | None = None, output: str | None = None) -> Entry:
+    return Entry(image, psf or psf_of(args.psf, image), output or output_of(args.output, image))
+
+
+def output_of(folder: str | None, image: str) -> str:
+    """FOLDER/frame-CAMERA-EXPID.fits for preproc-CAMERA-EXPID.fits[.gz]; frame-NAME.fits for other names."""
+    if folder is None:
+        raise InputError(f"{image}: no output is named for it; give -o FOLDER, or a third word in the list")
+    stem = stem_of(image)
+    return os.path.join(folder, f"frame-{stem.removeprefix('preproc-')}.fits")
+
+
+def psf_of(template: str | None, image: str) -> str:
+    """The PSF of an image: the template with {camera}, {expid} and {stem} filled in from the image's name."""
+    if template is None:
+        raise InputError(f"{image}: no PSF is named for it; give -p FILE, or a second word in the list")
+    stem = stem_of(image)
+    named = _NAMED.fullmatch(stem)
+    fields = {"stem": stem, **(named.groupdict() if named else {})}
+    try:
+        return template.format_map(fields)
+    except (KeyError, ValueError, IndexError) as error:
+        raise InputError(f"{template}: cannot be filled in for {image} ({error}); {{camera}}, {{expid}} and {{stem}} "
+                         "are taken from names like preproc-r5-00012345.fits") from error
+
+
+def stem_of(path: str) -> str:
+    """The file's name without .fits or .fits.gz."""
+    name = os.path.basename(path)
+    match = _STEM.fullmatch(name)
+    return match["stem"] if match else name

@@ -1,0 +1,68 @@
+"""The options of gpu_extract_exposure."""
+from gpu_extract.cli.common import Parser, add_common_options
+from gpu_extract.cli.options import add_how, add_machine, add_what
+
+DESCRIPTION = """\
+Extract all frames of an exposure, or of a night: one command, any number of ranks.
+Groups of ranks take frame after frame; the next one is read and the last one written
+while a group computes. What is there already, with right checksums, is skipped: after
+a failure, a kill or a time limit, start the same command again."""
+
+EPILOG = """\
+examples
+  gpu_extract_exposure -i 'night/preproc-*.fits.gz' -p 'night/psf-{camera}-{expid}.fits' -o frames
+      a folder; wavelengths and PSF error as usual for the camera of each image
+  mpiexec -n 20 gpu_extract_exposure list.txt -o frames
+      a list with a line IMAGE PSF for each frame (IMAGE PSF OUTPUT names the outputs, too)
+  mpiexec -n 2 gpu_extract_exposure --simulate 12 -o frames
+      twelve simulated r frames of 500 fibres, made on first use
+  sbatch slurm/exposure.sh list.txt -o frames
+      under Slurm; started again by itself when its time is up
+
+exit codes
+  0 done   2 usage or input   3 output   4 internal error or a lost rank (of several failed frames the worst)
+  75 stopped cleanly (SIGTERM, SIGUSR1), start again"""
+
+
+def build_parser() -> Parser:
+    """The parser of gpu_extract_exposure."""
+    parser = Parser("gpu_extract_exposure", DESCRIPTION, EPILOG)
+    _frames(parser)
+    _simulation(parser)
+    add_what(parser)
+    add_how(parser)
+    _run(parser)
+    add_machine(parser)
+    add_common_options(parser)
+    # what a single frame can have besides, and read_job asks for
+    parser.set_defaults(fibermap=None, test=None, model=None, qa=None)
+    return parser
+
+
+def _frames(parser: Parser) -> None:
+    add = parser.add_argument_group("frames (FITS, .fits or .fits.gz)").add_argument
+    add("list", nargs="?", metavar="LIST",
+        help="text file with a line IMAGE [PSF [OUTPUT]] for each frame; names are relative to its folder")
+    add("-i", "--input", metavar="PATTERN", nargs="+", help="images, in place of a list; wildcards in quotes")
+    add("-p", "--psf", metavar="FILE",
+        help="PSF of all frames; {camera}, {expid} and {stem} are filled in from each image's name")
+    add("-o", "--output", metavar="FOLDER",
+        help="folder of the frames, made where it is missing: preproc-r5-00012345.fits gives frame-r5-00012345.fits")
+    add("--no-scores", action="store_true", help="leave SCORES out of the frames")
+    add("--ignore-checksums", action="store_true", help="read inputs although their CHECKSUM or DATASUM does not match")
+
+
+def _simulation(parser: Parser) -> None:
+    add = parser.add_argument_group("simulated frames").add_argument
+    add("--simulate", metavar="N", type=int, help="N simulated frames, kept in FOLDER/simulated")
+    add("--camera", metavar="NAME", default="r0",
+        help="camera of the simulated frames, several with commas in turn, e.g. b0,r0,z0 (default r0)")
+    add("--seed", metavar="N", type=int, default=1, help="seed of the first of them (default 1)")
+
+
+def _run(parser: Parser) -> None:
+    add = parser.add_argument_group("run").add_argument
+    add("--recompute", action="store_true", help="also frames whose output is there and whole")
+    add("--groups", metavar="N", type=int,
+        help="groups of ranks, each at work on a frame of its own (default: what has all frames done first)")
+    add("--perf", metavar="FILE.json", help="write where the time went on every rank; gpu_perf report reads it")

@@ -1,0 +1,144 @@
+"""What an exposure says while it works and when it is done."""
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gpu_extract.cli.common import log
+from gpu_extract.errors import (
+    CheckFailed,
+    ExitCode,
+    GpuExtractError,
+    InputError,
+    InternalError,
+    OutputError,
+    StoppedCleanly,
+)
+from gpu_extract.perf.clock import now
+
+if TYPE_CHECKING:
+    from gpu_extract.cli.exposure_list import Entry
+    from gpu_extract.exposure.frames import Outcome
+
+_LINES = 100           # frames that the table names one by one; of more, only those that are not done
+_ERRORS: dict[int, type[GpuExtractError]] = {
+    ExitCode.CHECK_FAILED: CheckFailed, ExitCode.INPUT: InputError, ExitCode.OUTPUT: OutputError,
+    ExitCode.INTERNAL: InternalError, ExitCode.START_AGAIN: StoppedCleanly}
+
+
+class Progress:
+    """How many frames are done: one line on a terminal, lines in the log elsewhere. Used by rank 0, from any thread."""
+
+    def __init__(self, total: int):
+        self._total = total
+        self._start = now()
+        self._counts: dict[str, int] = {}
+
+    def __call__(self, number: int, state: int) -> None:
+        """A frame has come to its end."""
+        from gpu_extract.exposure.frames import State
+
+        name = State(state).name.lower()
+        self._counts[name] = self._counts.get(name, 0) + 1
+        ended = sum(self._counts.values())
+        others = "".join(f", {count} {word}" for word, count in self._counts.items() if word != "done")
+        self._show(f"frame {ended} of {self._total}{others}, {now() - self._start:.1f} s", ended >= self._total)
+
+    def _show(self, text: str, last: bool) -> None:
+        if not log.isEnabledFor(20):
+            return
+        if not sys.stderr.isatty():
+            log.info(text)
+            return
+        sys.stderr.write(f"\r{text}\x1b[K" + ("\n" if last else ""))
+        sys.stderr.flush()
+
+
+def tell_of(entries: "Sequence[Entry]", numbers: Any) -> Any:
+    """What a group does with an outcome: a failure is said at once, by whoever finds it; rank 0 hears of all."""
+    from gpu_extract.exposure.frames import State
+
+    def tell(outcome: "Outcome") -> None:
+        if outcome.state == State.FAILED:
+            log.error(f"{entries[outcome.number].name}: {outcome.words}")
+        numbers.tell(outcome.number, outcome.state)
+
+    return tell
+
+
+def table(entries: "Sequence[Entry]", outcomes: "Mapping[int, Outcome]") -> list[str]:
+    """A line for each frame: what came of it, seconds of computing, group, name, and why it failed."""
+    from gpu_extract.exposure.frames import State
+
+    lines = [f"{'state':9} {'seconds':>8} {'group':>5}  frame"]
+    for number, entry in enumerate(entries):
+        outcome = outcomes.get(number)
+        state = State(outcome.state) if outcome else State.NOT_BEGUN
+        if len(entries) > _LINES and state in (State.DONE, State.SKIPPED):
+            continue
+        seconds = f"{outcome.seconds:.2f}" if outcome and outcome.seconds else "-"
+        group = str(outcome.group) if outcome else "-"
+        words = f": {outcome.words}" if outcome and outcome.words else ""
+        lines.append(f"{state.name.lower().replace('_', ' '):9} {seconds:>8} {group:>5}  {entry.name}{words}")
+    return lines
+
+
+def counted(total: int, outcomes: "Sequence[Outcome]") -> str:
+    """So many frames: so many done, skipped, ..."""
+    from gpu_extract.exposure.frames import State
+
+    counts = {state: sum(o.state == state for o in outcomes) for state in State}
+    counts[State.NOT_BEGUN] = total - len(outcomes)
+    words = [f"{count} {state.name.lower().replace('_', ' ')}" for state, count in counts.items() if count]
+    return f"{total} frames: " + ", ".join(words)
+
+
+def log_summary(entries: "Sequence[Entry]", outcomes: "Sequence[Outcome]", seconds: float,
+                records: Sequence[Mapping[str, Any]]) -> None:
+    """The table, the counts with the rate, how long ranks waited for files, the start, the memory."""
+    from gpu_extract.exposure.frames import State
+
+    for line in table(entries, {o.number: o for o in outcomes}):
+        log.info(line)
+    done = sum(o.state == State.DONE for o in outcomes)
+    rate = f"; {3600 * done / seconds:.0f} frames per hour" if done else ""
+    log.info(f"{counted(len(entries), outcomes)}; {seconds:.1f} s{rate}")
+    log.info(f"waiting for files: {100 * waiting(records):.1f} % of the ranks' time")
+    log.info("start-up, seconds of the slowest rank: "
+             + ", ".join(f"{name} {wall:.2f} (CPU {cpu:.2f})" for name, (wall, cpu) in slowest(records).items()))
+    peaks = [record["peak_memory"] / 1e6 for record in records]
+    log.info(f"memory: {max(peaks):.0f} MB at most in a rank, {sum(peaks) / 1e3:.1f} GB in all {len(peaks)}")
+
+
+def waiting(records: Sequence[Mapping[str, Any]]) -> float:
+    """The share of the time between the first input and the last result that ranks spent waiting for files."""
+    from gpu_extract.exposure.flow import ALL, INPUT, OUTPUT
+
+    whole = waits = 0.0
+    for record in records:
+        spans = [(s[0], s[2], s[2] + s[3]) for s in record["spans"] if s[5] == 0]
+        for begin, end in ((begin, end) for name, begin, end in spans if name == ALL):
+            whole += end - begin
+            waits += sum(b - a for name, a, b in spans if name in (INPUT, OUTPUT) and begin <= a <= end)
+    return waits / whole if whole else 0.0
+
+
+def slowest(records: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, float]]:
+    """Wall and CPU seconds of each step of the start, of the slowest rank."""
+    found: dict[str, tuple[float, float]] = {}
+    for record in records:
+        for name, (wall, cpu) in record["start"].items():
+            before = found.get(name, (0.0, 0.0))
+            found[name] = max(before[0], wall), max(before[1], cpu)
+    return found
+
+
+def verdict(entries: "Sequence[Entry]", outcomes: "Sequence[Outcome]", code: int) -> None:
+    """Raise what a run with this exit code ends with; nothing where all went well."""
+    from gpu_extract.exposure.frames import State
+
+    if code == ExitCode.DONE:
+        return
+    if code == ExitCode.START_AGAIN:
+        raise StoppedCleanly(f"stopped on request; {counted(len(entries), outcomes)}; start again to go on")
+    names = [entries[o.number].name for o in outcomes if o.state == State.FAILED]
+    raise _ERRORS[code](f"{len(names)} of {len(entries)} frames failed: {', '.join(names)}; the reasons stand above")

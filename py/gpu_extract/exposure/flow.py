@@ -1,0 +1,127 @@
+"""The flow of many frames through one group of ranks."""
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gpu_extract.comm import SERIAL
+from gpu_extract.data import Frame, Image
+from gpu_extract.errors import GpuExtractError, StoppedCleanly
+from gpu_extract.exposure.frames import Extract, Loaded, Outcome, State, Stop, Work, as_error
+from gpu_extract.exposure.threads import Reader, Tell, Tools, Writer, failed
+from gpu_extract.exposure.watch import Watch
+from gpu_extract.hand_out import Numbers
+from gpu_extract.packing import copied
+from gpu_extract.perf.clock import now
+
+INPUT, OUTPUT, WORK, ALL = "wait for input", "wait for output", "frame", "frames"     # spans of the first thread
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group of ranks at work.
+
+    number: which; comm: its ranks; stop: the wish to stop
+    numbers: hands out frames (the first rank of a group takes them)
+    recorder: of this rank; detail: have it keep every stage of every bundle
+    tell: called with every outcome as it comes, by any thread
+    """
+
+    number: int
+    comm: Any
+    numbers: Numbers
+    stop: Stop
+    recorder: Any
+    detail: bool = False
+    tell: Tell = lambda outcome: None
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the group's first rank: it reads and writes."""
+        return bool(self.comm.rank == 0)
+
+    def note(self, outcome: Outcome) -> None:
+        """Keep an outcome, and tell it."""
+        outcome = replace(outcome, group=self.number)
+        self.outcomes.append(outcome)
+        self.tell(outcome)
+
+
+def work_through(work: Work, group: Group, extract: Extract) -> list[Outcome]:
+    """Have a group work on frames until there is no more, or the run is to stop; all its ranks call this.
+
+    extract: run.extract with all arguments but image, psf, config, comm and recorder
+    Returns what came of each frame that the group took, on its first rank; nothing on the others.
+    """
+    tools = Tools(work, group.recorder, group.stop, group.note)
+    reader, writer = (Reader(tools, group.numbers), Writer(tools)) if group.leads else (None, None)
+    first = _next(group, reader)
+    with group.recorder.span(ALL):
+        while first is not None:
+            number, loaded = first
+            frame, outcome = _compute(group, extract, number, loaded)
+            group.comm.release()
+            if reader is not None and writer is not None:
+                reader.done()
+                if frame is None:
+                    group.note(outcome)
+                else:
+                    with group.recorder.span(OUTPUT):
+                        writer.put(outcome, replace(loaded, image=_header_only(loaded.image)), frame)
+            del loaded, frame
+            first = None if outcome.state == State.DROPPED else _next(group, reader)
+    if group.stop.asked:
+        group.numbers.stop()
+    if reader is not None and writer is not None:
+        writer.close()
+        reader.close()
+    return group.outcomes
+
+
+def _next(group: Group, reader: Reader | None) -> tuple[int, Loaded] | None:
+    """The next frame, on all ranks of the group; its image in memory that they share."""
+    with group.recorder.span(INPUT):
+        if group.comm is SERIAL:
+            return reader.next() if reader is not None else None
+        own: list[tuple[int, Loaded]] = []
+
+        def travelling() -> Any:
+            found = reader.next() if reader is not None else None
+            if found is None:
+                return None
+            own.append(found)
+            loaded = found[1]
+            return found[0], Image(loaded.image.pix, loaded.image.ivar), loaded.psf, loaded.config
+
+        shared = group.comm.share(travelling)
+    if shared is None:
+        return None
+    number, image, psf, config = shared
+    psf = copied(psf)                          # small, and what is derived from it may be kept: not so the image
+    if own:
+        loaded = own[0][1]
+        return number, replace(loaded, image=replace(loaded.image, pix=image.pix, ivar=image.ivar), psf=psf)
+    return number, Loaded(image, psf, config)
+
+
+def _compute(group: Group, extract: Extract, number: int, loaded: Loaded) -> tuple[Frame | None, Outcome]:
+    """Extract one frame; what goes wrong is an outcome. All ranks of the group agree on it."""
+    start = now()
+    watch = Watch(group.recorder, group.stop, group.detail)
+    try:
+        with group.recorder.span(WORK), group.comm.together():
+            try:
+                frame = extract(loaded.image, loaded.psf, loaded.config, comm=group.comm, recorder=watch)
+            except GpuExtractError:
+                raise
+            except Exception as error:
+                raise as_error(error) from error
+    except StoppedCleanly:
+        return None, Outcome(number, State.DROPPED)
+    except GpuExtractError as error:
+        return None, failed(number, error)
+    return frame, Outcome(number, State.DONE, seconds=now() - start)
+
+
+def _header_only(image: Image) -> Image:
+    """An image without its pixels: whoever holds it keeps nothing large."""
+    return replace(image, pix=image.pix[:0], ivar=image.ivar[:0])

@@ -1,0 +1,98 @@
+"""What the flow of many frames hands around: work, what came of it, and the wish to stop."""
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Protocol
+
+from gpu_extract.config import ExtractConfig
+from gpu_extract.data import Frame, Image, PsfModel
+from gpu_extract.errors import ExitCode, GpuExtractError, InternalError, StoppedCleanly
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A frame's input, read and settled.
+
+    extra: what only the writer needs (header cards, fibre map): stays on the rank that read it
+    """
+
+    image: Image
+    psf: PsfModel
+    config: ExtractConfig
+    extra: Any = None
+
+
+class Work(Protocol):
+    """The frames of an exposure, by number; called by the threads of a group's first rank."""
+
+    def is_done(self, number: int) -> bool:
+        """Whether the output is there, whole and made with the same settings."""
+
+    def read(self, number: int) -> Loaded:
+        """Read the input. Raises GpuExtractError."""
+
+    def write(self, number: int, loaded: Loaded, frame: Frame) -> None:
+        """Write the output, whole or not at all. Raises GpuExtractError."""
+
+
+Extract = Callable[..., Frame | None]      # run.extract, but for comm and recorder
+
+
+class State(IntEnum):
+    """What came of a frame."""
+
+    NOT_BEGUN = 0
+    DONE = 1
+    SKIPPED = 2       # its output is there already
+    DROPPED = 3       # in work when the run was asked to stop
+    FAILED = 4
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one frame: how, in which group, seconds of computing, and of a failure its words and exit code."""
+
+    number: int
+    state: int
+    group: int = 0
+    seconds: float = 0.0
+    words: str = ""
+    code: int = 0
+
+
+class Stop:
+    """The wish to stop, said once, heard by all threads of a process."""
+
+    def __init__(self) -> None:
+        self._said = threading.Event()
+
+    @property
+    def asked(self) -> bool:
+        """Whether somebody wants it."""
+        return self._said.is_set()
+
+    def ask(self) -> None:
+        """Want it; may be called by a signal handler."""
+        self._said.set()
+
+    def check(self) -> None:
+        """Raise StoppedCleanly where it is wanted."""
+        if self.asked:
+            raise StoppedCleanly("stopped on request; start again to go on")
+
+
+def as_error(error: Exception) -> GpuExtractError:
+    """What a frame fails with: one of our errors, or one that says what happened."""
+    if isinstance(error, GpuExtractError):
+        return error
+    if isinstance(error, MemoryError):
+        return InternalError("out of memory; use fewer groups (--groups), or a machine with more memory")
+    return InternalError(f"internal error: {type(error).__name__}: {error}")
+
+
+def exit_code(outcomes: list[Outcome], stopped: bool) -> int:
+    """The exit code of a run: 75 where it was stopped, else that of the worst failure, else 0."""
+    if stopped:
+        return int(ExitCode.START_AGAIN)
+    return max((outcome.code for outcome in outcomes), default=0)

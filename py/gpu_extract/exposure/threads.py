@@ -1,0 +1,157 @@
+"""The reader and the writer of a group: threads of its first rank, at work while the group computes.
+
+Kernels and most of what reading and writing consist of let other threads run
+(bench/exposure.py measures it), so that threads cost what processes would, and
+nothing has to be copied between them.
+"""
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gpu_extract.data import Frame
+from gpu_extract.exposure.frames import Loaded, Outcome, State, Stop, Work, as_error
+from gpu_extract.hand_out import Numbers
+
+AHEAD = 1              # frames read ahead of the one in work
+_LOOK = 0.1            # seconds between two looks at the wish to stop
+Tell = Callable[[Outcome], None]
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What both threads use: the frames, the recorder, the wish to stop, and whom to tell of a frame's end."""
+
+    work: Work
+    recorder: Any
+    stop: Stop
+    tell: Tell
+
+
+class _Helper:
+    """A thread whose errors are not lost: what is not a frame's failure stops the run, and is raised by `close`."""
+
+    def __init__(self, name: str, tools: Tools):
+        self._tools = tools
+        self._broken: Exception | None = None
+        self._thread = threading.Thread(target=self._guarded, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        """What the thread does."""
+
+    def _guarded(self) -> None:
+        try:
+            self._run()
+        except Exception as error:
+            self._broken = error
+            self._tools.stop.ask()
+
+    def _join(self) -> None:
+        self._thread.join()
+        if self._broken is not None:
+            raise as_error(self._broken) from self._broken
+
+
+class Reader(_Helper):
+    """Reads the next frame while one is in work; holds AHEAD frames at most beside that one."""
+
+    def __init__(self, tools: Tools, numbers: Numbers):
+        self._numbers = numbers
+        self._room = threading.Semaphore(AHEAD + 1)
+        self._ready: queue.Queue[tuple[int, Loaded] | None] = queue.Queue()
+        super().__init__("reader", tools)
+
+    def next(self) -> tuple[int, Loaded] | None:
+        """The next frame that could be read, None where there is no more or the run is to stop."""
+        while not self._tools.stop.asked:
+            try:
+                return self._ready.get(timeout=_LOOK)
+            except queue.Empty:
+                continue
+        return None
+
+    def done(self) -> None:
+        """The frame that `next` gave is not needed any more: there is room for another."""
+        self._room.release()
+
+    def close(self) -> None:
+        """Wait for the end of what is being read."""
+        self._room.release()
+        self._join()
+
+    def _run(self) -> None:
+        while not self._tools.stop.asked:
+            self._room.acquire()
+            number = self._numbers.take()
+            if number is None:
+                self._ready.put(None)
+                return
+            loaded = self._load(number)
+            if loaded is None:
+                self._room.release()
+            else:
+                self._ready.put((number, loaded))
+            del loaded
+
+    def _load(self, number: int) -> Loaded | None:
+        """A frame's input; None where there is nothing to do or it cannot be read."""
+        tools = self._tools
+        try:
+            with tools.recorder.span("look"):
+                done = tools.work.is_done(number)
+            if done:
+                tools.tell(Outcome(number, State.SKIPPED))
+                return None
+            with tools.recorder.span("read"):
+                return tools.work.read(number)
+        except Exception as error:
+            tools.tell(failed(number, error))
+            return None
+
+
+class Writer(_Helper):
+    """Writes one frame while the next is in work."""
+
+    def __init__(self, tools: Tools):
+        self._room = threading.Semaphore(1)
+        self._ready: queue.Queue[tuple[Outcome, Loaded, Frame] | None] = queue.Queue()
+        super().__init__("writer", tools)
+
+    def put(self, outcome: Outcome, loaded: Loaded, frame: Frame) -> None:
+        """Have a frame written; waits for the one before."""
+        while not self._room.acquire(timeout=_LOOK):
+            if self._broken is not None:
+                return
+        self._ready.put((outcome, loaded, frame))
+
+    def close(self) -> None:
+        """Wait until everything is written."""
+        self._ready.put(None)
+        self._join()
+
+    def _run(self) -> None:
+        while True:
+            item = self._ready.get()
+            if item is None:
+                return
+            self._write(*item)
+            del item
+            self._room.release()
+
+    def _write(self, outcome: Outcome, loaded: Loaded, frame: Frame) -> None:
+        tools = self._tools
+        try:
+            with tools.recorder.span("write"):
+                tools.work.write(outcome.number, loaded, frame)
+        except Exception as error:
+            tools.tell(failed(outcome.number, error))
+        else:
+            tools.tell(outcome)
+
+
+def failed(number: int, error: Exception) -> Outcome:
+    """The outcome of a frame that fails with this error."""
+    ours = as_error(error)
+    return Outcome(number, State.FAILED, words=str(ours), code=int(ours.code))

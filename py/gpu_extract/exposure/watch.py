@@ -1,0 +1,37 @@
+"""A recorder's stand-in that lets a run stop between two bundles, and keeps as much as was asked for."""
+from typing import Any
+
+from gpu_extract.exposure.frames import Stop
+from gpu_extract.perf.recorder import NULL
+
+# opened once for every bundle, under the agreement of all ranks that share it: an error raised here reaches them all
+SAFE = "cut"
+
+
+class Watch:
+    """Takes a recorder's calls during an extraction.
+
+    detail: pass all of them on; else nothing is kept, so that a record does not grow by a thousand spans a frame
+    Opening the span SAFE raises StoppedCleanly where the run is to stop.
+    """
+
+    def __init__(self, recorder: Any, stop: Stop, detail: bool):
+        self.rank = recorder.rank
+        self._stop = stop
+        self._kept = recorder if detail else NULL
+
+    def span(self, name: str) -> Any:
+        """A context manager that times what runs under it."""
+        if name == SAFE:
+            self._stop.check()
+        return self._kept.span(name)
+
+    def device_span(self, name: str) -> Any:
+        """The same with the time on the device."""
+        if name == SAFE:
+            self._stop.check()
+        return self._kept.device_span(name)
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else a recorder can do."""
+        return getattr(self._kept, name)
