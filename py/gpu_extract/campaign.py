@@ -39,7 +39,7 @@ class Command:
     """One set of processes that run at once.
 
     name: letters, digits and ._+=- ; names the set and its logs, unique in a campaign
-    argv: no shell; "{process}" and "{procs}" become the process's number and their count
+    argv: no shell; "{repeat}", "{process}" and "{procs}" become the repeat's and process's number, and the count
         (set environment variables with ("env", "NAME=value", ...))
     procs: copies that run at once; gate: they know the gate of processes.py
     timeout: seconds, or None
@@ -159,8 +159,9 @@ def _order(commands: Sequence[Command], repeats: int) -> Iterator[tuple[Command,
 
 def _run_one(command: Command, repeat: int, journal: Journal, sampler: Sampler | None) -> Outcome:
     begun, zero = epoch(), now()
+    argv = [word.replace("{repeat}", str(repeat)) for word in command.argv]
     ended = run_together(
-        command.argv, command.procs, journal.path.parent / "logs" / f"{command.name}.{repeat}",
+        argv, command.procs, journal.path.parent / "logs" / f"{command.name}.{repeat}",
         gate=command.gate, timeout=command.timeout,
         tick=None if sampler is None else lambda pids: sampler(command.name, repeat, pids),
         started=lambda pids: journal.write({

@@ -195,3 +195,7 @@ def judge(run: Run, frame: "Frame | None") -> None:
     if not comparison.passed:
         raise CheckFailed(f"{run.args.output}: differs from {run.args.test or 'the shipped reference'} "
                           "by more than the limits in the table")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
