@@ -2,10 +2,10 @@
 from collections.abc import Iterator
 
 import pytest
-from mpi_launch import Frames, unused_segments
 
 from gpu_extract.cli.extract import main
 from gpu_extract.simulate import SimConfig, simulate, write_simulation
+from mpi_launch import Frames, unused_segments
 
 GRID = "6012,6098,0.4"     # with pads two tiles of the normal equations
 

@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from astropy.io import fits
+
 from mpi_launch import PROGRAM, Frames, launch
 
 DATED = ("DATE", "CHECKSUM")

@@ -3,6 +3,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from mpi_launch import LIMIT, PROGRAM, Ended, Frames, launch, wait_for_none
 
 DRIVER = Path(__file__).with_name("faulty.py")

@@ -3,11 +3,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from mpi_launch import PROGRAM, Frames, finish
 
 from gpu_extract.cli.ranks import Launch, find_launch
 from gpu_extract.comm import get_comm
 from gpu_extract.errors import InputError
+from mpi_launch import PROGRAM, Frames, finish
 
 HYDRA = {"PMI_SIZE": "4", "PMI_RANK": "3", "MPI_LOCALNRANKS": "2", "MPI_LOCALRANKID": "1"}
 OPEN_MPI = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_LOCAL_RANK": "1",

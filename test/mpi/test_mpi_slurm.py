@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from mpi_launch import PROGRAM, Ended, Frames, finish
 from test_mpi_bits import differences
+
+from mpi_launch import PROGRAM, Ended, Frames, finish
 
 pytestmark = pytest.mark.slow
 DRIVER = Path(__file__).with_name("faulty.py")

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mpi_launch import PROGRAM, Frames, finish, launch
 
 from gpu_extract.comm import SERIAL
 from gpu_extract.data import Card
 from gpu_extract.errors import InternalError
 from gpu_extract.packing import layout, pack, unpack
 from gpu_extract.plan import turns
+from mpi_launch import PROGRAM, Frames, finish, launch
 
 
 @pytest.mark.parametrize("ranks", [4, pytest.param(5, marks=pytest.mark.slow)])

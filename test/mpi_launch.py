@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = ROOT / "bin" / "gpu_extract"
 LIMIT = 30.0     # seconds within which all ranks must be gone after one of them is lost
 
