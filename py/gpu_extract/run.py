@@ -3,43 +3,39 @@ from dataclasses import replace
 from typing import Any
 
 from gpu_extract.assemble import assemble
-from gpu_extract.bundle import Job, extract_bundle
+from gpu_extract.bundle import Job
 from gpu_extract.comm import SERIAL
 from gpu_extract.config import ExtractConfig
+from gpu_extract.cpu_frame import CPU
 from gpu_extract.data import BundleResult, Frame, Image, PsfModel
 from gpu_extract.perf.recorder import NULL
-from gpu_extract.plan import make_plan, turns, wavelength_grid
+from gpu_extract.plan import make_plan, wavelength_grid
 from gpu_extract.probe import measure_decay
 from gpu_extract.psf_check import check_psf, remaining
 
 
 def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Any = SERIAL, recorder: Any = NULL,
-            threads: int = 1) -> Frame | None:
+            threads: int = 1, backend: Any = CPU) -> Frame | None:
     """Extract the spectra of a CCD image.
 
     image: electrons and inverse variance, data.Image; psf: data.PsfModel; config: what to extract, and how
     comm: the ranks that share the work (comm.py); recorder: perf.recorder; threads: of this process
+    backend: what works on the bundles, cpu_frame.CPU or a gpu_frame.frames.GpuFrames
     Returns the frame on rank 0, None on the others. Ranks and threads change the time it takes and nothing else.
     Raises InputError where fibres or wavelengths lie outside the PSF, or no fibre of it can be used.
     """
-    results = []
     with comm.together():
         with recorder.span("warm up"):
-            comm.first(lambda: warm_up(image, psf, config))
+            comm.first(lambda: warm_up(image, psf, config, backend))
         with recorder.span("plan"):
             job = prepare(psf, config, threads)
-        for turn in turns(len(job.plan.bundles), comm.size, comm.rank):
-            group = SERIAL if turn.group is None else comm.split(turn.group)
-            with recorder.span("bundle"), group.together():
-                result = extract_bundle(image, job, job.plan.bundles[turn.bundle], group=group, recorder=recorder)
-            if group.rank == 0:
-                results.append((turn.bundle, result))
+        results = backend.bundles(image, job, comm, recorder)
         with recorder.span("gather"):
             bundles = comm.gather(results)
         if bundles is None:
             return None
         with recorder.span("assemble"):
-            return assemble(bundles, job.plan, image, notes_of(job, bundles))
+            return assemble(bundles, job.plan, image, notes_of(job, bundles, backend))
 
 
 def prepare(psf: PsfModel, config: ExtractConfig, threads: int = 1) -> Job:
@@ -52,15 +48,17 @@ def prepare(psf: PsfModel, config: ExtractConfig, threads: int = 1) -> Job:
     return Job(psf, config, plan, decay, dropped, psferr, ndiag, threads)
 
 
-def warm_up(image: Image, psf: PsfModel, config: ExtractConfig) -> None:
+def warm_up(image: Image, psf: PsfModel, config: ExtractConfig, backend: Any = CPU) -> None:
     """Extract a few bins of the first bundle: kernels are compiled on first use, and kept for whoever comes next."""
+    if backend.warm:
+        return
     first, last, step = config.wavelength
     job = prepare(psf, replace(config, wavelength=(first, min(first + 4 * step, last), step), model=False))
-    extract_bundle(image, job, job.plan.bundles[0], group=SERIAL, recorder=NULL)
+    backend.bundles(image, replace(job, plan=replace(job.plan, bundles=job.plan.bundles[:1])), SERIAL, NULL)
 
 
-def notes_of(job: Job, results: list[BundleResult]) -> dict[str, Any]:
+def notes_of(job: Job, results: list[BundleResult], backend: Any) -> dict[str, Any]:
     """Facts about how a frame was made, for its header and for the summary."""
-    return {"core": job.config.core, "pad": job.decay.beyond, "patch_pad": job.decay.patch,
+    return {"core": job.config.core, "device": backend.name, "pad": job.decay.beyond, "patch_pad": job.decay.patch,
             "psferr": job.psferr, "dropped": dict(job.dropped),
             "digest": job.config.digest(), "bundles": {r.fibres[0]: dict(r.notes) for r in results}}

@@ -1,5 +1,6 @@
 """A GPU: memory, streams and pinned pools through cupy, kernels through numba-cuda."""
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from math import prod
 from typing import Any
 
@@ -22,6 +23,11 @@ class CupyArray:
         """See seam.DeviceArray."""
         return CupyArray(self.data[first:last])
 
+    def seen_as(self, shape: Sequence[int], dtype: Any) -> "CupyArray":
+        """See seam.DeviceArray."""
+        size = prod(shape) * np.dtype(dtype).itemsize
+        return CupyArray(self.data.reshape(-1).view(np.uint8)[:size].view(dtype).reshape(tuple(shape)))
+
 
 class CupyDevice:
     """See seam.Device: CUDA device `number`.
@@ -38,7 +44,7 @@ class CupyDevice:
         self.number = number
         properties = cupy.cuda.runtime.getDeviceProperties(number)
         text = properties["name"]
-        self.name = f"{text.decode() if isinstance(text, bytes) else text} (device {number})"
+        self.name = text.decode() if isinstance(text, bytes) else str(text)
         self._pool = cupy.cuda.MemoryPool()
         self._pinned = cupy.cuda.PinnedMemoryPool()
         self._limit = limit
@@ -77,9 +83,30 @@ class CupyDevice:
         """See seam.Device."""
         event.synchronize()
 
-    def elapsed(self, first: Any, second: Any) -> float:
+    def current(self, stream: Any) -> AbstractContextManager[Any]:
         """See seam.Device."""
+        context: AbstractContextManager[Any] = stream
+        return context
+
+    def mark(self) -> Any:
+        """See seam.Device."""
+        event = self._cupy.cuda.Event()
+        event.record(self._cupy.cuda.get_current_stream())
+        return event
+
+    def between(self, first: Any, second: Any) -> float:
+        """See seam.Device."""
+        first.synchronize()
+        second.synchronize()
         return 1e-3 * float(self._cupy.cuda.get_elapsed_time(first, second))
+
+    def push(self, name: str) -> None:
+        """See seam.Device."""
+        self._cupy.cuda.nvtx.RangePush(name)
+
+    def pop(self) -> None:
+        """See seam.Device."""
+        self._cupy.cuda.nvtx.RangePop()
 
     def upload(self, source: np.ndarray, target: CupyArray, stream: Any) -> None:
         """See seam.Device."""
@@ -121,6 +148,15 @@ class CupyDevice:
         """See seam.Device."""
         with self._cupy.cuda.using_allocator(self._pool.malloc), stream:
             work()
+
+    def memory(self) -> int:
+        """See seam.Device."""
+        return int(self._pool.total_bytes())
+
+    def facts(self) -> dict[str, Any]:
+        """See seam.Device."""
+        free, total = self._cupy.cuda.Device(self.number).mem_info
+        return {"name": self.name, "number": self.number, "memory": int(total), "free": int(free)}
 
     def free_memory(self) -> int:
         """See seam.Device."""

@@ -5,6 +5,7 @@ in numpy arrays. Work is queued on streams; a stream's work runs in order, that 
 events allow. No verb waits but `finish` and `close`.
 """
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,6 +25,9 @@ class DeviceArray(Protocol):
 
     def part(self, first: int, last: int) -> "DeviceArray":
         """Rows first .. last - 1 along the first axis, in the same memory."""
+
+    def seen_as(self, shape: Sequence[int], dtype: Any) -> "DeviceArray":
+        """The beginning of the same memory as an array of another shape and type."""
 
 
 class Device(Protocol):
@@ -55,8 +59,8 @@ class Device(Protocol):
     def finish(self, event: Any) -> None:
         """The host waits for an event."""
 
-    def elapsed(self, first: Any, second: Any) -> float:
-        """Seconds between two events that were reached; 0 where the device has no clock."""
+    def current(self, stream: Any) -> AbstractContextManager[Any]:
+        """The stream that `mark` looks at, while this is open."""
 
     def upload(self, source: np.ndarray, target: DeviceArray, stream: Any) -> None:
         """Queue a copy of all of `source`, C-contiguous and pinned, to all of `target`."""
@@ -73,11 +77,29 @@ class Device(Protocol):
     def call(self, work: Any, stream: Any) -> None:
         """Queue work(): calls of the device's array library on `data` of arrays, which it puts on this stream."""
 
+    def mark(self) -> Any:
+        """An event on the current stream, recorded now (perf.recorder.Device)."""
+
+    def between(self, first: Any, second: Any) -> float:
+        """Waits for two events; seconds from one to the other, 0 where the device has no clock."""
+
+    def memory(self) -> int:
+        """The most bytes of device memory that this process has held."""
+
+    def facts(self) -> dict[str, Any]:
+        """Plain values that name the device: name, number, memory."""
+
     def free_memory(self) -> int:
         """Bytes that can still be had, what the pools hold unused included."""
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether an error means that device or pinned memory is exhausted."""
+
+    def push(self, name: str) -> None:
+        """Open an NVTX range."""
+
+    def pop(self) -> None:
+        """Close the NVTX range that was opened last."""
 
     def close(self) -> None:
         """Wait for everything, forget all arrays, give the pools' memory back."""

@@ -5,7 +5,8 @@ numbers; new memory holds garbage; memory can be limited, and what does not fit 
 """
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from math import prod
 from typing import Any
@@ -32,6 +33,11 @@ class SimulatedArray:
         """See seam.DeviceArray."""
         return SimulatedArray(self.data[first:last])
 
+    def seen_as(self, shape: Sequence[int], dtype: Any) -> "SimulatedArray":
+        """See seam.DeviceArray."""
+        size = prod(shape) * np.dtype(dtype).itemsize
+        return SimulatedArray(self.data.reshape(-1).view(np.uint8)[:size].view(dtype).reshape(tuple(shape)))
+
 
 class _Stream:
     """Work that waits to be done; `done` counts what was."""
@@ -57,17 +63,19 @@ class SimulatedDevice:
     """
 
     def __init__(self, memory: int = 1 << 34, *, compiled: bool = True):
-        self.memory, self.compiled = memory, compiled
+        self.memory_size, self.compiled = memory, compiled
         self.name = "simulated device"
         self.used = self.peak = 0
         self.launched: set[str] = set()
+        self.ranges: list[str] = []
+        self._current: _Stream | None = None
         self._streams: list[_Stream] = []
 
     def empty(self, shape: Sequence[int], dtype: Any = np.float64) -> SimulatedArray:
         """See seam.Device."""
         size = prod(shape) * np.dtype(dtype).itemsize
-        if self.used + size > self.memory:
-            raise OutOfDeviceMemory(f"{size} bytes are wanted, {self.memory - self.used} are left")
+        if self.used + size > self.memory_size:
+            raise OutOfDeviceMemory(f"{size} bytes are wanted, {self.memory_size - self.used} are left")
         data = np.full(size, GARBAGE, np.uint8).view(dtype).reshape(tuple(shape))
         self._take(size)
         array = SimulatedArray(data)
@@ -112,9 +120,32 @@ class SimulatedDevice:
             stream.done += 1
             work()
 
-    def elapsed(self, first: _Event, second: _Event) -> float:
+    @contextmanager
+    def current(self, stream: _Stream) -> Iterator[None]:
         """See seam.Device."""
+        before, self._current = self._current, stream
+        yield
+        self._current = before
+
+    def mark(self) -> _Event:
+        """See seam.Device."""
+        event = _Event()
+        if self._current is not None:
+            self.record(event, self._current)
+        return event
+
+    def between(self, first: _Event, second: _Event) -> float:
+        """See seam.Device."""
+        self.finish(first)
+        self.finish(second)
         return 0.0
+
+    def push(self, name: str) -> None:
+        """See seam.Device."""
+        self.ranges.append(name)
+
+    def pop(self) -> None:
+        """See seam.Device."""
 
     def upload(self, source: np.ndarray, target: SimulatedArray, stream: _Stream) -> None:
         """See seam.Device."""
@@ -142,9 +173,17 @@ class SimulatedDevice:
         """See seam.Device."""
         stream.queue.append(work)
 
+    def memory(self) -> int:
+        """See seam.Device."""
+        return self.peak
+
+    def facts(self) -> dict[str, Any]:
+        """See seam.Device."""
+        return {"name": self.name, "number": 0, "memory": self.memory_size}
+
     def free_memory(self) -> int:
         """See seam.Device."""
-        return self.memory - self.used
+        return self.memory_size - self.used
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """See seam.Device."""

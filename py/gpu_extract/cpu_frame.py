@@ -1,0 +1,31 @@
+"""Extraction on the CPU: the bundles of a rank, one after another."""
+from typing import Any
+
+from gpu_extract.bundle import Job, extract_bundle
+from gpu_extract.comm import SERIAL
+from gpu_extract.data import BundleResult, Image
+from gpu_extract.plan import turns
+
+
+class CpuFrames:
+    """What `run.extract` works with where nothing else is asked for.
+
+    name: for the header; warm: whether kernels are there; nobody knows, and to see costs little
+    """
+
+    name = "CPU"
+    warm = False
+
+    def bundles(self, image: Image, job: Job, comm: Any, recorder: Any) -> list[tuple[int, BundleResult]]:
+        """This rank's bundles, by number; the last ones are shared by groups of ranks, of which the first has them."""
+        results = []
+        for turn in turns(len(job.plan.bundles), comm.size, comm.rank):
+            group = SERIAL if turn.group is None else comm.split(turn.group)
+            with recorder.span("bundle"), group.together():
+                result = extract_bundle(image, job, job.plan.bundles[turn.bundle], group=group, recorder=recorder)
+            if group.rank == 0:
+                results.append((turn.bundle, result))
+        return results
+
+
+CPU = CpuFrames()

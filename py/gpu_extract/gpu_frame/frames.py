@@ -1,0 +1,182 @@
+"""Extraction on a GPU, for `run.extract(..., backend=...)`."""
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gpu_extract.backend.cuda.gradients import DONE, FLOOR, NORM
+from gpu_extract.backend.cuda.seam import Device
+from gpu_extract.bundle import Job, extract_bundle
+from gpu_extract.comm import SERIAL
+from gpu_extract.config import ExtractConfig
+from gpu_extract.data import BundleResult, Image, PsfModel, Status
+from gpu_extract.gpu_frame.flow import CoreMaker, Flow, Task, staged_type
+from gpu_extract.gpu_frame.geometry import bundle_geometry, cut_pieces, psf_tables
+from gpu_extract.gpu_frame.memory import sizes_of
+from gpu_extract.plan import share
+from gpu_extract.quality import mask_bits
+from gpu_extract.solve import TOLERANCE
+
+PIECES = 5      # of a rank's bundles at least, where there are so many: the first upload and the last download overlap
+SLOTS = 3       # with nothing
+
+
+@dataclass(frozen=True)
+class _Warm:
+    """What is kept from one frame to the next: the flow, and what it was made for."""
+
+    psf: PsfModel
+    config: ExtractConfig
+    bundles: tuple[int, ...]
+    dtype: Any
+    flow: Flow
+
+    def fits(self, job: Job, bundles: tuple[int, ...], dtype: Any) -> bool:
+        """Whether it serves another frame."""
+        return (self.psf is job.psf and self.config == job.config and self.bundles == bundles and self.dtype == dtype
+                and self.flow.task.job.decay == job.decay)
+
+
+class GpuFrames:
+    """Extracts the bundles of a rank on a device; what cannot be done there is done on the CPU, and said in the notes.
+
+    open_device: called once, at the first frame; cores: makes the core of a name of config.CORES
+    most: bundles in a piece at most, None: a fifth of the rank's; slots: pieces in flight
+    warn: told in one line of what has to be done on the CPU
+
+    Bits do not depend on most, slots or ranks. After running out of device memory everything is done again in pieces
+    of half the size, down to single bundles one after another, and then on the CPU.
+    """
+
+    def __init__(self, open_device: Callable[[], Device], cores: Callable[[str], CoreMaker], *, most: int | None = None,
+                 slots: int = SLOTS, warn: Callable[[str], None] = lambda _: None):
+        self._open, self._cores, self._most, self._slots, self._warn = open_device, cores, most, slots, warn
+        self._device: Device | None = None
+        self._warm: _Warm | None = None
+
+    @property
+    def device(self) -> Device:
+        """The device, opened when it is first needed."""
+        if self._device is None:
+            self._device = self._open()
+        return self._device
+
+    @property
+    def name(self) -> str:
+        """For the header."""
+        return self.device.name
+
+    @property
+    def warm(self) -> bool:
+        """Whether a frame was done: all kernels are there."""
+        return self._warm is not None
+
+    def bundles(self, image: Image, job: Job, comm: Any, recorder: Any) -> list[tuple[int, BundleResult]]:
+        """This rank's bundles, by number; their arrays are good until the next frame."""
+        mine = tuple(share(len(job.plan.bundles), comm.rank, comm.size))
+        if not mine:
+            return []
+        while self._slots > 0:
+            try:
+                flow = self._flow_for(image, job, mine)
+                return self._take(flow, image, job, mine, recorder)
+            except Exception as error:
+                if not self.device.is_out_of_memory(error):
+                    raise
+                self._shrink(len(mine))
+        self._warn(f"{self.name} has not enough free memory for one bundle: this rank works on the CPU")
+        return [(n, self._on_cpu(image, job, n, recorder)) for n in mine]
+
+    def _flow_for(self, image: Image, job: Job, mine: tuple[int, ...]) -> Flow:
+        """The flow of the frame before, or a new one."""
+        dtype = staged_type(image)
+        if self._warm is not None and self._warm.fits(job, mine, dtype):
+            return self._warm.flow
+        self._forget()
+        geometries = tuple(bundle_geometry(job, job.plan.bundles[n]) for n in mine)
+        tables = psf_tables(job.psf, job.plan.extended)
+        sizes = sizes_of(job.psf.stamp, np.array([g.cut for g in geometries]), tables, dtype, model=job.config.model)
+        pieces = cut_pieces(geometries, self._most or -(-len(mine) // PIECES))
+        flow = Flow(self.device, Task(job, geometries, tables, sizes), pieces, slots=self._slots,
+                    make_core=self._cores(job.config.core))
+        self._warm = _Warm(job.psf, job.config, mine, dtype, flow)
+        return flow
+
+    def _forget(self) -> None:
+        """Give up the flow and the memory it holds."""
+        if self._warm is not None:
+            self._warm = None
+            self.device.close()
+
+    def _shrink(self, bundles: int) -> None:
+        """Half the bundles in a piece, then one piece at a time, then none."""
+        self._warm = None
+        self.device.close()
+        most = self._most or -(-bundles // PIECES)
+        if most > 1:
+            self._most = most // 2
+        else:
+            self._slots = 1 if self._slots > 1 else 0
+
+    def _take(self, flow: Flow, image: Image, job: Job, mine: Sequence[int],
+              recorder: Any) -> list[tuple[int, BundleResult]]:
+        """Queue the frame, then make a result of each bundle as its piece arrives."""
+        with recorder.span("queue"):
+            flow.queue(image, recorder)
+        results = []
+        for p, piece in enumerate(flow.pieces):
+            with recorder.span("wait"):
+                arrays = flow.take(p)
+            for b, bundle in enumerate(piece.bundles):
+                with recorder.span("quality"):
+                    result = _result(flow, arrays, (piece.shape.nfibre, b), bundle)
+                results.append((mine[bundle], self._completed(result, image, job, mine[bundle], recorder)))
+        return sorted(results, key=lambda item: item[0])
+
+    def _completed(self, result: BundleResult, image: Image, job: Job, number: int, recorder: Any) -> BundleResult:
+        """The result with what the device could not do done on the CPU: all of it, or some fibres' decorrelation."""
+        if not result.notes["error"] <= max(10 * TOLERANCE, 10 * result.notes["floor"]):
+            self._warn(f"fibres {result.fibres[0]} to {result.fibres[1] - 1} did not converge on the device: they are "
+                       "done on the CPU")
+            return self._on_cpu(image, job, number, recorder)
+        failed = (result.status == Status.FAILED).any(axis=1)
+        if not failed.any():
+            return result
+        other = extract_bundle(image, replace(job, config=replace(job.config, model=False)), result.fibres,
+                               group=SERIAL, recorder=recorder)
+        for name in ("flux", "ivar", "resolution", "status", "mask"):
+            getattr(result, name)[failed] = getattr(other, name)[failed]
+        return replace(result, notes={**result.notes, "on_cpu": int(failed.sum())})
+
+    def _on_cpu(self, image: Image, job: Job, number: int, recorder: Any) -> BundleResult:
+        """A bundle as the CPU makes it."""
+        result = extract_bundle(image, job, job.plan.bundles[number], group=SERIAL, recorder=recorder)
+        return replace(result, notes={**result.notes, "on_cpu": len(result.flux)})
+
+    def close(self) -> None:
+        """Give all memory back."""
+        self._warm = None
+        if self._device is not None:
+            self._device.close()
+
+
+def _result(flow: Flow, arrays: dict[str, np.ndarray], place: tuple[int, int], bundle: int) -> BundleResult:
+    """The result of a bundle: views of its rows in a piece's arrays; place: (fibres in a bundle, its number)."""
+    nfibre, b = place
+    geometry, job = flow.task.geometries[bundle], flow.task.job
+    rows = slice(b * nfibre, (b + 1) * nfibre)
+    flux, ivar, resolution, status, chi2pix, fraction = (
+        arrays[name][rows] for name in ("flux", "ivar", "resolution", "status", "chi2pix", "fraction"))
+    dropped = np.array([i in job.dropped for i in range(*geometry.fibres)])
+    state = arrays["state"][b]
+    notes = {"iterations": int(state[DONE]), "error": float(np.sqrt(state[NORM])), "halfband": geometry.shape.hw,
+             "neighbours": geometry.shape.nd - 1, "regularised": int(arrays["regularised"][rows].sum()),
+             "floor": float(state[FLOOR])}
+    model, column = None, 0
+    if flow.task.sizes.model:
+        (ys, xs), column = geometry.window, int(geometry.cut[1])
+        model = np.zeros((job.psf.shape[0], xs.stop - xs.start))
+        model[ys] = arrays["model"][b, :xs.stop - xs.start, :ys.stop - ys.start].T
+    return BundleResult(geometry.fibres, flux, ivar, resolution, chi2pix, fraction,
+                        mask_bits(ivar, chi2pix, fraction, dropped), status, model, column, notes)

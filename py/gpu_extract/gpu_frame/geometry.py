@@ -1,0 +1,134 @@
+"""Where the spots of a job's bundles lie, and which pixels they see: integers, made on the host.
+
+They are the CPU's own, to the last bit: at which pixel a spot begins must not depend on the device.
+"""
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from gpu_extract.backend.cuda.image import COLUMNS, LEFT, ROWS, TOP
+from gpu_extract.backend.cuda.piece import PieceShape
+from gpu_extract.bundle import Job
+from gpu_extract.data import Array, Core, IntArray, Legendre, PsfModel
+from gpu_extract.normal import half_bands
+from gpu_extract.psf import centres, corners, legendre_basis
+
+
+@dataclass(frozen=True)
+class BundleGeometry:
+    """One bundle.
+
+    fibres: (lo, hi); corners: (2, nfibre, nwave) int32, first pixel (y, x) of the spots on the CCD
+    cut: (4,) int64, top, left, rows and columns of the pixels that they touch; shape: of a piece of this bundle alone
+    """
+
+    fibres: tuple[int, int]
+    corners: IntArray
+    cut: IntArray
+    shape: PieceShape
+
+    @property
+    def window(self) -> tuple[slice, slice]:
+        """The cut-out of an image."""
+        top, left, rows, columns = (int(n) for n in self.cut)
+        return slice(top, top + rows), slice(left, left + columns)
+
+
+def bundle_geometry(job: Job, fibres: tuple[int, int]) -> BundleGeometry:
+    """The geometry of the bundle of fibres lo .. hi - 1."""
+    psf, plan = job.psf, job.plan
+    both = corners(psf, centres(psf, fibres, plan.extended))
+    nd, hw = half_bands(both[0], both[1], psf.stamp, psf.shape)
+    shape = PieceShape(1, fibres[1] - fibres[0], nd + 1, max(hw, 2), len(plan.extended), plan.inner.start,
+                       plan.inner.stop, job.ndiag)
+    return BundleGeometry(fibres, both.astype(np.int32), _cut(both, psf), shape)
+
+
+def _cut(both: IntArray, psf: PsfModel) -> IntArray:
+    """The pixels of the CCD that spots on it touch."""
+    cut = np.zeros(4, dtype=np.int64)
+    size = np.array(psf.stamp)[:, None, None]
+    on_ccd = ((both > -size) & (both < np.array(psf.shape)[:, None, None])).all(axis=0)
+    if on_ccd.any():
+        for axis, (start, length) in enumerate(((TOP, ROWS), (LEFT, COLUMNS))):
+            low, high = both[axis][on_ccd].min(), both[axis][on_ccd].max() + psf.stamp[axis]
+            cut[start] = max(low, 0)
+            cut[length] = min(high, psf.shape[axis]) - cut[start]
+    return cut
+
+
+@dataclass(frozen=True)
+class Terms:
+    """A Gauss-Hermite core among a bin's numbers: terms along y and x, first coefficient, whether it is cut."""
+
+    nj: int
+    ni: int
+    first: int
+    cut: bool
+
+
+@dataclass(frozen=True)
+class PsfTables:
+    """A PSF as the kernels want it; see backend.cuda.spots for the order of the series.
+
+    series: (nfibre, nseries, ncoef); domain: (nseries,) which basis; basis: (ndomain, ncoef, nwave) polynomials
+    """
+
+    series: Array
+    domain: IntArray
+    basis: Array
+    cores: tuple[Terms, ...]
+    tail: bool
+
+
+def psf_tables(psf: PsfModel, wave: Array) -> PsfTables:
+    """All series of a PSF, and the polynomials at `wave` (Angstrom)."""
+    cores = [_series_of(core) for core in psf.cores] + [[None] * 3] * (2 - len(psf.cores))
+    t = psf.tail
+    tail = [None] * 5 if t is None else [t.amp, t.core, t.xscale, t.yscale, t.index]
+    listed: list[Legendre | None] = [psf.y, psf.x, *cores[0], *cores[1], *tail]
+    terms = []
+    for core in psf.cores:
+        nj, ni = core.gh.coeff.shape[:2]
+        terms.append(Terms(nj, ni, len(listed), core.nsig is not None))
+        listed += [Legendre(core.gh.coeff[j, i], core.gh.wmin, core.gh.wmax) for j in range(nj) for i in range(ni)]
+    known = [s for s in listed if s is not None]
+    domains = sorted({(s.wmin, s.wmax) for s in known})
+    ncoef = max(s.coeff.shape[-1] for s in known)
+    basis = np.zeros((len(domains), ncoef, len(wave)))
+    for n, (wmin, wmax) in enumerate(domains):
+        basis[n] = legendre_basis(wave, Legendre(np.zeros((1, ncoef)), wmin, wmax))
+    series, domain = np.zeros((psf.nfibre, len(listed), ncoef)), np.zeros(len(listed), dtype=np.int64)
+    for n, s in enumerate(listed):
+        if s is not None:
+            series[:, n, :s.coeff.shape[-1]] = s.coeff
+            domain[n] = domains.index((s.wmin, s.wmax))
+    return PsfTables(series, domain, basis, tuple(terms), psf.tail is not None)
+
+
+def _series_of(core: Core) -> list[Legendre | None]:
+    return [core.sigma_y, core.sigma_x, core.nsig]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Bundles that are worked on together: shape, and their numbers among those of the rank."""
+
+    shape: PieceShape
+    bundles: tuple[int, ...]
+
+
+def cut_pieces(geometries: Sequence[BundleGeometry], most: int) -> list[Piece]:
+    """Pieces of at most `most` bundles of equal shape, in the order of their first bundles."""
+    alike: dict[PieceShape, list[int]] = {}
+    for n, geometry in enumerate(geometries):
+        alike.setdefault(geometry.shape, []).append(n)
+    pieces = []
+    for shape, numbers in alike.items():
+        count = -(-len(numbers) // most)
+        edges = [len(numbers) * p // count for p in range(count + 1)]
+        pieces += [Piece(shape.of(last - first), tuple(numbers[first:last]))
+                   for first, last in pairwise(edges)]
+    return sorted(pieces, key=lambda piece: piece.bundles[0])
