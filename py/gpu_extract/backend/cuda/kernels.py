@@ -16,8 +16,8 @@ numba's CUDA simulator, or compiled for the CPU; the kernel around it is three l
 
 No lane adds to what another lane adds to: there are no atomics, and sums have a fixed order.
 
-An argument of kind "n" is a number that must be known when the kernel is compiled, such as the half-band of code that is
-written out: `add.sized(9)` is the kernel for 9. It travels as a tuple of so many zeros, since the type of a tuple
+An argument of kind "n" is a number that must be known when the kernel is compiled, such as the half-band of code that
+is written out: `add.sized(9)` is the kernel for 9. It travels as a tuple of so many zeros, since the type of a tuple
 tells its length, and a kernel's file on disk is found again by the types of its arguments.
 """
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from typing import Any
 from numba import types
 
 BLOCK = 128      # lanes in a block, where a kernel does not say otherwise
-MODULES: tuple[str, ...] = ()    # of this package, those that declare kernels
+MODULES = ("image", "spots", "normal", "gradients", "quality")    # of this package, those that declare kernels
 _DTYPES = {"f8": types.float64, "f4": types.float32, "i8": types.int64, "i4": types.int32, "i1": types.int8,
            "u1": types.uint8, "u4": types.uint32, "u8": types.uint64}
 
