@@ -1,8 +1,8 @@
 """Recursions along a band, one lane each, written out: what is carried from row to row stays in registers.
 
-An array of rows is flat; element n of row j of a lane is array[first + (j width + n) lanes], where `first` is the lane's
-first element. A factor L D L^T is kept as rows of 1/D, l_1 .. l_half; bands are rows of the upper triangle, 0 beyond
-the end. `half` and `wide` are numbers known when the kernel is compiled (kernels.Kernel).
+An array of rows is flat; element n of row j of a lane is array[first + (j width + n) lanes], where `first` is the
+lane's first element. A factor L D L^T is kept as rows of 1/D, l_1 .. l_half; bands are rows of the upper triangle, 0
+beyond the end. `half` and `ndiag` are numbers known when the kernel is compiled (kernels.Kernel).
 """
 from typing import Any
 

@@ -1,0 +1,333 @@
+"""Kernels: the Schur complements of the fibres of a piece, and what their definiteness says, decided on the device.
+
+S = A - U and U are rows of `half + 1` elements, half the widest that is tried; a narrower band is their beginning. As
+in cores.schur a fibre is measured in the narrowest band first, and then in wider ones until what is cut off is
+within the limits; here that is one launch after the other, in which fibres that are done return at once.
+
+What is known of a fibre stands in `facts` (numbers) and `flags` (integers), rows of one element for every fibre, whose
+numbers are the names below. Limits, questions and poles come as tables (cores.device_tables).
+"""
+import math
+
+from numba import cuda, njit
+
+from gpu_extract.backend.cpu_band_tests import BRIGHT, LEAST
+from gpu_extract.backend.cuda.eliminate import other
+from gpu_extract.backend.cuda.kernels import kernel
+from gpu_extract.backend.cuda.recursions import definite_rows
+
+COND, THETA, GAMMA, FIRST_THETA, FIRST_GAMMA, FAR_THETA, BOUND, EXCESS, ONES, CROSS, BOTH = range(11)
+FACTS = 11
+ALIVE, ACTIVE, WIDTH, RUNG, STATUS, LOST = range(6)
+FLAGS = 6
+COUPLING, DISTANT, TAIL, SHIFT, NOISY, BRIGHT_SHARE = range(6)       # of the limits
+LIMITS = 6
+QUESTIONS = 8                                                        # asked at once
+RATIO, IS_THETA, IS_GAMMA = 0.0, 1.0, 2.0                            # kinds of questions
+ASKED = 5                                                            # b, c / bound, 1 - g, kind, value
+CHUNK = 64                                                           # bins that one lane looks at
+SUMS = 6
+EPS = 2.0**-52
+
+
+@njit(cache=True)
+def _schur(n, band, taken, blocks, shares, far, farther, nwave, hw, half, lanes):  # type: ignore[no-untyped-def]
+    i, row = n % lanes, n // lanes
+    a, p = row % (half + 1), row // (half + 1)
+    given = blocks[(p * (2 * hw + 1) + hw + a) * lanes + i] if a <= hw else 0.0
+    u = shares[n] + shares[nwave * (half + 1) * lanes + n]
+    if farther > 0:
+        u += far[n]
+    taken[n] = u
+    band[n] = given - u
+
+
+@kernel("f8[1] f8[1] f8[1] f8[1] f8[1] i8 i8 i8 i8 i8", lane=_schur)
+def schur(count, args):  # type: ignore[no-untyped-def]
+    """U and S = A - U from the shares of both sides, and of farther fibres where there are any; a lane an element."""
+    n = cuda.grid(1)
+    if n < count:
+        _schur(n, *args)
+
+
+@njit(cache=True)
+def _gather(n, far, shares, first, nwave, half, lanes):  # type: ignore[no-untyped-def]
+    both = shares[n] + shares[nwave * (half + 1) * lanes + n]
+    far[n] = both if first > 0 else far[n] + both
+
+
+@kernel("f8[1] f8[1] i8 i8 i8 i8", lane=_gather)
+def gather(count, args):  # type: ignore[no-untyped-def]
+    """far: the shares of fibres farther than the next, added up distance by distance; a lane for every element."""
+    n = cuda.grid(1)
+    if n < count:
+        _gather(n, *args)
+
+
+@njit(cache=True)
+def _tops(n, tops, band, nwave, half, lanes):  # type: ignore[no-untyped-def]
+    top = 0.0
+    for j in range(nwave):
+        value = abs(band[j * (half + 1) * lanes + n])
+        if not value < math.inf:
+            top = math.inf
+        top = max(top, value)
+    tops[n] = top
+
+
+@kernel("f8[1] f8[1] i8 i8 i8", lane=_tops)
+def tops(count, args):  # type: ignore[no-untyped-def]
+    """The largest element of every diagonal of S, infinite where one is not finite; a lane for every diagonal."""
+    n = cuda.grid(1)
+    if n < count:
+        _tops(n, *args)
+
+
+@njit(cache=True)
+def _bound(i, facts, flags, tops, sides, first, nwave, half, lanes):  # type: ignore[no-untyped-def]
+    total = tops[i]
+    for a in range(1, half + 1):
+        total += 2.0 * tops[a * lanes + i]
+    facts[BOUND * lanes + i] = total
+    if first > 0:
+        alive = 0
+        for j in range(nwave):
+            if sides[2 * j * lanes + i] > 0.0:
+                alive = 1
+        flags[ALIVE * lanes + i] = alive
+        flags[WIDTH * lanes + i] = flags[LOST * lanes + i] = 0
+
+
+@kernel("f8[1] i4[1] f8[1] f8[1] i8 i8 i8 i8", lane=_bound)
+def bound(count, args):  # type: ignore[no-untyped-def]
+    """A bound on the largest eigenvalue of S; at first also which fibres have any bin of weight; a lane a fibre."""
+    n = cuda.grid(1)
+    if n < count:
+        _bound(n, *args)
+
+
+@njit(cache=True)
+def _decouple(n, band, facts, roots, half, lanes):  # type: ignore[no-untyped-def]
+    i, p = n % lanes, n // lanes
+    if roots[n] == 0.0:
+        band[p * (half + 1) * lanes + i] = facts[BOUND * lanes + i]
+
+
+@kernel("f8[1] f8[1] f8[1] i8 i8", lane=_decouple)
+def decouple(count, args):  # type: ignore[no-untyped-def]
+    """Bins of weight 0 get the bound on the diagonal of S; a lane for every bin."""
+    n = cuda.grid(1)
+    if n < count:
+        _decouple(n, *args)
+
+
+@njit(cache=True)
+def _choose(i, facts, flags, depth, width, deepest, lanes):  # type: ignore[no-untyped-def]
+    active = flags[ALIVE * lanes + i]
+    if width > 0:
+        far = max(depth[i], depth[lanes + i])
+        active = active if (width == 1 and far > 0) or facts[EXCESS * lanes + i] > 1.0 else 0
+        flags[LOST * lanes + i] = 1 if far > deepest else 0
+    flags[ACTIVE * lanes + i] = active
+    if active > 0:
+        flags[WIDTH * lanes + i] = width
+        facts[COND * lanes + i] = math.inf
+        facts[THETA * lanes + i] = 1.0
+        facts[GAMMA * lanes + i] = 0.0
+
+
+@kernel("f8[1] i4[1] i4[1] i8 i8 i8", lane=_choose)
+def choose(count, args):  # type: ignore[no-untyped-def]
+    """Which fibres are measured in band number `width`: all in the first, then those it does not hold; those with more
+    than `deepest` fibres beyond their neighbours are given up; a lane a fibre."""
+    n = cuda.grid(1)
+    if n < count:
+        _choose(n, *args)
+
+
+@njit(cache=True)
+def _ask(n, yes, band, taken, facts, flags, table, questions, width, nwave, half, lanes, first, second, third,
+         fourth):  # type: ignore[no-untyped-def]
+    i, q = n % lanes, n // lanes
+    if flags[ACTIVE * lanes + i] == 0:
+        return
+    if questions == 2:
+        questions += flags[RUNG * lanes + i] - 1
+    asked = (questions * QUESTIONS + q) * ASKED
+    b, c, g = table[asked], table[asked + 1] * facts[BOUND * lanes + i], table[asked + 2]
+    if width == 0:
+        yes[n] = definite_rows(band, taken, i, lanes, half + 1, b, c, g, nwave, first)
+    elif width == 1:
+        yes[n] = definite_rows(band, taken, i, lanes, half + 1, b, c, g, nwave, second)
+    elif width == 2:
+        yes[n] = definite_rows(band, taken, i, lanes, half + 1, b, c, g, nwave, third)
+    else:
+        yes[n] = definite_rows(band, taken, i, lanes, half + 1, b, c, g, nwave, fourth)
+
+
+@kernel("f8[1] f8[1] f8[1] f8[1] i4[1] f8[1] i8 i8 i8 i8 i8 n n n n", lane=_ask, block=32, samples=((9, 13, 17, 21),))
+def ask(count, args):  # type: ignore[no-untyped-def]
+    """One set of questions about S in band number `width` (see cores.definite), set 2 standing for those after the
+    fibre's rung: a lane for every question."""
+    n = cuda.grid(1)
+    if n < count:
+        _ask(n, *args)
+
+
+@njit(cache=True)
+def _learn(i, facts, flags, yes, table, questions, lanes):  # type: ignore[no-untyped-def]
+    if flags[ACTIVE * lanes + i] == 0:
+        return
+    if questions == 2:
+        questions += flags[RUNG * lanes + i] - 1
+    for q in range(QUESTIONS):
+        kind, value = table[(questions * QUESTIONS + q) * ASKED + 3], table[(questions * QUESTIONS + q) * ASKED + 4]
+        if yes[q * lanes + i] > 0.0:
+            if kind == RATIO:
+                facts[COND * lanes + i] = min(facts[COND * lanes + i], value)
+            elif kind == IS_THETA:
+                facts[THETA * lanes + i] = min(facts[THETA * lanes + i], value)
+            else:
+                facts[GAMMA * lanes + i] = max(facts[GAMMA * lanes + i], value)
+
+
+@kernel("f8[1] i4[1] f8[1] f8[1] i8 i8", lane=_learn)
+def learn(count, args):  # type: ignore[no-untyped-def]
+    """The answers to a set of questions; a lane for every fibre."""
+    n = cuda.grid(1)
+    if n < count:
+        _learn(n, *args)
+
+
+@njit(cache=True)
+def _go_on(i, facts, flags, ratios, questions, width, lanes):  # type: ignore[no-untyped-def]
+    active = flags[ALIVE * lanes + i] if flags[WIDTH * lanes + i] == width else 0
+    cond = facts[COND * lanes + i]
+    rung = -1
+    for n in range(len(ratios) - 1, -1, -1):
+        if ratios[n] >= cond:
+            rung = n
+    flags[RUNG * lanes + i] = rung
+    if questions == 1 and cond < math.inf and facts[THETA * lanes + i] < 1.0 and facts[GAMMA * lanes + i] > 0.0:
+        active = 0
+    if questions == 2 and rung < 1:
+        active = 0
+    flags[ACTIVE * lanes + i] = active
+
+
+@kernel("f8[1] i4[1] f8[1] i8 i8 i8", lane=_go_on)
+def go_on(count, args):  # type: ignore[no-untyped-def]
+    """Rungs so far, and which fibres are asked the next set of questions (3: none, all that were measured stay
+    active); a lane for every fibre."""
+    n = cuda.grid(1)
+    if n < count:
+        _go_on(n, *args)
+
+
+@njit(cache=True)
+def product(band, sides, j, i, half, reach, nwave, lanes):  # type: ignore[no-untyped-def]
+    """Row j of a band matrix, cut after `half` diagonals, times x."""
+    total = band[j * (reach + 1) * lanes + i] * sides[(2 * j + 1) * lanes + i]
+    for a in range(1, half + 1):
+        if j + a < nwave:
+            total += band[(j * (reach + 1) + a) * lanes + i] * sides[(2 * (j + a) + 1) * lanes + i]
+        if j >= a:
+            total += band[((j - a) * (reach + 1) + a) * lanes + i] * sides[(2 * (j - a) + 1) * lanes + i]
+    return total
+
+
+@njit(cache=True)
+def _foresee(n, sums, band, taken, ux, sides, roots, flags, half, nwave, reach, lanes):  # type: ignore[no-untyped-def]
+    i, c = n % lanes, n // lanes
+    if flags[ACTIVE * lanes + i] == 0:
+        return
+    worst = bright = last = ones = cross = both = 0.0
+    for j in range(c * CHUNK, min((c + 1) * CHUNK, nwave)):
+        total = alternating = band[j * (reach + 1) * lanes + i]
+        for a in range(1, half + 1):
+            pair = band[(j * (reach + 1) + a) * lanes + i] if j + a < nwave else 0.0
+            pair += band[((j - a) * (reach + 1) + a) * lanes + i] if j >= a else 0.0
+            total += pair
+            alternating += pair if a % 2 == 0 else -pair
+        x, s = sides[(2 * j + 1) * lanes + i], product(band, sides, j, i, half, reach, nwave, lanes)
+        left = product(taken, sides, j, i, half, reach, nwave, lanes) - ux[j * lanes + i]
+        size = abs(total)
+        worst = max(worst, left * left / max(alternating, LEAST * size))
+        bright += 1.0 if s * s - BRIGHT**2 * size > 0.0 else 0.0
+        ones += total if roots[j * lanes + i] > 0.0 else 0.0
+        cross += s
+        both += x * s
+        if j + half < nwave:
+            end = abs(taken[(j * (reach + 1) + half) * lanes + i])
+            last = max(last, end * (roots[j * lanes + i] * roots[(j + half) * lanes + i]))
+    place = c * SUMS * lanes + i
+    sums[place], sums[place + lanes], sums[place + 2 * lanes] = worst, bright, last
+    sums[place + 3 * lanes], sums[place + 4 * lanes], sums[place + 5 * lanes] = ones, cross, both
+
+
+@kernel("f8[1] f8[1] f8[1] f8[1] f8[1] f8[1] i4[1] i8 i8 i8 i8", lane=_foresee)
+def foresee(count, args):  # type: ignore[no-untyped-def]
+    """What a band of `half` diagonals would do to a fibre's flux, as backend.cpu_band_tests.foresee, and the largest
+    element of the last diagonal of U; chunk by chunk: a lane for every chunk."""
+    n = cuda.grid(1)
+    if n < count:
+        _foresee(n, *args)
+
+
+@njit(cache=True)
+def allowed(limit, cond):  # type: ignore[no-untyped-def]
+    """A limit, or what rounding leaves where that is more."""
+    return max(limit, 40.0 * EPS * cond) if cond < math.inf else limit
+
+
+@njit(cache=True)
+def _conclude(i, facts, flags, sums, limits, width, nwave, lanes):  # type: ignore[no-untyped-def]
+    if flags[ACTIVE * lanes + i] == 0:
+        return
+    worst = bright = last = ones = cross = both = 0.0
+    for c in range((nwave + CHUNK - 1) // CHUNK):
+        place = c * SUMS * lanes + i
+        worst, last = max(worst, sums[place]), max(last, sums[place + 2 * lanes])
+        bright += sums[place + lanes]
+        ones += sums[place + 3 * lanes]
+        cross += sums[place + 4 * lanes]
+        both += sums[place + 5 * lanes]
+    cond, gamma = facts[COND * lanes + i], facts[GAMMA * lanes + i]
+    limit = limits[NOISY] if bright <= limits[BRIGHT_SHARE] * nwave else limits[SHIFT]
+    tail = 4.0 * last / max(gamma, 1e-300)
+    excess = max(tail / allowed(limits[TAIL], cond), 0.5 * math.sqrt(worst) / allowed(limit, cond))
+    facts[EXCESS * lanes + i] = excess
+    facts[ONES * lanes + i], facts[CROSS * lanes + i], facts[BOTH * lanes + i] = ones, cross, both
+    if width == 0:
+        facts[FIRST_THETA * lanes + i], facts[FIRST_GAMMA * lanes + i] = facts[THETA * lanes + i], gamma
+
+
+@kernel("f8[1] i4[1] f8[1] f8[1] i8 i8 i8", lane=_conclude)
+def conclude(count, args):  # type: ignore[no-untyped-def]
+    """By how much a band misses the limits, and the squares of S; a lane for every fibre."""
+    n = cuda.grid(1)
+    if n < count:
+        _conclude(n, *args)
+
+
+@njit(cache=True)
+def _chain(m, depth, facts, limits, lanes, size):  # type: ignore[no-untyped-def]
+    i, j = m % lanes, other(m, lanes, 1, size)
+    found = 0
+    while j >= 0:
+        beyond = 2 * j - i
+        if beyond < 0 or beyond >= lanes or beyond // size != j // size:
+            break
+        if not facts[FIRST_THETA * lanes + i] * facts[FIRST_THETA * lanes + j] > 1.01 * limits[COUPLING]:
+            break
+        found += 1
+        i, j = j, beyond
+    depth[m] = found
+
+
+@kernel("i4[1] f8[1] f8[1] i8 i8", lane=_chain)
+def chain(count, args):  # type: ignore[no-untyped-def]
+    """How many fibres beyond the eliminated one of a pair matter to it (cores.schur.Neighbours); a lane a pair."""
+    n = cuda.grid(1)
+    if n < count:
+        _chain(n, *args)

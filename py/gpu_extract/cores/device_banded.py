@@ -1,0 +1,285 @@
+"""The banded core on a device: all fibres of a piece at once, every decision taken on the device.
+
+The mathematics and the limits are those of cores.banded and cores.schur. What is left to the CPU is marked FAILED:
+fibres whose narrow band does not hold, and those with more than DEEPEST fibres in a row that matter to each other.
+"""
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gpu_extract.backend.cpu_correct import HALF
+from gpu_extract.backend.cuda import decide, eliminate, measure, poles
+from gpu_extract.backend.cuda.piece import PieceNormal, PieceOut, PieceShape
+from gpu_extract.backend.cuda.recursions import SIDES
+from gpu_extract.backend.cuda.seam import Device, DeviceArray
+from gpu_extract.cores import device_tables
+from gpu_extract.cores.banded import AGREEMENT, NARROW
+from gpu_extract.cores.poles import LADDER
+from gpu_extract.cores.schur import Limits
+
+DEEPEST = 8          # fibres in a row beyond a neighbour that are eliminated one after the other
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """Numbers that follow from a piece's shape.
+
+    halves: half-bands of S that are tried; half: the widest; wide: diagonals of the inverse of a block that this asks
+    for; ndiag: diagonals of Q; kept: elements of a row of sums; width: of a row of the poles' work; chunks: of a fibre
+    """
+
+    shape: PieceShape
+    halves: tuple[int, ...]
+    half: int
+    wide: int
+    ndiag: int
+    kept: int
+    width: int
+    chunks: int
+    deepest: int
+
+    @staticmethod
+    def of(shape: PieceShape, limits: Limits) -> "_Sizes":
+        halves = tuple(shape.hw + extra for extra in limits.widen)
+        ndiag, half = max(shape.ndiag, HALF), max(halves)
+        return _Sizes(shape, halves, half, 2 * shape.hw + half, ndiag, SIDES + ndiag + 1,
+                      SIDES + 1 + max(half, ndiag), -(-shape.nwave // measure.CHUNK), min(DEEPEST, shape.nfibre - 2))
+
+    def arrays(self) -> dict[str, tuple[int, Any]]:
+        """Elements and types of the work arrays."""
+        s, fibres, n = self.shape, self.shape.fibres, self.shape.nwave * self.shape.fibres
+        if s.hw > NARROW:
+            return {"flags": (measure.FLAGS * fibres, np.int32), "sums": (1, np.float64), "flux": (1, np.float64)}
+        rows = self.half + 1
+        elements = {"blocks": s.nd * (2 * s.hw + 1) * n, "sides": SIDES * n, "roots": n, "low": (s.hw + 1) * n,
+                    "inverse": (self.wide + 1) * n, "shares": 2 * rows * n, "band": rows * n, "taken": rows * n,
+                    "moved": 2 * n, "ux": n, "sums": self.kept * n, "flux": n, "ivar": n, "reciprocal": n,
+                    "tops": max(s.nd * (2 * s.hw + 1), rows) * fibres, "sizes": s.nd * fibres,
+                    "facts": measure.FACTS * fibres, "yes": measure.QUESTIONS * fibres,
+                    "chunks": self.chunks * measure.SUMS * fibres, "scratch": self.scratch(),
+                    "far": rows * n if s.nd > 2 else 1, "far_ux": n if s.nd > 2 else 1}
+        arrays = {name: (size, np.float64) for name, size in elements.items()}
+        return arrays | {"flags": (measure.FLAGS * fibres, np.int32), "depth": (2 * fibres, np.int32)}
+
+    def scratch(self) -> int:
+        """Elements of what is used for one thing after the other."""
+        return max(last for _, last in self.parts().values())
+
+    def parts(self) -> dict[str, tuple[int, int]]:
+        """Names and places of what lies in `scratch`: pairs of fibres, then poles, then the flux's correction."""
+        n, rows, wide = self.shape.nwave * self.shape.fibres, 2 * (self.half + 1), 2 * (self.wide + 1)
+        places = {"work": (0, poles.GROUP * self.width * n)}
+        for users in ({"v": wide, "pair_band": rows, "pair_low": rows, "pair_inverse": wide},
+                      {"v": wide, "pair_shares": rows, "pair_moved": 2},
+                      {"q": HALF + 1, "q_low": HALF + 1, "left": 1}):
+            first = 0
+            for name, count in users.items():
+                places[name] = first, first + count * n
+                first += count * n
+        return places
+
+
+def size(shape: PieceShape, limits: Limits | None = None) -> int:
+    """Bytes of work memory for a piece."""
+    arrays = _Sizes.of(shape, limits or Limits()).arrays()
+    return sum(count * np.dtype(kind).itemsize for count, kind in arrays.values())
+
+
+class BandedCore:
+    """Decorrelates pieces of one shape; its work arrays are made once.
+
+    Raises what the device raises where memory is exhausted.
+    """
+
+    def __init__(self, device: Device, shape: PieceShape, limits: Limits | None = None):
+        self._device, self._limits = device, limits or Limits()
+        self._sizes = sizes = _Sizes.of(shape, self._limits)
+        self._arrays = {name: device.empty((count,), kind) for name, (count, kind) in sizes.arrays().items()}
+        tables = {"limits": device_tables.limits_table(self._limits), "questions": device_tables.questions_table(),
+                  "poles": device_tables.poles_table(), "ratios": device_tables.RATIOS,
+                  "halves": np.array(sizes.halves, dtype=np.int32)}
+        if "scratch" in self._arrays:
+            self._arrays |= {name: self._arrays["scratch"].part(*place) for name, place in sizes.parts().items()}
+        stream, ready = device.stream(), device.event()
+        for name, table in tables.items():
+            staged = device.pinned((table.size,), table.dtype)
+            staged[:] = table.ravel()
+            self._arrays[name] = device.empty(staged.shape, staged.dtype)
+            device.upload(staged, self._arrays[name], stream)
+            device.record(ready, stream)
+            device.finish(ready)
+
+    def run(self, normal: PieceNormal, out: PieceOut, stream: Any) -> None:
+        """Queue everything for one piece of at most the shape's bundles; nothing is waited for."""
+        _Run(self._device, self._sizes, self._limits, self._arrays, stream).all(normal, out)
+
+
+class _Run:
+    """One piece on its way."""
+
+    def __init__(self, device: Device, sizes: _Sizes, limits: Limits, arrays: dict[str, DeviceArray], stream: Any):
+        self.device, self.sizes, self.limits, self.stream = device, sizes, limits, stream
+        self.a = arrays
+        self.fibres = 0
+
+    def launch(self, kernel: Any, count: int, *args: Any) -> None:
+        """Queue a kernel; work arrays are given by their names."""
+        values = tuple(self.a[arg] if isinstance(arg, str) else arg for arg in args)
+        self.device.launch(kernel, count, values, self.stream)
+
+    def all(self, normal: PieceNormal, out: PieceOut) -> None:
+        """All steps."""
+        self.fibres = normal.x.shape[0]
+        if self.sizes.shape.hw > NARROW:
+            self.launch(decide.give_up, self.fibres, "flags", normal.weight)
+            self.write(out)
+            return
+        self.prepare(normal)
+        self.eliminate()
+        self.complements(first=1)
+        self.measure(0)
+        self.look_beyond()
+        self.chains()
+        self.complements(first=0)
+        for width in range(1, len(self.sizes.halves)):
+            self.measure(width)
+        shape = self.sizes.shape
+        self.launch(decide.decide, self.fibres, "facts", "flags", "sizes", "limits", shape.nd, self.fibres,
+                    shape.nfibre)
+        self.poles()
+        self.finish()
+        self.write(out)
+
+    def prepare(self, normal: PieceNormal) -> None:
+        """Fibres become the fastest axis; how strongly they are coupled."""
+        s, fibres = self.sizes.shape, self.fibres
+        width = 2 * s.hw + 1
+        self.launch(eliminate.transpose, prod(normal.icov.shape), "blocks", normal.icov)
+        self.launch(eliminate.vectors, s.nwave * fibres, "sides", "roots", normal.icov, normal.weight, normal.x)
+        self.launch(eliminate.largest, s.nd * width * fibres, "tops", "blocks", "roots", s.nwave, s.hw, fibres,
+                    s.nfibre)
+        self.launch(eliminate.coupling, s.nd * fibres, "sizes", "tops", s.hw, fibres)
+        self.device.clear(self.a["depth"], self.stream)
+
+    def eliminate(self) -> None:
+        """What every fibre, as it stands, takes from those around it."""
+        s, fibres, wide = self.sizes.shape, self.fibres, self.sizes.wide
+        self.launch(eliminate.factor.sized(s.hw), fibres, "low", "inverse", "blocks", s.nwave, s.hw, wide, fibres,
+                    s.hw)
+        self.launch(eliminate.extend, s.nwave * fibres, "inverse", "low", "depth", 0, s.nwave, s.hw, wide, fibres)
+        for d in range(2, s.nd):
+            self.pairs("pair_shares", "pair_moved", d)
+            self.launch(measure.gather, self.elements, "far", "pair_shares", int(d == 2), s.nwave, self.sizes.half,
+                        fibres)
+            self.add_moved("far_ux", "far_ux", int(d > 2), "pair_moved", d)
+        self.pairs("shares", "moved", 1)
+
+    def pairs(self, shares: str, moved: str, distance: int, *, depth: int = 0) -> None:
+        """Shares of all pairs at a distance, or of next neighbours of a depth."""
+        s, fibres, wide = self.sizes.shape, self.fibres, self.sizes.wide
+        low, inverse, reach = ("pair_low", "pair_inverse", self.sizes.half) if depth else ("low", "inverse", s.hw)
+        which = "sizes", "depth", depth, self.limits.distant, distance, s.nwave, s.hw
+        self.launch(eliminate.product, 2 * (wide + 1) * s.nwave * fibres, "v", "blocks", inverse, *which,
+                    self.sizes.half, fibres, s.nfibre)
+        self.launch(eliminate.share, 2 * self.elements, shares, "v", "blocks", *which, self.sizes.half, fibres,
+                    s.nfibre)
+        self.launch(eliminate.move.sized(reach), 2 * fibres, moved, low, "blocks", "sides", *which, fibres, s.nfibre,
+                    reach)
+
+    def add_moved(self, ux: str, before: str, more: int, moved: str, distance: int) -> None:
+        """U x of the pairs at a distance."""
+        s = self.sizes.shape
+        self.launch(eliminate.moved_by, s.nwave * self.fibres, ux, before, more, moved, "blocks", "sizes",
+                    self.limits.distant, distance, s.nwave, s.hw, self.fibres, s.nfibre)
+
+    @property
+    def elements(self) -> int:
+        """Elements of the widest band of S of all fibres."""
+        return (self.sizes.half + 1) * self.sizes.shape.nwave * self.fibres
+
+    def complements(self, *, first: int) -> None:
+        """S, U and U x from the shares as they are."""
+        s, half, fibres = self.sizes.shape, self.sizes.half, self.fibres
+        self.add_moved("ux", "far_ux", int(s.nd > 2), "moved", 1)
+        self.launch(measure.schur, self.elements, "band", "taken", "blocks", "shares", "far", int(s.nd > 2), s.nwave,
+                    s.hw, half, fibres)
+        self.launch(measure.tops, (half + 1) * fibres, "tops", "band", s.nwave, half, fibres)
+        self.launch(measure.bound, fibres, "facts", "flags", "tops", "sides", first, s.nwave, half, fibres)
+        self.launch(measure.decouple, s.nwave * fibres, "band", "facts", "roots", half, fibres)
+
+    def measure(self, width: int) -> None:
+        """Facts about fibres in band number `width`."""
+        s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
+        self.launch(measure.choose, fibres, "facts", "flags", "depth", width, sizes.deepest, fibres)
+        for questions in range(3):
+            if questions > 0:
+                self.launch(measure.go_on, fibres, "facts", "flags", "ratios", questions, width, fibres)
+            self.ask("taken", questions, width)
+            self.launch(measure.learn, fibres, "facts", "flags", "yes", "questions", questions, fibres)
+        self.launch(measure.go_on, fibres, "facts", "flags", "ratios", 3, width, fibres)
+        self.launch(measure.foresee, sizes.chunks * fibres, "chunks", "band", "taken", "ux", "sides", "roots",
+                    "flags", sizes.halves[width], s.nwave, sizes.half, fibres)
+        self.launch(measure.conclude, fibres, "facts", "flags", "chunks", "limits", width, s.nwave, fibres)
+
+    def ask(self, taken: str, questions: int, width: int) -> None:
+        """One set of questions."""
+        sizes = self.sizes
+        self.launch(measure.ask.sized(*sizes.halves), measure.QUESTIONS * self.fibres, "yes", "band", taken, "facts",
+                    "flags", "questions", questions, width, sizes.shape.nwave, sizes.half, self.fibres, *sizes.halves)
+
+    def look_beyond(self) -> None:
+        """How strongly fibres farther than the next are coupled, and which fibres they reach through each other."""
+        s, fibres = self.sizes.shape, self.fibres
+        if s.nd > 2:
+            self.launch(decide.look_far, fibres, "flags", "sizes", "limits", s.nd, fibres, s.nfibre)
+            self.ask("far", device_tables.FAR, 0)
+            self.launch(decide.learn_far, fibres, "facts", "flags", "yes", "questions", device_tables.FAR, fibres)
+        self.launch(measure.chain, 2 * fibres, "depth", "facts", "limits", fibres, s.nfibre)
+
+    def chains(self) -> None:
+        """Shares of neighbours that are eliminated together with fibres beyond them, from the last one inwards."""
+        s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
+        for depth in range(1, sizes.deepest + 1):
+            self.launch(eliminate.rest, 2 * self.elements, "pair_band", "blocks", "shares", "depth", depth, s.nwave,
+                        s.hw, sizes.half, fibres, s.nfibre)
+            self.launch(eliminate.factor_rest.sized(sizes.half), 2 * fibres, "pair_low", "pair_inverse", "pair_band",
+                        "depth", depth, s.nwave, sizes.half, sizes.wide, fibres, sizes.half)
+            self.launch(eliminate.extend, 2 * s.nwave * fibres, "pair_inverse", "pair_low", "depth", depth, s.nwave,
+                        sizes.half, sizes.wide, 2 * fibres)
+            self.pairs("shares", "moved", 1, depth=depth)
+
+    def poles(self) -> None:
+        """The sum over the poles."""
+        s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
+        kernel = poles.poles.sized(*sizes.halves, sizes.ndiag)
+        for group in range(-(-max(count for count, _ in LADDER) // poles.GROUP)):
+            self.launch(kernel, poles.GROUP * fibres, "work", "band", "sides", "facts", "flags", "poles", group,
+                        sizes.width, s.nwave, sizes.half, fibres, *sizes.halves, sizes.ndiag)
+            self.launch(poles.add_up, sizes.kept * s.nwave * fibres, "sums", "work", "facts", "flags", "poles", group,
+                        sizes.width, sizes.kept, fibres)
+
+    def finish(self) -> None:
+        """Flux, ivar, the checks, and the flux's correction."""
+        s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
+        bins = s.nwave * fibres
+        self.launch(poles.divide, bins, "reciprocal", "flux", "ivar", "sums", "sides", "facts", "flags", "poles",
+                    sizes.kept, fibres)
+        self.launch(poles.square, sizes.chunks * fibres, "chunks", "sums", "band", "flags", sizes.kept, s.ndiag,
+                    s.nwave, sizes.half, fibres)
+        self.launch(poles.judge, fibres, "flags", "chunks", "facts", AGREEMENT, s.nwave, fibres)
+        self.launch(poles.left, bins, "q", "left", "sums", "taken", "ux", "sides", "flags", "halves", sizes.kept,
+                    s.nwave, sizes.half, fibres)
+        self.launch(poles.correct.sized(HALF), fibres, "flux", "q_low", "left", "q", "reciprocal", "flags", s.nwave,
+                    fibres, HALF)
+
+    def write(self, out: PieceOut) -> None:
+        """The bins that are kept, where they go."""
+        s, fibres = self.sizes.shape, self.fibres
+        flux, ivar = ("flux", "ivar") if s.hw <= NARROW else ("flux", "flux")
+        inverse = "reciprocal" if s.hw <= NARROW else "flux"
+        self.launch(poles.spectra, s.nout * fibres, out.flux, out.ivar, out.status, flux, ivar, "flags", s.first,
+                    fibres)
+        self.launch(poles.diagonals, prod(out.resolution.shape), out.resolution, "sums", inverse, "flags",
+                    self.sizes.kept, s.first, fibres)
