@@ -1,7 +1,7 @@
 """The deconvolved flux x of a whole bundle: icov x = rhs (B&S eq. 4).
 
 x is never cut: solving it in windows would put light from outside into their
-edges. The way is conjugate gradients with one banded Cholesky per fibre; the
+edges. The way is conjugate gradients with one banded factorisation per fibre; the
 exact banded Cholesky of the whole bundle is its check, and what is used where
 the iteration does not arrive.
 """
@@ -11,18 +11,21 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_solve_banded, cholesky_banded
 
 from gpu_extract.backend import cpu_solve
-from gpu_extract.data import Array, Normal
+from gpu_extract.data import LANE, Array, Normal
 from gpu_extract.errors import InternalError
 
 TOLERANCE = 1e-10    # of x in units of its errors, the root of the sum of squares over the bundle
+ROUNDING = 1e-15     # the same, relative to the signal to noise of the whole bundle: no residual gets below
 ITERATIONS = 100
+FAINT = 1e-11        # couplings of fibres that are far apart and below this are left to the residual's correction
+SAMPLE = 8           # bins from one look at the couplings to the next
 
 
 @dataclass(frozen=True)
 class Solution:
     """x: (nfibre, nwave) photons per bin, 0 where weight is 0; iterations: 0 means solved directly.
 
-    error: what the iteration left, in units of the errors (root of the sum of squares over the bundle)
+    error: what is left, from the residual, in units of the errors (root of the sum of squares over the bundle)
     """
 
     x: Array
@@ -33,17 +36,41 @@ class Solution:
 def solve(normal: Normal) -> Solution:
     """Solve for the whole bundle.
 
+    The iteration leaves out couplings of distant fibres that hardly count; then the residual of all of icov tells what
+    is left, and if that is too much, it is solved for with all of icov.
     Raises InternalError where the normal equations are not positive definite.
     """
-    factor = np.empty((*normal.rhs.shape, normal.halfband + 1))
-    x = np.empty_like(normal.rhs)
+    nfibre, nd, nwave, _ = normal.icov.shape
     rhs = np.where(normal.weight > 0, normal.rhs, 0.0)
-    cpu_solve.cholesky(factor, normal.icov[:, 0])
-    iterations, error, floor = cpu_solve.conjugate_gradients(x, normal.icov, rhs, factor, TOLERANCE, ITERATIONS)
-    if not error <= max(10 * TOLERANCE, 10 * floor):
+    rows, margin, length = cpu_solve.room_of(nfibre, nwave, normal.halfband)
+    factor = np.empty((rows // LANE, length - 2 * margin + normal.halfband, normal.halfband + 1, LANE))
+    cpu_solve.factorise(factor, normal.icov[:, 0])
+    x, r = np.zeros((2, rows, length))
+    r[:nfibre, margin:margin + nwave] = rhs
+    limit = max(TOLERANCE, ROUNDING * cpu_solve.left(r, factor, margin))
+    iterations, error = 0, np.inf
+    for near in (nearest(normal), nd - 1):
+        done, _ = cpu_solve.conjugate_gradients(x, r, normal.icov, factor, near, (limit, ITERATIONS - iterations))
+        iterations += done
+        cpu_solve.residual(r, x, normal.icov, rhs, margin)
+        error = cpu_solve.left(r, factor, margin)
+        if error <= 2 * limit:
+            break
+    if not error <= 10 * limit:
         return Solution(solve_directly(normal), 0, 0.0)
-    x[normal.weight == 0] = 0.0
-    return Solution(x, iterations, error)
+    return Solution(np.where(normal.weight > 0, x[:nfibre, margin:margin + nwave], 0.0), iterations, error)
+
+
+def nearest(normal: Normal) -> int:
+    """Distance of the farthest fibres whose coupling, with the diagonal scaled to 1, is not faint (on a sample)."""
+    nfibre, nd, _, _ = normal.icov.shape
+    diagonal = normal.icov[:, 0, ::SAMPLE, normal.halfband]
+    roots = np.divide(1.0, np.sqrt(diagonal), out=np.zeros_like(diagonal), where=diagonal > 0)
+    for d in range(nd - 1, 1, -1):
+        size = np.abs(normal.icov[:nfibre - d, d, ::SAMPLE]).max(axis=2) * roots[:nfibre - d] * roots[d:]
+        if size.max(initial=0.0) > FAINT:
+            return d
+    return min(1, nd - 1)
 
 
 def solve_directly(normal: Normal) -> Array:
