@@ -1,0 +1,51 @@
+"""Which device a rank uses, and how much of it: integers only.
+
+A node's ranks are dealt out to the devices they see in turn, by their number on the node: never by their number among
+all ranks, which says nothing about the node. CUDA_VISIBLE_DEVICES has already renumbered what a process sees, so that
+`devices` is what the CUDA runtime counts.
+"""
+from dataclasses import dataclass
+
+KEPT = 256 << 20       # bytes of a device that are nobody's: the driver's, and what libraries take for themselves
+CONTEXT = 600 << 20    # bytes that a rank's context and its libraries take before it has allocated anything
+
+
+@dataclass(frozen=True)
+class Share:
+    """A rank's part of a device.
+
+    number: of the device; place: this rank's among the ranks of the device; ranks: of the device
+    """
+
+    number: int
+    place: int
+    ranks: int
+
+
+def device_of(node_rank: int, devices: int) -> int:
+    """The device of the rank with this number on its node."""
+    return node_rank % devices
+
+
+def sharing(node_rank: int, node_ranks: int, devices: int) -> int:
+    """How many of a node's ranks use the device of this one, itself included."""
+    return len(range(device_of(node_rank, devices), node_ranks, devices))
+
+
+def share_of(node_rank: int, node_ranks: int, devices: int) -> Share:
+    """Both, and this rank's place on the device."""
+    return Share(device_of(node_rank, devices), node_rank // devices, sharing(node_rank, node_ranks, devices))
+
+
+def budget(total: int, free: int, ranks: int) -> int:
+    """Bytes that each of the ranks of a device may allocate, so that all of them can.
+
+    total, free: bytes of the device, and what of them is free while none of the ranks has allocated anything; their
+    contexts may be there already or still to come, other programs' memory is not free.
+    """
+    return max(min(free, total - ranks * CONTEXT) - KEPT, 0) // ranks
+
+
+def batch(free: int, each: int, most: int) -> int:
+    """How many pieces of `each` bytes are done at once: as many as fit into `free`, at most `most`, at least one."""
+    return max(min(free // each, most), 1)
