@@ -45,6 +45,10 @@ class SerialComm:
         """What one rank raises under this, all ranks raise."""
         yield
 
+    def on_node(self) -> tuple[int, int]:
+        """This rank's number among those on its node, and how many they are."""
+        return 0, 1
+
     def barrier(self) -> None:
         """Wait for all ranks."""
 

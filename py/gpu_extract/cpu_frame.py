@@ -27,5 +27,11 @@ class CpuFrames:
                 results.append((turn.bundle, result))
         return results
 
+    def watch(self, recorder: Any) -> None:
+        """There is no device to watch."""
+
+    def close(self) -> None:
+        """There is nothing to give back."""
+
 
 CPU = CpuFrames()

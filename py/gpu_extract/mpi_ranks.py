@@ -82,6 +82,12 @@ class MpiComm:
             self._depth -= 1
         self._agree("together", failure)
 
+    def on_node(self) -> tuple[int, int]:
+        """This rank's number among those on its node, and how many they are."""
+        self.barrier()
+        node, _ = self._nodes()
+        return node.Get_rank(), node.Get_size()
+
     def barrier(self) -> None:
         """Wait for all ranks."""
         self._agree("barrier")

@@ -2,17 +2,19 @@
 import argparse
 import os
 from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpu_extract.cli.common import log, run_main
+from gpu_extract.cli.device import choose_backend
 from gpu_extract.cli.exposure_list import Entry, find_entries
 from gpu_extract.cli.exposure_options import build_parser
 from gpu_extract.cli.exposure_report import Progress, log_summary, tell_of, verdict
 from gpu_extract.cli.exposure_simulate import check_simulation, simulated_entries
 from gpu_extract.cli.exposure_stop import SIGNALS, ask_on_signals, leave_on_signals
 from gpu_extract.cli.exposure_work import Files
-from gpu_extract.cli.extract import check_device, set_threads
+from gpu_extract.cli.extract import set_threads
 from gpu_extract.cli.ranks import find_launch, run_kept, start_ranks
 from gpu_extract.errors import ExitCode, InputError, OutputError
 from gpu_extract.perf.startup import StartUp
@@ -53,13 +55,14 @@ def extract_exposure(args: argparse.Namespace, start: StartUp) -> int:
         comm = start_ranks(args.mpi, PROG, threads=True)
     recorder = Recorder(comm.rank)
     comm.watch(recorder if args.perf else NULL)
-    with comm.together():
+    with comm.together(), closing(choose_backend(args.gpu, comm)) as backend:
         entries = shared_entries(args, comm)
-        load_kernels(load_cutout(), args, comm, start)
+        load_kernels(load_cutout(), args, comm, (start, backend))
         group = form_group(args, comm, entries, recorder)
         try:
             with recorder.span("exposure"):
-                work_through(Files(entries, args), group, partial(gpu_extract.run.extract, threads=args.threads or 1))
+                work_through(Files(entries, args), group, partial(gpu_extract.run.extract, threads=args.threads or 1,
+                                                                  backend=backend))
         finally:
             group.numbers.close()
         conclude(args, comm, entries, group, start)
@@ -91,7 +94,6 @@ def shared_entries(args: argparse.Namespace, comm: Any) -> tuple[Entry, ...]:
 
 def check_options(args: argparse.Namespace) -> None:
     """Raise InputError where the options make no sense together."""
-    check_device(args.gpu)
     given = [name for name, value in (("a list", args.list), ("-i", args.input), ("--simulate", args.simulate))
              if value is not None]
     if len(given) != 1:
@@ -110,16 +112,20 @@ def make_folder(path: str) -> None:
         raise OutputError(f"{path}: the folder cannot be made ({error.strerror}); give another one") from error
 
 
-def load_kernels(cutout: "CutOut", args: argparse.Namespace, comm: Any, start: StartUp) -> None:
-    """Compile what is not yet compiled, on one rank of a node; then all load it, on the shipped cut-out."""
+def load_kernels(cutout: "CutOut", args: argparse.Namespace, comm: Any, of_run: tuple[StartUp, Any]) -> None:
+    """Compile what is not yet compiled, on one rank of a node; then all load it, on the shipped cut-out.
+
+    of_run: its start, which is timed, and what it works with
+    """
     from dataclasses import replace
 
     from gpu_extract.run import warm_up
 
     config = replace(cutout.config, core=args.core)
+    start, backend = of_run
 
     def work() -> None:
-        warm_up(cutout.image, cutout.psf, config)
+        warm_up(cutout.image, cutout.psf, config, backend)
 
     with start.step("wait for compilation"):
         comm.first(work)

@@ -2,12 +2,14 @@
 import argparse
 import os
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from gpu_extract.cli.common import log, run_main
+from gpu_extract.cli.device import choose_backend
 from gpu_extract.cli.job import Inputs, Job, check_files, equivalent_command, find_inputs, read_job
 from gpu_extract.cli.options import build_parser, ignored
 from gpu_extract.cli.performance import write_performance
@@ -37,10 +39,12 @@ def extract_image(args: argparse.Namespace) -> int:
 
     recorder = Progress(comm.rank)
     comm.watch(recorder)
-    with comm.together():
+    with comm.together(), closing(choose_backend(args.gpu, comm)) as backend:
+        if args.perf or args.trace:
+            backend.watch(recorder)
         with recorder.span("read"):
             job = read_shared(args, comm)
-        run = Run(args, job, comm, recorder)
+        run = Run(args, job, comm, recorder, backend)
         if comm.rank == 0:
             announce(run)
         frame = compute(run)
@@ -57,7 +61,6 @@ def read_shared(args: argparse.Namespace, comm: Any) -> Job:
     whole: list[Job] = []
 
     def read() -> tuple[Any, ...]:
-        check_device(args.gpu)
         check_plots(args.qa)
         check_files(args)
         whole.append(read_job(args, find_inputs(args)))
@@ -79,19 +82,20 @@ def check_plots(path: str | None) -> None:
 
 @dataclass(frozen=True)
 class Run:
-    """One run of the command: its options, its job, the ranks and the recorder."""
+    """One run of the command: its options, its job, the ranks, the recorder and the device."""
 
     args: argparse.Namespace
     job: Job
     comm: Any
     recorder: "Progress"
+    backend: Any
 
     @property
     def extract(self) -> "Callable[..., Frame | None]":
-        """run.extract with the ranks and threads of this run."""
+        """run.extract with the ranks, threads and device of this run."""
         from gpu_extract.run import extract
 
-        return partial(extract, comm=self.comm, threads=self.args.threads or 1)
+        return partial(extract, comm=self.comm, threads=self.args.threads or 1, backend=self.backend)
 
 
 def set_threads(threads: int | None) -> None:
@@ -103,18 +107,6 @@ def set_threads(threads: int | None) -> None:
             os.environ[variable] = str(threads)
         else:
             os.environ.setdefault(variable, os.environ.get("OMP_NUM_THREADS", "1"))
-
-
-def check_device(gpu: bool | None) -> None:
-    """An explicit --gpu needs a GPU backend that can be loaded. Raises InputError."""
-    if not gpu:
-        return
-    from importlib import import_module
-
-    try:
-        import_module("gpu_extract.backend.cuda")
-    except ImportError as error:
-        raise InputError(f"--gpu: no GPU can be used here ({error}); leave --gpu out") from error
 
 
 def announce(run: Run) -> None:

@@ -154,11 +154,26 @@ class GpuFrames:
         result = extract_bundle(image, job, job.plan.bundles[number], group=SERIAL, recorder=recorder)
         return replace(result, notes={**result.notes, "on_cpu": len(result.flux)})
 
+    def watch(self, recorder: Any) -> None:
+        """Have the recorder look at the device from now on."""
+        recorder.watch(self.device)
+
     def close(self) -> None:
         """Give all memory back."""
         self._warm = None
         if self._device is not None:
             self._device.close()
+
+
+def device_cores(name: str) -> CoreMaker:
+    """The core of a name of config.CORES on the device."""
+    if name == "dense":
+        from gpu_extract.cores.device_dense import DenseCore
+
+        return DenseCore
+    from gpu_extract.cores.device_banded import BandedCore
+
+    return BandedCore
 
 
 def _result(flow: Flow, arrays: dict[str, np.ndarray], place: tuple[int, int], bundle: int) -> BundleResult:

@@ -108,15 +108,15 @@ class CupyDevice:
         """See seam.Device."""
         self._cupy.cuda.nvtx.RangePop()
 
-    def upload(self, source: np.ndarray, target: CupyArray, stream: Any) -> None:
+    def upload(self, source: np.ndarray, target: Any, stream: Any) -> None:
         """See seam.Device."""
         target.data.data.copy_from_host_async(source.ctypes.data, source.nbytes, stream)
 
-    def download(self, source: CupyArray, target: np.ndarray, stream: Any) -> None:
+    def download(self, source: Any, target: np.ndarray, stream: Any) -> None:
         """See seam.Device."""
         source.data.data.copy_to_host_async(target.ctypes.data, target.nbytes, stream)
 
-    def clear(self, array: CupyArray, stream: Any) -> None:
+    def clear(self, array: Any, stream: Any) -> None:
         """See seam.Device."""
         array.data.data.memset_async(0, array.data.nbytes, stream)
 
@@ -177,13 +177,25 @@ class CupyDevice:
         self._pinned.free_all_blocks()
 
 
+def count_devices() -> int:
+    """How many devices this process sees; raises InputError where there is none."""
+    return int(load_cupy().cuda.runtime.getDeviceCount())
+
+
+def memory_of(number: int) -> tuple[int, int]:
+    """Bytes of a device: (not taken by anybody, all)."""
+    free, total = load_cupy().cuda.Device(number).mem_info
+    return int(free), int(total)
+
+
 def load_cupy() -> Any:
-    """The module cupy, where it sees a device; raises InputError, one line, where not."""
+    """The module cupy, where it sees a device and numba-cuda is there; raises InputError, one line, where not."""
     try:
         import cupy
+        import numba_cuda  # noqa: F401  (numba alone has a numba.cuda of its own, an old one)
     except ImportError as error:
-        raise InputError(f"a GPU needs cupy, which cannot be imported ({error}): install gpu_extract[cuda12] or "
-                         "[cuda13], or leave --gpu out") from error
+        raise InputError(f"a GPU needs cupy and numba-cuda ({error}): install gpu_extract[cuda12] or [cuda13], or "
+                         "leave --gpu out") from error
     try:
         count = int(cupy.cuda.runtime.getDeviceCount())
     except RuntimeError as error:

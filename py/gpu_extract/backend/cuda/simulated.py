@@ -99,7 +99,7 @@ class SimulatedDevice:
         """See seam.Device."""
         return _Event()
 
-    def record(self, event: _Event, stream: _Stream) -> None:
+    def record(self, event: _Event, stream: Any) -> None:
         """See seam.Device."""
         event.stream, event.place = stream, stream.done + len(stream.queue)
 
@@ -147,21 +147,21 @@ class SimulatedDevice:
     def pop(self) -> None:
         """See seam.Device."""
 
-    def upload(self, source: np.ndarray, target: SimulatedArray, stream: _Stream) -> None:
+    def upload(self, source: np.ndarray, target: Any, stream: Any) -> None:
         """See seam.Device."""
         _must_fit(source, target.data)
         stream.queue.append(lambda: np.copyto(target.data, source))
 
-    def download(self, source: SimulatedArray, target: np.ndarray, stream: _Stream) -> None:
+    def download(self, source: Any, target: np.ndarray, stream: Any) -> None:
         """See seam.Device."""
         _must_fit(target, source.data)
         stream.queue.append(lambda: np.copyto(target, source.data))
 
-    def clear(self, array: SimulatedArray, stream: _Stream) -> None:
+    def clear(self, array: Any, stream: Any) -> None:
         """See seam.Device."""
         stream.queue.append(lambda: array.data.fill(0))
 
-    def launch(self, kernel: Kernel, count: int, args: tuple[Any, ...], stream: _Stream) -> None:
+    def launch(self, kernel: Kernel, count: int, args: tuple[Any, ...], stream: Any) -> None:
         """See seam.Device."""
         values = tuple(_checked(kernel, kind, value) for kind, value in zip(kernel.kinds, args, strict=True))
         self.launched.add(kernel.name)
@@ -169,7 +169,7 @@ class SimulatedDevice:
             run = _in_a_loop(kernel) if self.compiled else _simulated(kernel, count)
             stream.queue.append(lambda: run(count, values))
 
-    def call(self, work: Callable[[], None], stream: _Stream) -> None:
+    def call(self, work: Callable[[], None], stream: Any) -> None:
         """See seam.Device."""
         stream.queue.append(work)
 

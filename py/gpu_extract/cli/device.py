@@ -1,0 +1,61 @@
+"""The device of a run: a GPU where there is one and nobody refuses it, else the CPU; the same on all ranks."""
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from gpu_extract.cli.common import log
+from gpu_extract.errors import InputError
+
+if TYPE_CHECKING:
+    from gpu_extract.gpu_frame.frames import GpuFrames
+
+
+def choose_backend(gpu: bool | None, comm: Any) -> Any:
+    """What `run.extract` works with; all ranks call this. It is said in the log.
+
+    gpu: True: a GPU must be there; None: one is taken where every rank has one; False: the CPU
+    Raises InputError where a GPU must be there and is not.
+    """
+    from gpu_extract.cpu_frame import CPU
+
+    if gpu is False:
+        return CPU
+    devices, reason = look_for_devices(always=gpu is True)
+    reasons = comm.gather([(comm.rank, reason)])
+    lacking: str = comm.share(lambda: next((r for r in reasons or [] if r), ""))
+    if not lacking:
+        return open_gpu(comm, devices)
+    if gpu:
+        raise InputError(f"--gpu: {lacking}")
+    if comm.rank == 0:
+        log.info(f"device: CPU ({lacking})")
+    return CPU
+
+
+def look_for_devices(*, always: bool) -> tuple[int, str]:
+    """How many devices this process sees, and if none why not; without cupy only looked for if `always`."""
+    if find_spec("cupy") is None and not always:
+        return 0, "cupy is not installed"
+    from gpu_extract.backend.cuda.real import count_devices
+
+    try:
+        return count_devices(), ""
+    except InputError as error:
+        return 0, str(error)
+
+
+def open_gpu(comm: Any, devices: int) -> "GpuFrames":
+    """This rank's GPU: its number on its node modulo the node's devices, and its part of the memory."""
+    from gpu_extract.backend.cuda.real import CupyDevice, memory_of
+    from gpu_extract.device import budget, share_of
+    from gpu_extract.gpu_frame.frames import GpuFrames, device_cores
+
+    node_rank, node_ranks = comm.on_node()
+    share = share_of(node_rank, node_ranks, devices)
+    comm.barrier()       # what is free is looked at before any rank has taken some of it
+    free, total = memory_of(share.number)
+    comm.barrier()
+    device = CupyDevice(share.number, budget(total, free, share.ranks))
+    if comm.rank == 0:
+        with_others = f", {share.ranks} ranks on it" if share.ranks > 1 else ""
+        log.info(f"device: {device.name}{with_others}")
+    return GpuFrames(lambda: device, device_cores, warn=log.warning)
