@@ -42,6 +42,12 @@ def copied(value: Any) -> Any:
     return unpack(text, [array.copy() for array in arrays])
 
 
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are equal to the last bit."""
+    (text, arrays), (other_text, others) = pack(one), pack(other)
+    return text == other_text and all(a.tobytes() == b.tobytes() for a, b in zip(arrays, others, strict=True))
+
+
 def layout(text: str) -> list[tuple[np.dtype, tuple[int, ...]]]:
     """Type and shape of each array that belongs to a packed value."""
     return [(_dtype(described), tuple(shape)) for described, shape in json.loads(text)["arrays"]]

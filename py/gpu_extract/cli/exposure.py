@@ -1,8 +1,9 @@
 """gpu_extract_exposure: many images to many frames."""
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -56,13 +57,15 @@ def extract_exposure(args: argparse.Namespace, start: StartUp) -> int:
     recorder = Recorder(comm.rank)
     comm.watch(recorder if args.perf else NULL)
     with comm.together(), closing(choose_backend(args.gpu, comm)) as backend:
+        if args.perf:
+            backend.watch(recorder)
         entries = shared_entries(args, comm)
-        load_kernels(load_cutout(), args, comm, (start, backend))
+        extract = partial(gpu_extract.run.extract, threads=args.threads or 1, backend=backend)
+        load_kernels(load_cutout(), partial(gpu_extract.run.warm_up, backend=backend), args.core, comm, start)
         group = form_group(args, comm, entries, recorder)
         try:
             with recorder.span("exposure"):
-                work_through(Files(entries, args), group, partial(gpu_extract.run.extract, threads=args.threads or 1,
-                                                                  backend=backend))
+                work_through(Files(entries, args), group, extract)
         finally:
             group.numbers.close()
         conclude(args, comm, entries, group, start)
@@ -112,20 +115,10 @@ def make_folder(path: str) -> None:
         raise OutputError(f"{path}: the folder cannot be made ({error.strerror}); give another one") from error
 
 
-def load_kernels(cutout: "CutOut", args: argparse.Namespace, comm: Any, of_run: tuple[StartUp, Any]) -> None:
-    """Compile what is not yet compiled, on one rank of a node; then all load it, on the shipped cut-out.
-
-    of_run: its start, which is timed, and what it works with
-    """
-    from dataclasses import replace
-
-    from gpu_extract.run import warm_up
-
-    config = replace(cutout.config, core=args.core)
-    start, backend = of_run
-
+def load_kernels(cutout: "CutOut", warm_up: Callable[..., None], core: str, comm: Any, start: StartUp) -> None:
+    """Compile what is not yet compiled, on one rank of a node; then all load it: a patch of the shipped cut-out."""
     def work() -> None:
-        warm_up(cutout.image, cutout.psf, config, backend)
+        warm_up(cutout.image, cutout.psf, replace(cutout.config, core=core))
 
     with start.step("wait for compilation"):
         comm.first(work)
@@ -168,8 +161,6 @@ def conclude(args: argparse.Namespace, comm: Any, entries: Sequence[Entry], grou
     stopped = any(asked for _, asked in everyone)
     log_summary(entries, outcomes, group.recorder.seconds("exposure"), records)
     if args.perf:
-        from dataclasses import asdict
-
         from gpu_extract.cli.performance import facts, write_json
         from gpu_extract.perf.record import whole
 

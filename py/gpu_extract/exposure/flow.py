@@ -3,13 +3,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpu_extract.comm import SERIAL
-from gpu_extract.data import Frame, Image
+from gpu_extract.data import Frame, Image, PsfModel
 from gpu_extract.errors import GpuExtractError, StoppedCleanly
 from gpu_extract.exposure.frames import Extract, Loaded, Outcome, State, Stop, Work, as_error
 from gpu_extract.exposure.threads import Reader, Tell, Tools, Writer, failed
 from gpu_extract.exposure.watch import Watch
 from gpu_extract.hand_out import Numbers
-from gpu_extract.packing import copied
+from gpu_extract.packing import copied, same
 from gpu_extract.perf.clock import now
 
 INPUT, OUTPUT, WORK, ALL = "wait for input", "wait for output", "frame", "frames"     # spans of the first thread
@@ -33,6 +33,7 @@ class Group:
     detail: bool = False
     tell: Tell = lambda outcome: None
     outcomes: list[Outcome] = field(default_factory=list)
+    _psf: list[PsfModel] = field(default_factory=list)
 
     @property
     def leads(self) -> bool:
@@ -44,6 +45,15 @@ class Group:
         outcome = replace(outcome, group=self.number)
         self.outcomes.append(outcome)
         self.tell(outcome)
+
+    def own(self, psf: PsfModel) -> PsfModel:
+        """The same PSF in memory of its own; the one of the frame before where it is no different.
+
+        What is derived from a PSF may be kept from frame to frame, on a device, and found again by the object.
+        """
+        if not self._psf or not same(self._psf[0], psf):
+            self._psf[:] = [copied(psf)]
+        return self._psf[0]
 
 
 def work_through(work: Work, group: Group, extract: Extract) -> list[Outcome]:
@@ -81,7 +91,8 @@ def _next(group: Group, reader: Reader | None) -> tuple[int, Loaded] | None:
     """The next frame, on all ranks of the group; its image in memory that they share."""
     with group.recorder.span(INPUT):
         if group.comm is SERIAL:
-            return reader.next() if reader is not None else None
+            found = reader.next() if reader is not None else None
+            return found if found is None else (found[0], replace(found[1], psf=group.own(found[1].psf)))
         own: list[tuple[int, Loaded]] = []
 
         def travelling() -> Any:
@@ -96,7 +107,7 @@ def _next(group: Group, reader: Reader | None) -> tuple[int, Loaded] | None:
     if shared is None:
         return None
     number, image, psf, config = shared
-    psf = copied(psf)                          # small, and what is derived from it may be kept: not so the image
+    psf = group.own(psf)
     if own:
         loaded = own[0][1]
         return number, replace(loaded, image=replace(loaded.image, pix=image.pix, ivar=image.ivar), psf=psf)

@@ -4,15 +4,16 @@ from typing import Any
 from gpu_extract.exposure.frames import Stop
 from gpu_extract.perf.recorder import NULL
 
-# opened once for every bundle, under the agreement of all ranks that share it: an error raised here reaches them all
-SAFE = "cut"
+# opened for every bundle on the CPU, for every frame on a GPU, each under the agreement of all ranks that share it: an
+# error raised here reaches them all
+SAFE = "cut", "queue"
 
 
 class Watch:
     """Takes a recorder's calls during an extraction.
 
     detail: pass all of them on; else nothing is kept, so that a record does not grow by a thousand spans a frame
-    Opening the span SAFE raises StoppedCleanly where the run is to stop.
+    Opening a span of SAFE raises StoppedCleanly where the run is to stop.
     """
 
     def __init__(self, recorder: Any, stop: Stop, detail: bool):
@@ -22,13 +23,13 @@ class Watch:
 
     def span(self, name: str) -> Any:
         """A context manager that times what runs under it."""
-        if name == SAFE:
+        if name in SAFE:
             self._stop.check()
         return self._kept.span(name)
 
     def device_span(self, name: str) -> Any:
         """The same with the time on the device."""
-        if name == SAFE:
+        if name in SAFE:
             self._stop.check()
         return self._kept.device_span(name)
 
