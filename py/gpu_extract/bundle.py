@@ -4,6 +4,7 @@ A group of ranks may share a bundle: each makes some tiles and decorrelates some
 fibres, and all exchange what the next step needs. Tiles and fibres are cut by
 the settings alone, so that the group's size changes no bit.
 """
+import math
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from gpu_extract.backend.arena import Arena, borrowed
 from gpu_extract.config import ExtractConfig
 from gpu_extract.cores import banded, dense
 from gpu_extract.data import LANE, Array, Blocks, BundleResult, Decorrelated, Image, Normal, PsfModel, Spots, Status
@@ -62,15 +64,16 @@ def extract_bundle(image: Image, job: Job, fibres: tuple[int, int], *, group: An
     group: the ranks that share the bundle (comm.py's verbs); all of them call this and get the same result,
     but for the model image, which is made on its rank 0.
     """
-    with recorder.span("cut"):
-        cut, bands = locate(image, job, fibres)
-    blocks, normal = make_normal(job, fibres, cut, bands, group=group, recorder=recorder)
-    with recorder.span("solve"):
-        solution = solve(normal)
-    with recorder.span("decorrelate"):
-        result = decorrelate(normal, solution.x, job, group)
-    with recorder.span("quality"):
-        chi2pix, fraction = judge(blocks, cut, solution.x, job, bands[1], group)
+    with borrowed() as arena:
+        with recorder.span("cut"):
+            cut, bands = locate(image, job, fibres, arena)
+        blocks, normal = make_normal(job, fibres, cut, bands, group=group, recorder=recorder, arena=arena)
+        with recorder.span("solve"):
+            solution = solve(normal, arena)
+        with recorder.span("decorrelate"):
+            result = decorrelate(normal, solution.x, job, group)
+        with recorder.span("quality"):
+            chi2pix, fraction = judge(blocks, cut, solution.x, job, bands[1], group=group, arena=arena)
     dropped = np.array([i in job.dropped for i in range(*fibres)])
     wanted = job.config.model and group.rank == 0
     model, column = project_model(image, job, fibres, solution.x) if wanted else (None, 0)
@@ -80,23 +83,23 @@ def extract_bundle(image: Image, job: Job, fibres: tuple[int, int], *, group: An
                         mask_bits(result.ivar, chi2pix, fraction, dropped), result.status, model, column, notes)
 
 
-def locate(image: Image, job: Job, fibres: tuple[int, int]) -> tuple[Cut, tuple[int, int]]:
+def locate(image: Image, job: Job, fibres: tuple[int, int], arena: Arena | None = None) -> tuple[Cut, tuple[int, int]]:
     """The pixels that a bundle's spots touch, and (fibres, bins) at which spots overlap."""
     y0, x0 = corners(job.psf, centres(job.psf, fibres, job.plan.extended))
     bands = half_bands(y0, x0, job.psf.stamp, image.shape)
-    return make_cut(image, y0, x0, job.psf.stamp), bands
+    return make_cut(image, y0, x0, job.psf.stamp, arena), bands
 
 
 def make_normal(job: Job, fibres: tuple[int, int], cut: Cut, bands: tuple[int, int], *, group: Any,
-                recorder: Any) -> tuple[Blocks, Normal]:
+                recorder: Any, arena: Arena | None = None) -> tuple[Blocks, Normal]:
     """The normal equations, tile by tile, and the spots of this rank's tiles (and around) in single precision."""
     wave, hw = job.plan.extended, bands[1]
     nfibre = fibres[1] - fibres[0]
     ranges = tiles(len(wave))
     starts = bounds(ranges, group.size)
     own = spread(starts[group.rank], starts[group.rank + 1], hw, len(wave))
-    kept = empty_blocks(job.psf, fibres, wave[slice(*own)], cut)
-    sums = empty_sums(nfibre, len(wave), bands)
+    kept = empty_blocks(job.psf, fibres, wave[slice(*own)], cut, arena)
+    sums = empty_sums(nfibre, len(wave), bands, arena)
 
     def make(t: int) -> None:
         first, last = ranges[t]
@@ -113,12 +116,13 @@ def make_normal(job: Job, fibres: tuple[int, int], cut: Cut, bands: tuple[int, i
     return kept, regularise(sums, job.config.regularize, job.plan.inner)
 
 
-def empty_blocks(psf: PsfModel, fibres: tuple[int, int], wave: Array, cut: Cut) -> Blocks:
+def empty_blocks(psf: PsfModel, fibres: tuple[int, int], wave: Array, cut: Cut, arena: Arena | None = None) -> Blocks:
     """Room for the spots of some bins in single precision, and where they lie on the cut-out."""
     y0, x0 = np.pad(corners(psf, centres(psf, fibres, wave)), ((0, 0), (0, 0), (0, -len(wave) % LANE)), mode="edge")
     _, place = frames(cut.position(y0, x0, psf.stamp), psf.stamp)
     rows, columns = (int(size.max(initial=0)) for size in place[2:])
-    stamps = np.empty((*place.shape[1:], rows, -(-columns // LANE) * LANE, LANE), dtype=np.float32)
+    shape = *place.shape[1:], rows, -(-columns // LANE) * LANE, LANE
+    stamps = (arena or Arena()).take(math.prod(shape) // 2).view(np.float32).reshape(shape)
     return Blocks(stamps, np.zeros((*place.shape[1:], LANE)), place)
 
 
@@ -181,14 +185,15 @@ def clear_corners(resolution: Array) -> None:
         resolution[:, 2 * ndiag - k, max(nwave - ndiag + k, 0):] = 0.0
 
 
-def judge(blocks: Blocks, cut: Cut, x: Array, job: Job, hw: int, group: Any) -> tuple[Array, Array]:
+def judge(blocks: Blocks, cut: Cut, x: Array, job: Job, hw: int, *, group: Any,
+          arena: Arena | None = None) -> tuple[Array, Array]:
     """chi2pix and pixmask_fraction of the wanted bins; every rank does the bins of its own tiles."""
     nwave = len(job.plan.extended)
     starts = bounds(tiles(nwave), group.size)
     first, last = starts[group.rank], starts[group.rank + 1]
     start, stop = spread(first, last, hw, nwave)
     both = np.zeros((2, len(x), nwave))
-    part = bin_quality(blocks, (cut.root, cut.light), x[:, start:stop], job.psferr)
+    part = bin_quality(blocks, (cut.root, cut.light), x[:, start:stop], job.psferr, arena)
     for array, values in zip(both, part, strict=True):
         array[:, first:last] = values[:, first - start:last - start]
     group.complete(both, 2, starts)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpu_extract.backend import cpu_cut, cpu_normal
+from gpu_extract.backend.arena import Arena
 from gpu_extract.data import LANE, Array, Blocks, Image, IntArray, Normal, Recipe
 from gpu_extract.plan import frames
 
@@ -33,11 +34,11 @@ class Cut:
         return np.stack([rows, columns])
 
 
-def make_cut(image: Image, y0: IntArray, x0: IntArray, stamp: tuple[int, int]) -> Cut:
+def make_cut(image: Image, y0: IntArray, x0: IntArray, stamp: tuple[int, int], arena: Arena | None = None) -> Cut:
     """Cut the pixels touched by spots at (y0, x0) of shape `stamp` (ny, nx) out of the image.
 
     Pixels with ivar 0 become 0, whatever they hold; the margin has the size of a spot, and LANE more columns at its
-    right, since kernels take columns by fours.
+    right, since kernels take columns by fours. arena: where the pixels are kept.
     """
     ranges = []
     for low, size, n in ((y0, stamp[0], image.shape[0]), (x0, stamp[1], image.shape[1])):
@@ -47,7 +48,7 @@ def make_cut(image: Image, y0: IntArray, x0: IntArray, stamp: tuple[int, int]) -
     (y_first, y_last), (x_first, x_last) = ranges
     top, left = y_first - stamp[0], x_first - stamp[1]
     shape = y_last + stamp[0] - top, x_last + stamp[1] + LANE - left
-    root, light = np.zeros(shape), np.zeros(shape)
+    root, light = (arena or Arena()).zeros(2, *shape)
     inside = slice(y_first, y_last), slice(x_first, x_last)
     cpu_cut.whiten_pixels(root, light, image.ivar[inside], image.pix[inside], (y_first - top, x_first - left))
     return Cut(root, light, top, left)
@@ -76,13 +77,14 @@ class Sums:
     weight: Array
 
 
-def empty_sums(nfibre: int, nwave: int, bands: tuple[int, int]) -> Sums:
-    """Sums with nothing in them; bands: (fibres, bins) of half_bands.
+def empty_sums(nfibre: int, nwave: int, bands: tuple[int, int], arena: Arena | None = None) -> Sums:
+    """Room for sums that hold anything, to be filled tile by tile; bands: (fibres, bins) of half_bands.
 
     A half-band of at least 2, zeros where spots do not overlap: the kernels know no shorter row than a vector.
     """
-    rhs, weight = np.zeros((2, nfibre, nwave))
-    return Sums(np.zeros((nfibre, bands[0] + 1, nwave, 2 * max(bands[1], 2) + 1)), rhs, weight)
+    arena = arena or Arena()
+    rhs, weight = arena.take(2, nfibre, nwave)
+    return Sums(arena.take(nfibre, bands[0] + 1, nwave, 2 * max(bands[1], 2) + 1), rhs, weight)
 
 
 def add_tile(sums: Sums, recipe: Recipe, cut: Cut, tile: tuple[int, int, int], *,

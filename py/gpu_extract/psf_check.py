@@ -54,6 +54,8 @@ def _astray(x: Array, fibres: list[int]) -> dict[int, str]:
 
     x: (nfibre,) of the traces at mid-wavelength. Of two on one trace the later one is astray.
     """
+    if np.all(np.diff(x[fibres]) >= APART):
+        return {}
     length = np.ones(len(fibres), dtype=int)
     before = np.full(len(fibres), -1)
     for n in range(1, len(fibres)):

@@ -2,6 +2,7 @@
 import numpy as np
 
 from gpu_extract.backend import cpu_project
+from gpu_extract.backend.arena import Arena
 from gpu_extract.data import LANE, Array, Blocks, SpecMask
 
 BAD_FIT = 5.0            # chi2pix stands out when this many times the medians around it ...
@@ -9,7 +10,8 @@ BAD_FIT_ALONE = 100.0    # ... or above this where there are too few fibres for 
 FEW_FIBRES = 5
 
 
-def bin_quality(blocks: Blocks, cut_pixels: tuple[Array, Array], x: Array, psferr: float) -> tuple[Array, Array]:
+def bin_quality(blocks: Blocks, cut_pixels: tuple[Array, Array], x: Array, psferr: float,
+                arena: Arena | None = None) -> tuple[Array, Array]:
     """chi2pix and pixmask_fraction of bins: each (nfibre, nwave).
 
     blocks: spots of the bins; float32 is enough (5e-7 of the model)
@@ -18,16 +20,12 @@ def bin_quality(blocks: Blocks, cut_pixels: tuple[Array, Array], x: Array, psfer
     pixmask_fraction = 1 - A^T [W > 0]; pixels off the CCD count as masked. Values are right for
     bins whose overlapping neighbours are all among the bins given.
     """
-    root, light = cut_pixels
-    stride = root.shape[1]
-    model = np.zeros(root.size)
+    arena = arena or Arena()
+    model, good = arena.zeros(*cut_pixels[0].shape), arena.take(*cut_pixels[0].shape)
     scale = blocks.scale.reshape(len(x), -1)
     flux = scale * np.pad(x, ((0, 0), (0, -x.shape[1] % LANE)))
-    cpu_project.add_to_cut(model, blocks.stamps, blocks.corners, flux, stride)
-    good = np.empty(root.size)
-    cpu_project.chi_square(model, good, root.ravel(), light.ravel(), psferr)
     sums = np.empty((2, *flux.shape))
-    cpu_project.adjoint_two(sums, blocks.stamps, blocks.corners, (model, good), stride)
+    cpu_project.judge(sums, blocks.stamps, blocks.corners, flux, (model, good, *cut_pixels), psferr)
     sums = (scale * sums)[:, :, :x.shape[1]]
     seen = sums[1] > 0
     chi2pix = np.divide(sums[0], sums[1], out=np.zeros_like(x), where=seen)

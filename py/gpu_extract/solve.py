@@ -11,6 +11,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_solve_banded, cholesky_banded
 
 from gpu_extract.backend import cpu_solve
+from gpu_extract.backend.arena import Arena
 from gpu_extract.data import LANE, Array, Normal
 from gpu_extract.errors import InternalError
 
@@ -33,7 +34,7 @@ class Solution:
     error: float
 
 
-def solve(normal: Normal) -> Solution:
+def solve(normal: Normal, arena: Arena | None = None) -> Solution:
     """Solve for the whole bundle.
 
     The iteration leaves out couplings of distant fibres that hardly count; then the residual of all of icov tells what
@@ -43,14 +44,16 @@ def solve(normal: Normal) -> Solution:
     nfibre, nd, nwave, _ = normal.icov.shape
     rhs = np.where(normal.weight > 0, normal.rhs, 0.0)
     rows, margin, length = cpu_solve.room_of(nfibre, nwave, normal.halfband)
-    factor = np.empty((rows // LANE, length - 2 * margin + normal.halfband, normal.halfband + 1, LANE))
+    arena = arena or Arena()
+    factor = arena.take(rows // LANE, length - 2 * margin + normal.halfband, normal.halfband + 1, LANE)
     cpu_solve.factorise(factor, normal.icov[:, 0])
-    x, r = np.zeros((2, rows, length))
+    vectors = arena.zeros(6, rows, length)
+    x, r = vectors[:2]
     r[:nfibre, margin:margin + nwave] = rhs
     limit = max(TOLERANCE, ROUNDING * cpu_solve.left(r, factor, margin))
     iterations, error = 0, np.inf
     for near in (nearest(normal), nd - 1):
-        done, _ = cpu_solve.conjugate_gradients(x, r, normal.icov, factor, near, (limit, ITERATIONS - iterations))
+        done, _ = cpu_solve.conjugate_gradients(vectors, normal.icov, factor, near, (limit, ITERATIONS - iterations))
         iterations += done
         cpu_solve.residual(r, x, normal.icov, rhs, margin)
         error = cpu_solve.left(r, factor, margin)

@@ -1,6 +1,6 @@
 """Every kernel that is declared compiles for the GPUs of today, without one: to PTX, and from that to machine code.
 
-Needs NVVM and NVRTC (the wheels nvidia-cuda-nvcc-cu12 and nvidia-cuda-nvrtc-cu12 of the extra `test`, Linux only). Those
+Needs NVVM and NVRTC: the wheels nvidia-cuda-nvcc-cu12 and nvidia-cuda-nvrtc-cu12 of the extra `test`, Linux only. Those
 of CUDA 13 do as well, but no longer know the V100.
 """
 import subprocess
@@ -22,7 +22,7 @@ KERNELS = {f"{kernel.name}{[int(kind[1:]) for kind in kernel.kinds if kind[0] ==
 def cuda() -> Any:
     """numba's CUDA target with a compiler."""
     pytest.importorskip("numba_cuda", reason="numba-cuda is not installed (extra test, Linux only)")
-    from numba import cuda, config
+    from numba import config, cuda
 
     if config.ENABLE_CUDASIM:
         pytest.skip("numba's simulator is switched on, which compiles nothing")

@@ -37,16 +37,24 @@ class Arena:
         self._block, self._used = 0, 0
 
 
+    def zeros(self, *shape: int) -> Array:
+        """The same, filled with zeros."""
+        array = self.take(*shape)
+        array[:] = 0.0
+        return array
+
+
 _idle = threading.local()
 
 
 @contextmanager
 def borrowed() -> Iterator[Arena]:
-    """This thread's arena, for as long as the block runs; what was taken from it must not be used afterwards."""
-    arena = getattr(_idle, "arena", None) or Arena()
-    _idle.arena = None
+    """One of this thread's arenas, for as long as the block runs; what was taken from it must not be used afterwards."""
+    if not hasattr(_idle, "arenas"):
+        _idle.arenas = []
+    arena = _idle.arenas.pop() if _idle.arenas else Arena()
     try:
         yield arena
     finally:
         arena.clear()
-        _idle.arena = arena
+        _idle.arenas.append(arena)

@@ -34,7 +34,7 @@ SINGLE = VECTOR // 2      # bytes of four float32
 def normal_tile(sums, recipe, frames, cut, tile):  # type: ignore[no-untyped-def]
     """Fill bins first .. last - 1 of the normal equations of a bundle.
 
-    sums: (icov (nfibre, ndf + 1, nwave, 2 hw + 1), rhs (nfibre, nwave), weight (nfibre, nwave)), zero on entry
+    sums: (icov (nfibre, ndf + 1, nwave, 2 hw + 1), rhs (nfibre, nwave), weight (nfibre, nwave))
     recipe: (numbers, cores, shape): see cpu_spots.make_spots; of bins start, start + 1, ... , which reach hw bins
         beyond both ends of the tile where such bins exist, in whole blocks
     frames: (offsets (nfibre, 2, n), corners (4, nfibre, n / 4), kept, at): see cpu_spots.make_spots; corners: first row
@@ -48,6 +48,7 @@ def normal_tile(sums, recipe, frames, cut, tile):  # type: ignore[no-untyped-def
     """
     nfibre, _, _, nband = sums[0].shape
     corners = frames[1]
+    sums[0][:, :, tile[0]:tile[1]] = 0.0
     hw = nband // 2
     reach = (hw + LANE - 1) // LANE
     height, width = corners[2].max(), corners[3].max()

@@ -3,6 +3,7 @@
 Sums over bins run over wavelength first, fibre second, whatever the tiles: a
 pixel gets its light in the same order however the bins are cut.
 """
+import numpy as np
 from numba import njit
 
 from gpu_extract.backend.simd import vadd, vfma, vload, vmul, vset, vstore, vsums
@@ -24,57 +25,84 @@ def add_to_image(image, stamps, y0, x0, flux):  # type: ignore[no-untyped-def]
                     image[top + y, left + x] += light * stamps[i, j, y, x]
 
 
-@njit(nogil=True, cache=True)
-def add_to_cut(model, stamps, corners, flux, stride):  # type: ignore[no-untyped-def]
-    """model += flux times spot, on a flat cut-out with `stride` pixels per row; no clipping needed.
+@njit(nogil=True)
+def _add_block(model, stamps, place, corner, light, stride):  # type: ignore[no-untyped-def]
+    """model += light times spot for a block's four bins; columns are taken by fours, those beyond a frame hold zeros.
 
-    stamps, corners: see data.Blocks; columns are taken by fours, those beyond a frame hold zeros
-    flux: (nfibre, 4 nblock)
+    stamps: flat; place: (first element of the block, elements of a row); corner: (pixel, height, width)
+    """
+    for y in range(corner[1]):
+        at = place[0] + y * place[1]
+        pixel = corner[0] + y * stride
+        for x in range(0, corner[2], 4):
+            s = at + x * LANE
+            four = vsums(vmul(light, vload(stamps, s)), vmul(light, vload(stamps, s + LANE)),
+                         vmul(light, vload(stamps, s + 2 * LANE)), vmul(light, vload(stamps, s + 3 * LANE)))
+            vstore(model, pixel + x, vadd(four, vload(model, pixel + x)))
+
+
+@njit(nogil=True)
+def _adjoint_block(out, to, stamps, place, corner, images):  # type: ignore[no-untyped-def]
+    """out[0, to ..] and out[1, to ..] = sums of a block's spots times two images; columns are taken by twos.
+
+    out: (2, n); images: (first, second, stride); see `_add_block`
+    """
+    first, second, stride = images
+    a0, a1, b0, b1 = vset(0.0), vset(0.0), vset(0.0), vset(0.0)
+    for y in range(corner[1]):
+        at = place[0] + y * place[1]
+        pixel = corner[0] + y * stride
+        for x in range(0, corner[2], 2):
+            s, t = vload(stamps, at + x * LANE), vload(stamps, at + (x + 1) * LANE)
+            a0 = vfma(s, vset(first[pixel + x]), a0)
+            b0 = vfma(s, vset(second[pixel + x]), b0)
+            a1 = vfma(t, vset(first[pixel + x + 1]), a1)
+            b1 = vfma(t, vset(second[pixel + x + 1]), b1)
+    vstore(out, to, vadd(a0, a1))
+    vstore(out, len(out) // 2 + to, vadd(b0, b1))
+
+
+@njit(nogil=True, cache=True)
+def judge(out, stamps, corners, flux, pixels, psferr):  # type: ignore[no-untyped-def]
+    """out[0] = A^T chi^2, out[1] = A^T [ivar > 0], out: (2, nfibre, 4 nblock).
+
+    stamps, corners: see data.Blocks; flux: (nfibre, 4 nblock)
+    pixels: (model, good, root, light), four images of a cut-out; model is 0 on entry and becomes chi^2
+
+    Blocks are taken in order of wavelength. As soon as no later one reaches down to a row of pixels it is judged, and
+    blocks all of whose rows are judged are summed up: their spots are then still in the processor's cache.
     """
     nfibre, nblock, rows, columns, _ = stamps.shape
-    flat = stamps.ravel()
+    model, good, root, light = pixels[0].ravel(), pixels[1].ravel(), pixels[2].ravel(), pixels[3].ravel()
+    flat, values, sums = stamps.ravel(), flux.ravel(), out.ravel()
+    nrow, stride = pixels[2].shape
+    lowest, highest = np.full(nblock + 1, nrow), np.zeros(nblock, dtype=np.int64)
+    for b in range(nblock - 1, -1, -1):
+        lowest[b] = lowest[b + 1]
+        for i in range(nfibre):
+            lowest[b] = min(lowest[b], corners[0, i, b])
+            highest[b] = max(highest[b], corners[0, i, b] + corners[2, i, b])
+    judged, summed = 0, 0
     for b in range(nblock):
         for i in range(nfibre):
-            light = vload(flux.ravel(), (i * nblock + b) * LANE)
-            spot = (i * nblock + b) * rows * columns * LANE
-            pixel = corners[0, i, b] * stride + corners[1, i, b]
-            for y in range(corners[2, i, b]):
-                at = spot + y * columns * LANE
-                for x in range(0, corners[3, i, b], 4):
-                    s = at + x * LANE
-                    four = vsums(vmul(light, vload(flat, s)), vmul(light, vload(flat, s + LANE)),
-                                 vmul(light, vload(flat, s + 2 * LANE)), vmul(light, vload(flat, s + 3 * LANE)))
-                    vstore(model, pixel + y * stride + x, vadd(four, vload(model, pixel + y * stride + x)))
+            n = i * nblock + b
+            corner = corners[0, i, b] * stride + corners[1, i, b], corners[2, i, b], corners[3, i, b]
+            _add_block(model, flat, (n * rows * columns * LANE, columns * LANE), corner, vload(values, n * LANE), stride)
+        if lowest[b + 1] > judged:
+            span = slice(judged * stride, lowest[b + 1] * stride)
+            chi_square(model[span], good[span], root[span], light[span], psferr)
+            judged = lowest[b + 1]
+        while summed <= b and highest[summed] <= judged:
+            for i in range(nfibre):
+                n = i * nblock + summed
+                corner = (corners[0, i, summed] * stride + corners[1, i, summed], corners[2, i, summed],
+                          corners[3, i, summed])
+                _adjoint_block(sums, n * LANE, flat, (n * rows * columns * LANE, columns * LANE), corner,
+                               (model, good, stride))
+            summed += 1
 
 
-@njit(nogil=True, cache=True)
-def adjoint_two(out, stamps, corners, both, stride):  # type: ignore[no-untyped-def]
-    """out[k] = A^T both[k] for two flat cut-outs; out: (2, nfibre, 4 nblock); columns are taken by twos."""
-    nfibre, nblock, rows, columns, _ = stamps.shape
-    first, second = both
-    flat, to = stamps.ravel(), out.ravel()
-    for b in range(nblock):
-        for i in range(nfibre):
-            spot = (i * nblock + b) * rows * columns * LANE
-            pixel = corners[0, i, b] * stride + corners[1, i, b]
-            a0 = vset(0.0)
-            a1 = vset(0.0)
-            b0 = vset(0.0)
-            b1 = vset(0.0)
-            for y in range(corners[2, i, b]):
-                at = spot + y * columns * LANE
-                near = pixel + y * stride
-                for x in range(0, corners[3, i, b], 2):
-                    s, t = vload(flat, at + x * LANE), vload(flat, at + (x + 1) * LANE)
-                    a0 = vfma(s, vset(first[near + x]), a0)
-                    b0 = vfma(s, vset(second[near + x]), b0)
-                    a1 = vfma(t, vset(first[near + x + 1]), a1)
-                    b1 = vfma(t, vset(second[near + x + 1]), b1)
-            vstore(to, (i * nblock + b) * LANE, vadd(a0, a1))
-            vstore(to, ((nfibre + i) * nblock + b) * LANE, vadd(b0, b1))
-
-
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def chi_square(model, good, root, light, psferr):  # type: ignore[no-untyped-def]
     """model becomes (pix - model)^2 W', good becomes [W' > 0]; 1/W' = 1/ivar + (psferr model)^2; flat arrays.
 

@@ -9,7 +9,21 @@ import math
 import numpy as np
 from numba import njit
 
-from gpu_extract.backend.simd import address, number, vadd, vdiv, vfma, vless, vmul, vread, vset, vsub, vsum, vwrite, write
+from gpu_extract.backend.simd import (
+    address,
+    number,
+    vadd,
+    vdiv,
+    vfma,
+    vless,
+    vmul,
+    vread,
+    vset,
+    vsub,
+    vsum,
+    vwrite,
+    write,
+)
 from gpu_extract.data import LANE
 
 VECTOR = 8 * LANE
@@ -120,7 +134,7 @@ def _couple(y, x, icov, margin, i, d):  # type: ignore[no-untyped-def]
     back_to = address(y, (i + d) * length + margin - hw)
     own, to = address(x, i * length + margin), address(y, i * length + margin)
     row = address(icov, (i * nd + d) * nwave * nband)
-    for j in range(nwave):
+    for _ in range(nwave):
         value = vset(number(own))
         total = vset(0.0)
         for k in range(0, 8 * whole, VECTOR):
@@ -199,10 +213,11 @@ def _turn(p, q, z, r, t, beta, i):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def conjugate_gradients(x, r, icov, factor, near, control):  # type: ignore[no-untyped-def]
-    """Add to x what solves icov x = r, counting couplings of fibres up to `near` apart; returns (iterations, error).
+def conjugate_gradients(vectors, icov, factor, near, control):  # type: ignore[no-untyped-def]
+    """Add to x what solves icov x = r with couplings of fibres up to `near` apart; returns (iterations, error).
 
-    x, r: see `room_of`; r becomes what is left. control: (tolerance in sigma, most iterations)
+    vectors: (6, rows, length): x, r and four for the work, see `room_of`; r becomes what is left
+    control: (tolerance in sigma, most iterations)
     With M the fibres' diagonal blocks, sqrt(r M^-1 r) is the size of the error of x in units of its own
     sigma, summed in squares over all bins, up to the coupling between fibres; it ends the iteration.
     M z = r lets icov z be made from the couplings E between fibres alone: r + E z.
@@ -210,7 +225,9 @@ def conjugate_gradients(x, r, icov, factor, near, control):  # type: ignore[no-u
     nfibre, hw = icov.shape[0], icov.shape[3] // 2
     margin = (hw + LANE - 1) // LANE * LANE
     work = np.zeros((factor.shape[1] + factor.shape[2], LANE))
-    z, p, q, t = np.zeros(r.shape), np.zeros(r.shape), np.zeros(r.shape), np.zeros(r.shape)
+    x, r, z = vectors[0], vectors[1], vectors[2]
+    p, q, t = vectors[3], vectors[4], vectors[5]
+    vectors[2:5] = 0.0
     norm = _precondition(z, r, factor, work, margin)
     beta, best, stalled, done = 0.0, norm, 0, 0
     while done < control[1] and math.sqrt(norm) > control[0] and stalled < 5:
@@ -250,5 +267,5 @@ def residual(r, x, icov, rhs, margin):  # type: ignore[no-untyped-def]
 @njit(nogil=True, cache=True)
 def left(r, factor, margin):  # type: ignore[no-untyped-def]
     """sqrt(r M^-1 r): the error in sigma that a residual stands for."""
-    z = np.empty(r.shape)
+    z = np.zeros(r.shape)
     return math.sqrt(_precondition(z, r, factor, np.zeros((factor.shape[1] + factor.shape[2], LANE)), margin))

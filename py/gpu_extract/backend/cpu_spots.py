@@ -16,7 +16,6 @@ from gpu_extract.backend.simd import (
     number,
     polynomial,
     vabs,
-    vadd,
     vdiv,
     vexp,
     vfma,
@@ -210,7 +209,10 @@ def _cut_core(stamp, frame, bins, core):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True)
 def _add_tail(stamp, pitch, shape, bins):  # type: ignore[no-untyped-def]
-    """stamp += amp r2 / (core^2 + r2)^(1 + index/2) on every lane's own pixels; shape: (ny, nx); bins: see `make_block`."""
+    """stamp += amp r2 / (core^2 + r2)^(1 + index/2) on every lane's own pixels.
+
+    shape: (ny, nx); bins: see `make_block`
+    """
     numbers, offsets, step = bins
     for lane in range(0, 8 * LANE, 8):
         first = numbers + lane
@@ -241,8 +243,9 @@ def space_of(terms, size):  # type: ignore[no-untyped-def]
 def _core(stamp, space, core, frame, bins, shape):  # type: ignore[no-untyped-def]
     """Add a core to a block of stamps.
 
-    stamp, space: addresses; core: (series, basis, basis step, npar, ncoef, nj, ni, first number), the first two addresses
-        of the fibre's series and of the block's basis, and which number of a bin is the core's first
+    stamp, space: addresses
+    core: (series, basis, basis step, npar, ncoef, nj, ni, first number), the first two addresses of the fibre's series
+        and of the block's basis, the last which number of a bin is the core's first
     frame: see `_add_core`; bins: see `make_block`; shape: (ny, nx) of a stamp
     """
     series, basis, basis_step, npar, ncoef, nj, ni, at = core
@@ -304,7 +307,7 @@ def make_spots(out, recipe, offsets, sizes):  # type: ignore[no-untyped-def]
     """Make all spots, each on its own stamp.
 
     out: (nfibre, nwave, ny, nx) float64
-    recipe: (numbers (nfibre, NUMBERS, n), cores, (ny, nx, whether there is a tail)), n = nwave rounded up to whole blocks
+    recipe: (numbers (nfibre, NUMBERS, n), cores, (ny, nx, whether there is a tail)), n = nwave rounded up to blocks
         cores: two of (series (nfibre, ncoef, ni nj4), basis (ncoef, n), terms (nj, ni)); the first is added before the
         second, whose arrays are empty where there is none
     offsets: (nfibre, 2, n) float64, first pixel (y, x) of each stamp in its block's frame

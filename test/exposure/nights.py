@@ -1,0 +1,54 @@
+"""A night of small frames, what a run over it must give, and how it is started."""
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from astropy.io import fits
+
+from mpi_launch import ROOT, Ended, finish, launch
+
+PROGRAM = ROOT / "bin" / "gpu_extract_exposure"
+GRID = "6030,6080,0.8"
+FRAMES = 5
+
+
+class Night(NamedTuple):
+    """Images, their PSF, and frames made of each image by gpu_extract."""
+
+    images: list[Path]
+    psf: Path
+    frames: list[Path]
+
+    @property
+    def options(self) -> list[str]:
+        """Options of a run over all images, but for the output."""
+        return ["-i", *map(str, self.images), "-p", str(self.psf), "-w", GRID]
+
+
+def datasums(path: Path) -> dict[str, str]:
+    """DATASUM of every HDU of a file, checked against its data."""
+    with fits.open(path) as hdus:
+        for hdu in hdus:
+            assert hdu.header["DATASUM"] == str(hdu._calculate_datasum()), f"{path} {hdu.name}"
+        return {hdu.name: hdu.header["DATASUM"] for hdu in hdus}
+
+
+def assert_all_there(night: Night, folder: Path, wanted: list[int] | None = None) -> None:
+    """The frames of these images (default: all) are there, with the bits that gpu_extract gives; and nothing else."""
+    expected = {night.frames[n].name: n for n in (range(len(night.frames)) if wanted is None else wanted)}
+    assert sorted(path.name for path in folder.iterdir()) == sorted(expected)
+    for name, number in expected.items():
+        assert datasums(folder / name) == datasums(night.frames[number]), name
+
+
+def run(ranks: int, *words: object, limit: float = 120.0) -> Ended:
+    """The program on so many ranks, 0: without a launcher."""
+    if ranks == 0:
+        return finish([sys.executable, str(PROGRAM), *map(str, words)], limit)
+    return launch(ranks, PROGRAM, *words, limit=limit)
+
+
+def errors(ended: Ended) -> list[str]:
+    """What the program says of errors at its end."""
+    start = f"{PROGRAM.name}: error: "
+    return [line.removeprefix(start) for line in ended.err.splitlines() if line.startswith(start)]

@@ -1,0 +1,173 @@
+"""Any number of ranks and groups gives the same bits; whatever is lost, nothing broken is left, and a rerun goes on."""
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from nights import GRID, Night, assert_all_there, datasums, errors, run
+
+from mpi_launch import LIMIT, launch, launcher, unused_segments, wait_for_none
+
+DRIVER = Path(__file__).with_name("faulty.py")
+
+
+@pytest.fixture(autouse=True)
+def no_segments_left() -> Iterator[None]:
+    """MPI leaves its own shared memory behind where ranks were killed: remove what is new and nobody's."""
+    before = unused_segments()
+    yield
+    for path in unused_segments() - before:
+        path.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(("ranks", "groups"), [
+    (2, 2), (3, 1), pytest.param(7, 3, marks=pytest.mark.slow), pytest.param(2, 1, marks=pytest.mark.slow)])
+def test_ranks_and_groups_change_no_bit(night: Night, folder: Path, ranks: int, groups: int) -> None:
+    ended = run(ranks, *night.options, "-o", folder, "--groups", groups)
+    assert (ended.code, errors(ended)) == (0, [])
+    assert f"5 frames on {ranks} ranks in {groups} groups" in ended.err and "frame 5 of 5" in ended.err
+    assert_all_there(night, folder)
+
+
+def test_seven_ranks_on_three_frames(night: Night, folder: Path) -> None:
+    ended = run(7, "-i", *night.images[:3], *night.options[len(night.images) + 1:], "-o", folder)
+    assert (ended.code, errors(ended)) == (0, [])
+    assert_all_there(night, folder, [0, 1, 2])
+
+
+@pytest.mark.slow
+def test_thirty_three_ranks_on_twenty_bundles(tmp_path: Path) -> None:
+    options = ["--simulate", "2", "--camera", "r", "-w", "6000,6060,0.8", "-o"]
+    assert run(0, *options, tmp_path / "one", limit=600).code == 0
+    (tmp_path / "many").mkdir()
+    (tmp_path / "many" / "simulated").symlink_to(tmp_path / "one" / "simulated")
+    ended = run(33, *options, tmp_path / "many", limit=900)
+    assert (ended.code, errors(ended)) == (0, [])
+    for path in (tmp_path / "one").glob("*.fits"):
+        assert datasums(path) == datasums(tmp_path / "many" / path.name)
+
+
+def test_an_exception_costs_one_frame(night: Night, folder: Path) -> None:
+    """On one of two ranks that share a group, in the second frame."""
+    ended = launch(2, DRIVER, "crash", 1, "--", *night.options, "-o", folder, "--groups", 1)
+    assert ended.code == 4
+    assert "error: frame-r1-00000001.fits: internal error: ZeroDivisionError: planted" in ended.err
+    assert errors(ended) == ["1 of 5 frames failed: frame-r1-00000001.fits; the reasons stand above"]
+    assert_all_there(night, folder, [0, 2, 3, 4])
+
+
+def test_where_one_thread_may_use_mpi_shares_are_fixed(night: Night, folder: Path) -> None:
+    ended = launch(3, DRIVER, "funneled", 0, "--", *night.options, "-o", folder, "--groups", 2)
+    assert (ended.code, errors(ended)) == (0, [])
+    groups = [line.split()[2] for line in ended.err.splitlines() if line.startswith("done ")]
+    assert groups == ["0", "1", "0", "1", "0"]
+    assert_all_there(night, folder)
+
+
+def start(night: Night, folder: Path, ranks: int, *words: str) -> subprocess.Popen[str]:
+    """The program, running, with bundles that take a while."""
+    command = [*launcher(ranks), sys.executable, str(DRIVER), "slow", "0", "--", *night.options, "-o", str(folder),
+               *words]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
+                   "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def ranks_of(folder: Path) -> list[int]:
+    """Process numbers of the ranks that work on a folder: those whose parent, the keeper, has the same command."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if str(folder).encode() in words and os.path.basename(words[0]).startswith(b"python"):
+            found[int(process.name)] = parent
+    return sorted(pid for pid, parent in found.items() if parent in found)
+
+
+def wait_for(condition: object, limit: float = 60.0) -> None:
+    """Wait until it is true."""
+    end = time.monotonic() + limit
+    while not condition():         # type: ignore[operator]
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
+
+
+def assert_nothing_broken(night: Night, folder: Path) -> None:
+    """What has a final name is whole and right."""
+    for path, number in ((folder / frame.name, n) for n, frame in enumerate(night.frames)):
+        if path.exists():
+            assert datasums(path) == datasums(night.frames[number])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_rank_killed_at_any_moment(night: Night, folder: Path, seed: int) -> None:
+    """Two ranks, in one group or two; the rerun is of one process, which costs less and must do the same."""
+    chance = random.Random(seed)
+    process = start(night, folder, 2, "--groups", str(1 + seed % 2), "--recompute")
+    wait_for(lambda: len(ranks_of(folder)) == 2)
+    if seed:                                                   # else while it starts
+        wait_for(lambda: any(folder.iterdir()))
+        time.sleep(chance.uniform(0.0, 0.5))
+    os.kill(chance.choice(ranks_of(folder)), signal.SIGKILL)
+    struck = time.monotonic()
+    _, err = process.communicate(timeout=4 * LIMIT)
+    assert process.returncode not in (0, 75) and time.monotonic() - struck < LIMIT, err
+    assert wait_for_none(str(folder)) == []
+    assert_nothing_broken(night, folder)
+    assert run(0, *night.options, "-o", folder).code == 0
+    assert_all_there(night, folder)
+
+
+@pytest.mark.parametrize(("number", "groups"), [(signal.SIGTERM, 1), (signal.SIGUSR1, 2)])
+def test_signals_stop_it_cleanly(night: Night, folder: Path, number: signal.Signals, groups: int) -> None:
+    """One rank gets the signal, in the middle: Slurm sends it to all."""
+    process = start(night, folder, 2, "--groups", str(groups))
+    wait_for(lambda: (folder / night.frames[0].name).exists())
+    asked = time.monotonic()
+    os.kill(ranks_of(folder)[-1], number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 75 and time.monotonic() - asked < 10, err
+    assert "stopped on request; 5 frames: " in err and "start again to go on" in err
+    assert not [path for path in folder.iterdir() if path.name.startswith(".")]
+    assert len(list(folder.iterdir())) < 5, "too late to see anything"
+    assert_nothing_broken(night, folder)
+    assert run(0, *night.options, "-o", folder).code == 0
+    assert_all_there(night, folder)
+
+
+def test_what_hangs_is_dropped_in_time(night: Night, folder: Path) -> None:
+    """The rank that gets the signal cannot come to its end: writing hangs."""
+    command = [*launcher(2), sys.executable, str(DRIVER), "hang", "1", "--", *night.options, "-o", str(folder),
+               "--groups", "2"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        wait_for(lambda: any(path.name.startswith(".") for path in folder.iterdir()))
+        asked = time.monotonic()
+        for pid in ranks_of(folder):
+            os.kill(pid, signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 75 and time.monotonic() - asked < 10, err
+    assert not [path for path in folder.iterdir() if path.read_bytes() == b"half"]
+    assert_nothing_broken(night, folder)
+    assert wait_for_none(str(folder)) == []
+
+
+def test_memory_does_not_grow_with_the_frames(night: Night, folder: Path, tmp_path: Path) -> None:
+    """Four frames, then thirty: the peak of every rank is the same, but for what a record keeps."""
+    peaks = []
+    for count in (4, 30):
+        (tmp_path / "list").write_text("".join(f"{night.images[n % 5]} {night.psf} {folder}/frame-{n}.fits\n"
+                                               for n in range(count)))
+        ended = run(2, tmp_path / "list", "-w", GRID, "--groups", 1, "--recompute", "--perf", tmp_path / "perf.json")
+        assert ended.code == 0, ended.err
+        ranks = json.loads((tmp_path / "perf.json").read_text())["ranks"]
+        peaks.append([rank["peak_memory"] / 1e6 for rank in ranks])
+    assert all(many < few + 12 for few, many in zip(*peaks, strict=True)), peaks

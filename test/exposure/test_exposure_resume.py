@@ -1,0 +1,168 @@
+"""What is there is not made again; what is not whole, or was made otherwise, is. One process."""
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from nights import GRID, PROGRAM, Night, assert_all_there, datasums
+
+from gpu_extract.cli.exposure import main
+from gpu_extract.io.atomic import temporary_name
+from gpu_extract.io.leftovers import process_start, remove_leftovers
+from mpi_launch import finish
+
+
+@pytest.fixture(autouse=True)
+def signals_as_they_were():
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+def states(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    """Frame -> what came of it, from the table."""
+    lines = capsys.readouterr().err.splitlines()
+    first = next(n for n, line in enumerate(lines) if line.startswith("state"))
+    rows = [line.split() for line in lines[first + 1:] if ".fits" in line and not line.startswith("gpu_")]
+    return {row[-1] if row[0] != "failed" else row[3].rstrip(":"): row[0] for row in rows}
+
+
+def test_resume(night: Night, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [*night.options, "-o", str(folder)]
+    names = [path.name for path in night.frames]
+    assert main(command) == 0
+    assert states(capsys) == dict.fromkeys(names, "done")
+    assert_all_there(night, folder)
+
+    before = {name: (folder / name).stat().st_mtime_ns for name in names}
+    content = bytearray((folder / names[1]).read_bytes())
+    content[len(content) // 2] ^= 1                       # one bit
+    (folder / names[1]).write_bytes(content)
+    os.truncate(folder / names[2], 30000)
+    (folder / names[3]).unlink()
+    assert main(command) == 0
+    wanted = {name: "done" if n in (1, 2, 3) else "skipped" for n, name in enumerate(names)}
+    assert states(capsys) == wanted
+    assert_all_there(night, folder)
+    untouched = [name for name in names if (folder / name).stat().st_mtime_ns == before[name]]
+    assert untouched == [names[0], names[4]]
+
+    assert main([*command, "--psferr", "0.02", "-i", str(night.images[0])]) == 0      # other settings
+    assert states(capsys) == {names[0]: "done"}
+    assert main([*command, "-i", str(night.images[0])]) == 0
+    assert states(capsys) == {names[0]: "done"}
+    assert main([*command, "--recompute", "-i", str(night.images[0])]) == 0
+    assert states(capsys) == {names[0]: "done"}
+    other = folder.parent / "preproc-r0-00000001.fits"                                # the same name elsewhere
+    other.symlink_to(night.images[0])
+    assert main([*command, "-i", str(other)]) == 0
+    assert states(capsys) == {names[0]: "skipped"}
+    assert_all_there(night, folder)
+
+
+def test_the_barycentric_factor_needs_no_image(night: Night, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The settings of a frame that is there are found from its own header."""
+    command = ["-i", str(night.images[0]), "-p", str(night.psf), "-w", GRID, "-o", str(folder),
+               "--barycentric-correction", "--loglevel", "info"]
+    assert main(command) == 0
+    assert set(states(capsys).values()) == {"done"}
+    assert main(command) == 0
+    assert set(states(capsys).values()) == {"skipped"}
+
+
+def test_leftovers_of_the_dead_go_and_those_of_the_living_stay(night: Night, folder: Path) -> None:
+    host = socket.gethostname().split(".")[0]
+    target = folder / night.frames[0].name
+    with subprocess.Popen(["sleep", "60"]) as living:
+        with subprocess.Popen(["true"]) as dead:
+            dead.wait()
+
+        def leave(name: str, age: float = 0.0) -> Path:
+            path = folder / name
+            path.write_bytes(b"half")
+            os.utime(path, (time.time() - age,) * 2)
+            return path
+
+        stem = f".{target.stem}.tmp-"
+        go = [leave(f"{stem}{host}-{dead.pid}-01234567.fits"), leave(f"{stem}elsewhere-1-01234567.fits", 3600),
+              leave(f"{stem}{host}-{living.pid}-89abcdef.fits", 3600)]       # that number, but an older process
+        stay = [leave(f"{stem}{host}-{living.pid}-01234567.fits"), leave(f"{stem}elsewhere-2-01234567.fits"),
+                leave(f".other.tmp-{host}-{dead.pid}-01234567.fits"), leave(temporary_name(target).name)]
+        assert sorted(remove_leftovers([target])) == sorted(go)
+        assert remove_leftovers([target], own=True) == [stay[-1]]
+        assert all(path.exists() for path in stay[:-1])
+        living.kill()
+    assert process_start(os.getpid()) == pytest.approx(time.time(), abs=3600)
+    long = folder / ("x" * 248 + ".fits")
+    (folder / temporary_name(long).name.replace(f"-{os.getpid()}-", f"-{dead.pid}-")).touch()
+    assert len(remove_leftovers([long])) == 1
+
+
+def test_bad_input_does_not_stop_the_others(night: Night, folder: Path, tmp_path: Path,
+                                            capsys: pytest.CaptureFixture[str]) -> None:
+    whole = night.images[1].read_bytes()
+    (tmp_path / "preproc-r7-1.fits").write_bytes(whole[:len(whole) // 2])
+    (tmp_path / "preproc-r8-1.fits").mkdir()
+    (tmp_path / "list").write_text(
+        f"{night.images[0]} {night.psf}\n{tmp_path}/preproc-r7-1.fits {night.psf}\n{night.images[1]} no-psf.fits\n"
+        f"{tmp_path}/preproc-r8-1.fits {night.psf}\n{night.images[2]} {night.psf}\n"
+        f"{night.images[3]} {night.psf} {tmp_path}/no/folder/frame.fits\n{night.images[4]} {night.psf}\n")
+    assert main([str(tmp_path / "list"), "-o", str(folder), "-w", GRID]) == 3
+    err = capsys.readouterr().err
+    for name, words in (("frame-r7-1.fits", "truncated"), ("frame-r1-00000001.fits", "no such file"),
+                        ("frame-r8-1.fits", "not a regular file"), ("frame.fits", "does not exist")):
+        assert f"error: {name}: " in err and f"failed           -     0  {name}: " in err and words in err
+    assert "7 frames: 3 done, 4 failed" in err
+    last = err.splitlines()[-1]
+    assert last.startswith("gpu_extract_exposure: error: 4 of 7 frames failed: frame-r7-1.fits, ")
+    assert_all_there(night, folder, [0, 2, 4])
+    assert main([str(tmp_path / "list"), "-o", str(folder), "-w", GRID, "--groups", "0"]) == 2
+
+
+def test_a_disk_that_is_full(night: Night, folder: Path) -> None:
+    """Room for three frames and a half."""
+    room = int(3.5 * night.frames[0].stat().st_size)
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={room}", "tmpfs", str(folder)], capture_output=True,
+                          check=False)
+    if made.returncode != 0:
+        pytest.skip("cannot mount a small file system")
+    try:
+        ended = finish([sys.executable, str(PROGRAM), *night.options, "-o", str(folder)])
+        assert ended.code == 3 and "2 failed" in ended.err
+        assert "No space left" in ended.err or "MB are free" in ended.err
+        assert_all_there(night, folder, [0, 1, 2])
+        subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+        ended = finish([sys.executable, str(PROGRAM), *night.options, "-o", str(folder)])
+        assert ended.code == 3 and "3 skipped, 2 failed" in ended.err and "not writable" in ended.err
+        assert_all_there(night, folder, [0, 1, 2])
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    ([], "nothing is given; give a list, -i PATTERN or --simulate N"),
+    (["list", "--simulate", "3"], "a list and --simulate is given"),
+    (["--simulate", "0", "-o", "o"], "--simulate is 0"),
+    (["--simulate", "2"], "--simulate needs -o FOLDER"),
+    (["--simulate", "2", "-p", "x", "-o", "o"], "leave -p out")])
+def test_options_that_make_no_sense(words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                    capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_simulated_frames_are_made_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["--simulate", "2", "--camera", "tiny,tiny3", "-w", GRID, "-o", str(folder)]
+    assert main(command) == 0
+    assert capsys.readouterr().err.count("simulating ") == 2
+    sums = [datasums(folder / f"frame-{camera}-0000000{n}.fits") for n, camera in ((1, "tiny"), (2, "tiny3"))]
+    assert sums[0]["FLUX"] != sums[1]["FLUX"]
+    assert main([*command, "--recompute"]) == 0
+    err = capsys.readouterr().err
+    assert "simulating " not in err and "2 frames: 2 done" in err
