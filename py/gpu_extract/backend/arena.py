@@ -49,7 +49,7 @@ _idle = threading.local()
 
 @contextmanager
 def borrowed() -> Iterator[Arena]:
-    """One of this thread's arenas, for as long as the block runs; what was taken from it must not be used afterwards."""
+    """One of this thread's arenas while the block runs; what was taken from it must not be used afterwards."""
     if not hasattr(_idle, "arenas"):
         _idle.arenas = []
     arena = _idle.arenas.pop() if _idle.arenas else Arena()

@@ -1,8 +1,8 @@
 """CPU kernels: the normal equations, block by block.
 
 An entry of icov is the sum over the pixels that two spots share. The lanes of a vector are the four bins of a block
-(see cpu_spots): one pass over the pixels that two blocks share makes the sixteen entries of their bins, with two vectors
-read for sixteen products and no sum across lanes.
+(see cpu_spots): one pass over the pixels that two blocks share makes the sixteen entries of their bins, without a sum
+across lanes.
 """
 import numpy as np
 from numba import njit

@@ -87,7 +87,8 @@ def judge(out, stamps, corners, flux, pixels, psferr):  # type: ignore[no-untype
         for i in range(nfibre):
             n = i * nblock + b
             corner = corners[0, i, b] * stride + corners[1, i, b], corners[2, i, b], corners[3, i, b]
-            _add_block(model, flat, (n * rows * columns * LANE, columns * LANE), corner, vload(values, n * LANE), stride)
+            place = n * rows * columns * LANE, columns * LANE
+            _add_block(model, flat, place, corner, vload(values, n * LANE), stride)
         if lowest[b + 1] > judged:
             span = slice(judged * stride, lowest[b + 1] * stride)
             chi_square(model[span], good[span], root[span], light[span], psferr)
