@@ -45,7 +45,8 @@ class _Sizes:
         halves = tuple(shape.hw + extra for extra in limits.widen)
         ndiag, half = max(shape.ndiag, HALF), max(halves)
         return _Sizes(shape, halves, half, 2 * shape.hw + half, ndiag, SIDES + ndiag + 1,
-                      SIDES + 1 + max(half, ndiag), -(-shape.nwave // measure.CHUNK), max(min(DEEPEST, shape.nfibre - 2), 0))
+                      SIDES + 1 + max(half, ndiag), -(-shape.nwave // measure.CHUNK),
+                      max(min(DEEPEST, shape.nfibre - 2), 0))
 
     def arrays(self) -> dict[str, tuple[int, Any]]:
         """Elements and types of the work arrays."""
