@@ -1,12 +1,26 @@
 """CPU kernel: eliminating one fibre in bands of any width, for the few fibres beside masks.
 
-What backend.cpu_schur does for four fibres at once and literal widths, in plain loops, and for a fibre that
+What backend.cpu_schur does for four fibres at once and literal widths, for bands of any width, and for a fibre that
 itself carries what eliminating others left of it: the block that is eliminated is any symmetric band matrix.
 """
 import numpy as np
 from numba import njit
 
 from gpu_extract.backend.cpu_schur_rows import TINY
+from gpu_extract.backend.simd import (
+    address,
+    number,
+    vadd,
+    vfma,
+    vmul,
+    vread,
+    vset,
+    vspread,
+    vsub,
+    vsum,
+    vwrite,
+    write,
+)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -31,24 +45,32 @@ def factor(low, band):  # type: ignore[no-untyped-def]
             low[j, a] = column[a] / pivot
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _invert(inverse, low, j, wide):  # type: ignore[no-untyped-def]
-    """inverse[j, wide + k] = Z[j, j + k], |k| <= wide, and the same elements of the rows after it."""
-    nwave, half = low.shape[0], low.shape[1] - 1
-    row = inverse[j, wide:]
-    last = min(wide, nwave - 1 - j)
-    row[:] = 0.0
-    for b in range(1, min(half, last) + 1):
-        weight = low[j, b]
-        below = inverse[j + b, wide + 1 - b:]
-        for a in range(last):
-            row[1 + a] -= weight * below[a]
-    total = 1.0 / low[j, 0]
-    for b in range(1, min(half, last) + 1):
-        total -= low[j, b] * row[b]
-    row[0] = total
-    for a in range(1, last + 1):
-        inverse[j + a, wide - a] = row[a]
+    """inverse[j, wide + k] = Z[j, j + k], |k| <= wide, and the same elements of the rows after it.
+
+    Elements are made by eights: those beyond `wide` hold anything. Rows behind the last bin's are 0.
+    """
+    half, pitch = low.shape[1] - 1, 8 * inverse.shape[1]
+    row = address(inverse, j * inverse.shape[1] + wide)
+    weights = address(low, j * (half + 1))
+    for a in range(0, wide, 8):
+        near = row + 8 * (1 + a)
+        total, beside = vset(0.0), vset(0.0)
+        below = near + pitch - 8
+        for b in range(8, 8 * half + 8, 8):
+            weight = vspread(weights + b)
+            total = vsub(total, vmul(weight, vread(below)))
+            beside = vsub(beside, vmul(weight, vread(below + 32)))
+            below += pitch - 8
+        vwrite(near, total)
+        vwrite(near + 32, beside)
+    diagonal = 1.0 / number(weights)
+    for b in range(8, 8 * min(half, wide) + 8, 8):
+        diagonal -= number(weights + b) * number(row + b)
+    write(row, diagonal)
+    for a in range(1, min(wide, len(low) - 1 - j) + 1):
+        write(row + a * (pitch - 8), number(row + 8 * a))
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -74,6 +96,30 @@ def _move(moved, low, coupling, x):  # type: ignore[no-untyped-def]
         moved[p] = total
 
 
+@njit(nogil=True, error_model="numpy")
+def _product(product, coupling, inverse, places, wide):  # type: ignore[no-untyped-def]
+    """product[s] = sum_k G[p, p + k] Z[p + k, p - hw + s] for s = 0 .. wide, and 0 behind those up to a whole eight.
+
+    coupling: (rows, padded width); inverse: see `_invert`; places: (row p of coupling, row p of inverse, hw)
+    """
+    row, at, hw = places
+    given, pitch = address(coupling, row * coupling.shape[1]), 8 * inverse.shape[1]
+    first = address(inverse, (at - hw) * inverse.shape[1] + wide)
+    out = address(product, 0)
+    for s in range(0, 8 * (wide + 1), 64):
+        total, beside = vset(0.0), vset(0.0)
+        known = first + s
+        for k in range(0, 8 * (2 * hw + 1), 8):
+            weight = vspread(given + k)
+            total = vfma(weight, vread(known), total)
+            beside = vfma(weight, vread(known + 32), beside)
+            known += pitch - 8
+        vwrite(out + s, total)
+        vwrite(out + s + 32, beside)
+    for s in range(wide + 1, (wide + 8) // 8 * 8):
+        write(out + 8 * s, 0.0)
+
+
 @njit(nogil=True, cache=True, error_model="numpy")
 def eliminate(taken, moved, band, coupling, x):  # type: ignore[no-untyped-def]
     """taken = U = G Z G^T, moved = U x, where Z is the inverse of the band matrix `band` (see `factor`).
@@ -86,23 +132,28 @@ def eliminate(taken, moved, band, coupling, x):  # type: ignore[no-untyped-def]
     low = np.empty(band.shape)
     factor(low, band)
     _move(moved, low, coupling, x)
-    inverse = np.zeros((nwave, 2 * wide + 1))
-    product = np.empty(wide + 1)
-    for j in range(nwave - 1, nwave - 1 - hw, -1):
-        if j >= 0:
-            _invert(inverse, low, j, wide)
+    padded = np.zeros((nwave + half, (2 * hw + 8) // 8 * 8))
+    padded[:nwave, :2 * hw + 1] = coupling
+    inverse = np.zeros((hw + nwave + max(hw, band.shape[1]), 2 * wide + 18))
+    _sweep(taken, low, padded, inverse, np.zeros((wide + 8) // 8 * 8 + 8), hw)
+
+
+@njit(nogil=True, error_model="numpy")
+def _sweep(taken, low, coupling, inverse, product, hw):  # type: ignore[no-untyped-def]
+    """Rows of the inverse and of U, from the last bin to the first; row p of the inverse is its row hw + p."""
+    nwave, half = len(low), taken.shape[1] - 1
+    wide, width = 2 * hw + half, coupling.shape[1]
+    known = inverse[hw:]
+    for j in range(nwave - 1, max(nwave - 1 - hw, -1), -1):
+        _invert(known, low, j, wide)
     for p in range(nwave - 1, -1, -1):
         if p >= hw:
-            _invert(inverse, low, p - hw, wide)
-        product[:] = 0.0
-        for k in range(max(-hw, -p), min(hw, nwave - 1 - p) + 1):
-            weight = coupling[p, hw + k]
-            row = inverse[p + k, wide - hw - k:]
-            for s in range(wide + 1):
-                product[s] += weight * row[s]
+            _invert(known, low, p - hw, wide)
+        _product(product, coupling, inverse, (p, hw + p, hw), wide)
         for a in range(half + 1):
-            total = 0.0
-            if p + a < nwave:
-                for k in range(2 * hw + 1):
-                    total += product[a + k] * coupling[p + a, k]
-            taken[p, a] = total
+            left, right = address(product, a), address(coupling, (p + a) * width)
+            total, beside = vset(0.0), vset(0.0)
+            for k in range(0, 8 * width, 64):
+                total = vfma(vread(left + k), vread(right + k), total)
+                beside = vfma(vread(left + k + 32), vread(right + k + 32), beside)
+            taken[p, a] = vsum(vadd(total, beside))

@@ -9,6 +9,7 @@ left of it, and so on outwards until it no longer matters. For couplings to next
 All of it stays in a band. What the band cuts off, what farther neighbours and their coupling among each other
 would change, and the extent of the spectrum are measured for every fibre; the facts decide (`Schur.holds`).
 """
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,7 @@ from gpu_extract.cores.coupling import Couplings, Share
 from gpu_extract.cores.definite import FAR, Facts, ask, examine
 from gpu_extract.data import Array, Normal
 
+DECAY = 4.0       # of what is cut off from one of the bands to the next, measured: 3 to 8
 WORST = 1e-5       # a spectrum of the scaled S that is not expected to be worse, for the quickest of the bounds
 
 
@@ -107,14 +109,17 @@ class Neighbours:
         for fibre in range(*fibres):
             self._best[fibre] = self._at_first(fibre)
         chained = [i for i in range(*fibres) if any(self._chained(j, i) for j in self.couplings.eliminated(i))]
-        for extra in self.limits.widen[1:]:
-            narrow = [i for i in range(*fibres) if i in chained or self._best[i].excess > 1.0]
+        wanted = {i: 1 if i in chained else _steps(self._best[i].excess) for i in range(*fibres)}
+        for n, extra in enumerate(self.limits.widen[1:], 1):
+            last = n == len(self.limits.widen) - 1
+            narrow = [i for i, step in wanted.items() if step == n or (last and step > n)]
             needed = sorted({j for i in narrow for j in self.couplings.eliminated(i) if not self._chained(j, i)})
             if needed:
                 self.couplings.eliminate(needed, self.hw + extra)
             for fibre in narrow:
                 self._best[fibre] = self._measure(fibre, self.hw + extra)
-            chained = []
+                steps = _steps(self._best[fibre].excess)
+                wanted[fibre] = n + steps if steps else 0
 
     def complement(self, fibre: int) -> Schur:
         """S of one fibre."""
@@ -207,6 +212,11 @@ class Neighbours:
             taken = np.sum([self.couplings.share(j, fibre, half).taken[:, :half + 1] for j in far], axis=0)
             self._beyond[fibre] = ask(first.band, taken, first.bound, FAR).theta
         return self._beyond[fibre]
+
+
+def _steps(excess: float) -> int:
+    """How many of the wider bands on is the one that will hold: each makes the excess about DECAY times smaller."""
+    return max(1, round(math.log(excess, DECAY))) if excess > 1.0 else 0
 
 
 def _allowed(facts: Facts, limit: float) -> float:
