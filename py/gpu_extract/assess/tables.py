@@ -8,22 +8,25 @@ from gpu_extract.perf.work import Work
 from gpu_extract.tables import NONE, Table, number
 
 MEGA, GIGA = 1e6, 1e9
+# metrics with their depth in the tree that POP draws
+METRICS = ((0, "global efficiency"), (1, "parallel efficiency"), (2, "load balance"), (2, "communication efficiency"),
+           (3, "transfer efficiency"), (3, "serialisation efficiency"), (1, "computation scaling"),
+           (2, "instruction scaling"), (2, "IPC scaling"), (2, "frequency scaling"), (0, "speed-up"), (0, "run time"))
+PLAIN = ("speed-up", "run time")
 SHOWN_RANKS = 16        # more ranks than this are summed up, not listed
 
 
 def pop_table(columns: Sequence[tuple[str, Metrics]]) -> Table:
     """The POP metrics of the whole run, and of stages."""
     rows = []
-    for name, attribute, share in (
-            ("global efficiency", "global_efficiency", True), ("  parallel efficiency", "parallel_efficiency", True),
-            ("    load balance", "load_balance", True),
-            ("    communication efficiency", "communication_efficiency", True),
-            ("  computation scaling", "computation_scaling", True), ("speed-up", "speedup", False),
-            ("run time, s", "run_time", False)):
-        values = [getattr(m, attribute) for _, m in columns]
-        cells = [NONE if v is None else f"{v:.1%}" if share else number(v) for v in values]
-        rows.append((name, *cells, "" if any(v is not None for v in values) else "needs a reference run: --reference"))
-    rows += [(f"    {name}", *("n/a" for _ in columns), why) for name, why in NOT_RECORDED.items()]
+    for depth, name in METRICS:
+        title = "  " * depth + name
+        if name in NOT_RECORDED:
+            rows.append((title, *("n/a" for _ in columns), NOT_RECORDED[name]))
+            continue
+        values = [getattr(m, name.replace(" ", "_").replace("-", "")) for _, m in columns]
+        cells = [NONE if v is None else f"{v:.1%}" if name not in PLAIN else number(v) for v in values]
+        rows.append((title, *cells, "" if any(v is not None for v in values) else "needs a reference run: --reference"))
     return Table("POP metrics", ("metric", *(name for name, _ in columns), ""), tuple(rows),
                  "Load balance 1 - (max - mean) / run time and communication efficiency max / run time of the ranks' "
                  "useful time, which is time outside communication; parallel efficiency is their sum less 1; "

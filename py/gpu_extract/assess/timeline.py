@@ -4,7 +4,8 @@ from html import escape
 
 from gpu_extract.perf.record import Rank, Run, is_communication
 
-COLOURS = ("#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677", "#aa3377", "#88ccaa", "#997700", "#bb5566", "#004488")
+COLOURS = ("#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677", "#aa3377", "#88ccaa", "#997700", "#bb5566", "#004488",
+           "#ee8866", "#bbcc33", "#332288", "#aaaa00", "#cc3311", "#009988", "#ffaabb", "#6699cc", "#994455", "#44bb99")
 WAIT = "#bbbbbb"
 WIDTH, ROW, LEFT, MOST_RANKS, FEWEST = 1080, 15, 70, 32, 0.0004     # FEWEST: bars shorter than this share are left out
 
@@ -24,7 +25,8 @@ def timeline(run: Run) -> str:
         parts += _bars(rank, names, number * lane, rank.epoch - zero, total)
         if rank.device:
             parts += _device(rank, number * lane + ROW * deep, rank.epoch - zero, total)
-    parts += [f'<text x="{LEFT + (WIDTH - LEFT - 30) * k / 5:.0f}" y="{height - 4}">{total * k / 5:.2f} s</text>'
+    parts += [f'<text x="{LEFT + (WIDTH - LEFT) * k / 5:.0f}" y="{height - 4}" text-anchor="'
+              f'{("start", "end")[k == 5]}">{total * k / 5:.2f} s</text>'
               for k in range(6)]
     colours = "".join(f'<span><i style="background:{_colour(names, n)}"></i>{escape(n)}</span>' for n in names)
     legend = f'<p class="legend">{colours}<span><i style="background:{WAIT}"></i>communication</span></p>'

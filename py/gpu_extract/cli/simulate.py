@@ -149,3 +149,7 @@ def _write_performance(path: str | None, simulation: "Simulation", recorder: "Re
     from gpu_extract.perf.record import whole
 
     write_json(path, whole([recorder.record()], facts("gpu_simulate", simulation.config)))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

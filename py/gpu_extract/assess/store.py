@@ -1,0 +1,201 @@
+"""The store of the history: one SQLite file that only ever grows.
+
+    commits    hash, date (seconds since 1970), subject
+    runs       one measurement of one commit: series, repeat, when, where, status, message, the record of --perf
+    measures   its figures by name
+    facts      name and value: the baseline of each series
+
+A series is a problem on a machine, or an imported one. Each addition is one transaction: a program that is killed
+leaves what was stored before.
+"""
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpu_extract.errors import InputError, OutputError
+from gpu_extract.perf.clock import epoch
+
+APPLICATION, VERSION = 0x47505458, 1
+_TABLES = """
+CREATE TABLE commits (hash TEXT PRIMARY KEY, date REAL NOT NULL, subject TEXT NOT NULL DEFAULT '');
+CREATE TABLE runs (id INTEGER PRIMARY KEY, series TEXT NOT NULL, hash TEXT NOT NULL REFERENCES commits,
+                   repeat INTEGER NOT NULL, measured REAL NOT NULL, machine TEXT NOT NULL, status TEXT NOT NULL,
+                   message TEXT NOT NULL DEFAULT '', record TEXT);
+CREATE TABLE measures (run INTEGER NOT NULL REFERENCES runs, name TEXT NOT NULL, value REAL NOT NULL);
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE UNIQUE INDEX runs_of ON runs (series, hash, repeat, measured);
+CREATE INDEX measures_of ON measures (run);
+"""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit: its hash, seconds since 1970, first line of its message."""
+
+    hash: str
+    date: float
+    subject: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One measurement of a commit; status: "ok", or what happened, with a message; measures: figures by name"""
+
+    series: str
+    hash: str
+    repeat: int
+    machine: str
+    status: str = "ok"
+    message: str = ""
+    measures: Mapping[str, float] | None = None
+    record: Mapping[str, Any] | None = None
+
+
+class Store:
+    """The store in a file, made where it is not there.
+
+    Raises InputError where the file is something else or damaged, OutputError where it cannot be made or written.
+    """
+
+    def __init__(self, path: Path, *, must_exist: bool = False):
+        self.path = path
+        if must_exist and not path.is_file():
+            raise InputError(f"{path}: there is no such store; gpu_track run or import makes one")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._base = sqlite3.connect(path, timeout=60.0)
+            self._check()
+        except sqlite3.OperationalError as error:
+            raise OutputError(f"{path} cannot be opened ({error}): name a file in a folder that can be written") \
+                from error
+        except sqlite3.DatabaseError as error:
+            raise InputError(f"{path} is no store of gpu_track, or damaged ({error}): name another file") from error
+        except OSError as error:
+            raise OutputError(f"{path} cannot be made: {error.strerror}") from error
+
+    def _check(self) -> None:
+        base = self._base
+        base.execute("PRAGMA foreign_keys = ON")
+        known = base.execute("PRAGMA application_id").fetchone()[0]
+        tables = base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if known == 0 and tables == 0:
+            with base:
+                base.executescript(f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; {_TABLES}")
+        elif known != APPLICATION:
+            raise InputError(f"{self.path} is a database, but no store of gpu_track: name another file")
+        elif base.execute("PRAGMA user_version").fetchone()[0] > VERSION:
+            raise InputError(f"{self.path} was made by a newer gpu_track: use that one")
+        elif base.execute("PRAGMA quick_check").fetchone()[0] != "ok":
+            raise InputError(f"{self.path} is damaged: restore it from a copy")
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._base.close()
+
+    def add_commits(self, commits: Iterable[Commit]) -> int:
+        """Add commits that are not there yet; returns how many were new. Dates and subjects of known ones stay."""
+        with self._writing():
+            before = self._base.total_changes
+            self._base.executemany("INSERT OR IGNORE INTO commits VALUES (?, ?, ?)",
+                                   [(c.hash, c.date, c.subject) for c in commits])
+            return self._base.total_changes - before
+
+    def add_result(self, result: Result, measured: float | None = None) -> None:
+        """Add one measurement of a commit that is there, once; measured: when (seconds since 1970), default now."""
+        record = None if result.record is None else json.dumps(result.record)
+        with self._writing():
+            row = self._base.execute(
+                "INSERT OR IGNORE INTO runs (series, hash, repeat, measured, machine, status, message, record) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (result.series, result.hash, result.repeat, epoch() if measured is None else measured,
+                 result.machine, result.status, result.message, record))
+            if row.rowcount:
+                self._base.executemany("INSERT INTO measures VALUES (?, ?, ?)",
+                                       [(row.lastrowid, n, v) for n, v in (result.measures or {}).items()])
+
+    def set_baseline(self, series: str, commit: str) -> None:
+        """Choose the commit that a series is relative to."""
+        with self._writing():
+            self._base.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (f"baseline {series}", commit))
+
+    def _writing(self) -> "_Writing":
+        return _Writing(self._base, self.path)
+
+    def baseline(self, series: str) -> str | None:
+        """The commit chosen for a series, or None."""
+        row = self._base.execute("SELECT value FROM facts WHERE name = ?", (f"baseline {series}",)).fetchone()
+        return row[0] if row else None
+
+    def series(self) -> list[str]:
+        """Names of all series, that measured last first."""
+        return [r[0] for r in self._base.execute(
+            "SELECT series FROM runs GROUP BY series ORDER BY max(measured) DESC, series")]
+
+    def find(self, start: str) -> Commit:
+        """The commit whose hash begins like that. Raises InputError unless there is exactly one."""
+        rows = self._base.execute("SELECT hash, date, subject FROM commits WHERE substr(hash, 1, ?) = ? LIMIT 3",
+                                  (len(start), start)).fetchall()
+        if len(rows) != 1:
+            raise InputError(f"{start!r} is {'the beginning of several commits' if rows else 'no commit'} of the store")
+        return Commit(*rows[0])
+
+    def commits(self, series: str | None = None) -> list[Commit]:
+        """All commits, or those of a series, by date."""
+        where = "" if series is None else "WHERE hash IN (SELECT hash FROM runs WHERE series = ?)"
+        rows = self._base.execute(f"SELECT hash, date, subject FROM commits {where} ORDER BY date, rowid",
+                                  () if series is None else (series,))
+        return [Commit(*r) for r in rows]
+
+    def measured(self, series: str) -> dict[str, dict[str, list[float]]]:
+        """commit hash -> figure -> values of the good repeats, in order."""
+        found: dict[str, dict[str, list[float]]] = {}
+        for commit, name, value in self._base.execute(
+                "SELECT hash, name, value FROM runs JOIN measures ON run = id WHERE series = ? AND status = 'ok' "
+                "ORDER BY measured, id", (series,)):
+            found.setdefault(commit, {}).setdefault(name, []).append(value)
+        return found
+
+    def good(self, series: str, commit: str) -> int:
+        """How many good repeats a commit has."""
+        return int(self._base.execute("SELECT count(*) FROM runs WHERE series = ? AND hash = ? AND status = 'ok'",
+                                      (series, commit)).fetchone()[0])
+
+    def failures(self, series: str) -> dict[str, str]:
+        """commit hash -> what happened last, of commits without any good repeat."""
+        rows = self._base.execute(
+            "SELECT hash, status, message FROM runs WHERE series = ?1 AND status != 'ok' AND hash NOT IN "
+            "(SELECT hash FROM runs WHERE series = ?1 AND status = 'ok') ORDER BY measured", (series,))
+        return {r[0]: f"{r[1]}: {r[2]}" for r in rows}
+
+    def records(self, series: str, commit: str) -> list[dict[str, Any]]:
+        """The records of --perf of a commit's good repeats."""
+        rows = self._base.execute("SELECT record FROM runs WHERE series = ? AND hash = ? AND status = 'ok' "
+                                  "AND record IS NOT NULL ORDER BY measured, id", (series, commit))
+        return [json.loads(r[0]) for r in rows]
+
+    def machines(self, series: str) -> list[str]:
+        """Names of the machines that a series was measured on."""
+        return [r[0] for r in self._base.execute("SELECT DISTINCT machine FROM runs WHERE series = ?", (series,))]
+
+
+class _Writing:
+    """A transaction whose failure is an error of ours."""
+
+    def __init__(self, base: sqlite3.Connection, path: Path):
+        self._base, self._path = base, path
+
+    def __enter__(self) -> None:
+        self._base.__enter__()
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        try:
+            self._base.__exit__(kind, error, trace)
+        except sqlite3.Error as failure:
+            raise OutputError(f"{self._path} cannot be written: {failure}; what is in it is safe") from failure
+        if isinstance(error, sqlite3.Error):
+            raise OutputError(f"{self._path} cannot be written: {error}; what is in it is safe") from error
