@@ -2,7 +2,7 @@
 
 KIND: "crash" (the second frame of rank RANK ends in an exception that is not one of ours), "hang" (writing on rank
 RANK never returns; a half-written temporary file is there), "funneled" (MPI lets one thread use it only), "slow"
-(every bundle takes a quarter of a second more).
+(every bundle takes half a second more).
 """
 import os
 import sys
@@ -39,7 +39,7 @@ def crashing(extract: Callable[..., Any]) -> Callable[..., Any]:
 def slow(span: Callable[..., Any]) -> Callable[..., Any]:
     """Takes its time."""
     def wrapped(self: Any, name: str) -> Any:
-        time.sleep(0.25 * (name == "cut"))
+        time.sleep(0.5 * (name == "cut"))
         return span(self, name)
 
     return wrapped
