@@ -213,7 +213,8 @@ class _Run:
     def measure(self, width: int) -> None:
         """Facts about fibres in band number `width`."""
         s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
-        self.launch(measure.choose, fibres, "facts", "flags", "depth", width, sizes.deepest, fibres)
+        self.launch(measure.choose, fibres, "facts", "flags", "depth", width, len(sizes.halves) - 1,
+                    sizes.deepest, fibres)
         for questions in range(3):
             if questions > 0:
                 self.launch(measure.go_on, fibres, "facts", "flags", "ratios", questions, width, fibres)

@@ -4,7 +4,7 @@ import numpy as np
 from gpu_extract.backend.cuda import measure, poles
 from gpu_extract.cores import definite
 from gpu_extract.cores.poles import LADDER, unit_poles
-from gpu_extract.cores.schur import Limits
+from gpu_extract.cores.schur import DECAY, Limits
 from gpu_extract.data import Array
 
 RATIOS = np.array([ratio for _, ratio in LADDER])
@@ -16,6 +16,7 @@ def limits_table(limits: Limits) -> Array:
     table = np.empty(measure.LIMITS)
     table[[measure.COUPLING, measure.DISTANT, measure.TAIL]] = limits.coupling, limits.distant, limits.tail
     table[[measure.SHIFT, measure.NOISY, measure.BRIGHT_SHARE]] = limits.shift, limits.noisy_shift, limits.bright
+    table[measure.DECAY] = DECAY
     return table
 
 

@@ -18,10 +18,10 @@ from gpu_extract.backend.cuda.recursions import definite_rows
 
 COND, THETA, GAMMA, FIRST_THETA, FIRST_GAMMA, FAR_THETA, BOUND, EXCESS, ONES, CROSS, BOTH = range(11)
 FACTS = 11
-ALIVE, ACTIVE, WIDTH, RUNG, STATUS, LOST = range(6)
-FLAGS = 6
-COUPLING, DISTANT, TAIL, SHIFT, NOISY, BRIGHT_SHARE = range(6)       # of the limits
-LIMITS = 6
+ALIVE, ACTIVE, WIDTH, RUNG, STATUS, LOST, WANTED = range(7)
+FLAGS = 7
+COUPLING, DISTANT, TAIL, SHIFT, NOISY, BRIGHT_SHARE, DECAY = range(7)       # of the limits
+LIMITS = 7
 QUESTIONS = 8                                                        # asked at once
 RATIO, IS_THETA, IS_GAMMA = 0.0, 1.0, 2.0                            # kinds of questions
 ASKED = 5                                                            # b, c / bound, 1 - g, kind, value
@@ -122,12 +122,14 @@ def decouple(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _choose(i, facts, flags, depth, width, deepest, lanes):  # type: ignore[no-untyped-def]
+def _choose(i, facts, flags, depth, width, widest, deepest, lanes):  # type: ignore[no-untyped-def]
     active = flags[ALIVE * lanes + i]
     if width > 0:
-        far = max(depth[i], depth[lanes + i])
-        active = active if (width == 1 and far > 0) or facts[EXCESS * lanes + i] > 1.0 else 0
-        flags[LOST * lanes + i] = 1 if far > deepest else 0
+        far, wanted = max(depth[i], depth[lanes + i]), flags[WANTED * lanes + i]
+        if width == 1:
+            flags[LOST * lanes + i] = 1 if far > deepest else 0
+            wanted = 1 if far > 0 else wanted
+        active = active if wanted == width or (width == widest and wanted > width) else 0
     flags[ACTIVE * lanes + i] = active
     if active > 0:
         flags[WIDTH * lanes + i] = width
@@ -136,10 +138,10 @@ def _choose(i, facts, flags, depth, width, deepest, lanes):  # type: ignore[no-u
         facts[GAMMA * lanes + i] = 0.0
 
 
-@kernel("f8[1] i4[1] i4[1] i8 i8 i8", lane=_choose)
+@kernel("f8[1] i4[1] i4[1] i8 i8 i8 i8", lane=_choose)
 def choose(count, args):  # type: ignore[no-untyped-def]
-    """Which fibres are measured in band number `width`: all in the first, then those it does not hold; those with more
-    than `deepest` fibres beyond their neighbours are given up; a lane a fibre."""
+    """Which fibres are measured in band number `width`: all in the first, then those that want it, the rest in the
+    widest; those with more than `deepest` fibres beyond their neighbours are given up; a lane for every fibre."""
     n = cuda.grid(1)
     if n < count:
         _choose(n, *args)
@@ -297,6 +299,8 @@ def _conclude(i, facts, flags, sums, limits, width, nwave, lanes):  # type: igno
     tail = 4.0 * last / max(gamma, 1e-300)
     excess = max(tail / allowed(limits[TAIL], cond), 0.5 * math.sqrt(worst) / allowed(limit, cond))
     facts[EXCESS * lanes + i] = excess
+    steps = max(1.0, math.floor(math.log(excess) / math.log(limits[DECAY]) + 0.5)) if excess > 1.0 else 0.0
+    flags[WANTED * lanes + i] = width + int(min(steps, 9.0)) if steps > 0.0 else 0
     facts[ONES * lanes + i], facts[CROSS * lanes + i], facts[BOTH * lanes + i] = ones, cross, both
     if width == 0:
         facts[FIRST_THETA * lanes + i], facts[FIRST_GAMMA * lanes + i] = facts[THETA * lanes + i], gamma
@@ -304,7 +308,7 @@ def _conclude(i, facts, flags, sums, limits, width, nwave, lanes):  # type: igno
 
 @kernel("f8[1] i4[1] f8[1] f8[1] i8 i8 i8", lane=_conclude)
 def conclude(count, args):  # type: ignore[no-untyped-def]
-    """By how much a band misses the limits, and the squares of S; a lane for every fibre."""
+    """By how much a band misses the limits, which band is wanted next, and the squares of S; a lane for every fibre."""
     n = cuda.grid(1)
     if n < count:
         _conclude(n, *args)
