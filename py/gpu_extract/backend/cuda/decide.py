@@ -144,3 +144,17 @@ def give_up(count, args):  # type: ignore[no-untyped-def]
     n = cuda.grid(1)
     if n < count:
         _give_up(n, *args)
+
+
+@njit(cache=True)
+def _marked(n, status, flags):  # type: ignore[no-untyped-def]
+    lanes, nout = status.shape
+    status[n // nout, n % nout] = flags[STATUS * lanes + n // nout]
+
+
+@kernel("i1[2] i4[1]", lane=_marked)
+def marked(count, args):  # type: ignore[no-untyped-def]
+    """The status of every fibre for all of its bins; a lane for every bin."""
+    n = cuda.grid(1)
+    if n < count:
+        _marked(n, *args)

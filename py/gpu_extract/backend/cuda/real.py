@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from gpu_extract.backend.cuda.algebra import CupyAlgebra
 from gpu_extract.backend.cuda.kernels import Kernel, argument
 from gpu_extract.errors import InputError
 
@@ -47,6 +48,7 @@ class CupyDevice:
         self.name = text.decode() if isinstance(text, bytes) else str(text)
         self._pool = cupy.cuda.MemoryPool()
         self._pinned = cupy.cuda.PinnedMemoryPool()
+        self.linalg = CupyAlgebra(cupy)
         self._limit = limit
         if limit is not None:
             self._pool.set_limit(size=limit)

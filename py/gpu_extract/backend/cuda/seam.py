@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from gpu_extract.backend.cuda.algebra import Algebra
 from gpu_extract.backend.cuda.kernels import Kernel
 
 
@@ -33,10 +34,11 @@ class DeviceArray(Protocol):
 class Device(Protocol):
     """One device as one process sees it.
 
-    name: for messages and the header
+    name: for messages and the header; linalg: dense algebra, to be called by `call`
     """
 
     name: str
+    linalg: Algebra
 
     def empty(self, shape: Sequence[int], dtype: Any = np.float64) -> DeviceArray:
         """Device memory that holds anything; raises what `is_out_of_memory` knows."""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numba import cuda, njit
 
+from gpu_extract.backend.cuda.algebra import HostAlgebra
 from gpu_extract.backend.cuda.kernels import Kernel, argument
 
 GARBAGE = 0xFB      # of every byte: NaN-like huge negative floats, negative integers
@@ -65,6 +66,7 @@ class SimulatedDevice:
     def __init__(self, memory: int = 1 << 34, *, compiled: bool = True):
         self.memory_size, self.compiled = memory, compiled
         self.name = "simulated device"
+        self.linalg = HostAlgebra()
         self.used = self.peak = 0
         self.launched: set[str] = set()
         self.ranges: list[str] = []
