@@ -1,6 +1,7 @@
 """Extraction on a GPU, for `run.extract(..., backend=...)`."""
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ class _Warm:
 class GpuFrames:
     """Extracts the bundles of a rank on a device; what cannot be done there is done on the CPU, and said in the notes.
 
-    open_device: called once, at the first frame; cores: makes the core of a name of config.CORES
+    open_device: called once, at the first frame; cores: finds the maker of the core for a job
     most: bundles in a piece at most, None: a fifth of the rank's; slots: pieces in flight
     warn: told in one line of what has to be done on the CPU
 
@@ -49,7 +50,7 @@ class GpuFrames:
     of half the size, down to single bundles one after another, and then on the CPU.
     """
 
-    def __init__(self, open_device: Callable[[], Device], cores: Callable[[str], CoreMaker], *, most: int | None = None,
+    def __init__(self, open_device: Callable[[], Device], cores: Callable[[Job], CoreMaker], *, most: int | None = None,
                  slots: int = SLOTS, warn: Callable[[str], None] = lambda _: None):
         self._open, self._cores, self._most, self._slots, self._warn = open_device, cores, most, slots, warn
         self._device: Device | None = None
@@ -99,7 +100,7 @@ class GpuFrames:
         sizes = sizes_of(job.psf.stamp, np.array([g.cut for g in geometries]), tables, dtype, model=job.config.model)
         pieces = cut_pieces(geometries, self._most or -(-len(mine) // PIECES))
         flow = Flow(self.device, Task(job, geometries, tables, sizes), pieces, slots=self._slots,
-                    make_core=self._cores(job.config.core))
+                    make_core=self._cores(job))
         self._warm = _Warm(job.psf, job.config, mine, dtype, flow)
         return flow
 
@@ -165,15 +166,18 @@ class GpuFrames:
             self._device.close()
 
 
-def device_cores(name: str) -> CoreMaker:
-    """The core of a name of config.CORES on the device."""
-    if name == "dense":
-        from gpu_extract.cores.device_dense import DenseCore
-
-        return DenseCore
+def device_cores(job: Job) -> CoreMaker:
+    """The core that a job asks for, on the device; fibres in groups are the CPU's alone."""
+    from gpu_extract.cores.dense import Cuts
     from gpu_extract.cores.device_banded import BandedCore
+    from gpu_extract.cores.device_dense import DenseCore, NoCore
 
-    return BandedCore
+    if job.config.core != "dense":
+        return BandedCore
+    if job.config.nsubbundles is not None:
+        return NoCore
+    return partial(DenseCore, cuts=Cuts(job.plan.inner, job.config.nwavestep, job.decay.patch, job.neighbours,
+                                        job.config.tolerance))
 
 
 def _result(flow: Flow, arrays: dict[str, np.ndarray], place: tuple[int, int], bundle: int) -> BundleResult:
