@@ -217,9 +217,10 @@ class MpiComm:
     def _nodes(self) -> tuple[Any, Any]:
         """The ranks of this node, and the first ranks of all nodes (for the others: nothing)."""
         if self._node is None:
-            self._node = self._comm.Split_type(self._mpi.COMM_TYPE_SHARED, self.rank)
-            color = 0 if self._node.Get_rank() == 0 else self._mpi.UNDEFINED
-            self._roots = self._comm.Split(color, self.rank)
+            with self._recorder.span(MPI + "nodes"):
+                self._node = self._comm.Split_type(self._mpi.COMM_TYPE_SHARED, self.rank)
+                color = 0 if self._node.Get_rank() == 0 else self._mpi.UNDEFINED
+                self._roots = self._comm.Split(color, self.rank)
         return self._node, self._roots
 
     def _node_memory(self, size: int) -> np.ndarray:

@@ -1,0 +1,125 @@
+"""POP metrics, stages and verdicts on records made by hand; files that are no records."""
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_extract.errors import InputError
+from gpu_extract.perf.metrics import metrics_of, pop_metrics, stages, windows
+from gpu_extract.perf.record import Run, parse_run, read_run
+from gpu_extract.perf.verdict import judge
+
+Rows = list[tuple[str, int, float, float]]      # name, depth, start, seconds
+
+
+def rank(number: int, rows: Rows, elapsed: float, **more: Any) -> dict[str, Any]:
+    """One rank's record, without start-up."""
+    return {"schema": 2, "rank": number, "host": "n1", "epoch": 1000.0, "start_up": 0.0, "elapsed": elapsed,
+            "cpu": elapsed, "cores": 1, "peak_memory": 1, "counters": {}, "calls": {}, "copies": {}, "device": None,
+            "spans": [[name, depth, start, seconds, seconds, 0] for name, depth, start, seconds in rows], **more}
+
+
+def run(*ranks: dict[str, Any], **facts: Any) -> Run:
+    """A run of these ranks."""
+    return parse_run({"schema": 2, "program": "test", "ranks": list(ranks), **facts})
+
+
+def test_metrics_by_hand() -> None:
+    """Three ranks, 10 s: useful 8, 6, 7. Mean 7, most 8."""
+    m = pop_metrics([10, 10, 10], [8, 6, 7])
+    assert m.ranks == 3 and m.run_time == 10
+    assert m.parallel_efficiency == pytest.approx(0.7)
+    assert m.load_balance == pytest.approx(0.9)              # 1 - (8 - 7) / 10
+    assert m.communication_efficiency == pytest.approx(0.8)
+    assert m.computation_scaling is None and m.global_efficiency is None and m.speedup is None
+
+
+def test_metrics_against_a_reference_by_hand() -> None:
+    """One rank needed 20 s, 18.9 of them useful: 18.9 / 21 = 0.9; global 0.9 x 0.7; twice as fast."""
+    m = pop_metrics([10, 9, 10], [8, 6, 7], ([20], [18.9]))
+    assert m.computation_scaling == pytest.approx(0.9)
+    assert m.global_efficiency == pytest.approx(0.63)
+    assert m.speedup == pytest.approx(2.0)
+
+
+def test_metrics_from_spans_by_hand() -> None:
+    """Rank 0: 10 s, of them 1 + 0.5 s in communication, an agreement within a verb counted once; rank 1: 4 s."""
+    made = run(rank(0, [("extract", 0, 0, 9), ("bundle", 1, 0, 6), ("mpi agree", 2, 5, 1), ("gather", 1, 6, 3),
+                        ("mpi gather", 2, 6, 0.5), ("mpi agree", 3, 6.1, 0.3), ("write", 0, 9, 1)], 10),
+               rank(1, [("extract", 0, 0, 9), ("bundle", 1, 0, 5), ("gather", 1, 5, 4), ("mpi agree", 2, 5, 4)], 10))
+    first, second = windows(made)
+    assert (first.communication, second.communication) == pytest.approx((1.5, 4))
+    assert (first.useful, second.useful) == pytest.approx((8.5, 6))
+    assert (first.waiting, second.waiting) == pytest.approx((1.3, 4))
+    whole = metrics_of(made)
+    assert whole.parallel_efficiency == pytest.approx(0.725)
+    assert whole.load_balance == pytest.approx(0.875)
+    assert whole.communication_efficiency == pytest.approx(0.85)
+    inner = metrics_of(made, focus="extract")               # 9 s; useful 7.5 and 5
+    assert inner.run_time == 9
+    assert inner.parallel_efficiency == pytest.approx(6.25 / 9)
+    assert inner.communication_efficiency == pytest.approx(7.5 / 9)
+    with pytest.raises(InputError, match="has no stage 'solve'; there are extract, write"):
+        metrics_of(made, focus="solve")
+
+
+def test_stages_by_hand() -> None:
+    made = run(rank(0, [("extract", 0, 0, 9), ("bundle", 1, 0, 4), ("solve", 2, 0, 3), ("mpi complete", 3, 1, 1),
+                        ("bundle", 1, 4, 2), ("solve", 2, 4, 1)], 10),
+               rank(1, [("extract", 0, 0, 9), ("bundle", 1, 0, 2)], 10))
+    found = {s.path: s for s in stages(windows(made))}
+    assert list(found) == [("extract",), ("extract", "bundle"), ("extract", "bundle", "solve")]
+    assert found["extract",].seconds == (8, 9)
+    assert found["extract", "bundle"].seconds == (5, 2)
+    assert found["extract", "bundle", "solve"].seconds == (3, 0)
+    assert found["extract", "bundle"].calls == 3
+    assert found["extract", "bundle"].excess == pytest.approx(1.5)
+
+
+def test_reading_alone_is_not_called_imbalance() -> None:
+    made = run(rank(0, [("read", 0, 0, 4), ("extract", 0, 4, 6), ("bundle", 1, 4, 6)], 10),
+               rank(1, [("read", 0, 0, 4), ("mpi agree", 1, 0, 4), ("extract", 0, 4, 6), ("bundle", 1, 4, 6)], 10))
+    (cause,) = judge(made).dominant
+    assert cause.name == "reading and writing" and cause.cost == pytest.approx(0.4)
+
+
+def test_start_up_and_warm_up_are_one_cause() -> None:
+    row: Rows = [("extract", 0, 0, 8), ("warm up", 1, 0, 2), ("bundle", 1, 2, 6)]
+    (cause,) = judge(run({**rank(0, row, 8), "start_up": 2.0})).dominant
+    assert cause.name == "start-up" and cause.cost == pytest.approx(0.4)
+
+
+def test_an_idle_gpu() -> None:
+    device = {"facts": {"name": "g"}, "memory": 1, "spans": [["normal", 0.0, 2.0], ["solve", 1.0, 2.0]]}
+    made = run(rank(0, [("extract", 0, 0, 10), ("bundle", 1, 0, 10)], 10, device=device))
+    (cause,) = judge(made).dominant
+    assert cause.name == "an idle GPU" and cause.cost == pytest.approx(0.7)       # busy from 0 to 3
+
+
+def test_shared_cores_are_a_caution() -> None:
+    values = rank(0, [("extract", 0, 0, 10), ("bundle", 1, 0, 10)], 10)
+    values["spans"][1][4] = 5.0
+    assert "had its core for only 50%" in judge(run(values)).lines()[-1]
+
+
+def test_records_of_older_versions_are_read(tmp_path: Path) -> None:
+    old = {"schema": 1, "rank": 0, "epoch": 1.0, "elapsed": 3.0, "spans": [["read", 0, 0.0, 1.0, 1.0]],
+           "counters": {}, "peak_memory": 5, "program": "gpu_extract"}
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps(old))
+    made = read_run(path)
+    assert len(made.ranks) == 1 and made.ranks[0].elapsed == 3.0 and made.facts["program"] == "gpu_extract"
+
+
+@pytest.mark.parametrize(("content", "words"), [
+    (None, "cannot be read"), (b'{"schema": 2, "ran', "not whole JSON"), (b"\x89PNG\r\n", "not whole JSON"),
+    (b"[1, 2]", "not a record"), (b"{}", "not a record"), (b'{"schema": 9, "ranks": []}', "newer gpu_perf"),
+    (b'{"schema": 2, "ranks": []}', "without ranks"), (b'{"schema": 2, "ranks": [{"rank": 0}]}', "not a record")])
+def test_files_that_are_no_records(tmp_path: Path, content: bytes | None, words: str) -> None:
+    path = tmp_path / "run.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=words) as caught:
+        read_run(path)
+    assert "run.json" in str(caught.value) and "\n" not in str(caught.value)

@@ -1,0 +1,70 @@
+"""Real ranks with planted faults: what the verdict names, and what the records say of communication."""
+from pathlib import Path
+
+import pytest
+
+from gpu_extract.config import ExtractConfig
+from gpu_extract.perf.metrics import metrics_of, windows
+from gpu_extract.perf.record import Run, read_run
+from gpu_extract.perf.verdict import judge
+from gpu_extract.run import extract
+from gpu_extract.simulate import SimConfig, simulate
+from mpi_launch import launch
+
+PROGRAM = Path(__file__).with_name("planted.py")
+DOMINANT = {"none": (), "slow rank": ("load imbalance",), "gather": ("communication",),
+            "copies": ("copies between host and device",), "slow rank, gather": ("load imbalance", "communication"),
+            "gather, slow rank": ("communication", "load imbalance")}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    folder = tmp_path_factory.mktemp("planted")
+    made = simulate(SimConfig(camera="tiny", seed=11))
+    extract(made.image, made.psf, ExtractConfig((6012.0, 6098.0, 0.8)))       # kernels are compiled outside the limit
+    ended = launch(2, PROGRAM, folder)
+    assert ended.code == 0, ended.err
+    return {name: read_run(folder / f"{name}.json") for name in DOMINANT}
+
+
+@pytest.mark.parametrize("case", DOMINANT)
+def test_the_verdict_names_what_was_planted(runs: dict[str, Run], case: str) -> None:
+    verdict = judge(runs[case])
+    assert tuple(c.name for c in verdict.dominant) == DOMINANT[case], verdict.lines()
+    if not DOMINANT[case]:
+        assert verdict.lines()[0].startswith("No dominant cause")
+
+
+def test_evidence_and_threshold_stand_in_the_verdict(runs: dict[str, Run]) -> None:
+    line = judge(runs["slow rank"]).lines()[0]
+    assert "dominant from 10% on" in line and "in bundle, rank 1" in line
+    assert "most of it in gather" in judge(runs["gather"]).lines()[0]
+
+
+def test_metrics_of_real_ranks(runs: dict[str, Run]) -> None:
+    even, slow, gather = (metrics_of(runs[case]) for case in ("none", "slow rank", "gather"))
+    assert even.parallel_efficiency > 0.85
+    assert slow.load_balance < even.load_balance - 0.1
+    assert gather.communication_efficiency < even.communication_efficiency - 0.1
+    for case in DOMINANT:
+        m = metrics_of(runs[case])
+        assert m.parallel_efficiency == pytest.approx(m.load_balance + m.communication_efficiency - 1)
+
+
+def test_calls_are_counted_on_both_ends(runs: dict[str, Run]) -> None:
+    first, second = runs["none"].ranks
+    assert first.calls["Recv"]["bytes"] == second.calls["Send"]["bytes"] > 10_000
+    assert first.calls["Recv"]["calls"] == second.calls["Send"]["calls"]
+    for rank in (first, second):
+        assert rank.calls["Iallreduce"]["wait"] == rank.calls["Iallreduce"]["seconds"] > 0
+    waiting = runs["slow rank"].ranks[0].calls["Iallreduce"]["wait"]
+    assert 0.5 < waiting < 1.0                # rank 0 waits for the 0.6 s that rank 1 is slower
+
+
+def test_calls_are_inside_the_spans_of_communication(runs: dict[str, Run]) -> None:
+    for case, run in runs.items():
+        for window in windows(run):
+            calls = sum(c["seconds"] for c in window.rank.calls.values())
+            assert calls <= window.communication + 0.001
+            if "gather" not in case:                    # there the sleep stands beside the calls
+                assert calls > 0.8 * window.communication - 0.02

@@ -1,0 +1,170 @@
+"""The recorder: nesting, threads, counters, copies, what a device says, and what a span costs."""
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from gpu_extract.perf.record import parse_run, whole
+from gpu_extract.perf.recorder import MPI, NULL, TO_DEVICE, TO_HOST, Recorder
+from gpu_extract.perf.trace import trace_of
+
+SPAN_COST = 6e-6       # seconds of CPU time; the bar is 3e-6, which bench/recorder.py measures
+
+
+class Clockwork:
+    """A device whose events are one second apart."""
+
+    def __init__(self) -> None:
+        self.ticks = 0.0
+        self.ranges: list[str] = []
+
+    def push(self, name: str) -> None:
+        self.ranges.append(f"+{name}")
+
+    def pop(self) -> None:
+        self.ranges.append("-")
+
+    def mark(self) -> float:
+        self.ticks += 1.0
+        return self.ticks
+
+    def between(self, first: float, second: float) -> float:
+        return second - first
+
+    def memory(self) -> int:
+        return 12345
+
+    def facts(self) -> dict[str, Any]:
+        return {"name": "clockwork", "number": 0}
+
+
+def test_spans_nest_and_are_timed() -> None:
+    recorder = Recorder(3)
+    with recorder.span("outer"):
+        with recorder.span("inner"):
+            time.sleep(0.02)
+        with recorder.span("inner"):
+            sum(range(200_000))
+    record = recorder.record()
+    assert [(s[0], s[1]) for s in record["spans"]] == [("outer", 0), ("inner", 1), ("inner", 1)]
+    assert record["rank"] == 3 and record["start_up"] > 0
+    outer, slept, worked = record["spans"]
+    assert slept[3] >= 0.02 > slept[4] + 0.01
+    assert worked[4] == pytest.approx(worked[3], rel=0.9) and worked[4] > 0
+    assert outer[3] >= slept[3] + worked[3]
+    assert recorder.seconds("inner") == pytest.approx(slept[3] + worked[3])
+    assert recorder.stages() == {"outer": outer[3], "inner": slept[3] + worked[3]}
+
+
+def test_spans_of_threads_stand_below_the_span_that_waits_for_them() -> None:
+    recorder = Recorder()
+
+    def work(_: int) -> None:
+        with recorder.span("tile"), recorder.span("part"):
+            time.sleep(0.01)
+
+    with recorder.span("bundle"), ThreadPoolExecutor(3) as pool:
+        list(pool.map(work, range(6)))
+    with recorder.span("after"):
+        pass
+    found = recorder.record()["spans"]
+    assert {(s[0], s[1]) for s in found} == {("bundle", 0), ("tile", 1), ("part", 2), ("after", 0)}
+    assert {s[5] for s in found if s[0] in ("bundle", "after")} == {0}
+    assert len({s[5] for s in found if s[0] == "tile"}) > 1
+
+
+def test_a_span_ends_when_what_it_times_fails() -> None:
+    recorder = Recorder()
+    with pytest.raises(ValueError), recorder.span("outer"), recorder.span("inner"):
+        raise ValueError
+    with recorder.span("next"):
+        pass
+    assert [s[1] for s in recorder.record()["spans"]] == [0, 1, 0]
+
+
+def test_copies_and_calls_and_counters() -> None:
+    recorder = Recorder()
+    for nbytes in (100, 50):
+        with recorder.copy(TO_DEVICE, nbytes):
+            time.sleep(0.005)
+    recorder.call("Bcast", 0.5, 10)
+    recorder.call("Bcast", 0.25, 10)
+    recorder.call("Barrier", 2.0, waits=True)
+    recorder.count("refined", 2)
+    recorder.count("refined")
+    record = recorder.record()
+    assert record["copies"][TO_DEVICE]["bytes"] == 150 and record["copies"][TO_DEVICE]["calls"] == 2
+    assert record["copies"][TO_DEVICE]["seconds"] >= 0.01
+    assert record["calls"] == {"Bcast": {"calls": 2, "seconds": 0.75, "bytes": 20, "wait": 0.0},
+                               "Barrier": {"calls": 1, "seconds": 2.0, "bytes": 0, "wait": 2.0}}
+    assert record["counters"] == {"refined": 3} and record["device"] is None
+
+
+def test_a_device_is_timed_by_its_events() -> None:
+    recorder, device = Recorder(), Clockwork()
+    with recorder.device_span("before the watch"):
+        pass
+    recorder.watch(device, ranges=True)            # event 1
+    with recorder.device_span("normal"):           # 2 to 3
+        pass
+    with recorder.span("host only"):
+        pass
+    with recorder.copy(TO_HOST, 8):                # 4 to 5
+        pass
+    record = recorder.record()
+    assert [(n, round(t, 1)) for n, _, t in record["device"]["spans"]] == [("normal", 1.0), ("copy d2h", 1.0)]
+    starts = [start for _, start, _ in record["device"]["spans"]]
+    assert starts[1] - starts[0] == pytest.approx(2.0)
+    assert record["copies"][TO_HOST]["seconds"] == pytest.approx(1.0)
+    assert record["device"]["memory"] == 12345 and record["device"]["facts"]["name"] == "clockwork"
+    assert device.ranges == ["+normal", "-", "+host only", "-", "+copy d2h", "-"]
+
+
+def test_ranges_only_when_asked() -> None:
+    recorder, device = Recorder(), Clockwork()
+    recorder.watch(device)
+    with recorder.span("a"), recorder.device_span("b"):
+        pass
+    assert device.ranges == []
+
+
+def test_null_takes_the_same_calls() -> None:
+    with NULL.span("a"), NULL.device_span("b"), NULL.copy(TO_DEVICE, 1):
+        NULL.count("c")
+        NULL.call("Bcast", 1.0, 2)
+        NULL.watch(Clockwork(), ranges=True)
+
+
+def test_the_cost_of_a_span() -> None:
+    """The best of many short measurements of CPU time: other work on the machine does not matter much."""
+    best = float("inf")
+    for _ in range(20):
+        recorder = Recorder()
+        start = time.process_time()
+        for _ in range(2000):
+            with recorder.span("x"):
+                pass
+        best = min(best, (time.process_time() - start) / 2000)
+    assert best < SPAN_COST
+
+
+def test_the_trace_is_what_was_recorded() -> None:
+    recorder = Recorder(1)
+    recorder.watch(Clockwork())
+    with recorder.span("extract"):
+        with recorder.device_span("normal"):
+            pass
+        with recorder.span(MPI + "gather"):
+            pass
+    run = parse_run(whole([recorder.record()], {"program": "test"}))
+    trace = trace_of(run)
+    bars = [e for e in trace["traceEvents"] if e["ph"] == "X"]
+    assert [(e["name"], e["cat"]) for e in bars] == [
+        ("start up", "start"), ("extract", "stage"), ("normal", "stage"), ("mpi gather", "communication"),
+        ("normal", "device")]
+    assert all(e["pid"] == 1 and e["ts"] >= 0 and e["dur"] >= 0 for e in bars)
+    outer, inner = bars[1], bars[2]
+    assert outer["ts"] <= inner["ts"] and inner["ts"] + inner["dur"] <= outer["ts"] + outer["dur"] + 0.002
+    names = {e["args"]["name"] for e in trace["traceEvents"] if e["ph"] == "M" and "name" in e["args"]}
+    assert "clockwork" in names and any(n.startswith("rank 1") for n in names)
