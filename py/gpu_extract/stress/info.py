@@ -1,9 +1,9 @@
 """What is here and how fast it is: processor, GPUs, versions, MPS, measured bandwidths and rates."""
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from gpu_extract.errors import InputError
+from gpu_extract.mps_daemon import PIPES, control_pid
 from gpu_extract.stress.backend import NumpyModule, device_count, open_module
 from gpu_extract.stress.cycles import run_test
 from gpu_extract.stress.lines import GB, GIGA
@@ -11,7 +11,6 @@ from gpu_extract.stress.machine import GIB, machine
 from gpu_extract.stress.nvml import open_probe
 from gpu_extract.stress.spec import Spec
 
-PIPES = "/tmp/nvidia-mps"          # where the MPS daemon listens if it is not told otherwise
 COPY_SHAPE, COPY_SECONDS = (2**23,), 0.4
 GEMM = {"numpy": (1000, 1000), "cupy": (4096, 4096)}
 
@@ -65,12 +64,8 @@ def measured(module: str, device: int) -> dict[str, Any]:
 def mps_state(environ: Mapping[str, str]) -> dict[str, Any]:
     """Whether the MPS daemon that this process would use is running, and where."""
     pipes = environ.get("CUDA_MPS_PIPE_DIRECTORY", PIPES)
-    try:
-        pid = int((Path(pipes) / "nvidia-cuda-mps-control.pid").read_text().strip())
-        running = Path(f"/proc/{pid}").exists()
-    except (OSError, ValueError):
-        pid, running = None, False
-    return {"running": running, "pipes": pipes, "pid": pid if running else None,
+    pid = control_pid(pipes)
+    return {"running": pid is not None, "pipes": pipes, "pid": pid,
             "threads_percent": environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")}
 
 

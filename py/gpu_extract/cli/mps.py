@@ -1,0 +1,85 @@
+"""mps_wrapper: run a command with NVIDIA's multi-process service, one daemon for all ranks of a node."""
+import argparse
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from gpu_extract.cli.common import Parser
+from gpu_extract.errors import GpuExtractError, InputError
+
+PROG = "mps_wrapper"
+DESCRIPTION = """Run COMMAND while NVIDIA's multi-process service (MPS) runs on this node, so that several ranks share
+a GPU without taking turns. Every rank has the wrapper in front of it: the first on a node starts the daemon, the last
+stops it. The exit code is COMMAND's. Without a GPU or MPS the command runs all the same, unless --require is given."""
+EPILOG = """examples:
+  mpiexec -n 8 mps_wrapper gpu_extract -i image.fits -p psf.fits -o frame.fits --gpu
+  srun --gpu-bind=none -n 8 mps_wrapper gpu_extract -i image.fits -p psf.fits -o frame.fits --gpu
+
+All ranks must see all GPUs of their node (srun --gpu-bind=none): the daemon sees those of the rank that starts it.
+A daemon that already runs where CUDA_MPS_PIPE_DIRECTORY points is used, and left running. Otherwise the daemon's files
+are in GPU_EXTRACT_MPS_DIR, else TMPDIR, else /tmp, in a folder named by user, job and step, removed at the end."""
+PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
+# numbers that launchers give the ranks of a node
+NODE_RANKS = ("SLURM_LOCALID", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_LOCAL_RANK")
+MISSING, NOT_EXECUTABLE = 127, 126      # exit codes of shells
+
+
+def build_parser() -> Parser:
+    """The parser of mps_wrapper."""
+    parser = Parser(PROG, DESCRIPTION, EPILOG)
+    parser.add_argument("--require", action="store_true", help="end with an error where there is no MPS")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="the program and its options")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the wrapper; returns the command's exit code, or ends as the command did, by its signal."""
+    try:
+        args = build_parser().parse_args(argv)
+        command = args.command[1:] if args.command[:1] == ["--"] else args.command
+        if not command:
+            raise InputError("no command: give the program to run after the options, e.g. mps_wrapper gpu_extract ...")
+        code = _with_mps(command, args.require)
+    except GpuExtractError as error:
+        _say(f"error: {error}", always=True)
+        return error.code
+    except SystemExit as leave:
+        return int(leave.code or 0)
+    if code < 0:
+        _end_by(-code)
+    return code
+
+
+def _with_mps(command: list[str], required: bool) -> int:
+    from gpu_extract.mps_daemon import run_with
+
+    return run_with(os.environ, os.getppid(), lambda environ: _run(command, environ), _say, required=required)
+
+
+def _run(command: list[str], environ: dict[str, str]) -> int:
+    """Run the command; signals go to it as well. It has our descriptors: among them those it talks to MPI's launcher
+    with, and the one that counts it among the daemon's users."""
+    try:
+        child = subprocess.Popen(command, env=environ, close_fds=False)
+    except OSError as error:
+        _say(f"error: {command[0]}: {error.strerror}", always=True)
+        return MISSING if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+    for number in PASSED_ON:
+        signal.signal(number, lambda sent, _: child.send_signal(sent))
+    return child.wait()
+
+
+def _end_by(number: int) -> None:
+    """End as the command did, so that the launcher sees what happened."""
+    if number not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def _say(line: str, *, always: bool = False) -> None:
+    """One line on standard error; said by the first rank of a node alone where launchers tell which that is."""
+    number = next((os.environ[name] for name in NODE_RANKS if name in os.environ), "0")
+    if always or number == "0":
+        print(f"{PROG}: {line}", file=sys.stderr, flush=True)
