@@ -116,5 +116,5 @@ def test_every_dependency_is_in_the_conda_file_and_explained() -> None:
     for line in needed:
         assert f"  - {line}\n" in conda, line
     for line in needed + extras:
-        name = re.split(r"[>=<\[]", line)[0]
+        name = re.split(r"[>=<\[; ]", line)[0]
         assert name == "gpu_extract" or f"| {name} |" in reasons, name
