@@ -109,8 +109,7 @@ class Neighbours:
         for fibre in range(*fibres):
             self._best[fibre] = self._at_first(fibre)
         chained = [i for i in range(*fibres) if any(self._chained(j, i) for j in self.couplings.eliminated(i))]
-        steps = {i: _steps(self._best[i].excess) for i in range(*fibres)}
-        wanted = {i: max(1, n) if i in chained else n for i, n in steps.items() if n <= len(self.limits.widen)}
+        wanted = {i: 1 if i in chained else _steps(self._best[i].excess) for i in range(*fibres)}
         for n, extra in enumerate(self.limits.widen[1:], 1):
             last = n == len(self.limits.widen) - 1
             narrow = [i for i, step in wanted.items() if step == n or (last and step > n)]
