@@ -53,7 +53,7 @@ def timed(command: list[str]) -> tuple[float, dict[int, int]]:
         while process.poll() is None:
             for pid, peak in peak_of(process.pid).items():
                 peaks[pid] = max(peaks.get(pid, 0), peak)
-            clock.sleep(0.05)
+            clock.sleep(0.3)
         output = process.stdout.read().decode() if process.stdout else ""
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} ended with exit code {process.returncode}:\n{output}")
