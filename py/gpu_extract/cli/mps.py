@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from gpu_extract.cli.common import Parser
+from gpu_extract.cli.ranks import find_launch
 from gpu_extract.errors import GpuExtractError, InputError
 
 PROG = "mps_wrapper"
@@ -21,8 +22,6 @@ All ranks must see all GPUs of their node (srun --gpu-bind=none): the daemon see
 A daemon that already runs where CUDA_MPS_PIPE_DIRECTORY points is used, and left running. Otherwise the daemon's files
 are in GPU_EXTRACT_MPS_DIR, else TMPDIR, else /tmp, in a folder named by user, job and step, removed at the end."""
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
-# numbers that launchers give the ranks of a node
-NODE_RANKS = ("SLURM_LOCALID", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_LOCAL_RANK")
 MISSING, NOT_EXECUTABLE = 127, 126      # exit codes of shells
 
 
@@ -79,7 +78,7 @@ def _end_by(number: int) -> None:
 
 
 def _say(line: str, *, always: bool = False) -> None:
-    """One line on standard error; said by the first rank of a node alone where launchers tell which that is."""
-    number = next((os.environ[name] for name in NODE_RANKS if name in os.environ), "0")
-    if always or number == "0":
+    """One line on standard error; of what concerns a whole node its first rank speaks alone."""
+    launch = find_launch()
+    if always or launch is None or launch.node_rank == 0:
         print(f"{PROG}: {line}", file=sys.stderr, flush=True)

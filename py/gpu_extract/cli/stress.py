@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gpu_extract.cli.common import run_main
+from gpu_extract.cli.device_info import show_devices
 from gpu_extract.cli.ranks import find_launch, run_kept, start_ranks
 from gpu_extract.cli.stress_options import build_parser, fault_of, numbers, positive, spec_of
 from gpu_extract.errors import ExitCode, InputError
@@ -43,11 +44,7 @@ def _body(args: argparse.Namespace) -> int:
         from gpu_extract.perf.proflog import print_profile
         print_profile(args.file, sys.stdout, args.top)
     else:
-        from gpu_extract.stress.info import device_info, info_lines
-        info = device_info(args.module, measure=args.measure, environ=os.environ)
-        print(json.dumps(info, indent=1) if args.json else "\n".join(info_lines(info)))
-        if any(d.get("measured", {}).get("errors") for d in (info["cpu"], *info["gpus"])):
-            return ExitCode.CHECK_FAILED
+        return show_devices(args.module, measure=args.measure, as_json=args.json)
     return ExitCode.DONE
 
 

@@ -15,6 +15,14 @@ from gpu_extract.perf.clock import now
 from gpu_extract.stress.machine import cpu_name
 
 
+class NoDevice(InputError):
+    """There is no GPU, or no cupy to use it with; need: what is missing, without the advice."""
+
+    def __init__(self, need: str, advice: str):
+        super().__init__(f"the cupy module needs {need}: {advice}")
+        self.need = need
+
+
 class Timeline(Protocol):
     """Marks in the queue of work."""
 
@@ -240,11 +248,10 @@ def device_count(cupy: Any = None) -> int:
     try:
         count = int(cupy.cuda.runtime.getDeviceCount())
     except RuntimeError as error:
-        raise InputError(f"the cupy module needs a CUDA device and there is none ({error}): "
-                         "use -m numpy, or a machine with a GPU") from error
+        raise NoDevice(f"a CUDA device and there is none ({error})",
+                       "use -m numpy, or a machine with a GPU") from error
     if count == 0:
-        raise InputError("the cupy module needs a CUDA device and there is none: "
-                         "use -m numpy, or a machine with a GPU")
+        raise NoDevice("a CUDA device and there is none", "use -m numpy, or a machine with a GPU")
     return count
 
 
@@ -252,8 +259,8 @@ def _import_cupy() -> Any:
     try:
         import cupy
     except ImportError as error:
-        raise InputError(f"the cupy module needs cupy, which cannot be imported ({error}): "
-                         "install gpu_extract[cuda12] or [cuda13], or use -m numpy") from error
+        raise NoDevice(f"cupy, which cannot be imported ({error})",
+                       "install gpu_extract[cuda12] or [cuda13], or use -m numpy") from error
     return cupy
 
 

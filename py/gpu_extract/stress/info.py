@@ -4,7 +4,7 @@ from typing import Any
 
 from gpu_extract.errors import InputError
 from gpu_extract.mps_daemon import PIPES, control_pid
-from gpu_extract.stress.backend import NumpyModule, device_count, open_module
+from gpu_extract.stress.backend import NoDevice, NumpyModule, device_count, open_module
 from gpu_extract.stress.cycles import run_test
 from gpu_extract.stress.lines import GB, GIGA
 from gpu_extract.stress.machine import GIB, machine
@@ -31,10 +31,10 @@ def device_info(module: str | None = None, *, measure: bool = True,
     if module != "numpy":
         try:
             count, no_cupy = device_count(), ""
-        except InputError as error:
+        except NoDevice as error:
             if module == "cupy":
                 raise
-            no_cupy = str(error)
+            no_cupy = f"that needs {error.need}"
     cpu = NumpyModule().describe()
     gpus = [open_module("cupy", number).describe() for number in range(count)]
     if measure:
@@ -81,7 +81,7 @@ def info_lines(info: Mapping[str, Any]) -> list[str]:
                   f"{gpu['compute_capability']}; CUDA {gpu['cuda_runtime']}, driver for {gpu['cuda_driver']}, "
                   f"cupy {gpu['version']}{_measured(gpu)}"]
     if not info["gpus"]:
-        lines.append(f"GPU: none used: {info['no_gpu']}")
+        lines.append(f"GPU: none can be used: {info['no_gpu']}")
     lines += [f"driver {d['driver']}: device {d['index']} is {d['name']}, "
               + ("power limit unknown" if d["power_limit"] is None else f"power limit {d['power_limit']:.0f} W")
               for d in info["driver"]]

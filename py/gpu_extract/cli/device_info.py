@@ -1,0 +1,34 @@
+"""What devices are here: `gpu_extract --device-info` and `gpu_stress info` print the same report."""
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from gpu_extract.cli.ranks import find_launch
+from gpu_extract.errors import ExitCode
+
+
+def show_devices(module: str | None = None, *, measure: bool = True, as_json: bool = False) -> ExitCode:
+    """Print devices, versions, the state of MPS, and measured bandwidths and rates.
+
+    module: "numpy", "cupy" (InputError unless there is a GPU) or None for what there is
+    Returns CHECK_FAILED where a measurement gave wrong results.
+    """
+    from gpu_extract.stress.info import device_info, info_lines
+
+    info = device_info(module, measure=measure, environ=os.environ)
+    print(json.dumps(info, indent=1) if as_json else "\n".join(info_lines(info)))
+    wrong = any(device.get("measured", {}).get("errors") for device in (info["cpu"], *info["gpus"]))
+    return ExitCode.CHECK_FAILED if wrong else ExitCode.DONE
+
+
+class ShowDevices(argparse.Action):
+    """An option that prints the report and ends the program, whatever else was given; one rank does so for all."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace,
+                 values: str | Sequence[Any] | None, option_string: str | None = None) -> NoReturn:
+        launch = find_launch()
+        if launch is not None and launch.node_rank != 0:
+            parser.exit(ExitCode.DONE)
+        parser.exit(show_devices())
