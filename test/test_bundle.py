@@ -31,21 +31,20 @@ def whole(request, tiny):
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("length", [7, 64, 150, 10**6])
-def test_tiles_and_threads_change_no_bit(tiny, whole, length, threads, monkeypatch):
+def test_tiles_and_threads_change_no_bit(tiny, whole, length, threads):
     """The model image included."""
     config, frame = whole
-    monkeypatch.setattr(bundle, "tiles", lambda nwave: plan.tiles(nwave, length))
-    other = extracted(tiny.image, tiny.psf, config, threads=threads)
+    other = extracted(tiny.image, tiny.psf, config, threads=threads, tile=length)
     assert_same_bits(other, frame)
     np.testing.assert_array_equal(other.model, frame.model)
 
 
 def test_tiles_of_that_length_are_really_made(tiny, monkeypatch):
-    """The patch of the test above reaches the code: 138 bins in tiles of 7."""
+    """The length of the test above reaches the code: 138 bins in tiles of 7."""
     asked = []
-    monkeypatch.setattr(bundle, "tiles", lambda nwave: asked.append(nwave) or plan.tiles(nwave, 7))
-    extracted(tiny.image, tiny.psf, CONFIG)
-    assert set(asked) == {138} and len(plan.tiles(138, 7)) == 20
+    monkeypatch.setattr(bundle, "tiles", lambda *sizes: asked.append(sizes) or plan.tiles(*sizes))
+    extracted(tiny.image, tiny.psf, CONFIG, tile=7)
+    assert set(asked) == {(138, 7)} and len(plan.tiles(138, 7)) == 20
 
 
 def test_an_image_of_any_memory_layout_gives_the_same_bits(tiny, whole):

@@ -18,7 +18,7 @@ from gpu_extract.config import ExtractConfig
 from gpu_extract.cores import banded, dense
 from gpu_extract.data import LANE, Array, Blocks, BundleResult, Decorrelated, Image, Normal, PsfModel, Spots, Status
 from gpu_extract.normal import Cut, add_tile, empty_sums, half_bands, make_cut, regularise
-from gpu_extract.plan import Plan, bounds, fibre_groups, frames, share, spread, tiles
+from gpu_extract.plan import TILE, Plan, bounds, fibre_groups, frames, share, spread, tiles
 from gpu_extract.probe import Decay, measure_neighbours
 from gpu_extract.project import add_to_image
 from gpu_extract.psf import centres, corners, make_spots, recipe
@@ -32,6 +32,7 @@ class Job:
     """All that every bundle of a run has in common.
 
     dropped: fibres that the PSF validator gave up, with its reasons; threads: how many work on a bundle in this process
+    tile: wavelength bins of a tile of the normal equations; it changes no bit
     """
 
     psf: PsfModel
@@ -42,6 +43,7 @@ class Job:
     psferr: float
     ndiag: int
     threads: int = 1
+    tile: int = TILE
 
     @cached_property
     def neighbours(self) -> int:
@@ -95,7 +97,7 @@ def make_normal(job: Job, fibres: tuple[int, int], cut: Cut, bands: tuple[int, i
     """The normal equations, tile by tile, and the spots of this rank's tiles (and around) in single precision."""
     wave, hw = job.plan.extended, bands[1]
     nfibre = fibres[1] - fibres[0]
-    ranges = tiles(len(wave))
+    ranges = tiles(len(wave), job.tile)
     starts = bounds(ranges, group.size)
     own = spread(starts[group.rank], starts[group.rank + 1], hw, len(wave))
     kept = empty_blocks(job.psf, fibres, wave[slice(*own)], cut, arena)
@@ -189,7 +191,7 @@ def judge(blocks: Blocks, cut: Cut, x: Array, job: Job, hw: int, *, group: Any,
           arena: Arena | None = None) -> tuple[Array, Array]:
     """chi2pix and pixmask_fraction of the wanted bins; every rank does the bins of its own tiles."""
     nwave = len(job.plan.extended)
-    starts = bounds(tiles(nwave), group.size)
+    starts = bounds(tiles(nwave, job.tile), group.size)
     first, last = starts[group.rank], starts[group.rank + 1]
     start, stop = spread(first, last, hw, nwave)
     both = np.zeros((2, len(x), nwave))
@@ -208,7 +210,7 @@ def project_model(image: Image, job: Job, fibres: tuple[int, int], x: Array) -> 
     _, x0 = corners(job.psf, centres(job.psf, fibres, job.plan.extended))
     first, last = np.clip([x0.min(), x0.max() + job.psf.stamp[1]], 0, image.shape[1])
     model = np.zeros((image.shape[0], max(last - first, 0)))
-    for start, stop in tiles(len(job.plan.extended)):
+    for start, stop in tiles(len(job.plan.extended), job.tile):
         spots = make_spots(job.psf, fibres, job.plan.extended[start:stop])
         add_to_image(model, Spots(spots.stamps, spots.x0 - first, spots.y0), x[:, start:stop])
     return model, int(first)

@@ -27,7 +27,7 @@ class CpuFrames:
                 results.append((turn.bundle, result))
         return results
 
-    def watch(self, recorder: Any) -> None:
+    def watch(self, recorder: Any, *, ranges: bool = False) -> None:
         """There is no device to watch."""
 
     def close(self) -> None:

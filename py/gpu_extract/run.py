@@ -9,26 +9,27 @@ from gpu_extract.config import ExtractConfig
 from gpu_extract.cpu_frame import CPU
 from gpu_extract.data import BundleResult, Frame, Image, PsfModel
 from gpu_extract.perf.recorder import NULL
-from gpu_extract.plan import make_plan, wavelength_grid
+from gpu_extract.plan import TILE, make_plan, wavelength_grid
 from gpu_extract.probe import measure_decay
 from gpu_extract.psf_check import check_psf, remaining
 
 
 def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Any = SERIAL, recorder: Any = NULL,
-            threads: int = 1, backend: Any = CPU) -> Frame | None:
+            threads: int = 1, backend: Any = CPU, tile: int = TILE) -> Frame | None:
     """Extract the spectra of a CCD image.
 
     image: electrons and inverse variance, data.Image; psf: data.PsfModel; config: what to extract, and how
     comm: the ranks that share the work (comm.py); recorder: perf.recorder; threads: of this process
     backend: what works on the bundles, cpu_frame.CPU or a gpu_frame.frames.GpuFrames
-    Returns the frame on rank 0, None on the others. Ranks and threads change the time it takes and nothing else.
+    tile: wavelength bins that the CPU makes normal equations of at a time
+    Returns the frame on rank 0, None on the others. Ranks, threads and tiles change the time it takes and nothing else.
     Raises InputError where fibres or wavelengths lie outside the PSF, or no fibre of it can be used.
     """
     with comm.together():
         with recorder.span("warm up"):
             comm.first(lambda: warm_up(image, psf, config, backend))
         with recorder.span("plan"):
-            job = prepare(psf, config, threads)
+            job = prepare(psf, config, threads, tile)
         results = backend.bundles(image, job, comm, recorder)
         with recorder.span("gather"):
             bundles = comm.gather(results)
@@ -38,14 +39,14 @@ def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Any = S
             return assemble(bundles, job.plan, image, notes_of(job, bundles, backend))
 
 
-def prepare(psf: PsfModel, config: ExtractConfig, threads: int = 1) -> Job:
+def prepare(psf: PsfModel, config: ExtractConfig, threads: int = 1, tile: int = TILE) -> Job:
     """Check the PSF, measure its decay, plan the work."""
     psf, dropped = check_psf(psf, wavelength_grid(config.wavelength) / config.wave_factor)
     decay = measure_decay(remaining(psf, dropped), config.wavelength, config.tolerance)
     plan = make_plan(psf, config, decay.beyond)
     psferr = psf.psferr if config.psferr is None else config.psferr
     ndiag = psf.stamp[0] // 2 if config.ndiag is None else config.ndiag
-    return Job(psf, config, plan, decay, dropped, psferr, ndiag, threads)
+    return Job(psf, config, plan, decay, dropped, psferr, ndiag, threads, tile)
 
 
 def warm_up(image: Image, psf: PsfModel, config: ExtractConfig, backend: Any = CPU) -> None:

@@ -34,14 +34,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 def extract_image(args: argparse.Namespace) -> int:
     """Parse is done: read, extract, write, check. Every rank takes this way; rank 0 speaks, reads and writes."""
     set_threads(args.threads)
+    if args.tile is not None and args.tile < 8:
+        raise InputError(f"--tile is {args.tile}, must be 8 or more")
     comm = start_ranks(args.mpi, PROG)
     from gpu_extract.cli.report import Progress
 
     recorder = Progress(comm.rank)
     comm.watch(recorder)
     with comm.together(), closing(choose_backend(args.gpu, comm)) as backend:
-        if args.perf or args.trace:
-            backend.watch(recorder)
+        if args.perf or args.trace or args.nvtx:
+            backend.watch(recorder, ranges=args.nvtx)
         with recorder.span("read"):
             job = read_shared(args, comm)
         run = Run(args, job, comm, recorder, backend)
@@ -93,9 +95,11 @@ class Run:
     @property
     def extract(self) -> "Callable[..., Frame | None]":
         """run.extract with the ranks, threads and device of this run."""
+        from gpu_extract.plan import TILE
         from gpu_extract.run import extract
 
-        return partial(extract, comm=self.comm, threads=self.args.threads or 1, backend=self.backend)
+        return partial(extract, comm=self.comm, threads=self.args.threads or 1, backend=self.backend,
+                       tile=self.args.tile or TILE)
 
 
 def set_threads(threads: int | None) -> None:
@@ -114,6 +118,8 @@ def announce(run: Run) -> None:
     from gpu_extract.cli.report import log_settings
 
     log_settings(run.job.config.as_dict(), equivalent_command(run.args, run.job))
+    if run.args.nvtx and run.backend.name == "CPU":
+        log.warning("--nvtx is ignored: no GPU is used")
     for sentence in ignored(run.args):
         log.warning(sentence)
 

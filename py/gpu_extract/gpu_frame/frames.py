@@ -155,9 +155,9 @@ class GpuFrames:
         result = extract_bundle(image, job, job.plan.bundles[number], group=SERIAL, recorder=recorder)
         return replace(result, notes={**result.notes, "on_cpu": len(result.flux)})
 
-    def watch(self, recorder: Any) -> None:
-        """Have the recorder look at the device from now on."""
-        recorder.watch(self.device)
+    def watch(self, recorder: Any, *, ranges: bool = False) -> None:
+        """Have the recorder look at the device from now on. ranges: and make its spans NVTX ranges."""
+        recorder.watch(self.device, ranges=ranges)
 
     def close(self) -> None:
         """Give all memory back."""
