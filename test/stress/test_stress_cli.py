@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gpu_extract.cli.options import build_parser as extract_parser
 from gpu_extract.cli.stress import main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -142,6 +143,24 @@ def test_info(capsys):
     assert main(["info", "--no-measure", "--json", "-m", "numpy"]) == 0
     info = json.loads(capsys.readouterr().out)
     assert info["gpus"] == [] and "measured" not in info["cpu"] and info["machine"]["cores"] >= 1
+
+
+def test_the_same_report_by_gpu_extract(capsys):
+    """--device-info needs no other option, prints the report and ends; without a GPU it says what is missing."""
+    with pytest.raises(SystemExit) as left:
+        extract_parser().parse_args(["--device-info"])
+    assert left.value.code == 0
+    text = capsys.readouterr().out
+    assert re.search(r"copies GByte/sec .*; float64 [\d.]+ GFlop/s", text) and "MPS: " in text
+    assert re.search(r"^GPU( \d+: .* SM, compute capability |: none can be used: that needs (cupy|a CUDA))", text, re.M)
+
+
+def test_one_rank_of_a_node_reports_its_devices(capsys, monkeypatch):
+    for name, value in (("PMI_SIZE", "2"), ("PMI_RANK", "1"), ("MPI_LOCALRANKID", "1")):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as left:
+        extract_parser().parse_args(["--device-info"])
+    assert left.value.code == 0 and capsys.readouterr().out == ""
 
 
 def test_info_sees_a_running_mps(capsys, monkeypatch, tmp_path):

@@ -1,0 +1,161 @@
+"""The options of gpu_extract, and what becomes of those of the older codes."""
+import argparse
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from gpu_extract.cli.common import Parser, add_common_options
+from gpu_extract.cli.device_info import ShowDevices
+from gpu_extract.errors import InputError
+
+DESCRIPTION = """\
+Extract the spectra of a fibre spectrograph from a CCD image (2D spectral extraction,
+"spectroperfectionism", Bolton & Schlegel 2010): fluxes with uncorrelated errors, their
+inverse variances and the resolution matrix that says what was measured."""
+
+EPILOG = """\
+examples
+  gpu_extract -o frame.fits
+      no input: a simulated r frame of 500 fibres, made on first use
+  gpu_extract -i preproc-r0-00012345.fits.gz -p psf-r0-00012345.fits -o frame-r0-00012345.fits
+      wavelengths and PSF error as usual for the camera named in the image
+  gpu_extract -i preproc.fits -p psf.fits -o frame.fits -w 5760,7620,0.8 -s 10 -n 5
+      five fibres, the same numbers as in a run over all fibres
+  mpiexec -n 8 gpu_extract -i preproc.fits -p psf.fits -o frame.fits -m model.fits
+      eight ranks; the same numbers for any number of ranks
+
+exit codes
+  0 done   1 a comparison failed   2 usage or input   3 output   4 internal error or a lost rank
+  75 stopped cleanly, start again"""
+
+# options of older codes that would silently mean something else here: each with what takes its place
+_REFUSED = {
+    "--decorrelate-fibers": "errors are decorrelated along each fibre, not between fibres: leave it out",
+    "--use-specter": "use --core dense for the classical patches",
+    "--wavepad": "padding is chosen from the measured decay: use --tolerance",
+    "--ranks-per-bundle": "ranks are spread over bundles and parts of bundles by themselves: leave it out",
+    "--async-io": "reading and writing of one frame cannot overlap: leave it out",
+    "--fibermap-index": "rows are found by fibre: use --fibermap",
+    "--fibermap-first-row": "rows are found by fibre: use --fibermap",
+}
+# attribute -> option: known to the dense core only
+DENSE_ONLY = {"nsubbundles": "--nsubbundles", "nwavestep": "--nwavestep"}
+# attribute -> option: without a meaning in either core, which choose their padding themselves
+PADDING = {"pixpad_frac": "--pixpad-frac", "wavepad_frac": "--wavepad-frac"}
+
+
+class _Refuse(argparse.Action):
+    """An option of an older code that is refused, naming what to use."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any,
+                 option_string: str | None = None) -> NoReturn:
+        raise InputError(f"{option_string} is an option of an older code; {_REFUSED[str(option_string)]}")
+
+
+def build_parser() -> Parser:
+    """The parser of gpu_extract."""
+    parser = Parser("gpu_extract", DESCRIPTION, EPILOG)
+    _files(parser)
+    add_what(parser)
+    add_how(parser)
+    _checks(parser)
+    add_machine(parser)
+    add_common_options(parser)
+    old = parser.add_argument_group("options of older codes")
+    old.add_argument("--overwrite", action="store_true",
+                     help="accepted: an existing output is replaced (atomically) anyway")
+    for option, attribute in ((o, a) for a, o in PADDING.items()):
+        old.add_argument(option, dest=attribute, type=float, metavar="X",
+                         help="accepted and ignored: padding is chosen from the measured decay (--tolerance)")
+    for option in _REFUSED:
+        old.add_argument(option, action=_Refuse, nargs="?", help=argparse.SUPPRESS)
+    return parser
+
+
+def _files(parser: Parser) -> None:
+    add = parser.add_argument_group("files (FITS, .fits or .fits.gz)").add_argument
+    add("-i", "--input", metavar="FILE",
+        help="image: HDUs IMAGE, IVAR, and if there are any MASK, FIBERMAP (default: a simulated frame)")
+    add("-p", "--psf", metavar="FILE", help="PSF: GAUSS-HERMITE version 2 or 3, or GAUSS-HERMITE2")
+    add("-o", "--output", metavar="FILE", required=True,
+        help="frame to write; an existing file is replaced when the new one is complete")
+    add("-m", "--model", metavar="FILE", help="also write the model image")
+    add("--spectra", metavar="FILE",
+        help="also write a spectra file (R_FLUX, R_IVAR, ...), which specutils opens by itself")
+    add("-f", "--fibermap", metavar="FILE",
+        help="take the FIBERMAP from this file, not from the image; 'none' leaves it out")
+    add("--no-scores", action="store_true", help="leave SCORES out of the frame")
+    add("--no-overwrite", action="store_true", help="refuse, before any work, to replace a file")
+    add("--ignore-checksums", action="store_true",
+        help="read files although their CHECKSUM or DATASUM does not match")
+
+
+def add_what(parser: Parser) -> None:
+    """Which wavelengths and fibres."""
+    add = parser.add_argument_group("what to extract").add_argument
+    add("-w", "--wavelength", metavar="WMIN,WMAX,DW", type=_wavelength,
+        help="grid in Angstrom, both ends included, e.g. 5760,7620,0.8 (default: the preset's)")
+    add("--preset", metavar="NAME",
+        help="wavelengths and PSF error: desi-b, desi-r, desi-z or tiny (default: by CAMERA of the image)")
+    add("-s", "--specmin", metavar="N", type=int, default=0, help="first fibre (default 0)")
+    add("-n", "--nspec", metavar="N", type=int, help="number of fibres (default: all from --specmin on)")
+    add("--barycentric-correction", action="store_true",
+        help="give the wavelengths as seen from the barycentre of the solar system")
+
+
+def add_how(parser: Parser) -> None:
+    """How they are extracted."""
+    add = parser.add_argument_group("how to extract").add_argument
+    add("--core", choices=("auto", "banded", "dense"), default="auto",
+        help="banded: whole fibres; dense: patches; auto (default): whichever is right, and fast")
+    add("-r", "--regularize", metavar="X", type=float, default=0.0, help="regularisation (default 0)")
+    add("--psferr", metavar="X", type=float,
+        help="fractional error of the PSF model in chi2 (default: the preset's, else the PSF's)")
+    add("--bundlesize", metavar="N", type=int, default=25,
+        help="fibres per bundle where the PSF has no BUNDLE (default 25)")
+    add("--nsubbundles", metavar="N", type=int, help="dense core: groups of fibres per bundle")
+    add("--nwavestep", metavar="N", type=int, help="dense core: bins per patch (default 50)")
+    add("--tolerance", metavar="X", type=float,
+        help="what padding may leave in the result, in units of the error (default 1e-8)")
+
+
+def _checks(parser: Parser) -> None:
+    add = parser.add_argument_group("checks and reports").add_argument
+    add("-t", "--test", metavar="REF", nargs="?", const="",
+        help="compare the frame with REF; without REF, extract a shipped cut-out with the same "
+             "settings and compare that; exit code 1 where they differ")
+    add("--qa", metavar="FILE.png", help="draw image, model, residual and spectra on one page")
+    add("--perf", metavar="FILE.json", help="write where the time went on every rank; gpu_perf report reads it")
+    add("--trace", metavar="FILE.json", help="the same as a trace for ui.perfetto.dev or chrome://tracing")
+    add("--device-info", action=ShowDevices, nargs=0,
+        help="print what devices are here, how fast they copy and compute, whether MPS runs, and exit")
+
+
+def add_machine(parser: Parser) -> None:
+    """Ranks, threads and devices."""
+    group = parser.add_argument_group("machine")
+    add = group.add_argument
+    add("--mpi", action="store_true", help="use MPI (default: if started by mpiexec or srun)")
+    add("--threads", metavar="N", type=int, help="threads per process (default: OMP_NUM_THREADS, else 1)")
+    gpu = group.add_mutually_exclusive_group()
+    gpu.add_argument("--gpu", "--use-gpu", dest="gpu", action="store_true", default=None,
+                     help="use a GPU, and fail without one (default: if there is one)")
+    gpu.add_argument("--no-gpu", dest="gpu", action="store_false", help="use no GPU")
+
+
+def _wavelength(text: str) -> tuple[float, float, float]:
+    try:
+        first, last, step = (float(word) for word in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a grid; give first,last,step in Angstrom, e.g. 5760,7620,0.8") from error
+    return first, last, step
+
+
+def ignored(args: argparse.Namespace) -> Sequence[str]:
+    """A sentence for each option given that has no effect on this run."""
+    sentences = [f"{option} is ignored: padding is chosen from the measured decay (--tolerance)"
+                 for attribute, option in PADDING.items() if getattr(args, attribute) is not None]
+    if args.core != "dense":
+        sentences += [f"{option} is ignored by the banded core: only the dense core cuts patches"
+                      for attribute, option in DENSE_ONLY.items() if getattr(args, attribute) is not None]
+    return sentences
