@@ -59,6 +59,9 @@ def build_parser() -> Parser:
     add_how(parser)
     _checks(parser)
     add_machine(parser)
+    parser.add_argument_group("tuning").add_argument(
+        "--tile", metavar="N", type=int,
+        help="wavelength bins that the CPU makes normal equations of at a time, 8 or more (default 256); changes no bit")
     add_common_options(parser)
     old = parser.add_argument_group("options of older codes")
     old.add_argument("--overwrite", action="store_true",
@@ -128,6 +131,7 @@ def _checks(parser: Parser) -> None:
     add("--trace", metavar="FILE.json", help="the same as a trace for ui.perfetto.dev or chrome://tracing")
     add("--device-info", action=ShowDevices, nargs=0,
         help="print what devices are here, how fast they copy and compute, whether MPS runs, and exit")
+    add("--nvtx", action="store_true", help="make an NVTX range of every stage, for Nsight Systems (with a GPU)")
 
 
 def add_machine(parser: Parser) -> None:
