@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from nights import GRID, PROGRAM, Night, assert_all_there, datasums, errors, run
 
 from gpu_extract.cli.exposure import main
 from gpu_extract.cli.exposure_stop import SIGNALS
 from mpi_launch import LIMIT, launch, launcher, unused_segments, wait_for_none
+from nights import GRID, PROGRAM, Night, assert_all_there, datasums, errors, run
 
 DRIVER = Path(__file__).with_name("faulty.py")
 

@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
-from nights import GRID, PROGRAM, Night, assert_all_there, datasums
 
 from gpu_extract.cli.exposure import main
 from gpu_extract.io.atomic import temporary_name
 from gpu_extract.io.leftovers import process_start, remove_leftovers
 from mpi_launch import finish
+from nights import GRID, PROGRAM, Night, assert_all_there, datasums
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 from astropy.io import fits
 
+from gpu_extract.cli.extract import main
+from gpu_extract.simulate import SimConfig, simulate, write_simulation
 from mpi_launch import ROOT, Ended, finish, launch
 
 PROGRAM = ROOT / "bin" / "gpu_extract_exposure"
@@ -39,6 +41,17 @@ def assert_all_there(night: Night, folder: Path, wanted: list[int] | None = None
     assert sorted(path.name for path in folder.iterdir()) == sorted(expected)
     for name, number in expected.items():
         assert datasums(folder / name) == datasums(night.frames[number]), name
+
+
+def make_night(folder: Path) -> Night:
+    """Simulate the images, and extract each of them by itself."""
+    psf = folder / "psf.fits"
+    images = [folder / f"preproc-r{n}-00000001.fits" for n in range(FRAMES)]
+    frames = [folder / f"frame-r{n}-00000001.fits" for n in range(FRAMES)]
+    for number, (image, frame) in enumerate(zip(images, frames, strict=True)):
+        write_simulation(simulate(SimConfig(camera="tiny", seed=20 + number)), image, psf=psf)
+        assert main(["-i", str(image), "-p", str(psf), "-o", str(frame), "-w", GRID, "--loglevel", "warning"]) == 0
+    return Night(images, psf, frames)
 
 
 def run(ranks: int, *words: object, limit: float = 120.0) -> Ended:

