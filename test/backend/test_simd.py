@@ -1,0 +1,118 @@
+"""The vector intrinsics against numpy, lane by lane."""
+import numpy as np
+import pytest
+from numba import njit
+
+from gpu_extract.backend import simd
+
+RNG = np.random.default_rng(11)
+
+
+def vectors(n=3, scale=10.0):
+    return RNG.normal(0, scale, (n, 4))
+
+
+@njit
+def two(name, out, a, b):
+    x, y = simd.vload(a, 0), simd.vload(b, 0)
+    if name == 0:
+        z = simd.vadd(x, y)
+    elif name == 1:
+        z = simd.vsub(x, y)
+    elif name == 2:
+        z = simd.vmul(x, y)
+    elif name == 3:
+        z = simd.vdiv(x, y)
+    elif name == 4:
+        z = simd.vmax(x, y)
+    elif name == 5:
+        z = simd.vmin(x, y)
+    elif name == 6:
+        z = simd.vless(x, y)
+    else:
+        z = simd.vsign(x, y)
+    simd.vstore(out, 0, z)
+
+
+@pytest.mark.parametrize(("name", "wanted"), list(enumerate([
+    np.add, np.subtract, np.multiply, np.divide, np.maximum, np.minimum, lambda a, b: (a < b).astype(float),
+    np.copysign])))
+def test_two_vectors(name, wanted):
+    out = np.empty(4)
+    for _ in range(20):
+        a, b = vectors(2)
+        b[0] = a[0]
+        two(name, out, a, b)
+        np.testing.assert_array_equal(out, wanted(a, b))
+
+
+@njit
+def fused(out, a, b, c):
+    simd.vstore(out, 0, simd.vfma(simd.vload(a, 0), simd.vload(b, 0), simd.vload(c, 0)))
+
+
+def test_fma_rounds_once():
+    """1 + 2^-60 - 1: nothing of the product's tail is lost."""
+    out, a = np.empty(4), np.full(4, 1.0 + 2.0**-30)
+    fused(out, a, np.full(4, 1.0 - 2.0**-30), np.full(4, -1.0))
+    np.testing.assert_array_equal(out, -(2.0**-60))
+
+
+@njit
+def exponential(out, a):
+    simd.vstore(out, 0, simd.vexp(simd.vload(a, 0)))
+
+
+def test_exp():
+    """To 2 units in the last place over the range that is promised; 0 below it."""
+    out = np.empty(4)
+    for values in np.linspace(-700, 700, 4000).reshape(-1, 4):
+        exponential(out, values)
+        np.testing.assert_allclose(out, np.exp(values), rtol=2 * np.finfo(float).eps)
+    exponential(out, np.array([-701.0, -1e6, 0.0, -0.0]))
+    np.testing.assert_array_equal(out, [0.0, 0.0, 1.0, 1.0])
+
+
+@njit
+def sums(out, a, b, c, d):
+    simd.vstore(out, 0, simd.vsums(simd.vload(a, 0), simd.vload(b, 0), simd.vload(c, 0), simd.vload(d, 0)))
+    return simd.vsum(simd.vload(a, 0))
+
+
+def test_sums_run_in_the_order_written():
+    out, four = np.empty(4), vectors(4)
+    one = sums(out, *four)
+    np.testing.assert_array_equal(out, (four[:, 0] + four[:, 1]) + (four[:, 2] + four[:, 3]))
+    assert one == (four[0, 0] + four[0, 2]) + (four[0, 1] + four[0, 3])
+
+
+@njit
+def moved(double, single, scalars, source):
+    simd.vwrite(simd.address(double, 2), simd.vread(simd.address(source, 1)))
+    simd.vwrite_single(simd.address(single, 4), simd.vspread(simd.address(source, 3)))
+    simd.write(simd.address(double, 0), simd.number(simd.address(source, 2)))
+    return simd.integer(simd.address(scalars, 1))
+
+
+def test_addresses():
+    """Unaligned reads and writes of four, one in all lanes, single precision, one number, one integer."""
+    source = np.arange(1.0, 8.0) / 3
+    double, single = np.zeros(8), np.zeros(12, dtype=np.float32)
+    first = -(single.ctypes.data // 4) % 4        # single precision is written on whole vectors
+    assert moved(double, single[first:], np.array([3, 5, 7]), source) == 5
+    np.testing.assert_array_equal(double, [source[2], 0, *source[1:5], 0, 0])
+    np.testing.assert_array_equal(single[first:first + 8], [0] * 4 + [np.float32(source[3])] * 4)
+
+
+@njit
+def polynomial_of(out, a):
+    simd.vstore(out, 0, CUBIC(simd.vload(a, 0)))
+
+
+CUBIC = simd.polynomial([1.0, -2.0, 0.5, 3.0])
+
+
+def test_polynomial():
+    out, a = np.empty(4), vectors(1)[0]
+    polynomial_of(out, a)
+    np.testing.assert_allclose(out, 1 - 2 * a + 0.5 * a**2 + 3 * a**3, rtol=1e-14)
