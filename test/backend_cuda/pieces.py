@@ -7,6 +7,7 @@ import numpy as np
 from cores.cases import Bundle
 from gpu_extract.backend.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.data import Decorrelated
+from gpu_extract.perf.recorder import NULL
 
 
 def shape_of(bundles: Sequence[Bundle], inner: slice, ndiag: int) -> PieceShape:
@@ -24,7 +25,8 @@ def upload(device: Any, array: np.ndarray, stream: Any) -> Any:
     return there
 
 
-def decorrelate(device: Any, core: Any, bundles: Sequence[Bundle], inner: slice, ndiag: int) -> Decorrelated:
+def decorrelate(device: Any, core: Any, bundles: Sequence[Bundle], inner: slice, ndiag: int, *,
+                recorder: Any = NULL) -> Decorrelated:
     """All fibres of the bundles, by a core that was made for their shape."""
     stream, done = device.stream(), device.event()
     icov, weight, x = (np.concatenate(arrays) for arrays in (
@@ -34,7 +36,7 @@ def decorrelate(device: Any, core: Any, bundles: Sequence[Bundle], inner: slice,
     fibres, nout = len(x), inner.stop - inner.start
     out = PieceOut(device.empty((fibres, nout)), device.empty((fibres, nout)),
                    device.empty((fibres, 2 * ndiag + 1, nout)), device.empty((fibres, nout), np.int8))
-    core.run(normal, out, stream)
+    core.run(normal, out, stream, recorder)
     arrays = []
     for there in (out.flux, out.ivar, out.resolution, out.status):
         arrays.append(device.pinned(there.shape, there.dtype))

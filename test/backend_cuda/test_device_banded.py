@@ -17,6 +17,7 @@ from gpu_extract.bundle import clear_corners
 from gpu_extract.cores import banded, device_banded
 from gpu_extract.cores.device_banded import BandedCore
 from gpu_extract.data import Decorrelated, Status
+from gpu_extract.perf.recorder import Recorder
 
 INNER, NDIAG = slice(9, 82), 3
 NEAR, FAR = (7, 11), (7, 17)      # stamps: fibres touch the next ones only, or also those after them
@@ -107,6 +108,14 @@ def test_a_piece_is_its_bundles_bit_by_bit() -> None:
         rows = slice(5 * n, 5 * n + 5)
         for name in ("flux", "ivar", "resolution", "status"):
             np.testing.assert_array_equal(getattr(together, name)[rows], getattr(alone, name))
+
+
+def test_a_range_for_every_step() -> None:
+    device, recorder = SimulatedDevice(), Recorder()
+    core = BandedCore(device, shape_of([bundle("clean")], INNER, NDIAG))
+    recorder.watch(device, ranges=True)
+    decorrelate(device, core, [bundle("clean")], INNER, NDIAG, recorder=recorder)
+    assert device.ranges == ["eliminate", "measure", "poles", "finish"]
 
 
 def test_one_fibre() -> None:

@@ -13,6 +13,7 @@ from gpu_extract.bundle import clear_corners
 from gpu_extract.cores import dense
 from gpu_extract.cores.device_dense import DenseCore, NoCore, closest_allowed
 from gpu_extract.data import Decorrelated, Status
+from gpu_extract.perf.recorder import Recorder
 from gpu_extract.plan import enough_neighbours
 
 INNER, NDIAG = slice(9, 82), 3
@@ -100,6 +101,17 @@ def test_not_definite_is_failed() -> None:
     found = on_device(Bundle(replace(case.normal, icov=icov), case.x, case.dense))
     assert (found.status[2, 25:35] == Status.FAILED).all() and not found.flux[2, 25:35].any()
     assert (found.status[6] == Status.GOOD).all()
+
+
+def test_a_range_for_every_batch_of_patches() -> None:
+    """NVTX ranges come from the recorder where it is asked for them, and nowhere else."""
+    case, device, recorder = bundle("clean"), SimulatedDevice(), Recorder()
+    core = DenseCore(device, shape_of([case], INNER, NDIAG), CUTS, count=7)
+    decorrelate(device, core, [case], INNER, NDIAG, recorder=recorder)
+    assert device.ranges == []
+    recorder.watch(device, ranges=True)
+    decorrelate(device, core, [case], INNER, NDIAG, recorder=recorder)
+    assert device.ranges == ["patches"] * 3, "15 patches, 7 at a time"
 
 
 class WrongVectors(HostAlgebra):

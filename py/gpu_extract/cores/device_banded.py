@@ -112,9 +112,12 @@ class BandedCore:
             device.record(ready, stream)
             device.finish(ready)
 
-    def run(self, normal: PieceNormal, out: PieceOut, stream: Any) -> None:
-        """Queue everything for one piece of at most the shape's bundles; nothing is waited for."""
-        _Run(self._device, self._sizes, self._limits, self._arrays, stream).all(normal, out)
+    def run(self, normal: PieceNormal, out: PieceOut, stream: Any, recorder: Any) -> None:
+        """Queue everything for one piece of at most the shape's bundles; nothing is waited for.
+
+        recorder: times the steps (perf.recorder)
+        """
+        _Run(self._device, self._sizes, self._limits, self._arrays, stream).all(normal, out, recorder)
 
 
 class _Run:
@@ -130,28 +133,31 @@ class _Run:
         values = tuple(self.a[arg] if isinstance(arg, str) else arg for arg in args)
         self.device.launch(kernel, count, values, self.stream)
 
-    def all(self, normal: PieceNormal, out: PieceOut) -> None:
+    def all(self, normal: PieceNormal, out: PieceOut, recorder: Any) -> None:
         """All steps."""
         self.fibres = normal.x.shape[0]
         if self.sizes.shape.hw > NARROW:
             self.launch(decide.give_up, self.fibres, "flags", normal.weight)
             self.write(out)
             return
-        self.prepare(normal)
-        self.eliminate()
-        self.complements(first=1)
-        self.measure(0)
-        self.look_beyond()
-        self.chains()
-        self.complements(first=0)
-        for width in range(1, len(self.sizes.halves)):
-            self.measure(width)
-        shape = self.sizes.shape
-        self.launch(decide.decide, self.fibres, "facts", "flags", "sizes", "limits", shape.nd, self.fibres,
-                    shape.nfibre)
-        self.poles()
-        self.finish()
-        self.write(out)
+        shape, fibres = self.sizes.shape, self.fibres
+        with recorder.device_span("eliminate"):
+            self.prepare(normal)
+            self.eliminate()
+            self.complements(first=1)
+        with recorder.device_span("measure"):
+            self.measure(0)
+            self.look_beyond()
+            self.chains()
+            self.complements(first=0)
+            for width in range(1, len(self.sizes.halves)):
+                self.measure(width)
+            self.launch(decide.decide, fibres, "facts", "flags", "sizes", "limits", shape.nd, fibres, shape.nfibre)
+        with recorder.device_span("poles"):
+            self.poles()
+        with recorder.device_span("finish"):
+            self.finish()
+            self.write(out)
 
     def prepare(self, normal: PieceNormal) -> None:
         """Fibres become the fastest axis; how strongly they are coupled."""

@@ -72,11 +72,15 @@ class DenseCore:
         device.record(ready, stream)
         device.finish(ready)
 
-    def run(self, normal: PieceNormal, out: PieceOut, stream: Any) -> None:
-        """Queue everything for one piece of the shape; nothing is waited for."""
+    def run(self, normal: PieceNormal, out: PieceOut, stream: Any, recorder: Any) -> None:
+        """Queue everything for one piece of the shape; nothing is waited for.
+
+        recorder: times each batch of patches (perf.recorder)
+        """
         for begin in range(0, int(self._where[patches.TOTAL]), self._count):
-            self._roots(normal, begin, stream)
-            self._results(normal, out, begin, stream)
+            with recorder.device_span("patches"):
+                self._roots(normal, begin, stream)
+                self._results(normal, out, begin, stream)
 
     def _launch(self, kernel: Any, count: int, *args: Any, stream: Any) -> None:
         values = tuple(self._arrays[arg] if isinstance(arg, str) else arg for arg in args)
@@ -117,7 +121,7 @@ class NoCore:
         self._device, self._fibres = device, shape.fibres
         self._flags = device.empty((measure.FLAGS * shape.fibres,), np.int32)
 
-    def run(self, normal: PieceNormal, out: PieceOut, stream: Any) -> None:
+    def run(self, normal: PieceNormal, out: PieceOut, stream: Any, recorder: Any) -> None:
         """Mark all fibres FAILED, those without weight EMPTY."""
         self._device.launch(decide.give_up, self._fibres, (self._flags, normal.weight), stream)
         for array in (out.flux, out.ivar, out.resolution):

@@ -27,8 +27,8 @@ INPUTS = ("pixels", "cuts", "y0", "x0")
 class Core(Protocol):
     """A core on the device: its work memory is made once, for pieces of one shape."""
 
-    def run(self, normal: PieceNormal, out: PieceOut, stream: Any) -> None:
-        """Queue the decorrelation of a piece."""
+    def run(self, normal: PieceNormal, out: PieceOut, stream: Any, recorder: Any) -> None:
+        """Queue the decorrelation of a piece; recorder: times its steps."""
 
 
 class CoreMaker(Protocol):
@@ -137,7 +137,8 @@ class Flow:
         with recorder.device_span("decorrelate"):
             core = self._cores[n % len(self._slots), piece.shape]
             core.run(PieceNormal(views.icov, views.sums.part(0, 1).seen_as(views.x.shape, np.float64), views.x),
-                     PieceOut(views.flux, views.ivar, views.resolution, views.status), steps.stream)
+                     PieceOut(views.flux, views.ivar, views.resolution, views.status), steps.stream,
+                     recorder)
         with recorder.device_span("judge"):
             steps.quality(job.psferr)
 
