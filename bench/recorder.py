@@ -1,0 +1,84 @@
+"""What does watching cost: one span, all spans of a frame, and a run with the recorder against one without?
+
+usage: recorder.py [--pairs 20] [--nspec 50] [--smallest]
+
+1. The wall time of a span, from loops of 20 000, best and median of 15.
+2. The spans of the extraction of a simulated r frame, times that cost, against the time of the extraction.
+3. Pairs of extractions in one process, with the recorder and without it, in alternating order; the mean of
+   log(with / without) with its 95 % confidence interval from Student's distribution.
+
+Exit code 1 if a span costs more than 3 us or the spans more than 0.5 % of the extraction; --smallest does not judge.
+"""
+import argparse
+import os
+import sys
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+from scipy.special import stdtrit
+
+from gpu_extract.config import ExtractConfig
+from gpu_extract.perf import clock
+from gpu_extract.perf.recorder import NULL, Recorder
+from gpu_extract.run import extract
+from gpu_extract.simulate import SimConfig, simulate
+
+SPAN, SHARE = 3e-6, 0.005
+
+
+def span_costs(count: int, repeats: int) -> np.ndarray:
+    """Seconds of a span in each repeat."""
+    found = []
+    for _ in range(repeats):
+        recorder = Recorder()
+        start = clock.now()
+        for _ in range(count):
+            with recorder.span("span"):
+                pass
+        found.append((clock.now() - start) / count)
+    return np.array(found)
+
+
+def timed(made: object, config: ExtractConfig, recorder: object) -> float:
+    """Wall seconds of one extraction."""
+    start = clock.now()
+    extract(made.image, made.psf, config, recorder=recorder)     # type: ignore[attr-defined]
+    return clock.now() - start
+
+
+def main() -> int:
+    """Measure, print, judge."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--nspec", type=int, default=50)
+    parser.add_argument("--smallest", action="store_true")
+    args = parser.parse_args()
+    grid = (5760.0, 7620.0, 0.8)
+    if args.smallest:
+        args.pairs, args.nspec, grid = 3, 25, (5760.0, 5800.0, 0.8)
+    costs = span_costs(2000 if args.smallest else 20_000, 5 if args.smallest else 15)
+    print(f"a span: {1e6 * costs.min():.2f} us at best, {1e6 * np.median(costs):.2f} us median")
+    made = simulate(SimConfig(camera="r", nspec=args.nspec, crop=True))
+    config = ExtractConfig(grid)
+    timed(made, config, NULL)
+    recorder = Recorder()
+    seconds = timed(made, config, recorder)
+    spans = len(recorder.record()["spans"])
+    share = spans * float(np.median(costs)) / seconds
+    print(f"{args.nspec} fibres: {spans} spans in {seconds:.3f} s, {100 * share:.4f} % of it")
+    logs = []
+    for pair in range(args.pairs):
+        order = (Recorder(), NULL) if pair % 2 else (NULL, Recorder())
+        times = {type(r): timed(made, config, r) for r in order}
+        logs.append(np.log(times[Recorder] / times[type(NULL)]))
+    mean, error = float(np.mean(logs)), float(np.std(logs, ddof=1) / np.sqrt(len(logs)))
+    reach = float(stdtrit(len(logs) - 1, 0.975)) * error
+    print(f"with / without in {len(logs)} pairs: {100 * np.expm1(mean):+.2f} % "
+          f"({100 * np.expm1(mean - reach):+.2f} to {100 * np.expm1(mean + reach):+.2f} %, 95 % confidence)")
+    return int(not args.smallest and (float(np.median(costs)) > SPAN or share > SHARE))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# The history of run times: measure the newest commit of this clone, build the page, say what became slower.
+#
+#   sbatch slurm/track.sh [FOLDER]          once; FOLDER (default: track) gets the store and the site
+#
+# For every night, the lines of slurm/track.scrontab go into `scrontab -e`.
+# Set before sbatch, if they differ:
+#   PYTHON   the interpreter of the environment that gpu_extract is installed in   (python)
+#   COMMITS  a commit or a range, e.g. v0.1..HEAD                                  (HEAD)
+#   PULL     yes: git pull first, and measure what came                            (no)
+#SBATCH --job-name=track
+#SBATCH --nodes=1
+#SBATCH --ntasks=2
+#SBATCH --cpus-per-task=1
+#SBATCH --exclusive
+#SBATCH --time=01:00:00
+set -euo pipefail
+project=${SLURM_SUBMIT_DIR:-$PWD}
+folder=${1:-$project/track}
+python=${PYTHON:-python}
+export OMP_NUM_THREADS=1
+# the ranks are started by mpiexec inside the job: it must not take the job's own environment for its launcher's
+unset "${!SLURM_@}" "${!PMI_@}" "${!PMIX_@}"
+if [ "${PULL:-no}" = yes ]; then git -C "$project" pull --quiet --ff-only; fi
+mkdir -p "$folder"
+store=$folder/track.sqlite
+code=0
+"$python" "$project/bin/gpu_track" run "${COMMITS:-HEAD}" --store "$store" --repository "$project" || code=$?
+"$python" "$project/bin/gpu_track" page --store "$store" -o "$folder/site"
+"$python" "$project/bin/gpu_track" check --store "$store" || code=$?
+exit "$code"
