@@ -12,6 +12,7 @@ from gpu_extract.bundle import Job, extract_bundle
 from gpu_extract.comm import SERIAL
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import BundleResult, Image, PsfModel, Status
+from gpu_extract.errors import InternalError
 from gpu_extract.gpu_frame.flow import CoreMaker, Flow, Task, staged_type
 from gpu_extract.gpu_frame.geometry import bundle_geometry, cut_pieces, psf_tables
 from gpu_extract.gpu_frame.memory import sizes_of
@@ -19,8 +20,8 @@ from gpu_extract.plan import share
 from gpu_extract.quality import mask_bits
 from gpu_extract.solve import TOLERANCE
 
-PIECES = 5      # of a rank's bundles at least, where there are so many: the first upload and the last download overlap
-SLOTS = 3       # with nothing
+LARGE = 2       # large pieces of a rank's bundles: a recursion along wavelength takes as long for one fibre as for many
+SLOTS = 3       # pieces in flight
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class GpuFrames:
     """Extracts the bundles of a rank on a device; what cannot be done there is done on the CPU, and said in the notes.
 
     open_device: called once, at the first frame; cores: finds the maker of the core for a job
-    most: bundles in a piece at most, None: a fifth of the rank's; slots: pieces in flight
+    most: bundles in a piece at most, None: half the rank's; slots: pieces in flight
     warn: told in one line of what has to be done on the CPU
 
     Bits do not depend on most, slots or ranks. After running out of device memory everything is done again in pieces
@@ -67,6 +68,13 @@ class GpuFrames:
     def name(self) -> str:
         """For the header."""
         return self.device.name
+
+    @property
+    def flow(self) -> Flow:
+        """That of the last frame."""
+        if self._warm is None:
+            raise InternalError("no frame has gone through the device yet")
+        return self._warm.flow
 
     @property
     def warm(self) -> bool:
@@ -98,7 +106,7 @@ class GpuFrames:
         geometries = tuple(bundle_geometry(job, job.plan.bundles[n]) for n in mine)
         tables = psf_tables(job.psf, job.plan.extended)
         sizes = sizes_of(job.psf.stamp, np.array([g.cut for g in geometries]), tables, dtype, model=job.config.model)
-        pieces = cut_pieces(geometries, self._most or -(-len(mine) // PIECES))
+        pieces = cut_pieces(geometries, self._most or -(-len(mine) // LARGE))
         flow = Flow(self.device, Task(job, geometries, tables, sizes), pieces, slots=self._slots,
                     make_core=self._cores(job))
         self._warm = _Warm(job.psf, job.config, mine, dtype, flow)
@@ -114,7 +122,7 @@ class GpuFrames:
         """Half the bundles in a piece, then one piece at a time, then none."""
         self._warm = None
         self.device.close()
-        most = self._most or -(-bundles // PIECES)
+        most = self._most or -(-bundles // LARGE)
         if most > 1:
             self._most = most // 2
         else:

@@ -4,7 +4,6 @@ They are the CPU's own, to the last bit: at which pixel a spot begins must not d
 """
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -121,14 +120,27 @@ class Piece:
 
 
 def cut_pieces(geometries: Sequence[BundleGeometry], most: int) -> list[Piece]:
-    """Pieces of at most `most` bundles of equal shape, in the order of their first bundles."""
+    """Pieces of at most `most` bundles of equal shape.
+
+    Large pieces use the device best; what comes up first and goes down last overlaps with nothing. So the smallest
+    pieces come first and last, and where all would be large, two small ones are cut off.
+    """
     alike: dict[PieceShape, list[int]] = {}
     for n, geometry in enumerate(geometries):
         alike.setdefault(geometry.shape, []).append(n)
+    end = max(1, most // 4)
+    lacking = max(0, 2 - sum(len(numbers) <= end for numbers in alike.values()))
     pieces = []
-    for shape, numbers in alike.items():
-        count = -(-len(numbers) // most)
-        edges = [len(numbers) * p // count for p in range(count + 1)]
-        pieces += [Piece(shape.of(last - first), tuple(numbers[first:last]))
-                   for first, last in pairwise(edges)]
-    return sorted(pieces, key=lambda piece: piece.bundles[0])
+    for shape, numbers in sorted(alike.items(), key=lambda item: -len(item[1])):
+        while lacking and len(numbers) > most:
+            pieces.append(Piece(shape.of(end), tuple(numbers[:end])))
+            numbers, lacking = numbers[end:], lacking - 1
+        pieces += [Piece(shape.of(len(group)), tuple(numbers[n] for n in group)) for group in even(len(numbers), most)]
+    pieces.sort(key=lambda piece: (len(piece.bundles), piece.bundles))
+    return [*pieces[:1], *pieces[2:], *pieces[1:2]]
+
+
+def even(count: int, most: int) -> list[range]:
+    """`count` things in as few groups of at most `most` as can be, as even as can be."""
+    groups = -(-count // most)
+    return [range(count * g // groups, count * (g + 1) // groups) for g in range(groups)]

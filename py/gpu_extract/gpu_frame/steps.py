@@ -13,7 +13,13 @@ from gpu_extract.gpu_frame.memory import Sizes
 from gpu_extract.normal import MINWEIGHT
 from gpu_extract.solve import TOLERANCE
 
-ITERATIONS = 24      # queued for every piece: 3 to 14 are needed; who needs more is solved on the CPU
+
+def iterations_for(hw: int) -> int:
+    """Iterations that are queued for pieces of this half-band; who needs more is solved on the CPU.
+
+    Needed were 3 to 14 on PSFs with half-bands up to 13, masks included, and 21 with a half-band of 28.
+    """
+    return 20 if hw <= 16 else 48
 
 
 class Steps:
@@ -79,7 +85,7 @@ class Steps:
         self._launch(gradients.start, shape.bundles, a.state)
         self._launch(gradients.precondition, n, a.vectors, a.dots, a.factor, a.state, nfibre)
         self._launch(gradients.judge, shape.bundles, a.state, a.dots, a.curvatures, nfibre, TOLERANCE)
-        for _ in range(ITERATIONS):
+        for _ in range(iterations_for(shape.hw)):
             self._launch(gradients.between, bins, a.vectors, a.icov, a.state, nfibre)
             self._launch(gradients.advance, n * PARTS, a.vectors, a.parts, a.state, nfibre)
             self._launch(gradients.add_parts, n, a.curvatures, a.parts)

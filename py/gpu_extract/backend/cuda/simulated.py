@@ -1,7 +1,7 @@
 """A device without a GPU: the seam on numpy arrays, so that everything but the hardware can be tested anywhere.
 
-It is as unkind as hardware may be. Work runs as late as events and `finish` allow, so that a missing wait gives wrong
-numbers; new memory holds garbage; memory can be limited, and what does not fit is refused.
+It is as unkind as hardware may be. Work runs as late as events and `finish` allow, or in any other order that they
+allow, so that a missing wait gives wrong numbers; new memory holds garbage; what does not fit into memory is refused.
 """
 import weakref
 from collections import deque
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from math import prod
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -41,30 +42,47 @@ class SimulatedArray:
 
 
 class _Stream:
-    """Work that waits to be done; `done` counts what was."""
+    """What waits to be done, work or events of other streams; `done` counts what was."""
 
     def __init__(self) -> None:
-        self.queue: deque[Callable[[], None]] = deque()
+        self.queue: deque[Callable[[], None] | _Event] = deque()
         self.done = 0
+
+    def is_free(self) -> bool:
+        """Whether the next thing can be done at once."""
+        return bool(self.queue) and not (isinstance(self.queue[0], _Event) and not self.queue[0].reached())
+
+    def advance(self) -> None:
+        """Do the next thing."""
+        work = self.queue.popleft()
+        self.done += 1
+        if not isinstance(work, _Event):
+            work()
 
 
 class _Event:
     """A place in a stream: reached when so much of its work is done."""
 
-    def __init__(self) -> None:
-        self.stream: _Stream | None = None
-        self.place = 0
+    def __init__(self, stream: _Stream | None = None, place: int = 0):
+        self.stream, self.place = stream, place
+
+    def reached(self) -> bool:
+        """Whether all that it stands for is done."""
+        return self.stream is None or self.stream.done >= self.place
 
 
 class SimulatedDevice:
     """See seam.Device.
 
-    memory: bytes that it has; compiled: lanes are compiled for the CPU and run in a loop, from the last to the first;
-    otherwise they run under numba's CUDA simulator, which must be switched on (NUMBA_ENABLE_CUDASIM=1)
+    memory: bytes that it has
+    compiled: lanes are compiled for the CPU and run in a loop, from the last to the first; otherwise they run under
+        numba's CUDA simulator, which must be switched on (NUMBA_ENABLE_CUDASIM=1)
+    seed: which streams run ahead of others is drawn with this, at every `finish` anew; None: none does
     """
 
-    def __init__(self, memory: int = 1 << 34, *, compiled: bool = True):
-        self.memory_size, self.compiled = memory, compiled
+    def __init__(self, memory: int = 1 << 34, *, compiled: bool = True, seed: int | None = None):
+        self.capacity, self.compiled = memory, compiled
+        self._dice = None if seed is None else Random(seed)
         self.name = "simulated device"
         self.linalg = HostAlgebra()
         self.used = self.peak = 0
@@ -76,8 +94,8 @@ class SimulatedDevice:
     def empty(self, shape: Sequence[int], dtype: Any = np.float64) -> SimulatedArray:
         """See seam.Device."""
         size = prod(shape) * np.dtype(dtype).itemsize
-        if self.used + size > self.memory_size:
-            raise OutOfDeviceMemory(f"{size} bytes are wanted, {self.memory_size - self.used} are left")
+        if self.used + size > self.capacity:
+            raise OutOfDeviceMemory(f"{size} bytes are wanted, {self.capacity - self.used} are left")
         data = np.full(size, GARBAGE, np.uint8).view(dtype).reshape(tuple(shape))
         self._take(size)
         array = SimulatedArray(data)
@@ -107,20 +125,27 @@ class SimulatedDevice:
 
     def wait(self, stream: _Stream, event: _Event) -> None:
         """See seam.Device."""
-        source, place = event.stream, event.place
-        if source is not None:
-            stream.queue.append(lambda: self._run(source, place))
+        stream.queue.append(_Event(event.stream, event.place))
 
     def finish(self, event: _Event) -> None:
         """See seam.Device."""
-        if event.stream is not None:
-            self._run(event.stream, event.place)
+        wanted, eager = _Event(event.stream, event.place), list(self._streams)
+        if self._dice is not None:
+            self._dice.shuffle(eager)
+        while not wanted.reached():
+            if self._dice is not None:
+                next(stream for stream in eager if stream.is_free()).advance()
+            else:
+                self._late(wanted)
 
-    def _run(self, stream: _Stream, place: int) -> None:
-        while stream.done < place:
-            work = stream.queue.popleft()
-            stream.done += 1
-            work()
+    def _late(self, event: _Event) -> None:
+        """Do one thing on the way to an event: on the stream that everything waits for."""
+        stream = event.stream
+        while stream is not None and not stream.is_free():
+            awaited = stream.queue[0]
+            stream = awaited.stream if isinstance(awaited, _Event) else None
+        if stream is not None:
+            stream.advance()
 
     @contextmanager
     def current(self, stream: _Stream) -> Iterator[None]:
@@ -181,11 +206,11 @@ class SimulatedDevice:
 
     def facts(self) -> dict[str, Any]:
         """See seam.Device."""
-        return {"name": self.name, "number": 0, "memory": self.memory_size}
+        return {"name": self.name, "number": 0, "memory": self.capacity}
 
     def free_memory(self) -> int:
         """See seam.Device."""
-        return self.memory_size - self.used
+        return self.capacity - self.used
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """See seam.Device."""
@@ -194,7 +219,7 @@ class SimulatedDevice:
     def close(self) -> None:
         """See seam.Device."""
         for stream in self._streams:
-            self._run(stream, stream.done + len(stream.queue))
+            self.finish(_Event(stream, stream.done + len(stream.queue)))
         self._streams.clear()
 
 

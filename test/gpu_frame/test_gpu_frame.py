@@ -1,0 +1,266 @@
+"""A whole frame through a device that is simulated, against the CPU, and against itself in every other way of working.
+
+The lanes of the kernels are those of a GPU, compiled for the CPU; what is queued runs as late as events allow, and new
+memory holds garbage: a missing wait or a place that nobody wrote gives wrong numbers here.
+"""
+from dataclasses import replace
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from device_case import CONFIG, HostCore, four_bundles, on_cpu, on_device, small_job, with_device
+
+from extraction import assert_same_bits, in_sigma, relative
+from gpu_extract.backend.cuda.kernels import declared
+from gpu_extract.backend.cuda.simulated import SimulatedDevice
+from gpu_extract.bundle import banded_part, dense_part
+from gpu_extract.config import ExtractConfig
+from gpu_extract.data import Frame, Image, Legendre, PsfModel
+from gpu_extract.gpu_frame.frames import GpuFrames, device_cores
+from gpu_extract.gpu_frame.geometry import bundle_geometry, cut_pieces
+from gpu_extract.perf.recorder import Recorder
+from gpu_extract.run import extract, prepare
+
+OWN = ("image", "spots", "normal", "gradients", "quality")      # modules whose kernels this file must have launched
+
+
+def assert_same(frame: Frame, other: Frame) -> None:
+    """To the last bit, model image included."""
+    assert_same_bits(frame, other)
+    np.testing.assert_array_equal(frame.model, other.model)
+
+
+def assert_as_on_cpu(frame: Frame, cpu: Frame) -> None:
+    """Flux to 1e-8 sigma, ivar and R to 1e-9 wherever half of a spot is seen; chi2, fractions and model, which
+    are made from spots in single precision on both sides, to a few times its rounding."""
+    seen = cpu.pixmask_fraction < 0.5
+    assert in_sigma(frame, cpu.flux)[seen].max() < 1e-8
+    assert relative(frame.ivar, cpu.ivar)[seen].max() < 1e-9
+    assert np.abs(frame.resolution - cpu.resolution).max(axis=1)[seen].max() < 1e-9
+    np.testing.assert_array_equal(frame.mask, cpu.mask)
+    np.testing.assert_array_equal(frame.status, cpu.status)
+    np.testing.assert_allclose(frame.chi2pix[seen], cpu.chi2pix[seen], rtol=1e-5)
+    np.testing.assert_allclose(frame.pixmask_fraction, cpu.pixmask_fraction, rtol=0, atol=2e-7)
+    if frame.model is not None:
+        np.testing.assert_allclose(frame.model, cpu.model, rtol=1e-6, atol=1e-6 * np.abs(cpu.model).max())
+
+
+def test_as_on_the_cpu() -> None:
+    frame, cpu = on_device(), on_cpu()
+    assert_as_on_cpu(frame, cpu)
+    assert frame.notes["device"] == "simulated device"
+    for first, notes in cpu.notes["bundles"].items():
+        own = frame.notes["bundles"][first]
+        assert {k: own[k] for k in ("halfband", "neighbours", "regularised")} == {
+            k: notes[k] for k in ("halfband", "neighbours", "regularised")}
+        assert own["error"] < 1e-9 and own["iterations"] < 20
+
+
+@pytest.mark.parametrize(("most", "slots"), [(1, 1), (1, 3), (2, 2), (4, 1)])
+def test_bits_do_not_depend_on_pieces_or_slots(most: int, slots: int) -> None:
+    assert_same(with_device(SimulatedDevice(), most=most, slots=slots), on_device())
+
+
+@pytest.mark.parametrize("dtype", [">f4", "<f8", ">f8", "mixed"])
+def test_bits_do_not_depend_on_how_pixels_are_stored(dtype: str) -> None:
+    """Byte order is turned on the device; types that differ between pixels and ivar come up as float64."""
+    image = four_bundles().image
+    types = (">f4", "<f8") if dtype == "mixed" else (dtype, dtype)
+    stored = Image(image.pix.astype(types[0]), image.ivar.astype(types[1]), image.cards, image.fibermap)
+    assert_same(with_device(SimulatedDevice(), core=HostCore, image=stored), on_device(HostCore))
+
+
+@pytest.mark.parametrize("size", [2, 5])
+def test_bits_do_not_depend_on_ranks(size: int) -> None:
+    """Each rank alone, one after another: together they have every bundle once; a rank too many has none."""
+    case, job = four_bundles(), small_job()
+    found = {}
+    for rank in range(size):
+        backend = GpuFrames(SimulatedDevice, device_cores)
+        for number, result in backend.bundles(case.image, job, SimpleNamespace(rank=rank, size=size), Recorder()):
+            assert number not in found
+            found[number] = result
+        backend.close()
+    whole = on_device()
+    rows = np.concatenate([found[n].flux for n in range(4)])
+    np.testing.assert_array_equal(rows / np.gradient(whole.wave), whole.flux)
+    np.testing.assert_array_equal(np.concatenate([found[n].resolution for n in range(4)]), whole.resolution)
+
+
+def test_one_frame_after_another() -> None:
+    """Memory, streams and pinned arrays are used again: nothing of the frame before is left, nothing is made anew."""
+    case, device = four_bundles(), SimulatedDevice()
+    backend = GpuFrames(lambda: device, lambda job: HostCore, most=1, slots=2)
+    first = extract(case.image, case.psf, CONFIG, backend=backend)
+    peak, used = device.peak, device.used
+    empty = Image(np.zeros_like(case.image.pix), np.zeros_like(case.image.ivar))
+    nothing = extract(empty, case.psf, CONFIG, backend=backend)
+    again = extract(case.image, case.psf, CONFIG, backend=backend)
+    assert (device.peak, device.used) == (peak, used)
+    assert not nothing.flux.any() and not nothing.ivar.any() and (nothing.pixmask_fraction == 1).all()
+    assert_same(first, on_device(HostCore))
+    assert_same(again, on_device(HostCore))
+
+
+@pytest.mark.parametrize(("most", "share"), [(4, 0.8), (4, 0.55), (1, 0.7), (1, 0.4)])
+def test_out_of_memory_halves_the_pieces_and_changes_no_bit(most: int, share: float) -> None:
+    """One piece of four bundles becomes two, then four; of pieces of one bundle there is one at a time, in the end."""
+    wanted = SimulatedDevice()
+    with_device(wanted, most=most, core=HostCore)
+    device = SimulatedDevice(int(share * wanted.peak))
+    warnings: list[str] = []
+    assert_same(with_device(device, most=most, core=HostCore, warn=warnings.append), on_device(HostCore))
+    assert warnings == [] and device.peak <= device.capacity < wanted.peak
+
+
+def test_out_of_memory_in_the_middle_of_a_frame() -> None:
+    """What a core allocates while pieces are in flight: everything is done again, smaller."""
+    class Hungry(HostCore):
+        runs = 0
+
+        def run(self, normal: Any, out: Any, stream: Any) -> None:
+            Hungry.runs += 1
+            if Hungry.runs == 2:
+                raise MemoryError("no memory for a work space")
+            super().run(normal, out, stream)
+
+    frame = with_device(SimulatedDevice(), core=Hungry, most=2)
+    assert_same(frame, on_device(HostCore))
+    assert Hungry.runs == 2 + 4
+
+
+def test_without_memory_for_one_bundle_the_cpu_does_it() -> None:
+    warnings: list[str] = []
+    frame = with_device(SimulatedDevice(100_000), warn=warnings.append)
+    assert_same(frame, on_cpu())
+    assert len(warnings) == 1 and "works on the CPU" in warnings[0]
+    assert [notes["on_cpu"] for notes in frame.notes["bundles"].values()] == [5] * 4
+
+
+def test_fibres_that_the_core_gives_up_are_done_on_the_cpu() -> None:
+    class GivesUp(HostCore):
+        fails = (1, 4)
+
+    frame, cpu = with_device(SimulatedDevice(), core=GivesUp, most=2), on_cpu()
+    lost = [1, 4, 6, 9, 11, 14]       # of the pieces of bundles 0, 2 and 3, and 1
+    for name in ("flux", "ivar", "resolution", "status", "mask"):
+        np.testing.assert_array_equal(getattr(frame, name)[lost], getattr(cpu, name)[lost])
+    assert_as_on_cpu(frame, cpu)
+    assert [notes.get("on_cpu", 0) for notes in frame.notes["bundles"].values()] == [2, 2, 2, 0]
+
+
+def test_bundles_that_do_not_converge_are_done_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpu_extract.gpu_frame.steps.iterations_for", lambda _: 2)
+    warnings: list[str] = []
+    frame = with_device(SimulatedDevice(), core=HostCore, warn=warnings.append)
+    assert_same(frame, on_cpu())
+    assert len(warnings) == 4 and all("did not converge" in w for w in warnings)
+
+
+def test_two_cores_and_tails(shared: Any) -> None:
+    """A PSF with everything."""
+    from gpu_extract.io.psf import read_psf
+
+    psf = read_psf(shared / "data" / "psf" / "psf-gausshermite2-boss.fits")
+    rng = np.random.default_rng(5)
+    ivar = rng.uniform(0.5, 1.5, psf.shape).astype(np.float32)
+    ivar[rng.random(psf.shape) < 0.01] = 0
+    image = Image(rng.normal(10, 1, psf.shape).astype(np.float32), ivar)
+    config = ExtractConfig(wavelength=(6000.0, 6030.0, 1.0), nspec=3, bundlesize=3, tolerance=1e-3, core="dense")
+    assert_as_on_cpu(by_host_core(image, psf, config, dense_part), extract(image, psf, config))
+
+
+def by_host_core(image: Image, psf: PsfModel, config: ExtractConfig, part: Any) -> Frame:
+    """The frame by a device with a core of the CPU."""
+    core = type("Core", (HostCore,), {"job": staticmethod(lambda: prepare(psf, config)), "part": staticmethod(part)})
+    return extract(image, psf, config, backend=GpuFrames(SimulatedDevice, lambda job: core))
+
+
+def test_upside_down_and_a_dropped_fibre() -> None:
+    """y falling along wavelength, and a fibre whose trace is not finite."""
+    case = four_bundles()
+    psf, ny = case.psf, case.psf.shape[0]
+    y = -psf.y.coeff
+    y[:, 0] += ny - 1
+    y[7, 1] = np.nan
+    down = replace(psf, y=Legendre(y, psf.y.wmin, psf.y.wmax))
+    image = Image(case.image.pix[::-1], case.image.ivar[::-1])
+    frame = by_host_core(image, down, CONFIG, banded_part)
+    assert_as_on_cpu(frame, extract(image, down, CONFIG))
+    assert (frame.ivar[7] == 0).all() and list(frame.notes["dropped"]) == [7]
+
+
+def test_every_kernel_of_the_flow_was_launched() -> None:
+    """So that none of them is only declared."""
+    device = SimulatedDevice()
+    image = four_bundles().image
+    with_device(device, core=HostCore)
+    for dtype in (">f4", ">f8"):
+        with_device(device, core=HostCore, image=Image(image.pix.astype(dtype), image.ivar.astype(dtype)))
+    names = {kernel.name for kernel in declared() if kernel.name.split(".")[0] in OWN}
+    assert names - device.launched == {"spots.add_tail"}      # of test_two_cores_and_tails
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_bits_do_not_depend_on_how_streams_take_turns(seed: int) -> None:
+    frame = with_device(SimulatedDevice(seed=seed), core=HostCore, most=1, slots=2)
+    assert_same(frame, on_device(HostCore))
+
+
+@pytest.mark.parametrize("wait", [0, 2, 3])
+def test_the_simulated_device_notices_a_missing_wait(wait: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the uploads for the slot's piece before, of the work for its downloads, of the downloads for the work: else
+    the test above shows nothing. (Work that does not wait for its uploads would run wild.)"""
+    different = []
+    for seed in range(4):
+        device, calls = SimulatedDevice(seed=seed), count()
+        honest = device.wait
+        monkeypatch.setattr(device, "wait", lambda *args, calls=calls, honest=honest: (
+            None if next(calls) % 4 == wait else honest(*args)))
+        backend = GpuFrames(lambda device=device: device, lambda job: _Idle, most=1, slots=2)
+        with np.errstate(all="ignore"):
+            found = backend.bundles(four_bundles().image, small_job(), SimpleNamespace(rank=0, size=1), Recorder())
+        different.append(not np.array_equal(np.concatenate([result.chi2pix for _, result in found]),
+                                            on_device().chi2pix))
+    assert any(different)
+
+
+class _Idle(HostCore):
+    """A core that leaves its outputs as they are."""
+
+    def _work(self, normal: Any, out: Any) -> None:
+        out.status.data[:] = 0
+
+
+def test_pieces_hold_bundles_of_equal_shape() -> None:
+    geometries = [bundle_geometry(small_job(), bundle) for bundle in small_job().plan.bundles]
+    wide = replace(geometries[1], shape=replace(geometries[1].shape, hw=11))
+    pieces = cut_pieces([geometries[0], wide, *geometries[2:], *geometries[2:]], 3)
+    assert [piece.bundles for piece in pieces] == [(0,), (2, 3), (4, 5), (1,)]
+    assert all(piece.shape.bundles == len(piece.bundles) for piece in pieces)
+
+
+@pytest.mark.parametrize(("bundles", "most", "sizes"), [
+    (20, 10, [2, 8, 8, 2]), (20, 5, [1, 4, 4, 5, 5, 1]), (20, 20, [20]), (4, 2, [1, 2, 1]), (3, 1, [1, 1, 1]),
+    (1, 1, [1]), (2, 1, [1, 1])])
+def test_the_first_and_the_last_piece_are_small(bundles: int, most: int, sizes: list[int]) -> None:
+    geometry = bundle_geometry(small_job(), small_job().plan.bundles[0])
+    pieces = cut_pieces([geometry] * bundles, most)
+    assert [len(piece.bundles) for piece in pieces] == sizes
+    assert sorted(n for piece in pieces for n in piece.bundles) == list(range(bundles))
+
+
+def test_the_recorder_sees_copies_and_stages() -> None:
+    case, device, recorder = four_bundles(), SimulatedDevice(), Recorder()
+    backend = GpuFrames(lambda: device, lambda job: HostCore)
+    backend.watch(recorder)
+    extract(case.image, case.psf, CONFIG, backend=backend, recorder=recorder)
+    record = recorder.record()
+    pixels = 2 * 4 * sum(int(g.cut[2] * g.cut[3]) for g in backend.flow.task.geometries)
+    assert 0.5 * record["copies"]["h2d"]["bytes"] < pixels < record["copies"]["h2d"]["bytes"]
+    assert record["copies"]["h2d"]["calls"] == record["copies"]["d2h"]["calls"] == 3
+    assert {name for name, *_ in record["device"]["spans"]} >= {"pixels", "spots", "normal", "solve", "decorrelate",
+                                                               "judge"}
+    assert record["device"]["memory"] == device.peak
