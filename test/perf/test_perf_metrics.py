@@ -84,6 +84,17 @@ def test_reading_alone_is_not_called_imbalance() -> None:
     assert cause.name == "reading and writing" and cause.cost == pytest.approx(0.4)
 
 
+def test_frames_of_an_exposure_are_looked_into() -> None:
+    """Two ranks, a frame each; rank 0 waits 3 s for its image, rank 1 is slow in its bundle."""
+    made = run(rank(0, [("exposure", 0, 0, 10), ("frames", 1, 0, 10), ("wait for input", 2, 0, 3), ("frame", 2, 3, 4),
+                        ("bundle", 3, 3, 4)], 10),
+               rank(1, [("exposure", 0, 0, 10), ("frames", 1, 0, 10), ("frame", 2, 0, 10), ("bundle", 3, 0, 10)], 10))
+    verdict = judge(made)
+    costs = {c.name: c.cost for c in verdict.dominant}
+    assert costs["reading and writing"] == pytest.approx(0.3)
+    assert costs["load imbalance"] >= 0.3 and "in bundle, rank 1" in verdict.lines()[0]
+
+
 def test_start_up_and_warm_up_are_one_cause() -> None:
     row: Rows = [("extract", 0, 0, 8), ("warm up", 1, 0, 2), ("bundle", 1, 2, 6)]
     (cause,) = judge(run({**rank(0, row, 8), "start_up": 2.0})).dominant

@@ -11,7 +11,8 @@ from gpu_extract.perf.record import Run
 
 DOMINANT = 0.10
 SHARED_CORES = 0.85          # CPU seconds / wall seconds of computing below which somebody else had the cores
-FILES = ("read", "write")    # stages that rank 0 does for all
+FILES = ("read", "write", "wait for input", "wait for output")      # stages in which the ranks wait for files
+HOLDERS = ("extract", "exposure", "frames", "frame")                 # stages that are looked into
 PREPARATION = "warm up"      # kernels are loaded or compiled: rank 0 does it for all
 
 
@@ -63,18 +64,20 @@ def judge(run: Run, focus: str | None = None) -> Verdict:
 
 
 def _parts(found: Sequence[Stage], focus: str | None) -> list[Stage]:
-    """Stages that cut the time without overlap: the outermost, and in place of those that hold others what they hold,
-    one level down."""
+    """Stages of the first thread that cut the time without overlap."""
     level = 1 if focus is None else 2
     outer = [s for s in found if len(s.path) == level] or [s for s in found if len(s.path) == 1]
-    parts: list[Stage] = []
-    for stage in outer:
-        inner = [s for s in found if s.path[:-1] == stage.path and not s.threads]
-        parts += inner if inner and stage.name == "extract" else [stage]
-        if inner and stage.name == "extract":
-            rest = tuple(a - sum(s.seconds[i] for s in inner) for i, a in enumerate(stage.seconds))
-            parts.append(Stage((*stage.path, "between its stages"), rest, rest, 0))
-    return parts
+    return [part for stage in outer if not stage.threads for part in _opened(stage, found)]
+
+
+def _opened(stage: Stage, found: Sequence[Stage]) -> list[Stage]:
+    """The stage, or, where it is one of HOLDERS, what it holds and what is left."""
+    inner = [s for s in found if s.path[:-1] == stage.path and not s.threads]
+    if not inner or stage.name not in HOLDERS:
+        return [stage]
+    rest = tuple(a - sum(s.seconds[i] for s in inner) for i, a in enumerate(stage.seconds))
+    return [*(part for s in inner for part in _opened(s, found)),
+            Stage((*stage.path, f"{stage.name}, between its stages"), rest, rest, 0)]
 
 
 def _start_up(looked_at: Sequence[Window], parts: Sequence[Stage], whole: float, focus: str | None) -> Cause | None:
@@ -90,8 +93,9 @@ def _files(parts: Sequence[Stage], whole: float) -> Cause | None:
     chosen = [s for s in parts if s.name in FILES]
     if not chosen:
         return None
-    cost = sum(max(s.seconds) for s in chosen)
-    said = " and ".join(f"{s.name} {max(s.seconds):.2f} s" for s in chosen)
+    seconds = {name: sum(max(s.seconds) for s in chosen if s.name == name) for name in FILES}
+    cost = sum(seconds.values())
+    said = " and ".join(f"{name} {value:.2f} s" for name, value in seconds.items() if value > 0)
     return Cause("reading and writing", cost / whole, f"{said} of {whole:.2f} s, while the other ranks wait",
                  "Overlap it with the extraction of other frames; use a faster file system, uncompressed images")
 
