@@ -1,5 +1,9 @@
 """Scaling sweeps: points, commands, real runs under a real launcher, failures, and the report by hand."""
 import json
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -66,6 +70,21 @@ def test_a_real_sweep_goes_on_after_a_point_that_fails(small_frame, tmp_path: Pa
     assert "3 of 3 sets are there already" in capsys.readouterr().err
 
 
+def test_stopped_by_the_batch_system_it_goes_on_later(small_frame, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "gpu_extract.cli.sweep", "run", str(tmp_path), "--modes", "weak", "--ranks", "1",
+             "--bundle", "5", "--repeats", "1", "--no-warm-up", "--launcher", "none", "--no-plots", "--", *small_frame]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as sweep:
+        journal = tmp_path / "campaign.jsonl"
+        while sweep.poll() is None and not (journal.is_file() and '"start"' in journal.read_text()):
+            time.sleep(0.02)
+        sweep.send_signal(signal.SIGTERM)
+        _, said = sweep.communicate(timeout=60)
+    assert sweep.returncode == 75 and "start again" in said.splitlines()[-1]
+    started = next(line for line in map(json.loads, journal.read_text().splitlines()) if line["kind"] == "start")
+    assert not Path(f"/proc/{started['pids'][0][0]}").exists()
+    assert main(words[3:]) == 0
+
+
 def sweep_by_hand(folder: Path, seconds: dict[tuple[str, int], list[float]]) -> None:
     """A folder as a sweep leaves it: extractions of so many seconds for mode, ranks and repeat."""
     sets = []
@@ -73,9 +92,9 @@ def sweep_by_hand(folder: Path, seconds: dict[tuple[str, int], list[float]]) -> 
     for (mode, ranks), times in seconds.items():
         point = Point(mode, ranks, 100 if mode == "strong" else 25 * ranks, "auto")
         sets.append(Command(point.name, ("true",), facts={"point": asdict(point)}))
-        for repeat, time in enumerate(times):
-            each = [{"rank": r, "epoch": 0.0, "start_up": 0.5, "elapsed": time + 1, "peak_memory": 1, "counters": {},
-                     "spans": [["extract", 0, 0.0, time, time, 0], ["mpi agree", 1, 0.0, 0.1 * time, 0.0, 0]]}
+        for repeat, value in enumerate(times):
+            each = [{"rank": r, "epoch": 0.0, "start_up": 0.5, "elapsed": value + 1, "peak_memory": 1, "counters": {},
+                     "spans": [["extract", 0, 0.0, value, value, 0], ["mpi agree", 1, 0.0, 0.1 * value, 0.0, 0]]}
                     for r in range(ranks)]
             (folder / RECORDS / f"{point.name}.{repeat}.json").write_text(json.dumps({"schema": 2, "ranks": each}))
     run(sets, folder, repeats=max(len(t) for t in seconds.values()))

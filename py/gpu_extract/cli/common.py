@@ -2,6 +2,7 @@
 import argparse
 import logging
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -70,6 +71,15 @@ def run_main(build: Build, body: Body, argv: Sequence[str] | None = None, *, spe
         if not isinstance(error, GpuExtractError) or not (error.quiet if error.agreed_on else not speaks):
             complain(parser.prog, message, error)
         return code
+
+
+def stop_when_asked() -> None:
+    """From now on SIGTERM, which a batch system sends, is an interruption from the keyboard: all is ended in order."""
+    def stop(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
 
 
 def explain(error: BaseException) -> tuple[str, ExitCode]:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpu_extract.cli.common import Parser, add_common_options, log, run_main
+from gpu_extract.cli.common import Parser, add_common_options, log, run_main, stop_when_asked
 from gpu_extract.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _body(args: argparse.Namespace) -> int:
+    stop_when_asked()
     from gpu_extract.assess.store import Store
 
     new = args.command in ("run", "import")
