@@ -22,8 +22,8 @@ export OMP_NUM_THREADS=1
 # where a job is killed, MPICH leaves shared memory behind that is named by job and step, and trips over it when the job
 # starts again on the same node: the step gets another number
 for ((n = 0; n < ${SLURM_RESTART_COUNT:-0}; n++)); do srun --ntasks=1 true; done
-srun --mpi="${MPI:-pmi2}" --cpus-per-task=1 "$SLURM_SUBMIT_DIR/bin/mps_wrapper" "${PYTHON:-python}" \
-    "$SLURM_SUBMIT_DIR/bin/gpu_extract_exposure" --gpu "$@"
+srun --mpi="${MPI:-pmi2}" --cpus-per-task=1 "${PYTHON:-python}" "$SLURM_SUBMIT_DIR/bin/mps_wrapper" \
+    "${PYTHON:-python}" "$SLURM_SUBMIT_DIR/bin/gpu_extract_exposure" --gpu "$@"
 code=$?
 if [ "$code" -eq 75 ]; then scontrol requeue "$SLURM_JOB_ID"; fi
 exit "$code"

@@ -78,7 +78,7 @@ def test_gpu_templates_come_as_far_as_there_are_gpus(slurm: Cluster, night: Nigh
     words = ["-i", night.images[0], "-p", night.psf, "-w", GRID,
              "-o", folder if name.startswith("exposure") else folder / "frame.fits"]
     done = submit(slurm, template(name), log, *words, options=("--ntasks-per-node=2", "--gpus-per-node=1"), wait=True)
-    assert done.returncode == 2 and "error: --gpu: " in log.read_text()
+    assert done.returncode == 2 and "error: --gpu: " in log.read_text(), log.read_text()
     assert list(folder.iterdir()) == []
 
 
@@ -91,7 +91,7 @@ def test_the_time_limit_is_near(slurm: Cluster, night: Night, folder: Path, tmp_
     assert slurm.run("scancel", "--signal=USR1", job).returncode == 0       # as --signal=USR1@60 does at its time
     asked = time.monotonic()
     slurm.wait_for(job, ("COMPLETING", "PENDING", "REQUEUED", "COMPLETED"), 30)
-    assert time.monotonic() - asked < 10
+    assert time.monotonic() - asked < 15                # ten for the program, as its own tests see, the rest for Slurm
     requeued(slurm, job)
     assert slurm.wait_for(job, ("COMPLETED", "FAILED")) == "COMPLETED", log.read_text()
     text = log.read_text()

@@ -13,7 +13,7 @@ from gpu_extract.errors import ExitCode
 # Slurm's warning before the time limit is whatever --signal names, usually USR1; SIGTERM comes with scancel and at the
 # limit; SIGINT is Ctrl-C
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
-IN_TIME = 7.0        # seconds until what is still in work is dropped with all ranks
+IN_TIME = 5.0        # seconds until what is still in work is dropped with all ranks
 
 
 def leave_on_signals(prog: str) -> None:

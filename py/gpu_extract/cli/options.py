@@ -33,7 +33,7 @@ _REFUSED = {
     "--use-specter": "use --core dense for the classical patches",
     "--wavepad": "padding is chosen from the measured decay: use --tolerance",
     "--ranks-per-bundle": "ranks are spread over bundles and parts of bundles by themselves: leave it out",
-    "--async-io": "reading and writing of one frame cannot overlap: leave it out",
+    "--async-io": "one frame has nothing to overlap: leave it out; many frames are for gpu_extract_exposure",
     "--fibermap-index": "rows are found by fibre: use --fibermap",
     "--fibermap-first-row": "rows are found by fibre: use --fibermap",
 }
