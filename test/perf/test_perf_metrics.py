@@ -90,9 +90,19 @@ def test_frames_of_an_exposure_are_looked_into() -> None:
                         ("bundle", 3, 3, 4)], 10),
                rank(1, [("exposure", 0, 0, 10), ("frames", 1, 0, 10), ("frame", 2, 0, 10), ("bundle", 3, 0, 10)], 10))
     verdict = judge(made)
-    costs = {c.name: c.cost for c in verdict.dominant}
-    assert costs["reading and writing"] == pytest.approx(0.3)
-    assert costs["load imbalance"] >= 0.3 and "in bundle, rank 1" in verdict.lines()[0]
+    files, imbalance = verdict.dominant
+    assert files.name == "reading and writing" and files.cost == pytest.approx(0.3)
+    assert imbalance.name == "load imbalance" and imbalance.cost == pytest.approx(0.15)     # 10 s, and 4 + 3 s
+    assert "in bundle, rank 1" in imbalance.evidence
+
+
+def test_what_a_rank_makes_up_for_is_no_imbalance() -> None:
+    """Ranks do not wait between plan and bundle: 1 + 5 s is as much as 3 + 3 s. They do wait for assemble."""
+    made = run(rank(0, [("extract", 0, 0, 9), ("plan", 1, 0, 1), ("bundle", 1, 1, 5), ("assemble", 1, 6, 3)], 9),
+               rank(1, [("extract", 0, 0, 9), ("plan", 1, 0, 3), ("bundle", 1, 3, 3), ("mpi agree", 1, 6, 3)], 9))
+    (cause,) = judge(made).dominant
+    assert cause.name == "load imbalance" and cause.cost == pytest.approx(1.5 / 9)
+    assert "in assemble, rank 0" in cause.evidence
 
 
 def test_start_up_and_warm_up_are_one_cause() -> None:

@@ -75,9 +75,9 @@ def _report(args: argparse.Namespace) -> None:
     run = read_run(Path(args.file))
     reference = read_run(Path(args.reference)) if args.reference else None
     asked = Asked(reference, args.focus, ceilings(args.ceilings))
-    print("\n".join(verdict_of(run, asked).lines()) if args.quiet else text_report(run, asked))
     if args.html:
         write_page(args.html, html_report(run, asked))
+    print("\n".join(verdict_of(run, asked).lines()) if args.quiet else text_report(run, asked))
 
 
 def _nsys(args: argparse.Namespace) -> None:
@@ -85,9 +85,9 @@ def _nsys(args: argparse.Namespace) -> None:
     from gpu_extract.assess.nsys_report import html_report, text_report, verdict_of
 
     profile = read_profile(Path(args.file))
-    print("\n".join(verdict_of(profile).lines()) if args.quiet else text_report(profile))
     if args.html:
         write_page(args.html, html_report(profile))
+    print("\n".join(verdict_of(profile).lines()) if args.quiet else text_report(profile))
 
 
 def ceilings(where: str | None) -> dict[str, float]:

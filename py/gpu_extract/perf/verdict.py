@@ -13,6 +13,7 @@ DOMINANT = 0.10
 SHARED_CORES = 0.85          # CPU seconds / wall seconds of computing below which somebody else had the cores
 FILES = ("read", "write", "wait for input", "wait for output")      # stages in which the ranks wait for files
 HOLDERS = ("extract", "exposure", "frames", "frame")                 # stages that are looked into
+ALONE = "assemble"           # rank 0 does it while the others wait
 PREPARATION = "warm up"      # kernels are loaded or compiled: rank 0 does it for all
 
 
@@ -107,12 +108,19 @@ def _imbalance(looked_at: Sequence[Window], parts: Sequence[Stage], whole: float
     if not chosen:
         return None
     worst = max(chosen, key=lambda s: s.excess)
+    excess = _excess([s for s in chosen if s.name != ALONE]) + _excess([s for s in chosen if s.name == ALONE])
     slow = looked_at[worst.seconds.index(max(worst.seconds))].rank
     evidence = (f"in {worst.name}, rank {slow.rank}{f' on {slow.host}' if slow.host else ''} computes "
                 f"{max(worst.seconds):.2f} s where the ranks' mean is {worst.mean:.2f} s")
-    return Cause("load imbalance", sum(s.excess for s in chosen) / whole, evidence,
+    return Cause("load imbalance", excess / whole, evidence,
                  f"See what slows rank {slow.rank} down (its node, its cores, its bundles); choose a number of ranks "
                  "that divides the number of bundles")
+
+
+def _excess(chosen: Sequence[Stage]) -> float:
+    """Seconds by which the busiest rank exceeds the mean, in all of these stages together: no rank waits in between."""
+    totals = [sum(seconds) for seconds in zip(*(s.seconds for s in chosen), strict=True)]
+    return max(totals) - sum(totals) / len(totals) if totals else 0.0
 
 
 def _communication(looked_at: Sequence[Window], whole: float) -> Cause | None:
