@@ -72,7 +72,7 @@ class HostCore:
     def __init__(self, device: SimulatedDevice, shape: PieceShape):
         self._device, self._shape = device, shape
 
-    def run(self, normal: PieceNormal, out: PieceOut, stream: Any) -> None:
+    def run(self, normal: PieceNormal, out: PieceOut, stream: Any, recorder: Any) -> None:
         """See flow.Core."""
         self._device.call(lambda: self._work(normal, out), stream)
 

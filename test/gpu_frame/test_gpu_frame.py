@@ -120,11 +120,11 @@ def test_out_of_memory_in_the_middle_of_a_frame() -> None:
     class Hungry(HostCore):
         runs = 0
 
-        def run(self, normal: Any, out: Any, stream: Any) -> None:
+        def run(self, normal: Any, out: Any, stream: Any, recorder: Any) -> None:
             Hungry.runs += 1
             if Hungry.runs == 2:
                 raise MemoryError("no memory for a work space")
-            super().run(normal, out, stream)
+            super().run(normal, out, stream, recorder)
 
     frame = with_device(SimulatedDevice(), core=Hungry, most=2)
     assert_same(frame, on_device(HostCore))
