@@ -93,7 +93,7 @@ class DenseCore:
         launch(patches.fill, a["matrices"].data.size, "matrices", normal.icov, "where", begin)
         launch(patches.sides, rows, "sides", normal.weight, normal.x, "where", begin)
         self._device.call(lambda: algebra.cholesky(a["matrices"].data, self._factor_codes.data[0]), stream)
-        launch(patches.tail, elements, "tails", "matrices")
+        launch(patches.tail, elements, "tails", "matrices", "codes")
         self._device.call(lambda: algebra.squares(a["roots"].data, a["tails"].data, left=False), stream)
         launch(patches.decouple, self._count, "roots", "diagonal", "sides")
         launch(patches.products, rows, "wanted", "roots", "sides")

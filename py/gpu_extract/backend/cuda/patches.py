@@ -64,16 +64,20 @@ def fill(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _tail(n, tails, matrices):  # type: ignore[no-untyped-def]
+def _tail(n, tails, matrices, codes):  # type: ignore[no-untyped-def]
     bins, size = tails.shape[1], matrices.shape[1]
     c, rest = n % bins, n // bins
     r, b = rest % bins, rest // bins
-    tails[b, r, c] = matrices[b, size - bins + r, size - bins + c] if c <= r else 0.0
+    if codes[0, b] != 0:
+        tails[b, r, c] = 1.0 if r == c else 0.0
+    else:
+        tails[b, r, c] = matrices[b, size - bins + r, size - bins + c] if c <= r else 0.0
 
 
-@kernel("f8[3] f8[3]", lane=_tail)
+@kernel("f8[3] f8[3] i4[2]", lane=_tail)
 def tail(count, args):  # type: ignore[no-untyped-def]
-    """The last block of the Cholesky factors, L with S = L L^T of the patch's own fibre; a lane for every element."""
+    """The last block of the Cholesky factors, L with S = L L^T of the patch's own fibre, the identity where there is no
+    factor: the eigensolver must not see what is not a number; a lane for every element."""
     n = cuda.grid(1)
     if n < count:
         _tail(n, *args)
