@@ -54,7 +54,7 @@ def test_refused_options_are_in_coming_from() -> None:
     known = options("extract")
     missing = [name for name in known if name.startswith("--") and f"`{name}`" not in page("coming-from.md")]
     own = {"--preset", "--spectra", "--ignore-checksums", "--core", "--tolerance", "--qa", "--perf", "--trace",
-           "--nvtx", "--tile", "--threads", "--version", "--help", "--no-overwrite"}
+           "--nvtx", "--tile", "--device-info", "--threads", "--version", "--help", "--no-overwrite"}
     assert sorted(set(missing) - own) == []
 
 
