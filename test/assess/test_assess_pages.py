@@ -27,7 +27,7 @@ def record(number: int, seconds: float) -> dict:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     with Store(folder / "track.sqlite") as store:
-        store.add_commits(Commit(f"{n:040x}", 1.7e9 + 100_000 * n * n, f"Change <b>{n}</b> & more")
+        store.add_commits(Commit(f"{n:040x}", 1.7e9 + 100_000 * n * n, f"Change <b>{n}</b></script> & more")
                           for n in range(1, COMMITS + 1))
         for n in range(1, COMMITS + 1):
             for repeat in range(3):
@@ -45,7 +45,7 @@ def test_points_can_be_clicked_and_show_their_commit(browser, site: Path) -> Non
     for number in (3, 8, COMMITS):
         browser.click(browser.all("circle.point[data-component='run time']")[number - 1])
         panel = browser.text("#detail")
-        assert f"{number:040x}"[:12] in panel and f"Change <b>{number}</b> & more" in panel
+        assert f"{number:040x}"[:12] in panel and f"Change <b>{number}</b></script> & more" in panel
         assert browser.driver.find_element("id", "detail").get_attribute("data-commit") == f"{number:040x}"
     assert "1.250" in browser.text("#detail")                    # 2.5 s against 2.0 s at the baseline
     assert browser.requests() == [] and browser.complaints() == []
