@@ -7,6 +7,7 @@
 # Set before sbatch, if they differ:
 #   PYTHON   the interpreter of the environment that gpu_extract is installed in   (python)
 #   COMMITS  a commit or a range, e.g. v0.1..HEAD                                  (HEAD)
+#   PROBLEM  one of etc/track.ini                                                  (r-50)
 #   PULL     yes: git pull first, and measure what came                            (no)
 #SBATCH --job-name=track
 #SBATCH --nodes=1
@@ -25,7 +26,7 @@ if [ "${PULL:-no}" = yes ]; then git -C "$project" pull --quiet --ff-only; fi
 mkdir -p "$folder"
 store=$folder/track.sqlite
 code=0
-"$python" "$project/bin/gpu_track" run "${COMMITS:-HEAD}" --store "$store" --repository "$project" || code=$?
+"$python" "$project/bin/gpu_track" run "${COMMITS:-HEAD}" --problem "${PROBLEM:-r-50}" --store "$store" --repository "$project" || code=$?
 "$python" "$project/bin/gpu_track" page --store "$store" -o "$folder/site"
 "$python" "$project/bin/gpu_track" check --store "$store" || code=$?
 exit "$code"
