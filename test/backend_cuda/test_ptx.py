@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
+from gpu_extract.backend.cuda import eliminate, measure, poles
 from gpu_extract.backend.cuda.kernels import Kernel, declared
+from gpu_extract.cores.banded import NARROW
+from gpu_extract.cores.schur import Limits
 
 ARCHITECTURES = {"V100": (7, 0), "A100": (8, 0), "H200": (9, 0)}
 KERNELS = {f"{kernel.name}{[int(kind[1:]) for kind in kernel.kinds if kind[0] == 'n'] or ''}": kernel
@@ -68,6 +71,17 @@ def test_compiles(cuda: Any, name: str, tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("name", KERNELS)
 def test_compiles_for_the_v100(cuda: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check(cuda, KERNELS[name], "V100", tmp_path, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("half", [2, NARROW])
+@pytest.mark.parametrize("gpu", ARCHITECTURES)
+def test_other_half_bands(cuda: Any, gpu: str, half: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The narrowest and the broadest band that the device takes; beyond 255 registers they spill, but they compile."""
+    halves = tuple(half + extra for extra in Limits().widen)
+    for kernel in (poles.poles.sized(*halves, 8), measure.ask.sized(*halves), eliminate.factor.sized(half),
+                   eliminate.factor_rest.sized(halves[-1]), eliminate.move.sized(halves[-1])):
+        check(cuda, kernel, gpu, tmp_path, monkeypatch)
 
 
 def test_there_are_kernels() -> None:

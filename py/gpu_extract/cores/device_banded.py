@@ -222,11 +222,9 @@ class _Run:
         self.launch(measure.choose, fibres, "facts", "flags", "depth", width, len(sizes.halves) - 1,
                     sizes.deepest, fibres)
         for questions in range(3):
-            if questions > 0:
-                self.launch(measure.go_on, fibres, "facts", "flags", "ratios", questions, width, fibres)
             self.ask("taken", questions, width)
-            self.launch(measure.learn, fibres, "facts", "flags", "yes", "questions", questions, fibres)
-        self.launch(measure.go_on, fibres, "facts", "flags", "ratios", 3, width, fibres)
+            self.launch(measure.learn, fibres, "facts", "flags", "yes", "questions", "ratios", questions, width,
+                        fibres)
         self.launch(measure.foresee, sizes.chunks * fibres, "chunks", "band", "taken", "ux", "sides", "roots",
                     "flags", sizes.halves[width], s.nwave, sizes.half, fibres)
         self.launch(measure.conclude, fibres, "facts", "flags", "chunks", "limits", width, s.nwave, fibres)

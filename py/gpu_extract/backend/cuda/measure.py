@@ -177,53 +177,39 @@ def ask(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _learn(i, facts, flags, yes, table, questions, lanes):  # type: ignore[no-untyped-def]
-    if flags[ACTIVE * lanes + i] == 0:
-        return
-    if questions == 2:
-        questions += flags[RUNG * lanes + i] - 1
-    for q in range(QUESTIONS):
-        kind, value = table[(questions * QUESTIONS + q) * ASKED + 3], table[(questions * QUESTIONS + q) * ASKED + 4]
-        if yes[q * lanes + i] > 0.0:
-            if kind == RATIO:
-                facts[COND * lanes + i] = min(facts[COND * lanes + i], value)
-            elif kind == IS_THETA:
-                facts[THETA * lanes + i] = min(facts[THETA * lanes + i], value)
-            else:
-                facts[GAMMA * lanes + i] = max(facts[GAMMA * lanes + i], value)
-
-
-@kernel("f8[1] i4[1] f8[1] f8[1] i8 i8", lane=_learn)
-def learn(count, args):  # type: ignore[no-untyped-def]
-    """The answers to a set of questions; a lane for every fibre."""
-    n = cuda.grid(1)
-    if n < count:
-        _learn(n, *args)
-
-
-@njit(cache=True)
-def _go_on(i, facts, flags, ratios, questions, width, lanes):  # type: ignore[no-untyped-def]
-    active = flags[ALIVE * lanes + i] if flags[WIDTH * lanes + i] == width else 0
+def _learn(i, facts, flags, yes, table, ratios, questions, width, lanes):  # type: ignore[no-untyped-def]
+    if flags[ACTIVE * lanes + i] > 0:
+        asked = questions if questions < 2 else questions + flags[RUNG * lanes + i] - 1
+        for q in range(QUESTIONS):
+            kind, value = table[(asked * QUESTIONS + q) * ASKED + 3], table[(asked * QUESTIONS + q) * ASKED + 4]
+            if yes[q * lanes + i] > 0.0:
+                if kind == RATIO:
+                    facts[COND * lanes + i] = min(facts[COND * lanes + i], value)
+                elif kind == IS_THETA:
+                    facts[THETA * lanes + i] = min(facts[THETA * lanes + i], value)
+                else:
+                    facts[GAMMA * lanes + i] = max(facts[GAMMA * lanes + i], value)
     cond = facts[COND * lanes + i]
     rung = -1
     for n in range(len(ratios) - 1, -1, -1):
         if ratios[n] >= cond:
             rung = n
     flags[RUNG * lanes + i] = rung
-    if questions == 1 and cond < math.inf and facts[THETA * lanes + i] < 1.0 and facts[GAMMA * lanes + i] > 0.0:
+    active = flags[ALIVE * lanes + i] if flags[WIDTH * lanes + i] == width else 0
+    if questions == 0 and cond < math.inf and facts[THETA * lanes + i] < 1.0 and facts[GAMMA * lanes + i] > 0.0:
         active = 0
-    if questions == 2 and rung < 1:
+    if questions == 1 and rung < 1:
         active = 0
     flags[ACTIVE * lanes + i] = active
 
 
-@kernel("f8[1] i4[1] f8[1] i8 i8 i8", lane=_go_on)
-def go_on(count, args):  # type: ignore[no-untyped-def]
-    """Rungs so far, and which fibres are asked the next set of questions (3: none, all that were measured stay
-    active); a lane for every fibre."""
+@kernel("f8[1] i4[1] f8[1] f8[1] f8[1] i8 i8 i8", lane=_learn)
+def learn(count, args):  # type: ignore[no-untyped-def]
+    """The answers to a set of questions, the rung they tell, and which fibres are asked the next set (after the last
+    one all that were measured in band number `width` are active); a lane for every fibre."""
     n = cuda.grid(1)
     if n < count:
-        _go_on(n, *args)
+        _learn(n, *args)
 
 
 @njit(cache=True)
