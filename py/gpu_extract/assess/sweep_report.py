@@ -1,10 +1,11 @@
 """The report on a sweep: a table, plots, and a page that holds both."""
 import json
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
-from gpu_extract.assess.sweep_results import METRICS, Row, Spread, published, read_rows, spread
+from gpu_extract.assess.sweep_results import METRICS, Row, Spread, published, published_source, read_rows, spread
 from gpu_extract.errors import InputError
 from gpu_extract.io.atomic import atomic
 from gpu_extract.tables import NONE, Table, number
@@ -34,6 +35,8 @@ def write_report(folder: Path, *, time: str = "extract", plots: bool = True, mar
         picture = folder / "scaling.png"
         scaling_figure(picture, curves(rows, time, reference=reference), f"seconds of the {TIMES[time]}")
         parts.append(figure_html(picture, "Run time, efficiency and POP metrics against ranks", "scaling"))
+        if reference:
+            parts.append(f'<p class="note">Grey: {escape(published_source())}.</p>')
     parts += [table_html(table), table_html(pop_table(rows))]
     _write(folder / "report.html", document(TITLE, parts))
     _write(folder / "scaling.json", json.dumps(plain(rows), indent=1))

@@ -130,6 +130,15 @@ class Published:
 
 def published() -> list[Published]:
     """The scaling measured at the hackathon of 2020 (etc/hackathon-2020.json)."""
-    text = resources.files("gpu_extract").joinpath("etc", "hackathon-2020.json").read_text(encoding="utf-8")
     return [Published(s["mode"], s["label"], {int(n): float(v) for n, v in s["seconds"].items()})
-            for s in json.loads(text)["series"]]
+            for s in _published()["series"]]
+
+
+def published_source() -> str:
+    """What was measured there, in words."""
+    return str(_published()["source"])
+
+
+def _published() -> dict[str, Any]:
+    text = resources.files("gpu_extract").joinpath("etc", "hackathon-2020.json").read_text(encoding="utf-8")
+    return dict(json.loads(text))
