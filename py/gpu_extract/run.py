@@ -35,6 +35,7 @@ def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Any = S
             bundles = comm.gather(results)
         if bundles is None:
             return None
+        results.clear()
         with recorder.span("assemble"):
             return assemble(bundles, job.plan, image, notes_of(job, bundles, backend))
 
