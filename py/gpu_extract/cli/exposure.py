@@ -13,7 +13,7 @@ from gpu_extract.cli.exposure_list import Entry, find_entries
 from gpu_extract.cli.exposure_options import build_parser
 from gpu_extract.cli.exposure_report import Progress, log_summary, tell_of, verdict
 from gpu_extract.cli.exposure_simulate import check_simulation, simulated_entries
-from gpu_extract.cli.exposure_stop import SIGNALS, ask_on_signals, leave_on_signals
+from gpu_extract.cli.exposure_stop import SIGNALS, ask_on_signals, ignore_signals, leave_on_signals
 from gpu_extract.cli.exposure_work import Files
 from gpu_extract.cli.extract import set_threads
 from gpu_extract.cli.ranks import find_launch, run_kept, start_ranks
@@ -36,7 +36,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def run() -> int:
         leave_on_signals(PROG)
-        return run_main(build_parser, partial(extract_exposure, start=start), argv, speaks=speaks)
+        try:
+            return run_main(build_parser, partial(extract_exposure, start=start), argv, speaks=speaks)
+        finally:
+            ignore_signals()
 
     return run_kept(PROG, run, passes=SIGNALS[:2])
 

@@ -22,6 +22,12 @@ def leave_on_signals(prog: str) -> None:
         signal.signal(number, lambda *_: end_now(prog))
 
 
+def ignore_signals() -> None:
+    """After the work: the exit code is settled. (Left to itself Python puts back, while it ends, what kills.)"""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def ask_on_signals(prog: str, ask: Callable[[], None], clean: Callable[[], object]) -> None:
     """During the work: the first signal calls `ask`; what is not done in time is ended, after a call of `clean`."""
     asked = threading.Event()
