@@ -23,7 +23,7 @@ from gpu_extract.config import ExtractConfig
 from gpu_extract.perf import clock
 from gpu_extract.perf.recorder import NULL, Recorder
 from gpu_extract.run import extract
-from gpu_extract.simulate import SimConfig, simulate
+from gpu_extract.simulate import NO_DEFECTS, SimConfig, simulate
 
 SPAN, SHARE = 3e-6, 0.005
 
@@ -60,7 +60,7 @@ def main() -> int:
         args.pairs, args.nspec, grid = 3, 25, (5760.0, 5800.0, 0.8)
     costs = span_costs(2000 if args.smallest else 20_000, 5 if args.smallest else 15)
     print(f"a span: {1e6 * costs.min():.2f} us at best, {1e6 * np.median(costs):.2f} us median")
-    made = simulate(SimConfig(camera="r", nspec=args.nspec, crop=True))
+    made = simulate(SimConfig(camera="r", nspec=args.nspec, crop=True, defects=NO_DEFECTS))
     config = ExtractConfig(grid)
     timed(made, config, NULL)
     recorder = Recorder()

@@ -1,10 +1,10 @@
 """What a run says while it works and when it is done."""
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from gpu_extract.cli.common import log
-from gpu_extract.perf.recorder import Recorder, peak_memory
+from gpu_extract.perf.recorder import Recorder, Span, peak_memory
 
 if TYPE_CHECKING:
     from gpu_extract.data import Frame
@@ -25,7 +25,7 @@ class Progress(Recorder):
         """Say how many bundles this process will do."""
         self._total = bundles
 
-    def close(self, row: list[Any]) -> None:
+    def close(self, row: Span) -> None:
         """End a span; the last stage of a bundle moves the progress on."""
         super().close(row)
         if row[0] == _LAST_STAGE and self._total:

@@ -26,6 +26,7 @@ from typing import Any, Protocol
 from gpu_extract.perf.clock import process_age
 
 SCHEMA = 2
+_wall, _cpu, _thread_cpu = time.perf_counter, time.process_time, time.thread_time
 MPI = "mpi "                                                  # first letters of spans that are communication
 TO_DEVICE, TO_HOST, ON_DEVICE = "h2d", "d2h", "d2d"           # directions of copies
 
@@ -53,22 +54,22 @@ class Device(Protocol):
         """Plain values that name the device: "name", "number", "memory" (bytes), whatever else helps."""
 
 
-class _Span:
-    """A span that is open: its row in the record, and what to do when it ends."""
+class Span(list[Any]):
+    """A row of the record, [name, depth, start, seconds, CPU seconds, thread], that is a context manager while it is
+    open: one object is all that a span costs."""
 
-    __slots__ = ("_recorder", "_row", "_marks")
-
-    def __init__(self, recorder: "Recorder", row: list[Any], marks: list[Any] | None = None):
-        self._recorder, self._row, self._marks = recorder, row, marks
+    __slots__ = ("marks", "recorder")
+    recorder: "Recorder"
+    marks: list[Any] | None
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
-        if self._marks is not None:
-            self._recorder.mark(self._marks)
-        self._recorder.close(self._row)
+        if self.marks is not None:
+            self.recorder.mark(self.marks)
+        self.recorder.close(self)
 
 
 class Recorder:
@@ -77,41 +78,57 @@ class Recorder:
     def __init__(self, rank: int = 0):
         self.rank = rank
         self.start_up = process_age()        # seconds between the start of the process and now
-        self._zero = time.perf_counter()
+        self._zero = _wall()
         self._epoch = time.time()
-        self._spans: list[list[Any]] = []
+        self._spans: list[Span] = []
         self._threads: dict[int, int] = {get_ident(): 0}
         self._depth = [0]                    # open spans of each thread
         self._counters: dict[str, float] = {}
         self._calls: dict[str, list[float]] = {}
-        self._copies: list[list[Any]] = []           # direction, bytes, row of the span, number in _timed or None
+        self._copies: list[tuple[str, int, Span]] = []
         self._device: Device | None = None
         self._ranges = False
         self._base: Any = None               # the event when the watch began, and the host's time of it
         self._based = 0.0
         self._timed: list[list[Any]] = []    # name, first event, second event
 
-    def span(self, name: str) -> _Span:
+    def span(self, name: str) -> Span:
         """A context manager that times what runs under it: wall and CPU seconds, on this thread."""
-        return _Span(self, self._open(name))
+        ident = get_ident()
+        thread = self._threads.get(ident)
+        if thread is None:
+            thread = self._threads[ident] = len(self._depth)
+            self._depth.append(0)
+        depth = self._depth[thread]
+        self._depth[thread] = depth + 1
+        if thread:                           # below the span in which the first thread waits for this one
+            depth += self._depth[0]
+        row = Span((name, depth, 0.0, 0.0, 0.0, thread))
+        row.recorder, row.marks = self, None
+        self._spans.append(row)
+        if self._ranges and self._device is not None:
+            self._device.push(name)
+        row[4] = _thread_cpu() if thread else _cpu()
+        row[2] = _wall() - self._zero
+        return row
 
-    def device_span(self, name: str) -> _Span:
+    def device_span(self, name: str) -> Span:
         """The same, and the time that the current stream takes for what is queued under it, by events.
 
         Without a device it is a span.
         """
-        row = self._open(name)
-        return _Span(self, row, self._first_mark(name))
+        row = self.span(name)
+        row.marks = self._first_mark(name)
+        return row
 
-    def copy(self, direction: str, nbytes: int) -> _Span:
+    def copy(self, direction: str, nbytes: int) -> Span:
         """The same for a copy: TO_DEVICE, TO_HOST or ON_DEVICE, and how many bytes.
 
         Its seconds are those on the device where there is one, else those of the host.
         """
-        row = self._open(f"copy {direction}")
-        marks = self._first_mark(f"copy {direction}")
-        self._copies.append([direction, nbytes, row, marks])
-        return _Span(self, row, marks)
+        row = self.device_span(f"copy {direction}")
+        self._copies.append((direction, nbytes, row))
+        return row
 
     def count(self, name: str, value: float = 1) -> None:
         """Add `value` to counter `name`."""
@@ -133,29 +150,11 @@ class Recorder:
         self._device, self._ranges = device, ranges
         self._base, self._based = device.mark(), self.elapsed()
 
-    def _open(self, name: str) -> list[Any]:
-        ident = get_ident()
-        thread = self._threads.get(ident)
-        if thread is None:
-            thread = self._threads[ident] = len(self._depth)
-            self._depth.append(0)
-        depth = self._depth[thread]
-        self._depth[thread] = depth + 1
-        if thread:                           # below the span in which the first thread waits for this one
-            depth += self._depth[0]
-        row = [name, depth, 0.0, 0.0, 0.0, thread]
-        self._spans.append(row)
-        if self._ranges and self._device is not None:
-            self._device.push(name)
-        row[4] = time.thread_time() if thread else time.process_time()
-        row[2] = time.perf_counter() - self._zero
-        return row
-
-    def close(self, row: list[Any]) -> None:
+    def close(self, row: Span) -> None:
         """End the span of this row; called by the context manager."""
-        row[3] = time.perf_counter() - self._zero - row[2]
+        row[3] = _wall() - self._zero - row[2]
         thread = row[5]
-        row[4] = (time.thread_time() if thread else time.process_time()) - row[4]
+        row[4] = (_thread_cpu() if thread else _cpu()) - row[4]
         self._depth[thread] -= 1
         if self._ranges and self._device is not None:
             self._device.pop()
@@ -189,7 +188,7 @@ class Recorder:
 
     def elapsed(self) -> float:
         """Seconds since the recorder was made."""
-        return time.perf_counter() - self._zero
+        return _wall() - self._zero
 
     def record(self) -> dict[str, Any]:
         """Everything recorded so far; waits for the device where one is watched."""
@@ -197,14 +196,15 @@ class Recorder:
                  for kind, sums in self._calls.items()}
         return {"schema": SCHEMA, "rank": self.rank, "host": platform.node(), "pid": os.getpid(),
                 "epoch": self._epoch, "start_up": self.start_up, "elapsed": self.elapsed(),
-                "cpu": time.process_time(), "cores": usable_cores(), "peak_memory": peak_memory(),
+                "cpu": _cpu(), "cores": usable_cores(), "peak_memory": peak_memory(),
                 "spans": [list(s) for s in self._spans], "counters": dict(self._counters), "calls": calls,
                 "copies": self._copied(), "device": self._device_record()}
 
     def _copied(self) -> dict[str, dict[str, float]]:
         """Calls, bytes and seconds of the copies in each direction."""
         found: dict[str, dict[str, float]] = {}
-        for direction, nbytes, row, marks in self._copies:
+        for direction, nbytes, row in self._copies:
+            marks = row.marks
             sums = found.setdefault(direction, {"calls": 0, "bytes": 0, "seconds": 0.0})
             sums["calls"] += 1
             sums["bytes"] += nbytes
