@@ -18,7 +18,7 @@ def test_a_small_frame_under_the_simulator() -> None:
                           text=True, check=False, timeout=600, env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"})
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found["flux"] < 1e-8 and found["ivar"] < 1e-9 and found["resolution"] < 1e-9 and found["on_cpu"] == 0
+    assert found["flux"] < 1e-8 and found["ivar"] < 1e-9 and found["R"] < 1e-9 and found["on_cpu"] == 0
     own = {kernel.name for kernel in declared() if kernel.name.split(".")[0] in ("image", "spots", "normal",
                                                                                "gradients", "quality")}
     assert own - LEFT_OUT <= set(found["launched"])

@@ -152,7 +152,7 @@ class GpuFrames:
         failed = (result.status == Status.FAILED).any(axis=1)
         if not failed.any():
             return result
-        other = extract_bundle(image, replace(job, config=replace(job.config, model=False)), result.fibres,
+        other = extract_bundle(native(image), replace(job, config=replace(job.config, model=False)), result.fibres,
                                group=SERIAL, recorder=recorder)
         for name in ("flux", "ivar", "resolution", "status", "mask"):
             getattr(result, name)[failed] = getattr(other, name)[failed]
@@ -160,7 +160,7 @@ class GpuFrames:
 
     def _on_cpu(self, image: Image, job: Job, number: int, recorder: Any) -> BundleResult:
         """A bundle as the CPU makes it."""
-        result = extract_bundle(image, job, job.plan.bundles[number], group=SERIAL, recorder=recorder)
+        result = extract_bundle(native(image), job, job.plan.bundles[number], group=SERIAL, recorder=recorder)
         return replace(result, notes={**result.notes, "on_cpu": len(result.flux)})
 
     def watch(self, recorder: Any, *, ranges: bool = False) -> None:
@@ -172,6 +172,12 @@ class GpuFrames:
         self._warm = None
         if self._device is not None:
             self._device.close()
+
+
+def native(image: Image) -> Image:
+    """The image in this machine's byte order, as the CPU's kernels want it."""
+    pix, ivar = (array.astype(array.dtype.newbyteorder("="), copy=False) for array in (image.pix, image.ivar))
+    return replace(image, pix=pix, ivar=ivar)
 
 
 def device_cores(job: Job) -> CoreMaker:
