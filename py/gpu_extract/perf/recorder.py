@@ -204,12 +204,12 @@ class Recorder:
         """Calls, bytes and seconds of the copies in each direction."""
         found: dict[str, dict[str, float]] = {}
         for direction, nbytes, row in self._copies:
-            marks = row.marks
             sums = found.setdefault(direction, {"calls": 0, "bytes": 0, "seconds": 0.0})
             sums["calls"] += 1
             sums["bytes"] += nbytes
-            ended = marks is not None and marks[2] is not None and self._device is not None
-            sums["seconds"] += self._device.between(marks[1], marks[2]) if ended and self._device else row[3]
+            _, first, second = row.marks or ("", None, None)
+            on_device = self._device is not None and second is not None
+            sums["seconds"] += self._device.between(first, second) if on_device and self._device else row[3]
         return found
 
     def _device_record(self) -> dict[str, Any] | None:
