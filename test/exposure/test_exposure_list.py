@@ -59,7 +59,8 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("frames", "ranks", "bundles", "groups"), [
-    (12, 2, 20, 2), (30, 20, 20, 10), (1, 33, 20, 1), (30, 30, 20, 30), (1, 1, 20, 1), (3, 2, 20, 1), (100, 4, 20, 4)])
+    (12, 2, 20, 2), (30, 20, 20, 10), (1, 33, 20, 1), (30, 30, 20, 30), (1, 1, 20, 1), (3, 2, 20, 1),
+    (100, 4, 20, 4), (30, 8, 20, 8), (3, 7, 20, 3)])
 def test_groups_have_all_frames_done_first(frames: int, ranks: int, bundles: int, groups: int) -> None:
     assert choose_groups(frames, ranks, bundles) == groups
 

@@ -54,7 +54,7 @@ def test_seven_ranks_on_three_frames(night: Night, folder: Path) -> None:
 
 @pytest.mark.slow
 def test_thirty_three_ranks_on_twenty_bundles(tmp_path: Path) -> None:
-    options = ["--simulate", "2", "--camera", "r", "-w", "6000,6060,0.8", "-o"]
+    options = ["--simulate", "2", "--camera", "r", "-w", "6000,6060,0.8", "--groups", "1", "-o"]
     assert run(0, *options, tmp_path / "one", limit=600).code == 0
     (tmp_path / "many").mkdir()
     (tmp_path / "many" / "simulated").symlink_to(tmp_path / "one" / "simulated")

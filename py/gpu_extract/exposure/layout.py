@@ -4,16 +4,18 @@ from math import ceil
 from gpu_extract.plan import share
 
 _TOGETHER = 0.8        # of the ranks that share one bundle, so much of their time is used
-_ALONE = 0.4           # bundles' worth of time per frame that only one rank of a group is at work: plan, assemble
+_ALONE = 0.7           # bundles' worth of time per frame in which nothing is shared: plan, assemble
+_GATHERED = 0.5        # the same where several ranks share a frame: the image to all of them, the results to one
 
 
 def rounds(bundles: int, ranks: int) -> float:
     """Time of one frame on a group of ranks, in units of one bundle on one rank (plan.turns)."""
     whole, left = divmod(bundles, ranks)
+    seconds = whole + _ALONE + _GATHERED * (ranks > 1)
     if left == 0:
-        return whole + _ALONE
+        return seconds
     sharing = ranks // left
-    return whole + (1.0 if sharing == 1 else 1 / (_TOGETHER * sharing)) + _ALONE
+    return seconds + (1.0 if sharing == 1 else 1 / (_TOGETHER * sharing))
 
 
 def choose_groups(frames: int, ranks: int, bundles: int) -> int:
