@@ -7,7 +7,6 @@ import numpy as np
 from gpu_extract.data import BundleResult, FiberMap, Frame, Image
 from gpu_extract.plan import Plan
 
-
 BY_BIN = ("flux", "ivar", "mask", "resolution", "chi2pix", "pixmask_fraction", "status")
 
 
