@@ -6,6 +6,7 @@ Runs `gpu_extract_exposure --simulate` under mpiexec and reads its record (--per
   waiting     share of the time between the first input ready and the last result ready that ranks wait for files
   throughput  frames per second against what the CPU seconds that compute and I/O took in that time allow on the cores
               that the ranks have: how busy these cores were. Anything else that runs on the machine lowers it
+  memory      GB that all ranks took at most, added up, against 0.6 + 0.35 for each rank + 1.0 for each group
 Then the choice behind it: an extraction alone, with a thread that reads and writes all the time, and with a process
 that does, by turns. --folder keeps the simulated images from one call to the next (2.5 GB for 12 frames).
 """
@@ -32,6 +33,7 @@ from gpu_extract.run import extract
 
 PROGRAM = Path(__file__).resolve().parents[1] / "bin" / "gpu_extract_exposure"
 WAITING, BUSY = 0.05, 0.9       # bars
+SHORT = ("-w", "6030,6080,0.8")
 
 
 def launcher(ranks: int) -> list[str]:
@@ -67,16 +69,20 @@ def run(args: argparse.Namespace, folder: Path) -> bool:
     """The exposure; whether its bars are reached."""
     record = folder / "perf.json"
     words = ["--simulate", str(args.frames), "--camera", args.camera, "-o", str(folder), "--recompute",
-             "--perf", str(record), "--loglevel", "warning", "--no-gpu", *args.options]
+             "--perf", str(record), "--loglevel", "warning", "--no-gpu"]
     command = [*(launcher(args.ranks) if args.ranks > 1 else []), sys.executable, str(PROGRAM), *words]
-    subprocess.run(command, check=True)
-    ranks = json.loads(record.read_text())["ranks"]
+    subprocess.run([*command, *args.fibres, *SHORT], check=True)       # makes the images, if they are not there
+    subprocess.run([*command, *args.fibres, *args.options], check=True)
+    content = json.loads(record.read_text())
+    ranks, groups = content["ranks"], len({frame["group"] for frame in content["frames"]})
     found = judge(ranks, min(args.ranks, os.cpu_count() or 1))
     print(f"{args.frames} frames, {args.ranks} ranks: {found['seconds']:.1f} s from first input to last result, "
           f"{args.frames / found['seconds']:.3f} frames/s; CPU {found['cpu']:.1f} s, of it reading "
           f"{found['reading']:.1f}, writing {found['writing']:.1f}")
+    memory, limit = sum(r["peak_memory"] for r in ranks) / 1e9, 0.6 + 0.35 * args.ranks + 1.0 * groups
     rows = [("waiting for files", found["waiting"], f"<= {WAITING}", found["waiting"] <= WAITING),
-            ("throughput / what the CPU seconds allow", found["busy"], f">= {BUSY}", found["busy"] >= BUSY)]
+            ("throughput / what the CPU seconds allow", found["busy"], f">= {BUSY}", found["busy"] >= BUSY),
+            ("memory, GB", memory, f"<= {limit:.2f}", memory <= limit)]
     for name, value, bar, good in rows:
         print(f"{name:42} {value:7.3f}  bar {bar:8} {'reached' if good else 'NOT REACHED'}")
     for path in folder.glob("frame-*.fits"):
@@ -127,10 +133,10 @@ def main() -> int:
     parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
     args.camera, grid = "r0", (5760.0, 7620.0, 0.8)
-    args.options = [] if args.nspec == 500 else ["-n", str(args.nspec)]
+    args.options, args.fibres = [], [] if args.nspec == 500 else ["-n", str(args.nspec)]
     if args.smallest:
         args.camera, grid, args.frames, args.repeat = "tiny", (6030.0, 6080.0, 0.8), 3, 1
-        args.options = ["-w", "6030,6080,0.8"]
+        args.options = SHORT
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(args.folder or scratch)
         folder.mkdir(exist_ok=True)
