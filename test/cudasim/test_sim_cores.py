@@ -18,7 +18,7 @@ from gpu_extract.cores.schur import Limits
 from gpu_extract.data import Status
 
 if not config.ENABLE_CUDASIM:
-    pytest.skip("needs NUMBA_ENABLE_CUDASIM=1 before numba is loaded: test/test_cuda_simulator.py sees to that",
+    pytest.skip("needs NUMBA_ENABLE_CUDASIM=1 before numba is loaded: test/test_cudasim.py sees to that",
                 allow_module_level=True)
 
 INNER, NDIAG = slice(1, 9), 1
