@@ -1,7 +1,7 @@
-"""Ranks, devices and batches: tables of integers."""
+"""Ranks, devices and their memory: tables of integers."""
 import pytest
 
-from gpu_extract.device import CONTEXT, KEPT, Share, batch, budget, device_of, share_of, sharing
+from gpu_extract.device import CONTEXT, KEPT, Share, budget, device_of, share_of, sharing
 
 GIB = 1 << 30
 # (ranks of the node, devices it shows) -> device of each rank
@@ -59,7 +59,3 @@ def test_all_ranks_together_fit(ranks: int, total: int) -> None:
 def test_memory_of_others_is_not_given_away() -> None:
     assert budget(80 * GIB, 20 * GIB, 4) * 4 <= 20 * GIB - KEPT
     assert budget(80 * GIB, KEPT // 2, 2) == 0
-
-
-def test_batches() -> None:
-    assert [batch(free, 10, 4) for free in (0, 9, 10, 39, 40, 1000)] == [1, 1, 1, 3, 4, 4]

@@ -44,8 +44,3 @@ def budget(total: int, free: int, ranks: int) -> int:
     contexts may be there already or still to come, other programs' memory is not free.
     """
     return max(min(free, total - ranks * CONTEXT) - KEPT, 0) // ranks
-
-
-def batch(free: int, each: int, most: int) -> int:
-    """How many pieces of `each` bytes are done at once: as many as fit into `free`, at most `most`, at least one."""
-    return max(min(free // each, most), 1)

@@ -11,7 +11,6 @@ import pytest
 
 from backend_cuda.pieces import decorrelate, shape_of
 from cores.cases import EPS, MASKS, Bundle, make_bundle
-from gpu_extract.backend.cuda.piece import PieceShape
 from gpu_extract.backend.cuda.simulated import SimulatedDevice
 from gpu_extract.bundle import clear_corners
 from gpu_extract.cores import banded, device_banded
@@ -138,11 +137,3 @@ def test_a_broad_psf_is_left_to_the_cpu() -> None:
     assert case.normal.halfband > banded.NARROW
     found = on_device(case)
     assert (found.status[:, :50] == Status.FAILED).all() and not found.flux.any()
-
-
-def test_memory_is_told_beforehand() -> None:
-    shape = PieceShape(2, 5, 3, 4, 90, 9, 82, NDIAG)
-    device = SimulatedDevice()
-    BandedCore(device, shape)
-    tables = 10 * 4096
-    assert device_banded.size(shape) <= device.peak <= device_banded.size(shape) + tables

@@ -82,12 +82,6 @@ class _Sizes:
         return places
 
 
-def size(shape: PieceShape, limits: Limits | None = None) -> int:
-    """Bytes of work memory for a piece."""
-    arrays = _Sizes.of(shape, limits or Limits()).arrays()
-    return sum(count * np.dtype(kind).itemsize for count, kind in arrays.values())
-
-
 class BandedCore:
     """Decorrelates pieces of one shape; its work arrays are made once.
 
