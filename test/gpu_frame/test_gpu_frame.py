@@ -116,7 +116,8 @@ def test_out_of_memory_halves_the_pieces_and_changes_no_bit(most: int, share: fl
 
 
 def test_out_of_memory_in_the_middle_of_a_frame() -> None:
-    """What a core allocates while pieces are in flight: everything is done again, smaller."""
+    """What a core allocates while pieces are in flight: everything is done again, smaller, in the memory that the first
+    attempt had."""
     class Hungry(HostCore):
         runs = 0
 
@@ -126,7 +127,9 @@ def test_out_of_memory_in_the_middle_of_a_frame() -> None:
                 raise MemoryError("no memory for a work space")
             super().run(normal, out, stream, recorder)
 
-    frame = with_device(SimulatedDevice(), core=Hungry, most=2)
+    first = SimulatedDevice()
+    with_device(first, core=HostCore, most=2)
+    frame = with_device(SimulatedDevice(first.peak), core=Hungry, most=2)
     assert_same(frame, on_device(HostCore))
     assert Hungry.runs == 2 + 4
 

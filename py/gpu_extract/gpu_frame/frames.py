@@ -87,15 +87,22 @@ class GpuFrames:
         if not mine:
             return []
         while self._slots > 0:
-            try:
-                flow = self._flow_for(image, job, mine)
-                return self._take(flow, image, job, mine, recorder)
-            except Exception as error:
-                if not self.device.is_out_of_memory(error):
-                    raise
-                self._shrink(len(mine))
+            results = self._attempt(image, job, mine, recorder)
+            if results is not None:
+                return results
+            self._shrink(len(mine))
         self._warn(f"{self.name} has not enough free memory for one bundle: this rank works on the CPU")
         return [(n, self._on_cpu(image, job, n, recorder)) for n in mine]
+
+    def _attempt(self, image: Image, job: Job, mine: tuple[int, ...],
+                 recorder: Any) -> list[tuple[int, BundleResult]] | None:
+        """The results, or None where the device's memory did not suffice; nothing holds on to it then."""
+        try:
+            return self._take(self._flow_for(image, job, mine), image, job, mine, recorder)
+        except Exception as error:
+            if not self.device.is_out_of_memory(error):
+                raise
+            return None
 
     def _flow_for(self, image: Image, job: Job, mine: tuple[int, ...]) -> Flow:
         """The flow of the frame before, or a new one."""

@@ -1,4 +1,5 @@
 """A GPU: memory, streams and pinned pools through cupy, kernels through numba-cuda."""
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from math import prod
@@ -6,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_extract.backend.cuda.algebra import CupyAlgebra
+from gpu_extract.backend.cuda.algebra import Algebra, CupyAlgebra
 from gpu_extract.backend.cuda.kernels import Kernel, argument
 from gpu_extract.errors import InputError
 
@@ -48,12 +49,12 @@ class CupyDevice:
         self.name = text.decode() if isinstance(text, bytes) else str(text)
         self._pool = cupy.cuda.MemoryPool()
         self._pinned = cupy.cuda.PinnedMemoryPool()
-        self.linalg = CupyAlgebra(cupy)
+        self.linalg: Algebra = CupyAlgebra(cupy)
         self._limit = limit
         if limit is not None:
             self._pool.set_limit(size=limit)
         self._compiled: dict[Kernel, Any] = {}
-        self._externals: dict[int, Any] = {}
+        self._launches: dict[tuple[Kernel, int, int], Any] = {}
 
     def empty(self, shape: Sequence[int], dtype: Any = np.float64) -> CupyArray:
         """See seam.Device."""
@@ -127,24 +128,21 @@ class CupyDevice:
         if count > 0:
             values = tuple(value.handle if isinstance(value, CupyArray) else argument(kind, value)
                            for kind, value in zip(kernel.kinds, args, strict=True))
-            grid = -(-count // kernel.block)
-            self._compile(kernel)[grid, kernel.block, self._external(stream)](count, values)
+            self._configured(kernel, -(-count // kernel.block), stream)(count, values)
 
-    def _compile(self, kernel: Kernel) -> Any:
-        """The kernel, compiled once, and kept on disk by numba."""
-        if kernel not in self._compiled:
+    def _configured(self, kernel: Kernel, grid: int, stream: Any) -> Any:
+        """The kernel with its grid and stream, made once: compiled once, and kept on disk by numba."""
+        key = kernel, grid, stream.ptr
+        if key not in self._launches:
             from numba import cuda
 
-            self._compiled[kernel] = cuda.jit(kernel.signature(), cache=True)(kernel.function)
-        return self._compiled[kernel]
-
-    def _external(self, stream: Any) -> Any:
-        """A stream as numba sees it."""
-        if stream.ptr not in self._externals:
-            from numba import cuda
-
-            self._externals[stream.ptr] = cuda.external_stream(stream.ptr)
-        return self._externals[stream.ptr]
+            if kernel not in self._compiled:
+                self._compiled[kernel] = cuda.jit(kernel.signature(), cache=True)(kernel.function)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")      # that a grid is small: other streams have work as well
+                external = cuda.external_stream(stream.ptr)
+                self._launches[key] = self._compiled[kernel][grid, kernel.block, external]
+        return self._launches[key]
 
     def call(self, work: Callable[[], None], stream: Any) -> None:
         """See seam.Device."""
@@ -174,7 +172,7 @@ class CupyDevice:
     def close(self) -> None:
         """See seam.Device."""
         self._cupy.cuda.runtime.deviceSynchronize()
-        self._externals.clear()
+        self._launches.clear()       # streams are gone, and others may get their addresses
         self._pool.free_all_blocks()
         self._pinned.free_all_blocks()
 

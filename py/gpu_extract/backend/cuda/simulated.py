@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numba import cuda, njit
 
-from gpu_extract.backend.cuda.algebra import HostAlgebra
+from gpu_extract.backend.cuda.algebra import Algebra, HostAlgebra
 from gpu_extract.backend.cuda.kernels import Kernel, argument
 
 GARBAGE = 0xFB      # of every byte: NaN-like huge negative floats, negative integers
@@ -84,7 +84,7 @@ class SimulatedDevice:
         self.capacity, self.compiled = memory, compiled
         self._dice = None if seed is None else Random(seed)
         self.name = "simulated device"
-        self.linalg = HostAlgebra()
+        self.linalg: Algebra = HostAlgebra()
         self.used = self.peak = 0
         self.launched: set[str] = set()
         self.ranges: list[str] = []
