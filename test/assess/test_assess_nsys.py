@@ -3,6 +3,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -162,3 +163,13 @@ def test_the_command_writes_text_and_page(make: Make, tmp_path: Path, capsys: py
     assert main(["nsys", str(make()), "--html", str(page)]) == 0
     assert "Kernels under their stages" in capsys.readouterr().out
     assert "Kernels under their stages" in page.read_text()
+
+
+def test_the_page_in_a_browser(make: Make, tmp_path: Path, browser: Any) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(html_report(read_profile(make())))
+    browser.open(page)
+    assert "An idle GPU costs 73%" in browser.text("ul.summary")
+    rows = [row.text.split() for row in browser.all("#t-kernels-under-their-stages + .scroll tbody tr")]
+    assert rows[0] == ["bundle", ">", "normal", "add_tile", "2", "18.000", "78.3%", "9000.0", "10000.0"]
+    assert browser.requests() == [] and browser.complaints() == []

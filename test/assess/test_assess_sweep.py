@@ -137,3 +137,14 @@ def test_published_figures_are_those_of_the_method() -> None:
     assert shared.seconds == {1: 244, 3: 132, 4: 115, 5: 113, 6: 111.5}
     assert shared.efficiency[3] == pytest.approx(244 / 132 / 3)
     assert found["weak", "2020: 1 V100"].efficiency[6] == pytest.approx(19.5 / 66.7)
+
+
+def test_the_page_in_a_browser(browser, tmp_path: Path) -> None:
+    sweep_by_hand(tmp_path, {("strong", 1): [8.0, 8.0], ("strong", 2): [5.0, 5.0]})
+    write_report(tmp_path)
+    browser.open(tmp_path / "report.html")
+    (picture,) = browser.all("#scaling img")
+    assert int(picture.get_property("naturalWidth")) > 1000
+    assert "80.0% (80.0% to 80.0%) efficient on 2 ranks" in browser.text("ul.summary")
+    assert "Grey: GPU hackathon 2020" in browser.text("body")
+    assert browser.requests() == [] and browser.complaints() == []
