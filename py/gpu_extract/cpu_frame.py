@@ -11,10 +11,12 @@ class CpuFrames:
     """What `run.extract` works with where nothing else is asked for.
 
     name: for the header; warm: whether kernels are there; nobody knows, and to see costs little
+    warm_bins: steps of wavelength after which all of them are
     """
 
     name = "CPU"
     warm = False
+    warm_bins = 4
 
     def bundles(self, image: Image, job: Job, comm: Any, recorder: Any) -> list[tuple[int, BundleResult]]:
         """This rank's bundles, by number; the last ones are shared by groups of ranks, of which the first has them."""

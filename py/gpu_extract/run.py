@@ -55,7 +55,7 @@ def warm_up(image: Image, psf: PsfModel, config: ExtractConfig, backend: Any = C
     if backend.warm:
         return
     first, last, step = config.wavelength
-    job = prepare(psf, replace(config, wavelength=(first, min(first + 4 * step, last), step), model=False))
+    job = prepare(psf, replace(config, wavelength=(first, min(first + backend.warm_bins * step, last), step), model=False))
     backend.bundles(image, replace(job, plan=replace(job.plan, bundles=job.plan.bundles[:1])), SERIAL, NULL)
 
 

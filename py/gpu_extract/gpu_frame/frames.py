@@ -51,6 +51,8 @@ class GpuFrames:
     of half the size, down to single bundles one after another, and then on the CPU.
     """
 
+    warm_bins = 40       # a few half-bands: kernels are compiled for the band's width
+
     def __init__(self, open_device: Callable[[], Device], cores: Callable[[Job], CoreMaker], *, most: int | None = None,
                  slots: int = SLOTS, warn: Callable[[str], None] = lambda _: None):
         self._open, self._cores, self._most, self._slots, self._warn = open_device, cores, most, slots, warn
