@@ -3,11 +3,12 @@
 #
 #   sbatch slurm/profile.sh FOLDER [any option of gpu_extract but -o]
 #
-# FOLDER gets run.json, trace.json (for ui.perfetto.dev), report.html and the frame.
+# FOLDER gets run.json, trace.json (for ui.perfetto.dev), report.html and the frame; with NSYS also what Nsight Systems
+# saw of each rank: rankN.nsys-rep, rankN.sqlite (its export) and rankN.html (what gpu_perf nsys says of it).
 # Set before sbatch, if they differ:
 #   PYTHON   the interpreter of the environment that gpu_extract is installed in   (python)
 #   MPI      what srun needs for the MPI library: pmi2 for MPICH, pmix for Open MPI (pmi2)
-#   NSYS     a command in front of each rank's, e.g. "nsys profile -t cuda,nvtx -o FOLDER/rank%q{SLURM_PROCID}" (none)
+#   NSYS     Nsight Systems, e.g. nsys, for a profile of the GPU with the stages as NVTX ranges  (none)
 #SBATCH --job-name=profile
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=20
@@ -20,7 +21,18 @@ folder=$1
 shift
 mkdir -p "$folder"
 python=${PYTHON:-python}
-# shellcheck disable=SC2086
-srun --mpi="${MPI:-pmi2}" --cpus-per-task=1 ${NSYS:-} "$python" "$SLURM_SUBMIT_DIR/bin/gpu_extract" \
+watch=()
+if [ -n "${NSYS:-}" ]; then
+    watch=("$NSYS" profile --trace=cuda,nvtx --force-overwrite=true "--output=$folder/rank%q{SLURM_PROCID}")
+    set -- --nvtx "$@"
+fi
+srun --mpi="${MPI:-pmi2}" --cpus-per-task=1 "${watch[@]}" "$python" "$SLURM_SUBMIT_DIR/bin/gpu_extract" \
     -o "$folder/frame.fits" --perf "$folder/run.json" --trace "$folder/trace.json" "$@"
+if [ -n "${NSYS:-}" ]; then
+    for profile in "$folder"/rank*.nsys-rep; do
+        rank=${profile%.nsys-rep}
+        "$NSYS" export --type=sqlite --force-overwrite=true "--output=$rank.sqlite" "$profile"
+        "$python" "$SLURM_SUBMIT_DIR/bin/gpu_perf" nsys "$rank.sqlite" --html "$rank.html"
+    done
+fi
 exec "$python" "$SLURM_SUBMIT_DIR/bin/gpu_perf" report "$folder/run.json" --html "$folder/report.html"
