@@ -8,7 +8,7 @@ import numpy as np
 
 from gpu_extract.backend.cuda.gradients import DONE, FLOOR, NORM
 from gpu_extract.backend.cuda.seam import Device
-from gpu_extract.bundle import Job, extract_bundle
+from gpu_extract.bundle import Job, banded_part, clear_corners, dense_part, extract_bundle, locate, make_normal
 from gpu_extract.comm import SERIAL
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import BundleResult, Image, PsfModel, Status
@@ -18,7 +18,7 @@ from gpu_extract.gpu_frame.geometry import bundle_geometry, cut_pieces, psf_tabl
 from gpu_extract.gpu_frame.memory import sizes_of
 from gpu_extract.plan import share
 from gpu_extract.quality import mask_bits
-from gpu_extract.solve import TOLERANCE
+from gpu_extract.solve import TOLERANCE, solve
 
 LARGE = 2       # large pieces of a rank's bundles: a recursion along wavelength takes as long for one fibre as for many
 SLOTS = 3       # pieces in flight
@@ -159,13 +159,9 @@ class GpuFrames:
                        "done on the CPU")
             return self._on_cpu(image, job, number, recorder)
         failed = (result.status == Status.FAILED).any(axis=1)
-        if not failed.any():
-            return result
-        other = extract_bundle(native(image), replace(job, config=replace(job.config, model=False)), result.fibres,
-                               group=SERIAL, recorder=recorder)
-        for name in ("flux", "ivar", "resolution", "status", "mask"):
-            getattr(result, name)[failed] = getattr(other, name)[failed]
-        return replace(result, notes={**result.notes, "on_cpu": int(failed.sum())})
+        if failed.all():
+            return self._on_cpu(image, job, number, recorder)
+        return _with_fibres(result, np.nonzero(failed)[0], native(image), job, recorder) if failed.any() else result
 
     def _on_cpu(self, image: Image, job: Job, number: int, recorder: Any) -> BundleResult:
         """A bundle as the CPU makes it."""
@@ -181,6 +177,23 @@ class GpuFrames:
         self._warm = None
         if self._device is not None:
             self._device.close()
+
+
+def _with_fibres(result: BundleResult, fibres: np.ndarray, image: Image, job: Job, recorder: Any) -> BundleResult:
+    """The result with these fibres of the bundle decorrelated by the CPU's cores, from normal equations of its own."""
+    cut, bands = locate(image, job, result.fibres)
+    _, normal = make_normal(job, result.fibres, cut, bands, group=SERIAL, recorder=recorder)
+    x = solve(normal).x
+    for n in fibres:
+        by_core = dense_part if job.config.core == "dense" else banded_part
+        with recorder.span("decorrelate"):
+            part = by_core(normal, x, job, (int(n), int(n) + 1))
+        clear_corners(part.resolution)
+        for name in ("flux", "ivar", "resolution", "status"):
+            getattr(result, name)[n] = getattr(part, name)[0]
+    dropped = np.array([i in job.dropped for i in range(*result.fibres)])
+    mask = mask_bits(result.ivar, result.chi2pix, result.pixmask_fraction, dropped)
+    return replace(result, mask=mask, notes={**result.notes, "on_cpu": len(fibres)})
 
 
 def native(image: Image) -> Image:
