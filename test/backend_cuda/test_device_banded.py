@@ -13,7 +13,7 @@ from backend_cuda.pieces import decorrelate, shape_of
 from cores.cases import EPS, MASKS, Bundle, make_bundle
 from gpu_extract.backend.cuda.simulated import SimulatedDevice
 from gpu_extract.bundle import clear_corners
-from gpu_extract.cores import banded, device_banded
+from gpu_extract.cores import banded, device_sizes
 from gpu_extract.cores.device_banded import BandedCore
 from gpu_extract.data import Decorrelated, Status
 from gpu_extract.perf.recorder import Recorder
@@ -81,7 +81,7 @@ def test_fibres_that_touch_those_after_the_next(mask: str) -> None:
 
 
 def test_a_chain_that_is_too_long_is_left_to_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_banded, "DEEPEST", 1)
+    monkeypatch.setattr(device_sizes, "DEEPEST", 1)
     found = on_device(bundle("gap", 0.02))
     assert (found.status[0] == Status.FAILED).all(), "three fibres beyond the next matter to the first"
     assert (found.status[2] == Status.GOOD).all()

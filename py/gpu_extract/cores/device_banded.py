@@ -1,85 +1,23 @@
 """The banded core on a device: all fibres of a piece at once, every decision taken on the device.
 
 The mathematics and the limits are those of cores.banded and cores.schur. What is left to the CPU is marked FAILED:
-fibres whose narrow band does not hold, and those with more than DEEPEST fibres in a row that matter to each other.
+fibres whose narrow band does not hold, and those with more than device_sizes.DEEPEST fibres in a row that matter to
+each other.
 """
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from gpu_extract.backend.cpu_correct import HALF
-from gpu_extract.backend.cuda import decide, eliminate, measure, poles
+from gpu_extract.backend.cuda import complement, decide, eliminate, measure, poles
 from gpu_extract.backend.cuda.piece import PieceNormal, PieceOut, PieceShape
-from gpu_extract.backend.cuda.recursions import SIDES
 from gpu_extract.backend.cuda.seam import Device, DeviceArray
 from gpu_extract.cores import device_tables
 from gpu_extract.cores.banded import AGREEMENT, NARROW
+from gpu_extract.cores.device_sizes import Sizes
 from gpu_extract.cores.poles import LADDER
 from gpu_extract.cores.schur import Limits
-
-DEEPEST = 8          # fibres in a row beyond a neighbour that are eliminated one after the other
-
-
-@dataclass(frozen=True)
-class _Sizes:
-    """Numbers that follow from a piece's shape.
-
-    halves: half-bands of S that are tried; half: the widest; wide: diagonals of the inverse of a block that this asks
-    for; ndiag: diagonals of Q; kept: elements of a row of sums; width: of a row of the poles' work; chunks: of a fibre
-    """
-
-    shape: PieceShape
-    halves: tuple[int, ...]
-    half: int
-    wide: int
-    ndiag: int
-    kept: int
-    width: int
-    chunks: int
-    deepest: int
-
-    @staticmethod
-    def of(shape: PieceShape, limits: Limits) -> "_Sizes":
-        halves = tuple(shape.hw + extra for extra in limits.widen)
-        ndiag, half = max(shape.ndiag, HALF), max(halves)
-        return _Sizes(shape, halves, half, 2 * shape.hw + half, ndiag, SIDES + ndiag + 1,
-                      SIDES + 1 + max(half, ndiag), -(-shape.nwave // measure.CHUNK),
-                      max(min(DEEPEST, shape.nfibre - 2), 0))
-
-    def arrays(self) -> dict[str, tuple[int, Any]]:
-        """Elements and types of the work arrays."""
-        s, fibres, n = self.shape, self.shape.fibres, self.shape.nwave * self.shape.fibres
-        if s.hw > NARROW:
-            return {"flags": (measure.FLAGS * fibres, np.int32), "sums": (1, np.float64), "flux": (1, np.float64)}
-        rows = self.half + 1
-        elements = {"blocks": s.nd * (2 * s.hw + 1) * n, "sides": SIDES * n, "roots": n, "low": (s.hw + 1) * n,
-                    "inverse": (self.wide + 1) * n, "shares": 2 * rows * n, "band": rows * n, "taken": rows * n,
-                    "moved": 2 * n, "ux": n, "sums": self.kept * n, "flux": n, "ivar": n, "reciprocal": n,
-                    "tops": max(s.nd * (2 * s.hw + 1), rows) * fibres, "sizes": s.nd * fibres,
-                    "facts": measure.FACTS * fibres, "yes": measure.QUESTIONS * fibres,
-                    "chunks": self.chunks * measure.SUMS * fibres, "scratch": self.scratch(),
-                    "far": rows * n if s.nd > 2 else 1, "far_ux": n if s.nd > 2 else 1}
-        arrays = {name: (size, np.float64) for name, size in elements.items()}
-        return arrays | {"flags": (measure.FLAGS * fibres, np.int32), "depth": (2 * fibres, np.int32)}
-
-    def scratch(self) -> int:
-        """Elements of what is used for one thing after the other."""
-        return max(last for _, last in self.parts().values())
-
-    def parts(self) -> dict[str, tuple[int, int]]:
-        """Names and places of what lies in `scratch`: pairs of fibres, then poles, then the flux's correction."""
-        n, rows, wide = self.shape.nwave * self.shape.fibres, 2 * (self.half + 1), 2 * (self.wide + 1)
-        places = {"work": (0, poles.GROUP * self.width * n)}
-        for users in ({"v": wide, "pair_band": rows, "pair_low": rows, "pair_inverse": wide},
-                      {"v": wide, "pair_shares": rows, "pair_moved": 2},
-                      {"q": HALF + 1, "q_low": HALF + 1, "left": 1}):
-            first = 0
-            for name, count in users.items():
-                places[name] = first, first + count * n
-                first += count * n
-        return places
 
 
 class BandedCore:
@@ -90,7 +28,7 @@ class BandedCore:
 
     def __init__(self, device: Device, shape: PieceShape, limits: Limits | None = None):
         self._device, self._limits = device, limits or Limits()
-        self._sizes = sizes = _Sizes.of(shape, self._limits)
+        self._sizes = sizes = Sizes.of(shape, self._limits)
         self._arrays = {name: device.empty((count,), kind) for name, (count, kind) in sizes.arrays().items()}
         tables = {"limits": device_tables.limits_table(self._limits), "questions": device_tables.questions_table(),
                   "poles": device_tables.poles_table(), "ratios": device_tables.RATIOS,
@@ -117,7 +55,7 @@ class BandedCore:
 class _Run:
     """One piece on its way."""
 
-    def __init__(self, device: Device, sizes: _Sizes, limits: Limits, arrays: dict[str, DeviceArray], stream: Any):
+    def __init__(self, device: Device, sizes: Sizes, limits: Limits, arrays: dict[str, DeviceArray], stream: Any):
         self.device, self.sizes, self.limits, self.stream = device, sizes, limits, stream
         self.a = arrays
         self.fibres = 0
@@ -172,7 +110,7 @@ class _Run:
         self.launch(eliminate.extend, s.nwave * fibres, "inverse", "low", "depth", 0, s.nwave, s.hw, wide, fibres)
         for d in range(2, s.nd):
             self.pairs("pair_shares", "pair_moved", d)
-            self.launch(measure.gather, self.elements, "far", "pair_shares", int(d == 2), s.nwave, self.sizes.half,
+            self.launch(complement.gather, self.elements, "far", "pair_shares", int(d == 2), s.nwave, self.sizes.half,
                         fibres)
             self.add_moved("far_ux", "far_ux", int(d > 2), "pair_moved", d)
         self.pairs("shares", "moved", 1)
@@ -204,11 +142,11 @@ class _Run:
         """S, U and U x from the shares as they are."""
         s, half, fibres = self.sizes.shape, self.sizes.half, self.fibres
         self.add_moved("ux", "far_ux", int(s.nd > 2), "moved", 1)
-        self.launch(measure.schur, self.elements, "band", "taken", "blocks", "shares", "far", int(s.nd > 2), s.nwave,
+        self.launch(complement.schur, self.elements, "band", "taken", "blocks", "shares", "far", int(s.nd > 2), s.nwave,
                     s.hw, half, fibres)
-        self.launch(measure.tops, (half + 1) * fibres, "tops", "band", s.nwave, half, fibres)
-        self.launch(measure.bound, fibres, "facts", "flags", "tops", "sides", first, s.nwave, half, fibres)
-        self.launch(measure.decouple, s.nwave * fibres, "band", "facts", "roots", half, fibres)
+        self.launch(complement.tops, (half + 1) * fibres, "tops", "band", s.nwave, half, fibres)
+        self.launch(complement.bound, fibres, "facts", "flags", "tops", "sides", first, s.nwave, half, fibres)
+        self.launch(complement.decouple, s.nwave * fibres, "band", "facts", "roots", half, fibres)
 
     def measure(self, width: int) -> None:
         """Facts about fibres in band number `width`."""
