@@ -95,6 +95,7 @@ def _folder(bench: Bench, name: str) -> Iterator[Path]:
 def _batch(bench: Bench, commits: Sequence[Commit]) -> int:
     key = hashlib.sha256("".join([bench.series, *(c.hash for c in commits)]).encode()).hexdigest()[:12]
     with _folder(bench, key) as folder, worktrees(bench.repository, commits, folder / "trees") as trees:
+        shutil.rmtree(folder / "warm", ignore_errors=True)        # of an interrupted batch, whose copies are gone
         bench.tell(f"first runs of {len(commits)} commits, which compile their kernels")
         warm = [_command(bench, c, trees[c.hash], folder / "warm", "warm") for c in commits]
         first = run([replace(w, timeout=COMPILE * bench.problem.limit) for w in warm], folder / "warm", retry=True)

@@ -6,7 +6,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from gpu_extract.assess.changes import ALPHA, LEAST
+from gpu_extract.assess.changes import ALPHA, FEWEST, LEAST
 from gpu_extract.assess.history import History, history_of, verdict
 from gpu_extract.assess.measure import RUN_TIME
 from gpu_extract.assess.run_report import Asked, html_report
@@ -31,6 +31,7 @@ STYLE = """
 #legend button { font: inherit; font-size: .85rem; margin: .15rem .3rem .15rem 0; border: 1px solid #8886;
   border-radius: .3rem; background: none; color: inherit; cursor: pointer; }
 #legend button.alone { border-color: currentColor; font-weight: 600; }
+#legend button.small { opacity: .55; }
 #legend i { display: inline-block; width: .8em; height: .8em; margin-right: .35em; }
 #detail:not(:empty) { border-left: 4px solid #2166ac; padding: .2rem 1rem; background: #2166ac14; }
 """
@@ -61,14 +62,17 @@ def build(store: Store, folder: Path, series: Sequence[str] = (), baseline: str 
 def _page(content: dict[str, Any], histories: Sequence[History], found: Sequence[str]) -> str:
     data = json.dumps(content).replace("<", "\\u003c")
     script = resources.files("gpu_extract").joinpath("etc", "pages", "track.js").read_text(encoding="utf-8")
-    parts = [f"<h1>{TITLE}</h1>", summary_html(found or ["No component is slower than at the baseline, beyond noise."],
-                                              bad=bool(found)),
+    few = [f"{h.series}: not judged yet, {len(h.commits)} commits of at least {FEWEST}" for h in histories
+           if len(h.commits) < FEWEST]
+    said = found or few or ["No component is slower than at the baseline, beyond noise."]
+    parts = [f"<h1>{TITLE}</h1>", summary_html(said, bad=bool(found)),
              '<p><select id="series"></select></p><div id="legend"></div>',
              '<svg id="chart" role="img" aria-label="run time of each component against commit date"></svg>',
              '<p class="note" id="baseline"></p>', '<div id="detail"></div>',
              *(table_html(t) for h in histories for t in (_changes(h), _failures(h)) if t.rows),
              f'<p class="note">{escape(METHOD)} Click a point for the details of its commit, a component to see it '
-             "alone. Bars reach from the lowest to the highest repeat.</p>",
+             "alone; those below 2 % of the run time are shown only then. Bars reach from the lowest to the highest "
+             "repeat.</p>",
              f'<script type="application/json" id="data">{data}</script>']
     return document(TITLE, parts, style=STYLE, script=script)
 
@@ -95,7 +99,7 @@ def _plain(history: History, links: dict[str, str]) -> dict[str, Any]:
         scale = 1 / base.median if base and base.median > 0 else None
         own = history.of(name)
         components.append({
-            "name": name, "main": name == RUN_TIME, "unit": " s",
+            "name": name, "main": name == RUN_TIME, "small": name not in history.changes, "unit": " s",
             "points": [{"commit": number[c.hash], "value": p.median, "least": p.low, "most": p.high,
                         "ratio": scale and p.median * scale, "low": scale and p.low * scale,
                         "high": scale and p.high * scale} for c in own for p in [points[c.hash]]],

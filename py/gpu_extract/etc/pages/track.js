@@ -2,7 +2,8 @@
 // The chart of a history: relative run time of each component against commit date. The data stand in #data.
 const data = JSON.parse(document.getElementById("data").textContent);
 const svgSpace = "http://www.w3.org/2000/svg";
-const palette = ["#2166ac", "#d95f02", "#1b7837", "#7b3294", "#c51b7d", "#7f5f00", "#008080", "#b2182b", "#4d4d4d", "#66a61e"];
+const palette = ["#2166ac", "#d95f02", "#1b7837", "#7b3294", "#c51b7d", "#7f5f00", "#008080", "#b2182b", "#4d4d4d", "#66a61e",
+  "#5e3c99", "#a6761d", "#e7298a", "#01665e", "#8c510a"];
 const chart = document.getElementById("chart");
 const state = { series: 0, component: null, commit: null };
 const size = { width: 1080, height: 440, left: 62, right: 44, top: 14, bottom: 40 };
@@ -18,9 +19,9 @@ function make(name, attributes, parent, text) {
 function day(seconds) { return new Date(1000 * seconds).toISOString().slice(0, 10); }
 function colour(series, name) { return palette[series.components.findIndex((c) => c.name === name) % palette.length]; }
 
-// The components that are drawn: one alone where it was chosen, else all.
+// The components that are drawn: one alone where it was chosen, else all but those too small to matter.
 function drawn(series) {
-  return series.components.filter((c) => state.component === null || c.name === state.component);
+  return series.components.filter((c) => state.component === null ? !c.small : c.name === state.component);
 }
 
 function scales(series) {
@@ -28,8 +29,8 @@ function scales(series) {
   const dates = series.commits.map((c) => c.date);
   const first = Math.min(...dates), last = Math.max(...dates);
   const room = Math.max((last - first) * 0.02, 3600);
-  const low = Math.min(0.95, ...shown.map((p) => p.low)), high = Math.max(1.05, ...shown.map((p) => p.high));
-  const margin = 0.05 * (high - low);
+  const low = Math.min(0.95, ...shown.map((p) => p.ratio)), high = Math.max(1.05, ...shown.map((p) => p.ratio));
+  const margin = 0.15 * (high - low);
   const x0 = first - room, x1 = last + room, y0 = Math.max(low - margin, 0), y1 = high + margin;
   return {
     x0, x1, y0, y1,
@@ -67,7 +68,8 @@ function line(series, component, scale) {
   const hue = colour(series, component.name);
   make("polyline", { points: known.map((p) => `${at(p)},${scale.y(p.ratio)}`).join(" "), fill: "none", stroke: hue, "stroke-width": component.main ? 2 : 1.1 }, chart);
   for (const p of known) {
-    make("line", { x1: at(p), x2: at(p), y1: scale.y(p.low), y2: scale.y(p.high), stroke: hue, opacity: 0.45 }, chart);
+    const inside = (v) => Math.min(Math.max(scale.y(v), size.top), size.height - size.bottom);
+    make("line", { x1: at(p), x2: at(p), y1: inside(p.low), y2: inside(p.high), stroke: hue, opacity: 0.45 }, chart);
     const commit = series.commits[p.commit];
     const dot = make("circle", { cx: at(p), cy: scale.y(p.ratio), r: component.main ? 5 : 4, fill: hue, class: "point", tabindex: 0,
       "data-commit": commit.hash, "data-component": component.name }, chart);
@@ -79,7 +81,7 @@ function line(series, component, scale) {
   for (const change of component.changes) {
     const p = known.find((q) => q.commit === change.commit);
     if (!p) continue;
-    const x = at(p), y = scale.y(p.high) - 12, up = change.ratio > 1;
+    const x = at(p), y = Math.max(scale.y(p.ratio) - 16, size.top), up = change.ratio > 1;
     const mark = make("path", { d: up ? `M${x - 7},${y + 8}L${x + 7},${y + 8}L${x},${y - 4}Z` : `M${x - 7},${y - 4}L${x + 7},${y - 4}L${x},${y + 8}Z`,
       class: up ? "slower" : "faster", "data-commit": series.commits[change.commit].hash, "data-component": component.name }, chart);
     make("title", {}, mark, `${component.name}: ${change.ratio.toFixed(3)} times from here on, t = ${change.t.toFixed(1)}, p = ${change.p.toExponential(1)}`);
@@ -98,7 +100,7 @@ function draw() {
   for (const component of series.components) {
     const button = document.createElement("button");
     button.dataset.component = component.name;
-    button.className = state.component === component.name ? "alone" : "";
+    button.className = state.component === component.name ? "alone" : component.small ? "small" : "";
     const box = document.createElement("i");
     box.style.background = colour(series, component.name);
     button.append(box, component.name);
