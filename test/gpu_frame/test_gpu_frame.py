@@ -104,6 +104,25 @@ def test_one_frame_after_another() -> None:
     assert_same(again, on_device(HostCore))
 
 
+def test_an_image_that_ends_before_the_psf_does() -> None:
+    """What counts is the image's shape, not the one the PSF was made for."""
+    case = four_bundles()
+    small = Image(case.image.pix[:150, :110], case.image.ivar[:150, :110])
+    assert_as_on_cpu(by_host_core(small, case.psf, CONFIG, banded_part), extract(small, case.psf, CONFIG))
+
+
+def test_another_psf_takes_the_place_of_the_one_before() -> None:
+    case, device = four_bundles(), SimulatedDevice()
+    backend = GpuFrames(lambda: device, lambda job: HostCore)
+    extract(case.image, replace(case.psf, name="another"), CONFIG, backend=backend)
+    used = device.used
+    frame = extract(case.image, case.psf, CONFIG, backend=backend)
+    assert_same(frame, on_device(HostCore))
+    assert 0 < device.used < 1.5 * used and device.peak < 1.5 * used
+    backend.close()
+    assert device.used == 0
+
+
 @pytest.mark.parametrize(("most", "share"), [(4, 0.8), (4, 0.55), (1, 0.7), (1, 0.4)])
 def test_out_of_memory_halves_the_pieces_and_changes_no_bit(most: int, share: float) -> None:
     """One piece of four bundles becomes two, then four; of pieces of one bundle there is one at a time, in the end."""
@@ -240,7 +259,7 @@ class _Idle(HostCore):
 
 
 def test_pieces_hold_bundles_of_equal_shape() -> None:
-    geometries = [bundle_geometry(small_job(), bundle) for bundle in small_job().plan.bundles]
+    geometries = [bundle_geometry(small_job(), bundle, small_job().psf.shape) for bundle in small_job().plan.bundles]
     wide = replace(geometries[1], shape=replace(geometries[1].shape, hw=11))
     pieces = cut_pieces([geometries[0], wide, *geometries[2:], *geometries[2:]], 3)
     assert [piece.bundles for piece in pieces] == [(0,), (2, 3), (4, 5), (1,)]
@@ -251,7 +270,7 @@ def test_pieces_hold_bundles_of_equal_shape() -> None:
     (20, 10, [2, 8, 8, 2]), (20, 5, [1, 4, 4, 5, 5, 1]), (20, 20, [20]), (4, 2, [1, 2, 1]), (3, 1, [1, 1, 1]),
     (1, 1, [1]), (2, 1, [1, 1])])
 def test_the_first_and_the_last_piece_are_small(bundles: int, most: int, sizes: list[int]) -> None:
-    geometry = bundle_geometry(small_job(), small_job().plan.bundles[0])
+    geometry = bundle_geometry(small_job(), small_job().plan.bundles[0], small_job().psf.shape)
     pieces = cut_pieces([geometry] * bundles, most)
     assert [len(piece.bundles) for piece in pieces] == sizes
     assert sorted(n for piece in pieces for n in piece.bundles) == list(range(bundles))

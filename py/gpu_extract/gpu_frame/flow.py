@@ -40,12 +40,13 @@ class CoreMaker(Protocol):
 
 @dataclass(frozen=True)
 class Task:
-    """What a rank has to do: bundles of a job, their geometry, the PSF's tables, and sizes that fit them all."""
+    """What a rank has to do: bundles of a job, their geometry, the PSF's tables, sizes that fit all; rows: of images."""
 
     job: Job
     geometries: tuple[BundleGeometry, ...]
     tables: PsfTables
     sizes: Sizes
+    rows: int
 
 
 class Flow:

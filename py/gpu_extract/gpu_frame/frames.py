@@ -26,17 +26,17 @@ SLOTS = 3       # pieces in flight
 
 @dataclass(frozen=True)
 class _Warm:
-    """What is kept from one frame to the next: the flow, and what it was made for."""
+    """What is kept from one frame to the next: the flow, and what it was made for; pixels: type and shape of images."""
 
     psf: PsfModel
     config: ExtractConfig
     bundles: tuple[int, ...]
-    dtype: Any
+    pixels: tuple[Any, ...]
     flow: Flow
 
-    def fits(self, job: Job, bundles: tuple[int, ...], dtype: Any) -> bool:
+    def fits(self, job: Job, bundles: tuple[int, ...], pixels: tuple[Any, ...]) -> bool:
         """Whether it serves another frame."""
-        return (self.psf is job.psf and self.config == job.config and self.bundles == bundles and self.dtype == dtype
+        return (self.psf is job.psf and self.config == job.config and self.bundles == bundles and self.pixels == pixels
                 and self.flow.task.job.decay == job.decay)
 
 
@@ -109,23 +109,23 @@ class GpuFrames:
     def _flow_for(self, image: Image, job: Job, mine: tuple[int, ...]) -> Flow:
         """The flow of the frame before, or a new one."""
         dtype = staged_type(image)
-        if self._warm is not None and self._warm.fits(job, mine, dtype):
+        if self._warm is not None and self._warm.fits(job, mine, (dtype, image.shape)):
             return self._warm.flow
         self._forget()
-        geometries = tuple(bundle_geometry(job, job.plan.bundles[n]) for n in mine)
+        geometries = tuple(bundle_geometry(job, job.plan.bundles[n], image.shape) for n in mine)
         tables = psf_tables(job.psf, job.plan.extended)
         sizes = sizes_of(job.psf.stamp, np.array([g.cut for g in geometries]), tables, dtype, model=job.config.model)
         pieces = cut_pieces(geometries, self._most or -(-len(mine) // LARGE))
-        flow = Flow(self.device, Task(job, geometries, tables, sizes), pieces, slots=self._slots,
+        flow = Flow(self.device, Task(job, geometries, tables, sizes, image.shape[0]), pieces, slots=self._slots,
                     make_core=self._cores(job))
-        self._warm = _Warm(job.psf, job.config, mine, dtype, flow)
+        self._warm = _Warm(job.psf, job.config, mine, (dtype, image.shape), flow)
         return flow
 
     def _forget(self) -> None:
-        """Give up the flow and the memory it holds."""
+        """Give up the flow; the next one, with a PSF of its own, takes its memory from the pools again."""
         if self._warm is not None:
             self._warm = None
-            self.device.close()
+            self.device.forget()
 
     def _shrink(self, bundles: int) -> None:
         """Half the bundles in a piece, then one piece at a time, then none."""
@@ -231,7 +231,7 @@ def _result(flow: Flow, arrays: dict[str, np.ndarray], place: tuple[int, int], b
     model, column = None, 0
     if flow.task.sizes.model:
         (ys, xs), column = geometry.window, int(geometry.cut[1])
-        model = np.zeros((job.psf.shape[0], xs.stop - xs.start))
+        model = np.zeros((flow.task.rows, xs.stop - xs.start))
         model[ys] = arrays["model"][b, :xs.stop - xs.start, :ys.stop - ys.start].T
     return BundleResult(geometry.fibres, flux, ivar, resolution, chi2pix, fraction,
                         mask_bits(ivar, chi2pix, fraction, dropped), status, model, column, notes)

@@ -35,26 +35,26 @@ class BundleGeometry:
         return slice(top, top + rows), slice(left, left + columns)
 
 
-def bundle_geometry(job: Job, fibres: tuple[int, int]) -> BundleGeometry:
-    """The geometry of the bundle of fibres lo .. hi - 1."""
+def bundle_geometry(job: Job, fibres: tuple[int, int], ccd: tuple[int, int]) -> BundleGeometry:
+    """The geometry of the bundle of fibres lo .. hi - 1; ccd: shape of the image."""
     psf, plan = job.psf, job.plan
     both = corners(psf, centres(psf, fibres, plan.extended))
-    nd, hw = half_bands(both[0], both[1], psf.stamp, psf.shape)
+    nd, hw = half_bands(both[0], both[1], psf.stamp, ccd)
     shape = PieceShape(1, fibres[1] - fibres[0], nd + 1, max(hw, 2), len(plan.extended), plan.inner.start,
                        plan.inner.stop, job.ndiag)
-    return BundleGeometry(fibres, both.astype(np.int32), _cut(both, psf), shape)
+    return BundleGeometry(fibres, both.astype(np.int32), _cut(both, psf.stamp, ccd), shape)
 
 
-def _cut(both: IntArray, psf: PsfModel) -> IntArray:
+def _cut(both: IntArray, stamp: tuple[int, int], ccd: tuple[int, int]) -> IntArray:
     """The pixels of the CCD that spots on it touch."""
     cut = np.zeros(4, dtype=np.int64)
-    size = np.array(psf.stamp)[:, None, None]
-    on_ccd = ((both > -size) & (both < np.array(psf.shape)[:, None, None])).all(axis=0)
+    size = np.array(stamp)[:, None, None]
+    on_ccd = ((both > -size) & (both < np.array(ccd)[:, None, None])).all(axis=0)
     if on_ccd.any():
         for axis, (start, length) in enumerate(((TOP, ROWS), (LEFT, COLUMNS))):
-            low, high = both[axis][on_ccd].min(), both[axis][on_ccd].max() + psf.stamp[axis]
+            low, high = both[axis][on_ccd].min(), both[axis][on_ccd].max() + stamp[axis]
             cut[start] = max(low, 0)
-            cut[length] = min(high, psf.shape[axis]) - cut[start]
+            cut[length] = min(high, ccd[axis]) - cut[start]
     return cut
 
 

@@ -64,7 +64,8 @@ class CupyDevice:
     def pinned(self, shape: Sequence[int], dtype: Any = np.float64) -> np.ndarray:
         """See seam.Device."""
         size = max(prod(shape) * np.dtype(dtype).itemsize, 1)
-        return np.frombuffer(self._pinned.malloc(size), dtype, prod(shape)).reshape(tuple(shape))
+        step = 1 << max(size.bit_length() - 4, 9)       # the pool gives memory again to the same size alone
+        return np.frombuffer(self._pinned.malloc(-(-size // step) * step), dtype, prod(shape)).reshape(tuple(shape))
 
     def stream(self) -> Any:
         """See seam.Device."""
@@ -169,10 +170,14 @@ class CupyDevice:
         return isinstance(error, MemoryError) or any(
             word in text for word in ("cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "ALLOC_FAILED"))
 
+    def forget(self) -> None:
+        """See seam.Device."""
+        self._launches.clear()
+
     def close(self) -> None:
         """See seam.Device."""
         self._cupy.cuda.runtime.deviceSynchronize()
-        self._launches.clear()       # streams are gone, and others may get their addresses
+        self.forget()
         self._pool.free_all_blocks()
         self._pinned.free_all_blocks()
 

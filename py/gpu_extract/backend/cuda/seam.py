@@ -2,7 +2,7 @@
 
 Two things implement it: `real.CupyDevice`, a GPU, and `simulated.SimulatedDevice`, which keeps "device" memory
 in numpy arrays. Work is queued on streams; a stream's work runs in order, that of different streams in any order that
-events allow. No verb waits but `finish` and `close`.
+events allow. No verb waits but `finish`, `between` and `close`.
 """
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -102,6 +102,9 @@ class Device(Protocol):
 
     def pop(self) -> None:
         """Close the NVTX range that was opened last."""
+
+    def forget(self) -> None:
+        """Forget the streams there were, on which all is done; their arrays' memory is kept for the next ones."""
 
     def close(self) -> None:
         """Wait for everything, forget all arrays, give the pools' memory back."""

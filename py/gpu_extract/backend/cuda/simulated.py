@@ -216,6 +216,10 @@ class SimulatedDevice:
         """See seam.Device."""
         return isinstance(error, MemoryError)
 
+    def forget(self) -> None:
+        """See seam.Device."""
+        self.close()
+
     def close(self) -> None:
         """See seam.Device."""
         for stream in self._streams:
