@@ -3,6 +3,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
@@ -49,6 +50,30 @@ def test_a_range_of_commits_is_measured_and_the_bad_one_named(project, tmp_path:
     assert not (store.parent / "track-work").exists()
     assert main([*words, "--every", "1"]) == 1                          # the good ones are there, the bad one is tried
     assert "2 of 3 commits are there already" in capsys.readouterr().err
+
+
+def test_killed_in_the_middle_it_goes_on(project, tmp_path: Path) -> None:
+    folder, store = project(0.2, 0.2, 0.2), tmp_path / "s" / "track.sqlite"
+    words = ["run", "main~2..main", "--problem", "tiny", "--repeats", "3", "--store", str(store), "--repository",
+             str(folder), "--machine", "m"]
+    with subprocess.Popen([sys.executable, "-m", "gpu_extract.cli.track", *words], stderr=subprocess.DEVNULL) as run:
+        while run.poll() is None and not done(store.parent):
+            time.sleep(0.02)
+        run.kill()
+    assert run.returncode == -9
+    before = done(store.parent)
+    assert 0 < before < 6
+    assert main(words) == 0
+    with Store(store) as base:
+        assert [len(m["run time"]) for m in base.measured("tiny on m").values()] == [3, 3]
+    assert len(git(folder, "worktree", "list").splitlines()) == 1
+    assert not (store.parent / "track-work").exists()
+
+
+def done(folder: Path) -> int:
+    """How many measured runs a batch has finished."""
+    return sum(path.read_text().count('"outcome"') for path in folder.glob("track-work/*/campaign.jsonl")
+               if path.parent.name != "input")
 
 
 def test_check_finds_the_commit(tmp_path: Path, capsys) -> None:
