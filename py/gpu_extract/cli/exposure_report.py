@@ -1,6 +1,7 @@
 """What an exposure says while it works and when it is done."""
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from gpu_extract.cli.common import log
@@ -49,8 +50,9 @@ class Progress:
         if not sys.stderr.isatty():
             log.info(text)
             return
-        sys.stderr.write(f"\r{text}\x1b[K" + ("\n" if last else ""))
-        sys.stderr.flush()
+        with suppress(OSError):            # the terminal has gone: nobody looks
+            sys.stderr.write(f"\r{text}\x1b[K" + ("\n" if last else ""))
+            sys.stderr.flush()
 
 
 def tell_of(entries: "Sequence[Entry]", numbers: Any) -> Any:
