@@ -12,7 +12,8 @@ ROOT = Path(__file__).resolve().parents[1]
 DOC = ROOT / "doc"
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOC.glob("*.md")])
 # program -> pages that must name every option of it
-OPTIONS = {"extract": ("usage.md",), "exposure_options": ("usage.md",), "compare": ("usage.md",), "simulate": ("usage.md",),
+OPTIONS = {"extract": ("usage.md",), "exposure_options": ("usage.md",), "compare": ("usage.md",),
+           "simulate": ("usage.md",),
            "perf": ("performance-tools.md",), "sweep": ("performance-tools.md",), "track": ("performance-tools.md",)}
 COMMON = {"-h", "--help", "-v", "--verbose", "--version", "--loglevel"}       # of all programs: in usage.md
 

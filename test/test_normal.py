@@ -9,7 +9,7 @@ from extraction import dense_normal, moved
 from gpu_extract.bundle import empty_blocks
 from gpu_extract.data import LANE, Image
 from gpu_extract.normal import MINWEIGHT, add_tile, empty_sums, half_bands, make_cut, regularise
-from gpu_extract.plan import spread
+from gpu_extract.plan import halo
 from gpu_extract.psf import centres, corners, make_spots, recipe
 
 WAVE = np.arange(6050.0, 6112.8, 0.8)       # 79 bins: the last block is not full
@@ -38,7 +38,7 @@ def make_sums(psf, image, fibres, length, *, copies=None):
     sums = empty_sums(fibres[1] - fibres[0], len(WAVE), bands)
     for first in range(0, len(WAVE), length):
         last = min(first + length, len(WAVE))
-        start, stop = spread(first, last, bands[1], len(WAVE))
+        start, stop = halo(first, last, bands[1], len(WAVE))
         add_tile(sums, recipe(psf, fibres, WAVE[start:stop]), cut, (first, last, start),
                  kept=None if copies is None else (copies, start // LANE))
     return sums

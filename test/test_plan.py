@@ -120,11 +120,17 @@ def test_tiles_do_not_depend_on_who_asks():
     assert plan.tiles(600) == tuple((a, min(a + plan.TILE, 600)) for a in range(0, 600, plan.TILE))
 
 
-def test_spread_stays_inside_and_takes_whole_blocks():
-    assert plan.spread(10, 20, 5, 100) == (4, 28)
-    assert plan.spread(12, 19, 4, 100) == (8, 24)
-    assert plan.spread(2, 98, 5, 99) == (0, 99)
+def test_spread_stays_inside():
+    assert plan.spread(10, 20, 5, 100) == (5, 25)
+    assert plan.spread(2, 98, 5, 100) == (0, 100)
     assert plan.spread(0, 0, 0, 100) == (0, 0)
+
+
+def test_halos_are_whole_blocks():
+    assert plan.halo(10, 20, 5, 100) == (4, 28)
+    assert plan.halo(12, 19, 4, 100) == (8, 24)
+    assert plan.halo(2, 98, 5, 99) == (0, 99)
+    assert plan.halo(0, 0, 0, 100) == (0, 0)
 
 
 def test_shares_are_consecutive_and_even():

@@ -18,7 +18,7 @@ from gpu_extract.config import ExtractConfig
 from gpu_extract.cores import banded, dense
 from gpu_extract.data import LANE, Array, Blocks, BundleResult, Decorrelated, Image, Normal, PsfModel, Spots, Status
 from gpu_extract.normal import Cut, add_tile, empty_sums, half_bands, make_cut, regularise
-from gpu_extract.plan import TILE, Plan, bounds, fibre_groups, frames, share, spread, tiles
+from gpu_extract.plan import TILE, Plan, bounds, fibre_groups, frames, halo, share, tiles
 from gpu_extract.probe import Decay, measure_neighbours
 from gpu_extract.project import add_to_image
 from gpu_extract.psf import centres, corners, make_spots, recipe
@@ -99,13 +99,13 @@ def make_normal(job: Job, fibres: tuple[int, int], cut: Cut, bands: tuple[int, i
     nfibre = fibres[1] - fibres[0]
     ranges = tiles(len(wave), job.tile)
     starts = bounds(ranges, group.size)
-    own = spread(starts[group.rank], starts[group.rank + 1], hw, len(wave))
+    own = halo(starts[group.rank], starts[group.rank + 1], hw, len(wave))
     kept = empty_blocks(job.psf, fibres, wave[slice(*own)], cut, arena)
     sums = empty_sums(nfibre, len(wave), bands, arena)
 
     def make(t: int) -> None:
         first, last = ranges[t]
-        start, stop = spread(first, last, hw, len(wave))
+        start, stop = halo(first, last, hw, len(wave))
         with recorder.span("normal"):
             add_tile(sums, recipe(job.psf, fibres, wave[start:stop]), cut, (first, last, start),
                      kept=(kept, (start - own[0]) // LANE))
@@ -193,7 +193,7 @@ def judge(blocks: Blocks, cut: Cut, x: Array, job: Job, hw: int, *, group: Any,
     nwave = len(job.plan.extended)
     starts = bounds(tiles(nwave, job.tile), group.size)
     first, last = starts[group.rank], starts[group.rank + 1]
-    start, stop = spread(first, last, hw, nwave)
+    start, stop = halo(first, last, hw, nwave)
     both = np.zeros((2, len(x), nwave))
     part = bin_quality(blocks, (cut.root, cut.light), x[:, start:stop], job.psferr, arena)
     for array, values in zip(both, part, strict=True):

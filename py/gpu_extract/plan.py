@@ -79,9 +79,15 @@ def tiles(nwave: int, length: int = TILE) -> tuple[tuple[int, int], ...]:
     return tuple((first, min(first + length, nwave)) for first in range(0, nwave, length))
 
 
-def spread(first: int, last: int, reach: int, nwave: int) -> tuple[int, int]:
-    """first .. last - 1 with `reach` more on both sides in whole blocks, within 0 .. nwave - 1."""
-    return max(0, first - reach) // LANE * LANE, min(nwave, -(-(last + reach) // LANE) * LANE)
+def spread(first: int, last: int, reach: int, n: int) -> tuple[int, int]:
+    """first .. last - 1 with `reach` more on both sides, within 0 .. n - 1."""
+    return max(0, first - reach), min(n, last + reach)
+
+
+def halo(first: int, last: int, reach: int, nwave: int) -> tuple[int, int]:
+    """The same for wavelength bins, in whole blocks of LANE from bin 0 on."""
+    start, stop = spread(first, last, reach, nwave)
+    return start // LANE * LANE, min(nwave, -(-stop // LANE) * LANE)
 
 
 def frames(place: IntArray, stamp: tuple[int, int]) -> tuple[Array, IntArray]:

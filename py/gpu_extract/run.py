@@ -55,7 +55,8 @@ def warm_up(image: Image, psf: PsfModel, config: ExtractConfig, backend: Any = C
     if backend.warm:
         return
     first, last, step = config.wavelength
-    job = prepare(psf, replace(config, wavelength=(first, min(first + backend.warm_bins * step, last), step), model=False))
+    few = first, min(first + backend.warm_bins * step, last), step
+    job = prepare(psf, replace(config, wavelength=few, model=False))
     backend.bundles(image, replace(job, plan=replace(job.plan, bundles=job.plan.bundles[:1])), SERIAL, NULL)
 
 

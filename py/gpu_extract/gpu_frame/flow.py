@@ -40,8 +40,10 @@ class CoreMaker(Protocol):
 
 @dataclass(frozen=True)
 class Task:
-    """What a rank has to do: bundles of a job, their geometry, the PSF's tables, sizes that fit all; rows: of an
-    image."""
+    """What a rank has to do: bundles of a job, their geometry, the PSF's tables, sizes that fit all.
+
+    rows: of an image
+    """
 
     job: Job
     geometries: tuple[BundleGeometry, ...]
