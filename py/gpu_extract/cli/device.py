@@ -35,12 +35,12 @@ def look_for_devices(*, always: bool) -> tuple[int, str]:
     """How many devices this process sees, and if none why not; without cupy only looked for if `always`."""
     if find_spec("cupy") is None and not always:
         return 0, "cupy is not installed"
-    from gpu_extract.backend.cuda.real import count_devices
+    from gpu_extract.backend.cuda.real import NoDevice, count_devices
 
     try:
         return count_devices(), ""
-    except InputError as error:
-        return 0, str(error)
+    except NoDevice as error:
+        return 0, str(error) if always else error.reason
 
 
 def open_gpu(comm: Any, devices: int) -> "GpuFrames":

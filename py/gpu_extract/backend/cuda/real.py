@@ -11,6 +11,8 @@ from gpu_extract.backend.cuda.algebra import Algebra, CupyAlgebra
 from gpu_extract.backend.cuda.kernels import Kernel, argument
 from gpu_extract.errors import InputError
 
+_ELSEWHERE = "leave --gpu out, or use a machine with a GPU"
+
 
 class CupyArray:
     """Device memory: see seam.DeviceArray; handle: the same memory as numba sees it."""
@@ -182,8 +184,16 @@ class CupyDevice:
         self._pinned.free_all_blocks()
 
 
+class NoDevice(InputError):
+    """No GPU can be used; reason: why, without what to do about it."""
+
+    def __init__(self, reason: str, remedy: str):
+        super().__init__(f"{reason}: {remedy}")
+        self.reason = reason
+
+
 def count_devices() -> int:
-    """How many devices this process sees; raises InputError where there is none."""
+    """How many devices this process sees; raises NoDevice where there is none."""
     return int(load_cupy().cuda.runtime.getDeviceCount())
 
 
@@ -194,18 +204,17 @@ def memory_of(number: int) -> tuple[int, int]:
 
 
 def load_cupy() -> Any:
-    """The module cupy, where it sees a device and numba-cuda is there; raises InputError, one line, where not."""
+    """The module cupy, where it sees a device and numba-cuda is there; raises NoDevice, one line, where not."""
     try:
         import cupy
         import numba_cuda  # noqa: F401  (numba alone has a numba.cuda of its own, an old one)
     except ImportError as error:
-        raise InputError(f"a GPU needs cupy and numba-cuda ({error}): install gpu_extract[cuda12] or [cuda13], or "
-                         "leave --gpu out") from error
+        raise NoDevice(f"a GPU needs cupy and numba-cuda ({error})",
+                       "install gpu_extract[cuda12] or [cuda13], or leave --gpu out") from error
     try:
         count = int(cupy.cuda.runtime.getDeviceCount())
     except RuntimeError as error:
-        raise InputError(f"no CUDA device can be used ({error}): leave --gpu out, or use a machine with a "
-                         "GPU") from error
+        raise NoDevice(f"no CUDA device can be used ({error})", _ELSEWHERE) from error
     if count == 0:
-        raise InputError("there is no CUDA device: leave --gpu out, or use a machine with a GPU")
+        raise NoDevice("there is no CUDA device", _ELSEWHERE)
     return cupy
