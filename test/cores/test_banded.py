@@ -188,3 +188,11 @@ def test_options_reach_the_wide_band():
     oracle = bundle.oracle(2)
     errors = [np.abs(r.ivar[2] / oracle.s**2 - 1).max() for r in (tight, rough)]
     assert errors[0] <= 1e-9 < errors[1] < 1e-3
+
+
+def test_a_stretch_without_any_weight_asks_for_no_more_neighbours():
+    """Fibres that leave the CCD: where neighbours are counted there may be nothing to count them by."""
+    icov = make_bundle(5, 120).normal.icov.copy()
+    icov[2, :, 60:] = 0.0
+    icov[1, 1, 50:] = icov[0, 2, 50:] = 0.0
+    assert banded.wide._count(icov, 2, (70, 40), 1e-10) == 1

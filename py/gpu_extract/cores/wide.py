@@ -83,6 +83,8 @@ def _count(icov: Array, fibre: int, stretch: tuple[int, int], limit: float) -> i
         s = _dense_complement(icov, fibre, stretch, n)
         if s is None:
             return 0
+        if s.size == 0:      # no bin of the fibre has weight there
+            return 1
         if last is not None:
             try:
                 change, spectrum = eigh(last - s, s, eigvals_only=True), eigvalsh(s)
