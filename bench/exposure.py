@@ -6,7 +6,7 @@ Runs `gpu_extract_exposure --simulate` under mpiexec and reads its record (--per
   waiting     share of the time between the first input ready and the last result ready that ranks wait for files
   throughput  frames per second against what the CPU seconds that compute and I/O took in that time allow on the cores
               that the ranks have: how busy these cores were. Anything else that runs on the machine lowers it
-  memory      GB that all ranks took at most, added up, against 0.6 + 0.35 for each rank + 1.0 for each group
+  memory      GB that all ranks took at most, added up, against 0.6 + 0.35 for each rank + 1.3 for each group
 Then the choice behind it: an extraction alone, with a thread that reads and writes all the time, and with a process
 that does, by turns. --folder keeps the simulated images from one call to the next (2.5 GB for 12 frames).
 """
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace, folder: Path) -> bool:
     print(f"{args.frames} frames, {args.ranks} ranks: {found['seconds']:.1f} s from first input to last result, "
           f"{args.frames / found['seconds']:.3f} frames/s; CPU {found['cpu']:.1f} s, of it reading "
           f"{found['reading']:.1f}, writing {found['writing']:.1f}")
-    memory, limit = sum(r["peak_memory"] for r in ranks) / 1e9, 0.6 + 0.35 * args.ranks + 1.0 * groups
+    memory, limit = sum(r["peak_memory"] for r in ranks) / 1e9, 0.6 + 0.35 * args.ranks + 1.3 * groups
     rows = [("waiting for files", found["waiting"], f"<= {WAITING}", found["waiting"] <= WAITING),
             ("throughput / what the CPU seconds allow", found["busy"], f">= {BUSY}", found["busy"] >= BUSY),
             ("memory, GB", memory, f"<= {limit:.2f}", memory <= limit)]
