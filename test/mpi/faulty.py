@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gpu_extract import mpi_ranks, run
+from gpu_extract import cpu_frame, mpi_ranks
 from gpu_extract.cli import extract
 from gpu_extract.errors import InputError, OutputError
 from gpu_extract.io import frame, image
@@ -67,7 +67,7 @@ PLACES: dict[str, tuple[tuple[Any, str], tuple[Any, str]]] = {
     "start": ((extract, "start_ranks"), (extract, "start_ranks")),
     "read": ((image, "read_image"), (mpi_ranks.MpiComm, "share")),
     "share": ((mpi_ranks, "enough_room"), (mpi_ranks, "enough_room")),
-    "extract": ((run, "extract_bundle"), (run, "extract_bundle")),
+    "extract": ((cpu_frame, "extract_bundle"), (cpu_frame, "extract_bundle")),
     "gather": ((mpi_ranks.MpiComm, "gather"), (mpi_ranks, "send")),
     "write": ((frame, "write_hdus"), (mpi_ranks.MpiComm, "barrier")),
     "commit": ((mpi_ranks.MpiComm, "barrier"), (mpi_ranks.MpiComm, "barrier")),
