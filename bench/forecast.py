@@ -157,7 +157,7 @@ def draw(curves: dict[str, dict[str, list[tuple[float, float, float]]]], folder:
         ax.set_yscale("log" if place == 1 else "linear")
         tidy(ax, xlabel="ranks", ylabel=label)
         ax.legend(frameon=False, fontsize=8)
-    save(figure, folder / "scaling.png")
+    save(figure, folder / "forecast.png")
 
 
 def main() -> int:
