@@ -1,6 +1,7 @@
 """Extraction on the CPU: the bundles of a rank, one after another."""
 from typing import Any
 
+from gpu_extract.backend.arena import forget
 from gpu_extract.bundle import Job, extract_bundle
 from gpu_extract.comm import SERIAL
 from gpu_extract.data import BundleResult, Image
@@ -27,6 +28,7 @@ class CpuFrames:
                 result = extract_bundle(image, job, job.plan.bundles[turn.bundle], group=group, recorder=recorder)
             if group.rank == 0:
                 results.append((turn.bundle, result))
+        forget()
         return results
 
     def watch(self, recorder: Any, *, ranges: bool = False) -> None:

@@ -3,7 +3,7 @@ import threading
 
 import numpy as np
 
-from gpu_extract.backend.arena import BLOCK, Arena, borrowed
+from gpu_extract.backend.arena import BLOCK, Arena, borrowed, forget
 
 
 def test_arrays_start_on_a_cache_line_and_do_not_overlap():
@@ -45,3 +45,11 @@ def test_threads_have_their_own():
     assert mine[0] is not mine[1]
     with borrowed() as again:
         assert again is here
+
+
+def test_idle_arenas_can_be_given_back():
+    with borrowed() as here:
+        pass
+    forget()
+    with borrowed() as other:
+        assert other is not here

@@ -8,7 +8,7 @@ import numpy as np
 from gpu_extract.data import Array
 
 LINE = 8           # float64 in a cache line
-BLOCK = 1 << 20    # elements of a block at least
+BLOCK = 1 << 19    # elements of a block at least: 4 MB come in huge pages
 
 
 class Arena:
@@ -58,3 +58,8 @@ def borrowed() -> Iterator[Arena]:
     finally:
         arena.clear()
         _idle.arenas.append(arena)
+
+
+def forget() -> None:
+    """Give this thread's idle arenas back to the system: what follows may need the memory more."""
+    _idle.arenas = []

@@ -43,21 +43,21 @@ def _add_block(model, stamps, place, corner, light, stride):  # type: ignore[no-
 
 @njit(nogil=True)
 def _adjoint_block(out, to, stamps, place, corner, images):  # type: ignore[no-untyped-def]
-    """out[0, to ..] and out[1, to ..] = sums of a block's spots times two images; columns are taken by twos.
+    """out[0, to ..] = sums of a block's spots times an image, out[1, to ..] = those over its good pixels.
 
-    out: (2, n); images: (first, second, stride); see `_add_block`
+    out: (2, n); images: (image, sqrt(ivar), stride); see `_add_block`; columns are taken by twos
     """
-    first, second, stride = images
+    image, root, stride = images
     a0, a1, b0, b1 = vset(0.0), vset(0.0), vset(0.0), vset(0.0)
     for y in range(corner[1]):
         at = place[0] + y * place[1]
         pixel = corner[0] + y * stride
         for x in range(0, corner[2], 2):
             s, t = vload(stamps, at + x * LANE), vload(stamps, at + (x + 1) * LANE)
-            a0 = vfma(s, vset(first[pixel + x]), a0)
-            b0 = vfma(s, vset(second[pixel + x]), b0)
-            a1 = vfma(t, vset(first[pixel + x + 1]), a1)
-            b1 = vfma(t, vset(second[pixel + x + 1]), b1)
+            a0 = vfma(s, vset(image[pixel + x]), a0)
+            b0 = vfma(s, vset(1.0 if root[pixel + x] > 0.0 else 0.0), b0)
+            a1 = vfma(t, vset(image[pixel + x + 1]), a1)
+            b1 = vfma(t, vset(1.0 if root[pixel + x + 1] > 0.0 else 0.0), b1)
     vstore(out, to, vadd(a0, a1))
     vstore(out, len(out) // 2 + to, vadd(b0, b1))
 
@@ -67,15 +67,15 @@ def judge(out, stamps, corners, flux, pixels, psferr):  # type: ignore[no-untype
     """out[0] = A^T chi^2, out[1] = A^T [ivar > 0], out: (2, nfibre, 4 nblock).
 
     stamps, corners: see data.Blocks; flux: (nfibre, 4 nblock)
-    pixels: (model, good, root, light), four images of a cut-out; model is 0 on entry and becomes chi^2
+    pixels: (model, root, light), three images of a cut-out; model is 0 on entry and becomes chi^2
 
     Blocks are taken in order of wavelength. As soon as no later one reaches down to a row of pixels it is judged, and
     blocks all of whose rows are judged are summed up: their spots are then still in the processor's cache.
     """
     nfibre, nblock, rows, columns, _ = stamps.shape
-    model, good, root, light = pixels[0].ravel(), pixels[1].ravel(), pixels[2].ravel(), pixels[3].ravel()
+    model, root, light = pixels[0].ravel(), pixels[1].ravel(), pixels[2].ravel()
     flat, values, sums = stamps.ravel(), flux.ravel(), out.ravel()
-    nrow, stride = pixels[2].shape
+    nrow, stride = pixels[1].shape
     lowest, highest = np.full(nblock + 1, nrow), np.zeros(nblock, dtype=np.int64)
     for b in range(nblock - 1, -1, -1):
         lowest[b] = lowest[b + 1]
@@ -91,7 +91,7 @@ def judge(out, stamps, corners, flux, pixels, psferr):  # type: ignore[no-untype
             _add_block(model, flat, place, corner, vload(values, n * LANE), stride)
         if lowest[b + 1] > judged:
             span = slice(judged * stride, lowest[b + 1] * stride)
-            chi_square(model[span], good[span], root[span], light[span], psferr)
+            chi_square(model[span], root[span], light[span], psferr)
             judged = lowest[b + 1]
         while summed <= b and highest[summed] <= judged:
             for i in range(nfibre):
@@ -99,13 +99,13 @@ def judge(out, stamps, corners, flux, pixels, psferr):  # type: ignore[no-untype
                 corner = (corners[0, i, summed] * stride + corners[1, i, summed], corners[2, i, summed],
                           corners[3, i, summed])
                 _adjoint_block(sums, n * LANE, flat, (n * rows * columns * LANE, columns * LANE), corner,
-                               (model, good, stride))
+                               (model, root, stride))
             summed += 1
 
 
 @njit(nogil=True)
-def chi_square(model, good, root, light, psferr):  # type: ignore[no-untyped-def]
-    """model becomes (pix - model)^2 W', good becomes [W' > 0]; 1/W' = 1/ivar + (psferr model)^2; flat arrays.
+def chi_square(model, root, light, psferr):  # type: ignore[no-untyped-def]
+    """model becomes (pix - model)^2 W', 1/W' = 1/ivar + (psferr model)^2; flat arrays.
 
     root, light: sqrt(ivar), sqrt(ivar) pix
     """
@@ -114,4 +114,3 @@ def chi_square(model, good, root, light, psferr):  # type: ignore[no-untyped-def
         difference = light[n] - scaled
         error = psferr * scaled
         model[n] = difference * difference / (1.0 + error * error)
-        good[n] = 1.0 if root[n] > 0.0 else 0.0
