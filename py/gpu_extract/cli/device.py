@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from gpu_extract.gpu_frame.frames import GpuFrames
 
 
-def choose_backend(gpu: bool | None, comm: Any) -> Any:
-    """What `run.extract` works with; all ranks call this. It is said in the log.
+def choose_backend(gpu: bool | None, comm: Any) -> tuple[Any, str]:
+    """What `run.extract` works with, and what the log is to say of it; all ranks call this.
 
     gpu: True: a GPU must be there; None: one is taken where every rank has one; False: the CPU
     Raises InputError where a GPU must be there and is not.
@@ -18,7 +18,7 @@ def choose_backend(gpu: bool | None, comm: Any) -> Any:
     from gpu_extract.cpu_frame import CPU
 
     if gpu is False:
-        return CPU
+        return CPU, "CPU (--no-gpu)"
     devices, reason = look_for_devices(always=gpu is True)
     reasons = comm.gather([(comm.rank, reason)])
     lacking: str = comm.share(lambda: next((r for r in reasons or [] if r), ""))
@@ -26,9 +26,7 @@ def choose_backend(gpu: bool | None, comm: Any) -> Any:
         return open_gpu(comm, devices)
     if gpu:
         raise InputError(f"--gpu: {lacking}")
-    if comm.rank == 0:
-        log.info(f"device: CPU ({lacking})")
-    return CPU
+    return CPU, f"CPU ({lacking})"
 
 
 def look_for_devices(*, always: bool) -> tuple[int, str]:
@@ -43,8 +41,8 @@ def look_for_devices(*, always: bool) -> tuple[int, str]:
         return 0, str(error) if always else error.reason
 
 
-def open_gpu(comm: Any, devices: int) -> "GpuFrames":
-    """This rank's GPU: its number on its node modulo the node's devices, and its part of the memory."""
+def open_gpu(comm: Any, devices: int) -> tuple["GpuFrames", str]:
+    """This rank's GPU, its number on its node modulo the node's devices and its part of the memory, and its name."""
     from gpu_extract.backend.cuda.real import CupyDevice, memory_of
     from gpu_extract.device import budget, share_of
     from gpu_extract.gpu_frame.frames import GpuFrames, device_cores
@@ -55,7 +53,5 @@ def open_gpu(comm: Any, devices: int) -> "GpuFrames":
     free, total = memory_of(share.number)
     comm.barrier()
     device = CupyDevice(share.number, budget(total, free, share.ranks))
-    if comm.rank == 0:
-        with_others = f", {share.ranks} ranks on it" if share.ranks > 1 else ""
-        log.info(f"device: {device.name}{with_others}")
-    return GpuFrames(lambda: device, device_cores, warn=log.warning)
+    with_others = f", {share.ranks} ranks on it" if share.ranks > 1 else ""
+    return GpuFrames(lambda: device, device_cores, warn=log.warning), f"{device.name}{with_others}"

@@ -2,7 +2,7 @@
 import argparse
 import os
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -59,10 +59,14 @@ def extract_exposure(args: argparse.Namespace, start: StartUp) -> int:
         comm = start_ranks(args.mpi, PROG, threads=True)
     recorder = Recorder(comm.rank)
     comm.watch(recorder if args.perf else NULL)
-    with comm.together(), closing(choose_backend(args.gpu, comm)) as backend:
+    with comm.together(), ExitStack() as stack:
+        backend, device = choose_backend(args.gpu, comm)
+        stack.enter_context(closing(backend))
         if args.perf:
             backend.watch(recorder)
         entries = shared_entries(args, comm)
+        if comm.rank == 0:
+            log.info(f"device: {device}")
         extract = partial(gpu_extract.run.extract, threads=args.threads or 1, backend=backend)
         load_kernels(load_cutout(), partial(gpu_extract.run.warm_up, backend=backend), args.core, comm, start)
         group = form_group(args, comm, entries, recorder)

@@ -2,7 +2,7 @@
 import argparse
 import os
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
@@ -41,14 +41,16 @@ def extract_image(args: argparse.Namespace) -> int:
 
     recorder = Progress(comm.rank)
     comm.watch(recorder)
-    with comm.together(), closing(choose_backend(args.gpu, comm)) as backend:
+    with comm.together(), ExitStack() as stack:
+        backend, device = choose_backend(args.gpu, comm)
+        stack.enter_context(closing(backend))
         if args.perf or args.trace or args.nvtx:
             backend.watch(recorder, ranges=args.nvtx)
         with recorder.span("read"):
             job = read_shared(args, comm)
         run = Run(args, job, comm, recorder, backend)
         if comm.rank == 0:
-            announce(run)
+            announce(run, device)
         frame = compute(run)
         deliver(run, frame)
         write_performance(args, job, comm, recorder, frame)
@@ -113,10 +115,11 @@ def set_threads(threads: int | None) -> None:
             os.environ.setdefault(variable, os.environ.get("OMP_NUM_THREADS", "1"))
 
 
-def announce(run: Run) -> None:
-    """The equivalent command, all settings, and what has no effect."""
+def announce(run: Run, device: str) -> None:
+    """The device, the equivalent command, all settings, and what has no effect."""
     from gpu_extract.cli.report import log_settings
 
+    log.info(f"device: {device}")
     log_settings(run.job.config.as_dict(), equivalent_command(run.args, run.job))
     if run.args.nvtx and run.backend.name == "CPU":
         log.warning("--nvtx is ignored: no GPU is used")
