@@ -1,8 +1,4 @@
-"""A known transform has the rate that numpy called directly has, by the bench that measures it.
-
-Of 200 x 200 numbers: of 100 x 100 (70 us) all that a plain loop touches stays in the nearest caches, from where the
-stressor's checks between the cycles drive it out; on some machines its rate is then 7 % lower (doc/stress.md).
-"""
+"""A known transform has the rate that numpy called directly has, by the bench that measures it."""
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +10,10 @@ ATTEMPTS = 3      # whatever else this machine runs at the moment is not what is
 def test_the_rate_of_a_known_transform_is_right_to_three_per_cent():
     said = []
     for _ in range(ATTEMPTS):
-        done = subprocess.run([sys.executable, str(BENCH), "30", "20", "200"], capture_output=True, text=True)
+        done = subprocess.run([sys.executable, str(BENCH), "30", "20", "100", "200"], capture_output=True, text=True)
         said.append(done.stdout + done.stderr)
         if done.returncode == 0:
             break
     else:
         raise AssertionError("\n".join(said))
-    assert said[-1].count("30 pairs of 20 cycles: stressor / plain") == 1
+    assert said[-1].count("30 pairs of 20 cycles: stressor / plain") == 2
