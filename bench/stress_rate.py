@@ -39,10 +39,10 @@ def plain_rate(array: np.ndarray, cycles: int) -> float:
     while time.perf_counter() < warm:
         np.fft.ifftn(np.fft.fftn(array))
     for _ in range(cycles):
-        result = None
         start = time.perf_counter()
         result = np.fft.ifftn(np.fft.fftn(array))
         times.append(time.perf_counter() - start)
+        del result
     return 1 / float(np.median(times))
 
 
