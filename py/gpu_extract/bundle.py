@@ -1,4 +1,4 @@
-"""One instrument bundle, from pixels to spectra: spots -> normal equations -> x -> core -> quality.
+"""One instrument bundle, from pixels to spectra: spots -> normal equations -> x -> quality -> core.
 
 A group of ranks may share a bundle: each makes some tiles and decorrelates some
 fibres, and all exchange what the next step needs. Tiles and fibres are cut by
@@ -66,16 +66,18 @@ def extract_bundle(image: Image, job: Job, fibres: tuple[int, int], *, group: An
     group: the ranks that share the bundle (comm.py's verbs); all of them call this and get the same result,
     but for the model image, which is made on its rank 0.
     """
-    with borrowed() as arena:
-        with recorder.span("cut"):
-            cut, bands = locate(image, job, fibres, arena)
-        blocks, normal = make_normal(job, fibres, cut, bands, group=group, recorder=recorder, arena=arena)
-        with recorder.span("solve"):
-            solution = solve(normal, arena)
+    with borrowed() as lasting:
+        with borrowed() as passing:     # the spots are done with before the core: it works where they were
+            with recorder.span("cut"):
+                cut, bands = locate(image, job, fibres, passing)
+            blocks, normal = make_normal(job, fibres, cut, bands, group=group, recorder=recorder,
+                                         arenas=(lasting, passing))
+            with recorder.span("solve"):
+                solution = solve(normal, passing)
+            with recorder.span("quality"):
+                chi2pix, fraction = judge(blocks, cut, solution.x, job, bands[1], group=group, arena=passing)
         with recorder.span("decorrelate"):
             result = decorrelate(normal, solution.x, job, group)
-        with recorder.span("quality"):
-            chi2pix, fraction = judge(blocks, cut, solution.x, job, bands[1], group=group, arena=arena)
     dropped = np.array([i in job.dropped for i in range(*fibres)])
     wanted = job.config.model and group.rank == 0
     model, column = project_model(image, job, fibres, solution.x) if wanted else (None, 0)
@@ -93,15 +95,19 @@ def locate(image: Image, job: Job, fibres: tuple[int, int], arena: Arena | None 
 
 
 def make_normal(job: Job, fibres: tuple[int, int], cut: Cut, bands: tuple[int, int], *, group: Any,
-                recorder: Any, arena: Arena | None = None) -> tuple[Blocks, Normal]:
-    """The normal equations, tile by tile, and the spots of this rank's tiles (and around) in single precision."""
+                recorder: Any, arenas: tuple[Arena, Arena] | None = None) -> tuple[Blocks, Normal]:
+    """The normal equations, tile by tile, and the spots of this rank's tiles (and around) in single precision.
+
+    arenas: where the equations are kept, and where the spots are
+    """
+    lasting, passing = arenas or (Arena(), Arena())
     wave, hw = job.plan.extended, bands[1]
     nfibre = fibres[1] - fibres[0]
     ranges = tiles(len(wave), job.tile)
     starts = bounds(ranges, group.size)
     own = halo(starts[group.rank], starts[group.rank + 1], hw, len(wave))
-    kept = empty_blocks(job.psf, fibres, wave[slice(*own)], cut, arena)
-    sums = empty_sums(nfibre, len(wave), bands, arena)
+    kept = empty_blocks(job.psf, fibres, wave[slice(*own)], cut, passing)
+    sums = empty_sums(nfibre, len(wave), bands, lasting)
 
     def make(t: int) -> None:
         first, last = ranges[t]
