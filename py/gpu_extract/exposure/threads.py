@@ -59,6 +59,7 @@ class Reader(_Helper):
 
     def __init__(self, tools: Tools, numbers: Numbers):
         self._numbers = numbers
+        self._closed = False
         self._room = threading.Semaphore(AHEAD + 1)
         self._ready: queue.Queue[tuple[int, Loaded] | None] = queue.Queue()
         super().__init__("reader", tools)
@@ -77,14 +78,15 @@ class Reader(_Helper):
         self._room.release()
 
     def close(self) -> None:
-        """Wait for the end of what is being read."""
+        """Take no more, and wait for the end of what is being read."""
+        self._closed = True
         self._room.release()
         self._join()
 
     def _run(self) -> None:
         while not self._tools.stop.asked:
             self._room.acquire()
-            number = self._numbers.take()
+            number = None if self._closed else self._numbers.take()
             if number is None:
                 self._ready.put(None)
                 return

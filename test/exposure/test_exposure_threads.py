@@ -1,0 +1,38 @@
+"""The reader beside the compute, by itself."""
+import threading
+import time
+
+from gpu_extract.exposure.frames import Stop
+from gpu_extract.exposure.threads import Reader, Tools
+from gpu_extract.hand_out import Numbers
+from gpu_extract.perf.recorder import NULL
+
+
+class Looks:
+    """Work that keeps which frames were read."""
+
+    def __init__(self) -> None:
+        self.read_so_far: list[int] = []
+
+    def is_done(self, number: int) -> bool:
+        return False
+
+    def read(self, number: int) -> int:
+        self.read_so_far.append(number)
+        return number
+
+
+def test_a_reader_that_is_closed_takes_no_more() -> None:
+    """As where another rank of the group was asked to stop: this one has not heard of it, and numbers are left."""
+    work = Looks()
+    reader = Reader(Tools(work, NULL, Stop(), lambda outcome: None), Numbers(10))
+    assert reader.next() == (0, 0)
+    end = time.monotonic() + 10
+    while len(work.read_so_far) < 2 and time.monotonic() < end:
+        time.sleep(0.01)
+    reader.done()                                   # there is room for one more, and for one after that
+    closing = threading.Thread(target=reader.close, daemon=True)
+    closing.start()
+    closing.join(10)
+    assert not closing.is_alive()
+    assert len(work.read_so_far) <= 3
