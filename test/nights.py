@@ -3,7 +3,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from astropy.io import fits
+from ranks import datasums
 
 from gpu_extract.cli.extract import main
 from gpu_extract.simulate import SimConfig, simulate, write_simulation
@@ -25,14 +25,6 @@ class Night(NamedTuple):
     def options(self) -> list[str]:
         """Options of a run over all images, but for the output."""
         return ["-i", *map(str, self.images), "-p", str(self.psf), "-w", GRID]
-
-
-def datasums(path: Path) -> dict[str, str]:
-    """DATASUM of every HDU of a file, checked against its data."""
-    with fits.open(path) as hdus:
-        for hdu in hdus:
-            assert hdu.header["DATASUM"] == str(hdu._calculate_datasum()), f"{path} {hdu.name}"
-        return {hdu.name: hdu.header["DATASUM"] for hdu in hdus}
 
 
 def assert_all_there(night: Night, folder: Path, wanted: list[int] | None = None) -> None:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from ranks import ENVIRONMENT, ranks_of
 
 from gpu_extract.cli.exposure import main
 from gpu_extract.cli.exposure_stop import SIGNALS
@@ -85,23 +86,7 @@ def start(night: Night, folder: Path, ranks: int, *words: str) -> subprocess.Pop
     """The program, running, with bundles that take a while."""
     command = [*launcher(ranks), sys.executable, str(DRIVER), "slow", "0", "--", *night.options, "-o", str(folder),
                *words]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
-                   "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-
-
-def ranks_of(folder: Path) -> list[int]:
-    """Process numbers of the ranks that work on a folder: those whose parent, the keeper, has the same command."""
-    found = {}
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (process / "cmdline").read_bytes().split(b"\0")
-            parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-        if str(folder).encode() in words and os.path.basename(words[0]).startswith(b"python"):
-            found[int(process.name)] = parent
-    return sorted(pid for pid, parent in found.items() if parent in found)
+    return subprocess.Popen(command, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
 def wait_for(condition: object, limit: float = 60.0) -> None:
@@ -124,11 +109,11 @@ def test_a_rank_killed_at_any_moment(night: Night, folder: Path, seed: int) -> N
     """Two ranks, in one group or two; the rerun is of one process, which costs less and must give the same."""
     chance = random.Random(seed)
     process = start(night, folder, 2, "--groups", str(1 + seed % 2), "--recompute")
-    wait_for(lambda: len(ranks_of(folder)) == 2)
+    wait_for(lambda: len(ranks_of(str(folder))) == 2)
     if seed:                                                   # else while it starts
         wait_for(lambda: any(folder.iterdir()))
         time.sleep(chance.uniform(0.0, 0.5))
-    os.kill(chance.choice(ranks_of(folder)), signal.SIGKILL)
+    os.kill(chance.choice(ranks_of(str(folder))), signal.SIGKILL)
     struck = time.monotonic()
     _, err = process.communicate(timeout=4 * LIMIT)
     assert process.returncode not in (0, 75) and time.monotonic() - struck < LIMIT, err
@@ -144,7 +129,7 @@ def test_signals_stop_it_cleanly(night: Night, folder: Path, number: signal.Sign
     process = start(night, folder, 2, "--groups", str(groups))
     wait_for(lambda: any(frame.name in os.listdir(folder) for frame in night.frames))
     asked = time.monotonic()
-    rank = ranks_of(folder)[-1]
+    rank = ranks_of(str(folder))[-1]
     while process.poll() is None and time.monotonic() - asked < 10:       # again and again: also while it ends
         with suppress(ProcessLookupError):
             os.kill(rank, number)
@@ -166,7 +151,7 @@ def test_what_hangs_is_dropped_in_time(night: Night, folder: Path) -> None:
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         wait_for(lambda: any(path.name.startswith(".") for path in folder.iterdir()))
         asked = time.monotonic()
-        for pid in ranks_of(folder):
+        for pid in ranks_of(str(folder)):
             os.kill(pid, signal.SIGTERM)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 75 and time.monotonic() - asked < 10, err
@@ -189,9 +174,9 @@ def test_memory_does_not_grow_with_the_frames(night: Night, folder: Path, tmp_pa
                "--groups", "1", "--loglevel", "warning"]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         wait_for((folder / "frame-5.fits").exists)
-        early = [peak_of(pid) for pid in ranks_of(folder)]
+        early = [peak_of(pid) for pid in ranks_of(str(folder))]
         wait_for((folder / "frame-28.fits").exists)
-        late = [peak_of(pid) for pid in ranks_of(folder)]
+        late = [peak_of(pid) for pid in ranks_of(str(folder))]
         _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, "")
     assert len(early) == len(late) == 2 and all(b < a + 10 for a, b in zip(early, late, strict=True)), (early, late)
