@@ -6,9 +6,8 @@ import pytest
 
 import oracle
 from extraction import dense_normal, moved
-from gpu_extract.bundle import empty_blocks
 from gpu_extract.data import LANE, Image
-from gpu_extract.normal import MINWEIGHT, add_tile, empty_sums, half_bands, make_cut, regularise
+from gpu_extract.normal import MINWEIGHT, add_tile, empty_sums, half_bands, make_cut, place_blocks, regularise
 from gpu_extract.plan import halo
 from gpu_extract.psf import centres, corners, make_spots, recipe
 
@@ -32,16 +31,25 @@ def locate(psf, image, fibres):
     return make_cut(image, y0, x0, psf.stamp), half_bands(y0, x0, psf.stamp, image.shape)
 
 
-def make_sums(psf, image, fibres, length, *, copies=None):
-    """The sums of a bundle in tiles of `length` bins."""
+def make_sums(psf, image, fibres, length, *, blocks=None):
+    """The sums of a bundle in tiles of `length` bins, each from a recipe of its own; with blocks, all from one."""
     cut, bands = locate(psf, image, fibres)
     sums = empty_sums(fibres[1] - fibres[0], len(WAVE), bands)
+    whole = recipe(psf, fibres, WAVE)
     for first in range(0, len(WAVE), length):
         last = min(first + length, len(WAVE))
-        start, stop = halo(first, last, bands[1], len(WAVE))
-        add_tile(sums, recipe(psf, fibres, WAVE[start:stop]), cut, (first, last, start),
-                 kept=None if copies is None else (copies, start // LANE))
+        if blocks is None:
+            start, stop = halo(first, last, bands[1], len(WAVE))
+            own = recipe(psf, fibres, WAVE[start:stop])
+            add_tile(sums, own, place_blocks(own, cut, keep=False), cut, (first, last, start))
+        else:
+            add_tile(sums, whole, blocks, cut, (first, last, 0))
     return sums
+
+
+def make_blocks(psf, image, fibres):
+    """Room for all spots of a bundle."""
+    return place_blocks(recipe(psf, fibres, WAVE), locate(psf, image, fibres)[0])
 
 
 # name: PSF, CCD moved by (y, x): the last three run off the left, the lower right and all edges
@@ -105,10 +113,11 @@ def test_no_spot_on_the_ccd():
         np.testing.assert_array_equal(array, 0)
 
 
+@pytest.mark.parametrize("apart", [True, False])
 @pytest.mark.parametrize("length", [1, 7, 64, 78])
-def test_tiles_change_no_bit(case, length):
+def test_tiles_change_no_bit(case, length, apart):
     whole = make_sums(*case, 80)
-    part = make_sums(*case, length)
+    part = make_sums(*case, length, blocks=None if apart else make_blocks(*case))
     for name in ("icov", "rhs", "weight"):
         np.testing.assert_array_equal(getattr(part, name), getattr(whole, name))
 
@@ -118,8 +127,8 @@ def test_the_spots_that_are_kept(case, length):
     """In single precision, each where its block's frame says, and what scales it to the sum 1; nothing beside it."""
     psf, image, fibres = case
     cut, _ = locate(psf, image, fibres)
-    kept = empty_blocks(psf, fibres, WAVE, cut)
-    make_sums(*case, length, copies=kept)
+    kept = make_blocks(*case)
+    make_sums(*case, length, blocks=kept)
     spots = make_spots(psf, fibres, WAVE)
     row, column = cut.position(spots.y0, spots.x0, psf.stamp)
     ny, nx = psf.stamp
@@ -220,7 +229,8 @@ def check_within(psf, wave, image):
     cut = make_cut(image, y0, x0, psf.stamp)
     bands = half_bands(y0, x0, psf.stamp, image.shape)
     sums, guards = guarded(empty_sums(psf.nfibre, len(wave), bands))
-    add_tile(sums, recipe(psf, (0, psf.nfibre), wave), cut, (0, len(wave), 0))
+    spots = recipe(psf, (0, psf.nfibre), wave)
+    add_tile(sums, spots, place_blocks(spots, cut), cut, (0, len(wave), 0))
     for guard in guards:
         assert np.signbit(guard).all()
     design = oracle.design_matrix(psf, range(psf.nfibre), wave, image.shape)

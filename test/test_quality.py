@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 import oracle
-from gpu_extract.bundle import empty_blocks
 from gpu_extract.data import LANE, Image, SpecMask
-from gpu_extract.normal import add_tile, empty_sums, half_bands, make_cut
+from gpu_extract.normal import add_tile, empty_sums, half_bands, make_cut, place_blocks
 from gpu_extract.project import add_to_image
 from gpu_extract.psf import centres, corners, make_spots, recipe
 from gpu_extract.quality import bin_quality, mask_bits, stands_out
@@ -31,8 +30,9 @@ def scene(request):
 def quality(psf, image, x, psferr, dtype=np.float64):
     y0, x0 = corners(psf, centres(psf, (1, 5), WAVE))
     cut, bands = make_cut(image, y0, x0, psf.stamp), half_bands(y0, x0, psf.stamp, image.shape)
-    blocks = empty_blocks(psf, (1, 5), WAVE, cut)
-    add_tile(empty_sums(4, len(WAVE), bands), recipe(psf, (1, 5), WAVE), cut, (0, len(WAVE), 0), kept=(blocks, 0))
+    spots = recipe(psf, (1, 5), WAVE)
+    blocks = place_blocks(spots, cut)
+    add_tile(empty_sums(4, len(WAVE), bands), spots, blocks, cut, (0, len(WAVE), 0))
     if dtype == np.float64:
         blocks = in_double(psf, blocks, cut)
     return bin_quality(blocks, (cut.root, cut.light), x, psferr)

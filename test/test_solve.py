@@ -109,14 +109,14 @@ def test_not_definite_is_said_so():
 
 def _of_all_fibres(image: Image, psf) -> Normal:
     """Normal equations without the validator, which would drop the double fibre."""
-    from gpu_extract.normal import add_tile, empty_sums, half_bands, make_cut, regularise
+    from gpu_extract.normal import add_tile, empty_sums, half_bands, make_cut, place_blocks, regularise
     from gpu_extract.psf import recipe
 
     wave = np.arange(6050.0, 6098.0, 0.8)
     spots = recipe(psf, (0, psf.nfibre), wave)
     cut = make_cut(image, spots.y0, spots.x0, psf.stamp)
     sums = empty_sums(psf.nfibre, len(wave), half_bands(spots.y0, spots.x0, psf.stamp, image.shape))
-    add_tile(sums, spots, cut, (0, len(wave), 0))
+    add_tile(sums, spots, place_blocks(spots, cut), cut, (0, len(wave), 0))
     return regularise(sums, 0.0)
 
 

@@ -4,7 +4,6 @@ A group of ranks may share a bundle: each makes some tiles and decorrelates some
 fibres, and all exchange what the next step needs. Tiles and fibres are cut by
 the settings alone, so that the group's size changes no bit.
 """
-import math
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,9 +15,9 @@ import numpy as np
 from gpu_extract.backend.arena import Arena, borrowed
 from gpu_extract.config import ExtractConfig
 from gpu_extract.cores import banded, dense
-from gpu_extract.data import LANE, Array, Blocks, BundleResult, Decorrelated, Image, Normal, PsfModel, Spots, Status
-from gpu_extract.normal import Cut, add_tile, empty_sums, half_bands, make_cut, regularise
-from gpu_extract.plan import TILE, Plan, bounds, fibre_groups, frames, halo, share, tiles
+from gpu_extract.data import Array, Blocks, BundleResult, Decorrelated, Image, Normal, PsfModel, Spots, Status
+from gpu_extract.normal import Cut, add_tile, empty_sums, half_bands, make_cut, place_blocks, regularise
+from gpu_extract.plan import TILE, Plan, bounds, fibre_groups, halo, share, tiles
 from gpu_extract.probe import Decay, measure_neighbours
 from gpu_extract.project import add_to_image
 from gpu_extract.psf import centres, corners, make_spots, recipe
@@ -106,32 +105,20 @@ def make_normal(job: Job, fibres: tuple[int, int], cut: Cut, bands: tuple[int, i
     ranges = tiles(len(wave), job.tile)
     starts = bounds(ranges, group.size)
     own = halo(starts[group.rank], starts[group.rank + 1], hw, len(wave))
-    kept = empty_blocks(job.psf, fibres, wave[slice(*own)], cut, passing)
+    spots = recipe(job.psf, fibres, wave[slice(*own)])
+    blocks = place_blocks(spots, cut, passing)
     sums = empty_sums(nfibre, len(wave), bands, lasting)
 
     def make(t: int) -> None:
-        first, last = ranges[t]
-        start, stop = halo(first, last, hw, len(wave))
         with recorder.span("normal"):
-            add_tile(sums, recipe(job.psf, fibres, wave[start:stop]), cut, (first, last, start),
-                     kept=(kept, (start - own[0]) // LANE))
+            add_tile(sums, spots, blocks, cut, (*ranges[t], own[0]))
 
     job.map(make, share(len(ranges), group.rank, group.size))
     with recorder.span("exchange"):
         group.complete(sums.icov, 2, starts)
         group.complete(sums.rhs, 1, starts)
         group.complete(sums.weight, 1, starts)
-    return kept, regularise(sums, job.config.regularize, job.plan.inner)
-
-
-def empty_blocks(psf: PsfModel, fibres: tuple[int, int], wave: Array, cut: Cut, arena: Arena | None = None) -> Blocks:
-    """Room for the spots of some bins in single precision, and where they lie on the cut-out."""
-    y0, x0 = np.pad(corners(psf, centres(psf, fibres, wave)), ((0, 0), (0, 0), (0, -len(wave) % LANE)), mode="edge")
-    _, place = frames(cut.position(y0, x0, psf.stamp), psf.stamp)
-    rows, columns = (int(size.max(initial=0)) for size in place[2:])
-    shape = *place.shape[1:], rows, -(-columns // LANE) * LANE, LANE
-    stamps = (arena or Arena()).take(math.prod(shape) // 2).view(np.float32).reshape(shape)
-    return Blocks(stamps, np.zeros((*place.shape[1:], LANE)), place)
+    return blocks, regularise(sums, job.config.regularize, job.plan.inner)
 
 
 def decorrelate(normal: Normal, x: Array, job: Job, group: Any) -> Decorrelated:

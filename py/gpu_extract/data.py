@@ -204,14 +204,17 @@ class Blocks:
         not exist
     corners: (4, nfibre, nblock) int64: the frames' first row and column on a cut-out of the image, their height and
         width (rows and columns or less)
+    offsets: (nfibre, 2, nblock LANE) float64: first pixel (y, x) of each bin's own stamp in its frame
     """
 
     stamps: np.ndarray
     scale: Array
     corners: IntArray
+    offsets: Array
 
     def __post_init__(self) -> None:
         _check("corners", self.corners, (4, *self.stamps.shape[:2]))
+        _check("offsets", self.offsets, (self.stamps.shape[0], 2, self.stamps.shape[1] * LANE))
 
 
 @dataclass(frozen=True)

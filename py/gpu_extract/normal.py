@@ -1,4 +1,5 @@
 """The normal equations of a bundle in banded form (B&S eq. 4): spots, pixels -> icov, rhs, weight."""
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,9 +49,13 @@ def make_cut(image: Image, y0: IntArray, x0: IntArray, stamp: tuple[int, int], a
     (y_first, y_last), (x_first, x_last) = ranges
     top, left = y_first - stamp[0], x_first - stamp[1]
     shape = y_last + stamp[0] - top, x_last + stamp[1] + LANE - left
-    root, light = (arena or Arena()).zeros(2, *shape)
+    both = (arena or Arena()).take(2, *shape)
+    rows, columns = slice(stamp[0], y_last - top), slice(stamp[1], x_last - left)
+    both[:, :rows.start] = both[:, rows.stop:] = 0.0
+    both[:, rows, :columns.start] = both[:, rows, columns.stop:] = 0.0
+    root, light = both
     inside = slice(y_first, y_last), slice(x_first, x_last)
-    cpu_cut.whiten_pixels(root, light, image.ivar[inside], image.pix[inside], (y_first - top, x_first - left))
+    cpu_cut.whiten_pixels(root, light, image.ivar[inside], image.pix[inside], (rows.start, columns.start))
     return Cut(root, light, top, left)
 
 
@@ -87,20 +92,24 @@ def empty_sums(nfibre: int, nwave: int, bands: tuple[int, int], arena: Arena | N
     return Sums(arena.take(nfibre, bands[0] + 1, nwave, 2 * max(bands[1], 2) + 1), rhs, weight)
 
 
-def add_tile(sums: Sums, recipe: Recipe, cut: Cut, tile: tuple[int, int, int], *,
-             kept: tuple[Blocks, int] | None = None) -> None:
-    """Fill bins first .. last - 1 of `sums` in place.
-
-    recipe: of the bins start, start + 1, ..., that reach one half-band beyond the tile where there are bins
-    tile: (first, last, start), start a multiple of LANE. An entry's bits do not depend on the tile it is made in.
-    kept: (blocks, n): the spots go there, from block n on
-    """
+def place_blocks(recipe: Recipe, cut: Cut, arena: Arena | None = None, *, keep: bool = True) -> Blocks:
+    """The frames of a recipe's blocks on a cut-out, and room for what is kept of them: without `keep`, no stamps."""
     stamp = recipe.shape[0], recipe.shape[1]
-    offsets, place = frames(cut.position(recipe.y0, recipe.x0, stamp), stamp)
-    blocks, at = kept or (Blocks(np.empty((*place.shape[1:], 0, 0, LANE), dtype=np.float32),
-                                 np.empty((*place.shape[1:], LANE)), place), 0)
+    offsets, corners = frames(cut.position(recipe.y0, recipe.x0, stamp), stamp)
+    rows, columns = (int(size.max(initial=0)) for size in corners[2:]) if keep else (0, 0)
+    shape = *corners.shape[1:], rows, -(-columns // LANE) * LANE, LANE
+    stamps = (arena or Arena()).take(math.prod(shape) // 2).view(np.float32).reshape(shape)
+    return Blocks(stamps, np.zeros((*corners.shape[1:], LANE)), corners, offsets)
+
+
+def add_tile(sums: Sums, recipe: Recipe, blocks: Blocks, cut: Cut, tile: tuple[int, int, int]) -> None:
+    """Fill bins first .. last - 1 of `sums` in place, and the blocks that they and their overlapping bins are in.
+
+    recipe: of the bins origin, origin + 1, ..., that reach one half-band beyond the tile where there are bins
+    tile: (first, last, origin), origin a multiple of LANE. An entry's bits do not depend on the tile it is made in.
+    """
     cpu_normal.normal_tile((sums.icov, sums.rhs, sums.weight), (recipe.numbers, recipe.cores, recipe.shape),
-                           (offsets, place, (blocks.stamps, blocks.scale), at), (cut.root, cut.light), tile)
+                           (blocks.offsets, blocks.corners, blocks.stamps, blocks.scale), (cut.root, cut.light), tile)
 
 
 def regularise(sums: Sums, ridge: float, inner: slice = slice(None)) -> Normal:

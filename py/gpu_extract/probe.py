@@ -11,7 +11,7 @@ import numpy as np
 from scipy.linalg import cho_solve_banded, cholesky_banded
 
 from gpu_extract.data import Array, Image, PsfModel
-from gpu_extract.normal import Sums, add_tile, empty_sums, half_bands, make_cut
+from gpu_extract.normal import Sums, add_tile, empty_sums, half_bands, make_cut, place_blocks
 from gpu_extract.plan import MOST_NEIGHBOURS, MOST_PADDING, enough_neighbours
 from gpu_extract.psf import recipe
 
@@ -74,7 +74,8 @@ def _ideal(psf: PsfModel, fibres: tuple[int, int], wave: Array) -> Sums:
     ones = np.ones((int(y0.max()) + psf.stamp[0], int(x0.max()) + psf.stamp[1]))
     bands = half_bands(y0[:, :len(wave)], x0[:, :len(wave)], psf.stamp, (ones.shape[0], ones.shape[1]))
     sums = empty_sums(len(y0), len(wave), bands)
-    add_tile(sums, replace(spots, x0=x0, y0=y0), make_cut(Image(ones, ones), y0, x0, psf.stamp), (0, len(wave), 0))
+    spots, cut = replace(spots, x0=x0, y0=y0), make_cut(Image(ones, ones), y0, x0, psf.stamp)
+    add_tile(sums, spots, place_blocks(spots, cut, keep=False), cut, (0, len(wave), 0))
     return sums
 
 

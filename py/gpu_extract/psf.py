@@ -5,7 +5,7 @@ over pixels (one or two of them), a power-law tail, clipped at 0 and normalised.
 """
 import numpy as np
 
-from gpu_extract.backend import cpu_spots
+from gpu_extract.backend import cpu_series, cpu_spots
 from gpu_extract.data import LANE, Array, Core, Legendre, PsfModel, Recipe, Spots
 from gpu_extract.plan import frames
 
@@ -27,11 +27,9 @@ def legendre_basis(wave: Array, series: Legendre) -> Array:
 
 def evaluate(series: Legendre, fibres: tuple[int, int], wave: Array) -> Array:
     """The series of fibres lo .. hi - 1 at `wave`: (..., nfibre, nwave); the same bits for any cut of either."""
-    basis = legendre_basis(wave, series)
-    coeff = series.coeff[..., fibres[0]:fibres[1], :]
-    total = np.zeros((*coeff.shape[:-1], len(wave)))
-    for k, polynomial in enumerate(basis):
-        total += coeff[..., k, None] * polynomial
+    coeff = np.ascontiguousarray(series.coeff[..., fibres[0]:fibres[1], :])
+    total = np.empty((*coeff.shape[:-1], len(wave)))
+    cpu_series.evaluate(total.reshape(-1, len(wave)), coeff.reshape(-1, coeff.shape[-1]), legendre_basis(wave, series))
     return total
 
 

@@ -31,23 +31,22 @@ SINGLE = VECTOR // 2      # bytes of four float32
 
 
 @njit(nogil=True, cache=True)
-def normal_tile(sums, recipe, frames, cut, tile):  # type: ignore[no-untyped-def]
+def normal_tile(sums, recipe, blocks, cut, tile):  # type: ignore[no-untyped-def]
     """Fill bins first .. last - 1 of the normal equations of a bundle.
 
     sums: (icov (nfibre, ndf + 1, nwave, 2 hw + 1), rhs (nfibre, nwave), weight (nfibre, nwave))
-    recipe: (numbers, cores, shape): see cpu_spots.make_spots; of bins start, start + 1, ... , which reach hw bins
+    recipe: (numbers, cores, shape): see cpu_spots.make_spots; of bins origin, origin + 1, ... , which reach hw bins
         beyond both ends of the tile where such bins exist, in whole blocks
-    frames: (offsets (nfibre, 2, n), corners (4, nfibre, n / 4), kept, at): see cpu_spots.make_spots; corners: first row
-        and column of the blocks' frames on the cut-out, their heights and widths; kept: (stamps, scale) of data.Blocks,
-        filled from block `at` on; the stamps are left out where there is no room for them
+    blocks: (offsets (nfibre, 2, n), corners (4, nfibre, n / 4), stamps, scale) of the recipe's bins: see data.Blocks.
+        Stamps and scale are filled for the tile and around it; stamps are left out where there is no room for them
     cut: (sqrt(ivar), sqrt(ivar) pix), each (rows, columns), which hold all frames
-    tile: (first, last, start), start a multiple of 4
+    tile: (first, last, origin), origin a multiple of 4
 
     Blocks are cut at multiples of 4 bins whatever the tile, and an entry is summed in the order of rows and columns of
     what two blocks share: it does not depend on the tile.
     """
     nfibre, _, _, nband = sums[0].shape
-    corners = frames[1]
+    corners = blocks[1]
     sums[0][:, :, tile[0]:tile[1]] = 0.0
     hw = nband // 2
     reach = (hw + LANE - 1) // LANE
@@ -55,30 +54,30 @@ def normal_tile(sums, recipe, frames, cut, tile):  # type: ignore[no-untyped-def
     pitch = (width + LANE) // LANE * LANE      # at least one column of zeros
     white = np.zeros((nfibre, reach + 1, height, pitch, LANE))
     space = np.zeros(cpu_spots.space_of(cpu_spots.terms_of(recipe[1]), (height, pitch)))
-    _walk(sums, recipe, frames, cut, tile, (white, space, np.concatenate((np.zeros(7 * LANE), np.arange(LANE)))))
+    _walk(sums, recipe, blocks, cut, tile, (white, space, np.concatenate((np.zeros(7 * LANE), np.arange(LANE)))))
 
 
 @njit(nogil=True)
-def _walk(sums, recipe, frames, cut, tile, scratch):  # type: ignore[no-untyped-def]
+def _walk(sums, recipe, blocks, cut, tile, scratch):  # type: ignore[no-untyped-def]
     """normal_tile with its scratch: (white, space, products).
 
     white: (nfibre, slots, rows, pitch, 4), spots times sqrt(ivar); block b of a fibre is in slot b modulo slots
     products: of two blocks (16), then a block's weight, rhs and light (4 each), and 0, 1, 2, 3
     """
     icov, rhs, weight = sums
-    numbers = recipe[0]
-    corners = frames[1]
+    corners = blocks[1]
     white, _, products = scratch
     nfibre, nd, nwave, nband = icov.shape
     slots, size = white.shape[1], VECTOR * white.shape[2] * white.shape[3]
     pitch, out, whites = VECTOR * white.shape[3], address(products, 0), address(white, 0)
-    first, last, start = tile
-    nkept, scales = frames[2][1].shape[1], address(frames[2][1], LANE * frames[3])
-    begin, end = start // LANE, start // LANE + numbers.shape[2] // LANE
+    first, last = tile[0], tile[1]
+    nblock, scales, zero = corners.shape[2], address(blocks[3], 0), tile[2] // LANE
+    hw = nband // 2
+    begin, end = max(zero, (first - hw) // LANE), min(zero + nblock, (last + hw + LANE - 1) // LANE)
     for later in range(begin, end):
         bins = LANE * later
         for i in range(nfibre):
-            _make_white((i, later - begin), recipe, frames, cut, scratch, (start, nwave))
+            _make_white((i, later - zero), recipe, blocks, cut, scratch, (later, nwave))
             for lane in range(LANE):
                 j = bins + lane
                 if first <= j < last:
@@ -92,11 +91,11 @@ def _walk(sums, recipe, frames, cut, tile, scratch):  # type: ignore[no-untyped-
                         if (swap == 1 and (d == 0 or own == other)) or not (
                                 _meets(own, first, last) or (d == 0 and _meets(other, first, last))):
                             continue
-                        a, b = (i - d, own - begin), (i, other - begin)
+                        a, b = (i - d, own - zero), (i, other - zero)
                         if not _multiply(out, (whites + (a[0] * slots + own % slots) * size,
                                                whites + (b[0] * slots + other % slots) * size), corners, a, b, pitch):
                             continue
-                        _scale(out, scales + VECTOR * (a[0] * nkept + a[1]), scales + VECTOR * (b[0] * nkept + b[1]))
+                        _scale(out, scales + VECTOR * (a[0] * nblock + a[1]), scales + VECTOR * (b[0] * nblock + b[1]))
                         band = address(icov, ((i - d) * nd + d) * nwave * nband)
                         _store(band, out, (LANE * own, LANE * other), (nband, first, last))
                         if d == 0 and own != other:
@@ -110,16 +109,16 @@ def _meets(block, first, last):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _make_white(place, recipe, frames, cut, scratch, bins_of):  # type: ignore[no-untyped-def]
+def _make_white(place, recipe, blocks, cut, scratch, bins_of):  # type: ignore[no-untyped-def]
     """Make a block of spots and whiten it; leaves their weight and rhs behind the products; see `_walk`.
 
-    place: (fibre, block), blocks counted from bin `start`; bins_of: (start, nwave), bins from nwave on are left dark
+    place: (fibre, block of the recipe); bins_of: (block of the bundle, nwave), bins from nwave on are left dark
     Spots are kept as they are made, with what scales them to the sum 1 beside them.
     """
     i, block = place
-    start, nwave = bins_of
+    later, nwave = bins_of
     numbers, cores, shape = recipe
-    offsets, corners, (single, scales), at = frames
+    offsets, corners, single, scales = blocks
     white, space, products = scratch
     _, slots, rows, pitch, _ = white.shape
     n, j = numbers.shape[2], LANE * block
@@ -127,18 +126,18 @@ def _make_white(place, recipe, frames, cut, scratch, bins_of):  # type: ignore[n
     bins = address(numbers, i * cpu_spots.NUMBERS * n + j), address(offsets, i * 2 * n + j), 8 * n
     both = (cpu_spots.core_at(cores[0], i, j, cpu_spots.CORES), cpu_spots.core_at(cores[1], i, j, cpu_spots.CORES + 3))
     cpu_spots.make_block(address(space, 0), bins, both, shape, (height, width, pitch))
-    made = address(space, 0), address(white, (i * slots + (start // LANE + block) % slots) * rows * pitch * LANE)
+    made = address(space, 0), address(white, (i * slots + later % slots) * rows * pitch * LANE)
     stride = cut[0].shape[1]
     pixels = address(cut[0], row * stride + column), address(cut[1], row * stride + column), 8 * stride
     out = address(products, 4 * LANE)
     if single.shape[2] > 0:
-        copy = address(single, (i * single.shape[1] + at + block) * single.shape[2] * single.shape[3] * LANE)
+        copy = address(single, (i * single.shape[1] + block) * single.shape[2] * single.shape[3] * LANE)
         _clip_and_keep((made[0], copy), (height, (width + 1) // 2), VECTOR * pitch, SINGLE * single.shape[3])
     _whiten(out, made, pixels, (height, (width + 1) // 2), VECTOR * pitch)
-    there = vless(vadd(vset(float(start + j)), vread(out + 3 * VECTOR)), vset(float(nwave)))
+    there = vless(vadd(vset(float(LANE * later)), vread(out + 3 * VECTOR)), vset(float(nwave)))
     light = vread(out + 2 * VECTOR)
     scale = vmul(there, vdiv(vless(vset(0.0), light), vmax(light, vset(1e-300))))
-    vwrite(address(scales, (i * scales.shape[1] + at + block) * LANE), scale)
+    vwrite(address(scales, (i * scales.shape[1] + block) * LANE), scale)
     vwrite(out, vmul(scale, vread(out)))
     vwrite(out + VECTOR, vmul(scale, vread(out + VECTOR)))
 
