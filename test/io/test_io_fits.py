@@ -54,6 +54,18 @@ def test_truncated_file(tmp_path, keep):
     assert "trunc" in refused(path, check=False) or "corrupt" in refused(path, check=False)
 
 
+def test_gzip_of_several_members_with_zeros_behind(tmp_path):
+    """As pigz and tapes leave them."""
+    whole = write_image(tmp_path / "a.fits").read_bytes()
+    path = tmp_path / "a.fits.gz"
+    path.write_bytes(gzip.compress(whole[:10000]) + gzip.compress(whole[10000:]) + bytes(3_000_000))
+    with open_fits(path) as packed, open_fits(tmp_path / "a.fits") as plain:
+        np.testing.assert_array_equal(packed[0].data, plain[0].data)
+    path.write_bytes(path.read_bytes()[:20000].rstrip(b"\0") + b"x")
+    with pytest.raises(InputError, match="gzip stream"), open_fits(path):
+        pass
+
+
 def test_truncated_and_corrupt_gzip(tmp_path):
     packed = gzip.compress(write_image(tmp_path / "a.fits").read_bytes())
     path = tmp_path / "a.fits.gz"

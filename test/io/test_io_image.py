@@ -1,5 +1,7 @@
 """Reading CCD images: what masks, what is refused, what may be absent."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from astropy.io import fits
@@ -154,3 +156,23 @@ def test_a_real_frame(shared):
         np.testing.assert_array_equal(image.ivar, np.where(masked, 0, hdus["IVAR"].data))
         np.testing.assert_array_equal(image.pix, hdus["IMAGE"].data)
     assert masked.any()
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_reading_takes_little_more_than_what_is_kept(tmp_path, compressed):
+    """A frame is read while another is worked on: pixels, ivar and mask once each, and the file never as a whole."""
+    shape = (3000, 1000)
+    whole = 4 * shape[0] * shape[1]
+    mask = np.arange(shape[0] * shape[1], dtype=np.int32).reshape(shape) // 1000 % 3
+    hdus = [fits.PrimaryHDU(np.ones(shape, np.float32)), fits.ImageHDU(np.ones(shape, np.float32), name="IVAR"),
+            (fits.CompImageHDU if compressed else fits.ImageHDU)(mask, name="MASK")]
+    hdus[0].header["EXTNAME"] = "IMAGE"
+    path = write_image(tmp_path / "a.fits", fits.HDUList(hdus))
+    tracemalloc.start()
+    try:
+        image = read_image(path)
+        kept, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert image.pix.nbytes == image.ivar.nbytes == whole
+    assert kept < 2.1 * whole and most < 3.4 * whole

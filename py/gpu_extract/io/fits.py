@@ -2,7 +2,6 @@
 
 The only modules that know FITS are those of this folder.
 """
-import gzip
 import io
 import os
 import warnings
@@ -22,6 +21,8 @@ from gpu_extract.io.checksum import Extent, verify
 _UNREADABLE = (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError,
                MemoryError, zlib.error, fits.VerifyError)
 _GZIP = b"\x1f\x8b"
+_GZIP_FORMAT = 31            # what zlib calls it
+_CHUNK = 1 << 20             # bytes unpacked at once
 
 
 @contextmanager
@@ -61,12 +62,23 @@ def _bytes_of(name: str) -> Iterator[BinaryIO]:
 
 
 def _unpacked(handle: BinaryIO, name: str) -> BinaryIO:
+    """The content of a gzip file of one member or more, with zeros behind them; never twice in memory."""
+    whole, member = io.BytesIO(), zlib.decompressobj(_GZIP_FORMAT)
     try:
-        return io.BytesIO(gzip.decompress(handle.read()))
-    except EOFError as error:
-        raise InputError(f"{name}: truncated: its gzip stream breaks off; fetch it again") from error
+        while data := handle.read(_CHUNK):
+            while data:
+                if member.eof:
+                    data = data.lstrip(b"\0")
+                    if not data:
+                        break
+                    member = zlib.decompressobj(_GZIP_FORMAT)
+                whole.write(member.decompress(data))
+                data = member.unused_data
     except (OSError, zlib.error) as error:
         raise InputError(f"{name}: its gzip stream is corrupt ({error}); fetch it again") from error
+    if not member.eof:
+        raise InputError(f"{name}: truncated: its gzip stream breaks off; fetch it again")
+    return whole
 
 
 def _extents(handle: BinaryIO, name: str) -> list[Extent]:
@@ -134,11 +146,18 @@ def data_of(hdu: Any, path: str | os.PathLike[str]) -> np.ndarray:
 
 
 def image_of(hdu: Any, path: str | os.PathLike[str], ndim: int = 2) -> np.ndarray:
-    """The image of an HDU in native byte order, C order, float32 and float64 kept as they are."""
+    """The image of an HDU in native byte order, C order, float32 and float64 kept as they are.
+
+    It is the caller's: the HDU lets go of it (and reads it again where it is asked), and no copy is made.
+    """
     data = data_of(hdu, path)
     if data.dtype.names is not None or data.ndim != ndim or data.size == 0:
         what = "a table" if data.dtype.names is not None else f"of shape {data.shape}"
         raise InputError(f"{path}: HDU {hdu.name} is {what}, needed is an image with {ndim} axes")
+    del hdu.data
+    if not data.dtype.isnative and data.flags.writeable and data.flags.c_contiguous:
+        data.byteswap(inplace=True)
+        data = data.view(data.dtype.newbyteorder("="))
     return native(data)
 
 

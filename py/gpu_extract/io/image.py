@@ -13,6 +13,7 @@ from gpu_extract.io.headers import cards_of
 
 # ccdmask bits 0-7 and 9 take a pixel out; 8 (BADREADNOISE) does not
 MASKING_BITS = 767
+_ROWS = 256        # of an image at a time
 
 
 def read_image(path: str | os.PathLike[str], *, check: bool = True, fibermap: bool = True) -> Image:
@@ -39,9 +40,14 @@ def read_image(path: str | os.PathLike[str], *, check: bool = True, fibermap: bo
             raise InputError(f"{path}: {name} has shape {other.shape}, IMAGE has {pix.shape}; "
                              "they must be the same")
     _check_ivar(ivar, path)
-    if mask is not None:
-        ivar[(mask & MASKING_BITS) != 0] = 0
+    for rows in slabs(len(pix)) if mask is not None else ():
+        ivar[rows][(mask[rows] & MASKING_BITS) != 0] = 0
     return Image(_cleared(pix, ivar, path), ivar, cards, table)
+
+
+def slabs(rows: int) -> list[slice]:
+    """All rows of an image, some at a time: what is worked out about their pixels stays small."""
+    return [slice(first, first + _ROWS) for first in range(0, rows, _ROWS)]
 
 
 def _image_hdu(hdus: fits.HDUList, path: str | os.PathLike[str]) -> Any:
