@@ -40,12 +40,13 @@ def read_image(path: str | os.PathLike[str], *, check: bool = True, fibermap: bo
             raise InputError(f"{path}: {name} has shape {other.shape}, IMAGE has {pix.shape}; "
                              "they must be the same")
     _check_ivar(ivar, path)
-    for rows in slabs(len(pix)) if mask is not None else ():
-        ivar[rows][(mask[rows] & MASKING_BITS) != 0] = 0
+    if mask is not None:
+        for rows in _slabs(len(mask)):
+            ivar[rows][(mask[rows] & MASKING_BITS) != 0] = 0
     return Image(_cleared(pix, ivar, path), ivar, cards, table)
 
 
-def slabs(rows: int) -> list[slice]:
+def _slabs(rows: int) -> list[slice]:
     """All rows of an image, some at a time: what is worked out about their pixels stays small."""
     return [slice(first, first + _ROWS) for first in range(0, rows, _ROWS)]
 
