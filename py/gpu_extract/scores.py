@@ -28,9 +28,10 @@ def raw_scores(wave: Array, flux: np.ndarray, ivar: np.ndarray) -> dict[str, tup
     """
     band = band_of(wave)
     low, high = RANGES[band]
-    inside = (wave >= low) & (wave < high)
-    if not inside.any() or len(wave) < 2:
+    scored = np.nonzero((wave >= low) & (wave < high))[0]
+    if len(scored) == 0 or len(wave) < 2:
         return {}
+    inside = slice(scored[0], scored[-1] + 1)
     width = np.gradient(wave)[inside]
     counts = flux[:, inside].astype(np.float64)
     error = np.sqrt(ivar[:, inside].astype(np.float64).clip(min=0))     # inverse error

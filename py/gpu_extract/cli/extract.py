@@ -70,6 +70,8 @@ def read_shared(args: argparse.Namespace, comm: Any) -> Job:
         whole.append(read_job(args, find_inputs(args)))
         return Image(whole[0].image.pix, whole[0].image.ivar), whole[0].psf, whole[0].config
 
+    if comm.rank:
+        import gpu_extract.run  # noqa: F401     these ranks wait for the files: the libraries are loaded meanwhile
     image, psf, config = comm.share(read)
     if not comm.one_copy and comm.rank == 0:
         log.warning("a node has too little shared memory (/dev/shm) for the image: each rank keeps a copy")

@@ -34,7 +34,7 @@ def write_frame(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[C
     the message names) and where the file cannot be written; what had this name stays untouched then.
     """
     images = frame_images(frame)
-    table = score_rows(frame) if scores else None
+    table = score_table(frame) if scores else None
     refuse_not_finite(path, frame, images, table)
     hdus = [image_hdu(images["FLUX"], "FLUX", bunit=FLUX_UNIT, primary=True,
                       cards=merged(frame.cards, frame_cards(frame, cards)))]
@@ -43,7 +43,7 @@ def write_frame(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[C
              for name in ("IVAR", "MASK", "WAVELENGTH", "RESOLUTION")]
     hdus += fibermap_hdus(frame)
     hdus.append(image_hdu(images["CHI2PIX"], "CHI2PIX"))
-    hdus += score_hdus(table, frame)
+    hdus += score_hdus(table)
     if "PIXMASK_FRACTION" in images:
         hdus.append(image_hdu(images["PIXMASK_FRACTION"], "PIXMASK_FRACTION"))
     write_hdus(path, hdus, commit)
@@ -60,23 +60,20 @@ def frame_images(frame: Frame) -> dict[str, np.ndarray]:
     return {**single, "MASK": frame.mask.astype(np.uint32), "WAVELENGTH": frame.wave.astype(np.float64)}
 
 
-def score_rows(frame: Frame) -> np.ndarray | None:
-    """The rows of SCORES, or None where the wavelengths lie outside every scored range."""
+def score_table(frame: Frame) -> tuple[np.ndarray, dict[str, str]] | None:
+    """The rows of SCORES and what each column means, or None where the wavelengths lie outside every scored range."""
     scores = raw_scores(frame.wave, frame.flux, frame.ivar)
     if not scores:
         return None
     rows = np.empty(len(frame.fibres), [(name, np.float64) for name in scores])
     for name, (values, _) in scores.items():
         rows[name] = values
-    return rows
+    return rows, {name: text for name, (_, text) in scores.items()}
 
 
-def score_hdus(rows: np.ndarray | None, frame: Frame) -> list[Any]:
+def score_hdus(table: tuple[np.ndarray, dict[str, str]] | None) -> list[Any]:
     """SCORES with the meaning of each column as its comment, or nothing."""
-    if rows is None:
-        return []
-    comments = {name: text for name, (_, text) in raw_scores(frame.wave, frame.flux, frame.ivar).items()}
-    return [table_hdu(rows, "SCORES", comments=comments)]
+    return [] if table is None else [table_hdu(table[0], "SCORES", comments=table[1])]
 
 
 def fibermap_hdus(frame: Frame) -> list[Any]:
@@ -88,10 +85,10 @@ def fibermap_hdus(frame: Frame) -> list[Any]:
 
 
 def refuse_not_finite(path: str | os.PathLike[str], frame: Frame, images: Mapping[str, np.ndarray],
-                      scores: np.ndarray | None = None) -> None:
+                      scores: tuple[np.ndarray, dict[str, str]] | None = None) -> None:
     """Raise OutputError where anything to be written is NaN or infinite, after keeping it in a debug file."""
     bad = {name: int(np.count_nonzero(~np.isfinite(a))) for name, a in images.items() if a.dtype.kind == "f"}
-    tables = {"SCORES": scores, "FIBERMAP": None if frame.fibermap is None else frame.fibermap.rows}
+    tables = {"SCORES": scores and scores[0], "FIBERMAP": None if frame.fibermap is None else frame.fibermap.rows}
     bad |= {name: len(not_finite(rows)) for name, rows in tables.items() if rows is not None}
     bad = {name: count for name, count in bad.items() if count}
     if not bad:

@@ -18,7 +18,7 @@ from gpu_extract.io.frame import (
     frame_images,
     refuse_not_finite,
     score_hdus,
-    score_rows,
+    score_table,
 )
 from gpu_extract.io.headers import merged
 from gpu_extract.io.provenance import fibermin, frame_cards
@@ -29,7 +29,7 @@ from gpu_extract.scores import band_of
 def write_spectra(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[Card] = (),
                   commit: Commit = at_once) -> None:
     """Write a frame as a spectra file of its one band (B, R or Z). Raises OutputError."""
-    images, scores = frame_images(frame), score_rows(frame)
+    images, scores = frame_images(frame), score_table(frame)
     refuse_not_finite(path, frame, images, scores)
     band = band_of(frame.wave)
     named = frame if frame.fibermap is not None else replace(frame, fibermap=_minimal(frame))
@@ -39,7 +39,7 @@ def write_spectra(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence
     hdus += [image_hdu(images[name], f"{band}_{name}", bunit=units.get(name, ""))
              for name in ("WAVELENGTH", "FLUX", "IVAR", "MASK", "RESOLUTION")]
     # without SCORES specutils does not know the file: identities where nothing can be scored
-    write_hdus(path, [*hdus, *(score_hdus(scores, frame) or [table_hdu(_minimal(frame).rows, "SCORES")])], commit)
+    write_hdus(path, [*hdus, *(score_hdus(scores) or [table_hdu(_minimal(frame).rows, "SCORES")])], commit)
 
 
 def _minimal(frame: Frame) -> FiberMap:
