@@ -5,8 +5,8 @@ usage: exposure.py [--frames 12] [--nspec 500] [--ranks 2] [--folder DIR] [--sma
 Runs `gpu_extract_exposure --simulate` under mpiexec and reads its record (--perf). Rows, each with its bar:
   waiting     share of the time between the first input ready and the last result ready that ranks wait for files
   throughput  frames per second against what the CPU seconds that compute and I/O took in that time allow on the cores
-              that the ranks have: how busy these cores were. Anything else that runs on the machine lowers it
-  memory      GB that all ranks took at most, added up, against 0.6 + 0.35 for each rank + 1.3 for each group
+              that the ranks have: how busy these cores were. Anything else that runs on the machine lowers it: what
+              others took of its cores meanwhile stands above
 Then the choice behind it: an extraction alone, with a thread that reads and writes all the time, and with a process
 that does, by turns. --folder keeps the simulated images from one call to the next (2.5 GB for 12 frames).
 """
@@ -31,7 +31,7 @@ from gpu_extract.perf import clock
 from gpu_extract.run import extract
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
-from ranks import launcher, program
+from ranks import launcher, program, used_by_others
 
 WAITING, BUSY = 0.05, 0.9       # bars
 SHORT = ("-w", "6030,6080,0.8")
@@ -63,17 +63,17 @@ def run(args: argparse.Namespace, folder: Path) -> bool:
              "--perf", str(record), "--loglevel", "warning", "--no-gpu"]
     command = [*launcher(args.ranks if args.ranks > 1 else 0), *program("gpu_extract_exposure"), *words]
     subprocess.run([*command, *args.fibres, *SHORT], check=True)       # makes the images, if they are not there
+    before = used_by_others()
     subprocess.run([*command, *args.fibres, *args.options], check=True)
-    content = json.loads(record.read_text())
-    ranks, groups = content["ranks"], len({frame["group"] for frame in content["frames"]})
+    others, whole = used_by_others(before)
+    ranks = json.loads(record.read_text())["ranks"]
     found = judge(ranks, min(args.ranks, os.cpu_count() or 1))
     print(f"{args.frames} frames, {args.ranks} ranks: {found['seconds']:.1f} s from first input to last result, "
           f"{args.frames / found['seconds']:.3f} frames/s; CPU {found['cpu']:.1f} s, of it reading "
-          f"{found['reading']:.1f}, writing {found['writing']:.1f}")
-    memory, limit = sum(r["peak_memory"] for r in ranks) / 1e9, 0.6 + 0.35 * args.ranks + 1.3 * groups
+          f"{found['reading']:.1f}, writing {found['writing']:.1f}\nmeanwhile others took {100 * others / whole:.0f} % "
+          "of the machine's cores")
     rows = [("waiting for files", found["waiting"], f"<= {WAITING}", found["waiting"] <= WAITING),
-            ("throughput / what the CPU seconds allow", found["busy"], f">= {BUSY}", found["busy"] >= BUSY),
-            ("memory, GB", memory, f"<= {limit:.2f}", memory <= limit)]
+            ("throughput / what the CPU seconds allow", found["busy"], f">= {BUSY}", found["busy"] >= BUSY)]
     for name, value, bar, good in rows:
         print(f"{name:42} {value:7.3f}  bar {bar:8} {'reached' if good else 'NOT REACHED'}")
     for path in folder.glob("frame-*.fits"):

@@ -88,6 +88,19 @@ def most_memory(command: list[str], word: str, interval: float = 0.05) -> tuple[
     return time.monotonic() - start, most
 
 
+def used_by_others(before: tuple[float, float] | None = None) -> tuple[float, float]:
+    """CPU seconds of this machine that neither this process nor its children took, and CPU seconds of all its cores;
+    since `before`, what this has said earlier. What a hypervisor took counts as others'; 0 where no /proc tells."""
+    try:
+        ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    except OSError:
+        return 0.0, 1.0
+    idle = ticks[3] + ticks[4]
+    whole = sum(ticks) / os.sysconf("SC_CLK_TCK")
+    others = whole - idle / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4])
+    return (others, whole) if before is None else (others - before[0], whole - before[1])
+
+
 def datasums(path: Path) -> dict[str, str]:
     """DATASUM of every HDU of a file. Raises ValueError where one is not that of its data."""
     with fits.open(path) as hdus:
