@@ -1,35 +1,52 @@
-"""Bundle results to a frame: cut to the wanted fibres, photons per bin to photons per Angstrom."""
+"""Results of bundles to a frame: cut to the wanted fibres, photons per bin to photons per Angstrom."""
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from gpu_extract.data import BundleResult, FiberMap, Frame, Image
+from gpu_extract.data import BundleResult, FiberMap, Frame, Image, Rows
 from gpu_extract.plan import Plan
 
 BY_BIN = ("flux", "ivar", "mask", "resolution", "chi2pix", "pixmask_fraction", "status")
+REAL = ("flux", "ivar", "resolution", "chi2pix", "pixmask_fraction")
 
 
-def assemble(results: list[BundleResult], plan: Plan, image: Image, notes: Mapping[str, Any]) -> Frame:
-    """The frame of the wanted fibres; results: all bundles of the plan, in order.
+def wanted(fibres: tuple[int, int], plan: Plan) -> tuple[int, int]:
+    """Which of the fibres lo .. hi - 1 are wanted: a range."""
+    return max(plan.fibres[0], fibres[0]), min(plan.fibres[1], fibres[1])
 
-    flux /= dw, ivar *= dw^2 with dw = gradient(wave). The models of the bundles are added in order. The list is emptied
-    on the way: a frame is large, and need not be in memory twice.
+
+def rows_of(result: BundleResult, plan: Plan, dtype: Any = np.float64) -> Rows:
+    """The wanted fibres of a bundle: flux / dw and ivar dw^2 with dw = gradient(wave). dtype: of all that is real."""
+    lo, hi = wanted(result.fibres, plan)
+    arrays = {name: getattr(result, name)[lo - result.fibres[0]:hi - result.fibres[0]] for name in BY_BIN}
+    step = np.gradient(plan.wave)
+    arrays["flux"], arrays["ivar"] = arrays["flux"] / step, arrays["ivar"] * step**2
+    with np.errstate(over="ignore"):           # infinite then, and refused where the frame is written
+        arrays |= {name: arrays[name].astype(dtype, copy=False) for name in REAL}
+    models = () if result.model is None else ((result.model, (0, result.model_x0)),)
+    return Rows((lo, hi), models=models, notes={result.fibres[0]: dict(result.notes)}, **arrays)
+
+
+def assemble(parts: list[Rows], plan: Plan, image: Image, notes: Mapping[str, Any]) -> Frame:
+    """The frame of the wanted fibres; parts: all of its rows, in order.
+
+    The models of the bundles are added in order. The list is emptied on the way: a frame is large, and need not be in
+    memory twice. What is one part becomes the frame as it is.
     """
     lo, hi = plan.fibres
-    step = np.gradient(plan.wave)
-    arrays = {name: np.empty((hi - lo, *getattr(results[0], name).shape[1:]), getattr(results[0], name).dtype)
-              for name in BY_BIN}
-    model = np.zeros(image.shape) if any(r.model is not None for r in results) else None
-    while results:
-        result = results.pop(0)
-        first, last = max(lo, result.fibres[0]), min(hi, result.fibres[1])
+    first, alone = parts[0], len(parts) == 1
+    arrays = {name: getattr(first, name) if alone
+              else np.empty((hi - lo, *getattr(first, name).shape[1:]), getattr(first, name).dtype) for name in BY_BIN}
+    model = np.zeros(image.shape) if any(part.models for part in parts) else None
+    del first
+    while parts:
+        part = parts.pop(0)
         for name, array in arrays.items():
-            array[first - lo:last - lo] = getattr(result, name)[first - result.fibres[0]:last - result.fibres[0]]
-        if result.model is not None and model is not None:
-            model[:, result.model_x0:result.model_x0 + result.model.shape[1]] += result.model
-    arrays["flux"] /= step
-    arrays["ivar"] *= step**2
+            if not alone:
+                array[part.fibres[0] - lo:part.fibres[1] - lo] = getattr(part, name)
+        for share, (y, x) in part.models:
+            model[y:y + share.shape[0], x:x + share.shape[1]] += share      # type: ignore[index]
     return Frame(wave=plan.wave, fibres=np.arange(lo, hi), model=model, cards=image.cards,
                  fibermap=cut_fibermap(image.fibermap, lo, hi), notes=notes, **arrays)
 

@@ -1,10 +1,11 @@
 """Extraction on the CPU: the bundles of a rank, one after another."""
 from typing import Any
 
+from gpu_extract.assemble import rows_of
 from gpu_extract.backend.arena import forget
 from gpu_extract.bundle import Job, extract_bundle
 from gpu_extract.comm import SERIAL
-from gpu_extract.data import BundleResult, Image
+from gpu_extract.data import Image, Rows
 from gpu_extract.plan import turns
 
 
@@ -19,17 +20,17 @@ class CpuFrames:
     warm = False
     warm_bins = 4
 
-    def bundles(self, image: Image, job: Job, comm: Any, recorder: Any) -> list[tuple[int, BundleResult]]:
-        """This rank's bundles, by number; the last ones are shared by groups of ranks, of which the first has them."""
-        results = []
+    def rows(self, image: Image, job: Job, comm: Any, recorder: Any) -> list[tuple[int, Rows]]:
+        """The rows of this rank's bundles, by number; a group of ranks shares the last ones, and its first has them."""
+        found = []
         for turn in turns(len(job.plan.bundles), comm.size, comm.rank):
             group = SERIAL if turn.group is None else comm.split(turn.group)
             with recorder.span("bundle"), group.together():
                 result = extract_bundle(image, job, job.plan.bundles[turn.bundle], group=group, recorder=recorder)
             if group.rank == 0:
-                results.append((turn.bundle, result))
+                found.append((turn.bundle, rows_of(result, job.plan)))
         forget()
-        return results
+        return found
 
     def watch(self, recorder: Any, *, ranges: bool = False) -> None:
         """There is no device to watch."""

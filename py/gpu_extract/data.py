@@ -322,6 +322,35 @@ class BundleResult:
 
 
 @dataclass(frozen=True)
+class Rows:
+    """Rows of a frame, as they were made together: consecutive fibres that are wanted, photons per Angstrom.
+
+    fibres: (lo, hi)
+    flux, ivar, mask, resolution, chi2pix, pixmask_fraction, status: as those of Frame, nspec = hi - lo
+    models: of each bundle, in order: its A x (rows, columns), and its first pixel (y, x) on the CCD; () where none is
+        wanted
+    notes: first fibre of each bundle -> facts about how it was made
+    """
+
+    fibres: tuple[int, int]
+    flux: np.ndarray
+    ivar: np.ndarray
+    mask: NDArray[np.uint32]
+    resolution: np.ndarray
+    chi2pix: np.ndarray
+    pixmask_fraction: np.ndarray
+    status: NDArray[np.int8]
+    models: tuple[tuple[Array, tuple[int, int]], ...] = ()
+    notes: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        shape = self.fibres[1] - self.fibres[0], self.flux.shape[-1]
+        for name in ("flux", "ivar", "mask", "chi2pix", "pixmask_fraction", "status"):
+            _check(name, getattr(self, name), shape)
+        _check("resolution", self.resolution, (shape[0], None, shape[1]))
+
+
+@dataclass(frozen=True)
 class Frame:
     """Extracted spectra.
 

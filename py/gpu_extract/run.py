@@ -7,7 +7,7 @@ from gpu_extract.bundle import Job
 from gpu_extract.comm import SERIAL
 from gpu_extract.config import ExtractConfig
 from gpu_extract.cpu_frame import CPU
-from gpu_extract.data import BundleResult, Frame, Image, PsfModel
+from gpu_extract.data import Frame, Image, PsfModel, Rows
 from gpu_extract.perf.recorder import NULL
 from gpu_extract.plan import TILE, make_plan, wavelength_grid
 from gpu_extract.probe import measure_decay
@@ -30,14 +30,14 @@ def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Any = S
             comm.first(lambda: warm_up(image, psf, config, backend))
         with recorder.span("plan"):
             job = prepare(psf, config, threads, tile)
-        results = backend.bundles(image, job, comm, recorder)
+        own = backend.rows(image, job, comm, recorder)
         with recorder.span("gather"):
-            bundles = comm.gather(results)
-        if bundles is None:
+            parts = comm.gather(own)
+        if parts is None:
             return None
-        results.clear()
+        own.clear()
         with recorder.span("assemble"):
-            return assemble(bundles, job.plan, image, notes_of(job, bundles, backend))
+            return assemble(parts, job.plan, image, notes_of(job, parts, backend))
 
 
 def prepare(psf: PsfModel, config: ExtractConfig, threads: int = 1, tile: int = TILE) -> Job:
@@ -57,11 +57,12 @@ def warm_up(image: Image, psf: PsfModel, config: ExtractConfig, backend: Any = C
     first, last, step = config.wavelength
     few = first, min(first + backend.warm_bins * step, last), step
     job = prepare(psf, replace(config, wavelength=few, model=False))
-    backend.bundles(image, replace(job, plan=replace(job.plan, bundles=job.plan.bundles[:1])), SERIAL, NULL)
+    backend.rows(image, replace(job, plan=replace(job.plan, bundles=job.plan.bundles[:1])), SERIAL, NULL)
 
 
-def notes_of(job: Job, results: list[BundleResult], backend: Any) -> dict[str, Any]:
+def notes_of(job: Job, parts: list[Rows], backend: Any) -> dict[str, Any]:
     """Facts about how a frame was made, for its header and for the summary."""
     return {"core": job.config.core, "device": backend.name, "pad": job.decay.beyond, "patch_pad": job.decay.patch,
             "psferr": job.psferr, "dropped": dict(job.dropped),
-            "digest": job.config.digest(), "bundles": {r.fibres[0]: dict(r.notes) for r in results}}
+            "digest": job.config.digest(),
+            "bundles": {first: dict(notes) for part in parts for first, notes in part.notes.items()}}

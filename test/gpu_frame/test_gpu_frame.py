@@ -13,6 +13,8 @@ import pytest
 from device_case import CONFIG, HostCore, four_bundles, on_cpu, on_device, small_job, with_device
 
 from extraction import assert_same_bits, in_sigma, relative
+from gpu_extract.assemble import BY_BIN, assemble
+from gpu_extract.backend.cuda.gradients import STATE
 from gpu_extract.backend.cuda.kernels import declared
 from gpu_extract.backend.cuda.simulated import SimulatedDevice
 from gpu_extract.bundle import banded_part, dense_part
@@ -21,9 +23,10 @@ from gpu_extract.data import Frame, Image, Legendre, PsfModel
 from gpu_extract.gpu_frame.frames import GpuFrames, device_cores
 from gpu_extract.gpu_frame.geometry import bundle_geometry, cut_pieces
 from gpu_extract.perf.recorder import Recorder
+from gpu_extract.quality import mask_bits
 from gpu_extract.run import extract, prepare
 
-OWN = ("image", "spots", "normal", "gradients", "quality")      # modules whose kernels this file must have launched
+OWN = ("image", "spots", "normal", "gradients", "quality", "assembly")      # whose kernels this file must have launched
 
 
 def assert_same(frame: Frame, other: Frame) -> None:
@@ -47,9 +50,16 @@ def assert_as_on_cpu(frame: Frame, cpu: Frame) -> None:
         np.testing.assert_allclose(frame.model, cpu.model, rtol=1e-6, atol=1e-6 * np.abs(cpu.model).max())
 
 
+def mask_by_bundle(frame: Frame) -> np.ndarray:
+    """MASK from the other arrays of a frame of four bundles, on the host."""
+    return np.concatenate([mask_bits(*(getattr(frame, name)[rows] for name in ("ivar", "chi2pix", "pixmask_fraction")),
+                                     np.zeros(5, bool)) for rows in (slice(n, n + 5) for n in range(0, 20, 5))])
+
+
 def test_as_on_the_cpu() -> None:
     frame, cpu = on_device(), on_cpu()
     assert_as_on_cpu(frame, cpu)
+    np.testing.assert_array_equal(frame.mask, mask_by_bundle(frame))
     assert frame.notes["device"] == "simulated device"
     for first, notes in cpu.notes["bundles"].items():
         own = frame.notes["bundles"][first]
@@ -74,19 +84,14 @@ def test_bits_do_not_depend_on_how_pixels_are_stored(dtype: str) -> None:
 
 @pytest.mark.parametrize("size", [2, 5])
 def test_bits_do_not_depend_on_ranks(size: int) -> None:
-    """Each rank alone, one after another: together they have every bundle once; a rank too many has none."""
-    case, job = four_bundles(), small_job()
-    found = {}
+    """Each rank alone, one after another: together they have every row once; a rank too many has none."""
+    case, job, parts = four_bundles(), small_job(), []
     for rank in range(size):
         backend = GpuFrames(SimulatedDevice, device_cores)
-        for number, result in backend.bundles(case.image, job, SimpleNamespace(rank=rank, size=size), Recorder()):
-            assert number not in found
-            found[number] = result
+        parts += backend.rows(case.image, job, SimpleNamespace(rank=rank, size=size), Recorder())
         backend.close()
-    whole = on_device()
-    rows = np.concatenate([found[n].flux for n in range(4)])
-    np.testing.assert_array_equal(rows / np.gradient(whole.wave), whole.flux)
-    np.testing.assert_array_equal(np.concatenate([found[n].resolution for n in range(4)]), whole.resolution)
+    assert len(parts) == min(size, 4)
+    assert_same(assemble([rows for _, rows in parts], job.plan, case.image, {}), on_device())
 
 
 def test_one_frame_after_another() -> None:
@@ -172,6 +177,7 @@ def test_fibres_that_the_core_gives_up_are_done_on_the_cpu() -> None:
     for name in ("flux", "ivar", "resolution", "status", "mask"):
         np.testing.assert_array_equal(getattr(frame, name)[lost], getattr(cpu, name)[lost])
     assert_as_on_cpu(frame, cpu)
+    np.testing.assert_array_equal(frame.mask, mask_by_bundle(frame))
     assert [notes.get("on_cpu", 0) for notes in frame.notes["bundles"].values()] == [2, 2, 2, 0]
 
 
@@ -222,7 +228,8 @@ def test_every_kernel_of_the_flow_was_launched() -> None:
     image = four_bundles().image
     with_device(device, core=HostCore)
     for dtype in (">f4", ">f8"):
-        with_device(device, core=HostCore, image=Image(image.pix.astype(dtype), image.ivar.astype(dtype)))
+        stored = Image(image.pix.astype(dtype), image.ivar.astype(dtype))
+        with_device(device, core=HostCore, image=stored, dtype=np.dtype(dtype).newbyteorder("="))
     names = {kernel.name for kernel in declared() if kernel.name.split(".")[0] in OWN}
     assert names - device.launched == {"spots.add_tail"}      # of test_two_cores_and_tails
 
@@ -245,9 +252,8 @@ def test_the_simulated_device_notices_a_missing_wait(wait: int, monkeypatch: pyt
             None if next(calls) % 4 == wait else honest(*args)))
         backend = GpuFrames(lambda device=device: device, lambda job: _Idle, most=1, slots=2)
         with np.errstate(all="ignore"):
-            found = backend.bundles(four_bundles().image, small_job(), SimpleNamespace(rank=0, size=1), Recorder())
-        different.append(not np.array_equal(np.concatenate([result.chi2pix for _, result in found]),
-                                            on_device().chi2pix))
+            found = backend.rows(four_bundles().image, small_job(), SimpleNamespace(rank=0, size=1), Recorder())
+        different.append(not np.array_equal(found[0][1].chi2pix, on_device().chi2pix))
     assert any(different)
 
 
@@ -280,11 +286,15 @@ def test_the_recorder_sees_copies_and_stages() -> None:
     case, device, recorder = four_bundles(), SimulatedDevice(), Recorder()
     backend = GpuFrames(lambda: device, lambda job: HostCore)
     backend.watch(recorder)
-    extract(case.image, case.psf, CONFIG, backend=backend, recorder=recorder)
+    frame = extract(case.image, case.psf, CONFIG, backend=backend, recorder=recorder)
     record = recorder.record()
     pixels = 2 * 4 * sum(int(g.cut[2] * g.cut[3]) for g in backend.flow.task.geometries)
     assert 0.5 * record["copies"]["h2d"]["bytes"] < pixels < record["copies"]["h2d"]["bytes"]
     assert record["copies"]["h2d"]["calls"] == record["copies"]["d2h"]["calls"] == 3
+    sizes = backend.flow.task.sizes
+    told = 8 * (4 * STATE + 2 * 20 + 4 * sizes.cut[0] * sizes.cut[1])     # states, counts and models
+    rows = sum(getattr(frame, name).nbytes for name in BY_BIN)
+    assert record["copies"]["d2h"]["bytes"] == told + rows, "every byte of the frame goes down once"
     assert {name for name, *_ in record["device"]["spans"]} >= {"pixels", "spots", "normal", "solve", "decorrelate",
-                                                               "judge"}
+                                                               "judge", "assemble"}
     assert record["device"]["memory"] == device.peak

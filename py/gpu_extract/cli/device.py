@@ -54,4 +54,5 @@ def open_gpu(comm: Any, devices: int) -> tuple["GpuFrames", str]:
     comm.barrier()
     device = CupyDevice(share.number, budget(total, free, share.ranks))
     with_others = f", {share.ranks} ranks on it" if share.ranks > 1 else ""
-    return GpuFrames(lambda: device, device_cores, warn=log.warning), f"{device.name}{with_others}"
+    backend = GpuFrames(lambda: device, device_cores, dtype="float32", warn=log.warning)
+    return backend, f"{device.name}{with_others}"

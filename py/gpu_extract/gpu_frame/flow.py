@@ -2,8 +2,9 @@
 
 Pieces go round over a few slots of memory. Uploads are on one stream, downloads on another, and every slot works on a
 stream of its own, so that the next piece comes up and the one before goes down while this one is worked on, and the
-long recursions of one piece leave room for the other slots' kernels. Everything is queued piece after piece without a
-wait; the host then takes the results in order, while later pieces are still worked on.
+long recursions of one piece leave room for the other slots' kernels. A piece ends as rows of the frame, in the types of
+the frame, which go straight to their place in it. Everything is queued piece after piece without a wait; the host then
+takes the pieces in order, while later ones are still worked on.
 """
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,16 +13,30 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from gpu_extract.backend.cuda.assembly import DROPPED, PLACE
 from gpu_extract.backend.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.backend.cuda.seam import Device, DeviceArray
 from gpu_extract.bundle import Job
 from gpu_extract.data import Image
 from gpu_extract.gpu_frame.geometry import BundleGeometry, Piece, PsfTables
-from gpu_extract.gpu_frame.memory import Sizes, Slot, input_arrays, output_arrays, work_arrays
+from gpu_extract.gpu_frame.landing import landings
+from gpu_extract.gpu_frame.memory import (
+    Sizes,
+    Slot,
+    frame_arrays,
+    in_one_block,
+    input_arrays,
+    kept_arrays,
+    piece_rows,
+    told_arrays,
+    work_arrays,
+)
 from gpu_extract.gpu_frame.steps import Steps
 from gpu_extract.perf.recorder import TO_DEVICE, TO_HOST
+from gpu_extract.quality import BAD_FIT, BAD_FIT_ALONE, FEW_FIBRES
 
-INPUTS = ("pixels", "cuts", "y0", "x0")
+MISFIT = np.array([BAD_FIT, BAD_FIT_ALONE, FEW_FIBRES], dtype=np.float64)
+INPUTS = ("pixels", "cuts", "y0", "x0", "targets")
 
 
 class Core(Protocol):
@@ -40,16 +55,16 @@ class CoreMaker(Protocol):
 
 @dataclass(frozen=True)
 class Task:
-    """What a rank has to do: bundles of a job, their geometry, the PSF's tables, sizes that fit all.
+    """What a rank has to do: bundles of a job, one after another, their geometry, the PSF's tables, sizes that fit all.
 
-    rows: of an image
+    fibres: (lo, hi), those of the bundles that are wanted
     """
 
     job: Job
     geometries: tuple[BundleGeometry, ...]
     tables: PsfTables
     sizes: Sizes
-    rows: int
+    fibres: tuple[int, int]
 
 
 class Flow:
@@ -61,36 +76,63 @@ class Flow:
     def __init__(self, device: Device, task: Task, pieces: Sequence[Piece], *, slots: int, make_core: CoreMaker):
         self.device, self.task, self.pieces = device, task, pieces
         shapes = list(dict.fromkeys(piece.shape for piece in pieces))
-        plans = [self._plan(shape) for shape in shapes]
+        plans = {shape: self._plan(shape) for shape in shapes}
         count = min(slots, len(pieces))
-        self._slots = [_Place(device, plans) for _ in range(count)]
+        self._slots = [_Place(device, list(plans.values())) for _ in range(count)]
         self._cores = {(s, shape): make_core(device, shape) for s in range(count) for shape in shapes}
         self._up, self._down = device.stream(), device.stream()
-        tables = task.tables
-        self._tables = [_Table(device, array) for array in (tables.series, tables.domain, tables.basis)]
-        self._staged = [{name: device.pinned(*array) for name, array in input_arrays(p.shape, task.sizes).items()}
-                        for p in pieces]
-        self.results = [{name: device.pinned(*array) for name, array in output_arrays(p.shape, task.sizes).items()}
-                        for p in pieces]
+        tables, wave = task.tables, task.job.plan.wave
+        step = np.gradient(wave)
+        self._tables = [_Table(device, array) for array in (
+            tables.series, tables.domain, tables.basis, np.stack([step, step**2]), MISFIT)]
+        self._staged, self._told = (
+            [{name: device.pinned(*array) for name, array in arrays(p.shape, task.sizes).items()} for p in pieces]
+            for arrays in (input_arrays, told_arrays))
         self._ready = [device.event() for _ in pieces]
-        for piece, staged in zip(pieces, self._staged, strict=True):
-            for n, bundle in enumerate(piece.bundles):
-                geometry = task.geometries[bundle]
-                rows = slice(n * piece.shape.nfibre, (n + 1) * piece.shape.nfibre)
-                staged["cuts"][n], staged["y0"][rows], staged["x0"][rows] = geometry.cut, *geometry.corners
+        self._landings = landings(task.job.plan, task.fibres, [[task.geometries[b].fibres for b in p.bundles]
+                                                               for p in pieces])
+        self._rows = frame_arrays(task.fibres[1] - task.fibres[0], len(wave), task.job.ndiag, task.sizes.kept)
+        self._kept = {name: device.empty(*array) for name, array in
+                      kept_arrays(sum(p.shape.fibres for p in pieces), len(wave)).items()}
+        self._views, first = [], 0
+        for n, piece in enumerate(pieces):
+            views = self._slots[n % count].memory.views(piece.shape, plans[piece.shape])
+            kept = {name: array.part(first, first + piece.shape.fibres) for name, array in self._kept.items()}
+            self._views.append(SimpleNamespace(**vars(views), **kept))
+            self._fill(n)
+            first += piece.shape.fibres
 
     def _plan(self, shape: PieceShape) -> dict[str, Any]:
-        return {**input_arrays(shape, self.task.sizes), **work_arrays(shape, self.task.sizes),
-                **output_arrays(shape, self.task.sizes)}
+        return {name: array for arrays in (input_arrays, work_arrays, piece_rows, told_arrays)
+                for name, array in arrays(shape, self.task.sizes).items()}
 
-    def queue(self, image: Image, recorder: Any) -> None:
-        """Queue a whole frame. The results of the frame before must have been taken."""
+    def _fill(self, n: int) -> None:
+        """What comes up with every frame and is always the same."""
+        piece, staged = self.pieces[n], self._staged[n]
+        fibres = [f for bundle in piece.bundles for f in range(*self.task.geometries[bundle].fibres)]
+        staged["targets"][PLACE] = self._landings[n].places
+        staged["targets"][DROPPED] = [f in self.task.job.dropped for f in fibres]
+        for b, bundle in enumerate(piece.bundles):
+            geometry = self.task.geometries[bundle]
+            rows = slice(b * piece.shape.nfibre, (b + 1) * piece.shape.nfibre)
+            staged["cuts"][b], staged["y0"][rows], staged["x0"][rows] = geometry.cut, *geometry.corners
+
+    def queue(self, image: Image, recorder: Any) -> dict[str, np.ndarray]:
+        """Queue a whole frame; all pieces of the one before must have been taken.
+
+        Returns the frame's rows, by the names of data.Rows, in pinned memory that is theirs alone; a piece's are there
+        when it was taken.
+        """
+        places, size = in_one_block(self._rows)
+        block = self.device.pinned((size,), np.uint8)
+        rows = {name: np.ndarray(*array, block, places[name]) for name, array in self._rows.items()}
         for table in self._tables:
             self.device.upload(table.staged, table.array, self._up)
         for n in range(len(self.pieces)):
             with recorder.span("stage"):
                 self._stage(n, image)
-            self._queue_piece(n, image, recorder)
+            self._queue_piece(n, image, rows, recorder)
+        return rows
 
     def _stage(self, n: int, image: Image) -> None:
         """The pixels of a piece into pinned memory, as they are: byte order is the device's business."""
@@ -102,9 +144,8 @@ class Flow:
                 place = target[b, plane, :rows * columns].reshape(rows, columns)
                 np.copyto(place.view(source.dtype) if as_it_is(image) else place, source[geometry.window])
 
-    def _queue_piece(self, n: int, image: Image, recorder: Any) -> None:
-        piece, slot = self.pieces[n], self._slots[n % len(self._slots)]
-        views = slot.memory.views(piece.shape, self._plan(piece.shape))
+    def _queue_piece(self, n: int, image: Image, rows: dict[str, np.ndarray], recorder: Any) -> None:
+        piece, slot, views = self.pieces[n], self._slots[n % len(self._slots)], self._views[n]
         device = self.device
         device.wait(self._up, slot.computed)
         staged = self._staged[n]
@@ -115,20 +156,20 @@ class Flow:
         device.wait(slot.work, slot.uploaded)
         device.wait(slot.work, slot.downloaded)
         with device.current(slot.work):
-            self._compute(n, views, Steps(device, slot.work, piece.shape, self.task.sizes, views),
+            self._compute(n, Steps(device, slot.work, piece.shape, self.task.sizes, views),
                           swapped=as_it_is(image) and not image.pix.dtype.isnative, recorder=recorder)
         device.record(slot.computed, slot.work)
         device.wait(self._down, slot.computed)
-        results = self.results[n]
-        with device.current(self._down), recorder.copy(TO_HOST, sum(array.nbytes for array in results.values())):
-            for name, array in results.items():
-                device.download(getattr(views, name), array, self._down)
+        copies = self._copies_down(n, rows)
+        with device.current(self._down), recorder.copy(TO_HOST, sum(target.nbytes for _, target in copies)):
+            for source, target in copies:
+                device.download(source, target, self._down)
         slot.downloaded = self._ready[n]
         device.record(slot.downloaded, self._down)
 
-    def _compute(self, n: int, views: SimpleNamespace, steps: Steps, *, swapped: bool, recorder: Any) -> None:
-        job, piece = self.task.job, self.pieces[n]
-        series, domain, basis = (table.array for table in self._tables)
+    def _compute(self, n: int, steps: Steps, *, swapped: bool, recorder: Any) -> None:
+        job, piece, views = self.task.job, self.pieces[n], self._views[n]
+        series, domain, basis, widths, limits = (table.array for table in self._tables)
         with recorder.device_span("pixels"):
             steps.pixels(swapped)
         with recorder.device_span("spots"):
@@ -145,11 +186,31 @@ class Flow:
                      recorder)
         with recorder.device_span("judge"):
             steps.quality(job.psferr)
+        with recorder.device_span("assemble"):
+            steps.assemble(widths, limits)
+
+    def _copies_down(self, n: int, rows: dict[str, np.ndarray]) -> list[tuple[DeviceArray, np.ndarray]]:
+        """What goes down after a piece, and where to: its rows of the frame, and what is told of it."""
+        views = self._views[n]
+        return [(getattr(views, f"to_{name}").part(first, last), array[target:target + last - first])
+                for first, last, target in self._landings[n].runs for name, array in rows.items()] + [
+                    (getattr(views, name), array) for name, array in self._told[n].items()]
 
     def take(self, n: int) -> dict[str, np.ndarray]:
-        """Wait for the results of piece n: pinned arrays, as memory.output_arrays, good until the next `queue`."""
+        """Wait for piece n: what is told of it, as memory.told_arrays, good until the next `queue`."""
         self.device.finish(self._ready[n])
-        return self.results[n]
+        return self._told[n]
+
+    def kept(self, n: int, b: int) -> dict[str, np.ndarray]:
+        """What the device has kept of bundle b of piece n, as memory.kept_arrays; waits for it."""
+        nfibre, there, found = self.pieces[n].shape.nfibre, self.device.event(), {}
+        for name in self._kept:
+            source = getattr(self._views[n], name).part(b * nfibre, (b + 1) * nfibre)
+            found[name] = self.device.pinned(source.shape, source.dtype)
+            self.device.download(source, found[name], self._down)
+        self.device.record(there, self._down)
+        self.device.finish(there)
+        return found
 
 
 def as_it_is(image: Image) -> bool:

@@ -1,24 +1,25 @@
 """Extraction on a GPU, for `run.extract(..., backend=...)`."""
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from gpu_extract.assemble import rows_of, wanted
+from gpu_extract.backend.cuda.assembly import GIVEN_UP, REGULARISED
 from gpu_extract.backend.cuda.gradients import DONE, FLOOR, NORM
 from gpu_extract.backend.cuda.seam import Device
-from gpu_extract.bundle import Job, banded_part, clear_corners, dense_part, extract_bundle, locate, make_normal
-from gpu_extract.comm import SERIAL
+from gpu_extract.bundle import Job
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import BundleResult, Image, PsfModel, Status
+from gpu_extract.data import Image, PsfModel, Rows
 from gpu_extract.errors import InternalError
 from gpu_extract.gpu_frame.flow import CoreMaker, Flow, Task, staged_type
 from gpu_extract.gpu_frame.geometry import bundle_geometry, cut_pieces, psf_tables
 from gpu_extract.gpu_frame.memory import sizes_of
+from gpu_extract.gpu_frame.remedy import native, on_cpu, put, put_fibres
 from gpu_extract.plan import share
-from gpu_extract.quality import mask_bits
-from gpu_extract.solve import TOLERANCE, solve
+from gpu_extract.solve import TOLERANCE
 
 LARGE = 2       # large pieces of a rank's bundles: a recursion along wavelength takes as long for one fibre as for many
 SLOTS = 3       # pieces in flight
@@ -44,6 +45,7 @@ class GpuFrames:
     """Extracts the bundles of a rank on a device; what cannot be done there is done on the CPU, and said in the notes.
 
     open_device: called once, at the first frame; cores: finds the maker of the core for a job
+    dtype: of the frame's real numbers, float64 or what its file has, float32
     most: bundles in a piece at most, None: half the rank's; slots: pieces in flight
     warn: told in one line of what has to be done on the CPU
 
@@ -53,9 +55,11 @@ class GpuFrames:
 
     warm_bins = 40       # a few half-bands: kernels are compiled for the band's width
 
-    def __init__(self, open_device: Callable[[], Device], cores: Callable[[Job], CoreMaker], *, most: int | None = None,
-                 slots: int = SLOTS, warn: Callable[[str], None] = lambda _: None):
+    def __init__(self, open_device: Callable[[], Device], cores: Callable[[Job], CoreMaker], *,
+                 dtype: Any = np.float64, most: int | None = None, slots: int = SLOTS,
+                 warn: Callable[[str], None] = lambda _: None):
         self._open, self._cores, self._most, self._slots, self._warn = open_device, cores, most, slots, warn
+        self._dtype = dtype
         self._device: Device | None = None
         self._warm: _Warm | None = None
 
@@ -83,22 +87,21 @@ class GpuFrames:
         """Whether a frame was done: all kernels are there."""
         return self._warm is not None
 
-    def bundles(self, image: Image, job: Job, comm: Any, recorder: Any) -> list[tuple[int, BundleResult]]:
-        """This rank's bundles, by number; their arrays are good until the next frame."""
+    def rows(self, image: Image, job: Job, comm: Any, recorder: Any) -> list[tuple[int, Rows]]:
+        """This rank's rows of the frame, with a number that grows with them; their memory is theirs."""
         mine = tuple(share(len(job.plan.bundles), comm.rank, comm.size))
         if not mine:
             return []
         while self._slots > 0:
-            results = self._attempt(image, job, mine, recorder)
-            if results is not None:
-                return results
+            rows = self._attempt(image, job, mine, recorder)
+            if rows is not None:
+                return [(mine[0], rows)]
             self._shrink(len(mine))
         self._warn(f"{self.name} has not enough free memory for one bundle: this rank works on the CPU")
-        return [(n, self._on_cpu(image, job, n, recorder)) for n in mine]
+        return [(n, rows_of(on_cpu(image, job, n, recorder), job.plan, self._dtype)) for n in mine]
 
-    def _attempt(self, image: Image, job: Job, mine: tuple[int, ...],
-                 recorder: Any) -> list[tuple[int, BundleResult]] | None:
-        """The results, or None where the device's memory did not suffice; nothing holds on to it then."""
+    def _attempt(self, image: Image, job: Job, mine: tuple[int, ...], recorder: Any) -> Rows | None:
+        """The rows, or None where the device's memory did not suffice; nothing holds on to it then."""
         try:
             return self._take(self._flow_for(image, job, mine), image, job, mine, recorder)
         except Exception as error:
@@ -114,9 +117,11 @@ class GpuFrames:
         self._forget()
         geometries = tuple(bundle_geometry(job, job.plan.bundles[n], image.shape) for n in mine)
         tables = psf_tables(job.psf, job.plan.extended)
-        sizes = sizes_of(job.psf.stamp, np.array([g.cut for g in geometries]), tables, dtype, model=job.config.model)
+        sizes = sizes_of(job.psf.stamp, np.array([g.cut for g in geometries]), tables, dtypes=(dtype, self._dtype),
+                         model=job.config.model)
         pieces = cut_pieces(geometries, self._most or -(-len(mine) // LARGE))
-        flow = Flow(self.device, Task(job, geometries, tables, sizes, image.shape[0]), pieces, slots=self._slots,
+        fibres = wanted((geometries[0].fibres[0], geometries[-1].fibres[1]), job.plan)
+        flow = Flow(self.device, Task(job, geometries, tables, sizes, fibres), pieces, slots=self._slots,
                     make_core=self._cores(job))
         self._warm = _Warm(job.psf, job.config, mine, (dtype, image.shape), flow)
         return flow
@@ -137,36 +142,40 @@ class GpuFrames:
         else:
             self._slots = 1 if self._slots > 1 else 0
 
-    def _take(self, flow: Flow, image: Image, job: Job, mine: Sequence[int],
-              recorder: Any) -> list[tuple[int, BundleResult]]:
-        """Queue the frame, then make a result of each bundle as its piece arrives."""
+    def _take(self, flow: Flow, image: Image, job: Job, mine: Sequence[int], recorder: Any) -> Rows:
+        """Queue the frame, then look at each bundle as its piece arrives, and do what the device gave up."""
         with recorder.span("queue"):
-            flow.queue(image, recorder)
-        results = []
+            rows = Rows(flow.task.fibres, models=(), notes={}, **flow.queue(image, recorder))
+        notes: dict[int, dict[str, float]] = {}
+        models: dict[int, tuple[np.ndarray, tuple[int, int]]] = {}
         for p, piece in enumerate(flow.pieces):
             with recorder.span("wait"):
-                arrays = flow.take(p)
+                told = flow.take(p)
             for b, bundle in enumerate(piece.bundles):
+                fibres = job.plan.bundles[mine[bundle]]
                 with recorder.span("quality"):
-                    result = _result(flow, arrays, (piece.shape.nfibre, b), bundle)
-                results.append((mine[bundle], self._completed(result, image, job, mine[bundle], recorder)))
-        return sorted(results, key=lambda item: item[0])
+                    notes[fibres[0]], lost = _facts(flow, told, (piece.shape.nfibre, b), bundle)
+                if self._must_be_done_again(notes[fibres[0]], fibres, lost):
+                    instead = rows_of(on_cpu(image, job, mine[bundle], recorder), job.plan, self._dtype)
+                    put(rows, instead)
+                    notes |= {first: dict(facts) for first, facts in instead.notes.items()}
+                    if instead.models:
+                        models[bundle] = instead.models[0]
+                    continue
+                if flow.task.sizes.model:
+                    models[bundle] = _model(flow, told["model"][b], bundle)
+                if lost:
+                    put_fibres(rows, lost, job, image=native(image), recorder=recorder, fibres=fibres,
+                               kept=flow.kept(p, b))
+                    notes[fibres[0]]["on_cpu"] = len(lost)
+        return replace(rows, notes=dict(sorted(notes.items())), models=tuple(models[n] for n in sorted(models)))
 
-    def _completed(self, result: BundleResult, image: Image, job: Job, number: int, recorder: Any) -> BundleResult:
-        """The result with what the device could not do done on the CPU: all of it, or some fibres' decorrelation."""
-        if not result.notes["error"] <= max(10 * TOLERANCE, 10 * result.notes["floor"]):
-            self._warn(f"fibres {result.fibres[0]} to {result.fibres[1] - 1} did not converge on the device: they are "
-                       "done on the CPU")
-            return self._on_cpu(image, job, number, recorder)
-        failed = (result.status == Status.FAILED).any(axis=1)
-        if failed.all():
-            return self._on_cpu(image, job, number, recorder)
-        return _with_fibres(result, np.nonzero(failed)[0], native(image), job, recorder) if failed.any() else result
-
-    def _on_cpu(self, image: Image, job: Job, number: int, recorder: Any) -> BundleResult:
-        """A bundle as the CPU makes it."""
-        result = extract_bundle(native(image), job, job.plan.bundles[number], group=SERIAL, recorder=recorder)
-        return replace(result, notes={**result.notes, "on_cpu": len(result.flux)})
+    def _must_be_done_again(self, facts: Mapping[str, float], fibres: tuple[int, int], lost: Sequence[int]) -> bool:
+        """Whether a bundle is the CPU's: it did not converge, or the core gave all of its fibres up."""
+        if facts["error"] <= max(10 * TOLERANCE, 10 * facts["floor"]):
+            return len(lost) == fibres[1] - fibres[0]
+        self._warn(f"fibres {fibres[0]} to {fibres[1] - 1} did not converge on the device: they are done on the CPU")
+        return True
 
     def watch(self, recorder: Any, *, ranges: bool = False) -> None:
         """Have the recorder look at the device from now on. ranges: and make its spans NVTX ranges."""
@@ -177,29 +186,6 @@ class GpuFrames:
         self._warm = None
         if self._device is not None:
             self._device.close()
-
-
-def _with_fibres(result: BundleResult, fibres: np.ndarray, image: Image, job: Job, recorder: Any) -> BundleResult:
-    """The result with these fibres of the bundle decorrelated by the CPU's cores, from normal equations of its own."""
-    cut, bands = locate(image, job, result.fibres)
-    _, normal = make_normal(job, result.fibres, cut, bands, group=SERIAL, recorder=recorder)
-    x = solve(normal).x
-    for n in fibres:
-        by_core = dense_part if job.config.core == "dense" else banded_part
-        with recorder.span("decorrelate"):
-            part = by_core(normal, x, job, (int(n), int(n) + 1))
-        clear_corners(part.resolution)
-        for name in ("flux", "ivar", "resolution", "status"):
-            getattr(result, name)[n] = getattr(part, name)[0]
-    dropped = np.array([i in job.dropped for i in range(*result.fibres)])
-    mask = mask_bits(result.ivar, result.chi2pix, result.pixmask_fraction, dropped)
-    return replace(result, mask=mask, notes={**result.notes, "on_cpu": len(fibres)})
-
-
-def native(image: Image) -> Image:
-    """The image in this machine's byte order, as the CPU's kernels want it."""
-    pix, ivar = (array.astype(array.dtype.newbyteorder("="), copy=False) for array in (image.pix, image.ivar))
-    return replace(image, pix=pix, ivar=ivar)
 
 
 def device_cores(job: Job) -> CoreMaker:
@@ -216,22 +202,18 @@ def device_cores(job: Job) -> CoreMaker:
                                         job.config.tolerance))
 
 
-def _result(flow: Flow, arrays: dict[str, np.ndarray], place: tuple[int, int], bundle: int) -> BundleResult:
-    """The result of a bundle: views of its rows in a piece's arrays; place: (fibres in a bundle, its number)."""
+def _facts(flow: Flow, told: Mapping[str, np.ndarray], place: tuple[int, int],
+           bundle: int) -> tuple[dict[str, float], list[int]]:
+    """How a bundle was made, and which of its fibres the core gave up; place: (fibres in a bundle, its number)."""
     nfibre, b = place
-    geometry, job = flow.task.geometries[bundle], flow.task.job
-    rows = slice(b * nfibre, (b + 1) * nfibre)
-    flux, ivar, resolution, status, chi2pix, fraction = (
-        arrays[name][rows] for name in ("flux", "ivar", "resolution", "status", "chi2pix", "fraction"))
-    dropped = np.array([i in job.dropped for i in range(*geometry.fibres)])
-    state = arrays["state"][b]
-    notes = {"iterations": int(state[DONE]), "error": float(np.sqrt(state[NORM])), "halfband": geometry.shape.hw,
-             "neighbours": geometry.shape.nd - 1, "regularised": int(arrays["regularised"][rows].sum()),
-             "floor": float(state[FLOOR])}
-    model, column = None, 0
-    if flow.task.sizes.model:
-        (ys, xs), column = geometry.window, int(geometry.cut[1])
-        model = np.zeros((flow.task.rows, xs.stop - xs.start))
-        model[ys] = arrays["model"][b, :xs.stop - xs.start, :ys.stop - ys.start].T
-    return BundleResult(geometry.fibres, flux, ivar, resolution, chi2pix, fraction,
-                        mask_bits(ivar, chi2pix, fraction, dropped), status, model, column, notes)
+    shape, state = flow.task.geometries[bundle].shape, told["state"][b]
+    counts = told["counts"][:, b * nfibre:(b + 1) * nfibre]
+    notes = {"iterations": int(state[DONE]), "error": float(np.sqrt(state[NORM])), "halfband": shape.hw,
+             "neighbours": shape.nd - 1, "regularised": int(counts[REGULARISED].sum()), "floor": float(state[FLOOR])}
+    return notes, [int(n) for n in np.nonzero(counts[GIVEN_UP])[0]]
+
+
+def _model(flow: Flow, cut: np.ndarray, bundle: int) -> tuple[np.ndarray, tuple[int, int]]:
+    """A copy of a bundle's model, and its first pixel on the CCD."""
+    ys, xs = flow.task.geometries[bundle].window
+    return cut[:ys.stop - ys.start, :xs.stop - xs.start].copy(), (ys.start, xs.start)

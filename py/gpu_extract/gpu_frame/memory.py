@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from gpu_extract.backend.cuda.assembly import COUNTS, TARGETS
 from gpu_extract.backend.cuda.gradients import STATE, VECTORS
 from gpu_extract.backend.cuda.normal import PARTS
 from gpu_extract.backend.cuda.piece import PieceShape
 from gpu_extract.backend.cuda.seam import Device, DeviceArray
 from gpu_extract.gpu_frame.geometry import PsfTables
 
+ALIGN = 64
 Arrays = Mapping[str, tuple[tuple[int, ...], Any]]      # name -> (shape, dtype)
 
 
@@ -21,7 +23,7 @@ class Sizes:
     """What all pieces of a job have in common.
 
     stamp: (ny, nx) of a spot; cut: (rows, columns) that hold every bundle's cut-out; pixels: most pixels of one
-    dtype: of the images, float32 or float64, in the host's byte order
+    dtype: of the images, float32 or float64, in the host's byte order; kept: of the frame, float32 or float64
     nseries: numbers of a bin; nprofile, nmixed: of its profiles and their mixture, for the larger core
     model: whether the model image is wanted
     """
@@ -30,32 +32,35 @@ class Sizes:
     cut: tuple[int, int]
     pixels: int
     dtype: Any
+    kept: Any
     nseries: int
     nprofile: int
     nmixed: int
     model: bool
 
 
-def sizes_of(stamp: tuple[int, int], cuts: np.ndarray, tables: PsfTables, dtype: Any, *, model: bool) -> Sizes:
-    """Sizes for cut-outs (nbundle, 4) and a PSF."""
+def sizes_of(stamp: tuple[int, int], cuts: np.ndarray, tables: PsfTables, *, dtypes: tuple[Any, Any],
+             model: bool) -> Sizes:
+    """Sizes for cut-outs (nbundle, 4) and a PSF; dtypes: of the images and of the frame."""
     ny, nx = stamp
     rows, columns = cuts[:, 2:].max(axis=0)
-    return Sizes(stamp, (int(rows), int(columns)), int(cuts[:, 2:].prod(axis=1).max()), np.dtype(dtype),
-                 tables.series.shape[1], max(t.nj * ny + t.ni * nx for t in tables.cores),
+    return Sizes(stamp, (int(rows), int(columns)), int(cuts[:, 2:].prod(axis=1).max()), np.dtype(dtypes[0]),
+                 np.dtype(dtypes[1]), tables.series.shape[1], max(t.nj * ny + t.ni * nx for t in tables.cores),
                  max(t.nj * nx for t in tables.cores), model)
 
 
 def input_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
     """What comes up."""
     return {"pixels": ((shape.bundles, 2, sizes.pixels), sizes.dtype), "cuts": ((shape.bundles, 4), np.int64),
-            "y0": ((shape.fibres, shape.nwave), np.int32), "x0": ((shape.fibres, shape.nwave), np.int32)}
+            "y0": ((shape.fibres, shape.nwave), np.int32), "x0": ((shape.fibres, shape.nwave), np.int32),
+            "targets": ((TARGETS, shape.fibres), np.int64)}
 
 
 def work_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
     """What lives on the device alone; numbers, profiles and mixed serve one bundle after another."""
     f, nwave, lanes = shape.fibres, shape.nwave, sizes.stamp[0] * sizes.stamp[1]
     pixels, one = (shape.bundles, sizes.cut[1], sizes.cut[0]), shape.nfibre
-    double, bins = np.float64, (f, nwave)
+    double, bins, kept = np.float64, (f, nwave), (f, shape.nout)
     return {
         "root": (pixels, double), "light": (pixels, double), "chi": (pixels, double), "good": (pixels, double),
         "numbers": ((one, sizes.nseries, nwave), double), "profiles": ((one, sizes.nprofile, nwave), double),
@@ -66,17 +71,45 @@ def work_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
         "icov": ((f, shape.nd, 2 * shape.hw + 1, nwave), double),
         "factor": ((nwave, shape.hw + 1, f), double), "vectors": ((VECTORS, *bins), double),
         "parts": ((f, PARTS), double), "dots": ((f,), double), "curvatures": ((f,), double),
+        "flux": (kept, double), "ivar": (kept, double), "status": (kept, np.int8), "fraction": (kept, double),
+        "resolution": ((f, 2 * shape.ndiag + 1, shape.nout), double),
+        "middles": ((2, f), double),
     }
 
 
-def output_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
-    """What goes down; state: of the conjugate gradients, regularised: bins of each fibre, model: (columns, rows)."""
-    kept = shape.fibres, shape.nout
-    model = {"model": ((shape.bundles, sizes.cut[1], sizes.cut[0]), np.float64)} if sizes.model else {}
-    return {**model, "flux": (kept, np.float64), "ivar": (kept, np.float64),
-            "resolution": ((shape.fibres, 2 * shape.ndiag + 1, shape.nout), np.float64),
-            "status": (kept, np.int8), "chi2pix": (kept, np.float64), "fraction": (kept, np.float64),
-            "state": ((shape.bundles, STATE), np.float64), "regularised": ((shape.fibres,), np.float64)}
+def kept_arrays(fibres: int, nwave: int) -> Arrays:
+    """What stays on the device until the next frame, of all fibres of the rank: the CPU asks for it where it takes over
+    a fibre, since the mask of a bundle depends on all of its fibres; bits: mask bits but for the model's fit."""
+    return {"chi2pix": ((fibres, nwave), np.float64), "bits": ((fibres, nwave), np.uint32)}
+
+
+def told_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
+    """What comes down beside the frame; state: of the conjugate gradients, counts: of bins of each fibre, model: (rows,
+    columns)."""
+    model = {"model": ((shape.bundles, *sizes.cut), np.float64)} if sizes.model else {}
+    return {**model, "state": ((shape.bundles, STATE), np.float64), "counts": ((COUNTS, shape.fibres), np.float64)}
+
+
+def frame_arrays(rows: int, nwave: int, ndiag: int, dtype: Any) -> Arrays:
+    """So many rows of a frame, by the names of data.Rows."""
+    real = dict.fromkeys(("flux", "ivar", "chi2pix", "pixmask_fraction"), ((rows, nwave), dtype))
+    return {**real, "resolution": ((rows, 2 * ndiag + 1, nwave), dtype), "mask": ((rows, nwave), np.uint32),
+            "status": ((rows, nwave), np.int8)}
+
+
+def piece_rows(shape: PieceShape, sizes: Sizes) -> Arrays:
+    """The rows of the frame that a piece can make, on the device."""
+    made = frame_arrays(shape.fibres, shape.nout, shape.ndiag, sizes.kept)
+    return {f"to_{name}": array for name, array in made.items()}
+
+
+def in_one_block(arrays: Arrays) -> tuple[dict[str, int], int]:
+    """Where each array begins in one block of bytes, and the bytes of the block."""
+    places, size = {}, 0
+    for name, array in arrays.items():
+        places[name] = size
+        size += -(-bytes_of(*array) // ALIGN) * ALIGN
+    return places, size
 
 
 def nbytes(arrays: Arrays) -> int:

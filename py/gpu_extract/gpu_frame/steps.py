@@ -1,10 +1,12 @@
 """The steps of a piece, each as the kernels it queues: pixels, spots, normal equations, x, quality. Nothing waits."""
+from math import prod
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from gpu_extract.backend.cuda import gradients, image, normal, quality, spots
+from gpu_extract.backend.cuda import assembly, gradients, image, normal, quality, spots
+from gpu_extract.backend.cuda.assembly import GIVEN_UP, REGULARISED
 from gpu_extract.backend.cuda.normal import PARTS
 from gpu_extract.backend.cuda.piece import PieceShape
 from gpu_extract.backend.cuda.seam import Device, DeviceArray
@@ -25,7 +27,8 @@ def iterations_for(hw: int) -> int:
 class Steps:
     """Queues kernels of one piece on one stream.
 
-    arrays: inputs, work arrays and outputs by name (memory.py); tables: the PSF's (series, domain, basis) on the device
+    arrays: inputs, work arrays and what comes down, by name (memory.py), the piece's part of what is kept as
+    well; tables: the PSF's (series, domain, basis) on the device
     """
 
     def __init__(self, device: Device, stream: Any, shape: PieceShape, sizes: Sizes, arrays: SimpleNamespace):
@@ -74,7 +77,7 @@ class Steps:
         self._launch(normal.greatest, shape.fibres, a.dots, a.parts)
         self._launch(normal.regularise, bins, a.icov, a.rhs, a.weak, a.sums, a.dots, shape.nfibre, MINWEIGHT, ridge)
         self._launch(normal.count_weak, shape.fibres * PARTS, a.parts, a.weak, shape.first, shape.last)
-        self._launch(gradients.add_parts, shape.fibres, a.regularised, a.parts)
+        self._launch(gradients.add_parts, shape.fibres, self._counted(REGULARISED), a.parts)
 
     def solve(self) -> None:
         """x, and the state of the iteration."""
@@ -106,3 +109,22 @@ class Steps:
                      a.single, a.x, a.y0, a.x0, a.cuts, shape.nfibre, nx, psferr)
         self._launch(quality.judge, shape.fibres * shape.nout, a.chi2pix, a.fraction, a.chi, a.good, a.single, a.y0,
                      a.x0, a.cuts, shape.nfibre, nx, shape.first)
+
+    def assemble(self, steps: DeviceArray, limits: DeviceArray) -> None:
+        """The piece's rows of the frame; steps: widths of the bins, limits: of misfits (backend.cuda.assembly)."""
+        a, shape = self.arrays, self.shape
+        bins, single = shape.fibres * shape.nout, self.sizes.kept.itemsize == 4
+        self._launch(assembly.count_given_up, shape.fibres * PARTS, a.parts, a.status)
+        self._launch(gradients.add_parts, shape.fibres, self._counted(GIVEN_UP), a.parts)
+        self._launch(assembly.mark, bins, a.bits, a.middles, a.ivar, a.fraction, a.targets)
+        self._launch(assembly.find_middles, bins, a.middles, a.chi2pix, a.bits)
+        self._launch(assembly.write_singles if single else assembly.write_doubles, bins, a.to_flux, a.to_ivar,
+                     a.to_chi2pix, a.to_pixmask_fraction, a.to_mask, a.to_status, a.flux, a.ivar, a.chi2pix, a.fraction,
+                     a.status, a.bits, a.middles, a.targets, steps, limits,
+                     shape.nfibre)
+        self._launch(assembly.resolve_singles if single else assembly.resolve_doubles, prod(a.resolution.shape),
+                     a.to_resolution, a.resolution, a.targets)
+
+    def _counted(self, what: int) -> DeviceArray:
+        """One row of the counts of fibres."""
+        return self.arrays.counts.part(what, what + 1).seen_as((self.shape.fibres,), np.float64)

@@ -34,7 +34,7 @@ def write_frame(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[C
     the message names) and where the file cannot be written; what had this name stays untouched then.
     """
     images = frame_images(frame)
-    table = score_table(frame) if scores else None
+    table = score_table(frame, images) if scores else None
     refuse_not_finite(path, frame, images, table)
     hdus = [image_hdu(images["FLUX"], "FLUX", bunit=FLUX_UNIT, primary=True,
                       cards=merged(frame.cards, frame_cards(frame, cards)))]
@@ -60,9 +60,12 @@ def frame_images(frame: Frame) -> dict[str, np.ndarray]:
     return {**single, "MASK": frame.mask.astype(np.uint32), "WAVELENGTH": frame.wave.astype(np.float64)}
 
 
-def score_table(frame: Frame) -> tuple[np.ndarray, dict[str, str]] | None:
-    """The rows of SCORES and what each column means, or None where the wavelengths lie outside every scored range."""
-    scores = raw_scores(frame.wave, frame.flux, frame.ivar)
+def score_table(frame: Frame, images: Mapping[str, np.ndarray]) -> tuple[np.ndarray, dict[str, str]] | None:
+    """The rows of SCORES and what each column means, or None where the wavelengths lie outside every scored range.
+
+    images: from `frame_images`; scored is what is written, so that a frame in single precision has the same scores.
+    """
+    scores = raw_scores(frame.wave, images["FLUX"], images["IVAR"])
     if not scores:
         return None
     rows = np.empty(len(frame.fibres), [(name, np.float64) for name in scores])

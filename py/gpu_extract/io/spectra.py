@@ -29,7 +29,8 @@ from gpu_extract.scores import band_of
 def write_spectra(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[Card] = (),
                   commit: Commit = at_once) -> None:
     """Write a frame as a spectra file of its one band (B, R or Z). Raises OutputError."""
-    images, scores = frame_images(frame), score_table(frame)
+    images = frame_images(frame)
+    scores = score_table(frame, images)
     refuse_not_finite(path, frame, images, scores)
     band = band_of(frame.wave)
     named = frame if frame.fibermap is not None else replace(frame, fibermap=_minimal(frame))

@@ -59,12 +59,12 @@ def _light(b, column, row, ranges, single, x, y0, x0, cuts, nfibre, nx):  # type
 
 @njit(cache=True)
 def _project(n, model, ranges, single, x, y0, x0, cuts, nfibre, nx):  # type: ignore[no-untyped-def]
-    """One pixel of the model image; model: (bundles, columns, rows)."""
-    columns, rows = model.shape[1], model.shape[2]
+    """One pixel of the model image; model: (bundles, rows, columns), as images lie on the host."""
+    rows, columns = model.shape[1], model.shape[2]
     b, column, row = n // (columns * rows), n // rows % columns, n % rows
-    model[b, column, row] = 0.0
+    model[b, row, column] = 0.0
     if row < cuts[b, ROWS] and column < cuts[b, COLUMNS]:
-        model[b, column, row] = _light(b, column, row, ranges, single, x, y0, x0, cuts, nfibre, nx)
+        model[b, row, column] = _light(b, column, row, ranges, single, x, y0, x0, cuts, nfibre, nx)
 
 
 @kernel("f8[3] i4[3] f4[3] f8[2] i4[2] i4[2] i8[2] i8 i8", lane=_project)
