@@ -39,13 +39,24 @@ def results(sizes: Sequence[int], nwave: int, seed: int) -> list[BundleResult]:
         fraction = rng.choice([0.0, 0.3, 0.5, 0.500001, 1.0], shape, p=[0.4, 0.3, 0.1, 0.1, 0.1])
         ivar = rng.random(shape) * (rng.random(shape) < 0.9)
         fraction[:, 1], ivar[nfibre // 2] = 1.0, 0.0
-        status = rng.choice([Status.GOOD, Status.EMPTY, Status.FAILED], shape).astype(np.int8)
         dropped = rng.random(nfibre) < 0.1
+        put_on_the_edge(chi2pix, mask_bits(ivar, np.zeros(shape), fraction, dropped) == 0)
+        status = rng.choice([Status.GOOD, Status.EMPTY, Status.FAILED], shape).astype(np.int8)
         found.append(BundleResult((first, first + nfibre), rng.normal(0, 1e3, shape), ivar,
                                   rng.random((nfibre, 2 * NDIAG + 1, nwave)), chi2pix, fraction,
                                   mask_bits(ivar, chi2pix, fraction, dropped), status))
         first += nfibre
     return found
+
+
+def put_on_the_edge(chi2pix: np.ndarray, judged: np.ndarray) -> None:
+    """Put what stands out on its limit or on the next number above: medians must be right to the last bit. Large values
+    stay large, so that no median moves."""
+    limits = [[5 * np.median(chi2pix[i, judged[i]]) if judged[i].any() else 1.0 for i in range(len(chi2pix))],
+              [5 * np.median(chi2pix[judged[:, j], j]) if judged[:, j].any() else 1.0 for j in range(chi2pix.shape[1])]]
+    limit = np.maximum(*np.meshgrid(*map(np.array, limits), indexing="ij"))
+    for n, (i, j) in enumerate(np.argwhere(chi2pix > limit)):
+        chi2pix[i, j] = np.nextafter(limit[i, j], np.inf) if n % 2 else limit[i, j]
 
 
 def by_device(found: list[BundleResult], plan: Plan, dtype: Any) -> tuple[dict[str, np.ndarray], np.ndarray]:
