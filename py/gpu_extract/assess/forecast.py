@@ -41,6 +41,7 @@ class Costs:
     alone: share of a bundle's time that ranks which share it do not divide (the solution, cuts); pieces: ranks that
         can share it (tiles); exchanged: bytes that they exchange
     gather: of a bundle's result on its way to the first rank; assemble: of a frame; share: image to the other ranks
+    warm: the few bins that the first rank of several extracts before the others begin (they may have to be compiled)
     read, write: CPU seconds of a frame's files; read_bytes, write_bytes
     modules: files opened by imports
     """
@@ -54,6 +55,7 @@ class Costs:
     gather: Cost
     assemble: Cost
     share: Cost
+    warm: Cost
     read: Cost
     write: Cost
     read_bytes: float
@@ -79,8 +81,8 @@ class Machine:
     files: float = 100e9
     opens: float = 1e5
 
-    def slow(self, busy: int) -> float:
-        """How much longer a piece takes beside so many others, on one node or more."""
+    def slow(self, busy: float) -> float:
+        """How much longer a piece takes where so many cores are at work, on one node or more."""
         here = min(busy, self.cores)
         return (1 + (self.crowding - 1) * (here - 1) / max(self.cores - 1, 1)) / self.speed
 
@@ -89,14 +91,18 @@ def extraction(costs: Costs, machine: Machine, ranks: int, bundles: int, *, busy
                io: bool = False) -> Array:
     """Seconds of one frame on a group of ranks, (draws,); busy: ranks at work on the node at that time.
 
-    io: the threads that read and write share the core of the group's first rank
+    io: frames are read and written meanwhile: on the core of the group's first rank, or, where the node has cores
+        without a rank, on one of those, where it crowds the others as much as a rank would in that time
     """
-    slow = machine.slow(busy)
+    files = costs.read.draw(rng, (draws,)) + costs.write.draw(rng, (draws,)) if io else np.zeros(draws)
+    spare = busy < machine.cores
+    aside = files.mean() * ranks / max(bundles * costs.bundle.mean, 1e-9) if spare else 0.0
+    slow = machine.slow(busy + min(aside, 1.0))
     whole, left = divmod(bundles, ranks)
     pieces = costs.bundle.draw(rng, (draws, bundles)) * slow
     load = pieces[:, :whole * ranks].reshape(draws, whole, ranks).sum(axis=1)
-    if io:
-        load[:, 0] += (costs.read.draw(rng, (draws,)) + costs.write.draw(rng, (draws,))) * slow
+    if not spare:
+        load[:, 0] += files * slow
     for n in range(left):
         members = share(ranks, n, left)
         begin = load[:, members.start:members.stop].max(axis=1)
@@ -107,7 +113,8 @@ def extraction(costs: Costs, machine: Machine, ranks: int, bundles: int, *, busy
     ends = load.max(axis=1) + costs.plan.draw(rng, (draws,)) * slow + costs.assemble.draw(rng, (draws,)) * slow
     if ranks > 1:
         across = costs.write_bytes * max(1 - machine.cores / ranks, 0.0) / machine.bandwidth
-        ends += costs.share.draw(rng, (draws,)) + log2(ranks) * machine.latency + across
+        ends += costs.share.draw(rng, (draws,)) + costs.warm.draw(rng, (draws,)) * slow
+        ends += log2(ranks) * machine.latency + across
         ends += others * costs.gather.draw(rng, (draws,)) + others * machine.latency
     return ends
 
@@ -126,14 +133,14 @@ def start_up(costs: Costs, machine: Machine, ranks: int, draws: int, rng: Rng) -
 
 
 def exposure(costs: Costs, machine: Machine, frames: int, ranks: int, *, bundles: int = 20, draws: int = 200,
-             seed: int = 1, started: bool = False) -> Mapping[str, Array]:
+             seed: int = 1, started: bool = False, groups: int | None = None) -> Mapping[str, Array]:
     """Seconds of an exposure on so many ranks, with their parts, each (draws,).
 
-    started: leave the start-up out. Groups take frames as they come free; whatever the file system cannot deliver in
-    that time is waited for.
+    started: leave the start-up out; groups: how many (default: as the program chooses)
+    Groups take frames as they come free; whatever the file system cannot deliver in that time is waited for.
     """
     rng = np.random.default_rng(seed)
-    groups = choose_groups(frames, ranks, bundles)
+    groups = groups or choose_groups(frames, ranks, bundles)
     size = ranks // groups
     free = np.zeros((draws, groups))
     rows = np.arange(draws)
