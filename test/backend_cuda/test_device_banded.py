@@ -2,7 +2,8 @@
 
 Both make the same decisions from the same numbers, so that they differ by rounding, 100 eps times the condition number
 of a fibre's S as the CPU's core differs from the oracle; and, where fibres are eliminated in a chain, by what the CPU
-cuts off in a narrower band than the device: 1e-9 covers it, a tenth of what the CPU's core may leave.
+cuts off in a narrower band than the device: 1e-9 covers it, a tenth of what the CPU's core may leave. The device knows
+no windows (cores.windows): fibres that need them are FAILED there and left to the CPU.
 """
 from functools import cache
 
@@ -33,7 +34,8 @@ def on_device(*bundles: Bundle) -> Decorrelated:
 
 
 def on_cpu(case: Bundle) -> Decorrelated:
-    whole = banded.decorrelate(case.normal, case.x, (0, len(case.x)), ndiag=NDIAG)
+    options = banded.Options(limits=banded.Limits(window=np.inf))
+    whole = banded.decorrelate(case.normal, case.x, (0, len(case.x)), ndiag=NDIAG, options=options)
     part = Decorrelated(whole.flux[:, INNER], whole.ivar[:, INNER], whole.resolution[:, :, INNER].copy(),
                         whole.status[:, INNER])
     clear_corners(part.resolution)

@@ -3,7 +3,15 @@ import numpy as np
 import pytest
 
 from cores.cases import EPS, band_of, full_of, make_bundle, random_definite
-from gpu_extract.backend import cpu_band_tests, cpu_banded, cpu_eliminate, cpu_schur, cpu_wide, cpu_wide_poles
+from gpu_extract.backend import (
+    cpu_band_tests,
+    cpu_banded,
+    cpu_eliminate,
+    cpu_schur,
+    cpu_wide,
+    cpu_wide_poles,
+    cpu_windows,
+)
 from gpu_extract.backend.cpu_banded import SIDES, aligned
 
 
@@ -32,7 +40,7 @@ def test_narrow_pole_sum(half, ndiag, nwave):
     out, work = aligned(nwave, cpu_banded.out_width(ndiag)), aligned(cpu_banded.work_size(nwave, half, ndiag))
     out[:], work[:] = np.nan, np.nan
     work[:] = 7.0        # what an earlier, other fibre may have left there
-    cpu_banded.pole_sum(half, ndiag)(out, work, band_of(matrix, half), sides, *poles)
+    cpu_banded.pole_sum(half, ndiag)(out, work, band_of(matrix, half), sides, *poles, cpu_windows.NO_WINDOWS)
     check_sum(out, matrix, sides, poles, ndiag)
 
 

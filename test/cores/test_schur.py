@@ -30,18 +30,28 @@ def lit(bundle, fibre, *matrices):
     return [matrix[np.ix_(alive, alive)] for matrix in matrices]
 
 
+def whole(schur):
+    """S as a matrix, windows in place."""
+    matrix = full_of(schur.band)
+    for first, block in schur.windows:
+        inside = slice(first, first + len(block))
+        matrix[inside, inside] = block
+    return matrix
+
+
+@pytest.mark.parametrize("window", [Limits.window, np.inf])
 @pytest.mark.parametrize("mask", ["clean", "column", "block"])
-def test_error_bound_holds(mask):
+def test_error_bound_holds(mask, window):
     """What is left out is below the bound, which is within the limits where `holds` says so."""
     bundle = make_bundle(6, 120, mask=mask, wing=0.05, stamp=(11, 13))
-    neighbours = Neighbours(bundle.normal, bundle.x, Limits())
+    neighbours = Neighbours(bundle.normal, bundle.x, Limits(window=window))
     neighbours.prepare((0, 6))
     for i in range(6):
         schur = neighbours.complement(i)
         if schur.holds:
             s = exact(bundle, i)
             bound = schur.error + 100 * EPS * np.linalg.cond(s)
-            assert relative(*lit(bundle, i, s, full_of(schur.band))) <= bound
+            assert relative(*lit(bundle, i, s, whole(schur))) <= bound
     assert any(neighbours.complement(i).holds for i in range(6))
 
 
@@ -49,8 +59,9 @@ def test_chains_are_exact_where_couplings_reach_the_next_fibre_only():
     """Beside a masked block second order leaves more than the chain, which leaves what the band cuts off."""
     bundle = make_bundle(7, 110, mask="block", stamp=(11, 13))
     assert not bundle.normal.icov[:, 2:].any() or bundle.normal.icov.shape[1] == 2
-    without = Neighbours(bundle.normal, bundle.x, Limits(coupling=1.0, tail=1.0, shift=1.0, noisy_shift=1.0))
-    chained = Neighbours(bundle.normal, bundle.x, Limits(tail=1e-9))
+    loosest = Limits(coupling=1.0, tail=1.0, shift=1.0, noisy_shift=1.0, window=np.inf)
+    without = Neighbours(bundle.normal, bundle.x, loosest)
+    chained = Neighbours(bundle.normal, bundle.x, Limits(tail=1e-9, window=np.inf))
     s = exact(bundle, 2)
     schur, loose = chained.complement(2), without.complement(2)
     left = relative(*lit(bundle, 2, s, full_of(schur.band)))

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
+from gpu_extract.backend import cpu_windows
 from gpu_extract.backend.emit import Emit, all_literal, literal, written_out
 
 LANES = 8
@@ -129,29 +130,39 @@ def work_size(nwave: int, half: int, ndiag: int) -> int:
 def pole_sum(half: int, ndiag: int) -> Any:
     """The kernel for a half-band of S and a number of diagonals of R on each side.
 
-    kernel(out, work, band, sides, shifts, weights): with Z_k = (S + t_k I)^-1 and weights w_k,
+    kernel(out, work, band, sides, shifts, weights, windows): with Z_k = (S + t_k I)^-1 and weights w_k,
     out: (nwave, out_width): columns 0, 1: sum_k w_k Z_k (the right sides); 2 + a: sum_k w_k Z_k[j + a, j]
     work: (work_size,); band: (nwave, half + 1), band[j, a] = S[j, j + a], 0 beyond the end; sides: (nwave, SIDES)
     shifts, weights: (a multiple of LANES,); pairs that are not needed have weight 0
+    windows: stretches of bins in which all of S is kept, see cpu_windows.packed
     out, work, shifts and weights start on a cache line.
     """
     wide = max(half, ndiag)
     width = out_width(ndiag)
 
     @njit(nogil=True, cache=True, error_model="numpy")
-    def kernel(out, work, band, sides, shifts, weights):  # type: ignore[no-untyped-def]
-        nwave = len(band)
-        stride = (wide + 1 + SIDES) * LANES
+    def kernel(out, work, band, sides, shifts, weights, windows):  # type: ignore[no-untyped-def]
+        nwave, (edges, dense, columns) = len(band), windows
+        stride, count = (wide + 1 + SIDES) * LANES, len(edges) - 1
         out[:] = 0.0
         work[:half * stride] = 0.0
         for p in range(0, len(shifts), LANES):
             shift = shifts[p:p + LANES]
             weight = weights[p:p + LANES]
-            for j in range(nwave):
-                _eliminate(work, (half + j) * stride, band, j * (half + 1), sides, j * SIDES, shift, half, wide)
+            for n in range(count + 1):
+                for j in range(edges[n, 1], edges[n + 1, 0] if n < count else nwave):
+                    _eliminate(work, (half + j) * stride, band, j * (half + 1), sides, j * SIDES, shift, half, wide)
+                if n < count:
+                    places = edges[n + 1, 0], edges[n + 1, 1] - edges[n + 1, 0], half, wide
+                    cpu_windows.factor(columns[edges[n + 1, 3]:], work, dense[edges[n + 1, 2]:], band, sides, shift,
+                                       places)
             work[(half + nwave) * stride:] = 0.0
-            for j in range(nwave - 1, -1, -1):
-                _substitute(work, (half + j) * stride, weight, out, j * width, half, wide, ndiag)
+            for n in range(count, -1, -1):
+                for j in range((edges[n + 1, 0] if n < count else nwave) - 1, edges[n, 1] - 1, -1):
+                    _substitute(work, (half + j) * stride, weight, out, j * width, half, wide, ndiag)
+                if n > 0:
+                    places = edges[n, 0], edges[n, 1] - edges[n, 0], half, wide
+                    cpu_windows.invert(columns[edges[n, 3]:], work, out, weight, places, ndiag)
     return kernel
 
 

@@ -20,13 +20,13 @@ from functools import cached_property
 
 import numpy as np
 
-from gpu_extract.backend import cpu_banded, cpu_correct
+from gpu_extract.backend import cpu_banded, cpu_correct, cpu_windows
 from gpu_extract.backend.arena import Arena, borrowed
 from gpu_extract.cores import wide
 from gpu_extract.cores.poles import LADDER, Poles, scaled_poles
 from gpu_extract.cores.schur import Limits, Neighbours, Schur
 from gpu_extract.cores.wide import WideLimits, WideSchur
-from gpu_extract.data import Array, Decorrelated, Normal, Status
+from gpu_extract.data import Array, Decorrelated, IntArray, Normal, Status
 
 AGREEMENT = 1e-8    # of the squares of Q with S: 1e-10 from the poles, rounding 1e-14 sqrt(condition)
 
@@ -74,6 +74,7 @@ class _Bundle:
 
     def __init__(self, normal: Normal, x: Array, options: Options, fibres: tuple[int, int], *, arena: Arena):
         self.normal, self.options, self._x, self._fibres, self._arena = normal, options, x, fibres, arena
+        self._columns = np.empty(0)
         self._works: dict[tuple[int, int], tuple[Array, Array]] = {}
 
     @cached_property
@@ -82,6 +83,16 @@ class _Bundle:
         neighbours = Neighbours(self.normal, self._x, self.options.limits, self._arena)
         neighbours.prepare(self._fibres)
         return neighbours
+
+    def windows(self, schur: Schur, ndiag: int) -> tuple[IntArray, Array, Array]:
+        """A fibre's windows as the kernel takes them."""
+        wide = max(schur.band.shape[1] - 1, ndiag)
+        if not schur.windows:
+            return cpu_windows.NO_WINDOWS
+        size = cpu_windows.room([len(matrix) for _, matrix in schur.windows], wide)
+        if len(self._columns) < size:
+            self._columns = cpu_banded.aligned(size)
+        return cpu_windows.packed(schur.windows, wide, self._columns)
 
     def works(self, half: int, ndiag: int) -> tuple[Array, Array]:
         """Output and work arrays of the narrow pole sum."""
@@ -122,7 +133,7 @@ def _narrow(bundle: _Bundle, schur: Schur, poles: Poles, sides: Array, *, ndiag:
     out, work = bundle.works(half, ndiag)
     shifts, weights = cpu_banded.aligned(2, len(poles.shifts))
     shifts[:], weights[:] = poles.shifts, poles.weights * poles.shifts
-    cpu_banded.pole_sum(half, ndiag)(out, work, schur.band, sides, shifts, weights)
+    cpu_banded.pole_sum(half, ndiag)(out, work, schur.band, sides, shifts, weights, bundle.windows(schur, ndiag))
     return out
 
 

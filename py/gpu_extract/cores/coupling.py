@@ -76,7 +76,11 @@ class Couplings:
         return self._distances
 
     def eliminate(self, fibres: Sequence[int], half: int) -> None:
-        """Eliminate each of `fibres` as it stands, four at a time, for all around it."""
+        """Eliminate each of `fibres` as it stands, four at a time, for all around it, unless that is done."""
+        done = {(j, h) for j, _, h in self._shares}
+        fibres = [j for j in fibres if (j, half) not in done]
+        if not fibres:
+            return
         distances = np.array([side * d for d in self.distances() for side in (-1, 1)])
         padded = np.array([*fibres, *[fibres[-1]] * (-len(fibres) % cpu_schur.LANES)])
         taken = self._arena.take(len(padded), len(distances), self.nwave, cpu_schur.padded(half))

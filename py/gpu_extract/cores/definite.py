@@ -28,8 +28,8 @@ class Questions:
 
 
 RATIOS = [ratio for _, ratio in LADDER]
-FIRST = Questions(RATIOS[:2], (1e-7, 1e-6, 1e-5, 1e-4), (3e-3, 1e-3))
-THEN = Questions(RATIOS[2:], (1e-2, 0.2), (1e-4, 1e-5))
+FIRST = Questions(RATIOS[:2], (1e-6, 1e-5, 1e-4), (3e-3, 1.7e-3, 8e-4))
+THEN = Questions(RATIOS[2:], (2.5e-4, 3e-2), (1e-4, 1e-5))
 FAR = Questions((), (1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-4, 1e-2))
 
 

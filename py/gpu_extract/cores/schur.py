@@ -6,10 +6,12 @@ PSFs, 5e-2 beside a masked block), what the dots stand for changes S_i by theta_
 where that is below `Limits.coupling`, else fibre j is eliminated together with what its own neighbour beyond it
 left of it, and so on outwards until it no longer matters. For couplings to next neighbours alone that is exact.
 
-All of it stays in a band. What the band cuts off, what farther neighbours and their coupling among each other
-would change, and the extent of the spectrum are measured for every fibre; the facts decide (`Schur.holds`).
+All of it stays in a band, but for stretches beside masks and the CCD's edge where all of S is kept (windows.py). What
+the band cuts off, what farther neighbours and their coupling among each other would change, and the extent of the
+spectrum are measured for every fibre; the facts decide (`Schur.holds`).
 """
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,9 +20,11 @@ from gpu_extract.backend import cpu_band_tests
 from gpu_extract.backend.arena import Arena
 from gpu_extract.cores.coupling import Couplings, Share
 from gpu_extract.cores.definite import FAR, Facts, ask, examine
+from gpu_extract.cores.windows import Window, find, put
 from gpu_extract.data import Array, Normal
 
 DECAY = 4.0       # of what is cut off from one of the bands to the next, measured: 3 to 8
+CORRECTED = 8.0   # what a band is foreseen to move the flux by, over what is left when corrected for: measured, 4 to 10
 WORST = 1e-5       # a spectrum of the scaled S that is not expected to be worse, for the quickest of the bounds
 
 
@@ -35,6 +39,8 @@ class Limits:
     noisy_shift: the same where x swings with noise, not signal: there the correction leaves a sixth (measured)
     bright: share of bins with signal to noise above 10 up to which a fibre counts as noisy
     widen: diagonals added to icov's half-band in turn until the band is wide enough
+    window: correlation of two fibres' bins above which S is made whole around them, see windows.py
+    inner: what windows have beyond the band, in S's own norm: facts are asked of the band alone
     """
 
     coupling: float = 1e-10
@@ -44,6 +50,8 @@ class Limits:
     noisy_shift: float = 2e-7
     bright: float = 0.25
     widen: tuple[int, ...] = (0, 4, 8, 12)
+    window: float = 2e-3
+    inner: float = 1e-2
 
 
 @dataclass(frozen=True)
@@ -55,6 +63,7 @@ class Schur:
     squares: 1'S1, 1'Sx and x'Sx over the bins that have weight
     facts: see definite.Facts; error: bound on what is left out, in S's own norm
     holds: whether that is within the limits and S is positive definite
+    windows: (first bin, (n, n)) of stretches in which all of S is kept
     """
 
     band: Array
@@ -64,12 +73,16 @@ class Schur:
     facts: Facts
     error: float
     holds: bool
+    windows: tuple[tuple[int, Array], ...] = ()
 
 
 @dataclass(frozen=True)
 class _Measured:
-    """S in one band; tail: what it cuts off; excess: that, or what it moves the flux by, over the limit; squares: as in
-    Schur."""
+    """S in one band.
+
+    tail: what it cuts off; excess: that, or what it moves the flux by, over the limit; squares, windows: as in Schur
+    seam: what a window's S differs by from the band's just outside of the window, in S's own norm
+    """
 
     band: Array
     bound: float
@@ -78,6 +91,8 @@ class _Measured:
     tail: float
     excess: float
     squares: Array
+    windows: tuple[tuple[int, Array], ...] = ()
+    seam: float = 0.0
 
 
 class Neighbours:
@@ -92,10 +107,12 @@ class Neighbours:
         self.limits, self.hw = limits, normal.halfband
         self.nfibre, self.nwave = normal.rhs.shape
         self._chains: dict[tuple[int, int, int], Share] = {}
-        self._first: dict[int, _Measured] = {}
+        self._first: dict[tuple[int, bool], _Measured] = {}
         self._beyond: dict[int, float] = {}
         self._best: dict[int, _Measured] = {}
         widest = self.hw + max(limits.widen) + 8
+        self.windows = find(self.couplings.icov, limits.window)
+        self._given_up: set[int] = set()
         self._nothing = Share(np.zeros((self.nwave, widest)), np.zeros(self.nwave))
 
     def prepare(self, fibres: tuple[int, int]) -> None:
@@ -106,20 +123,43 @@ class Neighbours:
         reach = 2 * max(self.couplings.distances())
         around = range(max(fibres[0] - reach, 0), min(fibres[1] + reach, self.nfibre))
         self.couplings.eliminate(around, self.hw + self.limits.widen[0])
-        for fibre in range(*fibres):
+        windowed = [i for i in range(*fibres) if i in self.windows]
+        for fibre in windowed:
+            self._best[fibre] = self._at_first(fibre, windowed=True)
+        self._widen({i: _steps(self._best[i].excess) for i in windowed})
+        for fibre in windowed:
+            if not self._window_holds(fibre):
+                self._given_up.add(fibre)
+        rest = [i for i in range(*fibres) if not self._has_windows(i)]
+        for fibre in rest:
             self._best[fibre] = self._at_first(fibre)
-        chained = [i for i in range(*fibres) if any(self._chained(j, i) for j in self.couplings.eliminated(i))]
-        wanted = {i: 1 if i in chained else _steps(self._best[i].excess) for i in range(*fibres)}
+        chained = [i for i in rest if any(self._chained(j, i) for j in self.couplings.eliminated(i))]
+        self._widen({i: 1 if i in chained else _steps(self._best[i].excess) for i in rest})
+
+    def _widen(self, wanted: dict[int, int]) -> None:
+        """Measure fibres in wider bands until one holds; wanted: how many steps further each is to begin."""
         for n, extra in enumerate(self.limits.widen[1:], 1):
             last = n == len(self.limits.widen) - 1
             narrow = [i for i, step in wanted.items() if step == n or (last and step > n)]
-            needed = sorted({j for i in narrow for j in self.couplings.eliminated(i) if not self._chained(j, i)})
-            if needed:
-                self.couplings.eliminate(needed, self.hw + extra)
+            needed = sorted({j for i in narrow for j in self.couplings.eliminated(i)
+                             if self._has_windows(i) or not self._chained(j, i)})
+            self.couplings.eliminate(needed, self.hw + extra)
             for fibre in narrow:
                 self._best[fibre] = self._measure(fibre, self.hw + extra)
                 steps = _steps(self._best[fibre].excess)
                 wanted[fibre] = n + steps if steps else 0
+
+    def _has_windows(self, fibre: int) -> bool:
+        """Whether a fibre has windows, and they hold as far as that is known."""
+        return fibre in self.windows and fibre not in self._given_up
+
+    def _window_holds(self, fibre: int) -> bool:
+        """Whether a fibre is within the limits outside of its windows, to second order in the coupling."""
+        measured, near = self._best[fibre], [j for j in (fibre - 1, fibre + 1) if 0 <= j < self.nfibre]
+        theta = self._known(fibre, fibre).theta * max(self._known(j, fibre).theta for j in near)
+        error = max(measured.seam, theta / 1.01)
+        return (measured.facts.rung is not None and measured.excess <= 1.0
+                and error <= _allowed(measured.facts, self.limits.coupling))
 
     def complement(self, fibre: int) -> Schur:
         """S of one fibre."""
@@ -130,18 +170,25 @@ class Neighbours:
         error = self._higher_orders(fibre, facts)
         holds = facts.rung is not None and error <= _allowed(facts, self.limits.coupling) and measured.excess <= 1.0
         return Schur(measured.band, measured.bound, measured.rest, measured.squares, facts, error + measured.tail,
-                     holds)
+                     holds, measured.windows)
 
-    def _at_first(self, fibre: int) -> _Measured:
-        """S to second order in the coupling, in the narrowest band."""
-        if fibre not in self._first:
+    def _at_first(self, fibre: int, *, windowed: bool = False) -> _Measured:
+        """S to second order in the coupling, in the narrowest band, with windows or without."""
+        if (fibre, windowed) not in self._first:
             half = self.hw + self.limits.widen[0]
             shares = [self.couplings.share(j, fibre, half) for j in self.couplings.eliminated(fibre)]
-            self._first[fibre] = self._assemble(fibre, shares, half)
-        return self._first[fibre]
+            self._first[fibre, windowed] = self._assemble(fibre, shares, half, self.windows[fibre] if windowed else ())
+        return self._first[fibre, windowed]
+
+    def _known(self, i: int, fibre: int) -> Facts:
+        """Facts about fibre i in the narrowest band, outside of windows where `fibre` has them (then so has i)."""
+        return self._at_first(i, windowed=self._has_windows(fibre) and i in self.windows).facts
 
     def _measure(self, fibre: int, half: int) -> _Measured:
-        """S to all orders that count, with `half` diagonals."""
+        """S with `half` diagonals: whole in windows, else to all orders that count."""
+        if self._has_windows(fibre):
+            shares = [self.couplings.share(j, fibre, half) for j in self.couplings.eliminated(fibre)]
+            return self._assemble(fibre, shares, half, self.windows[fibre])
         return self._assemble(fibre, [self._share(j, fibre, half) for j in self.couplings.eliminated(fibre)], half)
 
     def _chained(self, j: int, fibre: int) -> bool:
@@ -160,7 +207,7 @@ class Neighbours:
             self._chains[key] = self.couplings.share_of_rest(j, fibre, half, self._share(2 * j - fibre, j, half))
         return self._chains[key]
 
-    def _assemble(self, fibre: int, shares: list[Share], half: int) -> _Measured:
+    def _assemble(self, fibre: int, shares: list[Share], half: int, windows: Sequence[Window] = ()) -> _Measured:
         """S from what each eliminated fibre takes, and what is to be known about it."""
         left, right = [*shares[:2], *[self._nothing] * (2 - len(shares))][:2]
         if len(shares) > 2:
@@ -173,12 +220,18 @@ class Neighbours:
         rest, sums = -left.moved - right.moved, np.empty(5)
         x, roots = self.couplings.spread[fibre], self.couplings.roots[fibre]
         margin = self.couplings.margin
+        inner = slice(margin, margin + self.nwave)
+        whole = put(windows, (band, taken, rest), x[inner], roots[inner], bound=bound, hw=self.hw)
         cpu_band_tests.foresee(half)(sums, rest, band, taken, x[margin:], roots[margin:])
-        facts = examine(band, taken, bound)
-        tail = 4.0 * cpu_band_tests.last_diagonal(taken, roots) / max(facts.gamma, 1e-300)
+        facts = examine(band, taken, whole.bound)
+        gamma = max(facts.gamma, 1e-300)
+        tail = 4.0 * max(cpu_band_tests.last_diagonal(taken, roots), whole.crossing) / gamma
         limit = self.limits.noisy_shift if sums[1] <= self.limits.bright * self.nwave else self.limits.shift
-        excess = max(tail / _allowed(facts, self.limits.tail), 0.5 * float(np.sqrt(sums[0])) / _allowed(facts, limit))
-        return _Measured(band, bound, rest, facts, tail, excess, sums[2:])
+        least = CORRECTED if windows and half == self.hw + self.limits.widen[-1] else 1.0
+        moved = 0.5 * float(np.sqrt(sums[0])) / _allowed(facts, limit, least)
+        excess = max(tail / _allowed(facts, self.limits.tail), moved, whole.inner / (self.limits.inner * gamma))
+        return _Measured(band, whole.bound, rest, facts, tail, excess, sums[2:] + whole.squares, whole.blocks,
+                         whole.seam / gamma)
 
     def _higher_orders(self, fibre: int, facts: Facts) -> float:
         """A bound on what couplings to farther fibres change that were not, or not fully, taken into account.
@@ -187,21 +240,21 @@ class Neighbours:
         neighbours by the product of the three, and there are six such products.
         """
         near = [i for i in range(fibre - 1, fibre + 2) if 0 <= i < self.nfibre]
-        theta = float(np.sqrt(facts.theta * max(self._at_first(i).facts.theta for i in near)))
+        theta = float(np.sqrt(facts.theta * max(self._known(i, fibre).theta for i in near)))
         size = max(self.couplings.farthest(i) for i in near) / WORST
         if 6.0 * theta * size + size**2 <= 0.1 * self.limits.coupling:
             return 6.0 * theta * size + size**2
-        sizes = {(i, j): min(self._far(i, j, facts), 1.0) for i in near for j in self.couplings.around(i, 2)}
+        sizes = {(i, j): min(self._far(i, j, fibre), 1.0) for i in near for j in self.couplings.around(i, 2)}
         second = sum(size**2 for (i, j), size in sizes.items()
                      if i == fibre and self.couplings.size(i, j) <= self.limits.distant)
         return second + 6.0 * theta * max(sizes.values(), default=0.0)
 
-    def _far(self, i: int, j: int, facts: Facts) -> float:
-        """A bound on the coupling (not squared) of two fibres that are not next to each other, in the norm of S."""
+    def _far(self, i: int, j: int, fibre: int) -> float:
+        """A bound on the coupling (not squared) of two fibres, not next to each other, in the norm of S of `fibre`."""
         size = self.couplings.size(i, j)
         if size > self.limits.distant:
             return float(np.sqrt(self._far_theta(i)))
-        gamma = min(facts.gamma, self._at_first(i).facts.gamma, self._at_first(j).facts.gamma)
+        gamma = min(self._best[fibre].facts.gamma, *(self._known(n, fibre).gamma for n in (i, j)))
         return size / max(gamma, 1e-300)
 
     def _far_theta(self, fibre: int) -> float:
@@ -219,6 +272,6 @@ def _steps(excess: float) -> int:
     return max(1, round(math.log(excess, DECAY))) if excess > 1.0 else 0
 
 
-def _allowed(facts: Facts, limit: float) -> float:
-    """A limit, or what rounding leaves where that is more."""
-    return max(limit, 40.0 * float(np.finfo(float).eps) * facts.cond) if facts.cond < np.inf else limit
+def _allowed(facts: Facts, limit: float, times: float = 1.0) -> float:
+    """A limit, or so many times what rounding leaves where that is more."""
+    return max(limit, times * 40.0 * float(np.finfo(float).eps) * facts.cond) if facts.cond < np.inf else limit

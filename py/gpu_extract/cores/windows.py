@@ -1,0 +1,208 @@
+"""Windows: stretches of bins beside the CCD's edge and beside masks, where S is made without any approximation.
+
+A bin whose spot lies all but off the CCD, or is all but masked, is hardly known: the error of its x is hundreds of
+times that of its neighbours, and light of two fibres is told apart by next to nothing. Around such bins the coupling is
+tenths instead of 1e-6, so that second order does not do, and S decays over forty bins instead of twenty. But no
+farther: the rest of the fibre has a narrow band to second order. So a stretch of all fibres around such bins is solved
+densely: forward and backward elimination from fibre to fibre, each once, give every fibre's complement,
+
+    F_k = A_kk - A_k,k-1 F_k-1^-1 A_k-1,k,   B_k = A_kk - A_k,k+1 B_k+1^-1 A_k+1,k,   S_k = F_k + B_k - A_kk,
+
+with k a group of as many fibres as are coupled beyond the next, so that the matrix is block tridiagonal.
+"""
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from scipy.linalg import blas, lapack
+
+from gpu_extract.backend import cpu_wide, cpu_windows
+from gpu_extract.data import Array
+
+STANDS_OUT = 4.0    # times the median along the fibre: only a coupling above that makes a window
+MARGIN = 4          # half-bands of icov from such a bin to the end of its window
+PAD = 3             # half-bands more that are solved with it,
+LEAST = 14          # or, where that is more, one and so many bins: the widest of the narrow bands
+LONGEST = 160       # bins of one fibre's window
+STRETCH = 320       # bins of all fibres' windows together
+MOST = 6            # stretches in a bundle
+REACH = 8           # fibres on both sides that take part: each adds a factor of the coupling
+
+
+@dataclass(frozen=True)
+class Window:
+    """Bins first .. last - 1 of a fibre; exact: (m, m), S of bins start, start + 1, ... around them.
+
+    Bins without weight are decoupled, with 1 on the diagonal.
+    """
+
+    first: int
+    last: int
+    start: int
+    exact: Array
+
+
+@dataclass(frozen=True)
+class Windowed:
+    """What windows make of a fibre's band.
+
+    blocks: (first bin, S within: (n, n)), bins without weight decoupled, with the bound on the diagonal
+    bound: on the largest eigenvalue; squares: 1'E1, 1'Ex and x'Ex of what windows have beyond the band
+    inner, crossing, seam: see backend.cpu_windows.put
+    """
+
+    blocks: tuple[tuple[int, Array], ...]
+    bound: float
+    squares: Array
+    inner: float
+    crossing: float
+    seam: float
+
+
+def put(windows: Sequence[Window], bands: tuple[Array, Array, Array], x: Array, roots: Array, *, bound: float,
+        hw: int) -> Windowed:
+    """Put a fibre's windows into its band.
+
+    bands: (band, taken, rest) as backend.cpu_windows.put has them, changed in place; x, roots: as there
+    bound: on the largest eigenvalue so far; hw: icov's half-band
+    """
+    if not windows:
+        return Windowed((), bound, np.zeros(3), 0.0, 0.0, 0.0)
+    found = [cpu_windows.put(*bands, w.exact, x, roots, (w.first, w.last, w.start, hw)) for w in windows]
+    measures = np.array(found)
+    bound += float(measures[:, 3].max())
+    bands[0][roots == 0.0, 0] = bound
+    blocks = []
+    for window in windows:
+        inside = slice(window.first - window.start, window.last - window.start)
+        block = window.exact[inside, inside].copy()
+        dark = roots[window.first:window.last] == 0.0
+        block[dark, dark] = bound
+        blocks.append((window.first, block))
+    inner, crossing, seam = measures[:, :3].max(axis=0).tolist()
+    return Windowed(tuple(blocks), bound, measures[:, 4:].sum(axis=0), inner, crossing, seam)
+
+
+def find(icov: Array, coupled: float) -> dict[int, list[Window]]:
+    """The windows of a bundle, by fibre; a fibre where they would be too long has none at all.
+
+    coupled: correlation of the bins of two fibres above which they need a window
+    They depend on the normal equations alone.
+    """
+    nfibre, nd, nwave, width = icov.shape
+    hw, diagonal = width // 2, icov[:, 0, :, width // 2]
+    if nd < 2 or nfibre < 2 or not np.isfinite(coupled):
+        return {}
+    coupling = np.empty((nfibre - 1, nwave))
+    cpu_windows.couplings(coupling, icov)
+    limits = np.maximum(coupled, STANDS_OUT * np.median(coupling, axis=1, keepdims=True))
+    strong = np.zeros((nfibre + 2, nwave), dtype=bool)
+    for shift in range(4):       # of both fibres, and of the next ones: what these leave of the two counts as well
+        strong[shift:shift + nfibre - 1] |= coupling > limits
+    strong = strong[1:-1]
+    wanted: dict[int, list[tuple[int, int]]] = {}
+    for fibre in np.nonzero(strong.any(axis=1))[0].tolist():
+        rows = np.nonzero(strong[fibre])[0].tolist()
+        pieces = _merged([(max(j - MARGIN * hw, 0), min(j + 1 + MARGIN * hw, nwave)) for j in rows], hw)
+        pieces = [_trimmed(diagonal[fibre], *piece) for piece in pieces]
+        wanted[fibre] = [piece for piece in pieces if piece[0] < piece[1]]
+    wanted = {i: pieces for i, pieces in wanted.items() if all(b - a <= LONGEST for a, b in pieces)}
+    return _solved(icov, wanted)
+
+
+def _merged(pieces: list[tuple[int, int]], gap: int = 0) -> list[tuple[int, int]]:
+    """Ranges, those that are no more than `gap` apart made one."""
+    out: list[tuple[int, int]] = []
+    for first, last in sorted(pieces):
+        if out and first <= out[-1][1] + gap:
+            out[-1] = out[-1][0], max(last, out[-1][1])
+        else:
+            out.append((first, last))
+    return out
+
+
+def _trimmed(diagonal: Array, first: int, last: int) -> tuple[int, int]:
+    """A range without bins of weight 0 at its ends."""
+    alive = np.nonzero(diagonal[first:last] > 0)[0]
+    return (first + int(alive[0]), first + int(alive[-1]) + 1) if len(alive) else (first, first)
+
+
+def _solved(icov: Array, wanted: dict[int, list[tuple[int, int]]]) -> dict[int, list[Window]]:
+    """The windows of fibres whose ranges are wanted, stretch by stretch."""
+    nfibre, _, nwave, width = icov.shape
+    pad = max(PAD * (width // 2), width // 2 + LEAST)
+    stretches = _merged([piece for pieces in wanted.values() for piece in pieces])
+    windows: dict[int, list[Window]] = {i: [] for i in wanted}
+    for n, (first, last) in enumerate(stretches):
+        own = {i: [p for p in pieces if first <= p[0] < last] for i, pieces in wanted.items()}
+        own = {i: pieces for i, pieces in own.items() if pieces and i in windows}
+        start, stop = max(first - pad, 0), min(last + pad, nwave)
+        fibres = max(min(own, default=0) - REACH, 0), min(max(own, default=0) + REACH + 1, nfibre)
+        exact = None
+        if own and n < MOST and last - first <= STRETCH:
+            exact = complements(np.ascontiguousarray(icov[fibres[0]:fibres[1], :, start:stop]))
+        for i, pieces in own.items():
+            if exact is None:
+                del windows[i]
+            else:
+                windows[i] += [Window(*piece, start, exact[i - fibres[0]]) for piece in pieces]
+    return windows
+
+
+def complements(icov: Array) -> list[Array] | None:
+    """S of every fibre, (nwave, nwave) each, with all others eliminated; None where icov is not definite.
+
+    Bins of weight 0 are decoupled, with 1 on the diagonal.
+    """
+    nfibre, nd = icov.shape[:2]
+    groups = [np.arange(g, min(g + max(nd - 1, 1), nfibre)) for g in range(0, nfibre, max(nd - 1, 1))]
+    own = [_block(icov, group, group) for group in groups]
+    between = [_block(icov, a, b) for a, b in pairwise(groups)]
+    forward = _eliminated(own, between)
+    backward = _eliminated(own[::-1], [block.T for block in between[::-1]])
+    if forward is None or backward is None:
+        return None
+    out: list[Array] = []
+    for a, b, block in zip(forward, backward[::-1], own, strict=True):
+        single = _singles(a + b - block, icov.shape[2])
+        if single is None:
+            return None
+        out += single
+    return out
+
+
+def _block(icov: Array, rows: Array, columns: Array) -> Array:
+    """icov of some fibres against others, on all bins."""
+    out = np.empty((len(rows) * icov.shape[2], len(columns) * icov.shape[2]), order="F")
+    cpu_wide.fill(out, icov, rows, columns, (0, 0))
+    return out
+
+
+def _eliminated(own: list[Array], between: list[Array]) -> list[Array] | None:
+    """Diagonal blocks less what eliminating all blocks before takes from them; their lower triangles only."""
+    out = [own[0]]
+    for block, coupling in zip(own[1:], between, strict=True):
+        low, info = lapack.dpotrf(out[-1], lower=1, clean=0)
+        if info != 0:
+            return None
+        half = blas.dtrsm(1.0, low, coupling, lower=1)
+        out.append(blas.dsyrk(-1.0, half, beta=1.0, c=block, trans=1, lower=1))
+    return out
+
+
+def _singles(joint: Array, size: int) -> list[Array] | None:
+    """Of the joint complement of some fibres, its lower triangle, that of each."""
+    count = len(joint) // size
+    joint = np.tril(joint) + np.tril(joint, -1).T
+    if count == 1:
+        return [joint]
+    out = []
+    for n in range(count):
+        order = np.r_[0:n * size, (n + 1) * size:count * size, n * size:(n + 1) * size]
+        low, info = lapack.dpotrf(joint[np.ix_(order, order)], lower=1, clean=1)
+        if info != 0:
+            return None
+        last = low[-size:, -size:]
+        out.append(last @ last.T)
+    return out

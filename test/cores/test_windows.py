@@ -1,0 +1,94 @@
+"""Windows, in which all of S is kept: the dense complements, the stitched kernel, and fibres that need them."""
+import numpy as np
+import pytest
+
+from cores.cases import EPS, band_of, make_bundle, random_definite
+from gpu_extract.backend import cpu_banded, cpu_windows
+from gpu_extract.backend.cpu_banded import SIDES, aligned
+from gpu_extract.cores import windows
+from gpu_extract.cores.banded import Options, decorrelate
+from gpu_extract.cores.schur import Limits, Neighbours
+from gpu_extract.data import Status
+
+
+@pytest.mark.parametrize(("half", "ndiag", "nwave", "pieces"), [
+    (7, 5, 83, [(20, 15)]), (7, 5, 83, [(0, 12), (70, 13)]), (3, 9, 61, [(10, 3), (13, 20), (60, 1)]),
+    (7, 0, 60, [(40, 20)]), (0, 2, 30, [(5, 6)]), (11, 8, 50, [(0, 50)])])
+def test_pole_sum_with_windows(half, ndiag, nwave, pieces):
+    """Windows at both ends, beside each other, of one bin and of all of them, shorter and longer than the band."""
+    rng = np.random.default_rng(half)
+    matrix = random_definite(nwave, half, 1e3, rng)
+    for first, size in pieces:
+        more = rng.normal(size=(size, size)) * 1e-4 * np.abs(matrix).max()
+        matrix[first:first + size, first:first + size] += more + more.T
+    matrix += np.eye(nwave) * max(0.0, -1.1 * np.linalg.eigvalsh(matrix)[0])
+    sides, poles = rng.normal(size=(nwave, SIDES)), aligned(2, 16)
+    poles[:] = np.exp(rng.normal(size=16)), rng.random(16)
+    out, work = aligned(nwave, cpu_banded.out_width(ndiag)), aligned(cpu_banded.work_size(nwave, half, ndiag))
+    columns = aligned(cpu_windows.room([size for _, size in pieces], max(half, ndiag)))
+    out[:], work[:], columns[:] = np.nan, 7.0, np.nan
+    blocks = [(first, matrix[first:first + size, first:first + size]) for first, size in pieces]
+    packed = cpu_windows.packed(blocks, max(half, ndiag), columns)
+    cpu_banded.pole_sum(half, ndiag)(out, work, band_of(matrix, half), sides, *poles, packed)
+    inverse = sum(w * np.linalg.inv(matrix + t * np.eye(nwave)) for t, w in zip(*poles, strict=True))
+    bound = 100 * EPS * np.linalg.cond(matrix) * np.abs(inverse).max()
+    assert np.abs(out[:, :SIDES] - inverse @ sides).max() <= bound * np.abs(sides).sum()
+    for a in range(ndiag + 1):
+        assert np.abs(out[:nwave - a, SIDES + a] - np.diagonal(inverse, a)).max() <= bound
+
+
+@pytest.mark.parametrize("stamp", [(11, 13), (11, 17), (11, 24)])
+def test_complements(stamp):
+    """Against C = icov^-1, for couplings to next neighbours, and to two and three fibres beyond."""
+    bundle = make_bundle(5, 60, wing=0.2, stamp=stamp, mask="block")
+    found = windows.complements(bundle.normal.icov)
+    assert found is not None
+    for i, s in enumerate(found):
+        own, alive = slice(60 * i, 60 * (i + 1)), bundle.normal.weight[i] > 0
+        exact = np.linalg.inv(bundle.covariance[own, own])[np.ix_(alive, alive)]
+        bound = 100 * EPS * np.linalg.cond(exact) * np.abs(exact).max()
+        np.testing.assert_allclose(s[np.ix_(alive, alive)], exact, rtol=0, atol=bound)
+        np.testing.assert_array_equal(s[~alive].sum(axis=1), 1.0)
+
+
+def test_what_is_not_definite_has_no_window():
+    bundle = make_bundle(4, 60, mask="gap")
+    icov = bundle.normal.icov.copy()
+    icov[2, 0, 10, bundle.normal.halfband] *= -1.0
+    assert windows.complements(icov) is None
+
+
+def test_clean_bundles_have_none():
+    assert not windows.find(make_bundle(4, 90).normal.icov, Limits.window)
+    assert not windows.find(make_bundle(4, 90, wing=0.3).normal.icov, Limits.window)
+    assert not windows.find(make_bundle(1, 50, mask="gap").normal.icov, Limits.window)
+
+
+@pytest.mark.parametrize("mask", ["gap", "block"])
+def test_windows_stand_for_chains_and_the_wide_band(mask):
+    """Beside a gap on all fibres, beside a block: right, and in the narrow band, which alone does not hold there."""
+    bundle = make_bundle(6, 200, mask=mask)
+    neighbours = Neighbours(bundle.normal, bundle.x, Limits())
+    neighbours.prepare((0, 6))
+    kept = [i for i in range(6) if neighbours.complement(i).windows]
+    without = decorrelate(bundle.normal, bundle.x, (0, 6), ndiag=5, options=Options(limits=Limits(window=np.inf)))
+    assert (without.status[kept] == Status.WIDE_BAND).any()
+    found = decorrelate(bundle.normal, bundle.x, (0, 6), ndiag=5)
+    assert set(found.status.ravel()) == {int(Status.GOOD)}
+    for i in kept:
+        oracle, alive = bundle.oracle(i), bundle.normal.weight[i] > 0
+        rounding = 100 * EPS * oracle.cond
+        assert np.abs((found.flux[i] - oracle.flux(bundle.x[i])) * oracle.s).max() <= max(1e-8, rounding)
+        np.testing.assert_allclose(found.ivar[i][alive], oracle.s[alive]**2, rtol=max(1e-9, rounding))
+        np.testing.assert_allclose(found.resolution[i], oracle.diagonals(5), rtol=0, atol=max(1e-9, rounding))
+
+
+def test_a_window_that_does_not_hold_is_given_up(monkeypatch):
+    """A window too short for the decay of S differs from the band just outside: the chain takes over."""
+    monkeypatch.setattr(windows, "MARGIN", 0)
+    bundle = make_bundle(6, 200, mask="gap", wing=0.05)
+    neighbours = Neighbours(bundle.normal, bundle.x, Limits())
+    neighbours.prepare((0, 6))
+    assert neighbours.windows
+    assert not any(neighbours.complement(i).windows for i in neighbours._given_up)
+    assert neighbours._given_up
