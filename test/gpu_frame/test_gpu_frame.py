@@ -19,7 +19,7 @@ from gpu_extract.backend.cuda.kernels import declared
 from gpu_extract.backend.cuda.simulated import SimulatedDevice
 from gpu_extract.bundle import banded_part, dense_part
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import Frame, Image, Legendre, PsfModel
+from gpu_extract.data import Frame, Image, Legendre, PsfModel, Status
 from gpu_extract.gpu_frame.frames import GpuFrames, device_cores
 from gpu_extract.gpu_frame.geometry import bundle_geometry, cut_pieces
 from gpu_extract.perf.recorder import Recorder
@@ -71,6 +71,23 @@ def test_as_on_the_cpu() -> None:
 @pytest.mark.parametrize(("most", "slots"), [(1, 1), (1, 3), (2, 2), (4, 1)])
 def test_bits_do_not_depend_on_pieces_or_slots(most: int, slots: int) -> None:
     assert_same(with_device(SimulatedDevice(), most=most, slots=slots), on_device())
+
+
+@pytest.mark.parametrize("garbage", [0x00, 0x7F, 0xFF])
+@pytest.mark.parametrize("dark", [False, True])
+def test_bits_do_not_depend_on_what_memory_held(garbage: int, dark: bool) -> None:
+    """Zeros, huge numbers, NaN: what a device's memory holds is what was there before, a frame or anything.
+
+    dark: with a bundle of which nothing is seen, and a fibre of another
+    """
+    image = four_bundles().image
+    if dark:
+        ivar = image.ivar.copy()
+        ivar[:, :52] = ivar[:, 64:84] = 0
+        image = replace(image, ivar=ivar)
+    frame = with_device(SimulatedDevice(garbage=garbage), image=image)
+    assert_same(frame, with_device(SimulatedDevice(), image=image) if dark else on_device())
+    assert not dark or (frame.status == Status.EMPTY).any()
 
 
 @pytest.mark.parametrize("dtype", [">f4", "<f8", ">f8", "mixed"])

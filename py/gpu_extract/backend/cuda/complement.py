@@ -7,7 +7,7 @@ import math
 from numba import cuda, njit
 
 from gpu_extract.backend.cuda.kernels import kernel
-from gpu_extract.backend.cuda.measure import ALIVE, BOUND, LOST, WIDTH
+from gpu_extract.backend.cuda.measure import ALIVE, BOUND, FIRST_GAMMA, FIRST_THETA, LOST, WIDTH
 
 
 @njit(cache=True)
@@ -76,6 +76,7 @@ def _bound(i, facts, flags, tops, sides, first, nwave, half, lanes):  # type: ig
                 alive = 1
         flags[ALIVE * lanes + i] = alive
         flags[WIDTH * lanes + i] = flags[LOST * lanes + i] = 0
+        facts[FIRST_THETA * lanes + i], facts[FIRST_GAMMA * lanes + i] = 0.0, 1.0     # of who is not alive for good
 
 
 @kernel("f8[1] i4[1] f8[1] f8[1] i8 i8 i8 i8", lane=_bound)

@@ -78,10 +78,12 @@ class SimulatedDevice:
     compiled: lanes are compiled for the CPU and run in a loop, from the last to the first; otherwise they run under
         numba's CUDA simulator, which must be switched on (NUMBA_ENABLE_CUDASIM=1)
     seed: which streams run ahead of others is drawn with this, at every `finish` anew; None: none does
+    garbage: every byte of new memory
     """
 
-    def __init__(self, memory: int = 1 << 34, *, compiled: bool = True, seed: int | None = None):
-        self.capacity, self.compiled = memory, compiled
+    def __init__(self, memory: int = 1 << 34, *, compiled: bool = True, seed: int | None = None,
+                 garbage: int = GARBAGE):
+        self.capacity, self.compiled, self.garbage = memory, compiled, garbage
         self._dice = None if seed is None else Random(seed)
         self.name = "simulated device"
         self.linalg: Algebra = HostAlgebra()
@@ -96,7 +98,7 @@ class SimulatedDevice:
         size = prod(shape) * np.dtype(dtype).itemsize
         if self.used + size > self.capacity:
             raise OutOfDeviceMemory(f"{size} bytes are wanted, {self.capacity - self.used} are left")
-        data = np.full(size, GARBAGE, np.uint8).view(dtype).reshape(tuple(shape))
+        data = np.full(size, self.garbage, np.uint8).view(dtype).reshape(tuple(shape))
         self._take(size)
         array = SimulatedArray(data)
         weakref.finalize(data if data.base is None else data.base, self._take, -size)
@@ -108,7 +110,7 @@ class SimulatedDevice:
 
     def pinned(self, shape: Sequence[int], dtype: Any = np.float64) -> np.ndarray:
         """See seam.Device."""
-        return np.full(prod(shape) * np.dtype(dtype).itemsize, GARBAGE, np.uint8).view(dtype).reshape(tuple(shape))
+        return np.full(prod(shape) * np.dtype(dtype).itemsize, self.garbage, np.uint8).view(dtype).reshape(tuple(shape))
 
     def stream(self) -> _Stream:
         """See seam.Device."""
