@@ -1,5 +1,8 @@
 """Numbers of pieces of work, handed out one by one to whichever rank asks next, from any thread.
 
+Who prepares a piece before it begins it takes its number as held. Where nothing is left, another rank may borrow what
+is held and not yet begun; whoever begins it first has it.
+
 One thread of rank 0 answers the other ranks over a communicator of its own; nobody
 else has to come to a certain place for it, so a rank that computes for minutes keeps
 nobody waiting. Nothing here imports MPI: its module is handed over.
@@ -26,6 +29,9 @@ class _Word(IntEnum):
     TELL = 1
     STOP = 2
     LEAVE = 3
+    HOLD = 4
+    BORROW = 5
+    BEGIN = 6
 
 
 class Numbers:
@@ -39,11 +45,45 @@ class Numbers:
         self._told = told
         self._lock = threading.Lock()
         self._stopped = False
+        self._held: dict[int, int] = {}        # number -> rank that holds it; not what was lent or begun
+        self._begun: set[int] = set()
 
     def take(self) -> int | None:
         """The next number, None where there is no more."""
         with self._lock:
             return None if self._stopped else next(self._left, None)
+
+    def hold(self) -> int | None:
+        """The next number, to be prepared and begun later; None where there is no more."""
+        return self._hold(0)
+
+    def borrow(self) -> int | None:
+        """A number that another rank holds and has not begun, None where there is none; each is lent once."""
+        return self._borrow(0)
+
+    def _hold(self, rank: int) -> int | None:
+        number = self.take()
+        if number is not None:
+            with self._lock:
+                self._held[number] = rank
+        return number
+
+    def _borrow(self, rank: int) -> int | None:
+        with self._lock:
+            # the one held last: its holder has begun another piece just then, and will be the last to come to it
+            others = [number for number, holder in self._held.items() if holder != rank and not self._stopped]
+            if not others:
+                return None
+            del self._held[others[-1]]
+            return others[-1]
+
+    def begin(self, number: int) -> bool:
+        """Whether a number that was held or borrowed is this rank's to do: false where another has begun it."""
+        with self._lock:
+            self._held.pop(number, None)
+            fresh = number not in self._begun
+            self._begun.add(number)
+            return fresh
 
     def tell(self, number: int, state: int) -> None:
         """Say what came of a number."""
@@ -84,14 +124,22 @@ class Served(Numbers):
             self._comm.Recv(said, source, _ASK)
             word, number, state = (int(n) for n in said)
             if word == _Word.TAKE:
-                given = self.take()
-                self._comm.Send(np.array([_NONE if given is None else given], dtype=np.int64), source, _ANSWER)
+                self._answer(source, self.take())
+            elif word == _Word.HOLD:
+                self._answer(source, self._hold(source))
+            elif word == _Word.BORROW:
+                self._answer(source, self._borrow(source))
+            elif word == _Word.BEGIN:
+                self._answer(source, self.begin(number))
             elif word == _Word.TELL:
                 self.tell(number, state)
             elif word == _Word.STOP:
                 self.stop()
             else:
                 there -= 1
+
+    def _answer(self, rank: int, given: int | None) -> None:
+        self._comm.Send(np.array([_NONE if given is None else given], dtype=np.int64), rank, _ANSWER)
 
 
 class Asked(Numbers):
@@ -103,13 +151,19 @@ class Asked(Numbers):
 
     def take(self) -> int | None:
         """The next number, None where there is no more."""
-        with self._lock:
-            self._say(_Word.TAKE)
-            answer = np.empty(1, dtype=np.int64)
-            request = self._comm.Irecv(answer, 0, _ANSWER)
-            while not request.Test():
-                sleep(_PAUSE)
-        return None if answer[0] == _NONE else int(answer[0])
+        return self._ask(_Word.TAKE)
+
+    def hold(self) -> int | None:
+        """The next number, to be prepared and begun later; None where there is no more."""
+        return self._ask(_Word.HOLD)
+
+    def borrow(self) -> int | None:
+        """A number that another rank holds and has not begun, None where there is none."""
+        return self._ask(_Word.BORROW)
+
+    def begin(self, number: int) -> bool:
+        """Whether a number that was held or borrowed is this rank's to do."""
+        return self._ask(_Word.BEGIN, number) == 1
 
     def tell(self, number: int, state: int) -> None:
         """Say what came of a number."""
@@ -126,6 +180,16 @@ class Asked(Numbers):
         with self._lock:
             self._say(_Word.LEAVE)
         self._comm.Free()
+
+    def _ask(self, word: _Word, number: int = 0) -> int | None:
+        """Say something, and wait asleep for the answer."""
+        with self._lock:
+            self._say(word, number)
+            answer = np.empty(1, dtype=np.int64)
+            request = self._comm.Irecv(answer, 0, _ANSWER)
+            while not request.Test():
+                sleep(_PAUSE)
+        return None if answer[0] == _NONE else int(answer[0])
 
     def _say(self, word: _Word, number: int = 0, state: int = 0) -> None:
         self._comm.Send(np.array([word, number, state], dtype=np.int64), 0, _ASK)

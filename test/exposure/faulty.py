@@ -2,7 +2,7 @@
 
 KIND: "crash" (the second frame of rank RANK ends in an exception that is not one of ours), "hang" (writing on rank
 RANK never returns; a half-written temporary file is there), "funneled" (MPI lets one thread use it only), "slow"
-(every bundle takes half a second more).
+(every bundle takes half a second more), "lame" (two seconds, on rank RANK only).
 """
 import os
 import sys
@@ -36,10 +36,10 @@ def crashing(extract: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def slow(span: Callable[..., Any]) -> Callable[..., Any]:
+def slow(span: Callable[..., Any], seconds: float) -> Callable[..., Any]:
     """Takes its time."""
     def wrapped(self: Any, name: str) -> Any:
-        time.sleep(0.5 * (name == "cut"))
+        time.sleep(seconds * (name == "cut"))
         return span(self, name)
 
     return wrapped
@@ -57,8 +57,8 @@ if __name__ == "__main__":
         run.extract = crashing(run.extract)
     if kind == "hang" and rank() == victim:
         frame.write_frame = hanging
-    if kind == "slow":
-        watch.Watch.span = slow(watch.Watch.span)
+    if kind == "slow" or (kind == "lame" and rank() == victim):
+        watch.Watch.span = slow(watch.Watch.span, 0.5 if kind == "slow" else 2.0)
     if kind == "funneled":
         whole = mpi_ranks.MpiComm.hand_out
 

@@ -82,6 +82,15 @@ def test_where_one_thread_may_use_mpi_shares_are_fixed(night: Night, folder: Pat
     assert_all_there(night, folder)
 
 
+@pytest.mark.slow
+def test_no_group_waits_while_another_holds_a_frame(night: Night, folder: Path) -> None:
+    """A group that is slow begins one frame; the one that it had read meanwhile goes to the other group."""
+    ended = launch(2, DRIVER, "lame", 1, "--", *night.options, "-o", folder, "--groups", 2)
+    assert (ended.code, errors(ended)) == (0, [])
+    groups = [line.split()[2] for line in ended.err.splitlines() if line.startswith("done ")]
+    assert sorted(groups) == ["0", "0", "0", "0", "1"]
+
+
 def start(night: Night, folder: Path, ranks: int, *words: str) -> subprocess.Popen[str]:
     """The program, running, with bundles that take a while."""
     command = [*launcher(ranks), sys.executable, str(DRIVER), "slow", "0", "--", *night.options, "-o", str(folder),

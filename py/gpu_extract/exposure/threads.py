@@ -55,7 +55,10 @@ class _Helper:
 
 
 class Reader(_Helper):
-    """Reads the next frame while one is in work; holds AHEAD frames at most beside that one."""
+    """Reads the next frame while one is in work; holds AHEAD frames at most beside that one.
+
+    Where no frame is left and the group has nothing to do, it borrows what another has read and not begun.
+    """
 
     def __init__(self, tools: Tools, numbers: Numbers):
         self._numbers = numbers
@@ -68,9 +71,12 @@ class Reader(_Helper):
         """The next frame that could be read, None where there is no more or the run is to stop."""
         while not self._tools.stop.asked:
             try:
-                return self._ready.get(timeout=_LOOK)
+                found = self._ready.get(timeout=_LOOK)
             except queue.Empty:
                 continue
+            if found is None or self._numbers.begin(found[0]):
+                return found
+            self.done()
         return None
 
     def done(self) -> None:
@@ -80,13 +86,13 @@ class Reader(_Helper):
     def close(self) -> None:
         """Take no more, and wait for the end of what is being read."""
         self._closed = True
-        self._room.release()
+        self._room.release(AHEAD + 1)
         self._join()
 
     def _run(self) -> None:
         while not self._tools.stop.asked:
             self._room.acquire()
-            number = None if self._closed else self._numbers.take()
+            number = self._take()
             if number is None:
                 self._ready.put(None)
                 return
@@ -97,6 +103,16 @@ class Reader(_Helper):
                 self._ready.put((number, loaded))
             del loaded
 
+    def _take(self) -> int | None:
+        """The next number; where there is none, one of another group, once there is nothing to do here."""
+        number = None if self._closed else self._numbers.hold()
+        if number is None:
+            for _ in range(AHEAD):
+                self._room.acquire()
+            number = None if self._closed else self._numbers.borrow()
+            self._room.release(AHEAD)
+        return number
+
     def _load(self, number: int) -> Loaded | None:
         """A frame's input; None where there is nothing to do or it cannot be read."""
         tools = self._tools
@@ -104,13 +120,18 @@ class Reader(_Helper):
             with tools.recorder.span("look"):
                 done = tools.work.is_done(number)
             if done:
-                tools.tell(Outcome(number, State.SKIPPED))
+                self._tell(Outcome(number, State.SKIPPED))
                 return None
             with tools.recorder.span("read"):
                 return tools.work.read(number)
         except Exception as error:
-            tools.tell(failed(number, error))
+            self._tell(failed(number, error))
             return None
+
+    def _tell(self, outcome: Outcome) -> None:
+        """Tell of a frame that is not worked on, if it is not another group's by now."""
+        if self._numbers.begin(outcome.number):
+            self._tools.tell(outcome)
 
 
 class Writer(_Helper):
