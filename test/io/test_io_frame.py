@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import os
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -296,3 +297,18 @@ def test_any_column_of_a_fibermap_survives(tmp_path, dtype):
     assert found.dtype.isnative and found.dtype.kind == {"S": "U"}.get(
         rows["COLUMN"].dtype.kind, rows["COLUMN"].dtype.kind
     )
+
+
+def test_writing_takes_less_than_the_frame(tmp_path):
+    """A frame is written while another is worked on: its arrays once more, in single precision, and little else."""
+    frame = small_frame(50, 2000)
+    arrays = {name: np.asarray(getattr(frame, name), np.float64)
+              for name in ("flux", "ivar", "resolution", "chi2pix", "pixmask_fraction")}
+    frame = replace(frame, **arrays)
+    tracemalloc.start()
+    try:
+        write_frame(tmp_path / "frame.fits", frame)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 0.8 * sum(array.nbytes for array in arrays.values()) + 1e6
