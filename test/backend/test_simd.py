@@ -116,3 +116,23 @@ def test_polynomial():
     out, a = np.empty(4), vectors(1)[0]
     polynomial_of(out, a)
     np.testing.assert_allclose(out, 1 - 2 * a + 0.5 * a**2 + 3 * a**3, rtol=1e-14)
+
+
+@njit
+def eight(out, a, x, y):
+    first, second = simd.address(a, 0), simd.address(out, 0)
+    wide, line = simd.vread8(first), 8 * 8
+    simd.vwrite(second, simd.vfma(wide, simd.vhalves(x, y), simd.vset8(y)))
+    simd.vwrite(second + line, simd.vdouble(simd.vread(first + 4 * 8)))
+    simd.vwrite(second + 2 * line, simd.vexp(wide))
+    simd.vwrite(second + 3 * line, simd.vfold(wide))
+    simd.vwrite(second + 3 * line + 4 * 8, simd.vexp(simd.vread(first)))
+
+
+def test_eight_lanes_are_two_times_four():
+    a, out = RNG.normal(0, 3, 8), np.zeros((4, 8))
+    eight(out, a, 2.5, -0.75)
+    np.testing.assert_allclose(out[0], a * np.repeat([2.5, -0.75], 4) - 0.75, rtol=1e-14)
+    np.testing.assert_array_equal(out[1], np.tile(a[4:], 2))
+    np.testing.assert_allclose(out[2], np.exp(a), rtol=1e-15)
+    np.testing.assert_array_equal(out[3], [*(a[:4] + a[4:]), *out[2, :4]])

@@ -14,11 +14,15 @@ from gpu_extract.backend.simd import (
     vadd,
     vdiv,
     vfma,
+    vfold,
+    vhalves,
     vless,
     vmax,
     vmul,
     vread,
+    vread8,
     vset,
+    vset8,
     vspread,
     vwrite,
     vwrite_single,
@@ -47,13 +51,13 @@ def normal_tile(sums, recipe, blocks, cut, tile):  # type: ignore[no-untyped-def
     """
     nfibre, _, _, nband = sums[0].shape
     corners = blocks[1]
-    sums[0][:, :, tile[0]:tile[1]] = 0.0
     hw = nband // 2
     reach = (hw + LANE - 1) // LANE
     height, width = corners[2].max(), corners[3].max()
     pitch = (width + LANE) // LANE * LANE      # at least one column of zeros
-    white = np.zeros((nfibre, reach + 1, height, pitch, LANE))
-    space = np.zeros(cpu_spots.space_of(cpu_spots.terms_of(recipe[1]), (height, pitch)))
+    white = cpu_spots.aligned(nfibre * (reach + 1) * height * pitch * LANE).reshape(
+        (nfibre, reach + 1, height, pitch, LANE))
+    space = cpu_spots.aligned(cpu_spots.space_of(cpu_spots.terms_of(recipe[1]), (height, pitch)))
     _walk(sums, recipe, blocks, cut, tile, (white, space, np.concatenate((np.zeros(7 * LANE), np.arange(LANE)))))
 
 
@@ -78,6 +82,7 @@ def _walk(sums, recipe, blocks, cut, tile, scratch):  # type: ignore[no-untyped-
         bins = LANE * later
         for i in range(nfibre):
             _make_white((i, later - zero), recipe, blocks, cut, scratch, (later, nwave))
+            _clear_rows(address(icov, i * nd * nwave * nband), (max(bins, first), min(bins + LANE, last)), icov.shape)
             for lane in range(LANE):
                 j = bins + lane
                 if first <= j < last:
@@ -100,6 +105,22 @@ def _walk(sums, recipe, blocks, cut, tile, scratch):  # type: ignore[no-untyped-
                         _store(band, out, (LANE * own, LANE * other), (nband, first, last))
                         if d == 0 and own != other:
                             _store_mirrored(band, out, (LANE * own, LANE * other), (nband, first, last))
+
+
+@njit(nogil=True)
+def _clear_rows(fibre, bins, shape):  # type: ignore[no-untyped-def]
+    """Zero the entries of bins bins[0] .. bins[1] - 1 of a fibre, just before the first are written.
+
+    fibre: address of its (nd, nwave, nband); shape: of icov
+    """
+    _, nd, nwave, nband = shape
+    count = 8 * nband * max(bins[1] - bins[0], 0)
+    for d in range(nd):
+        row = fibre + 8 * (d * nwave + bins[0]) * nband
+        for at in range(0, count - VECTOR + 1, VECTOR):
+            vwrite(row + at, vset(0.0))
+        for at in range(count // VECTOR * VECTOR, count, 8):
+            write(row + at, 0.0)
 
 
 @njit(nogil=True)
@@ -149,48 +170,40 @@ def _whiten(out, blocks, pixels, shape, pitch):  # type: ignore[no-untyped-def]
     blocks: addresses of spots and whitened spots, rows `pitch` bytes apart; the columns behind the frame become 0
     pixels: addresses of sqrt(ivar) and sqrt(ivar) pix, bytes from row to row; shape: (rows, pairs of columns)
     """
-    zero = vset(0.0)
+    zero = vset8(0.0)
     weight, rhs, light = zero, zero, zero
-    weight_odd, rhs_odd, light_odd = zero, zero, zero
     made, to = blocks
     root, pix, stride = pixels
     for _ in range(shape[0]):
         for x in range(shape[1]):
             at, near = 2 * VECTOR * x, 16 * x
-            spot = vmax(vread(made + at), zero)
-            r = vspread(root + near)
+            spot = vmax(vread8(made + at), zero)
+            r = vhalves(number(root + near), number(root + near + 8))
             light = vadd(light, spot)
             spot = vmul(spot, r)
             vwrite(to + at, spot)
             weight = vfma(spot, r, weight)
-            rhs = vfma(spot, vspread(pix + near), rhs)
-            spot = vmax(vread(made + at + VECTOR), zero)
-            r = vspread(root + near + 8)
-            light_odd = vadd(light_odd, spot)
-            spot = vmul(spot, r)
-            vwrite(to + at + VECTOR, spot)
-            weight_odd = vfma(spot, r, weight_odd)
-            rhs_odd = vfma(spot, vspread(pix + near + 8), rhs_odd)
+            rhs = vfma(spot, vhalves(number(pix + near), number(pix + near + 8)), rhs)
         for at in range(2 * VECTOR * shape[1], pitch, VECTOR):
-            vwrite(to + at, zero)
+            vwrite(to + at, vset(0.0))
         made += pitch
         to += pitch
         root += stride
         pix += stride
-    vwrite(out, vadd(weight, weight_odd))
-    vwrite(out + VECTOR, vadd(rhs, rhs_odd))
-    vwrite(out + 2 * VECTOR, vadd(light, light_odd))
+    vwrite(out, vfold(weight))
+    vwrite(out + VECTOR, vfold(rhs))
+    vwrite(out + 2 * VECTOR, vfold(light))
 
 
 @njit(nogil=True)
 def _clip_and_keep(blocks, shape, pitch, line):  # type: ignore[no-untyped-def]
     """Copy spots, clipped at 0, in single precision; the columns behind the frame become 0; see `_whiten`."""
     made, to = blocks
-    zero = vset(0.0)
+    zero = vset8(0.0)
     for _ in range(shape[0]):
-        for x in range(2 * shape[1]):
-            vwrite_single(to + SINGLE * x, vmax(vread(made + VECTOR * x), zero))
-        for x in range(2 * SINGLE * shape[1], line, SINGLE):
+        for x in range(0, 2 * shape[1], 2):
+            vwrite_single(to + SINGLE * x, vmax(vread8(made + VECTOR * x), zero))
+        for x in range(2 * SINGLE * shape[1], line, 2 * SINGLE):
             vwrite_single(to + x, zero)
         made += pitch
         to += line

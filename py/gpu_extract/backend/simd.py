@@ -1,9 +1,11 @@
-"""Vectors of four float64 for numba kernels: `Vec4` values that live in registers.
+"""Vectors of four or eight float64 for numba kernels: `Vec` values that live in registers.
 
 numba leaves it to LLVM whether a loop becomes vector code, and for the short
 loops of this project (rows of 3 to 8 vectors) it often does not. These
 intrinsics say it outright; LLVM maps four lanes to AVX, to half an AVX-512
-register or to two NEON registers. The order of every sum is the one written.
+register or to two NEON registers, eight to one AVX-512 register or two of AVX.
+The order of every sum is the one written, and a lane's bits do not depend on
+how many there are.
 
     a = vload(array, index)        four consecutive elements, unaligned, of a float64 array (flat index)
     vstore(array, index, a)
@@ -14,6 +16,8 @@ register or to two NEON registers. The order of every sum is the one written.
     vfma(a, b, c)                  a b + c, rounded once
     vset(x)                        x in all lanes
     vspread(address)               one element in all lanes
+    vread8(address), vset8(x)      the same with eight lanes; vhalves(x, y): x in four, y in the other four;
+    vdouble(a), vfold(a)           four lanes twice; the lower four plus the upper four
     vsum(a)                        (a0 + a2) + (a1 + a3)
     vsums(a, b, c, d)              the four vectors' sums, each (x0 + x1) + (x2 + x3)
 """
@@ -25,25 +29,51 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic, models, register_model
 
-_VECTOR = ir.VectorType(ir.DoubleType(), 4)
-_FLOATS = ir.VectorType(ir.FloatType(), 4)
 _INT = ir.IntType(32)
 
 
-class Vec4(types.Type):
-    """numba type of four float64 lanes."""
+class Vec(types.Type):
+    """numba type of four or eight float64 lanes."""
 
-    def __init__(self) -> None:
-        super().__init__(name="vec4")
-
-
-vec4 = Vec4()
+    def __init__(self, lanes: int) -> None:
+        super().__init__(name=f"vec{lanes}")
+        self.lanes = lanes
 
 
-@register_model(Vec4)
-class _Vec4Model(models.PrimitiveModel):
-    def __init__(self, dmm: Any, fe_type: types.Type) -> None:
-        super().__init__(dmm, fe_type, _VECTOR)
+vec4, vec8 = Vec(4), Vec(8)
+
+
+def _doubles(lanes: int) -> ir.VectorType:
+    return ir.VectorType(ir.DoubleType(), lanes)
+
+
+def _floats(lanes: int) -> ir.VectorType:
+    return ir.VectorType(ir.FloatType(), lanes)
+
+
+_VECTOR, _FLOATS = _doubles(4), _floats(4)
+
+
+@register_model(Vec)
+class _VecModel(models.PrimitiveModel):
+    def __init__(self, dmm: Any, fe_type: Vec) -> None:
+        super().__init__(dmm, fe_type, _doubles(fe_type.lanes))
+
+
+def _constant(like: Any, value: float) -> ir.Constant:
+    """`value` in as many lanes as the vector `like` has."""
+    return ir.Constant(like.type, [value] * like.type.count)
+
+
+def _shuffle(builder: Any, a: Any, b: Any, lanes: Sequence[int]) -> Any:
+    """Lanes of a, then b, as listed."""
+    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(_INT, len(lanes)), list(lanes)))
+
+
+def _spread(builder: Any, value: Any, lanes: int) -> Any:
+    """A float64 in all lanes."""
+    undefined = ir.Constant(_doubles(lanes), ir.Undefined)
+    return _shuffle(builder, builder.insert_element(undefined, value, ir.Constant(_INT, 0)), undefined, [0] * lanes)
 
 
 def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
@@ -52,8 +82,8 @@ def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any
 
 
 def _call(builder: Any, name: str, *args: Any) -> Any:
-    kind = ir.FunctionType(_VECTOR, [_VECTOR] * len(args))
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"{name}.v4f64"), args)
+    kind = ir.FunctionType(args[0].type, [args[0].type] * len(args))
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"{name}.v{args[0].type.count}f64"), args)
 
 
 def _even_odd(builder: Any, s: Any, coefficients: Sequence[float]) -> Any:
@@ -61,7 +91,7 @@ def _even_odd(builder: Any, s: Any, coefficients: Sequence[float]) -> Any:
     square = builder.fmul(s, s)
     halves = []
     for parity in (0, 1):
-        ladder = [ir.Constant(_VECTOR, [c] * 4) for c in coefficients[parity::2]]
+        ladder = [_constant(s, c) for c in coefficients[parity::2]]
         total = ladder.pop()
         while ladder:
             total = _call(builder, "llvm.fma", total, square, ladder.pop())
@@ -129,13 +159,15 @@ def write(typingctx, place, value):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def vwrite_single(typingctx, place, value):  # type: ignore[no-untyped-def]
-    """Write four lanes as float32 to an address."""
+    """Write all lanes as float32 to an address that is a multiple of their size, past the caches."""
+    floats = _floats(value.lanes)
+
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        pointer = builder.inttoptr(args[0], _FLOATS.as_pointer())
-        store = builder.store(builder.fptrunc(args[1], _FLOATS), pointer, align=16)
+        pointer = builder.inttoptr(args[0], floats.as_pointer())
+        store = builder.store(builder.fptrunc(args[1], floats), pointer, align=4 * floats.count)
         store.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(_INT, 1)]))
         return context.get_dummy_value()
-    return types.void(types.intp, vec4), codegen
+    return types.void(types.intp, value), codegen
 
 
 @intrinsic
@@ -147,12 +179,20 @@ def vread(typingctx, place):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def vwrite(typingctx, place, value):  # type: ignore[no-untyped-def]
-    """Write four float64 to an address."""
+def vread8(typingctx, place):  # type: ignore[no-untyped-def]
+    """The eight float64 at an address."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        builder.store(args[1], builder.inttoptr(args[0], _VECTOR.as_pointer()), align=8)
+        return builder.load(builder.inttoptr(args[0], _doubles(8).as_pointer()), align=8)
+    return vec8(types.intp), codegen
+
+
+@intrinsic
+def vwrite(typingctx, place, value):  # type: ignore[no-untyped-def]
+    """Write all lanes to an address."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        builder.store(args[1], builder.inttoptr(args[0], _doubles(value.lanes).as_pointer()), align=8)
         return context.get_dummy_value()
-    return types.void(types.intp, vec4), codegen
+    return types.void(types.intp, value), codegen
 
 
 @intrinsic
@@ -173,20 +213,48 @@ def vstore(typingctx, array, index, value):  # type: ignore[no-untyped-def]
 def vset(typingctx, x):  # type: ignore[no-untyped-def]
     """x in all lanes."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        undefined = ir.Constant(_VECTOR, ir.Undefined)
-        first = builder.insert_element(undefined, args[0], ir.Constant(_INT, 0))
-        return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_INT, 4), [0] * 4))
+        return _spread(builder, args[0], 4)
     return vec4(types.float64), codegen
+
+
+@intrinsic
+def vset8(typingctx, x):  # type: ignore[no-untyped-def]
+    """x in all eight lanes."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return _spread(builder, args[0], 8)
+    return vec8(types.float64), codegen
+
+
+@intrinsic
+def vhalves(typingctx, x, y):  # type: ignore[no-untyped-def]
+    """x in the lower four lanes, y in the upper four."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        low, high = (_spread(builder, arg, 4) for arg in args)
+        return _shuffle(builder, low, high, range(8))
+    return vec8(types.float64, types.float64), codegen
+
+
+@intrinsic
+def vdouble(typingctx, a):  # type: ignore[no-untyped-def]
+    """Four lanes, twice."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return _shuffle(builder, args[0], args[0], range(8))
+    return vec8(vec4), codegen
+
+
+@intrinsic
+def vfold(typingctx, a):  # type: ignore[no-untyped-def]
+    """The lower four of eight lanes plus the upper four."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return builder.fadd(*(_shuffle(builder, args[0], args[0], range(n, n + 4)) for n in (0, 4)))
+    return vec4(vec8), codegen
 
 
 @intrinsic
 def vspread(typingctx, place):  # type: ignore[no-untyped-def]
     """The float64 at an address in all lanes."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        value = builder.load(builder.inttoptr(args[0], ir.DoubleType().as_pointer()))
-        undefined = ir.Constant(_VECTOR, ir.Undefined)
-        first = builder.insert_element(undefined, value, ir.Constant(_INT, 0))
-        return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_INT, 4), [0] * 4))
+        return _spread(builder, builder.load(builder.inttoptr(args[0], ir.DoubleType().as_pointer())), 4)
     return vec4(types.intp), codegen
 
 
@@ -217,7 +285,7 @@ def vfma(typingctx, a, b, c):  # type: ignore[no-untyped-def]
     """a b + c, rounded once."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         return _call(builder, "llvm.fma", *args)
-    return vec4(vec4, vec4, vec4), codegen
+    return a(a, a, a), codegen
 
 
 @intrinsic
@@ -225,7 +293,7 @@ def vadd(typingctx, a, b):  # type: ignore[no-untyped-def]
     """a + b."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         return builder.fadd(*args)
-    return vec4(vec4, vec4), codegen
+    return a(a, a), codegen
 
 
 @intrinsic
@@ -233,7 +301,7 @@ def vsub(typingctx, a, b):  # type: ignore[no-untyped-def]
     """a - b."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         return builder.fsub(*args)
-    return vec4(vec4, vec4), codegen
+    return a(a, a), codegen
 
 
 @intrinsic
@@ -241,7 +309,7 @@ def vmul(typingctx, a, b):  # type: ignore[no-untyped-def]
     """a b."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         return builder.fmul(*args)
-    return vec4(vec4, vec4), codegen
+    return a(a, a), codegen
 
 
 @intrinsic
@@ -249,7 +317,7 @@ def vdiv(typingctx, a, b):  # type: ignore[no-untyped-def]
     """a / b."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         return builder.fdiv(*args)
-    return vec4(vec4, vec4), codegen
+    return a(a, a), codegen
 
 
 @intrinsic
@@ -257,7 +325,7 @@ def vmax(typingctx, a, b):  # type: ignore[no-untyped-def]
     """The larger of a and b, lane by lane."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         return builder.select(builder.fcmp_ordered(">", args[0], args[1]), args[0], args[1])
-    return vec4(vec4, vec4), codegen
+    return a(a, a), codegen
 
 
 @intrinsic
@@ -265,16 +333,16 @@ def vmin(typingctx, a, b):  # type: ignore[no-untyped-def]
     """The smaller of a and b, lane by lane."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         return builder.select(builder.fcmp_ordered("<", args[0], args[1]), args[0], args[1])
-    return vec4(vec4, vec4), codegen
+    return a(a, a), codegen
 
 
 @intrinsic
 def vless(typingctx, a, b):  # type: ignore[no-untyped-def]
     """1.0 where a < b, else 0.0."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        one, zero = (ir.Constant(_VECTOR, [v] * 4) for v in (1.0, 0.0))
+        one, zero = (_constant(args[0], v) for v in (1.0, 0.0))
         return builder.select(builder.fcmp_ordered("<", args[0], args[1]), one, zero)
-    return vec4(vec4, vec4), codegen
+    return a(a, a), codegen
 
 
 @intrinsic
@@ -282,7 +350,7 @@ def vabs(typingctx, a):  # type: ignore[no-untyped-def]
     """|a|."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         return _call(builder, "llvm.fabs", args[0])
-    return vec4(vec4), codegen
+    return a(a), codegen
 
 
 @intrinsic
@@ -290,7 +358,7 @@ def vsign(typingctx, a, b):  # type: ignore[no-untyped-def]
     """|a| with the sign of b."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         return _call(builder, "llvm.copysign", *args)
-    return vec4(vec4, vec4), codegen
+    return a(a, a), codegen
 
 
 # exp(x) = 2^n exp(r), n = round(x / ln 2), r = x - n ln 2 in two parts, |r| <= 0.35: Taylor to r^13, error below 2 eps
@@ -304,9 +372,9 @@ def vexp(typingctx, x):  # type: ignore[no-untyped-def]
     """exp(x) for x <= 700, lane by lane, to 2 units in the last place; 0 below -700."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         def constant(value: float) -> Any:
-            return ir.Constant(_VECTOR, [value] * 4)
+            return _constant(args[0], value)
 
-        whole = ir.VectorType(ir.IntType(64), 4)
+        whole = ir.VectorType(ir.IntType(64), args[0].type.count)
         low = builder.fcmp_ordered("<", args[0], constant(-700.0))
         value = builder.select(low, constant(-700.0), args[0])
         shifted = _call(builder, "llvm.fma", value, constant(1.0 / math.log(2.0)), constant(_MAGIC))
@@ -314,17 +382,17 @@ def vexp(typingctx, x):  # type: ignore[no-untyped-def]
         r = _call(builder, "llvm.fma", n, constant(-_LN2_HIGH), value)
         r = _call(builder, "llvm.fma", n, constant(-_LN2_LOW), r)
         total = _even_odd(builder, r, [1.0 / math.factorial(k) for k in range(14)])
-        bits = builder.shl(builder.bitcast(shifted, whole), ir.Constant(whole, [52] * 4))
-        power = builder.bitcast(builder.add(bits, builder.bitcast(constant(1.0), whole)), _VECTOR)
+        bits = builder.shl(builder.bitcast(shifted, whole), ir.Constant(whole, [52] * whole.count))
+        power = builder.bitcast(builder.add(bits, builder.bitcast(constant(1.0), whole)), args[0].type)
         return builder.select(low, constant(0.0), builder.fmul(total, power))
-    return vec4(vec4), codegen
+    return x(x), codegen
 
 
 def polynomial(coefficients: Sequence[float]) -> Any:
-    """A function of one Vec4 that evaluates sum_n coefficients[n] s^n, odd and even powers side by side."""
+    """A function of one vector that evaluates sum_n coefficients[n] s^n, odd and even powers side by side."""
     @intrinsic
     def evaluate(typingctx, s):  # type: ignore[no-untyped-def]
         def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
             return _even_odd(builder, args[0], coefficients)
-        return vec4(vec4), codegen
+        return s(s), codegen
     return evaluate
