@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from cluster import Cluster
 
+from gpu_extract.assess.sweep_results import read_rows
 from mpi_launch import ROOT, wait_for_none
 from nights import GRID, Night, assert_all_there
 
@@ -23,10 +24,10 @@ def variables(python: str = sys.executable, mpi: str = "pmi2") -> dict[str, str]
 
 
 def submit(slurm: Cluster, template: Path, log: Path, *words: object, options: tuple[str, ...] = (),
-           wait: bool = False) -> subprocess.CompletedProcess[str]:
-    """sbatch a template from the project's folder."""
+           wait: bool = False, **more: str) -> subprocess.CompletedProcess[str]:
+    """sbatch a template from the project's folder; more: variables that it looks at."""
     return slurm.run("sbatch", *(["-W"] if wait else []), f"--output={log}", *options, template, *words, cwd=ROOT,
-                     variables=variables(), limit=200)
+                     variables={**variables(), **more}, limit=200)
 
 
 def number_of(submitted: subprocess.CompletedProcess[str]) -> str:
@@ -144,9 +145,11 @@ def requeued(slurm: Cluster, job: str) -> None:
 def test_sweeps(slurm: Cluster, tmp_path: Path, mode: str) -> None:
     log = tmp_path / "log"
     done = submit(slurm, template(f"sweep-{mode}.sh"), log, tmp_path / "sweep", "-n", "50", "--repeats", "1", "--",
-                  "-w", "6000,6060,0.8", options=("--ntasks-per-node=2", "--export=ALL,RANKS=1,2"), wait=True)
+                  "-w", "6000,6060,0.8", options=("--ntasks-per-node=2",), wait=True, RANKS="1,2")
     assert done.returncode == 0, log.read_text()
-    assert mode in log.read_text() and list((tmp_path / "sweep").iterdir())
+    rows = read_rows(tmp_path / "sweep", "extract")
+    assert [len(row.repeats[0].run.ranks) for row in rows] == [1, 2]
+    assert f"{mode}, auto" in log.read_text() and "efficient on 2 ranks" in log.read_text()
 
 
 @pytest.mark.slow
