@@ -27,7 +27,7 @@ def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Any = S
     """
     with comm.together():
         with recorder.span("warm up"):
-            comm.first(lambda: warm_up(image, psf, config, backend))
+            comm.first(lambda: compile_kernels(image, psf, config, backend))
         with recorder.span("plan"):
             job = prepare(psf, config, threads, tile)
         own = backend.rows(image, job, comm, recorder)
@@ -36,6 +36,7 @@ def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Any = S
         if parts is None:
             return None
         own.clear()
+        backend.warmed(psf, config)
         with recorder.span("assemble"):
             return assemble(parts, job.plan, image, notes_of(job, parts, backend))
 
@@ -52,12 +53,17 @@ def prepare(psf: PsfModel, config: ExtractConfig, threads: int = 1, tile: int = 
 
 def warm_up(image: Image, psf: PsfModel, config: ExtractConfig, backend: Any = CPU) -> None:
     """Extract a few bins of the first bundle: kernels are compiled on first use, and kept for whoever comes next."""
-    if backend.warm:
-        return
     first, last, step = config.wavelength
     few = first, min(first + backend.warm_bins * step, last), step
     job = prepare(psf, replace(config, wavelength=few, model=False))
     backend.rows(image, replace(job, plan=replace(job.plan, bundles=job.plan.bundles[:1])), SERIAL, NULL)
+
+
+def compile_kernels(image: Image, psf: PsfModel, config: ExtractConfig, backend: Any = CPU) -> None:
+    """Warm up where kernels are not known to be compiled: elsewhere ranks load them when they come to use them."""
+    if not backend.warm(psf, config):
+        warm_up(image, psf, config, backend)
+        backend.warmed(psf, config)
 
 
 def notes_of(job: Job, parts: list[Rows], backend: Any) -> dict[str, Any]:

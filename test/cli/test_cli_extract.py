@@ -83,6 +83,14 @@ def test_the_log_has_the_command_the_settings_and_a_summary(extract, files):
     assert "\r" not in again.stderr and "bundle 2 of 2" in again.stderr  # no terminal: plain lines
 
 
+def test_a_first_run_says_that_it_compiles(extract, monkeypatch):
+    sentence = "first use with such a PSF and step: kernels are compiled"
+    extract("-s", 1, "-n", 1)
+    assert sentence not in extract("-s", 1, "-n", 1).err
+    monkeypatch.setattr("gpu_extract.cpu_frame.CpuFrames.warm", lambda *_: False)
+    assert sentence in extract("-s", 1, "-n", 1).err
+
+
 def test_on_a_terminal_progress_is_one_line(files):
     import pty
 

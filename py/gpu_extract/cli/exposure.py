@@ -1,7 +1,7 @@
 """gpu_extract_exposure: many images to many frames."""
 import argparse
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, replace
 from functools import partial
@@ -68,7 +68,7 @@ def extract_exposure(args: argparse.Namespace, start: StartUp) -> int:
         if comm.rank == 0:
             log.info(f"device: {device}")
         extract = partial(gpu_extract.run.extract, threads=args.threads or 1, backend=backend)
-        load_kernels(load_cutout(), partial(gpu_extract.run.warm_up, backend=backend), args.core, comm, start)
+        load_kernels(load_cutout(), backend, args.core, comm, start)
         group = form_group(args, comm, entries, recorder)
         try:
             with recorder.span("exposure"):
@@ -122,17 +122,17 @@ def make_folder(path: str) -> None:
         raise OutputError(f"{path}: the folder cannot be made ({error.strerror}); give another one") from error
 
 
-def load_kernels(cutout: "CutOut", warm_up: Callable[..., None], core: str, comm: Any, start: StartUp) -> None:
+def load_kernels(cutout: "CutOut", backend: Any, core: str, comm: Any, start: StartUp) -> None:
     """Compile what is not yet compiled, on one rank of a node; then all load it: a patch of the shipped cut-out."""
-    def work() -> None:
-        warm_up(cutout.image, cutout.psf, replace(cutout.config, core=core))
+    from gpu_extract.run import compile_kernels, warm_up
 
+    problem = cutout.image, cutout.psf, replace(cutout.config, core=core), backend
     with start.step("wait for compilation"):
-        comm.first(work)
+        comm.first(lambda: compile_kernels(*problem))
     with start.step("kernels"):
-        work()
+        warm_up(*problem)
     with start.step("first patch"):
-        work()
+        warm_up(*problem)
 
 
 def form_group(args: argparse.Namespace, comm: Any, entries: Sequence[Entry], recorder: Any) -> "Group":

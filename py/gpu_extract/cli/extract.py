@@ -134,6 +134,8 @@ def compute(run: Run) -> "Frame | None":
     from gpu_extract.plan import make_plan, turns
 
     job = run.job
+    if run.comm.rank == 0 and run.backend.first_use and not run.backend.warm(job.psf, job.config):
+        log.info(run.backend.first_use)
     run.recorder.expect(len(turns(len(make_plan(job.psf, job.config, 0).bundles), run.comm.size, run.comm.rank)))
     with run.recorder.span("extract"):
         frame = run.extract(job.image, job.psf, job.config, recorder=run.recorder)

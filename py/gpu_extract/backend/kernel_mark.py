@@ -1,0 +1,32 @@
+"""Which kernels have been compiled before: marks beside the files that numba keeps them in.
+
+numba can tell only by loading them whether kernels are there, and ranks that compile the same ones at once waste
+minutes. A mark is an empty file named by all that decides which kernels a problem needs; it goes when the cache goes.
+"""
+import hashlib
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import llvmlite
+import numba
+from llvmlite import binding
+
+from gpu_extract.backend import cpu_normal
+
+
+def mark_of(*problem: object) -> Path:
+    """The mark of a problem, described by values with a repr that names them."""
+    sources = [(path.name, path.stat().st_mtime_ns, path.stat().st_size)
+               for path in sorted(Path(__file__).parent.glob("*.py"))]
+    facts = (sys.version, numba.__version__, llvmlite.__version__, binding.get_host_cpu_name(),
+             binding.get_host_cpu_features().flatten(), sources, problem)
+    name = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+    return Path(cpu_normal.normal_tile.stats.cache_path) / f"compiled-{name}.mark"
+
+
+def leave(mark: Path) -> None:
+    """Make a mark; where the cache cannot be written to there is none, and kernels are asked for in turn again."""
+    with suppress(OSError):
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
