@@ -12,7 +12,7 @@ import llvmlite
 import numba
 from llvmlite import binding
 
-from gpu_extract.backend import cpu_normal
+from gpu_extract.backend.cpu_normal import normal_tile
 
 
 def mark_of(*problem: object) -> Path:
@@ -22,7 +22,7 @@ def mark_of(*problem: object) -> Path:
     facts = (sys.version, numba.__version__, llvmlite.__version__, binding.get_host_cpu_name(),
              binding.get_host_cpu_features().flatten(), sources, problem)
     name = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
-    return Path(cpu_normal.normal_tile.stats.cache_path) / f"compiled-{name}.mark"
+    return Path(normal_tile.stats.cache_path) / f"compiled-{name}.mark"
 
 
 def leave(mark: Path) -> None:
