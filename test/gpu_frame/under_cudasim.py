@@ -3,8 +3,8 @@ import json
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench" / "tools"))
 
-from gpu_frame import small_check
+from gpu_checks import small_check
 
 print(json.dumps(small_check()))
