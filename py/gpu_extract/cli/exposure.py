@@ -2,7 +2,7 @@
 import argparse
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from gpu_extract.cli.exposure_stop import SIGNALS, ask_on_signals, ignore_signal
 from gpu_extract.cli.exposure_work import Files
 from gpu_extract.cli.extract import set_threads
 from gpu_extract.cli.ranks import find_launch, run_kept, start_ranks
-from gpu_extract.errors import ExitCode, InputError, OutputError
+from gpu_extract.errors import ExitCode, GpuExtractError, InputError, OutputError
 from gpu_extract.perf.startup import StartUp
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def extract_exposure(args: argparse.Namespace, start: StartUp) -> int:
         if comm.rank == 0:
             log.info(f"device: {device}")
         extract = partial(gpu_extract.run.extract, threads=args.threads or 1, backend=backend)
-        load_kernels(load_cutout(), backend, args.core, comm, start)
+        load_kernels(load_cutout(), Files(entries, args), backend, comm, start)
         group = form_group(args, comm, entries, recorder)
         try:
             with recorder.span("exposure"):
@@ -122,13 +122,31 @@ def make_folder(path: str) -> None:
         raise OutputError(f"{path}: the folder cannot be made ({error.strerror}); give another one") from error
 
 
-def load_kernels(cutout: "CutOut", backend: Any, core: str, comm: Any, start: StartUp) -> None:
-    """Compile what is not yet compiled, on one rank of a node; then all load it: a patch of the shipped cut-out."""
-    from gpu_extract.run import compile_kernels, warm_up
+def load_kernels(cutout: "CutOut", files: Files, backend: Any, comm: Any, start: StartUp) -> None:
+    """Compile what is not yet compiled, on one rank of a node; then all load it: a patch of the shipped cut-out.
 
-    problem = cutout.image, cutout.psf, replace(cutout.config, core=core), backend
+    On first use a bundle of the first frame is extracted, too, as a whole: which kernels it takes depends on what is in
+    it, and each group would compile them for itself.
+    """
+    from gpu_extract.comm import SERIAL
+    from gpu_extract.perf.recorder import NULL
+    from gpu_extract.run import compile_kernels, prepare, warm_up
+
+    problem = cutout.image, cutout.psf, replace(cutout.config, core=files.core), backend
+
+    def compile_all() -> None:
+        if backend.warm(cutout.psf, problem[2]):
+            return
+        if comm.rank == 0 and backend.first_use:
+            log.info(backend.first_use)
+        compile_kernels(*problem)
+        with suppress(GpuExtractError):             # what is wrong with the first frame is said when its turn comes
+            first = files.read(0)
+            job = prepare(first.psf, first.config)
+            backend.rows(first.image, replace(job, plan=replace(job.plan, bundles=job.plan.bundles[:1])), SERIAL, NULL)
+
     with start.step("wait for compilation"):
-        comm.first(lambda: compile_kernels(*problem))
+        comm.first(compile_all)
     with start.step("kernels"):
         warm_up(*problem)
     with start.step("first patch"):

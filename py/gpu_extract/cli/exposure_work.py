@@ -17,6 +17,7 @@ class Files:
 
     def __init__(self, entries: Sequence[Entry], args: argparse.Namespace):
         self._entries, self._args = entries, args
+        self.core: str = args.core
 
     def is_done(self, number: int) -> bool:
         """Whether the output is there, whole and made of the same input with the same settings."""
