@@ -16,6 +16,7 @@ from gpu_extract.plan import share
 
 Rng = np.random.Generator
 EXCHANGES = 12        # times that the ranks of a shared bundle exchange what they made
+_SEED = 1             # the same question has the same answer
 
 
 @dataclass(frozen=True)
@@ -133,13 +134,13 @@ def start_up(costs: Costs, machine: Machine, ranks: int, draws: int, rng: Rng) -
 
 
 def exposure(costs: Costs, machine: Machine, frames: int, ranks: int, *, bundles: int = 20, draws: int = 200,
-             seed: int = 1, started: bool = False, groups: int | None = None) -> Mapping[str, Array]:
+             started: bool = False, groups: int | None = None) -> Mapping[str, Array]:
     """Seconds of an exposure on so many ranks, with their parts, each (draws,).
 
     started: leave the start-up out; groups: how many (default: as the program chooses)
     Groups take frames as they come free; whatever the file system cannot deliver in that time is waited for.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(_SEED)
     groups = groups or choose_groups(frames, ranks, bundles)
     size = ranks // groups
     free = np.zeros((draws, groups))
