@@ -94,12 +94,12 @@ class DenseCore:
         launch(patches.sides, rows, "sides", normal.weight, normal.x, "where", begin)
         self._device.call(lambda: algebra.cholesky(a["matrices"].data, self._factor_codes.data[0]), stream)
         launch(patches.tail, elements, "tails", "matrices", "codes")
-        self._device.call(lambda: algebra.squares(a["roots"].data, a["tails"].data, left=False), stream)
+        launch(patches.outer, elements, "roots", "tails")
         launch(patches.decouple, self._count, "roots", "diagonal", "sides")
         launch(patches.products, rows, "wanted", "roots", "sides")
         self._device.call(lambda: algebra.eigh(a["roots"].data, a["values"].data, self._eigen_codes.data[0]), stream)
         launch(patches.roots, elements, "roots", "values")
-        self._device.call(lambda: algebra.squares(a["tails"].data, a["roots"].data, left=True), stream)
+        launch(patches.inner, elements, "tails", "roots")
 
     def _results(self, normal: PieceNormal, out: PieceOut, begin: int, stream: Any) -> None:
         """The checks, and what is kept of so many patches."""

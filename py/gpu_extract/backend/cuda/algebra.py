@@ -9,8 +9,11 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.linalg import lapack
 
+from gpu_extract.errors import InputError
+
 SWEEPS = 30      # of Jacobi's method at most
 SMALL = 1e-15    # what it may leave beside the diagonal, relative to the matrix
+UPPER = 1        # CUBLAS_FILL_MODE_UPPER
 
 
 class Algebra(Protocol):
@@ -21,9 +24,6 @@ class Algebra(Protocol):
 
     def eigh(self, matrices: Any, values: Any, codes: Any) -> None:
         """Symmetric matrices become their eigenvectors, one in a row; values: (count, n), in the order of the rows."""
-
-    def squares(self, out: Any, matrices: Any, *, left: bool) -> None:
-        """out = M^T M (`left`) or M M^T for every matrix."""
 
 
 class HostAlgebra:
@@ -41,33 +41,36 @@ class HostAlgebra:
             values[n], vectors, codes[n] = lapack.dsyevd(matrix, lower=1)
             matrix[:] = vectors.T
 
-    def squares(self, out: np.ndarray, matrices: np.ndarray, *, left: bool) -> None:
-        """See Algebra."""
-        turned = matrices.transpose(0, 2, 1)
-        np.matmul(turned if left else matrices, matrices if left else turned, out=out)
-
 
 class CupyAlgebra:
-    """cuSOLVER's batched routines and cuBLAS, on the current stream of cupy."""
+    """cuSOLVER's batched routines, on the current stream of cupy.
+
+    Products of matrices are not among them: cuBLAS chooses another way to add them up where several streams are at
+    work, and bits would depend on who else is.
+
+    Raises InputError where cuSOLVER cannot be loaded: cupy's wheels do not bring it.
+    """
 
     def __init__(self, cupy: Any):
-        from cupy_backends.cuda.libs import cublas, cusolver
-
-        self._cupy, self._cublas, self._cusolver = cupy, cublas, cusolver
+        try:
+            from cupy_backends.cuda.libs import cusolver
+        except ImportError as error:
+            said = " ".join(str(error).split())
+            raise InputError(f"the dense core needs cuSOLVER on a GPU, which cannot be loaded ({said}): install "
+                             "gpu_extract[cuda12] or [cuda13], or leave --core dense or --gpu out") from error
+        self._cupy, self._cusolver = cupy, cusolver
 
     def cholesky(self, matrices: Any, codes: Any) -> None:
         """See Algebra; cuSOLVER's columns are our rows, its upper triangle our lower one."""
         count, n, _ = matrices.shape
         places = self._cupy.arange(count, dtype=self._cupy.uint64) * np.uint64(n * n * 8) + np.uint64(matrices.data.ptr)
-        self._cusolver.dpotrfBatched(self._handle(), self._cublas.CUBLAS_FILL_MODE_UPPER, n, places.data.ptr, n,
-                                     codes.data.ptr, count)
+        self._cusolver.dpotrfBatched(self._handle(), UPPER, n, places.data.ptr, n, codes.data.ptr, count)
 
     def eigh(self, matrices: Any, values: Any, codes: Any) -> None:
         """See Algebra; Jacobi's method, whose eigenvectors are columns there, so rows here."""
         solver, handle = self._cusolver, self._handle()
         count, n, _ = matrices.shape
-        shape = (solver.CUSOLVER_EIG_MODE_VECTOR, self._cublas.CUBLAS_FILL_MODE_UPPER, n, matrices.data.ptr, n,
-                 values.data.ptr)
+        shape = solver.CUSOLVER_EIG_MODE_VECTOR, UPPER, n, matrices.data.ptr, n, values.data.ptr
         settings = solver.createSyevjInfo()
         try:
             solver.xsyevjSetTolerance(settings, SMALL)
@@ -77,11 +80,6 @@ class CupyAlgebra:
             solver.dsyevjBatched(handle, *shape, work.data.ptr, size, codes.data.ptr, settings, count)
         finally:
             solver.destroySyevjInfo(settings)
-
-    def squares(self, out: Any, matrices: Any, *, left: bool) -> None:
-        """See Algebra."""
-        turned = matrices.transpose(0, 2, 1)
-        self._cupy.matmul(turned if left else matrices, matrices if left else turned, out=out)
 
     def _handle(self) -> int:
         """cuSOLVER's handle of this device; cupy sets it to the current stream in every call."""

@@ -84,6 +84,44 @@ def tail(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
+def _outer(n, out, tails):  # type: ignore[no-untyped-def]
+    bins = tails.shape[1]
+    c, rest = n % bins, n // bins
+    r, b = rest % bins, rest // bins
+    total = 0.0
+    for k in range(min(r, c) + 1):
+        total += tails[b, r, k] * tails[b, c, k]
+    out[b, r, c] = total
+
+
+@kernel("f8[3] f8[3]", lane=_outer)
+def outer(count, args):  # type: ignore[no-untyped-def]
+    """out = L L^T of lower triangles; a lane for every element."""
+    n = cuda.grid(1)
+    if n < count:
+        _outer(n, *args)
+
+
+@njit(cache=True)
+def _inner(n, out, matrices):  # type: ignore[no-untyped-def]
+    bins = matrices.shape[1]
+    c, rest = n % bins, n // bins
+    r, b = rest % bins, rest // bins
+    total = 0.0
+    for k in range(bins):
+        total += matrices[b, k, r] * matrices[b, k, c]
+    out[b, r, c] = total
+
+
+@kernel("f8[3] f8[3]", lane=_inner)
+def inner(count, args):  # type: ignore[no-untyped-def]
+    """out = M^T M; a lane for every element."""
+    n = cuda.grid(1)
+    if n < count:
+        _inner(n, *args)
+
+
+@njit(cache=True)
 def _sides(n, sides, weight, x, where, begin):  # type: ignore[no-untyped-def]
     bins = where[BINS]
     r, b = n % bins, n // bins

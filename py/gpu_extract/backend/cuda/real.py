@@ -2,6 +2,7 @@
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import cache, cached_property
 from math import prod
 from typing import Any
 
@@ -51,12 +52,15 @@ class CupyDevice:
         self.name = text.decode() if isinstance(text, bytes) else str(text)
         self._pool = cupy.cuda.MemoryPool()
         self._pinned = cupy.cuda.PinnedMemoryPool()
-        self.linalg: Algebra = CupyAlgebra(cupy)
-        self._limit = limit
-        if limit is not None:
-            self._pool.set_limit(size=limit)
-        self._compiled: dict[Kernel, Any] = {}
+        self._limit = None if limit is None else max(limit, 1)      # cupy takes 0 for no limit
+        if self._limit is not None:
+            self._pool.set_limit(size=self._limit)
         self._launches: dict[tuple[Kernel, int, int], Any] = {}
+
+    @cached_property
+    def linalg(self) -> Algebra:
+        """See seam.Device; its libraries are loaded when somebody asks for them."""
+        return CupyAlgebra(self._cupy)
 
     def empty(self, shape: Sequence[int], dtype: Any = np.float64) -> CupyArray:
         """See seam.Device."""
@@ -134,17 +138,15 @@ class CupyDevice:
             self._configured(kernel, -(-count // kernel.block), stream)(count, values)
 
     def _configured(self, kernel: Kernel, grid: int, stream: Any) -> Any:
-        """The kernel with its grid and stream, made once: compiled once, and kept on disk by numba."""
+        """The kernel with its grid and stream, made once."""
         key = kernel, grid, stream.ptr
         if key not in self._launches:
             from numba import cuda
 
-            if kernel not in self._compiled:
-                self._compiled[kernel] = cuda.jit(kernel.signature(), cache=True)(kernel.function)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")      # that a grid is small: other streams have work as well
                 external = cuda.external_stream(stream.ptr)
-                self._launches[key] = self._compiled[kernel][grid, kernel.block, external]
+                self._launches[key] = _compiled(kernel, self.number)[grid, kernel.block, external]
         return self._launches[key]
 
     def call(self, work: Callable[[], None], stream: Any) -> None:
@@ -182,6 +184,14 @@ class CupyDevice:
         self.forget()
         self._pool.free_all_blocks()
         self._pinned.free_all_blocks()
+
+
+@cache
+def _compiled(kernel: Kernel, number: int) -> Any:
+    """The kernel for device `number`: compiled once in a process, and kept on disk by numba."""
+    from numba import cuda
+
+    return cuda.jit(kernel.signature(), cache=True)(kernel.function)
 
 
 class NoDevice(InputError):

@@ -34,11 +34,14 @@ class DeviceArray(Protocol):
 class Device(Protocol):
     """One device as one process sees it.
 
-    name: for messages and the header; linalg: dense algebra, to be called by `call`
+    name: for messages and the header
     """
 
     name: str
-    linalg: Algebra
+
+    @property
+    def linalg(self) -> Algebra:
+        """Dense algebra, to be called by `call`; raises InputError where its libraries cannot be loaded."""
 
     def empty(self, shape: Sequence[int], dtype: Any = np.float64) -> DeviceArray:
         """Device memory that holds anything; raises what `is_out_of_memory` knows."""
