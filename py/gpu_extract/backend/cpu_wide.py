@@ -1,40 +1,58 @@
-"""CPU kernels of the wide band: blocks of the normal equations for BLAS, and block band systems for many poles.
+"""CPU kernels of the wide band: blocks of the normal equations for BLAS, and eliminating many fibres by blocks.
 
-Matrices are cut into square blocks as wide as their band, so that they are block tridiagonal and all of
-the work is in products and factorisations of blocks, at the speed of the machine's BLAS.
+Matrices are cut into square blocks as wide as their band, so that they are block tridiagonal and all of the work is in
+products and factorisations of blocks, at the speed of the machine's BLAS.
 """
 import numpy as np
 from numba import njit
 from scipy.linalg import blas, lapack
 
+from gpu_extract.data import Array, IntArray
+
+BY_FIBRES, BY_BINS = 0, 1      # what changes slowest in a block
+SMALL = 64                     # triangles up to this size are inverted as they are
+
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def fill(out, icov, rows, columns, first):  # type: ignore[no-untyped-def]
-    """A block of icov: fibres `rows`, bins first[0] on, against fibres `columns`, bins first[1] on.
+def add(out, icov, rows, columns, first, order):  # type: ignore[no-untyped-def]
+    """Add a block of icov to `out`: fibres `rows`, bins first[0] on, against fibres `columns`, bins first[1] on.
 
-    out: (len(rows) step, len(columns) step), fibre by fibre; bins beyond the end are decoupled (1 on the diagonal),
-    and so are bins of weight 0.
+    out: (len(rows) step, len(columns) step), column by column in memory, fibre by fibre or bin by bin (`order`)
+    Of a diagonal block (same fibres, same bins) the lower triangle is added; bins beyond the end have nothing.
     """
     nd, nwave, hw = icov.shape[1], icov.shape[2], icov.shape[3] // 2
-    step = out.shape[0] // len(rows)
-    out[:] = 0.0
-    for m in range(len(rows)):
-        for n in range(len(columns)):
-            i, j = rows[m], columns[n]
-            d = j - i
-            if abs(d) >= nd:
+    high, wide = len(rows), len(columns)
+    step = out.shape[0] // high
+    diagonal = first[0] == first[1] and high == wide and rows[0] == columns[0]
+    row, column = (step, 1), (step, 1)
+    if order == BY_BINS:
+        row, column = (1, high), (1, wide)
+    for n in range(wide):
+        for m in range(high):
+            d = columns[n] - rows[m]
+            if abs(d) >= nd or (diagonal and m < n and order == BY_FIBRES):
                 continue
-            for p in range(first[0], min(first[0] + step, nwave)):
-                for q in range(max(first[1], p - hw), min(first[1] + step, p + hw + 1, nwave)):
-                    value = icov[i, d, p, hw + q - p] if d >= 0 else icov[j, -d, q, hw + p - q]
-                    out[m * step + p - first[0], n * step + q - first[1]] = value
-    if first[0] == first[1]:
-        for m in range(len(rows)):
-            for n in range(len(columns)):
-                if rows[m] == columns[n]:
-                    for p in range(step):
-                        if out[m * step + p, n * step + p] == 0.0:
-                            out[m * step + p, n * step + p] = 1.0
+            lower = diagonal and (m == n or order == BY_BINS)
+            for q in range(first[1], min(first[1] + step, nwave)):
+                low, top = max(first[0], q - hw), min(first[0] + step, q + hw + 1, nwave)
+                low = max(low, q) if lower else low
+                target = out[:, n * column[0] + (q - first[1]) * column[1]]
+                start = m * row[0] - first[0] * row[1]
+                if d < 0:
+                    given = icov[columns[n], -d, q]
+                    for p in range(low, top):
+                        target[start + p * row[1]] += given[hw + p - q]
+                else:
+                    for p in range(low, top):
+                        target[start + p * row[1]] += icov[rows[m], d, p, hw + q - p]
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def decouple(matrix):  # type: ignore[no-untyped-def]
+    """Rows without anything, of bins of weight 0 and beyond the end, get 1 on the diagonal."""
+    for n in range(len(matrix)):
+        if matrix[n, n] == 0.0:
+            matrix[n, n] = 1.0
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -46,38 +64,71 @@ def subtract_gram(band, gram, first):  # type: ignore[no-untyped-def]
             band[first + q, p - q] -= gram[p, q]
 
 
-def eliminate(band, icov, fibre, others, reach):  # type: ignore[no-untyped-def]
-    """Take A_iN A_NN^-1 A_Ni of the fibres N = `others` (int64) around fibre i = `fibre` off the band; False where A_NN
-    is not definite.
+def empty_block(rows: int, columns: int) -> Array:
+    """Zeros, column by column."""
+    return np.zeros((rows, columns), order="F")
+
+
+def block(icov: Array, rows: IntArray, columns: IntArray) -> Array:
+    """icov of some fibres against others on all bins, fibre by fibre; of diagonal blocks the lower triangle.
+
+    Bins of weight 0 are decoupled, with 1 on the diagonal.
+    """
+    out = empty_block(len(rows) * icov.shape[2], len(columns) * icov.shape[2])
+    add(out, icov, rows, columns, (0, 0), BY_FIBRES)
+    if rows[0] == columns[0]:
+        decouple(out)
+    return out
+
+
+def inverse(low: Array) -> Array:
+    """The inverse of a lower triangle, by halves: most of it is in products. What is above the diagonal means nothing.
+
+    To multiply by it is more than twice as fast as to solve with the triangle.
+    """
+    n, half = len(low), len(low) // 2
+    if n <= SMALL:
+        found: Array = lapack.dtrtri(low, lower=1)[0]
+        return found
+    out = np.empty((n, n), order="F")
+    out[:half, :half], out[half:, half:] = inverse(low[:half, :half]), inverse(low[half:, half:])
+    between = blas.dtrmm(-1.0, out[half:, half:], low[half:, :half], lower=1)
+    out[half:, :half] = blas.dtrmm(1.0, out[:half, :half], between, side=1, lower=1, overwrite_b=1)
+    return out
+
+
+def eliminate(band: Array, icov: Array, fibre: int, others: IntArray, reach: int) -> bool:
+    """Take A_iN A_NN^-1 A_Ni of the fibres N = `others` around fibre i = `fibre` off the band; False where A_NN is not
+    definite.
 
     band: (nwave, half + 1), rows of the upper triangle; a column of L^-1 A_Ni is followed for `reach` bins
+    Unknowns are ordered by bins, then fibres. A block of bins couples to the next one by a lower triangle, and so is
+    what L^-1 makes of it.
     """
     nwave, hw = icov.shape[2], icov.shape[3] // 2
     step = max(hw, 8)
     size, count, blocks = len(others) * step, -(-nwave // step), -(-reach // step)
-    own = np.array([fibre])
-    pivot, block = np.empty((size, size), order="F"), np.empty((size, size), order="F")
-    entry = np.empty((size, step), order="F")
-    columns = np.zeros((size, (blocks + 2) * step), order="F")
-    fill(pivot, icov, others, others, (0, 0))
-    above = None
+    own, above = np.array([fibre]), empty_block(size, size)
+    columns = empty_block(size, (blocks + 2) * step)
     for k in range(count):
         right = np.zeros_like(columns)
-        if above is not None:
-            right[:, :-step] = blas.dgemm(-1.0, above, columns[:, step:], trans_a=1)
-        for n, c in enumerate((k - 1, k, k + 1)):
-            if 0 <= c < count:
-                fill(entry, icov, others, own, (k * step, c * step))
-                right[:, (blocks + n - 1) * step:(blocks + n) * step] += entry
+        right[:, :-step] = blas.dtrmm(-1.0, above, columns[:, step:], trans_a=1, lower=1)
+        pivot = lapack.dlauum(above, lower=1, overwrite_c=1)[0]
+        np.negative(pivot, out=pivot)
+        add(pivot, icov, others, others, (k * step, k * step), BY_BINS)
+        decouple(pivot)
         factor, info = lapack.dpotrf(pivot, lower=1, overwrite_a=1, clean=0)
         if info != 0:
             return False
-        columns = blas.dtrsm(1.0, factor, right, lower=1, overwrite_b=1)
+        for n, c in enumerate((k - 1, k, k + 1)):
+            if 0 <= c < count:
+                add(right[:, (blocks + n - 1) * step:(blocks + n) * step], icov, others, own, (k * step, c * step),
+                    BY_BINS)
+        solve = inverse(factor)
+        columns = blas.dtrmm(1.0, solve, right, lower=1, overwrite_b=1)
         subtract_gram(band, blas.dsyrk(1.0, columns, trans=1, lower=1), (k - blocks) * step)
         if k + 1 < count:
-            fill(block, icov, others, others, (k * step, (k + 1) * step))
-            above = blas.dtrsm(1.0, factor, block, lower=1)
-            pivot = np.empty((size, size), order="F")
-            fill(pivot, icov, others, others, ((k + 1) * step, (k + 1) * step))
-            pivot = blas.dsyrk(-1.0, above, beta=1.0, c=pivot, trans=1, lower=1, overwrite_c=1)
+            above = empty_block(size, size)
+            add(above, icov, others, others, (k * step, (k + 1) * step), BY_BINS)
+            above = blas.dtrmm(1.0, solve, above, lower=1, overwrite_b=1)
     return True

@@ -114,9 +114,18 @@ def _add_up(out, panel, y, weight):  # type: ignore[no-untyped-def]
 
 def make_works(count: int, reach: int) -> tuple[np.ndarray, ...]:
     """Work arrays for `count` panels: L or inverse, D, 1/D, right sides, and two of a panel each."""
+    return tuple(aligned(size) for size in _sizes(count, reach))
+
+
+def part_of(works: tuple[np.ndarray, ...], count: int, reach: int) -> tuple[np.ndarray, ...]:
+    """The same for a smaller reach, in the same memory; what is in there does not matter."""
+    return tuple(work[:size] for work, size in zip(works, _sizes(count, reach), strict=True))
+
+
+def _sizes(count: int, reach: int) -> tuple[int, ...]:
     panels = count + 2 * reach
-    return (aligned(panels * (reach + 1) * BLOCK), aligned(panels * PIVOTS), aligned(panels * PIVOTS),
-            aligned(panels * GROUP), aligned(max(reach, 1) * BLOCK), aligned(max(reach, 1) * BLOCK))
+    return (panels * (reach + 1) * BLOCK, panels * PIVOTS, panels * PIVOTS, panels * GROUP, max(reach, 1) * BLOCK,
+            max(reach, 1) * BLOCK)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

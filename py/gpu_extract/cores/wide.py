@@ -6,9 +6,10 @@ for; what they leave of S_i decays over several half-bands of icov, and is kept 
 How many neighbours count is measured for every fibre on two short stretches, where it is most strongly coupled.
 """
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
-from scipy.linalg import LinAlgError, eigh, eigvalsh, lapack
+from scipy.linalg import blas, eigvalsh, lapack
 
 from gpu_extract.backend import cpu_wide, cpu_wide_poles
 from gpu_extract.backend.cpu_banded import LANES, SIDES
@@ -16,6 +17,8 @@ from gpu_extract.cores.poles import LADDER, Poles
 from gpu_extract.data import Array
 
 MOST_NEIGHBOURS = 8
+USUAL_NEIGHBOURS = 5
+LITTLE = 1e-4         # a change of S that may be rounding
 GAMMAS = 10.0 ** -np.arange(2.0, 10.5, 0.5)
 
 
@@ -24,14 +27,15 @@ class WideLimits:
     """What the wide band may leave out.
 
     neighbours: change of S by the next neighbour that is not eliminated, relative in S's own norm
-    tail: what the band cuts off, in S's own norm, or 40 eps times the condition number where that is more
+    tail: what the band cuts off, in S's own norm, or 600 eps times the condition number where that is more: the flux
+        moves by 0.01 to 0.02 of it (measured)
     pole: what a group of poles may cut off the band more, relative to its smallest shift
     widths: half-bands of S to make, in half-bands of icov
     """
 
     neighbours: float = 5e-10
     tail: float = 2e-7
-    pole: float = 1e-8
+    pole: float = 3e-9
     widths: tuple[float, ...] = (6.0, 9.0, 14.0)
 
 
@@ -67,6 +71,8 @@ def count_neighbours(icov: Array, fibre: int, limits: WideLimits) -> int:
         between = np.divide(between, scale, out=np.zeros_like(between), where=scale > 0)
         places.append(int(np.argmax(between.max(axis=0))))
     starts = [min(max(middle - size // 2, 0), nwave - size) for middle in places]
+    if abs(starts[-1] - starts[0]) < size // 4:
+        starts = starts[-1:]
     wanted = [_count(icov, fibre, (start, size), limits.neighbours) for start in starts]
     return 0 if 0 in wanted else max(wanted)
 
@@ -74,40 +80,56 @@ def count_neighbours(icov: Array, fibre: int, limits: WideLimits) -> int:
 def _count(icov: Array, fibre: int, stretch: tuple[int, int], limit: float) -> int:
     """The first number of neighbours at which one more changes S, on a stretch of bins, by less than `limit`.
 
-    Rounding is allowed what it does. All of the bundle where it is not so up to MOST_NEIGHBOURS, 0 where S is not
+    Rounding is allowed what it does. All of the bundle where it is not so up to MOST_NEIGHBOURS, 0 where icov is not
     definite.
     """
     farthest = max(fibre, len(icov) - 1 - fibre)
-    last = None
-    for n in range(1, min(MOST_NEIGHBOURS, farthest) + 1):
-        s = _dense_complement(icov, fibre, stretch, n)
-        if s is None:
+    for most in (min(USUAL_NEIGHBOURS, farthest), min(MOST_NEIGHBOURS, farthest)):
+        rings = _rings(icov, fibre, stretch, most)
+        if rings is None:
             return 0
-        if s.size == 0:      # no bin of the fibre has weight there
+        if rings[0].size == 0:      # no bin of the fibre has weight there
             return 1
-        if last is not None:
-            try:
-                change, spectrum = eigh(last - s, s, eigvals_only=True), eigvalsh(s)
-            except LinAlgError:
-                return 0
-            if np.abs(change).max() <= max(limit, 40.0 * np.finfo(float).eps * spectrum[-1] / spectrum[0]):
-                return n - 1
-        last = s
+        covariance, rounding = rings[0] + rings[1], 0.0
+        for n, more in enumerate(rings[2:], 1):
+            low = lapack.dpotrf(covariance, lower=1, clean=1)[0]
+            change = eigvalsh(blas.dtrsm(1.0, low, blas.dtrsm(1.0, low, more, lower=1).T, lower=1))[-1]
+            covariance = covariance + more
+            if limit < change <= LITTLE:
+                rounding = rounding or 40.0 * float(np.finfo(float).eps) * _extent(covariance)
+            if change <= max(limit, rounding):
+                return n
     return len(icov) - 1
 
 
-def _dense_complement(icov: Array, fibre: int, stretch: tuple[int, int], n: int) -> Array | None:
-    """S of a fibre on the bins of a stretch that have weight, with n neighbours on each side; None where it is not
-    definite."""
+def _extent(matrix: Array) -> float:
+    """The condition number."""
+    spectrum = eigvalsh(matrix)
+    return float(spectrum[-1] / spectrum[0])
+
+
+def _rings(icov: Array, fibre: int, stretch: tuple[int, int], most: int) -> list[Array] | None:
+    """What 0, 1, ... `most` neighbours on each side add to the fibre's C = S^-1, on the bins of a stretch with weight.
+
+    With L L^T of all of them, the fibre first and then its neighbours outwards, and W = L^-1 its own columns, each
+    fibre adds W'W of its rows. None where icov is not definite.
+    """
     start, size = stretch
-    around = [j for j in range(fibre - n, fibre + n + 1) if 0 <= j < len(icov) and j != fibre]
-    fibres = np.array([*around, fibre])
-    matrix = np.empty((len(fibres) * size,) * 2, order="F")
-    cpu_wide.fill(matrix, np.ascontiguousarray(icov[:, :, start:start + size]), fibres, fibres, (0, 0))
-    factor, info = lapack.dpotrf(matrix, lower=1, clean=1, overwrite_a=1)
-    last = factor[-size:, -size:]
-    alive = icov[fibre, 0, start:start + size, icov.shape[3] // 2] > 0
-    return (last @ last.T)[np.ix_(alive, alive)] if info == 0 else None
+    around = [[j for j in dict.fromkeys((fibre - n, fibre + n)) if 0 <= j < len(icov)] for n in range(most + 1)]
+    order = np.array([j for ring in around for j in ring])
+    part = np.ascontiguousarray(icov[:, :, start:start + size])
+    matrix = cpu_wide.empty_block(len(order) * size, len(order) * size)
+    cpu_wide.add(matrix, part, order, order, (0, 0), cpu_wide.BY_FIBRES)
+    cpu_wide.decouple(matrix)
+    low, info = lapack.dpotrf(matrix, lower=1, overwrite_a=1, clean=0)
+    if info != 0:
+        return None
+    alive = np.nonzero(icov[fibre, 0, start:start + size, icov.shape[3] // 2] > 0)[0]
+    own = cpu_wide.empty_block(len(matrix), len(alive))
+    own[alive, np.arange(len(alive))] = 1.0
+    columns = blas.dtrsm(1.0, low, own, lower=1, overwrite_b=1)
+    ends = np.cumsum([0, *(len(ring) * size for ring in around)])
+    return [columns[a:b].T @ columns[a:b] for a, b in pairwise(ends)]
 
 
 def complement(icov: Array, fibre: int, sides: Array, limits: WideLimits) -> WideSchur | None:
@@ -133,7 +155,7 @@ def complement(icov: Array, fibre: int, sides: Array, limits: WideLimits) -> Wid
         if cond > LADDER[-1][1]:
             continue
         rung = next(n for n, (_, ratio) in enumerate(LADDER) if ratio >= cond)
-        allowed = max(limits.tail, 40.0 * float(np.finfo(float).eps) * cond)
+        allowed = max(limits.tail, 600.0 * float(np.finfo(float).eps) * cond)
         tails = _tails(band)
         if half == nwave - 1 or len(others) == 0:
             tails[-1] = 0.0
@@ -191,13 +213,14 @@ def pole_sum(schur: WideSchur, poles: Poles, sides: Array, ndiag: int, limits: W
     padded[:nwave] = sides
     out = np.zeros((nwave, SIDES + ndiag + 1))
     order = np.argsort(poles.shifts)
+    works = cpu_wide_poles.make_works(count, -(-max(schur.band.shape[1] - 1, ndiag) // cpu_wide_poles.EDGE))
     for n in range(0, len(order), LANES):
         shifts = poles.shifts[order[n:n + LANES]]
         half = int(np.argmax(beyond <= limits.pole * (shifts[0] + schur.bound / LADDER[schur.rung][1])))
         reach = -(-max(half, ndiag) // cpu_wide_poles.EDGE)
         blocks = np.empty((count, reach + 1, cpu_wide_poles.EDGE**2))
         cpu_wide_poles.by_panels(blocks, schur.band[:, :half + 1])
-        cpu_wide_poles.pole_sum(out, cpu_wide_poles.make_works(count, reach), blocks, padded, shifts,
+        cpu_wide_poles.pole_sum(out, cpu_wide_poles.part_of(works, count, reach), blocks, padded, shifts,
                                 poles.weights[order[n:n + LANES]] * shifts)
     return out
 

@@ -157,8 +157,8 @@ def complements(icov: Array) -> list[Array] | None:
     """
     nfibre, nd = icov.shape[:2]
     groups = [np.arange(g, min(g + max(nd - 1, 1), nfibre)) for g in range(0, nfibre, max(nd - 1, 1))]
-    own = [_block(icov, group, group) for group in groups]
-    between = [_block(icov, a, b) for a, b in pairwise(groups)]
+    own = [cpu_wide.block(icov, group, group) for group in groups]
+    between = [cpu_wide.block(icov, a, b) for a, b in pairwise(groups)]
     forward = _eliminated(own, between)
     backward = _eliminated(own[::-1], [block.T for block in between[::-1]])
     if forward is None or backward is None:
@@ -172,13 +172,6 @@ def complements(icov: Array) -> list[Array] | None:
     return out
 
 
-def _block(icov: Array, rows: Array, columns: Array) -> Array:
-    """icov of some fibres against others, on all bins."""
-    out = np.empty((len(rows) * icov.shape[2], len(columns) * icov.shape[2]), order="F")
-    cpu_wide.fill(out, icov, rows, columns, (0, 0))
-    return out
-
-
 def _eliminated(own: list[Array], between: list[Array]) -> list[Array] | None:
     """Diagonal blocks less what eliminating all blocks before takes from them; their lower triangles only."""
     out = [own[0]]
@@ -186,7 +179,7 @@ def _eliminated(own: list[Array], between: list[Array]) -> list[Array] | None:
         low, info = lapack.dpotrf(out[-1], lower=1, clean=0)
         if info != 0:
             return None
-        half = blas.dtrsm(1.0, low, coupling, lower=1)
+        half = blas.dtrmm(1.0, cpu_wide.inverse(low), coupling, lower=1)
         out.append(blas.dsyrk(-1.0, half, beta=1.0, c=block, trans=1, lower=1))
     return out
 
