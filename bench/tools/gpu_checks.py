@@ -18,24 +18,35 @@ from gpu_extract.simulate import SimConfig, simulate
 
 def small_check() -> dict[str, Any]:
     """2 fibres x 5 bins on the simulated device against the oracle: largest differences, and what was launched."""
+    from gpu_extract.backend.cuda.simulated import SimulatedDevice
+
+    device = SimulatedDevice(compiled=os.environ.get("NUMBA_ENABLE_CUDASIM") != "1")
+    frame, exact = small_frames(device)
+    return {**differences(frame, exact), "launched": sorted(device.launched)}
+
+
+def small_frames(device: Any) -> tuple[Frame | None, Frame]:
+    """2 fibres x 5 bins by a device, and by the oracle."""
     import gpu_extract.gpu_frame.steps as steps
     import gpu_extract.run as run
-    from gpu_extract.backend.cuda.simulated import SimulatedDevice
     from gpu_extract.oracle import oracle_extract
 
-    case, made_plan = simulate(SimConfig(camera="tiny")), run.make_plan
+    case, made_plan, iterations_for = simulate(SimConfig(camera="tiny")), run.make_plan, steps.iterations_for
 
     def few_bins(*args: Any) -> Any:          # no padding: the simulator takes a tenth of a millisecond for every lane
         plan = made_plan(*args)
         return replace(plan, wave=plan.wave[:5], extended=plan.extended[plan.inner][:5], inner=slice(0, 5))
 
-    run.make_plan, steps.iterations_for = few_bins, lambda hw: 6
     psf = replace(case.psf, bundle=np.repeat([0, 1], [2, 8]))
     config = ExtractConfig(wavelength=(6040.0, 6056.0, 0.8), nspec=2, ndiag=2)
-    device = SimulatedDevice(compiled=os.environ.get("NUMBA_ENABLE_CUDASIM") != "1")
-    frame = extract(case.image, psf, config, backend=GpuFrames(lambda: device, device_cores))
-    exact = oracle_extract(case.image, psf, replace(config, wavelength=(6040.0, 6043.2, 0.8)), pad=0)
-    return {**differences(frame, exact), "launched": sorted(device.launched)}
+    backend = GpuFrames(lambda: device, device_cores)
+    run.make_plan, steps.iterations_for = few_bins, lambda hw: 6
+    try:
+        frame = extract(case.image, psf, config, backend=backend)
+    finally:
+        run.make_plan, steps.iterations_for = made_plan, iterations_for
+        backend.close()
+    return frame, oracle_extract(case.image, psf, replace(config, wavelength=(6040.0, 6043.2, 0.8)), pad=0)
 
 
 def differences(frame: Frame | None, other: Frame | None) -> dict[str, float]:

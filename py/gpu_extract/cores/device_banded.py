@@ -36,13 +36,13 @@ class BandedCore:
         if "scratch" in self._arrays:
             self._arrays |= {name: self._arrays["scratch"].part(*place) for name, place in sizes.parts().items()}
         stream, ready = device.stream(), device.event()
+        staged = {name: device.pinned((table.size,), table.dtype) for name, table in tables.items()}
         for name, table in tables.items():
-            staged = device.pinned((table.size,), table.dtype)
-            staged[:] = table.ravel()
-            self._arrays[name] = device.empty(staged.shape, staged.dtype)
-            device.upload(staged, self._arrays[name], stream)
-            device.record(ready, stream)
-            device.finish(ready)
+            staged[name][:] = table.ravel()
+            self._arrays[name] = device.empty((table.size,), table.dtype)
+            device.upload(staged[name], self._arrays[name], stream)
+        device.record(ready, stream)
+        device.finish(ready)
 
     def run(self, normal: PieceNormal, out: PieceOut, stream: Any, recorder: Any) -> None:
         """Queue everything for one piece of at most the shape's bundles; nothing is waited for.
