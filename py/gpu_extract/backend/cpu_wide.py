@@ -7,6 +7,7 @@ import numpy as np
 from numba import njit
 from scipy.linalg import blas, lapack
 
+from gpu_extract.backend.simd import address, number, write
 from gpu_extract.data import Array, IntArray
 
 BY_FIBRES, BY_BINS = 0, 1      # what changes slowest in a block
@@ -20,31 +21,33 @@ def add(out, icov, rows, columns, first, order):  # type: ignore[no-untyped-def]
     out: (len(rows) step, len(columns) step), column by column in memory, fibre by fibre or bin by bin (`order`)
     Of a diagonal block (same fibres, same bins) the lower triangle is added; bins beyond the end have nothing.
     """
-    nd, nwave, hw = icov.shape[1], icov.shape[2], icov.shape[3] // 2
-    high, wide = len(rows), len(columns)
+    nd, nwave, width = icov.shape[1], icov.shape[2], icov.shape[3]
+    high, wide, hw = len(rows), len(columns), width // 2
     step = out.shape[0] // high
     diagonal = first[0] == first[1] and high == wide and rows[0] == columns[0]
     row, column = (step, 1), (step, 1)
     if order == BY_BINS:
         row, column = (1, high), (1, wide)
+    base, given = address(out, 0), address(icov, 0)
     for n in range(wide):
         for m in range(high):
             d = columns[n] - rows[m]
             if abs(d) >= nd or (diagonal and m < n and order == BY_FIBRES):
                 continue
             lower = diagonal and (m == n or order == BY_BINS)
+            own = (min(rows[m], columns[n]) * nd + abs(d)) * nwave
+            stride = width - 1 if d >= 0 else 1
             for q in range(first[1], min(first[1] + step, nwave)):
                 low, top = max(first[0], q - hw), min(first[0] + step, q + hw + 1, nwave)
                 low = max(low, q) if lower else low
-                target = out[:, n * column[0] + (q - first[1]) * column[1]]
-                start = m * row[0] - first[0] * row[1]
-                if d < 0:
-                    given = icov[columns[n], -d, q]
-                    for p in range(low, top):
-                        target[start + p * row[1]] += given[hw + p - q]
-                else:
-                    for p in range(low, top):
-                        target[start + p * row[1]] += icov[rows[m], d, p, hw + q - p]
+                place = (n * column[0] + (q - first[1]) * column[1]) * out.shape[0]
+                place = base + 8 * (place + m * row[0] + (low - first[0]) * row[1])
+                start = (own + low) * width + hw + q - low if d >= 0 else (own + q) * width + hw + low - q
+                source = given + 8 * start
+                for _ in range(low, top):
+                    write(place, number(place) + number(source))
+                    place += 8 * row[1]
+                    source += 8 * stride
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -108,27 +111,30 @@ def eliminate(band: Array, icov: Array, fibre: int, others: IntArray, reach: int
     nwave, hw = icov.shape[2], icov.shape[3] // 2
     step = max(hw, 8)
     size, count, blocks = len(others) * step, -(-nwave // step), -(-reach // step)
-    own, above = np.array([fibre]), empty_block(size, size)
-    columns = empty_block(size, (blocks + 2) * step)
+    own, above, pivot = np.array([fibre]), empty_block(size, size), empty_block(size, size)
+    columns, right = (empty_block(size, (blocks + 2) * step) for _ in range(2))
+    gram = empty_block(columns.shape[1], columns.shape[1])
     for k in range(count):
-        right = np.zeros_like(columns)
-        right[:, :-step] = blas.dtrmm(-1.0, above, columns[:, step:], trans_a=1, lower=1)
-        pivot = lapack.dlauum(above, lower=1, overwrite_c=1)[0]
-        np.negative(pivot, out=pivot)
         add(pivot, icov, others, others, (k * step, k * step), BY_BINS)
         decouple(pivot)
-        factor, info = lapack.dpotrf(pivot, lower=1, overwrite_a=1, clean=0)
+        _, info = lapack.dpotrf(pivot, lower=1, overwrite_a=1, clean=0)
         if info != 0:
             return False
+        right[:, :-step], right[:, -step:] = columns[:, step:], 0.0
+        blas.dtrmm(-1.0, above, right[:, :-step], trans_a=1, lower=1, overwrite_b=1)
         for n, c in enumerate((k - 1, k, k + 1)):
             if 0 <= c < count:
                 add(right[:, (blocks + n - 1) * step:(blocks + n) * step], icov, others, own, (k * step, c * step),
                     BY_BINS)
-        solve = inverse(factor)
-        columns = blas.dtrmm(1.0, solve, right, lower=1, overwrite_b=1)
-        subtract_gram(band, blas.dsyrk(1.0, columns, trans=1, lower=1), (k - blocks) * step)
-        if k + 1 < count:
-            above = empty_block(size, size)
-            add(above, icov, others, others, (k * step, (k + 1) * step), BY_BINS)
-            above = blas.dtrmm(1.0, solve, above, lower=1, overwrite_b=1)
+        solve = inverse(pivot)
+        blas.dtrmm(1.0, solve, right, lower=1, overwrite_b=1)
+        columns, right = right, columns
+        blas.dsyrk(1.0, columns, trans=1, lower=1, c=gram, overwrite_c=1)
+        subtract_gram(band, gram, (k - blocks) * step)
+        above[:] = 0.0
+        add(above, icov, others, others, (k * step, (k + 1) * step), BY_BINS)
+        blas.dtrmm(1.0, solve, above, lower=1, overwrite_b=1)
+        pivot[:] = above
+        lapack.dlauum(pivot, lower=1, overwrite_c=1)
+        np.negative(pivot, out=pivot)
     return True
