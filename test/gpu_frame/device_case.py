@@ -69,7 +69,7 @@ class HostCore:
     job: Callable[[], Job] = staticmethod(small_job)
     part = staticmethod(banded_part)
 
-    def __init__(self, device: SimulatedDevice, shape: PieceShape):
+    def __init__(self, device: SimulatedDevice, shape: PieceShape, *, room: Any = None):
         self._device, self._shape = device, shape
 
     def run(self, normal: PieceNormal, out: PieceOut, stream: Any, recorder: Any) -> None:

@@ -23,6 +23,7 @@ from gpu_extract.cores.schur import Limits
 from gpu_extract.data import Frame, Image, Legendre, PsfModel, Status
 from gpu_extract.gpu_frame.frames import GpuFrames, device_cores
 from gpu_extract.gpu_frame.geometry import bundle_geometry, cut_pieces
+from gpu_extract.gpu_frame.memory import Room
 from gpu_extract.perf.recorder import Recorder
 from gpu_extract.quality import mask_bits
 from gpu_extract.run import extract, prepare
@@ -283,6 +284,21 @@ class _Idle(HostCore):
 
     def _work(self, normal: Any, out: Any) -> None:
         out.status.data[:] = 0
+
+
+def test_cores_of_a_slot_work_in_the_same_memory() -> None:
+    """A frame takes no more of it than its largest pieces, however many shapes there are."""
+    device = SimulatedDevice()
+    room = Room(device)
+    large, small, larger = (room.again() for _ in range(3))
+    arrays = [large((100,)), large((3,), np.int32)]
+    used = device.used
+    others = [small((20, 2)), small((2,), np.int32)]
+    assert device.used == used
+    for one, other in zip(arrays, others, strict=True):
+        assert np.shares_memory(one.data, other.data)
+    third = larger((101,))
+    assert not np.shares_memory(third.data, arrays[0].data) and device.used == used + 101 * 8
 
 
 def test_pieces_hold_bundles_of_equal_shape() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from gpu_extract.backend.cpu_correct import HALF
 from gpu_extract.backend.cuda import complement, decide, eliminate, measure, poles
 from gpu_extract.backend.cuda.piece import PieceNormal, PieceOut, PieceShape
-from gpu_extract.backend.cuda.seam import Device, DeviceArray
+from gpu_extract.backend.cuda.seam import Device, DeviceArray, Empty
 from gpu_extract.cores import device_tables
 from gpu_extract.cores.banded import AGREEMENT, NARROW
 from gpu_extract.cores.device_sizes import Sizes
@@ -23,13 +23,14 @@ from gpu_extract.cores.schur import Limits
 class BandedCore:
     """Decorrelates pieces of one shape; its work arrays are made once.
 
-    Raises what the device raises where memory is exhausted.
+    room: gives memory for them, None: the device. Raises what the device raises where memory is exhausted.
     """
 
-    def __init__(self, device: Device, shape: PieceShape, limits: Limits | None = None):
+    def __init__(self, device: Device, shape: PieceShape, limits: Limits | None = None, *, room: Empty | None = None):
         self._device, self._limits = device, limits or Limits()
         self._sizes = sizes = Sizes.of(shape, self._limits)
-        self._arrays = {name: device.empty((count,), kind) for name, (count, kind) in sizes.arrays().items()}
+        empty = room or device.empty
+        self._arrays = {name: empty((count,), kind) for name, (count, kind) in sizes.arrays().items()}
         tables = {"limits": device_tables.limits_table(self._limits), "questions": device_tables.questions_table(),
                   "poles": device_tables.poles_table(), "ratios": device_tables.RATIOS,
                   "halves": np.array(sizes.halves, dtype=np.int32)}

@@ -17,7 +17,7 @@ import numpy as np
 
 from gpu_extract.backend.cuda import decide, measure, patches
 from gpu_extract.backend.cuda.piece import PieceNormal, PieceOut, PieceShape
-from gpu_extract.backend.cuda.seam import Device
+from gpu_extract.backend.cuda.seam import Device, Empty
 from gpu_extract.cores.dense import Cuts
 from gpu_extract.plan import enough_neighbours
 
@@ -51,10 +51,12 @@ def layout(shape: PieceShape, cuts: Cuts, fibres: int, count: int) -> np.ndarray
 class DenseCore:
     """Decorrelates pieces of one shape; its work arrays are made once.
 
-    count: patches at a time. Raises what the device raises where memory is exhausted.
+    count: patches at a time; room: gives memory for the arrays, None: the device
+    Raises what the device raises where memory is exhausted.
     """
 
-    def __init__(self, device: Device, shape: PieceShape, cuts: Cuts, *, count: int = PATCHES):
+    def __init__(self, device: Device, shape: PieceShape, cuts: Cuts, *, count: int = PATCHES,
+                 room: Empty | None = None):
         self._device, self._cuts, self._count = device, cuts, count
         self._where = where = layout(shape, cuts, shape.fibres, count)
         bins, size = int(where[patches.BINS]), int(where[patches.BINS] * (2 * where[patches.AROUND] + 1))
@@ -62,8 +64,9 @@ class DenseCore:
         shapes = {"matrices": (count, size, size), "tails": (count, bins, bins), "roots": (count, bins, bins),
                   "sides": (2, count, bins), "made": (2, count, bins), "wanted": (2, count, bins),
                   "values": (count, bins), "diagonal": (count, bins), "errors": (count, bins)}
-        self._arrays = {name: device.empty(s) for name, s in shapes.items()}
-        self._arrays |= {"codes": device.empty((2, count), np.int32), "flags": device.empty((count,), np.int32),
+        empty = room or device.empty
+        self._arrays = {name: empty(s) for name, s in shapes.items()}
+        self._arrays |= {"codes": empty((2, count), np.int32), "flags": empty((count,), np.int32),
                          "where": device.empty(where.shape, np.int64)}
         self._factor_codes, self._eigen_codes = (self._arrays["codes"].part(n, n + 1) for n in range(2))
         stream, ready, staged = device.stream(), device.event(), device.pinned(where.shape, np.int64)
@@ -117,9 +120,9 @@ class DenseCore:
 class NoCore:
     """Leaves every fibre to the CPU: for what the device has no way to do (several fibres in a patch)."""
 
-    def __init__(self, device: Device, shape: PieceShape):
+    def __init__(self, device: Device, shape: PieceShape, *, room: Empty | None = None):
         self._device, self._fibres = device, shape.fibres
-        self._flags = device.empty((measure.FLAGS * shape.fibres,), np.int32)
+        self._flags = (room or device.empty)((measure.FLAGS * shape.fibres,), np.int32)
 
     def run(self, normal: PieceNormal, out: PieceOut, stream: Any, recorder: Any) -> None:
         """Mark all fibres FAILED, those without weight EMPTY."""

@@ -15,12 +15,13 @@ import numpy as np
 
 from gpu_extract.backend.cuda.assembly import DROPPED, PLACE
 from gpu_extract.backend.cuda.piece import PieceNormal, PieceOut, PieceShape
-from gpu_extract.backend.cuda.seam import Device, DeviceArray
+from gpu_extract.backend.cuda.seam import Device, DeviceArray, Empty
 from gpu_extract.bundle import Job
 from gpu_extract.data import Image
 from gpu_extract.gpu_frame.geometry import BundleGeometry, Piece, PsfTables
 from gpu_extract.gpu_frame.landing import landings
 from gpu_extract.gpu_frame.memory import (
+    Room,
     Sizes,
     Slot,
     frame_arrays,
@@ -49,8 +50,8 @@ class Core(Protocol):
 class CoreMaker(Protocol):
     """Makes cores; the class of one."""
 
-    def __call__(self, device: Device, shape: PieceShape) -> Core:
-        """A core with its work memory."""
+    def __call__(self, device: Device, shape: PieceShape, *, room: Empty | None = None) -> Core:
+        """A core with its work memory; room: where that comes from, None: the device."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,11 @@ class Flow:
         plans = {shape: self._plan(shape) for shape in shapes}
         count = min(slots, len(pieces))
         self._slots = [_Place(device, list(plans.values())) for _ in range(count)]
-        self._cores = {(s, shape): make_core(device, shape) for s in range(count) for shape in shapes}
+        self._cores = {}
+        for s in range(count):
+            room = Room(device)
+            for shape in sorted(shapes, key=lambda shape: -shape.bundles):
+                self._cores[s, shape] = make_core(device, shape, room=room.again())
         self._up, self._down = device.stream(), device.stream()
         tables, wave = task.tables, task.job.plan.wave
         step = np.gradient(wave)

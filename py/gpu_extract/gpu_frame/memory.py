@@ -1,6 +1,7 @@
 """What a slot of the device holds while it works on a piece: every array, its shape and its bytes, in one place."""
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from math import prod
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ from gpu_extract.backend.cuda.assembly import COUNTS, TARGETS
 from gpu_extract.backend.cuda.gradients import STATE, VECTORS
 from gpu_extract.backend.cuda.normal import PARTS
 from gpu_extract.backend.cuda.piece import PieceShape
-from gpu_extract.backend.cuda.seam import Device, DeviceArray
+from gpu_extract.backend.cuda.seam import Device, DeviceArray, Empty
 from gpu_extract.gpu_frame.geometry import PsfTables
 
 ALIGN = 64
@@ -120,6 +121,30 @@ def nbytes(arrays: Arrays) -> int:
 def bytes_of(shape: tuple[int, ...], dtype: Any) -> int:
     """Bytes of one array."""
     return prod(shape) * np.dtype(dtype).itemsize
+
+
+class Room:
+    """Device memory that one core after another works in: of a slot's cores only one is at work.
+
+    The n-th array that each asks for lies in the n-th block; those that need most should be made first.
+    """
+
+    def __init__(self, device: Device):
+        self._device = device
+        self._blocks: list[DeviceArray] = []
+
+    def again(self) -> Empty:
+        """What gives a core its arrays, from the first block on."""
+        number = count()
+
+        def empty(shape: Sequence[int], dtype: Any = np.float64) -> DeviceArray:
+            n, size = next(number), bytes_of(tuple(shape), dtype)
+            if n == len(self._blocks):
+                self._blocks.append(self._device.empty((size,), np.uint8))
+            elif self._blocks[n].shape[0] < size:
+                self._blocks[n] = self._device.empty((size,), np.uint8)
+            return self._blocks[n].seen_as(shape, dtype)
+        return empty
 
 
 class Slot:

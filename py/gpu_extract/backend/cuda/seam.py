@@ -31,6 +31,13 @@ class DeviceArray(Protocol):
         """The beginning of the same memory as an array of another shape and type."""
 
 
+class Empty(Protocol):
+    """What gives device memory."""
+
+    def __call__(self, shape: Sequence[int], dtype: Any = np.float64) -> DeviceArray:
+        """See Device.empty."""
+
+
 class Device(Protocol):
     """One device as one process sees it.
 
