@@ -11,7 +11,6 @@ Then the choice behind it: an extraction alone, with a thread that reads and wri
 that does, by turns. --folder keeps the simulated images from one call to the next (2.5 GB for 12 frames).
 """
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -31,43 +30,24 @@ from gpu_extract.perf import clock
 from gpu_extract.run import extract
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
+from exposures import judge, record
 from ranks import launcher, program, used_by_others
 
 WAITING, BUSY = 0.05, 0.9       # bars
 SHORT = ("-w", "6030,6080,0.8")
 
 
-def spans(rank: dict[str, Any], name: str) -> list[tuple[float, float, float]]:
-    """(begin, end, CPU seconds) of the spans of a name, in seconds since 1970."""
-    return [(rank["epoch"] + s[2], rank["epoch"] + s[2] + s[3], s[4]) for s in rank["spans"] if s[0] == name]
-
-
-def judge(ranks: list[dict[str, Any]], cores: int) -> dict[str, float]:
-    """The figures of a run."""
-    whole = [spans(rank, "frames")[0] for rank in ranks]
-    first = min(begin for begin, _, _ in whole)
-    last = max(end for rank in ranks for _, end, _ in spans(rank, "frame"))
-    waits = sum(end - begin for rank, (start, stop, _) in zip(ranks, whole, strict=True)
-                for name in ("wait for input", "wait for output")
-                for begin, end, _ in spans(rank, name) if start <= begin <= stop)
-    cpu = sum(used for _, _, used in whole)
-    reading, writing = (sum(used for rank in ranks for _, _, used in spans(rank, name)) for name in ("read", "write"))
-    return {"seconds": last - first, "waiting": waits / (len(ranks) * (last - first)), "cpu": cpu,
-            "busy": cpu / (cores * (last - first)), "reading": reading, "writing": writing}
-
-
 def run(args: argparse.Namespace, folder: Path) -> bool:
     """The exposure; whether its bars are reached."""
-    record = folder / "perf.json"
+    kept = folder / "perf.json"
     words = ["--simulate", str(args.frames), "--camera", args.camera, "-o", str(folder), "--recompute",
-             "--perf", str(record), "--loglevel", "warning", "--no-gpu"]
+             "--perf", str(kept), "--loglevel", "warning", "--no-gpu"]
     command = [*launcher(args.ranks if args.ranks > 1 else 0), *program("gpu_extract_exposure"), *words]
     subprocess.run([*command, *args.fibres, *SHORT], check=True)       # makes the images, if they are not there
     before = used_by_others()
     subprocess.run([*command, *args.fibres, *args.options], check=True)
     others, whole = used_by_others(before)
-    ranks = json.loads(record.read_text())["ranks"]
-    found = judge(ranks, min(args.ranks, os.cpu_count() or 1))
+    found = judge(record(kept), min(args.ranks, os.cpu_count() or 1))
     print(f"{args.frames} frames, {args.ranks} ranks: {found['seconds']:.1f} s from first input to last result, "
           f"{args.frames / found['seconds']:.3f} frames/s; CPU {found['cpu']:.1f} s, of it reading "
           f"{found['reading']:.1f}, writing {found['writing']:.1f}\nmeanwhile others took {100 * others / whole:.0f} % "

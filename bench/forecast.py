@@ -2,13 +2,13 @@
 
 usage: forecast.py [--measure] [--costs FILE.json] [--folder DIR] [--figures DIR] [--page FILE.md] [--smallest]
 
---measure runs exposures of simulated frames and takes from their records the costs of the pieces with their spread (one
-rank), what a second rank adds, and how much two jobs of one rank slow each other down. Then it measures what the model
-is checked with: exposures of other frames, on one rank and on two, as one group and as two, three times by turns. All
-goes to --costs (default bench/forecast.json); without --measure it is read from there. Then it prints the inputs, the
-model against the points (bar: 15 %), and the tables; --figures draws them, --page puts what is printed into the page,
-between its marks. --folder keeps the simulated images from one call to the next. Where other work takes part of the
-cores, the points, and so the check, mean little: what it took is printed.
+--measure takes the costs of the pieces with their spread from frames that one process extracts, how much two processes
+slow each other down from two that do the same at once, and what a second rank adds from the record of an exposure. Then
+it measures what the model is checked with: exposures of other frames, on one rank and on two, as one group and as two,
+three times by turns. All goes to --costs (default bench/forecast.json); without --measure it is read from there. Then
+it prints the inputs, the model against the points (bar: 15 %), and the tables; --figures draws them, --page puts what
+is printed into the page, between its marks. --folder keeps the simulated images (1.7 GB) from one call to the next.
+Where other work takes part of the cores, the points, and so the check, mean little: what it took is printed.
 """
 import argparse
 import io
@@ -20,25 +20,33 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
 from gpu_extract.assess.forecast import Cost, Costs, Machine, exposure, extraction, interval
+from gpu_extract.config import ExtractConfig
+from gpu_extract.io.image import read_image
+from gpu_extract.io.psf import read_psf
+from gpu_extract.perf.recorder import Recorder
 from gpu_extract.perf.source import commit
+from gpu_extract.run import extract
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
+from exposures import judge, record, values
 from ranks import launcher, program, used_by_others
-
-from exposure import judge
 
 FRAMES, REPEATS = 4, 3
 SEEN, UNSEEN = 1, 101   # seeds of the frames that the costs are from, and of those that the model is checked with
 POINTS = ((1, 1), (2, 1), (2, 2))        # ranks, groups
 ERROR = 0.15            # of the model, that is stated
 FEWEST = 10             # bundles of a frame that the model is made for
-SPREAD = ("start", "plan", "bundle", "gather", "assemble", "share", "warm", "read", "write")
+SPREAD = ("start", "plan", "bundle", "gather", "assemble", "share", "read", "write")
+STAGES = ("plan", "bundle", "cut", "solve", "assemble")
 BEGIN, END = "<!-- measured -->", "<!-- end of what is measured -->"
 EXCHANGED = 30e6        # bytes of a bundle's normal equations (22 MB) and results, computed from their shapes
 RANKS = (1, 2, 4, 8, 16, 20, 32, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -56,24 +64,20 @@ def run(frames: int, ranks: int, groups: int, folder: Path, *, seed: int, small:
             "--perf", str(folder / "perf.json"), *words]
 
 
-def record(folder: Path) -> list[dict[str, Any]]:
-    """What the ranks of an exposure recorded."""
-    found: list[dict[str, Any]] = json.loads((folder / "perf.json").read_text())["ranks"]
+def extractions(images: Sequence[Path], grid: tuple[float, float, float]) -> dict[str, list[list[float]]]:
+    """Wall seconds of the stages of a frame's pieces, for each image; nothing is read or written beside them."""
+    found: dict[str, list[list[float]]] = {name: [] for name in STAGES}
+    for number, path in enumerate([images[0], *images]):               # the first time kernels are loaded
+        image, psf, recorder = read_image(path), read_psf(next(path.parent.glob("psf-*"))), Recorder()
+        extract(image, psf, ExtractConfig(grid), recorder=recorder)
+        for name, rows in found.items() if number else ():
+            rows.append([s[3] for s in recorder.record()["spans"] if s[0] == name])
     return found
 
 
-def values(ranks: Sequence[dict[str, Any]], name: str, column: int = 3) -> np.ndarray:
-    """Wall (column 3) or CPU (4) seconds of the spans of a name while frames are worked on, of all ranks, in order."""
-    found = []
-    for rank in ranks:
-        ((begin, length),) = ((s[2], s[3]) for s in rank["spans"] if s[0] == "frames")
-        found += [s[column] for s in rank["spans"] if s[0] == name and begin <= s[2] <= begin + length]
-    return np.array(found)
-
-
-def cost(ranks: Sequence[dict[str, Any]], name: str, frames: int) -> list[float]:
-    """Mean and standard deviation of a span over the pieces of a frame; of each piece the median over the frames."""
-    pieces = np.median(values(ranks, name).reshape(frames, -1), axis=0)
+def cost(frames: list[list[float]]) -> list[float]:
+    """Mean and standard deviation over the pieces of a frame; of each piece the median over the frames."""
+    pieces = np.median(np.array(frames), axis=0)
     return [float(pieces.mean()), float(pieces.std())]
 
 
@@ -84,33 +88,32 @@ def of_files(ranks: Sequence[dict[str, Any]], name: str) -> list[float]:
 
 
 def measure_costs(folder: Path, small: bool) -> dict[str, Any]:
-    """The costs of the pieces: on one rank; what a second one adds; how much two jobs at once slow each other down."""
-    frames = 2 if small else FRAMES
-    both = [folder / "at-once-1", folder / "at-once-2"]
-    for one in both:
-        one.mkdir(exist_ok=True)
-        if not (one / "simulated").exists():
-            (one / "simulated").symlink_to(folder / "simulated")
-    for _ in range(1 if small else 2):                 # the first makes images and kernels, and fills the page cache
-        subprocess.run(run(frames, 1, 1, folder, seed=SEEN, small=small), check=True)
-    alone = record(folder)
-    at_once = [subprocess.Popen(run(frames, 1, 1, one, seed=SEEN, small=small)) for one in both]
-    if any(process.wait() for process in at_once):
-        raise SystemExit("one of two exposures at once failed")
-    subprocess.run(run(frames, 2, 1, folder, seed=SEEN, small=small), check=True)
-    shared = record(folder)
-    bundle = cost(alone, "bundle", frames)
-    bundles = len(values(alone, "bundle")) // frames
-    crowded = statistics.fmean(cost(record(one), "bundle", frames)[0] for one in both) / bundle[0]
+    """The costs of the pieces: in one process; what a second rank adds; how much two processes slow each other down."""
+    frames, grid = (2, (6030.0, 6080.0, 0.8)) if small else (FRAMES, (5760.0, 7620.0, 0.8))
+    subprocess.run(run(frames, 2, 1, folder, seed=SEEN, small=small), check=True)       # images, kernels, page cache
+    if not small:
+        subprocess.run(run(frames, 2, 1, folder, seed=SEEN, small=small), check=True)
+    shared = record(folder / "perf.json")
+    images = sorted(folder.glob("simulated/*/preproc-*"))
+    alone, *both = [found for ranks in (1, 2) for found in together(ranks, images, grid)]
+    bundle = cost(alone["bundle"])
+    crowded = statistics.fmean(cost(one["bundle"])[0] for one in both) / bundle[0]
+    bundles = len(alone["bundle"][0])
     gathered = float(np.median(values(shared[:1], "mpi gather"))) / max(bundles // 2, 1)
-    return {"bundles": bundles, "cores": os.cpu_count(), "crowding": crowded, "plan": cost(alone, "plan", frames),
-            "bundle": bundle, "alone": (cost(alone, "solve", frames)[0] + cost(alone, "cut", frames)[0]) / bundle[0],
-            "pieces": 10, "exchanged": EXCHANGED, "gather": [gathered, 0.0],
-            "assemble": cost(alone, "assemble", frames), "warm": cost(shared[:1], "warm up", frames),
+    return {"bundles": bundles, "cores": os.cpu_count(), "crowding": crowded, "plan": cost(alone["plan"]),
+            "bundle": bundle, "alone": (cost(alone["solve"])[0] + cost(alone["cut"])[0]) / bundle[0],
+            "pieces": 10, "exchanged": EXCHANGED, "gather": [gathered, 0.0], "assemble": cost(alone["assemble"]),
             "share": [float(np.median(values(shared[:1], "wait for input"))), 0.0],
-            "read": of_files(alone, "read"), "write": of_files(alone, "write"),
-            "read_bytes": next(folder.glob("simulated/*/preproc-*")).stat().st_size,
+            "read": of_files(shared, "read"), "write": of_files(shared, "write"),
+            "read_bytes": images[0].stat().st_size,
             "write_bytes": next(folder.glob("frame-*.fits")).stat().st_size, "modules": 1100}
+
+
+def together(processes: int, images: Sequence[Path], grid: tuple[float, float, float]
+             ) -> list[dict[str, list[list[float]]]]:
+    """The same in so many processes at once."""
+    with get_context("spawn").Pool(processes) as pool:
+        return pool.starmap(extractions, [(images, grid)] * processes, chunksize=1)
 
 
 def measure_points(folder: Path, small: bool) -> dict[str, Any]:
@@ -124,7 +127,7 @@ def measure_points(folder: Path, small: bool) -> dict[str, Any]:
     for _ in range(repeats):
         for (ranks, groups), found in seconds.items():
             subprocess.run(run(frames, ranks, groups, folder, seed=UNSEEN, small=small), check=True)
-            recorded = record(folder)
+            recorded = record(folder / "perf.json")
             found.append(judge(recorded, ranks)["seconds"])
             starts.append(sum(cpu for _, cpu in recorded[0]["start"].values()))
     others, whole = used_by_others(before)
@@ -182,9 +185,9 @@ def tables(costs: Costs) -> dict[str, dict[str, list[tuple[float, float, float]]
         weak = exposure(costs, NODE, max(ranks // 20, 1), ranks, started=True)
         night = exposure(costs, NODE, 30, ranks)
         efficiency = float(np.median(one)) / (ranks * strong)
-        for name, values in (("strong", strong), ("weak", weak["all"]), ("30 frames", night["all"]),
-                             ("start-up", night["start"]), ("efficiency", efficiency)):
-            curves.setdefault(name, {}).setdefault("y", []).append(interval(values))
+        for name, drawn in (("strong", strong), ("weak", weak["all"]), ("30 frames", night["all"]),
+                            ("start-up", night["start"]), ("efficiency", efficiency)):
+            curves.setdefault(name, {}).setdefault("y", []).append(interval(drawn))
         print(f"{ranks:6d}  {text(strong, 3):21} {np.median(efficiency):8.3f}    {text(weak['all']):20} "
               f"{text(night['all']):20} {text(night['start'])}")
     hour = exposure(costs, NODE, 3000, NODE.cores, started=True, draws=50)
@@ -224,7 +227,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         if args.measure or args.smallest:
             folder = Path(args.folder or scratch)
-            found = {**measure_costs(folder, args.smallest), **measure_points(folder, args.smallest)}
+            found = {**measure_costs(folder / "seen", args.smallest),
+                     **measure_points(folder / "unseen", args.smallest)}
             if not args.smallest:
                 Path(args.costs).write_text(json.dumps(found, indent=1) + "\n", encoding="ascii")
         else:

@@ -8,7 +8,7 @@ from gpu_extract.assess.forecast import Cost, Costs, Machine, exposure, extracti
 
 NOTHING = Cost(0.0)
 PLAIN = Costs(start=Cost(2.0), plan=NOTHING, bundle=Cost(0.5), alone=0.2, pieces=10, exchanged=0.0, gather=NOTHING,
-              assemble=NOTHING, share=NOTHING, warm=NOTHING, read=NOTHING, write=NOTHING, read_bytes=0.0,
+              assemble=NOTHING, share=NOTHING, read=NOTHING, write=NOTHING, read_bytes=0.0,
               write_bytes=0.0, modules=1000)
 IDEAL = Machine(cores=64, latency=0.0)
 
@@ -55,7 +55,7 @@ def test_frames_are_dealt_to_whoever_is_free() -> None:
     assert full["compute"] == pytest.approx(np.full(5, 4 * 11.5 * 1.5))      # on the cores that compute
     beside = exposure(files, replace(IDEAL, cores=2, crowding=1.5), 4, 1, draws=5)
     assert beside["compute"] == pytest.approx(np.full(5, 4 * 10.0 * (1 + 0.5 * 0.15)))     # they crowd the one
-    one_group = exposure(replace(PLAIN, warm=Cost(1.0)), IDEAL, 8, 2, started=True, draws=5, groups=1)
+    one_group = exposure(replace(PLAIN, share=Cost(1.0)), IDEAL, 8, 2, started=True, draws=5, groups=1)
     assert one_group["all"] == pytest.approx(np.full(5, 8 * 6.0))
     slow = exposure(replace(PLAIN, read_bytes=1e9), replace(IDEAL, files=1e8), 8, 2, started=True, draws=5)
     assert slow["all"] == pytest.approx(np.full(5, 80.0))

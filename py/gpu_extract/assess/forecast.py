@@ -42,7 +42,6 @@ class Costs:
     alone: share of a bundle's time that ranks which share it do not divide (the solution, cuts); pieces: ranks that
         can share it (tiles); exchanged: bytes that they exchange
     gather: of a bundle's result on its way to the first rank; assemble: of a frame; share: image to the other ranks
-    warm: the few bins that the first rank of several extracts before the others begin (they may have to be compiled)
     read, write: CPU seconds of a frame's files; read_bytes, write_bytes
     modules: files opened by imports
     """
@@ -56,7 +55,6 @@ class Costs:
     gather: Cost
     assemble: Cost
     share: Cost
-    warm: Cost
     read: Cost
     write: Cost
     read_bytes: float
@@ -114,8 +112,7 @@ def extraction(costs: Costs, machine: Machine, ranks: int, bundles: int, *, busy
     ends = load.max(axis=1) + costs.plan.draw(rng, (draws,)) * slow + costs.assemble.draw(rng, (draws,)) * slow
     if ranks > 1:
         across = costs.write_bytes * max(1 - machine.cores / ranks, 0.0) / machine.bandwidth
-        ends += costs.share.draw(rng, (draws,)) + costs.warm.draw(rng, (draws,)) * slow
-        ends += log2(ranks) * machine.latency + across
+        ends += costs.share.draw(rng, (draws,)) + log2(ranks) * machine.latency + across
         ends += others * costs.gather.draw(rng, (draws,)) + others * machine.latency
     return ends
 
