@@ -9,7 +9,7 @@ from gpu_extract.perf.recorder import Recorder, Span, peak_memory
 if TYPE_CHECKING:
     from gpu_extract.data import Frame
 
-_LAST_STAGE = "quality"      # a bundle is done when its quality is known
+_PIECE = "bundle"      # the span that ends when a bundle is done
 
 
 class Progress(Recorder):
@@ -26,9 +26,9 @@ class Progress(Recorder):
         self._total = bundles
 
     def close(self, row: Span) -> None:
-        """End a span; the last stage of a bundle moves the progress on."""
+        """End a span; that of a bundle moves the progress on."""
         super().close(row)
-        if row[0] == _LAST_STAGE and self._total:
+        if row[0] == _PIECE and self._total:
             self._done += 1
             self._show(f"bundle {self._done} of {self._total}, {self.elapsed():.1f} s")
 

@@ -156,7 +156,7 @@ class GpuFrames:
                 told = flow.take(p)
             for b, bundle in enumerate(piece.bundles):
                 fibres = job.plan.bundles[mine[bundle]]
-                with recorder.span("quality"):
+                with recorder.span("bundle"):
                     notes[fibres[0]], lost = _facts(flow, told, (piece.shape.nfibre, b), bundle)
                 if self._must_be_done_again(notes[fibres[0]], fibres, lost):
                     instead = rows_of(on_cpu(image, job, mine[bundle], recorder), job.plan, self._dtype)
