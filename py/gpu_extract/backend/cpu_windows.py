@@ -21,10 +21,13 @@ from gpu_extract.backend.simd import (
     vadd,
     vdiv,
     vfma,
+    vload,
+    vmax,
     vmul,
     vread,
     vset,
     vspread,
+    vstore,
     vsub,
     vsum,
     vwrite,
@@ -190,15 +193,24 @@ def couplings(out, icov):  # type: ignore[no-untyped-def]
     out: (nfibre - 1, nwave), filled
     """
     nwave, width = icov.shape[2], icov.shape[3]
-    hw = width // 2
+    hw, whole = width // 2, width // 4 * 4
+    inverse, top = np.zeros(nwave + 2 * hw), np.empty(4)
+    flat = icov.reshape(-1)
     for i in range(len(out)):
+        for j in range(nwave):
+            value = icov[i + 1, 0, j, hw]
+            inverse[hw + j] = 1.0 / value if value > 0.0 else 0.0
         for p in range(nwave):
-            top, own = 0.0, icov[i, 0, p, hw]
-            for k in range(max(0, hw - p), min(width, nwave + hw - p)):
-                other = icov[i + 1, 0, p + k - hw, hw]
-                square = icov[i, 1, p, k] * icov[i, 1, p, k]
-                top = square / other if square > top * other and other > 0.0 else top
-            out[i, p] = math.sqrt(top / own) if own > 0.0 else 0.0
+            row, most = ((i * icov.shape[1] + 1) * nwave + p) * width, vset(0.0)
+            for k in range(0, whole, 4):
+                value = vload(flat, row + k)
+                most = vmax(vmul(vmul(value, value), vload(inverse, p + k)), most)
+            vstore(top, 0, most)
+            largest = max(max(top[0], top[1]), max(top[2], top[3]))
+            for k in range(whole, width):
+                largest = max(largest, flat[row + k] * flat[row + k] * inverse[p + k])
+            own = icov[i, 0, p, hw]
+            out[i, p] = math.sqrt(largest / own) if own > 0.0 else 0.0
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

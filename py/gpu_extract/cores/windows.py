@@ -27,7 +27,7 @@ LEAST = 14          # or, where that is more, one and so many bins: the widest o
 LONGEST = 160       # bins of one fibre's window
 STRETCH = 320       # bins of all fibres' windows together
 MOST = 6            # stretches in a bundle
-DISTANT = 2e-10     # correlation of fibres beyond the next that is left out: S changes by 0.6 to 3 times that (measured)
+DISTANT = 2e-10     # correlation of fibres beyond the next that is left out: S changes by 0.6 to 3 times that
 REACH = 8           # fibres on both sides that take part: each adds a factor of the coupling
 
 
