@@ -65,13 +65,13 @@ def run(frames: int, ranks: int, groups: int, folder: Path, *, seed: int, small:
 
 
 def extractions(images: Sequence[Path], grid: tuple[float, float, float]) -> dict[str, list[list[float]]]:
-    """Wall seconds of the stages of a frame's pieces, for each image; nothing is read or written beside them."""
+    """CPU seconds of the stages of a frame's pieces, for each image; nothing is read or written beside them."""
     found: dict[str, list[list[float]]] = {name: [] for name in STAGES}
     for number, path in enumerate([images[0], *images]):               # the first time kernels are loaded
         image, psf, recorder = read_image(path), read_psf(next(path.parent.glob("psf-*"))), Recorder()
         extract(image, psf, ExtractConfig(grid), recorder=recorder)
         for name, rows in found.items() if number else ():
-            rows.append([s[3] for s in recorder.record()["spans"] if s[0] == name])
+            rows.append([s[4] for s in recorder.record()["spans"] if s[0] == name])
     return found
 
 
