@@ -78,6 +78,12 @@ def test_bits_do_not_depend_on_pieces_or_slots(most: int, slots: int) -> None:
     assert_same(with_device(SimulatedDevice(), most=most, slots=slots), on_device())
 
 
+@pytest.mark.parametrize("order", [0.0, 0.382, 0.5])
+def test_bits_do_not_depend_on_the_order_of_lanes(order: float) -> None:
+    """Forwards, far apart, in two halves: on a GPU they run in any order, and none may read what another writes."""
+    assert_same(with_device(SimulatedDevice(order=order)), on_device())
+
+
 @pytest.mark.parametrize("garbage", [0x00, 0x7F, 0xFF])
 @pytest.mark.parametrize("dark", [False, True])
 def test_bits_do_not_depend_on_what_memory_held(garbage: int, dark: bool) -> None:

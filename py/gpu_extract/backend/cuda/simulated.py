@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from math import prod
+from math import gcd, prod
 from random import Random
 from typing import Any
 
@@ -75,15 +75,17 @@ class SimulatedDevice:
     """See seam.Device.
 
     memory: bytes that it has
-    compiled: lanes are compiled for the CPU and run in a loop, from the last to the first; otherwise they run under
-        numba's CUDA simulator, which must be switched on (NUMBA_ENABLE_CUDASIM=1)
+    compiled: lanes are compiled for the CPU and run in a loop; otherwise they run under numba's CUDA simulator, which
+        must be switched on (NUMBA_ENABLE_CUDASIM=1)
     seed: which streams run ahead of others is drawn with this, at every `finish` anew; None: none does
     garbage: every byte of new memory
+    order: of compiled lanes, by how large a share of all of them each is behind the one before, 0: the next; None: from
+        the last to the first. A lane that reads what another of its launch writes gives other numbers in another order
     """
 
     def __init__(self, memory: int = 1 << 34, *, compiled: bool = True, seed: int | None = None,
-                 garbage: int = GARBAGE):
-        self.capacity, self.compiled, self.garbage = memory, compiled, garbage
+                 garbage: int = GARBAGE, order: float | None = None):
+        self.capacity, self.compiled, self.garbage, self.order = memory, compiled, garbage, order
         self._dice = None if seed is None else Random(seed)
         self.name = "simulated device"
         self.linalg: Algebra = HostAlgebra()
@@ -195,8 +197,13 @@ class SimulatedDevice:
         values = tuple(_checked(kernel, kind, value) for kind, value in zip(kernel.kinds, args, strict=True))
         self.launched.add(kernel.name)
         if count > 0:
-            run = _in_a_loop(kernel) if self.compiled else _simulated(kernel, count)
-            stream.queue.append(lambda: run(count, values))
+            if self.compiled:
+                step = -1 if self.order is None else _coprime(max(round(self.order * count), 1), count)
+                run = _in_a_loop(kernel)
+                stream.queue.append(lambda: run(count, step, values))
+            else:
+                simulated = _simulated(kernel, count)
+                stream.queue.append(lambda: simulated(count, values))
 
     def call(self, work: Callable[[], None], stream: Any) -> None:
         """See seam.Device."""
@@ -246,7 +253,7 @@ def _checked(kernel: Kernel, kind: str, value: Any) -> Any:
 
 
 @cache
-def _in_a_loop(kernel: Kernel) -> Callable[[int, tuple[Any, ...]], None]:
+def _in_a_loop(kernel: Kernel) -> Callable[[int, int, tuple[Any, ...]], None]:
     lane = kernel.lane
     if lane is None:
         raise TypeError(f"{kernel.name} has no lane function: its lanes work together, which only the simulator runs")
@@ -254,9 +261,17 @@ def _in_a_loop(kernel: Kernel) -> Callable[[int, tuple[Any, ...]], None]:
     given = ", ".join(f"args[{k}]" for k in range(len(kernel.kinds)))
     # a part of the loop before it is compiled: half the time of compiling both; numba cannot do that with *args
     scope: dict[str, Any] = {"lane": njit(inline="always")(vars(lane)["py_func"])}
-    exec(f"def run(count, args):\n    for n in range(count - 1, -1, -1):\n        lane(n, {given})\n", scope)
-    loop: Callable[[int, tuple[Any, ...]], None] = njit(nogil=True)(scope["run"])
+    exec("def run(count, step, args):\n    for m in range(1, count + 1):\n"
+         f"        lane(m * step % count, {given})\n", scope)
+    loop: Callable[[int, int, tuple[Any, ...]], None] = njit(nogil=True)(scope["run"])
     return loop
+
+
+def _coprime(step: int, count: int) -> int:
+    """The next larger number that has no divisor in common with `count`: so many steps come to every lane."""
+    while gcd(step, count) > 1:
+        step += 1
+    return step
 
 
 def _simulated(kernel: Kernel, count: int) -> Callable[[int, tuple[Any, ...]], None]:
