@@ -1,0 +1,139 @@
+"""How S decays beside the CCD's edge, and what windows make of a z frame's bundle.
+
+usage: windows.py [--camera z] [--repeat 3] [--figure FILE] [--smallest]
+
+One simulated bundle of 25 fibres whose wanted range ends at the CCD's edge. Prints
+- the correlation of neighbouring fibres and the decay of what neighbours take from S (U, its diagonal scaled to 1) in
+  the last bins of a fibre and in the middle of it;
+- the time of the decorrelation with and without windows, in u (a 2000x2000 float64 dgemm on one core of the same run),
+  and the paths that fibres took; how far the two results are apart.
+CPU seconds, best of the repeats. --figure: the decay as a picture (needs matplotlib).
+"""
+import argparse
+import os
+import sys
+from collections.abc import Callable
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+
+from gpu_extract import solve as solver
+from gpu_extract.backend import cpu_wide, cpu_windows
+from gpu_extract.bundle import locate, make_normal
+from gpu_extract.comm import SERIAL
+from gpu_extract.config import ExtractConfig
+from gpu_extract.cores import banded
+from gpu_extract.cores.schur import Limits
+from gpu_extract.data import Array, Decorrelated, Normal, Status
+from gpu_extract.figures.canvas import BLUE, ORANGE, new_figure, save
+from gpu_extract.io.presets import presets
+from gpu_extract.perf.recorder import NULL, Recorder
+from gpu_extract.run import prepare
+from gpu_extract.simulate import SimConfig, simulate
+
+FIBRE, REACH, EDGE = 8, 60, 5
+WITHOUT = banded.Options(limits=Limits(window=np.inf))
+
+
+def cpu_seconds(work: Callable[[], object], repeat: int) -> float:
+    """Best CPU seconds of some work."""
+    best = np.inf
+    for _ in range(repeat):
+        recorder = Recorder()
+        with recorder.span("work"):
+            work()
+        best = min(best, next(s[4] for s in recorder.record()["spans"] if s[0] == "work"))
+    return float(best)
+
+
+def bundle(camera: str, bins: int | None) -> tuple[Normal, Array]:
+    """Normal equations and x of a simulated bundle; bins: so many at the red end of the preset's range."""
+    first, last, step = presets()[f"desi-{camera}"].wavelength
+    wave = (first if bins is None else last - bins * step, last, step)
+    made = simulate(SimConfig(camera=camera, nspec=25, truth_grid=wave, crop=True))
+    job = prepare(made.psf, ExtractConfig(wave, nspec=25))
+    cut, bands = locate(made.image, job, job.plan.bundles[0])
+    _, normal = make_normal(job, job.plan.bundles[0], cut, bands, group=SERIAL, recorder=NULL)
+    return normal, solver.solve(normal).x
+
+
+def decay(normal: Normal) -> tuple[Array, Array, Array]:
+    """(reach + 1,) largest scaled elements of U by diagonal, in the last bins with weight and elsewhere; and a pair's
+    correlations."""
+    icov, hw = normal.icov, normal.halfband
+    band = np.zeros((icov.shape[2], REACH + 1))
+    others = np.array([j for j in range(FIBRE - 4, FIBRE + 5) if j != FIBRE])
+    cpu_wide.eliminate(band, icov, FIBRE, others, REACH)
+    diagonal = icov[FIBRE, 0, :, hw]
+    roots = np.divide(1.0, np.sqrt(diagonal), out=np.zeros_like(diagonal), where=diagonal > 0)
+    last = int(np.nonzero(diagonal)[0][-1]) + 1
+    scaled = np.zeros((REACH + 1, last))
+    for a in range(REACH + 1):
+        scaled[a, :last - a] = np.abs(band[:last - a, a]) * roots[:last - a] * roots[a:last]
+    columns = np.arange(last) + np.arange(REACH + 1)[:, None]        # of the element in row j, diagonal a
+    edge = np.where((columns >= last - EDGE) & (columns < last), scaled, 0.0).max(axis=1)
+    middle = np.where(columns < last - EDGE - REACH, scaled, 0.0).max(axis=1)
+    correlation = np.empty((len(icov) - 1, icov.shape[2]))
+    cpu_windows.couplings(correlation, icov)
+    return edge, middle, correlation[FIBRE, :last]
+
+
+def paths(result: Decorrelated) -> str:
+    """How many fibres took which path."""
+    found, count = np.unique(result.status[:, 0], return_counts=True)
+    return ", ".join(f"{n} {Status(s).name}" for s, n in zip(found, count, strict=True))
+
+
+def draw(file: str, edge: Array, middle: Array, hw: int) -> None:
+    """The decay as a picture."""
+    figure = new_figure(6.4, 3.6)
+    axes = figure.subplots()
+    axes.semilogy(edge, color=ORANGE, label="last five bins on the CCD")
+    axes.semilogy(middle, color=BLUE, label="elsewhere")
+    axes.axvspan(0, hw, color="0.92", lw=0)
+    axes.axvline(hw + 12, color="0.4", ls=":", lw=1)
+    axes.annotate("half-band of icov", (0.4, 3e-11), color="0.35", fontsize=8)
+    axes.annotate("widest narrow band", (hw + 12.6, 3e-3), color="0.35", fontsize=8)
+    axes.set(xlabel="distance, bins", ylabel="what neighbours take from S, diagonal 1", xlim=(0, REACH),
+             ylim=(1e-11, 1e-1))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=9)
+    save(figure, file)
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--camera", default="z")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--figure")
+    parser.add_argument("--smallest", action="store_true")
+    args = parser.parse_args()
+    normal, x = bundle(args.camera, 60 if args.smallest else None)
+    edge, middle, correlation = decay(normal)
+    print(f"correlation with the next fibre: median {np.median(correlation):.1e}, largest in the last {EDGE} bins "
+          f"{correlation[-EDGE:].max():.1e}, elsewhere {correlation[:-EDGE - REACH].max():.1e}")
+    print("U, diagonal scaled to 1, at distance" + "".join(f"{a:9d}" for a in range(0, REACH + 1, 10)))
+    for name, values in (("last bins", edge), ("elsewhere", middle)):
+        print(f"{name:36s}" + "".join(f"{values[a]:9.0e}" for a in range(0, REACH + 1, 10)))
+    if args.figure:
+        draw(args.figure, edge, middle, normal.halfband)
+    repeat, results, seconds = 1 if args.smallest else args.repeat, [], []
+    matrix = np.random.default_rng(1).random((2000, 2000))
+    u = cpu_seconds(lambda: matrix @ matrix, repeat)
+    for options in (None, WITHOUT):
+        def work(options: banded.Options | None = options) -> Decorrelated:
+            return banded.decorrelate(normal, x, (0, len(x)), ndiag=5, options=options)
+        results.append(work())
+        seconds.append(cpu_seconds(work, repeat))
+    for name, result, spent in zip(("with windows", "without"), results, seconds, strict=True):
+        print(f"{name:14s}{spent:7.3f} s = {spent / u:6.2f} u   {paths(result)}")
+    sigma = np.abs(results[0].flux - results[1].flux) * np.sqrt(results[1].ivar)
+    print(f"apart: flux {sigma.max():.1e} sigma at most, median {np.median(sigma):.1e}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
