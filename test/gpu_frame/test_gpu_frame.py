@@ -144,10 +144,23 @@ def test_an_image_that_ends_before_the_psf_does() -> None:
     assert_as_on_cpu(by_host_core(small, case.psf, CONFIG, banded_part), extract(small, case.psf, CONFIG))
 
 
+def test_a_psf_that_was_read_again_is_the_same() -> None:
+    """With a fibre that the validator drops anew in every frame, and another name: memory, streams and tables stay."""
+    case = four_bundles()
+    y = case.psf.y.coeff.copy()
+    y[7, 1] = np.nan
+    backend, flows = GpuFrames(SimulatedDevice, lambda job: HostCore), []
+    for name in ("one", "two"):
+        psf = replace(case.psf, y=replace(case.psf.y, coeff=y.copy()), name=name)
+        frame = extract(case.image, psf, CONFIG, backend=backend)
+        flows.append(backend.flow)
+    assert flows[0] is flows[1] and list(frame.notes["dropped"]) == [7]
+
+
 def test_another_psf_takes_the_place_of_the_one_before() -> None:
     case, device = four_bundles(), SimulatedDevice()
     backend = GpuFrames(lambda: device, lambda job: HostCore)
-    extract(case.image, replace(case.psf, name="another"), CONFIG, backend=backend)
+    extract(case.image, replace(case.psf, psferr=0.5), CONFIG, backend=backend)
     used = device.used
     frame = extract(case.image, case.psf, CONFIG, backend=backend)
     assert_same(frame, on_device(HostCore))

@@ -18,6 +18,7 @@ from gpu_extract.gpu_frame.flow import CoreMaker, Flow, Task, staged_type
 from gpu_extract.gpu_frame.geometry import bundle_geometry, cut_pieces, psf_tables
 from gpu_extract.gpu_frame.memory import sizes_of
 from gpu_extract.gpu_frame.remedy import native, on_cpu, put, put_fibres
+from gpu_extract.packing import same
 from gpu_extract.plan import share
 from gpu_extract.solve import TOLERANCE
 
@@ -36,9 +37,11 @@ class _Warm:
     flow: Flow
 
     def fits(self, job: Job, bundles: tuple[int, ...], pixels: tuple[Any, ...]) -> bool:
-        """Whether it serves another frame."""
-        return (self.psf is job.psf and self.config == job.config and self.bundles == bundles and self.pixels == pixels
-                and self.flow.task.job.decay == job.decay)
+        """Whether it serves another frame: what a PSF says counts, not who read it or how often it was checked."""
+        made_for = self.flow.task.job
+        return (self.config == job.config and self.bundles == bundles and self.pixels == pixels
+                and made_for.decay == job.decay and made_for.dropped == job.dropped
+                and (self.psf is job.psf or same(replace(self.psf, name=""), replace(job.psf, name=""))))
 
 
 class GpuFrames:
