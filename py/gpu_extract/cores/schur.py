@@ -24,7 +24,8 @@ from gpu_extract.cores.windows import Window, find, put
 from gpu_extract.data import Array, Normal
 
 DECAY = 4.0       # of what is cut off from one of the bands to the next, measured: 3 to 8
-CORRECTED = 8.0   # what a band is foreseen to move the flux by, over what is left when corrected for: measured, 4 to 10
+CORRECTED = 8.0   # times rounding that the widest band may leave with windows: of what it moves the flux by the correction
+                  # leaves a quarter to a tenth, and of its tail ivar feels 4e-4 (both measured)
 WORST = 1e-5       # a spectrum of the scaled S that is not expected to be worse, for the quickest of the bounds
 
 
@@ -229,7 +230,7 @@ class Neighbours:
         limit = self.limits.noisy_shift if sums[1] <= self.limits.bright * self.nwave else self.limits.shift
         least = CORRECTED if windows and half == self.hw + self.limits.widen[-1] else 1.0
         moved = 0.5 * float(np.sqrt(sums[0])) / _allowed(facts, limit, least)
-        excess = max(tail / _allowed(facts, self.limits.tail), moved, whole.inner / (self.limits.inner * gamma))
+        excess = max(tail / _allowed(facts, self.limits.tail, least), moved, whole.inner / (self.limits.inner * gamma))
         return _Measured(band, whole.bound, rest, facts, tail, excess, sums[2:] + whole.squares, whole.blocks,
                          whole.seam / gamma)
 
