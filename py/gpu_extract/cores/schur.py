@@ -24,8 +24,8 @@ from gpu_extract.cores.windows import Window, find, put
 from gpu_extract.data import Array, Normal
 
 DECAY = 4.0       # of what is cut off from one of the bands to the next, measured: 3 to 8
-CORRECTED = 8.0   # times rounding that the widest band may leave with windows: of what it moves the flux by the correction
-                  # leaves a quarter to a tenth, and of its tail ivar feels 4e-4 (both measured)
+CORRECTED = 8.0   # times rounding that the widest band may leave with windows: of what it moves the flux by, the
+                  # correction leaves a quarter to a tenth, and of its tail ivar feels 4e-4 (both measured)
 WORST = 1e-5       # a spectrum of the scaled S that is not expected to be worse, for the quickest of the bounds
 
 
