@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gpu_extract.backend.cuda.assembly import DROPPED, PLACE
+from gpu_extract.backend.cuda.assembly import DROPPED, PLACE, TARGETS
 from gpu_extract.backend.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.backend.cuda.seam import Device, DeviceArray, Empty
 from gpu_extract.bundle import Job
@@ -37,7 +37,6 @@ from gpu_extract.perf.recorder import TO_DEVICE, TO_HOST
 from gpu_extract.quality import BAD_FIT, BAD_FIT_ALONE, FEW_FIBRES
 
 MISFIT = np.array([BAD_FIT, BAD_FIT_ALONE, FEW_FIBRES], dtype=np.float64)
-INPUTS = ("pixels", "cuts", "y0", "x0", "targets")
 
 
 class Core(Protocol):
@@ -90,9 +89,9 @@ class Flow:
         step = np.gradient(wave)
         self._tables = [_Table(device, array) for array in (
             tables.series, tables.domain, tables.basis, np.stack([step, step**2]), MISFIT)]
-        self._staged, self._told = (
-            [{name: device.pinned(*array) for name, array in arrays(p.shape, task.sizes).items()} for p in pieces]
-            for arrays in (input_arrays, told_arrays))
+        self._staged = [device.pinned(*input_arrays(p.shape, task.sizes)["pixels"]) for p in pieces]
+        self._told = [{name: device.pinned(*array) for name, array in told_arrays(p.shape, task.sizes).items()}
+                      for p in pieces]
         self._ready = [device.event() for _ in pieces]
         self._landings = landings(task.job.plan, task.fibres, [[task.geometries[b].fibres for b in p.bundles]
                                                                for p in pieces])
@@ -103,24 +102,25 @@ class Flow:
         for n, piece in enumerate(pieces):
             views = self._slots[n % count].memory.views(piece.shape, plans[piece.shape])
             kept = {name: array.part(first, first + piece.shape.fibres) for name, array in self._kept.items()}
-            self._views.append(SimpleNamespace(**vars(views), **kept))
-            self._fill(n)
+            fixed = {name: _Table(device, values) for name, values in self._fixed(n).items()}
+            self._tables += fixed.values()
+            self._views.append(SimpleNamespace(**vars(views), **kept, **{name: t.array for name, t in fixed.items()}))
             first += piece.shape.fibres
+        for table in self._tables:
+            device.upload(table.staged, table.array, self._up)
 
     def _plan(self, shape: PieceShape) -> dict[str, Any]:
         return {name: array for arrays in (input_arrays, work_arrays, piece_rows, told_arrays)
                 for name, array in arrays(shape, self.task.sizes).items()}
 
-    def _fill(self, n: int) -> None:
-        """What comes up with every frame and is always the same."""
-        piece, staged = self.pieces[n], self._staged[n]
-        fibres = [f for bundle in piece.bundles for f in range(*self.task.geometries[bundle].fibres)]
-        staged["targets"][PLACE] = self._landings[n].places
-        staged["targets"][DROPPED] = [f in self.task.job.dropped for f in fibres]
-        for b, bundle in enumerate(piece.bundles):
-            geometry = self.task.geometries[bundle]
-            rows = slice(b * piece.shape.nfibre, (b + 1) * piece.shape.nfibre)
-            staged["cuts"][b], staged["y0"][rows], staged["x0"][rows] = geometry.cut, *geometry.corners
+    def _fixed(self, n: int) -> dict[str, np.ndarray]:
+        """What is the same in every frame: cut-outs, first pixels of the spots, where fibres come down."""
+        geometries = [self.task.geometries[bundle] for bundle in self.pieces[n].bundles]
+        dropped = [f in self.task.job.dropped for geometry in geometries for f in range(*geometry.fibres)]
+        targets = np.empty((TARGETS, len(dropped)), dtype=np.int64)
+        targets[PLACE], targets[DROPPED] = self._landings[n].places, dropped
+        y0, x0 = np.concatenate([geometry.corners for geometry in geometries], axis=1)
+        return {"cuts": np.stack([geometry.cut for geometry in geometries]), "y0": y0, "x0": x0, "targets": targets}
 
     def queue(self, image: Image, recorder: Any) -> dict[str, np.ndarray]:
         """Queue a whole frame; all pieces of the one before must have been taken.
@@ -131,8 +131,6 @@ class Flow:
         places, size = in_one_block(self._rows)
         block = self.device.pinned((size,), np.uint8)
         rows = {name: np.ndarray(*array, block, places[name]) for name, array in self._rows.items()}
-        for table in self._tables:
-            self.device.upload(table.staged, table.array, self._up)
         for n in range(len(self.pieces)):
             with recorder.span("stage"):
                 self._stage(n, image)
@@ -141,7 +139,7 @@ class Flow:
 
     def _stage(self, n: int, image: Image) -> None:
         """The pixels of a piece into pinned memory, as they are: byte order is the device's business."""
-        target = self._staged[n]["pixels"]
+        target = self._staged[n]
         for b, bundle in enumerate(self.pieces[n].bundles):
             geometry = self.task.geometries[bundle]
             rows, columns = int(geometry.cut[2]), int(geometry.cut[3])
@@ -153,10 +151,8 @@ class Flow:
         piece, slot, views = self.pieces[n], self._slots[n % len(self._slots)], self._views[n]
         device = self.device
         device.wait(self._up, slot.computed)
-        staged = self._staged[n]
-        with device.current(self._up), recorder.copy(TO_DEVICE, sum(staged[name].nbytes for name in INPUTS)):
-            for name in INPUTS:
-                device.upload(staged[name], getattr(views, name), self._up)
+        with device.current(self._up), recorder.copy(TO_DEVICE, self._staged[n].nbytes):
+            device.upload(self._staged[n], views.pixels, self._up)
         device.record(slot.uploaded, self._up)
         device.wait(slot.work, slot.uploaded)
         device.wait(slot.work, slot.downloaded)
@@ -174,7 +170,7 @@ class Flow:
 
     def _compute(self, n: int, steps: Steps, *, swapped: bool, recorder: Any) -> None:
         job, piece, views = self.task.job, self.pieces[n], self._views[n]
-        series, domain, basis, widths, limits = (table.array for table in self._tables)
+        series, domain, basis, widths, limits = (table.array for table in self._tables[:5])
         with recorder.device_span("pixels"):
             steps.pixels(swapped)
         with recorder.device_span("spots"):
@@ -238,7 +234,7 @@ class _Place:
 
 
 class _Table:
-    """An array that is the same for all pieces, pinned and on the device."""
+    """An array that comes up once, pinned and on the device."""
 
     def __init__(self, device: Device, values: np.ndarray):
         self.array: DeviceArray = device.empty(values.shape, values.dtype)

@@ -1,5 +1,6 @@
 """Extraction on a GPU, for `run.extract(..., backend=...)`."""
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -112,6 +113,9 @@ class GpuFrames:
             return self._take(self._flow_for(image, job, mine), image, job, mine, recorder)
         except Exception as error:
             if not self.device.is_out_of_memory(error):
+                self._warm = None       # what is still under way must not meet the next frame
+                with suppress(RuntimeError):
+                    self.device.close()
                 raise
             return None
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_extract.backend.cuda.assembly import COUNTS, TARGETS
+from gpu_extract.backend.cuda.assembly import COUNTS
 from gpu_extract.backend.cuda.gradients import STATE, VECTORS
 from gpu_extract.backend.cuda.normal import PARTS
 from gpu_extract.backend.cuda.piece import PieceShape
@@ -51,10 +51,8 @@ def sizes_of(stamp: tuple[int, int], cuts: np.ndarray, tables: PsfTables, *, dty
 
 
 def input_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
-    """What comes up."""
-    return {"pixels": ((shape.bundles, 2, sizes.pixels), sizes.dtype), "cuts": ((shape.bundles, 4), np.int64),
-            "y0": ((shape.fibres, shape.nwave), np.int32), "x0": ((shape.fibres, shape.nwave), np.int32),
-            "targets": ((TARGETS, shape.fibres), np.int64)}
+    """What comes up with every frame."""
+    return {"pixels": ((shape.bundles, 2, sizes.pixels), sizes.dtype)}
 
 
 def work_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
