@@ -30,13 +30,16 @@ def real(monkeypatch: pytest.MonkeyPatch):      # type: ignore[no-untyped-def]
 
 
 def test_a_frame_as_on_the_simulated_device(real) -> None:      # type: ignore[no-untyped-def]
-    """The same bits; memory comes back; the host waits for events of pieces and, at the end, for the device."""
+    """The same bits, in the types of files; memory comes back; the host waits for events of pieces and, at the end, for
+    the device."""
     device = real.CupyDevice(0, 1 << 30)
-    frame, exact = small_frames(device)
+    frame, exact = small_frames(device, dtype="float32")
     wanted, _ = small_frames(SimulatedDevice(compiled=False))
     for name in BY_BIN:
-        np.testing.assert_array_equal(getattr(frame, name), getattr(wanted, name), err_msg=name)
-    assert (np.abs(frame.flux - exact.flux) * np.sqrt(exact.ivar)).max() < 1e-8
+        found = getattr(frame, name)
+        np.testing.assert_array_equal(found, getattr(wanted, name).astype(found.dtype), err_msg=name)
+    assert frame.flux.dtype == np.float32
+    assert (np.abs(wanted.flux - exact.flux) * np.sqrt(exact.ivar)).max() < 1e-8
     assert device._pool.used_bytes() == 0 == device.memory()
     closed = standin_gpu.CALLS.index("deviceSynchronize")
     assert standin_gpu.CALLS[closed:] == ["deviceSynchronize", "free_all_blocks", "free_all_blocks"]

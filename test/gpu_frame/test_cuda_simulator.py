@@ -7,9 +7,9 @@ from pathlib import Path
 
 from gpu_extract.backend.cuda.kernels import declared
 
-# not in a small frame: model images, byte order, doubles and tails, and what is only for fibres far apart or strongly
-# coupled, or for the dense core
-LEFT_OUT = {"quality.project", "image.swap_words", "image.swap_pairs", "image.whiten_doubles", "spots.add_tail"}
+# not in a small frame: model images, byte order, doubles and tails; frames of float32 are in test/cudasim
+LEFT_OUT = {"quality.project", "image.swap_words", "image.swap_pairs", "image.whiten_doubles", "spots.add_tail",
+            "assembly.write_singles", "assembly.resolve_singles"}
 
 
 def test_a_small_frame_under_the_simulator() -> None:
@@ -20,5 +20,5 @@ def test_a_small_frame_under_the_simulator() -> None:
     found = json.loads(done.stdout)
     assert found["flux"] < 1e-8 and found["ivar"] < 1e-9 and found["R"] < 1e-9 and found["on_cpu"] == 0
     own = {kernel.name for kernel in declared() if kernel.name.split(".")[0] in ("image", "spots", "normal",
-                                                                               "gradients", "quality")}
+                                                                               "gradients", "quality", "assembly")}
     assert own - LEFT_OUT <= set(found["launched"])
