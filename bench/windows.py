@@ -1,13 +1,14 @@
 """How S decays beside the CCD's edge, and what windows make of a z frame's bundle.
 
-usage: windows.py [--camera z] [--repeat 3] [--figure FILE] [--smallest]
+usage: windows.py [--repeat 3] [--figure FILE] [--smallest]
 
-One simulated bundle of 25 fibres whose wanted range ends at the CCD's edge. Prints
-- the correlation of neighbouring fibres and the decay of what neighbours take from S (U, its diagonal scaled to 1) in
-  the last bins of a fibre and in the middle of it;
-- the time of the decorrelation with and without windows, in u (a 2000x2000 float64 dgemm on one core of the same run),
-  and the paths that fibres took; how far the two results are apart.
-CPU seconds, best of the repeats. --figure: the decay as a picture (needs matplotlib).
+Simulated bundles of 25 fibres: r and z (whose wanted range ends at the CCD's edge), and both with a dead amplifier,
+broken fibres and 1 % of all pixels masked. Prints
+- for z the correlation of neighbouring fibres and the decay of what neighbours take from S (U, its diagonal scaled to
+  1) in the last bins of a fibre and elsewhere; --figure: as a picture (needs matplotlib)
+- the time of the decorrelation without and with windows, in u (a 2000x2000 float64 dgemm on one core of the same run),
+  how many fibres left the narrow band, and how far the two results are apart, in sigma.
+CPU seconds, best of the repeats.
 """
 import argparse
 import os
@@ -31,9 +32,12 @@ from gpu_extract.figures.canvas import BLUE, ORANGE, new_figure, save
 from gpu_extract.io.presets import presets
 from gpu_extract.perf.recorder import NULL, Recorder
 from gpu_extract.run import prepare
-from gpu_extract.simulate import SimConfig, simulate
+from gpu_extract.simulate import Defects, SimConfig, simulate
 
 FIBRE, REACH, EDGE = 8, 60, 5
+MANY = Defects(dead_amplifier="A", dead_fibres=(7,), broken_fibres=(12, 13), masked_fraction=0.01)
+CASES = (("z", "dark", "usual", Defects()), ("z", "bright", "many", MANY), ("r", "dark", "usual", Defects()),
+         ("r", "bright", "many", MANY))
 WITHOUT = banded.Options(limits=Limits(window=np.inf))
 
 
@@ -48,11 +52,11 @@ def cpu_seconds(work: Callable[[], object], repeat: int) -> float:
     return float(best)
 
 
-def bundle(camera: str, bins: int | None) -> tuple[Normal, Array]:
+def bundle(camera: str, program: str, defects: Defects, bins: int | None) -> tuple[Normal, Array]:
     """Normal equations and x of a simulated bundle; bins: so many at the red end of the preset's range."""
     first, last, step = presets()[f"desi-{camera}"].wavelength
     wave = (first if bins is None else last - bins * step, last, step)
-    made = simulate(SimConfig(camera=camera, nspec=25, truth_grid=wave, crop=True))
+    made = simulate(SimConfig(camera=camera, nspec=25, program=program, truth_grid=wave, defects=defects, crop=True))
     job = prepare(made.psf, ExtractConfig(wave, nspec=25))
     cut, bands = locate(made.image, job, job.plan.bundles[0])
     _, normal = make_normal(job, job.plan.bundles[0], cut, bands, group=SERIAL, recorder=NULL)
@@ -80,10 +84,18 @@ def decay(normal: Normal) -> tuple[Array, Array, Array]:
     return edge, middle, correlation[FIBRE, :last]
 
 
-def paths(result: Decorrelated) -> str:
-    """How many fibres took which path."""
-    found, count = np.unique(result.status[:, 0], return_counts=True)
-    return ", ".join(f"{n} {Status(s).name}" for s, n in zip(found, count, strict=True))
+def compare(normal: Normal, x: Array, u: float, repeat: int) -> str:
+    """Time and paths without and with windows, and how far apart the results are."""
+    results, text = [], []
+    for options in (WITHOUT, banded.Options()):
+        def work(options: banded.Options = options) -> Decorrelated:
+            return banded.decorrelate(normal, x, (0, len(x)), ndiag=5, options=options)
+        results.append(work())
+        left = int((results[-1].status == Status.WIDE_BAND).any(axis=1).sum())
+        text.append(f"{cpu_seconds(work, repeat) / u:8.2f} u {left:3d} wide")
+    seen = results[0].ivar > 0
+    sigma = np.abs(results[1].flux - results[0].flux)[seen] * np.sqrt(results[0].ivar[seen])
+    return "".join(text) + f"   flux {sigma.max():.1e}, median {np.median(sigma):.1e}"
 
 
 def draw(file: str, edge: Array, middle: Array, hw: int) -> None:
@@ -103,35 +115,34 @@ def draw(file: str, edge: Array, middle: Array, hw: int) -> None:
     save(figure, file)
 
 
-def main() -> int:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--camera", default="z")
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--figure")
-    parser.add_argument("--smallest", action="store_true")
-    args = parser.parse_args()
-    normal, x = bundle(args.camera, 60 if args.smallest else None)
+def show(normal: Normal, figure: str | None) -> None:
+    """The decay as a table, and as a picture."""
     edge, middle, correlation = decay(normal)
     print(f"correlation with the next fibre: median {np.median(correlation):.1e}, largest in the last {EDGE} bins "
           f"{correlation[-EDGE:].max():.1e}, elsewhere {correlation[:-EDGE - REACH].max():.1e}")
     print("U, diagonal scaled to 1, at distance" + "".join(f"{a:9d}" for a in range(0, REACH + 1, 10)))
     for name, values in (("last bins", edge), ("elsewhere", middle)):
         print(f"{name:36s}" + "".join(f"{values[a]:9.0e}" for a in range(0, REACH + 1, 10)))
-    if args.figure:
-        draw(args.figure, edge, middle, normal.halfband)
-    repeat, results, seconds = 1 if args.smallest else args.repeat, [], []
+    if figure:
+        draw(figure, edge, middle, normal.halfband)
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--figure")
+    parser.add_argument("--smallest", action="store_true")
+    args = parser.parse_args()
+    repeat = 1 if args.smallest else args.repeat
     matrix = np.random.default_rng(1).random((2000, 2000))
     u = cpu_seconds(lambda: matrix @ matrix, repeat)
-    for options in (None, WITHOUT):
-        def work(options: banded.Options | None = options) -> Decorrelated:
-            return banded.decorrelate(normal, x, (0, len(x)), ndiag=5, options=options)
-        results.append(work())
-        seconds.append(cpu_seconds(work, repeat))
-    for name, result, spent in zip(("with windows", "without"), results, seconds, strict=True):
-        print(f"{name:14s}{spent:7.3f} s = {spent / u:6.2f} u   {paths(result)}")
-    sigma = np.abs(results[0].flux - results[1].flux) * np.sqrt(results[1].ivar)
-    print(f"apart: flux {sigma.max():.1e} sigma at most, median {np.median(sigma):.1e}")
+    for n, (camera, program, name, defects) in enumerate(CASES[:1] if args.smallest else CASES):
+        normal, x = bundle(camera, program, defects, 60 if args.smallest else None)
+        if n == 0:
+            show(normal, args.figure)
+            print("camera program defects  without windows       with windows         apart, sigma")
+        print(f"{camera:6s} {program:7s} {name:7s}{compare(normal, x, u, repeat)}", flush=True)
     return 0
 
 
