@@ -14,6 +14,9 @@ numba's CUDA simulator, or compiled for the CPU; the kernel around it is three l
         if n < count:
             _add(n, *args)
 
+It is written out for each, and not made by the decorator: numba keeps compiled code on disk only for functions that it
+finds again by their name in a file, and a hundred kernels are not compiled anew in every process.
+
 No lane adds to what another lane adds to: there are no atomics, and sums have a fixed order.
 
 An argument of kind "n" is a number that must be known when the kernel is compiled, such as the half-band of code that
