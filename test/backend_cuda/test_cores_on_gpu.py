@@ -11,7 +11,7 @@ import pytest
 
 from backend_cuda.pieces import decorrelate, shape_of, upload
 from cores.cases import EPS, MASKS, make_bundle
-from gpu_extract.backend.cuda import patches
+from gpu_extract.backend.cuda import matrices as kernels
 from gpu_extract.backend.cuda.algebra import HostAlgebra
 from gpu_extract.backend.cuda.real import CupyDevice, load_cupy
 from gpu_extract.backend.cuda.simulated import SimulatedDevice
@@ -84,7 +84,7 @@ def test_libraries(gpu: Any) -> None:
     values, codes, squares = gpu.empty((8, 60)), gpu.empty((2, 8), np.int32), gpu.empty((8, 60, 60))
     gpu.call(lambda: gpu.linalg.cholesky(factors.data, codes.data[0]), stream)
     gpu.call(lambda: gpu.linalg.eigh(matrices.data, values.data, codes.data[1]), stream)
-    gpu.launch(patches.inner, squares.data.size, (squares, matrices), stream)
+    gpu.launch(kernels.inner, squares.data.size, (squares, matrices), stream)
     arrays = []
     for there in (factors, matrices, values, codes, squares):
         arrays.append(gpu.pinned(there.shape, there.dtype))

@@ -23,7 +23,7 @@ if not config.ENABLE_CUDASIM:
 
 INNER, NDIAG = slice(1, 9), 1
 LIMITS = Limits(widen=(0, 1, 1, 2))
-OURS = ("eliminate", "complement", "measure", "decide", "poles", "patches")
+OURS = ("eliminate", "complement", "measure", "decide", "poles", "patches", "matrices")
 LAUNCHED: set[str] = set()
 
 

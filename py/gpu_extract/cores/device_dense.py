@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_extract.backend.cuda import decide, measure, patches
+from gpu_extract.backend.cuda import decide, matrices, measure, patches
 from gpu_extract.backend.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.backend.cuda.seam import Device, Empty
 from gpu_extract.cores.dense import Cuts
@@ -97,19 +97,19 @@ class DenseCore:
         launch(patches.sides, rows, "sides", normal.weight, normal.x, "where", begin)
         self._device.call(lambda: algebra.cholesky(a["matrices"].data, self._factor_codes.data[0]), stream)
         launch(patches.tail, elements, "tails", "matrices", "codes")
-        launch(patches.outer, elements, "roots", "tails")
+        launch(matrices.outer, elements, "roots", "tails")
         launch(patches.decouple, self._count, "roots", "diagonal", "sides")
-        launch(patches.products, rows, "wanted", "roots", "sides")
+        launch(matrices.products, rows, "wanted", "roots", "sides")
         self._device.call(lambda: algebra.eigh(a["roots"].data, a["values"].data, self._eigen_codes.data[0]), stream)
-        launch(patches.roots, elements, "roots", "values")
-        launch(patches.inner, elements, "tails", "roots")
+        launch(matrices.roots, elements, "roots", "values")
+        launch(matrices.inner, elements, "tails", "roots")
 
     def _results(self, normal: PieceNormal, out: PieceOut, begin: int, stream: Any) -> None:
         """The checks, and what is kept of so many patches."""
         launch, rows = partial(self._launch, stream=stream), self._arrays["values"].data.size
         kept = self._count * self._cuts.step
-        launch(patches.products, rows, "made", "tails", "sides")
-        launch(patches.squares, rows, "errors", "tails", "diagonal")
+        launch(matrices.products, rows, "made", "tails", "sides")
+        launch(matrices.squares, rows, "errors", "tails", "diagonal")
         launch(patches.verdict, self._count, "flags", "codes", "errors", "made", "wanted", "sides", normal.icov,
                "where", begin, self._closest, AGREEMENT)
         launch(patches.write, kept, out.flux, out.ivar, out.status, "made", "flags", "where", begin)
