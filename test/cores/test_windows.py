@@ -1,11 +1,13 @@
 """Windows, in which all of S is kept: the dense complements, the stitched kernel, and fibres that need them."""
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from cores.cases import EPS, band_of, make_bundle, random_definite
 from gpu_extract.backend import cpu_banded, cpu_windows
 from gpu_extract.backend.cpu_banded import SIDES, aligned
-from gpu_extract.cores import windows
+from gpu_extract.cores import schur, windows
 from gpu_extract.cores.banded import Options, decorrelate
 from gpu_extract.cores.schur import Limits, Neighbours
 from gpu_extract.data import Status
@@ -92,3 +94,14 @@ def test_a_window_that_does_not_hold_is_given_up(monkeypatch):
     assert neighbours.windows
     assert not any(neighbours.complement(i).windows for i in neighbours._given_up)
     assert neighbours._given_up
+
+
+def test_a_seam_alone_gives_a_window_up(monkeypatch):
+    """What S differs by just outside of a window counts, whatever else holds."""
+    true = windows.put
+    monkeypatch.setattr(schur, "put", lambda *args, **named: replace(true(*args, **named), seam=1.0))
+    bundle = make_bundle(6, 200, mask="block")
+    neighbours = Neighbours(bundle.normal, bundle.x, Limits())
+    neighbours.prepare((0, 6))
+    assert neighbours.windows
+    assert set(neighbours.windows) == neighbours._given_up
