@@ -45,7 +45,7 @@ SEEN, UNSEEN = 1, 101   # seeds of the frames that the costs are from, and of th
 POINTS = ((1, 1), (2, 1), (2, 2))        # ranks, groups
 ERROR = 0.15            # of the model, that is stated
 FEWEST = 10             # bundles of a frame that the model is made for
-SPREAD = ("start", "plan", "bundle", "gather", "assemble", "share", "read", "write")
+SPREAD = ("start", "plan", "bundle", "gather", "assemble", "share", "read", "write", "files")
 STAGES = ("plan", "bundle", "cut", "solve", "assemble")
 BEGIN, END = "<!-- measured -->", "<!-- end of what is measured -->"
 EXCHANGED = 30e6        # bytes of a bundle's normal equations (22 MB) and results, computed from their shapes
@@ -87,6 +87,16 @@ def of_files(ranks: Sequence[dict[str, Any]], name: str) -> list[float]:
     return [statistics.median(found), statistics.pstdev(found)]
 
 
+def taken_by_files(ranks: Sequence[dict[str, Any]], compute: float) -> list[float]:
+    """CPU seconds that reading one frame and writing one took beside another's compute: what all took, but for that."""
+    found = []
+    for rank in ranks:
+        (used,) = (s[4] for s in rank["spans"] if s[0] == "frames")
+        frames = sum(s[0] == "frame" for s in rank["spans"])
+        found.append((used - frames * compute) / max(frames - 1, 1))
+    return [statistics.fmean(found), statistics.pstdev(found)]
+
+
 def measure_costs(folder: Path, small: bool) -> dict[str, Any]:
     """The costs of the pieces: in one process; what a second rank adds; how much two processes slow each other down."""
     frames, grid = (2, (6030.0, 6080.0, 0.8)) if small else (FRAMES, (5760.0, 7620.0, 0.8))
@@ -97,14 +107,17 @@ def measure_costs(folder: Path, small: bool) -> dict[str, Any]:
     images = sorted(folder.glob("simulated/*/preproc-*"))
     alone, *both = [found for ranks in (1, 2) for found in together(ranks, images, grid)]
     bundle = cost(alone["bundle"])
-    crowded = statistics.fmean(cost(one["bundle"])[0] for one in both) / bundle[0]
+    crowded = max(statistics.fmean(cost(one["bundle"])[0] for one in both) / bundle[0], 1.0)
     bundles = len(alone["bundle"][0])
+    subprocess.run(run(frames, 2, 2, folder, seed=SEEN, small=small), check=True)
+    taken = taken_by_files(record(folder / "perf.json"), cost(alone["plan"])[0] + cost(alone["assemble"])[0]
+                           + bundles * bundle[0])
     gathered = float(np.median(values(shared[:1], "mpi gather"))) / max(bundles // 2, 1)
     return {"bundles": bundles, "cores": os.cpu_count(), "crowding": crowded, "plan": cost(alone["plan"]),
             "bundle": bundle, "alone": (cost(alone["solve"])[0] + cost(alone["cut"])[0]) / bundle[0],
             "pieces": 10, "exchanged": EXCHANGED, "gather": [gathered, 0.0], "assemble": cost(alone["assemble"]),
             "share": [float(np.median(values(shared[:1], "wait for input"))), 0.0],
-            "read": of_files(shared, "read"), "write": of_files(shared, "write"),
+            "read": of_files(shared, "read"), "write": of_files(shared, "write"), "files": taken,
             "read_bytes": images[0].stat().st_size,
             "write_bytes": next(folder.glob("frame-*.fits")).stat().st_size, "modules": 1100}
 
@@ -151,7 +164,7 @@ def text(drawn: np.ndarray, digits: int = 2) -> str:
 
 def check(found: dict[str, Any], costs: Costs) -> bool:
     """The model of this machine against the points measured; whether all agree within the error that is stated."""
-    here = Machine(cores=found["cores"], crowding=found["crowding"], bandwidth=1e12, latency=1e-6)
+    here = Machine(cores=found["cores"], crowding=found["crowding"], bandwidth=1e12, latency=1e-6, bound=False)
     print(f"\nthis machine: {here.cores} cores, a piece takes {here.crowding:.2f} times as long where all work; others "
           f"took {100 * found['others']:.0f} % of the cores\n"
           "ranks groups frames  measured s (all)       model s (68 %)       model / measured")

@@ -8,7 +8,7 @@ from gpu_extract.assess.forecast import Cost, Costs, Machine, exposure, extracti
 
 NOTHING = Cost(0.0)
 PLAIN = Costs(start=Cost(2.0), plan=NOTHING, bundle=Cost(0.5), alone=0.2, pieces=10, exchanged=0.0, gather=NOTHING,
-              assemble=NOTHING, share=NOTHING, read=NOTHING, write=NOTHING, read_bytes=0.0,
+              assemble=NOTHING, share=NOTHING, read=NOTHING, write=NOTHING, files=NOTHING, read_bytes=0.0,
               write_bytes=0.0, modules=1000)
 IDEAL = Machine(cores=64, latency=0.0)
 
@@ -47,14 +47,17 @@ def test_frames_are_dealt_to_whoever_is_free() -> None:
     """Eight frames on two ranks with frames of their own: four turns."""
     found = exposure(PLAIN, IDEAL, 8, 2, started=True, draws=5)
     assert found["all"] == pytest.approx(np.full(5, 40.0))
-    both = exposure(replace(PLAIN, read=Cost(1.0), write=Cost(0.5)), IDEAL, 8, 2, draws=5)
+    files = replace(PLAIN, files=Cost(1.5), read=Cost(1.0), write=Cost(0.25))
+    both = exposure(files, IDEAL, 8, 2, draws=5)
     assert both["start"] == pytest.approx(np.full(5, 2.0 + 1000 * 2 / IDEAL.opens))
     assert both["compute"] == pytest.approx(np.full(5, 4 * 10.0))      # on cores that are free
-    files = replace(PLAIN, read=Cost(1.0), write=Cost(0.5))
-    full = exposure(files, replace(IDEAL, cores=2, crowding=1.5), 8, 2, draws=5)
-    assert full["compute"] == pytest.approx(np.full(5, 4 * 11.5 * 1.5))      # on the cores that compute
-    beside = exposure(files, replace(IDEAL, cores=2, crowding=1.5), 4, 1, draws=5)
-    assert beside["compute"] == pytest.approx(np.full(5, 4 * 10.0 * (1 + 0.5 * 0.15)))     # they crowd the one
+    assert both["ends"] == pytest.approx(np.full(5, 1.25))
+    full = replace(IDEAL, cores=2, crowding=1.5)
+    on_the_cores_that_compute = exposure(files, full, 8, 2, draws=5)["compute"]
+    assert on_the_cores_that_compute == pytest.approx(np.full(5, (4 * 10.0 + 3 * 1.5) * 1.5))
+    for bound, of_a_frame in ((True, 1.5), (False, 0.75)):                   # two ranks share each frame
+        shared = exposure(files, replace(full, bound=bound), 8, 2, draws=5, groups=1)["compute"]
+        assert shared == pytest.approx(np.full(5, (8 * 5.0 + 7 * of_a_frame) * 1.5))
     one_group = exposure(replace(PLAIN, share=Cost(1.0)), IDEAL, 8, 2, started=True, draws=5, groups=1)
     assert one_group["all"] == pytest.approx(np.full(5, 8 * 6.0))
     slow = exposure(replace(PLAIN, read_bytes=1e9), replace(IDEAL, files=1e8), 8, 2, started=True, draws=5)

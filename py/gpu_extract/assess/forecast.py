@@ -42,7 +42,8 @@ class Costs:
     alone: share of a bundle's time that ranks which share it do not divide (the solution, cuts); pieces: ranks that
         can share it (tiles); exchanged: bytes that they exchange
     gather: of a bundle's result on its way to the first rank; assemble: of a frame; share: image to the other ranks
-    read, write: CPU seconds of a frame's files; read_bytes, write_bytes
+    read, write: CPU seconds of a frame's files, where nothing else goes on; read_bytes, write_bytes
+    files: CPU seconds that both take from the ranks while these compute, with all by which they slow them down
     modules: files opened by imports
     """
 
@@ -57,6 +58,7 @@ class Costs:
     share: Cost
     read: Cost
     write: Cost
+    files: Cost
     read_bytes: float
     write_bytes: float
     modules: int
@@ -68,6 +70,7 @@ class Machine:
 
     cores: of a node, one rank each; speed: of a core, relative to the one measured on
     crowding: by how much longer a core takes when all cores of the node work (caches, memory, clock)
+    bound: each rank, with its threads, has a core of its own; else the node's cores serve all threads
     latency, bandwidth: of a message between nodes, seconds and bytes per second; files: bytes per second of the
         shared file system, for all nodes together; opens: files per second that it opens
     """
@@ -75,6 +78,7 @@ class Machine:
     cores: int
     speed: float = 1.0
     crowding: float = 1.0
+    bound: bool = True
     latency: float = 2e-6
     bandwidth: float = 10e9
     files: float = 100e9
@@ -87,21 +91,21 @@ class Machine:
 
 
 def extraction(costs: Costs, machine: Machine, ranks: int, bundles: int, *, busy: int, draws: int, rng: Rng,
-               io: bool = False) -> Array:
+               io: Array | float = 0.0) -> Array:
     """Seconds of one frame on a group of ranks, (draws,); busy: ranks at work on the node at that time.
 
-    io: frames are read and written meanwhile: on the core of the group's first rank, or, where the node has cores
-        without a rank, on one of those, where it crowds the others as much as a rank would in that time
+    io: 1 where another frame is read and one is written meanwhile: on the core of the group's first rank, on those of
+        all its ranks where they are not bound, or on one that has no rank
     """
-    files = costs.read.draw(rng, (draws,)) + costs.write.draw(rng, (draws,)) if io else np.zeros(draws)
-    spare = busy < machine.cores
-    aside = files.mean() * ranks / max(bundles * costs.bundle.mean, 1e-9) if spare else 0.0
-    slow = machine.slow(busy + min(aside, 1.0))
+    files = io * costs.files.draw(rng, (draws,))
+    slow = machine.slow(busy)
     whole, left = divmod(bundles, ranks)
     pieces = costs.bundle.draw(rng, (draws, bundles)) * slow
     load = pieces[:, :whole * ranks].reshape(draws, whole, ranks).sum(axis=1)
-    if not spare:
+    if busy >= machine.cores and machine.bound:
         load[:, 0] += files * slow
+    elif busy >= machine.cores:
+        load += files[:, None] * slow / ranks
     for n in range(left):
         members = share(ranks, n, left)
         begin = load[:, members.start:members.stop].max(axis=1)
@@ -135,16 +139,19 @@ def exposure(costs: Costs, machine: Machine, frames: int, ranks: int, *, bundles
     """Seconds of an exposure on so many ranks, with their parts, each (draws,).
 
     started: leave the start-up out; groups: how many (default: as the program chooses)
-    Groups take frames as they come free; whatever the file system cannot deliver in that time is waited for.
+    Groups take frames as they come free; whatever the file system cannot deliver in that time is waited for. Beside all
+    frames of a group but one, another is read and one is written.
     """
     rng = np.random.default_rng(_SEED)
     groups = groups or choose_groups(frames, ranks, bundles)
     size = ranks // groups
-    free = np.zeros((draws, groups))
+    free, begun = np.zeros((draws, groups)), np.zeros((draws, groups))
     rows = np.arange(draws)
     for _ in range(frames):
         taken = free.argmin(axis=1)
-        free[rows, taken] += extraction(costs, machine, size, bundles, busy=ranks, draws=draws, rng=rng, io=True)
+        free[rows, taken] += extraction(costs, machine, size, bundles, busy=ranks, draws=draws, rng=rng,
+                                       io=np.minimum(begun[rows, taken], 1.0))
+        begun[rows, taken] += 1
     slow = machine.slow(ranks)
     ends = (costs.read.draw(rng, (draws,)) + costs.write.draw(rng, (draws,))) * slow
     files = frames * (costs.read_bytes + costs.write_bytes) / machine.files
