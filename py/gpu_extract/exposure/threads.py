@@ -1,8 +1,8 @@
 """The reader and the writer of a group: threads of its first rank, at work while the group computes.
 
-Kernels and most of what reading and writing consist of let other threads run
-(bench/exposure.py measures it), so that threads cost what processes would, and
-nothing has to be copied between them.
+Kernels and most of what reading and writing consist of let other threads run,
+and nothing has to be copied between them; bench/exposure.py measures what they
+cost, and what a process would (doc/exposures.md).
 """
 import queue
 import threading
