@@ -28,7 +28,9 @@ def image_hdu(array: np.ndarray | None, name: str, *, cards: Sequence[Card] = ()
 def table_hdu(rows: np.ndarray, name: str, *, units: Mapping[str, str] | None = None,
               cards: Sequence[Card] = (), comments: Mapping[str, str] | None = None) -> fits.BinTableHDU:
     """A binary table HDU of a structured array; `comments` describe the columns."""
-    hdu = fits.BinTableHDU(_without_int8(rows), header=header_of(cards), name=name)
+    hdu = fits.BinTableHDU(header=header_of(cards), name=name)
+    # not as an argument: that loads astropy.table, a tenth of a second
+    hdu.data = fits.FITS_rec.from_columns(fits.ColDefs(_without_int8(rows)))
     for number, column in enumerate(rows.dtype.names or (), start=1):
         if units and column in units:        # not by change_unit, which reaches the header only while writing
             hdu.header.set(f"TUNIT{number}", units[column], after=f"TFORM{number}")
