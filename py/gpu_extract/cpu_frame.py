@@ -17,11 +17,15 @@ class CpuFrames:
 
     name: for the header; warm_bins: steps of wavelength after which all kernels are there
     first_use: what to tell a user while they are not
+    keep: whether work space (130 MB) is kept from frame to frame; where there is one frame, what follows needs it more
     """
 
     name = "CPU"
     warm_bins = 4
     first_use = "first use with such a PSF and step: kernels are compiled, which takes up to a minute, and kept"
+
+    def __init__(self, *, keep: bool = True):
+        self._keep = keep
 
     def warm(self, psf: PsfModel, config: ExtractConfig) -> bool:
         """Whether the kernels for such a problem have been compiled before, on this machine."""
@@ -40,7 +44,8 @@ class CpuFrames:
                 result = extract_bundle(image, job, job.plan.bundles[turn.bundle], group=group, recorder=recorder)
             if group.rank == 0:
                 found.append((turn.bundle, rows_of(result, job.plan)))
-        forget()
+        if not self._keep:
+            forget()
         return found
 
     def watch(self, recorder: Any, *, ranges: bool = False) -> None:

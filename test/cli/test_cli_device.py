@@ -10,7 +10,7 @@ from gpu_extract.backend.cuda import real
 from gpu_extract.backend.cuda.simulated import SimulatedDevice
 from gpu_extract.cli.device import choose_backend
 from gpu_extract.comm import SERIAL, SerialComm
-from gpu_extract.cpu_frame import CPU
+from gpu_extract.cpu_frame import CpuFrames
 from gpu_extract.device import budget
 from gpu_extract.errors import InputError
 
@@ -58,11 +58,18 @@ def no_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(real, "count_devices", count)
 
 
+def on_cpu(gpu: bool | None, comm: Any) -> str:
+    """What is said of the CPU, which is what must be taken."""
+    backend, said = choose_backend(gpu, comm, many=False)
+    assert isinstance(backend, CpuFrames)
+    return said
+
+
 def test_what_is_taken_without_a_gpu(no_cupy: None) -> None:
-    assert choose_backend(None, SERIAL) == (CPU, "CPU (cupy is not installed)")
-    assert choose_backend(False, SERIAL) == (CPU, "CPU (--no-gpu)")
+    assert on_cpu(None, SERIAL) == "CPU (cupy is not installed)"
+    assert on_cpu(False, SERIAL) == "CPU (--no-gpu)"
     with pytest.raises(InputError, match=r"^--gpu: a GPU needs cupy: install it$"):
-        choose_backend(True, SERIAL)
+        choose_backend(True, SERIAL, many=False)
 
 
 @pytest.mark.parametrize("gpu", [None, True])
@@ -72,9 +79,9 @@ def test_every_rank_must_have_one(gpu: bool | None, devices: Any) -> None:
     comm = Rank(others=("", "there is no CUDA device"))
     if gpu:
         with pytest.raises(InputError, match=r"^--gpu: there is no CUDA device$"):
-            choose_backend(gpu, comm)
+            choose_backend(gpu, comm, many=True)
     else:
-        assert choose_backend(gpu, comm) == (CPU, "CPU (there is no CUDA device)")
+        assert on_cpu(gpu, comm) == "CPU (there is no CUDA device)"
     assert opened == []
 
 
@@ -84,7 +91,7 @@ def test_every_rank_must_have_one(gpu: bool | None, devices: Any) -> None:
 def test_a_rank_s_device_and_its_part(gpu: bool | None, place: tuple[int, int], count: int, number: int, ranks: int,
                                       devices: Any) -> None:
     opened = devices(count)
-    backend, said = choose_backend(gpu, Rank(place))
+    backend, said = choose_backend(gpu, Rank(place), many=True)
     assert opened == [(number, budget(TOTAL, FREE, ranks))]
     assert said == "simulated device" + (f", {ranks} ranks on it" if ranks > 1 else "")
     assert backend.name == "simulated device" and backend._dtype == "float32"

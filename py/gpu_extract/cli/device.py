@@ -9,16 +9,17 @@ if TYPE_CHECKING:
     from gpu_extract.gpu_frame.frames import GpuFrames
 
 
-def choose_backend(gpu: bool | None, comm: Any) -> tuple[Any, str]:
+def choose_backend(gpu: bool | None, comm: Any, *, many: bool) -> tuple[Any, str]:
     """What `run.extract` works with, and what the log is to say of it; all ranks call this.
 
     gpu: True: a GPU must be there; None: one is taken where every rank has one; False: the CPU
+    many: whether there may be more than one frame
     Raises InputError where a GPU must be there and is not.
     """
-    from gpu_extract.cpu_frame import CPU
+    from gpu_extract.cpu_frame import CpuFrames
 
     if gpu is False:
-        return CPU, "CPU (--no-gpu)"
+        return CpuFrames(keep=many), "CPU (--no-gpu)"
     devices, reason = look_for_devices(always=gpu is True)
     reasons = comm.gather([(comm.rank, reason)])
     lacking: str = comm.share(lambda: next((r for r in reasons or [] if r), ""))
@@ -26,7 +27,7 @@ def choose_backend(gpu: bool | None, comm: Any) -> tuple[Any, str]:
         return open_gpu(comm, devices)
     if gpu:
         raise InputError(f"--gpu: {lacking}")
-    return CPU, f"CPU ({lacking})"
+    return CpuFrames(keep=many), f"CPU ({lacking})"
 
 
 def look_for_devices(*, always: bool) -> tuple[int, str]:

@@ -60,7 +60,7 @@ def extract_exposure(args: argparse.Namespace, start: StartUp) -> int:
     recorder = Recorder(comm.rank)
     comm.watch(recorder if args.perf else NULL)
     with comm.together(), ExitStack() as stack:
-        backend, device = choose_backend(args.gpu, comm)
+        backend, device = choose_backend(args.gpu, comm, many=True)
         stack.enter_context(closing(backend))
         if args.perf:
             backend.watch(recorder)

@@ -42,7 +42,7 @@ def extract_image(args: argparse.Namespace) -> int:
     recorder = Progress(comm.rank)
     comm.watch(recorder)
     with comm.together(), ExitStack() as stack:
-        backend, device = choose_backend(args.gpu, comm)
+        backend, device = choose_backend(args.gpu, comm, many=False)
         stack.enter_context(closing(backend))
         if args.perf or args.trace or args.nvtx:
             backend.watch(recorder, ranges=args.nvtx)
