@@ -2,8 +2,9 @@
 
 usage: scaling.py [--repeat 3] [--plot FILE.png] [--smallest]
 
-One process, the simulated r frame in memory: fibres 25 ... 500 at 2326 bins, and bins 500 ... 5000 of one bundle (by
-the step in wavelength). Prints seconds per bin, and the largest departure from a straight line through the points.
+One process, simulated frames in memory: fibres 25 ... 500 of the r camera at 2326 bins, and bins 500 ... 5000 of one
+bundle of the z camera, whose range is the longest, in steps of 0.46 Angstrom. Prints seconds per unit, and the largest
+departure from the straight line through the points that departs least from them, relative to each.
 """
 import argparse
 import os
@@ -19,6 +20,8 @@ from gpu_extract.perf.recorder import Recorder
 from gpu_extract.run import extract
 from gpu_extract.simulate import SimConfig, simulate
 
+STEP = 0.46      # Angstrom
+
 
 def seconds(made: object, config: ExtractConfig, repeat: int) -> float:
     """Best CPU seconds of an extraction."""
@@ -33,7 +36,7 @@ def seconds(made: object, config: ExtractConfig, repeat: int) -> float:
 
 def report(name: str, sizes: list[int], times: list[float]) -> None:
     """A table, and how straight the line is."""
-    line = np.polynomial.Polynomial.fit(sizes, times, 1)
+    line = np.polynomial.Polynomial.fit(sizes, times, 1, w=1 / np.array(times))
     print(f"{name:>8}  seconds  us per unit")
     for size, time in zip(sizes, times, strict=True):
         print(f"{size:8d} {time:8.3f} {1e6 * time / size:12.1f}")
@@ -56,9 +59,11 @@ def main() -> int:
     extract(made.image, made.psf, ExtractConfig(grid, nspec=25))
     by_fibres = [seconds(made, ExtractConfig(grid, nspec=n), args.repeat) for n in fibres]
     report("fibres", fibres, by_fibres)
-    width = 1.0 if args.smallest else 0.4
-    by_bins = [seconds(made, ExtractConfig((5700.0, 5700.0 + width * (n - 1), width), nspec=25), args.repeat)
-               for n in lengths]
+    made = simulate(SimConfig(camera="z", nspec=25, crop=True))
+    step = 0.8 if args.smallest else STEP
+    grids = [(7521.0, 7521.0 + step * (n - 1), step) for n in lengths]
+    extract(made.image, made.psf, ExtractConfig(grids[-1], nspec=25))
+    by_bins = [seconds(made, ExtractConfig(grid, nspec=25), args.repeat) for grid in grids]
     report("bins", lengths, by_bins)
     if args.plot:
         from gpu_extract.figures.lines import line_plot
