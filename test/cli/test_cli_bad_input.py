@@ -176,6 +176,13 @@ def test_bad_options(refused, options, words):
     refused(*options, words=words)
 
 
+@pytest.mark.parametrize(("options", "words"), [(("-w", "9000,5000,1"), "must ascend"), (("--nspec", "0"), "nspec")])
+def test_bad_options_come_before_the_embedded_frame(run, files, monkeypatch, options, words):
+    monkeypatch.setattr("gpu_extract.cli.cache.embedded_default", lambda *_, **__: pytest.fail("simulated a frame"))
+    done = run(*options, "-o", files.output)
+    assert done.code == 2 and words in done.error
+
+
 def test_a_missing_output_or_half_an_input(run, files):
     done = run("-i", files.image, "-p", files.psf)
     assert done.code == 2 and "-o/--output" in done.error and "--help" in done.error

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_extract.cli.common import log, run_main
 from gpu_extract.cli.device import choose_backend
-from gpu_extract.cli.job import Inputs, Job, check_files, equivalent_command, find_inputs, read_job
+from gpu_extract.cli.job import Inputs, Job, check_files, check_settings, equivalent_command, find_inputs, read_job
 from gpu_extract.cli.options import build_parser, ignored
 from gpu_extract.cli.performance import write_performance
 from gpu_extract.cli.ranks import find_launch, run_kept, start_ranks
@@ -66,6 +66,7 @@ def read_shared(args: argparse.Namespace, comm: Any) -> Job:
 
     def read() -> tuple[Any, ...]:
         check_plots(args.qa)
+        check_settings(args)
         check_files(args)
         whole.append(read_job(args, find_inputs(args)))
         return Image(whole[0].image.pix, whole[0].image.ivar), whole[0].psf, whole[0].config

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gpu_extract.io.presets import Preset
 
 NO_FIBERMAP = "none"
+ANY_GRID = (6000.0, 6001.0, 1.0)       # stands in for a preset's, to look at the other settings
 
 
 @dataclass(frozen=True)
@@ -84,21 +85,30 @@ def _fibermap_file(path: str, check: bool) -> "FiberMap":
     return read_fibermap(path, check=check)
 
 
+def check_settings(args: argparse.Namespace) -> None:
+    """Raise ConfigError for what is wrong with the options by themselves: before a frame is read, or even simulated."""
+    ExtractConfig(args.wavelength or ANY_GRID, psferr=args.psferr, **_given(args))
+
+
+def _given(args: argparse.Namespace) -> dict[str, Any]:
+    """The settings that the options give, but for those that presets know."""
+    optional = ("nspec", "nsubbundles", "nwavestep", "tolerance")
+    given = {name: getattr(args, name) for name in optional if getattr(args, name) is not None}
+    return given | {name: getattr(args, name) for name in ("specmin", "regularize", "bundlesize", "core")}
+
+
 def make_config(args: argparse.Namespace, image: "Image") -> ExtractConfig:
     """Settings from the options, and where those are silent from the preset of the camera.
 
     Raises ConfigError with every problem at once.
     """
     preset = find_settings(args, image)
-    given: dict[str, Any] = {"wavelength": args.wavelength or (preset and preset.wavelength),
-                             "psferr": preset.psferr if args.psferr is None and preset else args.psferr}
-    if given["wavelength"] is None:
+    wavelength = args.wavelength or (preset.wavelength if preset else None)
+    psferr = preset.psferr if args.psferr is None and preset else args.psferr
+    if wavelength is None:
         raise ConfigError(f"no wavelength grid: CAMERA of the image is {image.get('CAMERA')!r}, which no preset "
                           "is for; give -w first,last,step or --preset NAME")
-    optional = ("nspec", "nsubbundles", "nwavestep", "tolerance")
-    given |= {name: getattr(args, name) for name in optional if getattr(args, name) is not None}
-    given |= {name: getattr(args, name) for name in ("specmin", "regularize", "bundlesize", "core")}
-    config = ExtractConfig(**given, model=bool(args.model or args.qa))
+    config = ExtractConfig(wavelength, psferr=psferr, **_given(args), model=bool(args.model or args.qa))
     if not args.barycentric_correction:
         return config
     from gpu_extract.barycentre import barycentric_factor
