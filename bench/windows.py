@@ -21,11 +21,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from gpu_extract import solve as solver
-from gpu_extract.backend import cpu_wide, cpu_windows
+from gpu_extract.backend import cpu_wide
+from gpu_extract.backend.arena import Arena
 from gpu_extract.bundle import locate, make_normal
 from gpu_extract.comm import SERIAL
 from gpu_extract.config import ExtractConfig
 from gpu_extract.cores import banded
+from gpu_extract.cores.coupling import Couplings
 from gpu_extract.cores.schur import Limits
 from gpu_extract.data import Array, Decorrelated, Normal, Status
 from gpu_extract.figures.canvas import BLUE, ORANGE, new_figure, save
@@ -79,8 +81,7 @@ def decay(normal: Normal) -> tuple[Array, Array, Array]:
     columns = np.arange(last) + np.arange(REACH + 1)[:, None]        # of the element in row j, diagonal a
     edge = np.where((columns >= last - EDGE) & (columns < last), scaled, 0.0).max(axis=1)
     middle = np.where(columns < last - EDGE - REACH, scaled, 0.0).max(axis=1)
-    correlation = np.empty((len(icov) - 1, icov.shape[2]))
-    cpu_windows.couplings(correlation, icov)
+    correlation = Couplings(normal, np.zeros(icov.shape[::2]), 1.0, 0, Arena()).correlations(1)
     return edge, middle, correlation[FIBRE, :last]
 
 

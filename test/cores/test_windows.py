@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from cores.cases import EPS, band_of, make_bundle, random_definite
-from gpu_extract.backend import cpu_banded, cpu_windows
+from gpu_extract.backend import cpu_banded, cpu_stretch, cpu_windows
 from gpu_extract.backend.cpu_banded import SIDES, aligned
 from gpu_extract.cores import schur, windows
 from gpu_extract.cores.banded import Options, decorrelate
@@ -39,6 +39,22 @@ def test_pole_sum_with_windows(half, ndiag, nwave, pieces):
         assert np.abs(out[:nwave - a, SIDES + a] - np.diagonal(inverse, a)).max() <= bound
 
 
+@pytest.mark.parametrize(("rows", "columns", "reach"), [(152, 152, 9), (40, 16, 3), (8, 64, 9), (24, 80, 24),
+                                                         (64, 64, 64), (136, 136, 0)])
+def test_one_block_eliminated_from_the_next(rows, columns, reach):
+    """Sizes of one, two and three vectors more than whole tiles; near couplings and full ones."""
+    rng = np.random.default_rng(rows + columns)
+    pivot, out = random_definite(columns, columns - 1, 1e3, rng), random_definite(rows, rows - 1, 10.0, rng)
+    coupling = np.triu(rng.normal(size=(rows, columns)), -reach)
+    wanted = out - coupling @ np.linalg.solve(pivot, coupling.T)
+    found = np.asfortranarray(np.tril(out))
+    assert cpu_stretch.eliminate(found, np.asfortranarray(coupling), np.asfortranarray(np.tril(pivot)), reach)
+    scale = np.abs(coupling @ np.linalg.inv(pivot) @ coupling.T).max() + np.abs(out).max()
+    np.testing.assert_allclose(np.tril(found), np.tril(wanted), rtol=0, atol=100 * EPS * np.linalg.cond(pivot) * scale)
+    pivot[-1, -1] = -1.0
+    assert not cpu_stretch.eliminate(found, np.asfortranarray(coupling), np.asfortranarray(pivot), reach)
+
+
 @pytest.mark.parametrize("stamp", [(11, 13), (11, 17), (11, 24)])
 def test_complements(stamp):
     """Against C = icov^-1, for couplings to next neighbours, and to two and three fibres beyond."""
@@ -51,6 +67,11 @@ def test_complements(stamp):
         bound = 100 * EPS * np.linalg.cond(exact) * np.abs(exact).max()
         np.testing.assert_allclose(s[np.ix_(alive, alive)], exact, rtol=0, atol=bound)
         np.testing.assert_array_equal(s[~alive].sum(axis=1), 1.0)
+    for lo, hi in ((0, 1), (1, 4), (3, 5)):
+        some = windows.complements(bundle.normal.icov, (lo, hi))
+        assert some is not None
+        for s, known in zip(some, found[lo:hi], strict=True):
+            np.testing.assert_array_equal(s, known)
 
 
 def test_what_is_not_definite_has_no_window():
@@ -61,9 +82,8 @@ def test_what_is_not_definite_has_no_window():
 
 
 def test_clean_bundles_have_none():
-    assert not windows.find(make_bundle(4, 90).normal.icov, Limits.window)
-    assert not windows.find(make_bundle(4, 90, wing=0.3).normal.icov, Limits.window)
-    assert not windows.find(make_bundle(1, 50, mask="gap").normal.icov, Limits.window)
+    for bundle in make_bundle(4, 90), make_bundle(4, 90, wing=0.3), make_bundle(1, 50, mask="gap"):
+        assert not Neighbours(bundle.normal, bundle.x, Limits()).windows
 
 
 @pytest.mark.parametrize("mask", ["gap", "block"])

@@ -1,4 +1,5 @@
 """Work arrays that are made once and used again: fresh memory costs more than much of what is done in it."""
+import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ class Arena:
 
     def take(self, *shape: int) -> Array:
         """An array of this shape; its content is whatever was there before."""
-        size = int(np.prod(shape))
+        size = math.prod(shape)
         room = -(-size // LINE) * LINE
         while self._block < len(self._blocks) and self._used + room > len(self._blocks[self._block]):
             self._block, self._used = self._block + 1, 0
@@ -35,7 +36,6 @@ class Arena:
     def clear(self) -> None:
         """Take everything back."""
         self._block, self._used = 0, 0
-
 
     def zeros(self, *shape: int) -> Array:
         """The same, filled with zeros."""

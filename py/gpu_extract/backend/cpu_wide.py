@@ -72,16 +72,16 @@ def empty_block(rows: int, columns: int) -> Array:
     return np.zeros((rows, columns), order="F")
 
 
-def block(icov: Array, rows: IntArray, columns: IntArray) -> Array:
-    """icov of some fibres against others on all bins, fibre by fibre; of diagonal blocks the lower triangle.
+@njit(nogil=True, cache=True, error_model="numpy")
+def block(out, icov, rows, columns):  # type: ignore[no-untyped-def]
+    """Fill `out` with icov of some fibres against others on all bins, fibre by fibre; see `add`.
 
-    Bins of weight 0 are decoupled, with 1 on the diagonal.
+    Rows without anything of diagonal blocks, of which the lower triangle is made, get 1 on the diagonal.
     """
-    out = empty_block(len(rows) * icov.shape[2], len(columns) * icov.shape[2])
+    out[:] = 0.0
     add(out, icov, rows, columns, (0, 0), BY_FIBRES)
     if rows[0] == columns[0]:
         decouple(out)
-    return out
 
 
 def inverse(low: Array) -> Array:

@@ -10,7 +10,6 @@ Rows of the band's work array are those of backend.cpu_banded: D, l_1 .. l_half 
 a vector of eight lanes. A window has columns of its own, n of n + wide such vectors: element (r, c) couples bins
 first + r and first + c.
 """
-import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -18,10 +17,11 @@ from numba import njit
 
 from gpu_extract.backend.simd import (
     address,
+    number,
+    vabs,
     vadd,
     vdiv,
     vfma,
-    vload,
     vmax,
     vmul,
     vread,
@@ -187,30 +187,33 @@ def invert(columns, work, out, weight, places, ndiag):  # type: ignore[no-untype
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def couplings(out, icov):  # type: ignore[no-untyped-def]
-    """The largest |A_ij| / sqrt(A_ii A_jj) of every bin of fibre i with those of fibre j = i + 1.
+def couplings(out, icov, roots, distance):  # type: ignore[no-untyped-def]
+    """The largest |A_ij| / sqrt(A_ii A_jj) of every bin of fibre i with those of fibre j = i + distance.
 
-    out: (nfibre - 1, nwave), filled
+    out: (nfibre - distance, nwave), filled
+    roots: (nfibre, nwave + 2 margin), 1 / sqrt of the diagonals, with margin >= hw zeros at both ends
     """
     nwave, width = icov.shape[2], icov.shape[3]
-    hw, whole = width // 2, width // 4 * 4
-    inverse, top = np.zeros(nwave + 2 * hw), np.empty(4)
-    flat = icov.reshape(-1)
+    margin = (roots.shape[1] - nwave) // 2
+    top, far = np.empty(4), 8 * max(width - 4, 0)
     for i in range(len(out)):
-        for j in range(nwave):
-            value = icov[i + 1, 0, j, hw]
-            inverse[hw + j] = 1.0 / value if value > 0.0 else 0.0
+        own = roots[i, margin:]
+        row = address(icov, (i * icov.shape[1] + distance) * nwave * width)
+        near = address(roots, (i + distance) * roots.shape[1] + margin - width // 2)
         for p in range(nwave):
-            row, most = ((i * icov.shape[1] + 1) * nwave + p) * width, vset(0.0)
-            for k in range(0, whole, 4):
-                value = vload(flat, row + k)
-                most = vmax(vmul(vmul(value, value), vload(inverse, p + k)), most)
-            vstore(top, 0, most)
-            largest = max(max(top[0], top[1]), max(top[2], top[3]))
-            for k in range(whole, width):
-                largest = max(largest, flat[row + k] * flat[row + k] * inverse[p + k])
-            own = icov[i, 0, p, hw]
-            out[i, p] = math.sqrt(largest / own) if own > 0.0 else 0.0
+            if width < 4:
+                largest = 0.0
+                for k in range(0, 8 * width, 8):
+                    largest = max(largest, abs(number(row + k) * number(near + k)))
+            else:               # the last four once more: twice makes no difference
+                most = vabs(vmul(vread(row + far), vread(near + far)))
+                for k in range(0, far, 32):
+                    most = vmax(vabs(vmul(vread(row + k), vread(near + k))), most)
+                vstore(top, 0, most)
+                largest = max(max(top[0], top[1]), max(top[2], top[3]))
+            out[i, p] = largest * own[p]
+            row += 8 * width
+            near += 8
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpu_extract.backend import cpu_band_tests, cpu_eliminate, cpu_schur
+from gpu_extract.backend import cpu_band_tests, cpu_eliminate, cpu_schur, cpu_windows
 from gpu_extract.backend.arena import Arena
 from gpu_extract.data import Array, Normal
 
@@ -37,7 +37,8 @@ class Couplings:
         self.spread = arena.take(*self.roots.shape)
         self.spread[:] = 0.0
         self.spread[:, self.margin:-self.margin] = x
-        self._sizes: dict[tuple[int, int], float] = {}
+        self._correlations: dict[int, Array] = {}
+        self._sizes: dict[int, list[float]] = {}
         self._farthest: dict[int, float] = {}
         self._distances: list[int] = []
         self._shares: dict[tuple[int, int, int], Share] = {}
@@ -45,12 +46,21 @@ class Couplings:
 
     def size(self, i: int, j: int) -> float:
         """A bound on the coupling of two fibres with all diagonals scaled to 1 (not yet that in S's norm)."""
-        key = min(i, j), max(i, j)
-        if key[1] - key[0] >= self.icov.shape[1]:
+        distance = abs(j - i)
+        if distance >= self.icov.shape[1]:
             return 0.0
-        if key not in self._sizes:
-            self._sizes[key] = cpu_band_tests.largest_coupling(self.icov, key[0], key[1] - key[0], self.roots)
-        return self._sizes[key]
+        if distance not in self._sizes:
+            largest = self.correlations(distance).max(axis=1)
+            self._sizes[distance] = (self.icov.shape[3] * largest).tolist()
+        return self._sizes[distance][min(i, j)]
+
+    def correlations(self, distance: int) -> Array:
+        """(nfibre - distance, nwave) largest |A_ij| / sqrt(A_ii A_jj) of every bin of fibre i, j = i + distance."""
+        if distance not in self._correlations:
+            found = self._arena.take(max(self.nfibre - distance, 0), self.nwave)
+            cpu_windows.couplings(found, self.icov, self.roots, distance)
+            self._correlations[distance] = found
+        return self._correlations[distance]
 
     def around(self, fibre: int, first: int) -> list[int]:
         """Fibres at distances first .. that icov couples to `fibre`."""

@@ -112,7 +112,7 @@ class Neighbours:
         self._beyond: dict[int, float] = {}
         self._best: dict[int, _Measured] = {}
         widest = self.hw + max(limits.widen) + 8
-        self.windows = find(self.couplings.icov, limits.window)
+        self.windows = find(self.couplings, limits.window)
         self._given_up: set[int] = set()
         self._nothing = Share(np.zeros((self.nwave, widest)), np.zeros(self.nwave))
 

@@ -12,13 +12,14 @@ with k a group of as many fibres as are coupled beyond the next, so that the mat
 """
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
-from scipy.linalg import blas, lapack
+from scipy.linalg import lapack
 
-from gpu_extract.backend import cpu_wide, cpu_windows
-from gpu_extract.data import Array
+from gpu_extract.backend import cpu_stretch, cpu_wide, cpu_windows
+from gpu_extract.backend.arena import Arena, borrowed
+from gpu_extract.cores.coupling import Couplings
+from gpu_extract.data import Array, IntArray
 
 STANDS_OUT = 4.0    # times the median along the fibre: only a coupling above that makes a window
 MARGIN = 4          # half-bands of icov from such a bin to the end of its window
@@ -85,22 +86,21 @@ def put(windows: Sequence[Window], bands: tuple[Array, Array, Array], x: Array, 
     return Windowed(tuple(blocks), bound, measures[:, 4:].sum(axis=0), inner, crossing, seam)
 
 
-def find(icov: Array, coupled: float) -> dict[int, list[Window]]:
+def find(couplings: Couplings, coupled: float) -> dict[int, list[Window]]:
     """The windows of a bundle, by fibre; a fibre where they would be too long has none at all.
 
     coupled: correlation of the bins of two fibres above which they need a window
     They depend on the normal equations alone.
     """
-    nfibre, nd, nwave, width = icov.shape
-    hw, diagonal = width // 2, icov[:, 0, :, width // 2]
+    nfibre, nd, nwave, width = couplings.icov.shape
+    hw, diagonal = width // 2, couplings.icov[:, 0, :, width // 2]
     if nd < 2 or nfibre < 2 or not np.isfinite(coupled):
         return {}
-    coupling = np.empty((nfibre - 1, nwave))
-    cpu_windows.couplings(coupling, icov)
-    limits = np.maximum(coupled, STANDS_OUT * np.median(coupling, axis=1, keepdims=True))
+    correlations = couplings.correlations(1)
     strong = np.zeros((nfibre + 2, nwave), dtype=bool)
-    for shift in range(4):       # of both fibres, and of the next ones: what these leave of the two counts as well
-        strong[shift:shift + nfibre - 1] |= coupling > limits
+    for i in np.nonzero(correlations.max(axis=1) > coupled)[0]:
+        stands_out = correlations[i] > max(coupled, STANDS_OUT * np.median(correlations[i]))
+        strong[i:i + 4] |= stands_out    # of both fibres, and of the next: what these leave of the two counts as well
     strong = strong[1:-1]
     wanted: dict[int, list[tuple[int, int]]] = {}
     for fibre in np.nonzero(strong.any(axis=1))[0].tolist():
@@ -109,7 +109,7 @@ def find(icov: Array, coupled: float) -> dict[int, list[Window]]:
         pieces = [_trimmed(diagonal[fibre], *piece) for piece in pieces]
         wanted[fibre] = [piece for piece in pieces if piece[0] < piece[1]]
     wanted = {i: pieces for i, pieces in wanted.items() if all(b - a <= LONGEST for a, b in pieces)}
-    return _solved(icov, wanted)
+    return _solved(couplings, wanted)
 
 
 def _merged(pieces: list[tuple[int, int]], gap: int = 0) -> list[tuple[int, int]]:
@@ -129,9 +129,9 @@ def _trimmed(diagonal: Array, first: int, last: int) -> tuple[int, int]:
     return (first + int(alive[0]), first + int(alive[-1]) + 1) if len(alive) else (first, first)
 
 
-def _solved(icov: Array, wanted: dict[int, list[tuple[int, int]]]) -> dict[int, list[Window]]:
+def _solved(couplings: Couplings, wanted: dict[int, list[tuple[int, int]]]) -> dict[int, list[Window]]:
     """The windows of fibres whose ranges are wanted, stretch by stretch."""
-    nfibre, _, nwave, width = icov.shape
+    nfibre, _, nwave, width = couplings.icov.shape
     pad = max(PAD * (width // 2), width // 2 + LEAST)
     stretches = _merged([piece for pieces in wanted.values() for piece in pieces])
     windows: dict[int, list[Window]] = {i: [] for i in wanted}
@@ -142,67 +142,96 @@ def _solved(icov: Array, wanted: dict[int, list[tuple[int, int]]]) -> dict[int, 
         fibres = max(min(own, default=0) - REACH, 0), min(max(own, default=0) + REACH + 1, nfibre)
         exact = None
         if own and n < MOST and last - first <= STRETCH:
-            part = icov[fibres[0]:fibres[1], :, start:stop]
-            exact = complements(np.ascontiguousarray(part[:, :_reach(part) + 1]))
+            distances = _reach(couplings, fibres, slice(start, stop)) + 1
+            part = np.ascontiguousarray(couplings.icov[fibres[0]:fibres[1], :distances, start:stop])
+            exact = complements(part, (min(own) - fibres[0], max(own) + 1 - fibres[0]))
         for i, pieces in own.items():
             if exact is None:
                 del windows[i]
             else:
-                windows[i] += [Window(*piece, start, exact[i - fibres[0]]) for piece in pieces]
+                windows[i] += [Window(*piece, start, exact[i - min(own)]) for piece in pieces]
     return windows
 
 
-def _reach(icov: Array) -> int:
-    """The farthest fibres whose coupling is not faint."""
-    hw, nwave = icov.shape[3] // 2, icov.shape[2]
-    diagonal = icov[:, 0, :, hw]
-    roots = np.divide(1.0, np.sqrt(diagonal), out=np.zeros_like(diagonal), where=diagonal > 0)
-    wide = np.pad(roots, ((0, 0), (hw, hw)))
-    for d in range(icov.shape[1] - 1, 1, -1):
-        others = np.lib.stride_tricks.sliding_window_view(wide[d:], 2 * hw + 1, axis=1)
-        if (np.abs(icov[:-d, d]) * others * roots[:-d, :nwave, None]).max(initial=0.0) > DISTANT:
+def _reach(couplings: Couplings, fibres: tuple[int, int], bins: slice) -> int:
+    """The farthest of fibres lo .. hi - 1 whose coupling is not faint on some bins."""
+    for d in range(couplings.icov.shape[1] - 1, 1, -1):
+        if couplings.correlations(d)[fibres[0]:max(fibres[1] - d, 0), bins].max(initial=0.0) > DISTANT:
             return d
     return 1
 
 
-def complements(icov: Array) -> list[Array] | None:
-    """S of every fibre, (nwave, nwave) each, with all others eliminated; None where icov is not definite.
+def complements(icov: Array, wanted: tuple[int, int] | None = None) -> list[Array] | None:
+    """S of fibres lo .. hi - 1 (of all), (nwave, nwave) each, with all others eliminated; None where icov is not
+    definite.
 
     Bins of weight 0 are decoupled, with 1 on the diagonal.
     """
-    nfibre, nd = icov.shape[:2]
-    groups = [np.arange(g, min(g + max(nd - 1, 1), nfibre)) for g in range(0, nfibre, max(nd - 1, 1))]
-    own = [cpu_wide.block(icov, group, group) for group in groups]
-    between = [cpu_wide.block(icov, a, b) for a, b in pairwise(groups)]
-    forward = _eliminated(own, between)
-    backward = _eliminated(own[::-1], [block.T for block in between[::-1]])
-    if forward is None or backward is None:
-        return None
+    nfibre, nd, nwave = icov.shape[:3]
+    lo, hi = wanted or (0, nfibre)
+    joint = max(nd - 1, 1)
+    groups = [np.arange(g, min(g + joint, nfibre)) for g in range(0, nfibre, joint)]
+    first, last = lo // joint, (hi - 1) // joint
     out: list[Array] = []
-    for a, b, block in zip(forward, backward[::-1], own, strict=True):
-        single = _singles(a + b - block, icov.shape[2])
-        if single is None:
+    with borrowed() as arena:
+        room = _Room(icov, arena, cpu_stretch.padded(nwave))
+        forward = _eliminated(room, groups[:last + 1], last + 1 - first)
+        backward = _eliminated(room, groups[:first - 1 if first else None:-1], last + 1 - first)
+        if forward is None or backward is None:
             return None
-        out += single
-    return out
+        for group, a, b in zip(groups[first:last + 1], forward, backward[::-1], strict=True):
+            whole = np.empty((len(group) * nwave, len(group) * nwave))
+            cpu_stretch.join(whole, a, b, room.block(0, group, group), nwave)
+            singles = _singles(whole, nwave)
+            if singles is None:
+                return None
+            out += singles
+    return out[lo - first * joint:hi - first * joint]
 
 
-def _eliminated(own: list[Array], between: list[Array]) -> list[Array] | None:
-    """Diagonal blocks less what eliminating all blocks before takes from them; their lower triangles only."""
-    out = [own[0]]
-    for block, coupling in zip(own[1:], between, strict=True):
-        low, info = lapack.dpotrf(out[-1], lower=1, clean=0)
-        if info != 0:
-            return None
-        half = blas.dtrmm(1.0, cpu_wide.inverse(low), coupling, lower=1)
-        out.append(blas.dsyrk(-1.0, half, beta=1.0, c=block, trans=1, lower=1))
+class _Room:
+    """Blocks of icov, fibre by fibre, column by column, and the few places where they are made in turn.
+
+    Fibres have whole vectors of bins (step): those beyond the last are decoupled as those of weight 0 are.
+    """
+
+    def __init__(self, icov: Array, arena: Arena, step: int):
+        self.icov, self.arena, self.step = icov, arena, step
+        self._places = [arena.take((max(icov.shape[1] - 1, 1) * step)**2) for _ in range(3)]
+
+    def block(self, place: int, rows: IntArray, columns: IntArray) -> Array:
+        """Some fibres against others, in place 0, 1 or 2; of diagonal blocks the lower triangle."""
+        shape = len(columns) * self.step, len(rows) * self.step
+        out = self._places[place][:shape[0] * shape[1]].reshape(shape).T
+        cpu_wide.block(out, self.icov, rows, columns)
+        return out
+
+    def copy(self, block: Array) -> Array:
+        """A block that is kept."""
+        out = self.arena.take(*block.shape[::-1]).T
+        out[:] = block
+        return out
+
+
+def _eliminated(room: _Room, groups: list[IntArray], count: int) -> list[Array] | None:
+    """Diagonal blocks of the last `count` groups, less what eliminating all before takes from them."""
+    out: list[Array] = []
+    block = room.block(0, groups[0], groups[0])
+    for n, group in enumerate(groups):
+        if n > 0:
+            pivot, block = block, room.block(n % 2, group, group)
+            coupling = room.block(2, group, groups[n - 1])
+            reach = room.icov.shape[3] // 2 if room.icov.shape[1] <= 2 else len(coupling)
+            if not cpu_stretch.eliminate(block, coupling, pivot, reach):
+                return None
+        if n >= len(groups) - count:
+            out.append(room.copy(block))
     return out
 
 
 def _singles(joint: Array, size: int) -> list[Array] | None:
-    """Of the joint complement of some fibres, its lower triangle, that of each."""
+    """Of the joint complement of some fibres that of each."""
     count = len(joint) // size
-    joint = np.tril(joint) + np.tril(joint, -1).T
     if count == 1:
         return [joint]
     out = []
