@@ -119,20 +119,47 @@ def test_polynomial():
 
 
 @njit
-def eight(out, a, x, y):
+def eight(out, a, y):
     first, second = simd.address(a, 0), simd.address(out, 0)
     wide, line = simd.vread8(first), 8 * 8
-    simd.vwrite(second, simd.vfma(wide, simd.vhalves(x, y), simd.vset8(y)))
-    simd.vwrite(second + line, simd.vdouble(simd.vread(first + 4 * 8)))
-    simd.vwrite(second + 2 * line, simd.vexp(wide))
-    simd.vwrite(second + 3 * line, simd.vfold(wide))
-    simd.vwrite(second + 3 * line + 4 * 8, simd.vexp(simd.vread(first)))
+    simd.vwrite(second, simd.vfma(wide, wide, simd.vset8(y)))
+    simd.vwrite(second + line, simd.vexp(wide))
+    simd.vwrite(second + 2 * line, simd.vfold(wide))
+    simd.vwrite(second + 2 * line + 4 * 8, simd.vexp(simd.vread(first)))
+    simd.vwrite(second + 3 * line, simd.vturn1(wide))
+    simd.vwrite(second + 4 * line, simd.vturn2(wide))
+    simd.vwrite(second + 5 * line, simd.vturn3(wide))
+    simd.vwrite(second + 6 * line, simd.vpick(simd.vset(1.0), simd.vset(2.0), simd.vset(3.0), simd.vread(first)))
 
 
 def test_eight_lanes_are_two_times_four():
-    a, out = RNG.normal(0, 3, 8), np.zeros((4, 8))
-    eight(out, a, 2.5, -0.75)
-    np.testing.assert_allclose(out[0], a * np.repeat([2.5, -0.75], 4) - 0.75, rtol=1e-14)
-    np.testing.assert_array_equal(out[1], np.tile(a[4:], 2))
-    np.testing.assert_allclose(out[2], np.exp(a), rtol=1e-15)
-    np.testing.assert_array_equal(out[3], [*(a[:4] + a[4:]), *out[2, :4]])
+    a, out = RNG.normal(0, 3, 8), np.zeros((7, 8))
+    eight(out, a, -0.75)
+    np.testing.assert_allclose(out[0], a * a - 0.75, rtol=1e-14)
+    np.testing.assert_allclose(out[1], np.exp(a), rtol=1e-15)
+    np.testing.assert_array_equal(out[2], [*(a[:4] + a[4:]), *out[1, :4]])
+    for n in (1, 2, 3):
+        np.testing.assert_array_equal(out[2 + n], np.roll(a.reshape(2, 4), -n, axis=1).ravel())
+    np.testing.assert_array_equal(out[6, :4], [1.0, 2.0, 3.0, a[3]])
+
+
+@njit
+def sixteen(out, a, x):
+    first, second = simd.address(a, 0), simd.address(out, 0)
+    wide, line = simd.vread16(first), 16 * 8
+    simd.vwrite(second, simd.vmul(wide, simd.vset16(x)))
+    simd.vwrite(second + line, simd.vcount(x))
+    simd.vwrite(second + 2 * line, simd.vpixels(first + 3 * 8))
+    simd.vwrite(second + 3 * line, simd.vfours(simd.vread(first + 8)))
+    simd.vwrite(second + 4 * line, simd.vfold(wide))
+
+
+def test_sixteen_lanes_are_four_times_four():
+    a, out = RNG.normal(0, 3, 16), np.zeros((5, 16))
+    sixteen(out, a, 2.5)
+    np.testing.assert_array_equal(out[0], 2.5 * a)
+    np.testing.assert_array_equal(out[1], np.repeat([2.5, 3.5, 4.5, 5.5], 4))
+    np.testing.assert_array_equal(out[2], np.repeat(a[3:7], 4))
+    np.testing.assert_array_equal(out[3], np.tile(a[1:5], 4))
+    quarters = a.reshape(4, 4)
+    np.testing.assert_array_equal(out[4, :4], (quarters[0] + quarters[2]) + (quarters[1] + quarters[3]))

@@ -11,19 +11,19 @@ from gpu_extract.backend import cpu_spots
 from gpu_extract.backend.cpu_products import clear_rows, meets, multiply, scale_products, store, store_mirrored
 from gpu_extract.backend.simd import (
     address,
-    number,
+    prefetch,
     vadd,
     vdiv,
     vfma,
     vfold,
-    vhalves,
     vless,
     vmax,
     vmul,
+    vpixels,
     vread,
-    vread8,
+    vread16,
     vset,
-    vset8,
+    vset16,
     vwrite,
     vwrite_single,
 )
@@ -66,122 +66,138 @@ def _walk(sums, recipe, blocks, cut, tile, scratch):  # type: ignore[no-untyped-
 
     white: (nfibre, slots, rows, pitch, 4), spots times sqrt(ivar); block b of a fibre is in slot b modulo slots
     products: of two blocks (16), then a block's weight, rhs and light (4 each), and 0, 1, 2, 3
+    What is called for every block takes addresses (see simd).
     """
     icov, rhs, weight = sums
-    corners = blocks[1]
-    white, _, products = scratch
-    nfibre, nd, nwave, nband = icov.shape
-    slots, size = white.shape[1], VECTOR * white.shape[2] * white.shape[3]
-    pitch, out, whites = VECTOR * white.shape[3], address(products, 0), address(white, 0)
-    first, last = tile[0], tile[1]
-    nblock, scales, zero = corners.shape[2], address(blocks[3], 0), tile[2] // LANE
-    hw = nband // 2
-    begin, end = max(zero, (first - hw) // LANE), min(zero + nblock, (last + hw + LANE - 1) // LANE)
-    for later in range(begin, end):
-        bins = LANE * later
-        for i in range(nfibre):
-            _make_white((i, later - zero), recipe, blocks, cut, scratch, (later, nwave))
-            clear_rows(address(icov, i * nd * nwave * nband), (max(bins, first), min(bins + LANE, last)), icov.shape)
-            for lane in range(LANE):
-                j = bins + lane
-                if first <= j < last:
-                    weight[i, j] = products[4 * LANE + lane]
-                    rhs[i, j] = products[5 * LANE + lane]
-            for earlier in range(max(begin, later - slots + 1), later + 1):
-                for d in range(min(nd, i + 1)):
-                    for swap in range(2):
-                        # the entries lie with the bins of the lower fibre
-                        own, other = (earlier, later) if swap == 0 else (later, earlier)
-                        if (swap == 1 and (d == 0 or own == other)) or not (
-                                meets(own, first, last) or (d == 0 and meets(other, first, last))):
-                            continue
-                        a, b = (i - d, own - zero), (i, other - zero)
-                        if not multiply(out, (whites + (a[0] * slots + own % slots) * size,
-                                              whites + (b[0] * slots + other % slots) * size), corners, a, b, pitch):
-                            continue
-                        scale_products(out, scales + VECTOR * (a[0] * nblock + a[1]),
-                                       scales + VECTOR * (b[0] * nblock + b[1]))
-                        band = address(icov, ((i - d) * nd + d) * nwave * nband)
-                        store(band, out, (LANE * own, LANE * other), (nband, first, last))
-                        if d == 0 and own != other:
-                            store_mirrored(band, out, (LANE * own, LANE * other), (nband, first, last))
-
-
-@njit(nogil=True)
-def _make_white(place, recipe, blocks, cut, scratch, bins_of):  # type: ignore[no-untyped-def]
-    """Make a block of spots and whiten it; leaves their weight and rhs behind the products; see `_walk`.
-
-    place: (fibre, block of the recipe); bins_of: (block of the bundle, nwave), bins from nwave on are left dark
-    Spots are kept as they are made, with what scales them to the sum 1 beside them.
-    """
-    i, block = place
-    later, nwave = bins_of
     numbers, cores, shape = recipe
     offsets, corners, single, scales = blocks
     white, space, products = scratch
-    _, slots, rows, pitch, _ = white.shape
-    n, j = numbers.shape[2], LANE * block
-    row, column, height, width = corners[0, i, block], corners[1, i, block], corners[2, i, block], corners[3, i, block]
-    bins = address(numbers, i * cpu_spots.NUMBERS * n + j), address(offsets, i * 2 * n + j), 8 * n
-    both = (cpu_spots.core_at(cores[0], i, j, cpu_spots.CORES), cpu_spots.core_at(cores[1], i, j, cpu_spots.CORES + 3))
-    cpu_spots.make_block(address(space, 0), bins, both, shape, (height, width, pitch))
-    made = address(space, 0), address(white, (i * slots + later % slots) * rows * pitch * LANE)
-    stride = cut[0].shape[1]
-    pixels = address(cut[0], row * stride + column), address(cut[1], row * stride + column), 8 * stride
-    out = address(products, 4 * LANE)
-    if single.shape[2] > 0:
-        copy = address(single, (i * single.shape[1] + block) * single.shape[2] * single.shape[3] * LANE)
-        _clip_and_keep((made[0], copy), (height, (width + 1) // 2), VECTOR * pitch, SINGLE * single.shape[3])
-    _whiten(out, made, pixels, (height, (width + 1) // 2), VECTOR * pitch)
-    there = vless(vadd(vset(float(LANE * later)), vread(out + 3 * VECTOR)), vset(float(nwave)))
-    light = vread(out + 2 * VECTOR)
-    scale = vmul(there, vdiv(vless(vset(0.0), light), vmax(light, vset(1e-300))))
-    vwrite(address(scales, (i * scales.shape[1] + block) * LANE), scale)
-    vwrite(out, vmul(scale, vread(out)))
-    vwrite(out + VECTOR, vmul(scale, vread(out + VECTOR)))
+    nfibre, nd, nwave, nband = icov.shape
+    nblock, slots, size = corners.shape[2], white.shape[1], VECTOR * white.shape[2] * white.shape[3]
+    first, last, zero = tile[0], tile[1], tile[2] // LANE
+    n, whites, factors = numbers.shape[2], address(white, 0), address(scales, 0)
+    both = cpu_spots.core_at(cores[0], cpu_spots.CORES), cpu_spots.core_at(cores[1], cpu_spots.CORES + 3)
+    starts = address(numbers, 0), address(offsets, 0)
+    copies, line = address(single, 0), SINGLE * single.shape[3]
+    pixels, stride = (address(cut[0], 0), address(cut[1], 0)), cut[0].shape[1]
+    sums_at, pitches = address(products, 4 * LANE), (VECTOR * white.shape[3], line, 8 * stride)
+    begin = max(zero, (first - nband // 2) // LANE)
+    for later in range(begin, min(zero + nblock, (last + nband // 2 + LANE - 1) // LANE)):
+        bins, block = LANE * later, later - zero
+        for i in range(nfibre):
+            frame = corners[2, i, block], corners[3, i, block], white.shape[3]
+            pixel, place = 8 * (corners[0, i, block] * stride + corners[1, i, block]), i * nblock + block
+            # the previous fibre has asked for all but the last pixels; the next one's numbers are far from this one's
+            following, near = (i + 1) % nfibre, 8 * (frame[1] - 1)
+            _ask_for(pixels[0] + pixel + near, pixels[1] + pixel + near, frame[0], 8 * stride)
+            _ask_for(starts[0] + 8 * (following * cpu_spots.NUMBERS * n + LANE * block),
+                     starts[1] + 8 * (following * 2 * n + LANE * block), cpu_spots.TAIL, 8 * n)
+            cpu_spots.make_block(address(space, 0), (starts[0] + 8 * (i * cpu_spots.NUMBERS * n + LANE * block),
+                                                     starts[1] + 8 * (i * 2 * n + LANE * block), 8 * n),
+                                 (cpu_spots.core_of(both[0], i, LANE * block),
+                                  cpu_spots.core_of(both[1], i, LANE * block)), shape, frame)
+            _whiten((sums_at, whites + (i * slots + later % slots) * size, copies + place * line * single.shape[2]),
+                    address(space, 0), (pixels[0] + pixel, pixels[1] + pixel),
+                    (frame[0], frame[1], min(single.shape[2], frame[0])), pitches)
+            _scale(sums_at, factors + VECTOR * place, (bins, nwave))
+            clear_rows(address(icov, i * nd * nwave * nband), (max(bins, first), min(bins + LANE, last)), icov.shape)
+            for j in range(max(bins, first), min(bins + LANE, last)):
+                weight[i, j], rhs[i, j] = products[4 * LANE + j - bins], products[5 * LANE + j - bins]
+            for earlier in range(max(begin, later - slots + 1), later + 1):
+                _meet((address(icov, 0), address(products, 0), address(corners, 0), factors), icov.shape,
+                      (whites, slots, size, pitches[0]), (i, earlier, later), (first, last, zero, nblock))
 
 
 @njit(nogil=True)
-def _whiten(out, blocks, pixels, shape, pitch):  # type: ignore[no-untyped-def]
-    """Whitened spots, and the sums weight, rhs and light of the spots into three vectors of `out`.
+def _meet(to, shape, whites, place, tile):  # type: ignore[no-untyped-def]
+    """The entries of a fibre's block with an earlier one, or itself, of its own and of the fibres before it.
 
-    blocks: addresses of spots and whitened spots, rows `pitch` bytes apart; the columns behind the frame become 0
-    pixels: addresses of sqrt(ivar) and sqrt(ivar) pix, bytes from row to row; shape: (rows, pairs of columns)
+    to: addresses of icov, products, corners and scales; shape: of icov
+    whites: (address, slots, bytes of a block, bytes of a row)
+    place: (fibre, earlier block, later block); tile: (first, last, first block of the recipe, number of its blocks)
+    Entries lie with the bins of the lower fibre.
     """
-    zero = vset8(0.0)
+    icov, out, corners, factors = to
+    nfibre, nd, nwave, nband = shape
+    white, slots, size, pitch = whites
+    i, earlier, later = place
+    first, last, zero, nblock = tile
+    for d in range(min(nd, i + 1)):
+        for swap in range(1 if d == 0 or earlier == later else 2):
+            own, other = (earlier, later) if swap == 0 else (later, earlier)
+            if not (meets(own, first, last) or (d == 0 and meets(other, first, last))):
+                continue
+            a, b = (i - d) * nblock + own - zero, i * nblock + other - zero
+            if not multiply(out, (white + ((i - d) * slots + own % slots) * size,
+                                  white + (i * slots + other % slots) * size),
+                            (corners + 8 * a, corners + 8 * b, 8 * nfibre * nblock), pitch):
+                continue
+            scale_products(out, factors + VECTOR * a, factors + VECTOR * b)
+            band = icov + 8 * ((i - d) * nd + d) * nwave * nband
+            store(band, out, (LANE * own, LANE * other), (nband, first, last))
+            if d == 0 and own != other:
+                store_mirrored(band, out, (LANE * own, LANE * other), (nband, first, last))
+
+
+@njit(nogil=True)
+def _ask_for(first, second, rows, step):  # type: ignore[no-untyped-def]
+    """Have the cache lines at two addresses, and `step` bytes on, and so forth, fetched while other work is done."""
+    for _ in range(rows):
+        prefetch(first)
+        prefetch(second)
+        first += step
+        second += step
+
+
+@njit(nogil=True)
+def _whiten(to, made, pixels, shape, pitches):  # type: ignore[no-untyped-def]
+    """Whitened spots, a copy in single precision, and the sums weight, rhs and light of the spots, four numbers each.
+
+    to: addresses of the sums, the whitened spots and the copy; made: of the spots, which are clipped at 0
+    pixels: of sqrt(ivar) and sqrt(ivar) pix; shape: (rows, columns, rows to copy)
+    pitches: bytes from row to row of the spots, as whitened too, of the copy and of the pixels. What a row has behind
+        the frame becomes 0 in the copy, and in the whitened spots as far as the column behind the frame.
+    """
+    zero = vset16(0.0)
     weight, rhs, light = zero, zero, zero
-    made, to = blocks
-    root, pix, stride = pixels
-    for _ in range(shape[0]):
-        for x in range(shape[1]):
-            at, near = 2 * VECTOR * x, 16 * x
-            spot = vmax(vread8(made + at), zero)
-            r = vhalves(number(root + near), number(root + near + 8))
+    sums, white, copy = to
+    root, pix = pixels
+    pitch, line, stride = pitches
+    size = (shape[1] + LANE - 1) // LANE * VECTOR * LANE
+    for y in range(shape[0]):
+        for at in range(0, size, LANE * VECTOR):
+            spot, near = vmax(vread16(made + at), zero), at // LANE
+            if y < shape[2]:
+                vwrite_single(copy + at // 2, spot)
             light = vadd(light, spot)
+            r = vpixels(root + near)
             spot = vmul(spot, r)
-            vwrite(to + at, spot)
+            vwrite(white + at, spot)
             weight = vfma(spot, r, weight)
-            rhs = vfma(spot, vhalves(number(pix + near), number(pix + near + 8)), rhs)
-        for at in range(2 * VECTOR * shape[1], pitch, VECTOR):
-            vwrite(to + at, vset(0.0))
+            rhs = vfma(spot, vpixels(pix + near), rhs)
+        if size == VECTOR * shape[1]:
+            vwrite(white + size, vset(0.0))
+        for at in range(size // 2, line if y < shape[2] else 0, LANE * SINGLE):
+            vwrite_single(copy + at, zero)
         made += pitch
-        to += pitch
+        white += pitch
+        copy += line
         root += stride
         pix += stride
-    vwrite(out, vfold(weight))
-    vwrite(out + VECTOR, vfold(rhs))
-    vwrite(out + 2 * VECTOR, vfold(light))
+    vwrite(sums, vfold(weight))
+    vwrite(sums + VECTOR, vfold(rhs))
+    vwrite(sums + 2 * VECTOR, vfold(light))
 
 
 @njit(nogil=True)
-def _clip_and_keep(blocks, shape, pitch, line):  # type: ignore[no-untyped-def]
-    """Copy spots, clipped at 0, in single precision; the columns behind the frame become 0; see `_whiten`."""
-    made, to = blocks
-    zero = vset8(0.0)
-    for _ in range(shape[0]):
-        for x in range(0, 2 * shape[1], 2):
-            vwrite_single(to + SINGLE * x, vmax(vread8(made + VECTOR * x), zero))
-        for x in range(2 * SINGLE * shape[1], line, 2 * SINGLE):
-            vwrite_single(to + x, zero)
-        made += pitch
-        to += line
+def _scale(sums, scales, bins):  # type: ignore[no-untyped-def]
+    """What scales spots to the sum 1, from their light, and weight and rhs scaled by it; see `_whiten`.
+
+    bins: (the first of the four, how many there are): beyond those a bin is dark
+    """
+    there = vless(vadd(vset(float(bins[0])), vread(sums + 3 * VECTOR)), vset(float(bins[1])))
+    light = vread(sums + 2 * VECTOR)
+    scale = vmul(there, vdiv(vless(vset(0.0), light), vmax(light, vset(1e-300))))
+    vwrite(scales, scale)
+    vwrite(sums, vmul(scale, vread(sums)))
+    vwrite(sums + VECTOR, vmul(scale, vread(sums + VECTOR)))

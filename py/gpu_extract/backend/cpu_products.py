@@ -1,7 +1,25 @@
 """CPU kernels: entries of icov, from the products of two blocks of whitened spots (see cpu_normal)."""
 from numba import njit
 
-from gpu_extract.backend.simd import number, vadd, vfma, vmul, vread, vset, vspread, vwrite, write
+from gpu_extract.backend.simd import (
+    integer,
+    number,
+    vadd,
+    vfma,
+    vfold,
+    vmul,
+    vpick,
+    vread,
+    vread8,
+    vset,
+    vset8,
+    vspread,
+    vturn1,
+    vturn2,
+    vturn3,
+    vwrite,
+    write,
+)
 from gpu_extract.data import LANE
 
 VECTOR = 8 * LANE      # bytes of the four bins of a block, at one pixel
@@ -30,20 +48,22 @@ def meets(block, first, last):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def multiply(out, whites, corners, a, b, pitch):  # type: ignore[no-untyped-def]
+def multiply(out, whites, frames, pitch):  # type: ignore[no-untyped-def]
     """out[4 l + m] = product of lane l of block a with lane m of block b; False where they share no pixel.
 
-    whites: addresses of the blocks; a, b: (fibre, block), indices into corners; pitch: bytes from row to row
+    whites: addresses of the blocks
+    frames: addresses of their frames' first rows, and bytes to their first columns, heights and widths
+    pitch: bytes from row to row
     """
-    top = max(corners[0, a[0], a[1]], corners[0, b[0], b[1]])
-    rows = min(corners[0, a[0], a[1]] + corners[2, a[0], a[1]], corners[0, b[0], b[1]] + corners[2, b[0], b[1]]) - top
-    left = max(corners[1, a[0], a[1]], corners[1, b[0], b[1]])
-    columns = min(corners[1, a[0], a[1]] + corners[3, a[0], a[1]],
-                  corners[1, b[0], b[1]] + corners[3, b[0], b[1]]) - left
+    a, b, step = frames
+    row_a, row_b, column_a, column_b = integer(a), integer(b), integer(a + step), integer(b + step)
+    top, left = max(row_a, row_b), max(column_a, column_b)
+    rows = min(row_a + integer(a + 2 * step), row_b + integer(b + 2 * step)) - top
+    columns = min(column_a + integer(a + 3 * step), column_b + integer(b + 3 * step)) - left
     if rows <= 0 or columns <= 0:
         return False
-    at_a = whites[0] + (top - corners[0, a[0], a[1]]) * pitch + (left - corners[1, a[0], a[1]]) * VECTOR
-    at_b = whites[1] + (top - corners[0, b[0], b[1]]) * pitch + (left - corners[1, b[0], b[1]]) * VECTOR
+    at_a = whites[0] + (top - row_a) * pitch + (left - column_a) * VECTOR
+    at_b = whites[1] + (top - row_b) * pitch + (left - column_b) * VECTOR
     _products(out, at_a, at_b, (rows, (columns + 1) // 2), pitch)     # the column behind one of the two is zero
     return True
 
@@ -51,26 +71,35 @@ def multiply(out, whites, corners, a, b, pitch):  # type: ignore[no-untyped-def]
 @njit(nogil=True)
 def _products(out, a, b, shape, pitch):  # type: ignore[no-untyped-def]
     """out[4 l + m] = sum over rows and columns of lane l of a times lane m of b; shape: (rows, pairs of columns)."""
-    e0, e1, e2, e3 = vset(0.0), vset(0.0), vset(0.0), vset(0.0)
-    o0, o1, o2, o3 = vset(0.0), vset(0.0), vset(0.0), vset(0.0)
+    e0, e1, e2, e3 = vset8(0.0), vset8(0.0), vset8(0.0), vset8(0.0)
+    o0, o1, o2, o3 = vset8(0.0), vset8(0.0), vset8(0.0), vset8(0.0)
+    even, end = 4 * VECTOR * (shape[1] // 2), 2 * VECTOR * shape[1]
     for _ in range(shape[0]):
-        for x in range(0, 2 * VECTOR * shape[1], 2 * VECTOR):
-            even = vread(b + x)
-            e0 = vfma(vspread(a + x), even, e0)
-            e1 = vfma(vspread(a + x + 8), even, e1)
-            e2 = vfma(vspread(a + x + 16), even, e2)
-            e3 = vfma(vspread(a + x + 24), even, e3)
-            odd = vread(b + x + VECTOR)
-            o0 = vfma(vspread(a + x + VECTOR), odd, o0)
-            o1 = vfma(vspread(a + x + VECTOR + 8), odd, o1)
-            o2 = vfma(vspread(a + x + VECTOR + 16), odd, o2)
-            o3 = vfma(vspread(a + x + VECTOR + 24), odd, o3)
+        for x in range(0, even, 4 * VECTOR):
+            v, w = vread8(a + x), vread8(b + x)
+            e0 = vfma(v, w, e0)
+            e1 = vfma(vturn1(v), w, e1)
+            e2 = vfma(vturn2(v), w, e2)
+            e3 = vfma(vturn3(v), w, e3)
+            v, w = vread8(a + x + 2 * VECTOR), vread8(b + x + 2 * VECTOR)
+            o0 = vfma(v, w, o0)
+            o1 = vfma(vturn1(v), w, o1)
+            o2 = vfma(vturn2(v), w, o2)
+            o3 = vfma(vturn3(v), w, o3)
+        if even < end:
+            v, w = vread8(a + even), vread8(b + even)
+            e0 = vfma(v, w, e0)
+            e1 = vfma(vturn1(v), w, e1)
+            e2 = vfma(vturn2(v), w, e2)
+            e3 = vfma(vturn3(v), w, e3)
         a += pitch
         b += pitch
-    vwrite(out, vadd(e0, o0))
-    vwrite(out + VECTOR, vadd(e1, o1))
-    vwrite(out + 2 * VECTOR, vadd(e2, o2))
-    vwrite(out + 3 * VECTOR, vadd(e3, o3))
+    e0, e1, e2, e3 = vadd(e0, o0), vadd(e1, o1), vadd(e2, o2), vadd(e3, o3)
+    f0, f1, f2, f3 = vfold(e0), vfold(e1), vfold(e2), vfold(e3)      # f_r[m] = sum of a[(m + r) mod 4] b[m]
+    vwrite(out, vpick(f0, f3, f2, f1))
+    vwrite(out + VECTOR, vpick(f1, f0, f3, f2))
+    vwrite(out + 2 * VECTOR, vpick(f2, f1, f0, f3))
+    vwrite(out + 3 * VECTOR, vpick(f3, f2, f1, f0))
 
 
 @njit(nogil=True)

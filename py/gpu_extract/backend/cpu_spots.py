@@ -17,19 +17,19 @@ from gpu_extract.backend.simd import (
     number,
     polynomial,
     vabs,
+    vcount,
     vdiv,
-    vdouble,
     vexp,
     vfma,
-    vhalves,
+    vfours,
     vless,
     vmax,
     vmin,
     vmul,
     vread,
-    vread8,
+    vread16,
     vset,
-    vset8,
+    vset16,
     vsign,
     vspread,
     vsub,
@@ -51,6 +51,7 @@ _erfcx = polynomial([
 _ROOT_HALF = math.sqrt(0.5)
 _DENSITY = 1.0 / math.sqrt(2.0 * math.pi)
 VECTOR = 8 * LANE     # bytes
+EDGES = 4             # room for edges beyond the pixels themselves: the last one, and up to a whole number of fours
 
 # A bin's numbers, for all bins in turn: first pixel minus centre (y, x), then sigma y, sigma x and nsig of the first
 # core, of the second core, then the tail's amp, core, xscale, yscale, index.
@@ -61,38 +62,43 @@ FIRST, CORES, TAIL, NUMBERS = 0, 2, 8, 13
 def _profiles(out, work, terms, pixels, axis):  # type: ignore[no-untyped-def]
     """Pixel integrals of the Gauss-Hermite terms along one axis.
 
-    out: address of (nterm, n) vectors; terms: (nterm, n), n even; work: address of (nterm, n + 2) vectors
+    out: address of (nterm, n) vectors; work: address of (nterm, n + EDGES) vectors
+    terms: (nterm, n, size): the frame's size and n, the next multiple of 4
     pixels: number of pixels of a stamp along the axis; beyond them a lane is exactly 0: both edges of such a pixel are
         taken to be the stamp's edge
     axis: addresses of the bins' first pixel minus centre, of sigma, and of the stamps' first pixel in the frame
     """
-    nterm, n = terms
-    line = VECTOR * (n + 2)
-    zero, one, half, end = vset8(0.0), vset8(1.0), vset8(0.5), vset8(float(pixels))
+    nterm, n, size = terms
+    line = VECTOR * (n + EDGES)
+    zero, one, half, end = vset16(0.0), vset16(1.0), vset16(0.5), vset16(float(pixels))
     step = vdiv(vset(1.0), vread(axis[1]))
-    first = vdouble(vfma(vread(axis[0]), step, vmul(vset(-0.5), step)))
-    steps, offset = vdouble(step), vdouble(vread(axis[2]))
-    for e in range(0, n + 2, 2):
-        edges = vhalves(float(e), float(e + 1))
-        u = vfma(vmin(vmax(vsub(edges, offset), zero), end), steps, first)
-        g = vexp(vmul(vset8(-0.5), vmul(u, u)))
-        s = vsub(vdiv(vset8(6.0), vfma(vabs(u), vset8(_ROOT_HALF), vset8(3.0))), one)
+    first = vfours(vfma(vread(axis[0]), step, vmul(vset(-0.5), step)))
+    steps, offset = vfours(step), vfours(vread(axis[2]))
+    for e in range(0, size + 1, 4):
+        u = vfma(vmin(vmax(vsub(vcount(float(e)), offset), zero), end), steps, first)
+        g = vexp(vmul(vset16(-0.5), vmul(u, u)))
+        s = vsub(vdiv(vset16(6.0), vfma(vabs(u), vset16(_ROOT_HALF), vset16(3.0))), one)
         at = work + VECTOR * e
         vwrite(at, vmul(half, vsign(vsub(one, vmul(g, _erfcx(s))), u)))
         # the antiderivative of He_n phi is -He_(n-1) phi, and He_(n+1) = u He_n - n He_(n-1); both carry -phi here
         he0 = zero
-        he1 = vmul(g, vset8(-_DENSITY))
+        he1 = vmul(g, vset16(-_DENSITY))
         for order in range(1, nterm):
             at += line
             vwrite(at, he1)
-            he2 = vfma(u, he1, vmul(vset8(1.0 - order), he0))
+            he2 = vfma(u, he1, vmul(vset16(1.0 - order), he0))
             he0 = he1
             he1 = he2
     for m in range(nterm):
         at = work + m * line
         to = out + m * VECTOR * n
-        for e in range(0, VECTOR * n, 2 * VECTOR):
-            vwrite(to + e, vsub(vread8(at + e + VECTOR), vread8(at + e)))
+        if size < n:
+            vwrite(at + VECTOR * n, vread(at + VECTOR * (n - 1)))     # behind the frame, where all edges are the same
+        low = vread(at)      # one edge at a time: a load across two stores that are still on their way would wait
+        for e in range(0, VECTOR * n, VECTOR):
+            high = vread(at + e + VECTOR)
+            vwrite(to + e, vsub(high, low))
+            low = high
 
 
 @njit(nogil=True)
@@ -123,52 +129,50 @@ def _coefficients(out, series, npar, basis, step):  # type: ignore[no-untyped-de
 
 
 @njit(nogil=True)
+def _multiply(out, a, b, count, fresh):  # type: ignore[no-untyped-def]
+    """out[r, c] (+)= sum_k a[k, r] b[k, c] for 4 rows and 4 columns of vectors, lane by lane.
+
+    out, a, b: (address, bytes to the next r; to the next k); fresh: whether out counts as 0
+    """
+    to, line = out
+    near, near_step = a
+    far, far_step = b
+    if fresh:
+        a0, a1, a2, a3 = vset16(0.0), vset16(0.0), vset16(0.0), vset16(0.0)
+    else:
+        a0, a1, a2, a3 = vread16(to), vread16(to + line), vread16(to + 2 * line), vread16(to + 3 * line)
+    for _ in range(count):
+        v = vread16(far)
+        a0 = vfma(vfours(vread(near)), v, a0)
+        a1 = vfma(vfours(vread(near + VECTOR)), v, a1)
+        a2 = vfma(vfours(vread(near + 2 * VECTOR)), v, a2)
+        a3 = vfma(vfours(vread(near + 3 * VECTOR)), v, a3)
+        near += near_step
+        far += far_step
+    vwrite(to, a0)
+    vwrite(to + line, a1)
+    vwrite(to + 2 * line, a2)
+    vwrite(to + 3 * line, a3)
+
+
+@njit(nogil=True)
 def _add_core(stamp, coeff, profiles, work, frame, terms):  # type: ignore[no-untyped-def]
     """stamp[y, x] += sum_ji coeff[i, j] hy[j, y] hx[i, x]: addresses of vectors.
 
-    stamp: (rows, pitch); coeff: (ni, nj4); profiles: (hy (nj, rows), hx (ni, width)); work: 2 nj4 vectors
-    frame: (rows, width, pitch, whether the stamp counts as 0), rows a multiple of 4, width of 2
+    stamp: (rows, pitch); coeff: (ni, nj4); profiles: (hy (nj, rows), hx (ni, width)); work: 4 nj4 vectors
+    frame: (rows, width, pitch, whether the stamp counts as 0), rows and width multiples of 4
     terms: (nj, ni, nj4), nj4 a multiple of 4
     """
     hy, hx = profiles
     rows, width, pitch, fresh = frame
     nj, ni, nj4 = terms
-    line = VECTOR * pitch
-    for x in range(0, width, 2):
+    for x in range(0, VECTOR * width, 4 * VECTOR):
         for j in range(0, nj4, 4):
-            a0, a1, a2, a3 = vset8(0.0), vset8(0.0), vset8(0.0), vset8(0.0)
-            at = coeff + VECTOR * j
-            near = hx + VECTOR * x
-            for _ in range(ni):
-                h = vread8(near)
-                a0 = vfma(vdouble(vread(at)), h, a0)
-                a1 = vfma(vdouble(vread(at + VECTOR)), h, a1)
-                a2 = vfma(vdouble(vread(at + 2 * VECTOR)), h, a2)
-                a3 = vfma(vdouble(vread(at + 3 * VECTOR)), h, a3)
-                at += VECTOR * nj4
-                near += VECTOR * width
-            to = work + 2 * VECTOR * j
-            vwrite(to, a0)
-            vwrite(to + 2 * VECTOR, a1)
-            vwrite(to + 4 * VECTOR, a2)
-            vwrite(to + 6 * VECTOR, a3)
+            _multiply((work + 4 * VECTOR * j, 4 * VECTOR), (coeff + VECTOR * j, VECTOR * nj4),
+                      (hx + x, VECTOR * width), ni, True)
         for y in range(0, rows, 4):
-            to = stamp + VECTOR * (y * pitch + x)
-            a0, a1, a2, a3 = vset8(0.0), vset8(0.0), vset8(0.0), vset8(0.0)
-            if not fresh:
-                a0, a1, a2, a3 = vread8(to), vread8(to + line), vread8(to + 2 * line), vread8(to + 3 * line)
-            at = hy + VECTOR * y
-            for j in range(0, 2 * VECTOR * nj, 2 * VECTOR):
-                v = vread8(work + j)
-                a0 = vfma(vdouble(vread(at)), v, a0)
-                a1 = vfma(vdouble(vread(at + VECTOR)), v, a1)
-                a2 = vfma(vdouble(vread(at + 2 * VECTOR)), v, a2)
-                a3 = vfma(vdouble(vread(at + 3 * VECTOR)), v, a3)
-                at += VECTOR * rows
-            vwrite(to, a0)
-            vwrite(to + line, a1)
-            vwrite(to + 2 * line, a2)
-            vwrite(to + 3 * line, a3)
+            _multiply((stamp + VECTOR * y * pitch + x, VECTOR * pitch), (hy + VECTOR * y, VECTOR * rows),
+                      (work, 4 * VECTOR), nj, fresh)
 
 
 @njit(nogil=True)
@@ -217,8 +221,8 @@ def _add_tail(stamp, pitch, shape, bins):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True)
 def aligned(size):  # type: ignore[no-untyped-def]
-    """Zeros that start on a cache line: eight lanes that straddle two cost twice."""
-    block = np.zeros(size + 8)
+    """Room that starts on a cache line: eight lanes that straddle two cost twice."""
+    block = np.empty(size + 8)
     first = (-address(block, 0) // 8) % 8
     return block[first:first + size]
 
@@ -227,19 +231,19 @@ def aligned(size):  # type: ignore[no-untyped-def]
 def space_of(terms, size):  # type: ignore[no-untyped-def]
     """float64 numbers of scratch for `make_block`; terms: see `terms_of`; size: (rows, pitch) of a block."""
     nj, ni, npar = terms
-    rows, pitch = (size[0] + 3) // 4 * 4, (size[1] + 1) // 2 * 2
-    longest = max(rows, pitch) + 2
-    return LANE * (rows * pitch + 6 * npar + nj * rows + ni * pitch + max(nj, ni) * longest)
+    rows, pitch = (size[0] + 3) // 4 * 4, (size[1] + 3) // 4 * 4
+    longest = max(rows, pitch) + EDGES
+    return LANE * (rows * pitch + 8 * npar + nj * rows + ni * pitch + max(nj, ni) * longest)
 
 
 @njit(nogil=True)
-def _core(stamp, space, core, frame, bins, shape):  # type: ignore[no-untyped-def]
+def _core(stamp, space, core, frame, bins, shape, sizes):  # type: ignore[no-untyped-def]
     """Add a core to a block of stamps.
 
     stamp, space: addresses
     core: (series, basis, basis step, npar, ncoef, nj, ni, first number), the first two addresses of the fibre's series
         and of the block's basis, the last which number of a bin is the core's first
-    frame: see `_add_core`; bins: see `make_block`; shape: (ny, nx) of a stamp
+    frame: see `_add_core`; bins: see `make_block`; shape: (ny, nx) of a stamp; sizes: (height, width) of the frame
     """
     series, basis, basis_step, npar, ncoef, nj, ni, at = core
     rows, width, _, _ = frame
@@ -247,11 +251,11 @@ def _core(stamp, space, core, frame, bins, shape):  # type: ignore[no-untyped-de
     sigma = numbers + at * step
     coeff = space
     work = coeff + VECTOR * npar
-    hy = work + 2 * VECTOR * (npar // ni)
+    hy = work + 4 * VECTOR * (npar // ni)
     hx = hy + VECTOR * nj * rows
     edges = hx + VECTOR * ni * width
-    _profiles(hy, edges, (nj, rows), shape[0], (numbers, sigma, offsets))
-    _profiles(hx, edges, (ni, width), shape[1], (numbers + step, sigma + step, offsets + step))
+    _profiles(hy, edges, (nj, rows, sizes[0]), shape[0], (numbers, sigma, offsets))
+    _profiles(hx, edges, (ni, width, sizes[1]), shape[1], (numbers + step, sigma + step, offsets + step))
     _coefficients(coeff, series, npar, (basis, ncoef), basis_step)
     _add_core(stamp, coeff, (hy, hx), work, frame, (nj, ni, npar // ni))
     if number(sigma + 2 * step) < math.inf:
@@ -263,29 +267,35 @@ def make_block(space, bins, cores, shape, frame):  # type: ignore[no-untyped-def
     """Make four spots that are still to be clipped at 0 and scaled to the sum 1.
 
     space: address of `space_of` numbers; at its beginning are left the stamps, (rows, pitch) vectors, 0 beside each
-        stamp up to an even number of columns, anything behind those
+        stamp up to a multiple of 4 columns, anything behind those
     bins: addresses of the first bin's numbers and of the first pixel (y, x) of its stamp in the frame; bytes from one
         number to the next, in both
     cores: two, see `_core`; npar = 0 where there is no second
-    shape: (ny, nx, whether there is a tail); frame: (height, width, pitch), pitch even, at least the width
+    shape: (ny, nx, whether there is a tail); frame: (height, width, pitch), pitch a multiple of 4, at least the width
     """
     height, width, pitch = frame
-    rows, even = (height + 3) // 4 * 4, (width + 1) // 2 * 2
+    rows, columns = (height + 3) // 4 * 4, (width + 3) // 4 * 4
     work = space + VECTOR * rows * pitch
-    _core(space, work, cores[0], (rows, even, pitch, True), bins, shape)
+    _core(space, work, cores[0], (rows, columns, pitch, True), bins, shape, frame)
     if cores[1][3] > 0:
-        _core(space, work, cores[1], (rows, even, pitch, False), bins, shape)
+        _core(space, work, cores[1], (rows, columns, pitch, False), bins, shape, frame)
     if shape[2]:
         _add_tail(space, pitch, shape, bins)
 
 
 @njit(nogil=True)
-def core_at(core, i, j, first):  # type: ignore[no-untyped-def]
-    """A core of fibre i at bins j .. j + 3 as `_core` wants it; core: see `make_spots`; first: of its numbers."""
+def core_at(core, first):  # type: ignore[no-untyped-def]
+    """A core by addresses, for `core_of`; core: see `make_spots`; first: of its numbers."""
     series, basis, terms = core
     _, ncoef, npar = series.shape
-    n = basis.shape[1]
-    return address(series, i * ncoef * npar), address(basis, j), 8 * n, npar, ncoef, terms[0], terms[1], first
+    return address(series, 0), address(basis, 0), 8 * basis.shape[1], npar, ncoef, terms[0], terms[1], first
+
+
+@njit(nogil=True)
+def core_of(core, i, j):  # type: ignore[no-untyped-def]
+    """A core of fibre i at bins j .. j + 3 as `_core` wants it; core: from `core_at`."""
+    series, basis, step, npar, ncoef, nj, ni, first = core
+    return series + 8 * i * ncoef * npar, basis + 8 * j, step, npar, ncoef, nj, ni, first
 
 
 @njit(nogil=True)
@@ -316,11 +326,12 @@ def _make_spots(out, recipe, frames, space):  # type: ignore[no-untyped-def]
     numbers, cores, shape = recipe
     offsets, sizes = frames
     nfibre, nwave, ny, nx = out.shape
-    n, pitch = numbers.shape[2], (sizes[1].max() + 1) // 2 * 2
+    n, pitch = numbers.shape[2], (sizes[1].max() + 3) // 4 * 4
+    cores_at = core_at(cores[0], CORES), core_at(cores[1], CORES + 3)
     for i in range(nfibre):
         for first in range(0, n, LANE):
             bins = address(numbers, i * NUMBERS * n + first), address(offsets, i * 2 * n + first), 8 * n
-            both = core_at(cores[0], i, first, CORES), core_at(cores[1], i, first, CORES + 3)
+            both = core_of(cores_at[0], i, first), core_of(cores_at[1], i, first)
             frame = sizes[0, i, first // LANE], sizes[1, i, first // LANE], pitch
             make_block(address(space, 0), bins, both, shape, frame)
             for j in range(first, min(first + LANE, nwave)):

@@ -1,9 +1,10 @@
-"""Vectors of four or eight float64 for numba kernels: `Vec` values that live in registers.
+"""Vectors of four, eight or sixteen float64 for numba kernels: `Vec` values that live in registers.
 
 numba leaves it to LLVM whether a loop becomes vector code, and for the short
 loops of this project (rows of 3 to 8 vectors) it often does not. These
 intrinsics say it outright; LLVM maps four lanes to AVX, to half an AVX-512
-register or to two NEON registers, eight to one AVX-512 register or two of AVX.
+register or to two NEON registers, eight to one AVX-512 register or two of AVX, sixteen to twice
+as many: two independent calculations, whose latencies hide behind each other.
 The order of every sum is the one written, and a lane's bits do not depend on
 how many there are.
 
@@ -16,8 +17,12 @@ how many there are.
     vfma(a, b, c)                  a b + c, rounded once
     vset(x)                        x in all lanes
     vspread(address)               one element in all lanes
-    vread8(address), vset8(x)      the same with eight lanes; vhalves(x, y): x in four, y in the other four;
-    vdouble(a), vfold(a)           four lanes twice; the lower four plus the upper four
+    vread8(address), vset8(x)      the same with eight lanes, vread16 and vset16 with sixteen
+    vfours(a)                      four lanes, four times
+    vpixels(address), vcount(x)    four numbers, each in four lanes: those at an address; x, x + 1, x + 2, x + 3
+    vturn1(a), vturn2, vturn3      every four lanes turned: lane m of each takes lane m + 1, + 2, + 3 modulo four
+    vpick(a, b, c, d)              lane 0 of a, 1 of b, 2 of c, 3 of d
+    vfold(a)                       eight or sixteen lanes by fours: the lower half plus the upper half
     vsum(a)                        (a0 + a2) + (a1 + a3)
     vsums(a, b, c, d)              the four vectors' sums, each (x0 + x1) + (x2 + x3)
 """
@@ -33,14 +38,14 @@ _INT = ir.IntType(32)
 
 
 class Vec(types.Type):
-    """numba type of four or eight float64 lanes."""
+    """numba type of four, eight or sixteen float64 lanes."""
 
     def __init__(self, lanes: int) -> None:
         super().__init__(name=f"vec{lanes}")
         self.lanes = lanes
 
 
-vec4, vec8 = Vec(4), Vec(8)
+vec4, vec8, vec16 = Vec(4), Vec(8), Vec(16)
 
 
 def _doubles(lanes: int) -> ir.VectorType:
@@ -187,6 +192,14 @@ def vread8(typingctx, place):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
+def vread16(typingctx, place):  # type: ignore[no-untyped-def]
+    """The sixteen float64 at an address."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return builder.load(builder.inttoptr(args[0], _doubles(16).as_pointer()), align=8)
+    return vec16(types.intp), codegen
+
+
+@intrinsic
 def vwrite(typingctx, place, value):  # type: ignore[no-untyped-def]
     """Write all lanes to an address."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
@@ -226,28 +239,73 @@ def vset8(typingctx, x):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def vhalves(typingctx, x, y):  # type: ignore[no-untyped-def]
-    """x in the lower four lanes, y in the upper four."""
+def vset16(typingctx, x):  # type: ignore[no-untyped-def]
+    """x in all sixteen lanes."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        low, high = (_spread(builder, arg, 4) for arg in args)
-        return _shuffle(builder, low, high, range(8))
-    return vec8(types.float64, types.float64), codegen
+        return _spread(builder, args[0], 16)
+    return vec16(types.float64), codegen
 
 
 @intrinsic
-def vdouble(typingctx, a):  # type: ignore[no-untyped-def]
-    """Four lanes, twice."""
+def vcount(typingctx, x):  # type: ignore[no-untyped-def]
+    """x, x + 1, x + 2 and x + 3, each in four lanes."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        return _shuffle(builder, args[0], args[0], range(8))
-    return vec8(vec4), codegen
+        steps = ir.Constant(_doubles(16), [float(n // 4) for n in range(16)])
+        return builder.fadd(_spread(builder, args[0], 16), steps)
+    return vec16(types.float64), codegen
+
+
+@intrinsic
+def vpixels(typingctx, place):  # type: ignore[no-untyped-def]
+    """The four float64 at an address, each in four lanes."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        four = builder.load(builder.inttoptr(args[0], _VECTOR.as_pointer()), align=8)
+        return _shuffle(builder, four, four, [n // 4 for n in range(16)])
+    return vec16(types.intp), codegen
+
+
+@intrinsic
+def vfours(typingctx, a):  # type: ignore[no-untyped-def]
+    """Four lanes, four times."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return _shuffle(builder, args[0], args[0], [n % 4 for n in range(16)])
+    return vec16(vec4), codegen
+
+
+def _rotation(by: int) -> Any:
+    """A function that turns every four lanes."""
+    @intrinsic
+    def rotate(typingctx, a):  # type: ignore[no-untyped-def]
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            lanes = [n // 4 * 4 + (n + by) % 4 for n in range(signature.args[0].lanes)]
+            return _shuffle(builder, args[0], args[0], lanes)
+        return a(a), codegen
+    return rotate
+
+
+vturn1, vturn2, vturn3 = (_rotation(by) for by in (1, 2, 3))
+
+
+@intrinsic
+def vpick(typingctx, a, b, c, d):  # type: ignore[no-untyped-def]
+    """Lane 0 of a, 1 of b, 2 of c, 3 of d."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        low, high = _shuffle(builder, args[0], args[1], [0, 5, 2, 3]), _shuffle(builder, args[2], args[3], [0, 1, 2, 7])
+        return _shuffle(builder, low, high, [0, 1, 6, 7])
+    return vec4(vec4, vec4, vec4, vec4), codegen
 
 
 @intrinsic
 def vfold(typingctx, a):  # type: ignore[no-untyped-def]
-    """The lower four of eight lanes plus the upper four."""
+    """The lower half of eight or sixteen lanes plus the upper half, until four are left."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        return builder.fadd(*(_shuffle(builder, args[0], args[0], range(n, n + 4)) for n in (0, 4)))
-    return vec4(vec8), codegen
+        value, lanes = args[0], signature.args[0].lanes
+        while lanes > 4:
+            lanes //= 2
+            low, high = (_shuffle(builder, value, value, range(n, n + lanes)) for n in (0, lanes))
+            value = builder.fadd(low, high)
+        return value
+    return vec4(a), codegen
 
 
 @intrinsic
