@@ -29,7 +29,7 @@ def whole(request, tiny):
     return config, extracted(tiny.image, tiny.psf, config)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("length", [7, 64, 150, 10**6])
 def test_tiles_and_threads_change_no_bit(tiny, whole, length, threads):
     """The model image included."""

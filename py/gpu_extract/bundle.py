@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from gpu_extract.config import ExtractConfig
 from gpu_extract.cores import banded, dense
 from gpu_extract.data import Array, Blocks, BundleResult, Decorrelated, Image, Normal, PsfModel, Spots, Status
 from gpu_extract.normal import Cut, add_tile, empty_sums, half_bands, make_cut, place_blocks, regularise
-from gpu_extract.plan import TILE, Plan, bounds, fibre_groups, halo, share, tiles
+from gpu_extract.plan import TILE, Plan, bounds, fibre_groups, halo, tiles
 from gpu_extract.probe import Decay, measure_neighbours
 from gpu_extract.project import add_to_image
 from gpu_extract.psf import centres, corners, make_spots, recipe
@@ -31,7 +32,7 @@ class Job:
     """All that every bundle of a run has in common.
 
     dropped: fibres that the PSF validator gave up, with its reasons; threads: how many work on a bundle in this process
-    tile: wavelength bins of a tile of the normal equations; it changes no bit
+    tile: wavelength bins of a tile of the normal equations, what ranks and threads share; it changes no bit
     """
 
     psf: PsfModel
@@ -109,11 +110,14 @@ def make_normal(job: Job, fibres: tuple[int, int], cut: Cut, bands: tuple[int, i
     blocks = place_blocks(spots, cut, passing)
     sums = empty_sums(nfibre, len(wave), bands, lasting)
 
-    def make(t: int) -> None:
+    def make(piece: tuple[int, int]) -> None:
         with recorder.span("normal"):
-            add_tile(sums, spots, blocks, cut, (*ranges[t], own[0]))
+            add_tile(sums, spots, blocks, cut, (*piece, own[0]))
 
-    job.map(make, share(len(ranges), group.rank, group.size))
+    # each thread's tiles in one go: where two tiles meet, spots of both are made twice
+    first, last = group.rank * job.threads, (group.rank + 1) * job.threads
+    edges = bounds(ranges, group.size * job.threads)[first:last + 1]
+    job.map(make, [piece for piece in pairwise(edges) if piece[0] < piece[1]])
     with recorder.span("exchange"):
         group.complete(sums.icov, 2, starts)
         group.complete(sums.rhs, 1, starts)

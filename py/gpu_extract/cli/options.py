@@ -61,7 +61,8 @@ def build_parser() -> Parser:
     add_machine(parser)
     parser.add_argument_group("tuning").add_argument(
         "--tile", metavar="N", type=int,
-        help="wavelength bins that the CPU makes normal equations of at a time, 8 or more (default 256)")
+        help="wavelength bins of the pieces in which ranks and threads share the normal equations on the CPU, "
+             "8 or more (default 256)")
     add_common_options(parser)
     old = parser.add_argument_group("options of older codes")
     old.add_argument("--overwrite", action="store_true",
