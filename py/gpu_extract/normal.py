@@ -9,6 +9,7 @@ from gpu_extract.backend.arena import Arena
 from gpu_extract.data import LANE, Array, Blocks, Image, IntArray, Normal, Recipe
 from gpu_extract.plan import frames
 
+VECTOR = 8           # float64 of the longest vector
 MINWEIGHT = 1e-4     # of the largest weight: below it a bin is regularised (specter's rule)
 
 
@@ -38,8 +39,8 @@ class Cut:
 def make_cut(image: Image, y0: IntArray, x0: IntArray, stamp: tuple[int, int], arena: Arena | None = None) -> Cut:
     """Cut the pixels touched by spots at (y0, x0) of shape `stamp` (ny, nx) out of the image.
 
-    Pixels with ivar 0 become 0, whatever they hold; the margin has the size of a spot, and LANE more columns at its
-    right, since kernels take columns by fours. arena: where the pixels are kept.
+    Pixels with ivar 0 become 0, whatever they hold; the margin has the size of a spot, and LANE more columns or some
+    above that at its right: kernels take a spot's columns by fours, an image's by eights. arena: where pixels are kept.
     """
     ranges = []
     for low, size, n in ((y0, stamp[0], image.shape[0]), (x0, stamp[1], image.shape[1])):
@@ -48,7 +49,8 @@ def make_cut(image: Image, y0: IntArray, x0: IntArray, stamp: tuple[int, int], a
         ranges.append((first, last))
     (y_first, y_last), (x_first, x_last) = ranges
     top, left = y_first - stamp[0], x_first - stamp[1]
-    shape = y_last + stamp[0] - top, x_last + stamp[1] + LANE - left
+    width = x_last + stamp[1] + LANE - left
+    shape = y_last + stamp[0] - top, width + -width % VECTOR
     both = (arena or Arena()).take(2, *shape)
     rows, columns = slice(stamp[0], y_last - top), slice(stamp[1], x_last - left)
     both[:, :rows.start] = both[:, rows.stop:] = 0.0

@@ -20,12 +20,11 @@ def bin_quality(blocks: Blocks, cut_pixels: tuple[Array, Array], x: Array, psfer
     pixmask_fraction = 1 - A^T [W > 0]; pixels off the CCD count as masked. Values are right for
     bins whose overlapping neighbours are all among the bins given.
     """
-    model = (arena or Arena()).zeros(*cut_pixels[0].shape)
-    scale = blocks.scale.reshape(len(x), -1)
-    flux = scale * np.pad(x, ((0, 0), (0, -x.shape[1] % LANE)))
-    sums = np.empty((2, *flux.shape))
-    cpu_project.judge(sums, blocks.stamps, blocks.corners, flux, (model, *cut_pixels), psferr)
-    sums = (scale * sums)[:, :, :x.shape[1]]
+    model = (arena or Arena()).take(*cut_pixels[0].shape)
+    whole = np.pad(x, ((0, 0), (0, -x.shape[1] % LANE)))
+    sums = np.empty((2, *whole.shape))
+    cpu_project.judge(sums, (blocks.stamps, blocks.scale, blocks.corners), whole, (model, *cut_pixels), psferr)
+    sums = sums[:, :, :x.shape[1]]
     seen = sums[1] > 0
     chi2pix = np.divide(sums[0], sums[1], out=np.zeros_like(x), where=seen)
     return chi2pix, np.where(seen, np.clip(1.0 - sums[1], 0.0, 1.0), 1.0)

@@ -1,12 +1,38 @@
 """CPU kernels: spectra to image and back, through the spots.
 
-Sums over bins run over wavelength first, fibre second, whatever the tiles: a
-pixel gets its light in the same order however the bins are cut.
+A pixel gets its light in the same order however the bins are cut: by wavelength
+first and fibre second in `add_to_image`, by the first row of a block in `judge`.
 """
 import numpy as np
 from numba import njit
 
-from gpu_extract.backend.simd import vadd, vfma, vload, vmul, vset, vstore, vsums
+from gpu_extract.backend.simd import (
+    address,
+    prefetch,
+    vadd,
+    vdiv,
+    vfma,
+    vmul,
+    vread,
+    vread8,
+    vset8,
+    vsign,
+    vsub,
+    vwrite,
+)
+from gpu_extract.backend.simd_spots import (
+    by_bin,
+    columns,
+    lower,
+    nothing,
+    pixels,
+    read_both,
+    spread,
+    unsigned,
+    wide8,
+    write_both,
+    write_narrow,
+)
 from gpu_extract.data import LANE
 
 
@@ -25,92 +51,151 @@ def add_to_image(image, stamps, y0, x0, flux):  # type: ignore[no-untyped-def]
                     image[top + y, left + x] += light * stamps[i, j, y, x]
 
 
-@njit(nogil=True)
-def _add_block(model, stamps, place, corner, light, stride):  # type: ignore[no-untyped-def]
-    """model += light times spot for a block's four bins; columns are taken by fours, those beyond a frame hold zeros.
-
-    stamps: flat; place: (first element of the block, elements of a row); corner: (pixel, height, width)
-    """
-    for y in range(corner[1]):
-        at = place[0] + y * place[1]
-        pixel = corner[0] + y * stride
-        for x in range(0, corner[2], 4):
-            s = at + x * LANE
-            four = vsums(vmul(light, vload(stamps, s)), vmul(light, vload(stamps, s + LANE)),
-                         vmul(light, vload(stamps, s + 2 * LANE)), vmul(light, vload(stamps, s + 3 * LANE)))
-            vstore(model, pixel + x, vadd(four, vload(model, pixel + x)))
-
-
-@njit(nogil=True)
-def _adjoint_block(out, to, stamps, place, corner, images):  # type: ignore[no-untyped-def]
-    """out[0, to ..] = sums of a block's spots times an image, out[1, to ..] = those over its good pixels.
-
-    out: (2, n); images: (image, sqrt(ivar), stride); see `_add_block`; columns are taken by twos
-    """
-    image, root, stride = images
-    a0, a1, b0, b1 = vset(0.0), vset(0.0), vset(0.0), vset(0.0)
-    for y in range(corner[1]):
-        at = place[0] + y * place[1]
-        pixel = corner[0] + y * stride
-        for x in range(0, corner[2], 2):
-            s, t = vload(stamps, at + x * LANE), vload(stamps, at + (x + 1) * LANE)
-            a0 = vfma(s, vset(image[pixel + x]), a0)
-            b0 = vfma(s, vset(1.0 if root[pixel + x] > 0.0 else 0.0), b0)
-            a1 = vfma(t, vset(image[pixel + x + 1]), a1)
-            b1 = vfma(t, vset(1.0 if root[pixel + x + 1] > 0.0 else 0.0), b1)
-    vstore(out, to, vadd(a0, a1))
-    vstore(out, len(out) // 2 + to, vadd(b0, b1))
+AHEAD = 2      # blocks: how long before it is wanted a block is asked for from memory
 
 
 @njit(nogil=True, cache=True)
-def judge(out, stamps, corners, flux, pixels, psferr):  # type: ignore[no-untyped-def]
+def judge(out, blocks, x, images, psferr):  # type: ignore[no-untyped-def]
     """out[0] = A^T chi^2, out[1] = A^T [ivar > 0], out: (2, nfibre, 4 nblock).
 
-    stamps, corners: see data.Blocks; flux: (nfibre, 4 nblock)
-    pixels: (model, root, light), three images of a cut-out; model is 0 on entry and becomes chi^2
+    blocks: (stamps, scale, corners), see data.Blocks; x: (nfibre, 4 nblock)
+    images: (model, root, light), float64 images of a cut-out, rows of whole vectors of eight; model holds anything
 
-    Blocks are taken in order of wavelength. As soon as no later one reaches down to a row of pixels it is judged, and
-    blocks all of whose rows are judged are summed up: their spots are then still in the processor's cache.
+    Blocks are taken in order of their first row. A row of pixels is judged as soon as no later block has a part in it,
+    and a block all of whose rows are judged is summed up: its spots are then still in the processor's cache. A row of
+    chi^2 lies at the beginning of the row of the model that it is made from.
     """
-    nfibre, nblock, rows, columns, _ = stamps.shape
-    model, root, light = pixels[0].ravel(), pixels[1].ravel(), pixels[2].ravel()
-    flat, values, sums = stamps.ravel(), flux.ravel(), out.ravel()
-    nrow, stride = pixels[1].shape
-    lowest, highest = np.full(nblock + 1, nrow), np.zeros(nblock, dtype=np.int64)
-    for b in range(nblock - 1, -1, -1):
-        lowest[b] = lowest[b + 1]
-        for i in range(nfibre):
-            lowest[b] = min(lowest[b], corners[0, i, b])
-            highest[b] = max(highest[b], corners[0, i, b] + corners[2, i, b])
-    judged, summed = 0, 0
-    for b in range(nblock):
-        for i in range(nfibre):
-            n = i * nblock + b
-            corner = corners[0, i, b] * stride + corners[1, i, b], corners[2, i, b], corners[3, i, b]
-            place = n * rows * columns * LANE, columns * LANE
-            _add_block(model, flat, place, corner, vload(values, n * LANE), stride)
-        if lowest[b + 1] > judged:
-            span = slice(judged * stride, lowest[b + 1] * stride)
-            chi_square(model[span], root[span], light[span], psferr)
-            judged = lowest[b + 1]
-        while summed <= b and highest[summed] <= judged:
-            for i in range(nfibre):
-                n = i * nblock + summed
-                corner = (corners[0, i, summed] * stride + corners[1, i, summed], corners[2, i, summed],
-                          corners[3, i, summed])
-                _adjoint_block(sums, n * LANE, flat, (n * rows * columns * LANE, columns * LANE), corner,
-                               (model, root, stride))
-            summed += 1
+    stamps, scale, corners = blocks
+    kind, size = stamps.dtype.type(0), stamps.itemsize
+    line = stamps.shape[3] * LANE * size
+    steps = 8 * images[0].shape[1], line, LANE * LANE * size, stamps.shape[2] * line
+    model, spots, values, scales = address(images[0], 0), address(stamps, 0), address(x, 0), address(scale, 0)
+    sums = address(out, 0), address(out, out.size // 2), scales
+    frames = corners.reshape(4, -1)
+    order = _by_row(frames[0], len(images[0]))
+    cleared = judged = summed = 0
+    for k in range(len(order)):
+        n, later = order[k], order[min(k + AHEAD, len(order) - 1)]
+        row, end = frames[0, n], frames[0, n] + frames[2, n]
+        if row > judged:
+            chi_square(images, (judged, min(row, cleared)), psferr, (kind, size))
+            judged = row
+            summed = _sum_up(sums, (order, frames), (summed, judged), (model, spots), steps, kind)
+        if end > cleared:
+            images[0][max(cleared, row):end] = 0.0
+            cleared = end
+        _add_block((model + row * steps[0] + 8 * frames[1, n], spots + n * steps[3]), (frames[2, n], frames[3, n]),
+                   (*steps[:3], (later - n) * steps[3]), vmul(vread(values + 32 * n), vread(scales + 32 * n)), kind)
+    chi_square(images, (judged, cleared), psferr, (kind, size))
+    _sum_up(sums, (order, frames), (summed, cleared), (model, spots), steps, kind)
 
 
 @njit(nogil=True)
-def chi_square(model, root, light, psferr):  # type: ignore[no-untyped-def]
-    """model becomes (pix - model)^2 W', 1/W' = 1/ivar + (psferr model)^2; flat arrays.
+def _by_row(rows, nrow):  # type: ignore[no-untyped-def]
+    """Numbers of blocks in order of their first rows, those of one row in order."""
+    first = np.zeros(nrow + 1, dtype=np.int64)
+    for row in rows:
+        first[row + 1] += 1
+    for row in range(nrow):
+        first[row + 1] += first[row]
+    order = np.empty(len(rows), dtype=np.int64)
+    for n in range(len(rows)):
+        order[first[rows[n]]] = n
+        first[rows[n]] += 1
+    return order
 
-    root, light: sqrt(ivar), sqrt(ivar) pix
+
+@njit(nogil=True)
+def _sum_up(sums, blocks, progress, places, steps, kind):  # type: ignore[no-untyped-def]
+    """Sum up the blocks that follow those that are done and end before the rows that are not judged: how many are done.
+
+    sums: addresses of both sums and of the scale; blocks: (order, frames); progress: (blocks done, rows judged)
+    places: addresses of the model and of all spots; steps: see _add_block
     """
-    for n in range(len(model)):
-        scaled = root[n] * model[n]
-        difference = light[n] - scaled
-        error = psferr * scaled
-        model[n] = difference * difference / (1.0 + error * error)
+    order, frames = blocks
+    summed, judged = progress
+    while summed < len(order):
+        n = order[summed]
+        row, column, height, width = frames[0, n], frames[1, n], frames[2, n], frames[3, n]
+        if row + height > judged:
+            break
+        _adjoint_block((sums[0] + 32 * n, sums[1] + 32 * n), vread(sums[2] + 32 * n),
+                       (places[0] + row * steps[0] + column * steps[2] // 16, places[1] + n * steps[3]),
+                       (height, width), steps, kind)
+        summed += 1
+    return summed
+
+
+@njit(nogil=True)
+def _add_block(places, shape, steps, light, kind):  # type: ignore[no-untyped-def]
+    """model += light times spot for a block's four bins; columns are taken by fours, those beyond a frame hold zeros.
+
+    places: addresses of the frame's first pixel and of the block; shape: height and width
+    steps: bytes from row to row of the model and of the block, of four columns, and to the block that comes soon
+    """
+    model, stamps = places
+    height, width = shape
+    stride, line, unit, soon = steps
+    for _ in range(height // 2):
+        for x in range((width + LANE - 1) // LANE):
+            s, at = stamps + x * unit, model + x * 8 * LANE
+            t = s + line
+            prefetch(s + soon)
+            prefetch(t + soon)
+            made = pixels(wide8(s, kind), wide8(s + unit // 2, kind), wide8(t, kind), wide8(t + unit // 2, kind), light)
+            write_both(at, at + stride, vadd(made, read_both(at, at + stride)))
+        model += 2 * stride
+        stamps += 2 * line
+    if height % 2 == 1:
+        for x in range((width + LANE - 1) // LANE):
+            s, at = stamps + x * unit, model + x * 8 * LANE
+            prefetch(s + soon)
+            low, high = wide8(s, kind), wide8(s + unit // 2, kind)
+            vwrite(at, vadd(lower(pixels(low, high, low, high, light)), vread(at)))
+
+
+@njit(nogil=True)
+def _adjoint_block(out, scale, places, shape, steps, kind):  # type: ignore[no-untyped-def]
+    """A block's sums of spots times chi^2 and over the good pixels, times `scale`, to two addresses.
+
+    places: addresses of the frame's chi^2 (negative where masked, see chi_square) and of the block; see _add_block
+    Two rows at a time, sixteen partial sums of each for a bin: they stay small, and so does their rounding.
+    """
+    chi, stamps = places
+    height, width = shape
+    stride, line, unit, _ = steps
+    a0 = a1 = b0 = b1 = nothing(kind)
+    for _ in range(height // 2):
+        for x in range((width + LANE - 1) // LANE):
+            s, t = columns(stamps + x * unit, kind), columns(stamps + x * unit + line, kind)
+            u, v = spread(chi + x * unit // LANE, kind), spread(chi + x * unit // LANE + stride, kind)
+            a0, b0 = vfma(s, u, a0), vadd(unsigned(s, u), b0)
+            a1, b1 = vfma(t, v, a1), vadd(unsigned(t, v), b1)
+        chi += 2 * stride
+        stamps += 2 * line
+    if height % 2 == 1:
+        for x in range((width + LANE - 1) // LANE):
+            s, u = columns(stamps + x * unit, kind), spread(chi + x * unit // LANE, kind)
+            a0, b0 = vfma(s, u, a0), vadd(unsigned(s, u), b0)
+    vwrite(out[0], vmul(scale, vadd(by_bin(a0), by_bin(a1))))
+    vwrite(out[1], vmul(scale, vadd(by_bin(b0), by_bin(b1))))
+
+
+@njit(nogil=True)
+def chi_square(images, span, psferr, form):  # type: ignore[no-untyped-def]
+    """(pix - model)^2 W', 1/W' = 1/ivar + (psferr model)^2, -0.0 where ivar is 0, in place of rows of the model.
+
+    images: (model, root, light), light = root pix; span: of rows; form: (kind, size) of the elements that are written
+    """
+    one, error_of, least = vset8(1.0), vset8(psferr), vset8(1e-200)     # roots of what is above 0 are above 1e-162
+    kind, size = form
+    stride = 8 * images[0].shape[1]
+    model, root, light = address(images[0], 0), address(images[1], 0), address(images[2], 0)
+    for y in range(span[0] * stride, span[1] * stride, stride):
+        for x in range(0, stride // 8, 8):
+            at = y + 8 * x
+            r = vread8(root + at)
+            scaled = vmul(r, vread8(model + at))
+            difference, error = vsub(vread8(light + at), scaled), vmul(error_of, scaled)
+            value = vdiv(vmul(difference, difference), vfma(error, error, one))
+            write_narrow(model + y + size * x, vsign(value, vsub(r, least)), kind)

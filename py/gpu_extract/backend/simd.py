@@ -38,11 +38,11 @@ _INT = ir.IntType(32)
 
 
 class Vec(types.Type):
-    """numba type of four, eight or sixteen float64 lanes."""
+    """numba type of four, eight or sixteen float64 lanes, or of float32 (simd_spots)."""
 
-    def __init__(self, lanes: int) -> None:
-        super().__init__(name=f"vec{lanes}")
-        self.lanes = lanes
+    def __init__(self, lanes: int, *, single: bool = False) -> None:
+        super().__init__(name=f"vec{lanes}{'s' * single}")
+        self.lanes, self.single = lanes, single
 
 
 vec4, vec8, vec16 = Vec(4), Vec(8), Vec(16)
@@ -62,7 +62,7 @@ _VECTOR, _FLOATS = _doubles(4), _floats(4)
 @register_model(Vec)
 class _VecModel(models.PrimitiveModel):
     def __init__(self, dmm: Any, fe_type: Vec) -> None:
-        super().__init__(dmm, fe_type, _doubles(fe_type.lanes))
+        super().__init__(dmm, fe_type, (_floats if fe_type.single else _doubles)(fe_type.lanes))
 
 
 def _constant(like: Any, value: float) -> ir.Constant:
@@ -87,8 +87,10 @@ def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any
 
 
 def _call(builder: Any, name: str, *args: Any) -> Any:
-    kind = ir.FunctionType(args[0].type, [args[0].type] * len(args))
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"{name}.v{args[0].type.count}f64"), args)
+    vector = args[0].type
+    kind = ir.FunctionType(vector, [vector] * len(args))
+    suffix = f"v{vector.count}f{32 if isinstance(vector.element, ir.FloatType) else 64}"
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"{name}.{suffix}"), args)
 
 
 def _even_odd(builder: Any, s: Any, coefficients: Sequence[float]) -> Any:
