@@ -21,7 +21,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from gpu_extract import solve as solver
-from gpu_extract.backend import cpu_wide
+from gpu_extract.backend import cpu_wide_eliminate
 from gpu_extract.backend.arena import Arena
 from gpu_extract.bundle import locate, make_normal
 from gpu_extract.comm import SERIAL
@@ -71,7 +71,7 @@ def decay(normal: Normal) -> tuple[Array, Array, Array]:
     icov, hw = normal.icov, normal.halfband
     band = np.zeros((icov.shape[2], REACH + 1))
     others = np.array([j for j in range(FIBRE - 4, FIBRE + 5) if j != FIBRE])
-    cpu_wide.eliminate(band, icov, FIBRE, others, REACH)
+    cpu_wide_eliminate.eliminate(band, icov, FIBRE, others, REACH)
     diagonal = icov[FIBRE, 0, :, hw]
     roots = np.divide(1.0, np.sqrt(diagonal), out=np.zeros_like(diagonal), where=diagonal > 0)
     last = int(np.nonzero(diagonal)[0][-1]) + 1

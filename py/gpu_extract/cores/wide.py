@@ -1,8 +1,8 @@
 """The wide band: fibres whose neighbours reach far, for broad PSFs with strong tails.
 
 Where the coupling between fibres is per cents, eliminating next neighbours one by one does not hold. Here the
-neighbours on both sides are eliminated together, ordered by wavelength, by a block Cholesky that all of BLAS works
-for; what they leave of S_i decays over several half-bands of icov, and is kept as far as the measured decay asks.
+neighbours on both sides are eliminated together, ordered by wavelength, as one band matrix; what they leave of S_i
+decays over several half-bands of icov, and is kept as far as the measured decay asks.
 How many neighbours count is measured for every fibre on two short stretches, where it is most strongly coupled.
 """
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 from scipy.linalg import blas, eigvalsh, lapack
 
-from gpu_extract.backend import cpu_wide, cpu_wide_poles
+from gpu_extract.backend import cpu_wide, cpu_wide_eliminate, cpu_wide_poles
 from gpu_extract.backend.cpu_banded import LANES, SIDES
 from gpu_extract.cores.poles import LADDER, Poles
 from gpu_extract.data import Array
@@ -119,7 +119,7 @@ def _rings(icov: Array, fibre: int, stretch: tuple[int, int], most: int) -> list
     order = np.array([j for ring in around for j in ring])
     part = np.ascontiguousarray(icov[:, :, start:start + size])
     matrix = cpu_wide.empty_block(len(order) * size, len(order) * size)
-    cpu_wide.add(matrix, part, order, order, (0, 0), cpu_wide.BY_FIBRES)
+    cpu_wide.add(matrix, part, order, order, (0, 0))
     cpu_wide.decouple(matrix)
     low, info = lapack.dpotrf(matrix, lower=1, overwrite_a=1, clean=0)
     if info != 0:
@@ -147,7 +147,7 @@ def complement(icov: Array, fibre: int, sides: Array, limits: WideLimits) -> Wid
         half = min(max(int(factor * hw), 8), nwave - 1)
         band = np.zeros((nwave, half + 1))
         band[:, :hw + 1] = icov[fibre, 0, :, hw:hw + half + 1]
-        if len(others) and not cpu_wide.eliminate(band, icov, fibre, others, half):
+        if len(others) and not cpu_wide_eliminate.eliminate(band, icov, fibre, others, half):
             return None
         bound = _bound(band)
         band[icov[fibre, 0, :, hw] == 0.0, 0] = bound
