@@ -8,9 +8,10 @@ from typing import Any
 
 from numba import types
 
-from gpu_extract.backend.cpu_banded import LANES, SIDES
 from gpu_extract.backend.emit import Emit, all_literal, call, literal, written_out
 
+LANES = 8
+SIDES = 2                      # right sides: ones and x
 EDGE = 4                       # of a block
 BLOCK = EDGE * EDGE * LANES    # elements of a block
 GROUP = EDGE * SIDES * LANES   # elements of a group of right sides

@@ -17,10 +17,8 @@ import numpy as np
 from numba import njit, types
 
 from gpu_extract.backend import cpu_windows
+from gpu_extract.backend.blocks import LANES, SIDES
 from gpu_extract.backend.emit import Emit, all_literal, literal, written_out
-
-LANES = 8
-SIDES = 2          # right sides: ones and x
 
 
 def aligned(*shape: int) -> np.ndarray:

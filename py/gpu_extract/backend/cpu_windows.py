@@ -7,26 +7,48 @@ farther, and the band elimination can go on from there. The inverse comes back t
 for no element outside that profile. Exact for a matrix that is a band outside the windows and anything within.
 
 Rows of the band's work array are those of backend.cpu_banded: D, l_1 .. l_half (later z_0 .. z_wide), right sides, each
-a vector of eight lanes. A window has columns of its own, n of n + wide such vectors: element (r, c) couples bins
-first + r and first + c.
+a vector of eight lanes. A window is done by panels of four columns, as backend.cpu_wide_poles does a whole fibre:
+element (i, j) of the panels couples bins first - before + i and first - before + j, where `before` bins that are
+coupled to nothing make the number of columns a multiple of four. The tail are the bins after the window that the band
+reaches.
 """
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numba import njit
 
+from gpu_extract.backend.blocks import (
+    BLOCK,
+    EDGE,
+    GROUP,
+    GROUPS,
+    LANES,
+    NORMAL,
+    SIDES,
+    TURNED,
+    backward_corner,
+    column_block,
+    factor_corner,
+    finish_block,
+    forward_corner,
+    invert_corner,
+    mirror,
+    scale_block,
+    subtract_products,
+    turn,
+)
 from gpu_extract.backend.simd import (
     address,
     number,
     vabs,
     vadd,
-    vdiv,
     vfma,
+    vfold,
     vmax,
     vmul,
     vread,
-    vset,
-    vspread,
+    vread8,
+    vset8,
     vstore,
     vsub,
     vsum,
@@ -34,156 +56,188 @@ from gpu_extract.backend.simd import (
 )
 from gpu_extract.data import Array, IntArray
 
-LANES = 8
-SIDES = 2
 VECTOR = 8 * LANES      # bytes of one
-NEXT = VECTOR // 2      # bytes from its first half to its second
 
 
 @njit(nogil=True, error_model="numpy")
-def _subtract(target, factor, other, count):  # type: ignore[no-untyped-def]
-    """target[r] -= factor other[r] for `count` vectors; all addresses."""
-    low, high = vsub(vset(0.0), vread(factor)), vsub(vset(0.0), vread(factor + NEXT))
-    for r in range(0, count * VECTOR, VECTOR):
-        vwrite(target + r, vfma(low, vread(other + r), vread(target + r)))
-        vwrite(target + r + NEXT, vfma(high, vread(other + r + NEXT), vread(target + r + NEXT)))
+def _parts(size, wide):  # type: ignore[no-untyped-def]
+    """A window's work space: (bins put before it, panels, panels with the tail); first elements of all its parts."""
+    panels, tail = -(-size // EDGE), -(-wide // EDGE)
+    height = panels + tail
+    pivots = height * height * BLOCK
+    inverses = pivots + height * EDGE * LANES
+    y = inverses + height * EDGE * LANES
+    row = y + height * GROUP
+    return (panels * EDGE - size, panels, height), (pivots, inverses, y, row, row + height * BLOCK)
 
 
 @njit(nogil=True, error_model="numpy")
-def _product(target, a, b):  # type: ignore[no-untyped-def]
-    """target = a b, one vector each."""
-    vwrite(target, vmul(vread(a), vread(b)))
-    vwrite(target + NEXT, vmul(vread(a + NEXT), vread(b + NEXT)))
+def _element(i, j, height):  # type: ignore[no-untyped-def]
+    """Where element (i, j) of the panels is, i >= j or in the same block."""
+    return (j // EDGE * height + i // EDGE) * BLOCK + (j % EDGE * EDGE + i % EDGE) * LANES
 
 
 @njit(nogil=True, error_model="numpy")
-def _divide(target, a, b):  # type: ignore[no-untyped-def]
-    """target = a / b, one vector each."""
-    vwrite(target, vdiv(vread(a), vread(b)))
-    vwrite(target + NEXT, vdiv(vread(a + NEXT), vread(b + NEXT)))
+def _start(columns, y, dense, band, sides, shift, panel, sizes):  # type: ignore[no-untyped-def]
+    """A panel of S + t I in all lanes, and its right sides; all as in `factor`; sizes: (first, size, half, wide)."""
+    first, size, half, wide = sizes
+    (before, panels, height), _ = _parts(size, wide)
+    low, last = address(columns, 0), height if panel >= panels - (height - panels) else panels
+    for j in range(panel * EDGE, (panel + 1) * EDGE):
+        q = j - before
+        for i in range(panel * EDGE, last * EDGE):
+            r, value = i - before, 0.0
+            if i == j:
+                value = 1.0
+            if q >= 0 and 0 <= r < size:
+                value = dense[q * size + r]
+            elif q >= 0 and r >= size and r - q <= half:
+                value = band[first + q, r - q]
+            vwrite(low + _element(i, j, height) * 8, vset8(value))
+        diagonal = low + _element(j, j, height) * 8
+        for s in range(SIDES):
+            vwrite(address(columns, y + (j * SIDES + s) * LANES), vset8(sides[first + q, s] if q >= 0 else 0.0))
+        if q >= 0:
+            vwrite(diagonal, vadd(vread8(diagonal), vread8(address(shift, 0))))
 
 
 @njit(nogil=True, error_model="numpy")
-def _start(column, dense, band, shift, c, size, half):  # type: ignore[no-untyped-def]
-    """Column c of S + t I in all lanes, from its diagonal on; dense: (size^2,), band: row c of the band."""
-    for r in range(c, max(size - 1, c + half) + 1):
-        place = address(dense, c * size + r) if r < size else address(band, r - c)
-        value = vspread(place)
-        vwrite(column + r * VECTOR, value)
-        vwrite(column + r * VECTOR + NEXT, value)
-    diagonal = column + c * VECTOR
-    vwrite(diagonal, vadd(vread(diagonal), vread(address(shift, 0))))
-    vwrite(diagonal + NEXT, vadd(vread(diagonal + NEXT), vread(address(shift, LANES // 2))))
+def _from_before(columns, y, work, panel, sizes):  # type: ignore[no-untyped-def]
+    """Subtract what the bins of the band before the window leave in a panel and its right sides."""
+    first, size, half, wide = sizes
+    (before, _, height), _ = _parts(size, wide)
+    low, stride = address(columns, 0), (wide + 1 + SIDES) * VECTOR
+    rows = address(work, 0) + (half + first) * stride
+    for j in range(max(panel * EDGE, before), min((panel + 1) * EDGE, before + half)):
+        c = j - before
+        for m in range(half - c, 0, -1):
+            known = rows - m * stride
+            own = vsub(vset8(0.0), vread8(known + (c + m) * VECTOR))
+            scaled = vmul(own, vread8(known))
+            for a in range(half - c - m + 1):
+                place = low + _element(j + a, j, height) * 8
+                vwrite(place, vfma(scaled, vread8(known + (c + m + a) * VECTOR), vread8(place)))
+            for s in range(SIDES):
+                place = address(columns, y + (j * SIDES + s) * LANES)
+                vwrite(place, vfma(own, vread8(known + (wide + 1 + s) * VECTOR), vread8(place)))
+
+
+@njit(nogil=True, error_model="numpy")
+def _copy(target, source, scale):  # type: ignore[no-untyped-def]
+    """One vector, times another; all addresses."""
+    vwrite(target, vmul(vread8(source), vread8(scale)))
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def factor(columns, work, dense, band, sides, shift, places):  # type: ignore[no-untyped-def]
     """L D L^T of a window's columns and the forward substitution of its bins.
 
-    columns: (size (size + wide) LANES,), filled: L, and D on the diagonal
+    columns: work space (see `room`), filled: L by panels, D, 1/D, and the right sides divided by D
     work: of backend.cpu_banded, whose rows before the window are done; those of the window are filled
     dense: (size^2,), S within the window; band: (nwave, half + 1); sides: (nwave, SIDES); shift: (LANES,)
     places: (first, size, half, wide)
     """
     first, size, half, wide = places
-    height, stride = (size + wide) * VECTOR, (wide + 1 + SIDES) * VECTOR
-    rows, low = address(work, 0) + (half + first) * stride, address(columns, 0)
-    for c in range(size):
-        column, row = low + c * height, rows + c * stride
-        scaled = row        # its place of D, which is written last
-        right = row + (wide + 1) * VECTOR
-        _start(column, dense, band[first + c], shift, c, size, half)
+    (before, panels, height), (pivots, inverses, y, row, _) = _parts(size, wide)
+    step = height * BLOCK
+    for j in range(panels):
+        _start(columns, y, dense, band, sides, shift, j, places)
+        if j * EDGE < before + half:
+            _from_before(columns, y, work, j, places)
+        own, ends = j * EDGE * LANES, max(panels - (height - panels), 0)    # from there on columns reach beyond
+        last = height if j >= ends else panels
+        for k in range(j):
+            scale_block(columns, row + k * BLOCK, columns, k * step + j * BLOCK, columns, pivots + k * EDGE * LANES)
+        for i in range(j, last):
+            start = ends if i >= panels else 0
+            subtract_products(columns, j * step + i * BLOCK, columns, start * step + i * BLOCK, step,
+                              columns, row + start * BLOCK, j - start, NORMAL)
+        corner = j * step + j * BLOCK
+        factor_corner(columns, corner, columns, pivots + own, columns, inverses + own)
+        for i in range(j + 1, last):
+            finish_block(columns, j * step + i * BLOCK, columns, corner, columns, inverses + own)
+        subtract_products(columns, y + j * GROUP, columns, row, BLOCK, columns, y, j, GROUPS)
+        forward_corner(columns, y + j * GROUP, columns, corner, columns, inverses + own)
+    low, stride, one = address(columns, 0), (wide + 1 + SIDES) * VECTOR, address(columns, row)
+    vwrite(one, vset8(1.0))
+    for c in range(max(size - half, 0), size):
+        here, j = address(work, 0) + (half + first + c) * stride, before + c
+        diagonal = address(columns, pivots + j * LANES)
+        _copy(here, diagonal, one)
+        for a in range(1, half + 1):
+            _copy(here + a * VECTOR, low + _element(j + a, j, height) * 8, one)
         for s in range(SIDES):
-            value = vset(sides[first + c, s])
-            vwrite(right + s * VECTOR, value)
-            vwrite(right + s * VECTOR + NEXT, value)
-        for b in range(half, c, -1):            # rows of the band before the window, b bins before c
-            before = row - b * stride
-            entry = before + b * VECTOR
-            _product(scaled, entry, before)
-            _subtract(column + c * VECTOR, scaled, entry, half - b + 1)
-            _subtract(right, entry, before + (wide + 1) * VECTOR, SIDES)
-        for m in range(c):
-            entry = low + m * height + c * VECTOR
-            _product(scaled, entry, low + m * height + m * VECTOR)
-            _subtract(column + c * VECTOR, scaled, entry, max(size - 1, m + half) - c + 1)
-            _subtract(right, entry, rows + m * stride + (wide + 1) * VECTOR, SIDES)
-        for r in range(c + 1, max(size - 1, c + half) + 1):
-            _divide(column + r * VECTOR, column + r * VECTOR, column + c * VECTOR)
-        for a in range(half + 1):
-            vwrite(row + a * VECTOR, vread(column + (c + a) * VECTOR))
-            vwrite(row + a * VECTOR + NEXT, vread(column + (c + a) * VECTOR + NEXT))
+            _copy(here + (wide + 1 + s) * VECTOR, address(columns, y + (j * SIDES + s) * LANES), diagonal)
 
 
 @njit(nogil=True, error_model="numpy")
-def _element(low, rows, i, j, sizes):  # type: ignore[no-untyped-def]
-    """Address of Z[i, j], i >= j, of the inverse; sizes: (size, bytes of a column, bytes of a row)."""
-    size, height, stride = sizes
-    return low + j * height + i * VECTOR if j < size else rows + j * stride + (i - j) * VECTOR
-
-
-@njit(nogil=True, error_model="numpy")
-def _solve(row, known, entries, c, top, stride):  # type: ignore[no-untyped-def]
-    """The back substitution of one bin: both right sides; known: row of bin 0 of the window, entries: l, by bins."""
-    for s in range(SIDES):
-        right = row + s * VECTOR
-        low, high = vdiv(vread(right), vread(entries + c * VECTOR)), vread(right + NEXT)
-        high = vdiv(high, vread(entries + c * VECTOR + NEXT))
-        for m in range(c + 1, top + 1):
-            entry, solved = entries + m * VECTOR, known + m * stride + s * VECTOR
-            low = vsub(low, vmul(vread(entry), vread(solved)))
-            high = vsub(high, vmul(vread(entry + NEXT), vread(solved + NEXT)))
-        vwrite(right, low)
-        vwrite(right + NEXT, high)
+def _tail(columns, work, sizes):  # type: ignore[no-untyped-def]
+    """The inverse and the solutions of the bins just after the window, where the window's recursion wants them."""
+    first, size, half, wide = sizes
+    (_, panels, height), (_, _, y, _, _) = _parts(size, wide)
+    stride = (wide + 1 + SIDES) * VECTOR
+    rows, end = address(work, 0) + (half + first + size) * stride, panels * EDGE
+    for k in range((height - panels) * EDGE):
+        for i in range(k // EDGE * EDGE, (height - panels) * EDGE):
+            place = address(columns, _element(end + i, end + k, height))
+            if min(i, k) < half and abs(i - k) <= wide:
+                vwrite(place, vread8(rows + min(i, k) * stride + abs(i - k) * VECTOR))
+            else:
+                vwrite(place, vset8(0.0))
+        for s in range(SIDES):
+            place = address(columns, y + ((end + k) * SIDES + s) * LANES)
+            vwrite(place, vread8(rows + k * stride + (wide + 1 + s) * VECTOR) if k < half else vset8(0.0))
 
 
 @njit(nogil=True, error_model="numpy")
 def _add_up(out, row, weight, wide):  # type: ignore[no-untyped-def]
     """One bin's row of the inverse and its solutions into `out`, summed over the lanes."""
-    low, high = vread(address(weight, 0)), vread(address(weight, LANES // 2))
     for n in range(len(out)):
         place = row + (wide + 1 + n if n < SIDES else n - SIDES) * VECTOR
-        out[n] += vsum(vfma(high, vread(place + NEXT), vmul(low, vread(place))))
+        out[n] += vsum(vfold(vmul(vread8(address(weight, 0)), vread8(place))))
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def invert(columns, work, out, weight, places, ndiag):  # type: ignore[no-untyped-def]
     """A window's columns of L become those of the inverse, right sides the solutions; all is added into `out`.
 
-    As in `factor`; the rows of `work` after the window are those of the inverse.
+    As in `factor`; the rows of `work` after the window are those of the inverse, and those of the window become it.
     out: (nwave, at least SIDES + ndiag + 1); weight: (LANES,)
     """
     first, size, half, wide = places
-    height, stride = (size + wide) * VECTOR, (wide + 1 + SIDES) * VECTOR
-    rows, low = address(work, 0) + (half + first) * stride, address(columns, 0)
-    sizes = size, height, stride
-    entries = address(columns, size * (size + wide) * LANES)
-    for c in range(size - 1, -1, -1):
-        column, row, top = low + c * height, rows + c * stride, max(size - 1, c + half)
-        for m in range(c, top + 1):
-            vwrite(entries + m * VECTOR, vread(column + m * VECTOR))
-            vwrite(entries + m * VECTOR + NEXT, vread(column + m * VECTOR + NEXT))
-        for r in range(max(size - 1, c + wide), c, -1):
-            total, beside = vset(0.0), vset(0.0)
-            for m in range(c + 1, top + 1):
-                known, entry = _element(low, rows, max(r, m), min(r, m), sizes), entries + m * VECTOR
-                total = vsub(total, vmul(vread(entry), vread(known)))
-                beside = vsub(beside, vmul(vread(entry + NEXT), vread(known + NEXT)))
-            vwrite(column + r * VECTOR, total)
-            vwrite(column + r * VECTOR + NEXT, beside)
-        total = vdiv(vset(1.0), vread(entries + c * VECTOR))
-        beside = vdiv(vset(1.0), vread(entries + c * VECTOR + NEXT))
-        for m in range(c + 1, top + 1):
-            entry, known = entries + m * VECTOR, column + m * VECTOR
-            total = vsub(total, vmul(vread(entry), vread(known)))
-            beside = vsub(beside, vmul(vread(entry + NEXT), vread(known + NEXT)))
-        vwrite(column + c * VECTOR, total)
-        vwrite(column + c * VECTOR + NEXT, beside)
-        _solve(row + (wide + 1) * VECTOR, rows + (wide + 1) * VECTOR, entries, c, top, stride)
+    (before, panels, height), (_, inverses, y, v, z) = _parts(size, wide)
+    step = height * BLOCK
+    _tail(columns, work, places)
+    for j in range(panels - 1, -1, -1):
+        panel = j * step
+        corner, last = panel + j * BLOCK, height if j >= panels - (height - panels) else panels
+        for i in range(j + 1, last):
+            column_block(columns, v + i * BLOCK, columns, panel + i * BLOCK, columns, corner)
+        backward_corner(columns, y + j * GROUP, columns, corner, columns, corner)
+        subtract_products(columns, y + j * GROUP, columns, v + (j + 1) * BLOCK, BLOCK, columns, y + (j + 1) * GROUP,
+                          last - j - 1, GROUPS)
+        invert_corner(columns, z, columns, corner, columns, inverses + j * EDGE * LANES)
+        columns[corner:corner + BLOCK] = columns[z:z + BLOCK]
+        columns[corner + BLOCK:panel + last * BLOCK] = 0.0
+        for i in range(j + 1, last):
+            here = panel + i * BLOCK
+            subtract_products(columns, here, columns, (j + 1) * step + i * BLOCK, step, columns, v + (j + 1) * BLOCK,
+                              i - j, NORMAL)
+            subtract_products(columns, here, columns, i * step + (i + 1) * BLOCK, BLOCK, columns, v + (i + 1) * BLOCK,
+                              last - i - 1, TURNED)
+            turn(columns, z + i * BLOCK, columns, here, columns, here)
+        subtract_products(columns, corner, columns, v + (j + 1) * BLOCK, BLOCK, columns, z + (j + 1) * BLOCK,
+                          last - j - 1, NORMAL)
+        mirror(columns, corner, columns, corner, columns, corner)
+    low, stride, one = address(columns, 0), (wide + 1 + SIDES) * VECTOR, address(columns, v)
+    vwrite(one, vset8(1.0))
+    for c in range(size):
+        here, j = address(work, 0) + (half + first + c) * stride, before + c
         for a in range(wide + 1):
-            vwrite(row + a * VECTOR, vread(column + (c + a) * VECTOR))
-            vwrite(row + a * VECTOR + NEXT, vread(column + (c + a) * VECTOR + NEXT))
-        _add_up(out[first + c, :SIDES + ndiag + 1], row, weight, wide)
+            _copy(here + a * VECTOR, low + _element(j + a, j, height) * 8, one)
+        for s in range(SIDES):
+            _copy(here + (wide + 1 + s) * VECTOR, address(columns, y + (j * SIDES + s) * LANES), one)
+        _add_up(out[first + c, :SIDES + ndiag + 1], here, weight, wide)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -267,7 +321,8 @@ def put(band, taken, rest, exact, x, roots, places):  # type: ignore[no-untyped-
 
 def room(sizes: Iterable[int], wide: int) -> int:
     """Elements of the columns of windows of so many bins."""
-    return sum((n + 1) * (n + wide) * LANES for n in sizes)
+    heights = [-(-n // EDGE) - (-wide // EDGE) for n in sizes]
+    return sum(h * ((h + 2) * BLOCK + 2 * EDGE * LANES + GROUP) for h in heights)
 
 
 def packed(windows: Sequence[tuple[int, Array]], wide: int, columns: Array) -> tuple[IntArray, Array, Array]:
