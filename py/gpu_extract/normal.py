@@ -127,6 +127,8 @@ def regularise(sums: Sums, ridge: float, inner: slice = slice(None)) -> Normal:
     dark = weight == 0.0
     weak = (weight < minimum) & ~dark
     diagonal = icov[:, 0, :, hw]
-    diagonal += np.where(weak, (minimum - weight) ** 2, ridge**2)
+    if ridge:
+        diagonal += np.where(weak, 0.0, ridge**2)
+    diagonal[weak] += (minimum - weight[weak]) ** 2
     diagonal[dark] = 0.0
     return Normal(icov, sums.rhs, weight, weak | ((ridge > 0) & ~dark))

@@ -19,7 +19,7 @@ TOLERANCE = 1e-10    # of x in units of its errors, the root of the sum of squar
 ROUNDING = 1e-15     # the same, relative to the signal to noise of the whole bundle: no residual gets below
 ITERATIONS = 100
 FAINT = 1e-11        # couplings of fibres that are far apart and below this are left to the residual's correction
-SAMPLE = 8           # bins from one look at the couplings to the next
+SAMPLE = 32          # bins from one look at the couplings to the next
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,15 @@ def solve(normal: Normal, arena: Arena | None = None) -> Solution:
     arena = arena or Arena()
     factor = arena.take(rows // LANE, length - 2 * margin + normal.halfband, normal.halfband + 1, LANE)
     cpu_solve.factorise(factor, normal.icov[:, 0])
-    vectors = arena.zeros(6, rows, length)
+    vectors = arena.take(6, rows, length)
     x, r = vectors[:2]
+    vectors[:2] = 0.0
     r[:nfibre, margin:margin + nwave] = rhs
-    limit = max(TOLERANCE, ROUNDING * cpu_solve.left(r, factor, margin))
-    iterations, error = 0, np.inf
+    limit, rounding, iterations, error = TOLERANCE, ROUNDING, 0, np.inf
     for near in (nearest(normal), nd - 1):
-        done, _ = cpu_solve.conjugate_gradients(vectors, normal.icov, factor, near, (limit, ITERATIONS - iterations))
-        iterations += done
+        done, limit = cpu_solve.conjugate_gradients(vectors, normal.icov, factor, near,
+                                                    (limit, rounding, ITERATIONS - iterations))
+        iterations, rounding = iterations + done, 0.0
         cpu_solve.residual(r, x, normal.icov, rhs, margin)
         error = cpu_solve.left(r, factor, margin)
         if error <= 2 * limit:

@@ -214,10 +214,10 @@ def _turn(p, q, z, r, t, beta, i):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def conjugate_gradients(vectors, icov, factor, near, control):  # type: ignore[no-untyped-def]
-    """Add to x what solves icov x = r with couplings of fibres up to `near` apart; returns (iterations, error).
+    """Add to x what solves icov x = r with couplings of fibres up to `near` apart; returns (iterations, tolerance).
 
     vectors: (6, rows, length): x, r and four for the work, see `room_of`; r becomes what is left
-    control: (tolerance in sigma, most iterations)
+    control: (tolerance in sigma, the same relative to r's size in sigma, most iterations); the larger one counts
     With M the fibres' diagonal blocks, sqrt(r M^-1 r) is the size of the error of x in units of its own
     sigma, summed in squares over all bins, up to the coupling between fibres; it ends the iteration.
     M z = r lets icov z be made from the couplings E between fibres alone: r + E z.
@@ -230,7 +230,8 @@ def conjugate_gradients(vectors, icov, factor, near, control):  # type: ignore[n
     vectors[2:5] = 0.0
     norm = _precondition(z, r, factor, work, margin)
     beta, best, stalled, done = 0.0, norm, 0, 0
-    while done < control[1] and math.sqrt(norm) > control[0] and stalled < 5:
+    tolerance = max(control[0], control[1] * math.sqrt(norm))
+    while done < control[2] and math.sqrt(norm) > tolerance and stalled < 5:
         t[:] = 0.0
         curvature = 0.0
         for i in range(nfibre):
@@ -249,7 +250,7 @@ def conjugate_gradients(vectors, icov, factor, near, control):  # type: ignore[n
         done += 1
         stalled = 0 if norm < best else stalled + 1
         best = min(best, norm)
-    return done, math.sqrt(norm)
+    return done, tolerance
 
 
 @njit(nogil=True, cache=True)
