@@ -1,9 +1,7 @@
 """CPU kernels: blocks of the normal equations as dense matrices for BLAS."""
-import numpy as np
 from numba import njit
 
 from gpu_extract.backend.simd import address, number, write
-from gpu_extract.data import Array
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -45,11 +43,6 @@ def decouple(matrix):  # type: ignore[no-untyped-def]
     for n in range(len(matrix)):
         if matrix[n, n] == 0.0:
             matrix[n, n] = 1.0
-
-
-def empty_block(rows: int, columns: int) -> Array:
-    """Zeros, column by column."""
-    return np.zeros((rows, columns), order="F")
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

@@ -13,7 +13,8 @@ from gpu_extract.backend.simd import address, integer, number, write
 from gpu_extract.backend.tiles import AT_ONCE, CORNER, EDGE, LANES, SOLVE, SUBTRACT, TILE, multiply
 from gpu_extract.data import Array, IntArray
 
-GROUP = 4          # columns of tiles whose products are taken from S together
+BY_FIBRES, BY_BINS = 0, 1      # what changes slowest in the order of unknowns
+GROUP = 4                      # columns of tiles whose products are taken from S together
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -29,10 +30,15 @@ def _start(column):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _fill(low, tiles, icov, others, column):  # type: ignore[no-untyped-def]
-    """A_NN's lower triangle in one column of tiles; bins of weight 0 and beyond the end get 1 on the diagonal."""
+def _fill(low, tiles, icov, others, column, stretch):  # type: ignore[no-untyped-def]
+    """A_NN's lower triangle in one column of tiles; bins of weight 0 and beyond the end get 1 on the diagonal.
+
+    stretch: first bin, number of bins, and what changes slowest in the order of unknowns
+    """
     nd, nwave, width = icov.shape[1:]
     n, hw, rows = len(others), width // 2, len(tiles)
+    zero, size, order = stretch
+    steps = (1, size) if order == BY_FIBRES else (n, 1)
     given, into = address(icov, 0), address(tiles, 0)
     for k in range(rows):
         p = column + k
@@ -41,20 +47,21 @@ def _fill(low, tiles, icov, others, column):  # type: ignore[no-untyped-def]
         tiles[k] = address(low, first) - 8 * k * EDGE
     for t in range(EDGE):
         u = column * EDGE + t
-        q, own = u // n, u % n
-        for m in range(n if q < nwave else 0):
+        q, own = (u % size, u // size) if order == BY_FIBRES else (u // n, u % n)
+        for m in range(own if order == BY_FIBRES else 0, n if q < size else 0):
             d = others[m] - others[own]
             if abs(d) >= nd:
                 continue
             start = q if m >= own else q + 1
-            line = (min(others[m], others[own]) * nd + abs(d)) * nwave
+            start = max(q - hw, 0) if order == BY_FIBRES and m > own else start
+            line = (min(others[m], others[own]) * nd + abs(d)) * nwave + zero
             source = (line + q) * width + hw + start - q if d > 0 else (line + start) * width + hw + q - start
             source = given + 8 * source
             stride = 8 if d > 0 else 8 * (width - 1)
-            row = start * n + m - column * EDGE
-            for _ in range(start, min(q + hw + 1, nwave)):
+            row = start * steps[0] + m * steps[1] - column * EDGE
+            for _ in range(start, min(q + hw + 1, size)):
                 write(integer(into + 8 * (row // EDGE)) + 8 * (t * EDGE + row), number(source))
-                row += n
+                row += steps[0]
                 source += stride
         place = ((column % rows) * rows + rows - 1) * TILE + t * (EDGE + 1)
         if low[place] == 0.0:
@@ -178,7 +185,7 @@ def _eliminate(band, icov, pair, reach, works):  # type: ignore[no-untyped-def]
     lasts = np.array([min(((r + 1) * EDGE + reach) * n // EDGE, count - 1) for r in range(lines)])
     oldest, newest = 0, 0
     for c in range(count):
-        _fill(low, tiles, icov, others, c)
+        _fill(low, tiles, icov, others, c, (0, nwave, BY_BINS))
         if not _factor(low, corners, c, wide):
             return False
         while newest < lines and firsts[newest] < (c + 1) * EDGE:
@@ -215,3 +222,43 @@ def eliminate(band: Array, icov: Array, fibre: int, others: IntArray, reach: int
     works = (aligned((back + 1)**2 * TILE), aligned(active, (back + GROUP) * TILE), aligned(active, active, TILE),
              np.empty(back + 1, dtype=np.int64))
     return bool(_eliminate(band, icov, (fibre, others), reach, works))
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _shares(x, icov, fibres, stretch, works):  # type: ignore[no-untyped-def]
+    """See `shares`; x: (rows of tiles, 24 columns); works: L and where its tiles lie, the band it has."""
+    low, tiles, wide = works
+    own, hw = fibres[0], icov.shape[3] // 2
+    corners = np.zeros((EDGE // LANES, CORNER))
+    for c in range(x.shape[1] // TILE):
+        _fill(low, tiles, icov, fibres, c, (stretch[0], stretch[1], BY_FIBRES))
+        if not _factor(low, corners, c, wide):
+            return False
+        for r in range(min(len(x), c + 1)):
+            row = x[r]
+            row[c * TILE:(c + 1) * TILE] = 0.0
+            if r == c:
+                for t in range(min(EDGE, stretch[1] - r * EDGE)):
+                    if icov[own, 0, stretch[0] + r * EDGE + t, hw] > 0.0:
+                        row[c * TILE + t * (EDGE + 1)] = 1.0
+            _follow(row, low, corners, (c, r * EDGE), wide)
+    return True
+
+
+def shares(icov: Array, fibres: IntArray, stretch: tuple[int, int]) -> Array | None:
+    """(bins of the stretch, all unknowns): rows of L'^-1 for the first of some fibres; None where icov is not definite.
+
+    With L L' of icov for the fibres, one behind the other, on a stretch of bins (first, number). Rows of bins without
+    weight are 0.
+    """
+    size, count = stretch[1], -(-len(fibres) * stretch[1] // EDGE)
+    apart = np.abs(np.subtract.outer(fibres, fibres)) < icov.shape[1]
+    places = np.arange(len(fibres))
+    wide = int(np.abs(np.subtract.outer(places, places))[apart].max() + 1) * size - 1
+    back = tiles_back(wide)
+    x = aligned(-(-size // EDGE), count * TILE)
+    works = aligned((back + 1)**2 * TILE), np.empty(back + 1, dtype=np.int64), wide
+    if not _shares(x, icov, fibres, stretch, works):
+        return None
+    rows = x.reshape(len(x), count * EDGE, EDGE).transpose(0, 2, 1).reshape(len(x) * EDGE, count * EDGE)
+    return np.ascontiguousarray(rows[:size, :len(fibres) * size])

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 from scipy.linalg import blas, eigvalsh, lapack
 
-from gpu_extract.backend import cpu_wide, cpu_wide_eliminate, cpu_wide_poles
+from gpu_extract.backend import cpu_wide_eliminate, cpu_wide_poles
 from gpu_extract.backend.cpu_banded import LANES, SIDES
 from gpu_extract.cores.poles import LADDER, Poles
 from gpu_extract.data import Array
@@ -36,7 +36,7 @@ class WideLimits:
     neighbours: float = 5e-10
     tail: float = 2e-7
     pole: float = 3e-9
-    widths: tuple[float, ...] = (6.0, 9.0, 14.0)
+    widths: tuple[float, ...] = (6.0, 7.5, 10.0, 14.0)
 
 
 @dataclass(frozen=True)
@@ -90,14 +90,17 @@ def _count(icov: Array, fibre: int, stretch: tuple[int, int], limit: float) -> i
             return 0
         if rings[0].size == 0:      # no bin of the fibre has weight there
             return 1
-        covariance, rounding = rings[0] + rings[1], 0.0
-        for n, more in enumerate(rings[2:], 1):
+        covariance, allowed = rings[0] @ rings[0].T + rings[1] @ rings[1].T, 0.0
+        for n, ring in enumerate(rings[2:], 1):
             low = lapack.dpotrf(covariance, lower=1, clean=1)[0]
-            change = eigvalsh(blas.dtrsm(1.0, low, blas.dtrsm(1.0, low, more, lower=1).T, lower=1))[-1]
-            covariance = covariance + more
-            if limit < change <= LITTLE:
-                rounding = rounding or 40.0 * float(np.finfo(float).eps) * _extent(covariance)
-            if change <= max(limit, rounding):
+            more = blas.dtrsm(1.0, low, ring, lower=1)
+            covariance = covariance + ring @ ring.T
+            most_of_all = float((more**2).sum())      # the largest eigenvalue of more more', or up to len(more) of it
+            if most_of_all <= LITTLE * len(more) and allowed == 0.0:
+                allowed = max(limit, 40.0 * float(np.finfo(float).eps) * _extent(covariance))
+            if most_of_all <= allowed:
+                return n
+            if most_of_all <= allowed * len(more) and eigvalsh(more @ more.T)[-1] <= allowed:
                 return n
     return len(icov) - 1
 
@@ -109,27 +112,19 @@ def _extent(matrix: Array) -> float:
 
 
 def _rings(icov: Array, fibre: int, stretch: tuple[int, int], most: int) -> list[Array] | None:
-    """What 0, 1, ... `most` neighbours on each side add to the fibre's C = S^-1, on the bins of a stretch with weight.
+    """R_n, (bins, ...), with which 0, 1, ... `most` neighbours on each side add R_n R_n' to the fibre's C = S^-1.
 
-    With L L^T of all of them, the fibre first and then its neighbours outwards, and W = L^-1 its own columns, each
-    fibre adds W'W of its rows. None where icov is not definite.
+    On the bins of a stretch that have weight. With L L' of all of them, the fibre first and then its neighbours
+    outwards, C = X X' for its own rows X of L'^-1, and R_n are the columns of X that belong to those fibres. None where
+    icov is not definite.
     """
-    start, size = stretch
     around = [[j for j in dict.fromkeys((fibre - n, fibre + n)) if 0 <= j < len(icov)] for n in range(most + 1)]
-    order = np.array([j for ring in around for j in ring])
-    part = np.ascontiguousarray(icov[:, :, start:start + size])
-    matrix = cpu_wide.empty_block(len(order) * size, len(order) * size)
-    cpu_wide.add(matrix, part, order, order, (0, 0))
-    cpu_wide.decouple(matrix)
-    low, info = lapack.dpotrf(matrix, lower=1, overwrite_a=1, clean=0)
-    if info != 0:
+    rows = cpu_wide_eliminate.shares(icov, np.array([j for ring in around for j in ring]), stretch)
+    if rows is None:
         return None
-    alive = np.nonzero(icov[fibre, 0, start:start + size, icov.shape[3] // 2] > 0)[0]
-    own = cpu_wide.empty_block(len(matrix), len(alive))
-    own[alive, np.arange(len(alive))] = 1.0
-    columns = blas.dtrsm(1.0, low, own, lower=1, overwrite_b=1)
-    ends = np.cumsum([0, *(len(ring) * size for ring in around)])
-    return [columns[a:b].T @ columns[a:b] for a, b in pairwise(ends)]
+    rows = rows[icov[fibre, 0, stretch[0]:sum(stretch), icov.shape[3] // 2] > 0]
+    ends = np.cumsum([0, *(len(ring) * stretch[1] for ring in around)])
+    return [rows[:, a:b] for a, b in pairwise(ends)]
 
 
 def complement(icov: Array, fibre: int, sides: Array, limits: WideLimits) -> WideSchur | None:
@@ -174,7 +169,12 @@ def _bound(band: Array) -> float:
 
 def _cond(band: Array, bound: float) -> float:
     """bound / cond lies below the spectrum, by no more than a factor of 3; infinite where S is not definite."""
-    low, high = 1.0, next((ratio for _, ratio in LADDER if _definite(band, bound / ratio)), np.inf)
+    low, high = 1.0, np.inf
+    for _, ratio in LADDER:
+        if _definite(band, bound / ratio):
+            high = ratio
+            break
+        low = ratio
     while high < np.inf and high > 3.0 * low:
         middle = np.sqrt(low * high)
         low, high = (low, middle) if _definite(band, bound / middle) else (middle, high)
@@ -194,9 +194,9 @@ def _tails(band: Array) -> Array:
     Four times the last diagonal that is kept, over the smallest eigenvalue, both with S's diagonal scaled to 1.
     """
     scale = 1.0 / np.sqrt(band[:, 0])
-    sizes = [np.abs(band[:len(band) - a, a] * scale[:len(band) - a] * scale[a:]).max() for a in range(band.shape[1])]
+    sizes = (np.abs(band * _along(scale[None], band.shape[1])[0]) * scale[:, None]).max(axis=0)
     gamma = next((g for g in GAMMAS if _definite(band, g * band[:, 0])), 0.0)
-    return 4.0 * np.array(sizes) / gamma if gamma > 0.0 else np.full(band.shape[1], np.inf)
+    return 4.0 * sizes / gamma if gamma > 0.0 else np.full(band.shape[1], np.inf)
 
 
 def pole_sum(schur: WideSchur, poles: Poles, sides: Array, ndiag: int, limits: WideLimits) -> Array:
@@ -227,9 +227,14 @@ def pole_sum(schur: WideSchur, poles: Poles, sides: Array, ndiag: int, limits: W
 
 def _squares(band: Array, sides: Array) -> Array:
     """1'S1, 1'Sx and x'Sx over the bins that have weight; sides: (nwave, 2), 1 (0 where a bin has none) and x."""
-    product = band[:, :1] * sides
-    for a in range(1, band.shape[1]):
-        product[:-a] += band[:-a, a, None] * sides[a:]
-        product[a:] += band[:-a, a, None] * sides[:-a]
-    gram = sides.T @ product
+    upper = sides.T @ np.einsum("qa,sqa->qs", band, _along(sides.T, band.shape[1]))
+    gram = upper + upper.T - sides.T @ (band[:, :1] * sides)
     return np.array([gram[0, 0], gram[0, 1], gram[1, 1]])
+
+
+def _along(rows: Array, wide: int) -> Array:
+    """(rows, bins, wide), a view: the elements of each row from every bin on, 0 beyond the end."""
+    padded = np.zeros((len(rows), rows.shape[1] + wide - 1))
+    padded[:, :rows.shape[1]] = rows
+    view: Array = np.lib.stride_tricks.sliding_window_view(padded, wide, axis=1)
+    return view
