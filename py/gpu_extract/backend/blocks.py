@@ -158,29 +158,52 @@ turn = _code("turn", _turn)
 forward_corner = _code("forward_corner", _forward_corner)
 backward_corner = _code("backward_corner", _backward_corner)
 
-NORMAL, TURNED, GROUPS = 0, 1, 2     # what `subtract_products` multiplies
+NORMAL, TURNED, GROUPS = 0, 1, 2     # what is multiplied
+
+
+def _places(kind: int) -> dict[tuple[int, int], int]:
+    """Where the elements (row, column or side) of a block or a group of right sides are."""
+    width = SIDES if kind == GROUPS else EDGE
+    return {(r, m): (r * SIDES + m if kind == GROUPS else m * EDGE + r) * LANES for m in range(width) for r in BINS}
+
+
+def _subtract(e: Emit, sums: dict[tuple[int, int], Any], operands: tuple[Any, Any, Any, Any], kind: int) -> None:
+    """`sums` -= the products of `operands`: A's first place and its step, B's first place, and how many."""
+    left0, step, right0, count = operands
+    width = SIDES if kind == GROUPS else EDGE
+    with e.loop(count) as n:
+        left = e.step(left0, n.index, step)
+        right = e.step(right0, n.index, e.index(EDGE * width * LANES))
+        for k in BINS:
+            column = [e.load(left, (r * EDGE + k if kind == TURNED else k * EDGE + r) * LANES) for r in BINS]
+            row = [e.negative(e.load(right, (k * width + m) * LANES)) for m in range(width)]
+            for (r, m), place in sums.items():
+                e.builder.store(e.fma(column[r], row[m], e.builder.load(place)), place)
 
 
 def _products(kind: int) -> Callable[[Emit, Any], None]:
-    width = SIDES if kind == GROUPS else EDGE
-
     def body(e: Emit, places: Any) -> None:
-        target, left0, step, right0, count = places
-        at = {(r, m): (r * SIDES + m if kind == GROUPS else m * EDGE + r) * LANES for m in range(width) for r in BINS}
+        target, at = places[0], _places(kind)
         sums = dict(zip(at, e.variables(len(at)), strict=True))
         for key, place in sums.items():
             e.builder.store(e.load(target, at[key]), place)
-        with e.loop(count) as n:
-            left = e.step(left0, n.index, step)
-            right = e.step(right0, n.index, e.index(EDGE * width * LANES))
-            for k in BINS:
-                column = [e.load(left, (r * EDGE + k if kind == TURNED else k * EDGE + r) * LANES) for r in BINS]
-                row = [e.negative(e.load(right, (k * width + m) * LANES)) for m in range(width)]
-                for (r, m), place in sums.items():
-                    e.builder.store(e.fma(column[r], row[m], e.builder.load(place)), place)
+        _subtract(e, sums, places[1:], kind)
         for key, place in sums.items():
             e.store(target, at[key], e.builder.load(place))
     return body
+
+
+def _both(e: Emit, places: Any) -> None:
+    target, left, step, right, count, below, more = places
+    at = _places(NORMAL)
+    sums = dict(zip(at, e.variables(len(at)), strict=True))
+    for place in sums.values():
+        e.builder.store(e.zero, place)
+    _subtract(e, sums, (left, step, right, count), NORMAL)
+    further = e.step(right, count, e.index(BLOCK))
+    _subtract(e, sums, (below, e.index(BLOCK), further, more), TURNED)
+    for key, place in sums.items():
+        e.store(target, at[key], e.builder.load(place))
 
 
 @written_out
@@ -200,3 +223,17 @@ def subtract_products(typingctx, c, c0, a, a0, a_step, b, b0, count, kind):  # t
         return call(context, builder, f"subtract_products_{which}", [*places, args[7]], _products(which), LANES)
     index = types.intp
     return types.void(c, index, a, index, index, b, index, index, kind), codegen
+
+
+@written_out
+def subtract_both(typingctx, c, c0, a, a0, a_step, b, b0, count, a1, more):  # type: ignore[no-untyped-def]
+    """C = - sum_n A_n B_n: `count` blocks as NORMAL from a0 on, a_step elements apart, then `more`, which follow each
+    other, as TURNED from a1 on; B_n follow each other."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        e = Emit(context, builder, LANES)
+        target, right = e.pointer(c, args[0], args[1]), e.pointer(b, args[5], args[6])
+        left, below = e.pointer(a, args[2], args[3]), e.pointer(a, args[2], args[8])
+        places = [target, left, args[4], right, args[7], below, args[9]]
+        return call(context, builder, "subtract_both", places, _both, LANES)
+    index = types.intp
+    return types.void(c, index, a, index, index, b, index, index, index, index), codegen

@@ -5,9 +5,8 @@ a row of blocks is run through, so that a number is loaded for every second mult
 made panel by panel, its inverse within the band (Takahashi's recursion, by blocks) in its place on the way back. The
 diagonal blocks of the inverse are made symmetric to the last bit: what is not symmetric in them would grow.
 
-A panel is a block column: blocks 0 .. reach below the diagonal. Panels of zeros before the first and after the last
-stand for tests at the ends. Nothing here depends on the band's width but the counts of loops: one compilation
-serves all.
+A panel is a block column: blocks 0 .. reach below the diagonal. While one is worked on, the next is asked for from
+memory. Nothing here depends on the band's width but the counts of loops: one compilation serves all.
 """
 import numpy as np
 from numba import njit
@@ -18,7 +17,6 @@ from gpu_extract.backend.blocks import (
     GROUP,
     GROUPS,
     NORMAL,
-    TURNED,
     backward_corner,
     column_block,
     factor_corner,
@@ -27,24 +25,37 @@ from gpu_extract.backend.blocks import (
     invert_corner,
     mirror,
     scale_block,
+    subtract_both,
     subtract_products,
     turn,
 )
 from gpu_extract.backend.cpu_banded import LANES, SIDES, aligned
+from gpu_extract.backend.simd import address, number, prefetch, vadd, vread8, vset8, vwrite
 
 PIVOTS = EDGE * LANES      # elements of a panel's D
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _spread(panel, y, blocks, shift, sides):  # type: ignore[no-untyped-def]
-    """The panel's elements of S + t I and its right sides in all lanes; blocks: (reach + 1, 16) as in a panel."""
-    for n in range(blocks.shape[0]):
-        for m in range(EDGE * EDGE):
-            panel[(n * EDGE * EDGE + m) * LANES:(n * EDGE * EDGE + m + 1) * LANES] = blocks[n, m]
+    """The panel's elements of S + t I and its right sides in all lanes.
+
+    panel, y, blocks, shift, sides: addresses of a panel, of its group of right sides, and of their numbers
+    """
+    place, count = panel[0], panel[1] * EDGE * EDGE
+    for n in range(count):
+        vwrite(place + 8 * LANES * n, vset8(number(blocks + 8 * n)))
     for c in range(EDGE):
-        panel[c * (EDGE + 1) * LANES:(c * (EDGE + 1) + 1) * LANES] += shift
-        for s in range(SIDES):
-            y[(c * SIDES + s) * LANES:(c * SIDES + s + 1) * LANES] = sides[c, s]
+        corner = place + 8 * LANES * c * (EDGE + 1)
+        vwrite(corner, vadd(vread8(corner), vread8(shift)))
+    for n in range(GROUP // LANES):
+        vwrite(y + 8 * LANES * n, vset8(number(sides + 8 * n)))
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _fetch(place):  # type: ignore[no-untyped-def]
+    """Ask for a block."""
+    for n in range(0, 8 * BLOCK, 64):
+        prefetch(place + n)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -53,47 +64,50 @@ def _factor(works, blocks, shift, sides):  # type: ignore[no-untyped-def]
     panels, pivots, inverses, y, row, _ = works
     count, reach = blocks.shape[0], blocks.shape[1] - 1
     size = (reach + 1) * BLOCK
-    panels[:reach * size] = 0.0
-    panels[(reach + count) * size:] = 0.0
-    pivots[:] = 1.0
-    y[:] = 0.0
-    for j in range(reach, reach + count):
-        panel, own = panels[j * size:(j + 1) * size], j * PIVOTS
-        _spread(panel, y[j * GROUP:], blocks[j - reach], shift, sides[EDGE * (j - reach):])
-        for n in range(reach):
-            k = j - reach + n
-            scale_block(row, n * BLOCK, panels, k * size + (reach - n) * BLOCK, pivots, k * PIVOTS)
-        for i in range(reach):
-            first = (j - reach + i) * size + reach * BLOCK
-            subtract_products(panel, i * BLOCK, panels, first, size - BLOCK, row, i * BLOCK, reach - i, NORMAL)
-        factor_corner(panel, 0, pivots, own, inverses, own)
+    for j in range(count):
+        first, own, back = j * size, j * PIVOTS, min(reach, j)
+        _spread((address(panels, first), reach + 1), address(y, j * GROUP), address(blocks, j * (reach + 1) * EDGE**2),
+                address(shift, 0), address(sides, j * EDGE * SIDES))
+        for n in range(back):
+            k = j - back + n
+            scale_block(row, n * BLOCK, panels, k * size + (back - n) * BLOCK, pivots, k * PIVOTS)
+        ahead = address(panels, first + size)
+        for i in range(reach + 1):
+            _fetch(ahead + 8 * i * BLOCK)
+            terms = min(reach - i, back)
+            if terms > 0:
+                k = j - terms
+                subtract_products(panels, first + i * BLOCK, panels, k * size + (i + terms) * BLOCK, size - BLOCK,
+                                  row, (back - terms) * BLOCK, terms, NORMAL)
+        factor_corner(panels, first, pivots, own, inverses, own)
         for i in range(1, reach + 1):
-            finish_block(panel, i * BLOCK, panel, 0, inverses, own)
-        subtract_products(y, j * GROUP, row, 0, BLOCK, y, (j - reach) * GROUP, reach, GROUPS)
-        forward_corner(y, j * GROUP, panel, 0, inverses, own)
+            finish_block(panels, first + i * BLOCK, panels, first, inverses, own)
+        subtract_products(y, j * GROUP, row, 0, BLOCK, y, (j - back) * GROUP, back, GROUPS)
+        forward_corner(y, j * GROUP, panels, first, inverses, own)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _invert(works, j):  # type: ignore[no-untyped-def]
+def _invert(works, j, count):  # type: ignore[no-untyped-def]
     """Panel j of L becomes that of the inverse, and the right sides of its bins the solutions."""
     panels, _, inverses, y, v, z = works
     reach = len(v) // BLOCK
     size = (reach + 1) * BLOCK
-    panel = panels[j * size:(j + 1) * size]
-    for i in range(1, reach + 1):
-        column_block(v, (i - 1) * BLOCK, panel, i * BLOCK, panel, 0)
-    backward_corner(y, j * GROUP, panel, 0, panel, 0)
-    subtract_products(y, j * GROUP, v, 0, BLOCK, y, (j + 1) * GROUP, reach, GROUPS)
-    invert_corner(z, 0, panel, 0, inverses, j * PIVOTS)
-    panel[:BLOCK] = z[:BLOCK]
-    panel[BLOCK:] = 0.0
-    for i in range(1, reach + 1):
-        left, below = (j + 1) * size + (i - 1) * BLOCK, (j + i) * size + BLOCK
-        subtract_products(panel, i * BLOCK, panels, left, size - BLOCK, v, 0, i, NORMAL)
-        subtract_products(panel, i * BLOCK, panels, below, BLOCK, v, i * BLOCK, reach - i, TURNED)
-        turn(z, (i - 1) * BLOCK, panel, i * BLOCK, panel, 0)
-    subtract_products(panel, 0, v, 0, BLOCK, z, 0, reach, NORMAL)
-    mirror(panel, 0, panel, 0, panel, 0)
+    first, below = j * size, min(reach, count - 1 - j)
+    for i in range(1, below + 1):
+        column_block(v, (i - 1) * BLOCK, panels, first + i * BLOCK, panels, first)
+    backward_corner(y, j * GROUP, panels, first, panels, first)
+    subtract_products(y, j * GROUP, v, 0, BLOCK, y, (j + 1) * GROUP, below, GROUPS)
+    invert_corner(z, 0, panels, first, inverses, j * PIVOTS)
+    panels[first:first + BLOCK] = z[:BLOCK]
+    panels[first + (below + 1) * BLOCK:first + size] = 0.0
+    ahead = address(panels, max(j - 1, 0) * size)
+    for i in range(1, below + 1):
+        _fetch(ahead + 8 * i * BLOCK)
+        subtract_both(panels, first + i * BLOCK, panels, (j + 1) * size + (i - 1) * BLOCK, size - BLOCK, v, 0, i,
+                      (j + i) * size + BLOCK, below - i)
+        turn(z, (i - 1) * BLOCK, panels, first + i * BLOCK, panels, first)
+    subtract_products(panels, first, v, 0, BLOCK, z, 0, below, NORMAL)
+    mirror(panels, first, panels, first, panels, first)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -123,8 +137,7 @@ def part_of(works: tuple[np.ndarray, ...], count: int, reach: int) -> tuple[np.n
 
 
 def _sizes(count: int, reach: int) -> tuple[int, ...]:
-    panels = count + 2 * reach
-    return (panels * (reach + 1) * BLOCK, panels * PIVOTS, panels * PIVOTS, panels * GROUP, max(reach, 1) * BLOCK,
+    return (count * (reach + 1) * BLOCK, count * PIVOTS, count * PIVOTS, count * GROUP, max(reach, 1) * BLOCK,
             max(reach, 1) * BLOCK)
 
 
@@ -139,9 +152,9 @@ def pole_sum(out, works, blocks, sides, shift, weight):  # type: ignore[no-untyp
     count, reach = blocks.shape[0], blocks.shape[1] - 1
     size = (reach + 1) * BLOCK
     _factor(works, blocks, shift, sides)
-    for j in range(reach + count - 1, reach - 1, -1):
-        _invert(works, j)
-        first = EDGE * (j - reach)
+    for j in range(count - 1, -1, -1):
+        _invert(works, j, count)
+        first = EDGE * j
         _add_up(out[first:first + EDGE], panels[j * size:(j + 1) * size], y[j * GROUP:], weight)
 
 
