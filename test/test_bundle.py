@@ -109,8 +109,8 @@ def failing(fibre: int):
     """The banded core, which gives up one fibre of each bundle."""
     real = bundle.banded.decorrelate
 
-    def decorrelate(normal, x, fibres, *, ndiag):
-        out: Decorrelated = real(normal, x, fibres, ndiag=ndiag)
+    def decorrelate(normal, x, fibres, **named):
+        out: Decorrelated = real(normal, x, fibres, **named)
         if fibres[0] <= fibre < fibres[1]:
             for name in ("flux", "ivar", "resolution"):
                 getattr(out, name)[fibre - fibres[0]] = 0.0

@@ -128,16 +128,18 @@ def make_normal(job: Job, fibres: tuple[int, int], cut: Cut, bands: tuple[int, i
 def decorrelate(normal: Normal, x: Array, job: Job, group: Any) -> Decorrelated:
     """The wanted wavelengths of all fibres of a bundle; the dense core does what the banded one gives up."""
     shape = len(x), len(job.plan.wave)
-    out = Decorrelated(np.zeros(shape), np.zeros(shape), np.zeros((shape[0], 2 * job.ndiag + 1, shape[1])),
-                       np.zeros(shape, dtype=np.int8))
+    out = Decorrelated(np.empty(shape), np.empty(shape), np.empty((shape[0], 2 * job.ndiag + 1, shape[1])),
+                       np.empty(shape, dtype=np.int8))
     by_dense = job.config.core == "dense"
     groups = fibre_groups(shape[0], job.config.nsubbundles if by_dense else None)
     starts = bounds(groups, group.size)
 
     def work(fibres: tuple[int, int]) -> None:
-        part = dense_part(normal, x, job, fibres) if by_dense else banded_part(normal, x, job, fibres)
-        rows = slice(*fibres)
-        out.flux[rows], out.ivar[rows], out.resolution[rows], out.status[rows] = astuple(part)
+        part = Decorrelated(*(array[slice(*fibres)] for array in astuple(out)))
+        if by_dense:
+            copy(dense_part(normal, x, job, fibres), part)
+        else:
+            banded_part(normal, x, job, fibres, part)
 
     first, last = starts[group.rank], starts[group.rank + 1]
     mine = [g for g in groups if first <= g[0] < last]
@@ -156,19 +158,25 @@ def dense_part(normal: Normal, x: Array, job: Job, fibres: tuple[int, int]) -> D
     return dense.decorrelate(normal, x, fibres, ndiag=job.ndiag, cuts=cuts)
 
 
-def banded_part(normal: Normal, x: Array, job: Job, fibres: tuple[int, int]) -> Decorrelated:
-    """The same by the banded core, or, where its form does not hold and the core was left to us, by the dense one."""
-    inner = job.plan.inner
-    whole = banded.decorrelate(normal, x, fibres, ndiag=job.ndiag)
-    part = Decorrelated(whole.flux[:, inner], whole.ivar[:, inner], whole.resolution[:, :, inner],
-                        whole.status[:, inner])
+def banded_part(normal: Normal, x: Array, job: Job, fibres: tuple[int, int],
+                out: Decorrelated | None = None) -> Decorrelated:
+    """The same by the banded core, or, where its form does not hold and the core was left to us, by the dense one.
+
+    out: where it is to be written
+    """
+    part = banded.decorrelate(normal, x, fibres, ndiag=job.ndiag, bins=job.plan.inner, out=out)
     if job.config.core == "auto":
-        for n in np.nonzero((part.status == Status.FAILED).any(axis=1))[0]:
-            instead = dense_part(normal, x, job, (fibres[0] + int(n), fibres[0] + int(n) + 1))
+        for n in np.nonzero((part.status == Status.FAILED).any(axis=1))[0].tolist():
+            instead = dense_part(normal, x, job, (fibres[0] + n, fibres[0] + n + 1))
             instead.status[instead.status == Status.GOOD] = Status.DENSE
-            for array, values in zip(astuple(part), astuple(instead), strict=True):
-                array[n] = values[0]
+            copy(instead, Decorrelated(*(array[n:n + 1] for array in astuple(part))))
     return part
+
+
+def copy(part: Decorrelated, out: Decorrelated) -> None:
+    """Write one result into another's arrays."""
+    for array, values in zip(astuple(out), astuple(part), strict=True):
+        array[:] = values
 
 
 def astuple(part: Decorrelated) -> tuple[np.ndarray, ...]:

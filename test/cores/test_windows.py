@@ -105,6 +105,27 @@ def test_windows_stand_for_chains_and_the_wide_band(mask):
         np.testing.assert_allclose(found.resolution[i], oracle.diagonals(5), rtol=0, atol=max(1e-9, rounding))
 
 
+def test_windows_give_up_what_they_can_do_without(monkeypatch):
+    """Beside a block: the less it matters what is left out the shorter they are, and no more is left out than that."""
+    bundle = make_bundle(6, 200, mask="block")
+
+    def measured(faint, same):
+        monkeypatch.setattr(windows, "FAINT", faint)
+        monkeypatch.setattr(windows, "SAME", same)
+        neighbours = Neighbours(bundle.normal, bundle.x, Limits())
+        return {i: (neighbours._at_first(i, windowed=True), found[0]) for i, found in neighbours.windows.items()}
+    full = measured(0.0, 0.0)
+    for faint, same, share in ((1e-9, 1e-12, 0.9), (1e-7, 1e-10, 0.7)):
+        for i, (short, window) in measured(faint, same).items():
+            ((first, matrix),), ((start, whole),) = short.windows, full[i][0].windows
+            assert (start, start + len(whole)) == (window.first, window.last)
+            assert window.first <= first < first + len(matrix) <= window.last
+            assert len(matrix) < share * len(whole)
+            np.testing.assert_array_equal(matrix, whole[first - start:][:len(matrix), first - start:][:, :len(matrix)])
+            assert short.seam <= full[i][0].seam + 20.0 * same / short.facts.gamma
+            assert short.tail <= full[i][0].tail + 4.0 * faint / short.facts.gamma
+
+
 def test_a_window_that_does_not_hold_is_given_up(monkeypatch):
     """A window too short for the decay of S differs from the band just outside: the chain takes over."""
     monkeypatch.setattr(windows, "MARGIN", 0)

@@ -23,9 +23,9 @@ from gpu_extract.backend.emit import Emit, all_literal, literal, written_out
 
 def aligned(*shape: int) -> np.ndarray:
     """Zeros that start on a cache line."""
-    size = int(np.prod(shape))
+    size = math.prod(shape)
     block = np.zeros(size + 8)
-    first = -(block.ctypes.data // 8) % 8
+    first = -(block.__array_interface__["data"][0] // 8) % 8
     return block[first:first + size].reshape(shape)
 
 

@@ -271,6 +271,24 @@ def couplings(out, icov, roots, distance):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
+def trimmed(band, exact, roots, places, least):  # type: ignore[no-untyped-def]
+    """The range of bins within first .. last - 1 that a window has to have, or those where it has to have none.
+
+    It has all pairs of bins where S, the diagonal scaled to 1, is beyond the band and above least[0], or differs from
+    what the band has by more than least[1]. Other arguments as in `put`, before it.
+    """
+    first, last, start, _ = places
+    half, low, high = band.shape[1] - 1, last, first
+    for j in range(first, last):
+        for k in range(j, last):
+            value, far = exact[j - start, k - start], k - j > half
+            left = abs(value) if far else abs(value - band[j, k - j])
+            if left * roots[j] * roots[k] > (least[0] if far else least[1]):
+                low, high = min(low, j), max(high, k + 1)
+    return (low, high) if low < high else (first, last)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
 def put(band, taken, rest, exact, x, roots, places):  # type: ignore[no-untyped-def]
     """Put a fibre's window into its band, and measure what that leaves out.
 

@@ -42,30 +42,31 @@ class Options:
     wide: WideLimits = field(default_factory=WideLimits)
 
 
-def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int,
-                options: Options | None = None) -> Decorrelated:
+def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int, options: Options | None = None,
+                bins: slice = slice(None), out: Decorrelated | None = None) -> Decorrelated:
     """Flux, ivar and resolution of fibres lo .. hi - 1 on all wavelengths of the normal equations.
 
-    x: (nfibre, nwave), the bundle's deconvolved flux. Arrays of the result: (hi - lo, ..., nwave).
+    x: (nfibre, nwave), the bundle's deconvolved flux. Arrays of the result: (hi - lo, ..., nwave), or `bins` of them;
+    out: where it is to be written, each array with the fibres and bins that are asked for.
     A fibre's result does not depend, to the last bit, on which fibres it is asked for with; to ask for many at
     once is cheaper, since neighbours share most of the work on their coupling.
     Bins of weight 0 get flux = ivar = 0 and no resolution. status: GOOD; WIDE_BAND where the neighbours had to be
     eliminated in a wide band; EMPTY where no bin has weight; FAILED (everything 0) where S is not definite in any
     band or a check failed: decorrelate such fibres with the dense core.
     """
-    options = options or Options()
-    shape = fibres[1] - fibres[0], normal.rhs.shape[1]
-    out = Decorrelated(np.zeros(shape), np.zeros(shape), np.empty((shape[0], 2 * ndiag + 1, shape[1])),
-                       np.zeros(shape, dtype=np.int8))
+    options, nwave = options or Options(), normal.rhs.shape[1]
+    if out is None:
+        shape = fibres[1] - fibres[0], len(range(nwave)[bins])
+        out = Decorrelated(np.empty(shape), np.empty(shape), np.empty((shape[0], 2 * ndiag + 1, shape[1])),
+                           np.empty(shape, dtype=np.int8))
     with borrowed() as arena:
         bundle = _Bundle(normal, x, options, fibres, arena=arena)
+        result = arena.take(nwave), arena.take(nwave), arena.take(2 * ndiag + 1, nwave)
         for n, fibre in enumerate(range(*fibres)):
-            result = out.flux[n], out.ivar[n], out.resolution[n]
             status = _fibre(result, bundle, x, fibre)
             out.status[n] = status
-            if status in (Status.EMPTY, Status.FAILED):
-                for array in result:
-                    array[:] = 0.0
+            for array, found in zip((out.flux, out.ivar, out.resolution), result, strict=True):
+                array[n] = 0.0 if status in (Status.EMPTY, Status.FAILED) else found[..., bins]
     return out
 
 
@@ -75,6 +76,7 @@ class _Bundle:
     def __init__(self, normal: Normal, x: Array, options: Options, fibres: tuple[int, int], *, arena: Arena):
         self.normal, self.options, self._x, self._fibres, self._arena = normal, options, x, fibres, arena
         self._columns = np.empty(0)
+        self.sides = arena.take(normal.rhs.shape[1], cpu_banded.SIDES)
         self._works: dict[tuple[int, int], tuple[Array, Array]] = {}
 
     @cached_property
@@ -91,7 +93,7 @@ class _Bundle:
             return cpu_windows.NO_WINDOWS
         size = cpu_windows.room([len(matrix) for _, matrix in schur.windows], wide)
         if len(self._columns) < size:
-            self._columns = cpu_banded.aligned(size)
+            self._columns = self._arena.take(size)
         return cpu_windows.packed(schur.windows, wide, self._columns)
 
     def works(self, half: int, ndiag: int) -> tuple[Array, Array]:
@@ -108,9 +110,9 @@ def _fibre(result: tuple[Array, Array, Array], bundle: _Bundle, x: Array, fibre:
     alive = bundle.normal.weight[fibre] > 0
     if not alive.any():
         return Status.EMPTY
-    sides = np.zeros((len(alive), cpu_banded.SIDES))
+    sides = bundle.sides
     sides[:, 0] = alive
-    np.copyto(sides[:, 1], x[fibre], where=alive)
+    np.multiply(x[fibre], alive, out=sides[:, 1])
     if bundle.normal.halfband <= NARROW:
         schur = bundle.neighbours.complement(fibre)
         if schur.holds and schur.facts.rung is not None:

@@ -1,6 +1,7 @@
 """What the definiteness of a few matrices says about a fibre: eight questions at once, each answered for certain."""
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -30,6 +31,7 @@ class Questions:
 RATIOS = [ratio for _, ratio in LADDER]
 FIRST = Questions(RATIOS[:2], (1e-6, 1e-5, 1e-4), (3e-3, 1.7e-3, 8e-4))
 THEN = Questions(RATIOS[2:], (2.5e-4, 3e-2), (1e-4, 1e-5))
+BETWEEN = [Questions(np.geomspace(*pair, 10)[1:-1].tolist()) for pair in pairwise(RATIOS)]
 FAR = Questions((), (1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-4, 1e-2))
 
 
@@ -76,8 +78,7 @@ def examine(band: Array, taken: Array, bound: float) -> Facts:
         facts = facts.also(ask(band, taken, bound, THEN))
     rung = facts.rung
     if rung:
-        between = Questions(np.geomspace(RATIOS[rung - 1], RATIOS[rung], 10)[1:-1].tolist())
-        facts = facts.also(ask(band, taken, bound, between))
+        facts = facts.also(ask(band, taken, bound, BETWEEN[rung - 1]))
     return facts
 
 

@@ -26,6 +26,7 @@ from gpu_extract.data import Array, Normal
 DECAY = 4.0       # of what is cut off from one of the bands to the next, measured: 3 to 8
 CORRECTED = 8.0   # times rounding that the widest band may leave with windows: of what it moves the flux by, the
                   # correction leaves a quarter to a tenth, and of its tail ivar feels 4e-4 (both measured)
+EPS = float(np.finfo(float).eps)
 WORST = 1e-5       # a spectrum of the scaled S that is not expected to be worse, for the quickest of the bounds
 
 
@@ -114,7 +115,7 @@ class Neighbours:
         widest = self.hw + max(limits.widen) + 8
         self.windows = find(self.couplings, limits.window)
         self._given_up: set[int] = set()
-        self._nothing = Share(np.zeros((self.nwave, widest)), np.zeros(self.nwave))
+        self._nothing = Share(self._arena.zeros(self.nwave, widest), np.zeros(self.nwave))
 
     def prepare(self, fibres: tuple[int, int]) -> None:
         """Make the complements of fibres lo .. hi - 1, each in the narrowest of the bands of `Limits` that holds it.
@@ -229,7 +230,7 @@ class Neighbours:
         tail = 4.0 * max(cpu_band_tests.last_diagonal(taken, roots), whole.crossing) / gamma
         limit = self.limits.noisy_shift if sums[1] <= self.limits.bright * self.nwave else self.limits.shift
         least = CORRECTED if windows and half == self.hw + self.limits.widen[-1] else 1.0
-        moved = 0.5 * float(np.sqrt(sums[0])) / _allowed(facts, limit, least)
+        moved = 0.5 * math.sqrt(sums[0]) / _allowed(facts, limit, least)
         excess = max(tail / _allowed(facts, self.limits.tail, least), moved, whole.inner / (self.limits.inner * gamma))
         return _Measured(band, whole.bound, rest, facts, tail, excess, sums[2:] + whole.squares, whole.blocks,
                          whole.seam / gamma)
@@ -241,9 +242,9 @@ class Neighbours:
         neighbours by the product of the three, and there are six such products.
         """
         near = [i for i in range(fibre - 1, fibre + 2) if 0 <= i < self.nfibre]
-        theta = float(np.sqrt(facts.theta * max(self._known(i, fibre).theta for i in near)))
+        theta = math.sqrt(facts.theta * max(self._known(i, fibre).theta for i in near))
         size = max(self.couplings.farthest(i) for i in near) / WORST
-        if 6.0 * theta * size + size**2 <= 0.1 * self.limits.coupling:
+        if 6.0 * theta * size + size**2 <= self.limits.coupling:
             return 6.0 * theta * size + size**2
         sizes = {(i, j): min(self._far(i, j, fibre), 1.0) for i in near for j in self.couplings.around(i, 2)}
         second = sum(size**2 for (i, j), size in sizes.items()
@@ -275,4 +276,4 @@ def _steps(excess: float) -> int:
 
 def _allowed(facts: Facts, limit: float, times: float = 1.0) -> float:
     """A limit, or so many times what rounding leaves where that is more."""
-    return max(limit, times * 40.0 * float(np.finfo(float).eps) * facts.cond) if facts.cond < np.inf else limit
+    return max(limit, times * 40.0 * EPS * facts.cond) if facts.cond < math.inf else limit

@@ -29,6 +29,8 @@ LONGEST = 160       # bins of one fibre's window
 STRETCH = 320       # bins of all fibres' windows together
 MOST = 6            # stretches in a bundle
 DISTANT = 2e-10     # correlation of fibres beyond the next that is left out: S changes by 0.6 to 3 times that
+FAINT = 2e-11       # S beyond the band that a window need not have, the diagonal scaled to 1: other bins leave as much
+SAME = 1e-15        # what an element of the band may differ by outside of it: rounding
 REACH = 8           # fibres on both sides that take part: each adds a factor of the coupling
 
 
@@ -71,17 +73,20 @@ def put(windows: Sequence[Window], bands: tuple[Array, Array, Array], x: Array, 
     """
     if not windows:
         return Windowed((), bound, np.zeros(3), 0.0, 0.0, 0.0)
-    found = [cpu_windows.put(*bands, w.exact, x, roots, (w.first, w.last, w.start, hw)) for w in windows]
+    ranges = [cpu_windows.trimmed(bands[0], w.exact, roots, (w.first, w.last, w.start, hw), (FAINT, SAME))
+              for w in windows]
+    found = [cpu_windows.put(*bands, w.exact, x, roots, (*pair, w.start, hw))
+             for w, pair in zip(windows, ranges, strict=True)]
     measures = np.array(found)
     bound += float(measures[:, 3].max())
     bands[0][roots == 0.0, 0] = bound
     blocks = []
-    for window in windows:
-        inside = slice(window.first - window.start, window.last - window.start)
+    for window, (first, last) in zip(windows, ranges, strict=True):
+        inside = slice(first - window.start, last - window.start)
         block = window.exact[inside, inside].copy()
-        dark = roots[window.first:window.last] == 0.0
+        dark = roots[first:last] == 0.0
         block[dark, dark] = bound
-        blocks.append((window.first, block))
+        blocks.append((first, block))
     inner, crossing, seam = measures[:, :3].max(axis=0).tolist()
     return Windowed(tuple(blocks), bound, measures[:, 4:].sum(axis=0), inner, crossing, seam)
 
