@@ -67,12 +67,7 @@ def half_bands(y0: IntArray, x0: IntArray, stamp: tuple[int, int], shape: tuple[
     stamp: (ny, nx) of a spot; shape: (ny, nx) of the CCD, spots off it do not count.
     """
     on_ccd = (y0 > -stamp[0]) & (y0 < shape[0]) & (x0 > -stamp[1]) & (x0 < shape[1])
-    reach = np.empty(len(y0), dtype=np.int64)
-    cpu_cut.half_bands(reach, y0, x0, on_ccd, stamp)
-    overlapping = np.nonzero(reach >= 0)[0]
-    if len(overlapping) == 0:
-        return 0, 0
-    return int(overlapping.max()), int(reach.max())
+    return cpu_cut.half_bands(y0, x0, on_ccd, stamp)
 
 
 @dataclass(frozen=True)

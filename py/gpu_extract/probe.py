@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import cho_solve_banded, cholesky_banded
 
+from gpu_extract.backend.arena import Arena, borrowed
 from gpu_extract.data import Array, Image, PsfModel
 from gpu_extract.normal import Sums, add_tile, empty_sums, half_bands, make_cut, place_blocks
 from gpu_extract.plan import MOST_NEIGHBOURS, MOST_PADDING, enough_neighbours
-from gpu_extract.psf import recipe
+from gpu_extract.psf import recipe, select
 
 WINDOW = 320          # bins of the small problem
 STEPS = 12            # of the power iteration for the correlation between fibres: it is wanted to a few per cent
@@ -36,8 +37,12 @@ def measure_decay(psf: PsfModel, wavelength: tuple[float, float, float], toleran
 
     wavelength: (first, last, step); tolerance: error to leave, in sigma.
     """
-    envelopes = [_envelope(_ideal(psf, (fibre, fibre + 1), wave).icov[0, 0])
-                 for fibre in sorted({0, psf.nfibre // 2, psf.nfibre - 1}) for wave in _windows(psf, wavelength)]
+    few = select(psf, sorted({0, psf.nfibre // 2, psf.nfibre - 1}))
+    envelopes = []
+    for wave in _windows(psf, wavelength):
+        with borrowed() as arena:
+            sums = _ideal(few, (0, few.nfibre), wave, arena, apart=True)
+            envelopes += [_envelope(bands) for bands in sums.icov[:, 0]]
     return Decay(max(_bins(e, SAFETY_CUT * tolerance) for e in envelopes),
                  max(_bins(e, SAFETY_PATCH * tolerance) for e in envelopes))
 
@@ -51,8 +56,9 @@ def measure_neighbours(psf: PsfModel, wavelength: tuple[float, float, float], to
     worst = np.zeros(1)
     for fibre in sorted({0, psf.nfibre // 2, max(0, psf.nfibre - MOST_NEIGHBOURS - 1)}):
         for wave in _windows(psf, wavelength):
-            sums = _ideal(psf, (fibre, min(fibre + MOST_NEIGHBOURS + 1, psf.nfibre)), wave)
-            found = np.array([_correlation(sums, d) for d in range(1, sums.icov.shape[1])])
+            with borrowed() as arena:
+                sums = _ideal(psf, (fibre, min(fibre + MOST_NEIGHBOURS + 1, psf.nfibre)), wave, arena)
+                found = np.array([_correlation(sums, d) for d in range(1, sums.icov.shape[1])])
             size = max(len(worst), len(found))
             worst = np.maximum(np.pad(worst, (0, size - len(worst))), np.pad(found, (0, size - len(found))))
     return enough_neighbours(worst, tolerance)
@@ -67,15 +73,21 @@ def _windows(psf: PsfModel, wavelength: tuple[float, float, float]) -> list[Arra
             for start in starts]
 
 
-def _ideal(psf: PsfModel, fibres: tuple[int, int], wave: Array) -> Sums:
-    """Normal equations of a few fibres where every pixel is good and has unit errors, on the CCD or not."""
+def _ideal(psf: PsfModel, fibres: tuple[int, int], wave: Array, arena: Arena, *, apart: bool = False) -> Sums:
+    """Normal equations of a few fibres where every pixel is good and has unit errors, on the CCD or not.
+
+    apart: the fibres are moved side by side, so that none sees another and the image is small.
+    """
     spots = recipe(psf, fibres, wave)
     y0, x0 = spots.y0 - spots.y0.min(), spots.x0 - spots.x0.min()
+    if apart:
+        y0, x0 = y0 - y0.min(axis=1, keepdims=True), x0 - x0.min(axis=1, keepdims=True)
+        x0 += (x0.max() + psf.stamp[1]) * np.arange(len(x0))[:, None]
     ones = np.ones((int(y0.max()) + psf.stamp[0], int(x0.max()) + psf.stamp[1]))
     bands = half_bands(y0[:, :len(wave)], x0[:, :len(wave)], psf.stamp, (ones.shape[0], ones.shape[1]))
-    sums = empty_sums(len(y0), len(wave), bands)
-    spots, cut = replace(spots, x0=x0, y0=y0), make_cut(Image(ones, ones), y0, x0, psf.stamp)
-    add_tile(sums, spots, place_blocks(spots, cut, keep=False), cut, (0, len(wave), 0))
+    sums = empty_sums(len(y0), len(wave), bands, arena)
+    spots, cut = replace(spots, x0=x0, y0=y0), make_cut(Image(ones, ones), y0, x0, psf.stamp, arena)
+    add_tile(sums, spots, place_blocks(spots, cut, arena, keep=False), cut, (0, len(wave), 0))
     return sums
 
 

@@ -3,11 +3,30 @@
 The families are those of specter and specex: a Gauss-Hermite core integrated
 over pixels (one or two of them), a power-law tail, clipped at 0 and normalised.
 """
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 
 from gpu_extract.backend import cpu_series, cpu_spots
-from gpu_extract.data import LANE, Array, Core, Legendre, PsfModel, Recipe, Spots
+from gpu_extract.data import LANE, Array, Core, Legendre, PsfModel, Recipe, Spots, Tail
 from gpu_extract.plan import frames
+
+
+def select(psf: PsfModel, fibres: Sequence[int]) -> PsfModel:
+    """The PSF of some fibres alone, closed up."""
+    chosen = list(fibres)
+
+    def cut(series: Legendre) -> Legendre:
+        return replace(series, coeff=series.coeff[..., chosen, :])
+
+    tail = psf.tail
+    if tail is not None:
+        tail = Tail(cut(tail.amp), cut(tail.core), cut(tail.xscale), cut(tail.yscale), cut(tail.index))
+    cores = tuple(Core(cut(c.sigma_x), cut(c.sigma_y), cut(c.gh), cut(c.nsig) if c.nsig is not None else None)
+                  for c in psf.cores)
+    return replace(psf, x=cut(psf.x), y=cut(psf.y), cores=cores, tail=tail,
+                   bundle=psf.bundle[chosen] if psf.bundle is not None else None)
 
 
 def legendre_basis(wave: Array, series: Legendre) -> Array:

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpu_extract.data import Array, Core, Legendre, PsfModel, Tail
+from gpu_extract.data import Array, Core, Legendre, PsfModel
 from gpu_extract.errors import InputError
 from gpu_extract.plan import MOST_PADDING
-from gpu_extract.psf import centres, evaluate
+from gpu_extract.psf import centres, evaluate, select
 
 SAMPLES = 64           # wavelengths at which a fibre is looked at
 APART = 0.5            # pixels: traces closer than this are one trace
@@ -87,17 +87,7 @@ def _samples(psf: PsfModel, wave: Array) -> Array:
 def remaining(psf: PsfModel, dropped: Container[int]) -> PsfModel:
     """The PSF of the fibres that were not dropped, closed up: what can be measured on, not what is extracted."""
     good = [i for i in range(psf.nfibre) if i not in dropped]
-
-    def cut(series: Legendre) -> Legendre:
-        return replace(series, coeff=series.coeff[..., good, :])
-
-    tail = psf.tail
-    if tail is not None:
-        tail = Tail(cut(tail.amp), cut(tail.core), cut(tail.xscale), cut(tail.yscale), cut(tail.index))
-    cores = tuple(Core(cut(c.sigma_x), cut(c.sigma_y), cut(c.gh), cut(c.nsig) if c.nsig is not None else None)
-                  for c in psf.cores)
-    return replace(psf, x=cut(psf.x), y=cut(psf.y), cores=cores, tail=tail,
-                   bundle=psf.bundle[good] if psf.bundle is not None else None)
+    return psf if len(good) == psf.nfibre else select(psf, good)
 
 
 def _series(psf: PsfModel) -> list[Legendre]:
@@ -112,7 +102,9 @@ def _finite(psf: PsfModel) -> np.ndarray:
     """(nfibre,) whether every coefficient of the fibre is finite."""
     good = np.ones(psf.nfibre, dtype=bool)
     for s in _series(psf):
-        good &= np.isfinite(s.coeff).all(axis=(*range(s.coeff.ndim - 2), -1))
+        finite = np.isfinite(s.coeff)
+        if not finite.all():
+            good &= finite.all(axis=(*range(s.coeff.ndim - 2), -1))
     return good
 
 

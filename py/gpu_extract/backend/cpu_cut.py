@@ -6,39 +6,59 @@ from numba import njit
 
 
 @njit(nogil=True, cache=True)
-def half_bands(reach, y0, x0, on_ccd, stamp):  # type: ignore[no-untyped-def]
-    """reach[d] = largest |k| at which spot (i, j) overlaps spot (i + d, j + k), -1 where none does.
+def half_bands(y0, x0, on_ccd, stamp):  # type: ignore[no-untyped-def]
+    """Largest d and largest |k| at which some spot (i, j) overlaps spot (i + d, j + k), both on the CCD.
 
     y0, x0: (nfibre, nwave), y monotonic along wavelength; on_ccd: same shape, bool; stamp: (ny, nx)
-    reach: (nfibre,) int64, filled here. For every fibre pair two ends move along with j: the last bins whose rows
-    still meet those of bin j.
+    A pair of fibres is only asked whether it reaches farther than those before it, up to the distance in bins at which
+    all its rows are apart.
     """
     nfibre, nwave = y0.shape
-    ny, nx = stamp
-    reach[:] = -1
+    neighbours, most = 0, -1
+    seen = np.array([on_ccd[i].any() for i in range(nfibre)])
     for d in range(nfibre):
+        found = False
         for i in range(nfibre - d):
-            other = i + d
-            up = y0[other, nwave - 1] >= y0[other, 0]
-            low = high = 0
-            for j in range(nwave):
-                if up:
-                    while high < nwave and y0[other, high] < y0[i, j] + ny:
-                        high += 1
-                    while low < nwave and y0[other, low] <= y0[i, j] - ny:
-                        low += 1
-                else:
-                    while high < nwave and y0[other, high] > y0[i, j] - ny:
-                        high += 1
-                    while low < nwave and y0[other, low] >= y0[i, j] + ny:
-                        low += 1
-                if not on_ccd[i, j]:
-                    continue
-                for k in (low, high - 1):
-                    if low <= k < high and on_ccd[other, k] and abs(x0[other, k] - x0[i, j]) < nx:
-                        reach[d] = max(reach[d], abs(k - j))
-        if d > 0 and reach[d] < 0:
+            if not (seen[i] and seen[i + d]):
+                continue
+            for side in (1, -1):
+                k = most + 1 if found else 0
+                while k < nwave:
+                    overlapping, close = _at_distance(y0, x0, on_ccd, stamp, (i, i + d), (side, k))
+                    if overlapping:
+                        found, most = True, max(most, k)
+                    if not close:
+                        break
+                    k += 1
+        if found:
+            neighbours = d
+        elif d > 0:
             break
+    return neighbours, max(most, 0)
+
+
+@njit(nogil=True)
+def _at_distance(y0, x0, on_ccd, stamp, pair, distance):  # type: ignore[no-untyped-def]
+    """Whether spots of one fibre overlap those of another some bins on, and whether they may even farther on.
+
+    pair: (one, other); distance: (1 or -1, bins)
+    """
+    one, other = pair
+    side, k = distance[0], distance[0] * distance[1]
+    ny, nx = stamp
+    nwave = y0.shape[1]
+    towards = 1 if (y0[other, nwave - 1] >= y0[other, 0]) == (side > 0) else -1
+    first, last = max(0, -k), min(nwave, nwave - k)
+    y, x, good = y0[one, first:last], x0[one, first:last], on_ccd[one, first:last]
+    other_y, other_x, other_good = (y0[other, first + k:last + k], x0[other, first + k:last + k],
+                                    on_ccd[other, first + k:last + k])
+    overlapping, close = 0, 0
+    for j in range(last - first):
+        apart = towards * (other_y[j] - y[j])
+        near = good[j] & (apart < ny)
+        close += near
+        overlapping += near & other_good[j] & (apart > -ny) & (abs(other_x[j] - x[j]) < nx)
+    return overlapping > 0, close > 0
 
 
 @njit(nogil=True, cache=True)

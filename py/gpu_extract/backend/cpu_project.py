@@ -51,7 +51,7 @@ def add_to_image(image, stamps, y0, x0, flux):  # type: ignore[no-untyped-def]
                     image[top + y, left + x] += light * stamps[i, j, y, x]
 
 
-AHEAD = 2      # blocks: how long before it is wanted a block is asked for from memory
+AHEAD = 4      # blocks: how long before it is wanted a block is asked for from memory
 
 
 @njit(nogil=True, cache=True)

@@ -6,6 +6,7 @@ minutes. A mark is an empty file named by all that decides which kernels a probl
 import hashlib
 import sys
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import llvmlite
@@ -17,12 +18,16 @@ from gpu_extract.backend.cpu_normal import normal_tile
 
 def mark_of(*problem: object) -> Path:
     """The mark of a problem, described by values with a repr that names them."""
-    sources = [(path.name, path.stat().st_mtime_ns, path.stat().st_size)
-               for path in sorted(Path(__file__).parent.glob("*.py"))]
-    facts = (sys.version, numba.__version__, llvmlite.__version__, binding.get_host_cpu_name(),
-             binding.get_host_cpu_features().flatten(), sources, problem)
-    name = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+    name = hashlib.sha256(repr((_surroundings(Path(__file__).parent), problem)).encode()).hexdigest()[:16]
     return Path(normal_tile.stats.cache_path) / f"compiled-{name}.mark"
+
+
+@cache
+def _surroundings(folder: Path) -> str:
+    """The kernels in a folder as they are when first asked for, their compiler and the processor."""
+    sources = [(path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(folder.glob("*.py"))]
+    return repr((sys.version, numba.__version__, llvmlite.__version__, binding.get_host_cpu_name(),
+                 binding.get_host_cpu_features().flatten(), sources))
 
 
 def leave(mark: Path) -> None:
