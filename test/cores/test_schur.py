@@ -140,12 +140,22 @@ def test_neighbours_of_the_wide_band_are_enough():
     assert left[1] < left[0]
 
 
-def test_wide_complement():
+@pytest.mark.parametrize("first", [6.0, 1.0])
+def test_wide_complement(first):
+    """Also where the first width does not hold it."""
     bundle = make_bundle(5, 140, wing=0.3, mask="block")
     for i in range(5):
-        schur = wide.complement(bundle.normal.icov, i, np.ones((140, 2)), wide.WideLimits())
+        schur = wide.complement(bundle.normal.icov, i, np.ones((140, 2)), wide.WideLimits(widths=(first, 14.0)))
         assert schur is not None
         s = exact(bundle, i)
         bound = 2 * schur.tail + 1e-8 + 100 * EPS * np.linalg.cond(s)
         assert relative(*lit(bundle, i, s, full_of(schur.band))) <= bound
         assert schur.bound >= np.linalg.eigvalsh(s)[-1]
+
+
+def test_width_foretold_by_decay():
+    """Tails that fall by 10 in 12 bins and reach 100 too high at the end need 24 bins more."""
+    tails = 10.0 ** (-np.arange(121) / 12.0)
+    assert wide._farther(tails, 1e-12) == pytest.approx(24.0)
+    assert wide._farther(tails, 1e-8) == 0.0
+    assert wide._farther(np.full(121, np.inf), 1e-8) == 60.0

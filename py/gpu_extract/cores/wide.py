@@ -30,13 +30,13 @@ class WideLimits:
     tail: what the band cuts off, in S's own norm, or 600 eps times the condition number where that is more: the flux
         moves by 0.01 to 0.02 of it (measured)
     pole: what a group of poles may cut off the band more, relative to its smallest shift
-    widths: half-bands of S to make, in half-bands of icov
+    widths: half-bands of S, in half-bands of icov: the first that is made, and the widest
     """
 
     neighbours: float = 5e-10
     tail: float = 2e-7
     pole: float = 3e-9
-    widths: tuple[float, ...] = (6.0, 7.5, 10.0, 14.0)
+    widths: tuple[float, float] = (6.0, 14.0)
 
 
 @dataclass(frozen=True)
@@ -130,16 +130,16 @@ def _rings(icov: Array, fibre: int, stretch: tuple[int, int], most: int) -> list
 def complement(icov: Array, fibre: int, sides: Array, limits: WideLimits) -> WideSchur | None:
     """S of one fibre, or None where no width holds it or it is not positive definite; sides: see WideSchur.squares.
 
-    As many neighbours are eliminated as matter. S is made in a width that should hold it, and then kept as narrow
-    as its diagonals allow.
+    As many neighbours are eliminated as matter. S is made in a width that should hold it, where it does not in the one
+    that its decay foretells, and then kept as narrow as its diagonals allow.
     """
     nfibre, _, nwave, width = icov.shape
     hw, neighbours = width // 2, count_neighbours(icov, fibre, limits)
     if neighbours == 0 and nfibre > 1:
         return None
     others = np.array([j for j in range(fibre - neighbours, fibre + neighbours + 1) if 0 <= j < nfibre and j != fibre])
-    for factor in limits.widths:
-        half = min(max(int(factor * hw), 8), nwave - 1)
+    half, widest = (min(max(int(factor * hw), 8), nwave - 1) for factor in limits.widths)
+    while True:
         band = np.zeros((nwave, half + 1))
         band[:, :hw + 1] = icov[fibre, 0, :, hw:hw + half + 1]
         if len(others) and not cpu_wide_eliminate.eliminate(band, icov, fibre, others, half):
@@ -147,18 +147,28 @@ def complement(icov: Array, fibre: int, sides: Array, limits: WideLimits) -> Wid
         bound = _bound(band)
         band[icov[fibre, 0, :, hw] == 0.0, 0] = bound
         cond = _cond(band, bound)
-        if cond > LADDER[-1][1]:
-            continue
-        rung = next(n for n, (_, ratio) in enumerate(LADDER) if ratio >= cond)
         allowed = max(limits.tail, 600.0 * float(np.finfo(float).eps) * cond)
         tails = _tails(band)
         if half == nwave - 1 or len(others) == 0:
             tails[-1] = 0.0
-        if tails[-1] <= allowed:
-            half = int(np.argmax(np.maximum.accumulate(tails[::-1])[::-1] <= allowed))
-            band = np.ascontiguousarray(band[:, :half + 1])
-            return WideSchur(band, bound, rung, _squares(band, sides), float(tails[half]))
-    return None
+        if cond <= LADDER[-1][1] and tails[-1] <= allowed:
+            break
+        if half >= widest:
+            return None
+        half = min(half + hw // 2 + int(_farther(tails, allowed)), widest)
+    rung = next(n for n, (_, ratio) in enumerate(LADDER) if ratio >= cond)
+    half = int(np.argmax(np.maximum.accumulate(tails[::-1])[::-1] <= allowed))
+    band = np.ascontiguousarray(band[:, :half + 1])
+    return WideSchur(band, bound, rung, _squares(band, sides), float(tails[half]))
+
+
+def _farther(tails: Array, allowed: float) -> float:
+    """How many bins farther than they reach `tails` should fall to `allowed`, at the rate of their second half."""
+    last = len(tails) - 1
+    first, end = tails[last // 2], tails[last]
+    if not (np.isfinite(first) and np.isfinite(allowed)) or end >= first:
+        return 0.5 * last
+    return max(float(np.log(end / allowed) / np.log(first / end) * (last - last // 2)), 0.0)
 
 
 def _bound(band: Array) -> float:
