@@ -30,12 +30,13 @@ def _code(name: str, body: Callable[..., None]) -> Any:
     return written_out(typing)
 
 
-def _read(e: Emit, place: Any, by_rows: bool = False) -> dict[tuple[int, int], Any]:
+def read_block(e: Emit, place: Any, by_rows: bool = False) -> dict[tuple[int, int], Any]:
     """The block at `place` as {(row, column): vector}."""
     return {(r, c): e.load(place, (r * EDGE + c if by_rows else c * EDGE + r) * LANES) for c in BINS for r in BINS}
 
 
-def _write(e: Emit, place: Any, block: dict[tuple[int, int], Any], by_rows: bool = False) -> None:
+def write_block(e: Emit, place: Any, block: dict[tuple[int, int], Any], by_rows: bool = False) -> None:
+    """Write a block to `place`."""
     for (r, c), value in block.items():
         e.store(place, (r * EDGE + c if by_rows else c * EDGE + r) * LANES, value)
 
@@ -47,7 +48,7 @@ def _minus(e: Emit, c: Any, a: Any, b: Any) -> Any:
 
 def _factor_corner(e: Emit, corner: Any, pivots: Any, inverses: Any) -> None:
     """A diagonal block becomes its unit lower factor; D and 1/D: [c][lane]."""
-    x = _read(e, corner)
+    x = read_block(e, corner)
     for c in BINS:
         for m in range(c):
             scaled = e.multiply(x[c, m], e.load(pivots, m * LANES))
@@ -60,39 +61,44 @@ def _factor_corner(e: Emit, corner: Any, pivots: Any, inverses: Any) -> None:
             x[r, c] = e.multiply(x[r, c], inverse)
         for r in range(c + 1):
             x[r, c] = e.one if r == c else e.zero
-    _write(e, corner, x)
+    write_block(e, corner, x)
+
+
+def finished(e: Emit, x: dict[tuple[int, int], Any], corner: Any, inverses: Any) -> dict[tuple[int, int], Any]:
+    """A block below the diagonal, less all earlier panels' part, becomes that of L."""
+    for c in BINS:
+        for m in range(c):
+            low = e.load(corner, (m * EDGE + c) * LANES)
+            for r in BINS:
+                x[r, c] = _minus(e, x[r, c], x[r, m], low)
+    scale = [e.load(inverses, c * LANES) for c in BINS]
+    return {(r, c): e.multiply(value, scale[c]) for (r, c), value in x.items()}
 
 
 def _finish_block(e: Emit, block: Any, corner: Any, inverses: Any) -> None:
-    """A block below the diagonal, less all earlier panels' part, becomes that of L."""
-    x, low = _read(e, block), _read(e, corner)
-    for c in BINS:
-        for m in range(c):
-            for r in BINS:
-                x[r, c] = _minus(e, x[r, c], x[r, m], low[c, m])
-    scale = [e.load(inverses, c * LANES) for c in BINS]
-    _write(e, block, {(r, c): e.multiply(value, scale[c]) for (r, c), value in x.items()})
+    """`finished` in place."""
+    write_block(e, block, finished(e, read_block(e, block), corner, inverses))
 
 
 def _scale_block(e: Emit, out: Any, block: Any, pivots: Any) -> None:
     """out, [column][row], = block times D: column by column."""
     scale = [e.load(pivots, c * LANES) for c in BINS]
-    _write(e, out, {(r, c): e.multiply(value, scale[c]) for (r, c), value in _read(e, block).items()})
+    write_block(e, out, {(r, c): e.multiply(value, scale[c]) for (r, c), value in read_block(e, block).items()})
 
 
 def _column_block(e: Emit, out: Any, block: Any, corner: Any) -> None:
     """out, [row][column], = block times the inverse of the diagonal block's unit lower factor."""
-    x, low = _read(e, block), _read(e, corner)
+    x, low = read_block(e, block), read_block(e, corner)
     for c in reversed(BINS):
         for m in range(c + 1, EDGE):
             for r in BINS:
                 x[r, c] = _minus(e, x[r, c], x[r, m], low[m, c])
-    _write(e, out, x, by_rows=True)
+    write_block(e, out, x, by_rows=True)
 
 
 def _invert_corner(e: Emit, out: Any, corner: Any, inverses: Any) -> None:
     """out = (L D L^T)^-1 of a diagonal block's factor."""
-    low, x = _read(e, corner), {}
+    low, x = read_block(e, corner), {}
     for c in BINS:
         x[c, c] = e.one
         for r in range(c + 1, EDGE):
@@ -107,23 +113,23 @@ def _invert_corner(e: Emit, out: Any, corner: Any, inverses: Any) -> None:
             for m in range(r, EDGE):
                 total = e.fma(e.multiply(x[m, r], e.load(inverses, m * LANES)), x[m, c], total)
             z[r, c] = z[c, r] = total
-    _write(e, out, z)
+    write_block(e, out, z)
 
 
 def _mirror(e: Emit, out: Any, block: Any, unused: Any) -> None:
     """out = the block's lower triangle, on both sides."""
-    x = _read(e, block)
-    _write(e, out, {(r, c): x[max(r, c), min(r, c)] for r, c in x})
+    x = read_block(e, block)
+    write_block(e, out, {(r, c): x[max(r, c), min(r, c)] for r, c in x})
 
 
 def _turn(e: Emit, out: Any, block: Any, unused: Any) -> None:
     """out, [row][column], = block, [column][row]."""
-    _write(e, out, _read(e, block), by_rows=True)
+    write_block(e, out, read_block(e, block), by_rows=True)
 
 
 def _forward_corner(e: Emit, y: Any, corner: Any, inverses: Any) -> None:
     """A group of right sides, less all earlier panels' part: forward substitution, divided by D."""
-    low = _read(e, corner)
+    low = read_block(e, corner)
     for s in range(SIDES):
         done: list[Any] = []
         for c in BINS:
@@ -137,7 +143,7 @@ def _forward_corner(e: Emit, y: Any, corner: Any, inverses: Any) -> None:
 
 def _backward_corner(e: Emit, y: Any, corner: Any, unused: Any) -> None:
     """A group of right sides, divided by D: back substitution within its panel's diagonal block."""
-    low = _read(e, corner)
+    low = read_block(e, corner)
     for s in range(SIDES):
         done: dict[int, Any] = {}
         for c in reversed(BINS):
@@ -161,13 +167,13 @@ backward_corner = _code("backward_corner", _backward_corner)
 NORMAL, TURNED, GROUPS = 0, 1, 2     # what is multiplied
 
 
-def _places(kind: int) -> dict[tuple[int, int], int]:
+def block_places(kind: int) -> dict[tuple[int, int], int]:
     """Where the elements (row, column or side) of a block or a group of right sides are."""
     width = SIDES if kind == GROUPS else EDGE
     return {(r, m): (r * SIDES + m if kind == GROUPS else m * EDGE + r) * LANES for m in range(width) for r in BINS}
 
 
-def _subtract(e: Emit, sums: dict[tuple[int, int], Any], operands: tuple[Any, Any, Any, Any], kind: int) -> None:
+def subtract_terms(e: Emit, sums: dict[tuple[int, int], Any], operands: tuple[Any, Any, Any, Any], kind: int) -> None:
     """`sums` -= the products of `operands`: A's first place and its step, B's first place, and how many."""
     left0, step, right0, count = operands
     width = SIDES if kind == GROUPS else EDGE
@@ -183,27 +189,14 @@ def _subtract(e: Emit, sums: dict[tuple[int, int], Any], operands: tuple[Any, An
 
 def _products(kind: int) -> Callable[[Emit, Any], None]:
     def body(e: Emit, places: Any) -> None:
-        target, at = places[0], _places(kind)
+        target, at = places[0], block_places(kind)
         sums = dict(zip(at, e.variables(len(at)), strict=True))
         for key, place in sums.items():
             e.builder.store(e.load(target, at[key]), place)
-        _subtract(e, sums, places[1:], kind)
+        subtract_terms(e, sums, places[1:], kind)
         for key, place in sums.items():
             e.store(target, at[key], e.builder.load(place))
     return body
-
-
-def _both(e: Emit, places: Any) -> None:
-    target, left, step, right, count, below, more = places
-    at = _places(NORMAL)
-    sums = dict(zip(at, e.variables(len(at)), strict=True))
-    for place in sums.values():
-        e.builder.store(e.zero, place)
-    _subtract(e, sums, (left, step, right, count), NORMAL)
-    further = e.step(right, count, e.index(BLOCK))
-    _subtract(e, sums, (below, e.index(BLOCK), further, more), TURNED)
-    for key, place in sums.items():
-        e.store(target, at[key], e.builder.load(place))
 
 
 @written_out
@@ -223,17 +216,3 @@ def subtract_products(typingctx, c, c0, a, a0, a_step, b, b0, count, kind):  # t
         return call(context, builder, f"subtract_products_{which}", [*places, args[7]], _products(which), LANES)
     index = types.intp
     return types.void(c, index, a, index, index, b, index, index, kind), codegen
-
-
-@written_out
-def subtract_both(typingctx, c, c0, a, a0, a_step, b, b0, count, a1, more):  # type: ignore[no-untyped-def]
-    """C = - sum_n A_n B_n: `count` blocks as NORMAL from a0 on, a_step elements apart, then `more`, which follow each
-    other, as TURNED from a1 on; B_n follow each other."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        e = Emit(context, builder, LANES)
-        target, right = e.pointer(c, args[0], args[1]), e.pointer(b, args[5], args[6])
-        left, below = e.pointer(a, args[2], args[3]), e.pointer(a, args[2], args[8])
-        places = [target, left, args[4], right, args[7], below, args[9]]
-        return call(context, builder, "subtract_both", places, _both, LANES)
-    index = types.intp
-    return types.void(c, index, a, index, index, b, index, index, index, index), codegen

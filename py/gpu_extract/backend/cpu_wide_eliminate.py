@@ -14,6 +14,8 @@ from gpu_extract.backend.tiles import AT_ONCE, CORNER, EDGE, LANES, SOLVE, SUBTR
 from gpu_extract.data import Array, IntArray
 
 BY_FIBRES, BY_BINS = 0, 1      # what changes slowest in the order of unknowns
+COLUMN = 8 * EDGE              # bytes of a tile's column
+NONE = (0, 0, 0)
 GROUP = 4                      # columns of tiles whose products are taken from S together
 
 
@@ -30,7 +32,7 @@ def _start(column):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _fill(low, tiles, icov, others, column, stretch):  # type: ignore[no-untyped-def]
+def fill(low, tiles, icov, others, column, stretch):  # type: ignore[no-untyped-def]
     """A_NN's lower triangle in one column of tiles; bins of weight 0 and beyond the end get 1 on the diagonal.
 
     stretch: first bin, number of bins, and what changes slowest in the order of unknowns
@@ -95,70 +97,76 @@ def _fill_own(x, icov, pair, place, line):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _factor_corner(corner, low, place):  # type: ignore[no-untyped-def]
-    """The Cholesky factor of 8 x 8 elements from `place` on (see tiles.CORNER); False where they are not definite."""
+def _factor_corner(corner, place):  # type: ignore[no-untyped-def]
+    """The Cholesky factor (see tiles.CORNER) of the 8 x 8 elements from `place` on; False where they are not definite.
+
+    corner, place: addresses
+    """
     for j in range(LANES):
+        column = corner + 8 * (LANES + j * LANES)
         for r in range(j, LANES):
-            total = low[place + j * EDGE + r]
+            total = number(place + j * COLUMN + 8 * r)
             for m in range(j):
-                total -= corner[LANES + m * LANES + r] * corner[LANES + m * LANES + j]
+                before = corner + 8 * (LANES + m * LANES)
+                total -= number(before + 8 * r) * number(before + 8 * j)
             if r == j:
                 if not total > 0.0:
                     return False
-                corner[j] = 1.0 / np.sqrt(total)
-            corner[LANES + j * LANES + r] = total * corner[j]
+                write(corner + 8 * j, 1.0 / np.sqrt(total))
+            write(column + 8 * r, total * number(corner + 8 * j))
     return True
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _factor(low, corners, column, wide):  # type: ignore[no-untyped-def]
+def factor(low, corners, column, wide):  # type: ignore[no-untyped-def]
     """One column of tiles of L; False where the matrix is not definite."""
     back, top = tiles_back(wide), column * EDGE
-    own = ((column % (back + 1)) * (back + 1) + back - column) * TILE      # where column 0 of the row would be
-    diagonal = own + column * TILE
+    own = address(low, 0) + ((column % (back + 1)) * (back + 1) + back - column) * 8 * TILE    # of the row's column 0
     for g in range(0, EDGE, LANES):
-        corner, start = corners[g // LANES], _start(top + g - wide)
-        known = own + start * EDGE
-        multiply(low, diagonal + g * EDGE, low, known, low, known + g, top + g - start, 0, 0, 0, corner, SUBTRACT)
-        if not _factor_corner(corner, low, diagonal + g * (EDGE + 1)):
+        corner, start = address(corners, g // LANES * CORNER), _start(top + g - wide)
+        place, known = own + (top + g) * COLUMN, own + start * COLUMN
+        multiply(place, (known, known + 8 * g, top + g - start), NONE, corner, SUBTRACT)
+        if not _factor_corner(corner, place + 8 * g):
             return False
-        multiply(low, diagonal + g * EDGE, low, 0, low, 0, 0, 0, 0, 0, corner, SOLVE)
+        multiply(place, NONE, NONE, corner, SOLVE)
     for p in range(column + 1, column + back + 1):
-        row = ((p % (back + 1)) * (back + 1) + back - p) * TILE
+        row = address(low, 0) + ((p % (back + 1)) * (back + 1) + back - p) * 8 * TILE
         for g in range(0, EDGE, LANES):
             start = min(_start(max(p * EDGE, top + g) - wide), top + g)
-            multiply(low, row + (top + g) * EDGE, low, row + start * EDGE, low, own + start * EDGE + g, top + g - start,
-                     0, 0, 0, corners[g // LANES], SOLVE)
+            run = row + start * COLUMN, own + start * COLUMN + 8 * g, top + g - start
+            multiply(row + (top + g) * COLUMN, run, NONE, address(corners, g // LANES * CORNER), SOLVE)
     return True
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _follow(x, low, corners, places, wide):  # type: ignore[no-untyped-def]
+def follow(x, low, corners, places, wide):  # type: ignore[no-untyped-def]
     """One tile of X, whose elements of A_iN are in place.
 
     x: the row's tiles, column k in place k mod their number; places: (column of tiles, the row's first column)
     """
     back, ring, top = tiles_back(wide), len(x) // EDGE, places[0] * EDGE
-    own = ((places[0] % (back + 1)) * (back + 1) + back - places[0]) * TILE
+    own = address(low, 0) + ((places[0] % (back + 1)) * (back + 1) + back - places[0]) * 8 * TILE
+    row = address(x, 0)
     for g in range(0, EDGE, LANES):
         start = min(_start(max(top + g - wide, places[1])), top + g)
         turn = (top + g) // ring * ring               # the last column that lies in the ring's first place
-        count = max(turn - start, 0)
-        begin = max(start, turn)
-        multiply(x, (top + g - turn) * EDGE, x, (start % ring) * EDGE, low, own + start * EDGE + g, count,
-                 (begin - turn) * EDGE, own + begin * EDGE + g, top + g - begin, corners[g // LANES], SOLVE)
+        begin, known = max(start, turn), own + 8 * g
+        multiply(row + (top + g - turn) * COLUMN,
+                 (row + (start % ring) * COLUMN, known + start * COLUMN, max(turn - start, 0)),
+                 (row + (begin - turn) * COLUMN, known + begin * COLUMN, top + g - begin),
+                 address(corners, g // LANES * CORNER), SOLVE)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _subtract(gram, xs, pair, columns, corner):  # type: ignore[no-untyped-def]
+def _subtract(gram, xs, pair, columns):  # type: ignore[no-untyped-def]
     """A tile of gram -= the product of two rows of X over columns columns[0] .. columns[1] - 1."""
     ring = xs.shape[1] // EDGE
     start, stop = columns[0] % ring, columns[0] % ring + columns[1] - columns[0]
-    count, more = min(stop, ring) - start, max(stop - ring, 0)
-    left, right = pair[0] * ring, pair[1] * ring
+    left, right = address(xs, pair[0] * ring * EDGE), address(xs, pair[1] * ring * EDGE)
     for g in range(0, EDGE, LANES):
-        multiply(gram, g * EDGE, xs, (left + start) * EDGE, xs, (right + start) * EDGE + g, count, left * EDGE,
-                 right * EDGE + g, more, corner, SUBTRACT)
+        known = right + 8 * g
+        multiply(address(gram, g * EDGE), (left + start * COLUMN, known + start * COLUMN, min(stop, ring) - start),
+                 (left, known, max(stop - ring, 0)), left, SUBTRACT)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -185,8 +193,8 @@ def _eliminate(band, icov, pair, reach, works):  # type: ignore[no-untyped-def]
     lasts = np.array([min(((r + 1) * EDGE + reach) * n // EDGE, count - 1) for r in range(lines)])
     oldest, newest = 0, 0
     for c in range(count):
-        _fill(low, tiles, icov, others, c, (0, nwave, BY_BINS))
-        if not _factor(low, corners, c, wide):
+        fill(low, tiles, icov, others, c, (0, nwave, BY_BINS))
+        if not factor(low, corners, c, wide):
             return False
         while newest < lines and firsts[newest] < (c + 1) * EDGE:
             newest += 1
@@ -194,7 +202,7 @@ def _eliminate(band, icov, pair, reach, works):  # type: ignore[no-untyped-def]
             if lasts[r] >= c:
                 row = xs[r % active]
                 _fill_own(row, icov, pair, ((c * EDGE) % (len(row) // EDGE)) * EDGE, (r, c))
-                _follow(row, low, corners, (c, firsts[r]), wide)
+                follow(row, low, corners, (c, firsts[r]), wide)
         if (c + 1) % GROUP and c + 1 < count:
             continue
         begun = c // GROUP * GROUP * EDGE
@@ -202,7 +210,7 @@ def _eliminate(band, icov, pair, reach, works):  # type: ignore[no-untyped-def]
             for b in range(oldest, a + 1):
                 start, stop = max(_start(firsts[a]), begun), (min(lasts[b], c) + 1) * EDGE
                 if start < stop:
-                    _subtract(gram[a % active, b % active], xs, (a % active, b % active), (start, stop), corners[0])
+                    _subtract(gram[a % active, b % active], xs, (a % active, b % active), (start, stop))
         while oldest < lines and lasts[oldest] <= c:
             for a in range(oldest, newest):
                 _add_up(band, gram[a % active, oldest % active], (a * EDGE, oldest * EDGE))
@@ -222,43 +230,3 @@ def eliminate(band: Array, icov: Array, fibre: int, others: IntArray, reach: int
     works = (aligned((back + 1)**2 * TILE), aligned(active, (back + GROUP) * TILE), aligned(active, active, TILE),
              np.empty(back + 1, dtype=np.int64))
     return bool(_eliminate(band, icov, (fibre, others), reach, works))
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def _shares(x, icov, fibres, stretch, works):  # type: ignore[no-untyped-def]
-    """See `shares`; x: (rows of tiles, 24 columns); works: L and where its tiles lie, the band it has."""
-    low, tiles, wide = works
-    own, hw = fibres[0], icov.shape[3] // 2
-    corners = np.zeros((EDGE // LANES, CORNER))
-    for c in range(x.shape[1] // TILE):
-        _fill(low, tiles, icov, fibres, c, (stretch[0], stretch[1], BY_FIBRES))
-        if not _factor(low, corners, c, wide):
-            return False
-        for r in range(min(len(x), c + 1)):
-            row = x[r]
-            row[c * TILE:(c + 1) * TILE] = 0.0
-            if r == c:
-                for t in range(min(EDGE, stretch[1] - r * EDGE)):
-                    if icov[own, 0, stretch[0] + r * EDGE + t, hw] > 0.0:
-                        row[c * TILE + t * (EDGE + 1)] = 1.0
-            _follow(row, low, corners, (c, r * EDGE), wide)
-    return True
-
-
-def shares(icov: Array, fibres: IntArray, stretch: tuple[int, int]) -> Array | None:
-    """(bins of the stretch, all unknowns): rows of L'^-1 for the first of some fibres; None where icov is not definite.
-
-    With L L' of icov for the fibres, one behind the other, on a stretch of bins (first, number). Rows of bins without
-    weight are 0.
-    """
-    size, count = stretch[1], -(-len(fibres) * stretch[1] // EDGE)
-    apart = np.abs(np.subtract.outer(fibres, fibres)) < icov.shape[1]
-    places = np.arange(len(fibres))
-    wide = int(np.abs(np.subtract.outer(places, places))[apart].max() + 1) * size - 1
-    back = tiles_back(wide)
-    x = aligned(-(-size // EDGE), count * TILE)
-    works = aligned((back + 1)**2 * TILE), np.empty(back + 1, dtype=np.int64), wide
-    if not _shares(x, icov, fibres, stretch, works):
-        return None
-    rows = x.reshape(len(x), count * EDGE, EDGE).transpose(0, 2, 1).reshape(len(x) * EDGE, count * EDGE)
-    return np.ascontiguousarray(rows[:size, :len(fibres) * size])

@@ -11,6 +11,7 @@ memory. Nothing here depends on the band's width but the counts of loops: one co
 import numpy as np
 from numba import njit
 
+from gpu_extract.backend.block_sums import next_block, subtract_both
 from gpu_extract.backend.blocks import (
     BLOCK,
     EDGE,
@@ -20,14 +21,11 @@ from gpu_extract.backend.blocks import (
     backward_corner,
     column_block,
     factor_corner,
-    finish_block,
     forward_corner,
     invert_corner,
     mirror,
     scale_block,
-    subtract_both,
     subtract_products,
-    turn,
 )
 from gpu_extract.backend.cpu_banded import LANES, SIDES, aligned
 from gpu_extract.backend.simd import address, number, prefetch, vadd, vread8, vset8, vwrite
@@ -36,17 +34,16 @@ PIVOTS = EDGE * LANES      # elements of a panel's D
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _spread(panel, y, blocks, shift, sides):  # type: ignore[no-untyped-def]
-    """The panel's elements of S + t I and its right sides in all lanes.
+def _spread(corner, y, numbers, shift, sides):  # type: ignore[no-untyped-def]
+    """The panel's diagonal block of S + t I and its right sides in all lanes.
 
-    panel, y, blocks, shift, sides: addresses of a panel, of its group of right sides, and of their numbers
+    corner, y, numbers, shift, sides: addresses of the block, of the group of right sides, and of what goes there
     """
-    place, count = panel[0], panel[1] * EDGE * EDGE
-    for n in range(count):
-        vwrite(place + 8 * LANES * n, vset8(number(blocks + 8 * n)))
+    for n in range(EDGE * EDGE):
+        vwrite(corner + 8 * LANES * n, vset8(number(numbers + 8 * n)))
     for c in range(EDGE):
-        corner = place + 8 * LANES * c * (EDGE + 1)
-        vwrite(corner, vadd(vread8(corner), vread8(shift)))
+        place = corner + 8 * LANES * c * (EDGE + 1)
+        vwrite(place, vadd(vread8(place), vread8(shift)))
     for n in range(GROUP // LANES):
         vwrite(y + 8 * LANES * n, vset8(number(sides + 8 * n)))
 
@@ -63,25 +60,22 @@ def _factor(works, blocks, shift, sides):  # type: ignore[no-untyped-def]
     """L D L^T of S + t I and the forward substitution, divided by D."""
     panels, pivots, inverses, y, row, _ = works
     count, reach = blocks.shape[0], blocks.shape[1] - 1
-    size = (reach + 1) * BLOCK
+    size, numbers = (reach + 1) * BLOCK, (reach + 1) * EDGE**2
     for j in range(count):
         first, own, back = j * size, j * PIVOTS, min(reach, j)
-        _spread((address(panels, first), reach + 1), address(y, j * GROUP), address(blocks, j * (reach + 1) * EDGE**2),
-                address(shift, 0), address(sides, j * EDGE * SIDES))
+        _spread(address(panels, first), address(y, j * GROUP), address(blocks, j * numbers), address(shift, 0),
+                address(sides, j * EDGE * SIDES))
         for n in range(back):
             k = j - back + n
             scale_block(row, n * BLOCK, panels, k * size + (back - n) * BLOCK, pivots, k * PIVOTS)
-        ahead = address(panels, first + size)
-        for i in range(reach + 1):
-            _fetch(ahead + 8 * i * BLOCK)
-            terms = min(reach - i, back)
-            if terms > 0:
-                k = j - terms
-                subtract_products(panels, first + i * BLOCK, panels, k * size + (i + terms) * BLOCK, size - BLOCK,
-                                  row, (back - terms) * BLOCK, terms, NORMAL)
+        subtract_products(panels, first, panels, (j - back) * size + back * BLOCK, size - BLOCK, row, 0, back, NORMAL)
         factor_corner(panels, first, pivots, own, inverses, own)
+        panel, step = address(panels, first), 8 * (size - BLOCK)
         for i in range(1, reach + 1):
-            finish_block(panels, first + i * BLOCK, panels, first, inverses, own)
+            terms, place = min(reach - i, back), panel + 8 * i * BLOCK
+            _fetch(place + 8 * size)
+            next_block(place, address(blocks, j * numbers + i * EDGE**2), (place - terms * step, step, terms),
+                       address(row, (back - terms) * BLOCK), (panel, address(inverses, own)))
         subtract_products(y, j * GROUP, row, 0, BLOCK, y, (j - back) * GROUP, back, GROUPS)
         forward_corner(y, j * GROUP, panels, first, inverses, own)
 
@@ -100,12 +94,12 @@ def _invert(works, j, count):  # type: ignore[no-untyped-def]
     invert_corner(z, 0, panels, first, inverses, j * PIVOTS)
     panels[first:first + BLOCK] = z[:BLOCK]
     panels[first + (below + 1) * BLOCK:first + size] = 0.0
-    ahead = address(panels, max(j - 1, 0) * size)
+    panel = address(panels, first)
     for i in range(1, below + 1):
-        _fetch(ahead + 8 * i * BLOCK)
-        subtract_both(panels, first + i * BLOCK, panels, (j + 1) * size + (i - 1) * BLOCK, size - BLOCK, v, 0, i,
-                      (j + i) * size + BLOCK, below - i)
-        turn(z, (i - 1) * BLOCK, panels, first + i * BLOCK, panels, first)
+        _fetch(panel + 8 * (i * BLOCK - size))
+        subtract_both((panel + 8 * i * BLOCK, address(z, (i - 1) * BLOCK)),
+                      (panel + 8 * (size + (i - 1) * BLOCK), 8 * (size - BLOCK), i),
+                      (panel + 8 * (i * size + BLOCK), below - i), address(v, 0))
     subtract_products(panels, first, v, 0, BLOCK, z, 0, below, NORMAL)
     mirror(panels, first, panels, first, panels, first)
 

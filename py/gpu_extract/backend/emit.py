@@ -92,6 +92,10 @@ class Emit:
         data = cgutils.create_struct_proxy(kind)(self.context, self.builder, value=array).data
         return self.builder.gep(data, [index])
 
+    def place(self, address: Any) -> Any:
+        """The float64 at an address in bytes (see simd.address)."""
+        return self.builder.inttoptr(address, _DOUBLE.as_pointer())
+
     def at(self, pointer: Any, offset: int) -> Any:
         """The address `offset` elements further."""
         return self.builder.gep(pointer, [ir.Constant(_INDEX, offset)])

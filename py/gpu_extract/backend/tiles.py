@@ -57,12 +57,13 @@ def _products(kind: int) -> Callable[[Emit, Any], None]:
 
 
 @written_out
-def multiply(typingctx, c, c0, a, a0, b, b0, count, a1, b1, more, corner, kind):  # type: ignore[no-untyped-def]
-    """C -= A B' in eight columns of a tile, over `count` columns of A and B from elements a0 and b0 on, and `more` from
-    a1 and b1 on; SOLVE: and then C = C L'^-1 with the corner L.
+def multiply(typingctx, c, first, second, corner, kind):  # type: ignore[no-untyped-def]
+    """C -= A B' in eight columns of a tile, summed over two runs of columns of A and B; SOLVE: then C = C L'^-1.
 
-    c0: the first of C's eight columns; b0, b1: of B, which has 24 rows as well, the first of the eight that are used
-    Counts are multiples of AT_ONCE.
+    c: address of the first of the eight columns
+    first, second: (A, B, columns), addresses of the runs' first columns, of B, which has 24 rows as well, of the first
+        of the eight rows that are used; numbers of columns, multiples of AT_ONCE
+    corner: address of L, see CORNER
     """
     if not all_literal(kind):
         return None
@@ -70,12 +71,9 @@ def multiply(typingctx, c, c0, a, a0, b, b0, count, a1, b1, more, corner, kind):
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         e = Emit(context, builder, LANES)
-
-        def times(count: Any) -> Any:
-            return builder.sdiv(count, e.index(AT_ONCE))
-        places = [e.pointer(c, args[0], args[1]), e.pointer(a, args[2], args[3]), e.pointer(b, args[4], args[5]),
-                  times(args[6]), e.pointer(a, args[2], args[7]), e.pointer(b, args[4], args[8]), times(args[9]),
-                  e.pointer(corner, args[10], e.index(0))]
-        return call(context, builder, f"multiply_{which}", places, _products(which), LANES)
-    index = types.intp
-    return types.void(c, index, a, index, b, index, index, index, index, index, corner, kind), codegen
+        places = [e.place(args[0])]
+        for run in args[1:3]:
+            a, b, count = (builder.extract_value(run, n) for n in range(3))
+            places += [e.place(a), e.place(b), builder.sdiv(count, e.index(AT_ONCE))]
+        return call(context, builder, f"multiply_{which}", [*places, e.place(args[3])], _products(which), LANES)
+    return types.void(c, first, second, corner, kind), codegen

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 from scipy.linalg import blas, eigvalsh, lapack
 
-from gpu_extract.backend import cpu_wide_eliminate, cpu_wide_poles
+from gpu_extract.backend import cpu_wide_eliminate, cpu_wide_poles, cpu_wide_shares
 from gpu_extract.backend.cpu_banded import LANES, SIDES
 from gpu_extract.cores.poles import LADDER, Poles
 from gpu_extract.data import Array
@@ -119,7 +119,7 @@ def _rings(icov: Array, fibre: int, stretch: tuple[int, int], most: int) -> list
     icov is not definite.
     """
     around = [[j for j in dict.fromkeys((fibre - n, fibre + n)) if 0 <= j < len(icov)] for n in range(most + 1)]
-    rows = cpu_wide_eliminate.shares(icov, np.array([j for ring in around for j in ring]), stretch)
+    rows = cpu_wide_shares.shares(icov, np.array([j for ring in around for j in ring]), stretch)
     if rows is None:
         return None
     rows = rows[icov[fibre, 0, stretch[0]:sum(stretch), icov.shape[3] // 2] > 0]
