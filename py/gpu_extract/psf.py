@@ -54,7 +54,9 @@ def evaluate(series: Legendre, fibres: tuple[int, int], wave: Array) -> Array:
 
 def centres(psf: PsfModel, fibres: tuple[int, int], wave: Array) -> Array:
     """Centres of the spots in pixels: (2, nfibre, nwave), y then x."""
-    return np.stack([evaluate(psf.y, fibres, wave), evaluate(psf.x, fibres, wave)])
+    centre = np.empty((2, fibres[1] - fibres[0], len(wave)))
+    centre[0], centre[1] = evaluate(psf.y, fibres, wave), evaluate(psf.x, fibres, wave)
+    return centre
 
 
 def corners(psf: PsfModel, centre: Array) -> np.ndarray:
@@ -68,8 +70,9 @@ def recipe(psf: PsfModel, fibres: tuple[int, int], wave: Array) -> Recipe:
     wave = np.pad(wave, (0, -len(wave) % LANE), mode="edge")
     centre = centres(psf, fibres, wave)
     corner = corners(psf, centre)
-    numbers = np.zeros((centre.shape[1], cpu_spots.NUMBERS, len(wave)))
-    numbers[:, cpu_spots.FIRST:cpu_spots.CORES] = np.moveaxis(corner - centre, 0, 1)
+    numbers = np.empty((centre.shape[1], cpu_spots.NUMBERS, len(wave)))   # anything where there is no core or tail
+    for n in range(2):
+        np.subtract(corner[n], centre[n], out=numbers[:, cpu_spots.FIRST + n])
     for n, core in enumerate(psf.cores):
         at = cpu_spots.CORES + 3 * n
         numbers[:, at] = evaluate(core.sigma_y, fibres, wave)
