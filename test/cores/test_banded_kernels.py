@@ -89,9 +89,9 @@ def blocks_of(bundle, fibre, other):
 def test_elimination_four_fibres_at_a_time(coupled, half):
     icov, x = coupled.normal.icov, coupled.x
     hw, nwave = coupled.normal.halfband, x.shape[1]
-    fibres, distances = np.array([0, 1, 2, 5, 3, 3, 4, 4]), np.array([-1, 1, -2])
-    taken, moved = np.empty((8, 3, nwave, cpu_schur.padded(half))), np.empty((8, 3, nwave))
-    works = tuple(aligned(size) for size in cpu_schur.work_sizes(nwave, hw, half, 3))
+    fibres, distances = np.array([0, 1, 2, 5, 3, 3, 4, 4]), np.array([-1, 1, -2, 2])
+    taken, moved = np.empty((8, 4, nwave, cpu_schur.padded(half))), np.empty((8, 4, nwave))
+    works = tuple(aligned(size) for size in cpu_schur.work_sizes(nwave, hw, half, 4))
     for work in works:
         work[:] = 5.0     # what another group of fibres may have left there
     cpu_schur.coupling(hw, half)(taken, moved, icov, x, fibres, distances, works)

@@ -13,11 +13,37 @@ import numpy as np
 from numba import njit, types
 
 from gpu_extract.backend.emit import Emit, all_literal, call, literal, written_out
+from gpu_extract.backend.simd import address, number, vabs, vadd, vmax, vread, vset, vsub, vwrite, write
 
 LANES = 8
 BLOCK = 56         # rows of the ring of factors
 BRIGHT = 10.0      # signal to noise of a bin above which it is signal, not noise, that x swings with
 LEAST = 4e-4       # of the sum of a row of S: no eigenvalue there is smaller
+
+
+@njit(nogil=True, error_model="numpy")
+def _four(places, a, known):  # type: ignore[no-untyped-def]
+    """Four elements of a row of `assemble`, from byte a of the row on; known: whether icov has them."""
+    left, right, given, u, s, tops, sums = places
+    both = vadd(vread(left + a), vread(right + a))
+    rest = vsub(vread(given + a) if known else vset(0.0), both)
+    size = vabs(rest)
+    vwrite(u + a, both)
+    vwrite(s + a, rest)
+    vwrite(tops + a, vmax(size, vread(tops + a)))
+    vwrite(sums + a, vadd(size, vread(sums + a)))
+
+
+@njit(nogil=True, error_model="numpy")
+def _single(places, a, known):  # type: ignore[no-untyped-def]
+    """One element, as in `_four`."""
+    left, right, given, u, s, tops, sums = places
+    both = number(left + a) + number(right + a)
+    rest = (number(given + a) if known else 0.0) - both
+    write(u + a, both)
+    write(s + a, rest)
+    write(tops + a, abs(rest) if abs(rest) > number(tops + a) else number(tops + a))
+    write(sums + a, number(sums + a) + abs(rest))
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -28,25 +54,30 @@ def assemble(band, taken, icov, fibre, left, right):  # type: ignore[no-untyped-
     icov: as in data.Normal; left, right: (nwave, half + 1 or more), what fibres on both sides take: U is their sum
     A bin of weight 0 is decoupled: its diagonal is the bound.
     """
-    nwave, width = icov.shape[2], icov.shape[3]
-    hw, half = width // 2, band.shape[1] - 1
-    inner = min(hw, half)
-    top, everything = np.zeros(half + 1), 0.0
+    nwave, width, count, dark = icov.shape[2], icov.shape[3], band.shape[1], 0
+    known = min(width - width // 2, count)          # elements of a row that icov has
+    vectors = known // 4 * 4
+    mixed = count if known == count else min(count, -(-known // 4) * 4)
+    whole = mixed + (count - mixed) // 4 * 4
+    top, total = np.zeros(count), np.zeros(count)
     for j in range(nwave):
-        given, first, second, u, s = icov[fibre, 0, j, hw:], left[j], right[j], taken[j], band[j]
-        for a in range(half + 1):
-            u[a] = first[a] + second[a]
-            s[a] = -u[a]
-        for a in range(inner + 1):
-            s[a] = given[a] - u[a]
-        for a in range(half + 1):
-            value = abs(s[a])
-            top[a] = value if value > top[a] else top[a]
-            everything += value
-    bound = 2.0 * np.sum(top) - top[0] if everything < np.inf else np.inf
-    for j in range(nwave):
-        if icov[fibre, 0, j, hw] == 0.0:
-            band[j, 0] = bound
+        given = address(icov, (fibre * icov.shape[1] * nwave + j) * width + width // 2)
+        places = (address(left, j * left.shape[1]), address(right, j * right.shape[1]), given,
+                  address(taken, j * count), address(band, j * count), address(top, 0), address(total, 0))
+        for a in range(0, vectors, 4):
+            _four(places, 8 * a, True)
+        for a in range(vectors, mixed):
+            _single(places, 8 * a, a < known)
+        for a in range(mixed, whole, 4):
+            _four(places, 8 * a, False)
+        for a in range(whole, count):
+            _single(places, 8 * a, False)
+        dark += 1 if number(given) == 0.0 else 0
+    bound = 2.0 * np.sum(top) - top[0] if np.sum(total) < np.inf else np.inf
+    if dark > 0:
+        for j in range(nwave):
+            if icov[fibre, 0, j, width // 2] == 0.0:
+                band[j, 0] = bound
     return bound
 
 

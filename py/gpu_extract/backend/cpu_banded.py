@@ -18,7 +18,7 @@ from numba import njit, types
 
 from gpu_extract.backend import cpu_windows
 from gpu_extract.backend.blocks import LANES, SIDES
-from gpu_extract.backend.emit import Emit, all_literal, literal, written_out
+from gpu_extract.backend.emit import Emit, all_literal, call, literal, written_out
 
 
 def aligned(*shape: int) -> np.ndarray:
@@ -29,39 +29,65 @@ def aligned(*shape: int) -> np.ndarray:
     return block[first:first + size].reshape(shape)
 
 
+def _elimination(h: int, stride: int, rows: int) -> Any:
+    """The code of `_eliminate`: (first row, row of the band, right sides, shifts)."""
+    sides = stride - SIDES * LANES
+
+    def before(e: Emit, here: Any, c: list[list[Any]], y: list[list[Any]]) -> None:
+        """Subtract what the rows before leave, each number of theirs from all rows at once."""
+        for b in range(h, 0, -1):
+            reached = [n for n in range(rows) if b + n <= h]
+            factor = [e.load(here, -b * stride + (b + n) * LANES) for n in reached]
+            pivot = e.load(here, -b * stride)
+            scaled = [e.negative(e.multiply(f, pivot)) for f in factor]
+            for m in range(b, h + 1):
+                known = e.load(here, -b * stride + m * LANES)
+                for n in reached:
+                    if m >= b + n:
+                        c[n][m - b - n] = e.fma(scaled[n], known, c[n][m - b - n])
+            for r in range(SIDES):
+                known = e.load(here, -b * stride + sides + r * LANES)
+                for n in reached:
+                    y[n][r] = e.fma(e.negative(factor[n]), known, y[n][r])
+
+    def body(e, places):  # type: ignore[no-untyped-def]
+        here, entry, right, shifts = places
+        c = [[e.spread(entry, n * (h + 1) + a) for a in range(h + 1)] for n in range(rows)]
+        y = [[e.spread(right, n * SIDES + r) for r in range(SIDES)] for n in range(rows)]
+        for row in c:
+            row[0] = e.add(row[0], e.load(shifts, 0))
+        before(e, here, c, y)
+        for n in range(rows):
+            inverse = e.divide(e.one, c[n][0])
+            low = [c[n][0], *[e.multiply(value, inverse) for value in c[n][1:]]]
+            for place, value in enumerate(low):
+                e.store(here, n * stride + place * LANES, value)
+            for r in range(SIDES):
+                e.store(here, n * stride + sides + r * LANES, y[n][r])
+            for m in range(n + 1, min(rows, n + h + 1)):
+                scaled = e.negative(e.multiply(low[m - n], low[0]))
+                for a in range(h + 1 - m + n):
+                    c[m][a] = e.fma(scaled, low[a + m - n], c[m][a])
+                for r in range(SIDES):
+                    y[m][r] = e.fma(e.negative(low[m - n]), y[n][r], y[m][r])
+    return body
+
+
 @written_out
-def _eliminate(typingctx, work, row, band, column, sides, side, shifts, half, wide):  # type: ignore[no-untyped-def]
-    """Row `row` of L D L^T = S + t I and of the forward substitution; all positions are flat indices."""
-    if not all_literal(half, wide):
+def _eliminate(typingctx, work, row, band, column, sides, side, shifts, half, wide, rows):  # type: ignore[no-untyped-def]
+    """`rows` rows from `row` on of L D L^T = S + t I and of the forward substitution; positions are flat indices."""
+    if not all_literal(half, wide, rows):
         return None
-    h, stride = literal(half), (literal(wide) + 1 + SIDES) * LANES
+    h, stride, n = literal(half), (literal(wide) + 1 + SIDES) * LANES, literal(rows)
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         e = Emit(context, builder, LANES)
-        kind = signature.args
-        here = e.pointer(kind[0], args[0], args[1])
-        entry = e.pointer(kind[2], args[2], args[3])
-        right = e.pointer(kind[4], args[4], args[5])
-        shift = e.load(e.pointer(kind[6], args[6], context.get_constant(types.intp, 0)), 0)
-        c = [e.spread(entry, a) for a in range(h + 1)]
-        c[0] = e.add(c[0], shift)
-        y = [e.spread(right, r) for r in range(SIDES)]
-        for b in range(h, 0, -1):
-            before = -b * stride
-            factor = e.load(here, before + b * LANES)
-            scaled = e.negative(e.multiply(factor, e.load(here, before)))
-            for a in range(h + 1 - b):
-                c[a] = e.fma(scaled, e.load(here, before + (a + b) * LANES), c[a])
-            for r in range(SIDES):
-                y[r] = e.fma(e.negative(factor), e.load(here, before + (literal(wide) + 1 + r) * LANES), y[r])
-        inverse = e.divide(e.one, c[0])
-        e.store(here, 0, c[0])
-        for a in range(1, h + 1):
-            e.store(here, a * LANES, e.multiply(c[a], inverse))
-        for r in range(SIDES):
-            e.store(here, (literal(wide) + 1 + r) * LANES, y[r])
-        return context.get_dummy_value()
-    return types.void(work, types.intp, band, types.intp, sides, types.intp, shifts, half, wide), codegen
+        kind, start = signature.args, context.get_constant(types.intp, 0)
+        places = (e.pointer(kind[0], args[0], args[1]), e.pointer(kind[2], args[2], args[3]),
+                  e.pointer(kind[4], args[4], args[5]), e.pointer(kind[6], args[6], start))
+        return call(context, builder, f"eliminate_{h}_{stride}_{n}", places, _elimination(h, stride, n), LANES)
+    index = types.intp
+    return types.void(work, index, band, index, sides, index, shifts, half, wide, rows), codegen
 
 
 def _inverse_row(e: Emit, here: Any, half: int, wide: int) -> tuple[list[Any], list[Any]]:
@@ -148,8 +174,12 @@ def pole_sum(half: int, ndiag: int) -> Any:
             shift = shifts[p:p + LANES]
             weight = weights[p:p + LANES]
             for n in range(count + 1):
-                for j in range(edges[n, 1], edges[n + 1, 0] if n < count else nwave):
-                    _eliminate(work, (half + j) * stride, band, j * (half + 1), sides, j * SIDES, shift, half, wide)
+                first, last = edges[n, 1], edges[n + 1, 0] if n < count else nwave
+                for j in range(first, last - 1, 2):
+                    _eliminate(work, (half + j) * stride, band, j * (half + 1), sides, j * SIDES, shift, half, wide, 2)
+                if (last - first) % 2 == 1:
+                    j = last - 1
+                    _eliminate(work, (half + j) * stride, band, j * (half + 1), sides, j * SIDES, shift, half, wide, 1)
                 if n < count:
                     places = edges[n + 1, 0], edges[n + 1, 1] - edges[n + 1, 0], half, wide
                     cpu_windows.factor(columns[edges[n + 1, 3]:], work, dense[edges[n + 1, 2]:], band, sides, shift,

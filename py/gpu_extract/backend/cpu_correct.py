@@ -73,10 +73,9 @@ def correct(flux, out, sides, rest, total):  # type: ignore[no-untyped-def]
             q[HALF + j, a] = -out[j, SIDES + a]
     for j in range(nwave):
         _eliminate_row(low, e, q, rest, scale, j)
+    e1 = e2 = e3 = e4 = e5 = 0.0        # of the bins after j; what the next one waits for is subtracted last
     for j in range(nwave - 1, -1, -1):
         row = low[HALF + j]
-        value = e[HALF + j] / row[0]
-        for b in range(1, WIDTH):
-            value -= row[b] * e[HALF + j + b]
-        e[HALF + j] = value
+        value = e[HALF + j] / row[0] - row[5] * e5 - row[4] * e4 - row[3] * e3 - row[2] * e2 - row[1] * e1
+        e1, e2, e3, e4, e5 = value, e1, e2, e3, e4
         flux[j] += value / scale[j] if scale[j] != 0.0 else 0.0

@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit
 
 from gpu_extract.backend.cpu_schur_rows import LANES, backward, couple, dot, factor, forward, interleave, invert
+from gpu_extract.backend.simd import address, integer, prefetch
 
 TILE = 64
 
@@ -34,6 +35,23 @@ def _gather(out, icov, bases, rows, width):  # type: ignore[no-untyped-def]
         place = start + n * LANES
         out[place], out[place + 1], out[place + 2], out[place + 3] = icov[a + n], icov[b + n], icov[c + n], icov[d + n]
     out[start + count * LANES:(rows[1] - rows[0]) * width * LANES] = 0.0
+
+
+@njit(nogil=True, error_model="numpy")
+def _ahead(icov, bases, count, row, width):  # type: ignore[no-untyped-def]
+    """Ask for a row of `count` blocks of icov, which the next tile gathers; icov, bases: addresses."""
+    for n in range(count):
+        place = icov + 8 * (integer(bases + 8 * n) + row * width)
+        for k in range(0, 8 * width, 64):
+            prefetch(place + k)
+
+
+@njit(nogil=True, error_model="numpy")
+def _keep(moved, x4, first, length, p):  # type: ignore[no-untyped-def]
+    """moved[lane, e, p] = what x4 has of fibre and distance from element `first` on, `length` vectors per distance."""
+    for e in range(moved.shape[1]):
+        for lane in range(LANES):
+            moved[lane, e, p] = x4[first + e * length * LANES + lane]
 
 
 def padded(half: int) -> int:
@@ -78,7 +96,7 @@ def coupling(hw: int, half: int) -> Any:
     """The kernel for a half-band hw of icov and `half` diagonals of U.
 
     kernel(out, moved, icov, x, fibres, distances, works)
-    fibres: (a multiple of LANES,) int64; distances: (ndistance,) int64, none of them 0
+    fibres: (a multiple of LANES,) int64; distances: (ndistance,) int64, by pairs -d, d
     works: see work_sizes, each on a cache line
     out: (len(fibres), ndistance, nwave, padded(half)), filled: out[n, e] is the U that eliminating fibre
     j = fibres[n] takes from fibre i = j + distances[e]; where that fibre does not exist the values mean nothing
@@ -107,6 +125,7 @@ def coupling(hw: int, half: int) -> Any:
                 _gather(blocks[own:], flat, bases[-1], (first, last, nwave), width)
                 for j in range(first, last):
                     factor(low, (hw + j) * row, blocks, own + ((j - first) * width + hw) * LANES, hw)
+                    _ahead(address(flat, 0), address(bases, count * LANES), LANES, j + TILE, width)
                 for e in range(count):
                     _gather(blocks[e * block:], flat, bases[e], (first - hw, last + hw, nwave), width)
                     for j in range(first, last):
@@ -116,6 +135,7 @@ def coupling(hw: int, half: int) -> Any:
                         else:
                             dot(y, here, blocks, given, x4, here, hw, 1)
                         forward(y, here, low, (hw + j) * row, hw)
+                        _ahead(address(flat, 0), address(bases, e * LANES), LANES, j + TILE + hw, width)
             inverse[:] = 0.0
             for j in range(nwave - 1, nwave - 1 - hw, -1):
                 invert(inverse, (TILE + hw + j - nwave) * known, low, (hw + j) * row, hw, wide)
@@ -124,22 +144,21 @@ def coupling(hw: int, half: int) -> Any:
             for last in range(nwave, 0, -TILE):
                 first = max(last - TILE, 0)
                 for e in range(count):
-                    rows = first - hw, last + hw + half, nwave
-                    _gather(blocks[e * block:], flat, bases[e], rows, width)
+                    _gather(blocks[e * block:], flat, bases[e], (first - hw, last + hw + half, nwave), width)
                 for p in range(last - 1, first - 1, -1):
                     z = (TILE + p - last) * known
                     invert(inverse, z, low, p * row, hw, wide)
-                    for e in range(count):
+                    for e in range(0, count, 2):
                         place, step = ((n * count + e) * nwave + p) * out.shape[3], count * nwave * out.shape[3]
                         given, here = e * block + (p - first + hw) * width * LANES, (e * length + hw + p) * LANES
+                        couple(target, place, place + step // count, step, blocks, given, given + block, inverse, z, hw,
+                               half)
                         backward(y, here - hw * LANES, low, p * row, hw)
-                        if distances[e] > 0:
-                            couple(target, place, step, blocks, given, inverse, z, hw, half, 1)
-                            dot(x4, here, blocks, given, y, here, hw, 1)
-                        else:
-                            couple(target, place, step, blocks, given, inverse, z, hw, half, 0)
-                            dot(x4, here, blocks, given, y, here, hw, 0)
-                        for lane in range(LANES):
-                            moved[n + lane, e, p] = x4[here + lane]
+                        dot(x4, here, blocks, given, y, here, hw, 0)
+                        here += length * LANES
+                        backward(y, here - hw * LANES, low, p * row, hw)
+                        dot(x4, here, blocks, given + block, y, here, hw, 1)
+                    _ahead(address(flat, 0), address(bases, 0), count * LANES, p - TILE - hw, width)
+                    _keep(moved[n:n + LANES], x4, (hw + p) * LANES, length, p)
                 inverse[TILE * known:] = inverse[:2 * hw * known]
     return kernel

@@ -10,7 +10,7 @@ from gpu_extract.backend.emit import Emit, all_literal, call, literal, written_o
 
 LANES = 4
 TINY = 1e-15       # of a bin's own diagonal: smaller pivots are rounding, the bin is decoupled
-AT_ONCE = 8        # sums that are written out side by side, so that none waits for its own last product
+AT_ONCE = 10       # sums that are written out side by side, so that none waits for its own last product
 
 
 @written_out
@@ -67,13 +67,15 @@ def invert(typingctx, inverse, place, low, row, hw, wide):  # type: ignore[no-un
         target, given = places
         minus = [e.negative(e.load(given, b * LANES)) for b in range(h + 1)]
         first = e.divide(e.one, e.load(given, 0))
-        for a in range(w, 0, -1):
-            total = e.zero
+        for last in range(w, 0, -AT_ONCE):
+            totals = dict.fromkeys(range(last, max(last - AT_ONCE, 0), -1), e.zero)
             for b in range(h, 0, -1):
-                total = e.fma(minus[b], e.load(target, min(a, b) * stride + abs(a - b) * LANES), total)
-            e.store(target, a * LANES, total)
-            if a <= h:
-                first = e.fma(minus[a], total, first)
+                for a in totals:
+                    totals[a] = e.fma(minus[b], e.load(target, min(a, b) * stride + abs(a - b) * LANES), totals[a])
+            for a, total in totals.items():
+                e.store(target, a * LANES, total)
+                if a <= h:
+                    first = e.fma(minus[a], total, first)
         e.store(target, 0, first)
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
@@ -91,23 +93,41 @@ def _position(h: int, up: bool) -> Any:
     return lambda a, k: (a * width + h + k) * LANES
 
 
-def _couple_body(h: int, w: int, up: bool) -> Any:
-    """The code of `couple`: (out, out's step between lanes, block, inverse)."""
-    stride, position = (2 * h + w + 1) * LANES, _position(h, up)
+def _product_body(h: int, w: int, first: int) -> Any:
+    """Part of two rows of G Z, of the fibres below and above: (two blocks, inverse twice, products).
+
+    The inverse is given twice so that LLVM does not keep those of its elements that are used twice: there are more than
+    registers.
+    """
+    stride, positions = (2 * h + w + 1) * LANES, (_position(h, False), _position(h, True))
+    sums = range(first, min(first + AT_ONCE, h + w + 1))
 
     def body(e, places):  # type: ignore[no-untyped-def]
-        target, step, given, z = places
-        g = {k: e.load(given, position(0, k)) for k in range(-h, h + 1)}
+        blocks, inverses, products = places[:2], places[2:4], places[4]
+        totals = [dict.fromkeys(sums, e.zero) for _ in blocks]
+        for k in range(-h, h + 1):
+            g = [e.load(given, position(0, k)) for given, position in zip(blocks, positions, strict=True)]
+            for s in sums:
+                known = e.load(inverses[k < s], (h + min(k, s)) * stride + abs(k - s) * LANES)
+                for factor, total in zip(g, totals, strict=True):
+                    total[s] = e.fma(factor, known, total[s])
+        for n, total in enumerate(totals):
+            for s, value in total.items():
+                e.store(products, (n * (2 * h + w + 1) + h + s) * LANES, value)
+    return body
+
+
+def _couple_body(h: int, w: int, up: int) -> Any:
+    """U from a row of G Z: (out, out's step between lanes, block, products)."""
+    position = _position(h, bool(up))
+
+    def body(e, places):  # type: ignore[no-untyped-def]
+        target, step, given, products = places
         u = [e.zero] * (-(-(w + 1) // LANES) * LANES)
-        for first in range(-h, h + w + 1, AT_ONCE):
-            totals = dict.fromkeys(range(first, min(first + AT_ONCE, h + w + 1)), e.zero)
-            for k in range(-h, h + 1):
-                for s in totals:
-                    known = e.load(z, (h + min(k, s)) * stride + abs(k - s) * LANES)
-                    totals[s] = e.fma(g[k], known, totals[s])
-            for s, total in totals.items():
-                for a in range(max(0, s - h), min(w, s + h) + 1):
-                    u[a] = e.fma(total, e.load(given, position(a, s - a)), u[a])
+        for s in range(-h, h + w + 1):
+            total = e.load(products, (up * (2 * h + w + 1) + h + s) * LANES)
+            for a in range(max(0, s - h), min(w, s + h) + 1):
+                u[a] = e.fma(total, e.load(given, position(a, s - a)), u[a])
         rows = [e.transpose4(u[n:n + LANES]) for n in range(0, len(u), LANES)]
         for lane in range(LANES):
             for n, four in enumerate(rows):
@@ -117,23 +137,33 @@ def _couple_body(h: int, w: int, up: bool) -> Any:
 
 
 @written_out
-def couple(typingctx, out, place, step, block, row, inverse, known, hw, half, up):  # type: ignore[no-untyped-def]
-    """Row p of U = G Z G^T, diagonals 0 .. half, for four fibres, each to its own place (place + lane * step).
+def couple(typingctx, out, place, above, step, block, row, other, inverse, known, hw, half):  # type: ignore[no-untyped-def]
+    """Row p of U = G Z G^T, diagonals 0 .. half, of four fibres, with G of the fibres below and G of those above.
 
-    block[row ..]: row p of the interleaved couplings, as icov has them: G[p, p + k] is element hw + k of row p,
-    or, where `up` is 1, element hw - k of row p + k; inverse[known ..]: row p - hw of Z.
+    out: U to place + lane * step, with the fibres above to above + lane * step
+    block[row ..]: row p of the interleaved couplings, as icov has them, with the fibres below: G[p, p + k] is element
+    hw + k of row p; block[other ..], with those above: element hw - k of row p + k
+    inverse[known ..]: row p - hw of Z.
     """
-    if not all_literal(hw, half, up):
+    if not all_literal(hw, half):
         return None
-    h, w, turned = literal(hw), literal(half), literal(up)
+    h, w = literal(hw), literal(half)
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         e = Emit(context, builder, LANES)
-        places = (e.pointer(out, args[0], args[1]), args[2], e.pointer(block, args[3], args[4]),
-                  e.pointer(inverse, args[5], args[6]))
-        return call(context, builder, f"couple_{h}_{w}_{turned}", places, _couple_body(h, w, bool(turned)), LANES)
-    kinds = out, types.intp, types.intp, block, types.intp, inverse, types.intp, hw, half, up
-    return types.void(*kinds), codegen
+        targets = [e.pointer(out, args[0], args[n]) for n in (1, 2)]
+        blocks = [e.pointer(block, args[4], args[n]) for n in (5, 6)]
+        z = e.pointer(inverse, args[7], args[8])
+        products = e.scratch(2 * (2 * h + w + 1))
+        for first in range(-h, h + w + 1, AT_ONCE):
+            places = *blocks, z, z, products
+            call(context, builder, f"product_{h}_{w}_{first + h}", places, _product_body(h, w, first), LANES)
+        for up in (0, 1):
+            places = targets[up], args[3], blocks[up], products
+            call(context, builder, f"couple_{h}_{w}_{up}", places, _couple_body(h, w, up), LANES)
+        return context.get_dummy_value()
+    index = types.intp
+    return types.void(out, index, index, index, block, index, index, inverse, index, hw, half), codegen
 
 
 def _dot_body(h: int, up: bool) -> Any:

@@ -71,6 +71,11 @@ class Emit:
         """Places for vectors that a loop changes; LLVM keeps them in registers."""
         return [cgutils.alloca_once(self.builder, self.kind) for _ in range(count)]
 
+    def scratch(self, count: int) -> Any:
+        """Address of memory for `count` vectors, within the function that is being compiled."""
+        place = cgutils.alloca_once(self.builder, self.kind, size=self.index(count))
+        return self.builder.bitcast(place, _DOUBLE.as_pointer())
+
     def loop(self, count: Any) -> Any:
         """`with e.loop(count) as n:` what follows is done for n = 0 .. count - 1 (n.index)."""
         return cgutils.for_range(self.builder, count)
