@@ -141,27 +141,8 @@ def ring_size(half: int) -> int:
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def largest_coupling(icov, fibre, distance, roots):  # type: ignore[no-untyped-def]
-    """A bound on the row sums of |A_ij| / sqrt(A_ii A_jj), j = fibre + distance: width times the largest element.
-
-    roots: (nfibre, nwave + 2 margin), 1 / sqrt of the diagonals, with margin >= hw zeros at both ends
-    """
-    nwave, width = icov.shape[2], icov.shape[3]
-    hw = width // 2
-    top = np.zeros(width)
-    margin = (roots.shape[1] - nwave) // 2
-    own, other = roots[fibre, margin:], roots[fibre + distance, margin - hw:]
-    for j in range(nwave):
-        row, near, scale = icov[fibre, distance, j], other[j:j + width], own[j]
-        for k in range(width):
-            value = abs(row[k]) * (near[k] * scale)
-            top[k] = value if value > top[k] else top[k]
-    return width * top.max()
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
 def last_diagonal(taken, roots):  # type: ignore[no-untyped-def]
-    """Largest |U[j, j + half]| in units of the diagonals of icov; roots: as in largest_coupling, of the fibre."""
+    """Largest |U[j, j + half]| in units of the diagonals of icov; roots: of `inverse_roots`, of the fibre."""
     nwave, half = len(taken), taken.shape[1] - 1
     margin = (len(roots) - nwave) // 2
     top = 0.0
@@ -227,7 +208,7 @@ def foresee(half: int) -> Any:
     """The kernel kernel(sums, rest, band, taken, x, roots) for a half-band: what the band will do to a fibre's flux.
 
     rest: (nwave,), -U x, becomes E x, E = S - band; band, taken: the bands of S and U, after half rows of zeros
-    x: (nwave,), roots: as in largest_coupling from bin 0 on; both have `half` zeros at both ends
+    x: (nwave,), roots: of `inverse_roots`, from bin 0 on; both have `half` zeros at both ends
     sums: (5,), filled: the largest (E x)^2 / q^2, where q^2 are the rows of S summed with alternating signs, its
     smallest eigenvalues (four times the square of what the flux is off by, in sigma); the number of bins whose S x is
     above BRIGHT times the root of the row's sum (signal to noise); 1'S1, 1'Sx and x'Sx over the bins that have weight

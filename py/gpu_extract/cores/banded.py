@@ -23,7 +23,7 @@ import numpy as np
 from gpu_extract.backend import cpu_banded, cpu_correct, cpu_windows
 from gpu_extract.backend.arena import Arena, borrowed
 from gpu_extract.cores import wide
-from gpu_extract.cores.poles import LADDER, Poles, scaled_poles
+from gpu_extract.cores.poles import LADDER, scaled_poles
 from gpu_extract.cores.schur import Limits, Neighbours, Schur
 from gpu_extract.cores.wide import WideLimits, WideSchur
 from gpu_extract.data import Array, Decorrelated, IntArray, Normal, Status
@@ -62,22 +62,60 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
     with borrowed() as arena:
         bundle = _Bundle(normal, x, options, fibres, arena=arena)
         result = arena.take(nwave), arena.take(nwave), arena.take(2 * ndiag + 1, nwave)
+        # all is got ready first: between kernels that fill the caches the same takes several times as long
+        ready = [bundle.ready(fibre, ndiag) for fibre in range(*fibres)]
         for n, fibre in enumerate(range(*fibres)):
-            status = _fibre(result, bundle, x, fibre)
-            out.status[n] = status
+            status = _fibre(result, bundle, ready[n], fibre) if bundle.alive[n] else Status.EMPTY
+            out.status[n] = int(status)
+            made = status is Status.GOOD or status is Status.WIDE_BAND
             for array, found in zip((out.flux, out.ivar, out.resolution), result, strict=True):
-                array[n] = 0.0 if status in (Status.EMPTY, Status.FAILED) else found[..., bins]
+                array[n] = found[..., bins] if made else 0.0
     return out
 
 
+@dataclass(frozen=True)
+class _Ready:
+    """A fibre's Schur complement in the narrow band, and the pole sum's arguments; total: of the poles' weights."""
+
+    schur: Schur
+    total: float
+    shifts: Array
+    weights: Array
+    windows: tuple[IntArray, Array, Array]
+
+
 class _Bundle:
-    """What the fibres of a bundle have in common, made when it is first asked for, and their work space."""
+    """What the fibres of a bundle have in common, made when it is first asked for, and their work space.
+
+    alive: whether a fibre has any weight
+    """
 
     def __init__(self, normal: Normal, x: Array, options: Options, fibres: tuple[int, int], *, arena: Arena):
         self.normal, self.options, self._x, self._fibres, self._arena = normal, options, x, fibres, arena
         self._columns = np.empty(0)
-        self.sides = arena.take(normal.rhs.shape[1], cpu_banded.SIDES)
+        lit = np.greater(normal.weight[slice(*fibres)], 0.0)
+        self.alive = np.any(lit, axis=1, keepdims=True)[:, 0].tolist()
+        self._sides = arena.take(*lit.shape, cpu_banded.SIDES)
+        self._sides[..., 0], self._sides[..., 1] = lit, np.where(lit, x[slice(*fibres)], 0.0)
         self._works: dict[tuple[int, int], tuple[Array, Array]] = {}
+
+    def sides(self, fibre: int) -> Array:
+        """(nwave, SIDES), a fibre's right sides: 1 and x, 0 without weight."""
+        sides: Array = self._sides[fibre - self._fibres[0]]
+        return sides
+
+    def ready(self, fibre: int, ndiag: int) -> _Ready | None:
+        """A fibre in the narrow band, where that holds."""
+        if self.normal.halfband > NARROW or not self.alive[fibre - self._fibres[0]]:
+            return None
+        schur = self.neighbours.complement(fibre)
+        if not schur.holds or schur.facts.rung is None:
+            return None
+        poles = scaled_poles(*LADDER[schur.facts.rung], schur.bound)
+        shifts, weights = self._arena.take(2, len(poles.shifts))
+        shifts[:] = poles.shifts
+        np.multiply(poles.weights, poles.shifts, out=weights)
+        return _Ready(schur, float(poles.weights.sum()), shifts, weights, self._windows(schur, ndiag))
 
     @cached_property
     def neighbours(self) -> Neighbours:
@@ -86,9 +124,9 @@ class _Bundle:
         neighbours.prepare(self._fibres)
         return neighbours
 
-    def windows(self, schur: Schur, ndiag: int) -> tuple[IntArray, Array, Array]:
+    def _windows(self, schur: Schur, ndiag: int) -> tuple[IntArray, Array, Array]:
         """A fibre's windows as the kernel takes them."""
-        wide = max(schur.band.shape[1] - 1, ndiag)
+        wide = max(schur.band.shape[1] - 1, ndiag, cpu_correct.HALF)
         if not schur.windows:
             return cpu_windows.NO_WINDOWS
         size = cpu_windows.room([len(matrix) for _, matrix in schur.windows], wide)
@@ -105,42 +143,34 @@ class _Bundle:
         return self._works[half, ndiag]
 
 
-def _fibre(result: tuple[Array, Array, Array], bundle: _Bundle, x: Array, fibre: int) -> Status:
+def _fibre(result: tuple[Array, Array, Array], bundle: _Bundle, ready: _Ready | None, fibre: int) -> Status:
     """Decorrelate one fibre into `result` (flux, ivar, resolution)."""
-    alive = bundle.normal.weight[fibre] > 0
-    if not alive.any():
-        return Status.EMPTY
-    sides = bundle.sides
-    sides[:, 0] = alive
-    np.multiply(x[fibre], alive, out=sides[:, 1])
-    if bundle.normal.halfband <= NARROW:
-        schur = bundle.neighbours.complement(fibre)
-        if schur.holds and schur.facts.rung is not None:
-            poles = scaled_poles(*LADDER[schur.facts.rung], schur.bound)
-            out = _narrow(bundle, schur, poles, sides, ndiag=len(result[2]) // 2)
-            if _agrees(result, out, sides, schur, poles):
-                cpu_correct.correct(result[0], out, sides, schur.rest, poles.weights.sum())
-                return Status.GOOD
+    sides = bundle.sides(fibre)
+    if ready is not None:
+        out = _narrow(bundle, ready, sides, len(result[2]) // 2)
+        if _agrees(result, out, sides, ready.schur, ready.total):
+            cpu_correct.correct(result[0], out, sides, ready.schur.rest, ready.total)
+            return Status.GOOD
     broad = wide.complement(bundle.normal.icov, fibre, sides, bundle.options.wide)
     if broad is None:
         return Status.FAILED
     poles = scaled_poles(*LADDER[broad.rung], broad.bound)
     out = wide.pole_sum(broad, poles, sides, len(result[2]) // 2, bundle.options.wide)
-    return Status.WIDE_BAND if _agrees(result, out, sides, broad, poles) else Status.FAILED
+    agrees = _agrees(result, out, sides, broad, float(poles.weights.sum()))
+    return Status.WIDE_BAND if agrees else Status.FAILED
 
 
-def _narrow(bundle: _Bundle, schur: Schur, poles: Poles, sides: Array, *, ndiag: int) -> Array:
+def _narrow(bundle: _Bundle, ready: _Ready, sides: Array, ndiag: int) -> Array:
     """The pole sum of one fibre: (nwave, out_width)."""
-    half, ndiag = schur.band.shape[1] - 1, max(ndiag, cpu_correct.HALF)
+    half, ndiag = ready.schur.band.shape[1] - 1, max(ndiag, cpu_correct.HALF)
     out, work = bundle.works(half, ndiag)
-    shifts, weights = cpu_banded.aligned(2, len(poles.shifts))
-    shifts[:], weights[:] = poles.shifts, poles.weights * poles.shifts
-    cpu_banded.pole_sum(half, ndiag)(out, work, schur.band, sides, shifts, weights, bundle.windows(schur, ndiag))
+    kernel = cpu_banded.pole_sum(half, ndiag)
+    kernel(out, work, ready.schur.band, sides, ready.shifts, ready.weights, ready.windows)
     return out
 
 
 def _agrees(result: tuple[Array, Array, Array], out: Array, sides: Array, schur: Schur | WideSchur,
-            poles: Poles) -> bool:
-    """Fill flux, ivar and resolution from a pole sum; whether Q passes the checks against S."""
-    disagreement = cpu_banded.finish(result, out, sides, schur.band[:, 0], schur.squares, poles.weights.sum())
+            total: float) -> bool:
+    """Fill flux, ivar and resolution from a pole sum; whether Q passes the checks against S. total: of the weights."""
+    disagreement = cpu_banded.finish(result, out, sides, schur.band[:, 0], schur.squares, total)
     return bool(disagreement <= AGREEMENT)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpu_extract.backend import cpu_band_tests, cpu_eliminate, cpu_schur, cpu_windows
+from gpu_extract.backend import cpu_band_tests, cpu_eliminate, cpu_schur, cpu_window_fit
 from gpu_extract.backend.arena import Arena
 from gpu_extract.data import Array, Normal
 
@@ -41,6 +41,7 @@ class Couplings:
         self._sizes: dict[int, list[float]] = {}
         self._farthest: dict[int, float] = {}
         self._distances: list[int] = []
+        self._eliminated: dict[int, list[int]] = {}
         self._shares: dict[tuple[int, int, int], Share] = {}
         self._works: dict[tuple[int, ...], tuple[Array, ...]] = {}
 
@@ -58,7 +59,7 @@ class Couplings:
         """(nfibre - distance, nwave) largest |A_ij| / sqrt(A_ii A_jj) of every bin of fibre i, j = i + distance."""
         if distance not in self._correlations:
             found = self._arena.take(max(self.nfibre - distance, 0), self.nwave)
-            cpu_windows.couplings(found, self.icov, self.roots, distance)
+            cpu_window_fit.couplings(found, self.icov, self.roots, distance)
             self._correlations[distance] = found
         return self._correlations[distance]
 
@@ -75,7 +76,10 @@ class Couplings:
 
     def eliminated(self, fibre: int) -> list[int]:
         """The fibres that are eliminated for one: its next neighbours, and others with a coupling that counts."""
-        return [j for j in self.around(fibre, 1) if abs(j - fibre) == 1 or self.size(fibre, j) > self.distant]
+        if fibre not in self._eliminated:
+            self._eliminated[fibre] = [j for j in self.around(fibre, 1)
+                                       if abs(j - fibre) == 1 or self.size(fibre, j) > self.distant]
+        return self._eliminated[fibre]
 
     def distances(self) -> list[int]:
         """Distances of fibres that are eliminated somewhere in the bundle."""

@@ -1,7 +1,9 @@
 """What the definiteness of a few matrices says about a fibre: eight questions at once, each answered for certain."""
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cached_property
+from itertools import compress, pairwise
 
 import numpy as np
 
@@ -44,16 +46,16 @@ class Facts:
     gamma: D^-1/2 S D^-1/2 > gamma, D the diagonal of S; 0 where no answer was yes
     """
 
-    cond: float = np.inf
+    cond: float = math.inf
     theta: float = 1.0
     gamma: float = 0.0
 
     @property
     def complete(self) -> bool:
         """Whether each kind of question got a yes."""
-        return self.cond < np.inf and self.theta < 1.0 and self.gamma > 0.0
+        return self.cond < math.inf and self.theta < 1.0 and self.gamma > 0.0
 
-    @property
+    @cached_property
     def rung(self) -> int | None:
         """Index into LADDER of the first rung whose range holds the spectrum, None where there is none."""
         return next((n for n, ratio in enumerate(RATIOS) if ratio >= self.cond), None)
@@ -63,35 +65,40 @@ class Facts:
         return Facts(min(self.cond, other.cond), min(self.theta, other.theta), max(self.gamma, other.gamma))
 
 
-def examine(band: Array, taken: Array, bound: float) -> Facts:
+def examine(band: Array, taken: Array, bound: float, work: Array | None = None) -> Facts:
     """Facts about S (`band`) and what the neighbours took from it (`taken`): (nwave, half + 1) each.
 
-    bound: on the largest eigenvalue of S. Easy fibres are asked once, others up to three times: the condition number
-    of those that need more poles than the first rung's is told within a factor of 2.4 to 3.2.
+    bound: on the largest eigenvalue of S; work: (room(half),), on a cache line. Easy fibres are asked once, others up
+    to three times: the condition number of those that need more poles than the first rung's is told within a factor of
+    2.4 to 3.2.
     """
     if bound == 0.0:
         return Facts(1.0, 0.0, 1.0)
-    if not np.isfinite(bound):
+    if not math.isfinite(bound):
         return Facts()
-    facts = ask(band, taken, bound, FIRST)
+    if work is None:
+        work = aligned(room(band.shape[1] - 1))
+    facts = ask(band, taken, bound, FIRST, work)
     if not facts.complete:
-        facts = facts.also(ask(band, taken, bound, THEN))
+        facts = facts.also(ask(band, taken, bound, THEN, work))
     rung = facts.rung
     if rung:
-        facts = facts.also(ask(band, taken, bound, BETWEEN[rung - 1]))
+        facts = facts.also(ask(band, taken, bound, BETWEEN[rung - 1], work))
     return facts
 
 
-def ask(band: Array, taken: Array, bound: float, questions: Questions) -> Facts:
+def room(half: int) -> int:
+    """Elements of the work space of questions about a band."""
+    return 4 * cpu_band_tests.LANES + cpu_band_tests.ring_size(half)
+
+
+def ask(band: Array, taken: Array, bound: float, questions: Questions, work: Array) -> Facts:
     """The answers to one set of questions."""
-    half, lanes = band.shape[1] - 1, cpu_band_tests.LANES
-    work = aligned(4 * lanes + cpu_band_tests.ring_size(half))
+    lanes = cpu_band_tests.LANES
     values = work[:4 * lanes]
     values[:3 * lanes] = questions.lanes.ravel()
     values[lanes:2 * lanes] *= bound
-    cpu_band_tests.definite(half)(values, work[4 * lanes:], band, taken)
-    answers = iter((values[3 * lanes:] > 0).tolist())
-    ratios = [r for r in questions.ratios if next(answers)]
-    thetas = [t for t in questions.thetas if next(answers)]
-    gammas = [g for g in questions.gammas if next(answers)]
-    return Facts(min(ratios, default=np.inf), min(thetas, default=1.0), max(gammas, default=0.0))
+    cpu_band_tests.definite(band.shape[1] - 1)(values, work[4 * lanes:], band, taken)
+    yes = iter((values[3 * lanes:] > 0.0).tolist())     # `compress` looks for its next datum first: nothing is lost
+    ratios, thetas, gammas = (compress(asked, yes) for asked in (questions.ratios, questions.thetas, questions.gammas))
+    return Facts(min(ratios, default=math.inf), min(thetas, default=1.0), max(gammas, default=0.0))

@@ -23,9 +23,7 @@ def limits_table(limits: Limits) -> Array:
 def questions_table() -> Array:
     """(set, question, number) as kernel `ask` takes them: the first set, the second, for every rung but the first one
     about ratios up to it, and one about farther fibres."""
-    between = [definite.Questions(np.geomspace(RATIOS[n - 1], RATIOS[n], 10)[1:-1].tolist())
-               for n in range(1, len(RATIOS))]
-    sets = [definite.FIRST, definite.THEN, *between, definite.FAR]
+    sets = [definite.FIRST, definite.THEN, *definite.BETWEEN, definite.FAR]
     table = np.zeros((len(sets), measure.QUESTIONS, measure.ASKED))
     for rows, asked in zip(table, sets, strict=True):
         rows[:, :3] = asked.lanes.T

@@ -19,7 +19,7 @@ import numpy as np
 from gpu_extract.backend import cpu_band_tests
 from gpu_extract.backend.arena import Arena
 from gpu_extract.cores.coupling import Couplings, Share
-from gpu_extract.cores.definite import FAR, Facts, ask, examine
+from gpu_extract.cores.definite import FAR, Facts, ask, examine, room
 from gpu_extract.cores.windows import Window, find, put
 from gpu_extract.data import Array, Normal
 
@@ -115,6 +115,8 @@ class Neighbours:
         widest = self.hw + max(limits.widen) + 8
         self.windows = find(self.couplings, limits.window)
         self._given_up: set[int] = set()
+        self._taken: dict[int, Array] = {}
+        self._work = self._arena.take(room(self.hw + max(limits.widen)))
         self._nothing = Share(self._arena.zeros(self.nwave, widest), np.zeros(self.nwave))
 
     def prepare(self, fibres: tuple[int, int]) -> None:
@@ -215,17 +217,15 @@ class Neighbours:
         if len(shares) > 2:
             right = Share(np.sum([share.taken[:, :half + 1] for share in shares[1:]], axis=0),
                           np.sum([share.moved for share in shares[1:]], axis=0))
-        padded = self._arena.take(2, half + self.nwave, half + 1)
-        padded[:, :half] = 0.0
-        band, taken = padded[:, half:]
+        band, taken = self._padded(half), self._passing(half)
         bound = cpu_band_tests.assemble(band, taken, self.couplings.icov, fibre, left.taken, right.taken)
-        rest, sums = -left.moved - right.moved, np.empty(5)
+        rest, sums = -(left.moved + right.moved), np.empty(5)
         x, roots = self.couplings.spread[fibre], self.couplings.roots[fibre]
         margin = self.couplings.margin
         inner = slice(margin, margin + self.nwave)
         whole = put(windows, (band, taken, rest), x[inner], roots[inner], bound=bound, hw=self.hw)
         cpu_band_tests.foresee(half)(sums, rest, band, taken, x[margin:], roots[margin:])
-        facts = examine(band, taken, whole.bound)
+        facts = examine(band, taken, whole.bound, self._work)
         gamma = max(facts.gamma, 1e-300)
         tail = 4.0 * max(cpu_band_tests.last_diagonal(taken, roots), whole.crossing) / gamma
         limit = self.limits.noisy_shift if sums[1] <= self.limits.bright * self.nwave else self.limits.shift
@@ -234,6 +234,18 @@ class Neighbours:
         excess = max(tail / _allowed(facts, self.limits.tail, least), moved, whole.inner / (self.limits.inner * gamma))
         return _Measured(band, whole.bound, rest, facts, tail, excess, sums[2:] + whole.squares, whole.blocks,
                          whole.seam / gamma)
+
+    def _padded(self, half: int) -> Array:
+        """Room for a band, after half rows of zeros."""
+        padded = self._arena.take(half + self.nwave, half + 1)
+        padded[:half] = 0.0
+        return padded[half:]
+
+    def _passing(self, half: int) -> Array:
+        """The same for what is done with before the next fibre's turn."""
+        if half not in self._taken:
+            self._taken[half] = self._padded(half)
+        return self._taken[half]
 
     def _higher_orders(self, fibre: int, facts: Facts) -> float:
         """A bound on what couplings to farther fibres change that were not, or not fully, taken into account.
@@ -265,7 +277,7 @@ class Neighbours:
             first, half = self._at_first(fibre), self.hw + self.limits.widen[0]
             far = [j for j in self.couplings.eliminated(fibre) if abs(j - fibre) > 1]
             taken = np.sum([self.couplings.share(j, fibre, half).taken[:, :half + 1] for j in far], axis=0)
-            self._beyond[fibre] = ask(first.band, taken, first.bound, FAR).theta
+            self._beyond[fibre] = ask(first.band, taken, first.bound, FAR, self._work).theta
         return self._beyond[fibre]
 
 

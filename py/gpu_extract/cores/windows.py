@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import lapack
 
-from gpu_extract.backend import cpu_stretch, cpu_wide, cpu_windows
+from gpu_extract.backend import cpu_stretch, cpu_wide, cpu_window_fit
 from gpu_extract.backend.arena import Arena, borrowed
 from gpu_extract.cores.coupling import Couplings
 from gpu_extract.data import Array, IntArray
@@ -53,7 +53,7 @@ class Windowed:
 
     blocks: (first bin, S within: (n, n)), bins without weight decoupled, with the bound on the diagonal
     bound: on the largest eigenvalue; squares: 1'E1, 1'Ex and x'Ex of what windows have beyond the band
-    inner, crossing, seam: see backend.cpu_windows.put
+    inner, crossing, seam: see backend.cpu_window_fit.put
     """
 
     blocks: tuple[tuple[int, Array], ...]
@@ -68,14 +68,14 @@ def put(windows: Sequence[Window], bands: tuple[Array, Array, Array], x: Array, 
         hw: int) -> Windowed:
     """Put a fibre's windows into its band.
 
-    bands: (band, taken, rest) as backend.cpu_windows.put has them, changed in place; x, roots: as there
+    bands: (band, taken, rest) as backend.cpu_window_fit.put has them, changed in place; x, roots: as there
     bound: on the largest eigenvalue so far; hw: icov's half-band
     """
     if not windows:
         return Windowed((), bound, np.zeros(3), 0.0, 0.0, 0.0)
-    ranges = [cpu_windows.trimmed(bands[0], w.exact, roots, (w.first, w.last, w.start, hw), (FAINT, SAME))
+    ranges = [cpu_window_fit.trimmed(bands[0], w.exact, roots, (w.first, w.last, w.start, hw), (FAINT, SAME))
               for w in windows]
-    found = [cpu_windows.put(*bands, w.exact, x, roots, (*pair, w.start, hw))
+    found = [cpu_window_fit.put(*bands, w.exact, x, roots, (*pair, w.start, hw))
              for w, pair in zip(windows, ranges, strict=True)]
     measures = np.array(found)
     bound += float(measures[:, 3].max())
