@@ -1,5 +1,6 @@
 """The banded normal equations against A^T W A with an explicit A; the same bits however the work is cut."""
 from dataclasses import replace
+from itertools import combinations_with_replacement
 
 import numpy as np
 import pytest
@@ -89,19 +90,38 @@ def test_the_bands_hold_all_couplings(case):
     """half_bands is the smallest rectangle that holds every pair of stamps that overlap, both on the CCD."""
     psf, image, fibres = case
     y0, x0 = corners(psf, centres(psf, fibres, WAVE))
-    ny, nx = psf.stamp
-    on = (y0 > -ny) & (y0 < image.shape[0]) & (x0 > -nx) & (x0 < image.shape[1])
-    most = [-1, -1]
-    for d in range(4):
-        for i in range(4 - d):
-            touch = ((np.abs(y0[i, :, None] - y0[i + d]) < ny) & (np.abs(x0[i, :, None] - x0[i + d]) < nx)
-                     & on[i, :, None] & on[i + d])
-            j, k = np.nonzero(touch)
-            if len(j):
-                most = [max(most[0], d), max(most[1], int(np.abs(j - k).max()))]
-    assert half_bands(y0, x0, psf.stamp, image.shape) == tuple(most)
-    down = half_bands(-y0 + image.shape[0] - ny, x0, psf.stamp, image.shape)
-    assert down == tuple(most), "traces whose y falls along wavelength"
+    most = overlaps(y0, x0, psf.stamp, image.shape)
+    assert half_bands(y0, x0, psf.stamp, image.shape) == most
+    down = half_bands(-y0 + image.shape[0] - psf.stamp[0], x0, psf.stamp, image.shape)
+    assert down == most, "traces whose y falls along wavelength"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_bands_of_fibres_that_lie_anyhow(seed):
+    """Rows of neighbours far apart at the same wavelength, on either side; traces that lean; fibres off the CCD."""
+    random = np.random.default_rng(seed)
+    nfibre, nwave = random.integers(2, 7), random.integers(1, 60)
+    along, stamp = np.arange(nwave), (int(random.integers(3, 14)), int(random.integers(3, 18)))
+    slope = random.uniform(0.3, 3) * random.choice([-1, 1])
+    y0 = np.floor(slope * along + random.uniform(-25, 25) * np.arange(nfibre)[:, None] + 40).astype(int)
+    x0 = np.floor(random.uniform(3, 15) * np.arange(nfibre)[:, None] + random.uniform(-0.3, 0.3) * along).astype(int)
+    if seed % 4 == 0:
+        y0[random.integers(nfibre)] = -10**6
+    shape = int(random.integers(20, 120)), int(random.integers(20, 80))
+    assert half_bands(y0, x0, stamp, shape) == overlaps(y0, x0, stamp, shape)
+
+
+def overlaps(y0, x0, stamp, shape):
+    """The largest distances (fibres, bins) of any two stamps that overlap, both on the CCD."""
+    on = (y0 > -stamp[0]) & (y0 < shape[0]) & (x0 > -stamp[1]) & (x0 < shape[1])
+    most = (0, 0)
+    for one, other in combinations_with_replacement(range(len(y0)), 2):
+        touch = ((np.abs(y0[one, :, None] - y0[other]) < stamp[0]) & (np.abs(x0[one, :, None] - x0[other]) < stamp[1])
+                 & on[one, :, None] & on[other])
+        j, k = np.nonzero(touch)
+        if len(j):
+            most = max(most[0], other - one), max(most[1], int(np.abs(j - k).max()))
+    return most
 
 
 def test_no_spot_on_the_ccd():

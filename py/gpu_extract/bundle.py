@@ -106,7 +106,7 @@ def make_normal(job: Job, fibres: tuple[int, int], cut: Cut, bands: tuple[int, i
     ranges = tiles(len(wave), job.tile)
     starts = bounds(ranges, group.size)
     own = halo(starts[group.rank], starts[group.rank + 1], hw, len(wave))
-    spots = recipe(job.psf, fibres, wave[slice(*own)])
+    spots = recipe(job.psf, fibres, wave[slice(*own)], passing)
     blocks = place_blocks(spots, cut, passing)
     sums = empty_sums(nfibre, len(wave), bands, lasting)
 

@@ -7,7 +7,6 @@ import numpy as np
 from gpu_extract.backend import cpu_cut, cpu_normal
 from gpu_extract.backend.arena import Arena
 from gpu_extract.data import LANE, Array, Blocks, Image, IntArray, Normal, Recipe
-from gpu_extract.plan import frames
 
 VECTOR = 8           # float64 of the longest vector
 MINWEIGHT = 1e-4     # of the largest weight: below it a bin is regularised (specter's rule)
@@ -92,7 +91,7 @@ def empty_sums(nfibre: int, nwave: int, bands: tuple[int, int], arena: Arena | N
 def place_blocks(recipe: Recipe, cut: Cut, arena: Arena | None = None, *, keep: bool = True) -> Blocks:
     """The frames of a recipe's blocks on a cut-out, and room for what is kept of them: without `keep`, no stamps."""
     stamp = recipe.shape[0], recipe.shape[1]
-    offsets, corners = frames(cut.position(recipe.y0, recipe.x0, stamp), stamp)
+    offsets, corners = cpu_cut.frames(cut.position(recipe.y0, recipe.x0, stamp), stamp)
     rows, columns = (int(size.max(initial=0)) for size in corners[2:]) if keep else (0, 0)
     shape = *corners.shape[1:], rows, -(-columns // LANE) * LANE, LANE
     stamps = (arena or Arena()).take(math.prod(shape) // 2).view(np.float32).reshape(shape)

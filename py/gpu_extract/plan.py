@@ -4,14 +4,13 @@ Pieces are cut by the settings and the PSF alone, never by the number of ranks,
 threads or devices: those only decide who makes a piece.
 """
 from dataclasses import dataclass
-from functools import reduce
 from itertools import pairwise
 from math import ceil
 
 import numpy as np
 
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import LANE, Array, IntArray, PsfModel
+from gpu_extract.data import LANE, Array, PsfModel
 from gpu_extract.errors import InputError
 
 TILE = 256            # wavelength bins of a tile of the normal equations
@@ -89,21 +88,6 @@ def halo(first: int, last: int, reach: int, nwave: int) -> tuple[int, int]:
     """The same for wavelength bins, in whole blocks of LANE from bin 0 on."""
     start, stop = spread(first, last, reach, nwave)
     return start // LANE * LANE, min(nwave, -(-stop // LANE) * LANE)
-
-
-def frames(place: IntArray, stamp: tuple[int, int]) -> tuple[Array, IntArray]:
-    """The common frames of pixels of blocks of LANE bins.
-
-    place: (2, nfibre, n) first pixel (y, x) of the stamps, n a multiple of LANE; stamp: (ny, nx)
-    Returns (nfibre, 2, n) float64, the stamps' first pixel in their frame, and (4, nfibre, n / LANE) int64, the frames'
-    first row and column, height and width.
-    """
-    blocks = place.reshape(2, place.shape[1], -1, LANE)
-    lanes = np.moveaxis(blocks, 3, 0)       # numpy is slow at the extremes of an axis as short as this
-    first = reduce(np.minimum, lanes)
-    size = reduce(np.maximum, lanes) - first + np.array(stamp)[:, None, None]
-    offsets = (blocks - first[..., None]).reshape(place.shape)
-    return np.ascontiguousarray(offsets.swapaxes(0, 1), dtype=np.float64), np.concatenate([first, size])
 
 
 def fibre_groups(nfibre: int, groups: int | None) -> tuple[tuple[int, int], ...]:

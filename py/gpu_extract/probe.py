@@ -78,7 +78,7 @@ def _ideal(psf: PsfModel, fibres: tuple[int, int], wave: Array, arena: Arena, *,
 
     apart: the fibres are moved side by side, so that none sees another and the image is small.
     """
-    spots = recipe(psf, fibres, wave)
+    spots = recipe(psf, fibres, wave, arena)
     y0, x0 = spots.y0 - spots.y0.min(), spots.x0 - spots.x0.min()
     if apart:
         y0, x0 = y0 - y0.min(axis=1, keepdims=True), x0 - x0.min(axis=1, keepdims=True)

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpu_extract.backend import cpu_series, cpu_spots
+from gpu_extract.backend import cpu_cut, cpu_series, cpu_spots
+from gpu_extract.backend.arena import Arena
 from gpu_extract.data import LANE, Array, Core, Legendre, PsfModel, Recipe, Spots, Tail
-from gpu_extract.plan import frames
 
 
 def select(psf: PsfModel, fibres: Sequence[int]) -> PsfModel:
@@ -65,12 +65,15 @@ def corners(psf: PsfModel, centre: Array) -> np.ndarray:
     return np.floor(centre - offset).astype(np.int64)
 
 
-def recipe(psf: PsfModel, fibres: tuple[int, int], wave: Array) -> Recipe:
-    """What it takes to make the spots of fibres lo .. hi - 1 at wavelengths `wave` (Angstrom), in whole blocks."""
+def recipe(psf: PsfModel, fibres: tuple[int, int], wave: Array, arena: Arena | None = None) -> Recipe:
+    """What it takes to make the spots of fibres lo .. hi - 1 at wavelengths `wave` (Angstrom), in whole blocks.
+
+    arena: where the numbers are kept
+    """
     wave = np.pad(wave, (0, -len(wave) % LANE), mode="edge")
     centre = centres(psf, fibres, wave)
     corner = corners(psf, centre)
-    numbers = np.empty((centre.shape[1], cpu_spots.NUMBERS, len(wave)))   # anything where there is no core or tail
+    numbers = (arena or Arena()).take(centre.shape[1], cpu_spots.NUMBERS, len(wave))   # no core or tail: anything
     for n in range(2):
         np.subtract(corner[n], centre[n], out=numbers[:, cpu_spots.FIRST + n])
     for n, core in enumerate(psf.cores):
@@ -93,7 +96,7 @@ def make_spots(psf: PsfModel, fibres: tuple[int, int], wave: Array) -> Spots:
     A spot's bits depend on its fibre and wavelength alone, not on what else is asked for.
     """
     r = recipe(psf, fibres, wave)
-    offsets, place = frames(np.stack([r.y0, r.x0]), psf.stamp)
+    offsets, place = cpu_cut.frames(np.stack([r.y0, r.x0]), psf.stamp)
     stamps = np.empty((len(r.x0), len(wave), *psf.stamp))
     cpu_spots.make_spots(stamps, (r.numbers, r.cores, r.shape), offsets, place[2:])
     return Spots(stamps, r.x0[:, :len(wave)], r.y0[:, :len(wave)])

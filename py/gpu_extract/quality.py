@@ -22,12 +22,9 @@ def bin_quality(blocks: Blocks, cut_pixels: tuple[Array, Array], x: Array, psfer
     """
     model = (arena or Arena()).take(*cut_pixels[0].shape)
     whole = np.pad(x, ((0, 0), (0, -x.shape[1] % LANE)))
-    sums = np.empty((2, *whole.shape))
-    cpu_project.judge(sums, (blocks.stamps, blocks.scale, blocks.corners), whole, (model, *cut_pixels), psferr)
-    sums = sums[:, :, :x.shape[1]]
-    seen = sums[1] > 0
-    chi2pix = np.divide(sums[0], sums[1], out=np.zeros_like(x), where=seen)
-    return chi2pix, np.where(seen, np.clip(1.0 - sums[1], 0.0, 1.0), 1.0)
+    out = np.empty((2, *whole.shape))
+    cpu_project.judge(out, (blocks.stamps, blocks.scale, blocks.corners), whole, (model, *cut_pixels), psferr)
+    return out[0, :, :x.shape[1]], out[1, :, :x.shape[1]]
 
 
 def mask_bits(ivar: Array, chi2pix: Array, pixmask_fraction: Array, dropped: np.ndarray) -> np.ndarray:

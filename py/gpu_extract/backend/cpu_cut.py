@@ -4,6 +4,8 @@ import math
 import numpy as np
 from numba import njit
 
+from gpu_extract.data import LANE
+
 
 @njit(nogil=True, cache=True)
 def half_bands(y0, x0, on_ccd, stamp):  # type: ignore[no-untyped-def]
@@ -59,6 +61,29 @@ def _at_distance(y0, x0, on_ccd, stamp, pair, distance):  # type: ignore[no-unty
         close += near
         overlapping += near & other_good[j] & (apart > -ny) & (abs(other_x[j] - x[j]) < nx)
     return overlapping > 0, close > 0
+
+
+@njit(nogil=True, cache=True)
+def frames(place, stamp):  # type: ignore[no-untyped-def]
+    """The common frames of pixels of blocks of LANE bins.
+
+    place: (2, nfibre, n) int64, first pixel (y, x) of the stamps, n a multiple of LANE; stamp: (ny, nx)
+    Returns (nfibre, 2, n) float64, the stamps' first pixel in their frame, and (4, nfibre, n / LANE) int64, the frames'
+    first row and column, height and width.
+    """
+    _, nfibre, n = place.shape
+    offsets, corners = np.empty((nfibre, 2, n)), np.empty((4, nfibre, n // LANE), dtype=np.int64)
+    for axis in range(2):
+        for i in range(nfibre):
+            for b in range(n // LANE):
+                first = last = place[axis, i, b * LANE]
+                for lane in range(1, LANE):
+                    first = min(first, place[axis, i, b * LANE + lane])
+                    last = max(last, place[axis, i, b * LANE + lane])
+                corners[axis, i, b], corners[2 + axis, i, b] = first, last - first + stamp[axis]
+                for lane in range(LANE):
+                    offsets[i, axis, b * LANE + lane] = place[axis, i, b * LANE + lane] - first
+    return offsets, corners
 
 
 @njit(nogil=True, cache=True)

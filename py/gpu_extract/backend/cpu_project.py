@@ -12,9 +12,12 @@ from gpu_extract.backend.simd import (
     vadd,
     vdiv,
     vfma,
+    vless,
+    vmax,
     vmul,
     vread,
     vread8,
+    vset,
     vset8,
     vsign,
     vsub,
@@ -51,12 +54,13 @@ def add_to_image(image, stamps, y0, x0, flux):  # type: ignore[no-untyped-def]
                     image[top + y, left + x] += light * stamps[i, j, y, x]
 
 
-AHEAD = 4      # blocks: how long before it is wanted a block is asked for from memory
+AHEAD = 8      # blocks: how long before it is wanted a block is asked for from memory
+BEFORE = 4     # rows: the same for the pixels
 
 
 @njit(nogil=True, cache=True)
 def judge(out, blocks, x, images, psferr):  # type: ignore[no-untyped-def]
-    """out[0] = A^T chi^2, out[1] = A^T [ivar > 0], out: (2, nfibre, 4 nblock).
+    """out[0] = chi2pix = A^T chi^2 / A^T [ivar > 0] and out[1] = 1 - A^T [ivar > 0], out: (2, nfibre, 4 nblock).
 
     blocks: (stamps, scale, corners), see data.Blocks; x: (nfibre, 4 nblock)
     images: (model, root, light), float64 images of a cut-out, rows of whole vectors of eight; model holds anything
@@ -76,6 +80,8 @@ def judge(out, blocks, x, images, psferr):  # type: ignore[no-untyped-def]
     cleared = judged = summed = 0
     for k in range(len(order)):
         n, later = order[k], order[min(k + AHEAD, len(order) - 1)]
+        prefetch(values + 32 * later)
+        prefetch(scales + 32 * later)
         row, end = frames[0, n], frames[0, n] + frames[2, n]
         if row > judged:
             chi_square(images, (judged, min(row, cleared)), psferr, (kind, size))
@@ -156,9 +162,10 @@ def _add_block(places, shape, steps, light, kind):  # type: ignore[no-untyped-de
 
 @njit(nogil=True)
 def _adjoint_block(out, scale, places, shape, steps, kind):  # type: ignore[no-untyped-def]
-    """A block's sums of spots times chi^2 and over the good pixels, times `scale`, to two addresses.
+    """A block's chi2pix and pixmask_fraction, to two addresses; 0 and 1 where no good pixel is touched.
 
-    places: addresses of the frame's chi^2 (negative where masked, see chi_square) and of the block; see _add_block
+    scale: of the spots; places: addresses of the frame's chi^2 (negative where masked, see chi_square) and of the
+        block; see _add_block
     Two rows at a time, sixteen partial sums of each for a bin: they stay small, and so does their rounding.
     """
     chi, stamps = places
@@ -177,8 +184,9 @@ def _adjoint_block(out, scale, places, shape, steps, kind):  # type: ignore[no-u
         for x in range((width + LANE - 1) // LANE):
             s, u = columns(stamps + x * unit, kind), spread(chi + x * unit // LANE, kind)
             a0, b0 = vfma(s, u, a0), vadd(unsigned(s, u), b0)
-    vwrite(out[0], vmul(scale, vadd(by_bin(a0), by_bin(a1))))
-    vwrite(out[1], vmul(scale, vadd(by_bin(b0), by_bin(b1))))
+    total, seen = vmul(scale, vadd(by_bin(a0), by_bin(a1))), vmul(scale, vadd(by_bin(b0), by_bin(b1)))
+    vwrite(out[0], vmul(vless(vset(0.0), seen), vdiv(total, vmax(seen, vset(1e-300)))))
+    vwrite(out[1], vmax(vset(0.0), vsub(vset(1.0), seen)))
 
 
 @njit(nogil=True)
@@ -194,6 +202,8 @@ def chi_square(images, span, psferr, form):  # type: ignore[no-untyped-def]
     for y in range(span[0] * stride, span[1] * stride, stride):
         for x in range(0, stride // 8, 8):
             at = y + 8 * x
+            prefetch(root + at + BEFORE * stride)
+            prefetch(light + at + BEFORE * stride)
             r = vread8(root + at)
             scaled = vmul(r, vread8(model + at))
             difference, error = vsub(vread8(light + at), scaled), vmul(error_of, scaled)
