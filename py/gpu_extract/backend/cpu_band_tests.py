@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit, types
 
 from gpu_extract.backend.emit import Emit, all_literal, call, literal, written_out
-from gpu_extract.backend.simd import address, number, vabs, vadd, vmax, vread, vset, vsub, vwrite, write
+from gpu_extract.backend.simd import address, number, vabs, vadd, vmax, vread, vread8, vset, vsub, vwrite, write
 
 LANES = 8
 BLOCK = 56         # rows of the ring of factors
@@ -81,37 +81,59 @@ def assemble(band, taken, icov, fibre, left, right):  # type: ignore[no-untyped-
     return bound
 
 
-@written_out
-def _pivot(typingctx, ring, row, band, entry, taken, values, half):  # type: ignore[no-untyped-def]
-    """Row `row` of the eight factorisations; values: b, c, 1 - g, flags (1.0 while pivots are positive)."""
-    if not all_literal(half):
-        return None
-    h, stride = literal(half), (literal(half) + 1) * LANES
+def _pivots(h: int, rows: int) -> Any:
+    """The code of `_pivot`: (ring, band, taken, values), all at the first row."""
+    stride = (h + 1) * LANES
+
+    def before(e: Emit, here: Any, c: list[list[Any]]) -> None:
+        """Subtract what the rows before leave, each number of theirs from all rows at once."""
+        for b in range(h, 0, -1):
+            pivot, reached = e.load(here, -b * stride), [n for n in range(rows) if b + n <= h]
+            factor = [e.load(here, -b * stride + (b + n) * LANES) for n in reached]
+            scaled = [e.negative(e.multiply(f, pivot)) for f in factor]
+            for m in range(b, h + 1):
+                known = e.load(here, -b * stride + m * LANES)
+                for n in reached:
+                    if m >= b + n:
+                        c[n][m - b - n] = e.fma(scaled[n], known, c[n][m - b - n])
 
     def body(e, places):  # type: ignore[no-untyped-def]
         here, s, u, given = places
         b, flags = e.load(given, 0), e.load(given, 3 * LANES)
-        c = [e.fma(b, e.spread(u, a), e.spread(s, a)) for a in range(1, h + 1)]
-        rest = e.fma(b, e.spread(u, 0), e.negative(e.load(given, LANES)))
-        c.insert(0, e.fma(e.load(given, 2 * LANES), e.spread(s, 0), rest))
-        for n in range(h, 0, -1):
-            factor = e.load(here, -n * stride + n * LANES)
-            scaled = e.negative(e.multiply(factor, e.load(here, -n * stride)))
-            for a in range(h + 1 - n):
-                c[a] = e.fma(scaled, e.load(here, -n * stride + (a + n) * LANES), c[a])
-        inverse = e.divide(e.one, c[0])
-        e.store(here, 0, c[0])
-        for a in range(1, h + 1):
-            e.store(here, a * LANES, e.multiply(c[a], inverse))
-        e.store(given, 3 * LANES, e.where_positive(c[0], flags, e.zero))
+        c = [[e.fma(b, e.spread(u, n * (h + 1) + a), e.spread(s, n * (h + 1) + a)) for a in range(1, h + 1)]
+             for n in range(rows)]
+        for n, row in enumerate(c):
+            rest = e.fma(b, e.spread(u, n * (h + 1)), e.negative(e.load(given, LANES)))
+            row.insert(0, e.fma(e.load(given, 2 * LANES), e.spread(s, n * (h + 1)), rest))
+        before(e, here, c)
+        for n in range(rows):
+            inverse = e.divide(e.one, c[n][0])
+            low = [c[n][0], *[e.multiply(value, inverse) for value in c[n][1:]]]
+            for a, value in enumerate(low):
+                e.store(here, n * stride + a * LANES, value)
+            flags = e.where_positive(c[n][0], flags, e.zero)
+            for m in range(n + 1, min(rows, n + h + 1)):
+                scaled = e.negative(e.multiply(low[m - n], low[0]))
+                for a in range(h + 1 - m + n):
+                    c[m][a] = e.fma(scaled, low[a + m - n], c[m][a])
+        e.store(given, 3 * LANES, flags)
+    return body
+
+
+@written_out
+def _pivot(typingctx, ring, row, band, entry, taken, values, half, rows):  # type: ignore[no-untyped-def]
+    """`rows` rows from `row` on of the eight factorisations; values: b, c, 1 - g, flags (1.0 while pivots are > 0)."""
+    if not all_literal(half, rows):
+        return None
+    h, count = literal(half), literal(rows)
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         e = Emit(context, builder, LANES)
         start = context.get_constant(types.intp, 0)
         places = (e.pointer(ring, args[0], args[1]), e.pointer(band, args[2], args[3]),
                   e.pointer(taken, args[4], args[3]), e.pointer(values, args[5], start))
-        return call(context, builder, f"pivot_{h}", places, body, LANES)
-    return types.void(ring, types.intp, band, types.intp, taken, values, half), codegen
+        return call(context, builder, f"pivot_{h}_{count}", places, _pivots(h, count), LANES)
+    return types.void(ring, types.intp, band, types.intp, taken, values, half, rows), codegen
 
 
 @cache
@@ -128,10 +150,13 @@ def definite(half: int) -> Any:
         values[3 * LANES:] = 1.0
         for first in range(0, len(band), BLOCK):
             last = min(first + BLOCK, len(band))
-            for j in range(first, last):
-                _pivot(ring, (half + j - first) * stride, band, j * (half + 1), taken, values, half)
-            for n in range(half * stride):
-                ring[n] = ring[(last - first) * stride + n]
+            for j in range(first, last - 1, 2):
+                _pivot(ring, (half + j - first) * stride, band, j * (half + 1), taken, values, half, 2)
+            if (last - first) % 2 == 1:
+                _pivot(ring, (half + last - 1 - first) * stride, band, (last - 1) * (half + 1), taken, values, half, 1)
+            start, end = address(ring, 0), address(ring, (last - first) * stride)
+            for n in range(0, 8 * half * stride, 8 * LANES):
+                vwrite(start + n, vread8(end + n))
     return kernel
 
 
