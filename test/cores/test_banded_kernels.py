@@ -139,7 +139,7 @@ def test_elimination_of_a_wider_band(coupled):
 def test_definiteness_is_told_for_certain():
     """Each of the eight answers against the eigenvalues, with questions a factor 1.001 on either side of the truth."""
     rng = np.random.default_rng(2)
-    s, u = random_definite(130, 7, 1e4, rng), random_definite(130, 7, 10.0, rng)
+    s, u = random_definite(131, 7, 1e4, rng), random_definite(131, 7, 10.0, rng)
     s, u = s / np.abs(s).max(), 1e-3 * u / np.abs(u).max()
     least = np.linalg.eigvalsh(s)[0]
     scale = np.sqrt(np.diag(s))
@@ -155,6 +155,9 @@ def test_definiteness_is_told_for_certain():
     ring[:] = 3.0
     cpu_band_tests.definite(7)(lanes, ring, band_of(s, 7), band_of(u, 7))
     np.testing.assert_array_equal(lanes[24:], [1, 0, 1, 0, 1, 0, 1, 1])
+    s[-1, -1] = -1.0        # the last of an odd number of rows counts
+    cpu_band_tests.definite(7)(lanes, ring, band_of(s, 7), band_of(u, 7))
+    assert not lanes[24:].any()
 
 
 def test_assembled_band_decouples_dark_bins():
