@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
+from gpu_extract.backend.cpu_banded import finish_row, subtract_before
 from gpu_extract.backend.emit import Emit, all_literal, call, literal, written_out
 from gpu_extract.backend.simd import address, number, vabs, vadd, vmax, vread, vread8, vset, vsub, vwrite, write
 
@@ -85,37 +86,20 @@ def _pivots(h: int, rows: int) -> Any:
     """The code of `_pivot`: (ring, band, taken, values), all at the first row."""
     stride = (h + 1) * LANES
 
-    def before(e: Emit, here: Any, c: list[list[Any]]) -> None:
-        """Subtract what the rows before leave, each number of theirs from all rows at once."""
-        for b in range(h, 0, -1):
-            pivot, reached = e.load(here, -b * stride), [n for n in range(rows) if b + n <= h]
-            factor = [e.load(here, -b * stride + (b + n) * LANES) for n in reached]
-            scaled = [e.negative(e.multiply(f, pivot)) for f in factor]
-            for m in range(b, h + 1):
-                known = e.load(here, -b * stride + m * LANES)
-                for n in reached:
-                    if m >= b + n:
-                        c[n][m - b - n] = e.fma(scaled[n], known, c[n][m - b - n])
-
     def body(e, places):  # type: ignore[no-untyped-def]
         here, s, u, given = places
-        b, flags = e.load(given, 0), e.load(given, 3 * LANES)
-        c = [[e.fma(b, e.spread(u, n * (h + 1) + a), e.spread(s, n * (h + 1) + a)) for a in range(1, h + 1)]
+        scale, flags = e.load(given, 0), e.load(given, 3 * LANES)
+        c = [[e.fma(scale, e.spread(u, n * (h + 1) + a), e.spread(s, n * (h + 1) + a)) for a in range(1, h + 1)]
              for n in range(rows)]
         for n, row in enumerate(c):
-            rest = e.fma(b, e.spread(u, n * (h + 1)), e.negative(e.load(given, LANES)))
+            rest = e.fma(scale, e.spread(u, n * (h + 1)), e.negative(e.load(given, LANES)))
             row.insert(0, e.fma(e.load(given, 2 * LANES), e.spread(s, n * (h + 1)), rest))
-        before(e, here, c)
+        for b in range(h, 0, -1):
+            subtract_before(e, here, -b * stride, b, c)
         for n in range(rows):
-            inverse = e.divide(e.one, c[n][0])
-            low = [c[n][0], *[e.multiply(value, inverse) for value in c[n][1:]]]
-            for a, value in enumerate(low):
+            for a, value in enumerate(finish_row(e, n, c)):
                 e.store(here, n * stride + a * LANES, value)
             flags = e.where_positive(c[n][0], flags, e.zero)
-            for m in range(n + 1, min(rows, n + h + 1)):
-                scaled = e.negative(e.multiply(low[m - n], low[0]))
-                for a in range(h + 1 - m + n):
-                    c[m][a] = e.fma(scaled, low[a + m - n], c[m][a])
         e.store(given, 3 * LANES, flags)
     return body
 

@@ -29,26 +29,38 @@ def aligned(*shape: int) -> np.ndarray:
     return block[first:first + size].reshape(shape)
 
 
+def subtract_before(e: Emit, place: Any, at: int, b: int, c: list[list[Any]]) -> dict[int, Any]:
+    """What a finished row of L D L^T takes from rows that begin `b` behind it, each of its numbers from all at once.
+
+    place, at: where it is, and how far on: its D, then its l; c: the rows' numbers from their diagonals on, changed
+    Returned are the l of those rows that it reaches, by their number.
+    """
+    half = len(c[0]) - 1
+    factor = {n: e.load(place, at + (b + n) * LANES) for n in range(len(c)) if b + n <= half}
+    pivot = e.load(place, at)
+    scaled = {n: e.negative(e.multiply(f, pivot)) for n, f in factor.items()}
+    for m in range(b, half + 1):
+        known = e.load(place, at + m * LANES)
+        for n in factor:
+            if m >= b + n:
+                c[n][m - b - n] = e.fma(scaled[n], known, c[n][m - b - n])
+    return factor
+
+
+def finish_row(e: Emit, n: int, c: list[list[Any]]) -> list[Any]:
+    """D and l of the n-th of some rows, once all before have been subtracted; it is subtracted from those behind it."""
+    half, inverse = len(c[n]) - 1, e.divide(e.one, c[n][0])
+    low = [c[n][0], *[e.multiply(value, inverse) for value in c[n][1:]]]
+    for m in range(n + 1, min(len(c), n + half + 1)):
+        scaled = e.negative(e.multiply(low[m - n], low[0]))
+        for a in range(half + 1 - m + n):
+            c[m][a] = e.fma(scaled, low[a + m - n], c[m][a])
+    return low
+
+
 def _elimination(h: int, stride: int, rows: int) -> Any:
     """The code of `_eliminate`: (first row, row of the band, right sides, shifts)."""
     sides = stride - SIDES * LANES
-
-    def before(e: Emit, here: Any, c: list[list[Any]], y: list[list[Any]]) -> None:
-        """Subtract what the rows before leave, each number of theirs from all rows at once."""
-        for b in range(h, 0, -1):
-            reached = [n for n in range(rows) if b + n <= h]
-            factor = [e.load(here, -b * stride + (b + n) * LANES) for n in reached]
-            pivot = e.load(here, -b * stride)
-            scaled = [e.negative(e.multiply(f, pivot)) for f in factor]
-            for m in range(b, h + 1):
-                known = e.load(here, -b * stride + m * LANES)
-                for n in reached:
-                    if m >= b + n:
-                        c[n][m - b - n] = e.fma(scaled[n], known, c[n][m - b - n])
-            for r in range(SIDES):
-                known = e.load(here, -b * stride + sides + r * LANES)
-                for n in reached:
-                    y[n][r] = e.fma(e.negative(factor[n]), known, y[n][r])
 
     def body(e, places):  # type: ignore[no-untyped-def]
         here, entry, right, shifts = places
@@ -56,19 +68,19 @@ def _elimination(h: int, stride: int, rows: int) -> Any:
         y = [[e.spread(right, n * SIDES + r) for r in range(SIDES)] for n in range(rows)]
         for row in c:
             row[0] = e.add(row[0], e.load(shifts, 0))
-        before(e, here, c, y)
+        for b in range(h, 0, -1):
+            factor = subtract_before(e, here, -b * stride, b, c)
+            for r in range(SIDES):
+                known = e.load(here, -b * stride + sides + r * LANES)
+                for n, f in factor.items():
+                    y[n][r] = e.fma(e.negative(f), known, y[n][r])
         for n in range(rows):
-            inverse = e.divide(e.one, c[n][0])
-            low = [c[n][0], *[e.multiply(value, inverse) for value in c[n][1:]]]
+            low = finish_row(e, n, c)
             for place, value in enumerate(low):
                 e.store(here, n * stride + place * LANES, value)
             for r in range(SIDES):
                 e.store(here, n * stride + sides + r * LANES, y[n][r])
-            for m in range(n + 1, min(rows, n + h + 1)):
-                scaled = e.negative(e.multiply(low[m - n], low[0]))
-                for a in range(h + 1 - m + n):
-                    c[m][a] = e.fma(scaled, low[a + m - n], c[m][a])
-                for r in range(SIDES):
+                for m in range(n + 1, min(rows, n + h + 1)):
                     y[m][r] = e.fma(e.negative(low[m - n]), y[n][r], y[m][r])
     return body
 

@@ -1,4 +1,5 @@
-"""CPU kernel: one block of a dense block tridiagonal matrix eliminated from the next, for blocks of some hundred bins.
+"""CPU kernels: a dense block tridiagonal matrix, fibre by fibre, of some hundred bins: its blocks, and one of them
+eliminated from the next.
 
     out -= G P^-1 G^T:   P = L L^T,   H = G L^-T,   out -= H H^T
 
@@ -23,6 +24,39 @@ GROUPS = 3         # vectors of rows in a tile
 def padded(size: int) -> int:
     """`size` rounded up to whole vectors."""
     return -(-size // LANES) * LANES
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def block(out, icov, rows, columns):  # type: ignore[no-untyped-def]
+    """Fill `out` with icov of some fibres against others on all bins, fibre by fibre.
+
+    out: (len(rows) step, len(columns) step), column by column in memory; bins from nwave on have nothing
+    Of diagonal blocks (rows = columns) the lower triangle is made; rows without anything get 1 on the diagonal.
+    """
+    nd, nwave, width = icov.shape[1:]
+    high, wide, hw, size = len(rows), len(columns), width // 2, out.shape[0]
+    step, diagonal = size // high, rows[0] == columns[0]
+    base, given = address(out, 0), address(icov, 0)
+    out[:] = 0.0
+    for n in range(wide):
+        for m in range(n if diagonal else 0, high):
+            d = columns[n] - rows[m]
+            if abs(d) >= nd:
+                continue
+            own = (min(rows[m], columns[n]) * nd + abs(d)) * nwave
+            stride = width - 1 if d >= 0 else 1
+            for q in range(nwave):
+                low = max(q if diagonal and m == n else 0, q - hw)
+                place = base + 8 * ((n * step + q) * size + m * step + low)
+                start = (own + low) * width + hw + q - low if d >= 0 else (own + q) * width + hw + low - q
+                source = given + 8 * start
+                for _ in range(low, min(q + hw + 1, nwave)):
+                    write(place, number(source))
+                    place += 8
+                    source += 8 * stride
+    for n in range(len(out) if diagonal else 0):
+        if out[n, n] == 0.0:
+            out[n, n] = 1.0
 
 
 @written_out

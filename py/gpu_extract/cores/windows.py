@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import lapack
 
-from gpu_extract.backend import cpu_stretch, cpu_wide, cpu_window_fit
+from gpu_extract.backend import cpu_stretch, cpu_window_fit
 from gpu_extract.backend.arena import Arena, borrowed
 from gpu_extract.cores.coupling import Couplings
 from gpu_extract.data import Array, IntArray
@@ -208,7 +208,7 @@ class _Room:
         """Some fibres against others, in place 0, 1 or 2; of diagonal blocks the lower triangle."""
         shape = len(columns) * self.step, len(rows) * self.step
         out = self._places[place][:shape[0] * shape[1]].reshape(shape).T
-        cpu_wide.block(out, self.icov, rows, columns)
+        cpu_stretch.block(out, self.icov, rows, columns)
         return out
 
     def copy(self, block: Array) -> Array:
