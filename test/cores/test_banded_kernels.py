@@ -6,11 +6,14 @@ from cores.cases import EPS, band_of, full_of, make_bundle, random_definite
 from gpu_extract.backend import (
     cpu_band_tests,
     cpu_banded,
+    cpu_correct,
     cpu_eliminate,
+    cpu_foresee,
     cpu_schur,
     cpu_wide_eliminate,
     cpu_wide_poles,
     cpu_windows,
+    transpose,
 )
 from gpu_extract.backend.cpu_banded import SIDES, aligned
 
@@ -147,25 +150,21 @@ def test_definiteness_is_told_for_certain():
     root = np.linalg.cholesky(np.linalg.inv(s + u))
     theta = np.linalg.eigvalsh(root.T @ u @ root)[-1]
     near = np.array([1 / 1.001, 1.001])
-    lanes = aligned(32)
-    b, c, rest = np.zeros(8), np.zeros(8), np.ones(8)
-    c[:2], b[2:4], rest[4:6] = least * near, 1 - 1 / (theta * near[::-1]), 1 - gamma * near
-    lanes[:24] = np.concatenate([b, c, rest])
-    ring = aligned(cpu_band_tests.ring_size(7))
-    ring[:] = 3.0
-    cpu_band_tests.definite(7)(lanes, ring, band_of(s, 7), band_of(u, 7))
-    np.testing.assert_array_equal(lanes[24:], [1, 0, 1, 0, 1, 0, 1, 1])
+    b, c, rest, bound = np.zeros(8), np.zeros(8), np.ones(8), 3.0
+    c[:2], b[2:4], rest[4:6] = least / bound * near, 1 - 1 / (theta * near[::-1]), 1 - gamma * near
+    lanes, work = np.concatenate([b, c, rest]), aligned(cpu_band_tests.work_size(7))
+    work[:] = 3.0
+    assert cpu_band_tests.definite(7)(lanes, bound, work, band_of(s, 7), band_of(u, 7)) == 0b11010101
     s[-1, -1] = -1.0        # the last of an odd number of rows counts
-    cpu_band_tests.definite(7)(lanes, ring, band_of(s, 7), band_of(u, 7))
-    assert not lanes[24:].any()
+    assert cpu_band_tests.definite(7)(lanes, bound, work, band_of(s, 7), band_of(u, 7)) == 0
 
 
 def test_assembled_band_decouples_dark_bins():
     bundle = make_bundle(3, 60, mask="gap")
     normal, fibre = bundle.normal, 1
-    nothing = np.zeros((60, 16))
+    nothing = np.zeros((60, 16)), np.zeros(60)
     band, taken = np.empty((60, 9)), np.empty((60, 9))
-    bound = cpu_band_tests.assemble(band, taken, normal.icov, fibre, nothing, nothing)
+    bound = cpu_band_tests.assemble((band, taken, np.empty(60)), normal.icov, fibre, nothing, nothing)
     dark = normal.weight[fibre] == 0
     assert dark.any()
     matrix = full_of(band)
@@ -173,6 +172,55 @@ def test_assembled_band_decouples_dark_bins():
     assert not matrix[dark][:, ~dark].any()
     assert bound >= np.linalg.eigvalsh(matrix)[-1]
     assert bound <= 2 * np.linalg.eigvalsh(matrix)[-1]
+
+
+def between_zeros(rows, before, after):
+    """A copy of an array with rows of zeros around it."""
+    padded = aligned(before + len(rows) + after, *rows.shape[1:])
+    padded[before:before + len(rows)] = rows
+    return padded[before:before + len(rows)]
+
+
+@pytest.mark.parametrize(("half", "nwave"), [(9, 300), (0, 20), (3, 5), (12, 131)])
+def test_what_the_band_will_do_is_foreseen(half, nwave):
+    rng = np.random.default_rng(half)
+    s, u = random_definite(nwave, half, 1e3, rng), random_definite(nwave, half, 10.0, rng)
+    x, roots = 30.0 * rng.normal(size=nwave), 1.0 / np.sqrt(np.diag(s))
+    roots[nwave // 2] = 0.0        # a bin without weight
+    before, after = transpose.padded(half), transpose.LANES
+    rest, sums = between_zeros(-u @ x + 1e-3 * rng.normal(size=nwave), 0, after), np.full(6, np.nan)
+    left = rest + u @ x
+    cpu_foresee.foresee(sums, rest, between_zeros(band_of(s, half), before, after),
+                        between_zeros(band_of(u, half), before, after),
+                        between_zeros(x, half + after, half + after), between_zeros(roots, half + after, half + after))
+    signs = (-1.0)**np.arange(nwave)
+    total, product = s.sum(axis=1), s @ x
+    least = np.maximum(signs * (s @ signs), cpu_foresee.LEAST * np.abs(total))
+    scaled = np.abs(np.diagonal(u, half) * (roots * np.roll(roots, -half))[:nwave - half])
+    expected = [np.max(left**2 / least), np.sum(product**2 > cpu_foresee.BRIGHT**2 * np.abs(total)),
+                total[roots > 0].sum(), product.sum(), x @ product, scaled.max()]
+    np.testing.assert_allclose(rest, left, rtol=0, atol=1e-12 * np.abs(u @ x).max())
+    np.testing.assert_allclose(sums, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_corrections_of_many_fibres():
+    """Eleven fibres, eight of them at once, against dense solutions; one is left alone, and one has a dark bin."""
+    rng = np.random.default_rng(6)
+    nfibre, nwave, first, half = 11, 40, 3, cpu_correct.HALF
+    made = aligned(nfibre, nwave, 8)
+    flux, work = rng.normal(size=(nfibre, 30)), aligned(cpu_correct.work_size(nwave))
+    was, expected, wanted = flux.copy(), flux.copy(), [n for n in range(nfibre) if n != 4]
+    signs = (-1.0)**np.arange(nwave)
+    for n in range(nfibre):
+        q, rest = random_definite(nwave, half, 50.0, rng), rng.normal(size=nwave)
+        made[n, :, 0], made[n, :, 1], made[n, :, SIDES:] = q.sum(axis=1), rest, -band_of(q, half)
+        made[n, 20 if n == 7 else 0, 0] = 0.0
+        least = np.maximum(np.abs(signs * (q @ signs)), cpu_correct.LEAST * np.abs(made[n, :, 0]))
+        e = np.linalg.solve(q + np.diag(cpu_correct.SPREAD * least), rest)
+        expected[n] += np.divide(e, made[n, :, 0], out=np.zeros(nwave), where=made[n, :, 0] != 0)[first:first + 30]
+    expected[4] = was[4]
+    cpu_correct.correct(flux, made, work, np.array(wanted), first)
+    np.testing.assert_allclose(flux, expected, rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize(("neighbours", "reach"), [(1, 74), (2, 74), (2, 20)])

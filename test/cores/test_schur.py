@@ -105,7 +105,8 @@ def test_facts_of_what_is_not_definite_or_not_finite():
     icov = np.zeros((1, 1, 40, 5))
     icov[0, 0, :, 2:] = band_of(matrix, 2)
     band, taken = np.empty((40, 3)), np.empty((40, 3))
-    bound = cpu_band_tests.assemble(band, taken, icov, 0, nothing, nothing)
+    share = nothing, np.zeros(40)
+    bound = cpu_band_tests.assemble((band, taken, np.empty(40)), icov, 0, share, share)
     assert examine(band, taken, bound).rung is None
 
 

@@ -18,8 +18,6 @@ from gpu_extract.backend.simd import address, number, vabs, vadd, vmax, vread, v
 
 LANES = 8
 BLOCK = 56         # rows of the ring of factors
-BRIGHT = 10.0      # signal to noise of a bin above which it is signal, not noise, that x swings with
-LEAST = 4e-4       # of the sum of a row of S: no eigenvalue there is smaller
 
 
 @njit(nogil=True, error_model="numpy")
@@ -48,13 +46,16 @@ def _single(places, a, known):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def assemble(band, taken, icov, fibre, left, right):  # type: ignore[no-untyped-def]
+def assemble(bands, icov, fibre, left, right):  # type: ignore[no-untyped-def]
     """S and U of one fibre; returns a bound on the largest eigenvalue of S, infinite where S is not finite.
 
-    band, taken: (nwave, half + 1), filled: [j, a] = S[j, j + a], U[j, j + a]
-    icov: as in data.Normal; left, right: (nwave, half + 1 or more), what fibres on both sides take: U is their sum
+    bands: (band, taken, rest), filled. band, taken: (nwave, half + 1), [j, a] = S[j, j + a], U[j, j + a]; rest:
+        (nwave,), -U x
+    icov: as in data.Normal
+    left, right: what fibres on both sides take: (nwave, half + 1 or more), of which U is the sum, and (nwave,), U x
     A bin of weight 0 is decoupled: its diagonal is the bound.
     """
+    (band, taken, rest), (left, moved), (right, also_moved) = bands, left, right
     nwave, width, count, dark = icov.shape[2], icov.shape[3], band.shape[1], 0
     known = min(width - width // 2, count)          # elements of a row that icov has
     vectors = known // 4 * 4
@@ -73,6 +74,7 @@ def assemble(band, taken, icov, fibre, left, right):  # type: ignore[no-untyped-
             _four(places, 8 * a, False)
         for a in range(whole, count):
             _single(places, 8 * a, False)
+        rest[j] = -(moved[j] + also_moved[j])
         dark += 1 if number(given) == 0.0 else 0
     bound = 2.0 * np.sum(top) - top[0] if np.sum(total) < np.inf else np.inf
     if dark > 0:
@@ -122,16 +124,18 @@ def _pivot(typingctx, ring, row, band, entry, taken, values, half, rows):  # typ
 
 @cache
 def definite(half: int) -> Any:
-    """The kernel kernel(values, ring, band, taken) for a half-band.
+    """The kernel kernel(questions, bound, work, band, taken) for a half-band.
 
-    values: (4 LANES,) b, c, 1 - g and flags; a flag becomes 1 where the matrix is positive definite, else 0
-    ring: (ring_size(half),); like values it starts on a cache line
+    questions: (3 LANES,) b, c in units of `bound`, and 1 - g; work: (work_size(half),), it starts on a cache line
+    Returned is a number whose n-th bit from the lowest on tells whether the n-th matrix is positive definite.
     """
     @njit(nogil=True, cache=True, error_model="numpy")
-    def kernel(values, ring, band, taken):  # type: ignore[no-untyped-def]
-        stride = (half + 1) * LANES
-        ring[:half * stride] = 0.0
+    def kernel(questions, bound, work, band, taken):  # type: ignore[no-untyped-def]
+        values, ring, stride = work[:4 * LANES], work[4 * LANES:], (half + 1) * LANES
+        values[:3 * LANES] = questions
+        values[LANES:2 * LANES] *= bound
         values[3 * LANES:] = 1.0
+        ring[:half * stride] = 0.0
         for first in range(0, len(band), BLOCK):
             last = min(first + BLOCK, len(band))
             for j in range(first, last - 1, 2):
@@ -141,24 +145,16 @@ def definite(half: int) -> Any:
             start, end = address(ring, 0), address(ring, (last - first) * stride)
             for n in range(0, 8 * half * stride, 8 * LANES):
                 vwrite(start + n, vread8(end + n))
+        answers = 0
+        for n in range(LANES):
+            answers |= int(values[3 * LANES + n] > 0.0) << n
+        return answers
     return kernel
 
 
-def ring_size(half: int) -> int:
+def work_size(half: int) -> int:
     """Elements of the work array of `definite`."""
-    return (half + BLOCK) * (half + 1) * LANES
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def last_diagonal(taken, roots):  # type: ignore[no-untyped-def]
-    """Largest |U[j, j + half]| in units of the diagonals of icov; roots: of `inverse_roots`, of the fibre."""
-    nwave, half = len(taken), taken.shape[1] - 1
-    margin = (len(roots) - nwave) // 2
-    top = 0.0
-    for j in range(nwave - half):
-        value = abs(taken[j, half]) * (roots[margin + j] * roots[margin + j + half])
-        top = value if value > top else top
-    return top
+    return 4 * LANES + (half + BLOCK) * (half + 1) * LANES
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -171,60 +167,3 @@ def inverse_roots(roots, icov):  # type: ignore[no-untyped-def]
         for j in range(nwave):
             value = icov[i, 0, j, hw]
             roots[i, margin + j] = 1.0 / math.sqrt(value) if value > 0.0 else 0.0
-
-
-@written_out
-def _foresee_row(typingctx, sums, rest, band, taken, x, roots, row, half):  # type: ignore[no-untyped-def]
-    """Row `row` of `foresee`; x and roots start at bin 0."""
-    if not all_literal(half):
-        return None
-    h = literal(half)
-
-    def body(e, places):  # type: ignore[no-untyped-def]
-        sums, target, s, u, near, root = places
-        value = e.load(near, 0)
-        total = alternating = e.load(s, 0)
-        product, moved = e.multiply(total, value), e.multiply(e.load(u, 0), value)
-        for a in range(1, h + 1):
-            for place, other in ((a, a), (a - a * (h + 1), -a)):     # S[j, j + a] and S[j, j - a]
-                element, neighbour = e.load(s, place), e.load(near, other)
-                total = e.add(total, element)
-                alternating = e.add(alternating, e.negative(element) if a % 2 else element)
-                product = e.fma(element, neighbour, product)
-                moved = e.fma(e.load(u, place), neighbour, moved)
-        left = e.add(e.load(target, 0), moved)
-        e.store(target, 0, left)
-        size = e.absolute(total)
-        least = e.larger(alternating, e.multiply(e.constant(LEAST), size))
-        bright = e.fma(e.constant(-BRIGHT**2), size, e.multiply(product, product))
-        e.store(sums, 0, e.larger(e.divide(e.multiply(left, left), least), e.load(sums, 0)))
-        e.store(sums, 1, e.add(e.load(sums, 1), e.where_positive(bright, e.one, e.zero)))
-        e.store(sums, 2, e.add(e.load(sums, 2), e.where_positive(e.load(root, 0), total, e.zero)))
-        e.store(sums, 3, e.add(e.load(sums, 3), product))
-        e.store(sums, 4, e.fma(value, product, e.load(sums, 4)))
-
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        e = Emit(context, builder, 1)
-        place = builder.mul(args[6], e.index(h + 1))
-        at = e.index(0), args[6], place, place, args[6], args[6]
-        places = [e.pointer(kind, array, index) for kind, array, index in zip(signature.args, args, at, strict=False)]
-        return call(context, builder, f"foresee_{h}", places, body, 1)
-    return types.void(sums, rest, band, taken, x, roots, types.intp, half), codegen
-
-
-@cache
-def foresee(half: int) -> Any:
-    """The kernel kernel(sums, rest, band, taken, x, roots) for a half-band: what the band will do to a fibre's flux.
-
-    rest: (nwave,), -U x, becomes E x, E = S - band; band, taken: the bands of S and U, after half rows of zeros
-    x: (nwave,), roots: of `inverse_roots`, from bin 0 on; both have `half` zeros at both ends
-    sums: (5,), filled: the largest (E x)^2 / q^2, where q^2 are the rows of S summed with alternating signs, its
-    smallest eigenvalues (four times the square of what the flux is off by, in sigma); the number of bins whose S x is
-    above BRIGHT times the root of the row's sum (signal to noise); 1'S1, 1'Sx and x'Sx over the bins that have weight
-    """
-    @njit(nogil=True, cache=True, error_model="numpy")
-    def kernel(sums, rest, band, taken, x, roots):  # type: ignore[no-untyped-def]
-        sums[:] = 0.0
-        for j in range(len(rest)):
-            _foresee_row(sums, rest, band, taken, x, roots, j, half)
-    return kernel

@@ -2,7 +2,10 @@
 import numpy as np
 from numba import njit
 
-from gpu_extract.backend.simd import address, number, vabs, vmax, vmul, vread, vstore
+from gpu_extract.backend.simd import address, number, prefetch, vabs, vmax, vmul, vread, vstore
+
+AHEAD = 4096       # bytes that are asked for before they are read: memory is slower than the arithmetic
+LINE = 64
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -20,6 +23,8 @@ def couplings(out, icov, roots, distance):  # type: ignore[no-untyped-def]
         row = address(icov, (i * icov.shape[1] + distance) * nwave * width)
         near = address(roots, (i + distance) * roots.shape[1] + margin - width // 2)
         for p in range(nwave):
+            for k in range(0, 8 * width, LINE):
+                prefetch(row + AHEAD + k)
             if width < 4:
                 largest = 0.0
                 for k in range(0, 8 * width, 8):

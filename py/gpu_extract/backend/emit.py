@@ -174,6 +174,20 @@ class Emit:
             span *= 2
         return rest[0]
 
+    def transposed(self, rows: Sequence[Any]) -> list[Any]:
+        """As many vectors as there are lanes (a power of two), transposed."""
+        span = 1
+        while span < self.lanes:
+            lanes, turned = range(self.lanes), list(rows)
+            low = [n + self.lanes - span if n & span else n for n in lanes]
+            high = [n + self.lanes if n & span else n + span for n in lanes]
+            for n in lanes:
+                if not n & span:
+                    pair = rows[n], rows[n + span]
+                    turned[n], turned[n + span] = self.shuffle(*pair, low), self.shuffle(*pair, high)
+            rows, span = turned, 2 * span
+        return list(rows)
+
     def transpose4(self, rows: Sequence[Any]) -> list[Any]:
         """Four vectors of four lanes, transposed."""
         a, b, c, d = rows

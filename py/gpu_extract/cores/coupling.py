@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpu_extract.backend import cpu_band_tests, cpu_eliminate, cpu_schur, cpu_window_fit
+from gpu_extract.backend import cpu_band_tests, cpu_eliminate, cpu_schur, cpu_window_fit, transpose
 from gpu_extract.backend.arena import Arena
 from gpu_extract.data import Array, Normal
 
@@ -30,7 +30,7 @@ class Couplings:
 
     def __init__(self, normal: Normal, x: Array, distant: float, margin: int, arena: Arena):
         self.icov, self.hw, self.distant, self._arena = normal.icov, normal.halfband, distant, arena
-        self.x, self.margin = np.ascontiguousarray(x), margin + normal.halfband
+        self.x, self.margin = np.ascontiguousarray(x), margin + normal.halfband + transpose.LANES
         self.nfibre, self.nwave = normal.rhs.shape
         self.roots = arena.take(self.nfibre, self.nwave + 2 * self.margin)
         cpu_band_tests.inverse_roots(self.roots, self.icov)

@@ -23,11 +23,23 @@ class Questions:
     def __init__(self, ratios: Sequence[float], thetas: Sequence[float] = (), gammas: Sequence[float] = ()):
         self.ratios, self.thetas, self.gammas = ratios, thetas, gammas
         low, high = len(ratios), len(ratios) + len(thetas)
-        self.lanes = np.zeros((3, cpu_band_tests.LANES))
-        self.lanes[0, low:high] = [1.0 - 1.0 / theta for theta in thetas]
-        self.lanes[1, :low] = [1.0 / ratio for ratio in ratios]
-        self.lanes[2] = 1.0
-        self.lanes[2, high:high + len(gammas)] = [1.0 - gamma for gamma in gammas]
+        lanes = np.zeros((3, cpu_band_tests.LANES))
+        lanes[0, low:high] = [1.0 - 1.0 / theta for theta in thetas]
+        lanes[1, :low] = [1.0 / ratio for ratio in ratios]
+        lanes[2] = 1.0
+        lanes[2, high:high + len(gammas)] = [1.0 - gamma for gamma in gammas]
+        self.lanes = lanes.ravel()
+        self._facts: dict[int, Facts] = {}
+
+    def facts(self, answers: int) -> "Facts":
+        """What answers say; answers: a bit for every question, the lowest for the first."""
+        if answers not in self._facts:
+            yes = (answers >> n & 1 for n in range(cpu_band_tests.LANES))
+            ratios, thetas, gammas = (list(compress(asked, [next(yes) for _ in asked]))
+                                      for asked in (self.ratios, self.thetas, self.gammas))
+            self._facts[answers] = Facts(min(ratios, default=math.inf), min(thetas, default=1.0),
+                                         max(gammas, default=0.0))
+        return self._facts[answers]
 
 
 RATIOS = [ratio for _, ratio in LADDER]
@@ -89,16 +101,9 @@ def examine(band: Array, taken: Array, bound: float, work: Array | None = None) 
 
 def room(half: int) -> int:
     """Elements of the work space of questions about a band."""
-    return 4 * cpu_band_tests.LANES + cpu_band_tests.ring_size(half)
+    return cpu_band_tests.work_size(half)
 
 
 def ask(band: Array, taken: Array, bound: float, questions: Questions, work: Array) -> Facts:
     """The answers to one set of questions."""
-    lanes = cpu_band_tests.LANES
-    values = work[:4 * lanes]
-    values[:3 * lanes] = questions.lanes.ravel()
-    values[lanes:2 * lanes] *= bound
-    cpu_band_tests.definite(band.shape[1] - 1)(values, work[4 * lanes:], band, taken)
-    yes = iter((values[3 * lanes:] > 0.0).tolist())     # `compress` looks for its next datum first: nothing is lost
-    ratios, thetas, gammas = (compress(asked, yes) for asked in (questions.ratios, questions.thetas, questions.gammas))
-    return Facts(min(ratios, default=math.inf), min(thetas, default=1.0), max(gammas, default=0.0))
+    return questions.facts(cpu_band_tests.definite(band.shape[1] - 1)(questions.lanes, bound, work, band, taken))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpu_extract.backend import cpu_band_tests
+from gpu_extract.backend import cpu_band_tests, cpu_foresee, transpose
 from gpu_extract.backend.arena import Arena
 from gpu_extract.cores.coupling import Couplings, Share
 from gpu_extract.cores.definite import FAR, Facts, ask, examine, room
@@ -217,35 +217,36 @@ class Neighbours:
         if len(shares) > 2:
             right = Share(np.sum([share.taken[:, :half + 1] for share in shares[1:]], axis=0),
                           np.sum([share.moved for share in shares[1:]], axis=0))
-        band, taken = self._padded(half), self._passing(half)
-        bound = cpu_band_tests.assemble(band, taken, self.couplings.icov, fibre, left.taken, right.taken)
-        rest, sums = -(left.moved + right.moved), np.empty(5)
+        band, taken, rest, sums = self._padded(half + 1), self._passing(half + 1), self._padded(), np.empty(6)
+        bound = cpu_band_tests.assemble((band, taken, rest), self.couplings.icov, fibre, (left.taken, left.moved),
+                                        (right.taken, right.moved))
         x, roots = self.couplings.spread[fibre], self.couplings.roots[fibre]
         margin = self.couplings.margin
         inner = slice(margin, margin + self.nwave)
         whole = put(windows, (band, taken, rest), x[inner], roots[inner], bound=bound, hw=self.hw)
-        cpu_band_tests.foresee(half)(sums, rest, band, taken, x[margin:], roots[margin:])
+        cpu_foresee.foresee(sums, rest, band, taken, x[margin:], roots[margin:])
         facts = examine(band, taken, whole.bound, self._work)
         gamma = max(facts.gamma, 1e-300)
-        tail = 4.0 * max(cpu_band_tests.last_diagonal(taken, roots), whole.crossing) / gamma
+        tail = 4.0 * max(sums[5], whole.crossing) / gamma
         limit = self.limits.noisy_shift if sums[1] <= self.limits.bright * self.nwave else self.limits.shift
         least = CORRECTED if windows and half == self.hw + self.limits.widen[-1] else 1.0
         moved = 0.5 * math.sqrt(sums[0]) / _allowed(facts, limit, least)
         excess = max(tail / _allowed(facts, self.limits.tail, least), moved, whole.inner / (self.limits.inner * gamma))
-        return _Measured(band, whole.bound, rest, facts, tail, excess, sums[2:] + whole.squares, whole.blocks,
+        return _Measured(band, whole.bound, rest, facts, tail, excess, sums[2:5] + whole.squares, whole.blocks,
                          whole.seam / gamma)
 
-    def _padded(self, half: int) -> Array:
-        """Room for a band, after half rows of zeros."""
-        padded = self._arena.take(half + self.nwave, half + 1)
-        padded[:half] = 0.0
-        return padded[half:]
+    def _padded(self, *width: int) -> Array:
+        """(nwave, *width), room between rows of zeros: one vector, and before a band as many as it has diagonals."""
+        before = transpose.padded(width[0] - 1) if width else 0
+        padded = self._arena.take(before + self.nwave + transpose.LANES, *width)
+        padded[:before], padded[before + self.nwave:] = 0.0, 0.0
+        return padded[before:before + self.nwave]
 
-    def _passing(self, half: int) -> Array:
+    def _passing(self, width: int) -> Array:
         """The same for what is done with before the next fibre's turn."""
-        if half not in self._taken:
-            self._taken[half] = self._padded(half)
-        return self._taken[half]
+        if width not in self._taken:
+            self._taken[width] = self._padded(width)
+        return self._taken[width]
 
     def _higher_orders(self, fibre: int, facts: Facts) -> float:
         """A bound on what couplings to farther fibres change that were not, or not fully, taken into account.

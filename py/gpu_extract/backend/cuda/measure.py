@@ -10,7 +10,7 @@ import math
 
 from numba import cuda, njit
 
-from gpu_extract.backend.cpu_band_tests import BRIGHT, LEAST
+from gpu_extract.backend.cpu_foresee import BRIGHT, LEAST
 from gpu_extract.backend.cuda.eliminate import other
 from gpu_extract.backend.cuda.kernels import kernel
 from gpu_extract.backend.cuda.recursions import definite_rows
@@ -163,7 +163,7 @@ def _foresee(n, sums, band, taken, ux, sides, roots, flags, half, nwave, reach, 
 
 @kernel("f8[1] f8[1] f8[1] f8[1] f8[1] f8[1] i4[1] i8 i8 i8 i8", lane=_foresee)
 def foresee(count, args):  # type: ignore[no-untyped-def]
-    """What a band of `half` diagonals would do to a fibre's flux, as backend.cpu_band_tests.foresee, and the largest
+    """What a band of `half` diagonals would do to a fibre's flux, as backend.cpu_foresee.foresee, and the largest
     element of the last diagonal of U; chunk by chunk: a lane for every chunk."""
     n = cuda.grid(1)
     if n < count:

@@ -152,7 +152,7 @@ def _judge(i, flags, squares, facts, agreement, nwave, lanes):  # type: ignore[n
 
 @kernel("i4[1] f8[1] f8[1] f8 i8 i8", lane=_judge)
 def judge(count, args):  # type: ignore[no-untyped-def]
-    """FAILED where Q disagrees with S (backend.cpu_banded.finish); a lane for every fibre."""
+    """FAILED where Q disagrees with S (backend.cpu_finish.finish); a lane for every fibre."""
     n = cuda.grid(1)
     if n < count:
         _judge(n, *args)
