@@ -52,8 +52,7 @@ def against_dense(image: Image, psf: PsfModel, config: ExtractConfig) -> None:
     job = prepare(psf, config)
     job = replace(job, decay=replace(job.decay, patch=PAD))
     fibres = job.plan.bundles[0]
-    cut, bands = locate(image, job, fibres)
-    _, normal = make_normal(job, fibres, cut, bands, group=SERIAL, recorder=NULL)
+    _, normal = make_normal(job, locate(image, job, fibres), group=SERIAL, recorder=NULL)
     x, inner = solver.solve(normal).x, job.plan.inner
     fast = banded.decorrelate(normal, x, fibres, ndiag=job.ndiag)
     slow = dense_part(normal, x, job, fibres)

@@ -60,8 +60,7 @@ def bundle(camera: str, program: str, defects: Defects, bins: int | None) -> tup
     wave = (first if bins is None else last - bins * step, last, step)
     made = simulate(SimConfig(camera=camera, nspec=25, program=program, truth_grid=wave, defects=defects, crop=True))
     job = prepare(made.psf, ExtractConfig(wave, nspec=25))
-    cut, bands = locate(made.image, job, job.plan.bundles[0])
-    _, normal = make_normal(job, job.plan.bundles[0], cut, bands, group=SERIAL, recorder=NULL)
+    _, normal = make_normal(job, locate(made.image, job, job.plan.bundles[0]), group=SERIAL, recorder=NULL)
     return normal, solver.solve(normal).x
 
 

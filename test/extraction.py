@@ -62,8 +62,7 @@ def normals(image: Image, psf: PsfModel, config: ExtractConfig) -> tuple[Job, li
     job = prepare(psf, config)
     made = []
     for bundle in job.plan.bundles:
-        cut, bands = locate(image, job, bundle)
-        made.append(make_normal(job, bundle, cut, bands, group=SERIAL, recorder=NULL)[1])
+        made.append(make_normal(job, locate(image, job, bundle), group=SERIAL, recorder=NULL)[1])
     return job, made
 
 

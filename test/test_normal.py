@@ -7,7 +7,7 @@ import pytest
 
 import oracle
 from extraction import dense_normal, moved
-from gpu_extract.data import LANE, Image
+from gpu_extract.data import LANE, Image, Recipe
 from gpu_extract.normal import MINWEIGHT, add_tile, empty_sums, half_bands, make_cut, place_blocks, regularise
 from gpu_extract.plan import halo
 from gpu_extract.psf import centres, corners, make_spots, recipe
@@ -150,8 +150,9 @@ def test_the_spots_that_are_kept(case, length):
     kept = make_blocks(*case)
     make_sums(*case, length, blocks=kept)
     spots = make_spots(psf, fibres, WAVE)
-    row, column = cut.position(spots.y0, spots.x0, psf.stamp)
     ny, nx = psf.stamp
+    row = np.clip(spots.y0 - cut.y0, 0, cut.root.shape[0] - ny)
+    column = np.clip(spots.x0 - cut.x0, 0, cut.root.shape[1] - LANE - nx)
     for i in range(4):
         for j in range(0, len(WAVE), 3):
             top, left, height, _ = kept.corners[:, i, j // LANE]
@@ -224,9 +225,11 @@ def test_spots_off_the_cut_out_count_nothing():
     """However far off: their place is in the margin, entirely within the array."""
     image = Image(np.ones((30, 30)), np.ones((30, 30)))
     far = 10**6
-    y0, x0 = np.array([[-far, -5, 12, 28, far]]), np.array([[-far, -8, 12, 28, far]])
+    y0, x0 = (np.repeat([[-far, -5, 12, 28, far]], LANE, axis=1), np.repeat([[-far, -8, 12, 28, far]], LANE, axis=1))
     cut = make_cut(image, y0, x0, (11, 20))
-    row, column = cut.position(y0, x0, (11, 20))
+    spots = Recipe(x0, y0, np.empty((1, 0, y0.shape[1])), (None, None), (11, 20, False))
+    row, column, height, width = place_blocks(spots, cut, keep=False).corners
+    assert (height == 11).all() and (width == 20).all()
     assert (row >= 0).all() and (row + 11 <= cut.root.shape[0]).all()
     assert (column >= 0).all() and (column + 20 <= cut.root.shape[1]).all()
     seen = [cut.root[r:r + 11, c:c + 20].sum() for r, c in zip(row[0], column[0], strict=True)]

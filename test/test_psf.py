@@ -7,7 +7,7 @@ from numpy.polynomial import legendre
 
 import oracle
 from extraction import linear, moved
-from gpu_extract.psf import centres, corners, evaluate, legendre_basis, make_spots
+from gpu_extract.psf import centres, corners, evaluate, legendre_basis, make_spots, recipe, stretch
 
 WAVE = np.linspace(oracle.WMIN, oracle.WMAX, 41)
 
@@ -115,3 +115,19 @@ def test_centres_are_y_then_x(psf):
     got = centres(psf, (1, 2), WAVE[3:5])
     np.testing.assert_array_equal(got[0], evaluate(psf.y, (1, 2), WAVE[3:5]))
     np.testing.assert_array_equal(got[1], evaluate(psf.x, (1, 2), WAVE[3:5]))
+
+
+@pytest.mark.parametrize("bins", [(0, 41), (0, 20), (8, 28), (12, 41)])
+def test_a_stretch_of_a_recipe_is_the_recipe_of_the_stretch(psf, bins):
+    """To the last bit: ranks that share a bundle make their own bins' spots from it. 41 bins are no whole blocks."""
+    part, own = stretch(recipe(psf, (1, 4), WAVE), bins), recipe(psf, (1, 4), WAVE[slice(*bins)])
+    for name in ("x0", "y0"):
+        np.testing.assert_array_equal(getattr(part, name), getattr(own, name))
+    known = [*range(2 + 3 * len(psf.cores)), *(range(8, 13) if psf.tail else [])]
+    np.testing.assert_array_equal(part.numbers[:, known], own.numbers[:, known])
+    assert part.numbers.flags.c_contiguous
+    for (series, basis, size), (own_series, own_basis, own_size) in zip(part.cores, own.cores, strict=True):
+        np.testing.assert_array_equal(series, own_series)
+        assert size == own_size and basis.flags.c_contiguous
+        if len(own_basis):       # there is such a core
+            np.testing.assert_array_equal(basis, own_basis)

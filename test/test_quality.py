@@ -34,18 +34,17 @@ def quality(psf, image, x, psferr, dtype=np.float64):
     blocks = place_blocks(spots, cut)
     add_tile(empty_sums(4, len(WAVE), bands), spots, blocks, cut, (0, len(WAVE), 0))
     if dtype == np.float64:
-        blocks = in_double(psf, blocks, cut)
+        blocks = in_double(psf, blocks)
     return bin_quality(blocks, (cut.root, cut.light), x, psferr)
 
 
-def in_double(psf, blocks, cut):
+def in_double(psf, blocks):
     """The same blocks with the spots of make_spots in them, to all digits."""
     spots, (ny, nx) = make_spots(psf, (1, 5), WAVE), psf.stamp
     stamps, scale = np.zeros(blocks.stamps.shape), np.ones(blocks.scale.shape)
-    row, column = cut.position(spots.y0, spots.x0, psf.stamp)
     for i in range(4):
         for j in range(len(WAVE)):
-            top, left = row[i, j] - blocks.corners[0, i, j // LANE], column[i, j] - blocks.corners[1, i, j // LANE]
+            top, left = blocks.offsets[i, :, j].astype(int)
             stamps[i, j // LANE, top:top + ny, left:left + nx, j % LANE] = spots.stamps[i, j]
     return replace(blocks, stamps=stamps, scale=scale)
 

@@ -16,12 +16,12 @@ import numpy as np
 from gpu_extract.backend.arena import Arena, borrowed
 from gpu_extract.config import ExtractConfig
 from gpu_extract.cores import banded, dense
-from gpu_extract.data import Array, Blocks, BundleResult, Decorrelated, Image, Normal, PsfModel, Spots, Status
+from gpu_extract.data import Array, Blocks, BundleResult, Decorrelated, Image, Normal, PsfModel, Recipe, Spots, Status
 from gpu_extract.normal import Cut, add_tile, empty_sums, half_bands, make_cut, place_blocks, regularise
 from gpu_extract.plan import TILE, Plan, bounds, fibre_groups, halo, tiles
 from gpu_extract.probe import Decay, measure_neighbours
 from gpu_extract.project import add_to_image
-from gpu_extract.psf import centres, corners, make_spots, recipe
+from gpu_extract.psf import centres, corners, make_spots, recipe, stretch
 from gpu_extract.psf_check import remaining
 from gpu_extract.quality import bin_quality, mask_bits
 from gpu_extract.solve import solve
@@ -69,46 +69,59 @@ def extract_bundle(image: Image, job: Job, fibres: tuple[int, int], *, group: An
     with borrowed() as lasting:
         with borrowed() as passing:     # the spots are done with before the core: it works where they were
             with recorder.span("cut"):
-                cut, bands = locate(image, job, fibres, passing)
-            blocks, normal = make_normal(job, fibres, cut, bands, group=group, recorder=recorder,
-                                         arenas=(lasting, passing))
+                place = locate(image, job, fibres, passing)
+            blocks, normal = make_normal(job, place, group=group, recorder=recorder, arenas=(lasting, passing))
             with recorder.span("solve"):
                 solution = solve(normal, passing)
             with recorder.span("quality"):
-                chi2pix, fraction = judge(blocks, cut, solution.x, job, bands[1], group=group, arena=passing)
+                chi2pix, fraction = judge(blocks, place, solution.x, job, group=group, arena=passing)
         with recorder.span("decorrelate"):
             result = decorrelate(normal, solution.x, job, group)
     dropped = np.array([i in job.dropped for i in range(*fibres)])
     wanted = job.config.model and group.rank == 0
     model, column = project_model(image, job, fibres, solution.x) if wanted else (None, 0)
-    notes = {"iterations": solution.iterations, "error": solution.error, "halfband": bands[1], "neighbours": bands[0],
+    notes = {"iterations": solution.iterations, "error": solution.error, "halfband": place.bands[1],
+             "neighbours": place.bands[0],
              "regularised": int(normal.regularised[:, job.plan.inner].sum())}
     return BundleResult(fibres, result.flux, result.ivar, result.resolution, chi2pix, fraction,
                         mask_bits(result.ivar, chi2pix, fraction, dropped), result.status, model, column, notes)
 
 
-def locate(image: Image, job: Job, fibres: tuple[int, int], arena: Arena | None = None) -> tuple[Cut, tuple[int, int]]:
-    """The pixels that a bundle's spots touch, and (fibres, bins) at which spots overlap."""
-    y0, x0 = corners(job.psf, centres(job.psf, fibres, job.plan.extended))
-    bands = half_bands(y0, x0, job.psf.stamp, image.shape)
-    return make_cut(image, y0, x0, job.psf.stamp, arena), bands
+@dataclass(frozen=True)
+class Place:
+    """Where a bundle's spots lie.
+
+    spots: what it takes to make them, all bins that are solved for; cut: the pixels that they touch
+    bands: (fibres, bins) at which they overlap
+    """
+
+    spots: Recipe
+    cut: Cut
+    bands: tuple[int, int]
 
 
-def make_normal(job: Job, fibres: tuple[int, int], cut: Cut, bands: tuple[int, int], *, group: Any,
-                recorder: Any, arenas: tuple[Arena, Arena] | None = None) -> tuple[Blocks, Normal]:
+def locate(image: Image, job: Job, fibres: tuple[int, int], arena: Arena | None = None) -> Place:
+    """Find out where the spots of fibres lo .. hi - 1 lie."""
+    spots = recipe(job.psf, fibres, job.plan.extended, arena)
+    bins = slice(len(job.plan.extended))       # the recipe repeats the last one
+    bands = half_bands(spots.y0[:, bins], spots.x0[:, bins], job.psf.stamp, image.shape)
+    return Place(spots, make_cut(image, spots.y0, spots.x0, job.psf.stamp, arena), bands)
+
+
+def make_normal(job: Job, place: Place, *, group: Any, recorder: Any,
+                arenas: tuple[Arena, Arena] | None = None) -> tuple[Blocks, Normal]:
     """The normal equations, tile by tile, and the spots of this rank's tiles (and around) in single precision.
 
     arenas: where the equations are kept, and where the spots are
     """
     lasting, passing = arenas or (Arena(), Arena())
-    wave, hw = job.plan.extended, bands[1]
-    nfibre = fibres[1] - fibres[0]
-    ranges = tiles(len(wave), job.tile)
+    nwave, cut = len(job.plan.extended), place.cut
+    ranges = tiles(nwave, job.tile)
     starts = bounds(ranges, group.size)
-    own = halo(starts[group.rank], starts[group.rank + 1], hw, len(wave))
-    spots = recipe(job.psf, fibres, wave[slice(*own)], passing)
+    own = halo(starts[group.rank], starts[group.rank + 1], place.bands[1], nwave)
+    spots = stretch(place.spots, own)
     blocks = place_blocks(spots, cut, passing)
-    sums = empty_sums(nfibre, len(wave), bands, lasting)
+    sums = empty_sums(len(spots.x0), nwave, place.bands, lasting)
 
     def make(piece: tuple[int, int]) -> None:
         with recorder.span("normal"):
@@ -192,15 +205,15 @@ def clear_corners(resolution: Array) -> None:
         resolution[:, 2 * ndiag - k, max(nwave - ndiag + k, 0):] = 0.0
 
 
-def judge(blocks: Blocks, cut: Cut, x: Array, job: Job, hw: int, *, group: Any,
+def judge(blocks: Blocks, place: Place, x: Array, job: Job, *, group: Any,
           arena: Arena | None = None) -> tuple[Array, Array]:
     """chi2pix and pixmask_fraction of the wanted bins; every rank does the bins of its own tiles."""
     nwave = len(job.plan.extended)
     starts = bounds(tiles(nwave, job.tile), group.size)
     first, last = starts[group.rank], starts[group.rank + 1]
-    start, stop = halo(first, last, hw, nwave)
-    both = np.zeros((2, len(x), nwave))
-    part = bin_quality(blocks, (cut.root, cut.light), x[:, start:stop], job.psferr, arena)
+    start, stop = halo(first, last, place.bands[1], nwave)
+    both = np.empty((2, len(x), nwave))
+    part = bin_quality(blocks, (place.cut.root, place.cut.light), x[:, start:stop], job.psferr, arena)
     for array, values in zip(both, part, strict=True):
         array[:, first:last] = values[:, first - start:last - start]
     group.complete(both, 2, starts)

@@ -25,15 +25,6 @@ class Cut:
     y0: int
     x0: int
 
-    def position(self, y0: IntArray, x0: IntArray, stamp: tuple[int, int]) -> IntArray:
-        """Row and column of spots (first pixel y0, x0 on the CCD) on the cut-out: (2, ...) int64.
-
-        A spot that is entirely off the cut-out is moved into its margin, where nothing counts.
-        """
-        rows = np.clip(y0 - self.y0, 0, self.root.shape[0] - stamp[0])
-        columns = np.clip(x0 - self.x0, 0, self.root.shape[1] - LANE - stamp[1])
-        return np.stack([rows, columns])
-
 
 def make_cut(image: Image, y0: IntArray, x0: IntArray, stamp: tuple[int, int], arena: Arena | None = None) -> Cut:
     """Cut the pixels touched by spots at (y0, x0) of shape `stamp` (ny, nx) out of the image.
@@ -50,13 +41,8 @@ def make_cut(image: Image, y0: IntArray, x0: IntArray, stamp: tuple[int, int], a
     top, left = y_first - stamp[0], x_first - stamp[1]
     width = x_last + stamp[1] + LANE - left
     shape = y_last + stamp[0] - top, width + -width % VECTOR
-    both = (arena or Arena()).take(2, *shape)
-    rows, columns = slice(stamp[0], y_last - top), slice(stamp[1], x_last - left)
-    both[:, :rows.start] = both[:, rows.stop:] = 0.0
-    both[:, rows, :columns.start] = both[:, rows, columns.stop:] = 0.0
-    root, light = both
-    inside = slice(y_first, y_last), slice(x_first, x_last)
-    cpu_cut.whiten_pixels(root, light, image.ivar[inside], image.pix[inside], (rows.start, columns.start))
+    root, light = (arena or Arena()).take(2, *shape)
+    cpu_cut.whiten_pixels(root, light, image.ivar, image.pix, (y_first, y_last, x_first, x_last), stamp)
     return Cut(root, light, top, left)
 
 
@@ -89,9 +75,13 @@ def empty_sums(nfibre: int, nwave: int, bands: tuple[int, int], arena: Arena | N
 
 
 def place_blocks(recipe: Recipe, cut: Cut, arena: Arena | None = None, *, keep: bool = True) -> Blocks:
-    """The frames of a recipe's blocks on a cut-out, and room for what is kept of them: without `keep`, no stamps."""
+    """The frames of a recipe's blocks on a cut-out, and room for what is kept of them: without `keep`, no stamps.
+
+    A spot that is entirely off the cut-out is moved into its margin, where nothing counts.
+    """
     stamp = recipe.shape[0], recipe.shape[1]
-    offsets, corners = cpu_cut.frames(cut.position(recipe.y0, recipe.x0, stamp), stamp)
+    last = cut.y0 + cut.root.shape[0] - stamp[0], cut.x0 + cut.root.shape[1] - LANE - stamp[1]
+    offsets, corners = cpu_cut.frames(recipe.y0, recipe.x0, (cut.y0, last[0]), (cut.x0, last[1]), stamp)
     rows, columns = (int(size.max(initial=0)) for size in corners[2:]) if keep else (0, 0)
     shape = *corners.shape[1:], rows, -(-columns // LANE) * LANE, LANE
     stamps = (arena or Arena()).take(math.prod(shape) // 2).view(np.float32).reshape(shape)

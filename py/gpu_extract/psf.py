@@ -90,13 +90,24 @@ def recipe(psf: PsfModel, fibres: tuple[int, int], wave: Array, arena: Arena | N
                   (*psf.stamp, psf.tail is not None))
 
 
+def stretch(whole: Recipe, bins: tuple[int, int]) -> Recipe:
+    """The recipe of bins first .. last - 1 alone, first and last multiples of LANE, or last the number of all bins."""
+    part = slice(bins[0], bins[1] + -bins[1] % LANE)
+    if part.stop - part.start >= whole.x0.shape[1]:
+        return whole
+    cores = tuple((series, np.ascontiguousarray(basis[:, part]), size) for series, basis, size in whole.cores)
+    return replace(whole, x0=whole.x0[:, part], y0=whole.y0[:, part],
+                   numbers=np.ascontiguousarray(whole.numbers[..., part]), cores=(cores[0], cores[1]))
+
+
 def make_spots(psf: PsfModel, fibres: tuple[int, int], wave: Array) -> Spots:
     """The spots of fibres lo .. hi - 1 at wavelengths `wave` (Angstrom).
 
     A spot's bits depend on its fibre and wavelength alone, not on what else is asked for.
     """
     r = recipe(psf, fibres, wave)
-    offsets, place = cpu_cut.frames(np.stack([r.y0, r.x0]), psf.stamp)
+    offsets, place = cpu_cut.frames(r.y0, r.x0, (int(r.y0.min()), int(r.y0.max())), (int(r.x0.min()), int(r.x0.max())),
+                                    psf.stamp)
     stamps = np.empty((len(r.x0), len(wave), *psf.stamp))
     cpu_spots.make_spots(stamps, (r.numbers, r.cores, r.shape), offsets, place[2:])
     return Spots(stamps, r.x0[:, :len(wave)], r.y0[:, :len(wave)])

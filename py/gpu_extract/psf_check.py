@@ -23,26 +23,25 @@ def check_psf(psf: PsfModel, wave: Array) -> tuple[PsfModel, dict[int, str]]:
     sample = _samples(psf, wave)
     dropped: dict[int, str] = {}
     finite = _finite(psf)
-    clean = _without(psf, [i for i in range(psf.nfibre) if not finite[i]])
-    y, x = centres(clean, (0, psf.nfibre), sample)
+    clean = _without(psf, np.nonzero(~finite)[0].tolist())
+    centre = centres(clean, (0, psf.nfibre), sample)
     sigma = np.min([evaluate(s, (0, psf.nfibre), sample).min(axis=-1)
                     for c in clean.cores for s in (c.sigma_x, c.sigma_y)], axis=0)
-    steps = np.diff(y, axis=1)
-    monotonic = np.all(steps > 0, axis=1) | np.all(steps < 0, axis=1)
-    margin = np.array(psf.stamp)[:, None, None]
-    seen = np.any((np.stack([y, x]) > -margin).all(axis=0) & (y < psf.shape[0] + margin[0])
-                  & (x < psf.shape[1] + margin[1]), axis=1)
-    for i in range(psf.nfibre):
+    steps = np.diff(centre[0], axis=1)
+    monotonic = np.all(steps > 0, axis=1) | np.all(steps < 0, axis=1) | (len(sample) < 2)
+    margin, size = np.array(psf.stamp)[:, None, None], np.array(psf.shape)[:, None, None]
+    seen = ((centre > -margin) & (centre < size + margin)).all(axis=0).any(axis=1)
+    for i in np.nonzero(~finite | (sigma <= 0) | ~monotonic | ~seen)[0].tolist():
         if not finite[i]:
             dropped[i] = "its PSF has values that are not finite"
         elif sigma[i] <= 0:
             dropped[i] = f"its PSF has sigma {sigma[i]:.3g} pixels"
-        elif len(sample) > 1 and not monotonic[i]:
+        elif not monotonic[i]:
             dropped[i] = "its y is not monotonic in wavelength"
-        elif not seen[i]:
+        else:
             dropped[i] = "its trace is off the CCD"
     left = [i for i in range(psf.nfibre) if i not in dropped]
-    dropped = dict(sorted((dropped | _astray(x[:, len(sample) // 2], left)).items()))
+    dropped = dict(sorted((dropped | _astray(centre[1, :, len(sample) // 2], left)).items()))
     if len(dropped) == psf.nfibre:
         raise InputError(f"{psf.name}: no fibre can be extracted (fibre 0: {dropped[0]}); is this the PSF of "
                          "this image?")

@@ -21,7 +21,8 @@ def bin_quality(blocks: Blocks, cut_pixels: tuple[Array, Array], x: Array, psfer
     bins whose overlapping neighbours are all among the bins given.
     """
     model = (arena or Arena()).take(*cut_pixels[0].shape)
-    whole = np.pad(x, ((0, 0), (0, -x.shape[1] % LANE)))
+    whole = np.zeros((len(x), blocks.scale.shape[1] * LANE))
+    whole[:, :x.shape[1]] = x
     out = np.empty((2, *whole.shape))
     cpu_project.judge(out, (blocks.stamps, blocks.scale, blocks.corners), whole, (model, *cut_pixels), psferr)
     return out[0, :, :x.shape[1]], out[1, :, :x.shape[1]]

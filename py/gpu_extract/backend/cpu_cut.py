@@ -1,10 +1,12 @@
 """CPU kernels: what of the image a bundle sees, and how far its spots overlap."""
-import math
-
 import numpy as np
 from numba import njit
 
+from gpu_extract.backend.simd import address, prefetch, vmul, vread8, vroot, vwrite_past
 from gpu_extract.data import LANE
+
+EIGHT = 8     # float64 of the longest vector
+LINE = 16     # float32 of a cache line
 
 
 @njit(nogil=True, cache=True)
@@ -64,36 +66,62 @@ def _at_distance(y0, x0, on_ccd, stamp, pair, distance):  # type: ignore[no-unty
 
 
 @njit(nogil=True, cache=True)
-def frames(place, stamp):  # type: ignore[no-untyped-def]
+def frames(y0, x0, rows, columns, stamp):  # type: ignore[no-untyped-def]
     """The common frames of pixels of blocks of LANE bins.
 
-    place: (2, nfibre, n) int64, first pixel (y, x) of the stamps, n a multiple of LANE; stamp: (ny, nx)
-    Returns (nfibre, 2, n) float64, the stamps' first pixel in their frame, and (4, nfibre, n / LANE) int64, the frames'
-    first row and column, height and width.
+    y0, x0: (nfibre, n) int64, first pixel of the stamps, n a multiple of LANE; stamp: (ny, nx)
+    rows, columns: (lowest, highest) first pixel; a stamp that begins elsewhere is moved there
+    Returns (nfibre, 2, n) float64, the stamps' first pixel (y, x) in their frame, and (4, nfibre, n / LANE) int64, the
+    frames' first row and column from the lowest on, height and width.
     """
-    _, nfibre, n = place.shape
+    nfibre, n = y0.shape
     offsets, corners = np.empty((nfibre, 2, n)), np.empty((4, nfibre, n // LANE), dtype=np.int64)
     for axis in range(2):
+        pixels, (lowest, highest) = (y0, x0)[axis], (rows, columns)[axis]
         for i in range(nfibre):
             for b in range(n // LANE):
-                first = last = place[axis, i, b * LANE]
-                for lane in range(1, LANE):
-                    first = min(first, place[axis, i, b * LANE + lane])
-                    last = max(last, place[axis, i, b * LANE + lane])
-                corners[axis, i, b], corners[2 + axis, i, b] = first, last - first + stamp[axis]
-                for lane in range(LANE):
-                    offsets[i, axis, b * LANE + lane] = place[axis, i, b * LANE + lane] - first
+                first, last = highest, lowest
+                for j in range(b * LANE, b * LANE + LANE):
+                    place = min(max(pixels[i, j], lowest), highest)
+                    first, last = min(first, place), max(last, place)
+                    offsets[i, axis, j] = place
+                for j in range(b * LANE, b * LANE + LANE):
+                    offsets[i, axis, j] -= first
+                corners[axis, i, b], corners[2 + axis, i, b] = first - lowest, last - first + stamp[axis]
     return offsets, corners
 
 
+AHEAD = 2     # rows: how long before it is wanted a row of the image is asked for; the next one is not where one ends
+
+
 @njit(nogil=True, cache=True)
-def whiten_pixels(root, light, ivar, pix, corner):  # type: ignore[no-untyped-def]
-    """root = sqrt(ivar) and light = sqrt(ivar) pix of an image, from element `corner` on; 0 where ivar is 0."""
-    rows, columns = ivar.shape
-    top, left = corner
-    for y in range(rows):
-        for x in range(columns):
-            weight = np.float64(ivar[y, x])
-            r = math.sqrt(weight)
-            root[top + y, left + x] = r
-            light[top + y, left + x] = r * pix[y, x] if weight > 0.0 else 0.0
+def whiten_pixels(root, light, ivar, pix, inside, margin):  # type: ignore[no-untyped-def]
+    """root = sqrt(ivar) and light = sqrt(ivar) pix of a part of an image, 0 where ivar is 0 and in a margin around it.
+
+    root, light: rows of whole vectors of eight, on cache lines; ivar, pix: the whole image
+    inside: (first, last, start, stop), rows first .. last - 1 and columns start .. stop - 1 of it
+    margin: (rows, columns) before them; what root and light have behind them is 0 too
+    What is made is more than the caches hold: it goes straight to memory.
+    """
+    first, last, start, stop = inside
+    top, left = margin
+    width = root.shape[1]
+    root[:top] = light[:top] = 0.0
+    root[top + last - first:] = light[top + last - first:] = 0.0
+    row = np.zeros((2, width))
+    weights, values = row[0, left:], row[1, left:]
+    to_root, to_light = address(root, top * width), address(light, top * width)
+    for y in range(first, last):
+        for x in range(start, stop, LINE):
+            prefetch(address(ivar, (y + AHEAD) * ivar.shape[1] + x))
+            prefetch(address(pix, (y + AHEAD) * ivar.shape[1] + x))
+        weight, value = ivar[y, start:stop], pix[y, start:stop]
+        for x in range(stop - start):
+            weights[x] = weight[x]
+            values[x] = value[x] if weight[x] > 0 else 0.0
+        for x in range(0, width, EIGHT):
+            r = vroot(vread8(address(row, x)))
+            vwrite_past(to_root + 8 * x, r)
+            vwrite_past(to_light + 8 * x, vmul(r, vread8(address(row, width + x))))
+        to_root += 8 * width
+        to_light += 8 * width

@@ -164,15 +164,27 @@ def write(typingctx, place, value):  # type: ignore[no-untyped-def]
     return types.void(types.intp, types.float64), codegen
 
 
+def _store_past(builder: Any, value: Any, place: Any, size: int) -> None:
+    """Store a vector whose elements have `size` bytes past the caches: nobody reads it soon."""
+    pointer = builder.inttoptr(place, value.type.as_pointer())
+    store = builder.store(value, pointer, align=size * value.type.count)
+    store.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(_INT, 1)]))
+
+
 @intrinsic
 def vwrite_single(typingctx, place, value):  # type: ignore[no-untyped-def]
     """Write all lanes as float32 to an address that is a multiple of their size, past the caches."""
-    floats = _floats(value.lanes)
-
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        pointer = builder.inttoptr(args[0], floats.as_pointer())
-        store = builder.store(builder.fptrunc(args[1], floats), pointer, align=4 * floats.count)
-        store.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(_INT, 1)]))
+        _store_past(builder, builder.fptrunc(args[1], _floats(value.lanes)), args[0], 4)
+        return context.get_dummy_value()
+    return types.void(types.intp, value), codegen
+
+
+@intrinsic
+def vwrite_past(typingctx, place, value):  # type: ignore[no-untyped-def]
+    """Write all lanes to an address that is a multiple of their size, past the caches."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        _store_past(builder, args[1], args[0], 8)
         return context.get_dummy_value()
     return types.void(types.intp, value), codegen
 
@@ -410,6 +422,14 @@ def vabs(typingctx, a):  # type: ignore[no-untyped-def]
     """|a|."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         return _call(builder, "llvm.fabs", args[0])
+    return a(a), codegen
+
+
+@intrinsic
+def vroot(typingctx, a):  # type: ignore[no-untyped-def]
+    """The square root of a."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return _call(builder, "llvm.sqrt", *args)
     return a(a), codegen
 
 

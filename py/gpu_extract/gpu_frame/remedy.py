@@ -47,8 +47,7 @@ def put_fibres(rows: Rows, lost: Sequence[int], job: Job, *, image: Image, recor
 
     lost: numbers of the fibres within the bundle lo .. hi - 1 `fibres`; kept: of the bundle (memory.kept_arrays)
     """
-    cut, bands = locate(image, job, fibres)
-    _, normal = make_normal(job, fibres, cut, bands, group=SERIAL, recorder=recorder)
+    _, normal = make_normal(job, locate(image, job, fibres), group=SERIAL, recorder=recorder)
     x, step = solve(normal).x, np.gradient(job.plan.wave)
     lo, hi = wanted(fibres, job.plan)
     nothing = np.uint32(SpecMask.NODATA)
