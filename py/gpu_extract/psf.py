@@ -119,6 +119,6 @@ _NO_CORE = (np.empty((1, 0, 0)), np.empty((0, 1)), (0, 0))
 def _core(core: Core, fibres: tuple[int, int], wave: Array) -> tuple[Array, Array, tuple[int, int]]:
     """A core's series and basis as the kernels want them: see backend.cpu_spots.make_spots."""
     nj, ni, _, ncoef = core.gh.coeff.shape
-    series = np.zeros((fibres[1] - fibres[0], ncoef, ni, -(-nj // LANE) * LANE))
-    series[..., :nj] = core.gh.coeff[:, :, fibres[0]:fibres[1]].transpose(2, 3, 1, 0)
+    series = np.zeros((fibres[1] - fibres[0], ncoef, nj, -(-ni // LANE) * LANE))
+    series[..., :ni] = core.gh.coeff[:, :, fibres[0]:fibres[1]].transpose(2, 3, 0, 1)
     return series.reshape(len(series), ncoef, -1), legendre_basis(wave, core.gh), (nj, ni)

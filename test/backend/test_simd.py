@@ -59,21 +59,6 @@ def test_fma_rounds_once():
 
 
 @njit
-def exponential(out, a):
-    simd.vstore(out, 0, simd.vexp(simd.vload(a, 0)))
-
-
-def test_exp():
-    """To 2 units in the last place over the range that is promised; 0 below it."""
-    out = np.empty(4)
-    for values in np.linspace(-700, 700, 4000).reshape(-1, 4):
-        exponential(out, values)
-        np.testing.assert_allclose(out, np.exp(values), rtol=2 * np.finfo(float).eps)
-    exponential(out, np.array([-701.0, -1e6, 0.0, -0.0]))
-    np.testing.assert_array_equal(out, [0.0, 0.0, 1.0, 1.0])
-
-
-@njit
 def sums(out, a, b, c, d):
     simd.vstore(out, 0, simd.vsums(simd.vload(a, 0), simd.vload(b, 0), simd.vload(c, 0), simd.vload(d, 0)))
     return simd.vsum(simd.vload(a, 0))
@@ -105,42 +90,25 @@ def test_addresses():
 
 
 @njit
-def polynomial_of(out, a):
-    simd.vstore(out, 0, CUBIC(simd.vload(a, 0)))
-
-
-CUBIC = simd.polynomial([1.0, -2.0, 0.5, 3.0])
-
-
-def test_polynomial():
-    out, a = np.empty(4), vectors(1)[0]
-    polynomial_of(out, a)
-    np.testing.assert_allclose(out, 1 - 2 * a + 0.5 * a**2 + 3 * a**3, rtol=1e-14)
-
-
-@njit
 def eight(out, a, y):
     first, second = simd.address(a, 0), simd.address(out, 0)
     wide, line = simd.vread8(first), 8 * 8
     simd.vwrite(second, simd.vfma(wide, wide, simd.vset8(y)))
-    simd.vwrite(second + line, simd.vexp(wide))
-    simd.vwrite(second + 2 * line, simd.vfold(wide))
-    simd.vwrite(second + 2 * line + 4 * 8, simd.vexp(simd.vread(first)))
-    simd.vwrite(second + 3 * line, simd.vturn1(wide))
-    simd.vwrite(second + 4 * line, simd.vturn2(wide))
-    simd.vwrite(second + 5 * line, simd.vturn3(wide))
-    simd.vwrite(second + 6 * line, simd.vpick(simd.vset(1.0), simd.vset(2.0), simd.vset(3.0), simd.vread(first)))
+    simd.vwrite(second + line, simd.vfold(wide))
+    simd.vwrite(second + 2 * line, simd.vturn1(wide))
+    simd.vwrite(second + 3 * line, simd.vturn2(wide))
+    simd.vwrite(second + 4 * line, simd.vturn3(wide))
+    simd.vwrite(second + 5 * line, simd.vpick(simd.vset(1.0), simd.vset(2.0), simd.vset(3.0), simd.vread(first)))
 
 
 def test_eight_lanes_are_two_times_four():
-    a, out = RNG.normal(0, 3, 8), np.zeros((7, 8))
+    a, out = RNG.normal(0, 3, 8), np.zeros((6, 8))
     eight(out, a, -0.75)
     np.testing.assert_allclose(out[0], a * a - 0.75, rtol=1e-14)
-    np.testing.assert_allclose(out[1], np.exp(a), rtol=1e-15)
-    np.testing.assert_array_equal(out[2], [*(a[:4] + a[4:]), *out[1, :4]])
+    np.testing.assert_array_equal(out[1, :4], a[:4] + a[4:])
     for n in (1, 2, 3):
-        np.testing.assert_array_equal(out[2 + n], np.roll(a.reshape(2, 4), -n, axis=1).ravel())
-    np.testing.assert_array_equal(out[6, :4], [1.0, 2.0, 3.0, a[3]])
+        np.testing.assert_array_equal(out[1 + n], np.roll(a.reshape(2, 4), -n, axis=1).ravel())
+    np.testing.assert_array_equal(out[5, :4], [1.0, 2.0, 3.0, a[3]])
 
 
 @njit
@@ -148,18 +116,16 @@ def sixteen(out, a, x):
     first, second = simd.address(a, 0), simd.address(out, 0)
     wide, line = simd.vread16(first), 16 * 8
     simd.vwrite(second, simd.vmul(wide, simd.vset16(x)))
-    simd.vwrite(second + line, simd.vcount(x))
-    simd.vwrite(second + 2 * line, simd.vpixels(first + 3 * 8))
-    simd.vwrite(second + 3 * line, simd.vfours(simd.vread(first + 8)))
-    simd.vwrite(second + 4 * line, simd.vfold(wide))
+    simd.vwrite(second + line, simd.vpixels(first + 3 * 8))
+    simd.vwrite(second + 2 * line, simd.vfours(simd.vread(first + 8)))
+    simd.vwrite(second + 3 * line, simd.vfold(wide))
 
 
 def test_sixteen_lanes_are_four_times_four():
-    a, out = RNG.normal(0, 3, 16), np.zeros((5, 16))
+    a, out = RNG.normal(0, 3, 16), np.zeros((4, 16))
     sixteen(out, a, 2.5)
     np.testing.assert_array_equal(out[0], 2.5 * a)
-    np.testing.assert_array_equal(out[1], np.repeat([2.5, 3.5, 4.5, 5.5], 4))
-    np.testing.assert_array_equal(out[2], np.repeat(a[3:7], 4))
-    np.testing.assert_array_equal(out[3], np.tile(a[1:5], 4))
+    np.testing.assert_array_equal(out[1], np.repeat(a[3:7], 4))
+    np.testing.assert_array_equal(out[2], np.tile(a[1:5], 4))
     quarters = a.reshape(4, 4)
-    np.testing.assert_array_equal(out[4, :4], (quarters[0] + quarters[2]) + (quarters[1] + quarters[3]))
+    np.testing.assert_array_equal(out[3, :4], (quarters[0] + quarters[2]) + (quarters[1] + quarters[3]))

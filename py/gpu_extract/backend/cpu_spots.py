@@ -12,93 +12,34 @@ import math
 import numpy as np
 from numba import njit
 
+from gpu_extract.backend.cpu_profiles import profiles, room
 from gpu_extract.backend.simd import (
     address,
     number,
-    polynomial,
-    vabs,
-    vcount,
+    vadd,
     vdiv,
-    vexp,
     vfma,
     vfours,
     vless,
-    vmax,
-    vmin,
     vmul,
+    vpixels,
     vread,
     vread16,
     vset,
+    vset8,
     vset16,
-    vsign,
-    vspread,
     vsub,
     vwrite,
     write,
 )
+from gpu_extract.backend.simd_profiles import vfirst, vnext
 from gpu_extract.data import LANE
 
-# erfc(z) exp(z^2) = sum_n c_n s^n with s = 6 / (3 + z) - 1: Chebyshev interpolation of that function
-# of s made with 50 digits, absolute error below 1.4e-15 for z >= 0.
-_erfcx = polynomial([
-    0.17900115118139026, 0.32623356004303644, 0.24560380171225352, 0.15011593650084654, 0.07166583720110131,
-    0.024392499316826917, 0.00426913628355844, -0.0007077464161369134, -0.0005970615485219845,
-    -4.5255455972329074e-05, 6.405465303733037e-05, 1.286116774232076e-05, -7.972456164964205e-06,
-    -2.1218568423294364e-06, 1.2415210714305528e-06, 2.972782959631279e-07, -2.208102995112378e-07,
-    -3.238389487720839e-08, 3.574382596423714e-08, 1.7224392307220836e-09, -3.4812520966333774e-09,
-    8.365905097263794e-11])
-
-_ROOT_HALF = math.sqrt(0.5)
-_DENSITY = 1.0 / math.sqrt(2.0 * math.pi)
 VECTOR = 8 * LANE     # bytes
-EDGES = 4             # room for edges beyond the pixels themselves: the last one, and up to a whole number of fours
 
 # A bin's numbers, for all bins in turn: first pixel minus centre (y, x), then sigma y, sigma x and nsig of the first
 # core, of the second core, then the tail's amp, core, xscale, yscale, index.
 FIRST, CORES, TAIL, NUMBERS = 0, 2, 8, 13
-
-
-@njit(nogil=True)
-def _profiles(out, work, terms, pixels, axis):  # type: ignore[no-untyped-def]
-    """Pixel integrals of the Gauss-Hermite terms along one axis.
-
-    out: address of (nterm, n) vectors; work: address of (nterm, n + EDGES) vectors
-    terms: (nterm, n, size): the frame's size and n, the next multiple of 4
-    pixels: number of pixels of a stamp along the axis; beyond them a lane is exactly 0: both edges of such a pixel are
-        taken to be the stamp's edge
-    axis: addresses of the bins' first pixel minus centre, of sigma, and of the stamps' first pixel in the frame
-    """
-    nterm, n, size = terms
-    line = VECTOR * (n + EDGES)
-    zero, one, half, end = vset16(0.0), vset16(1.0), vset16(0.5), vset16(float(pixels))
-    step = vdiv(vset(1.0), vread(axis[1]))
-    first = vfours(vfma(vread(axis[0]), step, vmul(vset(-0.5), step)))
-    steps, offset = vfours(step), vfours(vread(axis[2]))
-    for e in range(0, size + 1, 4):
-        u = vfma(vmin(vmax(vsub(vcount(float(e)), offset), zero), end), steps, first)
-        g = vexp(vmul(vset16(-0.5), vmul(u, u)))
-        s = vsub(vdiv(vset16(6.0), vfma(vabs(u), vset16(_ROOT_HALF), vset16(3.0))), one)
-        at = work + VECTOR * e
-        vwrite(at, vmul(half, vsign(vsub(one, vmul(g, _erfcx(s))), u)))
-        # the antiderivative of He_n phi is -He_(n-1) phi, and He_(n+1) = u He_n - n He_(n-1); both carry -phi here
-        he0 = zero
-        he1 = vmul(g, vset16(-_DENSITY))
-        for order in range(1, nterm):
-            at += line
-            vwrite(at, he1)
-            he2 = vfma(u, he1, vmul(vset16(1.0 - order), he0))
-            he0 = he1
-            he1 = he2
-    for m in range(nterm):
-        at = work + m * line
-        to = out + m * VECTOR * n
-        if size < n:
-            vwrite(at + VECTOR * n, vread(at + VECTOR * (n - 1)))     # behind the frame, where all edges are the same
-        low = vread(at)      # one edge at a time: a load across two stores that are still on their way would wait
-        for e in range(0, VECTOR * n, VECTOR):
-            high = vread(at + e + VECTOR)
-            vwrite(to + e, vsub(high, low))
-            low = high
 
 
 @njit(nogil=True)
@@ -109,23 +50,12 @@ def _coefficients(out, series, npar, basis, step):  # type: ignore[no-untyped-de
     """
     first, ncoef = basis
     for p in range(0, npar, 4):
-        a0 = vset(0.0)
-        a1 = vset(0.0)
-        a2 = vset(0.0)
-        a3 = vset(0.0)
+        total = vset16(0.0)
         at = series + 8 * p
         for k in range(ncoef):
-            b = vread(first + k * step)
-            a0 = vfma(vspread(at), b, a0)
-            a1 = vfma(vspread(at + 8), b, a1)
-            a2 = vfma(vspread(at + 16), b, a2)
-            a3 = vfma(vspread(at + 24), b, a3)
+            total = vfma(vpixels(at), vfours(vread(first + k * step)), total)
             at += 8 * npar
-        to = out + VECTOR * p
-        vwrite(to, a0)
-        vwrite(to + VECTOR, a1)
-        vwrite(to + 2 * VECTOR, a2)
-        vwrite(to + 3 * VECTOR, a3)
+        vwrite(out + VECTOR * p, total)
 
 
 @njit(nogil=True)
@@ -156,23 +86,91 @@ def _multiply(out, a, b, count, fresh):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _add_core(stamp, coeff, profiles, work, frame, terms):  # type: ignore[no-untyped-def]
-    """stamp[y, x] += sum_ji coeff[i, j] hy[j, y] hx[i, x]: addresses of vectors.
+def _multiply_wide(out, a, b, count, fresh):  # type: ignore[no-untyped-def]
+    """The same for 4 rows and 8 columns: more sums at a time hide the latency of each."""
+    to, line = out
+    near, near_step = a
+    far, far_step = b
+    last = to + 3 * line
+    if fresh:
+        a0, a1, a2, a3 = vset16(0.0), vset16(0.0), vset16(0.0), vset16(0.0)
+        b0, b1, b2, b3 = vset16(0.0), vset16(0.0), vset16(0.0), vset16(0.0)
+    else:
+        a0, a1, a2, a3 = vread16(to), vread16(to + line), vread16(to + 2 * line), vread16(last)
+        b0, b1 = vread16(to + 4 * VECTOR), vread16(to + line + 4 * VECTOR)
+        b2, b3 = vread16(to + 2 * line + 4 * VECTOR), vread16(last + 4 * VECTOR)
+    for _ in range(count):
+        v, w = vread16(far), vread16(far + 4 * VECTOR)
+        one = vfours(vread(near))
+        a0, b0 = vfma(one, v, a0), vfma(one, w, b0)
+        one = vfours(vread(near + VECTOR))
+        a1, b1 = vfma(one, v, a1), vfma(one, w, b1)
+        one = vfours(vread(near + 2 * VECTOR))
+        a2, b2 = vfma(one, v, a2), vfma(one, w, b2)
+        one = vfours(vread(near + 3 * VECTOR))
+        a3, b3 = vfma(one, v, a3), vfma(one, w, b3)
+        near += near_step
+        far += far_step
+    vwrite(to, a0)
+    vwrite(to + 4 * VECTOR, b0)
+    vwrite(to + line, a1)
+    vwrite(to + line + 4 * VECTOR, b1)
+    vwrite(to + 2 * line, a2)
+    vwrite(to + 2 * line + 4 * VECTOR, b2)
+    vwrite(last, a3)
+    vwrite(last + 4 * VECTOR, b3)
 
-    stamp: (rows, pitch); coeff: (ni, nj4); profiles: (hy (nj, rows), hx (ni, width)); work: 4 nj4 vectors
-    frame: (rows, width, pitch, whether the stamp counts as 0), rows and width multiples of 4
-    terms: (nj, ni, nj4), nj4 a multiple of 4
+
+@njit(nogil=True)
+def _multiply_thin(out, a, b, count, fresh):  # type: ignore[no-untyped-def]
+    """The same for 4 rows and one column, and 0 in the three columns behind it."""
+    to, line = out
+    near, near_step = a
+    far, far_step = b
+    total = vset16(0.0)
+    for _ in range(count):
+        total = vfma(vread16(near), vfours(vread(far)), total)
+        near += near_step
+        far += far_step
+    for _ in range(4):
+        row = vfirst(total)
+        if not fresh:
+            row = vadd(row, vread(to))
+        vwrite(to, row)
+        vwrite(to + VECTOR, vset(0.0))
+        vwrite(to + 2 * VECTOR, vset8(0.0))
+        total = vnext(total, row)
+        to += line
+
+
+@njit(nogil=True)
+def _add_core(stamp, coeff, profiles, work, frame, terms):  # type: ignore[no-untyped-def]
+    """stamp[y, x] += sum_ji coeff[j, i] hy[j, y] hx[i, x]: addresses of vectors.
+
+    stamp: (rows, pitch); coeff: (nj, ni4); profiles: (hy (nj, rows), hx (ni, columns)); work: ni4 rows vectors
+    frame: (rows, width, pitch, whether the stamp counts as 0), rows a multiple of 4, columns the next one from width
+    terms: (nj, ni, ni4), ni4 a multiple of 4
     """
     hy, hx = profiles
     rows, width, pitch, fresh = frame
-    nj, ni, nj4 = terms
-    for x in range(0, VECTOR * width, 4 * VECTOR):
-        for j in range(0, nj4, 4):
-            _multiply((work + 4 * VECTOR * j, 4 * VECTOR), (coeff + VECTOR * j, VECTOR * nj4),
-                      (hx + x, VECTOR * width), ni, True)
-        for y in range(0, rows, 4):
-            _multiply((stamp + VECTOR * y * pitch + x, VECTOR * pitch), (hy + VECTOR * y, VECTOR * rows),
-                      (work, 4 * VECTOR), nj, fresh)
+    nj, ni, ni4 = terms
+    line, column = VECTOR * pitch, VECTOR * ((width + 3) // 4 * 4)
+    for y in range(0, rows, 4):
+        for i in range(0, ni4, 4):
+            _multiply((work + VECTOR * (i * rows + y), VECTOR * rows), (coeff + VECTOR * i, VECTOR * ni4),
+                      (hy + VECTOR * y, VECTOR * rows), nj, True)
+    for y in range(0, rows, 4):
+        near = work + VECTOR * y, VECTOR * rows
+        x = 0
+        while x + 8 <= width:
+            _multiply_wide((stamp + y * line + VECTOR * x, line), near, (hx + VECTOR * x, column), ni, fresh)
+            x += 8
+        if x + 1 == width:
+            _multiply_thin((stamp + y * line + VECTOR * x, line), near, (hx + VECTOR * x, column), ni, fresh)
+        else:
+            while x < width:
+                _multiply((stamp + y * line + VECTOR * x, line), near, (hx + VECTOR * x, column), ni, fresh)
+                x += 4
 
 
 @njit(nogil=True)
@@ -232,8 +230,7 @@ def space_of(terms, size):  # type: ignore[no-untyped-def]
     """float64 numbers of scratch for `make_block`; terms: see `terms_of`; size: (rows, pitch) of a block."""
     nj, ni, npar = terms
     rows, pitch = (size[0] + 3) // 4 * 4, (size[1] + 3) // 4 * 4
-    longest = max(rows, pitch) + EDGES
-    return LANE * (rows * pitch + 8 * npar + nj * rows + ni * pitch + max(nj, ni) * longest)
+    return LANE * (rows * pitch + npar + (ni + 3) // 4 * 4 * rows + nj * rows + ni * pitch + 2 + room((nj, ni)))
 
 
 @njit(nogil=True)
@@ -251,13 +248,12 @@ def _core(stamp, space, core, frame, bins, shape, sizes):  # type: ignore[no-unt
     sigma = numbers + at * step
     coeff = space
     work = coeff + VECTOR * npar
-    hy = work + 4 * VECTOR * (npar // ni)
+    hy = work + VECTOR * (npar // nj) * rows
     hx = hy + VECTOR * nj * rows
-    edges = hx + VECTOR * ni * width
-    _profiles(hy, edges, (nj, rows, sizes[0]), shape[0], (numbers, sigma, offsets))
-    _profiles(hx, edges, (ni, width, sizes[1]), shape[1], (numbers + step, sigma + step, offsets + step))
+    edges = hx + VECTOR * (ni * ((width + 3) // 4 * 4) + 2)
+    profiles((hy, hx), edges, (nj, ni), sizes, shape, (numbers, sigma, offsets, step))
     _coefficients(coeff, series, npar, (basis, ncoef), basis_step)
-    _add_core(stamp, coeff, (hy, hx), work, frame, (nj, ni, npar // ni))
+    _add_core(stamp, coeff, (hy, hx), work, frame, (nj, ni, npar // nj))
     if number(sigma + 2 * step) < math.inf:
         _cut_core(stamp, frame, bins, sigma)
 
@@ -274,11 +270,11 @@ def make_block(space, bins, cores, shape, frame):  # type: ignore[no-untyped-def
     shape: (ny, nx, whether there is a tail); frame: (height, width, pitch), pitch a multiple of 4, at least the width
     """
     height, width, pitch = frame
-    rows, columns = (height + 3) // 4 * 4, (width + 3) // 4 * 4
+    rows = (height + 3) // 4 * 4
     work = space + VECTOR * rows * pitch
-    _core(space, work, cores[0], (rows, columns, pitch, True), bins, shape, frame)
+    _core(space, work, cores[0], (rows, width, pitch, True), bins, shape, frame)
     if cores[1][3] > 0:
-        _core(space, work, cores[1], (rows, columns, pitch, False), bins, shape, frame)
+        _core(space, work, cores[1], (rows, width, pitch, False), bins, shape, frame)
     if shape[2]:
         _add_tail(space, pitch, shape, bins)
 

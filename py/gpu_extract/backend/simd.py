@@ -19,14 +19,13 @@ how many there are.
     vspread(address)               one element in all lanes
     vread8(address), vset8(x)      the same with eight lanes, vread16 and vset16 with sixteen
     vfours(a)                      four lanes, four times
-    vpixels(address), vcount(x)    four numbers, each in four lanes: those at an address; x, x + 1, x + 2, x + 3
+    vpixels(address)               four numbers, each in four lanes
     vturn1(a), vturn2, vturn3      every four lanes turned: lane m of each takes lane m + 1, + 2, + 3 modulo four
     vpick(a, b, c, d)              lane 0 of a, 1 of b, 2 of c, 3 of d
     vfold(a)                       eight or sixteen lanes by fours: the lower half plus the upper half
     vsum(a)                        (a0 + a2) + (a1 + a3)
     vsums(a, b, c, d)              the four vectors' sums, each (x0 + x1) + (x2 + x3)
 """
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -91,19 +90,6 @@ def _call(builder: Any, name: str, *args: Any) -> Any:
     kind = ir.FunctionType(vector, [vector] * len(args))
     suffix = f"v{vector.count}f{32 if isinstance(vector.element, ir.FloatType) else 64}"
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"{name}.{suffix}"), args)
-
-
-def _even_odd(builder: Any, s: Any, coefficients: Sequence[float]) -> Any:
-    """sum_n coefficients[n] s^n as two Horner chains that run at the same time."""
-    square = builder.fmul(s, s)
-    halves = []
-    for parity in (0, 1):
-        ladder = [_constant(s, c) for c in coefficients[parity::2]]
-        total = ladder.pop()
-        while ladder:
-            total = _call(builder, "llvm.fma", total, square, ladder.pop())
-        halves.append(total)
-    return _call(builder, "llvm.fma", halves[1], s, halves[0])
 
 
 @intrinsic
@@ -257,15 +243,6 @@ def vset16(typingctx, x):  # type: ignore[no-untyped-def]
     """x in all sixteen lanes."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         return _spread(builder, args[0], 16)
-    return vec16(types.float64), codegen
-
-
-@intrinsic
-def vcount(typingctx, x):  # type: ignore[no-untyped-def]
-    """x, x + 1, x + 2 and x + 3, each in four lanes."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        steps = ir.Constant(_doubles(16), [float(n // 4) for n in range(16)])
-        return builder.fadd(_spread(builder, args[0], 16), steps)
     return vec16(types.float64), codegen
 
 
@@ -439,40 +416,3 @@ def vsign(typingctx, a, b):  # type: ignore[no-untyped-def]
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         return _call(builder, "llvm.copysign", *args)
     return a(a, a), codegen
-
-
-# exp(x) = 2^n exp(r), n = round(x / ln 2), r = x - n ln 2 in two parts, |r| <= 0.35: Taylor to r^13, error below 2 eps
-_LN2_HIGH = 6.93147180369123816490e-01      # its lowest 32 bits are 0: n times it is exact
-_LN2_LOW = 1.90821492927058770002e-10
-_MAGIC = 6755399441055744.0                 # 1.5 2^52: adding it leaves the rounded integer in the lowest bits
-
-
-@intrinsic
-def vexp(typingctx, x):  # type: ignore[no-untyped-def]
-    """exp(x) for x <= 700, lane by lane, to 2 units in the last place; 0 below -700."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        def constant(value: float) -> Any:
-            return _constant(args[0], value)
-
-        whole = ir.VectorType(ir.IntType(64), args[0].type.count)
-        low = builder.fcmp_ordered("<", args[0], constant(-700.0))
-        value = builder.select(low, constant(-700.0), args[0])
-        shifted = _call(builder, "llvm.fma", value, constant(1.0 / math.log(2.0)), constant(_MAGIC))
-        n = builder.fsub(shifted, constant(_MAGIC))
-        r = _call(builder, "llvm.fma", n, constant(-_LN2_HIGH), value)
-        r = _call(builder, "llvm.fma", n, constant(-_LN2_LOW), r)
-        total = _even_odd(builder, r, [1.0 / math.factorial(k) for k in range(14)])
-        bits = builder.shl(builder.bitcast(shifted, whole), ir.Constant(whole, [52] * whole.count))
-        power = builder.bitcast(builder.add(bits, builder.bitcast(constant(1.0), whole)), args[0].type)
-        return builder.select(low, constant(0.0), builder.fmul(total, power))
-    return x(x), codegen
-
-
-def polynomial(coefficients: Sequence[float]) -> Any:
-    """A function of one vector that evaluates sum_n coefficients[n] s^n, odd and even powers side by side."""
-    @intrinsic
-    def evaluate(typingctx, s):  # type: ignore[no-untyped-def]
-        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-            return _even_odd(builder, args[0], coefficients)
-        return s(s), codegen
-    return evaluate
