@@ -7,6 +7,7 @@ import pytest
 
 import oracle
 from extraction import linear
+from gpu_extract import probe
 from gpu_extract.plan import MOST_NEIGHBOURS, MOST_PADDING
 from gpu_extract.probe import measure_decay, measure_neighbours
 
@@ -36,6 +37,17 @@ def test_broad_spots_ask_for_more():
     narrow, broad = (measure_decay(p, RANGE, 1e-6) for p in (psf, widened(psf, 1.5)))
     assert narrow.beyond < broad.beyond
     assert narrow.patch < broad.patch
+
+
+@pytest.mark.parametrize(("step", "decides"), [(0.8, 0), (0.4, 1)])
+def test_the_longer_stretch_is_asked_where_light_reaches_far(step, decides, monkeypatch):
+    """Of the two stretches the first in which all of the decay is seen decides."""
+    psf, wavelength, windows = oracle.make_psf("v3"), (6050.0, 6114.0, step), probe.WINDOWS
+    found = measure_decay(psf, wavelength, 1e-6)
+    assert (found.beyond < windows[0] // 2) == (decides == 0)
+    for n, window in enumerate(windows):
+        monkeypatch.setattr(probe, "WINDOWS", (window,))
+        assert (measure_decay(psf, wavelength, 1e-6) == found) == (n == decides)
 
 
 def test_neighbours_by_their_distance():

@@ -16,7 +16,7 @@ from gpu_extract.normal import Sums, add_tile, empty_sums, half_bands, make_cut,
 from gpu_extract.plan import MOST_NEIGHBOURS, MOST_PADDING, enough_neighbours
 from gpu_extract.psf import recipe, select
 
-WINDOW = 320          # bins of the small problem
+WINDOWS = 192, 320    # bins of the small problem: the longer one where light reaches beyond the shorter one
 STEPS = 12            # of the power iteration for the correlation between fibres: it is wanted to a few per cent
 # Measured on real frames (doc/method.md): a solution cut at distance k is off by about 5 C(k)/C(0) sigma, patches
 # with the exact x by 0.1; masked pixels make both up to 10 times worse. The margins below hold with masks.
@@ -38,13 +38,16 @@ def measure_decay(psf: PsfModel, wavelength: tuple[float, float, float], toleran
     wavelength: (first, last, step); tolerance: error to leave, in sigma.
     """
     few = select(psf, sorted({0, psf.nfibre // 2, psf.nfibre - 1}))
-    envelopes = []
-    for wave in _windows(psf, wavelength):
-        with borrowed() as arena:
-            sums = _ideal(few, (0, few.nfibre), wave, arena, apart=True)
-            envelopes += [_envelope(bands) for bands in sums.icov[:, 0]]
-    return Decay(max(_bins(e, SAFETY_CUT * tolerance) for e in envelopes),
-                 max(_bins(e, SAFETY_PATCH * tolerance) for e in envelopes))
+    for window in WINDOWS:
+        envelopes = []
+        for wave in _windows(psf, wavelength, window):
+            with borrowed() as arena:
+                sums = _ideal(few, (0, few.nfibre), wave, arena, apart=True)
+                envelopes += [_envelope(bands) for bands in sums.icov[:, 0]]
+        beyond, patch = (max(_bins(e, safety * tolerance) for e in envelopes) for safety in (SAFETY_CUT, SAFETY_PATCH))
+        if beyond < window // 2:      # seen, not extrapolated
+            break
+    return Decay(beyond, patch)
 
 
 def measure_neighbours(psf: PsfModel, wavelength: tuple[float, float, float], tolerance: float) -> int:
@@ -55,7 +58,7 @@ def measure_neighbours(psf: PsfModel, wavelength: tuple[float, float, float], to
     """
     worst = np.zeros(1)
     for fibre in sorted({0, psf.nfibre // 2, max(0, psf.nfibre - MOST_NEIGHBOURS - 1)}):
-        for wave in _windows(psf, wavelength):
+        for wave in _windows(psf, wavelength, WINDOWS[-1]):
             with borrowed() as arena:
                 sums = _ideal(psf, (fibre, min(fibre + MOST_NEIGHBOURS + 1, psf.nfibre)), wave, arena)
                 found = np.array([_correlation(sums, d) for d in range(1, sums.icov.shape[1])])
@@ -64,12 +67,12 @@ def measure_neighbours(psf: PsfModel, wavelength: tuple[float, float, float], to
     return enough_neighbours(worst, tolerance)
 
 
-def _windows(psf: PsfModel, wavelength: tuple[float, float, float]) -> list[Array]:
-    """A stretch of bins around each end of the range, as far as the PSF reaches."""
+def _windows(psf: PsfModel, wavelength: tuple[float, float, float], bins: int) -> list[Array]:
+    """A stretch of so many bins around each end of the range, as far as the PSF reaches."""
     first, last, step = wavelength
     low, high = psf.wavelength_range
-    starts = [max(low, min(centre - 0.5 * WINDOW * step, high - WINDOW * step)) for centre in (first, last)]
-    return [np.asarray(start + step * np.arange(min(WINDOW, int((high - start) / step) + 1)), dtype=float)
+    starts = [max(low, min(centre - 0.5 * bins * step, high - bins * step)) for centre in (first, last)]
+    return [np.asarray(start + step * np.arange(min(bins, int((high - start) / step) + 1)), dtype=float)
             for start in starts]
 
 

@@ -33,5 +33,6 @@ def _surroundings(folder: Path) -> str:
 def leave(mark: Path) -> None:
     """Make a mark; where the cache cannot be written to there is none, and kernels are asked for in turn again."""
     with suppress(OSError):
-        mark.parent.mkdir(parents=True, exist_ok=True)
-        mark.touch()
+        if not mark.exists():      # every frame comes here, and a file system that many share is slow to write to
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.touch()
