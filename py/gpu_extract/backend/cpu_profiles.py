@@ -85,8 +85,8 @@ def room(terms):  # type: ignore[no-untyped-def]
 def profiles(out, work, terms, frame, stamp, bins):  # type: ignore[no-untyped-def]
     """Pixel integrals of the Gauss-Hermite terms along y and x.
 
-    out: addresses of (nj, rows) and (ni, width) vectors, each with two vectors of room behind, multiples of 4; beyond
-        its stamp a lane is exactly 0
+    out: addresses of (nj, rows) and (ni, columns) vectors, multiples of 4, each with room for two vectors behind, which
+        for the first of them may be the second; beyond its stamp a lane is exactly 0
     work: address of `room` vectors
     terms: (nj, ni); frame: (height, width) of all four stamps; stamp: (ny, nx) of one
     bins: addresses of the bins' first pixel minus centre, of sigma, and of the stamps' first pixel in the frame, along
@@ -108,7 +108,11 @@ def profiles(out, work, terms, frame, stamp, bins):  # type: ignore[no-untyped-d
 
 @njit(nogil=True)
 def _axis(out, work, terms, pixels):  # type: ignore[no-untyped-def]
-    """The profiles of one axis, from the last edge to the first; terms: (nterm, size of the frame)."""
+    """The profiles of one axis, from the last edge to the first.
+
+    terms: (nterm, size of the frame). Four edges at a time, and eight lanes where one or two are left over; what these
+    write behind a term's pixels the next term's first pixels take the place of.
+    """
     nterm, size = terms
     n, rest = (size + 3) // 4 * 4, (size + 1) % 4
     numbers = work + BINS * VECTOR
@@ -155,16 +159,22 @@ def _edges(out, work, terms, bins, limit):  # type: ignore[no-untyped-def]
     at = work + (BINS + 6) * VECTOR
     vwrite(out, vinside(place, limit, vfma(wide, vadd(even, odd), vnext(right, vread(at)))))
     vwrite(at, vfirst(right))
-    before, minus = vsub(low, low), 0.0
-    for _ in range(1, nterm):
-        at += VECTOR
-        out += line
-        vwrite(out, vinside(place, limit, vsub(low, vnext(low, vread(at)))))
-        vwrite(at, vfirst(low))
-        after = vfma(u, low, vmul(vtile(vset(minus), low), before))
-        minus -= 1.0
-        before = low
-        low = after
+    if nterm > 1:
+        _put(out + line, at + VECTOR, (low, place, limit))
+    before, low = low, vmul(u, low)
+    if nterm > 2:
+        _put(out + 2 * line, at + 2 * VECTOR, (low, place, limit))
+    for order in range(3, nterm):
+        before, low = low, vfma(u, low, vmul(vtile(vset(2.0 - order), low), before))
+        _put(out + order * line, at + order * VECTOR, (low, place, limit))
+
+
+@njit(nogil=True)
+def _put(out, at, term):  # type: ignore[no-untyped-def]
+    """Differences of a term's values at successive edges, where they are inside the stamp; see `_edges`."""
+    low, place, limit = term
+    vwrite(out, vinside(place, limit, vsub(low, vnext(low, vread(at)))))
+    vwrite(at, vfirst(low))
 
 
 @njit(nogil=True)

@@ -155,10 +155,14 @@ def _add_core(stamp, coeff, profiles, work, frame, terms):  # type: ignore[no-un
     rows, width, pitch, fresh = frame
     nj, ni, ni4 = terms
     line, column = VECTOR * pitch, VECTOR * ((width + 3) // 4 * 4)
-    for y in range(0, rows, 4):
-        for i in range(0, ni4, 4):
-            _multiply((work + VECTOR * (i * rows + y), VECTOR * rows), (coeff + VECTOR * i, VECTOR * ni4),
-                      (hy + VECTOR * y, VECTOR * rows), nj, True)
+    for i in range(0, ni4, 4):
+        near, y = (coeff + VECTOR * i, VECTOR * ni4), 0
+        while y + 8 <= rows:
+            _multiply_wide((work + VECTOR * (i * rows + y), VECTOR * rows), near, (hy + VECTOR * y, VECTOR * rows),
+                           nj, True)
+            y += 8
+        if y < rows:
+            _multiply((work + VECTOR * (i * rows + y), VECTOR * rows), near, (hy + VECTOR * y, VECTOR * rows), nj, True)
     for y in range(0, rows, 4):
         near = work + VECTOR * y, VECTOR * rows
         x = 0
@@ -249,7 +253,7 @@ def _core(stamp, space, core, frame, bins, shape, sizes):  # type: ignore[no-unt
     coeff = space
     work = coeff + VECTOR * npar
     hy = work + VECTOR * (npar // nj) * rows
-    hx = hy + VECTOR * nj * rows
+    hx = hy + VECTOR * nj * rows      # written after hy: the room behind that
     edges = hx + VECTOR * (ni * ((width + 3) // 4 * 4) + 2)
     profiles((hy, hx), edges, (nj, ni), sizes, shape, (numbers, sigma, offsets, step))
     _coefficients(coeff, series, npar, (basis, ncoef), basis_step)
@@ -307,7 +311,7 @@ def make_spots(out, recipe, offsets, sizes):  # type: ignore[no-untyped-def]
 
     out: (nfibre, nwave, ny, nx) float64
     recipe: (numbers (nfibre, NUMBERS, n), cores, (ny, nx, whether there is a tail)), n = nwave rounded up to blocks
-        cores: two of (series (nfibre, ncoef, ni nj4), basis (ncoef, n), terms (nj, ni)); the first is added before the
+        cores: two of (series (nfibre, ncoef, nj ni4), basis (ncoef, n), terms (nj, ni)); the first is added before the
         second, whose arrays are empty where there is none
     offsets: (nfibre, 2, n) float64, first pixel (y, x) of each stamp in its block's frame
     sizes: (2, nfibre, n / 4) height and width of the frames
