@@ -5,6 +5,8 @@ from functools import cached_property
 import numpy as np
 from scipy import sparse
 
+from gpu_extract.backend import cpu_banded, cpu_windows, transpose
+from gpu_extract.backend.cpu_banded import SIDES, aligned
 from gpu_extract.data import Array, Normal
 
 EPS = np.finfo(float).eps
@@ -164,3 +166,19 @@ def random_definite(n: int, half: int, cond: float, rng: np.random.Generator) ->
     matrix = full_of(band)
     values = np.linalg.eigvalsh(matrix)
     return matrix + (values[-1] / cond - values[0]) * np.eye(n)
+
+
+def narrow_sum(band, sides, poles, ndiag, blocks=()):
+    """(nwave, out_width): the narrow pole sum of one fibre among others; blocks: its windows, (first bin, S within)."""
+    nwave, half = len(band), band.shape[1] - 1
+    wide = max(half, ndiag)
+    out, work = aligned(3, nwave, cpu_banded.out_width(ndiag)), aligned(cpu_banded.work_size(nwave, half, ndiag))
+    bands, right = aligned(2, transpose.padded(half) + nwave, half + 1), aligned(3, nwave, SIDES)
+    both, columns = aligned(2, 8 + poles.shape[1]), aligned(cpu_windows.room([len(m) for _, m in blocks], wide))
+    out[:], work[:], columns[:] = np.nan, 7.0, np.nan        # what an earlier, other fibre may have left there
+    bands[1, -nwave:], right[2], both[:, 8:] = band, sides, poles
+    windows, edges = cpu_windows.packed([(), blocks], wide, columns)
+    fibres = np.array([[2, 1, 8, 8 + poles.shape[1], *edges[1:]]])
+    cpu_banded.pole_sum(half, ndiag)(out, work, bands, right, tuple(both), windows, fibres)
+    assert np.isnan(out[:2]).all()
+    return out[2]

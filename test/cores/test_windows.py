@@ -4,8 +4,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cores.cases import EPS, band_of, make_bundle, random_definite
-from gpu_extract.backend import cpu_banded, cpu_stretch, cpu_windows
+from cores.cases import EPS, band_of, make_bundle, narrow_sum, random_definite
+from gpu_extract.backend import cpu_stretch
 from gpu_extract.backend.cpu_banded import SIDES, aligned
 from gpu_extract.cores import schur, windows
 from gpu_extract.cores.banded import Options, decorrelate
@@ -26,12 +26,8 @@ def test_pole_sum_with_windows(half, ndiag, nwave, pieces):
     matrix += np.eye(nwave) * max(0.0, -1.1 * np.linalg.eigvalsh(matrix)[0])
     sides, poles = rng.normal(size=(nwave, SIDES)), aligned(2, 16)
     poles[:] = np.exp(rng.normal(size=16)), rng.random(16)
-    out, work = aligned(nwave, cpu_banded.out_width(ndiag)), aligned(cpu_banded.work_size(nwave, half, ndiag))
-    columns = aligned(cpu_windows.room([size for _, size in pieces], max(half, ndiag)))
-    out[:], work[:], columns[:] = np.nan, 7.0, np.nan
     blocks = [(first, matrix[first:first + size, first:first + size]) for first, size in pieces]
-    packed = cpu_windows.packed(blocks, max(half, ndiag), columns)
-    cpu_banded.pole_sum(half, ndiag)(out, work, band_of(matrix, half), sides, *poles, packed)
+    out = narrow_sum(band_of(matrix, half), sides, poles, ndiag, blocks)
     inverse = sum(w * np.linalg.inv(matrix + t * np.eye(nwave)) for t, w in zip(*poles, strict=True))
     bound = 100 * EPS * np.linalg.cond(matrix) * np.abs(inverse).max()
     assert np.abs(out[:, :SIDES] - inverse @ sides).max() <= bound * np.abs(sides).sum()

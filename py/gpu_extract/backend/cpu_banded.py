@@ -19,6 +19,7 @@ from numba import njit, types
 from gpu_extract.backend import cpu_windows
 from gpu_extract.backend.blocks import LANES, SIDES
 from gpu_extract.backend.emit import Emit, all_literal, call, literal, written_out
+from gpu_extract.backend.transpose import padded
 
 
 def aligned(*shape: int) -> np.ndarray:
@@ -166,41 +167,50 @@ def work_size(nwave: int, half: int, ndiag: int) -> int:
 def pole_sum(half: int, ndiag: int) -> Any:
     """The kernel for a half-band of S and a number of diagonals of R on each side.
 
-    kernel(out, work, band, sides, shifts, weights, windows): with Z_k = (S + t_k I)^-1 and weights w_k,
-    out: (nwave, out_width): columns 0, 1: sum_k w_k Z_k (the right sides); 2 + a: sum_k w_k Z_k[j + a, j]
-    work: (work_size,); band: (nwave, half + 1), band[j, a] = S[j, j + a], 0 beyond the end; sides: (nwave, SIDES)
-    shifts, weights: (a multiple of LANES,); pairs that are not needed have weight 0
+    kernel(out, work, bands, sides, poles, windows, fibres), for some fibres: with Z_k = (S + t_k I)^-1 and weights w_k,
+    out: (nfibre, nwave, out_width): columns 0, 1: sum_k w_k Z_k (the right sides); 2 + a: sum_k w_k Z_k[j + a, j]
+    work: (work_size,); sides: (nfibre, nwave, SIDES)
+    bands: (n, padded(half) + nwave or more, half + 1), band[j, a] = S[j, j + a], 0 beyond the end, from the row
+        padded(half) on
+    poles: shifts and weights of all fibres; pairs that are not needed have weight 0
     windows: stretches of bins in which all of S is kept, see cpu_windows.packed
+    fibres: (m, 6): number of a fibre, of its S, its first pole and last + 1 (whole vectors), and the same of its rows
+        in the windows' edges
     out, work, shifts and weights start on a cache line.
     """
-    wide = max(half, ndiag)
+    wide, before = max(half, ndiag), padded(half)
     width = out_width(ndiag)
 
     @njit(nogil=True, cache=True, error_model="numpy")
-    def kernel(out, work, band, sides, shifts, weights, windows):  # type: ignore[no-untyped-def]
-        nwave, (edges, dense, columns) = len(band), windows
-        stride, count = (wide + 1 + SIDES) * LANES, len(edges) - 1
-        out[:] = 0.0
+    def kernel(out, work, bands, sides, poles, windows, fibres):  # type: ignore[no-untyped-def]
+        (shifts, weights), (table, dense, columns), nwave = poles, windows, out.shape[1]
+        stride = (wide + 1 + SIDES) * LANES
         work[:half * stride] = 0.0
-        for p in range(0, len(shifts), LANES):
-            shift = shifts[p:p + LANES]
-            weight = weights[p:p + LANES]
-            for n in range(count + 1):
-                first, last = edges[n, 1], edges[n + 1, 0] if n < count else nwave
-                for j in range(first, last - 1, 2):
-                    _eliminate(work, (half + j) * stride, band, j * (half + 1), sides, j * SIDES, shift, half, wide, 2)
-                if (last - first) % 2 == 1:
-                    j = last - 1
-                    _eliminate(work, (half + j) * stride, band, j * (half + 1), sides, j * SIDES, shift, half, wide, 1)
-                if n < count:
-                    places = edges[n + 1, 0], edges[n + 1, 1] - edges[n + 1, 0], half, wide
-                    cpu_windows.factor(columns[edges[n + 1, 3]:], work, dense[edges[n + 1, 2]:], band, sides, shift,
-                                       places)
-            work[(half + nwave) * stride:] = 0.0
-            for n in range(count, -1, -1):
-                for j in range((edges[n + 1, 0] if n < count else nwave) - 1, edges[n, 1] - 1, -1):
-                    _substitute(work, (half + j) * stride, weight, out, j * width, half, wide, ndiag)
-                if n > 0:
-                    places = edges[n, 0], edges[n, 1] - edges[n, 0], half, wide
-                    cpu_windows.invert(columns[edges[n, 3]:], work, out, weight, places, ndiag)
+        for m in range(len(fibres)):
+            fibre, place, first_pole, last_pole, first_edge, last_edge = fibres[m]
+            made, band, right, edges = out[fibre], bands[place][before:], sides[fibre], table[first_edge:last_edge]
+            count = len(edges) - 1
+            made[:] = 0.0
+            for p in range(first_pole, last_pole, LANES):
+                shift, weight = shifts[p:p + LANES], weights[p:p + LANES]
+                for n in range(count + 1):
+                    first, last = edges[n, 1], edges[n + 1, 0] if n < count else nwave
+                    for j in range(first, last - 1, 2):
+                        at = (half + j) * stride
+                        _eliminate(work, at, band, j * (half + 1), right, j * SIDES, shift, half, wide, 2)
+                    if (last - first) % 2 == 1:
+                        j = last - 1
+                        at = (half + j) * stride
+                        _eliminate(work, at, band, j * (half + 1), right, j * SIDES, shift, half, wide, 1)
+                    if n < count:
+                        places = edges[n + 1, 0], edges[n + 1, 1] - edges[n + 1, 0], half, wide
+                        cpu_windows.factor(columns[edges[n + 1, 3]:], work, dense[edges[n + 1, 2]:], band, right, shift,
+                                           places)
+                work[(half + nwave) * stride:] = 0.0
+                for n in range(count, -1, -1):
+                    for j in range((edges[n + 1, 0] if n < count else nwave) - 1, edges[n, 1] - 1, -1):
+                        _substitute(work, (half + j) * stride, weight, made, j * width, half, wide, ndiag)
+                    if n > 0:
+                        places = edges[n, 0], edges[n, 1] - edges[n, 0], half, wide
+                        cpu_windows.invert(columns[edges[n, 3]:], work, made, weight, places, ndiag)
     return kernel

@@ -241,20 +241,22 @@ def room(sizes: Iterable[int], wide: int) -> int:
     return sum(h * ((h + 2) * BLOCK + 2 * EDGE * LANES + GROUP) for h in heights)
 
 
-def packed(windows: Sequence[tuple[int, Array]], wide: int, columns: Array) -> tuple[IntArray, Array, Array]:
-    """Windows as the kernels take them.
+def packed(fibres: Sequence[Sequence[tuple[int, Array]]], wide: int,
+           columns: Array) -> tuple[tuple[IntArray, Array, Array], IntArray]:
+    """Windows of some fibres as the kernels take them.
 
-    windows: (first bin, S within: (n, n)) in the order of their bins; columns: (room,) work space
-    Returns edges (1 + windows, 4): first, last + 1, first elements in `dense` and in `columns`, after a row of zeros
-    for the start of the band; dense: all S one after the other; columns.
+    fibres: of each its windows, (first bin, S within: (n, n)) in the order of their bins; columns: work space, the
+    `room` of any one of them
+    Returns edges (fibres + windows, 4): first, last + 1, first elements in `dense` and in `columns`, for each fibre
+    after a row of zeros for the start of the band; dense: all S one after the other; columns. And (fibres + 1,) the
+    rows of edges at which the fibres begin.
     """
-    edges = np.zeros((len(windows) + 1, 4), dtype=np.int64)
-    for n, (first, matrix) in enumerate(windows, 1):
-        size = len(matrix)
-        edges[n, :2] = first, first + size
-        if n < len(windows):
-            edges[n + 1, 2:] = edges[n, 2:] + np.array([size**2, room([size], wide)])
-    return edges, np.concatenate([np.ravel(matrix) for _, matrix in windows] or [np.empty(0)]), columns
-
-
-NO_WINDOWS = packed((), 0, np.empty(0))
+    starts = np.cumsum([0, *(1 + len(windows) for windows in fibres)])
+    edges, size = np.zeros((starts[-1], 4), dtype=np.int64), 0
+    for start, windows in zip(starts[:-1].tolist(), fibres, strict=True):
+        used = 0
+        for n, (first, matrix) in enumerate(windows, start + 1):
+            edges[n] = first, first + len(matrix), size, used
+            size, used = size + len(matrix)**2, used + room([len(matrix)], wide)
+    dense = np.concatenate([np.ravel(matrix) for windows in fibres for _, matrix in windows] or [np.empty(0)])
+    return (edges, dense, columns), starts

@@ -16,7 +16,7 @@ Three checks follow every fibre and end in Status.FAILED, never in a silent wron
 spectrum alike); no bin's sum of squares over the stored diagonals of Q exceeds its S_jj.
 """
 from dataclasses import dataclass, field
-from functools import cached_property
+from itertools import compress
 
 import numpy as np
 
@@ -60,121 +60,96 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
         out = Decorrelated(np.empty(shape), np.empty(shape), np.empty((shape[0], 2 * ndiag + 1, shape[1])),
                            np.empty(shape, dtype=np.int8))
     with borrowed() as arena:
-        bundle = _Bundle(normal, x, options, fibres, ndiag=ndiag, first=bins.indices(nwave)[0],
-                         arena=arena)
-        # all is got ready first: between kernels that fill the caches the same takes several times as long
-        ready = [bundle.ready(fibre) for fibre in range(*fibres)]
-        narrow = []
-        for n, fibre in enumerate(range(*fibres)):
+        bundle = _Bundle(normal, x, options, fibres, ndiag=max(ndiag, cpu_correct.HALF), arena=arena)
+        status = [Status.FAILED if alive else Status.EMPTY for alive in bundle.alive]
+        if normal.halfband <= NARROW:
+            for n in bundle.narrow((out.flux, out.ivar, out.resolution), bins.indices(nwave)[0]):
+                status[n] = Status.GOOD
+        for n, state in enumerate(status):
             result = out.flux[n], out.ivar[n], out.resolution[n]
-            status = _fibre(result, bundle, ready[n], fibre) if bundle.alive[n] else Status.EMPTY
-            out.status[n] = int(status)
-            if status is Status.GOOD:
-                narrow.append(n)
-            elif status is not Status.WIDE_BAND:
+            if state is Status.FAILED and bundle.broad(result, n, bins.indices(nwave)[0]):
+                status[n] = Status.WIDE_BAND
+            elif state is not Status.GOOD:
                 for array in result:
                     array[:] = 0.0
-        bundle.correct(out.flux, narrow)
+    out.status[:] = np.array(status, dtype=np.int8)[:, None]
     return out
 
 
-@dataclass(frozen=True)
-class _Ready:
-    """A fibre's Schur complement in the narrow band, and the pole sum's arguments; total: of the poles' weights."""
-
-    schur: Schur
-    total: float
-    shifts: Array
-    weights: Array
-    windows: tuple[IntArray, Array, Array]
-
-
 class _Bundle:
-    """What the fibres of a bundle have in common, made when it is first asked for, and their work space.
+    """What the fibres lo .. hi - 1 of a bundle have in common, and their work space; their numbers here begin at 0.
 
-    alive: whether a fibre has any weight; first: of the bins that are wanted
+    alive: whether a fibre has any weight; sides: (n, nwave, SIDES), their right sides: 1 and x, 0 without weight
     """
 
-    def __init__(self, normal: Normal, x: Array, options: Options, fibres: tuple[int, int], *, ndiag: int, first: int,
+    def __init__(self, normal: Normal, x: Array, options: Options, fibres: tuple[int, int], *, ndiag: int,
                  arena: Arena):
-        self.normal, self.options, self.first, self._x, self._fibres = normal, options, first, x, fibres
-        self.ndiag = max(ndiag, cpu_correct.HALF)
-        self._arena, self._columns = arena, np.empty(0)
+        self.normal, self.options, self.ndiag = normal, options, ndiag
+        self._x, self._fibres, self._arena = x, fibres, arena
         lit = np.greater(normal.weight[slice(*fibres)], 0.0)
         self.alive = np.any(lit, axis=1, keepdims=True)[:, 0].tolist()
-        self._sides = arena.take(*lit.shape, cpu_banded.SIDES)
-        self._sides[..., 0], self._sides[..., 1] = lit, np.where(lit, x[slice(*fibres)], 0.0)
-        self._sums = arena.take(*lit.shape, cpu_banded.out_width(self.ndiag))
-        self._works: dict[int, Array] = {}
+        self.sides = arena.take(*lit.shape, cpu_banded.SIDES)
+        self.sides[..., 0], self.sides[..., 1] = lit, np.where(lit, x[slice(*fibres)], 0.0)
 
-    def sides(self, fibre: int) -> Array:
-        """(nwave, SIDES), a fibre's right sides: 1 and x, 0 without weight."""
-        sides: Array = self._sides[fibre - self._fibres[0]]
-        return sides
+    def narrow(self, result: tuple[Array, Array, Array], first: int) -> list[int]:
+        """Decorrelate those fibres that the narrow band holds into `result` (flux, ivar, resolution); their numbers.
 
-    def ready(self, fibre: int) -> _Ready | None:
-        """A fibre in the narrow band, where that holds."""
-        if self.normal.halfband > NARROW or not self.alive[fibre - self._fibres[0]]:
-            return None
-        schur = self.neighbours.complement(fibre)
-        if not schur.holds or schur.facts.rung is None:
-            return None
-        poles = scaled_poles(*LADDER[schur.facts.rung], schur.bound)
-        shifts, weights = self._arena.take(2, len(poles.shifts))
-        shifts[:] = poles.shifts
-        np.multiply(poles.weights, poles.shifts, out=weights)
-        return _Ready(schur, float(poles.weights.sum()), shifts, weights, self._windows(schur))
-
-    @cached_property
-    def neighbours(self) -> Neighbours:
-        """Schur complements in the narrow band."""
+        first: of the bins that are wanted
+        """
         neighbours = Neighbours(self.normal, self._x, self.options.limits, self._arena)
         neighbours.prepare(self._fibres)
-        return neighbours
+        # all is got ready first: between kernels that fill the caches the same takes several times as long
+        groups: dict[int, list[tuple[int, Schur]]] = {}
+        for n in compress(range(len(self.alive)), self.alive):
+            schur = neighbours.complement(self._fibres[0] + n)
+            if schur.holds:
+                groups.setdefault(id(schur.room), []).append((n, schur))
+        made = self._arena.take(*self.sides.shape[:2], cpu_banded.out_width(self.ndiag))
+        good = [n for group in groups.values() for n in self._sum(result, made, first, group)]
+        if good:
+            work = self._arena.take(cpu_correct.work_size(made.shape[1]))
+            cpu_correct.correct(result[0], made, work, np.array(good), first)
+        return good
 
-    def _windows(self, schur: Schur) -> tuple[IntArray, Array, Array]:
-        """A fibre's windows as the kernel takes them."""
-        wide = max(schur.band.shape[1] - 1, self.ndiag)
-        if not schur.windows:
-            return cpu_windows.NO_WINDOWS
-        size = cpu_windows.room([len(matrix) for _, matrix in schur.windows], wide)
-        if len(self._columns) < size:
-            self._columns = self._arena.take(size)
-        return cpu_windows.packed(schur.windows, wide, self._columns)
+    def _sum(self, result: tuple[Array, Array, Array], made: Array, first: int,
+             group: list[tuple[int, Schur]]) -> list[int]:
+        """The pole sums of fibres with one width of band, and what follows from them; numbers of those that pass.
 
-    def pole_sum(self, fibre: int, ready: _Ready) -> tuple[Array, Array]:
-        """The narrow pole sum of one fibre, (nwave, out_width), and work space that is free again."""
-        half = ready.schur.band.shape[1] - 1
-        if half not in self._works:
-            self._works[half] = self._arena.take(cpu_banded.work_size(len(ready.schur.band), half, self.ndiag))
-        out, work = self._sums[fibre - self._fibres[0]], self._works[half]
-        kernel = cpu_banded.pole_sum(half, self.ndiag)
-        kernel(out, work, ready.schur.band, self.sides(fibre), ready.shifts, ready.weights, ready.windows)
-        return out, work
+        made: (n, nwave, out_width), their place; the flux is still to be corrected
+        """
+        room = group[0][1].room
+        half = room.bands.shape[2] - 1
+        work = self._arena.take(cpu_banded.work_size(made.shape[1], half, self.ndiag))
+        found = [scaled_poles(*LADDER[schur.facts.rung or 0], schur.bound) for _, schur in group]
+        ends = np.cumsum([0, *(len(each.shifts) for each in found)])
+        poles = self._arena.take(ends[-1]), self._arena.take(ends[-1])
+        np.concatenate([each.shifts for each in found], out=poles[0])
+        np.multiply(np.concatenate([each.weights for each in found]), poles[0], out=poles[1])
+        windows, edges = self._windows([schur.windows for _, schur in group], max(half, self.ndiag))
+        fibres = np.empty((len(group), 6), dtype=np.int64)
+        fibres[:, 0], fibres[:, 1] = [n for n, _ in group], [schur.place for _, schur in group]
+        fibres[:, 2], fibres[:, 3], fibres[:, 4], fibres[:, 5] = ends[:-1], ends[1:], edges[:-1], edges[1:]
+        cpu_banded.pole_sum(half, self.ndiag)(made, work, room.bands, self.sides, poles, windows, fibres)
+        scales = np.array([(each.weights.sum(), *schur.squares) for each, (_, schur) in zip(found, group, strict=True)])
+        disagreement = cpu_finish.finish_narrow(result, made, self.sides, (room.bands, room.rests), scales,
+                                                (work, fibres, first))
+        good: list[int] = fibres[disagreement <= AGREEMENT, 0].tolist()
+        return good
 
-    def correct(self, flux: Array, narrow: list[int]) -> None:
-        """Correct the flux of those fibres that the narrow band has done for what it cuts off."""
-        if narrow:
-            work = self._arena.take(cpu_correct.work_size(self._sums.shape[1]))
-            cpu_correct.correct(flux, self._sums, work, np.array(narrow), self.first)
+    def _windows(self, windows: list[tuple[tuple[int, Array], ...]],
+                 wide: int) -> tuple[tuple[IntArray, Array, Array], IntArray]:
+        """Fibres' windows as the kernel takes them."""
+        size = max(cpu_windows.room([len(matrix) for _, matrix in some], wide) for some in windows)
+        return cpu_windows.packed(windows, wide, self._arena.take(size))
 
-
-def _fibre(result: tuple[Array, Array, Array], bundle: _Bundle, ready: _Ready | None, fibre: int) -> Status:
-    """Decorrelate one fibre into `result` (flux, ivar, resolution), whose flux is still to be corrected where GOOD."""
-    sides = bundle.sides(fibre)
-    if ready is not None:
-        out, work = bundle.pole_sum(fibre, ready)
-        schur, scale = ready.schur, (ready.total, bundle.first)
-        if cpu_finish.finish(result, out, work, sides, schur.band[:, 0], schur.squares, scale) <= AGREEMENT:
-            out[:, 1] = schur.rest
-            return Status.GOOD
-    broad = wide.complement(bundle.normal.icov, fibre, sides, bundle.options.wide)
-    if broad is None:
-        return Status.FAILED
-    ndiag = len(result[2]) // 2
-    poles = scaled_poles(*LADDER[broad.rung], broad.bound)
-    out = wide.pole_sum(broad, poles, sides, ndiag, bundle.options.wide)
-    work = np.empty(cpu_finish.work_size(len(sides), ndiag))
-    scale = float(poles.weights.sum()), bundle.first
-    agrees = cpu_finish.finish(result, out, work, sides, broad.band[:, 0], broad.squares, scale) <= AGREEMENT
-    return Status.WIDE_BAND if agrees else Status.FAILED
+    def broad(self, result: tuple[Array, Array, Array], n: int, first: int) -> bool:
+        """Decorrelate a fibre in the wide band into `result` (flux, ivar, resolution); whether that holds."""
+        sides, limits, ndiag = self.sides[n], self.options.wide, len(result[2]) // 2
+        schur = wide.complement(self.normal.icov, self._fibres[0] + n, sides, limits)
+        if schur is None:
+            return False
+        poles = scaled_poles(*LADDER[schur.rung], schur.bound)
+        made = wide.pole_sum(schur, poles, sides, ndiag, limits)
+        work, scale = np.empty(cpu_finish.work_size(len(sides), ndiag)), (float(poles.weights.sum()), first)
+        disagreement = cpu_finish.finish(result, made, work, sides, schur.band[:, 0], schur.squares, scale)
+        return bool(disagreement <= AGREEMENT)

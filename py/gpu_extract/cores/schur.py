@@ -56,39 +56,78 @@ class Limits:
     inner: float = 1e-2
 
 
+class Bands:
+    """Room for so many bands of one width, between rows of zeros, in an array in which kernels find them by number.
+
+    bands: (count, rows, width), the first bin's row is padded(width - 1); rests: (count, nwave or more), a vector each
+    """
+
+    def __init__(self, arena: Arena, count: int, nwave: int, width: int):
+        self.before, self.nwave, self._used = transpose.padded(width - 1), nwave, 0
+        self.bands = arena.take(count, self.before + nwave + transpose.LANES, width)
+        self.rests = arena.take(count, nwave + transpose.LANES)
+
+    def take(self) -> int:
+        """The number of the next one; what is around it becomes 0."""
+        place, self._used = self._used, self._used + 1
+        band = self.bands[place]
+        band[:self.before] = band[self.before + self.nwave:] = self.rests[place, self.nwave:] = 0.0
+        return place
+
+    def band(self, place: int) -> Array:
+        """(nwave, width), one of them."""
+        band: Array = self.bands[place, self.before:self.before + self.nwave]
+        return band
+
+    def rest(self, place: int) -> Array:
+        """(nwave,), its vector."""
+        rest: Array = self.rests[place, :self.nwave]
+        return rest
+
+
 @dataclass(frozen=True)
 class Schur:
     """S_i of a fibre.
 
-    band: (nwave, half + 1), band[j, a] = S[j, j + a]; bins of weight 0 are decoupled and hold `bound`
-    bound: on the largest eigenvalue; rest: (nwave,), S x less the part of this band
+    room, place: where its band is and E x, S x less the part of this band. band[j, a] = S[j, j + a]; bins of weight 0
+        are decoupled and hold `bound`, which is on the largest eigenvalue
     squares: 1'S1, 1'Sx and x'Sx over the bins that have weight
     facts: see definite.Facts; error: bound on what is left out, in S's own norm
     holds: whether that is within the limits and S is positive definite
     windows: (first bin, (n, n)) of stretches in which all of S is kept
     """
 
-    band: Array
+    room: Bands
+    place: int
     bound: float
-    rest: Array
     squares: Array
     facts: Facts
     error: float
     holds: bool
     windows: tuple[tuple[int, Array], ...] = ()
 
+    @property
+    def band(self) -> Array:
+        """(nwave, half + 1)."""
+        return self.room.band(self.place)
+
+    @property
+    def rest(self) -> Array:
+        """(nwave,), E x."""
+        return self.room.rest(self.place)
+
 
 @dataclass(frozen=True)
 class _Measured:
-    """S in one band.
+    """S in one band; what is not said here as in Schur.
 
-    tail: what it cuts off; excess: that, or what it moves the flux by, over the limit; squares, windows: as in Schur
+    tail: what it cuts off; excess: that, or what it moves the flux by, over the limit
     seam: what a window's S differs by from the band's just outside of the window, in S's own norm
     """
 
-    band: Array
+    room: Bands
+    place: int
     bound: float
-    rest: Array
     facts: Facts
     tail: float
     excess: float
@@ -112,12 +151,12 @@ class Neighbours:
         self._first: dict[tuple[int, bool], _Measured] = {}
         self._beyond: dict[int, float] = {}
         self._best: dict[int, _Measured] = {}
-        widest = self.hw + max(limits.widen) + 8
         self.windows = find(self.couplings, limits.window)
         self._given_up: set[int] = set()
         self._taken: dict[int, Array] = {}
+        self._nothing: dict[int, Share] = {}
         self._work = self._arena.take(room(self.hw + max(limits.widen)))
-        self._nothing = Share(self._arena.zeros(self.nwave, widest), np.zeros(self.nwave))
+        self._narrowest = self._room(self.nfibre + len(self.windows), self.hw + limits.widen[0])
 
     def prepare(self, fibres: tuple[int, int]) -> None:
         """Make the complements of fibres lo .. hi - 1, each in the narrowest of the bands of `Limits` that holds it.
@@ -127,14 +166,15 @@ class Neighbours:
         reach = 2 * max(self.couplings.distances())
         around = range(max(fibres[0] - reach, 0), min(fibres[1] + reach, self.nfibre))
         self.couplings.eliminate(around, self.hw + self.limits.widen[0])
-        windowed = [i for i in range(*fibres) if i in self.windows]
+        wanted = [i for i in range(*fibres) if i not in self._best]
+        windowed = [i for i in wanted if i in self.windows]
         for fibre in windowed:
             self._best[fibre] = self._at_first(fibre, windowed=True)
         self._widen({i: _steps(self._best[i].excess) for i in windowed})
         for fibre in windowed:
             if not self._window_holds(fibre):
                 self._given_up.add(fibre)
-        rest = [i for i in range(*fibres) if not self._has_windows(i)]
+        rest = [i for i in wanted if not self._has_windows(i)]
         for fibre in rest:
             self._best[fibre] = self._at_first(fibre)
         chained = [i for i in rest if any(self._chained(j, i) for j in self.couplings.eliminated(i))]
@@ -148,8 +188,9 @@ class Neighbours:
             needed = sorted({j for i in narrow for j in self.couplings.eliminated(i)
                              if self._has_windows(i) or not self._chained(j, i)})
             self.couplings.eliminate(needed, self.hw + extra)
+            room = self._room(len(narrow), self.hw + extra)
             for fibre in narrow:
-                self._best[fibre] = self._measure(fibre, self.hw + extra)
+                self._best[fibre] = self._measure(fibre, room)
                 steps = _steps(self._best[fibre].excess)
                 wanted[fibre] = n + steps if steps else 0
 
@@ -173,7 +214,7 @@ class Neighbours:
         facts = measured.facts
         error = self._higher_orders(fibre, facts)
         holds = facts.rung is not None and error <= _allowed(facts, self.limits.coupling) and measured.excess <= 1.0
-        return Schur(measured.band, measured.bound, measured.rest, measured.squares, facts, error + measured.tail,
+        return Schur(measured.room, measured.place, measured.bound, measured.squares, facts, error + measured.tail,
                      holds, measured.windows)
 
     def _at_first(self, fibre: int, *, windowed: bool = False) -> _Measured:
@@ -181,19 +222,21 @@ class Neighbours:
         if (fibre, windowed) not in self._first:
             half = self.hw + self.limits.widen[0]
             shares = [self.couplings.share(j, fibre, half) for j in self.couplings.eliminated(fibre)]
-            self._first[fibre, windowed] = self._assemble(fibre, shares, half, self.windows[fibre] if windowed else ())
+            self._first[fibre, windowed] = self._assemble(fibre, shares, self._narrowest,
+                                                          self.windows[fibre] if windowed else ())
         return self._first[fibre, windowed]
 
     def _known(self, i: int, fibre: int) -> Facts:
         """Facts about fibre i in the narrowest band, outside of windows where `fibre` has them (then so has i)."""
         return self._at_first(i, windowed=self._has_windows(fibre) and i in self.windows).facts
 
-    def _measure(self, fibre: int, half: int) -> _Measured:
-        """S with `half` diagonals: whole in windows, else to all orders that count."""
+    def _measure(self, fibre: int, room: Bands) -> _Measured:
+        """S in a band of some width: whole in windows, else to all orders that count."""
+        half = room.bands.shape[2] - 1
         if self._has_windows(fibre):
             shares = [self.couplings.share(j, fibre, half) for j in self.couplings.eliminated(fibre)]
-            return self._assemble(fibre, shares, half, self.windows[fibre])
-        return self._assemble(fibre, [self._share(j, fibre, half) for j in self.couplings.eliminated(fibre)], half)
+            return self._assemble(fibre, shares, room, self.windows[fibre])
+        return self._assemble(fibre, [self._share(j, fibre, half) for j in self.couplings.eliminated(fibre)], room)
 
     def _chained(self, j: int, fibre: int) -> bool:
         """Whether fibre j is eliminated for `fibre` together with what the fibre beyond it took from it."""
@@ -211,42 +254,47 @@ class Neighbours:
             self._chains[key] = self.couplings.share_of_rest(j, fibre, half, self._share(2 * j - fibre, j, half))
         return self._chains[key]
 
-    def _assemble(self, fibre: int, shares: list[Share], half: int, windows: Sequence[Window] = ()) -> _Measured:
+    def _assemble(self, fibre: int, shares: list[Share], room: Bands, windows: Sequence[Window] = ()) -> _Measured:
         """S from what each eliminated fibre takes, and what is to be known about it."""
-        left, right = [*shares[:2], *[self._nothing] * (2 - len(shares))][:2]
+        half, place = room.bands.shape[2] - 1, room.take()
+        left, right = [*shares[:2], *[self._none(half)] * (2 - len(shares))][:2]
         if len(shares) > 2:
             right = Share(np.sum([share.taken[:, :half + 1] for share in shares[1:]], axis=0),
                           np.sum([share.moved for share in shares[1:]], axis=0))
-        band, taken, rest, sums = self._padded(half + 1), self._passing(half + 1), self._padded(), np.empty(6)
+        band, rest, taken, sums = room.band(place), room.rest(place), self._passing(half), np.empty(6)
         bound = cpu_band_tests.assemble((band, taken, rest), self.couplings.icov, fibre, (left.taken, left.moved),
                                         (right.taken, right.moved))
-        x, roots = self.couplings.spread[fibre], self.couplings.roots[fibre]
         margin = self.couplings.margin
-        inner = slice(margin, margin + self.nwave)
-        whole = put(windows, (band, taken, rest), x[inner], roots[inner], bound=bound, hw=self.hw)
-        cpu_foresee.foresee(sums, rest, band, taken, x[margin:], roots[margin:])
+        x, roots = self.couplings.spread[fibre, margin:], self.couplings.roots[fibre, margin:]
+        whole = put(windows, (band, taken, rest), x[:self.nwave], roots[:self.nwave], bound=bound, hw=self.hw)
+        cpu_foresee.foresee(sums, rest, band, taken, x, roots)
         facts = examine(band, taken, whole.bound, self._work)
         gamma = max(facts.gamma, 1e-300)
-        tail = 4.0 * max(sums[5], whole.crossing) / gamma
-        limit = self.limits.noisy_shift if sums[1] <= self.limits.bright * self.nwave else self.limits.shift
+        moved, bright, *_, edge = sums.tolist()
+        tail = 4.0 * max(edge, whole.crossing) / gamma
+        limit = self.limits.noisy_shift if bright <= self.limits.bright * self.nwave else self.limits.shift
         least = CORRECTED if windows and half == self.hw + self.limits.widen[-1] else 1.0
-        moved = 0.5 * math.sqrt(sums[0]) / _allowed(facts, limit, least)
-        excess = max(tail / _allowed(facts, self.limits.tail, least), moved, whole.inner / (self.limits.inner * gamma))
-        return _Measured(band, whole.bound, rest, facts, tail, excess, sums[2:5] + whole.squares, whole.blocks,
+        excess = max(tail / _allowed(facts, self.limits.tail, least),
+                     0.5 * math.sqrt(moved) / _allowed(facts, limit, least), whole.inner / (self.limits.inner * gamma))
+        return _Measured(room, place, whole.bound, facts, tail, excess, sums[2:5] + whole.squares, whole.blocks,
                          whole.seam / gamma)
 
-    def _padded(self, *width: int) -> Array:
-        """(nwave, *width), room between rows of zeros: one vector, and before a band as many as it has diagonals."""
-        before = transpose.padded(width[0] - 1) if width else 0
-        padded = self._arena.take(before + self.nwave + transpose.LANES, *width)
-        padded[:before], padded[before + self.nwave:] = 0.0, 0.0
-        return padded[before:before + self.nwave]
+    def _room(self, count: int, half: int) -> Bands:
+        """Room for so many bands."""
+        return Bands(self._arena, count, self.nwave, half + 1)
 
-    def _passing(self, width: int) -> Array:
-        """The same for what is done with before the next fibre's turn."""
-        if width not in self._taken:
-            self._taken[width] = self._padded(width)
-        return self._taken[width]
+    def _passing(self, half: int) -> Array:
+        """Room for one band that is done with before the next fibre's turn."""
+        if half not in self._taken:
+            room = self._room(1, half)
+            self._taken[half] = room.band(room.take())
+        return self._taken[half]
+
+    def _none(self, half: int) -> Share:
+        """What a fibre takes that is not there."""
+        if half not in self._nothing:
+            self._nothing[half] = Share(self._arena.zeros(self.nwave, half + 1), np.zeros(self.nwave))
+        return self._nothing[half]
 
     def _higher_orders(self, fibre: int, facts: Facts) -> float:
         """A bound on what couplings to farther fibres change that were not, or not fully, taken into account.
@@ -278,7 +326,7 @@ class Neighbours:
             first, half = self._at_first(fibre), self.hw + self.limits.widen[0]
             far = [j for j in self.couplings.eliminated(fibre) if abs(j - fibre) > 1]
             taken = np.sum([self.couplings.share(j, fibre, half).taken[:, :half + 1] for j in far], axis=0)
-            self._beyond[fibre] = ask(first.band, taken, first.bound, FAR, self._work).theta
+            self._beyond[fibre] = ask(first.room.band(first.place), taken, first.bound, FAR, self._work).theta
         return self._beyond[fibre]
 
 
