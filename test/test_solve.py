@@ -8,9 +8,9 @@ import scipy.linalg
 import oracle
 from extraction import dense_normal, normals
 from gpu_extract import solve as solver
-from gpu_extract.backend import cpu_solve
+from gpu_extract.backend import cpu_couple, cpu_factor, cpu_substitute
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import LANE, Image, Normal
+from gpu_extract.data import Image, Normal
 from gpu_extract.errors import InternalError
 from gpu_extract.solve import TOLERANCE, solve, solve_directly
 
@@ -132,8 +132,8 @@ def test_kernels_against_the_dense_matrix(normal):
     """icov times a vector, whole and between fibres only, and the fibres' blocks solved: 1e-13 of the terms."""
     rng = np.random.default_rng(2)
     nfibre, nd, nwave, _ = normal.icov.shape
-    rows, margin, length = cpu_solve.room_of(nfibre, nwave, normal.halfband)
-    inside = np.s_[:nfibre, margin:margin + nwave]
+    rows, margin, length = cpu_factor.room_of(nfibre, nwave, normal.halfband)
+    inside = np.ix_(cpu_factor.rows_of(nfibre), range(margin, margin + nwave))
     v = np.zeros((rows, length))
     v[inside] = rng.normal(size=(nfibre, nwave))
     matrix = dense_normal(normal)
@@ -142,13 +142,15 @@ def test_kernels_against_the_dense_matrix(normal):
     product = np.full_like(v, np.nan)
     size = np.abs(matrix) @ np.abs(v[inside].ravel())
     for first, wanted in ((0, matrix), (1, matrix - blocks)):
-        cpu_solve.multiply(product, normal.icov, v, margin, (first, nd))
+        cpu_couple.multiply(product, normal.icov, v, margin, (first, nd))
         assert (np.abs(product[inside].ravel() - wanted @ v[inside].ravel()) <= 1e-13 * size).all()
     factor = factor_of(normal.icov[:, 0])
     z = np.full_like(v, 0.0)
-    cpu_solve.solve_blocks(z, v, factor, margin)
+    half = 0.5 * v
+    cpu_substitute.solve_blocks(z, v, half, factor, margin)
+    assert cpu_substitute.size_of(v, half, factor, margin) == pytest.approx(np.sqrt((half * z).sum()), rel=1e-12)
     blocks[np.diag_indices_from(blocks)] += normal.weight.ravel() == 0
-    back = blocks @ z[inside].ravel() - v[inside].ravel()
+    back = blocks @ z[inside].ravel() - half[inside].ravel()
     size = np.abs(blocks) @ np.abs(z[inside].ravel())
     assert (np.abs(back) <= 1e-13 * size).all()
     z[inside] = 0
@@ -158,10 +160,8 @@ def test_kernels_against_the_dense_matrix(normal):
 def factor_of(band):
     """The kernels' factors of some fibres' blocks."""
     nfibre, nwave, nband = band.shape
-    hw = nband // 2
-    rows, margin, length = cpu_solve.room_of(nfibre, nwave, hw)
-    factor = np.full((rows // LANE, length - 2 * margin + hw, hw + 1, LANE), np.nan)
-    cpu_solve.factorise(factor, band)
+    factor = np.full(cpu_factor.factor_shape(nfibre, nwave, nband // 2), np.nan)
+    cpu_factor.factorise(factor, band)
     return factor
 
 
@@ -172,10 +172,10 @@ def test_a_pivot_that_is_not_positive_decouples_its_bin():
     band[0, 0, 2] = band[0, 1, 0] = 2.0
     band[1, :, 1] = 4.0
     band[1, 0, 2] = band[1, 1, 0] = 2.0
-    factor = factor_of(band)[0]
-    np.testing.assert_array_equal(factor[:, :, 0], [[0, 1]] * 5)
-    np.testing.assert_array_equal(factor[:, :, 1], [[0, 0.25], [0.5, 1 / 3], [0, 0.25], [0, 0.25], [0, 1]])
-    np.testing.assert_array_equal(factor[:, :, 2:], np.array([0, 1])[:, None] * np.ones((5, 2, 2)))
+    factor = factor_of(band)[..., -2:, :]      # a factor has a half-band of 3 at least
+    np.testing.assert_array_equal(factor[0, :, :, 0], [[0, 1]] * 7)
+    np.testing.assert_array_equal(factor[1, :, :, 0], [[0, 0.25], [0.5, 1 / 3], [0, 0.25], [0, 0.25], *[[0, 1]] * 3])
+    np.testing.assert_array_equal(factor[..., 1:], np.array([0, 1])[:, None] * np.ones((2, 7, 2, 3)))
 
 
 def test_couplings_left_out_come_back_through_the_residual(monkeypatch):
@@ -190,8 +190,41 @@ def test_couplings_left_out_come_back_through_the_residual(monkeypatch):
     assert left <= 10 * max(solution.error, TOLERANCE)
 
 
-def test_dot_of_a_row():
-    rng = np.random.default_rng(4)
-    a, b = rng.normal(size=(2, 3, 64))
-    for i in range(3):
-        assert cpu_solve.dot(a, b, i) == pytest.approx((a[i] * b[i]).sum(), abs=1e-13)
+@pytest.mark.parametrize("nwave", [1, 3, 4, 9, 40])
+@pytest.mark.parametrize(("nfibre", "nd"), [(1, 1), (2, 2), (2, 1), (3, 2), (7, 2), (8, 3), (9, 2), (10, 4), (17, 2)])
+def test_any_number_of_fibres_and_bins(nfibre, nd, nwave):
+    """Half-bands 0 to 5, strong couplings, next neighbours alone and farther ones, against the exact solution."""
+    rng = np.random.default_rng(nfibre)
+    for hw in range(6):
+        normal = random_normal(rng, (nfibre, nd, nwave, 2 * hw + 1))
+        solution, exact = solve(normal), solve_directly(normal)
+        assert solution.iterations > 0
+        sigma = errors(normal)
+        assert np.sqrt((((solution.x - exact) / sigma) ** 2).sum()) <= 10 * TOLERANCE
+
+
+def random_normal(rng, shape) -> Normal:
+    """Normal equations of this shape with couplings between fibres as strong as within; one bin without weight."""
+    nfibre, nd, nwave, nband = shape
+    icov = np.zeros(shape)
+    entries = rng.normal(size=shape)
+    for i, d, j, k in np.ndindex(shape):
+        if i + d < nfibre and 0 <= j + k - nband // 2 < nwave and (d > 0 or k > nband // 2):
+            icov[i, d, j, k] = entries[i, d, j, k]
+            if d == 0:
+                icov[i, 0, j + k - nband // 2, nband - 1 - k] = entries[i, d, j, k]
+    dark = nfibre > 1 and nwave > 1
+    weight = np.ones((nfibre, nwave))
+    if dark:
+        weight[-1, -1] = 0.0
+        for d in range(nd):
+            icov[nfibre - 1 - d, d][(np.arange(nwave)[:, None] + np.arange(nband) - nband // 2) == nwave - 1] = 0.0
+        icov[-1, 0, -1] = 0.0
+    icov[:, 0, :, nband // 2] = 3.0 * np.sqrt(nd * nband) * weight
+    return Normal(icov, rng.normal(size=(nfibre, nwave)), weight, np.zeros((nfibre, nwave), dtype=bool))
+
+
+@pytest.mark.parametrize(("family", "most"), [("v3", 7), ("gh2", 18)])
+def test_every_other_fibre_eliminated_saves_steps(family, most):
+    """The fibres' own blocks alone as preconditioner take 11 with next neighbours, and 30 with farther couplings."""
+    assert solve(make_normal(family, True)).iterations <= most

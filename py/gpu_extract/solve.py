@@ -1,8 +1,8 @@
 """The deconvolved flux x of a whole bundle: icov x = rhs (B&S eq. 4).
 
 x is never cut: solving it in windows would put light from outside into their
-edges. The way is conjugate gradients with one banded factorisation per fibre; the
-exact banded Cholesky of the whole bundle is its check, and what is used where
+edges. The way is conjugate gradients with one banded factorisation per fibre, every
+other fibre eliminated; the exact banded Cholesky of the whole bundle is its check, and what is used where
 the iteration does not arrive.
 """
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import LinAlgError, cho_solve_banded, cholesky_banded
 
-from gpu_extract.backend import cpu_solve
+from gpu_extract.backend import cpu_couple, cpu_factor, cpu_solve, cpu_substitute
 from gpu_extract.backend.arena import Arena
-from gpu_extract.data import LANE, Array, Normal
+from gpu_extract.data import Array, Normal
 from gpu_extract.errors import InternalError
 
 TOLERANCE = 1e-10    # of x in units of its errors, the root of the sum of squares over the bundle
@@ -42,27 +42,28 @@ def solve(normal: Normal, arena: Arena | None = None) -> Solution:
     Raises InternalError where the normal equations are not positive definite.
     """
     nfibre, nd, nwave, _ = normal.icov.shape
-    rhs = np.where(normal.weight > 0, normal.rhs, 0.0)
-    rows, margin, length = cpu_solve.room_of(nfibre, nwave, normal.halfband)
+    rows, margin, length = cpu_factor.room_of(nfibre, nwave, normal.halfband)
     arena = arena or Arena()
-    factor = arena.take(rows // LANE, length - 2 * margin + normal.halfband, normal.halfband + 1, LANE)
-    cpu_solve.factorise(factor, normal.icov[:, 0])
+    factor = arena.take(*cpu_factor.factor_shape(nfibre, nwave, normal.halfband))
+    cpu_factor.factorise(factor, normal.icov[:, 0])
     vectors = arena.take(6, rows, length)
-    x, r = vectors[:2]
-    vectors[:2] = 0.0
-    r[:nfibre, margin:margin + nwave] = rhs
+    x, r, t = vectors[0], vectors[1], vectors[-1]
+    x[:] = 0.0
+    cpu_solve.begin(r, normal.rhs, normal.weight, margin)
     limit, rounding, iterations, error = TOLERANCE, ROUNDING, 0, np.inf
     for near in (nearest(normal), nd - 1):
         done, limit = cpu_solve.conjugate_gradients(vectors, normal.icov, factor, near,
                                                     (limit, rounding, ITERATIONS - iterations))
         iterations, rounding = iterations + done, 0.0
-        cpu_solve.residual(r, x, normal.icov, rhs, margin)
-        error = cpu_solve.left(r, factor, margin)
+        cpu_solve.begin(r, normal.rhs, normal.weight, margin)
+        cpu_couple.multiply(t, normal.icov, x, margin, (0, nd))
+        error = cpu_substitute.size_of(r, t, factor, margin)
         if error <= 2 * limit:
             break
+        r -= t
     if not error <= 10 * limit:
         return Solution(solve_directly(normal), 0, 0.0)
-    return Solution(np.where(normal.weight > 0, x[:nfibre, margin:margin + nwave], 0.0), iterations, error)
+    return Solution(x[cpu_factor.rows_of(nfibre), margin:margin + nwave], iterations, error)
 
 
 def nearest(normal: Normal) -> int:

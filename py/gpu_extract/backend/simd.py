@@ -15,6 +15,7 @@ how many there are.
                                    argument costs two atomic reference counts wherever LLVM does not inline the call. An
                                    address does not keep its array alive: take addresses of arguments only
     vfma(a, b, c)                  a b + c, rounded once
+    vtake(a, b, c)                 c - a b, rounded once
     vset(x)                        x in all lanes
     vspread(address)               one element in all lanes
     vread8(address), vset8(x)      the same with eight lanes, vread16 and vset16 with sixteen
@@ -334,6 +335,14 @@ def vfma(typingctx, a, b, c):  # type: ignore[no-untyped-def]
     """a b + c, rounded once."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         return _call(builder, "llvm.fma", *args)
+    return a(a, a, a), codegen
+
+
+@intrinsic
+def vtake(typingctx, a, b, c):  # type: ignore[no-untyped-def]
+    """c - a b, rounded once."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return _call(builder, "llvm.fma", builder.fneg(args[0]), *args[1:])
     return a(a, a, a), codegen
 
 

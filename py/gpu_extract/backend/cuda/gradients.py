@@ -20,7 +20,7 @@ R, Z, P, Q, S, T, VECTORS = 0, 1, 2, 3, 4, 5, 6      # the vectors: (VECTORS, fi
 
 @njit(cache=True)
 def _factorise(n, factor, icov):  # type: ignore[no-untyped-def]
-    """Banded Cholesky of one fibre's block, as backend.cpu_solve.cholesky.
+    """Banded Cholesky of one fibre's block, see backend.cpu_factor.factorise.
 
     factor: (nwave, hw + 1, fibres), factor[j, hw - k] = L[j, j - k], the diagonal 1 / L[j, j]; a pivot that is not
     positive decouples its bin
@@ -132,7 +132,7 @@ def start(count, args):  # type: ignore[no-untyped-def]
 def _judge(n, state, dots, curvatures, nfibre, tolerance):  # type: ignore[no-untyped-def]
     """After an iteration, or before the first: where a bundle stands, and whether it goes on.
 
-    sqrt(norm) is the error in sigma up to the coupling between fibres; see backend.cpu_solve.conjugate_gradients
+    sqrt(norm) is the error in sigma up to the coupling between fibres: norm = r M^-1 r, M: the fibres' own blocks
     """
     if state[n, MOVES] == 0.0:
         return

@@ -1,0 +1,142 @@
+"""CPU kernels: one banded L D L^T per fibre, four fibres at a time (the lanes).
+
+Fibres are in two colours, even and odd, so that next neighbours differ. Vectors are (rows, margin + nwave + margin), a
+row for a fibre (`rows_of`: the even ones first, both colours rounded up to four), with zeros in the margins, so that a
+band row needs no test at the ends; bins are rounded up to multiples of 4 (`room_of`). A factor's four fibres are of
+one colour. All sums run in the order written.
+"""
+import numpy as np
+from numba import njit
+
+from gpu_extract.backend.simd import (
+    address,
+    number,
+    prefetch,
+    vadd,
+    vdiv,
+    vless,
+    vmul,
+    vpick,
+    vread,
+    vset,
+    vsub,
+    vtake,
+    vturn1,
+    vturn2,
+    vturn3,
+    vwrite,
+    write,
+)
+from gpu_extract.data import LANE
+
+VECTOR = 8 * LANE
+LOOK_AHEAD = 2048      # bytes that a band is asked for in advance
+LEAST = LANE - 1       # half-band of a factor at least: four bins that are solved at once reach each other
+
+
+@njit(nogil=True)
+def row_of(i, nfibre):  # type: ignore[no-untyped-def]
+    """The row of fibre i in vectors; row_of(1, nfibre) is where the odd ones begin."""
+    return i // 2 + i % 2 * ((nfibre + 2 * LANE - 1) // (2 * LANE) * LANE)
+
+
+def rows_of(nfibre: int) -> np.ndarray:
+    """The rows of all fibres in vectors: (nfibre,)."""
+    return np.array([row_of(i, nfibre) for i in range(nfibre)])
+
+
+def room_of(nfibre: int, nwave: int, hw: int) -> tuple[int, int, int]:
+    """(rows, margin, length) of vectors for nfibre x nwave bins with a half-band hw."""
+    margin = -(-hw // LANE) * LANE
+    return row_of(1, nfibre) - nfibre // 2 // -LANE * LANE, margin, 2 * margin - nwave // -LANE * LANE
+
+
+def factor_shape(nfibre: int, nwave: int, hw: int) -> tuple[int, int, int, int]:
+    """(groups of four fibres, bins and as many more as the half-band, half-band + 1, 4)."""
+    rows, margin, length = room_of(nfibre, nwave, hw)
+    return rows // LANE, length - 2 * margin + max(hw, LEAST), max(hw, LEAST) + 1, LANE
+
+
+@njit(nogil=True)
+def transposed(a, b, c, d):  # type: ignore[no-untyped-def]
+    """The four vectors of their first, second, third and fourth lanes."""
+    return (vpick(a, vturn3(b), vturn2(c), vturn1(d)), vpick(vturn1(a), b, vturn3(c), vturn2(d)),
+            vpick(vturn2(a), vturn1(b), c, vturn3(d)), vpick(vturn3(a), vturn2(b), vturn1(c), d))
+
+
+@njit(nogil=True)
+def _gather(to, places, count):  # type: ignore[no-untyped-def]
+    """`count` numbers each from four addresses, interleaved."""
+    a, b, c, d = places
+    whole = 8 * (count // LANE * LANE)
+    for k in range(0, whole, VECTOR):
+        four = transposed(vread(a + k), vread(b + k), vread(c + k), vread(d + k))
+        vwrite(to + LANE * k, four[0])
+        vwrite(to + LANE * k + VECTOR, four[1])
+        vwrite(to + LANE * k + 2 * VECTOR, four[2])
+        vwrite(to + LANE * k + 3 * VECTOR, four[3])
+    for k in range(whole, 8 * count, 8):
+        for lane in range(LANE):
+            write(to + LANE * k + 8 * lane, number(places[lane] + k))
+
+
+@njit(nogil=True, cache=True)
+def factorise(factor, band):  # type: ignore[no-untyped-def]
+    """Banded L D L^T of the fibres' diagonal blocks.
+
+    band: (nfibre, nwave, 2 hw + 1), band[i, j, hw + k] = icov of bins j and j + k of fibre i
+    factor: see `factor_shape`, filled: factor[g, j, h - k, lane] = L[j, j - k], and 1 / D[j] at k = 0, with h its
+        half-band. A pivot that is not positive decouples its bin; rows without a bin are those of the unit matrix.
+    """
+    nfibre, nwave, nband = band.shape
+    ngroup, rows, size, _ = factor.shape
+    known, odd = nband // 2 + 1, row_of(1, nfibre)
+    apart, step, none = band.strides[0], band.strides[1], np.zeros(nband)
+    for g in range(ngroup):
+        i = 2 * LANE * g if LANE * g < odd else 2 * (LANE * g - odd) + 1
+        a = address(band, 0) + i * apart
+        b, b_step = (a + 2 * apart, step) if i + 2 < nfibre else (address(none, 0), 0)
+        c, c_step = (a + 4 * apart, step) if i + 4 < nfibre else (address(none, 0), 0)
+        d, d_step = (a + 6 * apart, step) if i + 6 < nfibre else (address(none, 0), 0)
+        at = address(factor, g * rows * size * LANE)
+        for j in range(rows):
+            for m in range(size if j >= nwave else size - known):
+                vwrite(at + VECTOR * m, vset(0.0))
+            if j < nwave:
+                _gather(at + VECTOR * (size - known), (a, b, c, d), known)
+                for k in range(LOOK_AHEAD, LOOK_AHEAD + step, 64):
+                    prefetch(a + k)
+                    prefetch(b + k)
+                    prefetch(c + k)
+                    prefetch(d + k)
+                a, b, c, d = a + step, b + b_step, c + c_step, d + d_step
+            _eliminate(at, j, size)
+            at += VECTOR * size
+
+
+@njit(nogil=True)
+def _eliminate(at, j, size):  # type: ignore[no-untyped-def]
+    """Row j of L and 1 / D from the matrix's, in place; those before it are done."""
+    hw, row = size - 1, VECTOR * size
+    one, tiny = vset(1.0), vset(1e-14)
+    diagonal = pivot = vread(at + VECTOR * hw)
+    low = max(0, hw - j)
+    for m in range(low):
+        vwrite(at + VECTOR * m, vset(0.0))
+    for m in range(low, hw):
+        total = vread(at + VECTOR * m)
+        column = at - (hw - m) * row + VECTOR * (hw - m)
+        for n in range(VECTOR * low, VECTOR * m, VECTOR):
+            total = vtake(vread(at + n), vread(column + n), total)
+        vwrite(at + VECTOR * m, total)
+    for m in range(low, hw):
+        total = vread(at + VECTOR * m)
+        scaled = vmul(total, vread(at - (hw - m) * row + VECTOR * hw))
+        pivot = vtake(total, scaled, pivot)
+        vwrite(at + VECTOR * m, scaled)
+    good = vless(vmul(tiny, diagonal), pivot)
+    alive = vless(vset(0.0), diagonal)
+    instead = vadd(vmul(alive, diagonal), vsub(one, alive))
+    vwrite(at + VECTOR * hw, vdiv(one, vadd(vmul(good, pivot), vmul(vsub(one, good), instead))))
+    for m in range(VECTOR * low, VECTOR * hw, VECTOR):
+        vwrite(at + m, vmul(good, vread(at + m)))
