@@ -7,16 +7,16 @@ from gpu_extract.backend.simd import (
     vadd,
     vfma,
     vfold,
+    vhigh,
+    vlow,
     vmul,
-    vpick,
     vread,
     vread8,
     vset,
     vset8,
     vspread,
-    vturn1,
-    vturn2,
-    vturn3,
+    vswap,
+    vtwice,
     vwrite,
     write,
 )
@@ -70,36 +70,42 @@ def multiply(out, whites, frames, pitch):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True)
 def _products(out, a, b, shape, pitch):  # type: ignore[no-untyped-def]
-    """out[4 l + m] = sum over rows and columns of lane l of a times lane m of b; shape: (rows, pairs of columns)."""
+    """out[4 l + m] = sum over rows and columns of lane l of a times lane m of b; shape: (rows, pairs of columns).
+
+    Each of two lanes of a stands in both lanes of a pair, as it is loaded, and meets the pairs of b straight, then
+    exchanged: four products to one exchange, which takes a place that products could have.
+    """
     e0, e1, e2, e3 = vset8(0.0), vset8(0.0), vset8(0.0), vset8(0.0)
     o0, o1, o2, o3 = vset8(0.0), vset8(0.0), vset8(0.0), vset8(0.0)
     even, end = 4 * VECTOR * (shape[1] // 2), 2 * VECTOR * shape[1]
     for _ in range(shape[0]):
         for x in range(0, even, 4 * VECTOR):
-            v, w = vread8(a + x), vread8(b + x)
-            e0 = vfma(v, w, e0)
-            e1 = vfma(vturn1(v), w, e1)
-            e2 = vfma(vturn2(v), w, e2)
-            e3 = vfma(vturn3(v), w, e3)
-            v, w = vread8(a + x + 2 * VECTOR), vread8(b + x + 2 * VECTOR)
-            o0 = vfma(v, w, o0)
-            o1 = vfma(vturn1(v), w, o1)
-            o2 = vfma(vturn2(v), w, o2)
-            o3 = vfma(vturn3(v), w, o3)
+            v, w, turned = vtwice(a + x), vtwice(a + x + 8), vread8(b + x)
+            e0 = vfma(v, turned, e0)
+            e1 = vfma(w, turned, e1)
+            turned = vswap(turned)
+            e2 = vfma(v, turned, e2)
+            e3 = vfma(w, turned, e3)
+            v, w, turned = vtwice(a + x + 2 * VECTOR), vtwice(a + x + 2 * VECTOR + 8), vread8(b + x + 2 * VECTOR)
+            o0 = vfma(v, turned, o0)
+            o1 = vfma(w, turned, o1)
+            turned = vswap(turned)
+            o2 = vfma(v, turned, o2)
+            o3 = vfma(w, turned, o3)
         if even < end:
-            v, w = vread8(a + even), vread8(b + even)
-            e0 = vfma(v, w, e0)
-            e1 = vfma(vturn1(v), w, e1)
-            e2 = vfma(vturn2(v), w, e2)
-            e3 = vfma(vturn3(v), w, e3)
+            v, w, turned = vtwice(a + even), vtwice(a + even + 8), vread8(b + even)
+            e0 = vfma(v, turned, e0)
+            e1 = vfma(w, turned, e1)
+            turned = vswap(turned)
+            e2 = vfma(v, turned, e2)
+            e3 = vfma(w, turned, e3)
         a += pitch
         b += pitch
-    e0, e1, e2, e3 = vadd(e0, o0), vadd(e1, o1), vadd(e2, o2), vadd(e3, o3)
-    f0, f1, f2, f3 = vfold(e0), vfold(e1), vfold(e2), vfold(e3)      # f_r[m] = sum of a[(m + r) mod 4] b[m]
-    vwrite(out, vpick(f0, f3, f2, f1))
-    vwrite(out + VECTOR, vpick(f1, f0, f3, f2))
-    vwrite(out + 2 * VECTOR, vpick(f2, f1, f0, f3))
-    vwrite(out + 3 * VECTOR, vpick(f3, f2, f1, f0))
+    f0, f1, f2, f3 = vfold(vadd(e0, o0)), vfold(vadd(e1, o1)), vfold(vadd(e2, o2)), vfold(vadd(e3, o3))
+    vwrite(out, vlow(f0, f2))
+    vwrite(out + VECTOR, vlow(f1, f3))
+    vwrite(out + 2 * VECTOR, vhigh(f2, f0))
+    vwrite(out + 3 * VECTOR, vhigh(f3, f1))
 
 
 @njit(nogil=True)

@@ -21,8 +21,8 @@ how many there are.
     vread8(address), vset8(x)      the same with eight lanes, vread16 and vset16 with sixteen
     vfours(a)                      four lanes, four times
     vpixels(address)               four numbers, each in four lanes
-    vturn1(a), vturn2, vturn3      every four lanes turned: lane m of each takes lane m + 1, + 2, + 3 modulo four
-    vpick(a, b, c, d)              lane 0 of a, 1 of b, 2 of c, 3 of d
+    vtwice(address)                the first, third, fifth and seventh of eight numbers, each in two lanes
+    vswap(a), vlow(a, b), vhigh    every four lanes with their pairs exchanged; the lower (upper) pairs of a and b
     vfold(a)                       eight or sixteen lanes by fours: the lower half plus the upper half
     vsum(a)                        (a0 + a2) + (a1 + a3)
     vsums(a, b, c, d)              the four vectors' sums, each (x0 + x1) + (x2 + x3)
@@ -264,27 +264,38 @@ def vfours(typingctx, a):  # type: ignore[no-untyped-def]
     return vec16(vec4), codegen
 
 
-def _rotation(by: int) -> Any:
-    """A function that turns every four lanes."""
-    @intrinsic
-    def rotate(typingctx, a):  # type: ignore[no-untyped-def]
-        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-            lanes = [n // 4 * 4 + (n + by) % 4 for n in range(signature.args[0].lanes)]
-            return _shuffle(builder, args[0], args[0], lanes)
-        return a(a), codegen
-    return rotate
-
-
-vturn1, vturn2, vturn3 = (_rotation(by) for by in (1, 2, 3))
+@intrinsic
+def vtwice(typingctx, place):  # type: ignore[no-untyped-def]
+    """Of the eight float64 at an address the first, third, fifth and seventh, each in two lanes."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        eight = builder.load(builder.inttoptr(args[0], _doubles(8).as_pointer()), align=8)
+        return _shuffle(builder, eight, eight, [n // 2 * 2 for n in range(8)])
+    return vec8(types.intp), codegen
 
 
 @intrinsic
-def vpick(typingctx, a, b, c, d):  # type: ignore[no-untyped-def]
-    """Lane 0 of a, 1 of b, 2 of c, 3 of d."""
+def vswap(typingctx, a):  # type: ignore[no-untyped-def]
+    """Every four lanes with their pairs exchanged: lanes 2, 3, 0, 1."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        low, high = _shuffle(builder, args[0], args[1], [0, 5, 2, 3]), _shuffle(builder, args[2], args[3], [0, 1, 2, 7])
-        return _shuffle(builder, low, high, [0, 1, 6, 7])
-    return vec4(vec4, vec4, vec4, vec4), codegen
+        lanes = [n // 4 * 4 + (n + 2) % 4 for n in range(signature.args[0].lanes)]
+        return _shuffle(builder, args[0], args[0], lanes)
+    return a(a), codegen
+
+
+@intrinsic
+def vlow(typingctx, a, b):  # type: ignore[no-untyped-def]
+    """The lower pair of a, then that of b."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return _shuffle(builder, args[0], args[1], [0, 1, 4, 5])
+    return vec4(vec4, vec4), codegen
+
+
+@intrinsic
+def vhigh(typingctx, a, b):  # type: ignore[no-untyped-def]
+    """The upper pair of a, then that of b."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return _shuffle(builder, args[0], args[1], [2, 3, 6, 7])
+    return vec4(vec4, vec4), codegen
 
 
 @intrinsic
