@@ -23,6 +23,7 @@ how many there are.
     vpixels(address)               four numbers, each in four lanes
     vtwice(address)                the first, third, fifth and seventh of eight numbers, each in two lanes
     vswap(a), vlow(a, b), vhigh    every four lanes with their pairs exchanged; the lower (upper) pairs of a and b
+    vpick(a, b, c, d)              lane 0 of a, 1 of b, 2 of c, 3 of d
     vfold(a)                       eight or sixteen lanes by fours: the lower half plus the upper half
     vsum(a)                        (a0 + a2) + (a1 + a3)
     vsums(a, b, c, d)              the four vectors' sums, each (x0 + x1) + (x2 + x3)
@@ -280,6 +281,15 @@ def vswap(typingctx, a):  # type: ignore[no-untyped-def]
         lanes = [n // 4 * 4 + (n + 2) % 4 for n in range(signature.args[0].lanes)]
         return _shuffle(builder, args[0], args[0], lanes)
     return a(a), codegen
+
+
+@intrinsic
+def vpick(typingctx, a, b, c, d):  # type: ignore[no-untyped-def]
+    """Lane 0 of a, 1 of b, 2 of c, 3 of d."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        low, high = _shuffle(builder, args[0], args[1], [0, 5, 2, 3]), _shuffle(builder, args[2], args[3], [0, 1, 2, 7])
+        return _shuffle(builder, low, high, [0, 1, 6, 7])
+    return vec4(vec4, vec4, vec4, vec4), codegen
 
 
 @intrinsic
