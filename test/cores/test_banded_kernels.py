@@ -83,35 +83,41 @@ def blocks_of(bundle, fibre, other):
     return block, bundle.dense[between, own]
 
 
-@pytest.mark.parametrize("half", [8, 11])
-def test_elimination_four_fibres_at_a_time(coupled, half):
-    icov, x = coupled.normal.icov, coupled.x
-    hw, nwave = coupled.normal.halfband, x.shape[1]
-    fibres, distances = np.array([0, 1, 2, 5, 3, 3, 4, 4]), np.array([-1, 1, -2, 2])
-    taken, moved = np.empty((8, 4, nwave, cpu_schur.padded(half))), np.empty((8, 4, nwave))
-    works = tuple(aligned(size) for size in cpu_schur.work_sizes(nwave, hw, half, 4))
-    for work in works:
-        work[:] = 5.0     # what another group of fibres may have left there
-    cpu_schur.coupling(hw, half)(taken, moved, icov, x, fibres, distances, works)
+@pytest.fixture
+def eliminate(coupled):
+    """eliminate(fibres, distances, half): `taken` and `moved`, in memory that holds what others left there."""
+    def run(fibres, distances, half):
+        icov, x = coupled.normal.icov, coupled.x
+        nwave, hw, shape = icov.shape[2], coupled.normal.halfband, (len(fibres), len(distances))
+        bins = cpu_schur.padded(nwave)
+        taken, moved = aligned(*shape, bins, half + 1), aligned(*shape, bins)
+        works = tuple(aligned(size) for size in cpu_schur.work_sizes(nwave, hw, half, len(distances)))
+        for work in (taken, moved, *works):
+            work[:] = 5.0
+        cpu_schur.eliminate(taken, moved, icov, x, np.array(fibres), np.array(distances), works)
+        return taken[:, :, :nwave], moved[:, :, :nwave]
+    return run
+
+
+@pytest.mark.parametrize("half", [3, 8, 11])
+def test_elimination_eight_fibres_at_a_time(coupled, eliminate, half):
+    x, fibres, distances = coupled.x, [0, 1, 2, 5, 3, 3, 4, 4, 2], [-1, 1, -2, 2]
+    taken, moved = eliminate(fibres, distances, half)
     for n, j in enumerate(fibres):
         for e, d in enumerate(distances):
             if 0 <= j + d < len(x):
                 block, between = blocks_of(coupled, j, j + d)
                 u = between @ np.linalg.solve(block, between.T)
                 bound = 100 * EPS * np.linalg.cond(block) * np.abs(u).max()
-                np.testing.assert_allclose(taken[n, e][:, :half + 1], band_of(u, half), rtol=0, atol=bound)
+                np.testing.assert_allclose(taken[n, e], band_of(u, half), rtol=0, atol=bound)
                 np.testing.assert_allclose(moved[n, e], u @ x[j + d], rtol=0, atol=bound * np.abs(x[j + d]).sum())
 
 
-def test_lanes_do_not_mix(coupled):
+def test_lanes_do_not_mix(coupled, eliminate):
     """The same bits whichever fibres are eliminated together."""
-    icov, x, hw, nwave = coupled.normal.icov, coupled.x, coupled.normal.halfband, coupled.x.shape[1]
-    works = tuple(aligned(size) for size in cpu_schur.work_sizes(nwave, hw, hw, 2))
-    distances = np.array([-1, 1])
     results = []
-    for fibres in ([2, 3, 4, 1], [4, 0, 5, 2], [2, 2, 2, 2]):
-        taken, moved = np.empty((4, 2, nwave, cpu_schur.padded(hw))), np.empty((4, 2, nwave))
-        cpu_schur.coupling(hw, hw)(taken, moved, icov, x, np.array(fibres), distances, works)
+    for fibres in ([2, 3, 4, 1], [4, 0, 5, 3, 1, 0, 3, 1, 2], [2], [0, 1, 3, 4, 5, 4, 3, 2]):
+        taken, moved = eliminate(fibres, [-1, 1], coupled.normal.halfband)
         results.append((taken[fibres.index(2)], moved[fibres.index(2)]))
     for taken, moved in results[1:]:
         np.testing.assert_array_equal(taken, results[0][0])

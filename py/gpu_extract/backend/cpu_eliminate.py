@@ -1,6 +1,6 @@
 """CPU kernel: eliminating one fibre in bands of any width, for the few fibres beside masks.
 
-What backend.cpu_schur does for four fibres at once and literal widths, for bands of any width, and for a fibre that
+What backend.cpu_schur does for eight fibres at once and literal widths, for bands of any width, and for a fibre that
 itself carries what eliminating others left of it: the block that is eliminated is any symmetric band matrix.
 """
 import numpy as np

@@ -1,11 +1,19 @@
-"""CPU kernels: what eliminating one fibre does to its neighbours, four fibres at a time (the lanes of every vector).
+"""CPU kernels: what eliminating one fibre does to another, eight fibres at a time (the lanes of every vector).
 
 Eliminating fibre j takes U = G A_jj^-1 G^T from the block of a fibre i that it is coupled to by G = A_ij. Of
-U, `half` diagonals are wanted. They ask for the inverse's entries within 2 hw + half of its diagonal, which the
-recursion of Takahashi, Fagan & Chin (1973) gives exactly, beyond the band of the factor too; nothing else is cut.
-What is cut is known all the same where it matters: U x_i, with all diagonals, comes from one solution more.
+U, `half` diagonals are wanted. With A_jj = L D L^T and V = G L^-T, what bins up to p leave of row r <= p of G,
 
-The rows of four fibres are interleaved, a tile of wavelengths at a time, so that every sum runs in four lanes
+    g_r = G[r] - sum_q<=p V[r, q] L[., q]^T,  is in bins p + 1 .. p + hw alone, and all of row p of U is
+    U[p, r] = sum_q<=p V[p, q] V[r, q] / D[q] + P[p] g_r^T,  P[p] = g_p Z.
+
+Z is A_jj^-1 in those bins: the recursion of Takahashi, Fagan & Chin (1973) gives it, and asks for no more of the
+inverse. Put together by V and G, each element is a sum of at most 2 hw + 1 products,
+
+    U[p, r] = sum_q V[r, q] B[p, q] + sum_t P[p, t] G[r, t],  B[p, q] = V[p, q] / D[q] - sum_t P[p, t] L[t, q].
+
+Nothing is cut. U x_i, with all diagonals, comes from one solution more.
+
+The rows of eight fibres are interleaved, eight bins at a time, so that every sum runs in eight lanes
 over aligned vectors, in an order that does not depend on which fibres share a vector.
 """
 from functools import cache
@@ -14,151 +22,218 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from gpu_extract.backend.cpu_schur_rows import LANES, backward, couple, dot, factor, forward, interleave, invert
-from gpu_extract.backend.simd import address, integer, prefetch
+from gpu_extract.backend.cpu_schur_pairs import keep_block, keep_weights, pair_above, pair_below, weights_row
+from gpu_extract.backend.cpu_schur_rows import (
+    LANES,
+    ROWS,
+    backward,
+    deal,
+    dot,
+    factor,
+    factor_row,
+    forward,
+    interleave,
+    invert,
+    keep_inverse,
+    known_row,
+    spread,
+)
+from gpu_extract.backend.simd import address, integer, number, prefetch, write
+from gpu_extract.data import Array, IntArray
 
-TILE = 64
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def _gather(out, icov, bases, rows, width):  # type: ignore[no-untyped-def]
-    """Rows rows[0] .. rows[1] - 1 of four blocks of icov that start at `bases`, interleaved; 0 outside 0 .. rows[2]."""
-    first, last = max(rows[0], 0), min(rows[1], rows[2])
-    start = (first - rows[0]) * width * LANES
-    out[:start] = 0.0
-    count = max(last - first, 0) * width
-    a, b, c, d = bases[0] + first * width, bases[1] + first * width, bases[2] + first * width, bases[3] + first * width
-    whole = count // LANES * LANES
-    for n in range(0, whole, LANES):
-        interleave(out, start + n * LANES, icov, a + n, b + n, c + n, d + n)
-    for n in range(whole, count):
-        place = start + n * LANES
-        out[place], out[place + 1], out[place + 2], out[place + 3] = icov[a + n], icov[b + n], icov[c + n], icov[d + n]
-    out[start + count * LANES:(rows[1] - rows[0]) * width * LANES] = 0.0
-
-
-@njit(nogil=True, error_model="numpy")
-def _ahead(icov, bases, count, row, width):  # type: ignore[no-untyped-def]
-    """Ask for a row of `count` blocks of icov, which the next tile gathers; icov, bases: addresses."""
-    for n in range(count):
-        place = icov + 8 * (integer(bases + 8 * n) + row * width)
-        for k in range(0, 8 * width, 64):
-            prefetch(place + k)
+VECTOR = 8 * LANES  # bytes
 
 
-@njit(nogil=True, error_model="numpy")
-def _keep(moved, x4, first, length, p):  # type: ignore[no-untyped-def]
-    """moved[lane, e, p] = what x4 has of fibre and distance from element `first` on, `length` vectors per distance."""
-    for e in range(moved.shape[1]):
-        for lane in range(LANES):
-            moved[lane, e, p] = x4[first + e * length * LANES + lane]
-
-
-def padded(half: int) -> int:
-    """Elements of a row of U: half + 1, rounded up to whole vectors."""
-    return -(-(half + 1) // LANES) * LANES
+def padded(nwave: int) -> int:
+    """Bins of the results: whole tiles of ROWS."""
+    return -(-nwave // ROWS) * ROWS
 
 
 def work_sizes(nwave: int, hw: int, half: int, distances: int) -> tuple[int, ...]:
-    """Elements of the kernel's work arrays: factor, inverse, gathered rows, and two times a vector per distance."""
-    row, known = (hw + 1) * LANES, (2 * hw + half + 1) * LANES
-    block = (TILE + 2 * hw + half) * (2 * hw + 1) * LANES
-    vectors = distances * (nwave + 2 * hw) * LANES
-    return (hw + nwave) * row, (TILE + 2 * hw) * known, (distances + 1) * block, vectors, vectors
+    """Elements of work arrays: factor, y, x, gathered rows, B and P, inverse, U, U x, edges.
+
+    Those for y, x, gathered rows, B and P have a part for each of so many distances.
+    """
+    rows, width = _front(hw) + padded(nwave) + half + hw + 1, 2 * hw + 1
+    return (rows * factor_row(hw), distances * rows * LANES, distances * rows * LANES,
+            distances * (ROWS + 2 * hw) * width * LANES, distances * (ROWS + half) * weights_row(hw),
+            (ROWS + hw) * known_row(hw), ROWS * (half + 1) * LANES, ROWS * LANES, ROWS * width * LANES)
+
+
+def _front(hw: int) -> int:
+    """Rows before the first bin's: of nothing, so that no sum has to ask whether a bin exists."""
+    return hw + ROWS
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _bases(bases, lanes, shape, distances):  # type: ignore[no-untyped-def]
-    """Where the blocks of icov start for four fibres: those to the fibres at `distances`, and their own."""
-    nd, size = shape[1], shape[2] * shape[3]
+def _rows(source, bases, first, shape, edge, ends):  # type: ignore[no-untyped-def]
+    """Where rows first .. first + ROWS - 1 of eight blocks of `shape` begin, as `interleave` takes it; addresses.
+
+    Those at the ends are put into `edge`, one block after the other (`ends`), with 0 where there are none.
+    """
+    nwave, width = shape
+    if first >= 0 and first + ROWS <= nwave:
+        return source + 8 * first * width, bases
     for lane in range(LANES):
-        for e in range(len(distances)):
-            d = distances[e]
-            bases[e, lane] = (max(lanes[lane] + min(d, 0), 0) * nd + abs(d)) * size
-        bases[-1, lane] = lanes[lane] * nd * size
+        given = source + 8 * integer(bases + 8 * lane)
+        for n in range(first * width, (first + ROWS) * width):
+            value = number(given + 8 * n) if 0 <= n < nwave * width else 0.0
+            write(edge + 8 * (integer(ends + 8 * lane) + n - first * width), value)
+    return edge, ends
+
+
+@njit(nogil=True, error_model="numpy")
+def _ahead(place, base, size):  # type: ignore[no-untyped-def]
+    """Ask for `size` bytes from element `base`, the integer at that address, of what begins at `place`."""
+    first = place + 8 * integer(base)
+    for n in range(0, size, 64):
+        prefetch(first + n)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _spread_x(x4, x, lanes, distances, hw):  # type: ignore[no-untyped-def]
-    """x of the fibres at `distances` from four fibres, interleaved, hw zeros at both ends; 0 where there is none."""
-    nfibre, nwave = x.shape
-    x4[:] = 0.0
-    for e in range(len(distances)):
-        for lane in range(LANES):
-            i = lanes[lane] + distances[e]
-            if 0 <= i < nfibre:
-                for j in range(nwave):
-                    x4[(e * (nwave + 2 * hw) + hw + j) * LANES + lane] = x[i, j]
+def _gather_x(out, x, bases, edge, ends, front):  # type: ignore[no-untyped-def]
+    """x of eight fibres, which begin at `bases`, interleaved after `front` rows, with 0 before and behind."""
+    out[:] = 0.0
+    nwave = x.shape[1]
+    for first in range(0, nwave, ROWS):
+        given = _rows(address(x, 0), bases, first, (nwave, 1), edge, ends)
+        interleave((address(out, (front + first) * LANES), given[0], given[1]), 0, 0)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _decoupled(low, row):  # type: ignore[no-untyped-def]
+    """Rows of the factor for bins that do not exist."""
+    low[:] = 0.0
+    for n in range(0, len(low), row):
+        low[n:n + LANES] = 1.0
+
+
+@cache
+def factorise(hw: int) -> Any:
+    """The kernel for a half-band hw of icov: L D L^T of eight fibres, and y = A_jj^-1 G^T x_i but for the way back.
+
+    kernel(works, icov, x, own, others, ends, distances)
+    works: see work_sizes; icov: (nfibre, nd, nwave, 2 hw + 1); x: (nfibre, nwave)
+    own: (8,) int64, where the A_jj begin in icov; others: (ndistance, 2, 8), the same of the blocks between j and i
+    in icov, and of the fibres i in x; ends: (2, 8), of the same in `edge`
+    distances: (ndistance,), i - j, 0 where none of the eight fibres i exists
+    """
+    width, front, row = 2 * hw + 1, _front(hw), factor_row(hw)
+    tile = 8 * ROWS * width
+
+    @njit(nogil=True, cache=True, error_model="numpy")
+    def kernel(works, icov, x, own, others, ends, distances):  # type: ignore[no-untyped-def]
+        nwave, length = icov.shape[2], len(works[1]) // len(distances)
+        shape, flat, block, edge = (nwave, width), address(icov, 0), address(works[3], 0), address(works[8], 0)
+        _decoupled(works[0][:front * row], row)
+        _decoupled(works[0][(front + nwave) * row:], row)
+        low = address(works[0], front * row)
+        works[1][:] = 0.0
+        for e in range(len(distances)):
+            _gather_x(works[2][e * length:(e + 1) * length], x, address(others, (2 * e + 1) * LANES), edge,
+                      address(ends, LANES), front)
+        for first in range(0, nwave, ROWS):
+            last, following = min(first + ROWS, nwave), flat + (first + ROWS) * 8 * width
+            given = _rows(flat, address(own, 0), first, shape, edge, address(ends, 0))
+            interleave((block, given[0], given[1]), hw, 0)
+            for j in range(first, last):
+                _ahead(following, address(own, j - first), tile)
+                factor((low + 8 * j * row, block + ((j - first) * width + hw) * VECTOR), hw, 0)
+            for e in range(len(distances)):
+                if distances[e] == 0:
+                    continue
+                given = _rows(flat, address(others, 2 * e * LANES), first, shape, edge, address(ends, 0))
+                interleave((block, given[0], given[1]), hw, 0)
+                start, back = e * length + front * LANES, hw if distances[e] < 0 else 0
+                y, xs = address(works[1], start), address(works[2], start)
+                if distances[e] > 0:
+                    for j in range(first, last):
+                        dot((y + j * VECTOR, block + (j - first) * width * VECTOR, xs + j * VECTOR), hw, 0)
+                else:
+                    spread((y + first * VECTOR, block, xs + first * VECTOR), hw, 0)
+                for lane in range(LANES):
+                    _ahead(following, address(others, 2 * e * LANES + lane), tile)
+                for j in range(first - back, last - back if last < nwave else nwave):
+                    forward((y + j * VECTOR, low + 8 * j * row), hw, 0)
+    return kernel
 
 
 @cache
 def coupling(hw: int, half: int) -> Any:
-    """The kernel for a half-band hw of icov and `half` diagonals of U.
+    """The kernel for a half-band hw of icov and `half` diagonals of U, after `factorise`.
 
-    kernel(out, moved, icov, x, fibres, distances, works)
-    fibres: (a multiple of LANES,) int64; distances: (ndistance,) int64, by pairs -d, d
-    works: see work_sizes, each on a cache line
-    out: (len(fibres), ndistance, nwave, padded(half)), filled: out[n, e] is the U that eliminating fibre
-    j = fibres[n] takes from fibre i = j + distances[e]; where that fibre does not exist the values mean nothing
-    moved: (len(fibres), ndistance, nwave), filled: all of U, without any cut, times x_i; x: (nfibre, nwave)
+    kernel(out, moved, works, icov, others, lanes, ends, distances)
+    out: (n, ndistance, padded(nwave), half + 1), filled for eight fibres: out[n, e, p, a] = U[p, p + a] that
+    eliminating fibre j takes from fibre i at distances[e]; moved: (n, ndistance, padded(nwave)), filled: all of U,
+    without any cut, times x_i; where no fibre i exists both mean nothing
+    lanes: (ndistance, 2, 8) int64, where the results of the eight fibres begin in both; others: as for `factorise`
     """
-    width, wide = 2 * hw + 1, 2 * hw + half
-    row, known = (hw + 1) * LANES, (wide + 1) * LANES
-    block = (TILE + 2 * hw + half) * width * LANES
+    width, front, row, known = 2 * hw + 1, _front(hw), 8 * factor_row(hw), 8 * known_row(hw)
+    weight, columns, tile, beyond = 8 * weights_row(hw), half + 1, 8 * ROWS * width, padded(hw)
 
     @njit(nogil=True, cache=True, error_model="numpy")
-    def kernel(out, moved, icov, x, fibres, distances, works):  # type: ignore[no-untyped-def]
-        low, inverse, blocks, x4, y = works
-        nwave, count = icov.shape[2], len(distances)
-        flat, target = icov.reshape(-1), out.reshape(-1)
-        own, length = count * block, nwave + 2 * hw
-        bases = np.empty((count + 1, LANES), dtype=np.int64)
-        low[:hw * row] = 0.0
-        for j in range(hw):
-            low[j * row:j * row + LANES] = 1.0
-        for n in range(0, len(fibres), LANES):
-            _bases(bases, fibres[n:n + LANES], icov.shape, distances)
-            _spread_x(x4, x, fibres[n:n + LANES], distances, hw)
-            y[:] = 0.0
-            for first in range(0, nwave, TILE):
-                last = min(first + TILE, nwave)
-                _gather(blocks[own:], flat, bases[-1], (first, last, nwave), width)
-                for j in range(first, last):
-                    factor(low, (hw + j) * row, blocks, own + ((j - first) * width + hw) * LANES, hw)
-                    _ahead(address(flat, 0), address(bases, count * LANES), LANES, j + TILE, width)
-                for e in range(count):
-                    _gather(blocks[e * block:], flat, bases[e], (first - hw, last + hw, nwave), width)
-                    for j in range(first, last):
-                        here, given = (e * length + hw + j) * LANES, e * block + (j - first + hw) * width * LANES
-                        if distances[e] > 0:
-                            dot(y, here, blocks, given, x4, here, hw, 0)
-                        else:
-                            dot(y, here, blocks, given, x4, here, hw, 1)
-                        forward(y, here, low, (hw + j) * row, hw)
-                        _ahead(address(flat, 0), address(bases, e * LANES), LANES, j + TILE + hw, width)
-            inverse[:] = 0.0
-            for j in range(nwave - 1, nwave - 1 - hw, -1):
-                invert(inverse, (TILE + hw + j - nwave) * known, low, (hw + j) * row, hw, wide)
-                for e in range(count):
-                    backward(y, (e * length + hw + j) * LANES, low, (hw + j) * row, hw)
-            for last in range(nwave, 0, -TILE):
-                first = max(last - TILE, 0)
-                for e in range(count):
-                    _gather(blocks[e * block:], flat, bases[e], (first - hw, last + hw + half, nwave), width)
-                for p in range(last - 1, first - 1, -1):
-                    z = (TILE + p - last) * known
-                    invert(inverse, z, low, p * row, hw, wide)
-                    for e in range(0, count, 2):
-                        place, step = ((n * count + e) * nwave + p) * out.shape[3], count * nwave * out.shape[3]
-                        given, here = e * block + (p - first + hw) * width * LANES, (e * length + hw + p) * LANES
-                        couple(target, place, place + step // count, step, blocks, given, given + block, inverse, z, hw,
-                               half)
-                        backward(y, here - hw * LANES, low, p * row, hw)
-                        dot(x4, here, blocks, given, y, here, hw, 0)
-                        here += length * LANES
-                        backward(y, here - hw * LANES, low, p * row, hw)
-                        dot(x4, here, blocks, given + block, y, here, hw, 1)
-                    _ahead(address(flat, 0), address(bases, 0), count * LANES, p - TILE - hw, width)
-                    _keep(moved[n:n + LANES], x4, (hw + p) * LANES, length, p)
-                inverse[TILE * known:] = inverse[:2 * hw * known]
+    def kernel(out, moved, works, icov, others, lanes, ends, distances):  # type: ignore[no-untyped-def]
+        nwave, count, flat = icov.shape[2], len(distances), address(icov, 0)
+        low, z, edge = address(works[0], front * (row // 8)), address(works[5], 0), address(works[8], 0)
+        u, ux, top = address(works[6], 0), address(works[7], 0), (nwave - 1) // ROWS * ROWS
+        length, size, past = len(works[1]) // count, len(works[3]) // count, len(works[4]) // count
+        for n in range(3, 6):
+            works[n][:] = 0.0
+        for e in range(count):
+            for j in range(top + ROWS - 1, top + ROWS - 1 - hw, -1):
+                backward((address(works[1], e * length + (front + j) * LANES), low + j * row), hw, 0)
+        for first in range(top + beyond, -1, -ROWS):
+            pairs = range(ROWS - 2 if first <= top else -1, -1, -2)     # above the last bins there is only to gather
+            for n in pairs:
+                invert((z + (n + 1) * known, low + (first + n + 1) * row), hw, 0)
+                invert((z + n * known, low + (first + n) * row), hw, 0)
+            for e in range(count):
+                if distances[e] == 0:
+                    continue
+                y, block = address(works[1], e * length + (front + first) * LANES), address(works[3], e * size)
+                b, margin = address(works[4], e * past), hw if distances[e] > 0 else 0
+                blocks, target = address(others, 2 * e * LANES), address(lanes, 2 * e * LANES)
+                given = _rows(flat, blocks, first - margin, (nwave, width), edge, address(ends, 0))
+                interleave((block, given[0], given[1]), hw, 0)
+                for n in pairs:
+                    for lane in range(8 * n, 8 * n + 16, 8):
+                        _ahead(flat + (first - margin - ROWS) * 8 * width, blocks + lane, tile)
+                        _ahead(address(out, (first - ROWS) * columns), target + lane, 8 * ROWS * columns)
+                    places = (u + n * columns * VECTOR, ux + n * VECTOR, b + n * weight,
+                              block + (margin + n) * width * VECTOR, z + n * known, low + (first + n) * row,
+                              y + n * VECTOR)
+                    if distances[e] > 0:
+                        pair_above(places, hw, half)
+                    else:
+                        pair_below(places, hw, half)
+                if first <= top:
+                    deal((address(out, first * columns), target, u), 0, half)
+                    deal((address(moved, first), target + 8 * LANES, ux), 0, 0)
+                    keep_weights((b,), hw, half)
+                if distances[e] > 0:
+                    keep_block((block,), hw, half)
+            if first <= top:
+                keep_inverse((z,), hw, 0)
     return kernel
+
+
+def eliminate(out: Array, moved: Array, icov: Array, x: Array, fibres: IntArray, distances: IntArray,
+              works: tuple[Array, ...]) -> None:
+    """What eliminating each of `fibres` takes from those at `distances` from it: see `coupling`.
+
+    out: (n, ndistance, padded(nwave), half + 1), moved: (n, ndistance, padded(nwave)), filled
+    icov: as in data.Normal; x: (nfibre, nwave); fibres: (n,) int64; distances: (ndistance,) int64, none of them 0
+    works: see work_sizes, each on a cache line
+    """
+    (nfibre, nd, nwave, width), half = icov.shape, out.shape[3] - 1
+    size, hw, ends = nwave * width, width // 2, ROWS * np.outer((width, 1), np.arange(LANES))
+    for n in range(0, len(fibres), LANES):
+        which = np.minimum(np.arange(n, n + LANES), len(fibres) - 1)
+        j, i = fibres[which], fibres[which] + distances[:, None]
+        exists = (i >= 0) & (i < nfibre)
+        block = np.where(exists, np.minimum(i, j) * nd + np.abs(distances)[:, None], 0)
+        others = np.stack([block * size, np.where(exists, i, 0) * nwave], axis=1)
+        one = (which * len(distances) + np.arange(len(distances))[:, None]) * out.shape[2]
+        lanes, asked = np.stack([one * (half + 1), one], axis=1), np.where(exists.any(axis=1), distances, 0)
+        factorise(hw)(works, icov, x, j * (nd * size), others, ends, asked)
+        coupling(hw, half)(out, moved, works, icov, others, lanes, ends, asked)

@@ -1,230 +1,155 @@
-"""Rows of the elimination of four fibres at once, written out: factor, inverse, solutions and products of one bin.
+"""Rows of the elimination of eight fibres at once, written out: gathering, factor, inverse and solutions.
 
-All work on places in arrays, given as pairs (array, first element); a vector holds one number of four fibres.
+All are asked as name(places, hw, half): `places` are addresses in bytes, and a vector there holds one number of
+eight fibres. What does not depend on half is asked with 0.
 """
+from collections.abc import Callable
 from typing import Any
 
 from numba import types
+from numba.core import cgutils
 
 from gpu_extract.backend.emit import Emit, all_literal, call, literal, written_out
 
-LANES = 4
+LANES = 8
+ROWS = 8           # bins that are gathered at once
 TINY = 1e-15       # of a bin's own diagonal: smaller pivots are rounding, the bin is decoupled
-AT_ONCE = 10       # sums that are written out side by side, so that none waits for its own last product
 
 
-@written_out
-def interleave(typingctx, out, place, array, a, b, c, d):  # type: ignore[no-untyped-def]
-    """Elements a .. a + 3, b .. b + 3, ... of a flat array, interleaved, to out[place .. place + 15]."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        e = Emit(context, builder, LANES)
-        target = e.pointer(signature.args[0], args[0], args[1])
-        rows = [e.load(e.pointer(signature.args[2], args[2], index), 0) for index in args[3:]]
-        for n, row in enumerate(e.transpose4(rows)):
-            e.store(target, n * LANES, row)
-        return context.get_dummy_value()
-    return types.void(out, types.intp, array, *[types.intp] * 4), codegen
+def factor_row(hw: int) -> int:
+    """Elements of a row of the factor: 1 / D, l_1 .. l_hw, D."""
+    return (hw + 2) * LANES
 
 
-@written_out
-def factor(typingctx, low, row, block, entry, hw):  # type: ignore[no-untyped-def]
-    """Row `row` of L D L^T: D, l_1 .. l_hw of every lane; block[entry ..]: the diagonal and what is right of it."""
-    if not all_literal(hw):
-        return None
-    h, stride = literal(hw), (literal(hw) + 1) * LANES
-
-    def body(e, places):  # type: ignore[no-untyped-def]
-        here, given = places
-        c = [e.load(given, a * LANES) for a in range(h + 1)]
-        c[0] = scale = e.where_positive(c[0], c[0], e.one)
-        for b in range(h, 0, -1):
-            factor = e.load(here, -b * stride + b * LANES)
-            scaled = e.negative(e.multiply(factor, e.load(here, -b * stride)))
-            for a in range(h + 1 - b):
-                c[a] = e.fma(scaled, e.load(here, -b * stride + (a + b) * LANES), c[a])
-        c[0] = e.where_positive(e.fma(e.constant(-TINY), scale, c[0]), c[0], scale)
-        inverse = e.divide(e.one, c[0])
-        e.store(here, 0, c[0])
-        for a in range(1, h + 1):
-            e.store(here, a * LANES, e.multiply(c[a], inverse))
-
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        e = Emit(context, builder, LANES)
-        places = e.pointer(low, args[0], args[1]), e.pointer(block, args[2], args[3])
-        return call(context, builder, f"factor_{h}", places, body, LANES)
-    return types.void(low, types.intp, block, types.intp, hw), codegen
+def known_row(hw: int) -> int:
+    """Elements of a row of the inverse: z_0 .. z_hw-1."""
+    return max(hw, 1) * LANES
 
 
-@written_out
-def invert(typingctx, inverse, place, low, row, hw, wide):  # type: ignore[no-untyped-def]
-    """Row of the inverse, z_0 .. z_wide of every lane, from the rows after it (which follow in memory)."""
-    if not all_literal(hw, wide):
-        return None
-    h, w = literal(hw), literal(wide)
-    stride = (w + 1) * LANES
+def code(name: str, body: Callable[..., None]) -> Any:
+    """An intrinsic name(places, hw, half) whose code is body(e, *places, hw, half)."""
+    def typing(typingctx, places, hw, half):  # type: ignore[no-untyped-def]
+        if not all_literal(hw, half):
+            return None
+        h, w = literal(hw), literal(half)
 
-    def body(e, places):  # type: ignore[no-untyped-def]
-        target, given = places
-        minus = [e.negative(e.load(given, b * LANES)) for b in range(h + 1)]
-        first = e.divide(e.one, e.load(given, 0))
-        for last in range(w, 0, -AT_ONCE):
-            totals = dict.fromkeys(range(last, max(last - AT_ONCE, 0), -1), e.zero)
-            for b in range(h, 0, -1):
-                for a in totals:
-                    totals[a] = e.fma(minus[b], e.load(target, min(a, b) * stride + abs(a - b) * LANES), totals[a])
-            for a, total in totals.items():
-                e.store(target, a * LANES, total)
-                if a <= h:
-                    first = e.fma(minus[a], total, first)
-        e.store(target, 0, first)
-
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        e = Emit(context, builder, LANES)
-        places = e.pointer(inverse, args[0], args[1]), e.pointer(low, args[2], args[3])
-        return call(context, builder, f"invert_{h}_{w}", places, body, LANES)
-    return types.void(inverse, types.intp, low, types.intp, hw, wide), codegen
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            e = Emit(context, builder, LANES)
+            where = [e.place(address) for address in cgutils.unpack_tuple(builder, args[0])]
+            return call(context, builder, f"{name}_{h}_{w}", where, lambda e, p: body(e, *p, h, w), LANES)
+        return types.void(places, hw, half), codegen
+    return written_out(typing)
 
 
-def _position(h: int, up: bool) -> Any:
-    """Place of G[p + a, p + a + k] relative to row p of a gathered block (see `couple`), as a function of a and k."""
-    width = 2 * h + 1
-    if up:
-        return lambda a, k: ((a + k) * width + h - k) * LANES
-    return lambda a, k: (a * width + h + k) * LANES
+def _interleave(e: Emit, target: Any, source: Any, bases: Any, h: int, w: int) -> None:
+    """ROWS rows of 2 hw + 1 elements from source[bases[lane] ..] on, interleaved; bases: int64."""
+    starts = _lanes(e, source, bases)
+    with e.loop(e.index(2 * h + 1)) as n:
+        rows = [e.step(start, n.index, e.index(ROWS)) for start in starts]
+        here = e.step(target, n.index, e.index(ROWS * LANES))
+        for k, vector in enumerate(e.interleaved(rows, 0)):
+            e.store(here, k * LANES, vector)
 
 
-def _product_body(h: int, w: int, first: int) -> Any:
-    """Part of two rows of G Z, of the fibres below and above: (two blocks, inverse twice, products).
+def _deal(e: Emit, target: Any, bases: Any, source: Any, h: int, w: int) -> None:
+    """The opposite, with rows of half + 1 elements, to target[bases[lane] ..]."""
+    starts = _lanes(e, target, bases)
+    with e.loop(e.index(w + 1)) as n:
+        rows = [e.step(start, n.index, e.index(ROWS)) for start in starts]
+        here = e.step(source, n.index, e.index(ROWS * LANES))
+        for row, values in zip(rows, e.transposed([e.load(here, k * LANES) for k in range(ROWS)]), strict=True):
+            e.store(row, 0, values)
 
-    The inverse is given twice so that LLVM does not keep those of its elements that are used twice: there are more than
-    registers.
-    """
-    stride, positions = (2 * h + w + 1) * LANES, (_position(h, False), _position(h, True))
-    sums = range(first, min(first + AT_ONCE, h + w + 1))
 
-    def body(e, places):  # type: ignore[no-untyped-def]
-        blocks, inverses, products = places[:2], places[2:4], places[4]
-        totals = [dict.fromkeys(sums, e.zero) for _ in blocks]
+def _lanes(e: Emit, array: Any, bases: Any) -> list[Any]:
+    """Addresses of element bases[lane] of an array."""
+    first = e.builder.bitcast(bases, e.index(0).type.as_pointer())
+    return [e.builder.gep(array, [e.builder.load(e.at(first, lane))]) for lane in range(LANES)]
+
+
+def _factor(e: Emit, here: Any, given: Any, h: int, w: int) -> None:
+    """A row of L D L^T, from those before it; given: the diagonal and what is right of it."""
+    stride = factor_row(h)
+    c = [e.load(given, a * LANES) for a in range(h + 1)]
+    c[0] = scale = e.where_positive(c[0], c[0], e.one)
+    for b in range(h, 0, -1):
+        factor = e.load(here, -b * stride + b * LANES)
+        scaled = e.negative(e.multiply(factor, e.load(here, -b * stride + (h + 1) * LANES)))
+        for a in range(h + 1 - b):
+            c[a] = e.fma(scaled, e.load(here, -b * stride + (a + b) * LANES), c[a])
+    c[0] = e.where_positive(e.fma(e.constant(-TINY), scale, c[0]), c[0], scale)
+    inverse = e.divide(e.one, c[0])
+    e.store(here, 0, inverse)
+    for a in range(1, h + 1):
+        e.store(here, a * LANES, e.multiply(c[a], inverse))
+    e.store(here, (h + 1) * LANES, c[0])
+
+
+def _invert(e: Emit, target: Any, low: Any, h: int, w: int) -> None:
+    """A row of the inverse, z_0 .. z_hw-1, from those behind it (which follow in memory)."""
+    stride = known_row(h)
+    totals = dict.fromkeys(range(h, 0, -1), e.zero)
+    first = e.load(low, 0)
+    for b in range(h, 0, -1):
+        minus = e.negative(e.load(low, b * LANES))
+        for a in totals:
+            totals[a] = e.fma(minus, e.load(target, min(a, b) * stride + abs(a - b) * LANES), totals[a])
+    for a, total in totals.items():
+        if a < h:
+            e.store(target, a * LANES, total)
+        first = e.fma(e.negative(e.load(low, a * LANES)), total, first)
+    e.store(target, 0, first)
+
+
+def _keep_inverse(e: Emit, target: Any, h: int, w: int) -> None:
+    """The first rows of the inverse, as far as they are asked for again, ROWS rows further on."""
+    for n in range(h - 1, -1, -1):
+        for a in range(h - n):
+            place = n * known_row(h) + a * LANES
+            e.store(target, place + ROWS * known_row(h), e.load(target, place))
+
+
+def _dot(e: Emit, target: Any, given: Any, x: Any, h: int, w: int) -> None:
+    """sum_k row[k] x[k], k = -hw .. hw."""
+    sums = [e.zero] * 3
+    for k in range(2 * h + 1):
+        sums[k % 3] = e.fma(e.load(given, k * LANES), e.load(x, (k - h) * LANES), sums[k % 3])
+    e.store(target, 0, e.add(e.add(sums[0], sums[1]), sums[2]))
+
+
+def _spread(e: Emit, target: Any, given: Any, x: Any, h: int, w: int) -> None:
+    """target[n + k] += row[n, k] x[n], k = -hw .. hw, for ROWS rows."""
+    totals: dict[int, Any] = {}
+    for n in range(ROWS):
+        value = e.load(x, n * LANES)
         for k in range(-h, h + 1):
-            g = [e.load(given, position(0, k)) for given, position in zip(blocks, positions, strict=True)]
-            for s in sums:
-                known = e.load(inverses[k < s], (h + min(k, s)) * stride + abs(k - s) * LANES)
-                for factor, total in zip(g, totals, strict=True):
-                    total[s] = e.fma(factor, known, total[s])
-        for n, total in enumerate(totals):
-            for s, value in total.items():
-                e.store(products, (n * (2 * h + w + 1) + h + s) * LANES, value)
-    return body
+            if n + k not in totals:
+                totals[n + k] = e.load(target, (n + k) * LANES)
+            factor = e.load(given, (n * (2 * h + 1) + h + k) * LANES)
+            totals[n + k] = e.fma(factor, value, totals[n + k])
+        e.store(target, (n - h) * LANES, totals.pop(n - h))
+    for place, total in totals.items():
+        e.store(target, place * LANES, total)
 
 
-def _couple_body(h: int, w: int, up: int) -> Any:
-    """U from a row of G Z: (out, out's step between lanes, block, products)."""
-    position = _position(h, bool(up))
-
-    def body(e, places):  # type: ignore[no-untyped-def]
-        target, step, given, products = places
-        u = [e.zero] * (-(-(w + 1) // LANES) * LANES)
-        for s in range(-h, h + w + 1):
-            total = e.load(products, (up * (2 * h + w + 1) + h + s) * LANES)
-            for a in range(max(0, s - h), min(w, s + h) + 1):
-                u[a] = e.fma(total, e.load(given, position(a, s - a)), u[a])
-        rows = [e.transpose4(u[n:n + LANES]) for n in range(0, len(u), LANES)]
-        for lane in range(LANES):
-            for n, four in enumerate(rows):
-                e.store(target, n * LANES, four[lane])
-            target = e.builder.gep(target, [step])
-    return body
+def _forward(e: Emit, y: Any, low: Any, h: int, w: int) -> None:
+    """y[j] -= sum_b l_b[j - b] y[j - b]."""
+    total = e.load(y, 0)
+    for b in range(h, 0, -1):
+        l = e.negative(e.load(low, b * LANES - b * factor_row(h)))
+        total = e.fma(l, e.load(y, -b * LANES), total)
+    e.store(y, 0, total)
 
 
-@written_out
-def couple(typingctx, out, place, above, step, block, row, other, inverse, known, hw, half):  # type: ignore[no-untyped-def]
-    """Row p of U = G Z G^T, diagonals 0 .. half, of four fibres, with G of the fibres below and G of those above.
-
-    out: U to place + lane * step, with the fibres above to above + lane * step
-    block[row ..]: row p of the interleaved couplings, as icov has them, with the fibres below: G[p, p + k] is element
-    hw + k of row p; block[other ..], with those above: element hw - k of row p + k
-    inverse[known ..]: row p - hw of Z.
-    """
-    if not all_literal(hw, half):
-        return None
-    h, w = literal(hw), literal(half)
-
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        e = Emit(context, builder, LANES)
-        targets = [e.pointer(out, args[0], args[n]) for n in (1, 2)]
-        blocks = [e.pointer(block, args[4], args[n]) for n in (5, 6)]
-        z = e.pointer(inverse, args[7], args[8])
-        products = e.scratch(2 * (2 * h + w + 1))
-        for first in range(-h, h + w + 1, AT_ONCE):
-            places = *blocks, z, z, products
-            call(context, builder, f"product_{h}_{w}_{first + h}", places, _product_body(h, w, first), LANES)
-        for up in (0, 1):
-            places = targets[up], args[3], blocks[up], products
-            call(context, builder, f"couple_{h}_{w}_{up}", places, _couple_body(h, w, up), LANES)
-        return context.get_dummy_value()
-    index = types.intp
-    return types.void(out, index, index, index, block, index, index, inverse, index, hw, half), codegen
+def back_substitute(e: Emit, y: Any, low: Any, h: int, w: int) -> None:
+    """y[j] = y[j] / D[j] - sum_b l_b[j] y[j + b]."""
+    total = e.multiply(e.load(y, 0), e.load(low, 0))
+    for b in range(h, 0, -1):
+        total = e.fma(e.negative(e.load(low, b * LANES)), e.load(y, b * LANES), total)
+    e.store(y, 0, total)
 
 
-def _dot_body(h: int, up: bool) -> Any:
-    """sum_k block(0, k) x_k: (out, block, x), k = -h .. h; x and out hold one vector per bin."""
-    position = _position(h, up)
-
-    def body(e, places):  # type: ignore[no-untyped-def]
-        target, given, x = places
-        sums = [e.zero] * 3
-        for n, k in enumerate(range(-h, h + 1)):
-            sums[n % 3] = e.fma(e.load(given, position(0, k)), e.load(x, k * LANES), sums[n % 3])
-        e.store(target, 0, e.add(e.add(sums[0], sums[1]), sums[2]))
-    return body
-
-
-@written_out
-def dot(typingctx, out, place, block, row, x, here, hw, up):  # type: ignore[no-untyped-def]
-    """out = sum_k G[p, p + k] x[p + k] of a row p (see `couple`): four fibres."""
-    if not all_literal(hw, up):
-        return None
-    h, turned = literal(hw), literal(up)
-
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        e = Emit(context, builder, LANES)
-        places = e.pointer(out, args[0], args[1]), e.pointer(block, args[2], args[3]), e.pointer(x, args[4], args[5])
-        return call(context, builder, f"dot_{h}_{turned}", places, _dot_body(h, bool(turned)), LANES)
-    return types.void(out, types.intp, block, types.intp, x, types.intp, hw, up), codegen
-
-
-@written_out
-def forward(typingctx, y, here, low, row, hw):  # type: ignore[no-untyped-def]
-    """y[j] -= sum_b l_b[j - b] y[j - b]: forward substitution of four fibres."""
-    if not all_literal(hw):
-        return None
-    h = literal(hw)
-
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        e = Emit(context, builder, LANES)
-        target, factor = e.pointer(y, args[0], args[1]), e.pointer(low, args[2], args[3])
-        total = e.load(target, 0)
-        for b in range(h, 0, -1):
-            l = e.negative(e.load(factor, (b - b * (h + 1)) * LANES))
-            total = e.fma(l, e.load(target, -b * LANES), total)
-        e.store(target, 0, total)
-        return context.get_dummy_value()
-    return types.void(y, types.intp, low, types.intp, hw), codegen
-
-
-@written_out
-def backward(typingctx, y, here, low, row, hw):  # type: ignore[no-untyped-def]
-    """y[j] = y[j] / D[j] - sum_b l_b[j] y[j + b]: back substitution of four fibres."""
-    if not all_literal(hw):
-        return None
-    h = literal(hw)
-
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        e = Emit(context, builder, LANES)
-        target, factor = e.pointer(y, args[0], args[1]), e.pointer(low, args[2], args[3])
-        total = e.divide(e.load(target, 0), e.load(factor, 0))
-        for b in range(h, 0, -1):
-            total = e.fma(e.negative(e.load(factor, b * LANES)), e.load(target, b * LANES), total)
-        e.store(target, 0, total)
-        return context.get_dummy_value()
-    return types.void(y, types.intp, low, types.intp, hw), codegen
+interleave, deal = code("interleave", _interleave), code("deal", _deal)
+factor, invert, keep_inverse = code("factor", _factor), code("invert", _invert), code("keep_inverse", _keep_inverse)
+dot, spread = code("dot", _dot), code("spread", _spread)
+forward, backward = code("forward", _forward), code("backward", back_substitute)

@@ -112,7 +112,7 @@ class Emit:
 
     def store(self, pointer: Any, offset: int, value: Any) -> None:
         """Write a vector to element `offset` and the following."""
-        place = self.builder.bitcast(self.at(pointer, offset), self.kind.as_pointer())
+        place = self.builder.bitcast(self.at(pointer, offset), value.type.as_pointer())
         self.builder.store(value, place, align=8)
 
     def spread(self, pointer: Any, offset: int) -> Any:
@@ -188,10 +188,22 @@ class Emit:
             rows, span = turned, 2 * span
         return list(rows)
 
-    def transpose4(self, rows: Sequence[Any]) -> list[Any]:
-        """Four vectors of four lanes, transposed."""
-        a, b, c, d = rows
-        ac, bd = self.shuffle(a, c, [0, 4, 1, 5]), self.shuffle(b, d, [0, 4, 1, 5])
-        ca, db = self.shuffle(a, c, [2, 6, 3, 7]), self.shuffle(b, d, [2, 6, 3, 7])
-        return [self.shuffle(ac, bd, [0, 4, 1, 5]), self.shuffle(ac, bd, [2, 6, 3, 7]),
-                self.shuffle(ca, db, [0, 4, 1, 5]), self.shuffle(ca, db, [2, 6, 3, 7])]
+    def interleaved(self, rows: Sequence[Any], offset: int) -> list[Any]:
+        """Elements offset .. offset + 7 of what eight addresses point to: a vector of eight lanes for each of them.
+
+        Halves are put together while they are loaded, so that two shuffles are left for each vector.
+        """
+        columns = []
+        for half in (offset, offset + 4):
+            parts = [self._four(row, half) for row in rows]
+            pairs = [self.shuffle(parts[n], parts[n + 2], range(8)) for n in (0, 1, 4, 5)]
+            even = [self.shuffle(pairs[n], pairs[n + 1], [0, 8, 2, 10, 4, 12, 6, 14]) for n in (0, 2)]
+            odd = [self.shuffle(pairs[n], pairs[n + 1], [1, 9, 3, 11, 5, 13, 7, 15]) for n in (0, 2)]
+            for first in ([0, 1, 4, 5, 8, 9, 12, 13], [2, 3, 6, 7, 10, 11, 14, 15]):
+                columns += [self.shuffle(a, b, first) for a, b in (even, odd)]
+        return columns
+
+    def _four(self, pointer: Any, offset: int) -> Any:
+        """Four elements, whatever the number of lanes."""
+        kind = ir.VectorType(_DOUBLE, 4)
+        return self.builder.load(self.builder.bitcast(self.at(pointer, offset), kind.as_pointer()), align=8)

@@ -90,22 +90,22 @@ class Couplings:
         return self._distances
 
     def eliminate(self, fibres: Sequence[int], half: int) -> None:
-        """Eliminate each of `fibres` as it stands, four at a time, for all around it, unless that is done."""
+        """Eliminate each of `fibres` as it stands, eight at a time, for all around it, unless that is done."""
         done = {(j, h) for j, _, h in self._shares}
-        fibres = [j for j in fibres if (j, half) not in done]
-        if not fibres:
+        wanted = np.array([j for j in fibres if (j, half) not in done])
+        if not len(wanted):
             return
         distances = np.array([side * d for d in self.distances() for side in (-1, 1)])
-        padded = np.array([*fibres, *[fibres[-1]] * (-len(fibres) % cpu_schur.LANES)])
-        taken = self._arena.take(len(padded), len(distances), self.nwave, cpu_schur.padded(half))
+        bins = cpu_schur.padded(self.nwave)
+        taken = self._arena.take(len(wanted), len(distances), bins, half + 1)
         moved = self._arena.take(*taken.shape[:3])
         sizes = cpu_schur.work_sizes(self.nwave, self.hw, half, len(distances))
         if sizes not in self._works:
             self._works[sizes] = tuple(self._arena.take(size) for size in sizes)
-        cpu_schur.coupling(self.hw, half)(taken, moved, self.icov, self.x, padded, distances, self._works[sizes])
-        for n, j in enumerate(fibres):
-            for e, d in enumerate(distances):
-                self._shares[j, j + int(d), half] = Share(taken[n, e], moved[n, e])
+        cpu_schur.eliminate(taken, moved, self.icov, self.x, wanted, distances, self._works[sizes])
+        for n, j in enumerate(wanted.tolist()):
+            for e, d in enumerate(distances.tolist()):
+                self._shares[j, j + d, half] = Share(taken[n, e, :self.nwave], moved[n, e, :self.nwave])
 
     def share(self, j: int, fibre: int, half: int) -> Share:
         """What eliminating fibre j, as it stands, takes from `fibre`, with `half` diagonals."""

@@ -161,7 +161,7 @@ class Neighbours:
     def prepare(self, fibres: tuple[int, int]) -> None:
         """Make the complements of fibres lo .. hi - 1, each in the narrowest of the bands of `Limits` that holds it.
 
-        All neighbours that are needed in one width are eliminated together, four at a time.
+        All neighbours that are needed in one width are eliminated together, eight at a time.
         """
         reach = 2 * max(self.couplings.distances())
         around = range(max(fibres[0] - reach, 0), min(fibres[1] + reach, self.nfibre))
