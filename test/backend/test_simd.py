@@ -96,19 +96,22 @@ def eight(out, a, y):
     simd.vwrite(second, simd.vfma(wide, wide, simd.vset8(y)))
     simd.vwrite(second + line, simd.vfold(wide))
     simd.vwrite(second + 2 * line, simd.vtwice(first))
-    simd.vwrite(second + 3 * line, simd.vswap(wide))
+    simd.vwrite(second + 3 * line, simd.vturn2(wide))
+    simd.vwrite(second + 7 * line, simd.vturn1(wide))
+    simd.vwrite(second + 8 * line, simd.vturn3(wide))
     simd.vwrite(second + 4 * line, simd.vlow(simd.vread(first), simd.vread(first + 4 * 8)))
     simd.vwrite(second + 5 * line, simd.vhigh(simd.vread(first), simd.vread(first + 4 * 8)))
     simd.vwrite(second + 6 * line, simd.vpick(simd.vset(1.0), simd.vset(2.0), simd.vset(3.0), simd.vread(first)))
 
 
 def test_eight_lanes_are_two_times_four():
-    a, out = RNG.normal(0, 3, 8), np.zeros((7, 8))
+    a, out = RNG.normal(0, 3, 8), np.zeros((9, 8))
     eight(out, a, -0.75)
     np.testing.assert_allclose(out[0], a * a - 0.75, rtol=1e-14)
     np.testing.assert_array_equal(out[1, :4], a[:4] + a[4:])
     np.testing.assert_array_equal(out[2], np.repeat(a[::2], 2))
-    np.testing.assert_array_equal(out[3], a[[2, 3, 0, 1, 6, 7, 4, 5]])
+    for row, n in ((7, 1), (3, 2), (8, 3)):
+        np.testing.assert_array_equal(out[row], np.roll(a.reshape(2, 4), -n, axis=1).ravel())
     np.testing.assert_array_equal(out[4, :4], a[[0, 1, 4, 5]])
     np.testing.assert_array_equal(out[5, :4], a[[2, 3, 6, 7]])
     np.testing.assert_array_equal(out[6, :4], [1.0, 2.0, 3.0, a[3]])

@@ -15,7 +15,7 @@ from gpu_extract.backend.simd import (
     vset,
     vset8,
     vspread,
-    vswap,
+    vturn2,
     vtwice,
     vwrite,
     write,
@@ -83,20 +83,20 @@ def _products(out, a, b, shape, pitch):  # type: ignore[no-untyped-def]
             v, w, turned = vtwice(a + x), vtwice(a + x + 8), vread8(b + x)
             e0 = vfma(v, turned, e0)
             e1 = vfma(w, turned, e1)
-            turned = vswap(turned)
+            turned = vturn2(turned)
             e2 = vfma(v, turned, e2)
             e3 = vfma(w, turned, e3)
             v, w, turned = vtwice(a + x + 2 * VECTOR), vtwice(a + x + 2 * VECTOR + 8), vread8(b + x + 2 * VECTOR)
             o0 = vfma(v, turned, o0)
             o1 = vfma(w, turned, o1)
-            turned = vswap(turned)
+            turned = vturn2(turned)
             o2 = vfma(v, turned, o2)
             o3 = vfma(w, turned, o3)
         if even < end:
             v, w, turned = vtwice(a + even), vtwice(a + even + 8), vread8(b + even)
             e0 = vfma(v, turned, e0)
             e1 = vfma(w, turned, e1)
-            turned = vswap(turned)
+            turned = vturn2(turned)
             e2 = vfma(v, turned, e2)
             e3 = vfma(w, turned, e3)
         a += pitch

@@ -22,7 +22,8 @@ how many there are.
     vfours(a)                      four lanes, four times
     vpixels(address)               four numbers, each in four lanes
     vtwice(address)                the first, third, fifth and seventh of eight numbers, each in two lanes
-    vswap(a), vlow(a, b), vhigh    every four lanes with their pairs exchanged; the lower (upper) pairs of a and b
+    vturn1(a), vturn2, vturn3      every four lanes turned: lane m of each takes lane m + 1, + 2, + 3 modulo four
+    vlow(a, b), vhigh(a, b)        the lower, the upper pairs of a and b
     vpick(a, b, c, d)              lane 0 of a, 1 of b, 2 of c, 3 of d
     vfold(a)                       eight or sixteen lanes by fours: the lower half plus the upper half
     vsum(a)                        (a0 + a2) + (a1 + a3)
@@ -274,13 +275,18 @@ def vtwice(typingctx, place):  # type: ignore[no-untyped-def]
     return vec8(types.intp), codegen
 
 
-@intrinsic
-def vswap(typingctx, a):  # type: ignore[no-untyped-def]
-    """Every four lanes with their pairs exchanged: lanes 2, 3, 0, 1."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        lanes = [n // 4 * 4 + (n + 2) % 4 for n in range(signature.args[0].lanes)]
-        return _shuffle(builder, args[0], args[0], lanes)
-    return a(a), codegen
+def _rotation(by: int) -> Any:
+    """A function that turns every four lanes."""
+    @intrinsic
+    def rotate(typingctx, a):  # type: ignore[no-untyped-def]
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            lanes = [n // 4 * 4 + (n + by) % 4 for n in range(signature.args[0].lanes)]
+            return _shuffle(builder, args[0], args[0], lanes)
+        return a(a), codegen
+    return rotate
+
+
+vturn1, vturn2, vturn3 = (_rotation(by) for by in (1, 2, 3))
 
 
 @intrinsic
