@@ -203,6 +203,17 @@ def test_any_number_of_fibres_and_bins(nfibre, nd, nwave):
         assert np.sqrt((((solution.x - exact) / sigma) ** 2).sum()) <= 10 * TOLERANCE
 
 
+def test_farthest_coupling_that_counts():
+    """Relative to both diagonals, at the bins that are looked at; next neighbours always count."""
+    normal = random_normal(np.random.default_rng(1), (6, 4, 12, 5))
+    normal.icov[:, 2:] *= 1e-9
+    normal.icov[1, 3, 8, 4] = 1e-3
+    assert [cpu_couple.farthest(normal.icov, 1e-6, step) for step in (1, 4, 3)] == [3, 3, 1]
+    assert cpu_couple.farthest(normal.icov, 1e-12, 4) == 3
+    normal.icov[1, 0, 8, 2] *= 1e8
+    assert cpu_couple.farthest(normal.icov, 1e-6, 1) == 1
+
+
 def random_normal(rng, shape) -> Normal:
     """Normal equations of this shape with couplings between fibres as strong as within; one bin without weight."""
     nfibre, nd, nwave, nband = shape

@@ -68,14 +68,7 @@ def solve(normal: Normal, arena: Arena | None = None) -> Solution:
 
 def nearest(normal: Normal) -> int:
     """Distance of the farthest fibres whose coupling, with the diagonal scaled to 1, is not faint (on a sample)."""
-    nfibre, nd, _, _ = normal.icov.shape
-    diagonal = normal.icov[:, 0, ::SAMPLE, normal.halfband]
-    roots = np.divide(1.0, np.sqrt(diagonal), out=np.zeros_like(diagonal), where=diagonal > 0)
-    for d in range(nd - 1, 1, -1):
-        size = np.abs(normal.icov[:nfibre - d, d, ::SAMPLE]).max(axis=2) * roots[:nfibre - d] * roots[d:]
-        if size.max(initial=0.0) > FAINT:
-            return d
-    return min(1, nd - 1)
+    return min(cpu_couple.farthest(normal.icov, FAINT, SAMPLE), normal.icov.shape[1] - 1)
 
 
 def solve_directly(normal: Normal) -> Array:

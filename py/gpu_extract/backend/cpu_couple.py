@@ -1,4 +1,6 @@
 """CPU kernels: blocks of icov times vectors, which are as in backend.cpu_factor. All sums run in the order written."""
+import math
+
 import numpy as np
 from numba import njit
 
@@ -92,3 +94,22 @@ def multiply(y, icov, x, margin, distances):  # type: ignore[no-untyped-def]
     for i in range(nfibre):
         for d in range(distances[0], min(nd, nfibre - i, distances[1])):
             couple(y, x, icov, masks, margin, (i, d), (True, d > 0))
+
+
+@njit(nogil=True, cache=True)
+def farthest(icov, least, step):  # type: ignore[no-untyped-def]
+    """Largest distance, 1 at least, of two fibres whose coupling, the diagonal scaled to 1, is above `least`.
+
+    Every step-th bin is looked at, where both fibres have weight.
+    """
+    nfibre, nd, nwave, nband = icov.shape
+    own = nband // 2
+    for d in range(nd - 1, 1, -1):
+        for i in range(nfibre - d):
+            for j in range(0, nwave, step):
+                limit, largest = least * math.sqrt(icov[i, 0, j, own] * icov[i + d, 0, j, own]), 0.0
+                for k in range(nband):
+                    largest = max(largest, abs(icov[i, d, j, k]))
+                if largest > limit > 0.0:
+                    return d
+    return 1

@@ -30,8 +30,7 @@ def begin(r, rhs, weight, margin):  # type: ignore[no-untyped-def]
     for i in range(nfibre):
         row = r[row_of(i, nfibre)]
         for j in range(nwave):
-            if weight[i, j] > 0.0:
-                row[margin + j] = rhs[i, j]
+            row[margin + j] = rhs[i, j] if weight[i, j] > 0.0 else 0.0
 
 
 @njit(nogil=True)
