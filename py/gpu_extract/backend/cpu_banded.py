@@ -153,6 +153,20 @@ def _substitute(typingctx, work, row, weights, out, place, half, wide, ndiag):  
     return types.void(work, types.intp, weights, out, types.intp, half, wide, ndiag), codegen
 
 
+@njit(nogil=True, cache=True, error_model="numpy")
+def right_sides(sides, weight, x):  # type: ignore[no-untyped-def]
+    """sides: (nfibre, nwave, SIDES), filled with 1 and x where there is weight, else 0; whether a fibre has any."""
+    alive = np.zeros(len(weight), dtype=np.bool_)
+    for i in range(len(weight)):
+        count = 0
+        for j in range(weight.shape[1]):
+            lit = weight[i, j] > 0.0
+            sides[i, j, 0], sides[i, j, 1] = 1.0 if lit else 0.0, x[i, j] if lit else 0.0
+            count += lit
+        alive[i] = count > 0
+    return alive
+
+
 def out_width(ndiag: int) -> int:
     """Columns of the pole sum's output."""
     return -(-(SIDES + ndiag + 1) // LANES) * LANES

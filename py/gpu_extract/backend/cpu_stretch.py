@@ -16,14 +16,9 @@ from numba import njit, types
 
 from gpu_extract.backend.emit import all_literal, call, literal, written_out
 from gpu_extract.backend.simd import address, number, write
+from gpu_extract.backend.transpose import LANES, padded, turn
 
-LANES = 8
 GROUPS = 3         # vectors of rows in a tile
-
-
-def padded(size: int) -> int:
-    """`size` rounded up to whole vectors."""
-    return -(-size // LANES) * LANES
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -37,7 +32,7 @@ def block(out, icov, rows, columns):  # type: ignore[no-untyped-def]
     high, wide, hw, size = len(rows), len(columns), width // 2, out.shape[0]
     step, diagonal = size // high, rows[0] == columns[0]
     base, given = address(out, 0), address(icov, 0)
-    out[:] = 0.0
+    out.T[:] = 0.0          # as it lies in memory
     for n in range(wide):
         for m in range(n if diagonal else 0, high):
             d = columns[n] - rows[m]
@@ -215,11 +210,16 @@ def join(out, forward, backward, own, size):  # type: ignore[no-untyped-def]
 
     out: (n, n), made of blocks of `size` rows and columns, which in the others are as large as whole vectors
     """
-    more = (size + LANES - 1) // LANES * LANES - size
-    for c in range(len(out)):
-        column = c + c // size * more
-        for r in range(c, len(out)):
-            row = r + r // size * more
-            value = forward[row, column] + backward[row, column] - own[row, column]
-            out[r, c] = value
-            out[c, r] = value
+    more, n = padded(size) - size, len(out)
+    for c in range(n):
+        column, block = c + c // size * more, min(c // LANES * LANES + LANES, n)
+        for m in range(c // size, n // size):
+            shift = m * more
+            for r in range(max(c, m * size), (m + 1) * size):
+                row = r + shift
+                out[c, r] = forward[row, column] + backward[row, column] - own[row, column]
+        for r in range(c, block):
+            out[r, c] = out[c, r]
+        if c + 1 == block and block < n:        # the rest of eight rows becomes columns
+            corner = address(out, (block - LANES) * n + block), address(out, block * n + block - LANES)
+            turn(corner[1], 8 * n, corner[0], 8 * n, LANES, n - block)

@@ -62,7 +62,7 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
     with borrowed() as arena:
         bundle = _Bundle(normal, x, options, fibres, ndiag=max(ndiag, cpu_correct.HALF), arena=arena)
         status = [Status.FAILED if alive else Status.EMPTY for alive in bundle.alive]
-        if normal.halfband <= NARROW:
+        if normal.halfband <= NARROW and any(bundle.alive):
             for n in bundle.narrow((out.flux, out.ivar, out.resolution), bins.indices(nwave)[0]):
                 status[n] = Status.GOOD
         for n, state in enumerate(status):
@@ -86,10 +86,9 @@ class _Bundle:
                  arena: Arena):
         self.normal, self.options, self.ndiag = normal, options, ndiag
         self._x, self._fibres, self._arena = x, fibres, arena
-        lit = np.greater(normal.weight[slice(*fibres)], 0.0)
-        self.alive = np.any(lit, axis=1, keepdims=True)[:, 0].tolist()
-        self.sides = arena.take(*lit.shape, cpu_banded.SIDES)
-        self.sides[..., 0], self.sides[..., 1] = lit, np.where(lit, x[slice(*fibres)], 0.0)
+        weight = normal.weight[slice(*fibres)]
+        self.sides = arena.take(*weight.shape, cpu_banded.SIDES)
+        self.alive = cpu_banded.right_sides(self.sides, weight, x[slice(*fibres)]).tolist()
 
     def narrow(self, result: tuple[Array, Array, Array], first: int) -> list[int]:
         """Decorrelate those fibres that the narrow band holds into `result` (flux, ivar, resolution); their numbers.
@@ -120,6 +119,7 @@ class _Bundle:
         room = group[0][1].room
         half = room.bands.shape[2] - 1
         work = self._arena.take(cpu_banded.work_size(made.shape[1], half, self.ndiag))
+        # S holds where one of the rungs does
         found = [scaled_poles(*LADDER[schur.facts.rung or 0], schur.bound) for _, schur in group]
         ends = np.cumsum([0, *(len(each.shifts) for each in found)])
         poles = self._arena.take(ends[-1]), self._arena.take(ends[-1])

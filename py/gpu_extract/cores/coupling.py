@@ -1,6 +1,6 @@
 """How the fibres of a bundle are coupled, and what eliminating one of them takes from another."""
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,8 +9,7 @@ from gpu_extract.backend.arena import Arena
 from gpu_extract.data import Array, Normal
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(NamedTuple):
     """U = A_ij A_jj^-1 A_ji that eliminating fibre j takes from fibre i.
 
     taken: (nwave, half + 1 or more), rows of its upper triangle; moved: (nwave,), all of U, without a cut, times x_i
@@ -39,7 +38,7 @@ class Couplings:
         self.spread[:, self.margin:-self.margin] = x
         self._correlations: dict[int, Array] = {}
         self._sizes: dict[int, list[float]] = {}
-        self._farthest: dict[int, float] = {}
+        self._farthest: list[float] = []
         self._distances: list[int] = []
         self._eliminated: dict[int, list[int]] = {}
         self._shares: dict[tuple[int, int, int], Share] = {}
@@ -70,15 +69,21 @@ class Couplings:
 
     def farthest(self, fibre: int) -> float:
         """The largest size of couplings to fibres that are not next to `fibre`."""
-        if fibre not in self._farthest:
-            self._farthest[fibre] = max((self.size(fibre, j) for j in self.around(fibre, 2)), default=0.0)
+        if not self._farthest:
+            largest = [0.0] * self.nfibre
+            for d in range(2, self.icov.shape[1]):
+                for i in range(self.nfibre - d):
+                    size = self.size(i, i + d)
+                    largest[i], largest[i + d] = max(largest[i], size), max(largest[i + d], size)
+            self._farthest = largest
         return self._farthest[fibre]
 
     def eliminated(self, fibre: int) -> list[int]:
         """The fibres that are eliminated for one: its next neighbours, and others with a coupling that counts."""
         if fibre not in self._eliminated:
-            self._eliminated[fibre] = [j for j in self.around(fibre, 1)
-                                       if abs(j - fibre) == 1 or self.size(fibre, j) > self.distant]
+            near, far = self.around(fibre, 1), self.farthest(fibre) > self.distant
+            self._eliminated[fibre] = [j for j in near
+                                       if abs(j - fibre) == 1 or (far and self.size(fibre, j) > self.distant)]
         return self._eliminated[fibre]
 
     def distances(self) -> list[int]:

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpu_extract.backend import cpu_band_tests, cpu_foresee, transpose
+from gpu_extract.backend import cpu_band_tests, cpu_foresee
 from gpu_extract.backend.arena import Arena
+from gpu_extract.cores.bands import Bands
 from gpu_extract.cores.coupling import Couplings, Share
 from gpu_extract.cores.definite import FAR, Facts, ask, examine, room
 from gpu_extract.cores.windows import Window, find, put
@@ -54,35 +55,6 @@ class Limits:
     widen: tuple[int, ...] = (0, 4, 8, 12)
     window: float = 2e-3
     inner: float = 1e-2
-
-
-class Bands:
-    """Room for so many bands of one width, between rows of zeros, in an array in which kernels find them by number.
-
-    bands: (count, rows, width), the first bin's row is padded(width - 1); rests: (count, nwave or more), a vector each
-    """
-
-    def __init__(self, arena: Arena, count: int, nwave: int, width: int):
-        self.before, self.nwave, self._used = transpose.padded(width - 1), nwave, 0
-        self.bands = arena.take(count, self.before + nwave + transpose.LANES, width)
-        self.rests = arena.take(count, nwave + transpose.LANES)
-
-    def take(self) -> int:
-        """The number of the next one; what is around it becomes 0."""
-        place, self._used = self._used, self._used + 1
-        band = self.bands[place]
-        band[:self.before] = band[self.before + self.nwave:] = self.rests[place, self.nwave:] = 0.0
-        return place
-
-    def band(self, place: int) -> Array:
-        """(nwave, width), one of them."""
-        band: Array = self.bands[place, self.before:self.before + self.nwave]
-        return band
-
-    def rest(self, place: int) -> Array:
-        """(nwave,), its vector."""
-        rest: Array = self.rests[place, :self.nwave]
-        return rest
 
 
 @dataclass(frozen=True)
@@ -257,7 +229,7 @@ class Neighbours:
     def _assemble(self, fibre: int, shares: list[Share], room: Bands, windows: Sequence[Window] = ()) -> _Measured:
         """S from what each eliminated fibre takes, and what is to be known about it."""
         half, place = room.bands.shape[2] - 1, room.take()
-        left, right = [*shares[:2], *[self._none(half)] * (2 - len(shares))][:2]
+        left, right = [*shares, *(self._none(half) for _ in range(2 - len(shares)))][:2]
         if len(shares) > 2:
             right = Share(np.sum([share.taken[:, :half + 1] for share in shares[1:]], axis=0),
                           np.sum([share.moved for share in shares[1:]], axis=0))

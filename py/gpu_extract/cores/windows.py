@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import lapack
 
-from gpu_extract.backend import cpu_stretch, cpu_window_fit
+from gpu_extract.backend import cpu_stretch, cpu_window_fit, transpose
 from gpu_extract.backend.arena import Arena, borrowed
 from gpu_extract.cores.coupling import Couplings
 from gpu_extract.data import Array, IntArray
@@ -179,7 +179,7 @@ def complements(icov: Array, wanted: tuple[int, int] | None = None) -> list[Arra
     first, last = lo // joint, (hi - 1) // joint
     out: list[Array] = []
     with borrowed() as arena:
-        room = _Room(icov, arena, cpu_stretch.padded(nwave))
+        room = _Room(icov, arena, transpose.padded(nwave))
         forward = _eliminated(room, groups[:last + 1], last + 1 - first)
         backward = _eliminated(room, groups[:first - 1 if first else None:-1], last + 1 - first)
         if forward is None or backward is None:

@@ -1,0 +1,33 @@
+"""Where bands of one width lie, so that kernels can work on many of them in one go."""
+from gpu_extract.backend import transpose
+from gpu_extract.backend.arena import Arena
+from gpu_extract.data import Array
+
+
+class Bands:
+    """Room for so many bands of one width, between rows of zeros, in an array in which kernels find them by number.
+
+    bands: (count, rows, width), the first bin's row is padded(width - 1); rests: (count, nwave or more), a vector each
+    """
+
+    def __init__(self, arena: Arena, count: int, nwave: int, width: int):
+        self.before, self.nwave, self._used = transpose.padded(width - 1), nwave, 0
+        self.bands = arena.take(count, self.before + nwave + transpose.LANES, width)
+        self.rests = arena.take(count, nwave + transpose.LANES)
+
+    def take(self) -> int:
+        """The number of the next one; what is around it becomes 0."""
+        place, self._used = self._used, self._used + 1
+        band = self.bands[place]
+        band[:self.before] = band[self.before + self.nwave:] = self.rests[place, self.nwave:] = 0.0
+        return place
+
+    def band(self, place: int) -> Array:
+        """(nwave, width), one of them."""
+        band: Array = self.bands[place, self.before:self.before + self.nwave]
+        return band
+
+    def rest(self, place: int) -> Array:
+        """(nwave,), its vector."""
+        rest: Array = self.rests[place, :self.nwave]
+        return rest
