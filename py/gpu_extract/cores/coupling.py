@@ -32,7 +32,7 @@ class Couplings:
         self.x, self.margin = np.ascontiguousarray(x), margin + normal.halfband + transpose.LANES
         self.nfibre, self.nwave = normal.rhs.shape
         self.roots = arena.take(self.nfibre, self.nwave + 2 * self.margin)
-        cpu_band_tests.inverse_roots(self.roots, self.icov)
+        self.own = cpu_band_tests.inverse_roots(self.roots, self.icov)
         self.spread = arena.take(*self.roots.shape)
         self.spread[:] = 0.0
         self.spread[:, self.margin:-self.margin] = x
@@ -121,7 +121,8 @@ class Couplings:
     def share_of_rest(self, j: int, fibre: int, half: int, beyond: Share) -> Share:
         """What eliminating fibre j takes from `fibre` once the fibre beyond it is eliminated."""
         band = -beyond.taken[:, :half + 1]
-        band[:, :self.hw + 1] += self.icov[j, 0, :, self.hw:]
+        known = min(self.hw, half) + 1
+        band[:, :known] += self.icov[j, 0, :, self.hw:self.hw + known]
         share = Share(np.empty((self.nwave, half + 1)), np.empty(self.nwave))
         cpu_eliminate.eliminate(share.taken, share.moved, band, self._block(fibre, j), self.x[fibre])
         return share

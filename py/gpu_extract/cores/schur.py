@@ -41,7 +41,7 @@ class Limits:
     shift: what it moves the flux by, in sigma, before that is corrected for to first order
     noisy_shift: the same where x swings with noise, not signal: there the correction leaves a sixth (measured)
     bright: share of bins with signal to noise above 10 up to which a fibre counts as noisy
-    widen: diagonals added to icov's half-band in turn until the band is wide enough
+    widen: diagonals added to icov's half-band in turn until the band is wide enough; see `_widths` for the first
     window: correlation of two fibres' bins above which S is made whole around them, see windows.py
     inner: what windows have beyond the band, in S's own norm: facts are asked of the band alone
     """
@@ -127,8 +127,9 @@ class Neighbours:
         self._given_up: set[int] = set()
         self._taken: dict[int, Array] = {}
         self._nothing: dict[int, Share] = {}
-        self._work = self._arena.take(room(self.hw + max(limits.widen)))
-        self._narrowest = self._room(self.nfibre + len(self.windows), self.hw + limits.widen[0])
+        self.widths = _widths(self.couplings.own, self.hw, limits.widen)
+        self._work = self._arena.take(room(self.widths[-1]))
+        self._narrowest = self._room(self.nfibre + len(self.windows), self.widths[0])
 
     def prepare(self, fibres: tuple[int, int]) -> None:
         """Make the complements of fibres lo .. hi - 1, each in the narrowest of the bands of `Limits` that holds it.
@@ -137,12 +138,12 @@ class Neighbours:
         """
         reach = 2 * max(self.couplings.distances())
         around = range(max(fibres[0] - reach, 0), min(fibres[1] + reach, self.nfibre))
-        self.couplings.eliminate(around, self.hw + self.limits.widen[0])
+        self.couplings.eliminate(around, self.widths[0])
         wanted = [i for i in range(*fibres) if i not in self._best]
         windowed = [i for i in wanted if i in self.windows]
         for fibre in windowed:
             self._best[fibre] = self._at_first(fibre, windowed=True)
-        self._widen({i: _steps(self._best[i].excess) for i in windowed})
+        self._widen({i: _steps(self._best[i].excess, self.widths) for i in windowed})
         for fibre in windowed:
             if not self._window_holds(fibre):
                 self._given_up.add(fibre)
@@ -150,20 +151,20 @@ class Neighbours:
         for fibre in rest:
             self._best[fibre] = self._at_first(fibre)
         chained = [i for i in rest if any(self._chained(j, i) for j in self.couplings.eliminated(i))]
-        self._widen({i: 1 if i in chained else _steps(self._best[i].excess) for i in rest})
+        self._widen({i: 1 if i in chained else _steps(self._best[i].excess, self.widths) for i in rest})
 
     def _widen(self, wanted: dict[int, int]) -> None:
         """Measure fibres in wider bands until one holds; wanted: how many steps further each is to begin."""
-        for n, extra in enumerate(self.limits.widen[1:], 1):
-            last = n == len(self.limits.widen) - 1
+        for n, half in enumerate(self.widths[1:], 1):
+            last = n == len(self.widths) - 1
             narrow = [i for i, step in wanted.items() if step == n or (last and step > n)]
             needed = sorted({j for i in narrow for j in self.couplings.eliminated(i)
                              if self._has_windows(i) or not self._chained(j, i)})
-            self.couplings.eliminate(needed, self.hw + extra)
-            room = self._room(len(narrow), self.hw + extra)
+            self.couplings.eliminate(needed, half)
+            room = self._room(len(narrow), half)
             for fibre in narrow:
                 self._best[fibre] = self._measure(fibre, room)
-                steps = _steps(self._best[fibre].excess)
+                steps = _steps(self._best[fibre].excess, self.widths[n:])
                 wanted[fibre] = n + steps if steps else 0
 
     def _has_windows(self, fibre: int) -> bool:
@@ -192,8 +193,7 @@ class Neighbours:
     def _at_first(self, fibre: int, *, windowed: bool = False) -> _Measured:
         """S to second order in the coupling, in the narrowest band, with windows or without."""
         if (fibre, windowed) not in self._first:
-            half = self.hw + self.limits.widen[0]
-            shares = [self.couplings.share(j, fibre, half) for j in self.couplings.eliminated(fibre)]
+            shares = [self.couplings.share(j, fibre, self.widths[0]) for j in self.couplings.eliminated(fibre)]
             self._first[fibre, windowed] = self._assemble(fibre, shares, self._narrowest,
                                                           self.windows[fibre] if windowed else ())
         return self._first[fibre, windowed]
@@ -245,7 +245,7 @@ class Neighbours:
         moved, bright, *_, edge = sums.tolist()
         tail = 4.0 * max(edge, whole.crossing) / gamma
         limit = self.limits.noisy_shift if bright <= self.limits.bright * self.nwave else self.limits.shift
-        least = CORRECTED if windows and half == self.hw + self.limits.widen[-1] else 1.0
+        least = CORRECTED if windows and half == self.widths[-1] else 1.0
         excess = max(tail / _allowed(facts, self.limits.tail, least),
                      0.5 * math.sqrt(moved) / _allowed(facts, limit, least), whole.inner / (self.limits.inner * gamma))
         return _Measured(room, place, whole.bound, facts, tail, excess, sums[2:5] + whole.squares, whole.blocks,
@@ -295,16 +295,32 @@ class Neighbours:
     def _far_theta(self, fibre: int) -> float:
         """The coupling (squared) of a fibre to those farther than the next that are eliminated for it."""
         if fibre not in self._beyond:
-            first, half = self._at_first(fibre), self.hw + self.limits.widen[0]
+            first, half = self._at_first(fibre), self.widths[0]
             far = [j for j in self.couplings.eliminated(fibre) if abs(j - fibre) > 1]
             taken = np.sum([self.couplings.share(j, fibre, half).taken[:, :half + 1] for j in far], axis=0)
             self._beyond[fibre] = ask(first.room.band(first.place), taken, first.bound, FAR, self._work).theta
         return self._beyond[fibre]
 
 
-def _steps(excess: float) -> int:
-    """How many of the wider bands on is the one that will hold: each makes the excess about DECAY times smaller."""
-    return max(1, round(math.log(excess, DECAY))) if excess > 1.0 else 0
+def _widths(own: int, hw: int, widen: Sequence[int]) -> list[int]:
+    """The half-bands of S that are tried in turn, from those of a fibre's own block and of all of icov.
+
+    What the neighbours take reaches farther than the fibre's own overlaps, but is small: one diagonal more often does.
+    """
+    widths = [hw + extra for extra in widen]
+    return widths if own + 1 >= hw else [max(own + 1, 2), *widths]
+
+
+def _steps(excess: float, widths: Sequence[int]) -> int:
+    """How many of the wider bands on is the one that will hold: four diagonals make the excess DECAY times smaller.
+
+    widths: those that are left, from the one that was measured on; half a step too few counts as enough.
+    """
+    if excess <= 1.0:
+        return 0
+    wanted = widths[0] + 4.0 * math.log(excess, DECAY)
+    enough = (n for n in range(1, len(widths)) if widths[n] >= wanted - (widths[n] - widths[n - 1]) / 2)
+    return next(enough, len(widths))
 
 
 def _allowed(facts: Facts, limit: float, times: float = 1.0) -> float:
