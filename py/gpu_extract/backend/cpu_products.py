@@ -47,7 +47,7 @@ def meets(block, first, last):  # type: ignore[no-untyped-def]
     return LANE * block < last and LANE * block + LANE > first
 
 
-@njit(nogil=True)
+@njit(nogil=True, forceinline=True)
 def multiply(out, whites, frames, pitch):  # type: ignore[no-untyped-def]
     """out[4 l + m] = product of lane l of block a with lane m of block b; False where they share no pixel.
 
@@ -68,7 +68,7 @@ def multiply(out, whites, frames, pitch):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(nogil=True)
+@njit(nogil=True, forceinline=True)
 def _products(out, a, b, shape, pitch):  # type: ignore[no-untyped-def]
     """out[4 l + m] = sum over rows and columns of lane l of a times lane m of b; shape: (rows, pairs of columns).
 
