@@ -101,11 +101,12 @@ def eight(out, a, y):
     simd.vwrite(second + 8 * line, simd.vturn3(wide))
     simd.vwrite(second + 4 * line, simd.vlow(simd.vread(first), simd.vread(first + 4 * 8)))
     simd.vwrite(second + 5 * line, simd.vhigh(simd.vread(first), simd.vread(first + 4 * 8)))
+    simd.vwrite(second + 9 * line, simd.vpairs(simd.vread(first), simd.vread(first + 4 * 8)))
     simd.vwrite(second + 6 * line, simd.vpick(simd.vset(1.0), simd.vset(2.0), simd.vset(3.0), simd.vread(first)))
 
 
 def test_eight_lanes_are_two_times_four():
-    a, out = RNG.normal(0, 3, 8), np.zeros((9, 8))
+    a, out = RNG.normal(0, 3, 8), np.zeros((10, 8))
     eight(out, a, -0.75)
     np.testing.assert_allclose(out[0], a * a - 0.75, rtol=1e-14)
     np.testing.assert_array_equal(out[1, :4], a[:4] + a[4:])
@@ -115,6 +116,7 @@ def test_eight_lanes_are_two_times_four():
     np.testing.assert_array_equal(out[4, :4], a[[0, 1, 4, 5]])
     np.testing.assert_array_equal(out[5, :4], a[[2, 3, 6, 7]])
     np.testing.assert_array_equal(out[6, :4], [1.0, 2.0, 3.0, a[3]])
+    np.testing.assert_array_equal(out[9, :4], a[[0, 4, 2, 6]])
 
 
 @njit

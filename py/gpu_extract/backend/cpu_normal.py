@@ -8,7 +8,16 @@ import numpy as np
 from numba import njit
 
 from gpu_extract.backend import cpu_spots
-from gpu_extract.backend.cpu_products import clear_rows, meets, multiply, scale_products, store, store_mirrored
+from gpu_extract.backend.cpu_products import (
+    add,
+    add_mirrored,
+    clear_rows,
+    meets,
+    multiply,
+    scale_products,
+    store,
+    store_mirrored,
+)
 from gpu_extract.backend.simd import (
     address,
     prefetch,
@@ -134,9 +143,16 @@ def _meet(to, shape, whites, place, tile):  # type: ignore[no-untyped-def]
                 continue
             scale_products(out, factors + VECTOR * a, factors + VECTOR * b)
             band = icov + 8 * ((i - d) * nd + d) * nwave * nband
-            store(band, out, (LANE * own, LANE * other), (nband, first, last))
-            if d == 0 and own != other:
-                store_mirrored(band, out, (LANE * own, LANE * other), (nband, first, last))
+            bins, mirrored = (LANE * own, LANE * other), d == 0 and own != other
+            # where no row beside the block belongs to another tile, which another thread may be writing at this time
+            if first < bins[0] < last - LANE and (not mirrored or first < bins[1] < last - LANE):
+                add(band, out, bins, nband)
+                if mirrored:
+                    add_mirrored(band, out, bins, nband)
+            else:
+                store(band, out, bins, (nband, first, last))
+                if mirrored:
+                    store_mirrored(band, out, bins, (nband, first, last))
 
 
 @njit(nogil=True)

@@ -10,11 +10,13 @@ from gpu_extract.backend.simd import (
     vhigh,
     vlow,
     vmul,
+    vpairs,
     vread,
     vread8,
     vset,
     vset8,
     vspread,
+    vturn1,
     vturn2,
     vtwice,
     vwrite,
@@ -108,13 +110,39 @@ def _products(out, a, b, shape, pitch):  # type: ignore[no-untyped-def]
     vwrite(out + 3 * VECTOR, vhigh(f3, f1))
 
 
-@njit(nogil=True)
+@njit(nogil=True, forceinline=True)
 def scale_products(out, own, other):  # type: ignore[no-untyped-def]
     """out[4 l + m] *= own[l] other[m]: addresses; symmetric in both to the last bit."""
     scale = vread(other)
     for lane in range(LANE):
         at = out + VECTOR * lane
         vwrite(at, vmul(vread(at), vmul(vspread(own + 8 * lane), scale)))
+
+
+@njit(nogil=True, forceinline=True)
+def add(band, out, bins, nband):  # type: ignore[no-untyped-def]
+    """Add out[4 l + m] to the entries of the bins bins[0] + l with bins[1] + m, from any l to any m.
+
+    band: address of a fibre's (nwave, nband), cleared. Bins too far apart for the band have no product, and the 0 that
+    is added for them to a bin nearby changes nothing: rows before and behind those of the block are read and written.
+    """
+    at, step = band + 8 * (bins[0] * nband + nband // 2 + bins[1] - bins[0]), 8 * (nband - 1)
+    for lane in range(LANE):
+        vwrite(at, vadd(vread(at), vread(out + VECTOR * lane)))
+        at += step
+
+
+@njit(nogil=True, forceinline=True)
+def add_mirrored(band, out, bins, nband):  # type: ignore[no-untyped-def]
+    """The same entries of a fibre with itself, to the rows of the bins bins[1] + m."""
+    at, step = band + 8 * (bins[1] * nband + nband // 2 + bins[0] - bins[1]), 8 * (nband - 1)
+    a, b, c, d = vread(out), vread(out + VECTOR), vread(out + 2 * VECTOR), vread(out + 3 * VECTOR)
+    low, high = vpairs(a, b), vpairs(c, d)             # a0 b0 a2 b2, c0 d0 c2 d2
+    vwrite(at, vadd(vread(at), vlow(low, high)))
+    vwrite(at + 2 * step, vadd(vread(at + 2 * step), vhigh(low, high)))
+    low, high = vpairs(vturn1(a), vturn1(b)), vpairs(vturn1(c), vturn1(d))
+    vwrite(at + step, vadd(vread(at + step), vlow(low, high)))
+    vwrite(at + 3 * step, vadd(vread(at + 3 * step), vhigh(low, high)))
 
 
 @njit(nogil=True)

@@ -24,6 +24,7 @@ how many there are.
     vtwice(address)                the first, third, fifth and seventh of eight numbers, each in two lanes
     vturn1(a), vturn2, vturn3      every four lanes turned: lane m of each takes lane m + 1, + 2, + 3 modulo four
     vlow(a, b), vhigh(a, b)        the lower, the upper pairs of a and b
+    vpairs(a, b)                   a0, b0, a2, b2
     vpick(a, b, c, d)              lane 0 of a, 1 of b, 2 of c, 3 of d
     vfold(a)                       eight or sixteen lanes by fours: the lower half plus the upper half
     vsum(a)                        (a0 + a2) + (a1 + a3)
@@ -303,6 +304,14 @@ def vlow(typingctx, a, b):  # type: ignore[no-untyped-def]
     """The lower pair of a, then that of b."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         return _shuffle(builder, args[0], args[1], [0, 1, 4, 5])
+    return vec4(vec4, vec4), codegen
+
+
+@intrinsic
+def vpairs(typingctx, a, b):  # type: ignore[no-untyped-def]
+    """a0, b0, a2, b2."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return _shuffle(builder, args[0], args[1], [0, 4, 2, 6])
     return vec4(vec4, vec4), codegen
 
 
