@@ -151,6 +151,7 @@ def test_the_spots_that_are_kept(case, length):
     make_sums(*case, length, blocks=kept)
     spots = make_spots(psf, fibres, WAVE)
     ny, nx = psf.stamp
+    assert kept.stamps.shape[3] == (kept.corners[3].max() + 1) // 2 * 2
     row = np.clip(spots.y0 - cut.y0, 0, cut.root.shape[0] - ny)
     column = np.clip(spots.x0 - cut.x0, 0, cut.root.shape[1] - LANE - nx)
     for i in range(4):

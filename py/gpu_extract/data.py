@@ -198,8 +198,8 @@ class Recipe:
 class Blocks:
     """Spots, LANE successive bins of a fibre on one frame of pixels: what the CPU's kernels work on.
 
-    stamps: (nfibre, nblock, rows, columns, LANE), columns a multiple of LANE; 0 beside a bin's own stamp in all
-        columns of its frame's rows, anything in the rows behind those
+    stamps: (nfibre, nblock, rows, columns, LANE), columns even, as many as the widest frame needs; 0 beside a bin's own
+        stamp in all columns of its frame's rows, anything in the rows behind those
     scale: (nfibre, nblock, LANE) float64, what a stamp is to be multiplied by to have the sum 1; 0 for bins that do
         not exist
     corners: (4, nfibre, nblock) int64: the frames' first row and column on a cut-out of the image, their height and

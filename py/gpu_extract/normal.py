@@ -83,7 +83,7 @@ def place_blocks(recipe: Recipe, cut: Cut, arena: Arena | None = None, *, keep: 
     last = cut.y0 + cut.root.shape[0] - stamp[0], cut.x0 + cut.root.shape[1] - LANE - stamp[1]
     offsets, corners = cpu_cut.frames(recipe.y0, recipe.x0, (cut.y0, last[0]), (cut.x0, last[1]), stamp)
     rows, columns = (int(size.max(initial=0)) for size in corners[2:]) if keep else (0, 0)
-    shape = *corners.shape[1:], rows, -(-columns // LANE) * LANE, LANE
+    shape = *corners.shape[1:], rows, -(-columns // 2) * 2, LANE
     stamps = (arena or Arena()).take(math.prod(shape) // 2).view(np.float32).reshape(shape)
     return Blocks(stamps, np.zeros((*corners.shape[1:], LANE)), corners, offsets)
 

@@ -127,13 +127,30 @@ def sixteen(out, a, x):
     simd.vwrite(second + line, simd.vpixels(first + 3 * 8))
     simd.vwrite(second + 2 * line, simd.vfours(simd.vread(first + 8)))
     simd.vwrite(second + 3 * line, simd.vfold(wide))
+    simd.vwrite(second + 4 * line, simd.vhalf(wide))
+    simd.vwrite(second + 5 * line, simd.vjoin(wide, simd.vpixels8(first + 3 * 8)))
 
 
 def test_sixteen_lanes_are_four_times_four():
-    a, out = RNG.normal(0, 3, 16), np.zeros((4, 16))
+    a, out = RNG.normal(0, 3, 16), np.zeros((6, 16))
     sixteen(out, a, 2.5)
     np.testing.assert_array_equal(out[0], 2.5 * a)
     np.testing.assert_array_equal(out[1], np.repeat(a[3:7], 4))
     np.testing.assert_array_equal(out[2], np.tile(a[1:5], 4))
     quarters = a.reshape(4, 4)
     np.testing.assert_array_equal(out[3, :4], (quarters[0] + quarters[2]) + (quarters[1] + quarters[3]))
+    np.testing.assert_array_equal(out[4], [*a[:8], *[0] * 8])
+    np.testing.assert_array_equal(out[5], [*[a[3]] * 4, *[a[4]] * 4, *a[8:]])
+
+
+@njit
+def past(single, source):
+    simd.vwrite_single(simd.address(single, 8), simd.vread16(simd.address(source, 0)))
+
+
+def test_sixteen_in_single_precision_need_room_for_eight():
+    """An address that is a multiple of 32 bytes, and not of 64, will do."""
+    source, single = RNG.normal(0, 3, 16), np.zeros(56, dtype=np.float32)
+    first = -(single.ctypes.data // 4) % 16
+    past(single[first:], source)
+    np.testing.assert_array_equal(single[first:first + 32], [*[0] * 8, *np.float32(source), *[0] * 8])

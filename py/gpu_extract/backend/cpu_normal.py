@@ -25,13 +25,18 @@ from gpu_extract.backend.simd import (
     vdiv,
     vfma,
     vfold,
+    vhalf,
+    vjoin,
     vless,
     vmax,
     vmul,
     vpixels,
+    vpixels8,
     vread,
+    vread8,
     vread16,
     vset,
+    vset8,
     vset16,
     vwrite,
     vwrite_single,
@@ -174,14 +179,15 @@ def _whiten(to, made, pixels, shape, pitches):  # type: ignore[no-untyped-def]
     pitches: bytes from row to row of the spots, as whitened too, of the copy and of the pixels. What a row has behind
         the frame becomes 0 in the copy, and in the whitened spots as far as the column behind the frame.
     """
-    zero = vset16(0.0)
+    zero, none = vset16(0.0), vset8(0.0)
     weight, rhs, light = zero, zero, zero
     sums, white, copy = to
     root, pix = pixels
     pitch, line, stride = pitches
-    size = (shape[1] + LANE - 1) // LANE * VECTOR * LANE
+    pairs = (shape[1] + 1) // 2
+    fours, size = pairs // 2 * 4 * VECTOR, pairs * 2 * VECTOR
     for y in range(shape[0]):
-        for at in range(0, size, LANE * VECTOR):
+        for at in range(0, fours, 4 * VECTOR):
             spot, near = vmax(vread16(made + at), zero), at // LANE
             if y < shape[2]:
                 vwrite_single(copy + at // 2, spot)
@@ -191,10 +197,20 @@ def _whiten(to, made, pixels, shape, pitches):  # type: ignore[no-untyped-def]
             vwrite(white + at, spot)
             weight = vfma(spot, r, weight)
             rhs = vfma(spot, vpixels(pix + near), rhs)
+        if fours < size:
+            half, near = vmax(vread8(made + fours), none), fours // LANE
+            if y < shape[2]:
+                vwrite_single(copy + fours // 2, half)
+            light = vjoin(light, vadd(vhalf(light), half))
+            r8 = vpixels8(root + near)
+            half = vmul(half, r8)
+            vwrite(white + fours, half)
+            weight = vjoin(weight, vfma(half, r8, vhalf(weight)))
+            rhs = vjoin(rhs, vfma(half, vpixels8(pix + near), vhalf(rhs)))
         if size == VECTOR * shape[1]:
             vwrite(white + size, vset(0.0))
-        for at in range(size // 2, line if y < shape[2] else 0, LANE * SINGLE):
-            vwrite_single(copy + at, zero)
+        for at in range(size // 2, line if y < shape[2] else 0, 2 * SINGLE):
+            vwrite_single(copy + at, none)
         made += pitch
         white += pitch
         copy += line

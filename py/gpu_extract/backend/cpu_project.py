@@ -24,16 +24,19 @@ from gpu_extract.backend.simd import (
     vwrite,
 )
 from gpu_extract.backend.simd_spots import (
+    add_to,
     by_bin,
     columns,
+    columns1,
+    columns2,
     lower,
     nothing,
     pixels,
-    read_both,
     spread,
+    spread2,
     unsigned,
+    upper,
     wide8,
-    write_both,
     write_narrow,
 )
 from gpu_extract.data import LANE
@@ -134,30 +137,42 @@ def _sum_up(sums, blocks, progress, places, steps, kind):  # type: ignore[no-unt
 
 @njit(nogil=True)
 def _add_block(places, shape, steps, light, kind):  # type: ignore[no-untyped-def]
-    """model += light times spot for a block's four bins; columns are taken by fours, those beyond a frame hold zeros.
+    """model += light times spot for a block's four bins; columns are taken by fours, the last ones by twos.
 
     places: addresses of the frame's first pixel and of the block; shape: height and width
     steps: bytes from row to row of the model and of the block, of four columns, and to the block that comes soon
+    A column beyond the frame's holds zeros.
     """
     model, stamps = places
-    height, width = shape
+    height, pairs = shape[0], (shape[1] + 1) // 2
     stride, line, unit, soon = steps
     for _ in range(height // 2):
-        for x in range((width + LANE - 1) // LANE):
-            s, at = stamps + x * unit, model + x * 8 * LANE
+        s, at = stamps, model
+        for _ in range(pairs // 2):
             t = s + line
             prefetch(s + soon)
             prefetch(t + soon)
             made = pixels(wide8(s, kind), wide8(s + unit // 2, kind), wide8(t, kind), wide8(t + unit // 2, kind), light)
-            write_both(at, at + stride, vadd(made, read_both(at, at + stride)))
+            add_to(at, lower(made))
+            add_to(at + stride, upper(made))
+            s += unit
+            at += 8 * LANE
+        if pairs % 2 == 1:
+            prefetch(s + soon)
+            prefetch(s + line + soon)
+            one, other = wide8(s, kind), wide8(s + line, kind)
+            four = lower(pixels(one, other, one, other, light))
+            add_to(at, lower(four))
+            add_to(at + stride, upper(four))
         model += 2 * stride
         stamps += 2 * line
     if height % 2 == 1:
-        for x in range((width + LANE - 1) // LANE):
-            s, at = stamps + x * unit, model + x * 8 * LANE
-            prefetch(s + soon)
-            low, high = wide8(s, kind), wide8(s + unit // 2, kind)
-            vwrite(at, vadd(lower(pixels(low, high, low, high, light)), vread(at)))
+        for _ in range(pairs):
+            prefetch(stamps + soon)
+            one = wide8(stamps, kind)
+            add_to(model, lower(lower(pixels(one, one, one, one, light))))
+            stamps += unit // 2
+            model += 4 * LANE
 
 
 @njit(nogil=True)
@@ -166,24 +181,34 @@ def _adjoint_block(out, scale, places, shape, steps, kind):  # type: ignore[no-u
 
     scale: of the spots; places: addresses of the frame's chi^2 (negative where masked, see chi_square) and of the
         block; see _add_block
-    Two rows at a time, sixteen partial sums of each for a bin: they stay small, and so does their rounding.
+    Two rows at a time, sixteen partial sums of each for a bin: they stay small, and so does their rounding. Two columns
+    that are left over are taken of both rows at once.
     """
     chi, stamps = places
-    height, width = shape
+    height, pairs = shape[0], (shape[1] + 1) // 2
     stride, line, unit, _ = steps
+    far = unit // LANE
     a0 = a1 = b0 = b1 = nothing(kind)
     for _ in range(height // 2):
-        for x in range((width + LANE - 1) // LANE):
-            s, t = columns(stamps + x * unit, kind), columns(stamps + x * unit + line, kind)
-            u, v = spread(chi + x * unit // LANE, kind), spread(chi + x * unit // LANE + stride, kind)
+        at, pixel = stamps, chi
+        for _ in range(pairs // 2):
+            s, t = columns(at, kind), columns(at + line, kind)
+            u, v = spread(pixel, kind), spread(pixel + stride, kind)
             a0, b0 = vfma(s, u, a0), vadd(unsigned(s, u), b0)
             a1, b1 = vfma(t, v, a1), vadd(unsigned(t, v), b1)
+            at += unit
+            pixel += far
+        if pairs % 2 == 1:
+            s, u = columns2(at, at + line, kind), spread2(pixel, pixel + stride, kind)
+            a0, b0 = vfma(s, u, a0), vadd(unsigned(s, u), b0)
         chi += 2 * stride
         stamps += 2 * line
     if height % 2 == 1:
-        for x in range((width + LANE - 1) // LANE):
-            s, u = columns(stamps + x * unit, kind), spread(chi + x * unit // LANE, kind)
+        for _ in range(pairs):
+            s, u = columns1(stamps, kind), spread2(chi, chi, kind)
             a0, b0 = vfma(s, u, a0), vadd(unsigned(s, u), b0)
+            stamps += unit // 2
+            chi += far // 2
     total, seen = vmul(scale, vadd(by_bin(a0), by_bin(a1))), vmul(scale, vadd(by_bin(b0), by_bin(b1)))
     vwrite(out[0], vmul(vless(vset(0.0), seen), vdiv(total, vmax(seen, vset(1e-300)))))
     vwrite(out[1], vmax(vset(0.0), vsub(vset(1.0), seen)))

@@ -20,7 +20,8 @@ how many there are.
     vspread(address)               one element in all lanes
     vread8(address), vset8(x)      the same with eight lanes, vread16 and vset16 with sixteen
     vfours(a)                      four lanes, four times
-    vpixels(address)               four numbers, each in four lanes
+    vhalf(a), vjoin(a, b)          the lower half of the lanes; a with b in place of its lower half
+    vpixels(address)               four numbers, each in four lanes; vpixels8 two
     vtwice(address)                the first, third, fifth and seventh of eight numbers, each in two lanes
     vturn1(a), vturn2, vturn3      every four lanes turned: lane m of each takes lane m + 1, + 2, + 3 modulo four
     vlow(a, b), vhigh(a, b)        the lower, the upper pairs of a and b
@@ -163,9 +164,13 @@ def _store_past(builder: Any, value: Any, place: Any, size: int) -> None:
 
 @intrinsic
 def vwrite_single(typingctx, place, value):  # type: ignore[no-untyped-def]
-    """Write all lanes as float32 to an address that is a multiple of their size, past the caches."""
+    """Write all lanes as float32 past the caches, to an address that is a multiple of the size of at most eight."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        _store_past(builder, builder.fptrunc(args[1], _floats(value.lanes)), args[0], 4)
+        lanes = min(value.lanes, 8)
+        for first in range(0, value.lanes, lanes):
+            part = _shuffle(builder, args[1], args[1], range(first, first + lanes))
+            place = builder.add(args[0], ir.Constant(args[0].type, 4 * first))
+            _store_past(builder, builder.fptrunc(part, _floats(lanes)), place, 4)
         return context.get_dummy_value()
     return types.void(types.intp, value), codegen
 
@@ -257,6 +262,32 @@ def vpixels(typingctx, place):  # type: ignore[no-untyped-def]
         four = builder.load(builder.inttoptr(args[0], _VECTOR.as_pointer()), align=8)
         return _shuffle(builder, four, four, [n // 4 for n in range(16)])
     return vec16(types.intp), codegen
+
+
+@intrinsic
+def vpixels8(typingctx, place):  # type: ignore[no-untyped-def]
+    """The two float64 at an address, each in four lanes."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        two = builder.load(builder.inttoptr(args[0], _doubles(2).as_pointer()), align=8)
+        return _shuffle(builder, two, two, [n // 4 for n in range(8)])
+    return vec8(types.intp), codegen
+
+
+@intrinsic
+def vhalf(typingctx, a):  # type: ignore[no-untyped-def]
+    """The lower eight of sixteen lanes."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return _shuffle(builder, args[0], args[0], range(8))
+    return vec8(vec16), codegen
+
+
+@intrinsic
+def vjoin(typingctx, a, b):  # type: ignore[no-untyped-def]
+    """Sixteen lanes with other lower eight."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        longer = _shuffle(builder, args[1], args[1], [*range(8)] * 2)
+        return _shuffle(builder, longer, args[0], [*range(8), *range(24, 32)])
+    return vec16(vec16, vec8), codegen
 
 
 @intrinsic

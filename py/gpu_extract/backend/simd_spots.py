@@ -6,10 +6,13 @@ the elements' type, float32, or float64 where that is what a block holds; places
     wide8(place, kind)             two columns, as eight float64
     pixels(a, b, c, d, light)      eight pixels: of each column of a .. d (two each) the sum of its bins times light
     columns(place, kind)           four columns, in their own type
-    spread(place, kind)            four pixels, each for the four bins of its column
+    columns2(place, other, kind)   two columns at each of two places; columns1(place, kind) two, and zeros for two more
+    spread(place, kind)            four pixels, each for the four bins of its column; spread2(place, other, kind) two
+                                   at each of two places
     unsigned(a, b)                 a, 0 where the sign of b is set; vfma and vadd are those of `simd`
     by_bin(a)                      the sums over the columns, bin by bin: four float64
-    lower(a)                       the first four of eight float64
+    lower(a), upper(a)             the first, the second half of float64 lanes
+    add_to(place, a)               adds them to what is there
     write_narrow(place, a, kind)   eight float64, rounded to the type of `kind`
 """
 from typing import Any
@@ -18,7 +21,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from gpu_extract.backend.simd import Vec, _call, _shuffle, vec4, vec8, vec16
+from gpu_extract.backend.simd import Vec, _call, _constant, _shuffle, vec4, vec8, vec16
 
 _INT = ir.IntType(32)
 single16 = Vec(16, single=True)
@@ -64,24 +67,13 @@ def pixels(typingctx, a, b, c, d, light):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def read_both(typingctx, lower, upper):  # type: ignore[no-untyped-def]
-    """Four float64 at one address and four at another."""
+def add_to(typingctx, place, value):  # type: ignore[no-untyped-def]
+    """Add all lanes to the float64 at an address."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        four = [_load(builder, place, types.float64, 4) for place in args]
-        return _shuffle(builder, four[0], four[1], range(8))
-    return vec8(types.intp, types.intp), codegen
-
-
-@intrinsic
-def write_both(typingctx, lower, upper, value):  # type: ignore[no-untyped-def]
-    """Write the lower four lanes to one address and the upper four to another."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        four = ir.VectorType(ir.DoubleType(), 4)
-        for n, place in enumerate(args[:2]):
-            half = _shuffle(builder, args[2], args[2], range(4 * n, 4 * n + 4))
-            builder.store(half, builder.inttoptr(place, four.as_pointer()), align=8)
+        there = _load(builder, args[0], types.float64, value.lanes)
+        builder.store(builder.fadd(args[1], there), builder.inttoptr(args[0], there.type.as_pointer()), align=8)
         return context.get_dummy_value()
-    return types.void(types.intp, types.intp, vec8), codegen
+    return types.void(types.intp, value), codegen
 
 
 @intrinsic
@@ -99,6 +91,33 @@ def spread(typingctx, place, kind):  # type: ignore[no-untyped-def]
         four = _load(builder, args[0], kind, 4)
         return _shuffle(builder, four, four, [n // 4 for n in range(16)])
     return _sixteen(kind)(types.intp, kind), codegen
+
+
+@intrinsic
+def columns2(typingctx, first, second, kind):  # type: ignore[no-untyped-def]
+    """Eight elements at one address and eight at another."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        eight = [_load(builder, place, kind, 8) for place in args[:2]]
+        return _shuffle(builder, eight[0], eight[1], range(16))
+    return _sixteen(kind)(types.intp, types.intp, kind), codegen
+
+
+@intrinsic
+def columns1(typingctx, place, kind):  # type: ignore[no-untyped-def]
+    """Eight elements at an address, and zeros."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        eight = _load(builder, args[0], kind, 8)
+        return _shuffle(builder, eight, _constant(eight, 0.0), range(16))
+    return _sixteen(kind)(types.intp, kind), codegen
+
+
+@intrinsic
+def spread2(typingctx, first, second, kind):  # type: ignore[no-untyped-def]
+    """Two elements at one address and two at another, each in four lanes."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        two = [_load(builder, place, kind, 2) for place in args[:2]]
+        return _shuffle(builder, two[0], two[1], [n // 4 for n in range(16)])
+    return _sixteen(kind)(types.intp, types.intp, kind), codegen
 
 
 @intrinsic
@@ -136,10 +155,18 @@ def by_bin(typingctx, a):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def lower(typingctx, a):  # type: ignore[no-untyped-def]
-    """The first four lanes."""
+    """The first half of the lanes."""
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        return _shuffle(builder, args[0], args[0], range(4))
-    return vec4(vec8), codegen
+        return _shuffle(builder, args[0], args[0], range(a.lanes // 2))
+    return Vec(a.lanes // 2)(a), codegen
+
+
+@intrinsic
+def upper(typingctx, a):  # type: ignore[no-untyped-def]
+    """The second half of the lanes."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return _shuffle(builder, args[0], args[0], range(a.lanes // 2, a.lanes))
+    return Vec(a.lanes // 2)(a), codegen
 
 
 @intrinsic
