@@ -26,7 +26,7 @@ def questions_table() -> Array:
     sets = [definite.FIRST, definite.THEN, *definite.BETWEEN, definite.FAR]
     table = np.zeros((len(sets), measure.QUESTIONS, measure.ASKED))
     for rows, asked in zip(table, sets, strict=True):
-        rows[:, :3] = asked.lanes.T
+        rows[:, :3] = asked.lanes.reshape(3, -1).T
         kinds = (measure.RATIO, asked.ratios), (measure.IS_THETA, asked.thetas), (measure.IS_GAMMA, asked.gammas)
         rows[:, 3:] = [(kind, value) for kind, values in kinds for value in values]
     return table
