@@ -3,11 +3,12 @@
 For each pole t the matrix S + t I is factorised as L D L^T on the way up the
 band, and on the way down its inverse is made where the band asks for it
 (Takahashi, Fagan & Chin 1973; Erisman & Tinney 1975) together with the solutions for
-the right sides, and all is added up over the poles. One row of the work array
-holds, for every lane in turn: D, l_1 .. l_half (later z_0 .. z_wide), and one
-vector per right side. Rows of zeros before the first and after the last stand
-for tests at the ends. A row starts on a cache line: a vector that straddles two
-costs twice, a third of the whole time.
+the right sides, and all is added up over the poles. What the way down makes is
+linear in 1/D: it begins with the pole's weight over D, and nothing is weighted
+afterwards. One row of the work array holds, for every lane in turn: D, l_1 .. l_half
+(later z_0 .. z_wide), and one vector per right side. Rows of zeros before the first
+and after the last stand for tests at the ends. A row starts on a cache line: a vector
+that straddles two costs twice, a third of the whole time.
 """
 import math
 from functools import cache
@@ -39,9 +40,9 @@ def subtract_before(e: Emit, place: Any, at: int, b: int, c: list[list[Any]]) ->
     half = len(c[0]) - 1
     factor = {n: e.load(place, at + (b + n) * LANES) for n in range(len(c)) if b + n <= half}
     pivot = e.load(place, at)
-    scaled = {n: e.negative(e.multiply(f, pivot)) for n, f in factor.items()}
+    scaled = {n: e.multiply(f, pivot) for n, f in factor.items()}
     for m in range(b, half + 1):
-        known = e.load(place, at + m * LANES)
+        known = e.negative(e.load(place, at + m * LANES))
         for n in factor:
             if m >= b + n:
                 c[n][m - b - n] = e.fma(scaled[n], known, c[n][m - b - n])
@@ -53,9 +54,8 @@ def finish_row(e: Emit, n: int, c: list[list[Any]]) -> list[Any]:
     half, inverse = len(c[n]) - 1, e.divide(e.one, c[n][0])
     low = [c[n][0], *[e.multiply(value, inverse) for value in c[n][1:]]]
     for m in range(n + 1, min(len(c), n + half + 1)):
-        scaled = e.negative(e.multiply(low[m - n], low[0]))
         for a in range(half + 1 - m + n):
-            c[m][a] = e.fma(scaled, low[a + m - n], c[m][a])
+            c[m][a] = e.fma(e.negative(c[n][m - n]), low[a + m - n], c[m][a])
     return low
 
 
@@ -103,10 +103,10 @@ def _eliminate(typingctx, work, row, band, column, sides, side, shifts, half, wi
     return types.void(work, index, band, index, sides, index, shifts, half, wide, rows), codegen
 
 
-def _inverse_row(e: Emit, here: Any, half: int, wide: int) -> tuple[list[Any], list[Any]]:
-    """z_0 .. z_wide of a row of the inverse, and the solutions of its right sides."""
+def _inverse_row(e: Emit, here: Any, weight: Any, half: int, wide: int) -> tuple[list[Any], list[Any]]:
+    """z_0 .. z_wide of a row of the inverse, and the solutions of its right sides, all times the poles' weights."""
     stride = (wide + 1 + SIDES) * LANES
-    inverse = e.divide(e.one, e.load(here, 0))
+    inverse = e.divide(weight, e.load(here, 0))
     low = [e.negative(e.load(here, a * LANES)) for a in range(half + 1)]
     z = [inverse] * (wide + 1)
     for a in range(wide, 0, -1):
@@ -128,8 +128,8 @@ def _inverse_row(e: Emit, here: Any, half: int, wide: int) -> tuple[list[Any], l
 
 
 @written_out
-def _substitute(typingctx, work, row, weights, out, place, half, wide, ndiag):  # type: ignore[no-untyped-def]
-    """Row `row` of the inverse and of the back substitution, added into `out` at `place`, summed over the lanes."""
+def _substitute(typingctx, work, row, weights, out, place, known, start, half, wide, ndiag):  # type: ignore[no-untyped-def]
+    """Row `row` of the inverse and the solutions: its sums, and `known` at `start`, go to `out` at `place`."""
     if not all_literal(half, wide, ndiag):
         return None
     h, w, nd = literal(half), literal(wide), literal(ndiag)
@@ -139,18 +139,19 @@ def _substitute(typingctx, work, row, weights, out, place, half, wide, ndiag):  
         kind = signature.args
         here = e.pointer(kind[0], args[0], args[1])
         weight = e.load(e.pointer(kind[2], args[2], context.get_constant(types.intp, 0)), 0)
-        target = e.pointer(kind[3], args[3], args[4])
-        z, u = _inverse_row(e, here, h, w)
+        target, before = e.pointer(kind[3], args[3], args[4]), e.pointer(kind[5], args[5], args[6])
+        z, u = _inverse_row(e, here, weight, h, w)
         for a in range(w + 1):
             e.store(here, a * LANES, z[a])
         for r in range(SIDES):
             e.store(here, (w + 1 + r) * LANES, u[r])
-        terms = [e.multiply(weight, v) for v in u + z[:nd + 1]]
+        terms = u + z[:nd + 1]
         terms += [e.zero] * (-len(terms) % LANES)
         for n in range(0, len(terms), LANES):
-            e.store(target, n, e.add(e.load(target, n), e.sums(terms[n:n + LANES])))
+            e.store(target, n, e.add(e.load(before, n), e.sums(terms[n:n + LANES])))
         return context.get_dummy_value()
-    return types.void(work, types.intp, weights, out, types.intp, half, wide, ndiag), codegen
+    index = types.intp
+    return types.void(work, index, weights, out, index, known, index, half, wide, ndiag), codegen
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -200,13 +201,14 @@ def pole_sum(half: int, ndiag: int) -> Any:
         (shifts, weights), (table, dense, columns), nwave = poles, windows, out.shape[1]
         stride = (wide + 1 + SIDES) * LANES
         work[:half * stride] = 0.0
+        nothing = np.zeros((1, width))
         for m in range(len(fibres)):
             fibre, place, first_pole, last_pole, first_edge, last_edge = fibres[m]
             made, band, right, edges = out[fibre], bands[place][before:], sides[fibre], table[first_edge:last_edge]
             count = len(edges) - 1
-            made[:] = 0.0
             for p in range(first_pole, last_pole, LANES):
                 shift, weight = shifts[p:p + LANES], weights[p:p + LANES]
+                known, step = (made, width) if p > first_pole else (nothing, 0)     # zeros first cost a pass of memory
                 for n in range(count + 1):
                     first, last = edges[n, 1], edges[n + 1, 0] if n < count else nwave
                     for j in range(first, last - 1, 2):
@@ -223,8 +225,11 @@ def pole_sum(half: int, ndiag: int) -> Any:
                 work[(half + nwave) * stride:] = 0.0
                 for n in range(count, -1, -1):
                     for j in range((edges[n + 1, 0] if n < count else nwave) - 1, edges[n, 1] - 1, -1):
-                        _substitute(work, (half + j) * stride, weight, made, j * width, half, wide, ndiag)
+                        _substitute(work, (half + j) * stride, weight, made, j * width, known, j * step, half, wide,
+                                    ndiag)
                     if n > 0:
+                        if p == first_pole:
+                            made[edges[n, 0]:edges[n, 1]] = 0.0
                         places = edges[n, 0], edges[n, 1] - edges[n, 0], half, wide
                         cpu_windows.invert(columns[edges[n, 3]:], work, made, weight, places, ndiag)
     return kernel

@@ -166,6 +166,13 @@ def factor(columns, work, dense, band, sides, shift, places):  # type: ignore[no
 
 
 @njit(nogil=True, error_model="numpy")
+def _weigh(columns, first, count, weight):  # type: ignore[no-untyped-def]
+    """Multiply `count` vectors, from element `first` of the columns on, by the weights."""
+    for place in range(address(columns, first), address(columns, first + count * LANES), VECTOR):
+        _copy(place, place, address(weight, 0))
+
+
+@njit(nogil=True, error_model="numpy")
 def _tail(columns, work, sizes):  # type: ignore[no-untyped-def]
     """The inverse and the solutions of the bins just after the window, where the window's recursion wants them."""
     first, size, half, wide = sizes
@@ -185,24 +192,28 @@ def _tail(columns, work, sizes):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _add_up(out, row, weight, wide):  # type: ignore[no-untyped-def]
+def _add_up(out, row, wide):  # type: ignore[no-untyped-def]
     """One bin's row of the inverse and its solutions into `out`, summed over the lanes."""
     for n in range(len(out)):
         place = row + (wide + 1 + n if n < SIDES else n - SIDES) * VECTOR
-        out[n] += vsum(vfold(vmul(vread8(address(weight, 0)), vread8(place))))
+        out[n] += vsum(vfold(vread8(place)))
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def invert(columns, work, out, weight, places, ndiag):  # type: ignore[no-untyped-def]
     """A window's columns of L become those of the inverse, right sides the solutions; all is added into `out`.
 
-    As in `factor`; the rows of `work` after the window are those of the inverse, and those of the window become it.
+    All are times the poles' weights, as the inverse and the solutions after the window already are: they are linear in
+    1/D, which is weighted at first. Otherwise as in `factor`; the rows of `work` after the window are those of the
+    inverse, and those of the window become it.
     out: (nwave, at least SIDES + ndiag + 1); weight: (LANES,)
     """
     first, size, half, wide = places
     (before, panels, height), (_, inverses, y, v, z) = _parts(size, wide)
     step = height * BLOCK
     _tail(columns, work, places)
+    _weigh(columns, inverses, panels * EDGE, weight)
+    _weigh(columns, y, panels * EDGE * SIDES, weight)
     for j in range(panels - 1, -1, -1):
         panel = j * step
         corner, last = panel + j * BLOCK, height if j >= panels - (height - panels) else panels
@@ -232,7 +243,7 @@ def invert(columns, work, out, weight, places, ndiag):  # type: ignore[no-untype
             _copy(here + a * VECTOR, low + _element(j + a, j, height) * 8, one)
         for s in range(SIDES):
             _copy(here + (wide + 1 + s) * VECTOR, address(columns, y + (j * SIDES + s) * LANES), one)
-        _add_up(out[first + c, :SIDES + ndiag + 1], here, weight, wide)
+        _add_up(out[first + c, :SIDES + ndiag + 1], here, wide)
 
 
 def room(sizes: Iterable[int], wide: int) -> int:
