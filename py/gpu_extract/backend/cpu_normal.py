@@ -122,7 +122,7 @@ def _walk(sums, recipe, blocks, cut, tile, scratch):  # type: ignore[no-untyped-
                       (whites, slots, size, pitches[0]), (i, earlier, later), (first, last, zero, nblock))
 
 
-@njit(nogil=True)
+@njit(nogil=True, forceinline=True)
 def _meet(to, shape, whites, place, tile):  # type: ignore[no-untyped-def]
     """The entries of a fibre's block with an earlier one, or itself, of its own and of the fibres before it.
 
