@@ -57,7 +57,7 @@ def add_to_image(image, stamps, y0, x0, flux):  # type: ignore[no-untyped-def]
                     image[top + y, left + x] += light * stamps[i, j, y, x]
 
 
-AHEAD = 8      # blocks: how long before it is wanted a block is asked for from memory
+AHEAD = 16     # blocks: how long before it is wanted a block is asked for from memory
 BEFORE = 4     # rows: the same for the pixels
 
 
