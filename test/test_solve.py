@@ -8,7 +8,8 @@ import scipy.linalg
 import oracle
 from extraction import dense_normal, normals
 from gpu_extract import solve as solver
-from gpu_extract.backend import cpu_couple, cpu_factor, cpu_substitute
+from gpu_extract.backend import cpu_couple, cpu_factor, cpu_strengths, cpu_substitute
+from gpu_extract.backend.arena import Arena
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Image, Normal
 from gpu_extract.errors import InternalError
@@ -131,7 +132,7 @@ def test_one_fibre_one_iteration():
 def test_kernels_against_the_dense_matrix(normal):
     """icov times a vector, whole and between fibres only, and the fibres' blocks solved: 1e-13 of the terms."""
     rng = np.random.default_rng(2)
-    nfibre, nd, nwave, _ = normal.icov.shape
+    nfibre, _, nwave, _ = normal.icov.shape
     rows, margin, length = cpu_factor.room_of(nfibre, nwave, normal.halfband)
     inside = np.ix_(cpu_factor.rows_of(nfibre), range(margin, margin + nwave))
     v = np.zeros((rows, length))
@@ -141,8 +142,12 @@ def test_kernels_against_the_dense_matrix(normal):
                                        for i in range(nfibre)))
     product = np.full_like(v, np.nan)
     size = np.abs(matrix) @ np.abs(v[inside].ravel())
-    for first, wanted in ((0, matrix), (1, matrix - blocks)):
-        cpu_couple.multiply(product, normal.icov, v, margin, (first, nd))
+    between = normal.icov.copy()
+    between[:, 0] = 0.0
+    correlations, roots = cpu_strengths.room(normal.icov.shape, Arena())
+    cpu_strengths.inverse_roots(roots, normal.icov)
+    for icov, wanted in ((normal.icov, matrix), (between, matrix - blocks)):
+        cpu_strengths.multiply(correlations, product, icov, v, margin, roots)
         assert (np.abs(product[inside].ravel() - wanted @ v[inside].ravel()) <= 1e-13 * size).all()
     factor = factor_of(normal.icov[:, 0])
     z = np.full_like(v, 0.0)
@@ -161,7 +166,7 @@ def factor_of(band):
     """The kernels' factors of some fibres' blocks."""
     nfibre, nwave, nband = band.shape
     factor = np.full(cpu_factor.factor_shape(nfibre, nwave, nband // 2), np.nan)
-    cpu_factor.factorise(factor, band)
+    cpu_factor.factorise(factor, np.empty((nfibre, nwave + nband - 1)), band)
     return factor
 
 
@@ -190,7 +195,7 @@ def test_couplings_left_out_come_back_through_the_residual(monkeypatch):
     assert left <= 10 * max(solution.error, TOLERANCE)
 
 
-@pytest.mark.parametrize("nwave", [1, 3, 4, 9, 40])
+@pytest.mark.parametrize("nwave", [1, 3, 4, 9, 40, 97])
 @pytest.mark.parametrize(("nfibre", "nd"), [(1, 1), (2, 2), (2, 1), (3, 2), (7, 2), (8, 3), (9, 2), (10, 4), (17, 2)])
 def test_any_number_of_fibres_and_bins(nfibre, nd, nwave):
     """Half-bands 0 to 5, strong couplings, next neighbours alone and farther ones, against the exact solution."""
@@ -201,6 +206,24 @@ def test_any_number_of_fibres_and_bins(nfibre, nd, nwave):
         assert solution.iterations > 0
         sigma = errors(normal)
         assert np.sqrt((((solution.x - exact) / sigma) ** 2).sum()) <= 10 * TOLERANCE
+        check_strengths(normal, solution.strengths)
+
+
+def check_strengths(normal, found):
+    """What is noted on the way to x is, bit by bit, what is measured by itself, and what the matrix says."""
+    nfibre, nd, nwave, nband = normal.icov.shape
+    alone = cpu_strengths.measure(normal.icov, Arena())
+    np.testing.assert_array_equal(found.roots, alone.roots)
+    diagonal, hw = normal.icov[:, 0, :, nband // 2], nband // 2
+    np.testing.assert_array_equal(found.roots[:, hw:hw + nwave] > 0, diagonal > 0)
+    np.testing.assert_allclose((found.roots[:, hw:hw + nwave]**2 * diagonal)[diagonal > 0], 1.0, rtol=1e-14)
+    assert found.own == alone.own == max(np.nonzero(normal.icov[:, 0].any(axis=(0, 1)))[0]) - hw
+    for d in range(1, min(nd, nfibre)):
+        noted = found.correlations[d - 1, :nfibre - d]
+        np.testing.assert_array_equal(noted, alone.correlations[d - 1, :nfibre - d])
+        reached = np.lib.stride_tricks.sliding_window_view(found.roots, nband, axis=1)[d:]
+        wanted = np.abs(normal.icov[:nfibre - d, d] * reached).max(axis=2) * found.roots[:nfibre - d, hw:hw + nwave]
+        np.testing.assert_allclose(noted, wanted, rtol=1e-14)
 
 
 def test_farthest_coupling_that_counts():

@@ -6,7 +6,7 @@ the settings alone, so that the group's size changes no bit.
 """
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -72,11 +72,11 @@ def extract_bundle(image: Image, job: Job, fibres: tuple[int, int], *, group: An
                 place = locate(image, job, fibres, passing)
             blocks, normal = make_normal(job, place, group=group, recorder=recorder, arenas=(lasting, passing))
             with recorder.span("solve"):
-                solution = solve(normal, passing)
+                solution = solve(normal, passing, lasting)
             with recorder.span("quality"):
                 chi2pix, fraction = judge(blocks, place, solution.x, job, group=group, arena=passing)
         with recorder.span("decorrelate"):
-            result = decorrelate(normal, solution.x, job, group)
+            result = decorrelate(replace(normal, strengths=solution.strengths), solution.x, job, group)
     dropped = np.array([i in job.dropped for i in range(*fibres)])
     wanted = job.config.model and group.rank == 0
     model, column = project_model(image, job, fibres, solution.x) if wanted else (None, 0)

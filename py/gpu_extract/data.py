@@ -218,6 +218,24 @@ class Blocks:
 
 
 @dataclass(frozen=True)
+class Strengths:
+    """How strongly the bins of a bundle are coupled, measured on its icov.
+
+    roots: (nfibre, hw + nwave + hw), 1 / sqrt of the diagonal, 0 where that is 0 and at both ends
+    own: half-band of the fibres' own blocks, which may be narrower than that of their couplings
+    correlations: (ndf, nfibre, nwave), [d - 1, i] the largest |A_ij| / sqrt(A_ii A_jj) of every bin of fibre i with
+        those of fibre j = i + d; anything where there is none
+    """
+
+    roots: Array
+    own: int
+    correlations: Array
+
+    def __post_init__(self) -> None:
+        _check("correlations", self.correlations, (None, self.roots.shape[0], None))
+
+
+@dataclass(frozen=True)
 class Normal:
     """The normal equations of one bundle, in banded form (B&S eq. 4).
 
@@ -228,12 +246,14 @@ class Normal:
     rhs:    (nfibre, nwave), A^T W p
     weight: (nfibre, nwave), A^T W 1
     regularised: (nfibre, nwave) bool, where the rule added to the diagonal
+    strengths: of icov, where they are known already
     """
 
     icov: Array
     rhs: Array
     weight: Array
     regularised: NDArray[np.bool_]
+    strengths: Strengths | None = None
 
     def __post_init__(self) -> None:
         nfibre, _, nwave, _ = self.icov.shape

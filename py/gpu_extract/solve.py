@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import LinAlgError, cho_solve_banded, cholesky_banded
 
-from gpu_extract.backend import cpu_couple, cpu_factor, cpu_solve, cpu_substitute
+from gpu_extract.backend import cpu_couple, cpu_factor, cpu_solve, cpu_strengths, cpu_substitute
 from gpu_extract.backend.arena import Arena
-from gpu_extract.data import Array, Normal
+from gpu_extract.data import Array, Normal, Strengths
 from gpu_extract.errors import InternalError
 
 TOLERANCE = 1e-10    # of x in units of its errors, the root of the sum of squares over the bundle
@@ -27,15 +27,17 @@ class Solution:
     """x: (nfibre, nwave) photons per bin, 0 where weight is 0; iterations: 0 means solved directly.
 
     error: what is left, from the residual, in units of the errors (root of the sum of squares over the bundle)
+    strengths: of icov, which the residual reads as a whole
     """
 
     x: Array
     iterations: int
     error: float
+    strengths: Strengths
 
 
-def solve(normal: Normal, arena: Arena | None = None) -> Solution:
-    """Solve for the whole bundle.
+def solve(normal: Normal, arena: Arena | None = None, lasting: Arena | None = None) -> Solution:
+    """Solve for the whole bundle; arena: where the work is done, lasting: where the strengths are kept.
 
     The iteration leaves out couplings of distant fibres that hardly count; then the residual of all of icov tells what
     is left, and if that is too much, it is solved for with all of icov.
@@ -45,7 +47,8 @@ def solve(normal: Normal, arena: Arena | None = None) -> Solution:
     rows, margin, length = cpu_factor.room_of(nfibre, nwave, normal.halfband)
     arena = arena or Arena()
     factor = arena.take(*cpu_factor.factor_shape(nfibre, nwave, normal.halfband))
-    cpu_factor.factorise(factor, normal.icov[:, 0])
+    correlations, roots = cpu_strengths.room(normal.icov.shape, lasting or Arena())
+    strengths = Strengths(roots, cpu_factor.factorise(factor, roots, normal.icov[:, 0]), correlations)
     vectors = arena.take(6, rows, length)
     x, r, t = vectors[0], vectors[1], vectors[-1]
     x[:] = 0.0
@@ -56,14 +59,14 @@ def solve(normal: Normal, arena: Arena | None = None) -> Solution:
                                                     (limit, rounding, ITERATIONS - iterations))
         iterations, rounding = iterations + done, 0.0
         cpu_solve.begin(r, normal.rhs, normal.weight, margin)
-        cpu_couple.multiply(t, normal.icov, x, margin, (0, nd))
+        cpu_strengths.multiply(correlations, t, normal.icov, x, margin, roots)
         error = cpu_substitute.size_of(r, t, factor, margin)
         if error <= 2 * limit:
             break
         r -= t
     if not error <= 10 * limit:
-        return Solution(solve_directly(normal), 0, 0.0)
-    return Solution(x[cpu_factor.rows_of(nfibre), margin:margin + nwave], iterations, error)
+        return Solution(solve_directly(normal), 0, 0.0, strengths)
+    return Solution(x[cpu_factor.rows_of(nfibre), margin:margin + nwave], iterations, error, strengths)
 
 
 def nearest(normal: Normal) -> int:

@@ -5,7 +5,6 @@ S + b U - c I - g diag(S) are factorised at once (the lanes of a vector), where 
 what the neighbours took from it. b = g = 0 tells whether the spectrum lies above c; c = g = 0 and b = 1 - 1/theta
 whether U < theta (S + U), the size of the coupling in the fibre's own norm; b = c = 0 whether S > g diag(S).
 """
-import math
 from functools import cache
 from typing import Any
 
@@ -14,10 +13,24 @@ from numba import njit, types
 
 from gpu_extract.backend.cpu_banded import finish_row, subtract_before
 from gpu_extract.backend.emit import Emit, all_literal, call, literal, written_out
-from gpu_extract.backend.simd import address, number, vabs, vadd, vmax, vread, vread8, vset, vsub, vwrite, write
+from gpu_extract.backend.simd import (
+    address,
+    number,
+    prefetch,
+    vabs,
+    vadd,
+    vmax,
+    vread,
+    vread8,
+    vset,
+    vsub,
+    vwrite,
+    write,
+)
 
 LANES = 8
 BLOCK = 56         # rows of the ring of factors
+AHEAD = 2048       # bytes that rows are asked for in advance, and twice that of icov's
 
 
 @njit(nogil=True, error_model="numpy")
@@ -45,6 +58,15 @@ def _single(places, a, known):  # type: ignore[no-untyped-def]
     write(sums + a, number(sums + a) + abs(rest))
 
 
+@njit(nogil=True, error_model="numpy")
+def _ask(places, last):  # type: ignore[no-untyped-def]
+    """Ask for what `assemble` will touch in some rows; last: bytes from the first element of a row to its last."""
+    left, right, given, _, s, _, _ = places
+    for place in (left + AHEAD, right + AHEAD, given + 2 * AHEAD, s + AHEAD):
+        prefetch(place)
+        prefetch(place + last)
+
+
 @njit(nogil=True, cache=True, error_model="numpy")
 def assemble(bands, icov, fibre, left, right):  # type: ignore[no-untyped-def]
     """S and U of one fibre; returns a bound on the largest eigenvalue of S, infinite where S is not finite.
@@ -66,6 +88,7 @@ def assemble(bands, icov, fibre, left, right):  # type: ignore[no-untyped-def]
         given = address(icov, (fibre * icov.shape[1] * nwave + j) * width + width // 2)
         places = (address(left, j * left.shape[1]), address(right, j * right.shape[1]), given,
                   address(taken, j * count), address(band, j * count), address(top, 0), address(total, 0))
+        _ask(places, 8 * (count - 1))
         for a in range(0, vectors, 4):
             _four(places, 8 * a, True)
         for a in range(vectors, mixed):
@@ -155,23 +178,3 @@ def definite(half: int) -> Any:
 def work_size(half: int) -> int:
     """Elements of the work array of `definite`."""
     return 4 * LANES + (half + BLOCK) * (half + 1) * LANES
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def inverse_roots(roots, icov):  # type: ignore[no-untyped-def]
-    """roots[i, margin + j] = 1 / sqrt of the diagonal of icov, 0 where that is 0 and in the margins at both ends.
-
-    Returns the half-band of the fibres' own blocks, which may be narrower than that of their couplings.
-    """
-    nwave, hw = icov.shape[2], icov.shape[3] // 2
-    margin, own = (roots.shape[1] - nwave) // 2, 0
-    roots[:] = 0.0
-    for i in range(icov.shape[0]):
-        for j in range(nwave):
-            value = icov[i, 0, j, hw]
-            for k in range(hw, own, -1):
-                if icov[i, 0, j, hw + k] != 0.0:
-                    own = k
-                    break
-            roots[i, margin + j] = 1.0 / math.sqrt(value) if value > 0.0 else 0.0
-    return own

@@ -36,24 +36,25 @@ def masks_of(nband):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def couple(y, x, icov, masks, margin, fibres, ways):  # type: ignore[no-untyped-def]
+def couple(y, x, icov, masks, margin, fibres, ways, bins):  # type: ignore[no-untyped-def]
     """Add products of icov's block of fibres i and i + d to y; fibres: (i, d).
 
     ways: whether to what is fibre i's, and, by the block's mirror image, to what is fibre i + d's
+    bins: (first, last) of fibre i, first a multiple of LANE, and last as well where bins follow
     Four rows at a time, shifted so that a vector holds the same bins of fibre i + d in all of them: what is added there
-    need not wait for the row before. The last rows, one to four, go one by one. Next neighbours (d = 1) are what the
-    iteration reads again and again; other blocks come from memory.
+    need not wait for the row before. The last rows of a block, one to four, go one by one. Next neighbours (d = 1) are
+    what the iteration reads again and again; other blocks come from memory.
     """
-    (i, d), (ahead, back) = fibres, ways
+    (i, d), (ahead, back), (first, last) = fibres, ways, bins
     nfibre, nd, nwave, nband = icov.shape
     a, b = row_of(i, nfibre), row_of(i + d, nfibre)
     hw, length = nband // 2, y.shape[1]
-    near = address(x, b * length + margin - hw)
-    back_to = address(y, b * length + margin - hw)
-    own, to = address(x, a * length + margin), address(y, a * length + margin)
-    row, step = address(icov, (i * nd + d) * nwave * nband), 8 * (nband - 1)
+    near, back_to = address(x, b * length + margin - hw + first), address(y, b * length + margin - hw + first)
+    own, to = address(x, a * length + margin + first), address(y, a * length + margin + first)
+    row, step = address(icov, ((i * nd + d) * nwave + first) * nband), 8 * (nband - 1)
+    fours = (min(last, nwave - 1) - first) // LANE
     mask, end, tail = address(masks, 0), VECTOR * len(masks), 8 * nband - VECTOR
-    for _ in range((nwave - 1) // LANE):
+    for _ in range(fours):
         v0, v1, v2, v3 = vspread(own), vspread(own + 8), vspread(own + 16), vspread(own + 24)
         t0 = t1 = t2 = t3 = vset(0.0)
         if d != 1:
@@ -75,7 +76,7 @@ def couple(y, x, icov, masks, margin, fibres, ways):  # type: ignore[no-untyped-
             vwrite(to, vadd(vread(to), vsums(t0, t1, t2, t3)))
         row += 8 * LANE * nband
         near, back_to, own, to = near + VECTOR, back_to + VECTOR, own + VECTOR, to + VECTOR
-    for _ in range((nwave - 1) % LANE + 1):
+    for _ in range(last - first - LANE * fours):
         for k in range(0, 8 * nband, 8):
             if ahead:
                 write(to, number(to) + number(row + k) * number(near + k))
@@ -83,17 +84,6 @@ def couple(y, x, icov, masks, margin, fibres, ways):  # type: ignore[no-untyped-
                 write(back_to + k, number(back_to + k) + number(row + k) * number(own))
         row += 8 * nband
         near, back_to, own, to = near + 8, back_to + 8, own + 8, to + 8
-
-
-@njit(nogil=True, cache=True)
-def multiply(y, icov, x, margin, distances):  # type: ignore[no-untyped-def]
-    """y = icov x, counting only couplings of fibres at distances first .. last - 1; y, x: as in `room_of`."""
-    nfibre, nd = icov.shape[0], icov.shape[1]
-    masks = masks_of(icov.shape[3])
-    y[:] = 0.0
-    for i in range(nfibre):
-        for d in range(distances[0], min(nd, nfibre - i, distances[1])):
-            couple(y, x, icov, masks, margin, (i, d), (True, d > 0))
 
 
 @njit(nogil=True, cache=True)

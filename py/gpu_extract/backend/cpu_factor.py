@@ -12,14 +12,17 @@ from gpu_extract.backend.simd import (
     address,
     number,
     prefetch,
+    vabs,
     vadd,
     vdiv,
     vless,
     vmul,
     vpick,
     vread,
+    vroot,
     vset,
     vsub,
+    vsum,
     vtake,
     vturn1,
     vturn2,
@@ -81,17 +84,20 @@ def _gather(to, places, count):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def factorise(factor, band):  # type: ignore[no-untyped-def]
-    """Banded L D L^T of the fibres' diagonal blocks.
+def factorise(factor, roots, band):  # type: ignore[no-untyped-def]
+    """Banded L D L^T of the fibres' diagonal blocks; returns how far those reach: data.Strengths.own.
 
     band: (nfibre, nwave, 2 hw + 1), band[i, j, hw + k] = icov of bins j and j + k of fibre i
+    roots: (nfibre, hw + nwave + hw), filled as in data.Strengths
     factor: see `factor_shape`, filled: factor[g, j, h - k, lane] = L[j, j - k], and 1 / D[j] at k = 0, with h its
         half-band. A pivot that is not positive decouples its bin; rows without a bin are those of the unit matrix.
     """
     nfibre, nwave, nband = band.shape
     ngroup, rows, size, _ = factor.shape
     known, odd = nband // 2 + 1, row_of(1, nfibre)
-    apart, step, none = band.strides[0], band.strides[1], np.zeros(nband)
+    apart, step, none, own = band.strides[0], band.strides[1], np.zeros(nband), 0
+    four, hw = np.empty(LANE), nband // 2
+    roots[:] = 0.0
     for g in range(ngroup):
         i = 2 * LANE * g if LANE * g < odd else 2 * (LANE * g - odd) + 1
         a = address(band, 0) + i * apart
@@ -110,8 +116,29 @@ def factorise(factor, band):  # type: ignore[no-untyped-def]
                     prefetch(c + k)
                     prefetch(d + k)
                 a, b, c, d = a + step, b + b_step, c + c_step, d + d_step
+                own = _widest(at + VECTOR * (size - 1), own, hw)
+                _roots(address(four, 0), vread(at + VECTOR * (size - 1)))
+                for lane in range(min((nfibre - i + 1) // 2, LANE)):
+                    roots[i + 2 * lane, hw + j] = four[lane]
             _eliminate(at, j, size)
             at += VECTOR * size
+    return own
+
+
+@njit(nogil=True)
+def _widest(diagonal, own, hw):  # type: ignore[no-untyped-def]
+    """The half-band of what is before a row's diagonal elements, or `own` where that is more."""
+    for k in range(hw, own, -1):
+        if vsum(vabs(vread(diagonal - VECTOR * k))) > 0.0:
+            return k
+    return own
+
+
+@njit(nogil=True)
+def _roots(to, diagonal):  # type: ignore[no-untyped-def]
+    """1 / sqrt of four numbers, 0 where they are not positive."""
+    alive = vless(vset(0.0), diagonal)
+    vwrite(to, vmul(alive, vdiv(vset(1.0), vroot(vadd(vmul(alive, diagonal), vsub(vset(1.0), alive))))))
 
 
 @njit(nogil=True)

@@ -63,7 +63,7 @@ def foresee(sums, rest, band, taken, x, roots):  # type: ignore[no-untyped-def]
 
     rest: (nwave,), before LANES zeros, -U x, becomes E x, E = S - band
     band, taken: (nwave, half + 1), of S and U, after `padded(half)` rows of zeros and before LANES rows of zeros
-    x: (nwave,), roots: of `cpu_band_tests.inverse_roots`, from bin 0 on; both between half + LANES zeros
+    x: (nwave,), roots: 1 / sqrt of icov's diagonal, from bin 0 on; both between half + LANES zeros
     sums: (6,), filled: the largest (E x)^2 / q^2, where q^2 are the rows of S summed with alternating signs, its
     smallest eigenvalues (four times the square of what the flux is off by, in sigma); the number of bins whose S x is
     above BRIGHT times the root of the row's sum (signal to noise); 1'S1, 1'Sx and x'Sx over the bins that have weight;

@@ -84,7 +84,7 @@ def _odd(z, r, t, icov, factor, margin, spaces):  # type: ignore[no-untyped-def]
     The couplings of one group's fibres are read twice, the second time, if the cache has room for them, from there.
     """
     masks, work, first = spaces
-    norm = 0.0
+    norm, whole = 0.0, (0, icov.shape[2])
     for g in range(row_of(1, len(icov)) // LANE, len(factor)):
         lo, hi = _next_ones(icov, g)
         for back in range(0 if first else 1, 2):
@@ -94,7 +94,7 @@ def _odd(z, r, t, icov, factor, margin, spaces):  # type: ignore[no-untyped-def]
                 t[LANE * g:LANE * g + LANE] = 0.0
             for n in range(hi - lo):
                 i = hi - 1 - n if back else lo + n
-                couple(t, z, icov, masks, margin, (i, 1), (i % 2 != back, i % 2 == back))
+                couple(t, z, icov, masks, margin, (i, 1), (i % 2 != back, i % 2 == back), whole)
     return norm
 
 
@@ -124,7 +124,7 @@ def conjugate_gradients(vectors, icov, factor, near, control):  # type: ignore[n
     margin = (hw + LANE - 1) // LANE * LANE
     x, r, z, p, q, t = vectors[0], vectors[1], vectors[2], vectors[3], vectors[4], vectors[5]
     vectors[2:] = 0.0
-    masks, work = masks_of(icov.shape[3]), work_of(factor)
+    masks, work, whole = masks_of(icov.shape[3]), work_of(factor), (0, icov.shape[2])
     far, odd, rows = near > 1, row_of(1, nfibre), len(x)
     moving = rows if far else odd
     norm, best, tolerance, stalled, done = 1.0, math.inf, 0.0, 0, 0
@@ -153,7 +153,7 @@ def conjugate_gradients(vectors, icov, factor, near, control):  # type: ignore[n
         _odd(z, r, t, icov, factor, margin, (masks, work, True))
         for i in range(nfibre):
             for d in range(2, min(near + 1, nfibre - i)):
-                couple(t, z, icov, masks, margin, (i, d), (True, True))
+                couple(t, z, icov, masks, margin, (i, d), (True, True), whole)
         curvature = 0.0
         for i in range(moving):
             curvature += _turn(p, q, z, r, t, beta, i)

@@ -1,43 +1,5 @@
-"""CPU kernels: where a fibre needs a window (see cpu_windows), how much of it, and what that leaves out."""
-import numpy as np
+"""CPU kernels: how much of a window (see cpu_windows) a fibre needs, and what that leaves out."""
 from numba import njit
-
-from gpu_extract.backend.simd import address, number, prefetch, vabs, vmax, vmul, vread, vstore
-
-AHEAD = 4096       # bytes that are asked for before they are read: memory is slower than the arithmetic
-LINE = 64
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def couplings(out, icov, roots, distance):  # type: ignore[no-untyped-def]
-    """The largest |A_ij| / sqrt(A_ii A_jj) of every bin of fibre i with those of fibre j = i + distance.
-
-    out: (nfibre - distance, nwave), filled
-    roots: (nfibre, nwave + 2 margin), 1 / sqrt of the diagonals, with margin >= hw zeros at both ends
-    """
-    nwave, width = icov.shape[2], icov.shape[3]
-    margin = (roots.shape[1] - nwave) // 2
-    top, far = np.empty(4), 8 * max(width - 4, 0)
-    for i in range(len(out)):
-        own = roots[i, margin:]
-        row = address(icov, (i * icov.shape[1] + distance) * nwave * width)
-        near = address(roots, (i + distance) * roots.shape[1] + margin - width // 2)
-        for p in range(nwave):
-            for k in range(0, 8 * width, LINE):
-                prefetch(row + AHEAD + k)
-            if width < 4:
-                largest = 0.0
-                for k in range(0, 8 * width, 8):
-                    largest = max(largest, abs(number(row + k) * number(near + k)))
-            else:               # the last four once more: twice makes no difference
-                most = vabs(vmul(vread(row + far), vread(near + far)))
-                for k in range(0, far, 32):
-                    most = vmax(vabs(vmul(vread(row + k), vread(near + k))), most)
-                vstore(top, 0, most)
-                largest = max(max(top[0], top[1]), max(top[2], top[3]))
-            out[i, p] = largest * own[p]
-            row += 8 * width
-            near += 8
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

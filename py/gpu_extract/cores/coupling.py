@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpu_extract.backend import cpu_band_tests, cpu_eliminate, cpu_schur, cpu_window_fit, transpose
+from gpu_extract.backend import cpu_eliminate, cpu_schur, cpu_strengths, transpose
 from gpu_extract.backend.arena import Arena
 from gpu_extract.data import Array, Normal
 
@@ -31,12 +31,12 @@ class Couplings:
         self.icov, self.hw, self.distant, self._arena = normal.icov, normal.halfband, distant, arena
         self.x, self.margin = np.ascontiguousarray(x), margin + normal.halfband + transpose.LANES
         self.nfibre, self.nwave = normal.rhs.shape
-        self.roots = arena.take(self.nfibre, self.nwave + 2 * self.margin)
-        self.own = cpu_band_tests.inverse_roots(self.roots, self.icov)
-        self.spread = arena.take(*self.roots.shape)
-        self.spread[:] = 0.0
+        self._strengths = normal.strengths or cpu_strengths.measure(normal.icov, arena)
+        self.own = self._strengths.own
+        self.roots = arena.zeros(self.nfibre, self.nwave + 2 * self.margin)
+        self.roots[:, self.margin - self.hw:self.hw - self.margin] = self._strengths.roots
+        self.spread = arena.zeros(*self.roots.shape)
         self.spread[:, self.margin:-self.margin] = x
-        self._correlations: dict[int, Array] = {}
         self._sizes: dict[int, list[float]] = {}
         self._farthest: list[float] = []
         self._distances: list[int] = []
@@ -56,11 +56,7 @@ class Couplings:
 
     def correlations(self, distance: int) -> Array:
         """(nfibre - distance, nwave) largest |A_ij| / sqrt(A_ii A_jj) of every bin of fibre i, j = i + distance."""
-        if distance not in self._correlations:
-            found = self._arena.take(max(self.nfibre - distance, 0), self.nwave)
-            cpu_window_fit.couplings(found, self.icov, self.roots, distance)
-            self._correlations[distance] = found
-        return self._correlations[distance]
+        return self._strengths.correlations[distance - 1, :max(self.nfibre - distance, 0)]
 
     def around(self, fibre: int, first: int) -> list[int]:
         """Fibres at distances first .. that icov couples to `fibre`."""
