@@ -21,7 +21,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from gpu_extract import solve as solver
-from gpu_extract.backend import cpu_couple, cpu_finish, cpu_substitute
+from gpu_extract.backend import cpu_finish, cpu_strengths, cpu_substitute
 from gpu_extract.bundle import dense_part, locate, make_normal
 from gpu_extract.comm import SERIAL
 from gpu_extract.config import ExtractConfig
@@ -77,9 +77,13 @@ class Timed:
 
 
 def cost_of_checks(image: Image, psf: PsfModel, config: ExtractConfig, repeat: int) -> None:
-    """Time of what only checks; `finish` also makes flux, ivar and R, which counts against us here."""
+    """Time of what checks.
+
+    The residual's pass also notes how strongly bins are coupled, and `finish_narrow` makes flux, ivar and R: that counts
+    against us here.
+    """
     whole = cpu_seconds(lambda: extract(image, psf, config), repeat)
-    names = (cpu_couple, "multiply"), (cpu_substitute, "size_of"), (cpu_finish, "finish")
+    names = (cpu_strengths, "multiply"), (cpu_substitute, "size_of"), (cpu_finish, "finish_narrow")
     shares = np.full(len(names), np.inf)
     for _ in range(repeat):
         timed = [Timed(getattr(module, name)) for module, name in names]

@@ -61,8 +61,8 @@ def mask_by_bundle(frame: Frame) -> np.ndarray:
 
 
 def test_as_on_the_cpu_without_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the same rules the flux is the same."""
-    monkeypatch.setattr(banded, "Options", partial(banded.Options, limits=Limits(window=np.inf)))
+    """By the same rules the flux is the same: without windows, S first tried in icov's own band."""
+    monkeypatch.setattr(banded, "Options", partial(banded.Options, limits=Limits(window=np.inf, own=False)))
     case = four_bundles()
     assert_as_on_cpu(on_device(), extract(case.image, case.psf, CONFIG))
 

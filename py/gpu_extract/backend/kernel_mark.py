@@ -24,10 +24,11 @@ def mark_of(*problem: object) -> Path:
 
 @cache
 def _surroundings(folder: Path) -> str:
-    """The kernels in a folder as they are when first asked for, their compiler and the processor."""
+    """A digest of the kernels in a folder as they are when first asked for, of their compiler and the processor."""
     sources = [(path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(folder.glob("*.py"))]
-    return repr((sys.version, numba.__version__, llvmlite.__version__, binding.get_host_cpu_name(),
-                 binding.get_host_cpu_features().flatten(), sources))
+    facts = (sys.version, numba.__version__, llvmlite.__version__, binding.get_host_cpu_name(),
+             binding.get_host_cpu_features().flatten(), sources)
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
 
 
 def leave(mark: Path) -> None:

@@ -41,7 +41,8 @@ class Limits:
     shift: what it moves the flux by, in sigma, before that is corrected for to first order
     noisy_shift: the same where x swings with noise, not signal: there the correction leaves a sixth (measured)
     bright: share of bins with signal to noise above 10 up to which a fibre counts as noisy
-    widen: diagonals added to icov's half-band in turn until the band is wide enough; see `_widths` for the first
+    widen: diagonals added to icov's half-band in turn until the band is wide enough
+    own: whether one diagonal more than the fibres' own blocks have is tried before, see `_widths`
     window: correlation of two fibres' bins above which S is made whole around them, see windows.py
     inner: what windows have beyond the band, in S's own norm: facts are asked of the band alone
     """
@@ -53,6 +54,7 @@ class Limits:
     noisy_shift: float = 2e-7
     bright: float = 0.25
     widen: tuple[int, ...] = (0, 4, 8, 12)
+    own: bool = True
     window: float = 2e-3
     inner: float = 1e-2
 
@@ -127,7 +129,7 @@ class Neighbours:
         self._given_up: set[int] = set()
         self._taken: dict[int, Array] = {}
         self._nothing: dict[int, Share] = {}
-        self.widths = _widths(self.couplings.own, self.hw, limits.widen)
+        self.widths = _widths(self.couplings.own if limits.own else self.hw, self.hw, limits.widen)
         self._work = self._arena.take(room(self.widths[-1]))
         self._narrowest = self._room(self.nfibre + len(self.windows), self.widths[0])
 
