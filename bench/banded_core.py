@@ -79,8 +79,8 @@ class Timed:
 def cost_of_checks(image: Image, psf: PsfModel, config: ExtractConfig, repeat: int) -> None:
     """Time of what checks.
 
-    The residual's pass also notes how strongly bins are coupled, and `finish_narrow` makes flux, ivar and R: that counts
-    against us here.
+    The residual's pass also notes how strongly bins are coupled, and `finish_narrow` makes flux, ivar and R: that
+    counts against us here.
     """
     whole = cpu_seconds(lambda: extract(image, psf, config), repeat)
     names = (cpu_strengths, "multiply"), (cpu_substitute, "size_of"), (cpu_finish, "finish_narrow")
