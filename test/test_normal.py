@@ -133,6 +133,21 @@ def test_no_spot_on_the_ccd():
         np.testing.assert_array_equal(array, 0)
 
 
+@pytest.mark.parametrize("length", [1, 7, 24])
+def test_a_tile_touches_nothing_beside_its_own_bins(case, length):
+    """Another thread may be filling what lies beside: not even 0 is added there, which would show in the sign of -0."""
+    psf, image, fibres = case
+    cut, bands = locate(psf, image, fibres)
+    whole = recipe(psf, fibres, WAVE)
+    for first in range(0, len(WAVE), length):
+        last = min(first + length, len(WAVE))
+        sums = empty_sums(fibres[1] - fibres[0], len(WAVE), bands)
+        sums.icov[:] = -0.0
+        add_tile(sums, whole, make_blocks(*case), cut, (first, last, 0))
+        beside = np.delete(sums.icov, np.s_[first:last], axis=2)
+        assert (np.signbit(beside) & (beside == 0)).all()
+
+
 @pytest.mark.parametrize("apart", [True, False])
 @pytest.mark.parametrize("length", [1, 7, 64, 78])
 def test_tiles_change_no_bit(case, length, apart):

@@ -14,7 +14,7 @@ def vectors(n=3, scale=10.0):
 
 @njit
 def two(name, out, a, b):
-    x, y = simd.vload(a, 0), simd.vload(b, 0)
+    x, y = simd.vread(simd.address(a, 0)), simd.vread(simd.address(b, 0))
     if name == 0:
         z = simd.vadd(x, y)
     elif name == 1:
@@ -31,7 +31,7 @@ def two(name, out, a, b):
         z = simd.vless(x, y)
     else:
         z = simd.vsign(x, y)
-    simd.vstore(out, 0, z)
+    simd.vwrite(simd.address(out, 0), z)
 
 
 @pytest.mark.parametrize(("name", "wanted"), list(enumerate([
@@ -48,7 +48,8 @@ def test_two_vectors(name, wanted):
 
 @njit
 def fused(out, a, b, c):
-    simd.vstore(out, 0, simd.vfma(simd.vload(a, 0), simd.vload(b, 0), simd.vload(c, 0)))
+    x, y, z = simd.vread(simd.address(a, 0)), simd.vread(simd.address(b, 0)), simd.vread(simd.address(c, 0))
+    simd.vwrite(simd.address(out, 0), simd.vfma(x, y, z))
 
 
 def test_fma_rounds_once():
@@ -60,8 +61,10 @@ def test_fma_rounds_once():
 
 @njit
 def sums(out, a, b, c, d):
-    simd.vstore(out, 0, simd.vsums(simd.vload(a, 0), simd.vload(b, 0), simd.vload(c, 0), simd.vload(d, 0)))
-    return simd.vsum(simd.vload(a, 0))
+    first, second = simd.vread(simd.address(a, 0)), simd.vread(simd.address(b, 0))
+    third, fourth = simd.vread(simd.address(c, 0)), simd.vread(simd.address(d, 0))
+    simd.vwrite(simd.address(out, 0), simd.vsums(first, second, third, fourth))
+    return simd.vsum(first)
 
 
 def test_sums_run_in_the_order_written():

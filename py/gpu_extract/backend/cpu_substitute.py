@@ -106,15 +106,6 @@ def work_of(factor):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def solve_blocks(z, r, t, factor, margin):  # type: ignore[no-untyped-def]
-    """z = M^-1 (r - t), M the fibres' diagonal blocks."""
-    work = work_of(factor)
-    for g in range(len(factor)):
-        forward(work, r, t, factor, margin, g)
-        backward(z, work, factor, margin, g)
-
-
-@njit(nogil=True, cache=True)
 def size_of(r, t, factor, margin):  # type: ignore[no-untyped-def]
     """The root of (r - t) M^-1 (r - t): the error in sigma that a residual r - t stands for."""
     work, total = work_of(factor), 0.0

@@ -8,8 +8,6 @@ as many: two independent calculations, whose latencies hide behind each other.
 The order of every sum is the one written, and a lane's bits do not depend on
 how many there are.
 
-    a = vload(array, index)        four consecutive elements, unaligned, of a float64 array (flat index)
-    vstore(array, index, a)
     address(array, index)          where an element lies, in bytes; vread(address) and vwrite(address, a) move four
                                    float64 there. Functions inside a hot loop take addresses: a numba array as an
                                    argument costs two atomic reference counts wherever LLVM does not inline the call. An
@@ -60,7 +58,7 @@ def _floats(lanes: int) -> ir.VectorType:
     return ir.VectorType(ir.FloatType(), lanes)
 
 
-_VECTOR, _FLOATS = _doubles(4), _floats(4)
+_VECTOR = _doubles(4)
 
 
 @register_model(Vec)
@@ -95,19 +93,6 @@ def _call(builder: Any, name: str, *args: Any) -> Any:
     kind = ir.FunctionType(vector, [vector] * len(args))
     suffix = f"v{vector.count}f{32 if isinstance(vector.element, ir.FloatType) else 64}"
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"{name}.{suffix}"), args)
-
-
-@intrinsic
-def vload(typingctx, array, index):  # type: ignore[no-untyped-def]
-    """Elements index .. index + 3 of a contiguous float64 or float32 array, widened to float64."""
-    single = array.dtype == types.float32
-
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        pointer = _pointer(context, builder, signature.args[0], args[0], args[1])
-        kind = _FLOATS if single else _VECTOR
-        value = builder.load(builder.bitcast(pointer, kind.as_pointer()), align=4 if single else 8)
-        return builder.fpext(value, _VECTOR) if single else value
-    return vec4(array, types.intp), codegen
 
 
 @intrinsic
@@ -215,20 +200,6 @@ def vwrite(typingctx, place, value):  # type: ignore[no-untyped-def]
         builder.store(args[1], builder.inttoptr(args[0], _doubles(value.lanes).as_pointer()), align=8)
         return context.get_dummy_value()
     return types.void(types.intp, value), codegen
-
-
-@intrinsic
-def vstore(typingctx, array, index, value):  # type: ignore[no-untyped-def]
-    """Write the four lanes to elements index .. index + 3 (rounded where the array is float32)."""
-    single = array.dtype == types.float32
-
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        pointer = _pointer(context, builder, signature.args[0], args[0], args[1])
-        kind = _FLOATS if single else _VECTOR
-        lanes = builder.fptrunc(args[2], _FLOATS) if single else args[2]
-        builder.store(lanes, builder.bitcast(pointer, kind.as_pointer()), align=4 if single else 8)
-        return context.get_dummy_value()
-    return types.void(array, types.intp, vec4), codegen
 
 
 @intrinsic
