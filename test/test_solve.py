@@ -87,7 +87,7 @@ def test_scaled_by_a_power_of_two_no_bit_changes():
     """rhs and icov in other units: the iteration judges errors, which have none."""
     normal = make_normal("v3", False)
     for power in (2.0**40, 2.0**-40):
-        other = Normal(normal.icov * power**-2, normal.rhs / power, normal.weight * power**-2, normal.regularised)
+        other = replace(normal, icov=normal.icov * power**-2, rhs=normal.rhs / power, weight=normal.weight * power**-2)
         np.testing.assert_array_equal(solve(other).x, solve(normal).x * power)
 
 
@@ -176,7 +176,7 @@ def factor_of(band):
     """The kernels' factors of some fibres' blocks."""
     nfibre, nwave, nband = band.shape
     factor = np.full(cpu_factor.factor_shape(nfibre, nwave, nband // 2), np.nan)
-    cpu_factor.factorise(factor, np.empty((nfibre, nwave + nband - 1)), band)
+    cpu_factor.factorise(factor, np.empty((nfibre, nwave + nband - 1)), band[..., :nband // 2 + 1])
     return factor
 
 
@@ -227,7 +227,6 @@ def check_strengths(normal, found):
     diagonal, hw = normal.icov[:, 0, :, nband // 2], nband // 2
     np.testing.assert_array_equal(found.roots[:, hw:hw + nwave] > 0, diagonal > 0)
     np.testing.assert_allclose((found.roots[:, hw:hw + nwave]**2 * diagonal)[diagonal > 0], 1.0, rtol=1e-14)
-    assert found.own == alone.own == max(np.nonzero(normal.icov[:, 0].any(axis=(0, 1)))[0]) - hw
     for d in range(1, min(nd, nfibre)):
         noted = found.correlations[d - 1, :nfibre - d]
         np.testing.assert_array_equal(noted, alone.correlations[d - 1, :nfibre - d])

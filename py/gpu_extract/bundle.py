@@ -92,12 +92,12 @@ class Place:
     """Where a bundle's spots lie.
 
     spots: what it takes to make them, all bins that are solved for; cut: the pixels that they touch
-    bands: (fibres, bins) at which they overlap
+    bands: (fibres, bins) at which they overlap, and bins of one fibre
     """
 
     spots: Recipe
     cut: Cut
-    bands: tuple[int, int]
+    bands: tuple[int, int, int]
 
 
 def locate(image: Image, job: Job, fibres: tuple[int, int], arena: Arena | None = None) -> Place:

@@ -222,13 +222,11 @@ class Strengths:
     """How strongly the bins of a bundle are coupled, measured on its icov.
 
     roots: (nfibre, hw + nwave + hw), 1 / sqrt of the diagonal, 0 where that is 0 and at both ends
-    own: half-band of the fibres' own blocks, which may be narrower than that of their couplings
     correlations: (ndf, nfibre, nwave), [d - 1, i] the largest |A_ij| / sqrt(A_ii A_jj) of every bin of fibre i with
         those of fibre j = i + d; anything where there is none
     """
 
     roots: Array
-    own: int
     correlations: Array
 
     def __post_init__(self) -> None:
@@ -246,6 +244,7 @@ class Normal:
     rhs:    (nfibre, nwave), A^T W p
     weight: (nfibre, nwave), A^T W 1
     regularised: (nfibre, nwave) bool, where the rule added to the diagonal
+    own: half-band of the fibres' own blocks icov[:, 0], where it is known to be narrower than that of their couplings
     strengths: of icov, where they are known already
     """
 
@@ -253,6 +252,7 @@ class Normal:
     rhs: Array
     weight: Array
     regularised: NDArray[np.bool_]
+    own: int | None = None
     strengths: Strengths | None = None
 
     def __post_init__(self) -> None:
@@ -264,6 +264,11 @@ class Normal:
     def halfband(self) -> int:
         """Half-band in wavelength bins."""
         return self.icov.shape[3] // 2
+
+    @property
+    def own_halfband(self) -> int:
+        """That of the fibres' own blocks."""
+        return self.halfband if self.own is None else self.own
 
 
 class Status(IntEnum):

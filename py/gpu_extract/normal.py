@@ -9,6 +9,7 @@ from gpu_extract.backend.arena import Arena
 from gpu_extract.data import LANE, Array, Blocks, Image, IntArray, Normal, Recipe
 
 VECTOR = 8           # float64 of the longest vector
+LEAST = 2            # half-band at least
 MINWEIGHT = 1e-4     # of the largest weight: below it a bin is regularised (specter's rule)
 
 
@@ -46,8 +47,8 @@ def make_cut(image: Image, y0: IntArray, x0: IntArray, stamp: tuple[int, int], a
     return Cut(root, light, top, left)
 
 
-def half_bands(y0: IntArray, x0: IntArray, stamp: tuple[int, int], shape: tuple[int, int]) -> tuple[int, int]:
-    """(fibres, bins) at which spots still overlap, from their first pixels (nfibre, nwave) alone.
+def half_bands(y0: IntArray, x0: IntArray, stamp: tuple[int, int], shape: tuple[int, int]) -> tuple[int, int, int]:
+    """(fibres, bins) at which spots still overlap, and bins of one fibre, from first pixels (nfibre, nwave) alone.
 
     stamp: (ny, nx) of a spot; shape: (ny, nx) of the CCD, spots off it do not count.
     """
@@ -57,21 +58,23 @@ def half_bands(y0: IntArray, x0: IntArray, stamp: tuple[int, int], shape: tuple[
 
 @dataclass(frozen=True)
 class Sums:
-    """Unregularised normal equations to be filled in tile by tile; layout as in data.Normal."""
+    """Unregularised normal equations to be filled in tile by tile; layout as in data.Normal, and so is own."""
 
     icov: Array
     rhs: Array
     weight: Array
+    own: int
 
 
-def empty_sums(nfibre: int, nwave: int, bands: tuple[int, int], arena: Arena | None = None) -> Sums:
-    """Room for sums that hold anything, to be filled tile by tile; bands: (fibres, bins) of half_bands.
+def empty_sums(nfibre: int, nwave: int, bands: tuple[int, int, int], arena: Arena | None = None) -> Sums:
+    """Room for sums that hold anything, to be filled tile by tile; bands: of half_bands.
 
-    A half-band of at least 2, zeros where spots do not overlap: the kernels know no shorter row than a vector.
+    Half-bands of at least 2, zeros where spots do not overlap: the kernels know no shorter row than a vector.
     """
     arena = arena or Arena()
     rhs, weight = arena.take(2, nfibre, nwave)
-    return Sums(arena.take(nfibre, bands[0] + 1, nwave, 2 * max(bands[1], 2) + 1), rhs, weight)
+    return Sums(arena.take(nfibre, bands[0] + 1, nwave, 2 * max(bands[1], LEAST) + 1), rhs, weight,
+                max(bands[2], LEAST))
 
 
 def place_blocks(recipe: Recipe, cut: Cut, arena: Arena | None = None, *, keep: bool = True) -> Blocks:
@@ -115,4 +118,4 @@ def regularise(sums: Sums, ridge: float, inner: slice = slice(None)) -> Normal:
         diagonal += np.where(weak, 0.0, ridge**2)
     diagonal[weak] += (minimum - weight[weak]) ** 2
     diagonal[dark] = 0.0
-    return Normal(icov, sums.rhs, weight, weak | ((ridge > 0) & ~dark))
+    return Normal(icov, sums.rhs, weight, weak | ((ridge > 0) & ~dark), sums.own)

@@ -46,9 +46,11 @@ def solve(normal: Normal, arena: Arena | None = None, lasting: Arena | None = No
     nfibre, nd, nwave, _ = normal.icov.shape
     rows, margin, length = cpu_factor.room_of(nfibre, nwave, normal.halfband)
     arena = arena or Arena()
-    factor = arena.take(*cpu_factor.factor_shape(nfibre, nwave, normal.halfband))
+    hw, own = normal.halfband, normal.own_halfband
+    factor = arena.take(*cpu_factor.factor_shape(nfibre, nwave, own))
     correlations, roots = cpu_strengths.room(normal.icov.shape, lasting or Arena())
-    strengths = Strengths(roots, cpu_factor.factorise(factor, roots, normal.icov[:, 0]), correlations)
+    cpu_factor.factorise(factor, roots, normal.icov[:, 0, :, hw - own:hw + 1])
+    strengths = Strengths(roots, correlations)
     vectors = arena.take(6, rows, length)
     x, r, t = vectors[0], vectors[1], vectors[-1]
     x[:] = 0.0

@@ -122,7 +122,8 @@ def _normal(design: sparse.csc_matrix, pixels: Array, ivar: Array, shape: tuple[
     x = np.where(dark, 0.0, np.linalg.solve(solvable, rhs.ravel())).reshape(shape)
     hw, nd = int(np.ceil(stamp[0] / step)), int(stamp[1] / 7.26) + 1
     icov = to_bands(dense.reshape(*shape, *shape), nd, min(hw, shape[1] - 1))
-    return Bundle(Normal(icov, np.where(weight > 0, rhs, 0.0), weight, weak), x, dense)
+    own = max(np.nonzero(icov[:, 0].any(axis=(0, 1)))[0].max(initial=0) - icov.shape[3] // 2, 2)
+    return Bundle(Normal(icov, np.where(weight > 0, rhs, 0.0), weight, weak, int(own)), x, dense)
 
 
 def to_bands(dense: Array, nd: int, hw: int) -> Array:

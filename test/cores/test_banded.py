@@ -14,7 +14,7 @@ from gpu_extract.backend import cpu_banded
 from gpu_extract.cores import banded
 from gpu_extract.cores.banded import Options, decorrelate
 from gpu_extract.cores.schur import Limits, Neighbours
-from gpu_extract.data import Normal, Status
+from gpu_extract.data import Status
 
 
 def check(bundle, ndiag=5, statuses=(Status.GOOD,), fibres=None, options=None):
@@ -101,7 +101,7 @@ def test_units_do_not_matter(scale):
     """Powers of two: not a bit changes but those of the units. Nothing is compared with an absolute number."""
     bundle = make_bundle(3, 80, mask="gap")
     normal = bundle.normal
-    scaled = Normal(normal.icov * scale**2, normal.rhs * scale, normal.weight * scale**2, normal.regularised)
+    scaled = replace(normal, icov=normal.icov * scale**2, rhs=normal.rhs * scale, weight=normal.weight * scale**2)
     first = decorrelate(normal, bundle.x, (0, 3), ndiag=4)
     second = decorrelate(scaled, bundle.x / scale, (0, 3), ndiag=4)
     np.testing.assert_array_equal(second.flux * scale, first.flux)

@@ -13,12 +13,14 @@ LINE = 16     # float32 of a cache line
 def half_bands(y0, x0, on_ccd, stamp):  # type: ignore[no-untyped-def]
     """Largest d and largest |k| at which some spot (i, j) overlaps spot (i + d, j + k), both on the CCD.
 
+    And the largest |k| with d = 0.
+
     y0, x0: (nfibre, nwave), y monotonic along wavelength; on_ccd: same shape, bool; stamp: (ny, nx)
     A pair of fibres is only asked whether it reaches farther than those before it, up to the distance in bins at which
     all its rows are apart.
     """
     nfibre, nwave = y0.shape
-    neighbours, most = 0, -1
+    neighbours, most, own = 0, -1, 0
     seen = np.array([on_ccd[i].any() for i in range(nfibre)])
     for d in range(nfibre):
         found = False
@@ -35,10 +37,10 @@ def half_bands(y0, x0, on_ccd, stamp):  # type: ignore[no-untyped-def]
                         break
                     k += 1
         if found:
-            neighbours = d
+            neighbours, own = d, own if d else most
         elif d > 0:
             break
-    return neighbours, max(most, 0)
+    return neighbours, max(most, 0), own
 
 
 @njit(nogil=True)

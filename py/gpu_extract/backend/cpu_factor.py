@@ -12,7 +12,6 @@ from gpu_extract.backend.simd import (
     address,
     number,
     prefetch,
-    vabs,
     vadd,
     vdiv,
     vless,
@@ -22,7 +21,6 @@ from gpu_extract.backend.simd import (
     vroot,
     vset,
     vsub,
-    vsum,
     vtake,
     vturn1,
     vturn2,
@@ -54,10 +52,10 @@ def room_of(nfibre: int, nwave: int, hw: int) -> tuple[int, int, int]:
     return row_of(1, nfibre) - nfibre // 2 // -LANE * LANE, margin, 2 * margin - nwave // -LANE * LANE
 
 
-def factor_shape(nfibre: int, nwave: int, hw: int) -> tuple[int, int, int, int]:
+def factor_shape(nfibre: int, nwave: int, own: int) -> tuple[int, int, int, int]:
     """(groups of four fibres, bins and as many more as the half-band, half-band + 1, 4)."""
-    rows, margin, length = room_of(nfibre, nwave, hw)
-    return rows // LANE, length - 2 * margin + max(hw, LEAST), max(hw, LEAST) + 1, LANE
+    rows, margin, length = room_of(nfibre, nwave, own)
+    return rows // LANE, length - 2 * margin + max(own, LEAST), max(own, LEAST) + 1, LANE
 
 
 @njit(nogil=True)
@@ -85,18 +83,17 @@ def _gather(to, places, count):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def factorise(factor, roots, band):  # type: ignore[no-untyped-def]
-    """Banded L D L^T of the fibres' diagonal blocks; returns how far those reach: data.Strengths.own.
+    """Banded L D L^T of the fibres' diagonal blocks.
 
-    band: (nfibre, nwave, 2 hw + 1), band[i, j, hw + k] = icov of bins j and j + k of fibre i
-    roots: (nfibre, hw + nwave + hw), filled as in data.Strengths
+    band: (nfibre, nwave, own + 1), band[i, j, own - k] = icov of bins j and j - k of fibre i
+    roots: (nfibre, margin + nwave + margin), filled as in data.Strengths
     factor: see `factor_shape`, filled: factor[g, j, h - k, lane] = L[j, j - k], and 1 / D[j] at k = 0, with h its
         half-band. A pivot that is not positive decouples its bin; rows without a bin are those of the unit matrix.
     """
-    nfibre, nwave, nband = band.shape
+    nfibre, nwave, known = band.shape
     ngroup, rows, size, _ = factor.shape
-    known, odd = nband // 2 + 1, row_of(1, nfibre)
-    apart, step, none, own = band.strides[0], band.strides[1], np.zeros(nband), 0
-    four, hw = np.empty(LANE), nband // 2
+    odd, margin = row_of(1, nfibre), (roots.shape[1] - nwave) // 2
+    apart, step, none, four = band.strides[0], band.strides[1], np.zeros(known), np.empty(LANE)
     roots[:] = 0.0
     for g in range(ngroup):
         i = 2 * LANE * g if LANE * g < odd else 2 * (LANE * g - odd) + 1
@@ -116,22 +113,11 @@ def factorise(factor, roots, band):  # type: ignore[no-untyped-def]
                     prefetch(c + k)
                     prefetch(d + k)
                 a, b, c, d = a + step, b + b_step, c + c_step, d + d_step
-                own = _widest(at + VECTOR * (size - 1), own, hw)
                 _roots(address(four, 0), vread(at + VECTOR * (size - 1)))
                 for lane in range(min((nfibre - i + 1) // 2, LANE)):
-                    roots[i + 2 * lane, hw + j] = four[lane]
+                    roots[i + 2 * lane, margin + j] = four[lane]
             _eliminate(at, j, size)
             at += VECTOR * size
-    return own
-
-
-@njit(nogil=True)
-def _widest(diagonal, own, hw):  # type: ignore[no-untyped-def]
-    """The half-band of what is before a row's diagonal elements, or `own` where that is more."""
-    for k in range(hw, own, -1):
-        if vsum(vabs(vread(diagonal - VECTOR * k))) > 0.0:
-            return k
-    return own
 
 
 @njit(nogil=True)

@@ -1,10 +1,10 @@
 """Rows of the elimination of eight fibres at once, written out: gathering, factor, inverse and solutions.
 
-All are asked as name(places, hw, half): `places` are addresses in bytes, and a vector there holds one number of
-eight fibres. What does not depend on half is asked with 0.
+All are asked as name(places, hw, own, half), see `Sizes`: `places` are addresses in bytes, and a vector there holds one
+number of eight fibres. What does not depend on a size is asked with 0 for it.
 """
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from numba import types
 from numba.core import cgutils
@@ -16,9 +16,17 @@ ROWS = 8           # bins that are gathered at once
 TINY = 1e-15       # of a bin's own diagonal: smaller pivots are rounding, the bin is decoupled
 
 
-def factor_row(hw: int) -> int:
-    """Elements of a row of the factor: 1 / D, l_1 .. l_hw, D."""
-    return (hw + 2) * LANES
+class Sizes(NamedTuple):
+    """Half-bands of icov and of the fibres' own blocks, own <= hw, and the diagonals of U but for the main one."""
+
+    hw: int
+    own: int
+    half: int
+
+
+def factor_row(own: int) -> int:
+    """Elements of a row of the factor: 1 / D, l_1 .. l_own, D."""
+    return (own + 2) * LANES
 
 
 def known_row(hw: int) -> int:
@@ -27,34 +35,40 @@ def known_row(hw: int) -> int:
 
 
 def code(name: str, body: Callable[..., None]) -> Any:
-    """An intrinsic name(places, hw, half) whose code is body(e, *places, hw, half)."""
-    def typing(typingctx, places, hw, half):  # type: ignore[no-untyped-def]
-        if not all_literal(hw, half):
+    """An intrinsic name(places, hw, own, half) whose code is body(e, *places, sizes)."""
+    def typing(typingctx, places, hw, own, half):  # type: ignore[no-untyped-def]
+        if not all_literal(hw, own, half):
             return None
-        h, w = literal(hw), literal(half)
+        sizes = Sizes(literal(hw), literal(own), literal(half))
 
         def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
             e = Emit(context, builder, LANES)
             where = [e.place(address) for address in cgutils.unpack_tuple(builder, args[0])]
-            return call(context, builder, f"{name}_{h}_{w}", where, lambda e, p: body(e, *p, h, w), LANES)
-        return types.void(places, hw, half), codegen
+            return named(e, name, where, body, sizes)
+        return types.void(places, hw, own, half), codegen
     return written_out(typing)
 
 
-def _interleave(e: Emit, target: Any, source: Any, bases: Any, h: int, w: int) -> None:
+def named(e: Emit, name: str, places: Sequence[Any], body: Callable[..., None], sizes: Sizes) -> Any:
+    """Call the function of this name and these sizes, whose code is body(e, *places, sizes)."""
+    where = "_".join(str(size) for size in sizes)
+    return call(e.context, e.builder, f"{name}_{where}", places, lambda e, p: body(e, *p, sizes), LANES)
+
+
+def _interleave(e: Emit, target: Any, source: Any, bases: Any, sizes: Sizes) -> None:
     """ROWS rows of 2 hw + 1 elements from source[bases[lane] ..] on, interleaved; bases: int64."""
     starts = _lanes(e, source, bases)
-    with e.loop(e.index(2 * h + 1)) as n:
+    with e.loop(e.index(2 * sizes.hw + 1)) as n:
         rows = [e.step(start, n.index, e.index(ROWS)) for start in starts]
         here = e.step(target, n.index, e.index(ROWS * LANES))
         for k, vector in enumerate(e.interleaved(rows, 0)):
             e.store(here, k * LANES, vector)
 
 
-def _deal(e: Emit, target: Any, bases: Any, source: Any, h: int, w: int) -> None:
+def _deal(e: Emit, target: Any, bases: Any, source: Any, sizes: Sizes) -> None:
     """The opposite, with rows of half + 1 elements, to target[bases[lane] ..]."""
     starts = _lanes(e, target, bases)
-    with e.loop(e.index(w + 1)) as n:
+    with e.loop(e.index(sizes.half + 1)) as n:
         rows = [e.step(start, n.index, e.index(ROWS)) for start in starts]
         here = e.step(source, n.index, e.index(ROWS * LANES))
         for row, values in zip(rows, e.transposed([e.load(here, k * LANES) for k in range(ROWS)]), strict=True):
@@ -67,84 +81,85 @@ def _lanes(e: Emit, array: Any, bases: Any) -> list[Any]:
     return [e.builder.gep(array, [e.builder.load(e.at(first, lane))]) for lane in range(LANES)]
 
 
-def _factor(e: Emit, here: Any, given: Any, h: int, w: int) -> None:
+def _factor(e: Emit, here: Any, given: Any, sizes: Sizes) -> None:
     """A row of L D L^T, from those before it; given: the diagonal and what is right of it."""
-    stride = factor_row(h)
-    c = [e.load(given, a * LANES) for a in range(h + 1)]
+    own, stride = sizes.own, factor_row(sizes.own)
+    c = [e.load(given, a * LANES) for a in range(own + 1)]
     c[0] = scale = e.where_positive(c[0], c[0], e.one)
-    for b in range(h, 0, -1):
+    for b in range(own, 0, -1):
         factor = e.load(here, -b * stride + b * LANES)
-        scaled = e.negative(e.multiply(factor, e.load(here, -b * stride + (h + 1) * LANES)))
-        for a in range(h + 1 - b):
+        scaled = e.negative(e.multiply(factor, e.load(here, -b * stride + (own + 1) * LANES)))
+        for a in range(own + 1 - b):
             c[a] = e.fma(scaled, e.load(here, -b * stride + (a + b) * LANES), c[a])
     c[0] = e.where_positive(e.fma(e.constant(-TINY), scale, c[0]), c[0], scale)
     inverse = e.divide(e.one, c[0])
     e.store(here, 0, inverse)
-    for a in range(1, h + 1):
+    for a in range(1, own + 1):
         e.store(here, a * LANES, e.multiply(c[a], inverse))
-    e.store(here, (h + 1) * LANES, c[0])
+    e.store(here, (own + 1) * LANES, c[0])
 
 
-def _invert(e: Emit, target: Any, low: Any, h: int, w: int) -> None:
+def _invert(e: Emit, target: Any, low: Any, sizes: Sizes) -> None:
     """A row of the inverse, z_0 .. z_hw-1, from those behind it (which follow in memory)."""
-    stride = known_row(h)
-    totals = dict.fromkeys(range(h, 0, -1), e.zero)
+    hw, own, stride = sizes.hw, sizes.own, known_row(sizes.hw)
+    totals = dict.fromkeys(range(max(own, hw - 1), 0, -1), e.zero)
     first = e.load(low, 0)
-    for b in range(h, 0, -1):
+    for b in range(own, 0, -1):
         minus = e.negative(e.load(low, b * LANES))
         for a in totals:
             totals[a] = e.fma(minus, e.load(target, min(a, b) * stride + abs(a - b) * LANES), totals[a])
     for a, total in totals.items():
-        if a < h:
+        if a < hw:
             e.store(target, a * LANES, total)
-        first = e.fma(e.negative(e.load(low, a * LANES)), total, first)
+        if a <= own:
+            first = e.fma(e.negative(e.load(low, a * LANES)), total, first)
     e.store(target, 0, first)
 
 
-def _keep_inverse(e: Emit, target: Any, h: int, w: int) -> None:
+def _keep_inverse(e: Emit, target: Any, sizes: Sizes) -> None:
     """The first rows of the inverse, as far as they are asked for again, ROWS rows further on."""
-    for n in range(h - 1, -1, -1):
-        for a in range(h - n):
-            place = n * known_row(h) + a * LANES
-            e.store(target, place + ROWS * known_row(h), e.load(target, place))
+    for n in range(sizes.hw - 1, -1, -1):
+        for a in range(sizes.hw - n):
+            place = n * known_row(sizes.hw) + a * LANES
+            e.store(target, place + ROWS * known_row(sizes.hw), e.load(target, place))
 
 
-def _dot(e: Emit, target: Any, given: Any, x: Any, h: int, w: int) -> None:
+def _dot(e: Emit, target: Any, given: Any, x: Any, sizes: Sizes) -> None:
     """sum_k row[k] x[k], k = -hw .. hw."""
-    sums = [e.zero] * 3
-    for k in range(2 * h + 1):
-        sums[k % 3] = e.fma(e.load(given, k * LANES), e.load(x, (k - h) * LANES), sums[k % 3])
+    hw, sums = sizes.hw, [e.zero] * 3
+    for k in range(2 * hw + 1):
+        sums[k % 3] = e.fma(e.load(given, k * LANES), e.load(x, (k - hw) * LANES), sums[k % 3])
     e.store(target, 0, e.add(e.add(sums[0], sums[1]), sums[2]))
 
 
-def _spread(e: Emit, target: Any, given: Any, x: Any, h: int, w: int) -> None:
+def _spread(e: Emit, target: Any, given: Any, x: Any, sizes: Sizes) -> None:
     """target[n + k] += row[n, k] x[n], k = -hw .. hw, for ROWS rows."""
-    totals: dict[int, Any] = {}
+    hw, totals = sizes.hw, dict[int, Any]()
     for n in range(ROWS):
         value = e.load(x, n * LANES)
-        for k in range(-h, h + 1):
+        for k in range(-hw, hw + 1):
             if n + k not in totals:
                 totals[n + k] = e.load(target, (n + k) * LANES)
-            factor = e.load(given, (n * (2 * h + 1) + h + k) * LANES)
+            factor = e.load(given, (n * (2 * hw + 1) + hw + k) * LANES)
             totals[n + k] = e.fma(factor, value, totals[n + k])
-        e.store(target, (n - h) * LANES, totals.pop(n - h))
+        e.store(target, (n - hw) * LANES, totals.pop(n - hw))
     for place, total in totals.items():
         e.store(target, place * LANES, total)
 
 
-def _forward(e: Emit, y: Any, low: Any, h: int, w: int) -> None:
+def _forward(e: Emit, y: Any, low: Any, sizes: Sizes) -> None:
     """y[j] -= sum_b l_b[j - b] y[j - b]."""
     total = e.load(y, 0)
-    for b in range(h, 0, -1):
-        l = e.negative(e.load(low, b * LANES - b * factor_row(h)))
+    for b in range(sizes.own, 0, -1):
+        l = e.negative(e.load(low, b * LANES - b * factor_row(sizes.own)))
         total = e.fma(l, e.load(y, -b * LANES), total)
     e.store(y, 0, total)
 
 
-def back_substitute(e: Emit, y: Any, low: Any, h: int, w: int) -> None:
+def back_substitute(e: Emit, y: Any, low: Any, sizes: Sizes) -> None:
     """y[j] = y[j] / D[j] - sum_b l_b[j] y[j + b]."""
     total = e.multiply(e.load(y, 0), e.load(low, 0))
-    for b in range(h, 0, -1):
+    for b in range(sizes.own, 0, -1):
         total = e.fma(e.negative(e.load(low, b * LANES)), e.load(y, b * LANES), total)
     e.store(y, 0, total)
 

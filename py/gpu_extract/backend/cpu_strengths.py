@@ -16,21 +16,14 @@ STRETCH = 12 * LANE    # bins whose product and whose strengths are made togethe
 @njit(nogil=True, cache=True, error_model="numpy")
 def inverse_roots(roots, icov):  # type: ignore[no-untyped-def]
     """roots[i, margin + j] = 1 / sqrt of the diagonal of icov, 0 where that is 0 and in the margins at both ends.
-
-    Returns the half-band of the fibres' own blocks, which may be narrower than that of their couplings.
-    """
+"""
     nwave, hw = icov.shape[2], icov.shape[3] // 2
-    margin, own = (roots.shape[1] - nwave) // 2, 0
+    margin = (roots.shape[1] - nwave) // 2
     roots[:] = 0.0
     for i in range(icov.shape[0]):
         for j in range(nwave):
             value = icov[i, 0, j, hw]
-            for k in range(hw, own, -1):
-                if icov[i, 0, j, hw + k] != 0.0:
-                    own = k
-                    break
             roots[i, margin + j] = 1.0 / math.sqrt(value) if value > 0.0 else 0.0
-    return own
 
 
 @njit(nogil=True, error_model="numpy")
@@ -104,6 +97,6 @@ def room(shape: tuple[int, ...], arena: Arena) -> tuple[Array, Array]:
 def measure(icov: Array, arena: Arena) -> Strengths:
     """The strengths of icov, which is read for them alone."""
     correlations, roots = room(icov.shape, arena)
-    own = inverse_roots(roots, icov)
+    inverse_roots(roots, icov)
     strongest(correlations, icov, roots)
-    return Strengths(roots, own, correlations)
+    return Strengths(roots, correlations)

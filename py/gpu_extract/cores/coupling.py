@@ -32,7 +32,7 @@ class Couplings:
         self.x, self.margin = np.ascontiguousarray(x), margin + normal.halfband + transpose.LANES
         self.nfibre, self.nwave = normal.rhs.shape
         self._strengths = normal.strengths or cpu_strengths.measure(normal.icov, arena)
-        self.own = self._strengths.own
+        self.own = normal.own_halfband
         self.roots = arena.zeros(self.nfibre, self.nwave + 2 * self.margin)
         self.roots[:, self.margin - self.hw:self.hw - self.margin] = self._strengths.roots
         self.spread = arena.zeros(*self.roots.shape)
@@ -100,10 +100,10 @@ class Couplings:
         bins = cpu_schur.padded(self.nwave)
         taken = self._arena.take(len(wanted), len(distances), bins, half + 1)
         moved = self._arena.take(*taken.shape[:3])
-        sizes = cpu_schur.work_sizes(self.nwave, self.hw, half, len(distances))
+        sizes = cpu_schur.work_sizes(self.nwave, self.hw, self.own, half=half, distances=len(distances))
         if sizes not in self._works:
             self._works[sizes] = tuple(self._arena.take(size) for size in sizes)
-        cpu_schur.eliminate(taken, moved, self.icov, self.x, wanted, distances, self._works[sizes])
+        cpu_schur.eliminate(taken, moved, self.icov, self.x, wanted, distances, self._works[sizes], own=self.own)
         for n, j in enumerate(wanted.tolist()):
             for e, d in enumerate(distances.tolist()):
                 self._shares[j, j + d, half] = Share(taken[n, e, :self.nwave], moved[n, e, :self.nwave])

@@ -39,7 +39,7 @@ def bundle_geometry(job: Job, fibres: tuple[int, int], ccd: tuple[int, int]) -> 
     """The geometry of the bundle of fibres lo .. hi - 1; ccd: shape of the image."""
     psf, plan = job.psf, job.plan
     both = corners(psf, centres(psf, fibres, plan.extended))
-    nd, hw = half_bands(both[0], both[1], psf.stamp, ccd)
+    nd, hw, _ = half_bands(both[0], both[1], psf.stamp, ccd)
     shape = PieceShape(1, fibres[1] - fibres[0], nd + 1, max(hw, 2), len(plan.extended), plan.inner.start,
                        plan.inner.stop, job.ndiag)
     return BundleGeometry(fibres, both.astype(np.int32), _cut(both, psf.stamp, ccd), shape)
