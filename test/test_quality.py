@@ -148,6 +148,19 @@ def test_a_bad_fit_stands_out_both_ways():
     assert not stands_out(chi2pix, judged).any()
 
 
+@pytest.mark.parametrize("count", [60, 61])
+@pytest.mark.parametrize("faint", [0, 1])
+def test_the_medians_of_a_fibre_are_those_of_the_bins_that_are_judged(count, faint):
+    """One bin more or less that is faint makes a bin stand out, or not; those that are not judged do not count."""
+    chi2pix, judged = np.ones((6, 100)), np.zeros((6, 100), dtype=bool)
+    judged[:, :count] = True
+    low = (count - 1) // 2 + faint
+    chi2pix[3, :low], chi2pix[3, low:count - 1], chi2pix[3, count - 1], chi2pix[3, count:] = 0.5, 1.005, 5.02, 0.3
+    expected = np.zeros_like(judged)
+    expected[3, count - 1] = faint
+    np.testing.assert_array_equal(stands_out(chi2pix, judged), expected)
+
+
 def test_few_fibres_have_a_fixed_limit():
     chi2pix = np.array([[99.0, 101.0, 1.0], [5.0, 1.0, 1e4]])
     np.testing.assert_array_equal(stands_out(chi2pix, np.ones((2, 3), dtype=bool)), chi2pix > 100)

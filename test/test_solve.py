@@ -135,7 +135,7 @@ def test_kernels_against_the_dense_matrix(normal):
     rng = np.random.default_rng(2)
     nfibre, _, nwave, _ = normal.icov.shape
     rows, margin, length = cpu_factor.room_of(nfibre, nwave, normal.halfband)
-    inside = np.ix_(cpu_factor.rows_of(nfibre), range(margin, margin + nwave))
+    inside = np.ix_([cpu_factor.row_of(i, nfibre) for i in range(nfibre)], range(margin, margin + nwave))
     v = np.zeros((rows, length))
     v[inside] = rng.normal(size=(nfibre, nwave))
     matrix = dense_normal(normal)

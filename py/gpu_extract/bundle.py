@@ -82,7 +82,7 @@ def extract_bundle(image: Image, job: Job, fibres: tuple[int, int], *, group: An
     model, column = project_model(image, job, fibres, solution.x) if wanted else (None, 0)
     notes = {"iterations": solution.iterations, "error": solution.error, "halfband": place.bands[1],
              "neighbours": place.bands[0],
-             "regularised": int(normal.regularised[:, job.plan.inner].sum())}
+             "regularised": int(np.count_nonzero(normal.regularised[:, job.plan.inner]))}
     return BundleResult(fibres, result.flux, result.ivar, result.resolution, chi2pix, fraction,
                         mask_bits(result.ivar, chi2pix, fraction, dropped), result.status, model, column, notes)
 
@@ -208,16 +208,17 @@ def clear_corners(resolution: Array) -> None:
 def judge(blocks: Blocks, place: Place, x: Array, job: Job, *, group: Any,
           arena: Arena | None = None) -> tuple[Array, Array]:
     """chi2pix and pixmask_fraction of the wanted bins; every rank does the bins of its own tiles."""
-    nwave = len(job.plan.extended)
+    nwave, inner = len(job.plan.extended), job.plan.inner
     starts = bounds(tiles(nwave, job.tile), group.size)
-    first, last = starts[group.rank], starts[group.rank + 1]
-    start, stop = halo(first, last, place.bands[1], nwave)
-    both = np.empty((2, len(x), nwave))
+    start, stop = halo(starts[group.rank], starts[group.rank + 1], place.bands[1], nwave)
     part = bin_quality(blocks, (place.cut.root, place.cut.light), x[:, start:stop], job.psferr, arena)
+    starts = [min(max(n, inner.start), inner.stop) - inner.start for n in starts]      # among the wanted bins
+    first, last = starts[group.rank], starts[group.rank + 1]
+    both = np.empty((2, len(x), inner.stop - inner.start))
     for array, values in zip(both, part, strict=True):
-        array[:, first:last] = values[:, first - start:last - start]
+        array[:, first:last] = values[:, first + inner.start - start:last + inner.start - start]
     group.complete(both, 2, starts)
-    return both[0, :, job.plan.inner], both[1, :, job.plan.inner]
+    return both[0], both[1]
 
 
 def project_model(image: Image, job: Job, fibres: tuple[int, int], x: Array) -> tuple[Array, int]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpu_extract.backend import cpu_cut, cpu_normal
+from gpu_extract.backend import cpu_bins, cpu_cut, cpu_normal
 from gpu_extract.backend.arena import Arena
 from gpu_extract.data import LANE, Array, Blocks, Image, IntArray, Normal, Recipe
 
@@ -108,14 +108,7 @@ def regularise(sums: Sums, ridge: float, inner: slice = slice(None)) -> Normal:
     (that minimum - weight)^2 is added, elsewhere ridge^2.
     The rule is scale dependent (an ivar squared is added to an ivar) and kept as the field knows it.
     """
-    icov, weight = sums.icov, sums.weight
-    hw = icov.shape[3] // 2
-    minimum = MINWEIGHT * weight[:, inner].max(initial=0.0)
-    dark = weight == 0.0
-    weak = (weight < minimum) & ~dark
-    diagonal = icov[:, 0, :, hw]
-    if ridge:
-        diagonal += np.where(weak, 0.0, ridge**2)
-    diagonal[weak] += (minimum - weight[weak]) ** 2
-    diagonal[dark] = 0.0
-    return Normal(icov, sums.rhs, weight, weak | ((ridge > 0) & ~dark), sums.own)
+    regularised = np.empty(sums.weight.shape, dtype=bool)
+    cpu_bins.regularise(sums.icov, regularised, sums.weight, (float(ridge)**2, MINWEIGHT),
+                        inner.indices(sums.weight.shape[1])[:2])
+    return Normal(sums.icov, sums.rhs, sums.weight, regularised, sums.own)

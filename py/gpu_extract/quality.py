@@ -1,7 +1,7 @@
 """How well the model fits and what each bin saw: chi2pix, pixmask_fraction, mask bits."""
 import numpy as np
 
-from gpu_extract.backend import cpu_project
+from gpu_extract.backend import cpu_bins, cpu_project
 from gpu_extract.backend.arena import Arena
 from gpu_extract.data import LANE, Array, Blocks, SpecMask
 
@@ -20,12 +20,12 @@ def bin_quality(blocks: Blocks, cut_pixels: tuple[Array, Array], x: Array, psfer
     pixmask_fraction = 1 - A^T [W > 0]; pixels off the CCD count as masked. Values are right for
     bins whose overlapping neighbours are all among the bins given.
     """
-    model = (arena or Arena()).take(*cut_pixels[0].shape)
-    whole = np.zeros((len(x), blocks.scale.shape[1] * LANE))
-    whole[:, :x.shape[1]] = x
+    arena, nwave = arena or Arena(), x.shape[1]
+    model, whole = arena.take(*cut_pixels[0].shape), arena.take(len(x), blocks.scale.shape[1] * LANE)
+    whole[:, :nwave], whole[:, nwave:] = x, 0.0
     out = np.empty((2, *whole.shape))
     cpu_project.judge(out, (blocks.stamps, blocks.scale, blocks.corners), whole, (model, *cut_pixels), psferr)
-    return out[0, :, :x.shape[1]], out[1, :, :x.shape[1]]
+    return out[0, :, :nwave], out[1, :, :nwave]
 
 
 def mask_bits(ivar: Array, chi2pix: Array, pixmask_fraction: Array, dropped: np.ndarray) -> np.ndarray:
@@ -33,16 +33,9 @@ def mask_bits(ivar: Array, chi2pix: Array, pixmask_fraction: Array, dropped: np.
 
     dropped: (nfibre,) bool, fibres that were given up
     """
-    conditions = {
-        SpecMask.SOMEBADPIX: pixmask_fraction > 0.5,
-        SpecMask.ALLBADPIX: pixmask_fraction == 1.0,
-        SpecMask.NODATA: ivar == 0.0,
-        SpecMask.NODATA | SpecMask.BADFIBER: np.broadcast_to(dropped[:, None], ivar.shape),
-    }
-    mask = np.zeros(ivar.shape, dtype=np.uint32)
-    for bit, where in conditions.items():
-        mask |= where * np.uint32(bit)
-    mask |= stands_out(chi2pix, mask == 0) * np.uint32(SpecMask.BAD2DFIT)
+    mask = np.empty(ivar.shape, dtype=np.uint32)
+    cpu_bins.own_bits(mask, ivar, pixmask_fraction, dropped)
+    mask[stands_out(chi2pix, mask == 0)] |= np.uint32(SpecMask.BAD2DFIT)
     return mask
 
 
@@ -54,10 +47,10 @@ def stands_out(chi2pix: Array, judged: np.ndarray) -> np.ndarray:
     """
     if len(chi2pix) < FEW_FIBRES:
         return chi2pix > BAD_FIT_ALONE
-    bad = np.zeros_like(judged)
-    for i, (values, use) in enumerate(zip(chi2pix, judged, strict=True)):
-        if use.any():
-            bad[i] = values > BAD_FIT * median(values[use])
+    bad, doubtful = np.zeros_like(judged), np.empty(len(judged), dtype=bool)
+    cpu_bins.may_stand_out(doubtful, np.ascontiguousarray(chi2pix), judged, BAD_FIT)
+    for i in np.nonzero(doubtful)[0]:
+        bad[i] = chi2pix[i] > BAD_FIT * median(chi2pix[i, judged[i]])
     for j in np.nonzero(bad.any(axis=0))[0]:
         use = judged[:, j]
         bad[:, j] &= chi2pix[:, j] > (BAD_FIT * median(chi2pix[use, j]) if use.any() else np.inf)

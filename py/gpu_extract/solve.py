@@ -68,7 +68,9 @@ def solve(normal: Normal, arena: Arena | None = None, lasting: Arena | None = No
         r -= t
     if not error <= 10 * limit:
         return Solution(solve_directly(normal), 0, 0.0, strengths)
-    return Solution(x[cpu_factor.rows_of(nfibre), margin:margin + nwave], iterations, error, strengths)
+    found = np.empty((nfibre, nwave))
+    cpu_solve.by_fibre(found, x, margin)
+    return Solution(found, iterations, error, strengths)
 
 
 def nearest(normal: Normal) -> int:

@@ -1,7 +1,7 @@
 """CPU kernels: one banded L D L^T per fibre, four fibres at a time (the lanes).
 
 Fibres are in two colours, even and odd, so that next neighbours differ. Vectors are (rows, margin + nwave + margin), a
-row for a fibre (`rows_of`: the even ones first, both colours rounded up to four), with zeros in the margins, so that a
+row for a fibre (`row_of`: the even ones first, both colours rounded up to four), with zeros in the margins, so that a
 band row needs no test at the ends; bins are rounded up to multiples of 4 (`room_of`). A factor's four fibres are of
 one colour. All sums run in the order written.
 """
@@ -39,11 +39,6 @@ LEAST = LANE - 1       # half-band of a factor at least: four bins that are solv
 def row_of(i, nfibre):  # type: ignore[no-untyped-def]
     """The row of fibre i in vectors; row_of(1, nfibre) is where the odd ones begin."""
     return i // 2 + i % 2 * ((nfibre + 2 * LANE - 1) // (2 * LANE) * LANE)
-
-
-def rows_of(nfibre: int) -> np.ndarray:
-    """The rows of all fibres in vectors: (nfibre,)."""
-    return np.array([row_of(i, nfibre) for i in range(nfibre)])
 
 
 def room_of(nfibre: int, nwave: int, hw: int) -> tuple[int, int, int]:

@@ -26,11 +26,23 @@ PATIENCE = 5       # steps without getting closer
 def begin(r, rhs, weight, margin):  # type: ignore[no-untyped-def]
     """r = rhs where there is weight; rhs, weight: (nfibre, nwave)."""
     nfibre, nwave = rhs.shape
-    r[:] = 0.0
+    r[(nfibre + 1) // 2:row_of(1, nfibre)] = 0.0
+    r[row_of(1, nfibre) + nfibre // 2:] = 0.0
     for i in range(nfibre):
         row = r[row_of(i, nfibre)]
+        row[:margin] = 0.0
+        row[margin + nwave:] = 0.0
         for j in range(nwave):
-            row[margin + j] = rhs[i, j] if weight[i, j] > 0.0 else 0.0
+            value = rhs[i, j]
+            row[margin + j] = value if weight[i, j] > 0.0 else 0.0
+
+
+@njit(nogil=True, cache=True)
+def by_fibre(out, x, margin):  # type: ignore[no-untyped-def]
+    """out: (nfibre, nwave), what the rows of x hold of the fibres in turn."""
+    nfibre, nwave = out.shape
+    for i in range(nfibre):
+        out[i] = x[row_of(i, nfibre), margin:margin + nwave]
 
 
 @njit(nogil=True)
