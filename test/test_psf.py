@@ -117,6 +117,14 @@ def test_centres_are_y_then_x(psf):
     np.testing.assert_array_equal(got[1], evaluate(psf.x, (1, 2), WAVE[3:5]))
 
 
+def test_a_recipe_knows_how_far_from_its_centre_a_spot_begins(psf):
+    centre = centres(psf, (1, 4), WAVE)
+    corner = corners(psf, centre)
+    made = recipe(psf, (1, 4), WAVE)
+    np.testing.assert_array_equal(made.numbers[:, :2, :41], (corner - centre).transpose(1, 0, 2))
+    np.testing.assert_array_equal((made.y0[:, :41], made.x0[:, :41]), corner)
+
+
 @pytest.mark.parametrize("bins", [(0, 41), (0, 20), (8, 28), (12, 41)])
 def test_a_stretch_of_a_recipe_is_the_recipe_of_the_stretch(psf, bins):
     """To the last bit: ranks that share a bundle make their own bins' spots from it. 41 bins are no whole blocks."""

@@ -15,7 +15,7 @@ MINWEIGHT = 1e-4     # of the largest weight: below it a bin is regularised (spe
 
 @dataclass(frozen=True)
 class Cut:
-    """The pixels that a bundle's spots can touch, with a margin of masked pixels all around.
+    """The pixels that a bundle's spots touch, those off the CCD too, as masked ones.
 
     root, light: (rows, columns) float64, sqrt(ivar) and sqrt(ivar) pix; 0 where ivar is
     y0, x0: CCD pixel of [0, 0]
@@ -30,21 +30,22 @@ class Cut:
 def make_cut(image: Image, y0: IntArray, x0: IntArray, stamp: tuple[int, int], arena: Arena | None = None) -> Cut:
     """Cut the pixels touched by spots at (y0, x0) of shape `stamp` (ny, nx) out of the image.
 
-    Pixels with ivar 0 become 0, whatever they hold; the margin has the size of a spot, and LANE more columns or some
-    above that at its right: kernels take a spot's columns by fours, an image's by eights. arena: where pixels are kept.
+    Pixels with ivar 0 and those off the CCD become 0, whatever they hold. At the right there are LANE more columns or
+    some above that: kernels take a spot's columns by fours, an image's by eights. arena: where pixels are kept.
     """
-    ranges = []
-    for low, size, n in ((y0, stamp[0], image.shape[0]), (x0, stamp[1], image.shape[1])):
-        first = int(np.clip(low.min(), 0, n))
-        last = int(np.clip(low.max() + size, first, n))
-        ranges.append((first, last))
-    (y_first, y_last), (x_first, x_last) = ranges
-    top, left = y_first - stamp[0], x_first - stamp[1]
-    width = x_last + stamp[1] + LANE - left
-    shape = y_last + stamp[0] - top, width + -width % VECTOR
-    root, light = (arena or Arena()).take(2, *shape)
-    cpu_cut.whiten_pixels(root, light, image.ivar, image.pix, (y_first, y_last, x_first, x_last), stamp)
+    (top, bottom), (left, right) = (_touched(low, size, n) for low, size, n in zip((y0, x0), stamp, image.shape,
+                                                                                   strict=True))
+    width = right + LANE - left
+    root, light = (arena or Arena()).take(2, bottom - top, width + -width % VECTOR)
+    inside = max(top, 0), min(bottom, image.shape[0]), max(left, 0), min(right, image.shape[1])
+    cpu_cut.whiten_pixels(root, light, image.ivar, image.pix, inside, (inside[0] - top, inside[2] - left))
     return Cut(root, light, top, left)
+
+
+def _touched(first: IntArray, size: int, n: int) -> tuple[int, int]:
+    """Range of pixels of the spots that begin at `first` and are so long, one entirely off the CCD just beside it."""
+    low, high = (min(max(int(pixel), -size), n) for pixel in (first.min(), first.max()))
+    return low, high + size
 
 
 def half_bands(y0: IntArray, x0: IntArray, stamp: tuple[int, int], shape: tuple[int, int]) -> tuple[int, int, int]:
@@ -52,8 +53,7 @@ def half_bands(y0: IntArray, x0: IntArray, stamp: tuple[int, int], shape: tuple[
 
     stamp: (ny, nx) of a spot; shape: (ny, nx) of the CCD, spots off it do not count.
     """
-    on_ccd = (y0 > -stamp[0]) & (y0 < shape[0]) & (x0 > -stamp[1]) & (x0 < shape[1])
-    return cpu_cut.half_bands(y0, x0, on_ccd, stamp)
+    return cpu_cut.half_bands(y0, x0, stamp, shape)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def empty_sums(nfibre: int, nwave: int, bands: tuple[int, int, int], arena: Aren
 def place_blocks(recipe: Recipe, cut: Cut, arena: Arena | None = None, *, keep: bool = True) -> Blocks:
     """The frames of a recipe's blocks on a cut-out, and room for what is kept of them: without `keep`, no stamps.
 
-    A spot that is entirely off the cut-out is moved into its margin, where nothing counts.
+    A spot that is entirely off the CCD is moved to pixels just beside it, where nothing counts.
     """
     stamp = recipe.shape[0], recipe.shape[1]
     last = cut.y0 + cut.root.shape[0] - stamp[0], cut.x0 + cut.root.shape[1] - LANE - stamp[1]

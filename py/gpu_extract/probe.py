@@ -8,11 +8,11 @@ They turn into the number of bins and fibres that must take part.
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import cho_solve_banded, cholesky_banded
+from scipy.linalg import cho_solve_banded, cholesky_banded, solveh_banded
 
 from gpu_extract.backend.arena import Arena, borrowed
-from gpu_extract.data import Array, Image, PsfModel
-from gpu_extract.normal import Sums, add_tile, empty_sums, half_bands, make_cut, place_blocks
+from gpu_extract.data import LANE, Array, PsfModel
+from gpu_extract.normal import VECTOR, Cut, Sums, add_tile, empty_sums, half_bands, place_blocks
 from gpu_extract.plan import MOST_NEIGHBOURS, MOST_PADDING, enough_neighbours
 from gpu_extract.psf import recipe, select
 
@@ -43,7 +43,7 @@ def measure_decay(psf: PsfModel, wavelength: tuple[float, float, float], toleran
         for wave in _windows(psf, wavelength, window):
             with borrowed() as arena:
                 sums = _ideal(few, (0, few.nfibre), wave, arena, apart=True)
-                envelopes += [_envelope(bands) for bands in sums.icov[:, 0]]
+                envelopes += [*_envelope(sums.icov[:, 0])]
         beyond, patch = (max(_bins(e, safety * tolerance) for e in envelopes) for safety in (SAFETY_CUT, SAFETY_PATCH))
         if beyond < window // 2:      # seen, not extrapolated
             break
@@ -86,10 +86,12 @@ def _ideal(psf: PsfModel, fibres: tuple[int, int], wave: Array, arena: Arena, *,
     if apart:
         y0, x0 = y0 - y0.min(axis=1, keepdims=True), x0 - x0.min(axis=1, keepdims=True)
         x0 += (x0.max() + psf.stamp[1]) * np.arange(len(x0))[:, None]
-    ones = np.ones((int(y0.max()) + psf.stamp[0], int(x0.max()) + psf.stamp[1]))
+    rows, columns = int(y0.max()) + psf.stamp[0], int(x0.max()) + psf.stamp[1] + LANE
+    ones = arena.take(rows, columns + -columns % VECTOR)
+    ones[:] = 1.0
     bands = half_bands(y0[:, :len(wave)], x0[:, :len(wave)], psf.stamp, (ones.shape[0], ones.shape[1]))
     sums = empty_sums(len(y0), len(wave), bands, arena)
-    spots, cut = replace(spots, x0=x0, y0=y0), make_cut(Image(ones, ones), y0, x0, psf.stamp, arena)
+    spots, cut = replace(spots, x0=x0, y0=y0), Cut(ones, ones, 0, 0)
     add_tile(sums, spots, place_blocks(spots, cut, arena, keep=False), cut, (0, len(wave), 0))
     return sums
 
@@ -101,15 +103,20 @@ def _cholesky(bands: Array) -> Array:
 
 
 def _envelope(bands: Array) -> Array:
-    """Largest |C| at every distance from the middle bin and beyond, relative to that bin's own."""
-    n = len(bands)
-    unit = np.zeros(n)
-    unit[n // 2] = 1.0
-    column = np.abs(cho_solve_banded((_cholesky(bands), True), unit))
-    right, left = column[n // 2:], column[n // 2::-1]
-    both = min(len(left), len(right))
-    reach = np.maximum(right[:both], left[:both]) / column[n // 2]
-    return np.maximum.accumulate(reach[::-1])[::-1]
+    """Largest |C| at every distance from the middle bin and beyond, relative to that bin's own: (nfibre, distances).
+
+    bands: (nfibre, n, 2 hw + 1) of the fibres' own blocks. One behind the other they are one matrix, for nothing
+    couples the last bin of a fibre to the first of the next.
+    """
+    nfibre, n, hw = len(bands), bands.shape[1], bands.shape[2] // 2
+    unit = np.zeros((nfibre, n))
+    unit[:, n // 2] = 1.0
+    lower = bands[..., hw:].reshape(-1, hw + 1)
+    column = np.abs(solveh_banded(lower.T, unit.ravel(), lower=True)).reshape(nfibre, n)
+    right, left = column[:, n // 2:], column[:, n // 2::-1]
+    both = min(right.shape[1], left.shape[1])
+    reach = np.maximum(right[:, :both], left[:, :both]) / column[:, n // 2, None]
+    return np.maximum.accumulate(reach[:, ::-1], axis=1)[:, ::-1]
 
 
 def _correlation(sums: Sums, d: int) -> float:

@@ -34,35 +34,41 @@ def legendre_basis(wave: Array, series: Legendre) -> Array:
 
     Element by element, so that a value does not depend on its neighbours.
     """
-    u = 2.0 * (wave - series.wmin) / (series.wmax - series.wmin) - 1.0
     basis = np.empty((series.coeff.shape[-1], len(wave)))
-    basis[0] = 1.0
-    if len(basis) > 1:
-        basis[1] = u
-    for k in range(2, len(basis)):
-        basis[k] = ((2 * k - 1) * u * basis[k - 1] - (k - 1) * basis[k - 2]) / k
+    cpu_series.legendre(basis, wave, (series.wmin, series.wmax))
     return basis
 
 
-def evaluate(series: Legendre, fibres: tuple[int, int], wave: Array) -> Array:
-    """The series of fibres lo .. hi - 1 at `wave`: (..., nfibre, nwave); the same bits for any cut of either."""
+def evaluate(series: Legendre, fibres: tuple[int, int], wave: Array, out: Array | None = None) -> Array:
+    """The series of fibres lo .. hi - 1 at `wave`: (..., nfibre, nwave); the same bits for any cut of either.
+
+    out: where a series with one value for each fibre is to be written: (nfibre, nwave), rows without gaps
+    """
     coeff = np.ascontiguousarray(series.coeff[..., fibres[0]:fibres[1], :])
-    total = np.empty((*coeff.shape[:-1], len(wave)))
-    cpu_series.evaluate(total.reshape(-1, len(wave)), coeff.reshape(-1, coeff.shape[-1]), legendre_basis(wave, series))
+    total = np.empty((*coeff.shape[:-1], len(wave))) if out is None else out
+    rows = total.reshape(-1, len(wave)) if out is None else out
+    cpu_series.evaluate(rows, coeff.reshape(-1, coeff.shape[-1]), wave, (series.wmin, series.wmax))
     return total
 
 
-def centres(psf: PsfModel, fibres: tuple[int, int], wave: Array) -> Array:
-    """Centres of the spots in pixels: (2, nfibre, nwave), y then x."""
-    centre = np.empty((2, fibres[1] - fibres[0], len(wave)))
-    centre[0], centre[1] = evaluate(psf.y, fibres, wave), evaluate(psf.x, fibres, wave)
+def centres(psf: PsfModel, fibres: tuple[int, int], wave: Array, out: Array | None = None) -> Array:
+    """Centres of the spots in pixels: (2, nfibre, nwave), y then x; out: where they are to be written."""
+    centre = np.empty((2, fibres[1] - fibres[0], len(wave))) if out is None else out
+    for place, series in zip(centre, (psf.y, psf.x), strict=True):
+        evaluate(series, fibres, wave, place)
     return centre
 
 
-def corners(psf: PsfModel, centre: Array) -> np.ndarray:
-    """First pixel of the spots: (2, nfibre, nwave) int64, y then x (not yet aligned)."""
-    offset = np.array(psf.offset)[:, None, None]
-    return np.floor(centre - offset).astype(np.int64)
+def corners(psf: PsfModel, centre: Array, apart: Array | None = None) -> np.ndarray:
+    """First pixel of the spots: (2, nfibre, nwave) int64, y then x (not yet aligned).
+
+    apart: where first pixel minus centre is to be written, which may be where the centre is
+    """
+    corner = np.empty(centre.shape, dtype=np.int64)
+    apart = np.empty(centre.shape) if apart is None else apart
+    for n in range(2):
+        cpu_cut.corners(corner[n], apart[n], centre[n], psf.offset[n])
+    return corner
 
 
 def recipe(psf: PsfModel, fibres: tuple[int, int], wave: Array, arena: Arena | None = None) -> Recipe:
@@ -70,21 +76,24 @@ def recipe(psf: PsfModel, fibres: tuple[int, int], wave: Array, arena: Arena | N
 
     arena: where the numbers are kept
     """
-    wave = np.pad(wave, (0, -len(wave) % LANE), mode="edge")
-    centre = centres(psf, fibres, wave)
-    corner = corners(psf, centre)
-    numbers = (arena or Arena()).take(centre.shape[1], cpu_spots.NUMBERS, len(wave))   # no core or tail: anything
-    for n in range(2):
-        np.subtract(corner[n], centre[n], out=numbers[:, cpu_spots.FIRST + n])
+    wave = np.concatenate((wave, wave[-1:].repeat(-len(wave) % LANE)))
+    # no core or tail: anything
+    numbers = (arena or Arena()).take(fibres[1] - fibres[0], cpu_spots.NUMBERS, len(wave))
+    of_bins = numbers.transpose(1, 0, 2)
+    centre = centres(psf, fibres, wave, of_bins[cpu_spots.FIRST:cpu_spots.FIRST + 2])
+    corner = corners(psf, centre, centre)
     for n, core in enumerate(psf.cores):
         at = cpu_spots.CORES + 3 * n
-        numbers[:, at] = evaluate(core.sigma_y, fibres, wave)
-        numbers[:, at + 1] = evaluate(core.sigma_x, fibres, wave)
-        numbers[:, at + 2] = evaluate(core.nsig, fibres, wave) if core.nsig else np.inf
+        evaluate(core.sigma_y, fibres, wave, of_bins[at])
+        evaluate(core.sigma_x, fibres, wave, of_bins[at + 1])
+        if core.nsig:
+            evaluate(core.nsig, fibres, wave, of_bins[at + 2])
+        else:
+            of_bins[at + 2] = np.inf
     if psf.tail is not None:
         t = psf.tail
         for n, series in enumerate((t.amp, t.core, t.xscale, t.yscale, t.index)):
-            numbers[:, cpu_spots.TAIL + n] = evaluate(series, fibres, wave)
+            evaluate(series, fibres, wave, of_bins[cpu_spots.TAIL + n])
     cores = [_core(core, fibres, wave) for core in psf.cores]
     return Recipe(corner[1], corner[0], numbers, (cores[0], cores[1] if len(cores) > 1 else _NO_CORE),
                   (*psf.stamp, psf.tail is not None))

@@ -1,10 +1,11 @@
 """The PSF validator: a bad fibre is dropped with a message, instead of losing the frame."""
 from collections.abc import Container
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 
-from gpu_extract.data import Array, Core, Legendre, PsfModel
+from gpu_extract.data import Array, Core, IntArray, Legendre, PsfModel
 from gpu_extract.errors import InputError
 from gpu_extract.plan import MOST_PADDING
 from gpu_extract.psf import centres, evaluate, select
@@ -21,40 +22,48 @@ def check_psf(psf: PsfModel, wave: Array) -> tuple[PsfModel, dict[int, str]]:
     wavelength, fibres in order and apart, some of the trace on the CCD. Raises InputError where no fibre is left.
     """
     sample = _samples(psf, wave)
-    dropped: dict[int, str] = {}
     finite = _finite(psf)
     clean = _without(psf, np.nonzero(~finite)[0].tolist())
     centre = centres(clean, (0, psf.nfibre), sample)
-    sigma = np.min([evaluate(s, (0, psf.nfibre), sample).min(axis=-1)
-                    for c in clean.cores for s in (c.sigma_x, c.sigma_y)], axis=0)
-    steps = np.diff(centre[0], axis=1)
-    monotonic = np.all(steps > 0, axis=1) | np.all(steps < 0, axis=1) | (len(sample) < 2)
+    width = reduce(np.minimum, (evaluate(s, (0, psf.nfibre), sample) for c in clean.cores
+                                for s in (c.sigma_x, c.sigma_y)))
+    positive = _of_fibres(np.logical_and, width > 0)
+    steps = np.diff(centre[0])
+    monotonic = _of_fibres(np.logical_and, steps * steps[:, :1] > 0)
     margin, size = np.array(psf.stamp)[:, None, None], np.array(psf.shape)[:, None, None]
-    seen = ((centre > -margin) & (centre < size + margin)).all(axis=0).any(axis=1)
-    for i in np.nonzero(~finite | (sigma <= 0) | ~monotonic | ~seen)[0].tolist():
+    inside = (centre > -margin) & (centre < size + margin)
+    seen = _of_fibres(np.logical_or, inside[0] & inside[1])
+    good = finite & positive & monotonic & seen
+    dropped: dict[int, str] = {}
+    for i in np.nonzero(~good)[0].tolist():
         if not finite[i]:
             dropped[i] = "its PSF has values that are not finite"
-        elif sigma[i] <= 0:
-            dropped[i] = f"its PSF has sigma {sigma[i]:.3g} pixels"
+        elif not positive[i]:
+            dropped[i] = f"its PSF has sigma {width[i].min():.3g} pixels"
         elif not monotonic[i]:
             dropped[i] = "its y is not monotonic in wavelength"
         else:
             dropped[i] = "its trace is off the CCD"
-    left = [i for i in range(psf.nfibre) if i not in dropped]
-    dropped = dict(sorted((dropped | _astray(centre[1, :, len(sample) // 2], left)).items()))
+    dropped = dict(sorted((dropped | _astray(centre[1, :, len(sample) // 2], np.nonzero(good)[0])).items()))
     if len(dropped) == psf.nfibre:
         raise InputError(f"{psf.name}: no fibre can be extracted (fibre 0: {dropped[0]}); is this the PSF of "
                          "this image?")
     return _without(psf, list(dropped)), dropped
 
 
-def _astray(x: Array, fibres: list[int]) -> dict[int, str]:
-    """Which of `fibres`, and why, do not belong to the largest set whose traces lie in order and apart.
+def _of_fibres(combine: np.ufunc, holds: np.ndarray) -> np.ndarray:
+    """(nfibre,) what holds (nfibre, nwave) at all wavelengths, or at some; rarely need rows be looked at singly."""
+    return np.ones(len(holds), dtype=bool) if holds.all() else combine.reduce(holds, axis=1)
 
-    x: (nfibre,) of the traces at mid-wavelength. Of two on one trace the later one is astray.
+
+def _astray(x: Array, candidates: IntArray) -> dict[int, str]:
+    """Which fibres, and why, do not belong to the largest set whose traces lie in order and apart.
+
+    x: (nfibre,) of the traces at mid-wavelength; candidates: fibres. Of two on one trace the later one is astray.
     """
-    if np.all(np.diff(x[fibres]) >= APART):
+    if np.all(np.diff(x[candidates]) >= APART):
         return {}
+    fibres = candidates.tolist()
     length = np.ones(len(fibres), dtype=int)
     before = np.full(len(fibres), -1)
     for n in range(1, len(fibres)):

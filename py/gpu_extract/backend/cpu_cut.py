@@ -1,4 +1,6 @@
 """CPU kernels: what of the image a bundle sees, and how far its spots overlap."""
+import math
+
 import numpy as np
 from numba import njit
 
@@ -7,30 +9,31 @@ from gpu_extract.data import LANE
 
 EIGHT = 8     # float64 of the longest vector
 LINE = 16     # float32 of a cache line
+STRETCH = 64  # bins whose spots are looked at as one at first: columns change by less than a pixel
 
 
 @njit(nogil=True, cache=True)
-def half_bands(y0, x0, on_ccd, stamp):  # type: ignore[no-untyped-def]
+def half_bands(y0, x0, stamp, shape):  # type: ignore[no-untyped-def]
     """Largest d and largest |k| at which some spot (i, j) overlaps spot (i + d, j + k), both on the CCD.
 
     And the largest |k| with d = 0.
 
-    y0, x0: (nfibre, nwave), y monotonic along wavelength; on_ccd: same shape, bool; stamp: (ny, nx)
+    y0, x0: (nfibre, nwave), y monotonic along wavelength; stamp: (ny, nx); shape: (ny, nx) of the CCD
     A pair of fibres is only asked whether it reaches farther than those before it, up to the distance in bins at which
-    all its rows are apart.
+    all its rows are apart; not at all where none of its stretches meet.
     """
     nfibre, nwave = y0.shape
+    on_ccd, stretches = _on_ccd(y0, x0, stamp, shape)
     neighbours, most, own = 0, -1, 0
-    seen = np.array([on_ccd[i].any() for i in range(nfibre)])
     for d in range(nfibre):
         found = False
         for i in range(nfibre - d):
-            if not (seen[i] and seen[i + d]):
+            if not _meet(stretches[i], stretches[i + d], stamp):
                 continue
-            for side in (1, -1):
+            for turn in range(2 if d > 0 else 1):
                 k = most + 1 if found else 0
                 while k < nwave:
-                    overlapping, close = _at_distance(y0, x0, on_ccd, stamp, (i, i + d), (side, k))
+                    overlapping, close = _at_distance(y0, x0, on_ccd, stamp, (i, i + d), (1 - 2 * turn, k))
                     if overlapping:
                         found, most = True, max(most, k)
                     if not close:
@@ -41,6 +44,42 @@ def half_bands(y0, x0, on_ccd, stamp):  # type: ignore[no-untyped-def]
         elif d > 0:
             break
     return neighbours, max(most, 0), own
+
+
+@njit(nogil=True)
+def _on_ccd(y0, x0, stamp, shape):  # type: ignore[no-untyped-def]
+    """Which spots are on the CCD, and where they are, stretch by stretch of STRETCH bins.
+
+    Returns (nfibre, nwave) bool, and (nfibre, stretches, 4) int64: lowest and highest y0, lowest and highest x0 of
+    those on the CCD, the highest below the lowest where none is.
+    """
+    nfibre, nwave = y0.shape
+    on_ccd = np.empty(y0.shape, dtype=np.bool_)
+    stretches = np.empty((nfibre, -(-nwave // STRETCH), 4), dtype=np.int64)
+    for i in range(nfibre):
+        for s in range(stretches.shape[1]):
+            bins = slice(s * STRETCH, min((s + 1) * STRETCH, nwave))
+            y, x, seen = y0[i, bins], x0[i, bins], on_ccd[i, bins]
+            bottom, top, left, right = shape[0], -stamp[0], shape[1], -stamp[1]
+            for j in range(len(seen)):
+                seen[j] = (-stamp[0] < y[j]) & (y[j] < shape[0]) & (-stamp[1] < x[j]) & (x[j] < shape[1])
+            for j in range(len(seen)):
+                bottom, top = min(bottom, y[j] if seen[j] else shape[0]), max(top, y[j] if seen[j] else -stamp[0])
+                left, right = min(left, x[j] if seen[j] else shape[1]), max(right, x[j] if seen[j] else -stamp[1])
+            stretches[i, s] = bottom, top, left, right
+    return on_ccd, stretches
+
+
+@njit(nogil=True)
+def _meet(one, other, stamp):  # type: ignore[no-untyped-def]
+    """Whether a stretch of one fibre and one of another are closer than a spot, in rows and in columns."""
+    ny, nx = stamp
+    for bottom, top, left, right in one:
+        for s in range(len(other)):
+            if (other[s, 0] - top < ny and bottom - other[s, 1] < ny and other[s, 2] - right < nx
+                    and left - other[s, 3] < nx):
+                return True
+    return False
 
 
 @njit(nogil=True)
@@ -65,6 +104,20 @@ def _at_distance(y0, x0, on_ccd, stamp, pair, distance):  # type: ignore[no-unty
         close += near
         overlapping += near & other_good[j] & (apart > -ny) & (abs(other_x[j] - x[j]) < nx)
     return overlapping > 0, close > 0
+
+
+@njit(nogil=True, cache=True)
+def corners(corner, apart, centre, offset):  # type: ignore[no-untyped-def]
+    """First pixel of spots along an axis, floor(centre - offset), and how far from the centre it is.
+
+    corner: (nfibre, nwave) int64; apart, centre: same shape, float64, and may be one array
+    """
+    for i in range(len(centre)):
+        to, distance, place = corner[i], apart[i], centre[i]
+        for j in range(len(place)):
+            to[j] = math.floor(place[j] - offset)
+        for j in range(len(place)):
+            distance[j] = to[j] - place[j]
 
 
 @njit(nogil=True, cache=True)
