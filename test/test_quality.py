@@ -45,7 +45,8 @@ def in_double(psf, blocks):
     for i in range(4):
         for j in range(len(WAVE)):
             top, left = blocks.offsets[i, :, j].astype(int)
-            stamps[i, j // LANE, top:top + ny, left:left + nx, j % LANE] = spots.stamps[i, j]
+            top += blocks.begins[i, j // LANE]
+            stamps[top:top + ny, left:left + nx, j % LANE] = spots.stamps[i, j]
     return replace(blocks, stamps=stamps, scale=scale)
 
 

@@ -198,8 +198,10 @@ class Recipe:
 class Blocks:
     """Spots, LANE successive bins of a fibre on one frame of pixels: what the CPU's kernels work on.
 
-    stamps: (nfibre, nblock, rows, columns, LANE), columns even, as many as the widest frame needs; 0 beside a bin's own
-        stamp in all columns of its frame's rows, anything in the rows behind those
+    stamps: (rows, columns, LANE), one block after the other in `order`, each as many rows as its frame has; columns
+        even, as many as the widest frame needs; 0 beside a bin's own stamp
+    begins: (nfibre, nblock) int64, a block's first row in `stamps`
+    order: (nfibre nblock,) int64, the blocks' numbers in order of their frames' first rows on the cut-out
     scale: (nfibre, nblock, LANE) float64, what a stamp is to be multiplied by to have the sum 1; 0 for bins that do
         not exist
     corners: (4, nfibre, nblock) int64: the frames' first row and column on a cut-out of the image, their height and
@@ -208,13 +210,17 @@ class Blocks:
     """
 
     stamps: np.ndarray
+    begins: IntArray
+    order: IntArray
     scale: Array
     corners: IntArray
     offsets: Array
 
     def __post_init__(self) -> None:
-        _check("corners", self.corners, (4, *self.stamps.shape[:2]))
-        _check("offsets", self.offsets, (self.stamps.shape[0], 2, self.stamps.shape[1] * LANE))
+        nfibre, nblock = self.begins.shape
+        _check("order", self.order, (nfibre * nblock,))
+        _check("corners", self.corners, (4, nfibre, nblock))
+        _check("offsets", self.offsets, (nfibre, 2, nblock * LANE))
 
 
 @dataclass(frozen=True)

@@ -85,10 +85,11 @@ def place_blocks(recipe: Recipe, cut: Cut, arena: Arena | None = None, *, keep: 
     stamp = recipe.shape[0], recipe.shape[1]
     last = cut.y0 + cut.root.shape[0] - stamp[0], cut.x0 + cut.root.shape[1] - LANE - stamp[1]
     offsets, corners = cpu_cut.frames(recipe.y0, recipe.x0, (cut.y0, last[0]), (cut.x0, last[1]), stamp)
-    rows, columns = (int(size.max(initial=0)) for size in corners[2:]) if keep else (0, 0)
-    shape = *corners.shape[1:], rows, -(-columns // 2) * 2, LANE
+    order, begins, rows = cpu_cut.in_order(corners)
+    columns = int(corners[3].max(initial=0))
+    shape = rows if keep else 0, -(-columns // 2) * 2, LANE
     stamps = (arena or Arena()).take(math.prod(shape) // 2).view(np.float32).reshape(shape)
-    return Blocks(stamps, np.zeros((*corners.shape[1:], LANE)), corners, offsets)
+    return Blocks(stamps, begins, order, np.zeros((*begins.shape, LANE)), corners, offsets)
 
 
 def add_tile(sums: Sums, recipe: Recipe, blocks: Blocks, cut: Cut, tile: tuple[int, int, int]) -> None:
@@ -98,7 +99,8 @@ def add_tile(sums: Sums, recipe: Recipe, blocks: Blocks, cut: Cut, tile: tuple[i
     tile: (first, last, origin), origin a multiple of LANE. An entry's bits do not depend on the tile it is made in.
     """
     cpu_normal.normal_tile((sums.icov, sums.rhs, sums.weight), (recipe.numbers, recipe.cores, recipe.shape),
-                           (blocks.offsets, blocks.corners, blocks.stamps, blocks.scale), (cut.root, cut.light), tile)
+                           (blocks.offsets, blocks.corners, blocks.begins, blocks.stamps, blocks.scale),
+                           (cut.root, cut.light), tile)
 
 
 def regularise(sums: Sums, ridge: float, inner: slice = slice(None)) -> Normal:

@@ -24,7 +24,8 @@ def bin_quality(blocks: Blocks, cut_pixels: tuple[Array, Array], x: Array, psfer
     model, whole = arena.take(*cut_pixels[0].shape), arena.take(len(x), blocks.scale.shape[1] * LANE)
     whole[:, :nwave], whole[:, nwave:] = x, 0.0
     out = np.empty((2, *whole.shape))
-    cpu_project.judge(out, (blocks.stamps, blocks.scale, blocks.corners), whole, (model, *cut_pixels), psferr)
+    cpu_project.judge(out, (blocks.stamps, blocks.begins, blocks.order, blocks.scale, blocks.corners), whole,
+                      (model, *cut_pixels), psferr)
     return out[0, :, :nwave], out[1, :, :nwave]
 
 

@@ -146,6 +146,28 @@ def frames(y0, x0, rows, columns, stamp):  # type: ignore[no-untyped-def]
     return offsets, corners
 
 
+@njit(nogil=True, cache=True)
+def in_order(corners):  # type: ignore[no-untyped-def]
+    """Blocks' numbers in order of their first rows, those of one row in order, and where each begins when their rows
+    are laid out so, (nfibre, nblock); and how many rows that makes. corners: of `frames`.
+    """
+    tops, heights = corners[0].ravel(), corners[2].ravel()
+    count = tops.max() + 2 if len(tops) else 1
+    places = np.zeros(count, dtype=np.int64)
+    for top in tops:
+        places[top + 1] += 1
+    for row in range(1, count):
+        places[row] += places[row - 1]
+    order, begins, rows = np.empty(len(tops), dtype=np.int64), np.empty(len(tops), dtype=np.int64), 0
+    for n in range(len(tops)):
+        order[places[tops[n]]] = n
+        places[tops[n]] += 1
+    for n in order:
+        begins[n] = rows
+        rows += heights[n]
+    return order, begins.reshape(corners.shape[1:]), rows
+
+
 AHEAD = 2     # rows: how long before it is wanted a row of the image is asked for; the next one is not where one ends
 
 

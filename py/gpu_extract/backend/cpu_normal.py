@@ -54,8 +54,9 @@ def normal_tile(sums, recipe, blocks, cut, tile):  # type: ignore[no-untyped-def
     sums: (icov (nfibre, ndf + 1, nwave, 2 hw + 1), rhs (nfibre, nwave), weight (nfibre, nwave))
     recipe: (numbers, cores, shape): see cpu_spots.make_spots; of bins origin, origin + 1, ... , which reach hw bins
         beyond both ends of the tile where such bins exist, in whole blocks
-    blocks: (offsets (nfibre, 2, n), corners (4, nfibre, n / 4), stamps, scale) of the recipe's bins: see data.Blocks.
-        Stamps and scale are filled for the tile and around it; stamps are left out where there is no room for them
+    blocks: (offsets (nfibre, 2, n), corners (4, nfibre, n / 4), begins, stamps, scale) of the recipe's bins: see
+        data.Blocks. Stamps and scale are filled for the tile and around it; stamps are left out where there is no
+        room for them
     cut: (sqrt(ivar), sqrt(ivar) pix), each (rows, columns), which hold all frames
     tile: (first, last, origin), origin a multiple of 4
 
@@ -84,7 +85,7 @@ def _walk(sums, recipe, blocks, cut, tile, scratch):  # type: ignore[no-untyped-
     """
     icov, rhs, weight = sums
     numbers, cores, shape = recipe
-    offsets, corners, single, scales = blocks
+    offsets, corners, begins, single, scales = blocks
     white, space, products = scratch
     nfibre, nd, nwave, nband = icov.shape
     nblock, slots, size = corners.shape[2], white.shape[1], VECTOR * white.shape[2] * white.shape[3]
@@ -92,7 +93,7 @@ def _walk(sums, recipe, blocks, cut, tile, scratch):  # type: ignore[no-untyped-
     n, whites, factors = numbers.shape[2], address(white, 0), address(scales, 0)
     both = cpu_spots.core_at(cores[0], cpu_spots.CORES), cpu_spots.core_at(cores[1], cpu_spots.CORES + 3)
     starts = address(numbers, 0), address(offsets, 0)
-    copies, line = address(single, 0), SINGLE * single.shape[3]
+    copies, line, kept = address(single, 0), SINGLE * single.shape[1], len(single) > 0
     pixels, stride = (address(cut[0], 0), address(cut[1], 0)), cut[0].shape[1]
     sums_at, pitches = address(products, 4 * LANE), (VECTOR * white.shape[3], line, 8 * stride)
     begin = max(zero, (first - nband // 2) // LANE)
@@ -110,9 +111,9 @@ def _walk(sums, recipe, blocks, cut, tile, scratch):  # type: ignore[no-untyped-
                                                      starts[1] + 8 * (i * 2 * n + LANE * block), 8 * n),
                                  (cpu_spots.core_of(both[0], i, LANE * block),
                                   cpu_spots.core_of(both[1], i, LANE * block)), shape, frame)
-            _whiten((sums_at, whites + (i * slots + later % slots) * size, copies + place * line * single.shape[2]),
+            _whiten((sums_at, whites + (i * slots + later % slots) * size, copies + begins[i, block] * line),
                     address(space, 0), (pixels[0] + pixel, pixels[1] + pixel),
-                    (frame[0], frame[1], min(single.shape[2], frame[0])), pitches)
+                    (frame[0], frame[1], frame[0] if kept else 0), pitches)
             _scale(sums_at, factors + VECTOR * place, (bins, nwave))
             clear_rows(address(icov, i * nd * nwave * nband), (max(bins, first), min(bins + LANE, last)), icov.shape)
             for j in range(max(bins, first), min(bins + LANE, last)):

@@ -3,7 +3,6 @@
 A pixel gets its light in the same order however the bins are cut: by wavelength
 first and fibre second in `add_to_image`, by the first row of a block in `judge`.
 """
-import numpy as np
 from numba import njit
 
 from gpu_extract.backend.simd import (
@@ -65,21 +64,20 @@ BEFORE = 4     # rows: the same for the pixels
 def judge(out, blocks, x, images, psferr):  # type: ignore[no-untyped-def]
     """out[0] = chi2pix = A^T chi^2 / A^T [ivar > 0] and out[1] = 1 - A^T [ivar > 0], out: (2, nfibre, 4 nblock).
 
-    blocks: (stamps, scale, corners), see data.Blocks; x: (nfibre, 4 nblock)
+    blocks: (stamps, begins, order, scale, corners), see data.Blocks; x: (nfibre, 4 nblock)
     images: (model, root, light), float64 images of a cut-out, rows of whole vectors of eight; model holds anything
 
     Blocks are taken in order of their first row. A row of pixels is judged as soon as no later block has a part in it,
     and a block all of whose rows are judged is summed up: its spots are then still in the processor's cache. A row of
     chi^2 lies at the beginning of the row of the model that it is made from.
     """
-    stamps, scale, corners = blocks
+    stamps, begins, order, scale, corners = blocks
     kind, size = stamps.dtype.type(0), stamps.itemsize
-    line = stamps.shape[3] * LANE * size
-    steps = 8 * images[0].shape[1], line, LANE * LANE * size, stamps.shape[2] * line
+    line = stamps.shape[1] * LANE * size
+    steps = 8 * images[0].shape[1], line, LANE * LANE * size
     model, spots, values, scales = address(images[0], 0), address(stamps, 0), address(x, 0), address(scale, 0)
     sums = address(out, 0), address(out, out.size // 2), scales
-    frames = corners.reshape(4, -1)
-    order = _by_row(frames[0], len(images[0]))
+    frames, starts = corners.reshape(4, -1), line * begins.ravel()
     cleared = judged = summed = 0
     for k in range(len(order)):
         n, later = order[k], order[min(k + AHEAD, len(order) - 1)]
@@ -89,39 +87,25 @@ def judge(out, blocks, x, images, psferr):  # type: ignore[no-untyped-def]
         if row > judged:
             chi_square(images, (judged, min(row, cleared)), psferr, (kind, size))
             judged = row
-            summed = _sum_up(sums, (order, frames), (summed, judged), (model, spots), steps, kind)
+            summed = _sum_up(sums, (order, frames, starts), (summed, judged), (model, spots), steps, kind)
         if end > cleared:
             images[0][max(cleared, row):end] = 0.0
             cleared = end
-        _add_block((model + row * steps[0] + 8 * frames[1, n], spots + n * steps[3]), (frames[2, n], frames[3, n]),
-                   (*steps[:3], (later - n) * steps[3]), vmul(vread(values + 32 * n), vread(scales + 32 * n)), kind)
+        _add_block((model + row * steps[0] + 8 * frames[1, n], spots + starts[n]), (frames[2, n], frames[3, n]),
+                   (*steps, starts[later] - starts[n]), vmul(vread(values + 32 * n), vread(scales + 32 * n)), kind)
     chi_square(images, (judged, cleared), psferr, (kind, size))
-    _sum_up(sums, (order, frames), (summed, cleared), (model, spots), steps, kind)
-
-
-@njit(nogil=True)
-def _by_row(rows, nrow):  # type: ignore[no-untyped-def]
-    """Numbers of blocks in order of their first rows, those of one row in order."""
-    first = np.zeros(nrow + 1, dtype=np.int64)
-    for row in rows:
-        first[row + 1] += 1
-    for row in range(nrow):
-        first[row + 1] += first[row]
-    order = np.empty(len(rows), dtype=np.int64)
-    for n in range(len(rows)):
-        order[first[rows[n]]] = n
-        first[rows[n]] += 1
-    return order
+    _sum_up(sums, (order, frames, starts), (summed, cleared), (model, spots), steps, kind)
 
 
 @njit(nogil=True)
 def _sum_up(sums, blocks, progress, places, steps, kind):  # type: ignore[no-untyped-def]
     """Sum up the blocks that follow those that are done and end before the rows that are not judged: how many are done.
 
-    sums: addresses of both sums and of the scale; blocks: (order, frames); progress: (blocks done, rows judged)
-    places: addresses of the model and of all spots; steps: see _add_block
+    sums: addresses of both sums and of the scale; blocks: (order, frames, bytes to each block's spots)
+    progress: (blocks done, rows judged); places: addresses of the model and of all spots; steps: the first three of
+    _add_block's
     """
-    order, frames = blocks
+    order, frames, starts = blocks
     summed, judged = progress
     while summed < len(order):
         n = order[summed]
@@ -129,7 +113,7 @@ def _sum_up(sums, blocks, progress, places, steps, kind):  # type: ignore[no-unt
         if row + height > judged:
             break
         _adjoint_block((sums[0] + 32 * n, sums[1] + 32 * n), vread(sums[2] + 32 * n),
-                       (places[0] + row * steps[0] + column * steps[2] // 16, places[1] + n * steps[3]),
+                       (places[0] + row * steps[0] + column * steps[2] // 16, places[1] + starts[n]),
                        (height, width), steps, kind)
         summed += 1
     return summed
@@ -186,7 +170,7 @@ def _adjoint_block(out, scale, places, shape, steps, kind):  # type: ignore[no-u
     """
     chi, stamps = places
     height, pairs = shape[0], (shape[1] + 1) // 2
-    stride, line, unit, _ = steps
+    stride, line, unit = steps
     far = unit // LANE
     a0 = a1 = b0 = b1 = nothing(kind)
     for _ in range(height // 2):
