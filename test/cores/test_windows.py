@@ -70,6 +70,33 @@ def test_complements(stamp):
             np.testing.assert_array_equal(s, known)
 
 
+def test_fibres_too_far_away_to_count_take_no_part(monkeypatch):
+    """A block on five of 14 fibres: what they have does not depend on those that are left out, to rounding."""
+    parts, true = [], windows.complements
+    monkeypatch.setattr(windows, "complements", lambda icov, wanted: parts.append(icov.shape) or true(icov, wanted))
+    bundle = make_bundle(14, 100, wing=1e-4, mask="block")
+    found = Neighbours(bundle.normal, bundle.x, Limits(window=1e-4)).windows
+    (nfibre, nd, size, _), = parts
+    first = next(iter(found.values()))[0].start
+    exact = true(np.ascontiguousarray(bundle.normal.icov[:, :nd, first:first + size]))
+    assert found and nfibre < 14
+    for i, (window,) in found.items():
+        scale = np.sqrt(np.outer(np.diag(exact[i]), np.diag(exact[i])))
+        np.testing.assert_allclose(window.exact / scale, exact[i] / scale, rtol=0, atol=4 * EPS)
+
+
+def test_strong_couplings_reach_farther():
+    """A factor for every fibre on the way: four of 1e-4 are above rounding, two of 1e-8, and REACH is the end."""
+    correlations = np.full((30, 5), 1e-12)
+    for strength, counting in ((1e-2, 4), (1e-4, 2), (0.5, windows.REACH), (1e-9, 0)):
+        correlations[:, 3] = 1.1 * strength / windows.AMPLIFIED
+        assert windows._around(correlations, 14, 16) == (14 - counting, 17 + counting)
+    correlations[:, 3] = 0.9
+    assert windows._around(correlations, 3, 28) == (0, 31)
+    correlations[1] = correlations[29] = 0.0
+    assert windows._around(correlations, 3, 28) == (2, 30)
+
+
 def test_what_is_not_definite_has_no_window():
     bundle = make_bundle(4, 60, mask="gap")
     icov = bundle.normal.icov.copy()

@@ -21,24 +21,24 @@ from gpu_extract.backend.transpose import LANES, padded, turn
 GROUPS = 3         # vectors of rows in a tile
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
-def block(out, icov, rows, columns):  # type: ignore[no-untyped-def]
-    """Fill `out` with icov of some fibres against others on all bins, fibre by fibre.
+@njit(nogil=True, error_model="numpy")
+def _block(out, icov, rows, columns):  # type: ignore[no-untyped-def]
+    """Fill `out` with icov of some fibres (first, last) against others on all bins, fibre by fibre.
 
-    out: (len(rows) step, len(columns) step), column by column in memory; bins from nwave on have nothing
+    out: (rows step, columns step), column by column in memory; bins from nwave on have nothing
     Of diagonal blocks (rows = columns) the lower triangle is made; rows without anything get 1 on the diagonal.
     """
     nd, nwave, width = icov.shape[1:]
-    high, wide, hw, size = len(rows), len(columns), width // 2, out.shape[0]
+    high, wide, hw, size = rows[1] - rows[0], columns[1] - columns[0], width // 2, out.shape[0]
     step, diagonal = size // high, rows[0] == columns[0]
     base, given = address(out, 0), address(icov, 0)
     out.T[:] = 0.0          # as it lies in memory
     for n in range(wide):
         for m in range(n if diagonal else 0, high):
-            d = columns[n] - rows[m]
+            d = columns[0] + n - rows[0] - m
             if abs(d) >= nd:
                 continue
-            own = (min(rows[m], columns[n]) * nd + abs(d)) * nwave
+            own = (min(rows[0] + m, columns[0] + n) * nd + abs(d)) * nwave
             stride = width - 1 if d >= 0 else 1
             for q in range(nwave):
                 low = max(q if diagonal and m == n else 0, q - hw)
@@ -176,7 +176,7 @@ def _panel(pivot, coupling, first, reach, inverses):  # type: ignore[no-untyped-
     return True
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def eliminate(out, coupling, pivot, reach):  # type: ignore[no-untyped-def]
     """out -= G P^-1 G^T; False, and nothing of use, where P is not definite.
 
@@ -184,13 +184,7 @@ def eliminate(out, coupling, pivot, reach):  # type: ignore[no-untyped-def]
     out: (m, m); coupling: (m, n), G, overwritten, 0 where its column is more than `reach` before its row
     pivot: (n, n), P, overwritten
     """
-    return _eliminate(out, coupling, pivot, reach, np.empty(LANES))
-
-
-@njit(nogil=True, error_model="numpy")
-def _eliminate(out, coupling, pivot, reach, inverses):  # type: ignore[no-untyped-def]
-    """`eliminate` with room for what a panel's diagonal is the inverse of."""
-    m, n = coupling.shape
+    (m, n), inverses = coupling.shape, np.empty(LANES)
     own, other = (address(pivot, 0), 8 * n, n), (address(coupling, 0), 8 * m, m)
     for first in range(0, n, LANES):
         if not _panel(own, other, first, reach, address(inverses, 0)):
@@ -204,22 +198,68 @@ def _eliminate(out, coupling, pivot, reach, inverses):  # type: ignore[no-untype
     return True
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
-def join(out, forward, backward, own, size):  # type: ignore[no-untyped-def]
+@njit(nogil=True, error_model="numpy")
+def _join(out, forward, backward, own, size):  # type: ignore[no-untyped-def]
     """out = forward + backward - own, both triangles; of the others the lower one is given.
 
     out: (n, n), made of blocks of `size` rows and columns, which in the others are as large as whole vectors
     """
     more, n = padded(size) - size, len(out)
     for c in range(n):
-        column, block = c + c // size * more, min(c // LANES * LANES + LANES, n)
+        column, end = c + c // size * more, min(c // LANES * LANES + LANES, n)
         for m in range(c // size, n // size):
             shift = m * more
             for r in range(max(c, m * size), (m + 1) * size):
                 row = r + shift
                 out[c, r] = forward[row, column] + backward[row, column] - own[row, column]
-        for r in range(c, block):
+        for r in range(c, end):
             out[r, c] = out[c, r]
-        if c + 1 == block and block < n:        # the rest of eight rows becomes columns
-            corner = address(out, (block - LANES) * n + block), address(out, block * n + block - LANES)
-            turn(corner[1], 8 * n, corner[0], 8 * n, LANES, n - block)
+        if c + 1 == end and end < n:        # the rest of eight rows becomes columns
+            corner = address(out, (end - LANES) * n + end), address(out, end * n + end - LANES)
+            turn(corner[1], 8 * n, corner[0], 8 * n, LANES, n - end)
+
+
+@njit(nogil=True, error_model="numpy")
+def _matrix(room, rows, columns):  # type: ignore[no-untyped-def]
+    """A matrix, column by column, at the beginning of some room."""
+    return room[:rows * columns].reshape((columns, rows)).T
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def complements(out, kept, places, icov, groups):  # type: ignore[no-untyped-def]
+    """The complements of some groups of fibres; False where icov is not definite.
+
+    out: (count, (joint nwave)^2), of each group the beginning is filled, (n, n)
+    kept: (count, (joint step)^2), places: (3, (joint step)^2), for the work, step: nwave in whole vectors
+    groups: (fibres in each, or fewer in the last one; first and last of those that are wanted)
+    All groups before one are eliminated from it, one after the other, and so are all behind it.
+    """
+    joint, first, last = groups
+    nfibre, nd, nwave, width = icov.shape
+    step, end = padded(nwave), (nfibre + joint - 1) // joint
+    for back in range(2):
+        before, size = (0, 0), 0
+        for n in range(end - first if back else last):
+            g = end - 1 - n if back else n
+            fibres, known = (g * joint, min((g + 1) * joint, nfibre)), size
+            size = (fibres[1] - fibres[0]) * step
+            own = _matrix(places[n % 2], size, size)
+            _block(own, icov, fibres, fibres)
+            if n > 0:
+                coupling = _matrix(places[2], size, known)
+                _block(coupling, icov, fibres, before)
+                if not eliminate(own, coupling, _matrix(places[(n + 1) % 2], known, known),
+                                 width // 2 if nd <= 2 else size):
+                    return False
+            before = fibres
+            if not first <= g < last:
+                continue
+            forward = _matrix(kept[g - first], size, size)
+            if back:
+                _block(_matrix(places[2], size, size), icov, fibres, fibres)
+                whole = (fibres[1] - fibres[0]) * nwave
+                _join(out[g - first, :whole**2].reshape((whole, whole)), forward, own,
+                      _matrix(places[2], size, size), nwave)
+            else:
+                forward.T[:] = own.T
+    return True

@@ -17,9 +17,9 @@ import numpy as np
 from scipy.linalg import lapack
 
 from gpu_extract.backend import cpu_stretch, cpu_window_fit, transpose
-from gpu_extract.backend.arena import Arena, borrowed
+from gpu_extract.backend.arena import borrowed
 from gpu_extract.cores.coupling import Couplings
-from gpu_extract.data import Array, IntArray
+from gpu_extract.data import Array
 
 STANDS_OUT = 4.0    # times the median along the fibre: only a coupling above that makes a window
 MARGIN = 4          # half-bands of icov from such a bin to the end of its window
@@ -31,7 +31,10 @@ MOST = 6            # stretches in a bundle
 DISTANT = 2e-10     # correlation of fibres beyond the next that is left out: S changes by 0.6 to 3 times that
 FAINT = 2e-11       # S beyond the band that a window need not have, the diagonal scaled to 1: other bins leave as much
 SAME = 1e-15        # what an element of the band may differ by outside of it: rounding
-REACH = 8           # fibres on both sides that take part: each adds a factor of the coupling
+REACH = 8           # fibres on both sides that take part at most: each adds a factor theta of the coupling,
+AMPLIFIED = 64.0    # at most (64 c)^2, c the largest correlation: (1 to 7 c)^2 where S is well conditioned, up to
+                    # (44 c)^2 at the CCD's edge and beside masks (measured, on r0 and on simulated frames)
+NOTHING = 1e-16     # what fibres that take no part may change S by, in its own norm: less than rounding
 
 
 @dataclass(frozen=True)
@@ -144,18 +147,38 @@ def _solved(couplings: Couplings, wanted: dict[int, list[tuple[int, int]]]) -> d
         own = {i: [p for p in pieces if first <= p[0] < last] for i, pieces in wanted.items()}
         own = {i: pieces for i, pieces in own.items() if pieces and i in windows}
         start, stop = max(first - pad, 0), min(last + pad, nwave)
-        fibres = max(min(own, default=0) - REACH, 0), min(max(own, default=0) + REACH + 1, nfibre)
         exact = None
         if own and n < MOST and last - first <= STRETCH:
-            distances = _reach(couplings, fibres, slice(start, stop)) + 1
-            part = np.ascontiguousarray(couplings.icov[fibres[0]:fibres[1], :distances, start:stop])
-            exact = complements(part, (min(own) - fibres[0], max(own) + 1 - fibres[0]))
+            around = max(min(own) - REACH, 0), min(max(own) + REACH + 1, nfibre)
+            distances = _reach(couplings, around, slice(start, stop)) + 1
+            if distances == 2:
+                around = _around(couplings.correlations(1)[:, start:stop], min(own), max(own))
+            part = np.ascontiguousarray(couplings.icov[around[0]:around[1], :distances, start:stop])
+            exact = complements(part, (min(own) - around[0], max(own) + 1 - around[0]))
         for i, pieces in own.items():
             if exact is None:
                 del windows[i]
             else:
                 windows[i] += [Window(*piece, start, exact[i - min(own)]) for piece in pieces]
     return windows
+
+
+def _around(correlations: Array, low: int, high: int) -> tuple[int, int]:
+    """The fibres lo .. hi - 1 that take part in the complements of low .. high.
+
+    correlations: of each fibre's bins with the next one's. What the fibres from one on leave of S is the product of all
+    couplings on the way to it.
+    """
+    ends = []
+    for fibre, step in ((low, -1), (high, 1)):
+        left, end = 1.0, fibre
+        while abs(end - fibre) < REACH and 0 <= end + step <= len(correlations):
+            left *= min((AMPLIFIED * correlations[min(end, end + step)].max())**2, 1.0)
+            if left <= NOTHING:
+                break
+            end += step
+        ends.append(end)
+    return ends[0], ends[1] + 1
 
 
 def _reach(couplings: Couplings, fibres: tuple[int, int], bins: slice) -> int:
@@ -175,63 +198,21 @@ def complements(icov: Array, wanted: tuple[int, int] | None = None) -> list[Arra
     nfibre, nd, nwave = icov.shape[:3]
     lo, hi = wanted or (0, nfibre)
     joint = max(nd - 1, 1)
-    groups = [np.arange(g, min(g + joint, nfibre)) for g in range(0, nfibre, joint)]
-    first, last = lo // joint, (hi - 1) // joint
-    out: list[Array] = []
+    first, last = lo // joint, (hi - 1) // joint + 1
+    found = np.empty((last - first, (joint * nwave)**2))
     with borrowed() as arena:
-        room = _Room(icov, arena, transpose.padded(nwave))
-        forward = _eliminated(room, groups[:last + 1], last + 1 - first)
-        backward = _eliminated(room, groups[:first - 1 if first else None:-1], last + 1 - first)
-        if forward is None or backward is None:
+        room = (joint * transpose.padded(nwave))**2
+        if not cpu_stretch.complements(found, arena.take(len(found), room), arena.take(3, room), icov,
+                                       (joint, first, last)):
             return None
-        for group, a, b in zip(groups[first:last + 1], forward, backward[::-1], strict=True):
-            whole = np.empty((len(group) * nwave, len(group) * nwave))
-            cpu_stretch.join(whole, a, b, room.block(0, group, group), nwave)
-            singles = _singles(whole, nwave)
-            if singles is None:
-                return None
-            out += singles
-    return out[lo - first * joint:hi - first * joint]
-
-
-class _Room:
-    """Blocks of icov, fibre by fibre, column by column, and the few places where they are made in turn.
-
-    Fibres have whole vectors of bins (step): those beyond the last are decoupled as those of weight 0 are.
-    """
-
-    def __init__(self, icov: Array, arena: Arena, step: int):
-        self.icov, self.arena, self.step = icov, arena, step
-        self._places = [arena.take((max(icov.shape[1] - 1, 1) * step)**2) for _ in range(3)]
-
-    def block(self, place: int, rows: IntArray, columns: IntArray) -> Array:
-        """Some fibres against others, in place 0, 1 or 2; of diagonal blocks the lower triangle."""
-        shape = len(columns) * self.step, len(rows) * self.step
-        out = self._places[place][:shape[0] * shape[1]].reshape(shape).T
-        cpu_stretch.block(out, self.icov, rows, columns)
-        return out
-
-    def copy(self, block: Array) -> Array:
-        """A block that is kept."""
-        out = self.arena.take(*block.shape[::-1]).T
-        out[:] = block
-        return out
-
-
-def _eliminated(room: _Room, groups: list[IntArray], count: int) -> list[Array] | None:
-    """Diagonal blocks of the last `count` groups, less what eliminating all before takes from them."""
     out: list[Array] = []
-    block = room.block(0, groups[0], groups[0])
-    for n, group in enumerate(groups):
-        if n > 0:
-            pivot, block = block, room.block(n % 2, group, group)
-            coupling = room.block(2, group, groups[n - 1])
-            reach = room.icov.shape[3] // 2 if room.icov.shape[1] <= 2 else len(coupling)
-            if not cpu_stretch.eliminate(block, coupling, pivot, reach):
-                return None
-        if n >= len(groups) - count:
-            out.append(room.copy(block))
-    return out
+    for g, joined in enumerate(found, first):
+        size = min(joint, nfibre - g * joint) * nwave
+        singles = _singles(joined[:size**2].reshape(size, size), nwave)
+        if singles is None:
+            return None
+        out += singles
+    return out[lo - first * joint:hi - first * joint]
 
 
 def _singles(joint: Array, size: int) -> list[Array] | None:
