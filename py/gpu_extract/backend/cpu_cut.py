@@ -148,8 +148,10 @@ def frames(y0, x0, rows, columns, stamp):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def in_order(corners):  # type: ignore[no-untyped-def]
-    """Blocks' numbers in order of their first rows, those of one row in order, and where each begins when their rows
-    are laid out so, (nfibre, nblock); and how many rows that makes. corners: of `frames`.
+    """Blocks' numbers in order of their first rows, those of one row in order; and how their rows are laid out so.
+
+    corners: of `frames`. Returned next to the order are where each block begins, (nfibre, nblock), and how many rows
+    there are.
     """
     tops, heights = corners[0].ravel(), corners[2].ravel()
     count = tops.max() + 2 if len(tops) else 1
@@ -162,9 +164,9 @@ def in_order(corners):  # type: ignore[no-untyped-def]
     for n in range(len(tops)):
         order[places[tops[n]]] = n
         places[tops[n]] += 1
-    for n in order:
-        begins[n] = rows
-        rows += heights[n]
+    for block in order:
+        begins[block] = rows
+        rows += heights[block]
     return order, begins.reshape(corners.shape[1:]), rows
 
 
