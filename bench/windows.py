@@ -28,7 +28,7 @@ from gpu_extract.comm import SERIAL
 from gpu_extract.config import ExtractConfig
 from gpu_extract.cores import banded
 from gpu_extract.cores.coupling import Couplings
-from gpu_extract.cores.schur import Limits
+from gpu_extract.cores.limits import Limits
 from gpu_extract.data import Array, Decorrelated, Normal, Status
 from gpu_extract.figures.canvas import BLUE, ORANGE, new_figure, save
 from gpu_extract.io.presets import presets

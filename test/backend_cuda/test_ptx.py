@@ -14,7 +14,7 @@ import pytest
 from gpu_extract.backend.cuda import eliminate, measure, poles
 from gpu_extract.backend.cuda.kernels import Kernel, declared
 from gpu_extract.cores.banded import NARROW
-from gpu_extract.cores.schur import Limits
+from gpu_extract.cores.limits import Limits
 
 ARCHITECTURES = {"V100": (7, 0), "A100": (8, 0), "H200": (9, 0)}
 KERNELS = {f"{kernel.name}{[int(kind[1:]) for kind in kernel.kinds if kind[0] == 'n'] or ''}": kernel

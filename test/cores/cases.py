@@ -5,8 +5,11 @@ from functools import cached_property
 import numpy as np
 from scipy import sparse
 
-from gpu_extract.backend import cpu_banded, cpu_windows, transpose
+from gpu_extract.backend import cpu_banded, cpu_measure, cpu_windows, transpose
+from gpu_extract.backend.arena import Arena
 from gpu_extract.backend.cpu_banded import SIDES, aligned
+from gpu_extract.cores import definite
+from gpu_extract.cores.bands import Bands
 from gpu_extract.data import Array, Normal
 
 EPS = np.finfo(float).eps
@@ -183,3 +186,21 @@ def narrow_sum(band, sides, poles, ndiag, blocks=()):
     cpu_banded.pole_sum(half, ndiag)(out, work, bands, right, tuple(both), windows, fibres)
     assert np.isnan(out[:2]).all()
     return out[2]
+
+
+def measured(half, icov, steps, *, fibre=0, given=None, bound=np.nan):
+    """What `cpu_measure.measure` finds for one fibre that nothing is taken from, and its band.
+
+    given: S and U, (nwave, half + 1) each, where they are not made; bound: then the one on S
+    """
+    nwave, arena = icov.shape[2], Arena()
+    room, nothing = Bands(arena, 2, nwave, half + 1), [np.zeros((nwave, half + 1)), np.zeros(nwave)]
+    if given is not None:
+        room.band(0)[:], room.band(1)[:], room.rest(0)[:] = *given, 0.0
+    found = np.full((1, 6), np.nan), np.array([bound]), np.zeros((1, 3), dtype=np.int64)
+    places = np.array([[fibre, 0, *[array.ctypes.data for array in nothing] * 2]])
+    beside = np.zeros((len(icov), nwave + 2 * (half + transpose.LANES)))
+    schur = room.bands, room.rests, room.diagonals, room.band(1)
+    cpu_measure.measure(half)(found, schur, icov, places, (beside, beside), (definite.SETS, definite.KINDS),
+                              aligned(definite.room(half)), steps)
+    return definite.facts_of(*found[2][0].tolist()), float(found[1][0]), room.band(0)

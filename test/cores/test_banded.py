@@ -13,7 +13,8 @@ from cores.cases import EPS, MASKS, make_bundle
 from gpu_extract.backend import cpu_banded
 from gpu_extract.cores import banded
 from gpu_extract.cores.banded import Options, decorrelate
-from gpu_extract.cores.schur import Limits, Neighbours
+from gpu_extract.cores.limits import Limits
+from gpu_extract.cores.schur import Neighbours
 from gpu_extract.data import Status
 
 

@@ -2,7 +2,7 @@
 import numpy as np
 import pytest
 
-from cores.cases import EPS, band_of, full_of, make_bundle, narrow_sum, random_definite
+from cores.cases import EPS, band_of, full_of, make_bundle, measured, narrow_sum, random_definite
 from gpu_extract.backend import (
     cpu_band_tests,
     cpu_correct,
@@ -176,9 +176,7 @@ def test_definiteness_is_told_for_certain():
 def test_assembled_band_decouples_dark_bins():
     bundle = make_bundle(3, 60, mask="gap")
     normal, fibre = bundle.normal, 1
-    nothing = np.zeros((60, 16)), np.zeros(60)
-    band, taken = np.empty((60, 9)), np.empty((60, 9))
-    bound = cpu_band_tests.assemble((band, taken, np.empty(60)), normal.icov, fibre, nothing, nothing)
+    _, bound, band = measured(8, normal.icov, (True, False), fibre=fibre)
     dark = normal.weight[fibre] == 0
     assert dark.any()
     matrix = full_of(band)
@@ -204,7 +202,8 @@ def test_what_the_band_will_do_is_foreseen(half, nwave):
     before, after = transpose.padded(half), transpose.LANES
     rest, sums = between_zeros(-u @ x + 1e-3 * rng.normal(size=nwave), 0, after), np.full(6, np.nan)
     left = rest + u @ x
-    cpu_foresee.foresee(sums, rest, between_zeros(band_of(s, half), before, after),
+    diagonal = between_zeros(np.full(nwave, np.nan), 0, after)
+    cpu_foresee.foresee(sums, diagonal, rest, between_zeros(band_of(s, half), before, after),
                         between_zeros(band_of(u, half), before, after),
                         between_zeros(x, half + after, half + after), between_zeros(roots, half + after, half + after))
     signs = (-1.0)**np.arange(nwave)
@@ -213,6 +212,7 @@ def test_what_the_band_will_do_is_foreseen(half, nwave):
     scaled = np.abs(np.diagonal(u, half) * (roots * np.roll(roots, -half))[:nwave - half])
     expected = [np.max(left**2 / least), np.sum(product**2 > cpu_foresee.BRIGHT**2 * np.abs(total)),
                 total[roots > 0].sum(), product.sum(), x @ product, scaled.max()]
+    np.testing.assert_array_equal(diagonal, np.diag(s))
     np.testing.assert_allclose(rest, left, rtol=0, atol=1e-12 * np.abs(u @ x).max())
     np.testing.assert_allclose(sums, expected, rtol=1e-9, atol=1e-12)
 

@@ -2,13 +2,12 @@
 import numpy as np
 import pytest
 
-from cores.cases import EPS, band_of, full_of, make_bundle, random_definite
-from gpu_extract.backend import cpu_band_tests
+from cores.cases import EPS, band_of, full_of, make_bundle, measured, random_definite
 from gpu_extract.backend.arena import Arena
 from gpu_extract.cores import wide
 from gpu_extract.cores.coupling import Couplings
-from gpu_extract.cores.definite import examine
-from gpu_extract.cores.schur import Limits, Neighbours
+from gpu_extract.cores.limits import Limits
+from gpu_extract.cores.schur import Neighbours
 
 
 def exact(bundle, fibre):
@@ -86,7 +85,8 @@ def test_facts_bracket_the_truth():
         root = np.linalg.cholesky(np.linalg.inv(s))
         u = direction * theta / np.linalg.eigvalsh(root.T @ direction @ root)[-1]
         bound = 1.05 * np.linalg.eigvalsh(s)[-1]
-        facts = examine(band_of(s, 7), band_of(u, 7), bound)
+        given, nothing = (band_of(s, 7), band_of(u, 7)), np.zeros((1, 1, 90, 15))
+        facts, *_ = measured(7, nothing, (False, True), given=given, bound=bound)
         truth = bound / np.linalg.eigvalsh(s)[0]
         assert truth <= facts.cond <= max(5e3, 3.3 * truth)
         size = np.linalg.eigvalsh(np.linalg.cholesky(np.linalg.inv(s + u)).T @ u @ np.linalg.cholesky(
@@ -99,15 +99,15 @@ def test_facts_bracket_the_truth():
 def test_facts_of_what_is_not_definite_or_not_finite():
     matrix = np.eye(40)
     matrix[20, 20] = -1.0
-    nothing = np.zeros((40, 3))
-    assert examine(band_of(matrix, 2), nothing, 1.0).rung is None
-    matrix[20, 20] = np.nan
     icov = np.zeros((1, 1, 40, 5))
     icov[0, 0, :, 2:] = band_of(matrix, 2)
-    band, taken = np.empty((40, 3)), np.empty((40, 3))
-    share = nothing, np.zeros(40)
-    bound = cpu_band_tests.assemble((band, taken, np.empty(40)), icov, 0, share, share)
-    assert examine(band, taken, bound).rung is None
+    facts, bound, _ = measured(2, icov, (True, True))
+    assert np.isfinite(bound)
+    assert facts.rung is None
+    icov[0, 0, 20, 2] = np.nan
+    facts, bound, _ = measured(2, icov, (True, True))
+    assert bound == np.inf
+    assert facts.rung is None
 
 
 def test_sizes_bound_the_couplings():

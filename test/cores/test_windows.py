@@ -7,9 +7,10 @@ import pytest
 from cores.cases import EPS, band_of, make_bundle, narrow_sum, random_definite
 from gpu_extract.backend import cpu_stretch
 from gpu_extract.backend.cpu_banded import SIDES, aligned
-from gpu_extract.cores import schur, windows
+from gpu_extract.cores import measure, windows
 from gpu_extract.cores.banded import Options, decorrelate
-from gpu_extract.cores.schur import Limits, Neighbours
+from gpu_extract.cores.limits import Limits
+from gpu_extract.cores.schur import Neighbours
 from gpu_extract.data import Status
 
 
@@ -163,7 +164,7 @@ def test_a_window_that_does_not_hold_is_given_up(monkeypatch):
 def test_a_seam_alone_gives_a_window_up(monkeypatch):
     """What S differs by just outside of a window counts, whatever else holds."""
     true = windows.put
-    monkeypatch.setattr(schur, "put", lambda *args, **named: replace(true(*args, **named), seam=1.0))
+    monkeypatch.setattr(measure, "put", lambda *args, **named: replace(true(*args, **named), seam=1.0))
     bundle = make_bundle(6, 200, mask="block")
     neighbours = Neighbours(bundle.normal, bundle.x, Limits())
     neighbours.prepare((0, 6))

@@ -14,7 +14,7 @@ from gpu_extract.backend.cuda.simulated import SimulatedDevice
 from gpu_extract.cores import banded, dense
 from gpu_extract.cores.device_banded import BandedCore
 from gpu_extract.cores.device_dense import DenseCore, NoCore
-from gpu_extract.cores.schur import Limits
+from gpu_extract.cores.limits import Limits
 from gpu_extract.data import Status
 
 if not config.ENABLE_CUDASIM:

@@ -21,7 +21,7 @@ from gpu_extract.backend.cuda.simulated import SimulatedDevice
 from gpu_extract.bundle import banded_part, dense_part
 from gpu_extract.config import ExtractConfig
 from gpu_extract.cores import banded
-from gpu_extract.cores.schur import Limits
+from gpu_extract.cores.limits import Limits
 from gpu_extract.data import Frame, Image, Legendre, PsfModel, Status
 from gpu_extract.gpu_frame.frames import GpuFrames, device_cores
 from gpu_extract.gpu_frame.geometry import bundle_geometry, cut_pieces
@@ -69,7 +69,7 @@ def test_as_on_the_cpu_without_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_as_on_the_cpu() -> None:
     """The device knows no windows (cores.windows): beside masks, of which these 51 bins are full, its flux is good to
-    its own limit, cores.schur.Limits.noisy_shift."""
+    its own limit, cores.limits.Limits.noisy_shift."""
     frame, cpu = on_device(), on_cpu()
     assert_as_on_cpu(frame, cpu, largest=Limits().noisy_shift)
     np.testing.assert_array_equal(frame.mask, mask_by_bundle(frame))

@@ -109,17 +109,16 @@ def finish_narrow(result, made, sides, schur, scales, places):  # type: ignore[n
 
     result: (flux, ivar, resolution) of all fibres; made: (nfibre, nwave, out_width), out of `cpu_banded.pole_sum`,
     whose second column becomes E x
-    schur: (bands, rests), (n, rows, half + 1) and (n, nwave or more): S, whose first bin's row is padded(half), and E x
+    schur: (diagonals, rests), (n, nwave or more) both: of S, and E x
     scales: (m, 4): total, 1'S1, 1'Sx and x'Sx; places: (work, fibres, first)
     fibres: (m, 2 or more): number of a fibre, and of its S; work and first as there
     """
     flux, ivar, resolution = result
-    (bands, rests), (work, fibres, first), disagreement = schur, places, np.empty(len(scales))
+    (diagonals, rests), (work, fibres, first), disagreement = schur, places, np.empty(len(scales))
     for m in range(len(fibres)):
         n, place = fibres[m, 0], fibres[m, 1]
-        diagonal = bands[place, padded(bands.shape[2] - 1):, 0]
         one = flux[n], ivar[n], resolution[n]
-        disagreement[m] = finish(one, made[n], work, sides[n], diagonal, scales[m, 1:], (scales[m, 0], first))
+        disagreement[m] = finish(one, made[n], work, sides[n], diagonals[place], scales[m, 1:], (scales[m, 0], first))
         for j in range(made.shape[1]):
             made[n, j, 1] = rests[place, j]
     return disagreement

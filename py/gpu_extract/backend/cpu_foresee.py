@@ -58,10 +58,11 @@ def _largest(a):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def foresee(sums, rest, band, taken, x, roots):  # type: ignore[no-untyped-def]
+def foresee(sums, diagonal, rest, band, taken, x, roots):  # type: ignore[no-untyped-def]
     """What a band will do to a fibre's flux.
 
-    rest: (nwave,), before LANES zeros, -U x, becomes E x, E = S - band
+    diagonal: (nwave,), filled: of S; rest: (nwave,), before LANES zeros, -U x, becomes E x, E = S - band; what is
+        behind both up to whole vectors may change
     band, taken: (nwave, half + 1), of S and U, after `padded(half)` rows of zeros and before LANES rows of zeros
     x: (nwave,), roots: 1 / sqrt of icov's diagonal, from bin 0 on; both between half + LANES zeros
     sums: (6,), filled: the largest (E x)^2 / q^2, where q^2 are the rows of S summed with alternating signs, its
@@ -87,6 +88,7 @@ def foresee(sums, rest, band, taken, x, roots):  # type: ignore[no-untyped-def]
             total, alternating, product, moved = _rows(s + here, u + here, step, near, count - 1)
             moved, size = vadd(vread8(left), moved), vabs(total)
             vwrite(left, moved)
+            vwrite(address(diagonal, 0) + j, vread8(s + here))
             least = vmax(alternating, vmul(vset8(LEAST), size))
             top = vmax(vdiv(vmul(moved, moved), least), top)
             bright = vadd(bright, vless(vmul(none, size), vmul(product, product)))

@@ -8,7 +8,7 @@ over a few poles t_k > 0 (poles.py)
 each of them one band factorisation, solutions for the right sides 1 and x_i, and the entries of an inverse on the
 diagonals that the resolution wants. s = Q_i 1, flux = Q_i x_i / s, ivar = s^2, R_i = diag(1/s) Q_i (B&S eq. 10-19).
 
-Errors, relative to the exact Q_i of the whole bundle: the poles 1e-10; what S_i leaves out, see schur.Limits
+Errors, relative to the exact Q_i of the whole bundle: the poles 1e-10; what S_i leaves out, see limits.Limits
 (measured for each fibre); rounding, 1e-15 times the condition number of S_i.
 
 Three checks follow every fibre and end in Status.FAILED, never in a silent wrong number: Q is finite; the squares
@@ -23,8 +23,9 @@ import numpy as np
 from gpu_extract.backend import cpu_banded, cpu_correct, cpu_finish, cpu_windows
 from gpu_extract.backend.arena import Arena, borrowed
 from gpu_extract.cores import wide
+from gpu_extract.cores.limits import Limits
 from gpu_extract.cores.poles import LADDER, scaled_poles
-from gpu_extract.cores.schur import Limits, Neighbours, Schur
+from gpu_extract.cores.schur import Neighbours, Schur
 from gpu_extract.cores.wide import WideLimits
 from gpu_extract.data import Array, Decorrelated, IntArray, Normal, Status
 
@@ -98,40 +99,42 @@ class _Bundle:
         neighbours = Neighbours(self.normal, self._x, self.options.limits, self._arena)
         neighbours.prepare(self._fibres)
         # all is got ready first: between kernels that fill the caches the same takes several times as long
-        groups: dict[int, list[tuple[int, Schur]]] = {}
+        groups: dict[tuple[int, int], list[tuple[int, Schur]]] = {}
         for n in compress(range(len(self.alive)), self.alive):
             schur = neighbours.complement(self._fibres[0] + n)
-            if schur.holds:
-                groups.setdefault(id(schur.room), []).append((n, schur))
-        made = self._arena.take(*self.sides.shape[:2], cpu_banded.out_width(self.ndiag))
-        good = [n for group in groups.values() for n in self._sum(result, made, first, group)]
+            if schur.holds:         # as one of the rungs does
+                groups.setdefault((id(schur.room), schur.facts.rung or 0), []).append((n, schur))
+        nwave, wide = self.sides.shape[1], max((group[0][1].room.half for group in groups.values()), default=0)
+        made = self._arena.take(len(self.sides), nwave, cpu_banded.out_width(self.ndiag))
+        work = self._arena.take(cpu_banded.work_size(nwave, wide, self.ndiag))
+        good = [n for (_, rung), group in groups.items() for n in self._sum(result, (made, work), first, group, rung)]
         if good:
-            work = self._arena.take(cpu_correct.work_size(made.shape[1]))
+            work = self._arena.take(cpu_correct.work_size(nwave))
             cpu_correct.correct(result[0], made, work, np.array(good), first)
         return good
 
-    def _sum(self, result: tuple[Array, Array, Array], made: Array, first: int,
-             group: list[tuple[int, Schur]]) -> list[int]:
-        """The pole sums of fibres with one width of band, and what follows from them; numbers of those that pass.
+    def _sum(self, result: tuple[Array, Array, Array], places: tuple[Array, Array], first: int,
+             group: list[tuple[int, Schur]], rung: int) -> list[int]:
+        """The pole sums of fibres with one width of band and one rung of poles, and what follows from them.
 
-        made: (n, nwave, out_width), their place; the flux is still to be corrected
+        places: (n, nwave, out_width) for what is made, and work space; the flux is still to be corrected
+        Returned are the numbers of those that pass.
         """
-        room = group[0][1].room
-        half = room.bands.shape[2] - 1
-        work = self._arena.take(cpu_banded.work_size(made.shape[1], half, self.ndiag))
-        # S holds where one of the rungs does
-        found = [scaled_poles(*LADDER[schur.facts.rung or 0], schur.bound) for _, schur in group]
-        ends = np.cumsum([0, *(len(each.shifts) for each in found)])
-        poles = self._arena.take(ends[-1]), self._arena.take(ends[-1])
-        np.concatenate([each.shifts for each in found], out=poles[0])
-        np.multiply(np.concatenate([each.weights for each in found]), poles[0], out=poles[1])
-        windows, edges = self._windows([schur.windows for _, schur in group], max(half, self.ndiag))
-        fibres = np.empty((len(group), 6), dtype=np.int64)
-        fibres[:, 0], fibres[:, 1] = [n for n, _ in group], [schur.place for _, schur in group]
+        (made, work), room, count = places, group[0][1].room, len(group)
+        poles = scaled_poles(*LADDER[rung], np.array([schur.bound for _, schur in group])[:, None])
+        pairs = self._arena.take(2, *poles.shifts.shape)
+        pairs[0] = poles.shifts
+        np.multiply(poles.weights, poles.shifts, out=pairs[1])
+        windows, edges = self._windows([schur.windows for _, schur in group], max(room.half, self.ndiag))
+        fibres, ends = np.empty((count, 6), dtype=np.int64), np.arange(count + 1) * poles.shifts.shape[1]
+        fibres[:, :2] = [(n, schur.place) for n, schur in group]
         fibres[:, 2], fibres[:, 3], fibres[:, 4], fibres[:, 5] = ends[:-1], ends[1:], edges[:-1], edges[1:]
-        cpu_banded.pole_sum(half, self.ndiag)(made, work, room.bands, self.sides, poles, windows, fibres)
-        scales = np.array([(each.weights.sum(), *schur.squares) for each, (_, schur) in zip(found, group, strict=True)])
-        disagreement = cpu_finish.finish_narrow(result, made, self.sides, (room.bands, room.rests), scales,
+        scales = np.empty((count, 4))
+        scales[:, 0], scales[:, 1:] = poles.weights.sum(axis=1), [schur.squares for _, schur in group]
+        shifts, weights = pairs.reshape(2, -1)
+        cpu_banded.pole_sum(room.half, self.ndiag)(made, work, room.bands, self.sides, (shifts, weights), windows,
+                                                   fibres)
+        disagreement = cpu_finish.finish_narrow(result, made, self.sides, (room.diagonals, room.rests), scales,
                                                 (work, fibres, first))
         good: list[int] = fibres[disagreement <= AGREEMENT, 0].tolist()
         return good

@@ -7,20 +7,21 @@ from gpu_extract.data import Array
 class Bands:
     """Room for so many bands of one width, between rows of zeros, in an array in which kernels find them by number.
 
-    bands: (count, rows, width), the first bin's row is padded(width - 1); rests: (count, nwave or more), a vector each
+    bands: (count, rows, width), the first bin's row is padded(width - 1)
+    rests, diagonals: (count, nwave or more), a vector each, and what their diagonals hold once that was looked at
     """
 
     def __init__(self, arena: Arena, count: int, nwave: int, width: int):
-        self.before, self.nwave, self._used = transpose.padded(width - 1), nwave, 0
+        self.before, self.nwave, self.half, self._used = transpose.padded(width - 1), nwave, width - 1, 0
         self.bands = arena.take(count, self.before + nwave + transpose.LANES, width)
-        self.rests = arena.take(count, nwave + transpose.LANES)
+        self.rests, self.diagonals = arena.take(2, count, nwave + transpose.LANES)
+        self.bands[:, :self.before] = self.bands[:, self.before + nwave:] = 0.0
+        self.rests[:, nwave:] = 0.0
 
     def take(self) -> int:
-        """The number of the next one; what is around it becomes 0."""
-        place, self._used = self._used, self._used + 1
-        band = self.bands[place]
-        band[:self.before] = band[self.before + self.nwave:] = self.rests[place, self.nwave:] = 0.0
-        return place
+        """The number of the next one."""
+        self._used += 1
+        return self._used - 1
 
     def band(self, place: int) -> Array:
         """(nwave, width), one of them."""

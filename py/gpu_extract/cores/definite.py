@@ -2,19 +2,18 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import compress, pairwise
 
 import numpy as np
 
 from gpu_extract.backend import cpu_band_tests
-from gpu_extract.backend.cpu_banded import aligned
 from gpu_extract.cores.poles import LADDER
 from gpu_extract.data import Array
 
 
 class Questions:
-    """One pass of eight factorisations.
+    """One pass of eight factorisations; lanes: see cpu_band_tests.positive; kinds: the answers' bits of each kind.
 
     ratios: is the spectrum above bound / ratio? thetas: is the coupling below these?
     gammas: is the spectrum above these once the diagonal is scaled to 1?
@@ -29,6 +28,7 @@ class Questions:
         lanes[2] = 1.0
         lanes[2, high:high + len(gammas)] = [1.0 - gamma for gamma in gammas]
         self.lanes = lanes.ravel()
+        self.kinds = [(1 << low) - 1, (1 << high) - (1 << low), (1 << high + len(gammas)) - (1 << high)]
         self._facts: dict[int, Facts] = {}
 
     def facts(self, answers: int) -> "Facts":
@@ -42,10 +42,13 @@ class Questions:
         return self._facts[answers]
 
 
+EPS = float(np.finfo(float).eps)
 RATIOS = [ratio for _, ratio in LADDER]
 FIRST = Questions(RATIOS[:2], (1e-6, 1e-5, 1e-4), (3e-3, 1.7e-3, 8e-4))
 THEN = Questions(RATIOS[2:], (2.5e-4, 3e-2), (1e-4, 1e-5))
 BETWEEN = [Questions(np.geomspace(*pair, 10)[1:-1].tolist()) for pair in pairwise(RATIOS)]
+SETS = np.array([each.lanes for each in (FIRST, THEN, *BETWEEN)])
+KINDS = np.array([FIRST.kinds, THEN.kinds])
 FAR = Questions((), (1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-4, 1e-2))
 
 
@@ -62,45 +65,34 @@ class Facts:
     theta: float = 1.0
     gamma: float = 0.0
 
-    @property
-    def complete(self) -> bool:
-        """Whether each kind of question got a yes."""
-        return self.cond < math.inf and self.theta < 1.0 and self.gamma > 0.0
-
     @cached_property
     def rung(self) -> int | None:
         """Index into LADDER of the first rung whose range holds the spectrum, None where there is none."""
         return next((n for n, ratio in enumerate(RATIOS) if ratio >= self.cond), None)
+
+    @cached_property
+    def rounding(self) -> float:
+        """What rounding leaves, in S's own norm, where the condition number is known, else 0."""
+        return 40.0 * EPS * self.cond if self.cond < math.inf else 0.0
 
     def also(self, other: "Facts") -> "Facts":
         """The best of two sets of answers."""
         return Facts(min(self.cond, other.cond), min(self.theta, other.theta), max(self.gamma, other.gamma))
 
 
-def examine(band: Array, taken: Array, bound: float, work: Array | None = None) -> Facts:
-    """Facts about S (`band`) and what the neighbours took from it (`taken`): (nwave, half + 1) each.
+@cache
+def facts_of(first: int, then: int, between: int) -> Facts:
+    """What the answers to FIRST, THEN and one of BETWEEN say, see cpu_measure; 0 stands for what was not asked.
 
-    bound: on the largest eigenvalue of S; work: (room(half),), on a cache line. Easy fibres are asked once, others up
-    to three times: the condition number of those that need more poles than the first rung's is told within a factor of
-    2.4 to 3.2.
+    Easy fibres are asked once, others up to three times: the condition number of those that need more poles than the
+    first rung's is told within a factor of 2.4 to 3.2.
     """
-    if bound == 0.0:
-        return Facts(1.0, 0.0, 1.0)
-    if not math.isfinite(bound):
-        return Facts()
-    if work is None:
-        work = aligned(room(band.shape[1] - 1))
-    facts = ask(band, taken, bound, FIRST, work)
-    if not facts.complete:
-        facts = facts.also(ask(band, taken, bound, THEN, work))
-    rung = facts.rung
-    if rung:
-        facts = facts.also(ask(band, taken, bound, BETWEEN[rung - 1], work))
-    return facts
+    facts = FIRST.facts(first).also(THEN.facts(then))
+    return facts.also(BETWEEN[facts.rung - 1].facts(between)) if facts.rung else facts
 
 
 def room(half: int) -> int:
-    """Elements of the work space of questions about a band."""
+    """Elements of the work space of questions about a band, on a cache line."""
     return cpu_band_tests.work_size(half)
 
 

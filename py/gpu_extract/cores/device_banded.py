@@ -16,8 +16,8 @@ from gpu_extract.backend.cuda.seam import Device, DeviceArray, Empty
 from gpu_extract.cores import device_tables
 from gpu_extract.cores.banded import AGREEMENT, NARROW
 from gpu_extract.cores.device_sizes import Sizes
+from gpu_extract.cores.limits import Limits
 from gpu_extract.cores.poles import LADDER
-from gpu_extract.cores.schur import Limits
 
 
 class BandedCore:

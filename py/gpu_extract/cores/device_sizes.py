@@ -9,7 +9,7 @@ from gpu_extract.backend.cuda import measure, poles
 from gpu_extract.backend.cuda.piece import PieceShape
 from gpu_extract.backend.cuda.recursions import SIDES
 from gpu_extract.cores.banded import NARROW
-from gpu_extract.cores.schur import Limits
+from gpu_extract.cores.limits import Limits
 
 DEEPEST = 8          # fibres in a row beyond a neighbour that are eliminated one after the other
 

@@ -3,8 +3,9 @@ import numpy as np
 
 from gpu_extract.backend.cuda import measure, poles
 from gpu_extract.cores import definite
+from gpu_extract.cores.limits import Limits
 from gpu_extract.cores.poles import LADDER, unit_poles
-from gpu_extract.cores.schur import DECAY, Limits
+from gpu_extract.cores.schur import DECAY
 from gpu_extract.data import Array
 
 RATIOS = np.array([ratio for _, ratio in LADDER])

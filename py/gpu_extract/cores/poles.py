@@ -31,7 +31,7 @@ LADDER = ((16, 5e3), (16, 2e4), (24, 1e7), (32, 1e10), (48, 1e14), (64, 1e18))
 class Poles:
     """The sum for a spectrum in [maximum / ratio, maximum].
 
-    shifts: (count,) t_k; weights: (count,) c_k
+    shifts: (..., count) t_k; weights: (..., count) c_k
     """
 
     shifts: Array
@@ -57,8 +57,11 @@ def unit_poles(count: int, ratio: float) -> Poles:
     return Poles(shifts, weights)
 
 
-def scaled_poles(count: int, ratio: float, maximum: float) -> Poles:
-    """Poles for a spectrum in [maximum / ratio, maximum]: t scales with maximum, c with its root."""
+def scaled_poles(count: int, ratio: float, maximum: Array | float) -> Poles:
+    """Poles for a spectrum in [maximum / ratio, maximum]: t scales with maximum, c with its root.
+
+    maximum: a number, or (n, 1) of them for as many rows of poles
+    """
     unit = unit_poles(count, ratio)
     return Poles(unit.shifts * maximum, unit.weights * np.sqrt(maximum))
 

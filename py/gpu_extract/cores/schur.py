@@ -11,52 +11,22 @@ the band cuts off, what farther neighbours and their coupling among each other w
 spectrum are measured for every fibre; the facts decide (`Schur.holds`).
 """
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from gpu_extract.backend import cpu_band_tests, cpu_foresee
 from gpu_extract.backend.arena import Arena
 from gpu_extract.cores.bands import Bands
 from gpu_extract.cores.coupling import Couplings, Share
-from gpu_extract.cores.definite import FAR, Facts, ask, examine, room
-from gpu_extract.cores.windows import Window, find, put
+from gpu_extract.cores.definite import FAR, Facts, ask
+from gpu_extract.cores.limits import Limits
+from gpu_extract.cores.measure import Gauge, Measured, Wanted
+from gpu_extract.cores.windows import find
 from gpu_extract.data import Array, Normal
 
 DECAY = 4.0       # of what is cut off from one of the bands to the next, measured: 3 to 8
-CORRECTED = 8.0   # times rounding that the widest band may leave with windows: of what it moves the flux by, the
-                  # correction leaves a quarter to a tenth, and of its tail ivar feels 4e-4 (both measured)
-EPS = float(np.finfo(float).eps)
 WORST = 1e-5       # a spectrum of the scaled S that is not expected to be worse, for the quickest of the bounds
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What may be left out of S, or what rounding leaves where that is more (40 eps times the condition number).
-
-    coupling: terms of higher order in the coupling, relative to S in its own norm
-    distant: fibres farther than the next are eliminated where the bound on their coupling is above this
-    tail: what the band cuts off, in S's own norm; ivar and R move by 4e-4 of it (measured)
-    shift: what it moves the flux by, in sigma, before that is corrected for to first order
-    noisy_shift: the same where x swings with noise, not signal: there the correction leaves a sixth (measured)
-    bright: share of bins with signal to noise above 10 up to which a fibre counts as noisy
-    widen: diagonals added to icov's half-band in turn until the band is wide enough
-    own: whether one diagonal more than the fibres' own blocks have is tried before, see `_widths`
-    window: correlation of two fibres' bins above which S is made whole around them, see windows.py
-    inner: what windows have beyond the band, in S's own norm: facts are asked of the band alone
-    """
-
-    coupling: float = 1e-10
-    distant: float = 1e-8
-    tail: float = 2.5e-6
-    shift: float = 2e-8
-    noisy_shift: float = 2e-7
-    bright: float = 0.25
-    widen: tuple[int, ...] = (0, 4, 8, 12)
-    own: bool = True
-    window: float = 2e-3
-    inner: float = 1e-2
 
 
 @dataclass(frozen=True)
@@ -74,7 +44,7 @@ class Schur:
     room: Bands
     place: int
     bound: float
-    squares: Array
+    squares: list[float]
     facts: Facts
     error: float
     holds: bool
@@ -91,25 +61,6 @@ class Schur:
         return self.room.rest(self.place)
 
 
-@dataclass(frozen=True)
-class _Measured:
-    """S in one band; what is not said here as in Schur.
-
-    tail: what it cuts off; excess: that, or what it moves the flux by, over the limit
-    seam: what a window's S differs by from the band's just outside of the window, in S's own norm
-    """
-
-    room: Bands
-    place: int
-    bound: float
-    facts: Facts
-    tail: float
-    excess: float
-    squares: Array
-    windows: tuple[tuple[int, Array], ...] = ()
-    seam: float = 0.0
-
-
 class Neighbours:
     """Makes the Schur complements of the fibres of a bundle, and remembers what they share.
 
@@ -117,21 +68,18 @@ class Neighbours:
     """
 
     def __init__(self, normal: Normal, x: Array, limits: Limits, arena: Arena | None = None):
-        self._arena = arena or Arena()
-        self.couplings = Couplings(normal, x, limits.distant, max(limits.widen), self._arena)
-        self.limits, self.hw = limits, normal.halfband
-        self.nfibre, self.nwave = normal.rhs.shape
-        self._chains: dict[tuple[int, int, int], Share] = {}
-        self._first: dict[tuple[int, bool], _Measured] = {}
-        self._beyond: dict[int, float] = {}
-        self._best: dict[int, _Measured] = {}
+        arena = arena or Arena()
+        self.couplings = Couplings(normal, x, limits.distant, max(limits.widen), arena)
+        self.limits, self.nfibre = limits, len(normal.rhs)
+        self.widths = limits.widths(self.couplings.own, normal.halfband)
         self.windows = find(self.couplings, limits.window)
+        self._gauge = Gauge(self.couplings, limits, self.widths[-1], arena)
+        self._narrowest = self._gauge.room(self.nfibre + len(self.windows), self.widths[0])
+        self._chains: dict[tuple[int, int, int], Share] = {}
+        self._first: dict[bool, dict[int, Measured]] = {False: {}, True: {}}
+        self._beyond: dict[int, float] = {}
+        self._best: dict[int, Measured] = {}
         self._given_up: set[int] = set()
-        self._taken: dict[int, Array] = {}
-        self._nothing: dict[int, Share] = {}
-        self.widths = _widths(self.couplings.own if limits.own else self.hw, self.hw, limits.widen)
-        self._work = self._arena.take(room(self.widths[-1]))
-        self._narrowest = self._room(self.nfibre + len(self.windows), self.widths[0])
 
     def prepare(self, fibres: tuple[int, int]) -> None:
         """Make the complements of fibres lo .. hi - 1, each in the narrowest of the bands of `Limits` that holds it.
@@ -143,74 +91,95 @@ class Neighbours:
         self.couplings.eliminate(around, self.widths[0])
         wanted = [i for i in range(*fibres) if i not in self._best]
         windowed = [i for i in wanted if i in self.windows]
-        for fibre in windowed:
-            self._best[fibre] = self._at_first(fibre, windowed=True)
-        self._widen({i: _steps(self._best[i].excess, self.widths) for i in windowed})
-        for fibre in windowed:
-            if not self._window_holds(fibre):
-                self._given_up.add(fibre)
+        near = {j for i in windowed for j in self._near(i)}
+        self._measure_first(near & self.windows.keys(), windowed=True)
+        self._measure_first(near - self.windows.keys())
+        self._choose({i: self._at_first(i, windowed=True) for i in windowed})
+        self._given_up.update([i for i in windowed if not self._window_holds(i)])
         rest = [i for i in wanted if not self._has_windows(i)]
-        for fibre in rest:
-            self._best[fibre] = self._at_first(fibre)
-        chained = [i for i in rest if any(self._chained(j, i) for j in self.couplings.eliminated(i))]
-        self._widen({i: 1 if i in chained else _steps(self._best[i].excess, self.widths) for i in rest})
+        self._measure_first({j for i in rest for j in self._near(i)})
+        self._choose({i: self._at_first(i) for i in rest})
 
-    def _widen(self, wanted: dict[int, int]) -> None:
-        """Measure fibres in wider bands until one holds; wanted: how many steps further each is to begin."""
+    def _choose(self, found: dict[int, Measured]) -> None:
+        """Keep what was measured at first where it holds; else measure in wider bands until one does."""
+        self._best.update(found)
+        wanted = {i: 1 if self._chains_of(i) else _steps(each.excess, self.widths) for i, each in found.items()}
         for n, half in enumerate(self.widths[1:], 1):
             last = n == len(self.widths) - 1
             narrow = [i for i, step in wanted.items() if step == n or (last and step > n)]
-            needed = sorted({j for i in narrow for j in self.couplings.eliminated(i)
-                             if self._has_windows(i) or not self._chained(j, i)})
-            self.couplings.eliminate(needed, half)
-            room = self._room(len(narrow), half)
-            for fibre in narrow:
-                self._best[fibre] = self._measure(fibre, room)
-                steps = _steps(self._best[fibre].excess, self.widths[n:])
-                wanted[fibre] = n + steps if steps else 0
-
-    def _has_windows(self, fibre: int) -> bool:
-        """Whether a fibre has windows, and they hold as far as that is known."""
-        return fibre in self.windows and fibre not in self._given_up
-
-    def _window_holds(self, fibre: int) -> bool:
-        """Whether a fibre is within the limits outside of its windows, to second order in the coupling."""
-        measured, near = self._best[fibre], [j for j in (fibre - 1, fibre + 1) if 0 <= j < self.nfibre]
-        theta = self._known(fibre, fibre).theta * max(self._known(j, fibre).theta for j in near)
-        error = max(measured.seam, theta / 1.01)
-        return (measured.facts.rung is not None and measured.excess <= 1.0
-                and error <= _allowed(measured.facts, self.limits.coupling))
+            if not narrow:
+                continue
+            chained = {(j, i) for i in narrow for j in self._chains_of(i)}
+            self.couplings.eliminate(sorted({j for i in narrow for j in self.couplings.eliminated(i)
+                                             if (j, i) not in chained}), half)
+            room = self._gauge.room(len(narrow), half)
+            for i, measured in zip(narrow, self._gauge.measure([self._wanted(i, half) for i in narrow], room),
+                                   strict=True):
+                self._best[i], steps = measured, _steps(measured.excess, self.widths[n:])
+                wanted[i] = n + steps if steps else 0
 
     def complement(self, fibre: int) -> Schur:
         """S of one fibre."""
         if fibre not in self._best:
             self.prepare((fibre, fibre + 1))
-        measured = self._best[fibre]
-        facts = measured.facts
-        error = self._higher_orders(fibre, facts)
-        holds = facts.rung is not None and error <= _allowed(facts, self.limits.coupling) and measured.excess <= 1.0
-        return Schur(measured.room, measured.place, measured.bound, measured.squares, facts, error + measured.tail,
-                     holds, measured.windows)
+        best = self._best[fibre]
+        facts, error = best.facts, self._higher_orders(fibre, best.facts)
+        return Schur(best.room, best.place, best.bound, best.squares, facts, error + best.tail,
+                     self._holds(best, error), best.windows)
 
-    def _at_first(self, fibre: int, *, windowed: bool = False) -> _Measured:
-        """S to second order in the coupling, in the narrowest band, with windows or without."""
-        if (fibre, windowed) not in self._first:
-            shares = [self.couplings.share(j, fibre, self.widths[0]) for j in self.couplings.eliminated(fibre)]
-            self._first[fibre, windowed] = self._assemble(fibre, shares, self._narrowest,
-                                                          self.windows[fibre] if windowed else ())
-        return self._first[fibre, windowed]
+    def _holds(self, measured: Measured, error: float) -> bool:
+        """Whether a fibre is within the limits; error: what else is left out."""
+        facts = measured.facts
+        return (facts.rung is not None and measured.excess <= 1.0
+                and error <= max(self.limits.coupling, facts.rounding))
+
+    def _window_holds(self, fibre: int) -> bool:
+        """Whether a fibre is within the limits outside of its windows, to second order in the coupling."""
+        near = [self._known(j, fibre).theta for j in self._near(fibre) if j != fibre]
+        theta = self._known(fibre, fibre).theta * max(near)
+        return self._holds(self._best[fibre], max(self._best[fibre].seam, theta / 1.01))
+
+    def _has_windows(self, fibre: int) -> bool:
+        """Whether a fibre has windows, and they hold as far as that is known."""
+        return fibre in self.windows and fibre not in self._given_up
+
+    def _near(self, fibre: int) -> range:
+        """A fibre and its next neighbours."""
+        return range(max(fibre - 1, 0), min(fibre + 2, self.nfibre))
+
+    def _measure_first(self, fibres: Iterable[int], *, windowed: bool = False) -> None:
+        """Make S to second order in the coupling, in the narrowest band, with windows or without."""
+        wanted = [i for i in fibres if i not in self._first[windowed]]
+        if wanted:
+            found = self._gauge.measure([self._second_order(i, self.widths[0], windowed) for i in wanted],
+                                        self._narrowest)
+            self._first[windowed].update(zip(wanted, found, strict=True))
+
+    def _at_first(self, fibre: int, *, windowed: bool = False) -> Measured:
+        """What that gave for one fibre."""
+        if fibre not in self._first[windowed]:
+            self._measure_first([fibre], windowed=windowed)
+        return self._first[windowed][fibre]
 
     def _known(self, i: int, fibre: int) -> Facts:
         """Facts about fibre i in the narrowest band, outside of windows where `fibre` has them (then so has i)."""
         return self._at_first(i, windowed=self._has_windows(fibre) and i in self.windows).facts
 
-    def _measure(self, fibre: int, room: Bands) -> _Measured:
-        """S in a band of some width: whole in windows, else to all orders that count."""
-        half = room.bands.shape[2] - 1
+    def _second_order(self, fibre: int, half: int, windowed: bool) -> Wanted:
+        """S to second order in the coupling, with windows or without."""
+        return Wanted(fibre, [self.couplings.share(j, fibre, half) for j in self.couplings.eliminated(fibre)],
+                      self.windows[fibre] if windowed else ())
+
+    def _wanted(self, fibre: int, half: int) -> Wanted:
+        """S whole in windows, else to all orders that count."""
         if self._has_windows(fibre):
-            shares = [self.couplings.share(j, fibre, half) for j in self.couplings.eliminated(fibre)]
-            return self._assemble(fibre, shares, room, self.windows[fibre])
-        return self._assemble(fibre, [self._share(j, fibre, half) for j in self.couplings.eliminated(fibre)], room)
+            return self._second_order(fibre, half, True)
+        return Wanted(fibre, [self._share(j, fibre, half) for j in self.couplings.eliminated(fibre)])
+
+    def _chains_of(self, fibre: int) -> list[int]:
+        """The fibres that are eliminated for one together with those beyond them: see `_chained`."""
+        eliminated = [] if self._has_windows(fibre) else self.couplings.eliminated(fibre)
+        return [j for j in eliminated if self._chained(j, fibre)]
 
     def _chained(self, j: int, fibre: int) -> bool:
         """Whether fibre j is eliminated for `fibre` together with what the fibre beyond it took from it."""
@@ -228,55 +197,13 @@ class Neighbours:
             self._chains[key] = self.couplings.share_of_rest(j, fibre, half, self._share(2 * j - fibre, j, half))
         return self._chains[key]
 
-    def _assemble(self, fibre: int, shares: list[Share], room: Bands, windows: Sequence[Window] = ()) -> _Measured:
-        """S from what each eliminated fibre takes, and what is to be known about it."""
-        half, place = room.bands.shape[2] - 1, room.take()
-        left, right = [*shares, *(self._none(half) for _ in range(2 - len(shares)))][:2]
-        if len(shares) > 2:
-            right = Share(np.sum([share.taken[:, :half + 1] for share in shares[1:]], axis=0),
-                          np.sum([share.moved for share in shares[1:]], axis=0))
-        band, rest, taken, sums = room.band(place), room.rest(place), self._passing(half), np.empty(6)
-        bound = cpu_band_tests.assemble((band, taken, rest), self.couplings.icov, fibre, (left.taken, left.moved),
-                                        (right.taken, right.moved))
-        margin = self.couplings.margin
-        x, roots = self.couplings.spread[fibre, margin:], self.couplings.roots[fibre, margin:]
-        whole = put(windows, (band, taken, rest), x[:self.nwave], roots[:self.nwave], bound=bound, hw=self.hw)
-        cpu_foresee.foresee(sums, rest, band, taken, x, roots)
-        facts = examine(band, taken, whole.bound, self._work)
-        gamma = max(facts.gamma, 1e-300)
-        moved, bright, *_, edge = sums.tolist()
-        tail = 4.0 * max(edge, whole.crossing) / gamma
-        limit = self.limits.noisy_shift if bright <= self.limits.bright * self.nwave else self.limits.shift
-        least = CORRECTED if windows and half == self.widths[-1] else 1.0
-        excess = max(tail / _allowed(facts, self.limits.tail, least),
-                     0.5 * math.sqrt(moved) / _allowed(facts, limit, least), whole.inner / (self.limits.inner * gamma))
-        return _Measured(room, place, whole.bound, facts, tail, excess, sums[2:5] + whole.squares, whole.blocks,
-                         whole.seam / gamma)
-
-    def _room(self, count: int, half: int) -> Bands:
-        """Room for so many bands."""
-        return Bands(self._arena, count, self.nwave, half + 1)
-
-    def _passing(self, half: int) -> Array:
-        """Room for one band that is done with before the next fibre's turn."""
-        if half not in self._taken:
-            room = self._room(1, half)
-            self._taken[half] = room.band(room.take())
-        return self._taken[half]
-
-    def _none(self, half: int) -> Share:
-        """What a fibre takes that is not there."""
-        if half not in self._nothing:
-            self._nothing[half] = Share(self._arena.zeros(self.nwave, half + 1), np.zeros(self.nwave))
-        return self._nothing[half]
-
     def _higher_orders(self, fibre: int, facts: Facts) -> float:
         """A bound on what couplings to farther fibres change that were not, or not fully, taken into account.
 
         Those that are not eliminated change S by their square; any of them together with two couplings to next
         neighbours by the product of the three, and there are six such products.
         """
-        near = [i for i in range(fibre - 1, fibre + 2) if 0 <= i < self.nfibre]
+        near = self._near(fibre)
         theta = math.sqrt(facts.theta * max(self._known(i, fibre).theta for i in near))
         size = max(self.couplings.farthest(i) for i in near) / WORST
         if 6.0 * theta * size + size**2 <= self.limits.coupling:
@@ -300,17 +227,8 @@ class Neighbours:
             first, half = self._at_first(fibre), self.widths[0]
             far = [j for j in self.couplings.eliminated(fibre) if abs(j - fibre) > 1]
             taken = np.sum([self.couplings.share(j, fibre, half).taken[:, :half + 1] for j in far], axis=0)
-            self._beyond[fibre] = ask(first.room.band(first.place), taken, first.bound, FAR, self._work).theta
+            self._beyond[fibre] = ask(first.room.band(first.place), taken, first.bound, FAR, self._gauge.work).theta
         return self._beyond[fibre]
-
-
-def _widths(own: int, hw: int, widen: Sequence[int]) -> list[int]:
-    """The half-bands of S that are tried in turn, from those of a fibre's own block and of all of icov.
-
-    What the neighbours take reaches farther than the fibre's own overlaps, but is small: one diagonal more often does.
-    """
-    widths = [hw + extra for extra in widen]
-    return widths if own + 1 >= hw else [max(own + 1, 2), *widths]
 
 
 def _steps(excess: float, widths: Sequence[int]) -> int:
@@ -323,8 +241,3 @@ def _steps(excess: float, widths: Sequence[int]) -> int:
     wanted = widths[0] + 4.0 * math.log(excess, DECAY)
     enough = (n for n in range(1, len(widths)) if widths[n] >= wanted - (widths[n] - widths[n - 1]) / 2)
     return next(enough, len(widths))
-
-
-def _allowed(facts: Facts, limit: float, times: float = 1.0) -> float:
-    """A limit, or so many times what rounding leaves where that is more."""
-    return max(limit, times * 40.0 * EPS * facts.cond) if facts.cond < math.inf else limit
