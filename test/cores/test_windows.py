@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from cores.cases import EPS, band_of, make_bundle, narrow_sum, random_definite
-from gpu_extract.backend import cpu_stretch
+from gpu_extract.backend import cpu_stretch, cpu_window_fit
 from gpu_extract.backend.cpu_banded import SIDES, aligned
 from gpu_extract.cores import measure, windows
 from gpu_extract.cores.banded import Options, decorrelate
@@ -127,6 +127,40 @@ def test_windows_stand_for_chains_and_the_wide_band(mask):
         assert np.abs((found.flux[i] - oracle.flux(bundle.x[i])) * oracle.s).max() <= max(1e-8, rounding)
         np.testing.assert_allclose(found.ivar[i][alive], oracle.s[alive]**2, rtol=max(1e-9, rounding))
         np.testing.assert_allclose(found.resolution[i], oracle.diagonals(5), rtol=0, atol=max(1e-9, rounding))
+
+
+@pytest.mark.parametrize(("half", "first", "last"), [(4, 12, 35), (4, 5, 50), (0, 7, 8), (30, 10, 40), (9, 5, 12)])
+def test_a_window_put_into_its_band(half, first, last):
+    """Against its definition with whole matrices: what is measured, and what stays in the band."""
+    rng, start, n, hw = np.random.default_rng(half + first), 5, 45, 3
+    (band, taken), (rest, x) = rng.normal(size=(2, 60, half + 1)), rng.normal(size=(2, 60))
+    dark = rng.random(60) < 0.2
+    roots, x = np.where(dark, 0.0, rng.random(60) + 0.1), np.where(dark, 0.0, x)
+    exact = random_definite(n, n - 1, 1e3, rng)
+    off = dark[start:start + n]
+    exact[off], exact[:, off], exact[off, off] = 0.0, 0.0, 1.0
+    near = np.abs(np.subtract.outer(range(n), range(n))) <= half
+    known, passed = (np.zeros((n, n)) for _ in range(2))
+    for whole, values in ((known, band), (passed, taken)):
+        for j, k in np.argwhere(near):
+            whole[j, k] = values[start + min(j, k), abs(j - k)]
+    bins, own, u = np.arange(start, start + n), x[start:start + n], roots[start:start + n]
+    scale, lit, inside = np.outer(u, u), np.outer(u, u) > 0, (bins >= first) & (bins < last)
+    within, beside = np.outer(inside, inside), (bins >= first - hw) & (bins < last + hw)
+    beyond = np.where(within & ~near & lit, exact, 0.0)
+    seam = np.abs(exact - known) * scale * (np.outer(~inside, ~inside) & near & np.outer(beside, beside))
+    crossing = np.where(np.outer(inside, ~inside) & ~near, exact, 0.0)
+    wanted = ((np.abs(beyond) * scale).sum(axis=1).max(), (np.abs(crossing) * scale).max(), seam.sum(axis=1).max(),
+              (np.abs(exact - known * near) * (within & lit)).sum(axis=1).max(), beyond.sum(), (beyond @ own).sum(),
+              own @ beyond @ own)
+    moved = np.where(inside, 0.0, rest[start:start + n]) + (crossing * lit + passed * (
+        np.outer(~inside, inside) & near & lit)) @ own
+    found = cpu_window_fit.put(band, taken, rest, exact, x, roots, (first, last, start, hw))
+    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(rest[start:start + n], moved, rtol=1e-12, atol=1e-12)
+    for j, k in np.argwhere(near & within & np.triu(np.ones((n, n), dtype=bool))):
+        assert taken[start + j, k - j] == 0.0
+        assert dark[start + j] or band[start + j, k - j] == exact[j, k]
 
 
 def test_windows_give_up_what_they_can_do_without(monkeypatch):

@@ -1,6 +1,10 @@
 """CPU kernels: how much of a window (see cpu_windows) a fibre needs, and what that leaves out."""
 from numba import njit
 
+from gpu_extract.backend.simd import address, number, vabs, vadd, vfma, vfold, vread8, vset8, vsum
+
+LANES = 8
+
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def trimmed(band, exact, roots, places, least):  # type: ignore[no-untyped-def]
@@ -20,6 +24,23 @@ def trimmed(band, exact, roots, places, least):  # type: ignore[no-untyped-def]
     return (low, high) if low < high else (first, last)
 
 
+@njit(nogil=True, error_model="numpy")
+def _sums(values, roots, x, count):  # type: ignore[no-untyped-def]
+    """Sums of |v|, |v| times roots, v and v x of so many numbers; all are addresses."""
+    size = scaled = plain = moved = vset8(0.0)
+    whole = max(count, 0) // LANES * LANES
+    for k in range(0, 8 * whole, 8 * LANES):
+        value = vread8(values + k)
+        size, scaled = vadd(vabs(value), size), vfma(vabs(value), vread8(roots + k), scaled)
+        plain, moved = vadd(value, plain), vfma(value, vread8(x + k), moved)
+    sums = vsum(vfold(size)), vsum(vfold(scaled)), vsum(vfold(plain)), vsum(vfold(moved))
+    for k in range(8 * whole, 8 * count, 8):
+        value = number(values + k)
+        sums = (sums[0] + abs(value), sums[1] + abs(value) * number(roots + k), sums[2] + value,
+                sums[3] + value * number(x + k))
+    return sums
+
+
 @njit(nogil=True, cache=True, error_model="numpy")
 def put(band, taken, rest, exact, x, roots, places):  # type: ignore[no-untyped-def]
     """Put a fibre's window into its band, and measure what that leaves out.
@@ -29,36 +50,41 @@ def put(band, taken, rest, exact, x, roots, places):  # type: ignore[no-untyped-
         times x
     exact: (n, n), S of bins start .. start + n - 1; x, roots: (nwave,), 1 / sqrt of icov's diagonal, 0 where that is 0
     places: (first, last, start, hw)
-    Returns, the diagonal scaled to 1, the largest row sum of what the window has beyond the band; the largest element
-    beyond the band from the window outwards; the largest row sum of what S differs by just outside of the window;
-    and, as they are, the largest row sum of what has changed in the window; 1'E1, 1'Ex and x'Ex, E what the window has
-    beyond the band.
+    Bins without weight are decoupled in `exact`. Returns, the diagonal scaled to 1, the largest row sum of what the
+    window has beyond the band; the largest element beyond the band from the window outwards; the largest row sum of
+    what S differs by just outside of the window; and, as they are, the largest row sum of what has changed in the
+    window; 1'E1, 1'Ex and x'Ex, E what the window has beyond the band.
     """
     first, last, start, hw = places
     half, stop = band.shape[1] - 1, start + len(exact)
     inner = crossing = seam = wider = ones = cross = both = 0.0
     for j in range(start, stop):
         inside, beyond, differs, changed, moved = first <= j < last, 0.0, 0.0, 0.0, 0.0
-        for k in range(start, stop):
-            scale, within, distance = roots[j] * roots[k], first <= k < last, abs(j - k)
+        low, high = max(j - half, start), min(j + half + 1, stop)
+        for k in range(low, high):
+            scale, within, row = roots[j] * roots[k], first <= k < last, min(j, k)
             if scale == 0.0:
                 continue
-            value, near = exact[j - start, k - start], distance <= half
-            known = band[min(j, k), distance] if near else 0.0
+            differ = abs(exact[j - start, k - start] - band[row, abs(j - k)])
             if inside and within:
-                changed += abs(value - known)
-                if not near:
-                    beyond += abs(value) * scale
-                    ones += value
-                    cross += value * x[k]
-                    both += x[j] * value * x[k]
-            elif inside and not near:
-                crossing = max(crossing, abs(value) * scale)
-                moved += value * x[k]
-            elif near and within:
-                moved += taken[min(j, k), distance] * x[k]
-            elif near and not inside and min(j, k) >= first - hw and max(j, k) < last + hw:
-                differs += abs(value - known) * scale
+                changed += differ
+            elif within:
+                moved += taken[row, abs(j - k)] * x[k]
+            elif not inside and row >= first - hw and max(j, k) < last + hw:
+                differs += differ * scale
+        if inside and roots[j] > 0.0:
+            for k, end in ((first, min(low, last)), (max(high, first), last)):
+                sums = _sums(address(exact, (j - start) * len(exact) + k - start), address(roots, k), address(x, k),
+                             end - k)
+                changed += sums[0]
+                beyond += sums[1] * roots[j]
+                ones += sums[2]
+                cross += sums[3]
+                both += x[j] * sums[3]
+            for begin, end in ((start, min(low, first)), (max(high, last), stop)):
+                for k in range(begin, end):
+                    crossing = max(crossing, abs(exact[j - start, k - start]) * roots[j] * roots[k])
+                    moved += exact[j - start, k - start] * x[k]
         inner, seam, wider = max(inner, beyond), max(seam, differs), max(wider, changed)
         rest[j] = moved if inside else rest[j] + moved
     for a in range(half + 1):

@@ -86,9 +86,10 @@ def put(windows: Sequence[Window], bands: tuple[Array, Array, Array], x: Array, 
     blocks = []
     for window, (first, last) in zip(windows, ranges, strict=True):
         inside = slice(first - window.start, last - window.start)
-        block = window.exact[inside, inside].copy()
-        dark = roots[first:last] == 0.0
-        block[dark, dark] = bound
+        block, dark = window.exact[inside, inside], roots[first:last] == 0.0
+        if dark.any():
+            block = block.copy()
+            block[dark, dark] = bound
         blocks.append((first, block))
     inner, crossing, seam = measures[:, :3].max(axis=0).tolist()
     return Windowed(tuple(blocks), bound, measures[:, 4:].sum(axis=0), inner, crossing, seam)
@@ -107,7 +108,7 @@ def find(couplings: Couplings, coupled: float) -> dict[int, list[Window]]:
     correlations = couplings.correlations(1)
     strong = np.zeros((nfibre + 2, nwave), dtype=bool)
     for i in np.nonzero(correlations.max(axis=1) > coupled)[0]:
-        stands_out = correlations[i] > max(coupled, STANDS_OUT * np.median(correlations[i]))
+        stands_out = correlations[i] > _limit(correlations[i], coupled)
         strong[i:i + 4] |= stands_out    # of both fibres, and of the next: what these leave of the two counts as well
     strong = strong[1:-1]
     wanted: dict[int, list[tuple[int, int]]] = {}
@@ -118,6 +119,13 @@ def find(couplings: Couplings, coupled: float) -> dict[int, list[Window]]:
         wanted[fibre] = [piece for piece in pieces if piece[0] < piece[1]]
     wanted = {i: pieces for i, pieces in wanted.items() if all(b - a <= LONGEST for a, b in pieces)}
     return _solved(couplings, wanted)
+
+
+def _limit(correlations: Array, coupled: float) -> float:
+    """Above what a bin's correlation makes a window; most fibres' median is far below what would count."""
+    if 2 * np.count_nonzero(correlations <= coupled / STANDS_OUT) > len(correlations):
+        return coupled
+    return max(coupled, STANDS_OUT * float(np.median(correlations)))
 
 
 def _merged(pieces: list[tuple[int, int]], gap: int = 0) -> list[tuple[int, int]]:
