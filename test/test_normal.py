@@ -7,6 +7,7 @@ import pytest
 
 import oracle
 from extraction import dense_normal, moved
+from gpu_extract.backend.cpu_rims import FAINT
 from gpu_extract.data import LANE, Image, Recipe
 from gpu_extract.normal import MINWEIGHT, add_tile, empty_sums, half_bands, make_cut, place_blocks, regularise
 from gpu_extract.plan import halo
@@ -127,6 +128,35 @@ def overlaps(y0, x0, stamp, shape):
             bins = int(np.abs(j - k).max())
             most = max(most[0], other - one), max(most[1], bins), max(most[2], bins if one == other else 0)
     return most
+
+
+@pytest.mark.parametrize("core", [1.0, 1e-3, 1e-5, 1e-7, 1e-9, 0.0])
+def test_couplings_that_are_left_out(core):
+    """Fibres whose spots meet in the stamps' outermost columns alone: FAINT bounds what is not there.
+
+    core: ivar of every other fibre's core, relative to its wings'. Where it is masked, wings are all that is left of
+    its bins, and these couplings count.
+    """
+    psf, shape = oracle.make_psf("v3", 5, first_row=-20), (210, 56)
+    image = make_image(shape, masks=False)
+    if core < 1:
+        for x in centres(psf, (0, 5), WAVE)[1, [0, 2, 4]].mean(axis=1).astype(int):
+            image.ivar[:, max(x - 4, 0):x + 6] *= core
+    design = oracle.design_matrix(psf, range(5), WAVE, shape)
+    wanted = (design.T @ design.multiply(image.ivar.ravel()[:, None])).toarray()
+    sums = make_sums(psf, image, (0, 5), 80)
+    got = dense_normal(regularise(sums, 0.0, slice(0, 0)))
+    scale = np.sqrt(np.diag(wanted))
+    scale[scale == 0] = 1
+    error, size = (np.abs(matrix) / np.outer(scale, scale) for matrix in (got - wanted, wanted))
+    assert error[got == 0].max() < FAINT
+    assert error.max() < 1e-12
+    farther, next_ones = sums.icov[:3, 2], np.count_nonzero(sums.icov[:3, 1])
+    if core == 1:
+        assert np.count_nonzero(farther) < 0.1 * next_ones
+    elif core == 0:
+        assert np.count_nonzero(farther) > 0.5 * next_ones
+        assert size[:len(WAVE), 2 * len(WAVE):3 * len(WAVE)].max() > 100 * FAINT
 
 
 def test_no_spot_on_the_ccd():

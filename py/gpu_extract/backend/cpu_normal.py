@@ -18,8 +18,10 @@ from gpu_extract.backend.cpu_products import (
     store,
     store_mirrored,
 )
+from gpu_extract.backend.cpu_rims import NUMBERS, faint, rims
 from gpu_extract.backend.simd import (
     address,
+    integer,
     prefetch,
     vadd,
     vdiv,
@@ -72,21 +74,23 @@ def normal_tile(sums, recipe, blocks, cut, tile):  # type: ignore[no-untyped-def
     white = cpu_spots.aligned(nfibre * (reach + 1) * height * pitch * LANE).reshape(
         (nfibre, reach + 1, height, pitch, LANE))
     space = cpu_spots.aligned(cpu_spots.space_of(cpu_spots.terms_of(recipe[1]), (height, pitch)))
-    _walk(sums, recipe, blocks, cut, tile, (white, space, np.concatenate((np.zeros(7 * LANE), np.arange(LANE)))))
+    _walk(sums, recipe, blocks, cut, tile, (white, space, np.concatenate((np.zeros(7 * LANE), np.arange(LANE))),
+                                            np.zeros((nfibre, reach + 1, NUMBERS))))
 
 
 @njit(nogil=True)
 def _walk(sums, recipe, blocks, cut, tile, scratch):  # type: ignore[no-untyped-def]
-    """normal_tile with its scratch: (white, space, products).
+    """normal_tile with its scratch: (white, space, products, edges).
 
     white: (nfibre, slots, rows, pitch, 4), spots times sqrt(ivar); block b of a fibre is in slot b modulo slots
     products: of two blocks (16), then a block's weight, rhs and light (4 each), and 0, 1, 2, 3
+    edges: what cpu_rims knows of the blocks in the slots
     What is called for every block takes addresses (see simd).
     """
     icov, rhs, weight = sums
     numbers, cores, shape = recipe
     offsets, corners, begins, single, scales = blocks
-    white, space, products = scratch
+    white, space, products, edges = scratch
     nfibre, nd, nwave, nband = icov.shape
     nblock, slots, size = corners.shape[2], white.shape[1], VECTOR * white.shape[2] * white.shape[3]
     first, last, zero = tile[0], tile[1], tile[2] // LANE
@@ -102,6 +106,7 @@ def _walk(sums, recipe, blocks, cut, tile, scratch):  # type: ignore[no-untyped-
         for i in range(nfibre):
             frame = corners[2, i, block], corners[3, i, block], white.shape[3]
             pixel, place = 8 * (corners[0, i, block] * stride + corners[1, i, block]), i * nblock + block
+            slot = i * slots + later % slots
             # the previous fibre has asked for all but the last pixels; the next one's numbers are far from this one's
             following, near = (i + 1) % nfibre, 8 * (frame[1] - 1)
             _ask_for(pixels[0] + pixel + near, pixels[1] + pixel + near, frame[0], 8 * stride)
@@ -111,16 +116,18 @@ def _walk(sums, recipe, blocks, cut, tile, scratch):  # type: ignore[no-untyped-
                                                      starts[1] + 8 * (i * 2 * n + LANE * block), 8 * n),
                                  (cpu_spots.core_of(both[0], i, LANE * block),
                                   cpu_spots.core_of(both[1], i, LANE * block)), shape, frame)
-            _whiten((sums_at, whites + (i * slots + later % slots) * size, copies + begins[i, block] * line),
+            _whiten((sums_at, whites + slot * size, copies + begins[i, block] * line),
                     address(space, 0), (pixels[0] + pixel, pixels[1] + pixel),
                     (frame[0], frame[1], frame[0] if kept else 0), pitches)
+            rims(address(edges, slot * NUMBERS), whites + slot * size, (frame[0], frame[1]), pitches[0])
             _scale(sums_at, factors + VECTOR * place, (bins, nwave))
             clear_rows(address(icov, i * nd * nwave * nband), (max(bins, first), min(bins + LANE, last)), icov.shape)
             for j in range(max(bins, first), min(bins + LANE, last)):
                 weight[i, j], rhs[i, j] = products[4 * LANE + j - bins], products[5 * LANE + j - bins]
             for earlier in range(max(begin, later - slots + 1), later + 1):
                 _meet((address(icov, 0), address(products, 0), address(corners, 0), factors), icov.shape,
-                      (whites, slots, size, pitches[0]), (i, earlier, later), (first, last, zero, nblock))
+                      (whites, address(edges, 0), slots, size, pitches[0]), (i, earlier, later),
+                      (first, last, zero, nblock))
 
 
 @njit(nogil=True, forceinline=True)
@@ -128,13 +135,13 @@ def _meet(to, shape, whites, place, tile):  # type: ignore[no-untyped-def]
     """The entries of a fibre's block with an earlier one, or itself, of its own and of the fibres before it.
 
     to: addresses of icov, products, corners and scales; shape: of icov
-    whites: (address, slots, bytes of a block, bytes of a row)
+    whites: (address, that of `edges`, slots, bytes of a block, bytes of a row)
     place: (fibre, earlier block, later block); tile: (first, last, first block of the recipe, number of its blocks)
     Entries lie with the bins of the lower fibre.
     """
     icov, out, corners, factors = to
     nfibre, nd, nwave, nband = shape
-    white, slots, size, pitch = whites
+    white, edges, slots, size, pitch = whites
     i, earlier, later = place
     first, last, zero, nblock = tile
     for d in range(min(nd, i + 1)):
@@ -142,10 +149,13 @@ def _meet(to, shape, whites, place, tile):  # type: ignore[no-untyped-def]
             own, other = (earlier, later) if swap == 0 else (later, earlier)
             if not (meets(own, first, last) or (d == 0 and meets(other, first, last))):
                 continue
-            a, b = (i - d) * nblock + own - zero, i * nblock + other - zero
-            if not multiply(out, (white + ((i - d) * slots + own % slots) * size,
-                                  white + (i * slots + other % slots) * size),
-                            (corners + 8 * a, corners + 8 * b, 8 * nfibre * nblock), pitch):
+            a, b, step = (i - d) * nblock + own - zero, i * nblock + other - zero, 8 * nfibre * nblock
+            one, two, left = (i - d) * slots + own % slots, i * slots + other % slots, corners + 8 * a + step
+            shared = integer(left) + integer(left + 2 * step) - integer(corners + 8 * b + step)     # columns
+            if d > 0 and faint(edges + 8 * NUMBERS * one, edges + 8 * NUMBERS * two, shared):
+                continue
+            if not multiply(out, (white + one * size, white + two * size), (corners + 8 * a, corners + 8 * b, step),
+                            pitch):
                 continue
             scale_products(out, factors + VECTOR * a, factors + VECTOR * b)
             band = icov + 8 * ((i - d) * nd + d) * nwave * nband
