@@ -56,7 +56,7 @@ def _pivot(typingctx, ring, row, band, entry, taken, values, half, rows):  # typ
     return types.void(ring, types.intp, band, types.intp, taken, values, half, rows), codegen
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", inline="always")     # by numba: compiled once, in the kernel that asks
 def positive(questions, bound, work, band, taken, half):  # type: ignore[no-untyped-def]
     """A number whose n-th bit from the lowest on tells whether the n-th matrix is positive definite.
 

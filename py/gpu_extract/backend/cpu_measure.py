@@ -99,21 +99,17 @@ def _assemble(schur, icov, fibre, left, right):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _examine(answers, questions, bound, work, band, taken, half):  # type: ignore[no-untyped-def]
-    """Ask about S as `measure` says; answers: (3,), filled; half: a literal."""
-    sets, kinds = questions
-    answers[:] = 0
-    if bound == 0.0 or not bound < np.inf:
-        return
-    answers[0] = positive(sets[0], bound, work, band, taken, half)
-    if (answers[0] & kinds[0] == 0).any():
-        answers[1] = positive(sets[1], bound, work, band, taken, half)
+def _next(answers, kinds, n):  # type: ignore[no-untyped-def]
+    """Which set of questions is the n-th to be asked, -1 where there is nothing left to ask."""
+    if n == 0:
+        return 0
+    if n == 1:
+        return 1 if (answers[0] & kinds[0] == 0).any() else -1
     # the ratios' bits are the lowest of both sets, and those of the second set follow those of the first
     ratios, rung = answers[0] & kinds[0, 0] | (answers[1] & kinds[1, 0]) * (kinds[0, 0] + 1), 0
     while ratios > 0 and ratios & 1 << rung == 0:
         rung += 1
-    if rung > 0:
-        answers[2] = positive(sets[1 + rung], bound, work, band, taken, half)
+    return 1 + rung if rung > 0 else -1
 
 
 @cache
@@ -146,5 +142,9 @@ def measure(half: int) -> Any:
                 bounds[n] = _assemble((band, taken, rest), icov, fibre, places[n, 2:4], places[n, 4:])
             if steps[1]:
                 foresee(sums[n], diagonals[place], rest, band, taken, spread[fibre, margin:], roots[fibre, margin:])
-                _examine(answers[n], questions, bounds[n], work, band, taken, half)
+                answers[n] = 0
+                for m in range(3 if bounds[n] != 0.0 and bounds[n] < np.inf else 0):
+                    asked = _next(answers[n], questions[1], m)
+                    if asked >= 0:
+                        answers[n, m] = positive(questions[0][asked], bounds[n], work, band, taken, half)
     return kernel
