@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Stands for nvidia-cuda-mps-control: the same options, files and answers, and a log of what happened when.
 
-The daemon takes a while until it answers, as the real one does; FAKE_MPS_FAILS: it cannot start.
+The daemon takes a while until it answers, as the real one does (FAKE_MPS_TAKES: seconds); FAKE_MPS_FAILS: it cannot
+start.
 """
 import os
 import signal
@@ -23,7 +24,7 @@ def daemon(pid_file: Path) -> None:
     if os.fork():
         return
     os.setsid()
-    time.sleep(0.3)
+    time.sleep(float(os.environ.get("FAKE_MPS_TAKES", "0.3")))
     pid_file.write_text(f"{os.getpid()}\n")
     note("started")
 

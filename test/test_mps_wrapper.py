@@ -108,6 +108,18 @@ def test_a_signal_reaches_the_command(place: Place) -> None:
     assert [line[1] for line in place.daemon()] == ["started", "stopped"]
 
 
+def test_a_signal_while_the_daemon_starts_waits_for_the_command(place: Place) -> None:
+    """Nothing else would stop the daemon: it is started, the command gets the signal, the daemon is stopped."""
+    environ = {**os.environ, **place.variables, "FAKE_MPS_TAKES": "2"}
+    with subprocess.Popen([*WRAPPER, "sleep", "30"], env=environ) as process:
+        end = time.monotonic() + 20
+        while not list((place.folder / "mps").iterdir()) and time.monotonic() < end:
+            time.sleep(0.01)
+        process.terminate()
+        assert process.wait(20) == -signal.SIGTERM
+    assert [line[1] for line in place.daemon()] == ["started", "stopped"]
+
+
 def test_a_killed_wrapper_leaves_its_command_the_daemon(place: Place) -> None:
     """The command still counts: another that comes and goes meanwhile does not stop the daemon."""
     environ = {**os.environ, **place.variables, "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "1"}

@@ -27,7 +27,7 @@ AHEAD = 2048       # bytes that rows are asked for in advance, and twice that of
 
 @njit(nogil=True, error_model="numpy")
 def _four(places, a, known):  # type: ignore[no-untyped-def]
-    """Four elements of a row of `assemble`, from byte a of the row on; known: whether icov has them."""
+    """Four elements of a row of `_assemble`, from byte a of the row on; known: whether icov has them."""
     left, right, given, u, s, tops, sums = places
     both = vadd(vread(left + a), vread(right + a))
     rest = vsub(vread(given + a) if known else vset(0.0), both)
@@ -52,7 +52,7 @@ def _single(places, a, known):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, error_model="numpy")
 def _ask(places, last):  # type: ignore[no-untyped-def]
-    """Ask for what `assemble` will touch in some rows; last: bytes from the first element of a row to its last."""
+    """Ask for what `_assemble` will touch in some rows; last: bytes from the first element of a row to its last."""
     left, right, given, _, s, _, _ = places
     for place in (left + AHEAD, right + AHEAD, given + 2 * AHEAD, s + AHEAD):
         prefetch(place)

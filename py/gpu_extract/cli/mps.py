@@ -54,19 +54,42 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _with_mps(command: list[str], required: bool) -> int:
     from gpu_extract.mps_daemon import run_with
 
-    return run_with(os.environ, os.getppid(), lambda environ: _run(command, environ), _say, required=required)
+    signals = _Signals()
+    return run_with(os.environ, os.getppid(), lambda environ: _run(command, environ, signals), _say, required=required)
 
 
-def _run(command: list[str], environ: dict[str, str]) -> int:
-    """Run the command; signals go to it as well. It has our descriptors: among them those it talks to MPI's launcher
-    with, and the one that counts it among the daemon's users."""
+class _Signals:
+    """Signals to the wrapper are the command's. Those that come while the daemon starts wait until there is one: to end
+    then would leave a daemon that nobody stops."""
+
+    def __init__(self) -> None:
+        self._child: subprocess.Popen[bytes] | None = None
+        self._early: list[int] = []
+        for number in PASSED_ON:
+            signal.signal(number, self._take)
+
+    def send_to(self, child: subprocess.Popen[bytes]) -> None:
+        """From now on they go to this process, those that have come before first."""
+        self._child = child
+        for number in self._early:
+            child.send_signal(number)
+
+    def _take(self, number: int, _: object) -> None:
+        if self._child is None:
+            self._early.append(number)
+        else:
+            self._child.send_signal(number)
+
+
+def _run(command: list[str], environ: dict[str, str], signals: _Signals) -> int:
+    """Run the command. It has our descriptors: among them those it talks to MPI's launcher with, and the one that
+    counts it among the daemon's users."""
     try:
         child = subprocess.Popen(command, env=environ, close_fds=False)
     except OSError as error:
         _say(f"error: {command[0]}: {error.strerror}", always=True)
         return MISSING if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
-    for number in PASSED_ON:
-        signal.signal(number, lambda sent, _: child.send_signal(sent))
+    signals.send_to(child)
     return child.wait()
 
 
