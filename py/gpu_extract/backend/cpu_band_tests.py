@@ -64,9 +64,10 @@ def positive(questions, bound, work, band, taken, half):  # type: ignore[no-unty
     half: a literal
     """
     values, ring, stride = work[:4 * LANES], work[4 * LANES:], (half + 1) * LANES
-    values[:3 * LANES] = questions
-    values[LANES:2 * LANES] *= bound
-    values[3 * LANES:] = 1.0
+    for n in range(LANES):
+        values[n], values[LANES + n], values[2 * LANES + n] = (
+            questions[n], questions[LANES + n] * bound, questions[2 * LANES + n])
+        values[3 * LANES + n] = 1.0
     ring[:half * stride] = 0.0
     for first in range(0, len(band), BLOCK):
         last = min(first + BLOCK, len(band))

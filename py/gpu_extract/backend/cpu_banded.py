@@ -202,6 +202,7 @@ def pole_sum(half: int, ndiag: int) -> Any:
         stride = (wide + 1 + SIDES) * LANES
         work[:half * stride] = 0.0
         nothing = np.zeros((1, width))
+        reach = np.int64(half), np.int64(wide)      # not literals: windows are compiled once
         for m in range(len(fibres)):
             fibre, place, first_pole, last_pole, first_edge, last_edge = fibres[m]
             made, band, right, edges = out[fibre], bands[place][before:], sides[fibre], table[first_edge:last_edge]
@@ -219,7 +220,7 @@ def pole_sum(half: int, ndiag: int) -> Any:
                         at = (half + j) * stride
                         _eliminate(work, at, band, j * (half + 1), right, j * SIDES, shift, half, wide, 1)
                     if n < count:
-                        places = edges[n + 1, 0], edges[n + 1, 1] - edges[n + 1, 0], half, wide
+                        places = edges[n + 1, 0], edges[n + 1, 1] - edges[n + 1, 0], reach[0], reach[1]
                         cpu_windows.factor(columns[edges[n + 1, 3]:], work, dense[edges[n + 1, 2]:], band, right, shift,
                                            places)
                 work[(half + nwave) * stride:] = 0.0
@@ -230,6 +231,6 @@ def pole_sum(half: int, ndiag: int) -> Any:
                     if n > 0:
                         if p == first_pole:
                             made[edges[n, 0]:edges[n, 1]] = 0.0
-                        places = edges[n, 0], edges[n, 1] - edges[n, 0], half, wide
+                        places = edges[n, 0], edges[n, 1] - edges[n, 0], reach[0], reach[1]
                         cpu_windows.invert(columns[edges[n, 3]:], work, made, weight, places, ndiag)
     return kernel

@@ -66,7 +66,8 @@ def _on_ccd(y0, x0, stamp, shape):  # type: ignore[no-untyped-def]
             for j in range(len(seen)):
                 bottom, top = min(bottom, y[j] if seen[j] else shape[0]), max(top, y[j] if seen[j] else -stamp[0])
                 left, right = min(left, x[j] if seen[j] else shape[1]), max(right, x[j] if seen[j] else -stamp[1])
-            stretches[i, s] = bottom, top, left, right
+            here = stretches[i, s]
+            here[0], here[1], here[2], here[3] = bottom, top, left, right
     return on_ccd, stretches
 
 

@@ -32,7 +32,8 @@ def factor(low, band):  # type: ignore[no-untyped-def]
     nwave, wide = band.shape
     column = np.empty(wide)
     for j in range(nwave):
-        column[:] = band[j]
+        for a in range(wide):
+            column[a] = band[j, a]
         scale = column[0] if column[0] > 0.0 else 1.0
         column[0] = scale
         for b in range(min(wide - 1, j), 0, -1):
@@ -133,7 +134,9 @@ def eliminate(taken, moved, band, coupling, x):  # type: ignore[no-untyped-def]
     factor(low, band)
     _move(moved, low, coupling, x)
     padded = np.zeros((nwave + half, (2 * hw + 8) // 8 * 8))
-    padded[:nwave, :2 * hw + 1] = coupling
+    for p in range(nwave):
+        for a in range(2 * hw + 1):
+            padded[p, a] = coupling[p, a]
     inverse = np.zeros((hw + nwave + max(hw, band.shape[1]), 2 * wide + 18))
     _sweep(taken, low, padded, inverse, np.zeros((wide + 8) // 8 * 8 + 8), hw)
 

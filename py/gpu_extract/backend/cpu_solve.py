@@ -42,7 +42,9 @@ def by_fibre(out, x, margin):  # type: ignore[no-untyped-def]
     """out: (nfibre, nwave), what the rows of x hold of the fibres in turn."""
     nfibre, nwave = out.shape
     for i in range(nfibre):
-        out[i] = x[row_of(i, nfibre), margin:margin + nwave]
+        row = x[row_of(i, nfibre), margin:margin + nwave]
+        for j in range(nwave):
+            out[i, j] = row[j]
 
 
 @njit(nogil=True)

@@ -342,5 +342,6 @@ def _make_spots(out, recipe, frames, space):  # type: ignore[no-untyped-def]
                     for x in range(nx):
                         out[i, j, y, x] = max(space[start + x * LANE], 0.0)
                         light += out[i, j, y, x]
-                if light > 0.0:
-                    out[i, j] /= light
+                for y in range(ny if light > 0.0 else 0):
+                    for x in range(nx):
+                        out[i, j, y, x] /= light

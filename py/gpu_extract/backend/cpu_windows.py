@@ -223,7 +223,8 @@ def invert(columns, work, out, weight, places, ndiag):  # type: ignore[no-untype
         subtract_products(columns, y + j * GROUP, columns, v + (j + 1) * BLOCK, BLOCK, columns, y + (j + 1) * GROUP,
                           last - j - 1, GROUPS)
         invert_corner(columns, z, columns, corner, columns, inverses + j * EDGE * LANES)
-        columns[corner:corner + BLOCK] = columns[z:z + BLOCK]
+        for n in range(BLOCK):
+            columns[corner + n] = columns[z + n]
         columns[corner + BLOCK:panel + last * BLOCK] = 0.0
         for i in range(j + 1, last):
             here = panel + i * BLOCK
