@@ -1,16 +1,14 @@
 """What does one bundle cost, stage by stage, in units of a dgemm of the same run?
 
-usage: bundle.py [--image FILE --psf FILE] [--wavelength 5760,7620,0.8] [--core auto|banded|dense] [--repeat 5]
-                 [--smallest]
+usage: bundle.py [--image FILE --psf FILE] [--core auto|banded|dense] [--repeat 5] [--smallest]
 
 One bundle of 25 fibres, 2326 bins (5760 to 7620 Angstrom in steps of 0.8), one thread, everything from the image in
 memory to flux, ivar, R, chi2pix and mask. Without files a simulated r frame is used. u is the time of a 2000x2000
 float64 dgemm on one core, measured between the repeats; best of each. Two extractions follow each dgemm: the first
 finds the caches full of its matrices, and memory given back that it has to ask for again ("after dgemm"); the other
-one follows a bundle, as 19 of 20 in a frame do. Of another range it is also said what 2326 bins would take, in
-proportion to the bins that are solved for, the padding at both ends among them. A fixed banded Cholesky in numba
-(20000 x 8 bands, no library in it) is a second yardstick, for machines whose BLAS differs. The flop are counted on
-paper (doc/performance.md): products of the overlapping spots, pole sums, spots.
+one follows a bundle, as 19 of 20 in a frame do. A fixed banded Cholesky in numba (20000 x 8 bands, no library in it)
+is a second yardstick, for machines whose BLAS differs. The flop are counted on paper (doc/performance.md): products of
+the overlapping spots, pole sums, spots.
 """
 import argparse
 import os
@@ -27,10 +25,9 @@ from gpu_extract.data import Image, PsfModel
 from gpu_extract.io.image import read_image
 from gpu_extract.io.psf import read_psf
 from gpu_extract.perf.recorder import Recorder, peak_memory
-from gpu_extract.run import extract, prepare
+from gpu_extract.run import extract
 from gpu_extract.simulate import SimConfig, simulate
 
-BINS = 2326        # of the usual range
 STAGES = ("plan", "cut", "normal", "solve", "decorrelate", "quality", "assemble")
 
 
@@ -65,8 +62,8 @@ def yardsticks(size: int, recorder: Recorder) -> None:
 
 def problem(args: argparse.Namespace) -> tuple[Image, PsfModel, ExtractConfig]:
     """Image, PSF and settings."""
-    first, last, step = (float(number) for number in args.wavelength.split(","))
-    config = ExtractConfig((first, first + 80.0 if args.smallest else last, step), nspec=25, core=args.core)
+    last = 5840.0 if args.smallest else 7620.0
+    config = ExtractConfig((5760.0, last, 0.8), nspec=25, core=args.core)
     if args.image:
         return read_image(args.image), read_psf(args.psf), config
     made = simulate(SimConfig(camera="r", nspec=25, crop=True))
@@ -88,7 +85,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--image")
     parser.add_argument("--psf")
-    parser.add_argument("--wavelength", default="5760,7620,0.8")
     parser.add_argument("--core", default="auto", choices=("auto", "banded", "dense"))
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--smallest", action="store_true")
@@ -117,10 +113,6 @@ def main() -> int:
               f" {1e3 * after[name]:8.1f} {after[name] / u:8.3f}")
     print(f"all / banded Cholesky {warm['all'] / yard['cholesky']:.1f}; bins {frame.flux.size}; "
           f"peak memory {peak_memory() / 1e9:.2f} GB; core {config.core}")
-    nwave, solved = frame.flux.shape[1], len(prepare(psf, config).plan.extended)
-    if nwave != BINS:
-        whole = (BINS + solved - nwave) / solved * warm["all"] / u
-        print(f"{BINS} bins would take {whole:.1f} u: {solved} were solved for, {nwave} of them wanted")
     return 0
 
 
