@@ -110,8 +110,8 @@ def test_killed_and_started_again_it_goes_on(tmp_path):
     log, folder = tmp_path / "log", tmp_path / "state"
     runner = subprocess.Popen([sys.executable, "-c", RUNNER, str(log), str(folder)])
     stop = time.monotonic() + 30
-    while not (log.exists() and "c4" in log.read_text()):
-        assert time.monotonic() < stop, "the fifth command never started"
+    while not (log.exists() and "c4" in log.read_text() and lines(folder)[-1].get("name") == "c4"):
+        assert time.monotonic() < stop, "the fifth command never started, or is not known to have"
         time.sleep(0.02)
     runner.send_signal(signal.SIGKILL)
     runner.wait()

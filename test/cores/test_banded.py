@@ -67,6 +67,12 @@ def test_small_bundles(nfibre, nwave):
     check(make_bundle(nfibre, nwave), ndiag=2, statuses=(Status.GOOD, Status.WIDE_BAND))
 
 
+@pytest.mark.parametrize("mask", ["clean", "block"])
+def test_a_fibre_without_neighbours_in_the_wide_band(monkeypatch, mask):
+    monkeypatch.setattr(banded, "NARROW", -1)
+    check(make_bundle(1, 60, mask=mask), statuses=(Status.WIDE_BAND,))
+
+
 def test_wide_band_and_narrow_band_agree(monkeypatch):
     bundle = make_bundle(4, 90)
     narrow = check(bundle)

@@ -126,11 +126,11 @@ def test_samples_tell_what_processes_do_and_cost_less_than_one_per_cent(tmp_path
     after = resource.getrusage(resource.RUSAGE_SELF)
     sampler.close()
     samples = read_samples(tmp_path)
-    assert len(samples) >= 4
     gaps = [b["t"] - a["t"] for a, b in pairwise(samples)]
-    assert min(gaps) >= 1.0
-    last = samples[3]["processes"]
-    assert {p["pid"] for p in last} <= {p.pid for p in outcome.processes} and len(last) == 10
+    assert len(samples) >= 3 and min(gaps) >= 1.0
+    seen = [sample["processes"] for sample in samples]
+    last = [some for some in seen if len(some) == 10 and all(p["rss"] for p in some)][-1]     # before the first ends
+    assert {p["pid"] for p in last} <= {p.pid for p in outcome.processes}
     spent = sum(p["cpu"] for p in last)
     assert 0.3 < spent <= 3.6 * 10
     for process in last:

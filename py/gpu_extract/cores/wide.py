@@ -55,17 +55,19 @@ class WideSchur:
 
 
 def count_neighbours(icov: Array, fibre: int, limits: WideLimits) -> int:
-    """How many neighbours on each side matter for a fibre; 0 where that cannot be told.
+    """How many neighbours on each side matter for a fibre; 0 where it has none, or that cannot be told.
 
     Measured on two stretches: around the weakest bin of the fibre and those next to it (beside a mask as a rule), and
     where its coupling to them is largest, relative to their diagonals.
     """
     nfibre, nd, nwave, width = icov.shape
+    if nfibre == 1:
+        return 0
     size, first = min(nwave, max(3 * (width // 2) // 2, 32)), max(fibre - 1, 0)
     diagonal = icov[first:fibre + 2, 0, :, width // 2]
     relative = diagonal / np.maximum(np.median(diagonal, axis=1, keepdims=True), 1e-300)
     places = [int(np.argmin(np.where(diagonal > 0, relative, np.inf).min(axis=0)))]
-    if nd > 1 and nfibre > 1:
+    if nd > 1:
         between = np.abs(icov[first:fibre + 1, 1]).max(axis=2)[:len(diagonal) - 1]**2
         scale = diagonal[:-1] * diagonal[1:]
         between = np.divide(between, scale, out=np.zeros_like(between), where=scale > 0)
