@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from threading import Event, Thread
 
 from gpu_extract.perf import clock
 
@@ -47,17 +48,23 @@ def is_below(pid: int, ancestor: int) -> bool:
 
 def timed(command: list[str]) -> tuple[float, dict[int, int]]:
     """Wall seconds of a command, and the peak memory of its Python processes."""
-    start = clock.now()
+    start, ended = clock.now(), Event()
     peaks: dict[int, int] = {}
+
+    def look(pid: int) -> None:
+        while not ended.wait(0.3):
+            for number, peak in peak_of(pid).items():
+                peaks[number] = max(peaks.get(number, 0), peak)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
-        while process.poll() is None:
-            for pid, peak in peak_of(process.pid).items():
-                peaks[pid] = max(peaks.get(pid, 0), peak)
-            clock.sleep(0.3)
-        output = process.stdout.read().decode() if process.stdout else ""
+        looking = Thread(target=look, args=(process.pid,))
+        looking.start()
+        output = process.communicate()[0].decode()
+        seconds = clock.now() - start
+        ended.set()
+        looking.join()
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} ended with exit code {process.returncode}:\n{output}")
-    return clock.now() - start, peaks
+    return seconds, peaks
 
 
 def main() -> int:

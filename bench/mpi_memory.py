@@ -8,7 +8,7 @@ took together (proportional set size: a page that n processes share counts 1/n f
 of it that are private, of files (libraries) and of shared memory (the image and the PSF, once for all ranks, and
 MPI's own), the limit of 0.6 GB + 0.35 GB per rank, and whether every HDU's DATASUM is that of the first line.
 --frames: an exposure of so many instead of one frame, in as many groups as the program finds right (or --groups); the
-limit has 0.75 GB more for each group, the frames in flight. --folder keeps the simulated images of an exposure.
+limit has 0.55 GB more for each group, the frames in flight. --folder keeps the simulated images of an exposure.
 --smallest is a few fibres on two ranks: to see that this still runs.
 """
 import argparse
@@ -23,7 +23,7 @@ from gpu_extract.simulate import SimConfig, simulate, write_simulation
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 from ranks import PARTS, datasums, launcher, most_memory, program
 
-IN_FLIGHT = 0.75       # GB for each group of an exposure: see doc/exposures.md
+IN_FLIGHT = 0.55       # GB for each group of an exposure: see doc/exposures.md
 
 
 def limit(ranks: int, groups: int) -> float:

@@ -2,6 +2,8 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gpu_extract.assemble import rows_of
 from gpu_extract.backend.arena import forget
 from gpu_extract.backend.kernel_mark import leave, mark_of
@@ -18,14 +20,15 @@ class CpuFrames:
     name: for the header; warm_bins: steps of wavelength after which all kernels are there
     first_use: what to tell a user while they are not
     keep: whether work space (130 MB) is kept from frame to frame; where there is one frame, what follows needs it more
+    dtype: of the frame's real numbers, float64 or what its file has, float32
     """
 
     name = "CPU"
     warm_bins = 4
     first_use = "first use with such a PSF and step: kernels are compiled, which takes up to a minute, and kept"
 
-    def __init__(self, *, keep: bool = True):
-        self._keep = keep
+    def __init__(self, *, keep: bool = True, dtype: Any = np.float64):
+        self._keep, self._dtype = keep, dtype
 
     def warm(self, psf: PsfModel, config: ExtractConfig) -> bool:
         """Whether the kernels for such a problem have been compiled before, on this machine."""
@@ -43,7 +46,7 @@ class CpuFrames:
             with recorder.span("bundle"), group.together():
                 result = extract_bundle(image, job, job.plan.bundles[turn.bundle], group=group, recorder=recorder)
             if group.rank == 0:
-                found.append((turn.bundle, rows_of(result, job.plan)))
+                found.append((turn.bundle, rows_of(result, job.plan, self._dtype)))
         if not self._keep:
             forget()
         return found

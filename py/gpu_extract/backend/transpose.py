@@ -1,5 +1,6 @@
 """Rows in memory become columns: from what a fibre's kernels make bin by bin to what is done with many bins at once."""
 from numba import njit, types
+from numba.extending import register_jitable
 
 from gpu_extract.backend.emit import call, written_out
 from gpu_extract.backend.simd import number, write
@@ -7,7 +8,7 @@ from gpu_extract.backend.simd import number, write
 LANES = 8
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@register_jitable
 def padded(size):  # type: ignore[no-untyped-def]
     """`size` rounded up to whole vectors."""
     return (size + LANES - 1) // LANES * LANES

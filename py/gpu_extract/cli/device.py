@@ -19,7 +19,7 @@ def choose_backend(gpu: bool | None, comm: Any, *, many: bool) -> tuple[Any, str
     from gpu_extract.cpu_frame import CpuFrames
 
     if gpu is False:
-        return CpuFrames(keep=many), "CPU (--no-gpu)"
+        return CpuFrames(keep=many, dtype="float32"), "CPU (--no-gpu)"
     devices, reason = look_for_devices(always=gpu is True)
     reasons = comm.gather([(comm.rank, reason)])
     lacking: str = comm.share(lambda: next((r for r in reasons or [] if r), ""))
@@ -27,7 +27,7 @@ def choose_backend(gpu: bool | None, comm: Any, *, many: bool) -> tuple[Any, str
         return open_gpu(comm, devices)
     if gpu:
         raise InputError(f"--gpu: {lacking}")
-    return CpuFrames(keep=many), f"CPU ({lacking})"
+    return CpuFrames(keep=many, dtype="float32"), f"CPU ({lacking})"
 
 
 def look_for_devices(*, always: bool) -> tuple[int, str]:
