@@ -8,6 +8,7 @@ import oracle
 from extraction import BY_BIN, CORES, assert_same_bits, extracted, in_sigma
 from gpu_extract import bundle, plan
 from gpu_extract.config import ExtractConfig
+from gpu_extract.cpu_frame import CpuFrames
 from gpu_extract.data import Decorrelated, Image, SpecMask, Status
 from gpu_extract.run import prepare
 from gpu_extract.simulate import SimConfig, simulate
@@ -34,7 +35,7 @@ def whole(request, tiny):
 def test_tiles_and_threads_change_no_bit(tiny, whole, length, threads):
     """The model image included."""
     config, frame = whole
-    other = extracted(tiny.image, tiny.psf, config, threads=threads, tile=length)
+    other = extracted(tiny.image, tiny.psf, config, threads=threads, backend=CpuFrames(tile=length))
     assert_same_bits(other, frame)
     np.testing.assert_array_equal(other.model, frame.model)
 
@@ -43,7 +44,7 @@ def test_tiles_of_that_length_are_really_made(tiny, monkeypatch):
     """The length of the test above reaches the code: 138 bins in tiles of 7."""
     asked = []
     monkeypatch.setattr(bundle, "tiles", lambda *sizes: asked.append(sizes) or plan.tiles(*sizes))
-    extracted(tiny.image, tiny.psf, CONFIG, tile=7)
+    extracted(tiny.image, tiny.psf, CONFIG, backend=CpuFrames(tile=7))
     assert set(asked) == {(138, 7)} and len(plan.tiles(138, 7)) == 20
 
 

@@ -7,7 +7,6 @@ import pytest
 import oracle
 from extraction import CORES, assert_same_bits, extracted, in_sigma, inner_case, moved, normals, relative
 from gpu_extract.config import ExtractConfig
-from gpu_extract.cpu_frame import CpuFrames
 from gpu_extract.data import Frame, Image, PsfModel, SpecMask, Status
 from gpu_extract.errors import ConfigError
 from gpu_extract.psf import centres
@@ -59,7 +58,7 @@ def test_fibermap_and_header_go_with_the_fibres(four_bundles):
 def test_in_single_precision_as_the_file_is(tiny):
     """What the programs ask for: the same numbers, rounded once."""
     whole = extracted(tiny.image, tiny.psf, CONFIG)
-    single = extracted(tiny.image, tiny.psf, CONFIG, backend=CpuFrames(dtype=np.float32))
+    single = extracted(tiny.image, tiny.psf, CONFIG, dtype=np.float32)
     for name in ("flux", "ivar", "resolution", "chi2pix", "pixmask_fraction"):
         assert getattr(single, name).dtype == np.float32
         np.testing.assert_array_equal(getattr(single, name), getattr(whole, name).astype(np.float32))

@@ -33,6 +33,7 @@ class Job:
 
     dropped: fibres that the PSF validator gave up, with its reasons; threads: how many work on a bundle in this process
     tile: wavelength bins of a tile of the normal equations, what ranks and threads share; it changes no bit
+    dtype: of the frame's real numbers
     """
 
     psf: PsfModel
@@ -44,6 +45,7 @@ class Job:
     ndiag: int
     threads: int = 1
     tile: int = TILE
+    dtype: Any = np.float64
 
     @cached_property
     def neighbours(self) -> int:

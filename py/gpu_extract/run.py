@@ -2,6 +2,8 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from gpu_extract.assemble import assemble
 from gpu_extract.bundle import Job
 from gpu_extract.comm import SERIAL
@@ -9,27 +11,27 @@ from gpu_extract.config import ExtractConfig
 from gpu_extract.cpu_frame import CPU
 from gpu_extract.data import Frame, Image, PsfModel, Rows
 from gpu_extract.perf.recorder import NULL
-from gpu_extract.plan import TILE, make_plan, wavelength_grid
+from gpu_extract.plan import make_plan, wavelength_grid
 from gpu_extract.probe import measure_decay
 from gpu_extract.psf_check import check_psf, remaining
 
 
 def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Any = SERIAL, recorder: Any = NULL,
-            threads: int = 1, backend: Any = CPU, tile: int = TILE) -> Frame | None:
+            threads: int = 1, backend: Any = CPU, dtype: Any = np.float64) -> Frame | None:
     """Extract the spectra of a CCD image.
 
     image: electrons and inverse variance, data.Image; psf: data.PsfModel; config: what to extract, and how
     comm: the ranks that share the work (comm.py); recorder: perf.recorder; threads: of this process
     backend: what works on the bundles, cpu_frame.CPU or a gpu_frame.frames.GpuFrames
-    tile: wavelength bins that the CPU makes normal equations of at a time
-    Returns the frame on rank 0, None on the others. Ranks, threads and tiles change the time it takes and nothing else.
+    dtype: of the frame's real numbers, float64 or what its file has, float32: all is computed in float64
+    Returns the frame on rank 0, None on the others. Ranks and threads change the time it takes and nothing else.
     Raises InputError where fibres or wavelengths lie outside the PSF, or no fibre of it can be used.
     """
     with comm.together():
         with recorder.span("warm up"):
             comm.first(lambda: compile_kernels(image, psf, config, backend))
         with recorder.span("plan"):
-            job = prepare(psf, config, threads, tile)
+            job = prepare(psf, config, threads, dtype)
         own = backend.rows(image, job, comm, recorder)
         with recorder.span("gather"):
             parts = comm.gather(own)
@@ -41,14 +43,14 @@ def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Any = S
             return assemble(parts, job.plan, image, notes_of(job, parts, backend))
 
 
-def prepare(psf: PsfModel, config: ExtractConfig, threads: int = 1, tile: int = TILE) -> Job:
+def prepare(psf: PsfModel, config: ExtractConfig, threads: int = 1, dtype: Any = np.float64) -> Job:
     """Check the PSF, measure its decay, plan the work."""
     psf, dropped = check_psf(psf, wavelength_grid(config.wavelength) / config.wave_factor)
     decay = measure_decay(remaining(psf, dropped), config.wavelength, config.tolerance)
     plan = make_plan(psf, config, decay.beyond)
     psferr = psf.psferr if config.psferr is None else config.psferr
     ndiag = psf.stamp[0] // 2 if config.ndiag is None else config.ndiag
-    return Job(psf, config, plan, decay, dropped, psferr, ndiag, threads, tile)
+    return Job(psf, config, plan, decay, dropped, psferr, ndiag, threads, dtype=np.dtype(dtype))
 
 
 def warm_up(image: Image, psf: PsfModel, config: ExtractConfig, backend: Any = CPU) -> None:

@@ -113,8 +113,8 @@ def test_a_frame_of_the_file_s_types(first: int, count: int, fails: tuple[int, .
     """What comes down as float32 is what the host would round, whichever fibres are wanted or left to the CPU."""
     core = type("GivesUp", (HostCore,), {"fails": fails})
     case, config = four_bundles(), replace(CONFIG, specmin=first, nspec=count)
-    frames = [extract(case.image, case.psf, config, backend=GpuFrames(SimulatedDevice, lambda job: core, dtype=dtype))
-              for dtype in (np.float64, np.float32)]
+    backend = GpuFrames(SimulatedDevice, lambda job: core)
+    frames = [extract(case.image, case.psf, config, backend=backend, dtype=dtype) for dtype in (np.float64, np.float32)]
     for name in BY_BIN:
         double, single = (getattr(frame, name) for frame in frames)
         if not fails:      # which are fibres of pieces, and so others where fewer bundles are wanted

@@ -9,17 +9,19 @@ if TYPE_CHECKING:
     from gpu_extract.gpu_frame.frames import GpuFrames
 
 
-def choose_backend(gpu: bool | None, comm: Any, *, many: bool) -> tuple[Any, str]:
+def choose_backend(gpu: bool | None, comm: Any, *, many: bool, tile: int | None = None) -> tuple[Any, str]:
     """What `run.extract` works with, and what the log is to say of it; all ranks call this.
 
     gpu: True: a GPU must be there; None: one is taken where every rank has one; False: the CPU
-    many: whether there may be more than one frame
+    many: whether there may be more than one frame; tile: see cpu_frame.CpuFrames
     Raises InputError where a GPU must be there and is not.
     """
     from gpu_extract.cpu_frame import CpuFrames
+    from gpu_extract.plan import TILE
 
+    cpu = CpuFrames(keep=many, tile=tile or TILE)
     if gpu is False:
-        return CpuFrames(keep=many, dtype="float32"), "CPU (--no-gpu)"
+        return cpu, "CPU (--no-gpu)"
     devices, reason = look_for_devices(always=gpu is True)
     reasons = comm.gather([(comm.rank, reason)])
     lacking: str = comm.share(lambda: next((r for r in reasons or [] if r), ""))
@@ -27,7 +29,7 @@ def choose_backend(gpu: bool | None, comm: Any, *, many: bool) -> tuple[Any, str
         return open_gpu(comm, devices)
     if gpu:
         raise InputError(f"--gpu: {lacking}")
-    return CpuFrames(keep=many, dtype="float32"), f"CPU ({lacking})"
+    return cpu, f"CPU ({lacking})"
 
 
 def look_for_devices(*, always: bool) -> tuple[int, str]:
@@ -55,5 +57,5 @@ def open_gpu(comm: Any, devices: int) -> tuple["GpuFrames", str]:
     comm.barrier()
     device = CupyDevice(share.number, budget(total, free, share.ranks))
     with_others = f", {share.ranks} ranks on it" if share.ranks > 1 else ""
-    backend = GpuFrames(lambda: device, device_cores, dtype="float32", warn=log.warning)
+    backend = GpuFrames(lambda: device, device_cores, warn=log.warning)
     return backend, f"{device.name}{with_others}"

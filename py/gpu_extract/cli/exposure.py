@@ -67,7 +67,7 @@ def extract_exposure(args: argparse.Namespace, start: StartUp) -> int:
         entries = shared_entries(args, comm)
         if comm.rank == 0:
             log.info(f"device: {device}")
-        extract = partial(gpu_extract.run.extract, threads=args.threads or 1, backend=backend)
+        extract = partial(gpu_extract.run.extract, threads=args.threads or 1, backend=backend, dtype="float32")
         load_kernels(load_cutout(), Files(entries, args), backend, comm, start)
         group = form_group(args, comm, entries, recorder)
         try:

@@ -42,7 +42,7 @@ def extract_image(args: argparse.Namespace) -> int:
     recorder = Progress(comm.rank)
     comm.watch(recorder)
     with comm.together(), ExitStack() as stack:
-        backend, device = choose_backend(args.gpu, comm, many=False)
+        backend, device = choose_backend(args.gpu, comm, many=False, tile=args.tile)
         stack.enter_context(closing(backend))
         if args.perf or args.trace or args.nvtx:
             backend.watch(recorder, ranges=args.nvtx)
@@ -100,11 +100,9 @@ class Run:
     @property
     def extract(self) -> "Callable[..., Frame | None]":
         """run.extract with the ranks, threads and device of this run."""
-        from gpu_extract.plan import TILE
         from gpu_extract.run import extract
 
-        return partial(extract, comm=self.comm, threads=self.args.threads or 1, backend=self.backend,
-                       tile=self.args.tile or TILE)
+        return partial(extract, comm=self.comm, threads=self.args.threads or 1, backend=self.backend)
 
 
 def set_threads(threads: int | None) -> None:
@@ -139,7 +137,7 @@ def compute(run: Run) -> "Frame | None":
         log.info(run.backend.first_use)
     run.recorder.expect(len(turns(len(make_plan(job.psf, job.config, 0).bundles), run.comm.size, run.comm.rank)))
     with run.recorder.span("extract"):
-        frame = run.extract(job.image, job.psf, job.config, recorder=run.recorder)
+        frame = run.extract(job.image, job.psf, job.config, recorder=run.recorder, dtype="float32")
     if frame is None:
         return None
     for fibre, reason in frame.notes.get("dropped", {}).items():

@@ -41,7 +41,7 @@ class _Warm:
         """Whether it serves another frame: what a PSF says counts, not who read it or how often it was checked."""
         made_for = self.flow.task.job
         return (self.config == job.config and self.bundles == bundles and self.pixels == pixels
-                and made_for.decay == job.decay and made_for.dropped == job.dropped
+                and made_for.decay == job.decay and made_for.dropped == job.dropped and made_for.dtype == job.dtype
                 and (self.psf is job.psf or same(replace(self.psf, name=""), replace(job.psf, name=""))))
 
 
@@ -49,7 +49,6 @@ class GpuFrames:
     """Extracts the bundles of a rank on a device; what cannot be done there is done on the CPU, and said in the notes.
 
     open_device: called once, at the first frame; cores: finds the maker of the core for a job
-    dtype: of the frame's real numbers, float64 or what its file has, float32
     most: bundles in a piece at most, None: half the rank's; slots: pieces in flight
     warn: told in one line of what has to be done on the CPU
 
@@ -61,10 +60,8 @@ class GpuFrames:
     first_use = ""       # kernels that are there already cannot be told from those that are not
 
     def __init__(self, open_device: Callable[[], Device], cores: Callable[[Job], CoreMaker], *,
-                 dtype: Any = np.float64, most: int | None = None, slots: int = SLOTS,
-                 warn: Callable[[str], None] = lambda _: None):
+                 most: int | None = None, slots: int = SLOTS, warn: Callable[[str], None] = lambda _: None):
         self._open, self._cores, self._most, self._slots, self._warn = open_device, cores, most, slots, warn
-        self._dtype = dtype
         self._device: Device | None = None
         self._warm: _Warm | None = None
 
@@ -105,7 +102,7 @@ class GpuFrames:
                 return [(mine[0], rows)]
             self._shrink(len(mine))
         self._warn(f"{self.name} has not enough free memory for one bundle: this rank works on the CPU")
-        return [(n, rows_of(on_cpu(image, job, n, recorder), job.plan, self._dtype)) for n in mine]
+        return [(n, rows_of(on_cpu(image, job, n, recorder), job.plan, job.dtype)) for n in mine]
 
     def _attempt(self, image: Image, job: Job, mine: tuple[int, ...], recorder: Any) -> Rows | None:
         """The rows, or None where the device's memory did not suffice; nothing holds on to it then."""
@@ -127,7 +124,7 @@ class GpuFrames:
         self._forget()
         geometries = tuple(bundle_geometry(job, job.plan.bundles[n], image.shape) for n in mine)
         tables = psf_tables(job.psf, job.plan.extended)
-        sizes = sizes_of(job.psf.stamp, np.array([g.cut for g in geometries]), tables, dtypes=(dtype, self._dtype),
+        sizes = sizes_of(job.psf.stamp, np.array([g.cut for g in geometries]), tables, dtypes=(dtype, job.dtype),
                          model=job.config.model)
         pieces = cut_pieces(geometries, self._most or -(-len(mine) // LARGE))
         fibres = wanted((geometries[0].fibres[0], geometries[-1].fibres[1]), job.plan)
@@ -166,7 +163,7 @@ class GpuFrames:
                 with recorder.span("bundle"):
                     notes[fibres[0]], lost = _facts(flow, told, (piece.shape.nfibre, b), bundle)
                 if self._must_be_done_again(notes[fibres[0]], fibres, lost):
-                    instead = rows_of(on_cpu(image, job, mine[bundle], recorder), job.plan, self._dtype)
+                    instead = rows_of(on_cpu(image, job, mine[bundle], recorder), job.plan, job.dtype)
                     put(rows, instead)
                     notes |= {first: dict(facts) for first, facts in instead.notes.items()}
                     if instead.models:
