@@ -41,6 +41,7 @@ from gpu_extract.run import extract
 BIN = Path(__file__).resolve().parents[1] / "bin"
 LIMIT = 470.0                                  # seconds, everything
 FLOP = 3.0e10
+FILES = "float32"                              # what frames are made of that go to files
 BARS = {                                       # row: (what, bar, moonshot)
     "banded": ("500-fibre frame, host to host, warm, one rank, banded core", "<= 0.25 s", "0.05 s"),
     "times": ("the same against the CPU backend, one thread", ">= 10 times", "50"),
@@ -106,20 +107,20 @@ def without_gpu(reason: str) -> int:
 def warm_frames(report: Report, core: str, frames: int, given: tuple[Any, ...], ceilings: dict[str, Any]) -> float:
     """Rows of one core: seconds of a frame, of its stages on the device, bytes, rates, memory; returns the seconds."""
     image, psf, config = given
-    backend, recorder, name = open_backend(dtype="float32"), Recorder(), "banded" if core == "auto" else "dense"
+    backend, recorder, name = open_backend(), Recorder(), "banded" if core == "auto" else "dense"
     config, start = replace(config, core=core), clock.now()
-    extract(image, psf, config, backend=backend)
+    extract(image, psf, config, backend=backend, dtype=FILES)
     report.say(f"{name}: first frame, kernels compiled or loaded", f"{clock.now() - start:.1f} s")
     seconds = []
     for _ in range(frames):
         start = clock.now()
-        extract(image, psf, config, backend=backend)
+        extract(image, psf, config, backend=backend, dtype=FILES)
         seconds.append(clock.now() - start)
     middle = median(seconds)
     report.say(name, f"{middle:.3f} s (best {min(seconds):.3f}, worst {max(seconds):.3f}, of {frames})")
     backend.watch(recorder)
     for _ in range(frames):
-        extract(image, psf, config, backend=backend, recorder=recorder)
+        extract(image, psf, config, backend=backend, recorder=recorder, dtype=FILES)
     record = recorder.record()
     stages: dict[str, float] = {}
     for stage, _, length in record["device"]["spans"]:
@@ -181,13 +182,13 @@ def right_or_wrong(report: Report, given: tuple[Any, ...], seconds: float) -> No
 def worker(folder: Path, args: argparse.Namespace) -> int:
     """One of several ranks on the device: whole frames, when told to."""
     image, psf, config = problem(folder, args.nspec, args.last)
-    backend = open_backend(args.sharing, dtype="float32")
-    frame = extract(image, psf, config, backend=backend)
+    backend = open_backend(args.sharing)
+    frame = extract(image, psf, config, backend=backend, dtype=FILES)
     print("ready", flush=True)
     sys.stdin.readline()
     start = clock.now()
     for _ in range(args.frames):
-        frame = extract(image, psf, config, backend=backend)
+        frame = extract(image, psf, config, backend=backend, dtype=FILES)
     on_cpu = 0 if frame is None else sum(notes.get("on_cpu", 0) for notes in frame.notes["bundles"].values())
     print(json.dumps([start, clock.now(), backend.device.memory(), on_cpu]), flush=True)
     backend.close()

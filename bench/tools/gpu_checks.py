@@ -75,7 +75,7 @@ def problem(folder: Path, nspec: int, last: float) -> tuple[Image, PsfModel, Ext
 
 
 def open_backend(ranks: int = 1, **options: Any) -> GpuFrames:
-    """The GPU, as one of so many ranks on it; frames in double precision unless `options` say otherwise."""
+    """The GPU, as one of so many ranks on it."""
     from gpu_extract.backend.cuda.real import CupyDevice, memory_of
     from gpu_extract.device import budget
 
@@ -87,9 +87,10 @@ def open_backend(ranks: int = 1, **options: Any) -> GpuFrames:
 def same_bits(frame: Frame | None, image: Image, psf: PsfModel, config: ExtractConfig) -> list[str]:
     """What of a frame depends on the run, on pieces and slots, on its types, or on ranks: nothing should."""
     wrong = []
-    for options in ({}, {"most": 1}, {"most": 20, "slots": 1}, {"dtype": "float32"}):
+    for options, dtype in (({}, "float64"), ({"most": 1}, "float64"), ({"most": 20, "slots": 1}, "float64"),
+                           ({}, "float32")):
         backend = open_backend(**options)
-        wrong += _differ(frame, extract(image, psf, config, backend=backend), f"with {options}")
+        wrong += _differ(frame, extract(image, psf, config, backend=backend, dtype=dtype), f"with {options}, {dtype}")
         backend.close()
     job, parts = prepare(psf, config), []
     for rank in range(4):
