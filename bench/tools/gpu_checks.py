@@ -25,8 +25,8 @@ def small_check() -> dict[str, Any]:
     return {**differences(frame, exact), "launched": sorted(device.launched)}
 
 
-def small_frames(device: Any, **options: Any) -> tuple[Frame | None, Frame]:
-    """2 fibres x 5 bins by a device, and by the oracle; options: of GpuFrames."""
+def small_frames(device: Any, dtype: str = "float64") -> tuple[Frame | None, Frame]:
+    """2 fibres x 5 bins by a device, in numbers of this type, and by the oracle."""
     import gpu_extract.gpu_frame.steps as steps
     import gpu_extract.run as run
     from gpu_extract.oracle import oracle_extract
@@ -39,10 +39,10 @@ def small_frames(device: Any, **options: Any) -> tuple[Frame | None, Frame]:
 
     psf = replace(case.psf, bundle=np.repeat([0, 1], [2, 8]))
     config = ExtractConfig(wavelength=(6040.0, 6056.0, 0.8), nspec=2, ndiag=2)
-    backend = GpuFrames(lambda: device, device_cores, **options)
+    backend = GpuFrames(lambda: device, device_cores)
     run.make_plan, steps.iterations_for = few_bins, lambda hw: 6
     try:
-        frame = extract(case.image, psf, config, backend=backend)
+        frame = extract(case.image, psf, config, backend=backend, dtype=dtype)
     finally:
         run.make_plan, steps.iterations_for = made_plan, iterations_for
         backend.close()

@@ -42,14 +42,15 @@ def on_device(core: Any = None) -> Frame:
     return with_device(SimulatedDevice(), core=core)
 
 
-def with_device(device: SimulatedDevice, *, image: Any = None, core: Any = None, **options: Any) -> Frame:
+def with_device(device: SimulatedDevice, *, image: Any = None, core: Any = None, dtype: Any = np.float64,
+                **options: Any) -> Frame:
     """The frame of four_bundles by a device; all its memory must come back.
 
-    core: None: the device's own
+    core: None: the device's own; options: of GpuFrames
     """
     case = four_bundles()
     backend = GpuFrames(lambda: device, device_cores if core is None else lambda job: core, **options)
-    frame = extract(image or case.image, case.psf, CONFIG, backend=backend)
+    frame = extract(image or case.image, case.psf, CONFIG, backend=backend, dtype=dtype)
     backend.close()
     assert device.used == 0
     assert frame is not None
