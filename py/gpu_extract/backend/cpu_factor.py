@@ -36,7 +36,7 @@ LOOK_AHEAD = 2048      # bytes that a band is asked for in advance
 LEAST = LANE - 1       # half-band of a factor at least: four bins that are solved at once reach each other
 
 
-@register_jitable      # asked in Python, too: compiled for that, it costs every start 60 ms
+@register_jitable      # asked in Python, too, where it must not be compiled for that at every start
 def row_of(i, nfibre):  # type: ignore[no-untyped-def]
     """The row of fibre i in vectors; row_of(1, nfibre) is where the odd ones begin."""
     return i // 2 + i % 2 * ((nfibre + 2 * LANE - 1) // (2 * LANE) * LANE)
