@@ -319,13 +319,15 @@ class Decorrelated:
 
 
 class SpecMask(IntFlag):
-    """Bits of a frame's MASK (those of desispec.maskbits.specmask that are set here)."""
+    """Bits of a frame's MASK: those of desispec.maskbits.specmask that are set here, and our own from bit 24 on."""
 
     SOMEBADPIX = 1       # more than half of the spot's light falls on masked pixels
     ALLBADPIX = 2        # no good pixel at all
     BAD2DFIT = 128       # the model does not fit the pixels: chi2pix stands out
     NODATA = 256         # nothing extracted: ivar is 0
     BADFIBER = 512       # the fibre was dropped
+    WEAKBIN = 1 << 24    # good pixels do not tell the bin from others: less than rounding allows is known of it alone
+    ODDPIX = 1 << 25     # touches pixels that were taken as masked because their value or ivar makes no sense
 
 
 @dataclass(frozen=True)
