@@ -9,7 +9,7 @@ import oracle
 from extraction import dense_normal, moved
 from gpu_extract.backend.cpu_rims import FAINT
 from gpu_extract.data import LANE, Image, Recipe
-from gpu_extract.normal import MINWEIGHT, add_tile, empty_sums, half_bands, make_cut, place_blocks, regularise
+from gpu_extract.normal import LEAST_LIGHT, add_tile, empty_sums, give_up, half_bands, make_cut, place_blocks
 from gpu_extract.plan import halo
 from gpu_extract.psf import centres, corners, make_spots, recipe
 
@@ -76,9 +76,8 @@ def test_against_explicit_matrices(case):
     design = oracle.design_matrix(psf, range(*fibres), WAVE, image.shape)
     w = image.ivar.ravel()
     wanted = (design.T @ design.multiply(w[:, None])).toarray()
-    normal = regularise(make_sums(psf, image, fibres, 80), 0.0)
-    added = np.where(normal.regularised, (MINWEIGHT * normal.weight.max() - normal.weight) ** 2, 0)
-    got = dense_normal(normal) - np.diag(added.ravel())
+    normal = give_up(make_sums(psf, image, fibres, 80), 0.0)
+    got = dense_normal(normal)
     size = np.sqrt(np.diag(wanted).max())
     np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-13 * size**2)
     light = np.where(w > 0, np.nan_to_num(image.pix.ravel()), 0) * w
@@ -145,7 +144,7 @@ def test_couplings_that_are_left_out(core):
     design = oracle.design_matrix(psf, range(5), WAVE, shape)
     wanted = (design.T @ design.multiply(image.ivar.ravel()[:, None])).toarray()
     sums = make_sums(psf, image, (0, 5), 80)
-    got = dense_normal(regularise(sums, 0.0, slice(0, 0)))
+    got = dense_normal(give_up(sums, 0.0))
     scale = np.sqrt(np.diag(wanted))
     scale[scale == 0] = 1
     error, size = (np.abs(matrix) / np.outer(scale, scale) for matrix in (got - wanted, wanted))
@@ -307,7 +306,7 @@ def check_within(psf, wave, image):
         assert np.signbit(guard).all()
     design = oracle.design_matrix(psf, range(psf.nfibre), wave, image.shape)
     wanted = (design.T @ design.multiply(image.ivar.ravel()[:, None])).toarray()
-    normal = regularise(sums, 0.0, slice(0, 0))     # no weight above 0 among no bins: nothing is regularised
+    normal = give_up(sums, 0.0)
     np.testing.assert_allclose(dense_normal(normal), wanted, rtol=0, atol=1e-13 * image.ivar.max())
     return bands
 
@@ -334,42 +333,54 @@ def test_a_trace_that_touches_the_ccd_with_a_few_bins(slope, seen):
     assert bands[0] == 0 and bands[1] < 8
 
 
-# ---- the regularisation rule, and the bins without any weight -------------------------------------------------------
+# ---- bins that are given up, and those without any weight ----------------------------------------------------------
 
-def small_sums(weight):
-    """One fibre with couplings of 0.1 between neighbours and a diagonal of 1."""
+def small_sums(weight, diagonal=1.0):
+    """One fibre with couplings of 0.1 between neighbours."""
     n = len(weight)
     icov = np.zeros((1, 1, n, 3))
-    icov[0, 0, :, 1] = 1.0
+    icov[0, 0, :, 1] = diagonal
     icov[0, 0, :-1, 2] = icov[0, 0, 1:, 0] = 0.1
     sums = empty_sums(1, n, (0, 1, 1))
     return replace(sums, icov=icov, rhs=np.ones((1, n)), weight=np.array([weight], dtype=float))
 
 
-def test_rule_of_the_weak_bins():
-    """minweight = 1e-4 max: below it (minweight - weight)^2 is added, elsewhere the ridge squared."""
-    normal = regularise(small_sums([2e4, 0.5, 2.0, 1.999, 7.0]), 0.1)
-    wanted = 1 + np.array([0.01, 1.5**2, 0.01, (2 - 1.999) ** 2, 0.01])
-    np.testing.assert_allclose(normal.icov[0, 0, :, 1], wanted, rtol=1e-14)
-    np.testing.assert_array_equal(normal.icov[0, 0, :, ::2], small_sums([1] * 5).icov[0, 0, :, ::2])
-    np.testing.assert_array_equal(normal.regularised, np.ones((1, 5)))
-    plain = regularise(small_sums([2e4, 0.5, 2.0, 1.999, 7.0]), 0.0)
-    np.testing.assert_array_equal(plain.regularised, [[False, True, False, True, False]])
-    np.testing.assert_array_equal(plain.icov[0, 0, [0, 2, 4], 1], 1.0)
+def test_a_bin_is_judged_by_its_own_light_alone():
+    """icov_jj / weight_j, its light on the pixels that tell of it: below 1e-10 it is given up, row, column and all."""
+    light = np.array([0.05, 0.5e-10, 2e-10, 0.05])
+    weight = np.array([20.0, 1.0, 1e-9, 1e14])       # as large or small as they may be
+    normal = give_up(small_sums(weight, light * weight), 0.0)
+    np.testing.assert_array_equal(normal.given_up, [[False, True, False, False]])
+    np.testing.assert_array_equal(normal.weight, [[20.0, 0.0, 1e-9, 1e14]])
+    np.testing.assert_array_equal(normal.rhs, [[1, 0, 1, 1]])
+    kept = np.where(normal.given_up, 0.0, light * weight)
+    wanted = np.diag(kept[0])
+    wanted[2, 3] = wanted[3, 2] = 0.1
+    np.testing.assert_array_equal(dense_normal(normal), wanted)
 
 
-def test_padding_does_not_move_the_threshold():
-    """The largest weight is looked for among the wanted bins, the rule applied to all."""
-    normal = regularise(small_sums([1e8, 1e4, 0.5, 2.0, 0.5]), 0.0, slice(1, 4))
-    np.testing.assert_array_equal(normal.regularised, [[False, False, True, False, True]])
+def test_nothing_is_added_to_what_a_bin_knows():
+    """No other bin's weight matters; a ridge is squared and added to all that have weight."""
+    weight = np.array([1e12, 1e-6, 2.0, 0.0])
+    for ridge in (0.0, 0.3):
+        normal = give_up(small_sums(weight, 0.04 * weight), ridge)
+        assert not normal.given_up.any()
+        np.testing.assert_array_equal(normal.icov[0, 0, :, 1], np.where(weight > 0, 0.04 * weight + ridge**2, 0))
+
+
+@pytest.mark.parametrize("unit", [1e-24, 1e24])
+def test_the_rule_has_no_unit(unit):
+    light = LEAST_LIGHT * np.array([0.999, 1.001, 1e3])
+    normal = give_up(small_sums(np.full(3, 7.0) * unit, light * 7.0 * unit), 0.0)
+    np.testing.assert_array_equal(normal.given_up, [[True, False, False]])
 
 
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 def test_bins_without_weight_are_taken_out(ridge):
-    """Not regularised, diagonal 0: the solver and the cores know them by that."""
-    normal = regularise(small_sums([1.0, 0.0, 1.0]), ridge)
+    """Diagonal 0: the solver and the cores know them by that."""
+    normal = give_up(small_sums([1.0, 0.0, 1.0]), ridge)
     assert normal.icov[0, 0, 1, 1] == 0
-    np.testing.assert_array_equal(normal.regularised, [[ridge > 0, False, ridge > 0]])
-    nothing = regularise(small_sums([0.0, 0.0]), ridge)
+    assert not normal.given_up.any()
+    nothing = give_up(small_sums([0.0, 0.0]), ridge)
     np.testing.assert_array_equal(nothing.icov[0, 0, :, 1], 0)
-    assert not nothing.regularised.any()
+    assert not nothing.given_up.any()

@@ -17,7 +17,7 @@ from gpu_extract.backend.arena import Arena, borrowed
 from gpu_extract.config import ExtractConfig
 from gpu_extract.cores import banded, dense
 from gpu_extract.data import Array, Blocks, BundleResult, Decorrelated, Image, Normal, PsfModel, Recipe, Spots, Status
-from gpu_extract.normal import Cut, add_tile, empty_sums, half_bands, make_cut, place_blocks, regularise
+from gpu_extract.normal import Cut, add_tile, empty_sums, give_up, half_bands, make_cut, place_blocks
 from gpu_extract.plan import TILE, Plan, bounds, fibre_groups, halo, tiles
 from gpu_extract.probe import Decay, measure_neighbours
 from gpu_extract.project import add_to_image
@@ -78,15 +78,18 @@ def extract_bundle(image: Image, job: Job, fibres: tuple[int, int], *, group: An
             with recorder.span("quality"):
                 chi2pix, fraction = judge(blocks, place, solution.x, job, group=group, arena=passing)
         with recorder.span("decorrelate"):
-            result = decorrelate(replace(normal, strengths=solution.strengths), solution.x, job, group)
+            normal = replace(normal, strengths=solution.strengths, floor=solution.floor)
+            result = decorrelate(normal, solution.x, job, group)
     dropped = np.array([i in job.dropped for i in range(*fibres)])
     wanted = job.config.model and group.rank == 0
     model, column = project_model(image, job, fibres, solution.x) if wanted else (None, 0)
     notes = {"iterations": solution.iterations, "error": solution.error, "halfband": place.bands[1],
              "neighbours": place.bands[0],
-             "regularised": int(np.count_nonzero(normal.regularised[:, job.plan.inner]))}
+             "given_up": int(np.count_nonzero(normal.given_up[:, job.plan.inner]))}
     return BundleResult(fibres, result.flux, result.ivar, result.resolution, chi2pix, fraction,
-                        mask_bits(result.ivar, chi2pix, fraction, dropped), result.status, model, column, notes)
+                        mask_bits(result.ivar, chi2pix, fraction, dropped,
+                                  result.weak | normal.given_up[:, job.plan.inner]),
+                        result.status, model, column, notes)
 
 
 @dataclass(frozen=True)
@@ -137,14 +140,14 @@ def make_normal(job: Job, place: Place, *, group: Any, recorder: Any,
         group.complete(sums.icov, 2, starts)
         group.complete(sums.rhs, 1, starts)
         group.complete(sums.weight, 1, starts)
-    return blocks, regularise(sums, job.config.regularize, job.plan.inner)
+    return blocks, give_up(sums, job.config.regularize)
 
 
 def decorrelate(normal: Normal, x: Array, job: Job, group: Any) -> Decorrelated:
     """The wanted wavelengths of all fibres of a bundle; the dense core does what the banded one gives up."""
     shape = len(x), len(job.plan.wave)
     out = Decorrelated(np.empty(shape), np.empty(shape), np.empty((shape[0], 2 * job.ndiag + 1, shape[1])),
-                       np.empty(shape, dtype=np.int8))
+                       np.empty(shape, dtype=np.int8), np.empty(shape, dtype=bool))
     by_dense = job.config.core == "dense"
     groups = fibre_groups(shape[0], job.config.nsubbundles if by_dense else None)
     starts = bounds(groups, group.size)
@@ -196,7 +199,7 @@ def copy(part: Decorrelated, out: Decorrelated) -> None:
 
 def astuple(part: Decorrelated) -> tuple[np.ndarray, ...]:
     """The arrays, in the order of the fields (dataclasses.astuple would copy them)."""
-    return part.flux, part.ivar, part.resolution, part.status
+    return part.flux, part.ivar, part.resolution, part.status, part.weak
 
 
 def clear_corners(resolution: Array) -> None:

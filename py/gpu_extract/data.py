@@ -246,24 +246,26 @@ class Normal:
     icov:   (nfibre, ndf + 1, nwave, 2 hw + 1), 1/photon^2: icov[i, d, j, hw + k] couples bin
             (i, j) with bin (i + d, j + k); 0 where that bin does not exist. The matrix is
             symmetric: couplings to fibre i - d are read from that fibre's row.
-            Regularised; bins of weight 0 hold zeros (also on the diagonal).
+            Bins of weight 0 hold zeros (also on the diagonal).
     rhs:    (nfibre, nwave), A^T W p
-    weight: (nfibre, nwave), A^T W 1
-    regularised: (nfibre, nwave) bool, where the rule added to the diagonal
+    weight: (nfibre, nwave), A^T W 1; 0 for bins that are given up
+    given_up: (nfibre, nwave) bool, where it was not 0, see normal.give_up
     own: half-band of the fibres' own blocks icov[:, 0], where it is known to be narrower than that of their couplings
     strengths: of icov, where they are known already
+    floor: what solve gave directions that are lost to rounding, see solve.Solution
     """
 
     icov: Array
     rhs: Array
     weight: Array
-    regularised: NDArray[np.bool_]
+    given_up: NDArray[np.bool_]
     own: int | None = None
     strengths: Strengths | None = None
+    floor: float = 0.0
 
     def __post_init__(self) -> None:
         nfibre, _, nwave, _ = self.icov.shape
-        for name in ("rhs", "weight", "regularised"):
+        for name in ("rhs", "weight", "given_up"):
             _check(name, getattr(self, name), (nfibre, nwave))
 
     @property
@@ -310,12 +312,14 @@ class Decorrelated:
     flux, ivar:  (nfibre, nwave)
     resolution:  (nfibre, 2 ndiag + 1, nwave): resolution[i, k, j] = R_i[j - ndiag + k, j]
     status:      (nfibre, nwave) int8 of Status, the worst that touched the bin
+    weak:        (nfibre, nwave) bool, bins that good pixels do not tell from others
     """
 
     flux: Array
     ivar: Array
     resolution: Array
     status: NDArray[np.int8]
+    weak: NDArray[np.bool_]
 
 
 class SpecMask(IntFlag):

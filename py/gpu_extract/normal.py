@@ -10,7 +10,7 @@ from gpu_extract.data import LANE, Array, Blocks, Image, IntArray, Normal, Recip
 
 VECTOR = 8           # float64 of the longest vector
 LEAST = 2            # half-band at least
-MINWEIGHT = 1e-4     # of the largest weight: below it a bin is regularised (specter's rule)
+LEAST_LIGHT = 1e-10  # of a bin's light on the pixels that tell of it, weighted by what they tell: below it is given up
 
 
 @dataclass(frozen=True)
@@ -104,14 +104,15 @@ def add_tile(sums: Sums, recipe: Recipe, blocks: Blocks, cut: Cut, tile: tuple[i
                            (cut.root, cut.light), tile)
 
 
-def regularise(sums: Sums, ridge: float, inner: slice = slice(None)) -> Normal:
-    """Apply specter's rule to the diagonal, in place, and take out the bins of weight 0.
+def give_up(sums: Sums, ridge: float) -> Normal:
+    """Take out, in place, the bins that no pixel tells of, and those of which only the faintest rim of a spot is seen.
 
-    Where weight < 1e-4 of the bundle's largest (among the wanted bins `inner`: padding does not count),
-    (that minimum - weight)^2 is added, elsewhere ridge^2.
-    The rule is scale dependent (an ivar squared is added to an ivar) and kept as the field knows it.
+    icov_jj / weight_j = sum a^2 w / sum a w is the bin's light on the pixels that tell of it, a number without a unit
+    that knows no other bin: some 0.05 for a whole spot. Below 1e-10 a bin is given up like one without any good pixel:
+    what it knows is then less than 1e-17 of what it would know, and nobody else's flux moves by more than the root of
+    that, 3e-9 sigma (doc/method.md, "Weak bins"). Nothing is added to what any other bin knows, but for ridge^2.
     """
-    regularised = np.empty(sums.weight.shape, dtype=bool)
-    cpu_bins.regularise(sums.icov, regularised, sums.weight, (float(ridge)**2, MINWEIGHT),
-                        inner.indices(sums.weight.shape[1])[:2])
-    return Normal(sums.icov, sums.rhs, sums.weight, regularised, sums.own)
+    given_up = np.empty(sums.weight.shape, dtype=bool)
+    if cpu_bins.judge_weights(given_up, sums.icov, sums.weight, float(ridge)**2, LEAST_LIGHT):
+        cpu_bins.take_out(sums.icov, sums.rhs, sums.weight, given_up)
+    return Normal(sums.icov, sums.rhs, sums.weight, given_up, sums.own)

@@ -29,13 +29,16 @@ def bin_quality(blocks: Blocks, cut_pixels: tuple[Array, Array], x: Array, psfer
     return out[0, :, :nwave], out[1, :, :nwave]
 
 
-def mask_bits(ivar: Array, chi2pix: Array, pixmask_fraction: Array, dropped: np.ndarray) -> np.ndarray:
+def mask_bits(ivar: Array, chi2pix: Array, pixmask_fraction: Array, dropped: np.ndarray,
+              weak: np.ndarray | None = None) -> np.ndarray:
     """MASK of a whole instrument bundle: (nfibre, nwave) uint32 of SpecMask.
 
-    dropped: (nfibre,) bool, fibres that were given up
+    dropped: (nfibre,) bool, fibres that were given up; weak: (nfibre, nwave) bool, see cores.weak
     """
     mask = np.empty(ivar.shape, dtype=np.uint32)
     cpu_bins.own_bits(mask, ivar, pixmask_fraction, dropped)
+    if weak is not None and weak.any():
+        mask[weak] |= np.uint32(SpecMask.WEAKBIN)
     mask[stands_out(chi2pix, mask == 0)] |= np.uint32(SpecMask.BAD2DFIT)
     return mask
 

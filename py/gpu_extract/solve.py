@@ -2,24 +2,26 @@
 
 x is never cut: solving it in windows would put light from outside into their
 edges. The way is conjugate gradients with one banded factorisation per fibre, every
-other fibre eliminated; the exact banded Cholesky of the whole bundle is its check, and what is used where
-the iteration does not arrive.
+other fibre eliminated; the banded Cholesky of the whole bundle is its check, and what is used where
+the iteration does not arrive. icov may be singular: masks can leave fewer pixels than bins. rhs lies in its range all
+the same, and x is one of the solutions; what else would solve it changes no flux, since Q leaves nothing of it.
 """
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_solve_banded, cholesky_banded
+from scipy.linalg import blas, lapack
 
 from gpu_extract.backend import cpu_couple, cpu_factor, cpu_solve, cpu_strengths, cpu_substitute
 from gpu_extract.backend.arena import Arena
 from gpu_extract.data import Array, Normal, Strengths
-from gpu_extract.errors import InternalError
 
 TOLERANCE = 1e-10    # of x in units of its errors, the root of the sum of squares over the bundle
 ROUNDING = 1e-15     # the same, relative to the signal to noise of the whole bundle: no residual gets below
 ITERATIONS = 100
 FAINT = 1e-11        # couplings of fibres that are far apart and below this are left to the residual's correction
 SAMPLE = 32          # bins from one look at the couplings to the next
+FLOORS = (0.0, *10.0 ** np.arange(-15.0, -8.0))    # what a factor's diagonal, scaled to 1, gets in turn to be definite
+PATIENCE = 3         # steps without getting closer
 
 
 @dataclass(frozen=True)
@@ -28,20 +30,22 @@ class Solution:
 
     error: what is left, from the residual, in units of the errors (root of the sum of squares over the bundle)
     strengths: of icov, which the residual reads as a whole
+    floor: what directions that are lost to rounding within a fibre were given, in place, in units of icov's diagonal;
+        0 where there are none
     """
 
     x: Array
     iterations: int
     error: float
     strengths: Strengths
+    floor: float = 0.0
 
 
 def solve(normal: Normal, arena: Arena | None = None, lasting: Arena | None = None) -> Solution:
     """Solve for the whole bundle; arena: where the work is done, lasting: where the strengths are kept.
 
     The iteration leaves out couplings of distant fibres that hardly count; then the residual of all of icov tells what
-    is left, and if that is too much, it is solved for with all of icov.
-    Raises InternalError where the normal equations are not positive definite.
+    is left, and if that is too much, it is solved for with all of icov, and then directly.
     """
     nfibre, nd, nwave, _ = normal.icov.shape
     rows, margin, length = cpu_factor.room_of(nfibre, nwave, normal.halfband)
@@ -49,7 +53,12 @@ def solve(normal: Normal, arena: Arena | None = None, lasting: Arena | None = No
     hw, own = normal.halfband, normal.own_halfband
     factor = arena.take(*cpu_factor.factor_shape(nfibre, nwave, own))
     correlations, roots = cpu_strengths.room(normal.icov.shape, lasting or Arena())
-    cpu_factor.factorise(factor, roots, normal.icov[:, 0, :, hw - own:hw + 1])
+    own_blocks = normal.icov[:, 0, :, hw - own:hw + 1]
+    floor = 0.0
+    if cpu_factor.factorise(factor, roots, own_blocks):
+        cpu_factor.lift(normal.icov, own)
+        cpu_factor.factorise(factor, roots, own_blocks)
+        floor = cpu_factor.LOST
     strengths = Strengths(roots, correlations)
     vectors = arena.take(6, rows, length)
     x, r, t = vectors[0], vectors[1], vectors[-1]
@@ -67,10 +76,10 @@ def solve(normal: Normal, arena: Arena | None = None, lasting: Arena | None = No
             break
         r -= t
     if not error <= 10 * limit:
-        return Solution(solve_directly(normal), 0, 0.0, strengths)
+        return Solution(*solve_directly(normal), strengths, floor)
     found = np.empty((nfibre, nwave))
     cpu_solve.by_fibre(found, x, margin)
-    return Solution(found, iterations, error, strengths)
+    return Solution(found, iterations, error, strengths, floor)
 
 
 def nearest(normal: Normal) -> int:
@@ -78,33 +87,63 @@ def nearest(normal: Normal) -> int:
     return min(cpu_couple.farthest(normal.icov, FAINT, SAMPLE), normal.icov.shape[1] - 1)
 
 
-def solve_directly(normal: Normal) -> Array:
-    """x by one banded Cholesky of the bundle, bins ordered by wavelength, then fibre: (nfibre, nwave).
+def solve_directly(normal: Normal) -> tuple[Array, int, float]:
+    """x, 0 for the iterations, and what is left in sigma, by one banded Cholesky of the bundle.
 
-    Raises InternalError where the matrix is not positive definite.
+    With the diagonal scaled to 1, as little is added to it as makes the factor definite, and conjugate gradients take
+    that back: steps are wanted for directions alone of which so little is known, and where nothing is they do nothing.
+    """
+    lower, scale, seen = _band(normal)
+    b = np.where(seen, normal.rhs.T.ravel() * scale, 0.0)
+    for floor in FLOORS:
+        factor = lower.copy(order="F")
+        factor[0] += floor
+        factor, info = lapack.dpbtrf(factor, lower=1, overwrite_ab=1)
+        if info == 0:
+            break
+    half, x, r, p = len(lower) - 1, np.zeros(len(b)), b.copy(), np.zeros(len(b))
+    norm, best, found, stalled = 1.0, np.inf, x, 0
+    while stalled < PATIENCE:
+        z = lapack.dpbtrs(factor, r, lower=1)[0]
+        before, norm = norm, float(r @ z)
+        closer = norm < 0.5 * best
+        stalled = 0 if closer else stalled + 1
+        if norm < best:
+            best, found = norm, x.copy()
+        if not np.sqrt(max(norm, 0.0)) > TOLERANCE:
+            break
+        p = z + norm / before * p if x.any() else z
+        image = blas.dsbmv(half, 1.0, lower, p, lower=1)
+        step = norm / float(p @ image)
+        x, r = x + step * p, r - step * image
+    return (found * scale).reshape(normal.rhs.T.shape).T.copy(), 0, float(np.sqrt(max(best, 0.0)))
+
+
+def _band(normal: Normal) -> tuple[Array, Array, np.ndarray]:
+    """icov as one band, bins ordered by wavelength, then fibre, its diagonal scaled to 1.
+
+    Returns (half + 1, n) its lower diagonals, (n,) what was scaled by, and (n,) which bins have weight; the others are
+    those of the unit matrix.
     """
     nfibre, nd, nwave, nband = normal.icov.shape
     hw = nband // 2
-    half = hw * nfibre + nd - 1
+    half = min(hw * nfibre + nd - 1, nfibre * nwave - 1)
     lower = np.zeros((half + 1, nwave, nfibre))
     for d in range(nd):
-        for k in range(-hw, hw + 1):
-            distance = k * nfibre + d
-            i = np.arange(nfibre - d)
-            j = np.arange(max(0, -k), nwave - max(0, k))
-            values = normal.icov[:nfibre - d, d, j[0]:j[-1] + 1, hw + k] if len(j) else None
-            if values is None or (d == 0 and k < 0):
+        for k in range(-hw if d else 0, hw + 1):
+            j = slice(max(0, -k), max(nwave - max(0, k), 0))
+            on = slice(j.start + k, max(j.stop + k, 0))
+            values, distance = normal.icov[:nfibre - d, d, j, hw + k].T, k * nfibre + d
+            if values.size == 0:
                 continue
             if distance >= 0:
-                lower[distance][np.ix_(j, i)] = values.T
+                lower[distance, j, :nfibre - d] = values
             else:
-                lower[-distance][np.ix_(j + k, i + d)] = values.T
+                lower[-distance, on, d:] = values
     lower = lower.reshape(half + 1, -1)
-    lower[0][normal.weight.T.ravel() == 0] = 1.0
-    rhs = np.where(normal.weight > 0, normal.rhs, 0.0).T.ravel()
-    try:
-        x = cho_solve_banded((cholesky_banded(lower, lower=True), True), rhs)
-    except LinAlgError as error:
-        raise InternalError("the normal equations of a bundle are not positive definite: are there two fibres "
-                            f"on one trace, or is the step far below the resolution? ({error})") from error
-    return np.where(normal.weight > 0, x.reshape(nwave, nfibre).T, 0.0)
+    seen = normal.weight.T.ravel() > 0
+    lower[0][~seen] = 1.0
+    scale = 1.0 / np.sqrt(lower[0])
+    for n in range(half + 1):
+        lower[n, :len(scale) - n] *= scale[:len(scale) - n] * scale[n:]
+    return np.asfortranarray(lower), scale, seen

@@ -43,4 +43,4 @@ def decorrelate(device: Any, core: Any, bundles: Sequence[Bundle], inner: slice,
         device.download(there, arrays[-1], stream)
     device.record(done, stream)
     device.finish(done)
-    return Decorrelated(*arrays)
+    return Decorrelated(*arrays, np.zeros((fibres, nout), dtype=bool))

@@ -16,6 +16,7 @@ from gpu_extract.backend.cuda.simulated import SimulatedDevice
 from gpu_extract.bundle import clear_corners
 from gpu_extract.cores import banded, device_sizes
 from gpu_extract.cores.device_banded import BandedCore
+from gpu_extract.cores.schur import Neighbours
 from gpu_extract.data import Decorrelated, Status
 from gpu_extract.perf.recorder import Recorder
 
@@ -37,15 +38,19 @@ def on_cpu(case: Bundle) -> Decorrelated:
     options = banded.Options(limits=banded.Limits(window=np.inf))
     whole = banded.decorrelate(case.normal, case.x, (0, len(case.x)), ndiag=NDIAG, options=options)
     part = Decorrelated(whole.flux[:, INNER], whole.ivar[:, INNER], whole.resolution[:, :, INNER].copy(),
-                        whole.status[:, INNER])
+                        whole.status[:, INNER], whole.weak[:, INNER])
     clear_corners(part.resolution)
     return part
 
 
 def check(case: Bundle) -> tuple[Decorrelated, Decorrelated]:
-    """Hold the device's against the CPU's; fibres that the CPU has a wide band for are FAILED, and 0."""
+    """Hold the device's against the CPU's; fibres that the CPU has a wide band for, or looks at for weak bins, are
+    FAILED, and 0."""
     found, wanted = on_device(case), on_cpu(case)
     narrow = np.isin(wanted.status, (Status.GOOD, Status.EMPTY))
+    neighbours = Neighbours(case.normal, case.x, Limits(window=np.inf))
+    for fibre in np.flatnonzero((wanted.status == Status.GOOD).any(axis=1)).tolist():
+        narrow[fibre] &= not neighbours.complement(fibre).facts.may_be_weak
     np.testing.assert_array_equal(found.status, np.where(narrow, wanted.status, Status.FAILED))
     for fibre in range(len(case.x)):
         if not narrow[fibre].all():
@@ -94,7 +99,7 @@ def test_empty_fibres() -> None:
     normal = case.normal
     icov, weight = normal.icov.copy(), normal.weight.copy()
     icov[2], icov[1, 1], weight[2] = 0.0, 0.0, 0.0
-    empty = Bundle(type(normal)(icov, normal.rhs, weight, normal.regularised), case.x, case.dense)
+    empty = Bundle(type(normal)(icov, normal.rhs, weight, normal.given_up), case.x, case.dense)
     found = on_device(empty)
     assert (found.status[2] == Status.EMPTY).all()
     assert not found.flux[2].any() and not found.ivar[2].any()
@@ -128,7 +133,7 @@ def test_not_finite_is_failed() -> None:
     case = bundle("clean")
     icov = case.normal.icov.copy()
     icov[1, 0, 40, icov.shape[3] // 2] = np.nan
-    normal = type(case.normal)(icov, case.normal.rhs, case.normal.weight, case.normal.regularised)
+    normal = type(case.normal)(icov, case.normal.rhs, case.normal.weight, case.normal.given_up)
     found = on_device(Bundle(normal, case.x, case.dense))
     assert (found.status[1] == Status.FAILED).all()
     assert np.isfinite(found.flux).all() and np.isfinite(found.resolution).all()

@@ -36,7 +36,7 @@ def on_device(*bundles: Bundle, cuts: dense.Cuts = CUTS, count: int = 7,
 def on_cpu(case: Bundle, cuts: dense.Cuts = CUTS) -> Decorrelated:
     parts = [dense.decorrelate(case.normal, case.x, (i, i + 1), ndiag=NDIAG, cuts=cuts) for i in range(len(case.x))]
     whole = Decorrelated(*(np.concatenate([getattr(part, name) for part in parts])
-                           for name in ("flux", "ivar", "resolution", "status")))
+                           for name in ("flux", "ivar", "resolution", "status", "weak")))
     clear_corners(whole.resolution)
     return whole
 
@@ -75,7 +75,7 @@ def test_any_number_at_a_time_and_any_piece_give_the_same_bits() -> None:
     cases = bundle("clean"), bundle("column")
     together, other = on_device(*cases, count=64), on_device(*cases, count=5)
     alone = [on_device(case, count=64) for case in cases]
-    for name in ("flux", "ivar", "resolution", "status"):
+    for name in ("flux", "ivar", "resolution", "status", "weak"):
         array = getattr(together, name)
         np.testing.assert_array_equal(array, getattr(other, name))
         np.testing.assert_array_equal(array, np.concatenate([getattr(part, name) for part in alone]))

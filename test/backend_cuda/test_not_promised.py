@@ -26,7 +26,7 @@ def with_an_empty_fibre() -> Bundle:
     for f, d in ((2, 0), (2, 1), (2, 2), (1, 1), (0, 2)):
         icov[f, d] = 0.0
     weight[2] = 0.0
-    return Bundle(Normal(icov, normal.rhs, weight, normal.regularised), case.x, case.dense)
+    return Bundle(Normal(icov, normal.rhs, weight, normal.given_up), case.x, case.dense)
 
 
 def found(maker: type, held: int, order: float | None = None) -> Decorrelated:

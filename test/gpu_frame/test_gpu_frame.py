@@ -76,8 +76,8 @@ def test_as_on_the_cpu() -> None:
     assert frame.notes["device"] == "simulated device"
     for first, notes in cpu.notes["bundles"].items():
         own = frame.notes["bundles"][first]
-        assert {k: own[k] for k in ("halfband", "neighbours", "regularised")} == {
-            k: notes[k] for k in ("halfband", "neighbours", "regularised")}
+        assert {k: own[k] for k in ("halfband", "neighbours", "given_up")} == {
+            k: notes[k] for k in ("halfband", "neighbours", "given_up")}
         assert own["error"] < 1e-9 and own["iterations"] < 20
 
 

@@ -1,4 +1,4 @@
-"""CPU kernels: rules that look at each bin of a bundle once: which ones are hardly known, and the bits of the mask."""
+"""CPU kernels: rules that look at each bin of a bundle once: which ones are given up, and the bits of the mask."""
 import numpy as np
 from numba import njit
 
@@ -26,28 +26,36 @@ def _largest(row, count, tops):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def regularise(icov, regularised, weight, rule, inner):  # type: ignore[no-untyped-def]
-    """Apply normal.regularise's rule to the diagonal, and say where that added to it.
+def judge_weights(given_up, icov, weight, ridge, least):  # type: ignore[no-untyped-def]
+    """normal.give_up's rule: which bins of weight are given up, `ridge` on the diagonal of the others; how many.
 
-    icov, weight: as in data.Normal; regularised: (nfibre, nwave) bool
-    rule: (ridge^2, share of the largest weight); inner: (first, last) of the bins among which that is looked for
+    icov, weight: as in data.Normal, the diagonal of bins of weight 0 becomes 0; given_up: (nfibre, nwave) bool, filled
     """
-    nfibre, nwave = weight.shape
-    hw, ridge, largest, tops = icov.shape[3] // 2, rule[0], 0.0, np.empty(VECTOR // 8)
-    for i in range(nfibre):
-        largest = max(largest, _largest(address(weight, i * nwave + inner[0]), inner[1] - inner[0], tops))
-    minimum = rule[1] * largest
+    (nfibre, nwave), hw, count = weight.shape, icov.shape[3] // 2, 0
     for i in range(nfibre):
         for j in range(nwave):
-            value = weight[i, j]
-            regularised[i, j] = ridge > 0.0
-            if value == 0.0:
-                icov[i, 0, j, hw], regularised[i, j] = 0.0, False
-            elif value < minimum:
-                icov[i, 0, j, hw] += (minimum - value)**2
-                regularised[i, j] = True
-            elif ridge > 0.0:
-                icov[i, 0, j, hw] += ridge
+            value, known = weight[i, j], icov[i, 0, j, hw]
+            dark = not value > 0.0
+            # where the product underflows nothing can be told either
+            given_up[i, j] = not dark and not known > least * value
+            count += given_up[i, j]
+            icov[i, 0, j, hw] = 0.0 if dark else known + ridge
+    return count
+
+
+@njit(nogil=True, cache=True)
+def take_out(icov, rhs, weight, given_up):  # type: ignore[no-untyped-def]
+    """Give bins up: weight and rhs 0, and their rows and columns of icov."""
+    nfibre, nd, nwave, width = icov.shape
+    hw = width // 2
+    for i in range(nfibre):
+        for j in range(nwave):
+            if given_up[i, j]:
+                rhs[i, j] = weight[i, j] = 0.0
+            for d in range(min(nd, nfibre - i)):
+                for k in range(max(-hw, -j), min(hw, nwave - 1 - j) + 1):
+                    if given_up[i, j] or given_up[i + d, j + k]:
+                        icov[i, d, j, hw + k] = 0.0
 
 
 @njit(nogil=True, cache=True)

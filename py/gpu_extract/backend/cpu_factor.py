@@ -16,12 +16,14 @@ from gpu_extract.backend.simd import (
     vadd,
     vdiv,
     vless,
+    vmax,
     vmul,
     vpick,
     vread,
     vroot,
     vset,
     vsub,
+    vsum,
     vtake,
     vturn1,
     vturn2,
@@ -33,6 +35,7 @@ from gpu_extract.data import LANE
 
 VECTOR = 8 * LANE
 LOOK_AHEAD = 2048      # bytes that a band is asked for in advance
+LOST = 1e-13           # of a diagonal: a pivot below that may be rounding, a dozen eps for each of the half-band's bins
 LEAST = LANE - 1       # half-band of a factor at least: four bins that are solved at once reach each other
 
 
@@ -84,12 +87,15 @@ def factorise(factor, roots, band):  # type: ignore[no-untyped-def]
     band: (nfibre, nwave, own + 1), band[i, j, own - k] = icov of bins j and j - k of fibre i
     roots: (nfibre, margin + nwave + margin), filled as in data.Strengths
     factor: see `factor_shape`, filled: factor[g, j, h - k, lane] = L[j, j - k], and 1 / D[j] at k = 0, with h its
-        half-band. A pivot that is not positive decouples its bin; rows without a bin are those of the unit matrix.
+        half-band. A pivot of less than LOST of its diagonal decouples its bin; rows without a bin are those of the
+        unit matrix.
+    Returns whether there is such a pivot.
     """
     nfibre, nwave, known = band.shape
     ngroup, rows, size, _ = factor.shape
     odd, margin = row_of(1, nfibre), (roots.shape[1] - nwave) // 2
     apart, step, none, four = band.strides[0], band.strides[1], np.zeros(known), np.empty(LANE)
+    lost = vset(0.0)
     roots[:] = 0.0
     for g in range(ngroup):
         i = 2 * LANE * g if LANE * g < odd else 2 * (LANE * g - odd) + 1
@@ -112,8 +118,9 @@ def factorise(factor, roots, band):  # type: ignore[no-untyped-def]
                 _roots(address(four, 0), vread(at + VECTOR * (size - 1)))
                 for lane in range(min((nfibre - i + 1) // 2, LANE)):
                     roots[i + 2 * lane, margin + j] = four[lane]
-            _eliminate(at, j, size)
+            lost = vmax(_eliminate(at, j, size), lost)
             at += VECTOR * size
+    return vsum(lost) > 0.0
 
 
 @njit(nogil=True)
@@ -125,9 +132,9 @@ def _roots(to, diagonal):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True)
 def _eliminate(at, j, size):  # type: ignore[no-untyped-def]
-    """Row j of L and 1 / D from the matrix's, in place; those before it are done."""
+    """Row j of L and 1 / D from the matrix's, in place; those before it are done. Returns which pivots are lost."""
     hw, row = size - 1, VECTOR * size
-    one, tiny = vset(1.0), vset(1e-14)
+    one, tiny = vset(1.0), vset(LOST)
     diagonal = pivot = vread(at + VECTOR * hw)
     low = max(0, hw - j)
     for m in range(low):
@@ -149,3 +156,31 @@ def _eliminate(at, j, size):  # type: ignore[no-untyped-def]
     vwrite(at + VECTOR * hw, vdiv(one, vadd(vmul(good, pivot), vmul(vsub(one, good), instead))))
     for m in range(VECTOR * low, VECTOR * hw, VECTOR):
         vwrite(at + m, vmul(good, vread(at + m)))
+    return vmul(alive, vsub(one, good))
+
+
+@njit(nogil=True, cache=True)
+def lift(icov, own):  # type: ignore[no-untyped-def]
+    """Add LOST of itself to each diagonal element whose pivot in its fibre's own block has less than that; how many.
+
+    What a bin knows that those before it do not is then rounding. In the order of the bins, so that what is added to
+    one counts for those behind it.
+    """
+    nfibre, nwave, hw, count = icov.shape[0], icov.shape[2], icov.shape[3] // 2, 0
+    low = np.zeros((nwave, own + 1))       # [j, k] = L[j, j - k] D[j - k], [j, 0] = D[j]
+    for i in range(nfibre):
+        for j in range(nwave):
+            row, diagonal = low[j], icov[i, 0, j, hw]
+            for k in range(min(own, j), -1, -1):
+                total = icov[i, 0, j, hw - k]
+                for m in range(k + 1, min(own, j) + 1):
+                    if m - k <= own:
+                        total -= row[m] * low[j - k, m - k] / low[j - m, 0]
+                row[k] = total
+            if row[0] < LOST * diagonal:
+                icov[i, 0, j, hw] += LOST * diagonal
+                row[0] = max(row[0], 0.0) + LOST * diagonal
+                count += 1
+            if diagonal == 0.0:
+                row[0] = 1.0
+    return count

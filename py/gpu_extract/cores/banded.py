@@ -26,6 +26,7 @@ from gpu_extract.cores import wide
 from gpu_extract.cores.limits import Limits
 from gpu_extract.cores.poles import LADDER, scaled_poles
 from gpu_extract.cores.schur import Neighbours, Schur
+from gpu_extract.cores.weak import weak_in_band
 from gpu_extract.cores.wide import WideLimits
 from gpu_extract.data import Array, Decorrelated, IntArray, Normal, Status
 
@@ -59,20 +60,24 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
     if out is None:
         shape = fibres[1] - fibres[0], len(range(nwave)[bins])
         out = Decorrelated(np.empty(shape), np.empty(shape), np.empty((shape[0], 2 * ndiag + 1, shape[1])),
-                           np.empty(shape, dtype=np.int8))
+                           np.empty(shape, dtype=np.int8), np.empty(shape, dtype=bool))
+    first = bins.indices(nwave)[0]
+    out.weak[:] = False
     with borrowed() as arena:
         bundle = _Bundle(normal, x, options, fibres, ndiag=max(ndiag, cpu_correct.HALF), arena=arena)
         status = [Status.FAILED if alive else Status.EMPTY for alive in bundle.alive]
         if normal.halfband <= NARROW and any(bundle.alive):
-            for n in bundle.narrow((out.flux, out.ivar, out.resolution), bins.indices(nwave)[0]):
+            for n in bundle.narrow((out.flux, out.ivar, out.resolution), first):
                 status[n] = Status.GOOD
         for n, state in enumerate(status):
             result = out.flux[n], out.ivar[n], out.resolution[n]
-            if state is Status.FAILED and bundle.broad(result, n, bins.indices(nwave)[0]):
+            if state is Status.FAILED and bundle.broad(result, n, first):
                 status[n] = Status.WIDE_BAND
             elif state is not Status.GOOD:
                 for array in result:
                     array[:] = 0.0
+        for n, weak in bundle.weak.items():
+            out.weak[n] = weak[bins]
     out.status[:] = np.array(status, dtype=np.int8)[:, None]
     return out
 
@@ -81,12 +86,13 @@ class _Bundle:
     """What the fibres lo .. hi - 1 of a bundle have in common, and their work space; their numbers here begin at 0.
 
     alive: whether a fibre has any weight; sides: (n, nwave, SIDES), their right sides: 1 and x, 0 without weight
+    weak: (nwave,) bool of the fibres that have bins which good pixels do not tell from others
     """
 
     def __init__(self, normal: Normal, x: Array, options: Options, fibres: tuple[int, int], *, ndiag: int,
                  arena: Arena):
         self.normal, self.options, self.ndiag = normal, options, ndiag
-        self._x, self._fibres, self._arena = x, fibres, arena
+        self._x, self._fibres, self._arena, self.weak = x, fibres, arena, dict[int, np.ndarray]()
         weight = normal.weight[slice(*fibres)]
         self.sides = arena.take(*weight.shape, cpu_banded.SIDES)
         self.alive = cpu_banded.right_sides(self.sides, weight, x[slice(*fibres)]).tolist()
@@ -103,6 +109,8 @@ class _Bundle:
         for n in compress(range(len(self.alive)), self.alive):
             schur = neighbours.complement(self._fibres[0] + n)
             if schur.holds:         # as one of the rungs does
+                if schur.facts.may_be_weak:
+                    self._look_for_weak(n, schur.band)
                 groups.setdefault((id(schur.room), schur.facts.rung or 0), []).append((n, schur))
         nwave, wide = self.sides.shape[1], max((group[0][1].room.half for group in groups.values()), default=0)
         made = self._arena.take(len(self.sides), nwave, cpu_banded.out_width(self.ndiag))
@@ -151,8 +159,16 @@ class _Bundle:
         schur = wide.complement(self.normal.icov, self._fibres[0] + n, sides, limits)
         if schur is None:
             return False
+        self._look_for_weak(n, schur.band)
         poles = scaled_poles(*LADDER[schur.rung], schur.bound)
         made = wide.pole_sum(schur, poles, sides, ndiag, limits)
         work, scale = np.empty(cpu_finish.work_size(len(sides), ndiag)), (float(poles.weights.sum()), first)
         disagreement = cpu_finish.finish(result, made, work, sides, schur.band[:, 0], schur.squares, scale)
         return bool(disagreement <= AGREEMENT)
+
+    def _look_for_weak(self, n: int, band: Array) -> None:
+        """Note which bins of a fibre are weak; band: of S."""
+        weak = weak_in_band(band, self.normal.icov[self._fibres[0] + n, 0, :, self.normal.halfband],
+                            self.normal.floor)
+        if weak.any():
+            self.weak[n] = weak

@@ -9,6 +9,7 @@ import numpy as np
 
 from gpu_extract.backend import cpu_band_tests
 from gpu_extract.cores.poles import LADDER
+from gpu_extract.cores.weak import UNKNOWN
 from gpu_extract.data import Array
 
 
@@ -69,6 +70,14 @@ class Facts:
     def rung(self) -> int | None:
         """Index into LADDER of the first rung whose range holds the spectrum, None where there is none."""
         return next((n for n, ratio in enumerate(RATIOS) if ratio >= self.cond), None)
+
+    @property
+    def may_be_weak(self) -> bool:
+        """Whether the answers leave it open that a bin is weak, see cores.weak.
+
+        C_jj icov_jj is below 1 / gamma and below cond, each times 1 / (1 - theta).
+        """
+        return self.theta >= 1.0 or (self.gamma == 0.0 and self.cond > UNKNOWN)
 
     @cached_property
     def rounding(self) -> float:

@@ -18,10 +18,11 @@ import numpy as np
 from scipy.linalg import lapack
 
 from gpu_extract.backend import cpu_dense
+from gpu_extract.cores.weak import weak_in_factor
 from gpu_extract.data import Array, Decorrelated, Normal, Status
 from gpu_extract.plan import enough_neighbours, spread, tiles
 
-RIDGE = 1e-8     # relative to each bin's own diagonal: the one remedy of a patch that is not positive definite
+FLOORS = tuple(10.0 ** np.arange(-13.0, -7.0))   # of what a bin's own diagonal has, for directions lost to rounding
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,12 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
     """Flux, ivar and resolution of fibres lo .. hi - 1 at the kept bins.
 
     x: (nfibre, nwave), the bundle's deconvolved flux. Bins of weight 0 get flux = ivar = 0 and no resolution.
-    A patch that is not positive definite is tried once more with a ridge of 1e-8 of each bin's diagonal (a rule
-    without a scale) and marked Status.RIDGE; failing that its bins are 0 and marked Status.FAILED. Status.EMPTY: no
-    bin of the patch has weight.
+    In a patch that is not positive definite, directions that are lost to rounding get a floor: Status.RIDGE. Failing
+    that its bins are 0: Status.FAILED. Status.EMPTY: no bin of the patch has weight. weak: see cores.weak.
     """
     shape = fibres[1] - fibres[0], cuts.inner.stop - cuts.inner.start
     out = Decorrelated(np.zeros(shape), np.zeros(shape), np.zeros((shape[0], 2 * ndiag + 1, shape[1])),
-                       np.zeros(shape, dtype=np.int8))
+                       np.zeros(shape, dtype=np.int8), np.zeros(shape, dtype=bool))
     for first, last in tiles(shape[1], cuts.step):
         waves = first + cuts.inner.start, last + cuts.inner.start
         _patch(out, normal, x, fibres=fibres, waves=waves, cuts=cuts)
@@ -61,7 +61,7 @@ def _patch(out: Decorrelated, normal: Normal, x: Array, *, fibres: tuple[int, in
     closest = max(_correlation(normal, i, (start, stop)) for i in (fibres[0] - 1, fibres[1] - 1))
     reach = max(cuts.neighbours, enough_neighbours(np.array([closest]), cuts.tolerance))
     around = [i for i in range(*spread(*fibres, reach, nfibre)) if not fibres[0] <= i < fibres[1]]
-    factor, status = _factor(normal, (around, list(range(*fibres))), (start, stop))
+    factor, floor, status = _factor(normal, (around, list(range(*fibres))), (start, stop))
     kept = slice(waves[0] - cuts.inner.start, waves[1] - cuts.inner.start)
     out.status[:, kept] = status
     if factor is None:
@@ -74,6 +74,7 @@ def _patch(out: Decorrelated, normal: Normal, x: Array, *, fibres: tuple[int, in
             out.status[n, kept] = Status.FAILED if keep.any() else Status.EMPTY
         out.flux[n, kept] = (rows @ x[fibre, start:stop])[inner]
         out.ivar[n, kept] = scale[inner] ** 2
+        out.weak[n, kept] = weak_in_factor(own, normal.icov[fibre, 0, start:stop, normal.halfband], floor)[inner]
         cpu_dense.diagonals(out.resolution[n, :, kept], rows, start, waves)
 
 
@@ -91,22 +92,29 @@ def _correlation(normal: Normal, fibre: int, waves: tuple[int, int]) -> float:
 
 
 def _factor(normal: Normal, fibres: tuple[list[int], list[int]],
-            waves: tuple[int, int]) -> tuple[Array | None, Status]:
-    """L with C^-1 = L L^T for the covariance C of the inner fibres, or None where there is none.
+            waves: tuple[int, int]) -> tuple[Array | None, float, Status]:
+    """L with C^-1 = L L^T for the covariance C of the inner fibres, None where there is none; its floor and status.
 
     fibres: (around, inner); the Cholesky factor of the whole patch, neighbours first, ends with that of C^-1.
+    floor: what directions that are lost to rounding were given, in units of the diagonals; 0 where there are none
     """
     around, inner = fibres
     n, first = (waves[1] - waves[0]) * len(around + inner), (waves[1] - waves[0]) * len(around)
     matrix = cpu_dense.empty(n)
-    for status in (Status.GOOD, Status.RIDGE):
-        cpu_dense.fill(matrix, normal.icov, np.array(around + inner), waves)
-        if status is Status.RIDGE:
-            matrix[np.diag_indices_from(matrix)] *= 1 + RIDGE
-        factor, info = lapack.dpotrf(matrix, lower=1, clean=1, overwrite_a=1)
+    cpu_dense.fill(matrix, normal.icov, np.array(around + inner), waves)
+    diagonal = matrix.diagonal().copy()
+    factor, info = lapack.dpotrf(matrix, lower=1, clean=1)
+    if info == 0:
+        return factor[first:, first:], normal.floor, Status.GOOD
+    scale = 1.0 / np.sqrt(diagonal)
+    _, order, rank, _ = lapack.dpstrf(matrix * scale * scale[:, None], tol=FLOORS[0], lower=1)
+    lost = order[rank:] - 1        # bins of which, the others known, rounding leaves nothing
+    for floor in FLOORS:
+        matrix[lost, lost] = diagonal[lost] * (1.0 + floor)
+        factor, info = lapack.dpotrf(matrix, lower=1, clean=1)
         if info == 0:
-            return factor[first:, first:], status
-    return None, Status.FAILED
+            return factor[first:, first:], floor, Status.RIDGE
+    return None, 0.0, Status.FAILED
 
 
 def _factors(factor: Array, size: int) -> Iterator[Array]:

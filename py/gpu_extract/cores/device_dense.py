@@ -7,8 +7,8 @@ values of L, which the CPU takes, the weakest bins lose digits as their share of
 others none.
 
 PATCHES matrices go through the library at a time, always as many, so that no result depends on how much is done at
-once. A patch that fails (a code of the library, a residual, neighbours that do not suffice beside a mask) is
-FAILED: the CPU's core does its fibre.
+once. A patch that fails (a code of the library, a residual, neighbours that do not suffice beside a mask, pivots so
+small that bins may be weak) is FAILED: the CPU's core does its fibre.
 """
 from functools import partial
 from typing import Any
@@ -97,6 +97,7 @@ class DenseCore:
         launch(patches.sides, rows, "sides", normal.weight, normal.x, "where", begin)
         self._device.call(lambda: algebra.cholesky(a["matrices"].data, self._factor_codes.data[0]), stream)
         launch(patches.tail, elements, "tails", "matrices", "codes")
+        launch(patches.secure, self._count, "codes", "tails", normal.icov, "where", begin)
         launch(matrices.outer, elements, "roots", "tails")
         launch(patches.decouple, self._count, "roots", "diagonal", "sides")
         launch(matrices.products, rows, "wanted", "roots", "sides")

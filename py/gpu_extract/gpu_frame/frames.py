@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpu_extract.assemble import rows_of, wanted
-from gpu_extract.backend.cuda.assembly import GIVEN_UP, REGULARISED
+from gpu_extract.backend.cuda.assembly import GIVEN_UP, UNSEEN
 from gpu_extract.backend.cuda.gradients import DONE, FLOOR, NORM
 from gpu_extract.backend.cuda.seam import Device
 from gpu_extract.bundle import Job
@@ -178,7 +178,9 @@ class GpuFrames:
         return replace(rows, notes=dict(sorted(notes.items())), models=tuple(models[n] for n in sorted(models)))
 
     def _must_be_done_again(self, facts: Mapping[str, float], fibres: tuple[int, int], lost: Sequence[int]) -> bool:
-        """Whether a bundle is the CPU's: it did not converge, or the core gave all of its fibres up."""
+        """Whether a bundle is the CPU's: it has bins to be given up, did not converge, or all its fibres were lost."""
+        if facts["given_up"]:
+            return True
         if facts["error"] <= max(10 * TOLERANCE, 10 * facts["floor"]):
             return len(lost) == fibres[1] - fibres[0]
         self._warn(f"fibres {fibres[0]} to {fibres[1] - 1} did not converge on the device: they are done on the CPU")
@@ -216,7 +218,7 @@ def _facts(flow: Flow, told: Mapping[str, np.ndarray], place: tuple[int, int],
     shape, state = flow.task.geometries[bundle].shape, told["state"][b]
     counts = told["counts"][:, b * nfibre:(b + 1) * nfibre]
     notes = {"iterations": int(state[DONE]), "error": float(np.sqrt(state[NORM])), "halfband": shape.hw,
-             "neighbours": shape.nd - 1, "regularised": int(counts[REGULARISED].sum()), "floor": float(state[FLOOR])}
+             "neighbours": shape.nd - 1, "given_up": int(counts[UNSEEN].sum()), "floor": float(state[FLOOR])}
     return notes, [int(n) for n in np.nonzero(counts[GIVEN_UP])[0]]
 
 

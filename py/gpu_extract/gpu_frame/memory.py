@@ -66,7 +66,7 @@ def work_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
         "mixed": ((one, sizes.nmixed, nwave), double),
         "white": ((f, lanes, nwave), double), "single": ((f, lanes, nwave), np.float32),
         "ranges": ((2, f, sizes.cut[0]), np.int32), "sums": ((2, *bins), double), "rhs": (bins, double),
-        "weak": (bins, np.int8), "x": (bins, double),
+        "given_up": (bins, np.int8), "x": (bins, double),
         "icov": ((f, shape.nd, 2 * shape.hw + 1, nwave), double),
         "factor": ((nwave, shape.hw + 1, f), double), "vectors": ((VECTORS, *bins), double),
         "parts": ((f, PARTS), double), "dots": ((f,), double), "curvatures": ((f,), double),

@@ -48,7 +48,8 @@ def put_fibres(rows: Rows, lost: Sequence[int], job: Job, *, image: Image, recor
     lost: numbers of the fibres within the bundle lo .. hi - 1 `fibres`; kept: of the bundle (memory.kept_arrays)
     """
     _, normal = make_normal(job, locate(image, job, fibres), group=SERIAL, recorder=recorder)
-    x, step = solve(normal).x, np.gradient(job.plan.wave)
+    solution, step = solve(normal), np.gradient(job.plan.wave)
+    normal, x = replace(normal, strengths=solution.strengths, floor=solution.floor), solution.x
     lo, hi = wanted(fibres, job.plan)
     nothing = np.uint32(SpecMask.NODATA)
     bits, by_core = kept["bits"], dense_part if job.config.core == "dense" else banded_part
@@ -58,6 +59,7 @@ def put_fibres(rows: Rows, lost: Sequence[int], job: Job, *, image: Image, recor
         clear_corners(part.resolution)
         bits[n] &= ~nothing
         bits[n, part.ivar[0] == 0.0] |= nothing
+        bits[n, part.weak[0]] |= np.uint32(SpecMask.WEAKBIN)
         if lo <= fibres[0] + n < hi:
             row = fibres[0] + n - rows.fibres[0]
             with np.errstate(over="ignore"):

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 
 from gpu_extract.backend.cuda import assembly, gradients, image, normal, quality, spots
-from gpu_extract.backend.cuda.assembly import GIVEN_UP, REGULARISED
+from gpu_extract.backend.cuda.assembly import GIVEN_UP, UNSEEN
 from gpu_extract.backend.cuda.normal import PARTS
 from gpu_extract.backend.cuda.piece import PieceShape
 from gpu_extract.backend.cuda.seam import Device, DeviceArray
 from gpu_extract.gpu_frame.geometry import PsfTables
 from gpu_extract.gpu_frame.memory import Sizes
-from gpu_extract.normal import MINWEIGHT
+from gpu_extract.normal import LEAST_LIGHT
 from gpu_extract.solve import TOLERANCE
 
 
@@ -65,7 +65,7 @@ class Steps:
             self._launch(spots.add_tail, bins * ny * nx, white, a.numbers, y0, x0, nx)
 
     def normal(self, ridge: float) -> None:
-        """Spots finished, normal equations made and regularised."""
+        """Spots finished, normal equations made."""
         a, shape, nx = self.arrays, self.shape, self.sizes.stamp[1]
         bins = shape.fibres * shape.nwave
         self._launch(spots.finish, bins, a.white, a.single, a.sums, a.root, a.light, a.y0, a.x0, a.cuts, shape.nfibre,
@@ -73,11 +73,9 @@ class Steps:
         self.device.clear(a.icov, self.stream)
         self._launch(normal.couple, bins * normal.couple_lanes(shape.nd, shape.hw), a.icov, a.white, a.y0, a.x0,
                      shape.nfibre, nx)
-        self._launch(normal.heaviest, shape.fibres * PARTS, a.parts, a.sums, shape.first, shape.last)
-        self._launch(normal.greatest, shape.fibres, a.dots, a.parts)
-        self._launch(normal.regularise, bins, a.icov, a.rhs, a.weak, a.sums, a.dots, shape.nfibre, MINWEIGHT, ridge)
-        self._launch(normal.count_weak, shape.fibres * PARTS, a.parts, a.weak, shape.first, shape.last)
-        self._launch(gradients.add_parts, shape.fibres, self._counted(REGULARISED), a.parts)
+        self._launch(normal.give_up, bins, a.icov, a.rhs, a.given_up, a.sums, LEAST_LIGHT, ridge)
+        self._launch(normal.count_given_up, shape.fibres * PARTS, a.parts, a.given_up)
+        self._launch(gradients.add_parts, shape.fibres, self._counted(UNSEEN), a.parts)
 
     def solve(self) -> None:
         """x, and the state of the iteration."""

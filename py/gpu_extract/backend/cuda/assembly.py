@@ -16,7 +16,7 @@ from gpu_extract.data import SpecMask, Status
 PLACE, DROPPED, TARGETS = 0, 1, 2     # of a fibre: its row among those that are wanted, or -1; whether it was dropped
 STEP, AREA = 0, 1                     # of a bin: its width in Angstrom, and the square of that
 FACTOR, ALONE, FEW = 0, 1, 2          # limits: so many times a median, chi2pix without one, fibres that have one
-REGULARISED, GIVEN_UP, COUNTS = 0, 1, 2      # of a fibre: bins that were regularised, bins that the core gave up
+UNSEEN, GIVEN_UP, COUNTS = 0, 1, 2      # of a fibre: bins that normal.give_up takes out, bins that the core gave up
 _SOME, _ALL, _NOTHING = int(SpecMask.SOMEBADPIX), int(SpecMask.ALLBADPIX), int(SpecMask.NODATA)
 _DROPPED, _MISFIT = int(SpecMask.NODATA | SpecMask.BADFIBER), int(SpecMask.BAD2DFIT)
 _FAILED = int(Status.FAILED)

@@ -25,6 +25,7 @@ from gpu_extract.backend.cuda.measure import (
 )
 
 GOOD, EMPTY, FAILED = 0, 1, 5      # data.Status
+UNKNOWN = 1e10                     # cores.weak.UNKNOWN
 WORST = 1e-5                       # a spectrum of the scaled S that is not expected to be worse (cores.schur)
 
 
@@ -109,11 +110,18 @@ def _higher_orders(i, facts, sizes, limits, nd, lanes, size):  # type: ignore[no
 
 
 @njit(cache=True)
+def _may_be_weak(cond, theta, gamma):  # type: ignore[no-untyped-def]
+    """cores.definite.Facts.may_be_weak."""
+    return theta >= 1.0 or (gamma == 0.0 and cond > UNKNOWN)
+
+
+@njit(cache=True)
 def _decide(i, facts, flags, sizes, limits, nd, lanes, size):  # type: ignore[no-untyped-def]
     status = FAILED
     if flags[ALIVE * lanes + i] == 0:
         status = EMPTY
-    elif flags[RUNG * lanes + i] >= 0 and flags[LOST * lanes + i] == 0 and facts[EXCESS * lanes + i] <= 1.0:
+    elif (flags[RUNG * lanes + i] >= 0 and flags[LOST * lanes + i] == 0 and facts[EXCESS * lanes + i] <= 1.0
+          and not _may_be_weak(facts[COND * lanes + i], facts[THETA * lanes + i], facts[GAMMA * lanes + i])):
         error = _higher_orders(i, facts, sizes, limits, nd, lanes, size)
         if error <= allowed(limits[COUPLING], facts[COND * lanes + i]):
             status = GOOD

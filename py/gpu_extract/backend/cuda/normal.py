@@ -1,4 +1,4 @@
-"""Kernels: the normal equations as bands, and specter's rule for weak bins.
+"""Kernels: the normal equations as bands, and which bins are given up.
 
 A lane makes one entry: the sum over the pixels that two whitened spots share, in the order of rows and columns.
 """
@@ -48,88 +48,42 @@ def couple_lanes(nd: int, hw: int) -> int:
 
 
 @njit(cache=True)
-def _heaviest(n, parts, sums, first, last):  # type: ignore[no-untyped-def]
-    """Largest weight of every 64th bin of a fibre; parts: (fibres, PARTS), sums[0]: weights."""
-    f, c = n // PARTS, n % PARTS
-    most = 0.0
-    for j in range(first + c, last, PARTS):
-        most = max(most, sums[0, f, j])
-    parts[f, c] = most
+def _give_up(n, icov, rhs, given_up, sums, least, ridge):  # type: ignore[no-untyped-def]
+    """The rule of normal.give_up for one bin; bins that it gives up are only told of: such a bundle is the CPU's.
 
-
-@kernel("f8[2] f8[3] i8 i8", lane=_heaviest)
-def heaviest(count, args):  # type: ignore[no-untyped-def]
-    """Largest weights among bins first .. last - 1: a lane for each part of a fibre."""
-    n = cuda.grid(1)
-    if n < count:
-        _heaviest(n, *args)
-
-
-@njit(cache=True)
-def _greatest(n, whole, parts):  # type: ignore[no-untyped-def]
-    """whole[f] = the largest of the parts of a fibre."""
-    most = 0.0
-    for c in range(parts.shape[1]):
-        most = max(most, parts[n, c])
-    whole[n] = most
-
-
-@kernel("f8[1] f8[2]", lane=_greatest, block=32)
-def greatest(count, args):  # type: ignore[no-untyped-def]
-    """Maxima of fibres: a lane for each."""
-    n = cuda.grid(1)
-    if n < count:
-        _greatest(n, *args)
-
-
-@njit(cache=True)
-def _regularise(n, icov, rhs, weak, sums, most, nfibre, minimum, ridge):  # type: ignore[no-untyped-def]
-    """The rule of normal.regularise for one bin.
-
-    rhs: (fibres, nwave), filled: 0 where weight is; weak: (fibres, nwave) int8, filled: whether the rule added
-    most: (fibres,) of `greatest`; minimum: of the bundle's largest weight; ridge: see config.regularize
+    rhs: (fibres, nwave), filled: 0 where weight is; given_up: (fibres, nwave) int8, filled; sums: weight and rhs
+    least: see normal.LEAST_LIGHT; ridge: see config.regularize
     """
-    nwave = icov.shape[3]
+    nwave, hw = icov.shape[3], icov.shape[2] // 2
     f, j = n // nwave, n % nwave
-    hw, start = icov.shape[2] // 2, f // nfibre * nfibre
-    largest = 0.0
-    for i in range(start, start + nfibre):
-        largest = max(largest, most[i])
-    threshold, weight = minimum * largest, sums[0, f, j]
-    if weight == 0.0:
-        icov[f, 0, hw, j] = 0.0
-        rhs[f, j] = 0.0
-        weak[f, j] = 0
-        return
-    rhs[f, j] = sums[1, f, j]
-    if weight < threshold:
-        icov[f, 0, hw, j] += (threshold - weight) * (threshold - weight)
-    else:
-        icov[f, 0, hw, j] += ridge * ridge
-    weak[f, j] = 1 if weight < threshold or ridge > 0.0 else 0
+    weight, known = sums[0, f, j], icov[f, 0, hw, j]
+    dark = not weight > 0.0
+    given_up[f, j] = 1 if not dark and not known > least * weight else 0
+    icov[f, 0, hw, j] = 0.0 if dark else known + ridge * ridge
+    rhs[f, j] = 0.0 if dark else sums[1, f, j]
 
 
-@kernel("f8[4] f8[2] i1[2] f8[3] f8[1] i8 f8 f8", lane=_regularise)
-def regularise(count, args):  # type: ignore[no-untyped-def]
-    """Specter's rule on the diagonal, and bins of weight 0 taken out: a lane for each bin."""
+@kernel("f8[4] f8[2] i1[2] f8[3] f8 f8", lane=_give_up)
+def give_up(count, args):  # type: ignore[no-untyped-def]
+    """Bins of weight 0 taken out, and which others are to be: a lane for each bin."""
     n = cuda.grid(1)
     if n < count:
-        _regularise(n, *args)
+        _give_up(n, *args)
 
 
 @njit(cache=True)
-def _count_weak(n, parts, weak, first, last):  # type: ignore[no-untyped-def]
-    """Regularised bins among every 64th bin of a fibre."""
+def _count_given_up(n, parts, given_up):  # type: ignore[no-untyped-def]
+    """Bins that are given up among every 64th bin of a fibre."""
     f, c = n // PARTS, n % PARTS
     total = 0.0
-    for j in range(first + c, last, PARTS):
-        total += weak[f, j]
+    for j in range(c, given_up.shape[1], PARTS):
+        total += given_up[f, j]
     parts[f, c] = total
 
 
-@kernel("f8[2] i1[2] i8 i8", lane=_count_weak)
-def count_weak(count, args):  # type: ignore[no-untyped-def]
-    """Regularised bins among first .. last - 1: a lane for each part of a fibre."""
+@kernel("f8[2] i1[2]", lane=_count_given_up)
+def count_given_up(count, args):  # type: ignore[no-untyped-def]
+    """Bins that are given up: a lane for each part of a fibre."""
     n = cuda.grid(1)
     if n < count:
-        _count_weak(n, *args)
+        _count_given_up(n, *args)

@@ -16,6 +16,8 @@ from gpu_extract.backend.cuda.kernels import kernel
 
 BINS, AROUND, STEP, PAD, FIRST, LAST, TILES, NFIBRE, BATCH, TOTAL = range(10)
 LAYOUT = 10
+NOT_SECURE = -1000    # none of the library's codes
+SAFE = 1e-6      # a pivot above that share of its diagonal: cores.weak.SAFE
 ALIGN = 4        # patches start at bins that are multiples of this, as those of the CPU
 
 
@@ -81,6 +83,25 @@ def tail(count, args):  # type: ignore[no-untyped-def]
     n = cuda.grid(1)
     if n < count:
         _tail(n, *args)
+
+
+@njit(cache=True)
+def _secure(b, codes, tails, icov, where, begin):  # type: ignore[no-untyped-def]
+    if begin + b >= where[TOTAL]:
+        return
+    f, start, _, _ = stretch(where, begin + b)
+    for r in range(min(tails.shape[1], icov.shape[3] - start)):
+        if not tails[b, r, r] ** 2 > SAFE * icov[f, 0, icov.shape[2] // 2, start + r]:
+            codes[0, b] = NOT_SECURE
+
+
+@kernel("i4[2] f8[3] f8[4] i8[1] i8", lane=_secure)
+def secure(count, args):  # type: ignore[no-untyped-def]
+    """A code for patches with bins that good pixels may not tell from others (cores.weak): the CPU looks; a lane a
+    patch."""
+    n = cuda.grid(1)
+    if n < count:
+        _secure(n, *args)
 
 
 @njit(cache=True)
