@@ -16,7 +16,6 @@ from gpu_extract.backend.cuda.simulated import SimulatedDevice
 from gpu_extract.bundle import clear_corners
 from gpu_extract.cores import banded, device_sizes
 from gpu_extract.cores.device_banded import BandedCore
-from gpu_extract.cores.schur import Neighbours
 from gpu_extract.data import Decorrelated, Status
 from gpu_extract.perf.recorder import Recorder
 
@@ -48,7 +47,7 @@ def check(case: Bundle) -> tuple[Decorrelated, Decorrelated]:
     FAILED, and 0."""
     found, wanted = on_device(case), on_cpu(case)
     narrow = np.isin(wanted.status, (Status.GOOD, Status.EMPTY))
-    neighbours = Neighbours(case.normal, case.x, Limits(window=np.inf))
+    neighbours = banded.Neighbours(case.normal, case.x, banded.Limits(window=np.inf))
     for fibre in np.flatnonzero((wanted.status == Status.GOOD).any(axis=1)).tolist():
         narrow[fibre] &= not neighbours.complement(fibre).facts.may_be_weak
     np.testing.assert_array_equal(found.status, np.where(narrow, wanted.status, Status.FAILED))
