@@ -22,7 +22,6 @@ from gpu_extract.oracle import (
     expected_image,
     mask_bits,
     oracle_extract,
-    regularise,
     solve_bundle,
     spot,
     wavelength_grid,
@@ -30,7 +29,7 @@ from gpu_extract.oracle import (
 
 __all__ = [
     "BundleOracle", "FibreOracle", "Spot", "bundle_ranges", "decorrelate", "design_matrix", "diagonals",
-    "evaluate", "expected_image", "mask_bits", "oracle_extract", "regularise", "solve_bundle", "spot",
+    "evaluate", "expected_image", "mask_bits", "oracle_extract", "solve_bundle", "spot",
     "wavelength_grid",
     "Case", "FAMILIES", "make_case", "make_psf", "sigma_difference",
 ]

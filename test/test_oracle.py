@@ -10,10 +10,12 @@ import scipy.sparse
 from numpy.polynomial import hermite_e
 from scipy.special import erf
 
+import gpu_extract.oracle.exact as exact_module
 import oracle
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Image, SpecMask
 from gpu_extract.errors import InputError
+from gpu_extract.oracle.exact import solve_exact
 
 CONFIG = ExtractConfig(wavelength=(6062.0, 6086.0, 0.8))
 PAD = 16
@@ -27,7 +29,7 @@ def solved(request):
     psf = oracle.make_psf(family)
     case = oracle.make_case(psf, CONFIG, pad=PAD, masks=masks)
     design = oracle.design_matrix(psf, range(5), case.wave, psf.shape)
-    return case, oracle.solve_bundle(design, case.image, 5, psferr=0.01, wanted=slice(PAD, -PAD))
+    return case, oracle.solve_bundle(design, case.image, 5, psferr=0.01)
 
 
 # ---- two bins on three pixels, by hand --------------------------------------------------------------------
@@ -95,13 +97,107 @@ def test_nothing_but_masked_pixels():
     np.testing.assert_array_equal(got.pixmask_fraction, 1)
 
 
-def test_regularisation_on_paper():
-    """minweight is 1e-4 of 20000: the bin of 0.5 gets (2 - 0.5)^2, the others the ridge squared."""
-    icov = np.eye(3)
-    weak = oracle.regularise(icov, np.array([20000.0, 0.5, 2.0]), 0.1)
-    np.testing.assert_allclose(np.diag(icov), [1.01, 1 + 2.25, 1.01])
-    np.testing.assert_array_equal(weak, [False, True, False])
-    assert np.count_nonzero(icov - np.diag(np.diag(icov))) == 0
+def test_ridge_on_paper():
+    """Its square stands on the diagonal of every bin that has a good pixel: (3.04 2; 2 3.04), else (1.04 0; 0 0)."""
+    got = two_bins([4, 8, 4], ridge=0.2)
+    np.testing.assert_allclose(np.linalg.inv(got.covariance[0]), [[3.04, 2], [2, 3.04]], rtol=1e-13)
+    np.testing.assert_allclose(two_bins([4, 0, 0], ridge=0.2).ivar, [[1.04, 0]], rtol=1e-14)
+
+
+# ---- in as many digits as it takes --------------------------------------------------------------------------
+
+def test_two_bins_that_share_their_only_pixel():
+    """icov = w/4 (1 1; 1 1) is singular: neither is known, their mean is p with ivar w/2, and R spreads evenly."""
+    image = Image(np.array([[1.0, 3.0, 1.0]]), np.array([[0.0, 8.0, 0.0]]))
+    got = solve_exact(TWO, image, 1)
+    np.testing.assert_allclose(got.flux, [[3, 3]], rtol=1e-14)
+    np.testing.assert_allclose(got.ivar, [[4, 4]], rtol=1e-14)
+    np.testing.assert_allclose(got.resolution[0], np.full((2, 2), 0.5), rtol=1e-14)
+    np.testing.assert_allclose(got.alone, [[2, 2]], rtol=1e-14)
+    assert got.information.max() < 1e-35
+    assert got.weak.all() and got.cond == 1
+
+
+def test_two_fibres_that_share_their_only_pixel():
+    """The other one marginalised, nothing is left of either: ivar is what t adds."""
+    image = Image(np.array([[1.0, 3.0, 1.0]]), np.array([[0.0, 8.0, 0.0]]))
+    got = solve_exact(TWO, image, 2)
+    assert got.ivar.max() < 1e-35
+    assert got.weak.all()
+
+
+def test_a_pair_that_cannot_be_told_apart_leaves_others_alone():
+    """Bins 1 and 2 have one pixel in common and nothing else; bin 0 and its neighbour 3 are as if by themselves."""
+    a = scipy.sparse.csc_matrix(np.array([[0.5, 0, 0, 0], [0.5, 0, 0, 0.5], [0, 0.25, 0.75, 0], [0, 0, 0, 0.5]]))
+    image = Image(np.array([[3.0, 2.0, 7.0, 4.0]]), np.array([[4.0, 8.0, 5.0, 4.0]]))
+    got = solve_exact(a, image, 1)
+    two = solve_exact(TWO, Image(image.pix[:, [0, 1, 3]], image.ivar[:, [0, 1, 3]]), 1)
+    np.testing.assert_array_equal(got.weak, [[False, True, True, False]])
+    for name in ("flux", "ivar", "information"):
+        np.testing.assert_allclose(getattr(got, name)[:, [0, 3]], getattr(two, name), rtol=1e-14)
+    assert got.cond == pytest.approx(two.cond, rel=1e-14)
+
+
+@pytest.fixture(scope="module")
+def small():
+    """(A, case) of two fibres of 18 bins."""
+    psf = oracle.make_psf("v3", 2, (130, 36))
+    config = replace(CONFIG, wavelength=(6010.0, 6024.0, 0.8))
+    case = oracle.make_case(psf, config, pad=0)
+    return oracle.design_matrix(psf, range(2), case.wave, psf.shape), case
+
+
+@pytest.mark.parametrize("dark", [0.0, 0.5, 0.8])
+def test_digits_change_nothing_where_double_precision_has_enough(small, dark):
+    """100 eps cond, with 80 % of the pixels masked too: cond 200 to 1e5, bins that know 1e3 times less than others."""
+    design, case = small
+    masked = np.random.default_rng(5).random(case.image.shape) < dark
+    image = Image(case.image.pix, np.where(masked, 0, case.image.ivar))
+    exact = solve_exact(design, image, 2)
+    double = oracle.solve_bundle(design, image, 2, psferr=0.0)
+    assert not exact.weak.any()
+    assert double.cond == pytest.approx(exact.cond, rel=2e-3)
+    bound = 100 * np.finfo(float).eps * exact.cond
+    assert (np.abs(double.flux - exact.flux) * np.sqrt(exact.ivar)).max() < 100 * bound     # up to 100 sigma high
+    np.testing.assert_allclose(double.ivar, exact.ivar, rtol=bound)
+    np.testing.assert_allclose(double.resolution, exact.resolution, rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize("kind", ["one pixel", "95 %"])
+def test_neither_t_nor_bits_matter(small, monkeypatch, kind):
+    """Of bins that can be told from others, to 1e-9 sigma; in others t does: 1e3.
+
+    Seen: 1e-11, from a bin that one pixel out of 500 knows.
+    """
+    design, case = small
+    ny, nx = case.image.shape
+    keep = np.random.default_rng(2).random((ny, nx)) > 0.95
+    if kind == "one pixel":
+        keep = np.ones((ny, nx), dtype=bool)
+        keep[5:24] = False
+        keep[14, 11] = True
+    image = Image(case.image.pix, np.where(keep, case.image.ivar, 0))
+    got = solve_exact(design, image, 2)
+    monkeypatch.setattr(exact_module, "VANISHING", -160)
+    monkeypatch.setattr(exact_module, "BITS", 700)
+    other = solve_exact(design, image, 2)
+    known = ~got.weak & (got.alone > 0)
+    assert got.weak.sum() > 5 and known.any()
+    np.testing.assert_array_equal(other.weak, got.weak)
+    assert (np.abs(other.flux - got.flux) * np.sqrt(got.ivar))[known].max() < 1e-9
+    np.testing.assert_allclose(other.ivar[known], got.ivar[known], rtol=1e-9)
+    np.testing.assert_allclose(other.resolution[known], got.resolution[known], rtol=0, atol=1e-9)
+
+
+def test_bins_in_the_wings_have_the_accuracy_of_others():
+    """Bins with 1e-5 of the others' light: ivar, 1e-10 of the others', to 1e-10; from eigenvectors of C, to 1e-6."""
+    light = np.array([1.0, 1e-5, 1.0, 1e-5])
+    a = np.diag(light) @ (np.eye(4) + 0.3 * np.eye(4, k=1) + 0.3 * np.eye(4, k=-1))
+    image = Image(np.ones((1, 4)), np.ones((1, 4)))
+    design = scipy.sparse.csc_matrix(a.T)
+    exact, double = solve_exact(design, image, 1), oracle.solve_bundle(design, image, 1, psferr=0.0)
+    assert exact.ivar.min() < 1e-9 * exact.ivar.max()
+    np.testing.assert_allclose(double.ivar, exact.ivar, rtol=1e-10)
 
 
 # ---- spots ------------------------------------------------------------------------------------------------
@@ -224,8 +320,6 @@ def test_blocks_of_the_inverse_are_schur_complements(solved):
     n = len(case.wave)
     a = oracle.design_matrix(case.psf, range(5), case.wave, case.psf.shape).toarray()
     icov = np.einsum("pa,p,pb->ab", a, case.image.ivar.ravel(), a, optimize=True)
-    weight = a.T @ case.image.ivar.ravel()
-    oracle.regularise(icov, weight, 0.0, weight.reshape(5, -1)[:, PAD:-PAD].max())
     seen = got.weight.ravel() > 0
     mine = np.zeros(5 * n, dtype=bool)
     mine[2 * n: 3 * n] = True

@@ -8,13 +8,12 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 import scipy.sparse.linalg
-from numpy.typing import NDArray
 
 from gpu_extract.data import Array, Image
-from gpu_extract.errors import InputError
+from gpu_extract.errors import InputError, InternalError
 
-WEAK = 1e-4               # a bin with less than this part of the largest weight is regularised
 BINS_MAX = 8000           # 0.5 GB for each dense matrix
+FLOOR = 100 * float(np.finfo(float).eps)    # of a matrix of unit diagonal that is singular, or as good as
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,7 @@ def decorrelate(covariance: Array, x: Array) -> FibreOracle:
     seen = np.flatnonzero(np.diag(covariance) > 0)
     result = FibreOracle(np.zeros(n), np.zeros(n), np.zeros((n, n)))
     if len(seen):
-        value, vector = scipy.linalg.eigh(covariance[np.ix_(seen, seen)])
-        q = (vector / np.sqrt(value)) @ vector.T
+        q = _inverse_root(covariance[np.ix_(seen, seen)])
         s = q.sum(axis=1)
         result.resolution[np.ix_(seen, seen)] = q / s[:, None]
         result.flux[seen] = (q @ x[seen]) / s
@@ -44,17 +42,32 @@ def decorrelate(covariance: Array, x: Array) -> FibreOracle:
     return result
 
 
-def regularise(icov: Array, weight: Array, ridge: float, largest: float | None = None) -> NDArray[np.bool_]:
-    """Regularise icov (n, n) in place and tell which bins were: METHOD's rule for weak bins.
+def _inverse_root(covariance: Array) -> Array:
+    """C^(-1/2) from the singular values and left vectors of a Cholesky factor of C^-1.
 
-    minweight is 1e-4 of the largest weight (`largest`, where only some bins count); bins below it get
-    (minweight - weight)^2 added to their diagonal element, the others ridge^2.
+    Bins may know 1e20 times less than others. Scaled to unit errors first, and by Jacobi rotations, each bin's root has
+    the accuracy that the scaled matrix allows; eigenvectors of C itself would have that of the best known bin's.
     """
-    minweight = WEAK * (weight.max(initial=0.0) if largest is None else largest)
-    weak = weight < minweight
-    for k in range(len(weight)):
-        icov[k, k] += (minweight - weight[k]) ** 2 if weak[k] else ridge**2
-    return weak
+    error = np.sqrt(np.diag(covariance))
+    inverse = np.linalg.inv(covariance / error / error[:, None])
+    unit = 1 / np.sqrt(np.abs(np.diag(inverse)))
+    factor = _cholesky(inverse * unit * unit[:, None]) / (unit * error)[:, None]
+    value, vector, _, work, _, info = scipy.linalg.lapack.dgejsv(factor, joba=0, jobu=0, jobv=3)
+    if info:
+        raise InternalError(f"the singular values of a fibre of {len(unit)} bins were not found (dgejsv: {info}): "
+                            "please report this with the image")
+    return np.asarray((vector * (value * (work[0] / work[1]))) @ vector.T)
+
+
+def _cholesky(scaled: Array) -> Array:
+    """Lower factor of a matrix of unit diagonal; where rounding left it indefinite, with a floor below it."""
+    scaled, floor = (scaled + scaled.T) / 2, 0.0
+    while floor < 1:
+        try:
+            return np.asarray(scipy.linalg.cholesky(scaled + floor * np.eye(len(scaled)), lower=True))
+        except np.linalg.LinAlgError:
+            floor = max(FLOOR, 10 * floor)
+    raise InternalError(f"a matrix of {len(scaled)} rows is not positive definite: please report this with the image")
 
 
 def _largest_eigenvalue(matrix: Array) -> float:
@@ -69,7 +82,7 @@ class BundleOracle:
     """One bundle, solved without any cut: arrays of (nfibre, nall), the extra bins at both ends included.
 
     x: deconvolved photons; flux, ivar: decorrelated; resolution: (nfibre, nall, nall), R_i in full
-    covariance: (nfibre, nall, nall), C_ii; weight: A^T W 1; cond: condition number of icov
+    covariance: (nfibre, nall, nall), C_ii; weight: A^T W 1; cond: condition number of icov scaled to a unit diagonal
     """
 
     x: Array
@@ -80,16 +93,16 @@ class BundleOracle:
     weight: Array
     chi2pix: Array
     pixmask_fraction: Array
-    regularised: NDArray[np.bool_]
     model: Array
     cond: float
 
 
 def solve_bundle(design: scipy.sparse.csc_matrix, image: Image, nfibre: int, *, psferr: float,
-                 ridge: float = 0.0, wanted: slice = slice(None)) -> BundleOracle:
+                 ridge: float = 0.0) -> BundleOracle:
     """Everything of B&S eq. 4 and 10-19 for the bundle whose A is `design`, with dense matrices.
 
-    wanted: the wavelengths without those beyond the ends; the largest weight is looked for among them
+    ridge: its square is added to the diagonal of icov. Where double precision does not suffice (cond above 1e10 or so)
+    oracle.exact does.
     """
     count = design.shape[1]
     if count > BINS_MAX:
@@ -97,30 +110,41 @@ def solve_bundle(design: scipy.sparse.csc_matrix, image: Image, nfibre: int, *, 
                          "choose fewer fibres, a shorter wavelength range or less padding")
     w = np.where(image.ivar > 0, image.ivar, 0).astype(float).ravel()
     p = np.where(w > 0, image.pix.ravel(), 0).astype(float)
-    icov = (design.T @ scipy.sparse.diags(w) @ design).toarray()
     weight = design.T @ w
-    weak = regularise(icov, weight, ridge, weight.reshape(nfibre, -1)[:, wanted].max(initial=0.0))
     seen = np.flatnonzero(weight > 0)
     x, c, cond = np.zeros(count), np.zeros((count, count)), 1.0
     if len(seen):
-        kept = icov[np.ix_(seen, seen)]
-        x[seen] = scipy.linalg.solve(kept, (design.T @ (w * p))[seen], assume_a="pos")
-        inverse = scipy.linalg.cho_solve(scipy.linalg.cho_factor(kept), np.eye(len(seen)))
-        c[np.ix_(seen, seen)] = (inverse + inverse.T) / 2
-        cond = _largest_eigenvalue(kept) * _largest_eigenvalue(inverse)
+        icov = (design.T @ scipy.sparse.diags(w) @ design).toarray()[np.ix_(seen, seen)]
+        icov[np.diag_indices_from(icov)] += ridge**2
+        x[seen], c[np.ix_(seen, seen)], cond = invert(icov, (design.T @ (w * p))[seen])
     nall = count // nfibre
     fibres = [slice(i * nall, (i + 1) * nall) for i in range(nfibre)]
     parts = [decorrelate(c[i, i], x[i]) for i in fibres]
-    model = design @ x
-    variance = np.divide(1, w, out=np.zeros_like(w), where=w > 0) + (psferr * model) ** 2
-    chi2 = np.where(w > 0, (p - model) ** 2 / np.where(w > 0, variance, 1), 0)
-    good_light = design.T @ (w > 0).astype(float)
-    any_light = good_light > 0
-    grid = (nfibre, nall)
+    model, grid = design @ x, (nfibre, nall)
+    chi2pix, fraction = judge(design, w, p, model, psferr)
     return BundleOracle(
         x=x.reshape(grid), flux=np.array([p.flux for p in parts]), ivar=np.array([p.ivar for p in parts]),
         resolution=np.array([p.resolution for p in parts]), covariance=np.array([c[i, i] for i in fibres]),
-        weight=weight.reshape(grid),
-        chi2pix=np.divide(design.T @ chi2, good_light, out=np.zeros(count), where=any_light).reshape(grid),
-        pixmask_fraction=np.where(any_light, 1 - good_light, 1.0).reshape(grid),
-        regularised=weak.reshape(grid), model=model.reshape(image.shape), cond=cond)
+        weight=weight.reshape(grid), chi2pix=chi2pix.reshape(grid), pixmask_fraction=fraction.reshape(grid),
+        model=model.reshape(image.shape), cond=cond)
+
+
+def invert(icov: Array, rhs: Array) -> tuple[Array, Array, float]:
+    """x and C of icov x = rhs, and the condition number of icov scaled to a unit diagonal, which is what is solved."""
+    unit = 1 / np.sqrt(np.diag(icov))
+    scaled = icov * unit * unit[:, None]
+    factor = _cholesky(scaled), True
+    inverse = scipy.linalg.cho_solve(factor, np.eye(len(scaled)))
+    inverse = (inverse + inverse.T) / 2
+    cond = _largest_eigenvalue(scaled) * _largest_eigenvalue(inverse)
+    return unit * scipy.linalg.cho_solve(factor, unit * rhs), inverse * unit * unit[:, None], cond
+
+
+def judge(design: scipy.sparse.csc_matrix, w: Array, p: Array, model: Array, psferr: float) -> tuple[Array, Array]:
+    """chi2pix and pixmask_fraction of every bin; w, p, model: ivar, electrons and A x of all pixels."""
+    variance = np.divide(1, w, out=np.zeros_like(w), where=w > 0) + (psferr * model) ** 2
+    chi2 = np.where(w > 0, (p - model) ** 2 / np.where(w > 0, variance, 1), 0)
+    good_light = np.asarray(design.T @ (w > 0).astype(float))
+    any_light = good_light > 0
+    return (np.divide(design.T @ chi2, good_light, out=np.zeros(len(good_light)), where=any_light),
+            np.where(any_light, 1 - good_light, 1.0))

@@ -60,7 +60,7 @@ def oracle_extract(image: Image, psf: PsfModel, config: ExtractConfig, *, pad: i
     """The frame that every other way to extract must give, for small cases.
 
     pad: extra bins solved for beyond each end (METHOD: 50 leave 3e-9 sigma on DESI PSFs, gh2 needs more)
-    notes: "cond", the largest condition number of a bundle's icov; "regularised", (nspec, nwave) bool
+    notes: "cond", the largest condition number of a bundle's icov, scaled to a unit diagonal
     Raises InputError where a bundle has too many bins or the PSF does not reach.
     """
     wave, wanted = wavelength_grid(config, psf, pad)
@@ -76,20 +76,18 @@ def oracle_extract(image: Image, psf: PsfModel, config: ExtractConfig, *, pad: i
         if bundle.stop <= config.specmin or bundle.start >= last:
             continue
         design = design_matrix(psf, bundle, wave, image.shape)
-        solved = solve_bundle(design, image, len(bundle), psferr=psferr, ridge=config.regularize, wanted=wanted)
+        solved = solve_bundle(design, image, len(bundle), psferr=psferr, ridge=config.regularize)
         cut = {name: getattr(solved, name)[:, wanted] for name in ("ivar", "chi2pix", "pixmask_fraction")}
         mask = mask_bits(cut["chi2pix"], cut["pixmask_fraction"], cut["ivar"])
         model, cond = model + solved.model, max(cond, solved.cond)
         for k in (f - bundle.start for f in fibres if f in bundle):
             rows.append({"flux": solved.flux[k, wanted] / dw, "ivar": cut["ivar"][k] * dw**2, "mask": mask[k],
                          "chi2pix": cut["chi2pix"][k], "pixmask_fraction": cut["pixmask_fraction"][k],
-                         "resolution": diagonals(solved.resolution[k][wanted, wanted], ndiag),
-                         "regularised": solved.regularised[k, wanted]})
+                         "resolution": diagonals(solved.resolution[k][wanted, wanted], ndiag)})
     frame: dict[str, Any] = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-    regularised = frame.pop("regularised")
     status = np.where(frame["ivar"] > 0, Status.GOOD, Status.EMPTY).astype(np.int8)
     return Frame(wave=stored, fibres=fibres, status=status, model=model if config.model else None,
-                 notes={"cond": cond, "regularised": regularised}, **frame)
+                 notes={"cond": cond}, **frame)
 
 
 def diagonals(resolution: Array, ndiag: int) -> Array:
