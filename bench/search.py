@@ -1,0 +1,115 @@
+"""What breaks an extraction? Random problems against the oracle, both cores.
+
+usage: search.py [--seed 0] [--count 1300] [--only KIND] [--replay SEED] [--smallest]
+
+Each seed is a problem (bench/tools/problems.py): a PSF of one of six families with perturbed coefficients, 1 to 6
+fibres, steps of 0.2 to 40 Angstrom, ranges at all edges of CCD and PSF, honest ivars that vary by 1e4, and a kind of
+mask: the seed's remainder by the number of kinds. --only: one kind, or "masks", all kinds with masked pixels, as many
+problems as --count says. --replay: one problem, in detail.
+
+A problem is wrong where an unflagged bin (neither WEAKBIN nor NODATA) is off by more than max(1e-8 sigma, 100 eps cond)
+(bench/tools/judging.py); rash where one is unflagged that double precision cannot tell from others, or only to 1e-3
+sigma; strict where one is flagged that keeps 10 % of the information that it has with all pixels good; lost where there
+is no frame. The exit code is 1 where there is any of these.
+"""
+import argparse
+import os
+import sys
+import warnings
+from collections import defaultdict
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
+
+import numpy as np
+from judging import Truth, Verdict, judge
+from problems import FAMILIES, KINDS, Problem, make, seeds
+
+CORES = ("auto", "dense")
+
+
+def describe(problem: Problem, core: str, verdict: Verdict, known: Truth) -> None:
+    """Everything about one problem."""
+    print(f"{problem.name}; {core}")
+    print(f"  cond {known.cond:.1e}, {known.weak.size} bins: {known.weak.sum()} weak, {verdict.flagged.sum()} flagged, "
+          f"bound {known.bound.min():.1e} to {known.bound.max():.1e}")
+    if verdict.lost:
+        print(f"  lost: {verdict.lost}")
+    for name in ("wrong", "rash", "strict"):
+        bins = np.argwhere(getattr(verdict, name))
+        for i, j in sorted(bins.tolist(), key=lambda at: -verdict.ratio[tuple(at)])[:5]:
+            parts = ", ".join(f"{what} {part:.2g}" for what, part in zip(("flux", "ivar", "R"), verdict.parts[:, i, j],
+                                                                          strict=True))
+            print(f"  {name}: {len(bins)} bins, fibre {i} bin {j}: {parts} x {known.bound[i, j]:.1e} sigma, "
+                  f"ivar {known.ivar[i, j]:.2g} (largest {known.ivar.max():.2g}), keeps {known.kept[i, j]:.2g}")
+
+
+def search(wanted: list[int]) -> dict[str, list[tuple[int, str, Verdict, Truth]]]:
+    """Kind of problem -> seed, core, verdict and truth of each."""
+    found = defaultdict(list)
+    for seed in wanted:
+        problem = make(seed)
+        if problem is None:
+            found["(PSF file absent)"].append((seed, "", None, None))
+            continue
+        for core in CORES:
+            found[problem.kind].append((seed, core, *judge(problem, core)))
+    return found
+
+
+def table(found: dict[str, list[tuple[int, str, Verdict, Truth]]]) -> bool:
+    """Print what was found; whether nothing is broken."""
+    print("kind       frames  lost  wrong  rash strict  flagged    weak  worst unflagged / bound")
+    right = True
+    for kind in KINDS:
+        rows = found.get(kind, [])
+        if not rows:
+            continue
+        verdicts = [row[2] for row in rows]
+        counts = [sum(bool(v.lost) for v in verdicts),
+                  *(sum(bool(getattr(v, name).any()) for v in verdicts) for name in ("wrong", "rash", "strict"))]
+        flagged = np.mean(np.concatenate([v.flagged.ravel() for v in verdicts]))
+        weak = np.mean(np.concatenate([row[3].weak.ravel() for row in rows]))
+        worst = max(rows, key=lambda row: row[2].worst)
+        broken = sorted({row[0] for row in rows if row[2].broken})
+        print(f"{kind:10s} {len(rows):6d} {counts[0]:5d} {counts[1]:6d} {counts[2]:5d} {counts[3]:6d} {flagged:8.3%} "
+              f"{weak:7.3%}  {worst[2].worst:.2g} (seed {worst[0]}, {worst[1]})"
+              + (f"; broken: {', '.join(map(str, broken[:8]))}{', ...' if len(broken) > 8 else ''}" if broken else ""))
+        right &= not broken
+    absent = len(found.get("(PSF file absent)", []))
+    if absent:
+        print(f"{absent} problems left out: the file of their PSF is absent (families {', '.join(FAMILIES)})")
+    return right
+
+
+def main() -> int:
+    """Search and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=1300)
+    parser.add_argument("--only", choices=(*KINDS, "masks"))
+    parser.add_argument("--replay", type=int)
+    parser.add_argument("--smallest", action="store_true")
+    args = parser.parse_args()
+    warnings.simplefilter("error")
+    if args.replay is not None:
+        problem = make(args.replay)
+        if problem is None:
+            print("the file of its PSF is absent")
+            return 1
+        verdicts = [(core, *judge(problem, core)) for core in CORES]
+        for core, verdict, known in verdicts:
+            describe(problem, core, verdict, known)
+        return int(any(verdict.broken for _, verdict, _ in verdicts))
+    if args.smallest:
+        chosen = [seed for kind in KINDS for seed in seeds(args.seed, 2, only=kind, quick=True)]
+    else:
+        chosen = seeds(args.seed, args.count, only=args.only)
+    found = search(chosen)
+    return 0 if table(found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

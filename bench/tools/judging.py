@@ -1,0 +1,160 @@
+"""A frame of a random problem against the oracle: what is wrong with it, in units of what rounding allows."""
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from problems import Problem
+
+from gpu_extract.data import Frame, SpecMask
+from gpu_extract.errors import GpuExtractError
+from gpu_extract.oracle import diagonals, solve_bundle
+from gpu_extract.oracle.exact import WEAK, solve_exact
+from gpu_extract.run import extract
+
+EPS = float(np.finfo(float).eps)
+FLOOR = 1e-8             # sigma: asked for where cond is small
+HOPELESS = 1e-3          # sigma: where rounding leaves more, a bin must be flagged
+KEEPS = 0.1              # of the information with all pixels good: such a bin must not be flagged
+CLEAN = 1e8              # cond with all pixels good beyond which shares of information are not judged
+EASY = 1e5               # cond up to which the oracle in double precision is 100 times better than the bound
+EVEN = 1e8               # and ratio of the bins' ivar
+ONE_WAY = 10.0           # the diagonal is one way to round of many
+DIM, SURE = 1e-10, 10.0  # of its light: with less in each good pixel a bin is given up; times this: surely (not)
+FLAGS = np.uint32(SpecMask.WEAKBIN | SpecMask.NODATA | SpecMask.BADFIBER)
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The wanted bins by the oracle: arrays (nfibre, nwave), photons per bin.
+
+    bound: what a result may be off by, in sigma; kept: share of the information with all pixels good
+    weak: bins that double precision cannot tell from others; dim: those of which good pixels see 1e-10 at most, to a
+    factor of ten: they may be given up or not
+    """
+
+    flux: np.ndarray
+    ivar: np.ndarray
+    resolution: np.ndarray
+    bound: np.ndarray
+    kept: np.ndarray
+    weak: np.ndarray
+    dim: np.ndarray
+    cond: float
+
+
+def truth(problem: Problem, ndiag: int) -> Truth:
+    """By the oracle in double precision where that is enough, else in as many digits as it takes.
+
+    The bound is max(1e-8, 100 eps cond), cond of icov scaled to a unit diagonal with the weak bins marginalised; and
+    where icov itself is worse than 1e10, ten times what 100 eps on that diagonal changes.
+    """
+    nfibre, nwave = problem.psf.nfibre, round(np.ptp(problem.config.wavelength[:2]) / problem.config.wavelength[2]) + 1
+    wanted = slice(problem.below, problem.below + nwave)
+    double = solve_bundle(problem.design, problem.image, nfibre, psferr=0.0)
+    seen = double.weight > 0
+    known: Any = double
+    doubt, weak = np.zeros(seen.shape), np.zeros(seen.shape, dtype=bool)
+    information = _information(double.covariance)
+    cond = double.cond
+    if seen.any() and (cond > EASY or np.ptp(np.log(double.ivar[seen])) > np.log(EVEN)):
+        known = solve_exact(problem.design, problem.image, nfibre)
+        information, weak = known.information, known.weak
+        if cond > 1 / WEAK or weak.any():
+            floored = solve_exact(problem.design, problem.image, nfibre, floor=100 * EPS)
+            doubt = ONE_WAY * differences(known, floored, ndiag)
+        cond = known.cond
+    bound = np.maximum(max(FLOOR, 100 * EPS * cond), doubt)
+    clean = solve_bundle(problem.design, problem.whole, nfibre, psferr=0.0)
+    most = _information(clean.covariance)
+    sure = (most > 0) & (clean.cond < CLEAN)
+    kept = np.divide(information, most, out=np.zeros_like(most), where=sure)
+    good = (problem.image.ivar.ravel() > 0).astype(float)
+    light = problem.design.multiply(good[:, None]).max(axis=0).toarray().reshape(seen.shape)
+    weak |= (light > 0) & (light < DIM / SURE)
+    stored = np.array([diagonals(r[wanted, wanted], ndiag) for r in known.resolution])
+    return Truth(known.flux[:, wanted], known.ivar[:, wanted], stored, bound[:, wanted], kept[:, wanted],
+                 weak[:, wanted], (light < DIM * SURE)[:, wanted], cond)
+
+
+def _information(covariance: np.ndarray) -> np.ndarray:
+    """1 / C_kk, 0 for bins without data."""
+    variance = np.einsum("ikk->ik", covariance)
+    return np.divide(1, variance, out=np.zeros_like(variance), where=variance > 0)
+
+
+def differences(known: Any, other: Any, ndiag: int) -> np.ndarray:
+    """(nfibre, n) the largest of those of flux in sigma, of ivar relative to itself, of R's diagonals."""
+    error = np.sqrt(known.ivar)
+    of_flux = np.abs(other.flux - known.flux) * error
+    of_ivar = np.abs(np.divide(other.ivar, known.ivar, out=np.ones_like(error), where=known.ivar > 0) - 1)
+    near = np.abs(np.subtract.outer(np.arange(error.shape[1]), np.arange(error.shape[1]))) <= ndiag
+    of_r = (np.abs(other.resolution - known.resolution) * near).max(axis=-1)
+    return np.maximum(np.maximum(of_flux, of_ivar), of_r)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one core made of a problem.
+
+    lost: why there is no frame, or ""; parts: (3, nfibre, nwave) differences of flux, ivar and R in units of the bound
+    flagged: bins with WEAKBIN or NODATA; wrong: unflagged and off by more than the bound; rash: unflagged although
+    nothing better than 1e-3 sigma can be known; strict: flagged although 10 % of the information is kept
+    """
+
+    lost: str
+    parts: np.ndarray
+    flagged: np.ndarray
+    wrong: np.ndarray
+    rash: np.ndarray
+    strict: np.ndarray
+
+    @property
+    def ratio(self) -> np.ndarray:
+        """(nfibre, nwave) the largest of the parts."""
+        return self.parts.max(axis=0)
+
+    @property
+    def broken(self) -> bool:
+        """Whether anything is not as it must be."""
+        return bool(self.lost) or any(bins.any() for bins in (self.wrong, self.rash, self.strict))
+
+    @property
+    def worst(self) -> float:
+        """The largest difference of an unflagged bin that can be known, in units of the bound."""
+        return float(self.ratio[~self.flagged & ~self.rash].max(initial=0.0))
+
+
+def judge(problem: Problem, core: str) -> tuple[Verdict, Truth]:
+    """Extract by a core, and compare."""
+    ndiag = problem.psf.stamp[0] // 2
+    known = truth(problem, ndiag)
+    none = np.zeros(known.flux.shape, dtype=bool)
+    nothing = np.zeros((3, *none.shape)), none, none, none, none
+    try:
+        frame = extract(problem.image, problem.psf, replace(problem.config, core=core))
+    except (GpuExtractError, ArithmeticError, ValueError, np.linalg.LinAlgError) as error:
+        return Verdict(f"{type(error).__name__}: {error}", *nothing), known
+    assert frame is not None
+    if not all(np.isfinite(array).all() for array in (frame.flux, frame.ivar, frame.resolution, frame.chi2pix)):
+        return Verdict("numbers that are not finite", *nothing), known
+    return compare(frame, known, problem.config.wavelength[2]), known
+
+
+def compare(frame: Frame, known: Truth, step: float) -> Verdict:
+    """The frame (photons per Angstrom) against the oracle (photons per bin)."""
+    error, ivar = np.sqrt(known.ivar), frame.ivar / step**2
+    of_flux = np.abs(frame.flux * step - known.flux) * error
+    of_ivar = np.abs(np.divide(ivar, known.ivar, out=np.where(ivar > 0, 2.0, 1.0), where=known.ivar > 0) - 1)
+    nwave, ndiag = frame.flux.shape[1], frame.ndiag
+    row = np.arange(nwave) - ndiag + np.arange(2 * ndiag + 1)[:, None]
+    off = np.abs(frame.resolution - known.resolution)
+    of_r = np.zeros_like(error)          # the frame's column k, j is an element of row j - ndiag + k
+    for k, j in zip(*np.nonzero((row >= 0) & (row < nwave)), strict=True):
+        of_r[:, row[k, j]] = np.maximum(of_r[:, row[k, j]], off[:, k, j])
+    parts = np.stack([of_flux, of_ivar, of_r]) / known.bound
+    ratio = parts.max(axis=0)
+    flagged = (frame.mask & FLAGS) > 0
+    hopeless = known.weak | (known.bound > HOPELESS)
+    unknown = (frame.ivar == 0) & (known.ivar == 0)
+    return Verdict("", parts, flagged, wrong=~flagged & ~hopeless & ~known.dim & (ratio > 1),
+                   rash=~flagged & hopeless & ~unknown, strict=flagged & ~hopeless & (known.kept > KEEPS))
