@@ -13,7 +13,7 @@ from gpu_extract.run import extract
 
 EPS = float(np.finfo(float).eps)
 FLOOR = 1e-8             # sigma: asked for where cond is small
-HOPELESS = 1e-3          # sigma: where rounding leaves more, a bin must be flagged
+HOPELESS = 1e-3          # sigma: no unflagged bin may be off by more, whatever rounding leaves elsewhere
 KEEPS = 0.1              # of the information with all pixels good: such a bin must not be flagged
 CLEAN = 1e8              # cond with all pixels good beyond which shares of information are not judged
 EASY = 1e5               # cond up to which the oracle in double precision is 100 times better than the bound
@@ -63,7 +63,7 @@ def truth(problem: Problem, ndiag: int) -> Truth:
             floored = solve_exact(problem.design, problem.image, nfibre, floor=100 * EPS)
             doubt = ONE_WAY * differences(known, floored, ndiag)
         cond = known.cond
-    bound = np.maximum(max(FLOOR, 100 * EPS * cond), doubt)
+    bound = np.minimum(np.maximum(max(FLOOR, 100 * EPS * cond), doubt), HOPELESS)
     clean = solve_bundle(problem.design, problem.whole, nfibre, psferr=0.0)
     most = _information(clean.covariance)
     sure = (most > 0) & (clean.cond < CLEAN)
@@ -98,7 +98,7 @@ class Verdict:
 
     lost: why there is no frame, or ""; parts: (3, nfibre, nwave) differences of flux, ivar and R in units of the bound
     flagged: bins with WEAKBIN or NODATA; wrong: unflagged and off by more than the bound; rash: unflagged although
-    nothing better than 1e-3 sigma can be known; strict: flagged although 10 % of the information is kept
+    good pixels do not tell it from others; strict: flagged although 10 % of the information is kept
     """
 
     lost: str
@@ -154,7 +154,7 @@ def compare(frame: Frame, known: Truth, step: float) -> Verdict:
     parts = np.stack([of_flux, of_ivar, of_r]) / known.bound
     ratio = parts.max(axis=0)
     flagged = (frame.mask & FLAGS) > 0
-    hopeless = known.weak | (known.bound > HOPELESS)
+    hopeless = known.weak
     unknown = (frame.ivar == 0) & (known.ivar == 0)
     return Verdict("", parts, flagged, wrong=~flagged & ~hopeless & ~known.dim & (ratio > 1),
                    rash=~flagged & hopeless & ~unknown, strict=flagged & ~hopeless & (known.kept > KEEPS))

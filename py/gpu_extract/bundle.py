@@ -18,6 +18,7 @@ from gpu_extract.config import ExtractConfig
 from gpu_extract.cores import banded, dense
 from gpu_extract.data import Array, Blocks, BundleResult, Decorrelated, Image, Normal, PsfModel, Recipe, Spots, Status
 from gpu_extract.normal import Cut, add_tile, empty_sums, give_up, half_bands, make_cut, place_blocks
+from gpu_extract.patch_pixels import PatchPixels
 from gpu_extract.plan import TILE, Plan, bounds, fibre_groups, halo, tiles
 from gpu_extract.probe import Decay, measure_neighbours
 from gpu_extract.project import add_to_image
@@ -78,8 +79,9 @@ def extract_bundle(image: Image, job: Job, fibres: tuple[int, int], *, group: An
             with recorder.span("quality"):
                 chi2pix, fraction = judge(blocks, place, solution.x, job, group=group, arena=passing)
         with recorder.span("decorrelate"):
-            normal = replace(normal, strengths=solution.strengths, floor=solution.floor)
-            result = decorrelate(normal, solution.x, job, group)
+            normal = replace(normal, strengths=solution.strengths, lifted=solution.lifted)
+            pixels = PatchPixels(image, job.psf, fibres, job.plan.extended)
+            result = decorrelate(normal, solution.x, job, group, pixels)
     dropped = np.array([i in job.dropped for i in range(*fibres)])
     wanted = job.config.model and group.rank == 0
     model, column = project_model(image, job, fibres, solution.x) if wanted else (None, 0)
@@ -143,7 +145,7 @@ def make_normal(job: Job, place: Place, *, group: Any, recorder: Any,
     return blocks, give_up(sums, job.config.regularize)
 
 
-def decorrelate(normal: Normal, x: Array, job: Job, group: Any) -> Decorrelated:
+def decorrelate(normal: Normal, x: Array, job: Job, group: Any, pixels: PatchPixels) -> Decorrelated:
     """The wanted wavelengths of all fibres of a bundle; the dense core does what the banded one gives up."""
     shape = len(x), len(job.plan.wave)
     out = Decorrelated(np.empty(shape), np.empty(shape), np.empty((shape[0], 2 * job.ndiag + 1, shape[1])),
@@ -155,9 +157,9 @@ def decorrelate(normal: Normal, x: Array, job: Job, group: Any) -> Decorrelated:
     def work(fibres: tuple[int, int]) -> None:
         part = Decorrelated(*(array[slice(*fibres)] for array in astuple(out)))
         if by_dense:
-            copy(dense_part(normal, x, job, fibres), part)
+            copy(dense_part(normal, x, job, fibres, pixels), part)
         else:
-            banded_part(normal, x, job, fibres, part)
+            banded_part(normal, x, job, fibres, pixels, out=part)
 
     first, last = starts[group.rank], starts[group.rank + 1]
     mine = [g for g in groups if first <= g[0] < last]
@@ -170,13 +172,13 @@ def decorrelate(normal: Normal, x: Array, job: Job, group: Any) -> Decorrelated:
     return out
 
 
-def dense_part(normal: Normal, x: Array, job: Job, fibres: tuple[int, int]) -> Decorrelated:
+def dense_part(normal: Normal, x: Array, job: Job, fibres: tuple[int, int], pixels: PatchPixels) -> Decorrelated:
     """Fibres lo .. hi - 1 at the wanted wavelengths by the dense core."""
     cuts = dense.Cuts(job.plan.inner, job.config.nwavestep, job.decay.patch, job.neighbours, job.config.tolerance)
-    return dense.decorrelate(normal, x, fibres, ndiag=job.ndiag, cuts=cuts)
+    return dense.decorrelate(normal, x, fibres, ndiag=job.ndiag, cuts=cuts, pixels=pixels)
 
 
-def banded_part(normal: Normal, x: Array, job: Job, fibres: tuple[int, int],
+def banded_part(normal: Normal, x: Array, job: Job, fibres: tuple[int, int], pixels: PatchPixels, *,
                 out: Decorrelated | None = None) -> Decorrelated:
     """The same by the banded core, or, where its form does not hold and the core was left to us, by the dense one.
 
@@ -185,7 +187,7 @@ def banded_part(normal: Normal, x: Array, job: Job, fibres: tuple[int, int],
     part = banded.decorrelate(normal, x, fibres, ndiag=job.ndiag, bins=job.plan.inner, out=out)
     if job.config.core == "auto":
         for n in np.nonzero((part.status == Status.FAILED).any(axis=1))[0].tolist():
-            instead = dense_part(normal, x, job, (fibres[0] + n, fibres[0] + n + 1))
+            instead = dense_part(normal, x, job, (fibres[0] + n, fibres[0] + n + 1), pixels)
             instead.status[instead.status == Status.GOOD] = Status.DENSE
             copy(instead, Decorrelated(*(array[n:n + 1] for array in astuple(part))))
     return part

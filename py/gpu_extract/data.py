@@ -252,7 +252,7 @@ class Normal:
     given_up: (nfibre, nwave) bool, where it was not 0, see normal.give_up
     own: half-band of the fibres' own blocks icov[:, 0], where it is known to be narrower than that of their couplings
     strengths: of icov, where they are known already
-    floor: what solve gave directions that are lost to rounding, see solve.Solution
+    lifted: (nfibre, nwave) bool, bins in whose directions icov is lost to rounding, see solve.Solution
     """
 
     icov: Array
@@ -261,7 +261,7 @@ class Normal:
     given_up: NDArray[np.bool_]
     own: int | None = None
     strengths: Strengths | None = None
-    floor: float = 0.0
+    lifted: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         nfibre, _, nwave, _ = self.icov.shape
@@ -286,7 +286,7 @@ class Status(IntEnum):
     EMPTY = 1
     WIDE_BAND = 2
     DENSE = 3
-    RIDGE = 4
+    PIXELS = 4
     FAILED = 5
 
     @property
@@ -300,7 +300,7 @@ _SENTENCES = {
     Status.EMPTY: "No bin of the fibre has a good pixel: nothing was extracted.",
     Status.WIDE_BAND: "The narrow band did not suffice: the neighbours were eliminated in a wide band.",
     Status.DENSE: "The banded form did not hold: decorrelated by the dense core.",
-    Status.RIDGE: "The patch was not positive definite: a ridge relative to its own diagonal was added.",
+    Status.PIXELS: "The normal equations are singular there, or nearly: decorrelated from the pixels.",
     Status.FAILED: "No core could decorrelate the fibre: nothing was extracted.",
 }
 

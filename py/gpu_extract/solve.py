@@ -21,7 +21,8 @@ ITERATIONS = 100
 FAINT = 1e-11        # couplings of fibres that are far apart and below this are left to the residual's correction
 SAMPLE = 32          # bins from one look at the couplings to the next
 FLOORS = (0.0, *10.0 ** np.arange(-15.0, -8.0))    # what a factor's diagonal, scaled to 1, gets in turn to be definite
-PATIENCE = 3         # steps without getting closer
+STEPS = 12           # of refinement, each of which must leave less than CLOSER of what the one before left
+CLOSER = 0.9
 
 
 @dataclass(frozen=True)
@@ -30,15 +31,15 @@ class Solution:
 
     error: what is left, from the residual, in units of the errors (root of the sum of squares over the bundle)
     strengths: of icov, which the residual reads as a whole
-    floor: what directions that are lost to rounding within a fibre were given, in place, in units of icov's diagonal;
-        0 where there are none
+    lifted: (nfibre, nwave) bool, bins of which, those before them in their fibre known, icov knows rounding alone:
+        their diagonal elements were given a floor, in place; None where there are none
     """
 
     x: Array
     iterations: int
     error: float
     strengths: Strengths
-    floor: float = 0.0
+    lifted: np.ndarray | None = None
 
 
 def solve(normal: Normal, arena: Arena | None = None, lasting: Arena | None = None) -> Solution:
@@ -54,11 +55,10 @@ def solve(normal: Normal, arena: Arena | None = None, lasting: Arena | None = No
     factor = arena.take(*cpu_factor.factor_shape(nfibre, nwave, own))
     correlations, roots = cpu_strengths.room(normal.icov.shape, lasting or Arena())
     own_blocks = normal.icov[:, 0, :, hw - own:hw + 1]
-    floor = 0.0
+    lifted = None
     if cpu_factor.factorise(factor, roots, own_blocks):
-        cpu_factor.lift(normal.icov, own)
+        lifted = cpu_factor.lift(normal.icov, own)
         cpu_factor.factorise(factor, roots, own_blocks)
-        floor = cpu_factor.LOST
     strengths = Strengths(roots, correlations)
     vectors = arena.take(6, rows, length)
     x, r, t = vectors[0], vectors[1], vectors[-1]
@@ -76,10 +76,10 @@ def solve(normal: Normal, arena: Arena | None = None, lasting: Arena | None = No
             break
         r -= t
     if not error <= 10 * limit:
-        return Solution(*solve_directly(normal), strengths, floor)
+        return Solution(*solve_directly(normal), strengths, lifted)
     found = np.empty((nfibre, nwave))
     cpu_solve.by_fibre(found, x, margin)
-    return Solution(found, iterations, error, strengths, floor)
+    return Solution(found, iterations, error, strengths, lifted)
 
 
 def nearest(normal: Normal) -> int:
@@ -90,8 +90,9 @@ def nearest(normal: Normal) -> int:
 def solve_directly(normal: Normal) -> tuple[Array, int, float]:
     """x, 0 for the iterations, and what is left in sigma, by one banded Cholesky of the bundle.
 
-    With the diagonal scaled to 1, as little is added to it as makes the factor definite, and conjugate gradients take
-    that back: steps are wanted for directions alone of which so little is known, and where nothing is they do nothing.
+    With the diagonal scaled to 1, as little is added to it as makes the factor definite. Refinement takes that back:
+    each step leaves floor / (h + floor) of what was left in a direction of which h is known. Where h is rounding, what
+    the steps do is of no account.
     """
     lower, scale, seen = _band(normal)
     b = np.where(seen, normal.rhs.T.ravel() * scale, 0.0)
@@ -101,22 +102,15 @@ def solve_directly(normal: Normal) -> tuple[Array, int, float]:
         factor, info = lapack.dpbtrf(factor, lower=1, overwrite_ab=1)
         if info == 0:
             break
-    half, x, r, p = len(lower) - 1, np.zeros(len(b)), b.copy(), np.zeros(len(b))
-    norm, best, found, stalled = 1.0, np.inf, x, 0
-    while stalled < PATIENCE:
+    x, best = np.zeros(len(b)), np.inf
+    for _ in range(STEPS):
+        r = b - blas.dsbmv(len(lower) - 1, 1.0, lower, x, lower=1)
         z = lapack.dpbtrs(factor, r, lower=1)[0]
-        before, norm = norm, float(r @ z)
-        closer = norm < 0.5 * best
-        stalled = 0 if closer else stalled + 1
-        if norm < best:
-            best, found = norm, x.copy()
-        if not np.sqrt(max(norm, 0.0)) > TOLERANCE:
+        left = float(np.sqrt(max(r @ z, 0.0)))
+        if not left < CLOSER * best:
             break
-        p = z + norm / before * p if x.any() else z
-        image = blas.dsbmv(half, 1.0, lower, p, lower=1)
-        step = norm / float(p @ image)
-        x, r = x + step * p, r - step * image
-    return (found * scale).reshape(normal.rhs.T.shape).T.copy(), 0, float(np.sqrt(max(best, 0.0)))
+        x, best = x + z, left
+    return (x * scale).reshape(normal.rhs.T.shape).T.copy(), 0, left
 
 
 def _band(normal: Normal) -> tuple[Array, Array, np.ndarray]:

@@ -115,7 +115,7 @@ def test_there_and_back(written):
 
 def test_what_fell_back_is_in_the_header(tmp_path):
     status = np.zeros((4, 30), np.int8)
-    status[2, :3] = Status.RIDGE
+    status[2, :3] = Status.PIXELS
     frame = replace(small_frame(), status=status, notes={"bundles": {0: {"iterations": 3, "error": 1.5e-11}}})
     write_frame(tmp_path / "a.fits", frame)
     history = " ".join(fits.getheader(tmp_path / "a.fits")["HISTORY"])

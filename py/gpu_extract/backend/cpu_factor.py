@@ -161,12 +161,15 @@ def _eliminate(at, j, size):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def lift(icov, own):  # type: ignore[no-untyped-def]
-    """Add LOST of itself to each diagonal element whose pivot in its fibre's own block has less than that; how many.
+    """Add LOST of itself to each diagonal element whose pivot in its fibre's own block has less than that.
+
+    Returns (nfibre, nwave) bool, which.
 
     What a bin knows that those before it do not is then rounding. In the order of the bins, so that what is added to
     one counts for those behind it.
     """
-    nfibre, nwave, hw, count = icov.shape[0], icov.shape[2], icov.shape[3] // 2, 0
+    nfibre, nwave, hw = icov.shape[0], icov.shape[2], icov.shape[3] // 2
+    lifted = np.zeros((nfibre, nwave), dtype=np.bool_)
     low = np.zeros((nwave, own + 1))       # [j, k] = L[j, j - k] D[j - k], [j, 0] = D[j]
     for i in range(nfibre):
         for j in range(nwave):
@@ -180,7 +183,7 @@ def lift(icov, own):  # type: ignore[no-untyped-def]
             if row[0] < LOST * diagonal:
                 icov[i, 0, j, hw] += LOST * diagonal
                 row[0] = max(row[0], 0.0) + LOST * diagonal
-                count += 1
+                lifted[i, j] = True
             if diagonal == 0.0:
                 row[0] = 1.0
-    return count
+    return lifted

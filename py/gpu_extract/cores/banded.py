@@ -26,7 +26,7 @@ from gpu_extract.cores import wide
 from gpu_extract.cores.limits import Limits
 from gpu_extract.cores.poles import LADDER, scaled_poles
 from gpu_extract.cores.schur import Neighbours, Schur
-from gpu_extract.cores.weak import weak_in_band
+from gpu_extract.cores.weak import SAFE, band_tells
 from gpu_extract.cores.wide import WideLimits
 from gpu_extract.data import Array, Decorrelated, IntArray, Normal, Status
 
@@ -54,7 +54,7 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
     once is cheaper, since neighbours share most of the work on their coupling.
     bins: without a step. Bins of weight 0 get flux = ivar = 0 and no resolution. status: GOOD; WIDE_BAND where the
     neighbours had to be eliminated in a wide band; EMPTY where no bin has weight; FAILED (everything 0) where S is not
-    definite in any band or a check failed: decorrelate such fibres with the dense core.
+    definite in any band, bins may be weak (cores.weak) or a check failed: decorrelate such fibres with the dense core.
     """
     options, nwave = options or Options(), normal.rhs.shape[1]
     if out is None:
@@ -66,18 +66,17 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
     with borrowed() as arena:
         bundle = _Bundle(normal, x, options, fibres, ndiag=max(ndiag, cpu_correct.HALF), arena=arena)
         status = [Status.FAILED if alive else Status.EMPTY for alive in bundle.alive]
-        if normal.halfband <= NARROW and any(bundle.alive):
+        bundle.give_up_near_lifted()
+        if normal.halfband <= NARROW and any(bundle.sound):
             for n in bundle.narrow((out.flux, out.ivar, out.resolution), first):
                 status[n] = Status.GOOD
         for n, state in enumerate(status):
             result = out.flux[n], out.ivar[n], out.resolution[n]
-            if state is Status.FAILED and bundle.broad(result, n, first):
+            if state is Status.FAILED and bundle.sound[n] and bundle.broad(result, n, first):
                 status[n] = Status.WIDE_BAND
             elif state is not Status.GOOD:
                 for array in result:
                     array[:] = 0.0
-        for n, weak in bundle.weak.items():
-            out.weak[n] = weak[bins]
     out.status[:] = np.array(status, dtype=np.int8)[:, None]
     return out
 
@@ -85,17 +84,23 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
 class _Bundle:
     """What the fibres lo .. hi - 1 of a bundle have in common, and their work space; their numbers here begin at 0.
 
-    alive: whether a fibre has any weight; sides: (n, nwave, SIDES), their right sides: 1 and x, 0 without weight
-    weak: (nwave,) bool of the fibres that have bins which good pixels do not tell from others
+    alive: whether a fibre has any weight; sound: and its band may hold
+    sides: (n, nwave, SIDES), their right sides: 1 and x, 0 without weight
     """
 
     def __init__(self, normal: Normal, x: Array, options: Options, fibres: tuple[int, int], *, ndiag: int,
                  arena: Arena):
         self.normal, self.options, self.ndiag = normal, options, ndiag
-        self._x, self._fibres, self._arena, self.weak = x, fibres, arena, dict[int, np.ndarray]()
+        self._x, self._fibres, self._arena = x, fibres, arena
         weight = normal.weight[slice(*fibres)]
         self.sides = arena.take(*weight.shape, cpu_banded.SIDES)
         self.alive = cpu_banded.right_sides(self.sides, weight, x[slice(*fibres)]).tolist()
+
+    def give_up_near_lifted(self) -> None:
+        """Leave to the dense core what directions that are lost to rounding may touch: it looks at what they do."""
+        lifted, reach = self.normal.lifted, self.normal.icov.shape[1] - 1
+        self.sound = [alive and not (lifted is not None and lifted[max(i - reach, 0):i + reach + 1].any())
+                      for i, alive in enumerate(self.alive, self._fibres[0])]
 
     def narrow(self, result: tuple[Array, Array, Array], first: int) -> list[int]:
         """Decorrelate those fibres that the narrow band holds into `result` (flux, ivar, resolution); their numbers.
@@ -106,11 +111,9 @@ class _Bundle:
         neighbours.prepare(self._fibres)
         # all is got ready first: between kernels that fill the caches the same takes several times as long
         groups: dict[tuple[int, int], list[tuple[int, Schur]]] = {}
-        for n in compress(range(len(self.alive)), self.alive):
+        for n in compress(range(len(self.alive)), self.sound):
             schur = neighbours.complement(self._fibres[0] + n)
-            if schur.holds:         # as one of the rungs does
-                if schur.facts.may_be_weak:
-                    self._look_for_weak(n, schur.band)
+            if schur.holds and self._tells(n, schur):         # as one of the rungs does
                 groups.setdefault((id(schur.room), schur.facts.rung or 0), []).append((n, schur))
         nwave, wide = self.sides.shape[1], max((group[0][1].room.half for group in groups.values()), default=0)
         made = self._arena.take(len(self.sides), nwave, cpu_banded.out_width(self.ndiag))
@@ -157,18 +160,20 @@ class _Bundle:
         """Decorrelate a fibre in the wide band into `result` (flux, ivar, resolution); whether that holds."""
         sides, limits, ndiag = self.sides[n], self.options.wide, len(result[2]) // 2
         schur = wide.complement(self.normal.icov, self._fibres[0] + n, sides, limits)
-        if schur is None:
+        if schur is None or not band_tells(schur.band, self._diagonal(n)):
             return False
-        self._look_for_weak(n, schur.band)
         poles = scaled_poles(*LADDER[schur.rung], schur.bound)
         made = wide.pole_sum(schur, poles, sides, ndiag, limits)
         work, scale = np.empty(cpu_finish.work_size(len(sides), ndiag)), (float(poles.weights.sum()), first)
         disagreement = cpu_finish.finish(result, made, work, sides, schur.band[:, 0], schur.squares, scale)
         return bool(disagreement <= AGREEMENT)
 
-    def _look_for_weak(self, n: int, band: Array) -> None:
-        """Note which bins of a fibre are weak; band: of S."""
-        weak = weak_in_band(band, self.normal.icov[self._fibres[0] + n, 0, :, self.normal.halfband],
-                            self.normal.floor)
-        if weak.any():
-            self.weak[n] = weak
+    def _tells(self, n: int, schur: Schur) -> bool:
+        """Whether no bin of a fibre is weak; in windows S may be rounding of icov that the facts do not know of."""
+        lost = schur.windows and (schur.band[:, 0] < SAFE * self._diagonal(n)).any()
+        return not (lost or schur.facts.may_be_weak) or band_tells(schur.band, self._diagonal(n))
+
+    def _diagonal(self, n: int) -> Array:
+        """Of icov."""
+        diagonal: Array = self.normal.icov[self._fibres[0] + n, 0, :, self.normal.halfband]
+        return diagonal

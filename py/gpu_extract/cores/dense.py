@@ -11,18 +11,21 @@ bin of the patch sees little (the rim of a mask, the edge of the CCD) its varian
 1e8 times that of the others, and rounding, relative to the largest, would be
 in all bins: 1e-6 sigma and more. In L_i such bins are small numbers.
 """
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 from scipy.linalg import lapack
 
 from gpu_extract.backend import cpu_dense
-from gpu_extract.cores.weak import weak_in_factor
+from gpu_extract.cores.pixels import Patch
+from gpu_extract.cores.pixels import decorrelate as from_pixels
+from gpu_extract.cores.weak import SAFE
 from gpu_extract.data import Array, Decorrelated, Normal, Status
 from gpu_extract.plan import enough_neighbours, spread, tiles
 
-FLOORS = tuple(10.0 ** np.arange(-13.0, -7.0))   # of what a bin's own diagonal has, for directions lost to rounding
+Pixels = Callable[[Normal, Array, tuple[Sequence[int], int], tuple[int, int]], Patch]
 
 
 @dataclass(frozen=True)
@@ -37,45 +40,54 @@ class Cuts:
     tolerance: float
 
 
-def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int, cuts: Cuts) -> Decorrelated:
+def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int, cuts: Cuts,
+                pixels: Pixels | None = None) -> Decorrelated:
     """Flux, ivar and resolution of fibres lo .. hi - 1 at the kept bins.
 
     x: (nfibre, nwave), the bundle's deconvolved flux. Bins of weight 0 get flux = ivar = 0 and no resolution.
-    In a patch that is not positive definite, directions that are lost to rounding get a floor: Status.RIDGE. Failing
-    that its bins are 0: Status.FAILED. Status.EMPTY: no bin of the patch has weight. weak: see cores.weak.
+    pixels: gives the pixels of a patch, see cores.pixels: where icov is too close to singular to tell, they do, and the
+    status is PIXELS; without them it is FAILED there, and bins are 0. EMPTY: no bin has weight. weak: see cores.weak.
     """
     shape = fibres[1] - fibres[0], cuts.inner.stop - cuts.inner.start
     out = Decorrelated(np.zeros(shape), np.zeros(shape), np.zeros((shape[0], 2 * ndiag + 1, shape[1])),
                        np.zeros(shape, dtype=np.int8), np.zeros(shape, dtype=bool))
     for first, last in tiles(shape[1], cuts.step):
         waves = first + cuts.inner.start, last + cuts.inner.start
-        _patch(out, normal, x, fibres=fibres, waves=waves, cuts=cuts)
+        _patch(out, normal, x, fibres=fibres, waves=waves, cuts=cuts, pixels=pixels)
     return out
 
 
 def _patch(out: Decorrelated, normal: Normal, x: Array, *, fibres: tuple[int, int], waves: tuple[int, int],
-           cuts: Cuts) -> None:
+           cuts: Cuts, pixels: Pixels | None) -> None:
     """Do the bins `waves` (of the grid) of `fibres` and write them into `out`."""
     nfibre, nwave = x.shape
     start, stop = spread(*waves, cuts.pad, nwave)
     closest = max(_correlation(normal, i, (start, stop)) for i in (fibres[0] - 1, fibres[1] - 1))
     reach = max(cuts.neighbours, enough_neighbours(np.array([closest]), cuts.tolerance))
     around = [i for i in range(*spread(*fibres, reach, nfibre)) if not fibres[0] <= i < fibres[1]]
-    factor, floor, status = _factor(normal, (around, list(range(*fibres))), (start, stop))
+    factor = _factor(normal, (around, list(range(*fibres))), (start, stop))
     kept = slice(waves[0] - cuts.inner.start, waves[1] - cuts.inner.start)
-    out.status[:, kept] = status
-    if factor is None:
-        return
-    inner = slice(waves[0] - start, waves[1] - start)
-    for n, (fibre, own) in enumerate(zip(range(*fibres), _factors(factor, stop - start), strict=True)):
-        keep = normal.weight[fibre, start:stop] > 0
-        rows, scale = _rows(own, keep)
-        if not scale.any():
-            out.status[n, kept] = Status.FAILED if keep.any() else Status.EMPTY
-        out.flux[n, kept] = (rows @ x[fibre, start:stop])[inner]
-        out.ivar[n, kept] = scale[inner] ** 2
-        out.weak[n, kept] = weak_in_factor(own, normal.icov[fibre, 0, start:stop, normal.halfband], floor)[inner]
-        cpu_dense.diagonals(out.resolution[n, :, kept], rows, start, waves)
+    factors = _factors(factor, stop - start) if factor is not None else repeat(None)
+    for n, (fibre, own) in enumerate(zip(range(*fibres), factors, strict=False)):
+        keep, inner = normal.weight[fibre, start:stop] > 0, slice(waves[0] - start, waves[1] - start)
+        status = Status.GOOD if own is not None else Status.PIXELS
+        if not keep[inner].any():
+            out.status[n, kept] = Status.EMPTY
+            continue
+        if own is not None:
+            root, scale, product = _rows(own, keep, x[fibre, start:stop])
+        elif pixels is not None:
+            others = [i for i in (*around, *range(*fibres)) if i != fibre]
+            made = from_pixels(pixels(normal, x, (others, fibre), (start, stop)))
+            root, scale, product = made.root, made.sums, made.product
+            out.weak[n, kept] = made.weak[inner]
+        else:
+            out.status[n, kept] = Status.FAILED
+            continue
+        inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale != 0)
+        out.flux[n, kept], out.ivar[n, kept] = (product * inverse)[inner], scale[inner] ** 2
+        out.status[n, kept] = status if scale[inner].any() else Status.FAILED
+        cpu_dense.diagonals(out.resolution[n, :, kept], root * inverse[:, None], start, waves)
 
 
 def _correlation(normal: Normal, fibre: int, waves: tuple[int, int]) -> float:
@@ -91,30 +103,20 @@ def _correlation(normal: Normal, fibre: int, waves: tuple[int, int]) -> float:
     return float(np.sqrt(square.max(initial=0.0)))
 
 
-def _factor(normal: Normal, fibres: tuple[list[int], list[int]],
-            waves: tuple[int, int]) -> tuple[Array | None, float, Status]:
-    """L with C^-1 = L L^T for the covariance C of the inner fibres, None where there is none; its floor and status.
+def _factor(normal: Normal, fibres: tuple[list[int], list[int]], waves: tuple[int, int]) -> Array | None:
+    """L with C^-1 = L L^T for the covariance C of the inner fibres; None where icov is too close to singular to tell.
 
     fibres: (around, inner); the Cholesky factor of the whole patch, neighbours first, ends with that of C^-1.
-    floor: what directions that are lost to rounding were given, in units of the diagonals; 0 where there are none
     """
     around, inner = fibres
+    if normal.lifted is not None and normal.lifted[around + inner, waves[0]:waves[1]].any():
+        return None
     n, first = (waves[1] - waves[0]) * len(around + inner), (waves[1] - waves[0]) * len(around)
     matrix = cpu_dense.empty(n)
     cpu_dense.fill(matrix, normal.icov, np.array(around + inner), waves)
     diagonal = matrix.diagonal().copy()
-    factor, info = lapack.dpotrf(matrix, lower=1, clean=1)
-    if info == 0:
-        return factor[first:, first:], normal.floor, Status.GOOD
-    scale = 1.0 / np.sqrt(diagonal)
-    _, order, rank, _ = lapack.dpstrf(matrix * scale * scale[:, None], tol=FLOORS[0], lower=1)
-    lost = order[rank:] - 1        # bins of which, the others known, rounding leaves nothing
-    for floor in FLOORS:
-        matrix[lost, lost] = diagonal[lost] * (1.0 + floor)
-        factor, info = lapack.dpotrf(matrix, lower=1, clean=1)
-        if info == 0:
-            return factor[first:, first:], floor, Status.RIDGE
-    return None, 0.0, Status.FAILED
+    factor, info = lapack.dpotrf(matrix, lower=1, clean=1, overwrite_a=1)
+    return factor[first:, first:] if info == 0 and (factor.diagonal() ** 2 > SAFE * diagonal).all() else None
 
 
 def _factors(factor: Array, size: int) -> Iterator[Array]:
@@ -128,14 +130,20 @@ def _factors(factor: Array, size: int) -> Iterator[Array]:
         yield lapack.dtrtri(lapack.dpotrf(columns.T @ columns, lower=1, clean=1)[0], lower=1)[0].T
 
 
-def _rows(factor: Array, keep: np.ndarray) -> tuple[Array, Array]:
-    """R = diag(1/s) Q and s, the row sums of Q = (L L^T)^(1/2) = U sigma U^T; bins not kept have neither."""
+def _rows(factor: Array, keep: np.ndarray, x: Array) -> tuple[Array, Array, Array]:
+    """Q = (L L^T)^(1/2), its row sums and Q x; bins not kept have neither.
+
+    With L = U sigma V^T, Q = (U V^T) L^T: U V^T is right to rounding, and L^T x has the size of signal to noise where x
+    of a bin that sees little is huge.
+    """
     factor[~keep, ~keep] = factor.diagonal()[keep].max(initial=0.0)      # decoupled; now of the size of the others
-    vectors, values, _, info = lapack.dgesdd(factor)
+    vectors, _, others, info = lapack.dgesdd(factor)
     if info != 0:
-        return np.zeros_like(factor), np.zeros(len(factor))
-    q = (vectors * values) @ vectors.T
-    q[~keep] = 0.0
-    q[:, ~keep] = 0.0
-    scale = q.sum(axis=1)
-    return np.divide(q, scale[:, None], out=np.zeros_like(q), where=scale[:, None] != 0), scale
+        return np.zeros_like(factor), np.zeros(len(factor)), np.zeros(len(factor))
+    polar = vectors @ others
+    polar[~keep] = 0.0
+    sides = factor.T @ np.column_stack([keep, np.where(keep, x, 0.0)])
+    sums, product = (polar @ sides).T
+    root = polar @ factor.T
+    root[:, ~keep] = 0.0
+    return root, sums, product

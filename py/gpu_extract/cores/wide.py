@@ -150,7 +150,7 @@ def complement(icov: Array, fibre: int, sides: Array, limits: WideLimits) -> Wid
         band[icov[fibre, 0, :, hw] == 0.0, 0] = bound
         cond = _cond(band, bound)
         allowed = max(limits.tail, 600.0 * float(np.finfo(float).eps) * cond)
-        tails = _tails(band)
+        tails = _tails(band) if cond < np.inf else np.full(half + 1, np.inf)
         if half == nwave - 1 or len(others) == 0:
             tails[-1] = 0.0
         if cond <= LADDER[-1][1] and tails[-1] <= allowed:

@@ -17,6 +17,7 @@ from gpu_extract.bundle import (
 )
 from gpu_extract.comm import SERIAL
 from gpu_extract.data import BundleResult, Image, Rows, SpecMask
+from gpu_extract.patch_pixels import PatchPixels
 from gpu_extract.quality import stands_out
 from gpu_extract.solve import solve
 
@@ -49,13 +50,14 @@ def put_fibres(rows: Rows, lost: Sequence[int], job: Job, *, image: Image, recor
     """
     _, normal = make_normal(job, locate(image, job, fibres), group=SERIAL, recorder=recorder)
     solution, step = solve(normal), np.gradient(job.plan.wave)
-    normal, x = replace(normal, strengths=solution.strengths, floor=solution.floor), solution.x
+    normal, x = replace(normal, strengths=solution.strengths, lifted=solution.lifted), solution.x
+    pixels = PatchPixels(image, job.psf, fibres, job.plan.extended)
     lo, hi = wanted(fibres, job.plan)
     nothing = np.uint32(SpecMask.NODATA)
     bits, by_core = kept["bits"], dense_part if job.config.core == "dense" else banded_part
     for n in lost:
         with recorder.span("decorrelate"):
-            part = by_core(normal, x, job, (n, n + 1))
+            part = by_core(normal, x, job, (n, n + 1), pixels)
         clear_corners(part.resolution)
         bits[n] &= ~nothing
         bits[n, part.ivar[0] == 0.0] |= nothing

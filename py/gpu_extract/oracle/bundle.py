@@ -8,10 +8,12 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 import scipy.sparse.linalg
+from numpy.typing import NDArray
 
 from gpu_extract.data import Array, Image
 from gpu_extract.errors import InputError, InternalError
 
+LEAST_LIGHT = 1e-10       # of a bin, on the pixels that tell of it: with less it is no part of the problem
 BINS_MAX = 8000           # 0.5 GB for each dense matrix
 FLOOR = 100 * float(np.finfo(float).eps)    # of a matrix of unit diagonal that is singular, or as good as
 
@@ -97,6 +99,15 @@ class BundleOracle:
     cond: float
 
 
+def has_light(design: scipy.sparse.csc_matrix, w: Array) -> NDArray[np.bool_]:
+    """Which bins (columns of A) are part of the problem: those with sum a^2 w > 1e-10 sum a w over the pixels.
+
+    Less light on the pixels that tell of a bin is no light: the others are solved for as if it had none.
+    """
+    lit: NDArray[np.bool_] = np.asarray(design.multiply(design).T @ w).ravel() > LEAST_LIGHT * (design.T @ w)
+    return lit
+
+
 def solve_bundle(design: scipy.sparse.csc_matrix, image: Image, nfibre: int, *, psferr: float,
                  ridge: float = 0.0) -> BundleOracle:
     """Everything of B&S eq. 4 and 10-19 for the bundle whose A is `design`, with dense matrices.
@@ -111,7 +122,7 @@ def solve_bundle(design: scipy.sparse.csc_matrix, image: Image, nfibre: int, *, 
     w = np.where(image.ivar > 0, image.ivar, 0).astype(float).ravel()
     p = np.where(w > 0, image.pix.ravel(), 0).astype(float)
     weight = design.T @ w
-    seen = np.flatnonzero(weight > 0)
+    seen = np.flatnonzero(has_light(design, w))
     x, c, cond = np.zeros(count), np.zeros((count, count)), 1.0
     if len(seen):
         icov = (design.T @ scipy.sparse.diags(w) @ design).toarray()[np.ix_(seen, seen)]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from gpu_extract.data import Array, Image
 from gpu_extract.errors import InternalError
+from gpu_extract.oracle.bundle import has_light
 
 BITS = 512           # 154 decimal digits
 VANISHING = -133     # t = 2^-133 = 1e-40: its root is what a direction without data adds, rounding is 1e-154 / t^2
@@ -67,7 +68,7 @@ def _solve(design: scipy.sparse.csc_matrix, image: Image, nfibre: int, added: tu
     a = design.tocsr()[good]
     w, p = (array.ravel()[good].astype(float) for array in (image.ivar, image.pix))
     diagonal = np.asarray(a.multiply(a).T @ w).ravel()
-    diagonal += added[0] ** 2 * (diagonal > 0)
+    diagonal = np.where(has_light(a, w), diagonal + added[0] ** 2, 0)
     seen = np.flatnonzero(diagonal > 0)
     unit = 2.0 ** np.round(-np.log2(diagonal[seen]) / 2)     # powers of two: scaling rounds nothing
     icov, rhs = _normal_equations(a[:, seen].multiply(unit).tocsr(), w, p)
