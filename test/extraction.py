@@ -8,7 +8,7 @@ import oracle
 from gpu_extract.bundle import Job, locate, make_normal
 from gpu_extract.comm import SERIAL
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import Frame, Image, Legendre, Normal, PsfModel
+from gpu_extract.data import NOTHING, Frame, Image, Legendre, Normal, PsfModel, Status
 from gpu_extract.perf.recorder import NULL
 from gpu_extract.run import extract, prepare
 
@@ -17,7 +17,8 @@ BY_BIN = ("flux", "ivar", "mask", "resolution", "chi2pix", "pixmask_fraction", "
 
 
 def extracted(image: Image, psf: PsfModel, config: ExtractConfig, **options) -> Frame:
-    """The frame of one process; nothing in it is ever NaN or infinite, and ivar is 0 just where MASK says NODATA."""
+    """The frame of one process; nothing in it is ever NaN or infinite, and ivar is 0 just where MASK says NODATA and
+    the status why."""
     frame = extract(image, psf, config, **options)
     assert frame is not None
     for name in BY_BIN:
@@ -26,6 +27,8 @@ def extracted(image: Image, psf: PsfModel, config: ExtractConfig, **options) -> 
     np.testing.assert_array_equal((frame.mask & 256) > 0, frame.ivar == 0)
     np.testing.assert_array_equal((frame.mask & 2) > 0, frame.pixmask_fraction == 1)
     np.testing.assert_array_equal(frame.flux[frame.ivar == 0], 0)
+    np.testing.assert_array_equal(np.isin(frame.status, NOTHING), frame.ivar == 0)
+    np.testing.assert_array_equal(frame.status == Status.DROPPED, (frame.mask & 512) > 0)
     return frame
 
 

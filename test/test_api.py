@@ -25,6 +25,27 @@ def test_the_documented_example_prints_what_is_documented(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_stored_diagonals_sum_to() -> None:
+    """As documented: 1 within so much where all of them lie within the range, less at both ends, where columns of R are
+    cut off."""
+    import numpy as np
+
+    from extraction import blurred
+    from gpu_extract import ExtractConfig, extract
+    from gpu_extract.simulate import SimConfig, simulate
+
+    text = " ".join((ROOT / "doc" / "api.md").read_text(encoding="utf-8").split())
+    bulk, *ends = re.search(r"row sums to 1 within (\S+) .*? the last row hold (\S+) to (\S+), the second and the last "
+                            r"but one (\S+) to (\S+), the two after them (\S+) to (\S+)\.", text).groups()
+    made = simulate(SimConfig(camera="tiny"))
+    frame = extract(made.image, made.psf, ExtractConfig(wavelength=(6020.0, 6090.0, 0.8)))
+    sums = blurred(frame.resolution, np.ones(frame.flux.shape))
+    assert np.abs(sums[:, frame.ndiag:-frame.ndiag] - 1).max() <= float(bulk)
+    for n, (low, high) in enumerate(zip(ends[::2], ends[1::2], strict=True)):
+        for row in (sums[:, n], sums[:, -1 - n]):
+            assert (float(low) <= row).all() and (row <= float(high)).all(), n
+
+
 def test_settings_in_the_documentation_are_those_of_the_code() -> None:
     from dataclasses import fields
 

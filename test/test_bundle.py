@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 
 import oracle
-from extraction import BY_BIN, CORES, assert_same_bits, extracted, in_sigma
+from extraction import BY_BIN, CORES, assert_same_bits, dense_normal, extracted, in_sigma, normals
 from gpu_extract import bundle, plan
 from gpu_extract.config import ExtractConfig
+from gpu_extract.cores.poles import LADDER
 from gpu_extract.cpu_frame import CpuFrames
-from gpu_extract.data import Decorrelated, Image, SpecMask, Status
+from gpu_extract.data import NOT_MEASURED, Decorrelated, Image, SpecMask, Status
 from gpu_extract.run import prepare
 from gpu_extract.simulate import SimConfig, simulate
 from gpu_extract.simulate.config import Defects
@@ -106,8 +107,8 @@ def test_model_image_follows_the_data(tiny):
 
 # ---- the core that was not asked for --------------------------------------------------------------------------------
 
-def failing(fibre: int):
-    """The banded core, which gives up one fibre of each bundle."""
+def failing(fibre: int, facts: tuple[float, float] = (NOT_MEASURED, NOT_MEASURED)):
+    """The banded core, which gives up one fibre of each bundle, with these facts about it."""
     real = bundle.banded.decorrelate
 
     def decorrelate(normal, x, fibres, **named):
@@ -116,6 +117,7 @@ def failing(fibre: int):
             for name in ("flux", "ivar", "resolution"):
                 getattr(out, name)[fibre - fibres[0]] = 0.0
             out.status[fibre - fibres[0]] = Status.FAILED
+            out.facts[fibre - fibres[0]] = facts
         return out
     return decorrelate
 
@@ -131,7 +133,7 @@ def test_what_the_banded_core_gives_up_the_dense_core_does(tiny, monkeypatch):
         for name in BY_BIN:
             if name != "status":
                 np.testing.assert_array_equal(getattr(frame, name)[i], getattr(wanted, name)[i], err_msg=name)
-    np.testing.assert_array_equal(frame.status[[2, 7]], Status.DENSE)
+    np.testing.assert_array_equal(frame.status[[2, 7]], np.where(frame.ivar[[2, 7]] > 0, Status.DENSE, Status.EMPTY))
     assert in_sigma(frame, usual.flux).max() < 1e-6
 
 
@@ -153,6 +155,47 @@ def test_groups_of_the_dense_core_agree(tiny, groups):
     assert in_sigma(other, frame.flux).max() < 2 * config.tolerance
     np.testing.assert_allclose(other.ivar, frame.ivar, rtol=1e-8)
     np.testing.assert_array_equal(other.mask, frame.mask)
+
+
+# ---- facts ----------------------------------------------------------------------------------------------------------
+
+FACTS = ("fibres", "iterations", "error", "halfband", "ownband", "neighbours", "coupling", "cond", "selfcheck")
+
+
+def test_facts_of_a_bundle(tiny):
+    """Against the whole icov with its diagonal scaled to 1: the coupling is its largest element between two fibres, to
+    rounding; S, a Schur complement, has no larger condition number than icov itself."""
+    frame = extracted(tiny.image, tiny.psf, CONFIG)
+    job, made = normals(tiny.image, tiny.psf, CONFIG)
+    for (lo, hi), normal in zip(job.plan.bundles, made, strict=True):
+        notes = frame.notes["bundles"][lo]
+        assert set(FACTS) < set(notes) and notes["fibres"] == hi - lo
+        assert 0 < notes["ownband"] <= notes["halfband"] == normal.halfband
+        matrix = dense_normal(normal)
+        alive = normal.weight.ravel() > 0
+        matrix = matrix[alive][:, alive]
+        fibre = np.repeat(np.arange(hi - lo), normal.weight.shape[1])[alive]
+        root = 1 / np.sqrt(matrix.diagonal())
+        between = np.abs(matrix * root * root[:, None])[fibre[:, None] != fibre].max()
+        assert notes["coupling"] == pytest.approx(between, rel=1e-13)
+        spectrum = np.linalg.eigvalsh(matrix)
+        assert 1 < notes["cond"] <= max(LADDER[0][1], 6.4 * spectrum[-1] / spectrum[0])
+        assert 0 <= notes["selfcheck"] <= bundle.banded.AGREEMENT
+
+
+@pytest.mark.parametrize("threads", [2, 5])
+def test_facts_do_not_depend_on_threads(tiny, threads):
+    frame, other = (extracted(tiny.image, tiny.psf, CONFIG, threads=n) for n in (1, threads))
+    assert frame.notes["bundles"] == other.notes["bundles"]
+
+
+def test_facts_of_fibres_that_the_banded_core_gave_up_are_not_its(tiny, monkeypatch):
+    """The largest of the others; with the dense core alone nobody measures any."""
+    monkeypatch.setattr(bundle.banded, "decorrelate", failing(2, facts=(1e300, np.inf)))
+    notes = extracted(tiny.image, tiny.psf, CONFIG).notes["bundles"][0]
+    assert 1 < notes["cond"] < 1e12 and 0 <= notes["selfcheck"] <= bundle.banded.AGREEMENT
+    notes = extracted(tiny.image, tiny.psf, replace(CONFIG, core="dense")).notes["bundles"][0]
+    assert (notes["cond"], notes["selfcheck"]) == (NOT_MEASURED, NOT_MEASURED) and notes["coupling"] > 0
 
 
 # ---- pieces ---------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import ast
 import importlib
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,23 @@ def test_exit_codes_and_mask_bits_are_those_of_the_code() -> None:
     assert codes == {int(code) for code in ExitCode}
     bits = dict(re.findall(r"^\| (\d+) \| ([A-Z0-9]+) \|", page("formats.md"), re.MULTILINE))
     assert bits == {str(bit.value): bit.name for bit in SpecMask}
+
+
+def test_status_and_columns_of_bundles_are_those_of_the_code() -> None:
+    import numpy as np
+
+    from edge_files import small_frame
+    from gpu_extract.data import Status
+    from gpu_extract.io.facts import bundle_table, count_cards
+
+    states = dict(re.findall(r"^\| ([A-Z_]+) \| (\d+) \|", page("formats.md"), re.MULTILINE))
+    assert states == {state.name: str(state.value) for state in Status}
+    frame = replace(small_frame(), status=np.zeros((4, 30), np.int8), notes={"bundles": {0: {"fibres": 5}}})
+    table = bundle_table(frame)
+    assert table is not None
+    named = set(re.findall(r"\b[A-Z_]{2,}\b", page("formats.md"))) | {state.name for state in Status}
+    assert [name for name in (*(table[0].dtype.names or ()), *(card.key for card in count_cards(frame)))
+            if name not in named] == []
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda p: p.name)

@@ -179,7 +179,7 @@ def test_a_dropped_fibre_does_not_lose_the_frame(fault, core):
     frame = extracted(case.image, FAULTS[fault][0](good, 3), config)
     assert list(frame.notes["dropped"]) == [3]
     assert set(frame.mask[3]) == {SpecMask.SOMEBADPIX | SpecMask.ALLBADPIX | SpecMask.NODATA | SpecMask.BADFIBER}
-    assert set(frame.status[3]) == {Status.EMPTY}
+    assert set(frame.status[3]) == {Status.DROPPED}
     for name in ("flux", "ivar", "resolution", "chi2pix"):
         np.testing.assert_array_equal(getattr(frame, name)[3], 0)
     without = extracted(case.image, lonely, config)

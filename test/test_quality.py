@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 import oracle
-from gpu_extract.data import LANE, Image, SpecMask
+from gpu_extract.data import LANE, Image, SpecMask, Status
 from gpu_extract.normal import add_tile, empty_sums, half_bands, make_cut, place_blocks
 from gpu_extract.project import add_to_image
 from gpu_extract.psf import centres, corners, make_spots, recipe
-from gpu_extract.quality import bin_quality, mask_bits, stands_out
+from gpu_extract.quality import bin_quality, bin_status, mask_bits, stands_out
 
 WAVE = np.arange(6050.0, 6098.0, 0.8)
 SHAPE = (210, 56)
@@ -165,3 +165,34 @@ def test_the_medians_of_a_fibre_are_those_of_the_bins_that_are_judged(count, fai
 def test_few_fibres_have_a_fixed_limit():
     chi2pix = np.array([[99.0, 101.0, 1.0], [5.0, 1.0, 1e4]])
     np.testing.assert_array_equal(stands_out(chi2pix, np.ones((2, 3), dtype=bool)), chi2pix > 100)
+
+
+# ---- status ---------------------------------------------------------------------------------------------------------
+
+def test_status_by_bin():
+    """Every status that a core can give, with every combination of the bits that decide, by the rule written out."""
+    bits = [SpecMask(0), SpecMask.SOMEBADPIX, SpecMask.ALLBADPIX, SpecMask.NODATA, SpecMask.NODATA | SpecMask.ALLBADPIX,
+            SpecMask.NODATA | SpecMask.BADFIBER, SpecMask.NODATA | SpecMask.ALLBADPIX | SpecMask.BADFIBER,
+            SpecMask.BAD2DFIT | SpecMask.WEAKBIN]
+    cores = [state for state in Status if state != Status.DROPPED]
+    status, mask = (array.astype(dtype) for array, dtype in zip(np.meshgrid(cores, bits, indexing="ij"),
+                                                                (np.int8, np.uint32), strict=True))
+    found = bin_status(status, mask)
+    assert found.dtype == np.int8
+    for i, state in enumerate(cores):
+        for j, bit in enumerate(bits):
+            wanted = state
+            if bit & SpecMask.BADFIBER:
+                wanted = Status.DROPPED
+            elif bit & SpecMask.NODATA and (state != Status.FAILED or bit & SpecMask.ALLBADPIX):
+                wanted = Status.EMPTY
+            assert found[i, j] == wanted, (state, bit)
+    np.testing.assert_array_equal(bin_status(status[:, :3], mask[:, :3]), status[:, :3])
+
+
+def test_the_values_of_status_stay():
+    """Files hold them: a new one goes to the end. Every one has a sentence, and those without a flux speak of it."""
+    first = ["GOOD", "EMPTY", "WIDE_BAND", "DENSE", "PIXELS", "FAILED", "DROPPED"]
+    assert [state.name for state in Status][:7] == first and [state.value for state in Status][:7] == list(range(7))
+    assert len({state.sentence for state in Status}) == len(Status)
+    assert "bin" in Status.EMPTY.sentence and "PSF" in Status.DROPPED.sentence

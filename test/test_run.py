@@ -164,6 +164,7 @@ def test_dead_amplifier(core, amplifier):
     frame, reference = (extracted(s.image, s.psf, config) for s in (dead, whole))
     lit = light_on(dead.psf, frame.wave, dead.image.ivar > 0)
     np.testing.assert_array_equal(frame.ivar > 0, lit)
+    np.testing.assert_array_equal(frame.status == Status.EMPTY, ~lit)
     assert 150 < (~lit).sum() < 400
     far = light_on(dead.psf, frame.wave, quarter)
     for _ in range(25):        # light leaks through C: 25 bins on, 1e-4 sigma

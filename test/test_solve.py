@@ -12,8 +12,8 @@ from gpu_extract import solve as solver
 from gpu_extract.backend import cpu_couple, cpu_factor, cpu_strengths, cpu_substitute
 from gpu_extract.backend.arena import Arena
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import Image, Normal
-from gpu_extract.solve import TOLERANCE, solve, solve_directly
+from gpu_extract.data import Image, Normal, Strengths
+from gpu_extract.solve import TOLERANCE, closest, solve, solve_directly
 
 CONFIG = ExtractConfig(wavelength=(6050.0, 6098.0, 0.8), tolerance=1e-4)
 
@@ -277,3 +277,17 @@ def random_normal(rng, shape) -> Normal:
 def test_every_other_fibre_eliminated_saves_steps(family, most):
     """The fibres' own blocks alone as preconditioner take 11 with next neighbours, and 30 with farther couplings."""
     assert solve(make_normal(family, True)).iterations <= most
+
+
+@pytest.mark.parametrize(("nfibre", "nd"), [(1, 1), (1, 3), (2, 4), (5, 3)])
+def test_the_closest_fibres(nfibre, nd):
+    """Where there is no fibre beyond, the strengths hold anything."""
+    rng = np.random.default_rng(4)
+    correlations, largest = rng.uniform(0, 0.1, (nd - 1, nfibre, 30)), 0.0
+    for d in range(1, nd):
+        for i in range(nfibre):
+            if i + d < nfibre:
+                largest = max(largest, max(correlations[d - 1, i]))
+            else:
+                correlations[d - 1, i] = 7.0
+    assert closest(Strengths(np.ones((nfibre, 40)), correlations)) == largest

@@ -16,7 +16,20 @@ import numpy as np
 from gpu_extract.backend.arena import Arena, borrowed
 from gpu_extract.config import ExtractConfig
 from gpu_extract.cores import banded, dense
-from gpu_extract.data import Array, Blocks, BundleResult, Decorrelated, Image, Normal, PsfModel, Recipe, Spots, Status
+from gpu_extract.data import (
+    FACTS,
+    NOT_MEASURED,
+    Array,
+    Blocks,
+    BundleResult,
+    Decorrelated,
+    Image,
+    Normal,
+    PsfModel,
+    Recipe,
+    Spots,
+    Status,
+)
 from gpu_extract.normal import Cut, add_tile, empty_sums, give_up, half_bands, make_cut, place_blocks
 from gpu_extract.patch_pixels import PatchPixels
 from gpu_extract.plan import TILE, Plan, bounds, fibre_groups, halo, tiles
@@ -24,8 +37,8 @@ from gpu_extract.probe import Decay, measure_neighbours
 from gpu_extract.project import add_to_image
 from gpu_extract.psf import centres, corners, make_spots, recipe, stretch
 from gpu_extract.psf_check import remaining
-from gpu_extract.quality import bin_quality, mask_bits
-from gpu_extract.solve import solve
+from gpu_extract.quality import bin_quality, bin_status, mask_bits
+from gpu_extract.solve import closest, solve
 
 
 @dataclass(frozen=True)
@@ -82,16 +95,18 @@ def extract_bundle(image: Image, job: Job, fibres: tuple[int, int], *, group: An
             normal = replace(normal, strengths=solution.strengths, lifted=solution.lifted)
             pixels = PatchPixels(image, job.psf, fibres, job.plan.extended)
             result = decorrelate(normal, solution.x, job, group, pixels)
+        coupling = closest(solution.strengths)
     dropped = np.array([i in job.dropped for i in range(*fibres)])
     wanted = job.config.model and group.rank == 0
     model, column = project_model(image, job, fibres, solution.x) if wanted else (None, 0)
-    notes = {"iterations": solution.iterations, "error": solution.error, "halfband": place.bands[1],
-             "neighbours": place.bands[0],
-             "given_up": int(np.count_nonzero(normal.given_up[:, job.plan.inner]))}
+    given_up = normal.given_up[:, job.plan.inner]
+    mask = mask_bits(result.ivar, chi2pix, fraction, dropped, result.weak | given_up)
+    notes = {"fibres": len(dropped), "iterations": solution.iterations, "error": solution.error,
+             "halfband": place.bands[1], "ownband": place.bands[2], "neighbours": place.bands[0], "coupling": coupling,
+             **dict(zip(FACTS, result.facts.max(axis=0).tolist(), strict=True)),
+             "given_up": int(np.count_nonzero(given_up))}
     return BundleResult(fibres, result.flux, result.ivar, result.resolution, chi2pix, fraction,
-                        mask_bits(result.ivar, chi2pix, fraction, dropped,
-                                  result.weak | normal.given_up[:, job.plan.inner]),
-                        result.status, model, column, notes)
+                        mask, bin_status(result.status, mask), model, column, notes)
 
 
 @dataclass(frozen=True)
@@ -149,13 +164,14 @@ def decorrelate(normal: Normal, x: Array, job: Job, group: Any, pixels: PatchPix
     """The wanted wavelengths of all fibres of a bundle; the dense core does what the banded one gives up."""
     shape = len(x), len(job.plan.wave)
     out = Decorrelated(np.empty(shape), np.empty(shape), np.empty((shape[0], 2 * job.ndiag + 1, shape[1])),
-                       np.empty(shape, dtype=np.int8), np.empty(shape, dtype=bool))
+                       np.empty(shape, dtype=np.int8), np.empty(shape, dtype=bool),
+                       np.full((shape[0], len(FACTS)), NOT_MEASURED))
     by_dense = job.config.core == "dense"
     groups = fibre_groups(shape[0], job.config.nsubbundles if by_dense else None)
     starts = bounds(groups, group.size)
 
     def work(fibres: tuple[int, int]) -> None:
-        part = Decorrelated(*(array[slice(*fibres)] for array in astuple(out)))
+        part = Decorrelated(*(array[slice(*fibres)] for array in (*astuple(out), out.facts)))
         if by_dense:
             copy(dense_part(normal, x, job, fibres, pixels), part)
         else:
@@ -166,7 +182,7 @@ def decorrelate(normal: Normal, x: Array, job: Job, group: Any, pixels: PatchPix
     if not by_dense and mine:    # the banded core has work in common to several fibres: one call per thread
         mine = [(first + lo, first + hi) for lo, hi in fibre_groups(last - first, job.threads)]
     job.map(work, mine)
-    for array in astuple(out):
+    for array in (*astuple(out), out.facts):
         group.complete(array, 0, starts)
     clear_corners(out.resolution)
     return out
@@ -190,6 +206,7 @@ def banded_part(normal: Normal, x: Array, job: Job, fibres: tuple[int, int], pix
             instead = dense_part(normal, x, job, (fibres[0] + n, fibres[0] + n + 1), pixels)
             instead.status[instead.status == Status.GOOD] = Status.DENSE
             copy(instead, Decorrelated(*(array[n:n + 1] for array in astuple(part))))
+            part.facts[n:n + 1] = NOT_MEASURED
     return part
 
 
@@ -200,7 +217,7 @@ def copy(part: Decorrelated, out: Decorrelated) -> None:
 
 
 def astuple(part: Decorrelated) -> tuple[np.ndarray, ...]:
-    """The arrays, in the order of the fields (dataclasses.astuple would copy them)."""
+    """The arrays by bin, in the order of the fields (dataclasses.astuple would copy them)."""
     return part.flux, part.ivar, part.resolution, part.status, part.weak
 
 

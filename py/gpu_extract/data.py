@@ -280,7 +280,7 @@ class Normal:
 
 
 class Status(IntEnum):
-    """What happened to a fibre (or a patch of it) on its way through solve and decorrelation."""
+    """What happened to a bin on its way through solve and decorrelation; the values are those in files."""
 
     GOOD = 0
     EMPTY = 1
@@ -288,6 +288,7 @@ class Status(IntEnum):
     DENSE = 3
     PIXELS = 4
     FAILED = 5
+    DROPPED = 6
 
     @property
     def sentence(self) -> str:
@@ -297,12 +298,17 @@ class Status(IntEnum):
 
 _SENTENCES = {
     Status.GOOD: "Extracted by the core that was asked for.",
-    Status.EMPTY: "No bin of the fibre has a good pixel: nothing was extracted.",
+    Status.EMPTY: "No good pixel tells of the bin: nothing was extracted.",
     Status.WIDE_BAND: "The narrow band did not suffice: the neighbours were eliminated in a wide band.",
     Status.DENSE: "The banded form did not hold: decorrelated by the dense core.",
     Status.PIXELS: "The normal equations are singular there, or nearly: decorrelated from the pixels.",
     Status.FAILED: "No core could decorrelate the fibre: nothing was extracted.",
+    Status.DROPPED: "The fibre was given up with its PSF: nothing was extracted.",
 }
+NOTHING = (Status.EMPTY, Status.FAILED, Status.DROPPED)      # of bins without a flux
+
+FACTS = ("cond", "selfcheck")     # columns of Decorrelated.facts
+NOT_MEASURED = -1.0               # in place of a fact that nobody knows: files hold no NaN
 
 
 @dataclass(frozen=True)
@@ -313,6 +319,8 @@ class Decorrelated:
     resolution:  (nfibre, 2 ndiag + 1, nwave): resolution[i, k, j] = R_i[j - ndiag + k, j]
     status:      (nfibre, nwave) int8 of Status, the worst that touched the bin
     weak:        (nfibre, nwave) bool, bins that good pixels do not tell from others
+    facts:       (nfibre, 2) of the banded core, NOT_MEASURED elsewhere: a bound on the condition number of S_i, and
+                 by how much the squares of Q_i disagree with those of S_i; without rows where nobody asks
     """
 
     flux: Array
@@ -320,6 +328,7 @@ class Decorrelated:
     resolution: Array
     status: NDArray[np.int8]
     weak: NDArray[np.bool_]
+    facts: Array = field(default_factory=lambda: np.empty((0, len(FACTS))))
 
 
 class SpecMask(IntFlag):

@@ -1,9 +1,10 @@
 """How well the model fits and what each bin saw: chi2pix, pixmask_fraction, mask bits."""
 import numpy as np
+from numpy.typing import NDArray
 
 from gpu_extract.backend import cpu_bins, cpu_project
 from gpu_extract.backend.arena import Arena
-from gpu_extract.data import LANE, Array, Blocks, SpecMask
+from gpu_extract.data import LANE, Array, Blocks, SpecMask, Status
 
 BAD_FIT = 5.0            # chi2pix stands out when this many times the medians around it ...
 BAD_FIT_ALONE = 100.0    # ... or above this where there are too few fibres for a median
@@ -41,6 +42,19 @@ def mask_bits(ivar: Array, chi2pix: Array, pixmask_fraction: Array, dropped: np.
         mask[weak] |= np.uint32(SpecMask.WEAKBIN)
     mask[stands_out(chi2pix, mask == 0)] |= np.uint32(SpecMask.BAD2DFIT)
     return mask
+
+
+def bin_status(status: NDArray[np.int8], mask: NDArray[np.uint32]) -> NDArray[np.int8]:
+    """Status of each bin: what the core says of its fibre, unless the bin's mask bits say why it has no data.
+
+    DROPPED with its fibre; EMPTY where there is nothing although the core did not fail, or without a good pixel.
+    """
+    without = (mask & SpecMask.NODATA) != 0
+    if not without.any():
+        return status
+    empty = without & ((status != Status.FAILED) | ((mask & SpecMask.ALLBADPIX) != 0))
+    own = np.where(empty, np.int8(Status.EMPTY), status)
+    return np.where((mask & SpecMask.BADFIBER) != 0, np.int8(Status.DROPPED), own)
 
 
 def stands_out(chi2pix: Array, judged: np.ndarray) -> np.ndarray:

@@ -38,7 +38,15 @@ def raw_scores(wave: Array, flux: np.ndarray, ivar: np.ndarray) -> dict[str, tup
     where = f"in wave. range {low:.0f},{high:.0f}A"
     return {
         f"SUM_RAW_COUNT_{band}": (counts.sum(axis=1), f"sum counts {where}"),
-        f"MEDIAN_RAW_COUNT_{band}": (np.median(counts / width, axis=1), f"median counts/A {where}"),
-        f"MEDIAN_RAW_SNR_{band}": (np.median(error * counts / np.sqrt(width), axis=1),
+        f"MEDIAN_RAW_COUNT_{band}": (_medians(counts / width), f"median counts/A {where}"),
+        f"MEDIAN_RAW_SNR_{band}": (_medians(error * counts / np.sqrt(width)),
                                    f"median SNR/sqrt(A) {where}"),
     }
+
+
+def _medians(rows: Array) -> Array:
+    """np.median of each row, at half its time, most of which goes into looking for NaN: there is none in a frame."""
+    half = rows.shape[1] // 2
+    rows.partition(half, axis=1)
+    upper = rows[:, half]
+    return upper if rows.shape[1] % 2 else 0.5 * (rows[:, :half].max(axis=1) + upper)

@@ -82,6 +82,13 @@ def solve(normal: Normal, arena: Arena | None = None, lasting: Arena | None = No
     return Solution(found, iterations, error, strengths, lifted)
 
 
+def closest(strengths: Strengths) -> float:
+    """The largest correlation between bins of different fibres, 0 where none are coupled."""
+    nd, nfibre = len(strengths.correlations) + 1, len(strengths.roots)
+    return max((float(strengths.correlations[d - 1, :nfibre - d].max()) for d in range(1, min(nd, nfibre))),
+               default=0.0)
+
+
 def nearest(normal: Normal) -> int:
     """Distance of the farthest fibres whose coupling, with the diagonal scaled to 1, is not faint (on a sample)."""
     return min(cpu_couple.farthest(normal.icov, FAINT, SAMPLE), normal.icov.shape[1] - 1)

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpu_extract.errors import InputError
 
-FIELDS = ("flux", "ivar", "resolution", "chi2pix", "mask")
+FIELDS = ("flux", "ivar", "resolution", "chi2pix", "mask", "status")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from astropy.io import fits
 from edge_files import GRID, image_hdus, write_image
 from gpu_extract.barycentre import barycentric_factor
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import Card
+from gpu_extract.data import Card, Status
 from gpu_extract.io.frame import read_frame
 from gpu_extract.io.image import read_image
 from gpu_extract.io.psf import read_psf
@@ -79,8 +79,23 @@ def test_the_log_has_the_command_the_settings_and_a_summary(extract, files):
     assert files.output.read_bytes() == first
     assert "settings: wavelength=(6010.0, 6090.0, 1.0), specmin=1, nspec=4" in text
     assert "bins: 324 (4 fibres x 81), 0 masked" in text and "chi2pix: median" in text
+    assert "status: 324 WIDE_BAND; flagged: 0 WEAKBIN, 0 ODDPIX\n" in text
     assert "memory: " in text and f"file: {files.output}" in text and "time: read " in text
     assert "\r" not in again.stderr and "bundle 2 of 2" in again.stderr  # no terminal: plain lines
+
+
+def test_the_summary_counts_what_the_status_says(extract, files):
+    """Bins without a good pixel in fibres that are otherwise extracted."""
+    with fits.open(files.image) as hdus:
+        hdus["IVAR"].data[40:70, :30] = 0
+        hdus.writeto(files.image, overwrite=True, checksum=True)
+    text = extract("-s", 0, "-n", 4).err
+    frame = read_frame(files.output)
+    without = int((frame.ivar == 0).sum())
+    assert 20 < without < 100
+    assert f"{without} without data" in text
+    assert f"status: {without} EMPTY, {324 - without} WIDE_BAND; flagged: 0 WEAKBIN, 0 ODDPIX\n" in text
+    np.testing.assert_array_equal(frame.status == Status.EMPTY, frame.ivar == 0)
 
 
 def test_a_first_run_says_that_it_compiles(extract, monkeypatch):

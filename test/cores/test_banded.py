@@ -14,8 +14,9 @@ from gpu_extract.backend import cpu_banded
 from gpu_extract.cores import banded
 from gpu_extract.cores.banded import Options, decorrelate
 from gpu_extract.cores.limits import Limits
+from gpu_extract.cores.poles import LADDER
 from gpu_extract.cores.schur import Neighbours
-from gpu_extract.data import Status
+from gpu_extract.data import NOT_MEASURED, Status
 
 
 def check(bundle, ndiag=5, statuses=(Status.GOOD,), fibres=None, options=None):
@@ -33,7 +34,18 @@ def check(bundle, ndiag=5, statuses=(Status.GOOD,), fibres=None, options=None):
         np.testing.assert_allclose(result.resolution[i], oracle.diagonals(ndiag), rtol=0, atol=max(1e-9, rounding))
         np.testing.assert_array_equal(result.flux[i][~alive], 0)
         np.testing.assert_array_equal(result.ivar[i][~alive], 0)
+        check_facts(result.facts[i], oracle.cond if alive.any() else None)
     return result
+
+
+def check_facts(facts, cond):
+    """The bound on the condition number holds, and is no farther than the first rung of the ladder or what it is told
+    to: a factor of 3.2, and the largest eigenvalue to a factor of 2; cond: None: the fibre has no weight."""
+    if cond is None:
+        np.testing.assert_array_equal(facts, NOT_MEASURED)
+    else:
+        assert (1 - 1e-9) * cond <= facts[0] <= max(LADDER[0][1], 6.4 * cond)
+        assert 0 <= facts[1] <= banded.AGREEMENT
 
 
 @pytest.mark.parametrize("mask", MASKS)

@@ -20,7 +20,7 @@ from gpu_extract.gpu_frame.memory import Sizes, frame_arrays, kept_arrays, piece
 from gpu_extract.gpu_frame.steps import Steps
 from gpu_extract.perf.recorder import NULL
 from gpu_extract.plan import Plan
-from gpu_extract.quality import mask_bits
+from gpu_extract.quality import bin_status, mask_bits
 from gpu_extract.run import extract
 
 NDIAG = 2
@@ -41,7 +41,7 @@ def results(sizes: Sequence[int], nwave: int, seed: int) -> list[BundleResult]:
         fraction[:, 1], ivar[nfibre // 2] = 1.0, 0.0
         dropped = rng.random(nfibre) < 0.1
         put_on_the_edge(chi2pix, mask_bits(ivar, np.zeros(shape), fraction, dropped) == 0)
-        status = rng.choice([Status.GOOD, Status.EMPTY, Status.FAILED], shape).astype(np.int8)
+        status = rng.choice([Status.GOOD, Status.DENSE, Status.EMPTY, Status.FAILED], shape).astype(np.int8)
         found.append(BundleResult((first, first + nfibre), rng.normal(0, 1e3, shape), ivar,
                                   rng.random((nfibre, 2 * NDIAG + 1, nwave)), chi2pix, fraction,
                                   mask_bits(ivar, chi2pix, fraction, dropped), status))
@@ -96,7 +96,8 @@ def test_rows_are_those_of_the_host(nfibre: int, wanted: tuple[int, int], dtype:
         wave = 6000.0 + np.cumsum(np.linspace(0.7, 0.9, nwave))
         plan = Plan(wanted, tuple(r.fibres for r in found), wave, wave, slice(0, nwave))
         rows, given_up = by_device(found, plan, dtype)
-        parts = [rows_of(result, plan, dtype) for result in found]
+        settled = [replace(result, status=bin_status(result.status, result.mask)) for result in found]
+        parts = [rows_of(result, plan, dtype) for result in settled]
         for name in BY_BIN:
             whole = np.concatenate([getattr(part, name) for part in parts])
             assert whole.dtype == rows[name].dtype
@@ -104,7 +105,9 @@ def test_rows_are_those_of_the_host(nfibre: int, wanted: tuple[int, int], dtype:
         failed = np.concatenate([r.status == Status.FAILED for r in found])
         np.testing.assert_array_equal(given_up, failed.sum(axis=1))
         if nwave > 2 and wanted[0] == 0:
-            assert {bit for bit in SpecMask if (rows["mask"] & bit).any()} >= set(SpecMask) - {SpecMask.BADFIBER}
+            assert set(np.unique(rows["status"])) >= {Status.GOOD, Status.DENSE, Status.EMPTY, Status.FAILED}
+            assert {bit for bit in SpecMask if (rows["mask"] & bit).any()} >= {
+                SpecMask.SOMEBADPIX, SpecMask.ALLBADPIX, SpecMask.NODATA, SpecMask.BAD2DFIT}
 
 
 @pytest.mark.parametrize("fails", [(), (1, 4)])

@@ -22,7 +22,7 @@ from gpu_extract.bundle import banded_part, dense_part
 from gpu_extract.config import ExtractConfig
 from gpu_extract.cores import banded
 from gpu_extract.cores.limits import Limits
-from gpu_extract.data import Frame, Image, Legendre, PsfModel, Status
+from gpu_extract.data import NOT_MEASURED, Frame, Image, Legendre, PsfModel, Status
 from gpu_extract.gpu_frame.frames import GpuFrames, device_cores
 from gpu_extract.gpu_frame.geometry import bundle_geometry, cut_pieces
 from gpu_extract.gpu_frame.memory import Room
@@ -79,6 +79,7 @@ def test_as_on_the_cpu() -> None:
         assert {k: own[k] for k in ("halfband", "neighbours", "given_up")} == {
             k: notes[k] for k in ("halfband", "neighbours", "given_up")}
         assert own["error"] < 1e-9 and own["iterations"] < 20
+        assert own["fibres"] == 5 and {own[k] for k in ("ownband", "coupling", "cond", "selfcheck")} == {NOT_MEASURED}
 
 
 @pytest.mark.parametrize(("most", "slots"), [(1, 1), (1, 3), (2, 2), (4, 1)])
@@ -107,6 +108,7 @@ def test_bits_do_not_depend_on_what_memory_held(garbage: int, dark: bool) -> Non
     frame = with_device(SimulatedDevice(garbage=garbage), image=image)
     assert_same(frame, with_device(SimulatedDevice(), image=image) if dark else on_device())
     assert not dark or (frame.status == Status.EMPTY).any()
+    np.testing.assert_array_equal(frame.status == Status.EMPTY, frame.ivar == 0)
 
 
 @pytest.mark.parametrize("dtype", [">f4", "<f8", ">f8", "mixed"])
@@ -244,9 +246,24 @@ def test_fibres_that_the_core_gives_up_are_done_on_the_cpu() -> None:
     lost = [1, 4, 6, 9, 11, 14]       # of the pieces of bundles 0, 2 and 3, and 1
     for name in ("flux", "ivar", "resolution", "status", "mask"):
         np.testing.assert_array_equal(getattr(frame, name)[lost], getattr(cpu, name)[lost])
+    np.testing.assert_array_equal(frame.status == Status.EMPTY, frame.ivar == 0)
     assert_as_on_cpu(frame, cpu)
     np.testing.assert_array_equal(frame.mask, mask_by_bundle(frame))
     assert [notes.get("on_cpu", 0) for notes in frame.notes["bundles"].values()] == [2, 2, 2, 0]
+
+
+def test_bins_without_a_pixel_in_fibres_that_the_cpu_does() -> None:
+    """Rows of the CCD that are masked: every fibre has bins that are EMPTY, whoever decorrelates it."""
+    ivar = four_bundles().image.ivar.copy()
+    ivar[60:90] = 0
+    image = replace(four_bundles().image, ivar=ivar)
+    core = type("GivesUp", (HostCore,), {"fails": (1, 4)})
+    frame, cpu = with_device(SimulatedDevice(), core=core, image=image), extract(image, four_bundles().psf, CONFIG)
+    without = frame.ivar == 0
+    assert without.sum(axis=1).min() > 3 and without.sum(axis=1).max() < 48
+    np.testing.assert_array_equal(frame.status == Status.EMPTY, without)
+    np.testing.assert_array_equal(without, cpu.ivar == 0)
+    np.testing.assert_array_equal(cpu.status == Status.EMPTY, without)
 
 
 def test_bundles_that_do_not_converge_are_done_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,6 +305,7 @@ def test_upside_down_and_a_dropped_fibre() -> None:
     frame = by_host_core(image, down, CONFIG, banded_part)
     assert_as_on_cpu(frame, extract(image, down, CONFIG))
     assert (frame.ivar[7] == 0).all() and list(frame.notes["dropped"]) == [7]
+    assert set(frame.status[7]) == {Status.DROPPED}
 
 
 def test_every_kernel_of_the_flow_was_launched() -> None:

@@ -12,13 +12,14 @@ from astropy.table import Table
 
 from edge_files import small_frame, without_fibermap
 from gpu_extract import __version__
-from gpu_extract.data import Card, FiberMap, Status
+from gpu_extract.data import Card, FiberMap, SpecMask, Status
 from gpu_extract.errors import InputError, OutputError
 from gpu_extract.io.fits import open_fits
 from gpu_extract.io.frame import read_frame, write_frame, write_model
 from gpu_extract.io.spectra import write_spectra
 
-NAMES = ["FLUX", "IVAR", "MASK", "WAVELENGTH", "RESOLUTION", "FIBERMAP", "CHI2PIX", "SCORES", "PIXMASK_FRACTION"]
+NAMES = ["FLUX", "IVAR", "MASK", "WAVELENGTH", "RESOLUTION", "FIBERMAP", "CHI2PIX", "SCORES", "PIXMASK_FRACTION",
+         "STATUS"]
 
 
 @pytest.fixture
@@ -40,6 +41,7 @@ def test_hdus_types_units_and_values(written):
             -32,
             -32,
             -32,
+            8,
         ]
         assert hdus["MASK"].header["BZERO"] == 2**31
         assert hdus["FLUX"].header["BUNIT"] == "electron/Angstrom"
@@ -107,6 +109,7 @@ def test_there_and_back(written):
         np.testing.assert_array_equal(getattr(back, name), getattr(frame, name).astype(np.float32))
         assert getattr(back, name).dtype.isnative
     np.testing.assert_array_equal(back.mask, frame.mask)
+    np.testing.assert_array_equal(back.status, frame.status)
     np.testing.assert_array_equal(back.wave, frame.wave)
     np.testing.assert_array_equal(back.fibres, frame.fibres)
     assert back.fibermap.rows["FIBER"].tolist() == frame.fibermap.rows["FIBER"].tolist()
@@ -121,6 +124,83 @@ def test_what_fell_back_is_in_the_header(tmp_path):
     history = " ".join(fits.getheader(tmp_path / "a.fits")["HISTORY"])
     assert "bundles 0: iterations 3, error 1.5e-11" in history
     assert "3 bins: The patch was not positive definite: a ridge" in " ".join(history.split())
+
+
+def told_frame():
+    """Fibres 3 to 6 of two bundles of five: one bin of every status, and facts, one of which is not a number."""
+    frame = small_frame(specmin=3)
+    status, mask = np.zeros((4, 30), np.int8), frame.mask.copy()
+    status[0, :7] = list(Status)
+    status[1, 3:5], status[2:, 10] = Status.EMPTY, Status.DENSE
+    mask[3, 5:9] = SpecMask.WEAKBIN | SpecMask.SOMEBADPIX
+    mask[0, 2] = SpecMask.ODDPIX
+    facts = {"fibres": 5, "halfband": 8, "ownband": 7, "neighbours": 2, "iterations": 3, "error": 1.5e-11}
+    bundles = {5: {**facts, "coupling": np.inf, "selfcheck": np.nan, "on_cpu": 2},
+               0: {**facts, "coupling": 2e-4, "cond": 5e3, "selfcheck": 1e-12}}
+    return replace(frame, status=status, mask=mask, notes={"core": "auto", "bundles": bundles})
+
+
+def test_status_has_its_meaning_in_the_header_and_comes_back(tmp_path):
+    frame = told_frame()
+    write_frame(tmp_path / "a.fits", frame)
+    with fits.open(tmp_path / "a.fits") as hdus:
+        assert hdus["STATUS"].data.dtype == np.uint8 and hdus["STATUS"].data.shape == (4, 30)
+        for state in Status:
+            assert hdus["STATUS"].header[f"STATUS{state.value}"] == f"{state.name}: {state.sentence}"
+        counts = {key: hdus[0].header[key] for key in ("NEMPTY", "NFAILED", "NDROPPED", "NWEAK", "NODDPIX")}
+        assert counts == {"NEMPTY": 3, "NFAILED": 1, "NDROPPED": 1, "NWEAK": 4, "NODDPIX": 1}
+        assert all(hdu.verify_checksum() == 1 and hdu.verify_datasum() == 1 for hdu in hdus)
+    back = read_frame(tmp_path / "a.fits")
+    assert back.status.dtype == np.int8
+    np.testing.assert_array_equal(back.status, frame.status)
+
+
+def test_facts_about_bundles(tmp_path):
+    """In the order of the fibres; bins are counted of the spectra that the file has; what is not known, or is not a
+    number, is -1; the header does not say it all again."""
+    write_frame(tmp_path / "a.fits", told_frame())
+    table = fits.getdata(tmp_path / "a.fits", "BUNDLES")
+    first = {"FIRST": 0, "NFIBRE": 5, "NSPEC": 2, "CORE": "both", "HALFBAND": 8, "OWNBAND": 7, "NEIGHBOURS": 2,
+             "ITERATIONS": 3, "ERROR": 1.5e-11, "COUPLING": 2e-4, "COND": 5e3, "SELFCHECK": 1e-12,
+             "GOOD": 52, "EMPTY": 3, "WIDE_BAND": 1, "DENSE": 1, "PIXELS": 1, "FAILED": 1, "DROPPED": 1,
+             "WEAKBIN": 0, "ODDPIX": 1, "ON_CPU": 0}
+    last = {**first, "FIRST": 5, "COUPLING": -1, "COND": -1, "SELFCHECK": -1, "GOOD": 58, "DENSE": 2, "WEAKBIN": 4,
+            "ON_CPU": 2, **dict.fromkeys(("EMPTY", "WIDE_BAND", "PIXELS", "FAILED", "DROPPED", "ODDPIX"), 0)}
+    assert table.names == list(first)
+    assert [dict(zip(table.names, row, strict=True)) for row in table] == [first, last]
+    header = fits.getheader(tmp_path / "a.fits")
+    assert "bundles" not in str(header["HISTORY"]) and "1 bins: No core could" in str(header["HISTORY"])
+    assert fits.getheader(tmp_path / "a.fits", "BUNDLES").comments["TTYPE11"] != ""
+
+
+@pytest.mark.parametrize(("core", "states", "said"), [
+    ("auto", (Status.GOOD, Status.WIDE_BAND), "banded"), ("auto", (Status.EMPTY,), "banded"),
+    ("banded", (Status.FAILED,), "banded"), ("auto", (Status.DENSE, Status.WIDE_BAND), "both"),
+    ("auto", (Status.DENSE, Status.EMPTY), "dense"), ("dense", (Status.GOOD,), "dense")])  # fmt: skip
+def test_which_core_did_a_bundle(tmp_path, core, states, said):
+    status = np.array(states * 120, np.int8)[:120].reshape(4, 30)
+    write_frame(tmp_path / "a.fits", replace(small_frame(), status=status,
+                                             notes={"core": core, "bundles": {0: {"fibres": 5}}}))
+    assert fits.getdata(tmp_path / "a.fits", "BUNDLES")["CORE"].tolist() == [said]
+
+
+def test_frames_of_the_older_layout(written, tmp_path):
+    """Without STATUS nothing is known of it; and a STATUS of another shape is not of this frame."""
+    with fits.open(written) as hdus:
+        status = hdus.pop("STATUS")
+        for key in ("NEMPTY", "NFAILED", "NDROPPED", "NWEAK", "NODDPIX"):
+            del hdus[0].header[key]
+        hdus.writeto(tmp_path / "old.fits", checksum=True)
+        hdus.append(fits.ImageHDU(status.data[:, 1:], name="STATUS"))
+        hdus.writeto(tmp_path / "wrong.fits")
+    old = read_frame(tmp_path / "old.fits")
+    assert old.status is None
+    np.testing.assert_array_equal(old.flux, read_frame(written).flux)
+    with pytest.raises(InputError, match=r"wrong.fits: STATUS has shape \(4, 29\), FLUX \(4, 30\)"):
+        read_frame(tmp_path / "wrong.fits", check=False)
+    write_frame(tmp_path / "again.fits", old)
+    with fits.open(tmp_path / "again.fits") as hdus:
+        assert "STATUS" not in hdus and "BUNDLES" not in hdus and "NEMPTY" not in hdus[0].header
 
 
 def test_scores_by_definition(tmp_path):
@@ -253,6 +333,12 @@ def test_spectra_file(tmp_path):
             assert hdus["FIBERMAP"].data["FIBER"].tolist() == fibers
             np.testing.assert_array_equal(hdus["R_FLUX"].data, frame.flux.astype(np.float32))
             assert all(h.verify_checksum() == 1 for h in hdus)
+
+
+def test_astropy_table_opens_the_bundles(tmp_path):
+    write_frame(tmp_path / "a.fits", told_frame())
+    table = Table.read(tmp_path / "a.fits", hdu="BUNDLES")
+    assert len(table) == 2 and list(table["CORE"]) == ["both", "both"] and table["NFIBRE"].tolist() == [5, 5]
 
 
 def test_astropy_table_opens_the_tables(written):

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from astropy.io import fits
 
 from edge_files import small_frame, without_fibermap
 from gpu_extract.data import Card
@@ -21,12 +22,16 @@ FIBRES = [1501, 1502, 1503, 1504]
 
 @pytest.fixture(params=[True, False], ids=["fibermap", "no fibermap"])
 def frame(request):
-    return small_frame() if request.param else without_fibermap(small_frame())
+    """With everything that a frame's file can hold, BUNDLES too."""
+    whole = replace(small_frame(), notes={"core": "auto", "bundles": {0: {"fibres": 5, "iterations": 3}}})
+    return whole if request.param else without_fibermap(whole)
 
 
 @pytest.fixture
 def path(tmp_path, frame):
     write_frame(tmp_path / "frame-r3-00012345.fits", frame, cards=[Card("IN_IMG", "x" * 100, "Input image")])
+    with fits.open(tmp_path / "frame-r3-00012345.fits") as hdus:
+        assert "STATUS" in hdus and "BUNDLES" in hdus
     return str(tmp_path / "frame-r3-00012345.fits")
 
 

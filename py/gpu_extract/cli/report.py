@@ -59,7 +59,7 @@ def log_summary(frame: "Frame", recorder: Recorder, output: str) -> None:
     if good.any():
         log.info(f"chi2pix: median {np.median(frame.chi2pix[good]):.4f} over unmasked bins")
     if frame.status is not None:
-        log.info(_statuses(frame.status))
+        log.info(_statuses(frame.status, frame.mask))
     stages = {name: seconds for name, seconds in recorder.stages().items() if seconds >= 0.0005}
     log.info("time: " + ", ".join(f"{name} {seconds:.3f} s" for name, seconds in stages.items())
              + f"; {recorder.elapsed():.3f} s in all")
@@ -67,12 +67,13 @@ def log_summary(frame: "Frame", recorder: Recorder, output: str) -> None:
     log.info(f"file: {output}")
 
 
-def _statuses(status: "np.ndarray") -> str:  # type: ignore[name-defined]  # noqa: F821
-    """How many bins went which way."""
+def _statuses(status: "np.ndarray", mask: "np.ndarray") -> str:  # type: ignore[name-defined]  # noqa: F821
+    """How many bins went which way, and how many have a mask bit of our own."""
     import numpy as np
 
-    from gpu_extract.data import Status
+    from gpu_extract.data import SpecMask, Status
 
     values, counts = np.unique(status, return_counts=True)
     parts = [f"{count} {Status(int(value)).name}" for value, count in zip(values, counts, strict=True)]
-    return "status: " + ", ".join(parts)
+    flags = [f"{np.count_nonzero(mask & np.uint32(bit))} {bit.name}" for bit in (SpecMask.WEAKBIN, SpecMask.ODDPIX)]
+    return f"status: {', '.join(parts)}; flagged: {', '.join(flags)}"

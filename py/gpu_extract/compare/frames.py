@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu_extract.compare.verdict import Comparison, Row
-from gpu_extract.data import Array, Frame, IntArray, SpecMask
+from gpu_extract.data import NOTHING, Array, Frame, IntArray, SpecMask, Status
 from gpu_extract.errors import InputError
 from gpu_extract.tolerances import Limit, Limits, load_limits
 
@@ -32,7 +32,7 @@ def compare_frames(frame: Frame, reference: Frame, limits: Limits | str | None =
 
     flux, ivar, resolution and chi2pix are judged in bins whose light falls for more than half on good
     pixels of the reference; resolution on the central diagonals that both have, chi2pix where the
-    reference has it.
+    reference has it; status where both frames have it, by what has a flux and why the others have none.
 
     limits: a kind of etc/tolerances.json or its name; None: chosen by who made the reference
     Raises InputError where the frames have no fibre or no wavelength in common.
@@ -51,6 +51,12 @@ def compare_frames(frame: Frame, reference: Frame, limits: Limits | str | None =
         if field == "mask":
             differ = _mask(frame, reference, common, limits.mask_bits)
             rows.append(Row("mask", differ.size, None, None, float(np.mean(differ)), limit))
+        elif field == "status":
+            found = _status(frame, reference, common)
+            if found is None:
+                notes.append("status: not in both frames")
+            else:
+                rows.append(Row("status", found.size, None, None, float(np.mean(found)), limit))
         elif field == "chi2pix" and not reference.chi2pix.any():
             notes.append("chi2pix: the reference has none")
         else:
@@ -175,6 +181,16 @@ def _mask(frame: Frame, reference: Frame, common: _Common, bits: int) -> NDArray
     mine, theirs = (found[np.ix_(fibres, waves)] & bits for found, fibres, waves in zip(
         (_bits(frame), _bits(reference)), common.fibres, common.waves, strict=True))
     return np.asarray(mine != theirs)
+
+
+def _status(frame: Frame, reference: Frame, common: _Common) -> NDArray[np.bool_] | None:
+    """Bins of which one frame has a flux and the other none, or none for another reason: which way a flux was come by
+    depends on the core. None where a frame does not say."""
+    if frame.status is None or reference.status is None:
+        return None
+    mine, theirs = common.cut((frame.status, reference.status))
+    reasons = [np.where(np.isin(status, NOTHING), status, Status.GOOD) for status in (mine, theirs)]
+    return np.asarray(reasons[0] != reasons[1])
 
 
 def _bits(frame: Frame) -> NDArray[np.uint32]:

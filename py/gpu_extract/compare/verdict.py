@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from gpu_extract.tolerances import Limit, Limits
 
 _UNITS = {"flux": "sigma", "ivar": "of the ratio", "resolution": "absolute", "chi2pix": "of 1 + chi2pix",
-          "mask": "of the bins"}
+          "mask": "of the bins", "status": "of the bins"}
 _HEAD = ["field", "differences", "bins", "median", "99 %", "max", "limits", "verdict", "why this limit"]
 
 

@@ -28,7 +28,7 @@ from gpu_extract.cores.poles import LADDER, scaled_poles
 from gpu_extract.cores.schur import Neighbours, Schur
 from gpu_extract.cores.weak import SAFE, band_tells
 from gpu_extract.cores.wide import WideLimits
-from gpu_extract.data import Array, Decorrelated, IntArray, Normal, Status
+from gpu_extract.data import FACTS, NOT_MEASURED, Array, Decorrelated, IntArray, Normal, Status
 
 AGREEMENT = 1e-8    # of the squares of Q with S: 1e-10 from the poles, rounding 1e-14 sqrt(condition)
 
@@ -60,7 +60,8 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
     if out is None:
         shape = fibres[1] - fibres[0], len(range(nwave)[bins])
         out = Decorrelated(np.empty(shape), np.empty(shape), np.empty((shape[0], 2 * ndiag + 1, shape[1])),
-                           np.empty(shape, dtype=np.int8), np.empty(shape, dtype=bool))
+                           np.empty(shape, dtype=np.int8), np.empty(shape, dtype=bool),
+                           np.empty((shape[0], len(FACTS))))
     first = bins.indices(nwave)[0]
     out.weak[:] = False
     with borrowed() as arena:
@@ -78,6 +79,8 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
                 for array in result:
                     array[:] = 0.0
     out.status[:] = np.array(status, dtype=np.int8)[:, None]
+    if len(out.facts):
+        out.facts[:] = bundle.facts
     return out
 
 
@@ -86,6 +89,7 @@ class _Bundle:
 
     alive: whether a fibre has any weight; sound: and its band may hold
     sides: (n, nwave, SIDES), their right sides: 1 and x, 0 without weight
+    facts: see data.Decorrelated, of the fibres that are done
     """
 
     def __init__(self, normal: Normal, x: Array, options: Options, fibres: tuple[int, int], *, ndiag: int,
@@ -95,6 +99,7 @@ class _Bundle:
         weight = normal.weight[slice(*fibres)]
         self.sides = arena.take(*weight.shape, cpu_banded.SIDES)
         self.alive = cpu_banded.right_sides(self.sides, weight, x[slice(*fibres)]).tolist()
+        self.facts = np.full((len(self.sides), len(FACTS)), NOT_MEASURED)
 
     def give_up_near_lifted(self) -> None:
         """Leave to the dense core what directions that are lost to rounding may touch: it looks at what they do."""
@@ -147,7 +152,9 @@ class _Bundle:
                                                    fibres)
         disagreement = cpu_finish.finish_narrow(result, made, self.sides, (room.diagonals, room.rests), scales,
                                                 (work, fibres, first))
-        good: list[int] = fibres[disagreement <= AGREEMENT, 0].tolist()
+        passed = disagreement <= AGREEMENT
+        good: list[int] = fibres[passed, 0].tolist()
+        self.facts[good] = np.column_stack([[schur.facts.cond for _, schur in group], disagreement])[passed]
         return good
 
     def _windows(self, windows: list[tuple[tuple[int, Array], ...]],
@@ -166,6 +173,8 @@ class _Bundle:
         made = wide.pole_sum(schur, poles, sides, ndiag, limits)
         work, scale = np.empty(cpu_finish.work_size(len(sides), ndiag)), (float(poles.weights.sum()), first)
         disagreement = cpu_finish.finish(result, made, work, sides, schur.band[:, 0], schur.squares, scale)
+        if disagreement <= AGREEMENT:
+            self.facts[n] = schur.cond, disagreement
         return bool(disagreement <= AGREEMENT)
 
     def _tells(self, n: int, schur: Schur) -> bool:

@@ -45,6 +45,7 @@ class WideSchur:
 
     squares: 1'S1, 1'Sx and x'Sx with the right sides (nwave, 2), 1 (0 where a bin has no weight) and x
     tail: what the band cuts off, in S's own norm
+    cond: bound / cond lies below the spectrum
     """
 
     band: Array
@@ -52,6 +53,7 @@ class WideSchur:
     rung: int
     squares: Array
     tail: float
+    cond: float
 
 
 def count_neighbours(icov: Array, fibre: int, limits: WideLimits) -> int:
@@ -161,7 +163,7 @@ def complement(icov: Array, fibre: int, sides: Array, limits: WideLimits) -> Wid
     rung = next(n for n, (_, ratio) in enumerate(LADDER) if ratio >= cond)
     half = int(np.argmax(np.maximum.accumulate(tails[::-1])[::-1] <= allowed))
     band = np.ascontiguousarray(band[:, :half + 1])
-    return WideSchur(band, bound, rung, _squares(band, sides), float(tails[half]))
+    return WideSchur(band, bound, rung, _squares(band, sides), float(tails[half]), cond)
 
 
 def _farther(tails: Array, allowed: float) -> float:

@@ -13,7 +13,7 @@ from gpu_extract.backend.cuda.gradients import DONE, FLOOR, NORM
 from gpu_extract.backend.cuda.seam import Device
 from gpu_extract.bundle import Job
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import Image, PsfModel, Rows
+from gpu_extract.data import NOT_MEASURED, Image, PsfModel, Rows
 from gpu_extract.errors import InternalError
 from gpu_extract.gpu_frame.flow import CoreMaker, Flow, Task, staged_type
 from gpu_extract.gpu_frame.geometry import bundle_geometry, cut_pieces, psf_tables
@@ -217,8 +217,10 @@ def _facts(flow: Flow, told: Mapping[str, np.ndarray], place: tuple[int, int],
     nfibre, b = place
     shape, state = flow.task.geometries[bundle].shape, told["state"][b]
     counts = told["counts"][:, b * nfibre:(b + 1) * nfibre]
-    notes = {"iterations": int(state[DONE]), "error": float(np.sqrt(state[NORM])), "halfband": shape.hw,
-             "neighbours": shape.nd - 1, "given_up": int(counts[UNSEEN].sum()), "floor": float(state[FLOOR])}
+    unknown = dict.fromkeys(("ownband", "coupling", "cond", "selfcheck"), NOT_MEASURED)    # not made on the device
+    notes = {"fibres": nfibre, **unknown, "iterations": int(state[DONE]), "error": float(np.sqrt(state[NORM])),
+             "halfband": shape.hw, "neighbours": shape.nd - 1, "given_up": int(counts[UNSEEN].sum()),
+             "floor": float(state[FLOOR])}
     return notes, [int(n) for n in np.nonzero(counts[GIVEN_UP])[0]]
 
 

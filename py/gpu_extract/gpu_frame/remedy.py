@@ -18,7 +18,7 @@ from gpu_extract.bundle import (
 from gpu_extract.comm import SERIAL
 from gpu_extract.data import BundleResult, Image, Rows, SpecMask
 from gpu_extract.patch_pixels import PatchPixels
-from gpu_extract.quality import stands_out
+from gpu_extract.quality import bin_status, stands_out
 from gpu_extract.solve import solve
 
 
@@ -66,6 +66,6 @@ def put_fibres(rows: Rows, lost: Sequence[int], job: Job, *, image: Image, recor
             row = fibres[0] + n - rows.fibres[0]
             with np.errstate(over="ignore"):
                 rows.flux[row], rows.ivar[row] = part.flux[0] / step, part.ivar[0] * step**2
-            rows.resolution[row], rows.status[row] = part.resolution[0], part.status[0]
+            rows.resolution[row], rows.status[row] = part.resolution[0], bin_status(part.status[0], bits[n])
     bits[stands_out(kept["chi2pix"], bits == 0)] |= np.uint32(SpecMask.BAD2DFIT)
     rows.mask[lo - rows.fibres[0]:hi - rows.fibres[0]] = bits[lo - fibres[0]:hi - fibres[0]]

@@ -2,6 +2,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from astropy.io import fits
 from gpu_extract.data import Card, Frame, SpecMask
 from gpu_extract.errors import InputError, OutputError
 from gpu_extract.io.atomic import Commit, at_once
+from gpu_extract.io.facts import bundle_table, count_cards, status_cards
 from gpu_extract.io.fibermap import not_finite, optional_fibermap
 from gpu_extract.io.fits import find, find_optional, image_of, open_fits
 from gpu_extract.io.headers import cards_of, merged
@@ -24,7 +26,9 @@ IVAR_UNIT = "Angstrom2/electron2"
 
 def write_frame(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[Card] = (),
                 scores: bool = True, commit: Commit = at_once) -> None:
-    """Write FLUX, IVAR, MASK, WAVELENGTH, RESOLUTION, FIBERMAP, CHI2PIX, SCORES and PIXMASK_FRACTION.
+    """Write FLUX, IVAR, MASK, WAVELENGTH, RESOLUTION, FIBERMAP, CHI2PIX, SCORES, PIXMASK_FRACTION, STATUS and BUNDLES.
+
+    What the frame does not have, and SCORES where nothing is scored, is left out.
 
     cards: added to the header, after those of the frame and before the list of versions
     scores: False leaves SCORES out
@@ -36,8 +40,10 @@ def write_frame(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[C
     images = frame_images(frame)
     table = score_table(frame, images) if scores else None
     refuse_not_finite(path, frame, images, table)
+    bundles = bundle_table(frame)
+    brief = frame if bundles is None else replace(frame, notes={**frame.notes, "bundles": {}})     # they have a table
     hdus = [image_hdu(images["FLUX"], "FLUX", bunit=FLUX_UNIT, primary=True,
-                      cards=merged(frame.cards, frame_cards(frame, cards)))]
+                      cards=merged(frame.cards, frame_cards(brief, [*count_cards(frame), *cards])))]
     units = {"IVAR": IVAR_UNIT, "WAVELENGTH": "Angstrom"}
     hdus += [image_hdu(images[name], name, bunit=units.get(name, ""))
              for name in ("IVAR", "MASK", "WAVELENGTH", "RESOLUTION")]
@@ -46,6 +52,9 @@ def write_frame(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[C
     hdus += score_hdus(table)
     if "PIXMASK_FRACTION" in images:
         hdus.append(image_hdu(images["PIXMASK_FRACTION"], "PIXMASK_FRACTION"))
+    if "STATUS" in images:
+        hdus.append(image_hdu(images["STATUS"], "STATUS", cards=status_cards()))
+    hdus += [] if bundles is None else [table_hdu(bundles[0], "BUNDLES", comments=bundles[1])]
     write_hdus(path, hdus, commit)
 
 
@@ -57,7 +66,8 @@ def frame_images(frame: Frame) -> dict[str, np.ndarray]:
         images["PIXMASK_FRACTION"] = frame.pixmask_fraction
     with np.errstate(over="ignore", invalid="ignore"):           # infinite then, and refused as such
         single = {name: np.asarray(array, np.float32) for name, array in images.items()}
-    return {**single, "MASK": frame.mask.astype(np.uint32), "WAVELENGTH": frame.wave.astype(np.float64)}
+    status = {} if frame.status is None else {"STATUS": frame.status.astype(np.uint8)}
+    return {**single, **status, "MASK": frame.mask.astype(np.uint32), "WAVELENGTH": frame.wave.astype(np.float64)}
 
 
 def score_table(frame: Frame, images: Mapping[str, np.ndarray]) -> tuple[np.ndarray, dict[str, str]] | None:
@@ -107,8 +117,6 @@ def _keep_for_debugging(path: str | os.PathLike[str], frame: Frame, images: Mapp
     debug = name.with_name(name.name.removesuffix(".gz").removesuffix(".fits") + ".debug.fits")
     hdus = [image_hdu(None, "", cards=merged(frame.cards, frame_cards(frame)), primary=True)]
     hdus += [image_hdu(array, key) for key, array in images.items()]
-    if frame.status is not None:
-        hdus.append(image_hdu(frame.status.astype(np.int16), "STATUS"))
     try:
         write_hdus(debug, hdus)
     except OutputError as error:
@@ -130,7 +138,7 @@ def write_model(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[C
 def read_frame(path: str | os.PathLike[str], *, check: bool = True) -> Frame:
     """Read a frame of this code, of a survey pipeline or of specter.
 
-    MASK, CHI2PIX, FIBERMAP and PIXMASK_FRACTION may be absent: the mask is then NODATA where ivar is 0,
+    MASK, CHI2PIX, FIBERMAP, PIXMASK_FRACTION and STATUS may be absent: the mask is then NODATA where ivar is 0,
     chi2pix 0, the others None.
     Raises InputError where the file cannot be read or its arrays do not fit together.
     """
@@ -138,16 +146,22 @@ def read_frame(path: str | os.PathLike[str], *, check: bool = True) -> Frame:
         flux, ivar = (image_of(find(hdus, name, path), path) for name in ("FLUX", "IVAR"))
         wave = image_of(find(hdus, "WAVELENGTH", path), path, 1).astype(np.float64)
         resolution = image_of(find(hdus, "RESOLUTION", path), path, 3)
-        mask, chi2pix, fraction = (_optional(hdus, n, path) for n in ("MASK", "CHI2PIX", "PIXMASK_FRACTION"))
+        mask, chi2pix, fraction, status = (_optional(hdus, name, path)
+                                           for name in ("MASK", "CHI2PIX", "PIXMASK_FRACTION", "STATUS"))
         fibermap = optional_fibermap(hdus, path)
         cards = cards_of(hdus[0].header)
     if mask is None:
         mask = np.where(ivar == 0, np.uint32(SpecMask.NODATA), np.uint32(0))
     if chi2pix is None:
         chi2pix = np.zeros_like(flux)
+    if status is not None:
+        if status.shape != flux.shape:
+            raise InputError(f"{path}: STATUS has shape {status.shape}, FLUX {flux.shape}; the file is not one frame, "
+                             "make or fetch it again")
+        status = status.astype(np.int8)
     try:
         return Frame(wave, flux, ivar, mask.astype(np.uint32), resolution, chi2pix,
-                     _fibres(cards, len(flux)), fraction, cards=cards, fibermap=fibermap)
+                     _fibres(cards, len(flux)), fraction, status, cards=cards, fibermap=fibermap)
     except InputError as error:
         raise InputError(f"{path}: {error}; the file is not one frame, make or fetch it again") from error
 

@@ -5,12 +5,14 @@ import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from gpu_extract import __version__
 from gpu_extract.data import Card, Frame, Status
+from gpu_extract.io.facts import count_bins
 
 _PACKAGES = ("numpy", "scipy", "numba", "astropy")
 FIBRES_PER_SPECTROGRAPH = 500
@@ -68,6 +70,7 @@ def dependencies(there: Sequence[Card]) -> list[Card]:
     return cards
 
 
+@cache
 def _versions() -> dict[str, str]:
     versions = {"python": platform.python_version()}
     for name in _PACKAGES:
@@ -80,9 +83,9 @@ def _history(frame: Frame) -> list[Card]:
     """How the frame was made, in HISTORY cards: the notes, and how many bins did not go the normal way."""
     lines = [f"{key}: {_plain(value)}" for key, value in _flat(frame.notes)]
     if frame.status is not None:
-        values, counts = np.unique(frame.status, return_counts=True)
-        lines += [f"{count} bins: {Status(int(value)).sentence}"
-                  for value, count in zip(values, counts, strict=True) if value != Status.GOOD]
+        counts = count_bins(frame.status, frame.mask)
+        lines += [f"{counts[state]} bins: {state.sentence}" for state in Status
+                  if state != Status.GOOD and counts[state]]
     return [Card("HISTORY", part) for line in lines
             for part in textwrap.wrap(f"gpu_extract {line}", _HISTORY_WIDTH, subsequent_indent="    ")]
 

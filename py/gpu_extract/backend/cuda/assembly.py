@@ -1,8 +1,8 @@
 """Kernels: what a piece has become, as rows of the frame: mask bits, photons per Angstrom, types of the file.
 
-To the last bit what quality.mask_bits and assemble.rows_of make on the host. Medians are found by counting: the lane of
-a bin counts how many of the fibre's other bins are smaller, and who is in the middle says so; nothing is sorted, and a
-fibre's lanes need nothing from each other.
+To the last bit what quality.mask_bits, quality.bin_status and assemble.rows_of make on the host. Medians are found by
+counting: the lane of a bin counts how many of the fibre's other bins are smaller, and who is in the middle says so;
+nothing is sorted, and a fibre's lanes need nothing from each other.
 """
 import math
 
@@ -19,7 +19,8 @@ FACTOR, ALONE, FEW = 0, 1, 2          # limits: so many times a median, chi2pix 
 UNSEEN, GIVEN_UP, COUNTS = 0, 1, 2      # of a fibre: bins that normal.give_up takes out, bins that the core gave up
 _SOME, _ALL, _NOTHING = int(SpecMask.SOMEBADPIX), int(SpecMask.ALLBADPIX), int(SpecMask.NODATA)
 _DROPPED, _MISFIT = int(SpecMask.NODATA | SpecMask.BADFIBER), int(SpecMask.BAD2DFIT)
-_FAILED = int(Status.FAILED)
+_BADFIBER, _FAILED, _EMPTY = int(SpecMask.BADFIBER), int(Status.FAILED), int(Status.EMPTY)
+_GIVEN_UP = int(Status.DROPPED)
 
 
 @njit(cache=True)
@@ -111,6 +112,16 @@ def _stands_out(f, j, chi2pix, bits, middles, nfibre, limits):  # type: ignore[n
 
 
 @njit(cache=True)
+def _status_of(status, mask):  # type: ignore[no-untyped-def]
+    """What became of a bin (quality.bin_status)."""
+    if mask & _BADFIBER:
+        return _GIVEN_UP
+    if mask & _NOTHING and (status != _FAILED or mask & _ALL):
+        return _EMPTY
+    return status
+
+
+@njit(cache=True)
 def _write(n, to_flux, to_ivar, to_chi, to_fraction, to_mask, to_status, flux, ivar, chi2pix, fraction, status, bits,
            middles, targets, steps, limits, nfibre):  # type: ignore[no-untyped-def]
     """One bin of the frame, in photons per Angstrom.
@@ -131,7 +142,7 @@ def _write(n, to_flux, to_ivar, to_chi, to_fraction, to_mask, to_status, flux, i
     to_chi[row, j] = chi2pix[f, j]
     to_fraction[row, j] = fraction[f, j]
     to_mask[row, j] = mask
-    to_status[row, j] = status[f, j]
+    to_status[row, j] = _status_of(status[f, j], mask)
 
 
 _GIVEN = "f8[2] f8[2] f8[2] f8[2] i1[2] u4[2] f8[2] i8[2] f8[2] f8[1] i8"

@@ -1,0 +1,84 @@
+"""What a frame's file says of how it was made: the meaning of STATUS, the table BUNDLES, counts for the header."""
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gpu_extract.data import NOT_MEASURED, Card, Frame, SpecMask, Status
+
+_OWN_BITS = (SpecMask.WEAKBIN, SpecMask.ODDPIX)
+_COUNTED: dict[str, Status | SpecMask] = {
+    "NEMPTY": Status.EMPTY, "NFAILED": Status.FAILED, "NDROPPED": Status.DROPPED,
+    "NWEAK": SpecMask.WEAKBIN, "NODDPIX": SpecMask.ODDPIX}      # in the header
+# column of BUNDLES: type, what it is; from a bundle's notes, -1 where those do not know
+_FACTS = {
+    "HALFBAND": (np.int32, "bins at which spots overlap"),
+    "OWNBAND": (np.int32, "the same within a fibre"),
+    "NEIGHBOURS": (np.int32, "fibres at which spots overlap"),
+    "ITERATIONS": (np.int32, "for the deconvolved flux, 0: solved directly"),
+    "ERROR": (np.float64, "what they leave of it, sigma, all bins"),
+    "COUPLING": (np.float64, "largest correlation of two fibres"),
+    "COND": (np.float64, "bound on a fibre's condition number"),
+    "SELFCHECK": (np.float64, "largest error of a fibre's squares"),
+}
+
+
+def count_bins(status: np.ndarray, mask: np.ndarray) -> dict[Status | SpecMask, int]:
+    """How many bins have each status, and each mask bit of our own."""
+    top, bits = status.max(initial=0), int(np.bitwise_or.reduce(mask, axis=None))     # few, as a rule: that is quick
+    counts: dict[Status | SpecMask, int] = {}
+    for state in Status:
+        counts[state] = int(np.count_nonzero(status == state)) if state <= top else 0
+    for bit in _OWN_BITS:
+        counts[bit] = int(np.count_nonzero(mask & np.uint32(bit))) if bits & bit else 0
+    return counts
+
+
+def count_cards(frame: Frame) -> list[Card]:
+    """How many bins have nothing, and why, and how many have our own mask bits; nothing where there is no status."""
+    if frame.status is None:
+        return []
+    counts = count_bins(frame.status, frame.mask)
+    return [Card(key, counts[each], f"Bins {_having(each)} {each.name}") for key, each in _COUNTED.items()]
+
+
+def _having(each: Status | SpecMask) -> str:
+    return "of status" if isinstance(each, Status) else "with mask bit"
+
+
+def status_cards() -> list[Card]:
+    """The name and the sentence of each value of STATUS."""
+    return [Card(f"STATUS{state.value}", f"{state.name}: {state.sentence}") for state in Status]
+
+
+def bundle_table(frame: Frame) -> tuple[np.ndarray, dict[str, str]] | None:
+    """The rows of BUNDLES and what each column means, or None where it is not known how the frame was made.
+
+    A row is an instrument bundle, the fibres that were solved for together; bins are counted of its wanted fibres.
+    """
+    bundles: Mapping[int, Mapping[str, Any]] = frame.notes.get("bundles", {})
+    if frame.status is None or not bundles or not all("fibres" in notes for notes in bundles.values()):
+        return None
+    counted = [*Status, *_OWN_BITS]
+    meant = {"FIRST": "first fibre within the camera", "NFIBRE": "fibres of the bundle",
+             "NSPEC": "spectra of it in this file", "CORE": "what decorrelated: banded, dense, both",
+             **{name: text for name, (_, text) in _FACTS.items()},
+             **{str(each.name): f"bins {_having(each)} {each.name}" for each in counted},
+             "ON_CPU": "fibres that a device left to the CPU"}
+    types = {**dict.fromkeys(meant, np.int32), "CORE": "S6", **{name: kind for name, (kind, _) in _FACTS.items()}}
+    rows = np.zeros(len(bundles), list(types.items()))
+    for n, (first, notes) in enumerate(sorted(bundles.items())):
+        mine = slice(*np.searchsorted(frame.fibres, [first, first + notes["fibres"]]))
+        counts = count_bins(frame.status[mine], frame.mask[mine])
+        facts = [notes.get(name.lower(), NOT_MEASURED) for name in _FACTS]
+        facts = [fact if np.isfinite(fact) else NOT_MEASURED for fact in facts]      # a fact must not lose the frame
+        rows[n] = (first, notes["fibres"], len(frame.fibres[mine]), _core(str(frame.notes.get("core")), counts),
+                   *facts, *(counts[each] for each in counted), notes.get("on_cpu", 0))
+    return rows, meant
+
+
+def _core(asked: str, counts: Mapping[Status | SpecMask, int]) -> str:
+    """Which core decorrelated: the one that was asked for, or what the status says."""
+    if asked == "dense" or not counts[Status.DENSE]:
+        return "dense" if asked == "dense" else "banded"
+    return "both" if counts[Status.GOOD] or counts[Status.WIDE_BAND] else "dense"
