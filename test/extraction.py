@@ -32,7 +32,8 @@ def extracted(image: Image, psf: PsfModel, config: ExtractConfig, **options) -> 
     return frame
 
 
-def assert_same_bits(frame: Frame, other: Frame, rows: slice = slice(None), other_rows: slice = slice(None)) -> None:
+def assert_same_bits(frame: Frame, other: Frame, rows: slice | np.ndarray = slice(None),
+                     other_rows: slice = slice(None)) -> None:
     """Every array by bin of `rows` of one frame is that of `other_rows` of the other, to the last bit."""
     for name in BY_BIN:
         np.testing.assert_array_equal(getattr(frame, name)[rows], getattr(other, name)[other_rows], err_msg=name)

@@ -115,6 +115,17 @@ def test_the_bands_of_fibres_that_lie_anyhow(seed):
     assert half_bands(y0, x0, stamp, shape) == overlaps(y0, x0, stamp, shape)
 
 
+@pytest.mark.parametrize(("x", "reach"), [
+    ((0, -10**6, 12), 2), ((0, -10**6, -10**6, 12), 3), ((0, 60, 12), 2), ((0, -10**6, 12, -10**6, 24), 2),
+    ((-10**6, 0, 30), 0),
+])
+def test_the_bands_reach_across_fibres_that_are_elsewhere(x, reach):
+    """Spots of 20 x 20 pixels a row apart; between fibres 12 columns apart one that is not on the CCD, or far off."""
+    y0 = np.broadcast_to(np.arange(50), (len(x), 50))
+    x0 = np.broadcast_to(np.array(x)[:, None], y0.shape)
+    assert half_bands(y0, x0, (20, 20), (100, 100)) == (reach, 19, 19) == overlaps(y0, x0, (20, 20), (100, 100))
+
+
 def overlaps(y0, x0, stamp, shape):
     """The largest distances (fibres, bins) of any two stamps that overlap, both on the CCD, and of two of one fibre."""
     on = (y0 > -stamp[0]) & (y0 < shape[0]) & (x0 > -stamp[1]) & (x0 < shape[1])

@@ -1,13 +1,14 @@
 """The PSF validator: each way a fibre can be bad, what is said of it, and that the others do not suffer."""
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
 
 import oracle
-from extraction import CORES, extracted, in_sigma, moved, relative
+from extraction import CORES, assert_same_bits, extracted, moved, relative
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import Core, PsfModel, SpecMask, Status
+from gpu_extract.data import Core, Frame, PsfModel, SpecMask, Status
 from gpu_extract.errors import InputError
 from gpu_extract.psf_check import OFF_CCD, check_psf, remaining
 
@@ -168,10 +169,7 @@ def test_what_remains_is_closed_up(family):
 @pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_dropped_fibre_does_not_lose_the_frame(fault, core):
-    """Its row: nothing, with the bits that say so. Where its light is not on the image, the others are as without it.
-
-    1e-7 sigma, of which the padding has 1e-8 on each side: it is measured on other fibres.
-    """
+    """Its row: nothing, with the bits that say so. The others are to the last bit those of a PSF without it."""
     good = fresh()
     lonely = remaining(good, {3})
     case = oracle.make_case(lonely, CONFIG, pad=60)
@@ -184,12 +182,49 @@ def test_a_dropped_fibre_does_not_lose_the_frame(fault, core):
         np.testing.assert_array_equal(getattr(frame, name)[3], 0)
     without = extracted(case.image, lonely, config)
     others = np.arange(NFIBRE) != 3
-    rest = replace(frame, **{n: getattr(frame, n)[others] for n in ("flux", "ivar", "mask", "resolution", "chi2pix",
-                                                                    "fibres")})
-    assert in_sigma(rest, without.flux).max() < 1e-7
-    assert relative(rest.ivar, without.ivar).max() < 1e-8
-    np.testing.assert_allclose(rest.resolution, without.resolution, rtol=0, atol=1e-8)
-    np.testing.assert_array_equal(rest.mask, without.mask)
+    assert_same_bits(frame, without, others)
+
+
+@cache
+def broad(dropped: tuple[int, ...]) -> tuple[oracle.Case, Frame]:
+    """A case with the light of the broad PSF's other fibres, and what the oracle makes of exactly these."""
+    config = ExtractConfig(wavelength=(6050.0, 6074.0, 0.8), tolerance=1e-13)
+    case = oracle.make_case(remaining(fresh("gh2"), dropped), config, pad=110)
+    return case, oracle.oracle_extract(case.image, case.psf, config, pad=110)
+
+
+@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("dropped", [(3,), (2, 3), (0, 6), (1, 3, 5)])
+def test_fibres_on_both_sides_of_a_dropped_one_are_coupled(dropped, core):
+    """A broad PSF: spots of the next but one, and of the next but two, overlap. Bounds as in test_against_oracle.py."""
+    case, reference = broad(dropped)
+    psf = fresh("gh2")
+    for fibre in dropped:
+        psf = FAULTS["coefficient"][0](psf, fibre)
+    frame = extracted(case.image, psf, replace(case.config, core=core))
+    assert tuple(frame.notes["dropped"]) == dropped
+    kept = [i for i in range(NFIBRE) if i not in dropped]
+    bound = max(1e-8, 100 * np.finfo(float).eps * reference.notes["cond"])
+    assert np.abs((frame.flux[kept] - reference.flux) * np.sqrt(reference.ivar)).max() < bound
+    assert relative(frame.ivar[kept], reference.ivar).max() < bound
+    np.testing.assert_array_equal(frame.mask[kept], reference.mask)
+
+
+@pytest.mark.parametrize("asked", [(1, 1), (1, 2), (0, 4)])
+def test_a_range_of_fibres_may_be_dropped(asked):
+    """The rows that were asked for, whatever is in them; what is said of bundles goes by the PSF's numbers."""
+    case, psf = oracle.make_case(fresh(), CONFIG, pad=60), fresh()
+    for fibre in (0, 1, 4):
+        psf = FAULTS["coefficient"][0](psf, fibre)
+    config = replace(CONFIG, specmin=asked[0], nspec=asked[1], bundlesize=2)
+    frame = extracted(case.image, psf, replace(config, model=True))
+    assert frame.fibres.tolist() == list(range(asked[0], sum(asked)))
+    assert (frame.ivar > 0).all(axis=1).tolist() == [i not in (0, 1) for i in frame.fibres]
+    assert list(frame.notes["bundles"]) == [2] * (sum(asked) > 2)
+    assert (frame.model is not None) == (sum(asked) > 2)
+    whole = extracted(case.image, psf, replace(config, specmin=0, nspec=None))
+    assert list(whole.notes["bundles"]) == [2, 5, 6]
+    assert_same_bits(frame, whole, other_rows=slice(asked[0], sum(asked)))
 
 
 @pytest.mark.parametrize("core", CORES)

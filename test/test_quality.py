@@ -110,10 +110,12 @@ def test_each_bit():
     """Beside BAD2DFIT, which has tests of its own."""
     fraction = np.array([[0.0, 0.5, 0.50001, 1.0, 1.0 - 1e-16, 0.2], [0.0] * 6])
     ivar = np.array([[1.0, 1.0, 1.0, 0.0, 1.0, 0.0], [0.0] * 6])
-    mask = mask_bits(ivar, np.ones((2, 6)), fraction, np.array([False, True]))
+    weak = np.zeros((2, 6), dtype=bool)
+    weak[0, 1] = weak[1] = True
+    mask = mask_bits(ivar, np.ones((2, 6)), fraction, weak)
     some, every, nodata = SpecMask.SOMEBADPIX, SpecMask.ALLBADPIX, SpecMask.NODATA
-    assert mask[0].tolist() == [0, 0, some, some | every | nodata, some, nodata]
-    assert set(mask[1]) == {nodata | SpecMask.BADFIBER}
+    assert mask[0].tolist() == [0, SpecMask.WEAKBIN, some, some | every | nodata, some, nodata]
+    assert set(mask[1]) == {nodata | SpecMask.WEAKBIN}
     assert mask.dtype == np.uint32
 
 
@@ -129,7 +131,7 @@ def test_bad_fits_against_the_definition(nfibre, seed):
         fraction[2] = 1.0
     ivar = np.where(fraction < 1, 1.0, 0.0)
     chi2pix[fraction == 1] = 0.0
-    got = mask_bits(ivar, chi2pix, fraction, np.zeros(nfibre, dtype=bool))
+    got = mask_bits(ivar, chi2pix, fraction)
     wanted = oracle.mask_bits(chi2pix, fraction, ivar)
     np.testing.assert_array_equal(got, wanted)
     assert 0 < ((got & 128) > 0).sum() < got.size / 2

@@ -4,10 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from gpu_extract.data import BundleResult, FiberMap, Frame, Image, Rows
+from gpu_extract.data import BundleResult, FiberMap, Frame, Image, Rows, SpecMask, Status
 from gpu_extract.plan import Plan
 
 BY_BIN = ("flux", "ivar", "mask", "resolution", "chi2pix", "pixmask_fraction", "status")
+# of a dropped fibre: pixmask_fraction, mask and status; all else is 0
+NOTHING = 1.0, SpecMask.SOMEBADPIX | SpecMask.ALLBADPIX | SpecMask.NODATA | SpecMask.BADFIBER, Status.DROPPED
 REAL = ("flux", "ivar", "resolution", "chi2pix", "pixmask_fraction")
 
 
@@ -28,27 +30,37 @@ def rows_of(result: BundleResult, plan: Plan, dtype: Any = np.float64) -> Rows:
     return Rows((lo, hi), models=models, notes={result.fibres[0]: dict(result.notes)}, **arrays)
 
 
-def assemble(parts: list[Rows], plan: Plan, image: Image, notes: Mapping[str, Any]) -> Frame:
-    """The frame of the wanted fibres; parts: all of its rows, in order.
+def assemble(parts: list[Rows], plan: Plan, image: Image, notes: Mapping[str, Any], *,
+             like: tuple[int, Any]) -> Frame:
+    """The frame of the wanted fibres; parts: all of its rows, in order; like: its ndiag, and the type of all reals.
 
     The models of the bundles are added in order. The list is emptied on the way: a frame is large, and need not be in
-    memory twice. What is one part becomes the frame as it is.
+    memory twice. What is one part and all that was asked for becomes the frame as it is.
     """
-    lo, hi = plan.fibres
-    first, alone = parts[0], len(parts) == 1
-    arrays = {name: getattr(first, name) if alone
-              else np.empty((hi - lo, *getattr(first, name).shape[1:]), getattr(first, name).dtype) for name in BY_BIN}
+    lo, hi = plan.asked
+    alone = len(parts) == 1 and parts[0].fibres == plan.fibres and plan.fibres[1] - plan.fibres[0] == hi - lo
+    arrays = {name: getattr(parts[0], name) for name in BY_BIN} if alone else _room(hi - lo, len(plan.wave), *like)
     model = np.zeros(image.shape) if any(part.models for part in parts) else None
-    del first
     while parts:
         part = parts.pop(0)
+        rows = plan.kept[slice(*part.fibres)] - lo
         for name, array in arrays.items():
             if not alone:
-                array[part.fibres[0] - lo:part.fibres[1] - lo] = getattr(part, name)
+                array[rows] = getattr(part, name)
         for share, (y, x) in part.models:
             model[y:y + share.shape[0], x:x + share.shape[1]] += share      # type: ignore[index]
+    dropped = np.setdiff1d(np.arange(lo, hi), plan.kept) - lo
+    if len(dropped):
+        arrays["pixmask_fraction"][dropped], arrays["mask"][dropped], arrays["status"][dropped] = NOTHING
     return Frame(wave=plan.wave, fibres=np.arange(lo, hi), model=model, cards=image.cards,
                  fibermap=cut_fibermap(image.fibermap, lo, hi), notes=notes, **arrays)
+
+
+def _room(nfibre: int, nwave: int, ndiag: int, dtype: Any) -> dict[str, np.ndarray]:
+    """The arrays of a frame, by name, all 0."""
+    types = {name: dtype if name in REAL else np.uint32 if name == "mask" else np.int8 for name in BY_BIN}
+    return {name: np.zeros((nfibre, 2 * ndiag + 1, nwave) if name == "resolution" else (nfibre, nwave), kind)
+            for name, kind in types.items()}
 
 
 def cut_fibermap(fibermap: FiberMap | None, lo: int, hi: int) -> FiberMap | None:

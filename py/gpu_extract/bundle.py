@@ -36,7 +36,6 @@ from gpu_extract.plan import TILE, Plan, bounds, fibre_groups, halo, tiles
 from gpu_extract.probe import Decay, measure_neighbours
 from gpu_extract.project import add_to_image
 from gpu_extract.psf import centres, corners, make_spots, recipe, stretch
-from gpu_extract.psf_check import remaining
 from gpu_extract.quality import bin_quality, bin_status, mask_bits
 from gpu_extract.solve import closest, solve
 
@@ -45,7 +44,9 @@ from gpu_extract.solve import closest, solve
 class Job:
     """All that every bundle of a run has in common.
 
-    dropped: fibres that the PSF validator gave up, with its reasons; threads: how many work on a bundle in this process
+    psf: of the fibres that can be extracted, closed up; dropped: the others, as the PSF that was given counts them,
+        with the validator's reasons
+    threads: how many work on a bundle in this process
     tile: wavelength bins of a tile of the normal equations, what ranks and threads share; it changes no bit
     dtype: of the frame's real numbers
     """
@@ -64,7 +65,7 @@ class Job:
     @cached_property
     def neighbours(self) -> int:
         """Fibres that a dense patch needs on both sides; only the dense core asks."""
-        return measure_neighbours(remaining(self.psf, self.dropped), self.config.wavelength, self.config.tolerance)
+        return measure_neighbours(self.psf, self.config.wavelength, self.config.tolerance)
 
     def map(self, function: Callable[[Any], None], items: Iterable[Any]) -> None:
         """Call `function` for every item, on as many threads as the job has."""
@@ -96,12 +97,11 @@ def extract_bundle(image: Image, job: Job, fibres: tuple[int, int], *, group: An
             pixels = PatchPixels(image, job.psf, fibres, job.plan.extended)
             result = decorrelate(normal, solution.x, job, group, pixels)
         coupling = closest(solution.strengths)
-    dropped = np.array([i in job.dropped for i in range(*fibres)])
     wanted = job.config.model and group.rank == 0
     model, column = project_model(image, job, fibres, solution.x) if wanted else (None, 0)
     given_up = normal.given_up[:, job.plan.inner]
-    mask = mask_bits(result.ivar, chi2pix, fraction, dropped, result.weak | given_up)
-    notes = {"fibres": len(dropped), "iterations": solution.iterations, "error": solution.error,
+    mask = mask_bits(result.ivar, chi2pix, fraction, result.weak | given_up)
+    notes = {"fibres": len(solution.x), "iterations": solution.iterations, "error": solution.error,
              "halfband": place.bands[1], "ownband": place.bands[2], "neighbours": place.bands[0], "coupling": coupling,
              **dict(zip(FACTS, result.facts.max(axis=0).tolist(), strict=True)),
              "given_up": int(np.count_nonzero(given_up))}

@@ -3,6 +3,7 @@
 Pieces are cut by the settings and the PSF alone, never by the number of ranks,
 threads or devices: those only decide who makes a piece.
 """
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
@@ -10,11 +11,10 @@ from math import ceil
 import numpy as np
 
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import LANE, Array, PsfModel
+from gpu_extract.data import LANE, Array, IntArray, PsfModel
 from gpu_extract.errors import InputError
 
 TILE = 256            # wavelength bins of a tile of the normal equations
-MOST_PADDING = 200    # bins solved for beyond each end of the wanted range, at the very most
 MOST_NEIGHBOURS = 6   # fibres on each side of a dense patch at the very most
 SIGNAL = 100.0        # errors that a bright line is high
 
@@ -23,7 +23,9 @@ SIGNAL = 100.0        # errors that a bright line is high
 class Plan:
     """The whole job in integers.
 
-    fibres: (lo, hi) wanted; bundles: fibre ranges of the instrument bundles that hold them
+    fibres: (lo, hi) wanted; bundles: fibre ranges of the instrument bundles that hold them. Both count the fibres that
+        can be extracted: those that the validator dropped are closed up
+    asked: (lo, hi) wanted, as the PSF counts; kept: (fibres,) the PSF's numbers of those that can be extracted
     wave: (nwave,) Angstrom, the stored grid; extended: (below + nwave + above,) Angstrom, what is solved for
         (divided by the barycentric factor); inner: slice of the extended grid that is kept
     """
@@ -33,6 +35,8 @@ class Plan:
     wave: Array
     extended: Array
     inner: slice
+    asked: tuple[int, int]
+    kept: IntArray
 
 
 def wavelength_grid(wavelength: tuple[float, float, float], below: int = 0, above: int = 0) -> Array:
@@ -42,9 +46,11 @@ def wavelength_grid(wavelength: tuple[float, float, float], below: int = 0, abov
     return first + step * np.arange(-below, n + above, dtype=np.float64)
 
 
-def make_plan(psf: PsfModel, config: ExtractConfig, pad: int) -> Plan:
+def make_plan(psf: PsfModel, config: ExtractConfig, pad: int, dropped: Collection[int] = ()) -> Plan:
     """Bundles and grids of a job; `pad` bins are added beyond both ends as far as the PSF reaches.
 
+    dropped: the PSF's fibres that cannot be extracted. They are in no bundle, so that fibres on both sides of one are
+    next neighbours; a bundle without any wanted fibre is left out.
     Raises InputError where fibres or wavelengths lie outside the PSF.
     """
     hi = psf.nfibre if config.nspec is None else config.specmin + config.nspec
@@ -61,8 +67,17 @@ def make_plan(psf: PsfModel, config: ExtractConfig, pad: int) -> Plan:
     below = min(pad, int((wave[0] - low * factor) / step))
     above = min(pad, int((high * factor - wave[-1]) / step))
     extended = wavelength_grid(config.wavelength, below, above) / factor
-    wanted = tuple(b for b in instrument_bundles(psf, config.bundlesize) if b[1] > config.specmin and b[0] < hi)
-    return Plan((config.specmin, hi), wanted, wave, extended, slice(below, below + len(wave)))
+    kept = np.array([i for i in range(psf.nfibre) if i not in dropped], dtype=np.int64)
+
+    def closed(fibres: tuple[int, int]) -> tuple[int, int]:
+        first, last = np.searchsorted(kept, fibres)
+        return int(first), int(last)
+
+    whole = config.specmin, hi
+    fibres = closed(whole)
+    wanted = (closed(b) for b in instrument_bundles(psf, config.bundlesize))
+    return Plan(fibres, tuple(b for b in wanted if max(b[0], fibres[0]) < min(b[1], fibres[1])), wave, extended,
+                slice(below, below + len(wave)), whole, kept)
 
 
 def instrument_bundles(psf: PsfModel, bundlesize: int) -> tuple[tuple[int, int], ...]:

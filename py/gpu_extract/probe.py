@@ -5,6 +5,7 @@ problem (every pixel good, equal errors) two numbers are measured: how fast C
 falls off along a fibre, and how strongly neighbouring fibres are correlated.
 They turn into the number of bins and fibres that must take part.
 """
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,10 +14,11 @@ from scipy.linalg import cho_solve_banded, cholesky_banded, solveh_banded
 from gpu_extract.backend.arena import Arena, borrowed
 from gpu_extract.data import LANE, Array, PsfModel
 from gpu_extract.normal import VECTOR, Cut, Sums, add_tile, empty_sums, half_bands, place_blocks
-from gpu_extract.plan import MOST_NEIGHBOURS, MOST_PADDING, enough_neighbours
-from gpu_extract.psf import recipe, select
+from gpu_extract.plan import MOST_NEIGHBOURS, Plan, enough_neighbours
+from gpu_extract.psf import centres, corners, recipe, select
 
-WINDOWS = 192, 320    # bins of the small problem: the longer one where light reaches beyond the shorter one
+WINDOWS = 192, 320    # bins of the small problem: the longer one where light reaches beyond the shorter one, then
+                      # twice as many and so on, until all of the decay is seen
 STEPS = 12            # of the power iteration for the correlation between fibres: it is wanted to a few per cent
 # Measured on real frames (doc/method.md): a solution cut at distance k is off by about 5 C(k)/C(0) sigma, patches
 # with the exact x by 0.1; masked pixels make both up to 10 times worse. The margins below hold with masks.
@@ -38,13 +40,16 @@ def measure_decay(psf: PsfModel, wavelength: tuple[float, float, float], toleran
     wavelength: (first, last, step); tolerance: error to leave, in sigma.
     """
     few = select(psf, sorted({0, psf.nfibre // 2, psf.nfibre - 1}))
-    for window in WINDOWS:
+    low, high = psf.wavelength_range
+    most = int((high - low) / wavelength[2]) + 1
+    for window in _lengths(most):
         envelopes = []
-        for wave in _windows(psf, wavelength, window):
+        for wave, place in _windows(psf, wavelength, window):
             with borrowed() as arena:
                 sums = _ideal(few, (0, few.nfibre), wave, arena, apart=True)
-                envelopes += [*_envelope(sums.icov[:, 0])]
-        beyond, patch = (max(_bins(e, safety * tolerance) for e in envelopes) for safety in (SAFETY_CUT, SAFETY_PATCH))
+                envelopes += [*_envelope(sums.icov[:, 0], place)]
+        beyond, patch = (max(_bins(e, safety * tolerance, most) for e in envelopes)
+                         for safety in (SAFETY_CUT, SAFETY_PATCH))
         if beyond < window // 2:      # seen, not extrapolated
             break
     return Decay(beyond, patch)
@@ -58,7 +63,7 @@ def measure_neighbours(psf: PsfModel, wavelength: tuple[float, float, float], to
     """
     worst = np.zeros(1)
     for fibre in sorted({0, psf.nfibre // 2, max(0, psf.nfibre - MOST_NEIGHBOURS - 1)}):
-        for wave in _windows(psf, wavelength, WINDOWS[-1]):
+        for wave, _ in _windows(psf, wavelength, WINDOWS[-1]):
             with borrowed() as arena:
                 sums = _ideal(psf, (fibre, min(fibre + MOST_NEIGHBOURS + 1, psf.nfibre)), wave, arena)
                 found = np.array([_correlation(sums, d) for d in range(1, sums.icov.shape[1])])
@@ -67,13 +72,28 @@ def measure_neighbours(psf: PsfModel, wavelength: tuple[float, float, float], to
     return enough_neighbours(worst, tolerance)
 
 
-def _windows(psf: PsfModel, wavelength: tuple[float, float, float], bins: int) -> list[Array]:
-    """A stretch of so many bins around each end of the range, as far as the PSF reaches."""
-    first, last, step = wavelength
+def _lengths(most: int) -> Iterator[int]:
+    """Of the stretches in turn, up to one that holds all bins of the PSF."""
+    yield from WINDOWS
+    bins = WINDOWS[-1]
+    while bins < most:
+        bins *= 2
+        yield bins
+
+
+def _windows(psf: PsfModel, wavelength: tuple[float, float, float], bins: int) -> list[tuple[Array, int]]:
+    """A stretch of so many bins around each end of the range, as far as the PSF reaches, and which bin is that end.
+
+    Where it is closer to the stretch's end than a quarter of it, another bin stands for it: there C is not like C.
+    """
     low, high = psf.wavelength_range
-    starts = [max(low, min(centre - 0.5 * bins * step, high - bins * step)) for centre in (first, last)]
-    return [np.asarray(start + step * np.arange(min(bins, int((high - start) / step) + 1)), dtype=float)
-            for start in starts]
+    step, found = wavelength[2], []
+    for centre in wavelength[:2]:
+        start = max(low, min(centre - 0.5 * bins * step, high - bins * step))
+        count = min(bins, int((high - start) / step) + 1)
+        place = min(max(round((centre - start) / step), count // 4), count - 1 - count // 4)
+        found.append((np.asarray(start + step * np.arange(count), dtype=float), place))
+    return found
 
 
 def _ideal(psf: PsfModel, fibres: tuple[int, int], wave: Array, arena: Arena, *, apart: bool = False) -> Sums:
@@ -102,20 +122,21 @@ def _cholesky(bands: Array) -> Array:
     return cholesky_banded(np.ascontiguousarray(bands[:, hw:].T), lower=True)
 
 
-def _envelope(bands: Array) -> Array:
-    """Largest |C| at every distance from the middle bin and beyond, relative to that bin's own: (nfibre, distances).
+def _envelope(bands: Array, place: int) -> Array:
+    """Largest |C| at every distance from a bin and beyond, relative to that bin's own: (nfibre, distances).
 
-    bands: (nfibre, n, 2 hw + 1) of the fibres' own blocks. One behind the other they are one matrix, for nothing
-    couples the last bin of a fibre to the first of the next.
+    bands: (nfibre, n, 2 hw + 1) of the fibres' own blocks, which one behind the other are one matrix, for nothing
+    couples the last bin of a fibre to the first of the next; distances: up to the farther end
     """
     nfibre, n, hw = len(bands), bands.shape[1], bands.shape[2] // 2
     unit = np.zeros((nfibre, n))
-    unit[:, n // 2] = 1.0
+    unit[:, place] = 1.0
     lower = bands[..., hw:].reshape(-1, hw + 1)
     column = np.abs(solveh_banded(lower.T, unit.ravel(), lower=True)).reshape(nfibre, n)
-    right, left = column[:, n // 2:], column[:, n // 2::-1]
-    both = min(right.shape[1], left.shape[1])
-    reach = np.maximum(right[:, :both], left[:, :both]) / column[:, n // 2, None]
+    reach = np.zeros((nfibre, max(place + 1, n - place)))
+    for side in (column[:, place:], column[:, place::-1]):
+        part = reach[:, :side.shape[1]]
+        np.maximum(part, side / column[:, place, None], out=part)
     return np.maximum.accumulate(reach[:, ::-1], axis=1)[:, ::-1]
 
 
@@ -144,11 +165,38 @@ def _band_matrix(bands: Array) -> Array:
     return matrix
 
 
-def _bins(envelope: Array, limit: float) -> int:
-    """First distance at which the envelope is below the limit, extrapolated by its last decay where it never is."""
+def _bins(envelope: Array, limit: float, most: int) -> int:
+    """First distance at which the envelope is below the limit, extrapolated by its last decay where it never is.
+
+    most: bins of the PSF, of which no pad can have more
+    """
     below = np.nonzero(envelope < limit)[0]
     if len(below):
-        return min(int(below[0]), MOST_PADDING)
+        return int(below[0])
     half = len(envelope) // 2
     rate = np.log(envelope[0] / envelope[half]) / half if half else 0.0
-    return int(min(MOST_PADDING, np.ceil(np.log(envelope[0] / limit) / rate))) if rate > 0 else MOST_PADDING
+    return int(min(most, np.ceil(np.log(envelope[0] / limit) / rate))) if rate > 0 else most
+
+
+def on_ccd(psf: PsfModel, plan: Plan) -> Plan:
+    """The plan without the bins beyond the ends where no fibre has a pixel of its spots on the CCD."""
+    below, n = plan.inner.start, len(plan.extended)
+    above = n - plan.inner.stop
+    if not _seen(psf, plan.extended[:1])[0]:
+        below = _last(_seen(psf, plan.extended[:below][::-1]))
+    if not _seen(psf, plan.extended[-1:])[0]:
+        above = _last(_seen(psf, plan.extended[n - above:]))
+    first, last = plan.inner.start - below, plan.inner.stop + above
+    return replace(plan, extended=plan.extended[first:last], inner=slice(below, below + len(plan.wave)))
+
+
+def _seen(psf: PsfModel, wave: Array) -> np.ndarray:
+    """(nwave,) whether some fibre's spot touches the CCD."""
+    first = corners(psf, centres(psf, (0, psf.nfibre), wave))
+    stamp, shape = np.array(psf.stamp)[:, None, None], np.array(psf.shape)[:, None, None]
+    return np.asarray(((first > -stamp) & (first < shape)).all(axis=0).any(axis=0))
+
+
+def _last(seen: np.ndarray) -> int:
+    """How many there are up to the last one."""
+    return int(np.nonzero(seen)[0].max(initial=-1)) + 1

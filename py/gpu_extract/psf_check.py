@@ -7,21 +7,21 @@ import numpy as np
 
 from gpu_extract.data import Array, Core, IntArray, Legendre, PsfModel
 from gpu_extract.errors import InputError
-from gpu_extract.plan import MOST_PADDING
 from gpu_extract.psf import centres, evaluate, select
 
 SAMPLES = 64           # wavelengths at which a fibre is looked at
+BEYOND = 200           # bins beyond the ends that are looked at first: more than most PSFs' pads
 APART = 0.5            # pixels: traces closer than this are one trace
 OFF_CCD = -1e6         # a dropped fibre's trace lies here, so that none of its bins has a pixel
 
 
-def check_psf(psf: PsfModel, wave: Array) -> tuple[PsfModel, dict[int, str]]:
+def check_psf(psf: PsfModel, wave: Array, beyond: int = BEYOND) -> tuple[PsfModel, dict[int, str]]:
     """Drop the fibres that cannot be extracted: (PSF with their traces off the CCD, {fibre: reason}).
 
-    Checked over `wave` (Angstrom) and the padding it may get: coefficients finite, sigma > 0, y monotonic along
+    Checked over `wave` (Angstrom) and `beyond` bins of padding: coefficients finite, sigma > 0, y monotonic along
     wavelength, fibres in order and apart, some of the trace on the CCD. Raises InputError where no fibre is left.
     """
-    sample = _samples(psf, wave)
+    sample = _samples(psf, wave, beyond)
     finite = _finite(psf)
     clean = _without(psf, np.nonzero(~finite)[0].tolist())
     centre = centres(clean, (0, psf.nfibre), sample)
@@ -84,11 +84,11 @@ def _astray(x: Array, candidates: IntArray) -> dict[int, str]:
     return reasons
 
 
-def _samples(psf: PsfModel, wave: Array) -> Array:
-    """Wavelengths that span `wave` and what may be solved for beyond its ends, as far as the PSF reaches."""
+def _samples(psf: PsfModel, wave: Array, beyond: int) -> Array:
+    """Wavelengths that span `wave` and so many bins beyond its ends, as far as the PSF reaches."""
     low, high = psf.wavelength_range
-    beyond = MOST_PADDING * (wave[-1] - wave[0]) / max(len(wave) - 1, 1)
-    first, last = max(low, wave[0] - beyond), min(high, wave[-1] + beyond)
+    margin = beyond * (wave[-1] - wave[0]) / max(len(wave) - 1, 1)
+    first, last = max(low, wave[0] - margin), min(high, wave[-1] + margin)
     return np.unique(np.linspace(min(first, wave[0]), max(last, wave[-1]), SAMPLES))
 
 

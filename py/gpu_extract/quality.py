@@ -30,14 +30,10 @@ def bin_quality(blocks: Blocks, cut_pixels: tuple[Array, Array], x: Array, psfer
     return out[0, :, :nwave], out[1, :, :nwave]
 
 
-def mask_bits(ivar: Array, chi2pix: Array, pixmask_fraction: Array, dropped: np.ndarray,
-              weak: np.ndarray | None = None) -> np.ndarray:
-    """MASK of a whole instrument bundle: (nfibre, nwave) uint32 of SpecMask.
-
-    dropped: (nfibre,) bool, fibres that were given up; weak: (nfibre, nwave) bool, see cores.weak
-    """
+def mask_bits(ivar: Array, chi2pix: Array, pixmask_fraction: Array, weak: np.ndarray | None = None) -> np.ndarray:
+    """MASK of a whole instrument bundle: (nfibre, nwave) uint32 of SpecMask; weak: (nfibre, nwave) bool."""
     mask = np.empty(ivar.shape, dtype=np.uint32)
-    cpu_bins.own_bits(mask, ivar, pixmask_fraction, dropped)
+    cpu_bins.own_bits(mask, ivar, pixmask_fraction)
     if weak is not None and weak.any():
         mask[weak] |= np.uint32(SpecMask.WEAKBIN)
     mask[stands_out(chi2pix, mask == 0)] |= np.uint32(SpecMask.BAD2DFIT)
@@ -47,14 +43,13 @@ def mask_bits(ivar: Array, chi2pix: Array, pixmask_fraction: Array, dropped: np.
 def bin_status(status: NDArray[np.int8], mask: NDArray[np.uint32]) -> NDArray[np.int8]:
     """Status of each bin: what the core says of its fibre, unless the bin's mask bits say why it has no data.
 
-    DROPPED with its fibre; EMPTY where there is nothing although the core did not fail, or without a good pixel.
+    EMPTY where there is nothing although the core did not fail, or without a good pixel.
     """
     without = (mask & SpecMask.NODATA) != 0
     if not without.any():
         return status
     empty = without & ((status != Status.FAILED) | ((mask & SpecMask.ALLBADPIX) != 0))
-    own = np.where(empty, np.int8(Status.EMPTY), status)
-    return np.where((mask & SpecMask.BADFIBER) != 0, np.int8(Status.DROPPED), own)
+    return np.where(empty, np.int8(Status.EMPTY), status)
 
 
 def stands_out(chi2pix: Array, judged: np.ndarray) -> np.ndarray:

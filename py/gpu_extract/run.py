@@ -12,8 +12,8 @@ from gpu_extract.cpu_frame import CPU
 from gpu_extract.data import Frame, Image, PsfModel, Rows
 from gpu_extract.perf.recorder import NULL
 from gpu_extract.plan import make_plan, wavelength_grid
-from gpu_extract.probe import measure_decay
-from gpu_extract.psf_check import check_psf, remaining
+from gpu_extract.probe import Decay, measure_decay, on_ccd
+from gpu_extract.psf_check import BEYOND, check_psf, remaining
 
 
 def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Any = SERIAL, recorder: Any = NULL,
@@ -40,17 +40,28 @@ def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Any = S
         own.clear()
         backend.warmed(psf, config)
         with recorder.span("assemble"):
-            return assemble(parts, job.plan, image, notes_of(job, parts, backend))
+            return assemble(parts, job.plan, image, notes_of(job, parts, backend), like=(job.ndiag, job.dtype))
 
 
 def prepare(psf: PsfModel, config: ExtractConfig, threads: int = 1, dtype: Any = np.float64) -> Job:
-    """Check the PSF, measure its decay, plan the work."""
-    psf, dropped = check_psf(psf, wavelength_grid(config.wavelength) / config.wave_factor)
-    decay = measure_decay(remaining(psf, dropped), config.wavelength, config.tolerance)
-    plan = make_plan(psf, config, decay.beyond)
+    """Check the PSF, measure its decay, plan the work; the fibres that were dropped are closed up from here on."""
+    good, dropped, decay = _measured(psf, config)
+    plan = on_ccd(good, make_plan(psf, config, decay.beyond, dropped))
     psferr = psf.psferr if config.psferr is None else config.psferr
     ndiag = psf.stamp[0] // 2 if config.ndiag is None else config.ndiag
-    return Job(psf, config, plan, decay, dropped, psferr, ndiag, threads, dtype=np.dtype(dtype))
+    return Job(good, config, plan, decay, dropped, psferr, ndiag, threads, dtype=np.dtype(dtype))
+
+
+def _measured(psf: PsfModel, config: ExtractConfig) -> tuple[PsfModel, dict[int, str], Decay]:
+    """The PSF of the fibres that can be used on all that is solved for, the others with reasons, and the decay."""
+    wave, beyond = wavelength_grid(config.wavelength) / config.wave_factor, BEYOND
+    while True:
+        checked, dropped = check_psf(psf, wave, beyond)
+        good = remaining(checked, dropped)
+        decay = measure_decay(good, config.wavelength, config.tolerance)
+        if decay.beyond <= beyond:
+            return good, dropped, decay
+        beyond = decay.beyond
 
 
 def warm_up(image: Image, psf: PsfModel, config: ExtractConfig, backend: Any = CPU) -> None:
@@ -73,4 +84,4 @@ def notes_of(job: Job, parts: list[Rows], backend: Any) -> dict[str, Any]:
     return {"core": job.config.core, "device": backend.name, "pad": job.decay.beyond, "patch_pad": job.decay.patch,
             "psferr": job.psferr, "dropped": dict(job.dropped),
             "digest": job.config.digest(),
-            "bundles": {first: dict(notes) for part in parts for first, notes in part.notes.items()}}
+            "bundles": {int(job.plan.kept[n]): dict(notes) for part in parts for n, notes in part.notes.items()}}

@@ -9,7 +9,7 @@ import pytest
 from device_case import CONFIG, HostCore, four_bundles, on_device, small_job
 
 from gpu_extract.assemble import BY_BIN, REAL, rows_of
-from gpu_extract.backend.cuda.assembly import DROPPED, GIVEN_UP, PLACE
+from gpu_extract.backend.cuda.assembly import GIVEN_UP, PLACE, TARGETS
 from gpu_extract.backend.cuda.piece import PieceShape
 from gpu_extract.backend.cuda.simulated import SimulatedDevice
 from gpu_extract.data import BundleResult, Rows, SpecMask, Status
@@ -39,12 +39,11 @@ def results(sizes: Sequence[int], nwave: int, seed: int) -> list[BundleResult]:
         fraction = rng.choice([0.0, 0.3, 0.5, 0.500001, 1.0], shape, p=[0.4, 0.3, 0.1, 0.1, 0.1])
         ivar = rng.random(shape) * (rng.random(shape) < 0.9)
         fraction[:, 1], ivar[nfibre // 2] = 1.0, 0.0
-        dropped = rng.random(nfibre) < 0.1
-        put_on_the_edge(chi2pix, mask_bits(ivar, np.zeros(shape), fraction, dropped) == 0)
+        put_on_the_edge(chi2pix, mask_bits(ivar, np.zeros(shape), fraction) == 0)
         status = rng.choice([Status.GOOD, Status.DENSE, Status.EMPTY, Status.FAILED], shape).astype(np.int8)
         found.append(BundleResult((first, first + nfibre), rng.normal(0, 1e3, shape), ivar,
                                   rng.random((nfibre, 2 * NDIAG + 1, nwave)), chi2pix, fraction,
-                                  mask_bits(ivar, chi2pix, fraction, dropped), status))
+                                  mask_bits(ivar, chi2pix, fraction), status))
         first += nfibre
     return found
 
@@ -65,11 +64,10 @@ def by_device(found: list[BundleResult], plan: Plan, dtype: Any) -> tuple[dict[s
     shape = PieceShape(len(found), nfibre, 1, 2, nwave, 0, nwave, NDIAG)
     sizes = Sizes((3, 3), (4, 4), 16, np.dtype(np.float32), np.dtype(dtype), 1, 1, 1, False)
     plans = {**work_arrays(shape, sizes), **piece_rows(shape, sizes), **told_arrays(shape, sizes),
-             **kept_arrays(shape.fibres, nwave), "targets": ((2, shape.fibres), np.int64)}
+             **kept_arrays(shape.fibres, nwave), "targets": ((TARGETS, shape.fibres), np.int64)}
     arrays = SimpleNamespace(**{name: device.empty(*array) for name, array in plans.items()})
     (landing,) = landings(plan, plan.fibres, [[result.fibres for result in found]])
     arrays.targets.data[PLACE] = landing.places
-    arrays.targets.data[DROPPED] = np.concatenate([(r.mask & SpecMask.BADFIBER).any(axis=1) for r in found])
     for name, there in (("flux", arrays.flux), ("ivar", arrays.ivar), ("resolution", arrays.resolution),
                         ("chi2pix", arrays.chi2pix), ("pixmask_fraction", arrays.fraction), ("status", arrays.status)):
         there.data[...] = np.concatenate([getattr(result, name) for result in found])
@@ -94,7 +92,7 @@ def test_rows_are_those_of_the_host(nfibre: int, wanted: tuple[int, int], dtype:
     for seed, nwave in enumerate((40, 41, 2)):
         found = [r for r in results([nfibre] * 3, nwave, seed) if r.fibres[1] > wanted[0] and r.fibres[0] < wanted[1]]
         wave = 6000.0 + np.cumsum(np.linspace(0.7, 0.9, nwave))
-        plan = Plan(wanted, tuple(r.fibres for r in found), wave, wave, slice(0, nwave))
+        plan = Plan(wanted, tuple(r.fibres for r in found), wave, wave, slice(0, nwave), wanted, np.arange(3 * nfibre))
         rows, given_up = by_device(found, plan, dtype)
         settled = [replace(result, status=bin_status(result.status, result.mask)) for result in found]
         parts = [rows_of(result, plan, dtype) for result in settled]

@@ -56,8 +56,8 @@ def assert_as_on_cpu(frame: Frame, cpu: Frame, *, largest: float = 1e-8) -> None
 
 def mask_by_bundle(frame: Frame) -> np.ndarray:
     """MASK from the other arrays of a frame of four bundles, on the host."""
-    return np.concatenate([mask_bits(*(getattr(frame, name)[rows] for name in ("ivar", "chi2pix", "pixmask_fraction")),
-                                     np.zeros(5, bool)) for rows in (slice(n, n + 5) for n in range(0, 20, 5))])
+    return np.concatenate([mask_bits(*(getattr(frame, name)[rows] for name in ("ivar", "chi2pix", "pixmask_fraction")))
+                           for rows in (slice(n, n + 5) for n in range(0, 20, 5))])
 
 
 def test_as_on_the_cpu_without_windows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +129,8 @@ def test_bits_do_not_depend_on_ranks(size: int) -> None:
         parts += backend.rows(case.image, job, SimpleNamespace(rank=rank, size=size), Recorder())
         backend.close()
     assert len(parts) == min(size, 4)
-    assert_same(assemble([rows for _, rows in parts], job.plan, case.image, {}), on_device())
+    found = assemble([rows for _, rows in parts], job.plan, case.image, {}, like=(job.ndiag, job.dtype))
+    assert_same(found, on_device())
 
 
 def test_one_frame_after_another() -> None:

@@ -6,8 +6,7 @@ from gpu_extract.backend.simd import address, number, vmax, vread8, vset8, vwrit
 from gpu_extract.data import SpecMask
 
 VECTOR = 64        # bytes
-SOMEBADPIX, ALLBADPIX, NODATA, BADFIBER = (int(bit) for bit in (SpecMask.SOMEBADPIX, SpecMask.ALLBADPIX,
-                                                                SpecMask.NODATA, SpecMask.BADFIBER))
+SOMEBADPIX, ALLBADPIX, NODATA = (int(bit) for bit in (SpecMask.SOMEBADPIX, SpecMask.ALLBADPIX, SpecMask.NODATA))
 
 
 @njit(nogil=True)
@@ -59,13 +58,12 @@ def take_out(icov, rhs, weight, given_up):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def own_bits(mask, ivar, pixmask_fraction, dropped):  # type: ignore[no-untyped-def]
+def own_bits(mask, ivar, pixmask_fraction):  # type: ignore[no-untyped-def]
     """mask, filled with the bits that a bin has whatever the others are: all but BAD2DFIT, see quality.mask_bits."""
     for i in range(mask.shape[0]):
-        given = NODATA | BADFIBER if dropped[i] else 0
         for j in range(mask.shape[1]):
             masked = pixmask_fraction[i, j]
-            mask[i, j] = (given | (SOMEBADPIX if masked > 0.5 else 0) | (ALLBADPIX if masked == 1.0 else 0)
+            mask[i, j] = ((SOMEBADPIX if masked > 0.5 else 0) | (ALLBADPIX if masked == 1.0 else 0)
                           | (NODATA if ivar[i, j] == 0.0 else 0))
 
 

@@ -20,7 +20,8 @@ def half_bands(y0, x0, stamp, shape):  # type: ignore[no-untyped-def]
 
     y0, x0: (nfibre, nwave), y monotonic along wavelength; stamp: (ny, nx); shape: (ny, nx) of the CCD
     A pair of fibres is only asked whether it reaches farther than those before it, up to the distance in bins at which
-    all its rows are apart; not at all where none of its stretches meet.
+    all its rows are apart; not at all where none of its stretches meet. All distances are asked for: beyond a fibre
+    that is off the CCD, or elsewhere on it, there may be others close by.
     """
     nfibre, nwave = y0.shape
     on_ccd, stretches = _on_ccd(y0, x0, stamp, shape)
@@ -41,8 +42,6 @@ def half_bands(y0, x0, stamp, shape):  # type: ignore[no-untyped-def]
                     k += 1
         if found:
             neighbours, own = d, own if d else most
-        elif d > 0:
-            break
     return neighbours, max(most, 0), own
 
 
@@ -50,14 +49,16 @@ def half_bands(y0, x0, stamp, shape):  # type: ignore[no-untyped-def]
 def _on_ccd(y0, x0, stamp, shape):  # type: ignore[no-untyped-def]
     """Which spots are on the CCD, and where they are, stretch by stretch of STRETCH bins.
 
-    Returns (nfibre, nwave) bool, and (nfibre, stretches, 4) int64: lowest and highest y0, lowest and highest x0 of
-    those on the CCD, the highest below the lowest where none is.
+    Returns (nfibre, nwave) bool, and (nfibre, 1 + stretches, 4) int64: lowest and highest y0, lowest and highest x0 of
+    those on the CCD, the highest below the lowest where none is; first of the whole fibre.
     """
     nfibre, nwave = y0.shape
     on_ccd = np.empty(y0.shape, dtype=np.bool_)
-    stretches = np.empty((nfibre, -(-nwave // STRETCH), 4), dtype=np.int64)
+    stretches = np.empty((nfibre, 1 + -(-nwave // STRETCH), 4), dtype=np.int64)
     for i in range(nfibre):
-        for s in range(stretches.shape[1]):
+        whole = stretches[i, 0]
+        whole[0], whole[1], whole[2], whole[3] = shape[0], -stamp[0], shape[1], -stamp[1]
+        for s in range(stretches.shape[1] - 1):
             bins = slice(s * STRETCH, min((s + 1) * STRETCH, nwave))
             y, x, seen = y0[i, bins], x0[i, bins], on_ccd[i, bins]
             bottom, top, left, right = shape[0], -stamp[0], shape[1], -stamp[1]
@@ -66,8 +67,10 @@ def _on_ccd(y0, x0, stamp, shape):  # type: ignore[no-untyped-def]
             for j in range(len(seen)):
                 bottom, top = min(bottom, y[j] if seen[j] else shape[0]), max(top, y[j] if seen[j] else -stamp[0])
                 left, right = min(left, x[j] if seen[j] else shape[1]), max(right, x[j] if seen[j] else -stamp[1])
-            here = stretches[i, s]
+            here = stretches[i, 1 + s]
             here[0], here[1], here[2], here[3] = bottom, top, left, right
+            whole[0], whole[1] = min(whole[0], bottom), max(whole[1], top)
+            whole[2], whole[3] = min(whole[2], left), max(whole[3], right)
     return on_ccd, stretches
 
 
@@ -75,11 +78,14 @@ def _on_ccd(y0, x0, stamp, shape):  # type: ignore[no-untyped-def]
 def _meet(one, other, stamp):  # type: ignore[no-untyped-def]
     """Whether a stretch of one fibre and one of another are closer than a spot, in rows and in columns."""
     ny, nx = stamp
-    for bottom, top, left, right in one:
+    for n in range(1, len(one)):
+        bottom, top, left, right = one[n, 0] - ny, one[n, 1] + ny, one[n, 2] - nx, one[n, 3] + nx
         for s in range(len(other)):
-            if (other[s, 0] - top < ny and bottom - other[s, 1] < ny and other[s, 2] - right < nx
-                    and left - other[s, 3] < nx):
+            close = other[s, 0] < top and other[s, 1] > bottom and other[s, 2] < right and other[s, 3] > left
+            if close and s > 0:
                 return True
+            if not close and s == 0:
+                break
     return False
 
 

@@ -21,7 +21,7 @@ from scipy.linalg import lapack
 from gpu_extract.backend import cpu_dense
 from gpu_extract.cores.pixels import Patch
 from gpu_extract.cores.pixels import decorrelate as from_pixels
-from gpu_extract.cores.weak import SAFE
+from gpu_extract.cores.weak import LEAST, SAFE, UNKNOWN
 from gpu_extract.data import Array, Decorrelated, Normal, Status
 from gpu_extract.plan import enough_neighbours, spread, tiles
 
@@ -116,7 +116,12 @@ def _factor(normal: Normal, fibres: tuple[list[int], list[int]], waves: tuple[in
     cpu_dense.fill(matrix, normal.icov, np.array(around + inner), waves)
     diagonal = matrix.diagonal().copy()
     factor, info = lapack.dpotrf(matrix, lower=1, clean=1, overwrite_a=1)
-    return factor[first:, first:] if info == 0 and (factor.diagonal() ** 2 > SAFE * diagonal).all() else None
+    pivots = factor.diagonal() ** 2 / diagonal
+    own = factor[first:, first:]
+    if info == 0 and not (pivots > SAFE).all():
+        amplified = (lapack.dtrtri(own, lower=1)[0] ** 2).sum(axis=0) * diagonal[first:]
+        info = int(not (pivots > LEAST).all() or not (amplified <= UNKNOWN).all())
+    return own if info == 0 else None
 
 
 def _factors(factor: Array, size: int) -> Iterator[Array]:

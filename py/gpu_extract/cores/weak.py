@@ -11,7 +11,8 @@ from scipy.linalg import lapack
 from gpu_extract.data import Array
 
 UNKNOWN = 1e10   # C_jj icov_jj above which a bin is weak
-SAFE = 1e-8      # pivots above that, in units of the diagonals: directions of 1e-10 and less do not hide there
+SAFE = 1e-6      # pivots above that, in units of the diagonals, need no second look,
+LEAST = 1e-11    # and those below that tell nothing for certain
 
 
 def band_tells(band: Array, diagonal: Array) -> bool:

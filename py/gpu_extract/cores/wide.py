@@ -18,6 +18,7 @@ from gpu_extract.data import Array
 
 MOST_NEIGHBOURS = 8
 USUAL_NEIGHBOURS = 5
+WEAK = 0.05           # of what other fibres' bins have at the same wavelength
 LITTLE = 1e-4         # a change of S that may be rounding
 GAMMAS = 10.0 ** -np.arange(2.0, 10.5, 0.5)
 
@@ -30,6 +31,7 @@ class WideLimits:
     tail: what the band cuts off, in S's own norm, or 600 eps times the condition number where that is more: the flux
         moves by 0.01 to 0.02 of it (measured)
     pole: what a group of poles may cut off the band more, relative to its smallest shift
+    Condition numbers, tails and what poles cut off are those with the diagonal scaled to 1: weak bins count alike.
     widths: half-bands of S, in half-bands of icov: the first that is made, and the widest
     """
 
@@ -46,6 +48,7 @@ class WideSchur:
     squares: 1'S1, 1'Sx and x'Sx with the right sides (nwave, 2), 1 (0 where a bin has no weight) and x
     tail: what the band cuts off, in S's own norm
     cond: bound / cond lies below the spectrum
+    sizes: (half + 1,), the largest element of each diagonal, with the main one scaled to 1
     """
 
     band: Array
@@ -54,31 +57,52 @@ class WideSchur:
     squares: Array
     tail: float
     cond: float
+    sizes: Array
 
 
 def count_neighbours(icov: Array, fibre: int, limits: WideLimits) -> int:
     """How many neighbours on each side matter for a fibre; 0 where it has none, or that cannot be told.
 
-    Measured on two stretches: around the weakest bin of the fibre and those next to it (beside a mask as a rule), and
-    where its coupling to them is largest, relative to their diagonals.
+    Measured where it is likely to be most: on the stretches of `_places`, until one asks for all fibres.
     """
-    nfibre, nd, nwave, width = icov.shape
+    nfibre, _, nwave, width = icov.shape
     if nfibre == 1:
         return 0
-    size, first = min(nwave, max(3 * (width // 2) // 2, 32)), max(fibre - 1, 0)
-    diagonal = icov[first:fibre + 2, 0, :, width // 2]
+    size, most, starts = min(nwave, max(3 * (width // 2) // 2, 32)), 0, set[int]()
+    for middle in _places(icov, fibre, size // 2):
+        start = min(max(middle - size // 2, 0), nwave - size)
+        if most == nfibre - 1 or any(abs(start - other) < size // 4 for other in starts):
+            continue
+        starts.add(start)
+        wanted = _count(icov, fibre, (start, size), limits.neighbours)
+        if wanted == 0:
+            return 0
+        most = max(most, wanted)
+    return most
+
+
+def _places(icov: Array, fibre: int, length: int) -> list[int]:
+    """Bins around which neighbours are likely to matter most for a fibre.
+
+    Where its coupling to the next ones is largest, relative to their diagonals; the weakest bin of these three; and the
+    weakest of those within reach in every stretch of so many bins where there is one that is far weaker than the other
+    fibres' at its wavelength, as beside a mask: what fibres behind it leave reaches through such bins.
+    """
+    hw, first = icov.shape[3] // 2, max(fibre - 1, 0)
+    diagonal = icov[:, 0, :, hw]
     relative = diagonal / np.maximum(np.median(diagonal, axis=1, keepdims=True), 1e-300)
-    places = [int(np.argmin(np.where(diagonal > 0, relative, np.inf).min(axis=0)))]
-    if nd > 1:
-        between = np.abs(icov[first:fibre + 1, 1]).max(axis=2)[:len(diagonal) - 1]**2
-        scale = diagonal[:-1] * diagonal[1:]
+    relative[diagonal == 0.0] = 1e300
+    places = [int(relative[first:fibre + 2].min(axis=0).argmin())]
+    if icov.shape[1] > 1:
+        own = diagonal[first:fibre + 2]
+        between = np.abs(icov[first:fibre + 1, 1]).max(axis=2)[:len(own) - 1]**2
+        scale = own[:-1] * own[1:]
         between = np.divide(between, scale, out=np.zeros_like(between), where=scale > 0)
-        places.append(int(np.argmax(between.max(axis=0))))
-    starts = [min(max(middle - size // 2, 0), nwave - size) for middle in places]
-    if abs(starts[-1] - starts[0]) < size // 4:
-        starts = starts[-1:]
-    wanted = [_count(icov, fibre, (start, size), limits.neighbours) for start in starts]
-    return 0 if 0 in wanted else max(wanted)
+        places.insert(0, int(between.max(axis=0).argmax()))
+    around = slice(max(fibre - MOST_NEIGHBOURS, 0), fibre + MOST_NEIGHBOURS + 1)
+    weakest = (relative[around] / np.median(relative, axis=0)).min(axis=0)
+    pieces = [weakest[n:n + length] for n in range(0, len(weakest), length)]
+    return places + [n * length + int(piece.argmin()) for n, piece in enumerate(pieces) if piece.min() < WEAK]
 
 
 def _count(icov: Array, fibre: int, stretch: tuple[int, int], limit: float) -> int:
@@ -101,7 +125,7 @@ def _count(icov: Array, fibre: int, stretch: tuple[int, int], limit: float) -> i
             covariance = covariance + ring @ ring.T
             most_of_all = float((more**2).sum())      # the largest eigenvalue of more more', or up to len(more) of it
             if most_of_all <= LITTLE * len(more) and allowed == 0.0:
-                allowed = max(limit, 40.0 * float(np.finfo(float).eps) * _extent(covariance))
+                allowed = max(limit, 60.0 * float(np.finfo(float).eps) * _extent(covariance))
             if most_of_all <= allowed:
                 return n
             if most_of_all <= allowed * len(more) and eigvalsh(more @ more.T)[-1] <= allowed:
@@ -110,8 +134,9 @@ def _count(icov: Array, fibre: int, stretch: tuple[int, int], limit: float) -> i
 
 
 def _extent(matrix: Array) -> float:
-    """The condition number."""
-    spectrum = eigvalsh(matrix)
+    """The condition number, with the diagonal scaled to 1."""
+    scale = 1.0 / np.sqrt(matrix.diagonal())
+    spectrum = eigvalsh(matrix * scale * scale[:, None])
     return float(spectrum[-1] / spectrum[0])
 
 
@@ -151,8 +176,8 @@ def complement(icov: Array, fibre: int, sides: Array, limits: WideLimits) -> Wid
         bound = _bound(band)
         band[icov[fibre, 0, :, hw] == 0.0, 0] = bound
         cond = _cond(band, bound)
-        allowed = max(limits.tail, 600.0 * float(np.finfo(float).eps) * cond)
-        tails = _tails(band) if cond < np.inf else np.full(half + 1, np.inf)
+        sizes = _sizes(band)
+        tails, allowed = _tails(band, sizes, limits) if cond < np.inf else (np.full(half + 1, np.inf), limits.tail)
         if half == nwave - 1 or len(others) == 0:
             tails[-1] = 0.0
         if cond <= LADDER[-1][1] and tails[-1] <= allowed:
@@ -163,7 +188,7 @@ def complement(icov: Array, fibre: int, sides: Array, limits: WideLimits) -> Wid
     rung = next(n for n, (_, ratio) in enumerate(LADDER) if ratio >= cond)
     half = int(np.argmax(np.maximum.accumulate(tails[::-1])[::-1] <= allowed))
     band = np.ascontiguousarray(band[:, :half + 1])
-    return WideSchur(band, bound, rung, _squares(band, sides), float(tails[half]), cond)
+    return WideSchur(band, bound, rung, _squares(band, sides), float(tails[half]), cond, sizes[:half + 1])
 
 
 def _farther(tails: Array, allowed: float) -> float:
@@ -202,25 +227,33 @@ def _definite(band: Array, shift: float | Array) -> bool:
     return bool(lapack.dpbtrf(shifted, lower=1, overwrite_ab=1)[1] == 0)
 
 
-def _tails(band: Array) -> Array:
-    """(half + 1,): a bound on what a band up to each diagonal cuts off, in S's own norm.
-
-    Four times the last diagonal that is kept, over the smallest eigenvalue, both with S's diagonal scaled to 1.
-    """
+def _sizes(band: Array) -> Array:
+    """(half + 1,), the largest element of each diagonal, with the main one scaled to 1."""
     scale = 1.0 / np.sqrt(band[:, 0])
-    sizes = (np.abs(band * _along(scale[None], band.shape[1])[0]) * scale[:, None]).max(axis=0)
+    sizes: Array = (np.abs(band * _along(scale[None], band.shape[1])[0]) * scale[:, None]).max(axis=0)
+    return sizes
+
+
+def _tails(band: Array, sizes: Array, limits: WideLimits) -> tuple[Array, float]:
+    """(half + 1,): a bound on what a band up to each diagonal cuts off, in S's own norm; and what it may be.
+
+    Four times the last diagonal that is kept, over the smallest eigenvalue, both with S's diagonal scaled to 1. With
+    the diagonal as it is the condition number would be that of the weights: beside a mask a thousand times larger.
+    """
     gamma = next((g for g in GAMMAS if _definite(band, g * band[:, 0])), 0.0)
-    return 4.0 * sizes / gamma if gamma > 0.0 else np.full(band.shape[1], np.inf)
+    if gamma == 0.0:
+        return np.full(band.shape[1], np.inf), limits.tail
+    return 4.0 * sizes / gamma, max(limits.tail, 600.0 * float(np.finfo(float).eps) / gamma)
 
 
 def pole_sum(schur: WideSchur, poles: Poles, sides: Array, ndiag: int, limits: WideLimits) -> Array:
     """(nwave, SIDES + ndiag + 1): as backend.cpu_banded.pole_sum with weights c_k t_k.
 
     The poles are done by eights in the order of their shifts. To (S + t I)^-1 elements of S that are small against t
-    do not matter: each eight has a band as wide as its smallest shift asks for.
+    do not matter: each eight has a band as wide as its smallest shift asks for, were all bins of the usual weight.
     """
     nwave = len(schur.band)
-    top = np.abs(schur.band).max(axis=0)
+    top = schur.sizes * np.median(schur.band[:, 0])
     beyond = np.append(2.0 * np.cumsum(top[::-1])[::-1][1:], 0.0)
     count = -(-nwave // cpu_wide_poles.EDGE)
     padded = np.zeros((cpu_wide_poles.EDGE * count, SIDES))

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gpu_extract.backend.cuda.assembly import DROPPED, PLACE, TARGETS
+from gpu_extract.backend.cuda.assembly import PLACE, TARGETS
 from gpu_extract.backend.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.backend.cuda.seam import Device, DeviceArray, Empty
 from gpu_extract.bundle import Job
@@ -116,9 +116,8 @@ class Flow:
     def _fixed(self, n: int) -> dict[str, np.ndarray]:
         """What is the same in every frame: cut-outs, first pixels of the spots, where fibres come down."""
         geometries = [self.task.geometries[bundle] for bundle in self.pieces[n].bundles]
-        dropped = [f in self.task.job.dropped for geometry in geometries for f in range(*geometry.fibres)]
-        targets = np.empty((TARGETS, len(dropped)), dtype=np.int64)
-        targets[PLACE], targets[DROPPED] = self._landings[n].places, dropped
+        targets = np.zeros((TARGETS, len(self._landings[n].places)), dtype=np.int64)
+        targets[PLACE] = self._landings[n].places
         y0, x0 = np.concatenate([geometry.corners for geometry in geometries], axis=1)
         return {"cuts": np.stack([geometry.cut for geometry in geometries]), "y0": y0, "x0": x0, "targets": targets}
 

@@ -13,7 +13,7 @@ from gpu_extract.backend.cuda.gradients import DONE, FLOOR, NORM
 from gpu_extract.backend.cuda.seam import Device
 from gpu_extract.bundle import Job
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import NOT_MEASURED, Image, PsfModel, Rows
+from gpu_extract.data import NOT_MEASURED, Image, IntArray, PsfModel, Rows
 from gpu_extract.errors import InternalError
 from gpu_extract.gpu_frame.flow import CoreMaker, Flow, Task, staged_type
 from gpu_extract.gpu_frame.geometry import bundle_geometry, cut_pieces, psf_tables
@@ -162,7 +162,7 @@ class GpuFrames:
                 fibres = job.plan.bundles[mine[bundle]]
                 with recorder.span("bundle"):
                     notes[fibres[0]], lost = _facts(flow, told, (piece.shape.nfibre, b), bundle)
-                if self._must_be_done_again(notes[fibres[0]], fibres, lost):
+                if self._must_be_done_again(notes[fibres[0]], job.plan.kept[slice(*fibres)], lost):
                     instead = rows_of(on_cpu(image, job, mine[bundle], recorder), job.plan, job.dtype)
                     put(rows, instead)
                     notes |= {first: dict(facts) for first, facts in instead.notes.items()}
@@ -177,13 +177,16 @@ class GpuFrames:
                     notes[fibres[0]]["on_cpu"] = len(lost)
         return replace(rows, notes=dict(sorted(notes.items())), models=tuple(models[n] for n in sorted(models)))
 
-    def _must_be_done_again(self, facts: Mapping[str, float], fibres: tuple[int, int], lost: Sequence[int]) -> bool:
-        """Whether a bundle is the CPU's: it has bins to be given up, did not converge, or all its fibres were lost."""
+    def _must_be_done_again(self, facts: Mapping[str, float], fibres: IntArray, lost: Sequence[int]) -> bool:
+        """Whether a bundle is the CPU's: it has bins to be given up, did not converge, or all its fibres were lost.
+
+        fibres: their numbers in the PSF; lost: those that the core gave up, within the bundle
+        """
         if facts["given_up"]:
             return True
         if facts["error"] <= max(10 * TOLERANCE, 10 * facts["floor"]):
-            return len(lost) == fibres[1] - fibres[0]
-        self._warn(f"fibres {fibres[0]} to {fibres[1] - 1} did not converge on the device: they are done on the CPU")
+            return len(lost) == len(fibres)
+        self._warn(f"fibres {fibres[0]} to {fibres[-1]} did not converge on the device: they are done on the CPU")
         return True
 
     def watch(self, recorder: Any, *, ranges: bool = False) -> None:

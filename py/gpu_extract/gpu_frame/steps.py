@@ -114,7 +114,7 @@ class Steps:
         bins, single = shape.fibres * shape.nout, self.sizes.kept.itemsize == 4
         self._launch(assembly.count_given_up, shape.fibres * PARTS, a.parts, a.status)
         self._launch(gradients.add_parts, shape.fibres, self._counted(GIVEN_UP), a.parts)
-        self._launch(assembly.mark, bins, a.bits, a.middles, a.ivar, a.fraction, a.targets)
+        self._launch(assembly.mark, bins, a.bits, a.middles, a.ivar, a.fraction)
         self._launch(assembly.find_middles, bins, a.middles, a.chi2pix, a.bits)
         self._launch(assembly.write_singles if single else assembly.write_doubles, bins, a.to_flux, a.to_ivar,
                      a.to_chi2pix, a.to_pixmask_fraction, a.to_mask, a.to_status, a.flux, a.ivar, a.chi2pix, a.fraction,

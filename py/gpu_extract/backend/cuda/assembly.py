@@ -13,22 +13,19 @@ from gpu_extract.backend.cuda.kernels import kernel
 from gpu_extract.backend.cuda.normal import PARTS
 from gpu_extract.data import SpecMask, Status
 
-PLACE, DROPPED, TARGETS = 0, 1, 2     # of a fibre: its row among those that are wanted, or -1; whether it was dropped
+PLACE, TARGETS = 0, 1                 # of a fibre: its row among those that are wanted, or -1
 STEP, AREA = 0, 1                     # of a bin: its width in Angstrom, and the square of that
 FACTOR, ALONE, FEW = 0, 1, 2          # limits: so many times a median, chi2pix without one, fibres that have one
 UNSEEN, GIVEN_UP, COUNTS = 0, 1, 2      # of a fibre: bins that normal.give_up takes out, bins that the core gave up
 _SOME, _ALL, _NOTHING = int(SpecMask.SOMEBADPIX), int(SpecMask.ALLBADPIX), int(SpecMask.NODATA)
-_DROPPED, _MISFIT = int(SpecMask.NODATA | SpecMask.BADFIBER), int(SpecMask.BAD2DFIT)
-_BADFIBER, _FAILED, _EMPTY = int(SpecMask.BADFIBER), int(Status.FAILED), int(Status.EMPTY)
-_GIVEN_UP = int(Status.DROPPED)
+_MISFIT, _FAILED, _EMPTY = int(SpecMask.BAD2DFIT), int(Status.FAILED), int(Status.EMPTY)
 
 
 @njit(cache=True)
-def _mark(n, bits, middles, ivar, fraction, targets):  # type: ignore[no-untyped-def]
+def _mark(n, bits, middles, ivar, fraction):  # type: ignore[no-untyped-def]
     """The bits of one bin that need no other bin.
 
     bits: (fibres, nout) uint32, filled; middles: (2, fibres), NaN afterwards; ivar, fraction: (fibres, nout)
-    targets: (TARGETS, fibres)
     """
     nout = bits.shape[1]
     f, j = n // nout, n % nout
@@ -39,14 +36,12 @@ def _mark(n, bits, middles, ivar, fraction, targets):  # type: ignore[no-untyped
         value |= _ALL
     if ivar[f, j] == 0.0:
         value |= _NOTHING
-    if targets[DROPPED, f] != 0:
-        value |= _DROPPED
     bits[f, j] = value
     if j == 0:
         middles[0, f] = middles[1, f] = math.nan
 
 
-@kernel("u4[2] f8[2] f8[2] f8[2] i8[2]", lane=_mark)
+@kernel("u4[2] f8[2] f8[2] f8[2]", lane=_mark)
 def mark(count, args):  # type: ignore[no-untyped-def]
     """Mask bits but for the model's fit: a lane for each bin."""
     n = cuda.grid(1)
@@ -114,8 +109,6 @@ def _stands_out(f, j, chi2pix, bits, middles, nfibre, limits):  # type: ignore[n
 @njit(cache=True)
 def _status_of(status, mask):  # type: ignore[no-untyped-def]
     """What became of a bin (quality.bin_status)."""
-    if mask & _BADFIBER:
-        return _GIVEN_UP
     if mask & _NOTHING and (status != _FAILED or mask & _ALL):
         return _EMPTY
     return status

@@ -17,7 +17,7 @@ from gpu_extract.backend.cuda.kernels import kernel
 BINS, AROUND, STEP, PAD, FIRST, LAST, TILES, NFIBRE, BATCH, TOTAL = range(10)
 LAYOUT = 10
 NOT_SECURE = -1000    # none of the library's codes
-SAFE = 1e-6      # a pivot above that share of its diagonal: cores.weak.SAFE
+SAFE = 1e-6      # of a diagonal element, pivots below that are looked at by the CPU: cores.weak.SAFE
 ALIGN = 4        # patches start at bins that are multiples of this, as those of the CPU
 
 
