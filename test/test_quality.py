@@ -174,7 +174,6 @@ def test_few_fibres_have_a_fixed_limit():
 def test_status_by_bin():
     """Every status that a core can give, with every combination of the bits that decide, by the rule written out."""
     bits = [SpecMask(0), SpecMask.SOMEBADPIX, SpecMask.ALLBADPIX, SpecMask.NODATA, SpecMask.NODATA | SpecMask.ALLBADPIX,
-            SpecMask.NODATA | SpecMask.BADFIBER, SpecMask.NODATA | SpecMask.ALLBADPIX | SpecMask.BADFIBER,
             SpecMask.BAD2DFIT | SpecMask.WEAKBIN]
     cores = [state for state in Status if state != Status.DROPPED]
     status, mask = (array.astype(dtype) for array, dtype in zip(np.meshgrid(cores, bits, indexing="ij"),
@@ -184,9 +183,7 @@ def test_status_by_bin():
     for i, state in enumerate(cores):
         for j, bit in enumerate(bits):
             wanted = state
-            if bit & SpecMask.BADFIBER:
-                wanted = Status.DROPPED
-            elif bit & SpecMask.NODATA and (state != Status.FAILED or bit & SpecMask.ALLBADPIX):
+            if bit & SpecMask.NODATA and (state != Status.FAILED or bit & SpecMask.ALLBADPIX):
                 wanted = Status.EMPTY
             assert found[i, j] == wanted, (state, bit)
     np.testing.assert_array_equal(bin_status(status[:, :3], mask[:, :3]), status[:, :3])

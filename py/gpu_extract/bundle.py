@@ -188,13 +188,14 @@ def decorrelate(normal: Normal, x: Array, job: Job, group: Any, pixels: PatchPix
     return out
 
 
-def dense_part(normal: Normal, x: Array, job: Job, fibres: tuple[int, int], pixels: PatchPixels) -> Decorrelated:
+def dense_part(normal: Normal, x: Array, job: Job, fibres: tuple[int, int],
+               pixels: PatchPixels | None = None) -> Decorrelated:
     """Fibres lo .. hi - 1 at the wanted wavelengths by the dense core."""
     cuts = dense.Cuts(job.plan.inner, job.config.nwavestep, job.decay.patch, job.neighbours, job.config.tolerance)
     return dense.decorrelate(normal, x, fibres, ndiag=job.ndiag, cuts=cuts, pixels=pixels)
 
 
-def banded_part(normal: Normal, x: Array, job: Job, fibres: tuple[int, int], pixels: PatchPixels, *,
+def banded_part(normal: Normal, x: Array, job: Job, fibres: tuple[int, int], pixels: PatchPixels | None = None, *,
                 out: Decorrelated | None = None) -> Decorrelated:
     """The same by the banded core, or, where its form does not hold and the core was left to us, by the dense one.
 
