@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import oracle
-from extraction import CORES, assert_same_bits, extracted, moved, relative
+from extraction import CORES, assert_same_bits, extracted, in_sigma, moved, relative
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Core, Frame, PsfModel, SpecMask, Status
 from gpu_extract.errors import InputError
+from gpu_extract.psf import select
 from gpu_extract.psf_check import OFF_CCD, check_psf, remaining
 
 WAVE = np.arange(6050.0, 6098.5, 0.8)
@@ -235,3 +236,29 @@ def test_the_first_and_the_last_fibre_may_be_dropped(fibre, core):
     case = oracle.make_case(remaining(fresh(), {fibre}), CONFIG, pad=60)
     frame = extracted(case.image, psf, replace(CONFIG, core=core))
     np.testing.assert_array_equal((frame.ivar > 0).all(axis=1), np.arange(NFIBRE) != fibre)
+
+
+@pytest.mark.parametrize(("x", "dropped"), [
+    ((52, 45, 38, 31, 24, 17, 10), {}),
+    ((52, 45, 300, 31, 24, 17, 10), {2: "not left of that of fibre 1"}),
+    ((5, 45, 38, 31, 24, 17, 10), {0: "not right of that of fibre 1"}),
+    ((52, 45, 45.2, 31, 24, 17, 10), {2: "not left of that of fibre 1"}),
+    ((52, 45, 38, 31, 24, 17, 50), {6: "not left of that of fibre 5"}),
+])
+def test_traces_may_run_either_way(x, dropped):
+    """Numbers may count towards decreasing x: what is astray is judged against that order."""
+    got = check_psf(at(*x), WAVE)[1]
+    assert got == {i: f"its trace is {reason}" for i, reason in dropped.items()}
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_fibres_in_reverse_are_the_same_spectra(core):
+    """The normal equations are the same but for the order of their rows: 1e-9 sigma for sums in another order."""
+    psf = fresh()
+    backwards = select(psf, range(NFIBRE - 1, -1, -1))
+    case = oracle.make_case(psf, CONFIG)
+    config = replace(CONFIG, core=core)
+    frame, other = extracted(case.image, psf, config), extracted(case.image, backwards, config)
+    assert not other.notes["dropped"]
+    assert in_sigma(frame, other.flux[::-1]).max() < 1e-9
+    assert relative(other.ivar[::-1], frame.ivar).max() < 1e-9

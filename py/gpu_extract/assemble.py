@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_extract.data import BundleResult, FiberMap, Frame, Image, Rows, SpecMask, Status
+from gpu_extract.data import BundleResult, Frame, Image, Rows, SpecMask, Status
 from gpu_extract.plan import Plan
 
 BY_BIN = ("flux", "ivar", "mask", "resolution", "chi2pix", "pixmask_fraction", "status")
@@ -35,7 +35,7 @@ def assemble(parts: list[Rows], plan: Plan, image: Image, notes: Mapping[str, An
     """The frame of the wanted fibres; parts: all of its rows, in order; like: its ndiag, and the type of all reals.
 
     The models of the bundles are added in order. The list is emptied on the way: a frame is large, and need not be in
-    memory twice. What is one part and all that was asked for becomes the frame as it is.
+    memory twice. What is one part and all that was asked for becomes the frame as it is. It has no fibermap yet.
     """
     lo, hi = plan.asked
     alone = len(parts) == 1 and parts[0].fibres == plan.fibres and plan.fibres[1] - plan.fibres[0] == hi - lo
@@ -52,8 +52,8 @@ def assemble(parts: list[Rows], plan: Plan, image: Image, notes: Mapping[str, An
     dropped = np.setdiff1d(np.arange(lo, hi), plan.kept) - lo
     if len(dropped):
         arrays["pixmask_fraction"][dropped], arrays["mask"][dropped], arrays["status"][dropped] = NOTHING
-    return Frame(wave=plan.wave, fibres=np.arange(lo, hi), model=model, cards=image.cards,
-                 fibermap=cut_fibermap(image.fibermap, lo, hi), notes=notes, **arrays)
+    return Frame(wave=plan.wave, fibres=np.arange(lo, hi), model=model, cards=image.cards, fibermap=None,
+                 notes=notes, **arrays)
 
 
 def _room(nfibre: int, nwave: int, ndiag: int, dtype: Any) -> dict[str, np.ndarray]:
@@ -61,10 +61,3 @@ def _room(nfibre: int, nwave: int, ndiag: int, dtype: Any) -> dict[str, np.ndarr
     types = {name: dtype if name in REAL else np.uint32 if name == "mask" else np.int8 for name in BY_BIN}
     return {name: np.zeros((nfibre, 2 * ndiag + 1, nwave) if name == "resolution" else (nfibre, nwave), kind)
             for name, kind in types.items()}
-
-
-def cut_fibermap(fibermap: FiberMap | None, lo: int, hi: int) -> FiberMap | None:
-    """The rows of fibres lo .. hi - 1, or None where the table does not reach that far."""
-    if fibermap is None or len(fibermap.rows) < hi:
-        return None
-    return FiberMap(fibermap.rows[lo:hi], fibermap.units, fibermap.cards)

@@ -4,7 +4,7 @@ A group of ranks may share a bundle: each makes some tiles and decorrelates some
 fibres, and all exchange what the next step needs. Tiles and fibres are cut by
 the settings alone, so that the group's size changes no bit.
 """
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,13 +24,16 @@ from gpu_extract.data import (
     BundleResult,
     Decorrelated,
     Image,
+    IntArray,
     Normal,
     PsfModel,
     Recipe,
+    SpecMask,
     Spots,
     Status,
 )
 from gpu_extract.normal import Cut, add_tile, empty_sums, give_up, half_bands, make_cut, place_blocks
+from gpu_extract.odd_pixels import columns, concentration, find_odd, in_notes, mask_pixels, touched
 from gpu_extract.patch_pixels import PatchPixels
 from gpu_extract.plan import TILE, Plan, bounds, fibre_groups, halo, tiles
 from gpu_extract.probe import Decay, measure_neighbours
@@ -49,6 +52,7 @@ class Job:
     threads: how many work on a bundle in this process
     tile: wavelength bins of a tile of the normal equations, what ranks and threads share; it changes no bit
     dtype: of the frame's real numbers
+    most_ivar: the largest ivar that makes sense; None: no pixel of the image is taken as odd (odd_pixels)
     """
 
     psf: PsfModel
@@ -61,6 +65,17 @@ class Job:
     threads: int = 1
     tile: int = TILE
     dtype: Any = np.float64
+    most_ivar: float | None = None
+
+    def odd_pixels(self, image: Image, fibres: tuple[int, int]) -> IntArray:
+        """The odd pixels of the bundle of fibres lo .. hi - 1: (n, 2) y and x. Raises InputError for illegal ones."""
+        place = columns(self.psf, range(*fibres), image.shape[1])
+        return find_odd(image, place, self.most_ivar, lambda: self.sharpest)
+
+    @cached_property
+    def sharpest(self) -> float:
+        """How concentrated the PSF's sharpest spot is; asked for only where a pixel may be odd."""
+        return concentration(self.psf)
 
     @cached_property
     def neighbours(self) -> int:
@@ -94,19 +109,27 @@ def extract_bundle(image: Image, job: Job, fibres: tuple[int, int], *, group: An
                 chi2pix, fraction = judge(blocks, place, solution.x, job, group=group, arena=passing)
         with recorder.span("decorrelate"):
             normal = replace(normal, strengths=solution.strengths, lifted=solution.lifted)
-            pixels = PatchPixels(image, job.psf, fibres, job.plan.extended)
+            pixels = PatchPixels(image, job.psf, fibres, job.plan.extended, place.odd)
             result = decorrelate(normal, solution.x, job, group, pixels)
         coupling = closest(solution.strengths)
     wanted = job.config.model and group.rank == 0
     model, column = project_model(image, job, fibres, solution.x) if wanted else (None, 0)
     given_up = normal.given_up[:, job.plan.inner]
     mask = mask_bits(result.ivar, chi2pix, fraction, result.weak | given_up)
+    add_odd_bits(mask, place.odd, (place.spots.y0, place.spots.x0), job)
     notes = {"fibres": len(solution.x), "iterations": solution.iterations, "error": solution.error,
              "halfband": place.bands[1], "ownband": place.bands[2], "neighbours": place.bands[0], "coupling": coupling,
              **dict(zip(FACTS, result.facts.max(axis=0).tolist(), strict=True)),
              "given_up": int(np.count_nonzero(given_up))}
     return BundleResult(fibres, result.flux, result.ivar, result.resolution, chi2pix, fraction,
-                        mask, bin_status(result.status, mask), model, column, notes)
+                        mask, bin_status(result.status, mask), model, column, in_notes(notes, place.odd))
+
+
+def add_odd_bits(bits: np.ndarray, odd: IntArray, corners: Sequence[IntArray], job: Job) -> None:
+    """Mark in the mask of a bundle's wanted bins those that touch odd pixels; corners: y0, x0 of all bins."""
+    if len(odd):
+        y0, x0 = (first[:, job.plan.inner] for first in corners)
+        bits[touched(odd, y0, x0, job.psf.stamp)] |= np.uint32(SpecMask.ODDPIX)
 
 
 @dataclass(frozen=True)
@@ -115,11 +138,13 @@ class Place:
 
     spots: what it takes to make them, all bins that are solved for; cut: the pixels that they touch
     bands: (fibres, bins) at which they overlap, and bins of one fibre
+    odd: (n, 2) y and x on the CCD of pixels without sense, which are masked on the cut
     """
 
     spots: Recipe
     cut: Cut
     bands: tuple[int, int, int]
+    odd: IntArray
 
 
 def locate(image: Image, job: Job, fibres: tuple[int, int], arena: Arena | None = None) -> Place:
@@ -127,7 +152,10 @@ def locate(image: Image, job: Job, fibres: tuple[int, int], arena: Arena | None 
     spots = recipe(job.psf, fibres, job.plan.extended, arena)
     bins = slice(len(job.plan.extended))       # the recipe repeats the last one
     bands = half_bands(spots.y0[:, bins], spots.x0[:, bins], job.psf.stamp, image.shape)
-    return Place(spots, make_cut(image, spots.y0, spots.x0, job.psf.stamp, arena), bands)
+    odd = job.odd_pixels(image, fibres)        # first: what it has looked at is in the caches for the cut
+    cut = make_cut(image, spots.y0, spots.x0, job.psf.stamp, arena)
+    mask_pixels(cut.root, cut.light, odd, (cut.y0, cut.x0))
+    return Place(spots, cut, bands, odd)
 
 
 def make_normal(job: Job, place: Place, *, group: Any, recorder: Any,

@@ -26,6 +26,8 @@ class ExtractConfig:
     ndiag: diagonals of the resolution matrix on each side; None: half the PSF's stamp height
     wave_factor: wavelengths are divided by this for the extraction, but stored undivided
     model: keep the model image A x
+    any_psf: extract although headers or light say that the PSF is another image's
+    keep_odd: use pixels whose value or ivar makes no sense as they are, do not take them as masked
     """
 
     wavelength: tuple[float, float, float]
@@ -41,6 +43,8 @@ class ExtractConfig:
     ndiag: int | None = None
     wave_factor: float = 1.0
     model: bool = False
+    any_psf: bool = False
+    keep_odd: bool = False
 
     def __post_init__(self) -> None:
         problems = list(self._problems())

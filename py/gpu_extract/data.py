@@ -57,12 +57,15 @@ class Image:
     ivar: (ny, nx) float32 or float64, 1/electron^2; 0 marks a masked pixel
     cards: header of the image, carried over to the frame
     fibermap: optional, one row per fibre
+    read_noise: electron, the smallest of any amplifier, where it is known: no ivar is much larger than its square's
+        inverse
     """
 
     pix: np.ndarray
     ivar: np.ndarray
     cards: tuple[Card, ...] = ()
     fibermap: FiberMap | None = None
+    read_noise: float | None = None
 
     def __post_init__(self) -> None:
         _check("pix", self.pix, (None, None))
@@ -129,6 +132,7 @@ class PsfModel:
     bundle: (nfibre,) bundle number of each fibre from the file, or None
     psferr: fractional error of the PSF model
     name: where it came from, for messages
+    identity: what its header says of who is who, card -> word (sense.IDENTITY); what is missing decides nothing
     """
 
     x: Legendre
@@ -141,6 +145,7 @@ class PsfModel:
     bundle: IntArray | None = None
     psferr: float = 0.01
     name: str = "PSF"
+    identity: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check("trace y", self.y.coeff, (self.nfibre, None))

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpu_extract.cores.pixels import Patch
-from gpu_extract.data import Array, Image, Normal, PsfModel, Spots
+from gpu_extract.data import Array, Image, IntArray, Normal, PsfModel, Spots
+from gpu_extract.odd_pixels import mask_pixels
 from gpu_extract.plan import spread
 from gpu_extract.project import add_to_image
 from gpu_extract.psf import make_spots
@@ -14,10 +15,11 @@ class PatchPixels:
     """Gives the patches of one bundle: call it with the fibres around, the wanted one, and a range of bins.
 
     fibres: the bundle's lo .. hi - 1 of the PSF; numbers of fibres count from lo; wave: of all bins that are solved for
+    odd: (n, 2) y and x of pixels that are taken as masked, see odd_pixels
     """
 
-    def __init__(self, image: Image, psf: PsfModel, fibres: tuple[int, int], wave: Array):
-        self._image, self._psf, self._fibres, self._wave = image, psf, fibres, wave
+    def __init__(self, image: Image, psf: PsfModel, fibres: tuple[int, int], wave: Array, odd: IntArray):
+        self._image, self._psf, self._fibres, self._wave, self._odd = image, psf, fibres, wave, odd
 
     def __call__(self, normal: Normal, x: Array, fibres: tuple[Sequence[int], int], bins: tuple[int, int]) -> Patch:
         """fibres: (around, own); x: (nfibre, nwave). Bins without weight have no light here either."""
@@ -34,6 +36,7 @@ class PatchPixels:
                     for a, b, n in zip(low, high, self._image.shape, strict=True))
         moved = Spots(spots.stamps, spots.x0 - box[1].start, spots.y0 - box[0].start)
         ivar = self._image.ivar[box].astype(float)
+        mask_pixels(ivar, ivar, self._odd, (box[0].start, box[1].start))
         others = np.zeros(ivar.shape)
         add_to_image(others, moved, np.where(inside, 0.0, x[lo:hi, start:stop]))
         good = ivar > 0.0

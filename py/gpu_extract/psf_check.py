@@ -19,7 +19,8 @@ def check_psf(psf: PsfModel, wave: Array, beyond: int = BEYOND) -> tuple[PsfMode
     """Drop the fibres that cannot be extracted: (PSF with their traces off the CCD, {fibre: reason}).
 
     Checked over `wave` (Angstrom) and `beyond` bins of padding: coefficients finite, sigma > 0, y monotonic along
-    wavelength, fibres in order and apart, some of the trace on the CCD. Raises InputError where no fibre is left.
+    wavelength, fibres in order (either way) and apart, some of the trace on the CCD. Raises InputError where no fibre
+    is left.
     """
     sample = _samples(psf, wave, beyond)
     finite = _finite(psf)
@@ -59,29 +60,39 @@ def _of_fibres(combine: np.ufunc, holds: np.ndarray) -> np.ndarray:
 def _astray(x: Array, candidates: IntArray) -> dict[int, str]:
     """Which fibres, and why, do not belong to the largest set whose traces lie in order and apart.
 
-    x: (nfibre,) of the traces at mid-wavelength; candidates: fibres. Of two on one trace the later one is astray.
+    x: (nfibre,) of the traces at mid-wavelength, which may rise or fall with the fibres' numbers, whichever keeps more
+    candidates: fibres. Of two on one trace the later one is astray.
     """
-    if np.all(np.diff(x[candidates]) >= APART):
+    steps = np.diff(x[candidates])
+    if np.all(steps >= APART) or np.all(steps <= -APART):
         return {}
     fibres = candidates.tolist()
-    length = np.ones(len(fibres), dtype=int)
-    before = np.full(len(fibres), -1)
-    for n in range(1, len(fibres)):
-        chain = np.where(x[fibres[n]] - x[fibres[:n]] >= APART, length[:n], 0)
+    rising, falling = _in_order(x[candidates]), _in_order(-x[candidates])
+    sides = ("right", "left") if len(rising) >= len(falling) else ("left", "right")
+    good = [fibres[n] for n in max(rising, falling, key=len)]
+    place = x if sides[0] == "right" else -x
+    reasons = {}
+    for i in sorted(set(fibres) - set(good)):
+        close = [j for j in good if j < i and place[i] - place[j] < APART]
+        beyond = [j for j in good if j > i and place[j] - place[i] < APART]
+        reasons[i] = (f"its trace is not {sides[0]} of that of fibre {close[-1]}" if close
+                      else f"its trace is not {sides[1]} of that of fibre {beyond[0]}")
+    return reasons
+
+
+def _in_order(x: Array) -> list[int]:
+    """The longest selection, by number, in which each x is APART or more above the one before."""
+    length = np.ones(len(x), dtype=int)
+    before = np.full(len(x), -1)
+    for n in range(1, len(x)):
+        chain = np.where(x[n] - x[:n] >= APART, length[:n], 0)
         if chain.max() > 0:
             before[n] = chain.argmax()
             length[n] = chain.max() + 1
-    kept = [int(length.argmax())] if fibres else []
+    kept = [int(length.argmax())] if len(x) else []
     while kept and before[kept[-1]] >= 0:
         kept.append(int(before[kept[-1]]))
-    good = [fibres[n] for n in reversed(kept)]
-    reasons = {}
-    for i in sorted(set(fibres) - set(good)):
-        close = [j for j in good if j < i and x[i] - x[j] < APART]
-        beyond = [j for j in good if j > i and x[j] - x[i] < APART]
-        reasons[i] = (f"its trace is not right of that of fibre {close[-1]}" if close
-                      else f"its trace is not left of that of fibre {beyond[0]}")
-    return reasons
+    return kept[::-1]
 
 
 def _samples(psf: PsfModel, wave: Array, beyond: int) -> Array:

@@ -9,11 +9,14 @@ from gpu_extract.bundle import Job
 from gpu_extract.comm import SERIAL
 from gpu_extract.config import ExtractConfig
 from gpu_extract.cpu_frame import CPU
-from gpu_extract.data import Frame, Image, PsfModel, Rows
+from gpu_extract.data import FiberMap, Frame, Image, PsfModel, Rows
+from gpu_extract.fibermap import cut_fibermap, spectrograph_of
+from gpu_extract.odd_pixels import most_ivar
 from gpu_extract.perf.recorder import NULL
 from gpu_extract.plan import make_plan, wavelength_grid
 from gpu_extract.probe import Decay, measure_decay, on_ccd
 from gpu_extract.psf_check import BEYOND, check_psf, remaining
+from gpu_extract.sense import compare, misfits
 
 
 def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Any = SERIAL, recorder: Any = NULL,
@@ -25,13 +28,18 @@ def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Any = S
     backend: what works on the bundles, cpu_frame.CPU or a gpu_frame.frames.GpuFrames
     dtype: of the frame's real numbers, float64 or what its file has, float32: all is computed in float64
     Returns the frame on rank 0, None on the others. Ranks and threads change the time it takes and nothing else.
-    Raises InputError where fibres or wavelengths lie outside the PSF, or no fibre of it can be used.
+    Raises InputError where fibres or wavelengths lie outside the PSF, no fibre of it can be used, image and PSF do not
+    belong together, the fibermap contradicts the fibres, or a pixel or its ivar is not a number of an image.
     """
     with comm.together():
+        with recorder.span("compare"):
+            warnings = compare(image, psf, config) if comm.rank == 0 else []
         with recorder.span("warm up"):
             comm.first(lambda: compile_kernels(image, psf, config, backend))
         with recorder.span("plan"):
-            job = prepare(psf, config, threads, dtype)
+            job = replace(prepare(psf, config, threads, dtype),
+                          most_ivar=None if config.keep_odd else most_ivar(image))
+            fibermap = own_rows(image, psf, job)
         own = backend.rows(image, job, comm, recorder)
         with recorder.span("gather"):
             parts = comm.gather(own)
@@ -40,7 +48,18 @@ def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Any = S
         own.clear()
         backend.warmed(psf, config)
         with recorder.span("assemble"):
-            return assemble(parts, job.plan, image, notes_of(job, parts, backend), like=(job.ndiag, job.dtype))
+            frame = assemble(parts, job.plan, image, notes_of(job, parts, backend), like=(job.ndiag, job.dtype))
+        warnings += misfits(frame)
+        notes = {**frame.notes, "warnings": tuple(warnings)} if warnings else frame.notes
+        return replace(frame, fibermap=fibermap, notes=notes)
+
+
+def own_rows(image: Image, psf: PsfModel, job: Job) -> FiberMap | None:
+    """The fibermap's rows of the wanted fibres; None where the image has no table. Raises InputError."""
+    if image.fibermap is None:
+        return None
+    return cut_fibermap(image.fibermap, np.arange(*job.plan.asked), psf.nfibre,
+                        spectrograph=spectrograph_of(image.cards))
 
 
 def prepare(psf: PsfModel, config: ExtractConfig, threads: int = 1, dtype: Any = np.float64) -> Job:

@@ -74,7 +74,7 @@ BAD_IMAGES = {
         lambda h: h[4].data["RA"].__setitem__(1, np.nan),
         "NaN or infinite values in RA",
     ),
-    "too short a fibermap": (lambda h: setattr(h[4], "data", h[4].data[:3]), "3 rows, but fibres 0-5 are wanted"),
+    "too short a fibermap": (lambda h: setattr(h[4], "data", h[4].data[:3]), "no row for 3 fibres (first FIBER 1503)"),
 }
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -11,13 +12,13 @@ import numpy as np
 import pytest
 from astropy.io import fits
 
-from edge_files import GRID, image_hdus, write_image
+from edge_files import GRID, image_hdus, small_psf, write_image
 from gpu_extract.barycentre import barycentric_factor
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import Card, Status
+from gpu_extract.data import Card, SpecMask, Status
 from gpu_extract.io.frame import read_frame
 from gpu_extract.io.image import read_image
-from gpu_extract.io.psf import read_psf
+from gpu_extract.io.psf import read_psf, write_psf
 from gpu_extract.run import extract as extract_arrays
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -155,9 +156,9 @@ def test_presets_by_name_and_by_camera(extract, files, tmp_path):
     hdus = image_hdus()
     hdus[0].header["CAMERA"] = "Z9"
     write_image(tmp_path / "z.fits", hdus)
-    done = extract("-i", tmp_path / "z.fits", "--psferr", "0.5", "-w", GRID)
+    done = extract("-i", tmp_path / "z.fits", "--psferr", "0.5", "-w", GRID, "-f", "none")
     assert "psferr=0.5" in done.err
-    assert "psferr=0.01" in extract("-i", tmp_path / "z.fits", "-w", GRID).err
+    assert "psferr=0.01" in extract("-i", tmp_path / "z.fits", "-w", GRID, "-f", "none").err
     assert "psferr=0.04" in extract("--preset", "desi-b", "-w", GRID).err
 
 
@@ -204,10 +205,16 @@ def test_a_target_in_the_fibermaps_header_will_do(extract, files, tmp_path):
 
 def test_fibermap_from_elsewhere_or_none(extract, files, tmp_path):
     hdus = image_hdus()
-    hdus["FIBERMAP"].data["FIBER"] += 1000
+    hdus["FIBERMAP"].data["TARGETID"] += 1000
+    hdus["FIBERMAP"].data = hdus["FIBERMAP"].data[::-1]
     write_image(tmp_path / "other.fits", hdus)
     extract("-f", tmp_path / "other.fits", "-s", 4)
-    assert read_frame(files.output).fibermap.rows["FIBER"].tolist() == [2504, 2505]
+    rows = read_frame(files.output).fibermap.rows
+    assert rows["FIBER"].tolist() == [1504, 1505] and rows["TARGETID"].tolist() == [10**15 + 1004, 10**15 + 1005]
+    hdus["FIBERMAP"].data["FIBER"] += 1000
+    write_image(tmp_path / "strange.fits", hdus)
+    done = extract("-f", tmp_path / "strange.fits", "-s", 4)
+    assert done.code == 2 and "FIBER 2500 to 2505, but fibres 1504 to 1505 of spectrograph 3" in done.error
     extract("-f", "none", "-s", 4)
     with fits.open(files.output) as out:
         assert "FIBERMAP" not in out and out[0].header["FIBERMIN"] == 1504
@@ -318,3 +325,39 @@ def test_the_main_job_on_a_real_psf(run, tmp_path, shared):
     assert done.code == 0, done.out
     assert "all within their limits" in done.out and "25 fibres x 501 wavelengths in common" in done.out
     assert "bins: 12525 (25 fibres x 501)" in done.err
+
+
+def test_another_camera_is_refused_unless_it_is_insisted_on(extract, files):
+    write_psf(files.psf, small_psf(), cards=(Card("CAMERA", "r1"),))
+    done = extract()
+    assert done.code == 2 and not files.output.exists()
+    assert done.error == (f"the image's CAMERA is r3, that of {files.psf} is r1; give the PSF of this image, or "
+                          "--any-psf (any_psf=True) to go on with this one")
+    done = extract("--any-psf")
+    assert done.code == 0 and f"warning: the image's CAMERA is r3, that of {files.psf} is r1" in done.err
+    assert "--any-psf" in next(line for line in done.err.splitlines() if line.startswith("command: "))
+
+
+def test_odd_pixels_are_counted_and_marked(extract, files, tmp_path):
+    hdus = image_hdus()
+    hdus[0].data[60, 24] = 3e38
+    hdus[1].data[40, 40] = 2.0            # read noise 3: no ivar is above 10 / 9
+    write_image(tmp_path / "odd.fits", hdus)
+    done = extract("-i", tmp_path / "odd.fits")
+    assert done.code == 0 and fits.getheader(files.output)["NODDPIX"] == 2
+    bins = int((read_frame(files.output).mask & SpecMask.ODDPIX > 0).sum())
+    assert bins > 10 and f"odd pixels: 2 taken as masked, in {bins} bins (--keep-odd uses them)" in done.err
+    assert extract().code == 0 and fits.getheader(files.output)["NODDPIX"] == 0
+    done = extract("-i", tmp_path / "odd.fits", "--keep-odd", "-w", "6010,6090,1.0")
+    assert "odd pixels" not in done.err and "--keep-odd" in done.err
+
+
+def test_dropped_fibres_are_not_said_to_have_no_good_pixel(extract, files):
+    psf = small_psf()
+    psf.x.coeff[2] = np.nan
+    write_psf(files.psf, psf)
+    done = extract()
+    assert done.code == 0 and "fibre 2 is dropped: its PSF has values that are not finite" in done.err
+    assert re.search(r"status: 405 [A-Z_]+, 81 of fibres dropped with their PSF", done.err)
+    history = str(fits.getheader(files.output)["HISTORY"])
+    assert "81 bins: Their fibre was dropped" in history and "good pixel" not in history

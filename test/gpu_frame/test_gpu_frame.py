@@ -22,7 +22,7 @@ from gpu_extract.bundle import banded_part, dense_part
 from gpu_extract.config import ExtractConfig
 from gpu_extract.cores import banded
 from gpu_extract.cores.limits import Limits
-from gpu_extract.data import NOT_MEASURED, Frame, Image, Legendre, PsfModel, Status
+from gpu_extract.data import NOT_MEASURED, Frame, Image, Legendre, PsfModel, SpecMask, Status
 from gpu_extract.gpu_frame.frames import GpuFrames, device_cores
 from gpu_extract.gpu_frame.geometry import bundle_geometry, cut_pieces
 from gpu_extract.gpu_frame.memory import Room
@@ -65,6 +65,30 @@ def test_as_on_the_cpu_without_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(banded, "Options", partial(banded.Options, limits=Limits(window=np.inf, own=False)))
     case = four_bundles()
     assert_as_on_cpu(on_device(), extract(case.image, case.psf, CONFIG))
+
+
+def test_odd_pixels_are_the_cpus() -> None:
+    """They come up as masked ones, the bins that touch them say so, and the frame after knows nothing of them."""
+    case, device = four_bundles(), SimulatedDevice()
+    pix, ivar = case.image.pix.copy(), case.image.ivar.copy()
+    (y, x), (v, u) = ((96, int(np.nonzero(ivar[96, first:])[0][0]) + first) for first in (20, 140))
+    pix[y, x], ivar[v, u] = 3e38, 1e4
+    image = replace(case.image, pix=pix, ivar=ivar)
+    pix, ivar = case.image.pix.copy(), case.image.ivar.copy()
+    ivar[y, x] = ivar[v, u] = 0
+    backend = GpuFrames(lambda: device, device_cores)
+    frame, clean, masked = (extract(i, case.psf, CONFIG, backend=backend)
+                            for i in (image, case.image, replace(case.image, ivar=ivar)))
+    backend.close()
+    cpu = extract(image, case.psf, CONFIG)
+    bit = np.uint32(SpecMask.ODDPIX)
+    np.testing.assert_array_equal(frame.mask, cpu.mask)
+    assert [frame.notes["bundles"][n].get("odd_pixels") for n in (0, 5, 10, 15)] == [
+        cpu.notes["bundles"][n].get("odd_pixels") for n in (0, 5, 10, 15)]
+    assert ((frame.mask & bit) > 0).any(axis=1).sum() >= 2 and sum(
+        notes.get("odd_pixels", 0) for notes in frame.notes["bundles"].values()) >= 2
+    assert_same(replace(frame, mask=frame.mask & ~bit), masked)
+    assert_same(clean, on_device())
 
 
 def test_as_on_the_cpu() -> None:

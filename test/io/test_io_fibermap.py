@@ -1,4 +1,4 @@
-"""Rows of the fibermap: by position within a camera, by FIBER in a table of the whole instrument."""
+"""Rows of the fibermap: by FIBER, and by position where there is no such column."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,8 @@ import pytest
 from edge_files import write_image
 from gpu_extract.data import FiberMap
 from gpu_extract.errors import InputError
-from gpu_extract.io.fibermap import cut_fibermap, read_fibermap
+from gpu_extract.fibermap import cut_fibermap
+from gpu_extract.io.fibermap import read_fibermap
 
 
 def table(fibers):
@@ -16,15 +17,54 @@ def table(fibers):
     return FiberMap(rows, {"X": "mm"})
 
 
-def test_by_position():
-    cut = cut_fibermap(table(range(40, 60)), np.arange(5, 9), 20)
-    assert cut.rows["FIBER"].tolist() == [45, 46, 47, 48] and cut.units == {"X": "mm"}
+def test_without_fiber_it_is_by_position():
+    bare = table(range(20))
+    bare = FiberMap(bare.rows[["X"]].copy(), bare.units)
+    cut = cut_fibermap(bare, np.arange(5, 9), 20, spectrograph=3)
+    assert cut.rows["X"].tolist() == [5, 6, 7, 8] and cut.units == {"X": "mm"}
+    with pytest.raises(InputError, match="20 rows and no column FIBER, but fibres 15-20 are wanted"):
+        cut_fibermap(bare, np.arange(15, 21), 500)
+    with pytest.raises(InputError, match="20 rows for 10 fibres, and no FIBER column"):
+        cut_fibermap(bare, np.arange(5), 10)
 
 
-def test_fewer_rows_than_fibres_are_enough_if_they_reach():
-    assert len(cut_fibermap(table(range(50)), np.arange(10, 50), 500).rows) == 40
-    with pytest.raises(InputError, match="50 rows, but fibres 10-50 are wanted"):
+@pytest.mark.parametrize("spectrograph", [None, 2])
+@pytest.mark.parametrize("size", [20, 500])
+def test_fiber_counts_through_spectrographs(size, spectrograph):
+    """500 numbers for each, or as many as the camera has fibres; without CAMERA the table itself says which."""
+    first = 2 * size
+    cut = cut_fibermap(table(range(first, first + 20)), np.arange(5, 9), 20, spectrograph=spectrograph)
+    assert cut.rows["FIBER"].tolist() == [first + n for n in (5, 6, 7, 8)] and cut.units == {"X": "mm"}
+
+
+def test_a_table_of_just_the_wanted_fibres_will_do():
+    assert cut_fibermap(table(range(10, 50)), np.arange(10, 50), 500).rows["X"].tolist() == list(range(40))
+    with pytest.raises(InputError, match=r"no row for 1 fibres \(first FIBER 50\)"):
         cut_fibermap(table(range(50)), np.arange(10, 51), 500)
+
+
+def test_another_order_is_put_right():
+    """A row goes with the spectrum of its fibre, wherever it stands."""
+    fibers = np.random.default_rng(3).permutation(500) + 1500
+    cut = cut_fibermap(table(fibers), np.arange(7, 12), 500, spectrograph=3)
+    assert cut.rows["FIBER"].tolist() == [1507, 1508, 1509, 1510, 1511]
+    np.testing.assert_array_equal(fibers[cut.rows["X"].astype(int)], cut.rows["FIBER"])
+
+
+def test_what_contradicts_is_an_error():
+    with pytest.raises(InputError, match="FIBER 1000 to 1499, but fibres 2000 to 2499 of spectrograph 4, which the im"):
+        cut_fibermap(table(range(1000, 1500)), np.arange(500), 500, spectrograph=4)
+    twice = table([0, 1, 1, 2])
+    with pytest.raises(InputError, match="2 rows of FIBER 1 that differ"):
+        cut_fibermap(twice, np.arange(3), 500)
+    assert cut_fibermap(twice, np.arange(2, 3), 500).rows["X"].tolist() == [3]        # not of those wanted
+    twice.rows["X"] = 5.0
+    assert cut_fibermap(twice, np.arange(3), 500).rows["FIBER"].tolist() == [0, 1, 2]
+    wrong = FiberMap(np.zeros(3, [("FIBER", "S4")]))
+    with pytest.raises(InputError, match=r"FIBER of the fibermap is of type .S4, needed are whole numbers"):
+        cut_fibermap(wrong, np.arange(3), 500)
+    with pytest.raises(InputError, match="the fibermap has no rows"):
+        cut_fibermap(table([]), np.arange(3), 500)
 
 
 def test_by_fibre_number_in_any_order():
@@ -38,7 +78,7 @@ def test_missing_rows_are_named():
     fibers = [f for f in range(100) if f not in (84, 86)]
     with pytest.raises(InputError, match=r"no row for 2 fibres \(first FIBER 84\)"):
         cut_fibermap(table(fibers), np.arange(3, 8), 20, spectrograph=4)
-    with pytest.raises(InputError, match="no FIBER column or CAMERA"):
+    with pytest.raises(InputError, match="no CAMERA in the image says"):
         cut_fibermap(table(range(100)), np.arange(3, 8), 20)
 
 

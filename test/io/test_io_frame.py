@@ -147,8 +147,8 @@ def test_status_has_its_meaning_in_the_header_and_comes_back(tmp_path):
         assert hdus["STATUS"].data.dtype == np.uint8 and hdus["STATUS"].data.shape == (4, 30)
         for state in Status:
             assert hdus["STATUS"].header[f"STATUS{state.value}"] == f"{state.name}: {state.sentence}"
-        counts = {key: hdus[0].header[key] for key in ("NEMPTY", "NFAILED", "NDROPPED", "NWEAK", "NODDPIX")}
-        assert counts == {"NEMPTY": 3, "NFAILED": 1, "NDROPPED": 1, "NWEAK": 4, "NODDPIX": 1}
+        counts = {key: hdus[0].header[key] for key in ("NEMPTY", "NFAILED", "NDROPPED", "NWEAK")}
+        assert counts == {"NEMPTY": 3, "NFAILED": 1, "NDROPPED": 1, "NWEAK": 4}
         assert all(hdu.verify_checksum() == 1 and hdu.verify_datasum() == 1 for hdu in hdus)
     back = read_frame(tmp_path / "a.fits")
     assert back.status.dtype == np.int8
@@ -188,7 +188,7 @@ def test_frames_of_the_older_layout(written, tmp_path):
     """Without STATUS nothing is known of it; and a STATUS of another shape is not of this frame."""
     with fits.open(written) as hdus:
         status = hdus.pop("STATUS")
-        for key in ("NEMPTY", "NFAILED", "NDROPPED", "NWEAK", "NODDPIX"):
+        for key in ("NEMPTY", "NFAILED", "NDROPPED", "NWEAK"):
             del hdus[0].header[key]
         hdus.writeto(tmp_path / "old.fits", checksum=True)
         hdus.append(fits.ImageHDU(status.data[:, 1:], name="STATUS"))

@@ -176,3 +176,15 @@ def test_reading_takes_little_more_than_what_is_kept(tmp_path, compressed):
         tracemalloc.stop()
     assert image.pix.nbytes == image.ivar.nbytes == whole
     assert kept < 2.1 * whole and most < 3.4 * whole
+
+
+@pytest.mark.parametrize(("hdu", "cards", "noise"), [
+    (True, {"OBSRDNA": 2.0}, 3.0), (False, {"OBSRDNA": 2.7, "OBSRDNB": 2.6, "OBSRDNC": -1.0, "OBSRDN": 0.1}, 2.6),
+    (False, {"RDNOISE0": 3.5, "RDNOISE1": "bad"}, 3.5), (False, {}, None)])
+def test_read_noise_of_the_hdu_else_of_the_header(tmp_path, hdu, cards, noise):
+    hdus = image_hdus()
+    hdus["READNOISE"].data[:, :20] = 0.0       # an amplifier that nobody has measured
+    if not hdu:
+        del hdus["READNOISE"]
+    hdus[0].header.update(cards)
+    assert read_image(write_image(tmp_path / "a.fits", hdus)).read_noise == noise

@@ -40,6 +40,23 @@ def test_three_ranks_and_the_model_image(frames: Frames, tmp_path: Path) -> None
     assert differences(tmp_path / "model.fits", frames.model) == []
 
 
+def test_all_ranks_know_the_same_pixels_for_odd(frames: Frames, tmp_path: Path) -> None:
+    """A huge one, and in the bundle that rank 0 has no part in an ivar that only the read noise calls odd: what rank 0
+    has read of that, all ranks know."""
+    words = list(frames.options)
+    with fits.open(words[words.index("-i") + 1]) as hdus:
+        (y, x), (v, u) = ((96, first + int(np.argmax(hdus["IVAR"].data[96, first:first + 20]))) for first in (20, 68))
+        hdus[0].data[y, x] = 1e30
+        hdus["IVAR"].data[v, u] *= 40
+        hdus.writeto(tmp_path / "odd.fits", checksum=True)
+    words[words.index("-i") + 1] = str(tmp_path / "odd.fits")
+    for ranks in (1, 3):
+        ended = launch(ranks, PROGRAM, *words, "-o", tmp_path / f"{ranks}.fits")
+        assert (ended.code, ended.err) == (0, "")
+    assert fits.getheader(tmp_path / "1.fits")["NODDPIX"] >= 2
+    assert differences(tmp_path / "3.fits", tmp_path / "1.fits") == []
+
+
 def test_seven_ranks_on_one_bundle(frames: Frames, tmp_path: Path) -> None:
     ended = launch(7, PROGRAM, *frames.one_bundle, "-o", tmp_path / "frame.fits")
     assert (ended.code, ended.err) == (0, "")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gpu_extract.cli.common import log
 from gpu_extract.cli.exposure_list import Entry
 from gpu_extract.cli.job import Inputs, make_config, read_job
 
@@ -43,6 +44,8 @@ class Files:
         """Write the frame, whole or not at all."""
         from gpu_extract.io.frame import write_frame
 
+        for sentence in frame.notes.get("warnings", ()):
+            log.warning(f"{self._entries[number].name}: {sentence}")
         cards, fibermap = loaded.extra
         write_frame(self._entries[number].output, replace(frame, fibermap=fibermap), cards=cards,
                     scores=not self._args.no_scores)

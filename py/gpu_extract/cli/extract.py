@@ -69,7 +69,8 @@ def read_shared(args: argparse.Namespace, comm: Any) -> Job:
         check_settings(args)
         check_files(args)
         whole.append(read_job(args, find_inputs(args)))
-        return Image(whole[0].image.pix, whole[0].image.ivar), whole[0].psf, whole[0].config
+        image = whole[0].image
+        return Image(image.pix, image.ivar, read_noise=image.read_noise), whole[0].psf, whole[0].config
 
     if comm.rank:
         import gpu_extract.run  # noqa: F401     these ranks wait for the files: the libraries are loaded meanwhile
@@ -142,6 +143,8 @@ def compute(run: Run) -> "Frame | None":
         return None
     for fibre, reason in frame.notes.get("dropped", {}).items():
         log.warning(f"fibre {fibre} is dropped: {reason}")
+    for sentence in frame.notes.get("warnings", ()):
+        log.warning(sentence)
     return replace(frame, fibermap=job.fibermap)
 
 

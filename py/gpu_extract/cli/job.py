@@ -94,7 +94,8 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
     """The settings that the options give, but for those that presets know."""
     optional = ("nspec", "nsubbundles", "nwavestep", "tolerance")
     given = {name: getattr(args, name) for name in optional if getattr(args, name) is not None}
-    return given | {name: getattr(args, name) for name in ("specmin", "regularize", "bundlesize", "core")}
+    return given | {name: getattr(args, name) for name in ("specmin", "regularize", "bundlesize", "core", "any_psf",
+                                                         "keep_odd")}
 
 
 def make_config(args: argparse.Namespace, image: "Image") -> ExtractConfig:
@@ -130,8 +131,7 @@ def _own_rows(image: "Image", psf: "PsfModel", fibres: range) -> "FiberMap | Non
         return None
     import numpy as np
 
-    from gpu_extract.io.fibermap import cut_fibermap
-    from gpu_extract.io.provenance import spectrograph_of
+    from gpu_extract.fibermap import cut_fibermap, spectrograph_of
 
     number = spectrograph_of(image.cards)
     return cut_fibermap(image.fibermap, np.array(fibres), psf.nfibre, spectrograph=number)
@@ -182,6 +182,7 @@ def equivalent_command(args: argparse.Namespace, job: Job) -> str:
                           ("--spectra", args.spectra), ("-f", args.fibermap)):
         words += [] if value is None else [option, str(value)]
     words += [option for option, given in (("--barycentric-correction", args.barycentric_correction),
+                                           ("--any-psf", config.any_psf), ("--keep-odd", config.keep_odd),
                                            ("--no-scores", args.no_scores),
                                            ("--ignore-checksums", args.ignore_checksums)) if given]
     return shlex.join(words)

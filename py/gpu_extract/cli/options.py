@@ -120,6 +120,10 @@ def add_how(parser: Parser) -> None:
     add("--nwavestep", metavar="N", type=int, help="dense core: bins per patch (default 50)")
     add("--tolerance", metavar="X", type=float,
         help="what padding may leave in the result, in units of the error (default 1e-8)")
+    add("--any-psf", action="store_true",
+        help="extract although headers or light say that the PSF is another image's")
+    add("--keep-odd", action="store_true",
+        help="use pixels whose value or ivar makes no sense as they are (default: they are taken as masked)")
 
 
 def _checks(parser: Parser) -> None:

@@ -53,11 +53,17 @@ def log_summary(frame: "Frame", recorder: Recorder, output: str) -> None:
     """Bins, masked, chi2, fallbacks, time per stage, memory, file."""
     import numpy as np
 
+    from gpu_extract.data import SpecMask
+    from gpu_extract.io.provenance import odd_pixels
+
     good = frame.mask == 0
     log.info(f"bins: {frame.flux.size} ({frame.flux.shape[0]} fibres x {frame.flux.shape[1]}), "
              f"{int((~good).sum())} masked, {int((frame.ivar == 0).sum())} without data")
     if good.any():
         log.info(f"chi2pix: median {np.median(frame.chi2pix[good]):.4f} over unmasked bins")
+    if odd_pixels(frame):
+        bins = int(np.count_nonzero(frame.mask & SpecMask.ODDPIX))
+        log.info(f"odd pixels: {odd_pixels(frame)} taken as masked, in {bins} bins (--keep-odd uses them)")
     if frame.status is not None:
         log.info(_statuses(frame.status, frame.mask))
     stages = {name: seconds for name, seconds in recorder.stages().items() if seconds >= 0.0005}

@@ -101,7 +101,8 @@ def _next(group: Group, reader: Reader | None) -> tuple[int, Loaded] | None:
                 return None
             own.append(found)
             loaded = found[1]
-            return found[0], Image(loaded.image.pix, loaded.image.ivar), loaded.psf, loaded.config
+            image = Image(loaded.image.pix, loaded.image.ivar, read_noise=loaded.image.read_noise)
+            return found[0], image, loaded.psf, loaded.config
 
         shared = group.comm.share(travelling)
     if shared is None:

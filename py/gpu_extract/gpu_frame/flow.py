@@ -6,7 +6,7 @@ long recursions of one piece leave room for the other slots' kernels. A piece en
 the frame, which go straight to their place in it. Everything is queued piece after piece without a wait; the host then
 takes the pieces in order, while later ones are still worked on.
 """
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ from gpu_extract.backend.cuda.assembly import PLACE, TARGETS
 from gpu_extract.backend.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.backend.cuda.seam import Device, DeviceArray, Empty
 from gpu_extract.bundle import Job
-from gpu_extract.data import Image
+from gpu_extract.data import Image, IntArray
 from gpu_extract.gpu_frame.geometry import BundleGeometry, Piece, PsfTables
 from gpu_extract.gpu_frame.landing import landings
 from gpu_extract.gpu_frame.memory import (
@@ -33,6 +33,7 @@ from gpu_extract.gpu_frame.memory import (
     work_arrays,
 )
 from gpu_extract.gpu_frame.steps import Steps
+from gpu_extract.odd_pixels import mask_pixels
 from gpu_extract.perf.recorder import TO_DEVICE, TO_HOST
 from gpu_extract.quality import BAD_FIT, BAD_FIT_ALONE, FEW_FIBRES
 
@@ -121,9 +122,10 @@ class Flow:
         y0, x0 = np.concatenate([geometry.corners for geometry in geometries], axis=1)
         return {"cuts": np.stack([geometry.cut for geometry in geometries]), "y0": y0, "x0": x0, "targets": targets}
 
-    def queue(self, image: Image, recorder: Any) -> dict[str, np.ndarray]:
+    def queue(self, image: Image, recorder: Any, odd: Callable[[int], IntArray]) -> dict[str, np.ndarray]:
         """Queue a whole frame; all pieces of the one before must have been taken.
 
+        odd: pixels of a bundle, by its number among the rank's, that come up as masked ones: (n, 2) y and x
         Returns the frame's rows, by the names of data.Rows, in pinned memory that is theirs alone; a piece's are there
         when it was taken.
         """
@@ -132,19 +134,21 @@ class Flow:
         rows = {name: np.ndarray(*array, block, places[name]) for name, array in self._rows.items()}
         for n in range(len(self.pieces)):
             with recorder.span("stage"):
-                self._stage(n, image)
+                self._stage(n, image, odd)
             self._queue_piece(n, image, rows, recorder)
         return rows
 
-    def _stage(self, n: int, image: Image) -> None:
+    def _stage(self, n: int, image: Image, odd: Callable[[int], IntArray]) -> None:
         """The pixels of a piece into pinned memory, as they are: byte order is the device's business."""
         target = self._staged[n]
         for b, bundle in enumerate(self.pieces[n].bundles):
             geometry = self.task.geometries[bundle]
             rows, columns = int(geometry.cut[2]), int(geometry.cut[3])
+            out = odd(bundle)
             for plane, source in enumerate((image.pix, image.ivar)):
                 place = target[b, plane, :rows * columns].reshape(rows, columns)
                 np.copyto(place.view(source.dtype) if as_it_is(image) else place, source[geometry.window])
+                mask_pixels(place, place, out, (int(geometry.cut[0]), int(geometry.cut[1])))
 
     def _queue_piece(self, n: int, image: Image, rows: dict[str, np.ndarray], recorder: Any) -> None:
         piece, slot, views = self.pieces[n], self._slots[n % len(self._slots)], self._views[n]

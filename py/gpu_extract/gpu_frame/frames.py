@@ -11,14 +11,15 @@ from gpu_extract.assemble import rows_of, wanted
 from gpu_extract.backend.cuda.assembly import GIVEN_UP, UNSEEN
 from gpu_extract.backend.cuda.gradients import DONE, FLOOR, NORM
 from gpu_extract.backend.cuda.seam import Device
-from gpu_extract.bundle import Job
+from gpu_extract.bundle import Job, add_odd_bits
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import NOT_MEASURED, Image, IntArray, PsfModel, Rows
 from gpu_extract.errors import InternalError
 from gpu_extract.gpu_frame.flow import CoreMaker, Flow, Task, staged_type
-from gpu_extract.gpu_frame.geometry import bundle_geometry, cut_pieces, psf_tables
+from gpu_extract.gpu_frame.geometry import BundleGeometry, bundle_geometry, cut_pieces, psf_tables
 from gpu_extract.gpu_frame.memory import sizes_of
 from gpu_extract.gpu_frame.remedy import native, on_cpu, put, put_fibres
+from gpu_extract.odd_pixels import in_notes
 from gpu_extract.packing import same
 from gpu_extract.plan import share
 from gpu_extract.solve import TOLERANCE
@@ -151,8 +152,14 @@ class GpuFrames:
 
     def _take(self, flow: Flow, image: Image, job: Job, mine: Sequence[int], recorder: Any) -> Rows:
         """Queue the frame, then look at each bundle as its piece arrives, and do what the device gave up."""
+        odd: dict[int, IntArray] = {}
+
+        def look(bundle: int) -> IntArray:
+            odd[bundle] = job.odd_pixels(image, job.plan.bundles[mine[bundle]])
+            return odd[bundle]
+
         with recorder.span("queue"):
-            rows = Rows(flow.task.fibres, models=(), notes={}, **flow.queue(image, recorder))
+            rows = Rows(flow.task.fibres, models=(), notes={}, **flow.queue(image, recorder, look))
         notes: dict[int, dict[str, float]] = {}
         models: dict[int, tuple[np.ndarray, tuple[int, int]]] = {}
         for p, piece in enumerate(flow.pieces):
@@ -175,6 +182,8 @@ class GpuFrames:
                     put_fibres(rows, lost, job, image=native(image), recorder=recorder, fibres=fibres,
                                kept=flow.kept(p, b))
                     notes[fibres[0]]["on_cpu"] = len(lost)
+                notes[fibres[0]] = in_notes(notes[fibres[0]], odd[bundle])
+                _mark_odd(rows, odd[bundle], job, flow.task.geometries[bundle])
         return replace(rows, notes=dict(sorted(notes.items())), models=tuple(models[n] for n in sorted(models)))
 
     def _must_be_done_again(self, facts: Mapping[str, float], fibres: IntArray, lost: Sequence[int]) -> bool:
@@ -225,6 +234,13 @@ def _facts(flow: Flow, told: Mapping[str, np.ndarray], place: tuple[int, int],
              "halfband": shape.hw, "neighbours": shape.nd - 1, "given_up": int(counts[UNSEEN].sum()),
              "floor": float(state[FLOOR])}
     return notes, [int(n) for n in np.nonzero(counts[GIVEN_UP])[0]]
+
+
+def _mark_odd(rows: Rows, odd: IntArray, job: Job, geometry: BundleGeometry) -> None:
+    """Mark the wanted bins of a bundle that touch odd pixels."""
+    lo, hi = wanted(geometry.fibres, job.plan)
+    corners = geometry.corners[:, lo - geometry.fibres[0]:hi - geometry.fibres[0]]
+    add_odd_bits(rows.mask[lo - rows.fibres[0]:hi - rows.fibres[0]], odd, (corners[0], corners[1]), job)
 
 
 def _model(flow: Flow, cut: np.ndarray, bundle: int) -> tuple[np.ndarray, tuple[int, int]]:

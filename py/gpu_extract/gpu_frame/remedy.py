@@ -48,10 +48,11 @@ def put_fibres(rows: Rows, lost: Sequence[int], job: Job, *, image: Image, recor
 
     lost: numbers of the fibres within the bundle lo .. hi - 1 `fibres`; kept: of the bundle (memory.kept_arrays)
     """
-    _, normal = make_normal(job, locate(image, job, fibres), group=SERIAL, recorder=recorder)
+    place = locate(image, job, fibres)
+    _, normal = make_normal(job, place, group=SERIAL, recorder=recorder)
     solution, step = solve(normal), np.gradient(job.plan.wave)
     normal, x = replace(normal, strengths=solution.strengths, lifted=solution.lifted), solution.x
-    pixels = PatchPixels(image, job.psf, fibres, job.plan.extended)
+    pixels = PatchPixels(image, job.psf, fibres, job.plan.extended, place.odd)
     lo, hi = wanted(fibres, job.plan)
     nothing = np.uint32(SpecMask.NODATA)
     bits, by_core = kept["bits"], dense_part if job.config.core == "dense" else banded_part

@@ -9,7 +9,7 @@ from gpu_extract.data import NOT_MEASURED, Card, Frame, SpecMask, Status
 _OWN_BITS = (SpecMask.WEAKBIN, SpecMask.ODDPIX)
 _COUNTED: dict[str, Status | SpecMask] = {
     "NEMPTY": Status.EMPTY, "NFAILED": Status.FAILED, "NDROPPED": Status.DROPPED,
-    "NWEAK": SpecMask.WEAKBIN, "NODDPIX": SpecMask.ODDPIX}      # in the header
+    "NWEAK": SpecMask.WEAKBIN}      # in the header
 # column of BUNDLES: type, what it is; from a bundle's notes, -1 where those do not know
 _FACTS = {
     "HALFBAND": (np.int32, "bins at which spots overlap"),

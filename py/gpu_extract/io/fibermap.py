@@ -3,7 +3,6 @@
 Also how any table becomes a structured array.
 """
 import os
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from gpu_extract.io.fits import data_of, find, find_optional, native, open_fits
 from gpu_extract.io.headers import cards_of
 
 _ADVICE = "repair the table, give another one with -f FILE, or leave it out with -f none"
-_EACH = "give a table with a row for each fibre with -f FILE, or leave it out with -f none"
 
 
 def read_fibermap(path: str | os.PathLike[str], *, check: bool = True) -> FiberMap:
@@ -65,33 +63,3 @@ def not_finite(rows: np.ndarray) -> list[str]:
     """Names of the columns that hold a NaN or an infinite value."""
     return [name for name in rows.dtype.names or ()
             if rows[name].dtype.kind in "fc" and not np.isfinite(rows[name]).all()]
-
-
-def cut_fibermap(fibermap: FiberMap, fibres: np.ndarray, nfibre: int, *,
-                 spectrograph: int | None = None) -> FiberMap:
-    """The rows of the fibres `fibres`, numbers within a camera of `nfibre` fibres.
-
-    A table with no more rows than the camera has fibres is taken by position. A longer one
-    (the whole instrument) is taken by its column FIBER, which counts through the spectrographs:
-    `spectrograph` nfibre + fibre.
-
-    Raises InputError where rows are missing.
-    """
-    nrow = len(fibermap.rows)
-    if nrow <= nfibre:
-        if fibres.max() >= nrow:
-            raise InputError(f"the fibermap has {nrow} rows, but fibres {fibres.min()}-{fibres.max()} are "
-                             f"wanted; {_EACH}")
-        return replace(fibermap, rows=fibermap.rows[fibres])
-    if spectrograph is None or "FIBER" not in (fibermap.rows.dtype.names or ()):
-        raise InputError(f"the fibermap has {nrow} rows for {nfibre} fibres, and no FIBER column or CAMERA "
-                         f"in the image says which are meant; give a table of {nfibre} rows with -f FILE")
-    wanted = spectrograph * nfibre + fibres
-    order = np.argsort(fibermap.rows["FIBER"], kind="stable")
-    place = np.searchsorted(fibermap.rows["FIBER"], wanted, sorter=order).clip(max=nrow - 1)
-    found = order[place]
-    missing = wanted[fibermap.rows["FIBER"][found] != wanted]
-    if len(missing):
-        raise InputError(f"the fibermap has no row for {len(missing)} fibres (first FIBER {missing[0]}); "
-                         f"{_EACH}")
-    return replace(fibermap, rows=fibermap.rows[found])

@@ -11,12 +11,13 @@ from astropy.io import fits
 
 from gpu_extract.data import Card, Frame, SpecMask
 from gpu_extract.errors import InputError, OutputError
+from gpu_extract.fibermap import FIBRES_PER_SPECTROGRAPH
 from gpu_extract.io.atomic import Commit, at_once
 from gpu_extract.io.facts import bundle_table, count_cards, status_cards
 from gpu_extract.io.fibermap import not_finite, optional_fibermap
 from gpu_extract.io.fits import find, find_optional, image_of, open_fits
 from gpu_extract.io.headers import cards_of, merged
-from gpu_extract.io.provenance import FIBRES_PER_SPECTROGRAPH, frame_cards
+from gpu_extract.io.provenance import frame_cards
 from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
 from gpu_extract.scores import raw_scores
 

@@ -1,11 +1,13 @@
 """Reading a CCD image (preproc-{camera}-{expid}.fits[.gz])."""
 import os
+import re
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from astropy.io import fits
 
-from gpu_extract.data import Image
+from gpu_extract.data import Card, Image
 from gpu_extract.errors import InputError
 from gpu_extract.io.fibermap import optional_fibermap
 from gpu_extract.io.fits import find, find_optional, image_of, open_fits
@@ -14,13 +16,16 @@ from gpu_extract.io.headers import cards_of
 # ccdmask bits 0-7 and 9 take a pixel out; 8 (BADREADNOISE) does not
 MASKING_BITS = 767
 _ROWS = 256        # of an image at a time
+_NOISE_ROWS = 16   # of READNOISE that are looked at: it is the same all over an amplifier
+_NOISE_CARD = re.compile(r"OBSRDN[A-D1-4]|RDNOISE[A-D0-4]?|READNOIS")
 
 
 def read_image(path: str | os.PathLike[str], *, check: bool = True, fibermap: bool = True) -> Image:
     """Pixels, inverse variance and header of an image.
 
     ivar is 0 where MASK & 767; pixels of ivar 0 that are NaN or infinite become 0.
-    MASK (plain or compressed), READNOISE and FIBERMAP may be absent.
+    MASK (plain or compressed), READNOISE and FIBERMAP may be absent. The read noise is the smallest in some rows of
+    READNOISE, else that of the header (OBSRDNA, RDNOISE0, ...).
 
     check: verify CHECKSUM and DATASUM
     fibermap: False leaves the image's FIBERMAP out
@@ -35,6 +40,7 @@ def read_image(path: str | os.PathLike[str], *, check: bool = True, fibermap: bo
         mask = _mask(find_optional(hdus, "MASK"), path)
         table = optional_fibermap(hdus, path) if fibermap else None
         cards = cards_of(image.header)
+        noise = _read_noise(find_optional(hdus, "READNOISE"), cards)
     for name, other in (("IVAR", ivar), ("MASK", mask)):
         if other is not None and other.shape != pix.shape:
             raise InputError(f"{path}: {name} has shape {other.shape}, IMAGE has {pix.shape}; "
@@ -43,7 +49,7 @@ def read_image(path: str | os.PathLike[str], *, check: bool = True, fibermap: bo
     if mask is not None:
         for rows in _slabs(len(mask)):
             ivar[rows][(mask[rows] & MASKING_BITS) != 0] = 0
-    return Image(_cleared(pix, ivar, path), ivar, cards, table)
+    return Image(_cleared(pix, ivar, path), ivar, cards, table, noise)
 
 
 def _slabs(rows: int) -> list[slice]:
@@ -73,6 +79,17 @@ def _mask(hdu: Any, path: str | os.PathLike[str]) -> np.ndarray | None:
     if mask.dtype.kind not in "iu":
         raise InputError(f"{path}: MASK is of type {mask.dtype}, needed are integers (ccdmask bits)")
     return mask
+
+
+def _read_noise(hdu: Any, cards: Iterable[Card]) -> float | None:
+    """The smallest read noise of any amplifier, None where nobody knows it."""
+    if isinstance(hdu, fits.ImageHDU) and len(hdu.shape) == 2:
+        every = max(hdu.shape[0] // _NOISE_ROWS, 1)
+        values = [float(value) for row in range(0, hdu.shape[0], every) for value in np.unique(hdu.section[row])]
+    else:
+        values = [float(card.value) for card in cards if _NOISE_CARD.fullmatch(card.key)
+                  and isinstance(card.value, (int, float)) and not isinstance(card.value, bool)]
+    return min((value for value in values if 0 < value < np.inf), default=None)
 
 
 def _check_ivar(ivar: np.ndarray, path: str | os.PathLike[str]) -> None:

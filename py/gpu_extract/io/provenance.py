@@ -12,10 +12,10 @@ import numpy as np
 
 from gpu_extract import __version__
 from gpu_extract.data import Card, Frame, Status
+from gpu_extract.fibermap import FIBRES_PER_SPECTROGRAPH, spectrograph_of
 from gpu_extract.io.facts import count_bins
 
 _PACKAGES = ("numpy", "scipy", "numba", "astropy")
-FIBRES_PER_SPECTROGRAPH = 500
 _DEFAULT_FLAVOR = "science"
 _HISTORY_WIDTH = 72
 
@@ -34,10 +34,16 @@ def frame_cards(frame: Frame, extra: Sequence[Card] = ()) -> list[Card]:
         Card("WAVESTEP", round(float(step), 6), "Wavelength step size [Angstrom]"),
         Card("SPECMIN", int(frame.fibres[0]), "First fibre within the camera"),
         Card("FIBERMIN", fibermin(frame), "Smallest fibre number"),
+        Card("NODDPIX", odd_pixels(frame), "Pixels without sense, taken as masked"),
     ]
     if _value(frame.cards, "FLAVOR") is None:
         cards.append(Card("FLAVOR", _DEFAULT_FLAVOR, "Assumed: the input has none"))
     return [*cards, *extra, *_history(frame), *dependencies([*frame.cards, *extra])]
+
+
+def odd_pixels(frame: Frame) -> int:
+    """Pixels that were taken as masked because their value or ivar makes no sense, added up over the bundles."""
+    return sum(int(notes.get("odd_pixels", 0)) for notes in frame.notes.get("bundles", {}).values())
 
 
 def fibermin(frame: Frame) -> int:
@@ -46,16 +52,6 @@ def fibermin(frame: Frame) -> int:
         return int(np.min(frame.fibermap.rows["FIBER"]))
     number = spectrograph_of(frame.cards)
     return int(np.min(frame.fibres)) + (number or 0) * FIBRES_PER_SPECTROGRAPH
-
-
-def spectrograph_of(cards: Iterable[Card]) -> int | None:
-    """The spectrograph's number: the digit of CAMERA ("r5"), else SPECGRPH; None where neither says."""
-    cards = list(cards)
-    match = re.fullmatch(r"[A-Za-z](\d)", str(_value(cards, "CAMERA") or "").strip())
-    if match:
-        return int(match[1])
-    number = _value(cards, "SPECGRPH")
-    return number if isinstance(number, int) and not isinstance(number, bool) else None
 
 
 def dependencies(there: Sequence[Card]) -> list[Card]:
@@ -104,7 +100,7 @@ def _plain(value: Any) -> str:
         return f"{float(value):.6g}"
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {_plain(content)}" for key, content in value.items())
-    return str(value)
+    return "; ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _value(cards: Iterable[Card], key: str) -> Any:

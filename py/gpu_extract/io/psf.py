@@ -13,6 +13,7 @@ from gpu_extract.errors import InputError
 from gpu_extract.io.fibermap import rows_of
 from gpu_extract.io.fits import find, image_of, open_fits
 from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
+from gpu_extract.sense import identity_of
 
 ALLOWED = "GAUSS-HERMITE with PSFVER 2 or 3, and GAUSS-HERMITE2 with PSFVER 2"
 DEFAULT_PSFERR = 0.01
@@ -62,8 +63,10 @@ def read_psf(path: str | os.PathLike[str], *, check: bool = True) -> PsfModel:
             x, y = table["X"], table["Y"]
         else:
             raise InputError(f"{name}: PSF of type {kind!r}, version {version}; known are {ALLOWED}")
-        psferr = _psferr([h.header for h in hdus], name)
-    return _model(kind, table, x, y, psferr)
+        headers = [h.header for h in hdus]
+        psferr = _psferr(headers, name)
+    identity = {key: word for header in reversed(headers) for key, word in identity_of(header).items()}
+    return replace(_model(kind, table, x, y, psferr), identity=identity)
 
 
 def _kind(hdus: fits.HDUList, path: str) -> tuple[str, int]:

@@ -76,7 +76,7 @@ def simulate(config: SimConfig, *, threads: int = 1, recorder: Recorder | NullRe
         ivar = _ivar(config, pix, expected, read_noise)
         apply_defects(pix, mask, config=config, detector=detector)
         ivar[masked(mask)] = 0.0
-    image = Image(pix, ivar, cards_of(config, detector, psf), fibermap_of(config, psf))
+    image = Image(pix, ivar, cards_of(config, detector, psf), fibermap_of(config, psf), float(read_noise.min()))
     return Simulation(config, image, mask, read_noise, psf, truth, expected)
 
 

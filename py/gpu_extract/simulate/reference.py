@@ -14,7 +14,7 @@ import numpy as np
 
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Frame
-from gpu_extract.io.fibermap import cut_fibermap
+from gpu_extract.fibermap import cut_fibermap
 from gpu_extract.oracle import bundle_ranges, mask_bits, oracle_extract
 from gpu_extract.simulate.frame import Progress, Simulation
 

@@ -1,0 +1,96 @@
+"""Which rows of a fibermap belong to which fibres: its column FIBER decides, and where it has none the position."""
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gpu_extract.data import Card, FiberMap, IntArray
+from gpu_extract.errors import InputError
+
+FIBRES_PER_SPECTROGRAPH = 500
+_EACH = "give a table with a row for each fibre with -f FILE, or leave it out with -f none"
+
+
+def spectrograph_of(cards: Iterable[Card]) -> int | None:
+    """The spectrograph's number: the digit of CAMERA ("r5"), else SPECGRPH; None where neither says."""
+    values = {card.key: card.value for card in reversed(list(cards))}
+    match = re.fullmatch(r"[A-Za-z](\d)", str(values.get("CAMERA") or "").strip())
+    if match:
+        return int(match[1])
+    number = values.get("SPECGRPH")
+    return number if isinstance(number, int) and not isinstance(number, bool) else None
+
+
+def cut_fibermap(fibermap: FiberMap, fibres: IntArray, nfibre: int, *, spectrograph: int | None = None) -> FiberMap:
+    """The rows of the fibres `fibres`, numbers within a camera of `nfibre` fibres, in their order.
+
+    The column FIBER counts through the spectrographs, 500 or `nfibre` fibres each; which one is meant says
+    `spectrograph`, else the table itself where it has no more rows than the camera has fibres. Rows may be in any
+    order, and others may be missing. A table without FIBER is taken by position.
+
+    Raises InputError where rows are missing, differ for one fibre, or are those of another spectrograph.
+    """
+    rows = fibermap.rows
+    if "FIBER" not in (rows.dtype.names or ()):
+        if len(rows) > nfibre:
+            raise InputError(f"the fibermap has {len(rows)} rows for {nfibre} fibres, and no FIBER column says which "
+                             f"are meant; give a table of {nfibre} rows with -f FILE")
+        if fibres.max() >= len(rows):
+            raise InputError(f"the fibermap has {len(rows)} rows and no column FIBER, but fibres {fibres.min()}-"
+                             f"{fibres.max()} are wanted; {_EACH}")
+        return replace(fibermap, rows=rows[fibres])
+    numbers = _numbers(rows["FIBER"])
+    if not len(numbers):
+        raise InputError(f"the fibermap has no rows; {_EACH}")
+    if spectrograph is None and len(rows) > nfibre:
+        raise InputError(f"the fibermap has {len(rows)} rows for {nfibre} fibres, and no CAMERA in the image says "
+                         f"which FIBER are meant; give a table of {nfibre} rows with -f FILE")
+    firsts = _firsts(numbers, nfibre, spectrograph)
+    first = max(firsts, key=lambda n: np.isin(n + fibres, numbers).sum())
+    wanted = first + fibres
+    missing = wanted[~np.isin(wanted, numbers)]
+    if len(missing) == len(wanted):
+        of = "" if spectrograph is None else f" of spectrograph {spectrograph}, which the image names,"
+        raise InputError(f"the fibermap has FIBER {numbers.min()} to {numbers.max()}, but fibres {wanted[0]} to "
+                         f"{wanted[-1]}{of} are wanted; give the table of this image with -f FILE, or -f none")
+    if len(missing):
+        raise InputError(f"the fibermap has no row for {len(missing)} fibres (first FIBER {missing[0]}); {_EACH}")
+    return replace(fibermap, rows=rows[_places(rows, numbers, wanted)])
+
+
+def _numbers(column: np.ndarray) -> IntArray:
+    """FIBER as integers."""
+    if column.ndim == 1 and column.dtype.kind in "iu":
+        return column.astype(np.int64)
+    if column.ndim == 1 and column.dtype.kind == "f" and np.array_equal(column, np.rint(column)):
+        return column.astype(np.int64)
+    raise InputError(f"FIBER of the fibermap is of type {column.dtype}, needed are whole numbers; repair the table, "
+                     "give another one with -f FILE, or leave it out with -f none")
+
+
+def _firsts(numbers: IntArray, nfibre: int, spectrograph: int | None) -> list[int]:
+    """What FIBER of the camera's fibre 0 may be: spectrographs have 500 numbers, or as many as the camera fibres."""
+    sizes = FIBRES_PER_SPECTROGRAPH, nfibre
+    if spectrograph is not None:
+        return [spectrograph * size for size in sizes]
+    return [int(numbers.min()) // size * size for size in sizes]
+
+
+def _places(rows: np.ndarray, numbers: IntArray, wanted: IntArray) -> IntArray:
+    """The row of each wanted number. Raises InputError where several rows of one differ."""
+    order = np.argsort(numbers, kind="stable")
+    found: IntArray = order[np.searchsorted(numbers, wanted, sorter=order)]
+    if len(np.unique(numbers)) < len(numbers):
+        for number, place in zip(wanted.tolist(), found.tolist(), strict=True):
+            same = [_plain(row) == _plain(rows[place]) for row in rows[numbers == number]]
+            if not all(same):
+                raise InputError(f"the fibermap has {len(same)} rows of FIBER {number} that differ; repair the table, "
+                                 "give another one with -f FILE, or leave it out with -f none")
+    return found
+
+
+def _plain(row: Any) -> list[bytes]:
+    """A row as what its columns hold."""
+    return [np.asarray(row[name]).tobytes() for name in row.dtype.names]
