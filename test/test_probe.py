@@ -10,6 +10,7 @@ from extraction import extracted, linear, moved
 from gpu_extract import probe
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Image
+from gpu_extract.errors import InputError
 from gpu_extract.io.psf import read_psf
 from gpu_extract.plan import MOST_NEIGHBOURS, make_plan
 from gpu_extract.probe import measure_decay, measure_neighbours, on_ccd
@@ -141,3 +142,11 @@ def test_the_psf_is_looked_at_as_far_as_the_pad_reaches():
     bad = replace(psf, cores=(replace(psf.cores[0], sigma_y=replace(psf.cores[0].sigma_y, coeff=width)), psf.cores[1]))
     assert prepare(psf, ExtractConfig(wavelength=wavelength)).dropped == {}
     assert list(prepare(bad, ExtractConfig(wavelength=wavelength)).dropped) == [1]
+
+
+@pytest.mark.parametrize("measure", [measure_decay, measure_neighbours])
+def test_bins_that_cannot_be_told_from_each_other(measure):
+    """Steps of a twentieth of a pixel under spots of one pixel: said, with the step and what to do."""
+    psf = oracle.make_psf(oracle.FAMILIES[0])
+    with pytest.raises(InputError, match=r"bins of 0.02 Angstrom cannot be told from each other.*larger step \(-w\)"):
+        measure(psf, (6050.0, 6058.0, 0.02), 1e-8)

@@ -6,13 +6,15 @@ falls off along a fibre, and how strongly neighbouring fibres are correlated.
 They turn into the number of bins and fibres that must take part.
 """
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import cho_solve_banded, cholesky_banded, solveh_banded
+from scipy.linalg import LinAlgError, cho_solve_banded, cholesky_banded, solveh_banded
 
 from gpu_extract.backend.arena import Arena, borrowed
 from gpu_extract.data import LANE, Array, PsfModel
+from gpu_extract.errors import InputError
 from gpu_extract.normal import VECTOR, Cut, Sums, add_tile, empty_sums, half_bands, place_blocks
 from gpu_extract.plan import MOST_NEIGHBOURS, Plan, enough_neighbours
 from gpu_extract.psf import centres, corners, recipe, select
@@ -24,6 +26,17 @@ STEPS = 12            # of the power iteration for the correlation between fibre
 # with the exact x by 0.1; masked pixels make both up to 10 times worse. The margins below hold with masks.
 SAFETY_CUT = 0.02
 SAFETY_PATCH = 1.0
+
+
+@contextmanager
+def _told_apart(psf: PsfModel, wavelength: tuple[float, float, float]) -> Iterator[None]:
+    """Raise InputError where even with ideal pixels bins, or fibres, cannot be told from each other."""
+    try:
+        yield
+    except LinAlgError as error:
+        raise InputError(f"{psf.name}: bins of {wavelength[2]:g} Angstrom cannot be told from each other with this "
+                         "PSF: the step is far below the resolution, or fibres lie on one trace; take a larger step "
+                         "(-w), or another PSF") from error
 
 
 @dataclass(frozen=True)
@@ -45,7 +58,7 @@ def measure_decay(psf: PsfModel, wavelength: tuple[float, float, float], toleran
     for window in _lengths(most):
         envelopes = []
         for wave, place in _windows(psf, wavelength, window):
-            with borrowed() as arena:
+            with borrowed() as arena, _told_apart(psf, wavelength):
                 sums = _ideal(few, (0, few.nfibre), wave, arena, apart=True)
                 envelopes += [*_envelope(sums.icov[:, 0], place)]
         beyond, patch = (max(_bins(e, safety * tolerance, most) for e in envelopes)
@@ -64,7 +77,7 @@ def measure_neighbours(psf: PsfModel, wavelength: tuple[float, float, float], to
     worst = np.zeros(1)
     for fibre in sorted({0, psf.nfibre // 2, max(0, psf.nfibre - MOST_NEIGHBOURS - 1)}):
         for wave, _ in _windows(psf, wavelength, WINDOWS[-1]):
-            with borrowed() as arena:
+            with borrowed() as arena, _told_apart(psf, wavelength):
                 sums = _ideal(psf, (fibre, min(fibre + MOST_NEIGHBOURS + 1, psf.nfibre)), wave, arena)
                 found = np.array([_correlation(sums, d) for d in range(1, sums.icov.shape[1])])
             size = max(len(worst), len(found))

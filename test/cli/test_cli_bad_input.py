@@ -201,6 +201,25 @@ def test_outputs_that_cannot_be(refused, files, tmp_path):
     refused("--no-overwrite", words=("exists", "--no-overwrite"))
 
 
+def test_names_of_outputs_come_before_any_work(refused, files, monkeypatch):
+    monkeypatch.setattr("gpu_extract.io.image.read_image", lambda *_, **__: pytest.fail("read the image"))
+    for option in ("-o", "-m", "--spectra"):
+        for name in ("e.txt", "frame", "frame.fit", "frame.fits.bz2", "frame.FITS"):
+            refused(option, files.output.with_name(name), words=(name, "a FITS file's name ends in .fits or .fits.gz"))
+    for name in ("qa", "qa.fits", "qa.doc"):
+        refused("--qa", files.output.with_name(name), words=(name, "a picture cannot be written as", ".png, .pdf"))
+
+
+def test_names_do_not_reach_the_terminal_as_they_are(refused, extract, files):
+    """A file's name may hold what a terminal acts on, or what turns the line around."""
+    message = refused("-i", "a\x1b[31m\u202eb\x9b\x7f\udc80.fits", words="no such file")
+    assert "a\\x1b[31m\\u202eb\\x9b\\x7f\\udc80.fits: no such file" in message
+    odd = files.output.with_name("é \x1b]0;title\x07.fits")
+    done = extract("-o", odd)
+    assert done.code == 0 and odd.exists()
+    assert "\x1b" not in done.err and "\x07" not in done.err and "é \\x1b]0;title\\x07.fits" in done.err
+
+
 def test_no_overwrite_comes_before_any_work(extract, files):
     assert extract("--no-overwrite").code == 0
     first = files.output.read_bytes()

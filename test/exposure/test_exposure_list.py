@@ -40,6 +40,8 @@ def test_a_list_names_what_it_likes(tmp_path: Path) -> None:
     ("", {}, "names no frame"),
     ("a b c d", {}, "line 1: 4 words"),
     ("a 'b", {}, "line 1: No closing quotation"),
+    ("a.fits p.fits o.txt", {}, "a frame's name ends in .fits or .fits.gz"),
+    ("a\0.fits p.fits o.fits", {}, "no file's name holds a zero byte"),
     ("a.fits", {"output": "o"}, "no PSF is named for it"),
     ("a.fits p.fits", {}, "no output is named for it"),
     ("x/a.fits p.fits\ny/a.fits p.fits", {"output": "o"}, "is to be the frame of"),
@@ -49,6 +51,11 @@ def test_lists_that_cannot_be_used(tmp_path: Path, lines: str, given: dict[str, 
     (tmp_path / "list").write_text(lines)
     with pytest.raises(InputError, match=words):
         find_entries(options(list=str(tmp_path / "list"), **given))
+
+
+def test_a_list_has_an_end() -> None:
+    with pytest.raises(InputError, match="has more than 10000000 bytes"):
+        find_entries(options(list="/dev/zero"))
 
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:

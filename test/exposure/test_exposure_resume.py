@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpu_extract.cli.exposure import main
+from gpu_extract.errors import OutputError
 from gpu_extract.io.atomic import temporary_name
 from gpu_extract.io.leftovers import process_start, remove_leftovers
 from mpi_launch import finish
@@ -129,6 +130,18 @@ def test_bad_input_does_not_stop_the_others(night: Night, folder: Path, tmp_path
     assert main([str(tmp_path / "list"), "-o", str(folder), "-w", GRID, "--groups", "0"]) == 2
 
 
+def test_an_absurd_header_costs_its_own_frame_alone(night: Night, folder: Path, tmp_path: Path) -> None:
+    """Such a one once kept the reader busy for ever, and the frames behind it waiting."""
+    content = night.images[0].read_bytes()
+    start = content.index(b"NAXIS2  =")
+    absurd = tmp_path / "preproc-r7-1.fits"
+    absurd.write_bytes(content[:start] + b"NAXIS2  =                  -60".ljust(80) + content[start + 80:])
+    words = ["-i", str(absurd), str(night.images[1]), "-p", str(night.psf), "-w", GRID, "-o", str(folder)]
+    ended = finish([sys.executable, str(PROGRAM), *words], 120)
+    assert ended.code == 2 and "frame-r7-1.fits: " in ended.err and "NAXIS2 is -60, must be 0 or more" in ended.err
+    assert_all_there(night, folder, [1])
+
+
 def test_a_disk_that_is_full(night: Night, folder: Path) -> None:
     """Room for three frames and a half."""
     room = int(3.5 * night.frames[0].stat().st_size)
@@ -147,6 +160,33 @@ def test_a_disk_that_is_full(night: Night, folder: Path) -> None:
         assert_all_there(night, folder, [0, 1, 2])
     finally:
         subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_run_that_fails_leaves_no_empty_folder(night: Night, tmp_path: Path,
+                                                 capsys: pytest.CaptureFixture[str]) -> None:
+    """It is made when the first frame is written, and taken away where that comes to nothing."""
+    new = tmp_path / "new" / "out"
+    cut = tmp_path / "preproc-r7-1.fits"
+    cut.write_bytes(night.images[0].read_bytes()[:20000])
+    for images, code in (([str(tmp_path / "no*.fits")], 2), ([str(cut)], 2)):
+        assert main(["-i", *images, "-p", str(night.psf), "-w", GRID, "-o", str(new)]) == code
+        assert not new.parent.exists()
+    (tmp_path / "file").touch()
+    assert main([*night.options, "-o", str(tmp_path / "file" / "out")]) == 3
+    assert "is no folder; take it away, or give another name" in capsys.readouterr().err
+    assert main(["-i", str(cut), str(night.images[0]), "-p", str(night.psf), "-w", GRID, "-o", str(new)]) == 2
+    assert_all_there(night, new, [0])
+
+
+def test_the_folder_is_taken_away_where_the_first_write_fails(night: Night, tmp_path: Path,
+                                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        assert (tmp_path / "out").is_dir()
+        raise OutputError("no room")
+
+    monkeypatch.setattr("gpu_extract.io.frame.write_frame", full)
+    assert main(["-i", str(night.images[0]), "-p", str(night.psf), "-w", GRID, "-o", str(tmp_path / "out")]) == 3
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(("words", "said"), [

@@ -56,7 +56,7 @@ def test_what_fits_cannot_hold_is_written_as_text():
     assert {c.key: c.value for c in cards} == {
         "BAD": "nan",
         "INF": "inf",
-        "PATH": "/data/gr??e",
+        "PATH": "/data/gr\\xf6\\xdfe",
         "NP": 0.5,
         "NPI": 7,
         "TUPLE": "(1, 2)",

@@ -148,7 +148,7 @@ def set_key(hdu, key, value):
         (set_key(None, "PSFVER", "x"), "without a version"),
         (set_key(None, "PSFTYPE", None), "not a PSF"),
         (set_key("PSF", "HSIZEX", None), "needs an integer HSIZEX"),
-        (set_key("PSF", "HSIZEY", 0), "must be 1 or more"),
+        (set_key("PSF", "HSIZEY", 0), "HSIZEY is 0, must be between 1 and 64"),
         (set_key("PSF", "PSFERR", -1), "PSFERR is -1"),
         (set_key("YTRACE", "WAVEMIN", None), "YTRACE has WAVEMIN None"),
         (set_key("PSF", "WAVEMAX", 5.0), "two wavelengths, ascending"),

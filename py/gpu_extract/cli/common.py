@@ -97,8 +97,16 @@ def explain(error: BaseException) -> tuple[str, ExitCode]:
 def complain(prog: str, message: str, error: BaseException | None = None) -> None:
     """Say it in one line on standard error, after the traceback where the log level is debug."""
     if error is not None and log.isEnabledFor(logging.DEBUG):
-        traceback.print_exception(error)
-    print(f"{prog}: error: {' '.join(message.split())}", file=sys.stderr, flush=True)
+        for line in "".join(traceback.format_exception(error)).splitlines():
+            print(printable(line), file=sys.stderr)
+    print(f"{prog}: error: {printable(' '.join(message.split()))}", file=sys.stderr, flush=True)
+
+
+def printable(text: str) -> str:
+    """The text with whatever a terminal would act on, or show as nothing, in escapes: names of files may hold it."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 class _Format(logging.Formatter):
@@ -106,7 +114,7 @@ class _Format(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
-        line = " ".join(record.getMessage().split("\n"))
+        line = printable(" ".join(record.getMessage().split("\n")))
         return line if record.levelno == logging.INFO else f"{record.levelname.lower()}: {line}"
 
 

@@ -49,6 +49,10 @@ def compare(args: argparse.Namespace) -> int:
     from gpu_extract.compare import compare_frames, difference_maps
     from gpu_extract.io.frame import read_frame
 
+    if args.plot:
+        from gpu_extract.figures import check_picture
+
+        check_picture(args.plot)
     frame, reference = (read_frame(path, check=not args.ignore_checksums) for path in (args.frame, args.reference))
     comparison = compare_frames(frame, reference, args.limits)
     print(comparison.table(), flush=True)

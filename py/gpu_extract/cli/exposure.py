@@ -1,10 +1,11 @@
 """gpu_extract_exposure: many images to many frames."""
 import argparse
 import os
-from collections.abc import Sequence
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpu_extract.cli.common import log, run_main
@@ -14,10 +15,10 @@ from gpu_extract.cli.exposure_options import build_parser
 from gpu_extract.cli.exposure_report import Progress, log_summary, tell_of, verdict
 from gpu_extract.cli.exposure_simulate import check_simulation, simulated_entries
 from gpu_extract.cli.exposure_stop import SIGNALS, ask_on_signals, ignore_signals, leave_on_signals
-from gpu_extract.cli.exposure_work import Files
+from gpu_extract.cli.exposure_work import Files, make_folder
 from gpu_extract.cli.extract import set_threads
 from gpu_extract.cli.ranks import find_launch, run_kept, start_ranks
-from gpu_extract.errors import ExitCode, GpuExtractError, InputError, OutputError
+from gpu_extract.errors import ExitCode, GpuExtractError, InputError
 from gpu_extract.perf.startup import StartUp
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def extract_exposure(args: argparse.Namespace, start: StartUp) -> int:
         comm = start_ranks(args.mpi, PROG, threads=True)
     recorder = Recorder(comm.rank)
     comm.watch(recorder if args.perf else NULL)
-    with comm.together(), ExitStack() as stack:
+    with no_empty_folder(args.output), comm.together(), ExitStack() as stack:
         backend, device = choose_backend(args.gpu, comm, many=True)
         stack.enter_context(closing(backend))
         if args.perf:
@@ -85,10 +86,10 @@ def shared_entries(args: argparse.Namespace, comm: Any) -> tuple[Entry, ...]:
 
     def find() -> tuple[Entry, ...]:
         check_options(args)
-        if args.output is not None:
-            make_folder(args.output)
+        if args.output is not None and not os.path.isdir(args.output):
+            check_target(os.path.join(args.output, "frame.fits"), make=args.output)
         if args.perf:
-            check_target(args.perf)
+            check_target(args.perf, make=args.output)
         return () if args.simulate is not None else find_entries(args)
 
     entries: tuple[Entry, ...] = comm.share(find)
@@ -114,12 +115,17 @@ def check_options(args: argparse.Namespace) -> None:
         check_simulation(args)
 
 
-def make_folder(path: str) -> None:
-    """The folder of the frames. Raises OutputError where it cannot be made."""
+@contextmanager
+def no_empty_folder(path: str | None) -> Iterator[None]:
+    """Take the folder away again, and new ones above it, where a run that failed has left nothing in them."""
+    found = [] if path is None else [folder for folder in (Path(path), *Path(path).parents) if not folder.exists()]
     try:
-        os.makedirs(path, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{path}: the folder cannot be made ({error.strerror}); give another one") from error
+        yield
+    except BaseException:
+        with suppress(OSError):
+            for folder in found:
+                folder.rmdir()
+        raise
 
 
 def load_kernels(cutout: "CutOut", files: Files, backend: Any, comm: Any, start: StartUp) -> None:
@@ -189,6 +195,8 @@ def conclude(args: argparse.Namespace, comm: Any, entries: Sequence[Entry], grou
         from gpu_extract.cli.performance import facts, write_json
         from gpu_extract.perf.record import whole
 
+        if args.output is not None and Path(args.perf).resolve().parent == Path(args.output).resolve():
+            make_folder(args.output)
         write_json(args.perf, whole(records, {**facts(PROG), "mpi": comm.library,
                                               "frames": [asdict(outcome) for outcome in outcomes]}))
     verdict(entries, outcomes, exit_code(outcomes, stopped))

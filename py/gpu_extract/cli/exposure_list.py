@@ -6,10 +6,11 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from gpu_extract.errors import InputError
+from gpu_extract.io.atomic import FITS_ENDINGS
 
+MOST_BYTES = 10_000_000      # of a list
 _STEM = re.compile(r"(?P<stem>.+?)\.fits(\.gz)?")
 _NAMED = re.compile(r"(?P<kind>.+)-(?P<camera>[^-]+)-(?P<expid>[^-]+)")
 
@@ -43,11 +44,21 @@ def find_entries(args: argparse.Namespace) -> tuple[Entry, ...]:
         raise InputError(f"{args.list}: names no frame; each line is IMAGE [PSF [OUTPUT]]")
     seen: dict[str, Entry] = {}
     for entry in entries:
+        _check_names(entry)
         other = seen.setdefault(os.path.realpath(entry.output), entry)
         if other is not entry:
             raise InputError(f"{entry.output}: is to be the frame of {other.image} and of {entry.image}; "
                              "give one of them another name, in a list")
     return entries
+
+
+def _check_names(entry: Entry) -> None:
+    """Raise InputError for what can never be a frame's name, or no file's."""
+    if not entry.output.endswith(FITS_ENDINGS):
+        raise InputError(f"{entry.output}: a frame's name ends in {' or '.join(FITS_ENDINGS)}; give another name")
+    for name in (entry.image, entry.psf, entry.output):
+        if "\0" in name:
+            raise InputError(f"{name}: no file's name holds a zero byte; mend the list")
 
 
 def _matches(pattern: str) -> list[str]:
@@ -63,10 +74,15 @@ def _matches(pattern: str) -> list[str]:
 def _from_list(args: argparse.Namespace) -> Iterator[Entry]:
     """The lines IMAGE [PSF [OUTPUT]] of a list; names are relative to its folder."""
     try:
-        lines = Path(args.list).read_text(encoding="utf-8").splitlines()
+        with open(args.list, "rb") as handle:
+            content = handle.read(MOST_BYTES + 1)
+        lines = content.decode("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{args.list}: cannot be read: {getattr(error, 'strerror', None) or error}; give a text file "
                          "with a line IMAGE [PSF [OUTPUT]] for each frame") from error
+    if len(content) > MOST_BYTES:
+        raise InputError(f"{args.list}: has more than {MOST_BYTES} bytes; give a text file with a line "
+                         "IMAGE [PSF [OUTPUT]] for each frame")
     folder = os.path.dirname(args.list)
     for number, line in enumerate(lines, 1):
         try:

@@ -1,5 +1,6 @@
 """The frames of an exposure as the flow wants them: is it done, read it, write it."""
 import argparse
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -7,10 +8,19 @@ from typing import TYPE_CHECKING
 from gpu_extract.cli.common import log
 from gpu_extract.cli.exposure_list import Entry
 from gpu_extract.cli.job import Inputs, make_config, read_job
+from gpu_extract.errors import OutputError
 
 if TYPE_CHECKING:
     from gpu_extract.data import Frame, Image
     from gpu_extract.exposure.frames import Loaded
+
+
+def make_folder(path: str) -> None:
+    """The folder of the frames. Raises OutputError where it cannot be made."""
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{path}: the folder cannot be made ({error.strerror}); give another one") from error
 
 
 class Files:
@@ -36,7 +46,7 @@ class Files:
         from gpu_extract.io.atomic import check_target
 
         entry = self._entries[number]
-        check_target(entry.output)
+        check_target(entry.output, make=self._args.output)
         job = read_job(self._args, Inputs(entry.image, entry.psf))
         return Loaded(job.image, job.psf, job.config, (job.cards, job.fibermap))
 
@@ -46,6 +56,8 @@ class Files:
 
         for sentence in frame.notes.get("warnings", ()):
             log.warning(f"{self._entries[number].name}: {sentence}")
+        if self._args.output is not None:
+            make_folder(self._args.output)
         cards, fibermap = loaded.extra
         write_frame(self._entries[number].output, replace(frame, fibermap=fibermap), cards=cards,
                     scores=not self._args.no_scores)

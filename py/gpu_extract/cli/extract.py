@@ -83,9 +83,14 @@ def read_shared(args: argparse.Namespace, comm: Any) -> Job:
 
 
 def check_plots(path: str | None) -> None:
-    """A picture needs matplotlib: said before the work, not after it. Raises InputError."""
-    if path and find_spec("matplotlib") is None:
+    """A picture needs matplotlib, and a name that it knows: said before the work, not after it. Raises InputError."""
+    if not path:
+        return
+    if find_spec("matplotlib") is None:
         raise InputError("--qa needs matplotlib, which is not installed; install gpu_extract[plots], or leave --qa out")
+    from gpu_extract.figures import check_picture
+
+    check_picture(path)
 
 
 @dataclass(frozen=True)

@@ -149,7 +149,7 @@ def _provenance(inputs: Inputs, config: ExtractConfig) -> "list[Card]":
 
 def check_files(args: argparse.Namespace) -> None:
     """Before any work: outputs can be written, differ from each other, and are none of the inputs."""
-    from gpu_extract.io.atomic import check_target
+    from gpu_extract.io.atomic import FITS_ENDINGS, check_target
 
     outputs = {option: path for option, path in (
         ("-o", args.output), ("-m", args.model), ("--spectra", args.spectra), ("--qa", args.qa),
@@ -158,7 +158,7 @@ def check_files(args: argparse.Namespace) -> None:
         ("-i", args.input), ("-p", args.psf), ("-f", args.fibermap), ("-t", args.test)) if path}
     seen = {os.path.realpath(path): option for option, path in inputs.items()}
     for option, path in outputs.items():
-        check_target(path)
+        check_target(path, endings=FITS_ENDINGS if option in ("-o", "-m", "--spectra") else ())
         real = os.path.realpath(path)
         if real in seen:
             raise InputError(f"{path}: {option} is the same file as {seen[real]}; give it another name")

@@ -34,16 +34,21 @@ def new_figure(width: float, height: float) -> "Figure":
     return figure
 
 
+def check_picture(path: str | os.PathLike[str], figure: "Figure | None" = None) -> None:
+    """Raise InputError where matplotlib cannot write the format that the name's ending says, or is not there."""
+    known = (figure or new_figure(1, 1)).canvas.get_supported_filetypes()
+    ending = os.path.splitext(os.fspath(path))[1].lstrip(".").lower()
+    if ending not in known:
+        raise InputError(f"{path}: a picture cannot be written as {ending or 'a file without an ending'!r}; "
+                         f"end its name in .png, .pdf or .svg")
+
+
 def save(figure: "Figure", path: str | os.PathLike[str]) -> None:
     """Write the figure, whole or not at all, in the format that the name's ending says.
 
     Raises InputError where matplotlib does not know the ending, OutputError where the file cannot be written.
     """
-    known = figure.canvas.get_supported_filetypes()
-    ending = os.path.splitext(os.fspath(path))[1].lstrip(".").lower()
-    if ending not in known:
-        raise InputError(f"{path}: a picture cannot be written as {ending or 'a file without an ending'!r}; "
-                         f"end its name in .png, .pdf or .svg")
+    check_picture(path, figure)
     with atomic(path) as temporary:
         figure.savefig(temporary, dpi=DPI)
 

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from gpu_extract.errors import OutputError
+from gpu_extract.errors import InputError, OutputError
 
+FITS_ENDINGS = (".fits", ".fits.gz")
 _NAME_MAX = 255
 Commit = Callable[[], None]
 
@@ -49,18 +50,27 @@ def atomic(path: str | os.PathLike[str], commit: Commit = at_once) -> Iterator[P
         raise
 
 
-def check_target(path: str | os.PathLike[str]) -> None:
-    """Raise OutputError where `path` could not become a file; costs nothing, so ask before the work."""
+def check_target(path: str | os.PathLike[str], *, endings: tuple[str, ...] = (), make: str | None = None) -> None:
+    """Raise OutputError where `path` could not become a file; costs nothing, so ask before the work.
+
+    endings: what its name must end in, or InputError is raised; make: a folder that will be made where it is missing
+    """
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise OutputError(f"{path}: is a folder; give the name of a file in it")
     if target.exists() and not stat.S_ISREG(target.stat().st_mode):
         raise OutputError(f"{path}: exists and is not a regular file; give another name")
-    if not target.parent.is_dir():
-        raise OutputError(f"{path}: the folder {target.parent} does not exist; make it, or give another name")
-    if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise OutputError(f"{path}: the folder {target.parent} is not writable; "
-                          "change its permissions, or give another name")
+    folder = target.parent
+    if make is not None and folder == Path(os.path.realpath(make)):
+        folder = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if not folder.exists():
+        raise OutputError(f"{path}: the folder {folder} does not exist; make it, or give another name")
+    if not folder.is_dir():
+        raise OutputError(f"{path}: {folder} is no folder; take it away, or give another name")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise OutputError(f"{path}: the folder {folder} is not writable; change its permissions, or give another name")
+    if endings and not (target.name.endswith(endings) and os.fspath(path).endswith(endings)):
+        raise InputError(f"{path}: a FITS file's name ends in {' or '.join(endings)}; give another name")
 
 
 def temporary_name(target: Path) -> Path:

@@ -9,7 +9,7 @@ from gpu_extract.data import Image
 from gpu_extract.errors import InputError
 from gpu_extract.io.fibermap import optional_fibermap
 from gpu_extract.io.fits import open_fits
-from gpu_extract.io.headers import cards_of
+from gpu_extract.io.headers import cards_of, in_header
 
 _NEEDED = {"FLUX", "IVAR", "MASK", "WAVELENGTH", "RESOLUTION", "CHI2PIX"}
 _NO_PIXELS = np.empty((0, 0))
@@ -32,7 +32,7 @@ def frame_is_there(path: str | os.PathLike[str], inputs: tuple[str, str], digest
                 return False
             header = hdus[0].header
             made_of = tuple(Path(str(header.get(key, ""))).name for key in ("IN_IMG", "IN_PSF"))
-            if made_of != tuple(Path(name).name for name in inputs):
+            if made_of != tuple(in_header(name) for name in inputs):
                 return False
             image = Image(_NO_PIXELS, _NO_PIXELS, cards_of(header), optional_fibermap(hdus, path))
             return bool(header.get("CFGHASH") == digest(image))

@@ -2,27 +2,22 @@
 
 The only modules that know FITS are those of this folder.
 """
-import io
 import os
 import warnings
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from astropy.io import fits
 from astropy.utils.exceptions import AstropyWarning
 
-from gpu_extract.errors import InputError
-from gpu_extract.io.checksum import Extent, verify
+from gpu_extract.errors import GpuExtractError, InputError
+from gpu_extract.io.cards import BLOCK, MOST_BLOCKS, MOST_HDUS, Layout, Odd, end_of, layout_of
+from gpu_extract.io.checksum import verify
+from gpu_extract.io.source import Source, source_of
 
-# what astropy raises on content that it cannot make sense of
-_UNREADABLE = (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError,
-               MemoryError, zlib.error, fits.VerifyError)
-_GZIP = b"\x1f\x8b"
-_GZIP_FORMAT = 31            # what zlib calls it
-_CHUNK = 1 << 20             # bytes unpacked at once
+_AGAIN = "fetch or make the file again"
 
 
 @contextmanager
@@ -31,92 +26,124 @@ def open_fits(path: str | os.PathLike[str], *, check: bool = True) -> Iterator[f
 
     check: compare CHECKSUM and DATASUM with the bytes where the file carries them
 
-    Raises InputError: file missing, unreadable, empty, not FITS, truncated, or corrupt.
+    Raises InputError: file missing, unreadable, empty, not FITS, truncated, or corrupt; also for whatever astropy
+    raises on the content while the file is open.
     """
     name = os.fspath(path)
-    with _bytes_of(name) as handle, warnings.catch_warnings():
-        # what these warnings say is found below, and said in our words
+    with layouts(name, check=check) as (source, found), warnings.catch_warnings():
+        # what these warnings say is found here, and said in our words
         warnings.simplefilter("ignore", AstropyWarning)
-        extents = _extents(handle, name)
-        if check:
-            verify(handle, extents, name)
-        handle.seek(0)
-        yield fits.open(handle, memmap=False, lazy_load_hdus=False)
+        warnings.simplefilter("ignore", RuntimeWarning)
+        source.handle.seek(0)
+        try:
+            hdus = fits.open(source.handle, memmap=False, lazy_load_hdus=False)
+            _same_places(hdus, found, name)
+            yield hdus
+        except GpuExtractError:
+            raise
+        except Exception as error:
+            if not _of_astropy(error):
+                raise
+            raise InputError(f"{name}: its content cannot be understood ({_short(error)}); {_AGAIN}") from error
 
 
 @contextmanager
-def _bytes_of(name: str) -> Iterator[BinaryIO]:
-    """The file's bytes, unpacked."""
-    if not os.path.exists(name):
-        raise InputError(f"{name}: no such file; check the path")
-    if not os.path.isfile(name):
-        raise InputError(f"{name}: not a regular file; give a FITS file, gzipped or not")
-    if not os.access(name, os.R_OK):
-        raise InputError(f"{name}: cannot be read: permission denied; check its permissions")
-    with open(name, "rb") as handle:
-        head = handle.read(2)
-        handle.seek(0)
-        if not head:
-            raise InputError(f"{name}: the file is empty: it was never finished; make or fetch it again")
-        yield _unpacked(handle, name) if head == _GZIP else handle
+def layouts(name: str, *, check: bool = True) -> Iterator[tuple[Source, list[Layout]]]:
+    """A file's bytes, and where its HDUs lie and what they hold, after making sure that all of them are there."""
+    with source_of(name) as source:
+        found = _walk(source)
+        if check:
+            verify(source.handle, [layout.extent for layout in found], name)
+        yield source, found
 
 
-def _unpacked(handle: BinaryIO, name: str) -> BinaryIO:
-    """The content of a gzip file of one member or more, with zeros behind them; never twice in memory."""
-    whole, member = io.BytesIO(), zlib.decompressobj(_GZIP_FORMAT)
-    try:
-        while data := handle.read(_CHUNK):
-            while data:
-                if member.eof:
-                    data = data.lstrip(b"\0")
-                    if not data:
-                        break
-                    member = zlib.decompressobj(_GZIP_FORMAT)
-                whole.write(member.decompress(data))
-                data = member.unused_data
-    except (OSError, zlib.error) as error:
-        raise InputError(f"{name}: its gzip stream is corrupt ({error}); fetch it again") from error
-    if not member.eof:
-        raise InputError(f"{name}: truncated: its gzip stream breaks off; fetch it again")
-    return whole
-
-
-def _extents(handle: BinaryIO, name: str) -> list[Extent]:
-    """Where the HDUs lie, after making sure that all of them are there as a whole."""
-    size = handle.seek(0, os.SEEK_END)
-    handle.seek(0)
-    found = []
-    try:
-        hdus = fits.open(handle, memmap=False, lazy_load_hdus=False, disable_image_compression=True)
-        for number, hdu in enumerate(hdus):
-            info = hdu.fileinfo()
-            found.append(Extent(hdu.name or str(number), info["hdrLoc"], info["datLoc"],
-                                info["datLoc"] + info["datSpan"],
-                                hdu.header.get("CHECKSUM"), hdu.header.get("DATASUM")))
-    except _UNREADABLE as error:
-        raise InputError(f"{name}: not a FITS file, or its header is corrupt ({_short(error)}); "
-                         "give a FITS file, gzipped or not") from error
+def _walk(source: Source) -> list[Layout]:
+    """The HDUs one after the other: none is looked for before the one in front of it is known to be there."""
+    found: list[Layout] = []
+    start, name = 0, source.name
+    while source.read(start, start + 9) == (b"XTENSION=" if found else b"SIMPLE  ="):
+        header = _header(source, start)
+        if header is None:
+            break
+        if len(found) >= MOST_HDUS:
+            raise InputError(f"{name}: has more than {MOST_HDUS} HDUs; give a file of one image, PSF or frame")
+        try:
+            layout = layout_of(header, start, len(found))
+        except Odd as error:
+            raise InputError(f"{name}: the header of HDU {len(found)} is corrupt: {error}; {_AGAIN}") from error
+        _room(source, layout)
+        found.append(layout)
+        start = layout.extent.end
     if not found:
-        raise InputError(f"{name}: holds no HDU; give a FITS file, gzipped or not")
-    last = found[-1]
-    if last.end > size:
-        raise InputError(f"{name}: truncated: {size} bytes, but HDU {last.name} needs {last.end}; "
-                         "fetch or make the file again")
-    if last.end < size and _is_not_blank(handle, last.end, size):
+        raise InputError(f"{name}: not a FITS file, or its header is corrupt (its first header is not one that begins "
+                         "with SIMPLE and ends with END); give a FITS file, gzipped or not")
+    last = found[-1].extent
+    if not source.is_blank_from(last.end):
         raise InputError(f"{name}: truncated or corrupt: what follows HDU {last.name} at byte {last.end} "
-                         "is not a whole HDU; fetch or make the file again")
+                         f"is not a whole HDU; {_AGAIN}")
+    _unlike(found, name)
     return found
 
 
-def _is_not_blank(handle: BinaryIO, start: int, stop: int) -> bool:
-    handle.seek(start)
-    return bool(handle.read(min(stop - start, 1 << 20)).strip(b"\0 "))
+def _header(source: Source, start: int) -> bytes | None:
+    """The blocks of a header from byte `start` on; None where no end of it is found."""
+    header, blocks = b"", 8
+    while len(header) < MOST_BLOCKS * BLOCK:
+        header = source.read(start, start + blocks * BLOCK)
+        end = end_of(header)
+        if end is not None:
+            return header[:end] if len(header) >= end else None
+        if len(header) < blocks * BLOCK:
+            return None
+        blocks *= 4
+    return None
+
+
+def _room(source: Source, layout: Layout) -> None:
+    """Raise InputError where a file has not the bytes that a header speaks of, or would not be unpacked to them."""
+    extent, name = layout.extent, source.name
+    if extent.end > source.limit:
+        raise InputError(f"{name}: its header speaks of {extent.end} bytes up to the end of HDU {extent.name}, allowed "
+                         f"for a file of this size are {source.limit}; {_AGAIN}")
+    size = source.reach(extent.end)
+    if extent.end > size:
+        raise InputError(f"{name}: truncated: {size} bytes, but HDU {extent.name} needs {extent.end}; {_AGAIN}")
+
+
+def _unlike(found: Sequence[Layout], name: str) -> None:
+    """Raise InputError where two HDUs have one name: it would be chance which is read."""
+    seen = set()
+    for layout in found:
+        key = layout.extent.name.upper(), layout.version
+        if key in seen:
+            raise InputError(f"{name}: has two HDUs {key[0]}; leave one of them out")
+        seen.add(key)
+
+
+def _same_places(hdus: fits.HDUList, found: Sequence[Layout], name: str) -> None:
+    """Raise InputError where astropy takes a header in another way than we do."""
+    ours = [(layout.extent.data, layout.extent.end) for layout in found]
+    infos = [hdu.fileinfo() for hdu in hdus if hasattr(hdu, "fileinfo")]         # what it gives up on has none
+    theirs = [(info["datLoc"], info["datLoc"] + info["datSpan"]) for info in infos]
+    if ours != theirs:
+        odd = next((n for n, (one, other) in enumerate(zip(ours, theirs, strict=False)) if one != other), len(theirs))
+        raise InputError(f"{name}: the header of HDU {odd} is corrupt: it can be taken in two ways; {_AGAIN}")
+
+
+def _of_astropy(error: BaseException) -> bool:
+    """Whether an exception comes out of astropy: it is about the file then, not about us."""
+    trace = error.__traceback__
+    while trace is not None:
+        if str(trace.tb_frame.f_globals.get("__name__")).startswith("astropy."):
+            return True
+        trace = trace.tb_next
+    return False
 
 
 def _short(error: BaseException) -> str:
-    """The first sentence of a message, on one line."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text.split(". ")[0].rstrip(".")[:120]
+    """The first sentence of a message, on one line, with the kind of error where that says more."""
+    text = " ".join(str(error).split()).split(". ")[0].rstrip(".")[:120]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def find(hdus: fits.HDUList, name: str, path: str | os.PathLike[str]) -> Any:
@@ -137,9 +164,8 @@ def data_of(hdu: Any, path: str | os.PathLike[str]) -> np.ndarray:
     """The array or table of an HDU; InputError where it has none, or it cannot be unpacked."""
     try:
         data = hdu.data
-    except _UNREADABLE as error:
-        raise InputError(f"{path}: the data of HDU {hdu.name} cannot be read ({_short(error)}); "
-                         "fetch or make the file again") from error
+    except Exception as error:
+        raise InputError(f"{path}: the data of HDU {hdu.name} cannot be read ({_short(error)}); {_AGAIN}") from error
     if data is None:
         raise InputError(f"{path}: HDU {hdu.name} holds no data")
     return data

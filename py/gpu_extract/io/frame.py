@@ -56,7 +56,7 @@ def write_frame(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[C
     if "STATUS" in images:
         hdus.append(image_hdu(images["STATUS"], "STATUS", cards=status_cards()))
     hdus += [] if bundles is None else [table_hdu(bundles[0], "BUNDLES", comments=bundles[1])]
-    write_hdus(path, hdus, commit)
+    write_hdus(path, hdus, commit, nodata=SpecMask.NODATA)
 
 
 def frame_images(frame: Frame) -> dict[str, np.ndarray]:
@@ -133,7 +133,8 @@ def write_model(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[C
     image = {"MODEL": frame.model.astype(np.float32)}
     refuse_not_finite(path, frame, image)
     write_hdus(path, [image_hdu(image["MODEL"], "MODEL", bunit="electron", primary=True,
-                                cards=merged(frame.cards, frame_cards(frame, cards)))], commit)
+                                cards=merged(frame.cards, frame_cards(frame, cards)))], commit,
+               nodata=SpecMask.NODATA)
 
 
 def read_frame(path: str | os.PathLike[str], *, check: bool = True) -> Frame:
@@ -151,6 +152,9 @@ def read_frame(path: str | os.PathLike[str], *, check: bool = True) -> Frame:
                                            for name in ("MASK", "CHI2PIX", "PIXMASK_FRACTION", "STATUS"))
         fibermap = optional_fibermap(hdus, path)
         cards = cards_of(hdus[0].header)
+    if mask is not None and mask.dtype.kind not in "iu":
+        raise InputError(f"{path}: MASK is of type {mask.dtype}, needed are integers; the file is not one frame, make "
+                         "or fetch it again")
     if mask is None:
         mask = np.where(ivar == 0, np.uint32(SpecMask.NODATA), np.uint32(0))
     if chi2pix is None:

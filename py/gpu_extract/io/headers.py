@@ -1,5 +1,6 @@
 """Header cards to and from astropy, with their comments and without structural keywords."""
 import math
+import os
 import re
 from collections.abc import Iterable, Sequence
 
@@ -65,8 +66,16 @@ def _astropy_value(value: object) -> object:
 
 
 def _ascii(value: object) -> str:
-    """Printable ASCII, which is all that a header may hold."""
-    return "".join(c if " " <= c <= "~" else "?" for c in str(value))
+    """Printable ASCII, which is all that a header may hold: the rest is spelt out, so that no two texts look alike."""
+    text = str(value)
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if " " <= c <= "~" else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def in_header(name: str | os.PathLike[str]) -> str:
+    """A file's name without its folder as it stands in a header."""
+    return _ascii(os.path.basename(os.fspath(name)))
 
 
 def merged(*groups: Sequence[Card]) -> tuple[Card, ...]:

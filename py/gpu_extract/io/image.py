@@ -35,20 +35,18 @@ def read_image(path: str | os.PathLike[str], *, check: bool = True, fibermap: bo
     """
     with open_fits(path, check=check) as hdus:
         image = _image_hdu(hdus, path)
+        _same_shapes(image, hdus, path)
         pix = _floating(image_of(image, path))
         ivar = _floating(image_of(find(hdus, "IVAR", path), path))
         mask = _mask(find_optional(hdus, "MASK"), path)
         table = optional_fibermap(hdus, path) if fibermap else None
         cards = cards_of(image.header)
         noise = _read_noise(find_optional(hdus, "READNOISE"), cards)
-    for name, other in (("IVAR", ivar), ("MASK", mask)):
-        if other is not None and other.shape != pix.shape:
-            raise InputError(f"{path}: {name} has shape {other.shape}, IMAGE has {pix.shape}; "
-                             "they must be the same")
     _check_ivar(ivar, path)
     if mask is not None:
+        bits = np.array(MASKING_BITS).astype(mask.dtype)         # those of them that a mask of 8 bits can have
         for rows in _slabs(len(mask)):
-            ivar[rows][(mask[rows] & MASKING_BITS) != 0] = 0
+            ivar[rows][(mask[rows] & bits) != 0] = 0
     return Image(_cleared(pix, ivar, path), ivar, cards, table, noise)
 
 
@@ -63,6 +61,15 @@ def _image_hdu(hdus: fits.HDUList, path: str | os.PathLike[str]) -> Any:
     if hdu is None and "EXTNAME" not in hdus[0].header and hdus[0].header.get("NAXIS") == 2:
         return hdus[0]
     return find(hdus, "IMAGE", path) if hdu is None else hdu
+
+
+def _same_shapes(image: Any, hdus: fits.HDUList, path: str | os.PathLike[str]) -> None:
+    """Raise InputError where IVAR or MASK is of another shape than IMAGE: before any of them is read or unpacked."""
+    shape = getattr(image, "shape", ())
+    for name in ("IVAR", "MASK"):
+        other = find_optional(hdus, name)
+        if len(shape) == 2 and other is not None and other.is_image and other.shape != shape:
+            raise InputError(f"{path}: {name} has shape {other.shape}, IMAGE has {shape}; they must be the same")
 
 
 def _floating(array: np.ndarray) -> np.ndarray:

@@ -20,6 +20,10 @@ DEFAULT_PSFERR = 0.01
 _TAIL = {"amp": "TAILAMP", "core": "TAILCORE", "xscale": "TAILXSCA", "yscale": "TAILYSCA",
          "index": "TAILINDE"}
 _ADVICE = "make the PSF again, or give another one"
+MOST_HALF = 64               # pixels that a spot reaches to each side: HSIZEX, HSIZEY
+MOST_DEGREE = 20             # of GH-i-j
+MOST_TERMS = 1 << 24         # numbers of all GH-i-j together
+MOST_PIXELS = 1 << 20        # of a CCD along an axis
 
 
 @dataclass(frozen=True)
@@ -37,10 +41,19 @@ class _Table:
 
     def keyword(self, name: str) -> int:
         """An integer keyword of the table's header."""
-        try:
-            return int(self.header[name])
-        except (KeyError, ValueError, TypeError) as error:
-            raise InputError(f"{self.path}: the PSF's header needs an integer {name}; {_ADVICE}") from error
+        number = _whole(self.header.get(name))
+        if number is None:
+            raise InputError(f"{self.path}: the PSF's header needs an integer {name}; {_ADVICE}")
+        return number
+
+
+def _whole(value: Any) -> int | None:
+    """The integer that a card says, as a number or as text; None where it is none."""
+    try:
+        number = float("nan" if isinstance(value, bool) else value)
+        return int(number) if number == int(number) else None
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def read_psf(path: str | os.PathLike[str], *, check: bool = True) -> PsfModel:
@@ -64,28 +77,26 @@ def read_psf(path: str | os.PathLike[str], *, check: bool = True) -> PsfModel:
         else:
             raise InputError(f"{name}: PSF of type {kind!r}, version {version}; known are {ALLOWED}")
         headers = [h.header for h in hdus]
-        psferr = _psferr(headers, name)
-    identity = {key: word for header in reversed(headers) for key, word in identity_of(header).items()}
-    return replace(_model(kind, table, x, y, psferr), identity=identity)
+        identity = {key: word for header in reversed(headers) for key, word in identity_of(header).items()}
+        return replace(_model(kind, table, x, y, _psferr(headers, name)), identity=identity)
 
 
 def _kind(hdus: fits.HDUList, path: str) -> tuple[str, int]:
     """PSFTYPE and PSFVER, from the first HDU that has them."""
     for hdu in hdus:
         if "PSFTYPE" in hdu.header and "PSFVER" in hdu.header:
-            try:
-                return str(hdu.header["PSFTYPE"]).strip(), int(float(hdu.header["PSFVER"]))
-            except ValueError:
+            version = _whole(hdu.header["PSFVER"])
+            if version is None:
                 break
+            return str(hdu.header["PSFTYPE"]).strip(), version
     types = [str(h.header["PSFTYPE"]) for h in hdus if "PSFTYPE" in h.header]
     what = f"a PSF of type {types[0]!r} without a version" if types else "not a PSF (no PSFTYPE)"
     raise InputError(f"{path}: {what}; known are {ALLOWED}")
 
 
 def _model(kind: str, table: _Table, x: Legendre, y: Legendre, psferr: float) -> PsfModel:
-    hx, hy = table.keyword("HSIZEX"), table.keyword("HSIZEY")
-    if hx < 1 or hy < 1:
-        raise InputError(f"{table.path}: HSIZEX is {hx} and HSIZEY {hy}, both must be 1 or more; {_ADVICE}")
+    hx, hy, nx, ny = (_within(table, key, most) for key, most in (
+        ("HSIZEX", MOST_HALF), ("HSIZEY", MOST_HALF), ("NPIX_X", MOST_PIXELS), ("NPIX_Y", MOST_PIXELS)))
     stamp, offset = (2 * hy + 1, 2 * hx + 1), (hy - 0.5, hx - 0.5)
     two = kind == "GAUSS-HERMITE2"
     cores = [Core(table["GHSIGX"], table["GHSIGY"], _gauss_hermite(table, "GH"),
@@ -93,11 +104,20 @@ def _model(kind: str, table: _Table, x: Legendre, y: Legendre, psferr: float) ->
     if two:
         cores.append(Core(table["GHSIGX2"], table["GHSIGY2"], _gauss_hermite(table, "GH2")))
         stamp, offset = (2 * hy, 2 * hx), (float(hy), float(hx))
-    model = PsfModel(
-        x, y, tuple(cores), _tail(table), stamp, offset, (table.keyword("NPIX_Y"), table.keyword("NPIX_X")),
-        bundle=_bundles(table), psferr=psferr, name=table.path)
+    try:
+        model = PsfModel(x, y, tuple(cores), _tail(table), stamp, offset, (ny, nx), bundle=_bundles(table),
+                         psferr=psferr, name=table.path)
+    except InputError as error:
+        raise InputError(f"{table.path}: {error}; {_ADVICE}") from error
     _check_fibres(model)
     return model
+
+
+def _within(table: _Table, key: str, most: int) -> int:
+    value = table.keyword(key)
+    if not 1 <= value <= most:
+        raise InputError(f"{table.path}: {key} is {value}, must be between 1 and {most}; {_ADVICE}")
+    return value
 
 
 def _check_fibres(psf: PsfModel) -> None:
@@ -136,7 +156,7 @@ def _read_table(hdu: Any, path: str) -> _Table:
 
 def _series(coeff: Array, low: Any, high: Any, what: str) -> Legendre:
     try:
-        wmin, wmax = float(low), float(high)
+        wmin, wmax = (float("nan" if isinstance(value, bool) else value) for value in (low, high))
     except (TypeError, ValueError):
         wmin = wmax = float("nan")
     if not (np.isfinite(wmin) and np.isfinite(wmax) and wmin < wmax):
@@ -148,7 +168,7 @@ def _series(coeff: Array, low: Any, high: Any, what: str) -> Legendre:
 def _gauss_hermite(table: _Table, prefix: str) -> Legendre:
     """GH-i-j of a core as one series, gh[j, i]; terms that the file leaves out are 0."""
     terms = {(int(m[2]), int(m[1])): table[m[0]]
-             for m in (re.fullmatch(prefix + r"-(\d+)-(\d+)", name) for name in table.series) if m}
+             for m in (re.fullmatch(prefix + r"-(\d{1,9})-(\d{1,9})", name, re.ASCII) for name in table.series) if m}
     if not terms:
         raise InputError(f"{table.path}: the PSF has no parameters {prefix}-i-j; {_ADVICE}")
     shapes = {(s.coeff.shape, s.wmin, s.wmax) for s in terms.values()}
@@ -157,6 +177,10 @@ def _gauss_hermite(table: _Table, prefix: str) -> Legendre:
                          f"wavelength range; {_ADVICE}")
     ny, nx = (max(term[axis] for term in terms) + 1 for axis in (0, 1))
     shape, wmin, wmax = shapes.pop()
+    if max(ny, nx) > MOST_DEGREE + 1 or ny * nx * np.prod(shape) > MOST_TERMS:
+        raise InputError(f"{table.path}: the parameters {prefix}-i-j go up to degrees {nx - 1} and {ny - 1} with "
+                         f"{np.prod(shape)} coefficients each, allowed are degree {MOST_DEGREE} and {MOST_TERMS} "
+                         f"coefficients in all; {_ADVICE}")
     coeff = np.zeros((ny, nx, *shape))
     for (j, i), series in terms.items():
         coeff[j, i] = series.coeff
@@ -181,7 +205,7 @@ def _bundles(table: _Table) -> IntArray | None:
 def _psferr(headers: list[fits.Header], path: str) -> float:
     value = next((h["PSFERR"] for h in headers if "PSFERR" in h), DEFAULT_PSFERR)
     try:
-        psferr = float(value)
+        psferr = float("nan" if isinstance(value, bool) else value)
     except (TypeError, ValueError):
         psferr = float("nan")
     if not (np.isfinite(psferr) and psferr >= 0):

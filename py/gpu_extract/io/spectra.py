@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpu_extract.data import Card, FiberMap, Frame
+from gpu_extract.data import Card, FiberMap, Frame, SpecMask
 from gpu_extract.io.atomic import Commit, at_once
 from gpu_extract.io.frame import (
     FLUX_UNIT,
@@ -40,7 +40,8 @@ def write_spectra(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence
     hdus += [image_hdu(images[name], f"{band}_{name}", bunit=units.get(name, ""))
              for name in ("WAVELENGTH", "FLUX", "IVAR", "MASK", "RESOLUTION")]
     # without SCORES specutils does not know the file: identities where nothing can be scored
-    write_hdus(path, [*hdus, *(score_hdus(scores) or [table_hdu(_minimal(frame).rows, "SCORES")])], commit)
+    write_hdus(path, [*hdus, *(score_hdus(scores) or [table_hdu(_minimal(frame).rows, "SCORES")])], commit,
+               nodata=SpecMask.NODATA)
 
 
 def _minimal(frame: Frame) -> FiberMap:

@@ -1,14 +1,17 @@
 """Making HDUs and writing them: native arrays in, big-endian on disk, checksums in every HDU."""
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from astropy.io import fits
+from astropy.io.fits.verify import VerifyWarning
 
 from gpu_extract.data import Card
 from gpu_extract.io.atomic import Commit, at_once, atomic
 from gpu_extract.io.headers import header_of
+from gpu_extract.io.readback import Promise, keep_promise
 
 # in place of the date that astropy would put there: equal content gives equal files
 _CHECKSUM_COMMENT = "ones'-complement sum"
@@ -29,8 +32,10 @@ def table_hdu(rows: np.ndarray, name: str, *, units: Mapping[str, str] | None = 
               cards: Sequence[Card] = (), comments: Mapping[str, str] | None = None) -> fits.BinTableHDU:
     """A binary table HDU of a structured array; `comments` describe the columns."""
     hdu = fits.BinTableHDU(header=header_of(cards), name=name)
-    # not as an argument: that loads astropy.table, a tenth of a second
-    hdu.data = fits.FITS_rec.from_columns(fits.ColDefs(_without_int8(rows)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", VerifyWarning)       # names of columns are whatever they were
+        # not as an argument: that loads astropy.table, a tenth of a second
+        hdu.data = fits.FITS_rec.from_columns(fits.ColDefs(_without_int8(rows)))
     for number, column in enumerate(rows.dtype.names or (), start=1):
         if units and column in units:        # not by change_unit, which reaches the header only while writing
             hdu.header.set(f"TUNIT{number}", units[column], after=f"TFORM{number}")
@@ -47,10 +52,27 @@ def _without_int8(rows: np.ndarray) -> np.ndarray:
     return rows.astype(list(wider.items()))
 
 
-def write_hdus(path: str | os.PathLike[str], hdus: Sequence[Any], commit: Commit = at_once) -> None:
-    """Write a FITS file atomically (commit: see there), CHECKSUM and DATASUM in every HDU. Raises OutputError."""
+def write_hdus(path: str | os.PathLike[str], hdus: Sequence[Any], commit: Commit = at_once, *,
+               nodata: int | None = None) -> None:
+    """Write a FITS file atomically (commit: see there), CHECKSUM and DATASUM in every HDU.
+
+    nodata: the file is read back before it gets its name, see io.readback; these bits of MASK say that ivar is 0
+
+    Raises OutputError.
+    """
     whole = fits.HDUList(list(hdus))     # adds EXTEND to the primary: before the sums, not after
     for hdu in whole:
         hdu.add_checksum(when=_CHECKSUM_COMMENT)
     with atomic(path, commit) as temporary:
         whole.writeto(temporary, output_verify="exception")
+        if nodata is not None:
+            keep_promise(temporary, path, Promise([_axes(hdu) for hdu in whole], nodata))
+
+
+def _axes(hdu: Any) -> tuple[int, ...]:
+    """The axes of what an HDU holds, as NAXIS1, NAXIS2, ..."""
+    if hdu.data is None:
+        return ()
+    if hdu.data.dtype.names is not None:
+        return hdu.data.dtype.itemsize, len(hdu.data)
+    return tuple(reversed(hdu.data.shape))

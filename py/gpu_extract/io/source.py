@@ -1,0 +1,114 @@
+"""The bytes of a file, unpacked where it is gzipped, as far as they are asked for and no further than allowed."""
+import io
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
+
+from gpu_extract.errors import InputError
+
+LARGEST = 16 << 30                       # bytes of a file, unpacked
+UNPACKED_LARGEST = 256 << 20             # bytes that any gzip file may unpack to,
+UNPACKED_RATIO = 20                      # or so many times its own size
+BEHIND_LARGEST = 64 << 20                # bytes of padding behind the last HDU
+_GZIP = b"\x1f\x8b"
+_GZIP_FORMAT = 31                        # what zlib calls it
+_CHUNK = 1 << 20                         # bytes read, and unpacked, at once
+_LOOKED_AT = 1 << 20                     # bytes behind the last HDU that must be blank
+
+
+class Source:
+    """A file that can be read from anywhere: `handle` holds at least the bytes that were asked for."""
+
+    def __init__(self, handle: BinaryIO, name: str):
+        self.handle, self.name = handle, name
+        self._size = handle.seek(0, os.SEEK_END)
+        self.limit = LARGEST
+
+    def reach(self, stop: int) -> int:
+        """Have the bytes up to `stop`; returns how many there are: fewer where the file ends before."""
+        return self._size
+
+    def read(self, start: int, stop: int) -> bytes:
+        """These bytes, fewer where the file ends before."""
+        self.reach(stop)
+        self.handle.seek(start)
+        return self.handle.read(stop - start)
+
+    def is_blank_from(self, start: int) -> bool:
+        """Whether nothing but padding follows."""
+        return not self.read(start, start + _LOOKED_AT).strip(b"\0 ")
+
+
+class Unpacked(Source):
+    """The content of a gzip file of one member or more, with zeros behind them; unpacked when it is asked for.
+
+    It is held once, and never more than is asked for and a piece: a file whose header speaks of more than `limit` is
+    refused before there is anything to hold.
+    """
+
+    def __init__(self, handle: BinaryIO, name: str):
+        super().__init__(handle, name)
+        self.limit = min(LARGEST, max(UNPACKED_LARGEST, UNPACKED_RATIO * self._size))
+        handle.seek(0)
+        self._pieces = self._unpack(handle)
+        self._size = 0
+        self.handle = io.BytesIO()
+
+    def reach(self, stop: int) -> int:
+        """Unpack up to `stop`."""
+        if self._size < stop:
+            self.handle.seek(self._size)
+            while self._size < stop and (piece := next(self._pieces, b"")):
+                self._size += self.handle.write(piece)
+        return self._size
+
+    def is_blank_from(self, start: int) -> bool:
+        """Unpack the rest, and keep none of it: its end says whether the whole is sound."""
+        blank = not self.read(start, self._size).strip(b"\0 ")
+        self.handle.truncate(min(start, self._size))
+        behind = self._size - start
+        for piece in self._pieces:
+            behind += len(piece)
+            blank = blank and not piece.strip(b"\0 ")
+            if behind > BEHIND_LARGEST:
+                raise InputError(f"{self.name}: unpacks to more than {BEHIND_LARGEST} bytes behind its last HDU; "
+                                 "fetch or make the file again")
+        return blank
+
+    def _unpack(self, handle: BinaryIO) -> Iterator[bytes]:
+        member = zlib.decompressobj(_GZIP_FORMAT)
+        try:
+            while data := handle.read(_CHUNK):
+                while data:
+                    if member.eof:
+                        data = data.lstrip(b"\0")
+                        if not data:
+                            break
+                        member = zlib.decompressobj(_GZIP_FORMAT)
+                    if piece := member.decompress(data, _CHUNK):
+                        yield piece
+                    data = member.unused_data if member.eof else member.unconsumed_tail
+            while not member.eof and (piece := member.decompress(b"", _CHUNK)):
+                yield piece
+        except (OSError, zlib.error) as error:
+            raise InputError(f"{self.name}: its gzip stream is corrupt ({error}); fetch it again") from error
+        if not member.eof:
+            raise InputError(f"{self.name}: truncated: its gzip stream breaks off; fetch it again")
+
+
+@contextmanager
+def source_of(name: str) -> Iterator[Source]:
+    """A file's bytes, unpacked. Raises InputError where there are none that can be read."""
+    if not os.path.exists(name):
+        raise InputError(f"{name}: no such file; check the path")
+    if not os.path.isfile(name):
+        raise InputError(f"{name}: not a regular file; give a FITS file, gzipped or not")
+    if not os.access(name, os.R_OK):
+        raise InputError(f"{name}: cannot be read: permission denied; check its permissions")
+    with open(name, "rb") as handle:
+        head = handle.read(2)
+        if not head:
+            raise InputError(f"{name}: the file is empty: it was never finished; make or fetch it again")
+        yield Unpacked(handle, name) if head == _GZIP else Source(handle, name)

@@ -1,0 +1,122 @@
+"""What is written is read back before it gets its name: a file that is not what it should be never gets one."""
+
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from astropy.io import fits
+
+import gpu_extract.io.write
+from edge_files import small_frame, without_fibermap
+from gpu_extract.data import FiberMap, SpecMask
+from gpu_extract.errors import OutputError
+from gpu_extract.io.frame import read_frame, write_frame, write_model
+from gpu_extract.io.readback import Promise, keep_promise
+from gpu_extract.io.spectra import write_spectra
+
+
+@pytest.fixture
+def written_over(monkeypatch):
+    """Have the temporary file changed between being written and being read back."""
+
+    def arrange(change):
+        def spoilt(written, path, promise):
+            change(written)
+            keep_promise(written, path, promise)
+
+        monkeypatch.setattr(gpu_extract.io.write, "keep_promise", spoilt)
+
+    return arrange
+
+
+def refused(folder, write=write_frame, frame=None):
+    """The message with which writing fails; what had the name is still there, and nothing else is."""
+    path = folder / "frame.fits"
+    path.write_text("old")
+    with pytest.raises(OutputError) as caught:
+        write(path, frame or small_frame())
+    message = str(caught.value)
+    assert message.startswith(f"{path}: not written: ") and "\n" not in message and ".tmp-" not in message
+    assert path.read_text() == "old" and os.listdir(folder) == ["frame.fits"]
+    return message
+
+
+def edited(hdu, change):
+    """A change by astropy that renews the checksums, as a program would that writes the wrong thing."""
+
+    def edit(path):
+        with fits.open(path, mode="update", checksum=True) as hdus:
+            change(hdus[hdu])
+
+    return edit
+
+
+def test_a_bit_that_the_disk_has_lost(tmp_path, written_over):
+    def flip(path):
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 4
+        path.write_bytes(content)
+
+    written_over(flip)
+    assert "DATASUM of HDU RESOLUTION" in refused(tmp_path)
+
+
+def test_a_file_that_is_cut(tmp_path, written_over):
+    written_over(lambda path: os.truncate(path, os.path.getsize(path) - 2880))
+    assert "truncated" in refused(tmp_path)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("hdu", ["FLUX", "IVAR", "RESOLUTION", "CHI2PIX", "PIXMASK_FRACTION", "WAVELENGTH"])
+def test_a_number_that_is_not_finite(tmp_path, written_over, hdu, value):
+    written_over(edited(hdu, lambda hdu: hdu.data.reshape(-1).__setitem__(-1, value)))
+    assert f"HDU {hdu} has NaN or infinite values" in refused(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["f4", "f8", "c8", "(3,)f8"])
+def test_a_number_of_a_table_that_is_not_finite(tmp_path, written_over, kind):
+    rows = np.zeros(4, [("FIBER", np.int32), ("X", kind), ("NAME", "S3")])
+    rows["FIBER"] = 0x7F800001  # would be a NaN as a float: columns of integers are not looked at
+    frame = replace(small_frame(), fibermap=FiberMap(rows))
+    write_frame(tmp_path / "frame.fits", frame)
+    written_over(edited("FIBERMAP", lambda hdu: hdu.data["X"].__setitem__(3, np.nan)))
+    assert "HDU FIBERMAP has NaN or infinite values" in refused(tmp_path, frame=frame)
+
+
+def test_ivar_where_there_are_no_data(tmp_path):
+    frame = small_frame()
+    frame.ivar[1, 7] = 1e-30
+    assert "IVAR is not 0 where MASK says that there are no data" in refused(tmp_path, frame=frame)
+    assert "R_IVAR is not 0 where R_MASK says" in refused(tmp_path, write_spectra, frame)
+    frame.mask[1, 7] = SpecMask.BAD2DFIT | SpecMask(1 << 31)  # what else it may say does not matter
+    write_frame(tmp_path / "frame.fits", frame)
+
+
+def test_shapes_and_checksums_that_are_missing(tmp_path, written_over):
+    written_over(edited("CHI2PIX", lambda hdu: setattr(hdu, "data", hdu.data[:, 1:])))
+    assert "the HDUs have axes" in refused(tmp_path)
+
+    written_over(
+        lambda path: path.write_bytes(
+            path.read_bytes().replace(b"DATASUM =", b"DATASUX =").replace(b"CHECKSUM=", b"X       =")
+        )
+    )
+    assert "HDU IVAR has no checksum" in refused(tmp_path)
+
+
+def test_the_model_and_packed_files_are_read_back_too(tmp_path, written_over):
+    write_frame(tmp_path / "good.fits.gz", without_fibermap(small_frame()))
+    assert read_frame(tmp_path / "good.fits.gz").flux.shape == (4, 30)
+    os.unlink(tmp_path / "good.fits.gz")
+    written_over(edited(0, lambda hdu: hdu.data.__setitem__((2, 3), np.nan)))
+    assert "HDU MODEL has NaN" in refused(tmp_path, write_model)
+
+
+def test_the_bits_of_numbers_that_are_finite(tmp_path):
+    """The largest, the smallest, negative zero: finite, all of them."""
+    for kind in (np.float32, np.float64):
+        info = np.finfo(kind)
+        values = np.array([info.max, info.min, info.tiny, info.smallest_subnormal, -0.0], kind)
+        fits.PrimaryHDU(values).writeto(tmp_path / "a.fits", checksum=True, overwrite=True)
+        keep_promise(tmp_path / "a.fits", "a.fits", Promise([(5,)]))
