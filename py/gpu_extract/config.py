@@ -7,6 +7,9 @@ from typing import Any
 
 from gpu_extract.errors import ConfigError
 
+# raised with every change after which a frame of the same input and settings has other numbers: frames that are there
+# are made again then (doc/architecture.md)
+MATHEMATICS = 1
 CORES = ("auto", "banded", "dense")
 
 
@@ -85,6 +88,6 @@ class ExtractConfig:
         return asdict(self)
 
     def digest(self) -> str:
-        """16 hex digits that name these settings; equal settings give equal digests."""
-        text = json.dumps(self.as_dict(), sort_keys=True)
+        """16 hex digits that name these settings; equal digests give equal spectra, with a model image or without."""
+        text = json.dumps({**self.as_dict(), "model": False}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -9,6 +9,7 @@ launcher understands. It takes no time, no device and a few MB.
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import IntEnum
@@ -17,13 +18,18 @@ from typing import NoReturn
 from gpu_extract.errors import ExitCode
 from gpu_extract.perf.clock import sleep
 
-STOPPED = 10.0       # seconds a rank may be stopped (SIGSTOP); more and it counts as lost
+STOPPED = 10.0       # seconds a rank or a keeper may be stopped (SIGSTOP) alone; more and the rank counts as lost
+ASKED = 10.0         # seconds that a rank has to end after a signal that asks for it
 _LOOK = 0.25         # seconds between two looks at a rank that is stopped
+_SELDOM = 1.0        # seconds between two looks at the keeper
 _PATIENCE = 5.0      # seconds to wait for the launcher to end this process after it was told
 _HEAD_START = 1.0    # seconds for the other ranks to find the same
-_DIE_WITH_PARENT = 1          # Linux: prctl(PR_SET_PDEATHSIG, ...)
-# from one keeper to others: end, here and now. Not SIGTERM, which may be meant for the ranks
-END_NOW = signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
+_TELL_OF_PARENT = 1           # Linux: prctl(PR_SET_PDEATHSIG, ...)
+_ENDING = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
+# from one keeper to others: end, here and now (not SIGTERM, which may be meant for the ranks); from the system to a
+# keeper: its parent has ended
+END_NOW, _ORPHANED = (signal.SIGRTMIN + 3, signal.SIGRTMIN + 4) if hasattr(signal, "SIGRTMIN") else \
+    (int(signal.SIGUSR2), int(signal.SIGIO))
 
 
 class Mark(IntEnum):
@@ -35,46 +41,111 @@ class Mark(IntEnum):
     ENDS_ALL = 4         # it has all ranks ended with this exit code
 
 
-Lost = Callable[[str, bool], int]
+Lost = Callable[[str, bool, bool], int]
 EndAll = Callable[[int], bool]
+Beside = Callable[[int], Callable[[], None]]
 _pipe: list[int] = []         # in the child: where its keeper reads
 _code = [int(ExitCode.INTERNAL)]     # in the keeper: what to end with when told to end
+_asked: list[int] = []        # in the keeper: signals that ask for an end
 
 
-def keep(run: Callable[[], int], *, lost: Lost, end_all: EndAll, passes: Sequence[int] = ()) -> int:
+def keep(run: Callable[[], int], *, lost: Lost, end_all: EndAll, passes: Sequence[int] = (),
+         beside: Beside = lambda child: lambda: None) -> int:
     """Call `run` in a child process, and return there what it returns, which is the exit code it must end with.
 
     The keeper never returns: it ends with that code. Where the child ends in another way, or is stopped for more
-    than 10 s (it is killed then), all ranks are ended.
-    lost: is told how the child ended, and whether it had not yet come through the start of MPI; returns the exit code
+    than 10 s (it is killed then), all ranks are ended. SIGTERM, SIGINT, SIGHUP and the end of the launcher are passed
+    on to the child (a signal that was ignored stays so); it is killed where it does not end within 10 s, and all ranks
+    are ended. The child looks after the keeper in turn: one that is stopped for more than 10 s ends all ranks, too.
+    lost: is told how the child ended, whether it had not yet come through the start of MPI, and whether a signal had
+        asked for an end; returns the exit code
     end_all: asks the launcher to end all ranks with an exit code; whether it will end the keeper, too
-    passes: signals that the child knows how to take: they are passed on to it
+    passes: further signals that the child knows how to take: they are passed on to it
+    beside: called in the keeper with the child's number; what it returns is called where the child ends as it should
     """
     reader, writer = os.pipe()
-    parent = os.getpid()
+    launcher, parent = os.getppid(), os.getpid()
     child = os.fork()
     if child != 0:
         os.close(writer)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)      # meant for the rank, which gets it too
-        for number in (signal.SIGTERM, END_NOW):
-            signal.signal(number, lambda *_: os._exit(_code[0]))
-        for number in passes:
-            signal.signal(number, lambda number, _: _pass_on(child, number))
+        _take_signals(child, launcher, passes)
+        well = beside(child)
         status = _wait(child)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number in _ENDING:
+            signal.signal(number, _end_with_code)
+        os.set_blocking(reader, False)                    # whatever the child has started may still hold the other end
         said = os.read(reader, 64)
-        _leave(dict(zip(said[::2], said[1::2], strict=True)), os.waitstatus_to_exitcode(status), lost, end_all)
+        marks, code = dict(zip(said[::2], said[1::2], strict=True)), os.waitstatus_to_exitcode(status)
+        if marks.get(Mark.ENDS) == code and (code == 0 or Mark.MET in marks):
+            well()
+            os._exit(code)
+        _leave(marks, code, lost, end_all)
     os.close(reader)
     signal.signal(END_NOW, signal.SIG_IGN)           # its keeper ends, and it with it
-    _die_with(parent)
+    _have_told_of_end(parent, signal.SIGKILL)
     _pipe.append(writer)
+    threading.Thread(target=_watch_keeper, args=(parent, lost), name="keeper's keeper", daemon=True).start()
     code = run()
     tell(Mark.ENDS, code)
+    if _is_stopped(parent):
+        _pass_on(parent, signal.SIGCONT)             # nothing is lost: all is done
     return code
 
 
-def _pass_on(child: int, number: int) -> None:
+def _take_signals(child: int, launcher: int, passes: Sequence[int]) -> None:
+    """Signals to the keeper are meant for the rank."""
+    def ask(number: int, _: object) -> None:
+        _pass_on(child, number)
+        if not _asked:
+            _asked.append(number)
+            signal.setitimer(signal.ITIMER_REAL, ASKED)
+
+    def orphaned(*_: object) -> None:
+        if os.getppid() != launcher:         # else only the thread of it that started this process
+            ask(signal.SIGTERM, None)
+
+    for number in _ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, ask)
+    for other in passes:
+        signal.signal(other, lambda number, _: _pass_on(child, number))
+    signal.signal(signal.SIGALRM, lambda *_: _pass_on(child, signal.SIGKILL))
+    signal.signal(END_NOW, _end_with_code)
+    signal.signal(_ORPHANED, orphaned)
+    _have_told_of_end(launcher, _ORPHANED)
+
+
+def _end_with_code(*_: object) -> NoReturn:
+    os._exit(_code[0])
+
+
+def _pass_on(pid: int, number: int) -> None:
     with suppress(ProcessLookupError):
-        os.kill(child, number)
+        os.kill(pid, number)
+
+
+def _watch_keeper(keeper: int, lost: Lost) -> None:
+    """In the rank: end where the keeper is stopped, and wake it, so that it ends all ranks. Looks are counted, not
+    timed: a job that is suspended as a whole does not count them."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())       # they are the main thread's
+    stopped = 0
+    while stopped * _SELDOM < STOPPED:
+        sleep(_SELDOM)
+        stopped = stopped + 1 if _is_stopped(keeper) else 0
+    tell(Mark.ENDS_ALL, lost(f"had its keeper (process {keeper}) stopped for more than {STOPPED:.0f} s", False, False))
+    sys.stderr.flush()
+    _pass_on(keeper, signal.SIGCONT)
+    os._exit(ExitCode.INTERNAL)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether a process is stopped by a signal, where the system tells."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] == b"T"
+    except (OSError, IndexError):
+        return False
 
 
 def tell(mark: Mark, code: int = 0) -> None:
@@ -101,17 +172,15 @@ def _wait(child: int) -> int:
 
 
 def _leave(said: dict[int, int], code: int, lost: Lost, end_all: EndAll) -> NoReturn:
-    """End as the child ended, if that was what it said; else end all. code: negative for a signal."""
+    """End all, for a child that ended in no good way. code: negative for a signal."""
     on_purpose = said.get(Mark.ENDS) == code
-    if on_purpose and (code == 0 or Mark.MET in said):
-        os._exit(code)
     if Mark.ENDS_ALL in said:
         code = said[Mark.ENDS_ALL]
     elif not on_purpose:
         starting = Mark.STARTS_MPI in said and Mark.MET not in said and code > 0
         words = f"ended by signal {-code} ({signal.Signals(-code).name})" if code < 0 else \
             f"ended with exit code {code} before its work was done"
-        code = lost(words, starting)
+        code = lost(words, starting, bool(_asked))
     _code[0] = code
     if Mark.MET not in said and code != ExitCode.INTERNAL:
         sleep(_HEAD_START)
@@ -120,11 +189,11 @@ def _leave(said: dict[int, int], code: int, lost: Lost, end_all: EndAll) -> NoRe
     os._exit(code)
 
 
-def _die_with(parent: int) -> None:
-    """Have this process killed when its parent ends, on Linux."""
+def _have_told_of_end(parent: int, number: int) -> None:
+    """Have this process sent a signal when its parent ends, on Linux."""
     if sys.platform == "linux":
         import ctypes
 
-        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
+        ctypes.CDLL(None).prctl(_TELL_OF_PARENT, number, 0, 0, 0)
         if os.getppid() != parent:
-            os._exit(ExitCode.INTERNAL)
+            os.kill(os.getpid(), number)

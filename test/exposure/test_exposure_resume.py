@@ -1,18 +1,14 @@
 """What is there is not made again; what is not whole, or was made otherwise, is. One process."""
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from gpu_extract.cli.exposure import main
 from gpu_extract.errors import OutputError
-from gpu_extract.io.atomic import temporary_name
-from gpu_extract.io.leftovers import process_start, remove_leftovers
 from mpi_launch import finish
 from nights import GRID, PROGRAM, Night, assert_all_there, datasums
 
@@ -74,39 +70,6 @@ def test_the_barycentric_factor_needs_no_image(night: Night, folder: Path, capsy
     assert set(states(capsys).values()) == {"done"}
     assert main(command) == 0
     assert set(states(capsys).values()) == {"skipped"}
-
-
-def test_leftovers_of_the_dead_go_and_those_of_the_living_stay(night: Night, folder: Path,
-                                                               monkeypatch: pytest.MonkeyPatch) -> None:
-    host = socket.gethostname().split(".")[0]
-    target = folder / night.frames[0].name
-    with subprocess.Popen(["sleep", "60"]) as living:
-        with subprocess.Popen(["true"]) as dead:
-            dead.wait()
-
-        def leave(name: str, age: float = 0.0) -> Path:
-            path = folder / name
-            path.write_bytes(b"half")
-            os.utime(path, (time.time() - age,) * 2)
-            return path
-
-        stem = f".{target.stem}.tmp-"
-        go = [leave(f"{stem}{host}-{dead.pid}-01234567.fits"), leave(f"{stem}elsewhere-1-01234567.fits", 3600),
-              leave(f"{stem}{host}-{living.pid}-89abcdef.fits", 3600)]       # that number, but an older process
-        stay = [leave(f"{stem}{host}-{living.pid}-01234567.fits"), leave(f"{stem}elsewhere-2-01234567.fits"),
-                leave(f".other.tmp-{host}-{dead.pid}-01234567.fits"), leave(temporary_name(target).name)]
-        assert sorted(remove_leftovers([target])) == sorted(go)
-        assert remove_leftovers([target], own=True) == [stay[-1]]
-        assert all(path.exists() for path in stay[:-1])
-        living.kill()
-    assert process_start(os.getpid()) == pytest.approx(time.time(), abs=3600)
-    long = folder / ("x" * 248 + ".fits")
-    with monkeypatch.context() as as_the_dead:      # its number may have more digits than ours, and the name is cut
-        as_the_dead.setattr(os, "getpid", lambda: dead.pid)
-        temporary = temporary_name(long)
-    assert len(os.fsencode(temporary.name)) == 255
-    temporary.touch()
-    assert remove_leftovers([long]) == [temporary]
 
 
 def test_bad_input_does_not_stop_the_others(night: Night, folder: Path, tmp_path: Path,

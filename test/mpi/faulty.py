@@ -2,7 +2,8 @@
 
 The fault strikes when rank RANK comes to the place that PHASE names; the functions there are
 wrapped before the program starts, in this process only. RANK may be several, with commas.
-The time of the fault is left in the file named by FAULT_TIME (seconds of time.monotonic).
+The time of the fault is left in the file named by FAULT_TIME (seconds of time.monotonic). FAULT_PATIENCE are the
+seconds for which a rank or its keeper may be stopped.
 """
 import os
 import resource
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gpu_extract import cpu_frame, mpi_ranks
+from gpu_extract import cpu_frame, keeper, mpi_ranks
 from gpu_extract.cli import extract
 from gpu_extract.errors import InputError, OutputError
 from gpu_extract.io import frame, image
@@ -39,6 +40,8 @@ def strike(kind: str) -> None:
         subprocess.Popen(["sh", "-c", f"sleep {DELAY}; kill -KILL {os.getpid()}"], start_new_session=True)
     if kind.startswith("stop"):
         os.kill(os.getpid(), signal.SIGSTOP)
+    if kind == "pause":               # for whoever strikes from outside
+        time.sleep(float(os.environ["FAULT_PAUSE"]))
     if kind == "full disk":
         resource.setrlimit(resource.RLIMIT_FSIZE, (8192, resource.RLIM_INFINITY))
 
@@ -75,6 +78,7 @@ PLACES: dict[str, tuple[tuple[Any, str], tuple[Any, str]]] = {
 
 if __name__ == "__main__":
     phase, kind, victims = sys.argv[1:4]
+    keeper.STOPPED = float(os.environ.get("FAULT_PATIENCE", keeper.STOPPED))
     for victim in map(int, victims.split(",")):
         plant(PLACES[phase][victim > 0], kind, victim)
     raise SystemExit(extract.main(sys.argv[sys.argv.index("--") + 1:]))

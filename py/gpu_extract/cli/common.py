@@ -78,8 +78,9 @@ def stop_when_asked() -> None:
     def stop(*_: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, stop)
 
 
 def explain(error: BaseException) -> tuple[str, ExitCode]:

@@ -1,6 +1,7 @@
 """gpu_extract_exposure: many images to many frames."""
 import argparse
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, replace
@@ -14,7 +15,7 @@ from gpu_extract.cli.exposure_list import Entry, find_entries
 from gpu_extract.cli.exposure_options import build_parser
 from gpu_extract.cli.exposure_report import Progress, log_summary, tell_of, verdict
 from gpu_extract.cli.exposure_simulate import check_simulation, simulated_entries
-from gpu_extract.cli.exposure_stop import SIGNALS, ask_on_signals, ignore_signals, leave_on_signals
+from gpu_extract.cli.exposure_stop import ask_on_signals, ends_on_signals
 from gpu_extract.cli.exposure_work import Files, make_folder
 from gpu_extract.cli.extract import set_threads
 from gpu_extract.cli.ranks import find_launch, run_kept, start_ranks
@@ -36,13 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     speaks = launch is None or launch.node_rank == 0
 
     def run() -> int:
-        leave_on_signals(PROG)
-        try:
+        with ends_on_signals(PROG):
             return run_main(build_parser, partial(extract_exposure, start=start), argv, speaks=speaks)
-        finally:
-            ignore_signals()
 
-    return run_kept(PROG, run, passes=SIGNALS[:2])
+    return run_kept(PROG, run, passes=[signal.SIGUSR1])
 
 
 def extract_exposure(args: argparse.Namespace, start: StartUp) -> int:
@@ -69,11 +67,13 @@ def extract_exposure(args: argparse.Namespace, start: StartUp) -> int:
         if comm.rank == 0:
             log.info(f"device: {device}")
         extract = partial(gpu_extract.run.extract, threads=args.threads or 1, backend=backend, dtype="float32")
-        load_kernels(load_cutout(), Files(entries, args), backend, comm, start)
+        files = Files(entries, args)
+        load_kernels(load_cutout(), files, backend, comm, start)
         group = form_group(args, comm, entries, recorder)
+        ask_on_signals(PROG, group.stop.ask, files.tidy_up)
         try:
             with recorder.span("exposure"):
-                work_through(Files(entries, args), group, extract)
+                work_through(files, group, extract)
         finally:
             group.numbers.close()
         conclude(args, comm, entries, group, start)
@@ -96,8 +96,10 @@ def shared_entries(args: argparse.Namespace, comm: Any) -> tuple[Entry, ...]:
     if args.simulate is not None:
         entries = simulated_entries(args, comm)
     if comm.rank == 0:
+        from gpu_extract.io.claim import remove_unclaimed
         from gpu_extract.io.leftovers import remove_leftovers
 
+        remove_unclaimed(entry.output for entry in entries)
         for path in remove_leftovers(entry.output for entry in entries):
             log.info(f"{path}: left behind by a run that was ended; removed")
     return entries
@@ -160,23 +162,20 @@ def load_kernels(cutout: "CutOut", files: Files, backend: Any, comm: Any, start:
 
 
 def form_group(args: argparse.Namespace, comm: Any, entries: Sequence[Entry], recorder: Any) -> "Group":
-    """The group of this rank, ready to work; from here on signals ask it to stop."""
+    """The group of this rank, ready to work."""
     from gpu_extract.comm import SERIAL
     from gpu_extract.exposure.flow import Group
     from gpu_extract.exposure.frames import Stop
     from gpu_extract.exposure.layout import choose_groups, group_of
-    from gpu_extract.io.leftovers import remove_leftovers
 
     bundles = -(-args.nspec // args.bundlesize) if args.nspec else _BUNDLES
     groups = min(args.groups or choose_groups(len(entries), comm.size, bundles), comm.size)
     number = group_of(comm.rank, comm.size, groups)
     ranks = comm.split(number)
     numbers = comm.hand_out(len(entries), Progress(len(entries)), takes=ranks.rank == 0)
-    stop = Stop()
-    ask_on_signals(PROG, stop.ask, lambda: remove_leftovers((entry.output for entry in entries), own=True))
     if comm.rank == 0:
         log.info(f"{len(entries)} frames on {comm.size} ranks in {groups} groups")
-    return Group(number, SERIAL if ranks.size == 1 else ranks, numbers, stop, recorder, detail=bool(args.perf),
+    return Group(number, SERIAL if ranks.size == 1 else ranks, numbers, Stop(), recorder, detail=bool(args.perf),
                  tell=tell_of(entries, numbers))
 
 

@@ -79,7 +79,7 @@ def table(entries: "Sequence[Entry]", outcomes: "Mapping[int, Outcome]") -> list
             continue
         seconds = f"{outcome.seconds:.2f}" if outcome and outcome.seconds else "-"
         group = str(outcome.group) if outcome else "-"
-        words = f": {outcome.words}" if outcome and outcome.words else ""
+        words = f": {outcome.words}" if outcome and outcome.words and state == State.FAILED else ""
         lines.append(f"{state.name.lower().replace('_', ' '):9} {seconds:>8} {group:>5}  {entry.name}{words}")
     return lines
 
@@ -99,6 +99,9 @@ def log_summary(entries: "Sequence[Entry]", outcomes: "Sequence[Outcome]", secon
     """The table, the counts with the rate, how long ranks waited for files, the start, the memory."""
     from gpu_extract.exposure.frames import State
 
+    for outcome in outcomes:
+        if outcome.state == State.DONE and outcome.words:
+            log.info(f"{entries[outcome.number].name}: made again: {outcome.words}")
     for line in table(entries, {o.number: o for o in outcomes}):
         log.info(line)
     done = sum(o.state == State.DONE for o in outcomes)
@@ -140,6 +143,10 @@ def verdict(entries: "Sequence[Entry]", outcomes: "Sequence[Outcome]", code: int
 
     if code == ExitCode.DONE:
         return
+    busy = sum(o.state == State.ELSEWHERE for o in outcomes)
+    if busy:
+        raise StoppedCleanly(f"another run is at work on {busy} of the frames; {counted(len(entries), outcomes)}; "
+                             "start again when it is done, to see to them")
     if code == ExitCode.START_AGAIN:
         raise StoppedCleanly(f"stopped on request; {counted(len(entries), outcomes)}; start again to go on")
     names = [entries[o.number].name for o in outcomes if o.state == State.FAILED]

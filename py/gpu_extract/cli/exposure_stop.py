@@ -1,34 +1,66 @@
-"""Signals that ask an exposure to stop: it ends cleanly, and says by exit code 75 that it wants to be started again."""
+"""Signals that ask a run to stop: it ends cleanly, and says by exit code 75 that it wants to be started again."""
+import atexit
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
 
 from gpu_extract.cli.common import complain
 from gpu_extract.cli.ranks import find_launch
 from gpu_extract.errors import ExitCode
 
 # Slurm's warning before the time limit is whatever --signal names, usually USR1; SIGTERM comes with scancel and at the
-# limit; SIGINT is Ctrl-C
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+# limit; SIGINT is Ctrl-C; SIGHUP comes when a terminal is closed
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)
 IN_TIME = 5.0        # seconds until what is still in work is dropped with all ranks
+_timers: list[threading.Timer] = []
 
 
-def leave_on_signals(prog: str) -> None:
-    """Before the work: nothing has to be finished, the run ends at once."""
-    for number in SIGNALS:
-        signal.signal(number, lambda *_: end_now(prog))
+def _take(numbers: tuple[signal.Signals, ...], handler: Any, *, always: bool = False) -> None:
+    """Have signals handled; those that are ignored, as under nohup, stay so."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in numbers:
+        if always or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
-def ignore_signals() -> None:
-    """After the work: the exit code is settled. (Left to itself Python puts back, while it ends, what kills.)"""
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+def _ignore(numbers: tuple[signal.Signals, ...]) -> None:
+    _take(numbers, signal.SIG_IGN)
 
 
-def ask_on_signals(prog: str, ask: Callable[[], None], clean: Callable[[], object]) -> None:
+@contextmanager
+def ends_on_signals(prog: str, numbers: tuple[signal.Signals, ...] = SIGNALS) -> Iterator[None]:
+    """Outside of the work nothing has to be finished: a signal ends the run at once. Afterwards, when the exit code is
+    settled, a rank is not disturbed any more (left to itself Python puts back, while it ends, what kills); where the
+    program is a function of another one, what was there is put back until that ends.
+    """
+    before = {number: signal.getsignal(number) for number in numbers}
+    leave_on_signals(prog, numbers)
+    try:
+        yield
+    finally:
+        for timer in _timers:
+            timer.cancel()
+        _timers.clear()
+        _ignore(numbers)
+        if find_launch() is None:
+            for number, handler in before.items():
+                _take((number,), handler, always=True)
+            atexit.register(_ignore, numbers)
+
+
+def leave_on_signals(prog: str, numbers: tuple[signal.Signals, ...] = SIGNALS) -> None:
+    """From now on a signal ends the run at once."""
+    _take(numbers, lambda *_: end_now(prog))
+
+
+def ask_on_signals(prog: str, ask: Callable[[], None], clean: Callable[[], object],
+                   numbers: tuple[signal.Signals, ...] = SIGNALS) -> None:
     """During the work: the first signal calls `ask`; what is not done in time is ended, after a call of `clean`."""
     asked = threading.Event()
 
@@ -40,19 +72,20 @@ def ask_on_signals(prog: str, ask: Callable[[], None], clean: Callable[[], objec
     def heard(*_: object) -> None:
         if not asked.is_set():
             asked.set()
-            ask()
             timer = threading.Timer(IN_TIME, late)
             timer.daemon = True
             timer.start()
+            _timers.append(timer)
+            ask()
 
-    for number in SIGNALS:
-        signal.signal(number, heard)
+    _take(numbers, heard)
 
 
 def end_now(prog: str) -> None:
     """End all ranks with the exit code that asks to be started again."""
     from gpu_extract.keeper import Mark, tell
 
+    _ignore(SIGNALS)
     launch = find_launch()
     if launch is None or launch.rank == 0:
         complain(prog, "stopped on request; what was in work is dropped, start again to go on")

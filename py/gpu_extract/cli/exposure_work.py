@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 from gpu_extract.cli.common import log
 from gpu_extract.cli.exposure_list import Entry
 from gpu_extract.cli.job import Inputs, make_config, read_job
+from gpu_extract.config import ExtractConfig
 from gpu_extract.errors import OutputError
+from gpu_extract.io.claim import Claim, claim
+from gpu_extract.io.leftovers import remove_leftovers
 
 if TYPE_CHECKING:
     from gpu_extract.data import Frame, Image
-    from gpu_extract.exposure.frames import Loaded
+    from gpu_extract.exposure.frames import Loaded, State
 
 
 def make_folder(path: str) -> None:
@@ -29,16 +32,51 @@ class Files:
     def __init__(self, entries: Sequence[Entry], args: argparse.Namespace):
         self._entries, self._args = entries, args
         self.core: str = args.core
+        self._why: dict[int, str] = {}
+        self._seen: dict[int, tuple[int, int] | None] = {}
+        self._claims: dict[int, Claim] = {}
 
     def is_done(self, number: int) -> bool:
         """Whether the output is there, whole and made of the same input with the same settings."""
-        from gpu_extract.io.complete import frame_is_there
+        from gpu_extract.io.complete import NOT_THERE, why_again
+        from gpu_extract.io.sources import Sources
 
         entry = self._entries[number]
-        return not self._args.recompute and frame_is_there(entry.output, (entry.image, entry.psf), self._digest)
+        self._seen[number] = _identity(entry.output)
+        why = "--recompute" if self._args.recompute else \
+            why_again(entry.output, Sources(entry.image, entry.psf), self._settings)
+        self._why[number] = "" if self._seen[number] is None or why == NOT_THERE else why or ""
+        return why is None
 
-    def _digest(self, image: "Image") -> str:
-        return make_config(self._args, image).digest()
+    def _settings(self, image: "Image") -> ExtractConfig:
+        return make_config(self._args, image)
+
+    def claim(self, number: int) -> "State | None":
+        """Make an output this run's own; see exposure.frames.Work."""
+        from gpu_extract.exposure.frames import State
+
+        if self._args.output is not None:       # the claim is a file in it
+            make_folder(self._args.output)
+        found = claim(self._entries[number].output)
+        if found is None:
+            return State.ELSEWHERE
+        self._claims[number] = found
+        if _identity(self._entries[number].output) != self._seen.get(number) and self.is_done(number):
+            self.release(number)
+            return State.SKIPPED
+        return None
+
+    def release(self, number: int) -> None:
+        """Leave an output to others."""
+        claimed = self._claims.pop(number, None)
+        if claimed is not None:
+            claimed.release()
+
+    def tidy_up(self) -> None:
+        """Before an end in the middle of the work: release everything, take away what is half written."""
+        for number in list(self._claims):
+            self.release(number)
+        remove_leftovers((entry.output for entry in self._entries), own=True)
 
     def read(self, number: int) -> "Loaded":
         """Everything that can be wrong with input and output is found here, before the work."""
@@ -48,7 +86,7 @@ class Files:
         entry = self._entries[number]
         check_target(entry.output, make=self._args.output)
         job = read_job(self._args, Inputs(entry.image, entry.psf))
-        return Loaded(job.image, job.psf, job.config, (job.cards, job.fibermap))
+        return Loaded(job.image, job.psf, job.config, (job.cards, job.fibermap), self._why.get(number, ""))
 
     def write(self, number: int, loaded: "Loaded", frame: "Frame") -> None:
         """Write the frame, whole or not at all."""
@@ -56,8 +94,15 @@ class Files:
 
         for sentence in frame.notes.get("warnings", ()):
             log.warning(f"{self._entries[number].name}: {sentence}")
-        if self._args.output is not None:
-            make_folder(self._args.output)
         cards, fibermap = loaded.extra
         write_frame(self._entries[number].output, replace(frame, fibermap=fibermap), cards=cards,
                     scores=not self._args.no_scores)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """What differs where a file was made anew; None where there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns

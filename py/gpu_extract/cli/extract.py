@@ -1,15 +1,16 @@
 """gpu_extract: one image to one frame."""
 import argparse
 import os
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from gpu_extract.cli.common import log, run_main
 from gpu_extract.cli.device import choose_backend
+from gpu_extract.cli.exposure_stop import ENDING, ask_on_signals, ends_on_signals, leave_on_signals
 from gpu_extract.cli.job import Inputs, Job, check_files, check_settings, equivalent_command, find_inputs, read_job
 from gpu_extract.cli.options import build_parser, ignored
 from gpu_extract.cli.performance import write_performance
@@ -28,7 +29,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command gpu_extract; returns its exit code (errors.ExitCode)."""
     launch = find_launch()
     speaks = launch is None or launch.node_rank == 0
-    return run_kept(PROG, lambda: run_main(build_parser, extract_image, argv, speaks=speaks))
+
+    def run() -> int:
+        with ends_on_signals(PROG, ENDING):
+            return run_main(build_parser, extract_image, argv, speaks=speaks)
+
+    return run_kept(PROG, run)
 
 
 def extract_image(args: argparse.Namespace) -> int:
@@ -41,7 +47,7 @@ def extract_image(args: argparse.Namespace) -> int:
 
     recorder = Progress(comm.rank)
     comm.watch(recorder)
-    with comm.together(), ExitStack() as stack:
+    with comm.together(), interruptible(args), ExitStack() as stack:
         backend, device = choose_backend(args.gpu, comm, many=False, tile=args.tile)
         stack.enter_context(closing(backend))
         if args.perf or args.trace or args.nvtx:
@@ -56,6 +62,22 @@ def extract_image(args: argparse.Namespace) -> int:
         write_performance(args, job, comm, recorder, frame)
         judge(run, frame)
     return ExitCode.DONE
+
+
+@contextmanager
+def interruptible(args: argparse.Namespace) -> Iterator[None]:
+    """Under this a signal is an interruption from the keyboard, so that files are tidied up; what hangs is ended."""
+    from gpu_extract.io.leftovers import remove_leftovers
+
+    def interrupt() -> NoReturn:
+        raise KeyboardInterrupt
+
+    targets = [path for path in (args.output, args.model, args.spectra, args.qa, args.perf, args.trace) if path]
+    ask_on_signals(PROG, interrupt, lambda: remove_leftovers(targets, own=True), ENDING)
+    try:
+        yield
+    finally:
+        leave_on_signals(PROG, ENDING)
 
 
 def read_shared(args: argparse.Namespace, comm: Any) -> Job:

@@ -64,16 +64,19 @@ def read_job(args: argparse.Namespace, inputs: Inputs) -> Job:
     from gpu_extract.io.frame import read_frame
     from gpu_extract.io.image import read_image
     from gpu_extract.io.psf import read_psf
+    from gpu_extract.io.sources import Sources, source_cards
     from gpu_extract.plan import make_plan
 
     check = not args.ignore_checksums
+    table = None if args.fibermap in (None, NO_FIBERMAP) else args.fibermap
+    sources = source_cards(Sources(inputs.image, inputs.psf, table))
     image = read_image(inputs.image, check=check, fibermap=args.fibermap is None)
     psf = read_psf(inputs.psf, check=check)
-    if args.fibermap not in (None, NO_FIBERMAP):
-        image = replace(image, fibermap=_fibermap_file(args.fibermap, check))
+    if table is not None:
+        image = replace(image, fibermap=_fibermap_file(table, check))
     config = make_config(args, image)
     plan = make_plan(psf, config, 0)
-    cards = _provenance(inputs, config)
+    cards = [*sources, *_settings(config)]
     fibermap = _own_rows(image, psf, range(*plan.fibres))
     reference = read_frame(args.test, check=check) if args.test else None
     return Job(replace(image, fibermap=None), psf, config, fibermap, cards, inputs, reference)
@@ -137,19 +140,21 @@ def _own_rows(image: "Image", psf: "PsfModel", fibres: range) -> "FiberMap | Non
     return cut_fibermap(image.fibermap, np.array(fibres), psf.nfibre, spectrograph=number)
 
 
-def _provenance(inputs: Inputs, config: ExtractConfig) -> "list[Card]":
+def _settings(config: ExtractConfig) -> "list[Card]":
     from gpu_extract.data import Card
+    from gpu_extract.io.sources import settings_cards
 
-    cards = [Card("IN_PSF", inputs.psf, "Input PSF"), Card("IN_IMG", inputs.image, "Input image"),
-             Card("CFGHASH", config.digest(), "Names the settings of the extraction")]
+    cards = settings_cards(config)
     if config.wave_factor != 1:
         cards.append(Card("HELIOCOR", config.wave_factor, "Barycentric factor of the wavelengths"))
     return cards
 
 
 def check_files(args: argparse.Namespace) -> None:
-    """Before any work: outputs can be written, differ from each other, and are none of the inputs."""
+    """Before any work: outputs can be written, differ from each other, and are none of the inputs. What killed runs
+    have left beside them is removed."""
     from gpu_extract.io.atomic import FITS_ENDINGS, check_target
+    from gpu_extract.io.leftovers import remove_leftovers
 
     outputs = {option: path for option, path in (
         ("-o", args.output), ("-m", args.model), ("--spectra", args.spectra), ("--qa", args.qa),
@@ -165,6 +170,8 @@ def check_files(args: argparse.Namespace) -> None:
         seen[real] = option
         if args.no_overwrite and os.path.exists(real):
             raise InputError(f"{path}: exists, and --no-overwrite says not to replace it; give another name")
+    for left in remove_leftovers(outputs.values()):
+        log.info(f"{left}: left behind by a run that was ended; removed")
 
 
 def equivalent_command(args: argparse.Namespace, job: Job) -> str:

@@ -65,8 +65,13 @@ def run_kept(prog: str, run: Callable[[], int], passes: Sequence[int] = ()) -> i
     if launch is None or not hasattr(os, "fork") or "mpi4py.MPI" in sys.modules:
         return run()
     from gpu_extract.keeper import keep
+    from gpu_extract.segments import follow_segments
 
-    def lost(words: str, starting: bool) -> int:
+    def lost(words: str, starting: bool, asked: bool) -> int:
+        if asked:
+            complain(prog, f"rank {launch.rank} was asked to end by a signal, and {words}; all ranks are ended, start "
+                     "again")
+            return ExitCode.START_AGAIN
         if not starting:
             complain(prog, f"rank {launch.rank} was lost: it {words}; all ranks are ended; see the system's log (was "
                      "there enough memory?) and start again")
@@ -76,7 +81,7 @@ def run_kept(prog: str, run: Callable[[], int], passes: Sequence[int] = ()) -> i
                      "the launcher must fit the MPI that mpi4py finds: " + _LAUNCHERS)
         return ExitCode.INPUT
 
-    return keep(run, lost=lost, end_all=lambda code: _end_all(launch, code), passes=passes)
+    return keep(run, lost=lost, end_all=lambda code: _end_all(launch, code), passes=passes, beside=follow_segments)
 
 
 def _end_all(launch: Launch, code: int) -> bool:
@@ -111,9 +116,14 @@ def start_ranks(mpi: bool, prog: str, *, threads: bool = False) -> "Comm":
     """
     launch = find_launch()
     os.environ.setdefault("OMPI_MCA_osc", "^ucx")    # in Open MPI's wheel it cannot work, and says so on every rank
+    os.environ.setdefault("UCX_DEBUG_SIGNO", "0")    # else UCX takes SIGHUP, which asks for an end, for itself
     from gpu_extract.comm import get_comm
     from gpu_extract.keeper import Mark, tell
+    from gpu_extract.segments import remove_dead_segments
 
+    if launch is None or launch.node_rank == 0:
+        for path in remove_dead_segments():
+            log.info(f"{path}: left behind by ranks that were killed; removed")
     tell(Mark.STARTS_MPI)
     comm = get_comm(mpi or launch is not None, lambda error: _unexpected(prog, launch, error),
                     threads=threads)

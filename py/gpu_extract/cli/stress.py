@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 PROG = "gpu_stress"
+_ENDING = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,7 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _body(args: argparse.Namespace) -> int:
-    signal.signal(signal.SIGTERM, _stop)
+    for number in _ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _stop)
     if args.command in TESTS:
         return _test(args)
     if find_launch() is not None:
@@ -49,7 +52,9 @@ def _body(args: argparse.Namespace) -> int:
 
 
 def _stop(*_: object) -> NoReturn:
-    """A batch system that ends the job sends SIGTERM: end the processes that were started, in order."""
+    """Asked to end, perhaps more than once (each rank and its keeper are): end what was started, in order."""
+    for number in _ENDING:
+        signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 

@@ -73,8 +73,10 @@ def work_through(work: Work, group: Group, extract: Extract) -> list[Outcome]:
             if reader is not None and writer is not None:
                 reader.done()
                 if frame is None:
+                    work.release(number)
                     group.note(outcome)
                 else:
+                    outcome = replace(outcome, words=loaded.why)
                     with group.recorder.span(OUTPUT):
                         writer.put(outcome, replace(loaded, image=_header_only(loaded.image)), frame)
             del loaded, frame

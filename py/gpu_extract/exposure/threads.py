@@ -74,10 +74,23 @@ class Reader(_Helper):
                 found = self._ready.get(timeout=_LOOK)
             except queue.Empty:
                 continue
-            if found is None or self._numbers.begin(found[0]):
+            if found is None:
+                return None
+            if self._numbers.begin(found[0]) and self._claim(found[0]):
                 return found
             self.done()
         return None
+
+    def _claim(self, number: int) -> bool:
+        """Whether a frame that was begun is this run's to make; of another's is told."""
+        try:
+            state = self._tools.work.claim(number)
+        except Exception as error:
+            self._tools.tell(failed(number, error))
+            return False
+        if state is not None:
+            self._tools.tell(Outcome(number, state))
+        return state is None
 
     def done(self) -> None:
         """The frame that `next` gave is not needed any more: there is room for another."""
@@ -169,9 +182,9 @@ class Writer(_Helper):
             with tools.recorder.span("write"):
                 tools.work.write(outcome.number, loaded, frame)
         except Exception as error:
-            tools.tell(failed(outcome.number, error))
-        else:
-            tools.tell(outcome)
+            outcome = failed(outcome.number, error)
+        tools.work.release(outcome.number)
+        tools.tell(outcome)
 
 
 def failed(number: int, error: Exception) -> Outcome:

@@ -6,7 +6,6 @@ forced to disk too. A failure of any kind removes the temporary file and leaves 
 """
 import os
 import shutil
-import socket
 import stat
 import uuid
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gpu_extract.errors import InputError, OutputError
+from gpu_extract.io.whose import held, host, this_process
 
 FITS_ENDINGS = (".fits", ".fits.gz")
 _NAME_MAX = 255
@@ -26,7 +26,7 @@ def at_once() -> None:
 
 @contextmanager
 def atomic(path: str | os.PathLike[str], commit: Commit = at_once) -> Iterator[Path]:
-    """Yield the temporary path to write to; on leaving without an error it becomes `path`.
+    """Yield the temporary path to write to, an empty file; on leaving without an error it becomes `path`.
 
     commit: called when all is on disk, before the file gets its name; what it raises takes the file away
     Raises OutputError where the folder or the file cannot be written, or the disk is full.
@@ -36,11 +36,12 @@ def atomic(path: str | os.PathLike[str], commit: Commit = at_once) -> Iterator[P
     temporary = temporary_name(target)
     try:
         try:
-            yield temporary
-            _to_disk(temporary)
-            commit()
-            os.replace(temporary, target)
-            _to_disk(target.parent)
+            with held(temporary):
+                yield temporary
+                _to_disk(temporary)
+                commit()
+                os.replace(temporary, target)
+                _to_disk(target.parent)
         except OSError as error:
             raise OutputError(f"{path}: cannot be written: {_why(error, target.parent)}; "
                               "nothing under this name was changed") from error
@@ -74,10 +75,13 @@ def check_target(path: str | os.PathLike[str], *, endings: tuple[str, ...] = (),
 
 
 def temporary_name(target: Path) -> Path:
-    """A name next to `target` that no other process, host or call uses: .stem.tmp-host-pid-hex.ext"""
+    """A name next to `target` that no other process, host or call uses: .stem.tmp-host-where-start-pid-hex.ext
+
+    where, start: see io.whose.Writer
+    """
     extension = "".join(target.suffixes[-2:]) if target.suffix == ".gz" else target.suffix
-    host = socket.gethostname().split(".")[0]
-    tag = f".tmp-{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}{extension}"
+    me = this_process()
+    tag = f".tmp-{host()}-{me.where}-{me.start}-{me.pid}-{uuid.uuid4().hex[:8]}{extension}"
     stem = target.name.removesuffix(extension)
     room = _NAME_MAX - len(os.fsencode(tag)) - 1
     while len(os.fsencode(stem)) > room:

@@ -1,6 +1,5 @@
 """Header cards to and from astropy, with their comments and without structural keywords."""
 import math
-import os
 import re
 from collections.abc import Iterable, Sequence
 
@@ -71,11 +70,6 @@ def _ascii(value: object) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(c if " " <= c <= "~" else c.encode("unicode_escape").decode("ascii") for c in text)
-
-
-def in_header(name: str | os.PathLike[str]) -> str:
-    """A file's name without its folder as it stands in a header."""
-    return _ascii(os.path.basename(os.fspath(name)))
 
 
 def merged(*groups: Sequence[Card]) -> tuple[Card, ...]:

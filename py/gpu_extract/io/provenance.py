@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from gpu_extract import __version__
 from gpu_extract.data import Card, Frame, Status
 from gpu_extract.fibermap import FIBRES_PER_SPECTROGRAPH, spectrograph_of
 from gpu_extract.io.facts import count_bins
+from gpu_extract.perf.source import version
 
 _PACKAGES = ("numpy", "scipy", "numba", "astropy")
 _DEFAULT_FLAVOR = "science"
@@ -60,9 +60,9 @@ def dependencies(there: Sequence[Card]) -> list[Card]:
     used = {int(n) for n in named.values()}
     free = (n for n in range(100) if n not in used)
     cards = []
-    for name, version in _versions().items():
+    for name, what in _versions().items():
         number = named.get(name) or f"{next(free):02d}"
-        cards += [Card(f"DEPNAM{number}", name), Card(f"DEPVER{number}", version)]
+        cards += [Card(f"DEPNAM{number}", name), Card(f"DEPVER{number}", what)]
     return cards
 
 
@@ -72,7 +72,7 @@ def _versions() -> dict[str, str]:
     for name in _PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
-    return {**versions, "gpu_extract": __version__}
+    return {**versions, "gpu_extract": version()}
 
 
 def _history(frame: Frame) -> list[Card]:

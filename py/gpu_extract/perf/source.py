@@ -3,12 +3,25 @@ import importlib.metadata
 import platform
 import subprocess
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
+
+from gpu_extract import __version__
 
 _PACKAGES = ("numpy", "scipy", "numba", "astropy", "mpi4py", "cupy-cuda12x", "cupy-cuda13x")
 _SECONDS = 5.0        # for git on a slow disk
+_DIGITS = 12          # of a commit, where it stands behind the version
 
 
+def version() -> str:
+    """The version of this package, with the commit behind it where it is known: 0.1.0+d05421e62fb0."""
+    known = commit()
+    if known is None:
+        return __version__
+    return f"{__version__}+{known[:_DIGITS]}{'+' * known.endswith('+')}"
+
+
+@cache
 def commit() -> str | None:
     """The commit of the clone that this package runs from, with "+" behind it where files were changed.
 

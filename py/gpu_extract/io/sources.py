@@ -1,0 +1,95 @@
+"""What a frame was made of, in its header: names and stamps of its files, settings, version of the mathematics."""
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+from gpu_extract.config import MATHEMATICS, ExtractConfig
+from gpu_extract.data import Card
+from gpu_extract.io.stamp import stamp
+
+# printable ASCII, which is all that a header may hold; without %, which begins what stands for another byte, and &,
+# which goes on in the next card
+_PLAIN = "".join(chr(c) for c in range(ord(" "), 127) if chr(c) not in "%&")
+_WORDS = {"IMG": "image", "PSF": "PSF", "FMAP": "fibermap"}
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Paths of the files that a frame is made of; fibermap: None where it comes with the image, or not at all."""
+
+    image: str
+    psf: str
+    fibermap: str | None = None
+
+    def paths(self) -> dict[str, str]:
+        """By the end of the cards that they have."""
+        named = {"IMG": self.image, "PSF": self.psf, "FMAP": self.fibermap}
+        return {key: path for key, path in named.items() if path is not None}
+
+
+def source_cards(sources: Sources) -> list[Card]:
+    """Cards that say what a frame is made of: to be made before the files are read, so that a file that is replaced
+    meanwhile counts as replaced."""
+    paths = sources.paths()
+    return [*(Card(f"IN_{key}", as_ascii(path), f"Input {_WORDS[key]}") for key, path in paths.items()),
+            *(Card(f"SUM_{key}", stamp(path), f"What the {_WORDS[key]} was") for key, path in paths.items())]
+
+
+def settings_cards(config: ExtractConfig) -> list[Card]:
+    """Cards that say how a frame is made."""
+    return [Card("CFGHASH", config.digest(), "Names the settings of the extraction"),
+            Card("CFGTEXT", json.dumps(config.as_dict(), sort_keys=True), "The settings"),
+            Card("MATHVER", MATHEMATICS, "Version of the mathematics")]
+
+
+def changed_source(header: Mapping[str, Any], sources: Sources) -> str | None:
+    """Why a frame with this header is not what these files give; None where it is.
+
+    A file that is not there cannot be compared, nor the frame be made again: its name has to do.
+    """
+    paths = sources.paths()
+    for key in _WORDS:
+        if (f"SUM_{key}" in header) != (key in paths):
+            if key == "FMAP":
+                return "other fibermap"
+            return "made by an older version, which did not keep what its input was"
+    for key, path in paths.items():
+        was = from_ascii(str(header.get(f"IN_{key}", "")))
+        if os.path.basename(was) != os.path.basename(path):
+            return f"other {_WORDS[key]}: was {os.path.basename(was)}"
+        found = stamp(path)
+        if found and found != header[f"SUM_{key}"]:
+            folders = [os.path.dirname(name) or "." for name in (was, path)]
+            return f"{_WORDS[key]} replaced" if os.path.normpath(folders[0]) == os.path.normpath(folders[1]) else \
+                f"{_WORDS[key]} of another folder: was {folders[0]}"
+    return None
+
+
+def changed_settings(header: Mapping[str, Any], config: ExtractConfig) -> str | None:
+    """Why a frame with this header is not what these settings give; None where it is."""
+    version = header.get("MATHVER", 0)
+    if version != MATHEMATICS:
+        return f"made by version {version} of the mathematics, this is {MATHEMATICS}"
+    if header.get("CFGHASH") == config.digest():
+        return None
+    try:
+        was = dict(json.loads(header["CFGTEXT"]))
+    except (KeyError, ValueError, TypeError):
+        return "other settings"
+    now = json.loads(json.dumps(config.as_dict()))
+    differ = [f"{key} was {was.get(key)}" for key in sorted({*was, *now} - {"model"}) if was.get(key) != now.get(key)]
+    return "other settings: " + ", ".join(differ)
+
+
+def as_ascii(path: str) -> str:
+    """A path in printable ASCII; other bytes as %XX."""
+    text = quote_from_bytes(os.fsencode(path), safe=_PLAIN)
+    return text[:-1] + "%20" if text.endswith(" ") else text       # blanks at the end of a card's value are none
+
+
+def from_ascii(text: str) -> str:
+    """The path that `as_ascii` was given."""
+    return os.fsdecode(unquote_to_bytes(text))

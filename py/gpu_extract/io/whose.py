@@ -1,0 +1,104 @@
+"""Who writes a temporary file: one process, told apart from every other one without a clock or a host's name."""
+import fcntl
+import os
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+
+_NO_PROC = "0" * 8
+
+
+@dataclass(frozen=True)
+class Writer:
+    """A process.
+
+    where: 8 hex digits that name the start of a machine's system and the processes seen there (a container has its
+        own); zeros where the system does not tell
+    start: ticks from the start of the system to that of the process; pid: its number
+    """
+
+    where: str
+    start: int
+    pid: int
+
+
+def this_process() -> Writer:
+    """Who is asking."""
+    pid = os.getpid()
+    return Writer(_where(), _started(pid) or 0, pid)
+
+
+def is_gone(writer: Writer) -> bool | None:
+    """Whether a writer has ended; None where it cannot be known: on another machine, in another container, or before
+    the machine was started."""
+    if writer.where == _NO_PROC or writer.where != _where():
+        return None
+    try:
+        os.kill(writer.pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    started = _started(writer.pid)
+    return False if started is None else started != writer.start
+
+
+def host() -> str:
+    """This machine's name, for people to read."""
+    return socket.gethostname().split(".")[0]
+
+
+@cache
+def _where() -> str:
+    """The boot of this machine and the process namespace, as 8 hex digits."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        seen = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return _NO_PROC
+    return blake2b(f"{boot} {seen}".encode(), digest_size=4).hexdigest()
+
+
+def _started(pid: int) -> int | None:
+    """Ticks at which a process was started, -1 for one that has ended and was not waited for; None if not told."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    fields = re.sub(r"^.*\)", "", text, flags=re.DOTALL).split()
+    return -1 if fields[0] == "Z" else int(fields[19])
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Make an empty file and hold it locked: who cannot lock it knows that its writer lives. The lock ends with the
+    process, however it ends; a file system without locks does without."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def is_held(path: Path) -> bool | None:
+    """Whether somebody holds a file locked; None where the file system knows no locks, or it cannot be opened."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return False
