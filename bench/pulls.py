@@ -1,6 +1,6 @@
 """Are the errors right? Pulls of many noisy frames against R times the truth, and what the diagonals of R lose.
 
-usage: pulls.py [--camera r] [--nspec 25] [--simulations 200] [--dense 10] [--threads 1] [--smallest]
+usage: pulls.py [--camera r] [--nspec 25] [--simulations 200] [--dense 10] [--small 1000] [--threads 1] [--smallest]
 
 One sky and one set of targets, --simulations noises. pull = (flux - R truth) sqrt(ivar) of unmasked bins, R with
 twelve diagonals on each side (beyond, 5e-5 sigma). Four cases: the truth lives on the extraction's bins or on bins of
@@ -9,6 +9,11 @@ Only the first is what the method promises to get right: mean 0, spread 1 (a lin
 place in it: the fit then misses by more than the noise where it is bright). The dense core does --dense of them; edge:
 the two bins on both sides of where its patches of 50 bins meet. "bright" are bins above 30 sigma. The exit code is 1
 where the first case is off by more than 0.03 in the mean or 0.02 in the spread (and 5 times its scatter).
+
+--small: so many noises of a small frame, all bins that its PSF has, with R in full; by class of bins: at the edges of
+the CCD (some of the spot off it, or five bins from that), beside masks (a block, a column, 0.2 % at random), clean.
+With ivar from the expectation, unflagged bins must have mean 0 and spread 1 within 0.01 in each class (and 5 times the
+scatter).
 """
 import argparse
 import os
@@ -21,7 +26,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import Frame, Image
+from gpu_extract.data import Frame, Image, SpecMask
 from gpu_extract.run import extract
 from gpu_extract.simulate import SimConfig, Simulation, simulate
 from gpu_extract.simulate.config import NO_DEFECTS
@@ -33,6 +38,10 @@ DIAGONALS = 12       # on each side of the R that the truth is multiplied by
 STEP = 50            # bins of a patch of the dense core
 BRIGHT = 30.0        # errors
 MEAN, SPREAD = 0.03, 0.02
+EVERY = (6000.0, 6109.6, 0.8)        # all bins of the tiny camera's PSF: the first and the last are off the CCD
+NEAR = 5                             # bins
+CLOSE = 0.01                         # mean and spread of small frames
+FLAGS = np.uint32(SpecMask.WEAKBIN | SpecMask.NODATA | SpecMask.BADFIBER | SpecMask.ODDPIX)
 
 
 @dataclass(frozen=True)
@@ -132,6 +141,54 @@ def report(case: Case, pulls: np.ndarray, signal: np.ndarray) -> bool:
     return bool(abs(every.mean()) < max(MEAN, scatter) and abs(every.std() - 1) < max(SPREAD, scatter))
 
 
+def small_scene() -> tuple[Simulation, Image]:
+    """Five fibres without noise, all pixels good; and the same with masks."""
+    made = simulate(SimConfig(camera="tiny", nspec=5, truth_grid=EVERY, noise=False, defects=NO_DEFECTS))
+    ivar = 1 / (made.read_noise.astype(float) ** 2 + np.maximum(made.expected, 0))
+    masked = np.where(np.random.default_rng(11).random(ivar.shape) < 0.002, 0, ivar)
+    masked[60:85, 14:24] = 0
+    masked[110:150, 33] = 0
+    return replace(made, psf=replace(made.psf, bundle=None)), Image(made.expected, masked)
+
+
+def touched(fraction: np.ndarray) -> np.ndarray:
+    """Bins of whose light something is masked, and NEAR on both sides."""
+    found = fraction > 1e-6
+    for _ in range(NEAR):
+        found[:, 1:-1] |= found[:, :-2] | found[:, 2:]
+    return found
+
+
+def small_frames(simulations: int) -> bool:
+    """Print a line for each class of bins and core; whether mean and spread are right."""
+    made, expected = small_scene()
+    full = ExtractConfig(EVERY, nspec=5, bundlesize=5, core="dense", nwavestep=200, ndiag=137)
+    reference, whole = (run(Image(made.expected, ivar), made, full, 1)
+                        for ivar in (expected.ivar, np.ones(made.image.shape)))
+    wanted = blurred(reference.resolution, made.truth.electrons() / EVERY[2])
+    at_edge = touched(np.asarray(whole.pixmask_fraction))
+    beside = touched(np.asarray(reference.pixmask_fraction - whole.pixmask_fraction)) & ~at_edge
+    classes = {"at the edges": at_edge, "beside masks": beside, "clean": ~at_edge & ~beside}
+    right = True
+    for core in ("auto", "dense"):
+        config = replace(full, core=core, ndiag=5)
+        pulls = np.empty((simulations, *wanted.shape), np.float32)
+        pix = np.empty(made.image.shape, np.float32)
+        for seed in range(simulations):
+            add_noise(pix, made.expected, made.read_noise, seed=seed)
+            frame = run(Image(pix, expected.ivar), made, config, 1)
+            pulls[seed] = (frame.flux - wanted) * np.sqrt(frame.ivar)
+        flagged = (frame.mask & FLAGS) > 0
+        for name, bins in classes.items():
+            good, bad = pulls[:, bins & ~flagged], pulls[:, bins & flagged & (frame.ivar > 0)]
+            also = f"; flagged: {bad.size} of mean {bad.mean():+.4f}, spread {bad.std():.4f}" if bad.size else ""
+            print(f"small frames, {core:5s} {name:13s} {good.size:7d} pulls: mean {good.mean():+.4f}, "
+                  f"spread {good.std():.4f}{also}", flush=True)
+            scatter = 5 / np.sqrt(good.size)
+            right &= bool(abs(good.mean()) < max(CLOSE, scatter) and abs(good.std() - 1) < max(CLOSE, scatter))
+    return right
+
+
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -139,11 +196,12 @@ def main() -> int:
     parser.add_argument("--nspec", type=int, default=25)
     parser.add_argument("--simulations", type=int, default=200)
     parser.add_argument("--dense", type=int, default=10)
+    parser.add_argument("--small", type=int, default=1000)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
     if args.smallest:
-        args.camera, args.nspec, args.simulations, args.dense = "tiny", 5, 6, 2
+        args.camera, args.nspec, args.simulations, args.dense, args.small = "tiny", 5, 6, 2, 20
     config = ExtractConfig(WAVELENGTH[args.camera], nspec=args.nspec, ndiag=DIAGONALS, nwavestep=STEP)
     sim = SimConfig(camera=args.camera, nspec=args.nspec, noise=False, defects=NO_DEFECTS, crop=True)
     truths = {True: simulate(replace(sim, truth_grid=config.wavelength)), False: simulate(sim)}
@@ -154,6 +212,7 @@ def main() -> int:
         count = args.dense if case.core == "dense" else args.simulations
         pulls, signal = pulls_of(case, truths[case.on_grid], config, simulations=count, threads=args.threads)
         right &= report(case, pulls, signal) or not (case.on_grid and case.from_model)
+    right &= small_frames(args.small)
     return 0 if right else 1
 
 

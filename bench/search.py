@@ -7,10 +7,10 @@ fibres, steps of 0.2 to 40 Angstrom, ranges at all edges of CCD and PSF, honest 
 mask: the seed's remainder by the number of kinds. --only: one kind, or "masks", all kinds with masked pixels, as many
 problems as --count says. --replay: one problem, in detail.
 
-A problem is wrong where an unflagged bin (neither WEAKBIN nor NODATA) is off by more than max(1e-8 sigma, 100 eps cond)
-(bench/tools/judging.py); rash where one is unflagged that double precision cannot tell from others, or only to 1e-3
-sigma; strict where one is flagged that keeps 10 % of the information that it has with all pixels good; lost where there
-is no frame. The exit code is 1 where there is any of these.
+A problem is wrong where an unflagged bin (flags: WEAKBIN, NODATA, ODDPIX) is off by more than max(1e-8 sigma,
+100 eps cond) (bench/tools/judging.py); rash where one is unflagged that double precision cannot tell from others;
+strict where one is flagged that keeps 10 % of the information that it has with all pixels good; lost where there is no
+frame. The exit code is 1 where there is any of these.
 """
 import argparse
 import os
@@ -24,26 +24,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 
 import numpy as np
-from judging import Truth, Verdict, judge
-from problems import FAMILIES, KINDS, Problem, make, seeds
+from judging import Truth, Verdict, judge, report, truth
+from problems import FAMILIES, KINDS, make, seeds
 
 CORES = ("auto", "dense")
-
-
-def describe(problem: Problem, core: str, verdict: Verdict, known: Truth) -> None:
-    """Everything about one problem."""
-    print(f"{problem.name}; {core}")
-    print(f"  cond {known.cond:.1e}, {known.weak.size} bins: {known.weak.sum()} weak, {verdict.flagged.sum()} flagged, "
-          f"bound {known.bound.min():.1e} to {known.bound.max():.1e}")
-    if verdict.lost:
-        print(f"  lost: {verdict.lost}")
-    for name in ("wrong", "rash", "strict"):
-        bins = np.argwhere(getattr(verdict, name))
-        for i, j in sorted(bins.tolist(), key=lambda at: -verdict.ratio[tuple(at)])[:5]:
-            parts = ", ".join(f"{what} {part:.2g}" for what, part in zip(("flux", "ivar", "R"), verdict.parts[:, i, j],
-                                                                          strict=True))
-            print(f"  {name}: {len(bins)} bins, fibre {i} bin {j}: {parts} x {known.bound[i, j]:.1e} sigma, "
-                  f"ivar {known.ivar[i, j]:.2g} (largest {known.ivar.max():.2g}), keeps {known.kept[i, j]:.2g}")
 
 
 def search(wanted: list[int]) -> dict[str, list[tuple[int, str, Verdict, Truth]]]:
@@ -54,8 +38,8 @@ def search(wanted: list[int]) -> dict[str, list[tuple[int, str, Verdict, Truth]]
         if problem is None:
             found["(PSF file absent)"].append((seed, "", None, None))
             continue
-        for core in CORES:
-            found[problem.kind].append((seed, core, *judge(problem, core)))
+        known = truth(problem)
+        found[problem.kind] += [(seed, core, judge(problem, core, known), known) for core in CORES]
     return found
 
 
@@ -99,10 +83,11 @@ def main() -> int:
         if problem is None:
             print("the file of its PSF is absent")
             return 1
-        verdicts = [(core, *judge(problem, core)) for core in CORES]
-        for core, verdict, known in verdicts:
-            describe(problem, core, verdict, known)
-        return int(any(verdict.broken for _, verdict, _ in verdicts))
+        known = truth(problem)
+        verdicts = {core: judge(problem, core, known) for core in CORES}
+        for core, verdict in verdicts.items():
+            print("\n".join(report(problem, core, verdict, known)))
+        return int(any(verdict.broken for verdict in verdicts.values()))
     if args.smallest:
         chosen = [seed for kind in KINDS for seed in seeds(args.seed, 2, only=kind, quick=True)]
     else:

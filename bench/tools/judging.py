@@ -13,14 +13,14 @@ from gpu_extract.run import extract
 
 EPS = float(np.finfo(float).eps)
 FLOOR = 1e-8             # sigma: asked for where cond is small
-HOPELESS = 1e-3          # sigma: no unflagged bin may be off by more, whatever rounding leaves elsewhere
+HOPELESS = 1e-3          # sigma: what is worse must be flagged, whatever rounding leaves
 KEEPS = 0.1              # of the information with all pixels good: such a bin must not be flagged
 CLEAN = 1e8              # cond with all pixels good beyond which shares of information are not judged
 EASY = 1e5               # cond up to which the oracle in double precision is 100 times better than the bound
 EVEN = 1e8               # and ratio of the bins' ivar
 ONE_WAY = 10.0           # the diagonal is one way to round of many
-DIM, SURE = 1e-10, 10.0  # of its light: with less in each good pixel a bin is given up; times this: surely (not)
-FLAGS = np.uint32(SpecMask.WEAKBIN | SpecMask.NODATA | SpecMask.BADFIBER)
+SURE = 10.0              # that a bin is weak is judged where the limit is passed by this factor
+FLAGS = np.uint32(SpecMask.WEAKBIN | SpecMask.NODATA | SpecMask.BADFIBER | SpecMask.ODDPIX)
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,7 @@ class Truth:
     """The wanted bins by the oracle: arrays (nfibre, nwave), photons per bin.
 
     bound: what a result may be off by, in sigma; kept: share of the information with all pixels good
-    weak: bins that double precision cannot tell from others; dim: those of which good pixels see 1e-10 at most, to a
-    factor of ten: they may be given up or not
+    weak: bins that must be flagged, since double precision cannot tell them from others; doubtful: those that may be
     """
 
     flux: np.ndarray
@@ -38,28 +37,29 @@ class Truth:
     bound: np.ndarray
     kept: np.ndarray
     weak: np.ndarray
-    dim: np.ndarray
+    doubtful: np.ndarray
     cond: float
 
 
-def truth(problem: Problem, ndiag: int) -> Truth:
+def truth(problem: Problem) -> Truth:
     """By the oracle in double precision where that is enough, else in as many digits as it takes.
 
     The bound is max(1e-8, 100 eps cond), cond of icov scaled to a unit diagonal with the weak bins marginalised; and
-    where icov itself is worse than 1e10, ten times what 100 eps on that diagonal changes.
+    where icov itself is worse than 1e10, ten times what 100 eps on that diagonal changes. Never above 1e-3.
     """
-    nfibre, nwave = problem.psf.nfibre, round(np.ptp(problem.config.wavelength[:2]) / problem.config.wavelength[2]) + 1
+    nfibre, ndiag = problem.psf.nfibre, problem.psf.stamp[0] // 2
+    nwave = round(np.ptp(problem.config.wavelength[:2]) / problem.config.wavelength[2]) + 1
     wanted = slice(problem.below, problem.below + nwave)
     double = solve_bundle(problem.design, problem.image, nfibre, psferr=0.0)
-    seen = double.weight > 0
-    known: Any = double
-    doubt, weak = np.zeros(seen.shape), np.zeros(seen.shape, dtype=bool)
     information = _information(double.covariance)
-    cond = double.cond
+    seen = information > 0
+    known: Any = double
+    doubt, alike, cond = np.zeros(seen.shape), np.ones(seen.shape), double.cond
     if seen.any() and (cond > EASY or np.ptp(np.log(double.ivar[seen])) > np.log(EVEN)):
         known = solve_exact(problem.design, problem.image, nfibre)
-        information, weak = known.information, known.weak
-        if cond > 1 / WEAK or weak.any():
+        information = known.information
+        alike = np.divide(known.alone, information, out=np.ones(seen.shape), where=seen)
+        if alike.max() > WEAK / SURE or cond > WEAK:
             floored = solve_exact(problem.design, problem.image, nfibre, floor=100 * EPS)
             doubt = ONE_WAY * differences(known, floored, ndiag)
         cond = known.cond
@@ -68,12 +68,9 @@ def truth(problem: Problem, ndiag: int) -> Truth:
     most = _information(clean.covariance)
     sure = (most > 0) & (clean.cond < CLEAN)
     kept = np.divide(information, most, out=np.zeros_like(most), where=sure)
-    good = (problem.image.ivar.ravel() > 0).astype(float)
-    light = problem.design.multiply(good[:, None]).max(axis=0).toarray().reshape(seen.shape)
-    weak |= (light > 0) & (light < DIM / SURE)
     stored = np.array([diagonals(r[wanted, wanted], ndiag) for r in known.resolution])
     return Truth(known.flux[:, wanted], known.ivar[:, wanted], stored, bound[:, wanted], kept[:, wanted],
-                 weak[:, wanted], (light < DIM * SURE)[:, wanted], cond)
+                 (alike > WEAK * SURE)[:, wanted], (alike > WEAK / SURE)[:, wanted], cond)
 
 
 def _information(covariance: np.ndarray) -> np.ndarray:
@@ -97,8 +94,9 @@ class Verdict:
     """What one core made of a problem.
 
     lost: why there is no frame, or ""; parts: (3, nfibre, nwave) differences of flux, ivar and R in units of the bound
-    flagged: bins with WEAKBIN or NODATA; wrong: unflagged and off by more than the bound; rash: unflagged although
-    good pixels do not tell it from others; strict: flagged although 10 % of the information is kept
+    flagged: bins with one of FLAGS; wrong: unflagged and off by more than the bound; rash: unflagged though weak;
+    strict: flagged though not even doubtful, and with 10 % of the information that it has with all pixels good;
+    weak: as of Truth, their numbers are not judged
     """
 
     lost: str
@@ -107,6 +105,7 @@ class Verdict:
     wrong: np.ndarray
     rash: np.ndarray
     strict: np.ndarray
+    weak: np.ndarray
 
     @property
     def ratio(self) -> np.ndarray:
@@ -121,23 +120,21 @@ class Verdict:
     @property
     def worst(self) -> float:
         """The largest difference of an unflagged bin that can be known, in units of the bound."""
-        return float(self.ratio[~self.flagged & ~self.rash].max(initial=0.0))
+        return float(self.ratio[~self.flagged & ~self.weak].max(initial=0.0))
 
 
-def judge(problem: Problem, core: str) -> tuple[Verdict, Truth]:
+def judge(problem: Problem, core: str, known: Truth) -> Verdict:
     """Extract by a core, and compare."""
-    ndiag = problem.psf.stamp[0] // 2
-    known = truth(problem, ndiag)
     none = np.zeros(known.flux.shape, dtype=bool)
-    nothing = np.zeros((3, *none.shape)), none, none, none, none
+    nothing = np.zeros((3, *none.shape)), none, none, none, none, none
     try:
         frame = extract(problem.image, problem.psf, replace(problem.config, core=core))
-    except (GpuExtractError, ArithmeticError, ValueError, np.linalg.LinAlgError) as error:
-        return Verdict(f"{type(error).__name__}: {error}", *nothing), known
+    except (GpuExtractError, ArithmeticError, ValueError, Warning) as error:      # warnings are errors here
+        return Verdict(f"{type(error).__name__}: {error}", *nothing)
     assert frame is not None
     if not all(np.isfinite(array).all() for array in (frame.flux, frame.ivar, frame.resolution, frame.chi2pix)):
-        return Verdict("numbers that are not finite", *nothing), known
-    return compare(frame, known, problem.config.wavelength[2]), known
+        return Verdict("numbers that are not finite", *nothing)
+    return compare(frame, known, problem.config.wavelength[2])
 
 
 def compare(frame: Frame, known: Truth, step: float) -> Verdict:
@@ -154,7 +151,24 @@ def compare(frame: Frame, known: Truth, step: float) -> Verdict:
     parts = np.stack([of_flux, of_ivar, of_r]) / known.bound
     ratio = parts.max(axis=0)
     flagged = (frame.mask & FLAGS) > 0
-    hopeless = known.weak
     unknown = (frame.ivar == 0) & (known.ivar == 0)
-    return Verdict("", parts, flagged, wrong=~flagged & ~hopeless & ~known.dim & (ratio > 1),
-                   rash=~flagged & hopeless & ~unknown, strict=flagged & ~hopeless & (known.kept > KEEPS))
+    return Verdict("", parts, flagged, wrong=~flagged & ~known.weak & (ratio > 1),
+                   rash=~flagged & known.weak & ~unknown, strict=flagged & ~known.doubtful & (known.kept > KEEPS),
+                   weak=known.weak)
+
+
+def report(problem: Problem, core: str, verdict: Verdict, known: Truth) -> list[str]:
+    """Everything about one problem, in lines: the five worst bins of each kind."""
+    lines = [f"{problem.name}; {core}",
+             f"  cond {known.cond:.1e}, {known.weak.size} bins: {known.weak.sum()} weak, {verdict.flagged.sum()} "
+             f"flagged; bound {known.bound.min():.0e} to {known.bound.max():.0e}"]
+    if verdict.lost:
+        lines.append(f"  lost: {verdict.lost}")
+    for name in ("wrong", "rash", "strict"):
+        bins = np.argwhere(getattr(verdict, name)).tolist()
+        for i, j in sorted(bins, key=lambda at: -verdict.ratio[tuple(at)])[:5]:
+            flux, ivar, r = verdict.parts[:, i, j]
+            lines.append(f"  {name}: {len(bins)} bins, fibre {i} bin {j}: flux {flux:.2g}, ivar {ivar:.2g}, R {r:.2g} "
+                         f"x {known.bound[i, j]:.1e} sigma, ivar "
+                         f"{known.ivar[i, j]:.2g} (largest {known.ivar.max():.2g}), keeps {known.kept[i, j]:.2g}")
+    return lines

@@ -3,9 +3,7 @@
 The oracle's dense matrices hold some thousand bins, so that a long spectrum is
 made in windows, each with PAD bins more at both ends than are kept: cutting
 the solution there leaves less than 1e-8 sigma in what is kept (PSFs like
-those simulated here). In frames with heavily masked stretches the bins that
-the regularisation touches may differ, because a window knows only its own
-largest weight.
+those simulated here; beside heavily masked stretches it may be more).
 """
 from itertools import pairwise
 from typing import Any
