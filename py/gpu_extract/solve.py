@@ -9,7 +9,7 @@ the same, and x is one of the solutions; what else would solve it changes no flu
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import blas, lapack
+from scipy.linalg import blas, eigvalsh_tridiagonal, lapack
 
 from gpu_extract.backend import cpu_couple, cpu_factor, cpu_solve, cpu_strengths, cpu_substitute
 from gpu_extract.backend.arena import Arena
@@ -64,14 +64,16 @@ def solve(normal: Normal, arena: Arena | None = None, lasting: Arena | None = No
     x, r, t = vectors[0], vectors[1], vectors[-1]
     x[:] = 0.0
     cpu_solve.begin(r, normal.rhs, normal.weight, margin)
-    limit, rounding, iterations, error = TOLERANCE, ROUNDING, 0, np.inf
+    limit, rounding, iterations, error, least = TOLERANCE, ROUNDING, 0, np.inf, 1.0
+    steps = np.empty((2, ITERATIONS))
     for near in (nearest(normal), nd - 1):
-        done, limit = cpu_solve.conjugate_gradients(vectors, normal.icov, factor, near,
-                                                    (limit, rounding, ITERATIONS - iterations))
-        iterations, rounding = iterations + done, 0.0
+        done, reached = cpu_solve.conjugate_gradients(vectors, normal.icov, factor, near,
+                                                      (limit * least, rounding, ITERATIONS - iterations), steps)
+        limit, iterations, rounding = max(limit, reached), iterations + done, 0.0
+        least = min(least, _smallest(steps[:, :done]) ** 0.5)
         cpu_solve.begin(r, normal.rhs, normal.weight, margin)
         cpu_strengths.multiply(correlations, t, normal.icov, x, margin, roots)
-        error = cpu_substitute.size_of(r, t, factor, margin)
+        error = cpu_substitute.size_of(r, t, factor, margin) / least
         if error <= 2 * limit:
             break
         r -= t
@@ -80,6 +82,21 @@ def solve(normal: Normal, arena: Arena | None = None, lasting: Arena | None = No
     found = np.empty((nfibre, nwave))
     cpu_solve.by_fibre(found, x, margin)
     return Solution(found, iterations, error, strengths, lifted)
+
+
+def _smallest(steps: Array) -> float:
+    """The smallest eigenvalue of M^-1 icov that the iteration has met, M the fibres' own blocks, 1 at most.
+
+    steps: see cpu_solve.conjugate_gradients; they are the elements of Lanczos's tridiagonal matrix (Golub & Van Loan,
+    Matrix Computations, 11.3). r M^-1 r is smaller than the square of the error by up to that factor: fibres that share
+    their pixels are told apart by little of what their own blocks know.
+    """
+    length, beta = steps
+    if len(length) == 0:
+        return 1.0
+    diagonal = 1.0 / length
+    diagonal[1:] += beta[1:] / length[:-1]
+    return float(np.clip(eigvalsh_tridiagonal(diagonal, np.sqrt(beta[1:]) / length[:-1])[0], 1e-16, 1.0))
 
 
 def closest(strengths: Strengths) -> float:

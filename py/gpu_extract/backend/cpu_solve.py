@@ -124,11 +124,12 @@ def _even(z, r, t, factor, margin, groups):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def conjugate_gradients(vectors, icov, factor, near, control):  # type: ignore[no-untyped-def]
+def conjugate_gradients(vectors, icov, factor, near, control, steps):  # type: ignore[no-untyped-def]
     """Add to x what solves icov x = r with couplings of fibres up to `near` apart; returns (iterations, tolerance).
 
     vectors: (6, rows, length): x, r and four for the work, see `room_of`; r becomes anything
     control: (tolerance in sigma, the same relative to r's size in sigma, most iterations); the larger one counts
+    steps: (2, most iterations), filled: how far each step went, and what of the direction before it the next one has
     sqrt(r P^-1 r) is the size of the error of x in units of its own sigma, summed in squares over all bins, up to
     what P lacks of icov; it ends the iteration. z = P^-1 r lets icov z be made from couplings alone: with t1 = B D2^-1
     r2 it is r1 - t1 + B z2 for the even fibres and r2 for the odd ones, and F z. Where F = 0, the odd fibres are solved
@@ -179,4 +180,5 @@ def conjugate_gradients(vectors, icov, factor, near, control):  # type: ignore[n
             _advance(x, p, norm / curvature, i)
         for i in range(moving):
             _advance(r, q, -norm / curvature, i)
+        steps[0, done], steps[1, done] = norm / curvature, beta
         done += 1

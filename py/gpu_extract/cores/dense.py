@@ -25,13 +25,17 @@ from gpu_extract.cores.weak import LEAST, SAFE, UNKNOWN
 from gpu_extract.data import Array, Decorrelated, Normal, Status
 from gpu_extract.plan import enough_neighbours, spread, tiles
 
+ENDS = 10.0      # times the tolerance: correlation with the ends of a patch up to which it is long enough
+BEYOND = 0.1     # of the tolerance is left to fibres beyond it: where masks couple them, signal may be high
+
 Pixels = Callable[[Normal, Array, tuple[Sequence[int], int], tuple[int, int]], Patch]
 
 
 @dataclass(frozen=True)
 class Cuts:
     """How the dense core cuts: bins `inner` of the grid are kept, in stretches of `step` bins, with `pad` bins on both
-    ends and `neighbours` fibres on both sides taking part, more where masks leave more than `tolerance` sigma."""
+    ends and `neighbours` fibres on both sides taking part, more of both where masks leave more than `tolerance`
+    sigma."""
 
     inner: slice
     step: int
@@ -60,17 +64,12 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
 def _patch(out: Decorrelated, normal: Normal, x: Array, *, fibres: tuple[int, int], waves: tuple[int, int],
            cuts: Cuts, pixels: Pixels | None) -> None:
     """Do the bins `waves` (of the grid) of `fibres` and write them into `out`."""
-    nfibre, nwave = x.shape
-    start, stop = spread(*waves, cuts.pad, nwave)
-    closest = max(_correlation(normal, i, (start, stop)) for i in (fibres[0] - 1, fibres[1] - 1))
-    reach = max(cuts.neighbours, enough_neighbours(np.array([closest]), cuts.tolerance))
-    around = [i for i in range(*spread(*fibres, reach, nfibre)) if not fibres[0] <= i < fibres[1]]
-    factor = _factor(normal, (around, list(range(*fibres))), (start, stop))
+    around, (start, stop), factor = _grown(normal, fibres, waves, cuts)
     kept = slice(waves[0] - cuts.inner.start, waves[1] - cuts.inner.start)
-    factors = _factors(factor, stop - start) if factor is not None else repeat(None)
+    last = (fibres[1] - fibres[0]) * (stop - start)
+    factors = repeat(None) if factor is None else _factors(factor[-last:, -last:], stop - start)
     for n, (fibre, own) in enumerate(zip(range(*fibres), factors, strict=False)):
         keep, inner = normal.weight[fibre, start:stop] > 0, slice(waves[0] - start, waves[1] - start)
-        status = Status.GOOD if own is not None else Status.PIXELS
         if not keep[inner].any():
             out.status[n, kept] = Status.EMPTY
             continue
@@ -86,42 +85,72 @@ def _patch(out: Decorrelated, normal: Normal, x: Array, *, fibres: tuple[int, in
             continue
         inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale != 0)
         out.flux[n, kept], out.ivar[n, kept] = (product * inverse)[inner], scale[inner] ** 2
-        out.status[n, kept] = status if scale[inner].any() else Status.FAILED
+        out.status[n, kept] = Status.FAILED if not scale[inner].any() else Status.GOOD if own is not None \
+            else Status.PIXELS
         cpu_dense.diagonals(out.resolution[n, :, kept], root * inverse[:, None], start, waves)
 
 
-def _correlation(normal: Normal, fibre: int, waves: tuple[int, int]) -> float:
-    """Largest correlation coefficient between bins of `fibre` and of the next one, 0 where there is none of either."""
-    if fibre < 0 or fibre + 1 >= len(normal.icov) or normal.icov.shape[1] < 2:
-        return 0.0
-    hw, (start, stop) = normal.halfband, waves
-    own = normal.icov[fibre, 0, start:stop, hw]
-    other = np.pad(normal.icov[fibre + 1, 0, start:stop, hw], hw)
-    product = own[:, None] * np.lib.stride_tricks.sliding_window_view(other, 2 * hw + 1)
-    square = np.zeros_like(product)
-    np.divide(normal.icov[fibre, 1, start:stop] ** 2, product, out=square, where=product > 0)
-    return float(np.sqrt(square.max(initial=0.0)))
+def _grown(normal: Normal, fibres: tuple[int, int], waves: tuple[int, int],
+           cuts: Cuts) -> tuple[list[int], tuple[int, int], Array | None]:
+    """The fibres around a patch, its bins, and its factor (`_factor`), as large as its own covariance asks for.
 
-
-def _factor(normal: Normal, fibres: tuple[list[int], list[int]], waves: tuple[int, int]) -> Array | None:
-    """L with C^-1 = L L^T for the covariance C of the inner fibres; None where icov is too close to singular to tell.
-
-    fibres: (around, inner); the Cholesky factor of the whole patch, neighbours first, ends with that of C^-1.
+    The cuts hold for good pixels. Where masks let light reach farther, the correlation of the bins that are kept with
+    those at the patch's ends and with its outermost fibres says so, and it grows until it reaches beyond them.
     """
-    around, inner = fibres
-    if normal.lifted is not None and normal.lifted[around + inner, waves[0]:waves[1]].any():
+    nfibre, nwave = normal.rhs.shape
+    pad, reach = cuts.pad, cuts.neighbours
+    while True:
+        (start, stop), (lo, hi) = spread(*waves, pad, nwave), spread(*fibres, reach, nfibre)
+        around = [i for i in range(lo, hi) if not fibres[0] <= i < fibres[1]]
+        order = around + list(range(*fibres))
+        factor = _factor(normal, order, (start, stop), len(range(*fibres)))
+        if factor is None:      # nothing can be told from it: farther than anybody asks for
+            (start, stop), (lo, hi) = (spread(*waves, 2 * pad, nwave), spread(*fibres, reach + 2, nfibre))
+            return [i for i in range(lo, hi) if not fibres[0] <= i < fibres[1]], (start, stop), None
+        ends, outermost = _reached(factor, order, fibres, (start, stop), waves)
+        longer = ends > ENDS * cuts.tolerance and stop - start < nwave
+        wider = (lo > 0 or hi < nfibre) and enough_neighbours(outermost, BEYOND * cuts.tolerance) > reach
+        if not (longer or wider):
+            return around, (start, stop), factor
+        pad, reach = 2 * pad if longer else pad, reach + 2 if wider else reach
+
+
+def _reached(factor: Array, order: list[int], fibres: tuple[int, int], stretch: tuple[int, int],
+             waves: tuple[int, int]) -> tuple[float, Array]:
+    """The largest correlation coefficient of kept bins with the outermost bins on either side, and with each fibre that
+    is so many fibres off: (reach,)."""
+    start, size = stretch[0], stretch[1] - stretch[0]
+    unit = np.zeros((len(factor), (fibres[1] - fibres[0]) * (waves[1] - waves[0])), order="F")
+    bins = np.arange(waves[0] - start, waves[1] - start)
+    places = np.concatenate([bins + n * size for n in range(len(order) - (fibres[1] - fibres[0]), len(order))])
+    unit[places, np.arange(len(places))] = 1.0
+    covariance = lapack.dpotrs(factor, unit, lower=1, overwrite_b=1)[0]
+    variance = (lapack.dtrtri(factor, lower=1)[0] ** 2).sum(axis=0)
+    correlation = np.abs(covariance) / np.sqrt(variance[:, None] * variance[places])
+    by_fibre = correlation.reshape(len(order), size, -1)
+    distance = np.array([max(fibres[0] - i, i - fibres[1] + 1, 0) for i in order])
+    outermost = np.array([by_fibre[distance == d].max(initial=0.0) for d in range(1, int(distance.max()) + 1)])
+    return float(by_fibre[:, [0, -1]].max()), outermost
+
+
+def _factor(normal: Normal, order: list[int], waves: tuple[int, int], count: int) -> Array | None:
+    """L with L L^T = icov of some fibres; None where icov is too close to singular to tell.
+
+    order: the fibres, the last `count` of them those that are wanted: L ends with that of their C^-1
+    """
+    if normal.lifted is not None and normal.lifted[order, waves[0]:waves[1]].any():
         return None
-    n, first = (waves[1] - waves[0]) * len(around + inner), (waves[1] - waves[0]) * len(around)
-    matrix = cpu_dense.empty(n)
-    cpu_dense.fill(matrix, normal.icov, np.array(around + inner), waves)
+    size = waves[1] - waves[0]
+    matrix = cpu_dense.empty(size * len(order))
+    cpu_dense.fill(matrix, normal.icov, np.array(order), waves)
     diagonal = matrix.diagonal().copy()
     factor, info = lapack.dpotrf(matrix, lower=1, clean=1, overwrite_a=1)
     pivots = factor.diagonal() ** 2 / diagonal
-    own = factor[first:, first:]
     if info == 0 and not (pivots > SAFE).all():
-        amplified = (lapack.dtrtri(own, lower=1)[0] ** 2).sum(axis=0) * diagonal[first:]
+        own = factor[-count * size:, -count * size:]
+        amplified = (lapack.dtrtri(own, lower=1)[0] ** 2).sum(axis=0) * diagonal[-count * size:]
         info = int(not (pivots > LEAST).all() or not (amplified <= UNKNOWN).all())
-    return own if info == 0 else None
+    return factor if info == 0 else None
 
 
 def _factors(factor: Array, size: int) -> Iterator[Array]:
