@@ -103,7 +103,7 @@ def _grown(normal: Normal, fibres: tuple[int, int], waves: tuple[int, int],
         (start, stop), (lo, hi) = spread(*waves, pad, nwave), spread(*fibres, reach, nfibre)
         around = [i for i in range(lo, hi) if not fibres[0] <= i < fibres[1]]
         order = around + list(range(*fibres))
-        factor = _factor(normal, order, (start, stop), len(range(*fibres)))
+        factor = _factor(normal, order, (start, stop))
         if factor is None:      # nothing can be told from it: farther than anybody asks for
             (start, stop), (lo, hi) = (spread(*waves, 2 * pad, nwave), spread(*fibres, reach + 2, nfibre))
             return [i for i in range(lo, hi) if not fibres[0] <= i < fibres[1]], (start, stop), None
@@ -128,15 +128,16 @@ def _reached(factor: Array, order: list[int], fibres: tuple[int, int], stretch: 
     variance = (lapack.dtrtri(factor, lower=1)[0] ** 2).sum(axis=0)
     correlation = np.abs(covariance) / np.sqrt(variance[:, None] * variance[places])
     by_fibre = correlation.reshape(len(order), size, -1)
+    with_all = np.sqrt((by_fibre**2).sum(axis=1)).max(axis=1)      # of a fibre's bins, as good as the norm of its block
     distance = np.array([max(fibres[0] - i, i - fibres[1] + 1, 0) for i in order])
-    outermost = np.array([by_fibre[distance == d].max(initial=0.0) for d in range(1, int(distance.max()) + 1)])
+    outermost = np.array([with_all[distance == d].max(initial=0.0) for d in range(1, int(distance.max()) + 1)])
     return float(by_fibre[:, [0, -1]].max()), outermost
 
 
-def _factor(normal: Normal, order: list[int], waves: tuple[int, int], count: int) -> Array | None:
+def _factor(normal: Normal, order: list[int], waves: tuple[int, int]) -> Array | None:
     """L with L L^T = icov of some fibres; None where icov is too close to singular to tell.
 
-    order: the fibres, the last `count` of them those that are wanted: L ends with that of their C^-1
+    order: the fibres, those that are wanted last: L ends with that of their C^-1
     """
     if normal.lifted is not None and normal.lifted[order, waves[0]:waves[1]].any():
         return None
@@ -147,8 +148,7 @@ def _factor(normal: Normal, order: list[int], waves: tuple[int, int], count: int
     factor, info = lapack.dpotrf(matrix, lower=1, clean=1, overwrite_a=1)
     pivots = factor.diagonal() ** 2 / diagonal
     if info == 0 and not (pivots > SAFE).all():
-        own = factor[-count * size:, -count * size:]
-        amplified = (lapack.dtrtri(own, lower=1)[0] ** 2).sum(axis=0) * diagonal[-count * size:]
+        amplified = (lapack.dtrtri(factor, lower=1)[0] ** 2).sum(axis=0) * diagonal
         info = int(not (pivots > LEAST).all() or not (amplified <= UNKNOWN).all())
     return factor if info == 0 else None
 
