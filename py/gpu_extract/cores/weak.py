@@ -20,7 +20,7 @@ def band_tells(band: Array, diagonal: Array) -> bool:
 
     band: (n, half + 1) rows of the upper triangle of S; diagonal: (n,) of icov, 0 for bins without weight
     """
-    shifted = np.asfortranarray(band.T)
+    shifted = band.T.copy(order="F")
     shifted[0] -= diagonal / UNKNOWN
     info: int = lapack.dpbtrf(shifted, lower=1, overwrite_ab=1)[1]
     return info == 0
