@@ -1,10 +1,34 @@
-"""Work space is kept from frame to frame by who extracts many, and given back by who extracts one."""
+"""Work space is kept from frame to frame by who extracts many, and given back by who extracts one.
+
+What it holds when it is handed out is nothing anybody may depend on: NaN times 0 is NaN, so that an element that is
+read before it is written reaches a flux once in a while, whatever it is multiplied by.
+"""
+from collections.abc import Callable
+from dataclasses import fields
+from math import prod
+
+import numpy as np
 import pytest
 
-from gpu_extract.backend.arena import borrowed, forget
+import oracle
+from cores.cases import make_bundle
+from extraction import assert_same_bits, extracted
+from gpu_extract.backend.arena import Arena, borrowed, forget
 from gpu_extract.compare.selftest import load_cutout
+from gpu_extract.config import ExtractConfig
+from gpu_extract.cores.banded import decorrelate
 from gpu_extract.cpu_frame import CpuFrames
 from gpu_extract.run import extract
+
+FILLS = (np.nan, 1e300, -0.0)
+GUARD = 256        # elements in front of and behind each array: the widest band has rows of 2 x 16 + 1 vectors
+# fibres, wanted bins and their step, family of the PSF, masks
+FRAMES = {"one": (1, 9, 0.8, "v3", False), "two": (2, 30, 0.8, "v3", True), "three": (3, 7, 0.8, "v3", True),
+          "five": (5, 45, 0.7, "v3", True), "nine": (9, 27, 0.7, "v3", True), "wide": (5, 19, 0.8, "gh2", True),
+          "tails": (3, 3, 0.8, "tails", False)}
+# steps in pixels: a fibre's own half-band is 7 at the first, and 9, more than cpu_schur.ROWS, at the other
+BANDS = [(nfibre, nwave, mask, step) for nfibre, nwave in ((1, 3), (2, 7), (5, 9), (3, 103), (9, 33))
+         for mask in ("clean", "block", "column", "dead") for step in (1.48, 1.1)]
 
 
 @pytest.mark.parametrize("keep", [True, False])
@@ -15,3 +39,43 @@ def test_work_space(keep: bool) -> None:
     with borrowed() as arena:
         assert bool(arena._blocks) == keep
     forget()
+
+
+@pytest.fixture
+def filled(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Has every array that is handed out hold one value, and the memory on both sides of it."""
+    take = Arena.take
+
+    def use(fill: float) -> None:
+        def patched(self: Arena, *shape: int) -> np.ndarray:
+            whole = take(self, prod(shape) + 2 * GUARD)
+            whole[:] = fill
+            return whole[GUARD:GUARD + prod(shape)].reshape(shape)
+        monkeypatch.setattr(Arena, "take", patched)
+        forget()
+    return use
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_what_it_held_is_in_no_frame(name, filled):
+    nfibre, nwave, step, family, masks = FRAMES[name]
+    psf = oracle.make_psf(family, nfibre, shape=(210, int(7.3 * nfibre) + 20))
+    config = ExtractConfig(wavelength=(6060.0, 6060.0 + step * (nwave - 1), step), model=True)
+    case = oracle.make_case(psf, config, masks=masks)
+    filled(0.0)
+    frame = extracted(case.image, psf, config)
+    for fill in FILLS:
+        filled(fill)
+        assert_same_bits(extracted(case.image, psf, config), frame)
+
+
+@pytest.mark.parametrize(("nfibre", "nwave", "mask", "step"), BANDS)
+def test_what_it_held_is_in_no_band(nfibre, nwave, mask, step, filled):
+    bundle = make_bundle(nfibre, nwave, mask=mask, step=step)
+    filled(0.0)
+    found = decorrelate(bundle.normal, bundle.x, (0, nfibre), ndiag=3)
+    for fill in FILLS:
+        filled(fill)
+        other = decorrelate(bundle.normal, bundle.x, (0, nfibre), ndiag=3)
+        for field in fields(found):
+            np.testing.assert_array_equal(getattr(other, field.name), getattr(found, field.name), field.name)

@@ -4,10 +4,13 @@ import pytest
 
 from cores.cases import EPS, band_of, full_of, make_bundle, measured, random_definite
 from gpu_extract.backend.arena import Arena
+from gpu_extract.backend.cuda.measure import allowed
 from gpu_extract.cores import wide
 from gpu_extract.cores.coupling import Couplings
+from gpu_extract.cores.definite import Facts
 from gpu_extract.cores.limits import Limits
 from gpu_extract.cores.schur import Neighbours
+from gpu_extract.cores.weak import band_tells
 
 
 def exact(bundle, fibre):
@@ -160,3 +163,40 @@ def test_width_foretold_by_decay():
     assert wide._farther(tails, 1e-12) == pytest.approx(24.0)
     assert wide._farther(tails, 1e-8) == 0.0
     assert wide._farther(np.full(121, np.inf), 1e-8) == 60.0
+
+
+@pytest.mark.parametrize(("tail", "shift", "holds"), [(2.4e-6, 1e-8, True), (6e-5, 1e-8, False), (2.4e-6, 9e-7, True),
+                                                      (2.4e-6, 2e-6, False)])
+def test_weights_of_masked_bins_are_no_excuse(tail, shift, holds):
+    """Beside a block the condition number is that of the weights: 4e13 where the scaled S begins at 1e-5.
+
+    That rounding leaves 0.3 then is no reason to cut off more. Measured on r0 in steps of 0.5 A beside 30 x 30 pixels:
+    with a tail of 6e-5 the flux is off by 3.4e-7 sigma, in the wide band by 8e-9.
+    """
+    bundle, gamma = make_bundle(2, 40), 1e-5
+    gauge = Neighbours(bundle.normal, bundle.x, Limits())._gauge
+    sums = np.array([[(2.0 * shift)**2, 40.0, 0.0, 0.0, 0.0, tail * gamma / 4.0]])
+    _, _, (excess,), _ = gauge._judged(sums, np.zeros((1, 6)), [Facts(4e13, 1e-6, gamma)], [1.0])
+    assert (excess <= 1.0) == holds
+
+
+def test_weights_of_masked_bins_excuse_no_coupling():
+    """Nor for couplings, by the same rule on the device."""
+    limits = Limits()
+    neighbours = Neighbours(make_bundle(2, 40).normal, np.ones((2, 40)), limits)
+    first = neighbours._at_first(0)
+    for cond in (1e5, 1e8, 4e13):
+        facts = Facts(cond, 1e-6, 1e-3)
+        most = max(limits.coupling, min(facts.rounding, limits.most_coupling))
+        assert most <= 1e-7
+        assert allowed.py_func(limits.coupling, limits.most_coupling, cond) == most
+        for error, holds in ((0.99 * most, True), (1.01 * most, False)):
+            assert neighbours._holds(first._replace(facts=facts, excess=0.0), error) == holds
+
+
+def test_a_question_about_weak_bins_leaves_the_band_as_it_is():
+    """The poles are asked after it: whatever the memory's order, S is still S."""
+    band = np.random.default_rng(2).normal(size=(30, 5)) + [9.0, 0.0, 0.0, 0.0, 0.0]
+    before = band.copy()
+    assert band_tells(band, band[:, 0].copy())
+    np.testing.assert_array_equal(band, before)

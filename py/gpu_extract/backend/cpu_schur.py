@@ -156,7 +156,7 @@ def factorise(hw: int, own: int) -> Any:
                     spread((y + first * VECTOR, block, xs + first * VECTOR), hw, 0, 0)
                 for lane in range(LANES):
                     _ahead(following, address(others, 2 * e * LANES + lane), tile)
-                for j in range(first - back, last - back if last < nwave else nwave):
+                for j in range(max(first - back, 0), last - back if last < nwave else nwave):
                     forward((y + j * VECTOR, low + 8 * j * row), 0, own, 0)
     return kernel
 

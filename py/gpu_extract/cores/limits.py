@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Limits:
-    """What may be left out of S, or what rounding leaves where that is more (see definite.Facts).
+    """What may be left out of S; of coupling and shift, too, what rounding leaves where that is more (definite.Facts).
 
     coupling: terms of higher order in the coupling, relative to S in its own norm
     distant: fibres farther than the next are eliminated where the bound on their coupling is above this
@@ -16,6 +16,8 @@ class Limits:
     own: whether one diagonal more than the fibres' own blocks have is tried before, see `widths`
     window: correlation of two fibres' bins above which S is made whole around them, see windows.py
     inner: what windows have beyond the band, in S's own norm: facts are asked of the band alone
+    most_coupling, most_shift: what both may be, whatever rounding leaves: the condition number that tells it is that of
+        the weights, too, and beside masks has no end
     """
 
     coupling: float = 1e-10
@@ -28,6 +30,8 @@ class Limits:
     own: bool = True
     window: float = 2e-3
     inner: float = 1e-2
+    most_coupling: float = 1e-7
+    most_shift: float = 1e-6
 
     def widths(self, own: int, hw: int) -> list[int]:
         """The half-bands of S that are tried in turn, from those of a fibre's own block and of all of icov.

@@ -104,9 +104,8 @@ class Gauge:
         shift = np.where(sums[:, 1] <= limits.bright * self.couplings.nwave, limits.noisy_shift, limits.shift)
         with np.errstate(over="ignore"):
             tail = 4.0 * np.maximum(sums[:, 5], more[:, 4]) / gamma
-            moved = 0.5 * np.sqrt(sums[:, 0]) / np.maximum(shift, rounding)
-            excess = np.maximum(np.maximum(tail / np.maximum(limits.tail, rounding), moved),
-                                more[:, 3] / (limits.inner * gamma))
+            moved = 0.5 * np.sqrt(sums[:, 0]) / np.maximum(shift, np.minimum(rounding, limits.most_shift))
+            excess = np.maximum(np.maximum(tail / limits.tail, moved), more[:, 3] / (limits.inner * gamma))
         squares = sums[:, 2:5] + more[:, :3]
         return [array.tolist() for array in (squares, tail, excess, more[:, 5] / gamma)]
 

@@ -131,7 +131,7 @@ class Neighbours:
         """Whether a fibre is within the limits; error: what else is left out."""
         facts = measured.facts
         return (facts.rung is not None and measured.excess <= 1.0
-                and error <= max(self.limits.coupling, facts.rounding))
+                and error <= max(self.limits.coupling, min(facts.rounding, self.limits.most_coupling)))
 
     def _window_holds(self, fibre: int) -> bool:
         """Whether a fibre is within the limits outside of its windows, to second order in the coupling."""

@@ -5,7 +5,6 @@ known either: a number without a unit that knows nothing of other bins' weights.
 bin: 100 eps times it is 2e-4 sigma at UNKNOWN. Where there may be such bins icov is not asked any more, but the pixels
 (cores.pixels).
 """
-import numpy as np
 from scipy.linalg import lapack
 
 from gpu_extract.data import Array

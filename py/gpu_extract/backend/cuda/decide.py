@@ -17,6 +17,7 @@ from gpu_extract.backend.cuda.measure import (
     FIRST_THETA,
     GAMMA,
     LOST,
+    MOST_COUPLING,
     QUESTIONS,
     RUNG,
     STATUS,
@@ -123,7 +124,7 @@ def _decide(i, facts, flags, sizes, limits, nd, lanes, size):  # type: ignore[no
     elif (flags[RUNG * lanes + i] >= 0 and flags[LOST * lanes + i] == 0 and facts[EXCESS * lanes + i] <= 1.0
           and not _may_be_weak(facts[COND * lanes + i], facts[THETA * lanes + i], facts[GAMMA * lanes + i])):
         error = _higher_orders(i, facts, sizes, limits, nd, lanes, size)
-        if error <= allowed(limits[COUPLING], facts[COND * lanes + i]):
+        if error <= allowed(limits[COUPLING], limits[MOST_COUPLING], facts[COND * lanes + i]):
             status = GOOD
     flags[STATUS * lanes + i] = status
 

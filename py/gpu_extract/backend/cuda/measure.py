@@ -19,8 +19,8 @@ COND, THETA, GAMMA, FIRST_THETA, FIRST_GAMMA, FAR_THETA, BOUND, EXCESS, ONES, CR
 FACTS = 11
 ALIVE, ACTIVE, WIDTH, RUNG, STATUS, LOST, WANTED = range(7)
 FLAGS = 7
-COUPLING, DISTANT, TAIL, SHIFT, NOISY, BRIGHT_SHARE, DECAY = range(7)       # of the limits
-LIMITS = 7
+COUPLING, DISTANT, TAIL, SHIFT, NOISY, BRIGHT_SHARE, DECAY, MOST_COUPLING, MOST_SHIFT = range(9)      # of the limits
+LIMITS = 9
 QUESTIONS = 8                                                        # asked at once
 RATIO, IS_THETA, IS_GAMMA = 0.0, 1.0, 2.0                            # kinds of questions
 ASKED = 5                                                            # b, c / bound, 1 - g, kind, value
@@ -171,9 +171,9 @@ def foresee(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def allowed(limit, cond):  # type: ignore[no-untyped-def]
-    """A limit, or what rounding leaves where that is more."""
-    return max(limit, 40.0 * EPS * cond) if cond < math.inf else limit
+def allowed(limit, most, cond):  # type: ignore[no-untyped-def]
+    """A limit, or what rounding leaves where that is more, up to `most`."""
+    return max(limit, min(40.0 * EPS * cond, most)) if cond < math.inf else limit
 
 
 @njit(cache=True)
@@ -191,7 +191,7 @@ def _conclude(i, facts, flags, sums, limits, width, nwave, lanes):  # type: igno
     cond, gamma = facts[COND * lanes + i], facts[GAMMA * lanes + i]
     limit = limits[NOISY] if bright <= limits[BRIGHT_SHARE] * nwave else limits[SHIFT]
     tail = 4.0 * last / max(gamma, 1e-300)
-    excess = max(tail / allowed(limits[TAIL], cond), 0.5 * math.sqrt(worst) / allowed(limit, cond))
+    excess = max(tail / limits[TAIL], 0.5 * math.sqrt(worst) / allowed(limit, limits[MOST_SHIFT], cond))
     facts[EXCESS * lanes + i] = excess
     steps = max(1.0, math.floor(math.log(excess) / math.log(limits[DECAY]) + 0.5)) if excess > 1.0 else 0.0
     flags[WANTED * lanes + i] = width + int(min(steps, 9.0)) if steps > 0.0 else 0
