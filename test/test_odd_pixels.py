@@ -37,7 +37,7 @@ def changed(array: np.ndarray, where: tuple[int, int], value: float) -> np.ndarr
 def odd_of(image: Image, psf=None, most=None) -> list[tuple[int, int]]:
     psf = inner_case().psf if psf is None else psf
     found = find_odd(image, columns(psf, range(psf.nfibre), image.shape[1]), most or most_ivar(image),
-                     lambda: concentration(psf, ()))
+                     lambda: concentration(psf))
     return [(int(y), int(x)) for y, x in found]
 
 
@@ -174,7 +174,7 @@ def test_frames_in_use_have_none(shared, image, psf, fibres):
         ivar = np.where(made.ivar > 0, np.float32(0.1), np.float32(0)) if constant else made.ivar
         for first in range(0, fibres, 25):
             place = columns(model, range(first, first + 25), made.shape[1])
-            odd = find_odd(replace(made, ivar=ivar), place, most_ivar(made), lambda: concentration(model, ()))
+            odd = find_odd(replace(made, ivar=ivar), place, most_ivar(made), lambda: concentration(model))
             assert len(odd) == 0
 
 
@@ -186,8 +186,8 @@ def test_the_sharpest_spot_is_that_of_the_stamps():
     edges = np.linspace(-2.5, 2.5, 6) / np.sqrt(2) / 1.05
     share = np.diff(erf(edges)) / 2
     centred = share[2]**2 / (share.sum()**2 - share[2]**2)
-    assert 0.7 * centred < concentration(psf, ()) < 4 * centred
-    assert SHARP * concentration(psf, ()) < 3 and FAR == 100
+    assert 0.7 * centred < concentration(psf) < 4 * centred
+    assert SHARP * concentration(psf) < 3 and FAR == 100
 
 
 @pytest.mark.parametrize("wrong", ["nan", "inf", "minus inf", "negative ivar", "nan ivar", "infinite ivar"])

@@ -94,7 +94,7 @@ def test_the_most_that_neighbours_allow() -> None:
 
 
 def test_not_definite_is_failed() -> None:
-    """The library's code is read: the CPU's core then tries with a ridge."""
+    """The library's code is read: the CPU's core then asks the pixels."""
     case = bundle("clean", 7)
     icov = case.normal.icov.copy()
     icov[2, 0, 40, icov.shape[3] // 2] *= 1e-3

@@ -231,7 +231,7 @@ AS_SOMEBODY = (
     "import os, sys\n"
     "import gpu_extract.cli.job, gpu_extract.cli.report, gpu_extract.io.image, gpu_extract.io.psf, gpu_extract.plan\n"
     "import concurrent.futures.thread, gpu_extract.io.frame, gpu_extract.io.presets, gpu_extract.cli.device\n"
-    "import gpu_extract.run\n"
+    "import encodings.ascii, gpu_extract.run\n"
     "from gpu_extract.cli.extract import main\n"
     "os.getuid() or os.setuid(65534)\n"
     "sys.exit(main(sys.argv[1:]))\n"

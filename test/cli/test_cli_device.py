@@ -98,7 +98,7 @@ def test_a_rank_s_device_and_its_part(gpu: bool | None, place: tuple[int, int], 
 
 
 def test_the_cpu_takes_over_and_the_header_says_so(extract: Any, files: Any, devices: Any) -> None:
-    """A device without memory for one bundle: a warning, the same spectra, HISTORY with who made them.
+    """A device without memory for one bundle: a warning, the same spectra, BUNDLES with who made them.
 
     The self-test, which follows, judges what the same device makes in double precision.
     """
@@ -107,9 +107,10 @@ def test_the_cpu_takes_over_and_the_header_says_so(extract: Any, files: Any, dev
     assert done.code == 0 and "device: simulated device" in done.err and "oracle" in done.out
     assert done.err.count("has not enough free memory for one bundle: this rank works on the CPU") == 2
     with fits.open(files.output) as hdus:
-        found = {name: hdus[name].data.copy() for name in ("FLUX", "IVAR", "RESOLUTION", "MASK", "CHI2PIX")}
+        found = {name: hdus[name].data.copy() for name in ("FLUX", "IVAR", "RESOLUTION", "MASK", "CHI2PIX", "STATUS")}
+        by_cpu = hdus["BUNDLES"].data["ON_CPU"].tolist()
         history = " ".join("".join(hdus[0].header["HISTORY"]).split())
-    assert "device: simulated device" in history and history.count("on_cpu 3") == 2, "two bundles of three fibres"
+    assert "device: simulated device" in history and by_cpu == [3, 3], "two bundles of three fibres"
     files.output.unlink()
     assert extract("--no-gpu").code == 0
     with fits.open(files.output) as hdus:

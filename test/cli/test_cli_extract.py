@@ -86,7 +86,7 @@ def test_the_log_has_the_command_the_settings_and_a_summary(extract, files):
 
 
 def test_the_summary_counts_what_the_status_says(extract, files):
-    """Bins without a good pixel in fibres that are otherwise extracted."""
+    """Bins without a good pixel in fibres that are otherwise extracted, from the pixels where icov tells too little."""
     with fits.open(files.image) as hdus:
         hdus["IVAR"].data[40:70, :30] = 0
         hdus.writeto(files.image, overwrite=True, checksum=True)
@@ -95,7 +95,11 @@ def test_the_summary_counts_what_the_status_says(extract, files):
     without = int((frame.ivar == 0).sum())
     assert 20 < without < 100
     assert f"{without} without data" in text
-    assert f"status: {without} EMPTY, {324 - without} WIDE_BAND; flagged: 0 WEAKBIN, 0 ODDPIX\n" in text
+    counts = {state: int((frame.status == state).sum()) for state in Status}
+    said = ", ".join(f"{count} {state.name}" for state, count in counts.items() if count)
+    weak = int((frame.mask & SpecMask.WEAKBIN > 0).sum())
+    assert f"status: {said}; flagged: {weak} WEAKBIN, 0 ODDPIX\n" in text
+    assert counts[Status.WIDE_BAND] >= 81 and counts[Status.PIXELS] > 0 and sum(counts.values()) == 324
     np.testing.assert_array_equal(frame.status == Status.EMPTY, frame.ivar == 0)
 
 
@@ -358,6 +362,6 @@ def test_dropped_fibres_are_not_said_to_have_no_good_pixel(extract, files):
     write_psf(files.psf, psf)
     done = extract()
     assert done.code == 0 and "fibre 2 is dropped: its PSF has values that are not finite" in done.err
-    assert re.search(r"status: 405 [A-Z_]+, 81 of fibres dropped with their PSF", done.err)
+    assert re.search(r"status: 405 [A-Z_]+, 81 DROPPED; ", done.err)
     history = str(fits.getheader(files.output)["HISTORY"])
-    assert "81 bins: Their fibre was dropped" in history and "good pixel" not in history
+    assert "81 bins: The fibre was given up with its PSF" in history and "good pixel" not in history

@@ -123,7 +123,16 @@ def test_what_fell_back_is_in_the_header(tmp_path):
     write_frame(tmp_path / "a.fits", frame)
     history = " ".join(fits.getheader(tmp_path / "a.fits")["HISTORY"])
     assert "bundles 0: iterations 3, error 1.5e-11" in history
-    assert "3 bins: The patch was not positive definite: a ridge" in " ".join(history.split())
+    assert f"3 bins: {Status.PIXELS.sentence}" in " ".join(history.split())
+
+
+def test_odd_pixels_are_counted_over_the_bundles_and_stay(tmp_path):
+    """Facts of bundles leave the notes for a table of their own, and a frame that was read has none."""
+    bundles = {0: {"fibres": 2, "odd_pixels": 3}, 2: {"fibres": 3}, 5: {"fibres": 2, "odd_pixels": 2}}
+    frame = replace(small_frame(), status=np.zeros((4, 30), np.int8), notes={"bundles": bundles})
+    write_frame(tmp_path / "a.fits", frame)
+    write_frame(tmp_path / "b.fits", read_frame(tmp_path / "a.fits"))
+    assert [fits.getheader(tmp_path / name)["NODDPIX"] for name in ("a.fits", "b.fits")] == [5, 5]
 
 
 def told_frame():

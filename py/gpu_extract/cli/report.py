@@ -54,7 +54,7 @@ def log_summary(frame: "Frame", recorder: Recorder, output: str) -> None:
     import numpy as np
 
     from gpu_extract.data import SpecMask
-    from gpu_extract.io.provenance import odd_pixels
+    from gpu_extract.io.facts import odd_pixels
 
     good = frame.mask == 0
     log.info(f"bins: {frame.flux.size} ({frame.flux.shape[0]} fibres x {frame.flux.shape[1]}), "

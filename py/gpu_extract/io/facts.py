@@ -35,11 +35,20 @@ def count_bins(status: np.ndarray, mask: np.ndarray) -> dict[Status | SpecMask, 
 
 
 def count_cards(frame: Frame) -> list[Card]:
-    """How many bins have nothing, and why, and how many have our own mask bits; nothing where there is no status."""
+    """How many bins have nothing, and why, and are weak, and how many pixels are odd; nothing where there is no status.
+
+    Of a frame that was read nobody knows the odd pixels any more: their card stays as it is.
+    """
     if frame.status is None:
         return []
     counts = count_bins(frame.status, frame.mask)
-    return [Card(key, counts[each], f"Bins {_having(each)} {each.name}") for key, each in _COUNTED.items()]
+    odd = [Card("NODDPIX", odd_pixels(frame), "Pixels without sense, taken as masked")] if frame.notes else []
+    return [*(Card(key, counts[each], f"Bins {_having(each)} {each.name}") for key, each in _COUNTED.items()), *odd]
+
+
+def odd_pixels(frame: Frame) -> int:
+    """Pixels that were taken as masked because their value or ivar makes no sense, added up over the bundles."""
+    return sum(int(notes.get("odd_pixels", 0)) for notes in frame.notes.get("bundles", {}).values())
 
 
 def _having(each: Status | SpecMask) -> str:

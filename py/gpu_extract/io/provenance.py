@@ -34,16 +34,10 @@ def frame_cards(frame: Frame, extra: Sequence[Card] = ()) -> list[Card]:
         Card("WAVESTEP", round(float(step), 6), "Wavelength step size [Angstrom]"),
         Card("SPECMIN", int(frame.fibres[0]), "First fibre within the camera"),
         Card("FIBERMIN", fibermin(frame), "Smallest fibre number"),
-        Card("NODDPIX", odd_pixels(frame), "Pixels without sense, taken as masked"),
     ]
     if _value(frame.cards, "FLAVOR") is None:
         cards.append(Card("FLAVOR", _DEFAULT_FLAVOR, "Assumed: the input has none"))
     return [*cards, *extra, *_history(frame), *dependencies([*frame.cards, *extra])]
-
-
-def odd_pixels(frame: Frame) -> int:
-    """Pixels that were taken as masked because their value or ivar makes no sense, added up over the bundles."""
-    return sum(int(notes.get("odd_pixels", 0)) for notes in frame.notes.get("bundles", {}).values())
 
 
 def fibermin(frame: Frame) -> int:
