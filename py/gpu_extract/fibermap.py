@@ -71,10 +71,14 @@ def _numbers(column: np.ndarray) -> IntArray:
 
 
 def _firsts(numbers: IntArray, nfibre: int, spectrograph: int | None) -> list[int]:
-    """What FIBER of the camera's fibre 0 may be: spectrographs have 500 numbers, or as many as the camera fibres."""
+    """What FIBER of the camera's fibre 0 may be: spectrographs have 500 numbers, or as many as the camera fibres.
+
+    Cameras of another number of fibres than 500 may count their own from 0, whatever their name.
+    """
     sizes = FIBRES_PER_SPECTROGRAPH, nfibre
     if spectrograph is not None:
-        return [spectrograph * size for size in sizes]
+        own = [] if nfibre == FIBRES_PER_SPECTROGRAPH else [0]
+        return [*(spectrograph * size for size in sizes), *own]
     return [int(numbers.min()) // size * size for size in sizes]
 
 
