@@ -77,7 +77,7 @@ def _firsts(numbers: IntArray, nfibre: int, spectrograph: int | None) -> list[in
     """
     sizes = FIBRES_PER_SPECTROGRAPH, nfibre
     if spectrograph is not None:
-        own = [] if nfibre == FIBRES_PER_SPECTROGRAPH else [0]
+        own = [0] if nfibre != FIBRES_PER_SPECTROGRAPH and numbers.max() < nfibre else []
         return [*(spectrograph * size for size in sizes), *own]
     return [int(numbers.min()) // size * size for size in sizes]
 

@@ -20,6 +20,7 @@ from gpu_extract.data import Array
 SURE = 1e-12     # of a column's length: what is left of it above that is more than the spots' own rounding of 1e-14
 NONE = 1e-15     # below that it is nothing
 MOVED = 1e-3     # sigma
+BLOCK = 64       # columns that LAPACK works on at a time
 
 
 class Patch(NamedTuple):
@@ -52,7 +53,7 @@ def decorrelate(patch: Patch) -> Rooted:
     norms = np.sqrt((patch.own**2).sum(axis=0))
     alive = norms > 0.0
     both = np.column_stack([patch.own[:, alive] / norms[alive], patch.light])
-    rows, ranks = _rotated(patch.around, both)
+    rows, ranks = _rotated(*_fewer_rows(patch.around, both))
     made = [_rooted(rows[rank:], norms[alive]) for rank in sorted(set(ranks))]
     n, size = int(np.count_nonzero(alive)), len(alive)
     weak = made[0].weak | _moved(made[0], made[-1])
@@ -61,6 +62,16 @@ def decorrelate(patch: Patch) -> Rooted:
         out.root[np.ix_(alive, alive)] = made[0].root
         out.sums[alive], out.product[alive], out.weak[alive] = made[0].sums, made[0].product, weak
     return out
+
+
+def _fewer_rows(around: Array, columns: Array) -> tuple[Array, Array]:
+    """The same by no more rows than there are columns: all of them turned at once, before any column is chosen."""
+    whole = np.hstack([around, columns])
+    whole = whole[(whole != 0.0).any(axis=1)]
+    if len(whole) > whole.shape[1]:
+        scale = np.sqrt((whole**2).sum(axis=0))
+        whole = np.linalg.qr(whole / np.where(scale > 0.0, scale, 1.0), mode="r") * scale
+    return whole[:, :around.shape[1]], whole[:, around.shape[1]:]
 
 
 def _rooted(rows: Array, norms: Array) -> Rooted:
@@ -90,11 +101,12 @@ def _rotated(around: Array, columns: Array) -> tuple[Array, tuple[int, int]]:
     if not lit.any() or not len(columns):
         return columns, (0, 0)
     unit = np.asfortranarray(around[:, lit] / norms[lit])
-    factor, _, reflections, _, _ = lapack.dgeqp3(unit, overwrite_a=1)
+    width = unit.shape[1]
+    factor, _, reflections, _, _ = lapack.dgeqp3(unit, lwork=2 * width + BLOCK * (width + 1), overwrite_a=1)
     pivots = np.abs(factor.diagonal())
     sure, most = (int(np.count_nonzero(pivots > limit)) for limit in (SURE, NONE))
     rotated, _, _ = lapack.dormqr("L", "T", factor[:, :most], reflections[:most], np.asfortranarray(columns),
-                                  max(64 * columns.shape[1], 1))
+                                  max(BLOCK * columns.shape[1], 1))
     return np.ascontiguousarray(rotated), (sure, most)
 
 
