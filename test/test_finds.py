@@ -41,8 +41,6 @@ FINDS = {
         "seed 2001: block, tiny, 2 x 36 bins of 0.8 A, 10.76% masked",
     "fibres further off than the dense core's patch, 4e-4 sigma where columns are masked":
         "seed 2074: columns, tails, 6 x 10 bins of 0.4 A, 24.05% masked",
-    "a broad PSF at 0.2 A, off by 0.03 sigma without a flag":
-        "seed 2066: block, gh2, 6 x 16 bins of 0.2 A, 4.02% masked",
     "bins with 1e-8 of their light, ivar off by 1.5e-8":
         "seed 2065: amplifier, tiny, 4 x 18 bins of 3 A, 30.81% masked",
 }

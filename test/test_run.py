@@ -117,8 +117,9 @@ def test_other_units_of_the_image(core, power, masks):
     np.testing.assert_array_equal(frame.status, reference.status)
 
 
-@pytest.mark.parametrize("core", CORES)
-@pytest.mark.parametrize("power", [-40, -1, 7, 40])
+@pytest.mark.parametrize(("core", "power"), [
+    ("auto", -40), ("dense", 7), *(pytest.param(core, power, marks=pytest.mark.slow)
+                                   for core in CORES for power in (-1, 40))])
 def test_in_units_of_a_power_of_two(core, power):
     """To the last bit, in bins too that good pixels do not tell from others: whatever is compared to has no units."""
     case = inner_case()

@@ -32,7 +32,7 @@ from gpu_extract.data import (
     Spots,
     Status,
 )
-from gpu_extract.normal import Cut, add_tile, empty_sums, give_up, half_bands, make_cut, place_blocks
+from gpu_extract.normal import Cut, add_tile, empty_sums, faint, give_up, half_bands, make_cut, place_blocks
 from gpu_extract.odd_pixels import columns, concentration, find_odd, in_notes, mask_pixels, touched
 from gpu_extract.patch_pixels import PatchPixels
 from gpu_extract.plan import TILE, Plan, bounds, fibre_groups, halo, tiles
@@ -115,7 +115,7 @@ def extract_bundle(image: Image, job: Job, fibres: tuple[int, int], *, group: An
     wanted = job.config.model and group.rank == 0
     model, column = project_model(image, job, fibres, solution.x) if wanted else (None, 0)
     given_up = normal.given_up[:, job.plan.inner]
-    mask = mask_bits(result.ivar, chi2pix, fraction, result.weak | given_up)
+    mask = mask_bits(result.ivar, chi2pix, fraction, result.weak | given_up | faint(normal, job.plan.inner))
     add_odd_bits(mask, place.odd, (place.spots.y0, place.spots.x0), job)
     notes = {"fibres": len(solution.x), "iterations": solution.iterations, "error": solution.error,
              "halfband": place.bands[1], "ownband": place.bands[2], "neighbours": place.bands[0], "coupling": coupling,

@@ -11,6 +11,7 @@ from gpu_extract.data import LANE, Array, Blocks, Image, IntArray, Normal, Recip
 VECTOR = 8           # float64 of the longest vector
 LEAST = 2            # half-band at least
 LEAST_LIGHT = 1e-10  # of a bin's light on the pixels that tell of it, weighted by what they tell: below it is given up
+FAINT_LIGHT = 3e-8   # below that a bin is kept, and flagged: rounding of its neighbours' Q is 1e-8 of its own
 
 
 @dataclass(frozen=True)
@@ -116,3 +117,10 @@ def give_up(sums: Sums, ridge: float) -> Normal:
     if cpu_bins.judge_weights(given_up, sums.icov, sums.weight, float(ridge)**2, LEAST_LIGHT):
         cpu_bins.take_out(sums.icov, sums.rhs, sums.weight, given_up)
     return Normal(sums.icov, sums.rhs, sums.weight, given_up, sums.own)
+
+
+def faint(normal: Normal, bins: slice) -> np.ndarray:
+    """(nfibre, nwave) bool: of `bins`, those of which hardly more is seen than of those that are given up."""
+    weight = normal.weight[:, bins]
+    found: np.ndarray = (weight > 0.0) & (normal.icov[:, 0, bins, normal.halfband] < FAINT_LIGHT * weight)
+    return found

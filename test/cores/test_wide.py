@@ -82,7 +82,7 @@ def exact(normal: Normal, x: Array) -> Decorrelated:
     cuts = dense.Cuts(slice(0, n), n, 0, nfibre, 1e-8)
     parts = [dense.decorrelate(normal, x, (i, i + 1), ndiag=NDIAG, cuts=cuts) for i in range(nfibre)]
     return Decorrelated(*(np.concatenate([getattr(part, name) for part in parts])
-                          for name in ("flux", "ivar", "resolution", "status")))
+                          for name in ("flux", "ivar", "resolution", "status", "weak")))
 
 
 def cond(normal: Normal) -> float:

@@ -24,14 +24,14 @@ class Limits:
     distant: float = 1e-8
     tail: float = 2.5e-6
     shift: float = 2e-8
-    noisy_shift: float = 2e-7
+    noisy_shift: float = 5e-8
     bright: float = 0.25
     widen: tuple[int, ...] = (0, 4, 8, 12)
     own: bool = True
     window: float = 2e-3
     inner: float = 1e-2
     most_coupling: float = 1e-7
-    most_shift: float = 1e-6
+    most_shift: float = 6e-8
 
     def widths(self, own: int, hw: int) -> list[int]:
         """The half-bands of S that are tried in turn, from those of a fibre's own block and of all of icov.

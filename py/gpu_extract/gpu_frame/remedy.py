@@ -51,7 +51,7 @@ def put_fibres(rows: Rows, lost: Sequence[int], job: Job, *, image: Image, recor
     place = locate(image, job, fibres)
     _, normal = make_normal(job, place, group=SERIAL, recorder=recorder)
     solution, step = solve(normal), np.gradient(job.plan.wave)
-    normal, x = replace(normal, strengths=solution.strengths, lifted=solution.lifted), solution.x
+    normal, x = replace(normal, lifted=solution.lifted), solution.x      # strengths lie in memory that is used again
     pixels = PatchPixels(image, job.psf, fibres, job.plan.extended, place.odd)
     lo, hi = wanted(fibres, job.plan)
     nothing = np.uint32(SpecMask.NODATA)

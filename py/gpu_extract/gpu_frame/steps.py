@@ -12,7 +12,7 @@ from gpu_extract.backend.cuda.piece import PieceShape
 from gpu_extract.backend.cuda.seam import Device, DeviceArray
 from gpu_extract.gpu_frame.geometry import PsfTables
 from gpu_extract.gpu_frame.memory import Sizes
-from gpu_extract.normal import LEAST_LIGHT
+from gpu_extract.normal import FAINT_LIGHT
 from gpu_extract.solve import TOLERANCE
 
 
@@ -73,7 +73,7 @@ class Steps:
         self.device.clear(a.icov, self.stream)
         self._launch(normal.couple, bins * normal.couple_lanes(shape.nd, shape.hw), a.icov, a.white, a.y0, a.x0,
                      shape.nfibre, nx)
-        self._launch(normal.give_up, bins, a.icov, a.rhs, a.given_up, a.sums, LEAST_LIGHT, ridge)
+        self._launch(normal.give_up, bins, a.icov, a.rhs, a.given_up, a.sums, FAINT_LIGHT, ridge)
         self._launch(normal.count_given_up, shape.fibres * PARTS, a.parts, a.given_up)
         self._launch(gradients.add_parts, shape.fibres, self._counted(UNSEEN), a.parts)
 

@@ -52,7 +52,7 @@ def _give_up(n, icov, rhs, given_up, sums, least, ridge):  # type: ignore[no-unt
     """The rule of normal.give_up for one bin; bins that it gives up are only told of: such a bundle is the CPU's.
 
     rhs: (fibres, nwave), filled: 0 where weight is; given_up: (fibres, nwave) int8, filled; sums: weight and rhs
-    least: see normal.LEAST_LIGHT; ridge: see config.regularize
+    least: normal.FAINT_LIGHT: the CPU gives up some of these, and flags the others; ridge: see config.regularize
     """
     nwave, hw = icov.shape[3], icov.shape[2] // 2
     f, j = n // nwave, n % nwave
