@@ -110,8 +110,9 @@ def give_up(sums: Sums, ridge: float) -> Normal:
 
     icov_jj / weight_j = sum a^2 w / sum a w is the bin's light on the pixels that tell of it, a number without a unit
     that knows no other bin: some 0.05 for a whole spot. Below 1e-10 a bin is given up like one without any good pixel:
-    what it knows is then less than 1e-17 of what it would know, and nobody else's flux moves by more than the root of
-    that, 3e-9 sigma (doc/method.md, "Weak bins"). Nothing is added to what any other bin knows, but for ridge^2.
+    what it knows is then less than 1e-17 of what it would know, and in its fibre no flux moves by more than the root of
+    that, 3e-9 sigma; to other fibres it says that so little light is none (doc/method.md, "Weak bins"). Nothing is
+    added to what any other bin knows, but for ridge^2.
     """
     given_up = np.empty(sums.weight.shape, dtype=bool)
     if cpu_bins.judge_weights(given_up, sums.icov, sums.weight, float(ridge)**2, LEAST_LIGHT):

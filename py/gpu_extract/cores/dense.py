@@ -107,8 +107,8 @@ def _grown(normal: Normal, fibres: tuple[int, int], waves: tuple[int, int],
         if factor is None:      # nothing can be told from it: farther than anybody asks for
             (start, stop), (lo, hi) = (spread(*waves, 2 * pad, nwave), spread(*fibres, reach + 2, nfibre))
             return [i for i in range(lo, hi) if not fibres[0] <= i < fibres[1]], (start, stop), None
-        ends, outermost = _reached(factor, order, fibres, (start, stop), waves)
-        longer = ends > ENDS * cuts.tolerance and stop - start < nwave
+        (left, right), outermost = _reached(factor, order, fibres, (start, stop), waves)
+        longer = max(left if start > 0 else 0.0, right if stop < nwave else 0.0) > ENDS * cuts.tolerance
         wider = (lo > 0 or hi < nfibre) and enough_neighbours(outermost, BEYOND * cuts.tolerance) > reach
         if not (longer or wider):
             return around, (start, stop), factor
@@ -116,9 +116,9 @@ def _grown(normal: Normal, fibres: tuple[int, int], waves: tuple[int, int],
 
 
 def _reached(factor: Array, order: list[int], fibres: tuple[int, int], stretch: tuple[int, int],
-             waves: tuple[int, int]) -> tuple[float, Array]:
-    """The largest correlation coefficient of kept bins with the outermost bins on either side, and with each fibre that
-    is so many fibres off: (reach,)."""
+             waves: tuple[int, int]) -> tuple[Array, Array]:
+    """The largest correlation coefficient of kept bins with a patch's first and with its last bins, (2,), and with all
+    bins of the fibres that are so many fibres off, (reach,)."""
     start, size = stretch[0], stretch[1] - stretch[0]
     unit = np.zeros((len(factor), (fibres[1] - fibres[0]) * (waves[1] - waves[0])), order="F")
     bins = np.arange(waves[0] - start, waves[1] - start)
@@ -131,7 +131,7 @@ def _reached(factor: Array, order: list[int], fibres: tuple[int, int], stretch: 
     with_all = np.sqrt((by_fibre**2).sum(axis=1)).max(axis=1)      # of a fibre's bins, as good as the norm of its block
     distance = np.array([max(fibres[0] - i, i - fibres[1] + 1, 0) for i in order])
     outermost = np.array([with_all[distance == d].max(initial=0.0) for d in range(1, int(distance.max()) + 1)])
-    return float(by_fibre[:, [0, -1]].max()), outermost
+    return by_fibre[:, [0, -1]].max(axis=(0, 2)), outermost
 
 
 def _factor(normal: Normal, order: list[int], waves: tuple[int, int]) -> Array | None:
