@@ -177,6 +177,15 @@ def test_a_size_alone_is_a_warning():
     assert compare(image, psf, CONFIG) == []
 
 
+@pytest.mark.parametrize(("size", "told"), [((364, 200), True), ((364, 300), False), ((None, 200), False)])
+def test_a_cut_image_may_say_what_it_is_cut_out_of(size, told):
+    """As those of gpu_simulate --crop do, the one that the README's first command makes among them."""
+    psf, image = case()
+    cards = tuple(Card(key, value) for key, value in zip(("NPIX_Y", "NPIX_X"), size, strict=True) if value is not None)
+    found = compare(Image(image.pix[:300], image.ivar[:300], cards), psf, CONFIG)
+    assert (found == []) == told
+
+
 # ---- the fibermap through the API -----------------------------------------------------------------------------------
 
 def test_fiber_decides_in_the_api_too():

@@ -68,8 +68,8 @@ def _alike(one: str, other: str) -> bool:
 
 
 def _sizes(image: Image, psf: PsfModel) -> list[str]:
-    if image.shape == psf.shape:
-        return []
+    if image.shape == psf.shape or (image.get("NPIX_Y"), image.get("NPIX_X")) == psf.shape:
+        return []           # whole, or it says itself that it was cut out of this CCD
     return [f"the image has {image.shape[0]} x {image.shape[1]} pixels, the CCD of {psf.name} has {psf.shape[0]} x "
             f"{psf.shape[1]}: pixels are taken to count from the same corner"]
 
