@@ -4,20 +4,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Limits:
-    """What may be left out of S; of coupling and shift, too, what rounding leaves where that is more (definite.Facts).
+    """What may be left out of S; of coupling, too, what rounding leaves where that is more (definite.Facts).
 
     coupling: terms of higher order in the coupling, relative to S in its own norm
     distant: fibres farther than the next are eliminated where the bound on their coupling is above this
     tail: what the band cuts off, in S's own norm; ivar and R move by 4e-4 of it (measured)
-    shift: what it moves the flux by, in sigma, before that is corrected for to first order
-    noisy_shift: the same where x swings with noise, not signal: there the correction leaves a sixth (measured)
+    shift: what it moves the flux by, in sigma, beyond which the quick correction (backend.cpu_correct) will not do and
+        the exact one is made (cores.remainder); a device, which has the quick one alone, takes a wider band
+    noisy_shift: the same where x swings with noise, not signal: there the quick one leaves a sixth (measured)
     bright: share of bins with signal to noise above 10 up to which a fibre counts as noisy
     widen: diagonals added to icov's half-band in turn until the band is wide enough
     own: whether one diagonal more than the fibres' own blocks have is tried before, see `widths`
     window: correlation of two fibres' bins above which S is made whole around them, see windows.py
     inner: what windows have beyond the band, in S's own norm: facts are asked of the band alone
-    most_coupling, most_shift: what both may be, whatever rounding leaves: the condition number that tells it is that of
-        the weights, too, and beside masks has no end
+    most_coupling: what it may be, whatever rounding leaves: the condition number that tells it is that of the weights,
+        too, and beside masks has no end; most_shift: the same of the shift, on a device
     """
 
     coupling: float = 1e-10

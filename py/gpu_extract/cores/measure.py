@@ -13,10 +13,6 @@ from gpu_extract.cores.limits import Limits
 from gpu_extract.cores.windows import Window, put
 from gpu_extract.data import Array
 
-CORRECTED = 8.0   # times rounding that the widest band may leave with windows: of what it moves the flux by, the
-                  # correction leaves a quarter to a tenth, and of its tail ivar feels 4e-4 (both measured)
-
-
 Blocks = tuple[tuple[int, Array], ...]
 
 
@@ -31,7 +27,8 @@ class Wanted(NamedTuple):
 class Measured(NamedTuple):
     """S in one band; what is not said here as in schur.Schur.
 
-    tail: what it cuts off; excess: that, or what it moves the flux by, over the limit
+    tail: what it cuts off; excess: that, or what windows have beyond the band, over the limit
+    shift: what it moves the flux by, in sigma; little: whether the quicker correction will do
     seam: what a window's S differs by from the band's just outside of the window, in S's own norm
     """
 
@@ -43,6 +40,8 @@ class Measured(NamedTuple):
     squares: list[float]
     tail: float
     excess: float
+    shift: float
+    little: bool
     seam: float
 
 
@@ -53,7 +52,7 @@ class Gauge:
     """
 
     def __init__(self, couplings: Couplings, limits: Limits, widest: int, arena: Arena):
-        self.couplings, self.limits, self._widest, self._arena = couplings, limits, widest, arena
+        self.couplings, self.limits, self._arena = couplings, limits, arena
         self.work = arena.take(room(widest))
         self._taken: dict[int, Array] = {}
         self._nothing: dict[int, Share] = {}
@@ -89,25 +88,23 @@ class Gauge:
                 run(slice(n, n + 1), False, True)
         facts = [Facts(1.0, 0.0, 1.0) if bound == 0.0 else facts_of(*each)
                  for bound, each in zip(bounds.tolist(), answers.tolist(), strict=True)]
-        judged = self._judged(sums, more, facts, [CORRECTED if each.windows and room.half == self._widest else 1.0
-                                                  for each in wanted])
+        judged = self._judged(sums, more, facts)
         return [Measured(room, *one) for one in zip(places[:, 1].tolist(), bounds.tolist(), blocks, facts, *judged,
                                                     strict=True)]
 
-    def _judged(self, sums: Array, more: Array, facts: list[Facts], least: list[float]) -> list[list[Any]]:
-        """Squares, tails, excesses and seams of some fibres.
+    def _judged(self, sums: Array, more: Array, facts: list[Facts]) -> list[list[Any]]:
+        """Squares, tails, excesses, shifts and seams of some fibres.
 
-        sums: see cpu_foresee; more: of windows, squares, inner, crossing, seam; least: times rounding that may be left
+        sums: see cpu_foresee; more: of windows, squares, inner, crossing, seam
         """
         limits, gamma = self.limits, np.array([max(each.gamma, 1e-300) for each in facts])
-        rounding = np.array([each.rounding for each in facts]) * least
-        shift = np.where(sums[:, 1] <= limits.bright * self.couplings.nwave, limits.noisy_shift, limits.shift)
+        most = np.where(sums[:, 1] <= limits.bright * self.couplings.nwave, limits.noisy_shift, limits.shift)
         with np.errstate(over="ignore"):
             tail = 4.0 * np.maximum(sums[:, 5], more[:, 4]) / gamma
-            moved = 0.5 * np.sqrt(sums[:, 0]) / np.maximum(shift, np.minimum(rounding, limits.most_shift))
-            excess = np.maximum(np.maximum(tail / limits.tail, moved), more[:, 3] / (limits.inner * gamma))
+            shift = 0.5 * np.sqrt(sums[:, 0])
+            excess = np.maximum(tail / limits.tail, more[:, 3] / (limits.inner * gamma))
         squares = sums[:, 2:5] + more[:, :3]
-        return [array.tolist() for array in (squares, tail, excess, more[:, 5] / gamma)]
+        return [array.tolist() for array in (squares, tail, excess, shift, shift <= most, more[:, 5] / gamma)]
 
     def _sides(self, shares: list[Share], half: int) -> tuple[Share, Share]:
         """What fibres on both sides take; those that are not there take nothing."""

@@ -13,6 +13,7 @@ spectrum are measured for every fibre; the facts decide (`Schur.holds`).
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,6 +30,18 @@ DECAY = 4.0       # of what is cut off from one of the bands to the next, measur
 WORST = 1e-5       # a spectrum of the scaled S that is not expected to be worse, for the quickest of the bounds
 
 
+class Remainder(NamedTuple):
+    """What S of a fibre has beyond its band and windows, as what it does to a vector: see backend.cpu_remainder.
+
+    taken: (nwave, half + 1), the band of all that is taken from the fibre
+    around: those that are eliminated, and their factors; windows: (first bin, last + 1, first bin of S, S) each
+    """
+
+    taken: Array
+    around: list[tuple[int, Array]]
+    windows: list[tuple[int, int, int, Array]]
+
+
 @dataclass(frozen=True)
 class Schur:
     """S_i of a fibre.
@@ -38,6 +51,7 @@ class Schur:
     squares: 1'S1, 1'Sx and x'Sx over the bins that have weight
     facts: see definite.Facts; error: bound on what is left out, in S's own norm
     holds: whether that is within the limits and S is positive definite
+    shift: what the band moves the flux by, in sigma; little: whether the quicker correction of that will do
     windows: (first bin, (n, n)) of stretches in which all of S is kept
     """
 
@@ -48,6 +62,8 @@ class Schur:
     facts: Facts
     error: float
     holds: bool
+    shift: float
+    little: bool
     windows: tuple[tuple[int, Array], ...] = ()
 
     @property
@@ -125,7 +141,22 @@ class Neighbours:
         best = self._best[fibre]
         facts, error = best.facts, self._higher_orders(fibre, best.facts)
         return Schur(best.room, best.place, best.bound, best.squares, facts, error + best.tail,
-                     self._holds(best, error), best.windows)
+                     self._holds(best, error), best.shift, best.little, best.windows)
+
+    def remainder(self, fibre: int, schur: Schur) -> Remainder:
+        """What S of a fibre has beyond its band and windows."""
+        half, found = schur.room.half, self._wanted(fibre, schur.room.half)
+        taken = np.zeros((self.couplings.nwave, half + 1))
+        for share in found.shares:
+            taken += share.taken[:, :half + 1]
+        around = []
+        for j in self.couplings.eliminated(fibre):
+            beyond = 2 * j - fibre
+            chained = not found.windows and self._chained(j, fibre)
+            taken_from_it = (beyond, self._share(beyond, j, half)) if chained else None
+            around.append((j, self.couplings.factor(j, half, taken_from_it)))
+        return Remainder(taken, around, [(first, first + len(block), window.start, window.exact) for
+                                         (first, block), window in zip(schur.windows, found.windows, strict=True)])
 
     def _holds(self, measured: Measured, error: float) -> bool:
         """Whether a fibre is within the limits; error: what else is left out."""

@@ -1,0 +1,79 @@
+"""What S has beyond its band, added to the flux exactly to first order."""
+import numpy as np
+import pytest
+
+from cores.cases import full_of, make_bundle
+from gpu_extract.backend import cpu_banded
+from gpu_extract.cores.banded import Options, decorrelate
+from gpu_extract.cores.limits import Limits
+from gpu_extract.cores.poles import LADDER, pole_error
+from gpu_extract.cores.remainder import SHARE, add_remainder
+from gpu_extract.cores.schur import Neighbours
+
+NBIN = 150
+LOOSE = {"tail": 1.0, "coupling": 1e-15, "most_coupling": 1.0, "widen": (0,)}
+
+
+def lines(bundle, rng):
+    """x: bright lines, 300 sigma high, which swing slowly and quickly, and noise."""
+    at = np.arange(bundle.x.shape[1])
+    for i in range(len(bundle.x)):
+        oracle, alive = bundle.oracle(i), bundle.normal.weight[i] > 0
+        shape = sum(np.exp(-0.5 * ((at - place) / 1.5) ** 2) for place in rng.uniform(0, len(at), 8))
+        noise = np.linalg.lstsq(oracle.q, rng.normal(size=len(at)), rcond=None)[0]
+        bundle.x[i] = np.where(alive, noise + 300.0 * shape / np.where(alive, oracle.s, 1.0), 0.0)
+    return bundle
+
+
+def added(bundle, fibre, limits):
+    """What is added to the flux of a fibre in sigma, and what dense matrices say it has to be."""
+    neighbours = Neighbours(bundle.normal, bundle.x, limits)
+    schur = neighbours.complement(fibre)
+    n, alive = bundle.x.shape[1], bundle.normal.weight[fibre] > 0
+    own = slice(fibre * n, (fibre + 1) * n)
+    b, kept = full_of(schur.band), np.abs(np.subtract.outer(np.arange(n), np.arange(n))) <= schur.room.half
+    for first, block in schur.windows:
+        inside = slice(first, first + len(block))
+        b[inside, inside], kept[inside, inside] = block, True
+    e = np.where(kept | ~alive[:, None] | ~alive, 0.0, np.linalg.inv(bundle.covariance[own, own]))
+    values, vectors = np.linalg.eigh(b)
+    root = np.sqrt(values)
+    change = vectors @ (vectors.T @ e @ vectors / np.add.outer(root, root)) @ vectors.T
+    sides = np.zeros((n, cpu_banded.SIDES))
+    sides[:, 0], sides[:, 1] = alive, bundle.x[fibre]
+    s, y = ((vectors * root) @ vectors.T @ sides[:, :2]).T
+    s[~alive] = 0.0
+    flux = np.divide(y, s, out=np.zeros(n), where=s != 0)
+    wanted = change @ sides[:, 1] - flux * (change @ sides[:, 0])
+    found = flux.copy()
+    add_remainder(found, s, sides, (neighbours, fibre, schur), 0)
+    return ((found - flux) * s)[alive], wanted[alive], schur
+
+
+@pytest.mark.parametrize("window", [Limits.window, np.inf])
+@pytest.mark.parametrize("mask", ["clean", "column", "block", "gap"])
+def test_what_is_added_is_of_first_order(mask, window):
+    """The poles leave up to SHARE times their error, windows what is cut off from them, 1e-9 here.
+
+    Beside masks, where windows are allowed, there are some; where they are not, fibres are eliminated one behind
+    the other.
+    """
+    bundle = lines(make_bundle(6, NBIN, mask=mask, wing=0.05, stamp=(11, 13)), np.random.default_rng(5))
+    windows = 0
+    for fibre in range(6):
+        found, wanted, schur = added(bundle, fibre, Limits(window=window, **LOOSE))
+        poles = SHARE * pole_error(4, LADDER[schur.facts.rung][1])
+        assert np.abs(found - wanted).max() <= poles * np.abs(wanted).max() + 1e-9 * bool(schur.windows)
+        windows += len(schur.windows)
+    assert bool(windows) == (np.isfinite(window) and mask in ("block", "gap"))
+
+
+def test_bins_that_are_not_wanted_change_nothing():
+    """The first bin that is wanted, and how many there are."""
+    bundle = lines(make_bundle(4, NBIN, wing=0.05), np.random.default_rng(6))
+    options, loose = (Options(Limits(shift=limit, noisy_shift=limit, **LOOSE)) for limit in (1e-99, 1.0))
+    whole, part = (decorrelate(bundle.normal, bundle.x, (0, 4), ndiag=5, options=options, bins=bins)
+                   for bins in (slice(None), slice(20, 90)))
+    np.testing.assert_array_equal(part.flux, whole.flux[:, 20:90])
+    quick = decorrelate(bundle.normal, bundle.x, (0, 4), ndiag=5, options=loose)
+    assert (quick.flux != whole.flux).any(axis=1).all()
