@@ -281,15 +281,16 @@ def test_the_self_test_follows_the_run(extract, files):
 
 
 def test_help_is_quick_and_teaches():
-    """Best of five: other work on the machine must not fail this."""
+    """In units of Python's own start with argparse, by turns and best of five: 2.3 to 2.6."""
     import time
 
-    best = 1e9
+    best = {}
     for _ in range(5):
-        start = time.perf_counter()
-        done = subprocess.run([sys.executable, str(BIN), "--help"], capture_output=True, text=True, check=True)
-        best = min(best, time.perf_counter() - start)
-    assert best < 0.3
+        for name, command in (("argparse", ["-c", "import argparse"]), ("help", [str(BIN), "--help"])):
+            start = time.perf_counter()
+            done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True)
+            best[name] = min(best.get(name, 1e9), time.perf_counter() - start)
+    assert best["help"] < 5 * best["argparse"]
     for word in ("examples", "exit codes", "--wavelength WMIN,WMAX,DW", "5760,7620,0.8", "(default 25)", "mpiexec"):
         assert word in " ".join(done.stdout.split())
     code = "import sys; from gpu_extract.cli.extract import main; main(['--help']); print(*sys.modules)"
