@@ -71,7 +71,7 @@ def test_what_is_added_is_of_first_order(mask, window):
 def test_bins_that_are_not_wanted_change_nothing():
     """The first bin that is wanted, and how many there are."""
     bundle = lines(make_bundle(4, NBIN, wing=0.05), np.random.default_rng(6))
-    options, loose = (Options(Limits(tail=1.0, coupling=1e-6, shift=limit, noisy_shift=limit)) for limit in (1e-99, 1.0))
+    options, loose = (Options(Limits(tail=1.0, coupling=1e-6, shift=most, noisy_shift=most)) for most in (1e-99, 1.0))
     whole, part = (decorrelate(bundle.normal, bundle.x, (0, 4), ndiag=5, options=options, bins=bins)
                    for bins in (slice(None), slice(20, 90)))
     np.testing.assert_array_equal(part.flux, whole.flux[:, 20:90])
