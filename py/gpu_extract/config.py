@@ -9,7 +9,7 @@ from gpu_extract.errors import ConfigError
 
 # raised with every change after which a frame of the same input and settings has other numbers: frames that are there
 # are made again then (doc/architecture.md)
-MATHEMATICS = 1
+MATHEMATICS = 2
 CORES = ("auto", "banded", "dense")
 
 
