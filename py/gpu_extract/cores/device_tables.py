@@ -17,8 +17,7 @@ def limits_table(limits: Limits) -> Array:
     table = np.empty(measure.LIMITS)
     table[[measure.COUPLING, measure.DISTANT, measure.TAIL]] = limits.coupling, limits.distant, limits.tail
     table[[measure.SHIFT, measure.NOISY, measure.BRIGHT_SHARE]] = limits.shift, limits.noisy_shift, limits.bright
-    table[[measure.MOST_COUPLING, measure.MOST_SHIFT]] = limits.most_coupling, limits.most_shift
-    table[measure.DECAY] = DECAY
+    table[[measure.MOST_COUPLING, measure.DECAY]] = limits.most_coupling, DECAY
     return table
 
 

@@ -18,7 +18,7 @@ class Limits:
     window: correlation of two fibres' bins above which S is made whole around them, see windows.py
     inner: what windows have beyond the band, in S's own norm: facts are asked of the band alone
     most_coupling: what it may be, whatever rounding leaves: the condition number that tells it is that of the weights,
-        too, and beside masks has no end; most_shift: the same of the shift, on a device
+        too, and beside masks has no end
     """
 
     coupling: float = 1e-10
@@ -32,7 +32,6 @@ class Limits:
     window: float = 2e-3
     inner: float = 1e-2
     most_coupling: float = 1e-7
-    most_shift: float = 6e-8
 
     def widths(self, own: int, hw: int) -> list[int]:
         """The half-bands of S that are tried in turn, from those of a fibre's own block and of all of icov.

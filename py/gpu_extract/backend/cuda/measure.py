@@ -19,8 +19,8 @@ COND, THETA, GAMMA, FIRST_THETA, FIRST_GAMMA, FAR_THETA, BOUND, EXCESS, ONES, CR
 FACTS = 11
 ALIVE, ACTIVE, WIDTH, RUNG, STATUS, LOST, WANTED = range(7)
 FLAGS = 7
-COUPLING, DISTANT, TAIL, SHIFT, NOISY, BRIGHT_SHARE, DECAY, MOST_COUPLING, MOST_SHIFT = range(9)      # of the limits
-LIMITS = 9
+COUPLING, DISTANT, TAIL, SHIFT, NOISY, BRIGHT_SHARE, DECAY, MOST_COUPLING = range(8)      # of the limits
+LIMITS = 8
 QUESTIONS = 8                                                        # asked at once
 RATIO, IS_THETA, IS_GAMMA = 0.0, 1.0, 2.0                            # kinds of questions
 ASKED = 5                                                            # b, c / bound, 1 - g, kind, value
@@ -188,10 +188,10 @@ def _conclude(i, facts, flags, sums, limits, width, nwave, lanes):  # type: igno
         ones += sums[place + 3 * lanes]
         cross += sums[place + 4 * lanes]
         both += sums[place + 5 * lanes]
-    cond, gamma = facts[COND * lanes + i], facts[GAMMA * lanes + i]
+    gamma = facts[GAMMA * lanes + i]
     limit = limits[NOISY] if bright <= limits[BRIGHT_SHARE] * nwave else limits[SHIFT]
     tail = 4.0 * last / max(gamma, 1e-300)
-    excess = max(tail / limits[TAIL], 0.5 * math.sqrt(worst) / allowed(limit, limits[MOST_SHIFT], cond))
+    excess = max(tail / limits[TAIL], 0.5 * math.sqrt(worst) / limit)
     facts[EXCESS * lanes + i] = excess
     steps = max(1.0, math.floor(math.log(excess) / math.log(limits[DECAY]) + 0.5)) if excess > 1.0 else 0.0
     flags[WANTED * lanes + i] = width + int(min(steps, 9.0)) if steps > 0.0 else 0
