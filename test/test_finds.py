@@ -43,6 +43,34 @@ FINDS = {
         "seed 2074: columns, tails, 6 x 10 bins of 0.4 A, 24.05% masked",
     "bins with 1e-8 of their light, ivar off by 1.5e-8":
         "seed 2065: amplifier, tiny, 4 x 18 bins of 3 A, 30.81% masked",
+    "rounding of the spots, 0.03 sigma through neighbours that nothing tells apart, and no flag":
+        "seed 2066: block, gh2, 6 x 16 bins of 0.2 A, 4.02% masked",
+    "three bins of a fibre off by 0.7 sigma, called good, beside 52 that are weak":
+        "seed 20523: random, tiny, 5 x 15 bins of 0.8 A, 94.71% masked",
+    "a wide band made of rounding: neighbours that icov does not tell apart, 0.1 sigma":
+        "seed 20511: islands, v2, 6 x 19 bins of 0.8 A, 90.94% masked",
+    "fibres that masks couple more than the next ones, beyond the dense core's patch, 2.4e-8 of ivar":
+        "seed 5002: islands, v2, 6 x 8 bins of 0.8 A, 87.61% masked",
+    "the same at 90 % masked, 4e-8 of ivar":
+        "seed 20159: random, r0, 5 x 9 bins of 0.8 A, 89.06% masked",
+    "a ring of neighbours that counts behind one that does not, 9e-8 sigma in the wide band":
+        "seed 20252: amplifier, tails, 5 x 20 bins of 0.8 A, 23.32% masked",
+    "a second ring of neighbours left out, 1.1e-8 sigma in the wide band":
+        "seed 20348: cosmics, v2, 6 x 20 bins of 0.8 A, 0.08% masked",
+    "poles whose bands were cut by the weight of weak bins, 4e-7 of ivar":
+        "seed 20227: block, v2, 6 x 8 bins of 1.2 A, 6.40% masked",
+    "weights that span 1e15: rounding of the poles, 2e-7 of ivar":
+        "seed 20531: one, tails, 4 x 21 bins of 40 A, 1.67% masked",
+    "a warning about the root of a pivot that is rounding":
+        "seed 5023: lone, tails, 2 x 16 bins of 40 A, 100.00% masked",
+    "the same warning with rows masked":
+        "seed 20154: one, r0, 3 x 37 bins of 40 A, 0.82% masked",
+    "a warning about bins so weak that their ratio overflows":
+        "seed 82: one, v2, 4 x 12 bins of 40 A, 4.85% masked",
+    "flags, needed since the spots' rounding moves bins by half a sigma, were called too many":
+        "seed 20381: islands, gh2, 5 x 17 bins of 0.2 A, 95.15% masked",
+    "so were those of bins that are all but off the CCD":
+        "seed 20405: checker, v2, 2 x 27 bins of 3 A, 49.97% masked",
 }
 
 

@@ -16,6 +16,7 @@ FLOOR = 1e-8             # sigma: asked for where cond is small
 HOPELESS = 1e-3          # sigma: what is worse must be flagged, whatever rounding leaves
 KEEPS = 0.1              # of the information with all pixels good: such a bin must not be flagged
 CLEAN = 1e8              # cond with all pixels good beyond which shares of information are not judged
+OFF = 1e-6               # light below which a bin is all but off the CCD: there is little that masks could take
 EASY = 1e5               # cond up to which the oracle in double precision is 100 times better than the bound
 EVEN = 1e8               # and ratio of the bins' ivar
 ONE_WAY = 10.0           # the diagonal is one way to round of many
@@ -28,7 +29,8 @@ class Truth:
     """The wanted bins by the oracle: arrays (nfibre, nwave), photons per bin.
 
     bound: what a result may be off by, in sigma; kept: share of the information with all pixels good
-    weak: bins that must be flagged, since double precision cannot tell them from others; doubtful: those that may be
+    weak: bins that must be flagged, since double precision cannot tell them from others
+    doubtful: those that may be: what tells them from others is less than ten times that, or their bound is 1e-3
     """
 
     flux: np.ndarray
@@ -63,14 +65,24 @@ def truth(problem: Problem) -> Truth:
             floored = solve_exact(problem.design, problem.image, nfibre, floor=100 * EPS)
             doubt = ONE_WAY * differences(known, floored, ndiag)
         cond = known.cond
-    bound = np.minimum(np.maximum(max(FLOOR, 100 * EPS * cond), doubt), HOPELESS)
+    bound = np.maximum(max(FLOOR, 100 * EPS * cond), doubt)
     clean = solve_bundle(problem.design, problem.whole, nfibre, psferr=0.0)
     most = _information(clean.covariance)
-    sure = (most > 0) & (clean.cond < CLEAN)
+    sure = (most > 0) & (clean.cond < CLEAN) & (_light(problem) > OFF)
     kept = np.divide(information, most, out=np.zeros_like(most), where=sure)
     stored = np.array([diagonals(r[wanted, wanted], ndiag) for r in known.resolution])
-    return Truth(known.flux[:, wanted], known.ivar[:, wanted], stored, bound[:, wanted], kept[:, wanted],
-                 (alike > WEAK * SURE)[:, wanted], (alike > WEAK / SURE)[:, wanted], cond)
+    doubtful = (alike > WEAK / SURE) | (bound >= HOPELESS)
+    return Truth(known.flux[:, wanted], known.ivar[:, wanted], stored, np.minimum(bound, HOPELESS)[:, wanted],
+                 kept[:, wanted], (alike > WEAK * SURE)[:, wanted], doubtful[:, wanted], cond)
+
+
+def _light(problem: Problem) -> np.ndarray:
+    """(nfibre, nall) light of a bin on the pixels that tell of it where all are good: 0.05 of a whole spot."""
+    w = problem.whole.ivar.ravel()
+    weight = problem.design.T @ w
+    squares = problem.design.multiply(problem.design).T @ w
+    light = np.divide(squares, weight, out=np.zeros_like(weight), where=weight > 0)
+    return light.reshape(problem.psf.nfibre, -1)
 
 
 def _information(covariance: np.ndarray) -> np.ndarray:

@@ -11,8 +11,9 @@ bin of the patch sees little (the rim of a mask, the edge of the CCD) its varian
 1e8 times that of the others, and rounding, relative to the largest, would be
 in all bins: 1e-6 sigma and more. In L_i such bins are small numbers.
 """
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 
 import numpy as np
@@ -21,14 +22,14 @@ from scipy.linalg import lapack
 from gpu_extract.backend import cpu_dense
 from gpu_extract.cores.pixels import Patch
 from gpu_extract.cores.pixels import decorrelate as from_pixels
-from gpu_extract.cores.weak import LEAST, SAFE, UNKNOWN
+from gpu_extract.cores.weak import factor_tells
 from gpu_extract.data import Array, Decorrelated, Normal, Status
-from gpu_extract.plan import enough_neighbours, spread, tiles
+from gpu_extract.plan import SIGNAL, spread, tiles
 
 ENDS = 10.0      # times the tolerance: correlation with the ends of a patch up to which it is long enough
-BEYOND = 0.1     # of the tolerance is left to fibres beyond it: where masks couple them, signal may be high
+BEYOND = 1e-3    # of the tolerance is left to fibres beyond it: masks may couple them ten times as much as is foreseen
 
-Pixels = Callable[[Normal, Array, tuple[Sequence[int], int], tuple[int, int]], Patch]
+Pixels = Callable[..., Patch]      # patch_pixels.PatchPixels
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def _patch(out: Decorrelated, normal: Normal, x: Array, *, fibres: tuple[int, in
             root, scale, product = _rows(own, keep, x[fibre, start:stop])
         elif pixels is not None:
             others = [i for i in (*around, *range(*fibres)) if i != fibre]
-            made = from_pixels(pixels(normal, x, (others, fibre), (start, stop)))
+            made = from_pixels(partial(pixels, normal, x, (others, fibre), (start, stop)))
             root, scale, product = made.root, made.sums, made.product
             out.weak[n, kept] = made.weak[inner]
         else:
@@ -95,7 +96,7 @@ def _grown(normal: Normal, fibres: tuple[int, int], waves: tuple[int, int],
     """The fibres around a patch, its bins, and its factor (`_factor`), as large as its own covariance asks for.
 
     The cuts hold for good pixels. Where masks let light reach farther, the correlation of the bins that are kept with
-    those at the patch's ends and with its outermost fibres says so, and it grows until it reaches beyond them.
+    those at the patch's ends and with the fibres around it says so, and it grows until it reaches beyond them.
     """
     nfibre, nwave = normal.rhs.shape
     pad, reach = cuts.pad, cuts.neighbours
@@ -107,31 +108,66 @@ def _grown(normal: Normal, fibres: tuple[int, int], waves: tuple[int, int],
         if factor is None:      # nothing can be told from it: farther than anybody asks for
             (start, stop), (lo, hi) = (spread(*waves, 2 * pad, nwave), spread(*fibres, reach + 2, nfibre))
             return [i for i in range(lo, hi) if not fibres[0] <= i < fibres[1]], (start, stop), None
-        (left, right), outermost = _reached(factor, order, fibres, (start, stop), waves)
+        kept = _kept(factor, fibres[1] - fibres[0], stop - start, (waves[0] - start, waves[1] - start))
+        left, right = _at_ends(normal, factor, kept, order, (start, stop))
         longer = max(left if start > 0 else 0.0, right if stop < nwave else 0.0) > ENDS * cuts.tolerance
-        wider = (lo > 0 or hi < nfibre) and enough_neighbours(outermost, BEYOND * cuts.tolerance) > reach
+        wider = _beyond(normal, kept, order, (start, stop)) ** 2 > BEYOND * cuts.tolerance / SIGNAL
         if not (longer or wider):
             return around, (start, stop), factor
-        pad, reach = 2 * pad if longer else pad, reach + 2 if wider else reach
+        pad, reach = 2 * pad if longer else pad, reach + 1 if wider else reach
 
 
-def _reached(factor: Array, order: list[int], fibres: tuple[int, int], stretch: tuple[int, int],
-             waves: tuple[int, int]) -> tuple[Array, Array]:
-    """The largest correlation coefficient of kept bins with a patch's first and with its last bins, (2,), and with all
-    bins of the fibres that are so many fibres off, (reach,)."""
-    start, size = stretch[0], stretch[1] - stretch[0]
-    unit = np.zeros((len(factor), (fibres[1] - fibres[0]) * (waves[1] - waves[0])), order="F")
-    bins = np.arange(waves[0] - start, waves[1] - start)
-    places = np.concatenate([bins + n * size for n in range(len(order) - (fibres[1] - fibres[0]), len(order))])
-    unit[places, np.arange(len(places))] = 1.0
-    covariance = lapack.dpotrs(factor, unit, lower=1, overwrite_b=1)[0]
-    variance = (lapack.dtrtri(factor, lower=1)[0] ** 2).sum(axis=0)
-    correlation = np.abs(covariance) / np.sqrt(variance[:, None] * variance[places])
-    by_fibre = correlation.reshape(len(order), size, -1)
-    with_all = np.sqrt((by_fibre**2).sum(axis=1)).max(axis=1)      # of a fibre's bins, as good as the norm of its block
-    distance = np.array([max(fibres[0] - i, i - fibres[1] + 1, 0) for i in order])
-    outermost = np.array([with_all[distance == d].max(initial=0.0) for d in range(1, int(distance.max()) + 1)])
-    return by_fibre[:, [0, -1]].max(axis=(0, 2)), outermost
+def _kept(factor: Array, fibres: int, size: int, bins: tuple[int, int]) -> Array:
+    """(n, kept) columns of C of the bins that are kept, `bins` of the last so many fibres, over the roots of C_kk.
+
+    size: bins of a fibre in the patch
+    """
+    places = np.concatenate([np.arange(*bins) + n * size for n in range(fibres)])
+    unit = np.zeros((len(factor), len(places)), order="F")
+    unit[places - fibres * size, np.arange(len(places))] = 1.0
+    own = slice(len(factor) - fibres * size, None)
+    unit[own] = lapack.dtrtrs(np.asfortranarray(factor[own, own]), unit[own], lower=1)[0]
+    unit /= np.sqrt((unit**2).sum(axis=0))
+    columns: Array = lapack.dtrtrs(factor, unit, lower=1, trans=1, overwrite_b=1)[0]
+    return columns
+
+
+def _at_ends(normal: Normal, factor: Array, kept: Array, order: list[int], waves: tuple[int, int]) -> list[float]:
+    """The largest correlation coefficient of kept bins with a patch's first and with its last bins.
+
+    Those are the outermost ones with light of each fibre: over more than a half-band without any no light reaches.
+    """
+    size, most = waves[1] - waves[0], []
+    alive = normal.weight[order, waves[0]:waves[1]] > 0.0
+    for some in (alive, alive[:, ::-1]):
+        there = some[:, :normal.halfband + 1]
+        fibres = np.flatnonzero(there.any(axis=1))
+        bins = there[fibres].argmax(axis=1)
+        places = fibres * size + (bins if some is alive else size - 1 - bins)
+        unit = np.zeros((len(factor), len(places)), order="F")
+        unit[places, np.arange(len(places))] = 1.0
+        root = np.sqrt((lapack.dtrtrs(factor, unit, lower=1, overwrite_b=1)[0] ** 2).sum(axis=0))
+        most.append(float((np.abs(kept[places]) / root[:, None]).max(initial=0.0)))
+    return most
+
+
+def _beyond(normal: Normal, kept: Array, order: list[int], waves: tuple[int, int]) -> float:
+    """The largest correlation of kept bins with all bins of a fibre that is coupled to the patch and not in it.
+
+    C_ko C_oo^-1 C_ok / C_kk is what eliminating fibre o changes C_kk by; here with C_oo^-1 = A_oo, to first order.
+    """
+    (lo, hi), size = (min(order), max(order) + 1), waves[1] - waves[0]
+    around = [i for i in range(*spread(lo, hi, normal.icov.shape[1] - 1, len(normal.icov))) if not lo <= i < hi]
+    matrix, inside = cpu_dense.empty(size * (len(order) + len(around))), size * len(order)
+    cpu_dense.fill(matrix, normal.icov, np.array(order + around), waves)
+    seen = matrix[inside:, :inside] @ kept
+    most = 0.0
+    for n in range(0, len(seen), size):
+        own, info = lapack.dpotrf(matrix[inside + n:inside + n + size, inside + n:inside + n + size], lower=1)
+        if info != 0:
+            return np.inf
+        most = max(most, float((lapack.dtrtrs(own, seen[n:n + size], lower=1)[0] ** 2).sum(axis=0).max()))
+    return most**0.5
 
 
 def _factor(normal: Normal, order: list[int], waves: tuple[int, int]) -> Array | None:
@@ -146,11 +182,7 @@ def _factor(normal: Normal, order: list[int], waves: tuple[int, int]) -> Array |
     cpu_dense.fill(matrix, normal.icov, np.array(order), waves)
     diagonal = matrix.diagonal().copy()
     factor, info = lapack.dpotrf(matrix, lower=1, clean=1, overwrite_a=1)
-    pivots = factor.diagonal() ** 2 / diagonal
-    if info == 0 and not (pivots > SAFE).all():
-        amplified = (lapack.dtrtri(factor, lower=1)[0] ** 2).sum(axis=0) * diagonal
-        info = int(not (pivots > LEAST).all() or not (amplified <= UNKNOWN).all())
-    return factor if info == 0 else None
+    return factor if info == 0 and factor_tells(factor, diagonal) else None
 
 
 def _factors(factor: Array, size: int) -> Iterator[Array]:

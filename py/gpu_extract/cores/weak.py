@@ -14,6 +14,17 @@ SAFE = 1e-6      # pivots above that, in units of the diagonals, need no second 
 LEAST = 1e-11    # and those below that tell nothing for certain
 
 
+def factor_tells(factor: Array, diagonal: Array, most: float = UNKNOWN) -> bool:
+    """Whether no bin is weak by C^-1 = L L': C_jj icov_jj <= most.
+
+    factor: L, (n, n), lower; diagonal: (n,) of icov
+    """
+    pivots = factor.diagonal() ** 2 / diagonal
+    if (pivots > SAFE).all() or not (pivots > LEAST).all():
+        return bool((pivots > SAFE).all())
+    return bool(((lapack.dtrtri(factor, lower=1)[0] ** 2).sum(axis=0) * diagonal <= most).all())
+
+
 def band_tells(band: Array, diagonal: Array) -> bool:
     """Whether no bin is weak by C^-1 = S: C_jj icov_jj <= UNKNOWN where S - diagonal / UNKNOWN is definite.
 

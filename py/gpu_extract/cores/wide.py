@@ -11,15 +11,17 @@ from itertools import pairwise
 import numpy as np
 from scipy.linalg import blas, eigvalsh, lapack
 
-from gpu_extract.backend import cpu_wide_eliminate, cpu_wide_poles, cpu_wide_shares
+from gpu_extract.backend import cpu_dense, cpu_wide_eliminate, cpu_wide_poles, cpu_wide_shares
 from gpu_extract.backend.cpu_banded import LANES, SIDES
 from gpu_extract.cores.poles import LADDER, Poles
+from gpu_extract.cores.weak import UNKNOWN, factor_tells
 from gpu_extract.data import Array
 
 MOST_NEIGHBOURS = 8
 USUAL_NEIGHBOURS = 5
 WEAK = 0.05           # of what other fibres' bins have at the same wavelength
 LITTLE = 1e-4         # a change of S that may be rounding
+TOLD = 1e-2 * UNKNOWN # C_jj icov_jj of neighbours above which what they leave of S is rounding
 GAMMAS = 10.0 ** -np.arange(2.0, 10.5, 0.5)
 
 
@@ -31,13 +33,16 @@ class WideLimits:
     tail: what the band cuts off, in S's own norm, or 600 eps times the condition number where that is more: the flux
         moves by 0.01 to 0.02 of it (measured)
     pole: what a group of poles may cut off the band more, relative to its smallest shift
-    Condition numbers, tails and what poles cut off are those with the diagonal scaled to 1: weak bins count alike.
+    Tails, their condition numbers and what poles cut off are those with the diagonal scaled to 1: weak bins count
+        alike
+    cond: condition number with the diagonal as it is: poles leave the weakest bins 10 eps times its root, 1e-8
     widths: half-bands of S, in half-bands of icov: the first that is made, and the widest
     """
 
-    neighbours: float = 5e-10
+    neighbours: float = 1e-10
     tail: float = 2e-7
     pole: float = 3e-9
+    cond: float = 1e13
     widths: tuple[float, float] = (6.0, 14.0)
 
 
@@ -74,7 +79,7 @@ def count_neighbours(icov: Array, fibre: int, limits: WideLimits) -> int:
         if most == nfibre - 1 or any(abs(start - other) < size // 4 for other in starts):
             continue
         starts.add(start)
-        wanted = _count(icov, fibre, (start, size), limits.neighbours)
+        wanted = _count(icov, fibre, (start, size), limits.neighbours) if _told(icov, fibre, (start, size)) else 0
         if wanted == 0:
             return 0
         most = max(most, wanted)
@@ -90,8 +95,8 @@ def _places(icov: Array, fibre: int, length: int) -> list[int]:
     """
     hw, first = icov.shape[3] // 2, max(fibre - 1, 0)
     diagonal = icov[:, 0, :, hw]
-    relative = diagonal / np.maximum(np.median(diagonal, axis=1, keepdims=True), 1e-300)
-    relative[diagonal == 0.0] = 1e300
+    relative = np.minimum(diagonal / np.maximum(np.median(diagonal, axis=1, keepdims=True), 1e-150), 1e150)
+    relative[diagonal == 0.0] = 1e150
     places = [int(relative[first:fibre + 2].min(axis=0).argmin())]
     if icov.shape[1] > 1:
         own = diagonal[first:fibre + 2]
@@ -100,13 +105,13 @@ def _places(icov: Array, fibre: int, length: int) -> list[int]:
         between = np.divide(between, scale, out=np.zeros_like(between), where=scale > 0)
         places.insert(0, int(between.max(axis=0).argmax()))
     around = slice(max(fibre - MOST_NEIGHBOURS, 0), fibre + MOST_NEIGHBOURS + 1)
-    weakest = (relative[around] / np.median(relative, axis=0)).min(axis=0)
+    weakest = (relative[around] / np.maximum(np.median(relative, axis=0), 1e-150)).min(axis=0)
     pieces = [weakest[n:n + length] for n in range(0, len(weakest), length)]
     return places + [n * length + int(piece.argmin()) for n, piece in enumerate(pieces) if piece.min() < WEAK]
 
 
 def _count(icov: Array, fibre: int, stretch: tuple[int, int], limit: float) -> int:
-    """The first number of neighbours at which one more changes S, on a stretch of bins, by less than `limit`.
+    """The first number of neighbours at which more of them change S, on a stretch of bins, by less than `limit`.
 
     Rounding is allowed what it does. All of the bundle where it is not so up to MOST_NEIGHBOURS, 0 where icov is not
     definite.
@@ -121,16 +126,31 @@ def _count(icov: Array, fibre: int, stretch: tuple[int, int], limit: float) -> i
         covariance, allowed = rings[0] @ rings[0].T + rings[1] @ rings[1].T, 0.0
         for n, ring in enumerate(rings[2:], 1):
             low = lapack.dpotrf(covariance, lower=1, clean=1)[0]
-            more = blas.dtrsm(1.0, low, ring, lower=1)
             covariance = covariance + ring @ ring.T
-            most_of_all = float((more**2).sum())      # the largest eigenvalue of more more', or up to len(more) of it
-            if most_of_all <= LITTLE * len(more) and allowed == 0.0:
-                allowed = max(limit, 60.0 * float(np.finfo(float).eps) * _extent(covariance))
-            if most_of_all <= allowed:
-                return n
-            if most_of_all <= allowed * len(more) and eigvalsh(more @ more.T)[-1] <= allowed:
+            # the next ring by itself first: masks can make those beyond it count where it does not
+            for more in (blas.dtrsm(1.0, low, some, lower=1) for some in (ring, np.hstack(rings[n + 1:]))):
+                most_of_all = float((more**2).sum())  # the largest eigenvalue of more more', or up to len(more) of it
+                if most_of_all <= LITTLE * len(more) and allowed == 0.0:
+                    allowed = max(limit, 60.0 * float(np.finfo(float).eps) * _extent(covariance))
+                if not (most_of_all <= allowed
+                        or (most_of_all <= allowed * len(more) and eigvalsh(more @ more.T)[-1] <= allowed)):
+                    break
+            else:
                 return n
     return len(icov) - 1
+
+
+def _told(icov: Array, fibre: int, stretch: tuple[int, int]) -> bool:
+    """Whether icov tells the bins of a fibre and its neighbours from one another, on a stretch of bins.
+
+    Where it does not tell those of neighbours, what eliminating them leaves of S is rounding, whatever S looks like.
+    """
+    fibres = np.arange(max(fibre - USUAL_NEIGHBOURS, 0), min(fibre + USUAL_NEIGHBOURS + 1, len(icov)))
+    matrix = cpu_dense.empty(len(fibres) * stretch[1])
+    cpu_dense.fill(matrix, icov, fibres, (stretch[0], sum(stretch)))
+    diagonal = matrix.diagonal().copy()
+    factor, info = lapack.dpotrf(matrix, lower=1, clean=1, overwrite_a=1)
+    return info == 0 and factor_tells(factor, diagonal, TOLD)
 
 
 def _extent(matrix: Array) -> float:
@@ -175,14 +195,16 @@ def complement(icov: Array, fibre: int, sides: Array, limits: WideLimits) -> Wid
             return None
         bound = _bound(band)
         band[icov[fibre, 0, :, hw] == 0.0, 0] = bound
+        if not (band[:, 0] > 0.0).all():      # what is left of a bin is rounding: in no width is S definite
+            return None
         cond = _cond(band, bound)
         sizes = _sizes(band)
         tails, allowed = _tails(band, sizes, limits) if cond < np.inf else (np.full(half + 1, np.inf), limits.tail)
         if half == nwave - 1 or len(others) == 0:
             tails[-1] = 0.0
-        if cond <= LADDER[-1][1] and tails[-1] <= allowed:
+        if cond <= limits.cond and tails[-1] <= allowed:
             break
-        if half >= widest:
+        if half >= widest or limits.cond < cond < np.inf:
             return None
         half = min(half + hw // 2 + int(_farther(tails, allowed)), widest)
     rung = next(n for n, (_, ratio) in enumerate(LADDER) if ratio >= cond)
@@ -250,10 +272,11 @@ def pole_sum(schur: WideSchur, poles: Poles, sides: Array, ndiag: int, limits: W
     """(nwave, SIDES + ndiag + 1): as backend.cpu_banded.pole_sum with weights c_k t_k.
 
     The poles are done by eights in the order of their shifts. To (S + t I)^-1 elements of S that are small against t
-    do not matter: each eight has a band as wide as its smallest shift asks for, were all bins of the usual weight.
+    do not matter: each eight has a band as wide as its smallest shift asks for, were all bins of the largest weight.
+    (The median's will not do: beside a mask most bins may be weak, and the others would lose elements that count.)
     """
     nwave = len(schur.band)
-    top = schur.sizes * np.median(schur.band[:, 0])
+    top = schur.sizes * schur.band[:, 0].max()
     beyond = np.append(2.0 * np.cumsum(top[::-1])[::-1][1:], 0.0)
     count = -(-nwave // cpu_wide_poles.EDGE)
     padded = np.zeros((cpu_wide_poles.EDGE * count, SIDES))
