@@ -29,6 +29,7 @@ from fuzz_cases import BAD, Cases, Verdict
 
 SECONDS = 10  # of CPU: on a busy machine, too
 COMPILING = 120  # seconds that an extraction may take: it compiles kernels that no other case has needed
+PATIENCE = 6  # times those seconds by the clock: the machine may be busy
 MEMORY = 1_000_000_000
 
 
@@ -78,7 +79,8 @@ def run_all(
         theirs.close()
         while numbers and clock.now() - start < seconds:
             try:
-                number, whole, verdict = ours.recv() if ours.poll(SECONDS + COMPILING) else (*numbers[0], None)
+                there = ours.poll(PATIENCE * (SECONDS + COMPILING))
+                number, whole, verdict = ours.recv() if there else (*numbers[0], None)
             except EOFError:
                 number, whole, verdict = *numbers[0], None
             verdict = verdict or Verdict(BAD, "?", "", f"the process died or hung, code {process.exitcode}")

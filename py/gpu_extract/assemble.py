@@ -24,10 +24,27 @@ def rows_of(result: BundleResult, plan: Plan, dtype: Any = np.float64) -> Rows:
     arrays = {name: getattr(result, name)[lo - result.fibres[0]:hi - result.fibres[0]] for name in BY_BIN}
     step = np.gradient(plan.wave)
     arrays["flux"], arrays["ivar"] = arrays["flux"] / step, arrays["ivar"] * step**2
-    with np.errstate(over="ignore"):           # infinite then, and refused where the frame is written
+    with np.errstate(over="ignore", under="ignore"):
         arrays |= {name: arrays[name].astype(dtype, copy=False) for name in REAL}
     models = () if result.model is None else ((result.model, (0, result.model_x0)),)
-    return Rows((lo, hi), models=models, notes={result.fibres[0]: dict(result.notes)}, **arrays)
+    return held(Rows((lo, hi), models=models, notes={result.fibres[0]: dict(result.notes)}, **arrays))
+
+
+def held(rows: Rows) -> Rows:
+    """The rows without what their type does not hold, in place.
+
+    A bin whose flux is beyond it, or whose ivar is beyond it or so small that it loses digits, has no data and is
+    FAILED. A chi2pix beyond it is the largest number that there is.
+    """
+    kind = np.finfo(rows.ivar.dtype)
+    lost = np.isinf(rows.flux) | np.isinf(rows.ivar) | ((rows.ivar < kind.tiny) & ((rows.mask & SpecMask.NODATA) == 0))
+    if lost.any():
+        rows.flux[lost] = rows.ivar[lost] = 0
+        rows.resolution.transpose(0, 2, 1)[lost] = 0
+        rows.mask[lost] |= np.uint32(SpecMask.NODATA)
+        rows.status[lost] = Status.FAILED
+    np.minimum(rows.chi2pix, kind.max, out=rows.chi2pix)
+    return rows
 
 
 def assemble(parts: list[Rows], plan: Plan, image: Image, notes: Mapping[str, Any], *,

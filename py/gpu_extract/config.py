@@ -11,6 +11,7 @@ from gpu_extract.errors import ConfigError
 # are made again then (doc/architecture.md)
 MATHEMATICS = 2
 CORES = ("auto", "banded", "dense")
+MOST_BINS = 1_000_000        # of a spectrum: more than the pixels of any detector along a fibre
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ class ExtractConfig:
         elif wmax - wmin <= 0.5 * dw:
             yield (f"wavelength {wmin:g},{wmax:g},{dw:g} is a single bin, must be two at least: "
                    "lower the step or raise the last")
+        elif (wmax - wmin) / MOST_BINS > dw:
+            yield f"wavelength {wmin:g},{wmax:g},{dw:g} has more than {MOST_BINS} bins: raise the step"
         if self.specmin < 0:
             yield f"specmin is {self.specmin}, must be 0 or more"
         for name in ("nspec", "bundlesize", "nsubbundles", "nwavestep"):

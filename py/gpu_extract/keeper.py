@@ -50,7 +50,7 @@ _asked: list[int] = []        # in the keeper: signals that ask for an end
 
 
 def keep(run: Callable[[], int], *, lost: Lost, end_all: EndAll, passes: Sequence[int] = (),
-         beside: Beside = lambda child: lambda: None) -> int:
+         beside: Beside = lambda child: lambda: None, orphaned: Callable[[], None] | None = None) -> int:
     """Call `run` in a child process, and return there what it returns, which is the exit code it must end with.
 
     The keeper never returns: it ends with that code. Where the child ends in another way, or is stopped for more
@@ -62,6 +62,8 @@ def keep(run: Callable[[], int], *, lost: Lost, end_all: EndAll, passes: Sequenc
     end_all: asks the launcher to end all ranks with an exit code; whether it will end the keeper, too
     passes: further signals that the child knows how to take: they are passed on to it
     beside: called in the keeper with the child's number; what it returns is called where the child ends as it should
+    orphaned: called in the child where its keeper was killed, before it ends, to have all ranks ended where the
+        launcher does not do it; None: the child is killed
     """
     reader, writer = os.pipe()
     launcher, parent = os.getppid(), os.getpid()
@@ -83,9 +85,11 @@ def keep(run: Callable[[], int], *, lost: Lost, end_all: EndAll, passes: Sequenc
         _leave(marks, code, lost, end_all)
     os.close(reader)
     signal.signal(END_NOW, signal.SIG_IGN)           # its keeper ends, and it with it
-    _have_told_of_end(parent, signal.SIGKILL)
+    if orphaned is not None:                         # both stay pending: the thread below looks for them
+        signal.pthread_sigmask(signal.SIG_BLOCK, (END_NOW, _ORPHANED))
+    _have_told_of_end(parent, signal.SIGKILL if orphaned is None else _ORPHANED)
     _pipe.append(writer)
-    threading.Thread(target=_watch_keeper, args=(parent, lost), name="keeper's keeper", daemon=True).start()
+    threading.Thread(target=_watch_keeper, args=(parent, lost, orphaned), name="keeper's keeper", daemon=True).start()
     code = run()
     tell(Mark.ENDS, code)
     if _is_stopped(parent):
@@ -125,13 +129,18 @@ def _pass_on(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def _watch_keeper(keeper: int, lost: Lost) -> None:
+def _watch_keeper(keeper: int, lost: Lost, orphaned: Callable[[], None] | None) -> None:
     """In the rank: end where the keeper is stopped, and wake it, so that it ends all ranks. Looks are counted, not
-    timed: a job that is suspended as a whole does not count them."""
+    timed: a job that is suspended as a whole does not count them. End where the keeper was killed, too, or was told to
+    end, if it is not the system that does that."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())       # they are the main thread's
     stopped = 0
     while stopped * _SELDOM < STOPPED:
-        sleep(_SELDOM)
+        sleep(_SELDOM)         # and not sigtimedwait, which makes up a signal where a suspended job goes on
+        if orphaned is not None and (told := signal.sigpending() & {END_NOW, _ORPHANED}):
+            if END_NOW not in told:              # else somebody has said why already
+                orphaned()
+            os._exit(ExitCode.INTERNAL)
         stopped = stopped + 1 if _is_stopped(keeper) else 0
     tell(Mark.ENDS_ALL, lost(f"had its keeper (process {keeper}) stopped for more than {STOPPED:.0f} s", False, False))
     sys.stderr.flush()

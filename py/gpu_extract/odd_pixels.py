@@ -10,7 +10,8 @@ Value: judged in its own sigma, |pix| sqrt(ivar), against the bundle's 99 % quan
 is what pixels scatter by). Light reaches neighbours too, so that no star and no line is as sharp as one pixel: a pixel
 is odd that is FAR times the quantile and SHARP times more concentrated than the sharpest spot of the PSF (against the
 sum over its 24 neighbours, half of which must be good). Whatever is around it, it is odd at BEYOND times the quantile,
-more than the range between the noise and the full well of any detector.
+more than the range between the noise and the full well of any detector; and at NOISELESS sigma, where all are so
+bright.
 """
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -28,6 +29,7 @@ IVAR_QUANTILE = 0.999
 FAR = 100.0            # times the bundle's quantile: bright light, or none
 SHARP = 4.0            # times as concentrated as the sharpest spot: none
 BEYOND = 1e8           # times the quantile: no light at all
+NOISELESS = 1e16       # times its sigma: its noise is less than the rounding of its value; odd in any company
 QUANTILE = 0.99
 SAMPLE = 16384         # pixels that a quantile is taken of
 ENOUGH = 1000          # of them; where fewer are good, all pixels are looked at
@@ -37,6 +39,7 @@ AROUND = (2 * REACH + 1)**2 - 1
 LIT = 1e-4             # of a stamp's brightest pixel: fainter ones are never far above a bundle's quantile
 _WAVES, _FIBRES = 16, 16
 _LARGEST = float(np.finfo(np.float64).max)
+_LEAST = 1e-34         # ivar: single precision begins at 1e-38, and a bin's may be less than a pixel's
 _NONE = np.zeros((0, 2), dtype=np.int64)
 
 
@@ -53,6 +56,17 @@ def most_ivar(image: Image) -> float:
     noise = image.read_noise
     allowed = OF_NOISE / noise / noise if noise and noise > 0 else 0.0
     return min(allowed if allowed >= usual else OF_IVAR * usual, _LARGEST)
+
+
+def check_unit(image: Image) -> None:
+    """Raise InputError where an image is in a unit in which files have no room for its frame: they hold single
+    precision, and an ivar goes with the square of the unit."""
+    ivar = _sample(image.ivar)
+    ivar = ivar[(ivar > 0) & (ivar < np.inf)]
+    usual = float(np.quantile(ivar, 0.5, method="higher")) if len(ivar) else 1.0
+    if not _LEAST <= usual <= 1 / _LEAST:
+        raise InputError(f"the image's ivar is {usual:.3g} (median), allowed are {_LEAST:.0e} to {1 / _LEAST:.0e}: a "
+                         "frame has room for no others; give the image in electrons")
 
 
 def columns(psf: PsfModel, fibres: Iterable[int], width: int) -> slice:
@@ -78,7 +92,7 @@ def find_odd(image: Image, place: slice, most: float | None, sharpest: Callable[
     """
     limit = _LARGEST if most is None else most
     usual = None if most is None else _usual(image.ivar[:, place], image.pix[:, place], limit)
-    highest = _LARGEST if usual is None else min((FAR * usual)**2, _LARGEST)
+    highest = _LARGEST if usual is None else min(FAR * usual, NOISELESS)**2
     ivar, pix, there = _some(image, place, (limit, highest))
     with np.errstate(over="ignore", invalid="ignore"):
         if (~(ivar >= 0) | (ivar == np.inf) | (~np.isfinite(pix) & (ivar > 0))).any():
@@ -90,7 +104,7 @@ def find_odd(image: Image, place: slice, most: float | None, sharpest: Callable[
     places = np.stack([there[places[:, 0]], places[:, 1] + place.start], axis=1)
     odd = weights > limit
     if usual is not None:
-        odd |= np.abs(values) * np.sqrt(weights) > BEYOND * usual
+        odd |= np.abs(values) * np.sqrt(weights) > min(BEYOND * usual, NOISELESS)
         if not odd.all():
             odd = _alone(places, odd, image, limit=limit, most=SHARP * sharpest())
     return places[odd]

@@ -126,6 +126,8 @@ def _ideal(psf: PsfModel, fibres: tuple[int, int], wave: Array, arena: Arena, *,
     sums = empty_sums(len(y0), len(wave), bands, arena)
     spots, cut = replace(spots, x0=x0, y0=y0), Cut(ones, ones, 0, 0)
     add_tile(sums, spots, place_blocks(spots, cut, arena, keep=False), cut, (0, len(wave), 0))
+    if not np.isfinite(sums.icov).all():
+        raise InputError(f"{psf.name}: its spots come to numbers that are not finite; give another PSF")
     return sums
 
 

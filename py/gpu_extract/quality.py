@@ -9,6 +9,7 @@ from gpu_extract.data import LANE, Array, Blocks, SpecMask, Status
 BAD_FIT = 5.0            # chi2pix stands out when this many times the medians around it ...
 BAD_FIT_ALONE = 100.0    # ... or above this where there are too few fibres for a median
 FEW_FIBRES = 5
+MOST = float(np.finfo(np.float32).max)
 
 
 def bin_quality(blocks: Blocks, cut_pixels: tuple[Array, Array], x: Array, psferr: float,
@@ -17,7 +18,8 @@ def bin_quality(blocks: Blocks, cut_pixels: tuple[Array, Array], x: Array, psfer
 
     blocks: spots of the bins; float32 is enough (5e-7 of the model)
     cut_pixels: the cut-out's (sqrt(ivar), sqrt(ivar) pix); x: (nfibre, nwave) photons per bin
-    chi2pix = A^T chi^2 / A^T [W' > 0] with 1/W' = 1/W + (psferr A x)^2; 0 where no good pixel is touched.
+    chi2pix = A^T chi^2 / A^T [W' > 0] with 1/W' = 1/W + (psferr A x)^2; 0 where no good pixel is touched, MOST where
+    chi^2 has no room in the single precision that it is summed in.
     pixmask_fraction = 1 - A^T [W > 0]; pixels off the CCD count as masked. Values are right for
     bins whose overlapping neighbours are all among the bins given.
     """
@@ -27,7 +29,9 @@ def bin_quality(blocks: Blocks, cut_pixels: tuple[Array, Array], x: Array, psfer
     out = np.empty((2, *whole.shape))
     cpu_project.judge(out, (blocks.stamps, blocks.begins, blocks.order, blocks.scale, blocks.corners), whole,
                       (model, *cut_pixels), psferr)
-    return out[0, :, :nwave], out[1, :, :nwave]
+    chi2pix = out[0, :, :nwave]
+    chi2pix[~np.isfinite(chi2pix)] = MOST
+    return chi2pix, out[1, :, :nwave]
 
 
 def mask_bits(ivar: Array, chi2pix: Array, pixmask_fraction: Array, weak: np.ndarray | None = None) -> np.ndarray:

@@ -11,7 +11,7 @@ from gpu_extract.config import ExtractConfig
 from gpu_extract.cpu_frame import CPU
 from gpu_extract.data import FiberMap, Frame, Image, PsfModel, Rows
 from gpu_extract.fibermap import cut_fibermap, spectrograph_of
-from gpu_extract.odd_pixels import most_ivar
+from gpu_extract.odd_pixels import check_unit, most_ivar
 from gpu_extract.perf.recorder import NULL
 from gpu_extract.plan import make_plan, wavelength_grid
 from gpu_extract.probe import Decay, measure_decay, on_ccd
@@ -33,6 +33,7 @@ def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Any = S
     """
     with comm.together():
         with recorder.span("compare"):
+            check_unit(image)
             warnings = compare(image, psf, config) if comm.rank == 0 else []
         with recorder.span("warm up"):
             comm.first(lambda: compile_kernels(image, psf, config, backend))

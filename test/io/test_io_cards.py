@@ -127,6 +127,11 @@ def test_a_header_that_can_be_taken_in_two_ways(tmp_path, good):
     assert "the header of HDU 1 is corrupt: it can be taken in two ways" in refused(tmp_path / "a.fits", content)
 
 
+def test_what_is_quoted_of_a_card_is_one_line(tmp_path, good):
+    content = good.replace(b"NAXIS   =                    2", b"NAXIS   =        5\n\x1b\x85        2", 1)
+    assert "NAXIS is 5??\ufffd  " in refused(tmp_path / "a.fits", content)
+
+
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
@@ -137,6 +142,9 @@ def test_a_header_that_can_be_taken_in_two_ways(tmp_path, good):
         ("ZNAXIS2", "119", "compressed image has 119 tiles"),
         ("ZBITPIX", "1", "ZBITPIX is 1, allowed are"),
         ("ZCMPTYPE", "'FOO'", "cannot be"),
+        ("ZVAL1", "0", "BLOCKSIZE (ZVAL1) is 0, allowed are 16, 32"),
+        ("ZVAL2", "2147483647", "BYTEPIX (ZVAL2) is 2147483647, allowed are 1, 2, 4"),
+        ("ZVAL2", "x", "ZVAL2 is x, must be an integer"),
         ("ZNAXIS", "0", "ZNAXIS is 0, must be between 1 and 999"),
     ],
 )

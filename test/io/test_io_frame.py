@@ -409,10 +409,11 @@ def test_writing_takes_less_than_the_frame(tmp_path):
     assert most < 0.8 * sum(array.nbytes for array in arrays.values()) + 1e6
 
 
-def test_a_mask_of_numbers_that_are_no_bits(tmp_path):
+@pytest.mark.parametrize("name", ["MASK", "STATUS"])
+def test_a_mask_of_numbers_that_are_no_bits(tmp_path, name):
     write_frame(tmp_path / "a.fits", small_frame())
     with fits.open(tmp_path / "a.fits") as hdus:
-        hdus["MASK"] = fits.ImageHDU(np.full((4, 30), -1e30), name="MASK")
+        hdus[name] = fits.ImageHDU(np.full((4, 30), -1e30), name=name)
         hdus.writeto(tmp_path / "b.fits")
-    with pytest.raises(InputError, match="MASK is of type float64, needed are integers"):
+    with pytest.raises(InputError, match=f"{name} is of type float64, needed are integers"):
         read_frame(tmp_path / "b.fits")

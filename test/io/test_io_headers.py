@@ -90,3 +90,11 @@ def test_merging_replaces_in_place_and_keeps_history():
     one = [Card("A", 1), Card("HISTORY", "x"), Card("B", 2)]
     two = [Card("HISTORY", "x"), Card("A", 3, "new")]
     assert merged(one, two) == (Card("A", 3, "new"), Card("HISTORY", "x"), Card("B", 2), Card("HISTORY", "x"))
+
+
+def test_a_card_whose_name_no_file_can_have_is_left_out():
+    """A flipped bit in a blank card's or a comment's name."""
+    header = fits.Header([("KEEP", 1)])
+    header.append(fits.Card.fromstring("COMME\x17T = 3"))
+    header.append(fits.Card.fromstring("HIERARCH A B = 2"))
+    assert cards_of(header) == (Card("KEEP", 1), Card("A B", 2))

@@ -36,6 +36,9 @@ def strike(kind: str) -> None:
         os._exit(int(kind[4:]))
     if kind == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "kill keeper":
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(600)
     if kind == "stop and kill":
         subprocess.Popen(["sh", "-c", f"sleep {DELAY}; kill -KILL {os.getpid()}"], start_new_session=True)
     if kind.startswith("stop"):

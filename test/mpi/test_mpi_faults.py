@@ -3,30 +3,21 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from ranks import datasums
+from rows import LOST, LOST_OF, LOST_QUICK, SLOW
 
 from mpi_launch import LIMIT, PROGRAM, Ended, Frames, launch, wait_for_none
 
 DRIVER = Path(__file__).with_name("faulty.py")
-PHASES = ("start", "read", "share", "extract", "gather", "write", "commit")
-KINDS = ("exception", "exit0", "exit3", "kill", "stop and kill", "stop")
 RANKS = 3
 OLD = b"the old frame"
 
-# in every run: each phase and each kind, on rank 0 and on another one
-QUICK = [("start", "kill", 1), ("read", "kill", 0), ("read", "exception", 2), ("share", "exit0", 1),
-         ("share", "exception", 0), ("extract", "stop and kill", 1), ("extract", "exit3", 0), ("extract", "stop", 2),
-         ("gather", "kill", 1), ("gather", "exception", 0), ("write", "stop and kill", 0), ("write", "exit3", 2),
-         ("commit", "kill", 0)]
-# rank 2 helps rank 1 with its bundle and has no result to send
-ALL = [(phase, kind, victim) for phase in PHASES for kind in KINDS
-       for victim in (0, 1 if phase == "gather" else 2)]
 
-
-def faulty(frames: Frames, tmp_path: Path, *, phase: str, kind: str, victims: str) -> Ended:
+def faulty(frames: Frames, tmp_path: Path, *, phase: str, kind: str, victims: str, ranks: int = RANKS) -> Ended:
     """Run with a fault over an existing output, and check what holds for every fault."""
     output, struck = tmp_path / "frame.fits", tmp_path.with_suffix(".time")
     output.write_bytes(OLD)
-    ended = launch(RANKS, DRIVER, phase, kind, victims, "--", *frames.options, "-o", output, limit=4 * LIMIT,
+    ended = launch(ranks, DRIVER, phase, kind, victims, "--", *frames.options, "-o", output, limit=8 * LIMIT,
                    FAULT_TIME=str(struck))
     assert ended.end - float(struck.read_text()) < LIMIT
     assert output.read_bytes() == OLD
@@ -34,9 +25,9 @@ def faulty(frames: Frames, tmp_path: Path, *, phase: str, kind: str, victims: st
     return ended
 
 
-def check_lost(frames: Frames, tmp_path: Path, phase: str, kind: str, victim: int) -> None:
+def check_lost(frames: Frames, tmp_path: Path, phase: str, kind: str, victim: int, ranks: int = RANKS) -> None:
     """All ranks end with code 4 and one line that says which rank it was, and what happened."""
-    ended = faulty(frames, tmp_path, phase=phase, kind=kind, victims=str(victim))
+    ended = faulty(frames, tmp_path, phase=phase, kind=kind, victims=str(victim), ranks=ranks)
     assert ended.code == 4
     assert len(ended.errors) == 1
     words = "internal error: ValueError: planted" if kind == "exception" else \
@@ -44,16 +35,34 @@ def check_lost(frames: Frames, tmp_path: Path, phase: str, kind: str, victim: in
     assert (f"rank {victim}" in ended.errors[0] or phase == "start") and words in ended.errors[0]
 
 
-@pytest.mark.parametrize(("phase", "kind", "victim"), QUICK)
+@pytest.mark.parametrize(("phase", "kind", "victim"), LOST_QUICK)
 def test_a_lost_rank_ends_all(frames: Frames, tmp_path: Path, phase: str, kind: str, victim: int) -> None:
     check_lost(frames, tmp_path, phase, kind, victim)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("phase", "kind", "victim"), ALL)
+@pytest.mark.parametrize(("phase", "kind", "victim"), LOST)
 def test_a_rank_lost_anywhere_in_any_way_ends_all(frames: Frames, tmp_path: Path, phase: str, kind: str,
                                                   victim: int) -> None:
     check_lost(frames, tmp_path, phase, kind, victim)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("phase", "kind", "victim", "ranks"), LOST_OF)
+def test_a_rank_lost_of_other_numbers_ends_all(frames: Frames, tmp_path: Path, phase: str, kind: str, victim: int,
+                                               ranks: int) -> None:
+    check_lost(frames, tmp_path, phase, kind, victim, ranks)
+
+
+@pytest.mark.parametrize(("phase", "victim", "ranks"),
+                         [SLOW[0], *(pytest.param(*row, marks=pytest.mark.slow) for row in SLOW[1:])])
+def test_a_slow_rank_changes_nothing(frames: Frames, tmp_path: Path, phase: str, victim: int, ranks: int) -> None:
+    """The others wait for it, however long, and the bits are the same."""
+    output = tmp_path / "frame.fits"
+    ended = launch(ranks, DRIVER, phase, "pause", victim, "--", *frames.options, "-o", output, limit=8 * LIMIT,
+                   FAULT_TIME=str(tmp_path / "time"), FAULT_PAUSE="3")
+    assert ended.code == 0 and ended.errors == [] and (tmp_path / "time").exists()
+    assert datasums(output) == datasums(frames.frame)
 
 
 @pytest.mark.parametrize(("phase", "kind", "victims", "code"), [

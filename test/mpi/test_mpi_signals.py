@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from ranks import datasums
+from rows import SIGNALS, SIGNALS_QUICK
 from strikes import LIMIT, Job, Kill, strike
 
 from gpu_extract import segments
@@ -41,10 +42,7 @@ def dead_records() -> set[Path]:
 
 
 @pytest.mark.parametrize(("who", "name", "phase", "code"), [
-    ("keeper", "TERM", "extract", 75), ("keeper", "INT", "gather", 75), ("keeper", "HUP", "start", 75),
-    ("rank", "TERM", "write", 75), ("keeper", "KILL", "extract", None), ("proxy", "KILL", "commit", None),
-    *(pytest.param(*case, marks=pytest.mark.slow) for case in (
-        ("keeper", "TERM", "write", 75), ("rank", "HUP", "share", 75), ("launcher", "KILL", "extract", None)))])
+    *SIGNALS_QUICK, *(pytest.param(*case, marks=pytest.mark.slow) for case in SIGNALS)])
 def test_all_end_and_nothing_is_left(frames: Frames, job: Job, folder: Path, who: str, name: str, phase: str,
                                      code: int | None) -> None:
     """code: None where the launcher has a code of its own."""

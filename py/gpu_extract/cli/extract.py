@@ -137,11 +137,13 @@ def set_threads(threads: int | None) -> None:
     """Threads of the numerical libraries; they look only once, when they are loaded."""
     if threads is not None and threads < 1:
         raise InputError(f"--threads is {threads}, must be 1 or more")
+    given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()       # a list is for nested regions
+    usual = given if given.isdecimal() and int(given) else "1"
     for variable in _THREAD_VARIABLES:
         if threads is not None:
             os.environ[variable] = str(threads)
         else:
-            os.environ.setdefault(variable, os.environ.get("OMP_NUM_THREADS", "1"))
+            os.environ.setdefault(variable, usual)
 
 
 def announce(run: Run, device: str) -> None:

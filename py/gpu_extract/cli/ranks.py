@@ -64,7 +64,7 @@ def run_kept(prog: str, run: Callable[[], int], passes: Sequence[int] = ()) -> i
     launch = find_launch()
     if launch is None or not hasattr(os, "fork") or "mpi4py.MPI" in sys.modules:
         return run()
-    from gpu_extract.keeper import keep
+    from gpu_extract.keeper import END_NOW, keep
     from gpu_extract.segments import follow_segments
 
     def lost(words: str, starting: bool, asked: bool) -> int:
@@ -81,7 +81,13 @@ def run_kept(prog: str, run: Callable[[], int], passes: Sequence[int] = ()) -> i
                      "the launcher must fit the MPI that mpi4py finds: " + _LAUNCHERS)
         return ExitCode.INPUT
 
-    return keep(run, lost=lost, end_all=lambda code: _end_all(launch, code), passes=passes, beside=follow_segments)
+    def orphaned() -> None:
+        lost("had its keeper killed", False, False)
+        sys.stderr.flush()
+        os.killpg(0, END_NOW)
+
+    return keep(run, lost=lost, end_all=lambda code: _end_all(launch, code), passes=passes, beside=follow_segments,
+                orphaned=orphaned if launch.program == "srun" else None)       # other launchers see to it themselves
 
 
 def _end_all(launch: Launch, code: int) -> bool:

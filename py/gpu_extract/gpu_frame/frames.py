@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_extract.assemble import rows_of, wanted
+from gpu_extract.assemble import held, rows_of, wanted
 from gpu_extract.backend.cuda.assembly import GIVEN_UP, UNSEEN
 from gpu_extract.backend.cuda.gradients import DONE, FLOOR, NORM
 from gpu_extract.backend.cuda.seam import Device
@@ -184,7 +184,7 @@ class GpuFrames:
                     notes[fibres[0]]["on_cpu"] = len(lost)
                 notes[fibres[0]] = in_notes(notes[fibres[0]], odd[bundle])
                 _mark_odd(rows, odd[bundle], job, flow.task.geometries[bundle])
-        return replace(rows, notes=dict(sorted(notes.items())), models=tuple(models[n] for n in sorted(models)))
+        return replace(held(rows), notes=dict(sorted(notes.items())), models=tuple(models[n] for n in sorted(models)))
 
     def _must_be_done_again(self, facts: Mapping[str, float], fibres: IntArray, lost: Sequence[int]) -> bool:
         """Whether a bundle is the CPU's: it has bins to be given up, did not converge, or all its fibres were lost.

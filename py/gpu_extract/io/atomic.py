@@ -41,6 +41,7 @@ def atomic(path: str | os.PathLike[str], commit: Commit = at_once) -> Iterator[P
                 _to_disk(temporary)
                 commit()
                 os.replace(temporary, target)
+            with suppress(OSError):          # some file systems cannot; the file is whole under its name all the same
                 _to_disk(target.parent)
         except OSError as error:
             raise OutputError(f"{path}: cannot be written: {_why(error, target.parent)}; "

@@ -7,6 +7,7 @@ are within the limits below.
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from math import ceil, prod
 from typing import NamedTuple
 
@@ -22,8 +23,10 @@ _INTEGER = re.compile(rb" *([+-]?\d{1,19}) *(/.*)?")
 _STRING = re.compile(rb" *'((?:[^']|'')*)'")
 _SINGLE = ("SIMPLE", "XTENSION", "BITPIX", "NAXIS", "PCOUNT", "GCOUNT", "GROUPS", "TFIELDS", "THEAP", "EXTNAME",
            "EXTVER", "CHECKSUM", "DATASUM", "BZERO", "BSCALE", "BLANK", "ZIMAGE", "ZBITPIX", "ZNAXIS", "ZCMPTYPE")
-_NUMBERED = ("NAXIS", "TFORM", "TBCOL", "TSCAL", "TZERO", "TNULL", "TDIM", "ZNAXIS", "ZTILE")
+_NUMBERED = ("NAXIS", "TFORM", "TBCOL", "TSCAL", "TZERO", "TNULL", "TDIM", "ZNAXIS", "ZTILE",
+             "ZNAME", "ZVAL")
 _OF_INTEREST = re.compile(rf"({'|'.join(_SINGLE)}|({'|'.join(_NUMBERED)})[1-9]\d*)".encode())
+_PARAMETERS = {"BLOCKSIZE": (16, 32), "BYTEPIX": (1, 2, 4)}     # of Rice: others make whoever unpacks it fall over
 _FORM = re.compile(r"(\d{0,10})([LXBIJKAEDCMPQ])(.*)")
 _ASCII_FORM = re.compile(r"[AIFED](\d{1,9})(\.\d{1,9})?")
 _WIDTH = {"L": 1, "B": 1, "I": 2, "J": 4, "K": 8, "A": 1, "E": 4, "D": 8, "C": 8, "M": 16, "P": 8, "Q": 16}
@@ -150,6 +153,13 @@ def _compressed(cards: "_Cards", kind: str, axes: tuple[int, ...]) -> None:
     rows = prod(ceil(size / tile) for tile, size in zip(tiles, sizes, strict=True))
     if rows != axes[1]:
         raise Odd(f"NAXIS2 is {axes[1]}, but the compressed image has {rows} tiles")
+    for n in count(1):
+        name = cards.text(f"ZNAME{n}", "").upper()
+        if not name:
+            break
+        if name in _PARAMETERS and cards.integer(f"ZVAL{n}") not in _PARAMETERS[name]:
+            raise Odd(f"{name} (ZVAL{n}) is {cards.integer(f'ZVAL{n}')}, allowed are "
+                      f"{', '.join(map(str, _PARAMETERS[name]))}")
 
 
 def _times(sizes: Iterable[int]) -> str:
@@ -199,7 +209,8 @@ class _Cards:
         return self._values[key]
 
     def _shown(self, key: str) -> str:
-        return self._values[key].split(b"/")[0].decode("ascii", "replace").strip()[:30] or "empty"
+        text = self._values[key].split(b"/")[0].decode("ascii", "replace").strip()[:30]
+        return "".join(c if c.isprintable() else "?" for c in text) or "empty"
 
 
 def _relevant(header: bytes) -> Iterator[tuple[str, bytes]]:

@@ -34,7 +34,7 @@ def fibermap_of(hdu: Any, path: str | os.PathLike[str]) -> FiberMap:
     bad = not_finite(rows)
     if bad:
         raise InputError(f"{path}: {hdu.name} has NaN or infinite values in {', '.join(bad)}; {_ADVICE}")
-    units = {c.name: c.unit for c in hdu.columns if c.unit}
+    units = {c.name: c.unit for c in hdu.columns if isinstance(c.unit, str) and c.unit}     # a corrupt card may be none
     comments = {column: hdu.header.comments[f"TTYPE{number}"] for number, column in enumerate(hdu.columns.names, 1)}
     return FiberMap(rows, units, cards_of(hdu.header), {name: text for name, text in comments.items() if text})
 

@@ -152,9 +152,10 @@ def read_frame(path: str | os.PathLike[str], *, check: bool = True) -> Frame:
                                            for name in ("MASK", "CHI2PIX", "PIXMASK_FRACTION", "STATUS"))
         fibermap = optional_fibermap(hdus, path)
         cards = cards_of(hdus[0].header)
-    if mask is not None and mask.dtype.kind not in "iu":
-        raise InputError(f"{path}: MASK is of type {mask.dtype}, needed are integers; the file is not one frame, make "
-                         "or fetch it again")
+    for name, array in (("MASK", mask), ("STATUS", status)):
+        if array is not None and array.dtype.kind not in "iu":
+            raise InputError(f"{path}: {name} is of type {array.dtype}, needed are integers; the file is not one "
+                             "frame, make or fetch it again")
     if mask is None:
         mask = np.where(ivar == 0, np.uint32(SpecMask.NODATA), np.uint32(0))
     if chi2pix is None:

@@ -15,14 +15,15 @@ _STRUCTURAL = frozenset((
 _NUMBERED = re.compile(r"(NAXIS|TTYPE|TFORM|TUNIT|TDIM|TNULL|TSCAL|TZERO|TDISP|TBCOL)\d+")
 _COMMENTARY = ("COMMENT", "HISTORY", "")
 _PLAIN_KEY = re.compile(r"[A-Z0-9_-]{1,8}")
+_ANY_KEY = re.compile(r"([!-<>-~]+ ?)*")           # that a card may have, HIERARCH or not
 
 
 def cards_of(header: fits.Header) -> tuple[Card, ...]:
-    """All cards but the structural ones. A card that cannot be parsed is left out: its value is not known."""
+    """All cards but the structural ones. A card that cannot be parsed is left out: its name or value is not known."""
     cards = []
     for card in header.cards:
         key = card.keyword.upper()
-        if key in _STRUCTURAL or _NUMBERED.fullmatch(key):
+        if key in _STRUCTURAL or _NUMBERED.fullmatch(key) or not _ANY_KEY.fullmatch(key):
             continue
         try:
             value, comment = card.value, card.comment

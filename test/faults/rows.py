@@ -1,0 +1,341 @@
+"""The fault matrix: every fault that is tested, how it is made, and what is expected. The one place that declares it.
+
+The tests beside this file run the rows; `python test/faults/table.py` writes doc/reliability.md from them.
+"""
+from dataclasses import dataclass
+
+import changes as make
+import numpy as np
+import outside
+from case import BETWEEN, BINS, FIBRES, IN_CORE, ON_TRACE, Change
+from holds import APART, SAME, USED, Holds, Seen, dropped, everywhere, first_rows_of, like, nodata, odd, shaped
+
+from gpu_extract.data import Status
+
+nan, inf = np.nan, np.inf
+ALL = np.s_[:]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A fault of what is read.
+
+    change: makes it; says: a part of the one line of the error, or of a warning
+    holds: of the frame; without any the command is refused: exit code 2, no file
+    """
+
+    fault: str
+    change: Change
+    says: str = ""
+    holds: tuple[Holds, ...] = ()
+
+    @property
+    def code(self) -> int:
+        """The exit code."""
+        return 0 if self.holds else 2
+
+
+def masked(case: object) -> None:
+    """The pixel on the trace has ivar 0."""
+    make.ivar(0, ON_TRACE)(case)         # type: ignore[arg-type]
+
+
+def many(change: Change) -> Change:
+    """Thirty fibres in bundles of 25, few bins."""
+    return make.both(make.of_fibres(30), make.bundled(25), make.grid("6050,6057,1.0"), change)
+
+
+def fibres(number: int) -> Change:
+    """A PSF of so many fibres in bundles of 25, few bins."""
+    return make.both(make.of_fibres(number), make.bundled(25), make.first_fibres(number), make.grid("6050,6057,1.0"))
+
+
+WITH_TRUST = "1 NaN or infinite pixels with ivar > 0; mask them, or set their ivar to 0"
+def _ends(seen: Seen) -> None:
+    assert (seen.frame.ivar[:, 5:-5] > 0).all() and seen.frame.flux.shape == (FIBRES, 111)
+
+
+MASKED = like("with ivar 0 there", masked)
+INTEGERS = like("of the same numbers in single precision", make.rounded)
+FIRST = make.FIRST
+
+PIXELS = (
+    Row("a pixel NaN", make.pixel(nan, ON_TRACE), WITH_TRUST),
+    Row("a pixel +Inf", make.pixel(inf, ON_TRACE), WITH_TRUST),
+    Row("a pixel -Inf", make.pixel(-inf, ON_TRACE), WITH_TRUST),
+    Row("NaN where ivar is 0", make.both(make.pixel(nan, ON_TRACE), masked), holds=(MASKED, APART)),
+    Row("Inf where ivar is 0", make.both(make.pixel(-inf, ON_TRACE), masked), holds=(MASKED, APART)),
+    Row("NaN where MASK says so", make.both(make.pixel(nan, ON_TRACE), make.bits(1, ON_TRACE)),
+        holds=(MASKED, APART)),
+    Row("all pixels NaN", make.pixel(nan, ALL), "not one finite pixel (all 19968 are NaN or infinite)"),
+    Row("a pixel 1e30", make.pixel(1e30, ON_TRACE), holds=(odd(masked), APART)),
+    Row("a pixel -1e30", make.pixel(-1e30, ON_TRACE), holds=(odd(masked), APART)),
+    Row("a pixel 3.4e38, the largest of its type", make.pixel(3.4e38, ON_TRACE), holds=(odd(masked), APART)),
+    Row("1e30 between two traces", make.pixel(1e30, BETWEEN), holds=(odd(make.ivar(0, BETWEEN)), APART)),
+    Row("1e30 at two neighbours", make.pixel(1e30, ON_TRACE, IN_CORE), holds=(odd(make.ivar(0, ON_TRACE, IN_CORE)),
+                                                                             APART)),
+    Row("a denormal pixel, 1e-45", make.pixel(1e-45, ON_TRACE), holds=(like("with 0 there", make.pixel(0, ON_TRACE)),
+                                                                      APART)),
+    Row("a negative pixel, -20", make.pixel(-20, ON_TRACE), holds=(USED, APART)),
+    Row("all pixels of a bundle 1e30", make.pixel(1e30, FIRST),
+        holds=(odd(make.ivar(0, FIRST)), nodata(slice(0, 5), "its bins have no data"), APART)),
+    Row("all pixels of a bundle 1e200", make.both(make.doubles, make.pixel(1e200, FIRST)),
+        holds=(odd(make.both(make.doubles, make.ivar(0, FIRST))), APART)),
+    Row("all pixels 0", make.pixel(0, ALL), "is its ivar right?", (shaped(FIBRES, BINS),)),
+    Row("all pixels -100", make.pixel(-100, ALL), "is this its PSF, is its ivar right?", (shaped(FIBRES, BINS),)),
+    Row("an ivar NaN", make.ivar(nan, ON_TRACE), "IVAR has 1 NaN, 0 negative and 0 infinite values"),
+    Row("an ivar Inf", make.ivar(inf, ON_TRACE), "IVAR has 0 NaN, 0 negative and 1 infinite values"),
+    Row("an ivar negative", make.ivar(-1, ON_TRACE), "IVAR has 0 NaN, 1 negative and 0 infinite values"),
+    Row("an ivar -0", make.ivar(-0.0, ON_TRACE), holds=(MASKED, APART)),
+    Row("an ivar 1e30", make.ivar(1e30, ON_TRACE), holds=(odd(masked), APART)),
+    Row("an ivar 1000 times too large", make.times(1000, ON_TRACE), holds=(odd(masked), APART)),
+    Row("a denormal ivar, 1e-45", make.ivar(1e-45, ON_TRACE), holds=(USED, APART)),
+    Row("all ivar of a bundle 0", make.ivar(0, FIRST), holds=(nodata(slice(0, 5), "its bins have no data"), APART)),
+    Row("all ivar of a bundle denormal", make.ivar(1e-45, FIRST),
+        holds=(nodata(slice(0, 5), "its bins have no data: single precision has no room for their ivar"), APART)),
+    Row("all ivar 0", make.ivar(0, ALL), holds=(everywhere("all bins NODATA, EMPTY", Status.EMPTY),)),
+    Row("all ivar denormal", make.ivar(1e-45, ALL), "the image's ivar is 1.4e-45 (median), allowed are 1e-34 to 1e+34"),
+    Row("the image in another unit, times 1e12", make.units(1e12), holds=(shaped(FIBRES, BINS),)),
+    Row("the image in another unit, times 1e30", make.units(1e30), "give the image in electrons"),
+    Row("the image in another unit, times 1e-150", make.units(1e-150), "give the image in electrons"),
+)
+
+TYPES = [("uint8", 255), ("uint8", 1), ("int16", 1), ("uint16", 65535), ("int32", 512), ("uint32", 2**32 - 1),
+         ("int64", 1), ("uint64", 1)]
+
+MASKS = (
+    Row("no MASK", make.without("MASK"), holds=(SAME,)),
+    Row("bit 8 (BADREADNOISE) everywhere", make.bits(256, ALL), holds=(SAME,)),
+    *(Row(f"bit {bit} at a pixel", make.bits(1 << bit, ON_TRACE), holds=(MASKED, APART))
+      for bit in (0, 1, 2, 3, 4, 5, 6, 7, 9)),
+    *(Row(f"bit {bit} at a pixel", make.bits(1 << bit, ON_TRACE), holds=(SAME,)) for bit in (10, 30)),
+    *(Row(f"MASK of type {kind}, {value} at a pixel", make.mask_of(kind, value, ON_TRACE), holds=(MASKED, APART))
+      for kind, value in TYPES),
+    *(Row(f"MASK of type {kind}, compressed", make.mask_of(kind, 1, ON_TRACE, compressed=True),
+          holds=(MASKED, APART)) for kind in ("uint8", "int16", "uint16", "int32", "uint32")),
+    Row("MASK of type float32", make.mask_of("float32", 1, ON_TRACE), "MASK is of type float32, needed are integers"),
+    Row("MASK of another shape", make.shaped("MASK", lambda a: a[1:]), "MASK has shape (191, 104), IMAGE has"),
+)
+
+STORED = (
+    *(Row(f"pixels of type {kind}", make.typed(kind), holds=(INTEGERS,))
+      for kind in ("f8", "i2", "u2", "i4", "u4", "i8")),
+    *(Row(f"pixels compressed with {kind}", make.packed(kind), holds=(INTEGERS,))
+      for kind in ("RICE_1", "GZIP_1", "GZIP_2", "HCOMPRESS_1", "PLIO_1")),
+    Row("pixels with BSCALE and BZERO", make.scaled(32, 1 / 64), holds=(like("of the same numbers in double precision",
+                                                                           make.steps),)),
+)
+
+SHAPES = (
+    Row("no IVAR", make.without("IVAR"), "no HDU IVAR; the file has IMAGE, MASK, READNOISE, FIBERMAP"),
+    Row("no READNOISE", make.without("READNOISE"), holds=(SAME,)),
+    Row("READNOISE of another shape", make.shaped("READNOISE", lambda a: a[:3]), holds=(SAME,)),
+    Row("IVAR of another shape", make.shaped("IVAR", lambda a: a[:, 1:]), "IVAR has shape (192, 103)"),
+    Row("one axis", make.shaped("IMAGE", lambda a: a[0]), "needed is an image with 2 axes"),
+    Row("three axes", make.shaped("IMAGE", lambda a: a[None]), "needed is an image with 2 axes"),
+    Row("no rows", make.shaped("all", lambda a: a[:0]), "needed is an image with 2 axes"),
+    Row("one pixel", make.shaped("all", lambda a: a[:1, :1]),
+        holds=(everywhere("all bins NODATA, EMPTY", Status.EMPTY),)),
+    Row("10 rows and columns more than the PSF's CCD", make.shaped("all", lambda a: np.pad(a, ((0, 10), (0, 10)))),
+        holds=(SAME,)),
+    Row("the last columns cut off", make.shaped("all", lambda a: a[:, :95]),
+        holds=(like("with these pixels masked", make.ivar(0, np.s_[:, 95:])),)),
+    Row("the last rows cut off", make.shaped("all", lambda a: a[:150]),
+        holds=(like("with these pixels masked", make.ivar(0, np.s_[150:])),)),
+)
+
+CROSSES = "fibre 3 is dropped: its trace is not right of that of fibre 2"
+ONE = (dropped(2), APART)
+BAD_PSF = (
+    *(Row(f"{name} of fibre 2 NaN", make.coefficients(name, nan, 2, term=1),
+          "fibre 2 is dropped: its PSF has values that are not finite", ONE)
+      for name in ("XTRACE", "YTRACE", "GHSIGX", "GH-1-0")),
+    Row("GHSIGX of fibre 2 Inf", make.coefficients("GHSIGX", inf, 2), "values that are not finite", ONE),
+    Row("NaN in the first fibre of a bundle", make.coefficients("XTRACE", nan, 0), holds=(dropped(0), APART)),
+    Row("NaN in the last fibre of a bundle", make.coefficients("XTRACE", nan, 4), holds=(dropped(4), APART)),
+    Row("NaN in all fibres of a bundle", make.coefficients("XTRACE", nan, *range(5)),
+        holds=(dropped(*range(5)), APART)),
+    Row("NaN in all fibres", make.coefficients("XTRACE", nan), "no fibre can be extracted (fibre 0: its PSF has"),
+    Row("sigma 0", make.coefficients("GHSIGX", 0, 2), "fibre 2 is dropped: its PSF has sigma 0 pixels", ONE),
+    Row("sigma 0, all fibres", make.coefficients("GHSIGX", 0), "no fibre can be extracted (fibre 0: its PSF"),
+    Row("sigma negative", make.coefficients("GHSIGY", -1, 2), "fibre 2 is dropped: its PSF has sigma -1 pixels", ONE),
+    *(Row(f"sigma huge, {value:g} pixels", make.coefficients("GHSIGX", value, 2),
+          f"fibre 2 is dropped: its PSF has sigma {value:.3g} pixels", ONE) for value in (100.0, 1e6, 1e300)),
+    *(Row(f"GH-2-2 of {value:g}", make.coefficients("GH-2-2", value, 2),
+          f"fibre 2 is dropped: its spots hold 1 of their light, with terms of up to {value:.3g}", ONE)
+      for value in (1e6, 1e300)),
+    Row("GH-0-0 of 0", make.coefficients("GH-0-0", 0, 2), "fibre 2 is dropped: its spots hold 0 of their light", ONE),
+    Row("GH-0-0 negative", make.coefficients("GH-0-0", -1, 2), "its spots hold -1 of their light", ONE),
+    Row("a tail that grows outwards", make.tails("TAILINDE", -1e300, 2), "fibre 2 is dropped: its tail grows outwards",
+        (dropped(2),)),
+    Row("a tail of huge amplitude", make.tails("TAILAMP", 1e300, 2), "with terms of up to 1e+300", (dropped(2),)),
+    Row("the trace at x = 1e300", make.coefficients("XTRACE", 1e300, 2), "fibre 2 is dropped: its trace is off the CCD",
+        ONE),
+    Row("the trace at x = -1e5", make.coefficients("XTRACE", -1e5, 2), "its trace is off the CCD", ONE),
+    Row("y constant", make.coefficients("YTRACE", 90, 2), "its y is not monotonic in wavelength", ONE),
+    Row("y that turns round", make.coefficients("YTRACE", 300, 2, term=2), "its y is not monotonic", ONE),
+    Row("two traces the same", make.trace_of(3, 2), CROSSES, (dropped(3), APART)),
+    Row("two traces 0.4 pixels apart", make.trace_of(3, 2, 0.4), CROSSES, (dropped(3), APART)),
+    Row("two traces that cross at the middle", make.trace_of(3, 2, 0, 7.0), CROSSES, (dropped(3), APART)),
+    Row("two traces that cross near the end", make.trace_of(3, 4, -7.0, 14.0), CROSSES, (dropped(3), APART)),
+    Row("two traces swapped", make.swapped, "fibre 2 is dropped: its trace is not right of that of fibre 1", ONE),
+    *(Row(f"no {key}", make.keyword(key, None), f"the PSF's header needs an integer {key}")
+      for key in ("HSIZEX", "HSIZEY", "NPIX_X", "NPIX_Y")),
+    *(Row(f"{key} {value}", make.keyword(key, value), says) for key, value, says in (
+        ("HSIZEX", 0, "HSIZEX is 0, must be between 1 and 64"), ("HSIZEX", 65, "HSIZEX is 65, must be between"),
+        ("HSIZEX", 8.5, "needs an integer HSIZEX"), ("HSIZEX", "x", "needs an integer HSIZEX"),
+        ("NPIX_X", 10**9, "NPIX_X is 1000000000, must be between"), ("WAVEMIN", 6200.0, "needed are two wavelengths"),
+        ("PSFERR", -1.0, "PSFERR is -1.0, must be a number, 0 or more"), ("PSFERR", "x", "PSFERR is 'x', must be"))),
+    Row("no WAVEMIN", make.keyword("WAVEMIN", None), "needed are two wavelengths, ascending"),
+    Row("no WAVEMAX of the trace", make.keyword("WAVEMAX", None, hdu=0), "needed are two wavelengths, ascending"),
+    Row("no PSFTYPE", make.keyword("PSFTYPE", None, hdu=None), "not a PSF (no PSFTYPE)"),
+    Row("no PSFVER", make.keyword("PSFVER", None, hdu=None), "without a version; known are"),
+    Row("an unknown PSFTYPE", make.keyword("PSFTYPE", "SPOTS", hdu=None), "PSF of type 'SPOTS', version 3; known are"),
+    Row("no GHSIGX", make.parameters(lambda name: name != "GHSIGX"), "the PSF has no parameter GHSIGX"),
+    Row("no GH-i-j", make.parameters(lambda name: not name.startswith("GH-")), "the PSF has no parameters GH-i-j"),
+    Row("no tail", make.parameters(lambda name: not name.startswith("TAIL")), holds=(SAME,)),
+    Row("no PSFERR", make.keyword("PSFERR", None), holds=(SAME,)),
+)
+
+ALL_FIBRES = first_rows_of("all fibres", many(make.nothing))
+COUNTS = (
+    *(Row(f"a PSF of {number} fibres", fibres(number), holds=(shaped(number, 8),)) for number in (1, 24, 25, 499, 500)),
+    *(Row(f"{number} fibres of 30", many(make.options("-n", str(number))), holds=(shaped(number, 8), ALL_FIBRES))
+      for number in (1, 24, 25, 26)),
+    Row("the last fibre of 30", many(make.options("-s", "29", "-n", "1")),
+        holds=(first_rows_of("all fibres", many(make.nothing), 29),)),
+    Row("11 fibres of 10", make.options("-n", "11"), "fibres 0 to 10 were asked for"),
+    Row("from fibre 10 of 10 on", make.options("-s", "10"), "has fibres 0 to 9"),
+    Row("0 fibres", make.options("-n", "0"), "nspec is 0, must be 1 or more"),
+)
+
+ENDS = Holds("bins whose spots lie off the CCD are NODATA, all others have data", _ends)
+GRIDS = (
+    Row("two bins", make.grid("6012,6013,1.0"), holds=(shaped(FIBRES, 2),)),
+    Row("one bin", make.grid("6012,6012.4,1.0"), "is a single bin, must be two at least"),
+    Row("a step of 20 Angstrom", make.grid("6012,6098,20"), holds=(shaped(FIBRES, 5),)),
+    Row("a step far below the resolution", make.grid("6012,6098,0.1"), "bins of 0.1 Angstrom cannot be told"),
+    Row("10^11 bins", make.grid("6012,6098,1e-9"), "has more than 1000000 bins: raise the step"),
+    Row("a step of 1e-300", make.grid("6012,6098,1e-300"), "has more than 1000000 bins: raise the step"),
+    Row("a last wavelength of 1e300", make.grid("6012,1e300,1"), "has more than 1000000 bins: raise the step"),
+    Row("up to the ends of the PSF", make.grid("6000,6110,1.0"), holds=(ENDS,)),
+    Row("beyond the end of the PSF", make.grid("6050,6200,1"), "6050 to 6200 Angstrom were asked for"),
+    Row("before the begin of the PSF", make.grid("5990,6050,1"), "5990 to 6050 Angstrom were asked for"),
+    Row("descending", make.grid("6098,6012,1"), "must ascend"),
+    Row("NaN", make.grid("6012,nan,1"), "must be finite numbers"),
+)
+
+TABLES = (
+    Row("no FIBERMAP", make.without("FIBERMAP"), holds=(SAME,)),
+    Row("rows in another order", make.fibermap(lambda t: t[::-1]), holds=(SAME,)),
+    Row("each row twice", make.fibermap(lambda t: np.concatenate([t, t])), holds=(SAME,)),
+    Row("rows missing", make.fibermap(lambda t: t[:3]), "the fibermap has no row for 7 fibres (first FIBER 3)"),
+    Row("no rows", make.fibermap(lambda t: t[:0]), "the fibermap has no rows"),
+    Row("a unit that is no text", make.unit, holds=(SAME,)),
+)
+
+Section = tuple[str, tuple[Row, ...]]
+READ: tuple[Section, ...] = (
+    ("Pixels and inverse variance", PIXELS), ("Masks", MASKS), ("Types and byte orders", STORED), ("Shapes", SHAPES),
+    ("PSF", BAD_PSF), ("Numbers of fibres", COUNTS), ("Grids", GRIDS), ("Fibermap", TABLES))
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """A fault of where the command runs, in the words of a shell; {run} is the command, {folder} where its files are.
+
+    says: a part of what it says; without a code other than 0 the frame is that of good surroundings, bit for bit
+    slow: left to .ci/full
+    """
+
+    fault: str
+    shell: str
+    code: int = 0
+    says: str = ""
+    slow: bool = True
+
+
+SURROUNDINGS = (
+    Surroundings("no HOME", "env -u HOME {run}"),
+    Surroundings("a HOME that is not there", "HOME=/nonexistent {run}"),
+    Surroundings("a TMPDIR that is not there", "TMPDIR=/nonexistent {run}"),
+    Surroundings("locale C, a name in UTF-8", "cp {folder}/image.fits {folder}/é.fits; LC_ALL=C PYTHONUTF8=0 "
+                 "PYTHONCOERCECLOCALE=0 {run} -i {folder}/é.fits", slow=False),
+    Surroundings("a locale that is not there", "LC_ALL=xx_YY.utf9 {run}"),
+    Surroundings("16 open files (ulimit -n)", "ulimit -n 16; {run}"),
+    Surroundings("a stack of 256 kB (ulimit -s)", "ulimit -s 256; {run}"),
+    Surroundings("4 GB of addresses (ulimit -v)", "ulimit -v 4000000; {run}"),
+    Surroundings("files of 8 kB (ulimit -f)", "ulimit -f 8; {run}", 3, "cannot be written: File too large; nothing "
+                 "under this name was changed", slow=False),
+    Surroundings("the rest of a second of processor time (ulimit -t)", "ulimit -t 1; {run}; exit $?", 137, "Killed"),
+    Surroundings("standard output, error and input closed", "{run} <&- >&- 2>&-"),
+    Surroundings("standard error on a full disk", "{run} 2>/dev/full"),
+    Surroundings("standard error on a full disk, and an error", "{run} -n 0 2>/dev/full", 2),
+    Surroundings("standard output on a full disk", "{run} --test {folder}/good.fits >/dev/full", 3,
+                 "standard output cannot be written: No space left on device", slow=False),
+    Surroundings("a current folder that is not there", "mkdir {folder}/a; cd {folder}/a; rmdir {folder}/a; {run}"),
+    Surroundings("a current folder that is not there, and an output in it", "mkdir {folder}/a; cd {folder}/a; rmdir "
+                 "{folder}/a; {run} -o frame.fits", 2, "the current folder is not there any more"),
+    Surroundings("umask 077", "umask 077; {run}"),
+    Surroundings("OMP_NUM_THREADS that is no number", "OMP_NUM_THREADS=abc {run}"),
+    Surroundings("OMP_NUM_THREADS of 0", "OMP_NUM_THREADS=0 {run}", slow=False),
+    Surroundings("OMP_NUM_THREADS that is a list", "OMP_NUM_THREADS=2,1 {run}"),
+    Surroundings("warnings that are errors (PYTHONWARNINGS)", "PYTHONWARNINGS=error {run}"),
+    Surroundings("two commands that write the same file at once", "{run} & {run}; one=$?; wait $! && exit $one",
+                 slow=False),
+)
+
+
+@dataclass(frozen=True)
+class Writing:
+    """A fault when the frame is written: exit code 3, one line with `says`, what had the name is still there, and
+    nothing else; code 0: the frame is whole."""
+
+    fault: str
+    around: outside.Around
+    says: str = ""
+    code: int = 3
+
+
+LITTLE = "cannot be written: "
+WRITING = (
+    *(Writing(f"files may grow to {size} bytes", outside.grows_to(size), LITTLE)
+      for size in (0, 1, 2880, 5760, 11520, 40000, 80000, 110000, 120000, 123839)),
+    Writing("files may grow to the size of the frame", outside.grows_to(123840), code=0),
+    *(Writing(f"a disk of {size}", outside.room_for(size), LITTLE)
+      for size in ("4k", "8k", "16k", "64k", "100k", "120k")),
+    Writing("the file cannot be made", outside.fails("open", outside.FULL), "No space left on device"),
+    Writing("the file cannot be brought to the disk", outside.fails("fsync", outside.BROKEN), "Input/output error"),
+    Writing("the folder cannot be brought to the disk", outside.fails("fsync", outside.CANNOT, call=2), code=0),
+    Writing("the file cannot be renamed", outside.fails("replace", outside.FORBIDDEN), "Permission denied"),
+    Writing("its name is on another disk", outside.fails("replace", outside.OTHER_DISK), "cross-device link"),
+    Writing("the folder goes away", outside.goes_away, "No such file or directory"),
+)
+
+# a rank that is lost, by phase: kind, on which rank, of how many ranks, in every run (or else in .ci/full)
+PHASES = ("start", "read", "share", "extract", "gather", "write", "commit")
+KINDS = ("exception", "exit0", "exit3", "kill", "stop and kill", "stop")
+LOST_QUICK = (("start", "kill", 1), ("read", "kill", 0), ("read", "exception", 2), ("share", "exit0", 1),
+              ("share", "exception", 0), ("extract", "stop and kill", 1), ("extract", "exit3", 0),
+              ("extract", "stop", 2), ("gather", "kill", 1), ("gather", "exception", 0), ("write", "stop and kill", 0),
+              ("write", "exit3", 2), ("commit", "kill", 0))
+# rank 2 helps rank 1 with its bundle and has no result to send
+LOST = tuple((phase, kind, victim) for phase in PHASES for kind in KINDS
+             for victim in (0, 1 if phase == "gather" else 2))
+# on other numbers of ranks: phase, kind, victim, ranks
+LOST_OF = tuple((phase, kind, ranks - 1, ranks) for phase, kind in (("share", "kill"), ("extract", "exception"),
+                                                                   ("write", "stop and kill")) for ranks in (2, 7, 33))
+# a rank that is slow: phase, rank, ranks; the first is in every run
+SLOW = (("extract", 1, 3), ("start", 1, 3), ("read", 0, 3), ("share", 2, 3), ("gather", 0, 2), ("write", 0, 5),
+        ("commit", 1, 3), ("extract", 32, 33))
+WHAT = {"exception": "an exception", "exit0": "it leaves with code 0", "exit3": "it leaves with code 3",
+        "kill": "SIGKILL", "stop and kill": "SIGSTOP, SIGKILL 2 s later", "stop": "SIGSTOP, for ever"}
+
+# a signal to one process of three ranks: which, the signal, the phase of rank 0, and the exit code; None where the
+# launcher has one of its own. What every process gives with every launcher is measured by bench/kills.py
+SIGNALS_QUICK = (("keeper", "TERM", "extract", 75), ("keeper", "INT", "gather", 75), ("keeper", "HUP", "start", 75),
+                 ("rank", "TERM", "write", 75), ("keeper", "KILL", "extract", None), ("proxy", "KILL", "commit", None))
+SIGNALS = (("keeper", "TERM", "write", 75), ("rank", "HUP", "share", 75), ("rank", "INT", "read", 75),
+           ("keeper", "INT", "start", 75), ("keeper", "HUP", "share", 75), ("rank", "TERM", "gather", 75),
+           ("launcher", "KILL", "extract", None), ("launcher", "HUP", "write", None), ("proxy", "HUP", "share", None),
+           ("keeper", "KILL", "commit", None))
