@@ -18,7 +18,7 @@ ONLY_IN = {
     "argparse": ("cli/",),
     "time": ("perf/",),
     "matplotlib": ("figures.py", "figures/", "stress/figures.py"),
-    "os.environ": ("cli/",),
+    "os.environ": ("cli/", "user_cache.py"),
     "os.getenv": ("cli/",),
 }
 

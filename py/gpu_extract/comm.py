@@ -82,6 +82,14 @@ class SerialComm:
         """
         return Numbers(count, told)
 
+    def asked(self, question: Callable[[], bool]) -> bool:
+        """Whether the answer is yes on some node; it is asked on one rank of each."""
+        return question()
+
+    def by_node(self, work: Callable[[], Any]) -> None:
+        """Do something on all ranks of rank 0's node, then on those of all others, while the rest wait asleep."""
+        work()
+
     def first(self, work: Callable[[], Any]) -> None:
         """Do something on rank 0, then on one rank of every other node, while the others wait.
 

@@ -1,41 +1,40 @@
 """Extraction on the CPU: the bundles of a rank, one after another."""
 from dataclasses import replace
-from pathlib import Path
+from hashlib import sha256
 from typing import Any
 
 from gpu_extract.assemble import rows_of
 from gpu_extract.backend.arena import forget
-from gpu_extract.backend.kernel_mark import leave, mark_of
+from gpu_extract.backend.cpu_correct import HALF
 from gpu_extract.bundle import Job, extract_bundle
 from gpu_extract.comm import SERIAL
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Image, PsfModel, Rows
+from gpu_extract.first_use import Tell, get_ready
+from gpu_extract.kernel_list import EXTRACT, SIMULATE, SOME, Kernel, bands_of, for_bands, listed
 from gpu_extract.plan import TILE, turns
 
 
 class CpuFrames:
     """What `run.extract` works with where nothing else is asked for.
 
-    name: for the header; warm_bins: steps of wavelength after which all kernels are there
-    first_use: what to tell a user while they are not
+    name: for the header; warm_bins: steps of wavelength whose extraction loads all kernels
+    ahead: whether kernels are compiled by `get_ready`, ahead of their use
+    tell: told how far that is, see first_use.Tell
     tile: wavelength bins that normal equations are made of at a time; it changes no bit
     keep: whether work space (130 MB) is kept from frame to frame; where there is one frame, what follows needs it more
     """
 
     name = "CPU"
     warm_bins = 4
-    first_use = "first use with such a PSF and step: kernels are compiled, which takes up to a minute, and kept"
+    ahead = True
 
-    def __init__(self, *, keep: bool = True, tile: int = TILE):
-        self._keep, self._tile = keep, tile
+    def __init__(self, *, keep: bool = True, tile: int = TILE, tell: Tell = lambda done, count, left: None):
+        self._keep, self._tile, self.tell = keep, tile, tell
 
-    def warm(self, psf: PsfModel, config: ExtractConfig) -> bool:
-        """Whether the kernels for such a problem have been compiled before, on this machine."""
-        return _mark(psf, config).exists()
-
-    def warmed(self, psf: PsfModel, config: ExtractConfig) -> None:
-        """Remember that they have."""
-        leave(_mark(psf, config))
+    def get_ready(self, psf: PsfModel, config: ExtractConfig, comm: Any, recorder: Any) -> None:
+        """Compile the kernels for such a problem that are not yet there; all ranks call this."""
+        get_ready(lambda: kernels_for(psf, config), _mark(psf, config), comm, recorder, self.tell)
 
     def rows(self, image: Image, job: Job, comm: Any, recorder: Any) -> list[tuple[int, Rows]]:
         """The rows of this rank's bundles, by number; a group of ranks shares the last ones, and its first has them."""
@@ -57,10 +56,19 @@ class CpuFrames:
         """There is nothing to give back."""
 
 
-def _mark(psf: PsfModel, config: ExtractConfig) -> Path:
+def kernels_for(psf: PsfModel, config: ExtractConfig, *, every: bool = False) -> list[Kernel]:
+    """The kernels that a problem takes. every: those, too, that only few frames need."""
+    ndiag = max(psf.stamp[0] // 2 if config.ndiag is None else config.ndiag, HALF)
+    uses = (SIMULATE, EXTRACT, SOME) if every else (EXTRACT,)
+    bands = set() if config.core == "dense" and not every else bands_of(psf, config)
+    return [*listed(*uses), *for_bands(bands, ndiag, every=every)]
+
+
+def _mark(psf: PsfModel, config: ExtractConfig) -> str:
     """What kernels are written out for: the bands follow from the stamp, the camera and the step of wavelength."""
-    return mark_of(psf.stamp, len(psf.cores), psf.tail is None, psf.wavelength_range, config.wavelength[2], config.core,
-                   config.ndiag)
+    problem = (psf.stamp, len(psf.cores), psf.tail is None, psf.wavelength_range, config.wavelength, config.core,
+               config.ndiag, config.bundlesize, psf.nfibre)
+    return f"ready-{sha256(repr(problem).encode()).hexdigest()[:16]}"
 
 
 CPU = CpuFrames()

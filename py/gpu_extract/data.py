@@ -18,6 +18,14 @@ Array = NDArray[np.float64]
 IntArray = NDArray[np.integer]
 
 
+def read_only(array: np.ndarray) -> np.ndarray:
+    """An array that cannot be written to, with the same content: kernels are compiled for these alone, since ranks
+    that share an array have no other."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 class Card(NamedTuple):
     """One header keyword with its value and comment (FITS, but without FITS)."""
 

@@ -169,6 +169,26 @@ class MpiComm:
         apart = self._mpi.Intracomm(self._comm).Dup()
         return Served(self._mpi, apart, count, told) if self.rank == 0 else Asked(apart)
 
+    def asked(self, question: Callable[[], bool]) -> bool:
+        """Whether the answer is yes on some node."""
+        node, _ = self._nodes()
+        with self.together():
+            yes = node.Get_rank() == 0 and question()
+        with self._recorder.span(MPI + "asked"):
+            answer = np.array([yes], dtype=np.int64)
+            self._comm.Allreduce(self._mpi.IN_PLACE, answer, op=self._mpi.MAX)
+        return bool(answer[0])
+
+    def by_node(self, work: Callable[[], Any]) -> None:
+        """Do something on all ranks of rank 0's node, then on those of all others."""
+        node, _ = self._nodes()
+        lowest = np.array([self.rank], dtype=np.int64)
+        node.Allreduce(self._mpi.IN_PLACE, lowest, op=self._mpi.MIN)
+        for turn in (True, False):
+            with self.together():
+                if bool(lowest[0] == 0) is turn:
+                    work()
+
     def first(self, work: Callable[[], Any]) -> None:
         """Do something on rank 0, then on one rank of every other node, while the others wait."""
         node, _ = self._nodes()

@@ -6,7 +6,7 @@ import numpy as np
 
 from gpu_extract.backend import cpu_bins, cpu_cut, cpu_normal
 from gpu_extract.backend.arena import Arena
-from gpu_extract.data import LANE, Array, Blocks, Image, IntArray, Normal, Recipe
+from gpu_extract.data import LANE, Array, Blocks, Image, IntArray, Normal, Recipe, read_only
 
 VECTOR = 8           # float64 of the longest vector
 LEAST = 2            # half-band at least
@@ -39,7 +39,8 @@ def make_cut(image: Image, y0: IntArray, x0: IntArray, stamp: tuple[int, int], a
     width = right + LANE - left
     root, light = (arena or Arena()).take(2, bottom - top, width + -width % VECTOR)
     inside = max(top, 0), min(bottom, image.shape[0]), max(left, 0), min(right, image.shape[1])
-    cpu_cut.whiten_pixels(root, light, image.ivar, image.pix, inside, (inside[0] - top, inside[2] - left))
+    pixels = read_only(image.ivar), read_only(image.pix)
+    cpu_cut.whiten_pixels(root, light, *pixels, inside, (inside[0] - top, inside[2] - left))
     return Cut(root, light, top, left)
 
 

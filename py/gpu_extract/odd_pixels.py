@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from gpu_extract.backend import cpu_odd
-from gpu_extract.data import Array, Image, IntArray, PsfModel
+from gpu_extract.data import Array, Image, IntArray, PsfModel, read_only
 from gpu_extract.errors import InputError
 from gpu_extract.psf import centres, make_spots
 
@@ -118,7 +118,7 @@ def _some(image: Image, place: slice, limits: tuple[float, float]) -> tuple[Arra
         ivar, pix = (np.ascontiguousarray(a[:, place], dtype=a.dtype.newbyteorder("=")) for a in (ivar, pix))
         columns = 0, ivar.shape[1]
     rows = np.empty(len(ivar), dtype=bool)
-    cpu_odd.look(rows, ivar, pix, columns, limits)
+    cpu_odd.look(rows, read_only(ivar), read_only(pix), columns, limits)
     there = np.nonzero(rows)[0]
     some = slice(*columns)
     return ivar[there, some].astype(np.float64), pix[there, some].astype(np.float64), there

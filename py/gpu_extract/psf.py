@@ -10,7 +10,7 @@ import numpy as np
 
 from gpu_extract.backend import cpu_cut, cpu_series, cpu_spots
 from gpu_extract.backend.arena import Arena
-from gpu_extract.data import LANE, Array, Core, Legendre, PsfModel, Recipe, Spots, Tail
+from gpu_extract.data import LANE, Array, Core, Legendre, PsfModel, Recipe, Spots, Tail, read_only
 
 
 def select(psf: PsfModel, fibres: Sequence[int]) -> PsfModel:
@@ -47,7 +47,7 @@ def evaluate(series: Legendre, fibres: tuple[int, int], wave: Array, out: Array 
     coeff = np.ascontiguousarray(series.coeff[..., fibres[0]:fibres[1], :])
     total = np.empty((*coeff.shape[:-1], len(wave))) if out is None else out
     rows = total.reshape(-1, len(wave)) if out is None else out
-    cpu_series.evaluate(rows, coeff.reshape(-1, coeff.shape[-1]), wave, (series.wmin, series.wmax))
+    cpu_series.evaluate(rows, read_only(coeff.reshape(-1, coeff.shape[-1])), wave, (series.wmin, series.wmax))
     return total
 
 

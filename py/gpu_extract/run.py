@@ -12,6 +12,7 @@ from gpu_extract.cpu_frame import CPU
 from gpu_extract.data import FiberMap, Frame, Image, PsfModel, Rows
 from gpu_extract.fibermap import cut_fibermap, spectrograph_of
 from gpu_extract.odd_pixels import check_unit, most_ivar
+from gpu_extract.perf.compiling import compiling
 from gpu_extract.perf.recorder import NULL
 from gpu_extract.plan import make_plan, wavelength_grid
 from gpu_extract.probe import Decay, measure_decay, on_ccd
@@ -31,12 +32,12 @@ def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Any = S
     Raises InputError where fibres or wavelengths lie outside the PSF, no fibre of it can be used, image and PSF do not
     belong together, the fibermap contradicts the fibres, or a pixel or its ivar is not a number of an image.
     """
-    with comm.together():
+    with comm.together(), compiling(recorder):
         with recorder.span("compare"):
             check_unit(image)
             warnings = compare(image, psf, config) if comm.rank == 0 else []
         with recorder.span("warm up"):
-            comm.first(lambda: compile_kernels(image, psf, config, backend))
+            get_ready(image, psf, config, comm, recorder, backend)
         with recorder.span("plan"):
             job = replace(prepare(psf, config, threads, dtype),
                           most_ivar=None if config.keep_odd else most_ivar(image))
@@ -47,7 +48,6 @@ def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Any = S
         if parts is None:
             return None
         own.clear()
-        backend.warmed(psf, config)
         with recorder.span("assemble"):
             frame = assemble(parts, job.plan, image, notes_of(job, parts, backend), like=(job.ndiag, job.dtype))
         warnings += misfits(frame)
@@ -92,11 +92,12 @@ def warm_up(image: Image, psf: PsfModel, config: ExtractConfig, backend: Any = C
     backend.rows(image, replace(job, plan=replace(job.plan, bundles=job.plan.bundles[:1])), SERIAL, NULL)
 
 
-def compile_kernels(image: Image, psf: PsfModel, config: ExtractConfig, backend: Any = CPU) -> None:
-    """Warm up where kernels are not known to be compiled: elsewhere ranks load them when they come to use them."""
-    if not backend.warm(psf, config):
-        warm_up(image, psf, config, backend)
-        backend.warmed(psf, config)
+def get_ready(image: Image, psf: PsfModel, config: ExtractConfig, comm: Any, recorder: Any, backend: Any) -> None:
+    """Compile the kernels that are not yet compiled; all ranks call this. Those that are there are loaded on use."""
+    if backend.ahead:
+        backend.get_ready(psf, config, comm, recorder)
+    else:
+        comm.first(lambda: None if backend.warm else warm_up(image, psf, config, backend))
 
 
 def notes_of(job: Job, parts: list[Rows], backend: Any) -> dict[str, Any]:

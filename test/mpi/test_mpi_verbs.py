@@ -28,6 +28,10 @@ def test_one_process_has_the_same_verbs() -> None:
     assert (array == np.arange(6.0).reshape(2, 3)).all()
     assert SERIAL.gather([(2, "c"), (0, "a"), (1, "b")]) == ["a", "b", "c"]
     assert SERIAL.share(lambda: 5) == 5
+    assert SERIAL.asked(lambda: True) and not SERIAL.asked(lambda: False)
+    done: list[int] = []
+    SERIAL.by_node(lambda: done.append(1))
+    assert done == [1]
 
 
 @pytest.mark.parametrize(("bundles", "size"), [(20, 1), (20, 3), (20, 16), (20, 20), (2, 33), (1, 7), (5, 4), (3, 5)])

@@ -157,10 +157,26 @@ def check_first(comm: Comm) -> None:
         comm.first(lambda: fail(InputError("first")))
 
 
+def check_asked(comm: Comm) -> None:
+    """On one node: asked on one rank, answered to all; done by all, and what one raises all raise."""
+    for answer in (True, False):
+        asked = []
+        assert comm.asked(lambda asked=asked, answer=answer: asked.append(1) or answer) is answer
+        assert len(asked) == (comm.rank == 0)
+    done = []
+    comm.by_node(lambda: done.append(1))
+    assert done == [1]
+    with expected(InputError, "asked", comm.rank != 0), comm.together():
+        comm.asked(lambda: fail(InputError("asked")))
+    with expected(InputError, "by node", comm.rank != 0), comm.together():
+        comm.by_node(lambda: fail(InputError("by node")) if comm.rank == comm.size - 1 else None)
+
+
 if __name__ == "__main__":
     world = get_comm(True)
     with world.together():
-        for check in (check_complete, check_gather, check_share, check_without_shared_memory, check_errors):
+        for check in (check_complete, check_gather, check_share, check_without_shared_memory, check_errors,
+                      check_asked):
             check(world)
             world.barrier()
         check_first(world)

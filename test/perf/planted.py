@@ -22,7 +22,7 @@ from gpu_extract.simulate import SimConfig, simulate
 
 WORK, COPIES = 0.7, 0.06
 WARM = cpu_frame.CpuFrames()
-WARM.warm = lambda psf, config: True
+WARM.get_ready = lambda *_: None
 CONFIG = ExtractConfig((6012.0, 6098.0, 0.8))
 # case -> seconds that rank 1 is slower, seconds that gather sleeps, how often copies are made
 CASES: dict[str, tuple[float, float, int]] = {

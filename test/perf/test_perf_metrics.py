@@ -111,6 +111,17 @@ def test_start_up_and_warm_up_are_one_cause() -> None:
     assert cause.name == "start-up" and cause.cost == pytest.approx(0.4)
 
 
+def test_compilation_is_no_part_of_the_stage_that_needs_it_and_costs_as_start_up() -> None:
+    rows: Rows = [("read", 0, 0, 1), ("extract", 0, 1, 9), ("bundle", 1, 1, 9), ("decorrelate", 2, 2, 6),
+                  ("compile", 3, 3, 4), ("deeper", 4, 3, 1), ("write", 1, 9.5, 0.5)]
+    made = run(rank(0, rows, 10))
+    found = {stage.path: stage.seconds[0] for stage in stages(windows(made))}
+    assert found == {("read",): 1, ("extract",): 5, ("extract", "bundle"): 5, ("extract", "bundle", "decorrelate"): 2,
+                     ("compile",): 4, ("extract", "write"): 0.5}
+    (cause,) = (cause for cause in judge(made).dominant if cause.name == "start-up")
+    assert cause.cost == pytest.approx(0.4)
+
+
 def test_an_idle_gpu() -> None:
     device = {"facts": {"name": "g"}, "memory": 1, "spans": [["normal", 0.0, 2.0], ["solve", 1.0, 2.0]]}
     made = run(rank(0, [("extract", 0, 0, 10), ("bundle", 1, 0, 10)], 10, device=device))

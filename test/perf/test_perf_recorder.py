@@ -4,9 +4,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from numba import njit
 
+from gpu_extract.perf.compiling import COMPILED, compiling
 from gpu_extract.perf.record import parse_run, whole
-from gpu_extract.perf.recorder import MPI, NULL, TO_DEVICE, TO_HOST, Recorder
+from gpu_extract.perf.recorder import COMPILE, MPI, NULL, TO_DEVICE, TO_HOST, Recorder
 from gpu_extract.perf.trace import trace_of
 
 SPAN_COST = 6e-6       # seconds of CPU time; the bar is 3e-6, which bench/recorder.py measures
@@ -99,6 +101,38 @@ def test_copies_and_calls_and_counters() -> None:
     assert record["calls"] == {"Bcast": {"calls": 2, "seconds": 0.75, "bytes": 20, "wait": 0.0},
                                "Barrier": {"calls": 1, "seconds": 2.0, "bytes": 0, "wait": 2.0}}
     assert record["counters"] == {"refined": 3} and record["device"] is None
+
+
+def test_compilation_is_a_stage_of_its_own_in_no_other() -> None:
+    recorder = Recorder()
+    with recorder.span("outer"):
+        with recorder.span("inner"), recorder.span(COMPILE):
+            time.sleep(0.02)
+            with recorder.span(COMPILE):                       # done while others are waited for
+                time.sleep(0.02)
+        with recorder.span("inner"):
+            pass
+    stages = recorder.stages()
+    assert list(stages) == ["outer", "inner", COMPILE]
+    assert stages[COMPILE] >= 0.04 and stages["inner"] < 0.01 and stages["outer"] < 0.01
+    assert min(stages.values()) >= 0
+
+
+def test_each_kernel_that_is_compiled_is_counted_once() -> None:
+    recorder, named = Recorder(), []
+
+    def twice(x: float) -> float:
+        return 2.0 * x
+
+    twice.__module__ = "gpu_extract.test"
+    kernel = njit(twice)
+    with compiling(recorder, named.append), compiling(recorder), recorder.span("outer"):
+        assert kernel(1.0) == kernel(1.0) == 2.0
+    assert kernel(1) == 2.0                      # of integers: compiled when nobody counts
+    record = recorder.record()
+    assert record["counters"] == {COMPILED: 1}
+    assert [span[:2] for span in record["spans"]] == [["outer", 0], [COMPILE, 1]]
+    assert len(named) == 1 and "twice" in named[0]
 
 
 def test_a_device_is_timed_by_its_events() -> None:

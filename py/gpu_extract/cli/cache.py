@@ -1,18 +1,22 @@
 """Where the user's cache is, and the embedded frame that is kept there."""
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from gpu_extract import user_cache
+from gpu_extract.errors import OutputError
 
 if TYPE_CHECKING:
     from gpu_extract.simulate import EmbeddedFiles
 
 
 def cache_folder() -> Path:
-    """$XDG_CACHE_HOME/gpu_extract, else ~/.cache/gpu_extract; a relative XDG_CACHE_HOME does not count."""
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
-    return base / "gpu_extract"
+    """See user_cache. Raises OutputError for a user without a home."""
+    folder = user_cache.cache_folder()
+    if folder is None:
+        raise OutputError("you have no home folder to keep a simulated frame in; set XDG_CACHE_HOME to a folder that "
+                          "can be written to, or give -i and -p")
+    return folder
 
 
 def embedded_default(specmin: int, nspec: int | None, log: Callable[[str], None], *,

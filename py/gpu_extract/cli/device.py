@@ -6,20 +6,22 @@ from gpu_extract.cli.common import log
 from gpu_extract.errors import InputError
 
 if TYPE_CHECKING:
+    from gpu_extract.first_use import Tell
     from gpu_extract.gpu_frame.frames import GpuFrames
 
 
-def choose_backend(gpu: bool | None, comm: Any, *, many: bool, tile: int | None = None) -> tuple[Any, str]:
+def choose_backend(gpu: bool | None, comm: Any, *, many: bool, tile: int | None = None,
+                   tell: "Tell | None" = None) -> tuple[Any, str]:
     """What `run.extract` works with, and what the log is to say of it; all ranks call this.
 
     gpu: True: a GPU must be there; None: one is taken where every rank has one; False: the CPU
-    many: whether there may be more than one frame; tile: see cpu_frame.CpuFrames
+    many: whether there may be more than one frame; tile, tell: see cpu_frame.CpuFrames
     Raises InputError where a GPU must be there and is not.
     """
     from gpu_extract.cpu_frame import CpuFrames
     from gpu_extract.plan import TILE
 
-    cpu = CpuFrames(keep=many, tile=tile or TILE)
+    cpu = CpuFrames(keep=many, tile=tile or TILE, **({"tell": tell} if tell else {}))
     if gpu is False:
         return cpu, "CPU (--no-gpu)"
     devices, reason = look_for_devices(always=gpu is True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpu_extract.cli.common import log, run_main
+from gpu_extract.cli.compiling import CompileProgress, counted_compiling, get_simulation_ready
 from gpu_extract.cli.device import choose_backend
 from gpu_extract.cli.exposure_list import Entry, find_entries
 from gpu_extract.cli.exposure_options import build_parser
@@ -19,7 +20,7 @@ from gpu_extract.cli.exposure_stop import ask_on_signals, ends_on_signals
 from gpu_extract.cli.exposure_work import Files, make_folder
 from gpu_extract.cli.extract import set_threads
 from gpu_extract.cli.ranks import find_launch, run_kept, start_ranks
-from gpu_extract.errors import ExitCode, GpuExtractError, InputError
+from gpu_extract.errors import ExitCode, InputError
 from gpu_extract.perf.startup import StartUp
 
 if TYPE_CHECKING:
@@ -59,16 +60,17 @@ def extract_exposure(args: argparse.Namespace, start: StartUp) -> int:
     recorder = Recorder(comm.rank)
     comm.watch(recorder if args.perf else NULL)
     with no_empty_folder(args.output), comm.together(), ExitStack() as stack:
-        backend, device = choose_backend(args.gpu, comm, many=True)
+        stack.enter_context(counted_compiling(comm.rank, args.loglevel, recorder))
+        backend, device = choose_backend(args.gpu, comm, many=True, tell=CompileProgress())
         stack.enter_context(closing(backend))
         if args.perf:
             backend.watch(recorder)
-        entries = shared_entries(args, comm)
+        entries = shared_entries(args, comm, recorder)
         if comm.rank == 0:
             log.info(f"device: {device}")
         extract = partial(gpu_extract.run.extract, threads=args.threads or 1, backend=backend, dtype="float32")
         files = Files(entries, args)
-        load_kernels(load_cutout(), files, backend, comm, start)
+        load_kernels(load_cutout(), files, backend, comm, start, recorder=recorder)
         group = form_group(args, comm, entries, recorder)
         ask_on_signals(PROG, group.stop.ask, files.tidy_up)
         try:
@@ -80,7 +82,7 @@ def extract_exposure(args: argparse.Namespace, start: StartUp) -> int:
     return ExitCode.DONE
 
 
-def shared_entries(args: argparse.Namespace, comm: Any) -> tuple[Entry, ...]:
+def shared_entries(args: argparse.Namespace, comm: Any, recorder: Any) -> tuple[Entry, ...]:
     """The frames, checked as far as can be before any work; the leavings of runs that were killed are removed."""
     from gpu_extract.io.atomic import check_target
 
@@ -94,6 +96,7 @@ def shared_entries(args: argparse.Namespace, comm: Any) -> tuple[Entry, ...]:
 
     entries: tuple[Entry, ...] = comm.share(find)
     if args.simulate is not None:
+        get_simulation_ready("", None, comm, recorder)
         entries = simulated_entries(args, comm)
     if comm.rank == 0:
         from gpu_extract.io.claim import remove_unclaimed
@@ -130,31 +133,16 @@ def no_empty_folder(path: str | None) -> Iterator[None]:
         raise
 
 
-def load_kernels(cutout: "CutOut", files: Files, backend: Any, comm: Any, start: StartUp) -> None:
-    """Compile what is not yet compiled, on one rank of a node; then all load it: a patch of the shipped cut-out.
+def load_kernels(cutout: "CutOut", files: Files, backend: Any, comm: Any, start: StartUp, *, recorder: Any) -> None:
+    """Compile what is not yet compiled, on all ranks; then all load it: a patch of the shipped cut-out.
 
-    On first use a bundle of the first frame is extracted, too, as a whole: which kernels it takes depends on what is in
-    it, and each group would compile them for itself.
+    Those of other half-bands are compiled where the first frames with them begin.
     """
-    from gpu_extract.comm import SERIAL
-    from gpu_extract.perf.recorder import NULL
-    from gpu_extract.run import compile_kernels, prepare, warm_up
+    from gpu_extract.run import get_ready, warm_up
 
     problem = cutout.image, cutout.psf, replace(cutout.config, core=files.core), backend
-
-    def compile_all() -> None:
-        if backend.warm(cutout.psf, problem[2]):
-            return
-        if comm.rank == 0 and backend.first_use:
-            log.info(backend.first_use)
-        compile_kernels(*problem)
-        with suppress(GpuExtractError):             # what is wrong with the first frame is said when its turn comes
-            first = files.read(0)
-            job = prepare(first.psf, first.config)
-            backend.rows(first.image, replace(job, plan=replace(job.plan, bundles=job.plan.bundles[:1])), SERIAL, NULL)
-
     with start.step("wait for compilation"):
-        comm.first(compile_all)
+        get_ready(*problem[:3], comm, recorder, backend)
     with start.step("kernels"):
         warm_up(*problem)
     with start.step("first patch"):

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from gpu_extract.cli.common import log, run_main
 from gpu_extract.cli.device import choose_backend
 from gpu_extract.cli.exposure_stop import ENDING, ask_on_signals, ends_on_signals, leave_on_signals
-from gpu_extract.cli.job import Inputs, Job, check_files, check_settings, equivalent_command, find_inputs, read_job
+from gpu_extract.cli.job import (
+    Inputs,
+    Job,
+    check_files,
+    check_settings,
+    equivalent_command,
+    find_inputs,
+    read_job,
+    settings_for,
+)
 from gpu_extract.cli.options import build_parser, ignored
 from gpu_extract.cli.performance import write_performance
 from gpu_extract.cli.ranks import find_launch, run_kept, start_ranks
@@ -22,6 +31,7 @@ if TYPE_CHECKING:
     from gpu_extract.data import Frame
 
 PROG = "gpu_extract"
+EMBEDDED = "r"        # camera of the embedded frame
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -43,15 +53,18 @@ def extract_image(args: argparse.Namespace) -> int:
     if args.tile is not None and args.tile < 8:
         raise InputError(f"--tile is {args.tile}, must be 8 or more")
     comm = start_ranks(args.mpi, PROG)
+    from gpu_extract.cli.compiling import CompileProgress, counted_compiling
     from gpu_extract.cli.report import Progress
 
     recorder = Progress(comm.rank)
     comm.watch(recorder)
-    with comm.together(), interruptible(args), ExitStack() as stack:
-        backend, device = choose_backend(args.gpu, comm, many=False, tile=args.tile)
+    with comm.together(), interruptible(args), counted_compiling(comm.rank, args.loglevel, recorder), \
+            ExitStack() as stack:
+        backend, device = choose_backend(args.gpu, comm, many=False, tile=args.tile, tell=CompileProgress())
         stack.enter_context(closing(backend))
         if args.perf or args.trace or args.nvtx:
             backend.watch(recorder, ranges=args.nvtx)
+        get_simulator_ready(args, comm, recorder)
         with recorder.span("read"):
             job = read_shared(args, comm)
         run = Run(args, job, comm, recorder, backend)
@@ -62,6 +75,23 @@ def extract_image(args: argparse.Namespace) -> int:
         write_performance(args, job, comm, recorder, frame)
         judge(run, frame)
     return ExitCode.DONE
+
+
+def get_simulator_ready(args: argparse.Namespace, comm: Any, recorder: Any) -> None:
+    """Where the embedded frame is extracted: all ranks compile the kernels for that, and not rank 0 the simulator's."""
+    if args.input or args.psf:
+        return
+    from gpu_extract.cli.compiling import get_simulation_ready
+
+    comm.share(lambda: check_all(args))
+    get_simulation_ready(EMBEDDED, settings_for(EMBEDDED, args), comm, recorder)
+
+
+def check_all(args: argparse.Namespace) -> None:
+    """Whatever can be wrong before a file is read."""
+    check_plots(args.qa)
+    check_settings(args)
+    check_files(args)
 
 
 @contextmanager
@@ -87,9 +117,7 @@ def read_shared(args: argparse.Namespace, comm: Any) -> Job:
     whole: list[Job] = []
 
     def read() -> tuple[Any, ...]:
-        check_plots(args.qa)
-        check_settings(args)
-        check_files(args)
+        check_all(args)
         whole.append(read_job(args, find_inputs(args)))
         image = whole[0].image
         return Image(image.pix, image.ivar, read_noise=image.read_noise), whole[0].psf, whole[0].config
@@ -163,8 +191,6 @@ def compute(run: Run) -> "Frame | None":
     from gpu_extract.plan import make_plan, turns
 
     job = run.job
-    if run.comm.rank == 0 and run.backend.first_use and not run.backend.warm(job.psf, job.config):
-        log.info(run.backend.first_use)
     run.recorder.expect(len(turns(len(make_plan(job.psf, job.config, 0).bundles), run.comm.size, run.comm.rank)))
     with run.recorder.span("extract"):
         frame = run.extract(job.image, job.psf, job.config, recorder=run.recorder, dtype="float32")

@@ -93,6 +93,15 @@ def check_settings(args: argparse.Namespace) -> None:
     ExtractConfig(args.wavelength or ANY_GRID, psferr=args.psferr, **_given(args))
 
 
+def settings_for(camera: str, args: argparse.Namespace) -> ExtractConfig:
+    """Those of an image of a camera that is not yet there."""
+    from gpu_extract.io.presets import camera_preset, find_preset
+
+    preset = find_preset(args.preset) if args.preset else camera_preset(camera)
+    grid = args.wavelength or (preset.wavelength if preset else ANY_GRID)
+    return ExtractConfig(grid, psferr=args.psferr, **_given(args))
+
+
 def _given(args: argparse.Namespace) -> dict[str, Any]:
     """The settings that the options give, but for those that presets know."""
     optional = ("nspec", "nsubbundles", "nwavestep", "tolerance")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from gpu_extract.cli.common import Parser, add_common_options
+from gpu_extract.cli.compiling import Compile
 from gpu_extract.cli.device_info import ShowDevices
 from gpu_extract.errors import InputError
 
@@ -136,6 +137,9 @@ def _checks(parser: Parser) -> None:
     add("--trace", metavar="FILE.json", help="the same as a trace for ui.perfetto.dev or chrome://tracing")
     add("--device-info", action=ShowDevices, nargs=0,
         help="print what devices are here, how fast they copy and compute, whether MPS runs, and exit")
+    add("--compile", action=Compile, nargs="*", metavar="PSF",
+        help="compile the kernels that any camera and option takes, and these PSFs, keep them, and exit: after an "
+             "update, in containers")
     add("--nvtx", action="store_true", help="make an NVTX range of every stage, for Nsight Systems (with a GPU)")
 
 

@@ -67,16 +67,18 @@ def simulate_frame(args: argparse.Namespace) -> int:
     config = config_of(args)
     paths = _outputs(args)
     grid = _reference_grid(args, config)
+    from gpu_extract.cli.compiling import counted_compiling
     from gpu_extract.perf.recorder import Recorder
     from gpu_extract.simulate import simulate, write_simulation
 
     recorder = Recorder()
-    simulation = simulate(config, threads=args.threads, recorder=recorder, progress=_progress)
-    with recorder.span("write"):
-        write_simulation(simulation, str(paths["image"]), psf=paths["psf"], truth=paths["truth"])
-    if grid is not None:
-        with recorder.span("reference"):
-            _write_reference(simulation, grid, str(paths["reference"]))
+    with counted_compiling(0, args.loglevel, recorder):
+        simulation = simulate(config, threads=args.threads, recorder=recorder, progress=_progress)
+        with recorder.span("write"):
+            write_simulation(simulation, str(paths["image"]), psf=paths["psf"], truth=paths["truth"])
+        if grid is not None:
+            with recorder.span("reference"):
+                _write_reference(simulation, grid, str(paths["reference"]))
     _summary(simulation, paths, recorder)
     _write_performance(paths["perf"], simulation, recorder)
     return ExitCode.DONE

@@ -58,7 +58,7 @@ class GpuFrames:
     """
 
     warm_bins = 40       # a few half-bands: kernels are compiled for the band's width
-    first_use = ""       # kernels that are there already cannot be told from those that are not
+    ahead = False        # kernels that are there already cannot be told from those that are not
 
     def __init__(self, open_device: Callable[[], Device], cores: Callable[[Job], CoreMaker], *,
                  most: int | None = None, slots: int = SLOTS, warn: Callable[[str], None] = lambda _: None):
@@ -85,12 +85,10 @@ class GpuFrames:
             raise InternalError("no frame has gone through the device yet")
         return self._warm.flow
 
-    def warm(self, psf: PsfModel, config: ExtractConfig) -> bool:
+    @property
+    def warm(self) -> bool:
         """Whether a frame was done: all kernels are there."""
         return self._warm is not None
-
-    def warmed(self, psf: PsfModel, config: ExtractConfig) -> None:
-        """What was made for a frame is remembered anyway."""
 
     def rows(self, image: Image, job: Job, comm: Any, recorder: Any) -> list[tuple[int, Rows]]:
         """This rank's rows of the frame, with a number that grows with them; their memory is theirs."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from gpu_extract.errors import InputError
 from gpu_extract.perf.record import Rank, Run, Span, is_communication
+from gpu_extract.perf.recorder import COMPILE
 
 # what pypop derives from hardware counters, or from a replay on an ideal network: a record has neither
 NOT_RECORDED = {
@@ -185,7 +186,10 @@ def stages(looked_at: Sequence[Window]) -> list[Stage]:
 
 
 def _paths(spans: Sequence[Span]) -> Iterable[tuple[tuple[str, ...], Span, float, float]]:
-    """(names from the outside in, span, useful seconds, CPU seconds) of every stage; communication is taken out."""
+    """(names from the outside in, span, useful seconds, CPU seconds) of every stage.
+
+    Communication is taken out, and so is compilation, which is an outermost stage of its own wherever it was needed.
+    """
     base = min((s.depth for s in spans), default=0)
     stack: list[str] = []
     found: list[list[object]] = []
@@ -197,11 +201,13 @@ def _paths(spans: Sequence[Span]) -> Iterable[tuple[tuple[str, ...], Span, float
             continue
         hidden = -1
         del stack[depth:], open_rows[depth:]
-        if is_communication(span):
+        if is_communication(span) or span.name == COMPILE:
             hidden = depth
             for row in open_rows:
                 row[2] = float(row[2]) - span.seconds       # type: ignore[arg-type]
                 row[3] = float(row[3]) - span.cpu           # type: ignore[arg-type]
+            if span.name == COMPILE:
+                found.append([(COMPILE,), span, span.seconds, span.cpu])
             continue
         stack.append(span.name)
         row = [tuple(stack), span, span.seconds, span.cpu]

@@ -28,6 +28,7 @@ from gpu_extract.perf.clock import process_age
 SCHEMA = 2
 _wall, _cpu, _thread_cpu = time.perf_counter, time.process_time, time.thread_time
 MPI = "mpi "                                                  # first letters of spans that are communication
+COMPILE = "compile"                                           # kernels are compiled, whatever stage that is needed in
 TO_DEVICE, TO_HOST, ON_DEVICE = "h2d", "d2h", "d2d"           # directions of copies
 
 
@@ -178,12 +179,22 @@ class Recorder:
     def stages(self) -> dict[str, float]:
         """Wall seconds of each stage, summed by name in order of appearance; outer stages hold inner ones.
 
-        Communication is left out: it stands in `calls`.
+        Communication is left out: it stands in `calls`. Compilation is a stage of its own, in no other one.
         """
         sums: dict[str, float] = {}
+        held_by: dict[int, list[Span]] = {}
         for row in self._spans:
+            holders = held_by.setdefault(row[5], [])
+            while holders and holders[-1][1] >= row[1]:
+                holders.pop()
+            if any(holder[0] == COMPILE for holder in holders):
+                continue                      # is in that already
+            if row[0] == COMPILE:
+                for holder in holders:
+                    sums[holder[0]] -= row[3]
             if not row[0].startswith(MPI):
                 sums[row[0]] = sums.get(row[0], 0.0) + row[3]
+                holders.append(row)
         return sums
 
     def elapsed(self) -> float:

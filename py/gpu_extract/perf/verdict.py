@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from gpu_extract.perf.metrics import Stage, Window, stages, windows
 from gpu_extract.perf.record import Run
+from gpu_extract.perf.recorder import COMPILE
 
 DOMINANT = 0.10
 SHARED_CORES = 0.85          # CPU seconds / wall seconds of computing below which somebody else had the cores
@@ -68,6 +69,7 @@ def _parts(found: Sequence[Stage], focus: str | None) -> list[Stage]:
     """Stages of the first thread that cut the time without overlap."""
     level = 1 if focus is None else 2
     outer = [s for s in found if len(s.path) == level] or [s for s in found if len(s.path) == 1]
+    outer += [s for s in found if s.path == (COMPILE,) and s not in outer]
     return [part for stage in outer if not stage.threads for part in _opened(stage, found)]
 
 
@@ -83,7 +85,7 @@ def _opened(stage: Stage, found: Sequence[Stage]) -> list[Stage]:
 
 def _start_up(looked_at: Sequence[Window], parts: Sequence[Stage], whole: float, focus: str | None) -> Cause | None:
     starting = max(w.rank.start_up for w in looked_at) if focus is None else 0.0
-    warming = sum(max(s.seconds) for s in parts if s.name == PREPARATION)
+    warming = sum(max(s.seconds) for s in parts if s.name in (PREPARATION, COMPILE))
     cost = (starting + warming) / whole
     return Cause("start-up", cost, f"starting the processes took {starting:.2f} s, loading or compiling kernels "
                  f"{warming:.2f} s of {whole:.2f} s",
@@ -104,7 +106,7 @@ def _files(parts: Sequence[Stage], whole: float) -> Cause | None:
 def _imbalance(looked_at: Sequence[Window], parts: Sequence[Stage], whole: float) -> Cause | None:
     if len(looked_at) < 2:
         return None
-    chosen = [s for s in parts if s.name not in (*FILES, PREPARATION)]
+    chosen = [s for s in parts if s.name not in (*FILES, PREPARATION, COMPILE)]
     if not chosen:
         return None
     worst = max(chosen, key=lambda s: s.excess)

@@ -1,0 +1,166 @@
+"""Where compiled kernels are kept: files that are checked before anything in them is believed.
+
+What is read back is run, so that a folder or a file counts only where nobody else may write to it: its owner is the
+user, root, or whoever owns this program, and neither group nor others may write. A file holds the SHA-256 of its
+content and of what it is the kernel of; whatever does not fit is as good as absent, and is made anew.
+
+Files appear whole, by a rename; there is no index, no lock, and nothing that two writers could mix up: whoever is last
+has written the same.
+"""
+import hashlib
+import logging
+import os
+import stat
+import tempfile
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from numba.core import config
+
+from gpu_extract.user_cache import cache_folder
+
+ENDING = ".kernel"
+TEMPORARY = ".tmp-"
+_MAGIC = b"gpu_extract kernel\n"
+_SUM = hashlib.sha256().digest_size
+
+log = logging.getLogger("gpu_extract")
+
+
+def trusted(found: os.stat_result) -> bool:
+    """Whether only the user, root or the owner of this program can have written what is there."""
+    owners = os.geteuid(), 0, os.stat(__file__).st_uid
+    return found.st_uid in owners and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def places() -> list[Path]:
+    """Where kernels may be kept, the best first: $NUMBA_CACHE_DIR, the user's cache, a private folder in /tmp."""
+    given = [Path(config.CACHE_DIR) / "gpu_extract-kernels"] if config.CACHE_DIR else []
+    user = cache_folder()
+    return [*given, *([user / "kernels"] if user else []),
+            Path(tempfile.gettempdir()) / f"gpu_extract-kernels-{os.geteuid()}"]
+
+
+class Store:
+    """The kernels of one digest, in the first of some folders that can be written to, and in those before it.
+
+    folder: where new ones are kept, None where they cannot be
+    """
+
+    def __init__(self, digest: str, roots: Sequence[Path], say: Callable[[str], None] = log.warning):
+        self.digest, self.folder = digest, None
+        self._readable: list[Path] = []
+        self._fetched: dict[str, bytes] = {}
+        self._say, self._said_damaged, self._why = say, False, ""
+        for root in roots:
+            folder = root / digest[:20]
+            reason = _usable(root, folder)
+            if reason and folder.is_dir() and not reason.startswith(_NOT_OURS):
+                self._readable.append(folder)
+            if not reason:
+                self._readable.append(folder)
+                self.folder = folder
+                break
+            if reason.startswith(_NOT_OURS):
+                say(f"{root}: {reason}; it is not used for kernels")
+            self._why = self._why or f"{root} {reason}"
+
+    def has(self, name: str) -> bool:
+        """Whether there is a sound entry; its content is remembered for `load`."""
+        if name not in self._fetched:
+            content = self._read(name)
+            if content is None:
+                return False
+            self._fetched[name] = content
+        return True
+
+    def load(self, name: str) -> bytes | None:
+        """What was saved under a name; None where there is nothing, or not that."""
+        return self._fetched.pop(name, None) or self._read(name)
+
+    def save(self, name: str, content: bytes) -> None:
+        """Keep something under a name; where that cannot be, it is said once, and work goes on."""
+        if self.folder is None:
+            if self._why:
+                self._say(f"kernels cannot be kept ({self._why}): each process compiles them anew; set NUMBA_CACHE_DIR "
+                          "to a folder of yours that can be written to")
+                self._why = ""
+            return
+        if self._why:
+            log.info(f"{self._why}: kernels are kept in {self.folder}")
+            self._why = ""
+        temporary = self.folder / f".{name}{TEMPORARY}{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            with open(descriptor, "wb") as file:
+                file.write(_MAGIC + self._sum(name, content) + content)
+            os.replace(temporary, self.folder / name)
+        except OSError as error:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            self._say(f"{self.folder}: a kernel cannot be kept ({error.strerror}): from here on each process compiles "
+                      "its own")
+            self.folder = None
+
+    def marked(self, mark: str) -> bool:
+        """Whether a mark was left here, or in a folder that is only read."""
+        return any((folder / mark).exists() for folder in self._readable)
+
+    def leave(self, mark: str) -> None:
+        """Leave a mark; where that cannot be there is none."""
+        if self.folder is not None:
+            with suppress(OSError):
+                (self.folder / mark).touch(mode=0o644)
+
+    def discard(self, name: str, why: str = "it cannot be loaded") -> None:
+        """Say, once in a process, that an entry is of no use, and what is done about it."""
+        if not self._said_damaged:
+            self._said_damaged = True
+            self._say(f"{name} in {' and '.join(map(str, self._readable))}: {why}; it is compiled anew, and so is "
+                      "whatever else is damaged there")
+
+    def _read(self, name: str) -> bytes | None:
+        for folder in self._readable:
+            try:
+                with open(folder / name, "rb") as file:
+                    ours, found = trusted(os.fstat(file.fileno())), file.read()
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                self.discard(name, f"it cannot be read ({error.strerror})")
+                continue
+            start, content = len(_MAGIC) + _SUM, found[len(_MAGIC) + _SUM:]
+            if not ours:
+                self.discard(name, "others than its user may have written it")
+            elif found[:start] != _MAGIC + self._sum(name, content):
+                self.discard(name, "it is damaged, or not of this machine and version")
+            else:
+                return content
+        return None
+
+    def _sum(self, name: str, content: bytes) -> bytes:
+        """Of an entry: what it holds, what it is called and all that it is made from."""
+        return hashlib.sha256(f"{self.digest} {name}\n".encode() + content).digest()
+
+
+_NOT_OURS = "belongs to another user, or can be written to by others"
+
+
+def _usable(root: Path, folder: Path) -> str:
+    """Why a folder, which is made where it is absent, cannot be written to, or must not be used; "": it can."""
+    try:
+        root.mkdir(0o755, parents=True, exist_ok=True)
+        os.mkdir(folder, 0o755)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        if not folder.is_dir():
+            return f"cannot be made ({error.strerror})"
+    try:
+        if not (trusted(os.stat(root)) and trusted(os.stat(folder))):
+            return _NOT_OURS
+    except OSError as error:
+        return f"cannot be looked at ({error.strerror})"
+    return "" if os.access(folder, os.W_OK | os.X_OK) else "cannot be written to"
