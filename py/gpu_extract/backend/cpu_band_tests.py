@@ -8,8 +8,9 @@ whether U < theta (S + U), the size of the coupling in the fibre's own norm; b =
 from functools import cache
 from typing import Any
 
-from numba import njit, types
+from numba import types
 
+from gpu_extract.backend.compiled import njit
 from gpu_extract.backend.cpu_banded import finish_row, subtract_before
 from gpu_extract.backend.emit import Emit, all_literal, call, literal, written_out
 from gpu_extract.backend.simd import address, vread8, vwrite

@@ -15,10 +15,11 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from gpu_extract.backend import cpu_windows
 from gpu_extract.backend.blocks import LANES, SIDES
+from gpu_extract.backend.compiled import njit
 from gpu_extract.backend.emit import Emit, all_literal, call, literal, written_out
 from gpu_extract.backend.transpose import padded
 

@@ -1,7 +1,7 @@
 """CPU kernels: rules that look at each bin of a bundle once: which ones are given up, and the bits of the mask."""
 import numpy as np
-from numba import njit
 
+from gpu_extract.backend.compiled import njit
 from gpu_extract.backend.simd import address, number, vmax, vread8, vset8, vwrite
 from gpu_extract.data import SpecMask
 

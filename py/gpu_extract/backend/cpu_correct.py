@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 
 from gpu_extract.backend.blocks import LANES
+from gpu_extract.backend.compiled import njit
 from gpu_extract.backend.emit import Emit, call, written_out
 from gpu_extract.backend.simd import address
 

@@ -2,8 +2,8 @@
 import math
 
 import numpy as np
-from numba import njit
 
+from gpu_extract.backend.compiled import njit
 from gpu_extract.backend.cpu_factor import VECTOR, row_of
 from gpu_extract.backend.simd import (
     address,

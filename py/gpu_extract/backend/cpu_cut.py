@@ -2,8 +2,8 @@
 import math
 
 import numpy as np
-from numba import njit
 
+from gpu_extract.backend.compiled import njit
 from gpu_extract.backend.simd import address, prefetch, vmul, vread8, vroot, vwrite_past
 from gpu_extract.data import LANE
 

@@ -1,6 +1,7 @@
 """CPU kernel: a dense block out of the banded normal equations."""
 import numpy as np
-from numba import njit
+
+from gpu_extract.backend.compiled import njit
 
 
 @njit(nogil=True, cache=True)

@@ -4,8 +4,8 @@ What backend.cpu_schur does for eight fibres at once and literal widths, for ban
 itself carries what eliminating others left of it: the block that is eliminated is any symmetric band matrix.
 """
 import numpy as np
-from numba import njit
 
+from gpu_extract.backend.compiled import njit
 from gpu_extract.backend.cpu_schur_rows import TINY
 from gpu_extract.backend.simd import (
     address,

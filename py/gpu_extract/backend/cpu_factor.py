@@ -6,9 +6,9 @@ band row needs no test at the ends; bins are rounded up to multiples of 4 (`room
 one colour. All sums run in the order written.
 """
 import numpy as np
-from numba import njit
 from numba.extending import register_jitable
 
+from gpu_extract.backend.compiled import njit
 from gpu_extract.backend.simd import (
     address,
     number,

@@ -2,9 +2,9 @@
 import math
 
 import numpy as np
-from numba import njit
 
 from gpu_extract.backend.blocks import SIDES
+from gpu_extract.backend.compiled import njit
 from gpu_extract.backend.simd import address
 from gpu_extract.backend.transpose import padded, turn
 

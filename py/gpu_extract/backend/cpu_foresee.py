@@ -5,8 +5,8 @@ that a diagonal's elements lie one behind the other; then eight bins are a vecto
 diagonals is what is on the right of those of the bins before them.
 """
 import numpy as np
-from numba import njit
 
+from gpu_extract.backend.compiled import njit
 from gpu_extract.backend.simd import (
     address,
     vabs,

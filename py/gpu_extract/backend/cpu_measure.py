@@ -3,8 +3,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from gpu_extract.backend.compiled import njit
 from gpu_extract.backend.cpu_band_tests import positive
 from gpu_extract.backend.cpu_foresee import foresee
 from gpu_extract.backend.simd import (

@@ -5,9 +5,9 @@ An entry of icov is the sum over the pixels that two spots share. The lanes of a
 across lanes.
 """
 import numpy as np
-from numba import njit
 
 from gpu_extract.backend import cpu_spots
+from gpu_extract.backend.compiled import njit
 from gpu_extract.backend.cpu_products import (
     add,
     add_mirrored,

@@ -1,6 +1,7 @@
 """CPU kernel: in which rows of an image is there a value or an inverse variance to be looked at."""
 import numpy as np
-from numba import njit
+
+from gpu_extract.backend.compiled import njit
 
 
 @njit(nogil=True, cache=True)

@@ -1,6 +1,5 @@
 """CPU kernels: entries of icov, from the products of two blocks of whitened spots (see cpu_normal)."""
-from numba import njit
-
+from gpu_extract.backend.compiled import njit
 from gpu_extract.backend.simd import (
     integer,
     number,

@@ -15,8 +15,7 @@ whose coefficients are polynomials in h^2, and h = 1 / sigma is the width of a p
 import math
 from fractions import Fraction
 
-from numba import njit
-
+from gpu_extract.backend.compiled import njit
 from gpu_extract.backend.simd import (
     number,
     vadd,

@@ -3,8 +3,7 @@
 A pixel gets its light in the same order however the bins are cut: by wavelength
 first and fibre second in `add_to_image`, by the first row of a block in `judge`.
 """
-from numba import njit
-
+from gpu_extract.backend.compiled import njit
 from gpu_extract.backend.simd import (
     address,
     prefetch,

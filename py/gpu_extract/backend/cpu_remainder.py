@@ -12,8 +12,7 @@ A row of the factor of B + t holds 1 / D, l_1, l_2 .. up to the end of the band 
 profile.
 """
 import numpy as np
-from numba import njit
-
+from gpu_extract.backend.compiled import njit
 from gpu_extract.backend.simd import (
     address,
     number,

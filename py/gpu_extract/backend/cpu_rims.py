@@ -10,8 +10,7 @@ diagonal, from what each block knows of itself. A spot on DESI's next fibre but 
 centres, where a bin with its core on good pixels is bound by 1e-13 and has 4e-16; a bin whose core is masked knows
 nothing but its wings, and its bound is high.
 """
-from numba import njit
-
+from gpu_extract.backend.compiled import njit
 from gpu_extract.backend.simd import (
     vadd,
     vdiv,

@@ -21,8 +21,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from gpu_extract.backend.compiled import njit
 from gpu_extract.backend.cpu_schur_pairs import keep_block, keep_weights, pair_above, pair_below, weights_row
 from gpu_extract.backend.cpu_schur_rows import (
     LANES,

@@ -1,7 +1,7 @@
 """CPU kernels: series of polynomials."""
 import numpy as np
-from numba import njit
 
+from gpu_extract.backend.compiled import njit
 from gpu_extract.backend.simd import address, vfma, vread16, vset16, vwrite
 
 LANES = 16     # wavelengths at a time

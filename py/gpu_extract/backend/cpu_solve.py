@@ -11,8 +11,7 @@ and with F = 0 its steps are those of the first way. Vectors: see backend.cpu_fa
 """
 import math
 
-from numba import njit
-
+from gpu_extract.backend.compiled import njit
 from gpu_extract.backend.cpu_couple import couple, masks_of
 from gpu_extract.backend.cpu_factor import VECTOR, row_of
 from gpu_extract.backend.cpu_substitute import backward, forward, work_of

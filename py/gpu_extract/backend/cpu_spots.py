@@ -10,8 +10,8 @@ The profiles along y and x are separable; a spot is hy^T G hx with the small mat
 import math
 
 import numpy as np
-from numba import njit
 
+from gpu_extract.backend.compiled import njit
 from gpu_extract.backend.cpu_profiles import profiles, room
 from gpu_extract.backend.simd import (
     address,

@@ -1,9 +1,8 @@
 """CPU kernels: how strongly the bins of a bundle are coupled, measured where icov is read anyway."""
 import math
 
-from numba import njit
-
 from gpu_extract.backend.arena import Arena
+from gpu_extract.backend.compiled import njit
 from gpu_extract.backend.cpu_couple import LOOK_AHEAD, couple, masks_of
 from gpu_extract.backend.cpu_factor import VECTOR, transposed
 from gpu_extract.backend.simd import address, number, prefetch, vabs, vmax, vmul, vread, vwrite, write

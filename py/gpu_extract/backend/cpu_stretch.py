@@ -12,8 +12,9 @@ import math
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 
+from gpu_extract.backend.compiled import njit
 from gpu_extract.backend.emit import all_literal, call, literal, written_out
 from gpu_extract.backend.simd import address, number, write
 from gpu_extract.backend.transpose import LANES, padded, turn

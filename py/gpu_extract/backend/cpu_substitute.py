@@ -5,8 +5,8 @@ Four fibres are the lanes, and four bins are worked on side by side: each number
 import math
 
 import numpy as np
-from numba import njit
 
+from gpu_extract.backend.compiled import njit
 from gpu_extract.backend.cpu_factor import VECTOR, transposed
 from gpu_extract.backend.simd import address, vfma, vmul, vread, vset, vsub, vsum, vtake, vwrite
 from gpu_extract.data import LANE

@@ -6,8 +6,8 @@ fibre i itself: S_i = A_ii - X X'. A row of tiles of L is forgotten once it is a
 once it has been followed as far as S_i is wanted. All that is in use stays in the second-level cache.
 """
 import numpy as np
-from numba import njit
 
+from gpu_extract.backend.compiled import njit
 from gpu_extract.backend.cpu_banded import aligned
 from gpu_extract.backend.simd import address, integer, number, write
 from gpu_extract.backend.tiles import AT_ONCE, CORNER, EDGE, LANES, SOLVE, SUBTRACT, TILE, multiply
@@ -189,8 +189,10 @@ def _eliminate(band, icov, pair, reach, works):  # type: ignore[no-untyped-def]
     active, wide, lines = len(xs), (hw + 1) * n - 1, -(-nwave // EDGE)
     corners = np.zeros((EDGE // LANES, CORNER))
     count = -(-nwave * n // EDGE)
-    firsts = np.array([max(r * EDGE - hw, 0) * n for r in range(lines)])
-    lasts = np.array([min(((r + 1) * EDGE + reach) * n // EDGE, count - 1) for r in range(lines)])
+    firsts, lasts = np.empty(lines, dtype=np.int64), np.empty(lines, dtype=np.int64)
+    for r in range(lines):
+        firsts[r] = max(r * EDGE - hw, 0) * n
+        lasts[r] = min(((r + 1) * EDGE + reach) * n // EDGE, count - 1)
     oldest, newest = 0, 0
     for c in range(count):
         fill(low, tiles, icov, others, c, (0, nwave, BY_BINS))

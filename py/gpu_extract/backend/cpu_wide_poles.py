@@ -9,7 +9,6 @@ A panel is a block column: blocks 0 .. reach below the diagonal. While one is wo
 memory. Nothing here depends on the band's width but the counts of loops: one compilation serves all.
 """
 import numpy as np
-from numba import njit
 
 from gpu_extract.backend.block_sums import next_block, subtract_both
 from gpu_extract.backend.blocks import (
@@ -27,6 +26,7 @@ from gpu_extract.backend.blocks import (
     scale_block,
     subtract_products,
 )
+from gpu_extract.backend.compiled import njit
 from gpu_extract.backend.cpu_banded import LANES, SIDES, aligned
 from gpu_extract.backend.simd import address, number, prefetch, vadd, vread8, vset8, vwrite
 

@@ -1,7 +1,7 @@
 """CPU kernel of the wide band: what each neighbour of a fibre adds to its C = S^-1, on a short stretch of bins."""
 import numpy as np
-from numba import njit
 
+from gpu_extract.backend.compiled import njit
 from gpu_extract.backend.cpu_banded import aligned
 from gpu_extract.backend.cpu_wide_eliminate import BY_FIBRES, factor, fill, follow, tiles_back
 from gpu_extract.backend.tiles import CORNER, EDGE, LANES, TILE

@@ -1,6 +1,5 @@
 """CPU kernels: how much of a window (see cpu_windows) a fibre needs, and what that leaves out."""
-from numba import njit
-
+from gpu_extract.backend.compiled import njit
 from gpu_extract.backend.simd import address, number, vabs, vadd, vfma, vfold, vread8, vset8, vsum
 
 LANES = 8

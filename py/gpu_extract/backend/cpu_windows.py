@@ -15,7 +15,6 @@ reaches.
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from numba import njit
 
 from gpu_extract.backend.blocks import (
     BLOCK,
@@ -37,6 +36,7 @@ from gpu_extract.backend.blocks import (
     subtract_products,
     turn,
 )
+from gpu_extract.backend.compiled import njit
 from gpu_extract.backend.simd import (
     address,
     vadd,

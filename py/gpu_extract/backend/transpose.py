@@ -1,7 +1,8 @@
 """Rows in memory become columns: from what a fibre's kernels make bin by bin to what is done with many bins at once."""
-from numba import njit, types
+from numba import types
 from numba.extending import register_jitable
 
+from gpu_extract.backend.compiled import njit
 from gpu_extract.backend.emit import call, written_out
 from gpu_extract.backend.simd import number, write
 

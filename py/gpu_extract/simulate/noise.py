@@ -10,8 +10,8 @@ the distribution up below 12 expected electrons, above by transformed rejection
 import math
 
 import numpy as np
-from numba import njit
 
+from gpu_extract.backend.compiled import njit
 from gpu_extract.simulate.counter import Purpose
 
 _M0, _M1 = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157)

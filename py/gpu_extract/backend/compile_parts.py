@@ -1,0 +1,195 @@
+"""What numba's machine code is made of for our kernels: one module of LLVM for a kernel and all that it calls.
+
+numba makes a library of each function for itself, optimises it twice, makes machine code of it and of two wrappers, and
+does so again in every caller. Here a function that compiled code calls (`Part`) stays what numba wrote down, and a
+kernel (`Whole`), the one that Python calls, takes in all its parts and is optimised once. The sums are the same to the
+bit: LLVM never changes the order of floating-point operations.
+"""
+from collections.abc import Iterable
+from typing import Any
+
+from llvmlite import binding, ir
+from numba.core import cgutils, codegen, funcdesc, imputils, lowering
+from numba.core.compiler import _LowerResult
+from numba.core.compiler_machinery import LoweringPass, register_pass
+from numba.core.runtime import rtsys
+
+_MEMORY = "NRT_"               # first letters of what numba's memory management is called
+
+
+class Part(codegen.JITCodeLibrary):
+    """A function that compiled code calls: modules as they were written, and what they call."""
+
+    def __init__(self, made_by: Any, name: str):
+        codegen.CodeLibrary.__init__(self, made_by, name)
+        self._linking_libraries: list[Any] = []
+        self._shared_module = None
+        self.modules: list[Any] = []
+        self.environment: Any = None
+
+    def add_ir_module(self, ir_module: Any) -> None:
+        """Keep a module. Its functions are dropped where all calls of them are inlined."""
+        for function in ir_module.functions:
+            if function.blocks and function.linkage in ("", "external"):
+                function.linkage = "linkonce_odr"
+        parsed = binding.parse_assembly(cgutils.normalize_ir_text(str(ir_module)))
+        parsed.name, parsed.data_layout = ir_module.name, self._codegen._data_layout
+        self.modules.append(parsed)
+
+    def add_linking_library(self, library: Any) -> None:
+        """Keep what is called."""
+        self._linking_libraries.append(library)
+
+    def finalize(self) -> None:
+        """Nothing is made of it yet."""
+        self._finalized = True
+
+    def _get_module_for_linking(self) -> Any:
+        """For functions that numba compiles in its own way."""
+        if self._shared_module is None:
+            self._shared_module = self.modules[0].clone()
+            take_in(self._shared_module, [self])
+        return self._shared_module
+
+
+def take_in(module: Any, libraries: Iterable[Any]) -> list[Part]:
+    """Link all that is called, directly or not, into a module; numba's memory management only where it is used."""
+    found = list(_all_of(libraries, {}))
+    parts = [library for library in found if isinstance(library, Part)]
+    for library in found:
+        if isinstance(library, Part):
+            for own in library.modules:
+                module.link_in(own, preserve=True)      # only what is called already: callers come first
+        elif library is not rtsys.library:
+            module.link_in(library._get_module_for_linking(), preserve=True)
+    if any(function.name.startswith(_MEMORY) for function in module.functions):
+        module.link_in(rtsys.library._get_module_for_linking(), preserve=True)
+    return parts
+
+
+def _all_of(libraries: Iterable[Any], found: dict[Any, None]) -> dict[Any, None]:
+    for library in libraries:
+        if library not in found:
+            found[library] = None
+            if isinstance(library, Part):
+                _all_of(library._linking_libraries, found)
+    return found
+
+
+class Whole(codegen.JITCodeLibrary):
+    """A kernel, its wrapper for Python and all that it calls."""
+
+    def add_linking_library(self, library: Any) -> None:
+        """Keep what is called."""
+        self._linking_libraries.append(library)
+
+    def add_llvm_module(self, ll_module: Any) -> None:
+        """Take in a module as it is."""
+        ll_module.data_layout = self._codegen._data_layout
+        self._final_module.link_in(ll_module)
+
+    def finalize(self) -> None:
+        """Make machine code, of all at once."""
+        self._raise_if_finalized()
+        self.parts = take_in(self._final_module, self._linking_libraries)
+        for part in self.parts:
+            self._reload_init.update(part._reload_init)
+        passes, builder = self._codegen._module_pass_manager()
+        passes.run(self._final_module, builder)
+        self._final_module.verify()
+        self._finalize_final_module()
+
+    def set_environments(self) -> None:
+        """What parts need to raise numba's errors."""
+        left = {variable.name for variable in self._final_module.global_variables}
+        for part in self.parts:
+            if part.environment and part.environment[0] in left:
+                self._codegen.set_env(*part.environment)
+
+
+def _cannot_fail(function: Any) -> bool:
+    """Whether all ways out of a function return 0: no error."""
+    ends = [block.terminator for block in function.blocks]
+    return all(getattr(end.operands[0], "constant", None) == 0 for end in ends if end.opname == "ret")
+
+
+def _plain_call(fndesc: Any, library: Part) -> Any:
+    """How a part that cannot fail is called: nobody asks whether it did."""
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        function, convention = context.declare_function(builder.module, fndesc), context.call_conv
+        kind = convention._get_return_argument(function).type.pointee
+        place = cgutils.alloca_once(builder, kind)
+        builder.store(ir.Constant(kind, None), place)
+        no_error = ir.Constant(convention._get_excinfo_argument(function).type, None)
+        given = context.get_arg_packer(fndesc.argtypes).as_arguments(builder, args)
+        builder.call(function, [place, no_error, *given])
+        value = context.get_returned_value(builder, fndesc.restype, builder.load(place))
+        return imputils.impl_ret_new_ref(context, builder, fndesc.restype, value)
+    code.signature, code.libs = fndesc.argtypes, (library,)     # type: ignore[attr-defined]
+    return code
+
+
+def _lowered(state: Any, library: Any) -> tuple[Any, Any]:
+    """A function written into a library: its description and what wrote it."""
+    context, flags = state.targetctx, state.flags
+    state.library = library
+    library.enable_object_caching()
+    library._reload_init.update(state.reload_init)
+    fndesc = funcdesc.PythonFunctionDescriptor.from_specialized_function(
+        state.func_ir, state.typemap, state.return_type, state.calltypes, mangler=context.mangler,
+        inline=flags.forceinline, noalias=flags.noalias, abi_tags=[flags.get_mangle_string()])
+    with context.push_code_library(library):
+        writer = lowering.Lower(context, library, fndesc, state.func_ir, metadata=state.metadata)
+        writer.lower()
+        if isinstance(library, Whole):
+            writer.create_cpython_wrapper(flags.release_gil)
+    return fndesc, writer
+
+
+def _done(state: Any, fndesc: Any, writer: Any, entry: Any) -> bool:
+    state.reload_init.extend(state.library._reload_init)
+    state["cr"] = _LowerResult(fndesc, writer.call_helper, cfunc=entry, env=writer.env)
+    state.metadata["prune_stats"], state.metadata["llvm_pass_timings"] = None, state.library.recorded_timings
+    return True
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class LowerPart(LoweringPass):
+    """Write a function down for those that call it."""
+
+    _name = "lower_part"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def run_pass(self, state: Any) -> bool:
+        context = state.targetctx
+        library = Part(context.codegen(), state.func_id.func_qualname)
+        fndesc, writer = _lowered(state, library)
+        library.environment = context.get_env_name(fndesc), writer.env
+        entry = library.finalize            # any callable: it stands for the function, and is never called
+        if _cannot_fail(writer.function):
+            call = _plain_call(fndesc, library)
+            context._defns[entry].append(call, call.signature)
+        else:
+            context.insert_user_function(entry, fndesc, [library])
+        return _done(state, fndesc, writer, entry)
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class LowerWhole(LoweringPass):
+    """Write a kernel down and make machine code of it and of all that it calls."""
+
+    _name = "lower_whole"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def run_pass(self, state: Any) -> bool:
+        context = state.targetctx
+        library = Whole(context.codegen(), state.func_id.func_qualname)
+        fndesc, writer = _lowered(state, library)
+        entry = context.get_executable(library, fndesc, writer.env)
+        library.set_environments()
+        context.insert_user_function(entry, fndesc, [library])
+        return _done(state, fndesc, writer, entry)
