@@ -202,8 +202,8 @@ def test_what_the_band_will_do_is_foreseen(half, nwave):
     before, after = transpose.padded(half), transpose.LANES
     rest, sums = between_zeros(-u @ x + 1e-3 * rng.normal(size=nwave), 0, after), np.full(6, np.nan)
     left = rest + u @ x
-    diagonal = between_zeros(np.full(nwave, np.nan), 0, after)
-    cpu_foresee.foresee(sums, diagonal, rest, between_zeros(band_of(s, half), before, after),
+    diagonal, shifts = between_zeros(np.full(nwave, np.nan), 0, after), np.full(nwave + after, np.nan)
+    cpu_foresee.foresee(sums, diagonal, rest, shifts, between_zeros(band_of(s, half), before, after),
                         between_zeros(band_of(u, half), before, after),
                         between_zeros(x, half + after, half + after), between_zeros(roots, half + after, half + after))
     signs = (-1.0)**np.arange(nwave)
@@ -215,6 +215,7 @@ def test_what_the_band_will_do_is_foreseen(half, nwave):
     np.testing.assert_array_equal(diagonal, np.diag(s))
     np.testing.assert_allclose(rest, left, rtol=0, atol=1e-12 * np.abs(u @ x).max())
     np.testing.assert_allclose(sums, expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(shifts[:nwave], left**2 / least, rtol=1e-6, atol=1e-9)
 
 
 def test_corrections_of_many_fibres():

@@ -7,11 +7,11 @@ from gpu_extract.backend import cpu_banded
 from gpu_extract.cores.banded import Options, decorrelate
 from gpu_extract.cores.limits import Limits
 from gpu_extract.cores.poles import LADDER, pole_error
-from gpu_extract.cores.remainder import SHARE, add_remainder
+from gpu_extract.cores.remainder import REACH, SHARE, add_remainder
 from gpu_extract.cores.schur import Neighbours
 
 NBIN = 150
-LOOSE = {"tail": 1.0, "coupling": 1e-15, "most_coupling": 1.0, "widen": (0,)}
+LOOSE = {"tail": 1.0, "coupling": 1e-15, "most_coupling": 1.0, "widen": (0,), "shift": 1e-99}
 
 
 def lines(bundle, rng):
@@ -46,7 +46,7 @@ def added(bundle, fibre, limits):
     flux = np.divide(y, s, out=np.zeros(n), where=s != 0)
     wanted = change @ sides[:, 1] - flux * (change @ sides[:, 0])
     found = flux.copy()
-    add_remainder(found, s, sides, (neighbours, fibre, schur), 0)
+    add_remainder((found, flux), s, sides, (neighbours, fibre, schur), 0)
     return ((found - flux) * s)[alive], wanted[alive], schur
 
 
@@ -68,12 +68,34 @@ def test_what_is_added_is_of_first_order(mask, window):
     assert bool(windows) == (np.isfinite(window) and mask in ("block", "gap"))
 
 
+def extracted(bundle, shift, bins=slice(None)):
+    """All fibres, in the first band."""
+    options = Options(Limits(tail=1.0, coupling=1e-6, shift=shift))
+    return decorrelate(bundle.normal, bundle.x, (0, len(bundle.x)), ndiag=5, options=options, bins=bins)
+
+
 def test_bins_that_are_not_wanted_change_nothing():
     """The first bin that is wanted, and how many there are."""
     bundle = lines(make_bundle(4, NBIN, wing=0.05), np.random.default_rng(6))
-    options, loose = (Options(Limits(tail=1.0, coupling=1e-6, shift=most, noisy_shift=most)) for most in (1e-99, 1.0))
-    whole, part = (decorrelate(bundle.normal, bundle.x, (0, 4), ndiag=5, options=options, bins=bins)
-                   for bins in (slice(None), slice(20, 90)))
+    whole, part = (extracted(bundle, 1e-99, bins) for bins in (slice(None), slice(20, 90)))
     np.testing.assert_array_equal(part.flux, whole.flux[:, 20:90])
-    quick = decorrelate(bundle.normal, bundle.x, (0, 4), ndiag=5, options=loose)
-    assert (quick.flux != whole.flux).any(axis=1).all()
+    assert (extracted(bundle, 1.0).flux != whole.flux).any(axis=1).all()
+
+
+def test_stretches_are_long_enough():
+    """Half a reach around the bins that count the flux is what it is with all bins, but for a thousandth of the shift;
+    elsewhere the quick correction stays."""
+    bundle = make_bundle(3, 420, wing=0.05)
+    bundle.x[:] = 0.0
+    bundle.x[:, 150] = 3000.0
+    bundle.x[1, 300] = 3000.0
+    whole, quick = extracted(bundle, 1e-99), extracted(bundle, 1.0)
+    error = np.sqrt(whole.ivar)
+    shift = np.abs(whole.flux - quick.flux) * error
+    part = extracted(bundle, 0.01 * shift.max())
+    reach, at = (REACH + 4 * 9) // 2, np.arange(420)
+    for fibre, places in enumerate(([150], [150, 300], [150])):
+        near = np.any([abs(at - place) <= reach for place in places], axis=0)
+        assert (np.abs(part.flux - whole.flux) * error)[fibre, near].max() < 1e-3 * shift[fibre].max()
+        far = np.all([abs(at - place) > 3 * reach for place in places], axis=0)
+        np.testing.assert_array_equal(part.flux[fibre, far], quick.flux[fibre, far])

@@ -58,15 +58,16 @@ def _largest(a):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def foresee(sums, diagonal, rest, band, taken, x, roots):  # type: ignore[no-untyped-def]
+def foresee(sums, diagonal, rest, shifts, band, taken, x, roots):  # type: ignore[no-untyped-def]
     """What a band will do to a fibre's flux.
 
     diagonal: (nwave,), filled: of S; rest: (nwave,), before LANES zeros, -U x, becomes E x, E = S - band; what is
         behind both up to whole vectors may change
+    shifts: (nwave or more), filled: of every bin (E x)^2 / q^2, where q^2 are the rows of S summed with alternating
+        signs, its smallest eigenvalues: four times the square of what the flux is off by, in sigma
     band, taken: (nwave, half + 1), of S and U, after `padded(half)` rows of zeros and before LANES rows of zeros
     x: (nwave,), roots: 1 / sqrt of icov's diagonal, from bin 0 on; both between half + LANES zeros
-    sums: (6,), filled: the largest (E x)^2 / q^2, where q^2 are the rows of S summed with alternating signs, its
-    smallest eigenvalues (four times the square of what the flux is off by, in sigma); the number of bins whose S x is
+    sums: (6,), filled: the largest of `shifts`; the number of bins whose S x is
     above BRIGHT times the root of the row's sum (signal to noise); 1'S1, 1'Sx and x'Sx over the bins that have weight;
     the largest |U[j, j + half]| in units of the diagonals of icov
     """
@@ -90,7 +91,9 @@ def foresee(sums, diagonal, rest, band, taken, x, roots):  # type: ignore[no-unt
             vwrite(left, moved)
             vwrite(address(diagonal, 0) + j, vread8(s + here))
             least = vmax(alternating, vmul(vset8(LEAST), size))
-            top = vmax(vdiv(vmul(moved, moved), least), top)
+            shift = vdiv(vmul(moved, moved), least)
+            vwrite(address(shifts, 0) + j, shift)
+            top = vmax(shift, top)
             bright = vadd(bright, vless(vmul(none, size), vmul(product, product)))
             ones = vfma(vless(zero, vread8(root)), total, ones)
             scale = vmul(vread8(root), vread8(root + row - 8))

@@ -118,8 +118,8 @@ def measure(half: int) -> Any:
 
     found: (sums, bounds, answers), filled: (n, 6), see cpu_foresee; (n,), on the largest eigenvalue of S, infinite
         where S is not finite; (n, 3) int64, answers to three sets of questions, 0 where they were not asked
-    schur: (bands, rests, diagonals, taken): (count, rows, half + 1) and twice (count, nwave or more), see cores.bands;
-        (nwave, half + 1) after padded(half) rows of zeros and before 8, for U of one fibre after the other
+    schur: (bands, rests, diagonals, shifts, taken): (count, rows, half + 1), thrice (count, nwave or more), see
+        cores.bands; (nwave, half + 1) after padded(half) rows of zeros and before 8, for U of one fibre after the other
     icov: as in data.Normal; places: (n, 6) int64: numbers of a fibre and of its band, addresses of `taken` and `moved`
         of both cores.coupling.Share that take from it
     beside: (spread, roots), see cores.coupling.Couplings
@@ -132,7 +132,7 @@ def measure(half: int) -> Any:
 
     @njit(nogil=True, cache=True, error_model="numpy")
     def kernel(found, schur, icov, places, beside, questions, work, steps):  # type: ignore[no-untyped-def]
-        (sums, bounds, answers), (bands, rests, diagonals, taken), (spread, roots) = found, schur, beside
+        (sums, bounds, answers), (bands, rests, diagonals, shifts, taken), (spread, roots) = found, schur, beside
         nwave = icov.shape[2]
         margin = (spread.shape[1] - nwave) // 2
         for n in range(len(places)):
@@ -141,7 +141,8 @@ def measure(half: int) -> Any:
             if steps[0]:
                 bounds[n] = _assemble((band, taken, rest), icov, fibre, places[n, 2:4], places[n, 4:])
             if steps[1]:
-                foresee(sums[n], diagonals[place], rest, band, taken, spread[fibre, margin:], roots[fibre, margin:])
+                foresee(sums[n], diagonals[place], rest, shifts[place], band, taken, spread[fibre, margin:],
+                        roots[fibre, margin:])
                 answers[n] = 0
                 for m in range(3 if bounds[n] != 0.0 and bounds[n] < np.inf else 0):
                     asked = _next(answers[n], questions[1], m)

@@ -8,11 +8,14 @@ E is known by what it does to a vector: outside of windows it is - sum_j (U_j le
 what eliminating fibre j takes (M_j: A_jj less what the fibre beyond it takes from it); in windows it is what S has
 there outside of the window and of the band. A vector has eight lanes: four poles for the right side 1, and four for x.
 
-A row of the factor of B + t holds 1 / D, l_1, l_2 .. up to the end of the band or of the window. L D L^T keeps that
-profile.
+All of it is local: only stretches around bins are looked at where what the band does to the flux is more than a quicker
+correction (cpu_correct) can do. A row of the factor of B + t holds 1 / D, l_1, l_2 .. up to the end of the band or of
+the window. L D L^T keeps that profile.
 """
 import numpy as np
+
 from gpu_extract.backend.compiled import njit
+from gpu_extract.backend.cpu_eliminate import factor
 from gpu_extract.backend.simd import (
     address,
     number,
@@ -24,6 +27,7 @@ from gpu_extract.backend.simd import (
     vread8,
     vset,
     vset8,
+    vsub,
     vsum,
     vtake,
     vwrite,
@@ -36,7 +40,7 @@ POLES = LANES // 2      # for each of the two right sides
 
 @njit(nogil=True, error_model="numpy")
 def _row(here, length, j, band, windows):  # type: ignore[no-untyped-def]
-    """A row of B in all lanes."""
+    """Row j of B in all lanes."""
     columns = band.shape[1]
     given = address(band, j * columns)
     for a in range(min(length, columns)):
@@ -50,33 +54,33 @@ def _row(here, length, j, band, windows):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _factor(low, starts, band, windows, shift, v):  # type: ignore[no-untyped-def]
-    """L D L^T = B + t, and v becomes L^-1 v."""
-    nwave, made = len(band), 0
-    for j in range(nwave):
+def _factor(low, starts, matrix, v):  # type: ignore[no-untyped-def]
+    """L D L^T = B + t on a stretch, and v becomes L^-1 v; matrix: (band, windows, first bin of the stretch, t)."""
+    (band, windows, begin, shift), count, made = matrix, len(starts) - 1, 0
+    for j in range(count):
         here, place = low + VECTOR * starts[j], v + VECTOR * j
-        reach = min(starts[j + 1] - starts[j] - 1, nwave - 1 - j)
+        reach = min(starts[j + 1] - starts[j] - 1, count - 1 - j)
         while made <= j + reach:
-            _row(low + VECTOR * starts[made], starts[made + 1] - starts[made], made, band, windows)
+            _row(low + VECTOR * starts[made], starts[made + 1] - starts[made], begin + made, band, windows)
             made += 1
         inverse, value = vdiv(vset8(1.0), vadd(vread8(here), shift)), vread8(place)
         vwrite(here, inverse)
         for m in range(1, reach + 1):
-            factor = vmul(vread8(here + VECTOR * m), inverse)
+            weight = vmul(vread8(here + VECTOR * m), inverse)
             there = low + VECTOR * (starts[j + m] - m)
             for a in range(m, reach + 1):
-                vwrite(there + VECTOR * a, vtake(factor, vread8(here + VECTOR * a), vread8(there + VECTOR * a)))
-            vwrite(here + VECTOR * m, factor)
-            vwrite(place + VECTOR * m, vtake(factor, value, vread8(place + VECTOR * m)))
+                vwrite(there + VECTOR * a, vtake(weight, vread8(here + VECTOR * a), vread8(there + VECTOR * a)))
+            vwrite(here + VECTOR * m, weight)
+            vwrite(place + VECTOR * m, vtake(weight, value, vread8(place + VECTOR * m)))
 
 
 @njit(nogil=True, error_model="numpy")
 def _forward(low, starts, v):  # type: ignore[no-untyped-def]
     """v becomes L^-1 v."""
-    nwave = len(starts) - 1
-    for j in range(nwave):
+    count = len(starts) - 1
+    for j in range(count):
         here, place, value = low + VECTOR * starts[j], v + VECTOR * j, vread8(v + VECTOR * j)
-        for m in range(1, min(starts[j + 1] - starts[j] - 1, nwave - 1 - j) + 1):
+        for m in range(1, min(starts[j + 1] - starts[j] - 1, count - 1 - j) + 1):
             there = place + VECTOR * m
             vwrite(there, vtake(vread8(here + VECTOR * m), value, vread8(there)))
 
@@ -84,43 +88,57 @@ def _forward(low, starts, v):  # type: ignore[no-untyped-def]
 @njit(nogil=True, error_model="numpy")
 def _backward(low, starts, v):  # type: ignore[no-untyped-def]
     """v becomes (D L^T)^-1 v."""
-    nwave = len(starts) - 1
-    for j in range(nwave - 1, -1, -1):
+    count = len(starts) - 1
+    for j in range(count - 1, -1, -1):
         here, place = low + VECTOR * starts[j], v + VECTOR * j
         value = vmul(vread8(place), vread8(here))
-        for m in range(min(starts[j + 1] - starts[j] - 1, nwave - 1 - j), 0, -1):
+        for m in range(min(starts[j + 1] - starts[j] - 1, count - 1 - j), 0, -1):
             value = vtake(vread8(here + VECTOR * m), vread8(place + VECTOR * m), value)
         vwrite(place, value)
 
 
 @njit(nogil=True, error_model="numpy")
-def _solve_neighbour(low, half, v, nwave):  # type: ignore[no-untyped-def]
-    """v becomes M^-1 v; low: rows D, l_1 .. l_half, the same for all lanes, 0 behind the last bin's."""
-    row = 8 * (half + 1)
-    for j in range(nwave):
-        here, place, value = low + row * j, v + VECTOR * j, vread8(v + VECTOR * j)
-        for m in range(1, half + 1):
+def _neighbour(row, begin, count, width):  # type: ignore[no-untyped-def]
+    """L D L^T of M_j on a stretch, see cpu_eliminate.factor; row: see `remainder`; width: icov's, of all diagonals."""
+    diagonal, known, taken, pitch, columns = row[2], row[3], row[6], row[7], row[8]
+    band = np.zeros((count, columns))
+    for j in range(count):
+        for a in range(min(known, columns, count - j)):
+            band[j, a] = number(diagonal + 8 * ((begin + j) * width + a))
+        for a in range(min(columns, count - j) if taken != 0 else 0):
+            band[j, a] -= number(taken + 8 * ((begin + j) * pitch + a))
+    low = np.empty((count, columns))
+    factor(low, band)
+    return low
+
+
+@njit(nogil=True, error_model="numpy")
+def _solve_neighbour(low, v):  # type: ignore[no-untyped-def]
+    """v becomes M^-1 v; rows behind the last one are 0."""
+    count, columns = low.shape
+    rows = address(low, 0)
+    for j in range(count):
+        here, place, value = rows + 8 * columns * j, v + VECTOR * j, vread8(v + VECTOR * j)
+        for m in range(1, min(columns, count - j)):
             there = place + VECTOR * m
             vwrite(there, vtake(vset8(number(here + 8 * m)), value, vread8(there)))
-    for m in range(half):
-        vwrite(v + VECTOR * (nwave + m), vset8(0.0))
-    for j in range(nwave - 1, -1, -1):
-        here, place = low + row * j, v + VECTOR * j
+    for j in range(count - 1, -1, -1):
+        here, place = rows + 8 * columns * j, v + VECTOR * j
         value = vdiv(vread8(place), vset8(number(here)))
-        for m in range(half, 0, -1):
+        for m in range(columns - 1, 0, -1):
             value = vtake(vset8(number(here + 8 * m)), vread8(place + VECTOR * m), value)
         vwrite(place, value)
 
 
 @njit(nogil=True, error_model="numpy")
-def _coupled(block, hw, turned, v, p, nwave):  # type: ignore[no-untyped-def]
-    """Row p of a block of icov, (nwave, 2 hw + 1), [q, hw + k] = A[q, q + k], or of its transpose, times v.
+def _coupled(block, hw, turned, v, p, count):  # type: ignore[no-untyped-def]
+    """Row p of a block of icov, [q, hw + k] = A[q, q + k], or of its transpose, times v.
 
-    v: between hw rows of zeros
+    block: address of the stretch's first row; v: between hw rows of zeros
     """
     width, total = 2 * hw + 1, vset8(0.0)
     if turned:
-        for k in range(max(-hw, p - nwave + 1), min(hw, p) + 1):
+        for k in range(max(-hw, p - count + 1), min(hw, p) + 1):
             total = vfma(vset8(number(block + 8 * ((p - k) * width + hw + k))), vread8(v + VECTOR * (p - k)), total)
     else:
         given, near = block + 8 * p * width, v + VECTOR * (p - hw)
@@ -130,89 +148,141 @@ def _coupled(block, hw, turned, v, p, nwave):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _beyond(w, v, g, band, neighbours, hw):  # type: ignore[no-untyped-def]
-    """w = sum_j (what of U_j is in `band` - U_j) v; v and g: between rows of zeros.
+def _banded(taken, pitch, columns, v, p):  # type: ignore[no-untyped-def]
+    """Row p of a band, given by rows of its upper triangle, times v, which lies between `columns` rows of zeros.
 
-    band: (nwave, half + 1), rows of the upper triangle; neighbours: (n, 4) int64, see `remainder`
+    Rows of the band before the stretch are not read.
     """
-    nwave, columns = band.shape
-    flat = address(band, 0)
-    for p in range(nwave):
-        row, near = flat + 8 * p * columns, v + VECTOR * p
-        total = vmul(vset8(number(row)), vread8(near))
-        for a in range(1, columns):
-            total = vfma(vset8(number(row + 8 * a)), vread8(near + VECTOR * a), total)
-        for a in range(1, min(columns, p + 1)):
-            total = vfma(vset8(number(row + 8 * a * (1 - columns))), vread8(near - VECTOR * a), total)
-        vwrite(w + VECTOR * p, total)
-    for n in range(len(neighbours)):
-        block, turned, low, half = neighbours[n, 0], neighbours[n, 1], neighbours[n, 2], neighbours[n, 3]
-        for p in range(nwave):
-            vwrite(g + VECTOR * p, _coupled(block, hw, 1 - turned, v, p, nwave))
-        for p in range(nwave, nwave + half):
-            vwrite(g + VECTOR * p, vset8(0.0))
-        _solve_neighbour(low, half, g, nwave)
-        for p in range(nwave):
-            here = w + VECTOR * p
-            vwrite(here, vtake(vset8(1.0), _coupled(block, hw, turned, g, p, nwave), vread8(here)))
+    row, near = taken + 8 * p * pitch, v + VECTOR * p
+    total = vmul(vset8(number(row)), vread8(near))
+    for a in range(1, columns):
+        total = vfma(vset8(number(row + 8 * a)), vread8(near + VECTOR * a), total)
+    for a in range(1, min(columns, p + 1)):
+        total = vfma(vset8(number(row + 8 * a * (1 - pitch))), vread8(near - VECTOR * a), total)
+    return total
 
 
 @njit(nogil=True, error_model="numpy")
-def _of_windows(w, v, half, windows):  # type: ignore[no-untyped-def]
-    """w = E v in windows."""
+def _beyond(w, v, g, begin, count, columns, neighbours, hw):  # type: ignore[no-untyped-def]
+    """w = sum_j (what of U_j is in the band - U_j) v on a stretch; v and g: between rows of zeros."""
+    for p in range(count):
+        vwrite(w + VECTOR * p, vset8(0.0))
+    for n in range(len(neighbours)):
+        row, skipped = neighbours[n], 8 * begin * (2 * hw + 1)
+        block, turned, low = row[0] + skipped, row[1], _neighbour(row, begin, count, 2 * hw + 1)
+        for p in range(count):
+            vwrite(g + VECTOR * p, _coupled(block, hw, 1 - turned, v, p, count))
+        _solve_neighbour(low, g)
+        taken, pitch = row[4] + 8 * begin * row[5], row[5]
+        for p in range(count):
+            rest = vsub(_banded(taken, pitch, columns, v, p), _coupled(block, hw, turned, g, p, count))
+            vwrite(w + VECTOR * p, vadd(vread8(w + VECTOR * p), rest))
+
+
+@njit(nogil=True, error_model="numpy")
+def _of_windows(w, v, half, windows, begin, count):  # type: ignore[no-untyped-def]
+    """w = E v in windows, those that lie in the stretch."""
     for n in range(len(windows)):
         first, last, start, size, exact = windows[n, 0], windows[n, 1], windows[n, 2], windows[n, 3], windows[n, 4]
+        if first < begin or last > begin + count:
+            continue
+        near, end = v - VECTOR * begin, min(start + size, begin + count)
         for j in range(first, last):
             row, total = exact + 8 * ((j - start) * size - start), vset8(0.0)
-            for k in range(start, min(first, j - half)):
-                total = vfma(vset8(number(row + 8 * k)), vread8(v + VECTOR * k), total)
-            for k in range(max(last, j + half + 1), start + size):
-                total = vfma(vset8(number(row + 8 * k)), vread8(v + VECTOR * k), total)
-            vwrite(w + VECTOR * j, total)
+            for k in range(max(start, begin), min(first, j - half)):
+                total = vfma(vset8(number(row + 8 * k)), vread8(near + VECTOR * k), total)
+            for k in range(max(last, j + half + 1), end):
+                total = vfma(vset8(number(row + 8 * k)), vread8(near + VECTOR * k), total)
+            vwrite(w + VECTOR * (j - begin), total)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
-def remainder(flux, spectrum, sides, bands, starts, poles, around, work, first):  # type: ignore[no-untyped-def]
-    """flux += what E adds to it.
+@njit(nogil=True, error_model="numpy")
+def _starts(starts, begin, columns, windows):  # type: ignore[no-untyped-def]
+    """Where the factor's rows of a stretch begin, in vectors."""
+    starts[0] = 0
+    for j in range(begin, begin + len(starts) - 1):
+        length = columns
+        for n in range(len(windows)):
+            if windows[n, 0] <= j < windows[n, 1]:
+                length = max(length, windows[n, 1] - j)
+        starts[j - begin + 1] = starts[j - begin] + length
 
-    flux: (n,), bins `first` and following; spectrum: (nwave,), s = Q 1; sides: (nwave, SIDES), 1 and x
-    bands: (band, taken), (nwave, half + 1) both: B, and the sum of the U_j to second order, less windows or not
-    starts: (nwave + 1,) int64, where the factor's rows begin, in vectors
-    poles: (shifts, weights), (m, POLES) both: t_k and c_k t_k
-    around: (neighbours, windows, hw), int64: neighbours (n, 4): address of icov's block (nwave, 2 hw + 1) of the fibre
-        and fibre j; 1 where j is the first of the two, else 0; address of the factor of M_j, see cpu_eliminate.factor;
-        its half-band. windows (m, 5): first bin, last + 1, first bin of all of S, number of those, its address
-    work: (work_size,), starts on a cache line
-    """
-    (band, taken), (shifts, weights), (neighbours, windows, hw) = bands, poles, around
-    nwave, margin, half = len(band), max(hw, band.shape[1]) * LANES, band.shape[1] - 1
-    room = 2 * margin + nwave * LANES
+
+@njit(nogil=True, error_model="numpy")
+def _add(total, band, sides, begin, end, poles, around, work):  # type: ignore[no-untyped-def]
+    """total = L 1 and L x on bins begin .. end - 1; arguments as in `remainder`."""
+    (shifts, weights), (neighbours, windows, hw), columns, count = poles, around, band.shape[1], end - begin
+    margin = max(hw, columns) * LANES
+    room = 2 * margin + count * LANES
     v, g, w = address(work, margin), address(work, room + margin), address(work, 2 * room + margin)
-    low = address(work, 3 * room)
+    low, lanes, starts = address(work, 3 * room), np.empty(LANES), np.empty(count + 1, dtype=np.int64)
     work[:3 * room] = 0.0
-    lanes, total = np.empty(LANES), np.zeros((2, len(flux)))
+    _starts(starts, begin, columns, windows)
     for m in range(len(shifts)):
         for n in range(LANES):
             lanes[n] = shifts[m, n % POLES]
-        for j in range(nwave):
-            vwrite(v + VECTOR * j, vset(sides[j, 0]))
-            vwrite(v + VECTOR * j + VECTOR // 2, vset(sides[j, 1]))
-        _factor(low, starts, band, windows, vread8(address(lanes, 0)), v)
+        for j in range(count):
+            vwrite(v + VECTOR * j, vset(sides[begin + j, 0]))
+            vwrite(v + VECTOR * j + VECTOR // 2, vset(sides[begin + j, 1]))
+        _factor(low, starts, (band, windows, begin, vread8(address(lanes, 0))), v)
         _backward(low, starts, v)
-        _beyond(w, v, g, taken, neighbours, hw)
-        _of_windows(w, v, half, windows)
+        _beyond(w, v, g, begin, count, columns, neighbours, hw)
+        _of_windows(w, v, columns - 1, windows, begin, count)
         _forward(low, starts, w)
         _backward(low, starts, w)
         weight = vread(address(weights, m * POLES))
-        for t in range(len(flux)):
-            place = w + VECTOR * (first + t)
-            total[0, t] += vsum(vmul(weight, vread(place)))
-            total[1, t] += vsum(vmul(weight, vread(place + VECTOR // 2)))
-    for t in range(len(flux)):
-        if spectrum[first + t] != 0.0:
-            flux[t] += (total[1, t] - flux[t] * total[0, t]) / spectrum[first + t]
+        for j in range(count):
+            place = w + VECTOR * j
+            total[0, j] += vsum(vmul(weight, vread(place)))
+            total[1, j] += vsum(vmul(weight, vread(place + VECTOR // 2)))
 
 
-def work_size(starts: np.ndarray, hw: int, half: int) -> int:
-    """Elements of the work array of `remainder`."""
-    return LANES * (3 * (2 * max(hw, half + 1) + len(starts) - 1) + int(starts[-1]))
+@njit(nogil=True, error_model="numpy")
+def _stretch(shifts, least, j, reach):  # type: ignore[no-untyped-def]
+    """The last of the bins from j on that are above `least` without a gap of more than two reaches."""
+    last, k = j, j + 1
+    while k < min(len(shifts), last + 2 * reach + 1):
+        if shifts[k] > least:
+            last = k
+        k += 1
+    return last
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def remainder(flux, plain, spectrum, sides, band, shifts, poles, around, work, limits):  # type: ignore[no-untyped-def]
+    """flux = plain and what E adds to it, around the bins where that counts.
+
+    flux, plain: (n,), bins `first` and following: corrected already, which stays elsewhere, and without any correction
+    spectrum: (nwave,), s = Q 1; sides: (nwave, SIDES), 1 and x; band: (nwave, half + 1), B
+    shifts: (nwave,), see cpu_foresee; limits: (first, least, reach): the bins where they are above `least` count, and
+        half a reach around them is made exact, on stretches that are a reach longer on both sides
+    poles: (shifts, weights), (m, POLES) both: t_k and c_k t_k
+    around: (neighbours, windows, hw), int64. neighbours (n, 9): address of icov's block (nwave, 2 hw + 1) of the fibre
+        and fibre j; 1 where j is the first of the two, else 0; address of A_jj's diagonal in icov, and how many of its
+        elements count; address of the band of U_j, and elements of its rows; the same of what the fibre beyond j takes
+        from j, 0 where that does not count; elements of a row of M_j.
+        windows (m, 5): first bin, last + 1, first bin of all of S, number of those, its address
+    work: (work_size,), starts on a cache line
+    """
+    (first, least, reach), windows, nwave, j = limits, around[1], len(band), 0
+    while j < nwave:
+        if not shifts[j] > least:
+            j += 1
+            continue
+        last = _stretch(shifts[:nwave], least, j, reach)
+        begin, end = max(j - reach, 0), min(last + reach + 1, nwave)
+        for n in range(len(windows)):
+            if windows[n, 0] < end and windows[n, 1] > begin:
+                begin, end = min(begin, windows[n, 0]), max(end, windows[n, 1])
+        total = np.zeros((2, end - begin))
+        _add(total, band, sides, begin, end, poles, around, work)
+        for t in range(max(j - reach // 2 - first, 0), min(last + reach // 2 + 1 - first, len(flux))):
+            k = first + t
+            if begin <= k < end and spectrum[k] != 0.0:
+                flux[t] = plain[t] + (total[1, k - begin] - plain[t] * total[0, k - begin]) / spectrum[k]
+        j = last + 1
+
+
+def work_size(nwave: int, hw: int, half: int, windows: int) -> int:
+    """Elements of the work array of `remainder`; windows: bins of all of them."""
+    return LANES * (3 * (2 * max(hw, half + 1) + nwave) + nwave * (half + 1) + windows**2)

@@ -125,14 +125,14 @@ class _Bundle:
         made = self._arena.take(len(self.sides), nwave, cpu_banded.out_width(self.ndiag))
         work = self._arena.take(cpu_banded.work_size(nwave, wide, self.ndiag))
         good = [n for (_, rung), group in groups.items() for n in self._sum(result, (made, work), first, group, rung)]
-        much = {n: schur for group in groups.values() for n, schur in group if not schur.little}
-        little = [n for n in good if n not in much]
-        if little:
+        much = {n: schur for group in groups.values() for n, schur in group if n in good and not schur.little}
+        plain = {n: result[0][n].copy() for n in much}
+        if good:
             work = self._arena.take(cpu_correct.work_size(nwave))
-            cpu_correct.correct(result[0], made, work, np.array(little), first)
-        for n in much.keys() & set(good):
-            of = neighbours, self._fibres[0] + n, much[n]
-            add_remainder(result[0][n], made[n, :, 0], self.sides[n], of, first)
+            cpu_correct.correct(result[0], made, work, np.array(good), first)
+        for n, schur in much.items():
+            of = neighbours, self._fibres[0] + n, schur
+            add_remainder((result[0][n], plain[n]), made[n, :, 0], self.sides[n], of, first)
         return good
 
     def _sum(self, result: tuple[Array, Array, Array], places: tuple[Array, Array], first: int,

@@ -8,13 +8,14 @@ class Bands:
     """Room for so many bands of one width, between rows of zeros, in an array in which kernels find them by number.
 
     bands: (count, rows, width), the first bin's row is padded(width - 1)
-    rests, diagonals: (count, nwave or more), a vector each, and what their diagonals hold once that was looked at
+    rests, diagonals, shifts: (count, nwave or more), a vector each, and what they hold once that was looked at: S_jj,
+        and what the band moves the flux by, see backend.cpu_foresee
     """
 
     def __init__(self, arena: Arena, count: int, nwave: int, width: int):
         self.before, self.nwave, self.half, self._used = transpose.padded(width - 1), nwave, width - 1, 0
         self.bands = arena.take(count, self.before + nwave + transpose.LANES, width)
-        self.rests, self.diagonals = arena.take(2, count, nwave + transpose.LANES)
+        self.rests, self.diagonals, self.shifts = arena.take(3, count, nwave + transpose.LANES)
         self.bands[:, :self.before] = self.bands[:, self.before + nwave:] = 0.0
         self.rests[:, nwave:] = 0.0
 

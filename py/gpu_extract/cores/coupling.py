@@ -43,7 +43,6 @@ class Couplings:
         self._eliminated: dict[int, list[int]] = {}
         self._shares: dict[tuple[int, int, int], Share] = {}
         self._works: dict[tuple[int, ...], tuple[Array, ...]] = {}
-        self._factors: dict[tuple[int, int | None, int], Array] = {}
 
     def size(self, i: int, j: int) -> float:
         """A bound on the coupling of two fibres with all diagonals scaled to 1 (not yet that in S's norm)."""
@@ -121,15 +120,6 @@ class Couplings:
         cpu_eliminate.eliminate(share.taken, share.moved, self._rest(j, half, beyond), self._block(fibre, j),
                                 self.x[fibre])
         return share
-
-    def factor(self, j: int, half: int, beyond: tuple[int, Share] | None = None) -> Array:
-        """L D L^T of fibre j as it stands, or once the fibre `beyond` it is eliminated: see cpu_eliminate.factor."""
-        key = j, beyond[0] if beyond else None, half if beyond else 0
-        if key not in self._factors:
-            band = self._rest(j, half, beyond[1]) if beyond else self.icov[j, 0, :, self.hw:self.hw + self.own + 1]
-            self._factors[key] = np.empty(band.shape)
-            cpu_eliminate.factor(self._factors[key], np.ascontiguousarray(band))
-        return self._factors[key]
 
     def _rest(self, j: int, half: int, beyond: Share) -> Array:
         """(nwave, half + 1) rows of what eliminating the fibre beyond it leaves of fibre j."""

@@ -11,8 +11,9 @@ class Limits:
     tail: what the band cuts off, in S's own norm; ivar and R move by 4e-4 of it (measured)
     shift: what it moves the flux by, in sigma, beyond which the quick correction (backend.cpu_correct) will not do and
         the exact one is made (cores.remainder); a device, which has the quick one alone, takes a wider band
-    noisy_shift: the same where x swings with noise, not signal: there the quick one leaves a sixth (measured)
-    bright: share of bins with signal to noise above 10 up to which a fibre counts as noisy
+    noisy_shift: the same on a device where x swings with noise, not signal: there the quick one leaves a sixth to a
+        third (measured)
+    bright: share of bins with signal to noise above 10 up to which a fibre counts as noisy there
     widen: diagonals added to icov's half-band in turn until the band is wide enough
     own: whether one diagonal more than the fibres' own blocks have is tried before, see `widths`
     window: correlation of two fibres' bins above which S is made whole around them, see windows.py

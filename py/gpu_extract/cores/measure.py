@@ -70,7 +70,7 @@ class Gauge:
         places = np.array([(each.fibre, room.take(), *(_address(array) for share in sides for array in share))
                            for each, sides in zip(wanted, shares, strict=True)])
 
-        kernel, schur = cpu_measure.measure(room.half), (room.bands, room.rests, room.diagonals, taken)
+        kernel, schur = cpu_measure.measure(room.half), (room.bands, room.rests, room.diagonals, room.shifts, taken)
 
         def run(some: slice, *steps: bool) -> None:
             kernel((sums[some], bounds[some], answers[some]), schur, c.icov, places[some], (c.spread, c.roots),
@@ -98,13 +98,12 @@ class Gauge:
         sums: see cpu_foresee; more: of windows, squares, inner, crossing, seam
         """
         limits, gamma = self.limits, np.array([max(each.gamma, 1e-300) for each in facts])
-        most = np.where(sums[:, 1] <= limits.bright * self.couplings.nwave, limits.noisy_shift, limits.shift)
         with np.errstate(over="ignore"):
             tail = 4.0 * np.maximum(sums[:, 5], more[:, 4]) / gamma
             shift = 0.5 * np.sqrt(sums[:, 0])
             excess = np.maximum(tail / limits.tail, more[:, 3] / (limits.inner * gamma))
         squares = sums[:, 2:5] + more[:, :3]
-        return [array.tolist() for array in (squares, tail, excess, shift, shift <= most, more[:, 5] / gamma)]
+        return [array.tolist() for array in (squares, tail, excess, shift, shift <= limits.shift, more[:, 5] / gamma)]
 
     def _sides(self, shares: list[Share], half: int) -> tuple[Share, Share]:
         """What fibres on both sides take; those that are not there take nothing."""

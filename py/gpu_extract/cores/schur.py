@@ -33,12 +33,11 @@ WORST = 1e-5       # a spectrum of the scaled S that is not expected to be worse
 class Remainder(NamedTuple):
     """What S of a fibre has beyond its band and windows, as what it does to a vector: see backend.cpu_remainder.
 
-    taken: (nwave, half + 1), the band of all that is taken from the fibre
-    around: those that are eliminated, and their factors; windows: (first bin, last + 1, first bin of S, S) each
+    around: fibres that are eliminated, the band of what each takes, and of what the fibre beyond it takes from it
+    windows: (first bin, last + 1, first bin of S, S) each
     """
 
-    taken: Array
-    around: list[tuple[int, Array]]
+    around: list[tuple[int, Array, Array | None]]
     windows: list[tuple[int, int, int, Array]]
 
 
@@ -145,18 +144,12 @@ class Neighbours:
 
     def remainder(self, fibre: int, schur: Schur) -> Remainder:
         """What S of a fibre has beyond its band and windows."""
-        half, found = schur.room.half, self._wanted(fibre, schur.room.half)
-        taken = np.zeros((self.couplings.nwave, half + 1))
-        for share in found.shares:
-            taken += share.taken[:, :half + 1]
-        around = []
-        for j in self.couplings.eliminated(fibre):
-            beyond = 2 * j - fibre
+        half, found, around = schur.room.half, self._wanted(fibre, schur.room.half), []
+        for j, share in zip(self.couplings.eliminated(fibre), found.shares, strict=True):
             chained = not found.windows and self._chained(j, fibre)
-            taken_from_it = (beyond, self._share(beyond, j, half)) if chained else None
-            around.append((j, self.couplings.factor(j, half, taken_from_it)))
-        return Remainder(taken, around, [(first, first + len(block), window.start, window.exact) for
-                                         (first, block), window in zip(schur.windows, found.windows, strict=True)])
+            around.append((j, share.taken, self._share(2 * j - fibre, j, half).taken if chained else None))
+        return Remainder(around, [(first, first + len(block), window.start, window.exact) for (first, block), window
+                                  in zip(schur.windows, found.windows, strict=True)])
 
     def _holds(self, measured: Measured, error: float) -> bool:
         """Whether a fibre is within the limits; error: what else is left out."""
