@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpu_extract import first_use, kernel_claims
+from gpu_extract.backend.kernel_cache import turns
 from gpu_extract.backend.kernel_store import ENDING, Store
 from gpu_extract.bundle import locate
 from gpu_extract.cli.compiling import CompileProgress, all_kernels
@@ -176,8 +177,7 @@ def test_a_claim_of_a_process_that_has_ended_is_void(kept: Store) -> None:
 
 
 def test_what_another_process_makes_is_waited_for(kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    claims = Claims()
-    assert claims.take(kept, NAME) is None
+    assert Claims().take(kept, NAME) is None
     waited = []
 
     def sleep(seconds: float) -> None:
@@ -186,7 +186,39 @@ def test_what_another_process_makes_is_waited_for(kept: Store, monkeypatch: pyte
             kept.save(NAME, b"content")
 
     monkeypatch.setattr(kernel_claims, "sleep", sleep)
-    assert claims.take(kept, NAME) == b"content" and len(waited) == 3
+    assert Claims().take(kept, NAME) == b"content" and len(waited) == 3
+
+
+def test_what_could_not_be_made_is_claimed_no_longer(kept: Store) -> None:
+    """Nor does a process wait for itself."""
+    claims = Claims()
+    assert claims.take(kept, NAME) is None and claims.take(kept, NAME) is None
+    claims.give_up()
+    assert not claim_of(folder_of(kept), NAME).exists()
+
+
+@pytest.mark.parametrize(("place", "arguments"), [("cpu_correct.correct", ["int64"]),
+                                                  ("cpu_series.evaluate", ["bool"] * 4)])
+def test_a_kernel_that_is_not_what_the_list_says_costs_nothing(place: str, arguments: list[str],
+                                                               caplog: pytest.LogCaptureFixture) -> None:
+    """It is left to whoever needs it, with one line; the claim on it is given up."""
+    before = turns[:]
+    turns.append(Claims())
+    try:
+        module, name = place.split(".")
+        first_use.compile_one(Kernel(f"backend.{module}", name, (), json.dumps(arguments), 1.0))
+        assert not turns[-1]._ours                # type: ignore[attr-defined]
+    finally:
+        turns[:] = before
+    assert f"etc/kernels.json is out of date for backend.{place}" in caplog.text
+
+
+def test_a_kernel_that_is_gone_is_left_out(kept: Store, caplog: pytest.LogCaptureFixture,
+                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_use, "store", lambda: kept)
+    assert first_use.compile_all(lambda: [Kernel("backend.cpu_correct", "renamed", (), "[]", 9.0),
+                                          Kernel("backend.gone", "gone", (), "[]", 9.0)]) == 0
+    assert "backend.cpu_correct.renamed" in caplog.text and "backend.gone.gone" in caplog.text
 
 
 def test_a_claim_of_another_machine_is_not_waited_for_for_ever(kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:

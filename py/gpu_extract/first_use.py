@@ -17,7 +17,9 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from gpu_extract.backend.kernel_cache import store
+from numba.core.errors import NumbaError
+
+from gpu_extract.backend.kernel_cache import log, store
 from gpu_extract.backend.kernel_store import Store
 from gpu_extract.kernel_claims import is_claimed, take_turns
 from gpu_extract.kernel_list import Kernel, unit_then
@@ -81,7 +83,8 @@ def compile_all(kernels: Callable[[], Sequence[Kernel]], number: int = 0, ranks:
     kept = store()
     if kept is None or kept.folder is None:
         return 0
-    missing = sorted((kernel for kernel in kernels() if not kept.has(kernel.file)), key=lambda kernel: -kernel.seconds)
+    missing = sorted((kernel for kernel in kernels() if _is_known(kernel) and not kept.has(kernel.file)),
+                     key=lambda kernel: -kernel.seconds)
     seconds = sum(kernel.seconds for kernel in missing)
     if seconds <= few:
         return 0
@@ -137,9 +140,31 @@ def _watch(kept: Store, missing: Sequence[Kernel], workers: Sequence["subprocess
         sleep(_PAUSE)
     for kernel in missing:
         if kernel.file not in done:
-            kernel.dispatcher.compile(kernel.types)
+            compile_one(kernel)
     if tell is not None and len(done) < len(missing):
         tell(len(missing), len(missing), 0.0)
+
+
+def compile_one(kernel: Kernel) -> None:
+    """Compile a kernel of the list. One that takes other arguments by now is left to whoever needs it."""
+    try:
+        kernel.dispatcher.compile(kernel.types)
+    except (NumbaError, TypeError):
+        _out_of_date(kernel)
+
+
+def _is_known(kernel: Kernel) -> bool:
+    """Whether there is such a kernel."""
+    try:
+        return bool(kernel.file)
+    except (ImportError, AttributeError, TypeError):
+        _out_of_date(kernel)
+        return False
+
+
+def _out_of_date(kernel: Kernel) -> None:
+    log.warning(f"etc/kernels.json is out of date for {kernel.module}.{kernel.title}, which is compiled when it is "
+                "needed; bench/kernel_list.py --write makes the list anew")
 
 
 class Estimate:
@@ -180,7 +205,7 @@ def work() -> None:
         if kept is None or kept.folder is None:
             return
         if not is_claimed(kept.folder, kernel.file) and not kept.has(kernel.file):
-            kernel.dispatcher.compile(kernel.types)
+            compile_one(kernel)
 
 
 def _end_with_starter() -> None:

@@ -23,12 +23,15 @@ _PAUSE = 0.05            # seconds between two looks
 class Claims(Turns):
     """Processes take turns by claims."""
 
+    def __init__(self) -> None:
+        self._ours: set[Path] = set()          # by any thread: no two compile at once
+
     def take(self, kept: Store, name: str) -> bytes | None:
         """See Turns."""
         if kept.folder is None:
             return None
         path, start = claim_of(kept.folder, name), now()
-        while not _claimed(path):
+        while path not in self._ours and not _claimed(path):
             content = kept.load(name)
             if content is not None:
                 return content
@@ -37,6 +40,7 @@ class Claims(Turns):
                     path.unlink(missing_ok=True)
             else:
                 sleep(_PAUSE)
+        self._ours.add(path)
         content = kept.load(name)            # whoever had the claim may have been done just now
         if content is not None:
             self.release(kept, name)
@@ -45,8 +49,17 @@ class Claims(Turns):
     def release(self, kept: Store, name: str) -> None:
         """See Turns."""
         if kept.folder is not None:
-            with suppress(OSError):
-                claim_of(kept.folder, name).unlink(missing_ok=True)
+            self._remove(claim_of(kept.folder, name))
+
+    def give_up(self) -> None:
+        """See Turns."""
+        for path in [*self._ours]:
+            self._remove(path)
+
+    def _remove(self, path: Path) -> None:
+        self._ours.discard(path)
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 def claim_of(folder: Path, name: str) -> Path:

@@ -9,6 +9,7 @@ keep numba's. Which kernels are compiled can be watched: `watchers` are told of 
 import hashlib
 import logging
 import pickle
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache
@@ -39,6 +40,9 @@ class Turns:
 
     def release(self, kept: Store, name: str) -> None:
         """What was to make is made, and kept if it can be."""
+
+    def give_up(self) -> None:
+        """What was to make cannot be made."""
 
 
 turns = [Turns()]                # the last one counts
@@ -163,6 +167,8 @@ class _Listener(event.Listener):
 
     def on_end(self, event: Any) -> None:
         self._open.pop().close()
+        if sys.exc_info()[0] is not None:          # numba 0.68 has event.is_failed the wrong way round
+            turns[-1].give_up()
 
 
 @contextmanager

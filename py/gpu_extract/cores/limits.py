@@ -18,6 +18,7 @@ class Limits:
     own: whether one diagonal more than the fibres' own blocks have is tried before, see `widths`
     window: correlation of two fibres' bins above which S is made whole around them, see windows.py
     inner: what windows have beyond the band, in S's own norm: facts are asked of the band alone
+    cond: of S: beyond it poles leave the weakest bins more than 1e-8 sigma, 10 eps times its root (measured)
     most_coupling: what it may be, whatever rounding leaves: the condition number that tells it is that of the weights,
         too, and beside masks has no end
     """
@@ -32,6 +33,7 @@ class Limits:
     own: bool = True
     window: float = 2e-3
     inner: float = 1e-2
+    cond: float = 1e13
     most_coupling: float = 1e-7
 
     def widths(self, own: int, hw: int) -> list[int]:

@@ -154,7 +154,7 @@ class Neighbours:
     def _holds(self, measured: Measured, error: float) -> bool:
         """Whether a fibre is within the limits; error: what else is left out."""
         facts = measured.facts
-        return (facts.rung is not None and measured.excess <= 1.0
+        return (facts.rung is not None and facts.cond <= self.limits.cond and measured.excess <= 1.0
                 and error <= max(self.limits.coupling, min(facts.rounding, self.limits.most_coupling)))
 
     def _window_holds(self, fibre: int) -> bool:
