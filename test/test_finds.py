@@ -71,6 +71,12 @@ FINDS = {
         "seed 20381: islands, gh2, 5 x 17 bins of 0.2 A, 95.15% masked",
     "so were those of bins that are all but off the CCD":
         "seed 20405: checker, v2, 2 x 27 bins of 3 A, 49.97% masked",
+    "a fibre behind one that its own pixels do not tell, 2e-7 sigma in the narrow band":
+        "seed 277: one, tiny, 5 x 13 bins of 0.8 A, 46.46% masked",
+    "noise in every second square, 1.5e-8 sigma in the narrow band":
+        "seed 515: checker, tiny, 6 x 19 bins of 1.2 A, 50.00% masked",
+    "poles left the weakest bins 2e-8 sigma":
+        "seed 402: block, v2, 1 x 51 bins of 0.6 A, 10.04% masked",
 }
 
 

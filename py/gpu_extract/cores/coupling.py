@@ -3,9 +3,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import lapack
 
 from gpu_extract.backend import cpu_eliminate, cpu_schur, cpu_strengths, transpose
 from gpu_extract.backend.arena import Arena
+from gpu_extract.cores.weak import SAFE
 from gpu_extract.data import Array, Normal
 
 
@@ -42,6 +44,7 @@ class Couplings:
         self._distances: list[int] = []
         self._eliminated: dict[int, list[int]] = {}
         self._shares: dict[tuple[int, int, int], Share] = {}
+        self._tells: dict[int, bool] = {}
         self._works: dict[tuple[int, ...], tuple[Array, ...]] = {}
 
     def size(self, i: int, j: int) -> float:
@@ -73,6 +76,16 @@ class Couplings:
                     largest[i], largest[i + d] = max(largest[i], size), max(largest[i + d], size)
             self._farthest = largest
         return self._farthest[fibre]
+
+    def tells(self, fibre: int) -> bool:
+        """Whether a fibre's own block tells its bins from one another: see cores.weak."""
+        if fibre not in self._tells:
+            rows = np.asfortranarray(self.icov[fibre, 0, :, self.hw:self.hw + self.own + 1].T)
+            diagonal = np.where(rows[0] > 0.0, rows[0], 1.0)
+            rows[0] = diagonal
+            factor, info = lapack.dpbtrf(rows, lower=1, overwrite_ab=1)
+            self._tells[fibre] = bool(info == 0 and (factor[0]**2 > SAFE * diagonal).all())
+        return self._tells[fibre]
 
     def eliminated(self, fibre: int) -> list[int]:
         """The fibres that are eliminated for one: its next neighbours, and others with a coupling that counts."""

@@ -140,7 +140,7 @@ class Neighbours:
         best = self._best[fibre]
         facts, error = best.facts, self._higher_orders(fibre, best.facts)
         return Schur(best.room, best.place, best.bound, best.squares, facts, error + best.tail,
-                     self._holds(best, error), best.shift, best.little, best.windows)
+                     self._holds(best, error) and self._chains_tell(fibre), best.shift, best.little, best.windows)
 
     def remainder(self, fibre: int, schur: Schur) -> Remainder:
         """What S of a fibre has beyond its band and windows."""
@@ -204,6 +204,17 @@ class Neighbours:
         """The fibres that are eliminated for one together with those beyond them: see `_chained`."""
         eliminated = [] if self._has_windows(fibre) else self.couplings.eliminated(fibre)
         return [j for j in eliminated if self._chained(j, fibre)]
+
+    def _chains_tell(self, fibre: int) -> bool:
+        """Whether fibres that are eliminated one behind the other for this one leave more than rounding of it."""
+        for j in self._chains_of(fibre):
+            i, told = fibre, self.couplings.tells(j)
+            while told and self._chained(j, i):
+                i, j = j, 2 * j - i
+                told = self.couplings.tells(j)
+            if not told:
+                return False
+        return True
 
     def _chained(self, j: int, fibre: int) -> bool:
         """Whether fibre j is eliminated for `fibre` together with what the fibre beyond it took from it."""
