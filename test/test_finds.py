@@ -80,7 +80,8 @@ FINDS = {
 }
 
 
-SLOW = ("bins that only a chain of others knows called themselves good",
+SLOW = ("flags, needed since the spots' rounding moves bins by half a sigma, were called too many",
+        "bins that only a chain of others knows called themselves good",
         "fibres on both sides of a dropped one, 1e-6 sigma in the banded core")
 
 

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from gpu_extract.backend.cuda.kernels import declared
 
 # not in a small frame: model images, byte order, doubles and tails; frames of float32 are in test/cudasim
@@ -12,6 +14,7 @@ LEFT_OUT = {"quality.project", "image.swap_words", "image.swap_pairs", "image.wh
             "assembly.write_singles", "assembly.resolve_singles"}
 
 
+@pytest.mark.slow
 def test_a_small_frame_under_the_simulator() -> None:
     """2 fibres x 5 bins: what every kernel does with its grid, in a process that has the simulator switched on."""
     done = subprocess.run([sys.executable, Path(__file__).with_name("under_cudasim.py")], capture_output=True,

@@ -151,6 +151,14 @@ def _cache_of(function: Any) -> Any:
     return KernelCache(function) if ours else _numbas(function)
 
 
+def _title(made: Any, args: Any) -> str:
+    """What is said to be compiled: a kernel's name, or what there is of one for a function that is not kept."""
+    function = made.py_func
+    if isinstance(getattr(made, "_cache", None), KernelCache):
+        return name_of(function, args)
+    return f"{(function.__module__ or 'made').rpartition('.')[2]}.{function.__qualname__}"
+
+
 class _Listener(event.Listener):
     """Tells watchers of each compilation that was not asked for by another one."""
 
@@ -158,12 +166,10 @@ class _Listener(event.Listener):
         self._open: list[ExitStack] = []           # compilations nest, and no two threads compile at once
 
     def on_start(self, event: Any) -> None:
-        stack = ExitStack()
-        if not self._open:
-            function = event.data["dispatcher"].py_func
+        self._open.append(ExitStack())
+        if len(self._open) == 1:
             for watcher in watchers:
-                stack.enter_context(watcher(name_of(function, event.data["args"])))
-        self._open.append(stack)
+                self._open[0].enter_context(watcher(_title(event.data["dispatcher"], event.data["args"])))
 
     def on_end(self, event: Any) -> None:
         self._open.pop().close()
