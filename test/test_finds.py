@@ -80,7 +80,9 @@ FINDS = {
 }
 
 
-SLOW = ("flags, needed since the spots' rounding moves bins by half a sigma, were called too many",
+SLOW = ("so were those of bins that are all but off the CCD",
+        "fibres that masks couple more than the next ones, beyond the dense core's patch, 2.4e-8 of ivar",
+        "flags, needed since the spots' rounding moves bins by half a sigma, were called too many",
         "bins that only a chain of others knows called themselves good",
         "fibres on both sides of a dropped one, 1e-6 sigma in the banded core")
 

@@ -52,6 +52,7 @@ def test_what_cannot_be_launched_is_said() -> None:
         Launch("mpiexec", ("mpiexec",)).command(Point("weak", 2, 50, "auto", per_gpu=1, mps=True), ["x"])
 
 
+@pytest.mark.slow
 def test_a_real_sweep_goes_on_after_a_point_that_fails(small_frame, tmp_path: Path, capsys) -> None:
     """Weak scaling on 1, 2 and 3 ranks, a bundle of five fibres for each: the frame has only ten fibres."""
     launcher(1)

@@ -315,10 +315,9 @@ WRITING = (
 # a rank that is lost, by phase: kind, on which rank, of how many ranks, in every run (or else in .ci/full)
 PHASES = ("start", "read", "share", "extract", "gather", "write", "commit")
 KINDS = ("exception", "exit0", "exit3", "kill", "stop and kill", "stop")
-LOST_QUICK = (("start", "kill", 1), ("read", "kill", 0), ("read", "exception", 2), ("share", "exit0", 1),
-              ("share", "exception", 0), ("extract", "stop and kill", 1), ("extract", "exit3", 0),
-              ("extract", "stop", 2), ("gather", "kill", 1), ("gather", "exception", 0), ("write", "stop and kill", 0),
-              ("write", "exit3", 2), ("commit", "kill", 0))
+LOST_QUICK = (("start", "kill", 1), ("read", "exception", 2), ("share", "exit0", 1), ("extract", "stop and kill", 1),
+              ("extract", "exit3", 0), ("extract", "stop", 2), ("gather", "exception", 0),
+              ("write", "stop and kill", 0), ("commit", "kill", 0))
 # rank 2 helps rank 1 with its bundle and has no result to send
 LOST = tuple((phase, kind, victim) for phase in PHASES for kind in KINDS
              for victim in (0, 1 if phase == "gather" else 2))

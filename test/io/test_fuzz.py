@@ -33,8 +33,12 @@ def hangs_end():
     signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.slow
 def test_a_slice_of_the_bench(cases):
-    """Always the same cases: what fails here fails for everybody. (As many of them as the time allows.)"""
+    """Always the same cases: what fails here fails for everybody. (As many of them as the time allows.)
+
+    In every run of .ci/run the bench does the same at its smallest.
+    """
     found: Counter[tuple[str, str]] = Counter()
     start = now()
     for number in range(CASES):
