@@ -15,20 +15,22 @@ import pytest
 Around = Callable[[Path], AbstractContextManager[None]]
 
 
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """No file of this process may grow beyond `size` bytes."""
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, old[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+        signal.signal(signal.SIGXFSZ, before)
+
+
 def grows_to(size: int) -> Around:
     """No file may become larger."""
-    @contextmanager
-    def around(_: Path) -> Iterator[None]:
-        old = resource.getrlimit(resource.RLIMIT_FSIZE)
-        before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, old[1]))
-        try:
-            yield
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, old)
-            signal.signal(signal.SIGXFSZ, before)
-
-    return around
+    return lambda _: largest_file(size)
 
 
 def room_for(size: str) -> Around:

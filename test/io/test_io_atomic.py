@@ -2,7 +2,6 @@
 
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from outside import largest_file
 
 from gpu_extract.errors import OutputError
 from gpu_extract.io.atomic import atomic, check_target, temporary_name
@@ -29,19 +29,6 @@ def tiny_disk(folder, size="64k"):
         yield folder
     finally:
         subprocess.run(["umount", str(folder)], check=True)
-
-
-@contextmanager
-def largest_file(size):
-    """No file of this process may grow beyond `size` bytes."""
-    old = resource.getrlimit(resource.RLIMIT_FSIZE)
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, old[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, old)
-        signal.signal(signal.SIGXFSZ, before)
 
 
 def test_the_file_is_there_when_the_block_ends_and_not_before(tmp_path):

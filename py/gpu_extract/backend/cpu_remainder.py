@@ -98,18 +98,26 @@ def _backward(low, starts, v):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _neighbour(row, begin, count, width):  # type: ignore[no-untyped-def]
-    """L D L^T of M_j on a stretch, see cpu_eliminate.factor; row: see `remainder`; width: icov's, of all diagonals."""
-    diagonal, known, taken, pitch, columns = row[2], row[3], row[6], row[7], row[8]
-    band = np.zeros((count, columns))
-    for j in range(count):
-        for a in range(min(known, columns, count - j)):
-            band[j, a] = number(diagonal + 8 * ((begin + j) * width + a))
-        for a in range(min(columns, count - j) if taken != 0 else 0):
-            band[j, a] -= number(taken + 8 * ((begin + j) * pitch + a))
-    low = np.empty((count, columns))
-    factor(low, band)
-    return low
+def _factors(neighbours, begin, count, width):  # type: ignore[no-untyped-def]
+    """L D L^T of the M_j on a stretch, see cpu_eliminate.factor, in as many columns as the widest of them has.
+
+    neighbours: see `remainder`; width: icov's, of all diagonals
+    """
+    columns = 1
+    for n in range(len(neighbours)):
+        columns = max(columns, neighbours[n, 8])
+    lows, band = np.empty((len(neighbours), count, columns)), np.empty((count, columns))
+    for n in range(len(neighbours)):
+        row = neighbours[n]
+        diagonal, known, taken, pitch = row[2], row[3], row[6], row[7]
+        band[:] = 0.0
+        for j in range(count):
+            for a in range(min(known, row[8], count - j)):
+                band[j, a] = number(diagonal + 8 * ((begin + j) * width + a))
+            for a in range(min(row[8], count - j) if taken != 0 else 0):
+                band[j, a] -= number(taken + 8 * ((begin + j) * pitch + a))
+        factor(lows[n], band)
+    return lows
 
 
 @njit(nogil=True, error_model="numpy")
@@ -163,16 +171,17 @@ def _banded(taken, pitch, columns, v, p):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _beyond(w, v, g, begin, count, columns, neighbours, hw):  # type: ignore[no-untyped-def]
-    """w = sum_j (what of U_j is in the band - U_j) v on a stretch; v and g: between rows of zeros."""
+def _beyond(w, v, g, begin, columns, neighbours, lows, hw):  # type: ignore[no-untyped-def]
+    """w = sum_j (what of U_j is in the band - U_j) v on a stretch; v and g: between rows of zeros; lows: `_factors`."""
+    count = lows.shape[1]
     for p in range(count):
         vwrite(w + VECTOR * p, vset8(0.0))
     for n in range(len(neighbours)):
         row, skipped = neighbours[n], 8 * begin * (2 * hw + 1)
-        block, turned, low = row[0] + skipped, row[1], _neighbour(row, begin, count, 2 * hw + 1)
+        block, turned = row[0] + skipped, row[1]
         for p in range(count):
             vwrite(g + VECTOR * p, _coupled(block, hw, 1 - turned, v, p, count))
-        _solve_neighbour(low, g)
+        _solve_neighbour(lows[n], g)
         taken, pitch = row[4] + 8 * begin * row[5], row[5]
         for p in range(count):
             rest = vsub(_banded(taken, pitch, columns, v, p), _coupled(block, hw, turned, g, p, count))
@@ -218,6 +227,7 @@ def _add(total, band, sides, begin, end, poles, around, work):  # type: ignore[n
     low, lanes, starts = address(work, 3 * room), np.empty(LANES), np.empty(count + 1, dtype=np.int64)
     work[:3 * room] = 0.0
     _starts(starts, begin, columns, windows)
+    lows = _factors(neighbours, begin, count, 2 * hw + 1)
     for m in range(len(shifts)):
         for n in range(LANES):
             lanes[n] = shifts[m, n % POLES]
@@ -226,7 +236,7 @@ def _add(total, band, sides, begin, end, poles, around, work):  # type: ignore[n
             vwrite(v + VECTOR * j + VECTOR // 2, vset(sides[begin + j, 1]))
         _factor(low, starts, (band, windows, begin, vread8(address(lanes, 0))), v)
         _backward(low, starts, v)
-        _beyond(w, v, g, begin, count, columns, neighbours, hw)
+        _beyond(w, v, g, begin, columns, neighbours, lows, hw)
         _of_windows(w, v, columns - 1, windows, begin, count)
         _forward(low, starts, w)
         _backward(low, starts, w)

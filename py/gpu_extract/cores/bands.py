@@ -33,3 +33,9 @@ class Bands:
         """(nwave,), its vector."""
         rest: Array = self.rests[place, :self.nwave]
         return rest
+
+
+def address_of(array: Array) -> int:
+    """Where an array begins. An address does not keep its array alive."""
+    address: int = array.__array_interface__["data"][0]
+    return address

@@ -129,17 +129,12 @@ class Couplings:
 
     def share_of_rest(self, j: int, fibre: int, half: int, beyond: Share) -> Share:
         """What eliminating fibre j takes from `fibre` once the fibre beyond it is eliminated."""
-        share = Share(np.empty((self.nwave, half + 1)), np.empty(self.nwave))
-        cpu_eliminate.eliminate(share.taken, share.moved, self._rest(j, half, beyond), self._block(fibre, j),
-                                self.x[fibre])
-        return share
-
-    def _rest(self, j: int, half: int, beyond: Share) -> Array:
-        """(nwave, half + 1) rows of what eliminating the fibre beyond it leaves of fibre j."""
         band = -beyond.taken[:, :half + 1]
         known = min(self.hw, half) + 1
         band[:, :known] += self.icov[j, 0, :, self.hw:self.hw + known]
-        return band
+        share = Share(np.empty((self.nwave, half + 1)), np.empty(self.nwave))
+        cpu_eliminate.eliminate(share.taken, share.moved, band, self._block(fibre, j), self.x[fibre])
+        return share
 
     def _block(self, i: int, j: int) -> Array:
         """A_ij: (nwave, 2 hw + 1), element [p, hw + k] couples bin p of fibre i with bin p + k of fibre j."""

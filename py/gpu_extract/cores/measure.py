@@ -6,7 +6,7 @@ import numpy as np
 
 from gpu_extract.backend import cpu_measure
 from gpu_extract.backend.arena import Arena
-from gpu_extract.cores.bands import Bands
+from gpu_extract.cores.bands import Bands, address_of
 from gpu_extract.cores.coupling import Couplings, Share
 from gpu_extract.cores.definite import KINDS, SETS, Facts, facts_of, room
 from gpu_extract.cores.limits import Limits
@@ -67,7 +67,7 @@ class Gauge:
         sums, bounds, answers = np.empty((count, 6)), np.empty(count), np.empty((count, 3), dtype=np.int64)
         more, blocks = np.zeros((count, 6)), list[Blocks]([()] * count)      # what windows add
         shares = [self._sides(each.shares, room.half) for each in wanted]      # kept as long as their addresses are
-        places = np.array([(each.fibre, room.take(), *(_address(array) for share in sides for array in share))
+        places = np.array([(each.fibre, room.take(), *(address_of(array) for share in sides for array in share))
                            for each, sides in zip(wanted, shares, strict=True)])
 
         kernel, schur = cpu_measure.measure(room.half), (room.bands, room.rests, room.diagonals, room.shifts, taken)
@@ -126,9 +126,3 @@ class Gauge:
             self._nothing[half] = Share(self._arena.zeros(self.couplings.nwave, half + 1),
                                         np.zeros(self.couplings.nwave))
         return self._nothing[half]
-
-
-def _address(array: Array) -> int:
-    """Where an array begins."""
-    address: int = array.__array_interface__["data"][0]
-    return address

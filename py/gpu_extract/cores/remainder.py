@@ -3,6 +3,7 @@ import numpy as np
 
 from gpu_extract.backend import cpu_remainder
 from gpu_extract.backend.arena import borrowed
+from gpu_extract.cores.bands import address_of
 from gpu_extract.cores.poles import LADDER, pole_error, scaled_poles
 from gpu_extract.cores.schur import Neighbours, Schur
 from gpu_extract.data import Array, IntArray
@@ -39,21 +40,15 @@ def _addresses(neighbours: Neighbours, fibre: int, schur: Schur) -> tuple[IntArr
     couplings, half, found = neighbours.couplings, schur.room.half, neighbours.remainder(fibre, schur)
     icov, hw, rows = couplings.icov, couplings.hw, []
     for j, taken, beyond in found.around:
-        near = _address(icov[min(j, fibre), abs(j - fibre)]), int(j < fibre), _address(icov[j, 0]) + 8 * hw
+        near = address_of(icov[min(j, fibre), abs(j - fibre)]), int(j < fibre), address_of(icov[j, 0]) + 8 * hw
         if beyond is None:
             rows.append((*near, couplings.own + 1, *_place(taken), 0, 0, couplings.own + 1))
         else:
             rows.append((*near, min(hw, half) + 1, *_place(taken), *_place(beyond), half + 1))
-    windows = [(begin, end, start, len(exact), _address(exact)) for begin, end, start, exact in found.windows]
+    windows = [(begin, end, start, len(exact), address_of(exact)) for begin, end, start, exact in found.windows]
     return (np.array(rows, dtype=np.int64).reshape(-1, 9), np.array(windows, dtype=np.int64).reshape(-1, 5), hw)
 
 
 def _place(band: Array) -> tuple[int, int]:
     """Where a band begins, and elements of its rows."""
-    return _address(band), band.strides[0] // band.itemsize
-
-
-def _address(array: Array) -> int:
-    """Where an array begins."""
-    address: int = array.__array_interface__["data"][0]
-    return address
+    return address_of(band), band.strides[0] // band.itemsize
