@@ -21,17 +21,18 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from gpu_extract import solve as solver
-from gpu_extract.backend import cpu_finish, cpu_strengths, cpu_substitute
 from gpu_extract.bundle import dense_part, locate, make_normal
-from gpu_extract.comm import SERIAL
 from gpu_extract.config import ExtractConfig
-from gpu_extract.cores import banded
 from gpu_extract.data import Image, PsfModel
+from gpu_extract.decorrelate import banded
+from gpu_extract.decorrelate.narrow import simd_finish
 from gpu_extract.io.image import read_image
 from gpu_extract.io.psf import read_psf
 from gpu_extract.perf.recorder import NULL, Recorder
+from gpu_extract.ranks.comm import SERIAL
 from gpu_extract.run import extract, prepare
 from gpu_extract.simulate import SimConfig, simulate
+from gpu_extract.solve import simd_strengths, simd_substitute
 
 PAD = 60
 
@@ -83,7 +84,7 @@ def cost_of_checks(image: Image, psf: PsfModel, config: ExtractConfig, repeat: i
     counts against us here.
     """
     whole = cpu_seconds(lambda: extract(image, psf, config), repeat)
-    names = (cpu_strengths, "multiply"), (cpu_substitute, "size_of"), (cpu_finish, "finish_narrow")
+    names = (simd_strengths, "multiply"), (simd_substitute, "size_of"), (simd_finish, "finish_narrow")
     shares = np.full(len(names), np.inf)
     for _ in range(repeat):
         timed = [Timed(getattr(module, name)) for module, name in names]

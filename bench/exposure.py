@@ -31,6 +31,7 @@ from gpu_extract.run import extract
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 from exposures import judge, record
+
 from ranks import launcher, program, used_by_others
 
 WAITING, BUSY = 0.05, 0.9       # bars

@@ -28,16 +28,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
-from gpu_extract.assess.forecast import Cost, Costs, Machine, exposure, extraction, interval
 from gpu_extract.config import ExtractConfig
 from gpu_extract.io.image import read_image
 from gpu_extract.io.psf import read_psf
 from gpu_extract.perf.recorder import Recorder
 from gpu_extract.perf.source import commit
 from gpu_extract.run import extract
+from gpu_perf.forecast import Cost, Costs, Machine, exposure, extraction, interval
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 from exposures import judge, record, values
+
 from ranks import launcher, program, used_by_others
 
 FRAMES, REPEATS = 4, 3

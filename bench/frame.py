@@ -17,8 +17,9 @@ from threading import Event, Thread
 
 from gpu_extract.perf import clock
 
-IMPORTS = ("import gpu_extract.run, gpu_extract.io.frame, gpu_extract.io.image, gpu_extract.io.psf, gpu_extract.comm; "
-           "from gpu_extract.comm import get_comm; get_comm({mpi})")
+IMPORTS = ("import gpu_extract.run, gpu_extract.io.frame, gpu_extract.io.image, gpu_extract.io.psf; "
+           "import gpu_extract.ranks.comm; "
+           "from gpu_extract.ranks.comm import get_comm; get_comm({mpi})")
 
 
 def peak_of(pid: int) -> dict[int, int]:

@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 
 from gpu_checks import differences, open_backend, problem, same_bits, small_check
 
-from gpu_extract.gpu_frame.remedy import native
+from gpu_extract.device.remedy import native
 from gpu_extract.perf import clock
 from gpu_extract.perf.recorder import Recorder
 from gpu_extract.run import extract
@@ -257,7 +257,7 @@ def command(report: Report, folder: Path) -> None:
 
 def measure(folder: Path, args: argparse.Namespace) -> int:
     """All that is to be measured, the most important first."""
-    from gpu_extract.stress.info import measured
+    from gpu_stress.info import measured
 
     report = Report()
     given = problem(folder, args.nspec, args.last)

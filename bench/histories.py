@@ -13,7 +13,7 @@ import sys
 
 import numpy as np
 
-from gpu_extract.assess.changes import find_changes
+from gpu_perf.changes import find_changes
 
 CASES = ((20, 5), (60, 1), (60, 3), (60, 5), (200, 5))
 

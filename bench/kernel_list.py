@@ -24,19 +24,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 import problems
 from numba.core import sigutils
 
-from gpu_extract import kernel_list
-from gpu_extract.backend import kernel_cache
-from gpu_extract.backend.kernel_store import Store
 from gpu_extract.cli import extract as cli_extract
 from gpu_extract.cli import simulate as cli_simulate
 from gpu_extract.compare.selftest import load_cutout
 from gpu_extract.data import Image
-from gpu_extract.first_use import unit
-from gpu_extract.kernel_list import BAND, EXTRACT, SIMULATE, SOME
+from gpu_extract.first_use import kernel_list, unit
+from gpu_extract.first_use.kernel_list import BAND, EXTRACT, SIMULATE, SOME
+from gpu_extract.kernels import kernel_cache
+from gpu_extract.kernels.kernel_store import Store
 from gpu_extract.perf.clock import thread_cpu
 from gpu_extract.run import extract
 
-TABLE = Path(kernel_list.__file__).parent / "etc" / "kernels.json"
+TABLE = Path(kernel_list.__file__).parents[1] / "etc" / "kernels.json"
 SELDOM = "definite",            # of those for half-bands, what good data never need
 Found = dict[tuple[str, str], dict[str, Any]]
 

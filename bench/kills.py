@@ -3,7 +3,7 @@
 usage: kills.py [--kills 200] [--seed 1] [--slurm pmi2|pmix] [--table] [--smallest]
 
 Each time gpu_extract works on a small simulated frame on three ranks, and halts for a moment where one of them comes
-to a stage (test/mpi/faulty.py): then a process of the run gets a signal: the launcher, hydra's proxy (Open MPI has none
+to a stage (test/ranks/faulty.py): then a process of the run gets a signal: the launcher, hydra's proxy (Open MPI has none
 on the launcher's own node; to Slurm's only root may send signals), a rank's keeper or a rank. Good is: all of them are
 gone within 30 s, the exit code is one that doc/mpi.md states, the output is the old one or complete, no temporary file
 and no shared memory is left after the next run, and that has the bits of an undisturbed one. SIGSTOP is sent to keepers
@@ -25,8 +25,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "bench" / "tools"), str(ROOT / "test" / "slurm")]
-from ranks import ENVIRONMENT, datasums, launcher  # noqa: E402
 from strikes import LIMIT, PHASES, RANKS, SIGNALS, WHO, Job, Kill, strike  # noqa: E402
+
+from ranks import ENVIRONMENT, datasums, launcher  # noqa: E402
 
 SUSPENDED = 12.0            # seconds that a whole job is suspended: longer than a rank alone may be stopped
 OLD = b"the old frame"

@@ -23,9 +23,9 @@ import time
 
 import numpy as np
 
-from gpu_extract.stress.cycles import WARM_SECONDS, run_test
-from gpu_extract.stress.spec import Spec
-from gpu_extract.stress.work import uniform
+from gpu_stress.cycles import WARM_SECONDS, run_test
+from gpu_stress.spec import Spec
+from gpu_stress.work import uniform
 
 LIMIT = 0.03
 GAP = 2**18        # bytes, at most, before an array

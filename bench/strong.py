@@ -16,10 +16,10 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from gpu_extract.comm import SERIAL, Comm, get_comm
 from gpu_extract.config import ExtractConfig
 from gpu_extract.perf import clock
 from gpu_extract.perf.recorder import Recorder
+from gpu_extract.ranks.comm import SERIAL, Comm, get_comm
 from gpu_extract.run import extract
 from gpu_extract.simulate import SimConfig, simulate
 

@@ -21,18 +21,18 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from gpu_extract import solve as solver
-from gpu_extract.backend import cpu_wide_eliminate
-from gpu_extract.backend.arena import Arena
 from gpu_extract.bundle import locate, make_normal
-from gpu_extract.comm import SERIAL
 from gpu_extract.config import ExtractConfig
-from gpu_extract.cores import banded
-from gpu_extract.cores.coupling import Couplings
-from gpu_extract.cores.limits import Limits
 from gpu_extract.data import Array, Decorrelated, Normal, Status
+from gpu_extract.decorrelate import banded
+from gpu_extract.decorrelate.limits import Limits
+from gpu_extract.decorrelate.narrow.coupling import Couplings
+from gpu_extract.decorrelate.wide import simd_wide_eliminate
 from gpu_extract.figures.canvas import BLUE, ORANGE, new_figure, save
 from gpu_extract.io.presets import presets
+from gpu_extract.kernels.arena import Arena
 from gpu_extract.perf.recorder import NULL, Recorder
+from gpu_extract.ranks.comm import SERIAL
 from gpu_extract.run import prepare
 from gpu_extract.simulate import Defects, SimConfig, simulate
 
@@ -70,7 +70,7 @@ def decay(normal: Normal) -> tuple[Array, Array, Array]:
     icov, hw = normal.icov, normal.halfband
     band = np.zeros((icov.shape[2], REACH + 1))
     others = np.array([j for j in range(FIBRE - 4, FIBRE + 5) if j != FIBRE])
-    cpu_wide_eliminate.eliminate(band, icov, FIBRE, others, REACH)
+    simd_wide_eliminate.eliminate(band, icov, FIBRE, others, REACH)
     diagonal = icov[FIBRE, 0, :, hw]
     roots = np.divide(1.0, np.sqrt(diagonal), out=np.zeros_like(diagonal), where=diagonal > 0)
     last = int(np.nonzero(diagonal)[0][-1]) + 1

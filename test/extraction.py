@@ -6,10 +6,10 @@ import numpy as np
 
 import oracle
 from gpu_extract.bundle import Job, locate, make_normal
-from gpu_extract.comm import SERIAL
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import NOTHING, Frame, Image, Legendre, Normal, PsfModel, Status
 from gpu_extract.perf.recorder import NULL
+from gpu_extract.ranks.comm import SERIAL
 from gpu_extract.run import extract, prepare
 
 CORES = ("auto", "dense")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
 import ranks as ranks_at_work
 from ranks import ROOT, VARIABLES
 

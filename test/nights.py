@@ -3,11 +3,10 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from ranks import datasums
-
 from gpu_extract.cli.extract import main
 from gpu_extract.simulate import SimConfig, simulate, write_simulation
 from mpi_launch import ROOT, Ended, finish, launch
+from ranks import datasums
 
 PROGRAM = ROOT / "bin" / "gpu_extract_exposure"
 GRID = "6030,6080,0.8"

@@ -8,9 +8,9 @@ import oracle
 from extraction import BY_BIN, CORES, assert_same_bits, dense_normal, extracted, in_sigma, normals
 from gpu_extract import bundle, plan
 from gpu_extract.config import ExtractConfig
-from gpu_extract.cores.poles import LADDER
 from gpu_extract.cpu_frame import CpuFrames
 from gpu_extract.data import NOT_MEASURED, Decorrelated, Image, SpecMask, Status
+from gpu_extract.decorrelate.poles import LADDER
 from gpu_extract.run import prepare
 from gpu_extract.simulate import SimConfig, simulate
 from gpu_extract.simulate.config import Defects

@@ -42,7 +42,7 @@ def test_every_option_is_documented(program: str) -> None:
 
 
 def test_no_option_is_documented_that_does_not_exist() -> None:
-    programs = [path.stem for path in (ROOT / "py" / "gpu_extract" / "cli").glob("*.py")
+    programs = [path.stem for path in (ROOT / "py").glob("*/cli/*.py")
                 if "def build_parser" in path.read_text(encoding="utf-8")]
     known = set().union(*(options(program) for program in programs))
     words = set(re.findall(r"`(--?[a-z][\w-]*)", page("usage.md")))
@@ -63,7 +63,7 @@ def test_refused_options_are_in_coming_from() -> None:
 
 def messages() -> Iterator[str]:
     """Every text in the code, with ... for what is filled in."""
-    for path in (ROOT / "py" / "gpu_extract").rglob("*.py"):
+    for path in (ROOT / "py").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.JoinedStr):
                 yield "".join(str(v.value) if isinstance(v, ast.Constant) else "..." for v in node.values)

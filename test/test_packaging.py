@@ -31,8 +31,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source.mkdir()
     for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    shutil.copytree(ROOT / "py" / "gpu_extract", source / "py" / "gpu_extract",
-                    ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "py", source / "py", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     build = "from setuptools import build_meta as b; import sys; b.build_wheel(sys.argv[1])"
     run(sys.executable, "-c", build, folder, cwd=source)
     return next(folder.glob("*.whl"))
@@ -53,10 +52,10 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_has_the_data_and_no_cache(wheel: Path) -> None:
     packed = {name for name in ZipFile(wheel).namelist() if not name.endswith("/")}
-    tree = ROOT / "py" / "gpu_extract"
-    wanted = {p.relative_to(ROOT / "py").as_posix() for p in tree.rglob("*")
+    tree = ROOT / "py"
+    wanted = {p.relative_to(tree).as_posix() for p in tree.rglob("*")
               if p.is_file() and "__pycache__" not in p.parts and (p.suffix == ".py" or "etc" in p.parts)}
-    packed_here = {name for name in packed if name.startswith("gpu_extract/")}
+    packed_here = {name for name in packed if ".dist-info/" not in name}
     assert packed_here == wanted
 
 

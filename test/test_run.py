@@ -10,9 +10,9 @@ from extraction import CORES, assert_same_bits, extracted, in_sigma, inner_case,
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Frame, Image, PsfModel, SpecMask, Status
 from gpu_extract.errors import ConfigError
-from gpu_extract.psf import centres
 from gpu_extract.simulate import SimConfig, simulate
 from gpu_extract.simulate.config import Defects
+from gpu_extract.spots import centres
 
 CONFIG = ExtractConfig(wavelength=(6012.0, 6092.0, 0.8))
 ROUGH = Defects(masked_fraction=0.03)

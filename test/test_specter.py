@@ -7,13 +7,13 @@ import pytest
 from astropy.io import fits
 
 from gpu_extract.compare import Comparison, compare_frames
+from gpu_extract.compare.tolerances import load_limits
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Frame
 from gpu_extract.io.frame import read_frame
 from gpu_extract.io.image import read_image
 from gpu_extract.io.psf import read_psf
 from gpu_extract.run import extract
-from gpu_extract.tolerances import load_limits
 
 # name: frame, PSF, reference, settings. The broad PSF is padded for 1e-4 sigma, a hundredth of its bar.
 FRAMES = {

@@ -10,7 +10,7 @@ import numpy as np
 from gpu_extract.assemble import BY_BIN, assemble
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Frame, Image, PsfModel
-from gpu_extract.gpu_frame.frames import GpuFrames, device_cores
+from gpu_extract.device.frames import GpuFrames, device_cores
 from gpu_extract.perf.recorder import NULL
 from gpu_extract.run import extract, prepare
 from gpu_extract.simulate import SimConfig, simulate
@@ -18,7 +18,7 @@ from gpu_extract.simulate import SimConfig, simulate
 
 def small_check() -> dict[str, Any]:
     """2 fibres x 5 bins on the simulated device against the oracle: largest differences, and what was launched."""
-    from gpu_extract.backend.cuda.simulated import SimulatedDevice
+    from gpu_extract.device.cuda.simulated import SimulatedDevice
 
     device = SimulatedDevice(compiled=os.environ.get("NUMBA_ENABLE_CUDASIM") != "1")
     frame, exact = small_frames(device)
@@ -27,7 +27,7 @@ def small_check() -> dict[str, Any]:
 
 def small_frames(device: Any, dtype: str = "float64") -> tuple[Frame | None, Frame]:
     """2 fibres x 5 bins by a device, in numbers of this type, and by the oracle."""
-    import gpu_extract.gpu_frame.steps as steps
+    import gpu_extract.device.steps as steps
     import gpu_extract.run as run
     from gpu_extract.oracle import oracle_extract
 
@@ -76,8 +76,8 @@ def problem(folder: Path, nspec: int, last: float) -> tuple[Image, PsfModel, Ext
 
 def open_backend(ranks: int = 1, **options: Any) -> GpuFrames:
     """The GPU, as one of so many ranks on it."""
-    from gpu_extract.backend.cuda.real import CupyDevice, memory_of
-    from gpu_extract.device import budget
+    from gpu_extract.device.cuda.real import CupyDevice, memory_of
+    from gpu_extract.device.share import budget
 
     free, total = memory_of(0)
     device = CupyDevice(0, budget(total, free, ranks))

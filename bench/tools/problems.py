@@ -19,8 +19,8 @@ from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Core, Image, Legendre, PsfModel, Tail
 from gpu_extract.io.psf import read_psf
 from gpu_extract.oracle import design_matrix, evaluate
-from gpu_extract.psf import select
 from gpu_extract.simulate import SimConfig, simulate
+from gpu_extract.spots import select
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "psf"
 FILES = {"r0": "psf-r0-00051060.fits", "v2": "psf-r0-v2-tails.fits", "gh2": "psf-gausshermite2-boss.fits"}

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from gpu_extract.backend.arena import Arena, borrowed
+from gpu_extract.checks.odd_pixels import columns, concentration, find_odd, in_notes, mask_pixels, touched
+from gpu_extract.checks.probe import Decay, measure_neighbours
 from gpu_extract.config import ExtractConfig
-from gpu_extract.cores import banded, dense
 from gpu_extract.data import (
     FACTS,
     NOT_MEASURED,
@@ -32,15 +32,15 @@ from gpu_extract.data import (
     Spots,
     Status,
 )
+from gpu_extract.decorrelate import banded, dense
+from gpu_extract.decorrelate.dense.patch_pixels import PatchPixels
+from gpu_extract.kernels.arena import Arena, borrowed
 from gpu_extract.normal import Cut, add_tile, empty_sums, faint, give_up, half_bands, make_cut, place_blocks
-from gpu_extract.odd_pixels import columns, concentration, find_odd, in_notes, mask_pixels, touched
-from gpu_extract.patch_pixels import PatchPixels
 from gpu_extract.plan import TILE, Plan, bounds, fibre_groups, halo, tiles
-from gpu_extract.probe import Decay, measure_neighbours
-from gpu_extract.project import add_to_image
-from gpu_extract.psf import centres, corners, make_spots, recipe, stretch
 from gpu_extract.quality import bin_quality, bin_status, mask_bits
 from gpu_extract.solve import closest, solve
+from gpu_extract.spots import centres, corners, make_spots, recipe, stretch
+from gpu_extract.spots.project import add_to_image
 
 
 @dataclass(frozen=True)

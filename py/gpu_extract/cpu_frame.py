@@ -4,15 +4,15 @@ from hashlib import sha256
 from typing import Any
 
 from gpu_extract.assemble import rows_of
-from gpu_extract.backend.arena import forget
-from gpu_extract.backend.cpu_correct import HALF
 from gpu_extract.bundle import Job, extract_bundle
-from gpu_extract.comm import SERIAL
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Image, PsfModel, Rows
+from gpu_extract.decorrelate.narrow.simd_correct import HALF
 from gpu_extract.first_use import Tell, get_ready
-from gpu_extract.kernel_list import EXTRACT, SIMULATE, SOME, Kernel, bands_of, for_bands, listed
+from gpu_extract.first_use.kernel_list import EXTRACT, SIMULATE, SOME, Kernel, bands_of, for_bands, listed
+from gpu_extract.kernels.arena import forget
 from gpu_extract.plan import TILE, turns
+from gpu_extract.ranks.comm import SERIAL
 
 
 class CpuFrames:

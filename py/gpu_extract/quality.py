@@ -2,9 +2,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu_extract.backend import cpu_bins, cpu_project
-from gpu_extract.backend.arena import Arena
 from gpu_extract.data import LANE, Array, Blocks, SpecMask, Status
+from gpu_extract.kernels.arena import Arena
+from gpu_extract.normal import simd_bins
+from gpu_extract.spots import simd_project
 
 BAD_FIT = 5.0            # chi2pix stands out when this many times the medians around it ...
 BAD_FIT_ALONE = 100.0    # ... or above this where there are too few fibres for a median
@@ -27,7 +28,7 @@ def bin_quality(blocks: Blocks, cut_pixels: tuple[Array, Array], x: Array, psfer
     model, whole = arena.take(*cut_pixels[0].shape), arena.take(len(x), blocks.scale.shape[1] * LANE)
     whole[:, :nwave], whole[:, nwave:] = x, 0.0
     out = np.empty((2, *whole.shape))
-    cpu_project.judge(out, (blocks.stamps, blocks.begins, blocks.order, blocks.scale, blocks.corners), whole,
+    simd_project.judge(out, (blocks.stamps, blocks.begins, blocks.order, blocks.scale, blocks.corners), whole,
                       (model, *cut_pixels), psferr)
     chi2pix = out[0, :, :nwave]
     chi2pix[~np.isfinite(chi2pix)] = MOST
@@ -37,7 +38,7 @@ def bin_quality(blocks: Blocks, cut_pixels: tuple[Array, Array], x: Array, psfer
 def mask_bits(ivar: Array, chi2pix: Array, pixmask_fraction: Array, weak: np.ndarray | None = None) -> np.ndarray:
     """MASK of a whole instrument bundle: (nfibre, nwave) uint32 of SpecMask; weak: (nfibre, nwave) bool."""
     mask = np.empty(ivar.shape, dtype=np.uint32)
-    cpu_bins.own_bits(mask, ivar, pixmask_fraction)
+    simd_bins.own_bits(mask, ivar, pixmask_fraction)
     if weak is not None and weak.any():
         mask[weak] |= np.uint32(SpecMask.WEAKBIN)
     mask[stands_out(chi2pix, mask == 0)] |= np.uint32(SpecMask.BAD2DFIT)
@@ -65,7 +66,7 @@ def stands_out(chi2pix: Array, judged: np.ndarray) -> np.ndarray:
     if len(chi2pix) < FEW_FIBRES:
         return chi2pix > BAD_FIT_ALONE
     bad, doubtful = np.zeros_like(judged), np.empty(len(judged), dtype=bool)
-    cpu_bins.may_stand_out(doubtful, np.ascontiguousarray(chi2pix), judged, BAD_FIT)
+    simd_bins.may_stand_out(doubtful, np.ascontiguousarray(chi2pix), judged, BAD_FIT)
     for i in np.nonzero(doubtful)[0]:
         bad[i] = chi2pix[i] > BAD_FIT * median(chi2pix[i, judged[i]])
     for j in np.nonzero(bad.any(axis=0))[0]:

@@ -6,18 +6,18 @@ import numpy as np
 
 from gpu_extract.assemble import assemble
 from gpu_extract.bundle import Job
-from gpu_extract.comm import SERIAL
+from gpu_extract.checks.odd_pixels import check_unit, most_ivar
+from gpu_extract.checks.probe import Decay, measure_decay, on_ccd
+from gpu_extract.checks.psf_check import BEYOND, check_psf, remaining
+from gpu_extract.checks.sense import compare, misfits
 from gpu_extract.config import ExtractConfig
 from gpu_extract.cpu_frame import CPU
 from gpu_extract.data import FiberMap, Frame, Image, PsfModel, Rows
 from gpu_extract.fibermap import cut_fibermap, spectrograph_of
-from gpu_extract.odd_pixels import check_unit, most_ivar
 from gpu_extract.perf.compiling import compiling
 from gpu_extract.perf.recorder import NULL
 from gpu_extract.plan import make_plan, wavelength_grid
-from gpu_extract.probe import Decay, measure_decay, on_ccd
-from gpu_extract.psf_check import BEYOND, check_psf, remaining
-from gpu_extract.sense import compare, misfits
+from gpu_extract.ranks.comm import SERIAL
 
 
 def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Any = SERIAL, recorder: Any = NULL,
@@ -26,7 +26,7 @@ def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Any = S
 
     image: electrons and inverse variance, data.Image; psf: data.PsfModel; config: what to extract, and how
     comm: the ranks that share the work (comm.py); recorder: perf.recorder; threads: of this process
-    backend: what works on the bundles, cpu_frame.CPU or a gpu_frame.frames.GpuFrames
+    backend: what works on the bundles, cpu_frame.CPU or a device.frames.GpuFrames
     dtype: of the frame's real numbers, float64 or what its file has, float32: all is computed in float64
     Returns the frame on rank 0, None on the others. Ranks and threads change the time it takes and nothing else.
     Raises InputError where fibres or wavelengths lie outside the PSF, no fibre of it can be used, image and PSF do not

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from astropy.io import fits
 
-from gpu_extract.backend.cuda import real
-from gpu_extract.backend.cuda.simulated import SimulatedDevice
 from gpu_extract.cli.device import choose_backend
-from gpu_extract.comm import SERIAL, SerialComm
 from gpu_extract.cpu_frame import CpuFrames
-from gpu_extract.device import budget
+from gpu_extract.device.cuda import real
+from gpu_extract.device.cuda.simulated import SimulatedDevice
+from gpu_extract.device.share import budget
 from gpu_extract.errors import InputError
+from gpu_extract.ranks.comm import SERIAL, SerialComm
 
 FREE, TOTAL = 60 << 30, 80 << 30
 

@@ -13,11 +13,11 @@ import pytest
 from astropy.io import fits
 
 from edge_files import GRID, image_hdus, small_psf, write_image
-from gpu_extract.barycentre import barycentric_factor
 from gpu_extract.cli.options import build_parser as extract_parser
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Card, SpecMask, Status
 from gpu_extract.errors import OutputError
+from gpu_extract.io.barycentre import barycentric_factor
 from gpu_extract.io.frame import read_frame
 from gpu_extract.io.image import read_image
 from gpu_extract.io.psf import read_psf, write_psf
@@ -107,25 +107,26 @@ def test_the_summary_counts_what_the_status_says(extract, files):
 
 def test_a_run_says_of_each_kernel_that_it_compiles_and_counts_it(extract, files, monkeypatch, tmp_path):
     """A kernel that was not compiled ahead: where compiling ahead finds nothing, and the cache holds one less."""
-    from gpu_extract.backend import cpu_solve, kernel_cache
+    from gpu_extract.kernels import kernel_cache
+    from gpu_extract.solve import simd_solve
 
     extract("-s", 1, "-n", 1)
     quiet = extract("-s", 1, "-n", 1, "--perf", tmp_path / "perf.json").err
     assert "is compiled" not in quiet and "compile 0" not in quiet
-    cpu_solve.by_fibre._make_finalizer()()
-    cpu_solve.by_fibre._reset_overloads()
+    simd_solve.by_fibre._make_finalizer()()
+    simd_solve.by_fibre._reset_overloads()
     monkeypatch.setattr(kernel_cache.KernelCache, "load_overload", lambda *_: None)
     said = extract("-s", 1, "-n", 1, "--perf", tmp_path / "perf.json").err
-    assert "kernel cpu_solve.by_fibre is not in the cache: it is compiled, and kept\n" in said
+    assert "kernel simd_solve.by_fibre is not in the cache: it is compiled, and kept\n" in said
     assert re.search(r"^time: .*\bcompile \d", said, re.MULTILINE)
     (rank,) = json.loads((tmp_path / "perf.json").read_text())["ranks"]
     assert rank["counters"]["compiled kernels"] == 1
 
 
 def test_compile_fills_the_cache_and_ends(capsys, monkeypatch, tmp_path):
-    from gpu_extract.backend import kernel_cache
-    from gpu_extract.backend.kernel_store import Store
     from gpu_extract.cli import compiling
+    from gpu_extract.kernels import kernel_cache
+    from gpu_extract.kernels.kernel_store import Store
 
     few, kept = compiling.all_kernels()[:3], kernel_cache.store()
     monkeypatch.setattr(compiling, "all_kernels", lambda files: few if list(files) == ["psf.fits"] else [])

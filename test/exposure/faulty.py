@@ -12,10 +12,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from gpu_extract import mpi_ranks, run
+from gpu_extract import run
 from gpu_extract.cli import exposure
 from gpu_extract.exposure import watch
 from gpu_extract.io import atomic, frame
+from gpu_extract.ranks import mpi_ranks
 
 
 def rank() -> int:

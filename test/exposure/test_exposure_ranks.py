@@ -10,12 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from ranks import ENVIRONMENT, ranks_of
 
 from gpu_extract.cli.exposure import main
 from gpu_extract.cli.exposure_stop import SIGNALS
 from mpi_launch import LIMIT, launch, launcher, unused_segments, wait_for_none
 from nights import GRID, PROGRAM, Night, assert_all_there, datasums, errors, run
+from ranks import ENVIRONMENT, ranks_of
 
 DRIVER = Path(__file__).with_name("faulty.py")
 

@@ -5,7 +5,7 @@ import sys
 import threading
 from pathlib import Path
 
-from gpu_extract.hand_out import Numbers
+from gpu_extract.ranks.hand_out import Numbers
 from nights import PROGRAM, Night
 
 # third-party packages that a run on the CPU imports, without a launcher; those behind astropy are astropy's own

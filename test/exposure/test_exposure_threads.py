@@ -4,8 +4,8 @@ import time
 
 from gpu_extract.exposure.frames import Stop
 from gpu_extract.exposure.threads import Reader, Tools
-from gpu_extract.hand_out import Numbers
 from gpu_extract.perf.recorder import NULL
+from gpu_extract.ranks.hand_out import Numbers
 
 
 class Looks:

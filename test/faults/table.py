@@ -61,12 +61,12 @@ def page() -> str:
                  "left, and one line says so\n(`test/faults/test_faults_around.py`).\n\n"
                  + table(("fault", "expected"), [(row.fault, writing(row)) for row in rows.WRITING]))
     parts.append("## Ranks\n\nA rank that is lost ends all within 30 s: exit code 4, one line with its number, the old "
-                 "output untouched, no file left\n(`test/mpi/test_mpi_faults.py`). Numbers in bold are in every run, "
+                 "output untouched, no file left\n(`test/ranks/test_mpi_faults.py`). Numbers in bold are in every run, "
                  "the others in `.ci/full`.\n\n"
                  + table(("phase", "what happens", "to rank", "of ranks"), lost())
                  + "\nA rank that is slow (3 s) is waited for; the frame is the same, bit for bit:\n\n"
                  + table(("phase", "rank", "of ranks"), [(p, str(v), str(n)) for p, v, n in rows.SLOW]))
-    parts.append("## Signals\n\nA signal to one process of three ranks (`test/mpi/test_mpi_signals.py`): all are gone "
+    parts.append("## Signals\n\nA signal to one process of three ranks (`test/ranks/test_mpi_signals.py`): all are gone "
                  "within 30 s, the output is the old one or\ncomplete, the next run removes what is left and has the "
                  "same bits. STOP to a rank or a keeper alone ends all (exit\ncode 4); STOP and later CONT to all of "
                  "them changes nothing (exit code 0, the same bits). The codes with other launchers,\nand what was "

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from case import good_case
-from ranks import datasums, program
 from rows import SURROUNDINGS, WRITING, Surroundings, Writing
 
 from gpu_extract.cli.extract import main
+from ranks import datasums, program
 
 OLD = b"the old frame"
 

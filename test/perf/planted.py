@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from gpu_extract import cpu_frame, mpi_ranks
-from gpu_extract.comm import get_comm
+from gpu_extract import cpu_frame
 from gpu_extract.config import ExtractConfig
 from gpu_extract.perf.clock import now, sleep
 from gpu_extract.perf.record import whole
 from gpu_extract.perf.recorder import TO_DEVICE, Recorder
+from gpu_extract.ranks import mpi_ranks
+from gpu_extract.ranks.comm import get_comm
 from gpu_extract.run import extract
 from gpu_extract.simulate import SimConfig, simulate
 

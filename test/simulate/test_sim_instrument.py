@@ -6,10 +6,10 @@ import pytest
 
 from gpu_extract.errors import ConfigError
 from gpu_extract.io.psf import read_psf, write_psf
-from gpu_extract.psf import centres, evaluate
 from gpu_extract.simulate import SimConfig
 from gpu_extract.simulate.frame import fibres_made
 from gpu_extract.simulate.instrument import DETECTORS, detectors_needed, psf_model
+from gpu_extract.spots import centres, evaluate
 
 # per camera: CCD (ny, nx), wavelengths of all fibres on the CCD, A per pixel at start, middle, end, read noise
 FACTS = {"b": ((4096, 4096), (3569, 5949), (0.627, 0.599, 0.549), 3.3),

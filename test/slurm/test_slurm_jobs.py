@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cluster import Cluster
 
-from gpu_extract.assess.sweep_results import read_rows
+from gpu_perf.sweep_results import read_rows
 from mpi_launch import ROOT, wait_for_none
 from nights import GRID, Night, assert_all_there
 

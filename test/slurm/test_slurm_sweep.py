@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from cluster import Cluster
 
-from gpu_extract.assess.sweep_results import read_rows
+from gpu_perf.sweep_results import read_rows
 from mpi_launch import ROOT
 from nights import GRID, Night
 

@@ -129,6 +129,21 @@ class _Format(logging.Formatter):
         return line if record.levelno == logging.INFO else f"{record.levelname.lower()}: {line}"
 
 
+def numbers(text: str, what: str) -> list[int]:
+    """Whole numbers from a list with commas; raises InputError."""
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError as error:
+        raise InputError(f"{what} is {text!r}, must be whole numbers with commas, e.g. 1,2,10") from error
+
+
+def positive(value: int, what: str) -> int:
+    """A number of 1 or more; raises InputError."""
+    if value < 1:
+        raise InputError(f"{what} is {value}, must be 1 or more")
+    return value
+
+
 def start_logging(prog: str, level: str) -> None:
     """Log to standard error, from `level` on, without touching anybody else's loggers."""
     handler = logging.StreamHandler(sys.stderr)

@@ -12,7 +12,7 @@ from gpu_extract.errors import ExitCode, InputError, OutputError
 
 if TYPE_CHECKING:
     from gpu_extract.config import ExtractConfig
-    from gpu_extract.kernel_list import Kernel
+    from gpu_extract.first_use.kernel_list import Kernel
 
 _EVERY = 5.0      # seconds between two lines in a log
 _STEP = 0.8       # Angstrom, of the grid that is taken for a PSF that is given
@@ -76,7 +76,7 @@ def get_simulation_ready(camera: str, what: "ExtractConfig | None", comm: Any, r
 
     def kernels() -> "list[Kernel]":
         from gpu_extract.cpu_frame import kernels_for
-        from gpu_extract.kernel_list import EXTRACT, SIMULATE, listed
+        from gpu_extract.first_use.kernel_list import EXTRACT, SIMULATE, listed
         from gpu_extract.simulate.instrument import psf_model
 
         with suppress(InputError):              # what is wrong with the settings is said where the frame is made
@@ -120,8 +120,8 @@ def fill_cache(files: Sequence[str] = ()) -> None:
 
     Raises InputError where a file cannot be read, OutputError where kernels cannot be kept.
     """
-    from gpu_extract.backend.kernel_cache import store
     from gpu_extract.first_use import compile_all
+    from gpu_extract.kernels.kernel_cache import store
 
     kept = store()
     if kept is None or kept.folder is None:

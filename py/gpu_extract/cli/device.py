@@ -6,8 +6,8 @@ from gpu_extract.cli.common import log
 from gpu_extract.errors import InputError
 
 if TYPE_CHECKING:
+    from gpu_extract.device.frames import GpuFrames
     from gpu_extract.first_use import Tell
-    from gpu_extract.gpu_frame.frames import GpuFrames
 
 
 def choose_backend(gpu: bool | None, comm: Any, *, many: bool, tile: int | None = None,
@@ -38,7 +38,7 @@ def look_for_devices(*, always: bool) -> tuple[int, str]:
     """How many devices this process sees, and if none why not; without cupy only looked for if `always`."""
     if find_spec("cupy") is None and not always:
         return 0, "cupy is not installed"
-    from gpu_extract.backend.cuda.real import NoDevice, count_devices
+    from gpu_extract.device.cuda.real import NoDevice, count_devices
 
     try:
         return count_devices(), ""
@@ -48,9 +48,9 @@ def look_for_devices(*, always: bool) -> tuple[int, str]:
 
 def open_gpu(comm: Any, devices: int) -> tuple["GpuFrames", str]:
     """This rank's GPU, its number on its node modulo the node's devices and its part of the memory, and its name."""
-    from gpu_extract.backend.cuda.real import CupyDevice, memory_of
-    from gpu_extract.device import budget, share_of
-    from gpu_extract.gpu_frame.frames import GpuFrames, device_cores
+    from gpu_extract.device.cuda.real import CupyDevice, memory_of
+    from gpu_extract.device.frames import GpuFrames, device_cores
+    from gpu_extract.device.share import budget, share_of
 
     node_rank, node_ranks = comm.on_node()
     share = share_of(node_rank, node_ranks, devices)

@@ -15,7 +15,7 @@ def show_devices(module: str | None = None, *, measure: bool = True, as_json: bo
     module: "numpy", "cupy" (InputError unless there is a GPU) or None for what there is
     Returns CHECK_FAILED where a measurement gave wrong results.
     """
-    from gpu_extract.stress.info import device_info, info_lines
+    from gpu_stress.info import device_info, info_lines
 
     info = device_info(module, measure=measure, environ=os.environ)
     print(json.dumps(info, indent=1) if as_json else "\n".join(info_lines(info)))

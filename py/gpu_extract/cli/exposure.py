@@ -151,10 +151,10 @@ def load_kernels(cutout: "CutOut", files: Files, backend: Any, comm: Any, start:
 
 def form_group(args: argparse.Namespace, comm: Any, entries: Sequence[Entry], recorder: Any) -> "Group":
     """The group of this rank, ready to work."""
-    from gpu_extract.comm import SERIAL
     from gpu_extract.exposure.flow import Group
     from gpu_extract.exposure.frames import Stop
     from gpu_extract.exposure.layout import choose_groups, group_of
+    from gpu_extract.ranks.comm import SERIAL
 
     bundles = -(-args.nspec // args.bundlesize) if args.nspec else _BUNDLES
     groups = min(args.groups or choose_groups(len(entries), comm.size, bundles), comm.size)

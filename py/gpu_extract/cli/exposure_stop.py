@@ -83,7 +83,7 @@ def ask_on_signals(prog: str, ask: Callable[[], None], clean: Callable[[], objec
 
 def end_now(prog: str) -> None:
     """End all ranks with the exit code that asks to be started again."""
-    from gpu_extract.keeper import Mark, tell
+    from gpu_extract.ranks.keeper import Mark, tell
 
     _ignore(SIGNALS)
     launch = find_launch()

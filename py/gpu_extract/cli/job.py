@@ -124,7 +124,7 @@ def make_config(args: argparse.Namespace, image: "Image") -> ExtractConfig:
     config = ExtractConfig(wavelength, psferr=psferr, **_given(args), model=bool(args.model or args.qa))
     if not args.barycentric_correction:
         return config
-    from gpu_extract.barycentre import barycentric_factor
+    from gpu_extract.io.barycentre import barycentric_factor
 
     headers = [image.cards] + ([image.fibermap.cards] if image.fibermap else [])
     return replace(config, wave_factor=barycentric_factor(*headers))

@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _with_mps(command: list[str], required: bool) -> int:
-    from gpu_extract.mps_daemon import run_with
+    from gpu_extract.device.mps_daemon import run_with
 
     signals = _Signals()
     return run_with(os.environ, os.getppid(), lambda environ: _run(command, environ, signals), _say, required=required)

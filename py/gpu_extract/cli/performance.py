@@ -43,7 +43,7 @@ def problem(frame: "Frame", psf: "PsfModel") -> dict[str, Any]:
     """
     import numpy as np
 
-    from gpu_extract.psf import centres
+    from gpu_extract.spots import centres
 
     notes = {int(first): dict(values) for first, values in frame.notes.get("bundles", {}).items()}
     first = min(notes, default=0)

@@ -13,7 +13,7 @@ from gpu_extract.errors import ExitCode, InputError
 from gpu_extract.perf.clock import sleep
 
 if TYPE_CHECKING:
-    from gpu_extract.comm import Comm
+    from gpu_extract.ranks.comm import Comm
 
 # what launchers set: Open MPI's mpiexec (and PRRTE), MPICH's mpiexec (hydra), srun
 _SIZE = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
@@ -64,8 +64,8 @@ def run_kept(prog: str, run: Callable[[], int], passes: Sequence[int] = ()) -> i
     launch = find_launch()
     if launch is None or not hasattr(os, "fork") or "mpi4py.MPI" in sys.modules:
         return run()
-    from gpu_extract.keeper import END_NOW, keep
-    from gpu_extract.segments import follow_segments
+    from gpu_extract.ranks.keeper import END_NOW, keep
+    from gpu_extract.ranks.segments import follow_segments
 
     def lost(words: str, starting: bool, asked: bool) -> int:
         if asked:
@@ -106,7 +106,7 @@ def _end_all(launch: Launch, code: int) -> bool:
             os.write(descriptor, b"cmd=abort exitcode=%d\n" % code)
             return True
     if launch.program == "srun":
-        from gpu_extract.keeper import END_NOW
+        from gpu_extract.ranks.keeper import END_NOW
 
         signal.signal(END_NOW, signal.SIG_IGN)
         os.killpg(0, END_NOW)
@@ -123,9 +123,9 @@ def start_ranks(mpi: bool, prog: str, *, threads: bool = False) -> "Comm":
     launch = find_launch()
     os.environ.setdefault("OMPI_MCA_osc", "^ucx")    # in Open MPI's wheel it cannot work, and says so on every rank
     os.environ.setdefault("UCX_DEBUG_SIGNO", "0")    # else UCX takes SIGHUP, which asks for an end, for itself
-    from gpu_extract.comm import get_comm
-    from gpu_extract.keeper import Mark, tell
-    from gpu_extract.segments import remove_dead_segments
+    from gpu_extract.ranks.comm import get_comm
+    from gpu_extract.ranks.keeper import Mark, tell
+    from gpu_extract.ranks.segments import remove_dead_segments
 
     if launch is None or launch.node_rank == 0:
         for path in remove_dead_segments():
@@ -153,7 +153,7 @@ def _wrong_launcher(launch: Launch, library: str) -> str:
 
 def _unexpected(prog: str, launch: Launch | None, error: BaseException) -> None:
     """Say what ends all ranks, and to this rank's keeper that it is on purpose."""
-    from gpu_extract.keeper import Mark, tell
+    from gpu_extract.ranks.keeper import Mark, tell
 
     message, code = explain(error)
     if launch is None or launch.rank == 0 or not isinstance(error, KeyboardInterrupt):      # that comes to all ranks

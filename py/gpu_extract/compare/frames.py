@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu_extract.compare.tolerances import Limit, Limits, load_limits
 from gpu_extract.compare.verdict import Comparison, Row
 from gpu_extract.data import NOTHING, Array, Frame, IntArray, SpecMask, Status
 from gpu_extract.errors import InputError
-from gpu_extract.tolerances import Limit, Limits, load_limits
 
 SAME_WAVELENGTH = 1e-6     # Angstrom
 

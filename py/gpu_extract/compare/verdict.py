@@ -1,7 +1,7 @@
 """The verdict on a frame, and its table."""
 from dataclasses import dataclass
 
-from gpu_extract.tolerances import Limit, Limits
+from gpu_extract.compare.tolerances import Limit, Limits
 
 _UNITS = {"flux": "sigma", "ivar": "of the ratio", "resolution": "absolute", "chi2pix": "of 1 + chi2pix",
           "mask": "of the bins", "status": "of the bins"}

@@ -2,15 +2,15 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpu_extract.comm import SERIAL
 from gpu_extract.data import Frame, Image, PsfModel
 from gpu_extract.errors import GpuExtractError, StoppedCleanly
 from gpu_extract.exposure.frames import Extract, Loaded, Outcome, State, Stop, Work, as_error
 from gpu_extract.exposure.threads import Reader, Tell, Tools, Writer, failed
 from gpu_extract.exposure.watch import Watch
-from gpu_extract.hand_out import Numbers
-from gpu_extract.packing import copied, same
 from gpu_extract.perf.clock import now
+from gpu_extract.ranks.comm import SERIAL
+from gpu_extract.ranks.hand_out import Numbers
+from gpu_extract.ranks.packing import copied, same
 
 INPUT, OUTPUT, WORK, ALL = "wait for input", "wait for output", "frame", "frames"     # spans of the first thread
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from gpu_extract.data import Frame
 from gpu_extract.exposure.frames import Loaded, Outcome, State, Stop, Work, as_error
-from gpu_extract.hand_out import Numbers
+from gpu_extract.ranks.hand_out import Numbers
 
 AHEAD = 1              # frames read ahead of the one in work
 _LOOK = 0.1            # seconds between two looks at the wish to stop

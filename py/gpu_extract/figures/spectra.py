@@ -5,7 +5,7 @@ from typing import Protocol
 import numpy as np
 
 from gpu_extract.data import Array, Frame, Image, PsfModel
-from gpu_extract.psf import centres
+from gpu_extract.spots import centres
 
 BUNDLE = 25              # fibres shown together where the PSF does not say
 WIDEST = 260             # columns shown where nothing says which

@@ -18,8 +18,8 @@ from gpu_extract.io.fibermap import not_finite, optional_fibermap
 from gpu_extract.io.fits import find, find_optional, image_of, open_fits
 from gpu_extract.io.headers import cards_of, merged
 from gpu_extract.io.provenance import frame_cards
+from gpu_extract.io.scores import raw_scores
 from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
-from gpu_extract.scores import raw_scores
 
 FLUX_UNIT = "electron/Angstrom"
 IVAR_UNIT = "Angstrom2/electron2"

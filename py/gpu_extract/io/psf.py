@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from astropy.io import fits
 
+from gpu_extract.checks.sense import identity_of
 from gpu_extract.data import Array, Card, Core, IntArray, Legendre, PsfModel, Tail
 from gpu_extract.errors import InputError
 from gpu_extract.io.fibermap import rows_of
 from gpu_extract.io.fits import find, image_of, open_fits
 from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
-from gpu_extract.sense import identity_of
 
 ALLOWED = "GAUSS-HERMITE with PSFVER 2 or 3, and GAUSS-HERMITE2 with PSFVER 2"
 DEFAULT_PSFERR = 0.01

@@ -22,8 +22,8 @@ from gpu_extract.io.frame import (
 )
 from gpu_extract.io.headers import merged
 from gpu_extract.io.provenance import fibermin, frame_cards
+from gpu_extract.io.scores import band_of
 from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
-from gpu_extract.scores import band_of
 
 
 def write_spectra(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[Card] = (),

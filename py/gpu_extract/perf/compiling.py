@@ -15,7 +15,7 @@ def compiling(recorder: Any, told: Callable[[str], None] = lambda name: None) ->
 
     told: called with the kernel's name before
     """
-    from gpu_extract.backend.kernel_cache import watched
+    from gpu_extract.kernels.kernel_cache import watched
 
     if recorder is _recorders[-1]:
         yield

@@ -9,8 +9,6 @@ import numpy as np
 from gpu_extract.data import Array, Image, PsfModel
 from gpu_extract.errors import ConfigError
 from gpu_extract.perf.recorder import NULL, NullRecorder, Recorder
-from gpu_extract.project import add_to_image
-from gpu_extract.psf import centres, make_spots
 from gpu_extract.simulate.config import SimConfig
 from gpu_extract.simulate.defects import apply_defects, masked, read_noise_map
 from gpu_extract.simulate.header import cards_of, fibermap_of
@@ -18,6 +16,8 @@ from gpu_extract.simulate.instrument import DETECTORS, detectors_needed, psf_mod
 from gpu_extract.simulate.noise import add_noise
 from gpu_extract.simulate.spectra import Truth, common_light, fibre_throughput, target_light, truth_wave
 from gpu_extract.simulate.targets import target_of
+from gpu_extract.spots import centres, make_spots
+from gpu_extract.spots.project import add_to_image
 
 TILE = 128              # bins projected at a time: the spots of a bundle then stay within a few MB
 NOISE_ROWS = 64

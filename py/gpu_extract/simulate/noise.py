@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from gpu_extract.backend.compiled import njit
+from gpu_extract.kernels.compiled import njit
 from gpu_extract.simulate.counter import Purpose
 
 _M0, _M1 = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157)

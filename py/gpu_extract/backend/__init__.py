@@ -1,4 +1,0 @@
-"""Kernels, and the seam that chooses the device; compiled ones are kept by the rules of kernel_store."""
-from gpu_extract.backend.kernel_cache import install
-
-install()

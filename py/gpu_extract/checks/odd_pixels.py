@@ -1,0 +1,214 @@
+"""Pixels without sense: an inverse variance that no detector has, a value that no light makes.
+
+They are looked for in one instrument bundle at a time, in all rows of the columns that its traces run through, so that
+what is found depends neither on the fibres and wavelengths that are wanted nor on who works on the bundle. All limits
+are ratios: an image times s with ivar / s^2 has the same odd pixels.
+
+ivar: above 10 times what the read noise allows, else above 100 times the 99.9 % quantile of the image's (`most_ivar`).
+
+Value: judged in its own sigma, |pix| sqrt(ivar), against the bundle's 99 % quantile, or 1 where that is less (a sigma
+is what pixels scatter by). Light reaches neighbours too, so that no star and no line is as sharp as one pixel: a pixel
+is odd that is FAR times the quantile and SHARP times more concentrated than the sharpest spot of the PSF (against the
+sum over its 24 neighbours, half of which must be good). Whatever is around it, it is odd at BEYOND times the quantile,
+more than the range between the noise and the full well of any detector; and at NOISELESS sigma, where all are so
+bright.
+"""
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from gpu_extract.checks import simd_odd
+from gpu_extract.data import Array, Image, IntArray, PsfModel, read_only
+from gpu_extract.errors import InputError
+from gpu_extract.spots import centres, make_spots
+
+OF_NOISE = 10.0        # times 1 / (read noise)^2 is more than an ivar can be: flat fields change it by less than 2
+OF_IVAR = 100.0        # the same of the quantile, where the read noise is not known
+IVAR_QUANTILE = 0.999
+FAR = 100.0            # times the bundle's quantile: bright light, or none
+SHARP = 4.0            # times as concentrated as the sharpest spot: none
+BEYOND = 1e8           # times the quantile: no light at all
+NOISELESS = 1e16       # times its sigma: its noise is less than the rounding of its value; odd in any company
+QUANTILE = 0.99
+SAMPLE = 16384         # pixels that a quantile is taken of
+ENOUGH = 1000          # of them; where fewer are good, all pixels are looked at
+FEWEST = 100           # good pixels below which nothing can be said of any
+REACH = 2              # pixels on each side: neighbours, so many that the sharp rims of a model spot do not count
+AROUND = (2 * REACH + 1)**2 - 1
+LIT = 1e-4             # of a stamp's brightest pixel: fainter ones are never far above a bundle's quantile
+_WAVES, _FIBRES = 16, 16
+_LARGEST = float(np.finfo(np.float64).max)
+_LEAST = 1e-34         # ivar: single precision begins at 1e-38, and a bin's may be less than a pixel's
+_NONE = np.zeros((0, 2), dtype=np.int64)
+
+
+def most_ivar(image: Image) -> float:
+    """The largest ivar that makes sense in an image; larger ones are odd.
+
+    Read noise in a unit other than the pixels' is not believed: one that calls more than 0.1 % of the ivar odd.
+    """
+    ivar = _sample(image.ivar)
+    ivar = ivar[(ivar > 0) & (ivar < np.inf)]
+    if len(ivar) == 0:
+        return _LARGEST
+    usual = float(np.quantile(ivar, IVAR_QUANTILE, method="higher"))
+    noise = image.read_noise
+    allowed = OF_NOISE / noise / noise if noise and noise > 0 else 0.0
+    return min(allowed if allowed >= usual else OF_IVAR * usual, _LARGEST)
+
+
+def check_unit(image: Image) -> None:
+    """Raise InputError where an image is in a unit in which files have no room for its frame: they hold single
+    precision, and an ivar goes with the square of the unit."""
+    ivar = _sample(image.ivar)
+    ivar = ivar[(ivar > 0) & (ivar < np.inf)]
+    usual = float(np.quantile(ivar, 0.5, method="higher")) if len(ivar) else 1.0
+    if not _LEAST <= usual <= 1 / _LEAST:
+        raise InputError(f"the image's ivar is {usual:.3g} (median), allowed are {_LEAST:.0e} to {1 / _LEAST:.0e}: a "
+                         "frame has room for no others; give the image in electrons")
+
+
+def columns(psf: PsfModel, fibres: Iterable[int], width: int) -> slice:
+    """The columns of an image of this width that the traces of some fibres run through, and half a stamp beside."""
+    low, high = psf.wavelength_range
+    chosen = list(fibres)
+    if not chosen:
+        return slice(0, 0)
+    x = centres(psf, (min(chosen), max(chosen) + 1), np.linspace(low, high, _WAVES))[1][np.array(chosen) - min(chosen)]
+    half = psf.stamp[1] // 2 + 1
+    first, last = np.clip([np.floor(x.min()) - half, np.ceil(x.max()) + half + 1], 0, width).astype(int)
+    return slice(int(first), int(last))
+
+
+def find_odd(image: Image, place: slice, most: float | None, sharpest: Callable[[], float]) -> IntArray:
+    """The odd pixels in some columns of an image: (n, 2) y and x.
+
+    most: the largest ivar that makes sense; None: no pixel is odd, whatever it holds
+    sharpest: asked for the concentration of the PSF's sharpest spot (`concentration`) where there is a pixel to judge
+
+    Raises InputError where a pixel or an ivar is none: NaN, negative or infinite ivar, NaN or infinite pixels of ivar
+    above 0.
+    """
+    limit = _LARGEST if most is None else most
+    usual = None if most is None else _usual(image.ivar[:, place], image.pix[:, place], limit)
+    highest = _LARGEST if usual is None else min(FAR * usual, NOISELESS)**2
+    ivar, pix, there = _some(image, place, (limit, highest))
+    with np.errstate(over="ignore", invalid="ignore"):
+        if (~(ivar >= 0) | (ivar == np.inf) | (~np.isfinite(pix) & (ivar > 0))).any():
+            _refuse(ivar, pix)
+        suspect = (ivar > limit) | ((ivar > 0) & ((ivar * pix) * pix > highest))
+    if most is None or not suspect.any():
+        return _NONE
+    values, weights, places = pix[suspect], ivar[suspect], np.argwhere(suspect)
+    places = np.stack([there[places[:, 0]], places[:, 1] + place.start], axis=1)
+    odd = weights > limit
+    if usual is not None:
+        odd |= np.abs(values) * np.sqrt(weights) > min(BEYOND * usual, NOISELESS)
+        if not odd.all():
+            odd = _alone(places, odd, image, limit=limit, most=SHARP * sharpest())
+    return places[odd]
+
+
+def _some(image: Image, place: slice, limits: tuple[float, float]) -> tuple[Array, Array, IntArray]:
+    """ivar and pix in these columns of the rows where one is to be looked at, and which rows these are."""
+    ivar, pix = image.ivar, image.pix
+    columns = place.start, place.stop
+    if not all(a.dtype.isnative and a.flags.c_contiguous for a in (ivar, pix)):
+        ivar, pix = (np.ascontiguousarray(a[:, place], dtype=a.dtype.newbyteorder("=")) for a in (ivar, pix))
+        columns = 0, ivar.shape[1]
+    rows = np.empty(len(ivar), dtype=bool)
+    simd_odd.look(rows, read_only(ivar), read_only(pix), columns, limits)
+    there = np.nonzero(rows)[0]
+    some = slice(*columns)
+    return ivar[there, some].astype(np.float64), pix[there, some].astype(np.float64), there
+
+
+def _alone(places: IntArray, odd: np.ndarray, image: Image, *, limit: float, most: float) -> np.ndarray:
+    """Which suspects are odd: those that are so already, and those too bright for the pixels around them.
+
+    A pixel that is odd says nothing of its neighbours: looked at again and again until no more are found.
+    """
+    (ny, nx), pix, ivar = image.shape, image.pix, image.ivar
+    suspects = [(int(y), int(x)) for y, x in places]
+    known = {place for place, is_odd in zip(suspects, odd, strict=True) if is_odd}
+    before = -1
+    while len(known) > before:
+        before = len(known)
+        for y, x in suspects:
+            around = [abs(float(pix[j, i])) for j in range(max(y - REACH, 0), min(y + REACH + 1, ny))
+                      for i in range(max(x - REACH, 0), min(x + REACH + 1, nx))
+                      if (j, i) != (y, x) and (j, i) not in known and 0 < float(ivar[j, i]) <= limit]
+            enough = 2 * len(around) >= AROUND
+            if enough and abs(float(pix[y, x])) > most * AROUND / len(around) * sum(around):
+                known.add((y, x))
+    return np.array([place in known for place in suspects], dtype=bool)
+
+
+def concentration(psf: PsfModel) -> float:
+    """The most that a pixel of any spot has in proportion to the sum of its neighbours, on some of the spots."""
+    low, high = psf.wavelength_range
+    wave, most = np.linspace(low, high, _WAVES), 0.0
+    for fibre in range(0, psf.nfibre, max(psf.nfibre // _FIBRES, 1)):
+        stamps = make_spots(psf, (fibre, fibre + 1), wave).stamps[0]
+        padded = np.pad(stamps, ((0, 0), (REACH, REACH), (REACH, REACH)))
+        window = np.lib.stride_tricks.sliding_window_view(padded, (2 * REACH + 1, 2 * REACH + 1), (1, 2))
+        around = window.sum(axis=(3, 4)) - stamps
+        bright = stamps > LIT * stamps.max(axis=(1, 2), keepdims=True)
+        most = max(most, float(np.max(stamps[bright] / np.maximum(around[bright], np.finfo(float).tiny), initial=0.0)))
+    return most
+
+
+def touched(odd: IntArray, y0: IntArray, x0: IntArray, stamp: tuple[int, int]) -> np.ndarray:
+    """Which bins have an odd pixel on their stamp: bool, of the shape of y0 and x0, their first pixels."""
+    if len(odd) == 0:
+        return np.zeros(y0.shape, dtype=bool)
+    (top, left), (bottom, right) = odd.min(axis=0), odd.max(axis=0) + 1
+    count = np.zeros((bottom - top + 1, right - left + 1), dtype=np.int64)
+    count[odd[:, 0] - top + 1, odd[:, 1] - left + 1] = 1
+    count = count.cumsum(axis=0).cumsum(axis=1)
+    rows = [np.clip(y0 + n - top, 0, bottom - top) for n in (0, stamp[0])]
+    cols = [np.clip(x0 + n - left, 0, right - left) for n in (0, stamp[1])]
+    inside: np.ndarray = (count[rows[1], cols[1]] - count[rows[0], cols[1]] - count[rows[1], cols[0]]
+                          + count[rows[0], cols[0]])
+    return inside > 0
+
+
+def _usual(ivar: np.ndarray, pix: np.ndarray, limit: float) -> float | None:
+    """The quantile of |pix| sqrt(ivar) of good pixels, at least 1; None where there are too few."""
+    for take in (_sample, np.ravel):
+        weights, values = take(ivar), take(pix)
+        good = (weights > 0) & (weights <= np.float64(limit)) & np.isfinite(values)
+        if good.sum() >= ENOUGH:
+            break
+    if good.sum() < FEWEST:
+        return None
+    sigmas = np.abs(values[good].astype(np.float64)) * np.sqrt(weights[good].astype(np.float64))
+    at = int(QUANTILE * (len(sigmas) - 1))
+    return max(float(np.partition(sigmas, at)[at]), 1.0)
+
+
+def _sample(array: np.ndarray) -> np.ndarray:
+    """Some rows of an image, evenly spread, about SAMPLE pixels in all, as one row."""
+    every = min(max(array.size // SAMPLE, 1), len(array))
+    return array[every // 2::every].ravel()
+
+
+def _refuse(ivar: np.ndarray, pix: np.ndarray) -> None:
+    nan, negative, infinite = (int(found.sum()) for found in (np.isnan(ivar), ivar < 0, np.isinf(ivar)))
+    bad = int((~np.isfinite(pix) & (ivar > 0)).sum())
+    raise InputError(f"the image has {nan} NaN, {negative} negative and {infinite} infinite ivar, and {bad} NaN or "
+                     "infinite pixels with ivar > 0, in the columns of one bundle; allowed are finite numbers, ivar 0 "
+                     "or more, and ivar 0 for pixels to leave out")
+
+
+def mask_pixels(root: Array, light: Array, odd: IntArray, corner: tuple[int, int]) -> None:
+    """Make odd pixels masked ones, in place, in a cut-out (sqrt(ivar), sqrt(ivar) pix); corner: its first pixel."""
+    y, x = (odd - np.array(corner)).T
+    there = (y >= 0) & (y < root.shape[0]) & (x >= 0) & (x < root.shape[1])
+    root[y[there], x[there]] = light[y[there], x[there]] = 0.0
+
+
+def in_notes(notes: dict[str, Any], odd: IntArray) -> dict[str, Any]:
+    """A bundle's notes with the number of its odd pixels, where there are any."""
+    return {**notes, "odd_pixels": len(odd)} if len(odd) else notes

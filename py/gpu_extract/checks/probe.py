@@ -1,0 +1,217 @@
+"""How far a PSF reaches through the normal equations: pads from measured decay.
+
+Light of bins that are left out returns through C = icov^-1. On a small ideal
+problem (every pixel good, equal errors) two numbers are measured: how fast C
+falls off along a fibre, and how strongly neighbouring fibres are correlated.
+They turn into the number of bins and fibres that must take part.
+"""
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_solve_banded, cholesky_banded, solveh_banded
+
+from gpu_extract.data import LANE, Array, PsfModel
+from gpu_extract.errors import InputError
+from gpu_extract.kernels.arena import Arena, borrowed
+from gpu_extract.normal import VECTOR, Cut, Sums, add_tile, empty_sums, half_bands, place_blocks
+from gpu_extract.plan import MOST_NEIGHBOURS, Plan, enough_neighbours
+from gpu_extract.spots import centres, corners, recipe, select
+
+WINDOWS = 192, 320    # bins of the small problem: the longer one where light reaches beyond the shorter one, then
+                      # twice as many and so on, until all of the decay is seen
+STEPS = 12            # of the power iteration for the correlation between fibres: it is wanted to a few per cent
+# Measured on real frames (doc/method.md): a solution cut at distance k is off by about 5 C(k)/C(0) sigma, patches
+# with the exact x by 0.1; masked pixels make both up to 10 times worse. The margins below hold with masks.
+SAFETY_CUT = 0.02
+SAFETY_PATCH = 1.0
+
+
+@contextmanager
+def _told_apart(psf: PsfModel, wavelength: tuple[float, float, float]) -> Iterator[None]:
+    """Raise InputError where even with ideal pixels bins, or fibres, cannot be told from each other."""
+    try:
+        yield
+    except LinAlgError as error:
+        raise InputError(f"{psf.name}: bins of {wavelength[2]:g} Angstrom cannot be told from each other with this "
+                         "PSF: the step is far below the resolution, or fibres lie on one trace; take a larger step "
+                         "(-w), or another PSF") from error
+
+
+@dataclass(frozen=True)
+class Decay:
+    """beyond: bins to add beyond the ends of the wanted range; patch: bins to pad a dense patch with."""
+
+    beyond: int
+    patch: int
+
+
+def measure_decay(psf: PsfModel, wavelength: tuple[float, float, float], tolerance: float) -> Decay:
+    """Measure the decay of C along the first, middle and last fibre, at both ends of the range; the widest counts.
+
+    wavelength: (first, last, step); tolerance: error to leave, in sigma.
+    """
+    few = select(psf, sorted({0, psf.nfibre // 2, psf.nfibre - 1}))
+    low, high = psf.wavelength_range
+    most = int((high - low) / wavelength[2]) + 1
+    for window in _lengths(most):
+        envelopes = []
+        for wave, place in _windows(psf, wavelength, window):
+            with borrowed() as arena, _told_apart(psf, wavelength):
+                sums = _ideal(few, (0, few.nfibre), wave, arena, apart=True)
+                envelopes += [*_envelope(sums.icov[:, 0], place)]
+        beyond, patch = (max(_bins(e, safety * tolerance, most) for e in envelopes)
+                         for safety in (SAFETY_CUT, SAFETY_PATCH))
+        if beyond < window // 2:      # seen, not extrapolated
+            break
+    return Decay(beyond, patch)
+
+
+def measure_neighbours(psf: PsfModel, wavelength: tuple[float, float, float], tolerance: float) -> int:
+    """Fibres that a dense patch needs on both sides where all pixels are good.
+
+    Leaving out the fibres beyond n costs S_i, relative to itself, the square of their own correlation with fibre i and
+    the correlation of neighbours to the power 2 (n + 1); a spectrum of SIGNAL errors turns that into sigma.
+    """
+    worst = np.zeros(1)
+    for fibre in sorted({0, psf.nfibre // 2, max(0, psf.nfibre - MOST_NEIGHBOURS - 1)}):
+        for wave, _ in _windows(psf, wavelength, WINDOWS[-1]):
+            with borrowed() as arena, _told_apart(psf, wavelength):
+                sums = _ideal(psf, (fibre, min(fibre + MOST_NEIGHBOURS + 1, psf.nfibre)), wave, arena)
+                found = np.array([_correlation(sums, d) for d in range(1, sums.icov.shape[1])])
+            size = max(len(worst), len(found))
+            worst = np.maximum(np.pad(worst, (0, size - len(worst))), np.pad(found, (0, size - len(found))))
+    return enough_neighbours(worst, tolerance)
+
+
+def _lengths(most: int) -> Iterator[int]:
+    """Of the stretches in turn, up to one that holds all bins of the PSF."""
+    yield from WINDOWS
+    bins = WINDOWS[-1]
+    while bins < most:
+        bins *= 2
+        yield bins
+
+
+def _windows(psf: PsfModel, wavelength: tuple[float, float, float], bins: int) -> list[tuple[Array, int]]:
+    """A stretch of so many bins around each end of the range, as far as the PSF reaches, and which bin is that end.
+
+    Where it is closer to the stretch's end than a quarter of it, another bin stands for it: there C is not like C.
+    """
+    low, high = psf.wavelength_range
+    step, found = wavelength[2], []
+    for centre in wavelength[:2]:
+        start = max(low, min(centre - 0.5 * bins * step, high - bins * step))
+        count = min(bins, int((high - start) / step) + 1)
+        place = min(max(round((centre - start) / step), count // 4), count - 1 - count // 4)
+        found.append((np.asarray(start + step * np.arange(count), dtype=float), place))
+    return found
+
+
+def _ideal(psf: PsfModel, fibres: tuple[int, int], wave: Array, arena: Arena, *, apart: bool = False) -> Sums:
+    """Normal equations of a few fibres where every pixel is good and has unit errors, on the CCD or not.
+
+    apart: the fibres are moved side by side, so that none sees another and the image is small.
+    """
+    spots = recipe(psf, fibres, wave, arena)
+    y0, x0 = spots.y0 - spots.y0.min(), spots.x0 - spots.x0.min()
+    if apart:
+        y0, x0 = y0 - y0.min(axis=1, keepdims=True), x0 - x0.min(axis=1, keepdims=True)
+        x0 += (x0.max() + psf.stamp[1]) * np.arange(len(x0))[:, None]
+    rows, columns = int(y0.max()) + psf.stamp[0], int(x0.max()) + psf.stamp[1] + LANE
+    ones = arena.take(rows, columns + -columns % VECTOR)
+    ones[:] = 1.0
+    bands = half_bands(y0[:, :len(wave)], x0[:, :len(wave)], psf.stamp, (ones.shape[0], ones.shape[1]))
+    sums = empty_sums(len(y0), len(wave), bands, arena)
+    spots, cut = replace(spots, x0=x0, y0=y0), Cut(ones, ones, 0, 0)
+    add_tile(sums, spots, place_blocks(spots, cut, arena, keep=False), cut, (0, len(wave), 0))
+    if not np.isfinite(sums.icov).all():
+        raise InputError(f"{psf.name}: its spots come to numbers that are not finite; give another PSF")
+    return sums
+
+
+def _cholesky(bands: Array) -> Array:
+    """Lower banded Cholesky factor of a fibre's block, bands (n, 2 hw + 1)."""
+    hw = bands.shape[1] // 2
+    return cholesky_banded(np.ascontiguousarray(bands[:, hw:].T), lower=True)
+
+
+def _envelope(bands: Array, place: int) -> Array:
+    """Largest |C| at every distance from a bin and beyond, relative to that bin's own: (nfibre, distances).
+
+    bands: (nfibre, n, 2 hw + 1) of the fibres' own blocks, which one behind the other are one matrix, for nothing
+    couples the last bin of a fibre to the first of the next; distances: up to the farther end
+    """
+    nfibre, n, hw = len(bands), bands.shape[1], bands.shape[2] // 2
+    unit = np.zeros((nfibre, n))
+    unit[:, place] = 1.0
+    lower = bands[..., hw:].reshape(-1, hw + 1)
+    column = np.abs(solveh_banded(lower.T, unit.ravel(), lower=True)).reshape(nfibre, n)
+    reach = np.zeros((nfibre, max(place + 1, n - place)))
+    for side in (column[:, place:], column[:, place::-1]):
+        part = reach[:, :side.shape[1]]
+        np.maximum(part, side / column[:, place, None], out=part)
+    return np.maximum.accumulate(reach[:, ::-1], axis=1)[:, ::-1]
+
+
+def _correlation(sums: Sums, d: int) -> float:
+    """Largest canonical correlation between the first fibre and that d further: the norm of L_0^-1 icov_0d L_d^-T."""
+    if len(sums.icov) <= d:
+        return 0.0
+    between = _band_matrix(sums.icov[0, d])
+    factors = [(_cholesky(sums.icov[i, 0]), True) for i in (0, d)]
+    v = np.where(np.arange(len(between)) % 2, -1.0, 1.0)
+    square = 0.0
+    for _ in range(STEPS):
+        image = cho_solve_banded(factors[1], between.T @ cho_solve_banded(factors[0], between @ v))
+        square = float(np.linalg.norm(image) / np.linalg.norm(v)) if v.any() else 0.0
+        v = image / np.linalg.norm(image) if image.any() else image
+    return square**0.5
+
+
+def _band_matrix(bands: Array) -> Array:
+    """A square matrix out of bands (n, 2 hw + 1)."""
+    n, hw = len(bands), bands.shape[1] // 2
+    matrix, rows = np.zeros((n, n)), np.arange(n)
+    for k in range(-hw, hw + 1):
+        inside = rows[max(0, -k):n - max(0, k)]
+        matrix[inside, inside + k] = bands[inside, hw + k]
+    return matrix
+
+
+def _bins(envelope: Array, limit: float, most: int) -> int:
+    """First distance at which the envelope is below the limit, extrapolated by its last decay where it never is.
+
+    most: bins of the PSF, of which no pad can have more
+    """
+    below = np.nonzero(envelope < limit)[0]
+    if len(below):
+        return int(below[0])
+    half = len(envelope) // 2
+    rate = np.log(envelope[0] / envelope[half]) / half if half else 0.0
+    return int(min(most, np.ceil(np.log(envelope[0] / limit) / rate))) if rate > 0 else most
+
+
+def on_ccd(psf: PsfModel, plan: Plan) -> Plan:
+    """The plan without the bins beyond the ends where no fibre has a pixel of its spots on the CCD."""
+    below, n = plan.inner.start, len(plan.extended)
+    above = n - plan.inner.stop
+    if not _seen(psf, plan.extended[:1])[0]:
+        below = _last(_seen(psf, plan.extended[:below][::-1]))
+    if not _seen(psf, plan.extended[-1:])[0]:
+        above = _last(_seen(psf, plan.extended[n - above:]))
+    first, last = plan.inner.start - below, plan.inner.stop + above
+    return replace(plan, extended=plan.extended[first:last], inner=slice(below, below + len(plan.wave)))
+
+
+def _seen(psf: PsfModel, wave: Array) -> np.ndarray:
+    """(nwave,) whether some fibre's spot touches the CCD."""
+    first = corners(psf, centres(psf, (0, psf.nfibre), wave))
+    stamp, shape = np.array(psf.stamp)[:, None, None], np.array(psf.shape)[:, None, None]
+    return np.asarray(((first > -stamp) & (first < shape)).all(axis=0).any(axis=0))
+
+
+def _last(seen: np.ndarray) -> int:
+    """How many there are up to the last one."""
+    return int(np.nonzero(seen)[0].max(initial=-1)) + 1

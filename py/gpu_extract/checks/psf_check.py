@@ -1,0 +1,174 @@
+"""The PSF validator: a bad fibre is dropped with a message, instead of losing the frame."""
+from collections.abc import Container
+from dataclasses import replace
+from functools import reduce
+
+import numpy as np
+
+from gpu_extract.data import Array, Core, IntArray, Legendre, PsfModel
+from gpu_extract.errors import InputError
+from gpu_extract.spots import centres, evaluate, select
+
+SAMPLES = 64           # wavelengths at which a fibre is looked at
+BEYOND = 200           # bins beyond the ends that are looked at first: more than most PSFs' pads
+APART = 0.5            # pixels: traces closer than this are one trace
+LIGHT = 1e-3           # of a spot's light is the least that its Gaussians may hold; the inverse, the most in a term
+OFF_CCD = -1e6         # a dropped fibre's trace lies here, so that none of its bins has a pixel
+
+
+def check_psf(psf: PsfModel, wave: Array, beyond: int = BEYOND) -> tuple[PsfModel, dict[int, str]]:
+    """Drop the fibres that cannot be extracted: (PSF with their traces off the CCD, {fibre: reason}).
+
+    Checked over `wave` (Angstrom) and `beyond` bins of padding: coefficients finite, sigma > 0 and no larger than the
+    stamp, spots that hold light, y monotonic along wavelength, fibres in order (either way) and apart, some of the
+    trace on the CCD. Raises InputError where no fibre is left.
+    """
+    sample = _samples(psf, wave, beyond)
+    finite = _finite(psf)
+    clean = _without(psf, np.nonzero(~finite)[0].tolist())
+    centre = centres(clean, (0, psf.nfibre), sample)
+    widths = [evaluate(s, (0, psf.nfibre), sample) for c in clean.cores for s in (c.sigma_x, c.sigma_y)]
+    width, widest = reduce(np.minimum, widths), reduce(np.maximum, widths)
+    usable = _of_fibres(np.logical_and, (width > 0) & (widest <= max(psf.stamp)))
+    light, most = _light(clean, sample)
+    lit = (light >= LIGHT) & (most <= 1 / LIGHT)
+    falling = _of_fibres(np.logical_and, _tail_index(clean, sample) >= 0)
+    steps = np.diff(centre[0])
+    monotonic = _of_fibres(np.logical_and, steps * steps[:, :1] > 0)
+    margin, size = np.array(psf.stamp)[:, None, None], np.array(psf.shape)[:, None, None]
+    inside = (centre > -margin) & (centre < size + margin)
+    seen = _of_fibres(np.logical_or, inside[0] & inside[1])
+    good = finite & usable & lit & falling & monotonic & seen
+    dropped: dict[int, str] = {}
+    for i in np.nonzero(~good)[0].tolist():
+        if not finite[i]:
+            dropped[i] = "its PSF has values that are not finite"
+        elif not usable[i]:
+            worst = width[i].min() if (width[i] <= 0).any() else widest[i].max()
+            dropped[i] = f"its PSF has sigma {worst:.3g} pixels"
+        elif not lit[i]:
+            dropped[i] = f"its spots hold {light[i]:.3g} of their light, with terms of up to {most[i]:.3g}"
+        elif not falling[i]:
+            dropped[i] = "its tail grows outwards"
+        elif not monotonic[i]:
+            dropped[i] = "its y is not monotonic in wavelength"
+        else:
+            dropped[i] = "its trace is off the CCD"
+    dropped = dict(sorted((dropped | _astray(centre[1], np.nonzero(good)[0])).items()))
+    if len(dropped) == psf.nfibre:
+        raise InputError(f"{psf.name}: no fibre can be extracted (fibre 0: {dropped[0]}); is this the PSF of "
+                         "this image?")
+    return _without(psf, list(dropped)), dropped
+
+
+def _light(psf: PsfModel, sample: Array) -> tuple[Array, Array]:
+    """What the Gaussians of a spot hold of its light at least, and the most that a term of it comes to: (nfibre,)."""
+    gaussians = [evaluate(replace(c.gh, coeff=c.gh.coeff[0, 0]), (0, psf.nfibre), sample) for c in psf.cores]
+    terms = [np.abs(c.gh.coeff).sum(axis=-1).max(axis=(0, 1)) for c in psf.cores]
+    terms += [] if psf.tail is None else [np.abs(psf.tail.amp.coeff).sum(axis=-1)]
+    return sum(gaussians).min(axis=1), reduce(np.maximum, terms)       # type: ignore[union-attr]
+
+
+def _tail_index(psf: PsfModel, sample: Array) -> Array:
+    """With which power the tails fall: (nfibre, nwave), or one of 0 where there are none."""
+    return np.zeros((psf.nfibre, 1)) if psf.tail is None else evaluate(psf.tail.index, (0, psf.nfibre), sample)
+
+
+def _of_fibres(combine: np.ufunc, holds: np.ndarray) -> np.ndarray:
+    """(nfibre,) what holds (nfibre, nwave) at all wavelengths, or at some; rarely need rows be looked at singly."""
+    return np.ones(len(holds), dtype=bool) if holds.all() else combine.reduce(holds, axis=1)
+
+
+def _astray(x: Array, candidates: IntArray) -> dict[int, str]:
+    """Which fibres, and why, do not belong to the largest set whose traces lie in order and apart.
+
+    x: (nfibre, nwave) of the traces, which may rise or fall with the fibres' numbers, whichever keeps more; order holds
+        at all wavelengths, or not at all: traces that cross are as one
+    candidates: fibres. Of two on one trace the later one is astray.
+    """
+    steps = np.diff(x[candidates], axis=0)
+    if np.all(steps >= APART) or np.all(steps <= -APART):
+        return {}
+    fibres = candidates.tolist()
+    rising, falling = _in_order(x[candidates]), _in_order(-x[candidates])
+    sides = ("right", "left") if len(rising) >= len(falling) else ("left", "right")
+    good = [fibres[n] for n in max(rising, falling, key=len)]
+    place = x if sides[0] == "right" else -x
+    reasons = {}
+    for i in sorted(set(fibres) - set(good)):
+        close = [j for j in good if j < i and (place[i] - place[j]).min() < APART]
+        beyond = [j for j in good if j > i and (place[j] - place[i]).min() < APART]
+        reasons[i] = (f"its trace is not {sides[0]} of that of fibre {close[-1]}" if close
+                      else f"its trace is not {sides[1]} of that of fibre {beyond[0]}")
+    return reasons
+
+
+def _in_order(x: Array) -> list[int]:
+    """The longest selection, by number, in which each x is everywhere APART or more above the one before."""
+    length = np.ones(len(x), dtype=int)
+    before = np.full(len(x), -1)
+    for n in range(1, len(x)):
+        chain = np.where((x[n] - x[:n]).min(axis=1) >= APART, length[:n], 0)
+        if chain.max() > 0:
+            before[n] = chain.argmax()
+            length[n] = chain.max() + 1
+    kept = [int(length.argmax())] if len(x) else []
+    while kept and before[kept[-1]] >= 0:
+        kept.append(int(before[kept[-1]]))
+    return kept[::-1]
+
+
+def _samples(psf: PsfModel, wave: Array, beyond: int) -> Array:
+    """Wavelengths that span `wave` and so many bins beyond its ends, as far as the PSF reaches."""
+    low, high = psf.wavelength_range
+    margin = beyond * (wave[-1] - wave[0]) / max(len(wave) - 1, 1)
+    first, last = max(low, wave[0] - margin), min(high, wave[-1] + margin)
+    return np.unique(np.linspace(min(first, wave[0]), max(last, wave[-1]), SAMPLES))
+
+
+def remaining(psf: PsfModel, dropped: Container[int]) -> PsfModel:
+    """The PSF of the fibres that were not dropped, closed up: what can be measured on, not what is extracted."""
+    good = [i for i in range(psf.nfibre) if i not in dropped]
+    return psf if len(good) == psf.nfibre else select(psf, good)
+
+
+def _series(psf: PsfModel) -> list[Legendre]:
+    """All series of a PSF."""
+    tail = psf.tail
+    cores = [s for c in psf.cores for s in (c.sigma_x, c.sigma_y, c.gh, c.nsig) if s is not None]
+    tails = [tail.amp, tail.core, tail.xscale, tail.yscale, tail.index] if tail is not None else []
+    return [psf.x, psf.y, *cores, *tails]
+
+
+def _finite(psf: PsfModel) -> np.ndarray:
+    """(nfibre,) whether every coefficient of the fibre is finite."""
+    good = np.ones(psf.nfibre, dtype=bool)
+    for s in _series(psf):
+        finite = np.isfinite(s.coeff)
+        if not finite.all():
+            good &= finite.all(axis=(*range(s.coeff.ndim - 2), -1))
+    return good
+
+
+def _without(psf: PsfModel, fibres: list[int]) -> PsfModel:
+    """The PSF with these fibres as spots without light, far off the CCD."""
+    if not fibres:
+        return psf
+
+    def constant(series: Legendre, value: float) -> Legendre:
+        coeff = series.coeff.copy()
+        coeff[..., fibres, :] = 0.0
+        coeff[..., fibres, 0] = value
+        return replace(series, coeff=coeff)
+
+    def plain(core: Core) -> Core:
+        return Core(constant(core.sigma_x, 1.0), constant(core.sigma_y, 1.0), constant(core.gh, 0.0),
+                    constant(core.nsig, 3.0) if core.nsig is not None else None)
+
+    tail = psf.tail
+    if tail is not None:
+        tail = replace(tail, amp=constant(tail.amp, 0.0), core=constant(tail.core, 1.0),
+                       index=constant(tail.index, 2.0), xscale=constant(tail.xscale, 1.0),
+                       yscale=constant(tail.yscale, 1.0))
+    return replace(psf, x=constant(psf.x, OFF_CCD), y=constant(psf.y, OFF_CCD), tail=tail,
+                   cores=tuple(plain(c) for c in psf.cores))

@@ -1,0 +1,147 @@
+"""Do image and PSF belong together? Looked at before any work, and once more at what came out.
+
+Who is who: cards that both headers have, CAMERA and others of IDENTITY. A card that one of them lacks decides nothing.
+
+Where the light lies: on the traces, or between them. Some stretches of some pairs of neighbouring traces are looked at
+across the dispersion, from one trace to the other. Where that profile rises well above its own scatter, the middle is
+compared with the higher end: a fibre's light is below it as long as traces are less than about a fourth of the pitch
+beside the light, also where just one of the two is lit, or neither beside a star; it is above as often as below where
+traces have nothing to do with the light. An image without light, or with few fibres lit, gives no verdict.
+"""
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from gpu_extract.config import ExtractConfig
+from gpu_extract.data import Array, Card, Frame, Image, IntArray, PsfModel
+from gpu_extract.errors import InputError
+from gpu_extract.spots import centres
+
+IDENTITY = ("CAMERA", "INSTRUME", "TELESCOP", "DETECTOR")
+ASTRAY = 0.15          # of the stretches with light between traces: 0 to 0.06 where the PSF is right, 0.26 to 1 else
+STRETCHES, PAIRS = 12, 48        # stretches along wavelength, and pairs of fibres, that are looked at
+LENGTH = 32            # rows of a stretch
+EXTREMES = 4           # highest and lowest of them left out: cosmic rays, dead rows
+TRIMMED = 1.5          # sigma of normal numbers without these: so many times theirs
+STEPS = 9              # places from trace to trace
+LEAST_PITCH = 3.0      # pixels: closer traces leave no dark between them
+SEEN = 8.0             # times the error of its places that a profile rises: noise alone does so once in 1e7
+FEWEST, FEWEST_PAIRS = 20, 10    # stretches with light, and pairs, that a verdict needs
+MISFIT = 1.25          # chi2pix of a bundle above which it is told: noise 12 % above what ivar says, or another PSF
+OVERFIT = 0.25         # and below: x takes away 0.33 / (sigma x in pixels) of it at most, the mean leverage of pixels
+SMALL_PSFERR = 0.02    # a larger psferr lowers chi2 by itself: no verdict on a low one
+MANY = 100             # good bins that a median needs
+
+
+def compare(image: Image, psf: PsfModel, config: ExtractConfig) -> list[str]:
+    """What speaks against extracting this image with this PSF, without being an error: sentences.
+
+    Raises InputError where they cannot belong together, unless config.any_psf says to go on: sentences, too, then.
+    """
+    wrong = [text for text in (strangers(image.cards, psf.identity, psf.name), astray(image, psf, config)) if text]
+    if wrong and not config.any_psf:
+        raise InputError(f"{'; '.join(wrong)}; give the PSF of this image, or --any-psf (any_psf=True) to go on "
+                         "with this one")
+    return [*wrong, *_sizes(image, psf)]
+
+
+def strangers(cards: Iterable[Card], identity: Mapping[str, str], name: str) -> str:
+    """How the headers of image and PSF contradict each other, or nothing."""
+    of_image = identity_of({card.key: card.value for card in cards})
+    return ", ".join(f"the image's {key} is {of_image[key]}, that of {name} is {theirs}"
+                     for key, theirs in identity.items()
+                     if key in of_image and not _alike(of_image[key], theirs))
+
+
+def identity_of(header: Mapping[str, Any]) -> dict[str, str]:
+    """What a header says of who is who: the cards of IDENTITY that hold a word."""
+    words = {key: str(header.get(key) or "").strip(" '\"") for key in IDENTITY}
+    return {key: word for key, word in words.items() if word}
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether two names can mean the same: r is r0, but r0 is not r1."""
+    one, other = one.lower(), other.lower()
+    return one.startswith(other) or other.startswith(one)
+
+
+def _sizes(image: Image, psf: PsfModel) -> list[str]:
+    if image.shape == psf.shape or (image.get("NPIX_Y"), image.get("NPIX_X")) == psf.shape:
+        return []           # whole, or it says itself that it was cut out of this CCD
+    return [f"the image has {image.shape[0]} x {image.shape[1]} pixels, the CCD of {psf.name} has {psf.shape[0]} x "
+            f"{psf.shape[1]}: pixels are taken to count from the same corner"]
+
+
+def astray(image: Image, psf: PsfModel, config: ExtractConfig) -> str:
+    """That the image's light does not lie on the PSF's traces, or nothing."""
+    pair, below, rise = profiles(image, psf, config)
+    if len(pair) < FEWEST or len(np.unique(pair)) < FEWEST_PAIRS:
+        return ""
+    beside = float(np.average(below < 0, weights=np.sqrt(rise)))
+    if beside <= ASTRAY:
+        return ""
+    return (f"the image's light lies beside the traces of {psf.name} ({beside:.0%} of it, looked at in "
+            f"{len(np.unique(pair))} places across; {ASTRAY:.0%} is allowed)")
+
+
+def profiles(image: Image, psf: PsfModel, config: ExtractConfig) -> tuple[IntArray, Array, Array]:
+    """Of each stretch with light: its first fibre, how far the middle is below the higher end, the rise, in errors.
+
+    Stretches with a bad pixel, or not wholly on the image, are left out.
+    """
+    fibre, rows, columns = _stretches(image.shape, psf, config)
+    ivar, pix = (array[rows[:, None], columns].astype(np.float64) for array in (image.ivar, image.pix))
+    good = (ivar > 0).all(axis=(1, 2))
+    if not good.any():
+        return fibre[good], np.empty(0), np.empty(0)
+    fibre, ivar, pix = fibre[good], ivar[good], pix[good]
+    with np.errstate(over="ignore", invalid="ignore"):
+        # in sigmas of the stretch: units do not count
+        light = pix * np.sqrt(np.median(ivar, axis=(1, 2), keepdims=True))
+        light.sort(axis=2)
+        kept = light[..., EXTREMES:LENGTH - EXTREMES]
+        profile = kept.mean(axis=2)
+        error = np.maximum(1.0, TRIMMED * np.median(kept.std(axis=2), axis=1)) / np.sqrt(LENGTH)
+        rise = (profile.max(axis=1) - profile.min(axis=1)) / error
+        below = np.maximum(profile[:, 0], profile[:, -1]) - profile[:, STEPS // 2]
+        seen = (rise > SEEN) & (rise < np.inf)
+    return fibre[seen], below[seen] / error[seen], rise[seen]
+
+
+def _stretches(shape: tuple[int, int], psf: PsfModel, config: ExtractConfig) -> tuple[IntArray, IntArray, IntArray]:
+    """First fibres, rows (n, LENGTH) and columns (n, STEPS, LENGTH) of the stretches that are wholly on an image."""
+    low, high = psf.wavelength_range
+    first, last = (w / config.wave_factor for w in config.wavelength[:2])
+    ends = np.linspace(max(first, low), min(last, high), STRETCHES + 2)
+    with np.errstate(all="ignore"):
+        y, x = centres(psf, (0, psf.nfibre), ends)
+        slope = np.gradient(x, axis=1) / np.gradient(y, axis=1)
+        step = np.diff(x, axis=0)
+        reach = np.abs(slope) * LENGTH / 2 + 1
+        inside = ((y >= LENGTH / 2) & (y <= shape[0] - LENGTH / 2 - 1) & (x >= reach) & (x <= shape[1] - reach - 1))
+        fine = inside[:-1] & inside[1:] & (np.abs(step) >= LEAST_PITCH) & (np.abs(step) <= psf.stamp[1])
+    fine[:, [0, -1]] = False
+    pairs = np.nonzero(fine.any(axis=1))[0]
+    chosen = np.zeros(len(fine), dtype=bool)
+    chosen[pairs[::max(-(-len(pairs) // PAIRS), 1)]] = True
+    pair, n = np.nonzero(fine & chosen[:, None])
+    y, x, slope, step = (array[pair, n][:, None, None] for array in (y, x, slope, step))
+    along = np.arange(LENGTH) - LENGTH // 2
+    places = x + step * np.linspace(0, 1, STEPS)[:, None] + slope * along
+    return pair, np.floor(y[:, 0]).astype(np.int64) + along, np.rint(places).astype(np.int64)
+
+
+def misfits(frame: Frame) -> list[str]:
+    """Sentences on the bundles of a frame whose chi2pix as a whole is far from 1."""
+    bundles: list[int] = sorted(frame.notes.get("bundles", {}))
+    psferr, told = float(frame.notes.get("psferr", 0.0)), []
+    for first, after in pairwise([*bundles, int(frame.fibres[-1]) + 1]):
+        rows = (frame.fibres >= first) & (frame.fibres < after)
+        good = frame.chi2pix[rows][frame.mask[rows] == 0]
+        middle = float(np.median(good)) if len(good) >= MANY else 1.0
+        if middle > MISFIT or (middle < OVERFIT and psferr <= SMALL_PSFERR):
+            told.append(f"chi2pix of the bundle from fibre {first} on is {middle:.3g} (median): "
+                        + ("is this its PSF, is its ivar right?" if middle > MISFIT else "is its ivar right?"))
+    return told

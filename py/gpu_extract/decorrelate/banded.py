@@ -1,0 +1,195 @@
+"""The banded core: whole fibres decorrelated at once, without a patch or a pad.
+
+For fibre i the Schur complement S_i = C_ii^-1 of icov is a band matrix (schur.py), and its square root Q_i a sum
+over a few poles t_k > 0 (poles.py)
+
+    Q_i = S_i^(1/2) ~ sum_k c_k (I - t_k (S_i + t_k I)^-1),
+
+each of them one band factorisation, solutions for the right sides 1 and x_i, and the entries of an inverse on the
+diagonals that the resolution wants. s = Q_i 1, flux = Q_i x_i / s, ivar = s^2, R_i = diag(1/s) Q_i (B&S eq. 10-19).
+
+Errors, relative to the exact Q_i of the whole bundle: the poles 1e-10; what S_i leaves out, see limits.Limits
+(measured for each fibre); rounding, 1e-15 times the condition number of S_i.
+
+Three checks follow every fibre and end in Status.FAILED, never in a silent wrong number: Q is finite; the squares
+1'QQ1, 1'QQx and x'QQx agree with those of S to 1e-8 (the noise in Q x is white, so that x probes every part of the
+spectrum alike); no bin's sum of squares over the stored diagonals of Q exceeds its S_jj.
+"""
+from dataclasses import dataclass, field
+from itertools import compress
+
+import numpy as np
+
+from gpu_extract.data import FACTS, NOT_MEASURED, Array, Decorrelated, IntArray, Normal, Status
+from gpu_extract.decorrelate import wide
+from gpu_extract.decorrelate.limits import Limits
+from gpu_extract.decorrelate.narrow import simd_banded, simd_correct, simd_finish
+from gpu_extract.decorrelate.narrow.remainder import add_remainder
+from gpu_extract.decorrelate.narrow.schur import Neighbours, Schur
+from gpu_extract.decorrelate.poles import LADDER, scaled_poles
+from gpu_extract.decorrelate.weak import SAFE, band_tells
+from gpu_extract.decorrelate.wide import WideLimits
+from gpu_extract.decorrelate.windows import simd_windows
+from gpu_extract.kernels.arena import Arena, borrowed
+
+AGREEMENT = 1e-8    # of the squares of Q with S: 1e-10 from the poles, rounding 1e-14 sqrt(condition)
+
+
+NARROW = 16         # icov's half-band up to which the narrow band is tried: its kernels are written out, band by band
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the banded core works: what it may neglect in the narrow band, and in the wide one."""
+
+    limits: Limits = field(default_factory=Limits)
+    wide: WideLimits = field(default_factory=WideLimits)
+
+
+def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int, options: Options | None = None,
+                bins: slice = slice(None), out: Decorrelated | None = None) -> Decorrelated:
+    """Flux, ivar and resolution of fibres lo .. hi - 1 on all wavelengths of the normal equations.
+
+    x: (nfibre, nwave), the bundle's deconvolved flux. Arrays of the result: (hi - lo, ..., nwave), or `bins` of them;
+    out: where it is to be written, each array with the fibres and bins that are asked for.
+    A fibre's result does not depend, to the last bit, on which fibres it is asked for with; to ask for many at
+    once is cheaper, since neighbours share most of the work on their coupling.
+    bins: without a step. Bins of weight 0 get flux = ivar = 0 and no resolution. status: GOOD; WIDE_BAND where the
+    neighbours had to be eliminated in a wide band; EMPTY where no bin has weight; FAILED (everything 0) where S is not
+    definite in any band, bins may be weak (weak.py) or a check failed: decorrelate such fibres with the dense core.
+    """
+    options, nwave = options or Options(), normal.rhs.shape[1]
+    if out is None:
+        shape = fibres[1] - fibres[0], len(range(nwave)[bins])
+        out = Decorrelated(np.empty(shape), np.empty(shape), np.empty((shape[0], 2 * ndiag + 1, shape[1])),
+                           np.empty(shape, dtype=np.int8), np.empty(shape, dtype=bool),
+                           np.empty((shape[0], len(FACTS))))
+    first = bins.indices(nwave)[0]
+    out.weak[:] = False
+    with borrowed() as arena:
+        bundle = _Bundle(normal, x, options, fibres, ndiag=max(ndiag, simd_correct.HALF), arena=arena)
+        status = [Status.FAILED if alive else Status.EMPTY for alive in bundle.alive]
+        bundle.give_up_near_lifted()
+        if normal.halfband <= NARROW and any(bundle.sound):
+            for n in bundle.narrow((out.flux, out.ivar, out.resolution), first):
+                status[n] = Status.GOOD
+        for n, state in enumerate(status):
+            result = out.flux[n], out.ivar[n], out.resolution[n]
+            if state is Status.FAILED and bundle.sound[n] and bundle.broad(result, n, first):
+                status[n] = Status.WIDE_BAND
+            elif state is not Status.GOOD:
+                for array in result:
+                    array[:] = 0.0
+    out.status[:] = np.array(status, dtype=np.int8)[:, None]
+    if len(out.facts):
+        out.facts[:] = bundle.facts
+    return out
+
+
+class _Bundle:
+    """What the fibres lo .. hi - 1 of a bundle have in common, and their work space; their numbers here begin at 0.
+
+    alive: whether a fibre has any weight; sound: and its band may hold
+    sides: (n, nwave, SIDES), their right sides: 1 and x, 0 without weight
+    facts: see data.Decorrelated, of the fibres that are done
+    """
+
+    def __init__(self, normal: Normal, x: Array, options: Options, fibres: tuple[int, int], *, ndiag: int,
+                 arena: Arena):
+        self.normal, self.options, self.ndiag = normal, options, ndiag
+        self._x, self._fibres, self._arena = x, fibres, arena
+        weight = normal.weight[slice(*fibres)]
+        self.sides = arena.take(*weight.shape, simd_banded.SIDES)
+        self.alive = simd_banded.right_sides(self.sides, weight, x[slice(*fibres)]).tolist()
+        self.facts = np.full((len(self.sides), len(FACTS)), NOT_MEASURED)
+
+    def give_up_near_lifted(self) -> None:
+        """Leave to the dense core what directions that are lost to rounding may touch: it looks at what they do."""
+        lifted, reach = self.normal.lifted, self.normal.icov.shape[1] - 1
+        self.sound = [alive and not (lifted is not None and lifted[max(i - reach, 0):i + reach + 1].any())
+                      for i, alive in enumerate(self.alive, self._fibres[0])]
+
+    def narrow(self, result: tuple[Array, Array, Array], first: int) -> list[int]:
+        """Decorrelate those fibres that the narrow band holds into `result` (flux, ivar, resolution); their numbers.
+
+        first: of the bins that are wanted
+        """
+        neighbours = Neighbours(self.normal, self._x, self.options.limits, self._arena)
+        neighbours.prepare(self._fibres)
+        # all is got ready first: between kernels that fill the caches the same takes several times as long
+        groups: dict[tuple[int, int], list[tuple[int, Schur]]] = {}
+        for n in compress(range(len(self.alive)), self.sound):
+            schur = neighbours.complement(self._fibres[0] + n)
+            if schur.holds and self._tells(n, schur):         # as one of the rungs does
+                groups.setdefault((id(schur.room), schur.facts.rung or 0), []).append((n, schur))
+        nwave, wide = self.sides.shape[1], max((group[0][1].room.half for group in groups.values()), default=0)
+        made = self._arena.take(len(self.sides), nwave, simd_banded.out_width(self.ndiag))
+        work = self._arena.take(simd_banded.work_size(nwave, wide, self.ndiag))
+        good = [n for (_, rung), group in groups.items() for n in self._sum(result, (made, work), first, group, rung)]
+        much = {n: schur for group in groups.values() for n, schur in group if n in good and not schur.little}
+        plain = {n: result[0][n].copy() for n in much}
+        if good:
+            work = self._arena.take(simd_correct.work_size(nwave))
+            simd_correct.correct(result[0], made, work, np.array(good), first)
+        for n, schur in much.items():
+            of = neighbours, self._fibres[0] + n, schur
+            add_remainder((result[0][n], plain[n]), made[n, :, 0], self.sides[n], of, first)
+        return good
+
+    def _sum(self, result: tuple[Array, Array, Array], places: tuple[Array, Array], first: int,
+             group: list[tuple[int, Schur]], rung: int) -> list[int]:
+        """The pole sums of fibres with one width of band and one rung of poles, and what follows from them.
+
+        places: (n, nwave, out_width) for what is made, and work space; the flux is still to be corrected
+        Returned are the numbers of those that pass.
+        """
+        (made, work), room, count = places, group[0][1].room, len(group)
+        poles = scaled_poles(*LADDER[rung], np.array([schur.bound for _, schur in group])[:, None])
+        pairs = self._arena.take(2, *poles.shifts.shape)
+        pairs[0] = poles.shifts
+        np.multiply(poles.weights, poles.shifts, out=pairs[1])
+        windows, edges = self._windows([schur.windows for _, schur in group], max(room.half, self.ndiag))
+        fibres, ends = np.empty((count, 6), dtype=np.int64), np.arange(count + 1) * poles.shifts.shape[1]
+        fibres[:, :2] = [(n, schur.place) for n, schur in group]
+        fibres[:, 2], fibres[:, 3], fibres[:, 4], fibres[:, 5] = ends[:-1], ends[1:], edges[:-1], edges[1:]
+        scales = np.empty((count, 4))
+        scales[:, 0], scales[:, 1:] = poles.weights.sum(axis=1), [schur.squares for _, schur in group]
+        shifts, weights = pairs.reshape(2, -1)
+        simd_banded.pole_sum(room.half, self.ndiag)(made, work, room.bands, self.sides, (shifts, weights), windows,
+                                                   fibres)
+        disagreement = simd_finish.finish_narrow(result, made, self.sides, (room.diagonals, room.rests), scales,
+                                                (work, fibres, first))
+        passed = disagreement <= AGREEMENT
+        good: list[int] = fibres[passed, 0].tolist()
+        self.facts[good] = np.column_stack([[schur.facts.cond for _, schur in group], disagreement])[passed]
+        return good
+
+    def _windows(self, windows: list[tuple[tuple[int, Array], ...]],
+                 wide: int) -> tuple[tuple[IntArray, Array, Array], IntArray]:
+        """Fibres' windows as the kernel takes them."""
+        size = max(simd_windows.room([len(matrix) for _, matrix in some], wide) for some in windows)
+        return simd_windows.packed(windows, wide, self._arena.take(size))
+
+    def broad(self, result: tuple[Array, Array, Array], n: int, first: int) -> bool:
+        """Decorrelate a fibre in the wide band into `result` (flux, ivar, resolution); whether that holds."""
+        sides, limits, ndiag = self.sides[n], self.options.wide, len(result[2]) // 2
+        schur = wide.complement(self.normal.icov, self._fibres[0] + n, sides, limits)
+        if schur is None or not band_tells(schur.band, self._diagonal(n)):
+            return False
+        poles = scaled_poles(*LADDER[schur.rung], schur.bound)
+        made = wide.pole_sum(schur, poles, sides, ndiag, limits)
+        work, scale = np.empty(simd_finish.work_size(len(sides), ndiag)), (float(poles.weights.sum()), first)
+        disagreement = simd_finish.finish(result, made, work, sides, schur.band[:, 0], schur.squares, scale)
+        if disagreement <= AGREEMENT:
+            self.facts[n] = schur.cond, disagreement
+        return bool(disagreement <= AGREEMENT)
+
+    def _tells(self, n: int, schur: Schur) -> bool:
+        """Whether no bin of a fibre is weak; in windows S may be rounding of icov that the facts do not know of."""
+        lost = schur.windows and (schur.band[:, 0] < SAFE * self._diagonal(n)).any()
+        return not (lost or schur.facts.may_be_weak) or band_tells(schur.band, self._diagonal(n))
+
+    def _diagonal(self, n: int) -> Array:
+        """Of icov."""
+        diagonal: Array = self.normal.icov[self._fibres[0] + n, 0, :, self.normal.halfband]
+        return diagonal

@@ -1,0 +1,85 @@
+"""The pixels of a patch of a bundle, whitened, with the spots of its bins: what dense.pixels works on."""
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from gpu_extract.checks.odd_pixels import mask_pixels
+from gpu_extract.data import Array, Image, IntArray, Normal, PsfModel, Spots
+from gpu_extract.decorrelate.dense.pixels import Patch, Piece, fewer_rows
+from gpu_extract.plan import spread
+from gpu_extract.spots import make_spots
+from gpu_extract.spots.project import add_to_image
+
+
+class PatchPixels:
+    """Gives the patches of one bundle: call it with the fibres around, the wanted one, and a range of bins.
+
+    fibres: the bundle's lo .. hi - 1 of the PSF; numbers of fibres count from lo; wave: of all bins that are solved for
+    odd: (n, 2) y and x of pixels that are taken as masked, see odd_pixels
+    """
+
+    def __init__(self, image: Image, psf: PsfModel, fibres: tuple[int, int], wave: Array, odd: IntArray):
+        self._image, self._psf, self._fibres, self._wave, self._odd = image, psf, fibres, wave, odd
+
+    def __call__(self, normal: Normal, x: Array, fibres: tuple[Sequence[int], int], bins: tuple[int, int], *,
+                 moved: float = 0.0) -> Patch:
+        """fibres: (around, own); x: (nfibre, nwave). Bins without weight have no light here either.
+
+        moved: all pixels of all spots are this much of themselves too high or too low
+        """
+        around, own = fibres
+        nfibre, nwave = x.shape
+        lo, hi = spread(min(*around, own) if around else own, max([*around, own]) + 1, normal.icov.shape[1] - 1, nfibre)
+        start, stop = spread(*bins, normal.halfband, nwave)
+        spots = make_spots(self._psf, (self._fibres[0] + lo, self._fibres[0] + hi), self._wave[start:stop])
+        if moved:
+            signs = np.random.default_rng(0).integers(0, 2, spots.stamps.shape) * 2 - 1
+            spots = Spots(spots.stamps * (1.0 + moved * signs), spots.x0, spots.y0)
+        inside = np.zeros((hi - lo, stop - start), dtype=bool)
+        inside[[i - lo for i in (*around, own)], bins[0] - start:bins[1] - start] = True
+        box = self._box(spots, inside)
+        spots = Spots(spots.stamps, spots.x0 - box[1].start, spots.y0 - box[0].start)
+        ivar = self._image.ivar[box].astype(float)
+        mask_pixels(ivar, ivar, self._odd, (box[0].start, box[1].start))
+        others = np.zeros(ivar.shape)
+        add_to_image(others, spots, np.where(inside, 0.0, x[lo:hi, start:stop]))
+        light = np.where(ivar > 0.0, self._image.pix[box], 0.0) - others
+        fibre, column = np.nonzero(inside & (normal.weight[lo:hi, start:stop] > 0.0))
+        order = np.argsort(spots.y0[fibre, column], kind="stable")
+        places = fibre[order], column[order]
+        rows = fewer_rows(_pieces(spots, places, np.sqrt(ivar), light), len(order))
+        mine, beside = places[0] == own - lo, places[0] != own - lo
+        columns = np.zeros((len(rows), bins[1] - bins[0]))
+        columns[:, places[1][mine] - (bins[0] - start)] = rows[:, :-1][:, mine]
+        return Patch(rows[:, :-1][:, beside], columns, rows[:, -1])
+
+    def _box(self, spots: Spots, inside: np.ndarray) -> tuple[slice, slice]:
+        """The pixels of the CCD that those spots may touch."""
+        stamp, low = spots.stamps.shape[2:], (spots.y0[inside].min(), spots.x0[inside].min())
+        high = spots.y0[inside].max() + stamp[0], spots.x0[inside].max() + stamp[1]
+        rows, across = (slice(max(int(a), 0), max(min(int(b), n), 0))
+                        for a, b, n in zip(low, high, self._image.shape, strict=True))
+        return rows, across
+
+
+def _pieces(spots: Spots, places: tuple[IntArray, IntArray], root: Array, light: Array) -> Iterator[Piece]:
+    """The good pixels of an image, whitened, some rows at a time, with the spots that they see.
+
+    places: fibres and bins of the spots, in order of their first rows; root: (ny, nx), 0 for masked pixels
+    """
+    ny, nx = spots.stamps.shape[2:]
+    first, left = spots.y0[places], spots.x0[places]
+    for top in range(0, len(root), ny):
+        rows = root[top:top + ny]
+        begin, end = int(np.searchsorted(first, top - ny, side="right")), int(np.searchsorted(first, top + len(rows)))
+        some = np.zeros((end - begin, *rows.shape))
+        for n in range(begin, end):
+            shift, x = int(first[n]) - top, int(left[n])
+            inner, across = slice(max(shift, 0), shift + ny), slice(max(x, 0), max(x + nx, 0))
+            target = some[n - begin, inner, across]
+            stamp = spots.stamps[places[0][n], places[1][n], max(-shift, 0):, across.start - x:]
+            target[:] = stamp[:target.shape[0], :target.shape[1]]
+        good = rows > 0.0
+        scale = rows[good]
+        block = np.column_stack([(some[:, good] * scale).T, light[top:top + ny][good] * scale])
+        yield Piece(block, int(np.searchsorted(first, top, side="right")) - begin)

@@ -1,0 +1,46 @@
+"""What may be left out of a fibre's Schur complement."""
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What may be left out of S; of coupling, too, what rounding leaves where that is more (definite.Facts).
+
+    coupling: terms of higher order in the coupling, relative to S in its own norm
+    distant: fibres farther than the next are eliminated where the bound on their coupling is above this
+    tail: what the band cuts off, in S's own norm; ivar and R move by 4e-4 of it (measured)
+    shift: what it moves the flux by, in sigma, beyond which the quick correction (narrow.simd_correct) will not do and
+        the exact one is made (narrow.remainder); a device, which has the quick one alone, takes a wider band
+    noisy_shift: the same on a device where x swings with noise, not signal: there the quick one leaves a sixth to a
+        third (measured)
+    bright: share of bins with signal to noise above 10 up to which a fibre counts as noisy there
+    widen: diagonals added to icov's half-band in turn until the band is wide enough
+    own: whether one diagonal more than the fibres' own blocks have is tried before, see `widths`
+    window: correlation of two fibres' bins above which S is made whole around them, see windows.py
+    inner: what windows have beyond the band, in S's own norm: facts are asked of the band alone
+    cond: of S: beyond it poles leave the weakest bins more than 1e-8 sigma, 10 eps times its root (measured)
+    most_coupling: what it may be, whatever rounding leaves: the condition number that tells it is that of the weights,
+        too, and beside masks has no end
+    """
+
+    coupling: float = 1e-10
+    distant: float = 1e-8
+    tail: float = 2.5e-6
+    shift: float = 2e-8
+    noisy_shift: float = 5e-8
+    bright: float = 0.25
+    widen: tuple[int, ...] = (0, 4, 8, 12)
+    own: bool = True
+    window: float = 2e-3
+    inner: float = 1e-2
+    cond: float = 1e13
+    most_coupling: float = 1e-7
+
+    def widths(self, own: int, hw: int) -> list[int]:
+        """The half-bands of S that are tried in turn, from those of a fibre's own block and of all of icov.
+
+        What the neighbours take reaches farther than the fibre's own overlaps, but is small: one diagonal more often
+        does.
+        """
+        widths = [hw + extra for extra in self.widen]
+        return [max(own + 1, 2), *widths] if self.own and own + 1 < hw else widths

@@ -1,0 +1,41 @@
+"""Where bands of one width lie, so that kernels can work on many of them in one go."""
+from gpu_extract.data import Array
+from gpu_extract.kernels.arena import Arena
+from gpu_extract.vectors import transpose
+
+
+class Bands:
+    """Room for so many bands of one width, between rows of zeros, in an array in which kernels find them by number.
+
+    bands: (count, rows, width), the first bin's row is padded(width - 1)
+    rests, diagonals, shifts: (count, nwave or more), a vector each, and what they hold once that was looked at: S_jj,
+        and what the band moves the flux by, see narrow.simd_foresee
+    """
+
+    def __init__(self, arena: Arena, count: int, nwave: int, width: int):
+        self.before, self.nwave, self.half, self._used = transpose.padded(width - 1), nwave, width - 1, 0
+        self.bands = arena.take(count, self.before + nwave + transpose.LANES, width)
+        self.rests, self.diagonals, self.shifts = arena.take(3, count, nwave + transpose.LANES)
+        self.bands[:, :self.before] = self.bands[:, self.before + nwave:] = 0.0
+        self.rests[:, nwave:] = 0.0
+
+    def take(self) -> int:
+        """The number of the next one."""
+        self._used += 1
+        return self._used - 1
+
+    def band(self, place: int) -> Array:
+        """(nwave, width), one of them."""
+        band: Array = self.bands[place, self.before:self.before + self.nwave]
+        return band
+
+    def rest(self, place: int) -> Array:
+        """(nwave,), its vector."""
+        rest: Array = self.rests[place, :self.nwave]
+        return rest
+
+
+def address_of(array: Array) -> int:
+    """Where an array begins. An address does not keep its array alive."""
+    address: int = array.__array_interface__["data"][0]
+    return address

@@ -1,0 +1,150 @@
+"""How the fibres of a bundle are coupled, and what eliminating one of them takes from another."""
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import lapack
+
+from gpu_extract.data import Array, Normal
+from gpu_extract.decorrelate.narrow import simd_eliminate, simd_schur
+from gpu_extract.decorrelate.weak import SAFE
+from gpu_extract.kernels.arena import Arena
+from gpu_extract.solve import simd_strengths
+from gpu_extract.vectors import transpose
+
+
+class Share(NamedTuple):
+    """U = A_ij A_jj^-1 A_ji that eliminating fibre j takes from fibre i.
+
+    taken: (nwave, half + 1 or more), rows of its upper triangle; moved: (nwave,), all of U, without a cut, times x_i
+    """
+
+    taken: Array
+    moved: Array
+
+
+class Couplings:
+    """The couplings of a bundle, measured and eliminated when they are first asked for.
+
+    distant: fibres farther than the next are eliminated where the bound on their coupling is above this
+    margin: bins of zeros at both ends of `roots`, 1 / sqrt of icov's diagonal, and of `spread`, x: (nfibre, margin +
+        nwave + margin) both
+    """
+
+    def __init__(self, normal: Normal, x: Array, distant: float, margin: int, arena: Arena):
+        self.icov, self.hw, self.distant, self._arena = normal.icov, normal.halfband, distant, arena
+        self.x, self.margin = np.ascontiguousarray(x), margin + normal.halfband + transpose.LANES
+        self.nfibre, self.nwave = normal.rhs.shape
+        self._strengths = normal.strengths or simd_strengths.measure(normal.icov, arena)
+        self.own = normal.own_halfband
+        self.roots = arena.zeros(self.nfibre, self.nwave + 2 * self.margin)
+        self.roots[:, self.margin - self.hw:self.hw - self.margin] = self._strengths.roots
+        self.spread = arena.zeros(*self.roots.shape)
+        self.spread[:, self.margin:-self.margin] = x
+        self._sizes: dict[int, list[float]] = {}
+        self._farthest: list[float] = []
+        self._distances: list[int] = []
+        self._eliminated: dict[int, list[int]] = {}
+        self._shares: dict[tuple[int, int, int], Share] = {}
+        self._tells: dict[int, bool] = {}
+        self._works: dict[tuple[int, ...], tuple[Array, ...]] = {}
+
+    def size(self, i: int, j: int) -> float:
+        """A bound on the coupling of two fibres with all diagonals scaled to 1 (not yet that in S's norm)."""
+        distance = abs(j - i)
+        if distance >= self.icov.shape[1]:
+            return 0.0
+        if distance not in self._sizes:
+            largest = self.correlations(distance).max(axis=1)
+            self._sizes[distance] = (self.icov.shape[3] * largest).tolist()
+        return self._sizes[distance][min(i, j)]
+
+    def correlations(self, distance: int) -> Array:
+        """(nfibre - distance, nwave) largest |A_ij| / sqrt(A_ii A_jj) of every bin of fibre i, j = i + distance."""
+        return self._strengths.correlations[distance - 1, :max(self.nfibre - distance, 0)]
+
+    def around(self, fibre: int, first: int) -> list[int]:
+        """Fibres at distances first .. that icov couples to `fibre`."""
+        distances = range(first, self.icov.shape[1])
+        return [j for d in distances for j in (fibre - d, fibre + d) if 0 <= j < self.nfibre]
+
+    def farthest(self, fibre: int) -> float:
+        """The largest size of couplings to fibres that are not next to `fibre`."""
+        if not self._farthest:
+            largest = [0.0] * self.nfibre
+            for d in range(2, self.icov.shape[1]):
+                for i in range(self.nfibre - d):
+                    size = self.size(i, i + d)
+                    largest[i], largest[i + d] = max(largest[i], size), max(largest[i + d], size)
+            self._farthest = largest
+        return self._farthest[fibre]
+
+    def tells(self, fibre: int) -> bool:
+        """Whether a fibre's own block tells its bins from one another: see decorrelate.weak."""
+        if fibre not in self._tells:
+            rows = np.asfortranarray(self.icov[fibre, 0, :, self.hw:self.hw + self.own + 1].T)
+            diagonal = np.where(rows[0] > 0.0, rows[0], 1.0)
+            rows[0] = diagonal
+            factor, info = lapack.dpbtrf(rows, lower=1, overwrite_ab=1)
+            self._tells[fibre] = bool(info == 0 and (factor[0]**2 > SAFE * diagonal).all())
+        return self._tells[fibre]
+
+    def eliminated(self, fibre: int) -> list[int]:
+        """The fibres that are eliminated for one: its next neighbours, and others with a coupling that counts."""
+        if fibre not in self._eliminated:
+            near, far = self.around(fibre, 1), self.farthest(fibre) > self.distant
+            self._eliminated[fibre] = [j for j in near
+                                       if abs(j - fibre) == 1 or (far and self.size(fibre, j) > self.distant)]
+        return self._eliminated[fibre]
+
+    def distances(self) -> list[int]:
+        """Distances of fibres that are eliminated somewhere in the bundle."""
+        if not self._distances:
+            far = [d for d in range(2, self.icov.shape[1])
+                   if any(self.size(i, i + d) > self.distant for i in range(self.nfibre - d))]
+            self._distances = [1, *far]
+        return self._distances
+
+    def eliminate(self, fibres: Sequence[int], half: int) -> None:
+        """Eliminate each of `fibres` as it stands, eight at a time, for all around it, unless that is done."""
+        done = {(j, h) for j, _, h in self._shares}
+        wanted = np.array([j for j in fibres if (j, half) not in done])
+        if not len(wanted):
+            return
+        distances = np.array([side * d for d in self.distances() for side in (-1, 1)])
+        bins = simd_schur.padded(self.nwave)
+        taken = self._arena.take(len(wanted), len(distances), bins, half + 1)
+        moved = self._arena.take(*taken.shape[:3])
+        sizes = simd_schur.work_sizes(self.nwave, self.hw, self.own, half=half, distances=len(distances))
+        if sizes not in self._works:
+            self._works[sizes] = tuple(self._arena.take(size) for size in sizes)
+        simd_schur.eliminate(taken, moved, self.icov, self.x, wanted, distances, self._works[sizes], own=self.own)
+        for n, j in enumerate(wanted.tolist()):
+            for e, d in enumerate(distances.tolist()):
+                self._shares[j, j + d, half] = Share(taken[n, e, :self.nwave], moved[n, e, :self.nwave])
+
+    def share(self, j: int, fibre: int, half: int) -> Share:
+        """What eliminating fibre j, as it stands, takes from `fibre`, with `half` diagonals."""
+        if (j, fibre, half) not in self._shares:
+            self.eliminate([j], half)
+        return self._shares[j, fibre, half]
+
+    def share_of_rest(self, j: int, fibre: int, half: int, beyond: Share) -> Share:
+        """What eliminating fibre j takes from `fibre` once the fibre beyond it is eliminated."""
+        band = -beyond.taken[:, :half + 1]
+        known = min(self.hw, half) + 1
+        band[:, :known] += self.icov[j, 0, :, self.hw:self.hw + known]
+        share = Share(np.empty((self.nwave, half + 1)), np.empty(self.nwave))
+        simd_eliminate.eliminate(share.taken, share.moved, band, self._block(fibre, j), self.x[fibre])
+        return share
+
+    def _block(self, i: int, j: int) -> Array:
+        """A_ij: (nwave, 2 hw + 1), element [p, hw + k] couples bin p of fibre i with bin p + k of fibre j."""
+        if i < j:
+            return self.icov[i, j - i]
+        block = np.zeros((self.nwave, 2 * self.hw + 1))
+        reach = min(self.hw, self.nwave - 1)
+        for k in range(-reach, reach + 1):
+            first, last = max(0, -k), self.nwave - max(0, k)
+            block[first:last, self.hw + k] = self.icov[j, i - j, first + k:last + k, self.hw - k]
+        return block

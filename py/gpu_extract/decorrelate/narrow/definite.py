@@ -1,0 +1,110 @@
+"""What the definiteness of a few matrices says about a fibre: eight questions at once, each answered for certain."""
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import compress, pairwise
+
+import numpy as np
+
+from gpu_extract.data import Array
+from gpu_extract.decorrelate.narrow import simd_band_tests
+from gpu_extract.decorrelate.poles import LADDER
+from gpu_extract.decorrelate.weak import UNKNOWN
+
+
+class Questions:
+    """One pass of eight factorisations; lanes: see simd_band_tests.positive; kinds: the answers' bits of each kind.
+
+    ratios: is the spectrum above bound / ratio? thetas: is the coupling below these?
+    gammas: is the spectrum above these once the diagonal is scaled to 1?
+    """
+
+    def __init__(self, ratios: Sequence[float], thetas: Sequence[float] = (), gammas: Sequence[float] = ()):
+        self.ratios, self.thetas, self.gammas = ratios, thetas, gammas
+        low, high = len(ratios), len(ratios) + len(thetas)
+        lanes = np.zeros((3, simd_band_tests.LANES))
+        lanes[0, low:high] = [1.0 - 1.0 / theta for theta in thetas]
+        lanes[1, :low] = [1.0 / ratio for ratio in ratios]
+        lanes[2] = 1.0
+        lanes[2, high:high + len(gammas)] = [1.0 - gamma for gamma in gammas]
+        self.lanes = lanes.ravel()
+        self.kinds = [(1 << low) - 1, (1 << high) - (1 << low), (1 << high + len(gammas)) - (1 << high)]
+        self._facts: dict[int, Facts] = {}
+
+    def facts(self, answers: int) -> "Facts":
+        """What answers say; answers: a bit for every question, the lowest for the first."""
+        if answers not in self._facts:
+            yes = (answers >> n & 1 for n in range(simd_band_tests.LANES))
+            ratios, thetas, gammas = (list(compress(asked, [next(yes) for _ in asked]))
+                                      for asked in (self.ratios, self.thetas, self.gammas))
+            self._facts[answers] = Facts(min(ratios, default=math.inf), min(thetas, default=1.0),
+                                         max(gammas, default=0.0))
+        return self._facts[answers]
+
+
+EPS = float(np.finfo(float).eps)
+RATIOS = [ratio for _, ratio in LADDER]
+FIRST = Questions(RATIOS[:2], (1e-6, 1e-5, 1e-4), (3e-3, 1.7e-3, 8e-4))
+THEN = Questions(RATIOS[2:], (2.5e-4, 3e-2), (1e-4, 1e-5))
+BETWEEN = [Questions(np.geomspace(*pair, 10)[1:-1].tolist()) for pair in pairwise(RATIOS)]
+SETS = np.array([each.lanes for each in (FIRST, THEN, *BETWEEN)])
+KINDS = np.array([FIRST.kinds, THEN.kinds])
+FAR = Questions((), (1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-4, 1e-2))
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The answers.
+
+    cond: bound / cond lies below the spectrum of S; infinite where no answer was yes
+    theta: the coupling is below it, 1 where no answer was yes: U < theta (S + U)
+    gamma: D^-1/2 S D^-1/2 > gamma, D the diagonal of S; 0 where no answer was yes
+    """
+
+    cond: float = math.inf
+    theta: float = 1.0
+    gamma: float = 0.0
+
+    @cached_property
+    def rung(self) -> int | None:
+        """Index into LADDER of the first rung whose range holds the spectrum, None where there is none."""
+        return next((n for n, ratio in enumerate(RATIOS) if ratio >= self.cond), None)
+
+    @property
+    def may_be_weak(self) -> bool:
+        """Whether the answers leave it open that a bin is weak, see decorrelate.weak.
+
+        C_jj icov_jj is below 1 / gamma and below cond, each times 1 / (1 - theta).
+        """
+        return self.theta >= 1.0 or (self.gamma == 0.0 and self.cond > UNKNOWN)
+
+    @cached_property
+    def rounding(self) -> float:
+        """What rounding leaves, in S's own norm, where the condition number is known, else 0."""
+        return 40.0 * EPS * self.cond if self.cond < math.inf else 0.0
+
+    def also(self, other: "Facts") -> "Facts":
+        """The best of two sets of answers."""
+        return Facts(min(self.cond, other.cond), min(self.theta, other.theta), max(self.gamma, other.gamma))
+
+
+@cache
+def facts_of(first: int, then: int, between: int) -> Facts:
+    """What the answers to FIRST, THEN and one of BETWEEN say, see simd_measure; 0 stands for what was not asked.
+
+    Easy fibres are asked once, others up to three times: the condition number of those that need more poles than the
+    first rung's is told within a factor of 2.4 to 3.2.
+    """
+    facts = FIRST.facts(first).also(THEN.facts(then))
+    return facts.also(BETWEEN[facts.rung - 1].facts(between)) if facts.rung else facts
+
+
+def room(half: int) -> int:
+    """Elements of the work space of questions about a band, on a cache line."""
+    return simd_band_tests.work_size(half)
+
+
+def ask(band: Array, taken: Array, bound: float, questions: Questions, work: Array) -> Facts:
+    """The answers to one set of questions."""
+    return questions.facts(simd_band_tests.definite(band.shape[1] - 1)(questions.lanes, bound, work, band, taken))

@@ -1,0 +1,128 @@
+"""S of fibres in a band of one width, made from what each eliminated fibre takes, and what is to be known about it."""
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpu_extract.data import Array
+from gpu_extract.decorrelate.limits import Limits
+from gpu_extract.decorrelate.narrow import simd_measure
+from gpu_extract.decorrelate.narrow.bands import Bands, address_of
+from gpu_extract.decorrelate.narrow.coupling import Couplings, Share
+from gpu_extract.decorrelate.narrow.definite import KINDS, SETS, Facts, facts_of, room
+from gpu_extract.decorrelate.windows import Window, put
+from gpu_extract.kernels.arena import Arena
+
+Blocks = tuple[tuple[int, Array], ...]
+
+
+class Wanted(NamedTuple):
+    """A fibre whose S is wanted, what those take that are eliminated for it, and where all of S is to be kept."""
+
+    fibre: int
+    shares: list[Share]
+    windows: Sequence[Window] = ()
+
+
+class Measured(NamedTuple):
+    """S in one band; what is not said here as in schur.Schur.
+
+    tail: what it cuts off; excess: that, or what windows have beyond the band, over the limit
+    shift: what it moves the flux by, in sigma; little: whether the quicker correction will do
+    seam: what a window's S differs by from the band's just outside of the window, in S's own norm
+    """
+
+    room: Bands
+    place: int
+    bound: float
+    windows: Blocks
+    facts: Facts
+    squares: list[float]
+    tail: float
+    excess: float
+    shift: float
+    little: bool
+    seam: float
+
+
+class Gauge:
+    """Makes and measures S in bands of any width up to `widest`.
+
+    work: for questions about such bands, see definite.ask
+    """
+
+    def __init__(self, couplings: Couplings, limits: Limits, widest: int, arena: Arena):
+        self.couplings, self.limits, self._arena = couplings, limits, arena
+        self.work = arena.take(room(widest))
+        self._taken: dict[int, Array] = {}
+        self._nothing: dict[int, Share] = {}
+
+    def room(self, count: int, half: int) -> Bands:
+        """Room for so many bands."""
+        return Bands(self._arena, count, self.couplings.nwave, half + 1)
+
+    def measure(self, wanted: Sequence[Wanted], room: Bands) -> list[Measured]:
+        """S of each of these fibres, in the room's width."""
+        c, taken, count = self.couplings, self._passing(room.half), len(wanted)
+        sums, bounds, answers = np.empty((count, 6)), np.empty(count), np.empty((count, 3), dtype=np.int64)
+        more, blocks = np.zeros((count, 6)), list[Blocks]([()] * count)      # what windows add
+        shares = [self._sides(each.shares, room.half) for each in wanted]      # kept as long as their addresses are
+        places = np.array([(each.fibre, room.take(), *(address_of(array) for share in sides for array in share))
+                           for each, sides in zip(wanted, shares, strict=True)])
+
+        kernel, schur = simd_measure.measure(room.half), (room.bands, room.rests, room.diagonals, room.shifts, taken)
+
+        def run(some: slice, *steps: bool) -> None:
+            kernel((sums[some], bounds[some], answers[some]), schur, c.icov, places[some], (c.spread, c.roots),
+                   (SETS, KINDS), self.work, steps)
+        if not any(each.windows for each in wanted):
+            run(slice(count), True, True)       # in one call: between kernels that fill the caches Python is slow
+        else:
+            for n, (fibre, _, windows) in enumerate(wanted):
+                run(slice(n, n + 1), True, False)
+                place, x, roots = int(places[n, 1]), c.spread[fibre, c.margin:], c.roots[fibre, c.margin:]
+                whole = put(windows, (room.band(place), taken, room.rest(place)), x[:c.nwave], roots[:c.nwave],
+                            bound=float(bounds[n]), hw=c.hw)
+                bounds[n], blocks[n] = whole.bound, whole.blocks
+                more[n] = *whole.squares, whole.inner, whole.crossing, whole.seam
+                run(slice(n, n + 1), False, True)
+        facts = [Facts(1.0, 0.0, 1.0) if bound == 0.0 else facts_of(*each)
+                 for bound, each in zip(bounds.tolist(), answers.tolist(), strict=True)]
+        judged = self._judged(sums, more, facts)
+        return [Measured(room, *one) for one in zip(places[:, 1].tolist(), bounds.tolist(), blocks, facts, *judged,
+                                                    strict=True)]
+
+    def _judged(self, sums: Array, more: Array, facts: list[Facts]) -> list[list[Any]]:
+        """Squares, tails, excesses, shifts and seams of some fibres.
+
+        sums: see simd_foresee; more: of windows, squares, inner, crossing, seam
+        """
+        limits, gamma = self.limits, np.array([max(each.gamma, 1e-300) for each in facts])
+        with np.errstate(over="ignore"):
+            tail = 4.0 * np.maximum(sums[:, 5], more[:, 4]) / gamma
+            shift = 0.5 * np.sqrt(sums[:, 0])
+            excess = np.maximum(tail / limits.tail, more[:, 3] / (limits.inner * gamma))
+        squares = sums[:, 2:5] + more[:, :3]
+        return [array.tolist() for array in (squares, tail, excess, shift, shift <= limits.shift, more[:, 5] / gamma)]
+
+    def _sides(self, shares: list[Share], half: int) -> tuple[Share, Share]:
+        """What fibres on both sides take; those that are not there take nothing."""
+        left, right = [*shares, *(self._none(half) for _ in range(2 - len(shares)))][:2]
+        if len(shares) > 2:
+            right = Share(np.sum([share.taken[:, :half + 1] for share in shares[1:]], axis=0),
+                          np.sum([share.moved for share in shares[1:]], axis=0))
+        return left, right
+
+    def _passing(self, half: int) -> Array:
+        """Room for one band that is done with before the next fibre's turn."""
+        if half not in self._taken:
+            room = self.room(1, half)
+            self._taken[half] = room.band(room.take())
+        return self._taken[half]
+
+    def _none(self, half: int) -> Share:
+        """What a fibre takes that is not there."""
+        if half not in self._nothing:
+            self._nothing[half] = Share(self._arena.zeros(self.couplings.nwave, half + 1),
+                                        np.zeros(self.couplings.nwave))
+        return self._nothing[half]

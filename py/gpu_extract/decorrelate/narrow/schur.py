@@ -1,0 +1,278 @@
+"""The Schur complement of a fibre: S_i = C_ii^-1, made from icov without inverting anything large.
+
+Eliminating all other fibres leaves S_i = A_ii - sum_j A_ij (A_jj - ...)^-1 A_ji. With the coupling between
+fibres theta (the largest eigenvalue of A_ii^-1 A_ij A_jj^-1 A_ji, so a correlation squared: 1e-7 to 1e-5 on DESI
+PSFs, 5e-2 beside a masked block), what the dots stand for changes S_i by theta_i theta_j in its own norm: left out
+where that is below `Limits.coupling`, else fibre j is eliminated together with what its own neighbour beyond it
+left of it, and so on outwards until it no longer matters. For couplings to next neighbours alone that is exact.
+
+All of it stays in a band, but for stretches beside masks and the CCD's edge where all of S is kept (windows.py). What
+the band cuts off, what farther neighbours and their coupling among each other would change, and the extent of the
+spectrum are measured for every fibre; the facts decide (`Schur.holds`).
+"""
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from gpu_extract.data import Array, Normal
+from gpu_extract.decorrelate.limits import Limits
+from gpu_extract.decorrelate.narrow.bands import Bands
+from gpu_extract.decorrelate.narrow.coupling import Couplings, Share
+from gpu_extract.decorrelate.narrow.definite import FAR, Facts, ask
+from gpu_extract.decorrelate.narrow.measure import Gauge, Measured, Wanted
+from gpu_extract.decorrelate.windows import find
+from gpu_extract.kernels.arena import Arena
+
+DECAY = 4.0       # of what is cut off from one of the bands to the next, measured: 3 to 8
+WORST = 1e-5       # a spectrum of the scaled S that is not expected to be worse, for the quickest of the bounds
+
+
+class Remainder(NamedTuple):
+    """What S of a fibre has beyond its band and windows, as what it does to a vector: see narrow.simd_remainder.
+
+    around: fibres that are eliminated, the band of what each takes, and of what the fibre beyond it takes from it
+    windows: (first bin, last + 1, first bin of S, S) each
+    """
+
+    around: list[tuple[int, Array, Array | None]]
+    windows: list[tuple[int, int, int, Array]]
+
+
+@dataclass(frozen=True)
+class Schur:
+    """S_i of a fibre.
+
+    room, place: where its band is and E x, S x less the part of this band. band[j, a] = S[j, j + a]; bins of weight 0
+        are decoupled and hold `bound`, which is on the largest eigenvalue
+    squares: 1'S1, 1'Sx and x'Sx over the bins that have weight
+    facts: see definite.Facts; error: bound on what is left out, in S's own norm
+    holds: whether that is within the limits and S is positive definite
+    shift: what the band moves the flux by, in sigma; little: whether the quicker correction of that will do
+    windows: (first bin, (n, n)) of stretches in which all of S is kept
+    """
+
+    room: Bands
+    place: int
+    bound: float
+    squares: list[float]
+    facts: Facts
+    error: float
+    holds: bool
+    shift: float
+    little: bool
+    windows: tuple[tuple[int, Array], ...] = ()
+
+    @property
+    def band(self) -> Array:
+        """(nwave, half + 1)."""
+        return self.room.band(self.place)
+
+    @property
+    def rest(self) -> Array:
+        """(nwave,), E x."""
+        return self.room.rest(self.place)
+
+
+class Neighbours:
+    """Makes the Schur complements of the fibres of a bundle, and remembers what they share.
+
+    What it makes for a fibre depends on the normal equations alone, not on which fibres are asked for.
+    """
+
+    def __init__(self, normal: Normal, x: Array, limits: Limits, arena: Arena | None = None):
+        arena = arena or Arena()
+        self.couplings = Couplings(normal, x, limits.distant, max(limits.widen), arena)
+        self.limits, self.nfibre = limits, len(normal.rhs)
+        self.widths = limits.widths(self.couplings.own, normal.halfband)
+        self.windows = find(self.couplings, limits.window)
+        self._gauge = Gauge(self.couplings, limits, self.widths[-1], arena)
+        self._narrowest = self._gauge.room(self.nfibre + len(self.windows), self.widths[0])
+        self._chains: dict[tuple[int, int, int], Share] = {}
+        self._first: dict[bool, dict[int, Measured]] = {False: {}, True: {}}
+        self._beyond: dict[int, float] = {}
+        self._best: dict[int, Measured] = {}
+        self._given_up: set[int] = set()
+
+    def prepare(self, fibres: tuple[int, int]) -> None:
+        """Make the complements of fibres lo .. hi - 1, each in the narrowest of the bands of `Limits` that holds it.
+
+        All neighbours that are needed in one width are eliminated together, eight at a time.
+        """
+        reach = 2 * max(self.couplings.distances())
+        around = range(max(fibres[0] - reach, 0), min(fibres[1] + reach, self.nfibre))
+        self.couplings.eliminate(around, self.widths[0])
+        wanted = [i for i in range(*fibres) if i not in self._best]
+        windowed = [i for i in wanted if i in self.windows]
+        near = {j for i in windowed for j in self._near(i)}
+        self._measure_first(near & self.windows.keys(), windowed=True)
+        self._measure_first(near - self.windows.keys())
+        self._choose({i: self._at_first(i, windowed=True) for i in windowed})
+        self._given_up.update([i for i in windowed if not self._window_holds(i)])
+        rest = [i for i in wanted if not self._has_windows(i)]
+        self._measure_first({j for i in rest for j in self._near(i)})
+        self._choose({i: self._at_first(i) for i in rest})
+
+    def _choose(self, found: dict[int, Measured]) -> None:
+        """Keep what was measured at first where it holds; else measure in wider bands until one does."""
+        self._best.update(found)
+        wanted = {i: 1 if self._chains_of(i) else _steps(each.excess, self.widths) for i, each in found.items()}
+        for n, half in enumerate(self.widths[1:], 1):
+            last = n == len(self.widths) - 1
+            narrow = [i for i, step in wanted.items() if step == n or (last and step > n)]
+            if not narrow:
+                continue
+            chained = {(j, i) for i in narrow for j in self._chains_of(i)}
+            self.couplings.eliminate(sorted({j for i in narrow for j in self.couplings.eliminated(i)
+                                             if (j, i) not in chained}), half)
+            room = self._gauge.room(len(narrow), half)
+            for i, measured in zip(narrow, self._gauge.measure([self._wanted(i, half) for i in narrow], room),
+                                   strict=True):
+                self._best[i], steps = measured, _steps(measured.excess, self.widths[n:])
+                wanted[i] = n + steps if steps else 0
+
+    def complement(self, fibre: int) -> Schur:
+        """S of one fibre."""
+        if fibre not in self._best:
+            self.prepare((fibre, fibre + 1))
+        best = self._best[fibre]
+        facts, error = best.facts, self._higher_orders(fibre, best.facts)
+        return Schur(best.room, best.place, best.bound, best.squares, facts, error + best.tail,
+                     self._holds(best, error) and self._chains_tell(fibre), best.shift, best.little, best.windows)
+
+    def remainder(self, fibre: int, schur: Schur) -> Remainder:
+        """What S of a fibre has beyond its band and windows."""
+        half, found, around = schur.room.half, self._wanted(fibre, schur.room.half), []
+        for j, share in zip(self.couplings.eliminated(fibre), found.shares, strict=True):
+            chained = not found.windows and self._chained(j, fibre)
+            around.append((j, share.taken, self._share(2 * j - fibre, j, half).taken if chained else None))
+        return Remainder(around, [(first, first + len(block), window.start, window.exact) for (first, block), window
+                                  in zip(schur.windows, found.windows, strict=True)])
+
+    def _holds(self, measured: Measured, error: float) -> bool:
+        """Whether a fibre is within the limits; error: what else is left out."""
+        facts = measured.facts
+        return (facts.rung is not None and facts.cond <= self.limits.cond and measured.excess <= 1.0
+                and error <= max(self.limits.coupling, min(facts.rounding, self.limits.most_coupling)))
+
+    def _window_holds(self, fibre: int) -> bool:
+        """Whether a fibre is within the limits outside of its windows, to second order in the coupling."""
+        near = [self._known(j, fibre).theta for j in self._near(fibre) if j != fibre]
+        theta = self._known(fibre, fibre).theta * max(near)
+        return self._holds(self._best[fibre], max(self._best[fibre].seam, theta / 1.01))
+
+    def _has_windows(self, fibre: int) -> bool:
+        """Whether a fibre has windows, and they hold as far as that is known."""
+        return fibre in self.windows and fibre not in self._given_up
+
+    def _near(self, fibre: int) -> range:
+        """A fibre and its next neighbours."""
+        return range(max(fibre - 1, 0), min(fibre + 2, self.nfibre))
+
+    def _measure_first(self, fibres: Iterable[int], *, windowed: bool = False) -> None:
+        """Make S to second order in the coupling, in the narrowest band, with windows or without."""
+        wanted = [i for i in fibres if i not in self._first[windowed]]
+        if wanted:
+            found = self._gauge.measure([self._second_order(i, self.widths[0], windowed) for i in wanted],
+                                        self._narrowest)
+            self._first[windowed].update(zip(wanted, found, strict=True))
+
+    def _at_first(self, fibre: int, *, windowed: bool = False) -> Measured:
+        """What that gave for one fibre."""
+        if fibre not in self._first[windowed]:
+            self._measure_first([fibre], windowed=windowed)
+        return self._first[windowed][fibre]
+
+    def _known(self, i: int, fibre: int) -> Facts:
+        """Facts about fibre i in the narrowest band, outside of windows where `fibre` has them (then so has i)."""
+        return self._at_first(i, windowed=self._has_windows(fibre) and i in self.windows).facts
+
+    def _second_order(self, fibre: int, half: int, windowed: bool) -> Wanted:
+        """S to second order in the coupling, with windows or without."""
+        return Wanted(fibre, [self.couplings.share(j, fibre, half) for j in self.couplings.eliminated(fibre)],
+                      self.windows[fibre] if windowed else ())
+
+    def _wanted(self, fibre: int, half: int) -> Wanted:
+        """S whole in windows, else to all orders that count."""
+        if self._has_windows(fibre):
+            return self._second_order(fibre, half, True)
+        return Wanted(fibre, [self._share(j, fibre, half) for j in self.couplings.eliminated(fibre)])
+
+    def _chains_of(self, fibre: int) -> list[int]:
+        """The fibres that are eliminated for one together with those beyond them: see `_chained`."""
+        eliminated = [] if self._has_windows(fibre) else self.couplings.eliminated(fibre)
+        return [j for j in eliminated if self._chained(j, fibre)]
+
+    def _chains_tell(self, fibre: int) -> bool:
+        """Whether fibres that are eliminated one behind the other for this one leave more than rounding of it."""
+        for j in self._chains_of(fibre):
+            i, told = fibre, self.couplings.tells(j)
+            while told and self._chained(j, i):
+                i, j = j, 2 * j - i
+                told = self.couplings.tells(j)
+            if not told:
+                return False
+        return True
+
+    def _chained(self, j: int, fibre: int) -> bool:
+        """Whether fibre j is eliminated for `fibre` together with what the fibre beyond it took from it."""
+        beyond = 2 * j - fibre
+        if abs(j - fibre) > 1 or not 0 <= beyond < self.nfibre:
+            return False
+        return self._at_first(fibre).facts.theta * self._at_first(j).facts.theta > 1.01 * self.limits.coupling
+
+    def _share(self, j: int, fibre: int, half: int) -> Share:
+        """What eliminating fibre j, chained or as it stands, takes from `fibre`, with `half` diagonals."""
+        if not self._chained(j, fibre):
+            return self.couplings.share(j, fibre, half)
+        key = j, fibre, half
+        if key not in self._chains:
+            self._chains[key] = self.couplings.share_of_rest(j, fibre, half, self._share(2 * j - fibre, j, half))
+        return self._chains[key]
+
+    def _higher_orders(self, fibre: int, facts: Facts) -> float:
+        """A bound on what couplings to farther fibres change that were not, or not fully, taken into account.
+
+        Those that are not eliminated change S by their square; any of them together with two couplings to next
+        neighbours by the product of the three, and there are six such products.
+        """
+        near = self._near(fibre)
+        theta = math.sqrt(facts.theta * max(self._known(i, fibre).theta for i in near))
+        size = max(self.couplings.farthest(i) for i in near) / WORST
+        if 6.0 * theta * size + size**2 <= self.limits.coupling:
+            return 6.0 * theta * size + size**2
+        sizes = {(i, j): min(self._far(i, j, fibre), 1.0) for i in near for j in self.couplings.around(i, 2)}
+        second = sum(size**2 for (i, j), size in sizes.items()
+                     if i == fibre and self.couplings.size(i, j) <= self.limits.distant)
+        return second + 6.0 * theta * max(sizes.values(), default=0.0)
+
+    def _far(self, i: int, j: int, fibre: int) -> float:
+        """A bound on the coupling (not squared) of two fibres, not next to each other, in the norm of S of `fibre`."""
+        size = self.couplings.size(i, j)
+        if size > self.limits.distant:
+            return float(np.sqrt(self._far_theta(i)))
+        gamma = min(self._best[fibre].facts.gamma, *(self._known(n, fibre).gamma for n in (i, j)))
+        return size / max(gamma, 1e-300)
+
+    def _far_theta(self, fibre: int) -> float:
+        """The coupling (squared) of a fibre to those farther than the next that are eliminated for it."""
+        if fibre not in self._beyond:
+            first, half = self._at_first(fibre), self.widths[0]
+            far = [j for j in self.couplings.eliminated(fibre) if abs(j - fibre) > 1]
+            taken = np.sum([self.couplings.share(j, fibre, half).taken[:, :half + 1] for j in far], axis=0)
+            self._beyond[fibre] = ask(first.room.band(first.place), taken, first.bound, FAR, self._gauge.work).theta
+        return self._beyond[fibre]
+
+
+def _steps(excess: float, widths: Sequence[int]) -> int:
+    """How many of the wider bands on is the one that will hold: four diagonals make the excess DECAY times smaller.
+
+    widths: those that are left, from the one that was measured on; half a step too few counts as enough.
+    """
+    if excess <= 1.0:
+        return 0
+    wanted = widths[0] + 4.0 * math.log(excess, DECAY)
+    enough = (n for n in range(1, len(widths)) if widths[n] >= wanted - (widths[n] - widths[n - 1]) / 2)
+    return next(enough, len(widths))

@@ -1,0 +1,99 @@
+"""CPU kernels: what the definiteness of a fibre's Schur complement says about it.
+
+A matrix is positive definite exactly when all pivots of its L D L^T are positive. Eight matrices
+S + b U - c I - g diag(S) are factorised at once (the lanes of a vector), where S is the Schur complement and U
+what the neighbours took from it. b = g = 0 tells whether the spectrum lies above c; c = g = 0 and b = 1 - 1/theta
+whether U < theta (S + U), the size of the coupling in the fibre's own norm; b = c = 0 whether S > g diag(S).
+"""
+from functools import cache
+from typing import Any
+
+from numba import types
+
+from gpu_extract.decorrelate.narrow.simd_banded import finish_row, subtract_before
+from gpu_extract.kernels.compiled import njit
+from gpu_extract.vectors.emit import Emit, all_literal, call, literal, written_out
+from gpu_extract.vectors.simd import address, vread8, vwrite
+
+LANES = 8
+BLOCK = 56         # rows of the ring of factors
+
+
+def _pivots(h: int, rows: int) -> Any:
+    """The code of `_pivot`: (ring, band, taken, values), all at the first row."""
+    stride = (h + 1) * LANES
+
+    def body(e, places):  # type: ignore[no-untyped-def]
+        here, s, u, given = places
+        scale, flags = e.load(given, 0), e.load(given, 3 * LANES)
+        c = [[e.fma(scale, e.spread(u, n * (h + 1) + a), e.spread(s, n * (h + 1) + a)) for a in range(1, h + 1)]
+             for n in range(rows)]
+        for n, row in enumerate(c):
+            rest = e.fma(scale, e.spread(u, n * (h + 1)), e.negative(e.load(given, LANES)))
+            row.insert(0, e.fma(e.load(given, 2 * LANES), e.spread(s, n * (h + 1)), rest))
+        for b in range(h, 0, -1):
+            subtract_before(e, here, -b * stride, b, c)
+        for n in range(rows):
+            for a, value in enumerate(finish_row(e, n, c)):
+                e.store(here, n * stride + a * LANES, value)
+            flags = e.where_positive(c[n][0], flags, e.zero)
+        e.store(given, 3 * LANES, flags)
+    return body
+
+
+@written_out
+def _pivot(typingctx, ring, row, band, entry, taken, values, half, rows):  # type: ignore[no-untyped-def]
+    """`rows` rows from `row` on of the eight factorisations; values: b, c, 1 - g, flags (1.0 while pivots are > 0)."""
+    if not all_literal(half, rows):
+        return None
+    h, count = literal(half), literal(rows)
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        e = Emit(context, builder, LANES)
+        start = context.get_constant(types.intp, 0)
+        places = (e.pointer(ring, args[0], args[1]), e.pointer(band, args[2], args[3]),
+                  e.pointer(taken, args[4], args[3]), e.pointer(values, args[5], start))
+        return call(context, builder, f"pivot_{h}_{count}", places, _pivots(h, count), LANES)
+    return types.void(ring, types.intp, band, types.intp, taken, values, half, rows), codegen
+
+
+@njit(nogil=True, error_model="numpy", inline="always")     # by numba: compiled once, in the kernel that asks
+def positive(questions, bound, work, band, taken, half):  # type: ignore[no-untyped-def]
+    """A number whose n-th bit from the lowest on tells whether the n-th matrix is positive definite.
+
+    questions: (3 LANES,) b, c in units of `bound`, and 1 - g; work: (work_size(half),), it starts on a cache line
+    half: a literal
+    """
+    values, ring, stride = work[:4 * LANES], work[4 * LANES:], (half + 1) * LANES
+    for n in range(LANES):
+        values[n], values[LANES + n], values[2 * LANES + n] = (
+            questions[n], questions[LANES + n] * bound, questions[2 * LANES + n])
+        values[3 * LANES + n] = 1.0
+    ring[:half * stride] = 0.0
+    for first in range(0, len(band), BLOCK):
+        last = min(first + BLOCK, len(band))
+        for j in range(first, last - 1, 2):
+            _pivot(ring, (half + j - first) * stride, band, j * (half + 1), taken, values, half, 2)
+        if (last - first) % 2 == 1:
+            _pivot(ring, (half + last - 1 - first) * stride, band, (last - 1) * (half + 1), taken, values, half, 1)
+        start, end = address(ring, 0), address(ring, (last - first) * stride)
+        for n in range(0, 8 * half * stride, 8 * LANES):
+            vwrite(start + n, vread8(end + n))
+    answers = 0
+    for n in range(LANES):
+        answers |= int(values[3 * LANES + n] > 0.0) << n
+    return answers
+
+
+@cache
+def definite(half: int) -> Any:
+    """`positive` as the kernel kernel(questions, bound, work, band, taken) for a half-band."""
+    @njit(nogil=True, cache=True, error_model="numpy")
+    def kernel(questions, bound, work, band, taken):  # type: ignore[no-untyped-def]
+        return positive(questions, bound, work, band, taken, half)
+    return kernel
+
+
+def work_size(half: int) -> int:
+    """Elements of the work array of `definite`."""
+    return 4 * LANES + (half + BLOCK) * (half + 1) * LANES

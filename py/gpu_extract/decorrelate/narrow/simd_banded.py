@@ -1,0 +1,237 @@
+"""CPU kernels: the pole sum of one fibre, eight poles at a time (the lanes of every vector).
+
+For each pole t the matrix S + t I is factorised as L D L^T on the way up the
+band, and on the way down its inverse is made where the band asks for it
+(Takahashi, Fagan & Chin 1973; Erisman & Tinney 1975) together with the solutions for
+the right sides, and all is added up over the poles. What the way down makes is
+linear in 1/D: it begins with the pole's weight over D, and nothing is weighted
+afterwards. One row of the work array holds, for every lane in turn: D, l_1 .. l_half
+(later z_0 .. z_wide), and one vector per right side. Rows of zeros before the first
+and after the last stand for tests at the ends. A row starts on a cache line: a vector
+that straddles two costs twice, a third of the whole time.
+"""
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from gpu_extract.decorrelate.windows import simd_windows
+from gpu_extract.kernels.compiled import njit
+from gpu_extract.vectors.blocks import LANES, SIDES
+from gpu_extract.vectors.emit import Emit, all_literal, call, literal, written_out
+from gpu_extract.vectors.transpose import padded
+
+
+def aligned(*shape: int) -> np.ndarray:
+    """Zeros that start on a cache line."""
+    size = math.prod(shape)
+    block = np.zeros(size + 8)
+    first = -(block.__array_interface__["data"][0] // 8) % 8
+    return block[first:first + size].reshape(shape)
+
+
+def subtract_before(e: Emit, place: Any, at: int, b: int, c: list[list[Any]]) -> dict[int, Any]:
+    """What a finished row of L D L^T takes from rows that begin `b` behind it, each of its numbers from all at once.
+
+    place, at: where it is, and how far on: its D, then its l; c: the rows' numbers from their diagonals on, changed
+    Returned are the l of those rows that it reaches, by their number.
+    """
+    half = len(c[0]) - 1
+    factor = {n: e.load(place, at + (b + n) * LANES) for n in range(len(c)) if b + n <= half}
+    pivot = e.load(place, at)
+    scaled = {n: e.multiply(f, pivot) for n, f in factor.items()}
+    for m in range(b, half + 1):
+        known = e.negative(e.load(place, at + m * LANES))
+        for n in factor:
+            if m >= b + n:
+                c[n][m - b - n] = e.fma(scaled[n], known, c[n][m - b - n])
+    return factor
+
+
+def finish_row(e: Emit, n: int, c: list[list[Any]]) -> list[Any]:
+    """D and l of the n-th of some rows, once all before have been subtracted; it is subtracted from those behind it."""
+    half, inverse = len(c[n]) - 1, e.divide(e.one, c[n][0])
+    low = [c[n][0], *[e.multiply(value, inverse) for value in c[n][1:]]]
+    for m in range(n + 1, min(len(c), n + half + 1)):
+        for a in range(half + 1 - m + n):
+            c[m][a] = e.fma(e.negative(c[n][m - n]), low[a + m - n], c[m][a])
+    return low
+
+
+def _elimination(h: int, stride: int, rows: int) -> Any:
+    """The code of `_eliminate`: (first row, row of the band, right sides, shifts)."""
+    sides = stride - SIDES * LANES
+
+    def body(e, places):  # type: ignore[no-untyped-def]
+        here, entry, right, shifts = places
+        c = [[e.spread(entry, n * (h + 1) + a) for a in range(h + 1)] for n in range(rows)]
+        y = [[e.spread(right, n * SIDES + r) for r in range(SIDES)] for n in range(rows)]
+        for row in c:
+            row[0] = e.add(row[0], e.load(shifts, 0))
+        for b in range(h, 0, -1):
+            factor = subtract_before(e, here, -b * stride, b, c)
+            for r in range(SIDES):
+                known = e.load(here, -b * stride + sides + r * LANES)
+                for n, f in factor.items():
+                    y[n][r] = e.fma(e.negative(f), known, y[n][r])
+        for n in range(rows):
+            low = finish_row(e, n, c)
+            for place, value in enumerate(low):
+                e.store(here, n * stride + place * LANES, value)
+            for r in range(SIDES):
+                e.store(here, n * stride + sides + r * LANES, y[n][r])
+                for m in range(n + 1, min(rows, n + h + 1)):
+                    y[m][r] = e.fma(e.negative(low[m - n]), y[n][r], y[m][r])
+    return body
+
+
+@written_out
+def _eliminate(typingctx, work, row, band, column, sides, side, shifts, half, wide, rows):  # type: ignore[no-untyped-def]
+    """`rows` rows from `row` on of L D L^T = S + t I and of the forward substitution; positions are flat indices."""
+    if not all_literal(half, wide, rows):
+        return None
+    h, stride, n = literal(half), (literal(wide) + 1 + SIDES) * LANES, literal(rows)
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        e = Emit(context, builder, LANES)
+        kind, start = signature.args, context.get_constant(types.intp, 0)
+        places = (e.pointer(kind[0], args[0], args[1]), e.pointer(kind[2], args[2], args[3]),
+                  e.pointer(kind[4], args[4], args[5]), e.pointer(kind[6], args[6], start))
+        return call(context, builder, f"eliminate_{h}_{stride}_{n}", places, _elimination(h, stride, n), LANES)
+    index = types.intp
+    return types.void(work, index, band, index, sides, index, shifts, half, wide, rows), codegen
+
+
+def _inverse_row(e: Emit, here: Any, weight: Any, half: int, wide: int) -> tuple[list[Any], list[Any]]:
+    """z_0 .. z_wide of a row of the inverse, and the solutions of its right sides, all times the poles' weights."""
+    stride = (wide + 1 + SIDES) * LANES
+    inverse = e.divide(weight, e.load(here, 0))
+    low = [e.negative(e.load(here, a * LANES)) for a in range(half + 1)]
+    z = [inverse] * (wide + 1)
+    for a in range(wide, 0, -1):
+        total = e.zero
+        for b in range(half, 0, -1):
+            known = e.load(here, min(a, b) * stride + abs(a - b) * LANES)
+            total = e.multiply(low[b], known) if b == half else e.fma(low[b], known, total)
+        z[a] = total
+    u = []
+    for r in range(SIDES):
+        place = (wide + 1 + r) * LANES
+        total = e.multiply(e.load(here, place), inverse)
+        for b in range(half, 0, -1):
+            total = e.fma(low[b], e.load(here, b * stride + place), total)
+        u.append(total)
+    for b in range(half, 0, -1):
+        z[0] = e.fma(low[b], z[b], z[0])
+    return z, u
+
+
+@written_out
+def _substitute(typingctx, work, row, weights, out, place, known, start, half, wide, ndiag):  # type: ignore[no-untyped-def]
+    """Row `row` of the inverse and the solutions: its sums, and `known` at `start`, go to `out` at `place`."""
+    if not all_literal(half, wide, ndiag):
+        return None
+    h, w, nd = literal(half), literal(wide), literal(ndiag)
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        e = Emit(context, builder, LANES)
+        kind = signature.args
+        here = e.pointer(kind[0], args[0], args[1])
+        weight = e.load(e.pointer(kind[2], args[2], context.get_constant(types.intp, 0)), 0)
+        target, before = e.pointer(kind[3], args[3], args[4]), e.pointer(kind[5], args[5], args[6])
+        z, u = _inverse_row(e, here, weight, h, w)
+        for a in range(w + 1):
+            e.store(here, a * LANES, z[a])
+        for r in range(SIDES):
+            e.store(here, (w + 1 + r) * LANES, u[r])
+        terms = u + z[:nd + 1]
+        terms += [e.zero] * (-len(terms) % LANES)
+        for n in range(0, len(terms), LANES):
+            e.store(target, n, e.add(e.load(before, n), e.sums(terms[n:n + LANES])))
+        return context.get_dummy_value()
+    index = types.intp
+    return types.void(work, index, weights, out, index, known, index, half, wide, ndiag), codegen
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def right_sides(sides, weight, x):  # type: ignore[no-untyped-def]
+    """sides: (nfibre, nwave, SIDES), filled with 1 and x where there is weight, else 0; whether a fibre has any."""
+    alive = np.zeros(len(weight), dtype=np.bool_)
+    for i in range(len(weight)):
+        count = 0
+        for j in range(weight.shape[1]):
+            lit = weight[i, j] > 0.0
+            sides[i, j, 0], sides[i, j, 1] = 1.0 if lit else 0.0, x[i, j] if lit else 0.0
+            count += lit
+        alive[i] = count > 0
+    return alive
+
+
+def out_width(ndiag: int) -> int:
+    """Columns of the pole sum's output."""
+    return -(-(SIDES + ndiag + 1) // LANES) * LANES
+
+
+def work_size(nwave: int, half: int, ndiag: int) -> int:
+    """Elements of the work array."""
+    return (nwave + 2 * half) * (max(half, ndiag) + 1 + SIDES) * LANES
+
+
+@cache
+def pole_sum(half: int, ndiag: int) -> Any:
+    """The kernel for a half-band of S and a number of diagonals of R on each side.
+
+    kernel(out, work, bands, sides, poles, windows, fibres), for some fibres: with Z_k = (S + t_k I)^-1 and weights w_k,
+    out: (nfibre, nwave, out_width): columns 0, 1: sum_k w_k Z_k (the right sides); 2 + a: sum_k w_k Z_k[j + a, j]
+    work: (work_size,); sides: (nfibre, nwave, SIDES)
+    bands: (n, padded(half) + nwave or more, half + 1), band[j, a] = S[j, j + a], 0 beyond the end, from the row
+        padded(half) on
+    poles: shifts and weights of all fibres; pairs that are not needed have weight 0
+    windows: stretches of bins in which all of S is kept, see simd_windows.packed
+    fibres: (m, 6): number of a fibre, of its S, its first pole and last + 1 (whole vectors), and the same of its rows
+        in the windows' edges
+    out, work, shifts and weights start on a cache line.
+    """
+    wide, before = max(half, ndiag), padded(half)
+    width = out_width(ndiag)
+
+    @njit(nogil=True, cache=True, error_model="numpy")
+    def kernel(out, work, bands, sides, poles, windows, fibres):  # type: ignore[no-untyped-def]
+        (shifts, weights), (table, dense, columns), nwave = poles, windows, out.shape[1]
+        stride = (wide + 1 + SIDES) * LANES
+        work[:half * stride] = 0.0
+        nothing = np.zeros((1, width))
+        reach = np.int64(half), np.int64(wide)      # not literals: windows are compiled once
+        for m in range(len(fibres)):
+            fibre, place, first_pole, last_pole, first_edge, last_edge = fibres[m]
+            made, band, right, edges = out[fibre], bands[place][before:], sides[fibre], table[first_edge:last_edge]
+            count = len(edges) - 1
+            for p in range(first_pole, last_pole, LANES):
+                shift, weight = shifts[p:p + LANES], weights[p:p + LANES]
+                known, step = (made, width) if p > first_pole else (nothing, 0)     # zeros first cost a pass of memory
+                for n in range(count + 1):
+                    first, last = edges[n, 1], edges[n + 1, 0] if n < count else nwave
+                    for j in range(first, last - 1, 2):
+                        at = (half + j) * stride
+                        _eliminate(work, at, band, j * (half + 1), right, j * SIDES, shift, half, wide, 2)
+                    if (last - first) % 2 == 1:
+                        j = last - 1
+                        at = (half + j) * stride
+                        _eliminate(work, at, band, j * (half + 1), right, j * SIDES, shift, half, wide, 1)
+                    if n < count:
+                        places = edges[n + 1, 0], edges[n + 1, 1] - edges[n + 1, 0], reach[0], reach[1]
+                        simd_windows.factor(columns[edges[n + 1, 3]:], work, dense[edges[n + 1, 2]:], band, right,
+                                            shift, places)
+                work[(half + nwave) * stride:] = 0.0
+                for n in range(count, -1, -1):
+                    for j in range((edges[n + 1, 0] if n < count else nwave) - 1, edges[n, 1] - 1, -1):
+                        _substitute(work, (half + j) * stride, weight, made, j * width, known, j * step, half, wide,
+                                    ndiag)
+                    if n > 0:
+                        if p == first_pole:
+                            made[edges[n, 0]:edges[n, 1]] = 0.0
+                        places = edges[n, 0], edges[n, 1] - edges[n, 0], reach[0], reach[1]
+                        simd_windows.invert(columns[edges[n, 3]:], work, made, weight, places, ndiag)
+    return kernel

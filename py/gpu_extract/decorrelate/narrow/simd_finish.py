@@ -1,0 +1,124 @@
+"""CPU kernel: a fibre's flux, ivar and resolution from its pole sum, and whether that agrees with S."""
+import math
+
+import numpy as np
+
+from gpu_extract.kernels.compiled import njit
+from gpu_extract.vectors.blocks import SIDES
+from gpu_extract.vectors.simd import address
+from gpu_extract.vectors.transpose import padded, turn
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def work_size(nwave, ndiag):  # type: ignore[no-untyped-def]
+    """Elements of the work array."""
+    return (SIDES + ndiag + 3) * padded(nwave)
+
+
+@njit(nogil=True, error_model="numpy")
+def _product(out, a, b):  # type: ignore[no-untyped-def]
+    """out = a b."""
+    for j in range(len(out)):
+        out[j] = a[j] * b[j]
+
+
+@njit(nogil=True, error_model="numpy")
+def _add_square(out, a):  # type: ignore[no-untyped-def]
+    """out += a a."""
+    for j in range(len(out)):
+        out[j] += a[j] * a[j]
+
+
+@njit(nogil=True, error_model="numpy")
+def _spectrum(columns, inverse, out, sides, total):  # type: ignore[no-untyped-def]
+    """From the pole sum -Q: the columns -s = -Q 1 and -Q x and Q's diagonal; inverse: -1 / s; out: as in `finish`."""
+    for j in range(len(out)):
+        one, x = sides[j, 0], sides[j, 1]
+        s = columns[0, j] - one * total
+        columns[0, j] = s
+        columns[1, j] -= x * total
+        columns[SIDES, j] -= total
+        inverse[j] = one / s if s != 0.0 else 0.0
+        out[j, 0] = -s
+        out[j, SIDES] -= total
+
+
+@njit(nogil=True, error_model="numpy")
+def _diagonals(resolution, columns, inverse, held, first):  # type: ignore[no-untyped-def]
+    """R's diagonals at bins `first` and following, and the squares of Q's added up in `held`.
+
+    columns: -Q's diagonals after the right sides; inverse: -1 / s
+    """
+    nwave, ndiag, count = len(held), len(resolution) // 2, resolution.shape[1]
+    for a in range(min(ndiag, nwave - 1) + 1):
+        q, above, below = columns[SIDES + a], resolution[ndiag - a], resolution[ndiag + a]
+        edge, stop = max(a - first, 0), max(min(count, nwave - a - first), 0)
+        above[:edge], below[stop:] = 0.0, 0.0
+        _product(above[edge:], q[first + edge - a:], inverse[first + edge - a:])
+        _product(below[:stop], q[first:], inverse[first + a:])
+        _add_square(held[:nwave - a], q)
+        if a > 0:
+            _add_square(held[a:], q)
+    for a in range(nwave, ndiag + 1):
+        resolution[ndiag - a], resolution[ndiag + a] = 0.0, 0.0
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def finish(result, out, work, sides, diagonal, squares, scale):  # type: ignore[no-untyped-def]
+    """Flux, ivar and resolution of one fibre from the pole sum; returns by how much Q disagrees with S.
+
+    result: (flux, ivar, resolution) of one fibre, filled as in data.Decorrelated at bins `first` and following
+    out: from `simd_banded.pole_sum` with weights c_k t_k, Z their sum; s takes the place of its first column, and -Q,
+    that is Z - total, of Z's diagonal; work: (work_size,)
+    sides: as there; scale: (total, first), total: sum_k c_k, so that Q = total - Z.
+    Bins whose right side is 0 instead of 1 are left out: they get 0 everywhere.
+    diagonal, squares: of S: S_jj, and 1'S1, 1'Sx and x'Sx over the other bins
+    Returned is the largest of |1'QQ1 - 1'S1| / 1'S1, the same with x for 1 on both sides and on one, and
+    (QQ)_jj / S_jj - 1 of what the stored diagonals of Q hold of (QQ)_jj, to which the others could only add; NaN
+    where a square is not finite.
+    """
+    flux, ivar, resolution = result
+    (total, first), nwave, rows = scale, len(out), SIDES + len(resolution) // 2 + 1
+    columns = work[:(rows + 2) * padded(nwave)].reshape((rows + 2, padded(nwave)))
+    inverse, held = columns[rows], columns[rows + 1][:nwave]
+    turn(address(work, 0), 8 * columns.shape[1], address(out, 0), 8 * out.shape[1], nwave, rows)
+    _spectrum(columns, inverse, out, sides, total)
+    s, y = columns[0], columns[1]
+    _product(flux, y[first:], inverse[first:])
+    _product(ivar, s[first:], s[first:])
+    ones = cross = both = 0.0
+    for j in range(nwave):
+        ones += s[j] * s[j]
+        cross += s[j] * y[j]
+        both += y[j] * y[j]
+    held[:] = 0.0
+    _diagonals(resolution, columns, inverse, held, first)
+    worst = 0.0
+    for j in range(nwave):
+        worst = max(worst, held[j] / diagonal[j] - 1.0) if diagonal[j] > 0.0 else np.inf
+    geometric = math.sqrt(squares[0] * squares[2])
+    worst = max(worst, abs(ones - squares[0]) / squares[0])
+    if geometric > 0.0:
+        worst = max(worst, abs(cross - squares[1]) / geometric, abs(both - squares[2]) / squares[2])
+    return worst if ones + both < np.inf else np.nan
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def finish_narrow(result, made, sides, schur, scales, places):  # type: ignore[no-untyped-def]
+    """`finish` for some fibres of the narrow band, whose pole sums are done; returns what it does for each of them.
+
+    result: (flux, ivar, resolution) of all fibres; made: (nfibre, nwave, out_width), out of `simd_banded.pole_sum`,
+    whose second column becomes E x
+    schur: (diagonals, rests), (n, nwave or more) both: of S, and E x
+    scales: (m, 4): total, 1'S1, 1'Sx and x'Sx; places: (work, fibres, first)
+    fibres: (m, 2 or more): number of a fibre, and of its S; work and first as there
+    """
+    flux, ivar, resolution = result
+    (diagonals, rests), (work, fibres, first), disagreement = schur, places, np.empty(len(scales))
+    for m in range(len(fibres)):
+        n, place = fibres[m, 0], fibres[m, 1]
+        one = flux[n], ivar[n], resolution[n]
+        disagreement[m] = finish(one, made[n], work, sides[n], diagonals[place], scales[m, 1:], (scales[m, 0], first))
+        for j in range(made.shape[1]):
+            made[n, j, 1] = rests[place, j]
+    return disagreement

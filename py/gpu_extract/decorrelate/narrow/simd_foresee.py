@@ -1,0 +1,104 @@
+"""CPU kernel: what a fibre's narrow band will do to its flux, told before the poles are summed.
+
+Everything asked of a row of S takes its elements on both sides of the diagonal. Stretches of bins are turned first, so
+that a diagonal's elements lie one behind the other; then eight bins are a vector, and what is on the left of their
+diagonals is what is on the right of those of the bins before them.
+"""
+import numpy as np
+
+from gpu_extract.kernels.compiled import njit
+from gpu_extract.vectors.simd import (
+    address,
+    vabs,
+    vadd,
+    vdiv,
+    vfma,
+    vfold,
+    vless,
+    vmax,
+    vmul,
+    vread8,
+    vset8,
+    vsub,
+    vsum,
+    vwrite,
+)
+from gpu_extract.vectors.transpose import LANES, padded, turn
+
+STRETCH = 128      # bins that are turned at a time: both bands' diagonals stay in the nearest cache
+BRIGHT = 10.0      # signal to noise of a bin above which it is signal, not noise, that x swings with
+LEAST = 4e-4       # of the sum of a row of S: no eigenvalue there is smaller
+
+
+@njit(nogil=True, error_model="numpy")
+def _rows(s, u, step, x, half):  # type: ignore[no-untyped-def]
+    """Of eight bins the rows of S: their sums, with alternating signs as well, and times x; and of U times x.
+
+    s, u, x: addresses of the first one's diagonal elements and x; step: bytes from one diagonal to the next
+    """
+    near = vread8(x)
+    total = alternating = vread8(s)
+    product, moved = vmul(total, near), vmul(vread8(u), near)
+    for a in range(1, half + 1):
+        s, u = s + step, u + step
+        after, before = vread8(s), vread8(s - 8 * a)
+        pair, right, left = vadd(after, before), vread8(x + 8 * a), vread8(x - 8 * a)
+        total, alternating = vadd(total, pair), vsub(pair, alternating)
+        product = vfma(before, left, vfma(after, right, product))
+        moved = vfma(vread8(u - 8 * a), left, vfma(vread8(u), right, moved))
+    return total, vmul(alternating, vset8(1.0 - 2.0 * (half % 2))), product, moved
+
+
+@njit(nogil=True, error_model="numpy")
+def _largest(a):  # type: ignore[no-untyped-def]
+    """The largest of eight lanes."""
+    lanes = np.empty(LANES)
+    vwrite(address(lanes, 0), a)
+    return lanes.max()
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def foresee(sums, diagonal, rest, shifts, band, taken, x, roots):  # type: ignore[no-untyped-def]
+    """What a band will do to a fibre's flux.
+
+    diagonal: (nwave,), filled: of S; rest: (nwave,), before LANES zeros, -U x, becomes E x, E = S - band; what is
+        behind both up to whole vectors may change
+    shifts: (nwave or more), filled: of every bin (E x)^2 / q^2, where q^2 are the rows of S summed with alternating
+        signs, its smallest eigenvalues: four times the square of what the flux is off by, in sigma
+    band, taken: (nwave, half + 1), of S and U, after `padded(half)` rows of zeros and before LANES rows of zeros
+    x: (nwave,), roots: 1 / sqrt of icov's diagonal, from bin 0 on; both between half + LANES zeros
+    sums: (6,), filled: the largest of `shifts`; the number of bins whose S x is
+    above BRIGHT times the root of the row's sum (signal to noise); 1'S1, 1'Sx and x'Sx over the bins that have weight;
+    the largest |U[j, j + half]| in units of the diagonals of icov
+    """
+    nwave, count = band.shape
+    before, row = padded(count - 1), 8 * count
+    step = 8 * (before + STRETCH)
+    scratch = np.empty(2 * count * (before + STRETCH) + LANES)
+    s = (address(scratch, 0) + 63) // 64 * 64      # a vector that straddles two cache lines costs twice
+    u = s + count * step
+    zero, none = vset8(0.0), vset8(BRIGHT**2)
+    top = edge = bright = ones = cross = both = zero
+    for first in range(0, nwave, STRETCH):
+        rows = min(STRETCH, padded(nwave - first))
+        turn(s, step, address(band, (first - before) * count), row, before + rows, count)
+        turn(u, step, address(taken, (first - before) * count), row, before + rows, count)
+        for n in range(0, rows, LANES):
+            here, j = 8 * (before + n), 8 * (first + n)
+            near, left, root = address(x, 0) + j, address(rest, 0) + j, address(roots, 0) + j
+            total, alternating, product, moved = _rows(s + here, u + here, step, near, count - 1)
+            moved, size = vadd(vread8(left), moved), vabs(total)
+            vwrite(left, moved)
+            vwrite(address(diagonal, 0) + j, vread8(s + here))
+            least = vmax(alternating, vmul(vset8(LEAST), size))
+            shift = vdiv(vmul(moved, moved), least)
+            vwrite(address(shifts, 0) + j, shift)
+            top = vmax(shift, top)
+            bright = vadd(bright, vless(vmul(none, size), vmul(product, product)))
+            ones = vfma(vless(zero, vread8(root)), total, ones)
+            scale = vmul(vread8(root), vread8(root + row - 8))
+            edge = vmax(vabs(vmul(vread8(u + here + (count - 1) * step), scale)), edge)
+            cross, both = vadd(cross, product), vfma(vread8(near), product, both)
+    sums[0], sums[5] = _largest(top), _largest(edge)
+    sums[1], sums[2] = vsum(vfold(bright)), vsum(vfold(ones))
+    sums[3], sums[4] = vsum(vfold(cross)), vsum(vfold(both))

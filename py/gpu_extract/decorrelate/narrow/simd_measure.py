@@ -1,0 +1,139 @@
+"""CPU kernels: a fibre's Schur complement in a band, and what is to be known about it, for many fibres in one call."""
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from gpu_extract.decorrelate.narrow.simd_band_tests import positive
+from gpu_extract.decorrelate.narrow.simd_foresee import foresee
+from gpu_extract.kernels.compiled import njit
+from gpu_extract.vectors.simd import address, number, prefetch, vabs, vadd, vmax, vread, vset, vsub, vwrite, write
+from gpu_extract.vectors.transpose import padded
+
+AHEAD = 2048       # bytes that rows are asked for in advance, and twice that of icov's
+
+
+@njit(nogil=True, error_model="numpy")
+def _four(places, a, known):  # type: ignore[no-untyped-def]
+    """Four elements of a row of `_assemble`, from byte a of the row on; known: whether icov has them."""
+    left, right, given, u, s, tops, sums = places
+    both = vadd(vread(left + a), vread(right + a))
+    rest = vsub(vread(given + a) if known else vset(0.0), both)
+    size = vabs(rest)
+    vwrite(u + a, both)
+    vwrite(s + a, rest)
+    vwrite(tops + a, vmax(size, vread(tops + a)))
+    vwrite(sums + a, vadd(size, vread(sums + a)))
+
+
+@njit(nogil=True, error_model="numpy")
+def _single(places, a, known):  # type: ignore[no-untyped-def]
+    """One element, as in `_four`."""
+    left, right, given, u, s, tops, sums = places
+    both = number(left + a) + number(right + a)
+    rest = (number(given + a) if known else 0.0) - both
+    write(u + a, both)
+    write(s + a, rest)
+    write(tops + a, abs(rest) if abs(rest) > number(tops + a) else number(tops + a))
+    write(sums + a, number(sums + a) + abs(rest))
+
+
+@njit(nogil=True, error_model="numpy")
+def _ask(places, last):  # type: ignore[no-untyped-def]
+    """Ask for what `_assemble` will touch in some rows; last: bytes from the first element of a row to its last."""
+    left, right, given, _, s, _, _ = places
+    for place in (left + AHEAD, right + AHEAD, given + 2 * AHEAD, s + AHEAD):
+        prefetch(place)
+        prefetch(place + last)
+
+
+@njit(nogil=True, error_model="numpy")
+def _assemble(schur, icov, fibre, left, right):  # type: ignore[no-untyped-def]
+    """S and U of one fibre; returns a bound on the largest eigenvalue of S, infinite where S is not finite.
+
+    schur: (band, taken, rest), filled. band, taken: (nwave, half + 1), [j, a] = S[j, j + a], U[j, j + a]; rest:
+        (nwave,), -U x
+    left, right: addresses of what fibres on both sides take: (nwave, half + 1), the summands of U, and (nwave,), of U x
+    A bin of weight 0 is decoupled: its diagonal is the bound.
+    """
+    (band, taken, rest), nwave, width, dark = schur, icov.shape[2], icov.shape[3], 0
+    count = band.shape[1]
+    known = min(width - width // 2, count)          # elements of a row that icov has
+    vectors = known // 4 * 4
+    mixed = count if known == count else min(count, -(-known // 4) * 4)
+    whole = mixed + (count - mixed) // 4 * 4
+    top, total = np.zeros(count), np.zeros(count)
+    for j in range(nwave):
+        given = address(icov, (fibre * icov.shape[1] * nwave + j) * width + width // 2)
+        places = (left[0] + 8 * j * count, right[0] + 8 * j * count, given,
+                  address(taken, j * count), address(band, j * count), address(top, 0), address(total, 0))
+        _ask(places, 8 * (count - 1))
+        for a in range(0, vectors, 4):
+            _four(places, 8 * a, True)
+        for a in range(vectors, mixed):
+            _single(places, 8 * a, a < known)
+        for a in range(mixed, whole, 4):
+            _four(places, 8 * a, False)
+        for a in range(whole, count):
+            _single(places, 8 * a, False)
+        rest[j] = -(number(left[1] + 8 * j) + number(right[1] + 8 * j))
+        dark += 1 if number(given) == 0.0 else 0
+    bound = 2.0 * np.sum(top) - top[0] if np.sum(total) < np.inf else np.inf
+    if dark > 0:
+        for j in range(nwave):
+            if icov[fibre, 0, j, width // 2] == 0.0:
+                band[j, 0] = bound
+    return bound
+
+
+@njit(nogil=True, error_model="numpy")
+def _next(answers, kinds, n):  # type: ignore[no-untyped-def]
+    """Which set of questions is the n-th to be asked, -1 where there is nothing left to ask."""
+    if n == 0:
+        return 0
+    if n == 1:
+        return 1 if (answers[0] & kinds[0] == 0).any() else -1
+    # the ratios' bits are the lowest of both sets, and those of the second set follow those of the first
+    ratios, rung = answers[0] & kinds[0, 0] | (answers[1] & kinds[1, 0]) * (kinds[0, 0] + 1), 0
+    while ratios > 0 and ratios & 1 << rung == 0:
+        rung += 1
+    return 1 + rung if rung > 0 else -1
+
+
+@cache
+def measure(half: int) -> Any:
+    """The kernel kernel(found, schur, icov, places, beside, questions, work, steps) for a half-band; n fibres in turn.
+
+    found: (sums, bounds, answers), filled: (n, 6), see simd_foresee; (n,), on the largest eigenvalue of S, infinite
+        where S is not finite; (n, 3) int64, answers to three sets of questions, 0 where they were not asked
+    schur: (bands, rests, diagonals, shifts, taken): (count, rows, half + 1), thrice (count, nwave or more), see
+        bands.py; (nwave, half + 1) after padded(half) rows of zeros and before 8, for U of one fibre after the other
+    icov: as in data.Normal; places: (n, 6) int64: numbers of a fibre and of its band, addresses of `taken` and `moved`
+        of both narrow.coupling.Share that take from it
+    beside: (spread, roots), see narrow.coupling.Couplings
+    questions: (sets, kinds): (m, 3 LANES), see `positive`; (2, 3) int64, the bits of the ratios, thetas and gammas
+        among the answers to the first set and to the second, which is asked where one of the kinds got no yes from the
+        first. The others are for the second rung of poles and those after it: that one is asked which will do
+    work: see `positive`; steps: (whether S is made, whether it is looked at)
+    """
+    before = padded(half)
+
+    @njit(nogil=True, cache=True, error_model="numpy")
+    def kernel(found, schur, icov, places, beside, questions, work, steps):  # type: ignore[no-untyped-def]
+        (sums, bounds, answers), (bands, rests, diagonals, shifts, taken), (spread, roots) = found, schur, beside
+        nwave = icov.shape[2]
+        margin = (spread.shape[1] - nwave) // 2
+        for n in range(len(places)):
+            fibre, place = places[n, 0], places[n, 1]
+            band, rest = bands[place, before:before + nwave], rests[place, :nwave]
+            if steps[0]:
+                bounds[n] = _assemble((band, taken, rest), icov, fibre, places[n, 2:4], places[n, 4:])
+            if steps[1]:
+                foresee(sums[n], diagonals[place], rest, shifts[place], band, taken, spread[fibre, margin:],
+                        roots[fibre, margin:])
+                answers[n] = 0
+                for m in range(3 if bounds[n] != 0.0 and bounds[n] < np.inf else 0):
+                    asked = _next(answers[n], questions[1], m)
+                    if asked >= 0:
+                        answers[n, m] = positive(questions[0][asked], bounds[n], work, band, taken, half)
+    return kernel

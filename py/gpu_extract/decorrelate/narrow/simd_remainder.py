@@ -1,0 +1,298 @@
+"""CPU kernel: what S has beyond its band, added to a fibre's flux exactly to first order.
+
+Let S = B + E, B the band and its windows, E the rest. Q(S) = sum_k c_k (I - t_k (S + t_k)^-1), so to first order in E
+
+    Q(S) - Q(B) = sum_k c_k t_k (B + t_k)^-1 E (B + t_k)^-1.
+
+E is known by what it does to a vector: outside of windows it is - sum_j (U_j less its band), U_j = A_ij M_j^-1 A_ji
+what eliminating fibre j takes (M_j: A_jj less what the fibre beyond it takes from it); in windows it is what S has
+there outside of the window and of the band. A vector has eight lanes: four poles for the right side 1, and four for x.
+
+All of it is local: only stretches around bins are looked at where what the band does to the flux is more than a quicker
+correction (simd_correct) can do. A row of the factor of B + t holds 1 / D, l_1, l_2 .. up to the end of the band or of
+the window. L D L^T keeps that profile.
+"""
+import numpy as np
+
+from gpu_extract.decorrelate.narrow.simd_eliminate import factor
+from gpu_extract.kernels.compiled import njit
+from gpu_extract.vectors.simd import (
+    address,
+    number,
+    vadd,
+    vdiv,
+    vfma,
+    vmul,
+    vread,
+    vread8,
+    vset,
+    vset8,
+    vsub,
+    vsum,
+    vtake,
+    vwrite,
+)
+
+LANES = 8
+VECTOR = 8 * LANES      # bytes of one
+POLES = LANES // 2      # for each of the two right sides
+
+
+@njit(nogil=True, error_model="numpy")
+def _row(here, length, j, band, windows):  # type: ignore[no-untyped-def]
+    """Row j of B in all lanes."""
+    columns = band.shape[1]
+    given = address(band, j * columns)
+    for a in range(min(length, columns)):
+        vwrite(here + VECTOR * a, vset8(number(given + 8 * a)))
+    for a in range(columns, length):
+        vwrite(here + VECTOR * a, vset8(0.0))
+    for n in range(len(windows)):
+        first, last, start, size, exact = windows[n, 0], windows[n, 1], windows[n, 2], windows[n, 3], windows[n, 4]
+        for k in range(j if first <= j else last, last):
+            vwrite(here + VECTOR * (k - j), vset8(number(exact + 8 * ((j - start) * size + k - start))))
+
+
+@njit(nogil=True, error_model="numpy")
+def _factor(low, starts, matrix, v):  # type: ignore[no-untyped-def]
+    """L D L^T = B + t on a stretch, and v becomes L^-1 v; matrix: (band, windows, first bin of the stretch, t)."""
+    (band, windows, begin, shift), count, made = matrix, len(starts) - 1, 0
+    for j in range(count):
+        here, place = low + VECTOR * starts[j], v + VECTOR * j
+        reach = min(starts[j + 1] - starts[j] - 1, count - 1 - j)
+        while made <= j + reach:
+            _row(low + VECTOR * starts[made], starts[made + 1] - starts[made], begin + made, band, windows)
+            made += 1
+        inverse, value = vdiv(vset8(1.0), vadd(vread8(here), shift)), vread8(place)
+        vwrite(here, inverse)
+        for m in range(1, reach + 1):
+            weight = vmul(vread8(here + VECTOR * m), inverse)
+            there = low + VECTOR * (starts[j + m] - m)
+            for a in range(m, reach + 1):
+                vwrite(there + VECTOR * a, vtake(weight, vread8(here + VECTOR * a), vread8(there + VECTOR * a)))
+            vwrite(here + VECTOR * m, weight)
+            vwrite(place + VECTOR * m, vtake(weight, value, vread8(place + VECTOR * m)))
+
+
+@njit(nogil=True, error_model="numpy")
+def _forward(low, starts, v):  # type: ignore[no-untyped-def]
+    """v becomes L^-1 v."""
+    count = len(starts) - 1
+    for j in range(count):
+        here, place, value = low + VECTOR * starts[j], v + VECTOR * j, vread8(v + VECTOR * j)
+        for m in range(1, min(starts[j + 1] - starts[j] - 1, count - 1 - j) + 1):
+            there = place + VECTOR * m
+            vwrite(there, vtake(vread8(here + VECTOR * m), value, vread8(there)))
+
+
+@njit(nogil=True, error_model="numpy")
+def _backward(low, starts, v):  # type: ignore[no-untyped-def]
+    """v becomes (D L^T)^-1 v."""
+    count = len(starts) - 1
+    for j in range(count - 1, -1, -1):
+        here, place = low + VECTOR * starts[j], v + VECTOR * j
+        value = vmul(vread8(place), vread8(here))
+        for m in range(min(starts[j + 1] - starts[j] - 1, count - 1 - j), 0, -1):
+            value = vtake(vread8(here + VECTOR * m), vread8(place + VECTOR * m), value)
+        vwrite(place, value)
+
+
+@njit(nogil=True, error_model="numpy")
+def _factors(neighbours, begin, count, width):  # type: ignore[no-untyped-def]
+    """L D L^T of the M_j on a stretch, see simd_eliminate.factor, in as many columns as the widest of them has.
+
+    neighbours: see `remainder`; width: icov's, of all diagonals
+    """
+    columns = 1
+    for n in range(len(neighbours)):
+        columns = max(columns, neighbours[n, 8])
+    lows, band = np.empty((len(neighbours), count, columns)), np.empty((count, columns))
+    for n in range(len(neighbours)):
+        row = neighbours[n]
+        diagonal, known, taken, pitch = row[2], row[3], row[6], row[7]
+        band[:] = 0.0
+        for j in range(count):
+            for a in range(min(known, row[8], count - j)):
+                band[j, a] = number(diagonal + 8 * ((begin + j) * width + a))
+            for a in range(min(row[8], count - j) if taken != 0 else 0):
+                band[j, a] -= number(taken + 8 * ((begin + j) * pitch + a))
+        factor(lows[n], band)
+    return lows
+
+
+@njit(nogil=True, error_model="numpy")
+def _solve_neighbour(low, v):  # type: ignore[no-untyped-def]
+    """v becomes M^-1 v; rows behind the last one are 0."""
+    count, columns = low.shape
+    rows = address(low, 0)
+    for j in range(count):
+        here, place, value = rows + 8 * columns * j, v + VECTOR * j, vread8(v + VECTOR * j)
+        for m in range(1, min(columns, count - j)):
+            there = place + VECTOR * m
+            vwrite(there, vtake(vset8(number(here + 8 * m)), value, vread8(there)))
+    for j in range(count - 1, -1, -1):
+        here, place = rows + 8 * columns * j, v + VECTOR * j
+        value = vdiv(vread8(place), vset8(number(here)))
+        for m in range(columns - 1, 0, -1):
+            value = vtake(vset8(number(here + 8 * m)), vread8(place + VECTOR * m), value)
+        vwrite(place, value)
+
+
+@njit(nogil=True, error_model="numpy")
+def _coupled(block, hw, turned, v, p, count):  # type: ignore[no-untyped-def]
+    """Row p of a block of icov, [q, hw + k] = A[q, q + k], or of its transpose, times v.
+
+    block: address of the stretch's first row; v: between hw rows of zeros
+    """
+    width, total = 2 * hw + 1, vset8(0.0)
+    if turned:
+        for k in range(max(-hw, p - count + 1), min(hw, p) + 1):
+            total = vfma(vset8(number(block + 8 * ((p - k) * width + hw + k))), vread8(v + VECTOR * (p - k)), total)
+    else:
+        given, near = block + 8 * p * width, v + VECTOR * (p - hw)
+        for k in range(width):
+            total = vfma(vset8(number(given + 8 * k)), vread8(near + VECTOR * k), total)
+    return total
+
+
+@njit(nogil=True, error_model="numpy")
+def _banded(taken, pitch, columns, v, p):  # type: ignore[no-untyped-def]
+    """Row p of a band, given by rows of its upper triangle, times v, which lies between `columns` rows of zeros.
+
+    Rows of the band before the stretch are not read.
+    """
+    row, near = taken + 8 * p * pitch, v + VECTOR * p
+    total = vmul(vset8(number(row)), vread8(near))
+    for a in range(1, columns):
+        total = vfma(vset8(number(row + 8 * a)), vread8(near + VECTOR * a), total)
+    for a in range(1, min(columns, p + 1)):
+        total = vfma(vset8(number(row + 8 * a * (1 - pitch))), vread8(near - VECTOR * a), total)
+    return total
+
+
+@njit(nogil=True, error_model="numpy")
+def _beyond(w, v, g, begin, columns, neighbours, lows, hw):  # type: ignore[no-untyped-def]
+    """w = sum_j (what of U_j is in the band - U_j) v on a stretch; v and g: between rows of zeros; lows: `_factors`."""
+    count = lows.shape[1]
+    for p in range(count):
+        vwrite(w + VECTOR * p, vset8(0.0))
+    for n in range(len(neighbours)):
+        row, skipped = neighbours[n], 8 * begin * (2 * hw + 1)
+        block, turned = row[0] + skipped, row[1]
+        for p in range(count):
+            vwrite(g + VECTOR * p, _coupled(block, hw, 1 - turned, v, p, count))
+        _solve_neighbour(lows[n], g)
+        taken, pitch = row[4] + 8 * begin * row[5], row[5]
+        for p in range(count):
+            rest = vsub(_banded(taken, pitch, columns, v, p), _coupled(block, hw, turned, g, p, count))
+            vwrite(w + VECTOR * p, vadd(vread8(w + VECTOR * p), rest))
+
+
+@njit(nogil=True, error_model="numpy")
+def _of_windows(w, v, half, windows, begin, count):  # type: ignore[no-untyped-def]
+    """w = E v in windows, those that lie in the stretch."""
+    for n in range(len(windows)):
+        first, last, start, size, exact = windows[n, 0], windows[n, 1], windows[n, 2], windows[n, 3], windows[n, 4]
+        if first < begin or last > begin + count:
+            continue
+        near, end = v - VECTOR * begin, min(start + size, begin + count)
+        for j in range(first, last):
+            row, total = exact + 8 * ((j - start) * size - start), vset8(0.0)
+            for k in range(max(start, begin), min(first, j - half)):
+                total = vfma(vset8(number(row + 8 * k)), vread8(near + VECTOR * k), total)
+            for k in range(max(last, j + half + 1), end):
+                total = vfma(vset8(number(row + 8 * k)), vread8(near + VECTOR * k), total)
+            vwrite(w + VECTOR * (j - begin), total)
+
+
+@njit(nogil=True, error_model="numpy")
+def _starts(starts, begin, columns, windows):  # type: ignore[no-untyped-def]
+    """Where the factor's rows of a stretch begin, in vectors."""
+    starts[0] = 0
+    for j in range(begin, begin + len(starts) - 1):
+        length = columns
+        for n in range(len(windows)):
+            if windows[n, 0] <= j < windows[n, 1]:
+                length = max(length, windows[n, 1] - j)
+        starts[j - begin + 1] = starts[j - begin] + length
+
+
+@njit(nogil=True, error_model="numpy")
+def _add(total, band, sides, begin, end, poles, around, work):  # type: ignore[no-untyped-def]
+    """total = L 1 and L x on bins begin .. end - 1; arguments as in `remainder`."""
+    (shifts, weights), (neighbours, windows, hw), columns, count = poles, around, band.shape[1], end - begin
+    margin = max(hw, columns) * LANES
+    room = 2 * margin + count * LANES
+    v, g, w = address(work, margin), address(work, room + margin), address(work, 2 * room + margin)
+    low, lanes, starts = address(work, 3 * room), np.empty(LANES), np.empty(count + 1, dtype=np.int64)
+    work[:3 * room] = 0.0
+    _starts(starts, begin, columns, windows)
+    lows = _factors(neighbours, begin, count, 2 * hw + 1)
+    for m in range(len(shifts)):
+        for n in range(LANES):
+            lanes[n] = shifts[m, n % POLES]
+        for j in range(count):
+            vwrite(v + VECTOR * j, vset(sides[begin + j, 0]))
+            vwrite(v + VECTOR * j + VECTOR // 2, vset(sides[begin + j, 1]))
+        _factor(low, starts, (band, windows, begin, vread8(address(lanes, 0))), v)
+        _backward(low, starts, v)
+        _beyond(w, v, g, begin, columns, neighbours, lows, hw)
+        _of_windows(w, v, columns - 1, windows, begin, count)
+        _forward(low, starts, w)
+        _backward(low, starts, w)
+        weight = vread(address(weights, m * POLES))
+        for j in range(count):
+            place = w + VECTOR * j
+            total[0, j] += vsum(vmul(weight, vread(place)))
+            total[1, j] += vsum(vmul(weight, vread(place + VECTOR // 2)))
+
+
+@njit(nogil=True, error_model="numpy")
+def _stretch(shifts, least, j, reach):  # type: ignore[no-untyped-def]
+    """The last of the bins from j on that are above `least` without a gap of more than two reaches."""
+    last, k = j, j + 1
+    while k < min(len(shifts), last + 2 * reach + 1):
+        if shifts[k] > least:
+            last = k
+        k += 1
+    return last
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def remainder(flux, plain, spectrum, sides, band, shifts, poles, around, work, limits):  # type: ignore[no-untyped-def]
+    """flux = plain and what E adds to it, around the bins where that counts.
+
+    flux, plain: (n,), bins `first` and following: corrected already, which stays elsewhere, and without any correction
+    spectrum: (nwave,), s = Q 1; sides: (nwave, SIDES), 1 and x; band: (nwave, half + 1), B
+    shifts: (nwave,), see simd_foresee; limits: (first, least, reach): the bins where they are above `least` count, and
+        half a reach around them is made exact, on stretches that are a reach longer on both sides
+    poles: (shifts, weights), (m, POLES) both: t_k and c_k t_k
+    around: (neighbours, windows, hw), int64. neighbours (n, 9): address of icov's block (nwave, 2 hw + 1) of the fibre
+        and fibre j; 1 where j is the first of the two, else 0; address of A_jj's diagonal in icov, and how many of its
+        elements count; address of the band of U_j, and elements of its rows; the same of what the fibre beyond j takes
+        from j, 0 where that does not count; elements of a row of M_j.
+        windows (m, 5): first bin, last + 1, first bin of all of S, number of those, its address
+    work: (work_size,), starts on a cache line
+    """
+    (first, least, reach), windows, nwave, j = limits, around[1], len(band), 0
+    while j < nwave:
+        if not shifts[j] > least:
+            j += 1
+            continue
+        last = _stretch(shifts[:nwave], least, j, reach)
+        begin, end = max(j - reach, 0), min(last + reach + 1, nwave)
+        for n in range(len(windows)):
+            if windows[n, 0] < end and windows[n, 1] > begin:
+                begin, end = min(begin, windows[n, 0]), max(end, windows[n, 1])
+        total = np.zeros((2, end - begin))
+        _add(total, band, sides, begin, end, poles, around, work)
+        for t in range(max(j - reach // 2 - first, 0), min(last + reach // 2 + 1 - first, len(flux))):
+            k = first + t
+            if begin <= k < end and spectrum[k] != 0.0:
+                flux[t] = plain[t] + (total[1, k - begin] - plain[t] * total[0, k - begin]) / spectrum[k]
+        j = last + 1
+
+
+def work_size(nwave: int, hw: int, half: int, windows: int) -> int:
+    """Elements of the work array of `remainder`; windows: bins of all of them."""
+    return LANES * (3 * (2 * max(hw, half + 1) + nwave) + nwave * (half + 1) + windows**2)

@@ -1,0 +1,36 @@
+"""Which bins good pixels do not tell from others: doc/method.md, "Weak bins".
+
+C_jj icov_jj, with C = icov^-1 of the whole bundle, is what a bin's variance is raised by because other bins are not
+known either: a number without a unit that knows nothing of other bins' weights. It bounds what rounding does to the
+bin: 100 eps times it is 2e-4 sigma at UNKNOWN. Where there may be such bins icov is not asked any more, but the pixels
+(dense.pixels).
+"""
+from scipy.linalg import lapack
+
+from gpu_extract.data import Array
+
+UNKNOWN = 1e10   # C_jj icov_jj above which a bin is weak
+SAFE = 1e-6      # pivots above that, in units of the diagonals, need no second look,
+LEAST = 1e-11    # and those below that tell nothing for certain
+
+
+def factor_tells(factor: Array, diagonal: Array, most: float = UNKNOWN) -> bool:
+    """Whether no bin is weak by C^-1 = L L': C_jj icov_jj <= most.
+
+    factor: L, (n, n), lower; diagonal: (n,) of icov
+    """
+    pivots = factor.diagonal() ** 2 / diagonal
+    if (pivots > SAFE).all() or not (pivots > LEAST).all():
+        return bool((pivots > SAFE).all())
+    return bool(((lapack.dtrtri(factor, lower=1)[0] ** 2).sum(axis=0) * diagonal <= most).all())
+
+
+def band_tells(band: Array, diagonal: Array) -> bool:
+    """Whether no bin is weak by C^-1 = S: C_jj icov_jj <= UNKNOWN where S - diagonal / UNKNOWN is definite.
+
+    band: (n, half + 1) rows of the upper triangle of S; diagonal: (n,) of icov, 0 for bins without weight
+    """
+    shifted = band.T.copy(order="F")
+    shifted[0] -= diagonal / UNKNOWN
+    info: int = lapack.dpbtrf(shifted, lower=1, overwrite_ab=1)[1]
+    return info == 0

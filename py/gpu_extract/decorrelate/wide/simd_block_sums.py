@@ -1,0 +1,68 @@
+"""Whole sums of the wide band's poles in one pass: blocks (vectors.blocks) that are begun, added up and finished in
+registers.
+"""
+from typing import Any
+
+from numba import types
+
+from gpu_extract.decorrelate.narrow.simd_banded import LANES
+from gpu_extract.vectors.blocks import BLOCK, EDGE, NORMAL, TURNED, block_places, finished, subtract_terms, write_block
+from gpu_extract.vectors.emit import Emit, call, written_out
+
+
+def _both(e: Emit, places: Any) -> None:
+    target, turned, left, step, right, count, below, more = places
+    sums = dict(zip(block_places(NORMAL), e.variables(EDGE * EDGE), strict=True))
+    for place in sums.values():
+        e.builder.store(e.zero, place)
+    subtract_terms(e, sums, (left, step, right, count), NORMAL)
+    further = e.step(right, count, e.index(BLOCK))
+    subtract_terms(e, sums, (below, e.index(BLOCK), further, more), TURNED)
+    values = {key: e.builder.load(place) for key, place in sums.items()}
+    write_block(e, target, values)
+    write_block(e, turned, values, by_rows=True)
+
+
+def _next(e: Emit, places: Any) -> None:
+    target, numbers, left, step, right, count, corner, inverses = places
+    sums = dict(zip(block_places(NORMAL), e.variables(EDGE * EDGE), strict=True))
+    for (r, m), place in sums.items():
+        e.builder.store(e.spread(numbers, m * EDGE + r), place)
+    subtract_terms(e, sums, (left, step, right, count), NORMAL)
+    write_block(e, target, finished(e, {key: e.builder.load(place) for key, place in sums.items()}, corner, inverses))
+
+
+@written_out
+def subtract_both(typingctx, targets, first, second, right):  # type: ignore[no-untyped-def]
+    """C = - sum_n A_n B_n, over two runs of A, first (see subtract_products) as NORMAL, then as TURNED.
+
+    All places are addresses. targets: where C goes as [column][row], and as [row][column]
+    first: (A, bytes from one to the next, count); second: (A, count), which follow each other; right: B, which do
+    """
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        e = Emit(context, builder, LANES)
+        target, turned = (builder.extract_value(args[0], n) for n in range(2))
+        left, step, count = (builder.extract_value(args[1], n) for n in range(3))
+        below, more = (builder.extract_value(args[2], n) for n in range(2))
+        places = [*map(e.place, (target, turned, left)), builder.sdiv(step, e.index(8)), e.place(args[3]), count,
+                  e.place(below), more]
+        return call(context, builder, "subtract_both", places, _both, LANES)
+    return types.void(targets, first, second, right), codegen
+
+
+@written_out
+def next_block(typingctx, target, numbers, left, right, diagonal):  # type: ignore[no-untyped-def]
+    """A block of L below the diagonal: S less sum_n A_n B_n (see subtract_products, NORMAL), divided by its panel's
+    diagonal block.
+
+    All places are addresses. target: where the block goes; numbers: the 16 of S; left: (A, bytes from one to the next,
+    count); right: B, which follow each other; diagonal: (the diagonal block's factor, its 1/D)
+    """
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        e = Emit(context, builder, LANES)
+        left, step, count = (builder.extract_value(args[2], n) for n in range(3))
+        corner, inverses = (builder.extract_value(args[4], n) for n in range(2))
+        places = [*map(e.place, (args[0], args[1], left)), builder.sdiv(step, e.index(8)), e.place(args[3]), count,
+                  e.place(corner), e.place(inverses)]
+        return call(context, builder, "next_block", places, _next, LANES)
+    return types.void(target, numbers, left, right, diagonal), codegen

@@ -1,0 +1,240 @@
+"""Windows: stretches of bins beside the CCD's edge and beside masks, where S is made without any approximation.
+
+A bin whose spot lies all but off the CCD, or is all but masked, is hardly known: the error of its x is hundreds of
+times that of its neighbours, and light of two fibres is told apart by next to nothing. Around such bins the coupling is
+tenths instead of 1e-6, so that second order does not do, and S decays over forty bins instead of twenty. But no
+farther: the rest of the fibre has a narrow band to second order. So a stretch of all fibres around such bins is solved
+densely: forward and backward elimination from fibre to fibre, each once, give every fibre's complement,
+
+    F_k = A_kk - A_k,k-1 F_k-1^-1 A_k-1,k,   B_k = A_kk - A_k,k+1 B_k+1^-1 A_k+1,k,   S_k = F_k + B_k - A_kk,
+
+with k a group of as many fibres as are coupled beyond the next, so that the matrix is block tridiagonal.
+"""
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import lapack
+
+from gpu_extract.data import Array
+from gpu_extract.decorrelate.narrow.coupling import Couplings
+from gpu_extract.decorrelate.windows import simd_stretch, simd_window_fit
+from gpu_extract.kernels.arena import borrowed
+from gpu_extract.vectors import transpose
+
+STANDS_OUT = 4.0    # times the median along the fibre: only a coupling above that makes a window
+MARGIN = 4          # half-bands of icov from such a bin to the end of its window
+PAD = 3             # half-bands more that are solved with it,
+LEAST = 14          # or, where that is more, one and so many bins: the widest of the narrow bands
+LONGEST = 160       # bins of one fibre's window
+STRETCH = 320       # bins of all fibres' windows together
+MOST = 6            # stretches in a bundle
+DISTANT = 2e-10     # correlation of fibres beyond the next that is left out: S changes by 0.6 to 3 times that
+FAINT = 2e-11       # S beyond the band that a window need not have, the diagonal scaled to 1: other bins leave as much
+SAME = 1e-15        # what an element of the band may differ by outside of it: rounding
+REACH = 8           # fibres on both sides that take part at most: each adds a factor theta of the coupling,
+AMPLIFIED = 64.0    # at most (64 c)^2, c the largest correlation: (1 to 7 c)^2 where S is well conditioned, up to
+                    # (44 c)^2 at the CCD's edge and beside masks (measured, on r0 and on simulated frames)
+NOTHING = 1e-16     # what fibres that take no part may change S by, in its own norm: less than rounding
+
+
+@dataclass(frozen=True)
+class Window:
+    """Bins first .. last - 1 of a fibre; exact: (m, m), S of bins start, start + 1, ... around them.
+
+    Bins without weight are decoupled, with 1 on the diagonal.
+    """
+
+    first: int
+    last: int
+    start: int
+    exact: Array
+
+
+@dataclass(frozen=True)
+class Windowed:
+    """What windows make of a fibre's band.
+
+    blocks: (first bin, S within: (n, n)), bins without weight decoupled, with the bound on the diagonal
+    bound: on the largest eigenvalue; squares: 1'E1, 1'Ex and x'Ex of what windows have beyond the band
+    inner, crossing, seam: see windows.simd_window_fit.put
+    """
+
+    blocks: tuple[tuple[int, Array], ...]
+    bound: float
+    squares: Array
+    inner: float
+    crossing: float
+    seam: float
+
+
+def put(windows: Sequence[Window], bands: tuple[Array, Array, Array], x: Array, roots: Array, *, bound: float,
+        hw: int) -> Windowed:
+    """Put a fibre's windows into its band.
+
+    bands: (band, taken, rest) as windows.simd_window_fit.put has them, changed in place; x, roots: as there
+    bound: on the largest eigenvalue so far; hw: icov's half-band
+    """
+    if not windows:
+        return Windowed((), bound, np.zeros(3), 0.0, 0.0, 0.0)
+    ranges = [simd_window_fit.trimmed(bands[0], w.exact, roots, (w.first, w.last, w.start, hw), (FAINT, SAME))
+              for w in windows]
+    found = [simd_window_fit.put(*bands, w.exact, x, roots, (*pair, w.start, hw))
+             for w, pair in zip(windows, ranges, strict=True)]
+    measures = np.array(found)
+    bound += float(measures[:, 3].max())
+    bands[0][roots == 0.0, 0] = bound
+    blocks = []
+    for window, (first, last) in zip(windows, ranges, strict=True):
+        inside = slice(first - window.start, last - window.start)
+        block, dark = window.exact[inside, inside], roots[first:last] == 0.0
+        if dark.any():
+            block = block.copy()
+            block[dark, dark] = bound
+        blocks.append((first, block))
+    inner, crossing, seam = measures[:, :3].max(axis=0).tolist()
+    return Windowed(tuple(blocks), bound, measures[:, 4:].sum(axis=0), inner, crossing, seam)
+
+
+def find(couplings: Couplings, coupled: float) -> dict[int, list[Window]]:
+    """The windows of a bundle, by fibre; a fibre where they would be too long has none at all.
+
+    coupled: correlation of the bins of two fibres above which they need a window
+    They depend on the normal equations alone.
+    """
+    nfibre, nd, nwave, width = couplings.icov.shape
+    hw, diagonal = width // 2, couplings.icov[:, 0, :, width // 2]
+    if nd < 2 or nfibre < 2 or not np.isfinite(coupled):
+        return {}
+    correlations = couplings.correlations(1)
+    strong = np.zeros((nfibre + 2, nwave), dtype=bool)
+    for i in np.nonzero(correlations.max(axis=1) > coupled)[0]:
+        stands_out = correlations[i] > _limit(correlations[i], coupled)
+        strong[i:i + 4] |= stands_out    # of both fibres, and of the next: what these leave of the two counts as well
+    strong = strong[1:-1]
+    wanted: dict[int, list[tuple[int, int]]] = {}
+    for fibre in np.nonzero(strong.any(axis=1))[0].tolist():
+        rows = np.nonzero(strong[fibre])[0].tolist()
+        pieces = _merged([(max(j - MARGIN * hw, 0), min(j + 1 + MARGIN * hw, nwave)) for j in rows], hw)
+        pieces = [_trimmed(diagonal[fibre], *piece) for piece in pieces]
+        wanted[fibre] = [piece for piece in pieces if piece[0] < piece[1]]
+    wanted = {i: pieces for i, pieces in wanted.items() if all(b - a <= LONGEST for a, b in pieces)}
+    return _solved(couplings, wanted)
+
+
+def _limit(correlations: Array, coupled: float) -> float:
+    """Above what a bin's correlation makes a window; most fibres' median is far below what would count."""
+    if 2 * np.count_nonzero(correlations <= coupled / STANDS_OUT) > len(correlations):
+        return coupled
+    return max(coupled, STANDS_OUT * float(np.median(correlations)))
+
+
+def _merged(pieces: list[tuple[int, int]], gap: int = 0) -> list[tuple[int, int]]:
+    """Ranges, those that are no more than `gap` apart made one."""
+    out: list[tuple[int, int]] = []
+    for first, last in sorted(pieces):
+        if out and first <= out[-1][1] + gap:
+            out[-1] = out[-1][0], max(last, out[-1][1])
+        else:
+            out.append((first, last))
+    return out
+
+
+def _trimmed(diagonal: Array, first: int, last: int) -> tuple[int, int]:
+    """A range without bins of weight 0 at its ends."""
+    alive = np.nonzero(diagonal[first:last] > 0)[0]
+    return (first + int(alive[0]), first + int(alive[-1]) + 1) if len(alive) else (first, first)
+
+
+def _solved(couplings: Couplings, wanted: dict[int, list[tuple[int, int]]]) -> dict[int, list[Window]]:
+    """The windows of fibres whose ranges are wanted, stretch by stretch."""
+    nfibre, _, nwave, width = couplings.icov.shape
+    pad = max(PAD * (width // 2), width // 2 + LEAST)
+    stretches = _merged([piece for pieces in wanted.values() for piece in pieces])
+    windows: dict[int, list[Window]] = {i: [] for i in wanted}
+    for n, (first, last) in enumerate(stretches):
+        own = {i: [p for p in pieces if first <= p[0] < last] for i, pieces in wanted.items()}
+        own = {i: pieces for i, pieces in own.items() if pieces and i in windows}
+        start, stop = max(first - pad, 0), min(last + pad, nwave)
+        exact = None
+        if own and n < MOST and last - first <= STRETCH:
+            around = max(min(own) - REACH, 0), min(max(own) + REACH + 1, nfibre)
+            distances = _reach(couplings, around, slice(start, stop)) + 1
+            if distances == 2:
+                around = _around(couplings.correlations(1)[:, start:stop], min(own), max(own))
+            part = np.ascontiguousarray(couplings.icov[around[0]:around[1], :distances, start:stop])
+            exact = complements(part, (min(own) - around[0], max(own) + 1 - around[0]))
+        for i, pieces in own.items():
+            if exact is None:
+                del windows[i]
+            else:
+                windows[i] += [Window(*piece, start, exact[i - min(own)]) for piece in pieces]
+    return windows
+
+
+def _around(correlations: Array, low: int, high: int) -> tuple[int, int]:
+    """The fibres lo .. hi - 1 that take part in the complements of low .. high.
+
+    correlations: of each fibre's bins with the next one's. What the fibres from one on leave of S is the product of all
+    couplings on the way to it.
+    """
+    ends = []
+    for fibre, step in ((low, -1), (high, 1)):
+        left, end = 1.0, fibre
+        while abs(end - fibre) < REACH and 0 <= end + step <= len(correlations):
+            left *= min((AMPLIFIED * correlations[min(end, end + step)].max())**2, 1.0)
+            if left <= NOTHING:
+                break
+            end += step
+        ends.append(end)
+    return ends[0], ends[1] + 1
+
+
+def _reach(couplings: Couplings, fibres: tuple[int, int], bins: slice) -> int:
+    """The farthest of fibres lo .. hi - 1 whose coupling is not faint on some bins."""
+    for d in range(couplings.icov.shape[1] - 1, 1, -1):
+        if couplings.correlations(d)[fibres[0]:max(fibres[1] - d, 0), bins].max(initial=0.0) > DISTANT:
+            return d
+    return 1
+
+
+def complements(icov: Array, wanted: tuple[int, int] | None = None) -> list[Array] | None:
+    """S of fibres lo .. hi - 1 (of all), (nwave, nwave) each, with all others eliminated; None where icov is not
+    definite.
+
+    Bins of weight 0 are decoupled, with 1 on the diagonal.
+    """
+    nfibre, nd, nwave = icov.shape[:3]
+    lo, hi = wanted or (0, nfibre)
+    joint = max(nd - 1, 1)
+    first, last = lo // joint, (hi - 1) // joint + 1
+    found = np.empty((last - first, (joint * nwave)**2))
+    with borrowed() as arena:
+        room = (joint * transpose.padded(nwave))**2
+        if not simd_stretch.complements(found, arena.take(len(found), room), arena.take(3, room), icov,
+                                       (joint, first, last)):
+            return None
+    out: list[Array] = []
+    for g, joined in enumerate(found, first):
+        size = min(joint, nfibre - g * joint) * nwave
+        singles = _singles(joined[:size**2].reshape(size, size), nwave)
+        if singles is None:
+            return None
+        out += singles
+    return out[lo - first * joint:hi - first * joint]
+
+
+def _singles(joint: Array, size: int) -> list[Array] | None:
+    """Of the joint complement of some fibres that of each."""
+    count = len(joint) // size
+    if count == 1:
+        return [joint]
+    out = []
+    for n in range(count):
+        order = np.r_[0:n * size, (n + 1) * size:count * size, n * size:(n + 1) * size]
+        low, info = lapack.dpotrf(joint[np.ix_(order, order)], lower=1, clean=1)
+        if info != 0:
+            return None
+        last = low[-size:, -size:]
+        out.append(last @ last.T)
+    return out

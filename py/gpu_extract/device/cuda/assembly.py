@@ -1,0 +1,202 @@
+"""Kernels: what a piece has become, as rows of the frame: mask bits, photons per Angstrom, types of the file.
+
+To the last bit what quality.mask_bits, quality.bin_status and assemble.rows_of make on the host. Medians are found by
+counting: the lane of a bin counts how many of the fibre's other bins are smaller, and who is in the middle says so;
+nothing is sorted, and a fibre's lanes need nothing from each other.
+"""
+import math
+
+import numpy as np
+from numba import cuda, njit
+
+from gpu_extract.data import SpecMask, Status
+from gpu_extract.device.cuda.kernels import kernel
+from gpu_extract.device.cuda.normal import PARTS
+
+PLACE, TARGETS = 0, 1                 # of a fibre: its row among those that are wanted, or -1
+STEP, AREA = 0, 1                     # of a bin: its width in Angstrom, and the square of that
+FACTOR, ALONE, FEW = 0, 1, 2          # limits: so many times a median, chi2pix without one, fibres that have one
+UNSEEN, GIVEN_UP, COUNTS = 0, 1, 2      # of a fibre: bins that normal.give_up takes out, bins that the core gave up
+_SOME, _ALL, _NOTHING = int(SpecMask.SOMEBADPIX), int(SpecMask.ALLBADPIX), int(SpecMask.NODATA)
+_MISFIT, _FAILED, _EMPTY = int(SpecMask.BAD2DFIT), int(Status.FAILED), int(Status.EMPTY)
+
+
+@njit(cache=True)
+def _mark(n, bits, middles, ivar, fraction):  # type: ignore[no-untyped-def]
+    """The bits of one bin that need no other bin.
+
+    bits: (fibres, nout) uint32, filled; middles: (2, fibres), NaN afterwards; ivar, fraction: (fibres, nout)
+    """
+    nout = bits.shape[1]
+    f, j = n // nout, n % nout
+    value = 0
+    if fraction[f, j] > 0.5:
+        value |= _SOME
+    if fraction[f, j] == 1.0:
+        value |= _ALL
+    if ivar[f, j] == 0.0:
+        value |= _NOTHING
+    bits[f, j] = value
+    if j == 0:
+        middles[0, f] = middles[1, f] = math.nan
+
+
+@kernel("u4[2] f8[2] f8[2] f8[2]", lane=_mark)
+def mark(count, args):  # type: ignore[no-untyped-def]
+    """Mask bits but for the model's fit: a lane for each bin."""
+    n = cuda.grid(1)
+    if n < count:
+        _mark(n, *args)
+
+
+@njit(cache=True)
+def _find_middles(n, middles, chi2pix, bits):  # type: ignore[no-untyped-def]
+    """The bin says so if it has the middle, or one of the two middles, of the chi2pix of its fibre's unmarked bins."""
+    nout = bits.shape[1]
+    f, j = n // nout, n % nout
+    if bits[f, j] != 0:
+        return
+    value = chi2pix[f, j]
+    before = total = 0
+    for k in range(nout):
+        if bits[f, k] == 0:
+            total += 1
+            if chi2pix[f, k] < value or (chi2pix[f, k] == value and k < j):
+                before += 1
+    if before == (total - 1) // 2:
+        middles[0, f] = value
+    if before == total // 2:
+        middles[1, f] = value
+
+
+@kernel("f8[2] f8[2] u4[2]", lane=_find_middles)
+def find_middles(count, args):  # type: ignore[no-untyped-def]
+    """Both middle values of chi2pix of every fibre: a lane for each bin."""
+    n = cuda.grid(1)
+    if n < count:
+        _find_middles(n, *args)
+
+
+@njit(cache=True)
+def _middle_of_fibres(chi2pix, bits, start, nfibre, j):  # type: ignore[no-untyped-def]
+    """The median of a bundle's unmarked fibres at one wavelength, infinite where there are none."""
+    low = high = math.inf
+    for f in range(start, start + nfibre):
+        if bits[f, j] == 0:
+            before = total = 0
+            for g in range(start, start + nfibre):
+                if bits[g, j] == 0:
+                    total += 1
+                    if chi2pix[g, j] < chi2pix[f, j] or (chi2pix[g, j] == chi2pix[f, j] and g < f):
+                        before += 1
+            if before == (total - 1) // 2:
+                low = chi2pix[f, j]
+            if before == total // 2:
+                high = chi2pix[f, j]
+    return 0.5 * (low + high)
+
+
+@njit(cache=True)
+def _stands_out(f, j, chi2pix, bits, middles, nfibre, limits):  # type: ignore[no-untyped-def]
+    """Whether the model does not fit at a bin (quality.stands_out)."""
+    if nfibre < limits[FEW]:
+        return chi2pix[f, j] > limits[ALONE]
+    if not chi2pix[f, j] > limits[FACTOR] * (0.5 * (middles[0, f] + middles[1, f])):
+        return False
+    return chi2pix[f, j] > limits[FACTOR] * _middle_of_fibres(chi2pix, bits, f // nfibre * nfibre, nfibre, j)
+
+
+@njit(cache=True)
+def _status_of(status, mask):  # type: ignore[no-untyped-def]
+    """What became of a bin (quality.bin_status)."""
+    if mask & _NOTHING and (status != _FAILED or mask & _ALL):
+        return _EMPTY
+    return status
+
+
+@njit(cache=True)
+def _write(n, to_flux, to_ivar, to_chi, to_fraction, to_mask, to_status, flux, ivar, chi2pix, fraction, status, bits,
+           middles, targets, steps, limits, nfibre):  # type: ignore[no-untyped-def]
+    """One bin of the frame, in photons per Angstrom.
+
+    to_...: (rows, nout) of the frame; flux ... bits: (fibres, nout) of the piece, in photons per bin; steps: (2, nout)
+    limits: of quality.stands_out
+    """
+    nout = bits.shape[1]
+    f, j = n // nout, n % nout
+    row = targets[PLACE, f]
+    if row < 0:
+        return
+    mask = bits[f, j]
+    if _stands_out(f, j, chi2pix, bits, middles, nfibre, limits):
+        mask |= np.uint32(_MISFIT)
+    to_flux[row, j] = flux[f, j] / steps[STEP, j]
+    to_ivar[row, j] = ivar[f, j] * steps[AREA, j]
+    to_chi[row, j] = chi2pix[f, j]
+    to_fraction[row, j] = fraction[f, j]
+    to_mask[row, j] = mask
+    to_status[row, j] = _status_of(status[f, j], mask)
+
+
+_GIVEN = "f8[2] f8[2] f8[2] f8[2] i1[2] u4[2] f8[2] i8[2] f8[2] f8[1] i8"
+
+
+@kernel(f"f4[2] f4[2] f4[2] f4[2] u4[2] i1[2] {_GIVEN}", lane=_write)
+def write_singles(count, args):  # type: ignore[no-untyped-def]
+    """Rows of a frame of float32, all but the resolution: a lane for each bin of the piece."""
+    n = cuda.grid(1)
+    if n < count:
+        _write(n, *args)
+
+
+@kernel(f"f8[2] f8[2] f8[2] f8[2] u4[2] i1[2] {_GIVEN}", lane=_write)
+def write_doubles(count, args):  # type: ignore[no-untyped-def]
+    """The same of float64."""
+    n = cuda.grid(1)
+    if n < count:
+        _write(n, *args)
+
+
+@njit(cache=True)
+def _resolve(n, to, resolution, targets):  # type: ignore[no-untyped-def]
+    """One element of the resolution; to: (rows, 2 ndiag + 1, nout), resolution: (fibres, 2 ndiag + 1, nout)."""
+    width, nout = resolution.shape[1], resolution.shape[2]
+    f, k, j = n // (width * nout), n // nout % width, n % nout
+    row = targets[PLACE, f]
+    if row >= 0:
+        to[row, k, j] = resolution[f, k, j]
+
+
+@kernel("f4[3] f8[3] i8[2]", lane=_resolve)
+def resolve_singles(count, args):  # type: ignore[no-untyped-def]
+    """The resolution's rows of a frame of float32: a lane for each element of the piece's."""
+    n = cuda.grid(1)
+    if n < count:
+        _resolve(n, *args)
+
+
+@kernel("f8[3] f8[3] i8[2]", lane=_resolve)
+def resolve_doubles(count, args):  # type: ignore[no-untyped-def]
+    """The same of float64."""
+    n = cuda.grid(1)
+    if n < count:
+        _resolve(n, *args)
+
+
+@njit(cache=True)
+def _count_given_up(n, parts, status):  # type: ignore[no-untyped-def]
+    """Bins that the core gave up among every 64th bin of a fibre."""
+    f, c = n // PARTS, n % PARTS
+    total = 0.0
+    for j in range(c, status.shape[1], PARTS):
+        if status[f, j] == _FAILED:
+            total += 1.0
+    parts[f, c] = total
+
+
+@kernel("f8[2] i1[2]", lane=_count_given_up)
+def count_given_up(count, args):  # type: ignore[no-untyped-def]
+    """Bins that the core gave up: a lane for each part of a fibre."""
+    n = cuda.grid(1)
+    if n < count:
+        _count_given_up(n, *args)

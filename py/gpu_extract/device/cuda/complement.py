@@ -1,0 +1,102 @@
+"""Kernels: the Schur complements of the fibres of a piece, from what the others take.
+
+S = A - U and U are rows of `half + 1` elements, half the widest that is tried; a narrower band is their beginning.
+"""
+import math
+
+from numba import cuda, njit
+
+from gpu_extract.device.cuda.kernels import kernel
+from gpu_extract.device.cuda.measure import ALIVE, BOUND, FIRST_GAMMA, FIRST_THETA, LOST, WIDTH
+
+
+@njit(cache=True)
+def _schur(n, band, taken, blocks, shares, far, farther, nwave, hw, half, lanes):  # type: ignore[no-untyped-def]
+    i, row = n % lanes, n // lanes
+    a, p = row % (half + 1), row // (half + 1)
+    given = blocks[(p * (2 * hw + 1) + hw + a) * lanes + i] if a <= hw else 0.0
+    u = shares[n] + shares[nwave * (half + 1) * lanes + n]
+    if farther > 0:
+        u += far[n]
+    taken[n] = u
+    band[n] = given - u
+
+
+@kernel("f8[1] f8[1] f8[1] f8[1] f8[1] i8 i8 i8 i8 i8", lane=_schur)
+def schur(count, args):  # type: ignore[no-untyped-def]
+    """U and S = A - U from the shares of both sides, and of farther fibres where there are any; a lane an element."""
+    n = cuda.grid(1)
+    if n < count:
+        _schur(n, *args)
+
+
+@njit(cache=True)
+def _gather(n, far, shares, first, nwave, half, lanes):  # type: ignore[no-untyped-def]
+    both = shares[n] + shares[nwave * (half + 1) * lanes + n]
+    far[n] = both if first > 0 else far[n] + both
+
+
+@kernel("f8[1] f8[1] i8 i8 i8 i8", lane=_gather)
+def gather(count, args):  # type: ignore[no-untyped-def]
+    """far: the shares of fibres farther than the next, added up distance by distance; a lane for every element."""
+    n = cuda.grid(1)
+    if n < count:
+        _gather(n, *args)
+
+
+@njit(cache=True)
+def _tops(n, tops, band, nwave, half, lanes):  # type: ignore[no-untyped-def]
+    top = 0.0
+    for j in range(nwave):
+        value = abs(band[j * (half + 1) * lanes + n])
+        if not value < math.inf:
+            top = math.inf
+        top = max(top, value)
+    tops[n] = top
+
+
+@kernel("f8[1] f8[1] i8 i8 i8", lane=_tops)
+def tops(count, args):  # type: ignore[no-untyped-def]
+    """The largest element of every diagonal of S, infinite where one is not finite; a lane for every diagonal."""
+    n = cuda.grid(1)
+    if n < count:
+        _tops(n, *args)
+
+
+@njit(cache=True)
+def _bound(i, facts, flags, tops, sides, first, nwave, half, lanes):  # type: ignore[no-untyped-def]
+    total = tops[i]
+    for a in range(1, half + 1):
+        total += 2.0 * tops[a * lanes + i]
+    facts[BOUND * lanes + i] = total
+    if first > 0:
+        alive = 0
+        for j in range(nwave):
+            if sides[2 * j * lanes + i] > 0.0:
+                alive = 1
+        flags[ALIVE * lanes + i] = alive
+        flags[WIDTH * lanes + i] = flags[LOST * lanes + i] = 0
+        facts[FIRST_THETA * lanes + i], facts[FIRST_GAMMA * lanes + i] = 0.0, 1.0     # of who is not alive for good
+
+
+@kernel("f8[1] i4[1] f8[1] f8[1] i8 i8 i8 i8", lane=_bound)
+def bound(count, args):  # type: ignore[no-untyped-def]
+    """A bound on the largest eigenvalue of S; at first also which fibres have any bin of weight; a lane a fibre."""
+    n = cuda.grid(1)
+    if n < count:
+        _bound(n, *args)
+
+
+@njit(cache=True)
+def _decouple(n, band, facts, roots, half, lanes):  # type: ignore[no-untyped-def]
+    i, p = n % lanes, n // lanes
+    if roots[n] == 0.0:
+        band[p * (half + 1) * lanes + i] = facts[BOUND * lanes + i]
+
+
+@kernel("f8[1] f8[1] f8[1] i8 i8", lane=_decouple)
+def decouple(count, args):  # type: ignore[no-untyped-def]
+    """Bins of weight 0 get the bound on the diagonal of S; a lane for every bin."""
+    n = cuda.grid(1)
+    if n < count:
+        _decouple(n, *args)

@@ -1,0 +1,294 @@
+"""Kernels: what eliminating one fibre takes from another, for all fibres of a piece side by side.
+
+Arrays are flat with the fibre (or a pair of fibres) fastest, so that neighbouring lanes read neighbouring numbers;
+element (j, n) of rows of `width` elements is array[(j width + n) lanes + lane]. Lanes of pairs: pair m < F is that of
+fibre i = m with the fibre `distance` below it, pair m >= F that of i = m - F with the one above; j is eliminated, i
+is what remains. Fibre f belongs to bundle f // size; couplings end with the bundle.
+
+U = G Z G^T, G = A_ij, Z = A_jj^-1, is made in steps of which each has a lane for every number: Z in its band
+(recursions), then beyond it column by column, V = G Z, U = V G^T. `depth` says which pairs take part: 0 where j is
+eliminated as it stands, n where fibres beyond it are eliminated first, n in all (`chain` fills it).
+"""
+import math
+
+from numba import cuda, njit
+
+from gpu_extract.device.cuda.kernels import kernel
+from gpu_extract.device.cuda.recursions import factor_rows, invert_rows, solve_rows
+
+
+@njit(cache=True)
+def other(m, lanes, distance, size):  # type: ignore[no-untyped-def]
+    """The fibre that is eliminated in pair m, -1 where there is none; lanes: F."""
+    i = m % lanes
+    j = i - distance if m < lanes else i + distance
+    return j if 0 <= j < lanes and j // size == i // size else -1
+
+
+@njit(cache=True)
+def counts(m, lanes, distance, size, sizes, distant):  # type: ignore[no-untyped-def]
+    """The fibre that is eliminated in pair m, -1 where there is none or its coupling does not count."""
+    j = other(m, lanes, distance, size)
+    if j >= 0 and distance > 1 and not sizes[distance * lanes + min(j, m % lanes)] > distant:
+        return -1
+    return j
+
+
+@njit(cache=True)
+def element(blocks, nwave, hw, lanes, i, j, p, k):  # type: ignore[no-untyped-def]
+    """G[p, p + k] of fibres i and j, 0 where p + k is no bin; blocks: from `transpose`."""
+    if not 0 <= p + k < nwave:
+        return 0.0
+    width = 2 * hw + 1
+    if i < j:
+        return blocks[(((j - i) * nwave + p) * width + hw + k) * lanes + i]
+    return blocks[(((i - j) * nwave + p + k) * width + hw - k) * lanes + j]
+
+
+@njit(cache=True)
+def _transpose(n, blocks, icov):  # type: ignore[no-untyped-def]
+    lanes, _, width, nwave = icov.shape
+    f, rest = n % lanes, n // lanes
+    k, rest = rest % width, rest // width
+    blocks[n] = icov[f, rest // nwave, k, rest % nwave]
+
+
+@kernel("f8[1] f8[4]", lane=_transpose)
+def transpose(count, args):  # type: ignore[no-untyped-def]
+    """blocks: rows (d, j) of 2 hw + 1 elements from icov (fibres, nd, 2 hw + 1, nwave); a lane for every element."""
+    n = cuda.grid(1)
+    if n < count:
+        _transpose(n, *args)
+
+
+@njit(cache=True)
+def _vectors(n, sides, roots, icov, weight, x):  # type: ignore[no-untyped-def]
+    lanes, _, width, _ = icov.shape
+    f, j = n % lanes, n // lanes
+    alive = weight[f, j] > 0.0
+    sides[2 * j * lanes + f] = 1.0 if alive else 0.0
+    sides[(2 * j + 1) * lanes + f] = x[f, j] if alive else 0.0
+    diagonal = icov[f, 0, width // 2, j]
+    roots[n] = 1.0 / math.sqrt(diagonal) if diagonal > 0.0 else 0.0
+
+
+@kernel("f8[1] f8[1] f8[4] f8[2] f8[2]", lane=_vectors)
+def vectors(count, args):  # type: ignore[no-untyped-def]
+    """sides: rows of 1 (0 where a bin has no weight) and x; roots: 1 / sqrt of the diagonal of icov, 0 where that is
+    0; a lane for every bin."""
+    n = cuda.grid(1)
+    if n < count:
+        _vectors(n, *args)
+
+
+@njit(cache=True)
+def _largest(n, tops, blocks, roots, nwave, hw, lanes, size):  # type: ignore[no-untyped-def]
+    width = 2 * hw + 1
+    i, rest = n % lanes, n // lanes
+    k, d = rest % width - hw, rest // width
+    top = 0.0
+    if i + d < lanes and (i + d) // size == i // size:
+        for j in range(max(0, -k), min(nwave, nwave - k)):
+            value = abs(blocks[((d * nwave + j) * width + hw + k) * lanes + i])
+            top = max(top, value * (roots[j * lanes + i] * roots[(j + k) * lanes + i + d]))
+    tops[n] = top
+
+
+@kernel("f8[1] f8[1] f8[1] i8 i8 i8 i8", lane=_largest)
+def largest(count, args):  # type: ignore[no-untyped-def]
+    """tops[d, k, i]: largest |A_ij| of a diagonal, j = i + d, relative to the blocks' diagonals."""
+    n = cuda.grid(1)
+    if n < count:
+        _largest(n, *args)
+
+
+@njit(cache=True)
+def _coupling(n, sizes, tops, hw, lanes):  # type: ignore[no-untyped-def]
+    width = 2 * hw + 1
+    i, d = n % lanes, n // lanes
+    top = 0.0
+    for k in range(width):
+        top = max(top, tops[(d * width + k) * lanes + i])
+    sizes[n] = width * top
+
+
+@kernel("f8[1] f8[1] i8 i8", lane=_coupling)
+def coupling(count, args):  # type: ignore[no-untyped-def]
+    """sizes[d, i]: a bound on the row sums of the scaled A_ij, j = i + d."""
+    n = cuda.grid(1)
+    if n < count:
+        _coupling(n, *args)
+
+
+@njit(cache=True)
+def _factor(n, low, inverse, blocks, nwave, hw, wide, lanes, half):  # type: ignore[no-untyped-def]
+    factor_rows(low, n, lanes, blocks, hw * lanes + n, 2 * hw + 1, lanes, nwave, half)
+    invert_rows(inverse, n, wide + 1, lanes, low, n, nwave, half)
+
+
+@kernel("f8[1] f8[1] f8[1] i8 i8 i8 i8 n", lane=_factor, block=32, samples=((9,),))
+def factor(count, args):  # type: ignore[no-untyped-def]
+    """The factor of every fibre's block, half = hw, and its inverse in the band of rows of wide + 1; a lane a fibre."""
+    n = cuda.grid(1)
+    if n < count:
+        _factor(n, *args)
+
+
+@njit(cache=True)
+def _factor_rest(m, low, inverse, band, depth, wanted, nwave, half, wide, lanes, reach):  # type: ignore[no-untyped-def]
+    if depth[m] == wanted:
+        factor_rows(low, m, 2 * lanes, band, m, half + 1, 2 * lanes, nwave, reach)
+        invert_rows(inverse, m, wide + 1, 2 * lanes, low, m, nwave, reach)
+
+
+@kernel("f8[1] f8[1] f8[1] i4[1] i8 i8 i8 i8 i8 n", lane=_factor_rest, block=32, samples=((21,),))
+def factor_rest(count, args):  # type: ignore[no-untyped-def]
+    """The same of bands from `rest`, with reach = half, for the pairs of a depth; a lane for every pair."""
+    n = cuda.grid(1)
+    if n < count:
+        _factor_rest(n, *args)
+
+
+@njit(cache=True)
+def _rest(n, band, blocks, shares, depth, wanted, nwave, hw, half, lanes, size):  # type: ignore[no-untyped-def]
+    m, row = n % (2 * lanes), n // (2 * lanes)
+    a, p = row % (half + 1), row // (half + 1)
+    j = other(m, lanes, 1, size)
+    if j < 0 or depth[m] != wanted:
+        return
+    side = m // lanes
+    given = blocks[(p * (2 * hw + 1) + hw + a) * lanes + j] if a <= hw else 0.0
+    band[n] = given - shares[((side * nwave + p) * (half + 1) + a) * lanes + j]
+
+
+@kernel("f8[1] f8[1] f8[1] i4[1] i8 i8 i8 i8 i8 i8", lane=_rest)
+def rest(count, args):  # type: ignore[no-untyped-def]
+    """band: of fibre j of the pairs of a depth, less what the fibre beyond it takes; a lane for every element."""
+    n = cuda.grid(1)
+    if n < count:
+        _rest(n, *args)
+
+
+@njit(cache=True)
+def _extend(n, inverse, low, depth, wanted, nwave, half, wide, lanes):  # type: ignore[no-untyped-def]
+    m, q = n % lanes, n // lanes
+    if wanted > 0 and depth[m] != wanted:
+        return
+    for a in range(half + 1, min(wide, q) + 1):
+        total = 0.0
+        for b in range(1, half + 1):
+            total -= (low[((q - a) * (half + 1) + b) * lanes + m]
+                      * inverse[((q - a + b) * (wide + 1) + a - b) * lanes + m])
+        inverse[((q - a) * (wide + 1) + a) * lanes + m] = total
+
+
+@kernel("f8[1] f8[1] i4[1] i8 i8 i8 i8 i8", lane=_extend)
+def extend(count, args):  # type: ignore[no-untyped-def]
+    """Elements half + 1 .. wide of the inverse's rows from those in the band: a lane for every column."""
+    n = cuda.grid(1)
+    if n < count:
+        _extend(n, *args)
+
+
+@njit(cache=True)
+def _product(n, v, blocks, inverse, sizes, depth, wanted, distant, distance, nwave, hw, half, lanes,
+             size):  # type: ignore[no-untyped-def]
+    m, row = n % (2 * lanes), n // (2 * lanes)
+    columns, wide = 2 * hw + half + 1, 2 * hw + half
+    p, s = row // columns, row % columns - hw
+    j = counts(m, lanes, distance, size, sizes, distant)
+    if j < 0 or (wanted > 0 and depth[m] != wanted) or not 0 <= p + s < nwave:
+        return
+    i, total = m % lanes, 0.0
+    own, step = (m, 2 * lanes) if wanted > 0 else (j, lanes)
+    for k in range(max(-hw, -p), min(hw, nwave - 1 - p) + 1):
+        low, apart = min(k, s), abs(k - s)
+        total += element(blocks, nwave, hw, lanes, i, j, p, k) * inverse[((p + low) * (wide + 1) + apart) * step + own]
+    v[n] = total
+
+
+@kernel("f8[1] f8[1] f8[1] f8[1] i4[1] i8 f8 i8 i8 i8 i8 i8 i8", lane=_product)
+def product(count, args):  # type: ignore[no-untyped-def]
+    """V = G Z: rows of 2 hw + half + 1, V[p, p + s] at s + hw; of all pairs at a distance (wanted 0: Z of the fibres as
+    they stand) or of those of a depth (Z of `factor_rest`); a lane for every element."""
+    n = cuda.grid(1)
+    if n < count:
+        _product(n, *args)
+
+
+@njit(cache=True)
+def _share(n, shares, v, blocks, sizes, depth, wanted, distant, distance, nwave, hw, half, lanes,
+           size):  # type: ignore[no-untyped-def]
+    i, row = n % lanes, n // lanes
+    a, row = row % (half + 1), row // (half + 1)
+    p, side = row % nwave, row // nwave
+    m = side * lanes + i
+    j = counts(m, lanes, distance, size, sizes, distant)
+    if wanted > 0 and depth[m] != wanted:
+        return
+    total, columns = 0.0, 2 * hw + half + 1
+    if j >= 0 and p + a < nwave:
+        for k in range(max(-hw, -p - a), min(hw, nwave - 1 - p - a) + 1):
+            total += (v[(p * columns + hw + a + k) * 2 * lanes + m]
+                      * element(blocks, nwave, hw, lanes, i, j, p + a, k))
+    shares[n] = total
+
+
+@kernel("f8[1] f8[1] f8[1] f8[1] i4[1] i8 f8 i8 i8 i8 i8 i8 i8", lane=_share)
+def share(count, args):  # type: ignore[no-untyped-def]
+    """shares[side, p, a, i] = U[p, p + a] that the pair takes from i, 0 where it does not count; pairs as `product`."""
+    n = cuda.grid(1)
+    if n < count:
+        _share(n, *args)
+
+
+@njit(cache=True)
+def _move(m, moved, low, blocks, sides, sizes, depth, wanted, distant, distance, nwave, hw, lanes, size,
+          half):  # type: ignore[no-untyped-def]
+    j = counts(m, lanes, distance, size, sizes, distant)
+    if wanted > 0 and depth[m] != wanted:
+        return
+    i, pairs = m % lanes, 2 * lanes
+    if j < 0:
+        for p in range(nwave):
+            moved[p * pairs + m] = 0.0
+        return
+    for q in range(nwave):
+        total = 0.0
+        for k in range(max(-hw, -q), min(hw, nwave - 1 - q) + 1):
+            total += element(blocks, nwave, hw, lanes, j, i, q, k) * sides[(2 * (q + k) + 1) * lanes + i]
+        moved[q * pairs + m] = total
+    own, step = (m, pairs) if wanted > 0 else (j, lanes)
+    solve_rows(moved, m, pairs, low, own, step, nwave, half)
+
+
+@kernel("f8[1] f8[1] f8[1] f8[1] f8[1] i4[1] i8 f8 i8 i8 i8 i8 i8 n", lane=_move, block=32, samples=((9,),))
+def move(count, args):  # type: ignore[no-untyped-def]
+    """moved = Z G^T x_i of pairs as in `product`, for `low` of that half-band; U x_i is then G times it: a lane a
+    pair."""
+    n = cuda.grid(1)
+    if n < count:
+        _move(n, *args)
+
+
+@njit(cache=True)
+def _moved_by(n, ux, before, more, moved, blocks, sizes, distant, distance, nwave, hw, lanes,
+              size):  # type: ignore[no-untyped-def]
+    i, p = n % lanes, n // lanes
+    total = before[n] if more > 0 else 0.0
+    for side in range(2):
+        m = side * lanes + i
+        j = counts(m, lanes, distance, size, sizes, distant)
+        if j >= 0:
+            for k in range(max(-hw, -p), min(hw, nwave - 1 - p) + 1):
+                total += (element(blocks, nwave, hw, lanes, i, j, p, k)
+                          * moved[(p + k) * 2 * lanes + m])
+    ux[n] = total
+
+
+@kernel("f8[1] f8[1] i8 f8[1] f8[1] f8[1] f8 i8 i8 i8 i8 i8", lane=_moved_by)
+def moved_by(count, args):  # type: ignore[no-untyped-def]
+    """ux = U x, all of U, of the pairs at a distance, added to `before` where more > 0; a lane for every bin."""
+    n = cuda.grid(1)
+    if n < count:
+        _moved_by(n, *args)

@@ -1,0 +1,269 @@
+"""Kernels: conjugate gradients for all bundles of a piece at once, preconditioned by a banded Cholesky per fibre.
+
+Each bundle goes at its own pace: its state says whether it still moves, and the lanes of one that has arrived return at
+once, so that the number of iterations can be queued without asking the device. Scalars are never on the host.
+Factors lie fibre fastest: the recursions along wavelength have one lane per fibre.
+"""
+import math
+
+from numba import cuda, njit
+
+from gpu_extract.device.cuda.kernels import kernel
+from gpu_extract.device.cuda.normal import PARTS
+
+# A bundle's state: does it move (1 or 0), r M^-1 r, beta, iterations, floor, smallest r M^-1 r, iterations without
+# a smaller one
+MOVES, NORM, BETA, DONE, FLOOR, BEST, STALLED, STATE = 0, 1, 2, 3, 4, 5, 6, 7
+PATIENCE = 5
+R, Z, P, Q, S, T, VECTORS = 0, 1, 2, 3, 4, 5, 6      # the vectors: (VECTORS, fibres, nwave)
+
+
+@njit(cache=True)
+def _factorise(n, factor, icov):  # type: ignore[no-untyped-def]
+    """Banded Cholesky of one fibre's block, see solve.simd_factor.factorise.
+
+    factor: (nwave, hw + 1, fibres), factor[j, hw - k] = L[j, j - k], the diagonal 1 / L[j, j]; a pivot that is not
+    positive decouples its bin
+    """
+    nwave, hw = factor.shape[0], factor.shape[1] - 1
+    for j in range(nwave):
+        scale = icov[n, 0, hw, j]
+        pivot = scale
+        for m in range(hw):
+            column = j - hw + m
+            total = 0.0
+            if column >= 0:
+                total = icov[n, 0, m, j]
+                for i in range(max(0, hw - j), m):
+                    total -= factor[j, i, n] * factor[column, i + hw - m, n]
+                total *= factor[column, hw, n]
+            factor[j, m, n] = total
+            pivot -= total * total
+        if pivot > 1e-14 * scale:
+            factor[j, hw, n] = 1.0 / math.sqrt(pivot)
+        else:
+            for m in range(hw):
+                factor[j, m, n] = 0.0
+            factor[j, hw, n] = 1.0 / math.sqrt(scale) if scale > 0.0 else 1.0
+
+
+@kernel("f8[3] f8[4]", lane=_factorise, block=32)
+def factorise(count, args):  # type: ignore[no-untyped-def]
+    """Cholesky factors of the fibres: a lane for each."""
+    n = cuda.grid(1)
+    if n < count:
+        _factorise(n, *args)
+
+
+@njit(cache=True)
+def _begin(n, vectors, rhs):  # type: ignore[no-untyped-def]
+    """r = rhs, everything else 0, at one bin."""
+    nwave = rhs.shape[1]
+    f, j = n // nwave, n % nwave
+    for v in range(VECTORS):
+        vectors[v, f, j] = 0.0
+    vectors[R, f, j] = rhs[f, j]
+
+
+@kernel("f8[3] f8[2]", lane=_begin)
+def begin(count, args):  # type: ignore[no-untyped-def]
+    """The vectors before the first iteration: a lane for each bin."""
+    n = cuda.grid(1)
+    if n < count:
+        _begin(n, *args)
+
+
+@njit(cache=True)
+def _precondition(n, vectors, dots, factor, state, nfibre):  # type: ignore[no-untyped-def]
+    """z = M^-1 r of one fibre, and its r z into dots (fibres,)."""
+    if state[n // nfibre, MOVES] == 0.0:
+        return
+    nwave, hw = factor.shape[0], factor.shape[1] - 1
+    for j in range(nwave):
+        total = vectors[R, n, j]
+        for m in range(max(0, hw - j), hw):
+            total -= factor[j, m, n] * vectors[Z, n, j - hw + m]
+        vectors[Z, n, j] = total * factor[j, hw, n]
+    product = 0.0
+    for j in range(nwave - 1, -1, -1):
+        total = vectors[Z, n, j]
+        for k in range(1, min(hw, nwave - 1 - j) + 1):
+            total -= factor[j + k, hw - k, n] * vectors[Z, n, j + k]
+        total *= factor[j, hw, n]
+        vectors[Z, n, j] = total
+        product += vectors[R, n, j] * total
+    dots[n] = product
+
+
+@kernel("f8[3] f8[1] f8[3] f8[2] i8", lane=_precondition, block=32)
+def precondition(count, args):  # type: ignore[no-untyped-def]
+    """The fibres' blocks solved: a lane for each fibre."""
+    n = cuda.grid(1)
+    if n < count:
+        _precondition(n, *args)
+
+
+@njit(cache=True)
+def _sum_of(values, start, count):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for i in range(start, start + count):
+        total += values[i]
+    return total
+
+
+@njit(cache=True)
+def _start(n, state):  # type: ignore[no-untyped-def]
+    """A bundle begins to move."""
+    for s in range(STATE):
+        state[n, s] = 0.0
+    state[n, MOVES] = 1.0
+    state[n, DONE] = -1.0
+
+
+@kernel("f8[2]", lane=_start, block=32)
+def start(count, args):  # type: ignore[no-untyped-def]
+    """States before the first `judge`: a lane for each bundle."""
+    n = cuda.grid(1)
+    if n < count:
+        _start(n, *args)
+
+
+@njit(cache=True)
+def _judge(n, state, dots, curvatures, nfibre, tolerance):  # type: ignore[no-untyped-def]
+    """After an iteration, or before the first: where a bundle stands, and whether it goes on.
+
+    sqrt(norm) is the error in sigma up to the coupling between fibres: norm = r M^-1 r, M: the fibres' own blocks
+    """
+    if state[n, MOVES] == 0.0:
+        return
+    first = state[n, DONE] < 0.0
+    if not first and not _sum_of(curvatures, n * nfibre, nfibre) > 0.0:
+        state[n, MOVES] = 0.0
+        return
+    norm = _sum_of(dots, n * nfibre, nfibre)
+    if first:
+        state[n, FLOOR] = 1e-15 * math.sqrt(norm)
+    else:
+        state[n, BETA] = norm / state[n, NORM]
+        state[n, STALLED] = 0.0 if norm < state[n, BEST] else state[n, STALLED] + 1.0
+    state[n, BEST] = norm if first else min(state[n, BEST], norm)
+    state[n, NORM] = norm
+    state[n, DONE] += 1.0
+    if not math.sqrt(norm) > max(tolerance, state[n, FLOOR]) or state[n, STALLED] >= PATIENCE:
+        state[n, MOVES] = 0.0
+
+
+@kernel("f8[2] f8[1] f8[1] i8 f8", lane=_judge, block=32)
+def judge(count, args):  # type: ignore[no-untyped-def]
+    """Convergence: a lane for each bundle."""
+    n = cuda.grid(1)
+    if n < count:
+        _judge(n, *args)
+
+
+@njit(cache=True)
+def _between(n, vectors, icov, state, nfibre):  # type: ignore[no-untyped-def]
+    """t = E z at one bin, E the couplings between fibres; every sum in the order of distance and band."""
+    nd, nband, nwave = icov.shape[1], icov.shape[2], icov.shape[3]
+    f, j = n // nwave, n % nwave
+    if state[f // nfibre, MOVES] == 0.0:
+        return
+    hw, i = nband // 2, f % nfibre
+    total = 0.0
+    for d in range(1, nd):
+        if i + d < nfibre:
+            for k in range(max(-hw, -j), min(hw, nwave - 1 - j) + 1):
+                total += icov[f, d, hw + k, j] * vectors[Z, f + d, j + k]
+        if i >= d:
+            for k in range(max(-hw, j - nwave + 1), min(hw, j) + 1):
+                total += icov[f - d, d, hw + k, j - k] * vectors[Z, f - d, j - k]
+    vectors[T, f, j] = total
+
+
+@kernel("f8[3] f8[4] f8[2] i8", lane=_between)
+def between(count, args):  # type: ignore[no-untyped-def]
+    """The coupling between fibres applied to z: a lane for each bin."""
+    n = cuda.grid(1)
+    if n < count:
+        _between(n, *args)
+
+
+@njit(cache=True)
+def _advance(n, vectors, parts, state, nfibre):  # type: ignore[no-untyped-def]
+    """p = z + beta p and q = r + t + beta q at every 64th bin of a fibre, and their share of p q into parts (fibres,
+    PARTS)."""
+    f, c = n // PARTS, n % PARTS
+    b = f // nfibre
+    if state[b, MOVES] == 0.0:
+        return
+    beta, total = state[b, BETA], 0.0
+    for j in range(c, vectors.shape[2], PARTS):
+        p = vectors[Z, f, j] + beta * vectors[P, f, j]
+        q = vectors[R, f, j] + vectors[T, f, j] + beta * vectors[Q, f, j]
+        vectors[P, f, j] = p
+        vectors[Q, f, j] = q
+        total += p * q
+    parts[f, c] = total
+
+
+@kernel("f8[3] f8[2] f8[2] i8", lane=_advance)
+def advance(count, args):  # type: ignore[no-untyped-def]
+    """The direction and its image: a lane for each part of a fibre."""
+    n = cuda.grid(1)
+    if n < count:
+        _advance(n, *args)
+
+
+@njit(cache=True)
+def _add_parts(n, whole, parts):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for c in range(parts.shape[1]):
+        total += parts[n, c]
+    whole[n] = total
+
+
+@kernel("f8[1] f8[2]", lane=_add_parts, block=32)
+def add_parts(count, args):  # type: ignore[no-untyped-def]
+    """Sums over the parts of a fibre, in order: a lane for each fibre."""
+    n = cuda.grid(1)
+    if n < count:
+        _add_parts(n, *args)
+
+
+@njit(cache=True)
+def _step(n, vectors, curvatures, state, nfibre):  # type: ignore[no-untyped-def]
+    """s += alpha p, r -= alpha q at one bin."""
+    nwave = vectors.shape[2]
+    f, j = n // nwave, n % nwave
+    b = f // nfibre
+    if state[b, MOVES] == 0.0:
+        return
+    curvature = _sum_of(curvatures, b * nfibre, nfibre)
+    if curvature > 0.0:
+        alpha = state[b, NORM] / curvature
+        vectors[S, f, j] += alpha * vectors[P, f, j]
+        vectors[R, f, j] -= alpha * vectors[Q, f, j]
+
+
+@kernel("f8[3] f8[1] f8[2] i8", lane=_step)
+def step(count, args):  # type: ignore[no-untyped-def]
+    """A step along the direction: a lane for each bin."""
+    n = cuda.grid(1)
+    if n < count:
+        _step(n, *args)
+
+
+@njit(cache=True)
+def _arrive(n, x, vectors, sums):  # type: ignore[no-untyped-def]
+    """x = s, 0 where weight (sums[0]) is 0."""
+    nwave = x.shape[1]
+    f, j = n // nwave, n % nwave
+    x[f, j] = vectors[S, f, j] if sums[0, f, j] > 0.0 else 0.0
+
+
+@kernel("f8[2] f8[3] f8[3]", lane=_arrive)
+def arrive(count, args):  # type: ignore[no-untyped-def]
+    """The solution: a lane for each bin."""
+    n = cuda.grid(1)
+    if n < count:
+        _arrive(n, *args)

@@ -1,0 +1,231 @@
+"""Kernels: what the definiteness of the fibres' Schur complements says, and in which band each is to be had.
+
+As in narrow.schur a fibre is measured in the narrowest band first, and then in wider ones until what is cut off is
+within the limits; here that is one launch after the other, in which fibres that are done return at once.
+
+What is known of a fibre stands in `facts` (numbers) and `flags` (integers), rows of one element for every fibre, whose
+numbers are the names below. Limits, questions and poles come as tables (device.device_tables).
+"""
+import math
+
+from numba import cuda, njit
+
+from gpu_extract.decorrelate.narrow.simd_foresee import BRIGHT, LEAST
+from gpu_extract.device.cuda.eliminate import other
+from gpu_extract.device.cuda.kernels import kernel
+from gpu_extract.device.cuda.recursions import definite_rows
+
+COND, THETA, GAMMA, FIRST_THETA, FIRST_GAMMA, FAR_THETA, BOUND, EXCESS, ONES, CROSS, BOTH = range(11)
+FACTS = 11
+ALIVE, ACTIVE, WIDTH, RUNG, STATUS, LOST, WANTED = range(7)
+FLAGS = 7
+COUPLING, DISTANT, TAIL, SHIFT, NOISY, BRIGHT_SHARE, DECAY, MOST_COUPLING = range(8)      # of the limits
+LIMITS = 8
+QUESTIONS = 8                                                        # asked at once
+RATIO, IS_THETA, IS_GAMMA = 0.0, 1.0, 2.0                            # kinds of questions
+ASKED = 5                                                            # b, c / bound, 1 - g, kind, value
+CHUNK = 64                                                           # bins that one lane looks at
+SUMS = 6
+EPS = 2.0**-52
+
+
+@njit(cache=True)
+def _choose(i, facts, flags, depth, width, widest, deepest, lanes):  # type: ignore[no-untyped-def]
+    active = flags[ALIVE * lanes + i]
+    if width > 0:
+        far, wanted = max(depth[i], depth[lanes + i]), flags[WANTED * lanes + i]
+        if width == 1:
+            flags[LOST * lanes + i] = 1 if far > deepest else 0
+            wanted = 1 if far > 0 else wanted
+        active = active if wanted == width or (width == widest and wanted > width) else 0
+    flags[ACTIVE * lanes + i] = active
+    if active > 0:
+        flags[WIDTH * lanes + i] = width
+        facts[COND * lanes + i] = math.inf
+        facts[THETA * lanes + i] = 1.0
+        facts[GAMMA * lanes + i] = 0.0
+
+
+@kernel("f8[1] i4[1] i4[1] i8 i8 i8 i8", lane=_choose)
+def choose(count, args):  # type: ignore[no-untyped-def]
+    """Which fibres are measured in band number `width`: all in the first, then those that want it, the rest in the
+    widest; those with more than `deepest` fibres beyond their neighbours are given up; a lane for every fibre."""
+    n = cuda.grid(1)
+    if n < count:
+        _choose(n, *args)
+
+
+@njit(cache=True)
+def _ask(n, yes, band, taken, facts, flags, table, questions, width, nwave, half, lanes, first, second, third,
+         fourth):  # type: ignore[no-untyped-def]
+    i, q = n % lanes, n // lanes
+    if flags[ACTIVE * lanes + i] == 0:
+        return
+    if questions == 2:
+        questions += flags[RUNG * lanes + i] - 1
+    asked = (questions * QUESTIONS + q) * ASKED
+    b, c, g = table[asked], table[asked + 1] * facts[BOUND * lanes + i], table[asked + 2]
+    if width == 0:
+        yes[n] = definite_rows(band, taken, i, lanes, half + 1, b, c, g, nwave, first)
+    elif width == 1:
+        yes[n] = definite_rows(band, taken, i, lanes, half + 1, b, c, g, nwave, second)
+    elif width == 2:
+        yes[n] = definite_rows(band, taken, i, lanes, half + 1, b, c, g, nwave, third)
+    else:
+        yes[n] = definite_rows(band, taken, i, lanes, half + 1, b, c, g, nwave, fourth)
+
+
+@kernel("f8[1] f8[1] f8[1] f8[1] i4[1] f8[1] i8 i8 i8 i8 i8 n n n n", lane=_ask, block=32, samples=((9, 13, 17, 21),))
+def ask(count, args):  # type: ignore[no-untyped-def]
+    """One set of questions about S in band number `width` (see narrow.definite), set 2 standing for those after the
+    fibre's rung: a lane for every question."""
+    n = cuda.grid(1)
+    if n < count:
+        _ask(n, *args)
+
+
+@njit(cache=True)
+def _learn(i, facts, flags, yes, table, ratios, questions, width, lanes):  # type: ignore[no-untyped-def]
+    if flags[ACTIVE * lanes + i] > 0:
+        asked = questions if questions < 2 else questions + flags[RUNG * lanes + i] - 1
+        for q in range(QUESTIONS):
+            kind, value = table[(asked * QUESTIONS + q) * ASKED + 3], table[(asked * QUESTIONS + q) * ASKED + 4]
+            if yes[q * lanes + i] > 0.0:
+                if kind == RATIO:
+                    facts[COND * lanes + i] = min(facts[COND * lanes + i], value)
+                elif kind == IS_THETA:
+                    facts[THETA * lanes + i] = min(facts[THETA * lanes + i], value)
+                else:
+                    facts[GAMMA * lanes + i] = max(facts[GAMMA * lanes + i], value)
+    cond = facts[COND * lanes + i]
+    rung = -1
+    for n in range(len(ratios) - 1, -1, -1):
+        if ratios[n] >= cond:
+            rung = n
+    flags[RUNG * lanes + i] = rung
+    active = flags[ALIVE * lanes + i] if flags[WIDTH * lanes + i] == width else 0
+    if questions == 0 and cond < math.inf and facts[THETA * lanes + i] < 1.0 and facts[GAMMA * lanes + i] > 0.0:
+        active = 0
+    if questions == 1 and rung < 1:
+        active = 0
+    flags[ACTIVE * lanes + i] = active
+
+
+@kernel("f8[1] i4[1] f8[1] f8[1] f8[1] i8 i8 i8", lane=_learn)
+def learn(count, args):  # type: ignore[no-untyped-def]
+    """The answers to a set of questions, the rung they tell, and which fibres are asked the next set (after the last
+    one all that were measured in band number `width` are active); a lane for every fibre."""
+    n = cuda.grid(1)
+    if n < count:
+        _learn(n, *args)
+
+
+@njit(cache=True)
+def product(band, sides, j, i, half, reach, nwave, lanes):  # type: ignore[no-untyped-def]
+    """Row j of a band matrix, cut after `half` diagonals, times x."""
+    total = band[j * (reach + 1) * lanes + i] * sides[(2 * j + 1) * lanes + i]
+    for a in range(1, half + 1):
+        if j + a < nwave:
+            total += band[(j * (reach + 1) + a) * lanes + i] * sides[(2 * (j + a) + 1) * lanes + i]
+        if j >= a:
+            total += band[((j - a) * (reach + 1) + a) * lanes + i] * sides[(2 * (j - a) + 1) * lanes + i]
+    return total
+
+
+@njit(cache=True)
+def _foresee(n, sums, band, taken, ux, sides, roots, flags, half, nwave, reach, lanes):  # type: ignore[no-untyped-def]
+    i, c = n % lanes, n // lanes
+    if flags[ACTIVE * lanes + i] == 0:
+        return
+    worst = bright = last = ones = cross = both = 0.0
+    for j in range(c * CHUNK, min((c + 1) * CHUNK, nwave)):
+        total = alternating = band[j * (reach + 1) * lanes + i]
+        for a in range(1, half + 1):
+            pair = band[(j * (reach + 1) + a) * lanes + i] if j + a < nwave else 0.0
+            pair += band[((j - a) * (reach + 1) + a) * lanes + i] if j >= a else 0.0
+            total += pair
+            alternating += pair if a % 2 == 0 else -pair
+        x, s = sides[(2 * j + 1) * lanes + i], product(band, sides, j, i, half, reach, nwave, lanes)
+        left = product(taken, sides, j, i, half, reach, nwave, lanes) - ux[j * lanes + i]
+        size = abs(total)
+        worst = max(worst, left * left / max(alternating, LEAST * size))
+        bright += 1.0 if s * s - BRIGHT**2 * size > 0.0 else 0.0
+        ones += total if roots[j * lanes + i] > 0.0 else 0.0
+        cross += s
+        both += x * s
+        if j + half < nwave:
+            end = abs(taken[(j * (reach + 1) + half) * lanes + i])
+            last = max(last, end * (roots[j * lanes + i] * roots[(j + half) * lanes + i]))
+    place = c * SUMS * lanes + i
+    sums[place], sums[place + lanes], sums[place + 2 * lanes] = worst, bright, last
+    sums[place + 3 * lanes], sums[place + 4 * lanes], sums[place + 5 * lanes] = ones, cross, both
+
+
+@kernel("f8[1] f8[1] f8[1] f8[1] f8[1] f8[1] i4[1] i8 i8 i8 i8", lane=_foresee)
+def foresee(count, args):  # type: ignore[no-untyped-def]
+    """What a band of `half` diagonals would do to a fibre's flux, as narrow.simd_foresee.foresee, and the largest
+    element of the last diagonal of U; chunk by chunk: a lane for every chunk."""
+    n = cuda.grid(1)
+    if n < count:
+        _foresee(n, *args)
+
+
+@njit(cache=True)
+def allowed(limit, most, cond):  # type: ignore[no-untyped-def]
+    """A limit, or what rounding leaves where that is more, up to `most`."""
+    return max(limit, min(40.0 * EPS * cond, most)) if cond < math.inf else limit
+
+
+@njit(cache=True)
+def _conclude(i, facts, flags, sums, limits, width, nwave, lanes):  # type: ignore[no-untyped-def]
+    if flags[ACTIVE * lanes + i] == 0:
+        return
+    worst = bright = last = ones = cross = both = 0.0
+    for c in range((nwave + CHUNK - 1) // CHUNK):
+        place = c * SUMS * lanes + i
+        worst, last = max(worst, sums[place]), max(last, sums[place + 2 * lanes])
+        bright += sums[place + lanes]
+        ones += sums[place + 3 * lanes]
+        cross += sums[place + 4 * lanes]
+        both += sums[place + 5 * lanes]
+    gamma = facts[GAMMA * lanes + i]
+    limit = limits[NOISY] if bright <= limits[BRIGHT_SHARE] * nwave else limits[SHIFT]
+    tail = 4.0 * last / max(gamma, 1e-300)
+    excess = max(tail / limits[TAIL], 0.5 * math.sqrt(worst) / limit)
+    facts[EXCESS * lanes + i] = excess
+    steps = max(1.0, math.floor(math.log(excess) / math.log(limits[DECAY]) + 0.5)) if excess > 1.0 else 0.0
+    flags[WANTED * lanes + i] = width + int(min(steps, 9.0)) if steps > 0.0 else 0
+    facts[ONES * lanes + i], facts[CROSS * lanes + i], facts[BOTH * lanes + i] = ones, cross, both
+    if width == 0:
+        facts[FIRST_THETA * lanes + i], facts[FIRST_GAMMA * lanes + i] = facts[THETA * lanes + i], gamma
+
+
+@kernel("f8[1] i4[1] f8[1] f8[1] i8 i8 i8", lane=_conclude)
+def conclude(count, args):  # type: ignore[no-untyped-def]
+    """By how much a band misses the limits, which band is wanted next, and the squares of S; a lane for every fibre."""
+    n = cuda.grid(1)
+    if n < count:
+        _conclude(n, *args)
+
+
+@njit(cache=True)
+def _chain(m, depth, facts, limits, lanes, size):  # type: ignore[no-untyped-def]
+    i, j = m % lanes, other(m, lanes, 1, size)
+    found = 0
+    while j >= 0:
+        beyond = 2 * j - i
+        if beyond < 0 or beyond >= lanes or beyond // size != j // size:
+            break
+        if not facts[FIRST_THETA * lanes + i] * facts[FIRST_THETA * lanes + j] > 1.01 * limits[COUPLING]:
+            break
+        found += 1
+        i, j = j, beyond
+    depth[m] = found
+
+
+@kernel("i4[1] f8[1] f8[1] i8 i8", lane=_chain)
+def chain(count, args):  # type: ignore[no-untyped-def]
+    """How many fibres beyond the eliminated one of a pair matter to it (narrow.schur.Neighbours); a lane a pair."""
+    n = cuda.grid(1)
+    if n < count:
+        _chain(n, *args)

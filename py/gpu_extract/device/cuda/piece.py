@@ -1,0 +1,62 @@
+"""What a piece of a frame is on the device: some bundles of equal shape, side by side."""
+from dataclasses import dataclass, replace
+
+from gpu_extract.device.cuda.seam import DeviceArray
+
+
+@dataclass(frozen=True)
+class PieceShape:
+    """The integers that shape a piece.
+
+    bundles: how many, each of `nfibre` fibres: fibre f of the piece belongs to bundle f // nfibre
+    nd, hw: fibre offsets and half-band of icov; nwave: bins that are solved for; first, last: those that are kept
+    ndiag: diagonals of the resolution on each side
+    """
+
+    bundles: int
+    nfibre: int
+    nd: int
+    hw: int
+    nwave: int
+    first: int
+    last: int
+    ndiag: int
+
+    @property
+    def fibres(self) -> int:
+        """Fibres of all bundles."""
+        return self.bundles * self.nfibre
+
+    @property
+    def nout(self) -> int:
+        """Bins that are kept."""
+        return self.last - self.first
+
+    def of(self, bundles: int) -> "PieceShape":
+        """The same with another number of bundles."""
+        return replace(self, bundles=bundles)
+
+
+@dataclass(frozen=True)
+class PieceNormal:
+    """Normal equations and their solution, wavelength fastest.
+
+    icov: (fibres, nd, 2 hw + 1, nwave) float64: icov[f, d, hw + k, j] couples bin (f, j) with (f + d, j + k); 0 where
+        that bin does not exist or is in another bundle. Regularised; bins of weight 0 hold zeros
+    weight, x: (fibres, nwave) float64; x is 0 where weight is
+    """
+
+    icov: DeviceArray
+    weight: DeviceArray
+    x: DeviceArray
+
+
+@dataclass(frozen=True)
+class PieceOut:
+    """What a core makes of them, as data.Decorrelated: flux, ivar (fibres, nout) and resolution (fibres, 2 ndiag + 1,
+    nout) float64, status (fibres, nout) int8."""
+
+    flux: DeviceArray
+    ivar: DeviceArray
+    resolution: DeviceArray
+    status: DeviceArray

@@ -1,0 +1,241 @@
+"""Kernels: Q x, Q 1 and the diagonals of Q of all fibres of a piece, a sum over (fibre, pole) lanes, and what follows.
+
+As decorrelate.banded: Q = total - sum_k c_k t_k (S + t_k)^-1 with the poles of the fibre's rung. GROUP poles are done
+at once, their parts added up in their order. Rows of `sums` hold, for every fibre, the sums for the right sides 1 and
+x, then the diagonals of the inverse; `decided` is row STATUS of the flags.
+"""
+import math
+
+from numba import cuda, njit
+
+from gpu_extract.decorrelate.narrow.simd_correct import HALF, LEAST, SPREAD
+from gpu_extract.device.cuda.decide import FAILED, GOOD
+from gpu_extract.device.cuda.kernels import kernel
+from gpu_extract.device.cuda.measure import BOTH, BOUND, CHUNK, CROSS, ONES, RUNG, STATUS, WIDTH, product
+from gpu_extract.device.cuda.recursions import SIDES, factor_rows, pole_rows, solve_rows
+
+GROUP = 16
+MOST = 64            # poles of a rung
+TABLE = 2 + 2 * MOST     # of a rung: count, sum of weights, shifts, weights
+SQUARES = 4
+
+
+@njit(cache=True)
+def _poles(n, work, band, sides, facts, flags, table, group, width, nwave, half, lanes, first, second, third, fourth,
+           ndiag):  # type: ignore[no-untyped-def]
+    i = n // GROUP
+    pole = group * GROUP + n % GROUP
+    rung = flags[RUNG * lanes + i]
+    if flags[STATUS * lanes + i] != GOOD or pole >= table[rung * TABLE]:
+        return
+    shift = table[rung * TABLE + 2 + pole] * facts[BOUND * lanes + i]
+    many, reach, kept = GROUP * lanes, half + 1, flags[WIDTH * lanes + i]
+    if kept == 0:
+        pole_rows(work, n, many, width, band, sides, i, lanes, reach, shift, nwave, first, ndiag)
+    elif kept == 1:
+        pole_rows(work, n, many, width, band, sides, i, lanes, reach, shift, nwave, second, ndiag)
+    elif kept == 2:
+        pole_rows(work, n, many, width, band, sides, i, lanes, reach, shift, nwave, third, ndiag)
+    else:
+        pole_rows(work, n, many, width, band, sides, i, lanes, reach, shift, nwave, fourth, ndiag)
+
+
+@kernel("f8[1] f8[1] f8[1] f8[1] i4[1] f8[1] i8 i8 i8 i8 i8 n n n n n", lane=_poles, block=32,
+        samples=((9, 13, 17, 21, 5),))
+def poles(count, args):  # type: ignore[no-untyped-def]
+    """GROUP poles of every fibre, each in the band that holds it; a lane for every pole, a fibre's side by side."""
+    n = cuda.grid(1)
+    if n < count:
+        _poles(n, *args)
+
+
+@njit(cache=True)
+def _add_up(n, sums, work, facts, flags, table, group, width, kept, lanes):  # type: ignore[no-untyped-def]
+    i, row = n % lanes, n // lanes
+    rung = flags[RUNG * lanes + i]
+    if flags[STATUS * lanes + i] != GOOD or group * GROUP >= table[rung * TABLE]:
+        return
+    v, j = row % kept, row // kept
+    count = min(int(table[rung * TABLE]) - group * GROUP, GROUP)
+    bound = facts[BOUND * lanes + i]
+    total, place = 0.0 if group == 0 else sums[n], (j * width + v) * GROUP * lanes + i * GROUP
+    for p in range(count):
+        t, c = rung * TABLE + 2 + group * GROUP + p, rung * TABLE + 2 + MOST + group * GROUP + p
+        total += (table[t] * bound) * (table[c] * math.sqrt(bound)) * work[place + p]
+    sums[n] = total
+
+
+@kernel("f8[1] f8[1] f8[1] i4[1] f8[1] i8 i8 i8 i8", lane=_add_up)
+def add_up(count, args):  # type: ignore[no-untyped-def]
+    """sums += c_k t_k times what `poles` left, pole after pole; rows of `kept` elements; a lane for every element."""
+    n = cuda.grid(1)
+    if n < count:
+        _add_up(n, *args)
+
+
+@njit(cache=True)
+def _divide(n, inverse, flux, ivar, sums, sides, facts, flags, table, kept, lanes):  # type: ignore[no-untyped-def]
+    i, j = n % lanes, n // lanes
+    if flags[STATUS * lanes + i] != GOOD:
+        return
+    total = table[flags[RUNG * lanes + i] * TABLE + 1] * math.sqrt(facts[BOUND * lanes + i])
+    one, x, place = sides[2 * j * lanes + i], sides[(2 * j + 1) * lanes + i], j * kept * lanes + i
+    s, y = one * total - sums[place], x * total - sums[place + lanes]
+    inverse[n] = one / s if s != 0.0 else 0.0
+    flux[n], ivar[n] = y * inverse[n], s * s
+    sums[place], sums[place + lanes] = s, y
+    sums[place + SIDES * lanes] -= total
+
+
+@kernel("f8[1] f8[1] f8[1] f8[1] f8[1] f8[1] i4[1] f8[1] i8 i8", lane=_divide)
+def divide(count, args):  # type: ignore[no-untyped-def]
+    """s = Q 1, inverse = 1/s (0 where s is, or the bin has no weight), flux, ivar; `sums` becomes s, Q x, -Q: a lane a
+    bin."""
+    n = cuda.grid(1)
+    if n < count:
+        _divide(n, *args)
+
+
+@njit(cache=True)
+def _square(n, squares, sums, band, flags, kept, ndiag, nwave, half, lanes):  # type: ignore[no-untyped-def]
+    i, c = n % lanes, n // lanes
+    if flags[STATUS * lanes + i] != GOOD:
+        return
+    ones = cross = both = worst = 0.0
+    for j in range(c * CHUNK, min((c + 1) * CHUNK, nwave)):
+        place = j * kept * lanes + i
+        s, y = sums[place], sums[place + lanes]
+        ones += s * s
+        cross += s * y
+        both += y * y
+        held = sums[place + SIDES * lanes]**2
+        for a in range(1, ndiag + 1):
+            if j + a < nwave:
+                held += sums[place + (SIDES + a) * lanes]**2
+            if j >= a:
+                held += sums[place - (a * kept - SIDES - a) * lanes]**2
+        diagonal = band[j * (half + 1) * lanes + i]
+        worst = max(worst, held / diagonal - 1.0 if diagonal > 0.0 else math.inf)
+    place = c * SQUARES * lanes + i
+    squares[place], squares[place + lanes], squares[place + 2 * lanes] = ones, cross, both
+    squares[place + 3 * lanes] = worst
+
+
+@kernel("f8[1] f8[1] f8[1] i4[1] i8 i8 i8 i8 i8", lane=_square)
+def square(count, args):  # type: ignore[no-untyped-def]
+    """Squares of Q, chunk by chunk: 1'QQ1, 1'QQx, x'QQx and the largest (QQ)_jj / S_jj - 1 of what is stored; a lane
+    for every chunk."""
+    n = cuda.grid(1)
+    if n < count:
+        _square(n, *args)
+
+
+@njit(cache=True)
+def _judge(i, flags, squares, facts, agreement, nwave, lanes):  # type: ignore[no-untyped-def]
+    if flags[STATUS * lanes + i] != GOOD:
+        return
+    ones = cross = both = worst = 0.0
+    for c in range((nwave + CHUNK - 1) // CHUNK):
+        place = c * SQUARES * lanes + i
+        ones += squares[place]
+        cross += squares[place + lanes]
+        both += squares[place + 2 * lanes]
+        worst = max(worst, squares[place + 3 * lanes])
+    s11, s1x, sxx = facts[ONES * lanes + i], facts[CROSS * lanes + i], facts[BOTH * lanes + i]
+    geometric = math.sqrt(s11 * sxx)
+    worst = max(worst, abs(ones - s11) / s11)
+    if geometric > 0.0:
+        worst = max(worst, max(abs(cross - s1x) / geometric, abs(both - sxx) / sxx))
+    if not (worst <= agreement and ones + both < math.inf):
+        flags[STATUS * lanes + i] = FAILED
+
+
+@kernel("i4[1] f8[1] f8[1] f8 i8 i8", lane=_judge)
+def judge(count, args):  # type: ignore[no-untyped-def]
+    """FAILED where Q disagrees with S (narrow.simd_finish.finish); a lane for every fibre."""
+    n = cuda.grid(1)
+    if n < count:
+        _judge(n, *args)
+
+
+@njit(cache=True)
+def _left(n, q, left, sums, taken, ux, sides, flags, halves, kept, nwave, reach, lanes):  # type: ignore[no-untyped-def]
+    i, j = n % lanes, n // lanes
+    if flags[STATUS * lanes + i] != GOOD:
+        return
+    place = j * kept * lanes + i
+    alternating = -sums[place + SIDES * lanes]
+    for a in range(1, HALF + 1):
+        pair = -sums[place + (SIDES + a) * lanes]
+        pair -= sums[place - (a * kept - SIDES - a) * lanes] if j >= a else 0.0
+        alternating += pair if a % 2 == 0 else -pair
+        q[(j * (HALF + 1) + a) * lanes + i] = -sums[place + (SIDES + a) * lanes]
+    least = max(abs(alternating), LEAST * abs(sums[place]))
+    q[j * (HALF + 1) * lanes + i] = -sums[place + SIDES * lanes] + SPREAD * least
+    half = halves[flags[WIDTH * lanes + i]]
+    left[n] = product(taken, sides, j, i, half, reach, nwave, lanes) - ux[n]
+
+
+@kernel("f8[1] f8[1] f8[1] f8[1] f8[1] f8[1] i4[1] i4[1] i8 i8 i8 i8", lane=_left)
+def left(count, args):  # type: ignore[no-untyped-def]
+    """Q + q and E x of narrow.simd_correct: matrix and right side of the flux's correction; a lane for every bin."""
+    n = cuda.grid(1)
+    if n < count:
+        _left(n, *args)
+
+
+@njit(cache=True)
+def _correct(i, flux, low, left, q, inverse, flags, nwave, lanes, half):  # type: ignore[no-untyped-def]
+    if flags[STATUS * lanes + i] != GOOD:
+        return
+    factor_rows(low, i, lanes, q, i, HALF + 1, lanes, nwave, half)
+    solve_rows(left, i, lanes, low, i, lanes, nwave, half)
+    for j in range(nwave):
+        flux[j * lanes + i] += left[j * lanes + i] * inverse[j * lanes + i]
+
+
+@kernel("f8[1] f8[1] f8[1] f8[1] f8[1] i4[1] i8 i8 n", lane=_correct, block=32, samples=((HALF,),))
+def correct(count, args):  # type: ignore[no-untyped-def]
+    """The flux, corrected for what S has beyond its band; half is HALF; a lane for every fibre."""
+    n = cuda.grid(1)
+    if n < count:
+        _correct(n, *args)
+
+
+@njit(cache=True)
+def _spectra(n, flux_out, ivar_out, status_out, flux, ivar, flags, first, lanes):  # type: ignore[no-untyped-def]
+    i, j = n // flux_out.shape[1], n % flux_out.shape[1]
+    status = flags[STATUS * lanes + i]
+    place = (first + j) * lanes + i
+    flux_out[i, j] = flux[place] if status == GOOD else 0.0
+    ivar_out[i, j] = ivar[place] if status == GOOD else 0.0
+    status_out[i, j] = status
+
+
+@kernel("f8[2] f8[2] i1[2] f8[1] f8[1] i4[1] i8 i8", lane=_spectra)
+def spectra(count, args):  # type: ignore[no-untyped-def]
+    """Flux, ivar and status of the bins that are kept; 0 where a fibre is not GOOD; a lane for every bin."""
+    n = cuda.grid(1)
+    if n < count:
+        _spectra(n, *args)
+
+
+@njit(cache=True)
+def _diagonals(n, resolution, sums, inverse, flags, kept, first, lanes):  # type: ignore[no-untyped-def]
+    _, width, nout = resolution.shape
+    j, row = n % nout, n // nout
+    k, i = row % width, row // width
+    other = j - width // 2 + k
+    value = 0.0
+    if flags[STATUS * lanes + i] == GOOD and 0 <= other < nout:
+        low, apart = first + min(j, other), abs(j - other)
+        value = -sums[(low * kept + SIDES + apart) * lanes + i] * inverse[(first + other) * lanes + i]
+    resolution[i, k, j] = value
+
+
+@kernel("f8[3] f8[1] f8[1] i4[1] i8 i8 i8", lane=_diagonals)
+def diagonals(count, args):  # type: ignore[no-untyped-def]
+    """The diagonals of R within the bins that are kept; a lane for every element."""
+    n = cuda.grid(1)
+    if n < count:
+        _diagonals(n, *args)

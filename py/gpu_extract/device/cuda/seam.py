@@ -1,0 +1,120 @@
+"""The seam: all that the backend asks of a device.
+
+Two things implement it: `real.CupyDevice`, a GPU, and `simulated.SimulatedDevice`, which keeps "device" memory
+in numpy arrays. Work is queued on streams; a stream's work runs in order, that of different streams in any order that
+events allow. No verb waits but `finish`, `between` and `close`.
+"""
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import numpy as np
+
+from gpu_extract.device.cuda.algebra import Algebra
+from gpu_extract.device.cuda.kernels import Kernel
+
+
+class DeviceArray(Protocol):
+    """A C-contiguous array in device memory.
+
+    data: what the dense algebra of the device works on (cupy.ndarray or numpy.ndarray)
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    data: Any
+
+    def part(self, first: int, last: int) -> "DeviceArray":
+        """Rows first .. last - 1 along the first axis, in the same memory."""
+
+    def seen_as(self, shape: Sequence[int], dtype: Any) -> "DeviceArray":
+        """The beginning of the same memory as an array of another shape and type."""
+
+
+class Empty(Protocol):
+    """What gives device memory."""
+
+    def __call__(self, shape: Sequence[int], dtype: Any = np.float64) -> DeviceArray:
+        """See Device.empty."""
+
+
+class Device(Protocol):
+    """One device as one process sees it.
+
+    name: for messages and the header
+    """
+
+    name: str
+
+    @property
+    def linalg(self) -> Algebra:
+        """Dense algebra, to be called by `call`; raises InputError where its libraries cannot be loaded."""
+
+    def empty(self, shape: Sequence[int], dtype: Any = np.float64) -> DeviceArray:
+        """Device memory that holds anything; raises what `is_out_of_memory` knows."""
+
+    def pinned(self, shape: Sequence[int], dtype: Any = np.float64) -> np.ndarray:
+        """Page-locked host memory that holds anything."""
+
+    def stream(self) -> Any:
+        """A new stream."""
+
+    def event(self) -> Any:
+        """A new event; it counts as reached until it is first recorded."""
+
+    def record(self, event: Any, stream: Any) -> None:
+        """The event is reached when all that is on the stream so far is done."""
+
+    def wait(self, stream: Any, event: Any) -> None:
+        """What is put on the stream from now on begins after the event."""
+
+    def finish(self, event: Any) -> None:
+        """The host waits for an event."""
+
+    def current(self, stream: Any) -> AbstractContextManager[Any]:
+        """The stream that `mark` looks at, while this is open."""
+
+    def upload(self, source: np.ndarray, target: DeviceArray, stream: Any) -> None:
+        """Queue a copy of all of `source`, C-contiguous and pinned, to all of `target`."""
+
+    def download(self, source: DeviceArray, target: np.ndarray, stream: Any) -> None:
+        """Queue a copy of all of `source` to all of `target`, C-contiguous and pinned."""
+
+    def clear(self, array: DeviceArray, stream: Any) -> None:
+        """Queue the filling of an array with zero bytes."""
+
+    def launch(self, kernel: Kernel, count: int, args: tuple[Any, ...], stream: Any) -> None:
+        """Queue lanes 0 .. count - 1 of a kernel; args: device arrays, ints and floats as it declares them."""
+
+    def call(self, work: Any, stream: Any) -> None:
+        """Queue work(): calls of the device's array library on `data` of arrays, which it puts on this stream."""
+
+    def mark(self) -> Any:
+        """An event on the current stream, recorded now (perf.recorder.Device)."""
+
+    def between(self, first: Any, second: Any) -> float:
+        """Waits for two events; seconds from one to the other, 0 where the device has no clock."""
+
+    def memory(self) -> int:
+        """The most bytes of device memory that this process has held."""
+
+    def facts(self) -> dict[str, Any]:
+        """Plain values that name the device: name, number, memory."""
+
+    def free_memory(self) -> int:
+        """Bytes that can still be had, what the pools hold unused included."""
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        """Whether an error means that device or pinned memory is exhausted."""
+
+    def push(self, name: str) -> None:
+        """Open an NVTX range."""
+
+    def pop(self) -> None:
+        """Close the NVTX range that was opened last."""
+
+    def forget(self) -> None:
+        """Forget the streams there were, on which all is done; their arrays' memory is kept for the next ones."""
+
+    def close(self) -> None:
+        """Wait for everything, forget all arrays, give the pools' memory back."""

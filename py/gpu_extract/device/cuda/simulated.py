@@ -1,0 +1,281 @@
+"""A device without a GPU: the seam on numpy arrays, so that everything but the hardware can be tested anywhere.
+
+It is as unkind as hardware may be. Work runs as late as events and `finish` allow, or in any other order that they
+allow, so that a missing wait gives wrong numbers; new memory holds garbage; what does not fit into memory is refused.
+"""
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from math import gcd, prod
+from random import Random
+from typing import Any
+
+import numpy as np
+from numba import cuda, njit
+
+from gpu_extract.device.cuda.algebra import Algebra, HostAlgebra
+from gpu_extract.device.cuda.kernels import Kernel, argument
+
+GARBAGE = 0xFB      # of every byte: NaN-like huge negative floats, negative integers
+
+
+class OutOfDeviceMemory(MemoryError):
+    """The simulated device's memory is exhausted."""
+
+
+class SimulatedArray:
+    """Device memory: see seam.DeviceArray."""
+
+    def __init__(self, data: np.ndarray):
+        self.data, self.shape, self.dtype = data, data.shape, data.dtype
+
+    def part(self, first: int, last: int) -> "SimulatedArray":
+        """See seam.DeviceArray."""
+        return SimulatedArray(self.data[first:last])
+
+    def seen_as(self, shape: Sequence[int], dtype: Any) -> "SimulatedArray":
+        """See seam.DeviceArray."""
+        size = prod(shape) * np.dtype(dtype).itemsize
+        return SimulatedArray(self.data.reshape(-1).view(np.uint8)[:size].view(dtype).reshape(tuple(shape)))
+
+
+class _Stream:
+    """What waits to be done, work or events of other streams; `done` counts what was."""
+
+    def __init__(self) -> None:
+        self.queue: deque[Callable[[], None] | _Event] = deque()
+        self.done = 0
+
+    def is_free(self) -> bool:
+        """Whether the next thing can be done at once."""
+        return bool(self.queue) and not (isinstance(self.queue[0], _Event) and not self.queue[0].reached())
+
+    def advance(self) -> None:
+        """Do the next thing."""
+        work = self.queue.popleft()
+        self.done += 1
+        if not isinstance(work, _Event):
+            work()
+
+
+class _Event:
+    """A place in a stream: reached when so much of its work is done."""
+
+    def __init__(self, stream: _Stream | None = None, place: int = 0):
+        self.stream, self.place = stream, place
+
+    def reached(self) -> bool:
+        """Whether all that it stands for is done."""
+        return self.stream is None or self.stream.done >= self.place
+
+
+class SimulatedDevice:
+    """See seam.Device.
+
+    memory: bytes that it has
+    compiled: lanes are compiled for the CPU and run in a loop; otherwise they run under numba's CUDA simulator, which
+        must be switched on (NUMBA_ENABLE_CUDASIM=1)
+    seed: which streams run ahead of others is drawn with this, at every `finish` anew; None: none does
+    garbage: every byte of new memory
+    order: of compiled lanes, by how large a share of all of them each is behind the one before, 0: the next; None: from
+        the last to the first. A lane that reads what another of its launch writes gives other numbers in another order
+    """
+
+    def __init__(self, memory: int = 1 << 34, *, compiled: bool = True, seed: int | None = None,
+                 garbage: int = GARBAGE, order: float | None = None):
+        self.capacity, self.compiled, self.garbage, self.order = memory, compiled, garbage, order
+        self._dice = None if seed is None else Random(seed)
+        self.name = "simulated device"
+        self.linalg: Algebra = HostAlgebra()
+        self.used = self.peak = 0
+        self.launched: set[str] = set()
+        self.ranges: list[str] = []
+        self._current: _Stream | None = None
+        self._streams: list[_Stream] = []
+
+    def empty(self, shape: Sequence[int], dtype: Any = np.float64) -> SimulatedArray:
+        """See seam.Device."""
+        size = prod(shape) * np.dtype(dtype).itemsize
+        if self.used + size > self.capacity:
+            raise OutOfDeviceMemory(f"{size} bytes are wanted, {self.capacity - self.used} are left")
+        data = np.full(size, self.garbage, np.uint8).view(dtype).reshape(tuple(shape))
+        self._take(size)
+        array = SimulatedArray(data)
+        weakref.finalize(data if data.base is None else data.base, self._take, -size)
+        return array
+
+    def _take(self, size: int) -> None:
+        self.used += size
+        self.peak = max(self.peak, self.used)
+
+    def pinned(self, shape: Sequence[int], dtype: Any = np.float64) -> np.ndarray:
+        """See seam.Device."""
+        return np.full(prod(shape) * np.dtype(dtype).itemsize, self.garbage, np.uint8).view(dtype).reshape(tuple(shape))
+
+    def stream(self) -> _Stream:
+        """See seam.Device."""
+        self._streams.append(_Stream())
+        return self._streams[-1]
+
+    def event(self) -> _Event:
+        """See seam.Device."""
+        return _Event()
+
+    def record(self, event: _Event, stream: Any) -> None:
+        """See seam.Device."""
+        event.stream, event.place = stream, stream.done + len(stream.queue)
+
+    def wait(self, stream: _Stream, event: _Event) -> None:
+        """See seam.Device."""
+        stream.queue.append(_Event(event.stream, event.place))
+
+    def finish(self, event: _Event) -> None:
+        """See seam.Device."""
+        wanted, eager = _Event(event.stream, event.place), list(self._streams)
+        if self._dice is not None:
+            self._dice.shuffle(eager)
+        while not wanted.reached():
+            if self._dice is not None:
+                next(stream for stream in eager if stream.is_free()).advance()
+            else:
+                self._late(wanted)
+
+    def _late(self, event: _Event) -> None:
+        """Do one thing on the way to an event: on the stream that everything waits for."""
+        stream = event.stream
+        while stream is not None and not stream.is_free():
+            awaited = stream.queue[0]
+            stream = awaited.stream if isinstance(awaited, _Event) else None
+        if stream is not None:
+            stream.advance()
+
+    @contextmanager
+    def current(self, stream: _Stream) -> Iterator[None]:
+        """See seam.Device."""
+        before, self._current = self._current, stream
+        yield
+        self._current = before
+
+    def mark(self) -> _Event:
+        """See seam.Device."""
+        event = _Event()
+        if self._current is not None:
+            self.record(event, self._current)
+        return event
+
+    def between(self, first: _Event, second: _Event) -> float:
+        """See seam.Device."""
+        self.finish(first)
+        self.finish(second)
+        return 0.0
+
+    def push(self, name: str) -> None:
+        """See seam.Device."""
+        self.ranges.append(name)
+
+    def pop(self) -> None:
+        """See seam.Device."""
+
+    def upload(self, source: np.ndarray, target: Any, stream: Any) -> None:
+        """See seam.Device."""
+        _must_fit(source, target.data)
+        stream.queue.append(lambda: np.copyto(target.data, source))
+
+    def download(self, source: Any, target: np.ndarray, stream: Any) -> None:
+        """See seam.Device."""
+        _must_fit(target, source.data)
+        stream.queue.append(lambda: np.copyto(target, source.data))
+
+    def clear(self, array: Any, stream: Any) -> None:
+        """See seam.Device."""
+        stream.queue.append(lambda: array.data.fill(0))
+
+    def launch(self, kernel: Kernel, count: int, args: tuple[Any, ...], stream: Any) -> None:
+        """See seam.Device."""
+        values = tuple(_checked(kernel, kind, value) for kind, value in zip(kernel.kinds, args, strict=True))
+        self.launched.add(kernel.name)
+        if count > 0:
+            if self.compiled:
+                step = -1 if self.order is None else _coprime(max(round(self.order * count), 1), count)
+                run = _in_a_loop(kernel)
+                stream.queue.append(lambda: run(count, step, values))
+            else:
+                simulated = _simulated(kernel, count)
+                stream.queue.append(lambda: simulated(count, values))
+
+    def call(self, work: Callable[[], None], stream: Any) -> None:
+        """See seam.Device."""
+        stream.queue.append(work)
+
+    def memory(self) -> int:
+        """See seam.Device."""
+        return self.peak
+
+    def facts(self) -> dict[str, Any]:
+        """See seam.Device."""
+        return {"name": self.name, "number": 0, "memory": self.capacity}
+
+    def free_memory(self) -> int:
+        """See seam.Device."""
+        return self.capacity - self.used
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        """See seam.Device."""
+        return isinstance(error, MemoryError)
+
+    def forget(self) -> None:
+        """See seam.Device."""
+        self.close()
+
+    def close(self) -> None:
+        """See seam.Device."""
+        for stream in self._streams:
+            self.finish(_Event(stream, stream.done + len(stream.queue)))
+        self._streams.clear()
+
+
+def _must_fit(host: np.ndarray, device: np.ndarray) -> None:
+    if host.nbytes != device.nbytes or host.dtype != device.dtype or not host.flags.c_contiguous:
+        raise TypeError(f"a copy between {host.dtype}{host.shape} and {device.dtype}{device.shape}")
+
+
+def _checked(kernel: Kernel, kind: str, value: Any) -> Any:
+    """An argument as a lane gets it; raises TypeError where it is not what the kernel declares."""
+    name, _, axes = kind.rstrip("]").partition("[")
+    if not axes:
+        return argument(kind, value)
+    data = value.data
+    if data.dtype != np.dtype(name) or data.ndim != int(axes) or not data.flags.c_contiguous:
+        raise TypeError(f"{kernel.name} takes {kind}, was given {data.dtype}{data.shape}")
+    return data
+
+
+@cache
+def _in_a_loop(kernel: Kernel) -> Callable[[int, int, tuple[Any, ...]], None]:
+    lane = kernel.lane
+    if lane is None:
+        raise TypeError(f"{kernel.name} has no lane function: its lanes work together, which only the simulator runs")
+
+    given = ", ".join(f"args[{k}]" for k in range(len(kernel.kinds)))
+    # a part of the loop before it is compiled: half the time of compiling both; numba cannot do that with *args
+    scope: dict[str, Any] = {"lane": njit(inline="always")(vars(lane)["py_func"])}
+    exec("def run(count, step, args):\n    for m in range(1, count + 1):\n"
+         f"        lane(m * step % count, {given})\n", scope)
+    loop: Callable[[int, int, tuple[Any, ...]], None] = njit(nogil=True)(scope["run"])
+    return loop
+
+
+def _coprime(step: int, count: int) -> int:
+    """The next larger number that has no divisor in common with `count`: so many steps come to every lane."""
+    while gcd(step, count) > 1:
+        step += 1
+    return step
+
+
+def _simulated(kernel: Kernel, count: int) -> Callable[[int, tuple[Any, ...]], None]:
+    """The kernel under numba's simulator; an arbitrary size of blocks, so that nothing leans on it."""
+    block = min(kernel.block, 32)
+    run: Callable[[int, tuple[Any, ...]], None] = cuda.jit(kernel.function)[-(-count // block), block]
+    return run

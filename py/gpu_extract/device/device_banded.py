@@ -1,0 +1,224 @@
+"""The banded core on a device: all fibres of a piece at once, every decision taken on the device.
+
+The mathematics and the limits are those of decorrelate.banded and narrow.schur. What is left to the CPU is marked
+FAILED: fibres whose narrow band does not hold, and those with more than device_sizes.DEEPEST fibres in a row that
+matter to each other.
+"""
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gpu_extract.decorrelate.banded import AGREEMENT, NARROW
+from gpu_extract.decorrelate.limits import Limits
+from gpu_extract.decorrelate.narrow.simd_correct import HALF
+from gpu_extract.decorrelate.poles import LADDER
+from gpu_extract.device import device_tables
+from gpu_extract.device.cuda import complement, decide, eliminate, measure, poles
+from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
+from gpu_extract.device.cuda.seam import Device, DeviceArray, Empty
+from gpu_extract.device.device_sizes import Sizes
+
+
+class BandedCore:
+    """Decorrelates pieces of one shape; its work arrays are made once.
+
+    room: gives memory for them, None: the device. Raises what the device raises where memory is exhausted.
+    """
+
+    def __init__(self, device: Device, shape: PieceShape, limits: Limits | None = None, *, room: Empty | None = None):
+        self._device, self._limits = device, limits or Limits()
+        self._sizes = sizes = Sizes.of(shape, self._limits)
+        empty = room or device.empty
+        self._arrays = {name: empty((count,), kind) for name, (count, kind) in sizes.arrays().items()}
+        tables = {"limits": device_tables.limits_table(self._limits), "questions": device_tables.questions_table(),
+                  "poles": device_tables.poles_table(), "ratios": device_tables.RATIOS,
+                  "halves": np.array(sizes.halves, dtype=np.int32)}
+        if "scratch" in self._arrays:
+            self._arrays |= {name: self._arrays["scratch"].part(*place) for name, place in sizes.parts().items()}
+        stream, ready = device.stream(), device.event()
+        staged = {name: device.pinned((table.size,), table.dtype) for name, table in tables.items()}
+        for name, table in tables.items():
+            staged[name][:] = table.ravel()
+            self._arrays[name] = device.empty((table.size,), table.dtype)
+            device.upload(staged[name], self._arrays[name], stream)
+        device.record(ready, stream)
+        device.finish(ready)
+
+    def run(self, normal: PieceNormal, out: PieceOut, stream: Any, recorder: Any) -> None:
+        """Queue everything for one piece of at most the shape's bundles; nothing is waited for.
+
+        recorder: times the steps (perf.recorder)
+        """
+        _Run(self._device, self._sizes, self._limits, self._arrays, stream).all(normal, out, recorder)
+
+
+class _Run:
+    """One piece on its way."""
+
+    def __init__(self, device: Device, sizes: Sizes, limits: Limits, arrays: dict[str, DeviceArray], stream: Any):
+        self.device, self.sizes, self.limits, self.stream = device, sizes, limits, stream
+        self.a = arrays
+        self.fibres = 0
+
+    def launch(self, kernel: Any, count: int, *args: Any) -> None:
+        """Queue a kernel; work arrays are given by their names."""
+        values = tuple(self.a[arg] if isinstance(arg, str) else arg for arg in args)
+        self.device.launch(kernel, count, values, self.stream)
+
+    def all(self, normal: PieceNormal, out: PieceOut, recorder: Any) -> None:
+        """All steps."""
+        self.fibres = normal.x.shape[0]
+        if self.sizes.shape.hw > NARROW:
+            self.launch(decide.give_up, self.fibres, "flags", normal.weight)
+            self.write(out)
+            return
+        shape, fibres = self.sizes.shape, self.fibres
+        with recorder.device_span("eliminate"):
+            self.prepare(normal)
+            self.eliminate()
+            self.complements(first=1)
+        with recorder.device_span("measure"):
+            self.measure(0)
+            self.look_beyond()
+            self.chains()
+            self.complements(first=0)
+            for width in range(1, len(self.sizes.halves)):
+                self.measure(width)
+            self.launch(decide.decide, fibres, "facts", "flags", "sizes", "limits", shape.nd, fibres, shape.nfibre)
+        with recorder.device_span("poles"):
+            self.poles()
+        with recorder.device_span("finish"):
+            self.finish()
+            self.write(out)
+
+    def prepare(self, normal: PieceNormal) -> None:
+        """Fibres become the fastest axis; how strongly they are coupled."""
+        s, fibres = self.sizes.shape, self.fibres
+        width = 2 * s.hw + 1
+        self.launch(eliminate.transpose, prod(normal.icov.shape), "blocks", normal.icov)
+        self.launch(eliminate.vectors, s.nwave * fibres, "sides", "roots", normal.icov, normal.weight, normal.x)
+        self.launch(eliminate.largest, s.nd * width * fibres, "tops", "blocks", "roots", s.nwave, s.hw, fibres,
+                    s.nfibre)
+        self.launch(eliminate.coupling, s.nd * fibres, "sizes", "tops", s.hw, fibres)
+        self.device.clear(self.a["depth"], self.stream)
+
+    def eliminate(self) -> None:
+        """What every fibre, as it stands, takes from those around it."""
+        s, fibres, wide = self.sizes.shape, self.fibres, self.sizes.wide
+        self.launch(eliminate.factor.sized(s.hw), fibres, "low", "inverse", "blocks", s.nwave, s.hw, wide, fibres,
+                    s.hw)
+        self.launch(eliminate.extend, s.nwave * fibres, "inverse", "low", "depth", 0, s.nwave, s.hw, wide, fibres)
+        for d in range(2, s.nd):
+            self.pairs("pair_shares", "pair_moved", d)
+            self.launch(complement.gather, self.elements, "far", "pair_shares", int(d == 2), s.nwave, self.sizes.half,
+                        fibres)
+            self.add_moved("far_ux", "far_ux", int(d > 2), "pair_moved", d)
+        self.pairs("shares", "moved", 1)
+
+    def pairs(self, shares: str, moved: str, distance: int, *, depth: int = 0) -> None:
+        """Shares of all pairs at a distance, or of next neighbours of a depth."""
+        s, fibres, wide = self.sizes.shape, self.fibres, self.sizes.wide
+        low, inverse, reach = ("pair_low", "pair_inverse", self.sizes.half) if depth else ("low", "inverse", s.hw)
+        which = "sizes", "depth", depth, self.limits.distant, distance, s.nwave, s.hw
+        self.launch(eliminate.product, 2 * (wide + 1) * s.nwave * fibres, "v", "blocks", inverse, *which,
+                    self.sizes.half, fibres, s.nfibre)
+        self.launch(eliminate.share, 2 * self.elements, shares, "v", "blocks", *which, self.sizes.half, fibres,
+                    s.nfibre)
+        self.launch(eliminate.move.sized(reach), 2 * fibres, moved, low, "blocks", "sides", *which, fibres, s.nfibre,
+                    reach)
+
+    def add_moved(self, ux: str, before: str, more: int, moved: str, distance: int) -> None:
+        """U x of the pairs at a distance."""
+        s = self.sizes.shape
+        self.launch(eliminate.moved_by, s.nwave * self.fibres, ux, before, more, moved, "blocks", "sizes",
+                    self.limits.distant, distance, s.nwave, s.hw, self.fibres, s.nfibre)
+
+    @property
+    def elements(self) -> int:
+        """Elements of the widest band of S of all fibres."""
+        return (self.sizes.half + 1) * self.sizes.shape.nwave * self.fibres
+
+    def complements(self, *, first: int) -> None:
+        """S, U and U x from the shares as they are."""
+        s, half, fibres = self.sizes.shape, self.sizes.half, self.fibres
+        self.add_moved("ux", "far_ux", int(s.nd > 2), "moved", 1)
+        self.launch(complement.schur, self.elements, "band", "taken", "blocks", "shares", "far", int(s.nd > 2), s.nwave,
+                    s.hw, half, fibres)
+        self.launch(complement.tops, (half + 1) * fibres, "tops", "band", s.nwave, half, fibres)
+        self.launch(complement.bound, fibres, "facts", "flags", "tops", "sides", first, s.nwave, half, fibres)
+        self.launch(complement.decouple, s.nwave * fibres, "band", "facts", "roots", half, fibres)
+
+    def measure(self, width: int) -> None:
+        """Facts about fibres in band number `width`."""
+        s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
+        self.launch(measure.choose, fibres, "facts", "flags", "depth", width, len(sizes.halves) - 1,
+                    sizes.deepest, fibres)
+        for questions in range(3):
+            self.ask("taken", questions, width)
+            self.launch(measure.learn, fibres, "facts", "flags", "yes", "questions", "ratios", questions, width,
+                        fibres)
+        self.launch(measure.foresee, sizes.chunks * fibres, "chunks", "band", "taken", "ux", "sides", "roots",
+                    "flags", sizes.halves[width], s.nwave, sizes.half, fibres)
+        self.launch(measure.conclude, fibres, "facts", "flags", "chunks", "limits", width, s.nwave, fibres)
+
+    def ask(self, taken: str, questions: int, width: int) -> None:
+        """One set of questions."""
+        sizes = self.sizes
+        self.launch(measure.ask.sized(*sizes.halves), measure.QUESTIONS * self.fibres, "yes", "band", taken, "facts",
+                    "flags", "questions", questions, width, sizes.shape.nwave, sizes.half, self.fibres, *sizes.halves)
+
+    def look_beyond(self) -> None:
+        """How strongly fibres farther than the next are coupled, and which fibres they reach through each other."""
+        s, fibres = self.sizes.shape, self.fibres
+        if s.nd > 2:
+            self.launch(decide.look_far, fibres, "flags", "sizes", "limits", s.nd, fibres, s.nfibre)
+            self.ask("far", device_tables.FAR, 0)
+            self.launch(decide.learn_far, fibres, "facts", "flags", "yes", "questions", device_tables.FAR, fibres)
+        self.launch(measure.chain, 2 * fibres, "depth", "facts", "limits", fibres, s.nfibre)
+
+    def chains(self) -> None:
+        """Shares of neighbours that are eliminated together with fibres beyond them, from the last one inwards."""
+        s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
+        for depth in range(1, sizes.deepest + 1):
+            self.launch(eliminate.rest, 2 * self.elements, "pair_band", "blocks", "shares", "depth", depth, s.nwave,
+                        s.hw, sizes.half, fibres, s.nfibre)
+            self.launch(eliminate.factor_rest.sized(sizes.half), 2 * fibres, "pair_low", "pair_inverse", "pair_band",
+                        "depth", depth, s.nwave, sizes.half, sizes.wide, fibres, sizes.half)
+            self.launch(eliminate.extend, 2 * s.nwave * fibres, "pair_inverse", "pair_low", "depth", depth, s.nwave,
+                        sizes.half, sizes.wide, 2 * fibres)
+            self.pairs("shares", "moved", 1, depth=depth)
+
+    def poles(self) -> None:
+        """The sum over the poles."""
+        s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
+        kernel = poles.poles.sized(*sizes.halves, sizes.ndiag)
+        for group in range(-(-max(count for count, _ in LADDER) // poles.GROUP)):
+            self.launch(kernel, poles.GROUP * fibres, "work", "band", "sides", "facts", "flags", "poles", group,
+                        sizes.width, s.nwave, sizes.half, fibres, *sizes.halves, sizes.ndiag)
+            self.launch(poles.add_up, sizes.kept * s.nwave * fibres, "sums", "work", "facts", "flags", "poles", group,
+                        sizes.width, sizes.kept, fibres)
+
+    def finish(self) -> None:
+        """Flux, ivar, the checks, and the flux's correction."""
+        s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
+        bins = s.nwave * fibres
+        self.launch(poles.divide, bins, "reciprocal", "flux", "ivar", "sums", "sides", "facts", "flags", "poles",
+                    sizes.kept, fibres)
+        self.launch(poles.square, sizes.chunks * fibres, "chunks", "sums", "band", "flags", sizes.kept, s.ndiag,
+                    s.nwave, sizes.half, fibres)
+        self.launch(poles.judge, fibres, "flags", "chunks", "facts", AGREEMENT, s.nwave, fibres)
+        self.launch(poles.left, bins, "q", "left", "sums", "taken", "ux", "sides", "flags", "halves", sizes.kept,
+                    s.nwave, sizes.half, fibres)
+        self.launch(poles.correct.sized(HALF), fibres, "flux", "q_low", "left", "q", "reciprocal", "flags", s.nwave,
+                    fibres, HALF)
+
+    def write(self, out: PieceOut) -> None:
+        """The bins that are kept, where they go."""
+        s, fibres = self.sizes.shape, self.fibres
+        flux, ivar = ("flux", "ivar") if s.hw <= NARROW else ("flux", "flux")
+        inverse = "reciprocal" if s.hw <= NARROW else "flux"
+        self.launch(poles.spectra, s.nout * fibres, out.flux, out.ivar, out.status, flux, ivar, "flags", s.first,
+                    fibres)
+        self.launch(poles.diagonals, prod(out.resolution.shape), out.resolution, "sums", inverse, "flags",
+                    self.sizes.kept, s.first, fibres)

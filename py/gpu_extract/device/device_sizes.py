@@ -1,0 +1,75 @@
+"""How large the work arrays of the banded core on a device are."""
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpu_extract.decorrelate.banded import NARROW
+from gpu_extract.decorrelate.limits import Limits
+from gpu_extract.decorrelate.narrow.simd_correct import HALF
+from gpu_extract.device.cuda import measure, poles
+from gpu_extract.device.cuda.piece import PieceShape
+from gpu_extract.device.cuda.recursions import SIDES
+
+DEEPEST = 8          # fibres in a row beyond a neighbour that are eliminated one after the other
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Numbers that follow from a piece's shape.
+
+    halves: half-bands of S that are tried; half: the widest; wide: diagonals of the inverse of a block that this asks
+    for; ndiag: diagonals of Q; kept: elements of a row of sums; width: of a row of the poles' work; chunks: of a fibre
+    """
+
+    shape: PieceShape
+    halves: tuple[int, ...]
+    half: int
+    wide: int
+    ndiag: int
+    kept: int
+    width: int
+    chunks: int
+    deepest: int
+
+    @staticmethod
+    def of(shape: PieceShape, limits: Limits) -> "Sizes":
+        """The sizes for pieces of a shape."""
+        halves = tuple(shape.hw + extra for extra in limits.widen)
+        ndiag, half = max(shape.ndiag, HALF), max(halves)
+        return Sizes(shape, halves, half, 2 * shape.hw + half, ndiag, SIDES + ndiag + 1,
+                     SIDES + 1 + max(half, ndiag), -(-shape.nwave // measure.CHUNK),
+                     max(min(DEEPEST, shape.nfibre - 2), 0))
+
+    def arrays(self) -> dict[str, tuple[int, Any]]:
+        """Elements and types of the work arrays."""
+        s, fibres, n = self.shape, self.shape.fibres, self.shape.nwave * self.shape.fibres
+        if s.hw > NARROW:
+            return {"flags": (measure.FLAGS * fibres, np.int32), "sums": (1, np.float64), "flux": (1, np.float64)}
+        rows = self.half + 1
+        elements = {"blocks": s.nd * (2 * s.hw + 1) * n, "sides": SIDES * n, "roots": n, "low": (s.hw + 1) * n,
+                    "inverse": (self.wide + 1) * n, "shares": 2 * rows * n, "band": rows * n, "taken": rows * n,
+                    "moved": 2 * n, "ux": n, "sums": self.kept * n, "flux": n, "ivar": n, "reciprocal": n,
+                    "tops": max(s.nd * (2 * s.hw + 1), rows) * fibres, "sizes": s.nd * fibres,
+                    "facts": measure.FACTS * fibres, "yes": measure.QUESTIONS * fibres,
+                    "chunks": self.chunks * measure.SUMS * fibres, "scratch": self.scratch(),
+                    "far": rows * n if s.nd > 2 else 1, "far_ux": n if s.nd > 2 else 1}
+        arrays = {name: (size, np.float64) for name, size in elements.items()}
+        return arrays | {"flags": (measure.FLAGS * fibres, np.int32), "depth": (2 * fibres, np.int32)}
+
+    def scratch(self) -> int:
+        """Elements of what is used for one thing after the other."""
+        return max(last for _, last in self.parts().values())
+
+    def parts(self) -> dict[str, tuple[int, int]]:
+        """Names and places of what lies in `scratch`: pairs of fibres, then poles, then the flux's correction."""
+        n, rows, wide = self.shape.nwave * self.shape.fibres, 2 * (self.half + 1), 2 * (self.wide + 1)
+        places = {"work": (0, poles.GROUP * self.width * n)}
+        for users in ({"v": wide, "pair_band": rows, "pair_low": rows, "pair_inverse": wide},
+                      {"v": wide, "pair_shares": rows, "pair_moved": 2},
+                      {"q": HALF + 1, "q_low": HALF + 1, "left": 1}):
+            first = 0
+            for name, count in users.items():
+                places[name] = first, first + count * n
+                first += count * n
+        return places

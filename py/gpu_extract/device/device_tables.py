@@ -1,0 +1,43 @@
+"""What the banded core knows as Python values, as tables for the kernels of a device."""
+import numpy as np
+
+from gpu_extract.data import Array
+from gpu_extract.decorrelate.limits import Limits
+from gpu_extract.decorrelate.narrow import definite
+from gpu_extract.decorrelate.narrow.schur import DECAY
+from gpu_extract.decorrelate.poles import LADDER, unit_poles
+from gpu_extract.device.cuda import measure, poles
+
+RATIOS = np.array([ratio for _, ratio in LADDER])
+FAR = len(RATIOS) + 1       # number of the set of questions about farther fibres
+
+
+def limits_table(limits: Limits) -> Array:
+    """The limits, in the order of the names in device.cuda.measure."""
+    table = np.empty(measure.LIMITS)
+    table[[measure.COUPLING, measure.DISTANT, measure.TAIL]] = limits.coupling, limits.distant, limits.tail
+    table[[measure.SHIFT, measure.NOISY, measure.BRIGHT_SHARE]] = limits.shift, limits.noisy_shift, limits.bright
+    table[[measure.MOST_COUPLING, measure.DECAY]] = limits.most_coupling, DECAY
+    return table
+
+
+def questions_table() -> Array:
+    """(set, question, number) as kernel `ask` takes them: the first set, the second, for every rung but the first one
+    about ratios up to it, and one about farther fibres."""
+    sets = [definite.FIRST, definite.THEN, *definite.BETWEEN, definite.FAR]
+    table = np.zeros((len(sets), measure.QUESTIONS, measure.ASKED))
+    for rows, asked in zip(table, sets, strict=True):
+        rows[:, :3] = asked.lanes.reshape(3, -1).T
+        kinds = (measure.RATIO, asked.ratios), (measure.IS_THETA, asked.thetas), (measure.IS_GAMMA, asked.gammas)
+        rows[:, 3:] = [(kind, value) for kind, values in kinds for value in values]
+    return table
+
+
+def poles_table() -> Array:
+    """(rung, number): how many, the sum of their weights, shifts and weights, for a spectrum that ends at 1."""
+    table = np.zeros((len(LADDER), poles.TABLE))
+    for row, (count, ratio) in zip(table, LADDER, strict=True):
+        unit = unit_poles(count, ratio)
+        row[:2] = count, unit.weights.sum()
+        row[2:2 + count], row[2 + poles.MOST:2 + poles.MOST + count] = unit.shifts, unit.weights
+    return table

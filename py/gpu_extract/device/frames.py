@@ -1,0 +1,247 @@
+"""Extraction on a GPU, for `run.extract(..., backend=...)`."""
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from gpu_extract.assemble import held, rows_of, wanted
+from gpu_extract.bundle import Job, add_odd_bits
+from gpu_extract.checks.odd_pixels import in_notes
+from gpu_extract.config import ExtractConfig
+from gpu_extract.data import NOT_MEASURED, Image, IntArray, PsfModel, Rows
+from gpu_extract.device.cuda.assembly import GIVEN_UP, UNSEEN
+from gpu_extract.device.cuda.gradients import DONE, FLOOR, NORM
+from gpu_extract.device.cuda.seam import Device
+from gpu_extract.device.flow import CoreMaker, Flow, Task, staged_type
+from gpu_extract.device.geometry import BundleGeometry, bundle_geometry, cut_pieces, psf_tables
+from gpu_extract.device.memory import sizes_of
+from gpu_extract.device.remedy import native, on_cpu, put, put_fibres
+from gpu_extract.errors import InternalError
+from gpu_extract.plan import share
+from gpu_extract.ranks.packing import same
+from gpu_extract.solve import TOLERANCE
+
+LARGE = 2       # large pieces of a rank's bundles: a recursion along wavelength takes as long for one fibre as for many
+SLOTS = 3       # pieces in flight
+
+
+@dataclass(frozen=True)
+class _Warm:
+    """What is kept from one frame to the next: the flow, and what it was made for; pixels: type and shape of images."""
+
+    psf: PsfModel
+    config: ExtractConfig
+    bundles: tuple[int, ...]
+    pixels: tuple[Any, ...]
+    flow: Flow
+
+    def fits(self, job: Job, bundles: tuple[int, ...], pixels: tuple[Any, ...]) -> bool:
+        """Whether it serves another frame: what a PSF says counts, not who read it or how often it was checked."""
+        made_for = self.flow.task.job
+        return (self.config == job.config and self.bundles == bundles and self.pixels == pixels
+                and made_for.decay == job.decay and made_for.dropped == job.dropped and made_for.dtype == job.dtype
+                and (self.psf is job.psf or same(replace(self.psf, name=""), replace(job.psf, name=""))))
+
+
+class GpuFrames:
+    """Extracts the bundles of a rank on a device; what cannot be done there is done on the CPU, and said in the notes.
+
+    open_device: called once, at the first frame; cores: finds the maker of the core for a job
+    most: bundles in a piece at most, None: half the rank's; slots: pieces in flight
+    warn: told in one line of what has to be done on the CPU
+
+    Bits do not depend on most, slots or ranks. After running out of device memory everything is done again in pieces
+    of half the size, down to single bundles one after another, and then on the CPU.
+    """
+
+    warm_bins = 40       # a few half-bands: kernels are compiled for the band's width
+    ahead = False        # kernels that are there already cannot be told from those that are not
+
+    def __init__(self, open_device: Callable[[], Device], cores: Callable[[Job], CoreMaker], *,
+                 most: int | None = None, slots: int = SLOTS, warn: Callable[[str], None] = lambda _: None):
+        self._open, self._cores, self._most, self._slots, self._warn = open_device, cores, most, slots, warn
+        self._device: Device | None = None
+        self._warm: _Warm | None = None
+
+    @property
+    def device(self) -> Device:
+        """The device, opened when it is first needed."""
+        if self._device is None:
+            self._device = self._open()
+        return self._device
+
+    @property
+    def name(self) -> str:
+        """For the header."""
+        return self.device.name
+
+    @property
+    def flow(self) -> Flow:
+        """That of the last frame."""
+        if self._warm is None:
+            raise InternalError("no frame has gone through the device yet")
+        return self._warm.flow
+
+    @property
+    def warm(self) -> bool:
+        """Whether a frame was done: all kernels are there."""
+        return self._warm is not None
+
+    def rows(self, image: Image, job: Job, comm: Any, recorder: Any) -> list[tuple[int, Rows]]:
+        """This rank's rows of the frame, with a number that grows with them; their memory is theirs."""
+        mine = tuple(share(len(job.plan.bundles), comm.rank, comm.size))
+        if not mine:
+            return []
+        while self._slots > 0:
+            rows = self._attempt(image, job, mine, recorder)
+            if rows is not None:
+                return [(mine[0], rows)]
+            self._shrink(len(mine))
+        self._warn(f"{self.name} has not enough free memory for one bundle: this rank works on the CPU")
+        return [(n, rows_of(on_cpu(image, job, n, recorder), job.plan, job.dtype)) for n in mine]
+
+    def _attempt(self, image: Image, job: Job, mine: tuple[int, ...], recorder: Any) -> Rows | None:
+        """The rows, or None where the device's memory did not suffice; nothing holds on to it then."""
+        try:
+            return self._take(self._flow_for(image, job, mine), image, job, mine, recorder)
+        except Exception as error:
+            if not self.device.is_out_of_memory(error):
+                self._warm = None       # what is still under way must not meet the next frame
+                with suppress(RuntimeError):
+                    self.device.close()
+                raise
+            return None
+
+    def _flow_for(self, image: Image, job: Job, mine: tuple[int, ...]) -> Flow:
+        """The flow of the frame before, or a new one."""
+        dtype = staged_type(image)
+        if self._warm is not None and self._warm.fits(job, mine, (dtype, image.shape)):
+            return self._warm.flow
+        self._forget()
+        geometries = tuple(bundle_geometry(job, job.plan.bundles[n], image.shape) for n in mine)
+        tables = psf_tables(job.psf, job.plan.extended)
+        sizes = sizes_of(job.psf.stamp, np.array([g.cut for g in geometries]), tables, dtypes=(dtype, job.dtype),
+                         model=job.config.model)
+        pieces = cut_pieces(geometries, self._most or -(-len(mine) // LARGE))
+        fibres = wanted((geometries[0].fibres[0], geometries[-1].fibres[1]), job.plan)
+        flow = Flow(self.device, Task(job, geometries, tables, sizes, fibres), pieces, slots=self._slots,
+                    make_core=self._cores(job))
+        self._warm = _Warm(job.psf, job.config, mine, (dtype, image.shape), flow)
+        return flow
+
+    def _forget(self) -> None:
+        """Give up the flow; the next one, with a PSF of its own, takes its memory from the pools again."""
+        if self._warm is not None:
+            self._warm = None
+            self.device.forget()
+
+    def _shrink(self, bundles: int) -> None:
+        """Half the bundles in a piece, then one piece at a time, then none."""
+        self._warm = None
+        self.device.close()
+        most = self._most or -(-bundles // LARGE)
+        if most > 1:
+            self._most = most // 2
+        else:
+            self._slots = 1 if self._slots > 1 else 0
+
+    def _take(self, flow: Flow, image: Image, job: Job, mine: Sequence[int], recorder: Any) -> Rows:
+        """Queue the frame, then look at each bundle as its piece arrives, and do what the device gave up."""
+        odd: dict[int, IntArray] = {}
+
+        def look(bundle: int) -> IntArray:
+            odd[bundle] = job.odd_pixels(image, job.plan.bundles[mine[bundle]])
+            return odd[bundle]
+
+        with recorder.span("queue"):
+            rows = Rows(flow.task.fibres, models=(), notes={}, **flow.queue(image, recorder, look))
+        notes: dict[int, dict[str, float]] = {}
+        models: dict[int, tuple[np.ndarray, tuple[int, int]]] = {}
+        for p, piece in enumerate(flow.pieces):
+            with recorder.span("wait"):
+                told = flow.take(p)
+            for b, bundle in enumerate(piece.bundles):
+                fibres = job.plan.bundles[mine[bundle]]
+                with recorder.span("bundle"):
+                    notes[fibres[0]], lost = _facts(flow, told, (piece.shape.nfibre, b), bundle)
+                if self._must_be_done_again(notes[fibres[0]], job.plan.kept[slice(*fibres)], lost):
+                    instead = rows_of(on_cpu(image, job, mine[bundle], recorder), job.plan, job.dtype)
+                    put(rows, instead)
+                    notes |= {first: dict(facts) for first, facts in instead.notes.items()}
+                    if instead.models:
+                        models[bundle] = instead.models[0]
+                    continue
+                if flow.task.sizes.model:
+                    models[bundle] = _model(flow, told["model"][b], bundle)
+                if lost:
+                    put_fibres(rows, lost, job, image=native(image), recorder=recorder, fibres=fibres,
+                               kept=flow.kept(p, b))
+                    notes[fibres[0]]["on_cpu"] = len(lost)
+                notes[fibres[0]] = in_notes(notes[fibres[0]], odd[bundle])
+                _mark_odd(rows, odd[bundle], job, flow.task.geometries[bundle])
+        return replace(held(rows), notes=dict(sorted(notes.items())), models=tuple(models[n] for n in sorted(models)))
+
+    def _must_be_done_again(self, facts: Mapping[str, float], fibres: IntArray, lost: Sequence[int]) -> bool:
+        """Whether a bundle is the CPU's: it has bins to be given up, did not converge, or all its fibres were lost.
+
+        fibres: their numbers in the PSF; lost: those that the core gave up, within the bundle
+        """
+        if facts["given_up"]:
+            return True
+        if facts["error"] <= max(10 * TOLERANCE, 10 * facts["floor"]):
+            return len(lost) == len(fibres)
+        self._warn(f"fibres {fibres[0]} to {fibres[-1]} did not converge on the device: they are done on the CPU")
+        return True
+
+    def watch(self, recorder: Any, *, ranges: bool = False) -> None:
+        """Have the recorder look at the device from now on. ranges: and make its spans NVTX ranges."""
+        recorder.watch(self.device, ranges=ranges)
+
+    def close(self) -> None:
+        """Give all memory back."""
+        self._warm = None
+        if self._device is not None:
+            self._device.close()
+
+
+def device_cores(job: Job) -> CoreMaker:
+    """The core that a job asks for, on the device; fibres in groups are the CPU's alone."""
+    from gpu_extract.decorrelate.dense import Cuts
+    from gpu_extract.device.device_banded import BandedCore
+    from gpu_extract.device.device_dense import DenseCore, NoCore
+
+    if job.config.core != "dense":
+        return BandedCore
+    if job.config.nsubbundles is not None:
+        return NoCore
+    return partial(DenseCore, cuts=Cuts(job.plan.inner, job.config.nwavestep, job.decay.patch, job.neighbours,
+                                        job.config.tolerance))
+
+
+def _facts(flow: Flow, told: Mapping[str, np.ndarray], place: tuple[int, int],
+           bundle: int) -> tuple[dict[str, float], list[int]]:
+    """How a bundle was made, and which of its fibres the core gave up; place: (fibres in a bundle, its number)."""
+    nfibre, b = place
+    shape, state = flow.task.geometries[bundle].shape, told["state"][b]
+    counts = told["counts"][:, b * nfibre:(b + 1) * nfibre]
+    unknown = dict.fromkeys(("ownband", "coupling", "cond", "selfcheck"), NOT_MEASURED)    # not made on the device
+    notes = {"fibres": nfibre, **unknown, "iterations": int(state[DONE]), "error": float(np.sqrt(state[NORM])),
+             "halfband": shape.hw, "neighbours": shape.nd - 1, "given_up": int(counts[UNSEEN].sum()),
+             "floor": float(state[FLOOR])}
+    return notes, [int(n) for n in np.nonzero(counts[GIVEN_UP])[0]]
+
+
+def _mark_odd(rows: Rows, odd: IntArray, job: Job, geometry: BundleGeometry) -> None:
+    """Mark the wanted bins of a bundle that touch odd pixels."""
+    lo, hi = wanted(geometry.fibres, job.plan)
+    corners = geometry.corners[:, lo - geometry.fibres[0]:hi - geometry.fibres[0]]
+    add_odd_bits(rows.mask[lo - rows.fibres[0]:hi - rows.fibres[0]], odd, (corners[0], corners[1]), job)
+
+
+def _model(flow: Flow, cut: np.ndarray, bundle: int) -> tuple[np.ndarray, tuple[int, int]]:
+    """A copy of a bundle's model, and its first pixel on the CCD."""
+    ys, xs = flow.task.geometries[bundle].window
+    return cut[:ys.stop - ys.start, :xs.stop - xs.start].copy(), (ys.start, xs.start)

@@ -1,0 +1,146 @@
+"""Where the spots of a job's bundles lie, and which pixels they see: integers, made on the host.
+
+They are the CPU's own, to the last bit: at which pixel a spot begins must not depend on the device.
+"""
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpu_extract.bundle import Job
+from gpu_extract.data import Array, Core, IntArray, Legendre, PsfModel
+from gpu_extract.device.cuda.image import COLUMNS, LEFT, ROWS, TOP
+from gpu_extract.device.cuda.piece import PieceShape
+from gpu_extract.normal import half_bands
+from gpu_extract.spots import centres, corners, legendre_basis
+
+
+@dataclass(frozen=True)
+class BundleGeometry:
+    """One bundle.
+
+    fibres: (lo, hi); corners: (2, nfibre, nwave) int32, first pixel (y, x) of the spots on the CCD
+    cut: (4,) int64, top, left, rows and columns of the pixels that they touch; shape: of a piece of this bundle alone
+    """
+
+    fibres: tuple[int, int]
+    corners: IntArray
+    cut: IntArray
+    shape: PieceShape
+
+    @property
+    def window(self) -> tuple[slice, slice]:
+        """The cut-out of an image."""
+        top, left, rows, columns = (int(n) for n in self.cut)
+        return slice(top, top + rows), slice(left, left + columns)
+
+
+def bundle_geometry(job: Job, fibres: tuple[int, int], ccd: tuple[int, int]) -> BundleGeometry:
+    """The geometry of the bundle of fibres lo .. hi - 1; ccd: shape of the image."""
+    psf, plan = job.psf, job.plan
+    both = corners(psf, centres(psf, fibres, plan.extended))
+    nd, hw, _ = half_bands(both[0], both[1], psf.stamp, ccd)
+    shape = PieceShape(1, fibres[1] - fibres[0], nd + 1, max(hw, 2), len(plan.extended), plan.inner.start,
+                       plan.inner.stop, job.ndiag)
+    return BundleGeometry(fibres, both.astype(np.int32), _cut(both, psf.stamp, ccd), shape)
+
+
+def _cut(both: IntArray, stamp: tuple[int, int], ccd: tuple[int, int]) -> IntArray:
+    """The pixels of the CCD that spots on it touch."""
+    cut = np.zeros(4, dtype=np.int64)
+    size = np.array(stamp)[:, None, None]
+    on_ccd = ((both > -size) & (both < np.array(ccd)[:, None, None])).all(axis=0)
+    if on_ccd.any():
+        for axis, (start, length) in enumerate(((TOP, ROWS), (LEFT, COLUMNS))):
+            low, high = both[axis][on_ccd].min(), both[axis][on_ccd].max() + stamp[axis]
+            cut[start] = max(low, 0)
+            cut[length] = min(high, ccd[axis]) - cut[start]
+    return cut
+
+
+@dataclass(frozen=True)
+class Terms:
+    """A Gauss-Hermite core among a bin's numbers: terms along y and x, first coefficient, whether it is cut."""
+
+    nj: int
+    ni: int
+    first: int
+    cut: bool
+
+
+@dataclass(frozen=True)
+class PsfTables:
+    """A PSF as the kernels want it; see device.cuda.spots for the order of the series.
+
+    series: (nfibre, nseries, ncoef); domain: (nseries,) which basis; basis: (ndomain, ncoef, nwave) polynomials
+    """
+
+    series: Array
+    domain: IntArray
+    basis: Array
+    cores: tuple[Terms, ...]
+    tail: bool
+
+
+def psf_tables(psf: PsfModel, wave: Array) -> PsfTables:
+    """All series of a PSF, and the polynomials at `wave` (Angstrom)."""
+    cores = [_series_of(core) for core in psf.cores] + [[None] * 3] * (2 - len(psf.cores))
+    t = psf.tail
+    tail = [None] * 5 if t is None else [t.amp, t.core, t.xscale, t.yscale, t.index]
+    listed: list[Legendre | None] = [psf.y, psf.x, *cores[0], *cores[1], *tail]
+    terms = []
+    for core in psf.cores:
+        nj, ni = core.gh.coeff.shape[:2]
+        terms.append(Terms(nj, ni, len(listed), core.nsig is not None))
+        listed += [Legendre(core.gh.coeff[j, i], core.gh.wmin, core.gh.wmax) for j in range(nj) for i in range(ni)]
+    known = [s for s in listed if s is not None]
+    domains = sorted({(s.wmin, s.wmax) for s in known})
+    ncoef = max(s.coeff.shape[-1] for s in known)
+    basis = np.zeros((len(domains), ncoef, len(wave)))
+    for n, (wmin, wmax) in enumerate(domains):
+        basis[n] = legendre_basis(wave, Legendre(np.zeros((1, ncoef)), wmin, wmax))
+    series, domain = np.zeros((psf.nfibre, len(listed), ncoef)), np.zeros(len(listed), dtype=np.int64)
+    for n, s in enumerate(listed):
+        if s is not None:
+            series[:, n, :s.coeff.shape[-1]] = s.coeff
+            domain[n] = domains.index((s.wmin, s.wmax))
+    return PsfTables(series, domain, basis, tuple(terms), psf.tail is not None)
+
+
+def _series_of(core: Core) -> list[Legendre | None]:
+    return [core.sigma_y, core.sigma_x, core.nsig]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Bundles that are worked on together: shape, and their numbers among those of the rank."""
+
+    shape: PieceShape
+    bundles: tuple[int, ...]
+
+
+def cut_pieces(geometries: Sequence[BundleGeometry], most: int) -> list[Piece]:
+    """Pieces of at most `most` bundles of equal shape.
+
+    Large pieces use the device best; what comes up first and goes down last overlaps with nothing. So the smallest
+    pieces come first and last, and where all would be large, two small ones are cut off.
+    """
+    alike: dict[PieceShape, list[int]] = {}
+    for n, geometry in enumerate(geometries):
+        alike.setdefault(geometry.shape, []).append(n)
+    end = max(1, most // 4)
+    lacking = max(0, 2 - sum(len(numbers) <= end for numbers in alike.values()))
+    pieces = []
+    for shape, numbers in sorted(alike.items(), key=lambda item: -len(item[1])):
+        while lacking and len(numbers) > most:
+            pieces.append(Piece(shape.of(end), tuple(numbers[:end])))
+            numbers, lacking = numbers[end:], lacking - 1
+        pieces += [Piece(shape.of(len(group)), tuple(numbers[n] for n in group)) for group in even(len(numbers), most)]
+    pieces.sort(key=lambda piece: (len(piece.bundles), piece.bundles))
+    return [*pieces[:1], *pieces[2:], *pieces[1:2]]
+
+
+def even(count: int, most: int) -> list[range]:
+    """`count` things in as few groups of at most `most` as can be, as even as can be."""
+    groups = -(-count // most)
+    return [range(count * g // groups, count * (g + 1) // groups) for g in range(groups)]

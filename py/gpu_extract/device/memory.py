@@ -1,0 +1,162 @@
+"""What a slot of the device holds while it works on a piece: every array, its shape and its bytes, in one place."""
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from math import prod
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from gpu_extract.device.cuda.assembly import COUNTS
+from gpu_extract.device.cuda.gradients import STATE, VECTORS
+from gpu_extract.device.cuda.normal import PARTS
+from gpu_extract.device.cuda.piece import PieceShape
+from gpu_extract.device.cuda.seam import Device, DeviceArray, Empty
+from gpu_extract.device.geometry import PsfTables
+
+ALIGN = 64
+Arrays = Mapping[str, tuple[tuple[int, ...], Any]]      # name -> (shape, dtype)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What all pieces of a job have in common.
+
+    stamp: (ny, nx) of a spot; cut: (rows, columns) that hold every bundle's cut-out; pixels: most pixels of one
+    dtype: of the images, float32 or float64, in the host's byte order; kept: of the frame, float32 or float64
+    nseries: numbers of a bin; nprofile, nmixed: of its profiles and their mixture, for the larger core
+    model: whether the model image is wanted
+    """
+
+    stamp: tuple[int, int]
+    cut: tuple[int, int]
+    pixels: int
+    dtype: Any
+    kept: Any
+    nseries: int
+    nprofile: int
+    nmixed: int
+    model: bool
+
+
+def sizes_of(stamp: tuple[int, int], cuts: np.ndarray, tables: PsfTables, *, dtypes: tuple[Any, Any],
+             model: bool) -> Sizes:
+    """Sizes for cut-outs (nbundle, 4) and a PSF; dtypes: of the images and of the frame."""
+    ny, nx = stamp
+    rows, columns = cuts[:, 2:].max(axis=0)
+    return Sizes(stamp, (int(rows), int(columns)), int(cuts[:, 2:].prod(axis=1).max()), np.dtype(dtypes[0]),
+                 np.dtype(dtypes[1]), tables.series.shape[1], max(t.nj * ny + t.ni * nx for t in tables.cores),
+                 max(t.nj * nx for t in tables.cores), model)
+
+
+def input_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
+    """What comes up with every frame."""
+    return {"pixels": ((shape.bundles, 2, sizes.pixels), sizes.dtype)}
+
+
+def work_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
+    """What lives on the device alone; numbers, profiles and mixed serve one bundle after another."""
+    f, nwave, lanes = shape.fibres, shape.nwave, sizes.stamp[0] * sizes.stamp[1]
+    pixels, one = (shape.bundles, sizes.cut[1], sizes.cut[0]), shape.nfibre
+    double, bins, kept = np.float64, (f, nwave), (f, shape.nout)
+    return {
+        "root": (pixels, double), "light": (pixels, double), "chi": (pixels, double), "good": (pixels, double),
+        "numbers": ((one, sizes.nseries, nwave), double), "profiles": ((one, sizes.nprofile, nwave), double),
+        "mixed": ((one, sizes.nmixed, nwave), double),
+        "white": ((f, lanes, nwave), double), "single": ((f, lanes, nwave), np.float32),
+        "ranges": ((2, f, sizes.cut[0]), np.int32), "sums": ((2, *bins), double), "rhs": (bins, double),
+        "given_up": (bins, np.int8), "x": (bins, double),
+        "icov": ((f, shape.nd, 2 * shape.hw + 1, nwave), double),
+        "factor": ((nwave, shape.hw + 1, f), double), "vectors": ((VECTORS, *bins), double),
+        "parts": ((f, PARTS), double), "dots": ((f,), double), "curvatures": ((f,), double),
+        "flux": (kept, double), "ivar": (kept, double), "status": (kept, np.int8), "fraction": (kept, double),
+        "resolution": ((f, 2 * shape.ndiag + 1, shape.nout), double),
+        "middles": ((2, f), double),
+    }
+
+
+def kept_arrays(fibres: int, nwave: int) -> Arrays:
+    """What stays on the device until the next frame, of all fibres of the rank: the CPU asks for it where it takes over
+    a fibre, since the mask of a bundle depends on all of its fibres; bits: mask bits but for the model's fit."""
+    return {"chi2pix": ((fibres, nwave), np.float64), "bits": ((fibres, nwave), np.uint32)}
+
+
+def told_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
+    """What comes down beside the frame; state: of the conjugate gradients, counts: of bins of each fibre, model: (rows,
+    columns)."""
+    model = {"model": ((shape.bundles, *sizes.cut), np.float64)} if sizes.model else {}
+    return {**model, "state": ((shape.bundles, STATE), np.float64), "counts": ((COUNTS, shape.fibres), np.float64)}
+
+
+def frame_arrays(rows: int, nwave: int, ndiag: int, dtype: Any) -> Arrays:
+    """So many rows of a frame, by the names of data.Rows."""
+    real = dict.fromkeys(("flux", "ivar", "chi2pix", "pixmask_fraction"), ((rows, nwave), dtype))
+    return {**real, "resolution": ((rows, 2 * ndiag + 1, nwave), dtype), "mask": ((rows, nwave), np.uint32),
+            "status": ((rows, nwave), np.int8)}
+
+
+def piece_rows(shape: PieceShape, sizes: Sizes) -> Arrays:
+    """The rows of the frame that a piece can make, on the device."""
+    made = frame_arrays(shape.fibres, shape.nout, shape.ndiag, sizes.kept)
+    return {f"to_{name}": array for name, array in made.items()}
+
+
+def in_one_block(arrays: Arrays) -> tuple[dict[str, int], int]:
+    """Where each array begins in one block of bytes, and the bytes of the block."""
+    places, size = {}, 0
+    for name, array in arrays.items():
+        places[name] = size
+        size += -(-bytes_of(*array) // ALIGN) * ALIGN
+    return places, size
+
+
+def nbytes(arrays: Arrays) -> int:
+    """Bytes of all of them."""
+    return sum(bytes_of(*array) for array in arrays.values())
+
+
+def bytes_of(shape: tuple[int, ...], dtype: Any) -> int:
+    """Bytes of one array."""
+    return prod(shape) * np.dtype(dtype).itemsize
+
+
+class Room:
+    """Device memory that one core after another works in: of a slot's cores only one is at work.
+
+    The n-th array that each asks for lies in the n-th block; those that need most should be made first.
+    """
+
+    def __init__(self, device: Device):
+        self._device = device
+        self._blocks: list[DeviceArray] = []
+
+    def again(self) -> Empty:
+        """What gives a core its arrays, from the first block on."""
+        number = count()
+
+        def empty(shape: Sequence[int], dtype: Any = np.float64) -> DeviceArray:
+            n, size = next(number), bytes_of(tuple(shape), dtype)
+            if n == len(self._blocks):
+                self._blocks.append(self._device.empty((size,), np.uint8))
+            elif self._blocks[n].shape[0] < size:
+                self._blocks[n] = self._device.empty((size,), np.uint8)
+            return self._blocks[n].seen_as(shape, dtype)
+        return empty
+
+
+class Slot:
+    """Device memory for one piece at a time, large enough for any of `plans`, and views of it."""
+
+    def __init__(self, device: Device, plans: list[Arrays]):
+        self._raw: dict[str, DeviceArray] = {}
+        for name in plans[0]:
+            self._raw[name] = device.empty((max(bytes_of(*plan[name]) for plan in plans),), np.uint8)
+        self._views: dict[PieceShape, SimpleNamespace] = {}
+
+    def views(self, shape: PieceShape, arrays: Arrays) -> SimpleNamespace:
+        """The arrays of a piece of this shape, by name; the same ones for the same shape."""
+        if shape not in self._views:
+            made = {name: self._raw[name].seen_as(*array) for name, array in arrays.items()}
+            self._views[shape] = SimpleNamespace(**made)
+        return self._views[shape]

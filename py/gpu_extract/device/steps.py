@@ -1,0 +1,128 @@
+"""The steps of a piece, each as the kernels it queues: pixels, spots, normal equations, x, quality. Nothing waits."""
+from math import prod
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from gpu_extract.device.cuda import assembly, gradients, image, normal, quality, spots
+from gpu_extract.device.cuda.assembly import GIVEN_UP, UNSEEN
+from gpu_extract.device.cuda.normal import PARTS
+from gpu_extract.device.cuda.piece import PieceShape
+from gpu_extract.device.cuda.seam import Device, DeviceArray
+from gpu_extract.device.geometry import PsfTables
+from gpu_extract.device.memory import Sizes
+from gpu_extract.normal import FAINT_LIGHT
+from gpu_extract.solve import TOLERANCE
+
+
+def iterations_for(hw: int) -> int:
+    """Iterations that are queued for pieces of this half-band; who needs more is solved on the CPU.
+
+    Needed were 3 to 14 on PSFs with half-bands up to 13, masks included, and 21 with a half-band of 28.
+    """
+    return 20 if hw <= 16 else 48
+
+
+class Steps:
+    """Queues kernels of one piece on one stream.
+
+    arrays: inputs, work arrays and what comes down, by name (memory.py), the piece's part of what is kept as
+    well; tables: the PSF's (series, domain, basis) on the device
+    """
+
+    def __init__(self, device: Device, stream: Any, shape: PieceShape, sizes: Sizes, arrays: SimpleNamespace):
+        self.device, self.stream, self.shape, self.sizes, self.arrays = device, stream, shape, sizes, arrays
+
+    def _launch(self, kernel: Any, count: int, *args: Any) -> None:
+        self.device.launch(kernel, count, args, self.stream)
+
+    def pixels(self, swapped: bool) -> None:
+        """Whitened pixels; swapped: the image has the other byte order."""
+        a, sizes = self.arrays, self.sizes
+        if swapped:
+            size = self.shape.bundles * 2 * sizes.pixels
+            words = a.pixels.seen_as((size * sizes.dtype.itemsize // 4,), np.uint32)
+            self._launch(image.swap_words if sizes.dtype.itemsize == 4 else image.swap_pairs, size, words)
+        whiten = image.whiten_singles if sizes.dtype.itemsize == 4 else image.whiten_doubles
+        self._launch(whiten, self.shape.bundles * sizes.cut[0] * sizes.cut[1], a.pixels, a.cuts, a.root, a.light)
+
+    def spots(self, first: int, tables: PsfTables, on_device: tuple[DeviceArray, DeviceArray, DeviceArray],
+              bundle: int) -> None:
+        """The spots of one bundle, raw, into `white`; first: the number of its first fibre."""
+        a, (ny, nx) = self.arrays, self.sizes.stamp
+        nfibre, nwave = self.shape.nfibre, self.shape.nwave
+        rows = bundle * nfibre, (bundle + 1) * nfibre
+        white, y0, x0, bins = a.white.part(*rows), a.y0.part(*rows), a.x0.part(*rows), nfibre * nwave
+        self._launch(spots.evaluate, bins * self.sizes.nseries, a.numbers, *on_device, first)
+        for n, core in enumerate(tables.cores):
+            terms = ny, nx, core.nj, core.ni
+            self._launch(spots.profile, bins * (core.nj * ny + core.ni * nx), a.profiles, a.numbers, y0, x0, n, *terms)
+            self._launch(spots.mix, bins * core.nj * nx, a.mixed, a.numbers, a.profiles, core.first, *terms)
+            self._launch(spots.add_core, bins * ny * nx, white, a.numbers, a.profiles, a.mixed, y0, x0, n, ny, nx,
+                         core.nj, int(core.cut))
+        if tables.tail:
+            self._launch(spots.add_tail, bins * ny * nx, white, a.numbers, y0, x0, nx)
+
+    def normal(self, ridge: float) -> None:
+        """Spots finished, normal equations made."""
+        a, shape, nx = self.arrays, self.shape, self.sizes.stamp[1]
+        bins = shape.fibres * shape.nwave
+        self._launch(spots.finish, bins, a.white, a.single, a.sums, a.root, a.light, a.y0, a.x0, a.cuts, shape.nfibre,
+                     nx)
+        self.device.clear(a.icov, self.stream)
+        self._launch(normal.couple, bins * normal.couple_lanes(shape.nd, shape.hw), a.icov, a.white, a.y0, a.x0,
+                     shape.nfibre, nx)
+        self._launch(normal.give_up, bins, a.icov, a.rhs, a.given_up, a.sums, FAINT_LIGHT, ridge)
+        self._launch(normal.count_given_up, shape.fibres * PARTS, a.parts, a.given_up)
+        self._launch(gradients.add_parts, shape.fibres, self._counted(UNSEEN), a.parts)
+
+    def solve(self) -> None:
+        """x, and the state of the iteration."""
+        a, shape = self.arrays, self.shape
+        n, bins, nfibre = shape.fibres, shape.fibres * shape.nwave, shape.nfibre
+        self._launch(gradients.factorise, n, a.factor, a.icov)
+        self._launch(gradients.begin, bins, a.vectors, a.rhs)
+        self._launch(gradients.start, shape.bundles, a.state)
+        self._launch(gradients.precondition, n, a.vectors, a.dots, a.factor, a.state, nfibre)
+        self._launch(gradients.judge, shape.bundles, a.state, a.dots, a.curvatures, nfibre, TOLERANCE)
+        for _ in range(iterations_for(shape.hw)):
+            self._launch(gradients.between, bins, a.vectors, a.icov, a.state, nfibre)
+            self._launch(gradients.advance, n * PARTS, a.vectors, a.parts, a.state, nfibre)
+            self._launch(gradients.add_parts, n, a.curvatures, a.parts)
+            self._launch(gradients.step, bins, a.vectors, a.curvatures, a.state, nfibre)
+            self._launch(gradients.precondition, n, a.vectors, a.dots, a.factor, a.state, nfibre)
+            self._launch(gradients.judge, shape.bundles, a.state, a.dots, a.curvatures, nfibre, TOLERANCE)
+        self._launch(gradients.arrive, bins, a.x, a.vectors, a.sums)
+
+    def quality(self, psferr: float) -> None:
+        """chi2pix and pixmask_fraction, and the model image where it is wanted."""
+        a, shape, (ny, nx) = self.arrays, self.shape, self.sizes.stamp
+        rows, columns = self.sizes.cut
+        self._launch(quality.bins_of_row, shape.fibres * rows, a.ranges, a.y0, a.cuts, shape.nfibre, ny)
+        if self.sizes.model:
+            self._launch(quality.project, shape.bundles * rows * columns, a.model, a.ranges, a.single, a.x, a.y0, a.x0,
+                         a.cuts, shape.nfibre, nx)
+        self._launch(quality.chi_square, shape.bundles * rows * columns, a.chi, a.good, a.root, a.light, a.ranges,
+                     a.single, a.x, a.y0, a.x0, a.cuts, shape.nfibre, nx, psferr)
+        self._launch(quality.judge, shape.fibres * shape.nout, a.chi2pix, a.fraction, a.chi, a.good, a.single, a.y0,
+                     a.x0, a.cuts, shape.nfibre, nx, shape.first)
+
+    def assemble(self, steps: DeviceArray, limits: DeviceArray) -> None:
+        """The piece's rows of the frame; steps: widths of the bins, limits: of misfits (device.cuda.assembly)."""
+        a, shape = self.arrays, self.shape
+        bins, single = shape.fibres * shape.nout, self.sizes.kept.itemsize == 4
+        self._launch(assembly.count_given_up, shape.fibres * PARTS, a.parts, a.status)
+        self._launch(gradients.add_parts, shape.fibres, self._counted(GIVEN_UP), a.parts)
+        self._launch(assembly.mark, bins, a.bits, a.middles, a.ivar, a.fraction)
+        self._launch(assembly.find_middles, bins, a.middles, a.chi2pix, a.bits)
+        self._launch(assembly.write_singles if single else assembly.write_doubles, bins, a.to_flux, a.to_ivar,
+                     a.to_chi2pix, a.to_pixmask_fraction, a.to_mask, a.to_status, a.flux, a.ivar, a.chi2pix, a.fraction,
+                     a.status, a.bits, a.middles, a.targets, steps, limits,
+                     shape.nfibre)
+        self._launch(assembly.resolve_singles if single else assembly.resolve_doubles, prod(a.resolution.shape),
+                     a.to_resolution, a.resolution, a.targets)
+
+    def _counted(self, what: int) -> DeviceArray:
+        """One row of the counts of fibres."""
+        return self.arrays.counts.part(what, what + 1).seen_as((self.shape.fibres,), np.float64)

@@ -1,0 +1,225 @@
+"""Kernels are compiled ahead of their first use: side by side, by short-lived processes, counted.
+
+What runs need is known beforehand (kernel_list). Whatever of it is not in the cache is compiled by processes of their
+own, on the cores that the ranks of a node have; processes of other jobs that want the same share the work
+(kernel_claims). A rank only starts them, waits, and tells how far they are. When they are done a mark is left for the
+problem, so that the next start looks at one file.
+"""
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import astuple
+from math import ceil
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from numba.core.errors import NumbaError
+
+from gpu_extract.first_use.kernel_claims import is_claimed, take_turns
+from gpu_extract.first_use.kernel_list import Kernel, unit_then
+from gpu_extract.kernels.kernel_cache import log, store
+from gpu_extract.kernels.kernel_store import Store
+from gpu_extract.perf.clock import epoch, now, sleep
+from gpu_extract.perf.recorder import COMPILE, usable_cores
+
+Tell = Callable[[int, int, float], None]      # kernels done, kernels in all, seconds that are left
+MOST = 16                  # processes at once; each takes 200 MB
+FEW = 1.0                  # CPU seconds of compiling for which no process is started
+UNUSED = 30 * 86400.0      # seconds after which a folder that nobody has used is removed
+_DAY, _PAUSE = 86400.0, 0.1
+_ROOT = Path(__file__).resolve().parents[1]
+_WORK = f"import sys; sys.path.insert(0, {str(_ROOT)!r}); from gpu_extract.first_use import work; work()"
+
+
+def is_ready(mark: str) -> bool:
+    """Whether the kernels of a problem were there once; the folder is then kept for another while."""
+    kept = store()
+    if kept is None or not kept.marked(mark):
+        return False
+    with suppress(OSError):
+        if kept.folder is not None and epoch() - kept.folder.stat().st_mtime > _DAY:
+            (kept.folder / mark).unlink(missing_ok=True)      # which sets the folder's time, by the clock of its disk
+            kept.leave(mark)
+    return True
+
+
+def leave_mark(mark: str) -> None:
+    """Say that they are there."""
+    kept = store()
+    if kept is not None:
+        kept.leave(mark)
+
+
+def get_ready(kernels: Callable[[], Sequence[Kernel]], mark: str, comm: Any, recorder: Any, tell: Tell) -> int:
+    """Compile what is not yet compiled; all ranks call this. Returns how many kernels this rank has waited for.
+
+    kernels: called where there is no mark on some node; tell: called on rank 0
+    """
+    if not comm.asked(lambda: not is_ready(mark)):
+        return 0
+    (number, ranks), count = comm.on_node(), []
+
+    def fill() -> None:
+        with recorder.span(COMPILE):
+            count.append(compile_all(kernels, number, ranks, tell if comm.rank == 0 else None))
+        if number == 0:
+            leave_mark(mark)
+
+    take_turns()
+    comm.by_node(fill)
+    return count[0]
+
+
+def compile_all(kernels: Callable[[], Sequence[Kernel]], number: int = 0, ranks: int = 1,
+                tell: Tell | None = None, *, few: float = FEW) -> int:
+    """Compile what is missing, as one of `ranks` on this node that do; returns how many that were.
+
+    few: CPU seconds of compiling that are left to whoever needs the kernels
+    """
+    kept = store()
+    if kept is None or kept.folder is None:
+        return 0
+    missing = sorted((kernel for kernel in kernels() if _is_known(kernel) and not kept.has(kernel.file)),
+                     key=lambda kernel: -kernel.seconds)
+    seconds = sum(kernel.seconds for kernel in missing)
+    if seconds <= few:
+        return 0
+    if number == 0:
+        remove_unused(kept.folder)
+    at_once = min(max(usable_cores() // ranks, 1), MOST, ceil(seconds / max(kernel.seconds for kernel in missing)) + 1,
+                  len(missing) - number)
+    workers = _started(missing, at_once)
+    try:
+        if number > 0:
+            for worker in workers:
+                worker.wait()
+        else:
+            _watch(kept, missing, workers, Estimate(missing, at_once * min(ranks, len(missing))), tell)
+    finally:
+        for worker in workers:
+            if worker.stdin is not None:
+                with suppress(OSError):
+                    worker.stdin.close()              # which ends it
+            worker.wait()
+    return len(missing)
+
+
+def _started(missing: Sequence[Kernel], count: int) -> list["subprocess.Popen[str]"]:
+    """Processes that compile; none where the system does not let us."""
+    found = []
+    with suppress(OSError):
+        for _ in range(count):
+            worker = subprocess.Popen([sys.executable, "-c", _WORK], stdin=subprocess.PIPE, text=True,
+                                      stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            found.append(worker)
+            if worker.stdin is not None:
+                worker.stdin.write(json.dumps([astuple(kernel) for kernel in missing]) + "\n")
+                worker.stdin.flush()
+    return found
+
+
+def _watch(kept: Store, missing: Sequence[Kernel], workers: Sequence["subprocess.Popen[str]"], estimate: "Estimate",
+           tell: Tell | None) -> None:
+    """Wait until all is there; what no process makes is made here."""
+    done: set[str] = set()
+    said = -1
+    while len(done) < len(missing):
+        alive = any(worker.poll() is None for worker in workers)
+        for kernel in missing:
+            if kernel.file not in done and kept.has(kernel.file):
+                done.add(kernel.file)
+        if tell is not None and len(done) != said:
+            said = len(done)
+            tell(said, len(missing), estimate.left([kernel for kernel in missing if kernel.file not in done]))
+        if not alive:
+            break
+        sleep(_PAUSE)
+    for kernel in missing:
+        if kernel.file not in done:
+            compile_one(kernel)
+    if tell is not None and len(done) < len(missing):
+        tell(len(missing), len(missing), 0.0)
+
+
+def compile_one(kernel: Kernel) -> None:
+    """Compile a kernel of the list. One that takes other arguments by now is left to whoever needs it."""
+    try:
+        kernel.dispatcher.compile(kernel.types)
+    except (NumbaError, TypeError):
+        _out_of_date(kernel)
+
+
+def _is_known(kernel: Kernel) -> bool:
+    """Whether there is such a kernel."""
+    try:
+        return bool(kernel.file)
+    except (ImportError, AttributeError, TypeError):
+        _out_of_date(kernel)
+        return False
+
+
+def _out_of_date(kernel: Kernel) -> None:
+    log.warning(f"etc/kernels.json is out of date for {kernel.module}.{kernel.title}, which is compiled when it is "
+                "needed; bench/kernel_list.py --write makes the list anew")
+
+
+class Estimate:
+    """How long it will take: at first by how fast this machine does something else, then by what is done."""
+
+    def __init__(self, kernels: Sequence[Kernel], at_once: int):
+        self._all, self._at_once = sum(kernel.seconds for kernel in kernels), at_once
+        self._slower, self._start = unit() / unit_then(), now()
+
+    def left(self, kernels: Sequence[Kernel]) -> float:
+        """Seconds, with these still to be done; the longest come first, and those under way are half done."""
+        rest = sum(kernel.seconds for kernel in kernels)
+        rest -= sum(kernel.seconds for kernel in kernels[:self._at_once]) / 2 if rest < self._all else 0.0
+        done = max(self._all - rest, 1e-9)
+        slower = (now() - self._start) * self._at_once / done if rest < self._all else self._slower
+        return slower * max(rest / self._at_once, max((kernel.seconds for kernel in kernels), default=0.0) / 2)
+
+
+def unit(clock: Callable[[], float] = now) -> float:
+    """Seconds that a bit of Python takes here and now, others on the machine included: compiling is Python, too."""
+    found = []
+    for _ in range(5):
+        start, total = clock(), 0
+        for n in range(80000):
+            total += n % 7
+        found.append(clock() - start)
+    return 5.0 * sorted(found)[2]
+
+
+def work() -> None:
+    """Be one of the processes: compile what nobody else does, from the list on standard input; end when that ends."""
+    rows = json.loads(sys.stdin.readline())
+    Thread(target=_end_with_starter, daemon=True).start()
+    take_turns()
+    kept = store()
+    for module, name, numbers, arguments, seconds in rows:
+        kernel = Kernel(module, name, tuple(numbers), arguments, seconds)
+        if kept is None or kept.folder is None:
+            return
+        if not is_claimed(kept.folder, kernel.file) and not kept.has(kernel.file):
+            compile_one(kernel)
+
+
+def _end_with_starter() -> None:
+    """Whoever has started this process has ended, or wants no more."""
+    import os
+
+    sys.stdin.read()
+    os._exit(0)
+
+
+def remove_unused(folder: Path) -> None:
+    """Remove the other folders of kernels beside one that nobody has used for UNUSED seconds, by the disk's clock."""
+    with suppress(OSError):
+        latest = folder.stat().st_mtime
+        for other in folder.parent.iterdir():
+            if other != folder and len(other.name) == len(folder.name) and latest - other.stat().st_mtime > UNUSED:
+                shutil.rmtree(other, ignore_errors=True)

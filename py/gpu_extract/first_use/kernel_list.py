@@ -1,0 +1,160 @@
+"""Which kernels there are, for which types and numbers: what is compiled ahead of its first use.
+
+The list is etc/kernels.json, made by bench/kernel_list.py from what runs of all kinds ask for: by use, "simulate",
+"extract" (every extraction) or "some" (few do), and "band", what is written out for half-bands. A kernel that is not in
+the list is compiled when it is first needed, which costs time and is said.
+"""
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module, resources
+from typing import Any
+
+import numpy as np
+from numba.core import types
+from numba.core.types.containers import BaseTuple, Tuple
+from numpy.polynomial.legendre import legval
+
+from gpu_extract.config import ExtractConfig
+from gpu_extract.data import Array, Legendre, PsfModel
+from gpu_extract.decorrelate.banded import NARROW
+from gpu_extract.decorrelate.limits import Limits
+from gpu_extract.kernels.kernel_cache import name_of
+from gpu_extract.normal import LEAST
+from gpu_extract.plan import make_plan
+
+SIMULATE, EXTRACT, SOME, BAND = "simulate", "extract", "some", "band"
+_PAD, _DISTANCES = 16, 2      # bins beyond the ends, and distances of fibres, that are looked at
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel for one set of types.
+
+    module, name: of the function, or of what makes it for some `numbers`; arguments: its types as JSON, see `spelt`
+    seconds: that compiling it takes, on the machine on which the list was made
+    """
+
+    module: str
+    name: str
+    numbers: tuple[int, ...]
+    arguments: str
+    seconds: float
+
+    @property
+    def dispatcher(self) -> Any:
+        """numba's function."""
+        found = getattr(import_module(f"gpu_extract.{self.module}"), self.name)
+        return found(*self.numbers) if self.numbers else found
+
+    @property
+    def types(self) -> tuple[Any, ...]:
+        """Of its arguments, as numba has them."""
+        return tuple(read_type(each) for each in json.loads(self.arguments))
+
+    @property
+    def file(self) -> str:
+        """What it is kept as."""
+        return name_of(self.dispatcher.py_func, self.types)
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return f"{self.name}{list(self.numbers) if self.numbers else ''}"
+
+
+@cache
+def _table() -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    file = resources.files("gpu_extract").joinpath("etc", "kernels.json")
+    table: Mapping[str, Sequence[Mapping[str, Any]]] = json.loads(file.read_text(encoding="ascii"))
+    return table
+
+
+def unit_then() -> float:
+    """What first_use.unit() gave when the list was made."""
+    seconds: float = _table()["unit"][0]["seconds"]
+    return seconds
+
+
+def listed(*uses: str) -> list[Kernel]:
+    """The kernels of some uses that are not written out for a half-band."""
+    return [_kernel(row, {}) for use in uses for row in _table()[use]]
+
+
+def for_bands(bands: Iterable[tuple[int, int]], ndiag: int, *, every: bool) -> list[Kernel]:
+    """The kernels that are written out for half-bands (own, hw) of a fibre and of a bundle.
+
+    For all widths that S may have. every: those, too, that few frames need
+    """
+    found = {}
+    for own, hw in bands:
+        widths = Limits().widths(max(own, LEAST), max(hw, LEAST)) if hw <= NARROW else []
+        for half in widths:
+            numbers = {"own": max(own, LEAST), "hw": max(hw, LEAST), "half": half, "ndiag": ndiag}
+            for row in _table()[BAND]:
+                if every or not row.get("seldom"):
+                    kernel = _kernel(row, numbers)
+                    found[kernel.module, kernel.name, kernel.numbers] = kernel
+    return list(found.values())
+
+
+def _kernel(row: Mapping[str, Any], numbers: Mapping[str, int]) -> Kernel:
+    return Kernel(row["module"], row["name"], tuple(numbers[n] for n in row.get("numbers", ())),
+                  json.dumps(row["arguments"]), row["seconds"])
+
+
+def bands_of(psf: PsfModel, config: ExtractConfig) -> set[tuple[int, int]]:
+    """Half-bands (own, hw) of the bundles of a job, nearly always: without any kernel, and without the CCD's edge."""
+    plan = make_plan(psf, config, _PAD)
+    (ny, nx), found = psf.stamp, set()
+    for first, last in plan.bundles:
+        centres = [_series(series, range(first, last), plan.extended) for series in (psf.y, psf.x)]
+        y, x = (np.floor(c - offset).astype(int) for c, offset in zip(centres, psf.offset, strict=True))
+        own = _reach((y, x), (y, x), (ny, nx))
+        wide = [_reach((y[d:], x[d:]), (y[:-d], x[:-d]), (ny, nx)) for d in range(1, min(last - first, _DISTANCES + 1))]
+        found.add((own, max(own, *wide, 0)))
+    return found
+
+
+def _series(series: Legendre, fibres: range, wave: Array) -> Array:
+    """A series of some fibres at some wavelengths: (fibres, nwave)."""
+    low, high = series.wmin, series.wmax
+    return np.asarray(legval((2.0 * wave - low - high) / (high - low), series.coeff[fibres.start:fibres.stop].T), float)
+
+
+def _reach(one: tuple[Array, Array], other: tuple[Array, Array], stamp: tuple[int, int]) -> int:
+    """The most bins between spots of two fibres that overlap, for as many pairs as there are; -1 where none does."""
+    reach, nwave = -1, one[0].shape[1]
+    for k in range(nwave):
+        far = True
+        for (ya, xa), (yb, xb) in ((one, other), (other, one)):
+            rows = abs(ya[:, k:] - yb[:, :nwave - k]) < stamp[0]
+            far = far and not rows.any()
+            if (rows & (abs(xa[:, k:] - xb[:, :nwave - k]) < stamp[1])).any():
+                reach = k
+        if far:
+            break
+    return reach
+
+
+def spelt(kind: Any) -> Any:
+    """A numba type as JSON: its name, or ["array", item, dimensions, layout, whether it can be written to], or a list
+    that begins with "tuple". Raises TypeError for any other."""
+    if isinstance(kind, types.Array):
+        return ["array", str(kind.dtype), kind.ndim, kind.layout, kind.mutable]
+    if isinstance(kind, BaseTuple):
+        return ["tuple", *(spelt(each) for each in kind)]
+    if isinstance(kind, (types.Number, types.Boolean)) and not isinstance(kind, types.Literal):
+        return str(kind)
+    raise TypeError(f"no kernel takes a {kind}")
+
+
+def read_type(text: Any) -> Any:
+    """The numba type that was `spelt`."""
+    if isinstance(text, str):
+        return types.boolean if text == "bool" else getattr(types, text)
+    if text[0] == "tuple":
+        return Tuple([read_type(each) for each in text[1:]])
+    _, item, ndim, layout, mutable = text
+    return types.Array(read_type(item), ndim, layout, readonly=not mutable)

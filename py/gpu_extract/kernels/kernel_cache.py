@@ -1,0 +1,187 @@
+"""numba's cache of compiled kernels, by our own rules (kernel_store), in place of the one that it has for any function.
+
+numba looks at the file that a kernel stands in, and at no other: after an edit of a helper or a constant elsewhere it
+goes on with what it has. It believes whatever is in its files, and keeps an index of them that two writers can mix up.
+
+`install` has it make a `KernelCache` for each function of this package that asks for a cache; other packages' functions
+keep numba's. Which kernels are compiled can be watched: `watchers` are told of each.
+"""
+import hashlib
+import logging
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import cache
+from typing import Any
+
+from numba.core import caching, dispatcher, event, sigutils
+from numba.core.compiler import CompileResult
+from numba.core.serialize import dumps
+
+from gpu_extract.kernels import kernel_digest
+from gpu_extract.kernels.kernel_store import ENDING, Store, places
+
+PACKAGE = "gpu_extract"
+_PLAIN = (int, float, str, bool, type(None))
+log = logging.getLogger(PACKAGE)
+_numbas = caching.FunctionCache
+
+Watcher = Callable[[str], AbstractContextManager[object]]
+watchers: list[Watcher] = []     # called with a kernel's name; what they return is entered while that is compiled
+
+
+class Turns:
+    """Who compiles what is not there: here, whoever needs it. kernel_claims has processes take turns."""
+
+    def take(self, kept: Store, name: str) -> bytes | None:
+        """The kernel, where another process is making it and one can wait for that; None: it is for us to make."""
+        return None
+
+    def release(self, kept: Store, name: str) -> None:
+        """What was to make is made, and kept if it can be."""
+
+    def give_up(self) -> None:
+        """What was to make cannot be made."""
+
+
+turns = [Turns()]                # the last one counts
+_at_first: list[str] = []        # the digest of what was imported, or nothing where it is not to be told
+
+
+def install() -> None:
+    """Use our cache for our functions. To be called before the first of them is defined."""
+    if vars(dispatcher)["FunctionCache"] is not _cache_of:
+        _at_first[:] = _digest()       # now: what is imported later is what was digested, see save_overload
+        vars(dispatcher)["FunctionCache"] = _cache_of
+        event.register("numba:compile", _Listener())
+
+
+def _digest() -> list[str]:
+    try:
+        return [kernel_digest.digest()]
+    except OSError as error:
+        log.warning(f"sources cannot be read ({error}): kernels are compiled anew by each process")
+        return []
+
+
+@cache
+def store() -> Store | None:
+    """Where this process keeps kernels; None: nowhere."""
+    return Store(_at_first[0], places()) if _at_first else None
+
+
+def name_of(function: Any, args: Any) -> str:
+    """The name under which a kernel for arguments of some types is kept: readable at first, then what tells all."""
+    where = f"{function.__module__.rpartition('.')[2]}.{function.__qualname__.replace('.<locals>.kernel', '')}"
+    known = constants(function)
+    told = f"{function.__module__} {function.__qualname__} {function.__code__.co_firstlineno} {known} {args}"
+    short = "".join(f"-{value}" for value in known.values() if isinstance(value, int))
+    return f"{where}{short[:60]}.{hashlib.sha256(told.encode()).hexdigest()[:16]}{ENDING}"
+
+
+def constants(function: Any) -> dict[str, Any]:
+    """What a kernel is written out for: the values that its closure holds, all plain ones."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    found = {name: cell.cell_contents for name, cell in cells}
+    for name, value in found.items():
+        if not isinstance(value, _PLAIN):
+            raise TypeError(f"{function.__qualname__}: {name} is a {type(value).__name__}: only numbers can tell apart "
+                            "what kernels are kept")
+    return found
+
+
+class KernelCache(caching._Cache):
+    """What numba asks for one function's kernels: those of a store."""
+
+    def __init__(self, function: Any, where: Callable[[], Store | None] = store):
+        self._function, self._where, self._enabled = function, where, True
+
+    @property
+    def cache_path(self) -> str | None:
+        """The folder that kernels are kept in."""
+        kept = self._where()
+        return str(kept.folder) if kept and kept.folder else None
+
+    def enable(self) -> None:
+        """Use it."""
+        self._enabled = True
+
+    def disable(self) -> None:
+        """Do not use it."""
+        self._enabled = False
+
+    def flush(self) -> None:
+        """Kernels are never removed one by one: those of other sources have other names."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The kernel for a signature, None where it must be compiled."""
+        target_context.refresh()
+        kept = self._where()
+        if kept is None or not self._enabled:
+            return None
+        name = name_of(self._function, sigutils.normalize_signature(sig)[0])
+        content = kept.load(name) or turns[-1].take(kept, name)
+        if content is None:
+            return None
+        try:
+            return CompileResult._rebuild(target_context, *pickle.loads(content))
+        except Exception as error:      # whatever it is: a kernel that cannot be loaded is compiled
+            kept.discard(name, f"it cannot be loaded ({type(error).__name__})")
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep a kernel, unless the sources have changed since this process has read them."""
+        kept = self._where()
+        if kept is None or not self._enabled:
+            return
+        name = name_of(self._function, sigutils.normalize_signature(sig)[0])
+        if _can_be_kept(data) and not (self._where is store and _digest() != _at_first):
+            kept.save(name, dumps(data._reduce()))
+        turns[-1].release(kept, name)
+
+
+def _can_be_kept(made: Any) -> bool:
+    return not made.library.has_dynamic_globals and all(lifted.can_cache for lifted in made.lifted)
+
+
+def _cache_of(function: Any) -> Any:
+    """The cache of any function that asks for one."""
+    ours = function.__module__.split(".")[0] == PACKAGE
+    return KernelCache(function) if ours else _numbas(function)
+
+
+def _title(made: Any, args: Any) -> str:
+    """What is said to be compiled: a kernel's name, or what there is of one for a function that is not kept."""
+    function = made.py_func
+    if isinstance(getattr(made, "_cache", None), KernelCache):
+        return name_of(function, args)
+    return f"{(function.__module__ or 'made').rpartition('.')[2]}.{function.__qualname__}"
+
+
+class _Listener(event.Listener):
+    """Tells watchers of each compilation that was not asked for by another one."""
+
+    def __init__(self) -> None:
+        self._open: list[ExitStack] = []           # compilations nest, and no two threads compile at once
+
+    def on_start(self, event: Any) -> None:
+        self._open.append(ExitStack())
+        if len(self._open) == 1:
+            for watcher in watchers:
+                self._open[0].enter_context(watcher(_title(event.data["dispatcher"], event.data["args"])))
+
+    def on_end(self, event: Any) -> None:
+        self._open.pop().close()
+        if sys.exc_info()[0] is not None:          # numba 0.68 has event.is_failed the wrong way round
+            turns[-1].give_up()
+
+
+@contextmanager
+def watched(watcher: Watcher) -> Iterator[None]:
+    """Under this a watcher is told of each kernel that is compiled."""
+    watchers.append(watcher)
+    try:
+        yield
+    finally:
+        watchers.remove(watcher)

@@ -1,0 +1,129 @@
+"""The normal equations of a bundle in banded form (B&S eq. 4): spots, pixels -> icov, rhs, weight."""
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpu_extract.data import LANE, Array, Blocks, Image, IntArray, Normal, Recipe, read_only
+from gpu_extract.kernels.arena import Arena
+from gpu_extract.normal import simd_bins, simd_normal
+from gpu_extract.spots import simd_cut
+
+VECTOR = 8           # float64 of the longest vector
+LEAST = 2            # half-band at least
+LEAST_LIGHT = 1e-10  # of a bin's light on the pixels that tell of it, weighted by what they tell: below it is given up
+FAINT_LIGHT = 3e-8   # below that a bin is kept, and flagged: rounding of its neighbours' Q is 1e-8 of its own
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The pixels that a bundle's spots touch, those off the CCD too, as masked ones.
+
+    root, light: (rows, columns) float64, sqrt(ivar) and sqrt(ivar) pix; 0 where ivar is
+    y0, x0: CCD pixel of [0, 0]
+    """
+
+    root: Array
+    light: Array
+    y0: int
+    x0: int
+
+
+def make_cut(image: Image, y0: IntArray, x0: IntArray, stamp: tuple[int, int], arena: Arena | None = None) -> Cut:
+    """Cut the pixels touched by spots at (y0, x0) of shape `stamp` (ny, nx) out of the image.
+
+    Pixels with ivar 0 and those off the CCD become 0, whatever they hold. At the right there are LANE more columns or
+    some above that: kernels take a spot's columns by fours, an image's by eights. arena: where pixels are kept.
+    """
+    (top, bottom), (left, right) = (_touched(low, size, n) for low, size, n in zip((y0, x0), stamp, image.shape,
+                                                                                   strict=True))
+    width = right + LANE - left
+    root, light = (arena or Arena()).take(2, bottom - top, width + -width % VECTOR)
+    inside = max(top, 0), min(bottom, image.shape[0]), max(left, 0), min(right, image.shape[1])
+    pixels = read_only(image.ivar), read_only(image.pix)
+    simd_cut.whiten_pixels(root, light, *pixels, inside, (inside[0] - top, inside[2] - left))
+    return Cut(root, light, top, left)
+
+
+def _touched(first: IntArray, size: int, n: int) -> tuple[int, int]:
+    """Range of pixels of the spots that begin at `first` and are so long, one entirely off the CCD just beside it."""
+    low, high = (min(max(int(pixel), -size), n) for pixel in (first.min(), first.max()))
+    return low, high + size
+
+
+def half_bands(y0: IntArray, x0: IntArray, stamp: tuple[int, int], shape: tuple[int, int]) -> tuple[int, int, int]:
+    """(fibres, bins) at which spots still overlap, and bins of one fibre, from first pixels (nfibre, nwave) alone.
+
+    stamp: (ny, nx) of a spot; shape: (ny, nx) of the CCD, spots off it do not count.
+    """
+    # some columns of an array are copied: in one piece they are looked at three times as fast
+    return simd_cut.half_bands(np.ascontiguousarray(y0), np.ascontiguousarray(x0), stamp, shape)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Unregularised normal equations to be filled in tile by tile; layout as in data.Normal, and so is own."""
+
+    icov: Array
+    rhs: Array
+    weight: Array
+    own: int
+
+
+def empty_sums(nfibre: int, nwave: int, bands: tuple[int, int, int], arena: Arena | None = None) -> Sums:
+    """Room for sums that hold anything, to be filled tile by tile; bands: of half_bands.
+
+    Half-bands of at least 2, zeros where spots do not overlap: the kernels know no shorter row than a vector.
+    """
+    arena = arena or Arena()
+    rhs, weight = arena.take(2, nfibre, nwave)
+    return Sums(arena.take(nfibre, bands[0] + 1, nwave, 2 * max(bands[1], LEAST) + 1), rhs, weight,
+                max(bands[2], LEAST))
+
+
+def place_blocks(recipe: Recipe, cut: Cut, arena: Arena | None = None, *, keep: bool = True) -> Blocks:
+    """The frames of a recipe's blocks on a cut-out, and room for what is kept of them: without `keep`, no stamps.
+
+    A spot that is entirely off the CCD is moved to pixels just beside it, where nothing counts.
+    """
+    stamp = recipe.shape[0], recipe.shape[1]
+    last = cut.y0 + cut.root.shape[0] - stamp[0], cut.x0 + cut.root.shape[1] - LANE - stamp[1]
+    offsets, corners = simd_cut.frames(recipe.y0, recipe.x0, (cut.y0, last[0]), (cut.x0, last[1]), stamp)
+    order, begins, rows = simd_cut.in_order(corners)
+    columns = int(corners[3].max(initial=0))
+    shape = rows if keep else 0, -(-columns // 2) * 2, LANE
+    stamps = (arena or Arena()).take(math.prod(shape) // 2).view(np.float32).reshape(shape)
+    return Blocks(stamps, begins, order, np.zeros((*begins.shape, LANE)), corners, offsets)
+
+
+def add_tile(sums: Sums, recipe: Recipe, blocks: Blocks, cut: Cut, tile: tuple[int, int, int]) -> None:
+    """Fill bins first .. last - 1 of `sums` in place, and the blocks that they and their overlapping bins are in.
+
+    recipe: of the bins origin, origin + 1, ..., that reach one half-band beyond the tile where there are bins
+    tile: (first, last, origin), origin a multiple of LANE. An entry's bits do not depend on the tile it is made in.
+    """
+    simd_normal.normal_tile((sums.icov, sums.rhs, sums.weight), (recipe.numbers, recipe.cores, recipe.shape),
+                           (blocks.offsets, blocks.corners, blocks.begins, blocks.stamps, blocks.scale),
+                           (cut.root, cut.light), tile)
+
+
+def give_up(sums: Sums, ridge: float) -> Normal:
+    """Take out, in place, the bins that no pixel tells of, and those of which only the faintest rim of a spot is seen.
+
+    icov_jj / weight_j = sum a^2 w / sum a w is the bin's light on the pixels that tell of it, a number without a unit
+    that knows no other bin: some 0.05 for a whole spot. Below 1e-10 a bin is given up like one without any good pixel:
+    what it knows is then less than 1e-17 of what it would know, and in its fibre no flux moves by more than the root of
+    that, 3e-9 sigma; to other fibres it says that so little light is none (doc/method.md, "Weak bins"). Nothing is
+    added to what any other bin knows, but for ridge^2.
+    """
+    given_up = np.empty(sums.weight.shape, dtype=bool)
+    if simd_bins.judge_weights(given_up, sums.icov, sums.weight, float(ridge)**2, LEAST_LIGHT):
+        simd_bins.take_out(sums.icov, sums.rhs, sums.weight, given_up)
+    return Normal(sums.icov, sums.rhs, sums.weight, given_up, sums.own)
+
+
+def faint(normal: Normal, bins: slice) -> np.ndarray:
+    """(nfibre, nwave) bool: of `bins`, those of which hardly more is seen than of those that are given up."""
+    weight = normal.weight[:, bins]
+    found: np.ndarray = (weight > 0.0) & (normal.icov[:, 0, bins, normal.halfband] < FAINT_LIGHT * weight)
+    return found

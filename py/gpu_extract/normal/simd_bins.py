@@ -1,0 +1,84 @@
+"""CPU kernels: rules that look at each bin of a bundle once: which ones are given up, and the bits of the mask."""
+import numpy as np
+
+from gpu_extract.data import SpecMask
+from gpu_extract.kernels.compiled import njit
+from gpu_extract.vectors.simd import address, number, vmax, vread8, vset8, vwrite
+
+VECTOR = 64        # bytes
+SOMEBADPIX, ALLBADPIX, NODATA = (int(bit) for bit in (SpecMask.SOMEBADPIX, SpecMask.ALLBADPIX, SpecMask.NODATA))
+
+
+@njit(nogil=True)
+def _largest(row, count, tops):  # type: ignore[no-untyped-def]
+    """The largest of `count` numbers from an address on, 0 where none is above; tops: (8,), room for a vector."""
+    high, end = vset8(0.0), row + 8 * count
+    while row + VECTOR <= end:
+        high = vmax(vread8(row), high)
+        row += VECTOR
+    vwrite(address(tops, 0), high)
+    largest = tops.max()
+    while row < end:
+        largest = max(largest, number(row))
+        row += 8
+    return largest
+
+
+@njit(nogil=True, cache=True)
+def judge_weights(given_up, icov, weight, ridge, least):  # type: ignore[no-untyped-def]
+    """normal.give_up's rule: which bins of weight are given up, `ridge` on the diagonal of the others; how many.
+
+    icov, weight: as in data.Normal, the diagonal of bins of weight 0 becomes 0; given_up: (nfibre, nwave) bool, filled
+    """
+    (nfibre, nwave), hw, count = weight.shape, icov.shape[3] // 2, 0
+    for i in range(nfibre):
+        for j in range(nwave):
+            value, known = weight[i, j], icov[i, 0, j, hw]
+            dark = not value > 0.0
+            # where the product underflows nothing can be told either
+            given_up[i, j] = not dark and not known > least * value
+            count += given_up[i, j]
+            icov[i, 0, j, hw] = 0.0 if dark else known + ridge
+    return count
+
+
+@njit(nogil=True, cache=True)
+def take_out(icov, rhs, weight, given_up):  # type: ignore[no-untyped-def]
+    """Give bins up: weight and rhs 0, and their rows and columns of icov."""
+    nfibre, nd, nwave, width = icov.shape
+    hw = width // 2
+    for i in range(nfibre):
+        for j in range(nwave):
+            if given_up[i, j]:
+                rhs[i, j] = weight[i, j] = 0.0
+            for d in range(min(nd, nfibre - i)):
+                for k in range(max(-hw, -j), min(hw, nwave - 1 - j) + 1):
+                    if given_up[i, j] or given_up[i + d, j + k]:
+                        icov[i, d, j, hw + k] = 0.0
+
+
+@njit(nogil=True, cache=True)
+def own_bits(mask, ivar, pixmask_fraction):  # type: ignore[no-untyped-def]
+    """mask, filled with the bits that a bin has whatever the others are: all but BAD2DFIT, see quality.mask_bits."""
+    for i in range(mask.shape[0]):
+        for j in range(mask.shape[1]):
+            masked = pixmask_fraction[i, j]
+            mask[i, j] = ((SOMEBADPIX if masked > 0.5 else 0) | (ALLBADPIX if masked == 1.0 else 0)
+                          | (NODATA if ivar[i, j] == 0.0 else 0))
+
+
+@njit(nogil=True, cache=True)
+def may_stand_out(doubtful, chi2pix, judged, times):  # type: ignore[no-untyped-def]
+    """doubtful: (nfibre,) bool, whether bins of a fibre may be above so many times the median of those judged.
+
+    None is where more than half of those, multiplied, reach the largest of all.
+    """
+    nfibre, nwave = chi2pix.shape
+    tops = np.empty(VECTOR // 8)
+    for i in range(nfibre):
+        largest = _largest(address(chi2pix, i * nwave), nwave, tops)
+        count, enough = 0, 0
+        for j in range(nwave):
+            count += judged[i, j]
+            enough += judged[i, j] & (times * chi2pix[i, j] >= largest)
+        doubtful[i] = count > 0 and enough <= count // 2

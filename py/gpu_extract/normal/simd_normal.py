@@ -1,0 +1,246 @@
+"""CPU kernels: the normal equations, block by block.
+
+An entry of icov is the sum over the pixels that two spots share. The lanes of a vector are the four bins of a block
+(see simd_spots): one pass over the pixels that two blocks share makes the sixteen entries of their bins, without a sum
+across lanes.
+"""
+import numpy as np
+
+from gpu_extract.data import LANE
+from gpu_extract.kernels.compiled import njit
+from gpu_extract.normal.simd_products import (
+    add,
+    add_mirrored,
+    clear_rows,
+    meets,
+    multiply,
+    scale_products,
+    store,
+    store_mirrored,
+)
+from gpu_extract.normal.simd_rims import NUMBERS, faint, rims
+from gpu_extract.spots import simd_spots
+from gpu_extract.vectors.simd import (
+    address,
+    integer,
+    prefetch,
+    vadd,
+    vdiv,
+    vfma,
+    vfold,
+    vhalf,
+    vjoin,
+    vless,
+    vmax,
+    vmul,
+    vpixels,
+    vpixels8,
+    vread,
+    vread8,
+    vread16,
+    vset,
+    vset8,
+    vset16,
+    vwrite,
+    vwrite_single,
+)
+
+VECTOR = simd_spots.VECTOR
+SINGLE = VECTOR // 2      # bytes of four float32
+
+
+@njit(nogil=True, cache=True)
+def normal_tile(sums, recipe, blocks, cut, tile):  # type: ignore[no-untyped-def]
+    """Fill bins first .. last - 1 of the normal equations of a bundle.
+
+    sums: (icov (nfibre, ndf + 1, nwave, 2 hw + 1), rhs (nfibre, nwave), weight (nfibre, nwave))
+    recipe: (numbers, cores, shape): see simd_spots.make_spots; of bins origin, origin + 1, ... , which reach hw bins
+        beyond both ends of the tile where such bins exist, in whole blocks
+    blocks: (offsets (nfibre, 2, n), corners (4, nfibre, n / 4), begins, stamps, scale) of the recipe's bins: see
+        data.Blocks. Stamps and scale are filled for the tile and around it; stamps are left out where there is no
+        room for them
+    cut: (sqrt(ivar), sqrt(ivar) pix), each (rows, columns), which hold all frames
+    tile: (first, last, origin), origin a multiple of 4
+
+    Blocks are cut at multiples of 4 bins whatever the tile, and an entry is summed in the order of rows and columns of
+    what two blocks share: it does not depend on the tile.
+    """
+    nfibre, _, _, nband = sums[0].shape
+    corners = blocks[1]
+    hw = nband // 2
+    reach = (hw + LANE - 1) // LANE
+    height, width = corners[2].max(), corners[3].max()
+    pitch = (width + LANE) // LANE * LANE      # at least one column of zeros
+    white = simd_spots.aligned(nfibre * (reach + 1) * height * pitch * LANE).reshape(
+        (nfibre, reach + 1, height, pitch, LANE))
+    space = simd_spots.aligned(simd_spots.space_of(simd_spots.terms_of(recipe[1]), (height, pitch)))
+    _walk(sums, recipe, blocks, cut, tile, (white, space, np.concatenate((np.zeros(7 * LANE), np.arange(LANE))),
+                                            np.zeros((nfibre, reach + 1, NUMBERS))))
+
+
+@njit(nogil=True)
+def _walk(sums, recipe, blocks, cut, tile, scratch):  # type: ignore[no-untyped-def]
+    """normal_tile with its scratch: (white, space, products, edges).
+
+    white: (nfibre, slots, rows, pitch, 4), spots times sqrt(ivar); block b of a fibre is in slot b modulo slots
+    products: of two blocks (16), then a block's weight, rhs and light (4 each), and 0, 1, 2, 3
+    edges: what simd_rims knows of the blocks in the slots
+    What is called for every block takes addresses (see simd).
+    """
+    icov, rhs, weight = sums
+    numbers, cores, shape = recipe
+    offsets, corners, begins, single, scales = blocks
+    white, space, products, edges = scratch
+    nfibre, nd, nwave, nband = icov.shape
+    nblock, slots, size = corners.shape[2], white.shape[1], VECTOR * white.shape[2] * white.shape[3]
+    first, last, zero = tile[0], tile[1], tile[2] // LANE
+    n, whites, factors = numbers.shape[2], address(white, 0), address(scales, 0)
+    both = simd_spots.core_at(cores[0], simd_spots.CORES), simd_spots.core_at(cores[1], simd_spots.CORES + 3)
+    starts = address(numbers, 0), address(offsets, 0)
+    copies, line, kept = address(single, 0), SINGLE * single.shape[1], len(single) > 0
+    pixels, stride = (address(cut[0], 0), address(cut[1], 0)), cut[0].shape[1]
+    sums_at, pitches = address(products, 4 * LANE), (VECTOR * white.shape[3], line, 8 * stride)
+    begin = max(zero, (first - nband // 2) // LANE)
+    for later in range(begin, min(zero + nblock, (last + nband // 2 + LANE - 1) // LANE)):
+        bins, block = LANE * later, later - zero
+        for i in range(nfibre):
+            frame = corners[2, i, block], corners[3, i, block], white.shape[3]
+            pixel, place = 8 * (corners[0, i, block] * stride + corners[1, i, block]), i * nblock + block
+            slot = i * slots + later % slots
+            # the previous fibre has asked for all but the last pixels; the next one's numbers are far from this one's
+            following, near = (i + 1) % nfibre, 8 * (frame[1] - 1)
+            _ask_for(pixels[0] + pixel + near, pixels[1] + pixel + near, frame[0], 8 * stride)
+            _ask_for(starts[0] + 8 * (following * simd_spots.NUMBERS * n + LANE * block),
+                     starts[1] + 8 * (following * 2 * n + LANE * block), simd_spots.TAIL, 8 * n)
+            simd_spots.make_block(address(space, 0), (starts[0] + 8 * (i * simd_spots.NUMBERS * n + LANE * block),
+                                                     starts[1] + 8 * (i * 2 * n + LANE * block), 8 * n),
+                                 (simd_spots.core_of(both[0], i, LANE * block),
+                                  simd_spots.core_of(both[1], i, LANE * block)), shape, frame)
+            _whiten((sums_at, whites + slot * size, copies + begins[i, block] * line),
+                    address(space, 0), (pixels[0] + pixel, pixels[1] + pixel),
+                    (frame[0], frame[1], frame[0] if kept else 0), pitches)
+            rims(address(edges, slot * NUMBERS), whites + slot * size, (frame[0], frame[1]), pitches[0])
+            _scale(sums_at, factors + VECTOR * place, (bins, nwave))
+            clear_rows(address(icov, i * nd * nwave * nband), (max(bins, first), min(bins + LANE, last)), icov.shape)
+            for j in range(max(bins, first), min(bins + LANE, last)):
+                weight[i, j], rhs[i, j] = products[4 * LANE + j - bins], products[5 * LANE + j - bins]
+            for earlier in range(max(begin, later - slots + 1), later + 1):
+                _meet((address(icov, 0), address(products, 0), address(corners, 0), factors), icov.shape,
+                      (whites, address(edges, 0), slots, size, pitches[0]), (i, earlier, later),
+                      (first, last, zero, nblock))
+
+
+@njit(nogil=True, forceinline=True)
+def _meet(to, shape, whites, place, tile):  # type: ignore[no-untyped-def]
+    """The entries of a fibre's block with an earlier one, or itself, of its own and of the fibres before it.
+
+    to: addresses of icov, products, corners and scales; shape: of icov
+    whites: (address, that of `edges`, slots, bytes of a block, bytes of a row)
+    place: (fibre, earlier block, later block); tile: (first, last, first block of the recipe, number of its blocks)
+    Entries lie with the bins of the lower fibre.
+    """
+    icov, out, corners, factors = to
+    nfibre, nd, nwave, nband = shape
+    white, edges, slots, size, pitch = whites
+    i, earlier, later = place
+    first, last, zero, nblock = tile
+    for d in range(min(nd, i + 1)):
+        for swap in range(1 if d == 0 or earlier == later else 2):
+            own, other = (earlier, later) if swap == 0 else (later, earlier)
+            if not (meets(own, first, last) or (d == 0 and meets(other, first, last))):
+                continue
+            a, b, step = (i - d) * nblock + own - zero, i * nblock + other - zero, 8 * nfibre * nblock
+            one, two, left = (i - d) * slots + own % slots, i * slots + other % slots, corners + 8 * a + step
+            shared = integer(left) + integer(left + 2 * step) - integer(corners + 8 * b + step)     # columns
+            if d > 0 and faint(edges + 8 * NUMBERS * one, edges + 8 * NUMBERS * two, shared):
+                continue
+            if not multiply(out, (white + one * size, white + two * size), (corners + 8 * a, corners + 8 * b, step),
+                            pitch):
+                continue
+            scale_products(out, factors + VECTOR * a, factors + VECTOR * b)
+            band = icov + 8 * ((i - d) * nd + d) * nwave * nband
+            bins, mirrored = (LANE * own, LANE * other), d == 0 and own != other
+            # where no row beside the block belongs to another tile, which another thread may be writing at this time
+            if first < bins[0] < last - LANE and (not mirrored or first < bins[1] < last - LANE):
+                add(band, out, bins, nband)
+                if mirrored:
+                    add_mirrored(band, out, bins, nband)
+            else:
+                store(band, out, bins, (nband, first, last))
+                if mirrored:
+                    store_mirrored(band, out, bins, (nband, first, last))
+
+
+@njit(nogil=True)
+def _ask_for(first, second, rows, step):  # type: ignore[no-untyped-def]
+    """Have the cache lines at two addresses, and `step` bytes on, and so forth, fetched while other work is done."""
+    for _ in range(rows):
+        prefetch(first)
+        prefetch(second)
+        first += step
+        second += step
+
+
+@njit(nogil=True)
+def _whiten(to, made, pixels, shape, pitches):  # type: ignore[no-untyped-def]
+    """Whitened spots, a copy in single precision, and the sums weight, rhs and light of the spots, four numbers each.
+
+    to: addresses of the sums, the whitened spots and the copy; made: of the spots, which are clipped at 0
+    pixels: of sqrt(ivar) and sqrt(ivar) pix; shape: (rows, columns, rows to copy)
+    pitches: bytes from row to row of the spots, as whitened too, of the copy and of the pixels. What a row has behind
+        the frame becomes 0 in the copy, and in the whitened spots as far as the column behind the frame.
+    """
+    zero, none = vset16(0.0), vset8(0.0)
+    weight, rhs, light = zero, zero, zero
+    sums, white, copy = to
+    root, pix = pixels
+    pitch, line, stride = pitches
+    pairs = (shape[1] + 1) // 2
+    fours, size = pairs // 2 * 4 * VECTOR, pairs * 2 * VECTOR
+    for y in range(shape[0]):
+        for at in range(0, fours, 4 * VECTOR):
+            spot, near = vmax(vread16(made + at), zero), at // LANE
+            if y < shape[2]:
+                vwrite_single(copy + at // 2, spot)
+            light = vadd(light, spot)
+            r = vpixels(root + near)
+            spot = vmul(spot, r)
+            vwrite(white + at, spot)
+            weight = vfma(spot, r, weight)
+            rhs = vfma(spot, vpixels(pix + near), rhs)
+        if fours < size:
+            half, near = vmax(vread8(made + fours), none), fours // LANE
+            if y < shape[2]:
+                vwrite_single(copy + fours // 2, half)
+            light = vjoin(light, vadd(vhalf(light), half))
+            r8 = vpixels8(root + near)
+            half = vmul(half, r8)
+            vwrite(white + fours, half)
+            weight = vjoin(weight, vfma(half, r8, vhalf(weight)))
+            rhs = vjoin(rhs, vfma(half, vpixels8(pix + near), vhalf(rhs)))
+        if size == VECTOR * shape[1]:
+            vwrite(white + size, vset(0.0))
+        for at in range(size // 2, line if y < shape[2] else 0, 2 * SINGLE):
+            vwrite_single(copy + at, none)
+        made += pitch
+        white += pitch
+        copy += line
+        root += stride
+        pix += stride
+    vwrite(sums, vfold(weight))
+    vwrite(sums + VECTOR, vfold(rhs))
+    vwrite(sums + 2 * VECTOR, vfold(light))
+
+
+@njit(nogil=True)
+def _scale(sums, scales, bins):  # type: ignore[no-untyped-def]
+    """What scales spots to the sum 1, from their light, and weight and rhs scaled by it; see `_whiten`.
+
+    bins: (the first of the four, how many there are): beyond those a bin is dark
+    """
+    there = vless(vadd(vset(float(bins[0])), vread(sums + 3 * VECTOR)), vset(float(bins[1])))
+    light = vread(sums + 2 * VECTOR)
+    scale = vmul(there, vdiv(vless(vset(0.0), light), vmax(light, vset(1e-300))))
+    vwrite(scales, scale)
+    vwrite(sums, vmul(scale, vread(sums)))
+    vwrite(sums + VECTOR, vmul(scale, vread(sums + VECTOR)))

@@ -1,0 +1,213 @@
+"""CPU kernels: entries of icov, from the products of two blocks of whitened spots (see simd_normal)."""
+from gpu_extract.data import LANE
+from gpu_extract.kernels.compiled import njit
+from gpu_extract.vectors.simd import (
+    integer,
+    number,
+    vadd,
+    vfma,
+    vfold,
+    vhigh,
+    vlow,
+    vmul,
+    vpairs,
+    vpick,
+    vread,
+    vread8,
+    vset,
+    vset8,
+    vspread,
+    vturn1,
+    vturn2,
+    vturn3,
+    vtwice,
+    vwrite,
+    write,
+)
+
+VECTOR = 8 * LANE      # bytes of the four bins of a block, at one pixel
+
+
+@njit(nogil=True)
+def clear_rows(fibre, bins, shape):  # type: ignore[no-untyped-def]
+    """Zero the entries of bins bins[0] .. bins[1] - 1 of a fibre, just before the first are written.
+
+    fibre: address of its (nd, nwave, nband); shape: of icov
+    """
+    _, nd, nwave, nband = shape
+    count = 8 * nband * max(bins[1] - bins[0], 0)
+    for d in range(nd):
+        row = fibre + 8 * (d * nwave + bins[0]) * nband
+        for at in range(0, count - VECTOR + 1, VECTOR):
+            vwrite(row + at, vset(0.0))
+        for at in range(count // VECTOR * VECTOR, count, 8):
+            write(row + at, 0.0)
+
+
+@njit(nogil=True)
+def meets(block, first, last):  # type: ignore[no-untyped-def]
+    """Whether a block has bins among first .. last - 1."""
+    return LANE * block < last and LANE * block + LANE > first
+
+
+@njit(nogil=True, forceinline=True)
+def multiply(out, whites, frames, pitch):  # type: ignore[no-untyped-def]
+    """out[4 l + m] = product of lane l of block a with lane m of block b; False where they share no pixel.
+
+    whites: addresses of the blocks
+    frames: addresses of their frames' first rows, and bytes to their first columns, heights and widths
+    pitch: bytes from row to row
+    """
+    a, b, step = frames
+    row_a, row_b, column_a, column_b = integer(a), integer(b), integer(a + step), integer(b + step)
+    top, left = max(row_a, row_b), max(column_a, column_b)
+    rows = min(row_a + integer(a + 2 * step), row_b + integer(b + 2 * step)) - top
+    columns = min(column_a + integer(a + 3 * step), column_b + integer(b + 3 * step)) - left
+    if rows <= 0 or columns <= 0:
+        return False
+    at_a = whites[0] + (top - row_a) * pitch + (left - column_a) * VECTOR
+    at_b = whites[1] + (top - row_b) * pitch + (left - column_b) * VECTOR
+    if at_a == at_b:
+        _squares(out, at_a, (rows, (columns + 1) // 2), pitch)
+    else:
+        _products(out, at_a, at_b, (rows, (columns + 1) // 2), pitch)     # the column behind one of the two is zero
+    return True
+
+
+@njit(nogil=True, forceinline=True)
+def _products(out, a, b, shape, pitch):  # type: ignore[no-untyped-def]
+    """out[4 l + m] = sum over rows and columns of lane l of a times lane m of b; shape: (rows, pairs of columns).
+
+    Each of two lanes of a stands in both lanes of a pair, as it is loaded, and meets the pairs of b straight, then
+    exchanged: four products to one exchange, which takes a place that products could have.
+    """
+    e0, e1, e2, e3 = vset8(0.0), vset8(0.0), vset8(0.0), vset8(0.0)
+    o0, o1, o2, o3 = vset8(0.0), vset8(0.0), vset8(0.0), vset8(0.0)
+    even, end = 4 * VECTOR * (shape[1] // 2), 2 * VECTOR * shape[1]
+    for _ in range(shape[0]):
+        for x in range(0, even, 4 * VECTOR):
+            v, w, turned = vtwice(a + x), vtwice(a + x + 8), vread8(b + x)
+            e0 = vfma(v, turned, e0)
+            e1 = vfma(w, turned, e1)
+            turned = vturn2(turned)
+            e2 = vfma(v, turned, e2)
+            e3 = vfma(w, turned, e3)
+            v, w, turned = vtwice(a + x + 2 * VECTOR), vtwice(a + x + 2 * VECTOR + 8), vread8(b + x + 2 * VECTOR)
+            o0 = vfma(v, turned, o0)
+            o1 = vfma(w, turned, o1)
+            turned = vturn2(turned)
+            o2 = vfma(v, turned, o2)
+            o3 = vfma(w, turned, o3)
+        if even < end:
+            v, w, turned = vtwice(a + even), vtwice(a + even + 8), vread8(b + even)
+            e0 = vfma(v, turned, e0)
+            e1 = vfma(w, turned, e1)
+            turned = vturn2(turned)
+            e2 = vfma(v, turned, e2)
+            e3 = vfma(w, turned, e3)
+        a += pitch
+        b += pitch
+    f0, f1, f2, f3 = vfold(vadd(e0, o0)), vfold(vadd(e1, o1)), vfold(vadd(e2, o2)), vfold(vadd(e3, o3))
+    vwrite(out, vlow(f0, f2))
+    vwrite(out + VECTOR, vlow(f1, f3))
+    vwrite(out + 2 * VECTOR, vhigh(f2, f0))
+    vwrite(out + 3 * VECTOR, vhigh(f3, f1))
+
+
+@njit(nogil=True, forceinline=True)
+def _squares(out, a, shape, pitch):  # type: ignore[no-untyped-def]
+    """The same of a block with itself, to the bit: three products and two turns make all that differ."""
+    e0, e1, e2 = vset8(0.0), vset8(0.0), vset8(0.0)
+    o0, o1, o2 = vset8(0.0), vset8(0.0), vset8(0.0)
+    even, end = 4 * VECTOR * (shape[1] // 2), 2 * VECTOR * shape[1]
+    for _ in range(shape[0]):
+        for x in range(0, even, 4 * VECTOR):
+            v, w = vread8(a + x), vread8(a + x + 2 * VECTOR)
+            e0 = vfma(v, v, e0)
+            e1 = vfma(v, vturn1(v), e1)
+            e2 = vfma(v, vturn2(v), e2)
+            o0 = vfma(w, w, o0)
+            o1 = vfma(w, vturn1(w), o1)
+            o2 = vfma(w, vturn2(w), o2)
+        if even < end:
+            v = vread8(a + even)
+            e0 = vfma(v, v, e0)
+            e1 = vfma(v, vturn1(v), e1)
+            e2 = vfma(v, vturn2(v), e2)
+        a += pitch
+    f0, f1, f2 = vfold(vadd(e0, o0)), vfold(vadd(e1, o1)), vfold(vadd(e2, o2))
+    turned = vturn3(f1)                                 # f_r[m] = sum of a[m] a[(m + r) mod 4]
+    vwrite(out, vpick(f0, turned, f2, f1))
+    vwrite(out + VECTOR, vpick(f1, f0, turned, f2))
+    vwrite(out + 2 * VECTOR, vpick(f2, f1, f0, turned))
+    vwrite(out + 3 * VECTOR, vpick(turned, f2, f1, f0))
+
+
+@njit(nogil=True, forceinline=True)
+def scale_products(out, own, other):  # type: ignore[no-untyped-def]
+    """out[4 l + m] *= own[l] other[m]: addresses; symmetric in both to the last bit."""
+    scale = vread(other)
+    for lane in range(LANE):
+        at = out + VECTOR * lane
+        vwrite(at, vmul(vread(at), vmul(vspread(own + 8 * lane), scale)))
+
+
+@njit(nogil=True, forceinline=True)
+def add(band, out, bins, nband):  # type: ignore[no-untyped-def]
+    """Add out[4 l + m] to the entries of the bins bins[0] + l with bins[1] + m, from any l to any m.
+
+    band: address of a fibre's (nwave, nband), cleared. Bins too far apart for the band have no product, and the 0 that
+    is added for them to a bin nearby changes nothing: rows before and behind those of the block are read and written.
+    """
+    at, step = band + 8 * (bins[0] * nband + nband // 2 + bins[1] - bins[0]), 8 * (nband - 1)
+    for lane in range(LANE):
+        vwrite(at, vadd(vread(at), vread(out + VECTOR * lane)))
+        at += step
+
+
+@njit(nogil=True, forceinline=True)
+def add_mirrored(band, out, bins, nband):  # type: ignore[no-untyped-def]
+    """The same entries of a fibre with itself, to the rows of the bins bins[1] + m."""
+    at, step = band + 8 * (bins[1] * nband + nband // 2 + bins[0] - bins[1]), 8 * (nband - 1)
+    a, b, c, d = vread(out), vread(out + VECTOR), vread(out + 2 * VECTOR), vread(out + 3 * VECTOR)
+    low, high = vpairs(a, b), vpairs(c, d)             # a0 b0 a2 b2, c0 d0 c2 d2
+    vwrite(at, vadd(vread(at), vlow(low, high)))
+    vwrite(at + 2 * step, vadd(vread(at + 2 * step), vhigh(low, high)))
+    low, high = vpairs(vturn1(a), vturn1(b)), vpairs(vturn1(c), vturn1(d))
+    vwrite(at + step, vadd(vread(at + step), vlow(low, high)))
+    vwrite(at + 3 * step, vadd(vread(at + 3 * step), vhigh(low, high)))
+
+
+@njit(nogil=True)
+def store(band, out, bins, size):  # type: ignore[no-untyped-def]
+    """Entries of the bins bins[0] + l with bins[1] + m, from out[4 l + m], where they lie in the band and the tile.
+
+    band: address of a fibre's (nwave, nband); size: (nband, first, last)
+    """
+    nband, first, last = size
+    hw = nband // 2
+    for lane in range(LANE):
+        j = bins[0] + lane
+        if j < first or j >= last:
+            continue
+        k = bins[1] - j
+        to = band + 8 * (j * nband + hw + k)
+        if k >= -hw and k + LANE - 1 <= hw:
+            vwrite(to, vread(out + VECTOR * lane))
+        else:
+            for m in range(max(0, -hw - k), min(LANE, hw + 1 - k)):
+                write(to + 8 * m, number(out + VECTOR * lane + 8 * m))
+
+
+@njit(nogil=True)
+def store_mirrored(band, out, bins, size):  # type: ignore[no-untyped-def]
+    """The same entries of a fibre with itself, where they lie with the bins bins[1] + m."""
+    nband, first, last = size
+    hw = nband // 2
+    for m in range(LANE):
+        j = bins[1] + m
+        if j < first or j >= last:
+            continue
+        k = bins[0] - j
+        for lane in range(max(0, -hw - k), min(LANE, hw + 1 - k)):
+            write(band + 8 * (j * nband + hw + k + lane), number(out + VECTOR * lane + 8 * m))

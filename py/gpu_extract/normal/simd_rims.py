@@ -1,0 +1,74 @@
+"""CPU kernels: fibres whose spots share nothing but the outermost columns of their stamps, and what that can amount to.
+
+With w the whitened spots (see simd_normal) and E their squares summed along a column, two bins p and q that share some
+columns c couple by no more than (Cauchy and Schwarz, first along the columns, then across)
+
+    |A_pq|^2 <= (sum_c sqrt(E_pc E_qc))^2 <= count sum_c E_pc E_qc,  A_pp >= E_p of any columns of its own,
+
+so that column by column, the sums over the four bins of a block bound the couplings of two blocks, relative to the
+diagonal, from what each block knows of itself. A spot on DESI's next fibre but one is met 6 to 8 pixels from both
+centres, where a bin with its core on good pixels is bound by 1e-13 and has 4e-16; a bin whose core is masked knows
+nothing but its wings, and its bound is high.
+"""
+from gpu_extract.data import LANE
+from gpu_extract.kernels.compiled import njit
+from gpu_extract.vectors.simd import (
+    vadd,
+    vdiv,
+    vfma,
+    vfold,
+    vmax,
+    vmul,
+    vread,
+    vread8,
+    vset,
+    vset8,
+    vsum,
+    vsums,
+    vwrite,
+    write,
+)
+from gpu_extract.vectors.spot_vectors import lower, upper
+
+VECTOR = 8 * LANE
+RIM = 4            # columns at either side of a block's frame
+NUMBERS = 3 * RIM  # that a block knows of itself: those of its first columns, of its last ones, and as many zeros
+FAINT = 1e-13      # couplings below that, the diagonal scaled to 1, are left out: x feels it times its signal to noise
+
+
+@njit(nogil=True, forceinline=True)
+def rims(to, white, shape, pitch):  # type: ignore[no-untyped-def]
+    """The squares in a block's first RIM columns and in its last ones, relative to those in its four central columns.
+
+    to: address of NUMBERS; of each column, the sum over the four bins
+    white: of the whitened spots; shape: (height, width) of the frame; pitch: bytes from row to row
+    """
+    height, width = shape
+    if width < 2 * RIM:
+        for at in range(0, 16 * RIM, 8):
+            write(to + at, 1.0)
+        return
+    a = b = c = d = own = more = vset8(0.0)
+    far, core = white + VECTOR * (width - RIM), white + VECTOR * ((width // 2 - 2) // 2 * 2)
+    for _ in range(height):
+        v, w, x = vread8(white), vread8(far), vread8(core)
+        a, c, own = vfma(v, v, a), vfma(w, w, c), vfma(x, x, own)
+        v, w, x = vread8(white + 2 * VECTOR), vread8(far + 2 * VECTOR), vread8(core + 2 * VECTOR)
+        b, d, more = vfma(v, v, b), vfma(w, w, d), vfma(x, x, more)
+        white, far, core = white + pitch, far + pitch, core + pitch
+    unit = vdiv(vset(1.0), vmax(vfold(vadd(own, more)), vset(1e-300)))
+    vwrite(to, vsums(vmul(unit, lower(a)), vmul(unit, upper(a)), vmul(unit, lower(b)), vmul(unit, upper(b))))
+    vwrite(to + 8 * RIM,
+           vsums(vmul(unit, lower(c)), vmul(unit, upper(c)), vmul(unit, lower(d)), vmul(unit, upper(d))))
+
+
+@njit(nogil=True, forceinline=True)
+def faint(one, other, shared):  # type: ignore[no-untyped-def]
+    """Whether a block couples by less than FAINT with another one whose first `shared` columns are its own last ones.
+
+    one, other: addresses of what `rims` knows of the two
+    """
+    if shared > RIM or shared <= 0:
+        return shared <= 0
+    last = vread(one + 8 * (2 * RIM - shared))      # and zeros behind it
+    return shared * vsum(vmul(last, vread(other))) <= FAINT**2

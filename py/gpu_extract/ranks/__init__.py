@@ -1,0 +1,1 @@
+"""Ranks: one process or many behind the same verbs, how values travel between them, and how all of them end."""

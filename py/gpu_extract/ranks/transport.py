@@ -1,0 +1,79 @@
+"""Values and memory on the way between MPI's ranks: texts, packed values, memory that a node's ranks share.
+
+Functions over mpi4py's communicators, which they are handed; nothing here imports MPI.
+"""
+import os
+import sys
+from typing import Any
+
+import numpy as np
+
+from gpu_extract.ranks.packing import as_bytes, layout, pack, unpack
+
+_CHUNK = 1 << 30              # bytes moved in one call
+_SHARED_MEMORY = "/dev/shm"   # where both MPI families keep windows on Linux
+_MARGIN = 64 << 20            # bytes of it left to others
+
+
+def broadcast_text(comm: Any, text: str, root: int = 0) -> str:
+    """The text of rank `root`, on all ranks."""
+    length, content = _encode(text)
+    comm.Bcast(length, root)
+    if comm.Get_rank() != root:
+        content = np.empty(int(length[0]), dtype=np.uint8)
+    comm.Bcast(content, root)
+    return content.tobytes().decode()
+
+
+def send(comm: Any, value: Any, target: int) -> None:
+    """Send a value: length of its text, text, arrays one by one. See packing.pack for what can be sent."""
+    text, arrays = pack(value)
+    for array in (*_encode(text), *arrays):
+        comm.Send(as_bytes(array), target)
+
+
+def receive(comm: Any, source: int) -> Any:
+    """The next value that rank `source` sends."""
+    length = np.empty(1, dtype=np.int64)
+    comm.Recv(as_bytes(length), source)
+    content = np.empty(int(length[0]), dtype=np.uint8)
+    comm.Recv(content, source)
+    text = content.tobytes().decode()
+    arrays = [np.empty(shape, dtype) for dtype, shape in layout(text)]
+    for array in arrays:
+        comm.Recv(as_bytes(array), source)
+    return unpack(text, arrays)
+
+
+def owners(comm: Any, numbers: list[int], kind: Any) -> list[int]:
+    """Which rank has each number, in the order of all ranks' numbers; kind: MPI's type of an int64."""
+    counts = np.empty(comm.Get_size(), dtype=np.int64)
+    comm.Allgather(np.array([len(numbers)], dtype=np.int64), counts)
+    everyone = np.empty(int(counts.sum()), dtype=np.int64)
+    comm.Allgatherv(np.array(numbers, dtype=np.int64), [everyone, counts, np.cumsum(counts) - counts, kind])
+    ranks = np.repeat(np.arange(len(counts)), counts)
+    return [int(rank) for rank in ranks[np.argsort(everyone, kind="stable")]]
+
+
+def broadcast_bytes(comm: Any, memory: np.ndarray) -> None:
+    """Rank 0's bytes, on all ranks, in place."""
+    for start in range(0, len(memory), _CHUNK):
+        comm.Bcast(memory[start:start + _CHUNK], 0)
+
+
+def enough_room(size: int) -> bool:
+    """Whether this node has so many bytes of shared memory to give.
+
+    Taking more than there is would not fail but kill the rank that writes into it.
+    """
+    try:
+        found = os.statvfs(_SHARED_MEMORY)
+    except OSError:
+        return sys.platform != "linux"
+    return found.f_bavail * found.f_frsize > size + _MARGIN
+
+
+def _encode(text: str) -> tuple[np.ndarray, np.ndarray]:
+    """Length and bytes of a text."""
+    content = np.frombuffer(text.encode(), dtype=np.uint8)
+    return np.array([len(content)], dtype=np.int64), content

@@ -1,0 +1,167 @@
+"""The deconvolved flux x of a whole bundle: icov x = rhs (B&S eq. 4).
+
+x is never cut: solving it in windows would put light from outside into their
+edges. The way is conjugate gradients with one banded factorisation per fibre, every
+other fibre eliminated; the banded Cholesky of the whole bundle is its check, and what is used where
+the iteration does not arrive. icov may be singular: masks can leave fewer pixels than bins. rhs lies in its range all
+the same, and x is one of the solutions; what else would solve it changes no flux, since Q leaves nothing of it.
+"""
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import blas, eigvalsh_tridiagonal, lapack
+
+from gpu_extract.data import Array, Normal, Strengths
+from gpu_extract.kernels.arena import Arena
+from gpu_extract.solve import simd_couple, simd_factor, simd_solve, simd_strengths, simd_substitute
+
+TOLERANCE = 1e-10    # of x in units of its errors, the root of the sum of squares over the bundle
+ROUNDING = 1e-15     # the same, relative to the signal to noise of the whole bundle: no residual gets below
+ITERATIONS = 100
+FAINT = 1e-11        # couplings of fibres that are far apart and below this are left to the residual's correction
+SAMPLE = 32          # bins from one look at the couplings to the next
+FLOORS = (0.0, *10.0 ** np.arange(-15.0, -8.0))    # what a factor's diagonal, scaled to 1, gets in turn to be definite
+STEPS = 12           # of refinement, each of which must leave less than CLOSER of what the one before left
+CLOSER = 0.9
+
+
+@dataclass(frozen=True)
+class Solution:
+    """x: (nfibre, nwave) photons per bin, 0 where weight is 0; iterations: 0 means solved directly.
+
+    error: what is left, from the residual, in units of the errors (root of the sum of squares over the bundle)
+    strengths: of icov, which the residual reads as a whole
+    lifted: (nfibre, nwave) bool, bins of which, those before them in their fibre known, icov knows rounding alone:
+        their diagonal elements were given a floor, in place; None where there are none
+    """
+
+    x: Array
+    iterations: int
+    error: float
+    strengths: Strengths
+    lifted: np.ndarray | None = None
+
+
+def solve(normal: Normal, arena: Arena | None = None, lasting: Arena | None = None) -> Solution:
+    """Solve for the whole bundle; arena: where the work is done, lasting: where the strengths are kept.
+
+    The iteration leaves out couplings of distant fibres that hardly count; then the residual of all of icov tells what
+    is left, and if that is too much, it is solved for with all of icov, and then directly.
+    """
+    nfibre, nd, nwave, _ = normal.icov.shape
+    rows, margin, length = simd_factor.room_of(nfibre, nwave, normal.halfband)
+    arena = arena or Arena()
+    hw, own = normal.halfband, normal.own_halfband
+    factor = arena.take(*simd_factor.factor_shape(nfibre, nwave, own))
+    correlations, roots = simd_strengths.room(normal.icov.shape, lasting or Arena())
+    own_blocks = normal.icov[:, 0, :, hw - own:hw + 1]
+    lifted = None
+    if simd_factor.factorise(factor, roots, own_blocks):
+        lifted = simd_factor.lift(normal.icov, own)
+        simd_factor.factorise(factor, roots, own_blocks)
+    strengths = Strengths(roots, correlations)
+    vectors = arena.take(6, rows, length)
+    x, r, t = vectors[0], vectors[1], vectors[-1]
+    x[:] = 0.0
+    simd_solve.begin(r, normal.rhs, normal.weight, margin)
+    limit, rounding, iterations, error, least = TOLERANCE, ROUNDING, 0, np.inf, 1.0
+    steps = np.empty((2, ITERATIONS))
+    for near in (nearest(normal), nd - 1):
+        done, reached = simd_solve.conjugate_gradients(vectors, normal.icov, factor, near,
+                                                      (limit * least, rounding, ITERATIONS - iterations), steps)
+        limit, iterations, rounding = max(limit, reached), iterations + done, 0.0
+        least = min(least, _smallest(steps[:, :done]) ** 0.5)
+        simd_solve.begin(r, normal.rhs, normal.weight, margin)
+        simd_strengths.multiply(correlations, t, normal.icov, x, margin, roots)
+        error = simd_substitute.size_of(r, t, factor, margin) / least
+        if error <= 2 * limit:
+            break
+        r -= t
+    if not error <= 10 * limit:
+        return Solution(*solve_directly(normal), strengths, lifted)
+    found = np.empty((nfibre, nwave))
+    simd_solve.by_fibre(found, x, margin)
+    return Solution(found, iterations, error, strengths, lifted)
+
+
+def _smallest(steps: Array) -> float:
+    """The smallest eigenvalue of M^-1 icov that the iteration has met, M the fibres' own blocks, 1 at most.
+
+    steps: see simd_solve.conjugate_gradients; they are the elements of Lanczos's tridiagonal matrix (Golub & Van Loan,
+    Matrix Computations, 11.3). r M^-1 r is smaller than the square of the error by up to that factor: fibres that share
+    their pixels are told apart by little of what their own blocks know.
+    """
+    length, beta = steps
+    if len(length) == 0:
+        return 1.0
+    diagonal = 1.0 / length
+    diagonal[1:] += beta[1:] / length[:-1]
+    return float(np.clip(eigvalsh_tridiagonal(diagonal, np.sqrt(beta[1:]) / length[:-1])[0], 1e-16, 1.0))
+
+
+def closest(strengths: Strengths) -> float:
+    """The largest correlation between bins of different fibres, 0 where none are coupled."""
+    nd, nfibre = len(strengths.correlations) + 1, len(strengths.roots)
+    return max((float(strengths.correlations[d - 1, :nfibre - d].max()) for d in range(1, min(nd, nfibre))),
+               default=0.0)
+
+
+def nearest(normal: Normal) -> int:
+    """Distance of the farthest fibres whose coupling, with the diagonal scaled to 1, is not faint (on a sample)."""
+    return min(simd_couple.farthest(normal.icov, FAINT, SAMPLE), normal.icov.shape[1] - 1)
+
+
+def solve_directly(normal: Normal) -> tuple[Array, int, float]:
+    """x, 0 for the iterations, and what is left in sigma, by one banded Cholesky of the bundle.
+
+    With the diagonal scaled to 1, as little is added to it as makes the factor definite. Refinement takes that back:
+    each step leaves floor / (h + floor) of what was left in a direction of which h is known. Where h is rounding, what
+    the steps do is of no account.
+    """
+    lower, scale, seen = _band(normal)
+    b = np.where(seen, normal.rhs.T.ravel() * scale, 0.0)
+    for floor in FLOORS:
+        factor = lower.copy(order="F")
+        factor[0] += floor
+        factor, info = lapack.dpbtrf(factor, lower=1, overwrite_ab=1)
+        if info == 0:
+            break
+    x, best = np.zeros(len(b)), np.inf
+    for _ in range(STEPS):
+        r = b - blas.dsbmv(len(lower) - 1, 1.0, lower, x, lower=1)
+        z = lapack.dpbtrs(factor, r, lower=1)[0]
+        left = float(np.sqrt(max(r @ z, 0.0)))
+        if not left < CLOSER * best:
+            break
+        x, best = x + z, left
+    return (x * scale).reshape(normal.rhs.T.shape).T.copy(), 0, left
+
+
+def _band(normal: Normal) -> tuple[Array, Array, np.ndarray]:
+    """icov as one band, bins ordered by wavelength, then fibre, its diagonal scaled to 1.
+
+    Returns (half + 1, n) its lower diagonals, (n,) what was scaled by, and (n,) which bins have weight; the others are
+    those of the unit matrix.
+    """
+    nfibre, nd, nwave, nband = normal.icov.shape
+    hw = nband // 2
+    half = min(hw * nfibre + nd - 1, nfibre * nwave - 1)
+    lower = np.zeros((half + 1, nwave, nfibre))
+    for d in range(nd):
+        for k in range(-hw if d else 0, hw + 1):
+            j = slice(max(0, -k), max(nwave - max(0, k), 0))
+            on = slice(j.start + k, max(j.stop + k, 0))
+            values, distance = normal.icov[:nfibre - d, d, j, hw + k].T, k * nfibre + d
+            if values.size == 0:
+                continue
+            if distance >= 0:
+                lower[distance, j, :nfibre - d] = values
+            else:
+                lower[-distance, on, d:] = values
+    lower = lower.reshape(half + 1, -1)
+    seen = normal.weight.T.ravel() > 0
+    lower[0][~seen] = 1.0
+    scale = 1.0 / np.sqrt(lower[0])
+    for n in range(half + 1):
+        lower[n, :len(scale) - n] *= scale[:len(scale) - n] * scale[n:]
+    return np.asfortranarray(lower), scale, seen

@@ -1,0 +1,105 @@
+"""CPU kernels: blocks of icov times vectors, which are as in solve.simd_factor. All sums run in the order written."""
+import math
+
+import numpy as np
+
+from gpu_extract.data import LANE
+from gpu_extract.kernels.compiled import njit
+from gpu_extract.solve.simd_factor import VECTOR, row_of
+from gpu_extract.vectors.simd import (
+    address,
+    number,
+    prefetch,
+    vadd,
+    vfma,
+    vmul,
+    vread,
+    vset,
+    vspread,
+    vsums,
+    vwrite,
+    write,
+)
+
+LOOK_AHEAD = 8192      # bytes that blocks which come from memory are asked for in advance
+
+
+@njit(nogil=True)
+def masks_of(nband):  # type: ignore[no-untyped-def]
+    """(n, 4, 4): four band rows, each a bin after the one before, touch n vectors: 1 where a row has entries."""
+    masks = np.zeros(((nband + 2 * LANE - 2) // LANE, LANE, LANE))
+    for m in range(len(masks)):
+        for row in range(LANE):
+            for lane in range(LANE):
+                masks[m, row, lane] = 1.0 if 0 <= LANE * m + lane - row < nband else 0.0
+    return masks
+
+
+@njit(nogil=True)
+def couple(y, x, icov, masks, margin, fibres, ways, bins):  # type: ignore[no-untyped-def]
+    """Add products of icov's block of fibres i and i + d to y; fibres: (i, d).
+
+    ways: whether to what is fibre i's, and, by the block's mirror image, to what is fibre i + d's
+    bins: (first, last) of fibre i, first a multiple of LANE, and last as well where bins follow
+    Four rows at a time, shifted so that a vector holds the same bins of fibre i + d in all of them: what is added there
+    need not wait for the row before. The last rows of a block, one to four, go one by one. Next neighbours (d = 1) are
+    what the iteration reads again and again; other blocks come from memory.
+    """
+    (i, d), (ahead, back), (first, last) = fibres, ways, bins
+    nfibre, nd, nwave, nband = icov.shape
+    a, b = row_of(i, nfibre), row_of(i + d, nfibre)
+    hw, length = nband // 2, y.shape[1]
+    near, back_to = address(x, b * length + margin - hw + first), address(y, b * length + margin - hw + first)
+    own, to = address(x, a * length + margin + first), address(y, a * length + margin + first)
+    row, step = address(icov, ((i * nd + d) * nwave + first) * nband), 8 * (nband - 1)
+    fours = (min(last, nwave - 1) - first) // LANE
+    mask, end, tail = address(masks, 0), VECTOR * len(masks), 8 * nband - VECTOR
+    for _ in range(fours):
+        v0, v1, v2, v3 = vspread(own), vspread(own + 8), vspread(own + 16), vspread(own + 24)
+        t0 = t1 = t2 = t3 = vset(0.0)
+        if d != 1:
+            for k in range(0, 8 * LANE * nband, 64):
+                prefetch(row + LOOK_AHEAD + k)
+        for k in range(0, end, VECTOR):
+            c0, c1, c2, c3 = vread(row + k), vread(row + step + k), vread(row + 2 * step + k), vread(row + 3 * step + k)
+            if k == 0 or k > tail:
+                at = mask + LANE * k
+                c0, c1 = vmul(vread(at), c0), vmul(vread(at + VECTOR), c1)
+                c2, c3 = vmul(vread(at + 2 * VECTOR), c2), vmul(vread(at + 3 * VECTOR), c3)
+            if ahead:
+                far = vread(near + k)
+                t0, t1, t2, t3 = vfma(c0, far, t0), vfma(c1, far, t1), vfma(c2, far, t2), vfma(c3, far, t3)
+            if back:
+                total = vadd(vfma(c1, v1, vmul(c0, v0)), vfma(c3, v3, vmul(c2, v2)))
+                vwrite(back_to + k, vadd(total, vread(back_to + k)))
+        if ahead:
+            vwrite(to, vadd(vread(to), vsums(t0, t1, t2, t3)))
+        row += 8 * LANE * nband
+        near, back_to, own, to = near + VECTOR, back_to + VECTOR, own + VECTOR, to + VECTOR
+    for _ in range(last - first - LANE * fours):
+        for k in range(0, 8 * nband, 8):
+            if ahead:
+                write(to, number(to) + number(row + k) * number(near + k))
+            if back:
+                write(back_to + k, number(back_to + k) + number(row + k) * number(own))
+        row += 8 * nband
+        near, back_to, own, to = near + 8, back_to + 8, own + 8, to + 8
+
+
+@njit(nogil=True, cache=True)
+def farthest(icov, least, step):  # type: ignore[no-untyped-def]
+    """Largest distance, 1 at least, of two fibres whose coupling, the diagonal scaled to 1, is above `least`.
+
+    Every step-th bin is looked at, where both fibres have weight.
+    """
+    nfibre, nd, nwave, nband = icov.shape
+    own = nband // 2
+    for d in range(nd - 1, 1, -1):
+        for i in range(nfibre - d):
+            for j in range(0, nwave, step):
+                limit, largest = least * math.sqrt(icov[i, 0, j, own] * icov[i + d, 0, j, own]), 0.0
+                for k in range(nband):
+                    largest = max(largest, abs(icov[i, d, j, k]))
+                if largest > limit > 0.0:
+                    return d
+    return 1

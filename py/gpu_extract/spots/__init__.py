@@ -1,0 +1,133 @@
+"""The PSF: where a bin's spot lies and how its light falls on the pixels.
+
+The families are those of specter and specex: a Gauss-Hermite core integrated
+over pixels (one or two of them), a power-law tail, clipped at 0 and normalised.
+"""
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from gpu_extract.data import LANE, Array, Core, Legendre, PsfModel, Recipe, Spots, Tail, read_only
+from gpu_extract.kernels.arena import Arena
+from gpu_extract.spots import simd_cut, simd_series, simd_spots
+
+
+def select(psf: PsfModel, fibres: Sequence[int]) -> PsfModel:
+    """The PSF of some fibres alone, closed up."""
+    chosen = list(fibres)
+
+    def cut(series: Legendre) -> Legendre:
+        return replace(series, coeff=series.coeff[..., chosen, :])
+
+    tail = psf.tail
+    if tail is not None:
+        tail = Tail(cut(tail.amp), cut(tail.core), cut(tail.xscale), cut(tail.yscale), cut(tail.index))
+    cores = tuple(Core(cut(c.sigma_x), cut(c.sigma_y), cut(c.gh), cut(c.nsig) if c.nsig is not None else None)
+                  for c in psf.cores)
+    return replace(psf, x=cut(psf.x), y=cut(psf.y), cores=cores, tail=tail,
+                   bundle=psf.bundle[chosen] if psf.bundle is not None else None)
+
+
+def legendre_basis(wave: Array, series: Legendre) -> Array:
+    """Legendre polynomials of `series` at `wave` (Angstrom): (ncoef, nwave).
+
+    Element by element, so that a value does not depend on its neighbours.
+    """
+    basis = np.empty((series.coeff.shape[-1], len(wave)))
+    simd_series.legendre(basis, wave, (series.wmin, series.wmax))
+    return basis
+
+
+def evaluate(series: Legendre, fibres: tuple[int, int], wave: Array, out: Array | None = None) -> Array:
+    """The series of fibres lo .. hi - 1 at `wave`: (..., nfibre, nwave); the same bits for any cut of either.
+
+    out: where a series with one value for each fibre is to be written: (nfibre, nwave), rows without gaps
+    """
+    coeff = np.ascontiguousarray(series.coeff[..., fibres[0]:fibres[1], :])
+    total = np.empty((*coeff.shape[:-1], len(wave))) if out is None else out
+    rows = total.reshape(-1, len(wave)) if out is None else out
+    simd_series.evaluate(rows, read_only(coeff.reshape(-1, coeff.shape[-1])), wave, (series.wmin, series.wmax))
+    return total
+
+
+def centres(psf: PsfModel, fibres: tuple[int, int], wave: Array, out: Array | None = None) -> Array:
+    """Centres of the spots in pixels: (2, nfibre, nwave), y then x; out: where they are to be written."""
+    centre = np.empty((2, fibres[1] - fibres[0], len(wave))) if out is None else out
+    for place, series in zip(centre, (psf.y, psf.x), strict=True):
+        evaluate(series, fibres, wave, place)
+    return centre
+
+
+def corners(psf: PsfModel, centre: Array, apart: Array | None = None) -> np.ndarray:
+    """First pixel of the spots: (2, nfibre, nwave) int64, y then x (not yet aligned).
+
+    apart: where first pixel minus centre is to be written, which may be where the centre is
+    """
+    corner = np.empty(centre.shape, dtype=np.int64)
+    apart = np.empty(centre.shape) if apart is None else apart
+    for n in range(2):
+        simd_cut.corners(corner[n], apart[n], centre[n], psf.offset[n])
+    return corner
+
+
+def recipe(psf: PsfModel, fibres: tuple[int, int], wave: Array, arena: Arena | None = None) -> Recipe:
+    """What it takes to make the spots of fibres lo .. hi - 1 at wavelengths `wave` (Angstrom), in whole blocks.
+
+    arena: where the numbers are kept
+    """
+    wave = np.concatenate((wave, wave[-1:].repeat(-len(wave) % LANE)))
+    # no core or tail: anything
+    numbers = (arena or Arena()).take(fibres[1] - fibres[0], simd_spots.NUMBERS, len(wave))
+    of_bins = numbers.transpose(1, 0, 2)
+    centre = centres(psf, fibres, wave, of_bins[simd_spots.FIRST:simd_spots.FIRST + 2])
+    corner = corners(psf, centre, centre)
+    for n, core in enumerate(psf.cores):
+        at = simd_spots.CORES + 3 * n
+        evaluate(core.sigma_y, fibres, wave, of_bins[at])
+        evaluate(core.sigma_x, fibres, wave, of_bins[at + 1])
+        if core.nsig:
+            evaluate(core.nsig, fibres, wave, of_bins[at + 2])
+        else:
+            of_bins[at + 2] = np.inf
+    if psf.tail is not None:
+        t = psf.tail
+        for n, series in enumerate((t.amp, t.core, t.xscale, t.yscale, t.index)):
+            evaluate(series, fibres, wave, of_bins[simd_spots.TAIL + n])
+    cores = [_core(core, fibres, wave) for core in psf.cores]
+    return Recipe(corner[1], corner[0], numbers, (cores[0], cores[1] if len(cores) > 1 else _NO_CORE),
+                  (*psf.stamp, psf.tail is not None))
+
+
+def stretch(whole: Recipe, bins: tuple[int, int]) -> Recipe:
+    """The recipe of bins first .. last - 1 alone, first and last multiples of LANE, or last the number of all bins."""
+    part = slice(bins[0], bins[1] + -bins[1] % LANE)
+    if part.stop - part.start >= whole.x0.shape[1]:
+        return whole
+    cores = tuple((series, np.ascontiguousarray(basis[:, part]), size) for series, basis, size in whole.cores)
+    return replace(whole, x0=whole.x0[:, part], y0=whole.y0[:, part],
+                   numbers=np.ascontiguousarray(whole.numbers[..., part]), cores=(cores[0], cores[1]))
+
+
+def make_spots(psf: PsfModel, fibres: tuple[int, int], wave: Array) -> Spots:
+    """The spots of fibres lo .. hi - 1 at wavelengths `wave` (Angstrom).
+
+    A spot's bits depend on its fibre and wavelength alone, not on what else is asked for.
+    """
+    r = recipe(psf, fibres, wave)
+    offsets, place = simd_cut.frames(r.y0, r.x0, (int(r.y0.min()), int(r.y0.max())), (int(r.x0.min()), int(r.x0.max())),
+                                    psf.stamp)
+    stamps = np.empty((len(r.x0), len(wave), *psf.stamp))
+    simd_spots.make_spots(stamps, (r.numbers, r.cores, r.shape), offsets, place[2:])
+    return Spots(stamps, r.x0[:, :len(wave)], r.y0[:, :len(wave)])
+
+
+_NO_CORE = (np.empty((1, 0, 0)), np.empty((0, 1)), (0, 0))
+
+
+def _core(core: Core, fibres: tuple[int, int], wave: Array) -> tuple[Array, Array, tuple[int, int]]:
+    """A core's series and basis as the kernels want them: see spots.spot_vectors.make_spots."""
+    nj, ni, _, ncoef = core.gh.coeff.shape
+    series = np.zeros((fibres[1] - fibres[0], ncoef, nj, -(-ni // LANE) * LANE))
+    series[..., :ni] = core.gh.coeff[:, :, fibres[0]:fibres[1]].transpose(2, 3, 0, 1)
+    return series.reshape(len(series), ncoef, -1), legendre_basis(wave, core.gh), (nj, ni)

@@ -1,0 +1,219 @@
+"""CPU kernels: spectra to image and back, through the spots.
+
+A pixel gets its light in the same order however the bins are cut: by wavelength
+first and fibre second in `add_to_image`, by the first row of a block in `judge`.
+"""
+from gpu_extract.data import LANE
+from gpu_extract.kernels.compiled import njit
+from gpu_extract.vectors.simd import (
+    address,
+    prefetch,
+    vadd,
+    vdiv,
+    vfma,
+    vless,
+    vmax,
+    vmul,
+    vread,
+    vread8,
+    vset,
+    vset8,
+    vsign,
+    vsub,
+    vwrite,
+)
+from gpu_extract.vectors.spot_vectors import (
+    add_to,
+    by_bin,
+    columns,
+    columns1,
+    columns2,
+    lower,
+    nothing,
+    pixels,
+    spread,
+    spread2,
+    unsigned,
+    upper,
+    wide8,
+    write_narrow,
+)
+
+
+@njit(nogil=True, cache=True)
+def add_to_image(image, stamps, y0, x0, flux):  # type: ignore[no-untyped-def]
+    """image[y, x] += sum of flux times spot, spots clipped at the image's edges."""
+    nfibre, nwave, ny, width = stamps.shape
+    rows, columns = image.shape
+    for j in range(nwave):
+        for i in range(nfibre):
+            light = flux[i, j]
+            top, left = y0[i, j], x0[i, j]
+            first, last = max(0, -left), min(width, columns - left)
+            for y in range(max(0, -top), min(ny, rows - top)):
+                for x in range(first, last):
+                    image[top + y, left + x] += light * stamps[i, j, y, x]
+
+
+AHEAD = 16     # blocks: how long before it is wanted a block is asked for from memory
+BEFORE = 4     # rows: the same for the pixels
+
+
+@njit(nogil=True, cache=True)
+def judge(out, blocks, x, images, psferr):  # type: ignore[no-untyped-def]
+    """out[0] = chi2pix = A^T chi^2 / A^T [ivar > 0] and out[1] = 1 - A^T [ivar > 0], out: (2, nfibre, 4 nblock).
+
+    blocks: (stamps, begins, order, scale, corners), see data.Blocks; x: (nfibre, 4 nblock)
+    images: (model, root, light), float64 images of a cut-out, rows of whole vectors of eight; model holds anything
+
+    Blocks are taken in order of their first row. A row of pixels is judged as soon as no later block has a part in it,
+    and a block all of whose rows are judged is summed up: its spots are then still in the processor's cache. A row of
+    chi^2 lies at the beginning of the row of the model that it is made from.
+    """
+    stamps, begins, order, scale, corners = blocks
+    kind, size = stamps.dtype.type(0), stamps.itemsize
+    line = stamps.shape[1] * LANE * size
+    steps = 8 * images[0].shape[1], line, LANE * LANE * size
+    model, spots, values, scales = address(images[0], 0), address(stamps, 0), address(x, 0), address(scale, 0)
+    sums = address(out, 0), address(out, out.size // 2), scales
+    frames, starts = corners.reshape(4, -1), line * begins.ravel()
+    cleared = judged = summed = 0
+    for k in range(len(order)):
+        n, later = order[k], order[min(k + AHEAD, len(order) - 1)]
+        prefetch(values + 32 * later)
+        prefetch(scales + 32 * later)
+        row, end = frames[0, n], frames[0, n] + frames[2, n]
+        if row > judged:
+            chi_square(images, (judged, min(row, cleared)), psferr, (kind, size))
+            judged = row
+            summed = _sum_up(sums, (order, frames, starts), (summed, judged), (model, spots), steps, kind)
+        if end > cleared:
+            images[0][max(cleared, row):end] = 0.0
+            cleared = end
+        _add_block((model + row * steps[0] + 8 * frames[1, n], spots + starts[n]), (frames[2, n], frames[3, n]),
+                   (*steps, starts[later] - starts[n]), vmul(vread(values + 32 * n), vread(scales + 32 * n)), kind)
+    chi_square(images, (judged, cleared), psferr, (kind, size))
+    _sum_up(sums, (order, frames, starts), (summed, cleared), (model, spots), steps, kind)
+
+
+@njit(nogil=True)
+def _sum_up(sums, blocks, progress, places, steps, kind):  # type: ignore[no-untyped-def]
+    """Sum up the blocks that follow those that are done and end before the rows that are not judged: how many are done.
+
+    sums: addresses of both sums and of the scale; blocks: (order, frames, bytes to each block's spots)
+    progress: (blocks done, rows judged); places: addresses of the model and of all spots; steps: the first three of
+    _add_block's
+    """
+    order, frames, starts = blocks
+    summed, judged = progress
+    while summed < len(order):
+        n = order[summed]
+        row, column, height, width = frames[0, n], frames[1, n], frames[2, n], frames[3, n]
+        if row + height > judged:
+            break
+        _adjoint_block((sums[0] + 32 * n, sums[1] + 32 * n), vread(sums[2] + 32 * n),
+                       (places[0] + row * steps[0] + column * steps[2] // 16, places[1] + starts[n]),
+                       (height, width), steps, kind)
+        summed += 1
+    return summed
+
+
+@njit(nogil=True)
+def _add_block(places, shape, steps, light, kind):  # type: ignore[no-untyped-def]
+    """model += light times spot for a block's four bins; columns are taken by fours, the last ones by twos.
+
+    places: addresses of the frame's first pixel and of the block; shape: height and width
+    steps: bytes from row to row of the model and of the block, of four columns, and to the block that comes soon
+    A column beyond the frame's holds zeros.
+    """
+    model, stamps = places
+    height, pairs = shape[0], (shape[1] + 1) // 2
+    stride, line, unit, soon = steps
+    for _ in range(height // 2):
+        s, at = stamps, model
+        for _ in range(pairs // 2):
+            t = s + line
+            prefetch(s + soon)
+            prefetch(t + soon)
+            made = pixels(wide8(s, kind), wide8(s + unit // 2, kind), wide8(t, kind), wide8(t + unit // 2, kind), light)
+            add_to(at, lower(made))
+            add_to(at + stride, upper(made))
+            s += unit
+            at += 8 * LANE
+        if pairs % 2 == 1:
+            prefetch(s + soon)
+            prefetch(s + line + soon)
+            one, other = wide8(s, kind), wide8(s + line, kind)
+            four = lower(pixels(one, other, one, other, light))
+            add_to(at, lower(four))
+            add_to(at + stride, upper(four))
+        model += 2 * stride
+        stamps += 2 * line
+    if height % 2 == 1:
+        for _ in range(pairs):
+            prefetch(stamps + soon)
+            one = wide8(stamps, kind)
+            add_to(model, lower(lower(pixels(one, one, one, one, light))))
+            stamps += unit // 2
+            model += 4 * LANE
+
+
+@njit(nogil=True)
+def _adjoint_block(out, scale, places, shape, steps, kind):  # type: ignore[no-untyped-def]
+    """A block's chi2pix and pixmask_fraction, to two addresses; 0 and 1 where no good pixel is touched.
+
+    scale: of the spots; places: addresses of the frame's chi^2 (negative where masked, see chi_square) and of the
+        block; see _add_block
+    Two rows at a time, sixteen partial sums of each for a bin: they stay small, and so does their rounding. Two columns
+    that are left over are taken of both rows at once.
+    """
+    chi, stamps = places
+    height, pairs = shape[0], (shape[1] + 1) // 2
+    stride, line, unit = steps
+    far = unit // LANE
+    a0 = a1 = b0 = b1 = nothing(kind)
+    for _ in range(height // 2):
+        at, pixel = stamps, chi
+        for _ in range(pairs // 2):
+            s, t = columns(at, kind), columns(at + line, kind)
+            u, v = spread(pixel, kind), spread(pixel + stride, kind)
+            a0, b0 = vfma(s, u, a0), vadd(unsigned(s, u), b0)
+            a1, b1 = vfma(t, v, a1), vadd(unsigned(t, v), b1)
+            at += unit
+            pixel += far
+        if pairs % 2 == 1:
+            s, u = columns2(at, at + line, kind), spread2(pixel, pixel + stride, kind)
+            a0, b0 = vfma(s, u, a0), vadd(unsigned(s, u), b0)
+        chi += 2 * stride
+        stamps += 2 * line
+    if height % 2 == 1:
+        for _ in range(pairs):
+            s, u = columns1(stamps, kind), spread2(chi, chi, kind)
+            a0, b0 = vfma(s, u, a0), vadd(unsigned(s, u), b0)
+            stamps += unit // 2
+            chi += far // 2
+    total, seen = vmul(scale, vadd(by_bin(a0), by_bin(a1))), vmul(scale, vadd(by_bin(b0), by_bin(b1)))
+    vwrite(out[0], vmul(vless(vset(0.0), seen), vdiv(total, vmax(seen, vset(1e-300)))))
+    vwrite(out[1], vmax(vset(0.0), vsub(vset(1.0), seen)))
+
+
+@njit(nogil=True)
+def chi_square(images, span, psferr, form):  # type: ignore[no-untyped-def]
+    """(pix - model)^2 W', 1/W' = 1/ivar + (psferr model)^2, -0.0 where ivar is 0, in place of rows of the model.
+
+    images: (model, root, light), light = root pix; span: of rows; form: (kind, size) of the elements that are written
+    """
+    one, error_of, least = vset8(1.0), vset8(psferr), vset8(1e-200)     # roots of what is above 0 are above 1e-162
+    kind, size = form
+    stride = 8 * images[0].shape[1]
+    model, root, light = address(images[0], 0), address(images[1], 0), address(images[2], 0)
+    for y in range(span[0] * stride, span[1] * stride, stride):
+        for x in range(0, stride // 8, 8):
+            at = y + 8 * x
+            prefetch(root + at + BEFORE * stride)
+            prefetch(light + at + BEFORE * stride)
+            r = vread8(root + at)
+            scaled = vmul(r, vread8(model + at))
+            difference, error = vsub(vread8(light + at), scaled), vmul(error_of, scaled)
+            value = vdiv(vmul(difference, difference), vfma(error, error, one))
+            write_narrow(model + y + size * x, vsign(value, vsub(r, least)), kind)

@@ -1,0 +1,347 @@
+"""CPU kernels: spots of the Gauss-Hermite PSFs, a block of four successive bins of a fibre at a time.
+
+The lanes of every vector are the four bins, at one pixel or at two neighbouring ones. A block has one frame of pixels
+that holds its four stamps; outside its own stamp a bin's lane is 0. Every lane is computed by the same instructions
+from its own bin's numbers and its own pixel coordinates, so that a spot depends neither on its block nor on the tile it
+is made in.
+
+The profiles along y and x are separable; a spot is hy^T G hx with the small matrix G of Gauss-Hermite coefficients.
+"""
+import math
+
+import numpy as np
+
+from gpu_extract.data import LANE
+from gpu_extract.kernels.compiled import njit
+from gpu_extract.spots.profile_vectors import profiles, room
+from gpu_extract.vectors.profile_vectors import vfirst, vnext
+from gpu_extract.vectors.simd import (
+    address,
+    number,
+    vadd,
+    vdiv,
+    vfma,
+    vfours,
+    vless,
+    vmul,
+    vpixels,
+    vread,
+    vread16,
+    vset,
+    vset8,
+    vset16,
+    vsub,
+    vwrite,
+    write,
+)
+
+VECTOR = 8 * LANE     # bytes
+
+# A bin's numbers, for all bins in turn: first pixel minus centre (y, x), then sigma y, sigma x and nsig of the first
+# core, of the second core, then the tail's amp, core, xscale, yscale, index.
+FIRST, CORES, TAIL, NUMBERS = 0, 2, 8, 13
+
+
+@njit(nogil=True)
+def _coefficients(out, series, npar, basis, step):  # type: ignore[no-untyped-def]
+    """out[p] = sum_k series[k, p] basis[k]: vectors out (npar,) and basis; series (ncoef, npar), npar a multiple of 4.
+
+    basis: (address of the first function at the block's bins, ncoef); step: bytes from a function to the next
+    """
+    first, ncoef = basis
+    for p in range(0, npar, 4):
+        total = vset16(0.0)
+        at = series + 8 * p
+        for k in range(ncoef):
+            total = vfma(vpixels(at), vfours(vread(first + k * step)), total)
+            at += 8 * npar
+        vwrite(out + VECTOR * p, total)
+
+
+@njit(nogil=True)
+def _multiply(out, a, b, count, fresh):  # type: ignore[no-untyped-def]
+    """out[r, c] (+)= sum_k a[k, r] b[k, c] for 4 rows and 4 columns of vectors, lane by lane.
+
+    out, a, b: (address, bytes to the next r; to the next k); fresh: whether out counts as 0
+    """
+    to, line = out
+    near, near_step = a
+    far, far_step = b
+    if fresh:
+        a0, a1, a2, a3 = vset16(0.0), vset16(0.0), vset16(0.0), vset16(0.0)
+    else:
+        a0, a1, a2, a3 = vread16(to), vread16(to + line), vread16(to + 2 * line), vread16(to + 3 * line)
+    for _ in range(count):
+        v = vread16(far)
+        a0 = vfma(vfours(vread(near)), v, a0)
+        a1 = vfma(vfours(vread(near + VECTOR)), v, a1)
+        a2 = vfma(vfours(vread(near + 2 * VECTOR)), v, a2)
+        a3 = vfma(vfours(vread(near + 3 * VECTOR)), v, a3)
+        near += near_step
+        far += far_step
+    vwrite(to, a0)
+    vwrite(to + line, a1)
+    vwrite(to + 2 * line, a2)
+    vwrite(to + 3 * line, a3)
+
+
+@njit(nogil=True)
+def _multiply_wide(out, a, b, count, fresh):  # type: ignore[no-untyped-def]
+    """The same for 4 rows and 8 columns: more sums at a time hide the latency of each."""
+    to, line = out
+    near, near_step = a
+    far, far_step = b
+    last = to + 3 * line
+    if fresh:
+        a0, a1, a2, a3 = vset16(0.0), vset16(0.0), vset16(0.0), vset16(0.0)
+        b0, b1, b2, b3 = vset16(0.0), vset16(0.0), vset16(0.0), vset16(0.0)
+    else:
+        a0, a1, a2, a3 = vread16(to), vread16(to + line), vread16(to + 2 * line), vread16(last)
+        b0, b1 = vread16(to + 4 * VECTOR), vread16(to + line + 4 * VECTOR)
+        b2, b3 = vread16(to + 2 * line + 4 * VECTOR), vread16(last + 4 * VECTOR)
+    for _ in range(count):
+        v, w = vread16(far), vread16(far + 4 * VECTOR)
+        one = vfours(vread(near))
+        a0, b0 = vfma(one, v, a0), vfma(one, w, b0)
+        one = vfours(vread(near + VECTOR))
+        a1, b1 = vfma(one, v, a1), vfma(one, w, b1)
+        one = vfours(vread(near + 2 * VECTOR))
+        a2, b2 = vfma(one, v, a2), vfma(one, w, b2)
+        one = vfours(vread(near + 3 * VECTOR))
+        a3, b3 = vfma(one, v, a3), vfma(one, w, b3)
+        near += near_step
+        far += far_step
+    vwrite(to, a0)
+    vwrite(to + 4 * VECTOR, b0)
+    vwrite(to + line, a1)
+    vwrite(to + line + 4 * VECTOR, b1)
+    vwrite(to + 2 * line, a2)
+    vwrite(to + 2 * line + 4 * VECTOR, b2)
+    vwrite(last, a3)
+    vwrite(last + 4 * VECTOR, b3)
+
+
+@njit(nogil=True)
+def _multiply_thin(out, a, b, count, fresh):  # type: ignore[no-untyped-def]
+    """The same for 4 rows and one column, and 0 in the three columns behind it."""
+    to, line = out
+    near, near_step = a
+    far, far_step = b
+    total = vset16(0.0)
+    for _ in range(count):
+        total = vfma(vread16(near), vfours(vread(far)), total)
+        near += near_step
+        far += far_step
+    for _ in range(4):
+        row = vfirst(total)
+        if not fresh:
+            row = vadd(row, vread(to))
+        vwrite(to, row)
+        vwrite(to + VECTOR, vset(0.0))
+        vwrite(to + 2 * VECTOR, vset8(0.0))
+        total = vnext(total, row)
+        to += line
+
+
+@njit(nogil=True)
+def _add_core(stamp, coeff, profiles, work, frame, terms):  # type: ignore[no-untyped-def]
+    """stamp[y, x] += sum_ji coeff[j, i] hy[j, y] hx[i, x]: addresses of vectors.
+
+    stamp: (rows, pitch); coeff: (nj, ni4); profiles: (hy (nj, rows), hx (ni, columns)); work: ni4 rows vectors
+    frame: (rows, width, pitch, whether the stamp counts as 0), rows a multiple of 4, columns the next one from width
+    terms: (nj, ni, ni4), ni4 a multiple of 4
+    """
+    hy, hx = profiles
+    rows, width, pitch, fresh = frame
+    nj, ni, ni4 = terms
+    line, column = VECTOR * pitch, VECTOR * ((width + 3) // 4 * 4)
+    for i in range(0, ni4, 4):
+        near, y = (coeff + VECTOR * i, VECTOR * ni4), 0
+        while y + 8 <= rows:
+            _multiply_wide((work + VECTOR * (i * rows + y), VECTOR * rows), near, (hy + VECTOR * y, VECTOR * rows),
+                           nj, True)
+            y += 8
+        if y < rows:
+            _multiply((work + VECTOR * (i * rows + y), VECTOR * rows), near, (hy + VECTOR * y, VECTOR * rows), nj, True)
+    for y in range(0, rows, 4):
+        near = work + VECTOR * y, VECTOR * rows
+        x = 0
+        while x + 8 <= width:
+            _multiply_wide((stamp + y * line + VECTOR * x, line), near, (hx + VECTOR * x, column), ni, fresh)
+            x += 8
+        if x + 1 == width:
+            _multiply_thin((stamp + y * line + VECTOR * x, line), near, (hx + VECTOR * x, column), ni, fresh)
+        else:
+            while x < width:
+                _multiply((stamp + y * line + VECTOR * x, line), near, (hx + VECTOR * x, column), ni, fresh)
+                x += 4
+
+
+@njit(nogil=True)
+def _cut_core(stamp, frame, bins, core):  # type: ignore[no-untyped-def]
+    """stamp = 0 where uy^2 + ux^2 >= nsig^2.
+
+    frame: see `_add_core`; bins: see `make_block`; core: address of the first bin's sigma y
+    """
+    rows, width, pitch, _ = frame
+    numbers, offsets, step = bins
+    one = vset(1.0)
+    step_y, step_x = vdiv(one, vread(core)), vdiv(one, vread(core + step))
+    first_y, first_x = vmul(vread(numbers), step_y), vmul(vread(numbers + step), step_x)
+    limit = vmul(vread(core + 2 * step), vread(core + 2 * step))
+    for y in range(rows):
+        uy = vfma(vsub(vset(float(y)), vread(offsets)), step_y, first_y)
+        square = vmul(uy, uy)
+        for x in range(width):
+            ux = vfma(vsub(vset(float(x)), vread(offsets + step)), step_x, first_x)
+            at = stamp + VECTOR * (y * pitch + x)
+            vwrite(at, vmul(vless(vfma(ux, ux, square), limit), vread(at)))
+
+
+@njit(nogil=True)
+def _add_tail(stamp, pitch, shape, bins):  # type: ignore[no-untyped-def]
+    """stamp += amp r2 / (core^2 + r2)^(1 + index/2) on every lane's own pixels.
+
+    shape: (ny, nx); bins: see `make_block`
+    """
+    numbers, offsets, step = bins
+    for lane in range(0, 8 * LANE, 8):
+        first = numbers + lane
+        tail = first + TAIL * step
+        amp, core, xscale, yscale = number(tail), number(tail + step), number(tail + 2 * step), number(tail + 3 * step)
+        power = -1.0 - 0.5 * number(tail + 4 * step)
+        top, left = int(number(offsets + lane)), int(number(offsets + step + lane))
+        for y in range(shape[0]):
+            dy = (number(first) + y) * yscale
+            at = stamp + VECTOR * ((top + y) * pitch + left) + lane
+            for x in range(shape[1]):
+                dx = (number(first + step) + x) * xscale
+                r2 = dx * dx + dy * dy
+                write(at, number(at) + amp * r2 * math.exp(power * math.log(core * core + r2)))
+                at += VECTOR
+
+
+@njit(nogil=True)
+def aligned(size):  # type: ignore[no-untyped-def]
+    """Room that starts on a cache line: eight lanes that straddle two cost twice."""
+    block = np.empty(size + 8)
+    first = (-address(block, 0) // 8) % 8
+    return block[first:first + size]
+
+
+@njit(nogil=True)
+def space_of(terms, size):  # type: ignore[no-untyped-def]
+    """float64 numbers of scratch for `make_block`; terms: see `terms_of`; size: (rows, pitch) of a block."""
+    nj, ni, npar = terms
+    rows, pitch = (size[0] + 3) // 4 * 4, (size[1] + 3) // 4 * 4
+    return LANE * (rows * pitch + npar + (ni + 3) // 4 * 4 * rows + nj * rows + ni * pitch + 2 + room((nj, ni)))
+
+
+@njit(nogil=True)
+def _core(stamp, space, core, frame, bins, shape, sizes):  # type: ignore[no-untyped-def]
+    """Add a core to a block of stamps.
+
+    stamp, space: addresses
+    core: (series, basis, basis step, npar, ncoef, nj, ni, first number), the first two addresses of the fibre's series
+        and of the block's basis, the last which number of a bin is the core's first
+    frame: see `_add_core`; bins: see `make_block`; shape: (ny, nx) of a stamp; sizes: (height, width) of the frame
+    """
+    series, basis, basis_step, npar, ncoef, nj, ni, at = core
+    rows, width, _, _ = frame
+    numbers, offsets, step = bins
+    sigma = numbers + at * step
+    coeff = space
+    work = coeff + VECTOR * npar
+    hy = work + VECTOR * (npar // nj) * rows
+    hx = hy + VECTOR * nj * rows      # written after hy: the room behind that
+    edges = hx + VECTOR * (ni * ((width + 3) // 4 * 4) + 2)
+    profiles((hy, hx), edges, (nj, ni), sizes, shape, (numbers, sigma, offsets, step))
+    _coefficients(coeff, series, npar, (basis, ncoef), basis_step)
+    _add_core(stamp, coeff, (hy, hx), work, frame, (nj, ni, npar // nj))
+    if number(sigma + 2 * step) < math.inf:
+        _cut_core(stamp, frame, bins, sigma)
+
+
+@njit(nogil=True)
+def make_block(space, bins, cores, shape, frame):  # type: ignore[no-untyped-def]
+    """Make four spots that are still to be clipped at 0 and scaled to the sum 1.
+
+    space: address of `space_of` numbers; at its beginning are left the stamps, (rows, pitch) vectors, 0 beside each
+        stamp up to a multiple of 4 columns, anything behind those
+    bins: addresses of the first bin's numbers and of the first pixel (y, x) of its stamp in the frame; bytes from one
+        number to the next, in both
+    cores: two, see `_core`; npar = 0 where there is no second
+    shape: (ny, nx, whether there is a tail); frame: (height, width, pitch), pitch a multiple of 4, at least the width
+    """
+    height, width, pitch = frame
+    rows = (height + 3) // 4 * 4
+    work = space + VECTOR * rows * pitch
+    _core(space, work, cores[0], (rows, width, pitch, True), bins, shape, frame)
+    if cores[1][3] > 0:
+        _core(space, work, cores[1], (rows, width, pitch, False), bins, shape, frame)
+    if shape[2]:
+        _add_tail(space, pitch, shape, bins)
+
+
+@njit(nogil=True)
+def core_at(core, first):  # type: ignore[no-untyped-def]
+    """A core by addresses, for `core_of`; core: see `make_spots`; first: of its numbers."""
+    series, basis, terms = core
+    _, ncoef, npar = series.shape
+    return address(series, 0), address(basis, 0), 8 * basis.shape[1], npar, ncoef, terms[0], terms[1], first
+
+
+@njit(nogil=True)
+def core_of(core, i, j):  # type: ignore[no-untyped-def]
+    """A core of fibre i at bins j .. j + 3 as `_core` wants it; core: from `core_at`."""
+    series, basis, step, npar, ncoef, nj, ni, first = core
+    return series + 8 * i * ncoef * npar, basis + 8 * j, step, npar, ncoef, nj, ni, first
+
+
+@njit(nogil=True)
+def terms_of(cores):  # type: ignore[no-untyped-def]
+    """(nj, ni, npar) of the larger of both cores."""
+    return (max(cores[0][2][0], cores[1][2][0]), max(cores[0][2][1], cores[1][2][1]),
+            max(cores[0][0].shape[2], cores[1][0].shape[2]))
+
+
+@njit(nogil=True, cache=True)
+def make_spots(out, recipe, offsets, sizes):  # type: ignore[no-untyped-def]
+    """Make all spots, each on its own stamp.
+
+    out: (nfibre, nwave, ny, nx) float64
+    recipe: (numbers (nfibre, NUMBERS, n), cores, (ny, nx, whether there is a tail)), n = nwave rounded up to blocks
+        cores: two of (series (nfibre, ncoef, nj ni4), basis (ncoef, n), terms (nj, ni)); the first is added before the
+        second, whose arrays are empty where there is none
+    offsets: (nfibre, 2, n) float64, first pixel (y, x) of each stamp in its block's frame
+    sizes: (2, nfibre, n / 4) height and width of the frames
+    """
+    space = aligned(space_of(terms_of(recipe[1]), (sizes[0].max(), sizes[1].max())))
+    _make_spots(out, recipe, (offsets, sizes), space)
+
+
+@njit(nogil=True)
+def _make_spots(out, recipe, frames, space):  # type: ignore[no-untyped-def]
+    """make_spots with its scratch as arguments: an array lives as long as the call it is an argument of."""
+    numbers, cores, shape = recipe
+    offsets, sizes = frames
+    nfibre, nwave, ny, nx = out.shape
+    n, pitch = numbers.shape[2], (sizes[1].max() + 3) // 4 * 4
+    cores_at = core_at(cores[0], CORES), core_at(cores[1], CORES + 3)
+    for i in range(nfibre):
+        for first in range(0, n, LANE):
+            bins = address(numbers, i * NUMBERS * n + first), address(offsets, i * 2 * n + first), 8 * n
+            both = core_of(cores_at[0], i, first), core_of(cores_at[1], i, first)
+            frame = sizes[0, i, first // LANE], sizes[1, i, first // LANE], pitch
+            make_block(address(space, 0), bins, both, shape, frame)
+            for j in range(first, min(first + LANE, nwave)):
+                top, left = int(offsets[i, 0, j]), int(offsets[i, 1, j])
+                light = 0.0
+                for y in range(ny):
+                    start = ((top + y) * pitch + left) * LANE + j - first
+                    for x in range(nx):
+                        out[i, j, y, x] = max(space[start + x * LANE], 0.0)
+                        light += out[i, j, y, x]
+                for y in range(ny if light > 0.0 else 0):
+                    for x in range(nx):
+                        out[i, j, y, x] /= light

@@ -1,0 +1,218 @@
+"""Blocks of 4 x 4 elements, eight lanes (poles) each, kept in registers: the building stones of the wide band.
+
+A block in memory is 16 vectors, [c][r] (column by column) or [r][c]; a group of right sides is 4 bins, [bin][side].
+All functions work on places in arrays, given as pairs (array, first element). `e` is the code's writer (emit.Emit).
+"""
+from collections.abc import Callable
+from typing import Any
+
+from numba import types
+
+from gpu_extract.vectors.emit import Emit, all_literal, call, literal, written_out
+
+LANES = 8
+SIDES = 2                      # right sides: ones and x
+EDGE = 4                       # of a block
+BLOCK = EDGE * EDGE * LANES    # elements of a block
+GROUP = EDGE * SIDES * LANES   # elements of a group of right sides
+BINS = range(EDGE)
+
+
+def _code(name: str, body: Callable[..., None]) -> Any:
+    """An intrinsic name(a, a0, b, b0, c, c0) whose code is body(e, a, b, c)."""
+    def typing(typingctx, a, a0, b, b0, c, c0):  # type: ignore[no-untyped-def]
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            e = Emit(context, builder, LANES)
+            places = [e.pointer(kind, args[2 * n], args[2 * n + 1]) for n, kind in enumerate((a, b, c))]
+            return call(context, builder, name, places, lambda e, p: body(e, *p), LANES)
+        index = types.intp
+        return types.void(a, index, b, index, c, index), codegen
+    return written_out(typing)
+
+
+def read_block(e: Emit, place: Any, by_rows: bool = False) -> dict[tuple[int, int], Any]:
+    """The block at `place` as {(row, column): vector}."""
+    return {(r, c): e.load(place, (r * EDGE + c if by_rows else c * EDGE + r) * LANES) for c in BINS for r in BINS}
+
+
+def write_block(e: Emit, place: Any, block: dict[tuple[int, int], Any], by_rows: bool = False) -> None:
+    """Write a block to `place`."""
+    for (r, c), value in block.items():
+        e.store(place, (r * EDGE + c if by_rows else c * EDGE + r) * LANES, value)
+
+
+def _minus(e: Emit, c: Any, a: Any, b: Any) -> Any:
+    """c - a b."""
+    return e.fma(e.negative(a), b, c)
+
+
+def _factor_corner(e: Emit, corner: Any, pivots: Any, inverses: Any) -> None:
+    """A diagonal block becomes its unit lower factor; D and 1/D: [c][lane]."""
+    x = read_block(e, corner)
+    for c in BINS:
+        for m in range(c):
+            scaled = e.multiply(x[c, m], e.load(pivots, m * LANES))
+            for r in range(c, EDGE):
+                x[r, c] = _minus(e, x[r, c], scaled, x[r, m])
+        inverse = e.divide(e.one, x[c, c])
+        e.store(pivots, c * LANES, x[c, c])
+        e.store(inverses, c * LANES, inverse)
+        for r in range(c + 1, EDGE):
+            x[r, c] = e.multiply(x[r, c], inverse)
+        for r in range(c + 1):
+            x[r, c] = e.one if r == c else e.zero
+    write_block(e, corner, x)
+
+
+def finished(e: Emit, x: dict[tuple[int, int], Any], corner: Any, inverses: Any) -> dict[tuple[int, int], Any]:
+    """A block below the diagonal, less all earlier panels' part, becomes that of L."""
+    for c in BINS:
+        for m in range(c):
+            low = e.load(corner, (m * EDGE + c) * LANES)
+            for r in BINS:
+                x[r, c] = _minus(e, x[r, c], x[r, m], low)
+    scale = [e.load(inverses, c * LANES) for c in BINS]
+    return {(r, c): e.multiply(value, scale[c]) for (r, c), value in x.items()}
+
+
+def _finish_block(e: Emit, block: Any, corner: Any, inverses: Any) -> None:
+    """`finished` in place."""
+    write_block(e, block, finished(e, read_block(e, block), corner, inverses))
+
+
+def _scale_block(e: Emit, out: Any, block: Any, pivots: Any) -> None:
+    """out, [column][row], = block times D: column by column."""
+    scale = [e.load(pivots, c * LANES) for c in BINS]
+    write_block(e, out, {(r, c): e.multiply(value, scale[c]) for (r, c), value in read_block(e, block).items()})
+
+
+def _column_block(e: Emit, out: Any, block: Any, corner: Any) -> None:
+    """out, [row][column], = block times the inverse of the diagonal block's unit lower factor."""
+    x, low = read_block(e, block), read_block(e, corner)
+    for c in reversed(BINS):
+        for m in range(c + 1, EDGE):
+            for r in BINS:
+                x[r, c] = _minus(e, x[r, c], x[r, m], low[m, c])
+    write_block(e, out, x, by_rows=True)
+
+
+def _invert_corner(e: Emit, out: Any, corner: Any, inverses: Any) -> None:
+    """out = (L D L^T)^-1 of a diagonal block's factor."""
+    low, x = read_block(e, corner), {}
+    for c in BINS:
+        x[c, c] = e.one
+        for r in range(c + 1, EDGE):
+            total = e.zero
+            for m in range(c, r):
+                total = _minus(e, total, low[r, m], x[m, c])
+            x[r, c] = total
+    z = {}
+    for c in BINS:
+        for r in range(c, EDGE):
+            total = e.zero
+            for m in range(r, EDGE):
+                total = e.fma(e.multiply(x[m, r], e.load(inverses, m * LANES)), x[m, c], total)
+            z[r, c] = z[c, r] = total
+    write_block(e, out, z)
+
+
+def _mirror(e: Emit, out: Any, block: Any, unused: Any) -> None:
+    """out = the block's lower triangle, on both sides."""
+    x = read_block(e, block)
+    write_block(e, out, {(r, c): x[max(r, c), min(r, c)] for r, c in x})
+
+
+def _turn(e: Emit, out: Any, block: Any, unused: Any) -> None:
+    """out, [row][column], = block, [column][row]."""
+    write_block(e, out, read_block(e, block), by_rows=True)
+
+
+def _forward_corner(e: Emit, y: Any, corner: Any, inverses: Any) -> None:
+    """A group of right sides, less all earlier panels' part: forward substitution, divided by D."""
+    low = read_block(e, corner)
+    for s in range(SIDES):
+        done: list[Any] = []
+        for c in BINS:
+            total = e.load(y, (c * SIDES + s) * LANES)
+            for m, value in enumerate(done):
+                total = _minus(e, total, low[c, m], value)
+            done.append(total)
+        for c, value in enumerate(done):
+            e.store(y, (c * SIDES + s) * LANES, e.multiply(value, e.load(inverses, c * LANES)))
+
+
+def _backward_corner(e: Emit, y: Any, corner: Any, unused: Any) -> None:
+    """A group of right sides, divided by D: back substitution within its panel's diagonal block."""
+    low = read_block(e, corner)
+    for s in range(SIDES):
+        done: dict[int, Any] = {}
+        for c in reversed(BINS):
+            total = e.load(y, (c * SIDES + s) * LANES)
+            for m, value in done.items():
+                total = _minus(e, total, low[m, c], value)
+            done[c] = total
+            e.store(y, (c * SIDES + s) * LANES, total)
+
+
+factor_corner = _code("factor_corner", _factor_corner)
+finish_block = _code("finish_block", _finish_block)
+scale_block = _code("scale_block", _scale_block)
+column_block = _code("column_block", _column_block)
+invert_corner = _code("invert_corner", _invert_corner)
+mirror = _code("mirror", _mirror)
+turn = _code("turn", _turn)
+forward_corner = _code("forward_corner", _forward_corner)
+backward_corner = _code("backward_corner", _backward_corner)
+
+NORMAL, TURNED, GROUPS = 0, 1, 2     # what is multiplied
+
+
+def block_places(kind: int) -> dict[tuple[int, int], int]:
+    """Where the elements (row, column or side) of a block or a group of right sides are."""
+    width = SIDES if kind == GROUPS else EDGE
+    return {(r, m): (r * SIDES + m if kind == GROUPS else m * EDGE + r) * LANES for m in range(width) for r in BINS}
+
+
+def subtract_terms(e: Emit, sums: dict[tuple[int, int], Any], operands: tuple[Any, Any, Any, Any], kind: int) -> None:
+    """`sums` -= the products of `operands`: A's first place and its step, B's first place, and how many."""
+    left0, step, right0, count = operands
+    width = SIDES if kind == GROUPS else EDGE
+    with e.loop(count) as n:
+        left = e.step(left0, n.index, step)
+        right = e.step(right0, n.index, e.index(EDGE * width * LANES))
+        for k in BINS:
+            column = [e.load(left, (r * EDGE + k if kind == TURNED else k * EDGE + r) * LANES) for r in BINS]
+            row = [e.negative(e.load(right, (k * width + m) * LANES)) for m in range(width)]
+            for (r, m), place in sums.items():
+                e.builder.store(e.fma(column[r], row[m], e.builder.load(place)), place)
+
+
+def _products(kind: int) -> Callable[[Emit, Any], None]:
+    def body(e: Emit, places: Any) -> None:
+        target, at = places[0], block_places(kind)
+        sums = dict(zip(at, e.variables(len(at)), strict=True))
+        for key, place in sums.items():
+            e.builder.store(e.load(target, at[key]), place)
+        subtract_terms(e, sums, places[1:], kind)
+        for key, place in sums.items():
+            e.store(target, at[key], e.builder.load(place))
+    return body
+
+
+@written_out
+def subtract_products(typingctx, c, c0, a, a0, a_step, b, b0, count, kind):  # type: ignore[no-untyped-def]
+    """C -= sum_n A_n B_n over `count` blocks, C in registers; A_n are a_step elements apart, B_n follow each other.
+
+    NORMAL: C and A are [column][row], B [row][column]; TURNED: A is [row][column]; GROUPS: A is [column][row], C and B
+    are groups of right sides.
+    """
+    if not all_literal(kind):
+        return None
+    which = literal(kind)
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        e = Emit(context, builder, LANES)
+        places = e.pointer(c, args[0], args[1]), e.pointer(a, args[2], args[3]), args[4], e.pointer(b, args[5], args[6])
+        return call(context, builder, f"subtract_products_{which}", [*places, args[7]], _products(which), LANES)
+    index = types.intp
+    return types.void(c, index, a, index, index, b, index, index, kind), codegen

@@ -1,0 +1,138 @@
+"""Vectors for the profiles of spots (see simd_profiles): the normal density, and what lies between pixel edges.
+
+    vdensity(u)                    exp(-u^2 / 2) / sqrt(2 pi)
+    vboth(lower, upper)            four float64 at one address and four at another
+    vhalves(a, b)                  a, a, a, a, b, b, b, b
+    vtile(a, b)                    four lanes, as often as b has fours
+    vcount(x, b)                   x, x + 1, ..., each in four lanes, as many as b has
+    vnext(a, b)                    lanes 4, 5, ... of a, then the four of b
+    vfirst(a)                      the first four lanes
+    vinside(x, limit, a)           a where |x| < limit, else 0
+    polynomials(table)             a function that evaluates several polynomials of one vector
+"""
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from gpu_extract.vectors.simd import _call, _constant, _shuffle, _spread, vec4, vec8
+
+# exp(-x / 2) / sqrt(2 pi) for |x| <= ln 2: Chebyshev interpolation with 60 digits, relative error below 7e-17
+_DENSITY = [
+    0.3989422804014327, -0.19947114020071635, 0.04986778505017927, -0.008311297508363187, 0.0010389121885409451,
+    -0.00010389121885436856, 8.657601610748002e-06, -6.184001137496625e-07, 3.8649848342433606e-08,
+    -2.1472165104745017e-09, 1.0765457296060633e-10, -4.891335773208991e-12]
+_MAGIC = 6755399441055744.0     # 1.5 2^52: adding it leaves the rounded integer in the lowest bits
+_FAINTEST = 1400.0              # u^2 beyond which the density stays what it is there, 1e-305
+
+
+def _even_odd(builder: Any, s: Any, coefficients: Sequence[float]) -> Any:
+    """sum_n coefficients[n] s^n as two Horner chains that run at the same time."""
+    square = builder.fmul(s, s)
+    halves = [_horner(builder, square, coefficients[parity::2]) for parity in (0, 1)]
+    return _call(builder, "llvm.fma", halves[1], s, halves[0])
+
+
+def _horner(builder: Any, s: Any, coefficients: Sequence[float]) -> Any:
+    ladder = [_constant(s, c) for c in coefficients]
+    total = ladder.pop()
+    while ladder:
+        total = _call(builder, "llvm.fma", total, s, ladder.pop())
+    return total
+
+
+@intrinsic
+def vdensity(typingctx, u):  # type: ignore[no-untyped-def]
+    """exp(-u^2 / 2) / sqrt(2 pi), right to 4e-17: 2^n exp(-x / 2) with n = round(-u^2 / ln 4), x = u^2 + n ln 4."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        def constant(value: float) -> Any:
+            return _constant(args[0], value)
+
+        whole = ir.VectorType(ir.IntType(64), args[0].type.count)
+        square = builder.fmul(*args, *args)
+        square = builder.select(builder.fcmp_ordered("<", square, constant(_FAINTEST)), square, constant(_FAINTEST))
+        shifted = _call(builder, "llvm.fma", square, constant(-1.0 / math.log(4.0)), constant(_MAGIC))
+        x = _call(builder, "llvm.fma", builder.fsub(shifted, constant(_MAGIC)), constant(math.log(4.0)), square)
+        bits = builder.shl(builder.bitcast(shifted, whole), ir.Constant(whole, [52] * whole.count))
+        value = builder.bitcast(_even_odd(builder, x, _DENSITY), whole)
+        return builder.bitcast(builder.add(bits, value), args[0].type)
+    return u(u), codegen
+
+
+@intrinsic
+def vboth(typingctx, lower, upper):  # type: ignore[no-untyped-def]
+    """The four float64 at one address and the four at another."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        four = ir.VectorType(ir.DoubleType(), 4).as_pointer()
+        low, high = (builder.load(builder.inttoptr(place, four), align=8) for place in args)
+        return _shuffle(builder, low, high, range(8))
+    return vec8(types.intp, types.intp), codegen
+
+
+@intrinsic
+def vhalves(typingctx, a, b):  # type: ignore[no-untyped-def]
+    """One number in four lanes, another in the next four."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        low, high = (_spread(builder, value, 4) for value in args)
+        return _shuffle(builder, low, high, range(8))
+    return vec8(types.float64, types.float64), codegen
+
+
+@intrinsic
+def vcount(typingctx, x, b):  # type: ignore[no-untyped-def]
+    """x, x + 1, ..., each in four lanes, as many as b has."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        steps = ir.Constant(args[1].type, [float(n // 4) for n in range(b.lanes)])
+        return builder.fadd(_spread(builder, args[0], b.lanes), steps)
+    return b(types.float64, b), codegen
+
+
+@intrinsic
+def vtile(typingctx, a, b):  # type: ignore[no-untyped-def]
+    """Four lanes, as often as b has fours."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return _shuffle(builder, args[0], args[0], [n % 4 for n in range(b.lanes)])
+    return b(vec4, b), codegen
+
+
+@intrinsic
+def vnext(typingctx, a, b):  # type: ignore[no-untyped-def]
+    """Lanes 4, 5, ... of a, then the four of b."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        wide = _shuffle(builder, args[1], args[1], [n % 4 for n in range(a.lanes)])
+        return _shuffle(builder, args[0], wide, range(4, a.lanes + 4))
+    return a(a, vec4), codegen
+
+
+@intrinsic
+def vfirst(typingctx, a):  # type: ignore[no-untyped-def]
+    """The first four lanes."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return _shuffle(builder, args[0], args[0], range(4))
+    return vec4(a), codegen
+
+
+@intrinsic
+def vinside(typingctx, x, limit, a):  # type: ignore[no-untyped-def]
+    """a where |x| < limit, else 0."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        near = builder.fcmp_ordered("<", _call(builder, "llvm.fabs", args[0]), args[1])
+        return builder.select(near, args[2], _constant(args[2], 0.0))
+    return a(x, x, a), codegen
+
+
+def polynomials(table: Sequence[Sequence[float]]) -> Any:
+    """A function of an address and a vector s: writes sum_n table[k][n] s^n of every k, one vector behind the other."""
+    @intrinsic
+    def evaluate(typingctx, place, s):  # type: ignore[no-untyped-def]
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            for k, coefficients in enumerate(table):
+                at = builder.add(args[0], ir.Constant(args[0].type, 8 * s.lanes * k))
+                value = _horner(builder, args[1], coefficients)
+                builder.store(value, builder.inttoptr(at, args[1].type.as_pointer()), align=8)
+            return context.get_dummy_value()
+        return types.void(types.intp, s), codegen
+    return evaluate

@@ -1,0 +1,182 @@
+"""Vectors for blocks of spots that are kept in single precision: sums of sixteen elements at a time.
+
+A row of a block is [column][bin], four bins (see data.Blocks): sixteen elements are four columns. `kind` is a number of
+the elements' type, float32, or float64 where that is what a block holds; places are addresses, as in `simd`.
+
+    wide8(place, kind)             two columns, as eight float64
+    pixels(a, b, c, d, light)      eight pixels: of each column of a .. d (two each) the sum of its bins times light
+    columns(place, kind)           four columns, in their own type
+    columns2(place, other, kind)   two columns at each of two places; columns1(place, kind) two, and zeros for two more
+    spread(place, kind)            four pixels, each for the four bins of its column; spread2(place, other, kind) two
+                                   at each of two places
+    unsigned(a, b)                 a, 0 where the sign of b is set; vfma and vadd are those of `simd`
+    by_bin(a)                      the sums over the columns, bin by bin: four float64
+    lower(a), upper(a)             the first, the second half of float64 lanes
+    add_to(place, a)               adds them to what is there
+    write_narrow(place, a, kind)   eight float64, rounded to the type of `kind`
+"""
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from gpu_extract.vectors.simd import Vec, _call, _constant, _shuffle, vec4, vec8, vec16
+
+_INT = ir.IntType(32)
+single16 = Vec(16, single=True)
+
+
+def _sixteen(kind: Any) -> Vec:
+    return single16 if kind == types.float32 else vec16
+
+
+def _element(kind: Any) -> Any:
+    return ir.FloatType() if kind == types.float32 else ir.DoubleType()
+
+
+def _load(builder: Any, place: Any, kind: Any, lanes: int) -> Any:
+    element = _element(kind)
+    pointer = builder.inttoptr(place, ir.VectorType(element, lanes).as_pointer())
+    return builder.load(pointer, align=4 if isinstance(element, ir.FloatType) else 8)
+
+
+@intrinsic
+def wide8(typingctx, place, kind):  # type: ignore[no-untyped-def]
+    """Eight elements at an address, widened to float64."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        value = _load(builder, args[0], kind, 8)
+        return value if kind == types.float64 else builder.fpext(value, ir.VectorType(ir.DoubleType(), 8))
+    return vec8(types.intp, kind), codegen
+
+
+@intrinsic
+def pixels(typingctx, a, b, c, d, light):  # type: ignore[no-untyped-def]
+    """(bin 0 + bin 2) + (bin 1 + bin 3) of each of eight columns, the bins times the lanes of `light`."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        low, high = (_shuffle(builder, args[4], args[4], lanes) for lanes in ([0, 1] * 4, [2, 3] * 4))
+        halves = []
+        for x, y in (args[:2], args[2:4]):
+            first = _shuffle(builder, x, y, (0, 1, 4, 5, 8, 9, 12, 13))
+            second = _shuffle(builder, x, y, (2, 3, 6, 7, 10, 11, 14, 15))
+            halves.append(_call(builder, "llvm.fma", second, high, builder.fmul(first, low)))
+        mixed = builder.fadd(_shuffle(builder, halves[0], halves[1], (0, 8, 2, 10, 4, 12, 6, 14)),
+                             _shuffle(builder, halves[0], halves[1], (1, 9, 3, 11, 5, 13, 7, 15)))
+        return _shuffle(builder, mixed, mixed, (0, 2, 4, 6, 1, 3, 5, 7))
+    return vec8(vec8, vec8, vec8, vec8, vec4), codegen
+
+
+@intrinsic
+def add_to(typingctx, place, value):  # type: ignore[no-untyped-def]
+    """Add all lanes to the float64 at an address."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        there = _load(builder, args[0], types.float64, value.lanes)
+        builder.store(builder.fadd(args[1], there), builder.inttoptr(args[0], there.type.as_pointer()), align=8)
+        return context.get_dummy_value()
+    return types.void(types.intp, value), codegen
+
+
+@intrinsic
+def columns(typingctx, place, kind):  # type: ignore[no-untyped-def]
+    """Sixteen elements at an address."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return _load(builder, args[0], kind, 16)
+    return _sixteen(kind)(types.intp, kind), codegen
+
+
+@intrinsic
+def spread(typingctx, place, kind):  # type: ignore[no-untyped-def]
+    """Four elements at an address, each in four lanes."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        four = _load(builder, args[0], kind, 4)
+        return _shuffle(builder, four, four, [n // 4 for n in range(16)])
+    return _sixteen(kind)(types.intp, kind), codegen
+
+
+@intrinsic
+def columns2(typingctx, first, second, kind):  # type: ignore[no-untyped-def]
+    """Eight elements at one address and eight at another."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        eight = [_load(builder, place, kind, 8) for place in args[:2]]
+        return _shuffle(builder, eight[0], eight[1], range(16))
+    return _sixteen(kind)(types.intp, types.intp, kind), codegen
+
+
+@intrinsic
+def columns1(typingctx, place, kind):  # type: ignore[no-untyped-def]
+    """Eight elements at an address, and zeros."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        eight = _load(builder, args[0], kind, 8)
+        return _shuffle(builder, eight, _constant(eight, 0.0), range(16))
+    return _sixteen(kind)(types.intp, kind), codegen
+
+
+@intrinsic
+def spread2(typingctx, first, second, kind):  # type: ignore[no-untyped-def]
+    """Two elements at one address and two at another, each in four lanes."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        two = [_load(builder, place, kind, 2) for place in args[:2]]
+        return _shuffle(builder, two[0], two[1], [n // 4 for n in range(16)])
+    return _sixteen(kind)(types.intp, types.intp, kind), codegen
+
+
+@intrinsic
+def nothing(typingctx, kind):  # type: ignore[no-untyped-def]
+    """0 in all lanes."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return ir.Constant(ir.VectorType(_element(kind), 16), [0.0] * 16)
+    return _sixteen(kind)(kind), codegen
+
+
+@intrinsic
+def unsigned(typingctx, a, b):  # type: ignore[no-untyped-def]
+    """a where the sign bit of b is clear, else 0."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        bits = 32 if isinstance(args[1].type.element, ir.FloatType) else 64
+        whole = ir.VectorType(ir.IntType(bits), 16)
+        negative = builder.icmp_signed("<", builder.bitcast(args[1], whole), ir.Constant(whole, [0] * 16))
+        return builder.select(negative, ir.Constant(args[0].type, [0.0] * 16), args[0])
+    return a(a, a), codegen
+
+
+@intrinsic
+def by_bin(typingctx, a):  # type: ignore[no-untyped-def]
+    """Four float64: lanes n, n + 4, n + 8, n + 12 summed up, (0 + 8) + (4 + 12)."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        value = args[0]
+        if a == single16:
+            value = builder.fpext(value, ir.VectorType(ir.DoubleType(), 16))
+        for half in (8, 4):
+            value = builder.fadd(_shuffle(builder, value, value, range(half)),
+                                 _shuffle(builder, value, value, range(half, 2 * half)))
+        return value
+    return vec4(a), codegen
+
+
+@intrinsic
+def lower(typingctx, a):  # type: ignore[no-untyped-def]
+    """The first half of the lanes."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return _shuffle(builder, args[0], args[0], range(a.lanes // 2))
+    return Vec(a.lanes // 2)(a), codegen
+
+
+@intrinsic
+def upper(typingctx, a):  # type: ignore[no-untyped-def]
+    """The second half of the lanes."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return _shuffle(builder, args[0], args[0], range(a.lanes // 2, a.lanes))
+    return Vec(a.lanes // 2)(a), codegen
+
+
+@intrinsic
+def write_narrow(typingctx, place, a, kind):  # type: ignore[no-untyped-def]
+    """Write eight float64 to an address in the type of `kind`."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        element = _element(kind)
+        vector = ir.VectorType(element, 8)
+        value = args[1] if kind == types.float64 else builder.fptrunc(args[1], vector)
+        builder.store(value, builder.inttoptr(args[0], vector.as_pointer()),
+                      align=4 if isinstance(element, ir.FloatType) else 8)
+        return context.get_dummy_value()
+    return types.void(types.intp, vec8, kind), codegen

@@ -1,0 +1,79 @@
+"""Tiles of 24 x 24 elements and what is done with them in registers: the building stones of the wide elimination.
+
+A tile lies in memory column by column, and tiles that follow each other are one matrix of 24 rows. All products have
+the form C - A B', which a Cholesky factorisation is made of: 24 rows of A against eight rows of B, 192 sums that stay
+in registers along all of their length. `e` is the code's writer (emit.Emit).
+"""
+from collections.abc import Callable
+from typing import Any
+
+from numba import types
+
+from gpu_extract.vectors.emit import Emit, all_literal, call, literal, written_out
+
+EDGE = 24                      # rows and columns of a tile
+TILE = EDGE * EDGE             # its elements
+LANES = 8                      # rows in a vector, and columns of C that are worked on together
+CORNER = LANES + LANES * LANES     # elements of a corner: 1 / l_jj, then l_jm as [m][j]
+VECTORS = range(EDGE // LANES)
+AT_ONCE = 4                    # terms of a sum that are written out
+
+SUBTRACT, SOLVE = 0, 1         # what `multiply` does with C
+
+
+def _solve(e: Emit, sums: dict[tuple[int, int], Any], corner: Any) -> None:
+    """C becomes C times the inverse of the corner's transpose: column by column."""
+    for j in range(LANES):
+        for v in VECTORS:
+            sums[v, j] = e.multiply(sums[v, j], e.spread(corner, j))
+        for m in range(j + 1, LANES):
+            weight = e.spread(corner, LANES + j * LANES + m)
+            for v in VECTORS:
+                sums[v, m] = e.fma(e.negative(sums[v, j]), weight, sums[v, m])
+
+
+def _products(kind: int) -> Callable[[Emit, Any], None]:
+    def body(e: Emit, places: Any) -> None:
+        target, *runs, corner = places
+        at = {(v, m): m * EDGE + v * LANES for m in range(LANES) for v in VECTORS}
+        sums = dict(zip(at, e.variables(len(at)), strict=True))
+        for key, place in sums.items():
+            e.builder.store(e.load(target, at[key]), place)
+        for a, b, count in (runs[:3], runs[3:]):
+            with e.loop(count) as n:
+                left, right = (e.step(p, n.index, e.index(AT_ONCE * EDGE)) for p in (a, b))
+                for k in range(AT_ONCE):
+                    column = [e.negative(e.load(left, k * EDGE + v * LANES)) for v in VECTORS]
+                    for m in range(LANES):
+                        weight = e.spread(right, k * EDGE + m)
+                        for v in VECTORS:
+                            e.builder.store(e.fma(column[v], weight, e.builder.load(sums[v, m])), sums[v, m])
+        values = {key: e.builder.load(place) for key, place in sums.items()}
+        if kind == SOLVE:
+            _solve(e, values, corner)
+        for key, value in values.items():
+            e.store(target, at[key], value)
+    return body
+
+
+@written_out
+def multiply(typingctx, c, first, second, corner, kind):  # type: ignore[no-untyped-def]
+    """C -= A B' in eight columns of a tile, summed over two runs of columns of A and B; SOLVE: then C = C L'^-1.
+
+    c: address of the first of the eight columns
+    first, second: (A, B, columns), addresses of the runs' first columns, of B, which has 24 rows as well, of the first
+        of the eight rows that are used; numbers of columns, multiples of AT_ONCE
+    corner: address of L, see CORNER
+    """
+    if not all_literal(kind):
+        return None
+    which = literal(kind)
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        e = Emit(context, builder, LANES)
+        places = [e.place(args[0])]
+        for run in args[1:3]:
+            a, b, count = (builder.extract_value(run, n) for n in range(3))
+            places += [e.place(a), e.place(b), builder.sdiv(count, e.index(AT_ONCE))]
+        return call(context, builder, f"multiply_{which}", [*places, e.place(args[3])], _products(which), LANES)
+    return types.void(c, first, second, corner, kind), codegen

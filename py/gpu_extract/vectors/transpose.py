@@ -1,0 +1,48 @@
+"""Rows in memory become columns: from what a fibre's kernels make bin by bin to what is done with many bins at once."""
+from numba import types
+from numba.extending import register_jitable
+
+from gpu_extract.kernels.compiled import njit
+from gpu_extract.vectors.emit import call, written_out
+from gpu_extract.vectors.simd import number, write
+
+LANES = 8
+
+
+@register_jitable
+def padded(size):  # type: ignore[no-untyped-def]
+    """`size` rounded up to whole vectors."""
+    return (size + LANES - 1) // LANES * LANES
+
+
+def _columns(e, places):  # type: ignore[no-untyped-def]
+    """Eight columns of so many blocks of eight rows: (target, its step, source, its step, blocks), steps in bytes."""
+    target, wide, source, step, blocks = places
+    with e.loop(blocks) as block:
+        place = e.builder.add(source, e.builder.mul(block.index, e.builder.mul(step, e.index(LANES))))
+        there = e.builder.add(target, e.builder.mul(block.index, e.index(8 * LANES)))
+        rows = [e.load(e.place(e.builder.add(place, e.builder.mul(step, e.index(n)))), 0) for n in range(LANES)]
+        for n, column in enumerate(e.transposed(rows)):
+            e.store(e.place(e.builder.add(there, e.builder.mul(wide, e.index(n)))), 0, column)
+
+
+@written_out
+def _turn_columns(typingctx, target, wide, source, step, blocks):  # type: ignore[no-untyped-def]
+    """`_columns` as a function."""
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return call(context, builder, "turn_columns", args, _columns, LANES)
+    return types.void(*[types.intp] * 5), codegen
+
+
+@njit(nogil=True, error_model="numpy")
+def turn(target, wide, source, step, rows, columns):  # type: ignore[no-untyped-def]
+    """Column c of `rows` rows becomes row c, for c < columns.
+
+    target, source: addresses; wide, step: bytes from one row to the next there and here
+    """
+    for c in range(0, columns, LANES):
+        done = rows // LANES * LANES if columns - c >= LANES else 0
+        _turn_columns(target + c * wide, wide, source + 8 * c, step, done // LANES)
+        for a in range(c, min(c + LANES, columns)):
+            for n in range(done, rows):
+                write(target + a * wide + 8 * n, number(source + n * step + 8 * a))

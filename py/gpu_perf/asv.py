@@ -1,0 +1,94 @@
+"""The history in the format of asv (airspeed velocity), so that `asv publish` builds its site from it."""
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gpu_extract.errors import InputError
+from gpu_extract.io.atomic import atomic
+from gpu_perf.store import Commit, Store
+
+CONFIG = "asv.conf.json"
+_COLUMNS = ("result", "params", "version", "started_at", "duration", "stats_ci_99_a", "stats_ci_99_b", "stats_q_25",
+            "stats_q_75", "stats_number", "stats_repeat")
+_ENVIRONMENT = "existing-py3"
+_MILLI = 1000
+
+
+def export(store: Store, folder: Path, repository: Path) -> int:
+    """Write asv.conf.json and the results of all series into `folder`; returns how many files of results.
+
+    repository: the clone whose commits they are. Raises InputError where there is nothing to export.
+    """
+    series = store.series()
+    if not series:
+        raise InputError(f"{store.path} is empty: there is nothing to export")
+    config = {"version": 1, "project": "gpu_extract", "project_url": "", "repo": str(repository.resolve()),
+              "branches": ["HEAD"], "environment_type": "existing", "results_dir": "results", "html_dir": "html",
+              "show_commit_url": "#"}
+    _write(folder / CONFIG, config)
+    benchmarks: dict[str, Any] = {"version": 2}
+    for name in series:
+        for measures in store.measured(name).values():
+            benchmarks |= {_benchmark(name, figure)["name"]: _benchmark(name, figure) for figure in measures}
+    _write(folder / "results" / "benchmarks.json", benchmarks)
+    dates = {c.hash: c for c in store.commits()}
+    written = 0
+    for machine in sorted({m for name in series for m in store.machines(name)}):
+        plain = _plain(machine)
+        place = folder / "results" / plain
+        _write(place / "machine.json", {"machine": plain, "os": "", "arch": "", "cpu": "", "num_cpu": "", "ram": "",
+                                        "version": 1})
+        results: dict[str, dict[str, list[Any]]] = {}
+        for name in (n for n in series if machine in store.machines(n)):
+            for commit, measures in store.measured(name).items():
+                for figure, values in measures.items():
+                    results.setdefault(commit, {})[_benchmark(name, figure)["name"]] = _row(name, figure, values)
+        for commit, rows in results.items():
+            _write(place / f"{commit[:8]}-{_ENVIRONMENT}.json", _results(dates[commit], plain, rows))
+            written += 1
+    return written
+
+
+def _benchmark(series: str, figure: str) -> dict[str, Any]:
+    """How asv describes a figure."""
+    share = figure.startswith("%")
+    name = f"{_plain(series.split(' on ')[0])}.{'track' if share else 'time'}_{_plain(figure.strip('% '))}"
+    return {"name": name, "code": f"{series}: {figure}", "params": [], "param_names": [], "timeout": 600.0,
+            "type": "track" if share else "time", "unit": "%" if share else "seconds",
+            "version": hashlib.sha256(name.encode()).hexdigest()}
+
+
+def _row(series: str, figure: str, values: list[float]) -> list[Any]:
+    """One result, in the order of the columns."""
+    ordered = sorted(values)
+    middle = _quantile(ordered, 0.5)
+    return [[middle], [], _benchmark(series, figure)["version"], None, None, [ordered[0]], [ordered[-1]],
+            [_quantile(ordered, 0.25)], [_quantile(ordered, 0.75)], [1], [len(values)]]
+
+
+def _results(commit: Commit, machine: str, rows: Mapping[str, list[Any]]) -> dict[str, Any]:
+    return {"commit_hash": commit.hash, "env_name": _ENVIRONMENT, "date": int(commit.date * _MILLI),
+            "params": {"machine": machine, "os": "", "arch": "", "cpu": "", "num_cpu": "", "ram": "", "python": "3"},
+            "python": "3", "requirements": {}, "env_vars": {}, "result_columns": list(_COLUMNS), "results": dict(rows),
+            "durations": {}, "version": 2}
+
+
+def _quantile(ordered: list[float], share: float) -> float:
+    """By linear interpolation."""
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+
+def _plain(text: str) -> str:
+    """Letters, digits and _ only."""
+    return "".join(c if c.isalnum() else "_" for c in text.strip())
+
+
+def _write(path: Path, content: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")

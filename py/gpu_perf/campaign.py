@@ -1,0 +1,217 @@
+"""One resumable runner of many commands: scaling sweeps, stress campaigns and benches use it.
+
+A campaign is a list of named commands with process counts. Its state is a folder:
+
+    campaign.jsonl   append only, one JSON object a line: the plan, what started, what came out
+    logs/            what the processes printed
+
+A line is written with one call and flushed to the disk before the next command
+starts, so a runner that is killed loses the command it was running and nothing
+else; started again on the same folder it ends what the first one left running
+and goes on. Repeats are interleaved, every other round in reverse order, so
+that a machine that drifts does not favour the first or the last command.
+"""
+import hashlib
+import json
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpu_extract.errors import InputError
+from gpu_extract.perf.clock import epoch, now
+from gpu_perf.journal import Journal, read_lines
+from gpu_perf.processes import Ended, common_interval, run_together
+
+STATE = "campaign.jsonl"
+KINDS = ("plan", "start", "outcome")
+SEVERITY = ("ok", "unsupported", "out of memory", "wrong", "timeout", "killed", "failed")
+FAILED = SEVERITY[-3:]
+
+Sampler = Callable[[str, int, Mapping[int, int]], float]
+
+
+@dataclass(frozen=True)
+class Command:
+    """One set of processes that run at once.
+
+    name: letters, digits and ._+=- ; names the set and its logs, unique in a campaign
+    argv: no shell; "{repeat}", "{process}" and "{procs}" become the repeat's and process's number, and the count
+        (set environment variables with ("env", "NAME=value", ...))
+    procs: copies that run at once; gate: they know the gate of processes.py
+    timeout: seconds, or None
+    facts: plain values kept with every result, such as {"dtype": "float32"}
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    procs: int = 1
+    gate: bool = False
+    timeout: float | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9._+=-]+", self.name):
+            raise InputError(f"the name {self.name!r} of a command may hold letters, digits and ._+=- only")
+        if self.procs < 1:
+            raise InputError(f"{self.name}: the number of processes is {self.procs}, must be 1 or more")
+        if not self.argv:
+            raise InputError(f"{self.name}: there is nothing to run, give a command")
+
+    def digest(self) -> str:
+        """16 hex digits that name what is run: a command that changes is run again."""
+        text = json.dumps([self.argv, self.procs, self.gate], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one command in one repeat.
+
+    status: the worst of its processes, in the order of SEVERITY
+    seconds: from the first start to the last end
+    interval: (start, end) epoch seconds during which all its processes worked, or None
+    """
+
+    name: str
+    repeat: int
+    digest: str
+    status: str
+    started: float
+    seconds: float
+    interval: tuple[float, float] | None
+    processes: tuple[Ended, ...]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def run(commands: Sequence[Command], folder: Path, *, repeats: int = 1, sampler: Sampler | None = None,
+        tell: Callable[[str], None] | None = None, retry: bool = False) -> list[Outcome]:
+    """Run a campaign, or what is left of it; returns the outcomes of all of it, in the order of `commands`.
+
+    sampler: called with (name, repeat, {number: pid}) while a set runs; returns seconds to the next call
+    tell: takes a line after each set
+    retry: run again what timed out, failed or was killed before
+    Raises InputError for a campaign that makes no sense or a folder with something else in it,
+    OutputError where the state cannot be written. A command that fails is an outcome, not an error.
+    """
+    _check(commands, repeats)
+    with Journal(folder / STATE, KINDS) as journal:
+        _end_left_over(journal)
+        _write_plan(journal, commands, repeats)
+        status = {_key(line): line["status"] for line in journal.lines if line["kind"] == "outcome"}
+        done = {key for key, value in status.items() if not (retry and value in FAILED)}
+        todo = [(c, r) for c, r in _order(commands, repeats) if (c.name, r, c.digest()) not in done]
+        skipped = len(commands) * repeats - len(todo)
+        if skipped and tell:
+            tell(f"{skipped} of {len(commands) * repeats} sets are there already, {len(todo)} to go")
+        for number, (command, repeat) in enumerate(todo, skipped + 1):
+            outcome = _run_one(command, repeat, journal, sampler)
+            if tell:
+                tell(f"{number}/{len(commands) * repeats} {command.name}"
+                     + (f" repeat {repeat}" if repeats > 1 else "")
+                     + f": {outcome.status}, {outcome.seconds:.2f} s")
+    return load(folder)
+
+
+def load(folder: Path) -> list[Outcome]:
+    """The outcomes of a campaign that are there, in the plan's order, all repeats of a command together.
+
+    Raises InputError where the folder holds no campaign or its state cannot be read.
+    """
+    path = folder / STATE
+    if not path.is_file():
+        raise InputError(f"{folder} holds no campaign ({STATE} is not there): name the folder of one")
+    plan: list[tuple[str, int, str]] = []
+    outcomes = {}
+    for line in read_lines(path, KINDS):
+        if line["kind"] == "plan":
+            plan = [(c["name"], r, c["digest"]) for c in line["commands"] for r in range(line["repeats"])]
+        elif line["kind"] == "outcome":
+            outcomes[_key(line)] = _outcome(line)
+    return [outcomes[k] for k in plan if k in outcomes]
+
+
+def planned(folder: Path) -> int:
+    """How many sets the plan of a campaign's folder has, repeats counted."""
+    plans = [line for line in read_lines(folder / STATE, KINDS) if line["kind"] == "plan"]
+    return len(plans[-1]["commands"]) * plans[-1]["repeats"] if plans else 0
+
+
+def _check(commands: Sequence[Command], repeats: int) -> None:
+    if not commands:
+        raise InputError("the campaign has no command: give at least one")
+    if repeats < 1:
+        raise InputError(f"the number of repeats is {repeats}, must be 1 or more")
+    names = [c.name for c in commands]
+    twice = sorted({n for n in names if names.count(n) > 1})
+    if twice:
+        raise InputError(f"two commands are called {twice[0]}: names must differ")
+
+
+def _order(commands: Sequence[Command], repeats: int) -> Iterator[tuple[Command, int]]:
+    for repeat in range(repeats):
+        for command in commands if repeat % 2 == 0 else reversed(commands):
+            yield command, repeat
+
+
+def _run_one(command: Command, repeat: int, journal: Journal, sampler: Sampler | None) -> Outcome:
+    begun, zero = epoch(), now()
+    argv = [word.replace("{repeat}", str(repeat)) for word in command.argv]
+    ended = run_together(
+        argv, command.procs, journal.path.parent / "logs" / f"{command.name}.{repeat}",
+        gate=command.gate, timeout=command.timeout,
+        tick=None if sampler is None else lambda pids: sampler(command.name, repeat, pids),
+        started=lambda pids: journal.write({
+            "kind": "start", "name": command.name, "repeat": repeat,
+            "pids": [[pid, _birth(pid)] for pid in pids.values()]}))
+    seconds = now() - zero
+    status = max((e.status for e in ended), key=_severity)
+    outcome = Outcome(command.name, repeat, command.digest(), status, begun, seconds, common_interval(ended),
+                      tuple(ended), dict(command.facts))
+    journal.write({"kind": "outcome", **asdict(outcome)})
+    return outcome
+
+
+def _severity(status: str) -> int:
+    return SEVERITY.index(status) if status in SEVERITY else len(SEVERITY)
+
+
+def _write_plan(journal: Journal, commands: Sequence[Command], repeats: int) -> None:
+    """Write the plan, unless it is the one that is being followed."""
+    entries = [{**asdict(c), "digest": c.digest()} for c in commands]
+    plan = json.loads(json.dumps({"kind": "plan", "repeats": repeats, "commands": entries}))
+    if [line for line in journal.lines if line["kind"] == "plan"][-1:] != [plan]:
+        journal.write(plan)
+
+
+def _end_left_over(journal: Journal) -> None:
+    """End processes that a killed runner left running: they would disturb what is timed next."""
+    last = journal.lines[-1] if journal.lines else {}
+    if last.get("kind") == "start":
+        for pid, birth in last["pids"]:
+            if birth is not None and _birth(pid) == birth:
+                os.killpg(pid, signal.SIGKILL)
+
+
+def _birth(pid: int) -> str | None:
+    """Which start of which machine, and when after it a process began: with the pid it names one process."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return None
+    return f"{boot} {ticks}"
+
+
+def _key(line: Mapping[str, Any]) -> tuple[str, int, str]:
+    return line["name"], line["repeat"], line["digest"]
+
+
+def _outcome(line: Mapping[str, Any]) -> Outcome:
+    values = {k: v for k, v in line.items() if k != "kind"}
+    values["processes"] = tuple(Ended(**p) for p in values["processes"])
+    values["interval"] = tuple(values["interval"]) if values["interval"] else None
+    return Outcome(**values)

@@ -1,0 +1,1 @@
+"""The programs gpu_perf, gpu_sweep and gpu_track: options, a call, an exit code."""

@@ -1,0 +1,132 @@
+"""gpu_perf: where the time of a run went, what bounds it, and what to do about it."""
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpu_extract.cli.common import Parser, add_common_options, log, run_main
+from gpu_extract.errors import ExitCode, InputError
+
+PROG = "gpu_perf"
+DESCRIPTION = """\
+Say where the time of a run went, what bounds it, and what to do about it; from the record
+that gpu_extract --perf writes, from an export of Nsight Systems, or from a profile of Python."""
+
+EPILOG = """\
+examples
+  gpu_extract -o frame.fits --perf run.json && gpu_perf report run.json
+  gpu_perf report run.json --html run.html --ceilings here
+  gpu_perf report run8.json --reference run1.json       scaling from 1 to 8 ranks
+  nsys export --type sqlite run.nsys-rep && gpu_perf nsys run.sqlite --html run.html
+  gpu_perf proflog profile.out
+
+exit codes
+  0 done   2 usage or input   3 output   4 internal error"""
+
+
+def build_parser() -> Parser:
+    """The parser of gpu_perf."""
+    parser = Parser(PROG, DESCRIPTION, EPILOG)
+    add_common_options(parser)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    report = commands.add_parser("report", help="the report on a run, from the record of --perf",
+                                 description="The report on a run, from the record of --perf.")
+    report.add_argument("file", metavar="RUN.json", help="written by gpu_extract --perf")
+    report.add_argument("--reference", metavar="RUN.json", default=None,
+                        help="a run of the same work to compare with, usually on one rank: gives scaling and speed-up")
+    report.add_argument("--focus", metavar="STAGE", default=None,
+                        help="look at one outer stage only, e.g. extract (default: the whole run)")
+    report.add_argument("--ceilings", metavar="FILE|here", default=None,
+                        help="what the machine can do: the output of gpu_stress info --json, or 'here' to measure now")
+    profile = commands.add_parser("nsys", help="the report on an export of Nsight Systems",
+                                  description="The report on an export of Nsight Systems.")
+    profile.add_argument("file", metavar="FILE.sqlite", help="made by nsys export --type sqlite")
+    for command in (report, profile):
+        command.add_argument("--html", metavar="FILE.html", default=None, help="also write a page for a browser")
+        command.add_argument("--quiet", action="store_true", help="print no tables, only the verdict")
+    proflog = commands.add_parser("proflog", help="print a cProfile dump sorted by cumulative time",
+                                  description="Print a cProfile dump sorted by cumulative time.")
+    proflog.add_argument("file", metavar="FILE", help="made by python -m cProfile -o FILE ...")
+    proflog.add_argument("-n", "--top", type=int, default=None, metavar="N", help="only the first N lines")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run gpu_perf; returns its exit code."""
+    return run_main(build_parser, _body, argv)
+
+
+def _body(args: argparse.Namespace) -> int:
+    if args.command == "proflog":
+        from gpu_extract.perf.proflog import print_profile
+
+        print_profile(args.file, sys.stdout, args.top)
+    elif args.command == "nsys":
+        _nsys(args)
+    else:
+        _report(args)
+    return ExitCode.DONE
+
+
+def _report(args: argparse.Namespace) -> None:
+    from gpu_extract.perf.record import read_run
+    from gpu_perf.run_report import Asked, html_report, text_report, verdict_of
+
+    run = read_run(Path(args.file))
+    reference = read_run(Path(args.reference)) if args.reference else None
+    asked = Asked(reference, args.focus, ceilings(args.ceilings))
+    if args.html:
+        write_page(args.html, html_report(run, asked))
+    print("\n".join(verdict_of(run, asked).lines()) if args.quiet else text_report(run, asked))
+
+
+def _nsys(args: argparse.Namespace) -> None:
+    from gpu_perf.nsys import read_profile
+    from gpu_perf.nsys_report import html_report, text_report, verdict_of
+
+    profile = read_profile(Path(args.file))
+    if args.html:
+        write_page(args.html, html_report(profile))
+    print("\n".join(verdict_of(profile).lines()) if args.quiet else text_report(profile))
+
+
+def ceilings(where: str | None) -> dict[str, float]:
+    """What a machine can do: float64 operations and bytes per second, from a file or measured now.
+
+    Raises InputError where the file is something else.
+    """
+    if where is None:
+        return {}
+    if where == "here":
+        from gpu_stress.info import device_info
+
+        info = device_info("numpy")
+    else:
+        import json
+
+        try:
+            info = json.loads(Path(where).read_bytes())
+        except OSError as error:
+            raise InputError(f"{where} cannot be read: {error.strerror}") from error
+        except ValueError as error:
+            raise InputError(f"{where} is not JSON: give the output of gpu_stress info --json, or 'here'") from error
+    try:
+        measured = info["cpu"]["measured"]
+        return {"flops": float(measured["float64"]), "bandwidth": 2 * float(measured["pageable"]["up"])}
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{where} has no measurements of a processor: give the output of gpu_stress info --json, "
+                         "or 'here'") from error
+
+
+def write_page(path: str, text: str) -> None:
+    """One HTML file, whole or not at all."""
+    from gpu_extract.io.atomic import atomic
+
+    with atomic(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    log.info(f"page: {path}")
+
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,187 @@
+"""gpu_sweep: how the extraction scales, under one command."""
+import argparse
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpu_extract.cli.common import Parser, add_common_options, log, numbers, positive, run_main, stop_when_asked
+from gpu_extract.errors import ExitCode, InputError
+
+if TYPE_CHECKING:
+    from gpu_perf.campaign import Outcome
+    from gpu_perf.sweep import Launch, Space
+
+PROG = "gpu_sweep"
+DESCRIPTION = """\
+Run gpu_extract in many ways, repeatedly and interleaved, and say how it scales: strong (a fixed
+frame on more ranks) and weak (one bundle per rank) over ranks, ranks per GPU, MPS, cores and tiles."""
+
+EPILOG = """\
+examples
+  gpu_sweep run out --ranks 1,2 --repeats 5            strong and weak on this machine
+  gpu_sweep run out --ranks 1,2,4,8 --per-gpu 1,2,4,8 --mps off,on
+  gpu_sweep run out --ranks 1,2,4 --cores banded,dense --launcher srun --launcher-options=--mpi=pmi2
+  gpu_sweep run out --ranks 1,2 -- -i image.fits -p psf.fits -w 5760,7620,0.8
+  gpu_sweep report out                                 table, plots, report.html
+
+Stopped, it goes on where it was when it is started again with the same command.
+
+exit codes
+  0 done   1 a point failed   2 usage or input   3 output   4 internal error
+  75 stopped cleanly, start again"""
+
+
+def build_parser() -> Parser:
+    """The parser of gpu_sweep."""
+    parser = Parser(PROG, DESCRIPTION, EPILOG)
+    add_common_options(parser)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _run_options(commands.add_parser("run", help="run the points that are not there yet, then report",
+                                     description="Run the points that are not there yet, then report.",
+                                     epilog="Options of gpu_extract for every run go behind --"))
+    _report_options(commands.add_parser("report", help="table and plots of what is there",
+                                        description="Table and plots of what is there."))
+    return parser
+
+
+def _run_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("folder", metavar="FOLDER", help="for records, table and plots; an interrupted sweep goes on there")
+    add("--modes", default="strong,weak", metavar="LIST", help="strong, weak or both (default)")
+    add("--ranks", default="1,2", metavar="LIST", help="numbers of ranks (default 1,2)")
+    add("--cores", default="auto", metavar="LIST", help="out of auto, banded, dense (default auto)")
+    add("--tiles", default=None, metavar="LIST", help="wavelength bins of a tile (default: as gpu_extract chooses)")
+    add("--per-gpu", default="0", metavar="LIST", help="ranks that share a GPU; 0: no GPU (default)")
+    add("--mps", default="off", metavar="LIST", help="off, on or off,on: GPUs under the Multi-Process Service")
+    add("-n", "--nspec", type=int, default=500, metavar="N", help="fibres of the frame in strong scaling (default 500)")
+    add("--bundle", type=int, default=25, metavar="N", help="fibres of each rank in weak scaling (default 25)")
+    add("--repeats", type=int, default=3, metavar="N", help="of every point, interleaved (default 3)")
+    add("--launcher", default="auto", metavar="NAME",
+        help="mpiexec, srun, sbatch (one job for each point), none; auto (default): srun inside a Slurm job, "
+             "else mpiexec")
+    add("--launcher-options", default="", metavar="WORDS", help="for the launcher, e.g. --launcher-options=--mpi=pmi2")
+    add("--timeout", type=float, default=None, metavar="T", help="end a point after so many seconds")
+    add("--retry", action="store_true", help="run again what failed, was killed or timed out")
+    add("--no-warm-up", dest="warm_up", action="store_false",
+        help="do not begin with a run that is not measured (it compiles kernels and makes the simulated frame)")
+    _both(parser)
+
+
+def _report_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="FOLDER", help="of gpu_sweep run")
+    _both(parser)
+
+
+def _both(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--time", default="extract", metavar="WHAT",
+        help="what efficiencies are of: extract (default; the extraction with its communication), run (with reading, "
+             "writing and starting) or command (with the launcher)")
+    add("--markdown", default=None, metavar="FILE.md", help="also write the table in Markdown")
+    add("--no-plots", dest="plots", action="store_false", help="no plots (without matplotlib)")
+    add("--no-reference", dest="reference", action="store_false",
+        help="leave the published figures of 2020 out of the plots")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run gpu_sweep; returns its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    split = words.index("--") if "--" in words else len(words)
+    return run_main(build_parser, lambda args: _body(args, words[split + 1:]), words[:split])
+
+
+def _body(args: argparse.Namespace, options: Sequence[str]) -> int:
+    stop_when_asked()
+    from gpu_perf.sweep_report import TIMES
+
+    if args.time not in TIMES:
+        raise InputError(f"--time is {args.time!r}, must be one of {', '.join(TIMES)}")
+    code = ExitCode.DONE
+    if args.command == "run":
+        code = _run(args, options)
+    elif options:
+        raise InputError("options of gpu_extract behind -- are for gpu_sweep run: leave them out")
+    _report(args)
+    return code
+
+
+def _run(args: argparse.Namespace, options: Sequence[str]) -> ExitCode:
+    from gpu_perf.campaign import Command, run
+    from gpu_perf.sweep import RECORDS, commands, this_program
+
+    space, folder = space_of(args), Path(args.folder)
+    points = space.points()
+    launch = find_launcher(args.launcher, args.launcher_options, several=max(space.ranks) > 1)
+    sets = commands(points, folder, launch, this_program(), options=options, timeout=args.timeout)
+    (folder / RECORDS).mkdir(parents=True, exist_ok=True)
+    if args.warm_up:
+        sizes = sorted({p.nspec for p in points}) if not options else [max(p.nspec for p in points)]
+        output = ("-o", str(folder / RECORDS / "warm-up.fits"))
+        warm = [Command(f"warm-up-{n}", (*this_program(), "-n", str(n), *options, *output), timeout=args.timeout)
+                for n in sizes]
+        _complain(run(warm, folder / "warm-up", retry=True))
+    outcomes = run(sets, folder, repeats=positive(args.repeats, "--repeats"), tell=log.info, retry=args.retry)
+    for path in (folder / RECORDS).glob("*.fits"):
+        path.unlink()
+    return ExitCode.CHECK_FAILED if _complain(outcomes) else ExitCode.DONE
+
+
+def _complain(outcomes: "Sequence[Outcome]") -> int:
+    """Name what failed, one line each; returns how many did."""
+    failed = [o for o in outcomes if o.status != "ok"]
+    for outcome in failed:
+        said = [p.error.splitlines()[-1] for p in outcome.processes if p.error]
+        log.error(f"{outcome.name} repeat {outcome.repeat}: {outcome.status}: {said[0] if said else 'it said nothing'}")
+    return len(failed)
+
+
+def space_of(args: argparse.Namespace) -> "Space":
+    """The sweep that the options ask for. Raises InputError."""
+    from gpu_perf.sweep import Space
+
+    switches = {"off": False, "on": True}
+    mps = [switches.get(word) for word in args.mps.split(",")]
+    if None in mps:
+        raise InputError(f"--mps is {args.mps!r}, must be off, on or off,on")
+    tiles = [None] if args.tiles is None else numbers(args.tiles, "--tiles")
+    return Space(args.modes.split(","), numbers(args.ranks, "--ranks"), args.cores.split(","), tiles,
+                 numbers(args.per_gpu, "--per-gpu"), [bool(m) for m in mps], args.nspec, args.bundle)
+
+
+def find_launcher(name: str, words: str, *, several: bool) -> "Launch":
+    """The launcher by its name; auto: srun inside a Slurm job, else the mpiexec of this Python's environment.
+
+    Raises InputError where it is not there.
+    """
+    import os
+    import shlex
+
+    from gpu_perf.sweep import LAUNCHERS, Launch
+
+    if name not in LAUNCHERS:
+        raise InputError(f"--launcher is {name!r}, must be one of {', '.join(LAUNCHERS)}")
+    beside = str(Path(sys.executable).parent)
+    if name == "auto":
+        inside = "SLURM_JOB_ID" in os.environ and shutil.which("srun")
+        name = "srun" if inside else "mpiexec" if several else "none"
+    wrapper = shutil.which("mps_wrapper", path=beside) or shutil.which("mps_wrapper")
+    wrap = (wrapper,) if wrapper else ()
+    if name == "none":
+        return Launch("none", (), wrap)
+    found = (shutil.which(name, path=beside) if name == "mpiexec" else None) or shutil.which(name)
+    if found is None:
+        raise InputError(f"--launcher {name}: there is no {name} here; install the extra mpi, or name another launcher")
+    return Launch(name, (found, *shlex.split(words)), wrap)
+
+
+def _report(args: argparse.Namespace) -> None:
+    from gpu_perf.sweep_report import write_report
+
+    print(write_report(Path(args.folder), time=args.time, plots=args.plots, markdown=args.markdown,
+                       reference=args.reference), end="")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

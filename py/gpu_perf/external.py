@@ -1,0 +1,109 @@
+"""Series that were measured elsewhere: lists of commits and dates, and tables of figures.
+
+A list has lines HASH|SECONDS, as git log --format="%h|%ct" prints them. A table is CSV with a header: a column
+"commit", or "date" (seconds since 1970, or YYYY-MM-DD with or without a time), or both, and a column for each figure.
+Several lines for one commit are its repeats; empty cells are left out.
+"""
+import csv
+import math
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gpu_extract.errors import InputError
+from gpu_perf.store import Commit, Result, Store
+
+_KEYS = ("commit", "date")
+_HASH = re.compile(r"[0-9A-Za-z._-]{1,64}")
+
+
+def read_list(path: Path) -> list[Commit]:
+    """The commits of a list. Raises InputError that names the first line that is not HASH|SECONDS."""
+    found = []
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        if not line.strip():
+            continue
+        match = re.fullmatch(r"\s*([0-9a-fA-F]{4,64})\|(\d{1,12})\s*", line)
+        if match is None:
+            raise InputError(f'{path}, line {number}, is not HASH|SECONDS: make it with git log --format="%h|%ct"')
+        found.append(Commit(match[1], float(match[2])))
+    if not found:
+        raise InputError(f'{path} has no lines: make it with git log --format="%h|%ct"')
+    return found
+
+
+def add_table(store: Store, path: Path, series: str, known: Mapping[str, Commit]) -> int:
+    """Add the figures of a table to a series; returns how many lines were added. All of it is read before any is added.
+
+    known: commits by their hash as the table may write it; those without a date in the table are looked up there
+    Raises InputError that names the first line that cannot be used.
+    """
+    rows = list(_rows(path, known))
+    if not rows:
+        raise InputError(f"{path} has a header and no lines")
+    store.add_commits(commit for commit, _ in rows)
+    repeats: dict[str, int] = {}
+    for commit, measures in rows:
+        number = repeats.get(commit.hash, 0)
+        repeats[commit.hash] = number + 1
+        store.add_result(Result(series, commit.hash, number, path.name, measures=measures), commit.date)
+    return len(rows)
+
+
+def _rows(path: Path, known: Mapping[str, Commit]) -> Iterator[tuple[Commit, dict[str, float]]]:
+    reader = csv.DictReader(_text(path).splitlines())
+    names = [n.strip() for n in reader.fieldnames or ()]
+    if not set(_KEYS) & set(names) or len(set(names)) < len(names) or not set(names) - set(_KEYS):
+        raise InputError(f"{path}: the first line must name the columns: commit or date, and at least one figure, "
+                         "each once")
+    reader.fieldnames = names
+    for row in reader:
+        where = f"{path}, line {reader.line_num}"
+        if None in row or None in row.values():
+            raise InputError(f"{where}: has not as many cells as the first line")
+        yield _commit(row, known, where), {n: _number(row[n], f"{where}, {n}") for n in names
+                                           if n not in _KEYS and row[n].strip()}
+
+
+def _commit(row: Mapping[str, str], known: Mapping[str, Commit], where: str) -> Commit:
+    name = row.get("commit", "").strip()
+    date = _date(row["date"].strip(), where) if row.get("date", "").strip() else None
+    if name and not _HASH.fullmatch(name):
+        raise InputError(f"{where}: {name!r} is no name of a commit")
+    if name in known:
+        return known[name]
+    if date is None:
+        raise InputError(f"{where}: {name or 'a line'} has no date, and --dates and the repository do not know it")
+    return Commit(name or datetime.fromtimestamp(date, UTC).strftime("%Y-%m-%dT%H-%M-%S"), date)
+
+
+def _date(text: str, where: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        date = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InputError(f"{where}: {text!r} is no date; give seconds since 1970 or YYYY-MM-DD") from error
+    return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+
+
+def _number(text: str, where: str) -> float:
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise InputError(f"{where}: {text!r} is no number") from error
+    if not math.isfinite(value):
+        raise InputError(f"{where}: {text!r} is no finite number")
+    return value
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is no text: give a CSV file or a list of commits") from error

@@ -1,0 +1,168 @@
+"""Measure commits: each in a throw-away copy of the project, repeats interleaved over the commits of a batch."""
+import hashlib
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gpu_extract.errors import InputError, InternalError
+from gpu_extract.perf.metrics import stages, windows
+from gpu_extract.perf.record import Run, is_communication, parse_run
+from gpu_perf.campaign import Command, Outcome, run
+from gpu_perf.problems import Problem
+from gpu_perf.repository import worktrees
+from gpu_perf.store import Commit, Result, Store
+
+RUN_TIME, COMMAND, CPU, MPI, COPIES = "run time", "command", "CPU", "% MPI", "% copies"
+EXTRACTION = "extract"
+COMPILE = 4              # times the limit, for the first run of a commit
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where and how commits are measured.
+
+    repository: a clone of the project; launcher: the words before "-n RANKS" for several ranks; machine: its name
+    """
+
+    store: Store
+    problem: Problem
+    repository: Path
+    launcher: tuple[str, ...]
+    machine: str
+    repeats: int
+    tell: Tell
+
+    @property
+    def series(self) -> str:
+        """The name of what is measured: the problem on this machine."""
+        return f"{self.problem.name} on {self.machine}"
+
+    @property
+    def inputs(self) -> tuple[Path, Path]:
+        """Image and PSF, the same for all commits, beside the store."""
+        folder = self.store.path.parent / f"{self.store.path.stem}-inputs"
+        stem = f"{self.problem.name}-{self.problem.input_digest}"
+        return folder / f"{stem}.fits", folder / f"{stem}-psf.fits"
+
+
+def measure(bench: Bench, commits: Sequence[Commit], *, together: int = 4) -> int:
+    """Measure the commits that have too few good repeats, `together` at a time; returns how many failed.
+
+    What is measured is stored at once. A commit that does not build or run is stored as failed, and named.
+    """
+    bench.store.add_commits(commits)
+    missing = [c for c in commits if bench.store.good(bench.series, c.hash) < bench.repeats]
+    if len(missing) < len(commits):
+        bench.tell(f"{len(commits) - len(missing)} of {len(commits)} commits are there already")
+    make_inputs(bench)
+    failed = 0
+    for start in range(0, len(missing), together):
+        failed += _batch(bench, missing[start:start + together])
+    return failed
+
+
+def make_inputs(bench: Bench) -> None:
+    """Simulate the input that all commits get, once. Raises InternalError where the simulator fails."""
+    image, psf = bench.inputs
+    if image.is_file() and psf.is_file():
+        return
+    bench.tell(f"simulating the input of {bench.problem.name}, once")
+    argv = (sys.executable, "-m", "gpu_extract.cli.simulate", *bench.problem.simulate, "-o", str(image), "--psf-out",
+            str(psf), "--truth-out", "none")
+    image.parent.mkdir(parents=True, exist_ok=True)
+    with _folder(bench, "input") as folder:
+        (outcome,) = run([Command("simulate", argv, timeout=bench.problem.limit)], folder)
+    if outcome.status != "ok" or not image.is_file():
+        raise InternalError(f"the input of {bench.problem.name} cannot be simulated: {said(outcome)}")
+
+
+@contextmanager
+def _folder(bench: Bench, name: str) -> Iterator[Path]:
+    """A folder for a campaign, removed when it has ended well; what was interrupted is resumed from it."""
+    whole = bench.store.path.parent / f"{bench.store.path.stem}-work"
+    yield whole / name
+    shutil.rmtree(whole / name, ignore_errors=True)
+    if whole.is_dir() and not any(whole.iterdir()):
+        whole.rmdir()
+
+
+def _batch(bench: Bench, commits: Sequence[Commit]) -> int:
+    key = hashlib.sha256("".join([bench.series, *(c.hash for c in commits)]).encode()).hexdigest()[:12]
+    with _folder(bench, key) as folder, worktrees(bench.repository, commits, folder / "trees") as trees:
+        shutil.rmtree(folder / "warm", ignore_errors=True)        # of an interrupted batch, whose copies are gone
+        bench.tell(f"first runs of {len(commits)} commits, which compile their kernels")
+        warm = [_command(bench, c, trees[c.hash], folder / "warm", "warm") for c in commits]
+        first = run([replace(w, timeout=COMPILE * bench.problem.limit) for w in warm], folder / "warm", retry=True)
+        good = [c for c, o in zip(commits, first, strict=True) if o.status == "ok"]
+        for commit, outcome in zip(commits, first, strict=True):
+            if outcome.status != "ok":
+                bench.tell(f"{commit.hash[:10]} ({commit.subject}) does not run: {said(outcome)}")
+                failure = Result(bench.series, commit.hash, 0, bench.machine, outcome.status, said(outcome))
+                bench.store.add_result(failure, outcome.started)
+        failed = len(commits) - len(good)
+        if not good:
+            return failed
+        sets = [_command(bench, c, trees[c.hash], folder, "{repeat}") for c in good]
+        hashes = {s.name: c for s, c in zip(sets, good, strict=True)}
+        for outcome in run(sets, folder, repeats=bench.repeats, tell=bench.tell, retry=True):
+            commit = hashes[outcome.name]
+            result = _result(bench, commit, outcome, folder / f"{outcome.name}.{outcome.repeat}.json")
+            if result.status != "ok":
+                bench.tell(f"{commit.hash[:10]} repeat {outcome.repeat}: {result.status}: {result.message}")
+                failed += 1
+            bench.store.add_result(result, outcome.started)
+    return failed
+
+
+def _command(bench: Bench, commit: Commit, tree: Path, folder: Path, repeat: str) -> Command:
+    """The command that runs the problem in a commit's copy of the project."""
+    image, psf = bench.inputs
+    name = commit.hash[:16]
+    output = folder / f"{name}.fits"
+    words = (sys.executable, str(tree / "bin" / "gpu_extract"), "-i", str(image.resolve()), "-p", str(psf.resolve()),
+             *bench.problem.extract, "-o", str(output.resolve()), "--perf",
+             str((folder / f"{name}.{repeat}.json").resolve()))
+    ranks = (*bench.launcher, "-n", str(bench.problem.ranks)) if bench.problem.ranks > 1 else ()
+    folder.mkdir(parents=True, exist_ok=True)
+    return Command(name, ("env", f"PYTHONPATH={tree / 'py'}", "OMP_NUM_THREADS=1", *ranks, *words),
+                   timeout=bench.problem.limit)
+
+
+def _result(bench: Bench, commit: Commit, outcome: Outcome, path: Path) -> Result:
+    """What is stored of one run."""
+    if outcome.status != "ok":
+        return Result(bench.series, commit.hash, outcome.repeat, bench.machine, outcome.status, said(outcome))
+    try:
+        record = json.loads(path.read_bytes())
+        found = measures_of(parse_run(record), outcome.seconds)
+    except (OSError, ValueError, InputError) as error:
+        return Result(bench.series, commit.hash, outcome.repeat, bench.machine, "failed", f"no usable record: {error}")
+    return Result(bench.series, commit.hash, outcome.repeat, bench.machine, measures=found, record=record)
+
+
+def measures_of(run_: Run, command: float) -> dict[str, float]:
+    """The figures of a run: seconds of the extraction, its stages (means of the ranks) and the command; shares."""
+    looked_at = windows(run_, EXTRACTION)
+    run_time = max(w.seconds for w in looked_at)
+    found: dict[str, float] = {RUN_TIME: run_time, COMMAND: command, CPU: sum(r.cpu for r in run_.ranks)}
+    if any(is_communication(s) for w in looked_at for s in w.spans):
+        found[MPI] = 100 * sum(w.communication for w in looked_at) / sum(w.seconds for w in looked_at)
+    copied = sum(c["seconds"] for r in run_.ranks for c in r.copies.values())
+    if copied:
+        found[COPIES] = 100 * copied / sum(w.seconds for w in looked_at)
+    for stage in stages(looked_at):
+        if len(stage.path) > 1:
+            found[stage.name] = found.get(stage.name, 0.0) + stage.mean
+    return {name: value for name, value in found.items() if name == COMMAND or value > 0}
+
+
+def said(outcome: Any) -> str:
+    """The last line that a failed command left."""
+    lines = [p.error.splitlines()[-1] for p in outcome.processes if p.error]
+    return lines[0] if lines else f"{outcome.status}, and it said nothing"

@@ -1,0 +1,71 @@
+"""What the history asks git: which commits, when, and a throw-away copy of one."""
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from gpu_extract.errors import InputError
+from gpu_perf.store import Commit
+
+_FORMAT = "%H%x09%ct%x09%s"
+_SECONDS = 120.0
+
+
+def git(folder: Path, *words: str) -> str:
+    """What a git command prints. Raises InputError with git's last line where it fails."""
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=False,
+                              timeout=_SECONDS, errors="replace")
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InputError(f"git cannot be run in {folder}: {error}") from error
+    if done.returncode:
+        said = done.stderr.strip().splitlines()
+        raise InputError(f"git {words[0]} in {folder}: {said[-1] if said else 'failed'}")
+    return done.stdout
+
+
+def commits_of(folder: Path, wanted: str, *, every: int = 1, most: int | None = None) -> list[Commit]:
+    """The commits that a revision (one commit) or range A..B names, the oldest first.
+
+    every: of a range, only each so-manyth, counted from the newest; most: not more than the newest so many
+    Raises InputError where git does not know them, or there are none.
+    """
+    span = ".." in wanted
+    words = ["log", "--first-parent", f"--format={_FORMAT}", *([] if span else ["-1"]), wanted, "--"]
+    lines = git(folder, *words).splitlines()
+    chosen = lines[::max(every, 1)][:most]
+    if not chosen:
+        raise InputError(f"{wanted}: there is no commit in that range")
+    return [_commit(line) for line in reversed(chosen)]
+
+
+def all_commits(folder: Path) -> list[Commit]:
+    """All commits that HEAD descends from, the newest first. Raises InputError where the folder is no clone."""
+    return [_commit(line) for line in git(folder, "log", f"--format={_FORMAT}", "HEAD", "--").splitlines()]
+
+
+def _commit(line: str) -> Commit:
+    name, date, subject = line.split("\t", 2)
+    return Commit(name, float(date), subject)
+
+
+@contextmanager
+def worktrees(folder: Path, commits: Sequence[Commit], target: Path) -> Iterator[dict[str, Path]]:
+    """commit hash -> a copy of the project at that commit below `target`, removed afterwards.
+
+    The places are the same each time, and what a killed program left there is cleared away.
+    """
+    made: dict[str, Path] = {}
+    try:
+        for commit in commits:
+            path = (target / commit.hash[:16]).resolve()
+            shutil.rmtree(path, ignore_errors=True)
+            git(folder, "worktree", "prune")
+            git(folder, "worktree", "add", "--detach", "--quiet", "--force", str(path), commit.hash)
+            made[commit.hash] = path
+        yield made
+    finally:
+        for path in made.values():
+            shutil.rmtree(path, ignore_errors=True)
+        git(folder, "worktree", "prune")

@@ -1,0 +1,85 @@
+"""The report on one run: text, and one HTML page that needs nothing else."""
+from dataclasses import dataclass, field
+from html import escape
+
+from gpu_extract.perf.clock import stamp
+from gpu_extract.perf.metrics import metrics_of, stages, windows
+from gpu_extract.perf.record import Run
+from gpu_extract.perf.verdict import Verdict, judge
+from gpu_extract.perf.work import work_of
+from gpu_perf.run_tables import call_table, copy_table, counter_table, pop_table, rank_table, rate_table, stage_table
+from gpu_perf.tables import Table
+from gpu_perf.timeline import timeline
+from gpu_perf.webpage import document, summary_html, table_html
+
+STYLE = """
+svg.timeline { width: 100%; height: auto; } svg.timeline text { font-size: 11px; fill: currentColor; }
+svg.timeline rect:hover { opacity: .7; }
+p.legend span { display: inline-block; margin-right: .9rem; font-size: .85rem; }
+p.legend i { display: inline-block; width: .8em; height: .8em; margin-right: .3em; }
+td:first-child { white-space: pre; }
+"""
+EXTRACTION = "extract"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a report is to show. focus: look at one stage only; ceilings: flops and bandwidth of the machine."""
+
+    reference: Run | None = None
+    focus: str | None = None
+    ceilings: dict[str, float] = field(default_factory=dict)
+
+
+def verdict_of(run: Run, asked: Asked) -> Verdict:
+    """What bounds the run."""
+    return judge(run, asked.focus)
+
+
+def tables_of(run: Run, asked: Asked) -> list[Table]:
+    """All tables that have something to show."""
+    looked_at = windows(run, asked.focus)
+    columns = [("whole run" if asked.focus is None else asked.focus, metrics_of(run, asked.reference, asked.focus))]
+    if asked.focus is None and all(r.top(EXTRACTION) for r in run.ranks):
+        columns.append((EXTRACTION, metrics_of(run, asked.reference, EXTRACTION)))
+    found = stages(looked_at)
+    run_time = max(w.seconds for w in looked_at)
+    tables = [pop_table(columns), stage_table(found, run_time), rank_table(looked_at), call_table(run), copy_table(run),
+              rate_table(found, work_of(run), asked.ceilings), counter_table(run)]
+    return [t for t in tables if t.rows]
+
+
+def text_report(run: Run, asked: Asked) -> str:
+    """The report as text."""
+    title = heading(run)
+    return "\n".join([title, "=" * len(title), *facts(run), "", *verdict_of(run, asked).lines(), "",
+                      *(t.text() for t in tables_of(run, asked))])
+
+
+def html_report(run: Run, asked: Asked) -> str:
+    """The report as a page."""
+    verdict = verdict_of(run, asked)
+    tables = tables_of(run, asked)
+    parts = [f"<h1>{escape(heading(run))}</h1>", summary_html(verdict.lines(), bad=bool(verdict.dominant)),
+             f'<p class="note">{"<br>".join(escape(line) for line in facts(run))}</p>',
+             "<h2>What each rank did when</h2>", timeline(run), *(table_html(t) for t in tables)]
+    return document(heading(run), parts, style=STYLE)
+
+
+def heading(run: Run) -> str:
+    """The title."""
+    return f"Where the time went: {run.name}"
+
+
+def facts(run: Run) -> list[str]:
+    """What ran, where and when."""
+    known = run.facts
+    hosts = sorted({r.host for r in run.ranks if r.host})
+    where = ", ".join(hosts) or "one machine"
+    lines = [f"{stamp(run.ranks[0].epoch)} UTC on {where}; MPI: {known.get('mpi') or 'none'}"]
+    if known.get("problem"):
+        lines.append(f"{known['problem']['fibres']} fibres x {known['problem']['bins']} bins, settings "
+                     f"{known.get('digest', '-')}, core {(known.get('config') or {}).get('core', '-')}")
+    lines += [", ".join(f"{name} {version}" for name, version in (known.get("versions") or {}).items())]
+    devices = sorted({str(r.device["facts"].get("name")) for r in run.ranks if r.device})
+    return [line for line in [*lines, *([f"GPU: {', '.join(devices)}"] if devices else [])] if line]

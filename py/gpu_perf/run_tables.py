@@ -1,0 +1,125 @@
+"""The tables of a report on one run."""
+from collections.abc import Sequence
+
+from gpu_extract.perf.metrics import NOT_RECORDED, Metrics, Stage, Window
+from gpu_extract.perf.record import Run
+from gpu_extract.perf.verdict import busy_seconds
+from gpu_extract.perf.work import Work
+from gpu_perf.tables import NONE, Table, number
+
+MEGA, GIGA = 1e6, 1e9
+# metrics with their depth in the tree that POP draws
+METRICS = ((0, "global efficiency"), (1, "parallel efficiency"), (2, "load balance"), (2, "communication efficiency"),
+           (3, "transfer efficiency"), (3, "serialisation efficiency"), (1, "computation scaling"),
+           (2, "instruction scaling"), (2, "IPC scaling"), (2, "frequency scaling"), (0, "speed-up"), (0, "run time"))
+PLAIN = ("speed-up", "run time")
+SHOWN_RANKS = 16        # more ranks than this are summed up, not listed
+
+
+def pop_table(columns: Sequence[tuple[str, Metrics]]) -> Table:
+    """The POP metrics of the whole run, and of stages."""
+    rows = []
+    for depth, name in METRICS:
+        title = "  " * depth + name
+        if name in NOT_RECORDED:
+            rows.append((title, *("n/a" for _ in columns), NOT_RECORDED[name]))
+            continue
+        values = [getattr(m, name.replace(" ", "_").replace("-", "")) for _, m in columns]
+        cells = [NONE if v is None else f"{v:.1%}" if name not in PLAIN else number(v) for v in values]
+        rows.append((title, *cells, "" if any(v is not None for v in values) else "needs a reference run: --reference"))
+    return Table("POP metrics", ("metric", *(name for name, _ in columns), ""), tuple(rows),
+                 "Load balance 1 - (max - mean) / run time and communication efficiency max / run time of the ranks' "
+                 "useful time, which is time outside communication; parallel efficiency is their sum less 1; "
+                 "computation scaling: useful time of the reference run over that of this one.")
+
+
+def stage_table(found: Sequence[Stage], run_time: float) -> Table:
+    """Each stage: its time on the ranks, its share, how uneven it is."""
+    count = len(found[0].seconds) if found else 0
+    each = count > 1 and count <= SHOWN_RANKS
+    header = ("stage", "calls", "mean s", "share", "max - mean", "CPU / wall",
+              *([f"rank {n}" for n in range(count)] if each else []))
+    rows = []
+    for stage in found:
+        wall = sum(stage.seconds)
+        rows.append(("  " * (len(stage.path) - 1) + stage.name, str(stage.calls), f"{stage.mean:.3f}",
+                     f"{stage.mean / run_time:.1%}", f"{stage.excess:.3f}",
+                     f"{sum(stage.cpu) / wall:.2f}" if wall > 0.005 else NONE,
+                     *([f"{s:.3f}" for s in stage.seconds] if each else [])))
+    note = "Wall seconds without communication; inner stages are part of the outer ones."
+    if any(s.threads for s in found):
+        note += " Stages that worked on several threads: the sum over these."
+    return Table("Stages", header, tuple(rows), note)
+
+
+def rank_table(looked_at: Sequence[Window]) -> Table:
+    """Each rank: what it did with its time, and its memory."""
+    rows = []
+    for w in looked_at:
+        device = w.rank.device
+        rows.append((str(w.rank.rank), w.rank.host or NONE, f"{w.seconds:.3f}", f"{w.rank.start_up:.3f}",
+                     f"{w.useful:.3f}", f"{w.communication:.3f}", f"{w.waiting:.3f}", f"{w.rank.cpu:.3f}",
+                     f"{w.rank.peak_memory / GIGA:.3f}", f"{device['memory'] / GIGA:.3f}" if device else NONE,
+                     f"{busy_seconds(w):.3f}" if device else NONE))
+    return Table("Ranks", ("rank", "host", "seconds", "start-up", "useful", "communication", "of it waiting", "CPU",
+                           "memory GB", "GPU memory GB", "GPU busy"), tuple(rows),
+                 "Start-up: from the start of the process to that of the recorder. Memory: the most at any time.",
+                 left=2)
+
+
+def call_table(run: Run) -> Table:
+    """MPI calls by kind, over all ranks."""
+    kinds = sorted({k for r in run.ranks for k in r.calls},
+                   key=lambda k: -sum(r.calls.get(k, {}).get("seconds", 0) for r in run.ranks))
+    rows = []
+    for kind in kinds:
+        each = [r.calls[kind] for r in run.ranks if kind in r.calls]
+        seconds = [c["seconds"] for c in each]
+        rows.append((kind, str(int(sum(c["calls"] for c in each))), f"{sum(seconds):.4f}", f"{max(seconds):.4f}",
+                     f"{sum(c['wait'] for c in each):.4f}", number(sum(c["bytes"] for c in each) / MEGA)))
+    return Table("MPI calls", ("kind", "calls", "seconds", "most on a rank", "waiting", "MB"), tuple(rows),
+                 "Over all ranks. Iallreduce: agreements, which carry a few bytes; their time is that of waiting for "
+                 "the last rank.")
+
+
+def copy_table(run: Run) -> Table:
+    """Copies by direction, over all ranks."""
+    rows = []
+    for direction in sorted({d for r in run.ranks for d in r.copies}):
+        each = [r.copies[direction] for r in run.ranks if direction in r.copies]
+        seconds, nbytes = sum(c["seconds"] for c in each), sum(c["bytes"] for c in each)
+        rows.append((direction, str(int(sum(c["calls"] for c in each))), number(nbytes / MEGA), f"{seconds:.4f}",
+                     number(nbytes / seconds / GIGA) if seconds > 0 else NONE))
+    return Table("Copies between host and device", ("direction", "calls", "MB", "seconds", "GB/s"), tuple(rows),
+                 "h2d: to the device, d2h: to the host. Over all ranks.")
+
+
+def rate_table(found: Sequence[Stage], work: dict[str, Work], ceilings: dict[str, float]) -> Table:
+    """Rates of the stages whose work is counted, against what the machine can do."""
+    rows = []
+    for name, counted in work.items():
+        seconds = sum(sum(s.seconds) for s in found if s.name == name)
+        if seconds <= 0:
+            continue
+        flops = None if counted.flop is None else counted.flop / seconds
+        band = None if counted.nbytes is None else counted.nbytes / seconds
+        rows.append((name, number(counted.flop and counted.flop / GIGA), number(flops and flops / GIGA),
+                     _share(flops, ceilings.get("flops")), number(band and band / GIGA),
+                     _share(band, ceilings.get("bandwidth"))))
+    known = "; ".join(f"{word} {ceilings[key] / GIGA:.1f} {unit}" for key, word, unit in (
+        ("flops", "matrix product", "GFlop/s"), ("bandwidth", "copy in memory", "GB/s")) if key in ceilings)
+    return Table("Rates", ("stage", "GFlop", "GFlop/s per core", "of the ceiling", "GB/s", "of the ceiling"),
+                 tuple(rows), "Operations counted on paper (doc/performance-tools.md) over the seconds of all ranks. "
+                 + (f"Measured ceilings: {known}." if known else
+                    "No ceilings: give --ceilings here, or the file of gpu_stress info --json."))
+
+
+def counter_table(run: Run) -> Table:
+    """Counters, over all ranks."""
+    names = sorted({n for r in run.ranks for n in r.counters})
+    rows = tuple((n, number(sum(r.counters.get(n, 0) for r in run.ranks))) for n in names)
+    return Table("Counters", ("name", "sum"), rows)
+
+
+def _share(value: float | None, ceiling: float | None) -> str:
+    return NONE if value is None or not ceiling else f"{value / ceiling:.1%}"

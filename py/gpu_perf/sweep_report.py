@@ -1,0 +1,131 @@
+"""The report on a sweep: a table, plots, and a page that holds both."""
+import json
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from gpu_extract.errors import InputError
+from gpu_extract.io.atomic import atomic
+from gpu_perf.sweep_results import METRICS, Row, Spread, published, published_source, read_rows, spread
+from gpu_perf.tables import NONE, Table, number
+from gpu_perf.webpage import document, figure_html, summary_html, table_html
+
+TIMES = {"extract": "extraction", "run": "run with start, reading and writing", "command": "whole command"}
+TITLE = "How the extraction scales"
+
+
+def write_report(folder: Path, *, time: str = "extract", plots: bool = True, markdown: str | None = None,
+                 reference: bool = True) -> str:
+    """Write report.html, scaling.json and, with plots, scaling.png into the sweep's folder; returns the text.
+
+    time: what efficiencies are of, a key of TIMES; markdown: also write the table there; reference: with the published
+    figures. Raises InputError where the folder holds no sweep, OutputError where nothing can be written.
+    """
+    if time not in TIMES:
+        raise InputError(f"the time is {time!r}, must be one of {', '.join(TIMES)}")
+    rows = read_rows(folder, time)
+    table = scaling_table(rows, time)
+    failed = [line for row in rows for line in row.failed]
+    lines = [*summary(rows, time), *(f"FAILED: {line}" for line in failed)]
+    parts = [f"<h1>{TITLE}</h1>", summary_html(lines, bad=bool(failed))]
+    if plots:
+        from gpu_extract.figures.scaling import scaling_figure
+
+        picture = folder / "scaling.png"
+        scaling_figure(picture, curves(rows, time, reference=reference), f"seconds of the {TIMES[time]}")
+        parts.append(figure_html(picture, "Run time, efficiency and POP metrics against ranks", "scaling"))
+        if reference:
+            parts.append(f'<p class="note">Grey: {escape(published_source())}.</p>')
+    parts += [table_html(table), table_html(pop_table(rows))]
+    _write(folder / "report.html", document(TITLE, parts))
+    _write(folder / "scaling.json", json.dumps(plain(rows), indent=1))
+    if markdown:
+        _write(Path(markdown), markdown_table(table))
+    return "\n".join([TITLE, "=" * len(TITLE), *lines, "", table.text(), pop_table(rows).text()])
+
+
+def scaling_table(rows: Sequence[Row], time: str) -> Table:
+    """Medians with spread of each point."""
+    lines = [(row.point.label, str(row.point.ranks), str(row.point.nspec), str(len(row.repeats)),
+              *(_seconds(row.seconds(t)) for t in ("command", "run", "extract")),
+              _share(_spread(row.efficiency))) for row in rows]
+    header = ("series", "ranks", "fibres", "repeats", "command, s", "run, s", "extraction, s", "efficiency")
+    return Table("Scaling", header, tuple(lines), "Median (lowest to highest repeat). Efficiency: of the "
+                 f"{TIMES[time]}, against the fewest ranks of the series in the same repeat.")
+
+
+def pop_table(rows: Sequence[Row]) -> Table:
+    """POP metrics of each point's extraction."""
+    lines = [(row.point.label, str(row.point.ranks), *(_share(row.metric(name)) for name in METRICS)) for row in rows]
+    return Table("POP metrics of the extraction", ("series", "ranks", *METRICS), tuple(lines),
+                 "Computation scaling is per fibre: in weak scaling the work grows with the ranks.")
+
+
+def summary(rows: Sequence[Row], time: str) -> list[str]:
+    """One line for each series: how efficient it is on most ranks."""
+    lines = []
+    for label in dict.fromkeys(r.point.label for r in rows):
+        own = [r for r in rows if r.point.label == label and r.efficiency]
+        if len(own) > 1:
+            last = max(own, key=lambda r: r.point.ranks)
+            lines.append(f"{label}: {_share(_spread(last.efficiency))} efficient on {last.point.ranks} ranks "
+                         f"({TIMES[time]})")
+    return lines or ["One number of ranks only: there is no scaling to tell."]
+
+
+def curves(rows: Sequence[Row], time: str, *, reference: bool) -> list[Any]:
+    """What the figure draws. Raises InputError where there is nothing to draw."""
+    from gpu_extract.figures.scaling import Curve
+
+    found: list[Any] = []
+    for label in dict.fromkeys(r.point.label for r in rows):
+        own = {r.point.ranks: r for r in rows if r.point.label == label and r.repeats}
+        if own:
+            names = {name: _known({n: r.metric(name) for n, r in own.items()}) for name in METRICS}
+            found.append(Curve(next(iter(own.values())).point.mode, label,
+                               _known({n: r.seconds(time) for n, r in own.items()}),
+                               _known({n: _spread(r.efficiency) for n, r in own.items()}), names))
+    if not found:
+        raise InputError("no point of the sweep has a result: look at the lines that say what failed")
+    modes = {c.mode for c in found}
+    if reference:
+        found += [Curve(p.mode, p.label, {n: (s, s, s) for n, s in p.seconds.items()},
+                        {n: (e, e, e) for n, e in p.efficiency.items()}, published=True)
+                  for p in published() if p.mode in modes]
+    return found
+
+
+def markdown_table(table: Table) -> str:
+    """The table for a page in Markdown."""
+    lines = [table.header, tuple("---" for _ in table.header), *table.rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + f"\n\n{table.note}\n"
+
+
+def plain(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The rows as plain values."""
+    return [{"point": vars(row.point), "name": row.point.name,
+             "seconds": {t: {n: r.seconds[t] for n, r in row.repeats.items()} for t in TIMES},
+             "efficiency": dict(row.efficiency), "failed": list(row.failed),
+             "metrics": {n: vars(m) for n, m in row.metrics.items()}} for row in rows]
+
+
+def _known(values: Mapping[int, Spread | None]) -> dict[int, Spread]:
+    return {n: v for n, v in values.items() if v is not None}
+
+
+def _spread(values: Mapping[int, float]) -> Spread | None:
+    return spread(list(values.values()))
+
+
+def _seconds(value: Spread | None) -> str:
+    return NONE if value is None else f"{number(value[1], 3)} ({number(value[0], 3)} to {number(value[2], 3)})"
+
+
+def _share(value: Spread | None) -> str:
+    return NONE if value is None else f"{value[1]:.1%} ({value[0]:.1%} to {value[2]:.1%})"
+
+
+def _write(path: Path, text: str) -> None:
+    with atomic(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

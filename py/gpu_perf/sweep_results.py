@@ -1,0 +1,144 @@
+"""What came of a sweep: one row for each point, with medians and spreads over its repeats."""
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from gpu_extract.errors import InputError
+from gpu_extract.perf.metrics import Metrics, pop_metrics, windows
+from gpu_extract.perf.record import Run, read_run
+from gpu_perf.campaign import Outcome, load
+from gpu_perf.sweep import RECORDS, Point, point_of
+
+EXTRACTION = "extract"
+METRICS = {"load balance": "load_balance", "communication eff.": "communication_efficiency",
+           "parallel eff.": "parallel_efficiency", "computation scaling": "computation_scaling"}
+Spread = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """One run of a point: seconds of the command, from start to end of the ranks, and of the extraction; its record."""
+
+    seconds: Mapping[str, float]
+    run: Run
+
+
+@dataclass(frozen=True)
+class Row:
+    """A point with what came of it.
+
+    repeats: by number; efficiency: of each repeat that the base point has, too; failed: what went wrong, one line each
+    metrics: POP metrics of the extraction in each repeat, against the base point of the same repeat
+    """
+
+    point: Point
+    repeats: Mapping[int, Repeat]
+    efficiency: Mapping[int, float]
+    metrics: Mapping[int, Metrics]
+    failed: tuple[str, ...] = ()
+
+    def seconds(self, time: str) -> Spread | None:
+        """Lowest, median, highest of the repeats."""
+        return spread([r.seconds[time] for r in self.repeats.values()])
+
+    def metric(self, name: str) -> Spread | None:
+        """The same of a POP metric."""
+        values = [getattr(m, METRICS[name]) for m in self.metrics.values()]
+        return spread([v for v in values if v is not None])
+
+
+def spread(values: Sequence[float]) -> Spread | None:
+    """Lowest, median and highest; None of nothing."""
+    return (min(values), statistics.median(values), max(values)) if values else None
+
+
+def read_rows(folder: Path, time: str) -> list[Row]:
+    """The rows of a sweep's folder, in its order; efficiencies are of `time`: command, run or extract.
+
+    A record that is missing or damaged is named in its row. Raises InputError where the folder holds no sweep.
+    """
+    by_point: dict[Point, list[Outcome]] = {}
+    for outcome in load(folder):
+        by_point.setdefault(point_of(outcome.facts), []).append(outcome)
+    if not by_point:
+        raise InputError(f"{folder}: nothing of the sweep has been run yet: start gpu_sweep run again")
+    found: dict[Point, tuple[dict[int, Repeat], tuple[str, ...]]] = {}
+    for point, outcomes in by_point.items():
+        repeats, failed = {}, []
+        for outcome in outcomes:
+            try:
+                repeats[outcome.repeat] = _repeat(folder, point, outcome)
+            except InputError as error:
+                failed.append(f"{point.name} repeat {outcome.repeat}: {error}")
+        found[point] = repeats, tuple(failed)
+    return [_row(point, *found[point], _base(point, found), time) for point in found]
+
+
+def _repeat(folder: Path, point: Point, outcome: Outcome) -> Repeat:
+    if outcome.status != "ok":
+        said = [p.error.splitlines()[-1] for p in outcome.processes if p.error]
+        raise InputError(f"{outcome.status}: {said[0] if said else 'it said nothing'}")
+    run = read_run(folder / RECORDS / f"{point.name}.{outcome.repeat}.json")
+    if len(run.ranks) != point.ranks:
+        raise InputError(f"its record has {len(run.ranks)} ranks, not {point.ranks}: the launcher does not fit the MPI")
+    return Repeat({"command": outcome.seconds, "run": max(w.seconds for w in windows(run)),
+                   EXTRACTION: max(w.seconds for w in windows(run, EXTRACTION))}, run)
+
+
+def _base(point: Point, found: Mapping[Point, tuple[Mapping[int, Repeat], Any]]) -> tuple[Point, Mapping[int, Repeat]]:
+    """The point of the same series with the fewest ranks that has results, and its repeats."""
+    same = [p for p in found if p.series == point.series and found[p][0]] or [point]
+    base = min(same, key=lambda p: p.ranks)
+    return base, found[base][0]
+
+
+def _row(point: Point, repeats: Mapping[int, Repeat], failed: tuple[str, ...],
+         base: tuple[Point, Mapping[int, Repeat]], time: str) -> Row:
+    first, others = base
+    efficiency, metrics = {}, {}
+    for number, repeat in repeats.items():
+        if number not in others:
+            continue
+        gain = others[number].seconds[time] / repeat.seconds[time]
+        efficiency[number] = gain * first.ranks / point.ranks if point.mode == "strong" else gain
+        own, other = windows(repeat.run, EXTRACTION), windows(others[number].run, EXTRACTION)
+        share = point.nspec / first.nspec      # weak scaling: the work grows with the ranks
+        metrics[number] = pop_metrics([w.seconds for w in own], [w.useful for w in own],
+                                      ([w.seconds for w in other], [share * w.useful for w in other]))
+    return Row(point, repeats, efficiency, metrics, failed)
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published scaling: mode, label, seconds by number of ranks."""
+
+    mode: str
+    label: str
+    seconds: Mapping[int, float]
+
+    @property
+    def efficiency(self) -> dict[int, float]:
+        """Against its point with the fewest ranks."""
+        first = min(self.seconds)
+        return {n: self.seconds[first] / s * (first / n if self.mode == "strong" else 1)
+                for n, s in self.seconds.items()}
+
+
+def published() -> list[Published]:
+    """The scaling measured at the hackathon of 2020 (etc/hackathon-2020.json)."""
+    return [Published(s["mode"], s["label"], {int(n): float(v) for n, v in s["seconds"].items()})
+            for s in _published()["series"]]
+
+
+def published_source() -> str:
+    """What was measured there, in words."""
+    return str(_published()["source"])
+
+
+def _published() -> dict[str, Any]:
+    text = resources.files("gpu_extract").joinpath("etc", "hackathon-2020.json").read_text(encoding="utf-8")
+    return dict(json.loads(text))

@@ -1,0 +1,270 @@
+"""The two array modules behind one interface; the only place of the stressor that imports cupy.
+
+A module keeps one queue of work (a CUDA stream; in numpy everything is done when
+a call returns). `Timeline` marks moments in that queue and gives the seconds
+between them: device events on the GPU, the process's clock on the CPU.
+"""
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+
+from gpu_extract.errors import InputError
+from gpu_extract.perf.clock import now
+from gpu_stress.machine import cpu_name
+
+
+class NoDevice(InputError):
+    """There is no GPU, or no cupy to use it with; need: what is missing, without the advice."""
+
+    def __init__(self, need: str, advice: str):
+        super().__init__(f"the cupy module needs {need}: {advice}")
+        self.need = need
+
+
+class Timeline(Protocol):
+    """Marks in the queue of work."""
+
+    def mark(self) -> None:
+        """Mark the moment at which all work queued so far is done."""
+
+    def seconds(self) -> list[float]:
+        """Wait for the last mark; seconds between successive marks, which are then forgotten."""
+
+
+class Module(Protocol):
+    """What a test needs of an array library.
+
+    xp: the array namespace, numpy or cupy
+    pins: whether host memory can be page-locked
+    """
+
+    name: str
+    xp: Any
+    pins: bool
+
+    def host(self, shape: Sequence[int], dtype: Any, *, pinned: bool) -> np.ndarray:
+        """An uninitialised array in host memory."""
+
+    def upload(self, source: np.ndarray, target: Any) -> None:
+        """Queue a copy from host to device."""
+
+    def download(self, source: Any, target: np.ndarray) -> None:
+        """Queue a copy from device to host."""
+
+    def synchronise(self) -> None:
+        """Wait until all queued work is done."""
+
+    def timeline(self) -> Timeline:
+        """A new timeline."""
+
+    def values(self, scalars: Sequence[Any]) -> np.ndarray:
+        """Arrays of one element each as one host array of float64; waits for them."""
+
+    def generator(self, seed: int) -> Any:
+        """A random generator with `random(shape, dtype=...)`."""
+
+    def describe(self) -> dict[str, Any]:
+        """Name and versions of the device and the library."""
+
+    def ran_out(self, error: BaseException) -> bool:
+        """Whether an error means that memory is exhausted."""
+
+
+class _CpuTimeline:
+    """The process's clock."""
+
+    def __init__(self) -> None:
+        self._marks: list[float] = []
+
+    def mark(self) -> None:
+        """See Timeline."""
+        self._marks.append(now())
+
+    def seconds(self) -> list[float]:
+        """See Timeline."""
+        marks, self._marks = self._marks, []
+        return [b - a for a, b in pairwise(marks)]
+
+
+class NumpyModule:
+    """The CPU: the "device" is another array in the same memory."""
+
+    name = "numpy"
+    xp: Any = np
+    pins = False
+
+    def host(self, shape: Sequence[int], dtype: Any, *, pinned: bool) -> np.ndarray:
+        """See Module."""
+        return np.empty(tuple(shape), dtype)
+
+    def upload(self, source: np.ndarray, target: np.ndarray) -> None:
+        """See Module."""
+        np.copyto(target, source)
+
+    def download(self, source: np.ndarray, target: np.ndarray) -> None:
+        """See Module."""
+        np.copyto(target, source)
+
+    def synchronise(self) -> None:
+        """See Module."""
+
+    def timeline(self) -> Timeline:
+        """See Module."""
+        return _CpuTimeline()
+
+    def values(self, scalars: Sequence[Any]) -> np.ndarray:
+        """See Module."""
+        return np.array([float(s) for s in scalars], dtype=np.float64)
+
+    def generator(self, seed: int) -> np.random.Generator:
+        """See Module."""
+        return np.random.default_rng(seed)
+
+    def describe(self) -> dict[str, Any]:
+        """See Module."""
+        return {"module": "numpy", "version": np.__version__, "device": cpu_name()}
+
+    def ran_out(self, error: BaseException) -> bool:
+        """See Module."""
+        return isinstance(error, MemoryError)
+
+
+class _EventTimeline:
+    """Device events, kept for the next round once they are read."""
+
+    def __init__(self, cupy: Any, stream: Any):
+        self._cuda = cupy.cuda
+        self._stream = stream
+        self._events: list[Any] = []
+        self._used = 0
+
+    def mark(self) -> None:
+        """See Timeline."""
+        if self._used == len(self._events):
+            self._events.append(self._cuda.Event())
+        self._events[self._used].record(self._stream)
+        self._used += 1
+
+    def seconds(self) -> list[float]:
+        """See Timeline."""
+        events, self._used = self._events[:self._used], 0
+        if events:
+            events[-1].synchronize()
+        elapsed = self._cuda.get_elapsed_time
+        return [1e-3 * elapsed(a, b) for a, b in pairwise(events)]
+
+
+class CupyModule:
+    """One CUDA device through cupy; all work goes to one stream of its own.
+
+    Raises InputError, one line, where cupy or the device is missing.
+    """
+
+    name = "cupy"
+    pins = True
+
+    def __init__(self, device: int = 0):
+        self.xp = cupy = _import_cupy()
+        self._number = device
+        count = device_count(cupy)
+        if device >= count:
+            raise InputError(f"device is {device}, but there are {count} CUDA devices: "
+                             f"choose 0 to {count - 1}")
+        cupy.cuda.Device(device).use()
+        self._stream = cupy.cuda.Stream(non_blocking=True)
+        self._stream.use()
+
+    def host(self, shape: Sequence[int], dtype: Any, *, pinned: bool) -> np.ndarray:
+        """See Module."""
+        if not pinned:
+            return np.empty(tuple(shape), dtype)
+        import cupyx
+        array: np.ndarray = cupyx.empty_pinned(tuple(shape), dtype)
+        return array
+
+    def upload(self, source: np.ndarray, target: Any) -> None:
+        """See Module."""
+        target.set(source, stream=self._stream)
+
+    def download(self, source: Any, target: np.ndarray) -> None:
+        """See Module."""
+        source.get(out=target, stream=self._stream, blocking=False)
+
+    def synchronise(self) -> None:
+        """See Module."""
+        self._stream.synchronize()
+
+    def timeline(self) -> Timeline:
+        """See Module."""
+        return _EventTimeline(self.xp, self._stream)
+
+    def values(self, scalars: Sequence[Any]) -> np.ndarray:
+        """See Module."""
+        if not scalars:
+            return np.zeros(0)
+        stacked = self.xp.stack([self.xp.asarray(s, dtype=np.float64).reshape(()) for s in scalars])
+        values: np.ndarray = stacked.get()
+        return values
+
+    def generator(self, seed: int) -> Any:
+        """See Module."""
+        return self.xp.random.default_rng(seed)
+
+    def describe(self) -> dict[str, Any]:
+        """See Module."""
+        runtime = self.xp.cuda.runtime
+        properties = runtime.getDeviceProperties(self._number)
+        name = properties["name"]
+        free, total = self.xp.cuda.Device(self._number).mem_info
+        return {"module": "cupy", "version": self.xp.__version__, "number": self._number,
+                "device": name.decode() if isinstance(name, bytes) else str(name),
+                "memory": int(total), "memory_free": int(free),
+                "multiprocessors": int(properties["multiProcessorCount"]),
+                "compute_capability": f"{properties['major']}.{properties['minor']}",
+                "cuda_runtime": version_text(runtime.runtimeGetVersion()),
+                "cuda_driver": version_text(runtime.driverGetVersion())}
+
+    def ran_out(self, error: BaseException) -> bool:
+        """See Module."""
+        text = f"{type(error).__name__} {error}"
+        return isinstance(error, MemoryError) or any(
+            word in text for word in ("cudaErrorMemoryAllocation", "ALLOC_FAILED", "OUT_OF_MEMORY"))
+
+
+def open_module(name: str, device: int = 0) -> Module:
+    """The array module of that name; raises InputError where it cannot be used here."""
+    if name == "numpy":
+        return NumpyModule()
+    if name == "cupy":
+        return CupyModule(device)
+    raise InputError(f"module is {name!r}, must be numpy or cupy")
+
+
+def device_count(cupy: Any = None) -> int:
+    """Number of CUDA devices that can be seen; raises InputError without cupy or without any."""
+    cupy = cupy or _import_cupy()
+    try:
+        count = int(cupy.cuda.runtime.getDeviceCount())
+    except RuntimeError as error:
+        raise NoDevice(f"a CUDA device and there is none ({error})",
+                       "use -m numpy, or a machine with a GPU") from error
+    if count == 0:
+        raise NoDevice("a CUDA device and there is none", "use -m numpy, or a machine with a GPU")
+    return count
+
+
+def _import_cupy() -> Any:
+    try:
+        import cupy
+    except ImportError as error:
+        raise NoDevice(f"cupy, which cannot be imported ({error})",
+                       "install gpu_extract[cuda12] or [cuda13], or use -m numpy") from error
+    return cupy
+
+
+def version_text(number: int) -> str:
+    """A CUDA version number as text: 12040 is 12.4."""
+    return f"{number // 1000}.{number % 1000 // 10}"
+

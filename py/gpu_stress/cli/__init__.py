@@ -1,0 +1,1 @@
+"""The program gpu_stress: options, a call, an exit code."""

@@ -1,0 +1,143 @@
+"""gpu_stress: is this GPU (or CPU) fit to run, and how well is it shared?"""
+import argparse
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from gpu_extract.cli.common import numbers, positive, run_main
+from gpu_extract.cli.device_info import show_devices
+from gpu_extract.cli.ranks import find_launch, run_kept, start_ranks
+from gpu_extract.errors import ExitCode, InputError
+from gpu_stress.cli.stress_options import build_parser, fault_of, spec_of
+from gpu_stress.spec import TESTS, Spec
+
+if TYPE_CHECKING:
+    from gpu_stress.extract import Kernels
+
+
+PROG = "gpu_stress"
+_ENDING = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run gpu_stress; returns its exit code."""
+    launch = find_launch()
+    speaks = launch is None or launch.node_rank == 0
+    return run_kept(PROG, lambda: run_main(build_parser, _body, argv, speaks=speaks))
+
+
+def _body(args: argparse.Namespace) -> int:
+    for number in _ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _stop)
+    if args.command in TESTS:
+        return _test(args)
+    if find_launch() is not None:
+        raise InputError(f"{args.command} is for one process: start it without mpiexec or srun -n")
+    if args.command == "campaign":
+        from gpu_stress.cli.stress_campaign import run_campaign
+        return run_campaign(args)
+    if args.command == "report":
+        from gpu_stress.report import write_report
+        print(write_report(args.folders, args.output or args.folders[0], plots=args.plots), end="")
+    elif args.command == "proflog":
+        from gpu_extract.perf.proflog import print_profile
+        print_profile(args.file, sys.stdout, args.top)
+    else:
+        return show_devices(args.module, measure=args.measure, as_json=args.json)
+    return ExitCode.DONE
+
+
+def _stop(*_: object) -> NoReturn:
+    """Asked to end, perhaps more than once (each rank and its keeper are): end what was started, in order."""
+    for number in _ENDING:
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _test(args: argparse.Namespace) -> int:
+    """One test, in this process or in several, or as one of several."""
+    spec, fault = spec_of(args), fault_of(args.plant_fault)
+    if args.worker is None:
+        spec.supported()
+    procs = positive(args.procs, "--procs")
+    if args.threads is not None:
+        limit_threads(positive(args.threads, "--threads"))
+    devices = devices_of(args.devices, spec.module)
+    from gpu_stress.workers import run_workers, share, work_as_one, worker_argv
+    driven = _kernels(spec)
+    if args.worker is not None:
+        number, _, of = args.worker.partition("/")
+        work_as_one(share(spec, int(number), int(of), devices, fault), driven)
+        return ExitCode.DONE
+    if find_launch() is not None:
+        if procs > 1:
+            raise InputError("--procs and ranks of mpiexec or srun do not go together: leave --procs out")
+        from gpu_stress.cli.stress_ranks import work_as_rank
+        comm = start_ranks(False, PROG)
+        with comm.together():
+            results = work_as_rank(spec, comm, devices, fault, driven)
+            return int(comm.share(lambda: _tell(results or [], as_json=args.json)))
+    if procs > 1:
+        argv = worker_argv(spec, devices, args.threads, fault)
+        return _tell(run_workers(argv, procs, args.timeout), as_json=args.json)
+    from gpu_stress.cycles import run_test
+    result = run_test(share(spec, 0, 1, devices, fault), kernels=driven)
+    return _tell([{**result.as_dict(), "pid": os.getpid()}], as_json=args.json)
+
+
+def _tell(results: list[dict[str, Any]], *, as_json: bool) -> int:
+    """Print what came out and say on standard error which process was wrong; the exit code."""
+    from gpu_stress.lines import complaint, result_line, shared_line, together
+    for result in results:
+        if result["status"] in ("unsupported", "out of memory"):
+            raise InputError(result["message"])
+    shared = together(results)
+    if as_json:
+        print(json.dumps({"processes": results, "together": shared and vars(shared)}))
+    elif len(results) == 1:
+        print(result_line(results[0]))
+    else:
+        for number, result in enumerate(results):
+            print(f"process {number}: {result_line(result)}")
+        print(shared_line(shared, results))
+    for number, result in enumerate(results):
+        if result["status"] != "ok":
+            where = f"{result['host']}, " if "host" in result else ""
+            place = f"{where}pid {result['pid']}, device {result['spec']['device']}, {result['device']['device']}"
+            print(f"gpu_stress: wrong: {complaint(number, place, result)}", file=sys.stderr)
+    return ExitCode.CHECK_FAILED if any(r["status"] != "ok" for r in results) else ExitCode.DONE
+
+
+def _kernels(spec: Spec) -> "Kernels | None":
+    """What the extract test drives."""
+    if spec.test != "extract":
+        return None
+    from gpu_stress.cli.stress_kernels import kernels
+    return kernels()
+
+
+def devices_of(text: str, module: str) -> list[int]:
+    """The device numbers of --devices; raises InputError where the module has no such device."""
+    if module != "cupy":
+        return [0] if text == "all" else numbers(text, "--devices")
+    from gpu_stress.backend import device_count
+    count = device_count()
+    devices = list(range(count)) if text == "all" else numbers(text, "--devices")
+    missing = [d for d in devices if not 0 <= d < count]
+    if missing:
+        raise InputError(f"--devices names {missing[0]}, there are {count} CUDA devices: 0 to {count - 1}")
+    return devices
+
+
+def limit_threads(count: int) -> None:
+    """Tell the numerical libraries, before they are loaded, how many threads to use."""
+    from gpu_stress.workers import THREAD_VARIABLES
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(count)))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

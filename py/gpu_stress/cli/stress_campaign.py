@@ -1,0 +1,98 @@
+"""gpu_stress campaign: many tests one after another."""
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from gpu_extract.cli.common import log, numbers, positive
+from gpu_extract.errors import ExitCode, InputError
+from gpu_stress.cli.stress_options import amount, fault_of
+from gpu_stress.rows import MACHINE
+from gpu_stress.spec import Spec, parse_shape
+
+SAME = ("host", "processor", "cores", "device")
+
+
+def run_campaign(args: argparse.Namespace) -> int:
+    """Run it, or what is left of it; exit code 1 if any set had wrong results or failed."""
+    from gpu_perf.campaign import run
+    from gpu_stress.nvml import open_probe
+    from gpu_stress.sampler import Sampler
+    from gpu_stress.sets import commands
+
+    product, repeats = _product(args), positive(args.repeats, "--repeats")
+    sets = commands(product)
+    folder = Path(args.folder)
+    probe, why_not = open_probe()
+    _note_machine(folder, product.modules, product.devices[0])
+    if args.samples and probe is None:
+        log.info("no GPU samples: %s", why_not)
+    sampler = Sampler(folder, probe) if args.samples else None
+    try:
+        outcomes = run(sets, folder, repeats=repeats, sampler=sampler,
+                       tell=log.info, retry=args.retry)
+    finally:
+        if sampler is not None:
+            sampler.close()
+    return _tell(outcomes, folder)
+
+
+def _product(args: argparse.Namespace) -> Any:
+    from gpu_stress.cli.stress import devices_of
+    from gpu_stress.sets import Product
+
+    modules = (args.modules or args.module or "numpy").split(",")
+    count, seconds = amount(args)
+    devices = devices_of(args.devices, "cupy" if "cupy" in modules else "numpy")
+    if args.threads is not None:
+        positive(args.threads, "--threads")
+    base = Spec("copy", count=count, seconds=seconds, copy=args.copy, pinned=args.pinned, warmup=args.warmup,
+                check_every=args.check_every, seed=args.seed, core=args.core)
+    return Product(modules, args.tests.split(","), [parse_shape(s) for s in args.shapes.split(",")],
+                   args.dtypes.split(","), numbers(args.procs, "--procs"), base, devices, args.threads,
+                   args.timeout, fault_of(args.plant_fault))
+
+
+def _note_machine(folder: Path, modules: list[str], device: int) -> None:
+    """Write down where the campaign runs; raises InputError where it was begun on another machine."""
+    from gpu_extract import __version__
+    from gpu_extract.io.atomic import atomic
+    from gpu_stress.backend import open_module
+    from gpu_stress.machine import machine
+
+    described = {name: open_module(name, device).describe() for name in modules}
+    here = {**machine(), "program": __version__, "modules": described,
+            "device": [m["device"] for m in described.values()]}
+    path = folder / MACHINE
+    if path.exists():
+        try:
+            there = json.loads(path.read_text(encoding="utf-8"))
+            other = [key for key in SAME if there[key] != here[key]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{path} does not describe a machine: name another folder") from error
+        if other:
+            raise InputError(f"{folder} was begun where {other[0]} is {there[other[0]]!r}, here it is "
+                             f"{here[other[0]]!r}: name another folder and set the two side by side in a report")
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
+        with atomic(path) as temporary:
+            temporary.write_text(json.dumps(here, indent=1), encoding="utf-8")
+
+
+def _tell(outcomes: Any, folder: Path) -> int:
+    """A summary on the standard output; who was wrong on standard error."""
+    counts: dict[str, int] = {}
+    for outcome in outcomes:
+        counts[outcome.status] = counts.get(outcome.status, 0) + 1
+        for process in outcome.processes:
+            if process.status not in ("ok", "unsupported", "out of memory"):
+                what = (process.result or {}).get("message") or process.error.splitlines()[-1:] or [process.status]
+                print(f"gpu_stress: {process.status}: {outcome.name} process {process.index} (pid {process.pid}): "
+                      f"{what if isinstance(what, str) else what[0]}", file=sys.stderr)
+    errors = sum((p.result or {}).get("errors", 0) for o in outcomes for p in o.processes)
+    checked = sum((p.result or {}).get("checked", 0) for o in outcomes for p in o.processes)
+    print(f"{len(outcomes)} sets: " + ", ".join(f"{n} {status}" for status, n in counts.items())
+          + f"; {errors} of {checked} results wrong; gpu_stress report {folder}")
+    bad = set(counts) - {"ok", "unsupported", "out of memory"}
+    return ExitCode.CHECK_FAILED if bad else ExitCode.DONE

@@ -1,0 +1,170 @@
+"""The options of gpu_stress."""
+import argparse
+from typing import Any
+
+from gpu_extract.cli.common import Parser, add_common_options, numbers
+from gpu_extract.errors import InputError
+from gpu_stress.spec import COPIES_BY_DEFAULT, DTYPES, MODULES, SHAPES, SUPPORTED, TESTS, Spec, parse_shape, show
+
+DESCRIPTION = """\
+Load a GPU (or the CPU) in known ways, alone or from many processes at once; say what it
+delivers and whether its results are right. Every result is checked."""
+
+EPILOG = """\
+examples
+  gpu_stress fft                                  100 transforms of 1000,1000 float32 on the CPU
+  gpu_stress -m cupy fft -s 1000,1000 -c 1000 --no-copy
+  gpu_stress gemm -m cupy -s 4096,4096 -d float64 --seconds 20 --procs 4
+  mpiexec -n 4 gpu_stress copy -m cupy --pinned   each rank is one process (srun likewise)
+  gpu_stress campaign out && gpu_stress report out
+  gpu_stress info                                 what is here, and how fast
+
+result line
+  3.529 s, 28.0 Hz, 112.2 MByte/sec copy:True     time of all cycles, cycles per second, bytes of one
+  array one way per second; then median and spread of a cycle, bytes moved both ways, GFlop/s, errors
+
+exit codes
+  0 done   1 a result was wrong   2 usage or input, does not fit, no such device   3 output
+  4 internal error or a lost process   75 stopped cleanly, start again"""
+
+HELP = {
+    "fft": "transform forth and back over all axes; the round trip must give the input",
+    "copy": "host to device and back; must be the same bit by bit",
+    "rand": "uniform random numbers; moments must be right",
+    "gemm": "matrix product, m,k times k,k; checked by a checksum identity",
+    "eigh": "eigenvalues and vectors of symmetric matrices, n,n or batch,n,n; checked by residuals",
+    "cholesky": "factorise positive definite matrices, n,n or batch,n,n; checked by residuals",
+    "extract": "the project's own extraction of a simulated frame of fibres,wavelengths; checked against the "
+               "truth, and to be the same in every cycle",
+}
+
+
+def build_parser() -> Parser:
+    """The parser of gpu_stress."""
+    parser = Parser("gpu_stress", DESCRIPTION, EPILOG)
+    parser.add_argument("-m", "--module", default=None, metavar="NAME",
+                        help=f"array library: {' or '.join(MODULES)} (default numpy); "
+                             "may also follow the command")
+    add_common_options(parser)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for test in TESTS:
+        _add_test(_command(commands, test, HELP[test]), test)
+    _add_campaign(_command(commands, "campaign", "run many tests one after another, resumable, with samples "
+                                                 "of the machine's state"))
+    _add_report(_command(commands, "report", "tables and plots of a campaign, or of several side by side"))
+    proflog = _command(commands, "proflog", "print a cProfile dump sorted by cumulative time")
+    proflog.add_argument("file", metavar="FILE", help="made by python -m cProfile -o FILE ...")
+    proflog.add_argument("-n", "--top", type=int, default=None, metavar="N", help="only the first N lines")
+    info = _command(commands, "info", "devices, versions, and measured bandwidths and rates")
+    _add_module(info)
+    info.add_argument("--no-measure", dest="measure", action="store_false", help="facts only")
+    info.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def _command(commands: Any, name: str, text: str) -> Parser:
+    parser: Parser = commands.add_parser(name, description=text[0].upper() + text[1:] + ".", help=text)
+    return parser
+
+
+def _add_module(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-m", "--module", default=argparse.SUPPRESS, metavar="NAME",
+                        help=f"{' or '.join(MODULES)} (default numpy)")
+
+
+def _add_test(parser: argparse.ArgumentParser, test: str) -> None:
+    shape = show(SHAPES.get(test, (1000, 1000)))
+    copies = test in COPIES_BY_DEFAULT
+    _add_module(parser)
+    add = parser.add_argument
+    add("-s", "--shape", default=shape, help=f"of the array (default {shape})")
+    _add_amount(parser, 100 if test != "extract" else 10)
+    dtype = "float64" if "float32" not in SUPPORTED[test] else "float32"
+    add("-d", "--dtype", default=dtype, metavar="NAME",
+        help=f"{', '.join(SUPPORTED[test])} (default {dtype})")
+    _add_how(parser, copies)
+    add("--procs", type=int, default=1, metavar="N", help="processes at once (default 1)")
+    add("--json", action="store_true", help="print JSON")
+    if test == "extract":
+        add("--core", default="banded", metavar="NAME", help="banded (default) or dense")
+    add("--plant-fault", default=None, help=argparse.SUPPRESS)
+    add("--worker", default=None, help=argparse.SUPPRESS)
+
+
+def _add_amount(parser: argparse.ArgumentParser, count: int | None) -> None:
+    default = "" if count is None else f" (default {count})"
+    parser.add_argument("-c", "--count", type=int, default=None, metavar="N", help=f"cycles{default}")
+    parser.add_argument("--seconds", type=float, default=None, metavar="T",
+                        help="run for a time" + (" (default 3)" if count is None else " instead of a count"))
+    parser.set_defaults(default_count=count)
+
+
+def _add_how(parser: argparse.ArgumentParser, copies: bool) -> None:
+    add = parser.add_argument
+    add("--copy", action=argparse.BooleanOptionalAction, default=copies,
+        help="move input and result between host and device in every cycle")
+    add("--pinned", dest="pinned", action="store_true", default=True,
+        help="page-locked host memory (default)")
+    add("--pageable", dest="pinned", action="store_false", help="ordinary host memory")
+    add("--warmup", type=int, default=3, metavar="N", help="cycles before the clock runs (default 3)")
+    add("--check-every", type=int, default=1, metavar="N", help="check every Nth result (default 1: all)")
+    add("--seed", type=int, default=1, metavar="N", help="of the content (default 1)")
+    add("--devices", default="0", metavar="LIST", help="device numbers, such as 0,1, or all; "
+                                                       "processes take them in turn (default 0)")
+    add("--threads", type=int, default=None, metavar="N",
+        help="of the numerical libraries in each process (default: as they choose)")
+    add("--timeout", type=float, default=None, metavar="T", help="end processes after so many seconds")
+
+
+def _add_campaign(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("folder", metavar="FOLDER", help="where results go; an interrupted campaign goes on there")
+    add("-m", "--module", dest="modules", default=None, metavar="LIST",
+        help="numpy, cupy or numpy,cupy (default numpy)")
+    add("--tests", default="copy,rand,fft", metavar="LIST", help="default copy,rand,fft")
+    add("-s", "--shapes", default="100x100,1000x1000,10000x1000", metavar="LIST",
+        help="default 100x100,1000x1000,10000x1000")
+    add("-d", "--dtypes", default="float16,float32,float64", metavar="LIST",
+        help=f"out of {', '.join(DTYPES)} (default float16,float32,float64)")
+    add("--procs", default="1,2,3,10", metavar="LIST", help="processes at once (default 1,2,3,10)")
+    _add_amount(parser, None)
+    _add_how(parser, True)
+    add("--core", default="banded", metavar="NAME", help="of the extract test: banded (default) or dense")
+    add("--repeats", type=int, default=1, metavar="N", help="of the whole list, interleaved (default 1)")
+    add("--no-samples", dest="samples", action="store_false", help="do not sample CPU and GPU state")
+    add("--retry", action="store_true", help="run again what failed, was killed or timed out")
+    add("--plant-fault", default=None, help=argparse.SUPPRESS)
+
+
+def _add_report(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("folders", nargs="+", metavar="FOLDER", help="of campaigns; several are set side by side")
+    add("-o", "--output", default=None, metavar="FOLDER", help="for the report (default: the first FOLDER)")
+    add("--no-plots", dest="plots", action="store_false", help="text only")
+
+
+def spec_of(args: argparse.Namespace) -> Spec:
+    """The test that a command line asks for; raises InputError, one line with every problem."""
+    count, seconds = amount(args)
+    return Spec(args.command, module=args.module or "numpy", shape=parse_shape(args.shape), dtype=args.dtype,
+                count=count, seconds=seconds, copy=args.copy or args.command == "copy", pinned=args.pinned,
+                warmup=args.warmup, check_every=args.check_every, seed=args.seed,
+                core=getattr(args, "core", "banded"))
+
+
+def amount(args: argparse.Namespace) -> tuple[int | None, float | None]:
+    """(count, seconds), one of them None."""
+    if args.count is not None and args.seconds is not None:
+        raise InputError("-c and --seconds are both given: give one")
+    if args.seconds is not None:
+        return None, args.seconds
+    count = args.default_count if args.count is None else args.count
+    return (None, 3.0) if count is None else (count, None)
+
+
+def fault_of(text: str | None) -> tuple[int, int] | None:
+    """(process, cycle) from "PROCESS:CYCLE"."""
+    if text is None:
+        return None
+    process, cycle = numbers(text.replace(":", ","), "--plant-fault")
+    return process, cycle

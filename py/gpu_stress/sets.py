@@ -1,0 +1,64 @@
+"""The sets of a stress campaign: the outer product of what is to be tried."""
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from gpu_extract.errors import InputError
+from gpu_perf.campaign import Command
+from gpu_stress.spec import MODULES, TESTS, Spec, show
+from gpu_stress.workers import worker_argv
+
+SPARE = 60.0          # seconds for start-up and warm-up, on top of what a run by seconds takes
+
+
+@dataclass(frozen=True)
+class Product:
+    """What to multiply: names, shapes, process counts; `base` holds all else.
+
+    devices: processes take them in turn; threads: of the libraries in each process, or None
+    timeout: seconds for a set; None: by its seconds, or for ever where cycles are counted
+    fault: (process, cycle) whose result is spoilt on purpose
+    """
+
+    modules: Sequence[str]
+    tests: Sequence[str]
+    shapes: Sequence[tuple[int, ...]]
+    dtypes: Sequence[str]
+    procs: Sequence[int]
+    base: Spec
+    devices: Sequence[int] = (0,)
+    threads: int | None = None
+    timeout: float | None = None
+    fault: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        for what, given, allowed in (("module", self.modules, MODULES), ("test", self.tests, TESTS)):
+            unknown = [name for name in given if name not in allowed]
+            if unknown:
+                raise InputError(f"{what} is {unknown[0]!r}, must be one of {', '.join(allowed)}")
+        if min(self.procs) < 1:
+            raise InputError(f"--procs is {min(self.procs)}, must be 1 or more")
+
+
+def commands(of: Product) -> list[Command]:
+    """One command per set, sets of few processes first; raises InputError for what no machine can do."""
+    made = []
+    for procs, dtype, shape, test, module in product(of.procs, of.dtypes, of.shapes, of.tests, of.modules):
+        spec = replace(of.base, test=test, module=module, shape=shape, dtype=dtype,
+                       copy=of.base.copy or test == "copy")
+        made.append(Command(
+            f"{module}-{test}-{show(shape).replace(',', 'x')}-{dtype}-{procs}p",
+            worker_argv(spec, of.devices, of.threads, of.fault), procs, gate=True,
+            timeout=_timeout(of, spec, procs),
+            facts={"module": module, "test": test, "shape": list(shape), "elements": math.prod(shape),
+                   "dtype": dtype, "procs": procs, "copy": spec.copy, "pinned": spec.pinned,
+                   "devices": list(of.devices), "threads": of.threads}))
+    return made
+
+
+def _timeout(of: Product, spec: Spec, procs: int) -> float | None:
+    """What was asked for, else a time that only a hanging set of a run by seconds exceeds."""
+    if of.timeout is not None or spec.seconds is None:
+        return of.timeout
+    return SPARE * procs + 20 * spec.seconds

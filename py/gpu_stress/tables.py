@@ -1,0 +1,132 @@
+"""The tables of a report, as data that is printed or put on a page."""
+from collections.abc import Callable, Sequence
+
+from gpu_perf.campaign import SEVERITY
+from gpu_perf.tables import NONE, Table, number
+from gpu_stress.lines import GIGA, MB, duration
+from gpu_stress.machine import GIB
+from gpu_stress.rows import Campaign, Row, gains, loads, sampler_cost
+
+
+def summary(campaign: Campaign) -> list[str]:
+    """A few lines: the machine, how much was done, what was wrong."""
+    m = campaign.machine
+    statuses = [r.status for r in campaign.rows]
+    counts = {status: statuses.count(status) for status in SEVERITY if status in statuses}
+    libraries = "; ".join(f"{d['module']} {d['version']} on {d['device']}" for d in m["modules"].values())
+    cost = sampler_cost(campaign)
+    errors, checked = sum(r.errors for r in campaign.rows), sum(r.checked for r in campaign.rows)
+    wrong = [f"{r.module} {r.test} {r.shape} {r.dtype} with {r.procs} processes" for r in campaign.rows if r.errors]
+    return [
+        f"{m['host']}: {m['processor']}, {m['cores']} cores, {m['memory'] / GIB:.1f} GiB; {libraries}",
+        f"{campaign.done} of {campaign.planned} sets done: "
+        + ", ".join(f"{n} {status}" for status, n in counts.items()),
+        (f"results: all {checked} that were checked are right" if not errors else
+         f"results: {errors} of {checked} WRONG, in {', '.join(wrong)}"),
+        "sampler: " + (f"{len(campaign.samples)} samples, {100 * cost:.2f} % of one core"
+                       if cost is not None else "no samples")]
+
+
+def rate_table(campaign: Campaign) -> Table:
+    """One process alone."""
+    rows = [(r.module, r.test, r.shape, r.dtype, number(r.rate), number(_per(r.one_way, MB)),
+             number(_per(r.both_ways, MB)), number(_per(r.flops, GIGA)), NONE if r.cycle is None else duration(r.cycle),
+             NONE if r.spread is None else f"{100 * r.spread:.1f}%", f"{r.errors}/{r.checked}")
+            for r in campaign.rows if r.procs == 1 and r.rate is not None]
+    return Table("One process", ("module", "test", "shape", "dtype", "Hz", "MByte/sec", "both ways", "GFlop/s",
+                                 "median", "+-", "errors"), tuple(rows),
+                 "Hz, MByte/sec (one array one way) and both ways: by the wall clock, checks included. "
+                 "median and +-: of one cycle, checks left out.", left=4)
+
+
+def sharing_table(campaign: Campaign) -> Table:
+    """Many processes against one."""
+    counts = sorted({r.procs for r in campaign.rows})
+    gain = gains(campaign.rows)
+    keys = list(dict.fromkeys(r.key for r in campaign.rows))
+    status = {(r.key, r.procs): r.status if r.rate or r.status != "ok" else "no overlap" for r in campaign.rows}
+    rows = []
+    for key in keys:
+        cells = [f"{gain[key, n]:.2f} ({100 * gain[key, n] / n:.0f}%)" if (key, n) in gain
+                 else status.get((key, n), NONE) for n in counts]
+        rows.append((*key, *cells))
+    header = ("module", "test", "shape", "dtype", *(f"{n} process{'es' * (n > 1)}" for n in counts))
+    return Table("Sharing", header, tuple(rows),
+                 "Work done by all processes together in the time in which all work, relative to one alone; in "
+                 "brackets the share of its lone speed that each one keeps. no overlap: too short, the processes "
+                 "never worked at the same time.", left=4)
+
+
+def trouble_table(campaign: Campaign) -> Table | None:
+    """Sets that are not ok."""
+    rows = tuple((r.module, r.test, r.shape, r.dtype, str(r.procs), r.status, r.message)
+                 for r in campaign.rows if r.status != "ok")
+    header = ("module", "test", "shape", "dtype", "processes", "status", "why")
+    return Table("Sets that are not ok", header, rows, left=7) if rows else None
+
+
+def load_table(campaign: Campaign) -> Table | None:
+    """The machine during each set."""
+    found = loads(campaign)
+    if not found:
+        return None
+    gpu = any(x.gpu_load is not None for x in found)
+    header = ("set", "samples", "cores busy", "memory GiB")
+    rows = []
+    for x in found:
+        line = [x.name, str(x.samples), number(x.cores, 3), number(x.memory / GIB, 3)]
+        if gpu:
+            line += [number(x.gpu_load, 3), number(_per(x.gpu_memory, GIB), 3), number(x.power, 3),
+                     number(x.clock), number(x.hottest, 3), ", ".join(x.throttle) or NONE]
+        rows.append(tuple(line))
+    extra = ("GPU %", "GPU GiB", "W", "MHz", "max C", "throttled by") if gpu else ()
+    return Table("The machine meanwhile", (*header, *extra), tuple(rows),
+                 "Means over a set; memory and temperature: the largest." + ("" if gpu else " No GPU was sampled."))
+
+
+def ratio_table(title: str, pairs: Sequence[tuple[Row, Row]], names: tuple[str, str],
+                label: Callable[[Row], tuple[str, ...]], header: tuple[str, ...]) -> Table:
+    """Two rates and their ratio, second to first."""
+    rows = tuple((*label(a), number(a.rate), number(b.rate), number((b.rate or 0) / (a.rate or 1), 3))
+                 for a, b in pairs)
+    return Table(title, (*header, f"{names[0]} Hz", f"{names[1]} Hz", "ratio"), rows, left=len(header))
+
+
+def module_pairs(campaign: Campaign) -> list[tuple[Row, Row]]:
+    """(numpy, cupy) rows of the same set."""
+    return _pairs([r for r in campaign.rows if r.module == "numpy"],
+                  [r for r in campaign.rows if r.module == "cupy"],
+                  lambda r: (r.test, r.shape, r.dtype, r.procs))
+
+
+def machine_pairs(first: Campaign, second: Campaign) -> list[tuple[Row, Row]]:
+    """Rows of the same set on two machines."""
+    return _pairs(first.rows, second.rows, lambda r: (*r.key, r.procs))
+
+
+def _pairs(first: Sequence[Row], second: Sequence[Row],
+           key: Callable[[Row], tuple[object, ...]]) -> list[tuple[Row, Row]]:
+    others = {key(r): r for r in second if r.rate}
+    return [(r, others[key(r)]) for r in first if r.rate and key(r) in others]
+
+
+def campaign_tables(campaign: Campaign) -> list[Table]:
+    """All tables of one campaign."""
+    tables = [rate_table(campaign), sharing_table(campaign), trouble_table(campaign), load_table(campaign)]
+    pairs = module_pairs(campaign)
+    if pairs:
+        tables.insert(2, ratio_table("cupy against numpy", pairs, ("numpy", "cupy"),
+                                     lambda r: (r.test, r.shape, r.dtype, str(r.procs)),
+                                     ("test", "shape", "dtype", "processes")))
+    return [t for t in tables if t is not None and t.rows]
+
+
+def machine_table(first: Campaign, second: Campaign) -> Table:
+    """Two machines side by side."""
+    return ratio_table(f"{second.label} against {first.label}", machine_pairs(first, second),
+                       (first.label, second.label), lambda r: (*r.key, str(r.procs)),
+                       ("module", "test", "shape", "dtype", "processes"))
+
+
+def _per(value: float | None, unit: float) -> float | None:
+    return None if value is None else value / unit

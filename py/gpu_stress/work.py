@@ -1,0 +1,97 @@
+"""What every stress test has in common, and the table of them.
+
+A test is a `Work`: some legs that are run and timed one after another in every
+cycle, and a measure of how wrong the last result is, which must not exceed a
+bound. The measure is scaled so that honest rounding stays well below the bound;
+where its statistics come from is said at each test. Content alternates between
+two sources where it is copied, so that a copy that does nothing is seen.
+"""
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpu_stress.backend import Module
+from gpu_stress.machine import GIB, memory_available
+from gpu_stress.spec import OutOfMemory, Spec, show
+
+
+@dataclass(frozen=True)
+class Leg:
+    """One timed part of a cycle. name: "up", "compute" or "down"; nbytes: moved by it in one cycle."""
+
+    name: str
+    run: Callable[[], None]
+    nbytes: int = 0
+
+
+class Work:
+    """One test on one module, ready to run.
+
+    legs: the timed parts, in order
+    nbytes: bytes of one array one way, the figure that the known result line counts
+    flop: floating-point operations of a cycle by the usual count, or None where none are counted
+    bound: what `measure` may be at most
+    """
+
+    def __init__(self, spec: Spec, module: Module):
+        self.spec = spec
+        self.module = module
+        self.nbytes = spec.nbytes
+        self.flop: float | None = None
+        self.bound = 0.0
+        self.legs: tuple[Leg, ...] = ()
+        self.turn = 0
+
+    def prepare(self, cycle: int) -> None:
+        """Called before each cycle, outside the timing; drops the last result."""
+        self.turn = cycle % 2
+        self._result: Any = None
+
+    def measure(self) -> Any:
+        """How wrong the last result is, as an array of one element; NaN counts as wrong."""
+        raise NotImplementedError
+
+    def spoil(self) -> None:
+        """Change one element of the last result, to show that `measure` sees it."""
+        raise NotImplementedError
+
+
+def check_memory(spec: Spec, arrays: float) -> None:
+    """Raises OutOfMemory if `arrays` times the test's array do not fit into host memory beside its peers."""
+    available = memory_available()
+    needed = arrays * spec.nbytes * spec.sharing
+    if available is not None and needed > available:
+        each = f" in {spec.sharing} processes" if spec.sharing > 1 else ""
+        raise OutOfMemory(f"{spec.test} of {show(spec.shape)} {spec.dtype}{each} needs "
+                          f"{needed / GIB:.3g} GiB, {available / GIB:.3g} GiB are free: "
+                          "choose a smaller shape or fewer processes")
+
+
+def unit_roundoff(dtype: str) -> float:
+    """u of a floating-point dtype (2^-53 for float64)."""
+    return float(np.finfo(dtype).eps) / 2
+
+
+def uniform(spec: Spec, shape: tuple[int, ...], salt: int) -> np.ndarray:
+    """Numbers between -1/2 and 1/2 of the test's dtype, complex ones in both parts."""
+    rng = np.random.default_rng([spec.seed, salt])
+    wide = np.float64 if spec.dtype in ("float64", "complex128") else np.float32
+    array = rng.random(shape, dtype=wide) - wide(0.5)
+    if spec.dtype.startswith("complex"):
+        array = array + 1j * (rng.random(shape, dtype=wide) - wide(0.5))
+    return array.astype(spec.dtype)
+
+
+def signs(spec: Spec, n: int) -> np.ndarray:
+    """n times +1 or -1, float64."""
+    return np.random.default_rng([spec.seed, 99]).choice([-1.0, 1.0], n)
+
+
+def spoil_one(array: Any) -> None:
+    """Add the largest magnitude in an array to the element in its middle (if all are 0, 1 is added)."""
+    middle = np.unravel_index(math.prod(array.shape) // 2, array.shape)
+    largest = abs(array).max()
+    array[middle] = array[middle] + largest + (largest == 0)

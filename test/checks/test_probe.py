@@ -1,0 +1,152 @@
+"""Pads are measured: the distance they give leaves less than was asked for, and little more is taken."""
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import oracle
+from extraction import extracted, linear, moved
+from gpu_extract.checks import probe
+from gpu_extract.checks.probe import measure_decay, measure_neighbours, on_ccd
+from gpu_extract.checks.psf_check import BEYOND
+from gpu_extract.config import ExtractConfig
+from gpu_extract.data import Image
+from gpu_extract.errors import InputError
+from gpu_extract.io.psf import read_psf
+from gpu_extract.plan import MOST_NEIGHBOURS, make_plan
+from gpu_extract.run import prepare
+from gpu_extract.spots import centres, corners, make_spots, select
+from gpu_extract.spots.project import add_to_image
+
+RANGE = (6050.0, 6114.0, 0.8)
+
+
+def widened(psf, factor):
+    """The same PSF with spots wider along wavelength."""
+    core = replace(psf.cores[0], sigma_y=replace(psf.cores[0].sigma_y, coeff=factor * psf.cores[0].sigma_y.coeff))
+    return replace(psf, cores=(core,))
+
+
+@pytest.mark.parametrize("family", oracle.FAMILIES)
+def test_pads_grow_with_what_is_asked_for(family):
+    """Each ten times smaller tolerance asks for some bins more, for x and for patches; patches need fewer."""
+    psf = oracle.make_psf(family)
+    decays = [measure_decay(psf, RANGE, tolerance) for tolerance in (1e-4, 1e-6, 1e-8)]
+    for rough, fine in pairwise(decays):
+        assert rough.beyond <= fine.beyond <= 120
+        assert rough.patch <= fine.patch <= 100
+    assert decays[0].beyond < decays[-1].beyond
+    assert all(decay.patch <= decay.beyond for decay in decays)
+
+
+def test_broad_spots_ask_for_more():
+    psf = oracle.make_psf("v3")
+    narrow, broad = (measure_decay(p, RANGE, 1e-6) for p in (psf, widened(psf, 1.5)))
+    assert narrow.beyond < broad.beyond
+    assert narrow.patch < broad.patch
+
+
+@pytest.mark.parametrize(("family", "step", "lengths", "seen"), [
+    ("v3", 0.8, [192], True), ("v3", 0.4, [192, 320], True), ("gh2", 0.5, [192, 320, 640], True),
+    ("tails", 0.25, [192, 320, 640, 1280], False)])
+def test_longer_stretches_are_asked_where_light_reaches_far(family, step, lengths, seen, monkeypatch):
+    """Of the stretches the first in which all of the decay is seen decides, or one that holds all bins of the PSF."""
+    psf, asked, windows = oracle.make_psf(family), [], probe._windows
+
+    def noted(psf, wavelength, bins):
+        asked.append(bins)
+        return windows(psf, wavelength, bins)
+
+    monkeypatch.setattr(probe, "_windows", noted)
+    found = measure_decay(psf, (6050.0, 6114.0, step), 1e-8)
+    assert asked == lengths
+    assert (found.beyond < lengths[-1] // 2) == seen
+
+
+def test_neighbours_by_their_distance():
+    """Fibres far apart need the fewest; closer ones more, up to what is allowed."""
+    psf = oracle.make_psf("v3")
+    counts = []
+    for pitch in (12.0, 7.3, 5.0):
+        coeff = psf.x.coeff.copy()
+        coeff[:, 0] = 20.0 + pitch * np.arange(psf.nfibre)
+        counts.append(measure_neighbours(replace(psf, x=replace(psf.x, coeff=coeff)), RANGE, 1e-8))
+    assert 1 <= counts[0] <= counts[1] <= counts[2] <= MOST_NEIGHBOURS
+    assert counts[0] < counts[2]
+
+
+def test_one_fibre_and_few_bins():
+    """The smallest problem has a pad too."""
+    psf = oracle.make_psf("v3", 1)
+    core = replace(psf.cores[0], sigma_x=linear([[1.1]]))
+    decay = measure_decay(replace(psf, cores=(core,)), (6050.0, 6051.0, 0.5), 1e-6)
+    assert 0 < decay.beyond < 100
+
+
+def test_a_pad_is_as_long_as_the_decay_asks_for(shared):
+    """The red end of a broad PSF in fine steps: 314 bins. Twice as many change no flux by more than was asked for."""
+    psf = select(read_psf(shared / "data" / "psf" / "psf-gausshermite2-boss.fits"), range(2))
+    config = ExtractConfig(wavelength=(9050.0, 9058.0, 0.8), core="dense")
+    image = lines(psf, np.arange(8610.0, 9498.0, 0.8))
+    frame = extracted(image, psf, config)
+    longer = extracted(image, psf, replace(config, tolerance=1e-14))
+    assert longer.notes["pad"] > 1.5 * frame.notes["pad"] > 400
+    assert np.abs((frame.flux - longer.flux) * np.sqrt(longer.ivar)).max() < config.tolerance
+
+
+def lines(psf, wave) -> Image:
+    """Some hundred photons per bin, lines of up to 3000, and 3 e of read noise."""
+    rng = np.random.default_rng(3)
+    photons = 100 * (1 + 0.3 * np.sin(wave / 7)) * np.ones((psf.nfibre, 1))
+    for centre in rng.uniform(wave[0], wave[-1], len(wave) // 12):
+        photons = photons + rng.uniform(100, 3000) * np.exp(-(((wave - centre) / 0.7) ** 2) / 2)
+    clean = np.zeros(psf.shape)
+    add_to_image(clean, make_spots(psf, (0, psf.nfibre), wave), photons)
+    variance = clean + 9.0
+    return Image(clean + rng.normal(size=psf.shape) * np.sqrt(variance), 1 / variance)
+
+
+def test_nothing_is_solved_for_off_the_ccd():
+    """Beyond both ends as far as some fibre's spot touches the CCD, and no bin farther."""
+    config = ExtractConfig(wavelength=(6050.0, 6098.0, 0.8))
+    for dy, ends in ((0.0, (True, False)), (50.0, (False, False)), (100.0, (False, True))):
+        psf = moved(oracle.make_psf("v3", 5), dy, 0.0, (300, 56))
+        whole = make_plan(psf, config, 60)
+        cut = on_ccd(psf, whole)
+        np.testing.assert_array_equal(cut.extended[cut.inner], whole.extended[whole.inner])
+        seen = touched(psf, whole.extended)
+        first, last = np.nonzero(seen)[0][[0, -1]]
+        first, last = min(first, whole.inner.start), max(last + 1, whole.inner.stop)
+        np.testing.assert_array_equal(cut.extended, whole.extended[first:last])
+        assert (first > 0, last < len(whole.extended)) == ends
+        assert prepare(psf, config).plan.extended[0] >= cut.extended[0]
+
+
+def touched(psf, wave):
+    """Whether a pixel of some fibre's spot lies on the CCD."""
+    y0, x0 = corners(psf, centres(psf, (0, psf.nfibre), wave))
+    seen = np.zeros(len(wave), dtype=bool)
+    for y, x in zip(y0, x0, strict=True):
+        seen |= (y + psf.stamp[0] > 0) & (y < psf.shape[0]) & (x + psf.stamp[1] > 0) & (x < psf.shape[1])
+    return seen
+
+
+def test_the_psf_is_looked_at_as_far_as_the_pad_reaches():
+    """A fibre whose width falls below 0 beyond the first look, within a longer pad, is dropped."""
+    psf = oracle.make_psf("gh2", 5, first_row=-20, shape=(400, 60))
+    wavelength = (6180.0, 6190.0, 0.5)
+    assert measure_decay(psf, wavelength, 1e-8).beyond > 220 > BEYOND
+    width = psf.cores[0].sigma_y.coeff.copy()
+    width[1] = 1.0, 1.0 / 0.27, 0.0, 0.0        # 0 at u = -0.27: 6073 Angstrom, 214 bins below the range
+    bad = replace(psf, cores=(replace(psf.cores[0], sigma_y=replace(psf.cores[0].sigma_y, coeff=width)), psf.cores[1]))
+    assert prepare(psf, ExtractConfig(wavelength=wavelength)).dropped == {}
+    assert list(prepare(bad, ExtractConfig(wavelength=wavelength)).dropped) == [1]
+
+
+@pytest.mark.parametrize("measure", [measure_decay, measure_neighbours])
+def test_bins_that_cannot_be_told_from_each_other(measure):
+    """Steps of a twentieth of a pixel under spots of one pixel: said, with the step and what to do."""
+    psf = oracle.make_psf(oracle.FAMILIES[0])
+    with pytest.raises(InputError, match=r"bins of 0.02 Angstrom cannot be told from each other.*larger step \(-w\)"):
+        measure(psf, (6050.0, 6058.0, 0.02), 1e-8)

@@ -1,0 +1,264 @@
+"""The PSF validator: each way a fibre can be bad, what is said of it, and that the others do not suffer."""
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+import oracle
+from extraction import CORES, assert_same_bits, extracted, in_sigma, moved, relative
+from gpu_extract.checks.psf_check import OFF_CCD, check_psf, remaining
+from gpu_extract.config import ExtractConfig
+from gpu_extract.data import Core, Frame, PsfModel, SpecMask, Status
+from gpu_extract.errors import InputError
+from gpu_extract.spots import select
+
+WAVE = np.arange(6050.0, 6098.5, 0.8)
+CONFIG = ExtractConfig(wavelength=(6050.0, 6098.0, 0.8))
+NFIBRE = 7
+
+
+def fresh(family="v3"):
+    return oracle.make_psf(family, NFIBRE, (360, 70), first_row=20)
+
+
+def with_trace(psf: PsfModel, axis: str, fibre: int, place, value: float) -> PsfModel:
+    series = getattr(psf, axis)
+    coeff = series.coeff.copy()
+    coeff[fibre, place] = value
+    return replace(psf, **{axis: replace(series, coeff=coeff)})
+
+
+def with_core(psf: PsfModel, number: int, name: str, fibre: int, change) -> PsfModel:
+    """`change` is applied to the coefficients (..., ncoef) of one fibre."""
+    core = psf.cores[number]
+    series = getattr(core, name)
+    coeff = series.coeff.copy()
+    coeff[..., fibre, :] = change(coeff[..., fibre, :])
+    cores = list(psf.cores)
+    cores[number] = replace(core, **{name: replace(series, coeff=coeff)})
+    return replace(psf, cores=tuple(cores))
+
+
+def with_nan(coeff):
+    coeff = coeff.copy()
+    coeff.ravel()[-1] = np.nan
+    return coeff
+
+
+def on_one_trace(psf: PsfModel, fibre: int) -> PsfModel:
+    return with_trace(psf, "x", fibre, slice(None), psf.x.coeff[fibre - 1 if fibre else 1])
+
+
+def turning(psf: PsfModel, fibre: int) -> PsfModel:
+    """y runs well on the wanted wavelengths (up to u = 0) and turns around at u = 0.4, within the padding."""
+    slope = psf.y.coeff[fibre, 1]
+    return with_trace(psf, "y", fibre, 2, -slope / (3 * 0.4))
+
+
+# name: (what is done to fibre i of a PSF, what is said of it)
+FAULTS = {
+    "coefficient": (lambda p, i: with_core(p, 0, "gh", i, with_nan), "its PSF has values that are not finite"),
+    "width": (lambda p, i: with_core(p, 0, "sigma_y", i, with_nan), "its PSF has values that are not finite"),
+    "trace": (lambda p, i: with_trace(p, "y", i, 0, np.inf), "its PSF has values that are not finite"),
+    "negative": (lambda p, i: with_core(p, 0, "sigma_x", i, np.negative), "its PSF has sigma -1."),
+    "narrowing": (lambda p, i: with_core(p, 0, "sigma_y", i, lambda c: c * 0 + np.array([1.0, -1.7, 0, 0])),
+                  "its PSF has sigma -"),
+    "backwards": (lambda p, i: with_trace(p, "y", i, 2, 500.0), "its y is not monotonic in wavelength"),
+    "turning": (turning, "its y is not monotonic in wavelength"),
+    "off": (lambda p, i: with_trace(p, "x", i, 0, -40.0), "its trace is off the CCD"),
+    "above": (lambda p, i: with_trace(p, "y", i, 0, 1e5), "its trace is off the CCD"),
+    "double": (on_one_trace, "its trace is not right of that of fibre "),
+}
+
+
+@pytest.mark.parametrize("family", oracle.FAMILIES)
+def test_a_good_psf_passes_as_it_is(family):
+    psf = fresh(family)
+    checked, dropped = check_psf(psf, WAVE)
+    assert checked is psf
+    assert dropped == {}
+
+
+@pytest.mark.parametrize("fibre", [0, 3, NFIBRE - 1])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_bad_fibre_is_dropped_with_its_reason(fault, fibre):
+    """Only that fibre (of two on one trace the later one), its trace moved far off; nothing else is touched."""
+    spoil, reason = FAULTS[fault]
+    psf = spoil(fresh(), fibre)
+    checked, dropped = check_psf(psf, WAVE)
+    expected = max(fibre, 1) if fault == "double" else fibre
+    assert list(dropped) == [expected]
+    assert dropped[expected].startswith(reason)
+    assert checked.y.coeff[expected].tolist() == [OFF_CCD, 0, 0]
+    others = np.arange(NFIBRE) != expected
+    for name in ("x", "y"):
+        np.testing.assert_array_equal(getattr(checked, name).coeff[others], getattr(psf, name).coeff[others])
+    for name in ("sigma_x", "sigma_y", "gh"):
+        got, given = getattr(checked.cores[0], name).coeff, getattr(psf.cores[0], name).coeff
+        np.testing.assert_array_equal(got[..., others, :], given[..., others, :])
+        assert np.isfinite(got).all()
+
+
+@pytest.mark.parametrize("name", ["amp", "core", "xscale", "yscale", "index", "nsig", "second"])
+def test_every_series_is_looked_at(name):
+    psf = fresh("gh2")
+    if name == "nsig":
+        psf = with_core(psf, 0, "nsig", 2, with_nan)
+    elif name == "second":
+        psf = with_core(psf, 1, "gh", 2, with_nan)
+    else:
+        series = getattr(psf.tail, name)
+        coeff = series.coeff.copy()
+        coeff[2, 1] = np.nan
+        psf = replace(psf, tail=replace(psf.tail, **{name: replace(series, coeff=coeff)}))
+    checked, dropped = check_psf(psf, WAVE)
+    assert dropped == {2: "its PSF has values that are not finite"}
+    tail = checked.tail
+    assert all(np.isfinite(getattr(tail, n).coeff).all() for n in ("amp", "core", "xscale", "yscale", "index"))
+
+
+def at(*x: float) -> PsfModel:
+    """A PSF with its traces at these x, on a CCD wide enough."""
+    psf = fresh()
+    coeff = psf.x.coeff.copy()
+    coeff[:, 0] = x
+    return replace(psf, x=replace(psf.x, coeff=coeff), shape=(360, 400))
+
+
+@pytest.mark.parametrize(("x", "dropped"), [
+    ((10, 17, 24, 31, 38, 45, 52), {}),
+    ((10, 17, 300, 31, 38, 45, 52), {2: "not left of that of fibre 3"}),       # only the one astray, not all behind it
+    ((300, 17, 24, 31, 38, 45, 52), {0: "not left of that of fibre 1"}),
+    ((10, 17, 24, 31, 38, 45, 12), {6: "not right of that of fibre 5"}),
+    ((10, 17, 17.4, 31, 38, 45, 52), {2: "not right of that of fibre 1"}),
+    ((10, 17, 17.6, 31, 38, 45, 52), {}),
+    ((10, 24, 17, 31, 38, 52, 45), {2: "not right of that of fibre 1", 6: "not right of that of fibre 5"}),
+    ((10, 200, 210, 31, 38, 45, 52), {1: "not left of that of fibre 3", 2: "not left of that of fibre 3"}),
+])
+def test_fibres_out_of_order(x, dropped):
+    """As many as possible are kept in order and apart."""
+    got = check_psf(at(*x), WAVE)[1]
+    assert got == {i: f"its trace is {reason}" for i, reason in dropped.items()}
+
+
+def test_order_does_not_count_fibres_that_are_bad_already():
+    psf = with_trace(at(10, 17, 300, 31, 38, 45, 52), "y", 2, 2, 500.0)
+    assert check_psf(psf, WAVE)[1] == {2: "its y is not monotonic in wavelength"}
+
+
+def test_without_any_good_fibre_it_is_an_error():
+    with pytest.raises(InputError, match=r"no fibre can be extracted \(fibre 0: its trace is off the CCD\)"):
+        check_psf(moved(fresh(), 0.0, 4000.0, (360, 70)), WAVE)
+
+
+@pytest.mark.parametrize("family", oracle.FAMILIES)
+def test_what_remains_is_closed_up(family):
+    psf = replace(fresh(family), bundle=np.array([0, 0, 0, 1, 1, 1, 2]))
+    rest = remaining(psf, {1: "", 6: ""})
+    assert rest.nfibre == 5
+    assert rest.bundle.tolist() == [0, 0, 1, 1, 1]
+    good = [0, 2, 3, 4, 5]
+    np.testing.assert_array_equal(rest.x.coeff, psf.x.coeff[good])
+    for core, given in zip(rest.cores, psf.cores, strict=True):
+        np.testing.assert_array_equal(core.gh.coeff, given.gh.coeff[:, :, good])
+        assert (core.nsig is None) == (given.nsig is None)
+    assert isinstance(rest.cores[0], Core)
+    assert (rest.tail is None) == (psf.tail is None)
+
+
+@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_dropped_fibre_does_not_lose_the_frame(fault, core):
+    """Its row: nothing, with the bits that say so. The others are to the last bit those of a PSF without it."""
+    good = fresh()
+    lonely = remaining(good, {3})
+    case = oracle.make_case(lonely, CONFIG, pad=60)
+    config = replace(CONFIG, core=core)
+    frame = extracted(case.image, FAULTS[fault][0](good, 3), config)
+    assert list(frame.notes["dropped"]) == [3]
+    assert set(frame.mask[3]) == {SpecMask.SOMEBADPIX | SpecMask.ALLBADPIX | SpecMask.NODATA | SpecMask.BADFIBER}
+    assert set(frame.status[3]) == {Status.DROPPED}
+    for name in ("flux", "ivar", "resolution", "chi2pix"):
+        np.testing.assert_array_equal(getattr(frame, name)[3], 0)
+    without = extracted(case.image, lonely, config)
+    others = np.arange(NFIBRE) != 3
+    assert_same_bits(frame, without, others)
+
+
+@cache
+def broad(dropped: tuple[int, ...]) -> tuple[oracle.Case, Frame]:
+    """A case with the light of the broad PSF's other fibres, and what the oracle makes of exactly these."""
+    config = ExtractConfig(wavelength=(6050.0, 6074.0, 0.8), tolerance=1e-13)
+    case = oracle.make_case(remaining(fresh("gh2"), dropped), config, pad=110)
+    return case, oracle.oracle_extract(case.image, case.psf, config, pad=110)
+
+
+@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("dropped", [(3,), (2, 3), (0, 6), (1, 3, 5)])
+def test_fibres_on_both_sides_of_a_dropped_one_are_coupled(dropped, core):
+    """A broad PSF: spots of the next but one, and of the next but two, overlap. Bounds as in test_against_oracle.py."""
+    case, reference = broad(dropped)
+    psf = fresh("gh2")
+    for fibre in dropped:
+        psf = FAULTS["coefficient"][0](psf, fibre)
+    frame = extracted(case.image, psf, replace(case.config, core=core))
+    assert tuple(frame.notes["dropped"]) == dropped
+    kept = [i for i in range(NFIBRE) if i not in dropped]
+    bound = max(1e-8, 100 * np.finfo(float).eps * reference.notes["cond"])
+    assert np.abs((frame.flux[kept] - reference.flux) * np.sqrt(reference.ivar)).max() < bound
+    assert relative(frame.ivar[kept], reference.ivar).max() < bound
+    np.testing.assert_array_equal(frame.mask[kept], reference.mask)
+
+
+@pytest.mark.parametrize("asked", [(1, 1), (1, 2), (0, 4)])
+def test_a_range_of_fibres_may_be_dropped(asked):
+    """The rows that were asked for, whatever is in them; what is said of bundles goes by the PSF's numbers."""
+    case, psf = oracle.make_case(fresh(), CONFIG, pad=60), fresh()
+    for fibre in (0, 1, 4):
+        psf = FAULTS["coefficient"][0](psf, fibre)
+    config = replace(CONFIG, specmin=asked[0], nspec=asked[1], bundlesize=2)
+    frame = extracted(case.image, psf, replace(config, model=True))
+    assert frame.fibres.tolist() == list(range(asked[0], sum(asked)))
+    assert (frame.ivar > 0).all(axis=1).tolist() == [i not in (0, 1) for i in frame.fibres]
+    assert list(frame.notes["bundles"]) == [2] * (sum(asked) > 2)
+    assert (frame.model is not None) == (sum(asked) > 2)
+    whole = extracted(case.image, psf, replace(config, specmin=0, nspec=None))
+    assert list(whole.notes["bundles"]) == [2, 5, 6]
+    assert_same_bits(frame, whole, other_rows=slice(asked[0], sum(asked)))
+
+
+@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("fibre", [0, NFIBRE - 1])
+def test_the_first_and_the_last_fibre_may_be_dropped(fibre, core):
+    """Decay and coupling are measured on fibres that are there."""
+    psf = FAULTS["coefficient"][0](fresh(), fibre)
+    case = oracle.make_case(remaining(fresh(), {fibre}), CONFIG, pad=60)
+    frame = extracted(case.image, psf, replace(CONFIG, core=core))
+    np.testing.assert_array_equal((frame.ivar > 0).all(axis=1), np.arange(NFIBRE) != fibre)
+
+
+@pytest.mark.parametrize(("x", "dropped"), [
+    ((52, 45, 38, 31, 24, 17, 10), {}),
+    ((52, 45, 300, 31, 24, 17, 10), {2: "not left of that of fibre 1"}),
+    ((5, 45, 38, 31, 24, 17, 10), {0: "not right of that of fibre 1"}),
+    ((52, 45, 45.2, 31, 24, 17, 10), {2: "not left of that of fibre 1"}),
+    ((52, 45, 38, 31, 24, 17, 50), {6: "not left of that of fibre 5"}),
+])
+def test_traces_may_run_either_way(x, dropped):
+    """Numbers may count towards decreasing x: what is astray is judged against that order."""
+    got = check_psf(at(*x), WAVE)[1]
+    assert got == {i: f"its trace is {reason}" for i, reason in dropped.items()}
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_fibres_in_reverse_are_the_same_spectra(core):
+    """The normal equations are the same but for the order of their rows: 1e-9 sigma for sums in another order."""
+    psf = fresh()
+    backwards = select(psf, range(NFIBRE - 1, -1, -1))
+    case = oracle.make_case(psf, CONFIG)
+    config = replace(CONFIG, core=core)
+    frame, other = extracted(case.image, psf, config), extracted(case.image, backwards, config)
+    assert not other.notes["dropped"]
+    assert in_sigma(frame, other.flux[::-1]).max() < 1e-9
+    assert relative(other.ivar[::-1], frame.ivar).max() < 1e-9

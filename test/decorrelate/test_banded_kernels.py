@@ -1,0 +1,256 @@
+"""The kernels of the banded core against dense algebra."""
+import numpy as np
+import pytest
+from cores.cases import EPS, band_of, full_of, make_bundle, measured, narrow_sum, random_definite
+
+from gpu_extract.decorrelate.narrow import simd_band_tests, simd_correct, simd_eliminate, simd_foresee, simd_schur
+from gpu_extract.decorrelate.narrow.simd_banded import SIDES, aligned
+from gpu_extract.decorrelate.wide import simd_wide_eliminate, simd_wide_poles
+from gpu_extract.vectors import transpose
+
+
+def dense_sum(matrix, sides, shifts, weights):
+    """sum_k w_k (S + t_k)^-1, and the same times the right sides."""
+    inverse = sum(w * np.linalg.inv(matrix + t * np.eye(len(matrix))) for t, w in zip(shifts, weights, strict=True))
+    return inverse, inverse @ sides
+
+
+def check_sum(out, matrix, sides, poles, ndiag):
+    inverse, solved = dense_sum(matrix, sides, *poles)
+    bound = 100 * EPS * np.linalg.cond(matrix) * np.abs(inverse).max()
+    assert np.abs(out[:, :SIDES] - solved).max() <= bound * np.abs(sides).sum()
+    for a in range(ndiag + 1):
+        column = out[:, SIDES + a]
+        np.testing.assert_allclose(column[:len(column) - a], np.diagonal(inverse, a), rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize(("half", "ndiag", "nwave"),
+                         [(7, 5, 83), (7, 0, 60), (3, 9, 41), (11, 8, 50), (1, 1, 30), (0, 2, 9)])
+def test_narrow_pole_sum(half, ndiag, nwave):
+    rng = np.random.default_rng(half)
+    matrix = random_definite(nwave, half, 1e3, rng)
+    sides, poles = rng.normal(size=(nwave, SIDES)), aligned(2, 16)
+    poles[:] = np.exp(rng.normal(size=16)), rng.random(16)
+    out = narrow_sum(band_of(matrix, half), sides, poles, ndiag)
+    check_sum(out, matrix, sides, poles, ndiag)
+
+
+@pytest.mark.parametrize(("half", "ndiag", "nwave"), [(30, 10, 101), (8, 3, 40), (5, 11, 33), (17, 4, 19)])
+def test_wide_pole_sum(half, ndiag, nwave):
+    rng = np.random.default_rng(half)
+    matrix = random_definite(nwave, half, 1e5, rng)
+    count, reach = -(-nwave // 4), -(-max(half, ndiag) // 4)
+    sides, poles = np.zeros((4 * count, SIDES)), (10.0**rng.uniform(-5, 1, 8), rng.random(8))
+    sides[:nwave] = rng.normal(size=(nwave, SIDES))
+    blocks, works = np.empty((count, reach + 1, 16)), simd_wide_poles.make_works(count, reach)
+    simd_wide_poles.by_panels(blocks, band_of(matrix, half))
+    out = np.zeros((nwave, SIDES + ndiag + 1))
+    simd_wide_poles.pole_sum(out, works, blocks, sides, *poles)
+    check_sum(out, matrix, sides[:nwave], poles, ndiag)
+
+
+def test_the_inverse_in_blocks_stays_symmetric():
+    """Without the mirror in `_invert` rounding that is not symmetric grows along the band, here by 1e20."""
+    rng = np.random.default_rng(1)
+    matrix = random_definite(400, 60, 1e7, rng)
+    count, reach = 100, 15
+    blocks, works = np.empty((count, reach + 1, 16)), simd_wide_poles.make_works(count, reach)
+    simd_wide_poles.by_panels(blocks, band_of(matrix, 60))
+    out, weight = np.zeros((400, SIDES + 1)), np.zeros(8)
+    weight[0] = 1.0
+    simd_wide_poles.pole_sum(out, works, blocks, np.ones((400, SIDES)), np.full(8, 1e-9), weight)
+    exact = np.diag(np.linalg.inv(matrix + 1e-9 * np.eye(400)))
+    np.testing.assert_allclose(out[:, SIDES], exact, rtol=100 * EPS * np.linalg.cond(matrix))
+
+
+@pytest.fixture(scope="module")
+def coupled():
+    return make_bundle(6, 75, mask="block", wing=0.1)
+
+
+def blocks_of(bundle, fibre, other):
+    n = bundle.x.shape[1]
+    own, between = slice(fibre * n, (fibre + 1) * n), slice(other * n, (other + 1) * n)
+    block = bundle.dense[own, own].copy()
+    block[np.diag_indices(n)] += block.diagonal() == 0
+    return block, bundle.dense[between, own]
+
+
+@pytest.fixture
+def eliminate(coupled):
+    """eliminate(fibres, distances, half, last): `taken` and `moved`, in memory that holds what others left there.
+
+    own: half-band of the fibres' own blocks, where another one than theirs is to be used
+    """
+    def run(fibres, distances, half, last=None, own=coupled.normal.own):
+        icov, x = coupled.normal.icov[:, :, :last].copy(), coupled.x[:, :last].copy()
+        nwave, hw, shape = icov.shape[2], coupled.normal.halfband, (len(fibres), len(distances))
+        icov *= np.add.outer(np.arange(nwave), np.arange(-hw, hw + 1)) < nwave
+        bins = simd_schur.padded(nwave)
+        taken, moved = aligned(*shape, bins, half + 1), aligned(*shape, bins)
+        works = tuple(aligned(size) for size in simd_schur.work_sizes(nwave, hw, own, half=half,
+                                                                         distances=len(distances)))
+        for work in (taken, moved, *works):
+            work[:] = 5.0
+        simd_schur.eliminate(taken, moved, icov, x, np.array(fibres), np.array(distances), works, own=own)
+        return taken[:, :, :nwave], moved[:, :, :nwave]
+    return run
+
+
+@pytest.mark.parametrize(("half", "last"), [(3, None), (8, None), (11, None), (8, 5)])
+def test_elimination_eight_fibres_at_a_time(coupled, eliminate, half, last):
+    x, fibres, distances = coupled.x[:, :last], [0, 1, 2, 5, 3, 3, 4, 4, 2], [-1, 1, -2, 2]
+    taken, moved = eliminate(fibres, distances, half, last)
+    for n, j in enumerate(fibres):
+        for e, d in enumerate(distances):
+            if 0 <= j + d < len(x):
+                block, between = (matrix[:last, :last] for matrix in blocks_of(coupled, j, j + d))
+                u = between @ np.linalg.solve(block, between.T)
+                bound = 100 * EPS * np.linalg.cond(block) * np.abs(u).max()
+                np.testing.assert_allclose(taken[n, e], band_of(u, half), rtol=0, atol=bound)
+                np.testing.assert_allclose(moved[n, e], u @ x[j + d], rtol=0, atol=bound * np.abs(x[j + d]).sum())
+
+
+def test_blocks_narrower_than_their_couplings(coupled, eliminate):
+    """What lies between the half-bands is zeros, which the sums need not have: the same but for rounding."""
+    narrow, hw = coupled.normal.own, coupled.normal.halfband
+    assert narrow < hw
+    for short, whole in zip(eliminate([1, 2], [-1, 1], hw), eliminate([1, 2], [-1, 1], hw, own=hw), strict=True):
+        np.testing.assert_allclose(short, whole, rtol=0, atol=1e-14 * np.abs(whole).max())
+
+
+def test_lanes_do_not_mix(coupled, eliminate):
+    """The same bits whichever fibres are eliminated together."""
+    results = []
+    for fibres in ([2, 3, 4, 1], [4, 0, 5, 3, 1, 0, 3, 1, 2], [2], [0, 1, 3, 4, 5, 4, 3, 2]):
+        taken, moved = eliminate(fibres, [-1, 1], coupled.normal.halfband)
+        results.append((taken[fibres.index(2)], moved[fibres.index(2)]))
+    for taken, moved in results[1:]:
+        np.testing.assert_array_equal(taken, results[0][0])
+        np.testing.assert_array_equal(moved, results[0][1])
+
+
+def test_elimination_of_a_wider_band(coupled):
+    rng = np.random.default_rng(5)
+    nwave, hw, half = 75, coupled.normal.halfband, 12
+    matrix, x = random_definite(nwave, 10, 1e3, rng), rng.normal(size=nwave)
+    between = coupled.normal.icov[1, 1]
+    taken, moved = np.empty((nwave, half + 1)), np.empty(nwave)
+    simd_eliminate.eliminate(taken, moved, band_of(matrix, 10), np.ascontiguousarray(between), x)
+    g = np.zeros((nwave, nwave))
+    for k in range(-hw, hw + 1):
+        rows = np.arange(max(0, -k), nwave - max(0, k))
+        g[rows, rows + k] = between[rows, hw + k]
+    u = g @ np.linalg.solve(matrix, g.T)
+    np.testing.assert_allclose(taken, band_of(u, half), rtol=0, atol=1e-11 * np.abs(u).max())
+    np.testing.assert_allclose(moved, u @ x, rtol=0, atol=1e-11 * np.abs(u).max() * np.abs(x).sum())
+
+
+def test_definiteness_is_told_for_certain():
+    """Each of the eight answers against the eigenvalues, with questions a factor 1.001 on either side of the truth."""
+    rng = np.random.default_rng(2)
+    s, u = random_definite(131, 7, 1e4, rng), random_definite(131, 7, 10.0, rng)
+    s, u = s / np.abs(s).max(), 1e-3 * u / np.abs(u).max()
+    least = np.linalg.eigvalsh(s)[0]
+    scale = np.sqrt(np.diag(s))
+    gamma = np.linalg.eigvalsh(s / np.outer(scale, scale))[0]
+    root = np.linalg.cholesky(np.linalg.inv(s + u))
+    theta = np.linalg.eigvalsh(root.T @ u @ root)[-1]
+    near = np.array([1 / 1.001, 1.001])
+    b, c, rest, bound = np.zeros(8), np.zeros(8), np.ones(8), 3.0
+    c[:2], b[2:4], rest[4:6] = least / bound * near, 1 - 1 / (theta * near[::-1]), 1 - gamma * near
+    lanes, work = np.concatenate([b, c, rest]), aligned(simd_band_tests.work_size(7))
+    work[:] = 3.0
+    assert simd_band_tests.definite(7)(lanes, bound, work, band_of(s, 7), band_of(u, 7)) == 0b11010101
+    s[-1, -1] = -1.0        # the last of an odd number of rows counts
+    assert simd_band_tests.definite(7)(lanes, bound, work, band_of(s, 7), band_of(u, 7)) == 0
+
+
+def test_assembled_band_decouples_dark_bins():
+    bundle = make_bundle(3, 60, mask="gap")
+    normal, fibre = bundle.normal, 1
+    _, bound, band = measured(8, normal.icov, (True, False), fibre=fibre)
+    dark = normal.weight[fibre] == 0
+    assert dark.any()
+    matrix = full_of(band)
+    np.testing.assert_array_equal(matrix[dark][:, dark], bound * np.eye(dark.sum()))
+    assert not matrix[dark][:, ~dark].any()
+    assert bound >= np.linalg.eigvalsh(matrix)[-1]
+    assert bound <= 2 * np.linalg.eigvalsh(matrix)[-1]
+
+
+def between_zeros(rows, before, after):
+    """A copy of an array with rows of zeros around it."""
+    padded = aligned(before + len(rows) + after, *rows.shape[1:])
+    padded[before:before + len(rows)] = rows
+    return padded[before:before + len(rows)]
+
+
+@pytest.mark.parametrize(("half", "nwave"), [(9, 300), (0, 20), (3, 5), (12, 131)])
+def test_what_the_band_will_do_is_foreseen(half, nwave):
+    rng = np.random.default_rng(half)
+    s, u = random_definite(nwave, half, 1e3, rng), random_definite(nwave, half, 10.0, rng)
+    x, roots = 30.0 * rng.normal(size=nwave), 1.0 / np.sqrt(np.diag(s))
+    roots[nwave // 2] = 0.0        # a bin without weight
+    before, after = transpose.padded(half), transpose.LANES
+    rest, sums = between_zeros(-u @ x + 1e-3 * rng.normal(size=nwave), 0, after), np.full(6, np.nan)
+    left = rest + u @ x
+    diagonal, shifts = between_zeros(np.full(nwave, np.nan), 0, after), np.full(nwave + after, np.nan)
+    simd_foresee.foresee(sums, diagonal, rest, shifts, between_zeros(band_of(s, half), before, after),
+                        between_zeros(band_of(u, half), before, after),
+                        between_zeros(x, half + after, half + after), between_zeros(roots, half + after, half + after))
+    signs = (-1.0)**np.arange(nwave)
+    total, product = s.sum(axis=1), s @ x
+    least = np.maximum(signs * (s @ signs), simd_foresee.LEAST * np.abs(total))
+    scaled = np.abs(np.diagonal(u, half) * (roots * np.roll(roots, -half))[:nwave - half])
+    expected = [np.max(left**2 / least), np.sum(product**2 > simd_foresee.BRIGHT**2 * np.abs(total)),
+                total[roots > 0].sum(), product.sum(), x @ product, scaled.max()]
+    np.testing.assert_array_equal(diagonal, np.diag(s))
+    np.testing.assert_allclose(rest, left, rtol=0, atol=1e-12 * np.abs(u @ x).max())
+    np.testing.assert_allclose(sums, expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(shifts[:nwave], left**2 / least, rtol=1e-6, atol=1e-9)
+
+
+def test_corrections_of_many_fibres():
+    """Eleven fibres, eight of them at once, against dense solutions; one is left alone, and one has a dark bin."""
+    rng = np.random.default_rng(6)
+    nfibre, nwave, first, half = 11, 40, 3, simd_correct.HALF
+    made = aligned(nfibre, nwave, 8)
+    flux, work = rng.normal(size=(nfibre, 30)), aligned(simd_correct.work_size(nwave))
+    was, expected, wanted = flux.copy(), flux.copy(), [n for n in range(nfibre) if n != 4]
+    signs = (-1.0)**np.arange(nwave)
+    for n in range(nfibre):
+        q, rest = random_definite(nwave, half, 50.0, rng), rng.normal(size=nwave)
+        made[n, :, 0], made[n, :, 1], made[n, :, SIDES:] = q.sum(axis=1), rest, -band_of(q, half)
+        made[n, 20 if n == 7 else 0, 0] = 0.0
+        least = np.maximum(np.abs(signs * (q @ signs)), simd_correct.LEAST * np.abs(made[n, :, 0]))
+        e = np.linalg.solve(q + np.diag(simd_correct.SPREAD * least), rest)
+        expected[n] += np.divide(e, made[n, :, 0], out=np.zeros(nwave), where=made[n, :, 0] != 0)[first:first + 30]
+    expected[4] = was[4]
+    simd_correct.correct(flux, made, work, np.array(wanted), first)
+    np.testing.assert_allclose(flux, expected, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize(("neighbours", "reach"), [(1, 74), (2, 74), (2, 20)])
+def test_wide_elimination(coupled, neighbours, reach):
+    """In the band, to rounding; where the neighbours' part is not followed to the end, to what it has fallen to."""
+    n, hw, fibre = coupled.x.shape[1], coupled.normal.halfband, 2
+    others = np.array([j for j in range(fibre - neighbours, fibre + neighbours + 1) if j != fibre])
+    half = min(reach, 40)
+    band = np.zeros((n, half + 1))
+    band[:, :hw + 1] = coupled.normal.icov[fibre, 0, :, hw:]
+    assert simd_wide_eliminate.eliminate(band, coupled.normal.icov, fibre, others, reach)
+    chosen = np.concatenate([np.arange(j * n, (j + 1) * n) for j in others])
+    own = np.arange(fibre * n, (fibre + 1) * n)
+    block = coupled.dense[np.ix_(chosen, chosen)]
+    exact = coupled.dense[np.ix_(own, own)] - coupled.dense[np.ix_(own, chosen)] @ np.linalg.solve(
+        block, coupled.dense[np.ix_(chosen, own)])
+    difference = np.abs(band - band_of(exact, half)).max() / np.abs(exact).max()
+    assert difference <= 3e-14
+
+
+def test_blocks_that_are_not_definite_are_reported(coupled):
+    icov = coupled.normal.icov.copy()
+    icov[1, 0, 20, coupled.normal.halfband] *= -1.0
+    band = np.zeros((75, 20))
+    assert not simd_wide_eliminate.eliminate(band, icov, 2, np.array([1, 3]), 19)

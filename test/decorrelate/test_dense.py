@@ -1,0 +1,46 @@
+"""The dense core's patches: as large as light reaches, and no larger."""
+import numpy as np
+import pytest
+from cores.cases import make_bundle
+
+from gpu_extract.data import Status
+from gpu_extract.decorrelate import dense
+
+NWAVE, PAD, STEP, NDIAG = 300, 30, 50, 5
+CUTS = dense.Cuts(slice(0, NWAVE), STEP, PAD, 1, 1e-8)
+
+
+@pytest.fixture
+def stretches(monkeypatch):
+    """The ranges of bins that factors are asked for."""
+    asked = []
+    factor = dense._factor
+
+    def noted(normal, order, waves):
+        asked.append(waves)
+        return factor(normal, order, waves)
+    monkeypatch.setattr(dense, "_factor", noted)
+    return asked
+
+
+def test_patches_of_good_pixels_are_as_they_were_cut(stretches):
+    """Those at both ends of all bins, too: there is nothing beyond, whatever they correlate with. Once at most they
+    grow: the pad here is not measured."""
+    case = make_bundle(3, NWAVE)
+    part = dense.decorrelate(case.normal, case.x, (1, 2), ndiag=NDIAG, cuts=CUTS)
+    assert (part.status == Status.GOOD).all() and not part.weak.any()
+    assert max(last - first for first, last in stretches) <= STEP + 4 * PAD
+    assert {(0, STEP + PAD), (NWAVE - STEP - PAD, NWAVE)} <= set(stretches)
+
+
+def test_patches_grow_where_their_own_covariance_reaches_their_ends(stretches):
+    """A column through the trace halves the pixels: the answer is that of the whole fibre, 1e-8 sigma, and a pad of
+    two bins is not what it came from."""
+    case = make_bundle(1, 160, mask="column")
+    cuts = dense.Cuts(slice(0, 160), STEP, 2, 1, 1e-8)
+    part = dense.decorrelate(case.normal, case.x, (0, 1), ndiag=NDIAG, cuts=cuts)
+    root = case.oracle(0).q
+    sums = root.sum(axis=1)
+    error = part.flux[0] * sums - root @ case.x[0]
+    assert np.abs(error).max() < 1e-7
+    assert max(last - first for first, last in stretches) > STEP + 4 * 2

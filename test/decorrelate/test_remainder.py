@@ -1,0 +1,101 @@
+"""What S has beyond its band, added to the flux exactly to first order."""
+import numpy as np
+import pytest
+from cores.cases import full_of, make_bundle
+
+from gpu_extract.decorrelate.banded import Options, decorrelate
+from gpu_extract.decorrelate.limits import Limits
+from gpu_extract.decorrelate.narrow import simd_banded
+from gpu_extract.decorrelate.narrow.remainder import REACH, SHARE, add_remainder
+from gpu_extract.decorrelate.narrow.schur import Neighbours
+from gpu_extract.decorrelate.poles import LADDER, pole_error
+
+NBIN = 150
+LOOSE = {"tail": 1.0, "coupling": 1e-15, "most_coupling": 1.0, "widen": (0,), "shift": 1e-99}
+
+
+def lines(bundle, rng):
+    """x: bright lines, 300 sigma high, which swing slowly and quickly, and noise."""
+    at = np.arange(bundle.x.shape[1])
+    for i in range(len(bundle.x)):
+        oracle, alive = bundle.oracle(i), bundle.normal.weight[i] > 0
+        shape = sum(np.exp(-0.5 * ((at - place) / 1.5) ** 2) for place in rng.uniform(0, len(at), 8))
+        noise = np.linalg.lstsq(oracle.q, rng.normal(size=len(at)), rcond=None)[0]
+        bundle.x[i] = np.where(alive, noise + 300.0 * shape / np.where(alive, oracle.s, 1.0), 0.0)
+    return bundle
+
+
+def added(bundle, fibre, limits):
+    """What is added to the flux of a fibre in sigma, and what dense matrices say it has to be."""
+    neighbours = Neighbours(bundle.normal, bundle.x, limits)
+    schur = neighbours.complement(fibre)
+    n, alive = bundle.x.shape[1], bundle.normal.weight[fibre] > 0
+    own = slice(fibre * n, (fibre + 1) * n)
+    b, kept = full_of(schur.band), np.abs(np.subtract.outer(np.arange(n), np.arange(n))) <= schur.room.half
+    for first, block in schur.windows:
+        inside = slice(first, first + len(block))
+        b[inside, inside], kept[inside, inside] = block, True
+    e = np.where(kept | ~alive[:, None] | ~alive, 0.0, np.linalg.inv(bundle.covariance[own, own]))
+    values, vectors = np.linalg.eigh(b)
+    root = np.sqrt(values)
+    change = vectors @ (vectors.T @ e @ vectors / np.add.outer(root, root)) @ vectors.T
+    sides = np.zeros((n, simd_banded.SIDES))
+    sides[:, 0], sides[:, 1] = alive, bundle.x[fibre]
+    s, y = ((vectors * root) @ vectors.T @ sides[:, :2]).T
+    s[~alive] = 0.0
+    flux = np.divide(y, s, out=np.zeros(n), where=s != 0)
+    wanted = change @ sides[:, 1] - flux * (change @ sides[:, 0])
+    found = flux.copy()
+    add_remainder((found, flux), s, sides, (neighbours, fibre, schur), 0)
+    return ((found - flux) * s)[alive], wanted[alive], schur
+
+
+@pytest.mark.parametrize("window", [Limits.window, np.inf])
+@pytest.mark.parametrize("mask", ["clean", "column", "block", "gap"])
+def test_what_is_added_is_of_first_order(mask, window):
+    """The poles leave up to SHARE times their error, windows what is cut off from them, 1e-9 here.
+
+    Beside masks, where windows are allowed, there are some; where they are not, fibres are eliminated one behind
+    the other.
+    """
+    bundle = lines(make_bundle(6, NBIN, mask=mask, wing=0.05, stamp=(11, 13)), np.random.default_rng(5))
+    windows = 0
+    for fibre in range(6):
+        found, wanted, schur = added(bundle, fibre, Limits(window=window, **LOOSE))
+        poles = SHARE * pole_error(4, LADDER[schur.facts.rung][1])
+        assert np.abs(found - wanted).max() <= poles * np.abs(wanted).max() + 1e-9 * bool(schur.windows)
+        windows += len(schur.windows)
+    assert bool(windows) == (np.isfinite(window) and mask in ("block", "gap"))
+
+
+def extracted(bundle, shift, bins=slice(None)):
+    """All fibres, in the first band."""
+    options = Options(Limits(tail=1.0, coupling=1e-6, shift=shift))
+    return decorrelate(bundle.normal, bundle.x, (0, len(bundle.x)), ndiag=5, options=options, bins=bins)
+
+
+def test_bins_that_are_not_wanted_change_nothing():
+    """The first bin that is wanted, and how many there are."""
+    bundle = lines(make_bundle(4, NBIN, wing=0.05), np.random.default_rng(6))
+    whole, part = (extracted(bundle, 1e-99, bins) for bins in (slice(None), slice(20, 90)))
+    np.testing.assert_array_equal(part.flux, whole.flux[:, 20:90])
+    assert (extracted(bundle, 1.0).flux != whole.flux).any(axis=1).all()
+
+
+def test_stretches_are_long_enough():
+    """Half a reach around the bins that count the flux is what it is with all bins, but for a thousandth of the shift;
+    elsewhere the quick correction stays."""
+    bundle = make_bundle(3, 420, wing=0.05)
+    bundle.x[:] = 0.0
+    bundle.x[:, 150] = 3000.0
+    bundle.x[1, 300] = 3000.0
+    whole, quick = extracted(bundle, 1e-99), extracted(bundle, 1.0)
+    error = np.sqrt(whole.ivar)
+    shift = np.abs(whole.flux - quick.flux) * error
+    part = extracted(bundle, 0.01 * shift.max())
+    reach, at = (REACH + 4 * 9) // 2, np.arange(420)
+    for fibre, places in enumerate(([150], [150, 300], [150])):
+        near = np.any([abs(at - place) <= reach for place in places], axis=0)
+        assert (np.abs(part.flux - whole.flux) * error)[fibre, near].max() < 1e-3 * shift[fibre].max()
+        far = np.all([abs(at - place) > 3 * reach for place in places], axis=0)
+        np.testing.assert_array_equal(part.flux[fibre, far], quick.flux[fibre, far])

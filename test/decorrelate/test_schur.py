@@ -1,0 +1,203 @@
+"""The Schur complement in a band, and the facts that say whether it holds."""
+import numpy as np
+import pytest
+from cores.cases import EPS, band_of, full_of, make_bundle, measured, random_definite
+
+from gpu_extract.decorrelate import wide
+from gpu_extract.decorrelate.limits import Limits
+from gpu_extract.decorrelate.narrow.coupling import Couplings
+from gpu_extract.decorrelate.narrow.definite import Facts
+from gpu_extract.decorrelate.narrow.schur import Neighbours
+from gpu_extract.decorrelate.weak import band_tells
+from gpu_extract.device.cuda.measure import allowed
+from gpu_extract.kernels.arena import Arena
+
+
+def exact(bundle, fibre):
+    """S = C_ii^-1."""
+    n = bundle.x.shape[1]
+    own = slice(fibre * n, (fibre + 1) * n)
+    return np.linalg.inv(bundle.covariance[own, own])
+
+
+def relative(s, other):
+    """Largest |v' (other - s) v| / v' s v."""
+    root = np.linalg.cholesky(np.linalg.inv(s))
+    return np.abs(np.linalg.eigvalsh(root.T @ (other - s) @ root)).max()
+
+
+def lit(bundle, fibre, *matrices):
+    """The matrices' part on the bins that have weight."""
+    alive = bundle.normal.weight[fibre] > 0
+    return [matrix[np.ix_(alive, alive)] for matrix in matrices]
+
+
+def whole(schur):
+    """S as a matrix, windows in place."""
+    matrix = full_of(schur.band)
+    for first, block in schur.windows:
+        inside = slice(first, first + len(block))
+        matrix[inside, inside] = block
+    return matrix
+
+
+@pytest.mark.parametrize("window", [Limits.window, np.inf])
+@pytest.mark.parametrize("mask", ["clean", "column", "block"])
+def test_error_bound_holds(mask, window):
+    """What is left out is below the bound, which is within the limits where `holds` says so."""
+    bundle = make_bundle(6, 120, mask=mask, wing=0.05, stamp=(11, 13))
+    neighbours = Neighbours(bundle.normal, bundle.x, Limits(window=window))
+    neighbours.prepare((0, 6))
+    for i in range(6):
+        schur = neighbours.complement(i)
+        if schur.holds:
+            s = exact(bundle, i)
+            bound = schur.error + 100 * EPS * np.linalg.cond(s)
+            assert relative(*lit(bundle, i, s, whole(schur))) <= bound
+    assert any(neighbours.complement(i).holds for i in range(6))
+
+
+def test_chains_are_exact_where_couplings_reach_the_next_fibre_only():
+    """Beside a masked block second order leaves more than the chain, which leaves what the band cuts off."""
+    bundle = make_bundle(7, 110, mask="block", stamp=(11, 13))
+    assert not bundle.normal.icov[:, 2:].any() or bundle.normal.icov.shape[1] == 2
+    loosest = Limits(coupling=1.0, tail=1.0, shift=1.0, noisy_shift=1.0, window=np.inf)
+    without = Neighbours(bundle.normal, bundle.x, loosest)
+    chained = Neighbours(bundle.normal, bundle.x, Limits(tail=1e-9, window=np.inf))
+    s = exact(bundle, 2)
+    schur, loose = chained.complement(2), without.complement(2)
+    left = relative(*lit(bundle, 2, s, full_of(schur.band)))
+    assert left <= schur.error + 100 * EPS * np.linalg.cond(s)
+    assert left < 1e-3 * relative(*lit(bundle, 2, s, full_of(loose.band)))
+
+
+def test_rest_is_what_the_band_cuts_off():
+    bundle = make_bundle(4, 130, wing=0.1)
+    schur = Neighbours(bundle.normal, bundle.x, Limits(shift=1.0, noisy_shift=1.0, tail=1.0)).complement(1)
+    s = exact(bundle, 1)
+    beyond = np.abs(np.subtract.outer(np.arange(130), np.arange(130))) >= schur.band.shape[1]
+    wanted = np.where(beyond, s, 0.0) @ bundle.x[1]
+    np.testing.assert_allclose(schur.rest, wanted, rtol=0, atol=1e-3 * np.abs(wanted).max())
+
+
+def test_facts_bracket_the_truth():
+    rng = np.random.default_rng(11)
+    for cond, theta in ((300.0, 3e-6), (3e4, 1e-3), (5e8, 0.05)):
+        s = random_definite(90, 7, cond, rng)
+        direction = random_definite(90, 7, 10.0, rng)
+        root = np.linalg.cholesky(np.linalg.inv(s))
+        u = direction * theta / np.linalg.eigvalsh(root.T @ direction @ root)[-1]
+        bound = 1.05 * np.linalg.eigvalsh(s)[-1]
+        given, nothing = (band_of(s, 7), band_of(u, 7)), np.zeros((1, 1, 90, 15))
+        facts, *_ = measured(7, nothing, (False, True), given=given, bound=bound)
+        truth = bound / np.linalg.eigvalsh(s)[0]
+        assert truth <= facts.cond <= max(5e3, 3.3 * truth)
+        size = np.linalg.eigvalsh(np.linalg.cholesky(np.linalg.inv(s + u)).T @ u @ np.linalg.cholesky(
+            np.linalg.inv(s + u)))[-1]
+        assert size <= facts.theta <= 100 * size
+        scale = np.sqrt(np.diag(s))
+        assert facts.gamma <= np.linalg.eigvalsh(s / np.outer(scale, scale))[0]
+
+
+def test_facts_of_what_is_not_definite_or_not_finite():
+    matrix = np.eye(40)
+    matrix[20, 20] = -1.0
+    icov = np.zeros((1, 1, 40, 5))
+    icov[0, 0, :, 2:] = band_of(matrix, 2)
+    facts, bound, _ = measured(2, icov, (True, True))
+    assert np.isfinite(bound)
+    assert facts.rung is None
+    icov[0, 0, 20, 2] = np.nan
+    facts, bound, _ = measured(2, icov, (True, True))
+    assert bound == np.inf
+    assert facts.rung is None
+
+
+def test_sizes_bound_the_couplings():
+    bundle = make_bundle(5, 80, mask="column", wing=0.1)
+    couplings, n = Couplings(bundle.normal, bundle.x, 1e-8, 0, Arena()), 80
+    for i in range(4):
+        for j in range(i + 1, 5):
+            own, other = slice(i * n, (i + 1) * n), slice(j * n, (j + 1) * n)
+            scale = np.sqrt(np.outer(bundle.dense[own, own].diagonal(), bundle.dense[other, other].diagonal()))
+            size = np.linalg.norm(bundle.dense[own, other] / scale, 2)
+            assert size <= couplings.size(i, j) * (1 + 1e-12)
+            assert couplings.size(i, j) == couplings.size(j, i)
+    assert couplings.farthest(0) == max(couplings.size(0, j) for j in range(2, 5))
+
+
+def test_neighbours_of_the_wide_band_are_enough():
+    """One neighbour fewer than counted leaves more, the count itself no more than ten times the limit."""
+    bundle = make_bundle(7, 90, wing=0.6)
+    limit = 1e-9
+    count = wide.count_neighbours(bundle.normal.icov, 3, wide.WideLimits(neighbours=limit))
+    assert 1 < count < 6
+    n, s = 90, exact(bundle, 3)
+    left = []
+    for m in (count - 1, count):
+        chosen = np.concatenate([np.arange(j * n, (j + 1) * n) for j in range(max(3 - m, 0), min(4 + m, 7)) if j != 3])
+        own = np.arange(3 * n, 4 * n)
+        part = bundle.dense[np.ix_(own, own)] - bundle.dense[np.ix_(own, chosen)] @ np.linalg.solve(
+            bundle.dense[np.ix_(chosen, chosen)], bundle.dense[np.ix_(chosen, own)])
+        left.append(relative(s, part))
+    assert left[1] <= 10 * limit
+    assert left[1] < left[0]
+
+
+@pytest.mark.parametrize("first", [6.0, 1.0])
+def test_wide_complement(first):
+    """Also where the first width does not hold it."""
+    bundle = make_bundle(5, 140, wing=0.3, mask="block")
+    for i in range(5):
+        schur = wide.complement(bundle.normal.icov, i, np.ones((140, 2)), wide.WideLimits(widths=(first, 14.0)))
+        assert schur is not None
+        s = exact(bundle, i)
+        bound = 2 * schur.tail + 1e-8 + 100 * EPS * np.linalg.cond(s)
+        assert relative(*lit(bundle, i, s, full_of(schur.band))) <= bound
+        assert schur.bound >= np.linalg.eigvalsh(s)[-1]
+
+
+def test_width_foretold_by_decay():
+    """Tails that fall by 10 in 12 bins and reach 100 too high at the end need 24 bins more."""
+    tails = 10.0 ** (-np.arange(121) / 12.0)
+    assert wide._farther(tails, 1e-12) == pytest.approx(24.0)
+    assert wide._farther(tails, 1e-8) == 0.0
+    assert wide._farther(np.full(121, np.inf), 1e-8) == 60.0
+
+
+@pytest.mark.parametrize(("tail", "shift", "holds", "little"), [
+    (2.4e-6, 1e-8, True, True), (6e-5, 1e-8, False, True), (2.4e-6, 1.9e-8, True, True), (2.4e-6, 2.1e-8, True, False)])
+def test_weights_of_masked_bins_are_no_excuse(tail, shift, holds, little):
+    """Beside a block the condition number is that of the weights: 4e13 where the scaled S begins at 1e-5.
+
+    That rounding leaves 0.3 then is no reason to cut off more, nor to leave the flux as it is.
+    """
+    bundle, gamma = make_bundle(2, 40), 1e-5
+    gauge = Neighbours(bundle.normal, bundle.x, Limits())._gauge
+    sums = np.array([[(2.0 * shift)**2, 40.0, 0.0, 0.0, 0.0, tail * gamma / 4.0]])
+    _, _, (excess,), _, (found,), _ = gauge._judged(sums, np.zeros((1, 6)), [Facts(4e13, 1e-6, gamma)])
+    assert (excess <= 1.0) == holds
+    assert found == little
+
+
+def test_weights_of_masked_bins_excuse_no_coupling():
+    """Nor for couplings, by the same rule on the device."""
+    limits = Limits()
+    neighbours = Neighbours(make_bundle(2, 40).normal, np.ones((2, 40)), limits)
+    first = neighbours._at_first(0)
+    assert not neighbours._holds(first._replace(facts=Facts(1.1 * limits.cond, 1e-6, 1e-3), excess=0.0), 0.0)
+    for cond in (1e5, 1e8, 9e12):
+        facts = Facts(cond, 1e-6, 1e-3)
+        most = max(limits.coupling, min(facts.rounding, limits.most_coupling))
+        assert most <= 1e-7
+        assert allowed.py_func(limits.coupling, limits.most_coupling, cond) == most
+        for error, holds in ((0.99 * most, True), (1.01 * most, False)):
+            assert neighbours._holds(first._replace(facts=facts, excess=0.0), error) == holds
+
+
+def test_a_question_about_weak_bins_leaves_the_band_as_it_is():
+    """The poles are asked after it: whatever the memory's order, S is still S."""
+    band = np.random.default_rng(2).normal(size=(30, 5)) + [9.0, 0.0, 0.0, 0.0, 0.0]
+    before = band.copy()
+    assert band_tells(band, band[:, 0].copy())
+    np.testing.assert_array_equal(band, before)

@@ -1,0 +1,121 @@
+"""The wide band beside masks: a broad PSF with strong tails, against the dense core without any cut.
+
+Bounds: flux max(1e-8 sigma, 100 eps cond), cond that of icov with its diagonal scaled to 1; ivar 1e-8. Bins at the ends
+are left out: light from beyond them is in x there.
+"""
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from extraction import dense_normal, normals
+from gpu_extract.config import ExtractConfig
+from gpu_extract.data import Array, Decorrelated, Image, Normal, PsfModel, Status
+from gpu_extract.decorrelate import banded, dense, wide
+from gpu_extract.io.psf import read_psf
+from gpu_extract.solve import solve
+from gpu_extract.spots import centres, make_spots, select
+from gpu_extract.spots.project import add_to_image
+
+NDIAG = 10
+ENDS = 40
+Mask = Callable[[Array, int, int], None]
+
+
+@pytest.fixture(scope="module")
+def psf(shared) -> PsfModel:
+    return read_psf(shared / "data" / "psf" / "psf-gausshermite2-boss.fits")
+
+
+def block(rows: int, columns: int, right: int = 0) -> Mask:
+    """So many pixels around a point right of the middle of the bundle are masked."""
+    def mask(ivar: Array, y: int, x: int) -> None:
+        ivar[y - rows // 2:y + rows - rows // 2, x + right - columns // 2:x + right + columns - columns // 2] = 0
+    return mask
+
+
+def two_blocks(ivar: Array, y: int, x: int) -> None:
+    block(40, 20, -10)(ivar, y - 30, x)
+    block(30, 20, 10)(ivar, y + 30, x)
+
+
+def cosmics(ivar: Array, y: int, x: int) -> None:
+    ivar[np.random.default_rng(5).random(ivar.shape) < 0.03] = 0
+
+
+def edge(ivar: Array, y: int, x: int) -> None:
+    """The CCD ends at the middle of the range, on the last trace."""
+    ivar[y:] = ivar[:, x + 14:] = 0
+
+
+RED, MIDDLE, BLUE = 9900.0, 7000.0, 5600.0
+# name: (fibres, first wavelength, what is masked)
+CASES: dict[str, tuple[int, float, Mask]] = {
+    "block": (4, RED, block(40, 40)), "long": (4, RED, block(100, 40)),
+    "rows": (4, RED, block(30, 1000)), "columns": (4, RED, block(1000, 3)), "two": (4, RED, two_blocks),
+    "cosmics": (4, RED, cosmics), "edge": (4, RED, edge),
+    "blue": (4, BLUE, block(40, 40)), "middle": (4, MIDDLE, block(40, 40)),
+    "beside": (9, MIDDLE, block(30, 30, 20)), "narrow": (9, BLUE, block(50, 14, 10)),
+}
+
+
+def made(psf: PsfModel, nfibre: int, first: float, mask: Mask) -> Normal:
+    """The normal equations of a simulated image."""
+    psf, wave = select(psf, range(nfibre)), np.arange(max(first - 250.0, 5465.0), min(first + 300.0, 10135.0))
+    rng = np.random.default_rng(3)
+    photons = 100 * (1 + 0.3 * np.sin(wave / 7)) * np.ones((nfibre, 1))
+    for centre in rng.uniform(wave[0], wave[-1], len(wave) // 12):
+        photons = photons + rng.uniform(100, 3000) * np.exp(-(((wave - centre) / 0.7) ** 2) / 2)
+    clean = np.zeros(psf.shape)
+    add_to_image(clean, make_spots(psf, (0, nfibre), wave), photons)
+    pix, ivar = clean + rng.normal(size=clean.shape) * np.sqrt(clean + 9.0), 1 / (clean + 9.0)
+    y, x = centres(psf, (0, nfibre), np.array([first + 25.0]))
+    mask(ivar, int(y[nfibre // 2, 0]), int(x[nfibre // 2, 0]))
+    # the core alone is looked at: a short pad will do
+    _, (normal,) = normals(Image(pix, ivar), psf, ExtractConfig(wavelength=(first, first + 50.0, 1.0), tolerance=1e-3))
+    return normal
+
+
+def exact(normal: Normal, x: Array) -> Decorrelated:
+    """What the dense core makes of it in one patch of everything."""
+    nfibre, n = x.shape
+    cuts = dense.Cuts(slice(0, n), n, 0, nfibre, 1e-8)
+    parts = [dense.decorrelate(normal, x, (i, i + 1), ndiag=NDIAG, cuts=cuts) for i in range(nfibre)]
+    return Decorrelated(*(np.concatenate([getattr(part, name) for part in parts])
+                          for name in ("flux", "ivar", "resolution", "status", "weak")))
+
+
+def cond(normal: Normal) -> float:
+    """That of icov with its diagonal scaled to 1, without the bins that have no weight."""
+    matrix = dense_normal(normal)
+    alive = matrix.diagonal() > 0
+    matrix = matrix[np.ix_(alive, alive)]
+    scale = 1 / np.sqrt(matrix.diagonal())
+    spectrum = np.linalg.eigvalsh(matrix * scale * scale[:, None])
+    return float(spectrum[-1] / spectrum[0])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_masks_leave_the_wide_band_right(psf, name):
+    """Bins beside a mask have a thousandth of others' weight and less: no limit may be relative to those of others."""
+    normal = made(psf, *CASES[name])
+    x = solve(normal).x
+    found, reference = banded.decorrelate(normal, x, (0, len(x)), ndiag=NDIAG), exact(normal, x)
+    assert set(found.status.ravel()) == {Status.WIDE_BAND}
+    inner = slice(ENDS, x.shape[1] - ENDS)
+    ivar = reference.ivar[:, inner]
+    bound = max(1e-8, 100 * np.finfo(float).eps * cond(normal))
+    assert bound < 3e-7
+    off = np.abs(found.flux - reference.flux)[:, inner] * np.sqrt(ivar)
+    assert off.max() < bound
+    np.testing.assert_allclose(found.ivar[:, inner], ivar, rtol=1e-8)
+    assert np.abs(found.resolution - reference.resolution)[..., inner].max() < 1e-8
+
+
+def test_neighbours_are_counted_where_others_are_masked(psf):
+    """A block that a fibre and the next ones do not touch: those behind it reach through it all the same."""
+    normal = made(psf, *CASES["beside"])
+    places = wide._places(normal.icov, 2, 20)
+    assert len(places) > 2
+    weight = normal.weight[:, places[2:]]
+    assert (weight[:5] > 0.3 * np.median(weight[:5])).all() and (weight[5:].min(axis=0) < 0.05 * weight[2]).all()

@@ -1,0 +1,207 @@
+"""Windows, in which all of S is kept: the dense complements, the stitched kernel, and fibres that need them."""
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cores.cases import EPS, band_of, make_bundle, narrow_sum, random_definite
+
+from gpu_extract.data import Status
+from gpu_extract.decorrelate import windows
+from gpu_extract.decorrelate.banded import Options, decorrelate
+from gpu_extract.decorrelate.limits import Limits
+from gpu_extract.decorrelate.narrow import measure
+from gpu_extract.decorrelate.narrow.schur import Neighbours
+from gpu_extract.decorrelate.narrow.simd_banded import SIDES, aligned
+from gpu_extract.decorrelate.windows import simd_stretch, simd_window_fit
+
+
+@pytest.mark.parametrize(("half", "ndiag", "nwave", "pieces"), [
+    (7, 5, 83, [(20, 15)]), (7, 5, 83, [(0, 12), (70, 13)]), (3, 9, 61, [(10, 3), (13, 20), (60, 1)]),
+    (7, 0, 60, [(40, 20)]), (0, 2, 30, [(5, 6)]), (11, 8, 50, [(0, 50)])])
+def test_pole_sum_with_windows(half, ndiag, nwave, pieces):
+    """Windows at both ends, beside each other, of one bin and of all of them, shorter and longer than the band."""
+    rng = np.random.default_rng(half)
+    matrix = random_definite(nwave, half, 1e3, rng)
+    for first, size in pieces:
+        more = rng.normal(size=(size, size)) * 1e-4 * np.abs(matrix).max()
+        matrix[first:first + size, first:first + size] += more + more.T
+    matrix += np.eye(nwave) * max(0.0, -1.1 * np.linalg.eigvalsh(matrix)[0])
+    sides, poles = rng.normal(size=(nwave, SIDES)), aligned(2, 16)
+    poles[:] = np.exp(rng.normal(size=16)), rng.random(16)
+    blocks = [(first, matrix[first:first + size, first:first + size]) for first, size in pieces]
+    out = narrow_sum(band_of(matrix, half), sides, poles, ndiag, blocks)
+    inverse = sum(w * np.linalg.inv(matrix + t * np.eye(nwave)) for t, w in zip(*poles, strict=True))
+    bound = 100 * EPS * np.linalg.cond(matrix) * np.abs(inverse).max()
+    assert np.abs(out[:, :SIDES] - inverse @ sides).max() <= bound * np.abs(sides).sum()
+    for a in range(ndiag + 1):
+        assert np.abs(out[:nwave - a, SIDES + a] - np.diagonal(inverse, a)).max() <= bound
+
+
+@pytest.mark.parametrize(("rows", "columns", "reach"), [(152, 152, 9), (40, 16, 3), (8, 64, 9), (24, 80, 24),
+                                                         (64, 64, 64), (136, 136, 0)])
+def test_one_block_eliminated_from_the_next(rows, columns, reach):
+    """Sizes of one, two and three vectors more than whole tiles; near couplings and full ones."""
+    rng = np.random.default_rng(rows + columns)
+    pivot, out = random_definite(columns, columns - 1, 1e3, rng), random_definite(rows, rows - 1, 10.0, rng)
+    coupling = np.triu(rng.normal(size=(rows, columns)), -reach)
+    wanted = out - coupling @ np.linalg.solve(pivot, coupling.T)
+    found = np.asfortranarray(np.tril(out))
+    assert simd_stretch.eliminate(found, np.asfortranarray(coupling), np.asfortranarray(np.tril(pivot)), reach)
+    scale = np.abs(coupling @ np.linalg.inv(pivot) @ coupling.T).max() + np.abs(out).max()
+    np.testing.assert_allclose(np.tril(found), np.tril(wanted), rtol=0, atol=100 * EPS * np.linalg.cond(pivot) * scale)
+    pivot[-1, -1] = -1.0
+    assert not simd_stretch.eliminate(found, np.asfortranarray(coupling), np.asfortranarray(pivot), reach)
+
+
+@pytest.mark.parametrize("stamp", [(11, 13), (11, 17), (11, 24)])
+def test_complements(stamp):
+    """Against C = icov^-1, for couplings to next neighbours, and to two and three fibres beyond."""
+    bundle = make_bundle(5, 60, wing=0.2, stamp=stamp, mask="block")
+    found = windows.complements(bundle.normal.icov)
+    assert found is not None
+    for i, s in enumerate(found):
+        own, alive = slice(60 * i, 60 * (i + 1)), bundle.normal.weight[i] > 0
+        exact = np.linalg.inv(bundle.covariance[own, own])[np.ix_(alive, alive)]
+        bound = 100 * EPS * np.linalg.cond(exact) * np.abs(exact).max()
+        np.testing.assert_allclose(s[np.ix_(alive, alive)], exact, rtol=0, atol=bound)
+        np.testing.assert_array_equal(s[~alive].sum(axis=1), 1.0)
+    for lo, hi in ((0, 1), (1, 4), (3, 5)):
+        some = windows.complements(bundle.normal.icov, (lo, hi))
+        assert some is not None
+        for s, known in zip(some, found[lo:hi], strict=True):
+            np.testing.assert_array_equal(s, known)
+
+
+def test_fibres_too_far_away_to_count_take_no_part(monkeypatch):
+    """A block on five of 14 fibres: what they have does not depend on those that are left out, to rounding."""
+    parts, true = [], windows.complements
+    monkeypatch.setattr(windows, "complements", lambda icov, wanted: parts.append(icov.shape) or true(icov, wanted))
+    bundle = make_bundle(14, 100, wing=1e-4, mask="block")
+    found = Neighbours(bundle.normal, bundle.x, Limits(window=1e-4)).windows
+    (nfibre, nd, size, _), = parts
+    first = next(iter(found.values()))[0].start
+    exact = true(np.ascontiguousarray(bundle.normal.icov[:, :nd, first:first + size]))
+    assert found and nfibre < 14
+    for i, (window,) in found.items():
+        scale = np.sqrt(np.outer(np.diag(exact[i]), np.diag(exact[i])))
+        np.testing.assert_allclose(window.exact / scale, exact[i] / scale, rtol=0, atol=4 * EPS)
+
+
+def test_strong_couplings_reach_farther():
+    """A factor for every fibre on the way: four of 1e-4 are above rounding, two of 1e-8, and REACH is the end."""
+    correlations = np.full((30, 5), 1e-12)
+    for strength, counting in ((1e-2, 4), (1e-4, 2), (0.5, windows.REACH), (1e-9, 0)):
+        correlations[:, 3] = 1.1 * strength / windows.AMPLIFIED
+        assert windows._around(correlations, 14, 16) == (14 - counting, 17 + counting)
+    correlations[:, 3] = 0.9
+    assert windows._around(correlations, 3, 28) == (0, 31)
+    correlations[1] = correlations[29] = 0.0
+    assert windows._around(correlations, 3, 28) == (2, 30)
+
+
+def test_what_is_not_definite_has_no_window():
+    bundle = make_bundle(4, 60, mask="gap")
+    icov = bundle.normal.icov.copy()
+    icov[2, 0, 10, bundle.normal.halfband] *= -1.0
+    assert windows.complements(icov) is None
+
+
+def test_clean_bundles_have_none():
+    for bundle in make_bundle(4, 90), make_bundle(4, 90, wing=0.3), make_bundle(1, 50, mask="gap"):
+        assert not Neighbours(bundle.normal, bundle.x, Limits()).windows
+
+
+@pytest.mark.parametrize("mask", ["gap", "block"])
+def test_windows_stand_for_chains_and_the_wide_band(mask):
+    """Beside a gap on all fibres, beside a block: right, and in the narrow band, which alone does not hold there."""
+    bundle = make_bundle(6, 200, mask=mask)
+    neighbours = Neighbours(bundle.normal, bundle.x, Limits())
+    neighbours.prepare((0, 6))
+    kept = [i for i in range(6) if neighbours.complement(i).windows]
+    without = decorrelate(bundle.normal, bundle.x, (0, 6), ndiag=5, options=Options(limits=Limits(window=np.inf)))
+    assert (without.status[kept] == Status.WIDE_BAND).any()
+    found = decorrelate(bundle.normal, bundle.x, (0, 6), ndiag=5)
+    assert set(found.status.ravel()) == {int(Status.GOOD)}
+    for i in kept:
+        oracle, alive = bundle.oracle(i), bundle.normal.weight[i] > 0
+        rounding = 100 * EPS * oracle.cond
+        assert np.abs((found.flux[i] - oracle.flux(bundle.x[i])) * oracle.s).max() <= max(1e-8, rounding)
+        np.testing.assert_allclose(found.ivar[i][alive], oracle.s[alive]**2, rtol=max(1e-9, rounding))
+        np.testing.assert_allclose(found.resolution[i], oracle.diagonals(5), rtol=0, atol=max(1e-9, rounding))
+
+
+@pytest.mark.parametrize(("half", "first", "last"), [(4, 12, 35), (4, 5, 50), (0, 7, 8), (30, 10, 40), (9, 5, 12)])
+def test_a_window_put_into_its_band(half, first, last):
+    """Against its definition with whole matrices: what is measured, and what stays in the band."""
+    rng, start, n, hw = np.random.default_rng(half + first), 5, 45, 3
+    (band, taken), (rest, x) = rng.normal(size=(2, 60, half + 1)), rng.normal(size=(2, 60))
+    dark = rng.random(60) < 0.2
+    roots, x = np.where(dark, 0.0, rng.random(60) + 0.1), np.where(dark, 0.0, x)
+    exact = random_definite(n, n - 1, 1e3, rng)
+    off = dark[start:start + n]
+    exact[off], exact[:, off], exact[off, off] = 0.0, 0.0, 1.0
+    near = np.abs(np.subtract.outer(range(n), range(n))) <= half
+    known, passed = (np.zeros((n, n)) for _ in range(2))
+    for whole, values in ((known, band), (passed, taken)):
+        for j, k in np.argwhere(near):
+            whole[j, k] = values[start + min(j, k), abs(j - k)]
+    bins, own, u = np.arange(start, start + n), x[start:start + n], roots[start:start + n]
+    scale, lit, inside = np.outer(u, u), np.outer(u, u) > 0, (bins >= first) & (bins < last)
+    within, beside = np.outer(inside, inside), (bins >= first - hw) & (bins < last + hw)
+    beyond = np.where(within & ~near & lit, exact, 0.0)
+    seam = np.abs(exact - known) * scale * (np.outer(~inside, ~inside) & near & np.outer(beside, beside))
+    crossing = np.where(np.outer(inside, ~inside) & ~near, exact, 0.0)
+    wanted = ((np.abs(beyond) * scale).sum(axis=1).max(), (np.abs(crossing) * scale).max(), seam.sum(axis=1).max(),
+              (np.abs(exact - known * near) * (within & lit)).sum(axis=1).max(), beyond.sum(), (beyond @ own).sum(),
+              own @ beyond @ own)
+    moved = np.where(inside, 0.0, rest[start:start + n]) + (crossing * lit + passed * (
+        np.outer(~inside, inside) & near & lit)) @ own
+    found = simd_window_fit.put(band, taken, rest, exact, x, roots, (first, last, start, hw))
+    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(rest[start:start + n], moved, rtol=1e-12, atol=1e-12)
+    for j, k in np.argwhere(near & within & np.triu(np.ones((n, n), dtype=bool))):
+        assert taken[start + j, k - j] == 0.0
+        assert dark[start + j] or band[start + j, k - j] == exact[j, k]
+
+
+def test_windows_give_up_what_they_can_do_without(monkeypatch):
+    """Beside a block: the less it matters what is left out the shorter they are, and no more is left out than that."""
+    bundle = make_bundle(6, 200, mask="block")
+
+    def measured(faint, same):
+        monkeypatch.setattr(windows, "FAINT", faint)
+        monkeypatch.setattr(windows, "SAME", same)
+        neighbours = Neighbours(bundle.normal, bundle.x, Limits())
+        return {i: (neighbours._at_first(i, windowed=True), found[0]) for i, found in neighbours.windows.items()}
+    full = measured(0.0, 0.0)
+    for faint, same, share in ((1e-9, 1e-12, 0.9), (1e-7, 1e-10, 0.7)):
+        for i, (short, window) in measured(faint, same).items():
+            ((first, matrix),), ((start, whole),) = short.windows, full[i][0].windows
+            assert (start, start + len(whole)) == (window.first, window.last)
+            assert window.first <= first < first + len(matrix) <= window.last
+            assert len(matrix) < share * len(whole)
+            np.testing.assert_array_equal(matrix, whole[first - start:][:len(matrix), first - start:][:, :len(matrix)])
+            assert short.seam <= full[i][0].seam + 20.0 * same / short.facts.gamma
+            assert short.tail <= full[i][0].tail + 4.0 * faint / short.facts.gamma
+
+
+def test_a_window_that_does_not_hold_is_given_up(monkeypatch):
+    """A window too short for the decay of S differs from the band just outside: the chain takes over."""
+    monkeypatch.setattr(windows, "MARGIN", 0)
+    bundle = make_bundle(6, 200, mask="gap", wing=0.05)
+    neighbours = Neighbours(bundle.normal, bundle.x, Limits())
+    neighbours.prepare((0, 6))
+    assert neighbours.windows
+    assert not any(neighbours.complement(i).windows for i in neighbours._given_up)
+    assert neighbours._given_up
+
+
+def test_a_seam_alone_gives_a_window_up(monkeypatch):
+    """What S differs by just outside of a window counts, whatever else holds."""
+    true = windows.put
+    monkeypatch.setattr(measure, "put", lambda *args, **named: replace(true(*args, **named), seam=1.0))
+    bundle = make_bundle(6, 200, mask="block")
+    neighbours = Neighbours(bundle.normal, bundle.x, Limits())
+    neighbours.prepare((0, 6))
+    assert neighbours.windows
+    assert set(neighbours.windows) == neighbours._given_up

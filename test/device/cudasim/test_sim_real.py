@@ -1,0 +1,81 @@
+"""device.cuda.real, which otherwise runs where there is a GPU: a frame through it, on a stand-in for cupy.
+
+What cupy and a GPU do is not shown by this; that the seam asks for things that fit together is.
+"""
+import numpy as np
+import pytest
+import standin_gpu
+from gpu_checks import small_frames
+from numba import config
+
+from gpu_extract.assemble import BY_BIN
+from gpu_extract.device.cuda.simulated import SimulatedDevice
+from gpu_extract.perf.recorder import Recorder
+
+if not config.ENABLE_CUDASIM:
+    pytest.skip("needs NUMBA_ENABLE_CUDASIM=1 before numba is loaded: test/device/test_cudasim.py sees to that",
+                allow_module_level=True)
+
+
+@pytest.fixture
+def real(monkeypatch: pytest.MonkeyPatch):      # type: ignore[no-untyped-def]
+    """The module, with the stand-in for cupy."""
+    pytest.importorskip("numba_cuda", reason="numba-cuda is not installed (extra test, Linux only)")
+    standin_gpu.install(monkeypatch)
+    from gpu_extract.device.cuda import real
+
+    real._compiled.cache_clear()
+    yield real
+    real._compiled.cache_clear()
+
+
+def test_a_frame_as_on_the_simulated_device(real) -> None:      # type: ignore[no-untyped-def]
+    """The same bits, in the types of files; memory comes back; the host waits for events of pieces and, at the end, for
+    the device."""
+    device = real.CupyDevice(0, 1 << 30)
+    frame, exact = small_frames(device, dtype="float32")
+    wanted, _ = small_frames(SimulatedDevice(compiled=False))
+    for name in BY_BIN:
+        found = getattr(frame, name)
+        np.testing.assert_array_equal(found, getattr(wanted, name).astype(found.dtype), err_msg=name)
+    assert frame.flux.dtype == np.float32
+    assert (np.abs(wanted.flux - exact.flux) * np.sqrt(exact.ivar)).max() < 1e-8
+    assert device._pool.used_bytes() == 0 == device.memory()
+    closed = standin_gpu.CALLS.index("deviceSynchronize")
+    assert standin_gpu.CALLS[closed:] == ["deviceSynchronize", "free_all_blocks", "free_all_blocks"]
+    assert set(standin_gpu.CALLS[:closed]) == {"event.synchronize"}
+    assert closed == 2, "one wait for the tables of the core, one for the piece: none for a kernel or a copy"
+
+
+def test_no_memory_is_not_all_memory(real) -> None:      # type: ignore[no-untyped-def]
+    """cupy takes a limit of 0 for none."""
+    device = real.CupyDevice(0, 0)
+    assert device._pool.limit == 1
+    with pytest.raises(MemoryError) as caught:
+        device.empty((100,))
+    assert device.is_out_of_memory(caught.value)
+
+
+def test_what_the_recorder_asks_for(real) -> None:      # type: ignore[no-untyped-def]
+    device, recorder = real.CupyDevice(0), Recorder()
+    recorder.watch(device, ranges=True)
+    with device.current(device.stream()), recorder.device_span("stage"):
+        pass
+    assert standin_gpu.CALLS == ["push stage", "pop"]
+    record = recorder.record()["device"]
+    assert record["facts"]["name"] == "Stand-in" and record["spans"][0][0] == "stage"
+
+
+def test_pinned_memory_is_given_again(real) -> None:      # type: ignore[no-untyped-def]
+    """The pool knows a block by its size alone: arrays that differ by a little take blocks of one size."""
+    device = real.CupyDevice(0)
+    sizes = {device.pinned((n,), np.uint8).base.nbytes for n in (70_000_001, 70_000_999, 72_000_000)}
+    assert len(sizes) == 1
+    assert device.pinned((3, 0)).shape == (3, 0) and device.pinned((2, 5), np.float32).dtype == np.float32
+
+
+def test_the_dense_core_says_what_it_lacks(real) -> None:      # type: ignore[no-untyped-def]
+    from gpu_extract.errors import InputError
+
+    with pytest.raises(InputError, match=r"needs cuSOLVER on a GPU.*gpu_extract\[cuda12\]"):
+        _ = real.CupyDevice(0).linalg

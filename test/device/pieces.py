@@ -1,0 +1,46 @@
+"""Pieces of frames on a device, made of bundles of normal equations, and what a core of the device makes of them."""
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from cores.cases import Bundle
+
+from gpu_extract.data import Decorrelated
+from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
+from gpu_extract.perf.recorder import NULL
+
+
+def shape_of(bundles: Sequence[Bundle], inner: slice, ndiag: int) -> PieceShape:
+    """The shape of a piece of these bundles."""
+    nfibre, nd, nwave, width = bundles[0].normal.icov.shape
+    return PieceShape(len(bundles), nfibre, nd, width // 2, nwave, inner.start, inner.stop, ndiag)
+
+
+def upload(device: Any, array: np.ndarray, stream: Any) -> Any:
+    """The array on the device."""
+    staged = device.pinned(array.shape, array.dtype)
+    staged[...] = array
+    there = device.empty(array.shape, array.dtype)
+    device.upload(staged, there, stream)
+    return there
+
+
+def decorrelate(device: Any, core: Any, bundles: Sequence[Bundle], inner: slice, ndiag: int, *,
+                recorder: Any = NULL) -> Decorrelated:
+    """All fibres of the bundles, by a core that was made for their shape."""
+    stream, done = device.stream(), device.event()
+    icov, weight, x = (np.concatenate(arrays) for arrays in (
+        [b.normal.icov.transpose(0, 1, 3, 2) for b in bundles], [b.normal.weight for b in bundles],
+        [np.where(b.normal.weight > 0, b.x, 0.0) for b in bundles]))
+    normal = PieceNormal(*(upload(device, np.ascontiguousarray(array), stream) for array in (icov, weight, x)))
+    fibres, nout = len(x), inner.stop - inner.start
+    out = PieceOut(device.empty((fibres, nout)), device.empty((fibres, nout)),
+                   device.empty((fibres, 2 * ndiag + 1, nout)), device.empty((fibres, nout), np.int8))
+    core.run(normal, out, stream, recorder)
+    arrays = []
+    for there in (out.flux, out.ivar, out.resolution, out.status):
+        arrays.append(device.pinned(there.shape, there.dtype))
+        device.download(there, arrays[-1], stream)
+    device.record(done, stream)
+    device.finish(done)
+    return Decorrelated(*arrays, np.zeros((fibres, nout), dtype=bool))

@@ -1,0 +1,61 @@
+"""Ranks, devices and their memory: tables of integers."""
+import pytest
+
+from gpu_extract.device.share import CONTEXT, KEPT, Share, budget, device_of, share_of, sharing
+
+GIB = 1 << 30
+# (ranks of the node, devices it shows) -> device of each rank
+NODES = {
+    (1, 1): [0],
+    (4, 1): [0, 0, 0, 0],
+    (1, 4): [0],
+    (4, 4): [0, 1, 2, 3],
+    (3, 2): [0, 1, 0],
+    (5, 4): [0, 1, 2, 3, 0],
+    (7, 3): [0, 1, 2, 0, 1, 2, 0],
+    (22, 4): [0, 1, 2, 3] * 5 + [0, 1],
+}
+
+
+@pytest.mark.parametrize(("ranks", "devices"), NODES)
+def test_the_ranks_of_a_node_are_dealt_out_in_turn(ranks: int, devices: int) -> None:
+    wanted = NODES[ranks, devices]
+    assert [device_of(rank, devices) for rank in range(ranks)] == wanted
+    assert [sharing(rank, ranks, devices) for rank in range(ranks)] == [wanted.count(d) for d in wanted]
+    shares = [share_of(rank, ranks, devices) for rank in range(ranks)]
+    assert [share.place for share in shares] == [wanted[:n].count(d) for n, d in enumerate(wanted)]
+    assert len(set(shares)) == ranks, "two ranks have the same place on the same device"
+
+
+def test_two_nodes_of_four_devices() -> None:
+    """Ten ranks, five on each node: the number on the node decides, not the number among all."""
+    shares = [share_of(rank % 5, 5, 4) for rank in range(10)]
+    assert shares[:5] == shares[5:] == [Share(0, 0, 2), Share(1, 0, 1), Share(2, 0, 1), Share(3, 0, 1), Share(0, 1, 2)]
+
+
+def test_an_uneven_second_node() -> None:
+    """Seven ranks on nodes of four devices, four and three of them."""
+    first, second = [share_of(rank, 4, 4) for rank in range(4)], [share_of(rank, 3, 4) for rank in range(3)]
+    assert [share.number for share in first] == [0, 1, 2, 3]
+    assert [share.number for share in second] == [0, 1, 2]
+    assert {share.ranks for share in first + second} == {1}
+
+
+def test_a_subset_of_the_devices() -> None:
+    """CUDA_VISIBLE_DEVICES=2,3 on a node of four shows two, numbered 0 and 1; launchers may also show each rank one."""
+    assert [device_of(rank, 2) for rank in range(4)] == [0, 1, 0, 1]
+    assert [device_of(rank, 1) for rank in range(4)] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 7, 8])
+@pytest.mark.parametrize("total", [16 * GIB, 80 * GIB, 139 * GIB])
+def test_all_ranks_together_fit(ranks: int, total: int) -> None:
+    whole = budget(total, total, ranks)
+    assert whole > 0
+    assert ranks * (whole + CONTEXT) + KEPT <= total
+    assert budget(total, total - ranks * CONTEXT, ranks) == whole, "contexts count once, there already or to come"
+
+
+def test_memory_of_others_is_not_given_away() -> None:
+    assert budget(80 * GIB, 20 * GIB, 4) * 4 <= 20 * GIB - KEPT
+    assert budget(80 * GIB, KEPT // 2, 2) == 0

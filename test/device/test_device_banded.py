@@ -1,0 +1,146 @@
+"""The banded core on a (simulated) device against that of the CPU, and pieces against their bundles.
+
+Both make the same decisions from the same numbers, so that they differ by rounding, 100 eps times the condition number
+of a fibre's S as the CPU's core differs from the oracle; and, where fibres are eliminated in a chain, by what the CPU
+cuts off in a narrower band than the device: 1e-9 covers it, a tenth of what the CPU's core may leave. The device knows
+no windows (decorrelate.windows): fibres that need them are FAILED there and left to the CPU.
+"""
+from functools import cache
+
+import numpy as np
+import pytest
+from backend_cuda.pieces import decorrelate, shape_of
+from cores.cases import EPS, MASKS, Bundle, make_bundle
+
+from gpu_extract.bundle import clear_corners
+from gpu_extract.data import Decorrelated, Status
+from gpu_extract.decorrelate import banded
+from gpu_extract.device import device_sizes
+from gpu_extract.device.cuda.simulated import SimulatedDevice
+from gpu_extract.device.device_banded import BandedCore
+from gpu_extract.perf.recorder import Recorder
+
+INNER, NDIAG = slice(9, 82), 3
+NEAR, FAR = (7, 11), (7, 17)      # stamps: fibres touch the next ones only, or also those after them
+
+
+@cache
+def bundle(mask: str, wing: float = 0.02, stamp: tuple[int, int] = NEAR, nfibre: int = 5) -> Bundle:
+    return make_bundle(nfibre, 90, mask=mask, wing=wing, stamp=stamp, step=1.9)
+
+
+def on_device(*bundles: Bundle) -> Decorrelated:
+    device = SimulatedDevice()
+    return decorrelate(device, BandedCore(device, shape_of(bundles, INNER, NDIAG)), bundles, INNER, NDIAG)
+
+
+def on_cpu(case: Bundle) -> Decorrelated:
+    options = banded.Options(limits=banded.Limits(window=np.inf))
+    whole = banded.decorrelate(case.normal, case.x, (0, len(case.x)), ndiag=NDIAG, options=options)
+    part = Decorrelated(whole.flux[:, INNER], whole.ivar[:, INNER], whole.resolution[:, :, INNER].copy(),
+                        whole.status[:, INNER], whole.weak[:, INNER])
+    clear_corners(part.resolution)
+    return part
+
+
+def check(case: Bundle) -> tuple[Decorrelated, Decorrelated]:
+    """Hold the device's against the CPU's; fibres that the CPU has a wide band for, or looks at for weak bins, are
+    FAILED, and 0."""
+    found, wanted = on_device(case), on_cpu(case)
+    narrow = np.isin(wanted.status, (Status.GOOD, Status.EMPTY))
+    neighbours = banded.Neighbours(case.normal, case.x, banded.Limits(window=np.inf))
+    for fibre in np.flatnonzero((wanted.status == Status.GOOD).any(axis=1)).tolist():
+        narrow[fibre] &= not neighbours.complement(fibre).facts.may_be_weak
+    np.testing.assert_array_equal(found.status, np.where(narrow, wanted.status, Status.FAILED))
+    for fibre in range(len(case.x)):
+        if not narrow[fibre].all():
+            assert not found.flux[fibre].any() and not found.ivar[fibre].any() and not found.resolution[fibre].any()
+            continue
+        bound = 1e-9 + 100 * EPS * case.oracle(fibre).cond
+        error = (found.flux[fibre] - wanted.flux[fibre]) * np.sqrt(wanted.ivar[fibre])
+        assert np.abs(error).max() <= bound
+        np.testing.assert_allclose(found.ivar[fibre], wanted.ivar[fibre], rtol=bound)
+        np.testing.assert_allclose(found.resolution[fibre], wanted.resolution[fibre], rtol=0, atol=bound)
+    return found, wanted
+
+
+@pytest.mark.parametrize("wing", [0.02, 0.1])
+@pytest.mark.parametrize("mask", MASKS)
+def test_as_the_cpu(mask: str, wing: float) -> None:
+    found, _ = check(bundle(mask, wing))
+    assert (found.status == Status.GOOD).any()
+
+
+def test_a_chain_of_masked_fibres() -> None:
+    """A gap across the bundle couples all fibres: each is eliminated together with those beyond it."""
+    case = bundle("gap", 0.02)
+    found, _ = check(case)
+    assert (found.status == Status.GOOD).all()
+    neighbours = banded.Neighbours(case.normal, case.x, banded.Limits())
+    assert neighbours._chained(1, 2), "this case was meant to have a chain"
+
+
+@pytest.mark.parametrize("mask", ["clean", "block", "gap"])
+def test_fibres_that_touch_those_after_the_next(mask: str) -> None:
+    found, _ = check(bundle(mask, 0.005, FAR))
+    if mask == "clean":
+        assert (found.status == Status.GOOD).all()
+
+
+def test_a_chain_that_is_too_long_is_left_to_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_sizes, "DEEPEST", 1)
+    found = on_device(bundle("gap", 0.02))
+    assert (found.status[0] == Status.FAILED).all(), "three fibres beyond the next matter to the first"
+    assert (found.status[2] == Status.GOOD).all()
+
+
+def test_empty_fibres() -> None:
+    case = bundle("clean")
+    normal = case.normal
+    icov, weight = normal.icov.copy(), normal.weight.copy()
+    icov[2], icov[1, 1], weight[2] = 0.0, 0.0, 0.0
+    empty = Bundle(type(normal)(icov, normal.rhs, weight, normal.given_up), case.x, case.dense)
+    found = on_device(empty)
+    assert (found.status[2] == Status.EMPTY).all()
+    assert not found.flux[2].any() and not found.ivar[2].any()
+    assert (found.status[[0, 1, 3, 4]] == Status.GOOD).all()
+
+
+def test_a_piece_is_its_bundles_bit_by_bit() -> None:
+    cases = bundle("clean"), bundle("gap"), bundle("block")
+    together = on_device(*cases)
+    for n, case in enumerate(cases):
+        alone = on_device(case)
+        rows = slice(5 * n, 5 * n + 5)
+        for name in ("flux", "ivar", "resolution", "status"):
+            np.testing.assert_array_equal(getattr(together, name)[rows], getattr(alone, name))
+
+
+def test_a_range_for_every_step() -> None:
+    device, recorder = SimulatedDevice(), Recorder()
+    core = BandedCore(device, shape_of([bundle("clean")], INNER, NDIAG))
+    recorder.watch(device, ranges=True)
+    decorrelate(device, core, [bundle("clean")], INNER, NDIAG, recorder=recorder)
+    assert device.ranges == ["eliminate", "measure", "poles", "finish"]
+
+
+def test_one_fibre() -> None:
+    check(bundle("clean", 0.02, NEAR, 1))
+
+
+def test_not_finite_is_failed() -> None:
+    """What no solver should hand over ends in a status, not in the frame."""
+    case = bundle("clean")
+    icov = case.normal.icov.copy()
+    icov[1, 0, 40, icov.shape[3] // 2] = np.nan
+    normal = type(case.normal)(icov, case.normal.rhs, case.normal.weight, case.normal.given_up)
+    found = on_device(Bundle(normal, case.x, case.dense))
+    assert (found.status[1] == Status.FAILED).all()
+    assert np.isfinite(found.flux).all() and np.isfinite(found.resolution).all()
+
+
+def test_a_broad_psf_is_left_to_the_cpu() -> None:
+    case = make_bundle(2, 60, stamp=(18, 11), step=1.0)
+    assert case.normal.halfband > banded.NARROW
+    found = on_device(case)
+    assert (found.status[:, :50] == Status.FAILED).all() and not found.flux.any()

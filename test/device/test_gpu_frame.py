@@ -1,0 +1,426 @@
+"""A whole frame through a device that is simulated, against the CPU, and against itself in every other way of working.
+
+The lanes of the kernels are those of a GPU, compiled for the CPU; what is queued runs as late as events allow, and new
+memory holds garbage: a missing wait or a place that nobody wrote gives wrong numbers here.
+"""
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from device_case import CONFIG, HostCore, four_bundles, on_cpu, on_device, small_job, with_device
+
+from extraction import assert_same_bits, in_sigma, relative
+from gpu_extract.assemble import BY_BIN, assemble
+from gpu_extract.bundle import banded_part, dense_part
+from gpu_extract.config import ExtractConfig
+from gpu_extract.data import NOT_MEASURED, Frame, Image, Legendre, PsfModel, SpecMask, Status
+from gpu_extract.decorrelate import banded
+from gpu_extract.decorrelate.limits import Limits
+from gpu_extract.device.cuda.gradients import STATE
+from gpu_extract.device.cuda.kernels import declared
+from gpu_extract.device.cuda.simulated import SimulatedDevice
+from gpu_extract.device.frames import GpuFrames, device_cores
+from gpu_extract.device.geometry import bundle_geometry, cut_pieces
+from gpu_extract.device.memory import Room
+from gpu_extract.perf.recorder import Recorder
+from gpu_extract.quality import mask_bits
+from gpu_extract.run import extract, prepare
+
+OWN = ("image", "spots", "normal", "gradients", "quality", "assembly")      # whose kernels this file must have launched
+
+
+def assert_same(frame: Frame, other: Frame) -> None:
+    """To the last bit, model image included."""
+    assert_same_bits(frame, other)
+    np.testing.assert_array_equal(frame.model, other.model)
+
+
+def assert_as_on_cpu(frame: Frame, cpu: Frame, *, largest: float = 1e-8) -> None:
+    """Flux to `largest` sigma, ivar and R to 1e-9 wherever half of a spot is seen; chi2, fractions and model, which are
+    made from spots in single precision on both sides, to a few times its rounding."""
+    seen = cpu.pixmask_fraction < 0.5
+    assert in_sigma(frame, cpu.flux)[seen].max() < largest
+    assert relative(frame.ivar, cpu.ivar)[seen].max() < 1e-9
+    assert np.abs(frame.resolution - cpu.resolution).max(axis=1)[seen].max() < 1e-9
+    np.testing.assert_array_equal(frame.mask, cpu.mask)
+    np.testing.assert_array_equal(frame.status, cpu.status)
+    np.testing.assert_allclose(frame.chi2pix[seen], cpu.chi2pix[seen], rtol=1e-5)
+    np.testing.assert_allclose(frame.pixmask_fraction, cpu.pixmask_fraction, rtol=0, atol=2e-7)
+    if frame.model is not None:
+        np.testing.assert_allclose(frame.model, cpu.model, rtol=1e-6, atol=1e-6 * np.abs(cpu.model).max())
+
+
+def mask_by_bundle(frame: Frame) -> np.ndarray:
+    """MASK from the other arrays of a frame of four bundles, on the host."""
+    return np.concatenate([mask_bits(*(getattr(frame, name)[rows] for name in ("ivar", "chi2pix", "pixmask_fraction")))
+                           for rows in (slice(n, n + 5) for n in range(0, 20, 5))])
+
+
+def test_as_on_the_cpu_without_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the same rules the flux is the same: without windows, S first tried in icov's own band."""
+    monkeypatch.setattr(banded, "Options", partial(banded.Options, limits=Limits(window=np.inf, own=False)))
+    case = four_bundles()
+    assert_as_on_cpu(on_device.__wrapped__(), extract(case.image, case.psf, CONFIG))     # not what others keep
+
+
+def test_odd_pixels_are_the_cpus() -> None:
+    """They come up as masked ones, the bins that touch them say so, and the frame after knows nothing of them."""
+    case, device = four_bundles(), SimulatedDevice()
+    pix, ivar = case.image.pix.copy(), case.image.ivar.copy()
+    (y, x), (v, u) = ((96, int(np.nonzero(ivar[96, first:])[0][0]) + first) for first in (20, 140))
+    pix[y, x], ivar[v, u] = 3e38, 1e4
+    image = replace(case.image, pix=pix, ivar=ivar)
+    pix, ivar = case.image.pix.copy(), case.image.ivar.copy()
+    ivar[y, x] = ivar[v, u] = 0
+    backend = GpuFrames(lambda: device, device_cores)
+    frame, clean, masked = (extract(i, case.psf, CONFIG, backend=backend)
+                            for i in (image, case.image, replace(case.image, ivar=ivar)))
+    backend.close()
+    cpu = extract(image, case.psf, CONFIG)
+    bit = np.uint32(SpecMask.ODDPIX)
+    np.testing.assert_array_equal(frame.mask, cpu.mask)
+    assert [frame.notes["bundles"][n].get("odd_pixels") for n in (0, 5, 10, 15)] == [
+        cpu.notes["bundles"][n].get("odd_pixels") for n in (0, 5, 10, 15)]
+    assert ((frame.mask & bit) > 0).any(axis=1).sum() >= 2 and sum(
+        notes.get("odd_pixels", 0) for notes in frame.notes["bundles"].values()) >= 2
+    assert_same(replace(frame, mask=frame.mask & ~bit), masked)
+    assert_same(clean, on_device())
+
+
+def test_as_on_the_cpu() -> None:
+    """The device knows no windows (decorrelate.windows): beside masks, of which these 51 bins are full, its flux is
+    good to its own limit, decorrelate.limits.Limits.noisy_shift."""
+    frame, cpu = on_device(), on_cpu()
+    assert_as_on_cpu(frame, cpu, largest=Limits().noisy_shift)
+    np.testing.assert_array_equal(frame.mask, mask_by_bundle(frame))
+    assert frame.notes["device"] == "simulated device"
+    for first, notes in cpu.notes["bundles"].items():
+        own = frame.notes["bundles"][first]
+        assert {k: own[k] for k in ("halfband", "neighbours", "given_up")} == {
+            k: notes[k] for k in ("halfband", "neighbours", "given_up")}
+        assert own["error"] < 1e-9 and own["iterations"] < 20
+        assert own["fibres"] == 5 and {own[k] for k in ("ownband", "coupling", "cond", "selfcheck")} == {NOT_MEASURED}
+
+
+@pytest.mark.parametrize(("most", "slots"), [(1, 1), (1, 3), (2, 2), (4, 1)])
+def test_bits_do_not_depend_on_pieces_or_slots(most: int, slots: int) -> None:
+    assert_same(with_device(SimulatedDevice(), most=most, slots=slots), on_device())
+
+
+@pytest.mark.parametrize("order", [0.0, 0.382, 0.5])
+def test_bits_do_not_depend_on_the_order_of_lanes(order: float) -> None:
+    """Forwards, far apart, in two halves: on a GPU they run in any order, and none may read what another writes."""
+    assert_same(with_device(SimulatedDevice(order=order)), on_device())
+
+
+@pytest.mark.parametrize("garbage", [0x00, 0x7F, 0xFF])
+@pytest.mark.parametrize("dark", [False, True])
+def test_bits_do_not_depend_on_what_memory_held(garbage: int, dark: bool) -> None:
+    """Zeros, huge numbers, NaN: what a device's memory holds is what was there before, a frame or anything.
+
+    dark: with a bundle of which nothing is seen, and a fibre of another
+    """
+    image = four_bundles().image
+    if dark:
+        ivar = image.ivar.copy()
+        ivar[:, :52] = ivar[:, 64:84] = 0
+        image = replace(image, ivar=ivar)
+    frame = with_device(SimulatedDevice(garbage=garbage), image=image)
+    assert_same(frame, with_device(SimulatedDevice(), image=image) if dark else on_device())
+    assert not dark or (frame.status == Status.EMPTY).any()
+    np.testing.assert_array_equal(frame.status == Status.EMPTY, frame.ivar == 0)
+
+
+@pytest.mark.parametrize("dtype", [">f4", "<f8", ">f8", "mixed"])
+def test_bits_do_not_depend_on_how_pixels_are_stored(dtype: str) -> None:
+    """Byte order is turned on the device; types that differ between pixels and ivar come up as float64."""
+    image = four_bundles().image
+    types = (">f4", "<f8") if dtype == "mixed" else (dtype, dtype)
+    stored = Image(image.pix.astype(types[0]), image.ivar.astype(types[1]), image.cards, image.fibermap)
+    assert_same(with_device(SimulatedDevice(), core=HostCore, image=stored), on_device(HostCore))
+
+
+@pytest.mark.parametrize("size", [2, 5])
+def test_bits_do_not_depend_on_ranks(size: int) -> None:
+    """Each rank alone, one after another: together they have every row once; a rank too many has none."""
+    case, job, parts = four_bundles(), small_job(), []
+    for rank in range(size):
+        backend = GpuFrames(SimulatedDevice, device_cores)
+        parts += backend.rows(case.image, job, SimpleNamespace(rank=rank, size=size), Recorder())
+        backend.close()
+    assert len(parts) == min(size, 4)
+    found = assemble([rows for _, rows in parts], job.plan, case.image, {}, like=(job.ndiag, job.dtype))
+    assert_same(found, on_device())
+
+
+def test_one_frame_after_another() -> None:
+    """Memory, streams and pinned arrays are used again: nothing of the frame before is left, nothing is made anew."""
+    case, device = four_bundles(), SimulatedDevice()
+    backend = GpuFrames(lambda: device, lambda job: HostCore, most=1, slots=2)
+    first = extract(case.image, case.psf, CONFIG, backend=backend)
+    peak, used = device.peak, device.used
+    empty = Image(np.zeros_like(case.image.pix), np.zeros_like(case.image.ivar))
+    nothing = extract(empty, case.psf, CONFIG, backend=backend)
+    again = extract(case.image, case.psf, CONFIG, backend=backend)
+    assert (device.peak, device.used) == (peak, used)
+    assert not nothing.flux.any() and not nothing.ivar.any() and (nothing.pixmask_fraction == 1).all()
+    assert_same(first, on_device(HostCore))
+    assert_same(again, on_device(HostCore))
+
+
+def test_an_image_that_ends_before_the_psf_does() -> None:
+    """What counts is the image's shape, not the one the PSF was made for."""
+    case = four_bundles()
+    small = Image(case.image.pix[:150, :110], case.image.ivar[:150, :110])
+    assert_as_on_cpu(by_host_core(small, case.psf, CONFIG, banded_part), extract(small, case.psf, CONFIG))
+
+
+def test_a_psf_that_was_read_again_is_the_same() -> None:
+    """With a fibre that the validator drops anew in every frame, and another name: memory, streams and tables stay."""
+    case = four_bundles()
+    y = case.psf.y.coeff.copy()
+    y[7, 1] = np.nan
+    backend, flows = GpuFrames(SimulatedDevice, lambda job: HostCore), []
+    for name in ("one", "two"):
+        psf = replace(case.psf, y=replace(case.psf.y, coeff=y.copy()), name=name)
+        frame = extract(case.image, psf, CONFIG, backend=backend)
+        flows.append(backend.flow)
+    assert flows[0] is flows[1] and list(frame.notes["dropped"]) == [7]
+
+
+def test_another_psf_takes_the_place_of_the_one_before() -> None:
+    case, device = four_bundles(), SimulatedDevice()
+    backend = GpuFrames(lambda: device, lambda job: HostCore)
+    extract(case.image, replace(case.psf, psferr=0.5), CONFIG, backend=backend)
+    used = device.used
+    frame = extract(case.image, case.psf, CONFIG, backend=backend)
+    assert_same(frame, on_device(HostCore))
+    assert 0 < device.used < 1.5 * used and device.peak < 1.5 * used
+    backend.close()
+    assert device.used == 0
+
+
+@pytest.mark.parametrize(("most", "share"), [(4, 0.8), (4, 0.55), (1, 0.7), (1, 0.4)])
+def test_out_of_memory_halves_the_pieces_and_changes_no_bit(most: int, share: float) -> None:
+    """One piece of four bundles becomes two, then four; of pieces of one bundle there is one at a time, in the end."""
+    wanted = SimulatedDevice()
+    with_device(wanted, most=most, core=HostCore)
+    device = SimulatedDevice(int(share * wanted.peak))
+    warnings: list[str] = []
+    assert_same(with_device(device, most=most, core=HostCore, warn=warnings.append), on_device(HostCore))
+    assert warnings == [] and device.peak <= device.capacity < wanted.peak
+
+
+def test_out_of_memory_in_the_middle_of_a_frame() -> None:
+    """What a core allocates while pieces are in flight: everything is done again, smaller, in the memory that the first
+    attempt had."""
+    class Hungry(HostCore):
+        runs = 0
+
+        def run(self, normal: Any, out: Any, stream: Any, recorder: Any) -> None:
+            Hungry.runs += 1
+            if Hungry.runs == 2:
+                raise MemoryError("no memory for a work space")
+            super().run(normal, out, stream, recorder)
+
+    first = SimulatedDevice()
+    with_device(first, core=HostCore, most=2)
+    frame = with_device(SimulatedDevice(first.peak), core=Hungry, most=2)
+    assert_same(frame, on_device(HostCore))
+    assert Hungry.runs == 2 + 4
+
+
+def test_a_frame_that_failed_leaves_nothing_to_the_next() -> None:
+    """What was queued of it is waited for, and its memory given back, before another frame begins."""
+    class Fails(HostCore):
+        broken = True
+
+        def run(self, normal: Any, out: Any, stream: Any, recorder: Any) -> None:
+            if Fails.broken and any(self._device.launched):
+                Fails.broken = False
+                raise ValueError("not about memory")
+            super().run(normal, out, stream, recorder)
+
+    case, device = four_bundles(), SimulatedDevice(seed=1)
+    backend = GpuFrames(lambda: device, lambda job: Fails, most=1)
+    with pytest.raises(ValueError, match="not about memory"):
+        extract(case.image, case.psf, CONFIG, backend=backend)
+    assert device.used == 0
+    assert_same(extract(case.image, case.psf, CONFIG, backend=backend), on_device(HostCore))
+
+
+def test_without_memory_for_one_bundle_the_cpu_does_it() -> None:
+    warnings: list[str] = []
+    frame = with_device(SimulatedDevice(100_000), warn=warnings.append)
+    assert_same(frame, on_cpu())
+    assert len(warnings) == 1 and "works on the CPU" in warnings[0]
+    assert [notes["on_cpu"] for notes in frame.notes["bundles"].values()] == [5] * 4
+
+
+def test_fibres_that_the_core_gives_up_are_done_on_the_cpu() -> None:
+    class GivesUp(HostCore):
+        fails = (1, 4)
+
+    image = four_bundles().image
+    stored = Image(image.pix.astype(">f4"), image.ivar.astype(">f4"))       # which the CPU cannot read
+    frame, cpu = with_device(SimulatedDevice(seed=3), core=GivesUp, most=2, image=stored), on_cpu()
+    lost = [1, 4, 6, 9, 11, 14]       # of the pieces of bundles 0, 2 and 3, and 1
+    for name in ("flux", "ivar", "resolution", "status", "mask"):
+        np.testing.assert_array_equal(getattr(frame, name)[lost], getattr(cpu, name)[lost])
+    np.testing.assert_array_equal(frame.status == Status.EMPTY, frame.ivar == 0)
+    assert_as_on_cpu(frame, cpu)
+    np.testing.assert_array_equal(frame.mask, mask_by_bundle(frame))
+    assert [notes.get("on_cpu", 0) for notes in frame.notes["bundles"].values()] == [2, 2, 2, 0]
+
+
+def test_bins_without_a_pixel_in_fibres_that_the_cpu_does() -> None:
+    """Rows of the CCD that are masked: every fibre has bins that are EMPTY, whoever decorrelates it."""
+    ivar = four_bundles().image.ivar.copy()
+    ivar[60:90] = 0
+    image = replace(four_bundles().image, ivar=ivar)
+    core = type("GivesUp", (HostCore,), {"fails": (1, 4)})
+    frame, cpu = with_device(SimulatedDevice(), core=core, image=image), extract(image, four_bundles().psf, CONFIG)
+    without = frame.ivar == 0
+    assert without.sum(axis=1).min() > 3 and without.sum(axis=1).max() < 48
+    np.testing.assert_array_equal(frame.status == Status.EMPTY, without)
+    np.testing.assert_array_equal(without, cpu.ivar == 0)
+    np.testing.assert_array_equal(cpu.status == Status.EMPTY, without)
+
+
+def test_bundles_that_do_not_converge_are_done_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpu_extract.device.steps.iterations_for", lambda _: 2)
+    warnings: list[str] = []
+    frame = with_device(SimulatedDevice(), core=HostCore, warn=warnings.append)
+    assert_same(frame, on_cpu())
+    assert len(warnings) == 4 and all("did not converge" in w for w in warnings)
+
+
+def test_two_cores_and_tails(shared: Any) -> None:
+    """A PSF with everything."""
+    from gpu_extract.io.psf import read_psf
+
+    psf = read_psf(shared / "data" / "psf" / "psf-gausshermite2-boss.fits")
+    rng = np.random.default_rng(5)
+    ivar = rng.uniform(0.5, 1.5, psf.shape).astype(np.float32)
+    ivar[rng.random(psf.shape) < 0.01] = 0
+    image = Image(rng.normal(10, 1, psf.shape).astype(np.float32), ivar)
+    config = ExtractConfig(wavelength=(6000.0, 6030.0, 1.0), nspec=3, bundlesize=3, tolerance=1e-3, core="dense")
+    assert_as_on_cpu(by_host_core(image, psf, config, dense_part), extract(image, psf, config))
+
+
+def by_host_core(image: Image, psf: PsfModel, config: ExtractConfig, part: Any) -> Frame:
+    """The frame by a device with a core of the CPU."""
+    core = type("Core", (HostCore,), {"job": staticmethod(lambda: prepare(psf, config)), "part": staticmethod(part)})
+    return extract(image, psf, config, backend=GpuFrames(SimulatedDevice, lambda job: core))
+
+
+def test_upside_down_and_a_dropped_fibre() -> None:
+    """y falling along wavelength, and a fibre whose trace is not finite."""
+    case = four_bundles()
+    psf, ny = case.psf, case.psf.shape[0]
+    y = -psf.y.coeff
+    y[:, 0] += ny - 1
+    y[7, 1] = np.nan
+    down = replace(psf, y=Legendre(y, psf.y.wmin, psf.y.wmax))
+    image = Image(case.image.pix[::-1], case.image.ivar[::-1])
+    frame = by_host_core(image, down, CONFIG, banded_part)
+    assert_as_on_cpu(frame, extract(image, down, CONFIG))
+    assert (frame.ivar[7] == 0).all() and list(frame.notes["dropped"]) == [7]
+    assert set(frame.status[7]) == {Status.DROPPED}
+
+
+def test_every_kernel_of_the_flow_was_launched() -> None:
+    """So that none of them is only declared."""
+    device = SimulatedDevice()
+    image = four_bundles().image
+    with_device(device, core=HostCore)
+    for dtype in (">f4", ">f8"):
+        stored = Image(image.pix.astype(dtype), image.ivar.astype(dtype))
+        with_device(device, core=HostCore, image=stored, dtype=np.dtype(dtype).newbyteorder("="))
+    names = {kernel.name for kernel in declared() if kernel.name.split(".")[0] in OWN}
+    assert names - device.launched == {"spots.add_tail"}      # of test_two_cores_and_tails
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_bits_do_not_depend_on_how_streams_take_turns(seed: int) -> None:
+    frame = with_device(SimulatedDevice(seed=seed), core=HostCore, most=1, slots=2)
+    assert_same(frame, on_device(HostCore))
+
+
+@pytest.mark.parametrize("wait", [0, 2, 3])
+def test_the_simulated_device_notices_a_missing_wait(wait: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the uploads for the slot's piece before, of the work for its downloads, of the downloads for the work: else
+    the test above shows nothing. (Work that does not wait for its uploads would run wild.)"""
+    different = []
+    for seed in range(4):
+        device, calls = SimulatedDevice(seed=seed), count()
+        honest = device.wait
+        monkeypatch.setattr(device, "wait", lambda *args, calls=calls, honest=honest: (
+            None if next(calls) % 4 == wait else honest(*args)))
+        backend = GpuFrames(lambda device=device: device, lambda job: _Idle, most=1, slots=2)
+        with np.errstate(all="ignore"):
+            found = backend.rows(four_bundles().image, small_job(), SimpleNamespace(rank=0, size=1), Recorder())
+        different.append(not np.array_equal(found[0][1].chi2pix, on_device().chi2pix))
+    assert any(different)
+
+
+class _Idle(HostCore):
+    """A core that leaves its outputs as they are."""
+
+    def _work(self, normal: Any, out: Any) -> None:
+        out.status.data[:] = 0
+
+
+def test_cores_of_a_slot_work_in_the_same_memory() -> None:
+    """A frame takes no more of it than its largest pieces, however many shapes there are."""
+    device = SimulatedDevice()
+    room = Room(device)
+    large, small, larger = (room.again() for _ in range(3))
+    arrays = [large((100,)), large((3,), np.int32)]
+    used = device.used
+    others = [small((20, 2)), small((2,), np.int32)]
+    assert device.used == used
+    for one, other in zip(arrays, others, strict=True):
+        assert np.shares_memory(one.data, other.data)
+    third = larger((101,))
+    assert not np.shares_memory(third.data, arrays[0].data) and device.used == used + 101 * 8
+
+
+def test_pieces_hold_bundles_of_equal_shape() -> None:
+    geometries = [bundle_geometry(small_job(), bundle, small_job().psf.shape) for bundle in small_job().plan.bundles]
+    wide = replace(geometries[1], shape=replace(geometries[1].shape, hw=11))
+    pieces = cut_pieces([geometries[0], wide, *geometries[2:], *geometries[2:]], 3)
+    assert [piece.bundles for piece in pieces] == [(0,), (2, 3), (4, 5), (1,)]
+    assert all(piece.shape.bundles == len(piece.bundles) for piece in pieces)
+
+
+@pytest.mark.parametrize(("bundles", "most", "sizes"), [
+    (20, 10, [2, 8, 8, 2]), (20, 5, [1, 4, 4, 5, 5, 1]), (20, 20, [20]), (4, 2, [1, 2, 1]), (3, 1, [1, 1, 1]),
+    (1, 1, [1]), (2, 1, [1, 1])])
+def test_the_first_and_the_last_piece_are_small(bundles: int, most: int, sizes: list[int]) -> None:
+    geometry = bundle_geometry(small_job(), small_job().plan.bundles[0], small_job().psf.shape)
+    pieces = cut_pieces([geometry] * bundles, most)
+    assert [len(piece.bundles) for piece in pieces] == sizes
+    assert sorted(n for piece in pieces for n in piece.bundles) == list(range(bundles))
+
+
+def test_the_recorder_sees_copies_and_stages() -> None:
+    case, device, recorder = four_bundles(), SimulatedDevice(), Recorder()
+    backend = GpuFrames(lambda: device, lambda job: HostCore)
+    backend.watch(recorder)
+    frame = extract(case.image, case.psf, CONFIG, backend=backend, recorder=recorder)
+    record = recorder.record()
+    pixels = [2 * 4 * int(g.cut[2] * g.cut[3]) for g in backend.flow.task.geometries]
+    assert record["copies"]["h2d"]["bytes"] == len(pixels) * max(pixels) < 1.1 * sum(pixels), "and every pixel up once"
+    assert record["copies"]["h2d"]["calls"] == record["copies"]["d2h"]["calls"] == 3
+    sizes = backend.flow.task.sizes
+    told = 8 * (4 * STATE + 2 * 20 + 4 * sizes.cut[0] * sizes.cut[1])     # states, counts and models
+    rows = sum(getattr(frame, name).nbytes for name in BY_BIN)
+    assert record["copies"]["d2h"]["bytes"] == told + rows, "every byte of the frame goes down once"
+    assert {name for name, *_ in record["device"]["spans"]} >= {"pixels", "spots", "normal", "solve", "decorrelate",
+                                                               "judge", "assemble"}
+    assert record["device"]["memory"] == device.peak

@@ -1,0 +1,46 @@
+"""What a GPU does not promise: what new memory holds (what was there before), and in which order lanes run.
+
+Seen was that an empty fibre's share in its neighbours' verdict had never been written.
+"""
+import numpy as np
+import pytest
+from backend_cuda.pieces import decorrelate, shape_of
+from cores.cases import Bundle, make_bundle
+
+from gpu_extract.data import Decorrelated, Normal, Status
+from gpu_extract.decorrelate.dense import Cuts
+from gpu_extract.device.cuda.simulated import SimulatedDevice
+from gpu_extract.device.device_banded import BandedCore
+from gpu_extract.device.device_dense import DenseCore
+
+INNER, NDIAG = slice(9, 52), 3
+HELD = 0x00, 0x7F, 0xFF, 0xFB      # zeros, huge numbers, NaN, huge negative ones
+
+
+def with_an_empty_fibre() -> Bundle:
+    """Fibres that touch the next ones and those after them; the middle one sees nothing."""
+    case = make_bundle(5, 60, mask="clean", wing=0.005, stamp=(7, 17), step=1.9)
+    normal = case.normal
+    assert normal.icov.shape[1] > 2
+    icov, weight = normal.icov.copy(), normal.weight.copy()
+    for f, d in ((2, 0), (2, 1), (2, 2), (1, 1), (0, 2)):
+        icov[f, d] = 0.0
+    weight[2] = 0.0
+    return Bundle(Normal(icov, normal.rhs, weight, normal.given_up), case.x, case.dense)
+
+
+def found(maker: type, held: int, order: float | None = None) -> Decorrelated:
+    case, device = with_an_empty_fibre(), SimulatedDevice(garbage=held, order=order)
+    shape = shape_of([case], INNER, NDIAG)
+    core = maker(device, shape) if maker is BandedCore else maker(device, shape, Cuts(INNER, 25, 20, 2, 1e-6), count=8)
+    return decorrelate(device, core, [case], INNER, NDIAG)
+
+
+@pytest.mark.parametrize("maker", [BandedCore, DenseCore])
+def test_bits_do_not_depend_on_memory_or_order(maker: type) -> None:
+    first, *others = (found(maker, held) for held in HELD)
+    np.testing.assert_array_equal(first.status.max(axis=1), [Status.GOOD] * 2 + [Status.EMPTY] + [Status.GOOD] * 2)
+    others += [found(maker, HELD[0], order) for order in (0.0, 0.382, 0.5)]
+    for other in others:
+        for name in ("flux", "ivar", "resolution", "status"):
+            np.testing.assert_array_equal(getattr(other, name), getattr(first, name))

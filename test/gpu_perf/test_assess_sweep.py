@@ -1,0 +1,151 @@
+"""Scaling sweeps: points, commands, real runs under a real launcher, failures, and the report by hand."""
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from gpu_extract.errors import InputError
+from gpu_perf.campaign import Command, run
+from gpu_perf.cli.sweep import main
+from gpu_perf.sweep import RECORDS, Launch, Point, Space, commands
+from gpu_perf.sweep_report import scaling_table, write_report
+from gpu_perf.sweep_results import published, read_rows
+from mpi_launch import launcher
+
+
+def test_points_are_all_combinations() -> None:
+    points = Space(ranks=(2, 1), cores=("banded", "dense"), nspec=100, bundle=25).points()
+    assert len(points) == 8 and len({p.name for p in points}) == 8
+    assert {(p.mode, p.ranks, p.nspec) for p in points} == {
+        ("strong", 1, 100), ("strong", 2, 100), ("weak", 1, 25), ("weak", 2, 50)}
+    on_gpus = Space(("strong",), (4,), per_gpu=(0, 2), mps=(False, True)).points()
+    assert [(p.per_gpu, p.mps, p.gpus) for p in on_gpus] == [(0, False, 0), (2, False, 2), (2, True, 2)]
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    with pytest.raises(InputError) as caught:
+        Space(("up",), (0,), ("fast",), (3,), nspec=0)
+    assert all(word in str(caught.value) for word in ("'up'", "ranks 0", "'fast'", "tiles of 3", "nspec is 0"))
+
+
+@pytest.mark.parametrize(("program", "expected"), [
+    ("mpiexec", "env CUDA_VISIBLE_DEVICES=0,1 mpiexec -n 4 wrap gpu_extract"),
+    ("srun", "srun -n 4 --gpus-per-node=2 wrap gpu_extract"),
+    ("sbatch", "sbatch --wait --output=/dev/null --ntasks=4 --gpus-per-node=2 --wrap=srun -n 4 wrap gpu_extract")])
+def test_commands_of_the_launchers(program: str, expected: str) -> None:
+    point = Point("strong", 4, 500, "auto", per_gpu=2, mps=True)
+    (made,) = commands([point], Path("f"), Launch(program, (program,), ("wrap",)), ["gpu_extract"], options=("-r", "0"))
+    words = " ".join(made.argv)
+    assert words.startswith(expected) and "--gpu " in words and "-r 0" in words
+    assert f"{RECORDS}/{point.name}.{{repeat}}.json" in words
+
+
+def test_what_cannot_be_launched_is_said() -> None:
+    with pytest.raises(InputError, match="need a launcher"):
+        Launch("none").command(Point("weak", 2, 50, "auto"), ["x"])
+    with pytest.raises(InputError, match="no mps_wrapper"):
+        Launch("mpiexec", ("mpiexec",)).command(Point("weak", 2, 50, "auto", per_gpu=1, mps=True), ["x"])
+
+
+@pytest.mark.slow
+def test_a_real_sweep_goes_on_after_a_point_that_fails(small_frame, tmp_path: Path, capsys) -> None:
+    """Weak scaling on 1, 2 and 3 ranks, a bundle of five fibres for each: the frame has only ten fibres."""
+    launcher(1)
+    words = ["run", str(tmp_path), "--modes", "weak", "--ranks", "1,2,3", "--bundle", "5", "--repeats", "1",
+             "--no-warm-up", "--markdown", str(tmp_path / "table.md"), "--", *small_frame]
+    assert main(words) == 1
+    said = capsys.readouterr()
+    assert "weak-auto-r3 repeat 0: failed: gpu_extract: error: " in said.err
+    assert "FAILED: weak-auto-r3 repeat 0" in said.out
+    rows = {r.point.ranks: r for r in read_rows(tmp_path, "extract")}
+    assert len(rows[2].repeats[0].run.ranks) == 2 and rows[2].efficiency[0] > 0 and rows[3].repeats == {}
+    assert rows[1].efficiency[0] == 1.0
+    assert (tmp_path / "scaling.png").stat().st_size > 10_000
+    assert "| weak, auto | 2 | 10 |" in (tmp_path / "table.md").read_text()
+    assert main(words) == 1
+    assert "3 of 3 sets are there already" in capsys.readouterr().err
+
+
+def test_stopped_by_the_batch_system_it_goes_on_later(small_frame, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "gpu_perf.cli.sweep", "run", str(tmp_path), "--modes", "weak", "--ranks", "1",
+             "--bundle", "5", "--repeats", "1", "--no-warm-up", "--launcher", "none", "--no-plots", "--", *small_frame]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as sweep:
+        journal = tmp_path / "campaign.jsonl"
+        while sweep.poll() is None and not (journal.is_file() and '"start"' in journal.read_text()):
+            time.sleep(0.02)
+        sweep.send_signal(signal.SIGTERM)
+        _, said = sweep.communicate(timeout=60)
+    assert sweep.returncode == 75 and "start again" in said.splitlines()[-1]
+    started = next(line for line in map(json.loads, journal.read_text().splitlines()) if line["kind"] == "start")
+    assert not Path(f"/proc/{started['pids'][0][0]}").exists()
+    assert main(words[3:]) == 0
+
+
+def sweep_by_hand(folder: Path, seconds: dict[tuple[str, int], list[float]]) -> None:
+    """A folder as a sweep leaves it: extractions of so many seconds for mode, ranks and repeat."""
+    sets = []
+    (folder / RECORDS).mkdir(parents=True)
+    for (mode, ranks), times in seconds.items():
+        point = Point(mode, ranks, 100 if mode == "strong" else 25 * ranks, "auto")
+        sets.append(Command(point.name, ("true",), facts={"point": asdict(point)}))
+        for repeat, value in enumerate(times):
+            each = [{"rank": r, "epoch": 0.0, "start_up": 0.5, "elapsed": value + 1, "peak_memory": 1, "counters": {},
+                     "spans": [["extract", 0, 0.0, value, value, 0], ["mpi agree", 1, 0.0, 0.1 * value, 0.0, 0]]}
+                    for r in range(ranks)]
+            (folder / RECORDS / f"{point.name}.{repeat}.json").write_text(json.dumps({"schema": 2, "ranks": each}))
+    run(sets, folder, repeats=max(len(t) for t in seconds.values()))
+
+
+def test_efficiencies_by_hand(tmp_path: Path) -> None:
+    """Strong: 8 s on one rank, 5 s on two: 80 %. Weak: 4 s and 5 s: 80 %. Each repeat against its own base."""
+    sweep_by_hand(tmp_path, {("strong", 1): [8.0, 16.0, 8.0], ("strong", 2): [5.0, 10.0, 4.0],
+                             ("weak", 1): [4.0, 4.0, 4.0], ("weak", 2): [5.0, 5.0, 8.0]})
+    rows = {(r.point.mode, r.point.ranks): r for r in read_rows(tmp_path, "extract")}
+    assert rows["strong", 2].efficiency == pytest.approx({0: 0.8, 1: 0.8, 2: 1.0})
+    assert rows["weak", 2].efficiency == pytest.approx({0: 0.8, 1: 0.8, 2: 0.5})
+    assert rows["strong", 2].seconds("extract") == (4.0, 5.0, 10.0)
+    metrics = rows["strong", 2].metrics[0]       # useful 0.9 of all: 7.2 s against 2 x 4.5 s
+    assert metrics.parallel_efficiency == pytest.approx(0.9) and metrics.computation_scaling == pytest.approx(0.8)
+    assert rows["weak", 2].metrics[0].computation_scaling == pytest.approx(0.8)       # per fibre
+    assert "80.0% (80.0% to 100.0%)" in scaling_table(list(rows.values()), "extract").text()
+    by_run = {(r.point.mode, r.point.ranks): r for r in read_rows(tmp_path, "run")}
+    assert by_run["strong", 2].efficiency[0] == pytest.approx(9.5 / 6.5 / 2)
+
+
+def test_a_damaged_record_is_named_and_the_rest_reported(tmp_path: Path) -> None:
+    sweep_by_hand(tmp_path, {("strong", 1): [8.0, 8.0], ("strong", 2): [5.0, 5.0]})
+    (tmp_path / RECORDS / "strong-auto-r2.1.json").write_text('{"schema": 2, "ran')
+    text = write_report(tmp_path, plots=False)
+    assert "FAILED: strong-auto-r2 repeat 1" in text and "not whole JSON" in text and "80.0%" in text
+
+
+def test_folders_that_hold_no_sweep(tmp_path: Path, capsys) -> None:
+    assert main(["report", str(tmp_path)]) == 2
+    run([Command("other", ("true",))], tmp_path / "campaign")
+    assert main(["report", str(tmp_path / "campaign")]) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert "holds no campaign" in first and "is no sweep" in second
+
+
+def test_published_figures_are_those_of_the_method() -> None:
+    found = {(p.mode, p.label): p for p in published()}
+    shared = found["strong", "2020: 1 V100, MPS"]
+    assert shared.seconds == {1: 244, 3: 132, 4: 115, 5: 113, 6: 111.5}
+    assert shared.efficiency[3] == pytest.approx(244 / 132 / 3)
+    assert found["weak", "2020: 1 V100"].efficiency[6] == pytest.approx(19.5 / 66.7)
+
+
+def test_the_page_in_a_browser(browser, tmp_path: Path) -> None:
+    sweep_by_hand(tmp_path, {("strong", 1): [8.0, 8.0], ("strong", 2): [5.0, 5.0]})
+    write_report(tmp_path)
+    browser.open(tmp_path / "report.html")
+    (picture,) = browser.all("#scaling img")
+    assert int(picture.get_property("naturalWidth")) > 1000
+    assert "80.0% (80.0% to 80.0%) efficient on 2 ranks" in browser.text("ul.summary")
+    assert "Grey: GPU hackathon 2020" in browser.text("body")
+    assert browser.requests() == [] and browser.complaints() == []

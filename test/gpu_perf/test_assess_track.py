@@ -1,0 +1,196 @@
+"""The history: commits measured in throw-away copies, stored, judged, exported; series from elsewhere."""
+import json
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from assess_project import git
+
+from gpu_extract.errors import InputError, OutputError
+from gpu_perf.cli.track import main
+from gpu_perf.history import history_of
+from gpu_perf.store import Commit, Result, Store
+
+
+def filled(path: Path, slower: float = 1.2, commits: int = 16) -> Path:
+    """A store with a history of so many commits a day apart, slower from the tenth on."""
+    with Store(path) as store:
+        store.add_commits(Commit(f"{n:040x}", 1.7e9 + 86400 * n, f"Change {n}") for n in range(1, commits + 1))
+        for n in range(1, commits + 1):
+            for repeat in range(3):
+                noise = 1 + 0.01 * ((7 * n + 3 * repeat) % 5 - 2)
+                time = 2.0 * noise * (slower if n >= 10 else 1.0)
+                store.add_result(Result("p on m", f"{n:040x}", repeat, "m",
+                                        measures={"run time": time, "solve": 0.5 * noise, "% MPI": 8.0 * noise}), n)
+    return path
+
+
+def test_a_range_of_commits_is_measured_and_the_bad_one_named(project, tmp_path: Path, capsys) -> None:
+    folder, store = project(0.05, None, 0.05, 0.10), tmp_path / "s" / "track.sqlite"
+    before = git(folder, "status", "--porcelain"), git(folder, "worktree", "list")
+    words = ["run", "main~3..main", "--problem", "tiny", "--repeats", "2", "--store", str(store), "--repository",
+             str(folder), "--machine", "m"]
+    assert main(words) == 1                                             # one of them could not be measured
+    said = capsys.readouterr().err
+    assert "(Change 2) does not run" in said and "SyntaxError" in said
+    with Store(store) as base:
+        series = base.series()[0]
+        assert series == "tiny on m"
+        assert [c.subject for c in base.commits(series)] == ["Change 2", "Change 3", "Change 4"]
+        measured = list(base.measured(series).values())
+        assert len(base.failures(series)) == 1
+        assert 0.05 < measured[0]["bundle"][0] < measured[1]["bundle"][1] < 1.0
+        assert len(measured[0]["run time"]) == 2 and 5 < measured[0]["% MPI"][0] < 40
+    assert before == (git(folder, "status", "--porcelain"), git(folder, "worktree", "list"))
+    assert not (store.parent / "track-work").exists()
+    assert main([*words, "--every", "1"]) == 1                          # the good ones are there, the bad one is tried
+    assert "2 of 3 commits are there already" in capsys.readouterr().err
+
+
+def test_killed_in_the_middle_it_goes_on(project, tmp_path: Path) -> None:
+    folder, store = project(0.2, 0.2, 0.2), tmp_path / "s" / "track.sqlite"
+    words = ["run", "main~2..main", "--problem", "tiny", "--repeats", "3", "--store", str(store), "--repository",
+             str(folder), "--machine", "m"]
+    with subprocess.Popen([sys.executable, "-m", "gpu_perf.cli.track", *words], stderr=subprocess.DEVNULL) as run:
+        while run.poll() is None and not done(store.parent):
+            time.sleep(0.02)
+        run.kill()
+    assert run.returncode == -9
+    before = done(store.parent)
+    assert 0 < before < 6
+    assert main(words) == 0
+    with Store(store) as base:
+        assert [len(m["run time"]) for m in base.measured("tiny on m").values()] == [3, 3]
+    assert len(git(folder, "worktree", "list").splitlines()) == 1
+    assert not (store.parent / "track-work").exists()
+
+
+def done(folder: Path) -> int:
+    """How many measured runs a batch has finished."""
+    return sum(path.read_text().count('"outcome"') for path in folder.glob("track-work/*/campaign.jsonl")
+               if path.parent.name != "input")
+
+
+def test_check_finds_the_commit(tmp_path: Path, capsys) -> None:
+    store = filled(tmp_path / "track.sqlite")
+    assert main(["check", "--store", str(store)]) == 1
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("p on m: run time is 1.") and f"since {10:040x}"[:16] in line and "(Change 10)" in line
+    assert main(["check", "--store", str(store), "--since", f"{12:040x}"]) == 0
+    assert main(["baseline", f"{12:040x}", "--store", str(store)]) == 0
+    assert main(["check", "--store", str(store)]) == 0
+    assert "nothing is slower" in capsys.readouterr().out
+    assert main(["check", "--store", str(filled(tmp_path / "flat.sqlite", slower=1.0))]) == 0
+    assert main(["check", "--store", str(filled(tmp_path / "short.sqlite", commits=4))]) == 0
+    assert "not judged: 4 commits, 6 are needed" in capsys.readouterr().out
+
+
+def test_history_is_relative_to_the_baseline(tmp_path: Path) -> None:
+    with Store(filled(tmp_path / "track.sqlite")) as store:
+        history = history_of(store, "p on m", f"{3:040x}")
+        assert history.relative("run time", f"{3:040x}") == 1.0
+        assert history.relative("run time", f"{15:040x}") == pytest.approx(1.2, rel=0.03)
+        assert next(iter(history.components)) == "run time"
+        with pytest.raises(InputError, match="several commits"):
+            history_of(store, "p on m", "000")
+        with pytest.raises(InputError, match="no commit of the store"):
+            history_of(store, "p on m", "fff")
+
+
+def test_lists_and_tables_from_elsewhere(tmp_path: Path, capsys) -> None:
+    store = ["--store", str(tmp_path / "track.sqlite"), "--repository", str(tmp_path)]
+    (tmp_path / "log.txt").write_text("3f87ff9|1767225600\n9c18f6d|1767312000\n")
+    (tmp_path / "old.csv").write_text("commit,run time,% MPI\n3f87ff9,2.0,7\n3f87ff9,2.1,\n9c18f6d,3.0,8\n")
+    assert main(["import", str(tmp_path / "log.txt"), *store]) == 0
+    assert main(["import", str(tmp_path / "old.csv"), *store, "--series", "old code"]) == 0
+    (tmp_path / "daily.csv").write_text("date,run time\n2026-01-03,2.0\n2026-01-04T06:00,2.5\n")
+    assert main(["import", str(tmp_path / "daily.csv"), *store]) == 0
+    assert main(["import", str(tmp_path / "daily.csv"), *store]) == 0           # once more adds nothing
+    assert "2 of 2 commits are new" in capsys.readouterr().out
+    with Store(tmp_path / "track.sqlite") as base:
+        assert base.measured("old code") == {"3f87ff9": {"run time": [2.0, 2.1], "% MPI": [7.0]},
+                                             "9c18f6d": {"run time": [3.0], "% MPI": [8.0]}}
+        assert [c.date for c in base.commits("old code")] == [1767225600, 1767312000]
+        assert [c.date for c in base.commits("daily")] == [1767398400, 1767506400]
+        assert all(len(m["run time"]) == 1 for m in base.measured("daily").values())
+
+
+@pytest.mark.parametrize(("name", "content", "words"), [
+    ("a.csv", "commit,run time\nabc1234,2.0\n", "line 2: abc1234 has no date"),
+    ("a.csv", "date,run time\n2026-01-03,fast\n", "line 2, run time: 'fast' is no number"),
+    ("a.csv", "date,run time\n2026-01-03,inf\n", "no finite number"),
+    ("a.csv", "date,run time\nyesterday,2\n", "'yesterday' is no date"),
+    ("a.csv", "date,run time\n2026-01-03\n", "not as many cells"),
+    ("a.csv", "run time\n2.0\n", "commit or date"), ("a.csv", "date,run time\n", "no lines"),
+    ("a.csv", "\x00\x01", "commit or date"), ("a.csv", b"\xff\xfe\x00", "no text"),
+    ("log.txt", "3f87ff9|1767225600\nnonsense\n", "line 2, is not HASH|SECONDS"), ("log.txt", "", "has no lines"),
+    ("log.txt", None, "cannot be read")])
+def test_bad_imports_are_one_line_and_change_nothing(tmp_path: Path, capsys, name, content, words) -> None:
+    store = filled(tmp_path / "track.sqlite")
+    before = list(dump(store))
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert main(["import", str(path), "--store", str(store), "--repository", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line
+    assert list(dump(store)) == before
+
+
+def dump(path: Path) -> list[str]:
+    """Everything in a store."""
+    with closing(sqlite3.connect(path)) as base:
+        return list(base.iterdump())
+
+
+@pytest.mark.parametrize(("kind", "words"), [("text", "no store of gpu_track"), ("foreign", "no store of gpu_track"),
+                                             ("cut", "damaged"), ("missing", "no such store")])
+def test_files_that_are_no_stores(tmp_path: Path, capsys, kind: str, words: str) -> None:
+    path = tmp_path / "other.sqlite"
+    if kind == "text":
+        path.write_text("not a database " * 100)
+    elif kind == "foreign":
+        with closing(sqlite3.connect(path)) as base, base:
+            base.execute("CREATE TABLE birds (name TEXT)")
+    elif kind == "cut":
+        whole = filled(tmp_path / "whole.sqlite").read_bytes()
+        path.write_bytes(whole[:len(whole) // 2])
+    content = path.read_bytes() if path.exists() else b""
+    assert main(["check", "--store", str(path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line
+    assert (path.read_bytes() if path.exists() else b"") == content
+
+
+def test_a_failed_addition_leaves_what_was_there(tmp_path: Path) -> None:
+    path = filled(tmp_path / "track.sqlite")
+    before = dump(path)
+    with Store(path) as store, pytest.raises(OutputError, match="what is in it is safe"):
+        store.add_result(Result("p on m", "unknown commit", 0, "m", measures={"run time": 1.0}))
+    assert dump(path) == before
+
+
+def test_asv_publishes_the_export(project, tmp_path: Path, capsys) -> None:
+    if find_spec("asv") is None:
+        pytest.skip("no asv: pip install asv")
+    folder, path, out = project(0.1, 0.1, 0.1), tmp_path / "track.sqlite", tmp_path / "asv"
+    hashes = git(folder, "log", "--reverse", "--format=%H %ct").split()
+    with Store(path) as store:
+        store.add_commits(Commit(h, float(t)) for h, t in zip(hashes[::2], hashes[1::2], strict=True))
+        for n, commit in enumerate(hashes[::2]):
+            for repeat in range(3):
+                store.add_result(Result("p on m", commit, repeat, "m", measures={"run time": 2.0 + n, "% MPI": 7.0}),
+                                 n + 0.1 * repeat)
+    assert main(["asv", "--store", str(path), "-o", str(out), "--repository", str(folder)]) == 0
+    assert "3 files of results" in capsys.readouterr().out
+    done = subprocess.run([sys.executable, "-m", "asv", "publish", "--no-pull"], cwd=out, capture_output=True,
+                          text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (out / "html" / "index.html").is_file()
+    (graph,) = [p for p in (out / "html" / "graphs").rglob("p.time_run_time.json") if "summary" not in str(p)]
+    assert [value for _, value in json.loads(graph.read_text())] == [2.0, 3.0, 4.0]

@@ -1,0 +1,190 @@
+"""Reports: figures worked out by hand from a campaign made by hand; pictures and a page that stand alone."""
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from gpu_extract.errors import InputError, OutputError
+from gpu_perf.tables import Table, number
+from gpu_stress import figures
+from gpu_stress.report import write_report
+from gpu_stress.rows import cores_busy, gains, loads, read_campaign
+
+NB = 80_000          # bytes of 100x100 float64
+
+
+def process(index, start, seconds, cycles, errors=0):
+    return {"index": index, "pid": 100 + index, "status": "wrong" if errors else "ok", "code": 0, "error": "",
+            "started": start - 1, "ended": start + seconds, "result": {
+                "status": "wrong" if errors else "ok", "message": f"{errors} wrong" if errors else "",
+                "spec": {"copy": True, "device": 0}, "interval": [start, start + seconds], "cycles": cycles,
+                "progress": [[0, start], [cycles, start + seconds]], "nbytes": NB, "up": NB * cycles,
+                "down": 2 * NB * cycles, "flop": 1e6 * cycles, "errors": errors, "checked": cycles,
+                "cycle": {"median": 0.009, "p16": 0.0089, "p84": 0.0092}}}
+
+
+def outcome(module, test, dtype, procs, processes, status="ok", repeat=0):
+    name = f"{module}-{test}-100x100-{dtype}-{procs}p"
+    return {"kind": "outcome", "name": name, "repeat": repeat, "digest": "d", "status": status,
+            "started": 1000.0, "seconds": 10.0, "interval": None, "processes": processes,
+            "facts": {"module": module, "test": test, "shape": [100, 100], "elements": 10000, "dtype": dtype,
+                      "procs": procs}}
+
+
+def folder_of(path, outcomes, host="ada", samples=()):
+    path.mkdir()
+    names = list(dict.fromkeys((o["name"], o["digest"]) for o in outcomes))
+    repeats = 1 + max(o["repeat"] for o in outcomes)
+    plan = {"kind": "plan", "repeats": repeats, "commands": [{"name": n, "digest": d} for n, d in names]}
+    (path / "campaign.jsonl").write_text("".join(json.dumps(x) + "\n" for x in [plan, *outcomes]))
+    (path / "machine.json").write_text(json.dumps({
+        "host": host, "processor": "Some CPU", "cores": 4, "memory": 8 * 2**30,
+        "modules": {"numpy": {"module": "numpy", "version": "2", "device": "Some CPU"}}}))
+    (path / "samples.jsonl").write_text("".join(json.dumps(s) + "\n" for s in samples))
+    return path
+
+
+def sample(t, name, cpu, gpus=(), cost=0.002):
+    return {"t": t, "set": name, "repeat": 0, "cost": cost, "machine": {"cpu": 1.0, "available": 2**30},
+            "processes": [{"n": i, "pid": 100 + i, "cpu": c, "rss": 2**29, "threads": {"1": c}}
+                          for i, c in enumerate(cpu)], "gpus": list(gpus)}
+
+
+def gpu(load, throttle=()):
+    return {"index": 0, "load": load, "memory_load": 1, "memory_used": 2**30, "memory_total": 2**33, "clock_sm": 1400,
+            "clock_memory": 1200, "power": 200.0, "temperature": 60, "throttle": list(throttle)}
+
+
+@pytest.fixture
+def made(tmp_path):
+    a, b = "numpy-fft-100x100-float64-1p", "numpy-fft-100x100-float64-2p"
+    return folder_of(tmp_path / "one", [
+        outcome("numpy", "fft", "float64", 1, [process(0, 100.0, 10.0, 1000)]),            # 100 per second
+        outcome("numpy", "fft", "float64", 2, [process(0, 200.0, 10.0, 900),               # 90 + 75 from 202 to 210
+                                               process(1, 202.0, 12.0, 900)]),
+        outcome("cupy", "fft", "float64", 1, [process(0, 300.0, 2.0, 1000)]),              # 500
+        outcome("numpy", "eigh", "float16", 1, [{**process(0, 0, 1, 1), "status": "unsupported", "result": {
+            "status": "unsupported", "message": "eigh does not support float16"}}], "unsupported"),
+        outcome("numpy", "fft", "float32", 2, [process(0, 400.0, 10.0, 500), process(1, 400.0, 10.0, 500, 3)], "wrong"),
+    ], samples=[sample(0.0, a, [0.1]), sample(1.0, a, [1.0], [gpu(90)]),
+                sample(2.0, a, [1.9], [gpu(70, ["power cap"])]),
+                sample(3.0, b, [0.0, 0.0]), sample(5.0, b, [1.0, 2.0])])
+
+
+def test_rows_by_hand(made):
+    rows = {(r.module, r.test, r.dtype, r.procs): r for r in read_campaign(made).rows}
+    alone = rows["numpy", "fft", "float64", 1]
+    assert (alone.rate, alone.one_way, alone.both_ways, alone.flops) == (100.0, 100 * NB, 300 * NB, 1e8)
+    assert alone.spread == pytest.approx(0.00015 / 0.009) and alone.cycle == 0.009
+    two = rows["numpy", "fft", "float64", 2]
+    assert two.rate == pytest.approx(90 + 75)
+    wrong = rows["numpy", "fft", "float32", 2]
+    assert (wrong.status, wrong.errors, wrong.checked, wrong.message) == ("wrong", 3, 1000, "process 1: 3 wrong")
+    missing = rows["numpy", "eigh", "float16", 1]
+    assert (missing.status, missing.rate, missing.message) == ("unsupported", None, "eigh does not support float16")
+    gain = gains(read_campaign(made).rows)
+    assert gain[("numpy", "fft", "100x100", "float64"), 2] == pytest.approx(1.65)
+
+
+def test_loads_by_hand(made):
+    campaign = read_campaign(made)
+    first, second = loads(campaign)
+    assert first.cores == pytest.approx(0.9) and first.gpu_load == 80 and first.throttle == ("power cap",)
+    assert first.hottest == 60 and first.gpu_memory == 2**30 and first.memory == 2**29
+    assert second.cores == pytest.approx(1.5) and second.gpu_load is None
+    assert [y for _, y in cores_busy(campaign.samples[:2])] == pytest.approx([0.9])
+
+
+def test_the_text(made, tmp_path):
+    text = write_report([str(made)], str(tmp_path / "out"), plots=False)
+    assert (tmp_path / "out" / "report.txt").read_text() == text
+    assert "ada: Some CPU, 4 cores, 8.0 GiB; numpy 2 on Some CPU" in text
+    assert "5 of 5 sets done: 3 ok, 1 unsupported, 1 wrong" in text
+    assert "results: 3 of 4800 WRONG, in numpy fft 100x100 float32 with 2 processes" in text
+    assert re.search(r"numpy   fft   100x100  float64  100 +8 +24 +0\.1 +9 ms +1\.7% +0/1000\n", text)
+    assert re.search(r"numpy   fft   100x100  float64 +1\.00 \(100%\)\s+1\.65 \(82%\)", text)
+    assert re.search(r"fft   100x100  float64  1 +100 +500 +5\n", text)                 # cupy against numpy
+    assert "power cap" in text and re.search(r"numpy-fft-100x100-float64-1p +3 +0\.9 +0\.5 +80 ", text)
+
+
+class Links(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.found, self.tables, self.images = [], 0, 0
+
+    def handle_starttag(self, tag, attrs):
+        self.found += [value for name, value in attrs if name in ("src", "href", "srcset", "data", "action")]
+        self.tables += tag == "table"
+        self.images += tag == "img"
+        assert tag not in ("script", "link", "iframe")
+
+
+def test_pictures_and_page_stand_alone(made, tmp_path):
+    from matplotlib.image import imread
+
+    out = tmp_path / "out"
+    write_report([str(made)], str(out))
+    files = {p.name for p in out.iterdir()}
+    assert files == {"report.txt", "report.html", "rate.png", "sharing.png", "time.png", "modules.png"}
+    for name in files - {"report.txt", "report.html"}:
+        picture = imread(out / name)
+        assert picture.shape[0] > 150 and len(np.unique(picture.reshape(-1, picture.shape[2]), axis=0)) > 50
+    page = (out / "report.html").read_text()
+    links = Links()
+    links.feed(page)
+    assert links.images == 4 and links.tables == 5
+    assert all(link.startswith(("data:image/png;base64,", "#")) for link in links.found)
+    assert "url(" not in page and "@import" not in page
+    anchors = {link[1:] for link in links.found if link.startswith("#")}
+    assert anchors <= set(re.findall(r'id="([^"]+)"', page))
+    assert 'class="summary bad"' in page
+
+
+def test_two_machines_side_by_side(made, tmp_path):
+    other = folder_of(tmp_path / "two", [outcome("numpy", "fft", "float64", 1, [process(0, 100.0, 10.0, 2500)])],
+                      host="ada")
+    out = tmp_path / "out"
+    text = write_report([str(made), str(other)], str(out))
+    assert "ada (two) against ada (one)" in text                        # equal names are told apart
+    assert re.search(r"numpy   fft   100x100  float64  1 +100 +250 +2\.5\n", text)
+    assert {"rate-1.png", "rate-2.png", "machines-2.png"} <= {p.name for p in out.iterdir()}
+    assert (out / "report.html").read_text().count("<img") == len(list(out.glob("*.png")))
+
+
+def test_repeats_give_medians(tmp_path):
+    folder = folder_of(tmp_path / "r", [
+        outcome("numpy", "fft", "float64", 1, [process(0, 100.0, 10.0, n)], repeat=i)
+        for i, n in enumerate((900, 1100, 1000))])
+    (row,) = read_campaign(folder).rows
+    assert (row.repeats, row.rate, row.low, row.high) == (3, 100.0, 90.0, 110.0)
+
+
+def test_pauses_are_cut_out_of_the_time_lines(made):
+    samples = [{"t": t} for t in (0.0, 1.0, 2.0, 500.0, 501.0)]
+    assert (60 * figures.running_minutes(samples)).tolist() == pytest.approx([0, 1, 2, 7, 8])
+
+
+def test_folders_that_hold_something_else(tmp_path, made):
+    with pytest.raises(InputError, match="holds no campaign"):
+        write_report([str(tmp_path)], str(tmp_path))
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "campaign.jsonl").write_text('{"kind": "plan", "repeats": 1, "commands": []}\n')
+    with pytest.raises(InputError, match=r"holds no campaign of gpu_stress"):
+        write_report([str(other)], str(tmp_path))
+    foreign = outcome("numpy", "fft", "float64", 1, [process(0, 0.0, 1.0, 1)])
+    foreign["facts"] = {"ranks": 2}
+    with pytest.raises(InputError, match="a campaign of another program"):
+        read_campaign(folder_of(tmp_path / "foreign", [foreign]))
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="cannot be made"):
+        write_report([str(made)], str(tmp_path / "file" / "out"))
+
+
+def test_tables_and_numbers_as_text():
+    table = Table("T", ("name", "n"), (("a", "1"), ("long", "22")), "A note.")
+    assert table.text() == "T\n-\nname   n\na      1\nlong  22\nA note.\n"
+    assert [number(x) for x in (None, 0.0, 12.3456, 12345.6, 0.01234567, 1e-5, 2.5e7)] == [
+        "-", "0", "12.35", "12346", "0.01235", "1e-05", "2.5e+07"]

@@ -1,0 +1,138 @@
+"""A signal to any process of a run: all are gone in time, with the stated exit code, and nothing is left behind."""
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rows import SIGNALS, SIGNALS_QUICK
+from strikes import LIMIT, Job, Kill, strike
+
+from gpu_extract.cli.extract import main
+from gpu_extract.cli.ranks import start_ranks
+from gpu_extract.io.whose import is_held
+from gpu_extract.ranks import segments
+from mpi_launch import PROGRAM, Frames, launcher, unused_segments
+from ranks import datasums
+
+OLD = b"the old frame"
+PATIENCE = 2.0          # seconds for which a rank or its keeper may be stopped here
+SUSPENDED = 4.0
+
+
+@pytest.fixture
+def job(frames: Frames) -> Job:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
+                   "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "FAULT_PATIENCE": str(PATIENCE)}
+    return Job(tuple(launcher(3)), environment, Path(frames.options[1]), Path(frames.options[3]), {})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "out"
+    made.mkdir()
+    (made / "frame.fits").write_bytes(OLD)
+    return made
+
+
+def dead_records() -> set[Path]:
+    """Records of shared memory that nobody holds."""
+    return {path for path in Path("/dev/shm").glob("gpu_extract.*") if is_held(path) is False}
+
+
+@pytest.mark.parametrize(("who", "name", "phase", "code"), [
+    *SIGNALS_QUICK, *(pytest.param(*case, marks=pytest.mark.slow) for case in SIGNALS)])
+def test_all_end_and_nothing_is_left(frames: Frames, job: Job, folder: Path, who: str, name: str, phase: str,
+                                     code: int | None) -> None:
+    """code: None where the launcher has a code of its own."""
+    if who == "proxy" and "hydra" not in job.launch[0]:
+        pytest.skip("this launcher starts its ranks itself")
+    before = unused_segments() | dead_records()
+    struck = strike(job, Kill(who, name, phase, 0, 1 if who in ("keeper", "rank") else 0), folder, SUSPENDED)
+    assert struck is not None
+    ended, seconds, said = struck
+    assert seconds < LIMIT and (ended == code if code else ended not in (0, 4)), said
+    assert (folder / "frame.fits").read_bytes() == OLD
+    left = (unused_segments() | dead_records()) - before
+    assert left or "hydra" not in job.launch[0]
+    assert main([*frames.options, "-o", str(folder / "frame.fits")]) == 0
+    assert datasums(folder / "frame.fits") == datasums(frames.frame)
+    assert [path.name for path in folder.iterdir()] == ["frame.fits"]
+    assert not [path for path in left if path.exists()]
+
+
+@pytest.mark.parametrize("who", ["keeper", "rank"])
+def test_one_that_is_stopped_alone_ends_all(job: Job, folder: Path, who: str) -> None:
+    job.environment["FAULT_PAUSE"] = "600"
+    struck = strike(job, Kill(who, "STOP", "extract", 0, 1), folder, SUSPENDED)
+    assert struck is not None
+    ended, seconds, said = struck
+    assert ended == 4 and PATIENCE - 1 < seconds < LIMIT, said
+    assert ("had its keeper" in said) == (who == "keeper") and said.count("gpu_extract: error: ") == 1
+
+
+def test_a_keeper_that_is_stopped_when_its_rank_is_done_is_woken(frames: Frames, job: Job, folder: Path) -> None:
+    job.environment["FAULT_PATIENCE"] = str(LIMIT)
+    struck = strike(job, Kill("keeper", "STOP", "commit", 0, 1), folder, SUSPENDED)
+    assert struck is not None and struck[0] == 0, struck
+    assert datasums(folder / "frame.fits") == datasums(frames.frame)
+
+
+def test_a_job_that_is_suspended_as_a_whole_goes_on(frames: Frames, job: Job, folder: Path) -> None:
+    """For longer than one of its processes may be stopped alone."""
+    struck = strike(job, Kill("all", "STOP", "extract", 0, 0), folder, SUSPENDED)
+    assert struck is not None and struck[0] == 0, struck
+    assert datasums(folder / "frame.fits") == datasums(frames.frame)
+
+
+@pytest.mark.parametrize("number", [
+    signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
+def test_one_process_without_a_launcher(frames: Frames, folder: Path, tmp_path: Path, number: int) -> None:
+    """In the middle of the write: the temporary file is taken away, and the code asks for another start."""
+    marker = tmp_path / "time"
+    driver = Path(__file__).with_name("faulty.py")
+    command = [sys.executable, str(driver), "write", "pause", "0", "--", *frames.options, "-o",
+               str(folder / "frame.fits")]
+    environment = {**os.environ, "FAULT_TIME": str(marker), "FAULT_PAUSE": "600", "PMI_RANK": "0"}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        while not marker.exists():
+            assert process.poll() is None
+        process.send_signal(number)
+        _, said = process.communicate(timeout=LIMIT)
+    assert process.returncode == 75 and "interrupted; files under their final names are whole" in said
+    assert [path.name for path in folder.iterdir()] == ["frame.fits"] and (folder / "frame.fits").read_bytes() == OLD
+
+
+def test_handlers_are_put_back_where_the_program_is_a_function(frames: Frames, tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    assert main([*frames.options, "-o", str(tmp_path / "frame.fits")]) == 0
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_segments_of_the_dead_go_and_those_of_the_living_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Two runs, one of them gone; a file that both have noted stays, as does one that has another file's name now."""
+    monkeypatch.setattr(segments, "_FOLDER", tmp_path)
+    names = "ours", "shared", "foreign", "renewed"
+    ours, shared, foreign, renewed = (tmp_path / f"mpich_shm_{name}" for name in names)
+    for path in (ours, shared, foreign, renewed):
+        path.write_text(path.name)
+
+    def note(*paths: Path) -> None:
+        monkeypatch.setattr(segments, "_mapped", lambda pid: list(paths))
+        assert segments.note_segments(0) == bool(paths)
+
+    code = ("import os, sys; from pathlib import Path; from gpu_extract import segments\n"
+            "segments._FOLDER = Path(sys.argv[1])\nsegments._mapped = lambda pid: list(map(Path, sys.argv[2:]))\n"
+            "segments.note_segments(0)\nos.kill(os.getpid(), 9)")
+    subprocess.run([sys.executable, "-c", code, str(tmp_path), str(ours), str(shared), str(renewed)], check=False)
+    note()
+    note(shared)
+    renewed.rename(tmp_path / "kept")
+    renewed.write_text("another")
+    assert segments.remove_dead_segments() == [ours]
+    assert shared.exists() and foreign.exists() and renewed.exists()
+    assert len(list(tmp_path.glob("gpu_extract.*"))) == 1
+    segments.forget_segments()
+    assert not list(tmp_path.glob("gpu_extract.*")) and segments.remove_dead_segments() == []
+    assert start_ranks(False, PROGRAM.name).size == 1
