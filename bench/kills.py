@@ -3,11 +3,11 @@
 usage: kills.py [--kills 200] [--seed 1] [--slurm pmi2|pmix] [--table] [--smallest]
 
 Each time gpu_extract works on a small simulated frame on three ranks, and halts for a moment where one of them comes
-to a stage (test/ranks/faulty.py): then a process of the run gets a signal: the launcher, hydra's proxy (Open MPI has none
-on the launcher's own node; to Slurm's only root may send signals), a rank's keeper or a rank. Good is: all of them are
-gone within 30 s, the exit code is one that doc/mpi.md states, the output is the old one or complete, no temporary file
-and no shared memory is left after the next run, and that has the bits of an undisturbed one. SIGSTOP is sent to keepers
-and ranks, and to all together, with SIGCONT twelve seconds later: then the run must go on to its end.
+to a stage (test/ranks/faulty.py): then a process of the run gets a signal: the launcher, hydra's proxy (Open MPI has
+none on the launcher's own node; to Slurm's only root may send signals), a rank's keeper or a rank. Good is: all of them
+are gone within 30 s, the exit code is one that doc/mpi.md states, the output is the old one or complete, no temporary
+file and no shared memory is left after the next run, and that has the bits of an undisturbed one. SIGSTOP is sent to
+keepers and ranks, and to all together, with SIGCONT twelve seconds later: then the run must go on to its end.
 
 The launcher is that of this Python's MPI (use an environment's own Python for the other MPI), or srun of a Slurm that
 is started for it. --table: every process x signal once, at the stage "extract", in place of random ones.

@@ -9,9 +9,9 @@ from math import prod
 
 import numpy as np
 import pytest
-from cores.cases import make_bundle
 
 import oracle
+from decorrelate.cases import make_bundle
 from extraction import assert_same_bits, extracted
 from gpu_extract.compare.selftest import load_cutout
 from gpu_extract.config import ExtractConfig

@@ -197,7 +197,7 @@ class Recipe:
     """All that the kernels need to make the spots of some fibres at some wavelengths.
 
     x0, y0: (nfibre, n) first pixel of the stamps on the CCD, n the number of wavelengths rounded up to whole blocks of
-        LANE (the last is repeated); numbers, cores, shape: see spots.spot_vectors
+        LANE (the last is repeated); numbers, cores, shape: see spots.simd_spots
     """
 
     x0: IntArray

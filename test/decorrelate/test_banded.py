@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cores.cases import EPS, MASKS, make_bundle
 
+from decorrelate.cases import EPS, MASKS, make_bundle
 from gpu_extract.data import NOT_MEASURED, Status
 from gpu_extract.decorrelate import banded
 from gpu_extract.decorrelate.banded import Options, decorrelate

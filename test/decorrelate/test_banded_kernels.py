@@ -1,8 +1,8 @@
 """The kernels of the banded core against dense algebra."""
 import numpy as np
 import pytest
-from cores.cases import EPS, band_of, full_of, make_bundle, measured, narrow_sum, random_definite
 
+from decorrelate.cases import EPS, band_of, full_of, make_bundle, measured, narrow_sum, random_definite
 from gpu_extract.decorrelate.narrow import simd_band_tests, simd_correct, simd_eliminate, simd_foresee, simd_schur
 from gpu_extract.decorrelate.narrow.simd_banded import SIDES, aligned
 from gpu_extract.decorrelate.wide import simd_wide_eliminate, simd_wide_poles

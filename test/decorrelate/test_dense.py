@@ -1,8 +1,8 @@
 """The dense core's patches: as large as light reaches, and no larger."""
 import numpy as np
 import pytest
-from cores.cases import make_bundle
 
+from decorrelate.cases import make_bundle
 from gpu_extract.data import Status
 from gpu_extract.decorrelate import dense
 

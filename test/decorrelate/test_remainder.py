@@ -1,8 +1,8 @@
 """What S has beyond its band, added to the flux exactly to first order."""
 import numpy as np
 import pytest
-from cores.cases import full_of, make_bundle
 
+from decorrelate.cases import full_of, make_bundle
 from gpu_extract.decorrelate.banded import Options, decorrelate
 from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow import simd_banded

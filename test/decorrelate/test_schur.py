@@ -1,8 +1,8 @@
 """The Schur complement in a band, and the facts that say whether it holds."""
 import numpy as np
 import pytest
-from cores.cases import EPS, band_of, full_of, make_bundle, measured, random_definite
 
+from decorrelate.cases import EPS, band_of, full_of, make_bundle, measured, random_definite
 from gpu_extract.decorrelate import wide
 from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow.coupling import Couplings

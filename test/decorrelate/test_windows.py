@@ -3,8 +3,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cores.cases import EPS, band_of, make_bundle, narrow_sum, random_definite
 
+from decorrelate.cases import EPS, band_of, make_bundle, narrow_sum, random_definite
 from gpu_extract.data import Status
 from gpu_extract.decorrelate import windows
 from gpu_extract.decorrelate.banded import Options, decorrelate

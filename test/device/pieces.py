@@ -3,8 +3,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from cores.cases import Bundle
 
+from decorrelate.cases import Bundle
 from gpu_extract.data import Decorrelated
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.perf.recorder import NULL

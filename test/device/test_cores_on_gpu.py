@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from backend_cuda.pieces import decorrelate, shape_of, upload
-from cores.cases import EPS, MASKS, make_bundle
 
+from decorrelate.cases import EPS, MASKS, make_bundle
+from device.pieces import decorrelate, shape_of, upload
 from gpu_extract.data import Status
 from gpu_extract.decorrelate.dense import Cuts
 from gpu_extract.device.cuda import matrices as kernels

@@ -1,4 +1,4 @@
-"""The tests in test/device/cudasim, in a process of its own: numba's simulator must be switched on before numba is loaded."""
+"""The tests in cudasim/, in a process of its own: numba's simulator must be switched on before numba is loaded."""
 import os
 import subprocess
 import sys

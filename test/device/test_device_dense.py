@@ -4,9 +4,9 @@ from functools import cache
 
 import numpy as np
 import pytest
-from backend_cuda.pieces import decorrelate, shape_of
-from cores.cases import EPS, Bundle, make_bundle
 
+from decorrelate.cases import EPS, Bundle, make_bundle
+from device.pieces import decorrelate, shape_of
 from gpu_extract.bundle import clear_corners
 from gpu_extract.data import Decorrelated, Status
 from gpu_extract.decorrelate import dense

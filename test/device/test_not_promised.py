@@ -4,9 +4,9 @@ Seen was that an empty fibre's share in its neighbours' verdict had never been w
 """
 import numpy as np
 import pytest
-from backend_cuda.pieces import decorrelate, shape_of
-from cores.cases import Bundle, make_bundle
 
+from decorrelate.cases import Bundle, make_bundle
+from device.pieces import decorrelate, shape_of
 from gpu_extract.data import Decorrelated, Normal, Status
 from gpu_extract.decorrelate.dense import Cuts
 from gpu_extract.device.cuda.simulated import SimulatedDevice

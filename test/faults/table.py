@@ -66,10 +66,10 @@ def page() -> str:
                  + table(("phase", "what happens", "to rank", "of ranks"), lost())
                  + "\nA rank that is slow (3 s) is waited for; the frame is the same, bit for bit:\n\n"
                  + table(("phase", "rank", "of ranks"), [(p, str(v), str(n)) for p, v, n in rows.SLOW]))
-    parts.append("## Signals\n\nA signal to one process of three ranks (`test/ranks/test_mpi_signals.py`): all are gone "
-                 "within 30 s, the output is the old one or\ncomplete, the next run removes what is left and has the "
-                 "same bits. STOP to a rank or a keeper alone ends all (exit\ncode 4); STOP and later CONT to all of "
-                 "them changes nothing (exit code 0, the same bits). The codes with other launchers,\nand what was "
+    parts.append("## Signals\n\nA signal to one process of three ranks (`test/ranks/test_mpi_signals.py`): all are "
+                 "gone within 30 s, the output is the old one or\ncomplete, the next run removes what is left and has "
+                 "the same bits. STOP to a rank or a keeper alone ends all (exit\ncode 4); STOP and later CONT to all "
+                 "of them changes nothing (exit code 0, the same bits). The codes with other launchers,\nand what was "
                  "measured, are in [mpi.md](mpi.md#when-something-goes-wrong).\n\n"
                  + table(("to", "signal", "at", "exit code"),
                          [(who, name, phase, str(code or "the launcher's"))

@@ -126,7 +126,7 @@ _NO_CORE = (np.empty((1, 0, 0)), np.empty((0, 1)), (0, 0))
 
 
 def _core(core: Core, fibres: tuple[int, int], wave: Array) -> tuple[Array, Array, tuple[int, int]]:
-    """A core's series and basis as the kernels want them: see spots.spot_vectors.make_spots."""
+    """A core's series and basis as the kernels want them: see spots.simd_spots.make_spots."""
     nj, ni, _, ncoef = core.gh.coeff.shape
     series = np.zeros((fibres[1] - fibres[0], ncoef, nj, -(-ni // LANE) * LANE))
     series[..., :ni] = core.gh.coeff[:, :, fibres[0]:fibres[1]].transpose(2, 3, 0, 1)

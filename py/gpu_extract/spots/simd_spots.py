@@ -13,7 +13,7 @@ import numpy as np
 
 from gpu_extract.data import LANE
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.spots.profile_vectors import profiles, room
+from gpu_extract.spots.simd_profiles import profiles, room
 from gpu_extract.vectors.profile_vectors import vfirst, vnext
 from gpu_extract.vectors.simd import (
     address,

@@ -5,10 +5,10 @@ that its launch means, none left out and none beyond the end.
 """
 import numpy as np
 import pytest
-from backend_cuda.pieces import decorrelate, shape_of
-from cores.cases import Bundle, make_bundle
 from numba import config
 
+from decorrelate.cases import Bundle, make_bundle
+from device.pieces import decorrelate, shape_of
 from gpu_extract.data import Status
 from gpu_extract.decorrelate import banded, dense
 from gpu_extract.decorrelate.limits import Limits

@@ -1,4 +1,4 @@
-"""Kernels: spots of the Gauss-Hermite PSFs, the same sums as in spots.spot_vectors, lanes along wavelength.
+"""Kernels: spots of the Gauss-Hermite PSFs, the same sums as in spots.simd_spots, lanes along wavelength.
 
 A spot is hy^T G hx: profiles along y and x, and the small matrix G of Gauss-Hermite coefficients; each step is a kernel
 of its own. What lies between them is scratch of one bundle at a time, (fibres, numbers, bins), bins fastest, and
