@@ -33,13 +33,13 @@ FACTORY = type(functools.cache(lambda: None))       # of kernels that are writte
 
 
 class Timers:
-    """Puts a timer around every kernel of gpu_extract.kernels wherever Python calls it by its module's name."""
+    """Puts a timer around every kernel wherever Python calls it by its module's name."""
 
     def __init__(self) -> None:
         self.calls: dict[str, list[float]] = {}
         self._made: dict[int, Any] = {}
         for name, module in list(sys.modules.items()):
-            if name.startswith("gpu_extract.kernels.cpu_"):
+            if name.startswith("gpu_extract.") and ".simd_" in name:
                 for key, kernel in list(vars(module).items()):
                     if not key.startswith("_") and isinstance(kernel, (Dispatcher, FACTORY)):
                         setattr(module, key, self._timed(f"{name.rsplit('.', 1)[1]}.{key}", kernel))

@@ -131,7 +131,8 @@ ONE = """
 import sys
 from contextlib import nullcontext
 import numpy as np
-from gpu_extract.kernels import simd_solve, kernel_cache
+from gpu_extract.kernels import kernel_cache
+from gpu_extract.solve import simd_solve
 from gpu_extract.first_use.kernel_claims import take_turns
 take_turns()
 print("ready", flush=True)

@@ -31,7 +31,7 @@ MOST = 16                  # processes at once; each takes 200 MB
 FEW = 1.0                  # CPU seconds of compiling for which no process is started
 UNUSED = 30 * 86400.0      # seconds after which a folder that nobody has used is removed
 _DAY, _PAUSE = 86400.0, 0.1
-_ROOT = Path(__file__).resolve().parents[1]
+_ROOT = Path(__file__).resolve().parents[2]
 _WORK = f"import sys; sys.path.insert(0, {str(_ROOT)!r}); from gpu_extract.first_use import work; work()"
 
 

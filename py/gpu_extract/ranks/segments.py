@@ -18,7 +18,7 @@ from gpu_extract.perf.clock import sleep
 _SOON, _LATER = 0.05, 1.0          # seconds between two looks at what a rank has mapped, at its start and later
 _LOOKS = 600                       # of each kind: then it uses none
 _FOLDER = Path("/dev/shm")
-_RECORD = "gpu_extract.ranks.segments."
+_RECORD = "gpu_extract.segments."
 _NAMES = "mpich_shm_", "mpich_shar_", "sm_segment.", "osc_sm."      # of MPICH, of Open MPI
 _held: list[tuple[Path, int]] = []
 
