@@ -13,6 +13,7 @@ from gpu_extract.errors import ExitCode, InputError, OutputError
 if TYPE_CHECKING:
     from gpu_extract.config import ExtractConfig
     from gpu_extract.first_use.kernel_list import Kernel
+    from gpu_extract.seams import Comm, Recorder
 
 _EVERY = 5.0      # seconds between two lines in a log
 _STEP = 0.8       # Angstrom, of the grid that is taken for a PSF that is given
@@ -48,7 +49,7 @@ def _seconds(value: float) -> str:
     return f"{rounded} s"
 
 
-def counted_compiling(rank: int, level: str, recorder: Any) -> AbstractContextManager[None]:
+def counted_compiling(rank: int, level: str, recorder: "Recorder") -> AbstractContextManager[None]:
     """Under this each kernel that this process compiles is counted as such by the recorder, and said."""
     from gpu_extract.perf.compiling import compiling
 
@@ -65,7 +66,7 @@ def _say(rank: int, level: int, name: str) -> None:
         print(printable(f"rank {rank}: {line}"), file=sys.stderr, flush=True)
 
 
-def get_simulation_ready(camera: str, what: "ExtractConfig | None", comm: Any, recorder: Any) -> None:
+def get_simulation_ready(camera: str, what: "ExtractConfig | None", comm: "Comm", recorder: "Recorder") -> None:
     """Compile the kernels that simulated frames of a camera take and their extraction.
 
     what: its settings, where they are known: else the kernels for half-bands are left to the frames

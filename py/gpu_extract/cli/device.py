@@ -8,9 +8,10 @@ from gpu_extract.errors import InputError
 if TYPE_CHECKING:
     from gpu_extract.device.frames import GpuFrames
     from gpu_extract.first_use import Tell
+    from gpu_extract.seams import Comm
 
 
-def choose_backend(gpu: bool | None, comm: Any, *, many: bool, tile: int | None = None,
+def choose_backend(gpu: bool | None, comm: "Comm", *, many: bool, tile: int | None = None,
                    tell: "Tell | None" = None) -> tuple[Any, str]:
     """What `run.extract` works with, and what the log is to say of it; all ranks call this.
 
@@ -46,7 +47,7 @@ def look_for_devices(*, always: bool) -> tuple[int, str]:
         return 0, str(error) if always else error.reason
 
 
-def open_gpu(comm: Any, devices: int) -> tuple["GpuFrames", str]:
+def open_gpu(comm: "Comm", devices: int) -> tuple["GpuFrames", str]:
     """This rank's GPU, its number on its node modulo the node's devices and its part of the memory, and its name."""
     from gpu_extract.device.cuda.real import CupyDevice, memory_of
     from gpu_extract.device.frames import GpuFrames, device_cores

@@ -26,6 +26,8 @@ from gpu_extract.perf.startup import StartUp
 if TYPE_CHECKING:
     from gpu_extract.compare.selftest import CutOut
     from gpu_extract.exposure.flow import Group
+    from gpu_extract.perf.recorder import Recorder
+    from gpu_extract.seams import Comm
 
 PROG = "gpu_extract_exposure"
 _BUNDLES = 20          # of a frame, where nothing else is known: only the number of groups depends on it
@@ -82,7 +84,7 @@ def extract_exposure(args: argparse.Namespace, start: StartUp) -> int:
     return ExitCode.DONE
 
 
-def shared_entries(args: argparse.Namespace, comm: Any, recorder: Any) -> tuple[Entry, ...]:
+def shared_entries(args: argparse.Namespace, comm: "Comm", recorder: "Recorder") -> tuple[Entry, ...]:
     """The frames, checked as far as can be before any work; the leavings of runs that were killed are removed."""
     from gpu_extract.io.atomic import check_target
 
@@ -133,7 +135,8 @@ def no_empty_folder(path: str | None) -> Iterator[None]:
         raise
 
 
-def load_kernels(cutout: "CutOut", files: Files, backend: Any, comm: Any, start: StartUp, *, recorder: Any) -> None:
+def load_kernels(cutout: "CutOut", files: Files, backend: Any, comm: "Comm", start: StartUp, *,
+                 recorder: "Recorder") -> None:
     """Compile what is not yet compiled, on all ranks; then all load it: a patch of the shipped cut-out.
 
     Those of other half-bands are compiled where the first frames with them begin.
@@ -149,7 +152,7 @@ def load_kernels(cutout: "CutOut", files: Files, backend: Any, comm: Any, start:
         warm_up(*problem)
 
 
-def form_group(args: argparse.Namespace, comm: Any, entries: Sequence[Entry], recorder: Any) -> "Group":
+def form_group(args: argparse.Namespace, comm: "Comm", entries: Sequence[Entry], recorder: "Recorder") -> "Group":
     """The group of this rank, ready to work."""
     from gpu_extract.exposure.flow import Group
     from gpu_extract.exposure.frames import Stop
@@ -167,7 +170,7 @@ def form_group(args: argparse.Namespace, comm: Any, entries: Sequence[Entry], re
                  tell=tell_of(entries, numbers))
 
 
-def conclude(args: argparse.Namespace, comm: Any, entries: Sequence[Entry], group: "Group", start: StartUp) -> None:
+def conclude(args: argparse.Namespace, comm: "Comm", entries: Sequence[Entry], group: "Group", start: StartUp) -> None:
     """Sum up on rank 0. Raises, on all ranks, what the run ends with where not all went well."""
     from gpu_extract.exposure.frames import exit_code
 

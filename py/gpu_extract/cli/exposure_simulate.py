@@ -2,19 +2,20 @@
 import argparse
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpu_extract.cli.common import log
 from gpu_extract.cli.exposure_list import Entry, output_of
 from gpu_extract.errors import InputError
 
 if TYPE_CHECKING:
+    from gpu_extract.seams import Comm
     from gpu_extract.simulate import SimConfig
 
 FOLDER = "simulated"
 
 
-def simulated_entries(args: argparse.Namespace, comm: Any) -> tuple[Entry, ...]:
+def simulated_entries(args: argparse.Namespace, comm: "Comm") -> tuple[Entry, ...]:
     """The frames of --simulate; all ranks come here, and each makes what is handed to it.
 
     Raises InputError, ConfigError for what cannot be simulated, OutputError where files cannot be written.

@@ -29,6 +29,7 @@ from gpu_extract.errors import CheckFailed, ExitCode, InputError
 if TYPE_CHECKING:
     from gpu_extract.cli.report import Progress
     from gpu_extract.data import Frame
+    from gpu_extract.seams import Comm, Recorder
 
 PROG = "gpu_extract"
 EMBEDDED = "r"        # camera of the embedded frame
@@ -77,7 +78,7 @@ def extract_image(args: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-def get_simulator_ready(args: argparse.Namespace, comm: Any, recorder: Any) -> None:
+def get_simulator_ready(args: argparse.Namespace, comm: "Comm", recorder: "Recorder") -> None:
     """Where the embedded frame is extracted: all ranks compile the kernels for that, and not rank 0 the simulator's."""
     if args.input or args.psf:
         return
@@ -110,7 +111,7 @@ def interruptible(args: argparse.Namespace) -> Iterator[None]:
         leave_on_signals(PROG, ENDING)
 
 
-def read_shared(args: argparse.Namespace, comm: Any) -> Job:
+def read_shared(args: argparse.Namespace, comm: "Comm") -> Job:
     """The job: rank 0 checks and reads everything; the others get what the extraction needs, in shared memory."""
     from gpu_extract.data import Image
 
@@ -149,7 +150,7 @@ class Run:
 
     args: argparse.Namespace
     job: Job
-    comm: Any
+    comm: "Comm"
     recorder: "Progress"
     backend: Any
 

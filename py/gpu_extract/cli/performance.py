@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gpu_extract.cli.job import Job
     from gpu_extract.data import Frame, PsfModel
+    from gpu_extract.perf.recorder import Recorder
+    from gpu_extract.seams import Comm
 
 
-def write_performance(args: argparse.Namespace, job: "Job", comm: Any, recorder: Any,
+def write_performance(args: argparse.Namespace, job: "Job", comm: "Comm", recorder: "Recorder",
                       frame: "Frame | None") -> None:
     """Gather what the ranks recorded and write it; all ranks come here, rank 0 has the frame and writes."""
     if not (args.perf or args.trace):

@@ -18,6 +18,7 @@ from gpu_extract.device.cuda import complement, decide, eliminate, measure, pole
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray, Empty
 from gpu_extract.device.device_sizes import Sizes
+from gpu_extract.seams import Recorder
 
 
 class BandedCore:
@@ -45,7 +46,7 @@ class BandedCore:
         device.record(ready, stream)
         device.finish(ready)
 
-    def run(self, normal: PieceNormal, out: PieceOut, stream: Any, recorder: Any) -> None:
+    def run(self, normal: PieceNormal, out: PieceOut, stream: Any, recorder: Recorder) -> None:
         """Queue everything for one piece of at most the shape's bundles; nothing is waited for.
 
         recorder: times the steps (perf.recorder)
@@ -66,7 +67,7 @@ class _Run:
         values = tuple(self.a[arg] if isinstance(arg, str) else arg for arg in args)
         self.device.launch(kernel, count, values, self.stream)
 
-    def all(self, normal: PieceNormal, out: PieceOut, recorder: Any) -> None:
+    def all(self, normal: PieceNormal, out: PieceOut, recorder: Recorder) -> None:
         """All steps."""
         self.fibres = normal.x.shape[0]
         if self.sizes.shape.hw > NARROW:

@@ -20,6 +20,7 @@ from gpu_extract.device.cuda import decide, matrices, measure, patches
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.device.cuda.seam import Device, Empty
 from gpu_extract.plan import enough_neighbours
+from gpu_extract.seams import Recorder
 
 PATCHES = 256
 AGREEMENT = 1e-8     # of the squares of Q with S
@@ -75,7 +76,7 @@ class DenseCore:
         device.record(ready, stream)
         device.finish(ready)
 
-    def run(self, normal: PieceNormal, out: PieceOut, stream: Any, recorder: Any) -> None:
+    def run(self, normal: PieceNormal, out: PieceOut, stream: Any, recorder: Recorder) -> None:
         """Queue everything for one piece of the shape; nothing is waited for.
 
         recorder: times each batch of patches (perf.recorder)
@@ -125,7 +126,7 @@ class NoCore:
         self._device, self._fibres = device, shape.fibres
         self._flags = (room or device.empty)((measure.FLAGS * shape.fibres,), np.int32)
 
-    def run(self, normal: PieceNormal, out: PieceOut, stream: Any, recorder: Any) -> None:
+    def run(self, normal: PieceNormal, out: PieceOut, stream: Any, recorder: Recorder) -> None:
         """Mark all fibres FAILED, those without weight EMPTY."""
         self._device.launch(decide.give_up, self._fibres, (self._flags, normal.weight), stream)
         for array in (out.flux, out.ivar, out.resolution):

@@ -36,6 +36,7 @@ from gpu_extract.device.memory import (
 from gpu_extract.device.steps import Steps
 from gpu_extract.perf.recorder import TO_DEVICE, TO_HOST
 from gpu_extract.quality import BAD_FIT, BAD_FIT_ALONE, FEW_FIBRES
+from gpu_extract.seams import Recorder
 
 MISFIT = np.array([BAD_FIT, BAD_FIT_ALONE, FEW_FIBRES], dtype=np.float64)
 
@@ -43,7 +44,7 @@ MISFIT = np.array([BAD_FIT, BAD_FIT_ALONE, FEW_FIBRES], dtype=np.float64)
 class Core(Protocol):
     """A core on the device: its work memory is made once, for pieces of one shape."""
 
-    def run(self, normal: PieceNormal, out: PieceOut, stream: Any, recorder: Any) -> None:
+    def run(self, normal: PieceNormal, out: PieceOut, stream: Any, recorder: Recorder) -> None:
         """Queue the decorrelation of a piece; recorder: times its steps."""
 
 
@@ -122,7 +123,7 @@ class Flow:
         y0, x0 = np.concatenate([geometry.corners for geometry in geometries], axis=1)
         return {"cuts": np.stack([geometry.cut for geometry in geometries]), "y0": y0, "x0": x0, "targets": targets}
 
-    def queue(self, image: Image, recorder: Any, odd: Callable[[int], IntArray]) -> dict[str, np.ndarray]:
+    def queue(self, image: Image, recorder: Recorder, odd: Callable[[int], IntArray]) -> dict[str, np.ndarray]:
         """Queue a whole frame; all pieces of the one before must have been taken.
 
         odd: pixels of a bundle, by its number among the rank's, that come up as masked ones: (n, 2) y and x
@@ -150,7 +151,7 @@ class Flow:
                 np.copyto(place.view(source.dtype) if as_it_is(image) else place, source[geometry.window])
                 mask_pixels(place, place, out, (int(geometry.cut[0]), int(geometry.cut[1])))
 
-    def _queue_piece(self, n: int, image: Image, rows: dict[str, np.ndarray], recorder: Any) -> None:
+    def _queue_piece(self, n: int, image: Image, rows: dict[str, np.ndarray], recorder: Recorder) -> None:
         piece, slot, views = self.pieces[n], self._slots[n % len(self._slots)], self._views[n]
         device = self.device
         device.wait(self._up, slot.computed)
@@ -171,7 +172,7 @@ class Flow:
         slot.downloaded = self._ready[n]
         device.record(slot.downloaded, self._down)
 
-    def _compute(self, n: int, steps: Steps, *, swapped: bool, recorder: Any) -> None:
+    def _compute(self, n: int, steps: Steps, *, swapped: bool, recorder: Recorder) -> None:
         job, piece, views = self.task.job, self.pieces[n], self._views[n]
         series, domain, basis, widths, limits = (table.array for table in self._tables[:5])
         with recorder.device_span("pixels"):

@@ -22,6 +22,7 @@ from gpu_extract.device.remedy import native, on_cpu, put, put_fibres
 from gpu_extract.errors import InternalError
 from gpu_extract.plan import share
 from gpu_extract.ranks.packing import same
+from gpu_extract.seams import Comm, Recorder
 from gpu_extract.solve import TOLERANCE
 
 LARGE = 2       # large pieces of a rank's bundles: a recursion along wavelength takes as long for one fibre as for many
@@ -90,7 +91,7 @@ class GpuFrames:
         """Whether a frame was done: all kernels are there."""
         return self._warm is not None
 
-    def rows(self, image: Image, job: Job, comm: Any, recorder: Any) -> list[tuple[int, Rows]]:
+    def rows(self, image: Image, job: Job, comm: Comm, recorder: Recorder) -> list[tuple[int, Rows]]:
         """This rank's rows of the frame, with a number that grows with them; their memory is theirs."""
         mine = tuple(share(len(job.plan.bundles), comm.rank, comm.size))
         if not mine:
@@ -103,7 +104,7 @@ class GpuFrames:
         self._warn(f"{self.name} has not enough free memory for one bundle: this rank works on the CPU")
         return [(n, rows_of(on_cpu(image, job, n, recorder), job.plan, job.dtype)) for n in mine]
 
-    def _attempt(self, image: Image, job: Job, mine: tuple[int, ...], recorder: Any) -> Rows | None:
+    def _attempt(self, image: Image, job: Job, mine: tuple[int, ...], recorder: Recorder) -> Rows | None:
         """The rows, or None where the device's memory did not suffice; nothing holds on to it then."""
         try:
             return self._take(self._flow_for(image, job, mine), image, job, mine, recorder)
@@ -148,7 +149,7 @@ class GpuFrames:
         else:
             self._slots = 1 if self._slots > 1 else 0
 
-    def _take(self, flow: Flow, image: Image, job: Job, mine: Sequence[int], recorder: Any) -> Rows:
+    def _take(self, flow: Flow, image: Image, job: Job, mine: Sequence[int], recorder: Recorder) -> Rows:
         """Queue the frame, then look at each bundle as its piece arrives, and do what the device gave up."""
         odd: dict[int, IntArray] = {}
 
@@ -196,7 +197,7 @@ class GpuFrames:
         self._warn(f"fibres {fibres[0]} to {fibres[-1]} did not converge on the device: they are done on the CPU")
         return True
 
-    def watch(self, recorder: Any, *, ranges: bool = False) -> None:
+    def watch(self, recorder: Recorder, *, ranges: bool = False) -> None:
         """Have the recorder look at the device from now on. ranges: and make its spans NVTX ranges."""
         recorder.watch(self.device, ranges=ranges)
 

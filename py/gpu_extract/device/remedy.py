@@ -1,7 +1,6 @@
 """What the device could not do, done by the CPU: whole bundles, or some fibres' decorrelation."""
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from gpu_extract.data import BundleResult, Image, Rows, SpecMask
 from gpu_extract.decorrelate.dense.patch_pixels import PatchPixels
 from gpu_extract.quality import bin_status, stands_out
 from gpu_extract.ranks.comm import SERIAL
+from gpu_extract.seams import Recorder
 from gpu_extract.solve import solve
 
 
@@ -20,7 +20,7 @@ def native(image: Image) -> Image:
     return replace(image, pix=pix, ivar=ivar)
 
 
-def on_cpu(image: Image, job: Job, number: int, recorder: Any) -> BundleResult:
+def on_cpu(image: Image, job: Job, number: int, recorder: Recorder) -> BundleResult:
     """A bundle of the job as the CPU makes it."""
     result = extract_bundle(native(image), job, job.plan.bundles[number], group=SERIAL, recorder=recorder)
     return replace(result, notes={**result.notes, "on_cpu": len(result.flux)})
@@ -33,7 +33,7 @@ def put(rows: Rows, part: Rows) -> None:
         getattr(rows, name)[place] = getattr(part, name)
 
 
-def put_fibres(rows: Rows, lost: Sequence[int], job: Job, *, image: Image, recorder: Any,
+def put_fibres(rows: Rows, lost: Sequence[int], job: Job, *, image: Image, recorder: Recorder,
                fibres: tuple[int, int], kept: Mapping[str, np.ndarray]) -> None:
     """Write what the CPU's cores make of some fibres of a bundle, from normal equations of their own, and the bundle's
     mask, which depends on all of its fibres.

@@ -8,9 +8,11 @@ from gpu_extract.exposure.frames import Extract, Loaded, Outcome, State, Stop, W
 from gpu_extract.exposure.threads import Reader, Tell, Tools, Writer, failed
 from gpu_extract.exposure.watch import Watch
 from gpu_extract.perf.clock import now
+from gpu_extract.perf.recorder import Recorder
 from gpu_extract.ranks.comm import SERIAL
 from gpu_extract.ranks.hand_out import Numbers
 from gpu_extract.ranks.packing import copied, same
+from gpu_extract.seams import Comm
 
 INPUT, OUTPUT, WORK, ALL = "wait for input", "wait for output", "frame", "frames"     # spans of the first thread
 
@@ -26,10 +28,10 @@ class Group:
     """
 
     number: int
-    comm: Any
+    comm: Comm
     numbers: Numbers
     stop: Stop
-    recorder: Any
+    recorder: Recorder
     detail: bool = False
     tell: Tell = lambda outcome: None
     outcomes: list[Outcome] = field(default_factory=list)

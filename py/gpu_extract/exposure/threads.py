@@ -8,11 +8,11 @@ import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from gpu_extract.data import Frame
 from gpu_extract.exposure.frames import Loaded, Outcome, State, Stop, Work, as_error
 from gpu_extract.ranks.hand_out import Numbers
+from gpu_extract.seams import Recorder
 
 AHEAD = 1              # frames read ahead of the one in work
 _LOOK = 0.1            # seconds between two looks at the wish to stop
@@ -24,7 +24,7 @@ class Tools:
     """What both threads use: the frames, the recorder, the wish to stop, and whom to tell of a frame's end."""
 
     work: Work
-    recorder: Any
+    recorder: Recorder
     stop: Stop
     tell: Tell
 

@@ -3,6 +3,7 @@ from typing import Any
 
 from gpu_extract.exposure.frames import Stop
 from gpu_extract.perf.recorder import NULL
+from gpu_extract.seams import Recorder
 
 # opened for every bundle on the CPU, for every frame on a GPU, each under the agreement of all ranks that share it: an
 # error raised here reaches them all
@@ -16,7 +17,7 @@ class Watch:
     Opening a span of SAFE raises StoppedCleanly where the run is to stop.
     """
 
-    def __init__(self, recorder: Any, stop: Stop, detail: bool):
+    def __init__(self, recorder: Recorder, stop: Stop, detail: bool):
         self.rank = recorder.rank
         self._stop = stop
         self._kept = recorder if detail else NULL

@@ -15,7 +15,6 @@ from dataclasses import astuple
 from math import ceil
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 from numba.core.errors import NumbaError
 
@@ -25,6 +24,7 @@ from gpu_extract.kernels.kernel_cache import log, store
 from gpu_extract.kernels.kernel_store import Store
 from gpu_extract.perf.clock import epoch, now, sleep
 from gpu_extract.perf.recorder import COMPILE, usable_cores
+from gpu_extract.seams import Comm, Recorder
 
 Tell = Callable[[int, int, float], None]      # kernels done, kernels in all, seconds that are left
 MOST = 16                  # processes at once; each takes 200 MB
@@ -54,7 +54,7 @@ def leave_mark(mark: str) -> None:
         kept.leave(mark)
 
 
-def get_ready(kernels: Callable[[], Sequence[Kernel]], mark: str, comm: Any, recorder: Any, tell: Tell) -> int:
+def get_ready(kernels: Callable[[], Sequence[Kernel]], mark: str, comm: Comm, recorder: Recorder, tell: Tell) -> int:
     """Compile what is not yet compiled; all ranks call this. Returns how many kernels this rank has waited for.
 
     kernels: called where there is no mark on some node; tell: called on rank 0

@@ -3,6 +3,7 @@ from functools import wraps
 from typing import Any
 
 from gpu_extract.perf.clock import now
+from gpu_extract.seams import Recorder
 
 # calls that move data -> position of the buffer whose bytes are counted
 _MOVING = {"Send": 0, "Recv": 0, "Bcast": 0, "Allgather": 0, "Allgatherv": 0, "Allreduce": 0, "Gatherv": 0,
@@ -10,7 +11,7 @@ _MOVING = {"Send": 0, "Recv": 0, "Bcast": 0, "Allgather": 0, "Allgatherv": 0, "A
 _WAITING = ("Barrier", "Split", "Split_type")
 
 
-def timed(mpi: Any, comm: Any, recorder: Any) -> Any:
+def timed(mpi: Any, comm: Any, recorder: Recorder) -> Any:
     """The same communicator, telling `recorder` of each call; those split off from it do, too.
 
     mpi: the module mpi4py.MPI. Bytes are those that this rank gives or gets. A request's time runs from the call to
@@ -31,7 +32,7 @@ def timed(mpi: Any, comm: Any, recorder: Any) -> Any:
 class TimedRequest:
     """A request that tells the recorder how long it took from its start until it was found done."""
 
-    def __init__(self, request: Any, kind: str, recorder: Any):
+    def __init__(self, request: Any, kind: str, recorder: Recorder):
         self._request, self._kind, self._recorder, self._start = request, kind, recorder, now()
 
     def Test(self) -> bool:
@@ -48,7 +49,7 @@ def nbytes_of(buffer: Any) -> int:
     return int(getattr(array, "nbytes", 0))
 
 
-def _moving(method: Any, kind: str, place: int, recorder: Any) -> Any:
+def _moving(method: Any, kind: str, place: int, recorder: Recorder) -> Any:
     @wraps(method)
     def call(self: Any, *args: Any, **options: Any) -> Any:
         start = now()
@@ -59,7 +60,7 @@ def _moving(method: Any, kind: str, place: int, recorder: Any) -> Any:
     return call
 
 
-def _waiting(method: Any, kind: str, recorder: Any) -> Any:
+def _waiting(method: Any, kind: str, recorder: Recorder) -> Any:
     @wraps(method)
     def call(self: Any, *args: Any, **options: Any) -> Any:
         start = now()

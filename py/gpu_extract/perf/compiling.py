@@ -4,13 +4,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from gpu_extract.perf.recorder import COMPILE
+from gpu_extract.seams import Recorder
 
 COMPILED = "compiled kernels"      # the counter
 _recorders: list[Any] = [None]     # those that are told
 
 
 @contextmanager
-def compiling(recorder: Any, told: Callable[[str], None] = lambda name: None) -> Iterator[None]:
+def compiling(recorder: Recorder, told: Callable[[str], None] = lambda name: None) -> Iterator[None]:
     """Under this each kernel that this process compiles is a span of the recorder, and counted.
 
     told: called with the kernel's name before

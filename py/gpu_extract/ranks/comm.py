@@ -21,6 +21,7 @@ from gpu_extract.errors import InputError
 from gpu_extract.ranks.hand_out import Numbers, Told
 from gpu_extract.ranks.mpi_ranks import MpiComm, Report
 from gpu_extract.ranks.packing import repack
+from gpu_extract.seams import Recorder
 
 T = TypeVar("T")
 
@@ -33,7 +34,7 @@ class SerialComm:
     library = ""
     one_copy = True
 
-    def watch(self, recorder: Any) -> None:
+    def watch(self, recorder: Recorder) -> None:
         """Have the recorder told of all communication from now on."""
 
     def split(self, color: int) -> "SerialComm":

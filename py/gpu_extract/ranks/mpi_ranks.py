@@ -18,6 +18,7 @@ from gpu_extract.ranks.hand_out import Asked, Fixed, Numbers, Served, Told
 from gpu_extract.ranks.node_memory import NodeMemory
 from gpu_extract.ranks.packing import as_bytes, layout, pack, repack, unpack
 from gpu_extract.ranks.transport import broadcast_bytes, broadcast_text, enough_room, owners, receive, send
+from gpu_extract.seams import Recorder
 
 T = TypeVar("T")
 Report = Callable[[BaseException], None]
@@ -43,7 +44,7 @@ class MpiComm:
         self.rank, self.size = int(comm.Get_rank()), int(comm.Get_size())
         self.library = str(mpi.get_vendor()[0])
         self.one_copy = True
-        self._recorder: Any = NULL
+        self._recorder: Recorder = NULL
         self._depth = 0           # of nested `together`
         self._parts: list[MpiComm] = []
         self._memory: NodeMemory | None = None
@@ -51,7 +52,7 @@ class MpiComm:
         self._node: Any = None
         self._roots: Any = None
 
-    def watch(self, recorder: Any) -> None:
+    def watch(self, recorder: Recorder) -> None:
         """Have the recorder told of all communication from now on, here and in what is split off."""
         self._recorder = recorder
         self._comm = timed(self._mpi, self._comm, recorder)
