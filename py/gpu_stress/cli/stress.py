@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from gpu_extract.cli.common import numbers, positive, run_main
+from gpu_extract.cli.common import positive, run_main
 from gpu_extract.cli.device_info import show_devices
 from gpu_extract.cli.ranks import find_launch, run_kept, start_ranks
 from gpu_extract.errors import ExitCode, InputError
-from gpu_stress.cli.stress_options import build_parser, fault_of, spec_of
+from gpu_stress.cli.stress_options import build_parser, devices_of, fault_of, spec_of
 from gpu_stress.spec import TESTS, Spec
 
 if TYPE_CHECKING:
@@ -118,19 +118,6 @@ def _kernels(spec: Spec) -> "Kernels | None":
         return None
     from gpu_stress.cli.stress_kernels import kernels
     return kernels()
-
-
-def devices_of(text: str, module: str) -> list[int]:
-    """The device numbers of --devices; raises InputError where the module has no such device."""
-    if module != "cupy":
-        return [0] if text == "all" else numbers(text, "--devices")
-    from gpu_stress.backend import device_count
-    count = device_count()
-    devices = list(range(count)) if text == "all" else numbers(text, "--devices")
-    missing = [d for d in devices if not 0 <= d < count]
-    if missing:
-        raise InputError(f"--devices names {missing[0]}, there are {count} CUDA devices: 0 to {count - 1}")
-    return devices
 
 
 def limit_threads(count: int) -> None:

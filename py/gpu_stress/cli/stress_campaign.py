@@ -7,7 +7,7 @@ from typing import Any
 
 from gpu_extract.cli.common import log, numbers, positive
 from gpu_extract.errors import ExitCode, InputError
-from gpu_stress.cli.stress_options import amount, fault_of
+from gpu_stress.cli.stress_options import amount, devices_of, fault_of
 from gpu_stress.rows import MACHINE
 from gpu_stress.spec import Spec, parse_shape
 
@@ -39,7 +39,6 @@ def run_campaign(args: argparse.Namespace) -> int:
 
 
 def _product(args: argparse.Namespace) -> Any:
-    from gpu_stress.cli.stress import devices_of
     from gpu_stress.sets import Product
 
     modules = (args.modules or args.module or "numpy").split(",")

@@ -168,3 +168,16 @@ def fault_of(text: str | None) -> tuple[int, int] | None:
         return None
     process, cycle = numbers(text.replace(":", ","), "--plant-fault")
     return process, cycle
+
+
+def devices_of(text: str, module: str) -> list[int]:
+    """The device numbers of --devices; raises InputError where the module has no such device."""
+    if module != "cupy":
+        return [0] if text == "all" else numbers(text, "--devices")
+    from gpu_stress.backend import device_count
+    count = device_count()
+    devices = list(range(count)) if text == "all" else numbers(text, "--devices")
+    missing = [d for d in devices if not 0 <= d < count]
+    if missing:
+        raise InputError(f"--devices names {missing[0]}, there are {count} CUDA devices: 0 to {count - 1}")
+    return devices
