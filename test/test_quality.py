@@ -7,6 +7,7 @@ import pytest
 import oracle
 from gpu_extract.data import LANE, Image, SpecMask, Status
 from gpu_extract.normal import add_tile, empty_sums, half_bands, make_cut, place_blocks
+from gpu_extract.plan import halo
 from gpu_extract.quality import bin_quality, bin_status, mask_bits, stands_out
 from gpu_extract.spots import centres, corners, make_spots, recipe
 from gpu_extract.spots.project import add_to_image
@@ -27,7 +28,7 @@ def scene(request):
     return psf, image, oracle.design_matrix(psf, range(1, 5), WAVE, SHAPE), rng.uniform(-50, 900, (4, len(WAVE)))
 
 
-def quality(psf, image, x, psferr, dtype=np.float64):
+def quality(psf, image, x, psferr, dtype=np.float64, bins=None):
     y0, x0 = corners(psf, centres(psf, (1, 5), WAVE))
     cut, bands = make_cut(image, y0, x0, psf.stamp), half_bands(y0, x0, psf.stamp, image.shape)
     spots = recipe(psf, (1, 5), WAVE)
@@ -35,7 +36,7 @@ def quality(psf, image, x, psferr, dtype=np.float64):
     add_tile(empty_sums(4, len(WAVE), bands), spots, blocks, cut, (0, len(WAVE), 0))
     if dtype == np.float64:
         blocks = in_double(psf, blocks)
-    return bin_quality(blocks, (cut.root, cut.light), x, psferr)
+    return bin_quality(blocks, (cut.root, cut.light), x, psferr, bins=bins)
 
 
 def in_double(psf, blocks):
@@ -62,6 +63,18 @@ def test_chi2pix_is_its_formula(scene, psferr):
     got = quality(psf, image, x, psferr)[0].ravel()
     np.testing.assert_allclose(got * light, design.T @ chi2, rtol=1e-11, atol=1e-13 * chi2.max())
     np.testing.assert_array_equal(got[light == 0], 0)
+
+
+@pytest.mark.parametrize("wanted", [(12, 20), (9, 14), (0, 7)])
+def test_bins_that_nobody_wants_change_no_bit(scene, wanted):
+    """With all that overlap the wanted ones among those that are looked at."""
+    psf, image, _, x = scene
+    y0, x0 = corners(psf, centres(psf, (1, 5), WAVE))
+    around = halo(*wanted, half_bands(y0, x0, psf.stamp, image.shape)[1], len(WAVE))
+    assert around != (0, len(WAVE))
+    whole, part = (quality(psf, image, x, 0.01, bins=bins) for bins in (None, around))
+    for one, other in zip(whole, part, strict=True):
+        np.testing.assert_array_equal(one[:, slice(*wanted)], other[:, slice(*wanted)])
 
 
 def test_pixmask_fraction_is_its_formula(scene):

@@ -37,7 +37,13 @@ def held(rows: Rows) -> Rows:
     FAILED. A chi2pix beyond it is the largest number that there is.
     """
     kind = np.finfo(rows.ivar.dtype)
-    lost = np.isinf(rows.flux) | np.isinf(rows.ivar) | ((rows.ivar < kind.tiny) & ((rows.mask & SpecMask.NODATA) == 0))
+    faint = rows.ivar < kind.tiny
+    if faint.any():
+        faint &= (rows.mask & SpecMask.NODATA) == 0
+    # sums are not finite where an element is not
+    with np.errstate(over="ignore", invalid="ignore"):
+        finite = np.isfinite(rows.flux.sum() + rows.ivar.sum())
+    lost = faint if finite else faint | np.isinf(rows.flux) | np.isinf(rows.ivar)
     if lost.any():
         rows.flux[lost] = rows.ivar[lost] = 0
         rows.resolution.transpose(0, 2, 1)[lost] = 0
@@ -66,8 +72,8 @@ def assemble(parts: list[Rows], plan: Plan, image: Image, notes: Mapping[str, An
                 array[rows] = getattr(part, name)
         for share, (y, x) in part.models:
             model[y:y + share.shape[0], x:x + share.shape[1]] += share      # type: ignore[index]
-    dropped = np.setdiff1d(np.arange(lo, hi), plan.kept) - lo
-    if len(dropped):
+    if plan.fibres[1] - plan.fibres[0] < hi - lo:
+        dropped = np.setdiff1d(np.arange(lo, hi), plan.kept) - lo
         arrays["pixmask_fraction"][dropped], arrays["mask"][dropped], arrays["status"][dropped] = NOTHING
     return Frame(wave=plan.wave, fibres=np.arange(lo, hi), model=model, cards=image.cards, fibermap=None,
                  notes=notes, **arrays)

@@ -264,7 +264,9 @@ def judge(blocks: Blocks, place: Place, x: Array, job: Job, *, group: Any,
     nwave, inner = len(job.plan.extended), job.plan.inner
     starts = bounds(tiles(nwave, job.tile), group.size)
     start, stop = halo(starts[group.rank], starts[group.rank + 1], place.bands[1], nwave)
-    part = bin_quality(blocks, (place.cut.root, place.cut.light), x[:, start:stop], job.psferr, arena)
+    wanted = halo(inner.start, inner.stop, place.bands[1], nwave)
+    part = bin_quality(blocks, (place.cut.root, place.cut.light), x[:, start:stop], job.psferr, arena,
+                       (wanted[0] - start, wanted[1] - start))
     starts = [min(max(n, inner.start), inner.stop) - inner.start for n in starts]      # among the wanted bins
     first, last = starts[group.rank], starts[group.rank + 1]
     both = np.empty((2, len(x), inner.stop - inner.start))

@@ -9,7 +9,7 @@ from gpu_extract.errors import ConfigError
 
 # raised with every change after which a frame of the same input and settings has other numbers: frames that are there
 # are made again then (doc/architecture.md)
-MATHEMATICS = 2
+MATHEMATICS = 3
 CORES = ("auto", "banded", "dense")
 MOST_BINS = 1_000_000        # of a spectrum: more than the pixels of any detector along a fibre
 

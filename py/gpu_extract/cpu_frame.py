@@ -31,10 +31,14 @@ class CpuFrames:
 
     def __init__(self, *, keep: bool = True, tile: int = TILE, tell: Tell = lambda done, count, left: None):
         self._keep, self._tile, self.tell = keep, tile, tell
+        self._ready: set[str] = set()
 
     def get_ready(self, psf: PsfModel, config: ExtractConfig, comm: Any, recorder: Any) -> None:
         """Compile the kernels for such a problem that are not yet there; all ranks call this."""
-        get_ready(lambda: kernels_for(psf, config), _mark(psf, config), comm, recorder, self.tell)
+        mark = _mark(psf, config)
+        if comm.size > 1 or mark not in self._ready:      # what was there once is in this process's memory
+            get_ready(lambda: kernels_for(psf, config), mark, comm, recorder, self.tell)
+            self._ready.add(mark)
 
     def rows(self, image: Image, job: Job, comm: Any, recorder: Any) -> list[tuple[int, Rows]]:
         """The rows of this rank's bundles, by number; a group of ranks shares the last ones, and its first has them."""

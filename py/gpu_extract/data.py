@@ -243,10 +243,12 @@ class Strengths:
     roots: (nfibre, hw + nwave + hw), 1 / sqrt of the diagonal, 0 where that is 0 and at both ends
     correlations: (ndf, nfibre, nwave), [d - 1, i] the largest |A_ij| / sqrt(A_ii A_jj) of every bin of fibre i with
         those of fibre j = i + d; anything where there is none
+    factor: of the fibres' own blocks, see solve.simd_factor, where it is known already
     """
 
     roots: Array
     correlations: Array
+    factor: Array | None = None
 
     def __post_init__(self) -> None:
         _check("correlations", self.correlations, (None, self.roots.shape[0], None))
@@ -266,6 +268,7 @@ class Normal:
     own: half-band of the fibres' own blocks icov[:, 0], where it is known to be narrower than that of their couplings
     strengths: of icov, where they are known already
     lifted: (nfibre, nwave) bool, bins in whose directions icov is lost to rounding, see solve.Solution
+    may_be_faint: whether there may be bins that normal.faint finds
     """
 
     icov: Array
@@ -275,6 +278,7 @@ class Normal:
     own: int | None = None
     strengths: Strengths | None = None
     lifted: NDArray[np.bool_] | None = None
+    may_be_faint: bool = True
 
     def __post_init__(self) -> None:
         nfibre, _, nwave, _ = self.icov.shape

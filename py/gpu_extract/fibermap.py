@@ -47,10 +47,10 @@ def cut_fibermap(fibermap: FiberMap, fibres: IntArray, nfibre: int, *, spectrogr
     if spectrograph is None and len(rows) > nfibre:
         raise InputError(f"the fibermap has {len(rows)} rows for {nfibre} fibres, and no CAMERA in the image says "
                          f"which FIBER are meant; give a table of {nfibre} rows with -f FILE")
-    firsts = _firsts(numbers, nfibre, spectrograph)
-    first = max(firsts, key=lambda n: np.isin(n + fibres, numbers).sum())
+    there = {n: np.isin(n + fibres, numbers) for n in _firsts(numbers, nfibre, spectrograph)}
+    first = max(there, key=lambda n: np.count_nonzero(there[n]))
     wanted = first + fibres
-    missing = wanted[~np.isin(wanted, numbers)]
+    missing = wanted[~there[first]]
     if len(missing) == len(wanted):
         of = "" if spectrograph is None else f" of spectrograph {spectrograph}, which the image names,"
         raise InputError(f"the fibermap has FIBER {numbers.min()} to {numbers.max()}, but fibres {wanted[0]} to "
@@ -84,6 +84,8 @@ def _firsts(numbers: IntArray, nfibre: int, spectrograph: int | None) -> list[in
 
 def _places(rows: np.ndarray, numbers: IntArray, wanted: IntArray) -> IntArray:
     """The row of each wanted number. Raises InputError where several rows of one differ."""
+    if (numbers[1:] > numbers[:-1]).all():
+        return np.searchsorted(numbers, wanted)
     order = np.argsort(numbers, kind="stable")
     found: IntArray = order[np.searchsorted(numbers, wanted, sorter=order)]
     if len(np.unique(numbers)) < len(numbers):

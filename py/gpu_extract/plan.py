@@ -67,10 +67,10 @@ def make_plan(psf: PsfModel, config: ExtractConfig, pad: int, dropped: Collectio
     below = min(pad, int((wave[0] - low * factor) / step))
     above = min(pad, int((high * factor - wave[-1]) / step))
     extended = wavelength_grid(config.wavelength, below, above) / factor
-    kept = np.array([i for i in range(psf.nfibre) if i not in dropped], dtype=np.int64)
+    kept = np.setdiff1d(np.arange(psf.nfibre), list(dropped)) if dropped else np.arange(psf.nfibre)
 
     def closed(fibres: tuple[int, int]) -> tuple[int, int]:
-        first, last = np.searchsorted(kept, fibres)
+        first, last = np.searchsorted(kept, fibres) if dropped else fibres
         return int(first), int(last)
 
     whole = config.specmin, hi

@@ -14,7 +14,7 @@ MOST = float(np.finfo(np.float32).max)
 
 
 def bin_quality(blocks: Blocks, cut_pixels: tuple[Array, Array], x: Array, psferr: float,
-                arena: Arena | None = None) -> tuple[Array, Array]:
+                arena: Arena | None = None, bins: tuple[int, int] | None = None) -> tuple[Array, Array]:
     """chi2pix and pixmask_fraction of bins: each (nfibre, nwave).
 
     blocks: spots of the bins; float32 is enough (5e-7 of the model)
@@ -22,13 +22,18 @@ def bin_quality(blocks: Blocks, cut_pixels: tuple[Array, Array], x: Array, psfer
     chi2pix = A^T chi^2 / A^T [W' > 0] with 1/W' = 1/W + (psferr A x)^2; 0 where no good pixel is touched, MOST where
     chi^2 has no room in the single precision that it is summed in.
     pixmask_fraction = 1 - A^T [W > 0]; pixels off the CCD count as masked. Values are right for
-    bins whose overlapping neighbours are all among the bins given.
+    bins whose overlapping neighbours are all among the bins given. bins: (first, last + 1) of those that are looked at,
+    all of them without; the others have anything
     """
     arena, nwave = arena or Arena(), x.shape[1]
     model, whole = arena.take(*cut_pixels[0].shape), arena.take(len(x), blocks.scale.shape[1] * LANE)
     whole[:, :nwave], whole[:, nwave:] = x, 0.0
     out = np.empty((2, *whole.shape))
-    simd_project.judge(out, (blocks.stamps, blocks.begins, blocks.order, blocks.scale, blocks.corners), whole,
+    order = blocks.order
+    if bins is not None:
+        block = order % blocks.begins.shape[1] * LANE
+        order = order[(block > bins[0] - LANE) & (block < bins[1])]
+    simd_project.judge(out, (blocks.stamps, blocks.begins, order, blocks.scale, blocks.corners), whole,
                       (model, *cut_pixels), psferr)
     chi2pix = out[0, :, :nwave]
     chi2pix[~np.isfinite(chi2pix)] = MOST
@@ -50,11 +55,14 @@ def bin_status(status: NDArray[np.int8], mask: NDArray[np.uint32]) -> NDArray[np
 
     EMPTY where there is nothing although the core did not fail, or without a good pixel.
     """
-    without = (mask & SpecMask.NODATA) != 0
-    if not without.any():
+    without = np.flatnonzero(mask & np.uint32(SpecMask.NODATA))
+    if len(without) == 0:
         return status
-    empty = without & ((status != Status.FAILED) | ((mask & SpecMask.ALLBADPIX) != 0))
-    return np.where(empty, np.int8(Status.EMPTY), status)
+    found, bits = status.copy(), mask.ravel()[without]
+    known = found.ravel()          # of its own, without gaps: no copy
+    empty = (known[without] != Status.FAILED) | ((bits & np.uint32(SpecMask.ALLBADPIX)) != 0)
+    known[without[empty]] = Status.EMPTY
+    return found
 
 
 def stands_out(chi2pix: Array, judged: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ import pytest
 
 import oracle
 from extraction import extracted, moved
+from gpu_extract.checks import sense
 from gpu_extract.checks.sense import astray, compare, identity_of, misfits, profiles, strangers
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Card, FiberMap, Frame, Image
@@ -65,6 +66,22 @@ def test_light_beside_the_traces(shift):
         compare(image, wrong, CONFIG)
     found = compare(image, wrong, replace(CONFIG, any_psf=True))
     assert len(found) == 1 and found[0].startswith("the image's light lies beside")
+
+
+@pytest.mark.parametrize(("shift", "looks"), [(0.0, [4]), (3.6, [4, 1])])
+def test_some_pairs_are_enough_where_their_verdict_is_clear(monkeypatch, shift, looks):
+    """Light on the traces is seen on a quarter of the pairs; an error is said of all of them."""
+    psf, image = case()
+    asked = []
+
+    def profiled(image, psf, config, every=1):
+        asked.append(every)
+        return profiles(image, psf, config, every)
+
+    monkeypatch.setattr(sense, "profiles", profiled)
+    text = astray(image, moved(psf, 0.0, shift, psf.shape), CONFIG)
+    assert asked == looks
+    assert bool(text) == (shift != 0.0)
 
 
 @pytest.mark.parametrize("s", [1e-12, 1e12])

@@ -6,7 +6,7 @@ from decorrelate.cases import full_of, make_bundle
 from gpu_extract.decorrelate.banded import Options, decorrelate
 from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow import simd_banded
-from gpu_extract.decorrelate.narrow.remainder import REACH, SHARE, add_remainder
+from gpu_extract.decorrelate.narrow.remainder import REACH, SHARE, add_remainder, remainders
 from gpu_extract.decorrelate.narrow.schur import Neighbours
 from gpu_extract.decorrelate.poles import LADDER, pole_error
 
@@ -46,7 +46,7 @@ def added(bundle, fibre, limits):
     flux = np.divide(y, s, out=np.zeros(n), where=s != 0)
     wanted = change @ sides[:, 1] - flux * (change @ sides[:, 0])
     found = flux.copy()
-    add_remainder((found, flux), s, sides, (neighbours, fibre, schur), 0)
+    add_remainder((found, flux), s, sides, remainders(neighbours, fibre, schur, 0))
     return ((found - flux) * s)[alive], wanted[alive], schur
 
 
@@ -93,7 +93,7 @@ def test_stretches_are_long_enough():
     error = np.sqrt(whole.ivar)
     shift = np.abs(whole.flux - quick.flux) * error
     part = extracted(bundle, 0.01 * shift.max())
-    reach, at = (REACH + 4 * 9) // 2, np.arange(420)
+    reach, at = REACH * 9 // 2, np.arange(420)
     for fibre, places in enumerate(([150], [150, 300], [150])):
         near = np.any([abs(at - place) <= reach for place in places], axis=0)
         assert (np.abs(part.flux - whole.flux) * error)[fibre, near].max() < 1e-3 * shift[fibre].max()

@@ -180,6 +180,27 @@ def test_weights_of_masked_bins_are_no_excuse(tail, shift, holds, little):
     assert found == little
 
 
+@pytest.mark.parametrize(("mask", "fibre"), [("gap", 0), ("gap", 3), ("block", 2)])
+def test_no_band_is_refused_for_what_was_not_asked(mask, fibre):
+    """The scaled S is known to begin between two of the numbers that were asked for: where what is cut off hangs on it,
+    it is asked for again, by steps of at most 8^(1/9)."""
+    bundle = make_bundle(4, 100, mask=mask)
+
+    def first(tail):
+        return Neighbours(bundle.normal, bundle.x, Limits(tail=tail, window=np.inf))._at_first(fibre)
+
+    coarse = first(1.0)
+    s = full_of(coarse.room.band(coarse.place))
+    scale = np.sqrt(np.diag(s))
+    gamma = np.linalg.eigvalsh(s / np.outer(scale, scale))[0]
+    assert coarse.facts.gamma < 0.8 * gamma
+    found = first(coarse.tail * np.sqrt(coarse.facts.gamma / gamma))
+    assert gamma / 8**(1 / 9) <= found.facts.gamma <= gamma
+    assert found.tail == pytest.approx(coarse.tail * coarse.facts.gamma / found.facts.gamma, rel=1e-12)
+    assert found.excess <= 1.0
+    assert first(coarse.tail * coarse.facts.gamma / (9.0 * gamma)).facts == coarse.facts      # no answer would do
+
+
 def test_weights_of_masked_bins_excuse_no_coupling():
     """Nor for couplings, by the same rule on the device."""
     limits = Limits()

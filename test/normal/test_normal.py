@@ -8,7 +8,7 @@ import pytest
 import oracle
 from extraction import dense_normal, moved
 from gpu_extract.data import LANE, Image, Recipe
-from gpu_extract.normal import LEAST_LIGHT, add_tile, empty_sums, give_up, half_bands, make_cut, place_blocks
+from gpu_extract.normal import LEAST_LIGHT, add_tile, empty_sums, faint, give_up, half_bands, make_cut, place_blocks
 from gpu_extract.normal.simd_rims import FAINT
 from gpu_extract.plan import halo
 from gpu_extract.spots import centres, corners, make_spots, recipe
@@ -368,6 +368,15 @@ def test_a_bin_is_judged_by_its_own_light_alone():
     wanted = np.diag(kept[0])
     wanted[2, 3] = wanted[3, 2] = 0.1
     np.testing.assert_array_equal(dense_normal(normal), wanted)
+
+
+@pytest.mark.parametrize(("light", "found"), [(0.05, []), (4e-8, []), (2e-8, [1]), (0.5e-10, [])])
+def test_faint_bins_are_counted_where_bins_are_judged(light, found):
+    """Below 3e-8 a bin is faint, below 1e-10 given up; where none is faint nobody looks for them again."""
+    normal = give_up(small_sums(np.ones(3), np.array([0.05, light, 0.05])), 0.0)
+    assert normal.may_be_faint == bool(found)
+    for each in (normal, replace(normal, may_be_faint=True)):
+        assert np.flatnonzero(faint(each, slice(None))).tolist() == found
 
 
 def test_nothing_is_added_to_what_a_bin_knows():

@@ -48,22 +48,24 @@ def most_ivar(image: Image) -> float:
 
     Read noise in a unit other than the pixels' is not believed: one that calls more than 0.1 % of the ivar odd.
     """
-    ivar = _sample(image.ivar)
-    ivar = ivar[(ivar > 0) & (ivar < np.inf)]
-    if len(ivar) == 0:
-        return _LARGEST
-    usual = float(np.quantile(ivar, IVAR_QUANTILE, method="higher"))
     noise = image.read_noise
     allowed = OF_NOISE / noise / noise if noise and noise > 0 else 0.0
-    return min(allowed if allowed >= usual else OF_IVAR * usual, _LARGEST)
+    if not 0.0 < float(_sample(image.ivar).max()) <= allowed < np.inf:        # else that is above the quantile, too
+        ivar = _good(image)
+        if len(ivar) == 0:
+            return _LARGEST
+        usual = float(np.quantile(ivar, IVAR_QUANTILE, method="higher"))
+        allowed = allowed if allowed >= usual else OF_IVAR * usual
+    return min(allowed, _LARGEST)
 
 
 def check_unit(image: Image) -> None:
     """Raise InputError where an image is in a unit in which files have no room for its frame: they hold single
     precision, and an ivar goes with the square of the unit."""
-    ivar = _sample(image.ivar)
-    ivar = ivar[(ivar > 0) & (ivar < np.inf)]
-    usual = float(np.quantile(ivar, 0.5, method="higher")) if len(ivar) else 1.0
+    ivar = _good(image)
+    if len(ivar) == 0 or (float(ivar.min()) >= _LEAST and float(ivar.max()) <= 1 / _LEAST):
+        return
+    usual = float(np.quantile(ivar, 0.5, method="higher"))
     if not _LEAST <= usual <= 1 / _LEAST:
         raise InputError(f"the image's ivar is {usual:.3g} (median), allowed are {_LEAST:.0e} to {1 / _LEAST:.0e}: a "
                          "frame has room for no others; give the image in electrons")
@@ -192,6 +194,13 @@ def _sample(array: np.ndarray) -> np.ndarray:
     """Some rows of an image, evenly spread, about SAMPLE pixels in all, as one row."""
     every = min(max(array.size // SAMPLE, 1), len(array))
     return array[every // 2::every].ravel()
+
+
+def _good(image: Image) -> Array:
+    """Some of the image's ivar, those that are finite and above 0."""
+    ivar = _sample(image.ivar)
+    good: Array = ivar[(ivar > 0) & (ivar < np.inf)]
+    return good
 
 
 def _refuse(ivar: np.ndarray, pix: np.ndarray) -> None:

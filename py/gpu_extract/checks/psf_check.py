@@ -62,11 +62,19 @@ def check_psf(psf: PsfModel, wave: Array, beyond: int = BEYOND) -> tuple[PsfMode
 
 
 def _light(psf: PsfModel, sample: Array) -> tuple[Array, Array]:
-    """What the Gaussians of a spot hold of its light at least, and the most that a term of it comes to: (nfibre,)."""
+    """What the Gaussians of a spot hold of its light at least, and what a term of it comes to at most: (nfibre,)."""
     gaussians = [evaluate(replace(c.gh, coeff=c.gh.coeff[0, 0]), (0, psf.nfibre), sample) for c in psf.cores]
-    terms = [np.abs(c.gh.coeff).sum(axis=-1).max(axis=(0, 1)) for c in psf.cores]
-    terms += [] if psf.tail is None else [np.abs(psf.tail.amp.coeff).sum(axis=-1)]
+    terms = [_most(c.gh.coeff) for c in psf.cores] + ([] if psf.tail is None else [_most(psf.tail.amp.coeff)])
     return sum(gaussians).min(axis=1), reduce(np.maximum, terms)       # type: ignore[union-attr]
+
+
+def _most(coeff: Array) -> Array:
+    """The most that a term of series comes to, (nfibre,); a bound on all, where that is no more than 1 / LIGHT."""
+    bound = coeff.shape[-1] * max(coeff.max(), -coeff.min())
+    if bound <= 1 / LIGHT:
+        return np.full(coeff.shape[-2], bound)
+    most: Array = np.abs(coeff).sum(axis=-1).max(axis=tuple(range(coeff.ndim - 2)))
+    return most
 
 
 def _tail_index(psf: PsfModel, sample: Array) -> Array:

@@ -7,6 +7,7 @@ across the dispersion, from one trace to the other. Where that profile rises wel
 compared with the higher end: a fibre's light is below it as long as traces are less than about a fourth of the pitch
 beside the light, also where just one of the two is lit, or neither beside a star; it is above as often as below where
 traces have nothing to do with the light. An image without light, or with few fibres lit, gives no verdict.
+A quarter of the pairs is looked at first; where they leave no doubt that the light is on the traces, others are not.
 """
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
@@ -29,6 +30,8 @@ STEPS = 9              # places from trace to trace
 LEAST_PITCH = 3.0      # pixels: closer traces leave no dark between them
 SEEN = 8.0             # times the error of its places that a profile rises: noise alone does so once in 1e7
 FEWEST, FEWEST_PAIRS = 20, 10    # stretches with light, and pairs, that a verdict needs
+FIRST = 4              # one in so many of the pairs is looked at first: where CLEAR of their stretches have light and
+CLEAR, SURE = 40, 0.02   # SURE of it lies between traces at most, ASTRAY of all does by chance once in 600
 MISFIT = 1.25          # chi2pix of a bundle above which it is told: noise 12 % above what ivar says, or another PSF
 OVERFIT = 0.25         # and below: x takes away 0.33 / (sigma x in pixels) of it at most, the mean leverage of pixels
 SMALL_PSFERR = 0.02    # a larger psferr lowers chi2 by itself: no verdict on a low one
@@ -75,23 +78,36 @@ def _sizes(image: Image, psf: PsfModel) -> list[str]:
 
 
 def astray(image: Image, psf: PsfModel, config: ExtractConfig) -> str:
-    """That the image's light does not lie on the PSF's traces, or nothing."""
+    """That the image's light does not lie on the PSF's traces, or nothing.
+
+    Some of the pairs, all across the image, are enough where their verdict is clear.
+    """
+    pair, below, rise = profiles(image, psf, config, FIRST)
+    if len(pair) >= CLEAR and _share(below, rise) <= SURE:
+        return ""
     pair, below, rise = profiles(image, psf, config)
     if len(pair) < FEWEST or len(np.unique(pair)) < FEWEST_PAIRS:
         return ""
-    beside = float(np.average(below < 0, weights=np.sqrt(rise)))
+    beside = _share(below, rise)
     if beside <= ASTRAY:
         return ""
     return (f"the image's light lies beside the traces of {psf.name} ({beside:.0%} of it, looked at in "
             f"{len(np.unique(pair))} places across; {ASTRAY:.0%} is allowed)")
 
 
-def profiles(image: Image, psf: PsfModel, config: ExtractConfig) -> tuple[IntArray, Array, Array]:
+def _share(below: Array, rise: Array) -> float:
+    """How much of the light lies between traces."""
+    weights = np.sqrt(rise)
+    return float(weights[below < 0].sum() / weights.sum())
+
+
+def profiles(image: Image, psf: PsfModel, config: ExtractConfig,
+             every: int = 1) -> tuple[IntArray, Array, Array]:
     """Of each stretch with light: its first fibre, how far the middle is below the higher end, the rise, in errors.
 
-    Stretches with a bad pixel, or not wholly on the image, are left out.
+    Stretches with a bad pixel, or not wholly on the image, are left out. every: one in so many of the pairs
     """
-    fibre, rows, columns = _stretches(image.shape, psf, config)
+    fibre, rows, columns = _stretches(image.shape, psf, config, every)
     ivar, pix = (array[rows[:, None], columns].astype(np.float64) for array in (image.ivar, image.pix))
     good = (ivar > 0).all(axis=(1, 2))
     if not good.any():
@@ -99,24 +115,36 @@ def profiles(image: Image, psf: PsfModel, config: ExtractConfig) -> tuple[IntArr
     fibre, ivar, pix = fibre[good], ivar[good], pix[good]
     with np.errstate(over="ignore", invalid="ignore"):
         # in sigmas of the stretch: units do not count
-        light = pix * np.sqrt(np.median(ivar, axis=(1, 2), keepdims=True))
+        light = pix * np.sqrt(_medians(ivar.reshape(len(ivar), -1)))[:, None, None]
         light.sort(axis=2)
         kept = light[..., EXTREMES:LENGTH - EXTREMES]
         profile = kept.mean(axis=2)
-        error = np.maximum(1.0, TRIMMED * np.median(kept.std(axis=2), axis=1)) / np.sqrt(LENGTH)
+        error = np.maximum(1.0, TRIMMED * _medians(kept.std(axis=2))) / np.sqrt(LENGTH)
         rise = (profile.max(axis=1) - profile.min(axis=1)) / error
         below = np.maximum(profile[:, 0], profile[:, -1]) - profile[:, STEPS // 2]
         seen = (rise > SEEN) & (rise < np.inf)
     return fibre[seen], below[seen] / error[seen], rise[seen]
 
 
-def _stretches(shape: tuple[int, int], psf: PsfModel, config: ExtractConfig) -> tuple[IntArray, IntArray, IntArray]:
+def _medians(rows: Array) -> Array:
+    """np.median of each row, of numbers without NaN."""
+    half = rows.shape[1] // 2
+    parted = np.partition(rows, (half - 1, half), axis=1)
+    medians: Array = parted[:, half] if rows.shape[1] % 2 else 0.5 * (parted[:, half - 1] + parted[:, half])
+    return medians
+
+
+def _stretches(shape: tuple[int, int], psf: PsfModel, config: ExtractConfig,
+               every: int) -> tuple[IntArray, IntArray, IntArray]:
     """First fibres, rows (n, LENGTH) and columns (n, STEPS, LENGTH) of the stretches that are wholly on an image."""
     low, high = psf.wavelength_range
     first, last = (w / config.wave_factor for w in config.wavelength[:2])
     ends = np.linspace(max(first, low), min(last, high), STRETCHES + 2)
     with np.errstate(all="ignore"):
         y, x = centres(psf, (0, psf.nfibre), ends)
+        near = np.flatnonzero(((x >= 0) & (x < shape[1])).any(axis=1))       # a cut image has few of the fibres
+        begin, end = (int(near[0]), int(near[-1]) + 1) if len(near) else (0, 0)
+        y, x = y[begin:end], x[begin:end]
         slope = np.gradient(x, axis=1) / np.gradient(y, axis=1)
         step = np.diff(x, axis=0)
         reach = np.abs(slope) * LENGTH / 2 + 1
@@ -125,12 +153,12 @@ def _stretches(shape: tuple[int, int], psf: PsfModel, config: ExtractConfig) -> 
     fine[:, [0, -1]] = False
     pairs = np.nonzero(fine.any(axis=1))[0]
     chosen = np.zeros(len(fine), dtype=bool)
-    chosen[pairs[::max(-(-len(pairs) // PAIRS), 1)]] = True
+    chosen[pairs[::every * max(-(-len(pairs) // PAIRS), 1)]] = True
     pair, n = np.nonzero(fine & chosen[:, None])
     y, x, slope, step = (array[pair, n][:, None, None] for array in (y, x, slope, step))
     along = np.arange(LENGTH) - LENGTH // 2
     places = x + step * np.linspace(0, 1, STEPS)[:, None] + slope * along
-    return pair, np.floor(y[:, 0]).astype(np.int64) + along, np.rint(places).astype(np.int64)
+    return pair + begin, np.floor(y[:, 0]).astype(np.int64) + along, np.rint(places).astype(np.int64)
 
 
 def misfits(frame: Frame) -> list[str]:
@@ -138,9 +166,13 @@ def misfits(frame: Frame) -> list[str]:
     bundles: list[int] = sorted(frame.notes.get("bundles", {}))
     psferr, told = float(frame.notes.get("psferr", 0.0)), []
     for first, after in pairwise([*bundles, int(frame.fibres[-1]) + 1]):
-        rows = (frame.fibres >= first) & (frame.fibres < after)
-        good = frame.chi2pix[rows][frame.mask[rows] == 0]
-        middle = float(np.median(good)) if len(good) >= MANY else 1.0
+        rows = slice(*np.searchsorted(frame.fibres, (first, after)))
+        chi2pix, good = frame.chi2pix[rows], frame.mask[rows] == 0
+        count = np.count_nonzero(good)
+        if count < MANY or 2 * max(np.count_nonzero(good & (chi2pix > MISFIT)),
+                                   np.count_nonzero(good & (chi2pix < OVERFIT))) < count:
+            continue        # the median lies between
+        middle = float(np.median(chi2pix[good]))
         if middle > MISFIT or (middle < OVERFIT and psferr <= SMALL_PSFERR):
             told.append(f"chi2pix of the bundle from fibre {first} on is {middle:.3g} (median): "
                         + ("is this its PSF, is its ivar right?" if middle > MISFIT else "is its ivar right?"))

@@ -16,7 +16,7 @@ Three checks follow every fibre and end in Status.FAILED, never in a silent wron
 spectrum alike); no bin's sum of squares over the stored diagonals of Q exceeds its S_jj.
 """
 from dataclasses import dataclass, field
-from itertools import compress
+from itertools import compress, groupby
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from gpu_extract.data import FACTS, NOT_MEASURED, Array, Decorrelated, IntArray,
 from gpu_extract.decorrelate import wide
 from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow import simd_banded, simd_correct, simd_finish
-from gpu_extract.decorrelate.narrow.remainder import add_remainder
+from gpu_extract.decorrelate.narrow.remainder import add_remainder, remainders
 from gpu_extract.decorrelate.narrow.schur import Neighbours, Schur
 from gpu_extract.decorrelate.poles import LADDER, scaled_poles
 from gpu_extract.decorrelate.weak import SAFE, band_tells
@@ -86,6 +86,11 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
     return out
 
 
+def _rung(of: tuple[int, Schur]) -> int:
+    """Of a fibre's poles."""
+    return of[1].facts.rung or 0
+
+
 class _Bundle:
     """What the fibres lo .. hi - 1 of a bundle have in common, and their work space; their numbers here begin at 0.
 
@@ -117,45 +122,48 @@ class _Bundle:
         neighbours = Neighbours(self.normal, self._x, self.options.limits, self._arena)
         neighbours.prepare(self._fibres)
         # all is got ready first: between kernels that fill the caches the same takes several times as long
-        groups: dict[tuple[int, int], list[tuple[int, Schur]]] = {}
+        groups: dict[int, list[tuple[int, Schur]]] = {}
         for n in compress(range(len(self.alive)), self.sound):
             schur = neighbours.complement(self._fibres[0] + n)
             if schur.holds and self._tells(n, schur):         # as one of the rungs does
-                groups.setdefault((id(schur.room), schur.facts.rung or 0), []).append((n, schur))
+                groups.setdefault(id(schur.room), []).append((n, schur))
+        much = {n: remainders(neighbours, self._fibres[0] + n, schur, first)
+                for group in groups.values() for n, schur in group if not schur.little}
         nwave, wide = self.sides.shape[1], max((group[0][1].room.half for group in groups.values()), default=0)
         made = self._arena.take(len(self.sides), nwave, simd_banded.out_width(self.ndiag))
         work = self._arena.take(simd_banded.work_size(nwave, wide, self.ndiag))
-        good = [n for (_, rung), group in groups.items() for n in self._sum(result, (made, work), first, group, rung)]
-        much = {n: schur for group in groups.values() for n, schur in group if n in good and not schur.little}
-        plain = {n: result[0][n].copy() for n in much}
+        good = [n for group in groups.values() for n in self._sum(result, (made, work), first, group)]
+        plain = {n: result[0][n].copy() for n in good if n in much}
         if good:
             work = self._arena.take(simd_correct.work_size(nwave))
             simd_correct.correct(result[0], made, work, np.array(good), first)
-        for n, schur in much.items():
-            of = neighbours, self._fibres[0] + n, schur
-            add_remainder((result[0][n], plain[n]), made[n, :, 0], self.sides[n], of, first)
+        for n, flux in plain.items():
+            add_remainder((result[0][n], flux), made[n, :, 0], self.sides[n], much[n])
         return good
 
     def _sum(self, result: tuple[Array, Array, Array], places: tuple[Array, Array], first: int,
-             group: list[tuple[int, Schur]], rung: int) -> list[int]:
-        """The pole sums of fibres with one width of band and one rung of poles, and what follows from them.
+             group: list[tuple[int, Schur]]) -> list[int]:
+        """The pole sums of fibres with one width of band, and what follows from them.
 
         places: (n, nwave, out_width) for what is made, and work space; the flux is still to be corrected
         Returned are the numbers of those that pass.
         """
         (made, work), room, count = places, group[0][1].room, len(group)
-        poles = scaled_poles(*LADDER[rung], np.array([schur.bound for _, schur in group])[:, None])
-        pairs = self._arena.take(2, *poles.shifts.shape)
-        pairs[0] = poles.shifts
-        np.multiply(poles.weights, poles.shifts, out=pairs[1])
+        group = sorted(group, key=_rung)
+        poles = [scaled_poles(*LADDER[rung], np.array([schur.bound for _, schur in some])[:, None])
+                 for rung, some in groupby(group, _rung)]
+        ends = np.cumsum([0, *(each.shifts.shape[1] for each in poles for _ in each.shifts)])
+        pairs = self._arena.take(2, int(ends[-1]))
+        np.concatenate([each.shifts.ravel() for each in poles], out=pairs[0])
+        np.multiply(pairs[0], np.concatenate([each.weights.ravel() for each in poles]), out=pairs[1])
         windows, edges = self._windows([schur.windows for _, schur in group], max(room.half, self.ndiag))
-        fibres, ends = np.empty((count, 6), dtype=np.int64), np.arange(count + 1) * poles.shifts.shape[1]
+        fibres = np.empty((count, 6), dtype=np.int64)
         fibres[:, :2] = [(n, schur.place) for n, schur in group]
         fibres[:, 2], fibres[:, 3], fibres[:, 4], fibres[:, 5] = ends[:-1], ends[1:], edges[:-1], edges[1:]
         scales = np.empty((count, 4))
-        scales[:, 0], scales[:, 1:] = poles.weights.sum(axis=1), [schur.squares for _, schur in group]
-        shifts, weights = pairs.reshape(2, -1)
-        simd_banded.pole_sum(room.half, self.ndiag)(made, work, room.bands, self.sides, (shifts, weights), windows,
+        scales[:, 0] = np.concatenate([each.weights.sum(axis=1) for each in poles])
+        scales[:, 1:] = [schur.squares for _, schur in group]
+        simd_banded.pole_sum(room.half, self.ndiag)(made, work, room.bands, self.sides, (pairs[0], pairs[1]), windows,
                                                    fibres)
         disagreement = simd_finish.finish_narrow(result, made, self.sides, (room.diagonals, room.rests), scales,
                                                 (work, fibres, first))

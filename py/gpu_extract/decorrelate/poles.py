@@ -66,6 +66,7 @@ def scaled_poles(count: int, ratio: float, maximum: Array | float) -> Poles:
     return Poles(unit.shifts * maximum, unit.weights * np.sqrt(maximum))
 
 
+@cache
 def pole_error(count: int, ratio: float) -> float:
     """Largest relative error of the sum on [1/ratio, 1] (the asymptotic law, within 1.5 of the truth)."""
     return float(4.0 * np.exp(-2.0 * np.pi**2 * count / (np.log(ratio) + 3.0)))

@@ -117,13 +117,16 @@ def give_up(sums: Sums, ridge: float) -> Normal:
     added to what any other bin knows, but for ridge^2.
     """
     given_up = np.empty(sums.weight.shape, dtype=bool)
-    if simd_bins.judge_weights(given_up, sums.icov, sums.weight, float(ridge)**2, LEAST_LIGHT):
+    count, dim = simd_bins.judge_weights(given_up, sums.icov, sums.weight, float(ridge)**2, (LEAST_LIGHT, FAINT_LIGHT))
+    if count:
         simd_bins.take_out(sums.icov, sums.rhs, sums.weight, given_up)
-    return Normal(sums.icov, sums.rhs, sums.weight, given_up, sums.own)
+    return Normal(sums.icov, sums.rhs, sums.weight, given_up, sums.own, may_be_faint=dim > count)
 
 
 def faint(normal: Normal, bins: slice) -> np.ndarray:
     """(nfibre, nwave) bool: of `bins`, those of which hardly more is seen than of those that are given up."""
     weight = normal.weight[:, bins]
+    if not normal.may_be_faint:
+        return np.zeros(weight.shape, dtype=bool)
     found: np.ndarray = (weight > 0.0) & (normal.icov[:, 0, bins, normal.halfband] < FAINT_LIGHT * weight)
     return found

@@ -25,12 +25,14 @@ def _largest(row, count, tops):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def judge_weights(given_up, icov, weight, ridge, least):  # type: ignore[no-untyped-def]
-    """normal.give_up's rule: which bins of weight are given up, `ridge` on the diagonal of the others; how many.
+def judge_weights(given_up, icov, weight, ridge, limits):  # type: ignore[no-untyped-def]
+    """normal.give_up's rule: which bins of weight are given up, `ridge` on the diagonal of the others.
 
     icov, weight: as in data.Normal, the diagonal of bins of weight 0 becomes 0; given_up: (nfibre, nwave) bool, filled
+    limits: of light below which a bin is given up, and below which it is faint; returned is how many there are of both
     """
-    (nfibre, nwave), hw, count = weight.shape, icov.shape[3] // 2, 0
+    (nfibre, nwave), hw, count, dim = weight.shape, icov.shape[3] // 2, 0, 0
+    least, faint = limits
     for i in range(nfibre):
         for j in range(nwave):
             value, known = weight[i, j], icov[i, 0, j, hw]
@@ -38,8 +40,11 @@ def judge_weights(given_up, icov, weight, ridge, least):  # type: ignore[no-unty
             # where the product underflows nothing can be told either
             given_up[i, j] = not dark and not known > least * value
             count += given_up[i, j]
-            icov[i, 0, j, hw] = 0.0 if dark else known + ridge
-    return count
+            dim += not dark and not known > faint * value
+            wanted = 0.0 if dark else known + ridge
+            if known != wanted:
+                icov[i, 0, j, hw] = wanted
+    return count, dim
 
 
 @njit(nogil=True, cache=True)

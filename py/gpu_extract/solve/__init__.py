@@ -9,7 +9,7 @@ the same, and x is one of the solutions; what else would solve it changes no flu
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import blas, eigvalsh_tridiagonal, lapack
+from scipy.linalg import blas, lapack
 
 from gpu_extract.data import Array, Normal, Strengths
 from gpu_extract.kernels.arena import Arena
@@ -52,14 +52,15 @@ def solve(normal: Normal, arena: Arena | None = None, lasting: Arena | None = No
     rows, margin, length = simd_factor.room_of(nfibre, nwave, normal.halfband)
     arena = arena or Arena()
     hw, own = normal.halfband, normal.own_halfband
-    factor = arena.take(*simd_factor.factor_shape(nfibre, nwave, own))
-    correlations, roots = simd_strengths.room(normal.icov.shape, lasting or Arena())
+    lasting = lasting or Arena()
+    factor = lasting.take(*simd_factor.factor_shape(nfibre, nwave, own))
+    correlations, roots = simd_strengths.room(normal.icov.shape, lasting)
     own_blocks = normal.icov[:, 0, :, hw - own:hw + 1]
     lifted = None
     if simd_factor.factorise(factor, roots, own_blocks):
         lifted = simd_factor.lift(normal.icov, own)
         simd_factor.factorise(factor, roots, own_blocks)
-    strengths = Strengths(roots, correlations)
+    strengths = Strengths(roots, correlations, factor)
     vectors = arena.take(6, rows, length)
     x, r, t = vectors[0], vectors[1], vectors[-1]
     x[:] = 0.0
@@ -96,7 +97,11 @@ def _smallest(steps: Array) -> float:
         return 1.0
     diagonal = 1.0 / length
     diagonal[1:] += beta[1:] / length[:-1]
-    return float(np.clip(eigvalsh_tridiagonal(diagonal, np.sqrt(beta[1:]) / length[:-1])[0], 1e-16, 1.0))
+    if len(diagonal) > 1:       # scipy.linalg.eigvalsh_tridiagonal asks this, too, after a hundred times as long
+        diagonal, _, info = lapack.dstevd(diagonal, np.sqrt(beta[1:]) / length[:-1], compute_v=0)
+        if info != 0:
+            return 1e-16
+    return float(min(max(diagonal[0], 1e-16), 1.0))
 
 
 def closest(strengths: Strengths) -> float:

@@ -7,9 +7,10 @@ from scipy.linalg import lapack
 
 from gpu_extract.data import Array, Normal
 from gpu_extract.decorrelate.narrow import simd_eliminate, simd_schur
+from gpu_extract.decorrelate.narrow.bands import address_of
 from gpu_extract.decorrelate.weak import SAFE
 from gpu_extract.kernels.arena import Arena
-from gpu_extract.solve import simd_strengths
+from gpu_extract.solve import simd_factor, simd_strengths
 from gpu_extract.vectors import transpose
 
 
@@ -17,10 +18,17 @@ class Share(NamedTuple):
     """U = A_ij A_jj^-1 A_ji that eliminating fibre j takes from fibre i.
 
     taken: (nwave, half + 1 or more), rows of its upper triangle; moved: (nwave,), all of U, without a cut, times x_i
+    at: where the two begin
     """
 
     taken: Array
     moved: Array
+    at: tuple[int, int]
+
+
+def share_of(taken: Array, moved: Array) -> Share:
+    """Of arrays that are kept with it."""
+    return Share(taken, moved, (address_of(taken), address_of(moved)))
 
 
 class Couplings:
@@ -36,6 +44,7 @@ class Couplings:
         self.x, self.margin = np.ascontiguousarray(x), margin + normal.halfband + transpose.LANES
         self.nfibre, self.nwave = normal.rhs.shape
         self._strengths = normal.strengths or simd_strengths.measure(normal.icov, arena)
+        self._factor = self._strengths.factor
         self.own = normal.own_halfband
         self.roots = arena.zeros(self.nfibre, self.nwave + 2 * self.margin)
         self.roots[:, self.margin - self.hw:self.hw - self.margin] = self._strengths.roots
@@ -119,9 +128,12 @@ class Couplings:
         if sizes not in self._works:
             self._works[sizes] = tuple(self._arena.take(size) for size in sizes)
         simd_schur.eliminate(taken, moved, self.icov, self.x, wanted, distances, self._works[sizes], own=self.own)
+        places, row = (address_of(taken), address_of(moved)), 8 * bins
         for n, j in enumerate(wanted.tolist()):
             for e, d in enumerate(distances.tolist()):
-                self._shares[j, j + d, half] = Share(taken[n, e, :self.nwave], moved[n, e, :self.nwave])
+                before = (n * len(distances) + e) * row
+                self._shares[j, j + d, half] = Share(taken[n, e, :self.nwave], moved[n, e, :self.nwave],
+                                                     (places[0] + before * (half + 1), places[1] + before))
 
     def share(self, j: int, fibre: int, half: int) -> Share:
         """What eliminating fibre j, as it stands, takes from `fibre`, with `half` diagonals."""
@@ -134,9 +146,21 @@ class Couplings:
         band = -beyond.taken[:, :half + 1]
         known = min(self.hw, half) + 1
         band[:, :known] += self.icov[j, 0, :, self.hw:self.hw + known]
-        share = Share(np.empty((self.nwave, half + 1)), np.empty(self.nwave))
+        share = share_of(np.empty((self.nwave, half + 1)), np.empty(self.nwave))
         simd_eliminate.eliminate(share.taken, share.moved, band, self._block(fibre, j), self.x[fibre])
         return share
+
+    def factor_of(self, fibre: int) -> tuple[int, int, int, int]:
+        """L D L^T of a fibre's own block: where 1 / D of its first bin is, and bytes from there to the next bin's and
+        from L[j, j - k] to L[j, j - k - 1], L[j, j] = 1 / D; half-band."""
+        if self._factor is None:
+            shape = simd_factor.factor_shape(self.nfibre, self.nwave, self.own)
+            self._factor, roots = self._arena.take(*shape), self._arena.take(self.nfibre, self.nwave)
+            simd_factor.factorise(self._factor, roots, self.icov[:, 0, :, self.hw - self.own:self.hw + 1])
+        group, _, element, lane = self._factor.strides
+        number, size, lanes = simd_factor.row_of(fibre, self.nfibre), self._factor.shape[2], self._factor.shape[3]
+        begin = address_of(self._factor) + number // lanes * group + (size - 1) * element + number % lanes * lane
+        return begin, size * element, element, size - 1
 
     def _block(self, i: int, j: int) -> Array:
         """A_ij: (nwave, 2 hw + 1), element [p, hw + k] couples bin p of fibre i with bin p + k of fibre j."""

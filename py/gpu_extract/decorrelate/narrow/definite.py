@@ -50,6 +50,8 @@ THEN = Questions(RATIOS[2:], (2.5e-4, 3e-2), (1e-4, 1e-5))
 BETWEEN = [Questions(np.geomspace(*pair, 10)[1:-1].tolist()) for pair in pairwise(RATIOS)]
 SETS = np.array([each.lanes for each in (FIRST, THEN, *BETWEEN)])
 KINDS = np.array([FIRST.kinds, THEN.kinds])
+FINER = {low: Questions((), (), np.geomspace(low, high, 10)[1:-1].tolist())
+         for low, high in pairwise(sorted((*FIRST.gammas, *THEN.gammas)))}      # where the next answer was no
 FAR = Questions((), (1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-4, 1e-2))
 
 
@@ -83,6 +85,10 @@ class Facts:
     def rounding(self) -> float:
         """What rounding leaves, in S's own norm, where the condition number is known, else 0."""
         return 40.0 * EPS * self.cond if self.cond < math.inf else 0.0
+
+    def finer(self, excess: float) -> bool:
+        """Whether what is `excess` over a limit, and goes with 1 / gamma, may be within it by an answer of FINER."""
+        return excess > 1.0 and self.gamma in FINER and self.gamma * excess <= FINER[self.gamma].gammas[-1]
 
     def also(self, other: "Facts") -> "Facts":
         """The best of two sets of answers."""

@@ -7,9 +7,9 @@ import numpy as np
 from gpu_extract.data import Array
 from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow import simd_measure
-from gpu_extract.decorrelate.narrow.bands import Bands, address_of
-from gpu_extract.decorrelate.narrow.coupling import Couplings, Share
-from gpu_extract.decorrelate.narrow.definite import KINDS, SETS, Facts, facts_of, room
+from gpu_extract.decorrelate.narrow.bands import Bands
+from gpu_extract.decorrelate.narrow.coupling import Couplings, Share, share_of
+from gpu_extract.decorrelate.narrow.definite import FINER, KINDS, SETS, Facts, ask, facts_of, room
 from gpu_extract.decorrelate.windows import Window, put
 from gpu_extract.kernels.arena import Arena
 
@@ -67,8 +67,8 @@ class Gauge:
         sums, bounds, answers = np.empty((count, 6)), np.empty(count), np.empty((count, 3), dtype=np.int64)
         more, blocks = np.zeros((count, 6)), list[Blocks]([()] * count)      # what windows add
         shares = [self._sides(each.shares, room.half) for each in wanted]      # kept as long as their addresses are
-        places = np.array([(each.fibre, room.take(), *(address_of(array) for share in sides for array in share))
-                           for each, sides in zip(wanted, shares, strict=True)])
+        places = np.array([(each.fibre, room.take(), *left.at, *right.at)
+                           for each, (left, right) in zip(wanted, shares, strict=True)])
 
         kernel, schur = simd_measure.measure(room.half), (room.bands, room.rests, room.diagonals, room.shifts, taken)
 
@@ -89,6 +89,12 @@ class Gauge:
         facts = [Facts(1.0, 0.0, 1.0) if bound == 0.0 else facts_of(*each)
                  for bound, each in zip(bounds.tolist(), answers.tolist(), strict=True)]
         judged = self._judged(sums, more, facts)
+        doubtful = [n for n, excess in enumerate(judged[2]) if facts[n].finer(excess)]
+        for n in doubtful:
+            band = room.band(int(places[n, 1]))
+            facts[n] = facts[n].also(ask(band, band, float(bounds[n]), FINER[facts[n].gamma], self.work))
+        if doubtful:
+            judged = self._judged(sums, more, facts)
         return [Measured(room, *one) for one in zip(places[:, 1].tolist(), bounds.tolist(), blocks, facts, *judged,
                                                     strict=True)]
 
@@ -109,8 +115,8 @@ class Gauge:
         """What fibres on both sides take; those that are not there take nothing."""
         left, right = [*shares, *(self._none(half) for _ in range(2 - len(shares)))][:2]
         if len(shares) > 2:
-            right = Share(np.sum([share.taken[:, :half + 1] for share in shares[1:]], axis=0),
-                          np.sum([share.moved for share in shares[1:]], axis=0))
+            right = share_of(np.sum([share.taken[:, :half + 1] for share in shares[1:]], axis=0),
+                             np.sum([share.moved for share in shares[1:]], axis=0))
         return left, right
 
     def _passing(self, half: int) -> Array:
@@ -123,6 +129,6 @@ class Gauge:
     def _none(self, half: int) -> Share:
         """What a fibre takes that is not there."""
         if half not in self._nothing:
-            self._nothing[half] = Share(self._arena.zeros(self.couplings.nwave, half + 1),
-                                        np.zeros(self.couplings.nwave))
+            self._nothing[half] = share_of(self._arena.zeros(self.couplings.nwave, half + 1),
+                                           np.zeros(self.couplings.nwave))
         return self._nothing[half]

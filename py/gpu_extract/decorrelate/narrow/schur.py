@@ -33,11 +33,11 @@ WORST = 1e-5       # a spectrum of the scaled S that is not expected to be worse
 class Remainder(NamedTuple):
     """What S of a fibre has beyond its band and windows, as what it does to a vector: see narrow.simd_remainder.
 
-    around: fibres that are eliminated, the band of what each takes, and of what the fibre beyond it takes from it
+    around: fibres that are eliminated, what each takes, and what the fibre beyond it takes from it
     windows: (first bin, last + 1, first bin of S, S) each
     """
 
-    around: list[tuple[int, Array, Array | None]]
+    around: list[tuple[int, Share, Share | None]]
     windows: list[tuple[int, int, int, Array]]
 
 
@@ -147,7 +147,7 @@ class Neighbours:
         half, found, around = schur.room.half, self._wanted(fibre, schur.room.half), []
         for j, share in zip(self.couplings.eliminated(fibre), found.shares, strict=True):
             chained = not found.windows and self._chained(j, fibre)
-            around.append((j, share.taken, self._share(2 * j - fibre, j, half).taken if chained else None))
+            around.append((j, share, self._share(2 * j - fibre, j, half) if chained else None))
         return Remainder(around, [(first, first + len(block), window.start, window.exact) for (first, block), window
                                   in zip(schur.windows, found.windows, strict=True)])
 

@@ -99,43 +99,51 @@ def _backward(low, starts, v):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, error_model="numpy")
 def _factors(neighbours, begin, count, width):  # type: ignore[no-untyped-def]
-    """L D L^T of the M_j on a stretch, see simd_eliminate.factor, in as many columns as the widest of them has.
+    """L D L^T of the M_j on a stretch, each as (address of 1 / D, bytes on, bytes left, half-band); and memory of them.
 
     neighbours: see `remainder`; width: icov's, of all diagonals
     """
-    columns = 1
+    columns, places = 1, np.empty((len(neighbours), 4), dtype=np.int64)
     for n in range(len(neighbours)):
-        columns = max(columns, neighbours[n, 8])
-    lows, band = np.empty((len(neighbours), count, columns)), np.empty((count, columns))
+        columns = max(columns, neighbours[n, 7] + 1 if neighbours[n, 4] == 0 else 1)
+    made, band = np.empty((len(neighbours), count if columns > 1 else 0, columns)), np.empty((count, columns))
     for n in range(len(neighbours)):
         row = neighbours[n]
-        diagonal, known, taken, pitch = row[2], row[3], row[6], row[7]
+        places[n, 0], places[n, 1], places[n, 2], places[n, 3] = row[4] + begin * row[5], row[5], row[6], row[7]
+        if row[4] != 0:
+            continue
+        diagonal, known, taken, pitch = row[8], row[9], row[10], row[11]
         band[:] = 0.0
         for j in range(count):
-            for a in range(min(known, row[8], count - j)):
+            for a in range(min(known, row[7] + 1, count - j)):
                 band[j, a] = number(diagonal + 8 * ((begin + j) * width + a))
-            for a in range(min(row[8], count - j) if taken != 0 else 0):
+            for a in range(min(row[7] + 1, count - j)):
                 band[j, a] -= number(taken + 8 * ((begin + j) * pitch + a))
-        factor(lows[n], band)
-    return lows
+        factor(made[n], band)
+        for j in range(count):
+            made[n, j, 0] = 1.0 / made[n, j, 0]
+        # element k of row j - k is L[j, j - k]
+        places[n, 0], places[n, 1], places[n, 2] = address(made[n], 0), 8 * columns, 8 * (columns - 1)
+    return places, made
 
 
 @njit(nogil=True, error_model="numpy")
-def _solve_neighbour(low, v):  # type: ignore[no-untyped-def]
-    """v becomes M^-1 v; rows behind the last one are 0."""
-    count, columns = low.shape
-    rows = address(low, 0)
+def _solve_neighbour(place, v, count):  # type: ignore[no-untyped-def]
+    """v becomes M^-1 v; place: of its factor, see `_factors`."""
+    at, row, left, half = place[0], place[1], place[2], place[3]
     for j in range(count):
-        here, place, value = rows + 8 * columns * j, v + VECTOR * j, vread8(v + VECTOR * j)
-        for m in range(1, min(columns, count - j)):
-            there = place + VECTOR * m
-            vwrite(there, vtake(vset8(number(here + 8 * m)), value, vread8(there)))
+        here, value = v + VECTOR * j, vread8(v + VECTOR * j)
+        for k in range(min(half, j), 0, -1):
+            value = vtake(vset8(number(at - k * left)), vread8(here - VECTOR * k), value)
+        vwrite(here, value)
+        at += row
     for j in range(count - 1, -1, -1):
-        here, place = rows + 8 * columns * j, v + VECTOR * j
-        value = vdiv(vread8(place), vset8(number(here)))
-        for m in range(columns - 1, 0, -1):
-            value = vtake(vset8(number(here + 8 * m)), vread8(place + VECTOR * m), value)
-        vwrite(place, value)
+        at -= row
+        here = v + VECTOR * j
+        value = vmul(vset8(number(at)), vread8(here))
+        for k in range(min(half, count - 1 - j), 0, -1):
+            value = vtake(vset8(number(at + k * (row - left))), vread8(here + VECTOR * k), value)
+        vwrite(here, value)
 
 
 @njit(nogil=True, error_model="numpy")
@@ -171,9 +179,12 @@ def _banded(taken, pitch, columns, v, p):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _beyond(w, v, g, begin, columns, neighbours, lows, hw):  # type: ignore[no-untyped-def]
-    """w = sum_j (what of U_j is in the band - U_j) v on a stretch; v and g: between rows of zeros; lows: `_factors`."""
-    count = lows.shape[1]
+def _beyond(w, v, g, bins, columns, neighbours, lows, hw):  # type: ignore[no-untyped-def]
+    """w = sum_j (what of U_j is in the band - U_j) v on bins (first, count); v and g: between rows of zeros.
+
+    lows: places of `_factors`
+    """
+    begin, count = bins
     for p in range(count):
         vwrite(w + VECTOR * p, vset8(0.0))
     for n in range(len(neighbours)):
@@ -181,8 +192,8 @@ def _beyond(w, v, g, begin, columns, neighbours, lows, hw):  # type: ignore[no-u
         block, turned = row[0] + skipped, row[1]
         for p in range(count):
             vwrite(g + VECTOR * p, _coupled(block, hw, 1 - turned, v, p, count))
-        _solve_neighbour(lows[n], g)
-        taken, pitch = row[4] + 8 * begin * row[5], row[5]
+        _solve_neighbour(lows[n], g, count)
+        taken, pitch = row[2] + 8 * begin * row[3], row[3]
         for p in range(count):
             rest = vsub(_banded(taken, pitch, columns, v, p), _coupled(block, hw, turned, g, p, count))
             vwrite(w + VECTOR * p, vadd(vread8(w + VECTOR * p), rest))
@@ -227,7 +238,7 @@ def _add(total, band, sides, begin, end, poles, around, work):  # type: ignore[n
     low, lanes, starts = address(work, 3 * room), np.empty(LANES), np.empty(count + 1, dtype=np.int64)
     work[:3 * room] = 0.0
     _starts(starts, begin, columns, windows)
-    lows = _factors(neighbours, begin, count, 2 * hw + 1)
+    lows, kept = _factors(neighbours, begin, count, 2 * hw + 1)
     for m in range(len(shifts)):
         for n in range(LANES):
             lanes[n] = shifts[m, n % POLES]
@@ -236,7 +247,7 @@ def _add(total, band, sides, begin, end, poles, around, work):  # type: ignore[n
             vwrite(v + VECTOR * j + VECTOR // 2, vset(sides[begin + j, 1]))
         _factor(low, starts, (band, windows, begin, vread8(address(lanes, 0))), v)
         _backward(low, starts, v)
-        _beyond(w, v, g, begin, columns, neighbours, lows, hw)
+        _beyond(w, v, g, (begin, count), columns, neighbours, lows, hw)
         _of_windows(w, v, columns - 1, windows, begin, count)
         _forward(low, starts, w)
         _backward(low, starts, w)
@@ -245,6 +256,7 @@ def _add(total, band, sides, begin, end, poles, around, work):  # type: ignore[n
             place = w + VECTOR * j
             total[0, j] += vsum(vmul(weight, vread(place)))
             total[1, j] += vsum(vmul(weight, vread(place + VECTOR // 2)))
+    return len(kept)        # numba gives memory back after its last use
 
 
 @njit(nogil=True, error_model="numpy")
@@ -267,10 +279,11 @@ def remainder(flux, plain, spectrum, sides, band, shifts, poles, around, work, l
     shifts: (nwave,), see simd_foresee; limits: (first, least, reach): the bins where they are above `least` count, and
         half a reach around them is made exact, on stretches that are a reach longer on both sides
     poles: (shifts, weights), (m, POLES) both: t_k and c_k t_k
-    around: (neighbours, windows, hw), int64. neighbours (n, 9): address of icov's block (nwave, 2 hw + 1) of the fibre
-        and fibre j; 1 where j is the first of the two, else 0; address of A_jj's diagonal in icov, and how many of its
-        elements count; address of the band of U_j, and elements of its rows; the same of what the fibre beyond j takes
-        from j, 0 where that does not count; elements of a row of M_j.
+    around: (neighbours, windows, hw), int64. neighbours (n, 12): address of icov's block (nwave, 2 hw + 1) of the fibre
+        and fibre j; 1 where j is the first of the two, else 0; address of the band of U_j, and elements of its rows;
+        the factor of M_j, see narrow.coupling.Couplings.factor_of, or 0, 0, 0 and M_j's half-band where it is yet to be
+        made: then address of A_jj's diagonal in icov, and how many of its elements count; address of the band of what
+        the fibre beyond j takes from j, and elements of its rows.
         windows (m, 5): first bin, last + 1, first bin of all of S, number of those, its address
     work: (work_size,), starts on a cache line
     """
