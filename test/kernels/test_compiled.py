@@ -2,6 +2,7 @@
 import ast
 import gc
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,9 +10,12 @@ from pathlib import Path
 import numba
 import numpy as np
 import pytest
-from numba.core import event
+from numba.core import errors, event, postproc, types
+from numba.core.runtime import _nrt_python, rtsys
+from numba.extending import overload
 
 import gpu_extract
+from gpu_extract.kernels import compile_memory, compile_text
 from gpu_extract.kernels.compile_parts import Part, Whole
 from gpu_extract.kernels.compiled import njit
 
@@ -161,6 +165,155 @@ def test_what_numba_has_in_python_becomes_a_part_too():
     assert all(type(done.library) is Part for each in overloads for done in each.overloads.values())
 
 
+def text_of(kernel, *args):
+    """What was written for a function as a part."""
+    kernel._part.compile(tuple(numba.typeof(each) for each in args))
+    library, = (made.library for made in kernel._part.overloads.values())
+    return str(library.modules[0])
+
+
+@pytest.mark.parametrize("image", [np.arange(12.0).reshape(3, 4), np.arange(24.0).reshape(3, 8)[:, ::2],
+                                   np.arange(12, dtype=np.int16).reshape(3, 4), np.arange(12.0).reshape(4, 3).T])
+def test_elements_are_those_of_python(image):
+    """Contiguous or not, from the end, by all kinds of integers, and set with a number of another type."""
+    def work(image, rows, out):
+        for n in range(len(rows)):
+            out[n] = image[rows[n], -1] + image[rows[n], n] * 2
+            image[-rows[n], n] = n - 1
+            image[0, np.uint8(n)] += 1
+    given = image.copy(order="K"), image.copy(order="K")
+    rows, out = np.array([-1, 0, 2, -2], dtype=np.int32), np.zeros((2, 4))
+    njit()(work)(given[0], rows, out[0])
+    work(given[1], rows, out[1])
+    assert out[0].tolist() == out[1].tolist()
+    assert given[0].tolist() == given[1].tolist()
+
+
+def test_ranges_are_those_of_python():
+    def work(start, stop, out):
+        n = 0
+        for a in range(stop):
+            for b in range(start, stop):
+                for c in range(start, stop, 3):
+                    for d in range(stop, start, -2):
+                        for e in range(b, stop, 1 + a):
+                            out[n] = a + 10 * b + 100 * c + 1000 * d + 10000 * e
+                            n += 1
+        return n
+    kernel = njit()(work)
+    for start, stop in ((0, 4), (-3, 1), (1, 4), (2, 2), (3, 1), (-5, -5), (0, 3)):
+        out = np.zeros((2, 2000), dtype=np.int64)
+        assert kernel(start, stop, out[0]) == work(start, stop, out[1])
+        assert out[0].tolist() == out[1].tolist()
+
+
+def test_references_are_counted():
+    """Each array is let go as often as it was taken, whatever way it went; a new one does not stay."""
+    @njit()
+    def part(pair, n):
+        first, second = pair
+        return first[n:] if n % 2 else second
+
+    @njit()
+    def kernel(a, b, turns):
+        kept, total = a, 0.0
+        for n in range(turns):
+            kept = part((kept, b), n) if n < 3 else np.full(4, float(n))
+            total += kept[0]
+        return total
+    a, b = np.arange(6.0), np.arange(6.0, 12.0)
+    kernel(a, b, 8)
+    _nrt_python.memsys_enable_stats()
+    try:
+        before, counts = rtsys.get_allocation_stats(), (sys.getrefcount(a), sys.getrefcount(b))
+        assert kernel(a, b, 8) == 6 + 7 + 6 + 3 + 4 + 5 + 6 + 7
+        after = rtsys.get_allocation_stats()
+    finally:
+        _nrt_python.memsys_disable_stats()
+    assert (sys.getrefcount(a), sys.getrefcount(b)) == counts
+    assert after.alloc - before.alloc == after.free - before.free == 5 + 2     # new ones, and those of Python's
+
+
+def test_little_is_written():
+    """The array is counted once; a loop divides nothing; an element needs no array around it, and no room for one."""
+    @njit()
+    def part(a, out, length):
+        for n in range(length):
+            out[n] += a[n, 0]
+    text = text_of(part, np.ones((2, 2)), np.ones(2), 2)
+    assert not re.search(" = (sdiv|srem|udiv) ", text)
+    assert len(re.findall("call void @\"?NRT_incref", text)) == 2
+    assert "getelementptr inbounds {" not in text
+
+
+def test_types_are_found_once(monkeypatch):
+    @njit()
+    def first(a, b):
+        return a - b * a
+
+    @njit()
+    def second(a, b):
+        return b * a - a
+    first(1.5, 2)
+    asked = []
+    ask = types.Function.get_call_type
+    monkeypatch.setattr(types.Function, "get_call_type",
+                        lambda self, *args: asked.append(self) or ask(self, *args))
+    assert second(1.5, 2) == 1.5
+    assert not asked
+
+
+def test_what_is_registered_later_is_found(monkeypatch):
+    loads = []
+    load = compile_memory.CPUContext.load_additional_registries
+    njit()(lambda a: a + 1)(1)
+    monkeypatch.setattr(compile_memory.CPUContext, "load_additional_registries",
+                        lambda self: loads.append(self) or load(self))
+    njit()(lambda a: a + 2)(1)
+    mine = [each for each in loads if isinstance(each, compile_memory._Context)]
+    assert not mine
+
+    def new(a):
+        raise NotImplementedError
+
+    @overload(new)
+    def _new(a):
+        return lambda a: a + 3
+    assert njit()(lambda a: new(a))(1) == 4
+
+
+def test_variables_lives_are_found_once(monkeypatch):
+    runs = []
+    run = postproc.PostProcessor.run
+    monkeypatch.setattr(postproc.PostProcessor, "run",
+                        lambda self, *args, **keywords: runs.append(self) or run(self, *args, **keywords))
+    njit()(lambda a, b: a + b if a > b else a - b)(1, 2)
+    assert len(runs) == 2       # after numba's rewriting, and before it is written down
+
+
+def test_generators_are_left_to_numba():
+    @njit()
+    def part(n):
+        for k in range(n):
+            yield k * k
+
+    @njit()
+    def kernel(n):
+        total = 0
+        for each in part(n):
+            total += each
+        return total
+    assert kernel(4) == 14
+
+
+def test_an_error_while_writing_tells_the_line(monkeypatch):
+    def fails(self, value, name, argidx=None):
+        raise errors.NumbaError("no room")
+    monkeypatch.setattr(compile_text.Lower, "storevar", fails)
+    with pytest.raises(errors.NumbaError, match=r"no room[\s\S]*lowering \".* at .*test_compiled.py"):
+        njit()(lambda a: a + 1)(1)
+
+
 def test_all_kernels_have_this_decorator():
     """A kernel, or a part, of numba's own decorator is compiled twice and more."""
     found = []
@@ -172,3 +325,24 @@ def test_all_kernels_have_this_decorator():
                     alias.name in ("njit", "jit") for alias in node.names):
                 found.append(path.name)
     assert not found
+
+
+ANOTHER = """
+import sys
+import numba
+numba.__version__ = "0.99.0"
+import numpy as np
+from gpu_extract.kernels import compiled
+from gpu_extract.normal import simd_bins
+from gpu_extract.spots import simd_series
+assert compiled.njit is compiled.plain_njit and type(simd_bins.own_bits).__module__.startswith("numba.")
+mask = np.zeros((1, 2), np.uint32)
+simd_bins.own_bits(mask, np.array([[0.0, 1.0]]), np.zeros((1, 2)))
+print(mask.tolist())
+"""
+
+
+def test_a_version_of_numba_that_is_not_known_compiles_kernels_by_itself(tmp_path):
+    done = subprocess.run([sys.executable, "-c", ANOTHER], capture_output=True, text=True, check=False,
+                          env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)})
+    assert done.stdout == "[[256, 0]]\n", done.stderr

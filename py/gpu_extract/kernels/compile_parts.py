@@ -9,10 +9,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from llvmlite import binding, ir
-from numba.core import cgutils, codegen, funcdesc, imputils, lowering
+from numba.core import cgutils, codegen, funcdesc, imputils
 from numba.core.compiler import _LowerResult
 from numba.core.compiler_machinery import LoweringPass, register_pass
 from numba.core.runtime import rtsys
+
+from gpu_extract.kernels.compile_text import Lower
 
 _MEMORY = "NRT_"               # first letters of what numba's memory management is called
 
@@ -139,7 +141,7 @@ def _lowered(state: Any, library: Any) -> tuple[Any, Any]:
         state.func_ir, state.typemap, state.return_type, state.calltypes, mangler=context.mangler,
         inline=flags.forceinline, noalias=flags.noalias, abi_tags=[flags.get_mangle_string()])
     with context.push_code_library(library):
-        writer = lowering.Lower(context, library, fndesc, state.func_ir, metadata=state.metadata)
+        writer = Lower(context, library, fndesc, state.func_ir, metadata=state.metadata)
         writer.lower()
         if isinstance(library, Whole):
             writer.create_cpython_wrapper(flags.release_gil)

@@ -12,7 +12,7 @@ from numba.core import config
 
 FORMAT = 1             # raise it with every change of how entries are named or written
 # folders and files of what kernels are made from; beside them every room's own kernels, files that begin with "simd_"
-MADE_FROM = ("vectors", "kernels/arena.py", "kernels/compiled.py", "kernels/compile_parts.py", "data.py", "errors.py",
+MADE_FROM = ("vectors", "kernels/arena.py", "kernels/compile", "data.py", "errors.py",
              "simulate/counter.py", "simulate/noise.py")
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _SETTINGS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "CPU_NAME", "CPU_FEATURES", "ENABLE_AVX",

@@ -1,0 +1,138 @@
+"""numba's njit, made cheap to compile: what kernels/compiled.py uses with versions of numba that it was tested with.
+
+Half of the time that numba takes goes into what kernels do not need: passes over syntax that they do not use, machine
+code and wrappers of functions that only compiled code calls, Python's search for garbage in the compiler's own data.
+The mathematics is numba's; see compile_parts for what is made of it.
+"""
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from numba.core import typed_passes, untyped_passes
+from numba.core.compiler import CompilerBase, DefaultPassBuilder, Flags
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.compiler_machinery import PassManager
+from numba.core.registry import CPUDispatcher
+from numba.core.target_extension import CPU, dispatcher_registry, jit_registry
+
+from gpu_extract.kernels.compile_memory import own_contexts
+from gpu_extract.kernels.compile_parts import LowerPart, LowerWhole
+from gpu_extract.kernels.compile_passes import SHORTER
+
+_UNUSED = (untyped_passes.WithLifting, untyped_passes.InlineClosureLikes, untyped_passes.RewriteDynamicRaises,
+           untyped_passes.MakeFunctionToJitFunction, untyped_passes.FindLiterallyCalls, untyped_passes.LiteralUnroll,
+           untyped_passes.LiteralPropagationSubPipelinePass, typed_passes.InlineOverloads,
+           typed_passes.NoPythonSupportedFeatureValidation, typed_passes.AnnotateTypes,
+           typed_passes.NopythonRewrites, typed_passes.DumpParforDiagnostics)
+_ONCE = untyped_passes.DeadBranchPrune      # numba runs it three times
+
+
+class _Ours(CPU):
+    """The CPU again: what numba has in Python for it is compiled as parts, too."""
+
+
+class _Flags(Flags):     # type: ignore[misc]
+    """numba's settings, with a memory: their copies do not change, and are compared thousands of times."""
+
+    _known: dict[str, Any] | None = None
+
+    def copy(self) -> "_Flags":
+        made = _Flags(self)
+        made._known = made.values()
+        return made
+
+    def values(self) -> dict[str, Any]:
+        return self._known or super().values()      # type: ignore[no-any-return]
+
+
+class _Compiler(CompilerBase):      # type: ignore[misc]
+    """numba's compiler without some of its passes."""
+
+    lower: Any = LowerPart
+    unused: tuple[Any, ...] = ()
+
+    def __init__(self, typingctx: Any, targetctx: Any, *args: Any):
+        super().__init__(*own_contexts(typingctx, targetctx), *args)
+        self.state.targetctx.target, self.state.flags = _Ours, _Flags(self.state.flags)
+
+    def define_pipelines(self) -> list[PassManager]:
+        made, seen = PassManager("gpu_extract"), set()
+        for each, why in DefaultPassBuilder.define_nopython_pipeline(self.state).passes:
+            if each in self.unused or (self.unused and each is _ONCE and each in seen):
+                continue
+            seen.add(each)
+            made.add_pass(self.lower if each is typed_passes.NativeLowering else SHORTER.get(each, each), why)
+        made.finalize()
+        return [made]
+
+
+class _PartCompiler(_Compiler):
+    unused = _UNUSED
+
+
+class _WholeCompiler(_Compiler):
+    unused, lower = _UNUSED, LowerWhole
+
+
+class _Part(CPUDispatcher):         # type: ignore[misc]
+    """A function for those that are compiled with it."""
+
+    def add_overload(self, cres: Any) -> None:
+        self.overloads[tuple(cres.signature.args)] = cres      # not for calls from Python
+
+    def compile(self, sig: Any) -> Any:
+        known = self.overloads.get(sig) if isinstance(sig, tuple) else None
+        return known.entry_point if known else super().compile(sig)
+
+
+class _Kernel(CPUDispatcher):       # type: ignore[misc]
+    """What Python calls; its part is what compiled code calls."""
+
+    def __init__(self, py_func: Any, locals: Any = None, targetoptions: Any = None):      # as numba unpickles it
+        super().__init__(py_func, locals, targetoptions, pipeline_class=_WholeCompiler)
+        self._part = _Part(py_func, locals, targetoptions, pipeline_class=_PartCompiler)
+
+    def compile(self, sig: Any) -> Any:
+        with global_compiler_lock, _no_search_for_garbage():
+            return super().compile(sig)
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        return self._part.get_call_template(args, kws)
+
+    def get_overload(self, sig: Any) -> Any:
+        return self._part.get_overload(sig)
+
+
+@contextmanager
+def _no_search_for_garbage() -> Iterator[None]:
+    """The compiler makes millions of objects and little garbage; to look for it takes a fifth of the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def _options(given: dict[str, Any]) -> dict[str, Any]:
+    return {"nopython": True, "boundscheck": None, **given}
+
+
+def _numbas_own(**options: Any) -> Callable[[Any], _Part]:
+    """The decorator of what numba has in Python: all of its syntax is allowed there."""
+    return lambda function: _Part(function, targetoptions=_options(options), pipeline_class=_Compiler)
+
+
+jit_registry[_Ours], dispatcher_registry[_Ours] = _numbas_own, CPUDispatcher
+
+
+def njit(*, cache: bool = False, **options: Any) -> Callable[[Any], Any]:
+    """numba.njit for kernels and their parts; a division by zero gives infinity, not an error."""
+    def decorate(function: Any) -> _Kernel:
+        made = _Kernel(function, targetoptions=_options({"error_model": "numpy", **options}))
+        if cache:
+            made.enable_caching()
+        return made
+    return decorate

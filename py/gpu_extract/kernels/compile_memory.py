@@ -1,0 +1,123 @@
+"""numba's two contexts, of types and of the machine, with a memory.
+
+numba asks the same question thousands of times: of which type a sum of two types is, which code makes it, how large
+it is, whether another library has been loaded meanwhile. Here each is answered once.
+"""
+from collections.abc import Callable
+from copy import copy
+from typing import Any, ClassVar
+
+from numba.core import types, typing
+from numba.core.cpu import CPUContext
+
+from gpu_extract.kernels.compile_text import Memory, own_code, part_of
+
+
+class _Lasting:
+    """Loads what libraries have registered only where there is more than before."""
+
+    _loaded: tuple[int, ...] | None = None
+
+    def refresh(self) -> None:
+        if self._loaded != self._sizes():
+            super().refresh()       # type: ignore[misc]
+            self._loaded = self._sizes()
+
+    def _sizes(self) -> tuple[int, ...]:
+        return tuple(len(part) for registry in self._registries     # type: ignore[attr-defined]
+                     for part in vars(registry).values() if isinstance(part, list | dict))
+
+
+class _Typing(_Lasting, typing.Context):        # type: ignore[misc]
+    """The types of what functions of numba's give."""
+
+    def __init__(self) -> None:
+        raise NotImplementedError       # it is made of numba's
+
+    def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
+        if kws or not isinstance(func, types.Function):
+            return super().resolve_function_type(func, args, kws)
+        key = id(func), *map(id, args)
+        known = self._resolved.get(key)
+        if known is None:
+            known = super().resolve_function_type(func, args, kws), func, args      # kept: an id is of what lives
+            if known[0] is not None:
+                self._resolved[key] = known
+        return known[0]
+
+
+class _Context(_Lasting, CPUContext):     # type: ignore[misc]
+    """What types are on the machine, and which code there is."""
+
+    _known: ClassVar[dict[Any, Any]] = {}
+    nrt = property(lambda self: Memory(self, self.enable_nrt))
+
+    def get_abi_sizeof(self, ty: Any) -> int:
+        return self._remembered(("size", str(ty)), super().get_abi_sizeof, ty)[0]       # type: ignore[no-any-return]
+
+    def get_abi_alignment(self, ty: Any) -> int:
+        return self._remembered(("alignment", str(ty)), super().get_abi_alignment, ty)[0]       # type: ignore[no-any-return]
+
+    def is_counted(self, ty: Any) -> bool:
+        """Whether a type has references that numba counts."""
+        return self._remembered(("counted", id(ty)), self._is_counted, ty)[0]       # type: ignore[no-any-return]
+
+    def _is_counted(self, ty: Any) -> Any:
+        return self.data_model_manager[ty].contains_nrt_meminfo()
+
+    def get_function(self, fn: Any, sig: Any, _firstcall: bool = True) -> Any:
+        code = own_code(fn, sig)
+        if code is not None:
+            return _Code(self, sig, lambda: super(_Context, self).get_function(fn, sig), code)
+        if fn == "static_getitem" and isinstance(sig.args[0], types.Array):
+            raise NotImplementedError           # as numba finds out in a long search
+        return super().get_function(fn, sig, _firstcall)
+
+    def make_tuple(self, builder: Any, typ: Any, values: Any) -> Any:
+        made = super().make_tuple(builder, typ, values)
+        made.parts = tuple(values)
+        return made
+
+    def pair_first(self, builder: Any, val: Any, ty: Any) -> Any:
+        return part_of(builder, val, 0)
+
+    def pair_second(self, builder: Any, val: Any, ty: Any) -> Any:
+        return part_of(builder, val, 1)
+
+    def _remembered(self, key: Any, find: Callable[[Any], Any], of: Any) -> Any:
+        if key not in self._known:
+            self._known[key] = find(of), of     # kept: an id is of what lives
+        return self._known[key]
+
+
+class _Code:
+    """Code of ours, else numba's."""
+
+    libs = ()
+
+    def __init__(self, context: Any, signature: Any, numbas: Callable[[], Any], code: Any):
+        self._context, self._signature, self._numbas, self._code = context, signature, numbas, code
+
+    def __call__(self, builder: Any, args: Any, loc: Any = None) -> Any:
+        made = self._code(self._context, builder, self._signature, args)
+        return self._numbas()(builder, args, loc) if made is None else made
+
+
+_made: dict[int, tuple[Any, ...]] = {}
+
+
+def own_contexts(typing_context: Any, target_context: Any) -> tuple[Any, Any]:
+    """numba's contexts as ours: the same data."""
+    if not isinstance(typing_context, _Typing):
+        if id(typing_context) not in _made:
+            own = copy(typing_context)
+            own.__class__, own._resolved = _Typing, {}
+            _made[id(typing_context)] = own, typing_context
+        typing_context = _made[id(typing_context)][0]
+    if not isinstance(target_context, _Context):
+        if id(target_context) not in _made:
+            own = copy(target_context)
+            own.__class__, own.typing_context = _Context, typing_context
+            _made[id(target_context)] = own, target_context
+        target_context = _made[id(target_context)][0]
+    return typing_context, target_context
