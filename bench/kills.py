@@ -17,6 +17,7 @@ import argparse
 import contextlib
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -161,6 +162,8 @@ def main() -> int:
     args = parser.parse_args()
     from gpu_extract.simulate import SimConfig, simulate, write_simulation
 
+    for number in (signal.SIGINT, signal.SIGHUP):    # what nohup ignores is ignored by all that it starts
+        signal.signal(number, signal.SIG_DFL)
     BEFORE.update(Path("/dev/shm").iterdir())
     seen: dict[tuple[str, str], list[tuple[int, float, bool]]] = {}
     with tempfile.TemporaryDirectory() as name, launching(args.slurm, Path(name)) as (launch, environment):

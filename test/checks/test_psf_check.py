@@ -65,6 +65,7 @@ FAULTS = {
     "narrowing": (lambda p, i: with_core(p, 0, "sigma_y", i, lambda c: c * 0 + np.array([1.0, -1.7, 0, 0])),
                   "its PSF has sigma -"),
     "backwards": (lambda p, i: with_trace(p, "y", i, 2, 500.0), "its y is not monotonic in wavelength"),
+    "far off": (lambda p, i: with_trace(p, "y", i, 2, 1e300), "its y is not monotonic in wavelength"),
     "turning": (turning, "its y is not monotonic in wavelength"),
     "off": (lambda p, i: with_trace(p, "x", i, 0, -40.0), "its trace is off the CCD"),
     "above": (lambda p, i: with_trace(p, "y", i, 0, 1e5), "its trace is off the CCD"),

@@ -1,5 +1,6 @@
 """gpu_extract from options to files: every option does what it says."""
 
+import gc
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import pytest
 from astropy.io import fits
 
 from edge_files import GRID, image_hdus, small_psf, write_image
+from gpu_extract.cli import extract as cli_extract
 from gpu_extract.cli.options import build_parser as extract_parser
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Card, SpecMask, Status
@@ -30,6 +32,23 @@ BIN = ROOT / "bin" / "gpu_extract"
 def grid() -> tuple[float, float, float]:
     first, last, step = (float(word) for word in GRID.split(","))
     return first, last, step
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_garbage_is_not_looked_for_while_libraries_are_loaded(extract, monkeypatch, collects):
+    """But during the work it is, and afterwards all is as it was."""
+    seen, read, work = [], cli_extract.read_shared, cli_extract.compute
+    monkeypatch.setattr(cli_extract, "read_shared", lambda *args: (seen.append(gc.isenabled()), read(*args))[1])
+    monkeypatch.setattr(cli_extract, "compute", lambda *args: (seen.append(gc.isenabled()), work(*args))[1])
+    before = gc.isenabled()
+    try:
+        gc.enable() if collects else gc.disable()
+        assert extract().code == 0
+        assert seen == [False, collects] and gc.isenabled() is collects
+        assert extract("-w", "wrong").code == 2 and gc.isenabled() is collects
+    finally:
+        gc.enable() if before else gc.disable()
+        gc.unfreeze()
 
 
 def test_the_frame_is_that_of_the_python_api(extract, files):

@@ -3,22 +3,41 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from rows import SIGNALS, SIGNALS_QUICK
-from strikes import LIMIT, Job, Kill, strike
+from strikes import LIMIT, Job, Kill, strike, wait_until
 
 from gpu_extract.cli.extract import main
 from gpu_extract.cli.ranks import start_ranks
 from gpu_extract.io.whose import is_held
 from gpu_extract.ranks import segments
 from mpi_launch import PROGRAM, Frames, launcher, unused_segments
-from ranks import datasums
+from ranks import datasums, processes_with, ranks_of
 
 OLD = b"the old frame"
 PATIENCE = 2.0          # seconds for which a rank or its keeper may be stopped here
 SUSPENDED = 4.0
+# two of these, as srun starts them: each rank has mapped a segment, and is held with all its threads, as MPI does it
+# until all ranks have met; its keeper does not come to look for what it maps
+HELD = """
+import ctypes, mmap, os, sys, time
+from pathlib import Path
+from gpu_extract import segments
+from gpu_extract.cli.ranks import run_kept
+folder, rank = Path(sys.argv[1]), os.environ["SLURM_PROCID"]
+segments._FOLDER, segments._SOON = folder, 600
+def run():
+    with open(folder / f"mpich_shm_{rank}", "wb+") as file:
+        file.truncate(4096)
+        kept = mmap.mmap(file.fileno(), 4096)
+    (folder / f"there-{rank}").touch()
+    ctypes.PyDLL(None).sleep(int(sys.argv[2]))
+    return 0
+raise SystemExit(run_kept("prog", run))
+"""
 
 
 @pytest.fixture
@@ -84,6 +103,37 @@ def test_a_job_that_is_suspended_as_a_whole_goes_on(frames: Frames, job: Job, fo
     struck = strike(job, Kill("all", "STOP", "extract", 0, 0), folder, SUSPENDED)
     assert struck is not None and struck[0] == 0, struck
     assert datasums(folder / "frame.fits") == datasums(frames.frame)
+
+
+@pytest.mark.parametrize(("who", "name", "codes"), [
+    ("rank", "KILL", (4, 4)), ("keeper", "KILL", (-9, 4)), ("nobody", "", (0, 0)),
+    pytest.param("keeper", "TERM", (75, 4), marks=pytest.mark.slow)])
+def test_under_srun_all_end_while_mpi_holds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str, name: str,
+                                                 codes: tuple[int, int]) -> None:
+    """srun itself does nothing about a lost rank, and no thread of a rank can. What the second has mapped is known."""
+    ended: list[subprocess.Popen[str]] = []
+    for rank in "01":
+        variables = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": rank, "SLURM_LOCALID": rank}
+        ended.append(subprocess.Popen(
+            [sys.executable, "-c", HELD, str(tmp_path), "600" if name else "1"], env={**os.environ, **variables},
+            stderr=subprocess.PIPE, text=True, process_group=ended[0].pid if ended else 0))
+    try:
+        assert wait_until(lambda: all((tmp_path / f"there-{rank}").exists() for rank in "01"), LIMIT)
+        ranks = {parent: pid for pid, parent in processes_with(str(tmp_path)).items() if pid in ranks_of(str(tmp_path))}
+        if name:
+            first = ended[0].pid
+            os.kill(first if who == "keeper" else ranks[first], getattr(signal, f"SIG{name}"))
+        words = "".join(process.communicate(timeout=LIMIT)[1] for process in ended)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(ended[0].pid, signal.SIGKILL)
+    assert tuple(process.returncode for process in ended) == codes
+    assert words.count("prog: error: rank 0 was ") == (1 if name else 0)
+    assert ("its keeper killed" in words) == (codes[0] == -9)
+    assert wait_until(lambda: not processes_with(str(tmp_path)) and not processes_with("prog: error: rank"), LIMIT)
+    monkeypatch.setattr(segments, "_FOLDER", tmp_path)
+    assert segments.remove_dead_segments() == ([tmp_path / "mpich_shm_1"] if name else [])
+    assert not list(tmp_path.glob("gpu_extract.*"))
 
 
 @pytest.mark.parametrize("number", [

@@ -1,13 +1,18 @@
 """srun with both MPI wheels: the matching --mpi runs, the wrong one is refused with the right advice."""
+import os
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 from cluster import Cluster
+from strikes import wait_until
 
 from mpi_launch import LIMIT, ROOT, wait_for_none
 from nights import Night, assert_all_there
+from ranks import processes_with, ranks_of
 
 DRIVER = ROOT / "test" / "mpi" / "faulty.py"
 PROGRAM = ROOT / "bin" / "gpu_extract_exposure"
@@ -74,3 +79,30 @@ def test_a_killed_keeper_ends_all(slurm: Cluster, night: Night, folder: Path, tm
     said = [line for line in ended.stderr.splitlines() if line.startswith("gpu_extract: error: ")]
     assert ended.returncode in (4, 137) and len(said) == 1 and "rank 1 was lost: it had its keeper killed" in said[0]
     assert list(folder.iterdir()) == [] and wait_for_none(str(folder)) == []
+
+
+@pytest.mark.parametrize(("who", "name", "codes"), [
+    ("rank", "KILL", (4,)), ("keeper", "KILL", (4, 137)),
+    pytest.param("keeper", "HUP", (75,), marks=pytest.mark.slow)])
+def test_a_signal_while_ranks_wait_in_mpi_for_one_that_has_not_come(slurm: Cluster, night: Night, folder: Path,
+                                                                   who: str, name: str, codes: tuple[int, ...]) -> None:
+    """MPI holds them, with all their threads; Slurm's own answer is to wait."""
+    command = ["srun", "--mpi=pmi2", "-n", "3", sys.executable, str(DRIVER), "start", "pause", "0", "--", "-i",
+               str(night.images[0]), *map(str, night.options[6:]), "-o", str(folder / "frame.fits")]
+    variables = {**os.environ, **slurm.variables, "FAULT_TIME": str(folder.with_suffix(".time")), "FAULT_PAUSE": "600"}
+
+    def waiting() -> list[int]:
+        return [pid for pid in ranks_of(str(folder)) if "mpich_shm_" in Path(f"/proc/{pid}/maps").read_text()]
+
+    with subprocess.Popen(command, env=variables, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as srun:
+        try:
+            assert wait_until(lambda: len(waiting()) == 2, 4 * LIMIT)
+            rank = waiting()[0]
+            os.kill(rank if who == "rank" else processes_with(str(folder))[rank], getattr(signal, f"SIG{name}"))
+            _, said = srun.communicate(timeout=LIMIT)
+        finally:
+            left = processes_with(str(folder))
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+    assert srun.returncode in codes and said.count("gpu_extract: error: ") == 1 and not left, said
+    assert list(folder.iterdir()) == []

@@ -33,7 +33,7 @@ def check_psf(psf: PsfModel, wave: Array, beyond: int = BEYOND) -> tuple[PsfMode
     light, most = _light(clean, sample)
     lit = (light >= LIGHT) & (most <= 1 / LIGHT)
     falling = _of_fibres(np.logical_and, _tail_index(clean, sample) >= 0)
-    steps = np.diff(centre[0])
+    steps = np.sign(np.diff(centre[0]))
     monotonic = _of_fibres(np.logical_and, steps * steps[:, :1] > 0)
     margin, size = np.array(psf.stamp)[:, None, None], np.array(psf.shape)[:, None, None]
     inside = (centre > -margin) & (centre < size + margin)

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpu_extract.cli.common import log, run_main
+from gpu_extract.cli.common import loaded, loading, log, run_main
 from gpu_extract.cli.compiling import CompileProgress, counted_compiling, get_simulation_ready
 from gpu_extract.cli.device import choose_backend
 from gpu_extract.cli.exposure_list import Entry, find_entries
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     speaks = launch is None or launch.node_rank == 0
 
     def run() -> int:
-        with ends_on_signals(PROG):
+        with ends_on_signals(PROG), loading():
             return run_main(build_parser, partial(extract_exposure, start=start), argv, speaks=speaks)
 
     return run_kept(PROG, run, passes=[signal.SIGUSR1])
@@ -75,6 +75,7 @@ def extract_exposure(args: argparse.Namespace, start: StartUp) -> int:
         load_kernels(load_cutout(), files, backend, comm, start, recorder=recorder)
         group = form_group(args, comm, entries, recorder)
         ask_on_signals(PROG, group.stop.ask, files.tidy_up)
+        loaded()
         try:
             with recorder.span("exposure"):
                 work_through(files, group, extract)

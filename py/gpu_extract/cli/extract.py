@@ -8,7 +8,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from gpu_extract.cli.common import log, run_main
+from gpu_extract.cli.common import loaded, loading, log, run_main
 from gpu_extract.cli.device import choose_backend
 from gpu_extract.cli.exposure_stop import ENDING, ask_on_signals, ends_on_signals, leave_on_signals
 from gpu_extract.cli.job import (
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     speaks = launch is None or launch.node_rank == 0
 
     def run() -> int:
-        with ends_on_signals(PROG, ENDING):
+        with ends_on_signals(PROG, ENDING), loading():
             return run_main(build_parser, extract_image, argv, speaks=speaks)
 
     return run_kept(PROG, run)
@@ -71,6 +71,7 @@ def extract_image(args: argparse.Namespace) -> int:
         run = Run(args, job, comm, recorder, backend)
         if comm.rank == 0:
             announce(run, device)
+        loaded()
         frame = compute(run)
         deliver(run, frame)
         write_performance(args, job, comm, recorder, frame)

@@ -64,7 +64,7 @@ def run_kept(prog: str, run: Callable[[], int], passes: Sequence[int] = ()) -> i
     launch = find_launch()
     if launch is None or not hasattr(os, "fork") or "mpi4py.MPI" in sys.modules:
         return run()
-    from gpu_extract.ranks.keeper import END_NOW, keep
+    from gpu_extract.ranks.keeper import keep
     from gpu_extract.ranks.segments import follow_segments
 
     def lost(words: str, starting: bool, asked: bool) -> int:
@@ -73,21 +73,54 @@ def run_kept(prog: str, run: Callable[[], int], passes: Sequence[int] = ()) -> i
                      "again")
             return ExitCode.START_AGAIN
         if not starting:
-            complain(prog, f"rank {launch.rank} was lost: it {words}; all ranks are ended; see the system's log (was "
-                     "there enough memory?) and start again")
+            complain(prog, _lost(launch, words))
             return ExitCode.INTERNAL
         if launch.node_rank == 0:
             complain(prog, f"MPI cannot start under {launch.program} (it {words}; what it has to say stands above): "
                      "the launcher must fit the MPI that mpi4py finds: " + _LAUNCHERS)
         return ExitCode.INPUT
 
-    def orphaned() -> None:
-        lost("had its keeper killed", False, False)
-        sys.stderr.flush()
-        os.killpg(0, END_NOW)
+    def beside(child: int) -> Callable[[bool], None]:
+        segments = follow_segments(child)
+        guard = _guard(f"{prog}: error: {_lost(launch, 'had its keeper killed')}") if launch.program == "srun" else None
 
-    return keep(run, lost=lost, end_all=lambda code: _end_all(launch, code), passes=passes, beside=follow_segments,
-                orphaned=orphaned if launch.program == "srun" else None)       # other launchers see to it themselves
+        def ended(well: bool) -> None:
+            segments(well)
+            if guard and well:
+                guard()
+
+        return ended
+
+    return keep(run, lost=lost, end_all=lambda code: _end_all(launch, code), passes=passes, beside=beside)
+
+
+def _lost(launch: Launch, words: str) -> str:
+    """What to say where a rank was lost."""
+    return (f"rank {launch.rank} was lost: it {words}; all ranks are ended; see the system's log (was there enough "
+            "memory?) and start again")
+
+
+def _guard(words: str) -> Callable[[], None]:
+    """Have all ranks of this node ended, and say so, where this process ends without a call of what is returned.
+
+    A shell does it, which is held up by nothing: srun would wait for the others, and MPI may hold the rank. (Other
+    launchers see to it themselves.)
+    """
+    from gpu_extract.ranks.keeper import END_NOW
+
+    reader, writer = os.pipe()
+    script = 'read -r line || { echo "$1" >&2; kill -"$2" 0; }'
+    with suppress(OSError):                              # no shell: srun -K is what remains
+        os.posix_spawn("/bin/sh", ["sh", "-c", script, "sh", words, str(int(END_NOW))], os.environ,
+                       file_actions=[(os.POSIX_SPAWN_DUP2, reader, 0)],
+                       setsigmask=set(signal.valid_signals()) - {END_NOW})
+    os.close(reader)
+
+    def release() -> None:
+        with suppress(OSError):
+            os.write(writer, b"\n")
+
+    return release
 
 
 def _end_all(launch: Launch, code: int) -> bool:

@@ -26,6 +26,7 @@ from gpu_extract.plan import make_plan
 
 SIMULATE, EXTRACT, SOME, BAND = "simulate", "extract", "some", "band"
 _PAD, _DISTANCES = 16, 2      # bins beyond the ends, and distances of fibres, that are looked at
+_FAR = 1e9                   # pixels: off any CCD
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,8 @@ def bands_of(psf: PsfModel, config: ExtractConfig) -> set[tuple[int, int]]:
     (ny, nx), found = psf.stamp, set()
     for first, last in plan.bundles:
         centres = [_series(series, range(first, last), plan.extended) for series in (psf.y, psf.x)]
-        y, x = (np.floor(c - offset).astype(int) for c, offset in zip(centres, psf.offset, strict=True))
+        corners = (np.floor(c - offset) for c, offset in zip(centres, psf.offset, strict=True))
+        y, x = (np.clip(np.nan_to_num(c), -_FAR, _FAR).astype(int) for c in corners)    # of absurd traces, too
         own = _reach((y, x), (y, x), (ny, nx))
         wide = [_reach((y[d:], x[d:]), (y[:-d], x[:-d]), (ny, nx)) for d in range(1, min(last - first, _DISTANCES + 1))]
         found.add((own, max(own, *wide, 0)))

@@ -43,35 +43,37 @@ class Mark(IntEnum):
 
 Lost = Callable[[str, bool, bool], int]
 EndAll = Callable[[int], bool]
-Beside = Callable[[int], Callable[[], None]]
+Beside = Callable[[int], Callable[[bool], None]]
 _pipe: list[int] = []         # in the child: where its keeper reads
 _code = [int(ExitCode.INTERNAL)]     # in the keeper: what to end with when told to end
 _asked: list[int] = []        # in the keeper: signals that ask for an end
 
 
 def keep(run: Callable[[], int], *, lost: Lost, end_all: EndAll, passes: Sequence[int] = (),
-         beside: Beside = lambda child: lambda: None, orphaned: Callable[[], None] | None = None) -> int:
+         beside: Beside = lambda child: lambda well: None) -> int:
     """Call `run` in a child process, and return there what it returns, which is the exit code it must end with.
 
     The keeper never returns: it ends with that code. Where the child ends in another way, or is stopped for more
     than 10 s (it is killed then), all ranks are ended. SIGTERM, SIGINT, SIGHUP and the end of the launcher are passed
     on to the child (a signal that was ignored stays so); it is killed where it does not end within 10 s, and all ranks
-    are ended. The child looks after the keeper in turn: one that is stopped for more than 10 s ends all ranks, too.
+    are ended. The child ends with its keeper: the system sees to it, since MPI may hold all threads of the child until
+    all ranks have met. It looks after the keeper in turn: one that is stopped for more than 10 s ends all ranks, too.
     lost: is told how the child ended, whether it had not yet come through the start of MPI, and whether a signal had
         asked for an end; returns the exit code
     end_all: asks the launcher to end all ranks with an exit code; whether it will end the keeper, too
     passes: further signals that the child knows how to take: they are passed on to it
-    beside: called in the keeper with the child's number; what it returns is called where the child ends as it should
-    orphaned: called in the child where its keeper was killed, before it ends, to have all ranks ended where the
-        launcher does not do it; None: the child is killed
+    beside: called in the keeper with the child's number; what it returns is told whether the child ends as it should:
+        before it ends, where it is ended from outside
     """
     reader, writer = os.pipe()
     launcher, parent = os.getppid(), os.getpid()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (*_ENDING, END_NOW))       # until somebody takes them
     child = os.fork()
     if child != 0:
         os.close(writer)
-        _take_signals(child, launcher, passes)
-        well = beside(child)
+        ended = beside(child)
+        _take_signals(child, launcher, passes, ended)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         status = _wait(child)
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number in _ENDING:
@@ -80,16 +82,15 @@ def keep(run: Callable[[], int], *, lost: Lost, end_all: EndAll, passes: Sequenc
         said = os.read(reader, 64)
         marks, code = dict(zip(said[::2], said[1::2], strict=True)), os.waitstatus_to_exitcode(status)
         if marks.get(Mark.ENDS) == code and (code == 0 or Mark.MET in marks):
-            well()
+            ended(True)
             os._exit(code)
         _leave(marks, code, lost, end_all)
     os.close(reader)
     signal.signal(END_NOW, signal.SIG_IGN)           # its keeper ends, and it with it
-    if orphaned is not None:                         # both stay pending: the thread below looks for them
-        signal.pthread_sigmask(signal.SIG_BLOCK, (END_NOW, _ORPHANED))
-    _have_told_of_end(parent, signal.SIGKILL if orphaned is None else _ORPHANED)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    _have_told_of_end(parent, signal.SIGKILL)
     _pipe.append(writer)
-    threading.Thread(target=_watch_keeper, args=(parent, lost, orphaned), name="keeper's keeper", daemon=True).start()
+    threading.Thread(target=_watch_keeper, args=(parent, lost), name="keeper's keeper", daemon=True).start()
     code = run()
     tell(Mark.ENDS, code)
     if _is_stopped(parent):
@@ -97,7 +98,7 @@ def keep(run: Callable[[], int], *, lost: Lost, end_all: EndAll, passes: Sequenc
     return code
 
 
-def _take_signals(child: int, launcher: int, passes: Sequence[int]) -> None:
+def _take_signals(child: int, launcher: int, passes: Sequence[int], ended: Callable[[bool], None]) -> None:
     """Signals to the keeper are meant for the rank."""
     def ask(number: int, _: object) -> None:
         _pass_on(child, number)
@@ -109,13 +110,17 @@ def _take_signals(child: int, launcher: int, passes: Sequence[int]) -> None:
         if os.getppid() != launcher:         # else only the thread of it that started this process
             ask(signal.SIGTERM, None)
 
+    def end(*_: object) -> NoReturn:
+        ended(False)
+        _end_with_code()
+
     for number in _ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, ask)
     for other in passes:
         signal.signal(other, lambda number, _: _pass_on(child, number))
     signal.signal(signal.SIGALRM, lambda *_: _pass_on(child, signal.SIGKILL))
-    signal.signal(END_NOW, _end_with_code)
+    signal.signal(END_NOW, end)
     signal.signal(_ORPHANED, orphaned)
     _have_told_of_end(launcher, _ORPHANED)
 
@@ -129,18 +134,13 @@ def _pass_on(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def _watch_keeper(keeper: int, lost: Lost, orphaned: Callable[[], None] | None) -> None:
+def _watch_keeper(keeper: int, lost: Lost) -> None:
     """In the rank: end where the keeper is stopped, and wake it, so that it ends all ranks. Looks are counted, not
-    timed: a job that is suspended as a whole does not count them. End where the keeper was killed, too, or was told to
-    end, if it is not the system that does that."""
+    timed: a job that is suspended as a whole does not count them."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())       # they are the main thread's
     stopped = 0
     while stopped * _SELDOM < STOPPED:
         sleep(_SELDOM)         # and not sigtimedwait, which makes up a signal where a suspended job goes on
-        if orphaned is not None and (told := signal.sigpending() & {END_NOW, _ORPHANED}):
-            if END_NOW not in told:              # else somebody has said why already
-                orphaned()
-            os._exit(ExitCode.INTERNAL)
         stopped = stopped + 1 if _is_stopped(keeper) else 0
     tell(Mark.ENDS_ALL, lost(f"had its keeper (process {keeper}) stopped for more than {STOPPED:.0f} s", False, False))
     sys.stderr.flush()

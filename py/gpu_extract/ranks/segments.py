@@ -15,21 +15,22 @@ from pathlib import Path
 
 from gpu_extract.perf.clock import sleep
 
-_SOON, _LATER = 0.05, 1.0          # seconds between two looks at what a rank has mapped, at its start and later
-_LOOKS = 600                       # of each kind: then it uses none
+_SOON, _LATER = 0.02, 1.0          # seconds between two looks at what a rank has mapped, at its start and later
+_LOOKS = 1500                      # of each kind: then it uses none
 _FOLDER = Path("/dev/shm")
 _RECORD = "gpu_extract.segments."
 _NAMES = "mpich_shm_", "mpich_shar_", "sm_segment.", "osc_sm."      # of MPICH, of Open MPI
 _held: list[tuple[Path, int]] = []
 
 
-def follow_segments(pid: int) -> Callable[[], None]:
-    """From now on, in a thread, look for what a rank maps; returns what is to be called after its good end.
+def follow_segments(pid: int) -> Callable[[bool], object]:
+    """From now on, in a thread, look for what a rank maps; returns what is to be told of its end, whether it is good:
+    where it is not, before it, if that can be.
 
     The rank cannot do it itself: MPI holds it until all ranks have met, and it may be killed meanwhile.
     """
     threading.Thread(target=_follow, args=(pid,), name="segments", daemon=True).start()
-    return forget_segments
+    return lambda well: forget_segments() if well else note_segments(pid)
 
 
 def _follow(pid: int) -> None:
