@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 DOC = ROOT / "doc"
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOC.glob("*.md")])
+PAGES = sorted([*(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING")), *DOC.glob("*.md")])
 # program -> pages that must name every option of it
 OPTIONS = {"gpu_extract.cli.extract": ("usage.md",), "gpu_extract.cli.exposure_options": ("usage.md",),
            "gpu_extract.cli.compare": ("usage.md",), "gpu_extract.cli.simulate": ("usage.md",),

@@ -1,4 +1,4 @@
-"""Results of bundles to a frame: cut to the wanted fibres, photons per bin to photons per Angstrom."""
+"""From the results of bundles to a frame: select the requested fibres, convert from per bin to per Angstrom."""
 from collections.abc import Mapping
 from typing import Any
 

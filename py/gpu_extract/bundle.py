@@ -1,8 +1,7 @@
-"""One instrument bundle, from pixels to spectra: spots -> normal equations -> x -> quality -> core.
+"""One instrument bundle, from pixels to spectra: spots -> normal equations -> x -> quality -> decorrelation.
 
-A group of ranks may share a bundle: each makes some tiles and decorrelates some
-fibres, and all exchange what the next step needs. Tiles and fibres are cut by
-the settings alone, so that the group's size changes no bit.
+A group of ranks may share a bundle. Each rank computes some tiles and decorrelates some fibres, and all exchange what
+the next step needs. Tiles and fibres are divided by the settings alone, so that the size of the group changes no bit.
 """
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,7 @@
-"""What is made from what, and by whom: pure integers (and the one wavelength array they index).
+"""The division of the work: which piece is made from what, as integers, and the one wavelength array they index.
 
-Pieces are cut by the settings and the PSF alone, never by the number of ranks,
-threads or devices: those only decide who makes a piece.
+Pieces depend on the settings and the PSF alone, never on the number of ranks, threads or devices: these only decide
+which of them makes a piece.
 """
 from collections.abc import Collection
 from dataclasses import dataclass

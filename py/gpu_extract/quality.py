@@ -1,4 +1,4 @@
-"""How well the model fits and what each bin saw: chi2pix, pixmask_fraction, mask bits."""
+"""How well the model fits, and how much light each bin has on good pixels: chi2pix, pixmask_fraction, mask bits."""
 import numpy as np
 from numpy.typing import NDArray
 

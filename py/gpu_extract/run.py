@@ -1,4 +1,4 @@
-"""The flow of an extraction, and the public Python API."""
+"""The sequence of an extraction, and the public Python API."""
 from dataclasses import replace
 from typing import Any
 

@@ -56,13 +56,13 @@ def _neighbours(seen: Seen) -> None:
     same_bits(seen.frame, seen.good, slice(BUNDLE, None))
 
 
-SAME = Holds("the frame of the good input, bit for bit", _of_good)
-APART = Holds("the other bundle bit for bit as without", _neighbours)
+SAME = Holds("bitwise equal to the frame of the good input", _of_good)
+APART = Holds("the other bundle is bitwise unchanged", _neighbours)
 
 
 def like(text: str, change: Change) -> Holds:
     """The frame of another change of the case."""
-    return Holds(f"the frame {text}, bit for bit", lambda seen: same_bits(seen.frame, seen.frame_of(change)))
+    return Holds(f"bitwise equal to the frame {text}", lambda seen: same_bits(seen.frame, seen.frame_of(change)))
 
 
 def odd(change: Change) -> Holds:
@@ -72,7 +72,7 @@ def odd(change: Change) -> Holds:
         marked = (seen.frame.mask & SpecMask.ODDPIX) > 0
         assert marked[:BUNDLE].any() and not marked[BUNDLE:].any()
 
-    return Holds("the frame with it masked, bit for bit; bins that touch it are ODDPIX", check)
+    return Holds("bitwise equal to the frame with it masked; bins that touch it are ODDPIX", check)
 
 
 def dropped(*fibres: int) -> Holds:
@@ -122,11 +122,11 @@ def first_rows_of(text: str, change: Change, start: int = 0) -> Holds:
             rows = getattr(seen.frame, name)
             np.testing.assert_array_equal(rows, getattr(whole, name)[start:start + len(rows)], err_msg=name)
 
-    return Holds(f"its rows are those of {text}, bit for bit", check)
+    return Holds(f"its rows are bitwise equal to those of {text}", check)
 
 
 def _used(seen: Seen) -> None:
     assert (seen.frame.ivar > 0).all() and not np.array_equal(seen.frame.flux[:BUNDLE], seen.good.flux[:BUNDLE])
 
 
-USED = Holds("it is used as it is", _used)
+USED = Holds("the value is used as given", _used)

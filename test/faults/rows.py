@@ -1,4 +1,4 @@
-"""The fault matrix: every fault that is tested, how it is made, and what is expected. The one place that declares it.
+"""The fault matrix: every tested fault, how it is made, and the expected outcome. Faults are declared only here.
 
 The tests beside this file run the rows; `python test/faults/table.py` writes doc/reliability.md from them.
 """
@@ -18,10 +18,10 @@ ALL = np.s_[:]
 
 @dataclass(frozen=True)
 class Row:
-    """A fault of what is read.
+    """A fault of the input.
 
-    change: makes it; says: a part of the one line of the error, or of a warning
-    holds: of the frame; without any the command is refused: exit code 2, no file
+    change: makes the fault; says: part of the one-line error, or of a warning
+    holds: properties of the frame; if there are none, the command fails with exit code 2 and writes no file
     """
 
     fault: str
@@ -56,48 +56,48 @@ def _ends(seen: Seen) -> None:
 
 
 MASKED = like("with ivar 0 there", masked)
-INTEGERS = like("of the same numbers in single precision", make.rounded)
+INTEGERS = like("of the same values in single precision", make.rounded)
 FIRST = make.FIRST
 
 PIXELS = (
-    Row("a pixel NaN", make.pixel(nan, ON_TRACE), WITH_TRUST),
-    Row("a pixel +Inf", make.pixel(inf, ON_TRACE), WITH_TRUST),
-    Row("a pixel -Inf", make.pixel(-inf, ON_TRACE), WITH_TRUST),
-    Row("NaN where ivar is 0", make.both(make.pixel(nan, ON_TRACE), masked), holds=(MASKED, APART)),
-    Row("Inf where ivar is 0", make.both(make.pixel(-inf, ON_TRACE), masked), holds=(MASKED, APART)),
-    Row("NaN where MASK says so", make.both(make.pixel(nan, ON_TRACE), make.bits(1, ON_TRACE)),
+    Row("one NaN pixel", make.pixel(nan, ON_TRACE), WITH_TRUST),
+    Row("one +Inf pixel", make.pixel(inf, ON_TRACE), WITH_TRUST),
+    Row("one -Inf pixel", make.pixel(-inf, ON_TRACE), WITH_TRUST),
+    Row("NaN in a pixel with ivar 0", make.both(make.pixel(nan, ON_TRACE), masked), holds=(MASKED, APART)),
+    Row("Inf in a pixel with ivar 0", make.both(make.pixel(-inf, ON_TRACE), masked), holds=(MASKED, APART)),
+    Row("NaN in a pixel with a MASK bit", make.both(make.pixel(nan, ON_TRACE), make.bits(1, ON_TRACE)),
         holds=(MASKED, APART)),
     Row("all pixels NaN", make.pixel(nan, ALL), "not one finite pixel (all 19968 are NaN or infinite)"),
-    Row("a pixel 1e30", make.pixel(1e30, ON_TRACE), holds=(odd(masked), APART)),
-    Row("a pixel -1e30", make.pixel(-1e30, ON_TRACE), holds=(odd(masked), APART)),
-    Row("a pixel 3.4e38, the largest of its type", make.pixel(3.4e38, ON_TRACE), holds=(odd(masked), APART)),
-    Row("1e30 between two traces", make.pixel(1e30, BETWEEN), holds=(odd(make.ivar(0, BETWEEN)), APART)),
-    Row("1e30 at two neighbours", make.pixel(1e30, ON_TRACE, IN_CORE), holds=(odd(make.ivar(0, ON_TRACE, IN_CORE)),
+    Row("one pixel of 1e30", make.pixel(1e30, ON_TRACE), holds=(odd(masked), APART)),
+    Row("one pixel of -1e30", make.pixel(-1e30, ON_TRACE), holds=(odd(masked), APART)),
+    Row("one pixel of 3.4e38, the largest float32", make.pixel(3.4e38, ON_TRACE), holds=(odd(masked), APART)),
+    Row("one pixel of 1e30 between two traces", make.pixel(1e30, BETWEEN), holds=(odd(make.ivar(0, BETWEEN)), APART)),
+    Row("two adjacent pixels of 1e30", make.pixel(1e30, ON_TRACE, IN_CORE), holds=(odd(make.ivar(0, ON_TRACE, IN_CORE)),
                                                                              APART)),
-    Row("a denormal pixel, 1e-45", make.pixel(1e-45, ON_TRACE), holds=(like("with 0 there", make.pixel(0, ON_TRACE)),
+    Row("one denormal pixel, 1e-45", make.pixel(1e-45, ON_TRACE), holds=(like("with 0 there", make.pixel(0, ON_TRACE)),
                                                                       APART)),
-    Row("a negative pixel, -20", make.pixel(-20, ON_TRACE), holds=(USED, APART)),
+    Row("one negative pixel, -20", make.pixel(-20, ON_TRACE), holds=(USED, APART)),
     Row("all pixels of a bundle 1e30", make.pixel(1e30, FIRST),
         holds=(odd(make.ivar(0, FIRST)), nodata(slice(0, 5), "its bins have no data"), APART)),
     Row("all pixels of a bundle 1e200", make.both(make.doubles, make.pixel(1e200, FIRST)),
         holds=(odd(make.both(make.doubles, make.ivar(0, FIRST))), APART)),
     Row("all pixels 0", make.pixel(0, ALL), "is its ivar right?", (shaped(FIBRES, BINS),)),
     Row("all pixels -100", make.pixel(-100, ALL), "is this its PSF, is its ivar right?", (shaped(FIBRES, BINS),)),
-    Row("an ivar NaN", make.ivar(nan, ON_TRACE), "IVAR has 1 NaN, 0 negative and 0 infinite values"),
-    Row("an ivar Inf", make.ivar(inf, ON_TRACE), "IVAR has 0 NaN, 0 negative and 1 infinite values"),
-    Row("an ivar negative", make.ivar(-1, ON_TRACE), "IVAR has 0 NaN, 1 negative and 0 infinite values"),
-    Row("an ivar -0", make.ivar(-0.0, ON_TRACE), holds=(MASKED, APART)),
-    Row("an ivar 1e30", make.ivar(1e30, ON_TRACE), holds=(odd(masked), APART)),
-    Row("an ivar 1000 times too large", make.times(1000, ON_TRACE), holds=(odd(masked), APART)),
-    Row("a denormal ivar, 1e-45", make.ivar(1e-45, ON_TRACE), holds=(USED, APART)),
+    Row("one NaN ivar", make.ivar(nan, ON_TRACE), "IVAR has 1 NaN, 0 negative and 0 infinite values"),
+    Row("one Inf ivar", make.ivar(inf, ON_TRACE), "IVAR has 0 NaN, 0 negative and 1 infinite values"),
+    Row("one negative ivar", make.ivar(-1, ON_TRACE), "IVAR has 0 NaN, 1 negative and 0 infinite values"),
+    Row("one ivar of -0", make.ivar(-0.0, ON_TRACE), holds=(MASKED, APART)),
+    Row("one ivar of 1e30", make.ivar(1e30, ON_TRACE), holds=(odd(masked), APART)),
+    Row("one ivar 1000 times too large", make.times(1000, ON_TRACE), holds=(odd(masked), APART)),
+    Row("one denormal ivar, 1e-45", make.ivar(1e-45, ON_TRACE), holds=(USED, APART)),
     Row("all ivar of a bundle 0", make.ivar(0, FIRST), holds=(nodata(slice(0, 5), "its bins have no data"), APART)),
     Row("all ivar of a bundle denormal", make.ivar(1e-45, FIRST),
-        holds=(nodata(slice(0, 5), "its bins have no data: single precision has no room for their ivar"), APART)),
+        holds=(nodata(slice(0, 5), "its bins have no data: their ivar underflows in single precision"), APART)),
     Row("all ivar 0", make.ivar(0, ALL), holds=(everywhere("all bins NODATA, EMPTY", Status.EMPTY),)),
     Row("all ivar denormal", make.ivar(1e-45, ALL), "the image's ivar is 1.4e-45 (median), allowed are 1e-34 to 1e+34"),
-    Row("the image in another unit, times 1e12", make.units(1e12), holds=(shaped(FIBRES, BINS),)),
-    Row("the image in another unit, times 1e30", make.units(1e30), "give the image in electrons"),
-    Row("the image in another unit, times 1e-150", make.units(1e-150), "give the image in electrons"),
+    Row("the image in other units, times 1e12", make.units(1e12), holds=(shaped(FIBRES, BINS),)),
+    Row("the image in other units, times 1e30", make.units(1e30), "give the image in electrons"),
+    Row("the image in other units, times 1e-150", make.units(1e-150), "give the image in electrons"),
 )
 
 TYPES = [("uint8", 255), ("uint8", 1), ("int16", 1), ("uint16", 65535), ("int32", 512), ("uint32", 2**32 - 1),
@@ -114,7 +114,7 @@ MASKS = (
     *(Row(f"MASK of type {kind}, compressed", make.mask_of(kind, 1, ON_TRACE, compressed=True),
           holds=(MASKED, APART)) for kind in ("uint8", "int16", "uint16", "int32", "uint32")),
     Row("MASK of type float32", make.mask_of("float32", 1, ON_TRACE), "MASK is of type float32, needed are integers"),
-    Row("MASK of another shape", make.shaped("MASK", lambda a: a[1:]), "MASK has shape (191, 104), IMAGE has"),
+    Row("MASK of a different shape", make.shaped("MASK", lambda a: a[1:]), "MASK has shape (191, 104), IMAGE has"),
 )
 
 STORED = (
@@ -122,25 +122,25 @@ STORED = (
       for kind in ("f8", "i2", "u2", "i4", "u4", "i8")),
     *(Row(f"pixels compressed with {kind}", make.packed(kind), holds=(INTEGERS,))
       for kind in ("RICE_1", "GZIP_1", "GZIP_2", "HCOMPRESS_1", "PLIO_1")),
-    Row("pixels with BSCALE and BZERO", make.scaled(32, 1 / 64), holds=(like("of the same numbers in double precision",
+    Row("pixels with BSCALE and BZERO", make.scaled(32, 1 / 64), holds=(like("of the same values in double precision",
                                                                            make.steps),)),
 )
 
 SHAPES = (
     Row("no IVAR", make.without("IVAR"), "no HDU IVAR; the file has IMAGE, MASK, READNOISE, FIBERMAP"),
     Row("no READNOISE", make.without("READNOISE"), holds=(SAME,)),
-    Row("READNOISE of another shape", make.shaped("READNOISE", lambda a: a[:3]), holds=(SAME,)),
-    Row("IVAR of another shape", make.shaped("IVAR", lambda a: a[:, 1:]), "IVAR has shape (192, 103)"),
-    Row("one axis", make.shaped("IMAGE", lambda a: a[0]), "needed is an image with 2 axes"),
-    Row("three axes", make.shaped("IMAGE", lambda a: a[None]), "needed is an image with 2 axes"),
-    Row("no rows", make.shaped("all", lambda a: a[:0]), "needed is an image with 2 axes"),
-    Row("one pixel", make.shaped("all", lambda a: a[:1, :1]),
+    Row("READNOISE of a different shape", make.shaped("READNOISE", lambda a: a[:3]), holds=(SAME,)),
+    Row("IVAR of a different shape", make.shaped("IVAR", lambda a: a[:, 1:]), "IVAR has shape (192, 103)"),
+    Row("an image with one axis", make.shaped("IMAGE", lambda a: a[0]), "needed is an image with 2 axes"),
+    Row("an image with three axes", make.shaped("IMAGE", lambda a: a[None]), "needed is an image with 2 axes"),
+    Row("an image without rows", make.shaped("all", lambda a: a[:0]), "needed is an image with 2 axes"),
+    Row("an image of one pixel", make.shaped("all", lambda a: a[:1, :1]),
         holds=(everywhere("all bins NODATA, EMPTY", Status.EMPTY),)),
-    Row("10 rows and columns more than the PSF's CCD", make.shaped("all", lambda a: np.pad(a, ((0, 10), (0, 10)))),
+    Row("10 more rows and columns than the PSF's CCD", make.shaped("all", lambda a: np.pad(a, ((0, 10), (0, 10)))),
         holds=(SAME,)),
-    Row("the last columns cut off", make.shaped("all", lambda a: a[:, :95]),
+    Row("the last columns missing", make.shaped("all", lambda a: a[:, :95]),
         holds=(like("with these pixels masked", make.ivar(0, np.s_[:, 95:])),)),
-    Row("the last rows cut off", make.shaped("all", lambda a: a[:150]),
+    Row("the last rows missing", make.shaped("all", lambda a: a[:150]),
         holds=(like("with these pixels masked", make.ivar(0, np.s_[150:])),)),
 )
 
@@ -151,32 +151,33 @@ BAD_PSF = (
           "fibre 2 is dropped: its PSF has values that are not finite", ONE)
       for name in ("XTRACE", "YTRACE", "GHSIGX", "GH-1-0")),
     Row("GHSIGX of fibre 2 Inf", make.coefficients("GHSIGX", inf, 2), "values that are not finite", ONE),
-    Row("NaN in the first fibre of a bundle", make.coefficients("XTRACE", nan, 0), holds=(dropped(0), APART)),
-    Row("NaN in the last fibre of a bundle", make.coefficients("XTRACE", nan, 4), holds=(dropped(4), APART)),
-    Row("NaN in all fibres of a bundle", make.coefficients("XTRACE", nan, *range(5)),
+    Row("XTRACE NaN in the first fibre of a bundle", make.coefficients("XTRACE", nan, 0), holds=(dropped(0), APART)),
+    Row("XTRACE NaN in the last fibre of a bundle", make.coefficients("XTRACE", nan, 4), holds=(dropped(4), APART)),
+    Row("XTRACE NaN in all fibres of a bundle", make.coefficients("XTRACE", nan, *range(5)),
         holds=(dropped(*range(5)), APART)),
-    Row("NaN in all fibres", make.coefficients("XTRACE", nan), "no fibre can be extracted (fibre 0: its PSF has"),
+    Row("XTRACE NaN in all fibres", make.coefficients("XTRACE", nan),
+        "no fibre can be extracted (fibre 0: its PSF has"),
     Row("sigma 0", make.coefficients("GHSIGX", 0, 2), "fibre 2 is dropped: its PSF has sigma 0 pixels", ONE),
     Row("sigma 0, all fibres", make.coefficients("GHSIGX", 0), "no fibre can be extracted (fibre 0: its PSF"),
-    Row("sigma negative", make.coefficients("GHSIGY", -1, 2), "fibre 2 is dropped: its PSF has sigma -1 pixels", ONE),
-    *(Row(f"sigma huge, {value:g} pixels", make.coefficients("GHSIGX", value, 2),
+    Row("negative sigma", make.coefficients("GHSIGY", -1, 2), "fibre 2 is dropped: its PSF has sigma -1 pixels", ONE),
+    *(Row(f"sigma of {value:g} pixels", make.coefficients("GHSIGX", value, 2),
           f"fibre 2 is dropped: its PSF has sigma {value:.3g} pixels", ONE) for value in (100.0, 1e6, 1e300)),
     *(Row(f"GH-2-2 of {value:g}", make.coefficients("GH-2-2", value, 2),
           f"fibre 2 is dropped: its spots hold 1 of their light, with terms of up to {value:.3g}", ONE)
       for value in (1e6, 1e300)),
     Row("GH-0-0 of 0", make.coefficients("GH-0-0", 0, 2), "fibre 2 is dropped: its spots hold 0 of their light", ONE),
-    Row("GH-0-0 negative", make.coefficients("GH-0-0", -1, 2), "its spots hold -1 of their light", ONE),
+    Row("negative GH-0-0", make.coefficients("GH-0-0", -1, 2), "its spots hold -1 of their light", ONE),
     Row("a tail that grows outwards", make.tails("TAILINDE", -1e300, 2), "fibre 2 is dropped: its tail grows outwards",
         (dropped(2),)),
     Row("a tail of huge amplitude", make.tails("TAILAMP", 1e300, 2), "with terms of up to 1e+300", (dropped(2),)),
     Row("the trace at x = 1e300", make.coefficients("XTRACE", 1e300, 2), "fibre 2 is dropped: its trace is off the CCD",
         ONE),
     Row("the trace at x = -1e5", make.coefficients("XTRACE", -1e5, 2), "its trace is off the CCD", ONE),
-    Row("y constant", make.coefficients("YTRACE", 90, 2), "its y is not monotonic in wavelength", ONE),
-    Row("y that turns round", make.coefficients("YTRACE", 300, 2, term=2), "its y is not monotonic", ONE),
-    Row("two traces the same", make.trace_of(3, 2), CROSSES, (dropped(3), APART)),
+    Row("constant y", make.coefficients("YTRACE", 90, 2), "its y is not monotonic in wavelength", ONE),
+    Row("y that reverses direction", make.coefficients("YTRACE", 300, 2, term=2), "its y is not monotonic", ONE),
+    Row("two identical traces", make.trace_of(3, 2), CROSSES, (dropped(3), APART)),
     Row("two traces 0.4 pixels apart", make.trace_of(3, 2, 0.4), CROSSES, (dropped(3), APART)),
-    Row("two traces that cross at the middle", make.trace_of(3, 2, 0, 7.0), CROSSES, (dropped(3), APART)),
+    Row("two traces that cross in the middle", make.trace_of(3, 2, 0, 7.0), CROSSES, (dropped(3), APART)),
     Row("two traces that cross near the end", make.trace_of(3, 4, -7.0, 14.0), CROSSES, (dropped(3), APART)),
     Row("two traces swapped", make.swapped, "fibre 2 is dropped: its trace is not right of that of fibre 1", ONE),
     *(Row(f"no {key}", make.keyword(key, None), f"the PSF's header needs an integer {key}")
@@ -209,7 +210,7 @@ COUNTS = (
     Row("0 fibres", make.options("-n", "0"), "nspec is 0, must be 1 or more"),
 )
 
-ENDS = Holds("bins whose spots lie off the CCD are NODATA, all others have data", _ends)
+ENDS = Holds("bins whose spots are off the CCD are NODATA, all others have data", _ends)
 GRIDS = (
     Row("two bins", make.grid("6012,6013,1.0"), holds=(shaped(FIBRES, 2),)),
     Row("one bin", make.grid("6012,6012.4,1.0"), "is a single bin, must be two at least"),
@@ -220,18 +221,18 @@ GRIDS = (
     Row("a last wavelength of 1e300", make.grid("6012,1e300,1"), "has more than 1000000 bins: raise the step"),
     Row("up to the ends of the PSF", make.grid("6000,6110,1.0"), holds=(ENDS,)),
     Row("beyond the end of the PSF", make.grid("6050,6200,1"), "6050 to 6200 Angstrom were asked for"),
-    Row("before the begin of the PSF", make.grid("5990,6050,1"), "5990 to 6050 Angstrom were asked for"),
-    Row("descending", make.grid("6098,6012,1"), "must ascend"),
-    Row("NaN", make.grid("6012,nan,1"), "must be finite numbers"),
+    Row("before the start of the PSF", make.grid("5990,6050,1"), "5990 to 6050 Angstrom were asked for"),
+    Row("descending wavelengths", make.grid("6098,6012,1"), "must ascend"),
+    Row("a NaN wavelength", make.grid("6012,nan,1"), "must be finite numbers"),
 )
 
 TABLES = (
     Row("no FIBERMAP", make.without("FIBERMAP"), holds=(SAME,)),
-    Row("rows in another order", make.fibermap(lambda t: t[::-1]), holds=(SAME,)),
-    Row("each row twice", make.fibermap(lambda t: np.concatenate([t, t])), holds=(SAME,)),
-    Row("rows missing", make.fibermap(lambda t: t[:3]), "the fibermap has no row for 7 fibres (first FIBER 3)"),
+    Row("rows in reverse order", make.fibermap(lambda t: t[::-1]), holds=(SAME,)),
+    Row("every row twice", make.fibermap(lambda t: np.concatenate([t, t])), holds=(SAME,)),
+    Row("missing rows", make.fibermap(lambda t: t[:3]), "the fibermap has no row for 7 fibres (first FIBER 3)"),
     Row("no rows", make.fibermap(lambda t: t[:0]), "the fibermap has no rows"),
-    Row("a unit that is no text", make.unit, holds=(SAME,)),
+    Row("a unit that is not text", make.unit, holds=(SAME,)),
 )
 
 Section = tuple[str, tuple[Row, ...]]
@@ -242,10 +243,10 @@ READ: tuple[Section, ...] = (
 
 @dataclass(frozen=True)
 class Surroundings:
-    """A fault of where the command runs, in the words of a shell; {run} is the command, {folder} where its files are.
+    """A fault of the environment, as a shell command; {run} is the program, {folder} the folder of its files.
 
-    says: a part of what it says; without a code other than 0 the frame is that of good surroundings, bit for bit
-    slow: left to .ci/full
+    says: part of its message; with code 0 the frame is bitwise equal to that of a good environment
+    slow: runs in .ci/full only
     """
 
     fault: str
@@ -257,39 +258,39 @@ class Surroundings:
 
 SURROUNDINGS = (
     Surroundings("no HOME", "env -u HOME {run}"),
-    Surroundings("a HOME that is not there", "HOME=/nonexistent {run}"),
-    Surroundings("a TMPDIR that is not there", "TMPDIR=/nonexistent {run}"),
-    Surroundings("locale C, a name in UTF-8", "cp {folder}/image.fits {folder}/é.fits; LC_ALL=C PYTHONUTF8=0 "
+    Surroundings("a HOME that does not exist", "HOME=/nonexistent {run}"),
+    Surroundings("a TMPDIR that does not exist", "TMPDIR=/nonexistent {run}"),
+    Surroundings("locale C and a file name in UTF-8", "cp {folder}/image.fits {folder}/é.fits; LC_ALL=C PYTHONUTF8=0 "
                  "PYTHONCOERCECLOCALE=0 {run} -i {folder}/é.fits", slow=False),
-    Surroundings("a locale that is not there", "LC_ALL=xx_YY.utf9 {run}"),
+    Surroundings("a locale that does not exist", "LC_ALL=xx_YY.utf9 {run}"),
     Surroundings("16 open files (ulimit -n)", "ulimit -n 16; {run}"),
     Surroundings("a stack of 256 kB (ulimit -s)", "ulimit -s 256; {run}"),
-    Surroundings("4 GB of addresses (ulimit -v)", "ulimit -v 4000000; {run}"),
-    Surroundings("files of 8 kB (ulimit -f)", "ulimit -f 8; {run}", 3, "cannot be written: File too large; nothing "
-                 "under this name was changed", slow=False),
-    Surroundings("the rest of a second of processor time (ulimit -t)", "ulimit -t 1; {run}; exit $?", 137, "Killed"),
+    Surroundings("4 GB of address space (ulimit -v)", "ulimit -v 4000000; {run}"),
+    Surroundings("files of at most 8 kB (ulimit -f)", "ulimit -f 8; {run}", 3, "cannot be written: File too large; "
+                 "nothing under this name was changed", slow=False),
+    Surroundings("one second of CPU time (ulimit -t)", "ulimit -t 1; {run}; exit $?", 137, "Killed"),
     Surroundings("standard output, error and input closed", "{run} <&- >&- 2>&-"),
     Surroundings("standard error on a full disk", "{run} 2>/dev/full"),
-    Surroundings("standard error on a full disk, and an error", "{run} -n 0 2>/dev/full", 2),
+    Surroundings("standard error on a full disk, and an invalid option", "{run} -n 0 2>/dev/full", 2),
     Surroundings("standard output on a full disk", "{run} --test {folder}/good.fits >/dev/full", 3,
                  "standard output cannot be written: No space left on device", slow=False),
-    Surroundings("a current folder that is not there", "mkdir {folder}/a; cd {folder}/a; rmdir {folder}/a; {run}"),
-    Surroundings("a current folder that is not there, and an output in it", "mkdir {folder}/a; cd {folder}/a; rmdir "
+    Surroundings("a current folder that does not exist", "mkdir {folder}/a; cd {folder}/a; rmdir {folder}/a; {run}"),
+    Surroundings("a current folder that does not exist, and an output in it", "mkdir {folder}/a; cd {folder}/a; rmdir "
                  "{folder}/a; {run} -o frame.fits", 2, "the current folder is not there any more"),
     Surroundings("umask 077", "umask 077; {run}"),
-    Surroundings("OMP_NUM_THREADS that is no number", "OMP_NUM_THREADS=abc {run}"),
+    Surroundings("OMP_NUM_THREADS that is not a number", "OMP_NUM_THREADS=abc {run}"),
     Surroundings("OMP_NUM_THREADS of 0", "OMP_NUM_THREADS=0 {run}", slow=False),
     Surroundings("OMP_NUM_THREADS that is a list", "OMP_NUM_THREADS=2,1 {run}"),
-    Surroundings("warnings that are errors (PYTHONWARNINGS)", "PYTHONWARNINGS=error {run}"),
-    Surroundings("two commands that write the same file at once", "{run} & {run}; one=$?; wait $! && exit $one",
+    Surroundings("warnings as errors (PYTHONWARNINGS)", "PYTHONWARNINGS=error {run}"),
+    Surroundings("two concurrent commands that write the same file", "{run} & {run}; one=$?; wait $! && exit $one",
                  slow=False),
 )
 
 
 @dataclass(frozen=True)
 class Writing:
-    """A fault when the frame is written: exit code 3, one line with `says`, what had the name is still there, and
-    nothing else; code 0: the frame is whole."""
+    """A fault while the frame is written. Exit code 3: one line with `says`, and only the old file remains.
+    Code 0: the frame is complete."""
 
     fault: str
     around: outside.Around
@@ -299,20 +300,20 @@ class Writing:
 
 LITTLE = "cannot be written: "
 WRITING = (
-    *(Writing(f"files may grow to {size} bytes", outside.grows_to(size), LITTLE)
+    *(Writing(f"a file size limit of {size} bytes", outside.grows_to(size), LITTLE)
       for size in (0, 1, 2880, 5760, 11520, 40000, 80000, 110000, 120000, 123839)),
-    Writing("files may grow to the size of the frame", outside.grows_to(123840), code=0),
+    Writing("a file size limit equal to the size of the frame", outside.grows_to(123840), code=0),
     *(Writing(f"a disk of {size}", outside.room_for(size), LITTLE)
       for size in ("4k", "8k", "16k", "64k", "100k", "120k")),
-    Writing("the file cannot be made", outside.fails("open", outside.FULL), "No space left on device"),
-    Writing("the file cannot be brought to the disk", outside.fails("fsync", outside.BROKEN), "Input/output error"),
-    Writing("the folder cannot be brought to the disk", outside.fails("fsync", outside.CANNOT, call=2), code=0),
+    Writing("the file cannot be created", outside.fails("open", outside.FULL), "No space left on device"),
+    Writing("the file cannot be synced to disk", outside.fails("fsync", outside.BROKEN), "Input/output error"),
+    Writing("the folder cannot be synced to disk", outside.fails("fsync", outside.CANNOT, call=2), code=0),
     Writing("the file cannot be renamed", outside.fails("replace", outside.FORBIDDEN), "Permission denied"),
-    Writing("its name is on another disk", outside.fails("replace", outside.OTHER_DISK), "cross-device link"),
-    Writing("the folder goes away", outside.goes_away, "No such file or directory"),
+    Writing("the final name is on another disk", outside.fails("replace", outside.OTHER_DISK), "cross-device link"),
+    Writing("the folder disappears", outside.goes_away, "No such file or directory"),
 )
 
-# a rank that is lost, by phase: kind, on which rank, of how many ranks, in every run (or else in .ci/full)
+# a lost rank: phase, kind, rank; LOST_QUICK runs every time, the others in .ci/full
 PHASES = ("start", "read", "share", "extract", "gather", "write", "commit")
 KINDS = ("exception", "exit0", "exit3", "kill", "stop and kill", "stop")
 LOST_QUICK = (("start", "kill", 1), ("read", "exception", 2), ("share", "exit0", 1), ("extract", "stop and kill", 1),
@@ -321,17 +322,17 @@ LOST_QUICK = (("start", "kill", 1), ("read", "exception", 2), ("share", "exit0",
 # rank 2 helps rank 1 with its bundle and has no result to send
 LOST = tuple((phase, kind, victim) for phase in PHASES for kind in KINDS
              for victim in (0, 1 if phase == "gather" else 2))
-# on other numbers of ranks: phase, kind, victim, ranks
+# with other numbers of ranks: phase, kind, victim, ranks
 LOST_OF = tuple((phase, kind, ranks - 1, ranks) for phase, kind in (("share", "kill"), ("extract", "exception"),
                                                                    ("write", "stop and kill")) for ranks in (2, 7, 33))
-# a rank that is slow: phase, rank, ranks; the first is in every run
+# a slow rank: phase, rank, ranks; the first runs every time
 SLOW = (("extract", 1, 3), ("start", 1, 3), ("read", 0, 3), ("share", 2, 3), ("gather", 0, 2), ("write", 0, 5),
         ("commit", 1, 3), ("extract", 32, 33))
-WHAT = {"exception": "an exception", "exit0": "it leaves with code 0", "exit3": "it leaves with code 3",
-        "kill": "SIGKILL", "stop and kill": "SIGSTOP, SIGKILL 2 s later", "stop": "SIGSTOP, for ever"}
+WHAT = {"exception": "an exception", "exit0": "it exits with code 0", "exit3": "it exits with code 3",
+        "kill": "SIGKILL", "stop and kill": "SIGSTOP, SIGKILL 2 s later", "stop": "SIGSTOP, permanently"}
 
-# a signal to one process of three ranks: which, the signal, the phase of rank 0, and the exit code; None where the
-# launcher has one of its own. What every process gives with every launcher is measured by bench/kills.py
+# a signal to one process of a run of three ranks: process, signal, phase of rank 0, exit code; None if the launcher
+# determines the code. bench/kills.py measures the codes of every process under every launcher
 SIGNALS_QUICK = (("keeper", "TERM", "extract", 75), ("keeper", "INT", "gather", 75), ("keeper", "HUP", "start", 75),
                  ("rank", "TERM", "write", 75), ("keeper", "KILL", "extract", None), ("proxy", "KILL", "commit", None))
 SIGNALS = (("keeper", "TERM", "write", 75), ("rank", "HUP", "share", 75), ("rank", "INT", "read", 75),

@@ -19,7 +19,7 @@ def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def expected(row: rows.Row) -> str:
-    """What is expected, in words."""
+    """The expected outcome, in words."""
     said = f"`{row.says}`" if row.says else ""
     if row.code:
         return f"exit code 2: {said}"
@@ -27,18 +27,18 @@ def expected(row: rows.Row) -> str:
 
 
 def around(row: rows.Surroundings) -> str:
-    """The same for the surroundings."""
+    """The same for the environment."""
     said = f": `{row.says}`" if row.says else ""
-    return f"exit code {row.code}{said}" if row.code else "the frame, bit for bit"
+    return f"exit code {row.code}{said}" if row.code else "bitwise the same frame"
 
 
 def writing(row: rows.Writing) -> str:
-    """The same for what is written."""
-    return f"exit code 3: `{row.says.strip()}`" if row.code else "the frame is whole"
+    """The same for writing."""
+    return f"exit code 3: `{row.says.strip()}`" if row.code else "the frame is complete"
 
 
 def lost() -> Iterable[Sequence[str]]:
-    """Phase by phase, what is done to which rank of how many; what is in every run is in bold."""
+    """By phase: what is done to which rank of how many; cases that run every time are in bold."""
     for phase in rows.PHASES:
         quick = {(kind, victim) for p, kind, victim in rows.LOST_QUICK if p == phase}
         for kind in rows.KINDS:
@@ -55,22 +55,23 @@ def page() -> str:
     parts = [HEAD]
     for section, found in rows.READ:
         parts.append(f"### {section}\n\n" + table(("fault", "expected"), [(row.fault, expected(row)) for row in found]))
-    parts.append("## Surroundings\n\nThe whole command, in a shell (`test/faults/test_faults_around.py`).\n\n"
+    parts.append("## Environment\n\nThe whole command runs in a shell (`test/faults/test_faults_around.py`).\n\n"
                  + table(("fault", "expected"), [(row.fault, around(row)) for row in rows.SURROUNDINGS]))
-    parts.append("## Writing\n\nWhere the frame cannot be written, what had its name is still there, nothing else is "
-                 "left, and one line says so\n(`test/faults/test_faults_around.py`).\n\n"
+    parts.append("## Writing\n\nIf the frame cannot be written, an existing file of that name stays, no other file is\n"
+                 "left, and one line reports it (`test/faults/test_faults_around.py`).\n\n"
                  + table(("fault", "expected"), [(row.fault, writing(row)) for row in rows.WRITING]))
-    parts.append("## Ranks\n\nA rank that is lost ends all within 30 s: exit code 4, one line with its number, the old "
-                 "output untouched, no file left\n(`test/ranks/test_mpi_faults.py`). Numbers in bold are in every run, "
-                 "the others in `.ci/full`.\n\n"
+    parts.append("## Ranks\n\nWhen a rank is lost, all ranks end within 30 s. The exit code is 4, one line names the\n"
+                 "rank, the old output is untouched, and no file is left (`test/ranks/test_mpi_faults.py`). Rank\n"
+                 "numbers in bold are tested in every run, the others in `.ci/full`.\n\n"
                  + table(("phase", "what happens", "to rank", "of ranks"), lost())
-                 + "\nA rank that is slow (3 s) is waited for; the frame is the same, bit for bit:\n\n"
+                 + "\nThe other ranks wait for a rank that is slow (3 s). The frame is bitwise the same:\n\n"
                  + table(("phase", "rank", "of ranks"), [(p, str(v), str(n)) for p, v, n in rows.SLOW]))
-    parts.append("## Signals\n\nA signal to one process of three ranks (`test/ranks/test_mpi_signals.py`): all are "
-                 "gone within 30 s, the output is the old one or\ncomplete, the next run removes what is left and has "
-                 "the same bits. STOP to a rank or a keeper alone ends all (exit\ncode 4); STOP and later CONT to all "
-                 "of them changes nothing (exit code 0, the same bits). The codes with other launchers,\nand what was "
-                 "measured, are in [mpi.md](mpi.md#when-something-goes-wrong).\n\n"
+    parts.append("## Signals\n\nOne process of a run of three ranks receives a signal\n"
+                 "(`test/ranks/test_mpi_signals.py`). All processes end within 30 s. The output is either the old\n"
+                 "file or complete. The next run removes the leftovers and gives the same bits. STOP to a rank or a\n"
+                 "keeper alone ends all ranks (exit code 4). STOP and later CONT to all of them changes nothing (exit\n"
+                 "code 0, the same bits). The measured codes with other launchers are in\n"
+                 "[mpi.md](mpi.md#when-something-goes-wrong).\n\n"
                  + table(("to", "signal", "at", "exit code"),
                          [(who, name, phase, str(code or "the launcher's"))
                           for who, name, phase, code in (*rows.SIGNALS_QUICK, *rows.SIGNALS)]))

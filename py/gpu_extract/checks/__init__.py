@@ -1,3 +1,3 @@
-"""What is looked at before any work: do image and PSF belong together, which fibres and pixels are sound, how far a PSF
-reaches.
+"""Checks before any work: whether image and PSF belong together, which fibres and pixels are usable, and how far a
+PSF reaches.
 """

@@ -1,17 +1,18 @@
-"""Pixels without sense: an inverse variance that no detector has, a value that no light makes.
+"""Odd pixels: an inverse variance that no detector has, or a value that no light produces.
 
-They are looked for in one instrument bundle at a time, in all rows of the columns that its traces run through, so that
-what is found depends neither on the fibres and wavelengths that are wanted nor on who works on the bundle. All limits
-are ratios: an image times s with ivar / s^2 has the same odd pixels.
+The search covers one instrument bundle at a time, in all rows of the columns that its traces cross. The result
+therefore depends neither on the requested fibres and wavelengths nor on which rank works on the bundle. All limits are
+ratios: an image times s with ivar / s^2 has the same odd pixels.
 
-ivar: above 10 times what the read noise allows, else above 100 times the 99.9 % quantile of the image's (`most_ivar`).
+ivar: odd above 10 times the largest that the read noise allows; if that is unknown, above 100 times the 99.9 % quantile
+of the image (`most_ivar`).
 
-Value: judged in its own sigma, |pix| sqrt(ivar), against the bundle's 99 % quantile, or 1 where that is less (a sigma
-is what pixels scatter by). Light reaches neighbours too, so that no star and no line is as sharp as one pixel: a pixel
-is odd that is FAR times the quantile and SHARP times more concentrated than the sharpest spot of the PSF (against the
-sum over its 24 neighbours, half of which must be good). Whatever is around it, it is odd at BEYOND times the quantile,
-more than the range between the noise and the full well of any detector; and at NOISELESS sigma, where all are so
-bright.
+Value: measured in its own sigma, |pix| sqrt(ivar), relative to the bundle's 99 % quantile, or to 1 if that is less (a
+sigma is the scatter of a pixel). Light also reaches neighbouring pixels, so no star and no line is as sharp as a
+single pixel. A pixel is odd if it exceeds FAR times the quantile and is SHARP times more concentrated than the
+sharpest spot of the PSF (compared with the sum over its 24 neighbours, half of which must be good). Whatever its
+neighbours, it is odd above ALWAYS_ODD times the quantile, which is more than the range between the noise and the full
+well of any detector. If all pixels are that bright, it is odd above NOISELESS sigma.
 """
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -24,19 +25,19 @@ from gpu_extract.errors import InputError
 from gpu_extract.spots import centres, make_spots
 
 OF_NOISE = 10.0        # times 1 / (read noise)^2 is more than an ivar can be: flat fields change it by less than 2
-OF_IVAR = 100.0        # the same of the quantile, where the read noise is not known
+OF_IVAR = 100.0        # times the quantile, if the read noise is unknown
 IVAR_QUANTILE = 0.999
-FAR = 100.0            # times the bundle's quantile: bright light, or none
-SHARP = 4.0            # times as concentrated as the sharpest spot: none
-BEYOND = 1e8           # times the quantile: no light at all
-NOISELESS = 1e16       # times its sigma: its noise is less than the rounding of its value; odd in any company
+FAR = 100.0            # times the bundle's quantile: bright light, or no light
+SHARP = 4.0            # times as concentrated as the sharpest spot: no light
+ALWAYS_ODD = 1e8  # times the quantile: no light, whatever the neighbours
+NOISELESS = 1e16       # times its sigma: its noise is less than the rounding of its value; always odd
 QUANTILE = 0.99
-SAMPLE = 16384         # pixels that a quantile is taken of
-ENOUGH = 1000          # of them; where fewer are good, all pixels are looked at
-FEWEST = 100           # good pixels below which nothing can be said of any
-REACH = 2              # pixels on each side: neighbours, so many that the sharp rims of a model spot do not count
+SAMPLE = 16384         # pixels from which a quantile is computed
+ENOUGH = 1000          # of them; if fewer are good, all pixels are used
+FEWEST = 100           # good pixels below which no pixel can be judged
+REACH = 2              # pixels on each side that count as neighbours: enough to outweigh the sharp rims of a model spot
 AROUND = (2 * REACH + 1)**2 - 1
-LIT = 1e-4             # of a stamp's brightest pixel: fainter ones are never far above a bundle's quantile
+LIT = 1e-4             # of a stamp's brightest pixel: fainter ones never exceed a bundle's quantile by much
 _WAVES, _FIBRES = 16, 16
 _LARGEST = float(np.finfo(np.float64).max)
 _LEAST = 1e-34         # ivar: single precision begins at 1e-38, and a bin's may be less than a pixel's
@@ -44,9 +45,9 @@ _NONE = np.zeros((0, 2), dtype=np.int64)
 
 
 def most_ivar(image: Image) -> float:
-    """The largest ivar that makes sense in an image; larger ones are odd.
+    """The largest plausible ivar of an image; larger ones are odd.
 
-    Read noise in a unit other than the pixels' is not believed: one that calls more than 0.1 % of the ivar odd.
+    A read noise that would make more than 0.1 % of the ivar odd is ignored: its unit differs from that of the pixels.
     """
     noise = image.read_noise
     allowed = OF_NOISE / noise / noise if noise and noise > 0 else 0.0
@@ -72,7 +73,7 @@ def check_unit(image: Image) -> None:
 
 
 def columns(psf: PsfModel, fibres: Iterable[int], width: int) -> slice:
-    """The columns of an image of this width that the traces of some fibres run through, and half a stamp beside."""
+    """The columns that the traces of some fibres cross in an image of this width, plus half a stamp on each side."""
     low, high = psf.wavelength_range
     chosen = list(fibres)
     if not chosen:
@@ -86,10 +87,10 @@ def columns(psf: PsfModel, fibres: Iterable[int], width: int) -> slice:
 def find_odd(image: Image, place: slice, most: float | None, sharpest: Callable[[], float]) -> IntArray:
     """The odd pixels in some columns of an image: (n, 2) y and x.
 
-    most: the largest ivar that makes sense; None: no pixel is odd, whatever it holds
-    sharpest: asked for the concentration of the PSF's sharpest spot (`concentration`) where there is a pixel to judge
+    most: the largest plausible ivar; None: no pixel is odd, whatever its value
+    sharpest: called for the concentration of the PSF's sharpest spot (`concentration`) if there is a pixel to judge
 
-    Raises InputError where a pixel or an ivar is none: NaN, negative or infinite ivar, NaN or infinite pixels of ivar
+    Raises InputError for values that are invalid: NaN, negative or infinite ivar, NaN or infinite pixels with ivar
     above 0.
     """
     limit = _LARGEST if most is None else most
@@ -106,14 +107,14 @@ def find_odd(image: Image, place: slice, most: float | None, sharpest: Callable[
     places = np.stack([there[places[:, 0]], places[:, 1] + place.start], axis=1)
     odd = weights > limit
     if usual is not None:
-        odd |= np.abs(values) * np.sqrt(weights) > min(BEYOND * usual, NOISELESS)
+        odd |= np.abs(values) * np.sqrt(weights) > min(ALWAYS_ODD * usual, NOISELESS)
         if not odd.all():
             odd = _alone(places, odd, image, limit=limit, most=SHARP * sharpest())
     return places[odd]
 
 
 def _some(image: Image, place: slice, limits: tuple[float, float]) -> tuple[Array, Array, IntArray]:
-    """ivar and pix in these columns of the rows where one is to be looked at, and which rows these are."""
+    """ivar and pix in these columns of the rows that contain a suspect, and which rows these are."""
     ivar, pix = image.ivar, image.pix
     columns = place.start, place.stop
     if not all(a.dtype.isnative and a.flags.c_contiguous for a in (ivar, pix)):
@@ -127,9 +128,9 @@ def _some(image: Image, place: slice, limits: tuple[float, float]) -> tuple[Arra
 
 
 def _alone(places: IntArray, odd: np.ndarray, image: Image, *, limit: float, most: float) -> np.ndarray:
-    """Which suspects are odd: those that are so already, and those too bright for the pixels around them.
+    """Which suspects are odd: those that are already, and those too bright for the pixels around them.
 
-    A pixel that is odd says nothing of its neighbours: looked at again and again until no more are found.
+    An odd pixel carries no information on its neighbours, so the search is repeated until no more are found.
     """
     (ny, nx), pix, ivar = image.shape, image.pix, image.ivar
     suspects = [(int(y), int(x)) for y, x in places]
@@ -148,7 +149,7 @@ def _alone(places: IntArray, odd: np.ndarray, image: Image, *, limit: float, mos
 
 
 def concentration(psf: PsfModel) -> float:
-    """The most that a pixel of any spot has in proportion to the sum of its neighbours, on some of the spots."""
+    """The largest ratio of a spot's pixel to the sum of its neighbours, over a sample of the spots."""
     low, high = psf.wavelength_range
     wave, most = np.linspace(low, high, _WAVES), 0.0
     for fibre in range(0, psf.nfibre, max(psf.nfibre // _FIBRES, 1)):
@@ -162,7 +163,7 @@ def concentration(psf: PsfModel) -> float:
 
 
 def touched(odd: IntArray, y0: IntArray, x0: IntArray, stamp: tuple[int, int]) -> np.ndarray:
-    """Which bins have an odd pixel on their stamp: bool, of the shape of y0 and x0, their first pixels."""
+    """Which bins have an odd pixel on their stamp: bool, shaped as y0 and x0, the first pixels of the stamps."""
     if len(odd) == 0:
         return np.zeros(y0.shape, dtype=bool)
     (top, left), (bottom, right) = odd.min(axis=0), odd.max(axis=0) + 1
@@ -177,7 +178,7 @@ def touched(odd: IntArray, y0: IntArray, x0: IntArray, stamp: tuple[int, int]) -
 
 
 def _usual(ivar: np.ndarray, pix: np.ndarray, limit: float) -> float | None:
-    """The quantile of |pix| sqrt(ivar) of good pixels, at least 1; None where there are too few."""
+    """The quantile of |pix| sqrt(ivar) over good pixels, at least 1; None if there are too few."""
     for take in (_sample, np.ravel):
         weights, values = take(ivar), take(pix)
         good = (weights > 0) & (weights <= np.float64(limit)) & np.isfinite(values)
@@ -191,7 +192,7 @@ def _usual(ivar: np.ndarray, pix: np.ndarray, limit: float) -> float | None:
 
 
 def _sample(array: np.ndarray) -> np.ndarray:
-    """Some rows of an image, evenly spread, about SAMPLE pixels in all, as one row."""
+    """Evenly spaced rows of an image, about SAMPLE pixels in total, as one row."""
     every = min(max(array.size // SAMPLE, 1), len(array))
     return array[every // 2::every].ravel()
 
@@ -212,12 +213,12 @@ def _refuse(ivar: np.ndarray, pix: np.ndarray) -> None:
 
 
 def mask_pixels(root: Array, light: Array, odd: IntArray, corner: tuple[int, int]) -> None:
-    """Make odd pixels masked ones, in place, in a cut-out (sqrt(ivar), sqrt(ivar) pix); corner: its first pixel."""
+    """Mask odd pixels in place in a cut-out (sqrt(ivar), sqrt(ivar) pix); corner: its first pixel."""
     y, x = (odd - np.array(corner)).T
     there = (y >= 0) & (y < root.shape[0]) & (x >= 0) & (x < root.shape[1])
     root[y[there], x[there]] = light[y[there], x[there]] = 0.0
 
 
 def in_notes(notes: dict[str, Any], odd: IntArray) -> dict[str, Any]:
-    """A bundle's notes with the number of its odd pixels, where there are any."""
+    """A bundle's notes with the number of its odd pixels, if there are any."""
     return {**notes, "odd_pixels": len(odd)} if len(odd) else notes

@@ -1,9 +1,8 @@
-"""How far a PSF reaches through the normal equations: pads from measured decay.
+"""How far a PSF reaches through the normal equations: pads from the measured decay.
 
-Light of bins that are left out returns through C = icov^-1. On a small ideal
-problem (every pixel good, equal errors) two numbers are measured: how fast C
-falls off along a fibre, and how strongly neighbouring fibres are correlated.
-They turn into the number of bins and fibres that must take part.
+Light of omitted bins enters through C = icov^-1. Two numbers are measured on a small ideal problem (every pixel good,
+equal errors): how fast C decays along a fibre, and how strongly neighbouring fibres are correlated. They give the
+number of bins and fibres that must take part.
 """
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,18 +18,18 @@ from gpu_extract.normal import VECTOR, Cut, Sums, add_tile, empty_sums, half_ban
 from gpu_extract.plan import MOST_NEIGHBOURS, Plan, enough_neighbours
 from gpu_extract.spots import centres, corners, recipe, select
 
-WINDOWS = 192, 320    # bins of the small problem: the longer one where light reaches beyond the shorter one, then
-                      # twice as many and so on, until all of the decay is seen
-STEPS = 12            # of the power iteration for the correlation between fibres: it is wanted to a few per cent
-# Measured on real frames (doc/method.md): a solution cut at distance k is off by about 5 C(k)/C(0) sigma, patches
-# with the exact x by 0.1; masked pixels make both up to 10 times worse. The margins below hold with masks.
+WINDOWS = 192, 320    # bins of the small problem: the second if light reaches beyond the first, then
+                      # twice as many and so on, until the whole decay is covered
+ITERATIONS = 12  # of the power iteration for the correlation between fibres: it is needed to a few per cent
+# Measured on real frames (doc/method.md): a solution cut at distance k has an error of about 5 C(k)/C(0) sigma,
+# patches with the exact x 0.1 of that; masked pixels increase both up to 10 times. The margins below cover masks.
 SAFETY_CUT = 0.02
 SAFETY_PATCH = 1.0
 
 
 @contextmanager
 def _told_apart(psf: PsfModel, wavelength: tuple[float, float, float]) -> Iterator[None]:
-    """Raise InputError where even with ideal pixels bins, or fibres, cannot be told from each other."""
+    """Raise InputError if bins or fibres cannot be distinguished even with ideal pixels."""
     try:
         yield
     except LinAlgError as error:
@@ -41,16 +40,16 @@ def _told_apart(psf: PsfModel, wavelength: tuple[float, float, float]) -> Iterat
 
 @dataclass(frozen=True)
 class Decay:
-    """beyond: bins to add beyond the ends of the wanted range; patch: bins to pad a dense patch with."""
+    """beyond: bins to add beyond the ends of the requested range; patch: bins of padding for a dense patch."""
 
     beyond: int
     patch: int
 
 
 def measure_decay(psf: PsfModel, wavelength: tuple[float, float, float], tolerance: float) -> Decay:
-    """Measure the decay of C along the first, middle and last fibre, at both ends of the range; the widest counts.
+    """Measure the decay of C along the first, middle and last fibre, at both ends of the range; return the slowest.
 
-    wavelength: (first, last, step); tolerance: error to leave, in sigma.
+    wavelength: (first, last, step); tolerance: acceptable error, in sigma.
     """
     few = select(psf, sorted({0, psf.nfibre // 2, psf.nfibre - 1}))
     low, high = psf.wavelength_range
@@ -63,16 +62,16 @@ def measure_decay(psf: PsfModel, wavelength: tuple[float, float, float], toleran
                 envelopes += [*_envelope(sums.icov[:, 0], place)]
         beyond, patch = (max(_bins(e, safety * tolerance, most) for e in envelopes)
                          for safety in (SAFETY_CUT, SAFETY_PATCH))
-        if beyond < window // 2:      # seen, not extrapolated
+        if beyond < window // 2:      # measured, not extrapolated
             break
     return Decay(beyond, patch)
 
 
 def measure_neighbours(psf: PsfModel, wavelength: tuple[float, float, float], tolerance: float) -> int:
-    """Fibres that a dense patch needs on both sides where all pixels are good.
+    """Neighbours that a dense patch needs on each side if all pixels are good.
 
-    Leaving out the fibres beyond n costs S_i, relative to itself, the square of their own correlation with fibre i and
-    the correlation of neighbours to the power 2 (n + 1); a spectrum of SIGNAL errors turns that into sigma.
+    Omitting the fibres beyond n changes S_i, relative to itself, by the square of their own correlation with fibre i
+    and by the correlation of neighbours to the power 2 (n + 1). A spectrum of SIGNAL errors turns that into sigma.
     """
     worst = np.zeros(1)
     for fibre in sorted({0, psf.nfibre // 2, max(0, psf.nfibre - MOST_NEIGHBOURS - 1)}):
@@ -86,7 +85,7 @@ def measure_neighbours(psf: PsfModel, wavelength: tuple[float, float, float], to
 
 
 def _lengths(most: int) -> Iterator[int]:
-    """Of the stretches in turn, up to one that holds all bins of the PSF."""
+    """The lengths of the stretches to try in turn, up to one that holds all bins of the PSF."""
     yield from WINDOWS
     bins = WINDOWS[-1]
     while bins < most:
@@ -95,9 +94,9 @@ def _lengths(most: int) -> Iterator[int]:
 
 
 def _windows(psf: PsfModel, wavelength: tuple[float, float, float], bins: int) -> list[tuple[Array, int]]:
-    """A stretch of so many bins around each end of the range, as far as the PSF reaches, and which bin is that end.
+    """A stretch of so many bins around each end of the range, as far as the PSF reaches, and the bin of that end.
 
-    Where it is closer to the stretch's end than a quarter of it, another bin stands for it: there C is not like C.
+    If that bin is within a quarter of the stretch from its end, another bin replaces it, since C differs there.
     """
     low, high = psf.wavelength_range
     step, found = wavelength[2], []
@@ -110,9 +109,9 @@ def _windows(psf: PsfModel, wavelength: tuple[float, float, float], bins: int) -
 
 
 def _ideal(psf: PsfModel, fibres: tuple[int, int], wave: Array, arena: Arena, *, apart: bool = False) -> Sums:
-    """Normal equations of a few fibres where every pixel is good and has unit errors, on the CCD or not.
+    """Normal equations of a few fibres in which every pixel is good and has unit errors, on the CCD or not.
 
-    apart: the fibres are moved side by side, so that none sees another and the image is small.
+    apart: the fibres are moved side by side, so that none overlaps another and the image is small.
     """
     spots = recipe(psf, fibres, wave, arena)
     y0, x0 = spots.y0 - spots.y0.min(), spots.x0 - spots.x0.min()
@@ -140,8 +139,8 @@ def _cholesky(bands: Array) -> Array:
 def _envelope(bands: Array, place: int) -> Array:
     """Largest |C| at every distance from a bin and beyond, relative to that bin's own: (nfibre, distances).
 
-    bands: (nfibre, n, 2 hw + 1) of the fibres' own blocks, which one behind the other are one matrix, for nothing
-    couples the last bin of a fibre to the first of the next; distances: up to the farther end
+    bands: (nfibre, n, 2 hw + 1) of the fibres' own blocks. They form one matrix, since nothing couples the last bin of
+    a fibre to the first of the next; distances: up to the farther end
     """
     nfibre, n, hw = len(bands), bands.shape[1], bands.shape[2] // 2
     unit = np.zeros((nfibre, n))
@@ -156,14 +155,14 @@ def _envelope(bands: Array, place: int) -> Array:
 
 
 def _correlation(sums: Sums, d: int) -> float:
-    """Largest canonical correlation between the first fibre and that d further: the norm of L_0^-1 icov_0d L_d^-T."""
+    """Largest canonical correlation of the first fibre and fibre d: the norm of L_0^-1 icov_0d L_d^-T."""
     if len(sums.icov) <= d:
         return 0.0
     between = _band_matrix(sums.icov[0, d])
     factors = [(_cholesky(sums.icov[i, 0]), True) for i in (0, d)]
     v = np.where(np.arange(len(between)) % 2, -1.0, 1.0)
     square = 0.0
-    for _ in range(STEPS):
+    for _ in range(ITERATIONS):
         image = cho_solve_banded(factors[1], between.T @ cho_solve_banded(factors[0], between @ v))
         square = float(np.linalg.norm(image) / np.linalg.norm(v)) if v.any() else 0.0
         v = image / np.linalg.norm(image) if image.any() else image
@@ -171,7 +170,7 @@ def _correlation(sums: Sums, d: int) -> float:
 
 
 def _band_matrix(bands: Array) -> Array:
-    """A square matrix out of bands (n, 2 hw + 1)."""
+    """The square matrix of bands (n, 2 hw + 1)."""
     n, hw = len(bands), bands.shape[1] // 2
     matrix, rows = np.zeros((n, n)), np.arange(n)
     for k in range(-hw, hw + 1):
@@ -181,9 +180,9 @@ def _band_matrix(bands: Array) -> Array:
 
 
 def _bins(envelope: Array, limit: float, most: int) -> int:
-    """First distance at which the envelope is below the limit, extrapolated by its last decay where it never is.
+    """First distance at which the envelope is below the limit; extrapolated by its last decay if it never is.
 
-    most: bins of the PSF, of which no pad can have more
+    most: bins of the PSF, the upper limit of a pad
     """
     below = np.nonzero(envelope < limit)[0]
     if len(below):
@@ -194,7 +193,7 @@ def _bins(envelope: Array, limit: float, most: int) -> int:
 
 
 def on_ccd(psf: PsfModel, plan: Plan) -> Plan:
-    """The plan without the bins beyond the ends where no fibre has a pixel of its spots on the CCD."""
+    """The plan without the bins beyond the ends for which no fibre has a pixel of its spots on the CCD."""
     below, n = plan.inner.start, len(plan.extended)
     above = n - plan.inner.stop
     if not _seen(psf, plan.extended[:1])[0]:
@@ -206,12 +205,12 @@ def on_ccd(psf: PsfModel, plan: Plan) -> Plan:
 
 
 def _seen(psf: PsfModel, wave: Array) -> np.ndarray:
-    """(nwave,) whether some fibre's spot touches the CCD."""
+    """(nwave,) whether the spot of some fibre touches the CCD."""
     first = corners(psf, centres(psf, (0, psf.nfibre), wave))
     stamp, shape = np.array(psf.stamp)[:, None, None], np.array(psf.shape)[:, None, None]
     return np.asarray(((first > -stamp) & (first < shape)).all(axis=0).any(axis=0))
 
 
 def _last(seen: np.ndarray) -> int:
-    """How many there are up to the last one."""
+    """The number of elements up to the last that is true."""
     return int(np.nonzero(seen)[0].max(initial=-1)) + 1

@@ -1,4 +1,4 @@
-"""The PSF validator: a bad fibre is dropped with a message, instead of losing the frame."""
+"""The PSF validator: it drops an unusable fibre with a message, so that the frame is not lost."""
 from collections.abc import Container
 from dataclasses import replace
 from functools import reduce
@@ -9,19 +9,19 @@ from gpu_extract.data import Array, Core, IntArray, Legendre, PsfModel
 from gpu_extract.errors import InputError
 from gpu_extract.spots import centres, evaluate, select
 
-SAMPLES = 64           # wavelengths at which a fibre is looked at
-BEYOND = 200           # bins beyond the ends that are looked at first: more than most PSFs' pads
-APART = 0.5            # pixels: traces closer than this are one trace
-LIGHT = 1e-3           # of a spot's light is the least that its Gaussians may hold; the inverse, the most in a term
-OFF_CCD = -1e6         # a dropped fibre's trace lies here, so that none of its bins has a pixel
+SAMPLES = 64           # wavelengths at which a fibre is checked
+BEYOND = 200           # bins beyond the ends that are checked first: more than the pad of most PSFs
+APART = 0.5            # pixels: traces closer than this count as one trace
+LIGHT = 1e-3           # of a spot's light: the least its Gaussians may hold; inverse: the most a term may hold
+OFF_CCD = -1e6         # a dropped fibre's trace is moved here, so that none of its bins has a pixel
 
 
 def check_psf(psf: PsfModel, wave: Array, beyond: int = BEYOND) -> tuple[PsfModel, dict[int, str]]:
-    """Drop the fibres that cannot be extracted: (PSF with their traces off the CCD, {fibre: reason}).
+    """Drop the fibres that cannot be extracted: (PSF with their traces moved off the CCD, {fibre: reason}).
 
-    Checked over `wave` (Angstrom) and `beyond` bins of padding: coefficients finite, sigma > 0 and no larger than the
-    stamp, spots that hold light, y monotonic along wavelength, fibres in order (either way) and apart, some of the
-    trace on the CCD. Raises InputError where no fibre is left.
+    Checked over `wave` (Angstrom) and `beyond` bins of padding: coefficients are finite, sigma is positive and no
+    larger than the stamp, spots hold light, y is monotonic along wavelength, fibres are in order (either way) and
+    apart, and part of the trace is on the CCD. Raises InputError if no fibre is left.
     """
     sample = _samples(psf, wave, beyond)
     finite = _finite(psf)
@@ -78,21 +78,21 @@ def _most(coeff: Array) -> Array:
 
 
 def _tail_index(psf: PsfModel, sample: Array) -> Array:
-    """With which power the tails fall: (nfibre, nwave), or one of 0 where there are none."""
+    """The exponent with which the tails decrease: (nfibre, nwave), or a single 0 if there are none."""
     return np.zeros((psf.nfibre, 1)) if psf.tail is None else evaluate(psf.tail.index, (0, psf.nfibre), sample)
 
 
 def _of_fibres(combine: np.ufunc, holds: np.ndarray) -> np.ndarray:
-    """(nfibre,) what holds (nfibre, nwave) at all wavelengths, or at some; rarely need rows be looked at singly."""
+    """(nfibre,) whether (nfibre, nwave) holds at all wavelengths, or at some; single rows are rarely examined."""
     return np.ones(len(holds), dtype=bool) if holds.all() else combine.reduce(holds, axis=1)
 
 
 def _astray(x: Array, candidates: IntArray) -> dict[int, str]:
-    """Which fibres, and why, do not belong to the largest set whose traces lie in order and apart.
+    """The fibres outside the largest set whose traces are in order and apart, with reasons.
 
-    x: (nfibre, nwave) of the traces, which may rise or fall with the fibres' numbers, whichever keeps more; order holds
-        at all wavelengths, or not at all: traces that cross are as one
-    candidates: fibres. Of two on one trace the later one is astray.
+    x: (nfibre, nwave) of the traces, which may increase or decrease with the fibre number, whichever keeps more fibres.
+        The order must hold at all wavelengths: traces that cross count as one
+    candidates: fibres. Of two fibres on one trace the later one is rejected.
     """
     steps = np.diff(x[candidates], axis=0)
     if np.all(steps >= APART) or np.all(steps <= -APART):
@@ -112,7 +112,7 @@ def _astray(x: Array, candidates: IntArray) -> dict[int, str]:
 
 
 def _in_order(x: Array) -> list[int]:
-    """The longest selection, by number, in which each x is everywhere APART or more above the one before."""
+    """The longest selection, by number, in which each x exceeds the previous one by APART or more everywhere."""
     length = np.ones(len(x), dtype=int)
     before = np.full(len(x), -1)
     for n in range(1, len(x)):
@@ -127,7 +127,7 @@ def _in_order(x: Array) -> list[int]:
 
 
 def _samples(psf: PsfModel, wave: Array, beyond: int) -> Array:
-    """Wavelengths that span `wave` and so many bins beyond its ends, as far as the PSF reaches."""
+    """Wavelengths that span `wave` and this many bins beyond its ends, as far as the PSF reaches."""
     low, high = psf.wavelength_range
     margin = beyond * (wave[-1] - wave[0]) / max(len(wave) - 1, 1)
     first, last = max(low, wave[0] - margin), min(high, wave[-1] + margin)
@@ -135,7 +135,7 @@ def _samples(psf: PsfModel, wave: Array, beyond: int) -> Array:
 
 
 def remaining(psf: PsfModel, dropped: Container[int]) -> PsfModel:
-    """The PSF of the fibres that were not dropped, closed up: what can be measured on, not what is extracted."""
+    """The PSF of the fibres that were not dropped, renumbered without gaps: for measurements, not for extraction."""
     good = [i for i in range(psf.nfibre) if i not in dropped]
     return psf if len(good) == psf.nfibre else select(psf, good)
 

@@ -1,6 +1,7 @@
-"""Do image and PSF belong together? Looked at before any work, and once more at what came out.
+"""Do image and PSF belong together? Checked before any work, and again on the result.
 
-Who is who: cards that both headers have, CAMERA and others of IDENTITY. A card that one of them lacks decides nothing.
+Identity: header cards that both files have, CAMERA and the others of IDENTITY, must agree. A card that one file lacks
+decides nothing.
 
 Where the light lies: on the traces, or between them. Some stretches of some pairs of neighbouring traces are looked at
 across the dispersion, from one trace to the other. Where that profile rises well above its own scatter, the middle is
@@ -21,14 +22,14 @@ from gpu_extract.errors import InputError
 from gpu_extract.spots import centres
 
 IDENTITY = ("CAMERA", "INSTRUME", "TELESCOP", "DETECTOR")
-ASTRAY = 0.15          # of the stretches with light between traces: 0 to 0.06 where the PSF is right, 0.26 to 1 else
-STRETCHES, PAIRS = 12, 48        # stretches along wavelength, and pairs of fibres, that are looked at
+ASTRAY = 0.15          # of the stretches have light between traces: 0 to 0.06 if the PSF is right, otherwise 0.26 to 1
+STRETCHES, PAIRS = 12, 48        # stretches along wavelength, and pairs of fibres, that are examined
 LENGTH = 32            # rows of a stretch
-EXTREMES = 4           # highest and lowest of them left out: cosmic rays, dead rows
-TRIMMED = 1.5          # sigma of normal numbers without these: so many times theirs
-STEPS = 9              # places from trace to trace
-LEAST_PITCH = 3.0      # pixels: closer traces leave no dark between them
-SEEN = 8.0             # times the error of its places that a profile rises: noise alone does so once in 1e7
+EXTREMES = 4           # highest and lowest of them are left out: cosmic rays, dead rows
+TRIMMED = 1.5          # the sigma of normal numbers is this many times that of the trimmed ones
+POSITIONS = 9  # positions from trace to trace
+LEAST_PITCH = 3.0      # pixels: closer traces leave no dark gap between them
+SEEN = 8.0             # rise of a profile in units of its error: noise alone reaches it once in 1e7
 FEWEST, FEWEST_PAIRS = 20, 10    # stretches with light, and pairs, that a verdict needs
 FIRST = 4              # one in so many of the pairs is looked at first: where CLEAR of their stretches have light and
 CLEAR, SURE = 40, 0.02   # SURE of it lies between traces at most, ASTRAY of all does by chance once in 600
@@ -39,9 +40,9 @@ MANY = 100             # good bins that a median needs
 
 
 def compare(image: Image, psf: PsfModel, config: ExtractConfig) -> list[str]:
-    """What speaks against extracting this image with this PSF, without being an error: sentences.
+    """Reasons against extracting this image with this PSF that are not errors: sentences.
 
-    Raises InputError where they cannot belong together, unless config.any_psf says to go on: sentences, too, then.
+    Raises InputError if they cannot belong together; with config.any_psf such reasons become sentences as well.
     """
     wrong = [text for text in (strangers(image.cards, psf.identity, psf.name), astray(image, psf, config)) if text]
     if wrong and not config.any_psf:
@@ -59,7 +60,7 @@ def strangers(cards: Iterable[Card], identity: Mapping[str, str], name: str) -> 
 
 
 def identity_of(header: Mapping[str, Any]) -> dict[str, str]:
-    """What a header says of who is who: the cards of IDENTITY that hold a word."""
+    """The identity in a header: the cards of IDENTITY that hold a word."""
     words = {key: str(header.get(key) or "").strip(" '\"") for key in IDENTITY}
     return {key: word for key, word in words.items() if word}
 
@@ -72,7 +73,7 @@ def _alike(one: str, other: str) -> bool:
 
 def _sizes(image: Image, psf: PsfModel) -> list[str]:
     if image.shape == psf.shape or (image.get("NPIX_Y"), image.get("NPIX_X")) == psf.shape:
-        return []           # whole, or it says itself that it was cut out of this CCD
+        return []           # complete, or marked as cut out of this CCD
     return [f"the image has {image.shape[0]} x {image.shape[1]} pixels, the CCD of {psf.name} has {psf.shape[0]} x "
             f"{psf.shape[1]}: pixels are taken to count from the same corner"]
 
@@ -121,7 +122,7 @@ def profiles(image: Image, psf: PsfModel, config: ExtractConfig,
         profile = kept.mean(axis=2)
         error = np.maximum(1.0, TRIMMED * _medians(kept.std(axis=2))) / np.sqrt(LENGTH)
         rise = (profile.max(axis=1) - profile.min(axis=1)) / error
-        below = np.maximum(profile[:, 0], profile[:, -1]) - profile[:, STEPS // 2]
+        below = np.maximum(profile[:, 0], profile[:, -1]) - profile[:, POSITIONS // 2]
         seen = (rise > SEEN) & (rise < np.inf)
     return fibre[seen], below[seen] / error[seen], rise[seen]
 
@@ -136,7 +137,7 @@ def _medians(rows: Array) -> Array:
 
 def _stretches(shape: tuple[int, int], psf: PsfModel, config: ExtractConfig,
                every: int) -> tuple[IntArray, IntArray, IntArray]:
-    """First fibres, rows (n, LENGTH) and columns (n, STEPS, LENGTH) of the stretches that are wholly on an image."""
+    """First fibres, rows (n, LENGTH) and columns (n, POSITIONS, LENGTH) of the stretches that are wholly on an image."""
     low, high = psf.wavelength_range
     first, last = (w / config.wave_factor for w in config.wavelength[:2])
     ends = np.linspace(max(first, low), min(last, high), STRETCHES + 2)
@@ -157,12 +158,12 @@ def _stretches(shape: tuple[int, int], psf: PsfModel, config: ExtractConfig,
     pair, n = np.nonzero(fine & chosen[:, None])
     y, x, slope, step = (array[pair, n][:, None, None] for array in (y, x, slope, step))
     along = np.arange(LENGTH) - LENGTH // 2
-    places = x + step * np.linspace(0, 1, STEPS)[:, None] + slope * along
+    places = x + step * np.linspace(0, 1, POSITIONS)[:, None] + slope * along
     return pair + begin, np.floor(y[:, 0]).astype(np.int64) + along, np.rint(places).astype(np.int64)
 
 
 def misfits(frame: Frame) -> list[str]:
-    """Sentences on the bundles of a frame whose chi2pix as a whole is far from 1."""
+    """Sentences on the bundles of a frame whose overall chi2pix is far from 1."""
     bundles: list[int] = sorted(frame.notes.get("bundles", {}))
     psferr, told = float(frame.notes.get("psferr", 0.0)), []
     for first, after in pairwise([*bundles, int(frame.fibres[-1]) + 1]):

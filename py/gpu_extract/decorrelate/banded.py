@@ -1,19 +1,19 @@
-"""The banded core: whole fibres decorrelated at once, without a patch or a pad.
+"""The banded core: whole fibres are decorrelated at once, without patches or pads.
 
 For fibre i the Schur complement S_i = C_ii^-1 of icov is a band matrix (schur.py), and its square root Q_i a sum
 over a few poles t_k > 0 (poles.py)
 
     Q_i = S_i^(1/2) ~ sum_k c_k (I - t_k (S_i + t_k I)^-1),
 
-each of them one band factorisation, solutions for the right sides 1 and x_i, and the entries of an inverse on the
-diagonals that the resolution wants. s = Q_i 1, flux = Q_i x_i / s, ivar = s^2, R_i = diag(1/s) Q_i (B&S eq. 10-19).
+Each pole takes one band factorisation, solutions for the right-hand sides 1 and x_i, and the elements of an inverse on
+the diagonals that the resolution needs. s = Q_i 1, flux = Q_i x_i / s, ivar = s^2, R_i = diag(1/s) Q_i (B&S eq. 10-19).
 
-Errors, relative to the exact Q_i of the whole bundle: the poles 1e-10; what S_i leaves out, see limits.Limits
+Errors, relative to the exact Q_i of the whole bundle: the poles 1e-10; the truncation of S_i, see limits.Limits
 (measured for each fibre); rounding, 1e-15 times the condition number of S_i.
 
-Three checks follow every fibre and end in Status.FAILED, never in a silent wrong number: Q is finite; the squares
-1'QQ1, 1'QQx and x'QQx agree with those of S to 1e-8 (the noise in Q x is white, so that x probes every part of the
-spectrum alike); no bin's sum of squares over the stored diagonals of Q exceeds its S_jj.
+Three checks follow every fibre. A failure gives Status.FAILED, never a silent wrong number: Q is finite; the squares
+1'QQ1, 1'QQx and x'QQx agree with those of S to 1e-8 (the noise in Q x is white, so x probes the whole spectrum evenly);
+for no bin does the sum of squares over the stored diagonals of Q exceed S_jj.
 """
 from dataclasses import dataclass, field
 from itertools import compress, groupby
@@ -35,12 +35,12 @@ from gpu_extract.kernels.arena import Arena, borrowed
 AGREEMENT = 1e-8    # of the squares of Q with S: 1e-10 from the poles, rounding 1e-14 sqrt(condition)
 
 
-NARROW = 16         # icov's half-band up to which the narrow band is tried: its kernels are written out, band by band
+NARROW = 16         # largest half-band of icov for which the narrow band is tried: kernels are unrolled for each
 
 
 @dataclass(frozen=True)
 class Options:
-    """How the banded core works: what it may neglect in the narrow band, and in the wide one."""
+    """Settings of the banded core: what it may neglect in the narrow band and in the wide band."""
 
     limits: Limits = field(default_factory=Limits)
     wide: WideLimits = field(default_factory=WideLimits)
@@ -51,9 +51,9 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
     """Flux, ivar and resolution of fibres lo .. hi - 1 on all wavelengths of the normal equations.
 
     x: (nfibre, nwave), the bundle's deconvolved flux. Arrays of the result: (hi - lo, ..., nwave), or `bins` of them;
-    out: where it is to be written, each array with the fibres and bins that are asked for.
-    A fibre's result does not depend, to the last bit, on which fibres it is asked for with; to ask for many at
-    once is cheaper, since neighbours share most of the work on their coupling.
+    out: where to write it, each array with the fibres and bins requested.
+    A fibre's result does not depend, to the last bit, on the other fibres requested. Requesting many at once is
+    cheaper, because neighbours share most of the work on their coupling.
     bins: without a step. Bins of weight 0 get flux = ivar = 0 and no resolution. status: GOOD; WIDE_BAND where the
     neighbours had to be eliminated in a wide band; EMPTY where no bin has weight; FAILED (everything 0) where S is not
     definite in any band, bins may be weak (weak.py) or a check failed: decorrelate such fibres with the dense core.
@@ -92,11 +92,11 @@ def _rung(of: tuple[int, Schur]) -> int:
 
 
 class _Bundle:
-    """What the fibres lo .. hi - 1 of a bundle have in common, and their work space; their numbers here begin at 0.
+    """Data shared by fibres lo .. hi - 1 of a bundle, and their scratch memory; here they are numbered from 0.
 
     alive: whether a fibre has any weight; sound: and its band may hold
-    sides: (n, nwave, SIDES), their right sides: 1 and x, 0 without weight
-    facts: see data.Decorrelated, of the fibres that are done
+    sides: (n, nwave, SIDES), their right-hand sides: 1 and x, 0 without weight
+    facts: see data.Decorrelated, of the completed fibres
     """
 
     def __init__(self, normal: Normal, x: Array, options: Options, fibres: tuple[int, int], *, ndiag: int,
@@ -109,15 +109,15 @@ class _Bundle:
         self.facts = np.full((len(self.sides), len(FACTS)), NOT_MEASURED)
 
     def give_up_near_lifted(self) -> None:
-        """Leave to the dense core what directions that are lost to rounding may touch: it looks at what they do."""
+        """Leave fibres that lost directions may touch to the dense core, which examines the effect of these."""
         lifted, reach = self.normal.lifted, self.normal.icov.shape[1] - 1
         self.sound = [alive and not (lifted is not None and lifted[max(i - reach, 0):i + reach + 1].any())
                       for i, alive in enumerate(self.alive, self._fibres[0])]
 
     def narrow(self, result: tuple[Array, Array, Array], first: int) -> list[int]:
-        """Decorrelate those fibres that the narrow band holds into `result` (flux, ivar, resolution); their numbers.
+        """Decorrelate those fibres for which the narrow band holds into `result` (flux, ivar, resolution); return them.
 
-        first: of the bins that are wanted
+        first: of the requested bins
         """
         neighbours = Neighbours(self.normal, self._x, self.options.limits, self._arena)
         neighbours.prepare(self._fibres)
@@ -145,8 +145,8 @@ class _Bundle:
              group: list[tuple[int, Schur]]) -> list[int]:
         """The pole sums of fibres with one width of band, and what follows from them.
 
-        places: (n, nwave, out_width) for what is made, and work space; the flux is still to be corrected
-        Returned are the numbers of those that pass.
+        places: (n, nwave, out_width) for the sums, and scratch memory; the flux is still to be corrected
+        Returns the numbers of the fibres that pass.
         """
         (made, work), room, count = places, group[0][1].room, len(group)
         group = sorted(group, key=_rung)
@@ -174,12 +174,12 @@ class _Bundle:
 
     def _windows(self, windows: list[tuple[tuple[int, Array], ...]],
                  wide: int) -> tuple[tuple[IntArray, Array, Array], IntArray]:
-        """Fibres' windows as the kernel takes them."""
+        """Fibres' windows in the form that the kernel takes."""
         size = max(simd_windows.room([len(matrix) for _, matrix in some], wide) for some in windows)
         return simd_windows.packed(windows, wide, self._arena.take(size))
 
     def broad(self, result: tuple[Array, Array, Array], n: int, first: int) -> bool:
-        """Decorrelate a fibre in the wide band into `result` (flux, ivar, resolution); whether that holds."""
+        """Decorrelate a fibre in the wide band into `result` (flux, ivar, resolution); return whether it holds."""
         sides, limits, ndiag = self.sides[n], self.options.wide, len(result[2]) // 2
         schur = wide.complement(self.normal.icov, self._fibres[0] + n, sides, limits)
         if schur is None or not band_tells(schur.band, self._diagonal(n)):
@@ -193,11 +193,11 @@ class _Bundle:
         return bool(disagreement <= AGREEMENT)
 
     def _tells(self, n: int, schur: Schur) -> bool:
-        """Whether no bin of a fibre is weak; in windows S may be rounding of icov that the facts do not know of."""
+        """Whether no bin of a fibre is weak; in windows S may be rounding of icov that the facts do not cover."""
         lost = schur.windows and (schur.band[:, 0] < SAFE * self._diagonal(n)).any()
         return not (lost or schur.facts.may_be_weak) or band_tells(schur.band, self._diagonal(n))
 
     def _diagonal(self, n: int) -> Array:
-        """Of icov."""
+        """The diagonal of icov."""
         diagonal: Array = self.normal.icov[self._fibres[0] + n, 0, :, self.normal.halfband]
         return diagonal

@@ -1,18 +1,15 @@
 """The inverse square root as a sum of resolvents: S^(-1/2) ~ sum_k c_k (S + t_k)^-1 with all t_k > 0.
 
-Hale, Higham & Trefethen 2008, SIAM J. Numer. Anal. 46, 2505, method 3: the
-contour integral of z^(-1/2) around the spectrum in [m, M], mapped by elliptic
-functions and cut into N equal steps. It is at once Zolotarev's best rational
-approximation, with relative error 4 exp(-2 pi^2 N / (ln(M/m) + 3)) at every
-eigenvalue. With k^2 = m/M, K' = K(1 - k^2), u_j = (j - 1/2) K'/N and
-y_j = sc(u_j | 1 - k^2):
+Hale, Higham & Trefethen 2008, SIAM J. Numer. Anal. 46, 2505, method 3: the contour integral of z^(-1/2) around the
+spectrum in [m, M], mapped by elliptic functions and divided into N equal steps. It is also Zolotarev's best rational
+approximation, with relative error 4 exp(-2 pi^2 N / (ln(M/m) + 3)) at every eigenvalue. With k^2 = m/M,
+K' = K(1 - k^2), u_j = (j - 1/2) K'/N and y_j = sc(u_j | 1 - k^2):
 
     t_j = m y_j^2,   c_j = 2 K' sqrt(m) / (pi N) sqrt((1 + k^2 y_j^2)(1 + y_j^2)).
 
-sc with a parameter near 1 is where library routines lose digits. By Jacobi's
-imaginary transformation sc(u | 1 - k^2) = -i sn(i u | k^2), and Landen's
-descending transformation takes the small parameter k^2 to nothing in a few steps
-(DLMF 22.6.1, 22.7.2), so that every digit is right down to m/M = 1e-18.
+Library routines lose digits of sc with a parameter near 1. By Jacobi's imaginary transformation sc(u | 1 - k^2) =
+-i sn(i u | k^2), and Landen's descending transformation reduces the small parameter k^2 to 0 in a few steps
+(DLMF 22.6.1, 22.7.2), so that every digit is correct down to m/M = 1e-18.
 """
 from dataclasses import dataclass
 from functools import cache
@@ -21,10 +18,10 @@ import numpy as np
 
 from gpu_extract.data import Array
 
-LANES = 8                                        # poles are done by eights
+LANES = 8                                        # poles are computed eight at a time
 LADDER = ((16, 5e3), (16, 2e4), (24, 1e7), (32, 1e10), (48, 1e14), (64, 1e18))
-"""(poles, M/m): the first rung whose m lies below the spectrum is taken. Relative error 5e-12 on the first, at most
-1e-10 on all: what is left of the flux is that times its signal to noise."""
+"""(poles, M/m): the first rung whose m lies below the spectrum is used. The relative error is 5e-12 on the first and
+at most 1e-10 on all; the error of the flux is that times its signal to noise."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,7 @@ class Poles:
     weights: Array
 
     def square_root(self, values: Array) -> Array:
-        """What the sum makes of sqrt(values): x sum_k c_k / (x + t_k)."""
+        """The sum's approximation of sqrt(values): x sum_k c_k / (x + t_k)."""
         return values * (self.weights / (values[..., None] + self.shifts)).sum(axis=-1)
 
 
@@ -60,7 +57,7 @@ def unit_poles(count: int, ratio: float) -> Poles:
 def scaled_poles(count: int, ratio: float, maximum: Array | float) -> Poles:
     """Poles for a spectrum in [maximum / ratio, maximum]: t scales with maximum, c with its root.
 
-    maximum: a number, or (n, 1) of them for as many rows of poles
+    maximum: a number, or (n, 1) of them for n rows of poles
     """
     unit = unit_poles(count, ratio)
     return Poles(unit.shifts * maximum, unit.weights * np.sqrt(maximum))

@@ -1,8 +1,8 @@
-"""Which bins good pixels do not tell from others: doc/method.md, "Weak bins".
+"""Which bins good pixels do not distinguish from others: doc/method.md, "Weak bins".
 
-C_jj icov_jj, with C = icov^-1 of the whole bundle, is what a bin's variance is raised by because other bins are not
-known either: a number without a unit that knows nothing of other bins' weights. It bounds what rounding does to the
-bin: 100 eps times it is 2e-4 sigma at UNKNOWN. Where there may be such bins icov is not asked any more, but the pixels
+C_jj icov_jj, with C = icov^-1 of the whole bundle, is the factor by which a bin's variance increases because the other
+bins are unknown, too. It has no unit and does not depend on the weights of other bins. It bounds the effect of rounding
+on the bin: 100 eps times it is 2e-4 sigma at UNKNOWN. Where such bins are possible, the pixels decide instead of icov
 (dense.pixels).
 """
 from scipy.linalg import lapack
@@ -10,8 +10,8 @@ from scipy.linalg import lapack
 from gpu_extract.data import Array
 
 UNKNOWN = 1e10   # C_jj icov_jj above which a bin is weak
-SAFE = 1e-6      # pivots above that, in units of the diagonals, need no second look,
-LEAST = 1e-11    # and those below that tell nothing for certain
+SAFE = 1e-6      # pivots above that, in units of the diagonals, need no further test,
+UNCERTAIN = 1e-11  # and those below that allow no certain statement
 
 
 def factor_tells(factor: Array, diagonal: Array, most: float = UNKNOWN) -> bool:
@@ -20,7 +20,7 @@ def factor_tells(factor: Array, diagonal: Array, most: float = UNKNOWN) -> bool:
     factor: L, (n, n), lower; diagonal: (n,) of icov
     """
     pivots = factor.diagonal() ** 2 / diagonal
-    if (pivots > SAFE).all() or not (pivots > LEAST).all():
+    if (pivots > SAFE).all() or not (pivots > UNCERTAIN).all():
         return bool((pivots > SAFE).all())
     return bool(((lapack.dtrtri(factor, lower=1)[0] ** 2).sum(axis=0) * diagonal <= most).all())
 

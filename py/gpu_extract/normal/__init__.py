@@ -10,16 +10,16 @@ from gpu_extract.normal import simd_bins, simd_normal
 from gpu_extract.spots import simd_cut
 
 VECTOR = 8           # float64 of the longest vector
-LEAST = 2            # half-band at least
-LEAST_LIGHT = 1e-10  # of a bin's light on the pixels that tell of it, weighted by what they tell: below it is given up
-FAINT_LIGHT = 3e-8   # below that a bin is kept, and flagged: rounding of its neighbours' Q is 1e-8 of its own
+LEAST = 2            # smallest half-band
+LEAST_LIGHT = 1e-10  # of a bin's light on good pixels, weighted by their ivar: below it the bin is given up
+FAINT_LIGHT = 3e-8   # below it a bin is kept but flagged: rounding of its neighbours' Q is 1e-8 of its own
 
 
 @dataclass(frozen=True)
 class Cut:
-    """The pixels that a bundle's spots touch, those off the CCD too, as masked ones.
+    """The pixels that a bundle's spots touch, including those off the CCD, which are masked.
 
-    root, light: (rows, columns) float64, sqrt(ivar) and sqrt(ivar) pix; 0 where ivar is
+    root, light: (rows, columns) float64, sqrt(ivar) and sqrt(ivar) pix; 0 where ivar is 0
     y0, x0: CCD pixel of [0, 0]
     """
 
@@ -32,8 +32,8 @@ class Cut:
 def make_cut(image: Image, y0: IntArray, x0: IntArray, stamp: tuple[int, int], arena: Arena | None = None) -> Cut:
     """Cut the pixels touched by spots at (y0, x0) of shape `stamp` (ny, nx) out of the image.
 
-    Pixels with ivar 0 and those off the CCD become 0, whatever they hold. At the right there are LANE more columns or
-    some above that: kernels take a spot's columns by fours, an image's by eights. arena: where pixels are kept.
+    Pixels with ivar 0 and those off the CCD become 0, whatever their values. At least LANE more columns are added on
+    the right, because kernels read a spot's columns by fours and an image's by eights. arena: holds the pixels.
     """
     (top, bottom), (left, right) = (_touched(low, size, n) for low, size, n in zip((y0, x0), stamp, image.shape,
                                                                                    strict=True))
@@ -46,23 +46,23 @@ def make_cut(image: Image, y0: IntArray, x0: IntArray, stamp: tuple[int, int], a
 
 
 def _touched(first: IntArray, size: int, n: int) -> tuple[int, int]:
-    """Range of pixels of the spots that begin at `first` and are so long, one entirely off the CCD just beside it."""
+    """Range of pixels of spots of this length from `first` on; a spot entirely off the CCD moves just beside it."""
     low, high = (min(max(int(pixel), -size), n) for pixel in (first.min(), first.max()))
     return low, high + size
 
 
 def half_bands(y0: IntArray, x0: IntArray, stamp: tuple[int, int], shape: tuple[int, int]) -> tuple[int, int, int]:
-    """(fibres, bins) at which spots still overlap, and bins of one fibre, from first pixels (nfibre, nwave) alone.
+    """(fibres, bins) over which spots overlap, and bins of one fibre, from first pixels (nfibre, nwave) alone.
 
     stamp: (ny, nx) of a spot; shape: (ny, nx) of the CCD, spots off it do not count.
     """
-    # some columns of an array are copied: in one piece they are looked at three times as fast
+    # copies of array columns: contiguous ones are read three times as fast
     return simd_cut.half_bands(np.ascontiguousarray(y0), np.ascontiguousarray(x0), stamp, shape)
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Unregularised normal equations to be filled in tile by tile; layout as in data.Normal, and so is own."""
+    """Unregularised normal equations, filled tile by tile; layout and `own` as in data.Normal."""
 
     icov: Array
     rhs: Array
@@ -71,9 +71,9 @@ class Sums:
 
 
 def empty_sums(nfibre: int, nwave: int, bands: tuple[int, int, int], arena: Arena | None = None) -> Sums:
-    """Room for sums that hold anything, to be filled tile by tile; bands: of half_bands.
+    """Uninitialised arrays for sums, filled tile by tile; bands: from half_bands.
 
-    Half-bands of at least 2, zeros where spots do not overlap: the kernels know no shorter row than a vector.
+    Half-bands are at least 2, with zeros where spots do not overlap: kernels handle no row shorter than a vector.
     """
     arena = arena or Arena()
     rhs, weight = arena.take(2, nfibre, nwave)
@@ -82,9 +82,9 @@ def empty_sums(nfibre: int, nwave: int, bands: tuple[int, int, int], arena: Aren
 
 
 def place_blocks(recipe: Recipe, cut: Cut, arena: Arena | None = None, *, keep: bool = True) -> Blocks:
-    """The frames of a recipe's blocks on a cut-out, and room for what is kept of them: without `keep`, no stamps.
+    """The positions of a recipe's blocks on a cut-out, and memory for what is kept of them; without `keep`, no stamps.
 
-    A spot that is entirely off the CCD is moved to pixels just beside it, where nothing counts.
+    A spot entirely off the CCD is moved to pixels just beside it, which do not count.
     """
     stamp = recipe.shape[0], recipe.shape[1]
     last = cut.y0 + cut.root.shape[0] - stamp[0], cut.x0 + cut.root.shape[1] - LANE - stamp[1]
@@ -97,10 +97,10 @@ def place_blocks(recipe: Recipe, cut: Cut, arena: Arena | None = None, *, keep: 
 
 
 def add_tile(sums: Sums, recipe: Recipe, blocks: Blocks, cut: Cut, tile: tuple[int, int, int]) -> None:
-    """Fill bins first .. last - 1 of `sums` in place, and the blocks that they and their overlapping bins are in.
+    """Fill bins first .. last - 1 of `sums` in place, and the blocks that hold these and the overlapping bins.
 
-    recipe: of the bins origin, origin + 1, ..., that reach one half-band beyond the tile where there are bins
-    tile: (first, last, origin), origin a multiple of LANE. An entry's bits do not depend on the tile it is made in.
+    recipe: of bins origin, origin + 1, ..., which reach one half-band beyond the tile where bins exist
+    tile: (first, last, origin), origin a multiple of LANE. The bits of an element do not depend on its tile.
     """
     simd_normal.normal_tile((sums.icov, sums.rhs, sums.weight), (recipe.numbers, recipe.cores, recipe.shape),
                            (blocks.offsets, blocks.corners, blocks.begins, blocks.stamps, blocks.scale),
@@ -108,13 +108,13 @@ def add_tile(sums: Sums, recipe: Recipe, blocks: Blocks, cut: Cut, tile: tuple[i
 
 
 def give_up(sums: Sums, ridge: float) -> Normal:
-    """Take out, in place, the bins that no pixel tells of, and those of which only the faintest rim of a spot is seen.
+    """Remove, in place, the bins that no good pixel sees, and those of which only the faintest rim is seen.
 
-    icov_jj / weight_j = sum a^2 w / sum a w is the bin's light on the pixels that tell of it, a number without a unit
-    that knows no other bin: some 0.05 for a whole spot. Below 1e-10 a bin is given up like one without any good pixel:
-    what it knows is then less than 1e-17 of what it would know, and in its fibre no flux moves by more than the root of
-    that, 3e-9 sigma; to other fibres it says that so little light is none (doc/method.md, "Weak bins"). Nothing is
-    added to what any other bin knows, but for ridge^2.
+    icov_jj / weight_j = sum a^2 w / sum a w is the bin's light on good pixels, weighted by their ivar. It has no unit
+    and depends on no other bin; a whole spot has about 0.05. Below 1e-10 a bin is treated like one without any good
+    pixel. Its information is then less than 1e-17 of the full amount, and no flux of its own fibre changes by more
+    than the square root of that, 3e-9 sigma. For other fibres it amounts to neglecting that little light
+    (doc/method.md, "Weak bins"). The other bins are unchanged, except that ridge^2 is added to their diagonal.
     """
     given_up = np.empty(sums.weight.shape, dtype=bool)
     count, dim = simd_bins.judge_weights(given_up, sums.icov, sums.weight, float(ridge)**2, (LEAST_LIGHT, FAINT_LIGHT))
@@ -124,7 +124,7 @@ def give_up(sums: Sums, ridge: float) -> Normal:
 
 
 def faint(normal: Normal, bins: slice) -> np.ndarray:
-    """(nfibre, nwave) bool: of `bins`, those of which hardly more is seen than of those that are given up."""
+    """(nfibre, nwave) bool: which of `bins` have hardly more light than those that are given up."""
     weight = normal.weight[:, bins]
     if not normal.may_be_faint:
         return np.zeros(weight.shape, dtype=bool)

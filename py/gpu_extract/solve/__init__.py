@@ -1,10 +1,10 @@
 """The deconvolved flux x of a whole bundle: icov x = rhs (B&S eq. 4).
 
-x is never cut: solving it in windows would put light from outside into their
-edges. The way is conjugate gradients with one banded factorisation per fibre, every
-other fibre eliminated; the banded Cholesky of the whole bundle is its check, and what is used where
-the iteration does not arrive. icov may be singular: masks can leave fewer pixels than bins. rhs lies in its range all
-the same, and x is one of the solutions; what else would solve it changes no flux, since Q leaves nothing of it.
+x is never cut: solving it in windows would bring outside light into their edges. The method is conjugate gradients,
+preconditioned by one banded factorisation per fibre, after every other fibre has been eliminated. The banded Cholesky
+factorisation of the whole bundle is its check, and its replacement if the iteration does not converge. icov may be
+singular, since masks can leave fewer pixels than bins. rhs still lies in its range, and x is one of the solutions; the
+choice does not affect the flux, because Q removes the difference.
 """
 from dataclasses import dataclass
 
@@ -16,23 +16,23 @@ from gpu_extract.kernels.arena import Arena
 from gpu_extract.solve import simd_couple, simd_factor, simd_solve, simd_strengths, simd_substitute
 
 TOLERANCE = 1e-10    # of x in units of its errors, the root of the sum of squares over the bundle
-ROUNDING = 1e-15     # the same, relative to the signal to noise of the whole bundle: no residual gets below
+ROUNDING = 1e-15     # the same, relative to the signal to noise of the whole bundle: the lowest possible residual
 ITERATIONS = 100
-FAINT = 1e-11        # couplings of fibres that are far apart and below this are left to the residual's correction
-SAMPLE = 32          # bins from one look at the couplings to the next
-FLOORS = (0.0, *10.0 ** np.arange(-15.0, -8.0))    # what a factor's diagonal, scaled to 1, gets in turn to be definite
-STEPS = 12           # of refinement, each of which must leave less than CLOSER of what the one before left
+FAINT = 1e-11        # weaker couplings of distant fibres are left to the correction by the residual
+SAMPLE = 32          # bins between two samples of the couplings
+FLOORS = (0.0, *10.0 ** np.arange(-15.0, -8.0))    # added to a factor's diagonal, scaled to 1, until it is definite
+REFINEMENTS = 12  # of refinement, each of which must reduce the error to less than CLOSER
 CLOSER = 0.9
 
 
 @dataclass(frozen=True)
 class Solution:
-    """x: (nfibre, nwave) photons per bin, 0 where weight is 0; iterations: 0 means solved directly.
+    """x: (nfibre, nwave) photons per bin, 0 where weight is 0; iterations: 0 means a direct solution.
 
-    error: what is left, from the residual, in units of the errors (root of the sum of squares over the bundle)
-    strengths: of icov, which the residual reads as a whole
-    lifted: (nfibre, nwave) bool, bins of which, those before them in their fibre known, icov knows rounding alone:
-        their diagonal elements were given a floor, in place; None where there are none
+    error: remaining error, from the residual, in units of the errors (root of the sum of squares over the bundle)
+    strengths: of icov, measured while the residual reads all of it
+    lifted: (nfibre, nwave) bool, bins of which icov holds only rounding once the previous bins of the fibre are known:
+        their diagonal elements were given a floor, in place; None if there are none
     """
 
     x: Array
@@ -43,10 +43,10 @@ class Solution:
 
 
 def solve(normal: Normal, arena: Arena | None = None, lasting: Arena | None = None) -> Solution:
-    """Solve for the whole bundle; arena: where the work is done, lasting: where the strengths are kept.
+    """Solve for the whole bundle; arena: scratch memory; lasting: memory that holds the strengths.
 
-    The iteration leaves out couplings of distant fibres that hardly count; then the residual of all of icov tells what
-    is left, and if that is too much, it is solved for with all of icov, and then directly.
+    The iteration omits negligible couplings of distant fibres. The residual with all of icov then gives the remaining
+    error. If that is too large, the iteration is repeated with all of icov, and after that x is solved directly.
     """
     nfibre, nd, nwave, _ = normal.icov.shape
     rows, margin, length = simd_factor.room_of(nfibre, nwave, normal.halfband)
@@ -86,11 +86,11 @@ def solve(normal: Normal, arena: Arena | None = None, lasting: Arena | None = No
 
 
 def _smallest(steps: Array) -> float:
-    """The smallest eigenvalue of M^-1 icov that the iteration has met, M the fibres' own blocks, 1 at most.
+    """The smallest eigenvalue of M^-1 icov met by the iteration, at most 1; M holds the fibres' own blocks.
 
     steps: see simd_solve.conjugate_gradients; they are the elements of Lanczos's tridiagonal matrix (Golub & Van Loan,
     Matrix Computations, 11.3). r M^-1 r is smaller than the square of the error by up to that factor: fibres that share
-    their pixels are told apart by little of what their own blocks know.
+    pixels are distinguished by a small part of the information in their own blocks.
     """
     length, beta = steps
     if len(length) == 0:
@@ -105,23 +105,23 @@ def _smallest(steps: Array) -> float:
 
 
 def closest(strengths: Strengths) -> float:
-    """The largest correlation between bins of different fibres, 0 where none are coupled."""
+    """The largest correlation between bins of different fibres, 0 if none are coupled."""
     nd, nfibre = len(strengths.correlations) + 1, len(strengths.roots)
     return max((float(strengths.correlations[d - 1, :nfibre - d].max()) for d in range(1, min(nd, nfibre))),
                default=0.0)
 
 
 def nearest(normal: Normal) -> int:
-    """Distance of the farthest fibres whose coupling, with the diagonal scaled to 1, is not faint (on a sample)."""
+    """Distance of the farthest fibres whose coupling is not faint, with the diagonal scaled to 1 (on a sample)."""
     return min(simd_couple.farthest(normal.icov, FAINT, SAMPLE), normal.icov.shape[1] - 1)
 
 
 def solve_directly(normal: Normal) -> tuple[Array, int, float]:
-    """x, 0 for the iterations, and what is left in sigma, by one banded Cholesky of the bundle.
+    """x, 0 for the iterations, and the remaining error in sigma, by one banded Cholesky factorisation of the bundle.
 
-    With the diagonal scaled to 1, as little is added to it as makes the factor definite. Refinement takes that back:
-    each step leaves floor / (h + floor) of what was left in a direction of which h is known. Where h is rounding, what
-    the steps do is of no account.
+    With the diagonal scaled to 1, the smallest floor that makes the factor definite is added to it. Refinement removes
+    its effect: each step leaves floor / (h + floor) of the error in a direction of information h. Where h is at the
+    rounding level, the effect of the steps is irrelevant.
     """
     lower, scale, seen = _band(normal)
     b = np.where(seen, normal.rhs.T.ravel() * scale, 0.0)
@@ -132,7 +132,7 @@ def solve_directly(normal: Normal) -> tuple[Array, int, float]:
         if info == 0:
             break
     x, best = np.zeros(len(b)), np.inf
-    for _ in range(STEPS):
+    for _ in range(REFINEMENTS):
         r = b - blas.dsbmv(len(lower) - 1, 1.0, lower, x, lower=1)
         z = lapack.dpbtrs(factor, r, lower=1)[0]
         left = float(np.sqrt(max(r @ z, 0.0)))
@@ -143,10 +143,10 @@ def solve_directly(normal: Normal) -> tuple[Array, int, float]:
 
 
 def _band(normal: Normal) -> tuple[Array, Array, np.ndarray]:
-    """icov as one band, bins ordered by wavelength, then fibre, its diagonal scaled to 1.
+    """icov as one band matrix, bins ordered by wavelength, then fibre, with its diagonal scaled to 1.
 
-    Returns (half + 1, n) its lower diagonals, (n,) what was scaled by, and (n,) which bins have weight; the others are
-    those of the unit matrix.
+    Returns (half + 1, n) its lower diagonals, (n,) the scale factors, and (n,) which bins have weight; the rows of the
+    others are those of the unit matrix.
     """
     nfibre, nd, nwave, nband = normal.icov.shape
     hw = nband // 2

@@ -1,7 +1,7 @@
-"""The PSF: where a bin's spot lies and how its light falls on the pixels.
+"""The PSF: the position of a bin's spot, and the distribution of its light over the pixels.
 
-The families are those of specter and specex: a Gauss-Hermite core integrated
-over pixels (one or two of them), a power-law tail, clipped at 0 and normalised.
+The families are those of specter and specex: one or two Gauss-Hermite components integrated over pixels plus a
+power-law tail, clipped at 0 and normalised.
 """
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from gpu_extract.spots import simd_cut, simd_series, simd_spots
 
 
 def select(psf: PsfModel, fibres: Sequence[int]) -> PsfModel:
-    """The PSF of some fibres alone, closed up."""
+    """The PSF of some fibres only, renumbered without gaps."""
     chosen = list(fibres)
 
     def cut(series: Legendre) -> Legendre:
@@ -32,7 +32,7 @@ def select(psf: PsfModel, fibres: Sequence[int]) -> PsfModel:
 def legendre_basis(wave: Array, series: Legendre) -> Array:
     """Legendre polynomials of `series` at `wave` (Angstrom): (ncoef, nwave).
 
-    Element by element, so that a value does not depend on its neighbours.
+    Computed element by element, so that a value does not depend on its neighbours.
     """
     basis = np.empty((series.coeff.shape[-1], len(wave)))
     simd_series.legendre(basis, wave, (series.wmin, series.wmax))
@@ -40,9 +40,9 @@ def legendre_basis(wave: Array, series: Legendre) -> Array:
 
 
 def evaluate(series: Legendre, fibres: tuple[int, int], wave: Array, out: Array | None = None) -> Array:
-    """The series of fibres lo .. hi - 1 at `wave`: (..., nfibre, nwave); the same bits for any cut of either.
+    """The series of fibres lo .. hi - 1 at `wave`: (..., nfibre, nwave); bitwise independent of how either is cut.
 
-    out: where a series with one value for each fibre is to be written: (nfibre, nwave), rows without gaps
+    out: where to write a series with one value per fibre: (nfibre, nwave), rows without gaps
     """
     coeff = np.ascontiguousarray(series.coeff[..., fibres[0]:fibres[1], :])
     total = np.empty((*coeff.shape[:-1], len(wave))) if out is None else out
@@ -52,7 +52,7 @@ def evaluate(series: Legendre, fibres: tuple[int, int], wave: Array, out: Array 
 
 
 def centres(psf: PsfModel, fibres: tuple[int, int], wave: Array, out: Array | None = None) -> Array:
-    """Centres of the spots in pixels: (2, nfibre, nwave), y then x; out: where they are to be written."""
+    """Centres of the spots in pixels: (2, nfibre, nwave), y then x; out: where to write them."""
     centre = np.empty((2, fibres[1] - fibres[0], len(wave))) if out is None else out
     for place, series in zip(centre, (psf.y, psf.x), strict=True):
         evaluate(series, fibres, wave, place)
@@ -60,9 +60,9 @@ def centres(psf: PsfModel, fibres: tuple[int, int], wave: Array, out: Array | No
 
 
 def corners(psf: PsfModel, centre: Array, apart: Array | None = None) -> np.ndarray:
-    """First pixel of the spots: (2, nfibre, nwave) int64, y then x (not yet aligned).
+    """First pixels of the spots: (2, nfibre, nwave) int64, y then x (not yet aligned).
 
-    apart: where first pixel minus centre is to be written, which may be where the centre is
+    apart: where to write first pixel minus centre; may be the array of the centres
     """
     corner = np.empty(centre.shape, dtype=np.int64)
     apart = np.empty(centre.shape) if apart is None else apart
@@ -72,12 +72,12 @@ def corners(psf: PsfModel, centre: Array, apart: Array | None = None) -> np.ndar
 
 
 def recipe(psf: PsfModel, fibres: tuple[int, int], wave: Array, arena: Arena | None = None) -> Recipe:
-    """What it takes to make the spots of fibres lo .. hi - 1 at wavelengths `wave` (Angstrom), in whole blocks.
+    """The data from which kernels make the spots of fibres lo .. hi - 1 at `wave` (Angstrom), in whole blocks.
 
-    arena: where the numbers are kept
+    arena: holds the numbers
     """
     wave = np.concatenate((wave, wave[-1:].repeat(-len(wave) % LANE)))
-    # no core or tail: anything
+    # a missing component or tail may hold any values
     numbers = (arena or Arena()).take(fibres[1] - fibres[0], simd_spots.NUMBERS, len(wave))
     of_bins = numbers.transpose(1, 0, 2)
     centre = centres(psf, fibres, wave, of_bins[simd_spots.FIRST:simd_spots.FIRST + 2])
@@ -100,7 +100,7 @@ def recipe(psf: PsfModel, fibres: tuple[int, int], wave: Array, arena: Arena | N
 
 
 def stretch(whole: Recipe, bins: tuple[int, int]) -> Recipe:
-    """The recipe of bins first .. last - 1 alone, first and last multiples of LANE, or last the number of all bins."""
+    """The recipe of bins first .. last - 1 only; both are multiples of LANE, or last is the number of all bins."""
     part = slice(bins[0], bins[1] + -bins[1] % LANE)
     if part.stop - part.start >= whole.x0.shape[1]:
         return whole
@@ -112,7 +112,7 @@ def stretch(whole: Recipe, bins: tuple[int, int]) -> Recipe:
 def make_spots(psf: PsfModel, fibres: tuple[int, int], wave: Array) -> Spots:
     """The spots of fibres lo .. hi - 1 at wavelengths `wave` (Angstrom).
 
-    A spot's bits depend on its fibre and wavelength alone, not on what else is asked for.
+    The bits of a spot depend only on its fibre and wavelength, not on what else is requested.
     """
     r = recipe(psf, fibres, wave)
     offsets, place = simd_cut.frames(r.y0, r.x0, (int(r.y0.min()), int(r.y0.max())), (int(r.x0.min()), int(r.x0.max())),
@@ -126,7 +126,7 @@ _NO_CORE = (np.empty((1, 0, 0)), np.empty((0, 1)), (0, 0))
 
 
 def _core(core: Core, fibres: tuple[int, int], wave: Array) -> tuple[Array, Array, tuple[int, int]]:
-    """A core's series and basis as the kernels want them: see spots.simd_spots.make_spots."""
+    """A component's series and basis as the kernels take them: see spots.simd_spots.make_spots."""
     nj, ni, _, ncoef = core.gh.coeff.shape
     series = np.zeros((fibres[1] - fibres[0], ncoef, nj, -(-ni // LANE) * LANE))
     series[..., :ni] = core.gh.coeff[:, :, fibres[0]:fibres[1]].transpose(2, 3, 0, 1)

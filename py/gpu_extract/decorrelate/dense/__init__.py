@@ -1,15 +1,13 @@
-"""The dense core: decorrelation patch by patch, the classical way, with the exact x.
+"""The dense core: classical decorrelation patch by patch, with the exact x.
 
-A patch is a sub-bundle of fibres with neighbours on both sides, and a stretch
-of wavelengths with a pad on both sides; pads and neighbours come from the
-measured decay (probe.py). Its covariance C comes from one Cholesky with the
-neighbours eliminated first, and the inner part is kept (B&S eq. 10-19).
+A patch is a sub-bundle of fibres with neighbours on both sides, and a range of wavelengths with a pad on both sides.
+Pads and neighbours come from the measured decay (probe.py). The covariance C of a patch comes from one Cholesky
+factorisation in which the neighbours are eliminated first, and its inner part is kept (B&S eq. 10-19).
 
-Q_i = C_ii^(-1/2) comes from the singular values of L_i, where C_ii^-1 = L_i L_i^T =
-U sigma^2 U^T. The eigenvalues of C_ii would do in exact arithmetic, but where one
-bin of the patch sees little (the rim of a mask, the edge of the CCD) its variance is
-1e8 times that of the others, and rounding, relative to the largest, would be
-in all bins: 1e-6 sigma and more. In L_i such bins are small numbers.
+Q_i = C_ii^(-1/2) comes from the singular values of L_i, where C_ii^-1 = L_i L_i^T = U sigma^2 U^T. In exact arithmetic
+the eigenvalues of C_ii would be sufficient. However, where one bin of the patch sees little light (at the rim of a mask
+or the edge of the CCD), its variance is 1e8 times that of the others, and rounding, relative to the largest, would
+affect all bins: 1e-6 sigma and more. In L_i such bins are small numbers.
 """
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,15 +25,15 @@ from gpu_extract.decorrelate.weak import factor_tells
 from gpu_extract.plan import SIGNAL, spread, tiles
 
 ENDS = 10.0      # times the tolerance: correlation with the ends of a patch up to which it is long enough
-BEYOND = 1e-3    # of the tolerance is left to fibres beyond it: masks may couple them ten times as much as is foreseen
+LEFT_BEYOND = 1e-3  # of the tolerance is left to fibres beyond it: masks may increase their coupling tenfold
 
 Pixels = Callable[..., Patch]      # patch_pixels.PatchPixels
 
 
 @dataclass(frozen=True)
 class Cuts:
-    """How the dense core cuts: bins `inner` of the grid are kept, in stretches of `step` bins, with `pad` bins on both
-    ends and `neighbours` fibres on both sides taking part, more of both where masks leave more than `tolerance`
+    """The patches of the dense core: bins `inner` of the grid are kept, in steps of `step`. `pad` bins on both ends and
+    `neighbours` fibres on both sides take part, and more of both where masks would leave an error above `tolerance`
     sigma."""
 
     inner: slice
@@ -50,8 +48,8 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
     """Flux, ivar and resolution of fibres lo .. hi - 1 at the kept bins.
 
     x: (nfibre, nwave), the bundle's deconvolved flux. Bins of weight 0 get flux = ivar = 0 and no resolution.
-    pixels: gives the pixels of a patch, see dense.pixels: where icov is too close to singular to tell, they do, and the
-    status is PIXELS; without them it is FAILED there, and bins are 0. EMPTY: no bin has weight. weak: see weak.py.
+    pixels: gives the pixels of a patch, see dense.pixels. They are used where icov is too close to singular, with
+    status PIXELS; without them the status is FAILED there, and bins are 0. EMPTY: no bin has weight. weak: see weak.py.
     """
     shape = fibres[1] - fibres[0], cuts.inner.stop - cuts.inner.start
     out = Decorrelated(np.zeros(shape), np.zeros(shape), np.zeros((shape[0], 2 * ndiag + 1, shape[1])),
@@ -64,7 +62,7 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
 
 def _patch(out: Decorrelated, normal: Normal, x: Array, *, fibres: tuple[int, int], waves: tuple[int, int],
            cuts: Cuts, pixels: Pixels | None) -> None:
-    """Do the bins `waves` (of the grid) of `fibres` and write them into `out`."""
+    """Compute the bins `waves` (of the grid) of `fibres` and write them into `out`."""
     around, (start, stop), factor = _grown(normal, fibres, waves, cuts)
     kept = slice(waves[0] - cuts.inner.start, waves[1] - cuts.inner.start)
     last = (fibres[1] - fibres[0]) * (stop - start)
@@ -93,10 +91,10 @@ def _patch(out: Decorrelated, normal: Normal, x: Array, *, fibres: tuple[int, in
 
 def _grown(normal: Normal, fibres: tuple[int, int], waves: tuple[int, int],
            cuts: Cuts) -> tuple[list[int], tuple[int, int], Array | None]:
-    """The fibres around a patch, its bins, and its factor (`_factor`), as large as its own covariance asks for.
+    """The fibres around a patch, its bins, and its factor (`_factor`), as large as its own covariance requires.
 
-    The cuts hold for good pixels. Where masks let light reach farther, the correlation of the bins that are kept with
-    those at the patch's ends and with the fibres around it says so, and it grows until it reaches beyond them.
+    The planned sizes are sufficient for good pixels. Where masks let light reach farther, the correlations of the kept
+    bins with the patch's ends and with the surrounding fibres show it, and the patch grows until it is large enough.
     """
     nfibre, nwave = normal.rhs.shape
     pad, reach = cuts.pad, cuts.neighbours
@@ -105,20 +103,20 @@ def _grown(normal: Normal, fibres: tuple[int, int], waves: tuple[int, int],
         around = [i for i in range(lo, hi) if not fibres[0] <= i < fibres[1]]
         order = around + list(range(*fibres))
         factor = _factor(normal, order, (start, stop))
-        if factor is None:      # nothing can be told from it: farther than anybody asks for
+        if factor is None:      # no covariance to judge by: take a generous patch
             (start, stop), (lo, hi) = (spread(*waves, 2 * pad, nwave), spread(*fibres, reach + 2, nfibre))
             return [i for i in range(lo, hi) if not fibres[0] <= i < fibres[1]], (start, stop), None
         kept = _kept(factor, fibres[1] - fibres[0], stop - start, (waves[0] - start, waves[1] - start))
         left, right = _at_ends(normal, factor, kept, order, (start, stop))
         longer = max(left if start > 0 else 0.0, right if stop < nwave else 0.0) > ENDS * cuts.tolerance
-        wider = _beyond(normal, kept, order, (start, stop)) ** 2 > BEYOND * cuts.tolerance / SIGNAL
+        wider = _beyond(normal, kept, order, (start, stop)) ** 2 > LEFT_BEYOND * cuts.tolerance / SIGNAL
         if not (longer or wider):
             return around, (start, stop), factor
         pad, reach = 2 * pad if longer else pad, reach + 1 if wider else reach
 
 
 def _kept(factor: Array, fibres: int, size: int, bins: tuple[int, int]) -> Array:
-    """(n, kept) columns of C of the bins that are kept, `bins` of the last so many fibres, over the roots of C_kk.
+    """(n, kept) columns of C of the kept bins, `bins` of the last so many fibres, over the roots of C_kk.
 
     size: bins of a fibre in the patch
     """
@@ -135,7 +133,7 @@ def _kept(factor: Array, fibres: int, size: int, bins: tuple[int, int]) -> Array
 def _at_ends(normal: Normal, factor: Array, kept: Array, order: list[int], waves: tuple[int, int]) -> list[float]:
     """The largest correlation coefficient of kept bins with a patch's first and with its last bins.
 
-    Those are the outermost ones with light of each fibre: over more than a half-band without any no light reaches.
+    Those are the outermost bins with light of each fibre: no light crosses more than a half-band without any.
     """
     size, most = waves[1] - waves[0], []
     alive = normal.weight[order, waves[0]:waves[1]] > 0.0
@@ -152,9 +150,9 @@ def _at_ends(normal: Normal, factor: Array, kept: Array, order: list[int], waves
 
 
 def _beyond(normal: Normal, kept: Array, order: list[int], waves: tuple[int, int]) -> float:
-    """The largest correlation of kept bins with all bins of a fibre that is coupled to the patch and not in it.
+    """The largest correlation of kept bins with all bins of a fibre that is coupled to the patch but not in it.
 
-    C_ko C_oo^-1 C_ok / C_kk is what eliminating fibre o changes C_kk by; here with C_oo^-1 = A_oo, to first order.
+    C_ko C_oo^-1 C_ok / C_kk is the relative change of C_kk by eliminating fibre o; here C_oo^-1 = A_oo, to first order.
     """
     (lo, hi), size = (min(order), max(order) + 1), waves[1] - waves[0]
     around = [i for i in range(*spread(lo, hi, normal.icov.shape[1] - 1, len(normal.icov))) if not lo <= i < hi]
@@ -171,9 +169,9 @@ def _beyond(normal: Normal, kept: Array, order: list[int], waves: tuple[int, int
 
 
 def _factor(normal: Normal, order: list[int], waves: tuple[int, int]) -> Array | None:
-    """L with L L^T = icov of some fibres; None where icov is too close to singular to tell.
+    """L with L L^T = icov of some fibres; None where icov is too close to singular.
 
-    order: the fibres, those that are wanted last: L ends with that of their C^-1
+    order: the fibres, the requested ones last: L ends with the factor of their C^-1
     """
     if normal.lifted is not None and normal.lifted[order, waves[0]:waves[1]].any():
         return None
@@ -186,7 +184,7 @@ def _factor(normal: Normal, order: list[int], waves: tuple[int, int]) -> Array |
 
 
 def _factors(factor: Array, size: int) -> Iterator[Array]:
-    """L_i with C_ii^-1 = L_i L_i^T for every inner fibre: `factor` itself where there is but one."""
+    """L_i with C_ii^-1 = L_i L_i^T for every inner fibre: `factor` itself if there is only one."""
     if len(factor) == size:
         yield factor
         return
@@ -199,8 +197,8 @@ def _factors(factor: Array, size: int) -> Iterator[Array]:
 def _rows(factor: Array, keep: np.ndarray, x: Array) -> tuple[Array, Array, Array]:
     """Q = (L L^T)^(1/2), its row sums and Q x; bins not kept have neither.
 
-    With L = U sigma V^T, Q = (U V^T) L^T: U V^T is right to rounding, and L^T x has the size of signal to noise where x
-    of a bin that sees little is huge.
+    With L = U sigma V^T, Q = (U V^T) L^T. U V^T is accurate to rounding, and L^T x is of the size of the signal to
+    noise, even where x of a bin with little light is huge.
     """
     factor[~keep, ~keep] = factor.diagonal()[keep].max(initial=0.0)      # decoupled; now of the size of the others
     vectors, _, others, info = lapack.dgesdd(factor)

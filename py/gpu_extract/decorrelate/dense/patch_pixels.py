@@ -1,4 +1,4 @@
-"""The pixels of a patch of a bundle, whitened, with the spots of its bins: what dense.pixels works on."""
+"""The whitened pixels of a patch of a bundle, with the spots of its bins: the input of dense.pixels."""
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -12,10 +12,10 @@ from gpu_extract.spots.project import add_to_image
 
 
 class PatchPixels:
-    """Gives the patches of one bundle: call it with the fibres around, the wanted one, and a range of bins.
+    """Gives the patches of one bundle: call it with the surrounding fibres, the requested one, and a range of bins.
 
-    fibres: the bundle's lo .. hi - 1 of the PSF; numbers of fibres count from lo; wave: of all bins that are solved for
-    odd: (n, 2) y and x of pixels that are taken as masked, see odd_pixels
+    fibres: the bundle's lo .. hi - 1 of the PSF; fibre numbers count from lo; wave: of all solved bins
+    odd: (n, 2) y and x of pixels that are treated as masked, see odd_pixels
     """
 
     def __init__(self, image: Image, psf: PsfModel, fibres: tuple[int, int], wave: Array, odd: IntArray):
@@ -25,7 +25,7 @@ class PatchPixels:
                  moved: float = 0.0) -> Patch:
         """fibres: (around, own); x: (nfibre, nwave). Bins without weight have no light here either.
 
-        moved: all pixels of all spots are this much of themselves too high or too low
+        moved: all pixels of all spots are raised or lowered by this fraction of themselves
         """
         around, own = fibres
         nfibre, nwave = x.shape

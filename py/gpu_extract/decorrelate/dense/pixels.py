@@ -1,13 +1,13 @@
-"""A patch from its pixels: what the dense core does where the normal equations cannot tell any more.
+"""A patch from its pixels: how the dense core decorrelates where the normal equations are too close to singular.
 
-icov holds the squares of what a pixel says. A direction of which h is known, icov's diagonal scaled to 1, is lost in it
-where h is below 1e-13, and with it what that direction takes from other fibres. The whitened spots themselves, W^1/2 A,
-say the same to h = 1e-24: by orthogonal transformations alone,
+icov holds the squares of the pixels' information. A direction with information h, icov's diagonal scaled to 1, is lost
+in it if h is below 1e-13, together with its contribution to other fibres. The whitened spots themselves, W^1/2 A, hold
+the same down to h = 1e-24. Only orthogonal transformations are used:
 
     W^1/2 (A_around, A_i, p) -> rows that A_around does not reach, (B, d) -> R_i with R_i' R_i = B' B = S_i = C_ii^-1.
 
-A column of A_around that depends on others reaches no row more: it is left out by pivoting. With R_i = V sigma U' the
-rest is as from a Cholesky factor: Q_i = U V' R_i, Q_i x_i = U V' d. Directions of sigma = 0 take no part.
+A column of A_around that depends on others reaches no further row: pivoting leaves it out. With R_i = V sigma U' the
+rest is as from a Cholesky factor: Q_i = U V' R_i, Q_i x_i = U V' d. Directions with sigma = 0 take no part.
 """
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -18,24 +18,24 @@ from scipy.linalg import lapack
 from gpu_extract.data import Array
 from gpu_extract.decorrelate.weak import UNKNOWN
 
-SURE = 1e-12     # of a column's length: what is left of it above that is more than the spots' own rounding of 1e-14
-NONE = 1e-15     # below that it is nothing
+SURE = 1e-12     # of a column's length: a larger remainder exceeds the spots' own rounding of 1e-14
+NONE = 1e-15     # below that it is zero
 MOVED = 1e-3     # sigma
-ROUNDING = 100 * float(np.finfo(float).eps)      # of spots, and of what is done with them
-ONE_WAY = 0.1    # rounding has gone one way of many: what happened to be less may be ten times that,
-NEXT = 2         # and what bins so near have moved may be that of the one between
-CLEAR = 1e-6     # a column of which more is left is known to more digits than are asked for
-SOME = 240       # columns that are turned at a time,
-MUCH = 1e-3      # and what is left of those that are done with: rounding over that is no more than SURE
-BLOCK = 64       # columns that LAPACK works on at a time
+ROUNDING = 100 * float(np.finfo(float).eps)      # of spots, and of operations on them
+ONE_WAY = 0.1    # rounding has gone one way of many: an effect that happened to be small may be ten times larger,
+NEXT = 2         # and the shift of bins this near may be that of the one between
+CLEAR = 1e-6     # a column with a larger remainder is known to more digits than needed
+SOME = 240       # columns that are transformed at a time,
+MUCH = 1e-3      # and the remainder of those that are finished: rounding over that is no more than SURE
+BLOCK = 64       # columns that LAPACK processes at a time
 
 
 class Patch(NamedTuple):
-    """The pixels of a patch, those with ivar that its spots touch, or as many rows as say the same.
+    """The pixels of a patch, those with ivar that its spots touch, or an equivalent smaller set of rows.
 
-    around: (rows, n) whitened spots of the fibres around the one that is wanted, best in order of their rows
-    own: (rows, bins), its own
-    light: (rows,) whitened pixels, less what all other bins put on them
+    around: (rows, n) whitened spots of the fibres around the requested one, best in order of their rows
+    own: (rows, bins), those of the requested fibre
+    light: (rows,) whitened pixels, less the light of all other bins
     """
 
     around: Array
@@ -55,11 +55,11 @@ class Rooted(NamedTuple):
 def decorrelate(ask: Callable[..., Patch]) -> Rooted:
     """Q, Q 1 and Q x of a patch's own fibre; a bin without light has neither.
 
-    ask: ask() is the patch, ask(moved=by) the same with all spots moved by so much of themselves
+    ask: ask() is the patch, ask(moved=by) the same with all spots changed by this fraction of themselves
 
-    Columns of A_around of which less than SURE of their length is left, but more than NONE, may reach a row or be
-    rounding of the spots: what that moves by more than MOVED is weak. Where less than CLEAR is left, so is what moves
-    by a tenth of that when all spots are, by what rounding may, and the bins beside it.
+    A column of A_around with a remainder below SURE of its length, but above NONE, may reach a row or may be rounding
+    of the spots. Bins that this choice moves by more than MOVED are weak. Where a remainder is below CLEAR, the spots
+    are also changed by their possible rounding: bins that this moves by a tenth of MOVED, and those beside, are weak.
     """
     patch = ask()
     alive = (patch.own != 0.0).any(axis=0)
@@ -77,16 +77,16 @@ def decorrelate(ask: Callable[..., Patch]) -> Rooted:
 
 
 def _made(patch: Patch, alive: np.ndarray) -> tuple[list[Rooted], float]:
-    """What `alive` bins come to, by each way to take the columns around that `_beyond` knows; and its second number."""
+    """The result for the `alive` bins, for each treatment of the columns around in `_beyond`; and its second number."""
     norms = np.sqrt((patch.own[:, alive]**2).sum(axis=0))
     ways, least = _beyond(patch.around, np.column_stack([patch.own[:, alive] / norms, patch.light]))
     return [_rooted(rows, norms) for rows in ways], least
 
 
 class Piece(NamedTuple):
-    """Some pixels, (pixels, columns + 1): the columns that are not done with, and their light.
+    """Some pixels, (pixels, columns + 1): the unfinished columns, and their light.
 
-    done: so many of the first columns no later piece has
+    done: number of first columns that no later piece contains
     """
 
     block: Array
@@ -94,9 +94,9 @@ class Piece(NamedTuple):
 
 
 def fewer_rows(pieces: Iterable[Piece], count: int) -> Array:
-    """(rows, count + 1): the same by no more rows than there are columns, turned piece by piece.
+    """(rows, count + 1): the same information in no more rows than columns, transformed piece by piece.
 
-    A piece is turned with what the one before has left; what then holds columns that are done with is kept.
+    A piece is transformed together with the remainder of the one before; then the rows of finished columns are kept.
     """
     kept, left, begin = [], np.zeros((0, 1)), 0
 
@@ -114,7 +114,7 @@ def fewer_rows(pieces: Iterable[Piece], count: int) -> Array:
 
 
 def _rooted(rows: Array, norms: Array) -> Rooted:
-    """The same from what is left of the fibre's columns, made of length 1 by `norms`, and of the light behind them."""
+    """The result from the remainder of the fibre's columns, scaled to length 1 by `norms`, and of their light."""
     n = len(norms)
     triangle = np.linalg.qr(rows, mode="r") if rows.size else rows
     triangle = np.vstack([triangle, np.zeros((max(n - len(triangle), 0), n + 1))])
@@ -126,7 +126,7 @@ def _rooted(rows: Array, norms: Array) -> Rooted:
 
 
 def _moved(one: Rooted, other: Rooted, most: float) -> np.ndarray:
-    """Bins whose flux moves by more than `most` sigma from one to the other, or ivar by as much of itself."""
+    """Bins whose flux differs by more than `most` sigma between the two, or whose ivar differs by that fraction."""
     size = np.abs(one.sums) * most
     flux = one.product * other.sums - other.product * one.sums
     moved: np.ndarray = ~((np.abs(flux) <= size * np.abs(other.sums)) & (2 * np.abs(one.sums - other.sums) <= size))
@@ -134,11 +134,11 @@ def _moved(one: Rooted, other: Rooted, most: float) -> np.ndarray:
 
 
 def _beyond(around: Array, columns: Array) -> tuple[list[Array], float]:
-    """`columns` turned, the rows that those of `around` do not reach, and the least that is left of one of these.
+    """`columns` transformed, the rows that `around` does not reach, and the least remainder of a column of `around`.
 
-    Columns that may be rounding are left to reach nothing; where there are any, also taken at their word. A few columns
-    of `around` at a time are turned, where they have their rows: of which much is left, they are done with, and the
-    others wait for the end, when the largest are taken first.
+    Columns that may be rounding are taken to reach nothing; if there are any, a second result takes them as real. The
+    columns of `around` are transformed a few at a time, on the rows where they are not 0. Those with a large remainder
+    are then finished; the others wait until the end, when the largest are taken first.
     """
     norms = np.sqrt((around**2).sum(axis=0))
     lit = norms > 0.0
@@ -162,7 +162,7 @@ def _beyond(around: Array, columns: Array) -> tuple[list[Array], float]:
 
 
 def _turned(some: Array, others: Array) -> tuple[Array, Array, np.ndarray, Array]:
-    """R of Q R = `some` in the order of what is left of its columns, that, their order, and Q' `others`."""
+    """R of Q R = `some` with columns ordered by remainder, the remainders, the order, and Q' `others`."""
     if not some.size:
         return some, np.zeros(0), np.zeros(0, dtype=int), others
     width = some.shape[1]
@@ -173,7 +173,7 @@ def _turned(some: Array, others: Array) -> tuple[Array, Array, np.ndarray, Array
 
 
 def _singular(matrix: Array) -> tuple[Array, Array]:
-    """V and U' with M = V sigma U', without directions whose sigma is rounding of their bins' own."""
+    """V and U' with M = V sigma U', without directions whose sigma is rounding of their own bins."""
     v, sigma, u, info = lapack.dgesdd(matrix)
     if info != 0:
         raise np.linalg.LinAlgError("singular values of a patch did not converge")

@@ -1,1 +1,1 @@
-"""A fibre's Schur complement S in a narrow band: neighbours eliminated, what is cut off, sums of poles."""
+"""A fibre's Schur complement S in a narrow band: elimination of neighbours, the truncated part, sums of poles."""

@@ -1,15 +1,15 @@
-"""Where bands of one width lie, so that kernels can work on many of them in one go."""
+"""Positions of bands of one width, so that kernels can process many of them in one call."""
 from gpu_extract.data import Array
 from gpu_extract.kernels.arena import Arena
 from gpu_extract.vectors import transpose
 
 
 class Bands:
-    """Room for so many bands of one width, between rows of zeros, in an array in which kernels find them by number.
+    """Memory for a number of bands of one width, between rows of zeros, in one array; kernels find them by number.
 
     bands: (count, rows, width), the first bin's row is padded(width - 1)
-    rests, diagonals, shifts: (count, nwave or more), a vector each, and what they hold once that was looked at: S_jj,
-        and what the band moves the flux by, see narrow.simd_foresee
+    rests, diagonals, shifts: (count, nwave or more), a vector each, and their content once it was measured: S_jj, and
+        the change of the flux by the band, see narrow.simd_foresee
     """
 
     def __init__(self, arena: Arena, count: int, nwave: int, width: int):
@@ -20,12 +20,12 @@ class Bands:
         self.rests[:, nwave:] = 0.0
 
     def take(self) -> int:
-        """The number of the next one."""
+        """The number of the next band."""
         self._used += 1
         return self._used - 1
 
     def band(self, place: int) -> Array:
-        """(nwave, width), one of them."""
+        """(nwave, width), one of the bands."""
         band: Array = self.bands[place, self.before:self.before + self.nwave]
         return band
 
@@ -36,6 +36,6 @@ class Bands:
 
 
 def address_of(array: Array) -> int:
-    """Where an array begins. An address does not keep its array alive."""
+    """The address of an array's first element. An address does not keep its array alive."""
     address: int = array.__array_interface__["data"][0]
     return address

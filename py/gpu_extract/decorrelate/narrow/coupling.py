@@ -1,4 +1,4 @@
-"""How the fibres of a bundle are coupled, and what eliminating one of them takes from another."""
+"""The coupling of a bundle's fibres, and the contribution to one fibre of eliminating another."""
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from gpu_extract.vectors import transpose
 
 
 class Share(NamedTuple):
-    """U = A_ij A_jj^-1 A_ji that eliminating fibre j takes from fibre i.
+    """U = A_ij A_jj^-1 A_ji, which the elimination of fibre j subtracts from fibre i.
 
     taken: (nwave, half + 1 or more), rows of its upper triangle; moved: (nwave,), all of U, without a cut, times x_i
     at: where the two begin
@@ -32,9 +32,9 @@ def share_of(taken: Array, moved: Array) -> Share:
 
 
 class Couplings:
-    """The couplings of a bundle, measured and eliminated when they are first asked for.
+    """The couplings of a bundle, measured and eliminated on first request.
 
-    distant: fibres farther than the next are eliminated where the bound on their coupling is above this
+    distant: fibres farther than the next are eliminated where the bound on their coupling exceeds this
     margin: bins of zeros at both ends of `roots`, 1 / sqrt of icov's diagonal, and of `spread`, x: (nfibre, margin +
         nwave + margin) both
     """
@@ -78,7 +78,7 @@ class Couplings:
         return [j for d in distances for j in (fibre - d, fibre + d) if 0 <= j < self.nfibre]
 
     def farthest(self, fibre: int) -> float:
-        """The largest size of couplings to fibres that are not next to `fibre`."""
+        """The largest coupling to fibres that are not next to `fibre`."""
         if not self._farthest:
             largest = [0.0] * self.nfibre
             for d in range(2, self.icov.shape[1]):
@@ -89,7 +89,7 @@ class Couplings:
         return self._farthest[fibre]
 
     def tells(self, fibre: int) -> bool:
-        """Whether a fibre's own block tells its bins from one another: see decorrelate.weak."""
+        """Whether a fibre's own block distinguishes its bins from one another: see decorrelate.weak."""
         if fibre not in self._tells:
             rows = np.asfortranarray(self.icov[fibre, 0, :, self.hw:self.hw + self.own + 1].T)
             diagonal = np.where(rows[0] > 0.0, rows[0], 1.0)
@@ -99,7 +99,7 @@ class Couplings:
         return self._tells[fibre]
 
     def eliminated(self, fibre: int) -> list[int]:
-        """The fibres that are eliminated for one: its next neighbours, and others with a coupling that counts."""
+        """The fibres that are eliminated for one: its next neighbours, and others with a significant coupling."""
         if fibre not in self._eliminated:
             near, far = self.around(fibre, 1), self.farthest(fibre) > self.distant
             self._eliminated[fibre] = [j for j in near
@@ -115,7 +115,7 @@ class Couplings:
         return self._distances
 
     def eliminate(self, fibres: Sequence[int], half: int) -> None:
-        """Eliminate each of `fibres` as it stands, eight at a time, for all around it, unless that is done."""
+        """Eliminate each of `fibres` by itself, eight at a time, for all around it, unless that is done already."""
         done = {(j, h) for j, _, h in self._shares}
         wanted = np.array([j for j in fibres if (j, half) not in done])
         if not len(wanted):
@@ -136,13 +136,13 @@ class Couplings:
                                                      (places[0] + before * (half + 1), places[1] + before))
 
     def share(self, j: int, fibre: int, half: int) -> Share:
-        """What eliminating fibre j, as it stands, takes from `fibre`, with `half` diagonals."""
+        """The contribution to `fibre` of eliminating fibre j by itself, with `half` diagonals."""
         if (j, fibre, half) not in self._shares:
             self.eliminate([j], half)
         return self._shares[j, fibre, half]
 
     def share_of_rest(self, j: int, fibre: int, half: int, beyond: Share) -> Share:
-        """What eliminating fibre j takes from `fibre` once the fibre beyond it is eliminated."""
+        """The contribution to `fibre` of eliminating fibre j once the fibre beyond it is eliminated."""
         band = -beyond.taken[:, :half + 1]
         known = min(self.hw, half) + 1
         band[:, :known] += self.icov[j, 0, :, self.hw:self.hw + known]

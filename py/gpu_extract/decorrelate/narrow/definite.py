@@ -1,4 +1,4 @@
-"""What the definiteness of a few matrices says about a fibre: eight questions at once, each answered for certain."""
+"""Facts about a fibre from the definiteness of a few matrices: eight tests at once, each with a certain answer."""
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Questions:
         self._facts: dict[int, Facts] = {}
 
     def facts(self, answers: int) -> "Facts":
-        """What answers say; answers: a bit for every question, the lowest for the first."""
+        """The facts that follow from answers; answers: one bit for every test, the lowest for the first."""
         if answers not in self._facts:
             yes = (answers >> n & 1 for n in range(simd_band_tests.LANES))
             ratios, thetas, gammas = (list(compress(asked, [next(yes) for _ in asked]))
@@ -57,11 +57,11 @@ FAR = Questions((), (1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-4, 1e-2))
 
 @dataclass(frozen=True)
 class Facts:
-    """The answers.
+    """The facts that the answers establish.
 
-    cond: bound / cond lies below the spectrum of S; infinite where no answer was yes
-    theta: the coupling is below it, 1 where no answer was yes: U < theta (S + U)
-    gamma: D^-1/2 S D^-1/2 > gamma, D the diagonal of S; 0 where no answer was yes
+    cond: bound / cond lies below the spectrum of S; infinite if no answer was yes
+    theta: an upper limit of the coupling, 1 if no answer was yes: U < theta (S + U)
+    gamma: D^-1/2 S D^-1/2 > gamma, D the diagonal of S; 0 if no answer was yes
     """
 
     cond: float = math.inf
@@ -70,12 +70,12 @@ class Facts:
 
     @cached_property
     def rung(self) -> int | None:
-        """Index into LADDER of the first rung whose range holds the spectrum, None where there is none."""
+        """Index into LADDER of the first rung whose range contains the spectrum, None if there is none."""
         return next((n for n, ratio in enumerate(RATIOS) if ratio >= self.cond), None)
 
     @property
     def may_be_weak(self) -> bool:
-        """Whether the answers leave it open that a bin is weak, see decorrelate.weak.
+        """Whether the answers do not exclude that a bin is weak, see decorrelate.weak.
 
         C_jj icov_jj is below 1 / gamma and below cond, each times 1 / (1 - theta).
         """
@@ -83,7 +83,7 @@ class Facts:
 
     @cached_property
     def rounding(self) -> float:
-        """What rounding leaves, in S's own norm, where the condition number is known, else 0."""
+        """The rounding error, in S's own norm, if the condition number is known, else 0."""
         return 40.0 * EPS * self.cond if self.cond < math.inf else 0.0
 
     def finer(self, excess: float) -> bool:
@@ -97,20 +97,20 @@ class Facts:
 
 @cache
 def facts_of(first: int, then: int, between: int) -> Facts:
-    """What the answers to FIRST, THEN and one of BETWEEN say, see simd_measure; 0 stands for what was not asked.
+    """The facts from the answers to FIRST, THEN and one of BETWEEN, see simd_measure; 0 stands for a test not made.
 
-    Easy fibres are asked once, others up to three times: the condition number of those that need more poles than the
-    first rung's is told within a factor of 2.4 to 3.2.
+    Easy fibres are tested once, others up to three times. For those that need more poles than the first rung has, the
+    condition number is found within a factor of 2.4 to 3.2.
     """
     facts = FIRST.facts(first).also(THEN.facts(then))
     return facts.also(BETWEEN[facts.rung - 1].facts(between)) if facts.rung else facts
 
 
 def room(half: int) -> int:
-    """Elements of the work space of questions about a band, on a cache line."""
+    """Elements of the scratch memory of tests of a band, aligned to a cache line."""
     return simd_band_tests.work_size(half)
 
 
 def ask(band: Array, taken: Array, bound: float, questions: Questions, work: Array) -> Facts:
-    """The answers to one set of questions."""
+    """The answers to one set of tests."""
     return questions.facts(simd_band_tests.definite(band.shape[1] - 1)(questions.lanes, bound, work, band, taken))

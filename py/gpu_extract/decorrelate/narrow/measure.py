@@ -1,4 +1,4 @@
-"""S of fibres in a band of one width, made from what each eliminated fibre takes, and what is to be known about it."""
+"""S of fibres in a band of one width, made from the contributions of the eliminated fibres, and its measured facts."""
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ Blocks = tuple[tuple[int, Array], ...]
 
 
 class Wanted(NamedTuple):
-    """A fibre whose S is wanted, what those take that are eliminated for it, and where all of S is to be kept."""
+    """A fibre whose S is requested, the contributions of the fibres eliminated for it, and where all of S is kept."""
 
     fibre: int
     shares: list[Share]
@@ -25,11 +25,11 @@ class Wanted(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """S in one band; what is not said here as in schur.Schur.
+    """S in one band; other fields as in schur.Schur.
 
-    tail: what it cuts off; excess: that, or what windows have beyond the band, over the limit
-    shift: what it moves the flux by, in sigma; little: whether the quicker correction will do
-    seam: what a window's S differs by from the band's just outside of the window, in S's own norm
+    tail: the elements that it cuts off; excess: that, or the elements of windows beyond the band, over the limit
+    shift: its change of the flux, in sigma; little: whether the quick correction is sufficient
+    seam: difference between a window's S and the band's just outside the window, in S's own norm
     """
 
     room: Bands
@@ -48,7 +48,7 @@ class Measured(NamedTuple):
 class Gauge:
     """Makes and measures S in bands of any width up to `widest`.
 
-    work: for questions about such bands, see definite.ask
+    work: scratch memory of tests of such bands, see definite.ask
     """
 
     def __init__(self, couplings: Couplings, limits: Limits, widest: int, arena: Arena):
@@ -58,14 +58,14 @@ class Gauge:
         self._nothing: dict[int, Share] = {}
 
     def room(self, count: int, half: int) -> Bands:
-        """Room for so many bands."""
+        """Memory for so many bands."""
         return Bands(self._arena, count, self.couplings.nwave, half + 1)
 
     def measure(self, wanted: Sequence[Wanted], room: Bands) -> list[Measured]:
         """S of each of these fibres, in the room's width."""
         c, taken, count = self.couplings, self._passing(room.half), len(wanted)
         sums, bounds, answers = np.empty((count, 6)), np.empty(count), np.empty((count, 3), dtype=np.int64)
-        more, blocks = np.zeros((count, 6)), list[Blocks]([()] * count)      # what windows add
+        more, blocks = np.zeros((count, 6)), list[Blocks]([()] * count)      # contributions of windows
         shares = [self._sides(each.shares, room.half) for each in wanted]      # kept as long as their addresses are
         places = np.array([(each.fibre, room.take(), *left.at, *right.at)
                            for each, (left, right) in zip(wanted, shares, strict=True)])
@@ -76,7 +76,7 @@ class Gauge:
             kernel((sums[some], bounds[some], answers[some]), schur, c.icov, places[some], (c.spread, c.roots),
                    (SETS, KINDS), self.work, steps)
         if not any(each.windows for each in wanted):
-            run(slice(count), True, True)       # in one call: between kernels that fill the caches Python is slow
+            run(slice(count), True, True)       # in one call: Python is slow between cache-filling kernels
         else:
             for n, (fibre, _, windows) in enumerate(wanted):
                 run(slice(n, n + 1), True, False)
@@ -112,7 +112,7 @@ class Gauge:
         return [array.tolist() for array in (squares, tail, excess, shift, shift <= limits.shift, more[:, 5] / gamma)]
 
     def _sides(self, shares: list[Share], half: int) -> tuple[Share, Share]:
-        """What fibres on both sides take; those that are not there take nothing."""
+        """The contributions of fibres on both sides; missing fibres contribute nothing."""
         left, right = [*shares, *(self._none(half) for _ in range(2 - len(shares)))][:2]
         if len(shares) > 2:
             right = share_of(np.sum([share.taken[:, :half + 1] for share in shares[1:]], axis=0),
@@ -120,14 +120,14 @@ class Gauge:
         return left, right
 
     def _passing(self, half: int) -> Array:
-        """Room for one band that is done with before the next fibre's turn."""
+        """Memory for one band that is no longer needed when the next fibre begins."""
         if half not in self._taken:
             room = self.room(1, half)
             self._taken[half] = room.band(room.take())
         return self._taken[half]
 
     def _none(self, half: int) -> Share:
-        """What a fibre takes that is not there."""
+        """The contribution of a missing fibre."""
         if half not in self._nothing:
             self._nothing[half] = share_of(self._arena.zeros(self.couplings.nwave, half + 1),
                                            np.zeros(self.couplings.nwave))

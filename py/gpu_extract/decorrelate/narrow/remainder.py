@@ -58,7 +58,7 @@ def add_remainder(fluxes: tuple[Array, Array], spectrum: Array, sides: Array, of
 
 
 def _addresses(neighbours: Neighbours, fibre: int, schur: Schur) -> tuple[IntArray, IntArray, int]:
-    """What is around a fibre, as the kernel takes it; all of that lives as long as the bundle's complements."""
+    """A fibre's surroundings in the form that the kernel takes; they live as long as the bundle's complements."""
     couplings, half, found = neighbours.couplings, schur.room.half, neighbours.remainder(fibre, schur)
     icov, hw, rows = couplings.icov, couplings.hw, []
     begin, (apart, block, _, _) = address_of(icov), icov.strides

@@ -1,14 +1,15 @@
-"""The Schur complement of a fibre: S_i = C_ii^-1, made from icov without inverting anything large.
+"""The Schur complement of a fibre: S_i = C_ii^-1, made from icov without inverting a large matrix.
 
-Eliminating all other fibres leaves S_i = A_ii - sum_j A_ij (A_jj - ...)^-1 A_ji. With the coupling between
-fibres theta (the largest eigenvalue of A_ii^-1 A_ij A_jj^-1 A_ji, so a correlation squared: 1e-7 to 1e-5 on DESI
-PSFs, 5e-2 beside a masked block), what the dots stand for changes S_i by theta_i theta_j in its own norm: left out
-where that is below `Limits.coupling`, else fibre j is eliminated together with what its own neighbour beyond it
-left of it, and so on outwards until it no longer matters. For couplings to next neighbours alone that is exact.
+Eliminating all other fibres leaves S_i = A_ii - sum_j A_ij (A_jj - ...)^-1 A_ji. Let theta be the coupling between
+fibres: the largest eigenvalue of A_ii^-1 A_ij A_jj^-1 A_ji, a squared correlation, 1e-7 to 1e-5 on DESI PSFs and 5e-2
+beside a masked block. The dots change S_i by theta_i theta_j in its own norm. They are omitted where that is below
+`Limits.coupling`. Otherwise fibre j is eliminated after the contribution of its own outer neighbour has been
+subtracted from it, and so on outwards until it no longer matters. For couplings between next neighbours only, that is
+exact.
 
-All of it stays in a band, but for stretches beside masks and the CCD's edge where all of S is kept (windows.py). What
-the band cuts off, what farther neighbours and their coupling among each other would change, and the extent of the
-spectrum are measured for every fibre; the facts decide (`Schur.holds`).
+S stays in a band, except for stretches beside masks and the edge of the CCD, where all of it is kept (the package
+windows). The truncated part, the effect of farther neighbours and of their mutual coupling, and the extent of the
+spectrum are measured for every fibre; these facts decide (`Schur.holds`).
 """
 import math
 from collections.abc import Iterable, Sequence
@@ -26,12 +27,12 @@ from gpu_extract.decorrelate.narrow.measure import Gauge, Measured, Wanted
 from gpu_extract.decorrelate.windows import find
 from gpu_extract.kernels.arena import Arena
 
-DECAY = 4.0       # of what is cut off from one of the bands to the next, measured: 3 to 8
+DECAY = 4.0       # of the truncated part from one of the bands to the next, measured: 3 to 8
 WORST = 1e-5       # a spectrum of the scaled S that is not expected to be worse, for the quickest of the bounds
 
 
 class Remainder(NamedTuple):
-    """What S of a fibre has beyond its band and windows, as what it does to a vector: see narrow.simd_remainder.
+    """The elements of a fibre's S beyond its band and windows, as an operator on a vector: see narrow.simd_remainder.
 
     around: fibres that are eliminated, what each takes, and what the fibre beyond it takes from it
     windows: (first bin, last + 1, first bin of S, S) each
@@ -45,12 +46,12 @@ class Remainder(NamedTuple):
 class Schur:
     """S_i of a fibre.
 
-    room, place: where its band is and E x, S x less the part of this band. band[j, a] = S[j, j + a]; bins of weight 0
-        are decoupled and hold `bound`, which is on the largest eigenvalue
+    room, place: the position of its band, and of E x, that is S x less this band's part. band[j, a] = S[j, j + a]; bins
+        of weight 0 are decoupled and hold `bound`, which bounds the largest eigenvalue
     squares: 1'S1, 1'Sx and x'Sx over the bins that have weight
-    facts: see definite.Facts; error: bound on what is left out, in S's own norm
+    facts: see definite.Facts; error: bound on the neglected terms, in S's own norm
     holds: whether that is within the limits and S is positive definite
-    shift: what the band moves the flux by, in sigma; little: whether the quicker correction of that will do
+    shift: the change of the flux by the band, in sigma; little: whether the quick correction is sufficient
     windows: (first bin, (n, n)) of stretches in which all of S is kept
     """
 
@@ -77,9 +78,9 @@ class Schur:
 
 
 class Neighbours:
-    """Makes the Schur complements of the fibres of a bundle, and remembers what they share.
+    """Makes the Schur complements of the fibres of a bundle, and keeps what they share.
 
-    What it makes for a fibre depends on the normal equations alone, not on which fibres are asked for.
+    The result for a fibre depends only on the normal equations, not on the other fibres requested.
     """
 
     def __init__(self, normal: Normal, x: Array, limits: Limits, arena: Arena | None = None):
@@ -116,7 +117,7 @@ class Neighbours:
         self._choose({i: self._at_first(i) for i in rest})
 
     def _choose(self, found: dict[int, Measured]) -> None:
-        """Keep what was measured at first where it holds; else measure in wider bands until one does."""
+        """Keep the first measurement if it holds; otherwise measure in wider bands until one does."""
         self._best.update(found)
         wanted = {i: 1 if self._chains_of(i) else _steps(each.excess, self.widths) for i, each in found.items()}
         for n, half in enumerate(self.widths[1:], 1):
@@ -143,7 +144,7 @@ class Neighbours:
                      self._holds(best, error) and self._chains_tell(fibre), best.shift, best.little, best.windows)
 
     def remainder(self, fibre: int, schur: Schur) -> Remainder:
-        """What S of a fibre has beyond its band and windows."""
+        """The elements of a fibre's S beyond its band and windows."""
         half, found, around = schur.room.half, self._wanted(fibre, schur.room.half), []
         for j, share in zip(self.couplings.eliminated(fibre), found.shares, strict=True):
             chained = not found.windows and self._chained(j, fibre)
@@ -152,19 +153,19 @@ class Neighbours:
                                   in zip(schur.windows, found.windows, strict=True)])
 
     def _holds(self, measured: Measured, error: float) -> bool:
-        """Whether a fibre is within the limits; error: what else is left out."""
+        """Whether a fibre is within the limits; error: of other neglected terms."""
         facts = measured.facts
         return (facts.rung is not None and facts.cond <= self.limits.cond and measured.excess <= 1.0
                 and error <= max(self.limits.coupling, min(facts.rounding, self.limits.most_coupling)))
 
     def _window_holds(self, fibre: int) -> bool:
-        """Whether a fibre is within the limits outside of its windows, to second order in the coupling."""
+        """Whether a fibre is within the limits outside its windows, to second order in the coupling."""
         near = [self._known(j, fibre).theta for j in self._near(fibre) if j != fibre]
         theta = self._known(fibre, fibre).theta * max(near)
         return self._holds(self._best[fibre], max(self._best[fibre].seam, theta / 1.01))
 
     def _has_windows(self, fibre: int) -> bool:
-        """Whether a fibre has windows, and they hold as far as that is known."""
+        """Whether a fibre has windows, and they hold as far as is known."""
         return fibre in self.windows and fibre not in self._given_up
 
     def _near(self, fibre: int) -> range:
@@ -180,13 +181,13 @@ class Neighbours:
             self._first[windowed].update(zip(wanted, found, strict=True))
 
     def _at_first(self, fibre: int, *, windowed: bool = False) -> Measured:
-        """What that gave for one fibre."""
+        """The result of that for one fibre."""
         if fibre not in self._first[windowed]:
             self._measure_first([fibre], windowed=windowed)
         return self._first[windowed][fibre]
 
     def _known(self, i: int, fibre: int) -> Facts:
-        """Facts about fibre i in the narrowest band, outside of windows where `fibre` has them (then so has i)."""
+        """Facts about fibre i in the narrowest band, outside windows where `fibre` has them (then i has them, too)."""
         return self._at_first(i, windowed=self._has_windows(fibre) and i in self.windows).facts
 
     def _second_order(self, fibre: int, half: int, windowed: bool) -> Wanted:
@@ -195,7 +196,7 @@ class Neighbours:
                       self.windows[fibre] if windowed else ())
 
     def _wanted(self, fibre: int, half: int) -> Wanted:
-        """S whole in windows, else to all orders that count."""
+        """All of S in windows, otherwise to all orders that matter."""
         if self._has_windows(fibre):
             return self._second_order(fibre, half, True)
         return Wanted(fibre, [self._share(j, fibre, half) for j in self.couplings.eliminated(fibre)])
@@ -206,7 +207,7 @@ class Neighbours:
         return [j for j in eliminated if self._chained(j, fibre)]
 
     def _chains_tell(self, fibre: int) -> bool:
-        """Whether fibres that are eliminated one behind the other for this one leave more than rounding of it."""
+        """Whether the chain of fibres eliminated one after another for this one leaves more than rounding of it."""
         for j in self._chains_of(fibre):
             i, told = fibre, self.couplings.tells(j)
             while told and self._chained(j, i):
@@ -217,14 +218,14 @@ class Neighbours:
         return True
 
     def _chained(self, j: int, fibre: int) -> bool:
-        """Whether fibre j is eliminated for `fibre` together with what the fibre beyond it took from it."""
+        """Whether fibre j is eliminated for `fibre` after the contribution of the fibre beyond it was subtracted."""
         beyond = 2 * j - fibre
         if abs(j - fibre) > 1 or not 0 <= beyond < self.nfibre:
             return False
         return self._at_first(fibre).facts.theta * self._at_first(j).facts.theta > 1.01 * self.limits.coupling
 
     def _share(self, j: int, fibre: int, half: int) -> Share:
-        """What eliminating fibre j, chained or as it stands, takes from `fibre`, with `half` diagonals."""
+        """The contribution to `fibre` of eliminating fibre j, chained or alone, with `half` diagonals."""
         if not self._chained(j, fibre):
             return self.couplings.share(j, fibre, half)
         key = j, fibre, half
@@ -233,10 +234,10 @@ class Neighbours:
         return self._chains[key]
 
     def _higher_orders(self, fibre: int, facts: Facts) -> float:
-        """A bound on what couplings to farther fibres change that were not, or not fully, taken into account.
+        """A bound on the change by couplings to farther fibres that were not, or not fully, taken into account.
 
-        Those that are not eliminated change S by their square; any of them together with two couplings to next
-        neighbours by the product of the three, and there are six such products.
+        Those that are not eliminated change S by their square. Any of them together with two couplings to next
+        neighbours changes it by the product of the three, and there are six such products.
         """
         near = self._near(fibre)
         theta = math.sqrt(facts.theta * max(self._known(i, fibre).theta for i in near))
@@ -267,9 +268,9 @@ class Neighbours:
 
 
 def _steps(excess: float, widths: Sequence[int]) -> int:
-    """How many of the wider bands on is the one that will hold: four diagonals make the excess DECAY times smaller.
+    """How many bands ahead is the one that will hold: four diagonals reduce the excess by a factor of DECAY.
 
-    widths: those that are left, from the one that was measured on; half a step too few counts as enough.
+    widths: the remaining ones, from the one that was measured; half a step too few counts as enough.
     """
     if excess <= 1.0:
         return 0

@@ -1,9 +1,10 @@
-"""The wide band: fibres whose neighbours reach far, for broad PSFs with strong tails.
+"""The wide band: fibres with far-reaching neighbours, for broad PSFs with strong tails.
 
-Where the coupling between fibres is per cents, eliminating next neighbours one by one does not hold. Here the
-neighbours on both sides are eliminated together, ordered by wavelength, as one band matrix; what they leave of S_i
-decays over several half-bands of icov, and is kept as far as the measured decay asks.
-How many neighbours count is measured for every fibre on two short stretches, where it is most strongly coupled.
+Where the coupling between fibres is a few per cent, eliminating next neighbours one by one does not hold. Here the
+neighbours on both sides are eliminated together, as one band matrix ordered by wavelength. The remainder S_i decays
+over several half-bands of icov, and is kept as far as the measured decay requires.
+
+The number of neighbours that matter is measured for every fibre on short stretches where its coupling is strongest.
 """
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,23 +21,23 @@ from gpu_extract.decorrelate.wide import simd_wide_eliminate, simd_wide_poles, s
 
 MOST_NEIGHBOURS = 8
 USUAL_NEIGHBOURS = 5
-WEAK = 0.05           # of what other fibres' bins have at the same wavelength
+WEAK = 0.05           # of other fibres' bins at the same wavelength
 LITTLE = 1e-4         # a change of S that may be rounding
-TOLD = 1e-2 * UNKNOWN # C_jj icov_jj of neighbours above which what they leave of S is rounding
+TOLD = 1e-2 * UNKNOWN # C_jj icov_jj of neighbours above which their contribution to S is rounding
 GAMMAS = 10.0 ** -np.arange(2.0, 10.5, 0.5)
 
 
 @dataclass(frozen=True)
 class WideLimits:
-    """What the wide band may leave out.
+    """Limits of what the wide band may neglect.
 
     neighbours: change of S by the next neighbour that is not eliminated, relative in S's own norm
-    tail: what the band cuts off, in S's own norm, or 600 eps times the condition number where that is more: the flux
-        moves by 0.01 to 0.02 of it (measured)
-    pole: what a group of poles may cut off the band more, relative to its smallest shift
-    Tails, their condition numbers and what poles cut off are those with the diagonal scaled to 1: weak bins count
-        alike
-    cond: condition number with the diagonal as it is: poles leave the weakest bins 10 eps times its root, 1e-8
+    tail: the elements cut off by the band, in S's own norm, or 600 eps times the condition number if that is larger;
+        the flux changes by 0.01 to 0.02 of it (measured)
+    pole: what a group of poles may cut off in addition, relative to its smallest shift
+    Tails, their condition numbers and the poles' truncation are those with the diagonal scaled to 1, so that weak bins
+        count alike
+    cond: condition number without scaling: poles leave an error of 10 eps times its root, 1e-8, in the weakest bins
     widths: half-bands of S, in half-bands of icov: the first that is made, and the widest
     """
 
@@ -51,8 +52,8 @@ class WideLimits:
 class WideSchur:
     """S_i in a wide band: (nwave, half + 1) rows of the upper triangle, a bound on its largest eigenvalue, its rung.
 
-    squares: 1'S1, 1'Sx and x'Sx with the right sides (nwave, 2), 1 (0 where a bin has no weight) and x
-    tail: what the band cuts off, in S's own norm
+    squares: 1'S1, 1'Sx and x'Sx with the right-hand sides (nwave, 2), 1 (0 where a bin has no weight) and x
+    tail: the elements cut off by the band, in S's own norm
     cond: bound / cond lies below the spectrum
     sizes: (half + 1,), the largest element of each diagonal, with the main one scaled to 1
     """
@@ -67,9 +68,9 @@ class WideSchur:
 
 
 def count_neighbours(icov: Array, fibre: int, limits: WideLimits) -> int:
-    """How many neighbours on each side matter for a fibre; 0 where it has none, or that cannot be told.
+    """How many neighbours on each side matter for a fibre; 0 if it has none, or if that cannot be determined.
 
-    Measured where it is likely to be most: on the stretches of `_places`, until one asks for all fibres.
+    Measured where most are likely to be needed: on the stretches of `_places`, until one needs all fibres.
     """
     nfibre, _, nwave, width = icov.shape
     if nfibre == 1:
@@ -90,9 +91,10 @@ def count_neighbours(icov: Array, fibre: int, limits: WideLimits) -> int:
 def _places(icov: Array, fibre: int, length: int) -> list[int]:
     """Bins around which neighbours are likely to matter most for a fibre.
 
-    Where its coupling to the next ones is largest, relative to their diagonals; the weakest bin of these three; and the
-    weakest of those within reach in every stretch of so many bins where there is one that is far weaker than the other
-    fibres' at its wavelength, as beside a mask: what fibres behind it leave reaches through such bins.
+    These are the bin where its coupling to the next fibres is largest, relative to their diagonals; the weakest bin of
+    these three fibres; and the weakest bin of the fibres within reach, in every stretch of so many bins with a bin far
+    weaker than those of other fibres at its wavelength, as beside a mask: the influence of farther fibres passes
+    through such bins.
     """
     hw, first = icov.shape[3] // 2, max(fibre - 1, 0)
     diagonal = icov[:, 0, :, hw]
@@ -112,9 +114,9 @@ def _places(icov: Array, fibre: int, length: int) -> list[int]:
 
 
 def _count(icov: Array, fibre: int, stretch: tuple[int, int], limit: float) -> int:
-    """The first number of neighbours at which more of them change S, on a stretch of bins, by less than `limit`.
+    """The smallest number of neighbours beyond which more of them change S by less than `limit` on a stretch of bins.
 
-    Rounding is allowed what it does. All of the bundle where it is not so up to MOST_NEIGHBOURS, 0 where icov is not
+    Rounding errors are allowed for. All of the bundle if no number up to MOST_NEIGHBOURS is enough, 0 if icov is not
     definite.
     """
     farthest = max(fibre, len(icov) - 1 - fibre)
@@ -128,9 +130,9 @@ def _count(icov: Array, fibre: int, stretch: tuple[int, int], limit: float) -> i
         for n, ring in enumerate(rings[2:], 1):
             low = lapack.dpotrf(covariance, lower=1, clean=1)[0]
             covariance = covariance + ring @ ring.T
-            # the next ring by itself first: masks can make those beyond it count where it does not
+            # the next ring also by itself: masks can make farther rings matter where it does not
             for more in (blas.dtrsm(1.0, low, some, lower=1) for some in (ring, np.hstack(rings[n + 1:]))):
-                most_of_all = float((more**2).sum())  # the largest eigenvalue of more more', or up to len(more) of it
+                most_of_all = float((more**2).sum())  # largest eigenvalue of more more', or up to len(more) of it
                 if most_of_all <= LITTLE * len(more) and allowed == 0.0:
                     allowed = max(limit, 60.0 * float(np.finfo(float).eps) * _extent(covariance))
                 if not (most_of_all <= allowed
@@ -142,9 +144,9 @@ def _count(icov: Array, fibre: int, stretch: tuple[int, int], limit: float) -> i
 
 
 def _told(icov: Array, fibre: int, stretch: tuple[int, int]) -> bool:
-    """Whether icov tells the bins of a fibre and its neighbours from one another, on a stretch of bins.
+    """Whether icov distinguishes the bins of a fibre and its neighbours from one another, on a stretch of bins.
 
-    Where it does not tell those of neighbours, what eliminating them leaves of S is rounding, whatever S looks like.
+    If it does not distinguish those of neighbours, eliminating them leaves only rounding of S, however S looks.
     """
     fibres = np.arange(max(fibre - USUAL_NEIGHBOURS, 0), min(fibre + USUAL_NEIGHBOURS + 1, len(icov)))
     matrix = simd_dense.empty(len(fibres) * stretch[1])
@@ -164,8 +166,8 @@ def _extent(matrix: Array) -> float:
 def _rings(icov: Array, fibre: int, stretch: tuple[int, int], most: int) -> list[Array] | None:
     """R_n, (bins, ...), with which 0, 1, ... `most` neighbours on each side add R_n R_n' to the fibre's C = S^-1.
 
-    On the bins of a stretch that have weight. With L L' of all of them, the fibre first and then its neighbours
-    outwards, C = X X' for its own rows X of L'^-1, and R_n are the columns of X that belong to those fibres. None where
+    For the bins of a stretch that have weight. With L L' of all fibres, the requested one first and then its neighbours
+    outwards, C = X X' for its own rows X of L'^-1, and R_n are the columns of X that belong to those fibres. None if
     icov is not definite.
     """
     around = [[j for j in dict.fromkeys((fibre - n, fibre + n)) if 0 <= j < len(icov)] for n in range(most + 1)]
@@ -178,10 +180,10 @@ def _rings(icov: Array, fibre: int, stretch: tuple[int, int], most: int) -> list
 
 
 def complement(icov: Array, fibre: int, sides: Array, limits: WideLimits) -> WideSchur | None:
-    """S of one fibre, or None where no width holds it or it is not positive definite; sides: see WideSchur.squares.
+    """S of one fibre, or None if no width holds it or it is not positive definite; sides: see WideSchur.squares.
 
-    As many neighbours are eliminated as matter. S is made in a width that should hold it, where it does not in the one
-    that its decay foretells, and then kept as narrow as its diagonals allow.
+    As many neighbours are eliminated as matter. S is made in a width that should hold it; if it does not, in the width
+    that its decay predicts. It is then kept as narrow as its diagonals allow.
     """
     nfibre, _, nwave, width = icov.shape
     hw, neighbours = width // 2, count_neighbours(icov, fibre, limits)
@@ -196,7 +198,7 @@ def complement(icov: Array, fibre: int, sides: Array, limits: WideLimits) -> Wid
             return None
         bound = _bound(band)
         band[icov[fibre, 0, :, hw] == 0.0, 0] = bound
-        if not (band[:, 0] > 0.0).all():      # what is left of a bin is rounding: in no width is S definite
+        if not (band[:, 0] > 0.0).all():      # only rounding is left of a bin: S is definite in no width
             return None
         cond = _cond(band, bound)
         sizes = _sizes(band)
@@ -215,7 +217,7 @@ def complement(icov: Array, fibre: int, sides: Array, limits: WideLimits) -> Wid
 
 
 def _farther(tails: Array, allowed: float) -> float:
-    """How many bins farther than they reach `tails` should fall to `allowed`, at the rate of their second half."""
+    """How many more bins until `tails` fall to `allowed`, at the rate of their second half."""
     last = len(tails) - 1
     first, end = tails[last // 2], tails[last]
     if not (np.isfinite(first) and np.isfinite(allowed)) or end >= first:
@@ -230,7 +232,7 @@ def _bound(band: Array) -> float:
 
 
 def _cond(band: Array, bound: float) -> float:
-    """bound / cond lies below the spectrum, by no more than a factor of 3; infinite where S is not definite."""
+    """bound / cond lies below the spectrum, by no more than a factor of 3; infinite if S is not definite."""
     low, high = 1.0, np.inf
     for _, ratio in LADDER:
         if _definite(band, bound / ratio):
@@ -244,7 +246,7 @@ def _cond(band: Array, bound: float) -> float:
 
 
 def _definite(band: Array, shift: float | Array) -> bool:
-    """Whether S less `shift`, a number or one for every bin, on the diagonal is positive definite."""
+    """Whether S less `shift`, one number or one per bin, on the diagonal is positive definite."""
     shifted = band.T.copy(order="F")
     shifted[0] -= shift
     return bool(lapack.dpbtrf(shifted, lower=1, overwrite_ab=1)[1] == 0)
@@ -258,10 +260,10 @@ def _sizes(band: Array) -> Array:
 
 
 def _tails(band: Array, sizes: Array, limits: WideLimits) -> tuple[Array, float]:
-    """(half + 1,): a bound on what a band up to each diagonal cuts off, in S's own norm; and what it may be.
+    """(half + 1,): a bound on what a band up to each diagonal cuts off, in S's own norm; and its limit.
 
-    Four times the last diagonal that is kept, over the smallest eigenvalue, both with S's diagonal scaled to 1. With
-    the diagonal as it is the condition number would be that of the weights: beside a mask a thousand times larger.
+    The bound is four times the last diagonal that is kept, over the smallest eigenvalue, both with S's diagonal scaled
+    to 1. Without scaling, the condition number would be that of the weights: beside a mask a thousand times larger.
     """
     gamma = next((g for g in GAMMAS if _definite(band, g * band[:, 0])), 0.0)
     if gamma == 0.0:
@@ -272,9 +274,10 @@ def _tails(band: Array, sizes: Array, limits: WideLimits) -> tuple[Array, float]
 def pole_sum(schur: WideSchur, poles: Poles, sides: Array, ndiag: int, limits: WideLimits) -> Array:
     """(nwave, SIDES + ndiag + 1): as narrow.simd_banded.pole_sum with weights c_k t_k.
 
-    The poles are done by eights in the order of their shifts. To (S + t I)^-1 elements of S that are small against t
-    do not matter: each eight has a band as wide as its smallest shift asks for, were all bins of the largest weight.
-    (The median's will not do: beside a mask most bins may be weak, and the others would lose elements that count.)
+    The poles are computed eight at a time in the order of their shifts. Elements of S that are small compared with t do
+    not affect (S + t I)^-1. Each group of eight therefore has a band as wide as its smallest shift requires if all bins
+    had the largest weight. (The median weight is insufficient: beside a mask most bins may be weak, and the others
+    would lose elements that matter.)
     """
     nwave = len(schur.band)
     top = schur.sizes * schur.band[:, 0].max()

@@ -1,10 +1,11 @@
-"""Windows: stretches of bins beside the CCD's edge and beside masks, where S is made without any approximation.
+"""Windows: ranges of bins beside the edge of the CCD and beside masks where S is made without approximation.
 
-A bin whose spot lies all but off the CCD, or is all but masked, is hardly known: the error of its x is hundreds of
-times that of its neighbours, and light of two fibres is told apart by next to nothing. Around such bins the coupling is
-tenths instead of 1e-6, so that second order does not do, and S decays over forty bins instead of twenty. But no
-farther: the rest of the fibre has a narrow band to second order. So a stretch of all fibres around such bins is solved
-densely: forward and backward elimination from fibre to fibre, each once, give every fibre's complement,
+A bin whose spot is almost entirely off the CCD, or almost entirely masked, is poorly known. The error of its x is
+hundreds of times that of its neighbours, and the light of two fibres can hardly be distinguished. Around such bins the
+coupling is a few tenths instead of 1e-6, so second order is insufficient, and S decays over forty bins instead of
+twenty. The effect ends there: the rest of the fibre has a narrow band to second order. Therefore a stretch of all
+fibres around such bins is solved densely. One forward and one backward elimination from fibre to fibre give every
+fibre's complement,
 
     F_k = A_kk - A_k,k-1 F_k-1^-1 A_k-1,k,   B_k = A_kk - A_k,k+1 B_k+1^-1 A_k+1,k,   S_k = F_k + B_k - A_kk,
 
@@ -22,20 +23,20 @@ from gpu_extract.decorrelate.windows import simd_stretch, simd_window_fit
 from gpu_extract.kernels.arena import borrowed
 from gpu_extract.vectors import transpose
 
-STANDS_OUT = 4.0    # times the median along the fibre: only a coupling above that makes a window
+STANDS_OUT = 4.0    # times the median along the fibre: only a stronger coupling makes a window
 MARGIN = 4          # half-bands of icov from such a bin to the end of its window
-PAD = 3             # half-bands more that are solved with it,
-LEAST = 14          # or, where that is more, one and so many bins: the widest of the narrow bands
+PAD = 3             # additional half-bands solved with it,
+SHORTEST_PAD = 14  # or, if that is more, one and this many bins: the widest of the narrow bands
 LONGEST = 160       # bins of one fibre's window
-STRETCH = 320       # bins of all fibres' windows together
-MOST = 6            # stretches in a bundle
-DISTANT = 2e-10     # correlation of fibres beyond the next that is left out: S changes by 0.6 to 3 times that
-FAINT = 2e-11       # S beyond the band that a window need not have, the diagonal scaled to 1: other bins leave as much
-SAME = 1e-15        # what an element of the band may differ by outside of it: rounding
-REACH = 8           # fibres on both sides that take part at most: each adds a factor theta of the coupling,
+LONGEST_STRETCH = 320  # bins of all fibres' windows together
+MOST_STRETCHES = 6  # stretches in a bundle
+DISTANT = 2e-10     # correlation of fibres beyond the next that is neglected: S changes by 0.6 to 3 times that
+FAINT = 2e-11       # S beyond the band that a window may drop, the diagonal scaled to 1: other bins leave as much
+SAME = 1e-15        # allowed difference of a band element outside the window: rounding
+REACH = 8           # most fibres that take part on each side: each adds a factor theta of the coupling,
 AMPLIFIED = 64.0    # at most (64 c)^2, c the largest correlation: (1 to 7 c)^2 where S is well conditioned, up to
-                    # (44 c)^2 at the CCD's edge and beside masks (measured, on r0 and on simulated frames)
-NOTHING = 1e-16     # what fibres that take no part may change S by, in its own norm: less than rounding
+                    # (44 c)^2 at the edge of the CCD and beside masks (measured, on r0 and on simulated frames)
+NOTHING = 1e-16     # change of S, in its own norm, by fibres that take no part: less than rounding
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,10 @@ class Window:
 
 @dataclass(frozen=True)
 class Windowed:
-    """What windows make of a fibre's band.
+    """The changes that windows make to a fibre's band.
 
     blocks: (first bin, S within: (n, n)), bins without weight decoupled, with the bound on the diagonal
-    bound: on the largest eigenvalue; squares: 1'E1, 1'Ex and x'Ex of what windows have beyond the band
+    bound: on the largest eigenvalue; squares: 1'E1, 1'Ex and x'Ex of the elements of windows beyond the band
     inner, crossing, seam: see windows.simd_window_fit.put
     """
 
@@ -72,7 +73,7 @@ def put(windows: Sequence[Window], bands: tuple[Array, Array, Array], x: Array, 
         hw: int) -> Windowed:
     """Put a fibre's windows into its band.
 
-    bands: (band, taken, rest) as windows.simd_window_fit.put has them, changed in place; x, roots: as there
+    bands: (band, taken, rest) as in windows.simd_window_fit.put, changed in place; x, roots: as there
     bound: on the largest eigenvalue so far; hw: icov's half-band
     """
     if not windows:
@@ -97,10 +98,11 @@ def put(windows: Sequence[Window], bands: tuple[Array, Array, Array], x: Array, 
 
 
 def find(couplings: Couplings, coupled: float) -> dict[int, list[Window]]:
-    """The windows of a bundle, by fibre; a fibre where they would be too long has none at all.
+    """The windows of a bundle, by fibre; a fibre whose windows would be too long has none.
 
     coupled: correlation of the bins of two fibres above which they need a window
-    They depend on the normal equations alone.
+
+    Windows depend on the normal equations alone.
     """
     nfibre, nd, nwave, width = couplings.icov.shape
     hw, diagonal = width // 2, couplings.icov[:, 0, :, width // 2]
@@ -110,7 +112,7 @@ def find(couplings: Couplings, coupled: float) -> dict[int, list[Window]]:
     strong = np.zeros((nfibre + 2, nwave), dtype=bool)
     for i in np.nonzero(correlations.max(axis=1) > coupled)[0]:
         stands_out = correlations[i] > _limit(correlations[i], coupled)
-        strong[i:i + 4] |= stands_out    # of both fibres, and of the next: what these leave of the two counts as well
+        strong[i:i + 4] |= stands_out    # of both fibres, and of the next: the two contribute to these as well
     strong = strong[1:-1]
     wanted: dict[int, list[tuple[int, int]]] = {}
     for fibre in np.nonzero(strong.any(axis=1))[0].tolist():
@@ -123,14 +125,14 @@ def find(couplings: Couplings, coupled: float) -> dict[int, list[Window]]:
 
 
 def _limit(correlations: Array, coupled: float) -> float:
-    """Above what a bin's correlation makes a window; most fibres' median is far below what would count."""
+    """The correlation above which a bin makes a window; the median of most fibres is far below any that matters."""
     if 2 * np.count_nonzero(correlations <= coupled / STANDS_OUT) > len(correlations):
         return coupled
     return max(coupled, STANDS_OUT * float(np.median(correlations)))
 
 
 def _merged(pieces: list[tuple[int, int]], gap: int = 0) -> list[tuple[int, int]]:
-    """Ranges, those that are no more than `gap` apart made one."""
+    """Ranges, with those that are no more than `gap` apart merged."""
     out: list[tuple[int, int]] = []
     for first, last in sorted(pieces):
         if out and first <= out[-1][1] + gap:
@@ -147,9 +149,9 @@ def _trimmed(diagonal: Array, first: int, last: int) -> tuple[int, int]:
 
 
 def _solved(couplings: Couplings, wanted: dict[int, list[tuple[int, int]]]) -> dict[int, list[Window]]:
-    """The windows of fibres whose ranges are wanted, stretch by stretch."""
+    """The windows of the fibres with the given ranges, stretch by stretch."""
     nfibre, _, nwave, width = couplings.icov.shape
-    pad = max(PAD * (width // 2), width // 2 + LEAST)
+    pad = max(PAD * (width // 2), width // 2 + SHORTEST_PAD)
     stretches = _merged([piece for pieces in wanted.values() for piece in pieces])
     windows: dict[int, list[Window]] = {i: [] for i in wanted}
     for n, (first, last) in enumerate(stretches):
@@ -157,7 +159,7 @@ def _solved(couplings: Couplings, wanted: dict[int, list[tuple[int, int]]]) -> d
         own = {i: pieces for i, pieces in own.items() if pieces and i in windows}
         start, stop = max(first - pad, 0), min(last + pad, nwave)
         exact = None
-        if own and n < MOST and last - first <= STRETCH:
+        if own and n < MOST_STRETCHES and last - first <= LONGEST_STRETCH:
             around = max(min(own) - REACH, 0), min(max(own) + REACH + 1, nfibre)
             distances = _reach(couplings, around, slice(start, stop)) + 1
             if distances == 2:
@@ -175,8 +177,8 @@ def _solved(couplings: Couplings, wanted: dict[int, list[tuple[int, int]]]) -> d
 def _around(correlations: Array, low: int, high: int) -> tuple[int, int]:
     """The fibres lo .. hi - 1 that take part in the complements of low .. high.
 
-    correlations: of each fibre's bins with the next one's. What the fibres from one on leave of S is the product of all
-    couplings on the way to it.
+    correlations: of each fibre's bins with the next one's. The contribution to S of all fibres from one on is the
+    product of all couplings on the way to it.
     """
     ends = []
     for fibre, step in ((low, -1), (high, 1)):
@@ -199,7 +201,7 @@ def _reach(couplings: Couplings, fibres: tuple[int, int], bins: slice) -> int:
 
 
 def complements(icov: Array, wanted: tuple[int, int] | None = None) -> list[Array] | None:
-    """S of fibres lo .. hi - 1 (of all), (nwave, nwave) each, with all others eliminated; None where icov is not
+    """S of fibres lo .. hi - 1 (of all), (nwave, nwave) each, with all others eliminated; None if icov is not
     definite.
 
     Bins of weight 0 are decoupled, with 1 on the diagonal.
@@ -225,7 +227,7 @@ def complements(icov: Array, wanted: tuple[int, int] | None = None) -> list[Arra
 
 
 def _singles(joint: Array, size: int) -> list[Array] | None:
-    """Of the joint complement of some fibres that of each."""
+    """The complement of each of some fibres, from their joint complement."""
     count = len(joint) // size
     if count == 1:
         return [joint]
