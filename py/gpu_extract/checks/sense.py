@@ -137,7 +137,7 @@ def _medians(rows: Array) -> Array:
 
 def _stretches(shape: tuple[int, int], psf: PsfModel, config: ExtractConfig,
                every: int) -> tuple[IntArray, IntArray, IntArray]:
-    """First fibres, rows (n, LENGTH) and columns (n, POSITIONS, LENGTH) of the stretches that are wholly on an image."""
+    """First fibres, rows (n, LENGTH) and columns (n, POSITIONS, LENGTH) of the stretches wholly on an image."""
     low, high = psf.wavelength_range
     first, last = (w / config.wave_factor for w in config.wavelength[:2])
     ends = np.linspace(max(first, low), min(last, high), STRETCHES + 2)
