@@ -10,10 +10,11 @@ place in it: the fit then misses by more than the noise where it is bright). The
 the two bins on both sides of where its patches of 50 bins meet. "bright" are bins above 30 sigma. The exit code is 1
 where the first case is off by more than 0.03 in the mean or 0.02 in the spread (and 5 times its scatter).
 
---small: so many noises of a small frame, all bins that its PSF has, with R in full; by class of bins: at the edges of
-the CCD (some of the spot off it, or five bins from that), beside masks (a block, a column, 0.2 % at random), clean.
-With ivar from the expectation, unflagged bins must have mean 0 and spread 1 within 0.01 in each class (and 5 times the
-scatter).
+--small: so many noises of small frames, all bins that their PSF has, with R in full; by class of bins: at the edges of
+the CCD (some of the spot off it, or five bins from that), beside masks (a block, a column, rows but for one pixel,
+0.2 % at random, elsewhere in each of five frames), clean. With ivar from the expectation, unflagged bins must have
+mean 0 and spread 1 within 0.01 in each class (and 5 times the scatter); flagged ones are reported. --simulations 0:
+these alone.
 """
 import argparse
 import os
@@ -40,6 +41,7 @@ BRIGHT = 30.0        # errors
 MEAN, SPREAD = 0.03, 0.02
 EVERY = (6000.0, 6109.6, 0.8)        # all bins of the tiny camera's PSF: the first and the last are off the CCD
 NEAR = 5                             # bins
+SCENES = 5                           # small frames
 CLOSE = 0.01                         # mean and spread of small frames
 FLAGS = np.uint32(SpecMask.WEAKBIN | SpecMask.NODATA | SpecMask.BADFIBER | SpecMask.ODDPIX)
 
@@ -141,13 +143,16 @@ def report(case: Case, pulls: np.ndarray, signal: np.ndarray) -> bool:
     return bool(abs(every.mean()) < max(MEAN, scatter) and abs(every.std() - 1) < max(SPREAD, scatter))
 
 
-def small_scene() -> tuple[Simulation, Image]:
+def small_scene(seed: int) -> tuple[Simulation, Image]:
     """Five fibres without noise, all pixels good; and the same with masks."""
     made = simulate(SimConfig(camera="tiny", nspec=5, truth_grid=EVERY, noise=False, defects=NO_DEFECTS))
-    ivar = 1 / (made.read_noise.astype(float) ** 2 + np.maximum(made.expected, 0))
-    masked = np.where(np.random.default_rng(11).random(ivar.shape) < 0.002, 0, ivar)
-    masked[60:85, 14:24] = 0
-    masked[110:150, 33] = 0
+    ivar, rng = 1 / (made.read_noise.astype(float) ** 2 + np.maximum(made.expected, 0)), np.random.default_rng(seed)
+    masked = np.where(rng.random(ivar.shape) < 0.002, 0, ivar)
+    places = rng.integers((20, 10), (150, 40), (3, 2)).tolist()
+    for (y, x), height, width in zip(places, (25, 40, 18), (10, 1, None), strict=True):
+        masked[y:y + height, slice(x, x + width) if width else slice(None)] = 0
+    (y, x) = places[2]
+    masked[y + 9, x] = ivar[y + 9, x]
     return replace(made, psf=replace(made.psf, bundle=None)), Image(made.expected, masked)
 
 
@@ -159,33 +164,56 @@ def touched(fraction: np.ndarray) -> np.ndarray:
     return found
 
 
-def small_frames(simulations: int) -> bool:
-    """Print a line for each class of bins and core; whether mean and spread are right."""
-    made, expected = small_scene()
+def small_pulls(seed: int, simulations: int) -> tuple[dict[str, np.ndarray], dict[str, tuple[np.ndarray, np.ndarray]]]:
+    """One small frame: class -> its bins; core -> pulls (simulations, 5, nwave), NaN without data, and which bins are
+    flagged."""
+    made, expected = small_scene(seed)
     full = ExtractConfig(EVERY, nspec=5, bundlesize=5, core="dense", nwavestep=200, ndiag=137)
     reference, whole = (run(Image(made.expected, ivar), made, full, 1)
                         for ivar in (expected.ivar, np.ones(made.image.shape)))
     wanted = blurred(reference.resolution, made.truth.electrons() / EVERY[2])
     at_edge = touched(np.asarray(whole.pixmask_fraction))
     beside = touched(np.asarray(reference.pixmask_fraction - whole.pixmask_fraction)) & ~at_edge
-    classes = {"at the edges": at_edge, "beside masks": beside, "clean": ~at_edge & ~beside}
+    found, pix = {}, np.empty(made.image.shape, np.float32)
+    for core in ("auto", "dense"):
+        pulls = np.empty((simulations, *wanted.shape), np.float32)
+        for noise in range(simulations):
+            add_noise(pix, made.expected, made.read_noise, seed=1000 * seed + noise)
+            frame = run(Image(pix, expected.ivar), made, replace(full, core=core, ndiag=5), 1)
+            pulls[noise] = np.where(frame.ivar > 0, (frame.flux - wanted) * np.sqrt(frame.ivar), np.nan)
+        found[core] = pulls, (frame.mask & FLAGS) > 0
+    return {"at the edges": at_edge, "beside masks": beside, "clean": ~at_edge & ~beside}, found
+
+
+def small_frames(simulations: int) -> bool:
+    """Print a line for each class of bins and core; whether mean and spread are right."""
+    each = [small_pulls(seed, -(-simulations // SCENES)) for seed in range(SCENES)]
     right = True
     for core in ("auto", "dense"):
-        config = replace(full, core=core, ndiag=5)
-        pulls = np.empty((simulations, *wanted.shape), np.float32)
-        pix = np.empty(made.image.shape, np.float32)
-        for seed in range(simulations):
-            add_noise(pix, made.expected, made.read_noise, seed=seed)
-            frame = run(Image(pix, expected.ivar), made, config, 1)
-            pulls[seed] = (frame.flux - wanted) * np.sqrt(frame.ivar)
-        flagged = (frame.mask & FLAGS) > 0
-        for name, bins in classes.items():
-            good, bad = pulls[:, bins & ~flagged], pulls[:, bins & flagged & (frame.ivar > 0)]
+        for name in each[0][0]:
+            good, bad = (np.concatenate([found[core][0][:, classes[name] & (found[core][1] == which)].ravel()
+                                         for classes, found in each]) for which in (False, True))
+            good, bad = good[np.isfinite(good)], bad[np.isfinite(bad)]
             also = f"; flagged: {bad.size} of mean {bad.mean():+.4f}, spread {bad.std():.4f}" if bad.size else ""
             print(f"small frames, {core:5s} {name:13s} {good.size:7d} pulls: mean {good.mean():+.4f}, "
                   f"spread {good.std():.4f}{also}", flush=True)
             scatter = 5 / np.sqrt(good.size)
             right &= bool(abs(good.mean()) < max(CLOSE, scatter) and abs(good.std() - 1) < max(CLOSE, scatter))
+    return right
+
+
+def large_frames(args: argparse.Namespace) -> bool:
+    """Print what diagonals lose, and a line for each case; whether those are right that are promised."""
+    config = ExtractConfig(WAVELENGTH[args.camera], nspec=args.nspec, ndiag=DIAGONALS, nwavestep=STEP)
+    sim = SimConfig(camera=args.camera, nspec=args.nspec, noise=False, defects=NO_DEFECTS, crop=True)
+    truths = {True: simulate(replace(sim, truth_grid=config.wavelength)), False: simulate(sim)}
+    losses(truths[True], config, args.threads)
+    print("pulls, mean and spread (promised, for the first two lines: 0 and 1):")
+    right = True
+    for case in CASES:
+        count = args.dense if case.core == "dense" else args.simulations
+        pulls, signal = pulls_of(case, truths[case.on_grid], config, simulations=count, threads=args.threads)
+        right &= report(case, pulls, signal) or not (case.on_grid and case.from_model)
     return right
 
 
@@ -202,16 +230,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.smallest:
         args.camera, args.nspec, args.simulations, args.dense, args.small = "tiny", 5, 6, 2, 20
-    config = ExtractConfig(WAVELENGTH[args.camera], nspec=args.nspec, ndiag=DIAGONALS, nwavestep=STEP)
-    sim = SimConfig(camera=args.camera, nspec=args.nspec, noise=False, defects=NO_DEFECTS, crop=True)
-    truths = {True: simulate(replace(sim, truth_grid=config.wavelength)), False: simulate(sim)}
-    losses(truths[True], config, args.threads)
-    print("pulls, mean and spread (promised, for the first two lines: 0 and 1):")
-    right = True
-    for case in CASES:
-        count = args.dense if case.core == "dense" else args.simulations
-        pulls, signal = pulls_of(case, truths[case.on_grid], config, simulations=count, threads=args.threads)
-        right &= report(case, pulls, signal) or not (case.on_grid and case.from_model)
+    right = large_frames(args) if args.simulations else True
     right &= small_frames(args.small)
     return 0 if right else 1
 

@@ -77,6 +77,30 @@ FINDS = {
         "seed 515: checker, tiny, 6 x 19 bins of 1.2 A, 50.00% masked",
     "poles left the weakest bins 2e-8 sigma":
         "seed 402: block, v2, 1 x 51 bins of 0.6 A, 10.04% masked",
+    "a bin of 1e-11 of its information, whose row of Q all but cancels: 2e-7 of R by a root that knew one scale":
+        "seed 30157: islands, v2, 2 x 42 bins of 1.2 A, 97.82% masked",
+    "the same from pixels, 9e-8 sigma":
+        "seed 30333: one, tiny, 1 x 111 bins of 0.6 A, 19.82% masked",
+    "the same by the poles, 2e-8 of R in the wide band":
+        "seed 30573: islands, two, 4 x 9 bins of 3 A, 91.13% masked",
+    "the same, 1.1e-8 of R beside a block":
+        "seed 30016: block, gh2, 5 x 13 bins of 3 A, 29.27% masked",
+    "a fibre coupled to the third of a chain of eliminations, 1.2e-7 sigma in the narrow band":
+        "seed 30002: amplifier, gh2, 5 x 13 bins of 0.6 A, 17.91% masked",
+    "lines, 2.5e-8 sigma by what the wide band cuts off, with all pixels good":
+        "seed 40677: clean, r0, 4 x 27 bins of 0.6 A, 0.00% masked",
+    "the same at a CCD's edge, 1.4e-8":
+        "seed 40301: edges, gh2, 4 x 23 bins of 3 A, 0.00% masked",
+    "weak bins, 2.6e-8 sigma where the narrow band's correction was foreseen to be little":
+        "seed 41143: amplifier, tiny, 4 x 23 bins of 1.2 A, 25.94% masked",
+    "weights that span 1e13: rounding of the narrow band's poles, 1.02e-8 of ivar":
+        "seed 42013: islands, tiny, 3 x 21 bins of 3 A, 90.64% masked",
+    "a fibre beside the CCD, of which only wings are seen, that reaches farther than the pad: 2e-2 sigma":
+        "seed 42121: edges, v2, 2 x 34 bins of 3 A, 0.00% masked",
+    "fibres farther off than patches from pixels took, 6e-5 sigma":
+        "seed 40258: islands, tails, 5 x 20 bins of 3 A, 93.83% masked",
+    "the same, 4e-7 sigma behind rows masked but for one pixel":
+        "seed 40850: one, v2, 6 x 15 bins of 0.6 A, 48.89% masked",
 }
 
 

@@ -8,6 +8,30 @@ ROWS, COLUMNS, REACH = 700, 400, 60
 EPS = np.finfo(float).eps
 
 
+def dense(blocks, count):
+    """(rows, count + 1): the rows of some blocks."""
+    out = [np.zeros((len(rows), count + 1)) for rows, _ in blocks]
+    for each, (rows, begin) in zip(out, blocks, strict=True):
+        each[:, begin:begin + rows.shape[1] - 1], each[:, -1] = rows[:, :-1], rows[:, -1]
+    return np.vstack(out)
+
+
+def steps(matrix, light, height):
+    """Rows of a triangle and their light, a few at a time, as far as they reach."""
+    for top in range(0, len(matrix), height):
+        rows = matrix[top:top + height]
+        reached = (rows != 0.0).any(axis=0).nonzero()[0].max(initial=0) + 1
+        first = min(top, reached)
+        assert not rows[:, :first].any()
+        yield pixels.Block(np.column_stack([rows[:, first:reached], light[top:top + height]]), first)
+
+
+def beyond(matrix, own):
+    """`_beyond` of a triangle's columns, those that are not `own`."""
+    blocks = list(steps(matrix, np.ones(len(matrix)), 23))
+    return pixels._beyond(blocks, np.flatnonzero(~own), np.flatnonzero(own), norms=np.sqrt((matrix**2).sum(axis=0)))
+
+
 @pytest.fixture
 def band():
     """(rows, columns): each column on REACH rows, in order; every third all but depends on the one before."""
@@ -37,7 +61,7 @@ def test_fewer_rows_say_the_same(band):
             yield pixels.Piece(block, done - begin)
             begin = done
 
-    rows = pixels.fewer_rows(pieces(), COLUMNS)
+    rows = dense(pixels.fewer_rows(pieces()), COLUMNS)
     whole = np.column_stack([band, light])
     assert len(rows) <= COLUMNS + 1
     assert np.abs(rows.T @ rows - whole.T @ whole).max() < 100 * EPS * (whole**2).sum(axis=0).max() * COLUMNS**0.5
@@ -48,16 +72,14 @@ def test_columns_turned_a_few_at_a_time_reach_the_same_rows(band, monkeypatch, s
     """B'B, what is left of the others, to rounding over what is left of columns that are done with."""
     triangle = np.linalg.qr(band, mode="r")
     own = np.arange(COLUMNS) % 4 == 0
-    around, columns = triangle[:, ~own], triangle[:, own]
-    whole, least = pixels._beyond(around, columns)
+    whole, least = beyond(triangle, own)
     monkeypatch.setattr(pixels, "SOME", some)
     turned = []
     once = pixels._turned
-    monkeypatch.setattr(pixels, "_turned", lambda a, b: turned.append(a.shape[1]) or once(a, b))
-    parts, smallest = pixels._beyond(around, columns)
+    monkeypatch.setattr(pixels, "_turned", lambda a, b: turned.append(len(a)) or once(a, b))
+    parts, smallest = beyond(triangle, own)
     assert len(turned) > 2 and len(parts) == len(whole) and len(parts[0]) == len(whole[0])
-    scale = (columns**2).sum(axis=0).max()
-    assert np.abs(parts[0].T @ parts[0] - whole[0].T @ whole[0]).max() < 100 * EPS / pixels.MUCH * scale
+    assert np.abs(parts[0].T @ parts[0] - whole[0].T @ whole[0]).max() < 100 * EPS / pixels.MUCH * len(triangle)
     assert 0.1 < smallest / least < 10
 
 
@@ -68,9 +90,11 @@ def test_a_column_that_depends_on_one_of_a_later_piece_takes_nothing_more(monkey
     rng = np.random.default_rng(7)
     around = rng.normal(size=(9, 5))
     around[:, 1] = around[:, 0] + 1e-9 * around[:, 3]
-    columns = rng.normal(size=(9, 2))
-    parts, _ = pixels._beyond(around, columns)
-    basis = np.linalg.qr(np.column_stack([around[:, [0, 2, 3, 4]]]))[0]
+    triangle = np.linalg.qr(np.column_stack([around, rng.normal(size=(9, 2))]), mode="r")
+    own = np.arange(7) > 4
+    parts, _ = beyond(triangle, own)
+    columns = np.column_stack([triangle[:, own] / np.sqrt((triangle[:, own]**2).sum(axis=0)), np.ones(7)])
+    basis = np.linalg.qr(triangle[:, [0, 2, 3, 4]])[0]
     left = columns - basis @ (basis.T @ columns)
     assert len(parts[0]) <= 5
     assert np.abs(parts[0].T @ parts[0] - left.T @ left).max() < 1e-12 * 9

@@ -52,6 +52,7 @@ def measure_decay(psf: PsfModel, wavelength: tuple[float, float, float], toleran
     wavelength: (first, last, step); tolerance: acceptable error, in sigma.
     """
     few = select(psf, sorted({0, psf.nfibre // 2, psf.nfibre - 1}))
+    cut = _cut_fibres(psf, wavelength)
     low, high = psf.wavelength_range
     most = int((high - low) / wavelength[2]) + 1
     for window in _lengths(most):
@@ -60,11 +61,40 @@ def measure_decay(psf: PsfModel, wavelength: tuple[float, float, float], toleran
             with borrowed() as arena, _told_apart(psf, wavelength):
                 sums = _ideal(few, (0, few.nfibre), wave, arena, apart=True)
                 envelopes += [*_envelope(sums.icov[:, 0], place)]
+            envelopes += [found for fibre in cut for found in _at_the_side(psf, fibre, wave, place)]
         beyond, patch = (max(_bins(e, safety * tolerance, most) for e in envelopes)
                          for safety in (SAFETY_CUT, SAFETY_PATCH))
         if beyond < window // 2:      # measured, not extrapolated
             break
     return Decay(beyond, patch)
+
+
+def _cut_fibres(psf: PsfModel, wavelength: tuple[float, float, float]) -> list[int]:
+    """Fibres of whose spots the CCD's left or right edge cuts off a part at one of the ends of the range, or more."""
+    x0 = corners(psf, centres(psf, (0, psf.nfibre), np.asarray(wavelength[:2], dtype=float)))[1]
+    found: list[int] = np.flatnonzero(((x0 < 0) | (x0 + psf.stamp[1] > psf.shape[1])).any(axis=1)).tolist()
+    return found
+
+
+def _at_the_side(psf: PsfModel, fibre: int, wave: Array, place: int) -> list[Array]:
+    """The envelope of a fibre that the CCD's edge cuts off, from the part that is there; nothing where that tells
+    too little.
+
+    Wings alone look much the same from bin to bin: C falls off along the fibre far more slowly than where the spots'
+    cores are seen.
+    """
+    with borrowed() as arena:
+        bands = _ideal(psf, (fibre, fibre + 1), wave, arena, there=True).icov[:, 0]
+        hw = bands.shape[2] // 2
+        if not (bands[0, :, hw] > 0.0).all():
+            return []
+        unit = 1.0 / np.sqrt(bands[0, :, hw])
+        padded = np.pad(unit, hw)
+        scaled = bands * unit[:, None] * np.lib.stride_tricks.sliding_window_view(padded, 2 * hw + 1)
+        try:
+            return [*_envelope(scaled, place)]
+        except LinAlgError:
+            return []
 
 
 def measure_neighbours(psf: PsfModel, wavelength: tuple[float, float, float], tolerance: float) -> int:
@@ -108,10 +138,12 @@ def _windows(psf: PsfModel, wavelength: tuple[float, float, float], bins: int) -
     return found
 
 
-def _ideal(psf: PsfModel, fibres: tuple[int, int], wave: Array, arena: Arena, *, apart: bool = False) -> Sums:
-    """Normal equations of a few fibres in which every pixel is good and has unit errors, on the CCD or not.
+def _ideal(psf: PsfModel, fibres: tuple[int, int], wave: Array, arena: Arena, *, apart: bool = False,
+           there: bool = False) -> Sums:
+    """Normal equations of a few fibres where every pixel is good and has unit errors, on the CCD or not.
 
-    apart: the fibres are moved side by side, so that none overlaps another and the image is small.
+    apart: the fibres are moved side by side, so that none sees another and the image is small.
+    there: only pixels between the CCD's left and right edge are good
     """
     spots = recipe(psf, fibres, wave, arena)
     y0, x0 = spots.y0 - spots.y0.min(), spots.x0 - spots.x0.min()
@@ -121,6 +153,9 @@ def _ideal(psf: PsfModel, fibres: tuple[int, int], wave: Array, arena: Arena, *,
     rows, columns = int(y0.max()) + psf.stamp[0], int(x0.max()) + psf.stamp[1] + LANE
     ones = arena.take(rows, columns + -columns % VECTOR)
     ones[:] = 1.0
+    if there:
+        first = int(spots.x0.min())
+        ones[:, :max(-first, 0)] = ones[:, max(psf.shape[1] - first, 0):] = 0.0
     bands = half_bands(y0[:, :len(wave)], x0[:, :len(wave)], psf.stamp, (ones.shape[0], ones.shape[1]))
     sums = empty_sums(len(y0), len(wave), bands, arena)
     spots, cut = replace(spots, x0=x0, y0=y0), Cut(ones, ones, 0, 0)

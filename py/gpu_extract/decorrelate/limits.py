@@ -1,28 +1,32 @@
 """Limits of what is neglected in a fibre's Schur complement."""
 from dataclasses import dataclass
 
+import numpy as np
+
+from gpu_extract.data import Array
+
 
 @dataclass(frozen=True)
 class Limits:
     """Limits of what is neglected in S; coupling may also reach the rounding level, if that is larger (definite.Facts).
 
     coupling: terms of higher order in the coupling, relative to S in its own norm
-    distant: fibres farther than the next are eliminated where the bound on their coupling exceeds this
-    tail: the elements cut off by the band, in S's own norm; ivar and R change by 4e-4 of it (measured)
-    shift: change of the flux by the band, in sigma, above which the quick correction (narrow.simd_correct) is
-        insufficient and the exact one is made (narrow.remainder); a device, which has only the quick one, takes a
-        wider band
-    noisy_shift: the same on a device where x oscillates with noise, not signal: there the quick correction leaves a
-        sixth to a third (measured)
+    distant: fibres farther than the next are eliminated where the bound on their coupling is above this
+    tail: what the band cuts off, in S's own norm; ivar and R move by 4e-4 of it (measured)
+    shift: what it moves the flux by, in sigma, beyond which the quick correction (narrow.simd_correct) will not do and
+        the exact one is made (narrow.remainder); a device, which has the quick one alone, takes a wider band
+    noisy_shift: the same on a device where x swings with noise, not signal: there the quick one leaves a sixth to a
+        third (measured)
+    uneven: condition number of S beyond which bins know so different amounts that what is foreseen is up to 1.6 times
+        too little: there the limit on what the band moves the flux by is uneven_shift
     bright: share of bins with signal to noise above 10 up to which a fibre counts as noisy there
     widen: diagonals added to icov's half-band in turn until the band is wide enough
-    own: whether one diagonal more than the fibres' own blocks have is tried first, see `widths`
-    window: correlation of two fibres' bins above which all of S is computed around them, see the package windows
-    inner: elements of windows beyond the band, in S's own norm, up to which the facts of the band alone are used
-    cond: of S: above it poles leave an error of more than 1e-8 sigma in the weakest bins, 10 eps times its root
-        (measured)
-    most_coupling: upper limit of the coupling, whatever the rounding level: the condition number that gives that level
-        is also that of the weights, and is unbounded beside masks
+    own: whether one diagonal more than the fibres' own blocks have is tried before, see `widths`
+    window: correlation of two fibres' bins above which S is made whole around them, see windows.py
+    inner: what windows have beyond the band, in S's own norm: facts are asked of the band alone
+    cond: of S: beyond it poles leave the weakest bins 10 eps times its root and more: 3e-9 to 1e-8 sigma
+    most_coupling: what it may be, whatever rounding leaves: the condition number that tells it is that of the weights,
+        too, and beside masks has no end
     """
 
     coupling: float = 1e-10
@@ -30,13 +34,19 @@ class Limits:
     tail: float = 2.5e-6
     shift: float = 2e-8
     noisy_shift: float = 5e-8
+    uneven: float = 5e3
+    uneven_shift: float = 6e-9
     bright: float = 0.25
     widen: tuple[int, ...] = (0, 4, 8, 12)
     own: bool = True
     window: float = 2e-3
     inner: float = 1e-2
-    cond: float = 1e13
+    cond: float = 1e12
     most_coupling: float = 1e-7
+
+    def most_shift(self, cond: Array) -> Array:
+        """What the band may move the flux by, in sigma, without the exact correction."""
+        return np.where(cond > self.uneven, min(self.uneven_shift, self.shift), self.shift)
 
     def widths(self, own: int, hw: int) -> list[int]:
         """The half-bands of S to try in turn, from those of a fibre's own block and of all of icov.

@@ -17,6 +17,7 @@ def limits_table(limits: Limits) -> Array:
     table = np.empty(measure.LIMITS)
     table[[measure.COUPLING, measure.DISTANT, measure.TAIL]] = limits.coupling, limits.distant, limits.tail
     table[[measure.SHIFT, measure.NOISY, measure.BRIGHT_SHARE]] = limits.shift, limits.noisy_shift, limits.bright
+    table[[measure.UNEVEN, measure.UNEVEN_SHIFT]] = limits.uneven, limits.uneven_shift
     table[[measure.MOST_COUPLING, measure.DECAY]] = limits.most_coupling, DECAY
     return table
 

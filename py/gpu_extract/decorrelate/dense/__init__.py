@@ -13,21 +13,24 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import lapack
 
 from gpu_extract.data import Array, Decorrelated, Normal, Status
 from gpu_extract.decorrelate.dense import simd_dense
-from gpu_extract.decorrelate.dense.pixels import Patch
+from gpu_extract.decorrelate.dense.pixels import Patch, Rooted, moved, quickly, root_of, singular
 from gpu_extract.decorrelate.dense.pixels import decorrelate as from_pixels
 from gpu_extract.decorrelate.weak import factor_tells
 from gpu_extract.plan import SIGNAL, spread, tiles
 
 ENDS = 10.0      # times the tolerance: correlation with the ends of a patch up to which it is long enough
-LEFT_BEYOND = 1e-3  # of the tolerance is left to fibres beyond it: masks may increase their coupling tenfold
+TOGETHER = 3     # patches that are next to each other and asked of the pixels at once
+LEFT_BEYOND = 1e-3   # of the tolerance is left to fibres beyond it: masks may couple them ten times as much
 
 Pixels = Callable[..., Patch]      # patch_pixels.PatchPixels
+Made = tuple[Rooted, int]          # and the first of its bins
 
 
 @dataclass(frozen=True)
@@ -54,44 +57,104 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
     shape = fibres[1] - fibres[0], cuts.inner.stop - cuts.inner.start
     out = Decorrelated(np.zeros(shape), np.zeros(shape), np.zeros((shape[0], 2 * ndiag + 1, shape[1])),
                        np.zeros(shape, dtype=np.int8), np.zeros(shape, dtype=bool))
+    untold: list[_Part] = []
     for first, last in tiles(shape[1], cuts.step):
-        waves = first + cuts.inner.start, last + cuts.inner.start
-        _patch(out, normal, x, fibres=fibres, waves=waves, cuts=cuts, pixels=pixels)
+        part, factor = _grown(normal, fibres, (first + cuts.inner.start, last + cuts.inner.start), cuts)
+        if factor is None and pixels is not None:
+            untold.append(part)
+            continue
+        bins = part.bins(x.shape[1])
+        own = repeat(None) if factor is None else _factors(factor, fibres[1] - fibres[0], bins[1] - bins[0])
+        for fibre, one in zip(range(*fibres), own, strict=False):
+            here = fibre, slice(*bins)
+            make = None if one is None else partial(_rooted, one, normal.weight[here] > 0, x[here], start=bins[0])
+            _put(out, fibre - fibres[0], (part.waves, cuts.inner.start), make=make, status=Status.GOOD,
+                 weight=normal.weight[fibre])
+    if pixels is None:
+        return out
+    for part in _joined(untold, TOGETHER * cuts.step):
+        for fibre in range(*fibres):
+            make = partial(_by_pixels, partial(pixels, normal, x), fibre, part, shape=x.shape, tolerance=cuts.tolerance)
+            _put(out, fibre - fibres[0], (part.waves, cuts.inner.start), make=make, status=Status.PIXELS,
+                 weight=normal.weight[fibre])
     return out
 
 
-def _patch(out: Decorrelated, normal: Normal, x: Array, *, fibres: tuple[int, int], waves: tuple[int, int],
-           cuts: Cuts, pixels: Pixels | None) -> None:
-    """Compute the bins `waves` (of the grid) of `fibres` and write them into `out`."""
-    around, (start, stop), factor = _grown(normal, fibres, waves, cuts)
-    kept = slice(waves[0] - cuts.inner.start, waves[1] - cuts.inner.start)
-    last = (fibres[1] - fibres[0]) * (stop - start)
-    factors = repeat(None) if factor is None else _factors(factor[-last:, -last:], stop - start)
-    for n, (fibre, own) in enumerate(zip(range(*fibres), factors, strict=False)):
-        keep, inner = normal.weight[fibre, start:stop] > 0, slice(waves[0] - start, waves[1] - start)
-        if not keep[inner].any():
-            out.status[n, kept] = Status.EMPTY
-            continue
-        if own is not None:
-            root, scale, product = _rows(own, keep, x[fibre, start:stop])
-        elif pixels is not None:
-            others = [i for i in (*around, *range(*fibres)) if i != fibre]
-            made = from_pixels(partial(pixels, normal, x, (others, fibre), (start, stop)))
-            root, scale, product = made.root, made.sums, made.product
-            out.weak[n, kept] = made.weak[inner]
-        else:
-            out.status[n, kept] = Status.FAILED
-            continue
-        inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale != 0)
-        out.flux[n, kept], out.ivar[n, kept] = (product * inverse)[inner], scale[inner] ** 2
-        out.status[n, kept] = Status.FAILED if not scale[inner].any() else Status.GOOD if own is not None \
-            else Status.PIXELS
-        simd_dense.diagonals(out.resolution[n, :, kept], root * inverse[:, None], start, waves)
+class _Part(NamedTuple):
+    """Bins `waves` of the grid that are kept of a patch, and how many fibres and bins on both sides take part."""
+
+    waves: tuple[int, int]
+    reach: int
+    pad: int
+
+    def bins(self, nwave: int) -> tuple[int, int]:
+        """Those that take part."""
+        return spread(*self.waves, self.pad, nwave)
+
+
+def _joined(parts: list[_Part], most: int) -> list[_Part]:
+    """Parts that are next to each other as one of up to so many bins: their pads are the most of the work."""
+    out: list[_Part] = []
+    for part in parts:
+        if out and out[-1].waves[1] == part.waves[0] and part.waves[1] - out[-1].waves[0] <= most:
+            last = out.pop()
+            part = _Part((last.waves[0], part.waves[1]), max(last.reach, part.reach), max(last.pad, part.pad))
+        out.append(part)
+    return out
+
+
+def _put(out: Decorrelated, n: int, place: tuple[tuple[int, int], int], *, make: Callable[[], Made] | None,
+         status: Status, weight: Array) -> None:
+    """Write what `make` makes of bins of fibre n of `out`: FAILED where it cannot, EMPTY without any weight.
+
+    place: the bins, and the one with which `out` begins
+    """
+    waves, kept = place[0], slice(place[0][0] - place[1], place[0][1] - place[1])
+    if not (weight[slice(*waves)] > 0).any():
+        out.status[n, kept] = Status.EMPTY
+        return
+    try:
+        made, start = make() if make is not None else (None, 0)
+    except np.linalg.LinAlgError:
+        made = None
+    inner = slice(waves[0] - start, waves[1] - start)
+    if made is None or not made.sums[inner].any():
+        out.status[n, kept] = Status.FAILED
+        return
+    inverse = np.divide(1.0, made.sums, out=np.zeros_like(made.sums), where=made.sums != 0)
+    out.flux[n, kept], out.ivar[n, kept] = (made.product * inverse)[inner], made.sums[inner] ** 2
+    out.weak[n, kept], out.status[n, kept] = made.weak[inner], status
+    simd_dense.diagonals(out.resolution[n, :, kept], made.root * inverse[:, None], start, waves)
+
+
+def _by_pixels(pixels: Pixels, fibre: int, part: _Part, *, shape: tuple[int, int], tolerance: float) -> Made:
+    """A fibre's bins of a part from the pixels, with as many fibres and bins around them as count.
+
+    icov does not say how far that is. So it is asked with fewer, and where a bin that is not weak moves by more than
+    `tolerance` sigma, with all fibres of the bundle.
+    """
+    def ask(reach: int, pad: int) -> tuple[tuple[tuple[list[int], int], tuple[int, int]], Callable[..., Patch]]:
+        around = [i for i in range(*spread(fibre, fibre + 1, reach, shape[0])) if i != fibre]
+        what = (around, fibre), spread(*part.waves, pad, shape[1])
+        return what, partial(pixels, *what)
+
+    def kept(made: Rooted, start: int) -> Rooted:
+        inner = slice(part.waves[0] - start, part.waves[1] - start)
+        return made._replace(sums=made.sums[inner], product=made.product[inner], weak=made.weak[inner])
+
+    (fewer, nearer), (usual, near), (every, far) = (
+        ask(part.reach + 1, part.pad * 3 // 2), ask(part.reach + 2, part.pad * 2), ask(shape[0], part.pad * 4))
+    made, start = from_pixels(near), usual[1][0]
+    if usual != every:
+        one, other = kept(made, start), kept(quickly(nearer), fewer[1][0])
+        if (moved(one, other, tolerance) & ~one.weak).any():
+            return from_pixels(far), every[1][0]
+    return made, start
 
 
 def _grown(normal: Normal, fibres: tuple[int, int], waves: tuple[int, int],
-           cuts: Cuts) -> tuple[list[int], tuple[int, int], Array | None]:
-    """The fibres around a patch, its bins, and its factor (`_factor`), as large as its own covariance requires.
+           cuts: Cuts) -> tuple[_Part, Array | None]:
+    """A patch as large as its own covariance asks for, and its factor (`_factor`).
 
     The planned sizes are sufficient for good pixels. Where masks let light reach farther, the correlations of the kept
     bins with the patch's ends and with the surrounding fibres show it, and the patch grows until it is large enough.
@@ -103,15 +166,14 @@ def _grown(normal: Normal, fibres: tuple[int, int], waves: tuple[int, int],
         around = [i for i in range(lo, hi) if not fibres[0] <= i < fibres[1]]
         order = around + list(range(*fibres))
         factor = _factor(normal, order, (start, stop))
-        if factor is None:      # no covariance to judge by: take a generous patch
-            (start, stop), (lo, hi) = (spread(*waves, 2 * pad, nwave), spread(*fibres, reach + 2, nfibre))
-            return [i for i in range(lo, hi) if not fibres[0] <= i < fibres[1]], (start, stop), None
+        if factor is None:      # nothing can be told from it
+            return _Part(waves, reach, pad), None
         kept = _kept(factor, fibres[1] - fibres[0], stop - start, (waves[0] - start, waves[1] - start))
         left, right = _at_ends(normal, factor, kept, order, (start, stop))
         longer = max(left if start > 0 else 0.0, right if stop < nwave else 0.0) > ENDS * cuts.tolerance
         wider = _beyond(normal, kept, order, (start, stop)) ** 2 > LEFT_BEYOND * cuts.tolerance / SIGNAL
         if not (longer or wider):
-            return around, (start, stop), factor
+            return _Part(waves, reach, pad), factor
         pad, reach = 2 * pad if longer else pad, reach + 1 if wider else reach
 
 
@@ -183,9 +245,10 @@ def _factor(normal: Normal, order: list[int], waves: tuple[int, int]) -> Array |
     return factor if info == 0 and factor_tells(factor, diagonal) else None
 
 
-def _factors(factor: Array, size: int) -> Iterator[Array]:
-    """L_i with C_ii^-1 = L_i L_i^T for every inner fibre: `factor` itself if there is only one."""
-    if len(factor) == size:
+def _factors(factor: Array, count: int, size: int) -> Iterator[Array]:
+    """L_i with C_ii^-1 = L_i L_i^T for every one of the last fibres: the end of `factor` itself where there is one."""
+    factor = factor[-count * size:, -count * size:]
+    if count == 1:
         yield factor
         return
     inverse = lapack.dtrtri(factor, lower=1)[0]
@@ -194,20 +257,14 @@ def _factors(factor: Array, size: int) -> Iterator[Array]:
         yield lapack.dtrtri(lapack.dpotrf(columns.T @ columns, lower=1, clean=1)[0], lower=1)[0].T
 
 
-def _rows(factor: Array, keep: np.ndarray, x: Array) -> tuple[Array, Array, Array]:
-    """Q = (L L^T)^(1/2), its row sums and Q x; bins not kept have neither.
+def _rooted(factor: Array, keep: np.ndarray, x: Array, *, start: int) -> Made:
+    """Q = (L L^T)^(1/2), its row sums and Q x, and `start`; bins not kept have neither.
 
-    With L = U sigma V^T, Q = (U V^T) L^T. U V^T is accurate to rounding, and L^T x is of the size of the signal to
-    noise, even where x of a bin with little light is huge.
+    With L^T = V sigma U^T, Q x = U V^T (L^T x), and L^T x has the size of signal to noise where x of a bin that sees
+    little is huge.
     """
     factor[~keep, ~keep] = factor.diagonal()[keep].max(initial=0.0)      # decoupled; now of the size of the others
-    vectors, _, others, info = lapack.dgesdd(factor)
-    if info != 0:
-        return np.zeros_like(factor), np.zeros(len(factor)), np.zeros(len(factor))
-    polar = vectors @ others
-    polar[~keep] = 0.0
-    sides = factor.T @ np.column_stack([keep, np.where(keep, x, 0.0)])
-    sums, product = (polar @ sides).T
-    root = polar @ factor.T
-    root[:, ~keep] = 0.0
-    return root, sums, product
+    v, sigma, u = singular(factor.T)
+    u[:, ~keep] = 0.0
+    product = v.T @ (factor.T @ np.where(keep, x, 0.0))
+    return Rooted(*root_of(sigma, u, product), np.zeros(len(keep), dtype=bool)), start

@@ -47,11 +47,8 @@ class PatchPixels:
         fibre, column = np.nonzero(inside & (normal.weight[lo:hi, start:stop] > 0.0))
         order = np.argsort(spots.y0[fibre, column], kind="stable")
         places = fibre[order], column[order]
-        rows = fewer_rows(_pieces(spots, places, np.sqrt(ivar), light), len(order))
-        mine, beside = places[0] == own - lo, places[0] != own - lo
-        columns = np.zeros((len(rows), bins[1] - bins[0]))
-        columns[:, places[1][mine] - (bins[0] - start)] = rows[:, :-1][:, mine]
-        return Patch(rows[:, :-1][:, beside], columns, rows[:, -1])
+        numbers = np.where(places[0] == own - lo, places[1] - (bins[0] - start), -1)
+        return Patch(fewer_rows(_pieces(spots, places, np.sqrt(ivar), light)), numbers, bins[1] - bins[0])
 
     def _box(self, spots: Spots, inside: np.ndarray) -> tuple[slice, slice]:
         """The pixels of the CCD that those spots may touch."""
@@ -68,18 +65,13 @@ def _pieces(spots: Spots, places: tuple[IntArray, IntArray], root: Array, light:
     places: fibres and bins of the spots, in order of their first rows; root: (ny, nx), 0 for masked pixels
     """
     ny, nx = spots.stamps.shape[2:]
-    first, left = spots.y0[places], spots.x0[places]
+    first, left, stamps = spots.y0[places], spots.x0[places], spots.stamps[places]
     for top in range(0, len(root), ny):
-        rows = root[top:top + ny]
-        begin, end = int(np.searchsorted(first, top - ny, side="right")), int(np.searchsorted(first, top + len(rows)))
-        some = np.zeros((end - begin, *rows.shape))
-        for n in range(begin, end):
-            shift, x = int(first[n]) - top, int(left[n])
-            inner, across = slice(max(shift, 0), shift + ny), slice(max(x, 0), max(x + nx, 0))
-            target = some[n - begin, inner, across]
-            stamp = spots.stamps[places[0][n], places[1][n], max(-shift, 0):, across.start - x:]
-            target[:] = stamp[:target.shape[0], :target.shape[1]]
-        good = rows > 0.0
-        scale = rows[good]
-        block = np.column_stack([(some[:, good] * scale).T, light[top:top + ny][good] * scale])
+        y, x = np.nonzero(root[top:top + ny])
+        scale, dark = root[top:top + ny][y, x], light[top:top + ny][y, x]
+        begin, end = int(np.searchsorted(first, top - ny, side="right")), int(np.searchsorted(first, top + ny))
+        down, right = y[:, None] + (top - first[begin:end]), x[:, None] - left[begin:end]
+        inside = (down >= 0) & (down < ny) & (right >= 0) & (right < nx)
+        seen = stamps[np.arange(begin, end), np.where(inside, down, 0), np.where(inside, right, 0)]
+        block = np.column_stack([np.where(inside, seen, 0.0), dark]) * scale[:, None]
         yield Piece(block, int(np.searchsorted(first, top, side="right")) - begin)

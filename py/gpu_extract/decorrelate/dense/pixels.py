@@ -9,38 +9,47 @@ the same down to h = 1e-24. Only orthogonal transformations are used:
 A column of A_around that depends on others reaches no further row: pivoting leaves it out. With R_i = V sigma U' the
 rest is as from a Cholesky factor: Q_i = U V' R_i, Q_i x_i = U V' d. Directions with sigma = 0 take no part.
 """
+from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import lapack
 
-from gpu_extract.data import Array
+from gpu_extract.data import Array, IntArray
 from gpu_extract.decorrelate.weak import UNKNOWN
 
 SURE = 1e-12     # of a column's length: a larger remainder exceeds the spots' own rounding of 1e-14
 NONE = 1e-15     # below that it is zero
 MOVED = 1e-3     # sigma
-ROUNDING = 100 * float(np.finfo(float).eps)      # of spots, and of operations on them
-ONE_WAY = 0.1    # rounding has gone one way of many: an effect that happened to be small may be ten times larger,
-NEXT = 2         # and the shift of bins this near may be that of the one between
-CLEAR = 1e-6     # a column with a larger remainder is known to more digits than needed
-SOME = 240       # columns that are transformed at a time,
-MUCH = 1e-3      # and the remainder of those that are finished: rounding over that is no more than SURE
-BLOCK = 64       # columns that LAPACK processes at a time
+ROUNDING = 100 * float(np.finfo(float).eps)      # of spots, and of what is done with them
+ONE_WAY = 0.1    # rounding has gone one way of many: what happened to be less may be ten times that,
+NEXT = 2         # and what bins so near have moved may be that of the one between
+CLEAR = 1e-6     # a column of which more is left is known to more digits than are asked for
+GRADED = 1e4     # lengths of bins' columns from which on Jacobi rotations are asked: below, they are 1e-11 of each
+SOME = 240       # columns that are turned at a time,
+MUCH = 1e-3      # and what is left of those that are done with: rounding over that is no more than SURE
+BLOCK = 64       # columns that LAPACK works on at a time
+
+
+class Block(NamedTuple):
+    """Some rows of a triangle in steps, (rows, columns + 1), from column `begin` on; the last one is their light."""
+
+    rows: Array
+    begin: int
 
 
 class Patch(NamedTuple):
-    """The pixels of a patch, those with ivar that its spots touch, or an equivalent smaller set of rows.
+    """The pixels of a patch, those with ivar that its spots touch, by as many rows as say the same.
 
-    around: (rows, n) whitened spots of the fibres around the requested one, best in order of their rows
-    own: (rows, bins), those of the requested fibre
-    light: (rows,) whitened pixels, less the light of all other bins
+    blocks: whitened spots, in order of their rows, and the pixels' light less what all other bins put on them
+    own: (columns,) the bin of the wanted fibre that a column is, -1 for those of other fibres; size: its bins
     """
 
-    around: Array
-    own: Array
-    light: Array
+    blocks: list[Block]
+    own: IntArray
+    size: int
 
 
 class Rooted(NamedTuple):
@@ -61,26 +70,38 @@ def decorrelate(ask: Callable[..., Patch]) -> Rooted:
     of the spots. Bins that this choice moves by more than MOVED are weak. Where a remainder is below CLEAR, the spots
     are also changed by their possible rounding: bins that this moves by a tenth of MOVED, and those beside, are weak.
     """
-    patch = ask()
-    alive = (patch.own != 0.0).any(axis=0)
-    made, least = _made(patch, alive)
-    weak = np.any([made[0].weak, *(_moved(made[0], other, MOVED) for other in made[1:])], axis=0)
+    made, least = _made(ask())
+    weak = np.any([made[0].weak, *(moved(made[0], other, MOVED) for other in made[1:])], axis=0)
     if least < CLEAR:
-        moved = _moved(made[0], _made(ask(moved=ROUNDING), alive)[0][0], ONE_WAY * MOVED)
-        weak |= np.convolve(moved, np.ones(2 * NEXT + 1))[NEXT:NEXT + len(moved)] > 0
-    n, size = int(np.count_nonzero(alive)), len(alive)
+        by_rounding = moved(made[0], quickly(partial(ask, moved=ROUNDING)), ONE_WAY * MOVED)
+        near = np.convolve(by_rounding, np.ones(2 * NEXT + 1))[NEXT:NEXT + len(weak)] > 0
+        weak |= near & (made[0].sums != 0.0)
+    return made[0]._replace(weak=weak)
+
+
+def quickly(ask: Callable[..., Patch]) -> Rooted:
+    """The same without a second look at what is weak."""
+    return _made(ask())[0][0]
+
+
+def _made(patch: Patch) -> tuple[list[Rooted], float]:
+    """What a patch comes to, by each way to take the columns around that `_beyond` knows; and its second number."""
+    norms = np.zeros(len(patch.own))
+    for rows, begin in patch.blocks:
+        norms[begin:begin + rows.shape[1] - 1] += (rows[:, :-1]**2).sum(axis=0)
+    np.sqrt(norms, out=norms)
+    there = np.flatnonzero((norms > 0.0) & (patch.own >= 0))
+    mine = there[np.argsort(patch.own[there])]
+    ways, least = _beyond(patch.blocks, np.flatnonzero((norms > 0.0) & (patch.own < 0)), mine, norms=norms)
+    return [_spread(_rooted(rows, norms[mine]), patch.own[mine], patch.size) for rows in ways], least
+
+
+def _spread(made: Rooted, bins: IntArray, size: int) -> Rooted:
+    """The same for all bins of a patch, of which only those have light."""
     out = Rooted(np.zeros((size, size)), np.zeros(size), np.zeros(size), np.zeros(size, dtype=bool))
-    if n:
-        out.root[np.ix_(alive, alive)] = made[0].root
-        out.sums[alive], out.product[alive], out.weak[alive] = made[0].sums, made[0].product, weak
+    out.root[np.ix_(bins, bins)] = made.root
+    out.sums[bins], out.product[bins], out.weak[bins] = made.sums, made.product, made.weak
     return out
-
-
-def _made(patch: Patch, alive: np.ndarray) -> tuple[list[Rooted], float]:
-    """The result for the `alive` bins, for each treatment of the columns around in `_beyond`; and its second number."""
-    norms = np.sqrt((patch.own[:, alive]**2).sum(axis=0))
-    ways, least = _beyond(patch.around, np.column_stack([patch.own[:, alive] / norms, patch.light]))
-    return [_rooted(rows, norms) for rows in ways], least
 
 
 class Piece(NamedTuple):
@@ -93,24 +114,18 @@ class Piece(NamedTuple):
     done: int
 
 
-def fewer_rows(pieces: Iterable[Piece], count: int) -> Array:
-    """(rows, count + 1): the same information in no more rows than columns, transformed piece by piece.
+def fewer_rows(pieces: Iterable[Piece]) -> list[Block]:
+    """The same by no more rows than there are columns, turned piece by piece.
 
     A piece is transformed together with the remainder of the one before; then the rows of finished columns are kept.
     """
     kept, left, begin = [], np.zeros((0, 1)), 0
-
-    def keep(rows: Array) -> None:
-        kept.append(np.zeros((len(rows), count + 1)))
-        kept[-1][:, begin:begin + rows.shape[1] - 1], kept[-1][:, -1] = rows[:, :-1], rows[:, -1]
-
     for block, done in pieces:
         new = np.zeros((len(left), block.shape[1] - left.shape[1]))
         turned = np.asarray(np.linalg.qr(np.vstack([np.hstack([left[:, :-1], new, left[:, -1:]]), block]), mode="r"))
-        keep(turned[:done])
+        kept.append(Block(turned[:done], begin))
         left, begin = turned[done:, done:], begin + done
-    keep(left)
-    return np.vstack(kept)
+    return [*kept, Block(left, begin)]
 
 
 def _rooted(rows: Array, norms: Array) -> Rooted:
@@ -120,66 +135,99 @@ def _rooted(rows: Array, norms: Array) -> Rooted:
     triangle = np.vstack([triangle, np.zeros((max(n - len(triangle), 0), n + 1))])
     scaled = triangle[:n, :n]
     known = scaled * norms
-    v, u = _singular(known)
-    polar = u.T @ v.T
-    return Rooted(polar @ known, polar @ known.sum(axis=1), polar @ triangle[:n, n], _weak(scaled))
+    v, sigma, u = singular(known)
+    length = np.sqrt((u**2) @ (known**2).sum(axis=0))     # of a direction, its bins taken one by one
+    sigma[sigma <= SURE * length] = 0.0                   # rounding of its bins' own
+    product = v.T @ triangle[:n, n]
+    return Rooted(*root_of(sigma, u, np.where(sigma > 0.0, product, 0.0)), _weak(scaled))
 
 
-def _moved(one: Rooted, other: Rooted, most: float) -> np.ndarray:
-    """Bins whose flux differs by more than `most` sigma between the two, or whose ivar differs by that fraction."""
+def moved(one: Rooted, other: Rooted, most: float) -> np.ndarray:
+    """Bins whose flux moves by more than `most` sigma from one to the other, or ivar by as much of itself."""
     size = np.abs(one.sums) * most
     flux = one.product * other.sums - other.product * one.sums
-    moved: np.ndarray = ~((np.abs(flux) <= size * np.abs(other.sums)) & (2 * np.abs(one.sums - other.sums) <= size))
-    return moved
+    out: np.ndarray = ~((np.abs(flux) <= size * np.abs(other.sums)) & (2 * np.abs(one.sums - other.sums) <= size))
+    return out
 
 
-def _beyond(around: Array, columns: Array) -> tuple[list[Array], float]:
-    """`columns` transformed, the rows that `around` does not reach, and the least remainder of a column of `around`.
+def _beyond(blocks: list[Block], around: IntArray, mine: IntArray, *, norms: Array) -> tuple[list[Array], float]:
+    """Columns `mine` and the light, turned, in the rows that columns `around` do not reach, and the least that is left
+    of one of these, all of length 1 by `norms`.
 
-    Columns that may be rounding are taken to reach nothing; if there are any, a second result takes them as real. The
-    columns of `around` are transformed a few at a time, on the rows where they are not 0. Those with a large remainder
-    are then finished; the others wait until the end, when the largest are taken first.
+    Columns that may be rounding are left to reach nothing; where there are any, also taken at their word. SOME columns
+    of `around` at a time are turned, with the rows that have them: of which much is left, they are done with, and the
+    others wait for the end, when the largest are taken first. So no more is at hand than columns that meet.
     """
-    norms = np.sqrt((around**2).sum(axis=0))
-    lit = norms > 0.0
-    count, left = int(np.count_nonzero(lit)), np.hstack([around[:, lit] / norms[lit], columns])
-    seen = np.maximum.accumulate(len(left) - (left[::-1, :count] != 0.0).argmax(axis=0)) if len(left) else norms[:0]
-    waiting, begin, first = np.zeros(0, dtype=int), 0, 0
-    while first + SOME < count:
-        rows = left[begin:int(seen[first + SOME - 1])]
-        some = np.concatenate([waiting, np.arange(first, first + SOME)])
-        later = np.arange(first + SOME, left.shape[1])
-        later = later[(rows[:, later] != 0.0).any(axis=0)]
-        triangle, pivots, order, rows[:, later] = _turned(rows[:, some], rows[:, later])
-        done = int(np.count_nonzero(pivots > MUCH))
-        rows[:, some], waiting = 0.0, some[order[done:]]
-        rows[:len(triangle), waiting] = triangle[:, done:]
-        begin, first = begin + done, first + SOME
-    last = np.concatenate([waiting, np.arange(first, count)])
-    _, pivots, _, turned = _turned(left[begin:, last], left[begin:, count:])
+    place, own = np.full(len(norms), -1), np.full(len(norms), -1)
+    place[around], own[mine] = np.arange(len(around)), np.arange(len(mine))
+    tail, done, waiting, left = len(mine) + 1, 0, 0, np.zeros((len(mine) + 1, 0))
+    rest = deque(blocks)
+    while True:
+        last = done + SOME >= len(around)
+        until = len(norms) + 1 if last else int(around[done + SOME - 1]) + 1
+        new = [rest.popleft() for _ in range(sum(block.begin < until for block in rest))]
+        reached = max((block.begin + block.rows.shape[1] - 1 for block in new), default=0)
+        opened = max(len(left) - waiting - tail, int(np.searchsorted(around, reached)) - done)
+        row = left.shape[1]
+        before, left = left, np.zeros((waiting + opened + tail, row + sum(len(block.rows) for block in new)))
+        for part in (slice(len(before) - tail), slice(-tail, None)):
+            left[part, :row] = before[part]
+        for rows, begin in new:
+            here, end = slice(begin, begin + rows.shape[1] - 1), row + len(rows)
+            for places, first in ((place[here], waiting - done), (own[here], len(left) - tail)):
+                some = np.flatnonzero(places >= 0)
+                left[first + places[some], row:end] = (rows[:, some] / norms[here][some]).T
+            left[-1, row:end], row = rows[:, -1], end
+        if last:
+            break
+        triangle, pivots, turned = _turned(left[:waiting + SOME], left[waiting + SOME:])
+        over = int(np.count_nonzero(pivots > MUCH))
+        waiting, done = waiting + SOME - over, done + SOME
+        left = np.zeros((waiting + len(turned), left.shape[1] - over))
+        left[:waiting, :triangle.shape[1] - over], left[waiting:] = triangle[over:, over:], turned[:, over:]
+    _, pivots, turned = _turned(left[:len(left) - tail], left[len(left) - tail:])
     sure, most = (int(np.count_nonzero(pivots > limit)) for limit in (SURE, NONE))
-    return [turned[rank:] for rank in sorted({sure, most})], float(pivots[:sure].min(initial=1.0))
+    return [turned[:, rank:].T for rank in sorted({sure, most})], float(pivots[:sure].min(initial=1.0))
 
 
-def _turned(some: Array, others: Array) -> tuple[Array, Array, np.ndarray, Array]:
-    """R of Q R = `some` with columns ordered by remainder, the remainders, the order, and Q' `others`."""
+def _turned(some: Array, others: Array) -> tuple[Array, Array, Array]:
+    """R of Q R = `some` in the order of what is left of its columns, that, and Q' `others`.
+
+    Matrices are given and returned column by column: an element of the second axis is a row's.
+    """
     if not some.size:
-        return some, np.zeros(0), np.zeros(0, dtype=int), others
-    width = some.shape[1]
-    factor, order, reflections, _, _ = lapack.dgeqp3(some, lwork=2 * width + BLOCK * (width + 1))
-    turned, _, _ = lapack.dormqr("L", "T", factor[:, :len(reflections)], reflections, np.asfortranarray(others),
-                                 max(BLOCK * others.shape[1], 1))
-    return np.triu(factor)[:width], np.abs(factor.diagonal()), order - 1, np.ascontiguousarray(turned)
+        return some[:, :0], np.zeros(0), others
+    width = len(some)
+    factor, _, reflections, _, _ = lapack.dgeqp3(some.T, lwork=2 * width + BLOCK * (width + 1), overwrite_a=1)
+    turned, _, _ = lapack.dormqr("L", "T", factor[:, :len(reflections)], reflections, others.T,
+                                 max(BLOCK * len(others), 1), overwrite_c=1)
+    return np.triu(factor[:width]).T, np.abs(factor.diagonal()), turned.T
 
 
-def _singular(matrix: Array) -> tuple[Array, Array]:
-    """V and U' with M = V sigma U', without directions whose sigma is rounding of their own bins."""
-    v, sigma, u, info = lapack.dgesdd(matrix)
+def singular(matrix: Array) -> tuple[Array, Array, Array]:
+    """V, sigma and U' with M = V sigma U', M square: each bin's row of U to rounding, however small its column is.
+
+    The quick way leaves rounding of the largest column in the rows of all bins, and a bin that knows 1e-14 of what
+    others do has less than that times 1e7. Jacobi rotations know no scale of columns.
+    """
+    length = np.sqrt((matrix**2).sum(axis=0))
+    if length.max(initial=0.0) < GRADED * length.min(initial=np.inf):
+        v, sigma, u, info = lapack.dgesdd(matrix)
+    else:
+        sigma, v, u, work, _, info = lapack.dgejsv(matrix, joba=0, jobu=0, jobv=0)
+        sigma, u = sigma * (work[0] / work[1]), u.T
     if info != 0:
         raise np.linalg.LinAlgError("singular values of a patch did not converge")
-    length = np.sqrt((u**2) @ (matrix**2).sum(axis=0))     # of a direction, its bins taken one by one
-    there = sigma > SURE * length
-    return v[:, there], u[there]
+    return v, sigma, u
+
+
+def root_of(sigma: Array, u: Array, product: Array) -> tuple[Array, Array, Array]:
+    """Q = U sigma U', its row sums, and Q x of V' M x, for M = V sigma U' (`singular`).
+
+    U V' M would be Q, too, but a sum of numbers of which those of weak bins are rounding.
+    """
+    spread: Array = u.T * sigma
+    return spread @ u, spread @ u.sum(axis=1), u.T @ product
 
 
 def _weak(scaled: Array) -> np.ndarray:

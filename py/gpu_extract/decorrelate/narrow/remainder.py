@@ -40,10 +40,11 @@ def remainders(neighbours: Neighbours, fibre: int, schur: Schur, first: int) -> 
     enough = (n for n in range(lanes, MOST, lanes) if SHARE * pole_error(n, ratio) * schur.shift < LEFT)
     poles = scaled_poles(next(enough, MOST), ratio, schur.bound)
     half, hw = schur.room.half, neighbours.couplings.hw
+    most = float(neighbours.limits.most_shift(np.asarray(schur.facts.cond)))
     size = simd_remainder.work_size(schur.room.nwave, hw, half, sum(len(block) for _, block in schur.windows))
     pairs = poles.shifts.reshape(-1, lanes), (poles.weights * poles.shifts).reshape(-1, lanes)
     return Remainders(schur.band, schur.room.shifts[schur.place], pairs, _addresses(neighbours, fibre, schur),
-                      (first, (2.0 * neighbours.limits.shift)**2, REACH * half), size)
+                      (first, (2.0 * most)**2, REACH * half), size)
 
 
 def add_remainder(fluxes: tuple[Array, Array], spectrum: Array, sides: Array, of: Remainders) -> None:

@@ -224,6 +224,16 @@ class Neighbours:
             return False
         return self._at_first(fibre).facts.theta * self._at_first(j).facts.theta > 1.01 * self.limits.coupling
 
+    def _reached(self, fibre: int) -> range:
+        """A fibre, its next neighbours, and those that are eliminated behind them."""
+        lo, hi = fibre, fibre + 1
+        for j in self._chains_of(fibre):
+            i = fibre
+            while self._chained(j, i):
+                i, j = j, 2 * j - i
+            lo, hi = min(lo, i), max(hi, i + 1)
+        return range(max(lo - 1, 0), min(hi + 1, self.nfibre))
+
     def _share(self, j: int, fibre: int, half: int) -> Share:
         """The contribution to `fibre` of eliminating fibre j, chained or alone, with `half` diagonals."""
         if not self._chained(j, fibre):
@@ -236,10 +246,11 @@ class Neighbours:
     def _higher_orders(self, fibre: int, facts: Facts) -> float:
         """A bound on the change by couplings to farther fibres that were not, or not fully, taken into account.
 
-        Those that are not eliminated change S by their square. Any of them together with two couplings to next
-        neighbours changes it by the product of the three, and there are six such products.
+        Those that are not eliminated change S by their square; any of them together with two couplings to next
+        neighbours by the product of the three, and there are six such products. Along a chain of eliminations it counts
+        what couples its last fibre to others, too.
         """
-        near = self._near(fibre)
+        near = self._reached(fibre)
         theta = math.sqrt(facts.theta * max(self._known(i, fibre).theta for i in near))
         size = max(self.couplings.farthest(i) for i in near) / WORST
         if 6.0 * theta * size + size**2 <= self.limits.coupling:

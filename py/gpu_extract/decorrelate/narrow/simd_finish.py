@@ -8,6 +8,8 @@ from gpu_extract.vectors.blocks import SIDES
 from gpu_extract.vectors.simd import address
 from gpu_extract.vectors.transpose import padded, turn
 
+CANCELLED = 0.1       # poles leave 1e-10 of a row of Q, |Q_j|^2 = S_jj, and up to ten times that over s_j of R: 3e-9
+
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def work_size(nwave, ndiag):  # type: ignore[no-untyped-def]
@@ -75,7 +77,8 @@ def finish(result, out, work, sides, diagonal, squares, scale):  # type: ignore[
     diagonal, squares: of S: S_jj, and 1'S1, 1'Sx and x'Sx over the other bins
     Returned is the largest of |1'QQ1 - 1'S1| / 1'S1, the same with x for 1 on both sides and on one, and
     (QQ)_jj / S_jj - 1 of what the stored diagonals of Q hold of (QQ)_jj, to which the others could only add; NaN
-    where a square is not finite.
+    where a square is not finite; infinite where a bin's s^2 is below CANCELLED S_jj: then what the poles leave of its
+    row of Q is too much of the row's sum.
     """
     flux, ivar, resolution = result
     (total, first), nwave, rows = scale, len(out), SIDES + len(resolution) // 2 + 1
@@ -96,6 +99,8 @@ def finish(result, out, work, sides, diagonal, squares, scale):  # type: ignore[
     worst = 0.0
     for j in range(nwave):
         worst = max(worst, held[j] / diagonal[j] - 1.0) if diagonal[j] > 0.0 else np.inf
+        if s[j] != 0.0 and s[j] * s[j] < CANCELLED * diagonal[j]:
+            worst = np.inf
     geometric = math.sqrt(squares[0] * squares[2])
     worst = max(worst, abs(ones - squares[0]) / squares[0])
     if geometric > 0.0:

@@ -32,19 +32,19 @@ class WideLimits:
     """Limits of what the wide band may neglect.
 
     neighbours: change of S by the next neighbour that is not eliminated, relative in S's own norm
-    tail: the elements cut off by the band, in S's own norm, or 600 eps times the condition number if that is larger;
-        the flux changes by 0.01 to 0.02 of it (measured)
-    pole: what a group of poles may cut off in addition, relative to its smallest shift
-    Tails, their condition numbers and the poles' truncation are those with the diagonal scaled to 1, so that weak bins
-        count alike
-    cond: condition number without scaling: poles leave an error of 10 eps times its root, 1e-8, in the weakest bins
+    tail: what the band cuts off, in S's own norm, or 600 eps times the condition number where that is more: the flux
+        moves by 0.01 to 0.2 of it (measured)
+    pole: what a group of poles may cut off the band more, relative to its smallest shift
+    Tails, their condition numbers and what poles cut off are those with the diagonal scaled to 1: weak bins count
+        alike
+    cond: condition number with the diagonal as it is: poles leave the weakest bins 10 eps times its root, 3e-9
     widths: half-bands of S, in half-bands of icov: the first that is made, and the widest
     """
 
     neighbours: float = 1e-10
-    tail: float = 2e-7
+    tail: float = 5e-8
     pole: float = 3e-9
-    cond: float = 1e13
+    cond: float = 1e12
     widths: tuple[float, float] = (6.0, 14.0)
 
 

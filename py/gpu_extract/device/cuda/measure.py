@@ -19,8 +19,8 @@ COND, THETA, GAMMA, FIRST_THETA, FIRST_GAMMA, FAR_THETA, BOUND, EXCESS, ONES, CR
 FACTS = 11
 ALIVE, ACTIVE, WIDTH, RUNG, STATUS, LOST, WANTED = range(7)
 FLAGS = 7
-COUPLING, DISTANT, TAIL, SHIFT, NOISY, BRIGHT_SHARE, DECAY, MOST_COUPLING = range(8)      # of the limits
-LIMITS = 8
+COUPLING, DISTANT, TAIL, SHIFT, NOISY, BRIGHT_SHARE, DECAY, MOST_COUPLING, UNEVEN, UNEVEN_SHIFT = range(10)      # of
+LIMITS = 10                                                          # the limits
 QUESTIONS = 8                                                        # asked at once
 RATIO, IS_THETA, IS_GAMMA = 0.0, 1.0, 2.0                            # kinds of questions
 ASKED = 5                                                            # b, c / bound, 1 - g, kind, value
@@ -190,6 +190,8 @@ def _conclude(i, facts, flags, sums, limits, width, nwave, lanes):  # type: igno
         both += sums[place + 5 * lanes]
     gamma = facts[GAMMA * lanes + i]
     limit = limits[NOISY] if bright <= limits[BRIGHT_SHARE] * nwave else limits[SHIFT]
+    if facts[COND * lanes + i] > limits[UNEVEN]:
+        limit = min(limit, limits[UNEVEN_SHIFT])
     tail = 4.0 * last / max(gamma, 1e-300)
     excess = max(tail / limits[TAIL], 0.5 * math.sqrt(worst) / limit)
     facts[EXCESS * lanes + i] = excess

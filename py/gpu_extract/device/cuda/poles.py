@@ -9,6 +9,7 @@ import math
 from numba import cuda, njit
 
 from gpu_extract.decorrelate.narrow.simd_correct import HALF, LEAST, SPREAD
+from gpu_extract.decorrelate.narrow.simd_finish import CANCELLED
 from gpu_extract.device.cuda.decide import FAILED, GOOD
 from gpu_extract.device.cuda.kernels import kernel
 from gpu_extract.device.cuda.measure import BOTH, BOUND, CHUNK, CROSS, ONES, RUNG, STATUS, WIDTH, product
@@ -116,6 +117,8 @@ def _square(n, squares, sums, band, flags, kept, ndiag, nwave, half, lanes):  # 
                 held += sums[place - (a * kept - SIDES - a) * lanes]**2
         diagonal = band[j * (half + 1) * lanes + i]
         worst = max(worst, held / diagonal - 1.0 if diagonal > 0.0 else math.inf)
+        if s != 0.0 and s * s < CANCELLED * diagonal:
+            worst = math.inf
     place = c * SQUARES * lanes + i
     squares[place], squares[place + lanes], squares[place + 2 * lanes] = ones, cross, both
     squares[place + 3 * lanes] = worst
