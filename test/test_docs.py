@@ -17,7 +17,7 @@ OPTIONS = {"gpu_extract.cli.extract": ("usage.md",), "gpu_extract.cli.exposure_o
            "gpu_extract.cli.compare": ("usage.md",), "gpu_extract.cli.simulate": ("usage.md",),
            "gpu_perf.cli.perf": ("performance-tools.md",), "gpu_perf.cli.sweep": ("performance-tools.md",),
            "gpu_perf.cli.track": ("performance-tools.md",)}
-COMMON = {"-h", "--help", "-v", "--verbose", "--version", "--loglevel"}       # of all programs: in usage.md
+COMMON = {"-h", "--help", "-v", "--verbose", "--version", "--loglevel", "--log-times"}      # of all: in usage.md
 
 
 def page(name: str) -> str:
@@ -59,8 +59,22 @@ def test_refused_options_are_in_coming_from() -> None:
     missing = [name for name in known if name.startswith("--") and f"`{name}`" not in page("coming-from.md")]
     own = {"--preset", "--spectra", "--ignore-checksums", "--core", "--tolerance", "--qa", "--perf", "--trace",
            "--nvtx", "--tile", "--device-info", "--threads", "--version", "--help", "--no-overwrite",
-           "--any-psf", "--keep-odd", "--compile"}
+           "--any-psf", "--keep-odd", "--compile", "--log-times"}
     assert sorted(set(missing) - own) == []
+
+
+def test_what_coming_from_says_of_options_is_what_the_program_does() -> None:
+    """Each option of an older code in the table is known here; those that it calls refused are, the others are not."""
+    from gpu_extract.cli import options as module
+
+    known = module.build_parser()._option_string_actions
+    table = page("coming-from.md").partition("## Options")[2].partition("## ")[0]
+    rows = re.findall(r"^\| (.*) \| (.*) \|$", table, re.MULTILINE)
+    said = {name: there for names, there in rows[1:] for name in re.findall(r"`(--?[\w-]+)", names)}
+    assert len(said) > 30
+    assert [name for name in said if name not in known] == []
+    refused = {name for name, there in said.items() if "refused" in there}
+    assert refused == {name for name in said if isinstance(known[name], module._Refuse)}
 
 
 def messages() -> Iterator[str]:

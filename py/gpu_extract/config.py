@@ -5,7 +5,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gpu_extract.errors import ConfigError
+from gpu_extract.errors import ConfigError, one_of
 
 # raised with every change after which a frame of the same input and settings has other numbers: frames that are there
 # are made again then (doc/architecture.md)
@@ -80,7 +80,7 @@ class ExtractConfig:
             if value is not None and not (math.isfinite(value) and value >= 0):
                 yield f"{name} is {value}, must be a finite number, 0 or more"
         if self.core not in CORES:
-            yield f"core is {self.core!r}, must be one of {', '.join(CORES)}"
+            yield one_of("core", self.core, CORES)
         if not 1e-14 <= self.tolerance <= 1e-2:
             yield f"tolerance is {self.tolerance:g}, must lie between 1e-14 and 1e-2"
         if not 0.9 < self.wave_factor < 1.1:

@@ -3,6 +3,7 @@
 A message is one line that says what was given, what is allowed and what to
 do. The programs print it as it is; only ``--loglevel debug`` adds a traceback.
 """
+from collections.abc import Iterable
 from enum import IntEnum
 
 
@@ -60,3 +61,26 @@ class StoppedCleanly(GpuExtractError):
     """Stopped on request with everything in order; starting again goes on."""
 
     code = ExitCode.START_AGAIN
+
+
+def did_you_mean(word: str, known: Iterable[str], place: str = "") -> str:
+    """The end of a message about a word that is none of those that are known: which of them is most like it, if any."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, list(known), 1)
+    return f"; did you mean {near[0]}{place}?" if near else ""
+
+
+def one_of(what: str, value: str, allowed: Iterable[str]) -> str:
+    """The message about a value that is none of those allowed."""
+    names = list(allowed)
+    return f"{what} is {value!r}, must be one of {', '.join(names)}{did_you_mean(value, names)}"
+
+
+def check_local(name: str, remedy: str = "fetch it, and give the name of the copy") -> None:
+    """Raise InputError where a name that no file has is an address (s3://..., https://...)."""
+    from re import search
+
+    found = search(r"(?:^|/)([A-Za-z][A-Za-z0-9+.-]+):/+[^/]", name)
+    if found:
+        raise InputError(f"{name}: is an address ({found[1]}://), not a file: {remedy}")

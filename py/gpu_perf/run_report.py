@@ -7,7 +7,16 @@ from gpu_extract.perf.metrics import metrics_of, stages, windows
 from gpu_extract.perf.record import Run
 from gpu_extract.perf.verdict import Verdict, judge
 from gpu_extract.perf.work import work_of
-from gpu_perf.run_tables import call_table, copy_table, counter_table, pop_table, rank_table, rate_table, stage_table
+from gpu_perf.run_tables import (
+    call_table,
+    copy_table,
+    counter_table,
+    outside_stages,
+    pop_table,
+    rank_table,
+    rate_table,
+    stage_table,
+)
 from gpu_perf.tables import Table
 from gpu_perf.timeline import timeline
 from gpu_perf.webpage import document, summary_html, table_html
@@ -44,7 +53,9 @@ def tables_of(run: Run, asked: Asked) -> list[Table]:
         columns.append((EXTRACTION, metrics_of(run, asked.reference, EXTRACTION)))
     found = stages(looked_at)
     run_time = max(w.seconds for w in looked_at)
-    tables = [pop_table(columns), stage_table(found, run_time), rank_table(looked_at), call_table(run), copy_table(run),
+    outside = outside_stages(looked_at) if asked.focus is None else []
+    rows = [*outside[:1], *found, *outside[1:]]
+    tables = [pop_table(columns), stage_table(rows, run_time), rank_table(looked_at), call_table(run), copy_table(run),
               rate_table(found, work_of(run), asked.ceilings), counter_table(run)]
     return [t for t in tables if t.rows]
 

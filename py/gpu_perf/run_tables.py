@@ -33,6 +33,13 @@ def pop_table(columns: Sequence[tuple[str, Metrics]]) -> Table:
                  "computation scaling: useful time of the reference run over that of this one.")
 
 
+def outside_stages(looked_at: Sequence[Window]) -> list[Stage]:
+    """What is in no stage, as rows like theirs: before the first, and between them."""
+    each = {"start-up": [w.rank.before for w in looked_at], "unaccounted": [w.rank.unaccounted for w in looked_at]}
+    nothing = tuple(0.0 for _ in looked_at)
+    return [Stage((name,), tuple(seconds), nothing, 0) for name, seconds in each.items()]
+
+
 def stage_table(found: Sequence[Stage], run_time: float) -> Table:
     """Each stage: its time on the ranks, its share, how uneven it is."""
     count = len(found[0].seconds) if found else 0
@@ -44,9 +51,10 @@ def stage_table(found: Sequence[Stage], run_time: float) -> Table:
         wall = sum(stage.seconds)
         rows.append(("  " * (len(stage.path) - 1) + stage.name, str(stage.calls), f"{stage.mean:.3f}",
                      f"{stage.mean / run_time:.1%}", f"{stage.excess:.3f}",
-                     f"{sum(stage.cpu) / wall:.2f}" if wall > 0.005 else NONE,
+                     f"{sum(stage.cpu) / wall:.2f}" if wall > 0.005 and stage.calls else NONE,
                      *([f"{s:.3f}" for s in stage.seconds] if each else [])))
-    note = "Wall seconds without communication; inner stages are part of the outer ones."
+    note = ("Wall seconds without communication; inner stages are part of the outer ones. Outer stages, start-up, "
+            "unaccounted and communication are the whole run.")
     if any(s.threads for s in found):
         note += " Stages that worked on several threads: the sum over these."
     return Table("Stages", header, tuple(rows), note)
@@ -57,13 +65,13 @@ def rank_table(looked_at: Sequence[Window]) -> Table:
     rows = []
     for w in looked_at:
         device = w.rank.device
-        rows.append((str(w.rank.rank), w.rank.host or NONE, f"{w.seconds:.3f}", f"{w.rank.start_up:.3f}",
+        rows.append((str(w.rank.rank), w.rank.host or NONE, f"{w.seconds:.3f}", f"{w.rank.before:.3f}",
                      f"{w.useful:.3f}", f"{w.communication:.3f}", f"{w.waiting:.3f}", f"{w.rank.cpu:.3f}",
                      f"{w.rank.peak_memory / GIGA:.3f}", f"{device['memory'] / GIGA:.3f}" if device else NONE,
                      f"{busy_seconds(w):.3f}" if device else NONE))
     return Table("Ranks", ("rank", "host", "seconds", "start-up", "useful", "communication", "of it waiting", "CPU",
                            "memory GB", "GPU memory GB", "GPU busy"), tuple(rows),
-                 "Start-up: from the start of the process to that of the recorder. Memory: the most at any time.",
+                 "Start-up: from the start of the process to its first stage. Memory: the most at any time.",
                  left=2)
 
 

@@ -11,10 +11,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from gpu_extract.errors import InputError
+from gpu_extract.errors import InputError, did_you_mean
 from gpu_perf.campaign import Command
 
 MODES = ("strong", "weak")
+CORES = ("auto", "banded", "dense")
 LAUNCHERS = ("auto", "mpiexec", "srun", "sbatch", "none")
 RECORDS, POINT = "records", "point"
 
@@ -78,10 +79,10 @@ class Space:
     bundle: int = 25
 
     def __post_init__(self) -> None:
-        wrong = [f"mode {m!r}: must be strong or weak" for m in self.modes if m not in MODES]
+        wrong = [f"mode {m!r}: must be strong or weak{did_you_mean(m, MODES)}" for m in self.modes if m not in MODES]
         wrong += [f"ranks {n}: must be 1 or more" for n in self.ranks if n < 1]
-        wrong += [f"core {c!r}: must be auto, banded or dense" for c in self.cores
-                  if c not in ("auto", "banded", "dense")]
+        wrong += [f"core {c!r}: must be auto, banded or dense{did_you_mean(c, CORES)}" for c in self.cores
+                  if c not in CORES]
         wrong += [f"tiles of {t} bins: must be 8 or more" for t in self.tiles if t is not None and t < 8]
         wrong += [f"{n} ranks per GPU: must be 0 or more" for n in self.per_gpu if n < 0]
         wrong += [f"{what} is {n}: must be 1 or more" for what, n in (("nspec", self.nspec), ("bundle", self.bundle))

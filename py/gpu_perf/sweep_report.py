@@ -5,7 +5,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from gpu_extract.errors import InputError
+from gpu_extract.errors import InputError, one_of
 from gpu_extract.io.atomic import atomic
 from gpu_perf.sweep_results import METRICS, Row, Spread, published, published_source, read_rows, spread
 from gpu_perf.tables import NONE, Table, number
@@ -23,7 +23,7 @@ def write_report(folder: Path, *, time: str = "extract", plots: bool = True, mar
     figures. Raises InputError where the folder holds no sweep, OutputError where nothing can be written.
     """
     if time not in TIMES:
-        raise InputError(f"the time is {time!r}, must be one of {', '.join(TIMES)}")
+        raise InputError(one_of("the time", time, TIMES))
     rows = read_rows(folder, time)
     table = scaling_table(rows, time)
     failed = [line for row in rows for line in row.failed]

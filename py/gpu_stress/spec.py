@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gpu_extract.errors import ConfigError, InputError
+from gpu_extract.errors import ConfigError, InputError, one_of
 
 MODULES = ("numpy", "cupy")
 BITS = {"float16": 16, "float32": 32, "float64": 64, "complex64": 64, "complex128": 128,
@@ -75,7 +75,7 @@ class Spec:
         for name, allowed in (("test", TESTS), ("module", MODULES), ("dtype", DTYPES),
                               ("core", EXTRACT_CORES)):
             if getattr(self, name) not in allowed:
-                yield f"{name} is {getattr(self, name)!r}, must be one of {', '.join(allowed)}"
+                yield one_of(name, getattr(self, name), allowed)
         if not self.shape or min(self.shape) < 1:
             yield f"shape is {show(self.shape)}, must be whole numbers of 1 or more, e.g. 1000,1000"
         elif math.prod(self.shape) >= 2**48:

@@ -102,7 +102,7 @@ def test_the_log_has_the_command_the_settings_and_a_summary(extract, files):
     assert "settings: wavelength=(6010.0, 6090.0, 1.0), specmin=1, nspec=4" in text
     assert "bins: 324 (4 fibres x 81), 0 masked" in text and "chi2pix: median" in text
     assert "status: 324 WIDE_BAND; flagged: 0 WEAKBIN, 0 ODDPIX\n" in text
-    assert "memory: " in text and f"file: {files.output}" in text and "time: read " in text
+    assert "memory: " in text and f"file: {files.output}" in text and "time: start-up " in text
     assert "\r" not in again.stderr and "bundle 2 of 2" in again.stderr  # no terminal: plain lines
 
 

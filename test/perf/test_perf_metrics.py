@@ -1,5 +1,7 @@
 """POP metrics, stages and verdicts on records made by hand; files that are no records."""
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,9 @@ import pytest
 from gpu_extract.errors import InputError
 from gpu_extract.perf.metrics import metrics_of, pop_metrics, stages, windows
 from gpu_extract.perf.record import Run, parse_run, read_run
+from gpu_extract.perf.summary import summary, summary_line
 from gpu_extract.perf.verdict import judge
+from gpu_perf.run_tables import outside_stages, stage_table
 
 Rows = list[tuple[str, int, float, float]]      # name, depth, start, seconds
 
@@ -120,6 +124,56 @@ def test_compilation_is_no_part_of_the_stage_that_needs_it_and_costs_as_start_up
                      ("compile",): 4, ("extract", "write"): 0.5}
     (cause,) = (cause for cause in judge(made).dominant if cause.name == "start-up")
     assert cause.cost == pytest.approx(0.4)
+
+
+def test_what_lies_before_and_between_stages_is_named() -> None:
+    """Of 3.2 s since the process was born 0.3 s were over when the recorder was made; imports of 0.5 s follow before
+    the first stage, and 0.4 s lie between two others. The old verdict knew of 0.3 s."""
+    made = run(rank(0, [("read", 0, 0.5, 0.2), ("extract", 0, 0.7, 1.6), ("bundle", 1, 0.7, 1.6),
+                        ("write", 0, 2.7, 0.2)], 2.9, start_up=0.3))
+    causes = judge(made).dominant
+    assert {c.name: round(c.cost, 9) for c in causes} == {
+        "start-up": 0.25, "unaccounted time": 0.125, "reading and writing": 0.125}
+    lines = judge(made).lines()
+    assert "0.80 s from the start of the processes" in lines[0] and "other ranks" not in " ".join(lines)
+    assert lines[-1].startswith("Computing, of the whole time: bundle 50%")
+    table = stage_table([*outside_stages(windows(made))[:1], *stages(windows(made)),
+                         *outside_stages(windows(made))[1:]], 3.2)
+    outer = {row[0]: float(row[2]) for row in table.rows if not row[0].startswith(" ")}
+    assert outer == {"start-up": 0.8, "read": 0.2, "extract": 1.6, "write": 0.2, "unaccounted": 0.4}
+    assert sum(outer.values()) == pytest.approx(3.2)
+
+
+def test_other_ranks_wait_where_there_are_some() -> None:
+    rows: Rows = [("read", 0, 0, 4), ("extract", 0, 4, 6), ("bundle", 1, 4, 6)]
+    assert "other ranks" not in judge(run(rank(0, rows, 10))).lines()[0]
+    both = run(rank(0, rows, 10), rank(1, [("read", 0, 0, 4), ("mpi agree", 1, 0, 4), *rows[1:]], 10))
+    assert "while the other ranks wait" in judge(both).lines()[0]
+
+
+def test_the_summary_adds_up() -> None:
+    """Inner stages stand in brackets, compilation is in no other stage, and the outer ones are all the time."""
+    (one,) = run(rank(0, [("mpi agree", 0, 0.5, 0.1), ("read", 0, 1, 1), ("mpi share", 1, 1.2, 0.3),
+                          ("extract", 0, 2, 6), ("bundle", 1, 2, 5), ("solve", 2, 3, 1), ("compile", 3, 3, 0.75),
+                          ("assemble", 1, 7, 0.5), ("write", 0, 8.5, 1)], 10, start_up=1.0)).ranks
+    outer, inner = summary(one)
+    assert outer == pytest.approx({"start-up": 1.5, "communication": 0.1, "read": 1, "extract": 5.25, "compile": 0.75,
+                                   "write": 1, "other": 1.4})
+    assert inner == {"extract": {"bundle": 4.25, "assemble": 0.5}}
+    assert sum(outer.values()) == pytest.approx(11.0)
+    assert summary_line(one) == ("start-up 1.500 s, communication 0.100 s, read 1.000 s, extract 5.250 s "
+                                 "(bundle 4.250 s, assemble 0.500 s), "
+                                 "compile 0.750 s, write 1.000 s, other 1.400 s; 11.000 s in all")
+
+
+def test_a_rank_under_its_keeper_is_as_old_as_the_command() -> None:
+    """The keeper forks when the interpreter is up and modules are loaded: that time is part of the start."""
+    code = ("import os, time; from gpu_extract.perf import clock; time.sleep(0.3); clock.children_count_as_this()\n"
+            "reader, writer = os.pipe()\n"
+            "if os.fork() == 0:\n    os.write(writer, str(clock.process_age()).encode()); os._exit(0)\n"
+            "os.wait(); print(os.read(reader, 99).decode())")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert float(done.stdout) > 0.3
 
 
 def test_an_idle_gpu() -> None:

@@ -4,19 +4,22 @@ import errno
 import gc
 import logging
 import os
+import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from gpu_extract import __version__
-from gpu_extract.errors import ExitCode, GpuExtractError, InputError
+from gpu_extract.errors import ExitCode, GpuExtractError, InputError, did_you_mean, one_of
+from gpu_extract.perf.clock import stamp
 
 log = logging.getLogger("gpu_extract")
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "warn": logging.WARNING,
           "error": logging.ERROR, "critical": logging.CRITICAL}
+WHEN = ("auto", "on", "off")       # lines of the log begin with the time
 
 _FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO      # of what is written where there is no file's name
 
@@ -27,15 +30,45 @@ Body = Callable[[argparse.Namespace], int]
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line."""
+    """An argument parser whose errors are one line, and say what was probably meant."""
+
+    _words: Sequence[str] = ()
 
     def __init__(self, prog: str, description: str, epilog: str = ""):
         super().__init__(prog=prog, description=description, epilog=epilog, allow_abbrev=False,
                          formatter_class=argparse.RawDescriptionHelpFormatter)
 
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def,override]
+        """Parse, and remember what was given: a word that is wrong may come to light as one that is missing."""
+        self._words = sys.argv[1:] if args is None else list(args)
+        return super().parse_known_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
         """Raise InputError in place of printing the usage."""
-        raise InputError(f"{message}; see {self.prog} --help")
+        meant = _meant(message, self._words, _options(self, self._words))
+        raise InputError(f"{message}{meant}; see {self.prog} --help")
+
+
+def _options(parser: argparse.ArgumentParser, words: Sequence[str]) -> dict[str, argparse.Action]:
+    """The options of a parser, and of those of its commands that are among the words."""
+    found = dict(parser._option_string_actions)
+    for action in parser._actions:
+        for name, command in (action.choices or {}).items() if isinstance(action, argparse._SubParsersAction) else ():
+            found |= _options(command, words) if name in words else {}
+    return found
+
+
+def _meant(message: str, words: Sequence[str], options: Mapping[str, argparse.Action]) -> str:
+    """Which options, or which value of a choice, were probably meant by those that argparse does not know."""
+    choice = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", message)
+    if choice:
+        return did_you_mean(choice[1], re.findall(r"[^', ]+", choice[2]))
+    if "arguments" not in message:
+        return ""
+    shown = [name for name, action in options.items() if action.help != argparse.SUPPRESS and len(name) > 2]
+    given = [word.partition("=")[0] for word in words if re.match(r"--?[A-Za-z]{2}", word)]
+    return "".join(did_you_mean(f"-{word}" if f"-{word}" in options else word, shown, f" for {word}")
+                   for word in given if word not in options)
 
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:
@@ -45,12 +78,16 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
                        help="debug, info (default), warning, error or critical; debug also shows tracebacks")
     group.add_argument("-v", "--verbose", action="store_const", const="debug", dest="loglevel",
                        help="the same as --loglevel debug")
+    group.add_argument("--log-times", metavar="WHEN", default=None, choices=WHEN,
+                       help="the time (UTC) before each line of the log: on, off, or auto: where it goes into a file "
+                            "and not to a terminal (default: GPU_EXTRACT_LOG_TIMES, else auto)")
     group.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
 
 
 def _level(text: str) -> str:
     if text.lower() not in LEVELS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a level; allowed are {', '.join(LEVELS)}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a level; allowed are {', '.join(LEVELS)}"
+                                         + did_you_mean(text.lower(), LEVELS))
     return text.lower()
 
 
@@ -64,7 +101,7 @@ def run_main(build: Build, body: Body, argv: Sequence[str] | None = None, *, spe
     parser = build()
     try:
         args = parser.parse_args(argv)
-        start_logging(parser.prog, args.loglevel)
+        start_logging(parser.prog, args.loglevel, args.log_times)
         return int(body(args))
     except SystemExit as leave:                  # --help, --version
         return int(leave.code or 0)
@@ -147,12 +184,17 @@ def printable(text: str) -> str:
 
 
 class _Format(logging.Formatter):
-    """INFO lines are the message; others say their level."""
+    """INFO lines are the message; others say their level. times: with the time before it."""
+
+    def __init__(self, *, times: bool):
+        super().__init__()
+        self._times = times
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
         line = printable(" ".join(record.getMessage().split("\n")))
-        return line if record.levelno == logging.INFO else f"{record.levelname.lower()}: {line}"
+        line = line if record.levelno == logging.INFO else f"{record.levelname.lower()}: {line}"
+        return f"{stamp(record.created)}Z {line}" if self._times else line
 
 
 def numbers(text: str, what: str) -> list[int]:
@@ -170,10 +212,13 @@ def positive(value: int, what: str) -> int:
     return value
 
 
-def start_logging(prog: str, level: str) -> None:
-    """Log to standard error, from `level` on, without touching anybody else's loggers."""
+def start_logging(prog: str, level: str, when: str | None = None) -> None:
+    """Log to standard error, from `level` on, without touching anybody else's loggers. when: out of WHEN, with times"""
+    when = when or os.environ.get("GPU_EXTRACT_LOG_TIMES", "auto")
+    if when not in WHEN:
+        raise InputError(one_of("GPU_EXTRACT_LOG_TIMES", when, WHEN))
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Format())
+    handler.setFormatter(_Format(times=when == "on" or (when == "auto" and not sys.stderr.isatty())))
     log.handlers[:] = [handler]
     log.propagate = False
     log.setLevel(LEVELS[level])

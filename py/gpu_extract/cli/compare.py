@@ -51,8 +51,10 @@ def compare(args: argparse.Namespace) -> int:
 
     if args.plot:
         from gpu_extract.figures import check_picture
+        from gpu_extract.io.atomic import check_target
 
         check_picture(args.plot)
+        check_target(args.plot)
     frame, reference = (read_frame(path, check=not args.ignore_checksums) for path in (args.frame, args.reference))
     comparison = compare_frames(frame, reference, args.limits)
     print(comparison.table(), flush=True)

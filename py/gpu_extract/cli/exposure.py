@@ -181,7 +181,7 @@ def conclude(args: argparse.Namespace, comm: "Comm", entries: Sequence[Entry], g
         return
     outcomes = sorted((outcome for found, _ in everyone for outcome in found), key=lambda outcome: outcome.number)
     stopped = any(asked for _, asked in everyone)
-    log_summary(entries, outcomes, group.recorder.seconds("exposure"), records)
+    log_summary(entries, outcomes, records)
     if args.perf:
         from gpu_extract.cli.performance import facts, write_json
         from gpu_extract.perf.record import whole

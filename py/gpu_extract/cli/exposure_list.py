@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpu_extract.errors import InputError
+from gpu_extract.errors import InputError, check_local
 from gpu_extract.io.atomic import FITS_ENDINGS
 
 MOST_BYTES = 10_000_000      # of a list
@@ -59,6 +59,8 @@ def _check_names(entry: Entry) -> None:
     for name in (entry.image, entry.psf, entry.output):
         if "\0" in name:
             raise InputError(f"{name}: no file's name holds a zero byte; mend the list")
+        if "://" in name and not os.path.exists(name):
+            check_local(name)
 
 
 def _matches(pattern: str) -> list[str]:
@@ -67,6 +69,7 @@ def _matches(pattern: str) -> list[str]:
         return [pattern]
     found = sorted(glob.glob(pattern, recursive=True))
     if not found:
+        check_local(pattern)
         raise InputError(f"{pattern}: matches no file; check the folder, and that the pattern stands in quotes")
     return found
 

@@ -193,7 +193,8 @@ def compute(run: Run) -> "Frame | None":
     from gpu_extract.plan import make_plan, turns
 
     job = run.job
-    run.recorder.expect(len(turns(len(make_plan(job.psf, job.config, 0).bundles), run.comm.size, run.comm.rank)))
+    bundles = len(make_plan(job.psf, job.config, 0).bundles)
+    run.recorder.expect(len(turns(bundles, run.comm.size, run.comm.rank)), bundles, run.comm.size)
     with run.recorder.span("extract"):
         frame = run.extract(job.image, job.psf, job.config, recorder=run.recorder, dtype="float32")
     if frame is None:

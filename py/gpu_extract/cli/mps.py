@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from gpu_extract import __version__
 from gpu_extract.cli.common import Parser
 from gpu_extract.cli.ranks import find_launch
 from gpu_extract.errors import GpuExtractError, InputError
@@ -28,6 +29,7 @@ MISSING, NOT_EXECUTABLE = 127, 126      # exit codes of shells
 def build_parser() -> Parser:
     """The parser of mps_wrapper."""
     parser = Parser(PROG, DESCRIPTION, EPILOG)
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     parser.add_argument("--require", action="store_true", help="end with an error where there is no MPS")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="the program and its options")
     return parser

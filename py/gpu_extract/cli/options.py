@@ -31,6 +31,9 @@ exit codes
 # options of older codes that would silently mean something else here: each with what takes its place
 _REFUSED = {
     "--decorrelate-fibers": "errors are decorrelated along each fibre, not between fibres: leave it out",
+    "-d": "errors are decorrelated along each fibre, not between fibres: leave it out",
+    "--noise_decorr": "errors are decorrelated along each fibre, not between fibres: leave it out",
+    "-b": "use --bundlesize",
     "--use-specter": "use --core dense for the classical patches",
     "--wavepad": "padding is chosen from the measured decay: use --tolerance",
     "--ranks-per-bundle": "ranks are spread over bundles and parts of bundles by themselves: leave it out",
@@ -68,6 +71,7 @@ def build_parser() -> Parser:
     old = parser.add_argument_group("options of older codes")
     old.add_argument("--overwrite", action="store_true",
                      help="accepted: an existing output is replaced (atomically) anyway")
+    old.add_argument("--gpu-specter", action="store_true", help="accepted: there is nothing else to choose")
     for option, attribute in ((o, a) for a, o in PADDING.items()):
         old.add_argument(option, dest=attribute, type=float, metavar="X",
                          help="accepted and ignored: padding is chosen from the measured decay (--tolerance)")

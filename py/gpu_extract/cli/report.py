@@ -20,17 +20,20 @@ class Progress(Recorder):
         self._stream = stream or sys.stderr
         self._done = 0
         self._total = 0
+        self._what, self._more = _PIECE, ""
 
-    def expect(self, bundles: int) -> None:
-        """Say how many bundles this process will do."""
-        self._total = bundles
+    def expect(self, turns: int, bundles: int, ranks: int) -> None:
+        """Say in how many turns this process will do its share of the bundles."""
+        self._total = turns
+        if ranks > 1:
+            self._what, self._more = "round", f" ({bundles} bundles on {ranks} ranks)"
 
     def close(self, row: Span) -> None:
         """End a span; that of a bundle moves the progress on."""
         super().close(row)
         if row[0] == _PIECE and self._total:
             self._done += 1
-            self._show(f"bundle {self._done} of {self._total}, {self.elapsed():.1f} s")
+            self._show(f"{self._what} {self._done} of {self._total}{self._more}, {self.elapsed():.1f} s")
 
     def _show(self, text: str) -> None:
         if self.rank != 0 or not log.isEnabledFor(20):
@@ -55,6 +58,8 @@ def log_summary(frame: "Frame", recorder: Recorder, output: str) -> None:
 
     from gpu_extract.data import SpecMask
     from gpu_extract.io.facts import odd_pixels
+    from gpu_extract.perf.record import parse_run
+    from gpu_extract.perf.summary import summary_line
 
     good = frame.mask == 0
     log.info(f"bins: {frame.flux.size} ({frame.flux.shape[0]} fibres x {frame.flux.shape[1]}), "
@@ -66,9 +71,8 @@ def log_summary(frame: "Frame", recorder: Recorder, output: str) -> None:
         log.info(f"odd pixels: {odd_pixels(frame)} taken as masked, in {bins} bins (--keep-odd uses them)")
     if frame.status is not None:
         log.info(_statuses(frame.status, frame.mask))
-    stages = {name: seconds for name, seconds in recorder.stages().items() if seconds >= 0.0005}
-    log.info("time: " + ", ".join(f"{name} {seconds:.3f} s" for name, seconds in stages.items())
-             + f"; {recorder.elapsed():.3f} s in all")
+    (rank,) = parse_run(recorder.record()).ranks
+    log.info(f"time: {summary_line(rank)}")
     log.info(f"memory: {peak_memory() / 1e6:.0f} MB at most")
     log.info(f"file: {output}")
 

@@ -38,7 +38,7 @@ def config_of(args: argparse.Namespace) -> "SimConfig":
 
 def _outputs(args: argparse.Namespace) -> dict[str, str | None]:
     """Paths of the files, checked before any work."""
-    from gpu_extract.io.atomic import check_target
+    from gpu_extract.io.atomic import FITS_ENDINGS, check_target
 
     stem, extension = args.output, ".fits"
     for ending in (".fits.gz", ".fits"):
@@ -52,7 +52,7 @@ def _outputs(args: argparse.Namespace) -> dict[str, str | None]:
     for name, path in wanted.items():
         if path is None:
             continue
-        check_target(path)
+        check_target(path, endings=() if name == "perf" else FITS_ENDINGS)
         real = os.path.realpath(path)
         if real in seen:
             raise InputError(f"{path}: is to be {seen[real]} and {name} at once; give one of them another name")

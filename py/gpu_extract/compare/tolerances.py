@@ -6,7 +6,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from gpu_extract.errors import InputError
+from gpu_extract.errors import InputError, did_you_mean
 
 FIELDS = ("flux", "ivar", "resolution", "chi2pix", "mask", "status")
 
@@ -51,7 +51,8 @@ def load_limits(name: str) -> Limits:
         return _limits(name, shipped[name])
     path = Path(name)
     if not path.is_file():
-        raise InputError(f"limits {name!r} are neither a file nor one of {', '.join(shipped)}: name one")
+        raise InputError(f"limits {name!r} are neither a file nor one of {', '.join(shipped)}: name one"
+                         + did_you_mean(name, shipped))
     try:
         return _limits(path.stem, json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from gpu_extract.errors import InputError, OutputError
+from gpu_extract.errors import InputError, OutputError, check_local
 from gpu_extract.io.whose import held, host, this_process
 
 FITS_ENDINGS = (".fits", ".fits.gz")
@@ -66,6 +66,7 @@ def check_target(path: str | os.PathLike[str], *, endings: tuple[str, ...] = (),
     if make is not None and folder == Path(os.path.realpath(make)):
         folder = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if not folder.exists():
+        check_local(os.fspath(path), "give the name of a file on a disk here, and send it there from that")
         raise OutputError(f"{path}: the folder {folder} does not exist; make it, or give another name")
     if not folder.is_dir():
         raise OutputError(f"{path}: {folder} is no folder; take it away, or give another name")

@@ -155,6 +155,21 @@ def find(hdus: fits.HDUList, name: str, path: str | os.PathLike[str]) -> Any:
     return hdu
 
 
+def refuse_other(hdus: fits.HDUList, wanted: str, path: str | os.PathLike[str]) -> None:
+    """Raise InputError where a file is plainly another one than is wanted: "an image", "a PSF" or "a frame"."""
+    names = {h.name.upper() for h in hdus}
+    kind = next((str(h.header["PSFTYPE"]).strip() for h in hdus if "PSFTYPE" in h.header), "")
+    for there, sign, advice in (
+            ("an image", {"IMAGE", "IVAR"} <= names, "-i is for the image, -p for the PSF"),
+            ("a frame", {"FLUX", "IVAR", "RESOLUTION"} <= names, "its spectra are extracted already"),
+            ("a PSF", bool(kind), "-i is for the image, -p for the PSF")):
+        if sign and there == wanted:
+            return
+        if sign:
+            what = f"{there} ({kind})" if there == "a PSF" else there
+            raise InputError(f"{path}: this is {what}, not {wanted}: {advice}; give the other file")
+
+
 def find_optional(hdus: fits.HDUList, name: str) -> Any:
     """The HDU called `name`, or None."""
     return next((h for h in hdus if h.name.upper() == name.upper()), None)

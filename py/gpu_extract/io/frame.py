@@ -15,7 +15,7 @@ from gpu_extract.fibermap import FIBRES_PER_SPECTROGRAPH
 from gpu_extract.io.atomic import Commit, at_once
 from gpu_extract.io.facts import bundle_table, count_cards, status_cards
 from gpu_extract.io.fibermap import not_finite, optional_fibermap
-from gpu_extract.io.fits import find, find_optional, image_of, open_fits
+from gpu_extract.io.fits import find, find_optional, image_of, open_fits, refuse_other
 from gpu_extract.io.headers import cards_of, merged
 from gpu_extract.io.provenance import frame_cards
 from gpu_extract.io.scores import raw_scores
@@ -145,6 +145,7 @@ def read_frame(path: str | os.PathLike[str], *, check: bool = True) -> Frame:
     Raises InputError where the file cannot be read or its arrays do not fit together.
     """
     with open_fits(path, check=check) as hdus:
+        refuse_other(hdus, "a frame", path)
         flux, ivar = (image_of(find(hdus, name, path), path) for name in ("FLUX", "IVAR"))
         wave = image_of(find(hdus, "WAVELENGTH", path), path, 1).astype(np.float64)
         resolution = image_of(find(hdus, "RESOLUTION", path), path, 3)

@@ -10,7 +10,7 @@ from astropy.io import fits
 from gpu_extract.data import Card, Image
 from gpu_extract.errors import InputError
 from gpu_extract.io.fibermap import optional_fibermap
-from gpu_extract.io.fits import find, find_optional, image_of, open_fits
+from gpu_extract.io.fits import find, find_optional, image_of, open_fits, refuse_other
 from gpu_extract.io.headers import cards_of
 
 # ccdmask bits 0-7 and 9 take a pixel out; 8 (BADREADNOISE) does not
@@ -34,6 +34,7 @@ def read_image(path: str | os.PathLike[str], *, check: bool = True, fibermap: bo
     without a finite pixel, ivar that is negative, NaN or infinite, NaN or infinite pixels of ivar > 0.
     """
     with open_fits(path, check=check) as hdus:
+        refuse_other(hdus, "an image", path)
         image = _image_hdu(hdus, path)
         _same_shapes(image, hdus, path)
         pix = _floating(image_of(image, path))

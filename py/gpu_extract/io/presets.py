@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from gpu_extract.errors import InputError
+from gpu_extract.errors import InputError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def _preset(name: str, section: configparser.SectionProxy) -> Preset:
 def find_preset(name: str) -> Preset:
     """The preset called `name`. Raises InputError, naming all."""
     if name not in presets():
-        raise InputError(f"no preset {name!r}; there are {', '.join(presets())}")
+        raise InputError(f"no preset {name!r}; there are {', '.join(presets())}{did_you_mean(name, presets())}")
     return presets()[name]
 
 

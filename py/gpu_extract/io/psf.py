@@ -12,7 +12,7 @@ from gpu_extract.checks.sense import identity_of
 from gpu_extract.data import Array, Card, Core, IntArray, Legendre, PsfModel, Tail
 from gpu_extract.errors import InputError
 from gpu_extract.io.fibermap import rows_of
-from gpu_extract.io.fits import find, image_of, open_fits
+from gpu_extract.io.fits import find, image_of, open_fits, refuse_other
 from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
 
 ALLOWED = "GAUSS-HERMITE with PSFVER 2 or 3, and GAUSS-HERMITE2 with PSFVER 2"
@@ -65,6 +65,7 @@ def read_psf(path: str | os.PathLike[str], *, check: bool = True) -> PsfModel:
     """
     name = os.fspath(path)
     with open_fits(path, check=check) as hdus:
+        refuse_other(hdus, "a PSF", path)
         kind, version = _kind(hdus, name)
         if (kind, version) == ("GAUSS-HERMITE", 3):
             table = _read_table(find(hdus, "PSF", path), name)

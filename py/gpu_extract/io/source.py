@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
-from gpu_extract.errors import InputError
+from gpu_extract.errors import InputError, check_local
 
 LARGEST = 16 << 30                       # bytes of a file, unpacked
 UNPACKED_LARGEST = 256 << 20             # bytes that any gzip file may unpack to,
@@ -102,6 +102,7 @@ class Unpacked(Source):
 def source_of(name: str) -> Iterator[Source]:
     """A file's bytes, unpacked. Raises InputError where there are none that can be read."""
     if not os.path.exists(name):
+        check_local(name)
         raise InputError(f"{name}: no such file; check the path")
     if not os.path.isfile(name):
         raise InputError(f"{name}: not a regular file; give a FITS file, gzipped or not")

@@ -37,8 +37,24 @@ def stamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
+_birth: list[float] = []      # of the process that this one stands for, where it is not its own
+
+
 def process_age() -> float:
-    """Seconds since this process was started; 0 where the system does not tell."""
+    """Seconds since this process was started, or that which it is forked from and stands for; 0 where the system does
+    not tell."""
+    age = _own_age()
+    return max(time.clock_gettime(time.CLOCK_BOOTTIME) - _birth[0], age) if _birth else age
+
+
+def children_count_as_this() -> None:
+    """What is forked from now on is as old as this process: it goes on with the same command."""
+    age = _own_age()
+    if age > 0 and not _birth:
+        _birth.append(time.clock_gettime(time.CLOCK_BOOTTIME) - age)
+
+
+def _own_age() -> float:
     try:
         with open("/proc/self/stat", "rb") as file:
             ticks = int(file.read().rpartition(b")")[2].split()[19])

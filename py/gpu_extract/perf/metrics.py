@@ -15,7 +15,7 @@ so that what is lost adds up: parallel efficiency = load balance + communication
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gpu_extract.errors import InputError
+from gpu_extract.errors import InputError, did_you_mean
 from gpu_extract.perf.record import Rank, Run, Span, is_communication
 from gpu_extract.perf.recorder import COMPILE
 
@@ -81,7 +81,8 @@ def windows(run: Run, focus: str | None = None) -> list[Window]:
             seconds = sum(s.seconds for s in spans if s.name == focus and s.thread == 0)
             if not spans:
                 names = sorted({s.name for s in rank.top()})
-                raise InputError(f"rank {rank.rank} has no stage {focus!r}; there are {', '.join(names)}")
+                raise InputError(f"rank {rank.rank} has no stage {focus!r}; there are {', '.join(names)}"
+                                 + did_you_mean(focus, names))
         outer = list(communication(spans))
         waiting = sum(s.seconds for s in spans if s.name.endswith(" agree"))
         found.append(Window(rank, seconds, sum(s.seconds for s in outer), waiting, spans))

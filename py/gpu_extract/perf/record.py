@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpu_extract.errors import InputError
+from gpu_extract.errors import InputError, check_local
 from gpu_extract.perf.recorder import MPI, SCHEMA
 
 
@@ -57,6 +57,17 @@ class Rank:
         """The outermost spans of the first thread, of one name or of all."""
         return [s for s in self.spans if s.depth == 0 and s.thread == 0 and wanted in (None, s.name)]
 
+    @property
+    def before(self) -> float:
+        """Seconds from the start of the process to its first stage: the interpreter, imports, MPI."""
+        return self.start_up + min((s.start for s in self.top()), default=self.elapsed)
+
+    @property
+    def unaccounted(self) -> float:
+        """Seconds after that in none of its stages."""
+        held = self.before + sum(s.seconds for s in self.top())
+        return max(self.start_up + self.elapsed - held, 0.0)
+
 
 @dataclass(frozen=True)
 class Run:
@@ -86,6 +97,7 @@ def read_run(path: Path) -> Run:
     try:
         content = json.loads(path.read_bytes())
     except OSError as error:
+        check_local(str(path))
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise InputError(f"{path} is not whole JSON ({error}): give a file that --perf wrote") from error

@@ -48,8 +48,9 @@ class Verdict:
         if not said:
             most = self.causes[0] if self.causes else None
             rest = f"; the dearest, {most.name}, costs {most.cost:.1%} ({most.evidence})" if most else ""
-            said = [f"No dominant cause: nothing that was looked for costs {DOMINANT:.0%} of the time{rest}. "
-                    f"{self.computing}"]
+            said = [f"No dominant cause: nothing that was looked for costs {DOMINANT:.0%} of the time{rest}."]
+        if self.computing:
+            said.append(self.computing)
         return said + [f"Caution: {c}" for c in self.cautions]
 
 
@@ -59,7 +60,8 @@ def judge(run: Run, focus: str | None = None) -> Verdict:
     whole = max(w.seconds for w in looked_at)
     found = stages(looked_at)
     parts = _parts(found, focus)
-    causes = [c for c in (_start_up(looked_at, parts, whole, focus), _files(parts, whole),
+    causes = [c for c in (_start_up(looked_at, parts, whole, focus), _files(parts, whole, len(looked_at)),
+                          _unaccounted(looked_at, whole, focus),
                           _imbalance(looked_at, parts, whole), _communication(looked_at, whole),
                           _copies(looked_at, whole), _idle(looked_at, whole)) if c is not None]
     return Verdict(tuple(sorted(causes, key=lambda c: -c.cost)), tuple(_cautions(looked_at)), _computing(parts, whole))
@@ -84,22 +86,33 @@ def _opened(stage: Stage, found: Sequence[Stage]) -> list[Stage]:
 
 
 def _start_up(looked_at: Sequence[Window], parts: Sequence[Stage], whole: float, focus: str | None) -> Cause | None:
-    starting = max(w.rank.start_up for w in looked_at) if focus is None else 0.0
+    starting = max(w.rank.before for w in looked_at) if focus is None else 0.0
     warming = sum(max(s.seconds) for s in parts if s.name in (PREPARATION, COMPILE))
     cost = (starting + warming) / whole
-    return Cause("start-up", cost, f"starting the processes took {starting:.2f} s, loading or compiling kernels "
-                 f"{warming:.2f} s of {whole:.2f} s",
+    return Cause("start-up", cost, f"it took {starting:.2f} s from the start of the processes to their first stage "
+                 "(interpreter, imports, MPI), and loading or compiling kernels "
+                 f"{warming:.2f} s, of {whole:.2f} s",
                  "Extract more frames or fibres with each start; keep the kernels' cache on a fast disk")
 
 
-def _files(parts: Sequence[Stage], whole: float) -> Cause | None:
+def _unaccounted(looked_at: Sequence[Window], whole: float, focus: str | None) -> Cause | None:
+    if focus is not None:
+        return None
+    most = max(looked_at, key=lambda w: w.rank.unaccounted).rank
+    return Cause("unaccounted time", most.unaccounted / whole, f"rank {most.rank} spent {most.unaccounted:.2f} s of "
+                 f"{whole:.2f} s in none of its stages",
+                 "The record does not know what it did: profile it (python -m cProfile -o FILE, gpu_perf proflog FILE)")
+
+
+def _files(parts: Sequence[Stage], whole: float, ranks: int) -> Cause | None:
     chosen = [s for s in parts if s.name in FILES]
     if not chosen:
         return None
     seconds = {name: sum(max(s.seconds) for s in chosen if s.name == name) for name in FILES}
     cost = sum(seconds.values())
     said = " and ".join(f"{name} {value:.2f} s" for name, value in seconds.items() if value > 0)
-    return Cause("reading and writing", cost / whole, f"{said} of {whole:.2f} s, while the other ranks wait",
+    return Cause("reading and writing", cost / whole, f"{said} of {whole:.2f} s"
+                 + ", while the other ranks wait" * (ranks > 1),
                  "Overlap it with the extraction of other frames; use a faster file system, uncompressed images")
 
 
@@ -194,8 +207,9 @@ def _cautions(looked_at: Sequence[Window]) -> list[str]:
 
 
 def _computing(parts: Sequence[Stage], whole: float) -> str:
-    chosen = sorted((s for s in parts if s.name not in (*FILES, PREPARATION) and s.mean > 0), key=lambda s: -s.mean)[:3]
+    chosen = sorted((s for s in parts if s.name not in (*FILES, PREPARATION, COMPILE) and s.mean > 0),
+                    key=lambda s: -s.mean)[:3]
     if not chosen:
         return ""
     said = ", ".join(f"{s.name} {s.mean / whole:.0%}" for s in chosen)
-    return f"Computing takes the time: {said}; faster kernels or more ranks are what would help."
+    return f"Computing, of the whole time: {said}; faster kernels or more ranks are what would help there."

@@ -16,7 +16,7 @@ from enum import IntEnum
 from typing import NoReturn
 
 from gpu_extract.errors import ExitCode
-from gpu_extract.perf.clock import sleep
+from gpu_extract.perf.clock import children_count_as_this, sleep
 
 STOPPED = 10.0       # seconds a rank or a keeper may be stopped (SIGSTOP) alone; more and the rank counts as lost
 ASKED = 10.0         # seconds that a rank has to end after a signal that asks for it
@@ -65,6 +65,7 @@ def keep(run: Callable[[], int], *, lost: Lost, end_all: EndAll, passes: Sequenc
     beside: called in the keeper with the child's number; what it returns is told whether the child ends as it should:
         before it ends, where it is ended from outside
     """
+    children_count_as_this()
     reader, writer = os.pipe()
     launcher, parent = os.getppid(), os.getpid()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (*_ENDING, END_NOW))       # until somebody takes them

@@ -6,7 +6,7 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from gpu_extract.errors import ConfigError
+from gpu_extract.errors import ConfigError, did_you_mean, one_of
 
 BANDS = ("b", "r", "z", "tiny")
 FLAVORS = ("science", "arc", "flat")
@@ -81,10 +81,11 @@ class SimConfig:
 
     def _problems(self):  # type: ignore[no-untyped-def]
         if not _CAMERA.fullmatch(self.camera):
-            yield f"camera is {self.camera!r}, must be one of {', '.join(BANDS)}, with a digit (r5) or without"
+            yield (f"camera is {self.camera!r}, must be one of {', '.join(BANDS)}, with a digit (r5) or without"
+                   + did_you_mean(self.camera, BANDS))
         for name, allowed in (("flavor", FLAVORS), ("program", PROGRAMS), ("variance", VARIANCES)):
             if getattr(self, name) not in allowed:
-                yield f"{name} is {getattr(self, name)!r}, must be one of {', '.join(allowed)}"
+                yield one_of(name, getattr(self, name), allowed)
         if self.specmin < 0:
             yield f"specmin is {self.specmin}, must be 0 or more"
         if self.nspec is not None and self.nspec < 1:

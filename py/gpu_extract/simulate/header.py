@@ -62,8 +62,9 @@ def fibermap_of(config: SimConfig, psf: PsfModel) -> FiberMap:
     rows = np.zeros(psf.nfibre, _FIBERMAP)
     for fibre, row in enumerate(rows):
         _fill(row, config, fibre, target_of(config, fibre))
-    return FiberMap(rows, {"TARGET_RA": "deg", "TARGET_DEC": "deg", "FLUX_R": "nanomaggy"},
-                    (Card("SIMSEED", config.seed, "seed of the simulation"),))
+    return FiberMap(rows, {"TARGET_RA": "deg", "TARGET_DEC": "deg"},
+                    (Card("SIMSEED", config.seed, "seed of the simulation"),),
+                    {"FLUX_R": "nanomaggies"})       # it is no unit of FITS: as one, astropy warns on every reading
 
 
 def target_id(config: SimConfig, fibre: int) -> int:

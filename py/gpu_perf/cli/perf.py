@@ -57,6 +57,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _body(args: argparse.Namespace) -> int:
+    if getattr(args, "html", None):
+        from gpu_extract.io.atomic import check_target
+
+        check_target(args.html)
     if args.command == "proflog":
         from gpu_extract.perf.proflog import print_profile
 
@@ -125,7 +129,6 @@ def write_page(path: str, text: str) -> None:
     with atomic(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
     log.info(f"page: {path}")
-
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpu_extract.cli.common import Parser, add_common_options, log, numbers, positive, run_main, stop_when_asked
-from gpu_extract.errors import ExitCode, InputError
+from gpu_extract.errors import ExitCode, InputError, one_of
 
 if TYPE_CHECKING:
     from gpu_perf.campaign import Outcome
@@ -97,7 +97,8 @@ def _body(args: argparse.Namespace, options: Sequence[str]) -> int:
     from gpu_perf.sweep_report import TIMES
 
     if args.time not in TIMES:
-        raise InputError(f"--time is {args.time!r}, must be one of {', '.join(TIMES)}")
+        raise InputError(one_of("--time", args.time, TIMES))
+    _check_outputs(args)
     code = ExitCode.DONE
     if args.command == "run":
         code = _run(args, options)
@@ -105,6 +106,18 @@ def _body(args: argparse.Namespace, options: Sequence[str]) -> int:
         raise InputError("options of gpu_extract behind -- are for gpu_sweep run: leave them out")
     _report(args)
     return code
+
+
+def _check_outputs(args: argparse.Namespace) -> None:
+    """Whatever the report could fail with after hours of runs. Raises InputError, OutputError."""
+    from gpu_extract.io.atomic import check_target
+
+    if args.markdown:
+        check_target(args.markdown, make=args.folder)
+    if args.plots:
+        from gpu_extract.figures import check_picture
+
+        check_picture("scaling.png")
 
 
 def _run(args: argparse.Namespace, options: Sequence[str]) -> ExitCode:
@@ -161,7 +174,7 @@ def find_launcher(name: str, words: str, *, several: bool) -> "Launch":
     from gpu_perf.sweep import LAUNCHERS, Launch
 
     if name not in LAUNCHERS:
-        raise InputError(f"--launcher is {name!r}, must be one of {', '.join(LAUNCHERS)}")
+        raise InputError(one_of("--launcher", name, LAUNCHERS))
     beside = str(Path(sys.executable).parent)
     if name == "auto":
         inside = "SLURM_JOB_ID" in os.environ and shutil.which("srun")

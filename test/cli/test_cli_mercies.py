@@ -1,0 +1,197 @@
+"""What a command says to somebody who mistyped, mixed something up, or reads its log later."""
+import importlib
+import io
+import logging
+import re
+import subprocess
+import sys
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from astropy.io import fits
+from astropy.table import Table
+
+from edge_files import small_frame
+from gpu_extract import __version__
+from gpu_extract.cli.common import run_main
+from gpu_extract.cli.compare import build_parser
+from gpu_extract.cli.report import Progress
+from gpu_extract.errors import InputError, check_local
+from gpu_extract.io.frame import read_frame, write_frame
+from gpu_extract.io.image import read_image
+from gpu_extract.io.psf import read_psf
+from gpu_extract.simulate import SimConfig
+from gpu_extract.simulate.header import fibermap_of
+from gpu_extract.simulate.instrument import psf_model
+
+BIN = Path(__file__).resolve().parents[2] / "bin"
+
+
+def said_by(module: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line that a program says to words that it cannot use."""
+    assert importlib.import_module(module).main(words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+@pytest.mark.parametrize(("module", "words", "meant"), [
+    ("gpu_extract.cli.extract", "-o x.fits --no_scores", "--no-scores for --no_scores"),
+    ("gpu_extract.cli.extract", "-o x.fits --nspc=4", "--nspec for --nspc"),
+    ("gpu_extract.cli.extract", "--ouput x.fits", "--output for --ouput"),
+    ("gpu_extract.cli.extract", "-o x.fits -psf psf.fits", "--psf for -psf"),
+    ("gpu_extract.cli.extract", "-o x.fits --core bandd", "banded"),
+    ("gpu_extract.cli.extract", "-o x.fits --loglevel degub", "debug"),
+    ("gpu_extract.cli.extract", "-o x.fits --preset desi_r", "desi-r"),
+    ("gpu_extract.cli.exposure", "--recomptue list.txt", "--recompute for --recomptue"),
+    ("gpu_extract.cli.simulate", "-o x.fits --camera tinny", "tiny"),
+    ("gpu_extract.cli.simulate", "-o x.fits --flavor sience", "science"),
+    ("gpu_extract.cli.compare", "a.fits b.fits --plott x.png", "--plot for --plott"),
+    ("gpu_extract.cli.mps", "--requre ls", "--require for --requre"),
+    ("gpu_perf.cli.perf", "reprot x.json", "report"),
+    ("gpu_perf.cli.perf", "report x.json --htlm y", "--html for --htlm"),
+    ("gpu_perf.cli.sweep", "run out --modes strnog --no-plots", "strong"),
+    ("gpu_perf.cli.sweep", "report out --time exract", "extract"),
+    ("gpu_perf.cli.track", "pgae", "page"),
+    ("gpu_stress.cli.stress", "gemm -d flot32", "float32"),
+    ("gpu_stress.cli.stress", "campaign out --retyr", "--retry for --retyr")])
+def test_what_was_probably_meant(module, words, meant, capsys):
+    assert f"; did you mean {meant}?" in said_by(module, words.split(), capsys)
+
+
+def test_nothing_is_made_up(capsys):
+    assert "did you mean" not in said_by("gpu_extract.cli.extract", ["-o", "x.fits", "--xyzzy"], capsys)
+    assert "did you mean" not in said_by("gpu_extract.cli.extract", ["-o", "x.fits", "--nspec"], capsys)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in BIN.iterdir()))
+def test_every_program_says_its_version(name):
+    done = subprocess.run([sys.executable, str(BIN / name), "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{name} {__version__}\n"
+
+
+@pytest.mark.parametrize("name", ["s3://bucket/a.fits", "https://host/a.fits", "night/s3://bucket/a.fits"])
+def test_addresses_are_no_files(name, extract, files, tmp_path):
+    scheme = "https" if "https" in name else "s3"
+    for option in ("-i", "-p", "-f", "-t", "-o", "-m"):
+        said = extract(option, name).error
+        assert f"{name}: is an address ({scheme}://), not a file: " in said, option
+    with pytest.raises(InputError, match="is an address"):
+        read_frame(name)
+
+
+def test_addresses_in_the_list_of_a_night(capsys, tmp_path):
+    """In a list names are relative to its folder: an address does not become one of its files."""
+    (tmp_path / "list").write_text("s3://bucket/preproc-r0-1.fits psf.fits\n")
+    for words in (["-i", "s3://bucket/preproc-*.fits", "-p", "psf.fits"], [str(tmp_path / "list")]):
+        line = said_by("gpu_extract.cli.exposure", [*words, "-o", str(tmp_path / "out"), "--loglevel", "error"], capsys)
+        assert "is an address (s3://), not a file" in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_names_with_a_colon_are_no_addresses():
+    for name in ("a:b.fits", "night/12:30/x.fits", "C:/x.fits", "psf:/", ""):
+        check_local(name)
+
+
+def test_exchanged_files_are_recognised(extract, files, tmp_path):
+    said = extract("-i", files.psf, "-p", files.image).error
+    assert f"{files.psf}: this is a PSF (GAUSS-HERMITE), not an image: -i is for the image, -p for the PSF" in said
+    assert f"{files.image}: this is an image, not a PSF: " in extract("-p", files.image).error
+    frame = tmp_path / "frame.fits"
+    write_frame(frame, small_frame())
+    assert f"{frame}: this is a frame, not an image: its spectra are extracted already" in extract("-i", frame).error
+    for read, path, words in ((read_psf, frame, "this is a frame, not a PSF"),
+                              (read_frame, files.image, "this is an image, not a frame"),
+                              (read_frame, files.psf, "this is a PSF")):
+        with pytest.raises(InputError, match=words):
+            read(path)
+    read_image(files.image)
+
+
+@pytest.mark.parametrize(("module", "words", "named"), [
+    ("gpu_extract.cli.compare", "a.fits b.fits --plot /no/such/x.png", "/no/such/x.png"),
+    ("gpu_perf.cli.perf", "report a.json --html /no/such/x.html", "/no/such/x.html"),
+    ("gpu_perf.cli.perf", "nsys a.sqlite --html /no/such/x.html", "/no/such/x.html"),
+    ("gpu_perf.cli.sweep", "run out --no-plots --markdown /no/such/x.md", "/no/such/x.md"),
+    ("gpu_extract.cli.simulate", "-o x.txt", "x.txt"),
+    ("gpu_extract.cli.simulate", "-o x.fits --truth-out t.fit", "t.fit")])
+def test_outputs_are_looked_at_before_any_work(module, words, named, capsys, tmp_path, monkeypatch):
+    """None of the inputs is there: who looks at them first says so."""
+    monkeypatch.chdir(tmp_path)
+    assert importlib.import_module(module).main(words.split()) in (2, 3)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f" error: {named}: " in line and list(tmp_path.iterdir()) == []
+
+
+def test_a_sweep_is_not_begun_without_what_its_report_needs(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    line = said_by("gpu_perf.cli.sweep", ["run", "out", "--ranks", "1"], capsys)
+    assert "need matplotlib" in line and list(tmp_path.iterdir()) == []
+
+
+def test_times_in_the_log(capsys):
+    """On: every line; auto: where no terminal is; off: never. Errors are as they were."""
+    def body(_: object) -> int:
+        logging.getLogger("gpu_extract").info("one\ntwo")
+        logging.getLogger("gpu_extract").warning("three")
+        raise InputError("four")
+
+    def lines(*words: str) -> list[str]:
+        assert run_main(build_parser, body, ["a", "b", *words]) == 2
+        return capsys.readouterr().err.splitlines()
+
+    plain = ["one two", "warning: three", "gpu_compare: error: four"]
+    assert lines("--log-times", "off") == plain
+    for when in ("on", "auto"):
+        timed = lines("--log-times", when)
+        times = [re.fullmatch(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ) (.*)", line) for line in timed[:2]]
+        assert [t and t[2] for t in times] == plain[:2] and timed[2] == plain[2]
+
+
+def test_the_surroundings_say_whether_the_log_has_times(capsys, monkeypatch):
+    monkeypatch.setenv("GPU_EXTRACT_LOG_TIMES", "no")
+    assert "must be one of auto, on, off" in said_by("gpu_extract.cli.compare", ["a", "b"], capsys)
+
+
+def test_progress_on_two_ranks_counts_all_bundles(monkeypatch):
+    """Two bundles on two ranks are one round: "bundle 1 of 1" was said of a frame of two."""
+    monkeypatch.setattr(logging.getLogger("gpu_extract"), "level", logging.INFO)
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    def said(turns, bundles, ranks):
+        progress = Progress(stream=Terminal())
+        progress.expect(turns, bundles, ranks)
+        for _ in range(turns):
+            with progress.span("bundle"):
+                pass
+        return re.findall(r"\r([^,]+),", progress._stream.getvalue())
+
+    assert said(1, 2, 2) == ["round 1 of 1 (2 bundles on 2 ranks)"]
+    assert said(2, 2, 1) == ["bundle 1 of 2", "bundle 2 of 2"]
+
+
+def test_tables_of_simulated_frames_have_no_unit_that_astropy_does_not_know(tmp_path):
+    """FLUX_R was in "nanomaggy", which is none of FITS's units: every reader of the table had a warning for it."""
+    table = fibermap_of(SimConfig(camera="tiny", seed=3), psf_model("tiny"))
+    frame = small_frame()
+    write_frame(tmp_path / "frame.fits", replace(frame, fibermap=replace(table, rows=table.rows[:len(frame.flux)])))
+    with warnings.catch_warnings(record=True) as found, fits.open(tmp_path / "frame.fits") as hdus:
+        warnings.simplefilter("always")
+        for hdu in hdus:
+            if isinstance(hdu, fits.BinTableHDU):
+                assert len(Table.read(hdu)) > 0
+        names = hdus["FIBERMAP"].columns.names
+        assert hdus["FIBERMAP"].header.comments[f"TTYPE{1 + names.index('FLUX_R')}"] == "nanomaggies"
+    assert [str(w.message) for w in found if "unit" in str(w.message).lower()] == []
+
+
+def test_options_of_exspec_are_refused_by_name(extract):
+    assert "use --bundlesize" in extract("-b", "25").error
+    assert "along each fibre" in extract("-d").error
+    assert "no preset 'x'" in extract("--gpu-specter", "--preset", "x").error
