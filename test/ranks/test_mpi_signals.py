@@ -25,7 +25,7 @@ SUSPENDED = 4.0
 HELD = """
 import ctypes, mmap, os, sys, time
 from pathlib import Path
-from gpu_extract import segments
+from gpu_extract.ranks import segments
 from gpu_extract.cli.ranks import run_kept
 folder, rank = Path(sys.argv[1]), os.environ["SLURM_PROCID"]
 segments._FOLDER, segments._SOON = folder, 600
@@ -172,7 +172,7 @@ def test_segments_of_the_dead_go_and_those_of_the_living_stay(monkeypatch: pytes
         monkeypatch.setattr(segments, "_mapped", lambda pid: list(paths))
         assert segments.note_segments(0) == bool(paths)
 
-    code = ("import os, sys; from pathlib import Path; from gpu_extract import segments\n"
+    code = ("import os, sys; from pathlib import Path; from gpu_extract.ranks import segments\n"
             "segments._FOLDER = Path(sys.argv[1])\nsegments._mapped = lambda pid: list(map(Path, sys.argv[2:]))\n"
             "segments.note_segments(0)\nos.kill(os.getpid(), 9)")
     subprocess.run([sys.executable, "-c", code, str(tmp_path), str(ours), str(shared), str(renewed)], check=False)
