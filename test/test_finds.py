@@ -104,7 +104,9 @@ FINDS = {
 }
 
 
-SLOW = ("so were those of bins that are all but off the CCD",
+SLOW = ("the same at a CCD's edge, 1.4e-8",
+        "the same, 4e-7 sigma behind rows masked but for one pixel",
+        "so were those of bins that are all but off the CCD",
         "fibres that masks couple more than the next ones, beyond the dense core's patch, 2.4e-8 of ivar",
         "flags, needed since the spots' rounding moves bins by half a sigma, were called too many",
         "bins that only a chain of others knows called themselves good",
