@@ -2,14 +2,17 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gpu_extract.errors import InputError
 from gpu_extract.io.atomic import atomic
+from gpu_perf.repository import all_commits, stand_in
 from gpu_perf.store import Commit, Store
 
-CONFIG = "asv.conf.json"
+CONFIG, STAND_IN = "asv.conf.json", "commits.git"
 _COLUMNS = ("result", "params", "version", "started_at", "duration", "stats_ci_99_a", "stats_ci_99_b", "stats_q_25",
             "stats_q_75", "stats_number", "stats_repeat")
 _ENVIRONMENT = "existing-py3"
@@ -19,13 +22,15 @@ _MILLI = 1000
 def export(store: Store, folder: Path, repository: Path) -> int:
     """Write asv.conf.json and the results of all series into `folder`; returns how many files of results.
 
-    repository: the clone whose commits they are. Raises InputError where there is nothing to export.
+    repository: the clone whose commits they are; where it is none, asv gets a repository of their dates and subjects.
+    Raises InputError where there is nothing to export.
     """
     series = store.series()
     if not series:
         raise InputError(f"{store.path} is empty: there is nothing to export")
-    config = {"version": 1, "project": "gpu_extract", "project_url": "", "repo": str(repository.resolve()),
-              "branches": ["HEAD"], "environment_type": "existing", "results_dir": "results", "html_dir": "html",
+    place, branch, hashes = _repository(store, folder, repository)
+    config = {"version": 1, "project": "gpu_extract", "project_url": "", "repo": str(place.resolve()),
+              "branches": [branch], "environment_type": "existing", "results_dir": "results", "html_dir": "html",
               "show_commit_url": "#"}
     _write(folder / CONFIG, config)
     benchmarks: dict[str, Any] = {"version": 2}
@@ -33,7 +38,7 @@ def export(store: Store, folder: Path, repository: Path) -> int:
         for measures in store.measured(name).values():
             benchmarks |= {_benchmark(name, figure)["name"]: _benchmark(name, figure) for figure in measures}
     _write(folder / "results" / "benchmarks.json", benchmarks)
-    dates = {c.hash: c for c in store.commits()}
+    dates = {c.hash: replace(c, hash=hashes.get(c.hash, c.hash)) for c in store.commits()}
     written = 0
     for machine in sorted({m for name in series for m in store.machines(name)}):
         plain = _plain(machine)
@@ -46,9 +51,22 @@ def export(store: Store, folder: Path, repository: Path) -> int:
                 for figure, values in measures.items():
                     results.setdefault(commit, {})[_benchmark(name, figure)["name"]] = _row(name, figure, values)
         for commit, rows in results.items():
-            _write(place / f"{commit[:8]}-{_ENVIRONMENT}.json", _results(dates[commit], plain, rows))
+            name = f"{dates[commit].hash[:8]}-{_ENVIRONMENT}.json"
+            _write(place / name, _results(dates[commit], plain, rows))
             written += 1
     return written
+
+
+def _repository(store: Store, folder: Path, repository: Path) -> tuple[Path, str, dict[str, str]]:
+    """The repository that asv is to look into, its branch, and the hashes that commits have there.
+
+    The clone, where it is one and has all commits; else one of their dates and subjects alone, beside the results.
+    """
+    commits = [c for c in store.commits() if any(c.hash in store.measured(s) for s in store.series())]
+    with suppress(InputError):
+        if {c.hash for c in commits} <= {c.hash for c in all_commits(repository)}:
+            return repository, "HEAD", {}
+    return folder / STAND_IN, "main", stand_in(folder / STAND_IN, commits)
 
 
 def _benchmark(series: str, figure: str) -> dict[str, Any]:

@@ -88,11 +88,12 @@ class Outcome:
 
 
 def run(commands: Sequence[Command], folder: Path, *, repeats: int = 1, sampler: Sampler | None = None,
-        tell: Callable[[str], None] | None = None, retry: bool = False) -> list[Outcome]:
+        tell: Callable[[str], None] | None = None, done: Callable[[Outcome], None] | None = None,
+        retry: bool = False) -> list[Outcome]:
     """Run a campaign, or what is left of it; returns the outcomes of all of it, in the order of `commands`.
 
     sampler: called with (name, repeat, {number: pid}) while a set runs; returns seconds to the next call
-    tell: takes a line after each set
+    tell: takes a line after each set; done: takes its outcome, before that
     retry: run again what timed out, failed or was killed before
     Raises InputError for a campaign that makes no sense or a folder with something else in it,
     OutputError where the state cannot be written. A command that fails is an outcome, not an error.
@@ -102,13 +103,15 @@ def run(commands: Sequence[Command], folder: Path, *, repeats: int = 1, sampler:
         _end_left_over(journal)
         _write_plan(journal, commands, repeats)
         status = {_key(line): line["status"] for line in journal.lines if line["kind"] == "outcome"}
-        done = {key for key, value in status.items() if not (retry and value in FAILED)}
-        todo = [(c, r) for c, r in _order(commands, repeats) if (c.name, r, c.digest()) not in done]
+        there = {key for key, value in status.items() if not (retry and value in FAILED)}
+        todo = [(c, r) for c, r in _order(commands, repeats) if (c.name, r, c.digest()) not in there]
         skipped = len(commands) * repeats - len(todo)
         if skipped and tell:
             tell(f"{skipped} of {len(commands) * repeats} sets are there already, {len(todo)} to go")
         for number, (command, repeat) in enumerate(todo, skipped + 1):
             outcome = _run_one(command, repeat, journal, sampler)
+            if done:
+                done(outcome)
             if tell:
                 tell(f"{number}/{len(commands) * repeats} {command.name}"
                      + (f" repeat {repeat}" if repeats > 1 else "")

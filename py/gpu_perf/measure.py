@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_extract.errors import InputError, InternalError
+from gpu_extract.perf.clock import now
 from gpu_extract.perf.metrics import stages, windows
 from gpu_extract.perf.record import Run, is_communication, parse_run
 from gpu_perf.campaign import Command, Outcome, run
@@ -61,9 +62,12 @@ def measure(bench: Bench, commits: Sequence[Commit], *, together: int = 4) -> in
     if len(missing) < len(commits):
         bench.tell(f"{len(commits) - len(missing)} of {len(commits)} commits are there already")
     make_inputs(bench)
-    failed = 0
+    failed, begun = 0, now()
     for start in range(0, len(missing), together):
         failed += _batch(bench, missing[start:start + together])
+        done = min(start + together, len(missing))
+        left = (now() - begun) / done * (len(missing) - done)
+        bench.tell(f"{done} of {len(missing)} commits" + (f", about {left / 60:.0f} min left" if left else ""))
     return failed
 
 
@@ -98,7 +102,8 @@ def _batch(bench: Bench, commits: Sequence[Commit]) -> int:
         shutil.rmtree(folder / "warm", ignore_errors=True)        # of an interrupted batch, whose copies are gone
         bench.tell(f"first runs of {len(commits)} commits, which compile their kernels")
         warm = [_command(bench, c, trees[c.hash], folder / "warm", "warm") for c in commits]
-        first = run([replace(w, timeout=COMPILE * bench.problem.limit) for w in warm], folder / "warm", retry=True)
+        first = run([replace(w, timeout=COMPILE * bench.problem.limit) for w in warm], folder / "warm",
+                    tell=bench.tell, retry=True)
         good = [c for c, o in zip(commits, first, strict=True) if o.status == "ok"]
         for commit, outcome in zip(commits, first, strict=True):
             if outcome.status != "ok":
@@ -110,13 +115,19 @@ def _batch(bench: Bench, commits: Sequence[Commit]) -> int:
             return failed
         sets = [_command(bench, c, trees[c.hash], folder, "{repeat}") for c in good]
         hashes = {s.name: c for s, c in zip(sets, good, strict=True)}
-        for outcome in run(sets, folder, repeats=bench.repeats, tell=bench.tell, retry=True):
-            commit = hashes[outcome.name]
-            result = _result(bench, commit, outcome, folder / f"{outcome.name}.{outcome.repeat}.json")
-            if result.status != "ok":
-                bench.tell(f"{commit.hash[:10]} repeat {outcome.repeat}: {result.status}: {result.message}")
-                failed += 1
+
+        def keep(outcome: Outcome) -> Result:
+            record = folder / f"{outcome.name}.{outcome.repeat}.json"
+            result = _result(bench, hashes[outcome.name], outcome, record)
             bench.store.add_result(result, outcome.started)
+            return result
+
+        # stored as they come, and once more with those of a run that was killed between run and store: one stays
+        for outcome in run(sets, folder, repeats=bench.repeats, tell=bench.tell, done=keep, retry=True):
+            result = keep(outcome)
+            if result.status != "ok":
+                bench.tell(f"{result.hash[:10]} repeat {outcome.repeat}: {result.status}: {result.message}")
+                failed += 1
     return failed
 
 

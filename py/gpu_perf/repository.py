@@ -12,11 +12,11 @@ _FORMAT = "%H%x09%ct%x09%s"
 _SECONDS = 120.0
 
 
-def git(folder: Path, *words: str) -> str:
-    """What a git command prints. Raises InputError with git's last line where it fails."""
+def git(folder: Path, *words: str, stdin: str = "") -> str:
+    """What a git command prints, given this to read. Raises InputError with git's last line where it fails."""
     try:
         done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=False,
-                              timeout=_SECONDS, errors="replace")
+                              timeout=_SECONDS, errors="replace", input=stdin)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InputError(f"git cannot be run in {folder}: {error}") from error
     if done.returncode:
@@ -69,3 +69,23 @@ def worktrees(folder: Path, commits: Sequence[Commit], target: Path) -> Iterator
         for path in made.values():
             shutil.rmtree(path, ignore_errors=True)
         git(folder, "worktree", "prune")
+
+
+def stand_in(folder: Path, commits: Sequence[Commit]) -> dict[str, str]:
+    """Make a bare repository of commits without files, with these dates and subjects, on the branch main; returns the
+    hash of each there by its own.
+
+    For programs that want a repository, where the one that commits come from is not at hand.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    git(folder, "init", "--quiet", "--bare", "--initial-branch=main")
+    marks = folder / "marks"
+    stream = b""
+    for number, commit in enumerate(commits, 1):
+        text = f"{commit.subject}\n\n{commit.hash}\n".encode()
+        stream += (f"commit refs/heads/main\nmark :{number}\ncommitter gpu_track <> {int(commit.date)} +0000\n"
+                   f"data {len(text)}\n").encode() + text + b"\n"
+    git(folder, "fast-import", "--quiet", f"--export-marks={marks.resolve()}", stdin=stream.decode())
+    made = dict(line.split() for line in marks.read_text(encoding="ascii").splitlines())
+    return {commit.hash: made[f":{number}"] for number, commit in enumerate(commits, 1)}

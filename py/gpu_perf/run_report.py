@@ -1,7 +1,8 @@
 """The report on one run: text, and one HTML page that needs nothing else."""
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 
+from gpu_extract.errors import InputError
 from gpu_extract.perf.clock import stamp
 from gpu_extract.perf.metrics import metrics_of, stages, windows
 from gpu_extract.perf.record import Run
@@ -41,8 +42,27 @@ class Asked:
 
 
 def verdict_of(run: Run, asked: Asked) -> Verdict:
-    """What bounds the run."""
-    return judge(run, asked.focus)
+    """What bounds the run. Raises InputError where the reference is a run of other work."""
+    verdict = judge(run, asked.focus)
+    if asked.reference is None:
+        return verdict
+    return replace(verdict, cautions=(*verdict.cautions, *unlike(run, asked.reference)))
+
+
+def unlike(run: Run, reference: Run) -> list[str]:
+    """What makes scaling against the reference doubtful. Raises InputError where that is a run of other work."""
+    problems = [r.facts.get("problem") or {} for r in (run, reference)]
+    sizes = [f"{p['fibres']} fibres x {p['bins']} bins" if p else "" for p in problems]
+    if all(sizes) and sizes[0] != sizes[1]:
+        raise InputError(f"--reference is a run of other work: {sizes[1]}, this run is of {sizes[0]}; give a record of "
+                         "the same fibres and bins")
+    said = [] if all(sizes) else ["it is not known whether the reference did the same work: a record does not say"]
+    for key, word in (("digest", "settings"), ("commit", "a commit"), ("processor", "a processor")):
+        if run.facts.get(key) != reference.facts.get(key):
+            values = f"{reference.facts.get(key)}, not {run.facts.get(key)}"
+            said.append(f"the reference had other {word}" if word == "settings" else
+                        f"the reference ran with {word} of its own: {values}")
+    return said
 
 
 def tables_of(run: Run, asked: Asked) -> list[Table]:

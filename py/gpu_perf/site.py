@@ -13,6 +13,7 @@ from gpu_extract.perf.record import parse_run
 from gpu_perf.changes import ALPHA, FEWEST, LEAST
 from gpu_perf.history import History, history_of, verdict
 from gpu_perf.measure import RUN_TIME
+from gpu_perf.quiet import disturbances
 from gpu_perf.run_report import Asked, html_report
 from gpu_perf.store import Store
 from gpu_perf.tables import Table
@@ -55,17 +56,40 @@ def build(store: Store, folder: Path, series: Sequence[str] = (), baseline: str 
     links = [_reports(store, folder, n, history) for n, history in enumerate(histories)]
     found = [f"{h.series}: {line}" for h in histories for line in verdict(h)]
     content = {"series": [_plain(h, known) for h, known in zip(histories, links, strict=True)]}
-    _write(folder / "index.html", _page(content, histories, found))
-    return [*lines, *found]
+    doubtful = [line for h in histories for line in _doubts(store, h)]
+    _write(folder / "index.html", _page(content, histories, found, doubtful))
+    return [*lines, *found, *doubtful, _judgement(histories, found, doubtful)]
 
 
-def _page(content: dict[str, Any], histories: Sequence[History], found: Sequence[str]) -> str:
+def _doubts(store: Store, history: History) -> list[str]:
+    """Runs whose ranks did not have their cores to themselves."""
+    said = [(commit, words) for commit in history.commits for record in store.records(history.series, commit.hash)
+            for words in list(disturbances(parse_run(record)))[:1]]
+    if not said:
+        return []
+    commit, words = said[-1]
+    return [f"NOT QUIET: {history.series}: {len(said)} runs were disturbed, the last at {commit.hash[:10]}: {words}"]
+
+
+def _judgement(histories: Sequence[History], found: Sequence[str], doubtful: Sequence[str]) -> str:
+    """The last sentence: fit or not, and what to do."""
+    if doubtful:
+        return "Verdict: not fit for conclusions: measure these commits again, with nothing else on the machine."
+    if found:
+        return "Verdict: slower: look at the commits that are named; what is meant to be so, gpu_track baseline accepts."
+    if all(len(h.commits) < FEWEST for h in histories):
+        return f"Verdict: nothing to judge yet: measure at least {FEWEST} commits (gpu_track run A..B)."
+    return "Verdict: fit: no component is slower than at the baseline, beyond noise; nothing to do."
+
+
+def _page(content: dict[str, Any], histories: Sequence[History], found: Sequence[str], doubtful: Sequence[str]) -> str:
     data = json.dumps(content).replace("<", "\\u003c")
     script = resources.files("gpu_extract").joinpath("etc", "pages", "track.js").read_text(encoding="utf-8")
     few = [f"{h.series}: not judged yet, {len(h.commits)} commits of at least {FEWEST}" for h in histories
            if len(h.commits) < FEWEST]
-    said = found or few or ["No component is slower than at the baseline, beyond noise."]
-    parts = [f"<h1>{TITLE}</h1>", summary_html(said, bad=bool(found)),
+    said = [*(found or few or ["No component is slower than at the baseline, beyond noise."]), *doubtful,
+            _judgement(histories, found, doubtful)]
+    parts = [f"<h1>{TITLE}</h1>", summary_html(said, bad=bool(found or doubtful)),
              '<p><select id="series"></select></p><div id="legend"></div>',
              '<svg id="chart" role="img" aria-label="run time of each component against commit date"></svg>',
              '<p class="note" id="baseline"></p>', '<div id="detail"></div>',

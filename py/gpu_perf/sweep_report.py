@@ -7,7 +7,17 @@ from typing import Any
 
 from gpu_extract.errors import InputError, one_of
 from gpu_extract.io.atomic import atomic
-from gpu_perf.sweep_results import METRICS, Row, Spread, published, published_source, read_rows, spread
+from gpu_perf.sweep_results import (
+    METRICS,
+    Row,
+    Spread,
+    is_published_work,
+    published,
+    published_source,
+    read_rows,
+    spread,
+)
+from gpu_perf.sweep_verdict import circumstances, doubts, judgement
 from gpu_perf.tables import NONE, Table, number
 from gpu_perf.webpage import document, figure_html, summary_html, table_html
 
@@ -27,8 +37,12 @@ def write_report(folder: Path, *, time: str = "extract", plots: bool = True, mar
     rows = read_rows(folder, time)
     table = scaling_table(rows, time)
     failed = [line for row in rows for line in row.failed]
-    lines = [*summary(rows, time), *(f"FAILED: {line}" for line in failed)]
-    parts = [f"<h1>{TITLE}</h1>", summary_html(lines, bad=bool(failed))]
+    about = circumstances(rows)
+    doubtful = doubts(rows, time) + [line for line in about if "MIXED" in line]
+    end = judgement(rows, bool(doubtful))
+    lines = [*summary(rows, time), *(f"FAILED: {line}" for line in failed), *doubtful, end]
+    parts = [f"<h1>{TITLE}</h1>", summary_html(lines, bad=bool(failed or doubtful) or "not fit" in end),
+             f'<p class="note">{"<br>".join(escape(line) for line in about)}</p>']
     if plots:
         from gpu_extract.figures.scaling import scaling_figure
 
@@ -36,13 +50,14 @@ def write_report(folder: Path, *, time: str = "extract", plots: bool = True, mar
         scaling_figure(picture, curves(rows, time, reference=reference), f"seconds of the {TIMES[time]}")
         parts.append(figure_html(picture, "Run time, efficiency and POP metrics against ranks", "scaling"))
         if reference:
-            parts.append(f'<p class="note">Grey: {escape(published_source())}.</p>')
+            grey = "Grey" if any(map(is_published_work, rows)) else "Left out, since this sweep is of other work"
+            parts.append(f'<p class="note">{grey}: {escape(published_source())}.</p>')
     parts += [table_html(table), table_html(pop_table(rows))]
     _write(folder / "report.html", document(TITLE, parts))
     _write(folder / "scaling.json", json.dumps(plain(rows), indent=1))
     if markdown:
         _write(Path(markdown), markdown_table(table))
-    return "\n".join([TITLE, "=" * len(TITLE), *lines, "", table.text(), pop_table(rows).text()])
+    return "\n".join([TITLE, "=" * len(TITLE), *lines, "", *about, "", table.text(), pop_table(rows).text()])
 
 
 def scaling_table(rows: Sequence[Row], time: str) -> Table:
@@ -88,7 +103,8 @@ def curves(rows: Sequence[Row], time: str, *, reference: bool) -> list[Any]:
                                _known({n: _spread(r.efficiency) for n, r in own.items()}), names))
     if not found:
         raise InputError("no point of the sweep has a result: look at the lines that say what failed")
-    modes = {c.mode for c in found}
+    modes = {mode for mode in {r.point.mode for r in rows}
+             if all(is_published_work(r) for r in rows if r.point.mode == mode and r.repeats)}
     if reference:
         found += [Curve(p.mode, p.label, {n: (s, s, s) for n, s in p.seconds.items()},
                         {n: (e, e, e) for n, e in p.efficiency.items()}, published=True)

@@ -134,6 +134,14 @@ def published() -> list[Published]:
             for s in _published()["series"]]
 
 
+def is_published_work(row: Row) -> bool:
+    """Whether a point does what was published for its mode: as many fibres, over all bins of a frame."""
+    known = _published()["work"]
+    done = [repeat.run.facts.get("problem") or {} for repeat in row.repeats.values()]
+    fibres = known["strong"] if row.point.mode == "strong" else known["weak"] * row.point.ranks
+    return bool(done) and all(d.get("fibres") == fibres and d.get("bins", 0) >= known["bins"] for d in done)
+
+
 def published_source() -> str:
     """What was measured there, in words."""
     return str(_published()["source"])

@@ -4,6 +4,8 @@ import platform
 from pathlib import Path
 from typing import Any
 
+from gpu_extract.perf.source import cpu_name
+
 GIB = 2.0**30
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -13,16 +15,6 @@ def machine() -> dict[str, Any]:
     return {"host": platform.node(), "system": f"{platform.system()} {platform.release()}",
             "python": platform.python_version(), "processor": cpu_name(), "cores": cores(),
             "memory": _meminfo("MemTotal"), "memory_available": memory_available()}
-
-
-def cpu_name() -> str:
-    """The processor's name, as the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
 
 
 def cores() -> int:

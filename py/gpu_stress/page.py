@@ -6,6 +6,8 @@ from pathlib import Path
 from gpu_perf.tables import Table
 from gpu_perf.webpage import anchor_of, document, figure_html, summary_html, table_html
 
+_BAD = "WRONG", "NOT QUIET", "SHARED CORES", "not judged"      # of the summary: its box is not green
+
 
 def page(title: str, sections: Sequence[tuple[str, Sequence[str], Sequence[Table]]],
          figures: Sequence[tuple[Path, str]]) -> str:
@@ -17,7 +19,7 @@ def page(title: str, sections: Sequence[tuple[str, Sequence[str], Sequence[Table
     for number, (heading, lines, _) in enumerate(sections):
         parts.append(f'<h2 id="s{number}">{escape(heading)}</h2>')
         if lines:
-            parts.append(summary_html(lines, bad=any("WRONG" in line for line in lines)))
+            parts.append(summary_html(lines, bad=any(word in line for line in lines for word in _BAD)))
     parts += [figure_html(path, caption, f"f{number}") for number, (path, caption) in enumerate(figures)]
     several = len(sections) > 1
     parts += [table_html(t, f"{heading}: " if several else "") for heading, _, tables in sections for t in tables]

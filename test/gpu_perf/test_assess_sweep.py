@@ -13,7 +13,7 @@ from gpu_extract.errors import InputError
 from gpu_perf.campaign import Command, run
 from gpu_perf.cli.sweep import main
 from gpu_perf.sweep import RECORDS, Launch, Point, Space, commands
-from gpu_perf.sweep_report import scaling_table, write_report
+from gpu_perf.sweep_report import curves, scaling_table, write_report
 from gpu_perf.sweep_results import published, read_rows
 from mpi_launch import launcher
 
@@ -141,7 +141,7 @@ def test_published_figures_are_those_of_the_method() -> None:
 
 
 def test_the_page_in_a_browser(browser, tmp_path: Path) -> None:
-    sweep_by_hand(tmp_path, {("strong", 1): [8.0, 8.0], ("strong", 2): [5.0, 5.0]})
+    planted_sweep(tmp_path, {("strong", 1): [8.0, 8.0], ("strong", 2): [5.0, 5.0]}, fibres=500, bins=2326)
     write_report(tmp_path)
     browser.open(tmp_path / "report.html")
     (picture,) = browser.all("#scaling img")
@@ -149,3 +149,65 @@ def test_the_page_in_a_browser(browser, tmp_path: Path) -> None:
     assert "80.0% (80.0% to 80.0%) efficient on 2 ranks" in browser.text("ul.summary")
     assert "Grey: GPU hackathon 2020" in browser.text("body")
     assert browser.requests() == [] and browser.complaints() == []
+
+
+def planted_sweep(folder: Path, seconds: dict[tuple[str, int], list[float]], *, fibres: int = 100, bins: int = 251,
+                  **more: object) -> Path:
+    """The same with facts about work, versions and machine; more: keys of every rank's record."""
+    sweep_by_hand(folder, seconds)
+    for path in (folder / RECORDS).glob("*.json"):
+        record = json.loads(path.read_text())
+        ranks = len(record["ranks"])
+        record |= {"program": "gpu_extract", "version": "1.2", "commit": "f" * 40, "processor": "Some CPU",
+                   "mpi": "MPICH", "versions": {"numpy": "2.0"},
+                   "problem": {"fibres": fibres if "strong" in path.name else 25 * ranks, "bins": bins}}
+        record["ranks"] = [{"host": "ada", "cores": 8, **each, **more} for each in record["ranks"]]
+        path.write_text(json.dumps(record))
+    return folder
+
+
+EVEN = {("strong", 1): [8.0, 8.1], ("strong", 2): [4.1, 4.2]}
+
+
+def test_published_figures_are_drawn_over_the_same_work_only(tmp_path: Path) -> None:
+    """2020 is whole frames of 500 fibres: not a frame of 50 fibres or 251 bins, nor one of which nobody knows."""
+    for name, fibres, bins, drawn in (("small", 50, 251, False), ("narrow", 500, 251, False), ("few", 50, 2326, False),
+                                      ("whole", 500, 2326, True)):
+        rows = read_rows(planted_sweep(tmp_path / name, EVEN, fibres=fibres, bins=bins), "extract")
+        assert any(c.published for c in curves(rows, "extract", reference=True)) == drawn, name
+    sweep_by_hand(tmp_path / "unknown", EVEN)
+    assert not any(c.published for c in curves(read_rows(tmp_path / "unknown", "extract"), "extract", reference=True))
+
+
+def test_the_page_says_machine_date_versions_and_work(tmp_path: Path) -> None:
+    text = write_report(planted_sweep(tmp_path, EVEN, epoch=1.7e9), plots=False)
+    page = (tmp_path / "report.html").read_text()
+    for line in ("measured: 2023-11-14 22:13:20 to 2023-11-14 22:13:20 UTC", "machine: ada, Some CPU, 8 cores",
+                 "versions: gpu_extract 1.2 (ffffffffff), numpy 2.0, MPI MPICH", "work: 100 fibres x 251 bins"):
+        assert line in text and line in page
+    assert "Verdict: fit: at least 80% efficient up to 2 ranks: use them." in text and 'summary bad' not in page
+
+
+@pytest.mark.parametrize(("seconds", "more", "words"), [
+    (EVEN, {"cores": 1, "spans": [["extract", 0, 0.0, 8.0, 8.0, 0], ["bundle", 1, 0.0, 8.0, 4.0, 0]]},
+     "rank 0 had its core for only 50%"),
+    ({("strong", 1): [8.0], ("strong", 4): [2.0]}, {"cores": 2}, "strong, auto on 4 ranks: 4 ranks shared 2 cores"),
+    ({**EVEN, ("strong", 2): [4.0, 6.0]}, {}, "the slowest repeat took 1.50 times the fastest")])
+def test_a_sweep_on_a_machine_that_was_not_quiet_is_not_green(tmp_path: Path, seconds, more, words: str) -> None:
+    text = write_report(planted_sweep(tmp_path, seconds, **more), plots=False)
+    assert "NOT QUIET: " in text and words in text
+    assert "Verdict: not fit for conclusions: run it again" in text
+    assert 'class="summary bad"' in (tmp_path / "report.html").read_text()
+
+
+def test_versions_that_differ_within_a_sweep_are_named(tmp_path: Path) -> None:
+    planted_sweep(tmp_path, EVEN)
+    path = tmp_path / RECORDS / "strong-auto-r2.1.json"
+    path.write_text(path.read_text().replace('"version": "1.2"', '"version": "1.3"'))
+    text = write_report(tmp_path, plots=False)
+    assert "versions: MIXED: gpu_extract 1.2" in text and "Verdict: not fit for conclusions" in text
+
+
+def test_the_last_sentence_says_what_to_do(tmp_path: Path) -> None:
+    text = write_report(planted_sweep(tmp_path, {("strong", 1): [8.0], ("strong", 2): [8.0]}), plots=False)
+    assert "Verdict: not fit on 2 ranks: strong, auto is 50% efficient; ranks take cores, memory or clock" in text

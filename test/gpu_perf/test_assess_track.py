@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,6 +15,10 @@ from assess_project import git
 from gpu_extract.errors import InputError, OutputError
 from gpu_perf.cli.track import main
 from gpu_perf.history import history_of
+from gpu_perf.measure import Bench, measure
+from gpu_perf.problems import find_problem
+from gpu_perf.repository import commits_of
+from gpu_perf.site import build
 from gpu_perf.store import Commit, Result, Store
 
 
@@ -194,3 +199,83 @@ def test_asv_publishes_the_export(project, tmp_path: Path, capsys) -> None:
     assert (out / "html" / "index.html").is_file()
     (graph,) = [p for p in (out / "html" / "graphs").rglob("p.time_run_time.json") if "summary" not in str(p)]
     assert [value for _, value in json.loads(graph.read_text())] == [2.0, 3.0, 4.0]
+
+
+def test_results_are_stored_as_they_come_with_progress(project, tmp_path: Path) -> None:
+    """Ended in the middle of a batch: what was measured until then is in the store, and the next run has it twice nowhere."""
+    class Ended(Exception):
+        pass
+
+    told: list[str] = []
+
+    def tell(line: str) -> None:
+        told.append(line)
+        if line.startswith("3/4 ") and "repeat" in line:
+            raise Ended
+
+    folder, path = project(0.05, 0.05), tmp_path / "track.sqlite"
+    problem = replace(find_problem("tiny"), ranks=1)
+    with Store(path) as store:
+        bench = Bench(store, problem, folder, (), "m", 2, tell)
+        for made in bench.inputs:                            # the project's program does not read them
+            made.parent.mkdir(parents=True, exist_ok=True)
+            made.touch()
+        commits = commits_of(folder, "main~1..main") + commits_of(folder, "main~1")
+        with pytest.raises(Ended):
+            measure(bench, commits)
+        assert sum(store.good("tiny on m", c.hash) for c in commits) == 3
+        assert [line.split(":")[0] for line in told if "repeat" not in line][1:] == [
+            f"{n}/2 {c.hash[:16]}" for n, c in enumerate(commits, 1)]
+        bench = replace(bench, tell=told.append)
+        assert measure(bench, commits) == 0
+        assert [store.good("tiny on m", c.hash) for c in commits] == [2, 2]
+        assert told[-1] == "1 of 1 commits"
+
+
+def test_how_far_a_range_is(project, tmp_path: Path, monkeypatch) -> None:
+    """Four commits, two at a time: after the first two as much is left as was needed."""
+    told: list[str] = []
+    clock = iter([0.0, 600.0, 1200.0])
+    monkeypatch.setattr("gpu_perf.measure.now", lambda: next(clock))
+    monkeypatch.setattr("gpu_perf.measure._batch", lambda *_: 0)
+    monkeypatch.setattr("gpu_perf.measure.make_inputs", lambda *_: None)
+    commits = [Commit(f"{n:040x}", float(n)) for n in range(4)]
+    with Store(tmp_path / "track.sqlite") as store:
+        measure(Bench(store, find_problem("tiny"), tmp_path, (), "m", 2, told.append), commits, together=2)
+    assert told == ["2 of 4 commits, about 10 min left", "4 of 4 commits"]
+
+
+def test_asv_publishes_an_export_made_outside_git(tmp_path: Path, capsys) -> None:
+    """The folder is no clone: asv, which wants a repository, gets one of the commits' dates and subjects."""
+    if find_spec("asv") is None:
+        pytest.skip("no asv: pip install asv")
+    path, out = filled(tmp_path / "track.sqlite", commits=4), tmp_path / "asv"
+    (tmp_path / "plain").mkdir()
+    for _ in range(2):
+        assert main(["asv", "--store", str(path), "-o", str(out), "--repository", str(tmp_path / "plain")]) == 0
+    assert "4 files of results" in capsys.readouterr().out
+    made = git(out / "commits.git", "log", "--reverse", "--format=%ct %s", "main").splitlines()
+    assert made == [f"{1_700_000_000 + 86400 * n} Change {n}" for n in range(1, 5)]
+    done = subprocess.run([sys.executable, "-m", "asv", "publish", "--no-pull"], cwd=out, capture_output=True,
+                          text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (graph,) = [p for p in (out / "html" / "graphs").rglob("p.time_run_time.json") if "summary" not in str(p)]
+    assert len(json.loads(graph.read_text())) == 4
+
+
+@pytest.mark.parametrize(("slower", "cpu", "words", "bad"), [
+    (1.0, 2.0, "Verdict: fit: no component is slower", False),
+    (1.2, 2.0, "Verdict: slower: look at the commits that are named", True),
+    (1.0, 1.0, "Verdict: not fit for conclusions: measure these commits again", True)])
+def test_the_page_ends_in_a_sentence(tmp_path: Path, slower: float, cpu: float, words: str, bad: bool) -> None:
+    """Also where the ranks of the newest commit had their core for half of the time only."""
+    with Store(filled(tmp_path / "track.sqlite", slower)) as store:
+        rank = {"rank": 0, "epoch": 1.0, "start_up": 0.0, "elapsed": 2.0, "peak_memory": 1, "counters": {}, "cores": 1,
+                "spans": [["extract", 0, 0.0, 2.0, cpu, 0], ["bundle", 1, 0.0, 2.0, cpu, 0]]}
+        store.add_result(Result("p on m", f"{16:040x}", 9, "m", measures={"run time": 2.0 * slower},
+                                record={"schema": 2, "ranks": [rank]}), 99.0)
+        lines = build(store, tmp_path / "site")
+    page = (tmp_path / "site" / "index.html").read_text()
+    assert lines[-1].startswith(words) and words in page and ('class="summary bad"' in page) == bad
+    assert ("NOT QUIET: p on m: 1 runs were disturbed, the last at 0000000000: rank 0 had its core for only 50%" in page) \
+        == (cpu < 2)

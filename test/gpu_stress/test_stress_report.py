@@ -188,3 +188,60 @@ def test_tables_and_numbers_as_text():
     assert table.text() == "T\n-\nname   n\na      1\nlong  22\nA note.\n"
     assert [number(x) for x in (None, 0.0, 12.3456, 12345.6, 0.01234567, 1e-5, 2.5e7)] == [
         "-", "0", "12.35", "12346", "0.01235", "1e-05", "2.5e+07"]
+
+
+ALONE, PAIR = "numpy-fft-100x100-float64-1p", "numpy-fft-100x100-float64-2p"
+
+
+def shared(path, cycles, samples=(), procs=2, alone=1000):
+    """A campaign in which one process does 1000 cycles, and each of several so many, in the same time."""
+    return folder_of(path, [outcome("numpy", "fft", "float64", 1, [process(0, 100.0, 10.0, alone)]),
+                            outcome("numpy", "fft", "float64", procs, [process(i, 200.0, 10.0, cycles)
+                                                                       for i in range(procs)])], samples=samples)
+
+
+def busy(t, name, machine, cpu):
+    """A sample of one process, with the CPU seconds of the whole machine."""
+    made = sample(t, name, [cpu])
+    made["machine"]["cpu"] = machine
+    return made
+
+
+@pytest.mark.parametrize(("cycles", "more", "words"), [
+    (1960, {}, "NOT QUIET: 2 processes did 3.92 times the work of one alone in numpy fft 100x100 float64, which "),
+    (950, {"samples": [busy(0.0, ALONE, 0.0, 0.0), busy(2.0, ALONE, 5.0, 2.0)]},
+     f"NOT QUIET: other work kept 1.5 cores busy during {ALONE}"),
+    (400, {"procs": 5}, "SHARED CORES: 5 processes on 4 cores: they took turns")])
+def test_a_campaign_on_a_machine_that_was_not_quiet_is_not_green(tmp_path, cycles, more, words):
+    out = tmp_path / "out"
+    text = write_report([str(shared(tmp_path / "one", cycles, **more))], str(out))
+    assert words in text and "Verdict: results are right, rates are not fit for conclusions: run it again" in text
+    assert 'class="summary bad"' in (out / "report.html").read_text()
+
+
+def test_repeats_that_differ_are_a_doubt(tmp_path):
+    folder = folder_of(tmp_path / "r", [outcome("numpy", "fft", "float64", 1, [process(0, 100.0, 10.0, n)], repeat=i)
+                                        for i, n in enumerate((1000, 1300))])
+    assert "repeats of numpy fft 100x100 float64 with 1 processes differ by a factor of 1.30" in write_report(
+        [str(folder)], str(tmp_path / "out"), plots=False)
+
+
+@pytest.mark.parametrize(("cycles", "words"), [
+    (950, "Verdict: fit, and shared well: at the least 2 processes do 1.90 times the work of one in numpy fft"),
+    (700, "Verdict: fit, but not shared well: 2 processes do 1.40 times the work of one in numpy fft 100x100 float64: "
+          "more processes than that gain little."),
+    (500, "give each process a machine (a GPU) of its own.")])
+def test_a_quiet_campaign_ends_in_a_sentence(tmp_path, cycles, words):
+    quiet = [busy(0.0, ALONE, 0.0, 0.0), busy(2.0, ALONE, 2.1, 2.0)]
+    out = tmp_path / "out"
+    text = write_report([str(shared(tmp_path / "one", cycles, quiet))], str(out))
+    assert words in text and "NOT QUIET" not in text
+    assert words in (out / "report.html").read_text() and 'class="summary bad"' not in (out / "report.html").read_text()
+
+
+def test_wrong_and_lost_sets_are_no_verdict_on_rates(made, tmp_path):
+    assert "Verdict: not fit: 3 results are WRONG: take this machine out of use" in write_report(
+        [str(made)], str(tmp_path / "out"), plots=False)
+    killed = {**process(0, 0, 1, 1), "status": "killed", "result": None}
+    lost = folder_of(tmp_path / "lost", [outcome("numpy", "fft", "float64", 1, [killed], "killed")])
+    assert "Verdict: not judged: 1 sets did not end well" in write_report([str(lost)], str(tmp_path / "o"), plots=False)

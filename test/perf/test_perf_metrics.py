@@ -12,6 +12,7 @@ from gpu_extract.perf.metrics import metrics_of, pop_metrics, stages, windows
 from gpu_extract.perf.record import Run, parse_run, read_run
 from gpu_extract.perf.summary import summary, summary_line
 from gpu_extract.perf.verdict import judge
+from gpu_perf.run_report import Asked, verdict_of
 from gpu_perf.run_tables import outside_stages, stage_table
 
 Rows = list[tuple[str, int, float, float]]      # name, depth, start, seconds
@@ -209,3 +210,20 @@ def test_files_that_are_no_records(tmp_path: Path, content: bytes | None, words:
     with pytest.raises(InputError, match=words) as caught:
         read_run(path)
     assert "run.json" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_reference_of_other_work_is_refused_or_marked() -> None:
+    rows: Rows = [("extract", 0, 0, 9), ("bundle", 1, 0, 9)]
+    known = {"problem": {"fibres": 50, "bins": 251}, "digest": "a", "commit": "c", "processor": "p"}
+    this = run(rank(0, rows, 9), **known)
+    assert verdict_of(this, Asked(this)).cautions == ()
+    for other in ({"fibres": 500, "bins": 251}, {"fibres": 50, "bins": 2326}):
+        with pytest.raises(InputError, match=f"other work: {other['fibres']} fibres x {other['bins']} bins, this run"):
+            verdict_of(this, Asked(run(rank(0, rows, 9), **{**known, "problem": other})))
+    marked = [run(rank(0, rows, 9), **{**known, key: value})
+              for key, value in (("problem", None), ("digest", "b"), ("commit", "d"), ("processor", "q"))]
+    said = [verdict_of(this, Asked(reference)).lines()[-1] for reference in marked]
+    assert said == ["Caution: it is not known whether the reference did the same work: a record does not say",
+                    "Caution: the reference had other settings",
+                    "Caution: the reference ran with a commit of its own: d, not c",
+                    "Caution: the reference ran with a processor of its own: q, not p"]

@@ -30,12 +30,14 @@ def write_performance(args: argparse.Namespace, job: "Job", comm: "Comm", record
 
 
 def facts(program: str, config: Any = None) -> dict[str, Any]:
-    """What ran: program, version, commit, versions of libraries, settings (where all share them) and their digest."""
+    """What ran: program, version, commit, versions of libraries, processor, settings (where all share them) and their
+    digest."""
     from gpu_extract import __version__
-    from gpu_extract.perf.source import commit, versions
+    from gpu_extract.perf.source import commit, cpu_name, versions
 
     settings = {} if config is None else {"config": config.as_dict(), "digest": config.digest()}
-    return {"program": program, "version": __version__, "commit": commit(), "versions": versions(), **settings}
+    return {"program": program, "version": __version__, "commit": commit(), "versions": versions(),
+            "processor": cpu_name(), **settings}
 
 
 def problem(frame: "Frame", psf: "PsfModel") -> dict[str, Any]:

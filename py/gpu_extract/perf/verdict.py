@@ -64,7 +64,7 @@ def judge(run: Run, focus: str | None = None) -> Verdict:
                           _unaccounted(looked_at, whole, focus),
                           _imbalance(looked_at, parts, whole), _communication(looked_at, whole),
                           _copies(looked_at, whole), _idle(looked_at, whole)) if c is not None]
-    return Verdict(tuple(sorted(causes, key=lambda c: -c.cost)), tuple(_cautions(looked_at)), _computing(parts, whole))
+    return Verdict(tuple(sorted(causes, key=lambda c: -c.cost)), tuple(cautions(looked_at)), _computing(parts, whole))
 
 
 def _parts(found: Sequence[Stage], focus: str | None) -> list[Stage]:
@@ -192,7 +192,8 @@ def busy_seconds(window: Window) -> float:
     return total
 
 
-def _cautions(looked_at: Sequence[Window]) -> list[str]:
+def cautions(looked_at: Sequence[Window]) -> list[str]:
+    """Why the times of ranks may not be what they seem: they did not have their cores to themselves."""
     said = []
     for window in looked_at:
         outer = [s for s in window.spans if s.thread == 0 and s.name == "bundle"]
