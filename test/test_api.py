@@ -16,9 +16,10 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
                           timeout=300)
 
 
-def test_the_documented_example_prints_what_is_documented(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_documented_example_prints_what_is_documented(tmp_path: Path, number: int) -> None:
     text = (ROOT / "doc" / "api.md").read_text(encoding="utf-8")
-    code, printed = re.search(r"```python\n(.*?)```.*?```text\n(.*?)```", text, re.DOTALL).groups()
+    code, printed = re.findall(r"```python\n(.*?)```.*?```text\n(.*?)```", text, re.DOTALL)[number]
     done = run("-c", code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == printed

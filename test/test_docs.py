@@ -59,7 +59,8 @@ def test_refused_options_are_in_coming_from() -> None:
     missing = [name for name in known if name.startswith("--") and f"`{name}`" not in page("coming-from.md")]
     own = {"--preset", "--spectra", "--ignore-checksums", "--core", "--tolerance", "--qa", "--perf", "--trace",
            "--nvtx", "--tile", "--device-info", "--threads", "--version", "--help", "--no-overwrite",
-           "--any-psf", "--keep-odd", "--compile", "--log-times"}
+           "--any-psf", "--keep-odd", "--compile", "--log-times", "--passes", "--keep-cosmics",
+           "--psferr-in-ivar", "--tail-radius"}
     assert sorted(set(missing) - own) == []
 
 

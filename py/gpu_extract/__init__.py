@@ -12,10 +12,14 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "extract": "run",
+    "extract_from": "run",
+    "draft": "run",
+    "model": "run",
     "ExtractConfig": "config",
     "Image": "data",
     "PsfModel": "data",
     "Frame": "data",
+    "Draft": "data",
     "read_image": "io.image",
     "read_psf": "io.psf",
     "read_frame": "io.frame",

@@ -35,9 +35,11 @@ from gpu_extract.decorrelate import banded, dense
 from gpu_extract.decorrelate.dense.patch_pixels import PatchPixels
 from gpu_extract.kernels.arena import Arena, borrowed
 from gpu_extract.normal import Cut, add_tile, empty_sums, faint, give_up, half_bands, make_cut, place_blocks
+from gpu_extract.passes.outliers import Shape, shape_of
+from gpu_extract.passes.variance import ReadNoise
 from gpu_extract.plan import TILE, Plan, bounds, fibre_groups, halo, tiles
 from gpu_extract.quality import bin_quality, bin_status, mask_bits
-from gpu_extract.solve import closest, solve
+from gpu_extract.solve import Solution, closest, solve
 from gpu_extract.spots import centres, corners, make_spots, recipe, stretch
 from gpu_extract.spots.project import add_to_image
 
@@ -52,6 +54,7 @@ class Job:
     tile: wavelength bins of a tile of the normal equations, what ranks and threads share; it changes no bit
     dtype: of the frame's real numbers
     most_ivar: the largest ivar that makes sense; None: no pixel of the image is taken as odd (odd_pixels)
+    noise: the read noise, where there is more than one pass
     """
 
     psf: PsfModel
@@ -65,6 +68,7 @@ class Job:
     tile: int = TILE
     dtype: Any = np.float64
     most_ivar: float | None = None
+    noise: ReadNoise | None = None
 
     def odd_pixels(self, image: Image, fibres: tuple[int, int]) -> IntArray:
         """The odd pixels of the bundle of fibres lo .. hi - 1: (n, 2) y and x. Raises InputError for illegal ones."""
@@ -75,6 +79,11 @@ class Job:
     def sharpest(self) -> float:
         """How concentrated the PSF's sharpest spot is; asked for only where a pixel may be odd."""
         return concentration(self.psf)
+
+    @cached_property
+    def shape(self) -> Shape:
+        """That of the PSF's spots; only further passes ask."""
+        return shape_of(self.psf, self.plan.extended)
 
     @cached_property
     def neighbours(self) -> int:
@@ -105,15 +114,22 @@ def extract_bundle(image: Image, job: Job, fibres: tuple[int, int], *, group: An
             with recorder.span("solve"):
                 solution = solve(normal, passing, lasting)
             with recorder.span("quality"):
-                chi2pix, fraction = judge(blocks, place, solution.x, job, group=group, arena=passing)
-        with recorder.span("decorrelate"):
-            normal = replace(normal, strengths=solution.strengths, lifted=solution.lifted)
-            pixels = PatchPixels(image, job.psf, fibres, job.plan.extended, place.odd)
-            result = decorrelate(normal, solution.x, job, group, pixels)
-        coupling = closest(solution.strengths)
+                quality = judge(blocks, place, solution.x, job, group=group, arena=passing)
+        return conclude(image, job, fibres, Solved(place, normal, solution, quality), group=group, recorder=recorder)
+
+
+def conclude(image: Image, job: Job, fibres: tuple[int, int], solved: "Solved", *, group: Any,
+             recorder: Any) -> BundleResult:
+    """From the solution of a bundle to its spectra; image: for the pixels of patches, as the solution saw them."""
+    place, normal, solution = solved.place, solved.normal, solved.solution
+    with recorder.span("decorrelate"):
+        normal = replace(normal, strengths=solution.strengths, lifted=solution.lifted)
+        pixels = PatchPixels(image, job.psf, fibres, job.plan.extended, place.odd)
+        result = decorrelate(normal, solution.x, job, group, pixels)
+    coupling = closest(solution.strengths)
     wanted = job.config.model and group.rank == 0
     model, column = project_model(image, job, fibres, solution.x) if wanted else (None, 0)
-    given_up = normal.given_up[:, job.plan.inner]
+    given_up, (chi2pix, fraction) = normal.given_up[:, job.plan.inner], solved.quality
     mask = mask_bits(result.ivar, chi2pix, fraction, result.weak | given_up | faint(normal, job.plan.inner))
     add_odd_bits(mask, place.odd, (place.spots.y0, place.spots.x0), job)
     notes = {"fibres": len(solution.x), "iterations": solution.iterations, "error": solution.error,
@@ -144,6 +160,16 @@ class Place:
     cut: Cut
     bands: tuple[int, int, int]
     odd: IntArray
+
+
+@dataclass(frozen=True)
+class Solved:
+    """A bundle up to its deconvolved flux; quality: chi2pix and pixmask_fraction of the wanted bins."""
+
+    place: Place
+    normal: Normal
+    solution: Solution
+    quality: tuple[Array, Array]
 
 
 def locate(image: Image, job: Job, fibres: tuple[int, int], arena: Arena | None = None) -> Place:

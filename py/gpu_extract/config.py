@@ -11,6 +11,8 @@ from gpu_extract.errors import ConfigError, one_of
 # are made again then (doc/architecture.md)
 MATHEMATICS = 3
 CORES = ("auto", "banded", "dense")
+MOST_PASSES, MOST_RADIUS = 9, 1000.0
+FURTHER = ("keep_cosmics", "psferr_in_ivar", "tail_radius")      # settings of further passes alone
 MOST_BINS = 1_000_000        # of a spectrum: more than the pixels of any detector along a fibre
 
 
@@ -32,6 +34,11 @@ class ExtractConfig:
     model: keep the model image A x
     any_psf: extract although headers or light say that the PSF is another image's
     keep_odd: use pixels whose value or ivar makes no sense as they are, do not take them as masked
+    passes: how often the image is solved: each time after the first with the variance that a model of the image from
+        the time before expects, without pixels that stand out from it, and without other bundles' light
+    keep_cosmics: use pixels that stand out from the model, do not take them as masked
+    psferr_in_ivar: count the PSF's error in the variance of the pixels of further passes, too
+    tail_radius: pixels up to which the PSF's tail is continued beyond the stamps in further passes
     """
 
     wavelength: tuple[float, float, float]
@@ -49,6 +56,10 @@ class ExtractConfig:
     model: bool = False
     any_psf: bool = False
     keep_odd: bool = False
+    passes: int = 1
+    keep_cosmics: bool = False
+    psferr_in_ivar: bool = False
+    tail_radius: float = 40.0
 
     def __post_init__(self) -> None:
         problems = list(self._problems())
@@ -81,6 +92,10 @@ class ExtractConfig:
                 yield f"{name} is {value}, must be a finite number, 0 or more"
         if self.core not in CORES:
             yield one_of("core", self.core, CORES)
+        if not 1 <= self.passes <= MOST_PASSES:
+            yield f"passes is {self.passes}, must be 1 to {MOST_PASSES}: 2 is what is worth its time, 3 changes little"
+        if not 0 <= self.tail_radius <= MOST_RADIUS:
+            yield f"tail_radius is {self.tail_radius:g}, must lie between 0 and {MOST_RADIUS:g} pixels"
         if not 1e-14 <= self.tolerance <= 1e-2:
             yield f"tolerance is {self.tolerance:g}, must lie between 1e-14 and 1e-2"
         if not 0.9 < self.wave_factor < 1.1:
@@ -91,6 +106,12 @@ class ExtractConfig:
         return asdict(self)
 
     def digest(self) -> str:
-        """16 hex digits that name these settings; equal digests give equal spectra, with a model image or without."""
-        text = json.dumps({**self.as_dict(), "model": False}, sort_keys=True)
+        """16 hex digits that name these settings; equal digests give equal spectra, with a model image or without.
+
+        One pass has the digest that it had before there were further ones.
+        """
+        settings = {**self.as_dict(), "model": False}
+        if self.passes == 1:
+            settings = {name: value for name, value in settings.items() if name not in ("passes", *FURTHER)}
+        text = json.dumps(settings, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

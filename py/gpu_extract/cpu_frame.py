@@ -6,19 +6,22 @@ from typing import Any
 from gpu_extract.assemble import rows_of
 from gpu_extract.bundle import Job, extract_bundle
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import Image, PsfModel, Rows
+from gpu_extract.data import Draft, Image, PsfModel, Rows
 from gpu_extract.decorrelate.narrow.simd_correct import HALF
 from gpu_extract.first_use import Tell, get_ready
 from gpu_extract.first_use.kernel_list import EXTRACT, SIMULATE, SOME, Kernel, bands_of, for_bands, listed
 from gpu_extract.kernels.arena import forget
 from gpu_extract.plan import TILE, turns
 from gpu_extract.ranks.comm import SERIAL
+from gpu_extract.several.bundles import extract_again
+from gpu_extract.several.exchange import past_of
 
 
 class CpuFrames:
     """What `run.extract` works with where nothing else is asked for.
 
     name: for the header; warm_bins: steps of wavelength whose extraction loads all kernels
+    many_passes: whether it can do more than one pass over an image
     ahead: whether kernels are compiled by `get_ready`, ahead of their use
     tell: told how far that is, see first_use.Tell
     tile: wavelength bins that normal equations are made of at a time; it changes no bit
@@ -28,6 +31,7 @@ class CpuFrames:
     name = "CPU"
     warm_bins = 4
     ahead = True
+    many_passes = True
 
     def __init__(self, *, keep: bool = True, tile: int = TILE, tell: Tell = lambda done, count, left: None):
         self._keep, self._tile, self.tell = keep, tile, tell
@@ -40,13 +44,19 @@ class CpuFrames:
             get_ready(lambda: kernels_for(psf, config), mark, comm, recorder, self.tell)
             self._ready.add(mark)
 
-    def rows(self, image: Image, job: Job, comm: Any, recorder: Any) -> list[tuple[int, Rows]]:
+    def rows(self, image: Image, job: Job, comm: Any, recorder: Any, *,
+             start: Draft | None = None) -> list[tuple[int, Rows]]:
         """The rows of this rank's bundles, by number; a group of ranks shares the last ones, and its first has them."""
         found, job = [], replace(job, tile=self._tile)
+        past = past_of(image, job, comm, recorder, start) if job.config.passes > 1 or start is not None else None
         for turn in turns(len(job.plan.bundles), comm.size, comm.rank):
             group = SERIAL if turn.group is None else comm.split(turn.group)
             with recorder.span("bundle"), group.together():
-                result = extract_bundle(image, job, job.plan.bundles[turn.bundle], group=group, recorder=recorder)
+                if past is None:
+                    result = extract_bundle(image, job, job.plan.bundles[turn.bundle], group=group, recorder=recorder)
+                else:
+                    result = extract_again(image, job, job.plan.bundles[turn.bundle], past(turn.bundle), group=group,
+                                           recorder=recorder)
             if group.rank == 0:
                 found.append((turn.bundle, rows_of(result, job.plan, job.dtype)))
         if not self._keep:

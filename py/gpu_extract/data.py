@@ -67,6 +67,7 @@ class Image:
     fibermap: optional, one row per fibre
     read_noise: electron, the smallest of any amplifier, where it is known: no ivar is much larger than its square's
         inverse
+    noise: (ny, nx) electron, the read noise of every pixel, where it is known: further passes ask for it
     """
 
     pix: np.ndarray
@@ -74,10 +75,13 @@ class Image:
     cards: tuple[Card, ...] = ()
     fibermap: FiberMap | None = None
     read_noise: float | None = None
+    noise: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         _check("pix", self.pix, (None, None))
         _check("ivar", self.ivar, self.pix.shape)
+        if self.noise is not None:
+            _check("noise", self.noise, self.pix.shape)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -353,6 +357,7 @@ class SpecMask(IntFlag):
 
     SOMEBADPIX = 1       # more than half of the spot's light falls on masked pixels
     ALLBADPIX = 2        # no good pixel at all
+    COSMIC = 4           # a pixel of its core stood out from the model and was taken as masked (passes)
     BAD2DFIT = 128       # the model does not fit the pixels: chi2pix stands out
     NODATA = 256         # nothing extracted: ivar is 0
     BADFIBER = 512       # the fibre was dropped
@@ -382,6 +387,42 @@ class BundleResult:
     model: Array | None = None
     model_x0: int = 0
     notes: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Light:
+    """What a pass leaves of one instrument bundle to the next.
+
+    x: (nfibre, nwave) photons per bin, the deconvolved flux
+    model: (rows, columns) float32, its light on the pixels that the bundle's spots touch; corner: CCD pixel of [0, 0]
+    expected: the same of x smoothed but for its lines (passes.variance.smooth): what a variance is made of
+    tails: (nfibre, nwave) what the PSF's tail is to be multiplied by beyond the stamps; no columns without a tail
+    rejected: (n, 2) int64, y and x on the CCD of pixels that stood out from the model
+    ran_away: the solution was not finite: the light is 0 everywhere
+    """
+
+    x: Array
+    model: np.ndarray
+    expected: np.ndarray
+    corner: tuple[int, int]
+    tails: Array
+    rejected: IntArray
+    ran_away: int = 0
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What some passes over an image leave: a model to start another extraction from.
+
+    lights: of each instrument bundle that was solved for; bundles: their fibres lo .. hi - 1, as the PSF counts those
+        that can be extracted
+    shape: (ny, nx) of the image; wave: (nwave,) Angstrom, all bins that were solved for
+    """
+
+    lights: tuple[Light, ...]
+    bundles: tuple[tuple[int, int], ...]
+    shape: tuple[int, int]
+    wave: Array
 
 
 @dataclass(frozen=True)

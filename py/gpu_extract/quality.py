@@ -40,6 +40,15 @@ def bin_quality(blocks: Blocks, cut_pixels: tuple[Array, Array], x: Array, psfer
     return chi2pix, out[1, :, :nwave]
 
 
+def light_of(blocks: Blocks, shape: tuple[int, int], x: Array, arena: Arena | None = None) -> Array:
+    """A x on a cut-out of this shape; blocks: spots of all bins, in single precision; x: (nfibre, nwave)."""
+    arena, nwave = arena or Arena(), x.shape[1]
+    model, whole = arena.take(*shape), arena.take(len(x), blocks.scale.shape[1] * LANE)
+    whole[:, :nwave], whole[:, nwave:] = x, 0.0
+    simd_project.add_blocks(model, (blocks.stamps, blocks.begins, blocks.order, blocks.scale, blocks.corners), whole)
+    return model
+
+
 def mask_bits(ivar: Array, chi2pix: Array, pixmask_fraction: Array, weak: np.ndarray | None = None) -> np.ndarray:
     """MASK of a whole instrument bundle: (nfibre, nwave) uint32 of SpecMask; weak: (nfibre, nwave) bool."""
     mask = np.empty(ivar.shape, dtype=np.uint32)

@@ -12,12 +12,16 @@ from gpu_extract.checks.psf_check import BEYOND, check_psf, remaining
 from gpu_extract.checks.sense import compare, misfits
 from gpu_extract.config import ExtractConfig
 from gpu_extract.cpu_frame import CPU
-from gpu_extract.data import FiberMap, Frame, Image, PsfModel, Rows
+from gpu_extract.data import Draft, FiberMap, Frame, Image, PsfModel, Rows
+from gpu_extract.errors import InputError
 from gpu_extract.fibermap import cut_fibermap, spectrograph_of
+from gpu_extract.passes.crosstalk import add_pieces, cut_piece
+from gpu_extract.passes.variance import find_read_noise
 from gpu_extract.perf.compiling import compiling
 from gpu_extract.perf.recorder import NULL
 from gpu_extract.plan import make_plan, wavelength_grid
 from gpu_extract.ranks.comm import SERIAL
+from gpu_extract.several.exchange import make_draft
 
 
 def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Any = SERIAL, recorder: Any = NULL,
@@ -32,17 +36,36 @@ def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Any = S
     Raises InputError where fibres or wavelengths lie outside the PSF, no fibre of it can be used, image and PSF do not
     belong together, the fibermap contradicts the fibres, or a pixel or its ivar is not a number of an image.
     """
+    return _extract((image, psf, config), None, comm=comm, recorder=recorder, threads=threads, backend=backend,
+                    dtype=dtype)
+
+
+def extract_from(start: Draft, image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Any = SERIAL,
+                 recorder: Any = NULL, threads: int = 1, dtype: Any = np.float64) -> Frame | None:
+    """Extract the spectra of an image, starting from what `draft` has left of it, or of one like it.
+
+    start: takes the place of one pass; all ranks give the same. The other arguments are those of `extract`.
+    Raises what `extract` raises, and InputError where the draft is of another image size, PSF or wavelength grid.
+    """
+    return _extract((image, psf, config), start, comm=comm, recorder=recorder, threads=threads, backend=CPU,
+                    dtype=dtype)
+
+
+def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *, comm: Any, recorder: Any,
+             threads: int, backend: Any, dtype: Any) -> Frame | None:
+    """The flow itself."""
+    image, psf, config = what
     with comm.together(), compiling(recorder):
+        config = _passes(config, start, backend)
         with recorder.span("compare"):
             check_unit(image)
             warnings = compare(image, psf, config) if comm.rank == 0 else []
         with recorder.span("warm up"):
             get_ready(image, psf, config, comm, recorder, backend)
         with recorder.span("plan"):
-            job = replace(prepare(psf, config, threads, dtype),
-                          most_ivar=None if config.keep_odd else most_ivar(image))
+            job = _job(image, psf, config, threads, dtype)
             fibermap = own_rows(image, psf, job)
-        own = backend.rows(image, job, comm, recorder)
+        own = backend.rows(image, job, comm, recorder, **({} if start is None else {"start": start}))
         with recorder.span("gather"):
             parts = comm.gather(own)
         if parts is None:
@@ -50,9 +73,55 @@ def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Any = S
         own.clear()
         with recorder.span("assemble"):
             frame = assemble(parts, job.plan, image, notes_of(job, parts, backend), like=(job.ndiag, job.dtype))
-        warnings += misfits(frame)
+        warnings += [*misfits(frame), *doubts(frame)]
         notes = {**frame.notes, "warnings": tuple(warnings)} if warnings else frame.notes
         return replace(frame, fibermap=fibermap, notes=notes)
+
+
+def draft(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Any = SERIAL, recorder: Any = NULL,
+          threads: int = 1, start: Draft | None = None) -> Draft:
+    """All passes over an image but the last, on all ranks: what `extract` can start from, and `model` draws.
+
+    The arguments are those of `extract`; of config.passes, one pass is made at least.
+    """
+    with comm.together(), compiling(recorder):
+        check_unit(image)
+        get_ready(image, psf, config, comm, recorder, CPU)
+        job = _job(image, psf, replace(config, passes=max(config.passes, 2)), threads, np.float64)
+        return make_draft(image, job, comm, recorder, start)
+
+
+def model(start: Draft) -> np.ndarray:
+    """The light of a draft on the CCD: (ny, nx) electron, all bundles added up, tails beyond the stamps left out."""
+    image = np.zeros(start.shape)
+    for light in start.lights:
+        piece = cut_piece(light.model, light.corner, (0, 0, *start.shape))
+        add_pieces(image, (0, 0), () if piece is None else (piece,))
+    return image
+
+
+def doubts(frame: Frame) -> list[str]:
+    """Sentences on bundles whose further passes could not do what they are for."""
+    said = {"hopeless": "more pixels stand out from the model than cosmics hit: none was rejected; is the PSF right?",
+            "ran_away": "the first pass gave no finite model: pixels are weighed by the read noise alone"}
+    return [f"fibres {first} to {first + notes['fibres'] - 1}: {text}"
+            for first, notes in sorted(frame.notes.get("bundles", {}).items()) for key, text in said.items()
+            if notes.get(key, 0)]
+
+
+def _passes(config: ExtractConfig, start: Draft | None, backend: Any) -> ExtractConfig:
+    """The settings, with two passes at least where one is there already. Raises InputError for a device."""
+    passes = config.passes if start is None else max(config.passes, 2)
+    if passes > 1 and not getattr(backend, "many_passes", False):
+        raise InputError(f"{passes} passes are for the CPU alone, the work is on {backend.name}: give --no-gpu, or "
+                         "--passes 1")
+    return replace(config, passes=passes)
+
+
+def _job(image: Image, psf: PsfModel, config: ExtractConfig, threads: int, dtype: Any) -> Job:
+    """What `prepare` settles, and what the image says."""
+    job = replace(prepare(psf, config, threads, dtype), most_ivar=None if config.keep_odd else most_ivar(image))
+    return job if config.passes == 1 else replace(job, noise=find_read_noise(image, psf.shape[1]))
 
 
 def own_rows(image: Image, psf: PsfModel, job: Job) -> FiberMap | None:
@@ -88,7 +157,7 @@ def warm_up(image: Image, psf: PsfModel, config: ExtractConfig, backend: Any = C
     """Extract a few bins of the first bundle: kernels are compiled on first use, and kept for whoever comes next."""
     first, last, step = config.wavelength
     few = first, min(first + backend.warm_bins * step, last), step
-    job = prepare(psf, replace(config, wavelength=few, model=False))
+    job = prepare(psf, replace(config, wavelength=few, model=False, passes=1))
     backend.rows(image, replace(job, plan=replace(job.plan, bundles=job.plan.bundles[:1])), SERIAL, NULL)
 
 
@@ -102,7 +171,8 @@ def get_ready(image: Image, psf: PsfModel, config: ExtractConfig, comm: Any, rec
 
 def notes_of(job: Job, parts: list[Rows], backend: Any) -> dict[str, Any]:
     """Facts about how a frame was made, for its header and for the summary."""
+    passes = {} if job.noise is None else {"passes": job.config.passes, "read_noise": job.noise.source}
     return {"core": job.config.core, "device": backend.name, "pad": job.decay.beyond, "patch_pad": job.decay.patch,
             "psferr": job.psferr, "dropped": dict(job.dropped),
-            "digest": job.config.digest(),
+            "digest": job.config.digest(), **passes,
             "bundles": {int(job.plan.kept[n]): dict(notes) for part in parts for n, notes in part.notes.items()}}

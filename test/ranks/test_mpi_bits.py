@@ -83,3 +83,13 @@ def test_the_comparison_sees_a_bit(frames: Frames, tmp_path: Path) -> None:
         flux[3, 7] = np.nextafter(np.float32(flux[3, 7]), np.float32(np.inf))
         hdus.writeto(tmp_path / "other.fits", checksum=True)
     assert differences(tmp_path / "other.fits", frames.frame) != []
+
+
+@pytest.mark.parametrize("ranks", [2, 3, pytest.param(5, marks=pytest.mark.slow)])
+def test_ranks_change_no_bit_of_two_passes(frames: Frames, tmp_path: Path, ranks: int) -> None:
+    """With two bundles, three ranks share one of them: models, tails and outliers are exchanged all the same."""
+    for count in (1, ranks):
+        ended = launch(count, PROGRAM, *frames.options, "--passes", "2", "-o", tmp_path / f"{count}.fits", limit=300)
+        assert (ended.code, ended.err) == (0, "")
+    assert differences(tmp_path / f"{ranks}.fits", tmp_path / "1.fits") == []
+    assert fits.getheader(tmp_path / "1.fits")["PASSES"] == 2

@@ -114,7 +114,7 @@ def interruptible(args: argparse.Namespace) -> Iterator[None]:
 
 def read_shared(args: argparse.Namespace, comm: "Comm") -> Job:
     """The job: rank 0 checks and reads everything; the others get what the extraction needs, in shared memory."""
-    from gpu_extract.data import Image
+    from gpu_extract.io.image import bare
 
     whole: list[Job] = []
 
@@ -122,7 +122,7 @@ def read_shared(args: argparse.Namespace, comm: "Comm") -> Job:
         check_all(args)
         whole.append(read_job(args, find_inputs(args)))
         image = whole[0].image
-        return Image(image.pix, image.ivar, read_noise=image.read_noise), whole[0].psf, whole[0].config
+        return bare(image), whole[0].psf, whole[0].config
 
     if comm.rank:
         import gpu_extract.run  # noqa: F401     these ranks wait for the files: the libraries are loaded meanwhile

@@ -70,7 +70,7 @@ def read_job(args: argparse.Namespace, inputs: Inputs) -> Job:
     check = not args.ignore_checksums
     table = None if args.fibermap in (None, NO_FIBERMAP) else args.fibermap
     sources = source_cards(Sources(inputs.image, inputs.psf, table))
-    image = read_image(inputs.image, check=check, fibermap=args.fibermap is None)
+    image = read_image(inputs.image, check=check, fibermap=args.fibermap is None, noise=args.passes > 1)
     psf = read_psf(inputs.psf, check=check)
     if table is not None:
         image = replace(image, fibermap=_fibermap_file(table, check))
@@ -107,7 +107,8 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
     optional = ("nspec", "nsubbundles", "nwavestep", "tolerance")
     given = {name: getattr(args, name) for name in optional if getattr(args, name) is not None}
     return given | {name: getattr(args, name) for name in ("specmin", "regularize", "bundlesize", "core", "any_psf",
-                                                         "keep_odd")}
+                                                         "keep_odd", "passes", "keep_cosmics", "psferr_in_ivar",
+                                                         "tail_radius")}
 
 
 def make_config(args: argparse.Namespace, image: "Image") -> ExtractConfig:
@@ -193,12 +194,16 @@ def equivalent_command(args: argparse.Namespace, job: Job) -> str:
              "-w", f"{first:.12g},{last:.12g},{step:.12g}", "-s", str(config.specmin), "--core", config.core,
              "-r", repr(config.regularize), "--bundlesize", str(config.bundlesize),
              "--nwavestep", str(config.nwavestep), "--tolerance", repr(config.tolerance)]
+    if config.passes > 1:
+        words += ["--passes", str(config.passes), "--tail-radius", repr(config.tail_radius)]
     for option, value in (("-n", config.nspec), ("--psferr", config.psferr),
                           ("--nsubbundles", config.nsubbundles), ("-m", args.model),
                           ("--spectra", args.spectra), ("-f", args.fibermap)):
         words += [] if value is None else [option, str(value)]
     words += [option for option, given in (("--barycentric-correction", args.barycentric_correction),
                                            ("--any-psf", config.any_psf), ("--keep-odd", config.keep_odd),
+                                           ("--keep-cosmics", config.keep_cosmics),
+                                           ("--psferr-in-ivar", config.psferr_in_ivar),
                                            ("--no-scores", args.no_scores),
                                            ("--ignore-checksums", args.ignore_checksums)) if given]
     return shlex.join(words)

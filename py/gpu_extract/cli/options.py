@@ -43,6 +43,8 @@ _REFUSED = {
 }
 # attribute -> option: known to the dense core only
 DENSE_ONLY = {"nsubbundles": "--nsubbundles", "nwavestep": "--nwavestep"}
+# attribute -> option: for further passes only
+FURTHER = {"keep_cosmics": "--keep-cosmics", "psferr_in_ivar": "--psferr-in-ivar"}
 # attribute -> option: without a meaning in either core, which choose their padding themselves
 PADDING = {"pixpad_frac": "--pixpad-frac", "wavepad_frac": "--wavepad-frac"}
 
@@ -125,6 +127,18 @@ def add_how(parser: Parser) -> None:
     add("--nwavestep", metavar="N", type=int, help="dense core: bins per patch (default 50)")
     add("--tolerance", metavar="X", type=float,
         help="what padding may leave in the result, in units of the error (default 1e-8)")
+    add("--passes", metavar="N", type=int, default=1,
+        help="how often the image is solved (default 1). 2 is for images whose IVAR is made from the noisy pixels, or "
+             "with cosmics that MASK does not know: the second time pixels are weighed by a model of the image, and "
+             "those that stand out from it are left out. It takes less than twice the time; needs electrons; CPU only")
+    add("--keep-cosmics", action="store_true",
+        help="with --passes 2 or more: use pixels that stand out from the model (default: they are taken as masked)")
+    add("--psferr-in-ivar", action="store_true",
+        help="with --passes 2 or more: count the error of the PSF in IVAR as well, not in chi2 alone: honest errors "
+             "for bright lines, of which the PSF is not known to better")
+    add("--tail-radius", metavar="PIXELS", type=float, default=40.0,
+        help="with --passes 2 or more: the tail of a PSF that has one goes on beyond its stamps up to this distance, "
+             "and is taken away from the fibres around (default 40; 0: nowhere)")
     add("--any-psf", action="store_true",
         help="extract although headers or light say that the PSF is another image's")
     add("--keep-odd", action="store_true",
@@ -172,6 +186,9 @@ def ignored(args: argparse.Namespace) -> Sequence[str]:
     """A sentence for each option given that has no effect on this run."""
     sentences = [f"{option} is ignored: padding is chosen from the measured decay (--tolerance)"
                  for attribute, option in PADDING.items() if getattr(args, attribute) is not None]
+    if args.passes == 1:
+        sentences += [f"{option} is ignored: there is one pass alone (--passes)"
+                      for attribute, option in FURTHER.items() if getattr(args, attribute)]
     if args.core != "dense":
         sentences += [f"{option} is ignored by the banded core: only the dense core cuts patches"
                       for attribute, option in DENSE_ONLY.items() if getattr(args, attribute) is not None]

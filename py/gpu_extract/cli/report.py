@@ -57,7 +57,7 @@ def log_summary(frame: "Frame", recorder: Recorder, output: str) -> None:
     import numpy as np
 
     from gpu_extract.data import SpecMask
-    from gpu_extract.io.facts import odd_pixels
+    from gpu_extract.io.facts import odd_pixels, rejected_pixels
     from gpu_extract.perf.record import parse_run
     from gpu_extract.perf.summary import summary_line
 
@@ -69,6 +69,11 @@ def log_summary(frame: "Frame", recorder: Recorder, output: str) -> None:
     if odd_pixels(frame):
         bins = int(np.count_nonzero(frame.mask & SpecMask.ODDPIX))
         log.info(f"odd pixels: {odd_pixels(frame)} taken as masked, in {bins} bins (--keep-odd uses them)")
+    if frame.notes.get("passes", 1) > 1:
+        bins = int(np.count_nonzero(frame.mask & SpecMask.COSMIC))
+        log.info(f"passes: {frame.notes['passes']}, read noise from {frame.notes['read_noise']}; "
+                 f"{rejected_pixels(frame)} pixels stood out from the model and were masked, {bins} bins COSMIC "
+                 "(--keep-cosmics uses them)")
     if frame.status is not None:
         log.info(_statuses(frame.status, frame.mask))
     (rank,) = parse_run(recorder.record()).ranks

@@ -30,9 +30,9 @@ def config_of(args: argparse.Namespace) -> "SimConfig":
               for name in ("bad_columns", "hot_pixels")}
     defects = Defects(cosmics=usual.cosmics and not args.no_cosmics, dead_amplifier=args.dead_amp,
                       dead_fibres=args.dead_fibres, broken_fibres=args.broken_fibres,
-                      masked_fraction=args.masked_fraction, **number)
+                      masked_fraction=args.masked_fraction, hidden_cosmics=args.hidden_cosmics, **number)
     same = ("camera", "specmin", "nspec", "seed", "flavor", "program", "exptime", "truth_step", "truth_grid",
-            "variance", "crop", "expid", "night")
+            "variance", "crop", "expid", "night", "psf_error", "tails", "scattered")
     return SimConfig(noise=not args.no_noise, defects=defects, **{name: getattr(args, name) for name in same})
 
 

@@ -92,6 +92,13 @@ def _defects(parser: Parser) -> None:
     add("--dead-fibres", metavar="I,J,...", type=_numbers, default=(), help="fibres without light")
     add("--broken-fibres", metavar="I,J,...", type=_numbers, default=(), help="fibres that pass 2-10 %% of the light")
     add("--masked-fraction", metavar="X", type=float, default=0.0, help="share of pixels masked at random (default 0)")
+    add("--hidden-cosmics", action="store_true", help="MASK knows nothing of the cosmics: for gpu_extract --passes 2")
+    add("--psf-error", metavar="X", type=float, default=0.0,
+        help="the PSF that is written is broader than the true one by this share, e.g. 0.01 (default 0)")
+    add("--tails", metavar="X", type=float, default=0.0,
+        help="amplitude of a tail of all spots, which goes on for 60 pixels, e.g. 0.002 (default 0: none)")
+    add("--scattered", metavar="E", type=float, default=0.0,
+        help="electrons of scattered light in a pixel, on the average (default 0)")
     add("--crop", action="store_true", help="end the image behind the last bundle made")
 
 

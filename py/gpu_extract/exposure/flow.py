@@ -7,6 +7,7 @@ from gpu_extract.errors import GpuExtractError, StoppedCleanly
 from gpu_extract.exposure.frames import Extract, Loaded, Outcome, State, Stop, Work, as_error
 from gpu_extract.exposure.threads import Reader, Tell, Tools, Writer, failed
 from gpu_extract.exposure.watch import Watch
+from gpu_extract.io.image import bare
 from gpu_extract.perf.clock import now
 from gpu_extract.perf.recorder import Recorder
 from gpu_extract.ranks.comm import SERIAL
@@ -105,8 +106,7 @@ def _next(group: Group, reader: Reader | None) -> tuple[int, Loaded] | None:
                 return None
             own.append(found)
             loaded = found[1]
-            image = Image(loaded.image.pix, loaded.image.ivar, read_noise=loaded.image.read_noise)
-            return found[0], image, loaded.psf, loaded.config
+            return found[0], bare(loaded.image), loaded.psf, loaded.config
 
         shared = group.comm.share(travelling)
     if shared is None:
@@ -140,4 +140,4 @@ def _compute(group: Group, extract: Extract, number: int, loaded: Loaded) -> tup
 
 def _header_only(image: Image) -> Image:
     """An image without its pixels: whoever holds it keeps nothing large."""
-    return replace(image, pix=image.pix[:0], ivar=image.ivar[:0])
+    return replace(image, pix=image.pix[:0], ivar=image.ivar[:0], noise=None)

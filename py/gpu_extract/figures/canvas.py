@@ -17,7 +17,7 @@ DPI = 130
 INK, GREY, BLUE, ORANGE, GREEN = "#222222", "#b8b8b8", "#2166ac", "#d95f02", "#1b7837"
 MASKED = "#c9c9c9"       # pixels and bins without data
 # category of a bin, worst last, and its colour
-CATEGORIES = (("good", "#eef3f7"), ("BAD2DFIT", "#7b3294"), ("SOMEBADPIX", "#fdae61"),
+CATEGORIES = (("good", "#eef3f7"), ("COSMIC", "#4daf4a"), ("BAD2DFIT", "#7b3294"), ("SOMEBADPIX", "#fdae61"),
               ("NODATA, ALLBADPIX", "#d7191c"), ("BADFIBER", "#222222"))
 
 
@@ -76,8 +76,8 @@ def bar(figure: "FigureBase", drawn: Any, ax: Any, label: str) -> "Colorbar":
 def mask_category(mask: np.ndarray) -> np.ndarray:
     """Index into CATEGORIES of each bin, the worst of its bits."""
     category = np.zeros(mask.shape, dtype=np.int8)
-    for number, bits in enumerate((SpecMask.BAD2DFIT, SpecMask.SOMEBADPIX, SpecMask.NODATA | SpecMask.ALLBADPIX,
-                                   SpecMask.BADFIBER), start=1):
+    for number, bits in enumerate((SpecMask.COSMIC, SpecMask.BAD2DFIT, SpecMask.SOMEBADPIX,
+                                   SpecMask.NODATA | SpecMask.ALLBADPIX, SpecMask.BADFIBER), start=1):
         category[(mask & bits) > 0] = number
     return category
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpu_extract.data import Array, Frame, Image, PsfModel
+from gpu_extract.data import Array, Frame, Image, PsfModel, SpecMask
 from gpu_extract.figures.canvas import (
     BLUE,
     GREEN,
@@ -58,9 +58,19 @@ def _title(frame: Frame) -> str:
     names = [str(cards[key]) for key in ("CAMERA", "EXPID", "NIGHT", "FLAVOR") if key in cards]
     good = frame.mask == 0
     chi2 = f"{np.median(frame.chi2pix[good]):.2f}" if good.any() else "none"
-    return "   ".join([" ".join(names) or "frame",
+    return "   ".join([" ".join(names) or "frame", *_passes(frame),
                        f"fibres {frame.fibres[0]}-{frame.fibres[-1]}, {frame.wave[0]:.1f}-{frame.wave[-1]:.1f} Å, "
                        f"{frame.flux.size} bins, {np.mean(~good):.2%} masked, median chi2pix {chi2}"])
+
+
+def _passes(frame: Frame) -> list[str]:
+    """What further passes rejected, where there were any."""
+    passes = frame.notes.get("passes", 1)
+    if passes == 1:
+        return []
+    rejected = sum(int(notes.get("rejected", 0)) for notes in frame.notes.get("bundles", {}).values())
+    bins = np.count_nonzero(frame.mask & SpecMask.COSMIC)
+    return [f"{passes} passes: {rejected} pixels rejected, {bins} bins COSMIC"]
 
 
 def _pixels(figure: "SubFigure", view: View) -> None:

@@ -43,12 +43,23 @@ def count_cards(frame: Frame) -> list[Card]:
         return []
     counts = count_bins(frame.status, frame.mask)
     odd = [Card("NODDPIX", odd_pixels(frame), "Pixels without sense, taken as masked")] if frame.notes else []
-    return [*(Card(key, counts[each], f"Bins {_having(each)} {each.name}") for key, each in _COUNTED.items()), *odd]
+    passes = [] if frame.notes.get("passes", 1) == 1 else [
+        Card("PASSES", int(frame.notes["passes"]), "How often the image was solved"),
+        Card("RDNFROM", str(frame.notes["read_noise"]), "Where the read noise was taken from"),
+        Card("NREJECT", rejected_pixels(frame), "Pixels that stood out from the model, masked"),
+        Card("NCOSMIC", int(np.count_nonzero(frame.mask & SpecMask.COSMIC)), "Bins with mask bit COSMIC")]
+    return [*(Card(key, counts[each], f"Bins {_having(each)} {each.name}") for key, each in _COUNTED.items()), *odd,
+            *passes]
 
 
 def odd_pixels(frame: Frame) -> int:
     """Pixels that were taken as masked because their value or ivar makes no sense, added up over the bundles."""
     return sum(int(notes.get("odd_pixels", 0)) for notes in frame.notes.get("bundles", {}).values())
+
+
+def rejected_pixels(frame: Frame) -> int:
+    """Pixels that stood out from a model of the image and were taken as masked, added up over the bundles."""
+    return sum(int(notes.get("rejected", 0)) for notes in frame.notes.get("bundles", {}).values())
 
 
 def _having(each: Status | SpecMask) -> str:
@@ -74,6 +85,8 @@ def bundle_table(frame: Frame) -> tuple[np.ndarray, dict[str, str]] | None:
              **{name: text for name, (_, text) in _FACTS.items()},
              **{str(each.name): f"bins {_having(each)} {each.name}" for each in counted},
              "ON_CPU": "fibres that a device left to the CPU"}
+    if frame.notes.get("passes", 1) > 1:
+        meant["REJECTED"] = "pixels that stood out from the model"
     types = {**dict.fromkeys(meant, np.int32), "CORE": "S6", **{name: kind for name, (kind, _) in _FACTS.items()}}
     rows = np.zeros(len(bundles), list(types.items()))
     for n, (first, notes) in enumerate(sorted(bundles.items())):
@@ -82,7 +95,8 @@ def bundle_table(frame: Frame) -> tuple[np.ndarray, dict[str, str]] | None:
         facts = [notes.get(name.lower(), NOT_MEASURED) for name in _FACTS]
         facts = [fact if np.isfinite(fact) else NOT_MEASURED for fact in facts]      # a fact must not lose the frame
         rows[n] = (first, notes["fibres"], len(frame.fibres[mine]), _core(str(frame.notes.get("core")), counts),
-                   *facts, *(counts[each] for each in counted), notes.get("on_cpu", 0))
+                   *facts, *(counts[each] for each in counted), notes.get("on_cpu", 0),
+                   *([notes.get("rejected", 0)] if "REJECTED" in meant else []))
     return rows, meant
 
 

@@ -18,7 +18,7 @@ from gpu_extract.io.fibermap import not_finite, optional_fibermap
 from gpu_extract.io.fits import find, find_optional, image_of, open_fits, refuse_other
 from gpu_extract.io.headers import cards_of, merged
 from gpu_extract.io.provenance import frame_cards
-from gpu_extract.io.scores import raw_scores
+from gpu_extract.io.scores import band_of, raw_scores
 from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
 
 FLUX_UNIT = "electron/Angstrom"
@@ -79,6 +79,9 @@ def score_table(frame: Frame, images: Mapping[str, np.ndarray]) -> tuple[np.ndar
     scores = raw_scores(frame.wave, images["FLUX"], images["IVAR"])
     if not scores:
         return None
+    if frame.notes.get("passes", 1) > 1:
+        hit = np.count_nonzero(frame.mask & np.uint32(SpecMask.COSMIC), axis=1)
+        scores[f"NUM_COSMIC_{band_of(frame.wave)}"] = hit.astype(np.float64), "bins with mask bit COSMIC"
     rows = np.empty(len(frame.fibres), [(name, np.float64) for name in scores])
     for name, (values, _) in scores.items():
         rows[name] = values

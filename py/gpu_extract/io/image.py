@@ -20,7 +20,8 @@ _NOISE_ROWS = 16   # of READNOISE that are looked at: it is the same all over an
 _NOISE_CARD = re.compile(r"OBSRDN[A-D1-4]|RDNOISE[A-D0-4]?|READNOIS")
 
 
-def read_image(path: str | os.PathLike[str], *, check: bool = True, fibermap: bool = True) -> Image:
+def read_image(path: str | os.PathLike[str], *, check: bool = True, fibermap: bool = True,
+               noise: bool = True) -> Image:
     """Pixels, inverse variance and header of an image.
 
     ivar is 0 where MASK & 767; pixels of ivar 0 that are NaN or infinite become 0.
@@ -29,6 +30,7 @@ def read_image(path: str | os.PathLike[str], *, check: bool = True, fibermap: bo
 
     check: verify CHECKSUM and DATASUM
     fibermap: False leaves the image's FIBERMAP out
+    noise: False leaves READNOISE itself out, which only further passes ask for
 
     Raises InputError: a file that cannot be read, a missing HDU, shapes that differ, an image
     without a finite pixel, ivar that is negative, NaN or infinite, NaN or infinite pixels of ivar > 0.
@@ -42,13 +44,23 @@ def read_image(path: str | os.PathLike[str], *, check: bool = True, fibermap: bo
         mask = _mask(find_optional(hdus, "MASK"), path)
         table = optional_fibermap(hdus, path) if fibermap else None
         cards = cards_of(image.header)
-        noise = _read_noise(find_optional(hdus, "READNOISE"), cards)
+        of_all = find_optional(hdus, "READNOISE")
+        least = _read_noise(of_all, cards)
+        every = _floating(image_of(of_all, path)) if noise and of_all is not None else None
     _check_ivar(ivar, path)
     if mask is not None:
         bits = np.array(MASKING_BITS).astype(mask.dtype)         # those of them that a mask of 8 bits can have
         for rows in _slabs(len(mask)):
             ivar[rows][(mask[rows] & bits) != 0] = 0
-    return Image(_cleared(pix, ivar, path), ivar, cards, table, noise)
+    if every is not None and every.shape != pix.shape:
+        raise InputError(f"{path}: READNOISE has shape {every.shape}, IMAGE has {pix.shape}; they must be the same")
+    return Image(_cleared(pix, ivar, path), ivar, cards, table, least, every)
+
+
+def bare(image: Image) -> Image:
+    """What an extraction needs of an image: without its fibermap, and of its header the read noise alone."""
+    return Image(image.pix, image.ivar, tuple(card for card in image.cards if _NOISE_CARD.fullmatch(card.key)),
+                 None, image.read_noise, image.noise)
 
 
 def _slabs(rows: int) -> list[slice]:

@@ -27,6 +27,7 @@ class Defects:
     dead_amplifier: "A" (low y, low x), "B" (low y, high x), "C" (high y, low x), "D", or None
     dead_fibres: fibres without any light; broken_fibres: fibres that pass a few per cent of it
     masked_fraction: share of pixels masked at random, beside all others
+    hidden_cosmics: the mask knows nothing of the cosmic rays
     """
 
     cosmics: bool = True
@@ -36,6 +37,7 @@ class Defects:
     dead_fibres: tuple[int, ...] = ()
     broken_fibres: tuple[int, ...] = ()
     masked_fraction: float = 0.0
+    hidden_cosmics: bool = False
 
 
 NO_DEFECTS = Defects(cosmics=False, bad_columns=0, hot_pixels=0)
@@ -56,6 +58,9 @@ class SimConfig:
     variance: "model": ivar from the noiseless expectation, as production pipelines approach it by a model of the
         image; "data": from the noisy pixels themselves
     crop: leave out the detector's columns behind the last bundle made
+    psf_error: the PSF that is given is broader than the true one by this share, in both directions
+    tails: amplitude of a tail of all spots, which goes on beyond their stamps; 0: none
+    scattered: electron of scattered light in a pixel, on the average over the detector; it grows along its rows
     """
 
     camera: str = "r0"
@@ -73,6 +78,9 @@ class SimConfig:
     crop: bool = False
     expid: int = 1
     night: int = 20250315
+    psf_error: float = 0.0
+    tails: float = 0.0
+    scattered: float = 0.0
 
     def __post_init__(self) -> None:
         problems = list(self._problems()) + list(_grid_problems(self)) + list(_defect_problems(self.defects))
@@ -94,6 +102,12 @@ class SimConfig:
             yield f"seed is {self.seed}, must lie between 0 and 2^63 - 1"
         if self.exptime is not None and not 0 < self.exptime < 1e6:
             yield f"exptime is {self.exptime:g}, must be a number of seconds above 0 and below 1e6"
+        if not -0.5 < self.psf_error < 0.5:
+            yield f"psf_error is {self.psf_error:g}, must lie between -0.5 and 0.5"
+        if not 0 <= self.tails <= 0.1:
+            yield f"tails is {self.tails:g}, must lie between 0 and 0.1"
+        if not 0 <= self.scattered <= 1e5:
+            yield f"scattered is {self.scattered:g}, must lie between 0 and 1e5 electron"
         if not 0 <= self.expid < 10**8:
             yield f"expid is {self.expid}, must have at most 8 digits"
         if not 19000101 <= self.night <= 99991231:
@@ -118,7 +132,11 @@ class SimConfig:
 
     def digest(self) -> str:
         """16 hex digits that name these settings; equal settings give equal digests."""
-        return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()[:16]
+        settings = self.as_dict()
+        later = {name: settings.pop(name) for name in ("psf_error", "tails", "scattered")}
+        later["hidden_cosmics"] = settings["defects"].pop("hidden_cosmics")
+        settings |= {name: value for name, value in later.items() if value}     # as before there were these
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
     def as_dict(self) -> dict[str, Any]:
         """All settings, as plain values."""

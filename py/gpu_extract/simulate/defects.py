@@ -38,8 +38,12 @@ def read_noise_map(detector: Detector, ncolumn: int) -> np.ndarray:
     return noise
 
 
-def apply_defects(pix: np.ndarray, mask: np.ndarray, *, config: SimConfig, detector: Detector) -> None:
-    """Change `pix` (ny, ncolumn) and set bits of `mask` (same shape, int32) in place."""
+def apply_defects(pix: np.ndarray, mask: np.ndarray, *, config: SimConfig, detector: Detector,
+                  charge: np.ndarray | None = None) -> None:
+    """Change `pix` (ny, ncolumn) and set bits of `mask` (same shape, int32) in place.
+
+    charge: what cosmic rays leave is added to this, too, (ny, ncolumn) electron
+    """
     ny, nx = detector.shape
     full = pix > FULL_WELL
     pix[full] = FULL_WELL
@@ -51,7 +55,9 @@ def apply_defects(pix: np.ndarray, mask: np.ndarray, *, config: SimConfig, detec
         if config.defects.dead_amplifier is not None:
             _dead_amplifier(pix[part], mask[part], config.defects.dead_amplifier, nx=nx)
         if config.defects.cosmics and config.noise and config.flavor == "science":
-            _cosmics(pix[part], mask[part], config=config, detector=detector, block=block)
+            hit = _cosmics(pix[part], mask[part], config=config, detector=detector, block=block)
+            if charge is not None:
+                charge[part] += hit
     if config.defects.masked_fraction > 0:
         _mask_share(pix, mask, config)
 
@@ -90,8 +96,9 @@ def _dead_amplifier(pix: np.ndarray, mask: np.ndarray, name: str, *, nx: int) ->
     mask[rows, columns] |= CcdMask.BADAMP
 
 
-def _cosmics(pix: np.ndarray, mask: np.ndarray, *, config: SimConfig, detector: Detector, block: int) -> None:
-    """Straight tracks of all directions; long where they graze the CCD."""
+def _cosmics(pix: np.ndarray, mask: np.ndarray, *, config: SimConfig, detector: Detector,
+             block: int) -> np.ndarray:
+    """Straight tracks of all directions; long where they graze the CCD. Returns their charge (ny, ncolumn) electron."""
     ny, nx = detector.shape
     random = stream(config.seed, Purpose.COSMIC, block, config.spectrograph)
     ntrack = random.poisson(detector.cosmic_rate * ny * nx * PIXEL_AREA * config.seconds / 60.0)
@@ -106,7 +113,11 @@ def _cosmics(pix: np.ndarray, mask: np.ndarray, *, config: SimConfig, detector: 
     deposit = 0.5 * charge[track] * (0.6 + 0.8 * random.random(len(track)))
     on = (row >= 0) & (row < ny) & (column >= 0) & (column < pix.shape[1])
     np.add.at(pix, (row[on], column[on]), deposit[on].astype(np.float32))
-    mask[row[on], column[on]] |= CcdMask.COSMIC
+    charge_of = np.zeros(pix.shape, np.float32)
+    np.add.at(charge_of, (row[on], column[on]), deposit[on].astype(np.float32))
+    if not config.defects.hidden_cosmics:
+        mask[row[on], column[on]] |= CcdMask.COSMIC
+    return charge_of
 
 
 def _mask_share(pix: np.ndarray, mask: np.ndarray, config: SimConfig) -> None:

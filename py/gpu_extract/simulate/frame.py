@@ -16,6 +16,7 @@ from gpu_extract.simulate.instrument import DETECTORS, detectors_needed, psf_mod
 from gpu_extract.simulate.noise import add_noise
 from gpu_extract.simulate.spectra import Truth, common_light, fibre_throughput, target_light, truth_wave
 from gpu_extract.simulate.targets import target_of
+from gpu_extract.simulate.troubles import add_troubles, broadened, with_tail
 from gpu_extract.spots import centres, make_spots
 from gpu_extract.spots.project import add_to_image
 
@@ -30,8 +31,9 @@ class Simulation:
 
     image: (ny, nx) float32 electron and ivar, 0 where masked; header and fibre map
     mask: (ny, nx) int32, ccdmask bits; read_noise: (ny, nx) float32, electron
-    psf: of the whole camera; truth: of the fibres made (whole bundles)
+    psf: of the whole camera, as it is given; truth: of the fibres made (whole bundles)
     expected: (ny, nx) electron without noise and defects
+    charge: (ny, nx) float32 electron of cosmic rays
     """
 
     config: SimConfig
@@ -41,6 +43,7 @@ class Simulation:
     psf: PsfModel
     truth: Truth
     expected: Array
+    charge: np.ndarray
 
 
 def fibres_made(config: SimConfig) -> tuple[int, int]:
@@ -63,21 +66,28 @@ def simulate(config: SimConfig, *, threads: int = 1, recorder: Recorder | NullRe
     lo, hi = fibres_made(config)
     detector = DETECTORS[config.band]
     psf = psf_model(config.band, config.spectrograph, detectors_needed(replace(config, specmin=lo, nspec=hi - lo)))
+    psf = with_tail(psf, config.tails)
     with recorder.span("truth"):
         truth = make_truth(config, psf, (lo, hi))
     ncolumn = _columns(config, psf, hi)
     with recorder.span("project"):
         expected = project(psf, truth, ncolumn=ncolumn, threads=threads, progress=progress)
+        add_troubles(expected, config, psf, truth)
     read_noise = read_noise_map(detector, ncolumn)
     with recorder.span("noise"):
         pix = _noisy(config, expected, read_noise, threads)
     with recorder.span("defects"):
-        mask = np.zeros(pix.shape, np.int32)
-        ivar = _ivar(config, pix, expected, read_noise)
-        apply_defects(pix, mask, config=config, detector=detector)
+        mask, charge = np.zeros(pix.shape, np.int32), np.zeros(pix.shape, np.float32)
+        if config.defects.hidden_cosmics:
+            apply_defects(pix, mask, config=config, detector=detector, charge=charge)
+            ivar = _ivar(config, pix, expected, read_noise)         # the pipeline takes them for light
+        else:
+            ivar = _ivar(config, pix, expected, read_noise)
+            apply_defects(pix, mask, config=config, detector=detector, charge=charge)
         ivar[masked(mask)] = 0.0
-    image = Image(pix, ivar, cards_of(config, detector, psf), fibermap_of(config, psf), float(read_noise.min()))
-    return Simulation(config, image, mask, read_noise, psf, truth, expected)
+    image = Image(pix, ivar, cards_of(config, detector, psf), fibermap_of(config, psf), float(read_noise.min()),
+                  read_noise)
+    return Simulation(config, image, mask, read_noise, broadened(psf, config.psf_error), truth, expected, charge)
 
 
 def make_truth(config: SimConfig, psf: PsfModel, fibres: tuple[int, int]) -> Truth:

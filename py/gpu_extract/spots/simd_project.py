@@ -1,7 +1,7 @@
 """CPU kernels: spectra to image and back, through the spots.
 
 A pixel gets its light in the same order however the bins are cut: by wavelength
-first and fibre second in `add_to_image`, by the first row of a block in `judge`.
+first and fibre second in `add_to_image`, by the first row of a block in `judge` and `add_blocks`.
 """
 from gpu_extract.data import LANE
 from gpu_extract.kernels.compiled import njit
@@ -94,6 +94,23 @@ def judge(out, blocks, x, images, psferr):  # type: ignore[no-untyped-def]
                    (*steps, starts[later] - starts[n]), vmul(vread(values + 32 * n), vread(scales + 32 * n)), kind)
     chi_square(images, (judged, cleared), psferr, (kind, size))
     _sum_up(sums, (order, frames, starts), (summed, cleared), (model, spots), steps, kind)
+
+
+@njit(nogil=True, cache=True)
+def add_blocks(model, blocks, x):  # type: ignore[no-untyped-def]
+    """model = A x on a cut-out, rows of whole vectors of eight; blocks and x as those of `judge`, whose bits it has."""
+    stamps, begins, order, scale, corners = blocks
+    kind, size = stamps.dtype.type(0), stamps.itemsize
+    line = stamps.shape[1] * LANE * size
+    steps = 8 * model.shape[1], line, LANE * LANE * size
+    image, spots, values, scales = address(model, 0), address(stamps, 0), address(x, 0), address(scale, 0)
+    frames, starts = corners.reshape(4, -1), line * begins.ravel()
+    model[:] = 0.0
+    for k in range(len(order)):
+        n, later = order[k], order[min(k + AHEAD, len(order) - 1)]
+        _add_block((image + frames[0, n] * steps[0] + 8 * frames[1, n], spots + starts[n]),
+                   (frames[2, n], frames[3, n]), (*steps, starts[later] - starts[n]),
+                   vmul(vread(values + 32 * n), vread(scales + 32 * n)), kind)
 
 
 @njit(nogil=True)

@@ -1,0 +1,136 @@
+"""From one pass over an image to the next: what the light of the pass before says of a bundle's pixels.
+
+The first of several passes weighs all good pixels by the read noise alone, which no noise of theirs is in; each further
+one by the model of the pass before. What is worked out here is the same on every rank.
+"""
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from gpu_extract.checks.odd_pixels import mask_pixels
+from gpu_extract.config import ExtractConfig
+from gpu_extract.data import Array, Image, IntArray, Light
+from gpu_extract.normal import Cut
+from gpu_extract.passes.crosstalk import Piece, add_pieces
+from gpu_extract.passes.outliers import Shape, find_outliers
+from gpu_extract.passes.variance import ReadNoise, weigh
+
+ROUNDS = 4           # of solving a bundle anew in one pass because pixels of it were rejected
+
+
+@dataclass(frozen=True)
+class Past:
+    """What is known of a bundle's pixels before a pass.
+
+    noise: the read noise; before: what the pass before has left; None before the first
+    others: parts of other bundles' models, in order of bundles
+    tails: (rows, columns) of before's model, all spots' tails beyond their stamps; None where the PSF has none
+    """
+
+    noise: ReadNoise
+    before: Light | None = None
+    others: Sequence[Piece] = ()
+    tails: Array | None = None
+
+
+@dataclass
+class Sight:
+    """A bundle's pixels as a pass sees them: weighs its cut-out in place, and masks what stands out.
+
+    cut: changed in place; past, config: see above; psferr: fractional error of the PSF; shape: of its spots
+    rows: (2, columns) those of the cut-out that a model has the light of, see outliers.known_rows
+    rejected: (n, 2) y and x on the CCD
+    hopeless: so many pixels stood out that none was rejected
+    """
+
+    cut: Cut
+    past: Past
+    config: ExtractConfig
+    psferr: float
+    shape: Shape
+    rows: IntArray
+    rejected: IntArray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
+    hopeless: bool = False
+    _were: tuple[Array, Array] = field(default_factory=lambda: (np.zeros(0), np.zeros(0)))
+
+    def __post_init__(self) -> None:
+        corner, shape, before = (self.cut.y0, self.cut.x0), self.cut.root.shape, self.past.before
+        own = np.zeros(shape, np.float32) if before is None else before.expected
+        error = self.psferr if self.config.psferr_in_ivar else 0.0
+        weigh(self.cut, self.past.noise.squared(corner, (shape[0], shape[1])), own, self.others, error)
+        if before is not None:
+            self._reject(before.rejected)
+            self.look(before.model)
+
+    @cached_property
+    def others(self) -> np.ndarray:
+        """Light of other bundles, and of tails beyond the stamps: (rows, columns) float32."""
+        light = np.zeros(self.cut.root.shape, np.float32) if self.past.tails is None else \
+            self.past.tails.astype(np.float32)
+        add_pieces(light, (self.cut.y0, self.cut.x0), self.past.others)
+        return light
+
+    def look(self, model: np.ndarray) -> bool:
+        """Reject what stands out from a model of the bundle (rows, columns) float32: whether that changes anything.
+
+        Pixels that were rejected and hardly stand out from the new model are taken back: the model that they stood out
+        from was pulled down by a cosmic beside them.
+        """
+        if self.config.keep_cosmics or self.hopeless:
+            return False
+        before = self.rejected
+        self._restore()
+        found = find_outliers(self.cut, model, self.others, self.rows, shape=self.shape, error=self.psferr,
+                              known=before - self._corner)
+        if found is None:
+            self.hopeless, found = True, np.zeros((0, 2), dtype=np.int64)
+        self._reject(found + self._corner)
+        return not np.array_equal(before, self.rejected)
+
+    @property
+    def _corner(self) -> IntArray:
+        return np.array([self.cut.y0, self.cut.x0], dtype=np.int64)
+
+    def _reject(self, places: IntArray) -> None:
+        """Mask pixels, and remember what they were."""
+        y, x = (places - self._corner).T
+        self.rejected, self._were = places, (self.cut.root[y, x], self.cut.light[y, x])
+        mask_pixels(self.cut.root, self.cut.light, places, (self.cut.y0, self.cut.x0))
+
+    def _restore(self) -> None:
+        """Take the rejected pixels back."""
+        y, x = (self.rejected - self._corner).T
+        self.cut.root[y, x], self.cut.light[y, x] = self._were
+
+
+class Seen:
+    """The image as a cut-out sees it, for those who ask for pixels by their place on the CCD (an Image's pix, ivar)."""
+
+    def __init__(self, cut: Cut, shape: tuple[int, int]):
+        self._cut, self.shape = cut, shape
+
+    @cached_property
+    def _image(self) -> Image:
+        pix, ivar = np.zeros(self.shape), np.zeros(self.shape)
+        (y, x), root = (self._cut.y0, self._cut.x0), self._cut.root
+        top, left = max(-y, 0), max(-x, 0)
+        rows, columns = (slice(first, min(first + size, most)) for first, size, most in
+                         zip((max(y, 0), max(x, 0)), (root.shape[0] - top, root.shape[1] - left), self.shape,
+                             strict=True))
+        inside = slice(top, top + rows.stop - rows.start), slice(left, left + columns.stop - columns.start)
+        good = root[inside] > 0
+        ivar[rows, columns] = root[inside] ** 2
+        pix[rows, columns] = np.divide(self._cut.light[inside], root[inside], out=np.zeros(good.shape), where=good)
+        return Image(pix, ivar)
+
+    @property
+    def pix(self) -> np.ndarray:
+        """(ny, nx) electron."""
+        return self._image.pix
+
+    @property
+    def ivar(self) -> np.ndarray:
+        """(ny, nx) 1/electron^2."""
+        return self._image.ivar

@@ -1,0 +1,195 @@
+"""Pixels that stand out from the model of an image: cosmic rays that nobody has masked.
+
+A pixel is one that lies above the model by more than noise allows, and what the model may be wrong by: the PSF's error,
+and what spots in steps of a bin cannot say of a line between two bins (some per cent of its height, more where a bin is
+wide for its spot). And its excess is narrower than any spot: the pixels on both sides of it, in some direction, have
+less of it than a spot's would, and those around it have hardly any. Faint tracks are found by pairs. What is found is
+grown to neighbours that lie above the model too: a cosmic's charge spreads.
+"""
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from gpu_extract.data import Array, IntArray, PsfModel, read_only
+from gpu_extract.normal import Cut
+from gpu_extract.passes import simd_pixels
+from gpu_extract.spots import make_spots
+
+FAR = 5.5            # errors above the model: one pixel in 5e7 of noise
+PAIR = 3.5           # the same of two neighbours
+WRONG = 2.0          # times the PSF's error, of the brightest light close by, is what it may leave of it in a pixel
+GROWN = 2.0          # of the neighbours of those that are found
+LENIENT = 0.8        # of what a spot has beside its brightest pixel, an excess must have less in some direction
+AROUND = 4           # pixels within which light may be what the model is wrong by
+MOST = 0.01          # of the good pixels: where more stand out, the model is wrong, not the pixels
+FAINT = 0.01         # of a spot's brightest pixel: what is fainter is not its core
+_DIRECTIONS = ((1, 0), (0, 1), (1, 1), (1, -1))
+BESIDE = 12          # bins on each side that have a part in a line between two
+_WAVES, _FIBRES = 8, 8
+_NEIGHBOURS = np.array([(y, x) for y in (-1, 0, 1) for x in (-1, 0, 1) if (y, x) != (0, 0)])
+_RING = np.array([(y, x) for y in range(-2, 3) for x in range(-2, 3) if max(abs(y), abs(x)) == 2])
+
+
+class Shape(NamedTuple):
+    """What a spot looks like.
+
+    beside: for each direction (y, x, both diagonals), mean of the two pixels beside a spot's brightest in proportion
+        to it, the least of any spot
+    core: pixels above and below, left and right of the middle of a stamp that are not faint in any spot
+    between: the most that a line in the middle between two bins leaves in a pixel, in proportion to its brightest
+    """
+
+    beside: tuple[float, float, float, float]
+    core: tuple[int, int]
+    between: float
+
+
+def shape_of(psf: PsfModel, wave: Array) -> Shape:
+    """The shape of a PSF's spots, from some of them; wave: the bins that are solved for."""
+    beside, core = [np.inf] * 4, [0, 0]
+    for stamp in _some_spots(psf):
+        y, x = np.unravel_index(int(stamp.argmax()), stamp.shape)
+        padded = np.pad(stamp, 1)
+        for n, (dy, dx) in enumerate(_DIRECTIONS):
+            both = padded[y + 1 + dy, x + 1 + dx] + padded[y + 1 - dy, x + 1 - dx]
+            beside[n] = min(beside[n], 0.5 * float(both / stamp[y, x]))
+        lit = np.argwhere(stamp > FAINT * stamp.max()) - np.array(stamp.shape) // 2
+        core = [max(most, int(reach)) for most, reach in zip(core, np.abs(lit).max(axis=0), strict=True)]
+    return Shape((beside[0], beside[1], beside[2], beside[3]), (core[0], core[1]), _between(psf, wave))
+
+
+def _between(psf: PsfModel, wave: Array) -> float:
+    """What spots in steps of a bin leave of one between two of them, at its worst on some fibres and wavelengths."""
+    most = 0.0
+    for fibre in range(0, psf.nfibre, max(psf.nfibre // 3, 1)):
+        for middle in np.linspace(0, len(wave) - 1, 5).astype(int):
+            some = wave[max(middle - BESIDE, 0):middle + BESIDE + 1]
+            at = len(some) // 2
+            if at == 0:
+                continue
+            all_of = np.insert(some, at, 0.5 * (some[at - 1] + some[at]))
+            spots = make_spots(psf, (fibre, fibre + 1), all_of)
+            image = np.zeros((len(all_of), *np.add(psf.stamp, [np.ptp(spots.y0), np.ptp(spots.x0)])))
+            for n, (y, x) in enumerate(zip(spots.y0[0] - spots.y0.min(), spots.x0[0] - spots.x0.min(), strict=True)):
+                image[n, y:y + psf.stamp[0], x:x + psf.stamp[1]] = spots.stamps[0, n]
+            columns = image.reshape(len(all_of), -1)
+            others = np.delete(columns, at, axis=0).T
+            left = columns[at] - others @ np.linalg.lstsq(others, columns[at])[0]
+            most = max(most, float(np.abs(left).max() / columns[at].max()))
+    return most
+
+
+def _some_spots(psf: PsfModel) -> Iterator[Array]:
+    wave = np.linspace(*psf.wavelength_range, _WAVES)
+    for fibre in range(0, psf.nfibre, max(psf.nfibre // _FIBRES, 1)):
+        yield from make_spots(psf, (fibre, fibre + 1), wave).stamps[0]
+
+
+def find_outliers(cut: Cut, own: np.ndarray, others: np.ndarray, rows: IntArray, *, shape: Shape, error: float,
+                  known: IntArray) -> IntArray | None:
+    """The outliers of a cut-out: (n, 2) row and column; None where so many stand out that the model must be wrong.
+
+    cut: weighed, the others' light taken away (variance.weigh); own, others: the models
+    rows: (2, columns) the first and the end of those in each column whose light the model has (`known_rows`)
+    error: of the PSF; known: (n, 2) outliers of a look before: they stay as long as they lie above the model
+    """
+    found = np.empty(cut.root.shape, dtype=bool)
+    count = simd_pixels.look(found, cut.root, cut.light, read_only(own), read_only(others), (PAIR, 0.0))
+    if count > MOST * np.count_nonzero(cut.root):
+        return None
+    look = _Pixels(cut, own, rows, WRONG * error + shape.between)
+    seeds = look.seeds(np.argwhere(found), shape)
+    return look.grown(known[look.height(known) > PAIR], seeds)
+
+
+def known_rows(cut: Cut, y0: IntArray, x0: IntArray, stamp: tuple[int, int], reach: int) -> IntArray:
+    """(2, columns) of a cut-out: first and end of the rows that no bin beyond the ends sends light to, nor its loss.
+
+    y0, x0: (nfibre, nwave) first pixels of the spots, y growing with wavelength; reach: bins at which spots overlap
+    Twice so many bins at both ends are left out: they took the light of those beyond.
+    """
+    rows, columns = cut.root.shape
+    near = min(2 * reach, (y0.shape[1] - 1) // 2)
+    ends = np.array([np.zeros(columns), np.full(columns, rows)], dtype=np.int64)
+    for y, x in zip(y0 - cut.y0, x0 - cut.x0, strict=True):
+        up = bool(y[-1] >= y[0])
+        low, high = (y[near], y[-1 - near]) if up else (y[-1 - near], y[near])
+        for bins in (slice(None, near + 1), slice(len(y) - 1 - near, None)):
+            first, last = max(int(x[bins].min()), 0), min(int(x[bins].max()) + stamp[1], columns)
+            side = 0 if (bins.start is None) == up else 1
+            place = ends[side, first:last]
+            (np.maximum if side == 0 else np.minimum)(place, low + stamp[0] if side == 0 else high, out=place)
+    return ends
+
+
+class _Pixels:
+    """The excess of pixels over a model."""
+
+    def __init__(self, cut: Cut, own: np.ndarray, rows: IntArray, wrong: float):
+        self._cut, self._own, self._rows, self._wrong = cut, own, rows, wrong
+
+    def known(self, places: IntArray) -> np.ndarray:
+        """Which places (n, 2) the model has the light of."""
+        y, x = places.T
+        known: np.ndarray = (y >= self._rows[0, x]) & (y < self._rows[1, x])
+        return known
+
+    def seeds(self, places: IntArray, shape: Shape) -> IntArray:
+        """Those that stand out by themselves or in pairs, and are narrow and alone."""
+        places = places[self.known(places)]
+        height = self.height(places)
+        places, height = places[height > PAIR], height[height > PAIR]
+        sharp = self.narrow(places, shape) & self.alone(places)
+        places, height = places[sharp], height[sharp]
+        marked = np.zeros(np.add(self._cut.root.shape, 2), dtype=bool)
+        marked[places[:, 0] + 1, places[:, 1] + 1] = True
+        beside = places[:, None, :] + 1 + _NEIGHBOURS
+        return places[(height > FAR) | marked[beside[..., 0], beside[..., 1]].any(axis=1)]
+
+    def excess(self, places: IntArray) -> Array:
+        """pix - model, electron, at places (..., 2); NaN where there is no good pixel.
+
+        A model below 0 counts as 0: no light is, but beside a cosmic x swings.
+        """
+        rows, columns = self._cut.root.shape
+        inside = (places >= 0).all(axis=-1) & (places[..., 0] < rows) & (places[..., 1] < columns)
+        y, x = np.where(inside, places[..., 0], 0), np.where(inside, places[..., 1], 0)
+        root = self._cut.root[y, x]
+        good = inside & (root > 0)
+        return np.where(good, self._cut.light[y, x] / np.where(good, root, 1.0)
+                        - np.maximum(self._own[y, x], 0.0), np.nan)
+
+    def height(self, places: IntArray) -> Array:
+        """Of good pixels: excess beyond what may be wrong of the light around them, in units of noise."""
+        doubt = np.empty(len(places))
+        simd_pixels.around(doubt, read_only(self._own), places, AROUND)
+        root = self._cut.root[places[:, 0], places[:, 1]]
+        height: Array = (self.excess(places) - self._wrong * doubt) * root
+        return height
+
+    def narrow(self, places: IntArray, shape: Shape) -> np.ndarray:
+        """Which are narrower than a spot in some direction; a bad pixel beside says nothing against it."""
+        top, narrow = self.excess(places), np.zeros(len(places), dtype=bool)
+        for direction, beside in zip(np.array(_DIRECTIONS), shape.beside, strict=True):
+            sides = np.nan_to_num(np.stack([self.excess(places + direction), self.excess(places - direction)]))
+            narrow |= sides.mean(axis=0) < LENIENT * beside * top
+        return narrow
+
+    def alone(self, places: IntArray) -> np.ndarray:
+        """Which have at least half of their height above the pixels two away: broad light is no cosmic."""
+        ring = np.sort(self.excess(places[:, None, :] + _RING), axis=1)      # NaN last
+        known = np.count_nonzero(~np.isnan(ring), axis=1)
+        middle = np.where(known > 0, np.nan_to_num(ring[np.arange(len(ring)), np.maximum(known - 1, 0) // 2]), 0.0)
+        lonely: np.ndarray = middle < 0.5 * self.excess(places)
+        return lonely
+
+    def grown(self, known: IntArray, seeds: IntArray) -> IntArray:
+        """Those known, the seeds, and the seeds' neighbours that lie above the model too, in order of rows."""
+        near = (seeds[:, None, :] + _NEIGHBOURS).reshape(-1, 2)
+        near = near[~np.isnan(self.excess(near))]
+        near = near[self.known(near)]
+        chosen = np.zeros(self._cut.root.shape, dtype=bool)
+        for places in (known, seeds, near[self.height(near) > GROWN]):
+            chosen[places[:, 0], places[:, 1]] = True
+        return np.argwhere(chosen)

@@ -1,0 +1,209 @@
+"""The variance of pixels from a model of their light: read noise squared, what the model expects, what the PSF leaves.
+
+An inverse variance made from the noisy pixels gives low ones more weight. One made from the model of the same pixels
+still does, since a bin's own noise is in its model. So the spectrum that the model is made of is smoothed first
+(`smooth`), wherever that takes nothing from it that noise would not (doc/method.md, "Passes").
+"""
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpu_extract.data import Array, Image, Normal, read_only
+from gpu_extract.errors import InputError
+from gpu_extract.normal import Cut
+from gpu_extract.passes import simd_pixels
+
+KEEP = 4.0           # sigma of a spot-shaped residual above which smoothing would lose a line
+WIDTH = 7            # bins that are averaged: what is left of a bin's own noise in its variance goes with 1 / WIDTH
+LEFT = 0.45          # of its noise's square is left in what an average takes from a spectrum
+TURNS = 3
+REACH = 3            # bins on each side of it that are kept as well
+SAMPLE = 1 << 18     # pixels that the read noise is looked for in
+ENOUGH = 50          # dark pixels of an amplifier that tell its read noise
+BELIEVED = 4.0       # times as large or small as the dark pixels say: read noise beyond it is in another unit
+BRIGHT = 25.0        # times the read noise squared: pixels whose variance is their light's
+UNIT = 2.0           # their variance over their light is 1 in electrons: beyond this factor it is another unit
+_CARDS = (("OBSRDNA", "OBSRDNB", "OBSRDNC", "OBSRDND"), ("RDNOISE1", "RDNOISE2", "RDNOISE3", "RDNOISE4"),
+          ("RDNOISEA", "RDNOISEB", "RDNOISEC", "RDNOISED"))
+
+
+@dataclass(frozen=True)
+class ReadNoise:
+    """Read noise of all pixels.
+
+    values: electron, (ny, nx), or (2, 2) of the amplifiers: low and high y, low and high x
+    split: (y, x) at which the amplifiers meet; source: "READNOISE", "header" or "ivar"
+    """
+
+    values: np.ndarray
+    split: tuple[int, int]
+    source: str
+
+    def squared(self, corner: tuple[int, int], shape: tuple[int, int]) -> Array:
+        """Of the pixels from `corner` on, those off the CCD too, as those of its edge."""
+        if self.values.shape == (2, 2):
+            counts = [np.clip(at - first, 0, size) for at, first, size in zip(self.split, corner, shape, strict=True)]
+            noise = self.values.astype(np.float64)
+            for axis, (count, size) in enumerate(zip(counts, shape, strict=True)):
+                noise = noise.repeat([count, size - count], axis=axis)
+        else:
+            rows, columns = (np.clip(np.arange(first, first + size), 0, most - 1)
+                             for first, size, most in zip(corner, shape, self.values.shape, strict=True))
+            noise = self.values[rows[:, None], columns].astype(np.float64)
+        return np.square(noise, out=noise)
+
+
+def find_read_noise(image: Image, width: int) -> ReadNoise:
+    """The read noise: of the image's READNOISE, else of its header's amplifiers, else of its dark pixels' ivar.
+
+    width: of the CCD, of which the image may hold the first columns alone
+    What is given is held against the ivar of pixels without light and not believed where it is another unit's.
+    Raises InputError where there is none to be had, and for an image that is not in electrons.
+    """
+    split = image.shape[0] // 2, width // 2
+    ivar, pix, rows = _sample(image)
+    dark = _of_dark_pixels(ivar, pix, rows, split)
+    found = _given(image, split)
+    if found is not None and dark is not None and not _agree(found, dark, image.shape):
+        found = None
+    if found is None:
+        if dark is None:
+            raise InputError("no read noise to be had: the image has no READNOISE, no OBSRDNA to D in its header, and "
+                             "no good pixels without light to derive it from; give one of these, or --passes 1")
+        found = ReadNoise(dark, split, "ivar")
+    _check_electrons(ivar, pix, float(np.median(found.values)) ** 2)
+    return found
+
+
+def _sample(image: Image) -> tuple[Array, Array, np.ndarray]:
+    """ivar and pix in some rows, evenly spread, and which these are."""
+    every = max(image.shape[0] * image.shape[1] // SAMPLE, 1)
+    rows = np.arange(every // 2 if every < image.shape[0] else 0, image.shape[0], every)
+    return image.ivar[rows].astype(np.float64), image.pix[rows].astype(np.float64), rows
+
+
+def _of_dark_pixels(ivar: Array, pix: Array, rows: np.ndarray, split: tuple[int, int]) -> np.ndarray | None:
+    """(2, 2) read noise of the amplifiers: 1/ivar of good pixels that are not above 0 has no light's share, or little.
+
+    An amplifier with too few of them is given the others' median; None where none has enough.
+    """
+    found = np.full((2, 2), np.nan)
+    high, right = rows >= split[0], np.arange(pix.shape[1]) >= split[1]
+    with np.errstate(invalid="ignore"):
+        good = (ivar > 0) & (pix <= 0)
+    for y in range(2):
+        for x in range(2):
+            mine = ivar[high == y][:, right == x][good[high == y][:, right == x]]
+            if len(mine) >= ENOUGH:
+                found[y, x] = 1.0 / np.sqrt(np.median(mine))
+    if np.isnan(found).all():
+        return None
+    return np.where(np.isnan(found), np.nanmedian(found), found)
+
+
+def _given(image: Image, split: tuple[int, int]) -> ReadNoise | None:
+    """What the image or its header says; None where they say nothing usable."""
+    if image.noise is not None:
+        usable = np.isfinite(image.noise) & (image.noise > 0)
+        if usable.any():
+            return ReadNoise(image.noise if usable.all() else np.where(usable, image.noise, image.noise[usable].max()),
+                             split, "READNOISE")
+    for names in _CARDS:
+        values = [image.get(name) for name in names]
+        if all(isinstance(v, (int, float)) and not isinstance(v, bool) and 0 < v < np.inf for v in values):
+            return ReadNoise(np.array(values, dtype=np.float64).reshape(2, 2), split, "header")
+    return None
+
+
+def _agree(given: ReadNoise, dark: np.ndarray, shape: tuple[int, int]) -> bool:
+    """Whether read noise is in the image's unit."""
+    ratio = float(np.median(given.values)) / float(np.median(dark))
+    return 1 / BELIEVED <= ratio <= BELIEVED
+
+
+def _check_electrons(ivar: Array, pix: Array, noise: float) -> None:
+    """Raise InputError where bright pixels' variance is not their light: the image is in another unit."""
+    with np.errstate(invalid="ignore"):
+        bright = (ivar > 0) & (pix > BRIGHT * noise) & np.isfinite(pix)
+    if bright.sum() < ENOUGH:
+        return
+    unit = float(np.median((1.0 / ivar[bright] - noise) / pix[bright]))
+    if not 1 / UNIT <= unit <= UNIT:
+        raise InputError(f"the variance of bright pixels is {unit:.3g} times their light, in electrons it is 1: "
+                         "further passes need an image in electrons; convert it (ivar too), or give --passes 1")
+
+
+def weigh(cut: Cut, noise: Array, own: np.ndarray, others: np.ndarray, error: float = 0.0) -> None:
+    """Give good pixels of a cut-out the weight of a model, and take the others' light away, in place.
+
+    noise: read noise squared; own, others: light of the bundle and of all others; error: fractional, of the PSF
+    """
+    simd_pixels.weigh(cut.root, cut.light, read_only(noise), read_only(own), read_only(others), float(error))
+
+
+def smooth(normal: Normal, x: Array, noise: float | None) -> Array:
+    """The spectrum that a variance is made of: (nfibre, nwave) photons per bin.
+
+    With K the fibre's own block of icov, K x / K 1 is what the spots see of the spectrum: x smoothed over some three
+    bins. That is averaged over WIDTH bins, which gives y. Where K (x - y), the spot-shaped residual that this would
+    leave, is above KEEP times its error, there is a line or an edge: x stays as it is there and on the REACH bins on
+    both sides, and they have no part in any average. Lines that are found make others stand out: TURNS times at most.
+
+    noise: read noise squared where all pixels had that variance alone; None where they had that of their light
+    """
+    bands = _bands(normal, x.shape[1])
+    seen = normal.weight > 0
+    lines = np.zeros(x.shape, dtype=bool)
+    error = np.where(seen, bands[0] * LEFT, np.inf)
+    if noise is not None:
+        light = multiply(bands, np.maximum(_average(bands, x, seen), 0.0)) / np.where(seen, normal.weight, 1.0)
+        error *= 1.0 + light / noise
+    for _ in range(TURNS):
+        y = np.where(lines, x, _average(bands, x, seen & ~lines))
+        found = widened(np.square(multiply(bands, x - y)) > KEEP**2 * error, REACH) & ~lines
+        if not found.any():
+            break
+        lines |= found
+        y = np.where(lines, x, y)
+    return y
+
+
+def _bands(normal: Normal, nwave: int) -> Array:
+    """The fibres' own blocks of icov by diagonal: (reach + 1, nfibre, nwave), [k, i, j] couples bins j and j + k."""
+    hw, reach = normal.halfband, min(normal.own_halfband, nwave - 1)
+    return np.ascontiguousarray(normal.icov[:, 0, :, hw:hw + reach + 1].transpose(2, 0, 1))
+
+
+def _average(bands: Array, x: Array, known: np.ndarray) -> Array:
+    """K x / K 1 of the bins that are known alone, averaged over WIDTH bins; 0 where there is none."""
+    light, share = multiply(bands, np.where(known, x, 0.0)), multiply(bands, known.astype(float))
+    light, share = (_sums(np.where(known, array, 0.0)) for array in (light, share))
+    return np.divide(light, share, out=np.zeros_like(x), where=share > 0)
+
+
+def _sums(values: Array) -> Array:
+    """Of WIDTH elements around each, along the second axis."""
+    half = WIDTH // 2
+    padded = np.pad(values, ((0, 0), (half, half)))
+    out = padded[:, :values.shape[1]].copy()
+    for k in range(1, WIDTH):
+        out += padded[:, k:k + values.shape[1]]
+    return out
+
+
+def multiply(bands: Array, x: Array) -> Array:
+    """Symmetric bands (reach + 1, nfibre, nwave) times x, diagonal by diagonal."""
+    out = bands[0] * x
+    for k in range(1, len(bands)):
+        out[:, :-k] += bands[k, :, :-k] * x[:, k:]
+        out[:, k:] += bands[k, :, :-k] * x[:, :-k]
+    return out
+
+
+def widened(flags: np.ndarray, reach: int) -> np.ndarray:
+    """Flags (n, m) and so many elements on both sides of each, along the second axis."""
+    out = flags.copy()
+    for k in range(1, min(reach, flags.shape[1] - 1) + 1):
+        out[:, k:] |= flags[:, :-k]
+        out[:, :-k] |= flags[:, k:]
+    return out

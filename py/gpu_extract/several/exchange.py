@@ -1,0 +1,123 @@
+"""What ranks tell each other between two passes: the parts of models that lie on other bundles' pixels, and tails.
+
+A rank keeps the light of its own bundles. A bundle's window is where its pixels lie; a part of another bundle's model
+travels where it lies in that window.
+"""
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpu_extract.bundle import Job
+from gpu_extract.data import Array, Draft, Image, Light
+from gpu_extract.errors import InputError, InternalError
+from gpu_extract.passes import Past
+from gpu_extract.passes.crosstalk import Piece, Window, add_tails, cut_piece
+from gpu_extract.passes.variance import ReadNoise
+from gpu_extract.plan import turns
+from gpu_extract.ranks.comm import SERIAL
+from gpu_extract.several.bundles import draft_bundle
+
+PastOf = Callable[[int], Past]
+
+
+class _Own(NamedTuple):
+    """The light of a rank's bundles, by number, and those of them that this rank tells the others of."""
+
+    lights: Mapping[int, Light]
+    told: Sequence[int]
+
+
+def past_of(image: Image, job: Job, comm: Any, recorder: Any, start: Draft | None = None) -> PastOf:
+    """What the passes before the last leave: the past of each bundle of this rank, by number. All ranks call this.
+
+    start: takes the place of one pass
+    """
+    past = _before_all(job) if start is None else _started(job, start, image, comm)
+    for _ in range(job.config.passes - 1 - (start is not None)):
+        past = _after(_draft(image, job, past, comm, recorder), job, comm)
+    return past
+
+
+def make_draft(image: Image, job: Job, comm: Any, recorder: Any, start: Draft | None = None) -> Draft:
+    """All passes over an image but the last, one at least: what they leave, on all ranks."""
+    before = replace(job, config=replace(job.config, passes=max(job.config.passes - 1, 1 + (start is not None))))
+    own = _draft(image, job, past_of(image, before, comm, recorder, start), comm, recorder)
+    parts = comm.gather([(number, own.lights[number]) for number in own.told])
+    lights = comm.share(lambda: parts)
+    return Draft(tuple(lights), job.plan.bundles, image.shape, job.plan.extended)
+
+
+def _before_all(job: Job) -> PastOf:
+    """Before the first pass nothing but the read noise is known."""
+    past = Past(_noise(job))
+    return lambda bundle: past
+
+
+def _noise(job: Job) -> ReadNoise:
+    """The job's, which has one where there are several passes."""
+    if job.noise is None:
+        raise InternalError("several passes without read noise")
+    return job.noise
+
+
+def _started(job: Job, start: Draft, image: Image, comm: Any) -> PastOf:
+    """The past that a draft tells of, of all bundles on all ranks. Raises InputError where it is another job's."""
+    if start.shape != image.shape or start.bundles != job.plan.bundles or \
+            not np.array_equal(start.wave, job.plan.extended):
+        raise InputError("the draft to start from is of another image size, PSF or wavelength grid; make it with the "
+                         "same PSF and settings")
+    lights = dict(enumerate(start.lights))
+    return _after(_Own(lights, list(lights) if comm.rank == 0 else []), job, comm)
+
+
+def _draft(image: Image, job: Job, past: PastOf, comm: Any, recorder: Any) -> _Own:
+    """One pass over this rank's bundles. Ranks that share a bundle all have its light, the first of them tells."""
+    lights, told = {}, []
+    for turn in turns(len(job.plan.bundles), comm.size, comm.rank):
+        group = SERIAL if turn.group is None else comm.split(turn.group)
+        with recorder.span("draft"), group.together():
+            lights[turn.bundle] = draft_bundle(image, job, job.plan.bundles[turn.bundle], past(turn.bundle),
+                                               recorder=recorder)
+        if group.rank == 0:
+            told.append(turn.bundle)
+    return _Own(lights, told)
+
+
+def _after(own: _Own, job: Job, comm: Any) -> PastOf:
+    """The past of this rank's bundles after a pass; all ranks tell what others need."""
+    windows: list[Window] = _all(comm, {n: (*map(int, own.lights[n].corner), *own.lights[n].model.shape)
+                                        for n in own.told})
+    pieces: list[list[tuple[int, Piece]]] = _all(comm, {n: _pieces(n, own.lights[n], windows) for n in own.told})
+    noise, tails = _noise(job), _all(comm, {n: own.lights[n].tails for n in own.told})
+
+    def past(bundle: int) -> Past:
+        light = own.lights[bundle]
+        others = [piece for told in pieces for target, piece in told if target == bundle]
+        return Past(noise, light, others, _tails(job, light, tails))
+
+    return past
+
+
+def _all(comm: Any, own: Mapping[int, Any]) -> list[Any]:
+    """What all ranks have of each bundle, in order of bundles, on all of them."""
+    parts = comm.gather(sorted(own.items()))
+    found: list[Any] = comm.share(lambda: parts)
+    return found
+
+
+def _pieces(bundle: int, light: Light, windows: Sequence[Window]) -> list[tuple[int, Piece]]:
+    """The parts of a bundle's model in the windows of others, with the numbers of these."""
+    cuts = [(n, cut_piece(light.model, light.corner, window)) for n, window in enumerate(windows) if n != bundle]
+    return [(n, piece) for n, piece in cuts if piece is not None]
+
+
+def _tails(job: Job, light: Light, tails: Sequence[Array]) -> Array | None:
+    """All spots' tails beyond their stamps on a bundle's pixels; None where the PSF has none."""
+    if not any(strengths.size for strengths in tails):
+        return None
+    image = np.zeros(light.model.shape)
+    for fibres, strengths in zip(job.plan.bundles, tails, strict=True):
+        add_tails(image, light.corner, job.psf, (fibres, job.plan.extended), strengths, job.config.tail_radius)
+    return image

@@ -1,0 +1,127 @@
+"""Pixels that stand out from the model: found where there are cosmics, not where the model may be wrong."""
+import numpy as np
+import pytest
+
+from gpu_extract.normal import Cut
+from gpu_extract.passes.outliers import Shape, find_outliers, known_rows, shape_of
+from gpu_extract.simulate.instrument import psf_model
+from gpu_extract.spots import make_spots
+
+SIGMA = 3.0
+SHAPE = Shape((0.65, 0.65, 0.42, 0.42), (4, 4), 0.0)
+NONE = np.zeros((0, 2), dtype=np.int64)
+
+
+def cut_of(excess: np.ndarray, model: np.ndarray) -> Cut:
+    """Pixels that lie above the model by so much."""
+    root = np.full(excess.shape, 1 / SIGMA)
+    return Cut(root, (excess + model) * root, 0, 0)
+
+
+def found(excess: np.ndarray, model: np.ndarray | None = None, *, shape: Shape = SHAPE, error: float = 0.01,
+          known: np.ndarray = NONE, rows: np.ndarray | None = None, bad: tuple = ()) -> set[tuple[int, int]] | None:
+    """The outliers' places."""
+    model = np.zeros(excess.shape, np.float32) if model is None else model.astype(np.float32)
+    cut = cut_of(excess, model)
+    for place in bad:
+        cut.root[place] = cut.light[place] = 0.0
+    ends = np.array([[0], [len(excess)]]).repeat(excess.shape[1], axis=1) if rows is None else rows
+    places = find_outliers(cut, model, np.zeros_like(model), ends, shape=shape, error=error, known=known)
+    return None if places is None else {(int(y), int(x)) for y, x in places}
+
+
+def hit(height: float, *places: tuple[int, int]) -> np.ndarray:
+    excess = np.zeros((60, 40))
+    for place in places:
+        excess[place] = height * SIGMA
+    return excess
+
+
+def blob(height: float) -> np.ndarray:
+    y, x = np.mgrid[:60, :40]
+    return height * SIGMA * np.exp(-((y - 30) ** 2 + (x - 20) ** 2) / 2.2)
+
+
+def test_a_hit_is_found_from_five_and_a_half_sigma_on_a_track_by_its_pairs() -> None:
+    assert found(hit(6.0, (30, 20))) == {(30, 20)}
+    assert found(hit(5.0, (30, 20))) == set()
+    track = [(30 + n, 10 + n) for n in range(8)]
+    assert found(hit(4.0, *track)) == set(track)
+
+
+def test_what_lies_below_the_model_is_none() -> None:
+    assert found(-hit(20.0, (30, 20))) == set()
+
+
+def test_neighbours_that_lie_above_the_model_are_taken_along() -> None:
+    excess = hit(20.0, (30, 20)) + hit(2.5, (30, 21), (31, 20), (30, 23)) + hit(1.5, (29, 20))
+    assert found(excess) == {(30, 20), (30, 21), (31, 20)}
+
+
+def test_what_is_as_wide_as_a_spot_is_light() -> None:
+    assert found(blob(12.0)) == set()
+
+
+def test_the_core_of_a_line_is_none_where_the_psf_or_the_step_explain_it() -> None:
+    line = blob(2000.0)
+    sharp = hit(30.0, (30, 20))
+    assert found(sharp, line) == set()                                           # 1 % of the line is 20 sigma
+    assert found(sharp, line, error=0.001) == {(30, 20)}
+    assert found(sharp, line, error=0.001, shape=SHAPE._replace(between=0.05)) == set()
+    assert found(hit(60.0, (30, 20)), line) == {(30, 20)}
+
+
+def test_a_model_below_zero_is_no_light() -> None:
+    """Beside a cosmic x swings: what the model is below 0 by is no excess of the pixel."""
+    model = -blob(30.0)
+    assert found(-model, model) == set()         # the pixels are 0
+
+
+def test_outliers_stay_as_long_as_they_lie_above_the_model() -> None:
+    known = np.array([(30, 20), (10, 10)])
+    assert found(hit(4.0, (30, 20)), known=known) == {(30, 20)}
+
+
+def test_bad_pixels_are_never_found_and_say_nothing_of_others() -> None:
+    assert found(hit(20.0, (30, 20), (30, 21)), bad=((30, 21),)) == {(30, 20)}
+
+
+def test_nothing_is_rejected_where_everything_stands_out() -> None:
+    assert found(np.random.default_rng(1).permutation(np.arange(2400.0)).reshape(60, 40)) is None
+
+
+def test_rows_whose_light_the_model_does_not_have_are_left_alone() -> None:
+    rows = np.array([[31], [60]]).repeat(40, axis=1)
+    assert found(hit(20.0, (30, 20), (40, 20)), rows=rows) == {(40, 20)}
+
+
+def test_known_rows_are_those_that_no_bin_beyond_the_ends_reaches() -> None:
+    """By definition: with bins going on beyond both ends, no stamp of those, or of the last few, has a pixel there."""
+    psf = psf_model("tiny", 0)
+    wave = np.arange(6000.0, 6090.0, 0.8)
+    part, reach = slice(30, 80), 4
+    spots = make_spots(psf, (0, 5), wave)
+    y0, x0 = spots.y0[:, part], spots.x0[:, part]
+    top, left = y0.min(), x0.min()
+    shape = int(y0.max() - top) + psf.stamp[0], int(x0.max() - left) + psf.stamp[1]
+    cut = Cut(*np.ones((2, *shape)), int(top), int(left))
+    rows = known_rows(cut, y0, x0, psf.stamp, reach)
+    outside = np.zeros(cut.root.shape, dtype=bool)
+    inner = slice(30 + 2 * reach + 1, 80 - 2 * reach - 1)
+    for j in [j for j in range(len(wave)) if not inner.start <= j < inner.stop]:
+        for i in range(5):
+            y, x = spots.y0[i, j] - top, spots.x0[i, j] - left
+            outside[max(y, 0):max(y + psf.stamp[0], 0), max(x, 0):max(x + psf.stamp[1], 0)] = True
+    at = np.arange(len(cut.root))[:, None]
+    known = (at >= rows[0]) & (at < rows[1])
+    assert not (known & outside).any() and known.sum() > 0.5 * (~outside).sum()
+
+
+@pytest.mark.parametrize("step", [0.4, 0.8])
+def test_the_shape_of_spots_is_measured(step: float) -> None:
+    """A tiny camera's spots have a sigma of a little more than a pixel; a line between two bins of 0.8 A is missed by
+    per cents, between two of 0.4 A by next to nothing."""
+    shape = shape_of(psf_model("tiny", 0), np.arange(6020.0, 6090.0, step))
+    assert all(0.4 < beside < 0.85 for beside in shape.beside) and shape.beside[2] < shape.beside[0]
+    assert all(2 <= reach <= 5 for reach in shape.core)
+    assert (0.01 < shape.between < 0.2) if step == 0.8 else shape.between < 0.005

@@ -1,0 +1,128 @@
+"""The variance that a model of the image gives, and the read noise that is part of it."""
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gpu_extract.data import Card, Image, Normal
+from gpu_extract.errors import InputError
+from gpu_extract.normal import Cut
+from gpu_extract.passes.variance import KEEP, LEFT, REACH, WIDTH, find_read_noise, smooth, weigh
+
+RNG = np.random.default_rng(5)
+NOISE = np.array([[2.5, 2.7], [3.1, 3.3]])      # electron, of the amplifiers
+
+
+def image_of(noise: np.ndarray = NOISE, light: float = 0.0, **more) -> Image:
+    """Noise of four amplifiers, on half of the columns light, ivar made from the pixels as images have it."""
+    every = noise.repeat(40, axis=0).repeat(30, axis=1)
+    expected = np.where(np.arange(60) % 4 < 2, light, 0.0) + np.zeros((80, 1))
+    pix = RNG.poisson(expected) + every * RNG.standard_normal(every.shape)
+    return Image(pix, 1 / (every**2 + np.maximum(pix, 0)), **more)
+
+
+def test_read_noise_is_that_of_the_image_then_of_the_header_then_of_dark_pixels() -> None:
+    image = image_of(light=500.0)
+    cards = tuple(Card(f"OBSRDN{amplifier}", value) for amplifier, value in zip("ABCD", NOISE.ravel(), strict=True))
+    every = NOISE.repeat(40, axis=0).repeat(30, axis=1)
+    for given, source in ((replace(image, cards=cards, noise=every), "READNOISE"),
+                          (replace(image, cards=cards), "header"), (image, "ivar")):
+        found = find_read_noise(given, 60)
+        assert found.source == source
+        # ivar of a pixel at or below 0 is 1 / noise^2 to the last bits
+        np.testing.assert_allclose(found.squared((0, 0), (80, 60)), every**2, rtol=1e-12)
+        np.testing.assert_allclose(found.squared((35, -3), (50, 65))[:45, 3:63], (every**2)[35:, :], rtol=1e-12)
+
+
+def test_read_noise_in_another_unit_is_not_believed() -> None:
+    found = find_read_noise(replace(image_of(), noise=np.full((80, 60), 0.3)), 60)
+    assert found.source == "ivar" and found.values[0, 0] == pytest.approx(2.5)
+
+
+def test_an_image_without_read_noise_is_refused() -> None:
+    image = image_of()
+    with pytest.raises(InputError, match=r"^no read noise to be had: .* or --passes 1$"):
+        find_read_noise(replace(image, ivar=np.where(image.pix > 0, image.ivar, 0)), 60)
+
+
+def test_an_image_in_another_unit_than_electrons_is_refused() -> None:
+    image = image_of(light=5000.0)
+    find_read_noise(image, 60)
+    with pytest.raises(InputError, match=r"^the variance of bright pixels is 10.* times their light, in electrons"):
+        find_read_noise(replace(image, pix=10 * image.pix, ivar=image.ivar / 100), 60)
+
+
+@pytest.mark.parametrize("error", [0.0, 0.02])
+def test_pixels_are_weighed_by_the_model(error: float) -> None:
+    pix, ivar = RNG.standard_normal((2, 12, 16)) ** 2
+    ivar[3, 4:7] = 0.0
+    own, others = (100 * RNG.standard_normal((2, 12, 16))).astype(np.float32)
+    noise = 5.0 + RNG.random((12, 16))
+    cut = Cut(np.sqrt(ivar), np.sqrt(ivar) * pix, 0, 0)
+    weigh(cut, noise, own, others, error)
+    model = (own + others).astype(float)        # models are single
+    variance = noise + np.where(model > 0, model, 0) + (error * model) ** 2
+    good = ivar > 0
+    np.testing.assert_allclose(cut.root[good] ** -2, variance[good], rtol=1e-12)
+    np.testing.assert_allclose(cut.light[good], ((pix - others) / np.sqrt(variance))[good], rtol=1e-12)
+    assert (cut.root[~good] == 0).all() and (cut.light[~good] == 0).all()
+
+
+def normal_of(blocks: np.ndarray) -> Normal:
+    """Normal equations of fibres that do not know each other; blocks: (nfibre, nwave, nwave)."""
+    nfibre, nwave, _ = blocks.shape
+    hw = 6
+    icov = np.zeros((nfibre, 1, nwave, 2 * hw + 1))
+    for k in range(-hw, hw + 1):
+        j = np.arange(max(0, -k), min(nwave, nwave - k))
+        icov[:, 0, j, hw + k] = blocks[:, j, j + k]
+    return Normal(icov, np.zeros((nfibre, nwave)), blocks.sum(axis=2) / 10, np.zeros((nfibre, nwave), bool))
+
+
+def gaussian(nwave: int) -> np.ndarray:
+    """A block of icov as Gaussian spots give it."""
+    apart = np.subtract.outer(np.arange(nwave), np.arange(nwave))
+    return np.where(np.abs(apart) <= 6, np.exp(-apart**2 / 4.0), 0.0)
+
+
+def slow_smooth(block: np.ndarray, x: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The definition, with whole matrices: y, and where lines are."""
+    n = len(x)
+    lines = np.zeros(n, dtype=bool)
+    box = np.abs(np.subtract.outer(np.arange(n), np.arange(n))) <= WIDTH // 2
+    while True:
+        known = np.diag((~lines).astype(float))
+        light, share = box @ known @ block @ known @ x, box @ known @ block @ known @ np.ones(n)
+        y = np.where(lines, x, light / np.where(share > 0, share, 1))
+        beyond = np.abs(block @ (x - y)) > KEEP * np.sqrt(LEFT * np.diag(block) * scale)
+        near = np.convolve(beyond, np.ones(2 * REACH + 1), mode="same") > 0
+        if not (near & ~lines).any():
+            return y, lines
+        lines |= near
+
+
+def test_the_spectrum_of_a_variance_is_smooth_but_for_its_lines() -> None:
+    nwave = 80
+    block = gaussian(nwave)
+    x = np.stack([5 + RNG.standard_normal(nwave), 5 + RNG.standard_normal(nwave)])
+    x[1, 40] += 300.0
+    found = smooth(normal_of(np.stack([block, block])), x, None)
+    for row, spectrum in zip(found, x, strict=True):
+        expected, _ = slow_smooth(block, spectrum, np.ones(nwave))
+        np.testing.assert_allclose(row, expected, rtol=1e-10)
+    np.testing.assert_array_equal(found[1, 37:44], x[1, 37:44])        # the line as it is
+    assert abs(found[1, 33:37].mean() - 5) < 2 and abs(found[1, 44:48].mean() - 5) < 2     # and no light of it beside
+    # what is averaged has the noise of some WIDTH bins: a third of a bin's own, and less
+    assert found[0, 10:-10].std() < x[0, 10:-10].std() / 3
+
+
+def test_bright_light_scatters_more_where_weights_know_read_noise_alone() -> None:
+    """With only the read noise known, photon noise of a bright spectrum must not be taken for lines."""
+    nwave = 200
+    block = gaussian(nwave)
+    noise_of_x = np.linalg.cholesky(np.linalg.inv(block + 1e-3 * np.eye(nwave))) @ RNG.standard_normal(nwave)
+    x = (1e4 + 30 * noise_of_x)[None]
+    normal = normal_of(block[None])
+    mean = float((block @ x[0]).mean() / normal.weight.mean())           # electron in a pixel, as a spot sees it
+    assert (smooth(normal, x, None) == x).mean() > 0.5
+    assert (smooth(normal, x, mean / 900) == x).mean() < 0.1

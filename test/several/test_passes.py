@@ -1,0 +1,158 @@
+"""Several passes over an image, from pixels to spectra."""
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from extraction import assert_same_bits, extracted
+from gpu_extract.checks.odd_pixels import touched
+from gpu_extract.config import MOST_PASSES, ExtractConfig
+from gpu_extract.cpu_frame import CpuFrames
+from gpu_extract.data import Image, SpecMask
+from gpu_extract.errors import ConfigError, InputError
+from gpu_extract.run import draft, extract, extract_from, model
+from gpu_extract.simulate import SimConfig, Simulation, simulate
+from gpu_extract.simulate.config import NO_DEFECTS, Defects
+from gpu_extract.spots import centres, corners
+
+GRID = (6020.0, 6090.0, 0.8)
+CONFIG = ExtractConfig(GRID, passes=2)
+
+
+def made_of(**settings) -> Simulation:
+    return simulate(SimConfig(**{"camera": "tiny", "seed": 3, "truth_grid": GRID, "variance": "data",
+                                 "defects": NO_DEFECTS, **settings}))
+
+
+@pytest.fixture(scope="module")
+def made() -> Simulation:
+    return made_of()
+
+
+def test_one_pass_has_the_digest_and_the_bits_that_it_had(made: Simulation) -> None:
+    """Digest of the settings below before there were further passes: frames that are there are not made again."""
+    assert ExtractConfig((6020.0, 6090.0, 0.8)).digest() == "b3dafb3a343098de"
+    assert ExtractConfig(GRID, keep_cosmics=True).digest() == ExtractConfig(GRID).digest()
+    assert len({replace(CONFIG, **more).digest() for more in (
+        {}, {"passes": 3}, {"keep_cosmics": True}, {"psferr_in_ivar": True}, {"tail_radius": 20.0})}) == 5
+    bare = replace(made.image, noise=None, read_noise=None, cards=())
+    assert_same_bits(extracted(made.image, made.psf, ExtractConfig(GRID, any_psf=True)),
+                     extracted(bare, made.psf, ExtractConfig(GRID, any_psf=True)))
+
+
+def test_variance_is_that_of_the_light_expected(made: Simulation) -> None:
+    """With ivar from the noisy pixels two passes give what ivar from the truth gives, but for what is left of each
+    bin's own noise in its variance: a seventh, half of that in sigma (doc/method.md), and more on lines."""
+    truth = replace(made.image, ivar=1 / (made.read_noise.astype(float) ** 2 + made.expected))
+    best = extracted(truth, made.psf, replace(CONFIG, passes=1))
+    one, two = (extracted(made.image, made.psf, replace(CONFIG, passes=n)) for n in (1, 2))
+    def off(frame):
+        return ((frame.flux - best.flux) * np.sqrt(best.ivar)).mean()
+    assert off(one) < -0.2 and abs(off(two)) < 0.02
+    assert abs(np.median(two.ivar / best.ivar) - 1) < 0.02 < np.median(one.ivar / best.ivar) - 1
+    assert two.notes["passes"] == 2 and two.notes["read_noise"] == "READNOISE" and "passes" not in one.notes
+
+
+@pytest.mark.parametrize(("tile", "threads"), [(16, 1), (64, 2)])
+def test_tiles_and_threads_change_no_bit(made: Simulation, tile: int, threads: int) -> None:
+    reference = extracted(made.image, made.psf, replace(CONFIG, model=True))
+    other = extracted(made.image, made.psf, replace(CONFIG, model=True), backend=CpuFrames(tile=tile), threads=threads)
+    assert_same_bits(reference, other)
+    np.testing.assert_array_equal(reference.model, other.model)
+
+
+def test_an_extraction_that_starts_from_a_draft_is_that_of_one_pass_more(made: Simulation) -> None:
+    start = draft(made.image, made.psf, CONFIG)
+    assert_same_bits(extract_from(start, made.image, made.psf, CONFIG), extracted(made.image, made.psf, CONFIG))
+    three = replace(CONFIG, passes=3)
+    assert_same_bits(extract_from(draft(made.image, made.psf, CONFIG, start=start), made.image, made.psf, CONFIG),
+                     extracted(made.image, made.psf, three))
+    light = model(start)
+    assert light.shape == made.image.shape
+    off = (light - made.expected) / np.sqrt(made.expected + made.read_noise**2)
+    assert np.abs(off[40:150]).max() < 5 and off[40:150].std() < 0.7      # a model is less noisy than its pixels
+
+
+def test_a_draft_of_another_grid_is_refused(made: Simulation) -> None:
+    start = draft(made.image, made.psf, CONFIG)
+    with pytest.raises(InputError, match=r"^the draft to start from is of another image size, PSF or wavelength grid"):
+        extract_from(start, made.image, made.psf, replace(CONFIG, wavelength=(6020.0, 6090.0, 1.0)))
+
+
+def test_cosmics_that_nobody_knows_are_masked_and_their_bins_flagged() -> None:
+    """Hits of known charge on known pixels, as bright as 30 errors: each is found, bins around are flagged or are what
+    they are without it; without them nothing is."""
+    made = made_of(seed=8)
+    rng = np.random.default_rng(2)
+    rows, columns = rng.integers(50, 140, 12), rng.integers(20, 84, 12)
+    pix = made.image.pix.copy()
+    pix[rows, columns] += (30 * np.sqrt(made.expected[rows, columns] + 9)).astype(np.float32)
+    ivar = (1 / (made.read_noise**2 + np.maximum(pix, 0))).astype(np.float32)
+    hit = replace(made.image, pix=pix, ivar=ivar)
+    clean, kept, found = (extracted(image, made.psf, replace(CONFIG, keep_cosmics=keep)) for image, keep in (
+        (made.image, False), (hit, True), (hit, False)))
+    moved = np.abs(kept.flux - clean.flux) * np.sqrt(clean.ivar)
+    left = np.abs(found.flux - clean.flux) * np.sqrt(clean.ivar)
+    flagged = (found.mask & SpecMask.COSMIC) > 0
+    assert (moved > 5).sum() > 3 and not (~flagged & (left > 3)).any()
+    assert not ((clean.mask | kept.mask) & SpecMask.COSMIC).any()
+    y0, x0 = corners(made.psf, centres(made.psf, (0, 10), clean.wave))
+    assert not (flagged & ~touched(np.stack([rows, columns], axis=1), y0, x0, made.psf.stamp)).any()
+    rejected = sum(notes["rejected"] for notes in found.notes["bundles"].values())
+    assert 10 <= rejected <= 20 and sum(notes["rejected"] for notes in clean.notes["bundles"].values()) == 0
+
+
+def test_lines_are_not_eaten_where_the_psf_is_wrong_by_a_per_cent() -> None:
+    made = made_of(psf_error=0.01, flavor="arc", exptime=100.0)
+    kept, found = (extracted(made.image, made.psf, replace(CONFIG, keep_cosmics=keep)) for keep in (True, False))
+    assert (kept.flux * np.sqrt(kept.ivar)).max() > 300
+    assert_same_bits(kept, found)
+
+
+def test_psf_error_is_counted_in_ivar_where_asked_for(made: Simulation) -> None:
+    """A bin's relative error then is that of the PSF at least, shared by the pixels of its spot; faint ones hardly
+    change."""
+    bright = made_of(flavor="flat", exptime=2000.0)
+    plain, honest = (extracted(bright.image, bright.psf, replace(CONFIG, psferr=0.05, psferr_in_ivar=each))
+                     for each in (False, True))
+    assert (honest.ivar < plain.ivar).mean() > 0.95 and np.median(plain.ivar / honest.ivar) > 1.5
+    assert np.median(honest.chi2pix / plain.chi2pix) == pytest.approx(1, abs=0.2)       # counted once
+
+
+@pytest.mark.parametrize("passes", [2, 3])
+def test_light_of_the_next_bundle_and_of_tails_is_taken_away(passes: int) -> None:
+    """Tails of all spots beyond their stamps: two passes leave less than a tenth of what they do to one."""
+    dark, lit = (made_of(noise=False, tails=tails) for tails in (0.0, 0.004))
+    found = extracted(replace(lit.image, ivar=dark.image.ivar), lit.psf,
+                      replace(CONFIG, passes=passes, tail_radius=60.0))
+    once = extracted(lit.image, lit.psf, replace(CONFIG, passes=1))
+    without = extracted(replace(dark.image, ivar=dark.image.ivar), dark.psf, replace(CONFIG, passes=passes))
+    sigma = np.sqrt(without.ivar)
+    # stamps with a tail in them hold less of the core: what is compared is light per bin, in sigma
+    before, after = (float(np.abs((frame.flux - without.flux) * sigma)[:, 10:-10].mean()) for frame in (once, found))
+    assert before > 0.2 and after < 0.1 * before
+
+
+def test_a_device_is_refused(made: Simulation) -> None:
+    class Device(CpuFrames):
+        name, many_passes = "a GPU", False
+
+    with pytest.raises(InputError, match=r"^2 passes are for the CPU alone, the work is on a GPU: give --no-gpu"):
+        extract(made.image, made.psf, CONFIG, backend=Device())
+
+
+@pytest.mark.parametrize("passes", [0, -1, MOST_PASSES + 1])
+def test_passes_without_sense_are_refused(passes: int) -> None:
+    with pytest.raises(ConfigError, match=rf"^passes is {passes}, must be 1 to 9"):
+        ExtractConfig(GRID, passes=passes)
+
+
+def test_where_everything_stands_out_nothing_is_rejected_and_it_is_said() -> None:
+    """A PSF that is another image's: its model explains nothing."""
+    made = made_of(defects=Defects(cosmics=False, bad_columns=0, hot_pixels=0), exptime=3000.0)
+    pix = np.random.default_rng(0).permutation(made.image.pix.ravel()).reshape(made.image.shape) ** 2
+    image = Image(pix, np.ones(pix.shape, np.float32), noise=made.read_noise)
+    image = replace(image, ivar=(1 / (made.read_noise**2 + pix)).astype(np.float32))
+    frame = extracted(image, made.psf, replace(CONFIG, any_psf=True))
+    assert any("none was rejected" in text for text in frame.notes["warnings"])
+    assert not (frame.mask & SpecMask.COSMIC).any()
