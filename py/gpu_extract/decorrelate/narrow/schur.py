@@ -224,16 +224,6 @@ class Neighbours:
             return False
         return self._at_first(fibre).facts.theta * self._at_first(j).facts.theta > 1.01 * self.limits.coupling
 
-    def _reached(self, fibre: int) -> range:
-        """A fibre, its next neighbours, and those that are eliminated behind them."""
-        lo, hi = fibre, fibre + 1
-        for j in self._chains_of(fibre):
-            i = fibre
-            while self._chained(j, i):
-                i, j = j, 2 * j - i
-            lo, hi = min(lo, i), max(hi, i + 1)
-        return range(max(lo - 1, 0), min(hi + 1, self.nfibre))
-
     def _share(self, j: int, fibre: int, half: int) -> Share:
         """The contribution to `fibre` of eliminating fibre j, chained or alone, with `half` diagonals."""
         if not self._chained(j, fibre):
@@ -244,20 +234,32 @@ class Neighbours:
         return self._chains[key]
 
     def _higher_orders(self, fibre: int, facts: Facts) -> float:
-        """A bound on the change by couplings to farther fibres that were not, or not fully, taken into account.
+        """A bound on what couplings to farther fibres change that were not, or not fully, taken into account: its own,
+        and, as far as they come through, those of fibres that are eliminated one behind the other."""
+        total = self._orders(fibre, fibre, facts)
+        for j in self._chains_of(fibre):
+            i, through = fibre, 1.0
+            while self._chained(j, i):
+                first = self._at_first(j).facts
+                through *= first.theta
+                total += through * self._orders(j, fibre, first)
+                i, j = j, 2 * j - i
+        return total
+
+    def _orders(self, place: int, fibre: int, facts: Facts) -> float:
+        """The same of one fibre alone, `place`, in the norm of S of `fibre`.
 
         Those that are not eliminated change S by their square; any of them together with two couplings to next
-        neighbours by the product of the three, and there are six such products. Along a chain of eliminations it counts
-        what couples its last fibre to others, too.
+        neighbours by the product of the three, and there are six such products.
         """
-        near = self._reached(fibre)
+        near = self._near(place)
         theta = math.sqrt(facts.theta * max(self._known(i, fibre).theta for i in near))
         size = max(self.couplings.farthest(i) for i in near) / WORST
         if 6.0 * theta * size + size**2 <= self.limits.coupling:
             return 6.0 * theta * size + size**2
         sizes = {(i, j): min(self._far(i, j, fibre), 1.0) for i in near for j in self.couplings.around(i, 2)}
         second = sum(size**2 for (i, j), size in sizes.items()
-                     if i == fibre and self.couplings.size(i, j) <= self.limits.distant)
+                     if i == place and self.couplings.size(i, j) <= self.limits.distant)
         return second + 6.0 * theta * max(sizes.values(), default=0.0)
 
     def _far(self, i: int, j: int, fibre: int) -> float:
