@@ -36,7 +36,7 @@ from gpu_extract.perf.clock import thread_cpu
 from gpu_extract.run import extract
 
 TABLE = Path(kernel_list.__file__).parents[1] / "etc" / "kernels.json"
-SELDOM = "definite",            # of those for half-bands, what good data never need
+SELDOM: tuple[str, ...] = ()      # of those for half-bands, what good data never need
 Found = dict[tuple[str, str], dict[str, Any]]
 
 
@@ -110,7 +110,7 @@ def run(uses: Uses, folder: Path, args: argparse.Namespace) -> None:
         return
     for camera, wave in (("b", "3700,4500,0.8"), ("z", "7600,8400,0.8")):
         frame(camera, wave)
-    for options in (["--core", "dense"], ["--keep-odd"], ["-r", "0.1"], ["--threads", "2"]):
+    for options in (["--core", "dense"], ["--keep-odd"], ["--passes", "2"], ["-r", "0.1"], ["--threads", "2"]):
         frame("r", "6250,6300,0.8", *options)
     cutout = load_cutout()
     for kind in ("f8", "f4"):
