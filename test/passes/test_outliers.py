@@ -73,13 +73,13 @@ def test_the_core_of_a_line_is_none_where_the_psf_or_the_step_explain_it() -> No
 
 def test_a_model_below_zero_is_no_light() -> None:
     """Beside a cosmic x swings: what the model is below 0 by is no excess of the pixel."""
-    model = -blob(30.0)
+    model = -hit(30.0, (30, 20))
     assert found(-model, model) == set()         # the pixels are 0
 
 
 def test_outliers_stay_as_long_as_they_lie_above_the_model() -> None:
     known = np.array([(30, 20), (10, 10)])
-    assert found(hit(4.0, (30, 20)), known=known) == {(30, 20)}
+    assert found(hit(4.5, (30, 20)), known=known) == {(30, 20)}
 
 
 def test_bad_pixels_are_never_found_and_say_nothing_of_others() -> None:

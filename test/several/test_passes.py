@@ -102,6 +102,20 @@ def test_cosmics_that_nobody_knows_are_masked_and_their_bins_flagged() -> None:
     assert 10 <= rejected <= 20 and sum(notes["rejected"] for notes in clean.notes["bundles"].values()) == 0
 
 
+def test_pixels_beside_a_bright_hit_are_taken_back() -> None:
+    """The model of the first pass swings beside a hit, and pixels there stand out from it. Once the hit is masked they
+    do not; what is left are hits, and neighbours of them."""
+    made = made_of(seed=8)
+    pix, ivar = made.image.pix.copy(), made.image.ivar.copy()
+    rows, columns = np.array([60, 75, 90, 105, 120]), np.array([25, 38, 61, 70, 77])
+    pix[rows, columns] += 1500.0
+    ivar[rows, columns] = 1 / pix[rows, columns]
+    start = draft(replace(made.image, pix=pix, ivar=ivar), made.psf, replace(CONFIG, passes=3))
+    rejected = np.concatenate([light.rejected for light in start.lights])
+    apart = np.abs(rejected[:, None] - np.stack([rows, columns], axis=1)).max(axis=2).min(axis=1)
+    assert (apart == 0).sum() == 5 and (apart <= 1).all()
+
+
 def test_lines_are_not_eaten_where_the_psf_is_wrong_by_a_per_cent() -> None:
     made = made_of(psf_error=0.01, flavor="arc", exptime=100.0)
     kept, found = (extracted(made.image, made.psf, replace(CONFIG, keep_cosmics=keep)) for keep in (True, False))

@@ -19,6 +19,7 @@ from gpu_extract.spots import make_spots
 FAR = 5.5            # errors above the model: one pixel in 5e7 of noise
 PAIR = 3.5           # the same of two neighbours
 WRONG = 2.0          # times the PSF's error, of the brightest light close by, is what it may leave of it in a pixel
+STAY = 4.0           # and of those that were found before, once the model knows nothing of them
 GROWN = 2.0          # of the neighbours of those that are found
 LENIENT = 0.8        # of what a spot has beside its brightest pixel, an excess must have less in some direction
 AROUND = 4           # pixels within which light may be what the model is wrong by
@@ -100,7 +101,7 @@ def find_outliers(cut: Cut, own: np.ndarray, others: np.ndarray, rows: IntArray,
         return None
     look = _Pixels(cut, own, rows, WRONG * error + shape.between)
     seeds = look.seeds(np.argwhere(found), shape)
-    return look.grown(known[look.height(known) > PAIR], seeds)
+    return look.grown(known[look.height(known) > STAY], seeds)
 
 
 def known_rows(cut: Cut, y0: IntArray, x0: IntArray, stamp: tuple[int, int], reach: int) -> IntArray:
