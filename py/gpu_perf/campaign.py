@@ -190,6 +190,16 @@ def _write_plan(journal: Journal, commands: Sequence[Command], repeats: int) -> 
         journal.write(plan)
 
 
+def end_left_over(folder: Path) -> bool:
+    """End processes that a killed runner of a campaign left running; False where its runner is alive."""
+    try:
+        with Journal(folder / STATE, KINDS) as journal:
+            _end_left_over(journal)
+    except InputError:
+        return False
+    return True
+
+
 def _end_left_over(journal: Journal) -> None:
     """End processes that a killed runner left running: they would disturb what is timed next."""
     last = journal.lines[-1] if journal.lines else {}

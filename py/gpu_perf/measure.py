@@ -3,7 +3,7 @@ import hashlib
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,9 +13,9 @@ from gpu_extract.errors import InputError, InternalError
 from gpu_extract.perf.clock import now
 from gpu_extract.perf.metrics import stages, windows
 from gpu_extract.perf.record import Run, is_communication, parse_run
-from gpu_perf.campaign import Command, Outcome, run
+from gpu_perf.campaign import Command, Outcome, end_left_over, run
 from gpu_perf.problems import Problem
-from gpu_perf.repository import worktrees
+from gpu_perf.repository import git, worktrees
 from gpu_perf.store import Commit, Result, Store
 
 RUN_TIME, COMMAND, CPU, MPI, COPIES = "run time", "command", "CPU", "% MPI", "% copies"
@@ -58,17 +58,40 @@ def measure(bench: Bench, commits: Sequence[Commit], *, together: int = 4) -> in
     What is measured is stored at once. A commit that does not build or run is stored as failed, and named.
     """
     bench.store.add_commits(commits)
-    missing = [c for c in commits if bench.store.good(bench.series, c.hash) < bench.repeats]
+    clear_left_over(bench)
+    wanted = {c: bench.repeats - bench.store.good(bench.series, c.hash) for c in commits}
+    missing = [c for c in commits if wanted[c] > 0]
     if len(missing) < len(commits):
         bench.tell(f"{len(commits) - len(missing)} of {len(commits)} commits are there already")
     make_inputs(bench)
-    failed, begun = 0, now()
-    for start in range(0, len(missing), together):
-        failed += _batch(bench, missing[start:start + together])
-        done = min(start + together, len(missing))
+    failed, done, begun = 0, 0, now()
+    for batch in _batches(missing, wanted, together):
+        failed += _batch(bench, batch, wanted[batch[0]])
+        done += len(batch)
         left = (now() - begun) / done * (len(missing) - done)
         bench.tell(f"{done} of {len(missing)} commits" + (f", about {left / 60:.0f} min left" if left else ""))
     return failed
+
+
+def _batches(missing: Sequence[Commit], wanted: Mapping[Commit, int], together: int) -> Iterator[Sequence[Commit]]:
+    """Not more than so many commits at a time, that want equally many repeats: one that was ended wants fewer."""
+    for count in sorted(set(wanted.values()), reverse=True):
+        alike = [c for c in missing if wanted[c] == count]
+        yield from (alike[start:start + together] for start in range(0, len(alike), together))
+
+
+def clear_left_over(bench: Bench) -> None:
+    """End what a killed run has left running, and remove its copies of the project: what it measured is stored."""
+    for folder in _work(bench).glob("*"):
+        states = [path.parent for path in (folder / "campaign.jsonl", folder / "warm" / "campaign.jsonl")
+                  if path.is_file()]
+        if all(end_left_over(state) for state in states):
+            shutil.rmtree(folder, ignore_errors=True)
+            git(bench.repository, "worktree", "prune")
+
+
+def _work(bench: Bench) -> Path:
+    return bench.store.path.parent / f"{bench.store.path.stem}-work"
 
 
 def make_inputs(bench: Bench) -> None:
@@ -88,18 +111,17 @@ def make_inputs(bench: Bench) -> None:
 
 @contextmanager
 def _folder(bench: Bench, name: str) -> Iterator[Path]:
-    """A folder for a campaign, removed when it has ended well; what was interrupted is resumed from it."""
-    whole = bench.store.path.parent / f"{bench.store.path.stem}-work"
+    """A folder for a campaign, removed when it has ended well, else by the next run."""
+    whole = _work(bench)
     yield whole / name
     shutil.rmtree(whole / name, ignore_errors=True)
     if whole.is_dir() and not any(whole.iterdir()):
         whole.rmdir()
 
 
-def _batch(bench: Bench, commits: Sequence[Commit]) -> int:
+def _batch(bench: Bench, commits: Sequence[Commit], repeats: int) -> int:
     key = hashlib.sha256("".join([bench.series, *(c.hash for c in commits)]).encode()).hexdigest()[:12]
     with _folder(bench, key) as folder, worktrees(bench.repository, commits, folder / "trees") as trees:
-        shutil.rmtree(folder / "warm", ignore_errors=True)        # of an interrupted batch, whose copies are gone
         bench.tell(f"first runs of {len(commits)} commits, which compile their kernels")
         warm = [_command(bench, c, trees[c.hash], folder / "warm", "warm") for c in commits]
         first = run([replace(w, timeout=COMPILE * bench.problem.limit) for w in warm], folder / "warm",
@@ -120,15 +142,13 @@ def _batch(bench: Bench, commits: Sequence[Commit]) -> int:
             record = folder / f"{outcome.name}.{outcome.repeat}.json"
             result = _result(bench, hashes[outcome.name], outcome, record)
             bench.store.add_result(result, outcome.started)
-            return result
-
-        # stored as they come, and once more with those of a run that was killed between run and store: one stays
-        for outcome in run(sets, folder, repeats=bench.repeats, tell=bench.tell, done=keep, retry=True):
-            result = keep(outcome)
             if result.status != "ok":
                 bench.tell(f"{result.hash[:10]} repeat {outcome.repeat}: {result.status}: {result.message}")
-                failed += 1
-    return failed
+            return result
+
+        results: list[Result] = []
+        run(sets, folder, repeats=repeats, tell=bench.tell, done=lambda outcome: results.append(keep(outcome)))
+    return failed + sum(result.status != "ok" for result in results)
 
 
 def _command(bench: Bench, commit: Commit, tree: Path, folder: Path, repeat: str) -> Command:

@@ -76,13 +76,15 @@ def _judgement(histories: Sequence[History], found: Sequence[str], doubtful: Seq
     if doubtful:
         return "Verdict: not fit for conclusions: measure these commits again, with nothing else on the machine."
     if found:
-        return "Verdict: slower: look at the commits that are named; what is meant to be so, gpu_track baseline accepts."
+        return ("Verdict: slower: look at the commits that are named; where that is meant, choose a new baseline "
+                "(gpu_track baseline).")
     if all(len(h.commits) < FEWEST for h in histories):
         return f"Verdict: nothing to judge yet: measure at least {FEWEST} commits (gpu_track run A..B)."
     return "Verdict: fit: no component is slower than at the baseline, beyond noise; nothing to do."
 
 
-def _page(content: dict[str, Any], histories: Sequence[History], found: Sequence[str], doubtful: Sequence[str]) -> str:
+def _page(content: dict[str, Any], histories: Sequence[History], found: Sequence[str],
+          doubtful: Sequence[str]) -> str:
     data = json.dumps(content).replace("<", "\\u003c")
     script = resources.files("gpu_extract").joinpath("etc", "pages", "track.js").read_text(encoding="utf-8")
     few = [f"{h.series}: not judged yet, {len(h.commits)} commits of at least {FEWEST}" for h in histories

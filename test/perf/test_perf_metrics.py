@@ -48,6 +48,22 @@ def test_metrics_against_a_reference_by_hand() -> None:
     assert m.speedup == pytest.approx(2.0)
 
 
+@pytest.mark.parametrize("useful", [[8, 6, 7], [10, 10, 10], [9.5, 0.5, 1], [3, 3, 3]])
+def test_against_the_definitions_of_talp(useful: list[float]) -> None:
+    """DLB's TALP: parallel efficiency is useful time over all time of the cores, communication efficiency the most
+    useful over the elapsed time, load balance the mean useful over the most, so that the first is the others' product.
+    pypop's load balance, which is ours, is another number (a difference, not a ratio); both say the same of a run."""
+    elapsed = 10.0
+    m = pop_metrics([elapsed] * len(useful), useful)
+    parallel = sum(useful) / (elapsed * len(useful))
+    communication = max(useful) / elapsed
+    balance = sum(useful) / len(useful) / max(useful)
+    assert m.parallel_efficiency == pytest.approx(parallel)
+    assert m.communication_efficiency == pytest.approx(communication)
+    assert m.parallel_efficiency / m.communication_efficiency == pytest.approx(balance)
+    assert 1 - m.load_balance == pytest.approx((1 - balance) * communication)
+
+
 def test_metrics_from_spans_by_hand() -> None:
     """Rank 0: 10 s, of them 1 + 0.5 s in communication, an agreement within a verb counted once; rank 1: 4 s."""
     made = run(rank(0, [("extract", 0, 0, 9), ("bundle", 1, 0, 6), ("mpi agree", 2, 5, 1), ("gather", 1, 6, 3),
