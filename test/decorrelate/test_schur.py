@@ -208,7 +208,7 @@ def test_weights_of_masked_bins_excuse_no_coupling():
     neighbours = Neighbours(make_bundle(2, 40).normal, np.ones((2, 40)), limits)
     first = neighbours._at_first(0)
     assert not neighbours._holds(first._replace(facts=Facts(1.1 * limits.cond, 1e-6, 1e-3), excess=0.0), 0.0)
-    for cond in (1e5, 1e8, 9e12):
+    for cond in (1e5, 1e8, 9e11):
         facts = Facts(cond, 1e-6, 1e-3)
         most = max(limits.coupling, min(facts.rounding, limits.most_coupling))
         assert most <= 1e-7
