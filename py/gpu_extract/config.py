@@ -2,6 +2,7 @@
 import hashlib
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -66,7 +67,7 @@ class ExtractConfig:
         if problems:
             raise ConfigError("; ".join(problems))
 
-    def _problems(self):  # type: ignore[no-untyped-def]
+    def _problems(self) -> Iterator[str]:
         wmin, wmax, dw = self.wavelength
         if not all(math.isfinite(w) for w in self.wavelength):
             yield f"wavelength {wmin},{wmax},{dw} must be finite numbers"

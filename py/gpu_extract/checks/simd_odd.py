@@ -1,11 +1,12 @@
 """CPU kernel: in which rows of an image is there a value or an inverse variance to be looked at."""
+# mypy: disallow-untyped-defs=False
 import numpy as np
 
 from gpu_extract.kernels.compiled import njit
 
 
 @njit(nogil=True, cache=True)
-def look(rows, ivar, pix, columns, limits):  # type: ignore[no-untyped-def]
+def look(rows, ivar, pix, columns, limits):
     """rows: (ny,) bool, whether ivar < 0, ivar > limits[0], ivar pix^2 > limits[1] or any of it is NaN in a row.
 
     ivar, pix: whole images in rows without gaps; columns: (first, last) of those looked at

@@ -1,4 +1,5 @@
 """CPU kernels: rules that look at each bin of a bundle once: which ones are given up, and the bits of the mask."""
+# mypy: disallow-untyped-defs=False
 import numpy as np
 
 from gpu_extract.data import SpecMask
@@ -10,7 +11,7 @@ SOMEBADPIX, ALLBADPIX, NODATA = (int(bit) for bit in (SpecMask.SOMEBADPIX, SpecM
 
 
 @njit(nogil=True)
-def _largest(row, count, tops):  # type: ignore[no-untyped-def]
+def _largest(row, count, tops):
     """The largest of `count` numbers from an address on, 0 where none is above; tops: (8,), room for a vector."""
     high, end = vset8(0.0), row + 8 * count
     while row + VECTOR <= end:
@@ -25,7 +26,7 @@ def _largest(row, count, tops):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def judge_weights(given_up, icov, weight, ridge, limits):  # type: ignore[no-untyped-def]
+def judge_weights(given_up, icov, weight, ridge, limits):
     """normal.give_up's rule: which bins of weight are given up, `ridge` on the diagonal of the others.
 
     icov, weight: as in data.Normal, the diagonal of bins of weight 0 becomes 0; given_up: (nfibre, nwave) bool, filled
@@ -48,7 +49,7 @@ def judge_weights(given_up, icov, weight, ridge, limits):  # type: ignore[no-unt
 
 
 @njit(nogil=True, cache=True)
-def take_out(icov, rhs, weight, given_up):  # type: ignore[no-untyped-def]
+def take_out(icov, rhs, weight, given_up):
     """Give bins up: weight and rhs 0, and their rows and columns of icov."""
     nfibre, nd, nwave, width = icov.shape
     hw = width // 2
@@ -63,7 +64,7 @@ def take_out(icov, rhs, weight, given_up):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def own_bits(mask, ivar, pixmask_fraction):  # type: ignore[no-untyped-def]
+def own_bits(mask, ivar, pixmask_fraction):
     """mask, filled with the bits that a bin has whatever the others are: all but BAD2DFIT, see quality.mask_bits."""
     for i in range(mask.shape[0]):
         for j in range(mask.shape[1]):
@@ -73,7 +74,7 @@ def own_bits(mask, ivar, pixmask_fraction):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def may_stand_out(doubtful, chi2pix, judged, times):  # type: ignore[no-untyped-def]
+def may_stand_out(doubtful, chi2pix, judged, times):
     """doubtful: (nfibre,) bool, whether bins of a fibre may be above so many times the median of those judged.
 
     None is where more than half of those, multiplied, reach the largest of all.

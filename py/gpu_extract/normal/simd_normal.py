@@ -4,6 +4,7 @@ An entry of icov is the sum over the pixels that two spots share. The lanes of a
 (see simd_spots): one pass over the pixels that two blocks share makes the sixteen entries of their bins, without a sum
 across lanes.
 """
+# mypy: disallow-untyped-defs=False
 import numpy as np
 
 from gpu_extract.data import LANE
@@ -50,7 +51,7 @@ SINGLE = VECTOR // 2      # bytes of four float32
 
 
 @njit(nogil=True, cache=True)
-def normal_tile(sums, recipe, blocks, cut, tile):  # type: ignore[no-untyped-def]
+def normal_tile(sums, recipe, blocks, cut, tile):
     """Fill bins first .. last - 1 of the normal equations of a bundle.
 
     sums: (icov (nfibre, ndf + 1, nwave, 2 hw + 1), rhs (nfibre, nwave), weight (nfibre, nwave))
@@ -79,7 +80,7 @@ def normal_tile(sums, recipe, blocks, cut, tile):  # type: ignore[no-untyped-def
 
 
 @njit(nogil=True)
-def _walk(sums, recipe, blocks, cut, tile, scratch):  # type: ignore[no-untyped-def]
+def _walk(sums, recipe, blocks, cut, tile, scratch):
     """normal_tile with its scratch: (white, space, products, edges).
 
     white: (nfibre, slots, rows, pitch, 4), spots times sqrt(ivar); block b of a fibre is in slot b modulo slots
@@ -131,7 +132,7 @@ def _walk(sums, recipe, blocks, cut, tile, scratch):  # type: ignore[no-untyped-
 
 
 @njit(nogil=True, forceinline=True)
-def _meet(to, shape, whites, place, tile):  # type: ignore[no-untyped-def]
+def _meet(to, shape, whites, place, tile):
     """The entries of a fibre's block with an earlier one, or itself, of its own and of the fibres before it.
 
     to: addresses of icov, products, corners and scales; shape: of icov
@@ -172,7 +173,7 @@ def _meet(to, shape, whites, place, tile):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _ask_for(first, second, rows, step):  # type: ignore[no-untyped-def]
+def _ask_for(first, second, rows, step):
     """Have the cache lines at two addresses, and `step` bytes on, and so forth, fetched while other work is done."""
     for _ in range(rows):
         prefetch(first)
@@ -182,7 +183,7 @@ def _ask_for(first, second, rows, step):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _whiten(to, made, pixels, shape, pitches):  # type: ignore[no-untyped-def]
+def _whiten(to, made, pixels, shape, pitches):
     """Whitened spots, a copy in single precision, and the sums weight, rhs and light of the spots, four numbers each.
 
     to: addresses of the sums, the whitened spots and the copy; made: of the spots, which are clipped at 0
@@ -233,7 +234,7 @@ def _whiten(to, made, pixels, shape, pitches):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _scale(sums, scales, bins):  # type: ignore[no-untyped-def]
+def _scale(sums, scales, bins):
     """What scales spots to the sum 1, from their light, and weight and rhs scaled by it; see `_whiten`.
 
     bins: (the first of the four, how many there are): beyond those a bin is dark

@@ -1,4 +1,5 @@
 """CPU kernels: entries of icov, from the products of two blocks of whitened spots (see simd_normal)."""
+# mypy: disallow-untyped-defs=False
 from gpu_extract.data import LANE
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import (
@@ -29,7 +30,7 @@ VECTOR = 8 * LANE      # bytes of the four bins of a block, at one pixel
 
 
 @njit(nogil=True)
-def clear_rows(fibre, bins, shape):  # type: ignore[no-untyped-def]
+def clear_rows(fibre, bins, shape):
     """Zero the entries of bins bins[0] .. bins[1] - 1 of a fibre, just before the first are written.
 
     fibre: address of its (nd, nwave, nband); shape: of icov
@@ -45,13 +46,13 @@ def clear_rows(fibre, bins, shape):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def meets(block, first, last):  # type: ignore[no-untyped-def]
+def meets(block, first, last):
     """Whether a block has bins among first .. last - 1."""
     return LANE * block < last and LANE * block + LANE > first
 
 
 @njit(nogil=True, forceinline=True)
-def multiply(out, whites, frames, pitch):  # type: ignore[no-untyped-def]
+def multiply(out, whites, frames, pitch):
     """out[4 l + m] = product of lane l of block a with lane m of block b; False where they share no pixel.
 
     whites: addresses of the blocks
@@ -75,7 +76,7 @@ def multiply(out, whites, frames, pitch):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, forceinline=True)
-def _products(out, a, b, shape, pitch):  # type: ignore[no-untyped-def]
+def _products(out, a, b, shape, pitch):
     """out[4 l + m] = sum over rows and columns of lane l of a times lane m of b; shape: (rows, pairs of columns).
 
     Each of two lanes of a stands in both lanes of a pair, as it is loaded, and meets the pairs of b straight, then
@@ -115,7 +116,7 @@ def _products(out, a, b, shape, pitch):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, forceinline=True)
-def _squares(out, a, shape, pitch):  # type: ignore[no-untyped-def]
+def _squares(out, a, shape, pitch):
     """The same of a block with itself, to the bit: three products and two turns make all that differ."""
     e0, e1, e2 = vset8(0.0), vset8(0.0), vset8(0.0)
     o0, o1, o2 = vset8(0.0), vset8(0.0), vset8(0.0)
@@ -144,7 +145,7 @@ def _squares(out, a, shape, pitch):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, forceinline=True)
-def scale_products(out, own, other):  # type: ignore[no-untyped-def]
+def scale_products(out, own, other):
     """out[4 l + m] *= own[l] other[m]: addresses; symmetric in both to the last bit."""
     scale = vread(other)
     for lane in range(LANE):
@@ -153,7 +154,7 @@ def scale_products(out, own, other):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, forceinline=True)
-def add(band, out, bins, nband):  # type: ignore[no-untyped-def]
+def add(band, out, bins, nband):
     """Add out[4 l + m] to the entries of the bins bins[0] + l with bins[1] + m, from any l to any m.
 
     band: address of a fibre's (nwave, nband), cleared. Bins too far apart for the band have no product, and the 0 that
@@ -166,7 +167,7 @@ def add(band, out, bins, nband):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, forceinline=True)
-def add_mirrored(band, out, bins, nband):  # type: ignore[no-untyped-def]
+def add_mirrored(band, out, bins, nband):
     """The same entries of a fibre with itself, to the rows of the bins bins[1] + m."""
     at, step = band + 8 * (bins[1] * nband + nband // 2 + bins[0] - bins[1]), 8 * (nband - 1)
     a, b, c, d = vread(out), vread(out + VECTOR), vread(out + 2 * VECTOR), vread(out + 3 * VECTOR)
@@ -179,7 +180,7 @@ def add_mirrored(band, out, bins, nband):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def store(band, out, bins, size):  # type: ignore[no-untyped-def]
+def store(band, out, bins, size):
     """Entries of the bins bins[0] + l with bins[1] + m, from out[4 l + m], where they lie in the band and the tile.
 
     band: address of a fibre's (nwave, nband); size: (nband, first, last)
@@ -200,7 +201,7 @@ def store(band, out, bins, size):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def store_mirrored(band, out, bins, size):  # type: ignore[no-untyped-def]
+def store_mirrored(band, out, bins, size):
     """The same entries of a fibre with itself, where they lie with the bins bins[1] + m."""
     nband, first, last = size
     hw = nband // 2

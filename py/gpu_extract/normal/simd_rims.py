@@ -10,6 +10,7 @@ diagonal, from what each block knows of itself. A spot on DESI's next fibre but 
 centres, where a bin with its core on good pixels is bound by 1e-13 and has 4e-16; a bin whose core is masked knows
 nothing but its wings, and its bound is high.
 """
+# mypy: disallow-untyped-defs=False
 from gpu_extract.data import LANE
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import (
@@ -37,7 +38,7 @@ FAINT = 1e-13      # couplings below that, the diagonal scaled to 1, are left ou
 
 
 @njit(nogil=True, forceinline=True)
-def rims(to, white, shape, pitch):  # type: ignore[no-untyped-def]
+def rims(to, white, shape, pitch):
     """The squares in a block's first RIM columns and in its last ones, relative to those in its four central columns.
 
     to: address of NUMBERS; of each column, the sum over the four bins
@@ -63,7 +64,7 @@ def rims(to, white, shape, pitch):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, forceinline=True)
-def faint(one, other, shared):  # type: ignore[no-untyped-def]
+def faint(one, other, shared):
     """Whether a block couples by less than FAINT with another one whose first `shared` columns are its own last ones.
 
     one, other: addresses of what `rims` knows of the two

@@ -1,4 +1,5 @@
 """CPU kernels: pixels weighed by a model of them, those that stand out from it, and the tails of spots."""
+# mypy: disallow-untyped-defs=False
 import math
 
 import numpy as np
@@ -7,7 +8,7 @@ from gpu_extract.kernels.compiled import njit
 
 
 @njit(nogil=True, cache=True)
-def weigh(root, light, noise, own, others, error):  # type: ignore[no-untyped-def]
+def weigh(root, light, noise, own, others, error):
     """root = 1 / sigma and light = (pix - others) / sigma in place, sigma^2 = noise + max(m, 0) + (error m)^2.
 
     root, light: (ny, nx), sqrt(ivar) and sqrt(ivar) pix before; pixels of root 0 stay as they are
@@ -25,7 +26,7 @@ def weigh(root, light, noise, own, others, error):  # type: ignore[no-untyped-de
 
 
 @njit(nogil=True, cache=True)
-def look(found, root, light, own, others, limits):  # type: ignore[no-untyped-def]
+def look(found, root, light, own, others, limits):
     """How many pixels may stand out; found: (ny, nx) bool, which: pix - m > far sigma, and error times |m| as well.
 
     root, light: as `weigh` leaves them; limits: (far, error)
@@ -44,7 +45,7 @@ def look(found, root, light, own, others, limits):  # type: ignore[no-untyped-de
 
 
 @njit(nogil=True, cache=True)
-def add_tails(image, sources, tables, ring):  # type: ignore[no-untyped-def]
+def add_tails(image, sources, tables, ring):
     """image += strength times tail of every source, on pixel centres inner <= r < outer that its stamp does not hold.
 
     sources: (9, n): y, x, strength, row of `tables`, (dy)^2 and (dx)^2 are multiplied by, and the stamp's first pixel
@@ -75,7 +76,7 @@ def add_tails(image, sources, tables, ring):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def around(out, image, places, reach):  # type: ignore[no-untyped-def]
+def around(out, image, places, reach):
     """out[n] = the largest of |image| within `reach` pixels of each place (n, 2), edges apart."""
     ny, nx = image.shape
     for n in range(len(places)):

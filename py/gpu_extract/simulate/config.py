@@ -3,6 +3,7 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -87,7 +88,7 @@ class SimConfig:
         if problems:
             raise ConfigError("; ".join(problems))
 
-    def _problems(self):  # type: ignore[no-untyped-def]
+    def _problems(self) -> Iterator[str]:
         if not _CAMERA.fullmatch(self.camera):
             yield (f"camera is {self.camera!r}, must be one of {', '.join(BANDS)}, with a digit (r5) or without"
                    + did_you_mean(self.camera, BANDS))
@@ -143,7 +144,7 @@ class SimConfig:
         return asdict(self)
 
 
-def _grid_problems(config: SimConfig):  # type: ignore[no-untyped-def]
+def _grid_problems(config: SimConfig) -> Iterator[str]:
     if not (math.isfinite(config.truth_step) and 0.02 <= config.truth_step <= 5):
         yield f"truth_step is {config.truth_step:g}, must lie between 0.02 and 5 Angstrom"
     if config.truth_grid is not None:
@@ -153,7 +154,7 @@ def _grid_problems(config: SimConfig):  # type: ignore[no-untyped-def]
                    "e.g. 5760,7620,0.8")
 
 
-def _defect_problems(defects: Defects):  # type: ignore[no-untyped-def]
+def _defect_problems(defects: Defects) -> Iterator[str]:
     for name in ("bad_columns", "hot_pixels"):
         if not 0 <= getattr(defects, name) <= 10000:
             yield f"{name} is {getattr(defects, name)}, must lie between 0 and 10000"

@@ -7,6 +7,7 @@ deviate for the read noise (Box & Muller 1958), two a Poisson deviate: by summin
 the distribution up below 12 expected electrons, above by transformed rejection
 (Hoermann 1993, Insurance: Math. Econ. 12, 39, algorithm PTRS), exact in both cases.
 """
+# mypy: disallow-untyped-defs=False
 import math
 
 import numpy as np
@@ -22,7 +23,7 @@ _ZERO = np.uint64(0)
 
 
 @njit(nogil=True, cache=True)
-def _high(a, b):  # type: ignore[no-untyped-def]
+def _high(a, b):
     """Upper 64 bits of the product of two 64-bit numbers."""
     a0, a1, b0, b1 = a & _LOW, a >> _HALF, b & _LOW, b >> _HALF
     middle = a1 * b0 + ((a0 * b0) >> _HALF)
@@ -43,7 +44,7 @@ def philox(words: np.ndarray, key0: np.uint64, key1: np.uint64) -> None:
 
 
 @njit(nogil=True, cache=True)
-def _poisson_small(mean, u):  # type: ignore[no-untyped-def]
+def _poisson_small(mean, u):
     """The count at which the distribution function passes u."""
     term = math.exp(-mean)
     total = term
@@ -56,7 +57,7 @@ def _poisson_small(mean, u):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _poisson_try(mean, u, v):  # type: ignore[no-untyped-def]
+def _poisson_try(mean, u, v):
     """One attempt of transformed rejection from two uniform numbers; -1 where it is rejected."""
     b = 0.931 + 2.53 * math.sqrt(mean)
     a = -0.059 + 0.02483 * b
@@ -73,20 +74,20 @@ def _poisson_try(mean, u, v):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _draw(words, counter, key0, key1):  # type: ignore[no-untyped-def]
+def _draw(words, counter, key0, key1):
     attempt, row, column = counter
     words[0], words[1], words[2], words[3] = np.uint64(attempt), np.uint64(row), np.uint64(column), _ZERO
     philox(words, key0, key1)
 
 
 @njit(nogil=True, cache=True)
-def _uniform(word):  # type: ignore[no-untyped-def]
+def _uniform(word):
     """A number between 0 and 1, both excluded."""
     return ((word >> _11) + 0.5) * _UNIT
 
 
 @njit(nogil=True, cache=True)
-def _add_noise(out, expected, read_noise, first_row, key0, key1):  # type: ignore[no-untyped-def]
+def _add_noise(out, expected, read_noise, first_row, key0, key1):
     words = np.empty(4, np.uint64)
     for row in range(expected.shape[0]):
         for column in range(expected.shape[1]):

@@ -1,4 +1,5 @@
 """CPU kernels: blocks of icov times vectors, which are as in solve.simd_factor. All sums run in the order written."""
+# mypy: disallow-untyped-defs=False
 import math
 
 import numpy as np
@@ -25,7 +26,7 @@ LOOK_AHEAD = 8192      # bytes that blocks which come from memory are asked for 
 
 
 @njit(nogil=True)
-def masks_of(nband):  # type: ignore[no-untyped-def]
+def masks_of(nband):
     """(n, 4, 4): four band rows, each a bin after the one before, touch n vectors: 1 where a row has entries."""
     masks = np.zeros(((nband + 2 * LANE - 2) // LANE, LANE, LANE))
     for m in range(len(masks)):
@@ -36,7 +37,7 @@ def masks_of(nband):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def couple(y, x, icov, masks, margin, fibres, ways, bins):  # type: ignore[no-untyped-def]
+def couple(y, x, icov, masks, margin, fibres, ways, bins):
     """Add products of icov's block of fibres i and i + d to y; fibres: (i, d).
 
     ways: whether to what is fibre i's, and, by the block's mirror image, to what is fibre i + d's
@@ -87,7 +88,7 @@ def couple(y, x, icov, masks, margin, fibres, ways, bins):  # type: ignore[no-un
 
 
 @njit(nogil=True, cache=True)
-def farthest(icov, least, step):  # type: ignore[no-untyped-def]
+def farthest(icov, least, step):
     """Largest distance, 1 at least, of two fibres whose coupling, the diagonal scaled to 1, is above `least`.
 
     Every step-th bin is looked at, where both fibres have weight.

@@ -5,6 +5,7 @@ row for a fibre (`row_of`: the even ones first, both colours rounded up to four)
 band row needs no test at the ends; bins are rounded up to multiples of 4 (`room_of`). A factor's four fibres are of
 one colour. All sums run in the order written.
 """
+# mypy: disallow-untyped-defs=False
 import numpy as np
 from numba.extending import register_jitable
 
@@ -40,7 +41,7 @@ LEAST = LANE - 1       # half-band of a factor at least: four bins that are solv
 
 
 @register_jitable      # asked in Python, too, where it must not be compiled for that at every start
-def row_of(i, nfibre):  # type: ignore[no-untyped-def]
+def row_of(i, nfibre):
     """The row of fibre i in vectors; row_of(1, nfibre) is where the odd ones begin."""
     return i // 2 + i % 2 * ((nfibre + 2 * LANE - 1) // (2 * LANE) * LANE)
 
@@ -58,14 +59,14 @@ def factor_shape(nfibre: int, nwave: int, own: int) -> tuple[int, int, int, int]
 
 
 @njit(nogil=True)
-def transposed(a, b, c, d):  # type: ignore[no-untyped-def]
+def transposed(a, b, c, d):
     """The four vectors of their first, second, third and fourth lanes."""
     return (vpick(a, vturn3(b), vturn2(c), vturn1(d)), vpick(vturn1(a), b, vturn3(c), vturn2(d)),
             vpick(vturn2(a), vturn1(b), c, vturn3(d)), vpick(vturn3(a), vturn2(b), vturn1(c), d))
 
 
 @njit(nogil=True)
-def _gather(to, places, count):  # type: ignore[no-untyped-def]
+def _gather(to, places, count):
     """`count` numbers each from four addresses, interleaved."""
     a, b, c, d = places
     whole = 8 * (count // LANE * LANE)
@@ -81,7 +82,7 @@ def _gather(to, places, count):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def factorise(factor, roots, band):  # type: ignore[no-untyped-def]
+def factorise(factor, roots, band):
     """Banded L D L^T of the fibres' diagonal blocks.
 
     band: (nfibre, nwave, own + 1), band[i, j, own - k] = icov of bins j and j - k of fibre i
@@ -124,14 +125,14 @@ def factorise(factor, roots, band):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _roots(to, diagonal):  # type: ignore[no-untyped-def]
+def _roots(to, diagonal):
     """1 / sqrt of four numbers, 0 where they are not positive."""
     alive = vless(vset(0.0), diagonal)
     vwrite(to, vmul(alive, vdiv(vset(1.0), vroot(vadd(vmul(alive, diagonal), vsub(vset(1.0), alive))))))
 
 
 @njit(nogil=True)
-def _eliminate(at, j, size):  # type: ignore[no-untyped-def]
+def _eliminate(at, j, size):
     """Row j of L and 1 / D from the matrix's, in place; those before it are done. Returns which pivots are lost."""
     hw, row = size - 1, VECTOR * size
     one, tiny = vset(1.0), vset(LOST)
@@ -160,7 +161,7 @@ def _eliminate(at, j, size):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def lift(icov, own):  # type: ignore[no-untyped-def]
+def lift(icov, own):
     """Add LOST of itself to each diagonal element whose pivot in its fibre's own block has less than that.
 
     Returns (nfibre, nwave) bool, which.

@@ -9,6 +9,7 @@ from farther away, where they count, are part of the products alone; the precond
 
 and with F = 0 its steps are those of the first way. Vectors: see solve.simd_factor. All sums run in the order written.
 """
+# mypy: disallow-untyped-defs=False
 import math
 
 from gpu_extract.data import LANE
@@ -22,7 +23,7 @@ PATIENCE = 5       # steps without getting closer
 
 
 @njit(nogil=True, cache=True)
-def begin(r, rhs, weight, margin):  # type: ignore[no-untyped-def]
+def begin(r, rhs, weight, margin):
     """r = rhs where there is weight; rhs, weight: (nfibre, nwave)."""
     nfibre, nwave = rhs.shape
     r[(nfibre + 1) // 2:row_of(1, nfibre)] = 0.0
@@ -37,7 +38,7 @@ def begin(r, rhs, weight, margin):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def by_fibre(out, x, margin):  # type: ignore[no-untyped-def]
+def by_fibre(out, x, margin):
     """out: (nfibre, nwave), what the rows of x hold of the fibres in turn."""
     nfibre, nwave = out.shape
     for i in range(nfibre):
@@ -47,7 +48,7 @@ def by_fibre(out, x, margin):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _advance(y, x, factor, i):  # type: ignore[no-untyped-def]
+def _advance(y, x, factor, i):
     """y = y + factor x in row i."""
     length, f = y.shape[1], vset(factor)
     to, at = address(y, i * length), address(x, i * length)
@@ -56,7 +57,7 @@ def _advance(y, x, factor, i):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _follow(p, z, beta, i):  # type: ignore[no-untyped-def]
+def _follow(p, z, beta, i):
     """p = z + beta p in row i."""
     length, b = p.shape[1], vset(beta)
     to, at = address(p, i * length), address(z, i * length)
@@ -65,7 +66,7 @@ def _follow(p, z, beta, i):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _turn(p, q, z, r, t, beta, i):  # type: ignore[no-untyped-def]
+def _turn(p, q, z, r, t, beta, i):
     """p = z + beta p, q = r + t + beta q and then t = 0 in row i; returns p q."""
     length, b = p.shape[1], vset(beta)
     at_p, at_q, at_z = address(p, i * length), address(q, i * length), address(z, i * length)
@@ -82,7 +83,7 @@ def _turn(p, q, z, r, t, beta, i):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _next_ones(icov, g):  # type: ignore[no-untyped-def]
+def _next_ones(icov, g):
     """lo, hi: the odd fibres of group g are coupled by the blocks of fibres lo .. hi - 1 with the next."""
     nfibre, nd = icov.shape[0], icov.shape[1]
     lo = 2 * (LANE * g - row_of(1, nfibre))
@@ -90,7 +91,7 @@ def _next_ones(icov, g):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _odd(z, r, t, icov, factor, margin, spaces):  # type: ignore[no-untyped-def]
+def _odd(z, r, t, icov, factor, margin, spaces):
     """z2 = D2^-1 (r2 - t2), then t2 = 0 and B z2 added to t1; returns (r2 - t2) z2.
 
     spaces: masks, room for the solves, whether B' z1 is to be added to t2 first
@@ -112,7 +113,7 @@ def _odd(z, r, t, icov, factor, margin, spaces):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _even(z, r, t, factor, margin, groups):  # type: ignore[no-untyped-def]
+def _even(z, r, t, factor, margin, groups):
     """z1 = D1^-1 (r1 - t1); returns (r1 - t1) z1. groups: how many there are, and room for the solves."""
     count, work = groups
     norm = 0.0
@@ -123,7 +124,7 @@ def _even(z, r, t, factor, margin, groups):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def conjugate_gradients(vectors, icov, factor, near, control, steps):  # type: ignore[no-untyped-def]
+def conjugate_gradients(vectors, icov, factor, near, control, steps):
     """Add to x what solves icov x = r with couplings of fibres up to `near` apart; returns (iterations, tolerance).
 
     vectors: (6, rows, length): x, r and four for the work, see `room_of`; r becomes anything

@@ -1,4 +1,5 @@
 """CPU kernels: how strongly the bins of a bundle are coupled, measured where icov is read anyway."""
+# mypy: disallow-untyped-defs=False
 import math
 
 from gpu_extract.data import LANE, Array, Strengths
@@ -13,7 +14,7 @@ STRETCH = 12 * LANE    # bins whose product and whose strengths are made togethe
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def inverse_roots(roots, icov):  # type: ignore[no-untyped-def]
+def inverse_roots(roots, icov):
     """roots[i, margin + j] = 1 / sqrt of the diagonal of icov, 0 where that is 0 and in the margins at both ends.
 """
     nwave, hw = icov.shape[2], icov.shape[3] // 2
@@ -26,7 +27,7 @@ def inverse_roots(roots, icov):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _strongest(out, icov, roots, fibres, bins):  # type: ignore[no-untyped-def]
+def _strongest(out, icov, roots, fibres, bins):
     """The largest |A_ij| / sqrt(A_ii A_jj) of bins first .. last - 1 of fibre i with those of fibre j = i + d.
 
     out: (nwave,); fibres: (i, d); bins: (first, last); roots: of `inverse_roots`, with margins >= hw
@@ -54,7 +55,7 @@ def _strongest(out, icov, roots, fibres, bins):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _largest(row, near, width):  # type: ignore[no-untyped-def]
+def _largest(row, near, width):
     """The largest absolute products of a row and `near`, in four lanes; the last four once more makes no difference."""
     far = 8 * (width - LANE)
     most = vabs(vmul(vread(row + far), vread(near + far)))
@@ -64,7 +65,7 @@ def _largest(row, near, width):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def strongest(correlations, icov, roots):  # type: ignore[no-untyped-def]
+def strongest(correlations, icov, roots):
     """correlations, filled as in data.Strengths; roots: of `inverse_roots`, with margins >= hw."""
     nfibre, nd, nwave = icov.shape[:3]
     for i in range(nfibre):
@@ -73,7 +74,7 @@ def strongest(correlations, icov, roots):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def multiply(correlations, y, icov, x, margin, roots):  # type: ignore[no-untyped-def]
+def multiply(correlations, y, icov, x, margin, roots):
     """y = icov x, as in `simd_factor.room_of`, and `strongest` in the same pass: icov comes from memory once."""
     nfibre, nd, nwave, nband = icov.shape
     masks = masks_of(nband)

@@ -2,6 +2,7 @@
 
 Four fibres are the lanes, and four bins are worked on side by side: each number before or after them is read once.
 """
+# mypy: disallow-untyped-defs=False
 import math
 
 import numpy as np
@@ -13,7 +14,7 @@ from gpu_extract.vectors.simd import address, vfma, vmul, vread, vset, vsub, vsu
 
 
 @njit(nogil=True)
-def forward(work, r, t, factor, margin, g):  # type: ignore[no-untyped-def]
+def forward(work, r, t, factor, margin, g):
     """L y = r - t for the fibres of group g, y: in work; returns their part of (r - t) M^-1 (r - t)."""
     _, rows, size, _ = factor.shape
     hw, line = size - 1, 8 * r.shape[1]
@@ -55,7 +56,7 @@ def forward(work, r, t, factor, margin, g):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def backward(z, work, factor, margin, g):  # type: ignore[no-untyped-def]
+def backward(z, work, factor, margin, g):
     """z = L^-T D^-1 y for the fibres of group g; y: in work, overwritten."""
     _, rows, size, _ = factor.shape
     hw, line = size - 1, 8 * z.shape[1]
@@ -100,13 +101,13 @@ def backward(z, work, factor, margin, g):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def work_of(factor):  # type: ignore[no-untyped-def]
+def work_of(factor):
     """Room for the solves of one group: zeros, as many more rows than bins as the half-band at both ends."""
     return np.zeros((factor.shape[1] + factor.shape[2], LANE))
 
 
 @njit(nogil=True, cache=True)
-def size_of(r, t, factor, margin):  # type: ignore[no-untyped-def]
+def size_of(r, t, factor, margin):
     """The root of (r - t) M^-1 (r - t): the error in sigma that a residual r - t stands for."""
     work, total = work_of(factor), 0.0
     for g in range(len(factor)):

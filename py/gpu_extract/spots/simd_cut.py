@@ -1,4 +1,5 @@
 """CPU kernels: what of the image a bundle sees, and how far its spots overlap."""
+# mypy: disallow-untyped-defs=False
 import math
 
 import numpy as np
@@ -13,7 +14,7 @@ STRETCH = 64  # bins whose spots are looked at as one at first: columns change b
 
 
 @njit(nogil=True, cache=True)
-def half_bands(y0, x0, stamp, shape):  # type: ignore[no-untyped-def]
+def half_bands(y0, x0, stamp, shape):
     """Largest d and largest |k| at which some spot (i, j) overlaps spot (i + d, j + k), both on the CCD.
 
     And the largest |k| with d = 0.
@@ -46,7 +47,7 @@ def half_bands(y0, x0, stamp, shape):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _on_ccd(y0, x0, stamp, shape):  # type: ignore[no-untyped-def]
+def _on_ccd(y0, x0, stamp, shape):
     """Which spots are on the CCD, and where they are, stretch by stretch of STRETCH bins.
 
     Returns (nfibre, nwave) bool, and (nfibre, 1 + stretches, 4) int64: lowest and highest y0, lowest and highest x0 of
@@ -75,7 +76,7 @@ def _on_ccd(y0, x0, stamp, shape):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _meet(one, other, stamp):  # type: ignore[no-untyped-def]
+def _meet(one, other, stamp):
     """Whether a stretch of one fibre and one of another are closer than a spot, in rows and in columns."""
     ny, nx = stamp
     for n in range(1, len(one)):
@@ -90,7 +91,7 @@ def _meet(one, other, stamp):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _at_distance(y0, x0, on_ccd, stamp, pair, distance):  # type: ignore[no-untyped-def]
+def _at_distance(y0, x0, on_ccd, stamp, pair, distance):
     """Whether spots of one fibre overlap those of another some bins on, and whether they may even farther on.
 
     pair: (one, other); distance: (1 or -1, bins)
@@ -114,7 +115,7 @@ def _at_distance(y0, x0, on_ccd, stamp, pair, distance):  # type: ignore[no-unty
 
 
 @njit(nogil=True, cache=True)
-def corners(corner, apart, centre, offset):  # type: ignore[no-untyped-def]
+def corners(corner, apart, centre, offset):
     """First pixel of spots along an axis, floor(centre - offset), and how far from the centre it is.
 
     corner: (nfibre, nwave) int64; apart, centre: same shape, float64, and may be one array
@@ -128,7 +129,7 @@ def corners(corner, apart, centre, offset):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def frames(y0, x0, rows, columns, stamp):  # type: ignore[no-untyped-def]
+def frames(y0, x0, rows, columns, stamp):
     """The common frames of pixels of blocks of LANE bins.
 
     y0, x0: (nfibre, n) int64, first pixel of the stamps, n a multiple of LANE; stamp: (ny, nx)
@@ -154,7 +155,7 @@ def frames(y0, x0, rows, columns, stamp):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def in_order(corners):  # type: ignore[no-untyped-def]
+def in_order(corners):
     """Blocks' numbers in order of their first rows, those of one row in order; and how their rows are laid out so.
 
     corners: of `frames`. Returned next to the order are where each block begins, (nfibre, nblock), and how many rows
@@ -181,7 +182,7 @@ AHEAD = 2     # rows: how long before it is wanted a row of the image is asked f
 
 
 @njit(nogil=True, cache=True)
-def whiten_pixels(root, light, ivar, pix, inside, margin):  # type: ignore[no-untyped-def]
+def whiten_pixels(root, light, ivar, pix, inside, margin):
     """root = sqrt(ivar) and light = sqrt(ivar) pix of a part of an image, 0 where ivar is 0 and in a margin around it.
 
     root, light: rows of whole vectors of eight, on cache lines; ivar, pix: the whole image

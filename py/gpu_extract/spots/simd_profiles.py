@@ -12,6 +12,7 @@ quadrature). The derivatives are (-1)^k He_k phi: the sum over k is h phi(u) tim
 whose coefficients are polynomials in h^2, and h = 1 / sigma is the width of a pixel. Up to h = 1.5 the error is below
 8e-17; sharper profiles are left to the error function.
 """
+# mypy: disallow-untyped-defs=False
 import math
 from fractions import Fraction
 
@@ -62,13 +63,13 @@ _write_coefficients = polynomials(_left_edge())
 
 
 @njit(nogil=True)
-def room(terms):  # type: ignore[no-untyped-def]
+def room(terms):
     """Vectors of scratch for `profiles`; terms: (nj, ni)."""
     return BINS + 6 + max(terms[0], terms[1]) + 1
 
 
 @njit(nogil=True)
-def profiles(out, work, terms, frame, stamp, bins):  # type: ignore[no-untyped-def]
+def profiles(out, work, terms, frame, stamp, bins):
     """Pixel integrals of the Gauss-Hermite terms along y and x.
 
     out: addresses of (nj, rows) and (ni, columns) vectors, multiples of 4, each with room for two vectors behind, which
@@ -93,7 +94,7 @@ def profiles(out, work, terms, frame, stamp, bins):  # type: ignore[no-untyped-d
 
 
 @njit(nogil=True)
-def _axis(out, work, terms, pixels):  # type: ignore[no-untyped-def]
+def _axis(out, work, terms, pixels):
     """The profiles of one axis, from the last edge to the first.
 
     terms: (nterm, size of the frame). Four edges at a time, and eight lanes where one or two are left over; what these
@@ -122,7 +123,7 @@ def _axis(out, work, terms, pixels):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _edges(out, work, terms, bins, limit):  # type: ignore[no-untyped-def]
+def _edges(out, work, terms, bins, limit):
     """The terms at some neighbouring edges, and the integrals over the pixels that begin there.
 
     work: see `profiles`; behind the coefficients the terms at the edge that follows, and then at the first one here
@@ -156,7 +157,7 @@ def _edges(out, work, terms, bins, limit):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _put(out, at, term):  # type: ignore[no-untyped-def]
+def _put(out, at, term):
     """Differences of a term's values at successive edges, where they are inside the stamp; see `_edges`."""
     low, place, limit = term
     vwrite(out, vinside(place, limit, vsub(low, vnext(low, vread(at)))))
@@ -164,7 +165,7 @@ def _put(out, at, term):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _sharpen(out, pixels, bins):  # type: ignore[no-untyped-def]
+def _sharpen(out, pixels, bins):
     """The integrals of phi alone, where a bin's sigma is too small to take them from the edges' derivatives.
 
     out: see `_axis`; bins: addresses of first pixels minus centres, of sigma, and of first pixels in the frame

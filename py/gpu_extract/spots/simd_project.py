@@ -3,6 +3,7 @@
 A pixel gets its light in the same order however the bins are cut: by wavelength
 first and fibre second in `add_to_image`, by the first row of a block in `judge` and `add_blocks`.
 """
+# mypy: disallow-untyped-defs=False
 from gpu_extract.data import LANE
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import (
@@ -41,7 +42,7 @@ from gpu_extract.vectors.spot_vectors import (
 
 
 @njit(nogil=True, cache=True)
-def add_to_image(image, stamps, y0, x0, flux):  # type: ignore[no-untyped-def]
+def add_to_image(image, stamps, y0, x0, flux):
     """image[y, x] += sum of flux times spot, spots clipped at the image's edges."""
     nfibre, nwave, ny, width = stamps.shape
     rows, columns = image.shape
@@ -60,7 +61,7 @@ BEFORE = 4     # rows: the same for the pixels
 
 
 @njit(nogil=True, cache=True)
-def judge(out, blocks, x, images, psferr):  # type: ignore[no-untyped-def]
+def judge(out, blocks, x, images, psferr):
     """out[0] = chi2pix = A^T chi^2 / A^T [ivar > 0] and out[1] = 1 - A^T [ivar > 0], out: (2, nfibre, 4 nblock).
 
     blocks: (stamps, begins, order, scale, corners), see data.Blocks; x: (nfibre, 4 nblock)
@@ -97,7 +98,7 @@ def judge(out, blocks, x, images, psferr):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def add_blocks(model, blocks, x):  # type: ignore[no-untyped-def]
+def add_blocks(model, blocks, x):
     """model = A x on a cut-out, rows of whole vectors of eight; blocks and x as those of `judge`, whose bits it has."""
     stamps, begins, order, scale, corners = blocks
     kind, size = stamps.dtype.type(0), stamps.itemsize
@@ -114,7 +115,7 @@ def add_blocks(model, blocks, x):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _sum_up(sums, blocks, progress, places, steps, kind):  # type: ignore[no-untyped-def]
+def _sum_up(sums, blocks, progress, places, steps, kind):
     """Sum up the blocks that follow those that are done and end before the rows that are not judged: how many are done.
 
     sums: addresses of both sums and of the scale; blocks: (order, frames, bytes to each block's spots)
@@ -136,7 +137,7 @@ def _sum_up(sums, blocks, progress, places, steps, kind):  # type: ignore[no-unt
 
 
 @njit(nogil=True)
-def _add_block(places, shape, steps, light, kind):  # type: ignore[no-untyped-def]
+def _add_block(places, shape, steps, light, kind):
     """model += light times spot for a block's four bins; columns are taken by fours, the last ones by twos.
 
     places: addresses of the frame's first pixel and of the block; shape: height and width
@@ -176,7 +177,7 @@ def _add_block(places, shape, steps, light, kind):  # type: ignore[no-untyped-de
 
 
 @njit(nogil=True)
-def _adjoint_block(out, scale, places, shape, steps, kind):  # type: ignore[no-untyped-def]
+def _adjoint_block(out, scale, places, shape, steps, kind):
     """A block's chi2pix and pixmask_fraction, to two addresses; 0 and 1 where no good pixel is touched.
 
     scale: of the spots; places: addresses of the frame's chi^2 (negative where masked, see chi_square) and of the
@@ -215,7 +216,7 @@ def _adjoint_block(out, scale, places, shape, steps, kind):  # type: ignore[no-u
 
 
 @njit(nogil=True)
-def chi_square(images, span, psferr, form):  # type: ignore[no-untyped-def]
+def chi_square(images, span, psferr, form):
     """(pix - model)^2 W', 1/W' = 1/ivar + (psferr model)^2, -0.0 where ivar is 0, in place of rows of the model.
 
     images: (model, root, light), light = root pix; span: of rows; form: (kind, size) of the elements that are written

@@ -1,4 +1,5 @@
 """CPU kernels: series of polynomials."""
+# mypy: disallow-untyped-defs=False
 import numpy as np
 
 from gpu_extract.kernels.compiled import njit
@@ -8,7 +9,7 @@ LANES = 16     # wavelengths at a time
 
 
 @njit(nogil=True, cache=True)
-def legendre(out, wave, domain):  # type: ignore[no-untyped-def]
+def legendre(out, wave, domain):
     """Legendre polynomials of degree 0, 1, ... : out (one or more, nwave); domain: wavelengths where u is -1 and 1."""
     centre, scale = 0.5 * (domain[0] + domain[1]), 2.0 / (domain[1] - domain[0])
     for j in range(len(wave)):
@@ -23,7 +24,7 @@ def legendre(out, wave, domain):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def evaluate(out, coeff, wave, domain):  # type: ignore[no-untyped-def]
+def evaluate(out, coeff, wave, domain):
     """out[i, j] = sum_k coeff[i, k] P_k(u_j), by k: out (n, nwave), coeff (n, ncoef); wave, domain: see `legendre`.
 
     All lanes are made in the same way, where there are fewer wavelengths too: a value depends on its own alone.

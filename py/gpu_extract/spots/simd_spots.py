@@ -7,6 +7,7 @@ is made in.
 
 The profiles along y and x are separable; a spot is hy^T G hx with the small matrix G of Gauss-Hermite coefficients.
 """
+# mypy: disallow-untyped-defs=False
 import math
 
 import numpy as np
@@ -43,7 +44,7 @@ FIRST, CORES, TAIL, NUMBERS = 0, 2, 8, 13
 
 
 @njit(nogil=True)
-def _coefficients(out, series, npar, basis, step):  # type: ignore[no-untyped-def]
+def _coefficients(out, series, npar, basis, step):
     """out[p] = sum_k series[k, p] basis[k]: vectors out (npar,) and basis; series (ncoef, npar), npar a multiple of 4.
 
     basis: (address of the first function at the block's bins, ncoef); step: bytes from a function to the next
@@ -59,7 +60,7 @@ def _coefficients(out, series, npar, basis, step):  # type: ignore[no-untyped-de
 
 
 @njit(nogil=True)
-def _multiply(out, a, b, count, fresh):  # type: ignore[no-untyped-def]
+def _multiply(out, a, b, count, fresh):
     """out[r, c] (+)= sum_k a[k, r] b[k, c] for 4 rows and 4 columns of vectors, lane by lane.
 
     out, a, b: (address, bytes to the next r; to the next k); fresh: whether out counts as 0
@@ -86,7 +87,7 @@ def _multiply(out, a, b, count, fresh):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _multiply_wide(out, a, b, count, fresh):  # type: ignore[no-untyped-def]
+def _multiply_wide(out, a, b, count, fresh):
     """The same for 4 rows and 8 columns: more sums at a time hide the latency of each."""
     to, line = out
     near, near_step = a
@@ -122,7 +123,7 @@ def _multiply_wide(out, a, b, count, fresh):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _multiply_thin(out, a, b, count, fresh):  # type: ignore[no-untyped-def]
+def _multiply_thin(out, a, b, count, fresh):
     """The same for 4 rows and one column, and 0 in the three columns behind it."""
     to, line = out
     near, near_step = a
@@ -144,7 +145,7 @@ def _multiply_thin(out, a, b, count, fresh):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _add_core(stamp, coeff, profiles, work, frame, terms):  # type: ignore[no-untyped-def]
+def _add_core(stamp, coeff, profiles, work, frame, terms):
     """stamp[y, x] += sum_ji coeff[j, i] hy[j, y] hx[i, x]: addresses of vectors.
 
     stamp: (rows, pitch); coeff: (nj, ni4); profiles: (hy (nj, rows), hx (ni, columns)); work: ni4 rows vectors
@@ -178,7 +179,7 @@ def _add_core(stamp, coeff, profiles, work, frame, terms):  # type: ignore[no-un
 
 
 @njit(nogil=True)
-def _cut_core(stamp, frame, bins, core):  # type: ignore[no-untyped-def]
+def _cut_core(stamp, frame, bins, core):
     """stamp = 0 where uy^2 + ux^2 >= nsig^2.
 
     frame: see `_add_core`; bins: see `make_block`; core: address of the first bin's sigma y
@@ -199,7 +200,7 @@ def _cut_core(stamp, frame, bins, core):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _add_tail(stamp, pitch, shape, bins):  # type: ignore[no-untyped-def]
+def _add_tail(stamp, pitch, shape, bins):
     """stamp += amp r2 / (core^2 + r2)^(1 + index/2) on every lane's own pixels.
 
     shape: (ny, nx); bins: see `make_block`
@@ -222,7 +223,7 @@ def _add_tail(stamp, pitch, shape, bins):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def aligned(size):  # type: ignore[no-untyped-def]
+def aligned(size):
     """Room that starts on a cache line: eight lanes that straddle two cost twice."""
     block = np.empty(size + 8)
     first = (-address(block, 0) // 8) % 8
@@ -230,7 +231,7 @@ def aligned(size):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def space_of(terms, size):  # type: ignore[no-untyped-def]
+def space_of(terms, size):
     """float64 numbers of scratch for `make_block`; terms: see `terms_of`; size: (rows, pitch) of a block."""
     nj, ni, npar = terms
     rows, pitch = (size[0] + 3) // 4 * 4, (size[1] + 3) // 4 * 4
@@ -238,7 +239,7 @@ def space_of(terms, size):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _core(stamp, space, core, frame, bins, shape, sizes):  # type: ignore[no-untyped-def]
+def _core(stamp, space, core, frame, bins, shape, sizes):
     """Add a core to a block of stamps.
 
     stamp, space: addresses
@@ -263,7 +264,7 @@ def _core(stamp, space, core, frame, bins, shape, sizes):  # type: ignore[no-unt
 
 
 @njit(nogil=True)
-def make_block(space, bins, cores, shape, frame):  # type: ignore[no-untyped-def]
+def make_block(space, bins, cores, shape, frame):
     """Make four spots that are still to be clipped at 0 and scaled to the sum 1.
 
     space: address of `space_of` numbers; at its beginning are left the stamps, (rows, pitch) vectors, 0 beside each
@@ -284,7 +285,7 @@ def make_block(space, bins, cores, shape, frame):  # type: ignore[no-untyped-def
 
 
 @njit(nogil=True)
-def core_at(core, first):  # type: ignore[no-untyped-def]
+def core_at(core, first):
     """A core by addresses, for `core_of`; core: see `make_spots`; first: of its numbers."""
     series, basis, terms = core
     _, ncoef, npar = series.shape
@@ -292,21 +293,21 @@ def core_at(core, first):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def core_of(core, i, j):  # type: ignore[no-untyped-def]
+def core_of(core, i, j):
     """A core of fibre i at bins j .. j + 3 as `_core` wants it; core: from `core_at`."""
     series, basis, step, npar, ncoef, nj, ni, first = core
     return series + 8 * i * ncoef * npar, basis + 8 * j, step, npar, ncoef, nj, ni, first
 
 
 @njit(nogil=True)
-def terms_of(cores):  # type: ignore[no-untyped-def]
+def terms_of(cores):
     """(nj, ni, npar) of the larger of both cores."""
     return (max(cores[0][2][0], cores[1][2][0]), max(cores[0][2][1], cores[1][2][1]),
             max(cores[0][0].shape[2], cores[1][0].shape[2]))
 
 
 @njit(nogil=True, cache=True)
-def make_spots(out, recipe, offsets, sizes):  # type: ignore[no-untyped-def]
+def make_spots(out, recipe, offsets, sizes):
     """Make all spots, each on its own stamp.
 
     out: (nfibre, nwave, ny, nx) float64
@@ -321,7 +322,7 @@ def make_spots(out, recipe, offsets, sizes):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _make_spots(out, recipe, frames, space):  # type: ignore[no-untyped-def]
+def _make_spots(out, recipe, frames, space):
     """make_spots with its scratch as arguments: an array lives as long as the call it is an argument of."""
     numbers, cores, shape = recipe
     offsets, sizes = frames

@@ -3,6 +3,7 @@
 A block in memory is 16 vectors, [c][r] (column by column) or [r][c]; a group of right sides is 4 bins, [bin][side].
 All functions work on places in arrays, given as pairs (array, first element). `e` is the code's writer (emit.Emit).
 """
+# mypy: disallow-untyped-defs=False
 from collections.abc import Callable
 from typing import Any
 
@@ -20,8 +21,8 @@ BINS = range(EDGE)
 
 def _code(name: str, body: Callable[..., None]) -> Any:
     """An intrinsic name(a, a0, b, b0, c, c0) whose code is body(e, a, b, c)."""
-    def typing(typingctx, a, a0, b, b0, c, c0):  # type: ignore[no-untyped-def]
-        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def typing(typingctx, a, a0, b, b0, c, c0):
+        def codegen(context, builder, signature, args):
             e = Emit(context, builder, LANES)
             places = [e.pointer(kind, args[2 * n], args[2 * n + 1]) for n, kind in enumerate((a, b, c))]
             return call(context, builder, name, places, lambda e, p: body(e, *p), LANES)
@@ -200,7 +201,7 @@ def _products(kind: int) -> Callable[[Emit, Any], None]:
 
 
 @written_out
-def subtract_products(typingctx, c, c0, a, a0, a_step, b, b0, count, kind):  # type: ignore[no-untyped-def]
+def subtract_products(typingctx, c, c0, a, a0, a_step, b, b0, count, kind):
     """C -= sum_n A_n B_n over `count` blocks, C in registers; A_n are a_step elements apart, B_n follow each other.
 
     NORMAL: C and A are [column][row], B [row][column]; TURNED: A is [row][column]; GROUPS: A is [column][row], C and B
@@ -210,7 +211,7 @@ def subtract_products(typingctx, c, c0, a, a0, a_step, b, b0, count, kind):  # t
         return None
     which = literal(kind)
 
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         e = Emit(context, builder, LANES)
         places = e.pointer(c, args[0], args[1]), e.pointer(a, args[2], args[3]), args[4], e.pointer(b, args[5], args[6])
         return call(context, builder, f"subtract_products_{which}", [*places, args[7]], _products(which), LANES)

@@ -10,6 +10,7 @@
     vinside(x, limit, a)           a where |x| < limit, else 0
     polynomials(table)             a function that evaluates several polynomials of one vector
 """
+# mypy: disallow-untyped-defs=False
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -45,9 +46,9 @@ def _horner(builder: Any, s: Any, coefficients: Sequence[float]) -> Any:
 
 
 @intrinsic
-def vdensity(typingctx, u):  # type: ignore[no-untyped-def]
+def vdensity(typingctx, u):
     """exp(-u^2 / 2) / sqrt(2 pi), right to 4e-17: 2^n exp(-x / 2) with n = round(-u^2 / ln 4), x = u^2 + n ln 4."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         def constant(value: float) -> Any:
             return _constant(args[0], value)
 
@@ -63,9 +64,9 @@ def vdensity(typingctx, u):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def vboth(typingctx, lower, upper):  # type: ignore[no-untyped-def]
+def vboth(typingctx, lower, upper):
     """The four float64 at one address and the four at another."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         four = ir.VectorType(ir.DoubleType(), 4).as_pointer()
         low, high = (builder.load(builder.inttoptr(place, four), align=8) for place in args)
         return _shuffle(builder, low, high, range(8))
@@ -73,52 +74,52 @@ def vboth(typingctx, lower, upper):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def vhalves(typingctx, a, b):  # type: ignore[no-untyped-def]
+def vhalves(typingctx, a, b):
     """One number in four lanes, another in the next four."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         low, high = (_spread(builder, value, 4) for value in args)
         return _shuffle(builder, low, high, range(8))
     return vec8(types.float64, types.float64), codegen
 
 
 @intrinsic
-def vcount(typingctx, x, b):  # type: ignore[no-untyped-def]
+def vcount(typingctx, x, b):
     """x, x + 1, ..., each in four lanes, as many as b has."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         steps = ir.Constant(args[1].type, [float(n // 4) for n in range(b.lanes)])
         return builder.fadd(_spread(builder, args[0], b.lanes), steps)
     return b(types.float64, b), codegen
 
 
 @intrinsic
-def vtile(typingctx, a, b):  # type: ignore[no-untyped-def]
+def vtile(typingctx, a, b):
     """Four lanes, as often as b has fours."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return _shuffle(builder, args[0], args[0], [n % 4 for n in range(b.lanes)])
     return b(vec4, b), codegen
 
 
 @intrinsic
-def vnext(typingctx, a, b):  # type: ignore[no-untyped-def]
+def vnext(typingctx, a, b):
     """Lanes 4, 5, ... of a, then the four of b."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         wide = _shuffle(builder, args[1], args[1], [n % 4 for n in range(a.lanes)])
         return _shuffle(builder, args[0], wide, range(4, a.lanes + 4))
     return a(a, vec4), codegen
 
 
 @intrinsic
-def vfirst(typingctx, a):  # type: ignore[no-untyped-def]
+def vfirst(typingctx, a):
     """The first four lanes."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return _shuffle(builder, args[0], args[0], range(4))
     return vec4(a), codegen
 
 
 @intrinsic
-def vinside(typingctx, x, limit, a):  # type: ignore[no-untyped-def]
+def vinside(typingctx, x, limit, a):
     """a where |x| < limit, else 0."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         near = builder.fcmp_ordered("<", _call(builder, "llvm.fabs", args[0]), args[1])
         return builder.select(near, args[2], _constant(args[2], 0.0))
     return a(x, x, a), codegen
@@ -127,8 +128,8 @@ def vinside(typingctx, x, limit, a):  # type: ignore[no-untyped-def]
 def polynomials(table: Sequence[Sequence[float]]) -> Any:
     """A function of an address and a vector s: writes sum_n table[k][n] s^n of every k, one vector behind the other."""
     @intrinsic
-    def evaluate(typingctx, place, s):  # type: ignore[no-untyped-def]
-        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def evaluate(typingctx, place, s):
+        def codegen(context, builder, signature, args):
             for k, coefficients in enumerate(table):
                 at = builder.add(args[0], ir.Constant(args[0].type, 8 * s.lanes * k))
                 value = _horner(builder, args[1], coefficients)

@@ -29,6 +29,7 @@ how many there are.
     vsum(a)                        (a0 + a2) + (a1 + a3)
     vsums(a, b, c, d)              the four vectors' sums, each (x0 + x1) + (x2 + x3)
 """
+# mypy: disallow-untyped-defs=False
 from collections.abc import Sequence
 from typing import Any
 
@@ -96,17 +97,17 @@ def _call(builder: Any, name: str, *args: Any) -> Any:
 
 
 @intrinsic
-def address(typingctx, array, index):  # type: ignore[no-untyped-def]
+def address(typingctx, array, index):
     """Address of element `index` of a contiguous array."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return builder.ptrtoint(_pointer(context, builder, signature.args[0], args[0], args[1]), ir.IntType(64))
     return types.intp(array, types.intp), codegen
 
 
 @intrinsic
-def prefetch(typingctx, place):  # type: ignore[no-untyped-def]
+def prefetch(typingctx, place):
     """Ask for the cache line of an address, to be read soon; any address may be given."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         byte = ir.IntType(8).as_pointer()
         kind = ir.FunctionType(ir.VoidType(), [byte, _INT, _INT, _INT])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
@@ -116,25 +117,25 @@ def prefetch(typingctx, place):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def integer(typingctx, place):  # type: ignore[no-untyped-def]
+def integer(typingctx, place):
     """The int64 at an address."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return builder.load(builder.inttoptr(args[0], ir.IntType(64).as_pointer()))
     return types.int64(types.intp), codegen
 
 
 @intrinsic
-def number(typingctx, place):  # type: ignore[no-untyped-def]
+def number(typingctx, place):
     """The float64 at an address."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return builder.load(builder.inttoptr(args[0], ir.DoubleType().as_pointer()))
     return types.float64(types.intp), codegen
 
 
 @intrinsic
-def write(typingctx, place, value):  # type: ignore[no-untyped-def]
+def write(typingctx, place, value):
     """Write one float64 to an address."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         builder.store(args[1], builder.inttoptr(args[0], ir.DoubleType().as_pointer()))
         return context.get_dummy_value()
     return types.void(types.intp, types.float64), codegen
@@ -148,9 +149,9 @@ def _store_past(builder: Any, value: Any, place: Any, size: int) -> None:
 
 
 @intrinsic
-def vwrite_single(typingctx, place, value):  # type: ignore[no-untyped-def]
+def vwrite_single(typingctx, place, value):
     """Write all lanes as float32 past the caches, to an address that is a multiple of the size of at most eight."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         lanes = min(value.lanes, 8)
         for first in range(0, value.lanes, lanes):
             part = _shuffle(builder, args[1], args[1], range(first, first + lanes))
@@ -161,118 +162,118 @@ def vwrite_single(typingctx, place, value):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def vwrite_past(typingctx, place, value):  # type: ignore[no-untyped-def]
+def vwrite_past(typingctx, place, value):
     """Write all lanes to an address that is a multiple of their size, past the caches."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         _store_past(builder, args[1], args[0], 8)
         return context.get_dummy_value()
     return types.void(types.intp, value), codegen
 
 
 @intrinsic
-def vread(typingctx, place):  # type: ignore[no-untyped-def]
+def vread(typingctx, place):
     """The four float64 at an address."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return builder.load(builder.inttoptr(args[0], _VECTOR.as_pointer()), align=8)
     return vec4(types.intp), codegen
 
 
 @intrinsic
-def vread8(typingctx, place):  # type: ignore[no-untyped-def]
+def vread8(typingctx, place):
     """The eight float64 at an address."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return builder.load(builder.inttoptr(args[0], _doubles(8).as_pointer()), align=8)
     return vec8(types.intp), codegen
 
 
 @intrinsic
-def vread16(typingctx, place):  # type: ignore[no-untyped-def]
+def vread16(typingctx, place):
     """The sixteen float64 at an address."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return builder.load(builder.inttoptr(args[0], _doubles(16).as_pointer()), align=8)
     return vec16(types.intp), codegen
 
 
 @intrinsic
-def vwrite(typingctx, place, value):  # type: ignore[no-untyped-def]
+def vwrite(typingctx, place, value):
     """Write all lanes to an address."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         builder.store(args[1], builder.inttoptr(args[0], _doubles(value.lanes).as_pointer()), align=8)
         return context.get_dummy_value()
     return types.void(types.intp, value), codegen
 
 
 @intrinsic
-def vset(typingctx, x):  # type: ignore[no-untyped-def]
+def vset(typingctx, x):
     """x in all lanes."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return _spread(builder, args[0], 4)
     return vec4(types.float64), codegen
 
 
 @intrinsic
-def vset8(typingctx, x):  # type: ignore[no-untyped-def]
+def vset8(typingctx, x):
     """x in all eight lanes."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return _spread(builder, args[0], 8)
     return vec8(types.float64), codegen
 
 
 @intrinsic
-def vset16(typingctx, x):  # type: ignore[no-untyped-def]
+def vset16(typingctx, x):
     """x in all sixteen lanes."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return _spread(builder, args[0], 16)
     return vec16(types.float64), codegen
 
 
 @intrinsic
-def vpixels(typingctx, place):  # type: ignore[no-untyped-def]
+def vpixels(typingctx, place):
     """The four float64 at an address, each in four lanes."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         four = builder.load(builder.inttoptr(args[0], _VECTOR.as_pointer()), align=8)
         return _shuffle(builder, four, four, [n // 4 for n in range(16)])
     return vec16(types.intp), codegen
 
 
 @intrinsic
-def vpixels8(typingctx, place):  # type: ignore[no-untyped-def]
+def vpixels8(typingctx, place):
     """The two float64 at an address, each in four lanes."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         two = builder.load(builder.inttoptr(args[0], _doubles(2).as_pointer()), align=8)
         return _shuffle(builder, two, two, [n // 4 for n in range(8)])
     return vec8(types.intp), codegen
 
 
 @intrinsic
-def vhalf(typingctx, a):  # type: ignore[no-untyped-def]
+def vhalf(typingctx, a):
     """The lower eight of sixteen lanes."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return _shuffle(builder, args[0], args[0], range(8))
     return vec8(vec16), codegen
 
 
 @intrinsic
-def vjoin(typingctx, a, b):  # type: ignore[no-untyped-def]
+def vjoin(typingctx, a, b):
     """Sixteen lanes with other lower eight."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         longer = _shuffle(builder, args[1], args[1], [*range(8)] * 2)
         return _shuffle(builder, longer, args[0], [*range(8), *range(24, 32)])
     return vec16(vec16, vec8), codegen
 
 
 @intrinsic
-def vfours(typingctx, a):  # type: ignore[no-untyped-def]
+def vfours(typingctx, a):
     """Four lanes, four times."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return _shuffle(builder, args[0], args[0], [n % 4 for n in range(16)])
     return vec16(vec4), codegen
 
 
 @intrinsic
-def vtwice(typingctx, place):  # type: ignore[no-untyped-def]
+def vtwice(typingctx, place):
     """Of the eight float64 at an address the first, third, fifth and seventh, each in two lanes."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         eight = builder.load(builder.inttoptr(args[0], _doubles(8).as_pointer()), align=8)
         return _shuffle(builder, eight, eight, [n // 2 * 2 for n in range(8)])
     return vec8(types.intp), codegen
@@ -281,8 +282,8 @@ def vtwice(typingctx, place):  # type: ignore[no-untyped-def]
 def _rotation(by: int) -> Any:
     """A function that turns every four lanes."""
     @intrinsic
-    def rotate(typingctx, a):  # type: ignore[no-untyped-def]
-        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def rotate(typingctx, a):
+        def codegen(context, builder, signature, args):
             lanes = [n // 4 * 4 + (n + by) % 4 for n in range(signature.args[0].lanes)]
             return _shuffle(builder, args[0], args[0], lanes)
         return a(a), codegen
@@ -293,42 +294,42 @@ vturn1, vturn2, vturn3 = (_rotation(by) for by in (1, 2, 3))
 
 
 @intrinsic
-def vpick(typingctx, a, b, c, d):  # type: ignore[no-untyped-def]
+def vpick(typingctx, a, b, c, d):
     """Lane 0 of a, 1 of b, 2 of c, 3 of d."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         low, high = _shuffle(builder, args[0], args[1], [0, 5, 2, 3]), _shuffle(builder, args[2], args[3], [0, 1, 2, 7])
         return _shuffle(builder, low, high, [0, 1, 6, 7])
     return vec4(vec4, vec4, vec4, vec4), codegen
 
 
 @intrinsic
-def vlow(typingctx, a, b):  # type: ignore[no-untyped-def]
+def vlow(typingctx, a, b):
     """The lower pair of a, then that of b."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return _shuffle(builder, args[0], args[1], [0, 1, 4, 5])
     return vec4(vec4, vec4), codegen
 
 
 @intrinsic
-def vpairs(typingctx, a, b):  # type: ignore[no-untyped-def]
+def vpairs(typingctx, a, b):
     """a0, b0, a2, b2."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return _shuffle(builder, args[0], args[1], [0, 4, 2, 6])
     return vec4(vec4, vec4), codegen
 
 
 @intrinsic
-def vhigh(typingctx, a, b):  # type: ignore[no-untyped-def]
+def vhigh(typingctx, a, b):
     """The upper pair of a, then that of b."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return _shuffle(builder, args[0], args[1], [2, 3, 6, 7])
     return vec4(vec4, vec4), codegen
 
 
 @intrinsic
-def vfold(typingctx, a):  # type: ignore[no-untyped-def]
+def vfold(typingctx, a):
     """The lower half of eight or sixteen lanes plus the upper half, until four are left."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         value, lanes = args[0], signature.args[0].lanes
         while lanes > 4:
             lanes //= 2
@@ -339,26 +340,26 @@ def vfold(typingctx, a):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def vspread(typingctx, place):  # type: ignore[no-untyped-def]
+def vspread(typingctx, place):
     """The float64 at an address in all lanes."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return _spread(builder, builder.load(builder.inttoptr(args[0], ir.DoubleType().as_pointer())), 4)
     return vec4(types.intp), codegen
 
 
 @intrinsic
-def vsum(typingctx, a):  # type: ignore[no-untyped-def]
+def vsum(typingctx, a):
     """(a0 + a2) + (a1 + a3)."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         lane = [builder.extract_element(args[0], ir.Constant(_INT, k)) for k in range(4)]
         return builder.fadd(builder.fadd(lane[0], lane[2]), builder.fadd(lane[1], lane[3]))
     return types.float64(vec4), codegen
 
 
 @intrinsic
-def vsums(typingctx, a, b, c, d):  # type: ignore[no-untyped-def]
+def vsums(typingctx, a, b, c, d):
     """A vector of the sums of four vectors, each (x0 + x1) + (x2 + x3)."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         def shuffle(x: Any, y: Any, lanes: list[int]) -> Any:
             return builder.shuffle_vector(x, y, ir.Constant(ir.VectorType(_INT, 4), lanes))
 
@@ -369,97 +370,97 @@ def vsums(typingctx, a, b, c, d):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def vfma(typingctx, a, b, c):  # type: ignore[no-untyped-def]
+def vfma(typingctx, a, b, c):
     """a b + c, rounded once."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return _call(builder, "llvm.fma", *args)
     return a(a, a, a), codegen
 
 
 @intrinsic
-def vtake(typingctx, a, b, c):  # type: ignore[no-untyped-def]
+def vtake(typingctx, a, b, c):
     """c - a b, rounded once."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return _call(builder, "llvm.fma", builder.fneg(args[0]), *args[1:])
     return a(a, a, a), codegen
 
 
 @intrinsic
-def vadd(typingctx, a, b):  # type: ignore[no-untyped-def]
+def vadd(typingctx, a, b):
     """a + b."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return builder.fadd(*args)
     return a(a, a), codegen
 
 
 @intrinsic
-def vsub(typingctx, a, b):  # type: ignore[no-untyped-def]
+def vsub(typingctx, a, b):
     """a - b."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return builder.fsub(*args)
     return a(a, a), codegen
 
 
 @intrinsic
-def vmul(typingctx, a, b):  # type: ignore[no-untyped-def]
+def vmul(typingctx, a, b):
     """a b."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return builder.fmul(*args)
     return a(a, a), codegen
 
 
 @intrinsic
-def vdiv(typingctx, a, b):  # type: ignore[no-untyped-def]
+def vdiv(typingctx, a, b):
     """a / b."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return builder.fdiv(*args)
     return a(a, a), codegen
 
 
 @intrinsic
-def vmax(typingctx, a, b):  # type: ignore[no-untyped-def]
+def vmax(typingctx, a, b):
     """The larger of a and b, lane by lane."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return builder.select(builder.fcmp_ordered(">", args[0], args[1]), args[0], args[1])
     return a(a, a), codegen
 
 
 @intrinsic
-def vmin(typingctx, a, b):  # type: ignore[no-untyped-def]
+def vmin(typingctx, a, b):
     """The smaller of a and b, lane by lane."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return builder.select(builder.fcmp_ordered("<", args[0], args[1]), args[0], args[1])
     return a(a, a), codegen
 
 
 @intrinsic
-def vless(typingctx, a, b):  # type: ignore[no-untyped-def]
+def vless(typingctx, a, b):
     """1.0 where a < b, else 0.0."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         one, zero = (_constant(args[0], v) for v in (1.0, 0.0))
         return builder.select(builder.fcmp_ordered("<", args[0], args[1]), one, zero)
     return a(a, a), codegen
 
 
 @intrinsic
-def vabs(typingctx, a):  # type: ignore[no-untyped-def]
+def vabs(typingctx, a):
     """|a|."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return _call(builder, "llvm.fabs", args[0])
     return a(a), codegen
 
 
 @intrinsic
-def vroot(typingctx, a):  # type: ignore[no-untyped-def]
+def vroot(typingctx, a):
     """The square root of a."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return _call(builder, "llvm.sqrt", *args)
     return a(a), codegen
 
 
 @intrinsic
-def vsign(typingctx, a, b):  # type: ignore[no-untyped-def]
+def vsign(typingctx, a, b):
     """|a| with the sign of b."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return _call(builder, "llvm.copysign", *args)
     return a(a, a), codegen

@@ -15,6 +15,7 @@ the elements' type, float32, or float64 where that is what a block holds; places
     add_to(place, a)               adds them to what is there
     write_narrow(place, a, kind)   eight float64, rounded to the type of `kind`
 """
+# mypy: disallow-untyped-defs=False
 from typing import Any
 
 from llvmlite import ir
@@ -42,18 +43,18 @@ def _load(builder: Any, place: Any, kind: Any, lanes: int) -> Any:
 
 
 @intrinsic
-def wide8(typingctx, place, kind):  # type: ignore[no-untyped-def]
+def wide8(typingctx, place, kind):
     """Eight elements at an address, widened to float64."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         value = _load(builder, args[0], kind, 8)
         return value if kind == types.float64 else builder.fpext(value, ir.VectorType(ir.DoubleType(), 8))
     return vec8(types.intp, kind), codegen
 
 
 @intrinsic
-def pixels(typingctx, a, b, c, d, light):  # type: ignore[no-untyped-def]
+def pixels(typingctx, a, b, c, d, light):
     """(bin 0 + bin 2) + (bin 1 + bin 3) of each of eight columns, the bins times the lanes of `light`."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         low, high = (_shuffle(builder, args[4], args[4], lanes) for lanes in ([0, 1] * 4, [2, 3] * 4))
         halves = []
         for x, y in (args[:2], args[2:4]):
@@ -67,9 +68,9 @@ def pixels(typingctx, a, b, c, d, light):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def add_to(typingctx, place, value):  # type: ignore[no-untyped-def]
+def add_to(typingctx, place, value):
     """Add all lanes to the float64 at an address."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         there = _load(builder, args[0], types.float64, value.lanes)
         builder.store(builder.fadd(args[1], there), builder.inttoptr(args[0], there.type.as_pointer()), align=8)
         return context.get_dummy_value()
@@ -77,61 +78,61 @@ def add_to(typingctx, place, value):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def columns(typingctx, place, kind):  # type: ignore[no-untyped-def]
+def columns(typingctx, place, kind):
     """Sixteen elements at an address."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return _load(builder, args[0], kind, 16)
     return _sixteen(kind)(types.intp, kind), codegen
 
 
 @intrinsic
-def spread(typingctx, place, kind):  # type: ignore[no-untyped-def]
+def spread(typingctx, place, kind):
     """Four elements at an address, each in four lanes."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         four = _load(builder, args[0], kind, 4)
         return _shuffle(builder, four, four, [n // 4 for n in range(16)])
     return _sixteen(kind)(types.intp, kind), codegen
 
 
 @intrinsic
-def columns2(typingctx, first, second, kind):  # type: ignore[no-untyped-def]
+def columns2(typingctx, first, second, kind):
     """Eight elements at one address and eight at another."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         eight = [_load(builder, place, kind, 8) for place in args[:2]]
         return _shuffle(builder, eight[0], eight[1], range(16))
     return _sixteen(kind)(types.intp, types.intp, kind), codegen
 
 
 @intrinsic
-def columns1(typingctx, place, kind):  # type: ignore[no-untyped-def]
+def columns1(typingctx, place, kind):
     """Eight elements at an address, and zeros."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         eight = _load(builder, args[0], kind, 8)
         return _shuffle(builder, eight, _constant(eight, 0.0), range(16))
     return _sixteen(kind)(types.intp, kind), codegen
 
 
 @intrinsic
-def spread2(typingctx, first, second, kind):  # type: ignore[no-untyped-def]
+def spread2(typingctx, first, second, kind):
     """Two elements at one address and two at another, each in four lanes."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         two = [_load(builder, place, kind, 2) for place in args[:2]]
         return _shuffle(builder, two[0], two[1], [n // 4 for n in range(16)])
     return _sixteen(kind)(types.intp, types.intp, kind), codegen
 
 
 @intrinsic
-def nothing(typingctx, kind):  # type: ignore[no-untyped-def]
+def nothing(typingctx, kind):
     """0 in all lanes."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return ir.Constant(ir.VectorType(_element(kind), 16), [0.0] * 16)
     return _sixteen(kind)(kind), codegen
 
 
 @intrinsic
-def unsigned(typingctx, a, b):  # type: ignore[no-untyped-def]
+def unsigned(typingctx, a, b):
     """a where the sign bit of b is clear, else 0."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         bits = 32 if isinstance(args[1].type.element, ir.FloatType) else 64
         whole = ir.VectorType(ir.IntType(bits), 16)
         negative = builder.icmp_signed("<", builder.bitcast(args[1], whole), ir.Constant(whole, [0] * 16))
@@ -140,9 +141,9 @@ def unsigned(typingctx, a, b):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def by_bin(typingctx, a):  # type: ignore[no-untyped-def]
+def by_bin(typingctx, a):
     """Four float64: lanes n, n + 4, n + 8, n + 12 summed up, (0 + 8) + (4 + 12)."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         value = args[0]
         if a == single16:
             value = builder.fpext(value, ir.VectorType(ir.DoubleType(), 16))
@@ -154,25 +155,25 @@ def by_bin(typingctx, a):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def lower(typingctx, a):  # type: ignore[no-untyped-def]
+def lower(typingctx, a):
     """The first half of the lanes."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return _shuffle(builder, args[0], args[0], range(a.lanes // 2))
     return Vec(a.lanes // 2)(a), codegen
 
 
 @intrinsic
-def upper(typingctx, a):  # type: ignore[no-untyped-def]
+def upper(typingctx, a):
     """The second half of the lanes."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return _shuffle(builder, args[0], args[0], range(a.lanes // 2, a.lanes))
     return Vec(a.lanes // 2)(a), codegen
 
 
 @intrinsic
-def write_narrow(typingctx, place, a, kind):  # type: ignore[no-untyped-def]
+def write_narrow(typingctx, place, a, kind):
     """Write eight float64 to an address in the type of `kind`."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         element = _element(kind)
         vector = ir.VectorType(element, 8)
         value = args[1] if kind == types.float64 else builder.fptrunc(args[1], vector)

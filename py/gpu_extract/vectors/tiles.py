@@ -4,6 +4,7 @@ A tile lies in memory column by column, and tiles that follow each other are one
 the form C - A B', which a Cholesky factorisation is made of: 24 rows of A against eight rows of B, 192 sums that stay
 in registers along all of their length. `e` is the code's writer (emit.Emit).
 """
+# mypy: disallow-untyped-defs=False
 from collections.abc import Callable
 from typing import Any
 
@@ -57,7 +58,7 @@ def _products(kind: int) -> Callable[[Emit, Any], None]:
 
 
 @written_out
-def multiply(typingctx, c, first, second, corner, kind):  # type: ignore[no-untyped-def]
+def multiply(typingctx, c, first, second, corner, kind):
     """C -= A B' in eight columns of a tile, summed over two runs of columns of A and B; SOLVE: then C = C L'^-1.
 
     c: address of the first of the eight columns
@@ -69,7 +70,7 @@ def multiply(typingctx, c, first, second, corner, kind):  # type: ignore[no-unty
         return None
     which = literal(kind)
 
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         e = Emit(context, builder, LANES)
         places = [e.place(args[0])]
         for run in args[1:3]:

@@ -1,4 +1,5 @@
 """Rows in memory become columns: from what a fibre's kernels make bin by bin to what is done with many bins at once."""
+# mypy: disallow-untyped-defs=False
 from numba import types
 from numba.extending import register_jitable
 
@@ -10,12 +11,12 @@ LANES = 8
 
 
 @register_jitable
-def padded(size):  # type: ignore[no-untyped-def]
+def padded(size):
     """`size` rounded up to whole vectors."""
     return (size + LANES - 1) // LANES * LANES
 
 
-def _columns(e, places):  # type: ignore[no-untyped-def]
+def _columns(e, places):
     """Eight columns of so many blocks of eight rows: (target, its step, source, its step, blocks), steps in bytes."""
     target, wide, source, step, blocks = places
     with e.loop(blocks) as block:
@@ -27,15 +28,15 @@ def _columns(e, places):  # type: ignore[no-untyped-def]
 
 
 @written_out
-def _turn_columns(typingctx, target, wide, source, step, blocks):  # type: ignore[no-untyped-def]
+def _turn_columns(typingctx, target, wide, source, step, blocks):
     """`_columns` as a function."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return call(context, builder, "turn_columns", args, _columns, LANES)
     return types.void(*[types.intp] * 5), codegen
 
 
 @njit(nogil=True, error_model="numpy")
-def turn(target, wide, source, step, rows, columns):  # type: ignore[no-untyped-def]
+def turn(target, wide, source, step, rows, columns):
     """Column c of `rows` rows becomes row c, for c < columns.
 
     target, source: addresses; wide, step: bytes from one row to the next there and here

@@ -1,11 +1,12 @@
 """CPU kernel: a dense block out of the banded normal equations."""
+# mypy: disallow-untyped-defs=False
 import numpy as np
 
 from gpu_extract.kernels.compiled import njit
 
 
 @njit(nogil=True, cache=True)
-def fill(matrix, icov, order, waves):  # type: ignore[no-untyped-def]
+def fill(matrix, icov, order, waves):
     """matrix[(a, j), (b, j')] = icov of fibres order[a], order[b] at bins waves[0] + j, waves[0] + j'; lower part.
 
     matrix: (n, n) with n = len(order) (waves[1] - waves[0]), zeroed here; icov: as in data.Normal
@@ -34,7 +35,7 @@ def fill(matrix, icov, order, waves):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def diagonals(out, rows, first, keep):  # type: ignore[no-untyped-def]
+def diagonals(out, rows, first, keep):
     """out[k, c] = R[j - ndiag + k, j] at bin j = keep[0] + c, for a block R of rows first .. (n, n); 0 outside it.
 
     rows: R, (n, n), row and column r standing for bin first + r

@@ -5,6 +5,7 @@ S + b U - c I - g diag(S) are factorised at once (the lanes of a vector), where 
 what the neighbours took from it. b = g = 0 tells whether the spectrum lies above c; c = g = 0 and b = 1 - 1/theta
 whether U < theta (S + U), the size of the coupling in the fibre's own norm; b = c = 0 whether S > g diag(S).
 """
+# mypy: disallow-untyped-defs=False
 from functools import cache
 from typing import Any
 
@@ -23,7 +24,7 @@ def _pivots(h: int, rows: int) -> Any:
     """The code of `_pivot`: (ring, band, taken, values), all at the first row."""
     stride = (h + 1) * LANES
 
-    def body(e, places):  # type: ignore[no-untyped-def]
+    def body(e, places):
         here, s, u, given = places
         scale, flags = e.load(given, 0), e.load(given, 3 * LANES)
         c = [[e.fma(scale, e.spread(u, n * (h + 1) + a), e.spread(s, n * (h + 1) + a)) for a in range(1, h + 1)]
@@ -42,13 +43,13 @@ def _pivots(h: int, rows: int) -> Any:
 
 
 @written_out
-def _pivot(typingctx, ring, row, band, entry, taken, values, half, rows):  # type: ignore[no-untyped-def]
+def _pivot(typingctx, ring, row, band, entry, taken, values, half, rows):
     """`rows` rows from `row` on of the eight factorisations; values: b, c, 1 - g, flags (1.0 while pivots are > 0)."""
     if not all_literal(half, rows):
         return None
     h, count = literal(half), literal(rows)
 
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         e = Emit(context, builder, LANES)
         start = context.get_constant(types.intp, 0)
         places = (e.pointer(ring, args[0], args[1]), e.pointer(band, args[2], args[3]),
@@ -58,7 +59,7 @@ def _pivot(typingctx, ring, row, band, entry, taken, values, half, rows):  # typ
 
 
 @njit(nogil=True, error_model="numpy", inline="always")     # by numba: compiled once, in the kernel that asks
-def positive(questions, bound, work, band, taken, half):  # type: ignore[no-untyped-def]
+def positive(questions, bound, work, band, taken, half):
     """A number whose n-th bit from the lowest on tells whether the n-th matrix is positive definite.
 
     questions: (3 LANES,) b, c in units of `bound`, and 1 - g; work: (work_size(half),), it starts on a cache line
@@ -89,7 +90,7 @@ def positive(questions, bound, work, band, taken, half):  # type: ignore[no-unty
 def definite(half: int) -> Any:
     """`positive` as the kernel kernel(questions, bound, work, band, taken) for a half-band."""
     @njit(nogil=True, cache=True, error_model="numpy")
-    def kernel(questions, bound, work, band, taken):  # type: ignore[no-untyped-def]
+    def kernel(questions, bound, work, band, taken):
         return positive(questions, bound, work, band, taken, half)
     return kernel
 

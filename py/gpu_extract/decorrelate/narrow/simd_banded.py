@@ -10,6 +10,7 @@ afterwards. One row of the work array holds, for every lane in turn: D, l_1 .. l
 and after the last stand for tests at the ends. A row starts on a cache line: a vector
 that straddles two costs twice, a third of the whole time.
 """
+# mypy: disallow-untyped-defs=False
 import math
 from functools import cache
 from typing import Any
@@ -64,7 +65,7 @@ def _elimination(h: int, stride: int, rows: int) -> Any:
     """The code of `_eliminate`: (first row, row of the band, right sides, shifts)."""
     sides = stride - SIDES * LANES
 
-    def body(e, places):  # type: ignore[no-untyped-def]
+    def body(e, places):
         here, entry, right, shifts = places
         c = [[e.spread(entry, n * (h + 1) + a) for a in range(h + 1)] for n in range(rows)]
         y = [[e.spread(right, n * SIDES + r) for r in range(SIDES)] for n in range(rows)]
@@ -88,13 +89,13 @@ def _elimination(h: int, stride: int, rows: int) -> Any:
 
 
 @written_out
-def _eliminate(typingctx, work, row, band, column, sides, side, shifts, half, wide, rows):  # type: ignore[no-untyped-def]
+def _eliminate(typingctx, work, row, band, column, sides, side, shifts, half, wide, rows):
     """`rows` rows from `row` on of L D L^T = S + t I and of the forward substitution; positions are flat indices."""
     if not all_literal(half, wide, rows):
         return None
     h, stride, n = literal(half), (literal(wide) + 1 + SIDES) * LANES, literal(rows)
 
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         e = Emit(context, builder, LANES)
         kind, start = signature.args, context.get_constant(types.intp, 0)
         places = (e.pointer(kind[0], args[0], args[1]), e.pointer(kind[2], args[2], args[3]),
@@ -129,13 +130,13 @@ def _inverse_row(e: Emit, here: Any, weight: Any, half: int, wide: int) -> tuple
 
 
 @written_out
-def _substitute(typingctx, work, row, weights, out, place, known, start, half, wide, ndiag):  # type: ignore[no-untyped-def]
+def _substitute(typingctx, work, row, weights, out, place, known, start, half, wide, ndiag):
     """Row `row` of the inverse and the solutions: its sums, and `known` at `start`, go to `out` at `place`."""
     if not all_literal(half, wide, ndiag):
         return None
     h, w, nd = literal(half), literal(wide), literal(ndiag)
 
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         e = Emit(context, builder, LANES)
         kind = signature.args
         here = e.pointer(kind[0], args[0], args[1])
@@ -156,7 +157,7 @@ def _substitute(typingctx, work, row, weights, out, place, known, start, half, w
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def right_sides(sides, weight, x):  # type: ignore[no-untyped-def]
+def right_sides(sides, weight, x):
     """sides: (nfibre, nwave, SIDES), filled with 1 and x where there is weight, else 0; whether a fibre has any."""
     alive = np.zeros(len(weight), dtype=np.bool_)
     for i in range(len(weight)):
@@ -198,7 +199,7 @@ def pole_sum(half: int, ndiag: int) -> Any:
     width = out_width(ndiag)
 
     @njit(nogil=True, cache=True, error_model="numpy")
-    def kernel(out, work, bands, sides, poles, windows, fibres):  # type: ignore[no-untyped-def]
+    def kernel(out, work, bands, sides, poles, windows, fibres):
         (shifts, weights), (table, dense, columns), nwave = poles, windows, out.shape[1]
         stride = (wide + 1 + SIDES) * LANES
         work[:half * stride] = 0.0

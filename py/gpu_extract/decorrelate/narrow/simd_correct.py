@@ -10,6 +10,7 @@ one solution with the diagonals of Q that are at hand.
 
 Each of its steps waits for the one before: eight fibres are worked on at once, a fibre to a lane.
 """
+# mypy: disallow-untyped-defs=False
 from typing import Any
 
 import numpy as np
@@ -92,9 +93,9 @@ def _backward(e: Emit, places: Any) -> None:
 
 
 @written_out
-def _solve(typingctx, work, starts, size, count):  # type: ignore[no-untyped-def]
+def _solve(typingctx, work, starts, size, count):
     """e / s of eight fibres, in the first vector of every row of `work`; arguments as in `_forward`."""
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         e = Emit(context, builder, LANES)
         places = (e.pointer(signature.args[0], args[0], e.index(0)),
                   builder.bitcast(e.pointer(signature.args[1], args[1], e.index(0)), ir.IntType(64).as_pointer()),
@@ -110,7 +111,7 @@ def work_size(nwave: int) -> int:
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def correct(flux, made, work, fibres, first):  # type: ignore[no-untyped-def]
+def correct(flux, made, work, fibres, first):
     """flux += e / s for some of the fibres.
 
     flux: (nfibre, n), bins `first` and following of each; fibres: their numbers

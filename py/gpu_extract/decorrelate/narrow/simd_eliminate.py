@@ -3,6 +3,7 @@
 What narrow.simd_schur does for eight fibres at once and literal widths, for bands of any width, and for a fibre that
 itself carries what eliminating others left of it: the block that is eliminated is any symmetric band matrix.
 """
+# mypy: disallow-untyped-defs=False
 import numpy as np
 
 from gpu_extract.decorrelate.narrow.simd_schur_rows import TINY
@@ -11,7 +12,7 @@ from gpu_extract.vectors.simd import address, number, vadd, vfma, vmul, vread, v
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def factor(low, band):  # type: ignore[no-untyped-def]
+def factor(low, band):
     """low[j, 0] = D, low[j, a] = l_a of L D L^T; band: (nwave, half + 1), rows of the upper triangle, 0 beyond the end.
 
     Bins whose diagonal is 0 are decoupled, and so are those whose pivot is rounding.
@@ -34,7 +35,7 @@ def factor(low, band):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _invert(inverse, low, j, wide):  # type: ignore[no-untyped-def]
+def _invert(inverse, low, j, wide):
     """inverse[j, wide + k] = Z[j, j + k], |k| <= wide, and the same elements of the rows after it.
 
     Elements are made by eights: those beyond `wide` hold anything. Rows behind the last bin's are 0.
@@ -62,7 +63,7 @@ def _invert(inverse, low, j, wide):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _move(moved, low, coupling, x):  # type: ignore[no-untyped-def]
+def _move(moved, low, coupling, x):
     """moved = G Z G^T x: one solution with the factor."""
     nwave, half, hw = low.shape[0], low.shape[1] - 1, coupling.shape[1] // 2
     y = np.zeros(nwave + half)
@@ -85,7 +86,7 @@ def _move(moved, low, coupling, x):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _product(product, coupling, inverse, places, wide):  # type: ignore[no-untyped-def]
+def _product(product, coupling, inverse, places, wide):
     """product[s] = sum_k G[p, p + k] Z[p + k, p - hw + s] for s = 0 .. wide, and 0 behind those up to a whole eight.
 
     coupling: (rows, padded width); inverse: see `_invert`; places: (row p of coupling, row p of inverse, hw)
@@ -109,7 +110,7 @@ def _product(product, coupling, inverse, places, wide):  # type: ignore[no-untyp
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def eliminate(taken, moved, band, coupling, x):  # type: ignore[no-untyped-def]
+def eliminate(taken, moved, band, coupling, x):
     """taken = U = G Z G^T, moved = U x, where Z is the inverse of the band matrix `band` (see `factor`).
 
     taken: (nwave, half + 1), filled with rows of the upper triangle; moved: (nwave,), filled: all of U, without a cut
@@ -129,7 +130,7 @@ def eliminate(taken, moved, band, coupling, x):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _sweep(taken, low, coupling, inverse, product, hw):  # type: ignore[no-untyped-def]
+def _sweep(taken, low, coupling, inverse, product, hw):
     """Rows of the inverse and of U, from the last bin to the first; row p of the inverse is its row hw + p."""
     nwave, half = len(low), taken.shape[1] - 1
     wide, width = 2 * hw + half, coupling.shape[1]

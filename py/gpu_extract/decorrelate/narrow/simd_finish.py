@@ -1,4 +1,5 @@
 """CPU kernel: a fibre's flux, ivar and resolution from its pole sum, and whether that agrees with S."""
+# mypy: disallow-untyped-defs=False
 import math
 
 import numpy as np
@@ -12,27 +13,27 @@ CANCELLED = 0.1       # poles leave 1e-10 of a row of Q, |Q_j|^2 = S_jj, and up 
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def work_size(nwave, ndiag):  # type: ignore[no-untyped-def]
+def work_size(nwave, ndiag):
     """Elements of the work array."""
     return (SIDES + ndiag + 3) * padded(nwave)
 
 
 @njit(nogil=True, error_model="numpy")
-def _product(out, a, b):  # type: ignore[no-untyped-def]
+def _product(out, a, b):
     """out = a b."""
     for j in range(len(out)):
         out[j] = a[j] * b[j]
 
 
 @njit(nogil=True, error_model="numpy")
-def _add_square(out, a):  # type: ignore[no-untyped-def]
+def _add_square(out, a):
     """out += a a."""
     for j in range(len(out)):
         out[j] += a[j] * a[j]
 
 
 @njit(nogil=True, error_model="numpy")
-def _spectrum(columns, inverse, out, sides, total):  # type: ignore[no-untyped-def]
+def _spectrum(columns, inverse, out, sides, total):
     """From the pole sum -Q: the columns -s = -Q 1 and -Q x and Q's diagonal; inverse: -1 / s; out: as in `finish`."""
     for j in range(len(out)):
         one, x = sides[j, 0], sides[j, 1]
@@ -46,7 +47,7 @@ def _spectrum(columns, inverse, out, sides, total):  # type: ignore[no-untyped-d
 
 
 @njit(nogil=True, error_model="numpy")
-def _diagonals(resolution, columns, inverse, held, first):  # type: ignore[no-untyped-def]
+def _diagonals(resolution, columns, inverse, held, first):
     """R's diagonals at bins `first` and following, and the squares of Q's added up in `held`.
 
     columns: -Q's diagonals after the right sides; inverse: -1 / s
@@ -66,7 +67,7 @@ def _diagonals(resolution, columns, inverse, held, first):  # type: ignore[no-un
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def finish(result, out, work, sides, diagonal, squares, scale):  # type: ignore[no-untyped-def]
+def finish(result, out, work, sides, diagonal, squares, scale):
     """Flux, ivar and resolution of one fibre from the pole sum; returns by how much Q disagrees with S.
 
     result: (flux, ivar, resolution) of one fibre, filled as in data.Decorrelated at bins `first` and following
@@ -109,7 +110,7 @@ def finish(result, out, work, sides, diagonal, squares, scale):  # type: ignore[
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def finish_narrow(result, made, sides, schur, scales, places):  # type: ignore[no-untyped-def]
+def finish_narrow(result, made, sides, schur, scales, places):
     """`finish` for some fibres of the narrow band, whose pole sums are done; returns what it does for each of them.
 
     result: (flux, ivar, resolution) of all fibres; made: (nfibre, nwave, out_width), out of `simd_banded.pole_sum`,

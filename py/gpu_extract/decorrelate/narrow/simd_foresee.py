@@ -4,6 +4,7 @@ Everything asked of a row of S takes its elements on both sides of the diagonal.
 that a diagonal's elements lie one behind the other; then eight bins are a vector, and what is on the left of their
 diagonals is what is on the right of those of the bins before them.
 """
+# mypy: disallow-untyped-defs=False
 import numpy as np
 
 from gpu_extract.kernels.compiled import njit
@@ -31,7 +32,7 @@ LEAST = 4e-4       # of the sum of a row of S: no eigenvalue there is smaller
 
 
 @njit(nogil=True, error_model="numpy")
-def _rows(s, u, step, x, half):  # type: ignore[no-untyped-def]
+def _rows(s, u, step, x, half):
     """Of eight bins the rows of S: their sums, with alternating signs as well, and times x; and of U times x.
 
     s, u, x: addresses of the first one's diagonal elements and x; step: bytes from one diagonal to the next
@@ -50,7 +51,7 @@ def _rows(s, u, step, x, half):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _largest(a):  # type: ignore[no-untyped-def]
+def _largest(a):
     """The largest of eight lanes."""
     lanes = np.empty(LANES)
     vwrite(address(lanes, 0), a)
@@ -58,7 +59,7 @@ def _largest(a):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def foresee(sums, diagonal, rest, shifts, band, taken, x, roots):  # type: ignore[no-untyped-def]
+def foresee(sums, diagonal, rest, shifts, band, taken, x, roots):
     """What a band will do to a fibre's flux.
 
     diagonal: (nwave,), filled: of S; rest: (nwave,), before LANES zeros, -U x, becomes E x, E = S - band; what is

@@ -1,4 +1,5 @@
 """CPU kernels: a fibre's Schur complement in a band, and what is to be known about it, for many fibres in one call."""
+# mypy: disallow-untyped-defs=False
 from functools import cache
 from typing import Any
 
@@ -14,7 +15,7 @@ AHEAD = 2048       # bytes that rows are asked for in advance, and twice that of
 
 
 @njit(nogil=True, error_model="numpy")
-def _four(places, a, known):  # type: ignore[no-untyped-def]
+def _four(places, a, known):
     """Four elements of a row of `_assemble`, from byte a of the row on; known: whether icov has them."""
     left, right, given, u, s, tops, sums = places
     both = vadd(vread(left + a), vread(right + a))
@@ -27,7 +28,7 @@ def _four(places, a, known):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _single(places, a, known):  # type: ignore[no-untyped-def]
+def _single(places, a, known):
     """One element, as in `_four`."""
     left, right, given, u, s, tops, sums = places
     both = number(left + a) + number(right + a)
@@ -39,7 +40,7 @@ def _single(places, a, known):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _ask(places, last):  # type: ignore[no-untyped-def]
+def _ask(places, last):
     """Ask for what `_assemble` will touch in some rows; last: bytes from the first element of a row to its last."""
     left, right, given, _, s, _, _ = places
     for place in (left + AHEAD, right + AHEAD, given + 2 * AHEAD, s + AHEAD):
@@ -48,7 +49,7 @@ def _ask(places, last):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _assemble(schur, icov, fibre, left, right):  # type: ignore[no-untyped-def]
+def _assemble(schur, icov, fibre, left, right):
     """S and U of one fibre; returns a bound on the largest eigenvalue of S, infinite where S is not finite.
 
     schur: (band, taken, rest), filled. band, taken: (nwave, half + 1), [j, a] = S[j, j + a], U[j, j + a]; rest:
@@ -87,7 +88,7 @@ def _assemble(schur, icov, fibre, left, right):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _next(answers, kinds, n):  # type: ignore[no-untyped-def]
+def _next(answers, kinds, n):
     """Which set of questions is the n-th to be asked, -1 where there is nothing left to ask."""
     if n == 0:
         return 0
@@ -119,7 +120,7 @@ def measure(half: int) -> Any:
     before = padded(half)
 
     @njit(nogil=True, cache=True, error_model="numpy")
-    def kernel(found, schur, icov, places, beside, questions, work, steps):  # type: ignore[no-untyped-def]
+    def kernel(found, schur, icov, places, beside, questions, work, steps):
         (sums, bounds, answers), (bands, rests, diagonals, shifts, taken), (spread, roots) = found, schur, beside
         nwave = icov.shape[2]
         margin = (spread.shape[1] - nwave) // 2

@@ -12,6 +12,7 @@ All of it is local: only stretches around bins are looked at where what the band
 correction (simd_correct) can do. A row of the factor of B + t holds 1 / D, l_1, l_2 .. up to the end of the band or of
 the window. L D L^T keeps that profile.
 """
+# mypy: disallow-untyped-defs=False
 import numpy as np
 
 from gpu_extract.decorrelate.narrow.simd_eliminate import factor
@@ -39,7 +40,7 @@ POLES = LANES // 2      # for each of the two right sides
 
 
 @njit(nogil=True, error_model="numpy")
-def _row(here, length, j, band, windows):  # type: ignore[no-untyped-def]
+def _row(here, length, j, band, windows):
     """Row j of B in all lanes."""
     columns = band.shape[1]
     given = address(band, j * columns)
@@ -54,7 +55,7 @@ def _row(here, length, j, band, windows):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _factor(low, starts, matrix, v):  # type: ignore[no-untyped-def]
+def _factor(low, starts, matrix, v):
     """L D L^T = B + t on a stretch, and v becomes L^-1 v; matrix: (band, windows, first bin of the stretch, t)."""
     (band, windows, begin, shift), count, made = matrix, len(starts) - 1, 0
     for j in range(count):
@@ -75,7 +76,7 @@ def _factor(low, starts, matrix, v):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _forward(low, starts, v):  # type: ignore[no-untyped-def]
+def _forward(low, starts, v):
     """v becomes L^-1 v."""
     count = len(starts) - 1
     for j in range(count):
@@ -86,7 +87,7 @@ def _forward(low, starts, v):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _backward(low, starts, v):  # type: ignore[no-untyped-def]
+def _backward(low, starts, v):
     """v becomes (D L^T)^-1 v."""
     count = len(starts) - 1
     for j in range(count - 1, -1, -1):
@@ -98,7 +99,7 @@ def _backward(low, starts, v):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _factors(neighbours, begin, count, width):  # type: ignore[no-untyped-def]
+def _factors(neighbours, begin, count, width):
     """L D L^T of the M_j on a stretch, each as (address of 1 / D, bytes on, bytes left, half-band); and memory of them.
 
     neighbours: see `remainder`; width: icov's, of all diagonals
@@ -128,7 +129,7 @@ def _factors(neighbours, begin, count, width):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _solve_neighbour(place, v, count):  # type: ignore[no-untyped-def]
+def _solve_neighbour(place, v, count):
     """v becomes M^-1 v; place: of its factor, see `_factors`."""
     at, row, left, half = place[0], place[1], place[2], place[3]
     for j in range(count):
@@ -147,7 +148,7 @@ def _solve_neighbour(place, v, count):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _coupled(block, hw, turned, v, p, count):  # type: ignore[no-untyped-def]
+def _coupled(block, hw, turned, v, p, count):
     """Row p of a block of icov, [q, hw + k] = A[q, q + k], or of its transpose, times v.
 
     block: address of the stretch's first row; v: between hw rows of zeros
@@ -164,7 +165,7 @@ def _coupled(block, hw, turned, v, p, count):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _banded(taken, pitch, columns, v, p):  # type: ignore[no-untyped-def]
+def _banded(taken, pitch, columns, v, p):
     """Row p of a band, given by rows of its upper triangle, times v, which lies between `columns` rows of zeros.
 
     Rows of the band before the stretch are not read.
@@ -179,7 +180,7 @@ def _banded(taken, pitch, columns, v, p):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _beyond(w, v, g, bins, columns, neighbours, lows, hw):  # type: ignore[no-untyped-def]
+def _beyond(w, v, g, bins, columns, neighbours, lows, hw):
     """w = sum_j (what of U_j is in the band - U_j) v on bins (first, count); v and g: between rows of zeros.
 
     lows: places of `_factors`
@@ -200,7 +201,7 @@ def _beyond(w, v, g, bins, columns, neighbours, lows, hw):  # type: ignore[no-un
 
 
 @njit(nogil=True, error_model="numpy")
-def _of_windows(w, v, half, windows, begin, count):  # type: ignore[no-untyped-def]
+def _of_windows(w, v, half, windows, begin, count):
     """w = E v in windows, those that lie in the stretch."""
     for n in range(len(windows)):
         first, last, start, size, exact = windows[n, 0], windows[n, 1], windows[n, 2], windows[n, 3], windows[n, 4]
@@ -217,7 +218,7 @@ def _of_windows(w, v, half, windows, begin, count):  # type: ignore[no-untyped-d
 
 
 @njit(nogil=True, error_model="numpy")
-def _starts(starts, begin, columns, windows):  # type: ignore[no-untyped-def]
+def _starts(starts, begin, columns, windows):
     """Where the factor's rows of a stretch begin, in vectors."""
     starts[0] = 0
     for j in range(begin, begin + len(starts) - 1):
@@ -229,7 +230,7 @@ def _starts(starts, begin, columns, windows):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _add(total, band, sides, begin, end, poles, around, work):  # type: ignore[no-untyped-def]
+def _add(total, band, sides, begin, end, poles, around, work):
     """total = L 1 and L x on bins begin .. end - 1; arguments as in `remainder`."""
     (shifts, weights), (neighbours, windows, hw), columns, count = poles, around, band.shape[1], end - begin
     margin = max(hw, columns) * LANES
@@ -260,7 +261,7 @@ def _add(total, band, sides, begin, end, poles, around, work):  # type: ignore[n
 
 
 @njit(nogil=True, error_model="numpy")
-def _stretch(shifts, least, j, reach):  # type: ignore[no-untyped-def]
+def _stretch(shifts, least, j, reach):
     """The last of the bins from j on that are above `least` without a gap of more than two reaches."""
     last, k = j, j + 1
     while k < min(len(shifts), last + 2 * reach + 1):
@@ -271,7 +272,7 @@ def _stretch(shifts, least, j, reach):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def remainder(flux, plain, spectrum, sides, band, shifts, poles, around, work, limits):  # type: ignore[no-untyped-def]
+def remainder(flux, plain, spectrum, sides, band, shifts, poles, around, work, limits):
     """flux = plain and what E adds to it, around the bins where that counts.
 
     flux, plain: (n,), bins `first` and following: corrected already, which stays elsewhere, and without any correction

@@ -17,6 +17,7 @@ The rows of eight fibres are interleaved, eight bins at a time, so that every su
 over aligned vectors, in an order that does not depend on which fibres share a vector. hw is icov's half-band; that of
 A_jj alone, and so of L, may be narrower: own.
 """
+# mypy: disallow-untyped-defs=False
 from functools import cache
 from typing import Any
 
@@ -73,7 +74,7 @@ def _front(hw: int) -> int:
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _rows(source, bases, first, shape, edge, ends):  # type: ignore[no-untyped-def]
+def _rows(source, bases, first, shape, edge, ends):
     """Where rows first .. first + ROWS - 1 of eight blocks of `shape` begin, as `interleave` takes it; addresses.
 
     Those at the ends are put into `edge`, one block after the other (`ends`), with 0 where there are none.
@@ -90,7 +91,7 @@ def _rows(source, bases, first, shape, edge, ends):  # type: ignore[no-untyped-d
 
 
 @njit(nogil=True, error_model="numpy")
-def _ahead(place, base, size):  # type: ignore[no-untyped-def]
+def _ahead(place, base, size):
     """Ask for `size` bytes from element `base`, the integer at that address, of what begins at `place`."""
     first = place + 8 * integer(base)
     for n in range(0, size, 64):
@@ -98,7 +99,7 @@ def _ahead(place, base, size):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _gather_x(out, x, bases, edge, ends, front):  # type: ignore[no-untyped-def]
+def _gather_x(out, x, bases, edge, ends, front):
     """x of eight fibres, which begin at `bases`, interleaved after `front` rows, with 0 before and behind."""
     out[:] = 0.0
     nwave = x.shape[1]
@@ -108,7 +109,7 @@ def _gather_x(out, x, bases, edge, ends, front):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _decoupled(low, row):  # type: ignore[no-untyped-def]
+def _decoupled(low, row):
     """Rows of the factor for bins that do not exist."""
     low[:] = 0.0
     for n in range(0, len(low), row):
@@ -131,7 +132,7 @@ def factorise(hw: int, own: int) -> Any:
     tile = 8 * ROWS * width
 
     @njit(nogil=True, cache=True, error_model="numpy")
-    def kernel(works, icov, x, blocks, others, ends, distances):  # type: ignore[no-untyped-def]
+    def kernel(works, icov, x, blocks, others, ends, distances):
         nwave, length = icov.shape[2], len(works[1]) // len(distances)
         shape, flat, block, edge = (nwave, width), address(icov, 0), address(works[3], 0), address(works[8], 0)
         _decoupled(works[0][:front * row], row)
@@ -181,7 +182,7 @@ def coupling(hw: int, own: int, half: int) -> Any:
     weight, columns, tile, beyond = 8 * weights_row(hw), half + 1, 8 * ROWS * width, padded(hw)
 
     @njit(nogil=True, cache=True, error_model="numpy")
-    def kernel(out, moved, works, icov, others, lanes, ends, distances):  # type: ignore[no-untyped-def]
+    def kernel(out, moved, works, icov, others, lanes, ends, distances):
         nwave, count, flat = icov.shape[2], len(distances), address(icov, 0)
         low, z, edge = address(works[0], front * (row // 8)), address(works[5], 0), address(works[8], 0)
         u, ux, top = address(works[6], 0), address(works[7], 0), (nwave - 1) // ROWS * ROWS

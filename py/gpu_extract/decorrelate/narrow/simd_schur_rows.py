@@ -3,6 +3,7 @@
 All are asked as name(places, hw, own, half), see `Sizes`: `places` are addresses in bytes, and a vector there holds one
 number of eight fibres. What does not depend on a size is asked with 0 for it.
 """
+# mypy: disallow-untyped-defs=False
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -36,12 +37,12 @@ def known_row(hw: int) -> int:
 
 def code(name: str, body: Callable[..., None]) -> Any:
     """An intrinsic name(places, hw, own, half) whose code is body(e, *places, sizes)."""
-    def typing(typingctx, places, hw, own, half):  # type: ignore[no-untyped-def]
+    def typing(typingctx, places, hw, own, half):
         if not all_literal(hw, own, half):
             return None
         sizes = Sizes(literal(hw), literal(own), literal(half))
 
-        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        def codegen(context, builder, signature, args):
             e = Emit(context, builder, LANES)
             where = [e.place(address) for address in cgutils.unpack_tuple(builder, args[0])]
             return named(e, name, where, body, sizes)

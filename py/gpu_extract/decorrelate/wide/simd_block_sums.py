@@ -1,6 +1,7 @@
 """Whole sums of the wide band's poles in one pass: blocks (vectors.blocks) that are begun, added up and finished in
 registers.
 """
+# mypy: disallow-untyped-defs=False
 from typing import Any
 
 from numba import types
@@ -33,13 +34,13 @@ def _next(e: Emit, places: Any) -> None:
 
 
 @written_out
-def subtract_both(typingctx, targets, first, second, right):  # type: ignore[no-untyped-def]
+def subtract_both(typingctx, targets, first, second, right):
     """C = - sum_n A_n B_n, over two runs of A, first (see subtract_products) as NORMAL, then as TURNED.
 
     All places are addresses. targets: where C goes as [column][row], and as [row][column]
     first: (A, bytes from one to the next, count); second: (A, count), which follow each other; right: B, which do
     """
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         e = Emit(context, builder, LANES)
         target, turned = (builder.extract_value(args[0], n) for n in range(2))
         left, step, count = (builder.extract_value(args[1], n) for n in range(3))
@@ -51,14 +52,14 @@ def subtract_both(typingctx, targets, first, second, right):  # type: ignore[no-
 
 
 @written_out
-def next_block(typingctx, target, numbers, left, right, diagonal):  # type: ignore[no-untyped-def]
+def next_block(typingctx, target, numbers, left, right, diagonal):
     """A block of L below the diagonal: S less sum_n A_n B_n (see subtract_products, NORMAL), divided by its panel's
     diagonal block.
 
     All places are addresses. target: where the block goes; numbers: the 16 of S; left: (A, bytes from one to the next,
     count); right: B, which follow each other; diagonal: (the diagonal block's factor, its 1/D)
     """
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         e = Emit(context, builder, LANES)
         left, step, count = (builder.extract_value(args[2], n) for n in range(3))
         corner, inverses = (builder.extract_value(args[4], n) for n in range(2))

@@ -5,6 +5,7 @@ Cholesky factor L is made by columns of tiles (vectors.tiles), and below it, as 
 fibre i itself: S_i = A_ii - X X'. A row of tiles of L is forgotten once it is as far back as the band is wide, one of X
 once it has been followed as far as S_i is wanted. All that is in use stays in the second-level cache.
 """
+# mypy: disallow-untyped-defs=False
 import numpy as np
 
 from gpu_extract.data import Array, IntArray
@@ -20,19 +21,19 @@ GROUP = 4                      # columns of tiles whose products are taken from 
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def tiles_back(wide):  # type: ignore[no-untyped-def]
+def tiles_back(wide):
     """How many tiles a half-band of `wide` columns reaches over, but for the diagonal one."""
     return (wide + EDGE - 1) // EDGE
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _start(column):  # type: ignore[no-untyped-def]
+def _start(column):
     """The column that a sum may start at whose terms before `column` are 0."""
     return max(column, 0) // AT_ONCE * AT_ONCE
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def fill(low, tiles, icov, others, column, stretch):  # type: ignore[no-untyped-def]
+def fill(low, tiles, icov, others, column, stretch):
     """A_NN's lower triangle in one column of tiles; bins of weight 0 and beyond the end get 1 on the diagonal.
 
     stretch: first bin, number of bins, and what changes slowest in the order of unknowns
@@ -71,7 +72,7 @@ def fill(low, tiles, icov, others, column, stretch):  # type: ignore[no-untyped-
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _fill_own(x, icov, pair, place, line):  # type: ignore[no-untyped-def]
+def _fill_own(x, icov, pair, place, line):
     """A_iN in a tile of X from element `place` on; pair: (fibre i, its neighbours); line: the tile's row and column."""
     fibre, others = pair
     nd, nwave, width = icov.shape[1:]
@@ -97,7 +98,7 @@ def _fill_own(x, icov, pair, place, line):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _factor_corner(corner, place):  # type: ignore[no-untyped-def]
+def _factor_corner(corner, place):
     """The Cholesky factor (see tiles.CORNER) of the 8 x 8 elements from `place` on; False where they are not definite.
 
     corner, place: addresses
@@ -118,7 +119,7 @@ def _factor_corner(corner, place):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def factor(low, corners, column, wide):  # type: ignore[no-untyped-def]
+def factor(low, corners, column, wide):
     """One column of tiles of L; False where the matrix is not definite."""
     back, top = tiles_back(wide), column * EDGE
     own = address(low, 0) + ((column % (back + 1)) * (back + 1) + back - column) * 8 * TILE    # of the row's column 0
@@ -139,7 +140,7 @@ def factor(low, corners, column, wide):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def follow(x, low, corners, places, wide):  # type: ignore[no-untyped-def]
+def follow(x, low, corners, places, wide):
     """One tile of X, whose elements of A_iN are in place.
 
     x: the row's tiles, column k in place k mod their number; places: (column of tiles, the row's first column)
@@ -158,7 +159,7 @@ def follow(x, low, corners, places, wide):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _subtract(gram, xs, pair, columns):  # type: ignore[no-untyped-def]
+def _subtract(gram, xs, pair, columns):
     """A tile of gram -= the product of two rows of X over columns columns[0] .. columns[1] - 1."""
     ring = xs.shape[1] // EDGE
     start, stop = columns[0] % ring, columns[0] % ring + columns[1] - columns[0]
@@ -170,7 +171,7 @@ def _subtract(gram, xs, pair, columns):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _add_up(band, gram, first):  # type: ignore[no-untyped-def]
+def _add_up(band, gram, first):
     """Add a tile of gram, whose first row and column are bins `first`, to the band, and clear it."""
     nwave, wide = band.shape
     for t in range(min(EDGE, nwave - first[1])):
@@ -181,7 +182,7 @@ def _add_up(band, gram, first):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _eliminate(band, icov, pair, reach, works):  # type: ignore[no-untyped-def]
+def _eliminate(band, icov, pair, reach, works):
     """See `eliminate`; works: L, X, the products of rows of X, and where tiles of L lie."""
     others = pair[1]
     low, xs, gram, tiles = works

@@ -8,6 +8,7 @@ diagonal blocks of the inverse are made symmetric to the last bit: what is not s
 A panel is a block column: blocks 0 .. reach below the diagonal. While one is worked on, the next is asked for from
 memory. Nothing here depends on the band's width but the counts of loops: one compilation serves all.
 """
+# mypy: disallow-untyped-defs=False
 import numpy as np
 
 from gpu_extract.decorrelate.narrow.simd_banded import LANES, SIDES, aligned
@@ -34,7 +35,7 @@ PIVOTS = EDGE * LANES      # elements of a panel's D
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _spread(corner, y, numbers, shift, sides):  # type: ignore[no-untyped-def]
+def _spread(corner, y, numbers, shift, sides):
     """The panel's diagonal block of S + t I and its right sides in all lanes.
 
     corner, y, numbers, shift, sides: addresses of the block, of the group of right sides, and of what goes there
@@ -49,14 +50,14 @@ def _spread(corner, y, numbers, shift, sides):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _fetch(place):  # type: ignore[no-untyped-def]
+def _fetch(place):
     """Ask for a block."""
     for n in range(0, 8 * BLOCK, 64):
         prefetch(place + n)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _factor(works, blocks, shift, sides):  # type: ignore[no-untyped-def]
+def _factor(works, blocks, shift, sides):
     """L D L^T of S + t I and the forward substitution, divided by D."""
     panels, pivots, inverses, y, row, _ = works
     count, reach = blocks.shape[0], blocks.shape[1] - 1
@@ -81,7 +82,7 @@ def _factor(works, blocks, shift, sides):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _invert(works, j, count):  # type: ignore[no-untyped-def]
+def _invert(works, j, count):
     """Panel j of L becomes that of the inverse, and the right sides of its bins the solutions."""
     panels, _, inverses, y, v, z = works
     reach = len(v) // BLOCK
@@ -105,7 +106,7 @@ def _invert(works, j, count):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _add_up(out, panel, y, weight):  # type: ignore[no-untyped-def]
+def _add_up(out, panel, y, weight):
     """Add one panel's bins into `out`, summed over the lanes."""
     for c in range(len(out)):
         for n in range(out.shape[1]):
@@ -136,7 +137,7 @@ def _sizes(count: int, reach: int) -> tuple[int, ...]:
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def pole_sum(out, works, blocks, sides, shift, weight):  # type: ignore[no-untyped-def]
+def pole_sum(out, works, blocks, sides, shift, weight):
     """Add eight poles to `out`, (nwave, SIDES + ndiag + 1), whose columns are those of narrow.simd_banded.pole_sum.
 
     works: from `make_works`; blocks: (count, reach + 1, 16): S by panels, see `by_panels`, reach >= ndiag / 4
@@ -153,7 +154,7 @@ def pole_sum(out, works, blocks, sides, shift, weight):  # type: ignore[no-untyp
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def by_panels(blocks, band):  # type: ignore[no-untyped-def]
+def by_panels(blocks, band):
     """blocks (see `pole_sum`) of a band (nwave, half + 1), rows of the upper triangle; bins beyond the end are 1."""
     nwave, half = len(band), min(band.shape[1] - 1, EDGE * (blocks.shape[1] - 1))
     blocks[:] = 0.0

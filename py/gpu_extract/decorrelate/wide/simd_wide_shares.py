@@ -1,4 +1,5 @@
 """CPU kernel of the wide band: what each neighbour of a fibre adds to its C = S^-1, on a short stretch of bins."""
+# mypy: disallow-untyped-defs=False
 import numpy as np
 
 from gpu_extract.data import Array, IntArray
@@ -9,7 +10,7 @@ from gpu_extract.vectors.tiles import CORNER, EDGE, LANES, TILE
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _shares(x, icov, fibres, stretch, works):  # type: ignore[no-untyped-def]
+def _shares(x, icov, fibres, stretch, works):
     """See `shares`; x: (rows of tiles, 24 columns); works: L and where its tiles lie, the band it has."""
     low, tiles, wide = works
     own, hw = fibres[0], icov.shape[3] // 2

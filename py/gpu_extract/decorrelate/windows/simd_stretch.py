@@ -8,6 +8,7 @@ knows that G couples near bins only, so that half of H is zero: with that each p
 blocks. Matrices lie column by column, their sizes whole vectors. All sums are products of tiles of 24 rows and 8
 columns, which stay in registers, from the first to the last column in turn.
 """
+# mypy: disallow-untyped-defs=False
 import math
 
 import numpy as np
@@ -23,7 +24,7 @@ GROUPS = 3         # vectors of rows in a tile
 
 
 @njit(nogil=True, error_model="numpy")
-def _block(out, icov, rows, columns):  # type: ignore[no-untyped-def]
+def _block(out, icov, rows, columns):
     """Fill `out` with icov of some fibres (first, last) against others on all bins, fibre by fibre.
 
     out: (rows step, columns step), column by column in memory; bins from nwave on have nothing
@@ -56,7 +57,7 @@ def _block(out, icov, rows, columns):  # type: ignore[no-untyped-def]
 
 
 @written_out
-def _subtract(typingctx, target, left, right, count, groups):  # type: ignore[no-untyped-def]
+def _subtract(typingctx, target, left, right, count, groups):
     """A tile of `groups` vectors of rows and eight columns, target -= sum_k left[:, k] right[:, k]^T, k < count.
 
     target, left, right: (address, bytes from one column to the next)
@@ -65,7 +66,7 @@ def _subtract(typingctx, target, left, right, count, groups):  # type: ignore[no
         return None
     high = literal(groups)
 
-    def body(e, places):  # type: ignore[no-untyped-def]
+    def body(e, places):
         target, step, left, left_step, right, right_step, count = places
         at = {(n, c): (e.builder.gep(target, [e.builder.mul(step, e.index(c))]), n * LANES)
               for c in range(LANES) for n in range(high)}
@@ -83,7 +84,7 @@ def _subtract(typingctx, target, left, right, count, groups):  # type: ignore[no
         for key, place in sums.items():
             e.store(*at[key], e.builder.load(place))
 
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         places = []
         for pair in args[:3]:
             place, step = (builder.extract_value(pair, n) for n in range(2))
@@ -94,12 +95,12 @@ def _subtract(typingctx, target, left, right, count, groups):  # type: ignore[no
 
 
 @written_out
-def _divide(typingctx, target, corner, inverses):  # type: ignore[no-untyped-def]
+def _divide(typingctx, target, corner, inverses):
     """Eight rows and columns X of `target` become X L^-T, L a corner on the diagonal; inverses: of L's diagonal.
 
     target, corner: as in `_subtract`; inverses: an address
     """
-    def body(e, places):  # type: ignore[no-untyped-def]
+    def body(e, places):
         target, step, corner, corner_step, inverses = places
         done: list[ir.Value] = []
         for c in range(LANES):
@@ -111,7 +112,7 @@ def _divide(typingctx, target, corner, inverses):  # type: ignore[no-untyped-def
             done.append(e.multiply(total, e.spread(inverses, c)))
             e.store(here, 0, done[c])
 
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         places = []
         for pair in args[:2]:
             place, step = (builder.extract_value(pair, n) for n in range(2))
@@ -123,7 +124,7 @@ def _divide(typingctx, target, corner, inverses):  # type: ignore[no-untyped-def
 
 
 @njit(nogil=True, error_model="numpy")
-def _tiles(target, left, right, count, rows):  # type: ignore[no-untyped-def]
+def _tiles(target, left, right, count, rows):
     """`_subtract` for `rows` vectors of rows, at most GROUPS of them."""
     if rows >= GROUPS:
         _subtract(target, left, right, count, 3)
@@ -134,7 +135,7 @@ def _tiles(target, left, right, count, rows):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _corner(place, step, inverses):  # type: ignore[no-untyped-def]
+def _corner(place, step, inverses):
     """The Cholesky factor of eight rows and columns on the diagonal; whether they are definite."""
     for c in range(LANES):
         column = place + c * step
@@ -154,7 +155,7 @@ def _corner(place, step, inverses):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _panel(pivot, coupling, first, reach, inverses):  # type: ignore[no-untyped-def]
+def _panel(pivot, coupling, first, reach, inverses):
     """Columns first .. first + 7 of L and of H; pivot, coupling: (address, bytes of a column, rows)."""
     own, step, size = pivot[0], pivot[1], pivot[2]
     other, height, wide = coupling[0], coupling[1], coupling[2]
@@ -178,7 +179,7 @@ def _panel(pivot, coupling, first, reach, inverses):  # type: ignore[no-untyped-
 
 
 @njit(nogil=True, error_model="numpy")
-def eliminate(out, coupling, pivot, reach):  # type: ignore[no-untyped-def]
+def eliminate(out, coupling, pivot, reach):
     """out -= G P^-1 G^T; False, and nothing of use, where P is not definite.
 
     All are in the order of Fortran, sizes m and n multiples of LANES, and of out and P lower triangles count.
@@ -200,7 +201,7 @@ def eliminate(out, coupling, pivot, reach):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _join(out, forward, backward, own, size):  # type: ignore[no-untyped-def]
+def _join(out, forward, backward, own, size):
     """out = forward + backward - own, both triangles; of the others the lower one is given.
 
     out: (n, n), made of blocks of `size` rows and columns, which in the others are as large as whole vectors
@@ -221,13 +222,13 @@ def _join(out, forward, backward, own, size):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _matrix(room, rows, columns):  # type: ignore[no-untyped-def]
+def _matrix(room, rows, columns):
     """A matrix, column by column, at the beginning of some room."""
     return room[:rows * columns].reshape((columns, rows)).T
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def complements(out, kept, places, icov, groups):  # type: ignore[no-untyped-def]
+def complements(out, kept, places, icov, groups):
     """The complements of some groups of fibres; False where icov is not definite.
 
     out: (count, (joint nwave)^2), of each group the beginning is filled, (n, n)

@@ -1,4 +1,5 @@
 """CPU kernels: how much of a window (see simd_windows) a fibre needs, and what that leaves out."""
+# mypy: disallow-untyped-defs=False
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import address, number, vabs, vadd, vfma, vfold, vread8, vset8, vsum
 
@@ -6,7 +7,7 @@ LANES = 8
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def trimmed(band, exact, roots, places, least):  # type: ignore[no-untyped-def]
+def trimmed(band, exact, roots, places, least):
     """The range of bins within first .. last - 1 that a window has to have, or those where it has to have none.
 
     It has all pairs of bins where S, the diagonal scaled to 1, is beyond the band and above least[0], or differs from
@@ -24,7 +25,7 @@ def trimmed(band, exact, roots, places, least):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _sums(values, roots, x, count):  # type: ignore[no-untyped-def]
+def _sums(values, roots, x, count):
     """Sums of |v|, |v| times roots, v and v x of so many numbers; all are addresses."""
     size = scaled = plain = moved = vset8(0.0)
     whole = max(count, 0) // LANES * LANES
@@ -41,7 +42,7 @@ def _sums(values, roots, x, count):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def put(band, taken, rest, exact, x, roots, places):  # type: ignore[no-untyped-def]
+def put(band, taken, rest, exact, x, roots, places):
     """Put a fibre's window into its band, and measure what that leaves out.
 
     band, taken: (nwave, half + 1), S and U to second order; within the window band becomes S, taken 0

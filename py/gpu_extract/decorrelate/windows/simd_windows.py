@@ -12,6 +12,7 @@ element (i, j) of the panels couples bins first - before + i and first - before 
 coupled to nothing make the number of columns a multiple of four. The tail are the bins after the window that the band
 reaches.
 """
+# mypy: disallow-untyped-defs=False
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -44,7 +45,7 @@ VECTOR = 8 * LANES      # bytes of one
 
 
 @njit(nogil=True, error_model="numpy")
-def _parts(size, wide):  # type: ignore[no-untyped-def]
+def _parts(size, wide):
     """A window's work space: (bins put before it, panels, panels with the tail); first elements of all its parts."""
     panels, tail = -(-size // EDGE), -(-wide // EDGE)
     height = panels + tail
@@ -56,13 +57,13 @@ def _parts(size, wide):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _element(i, j, height):  # type: ignore[no-untyped-def]
+def _element(i, j, height):
     """Where element (i, j) of the panels is, i >= j or in the same block."""
     return (j // EDGE * height + i // EDGE) * BLOCK + (j % EDGE * EDGE + i % EDGE) * LANES
 
 
 @njit(nogil=True, error_model="numpy")
-def _start(columns, y, dense, band, sides, shift, panel, sizes):  # type: ignore[no-untyped-def]
+def _start(columns, y, dense, band, sides, shift, panel, sizes):
     """A panel of S + t I in all lanes, and its right sides; all as in `factor`; sizes: (first, size, half, wide)."""
     first, size, half, wide = sizes
     (before, panels, height), _ = _parts(size, wide)
@@ -86,7 +87,7 @@ def _start(columns, y, dense, band, sides, shift, panel, sizes):  # type: ignore
 
 
 @njit(nogil=True, error_model="numpy")
-def _from_before(columns, y, work, panel, sizes):  # type: ignore[no-untyped-def]
+def _from_before(columns, y, work, panel, sizes):
     """Subtract what the bins of the band before the window leave in a panel and its right sides."""
     first, size, half, wide = sizes
     (before, _, height), _ = _parts(size, wide)
@@ -107,13 +108,13 @@ def _from_before(columns, y, work, panel, sizes):  # type: ignore[no-untyped-def
 
 
 @njit(nogil=True, error_model="numpy")
-def _copy(target, source, scale):  # type: ignore[no-untyped-def]
+def _copy(target, source, scale):
     """One vector, times another; all addresses."""
     vwrite(target, vmul(vread8(source), vread8(scale)))
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def factor(columns, work, dense, band, sides, shift, places):  # type: ignore[no-untyped-def]
+def factor(columns, work, dense, band, sides, shift, places):
     """L D L^T of a window's columns and the forward substitution of its bins.
 
     columns: work space (see `room`), filled: L by panels, D, 1/D, and the right sides divided by D
@@ -155,14 +156,14 @@ def factor(columns, work, dense, band, sides, shift, places):  # type: ignore[no
 
 
 @njit(nogil=True, error_model="numpy")
-def _weigh(columns, first, count, weight):  # type: ignore[no-untyped-def]
+def _weigh(columns, first, count, weight):
     """Multiply `count` vectors, from element `first` of the columns on, by the weights."""
     for place in range(address(columns, first), address(columns, first + count * LANES), VECTOR):
         _copy(place, place, address(weight, 0))
 
 
 @njit(nogil=True, error_model="numpy")
-def _tail(columns, work, sizes):  # type: ignore[no-untyped-def]
+def _tail(columns, work, sizes):
     """The inverse and the solutions of the bins just after the window, where the window's recursion wants them."""
     first, size, half, wide = sizes
     (_, panels, height), (_, _, y, _, _) = _parts(size, wide)
@@ -181,7 +182,7 @@ def _tail(columns, work, sizes):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _add_up(out, row, wide):  # type: ignore[no-untyped-def]
+def _add_up(out, row, wide):
     """One bin's row of the inverse and its solutions into `out`, summed over the lanes."""
     for n in range(len(out)):
         place = row + (wide + 1 + n if n < SIDES else n - SIDES) * VECTOR
@@ -189,7 +190,7 @@ def _add_up(out, row, wide):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def invert(columns, work, out, weight, places, ndiag):  # type: ignore[no-untyped-def]
+def invert(columns, work, out, weight, places, ndiag):
     """A window's columns of L become those of the inverse, right sides the solutions; all is added into `out`.
 
     All are times the poles' weights, as the inverse and the solutions after the window already are: they are linear in

@@ -4,6 +4,7 @@ To the last bit what quality.mask_bits, quality.bin_status and assemble.rows_of 
 counting: the lane of a bin counts how many of the fibre's other bins are smaller, and who is in the middle says so;
 nothing is sorted, and a fibre's lanes need nothing from each other.
 """
+# mypy: disallow-untyped-defs=False
 import math
 
 import numpy as np
@@ -22,7 +23,7 @@ _MISFIT, _FAILED, _EMPTY = int(SpecMask.BAD2DFIT), int(Status.FAILED), int(Statu
 
 
 @njit(cache=True)
-def _mark(n, bits, middles, ivar, fraction):  # type: ignore[no-untyped-def]
+def _mark(n, bits, middles, ivar, fraction):
     """The bits of one bin that need no other bin.
 
     bits: (fibres, nout) uint32, filled; middles: (2, fibres), NaN afterwards; ivar, fraction: (fibres, nout)
@@ -42,7 +43,7 @@ def _mark(n, bits, middles, ivar, fraction):  # type: ignore[no-untyped-def]
 
 
 @kernel("u4[2] f8[2] f8[2] f8[2]", lane=_mark)
-def mark(count, args):  # type: ignore[no-untyped-def]
+def mark(count, args):
     """Mask bits but for the model's fit: a lane for each bin."""
     n = cuda.grid(1)
     if n < count:
@@ -50,7 +51,7 @@ def mark(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _find_middles(n, middles, chi2pix, bits):  # type: ignore[no-untyped-def]
+def _find_middles(n, middles, chi2pix, bits):
     """The bin says so if it has the middle, or one of the two middles, of the chi2pix of its fibre's unmarked bins."""
     nout = bits.shape[1]
     f, j = n // nout, n % nout
@@ -70,7 +71,7 @@ def _find_middles(n, middles, chi2pix, bits):  # type: ignore[no-untyped-def]
 
 
 @kernel("f8[2] f8[2] u4[2]", lane=_find_middles)
-def find_middles(count, args):  # type: ignore[no-untyped-def]
+def find_middles(count, args):
     """Both middle values of chi2pix of every fibre: a lane for each bin."""
     n = cuda.grid(1)
     if n < count:
@@ -78,7 +79,7 @@ def find_middles(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _middle_of_fibres(chi2pix, bits, start, nfibre, j):  # type: ignore[no-untyped-def]
+def _middle_of_fibres(chi2pix, bits, start, nfibre, j):
     """The median of a bundle's unmarked fibres at one wavelength, infinite where there are none."""
     low = high = math.inf
     for f in range(start, start + nfibre):
@@ -97,7 +98,7 @@ def _middle_of_fibres(chi2pix, bits, start, nfibre, j):  # type: ignore[no-untyp
 
 
 @njit(cache=True)
-def _stands_out(f, j, chi2pix, bits, middles, nfibre, limits):  # type: ignore[no-untyped-def]
+def _stands_out(f, j, chi2pix, bits, middles, nfibre, limits):
     """Whether the model does not fit at a bin (quality.stands_out)."""
     if nfibre < limits[FEW]:
         return chi2pix[f, j] > limits[ALONE]
@@ -107,7 +108,7 @@ def _stands_out(f, j, chi2pix, bits, middles, nfibre, limits):  # type: ignore[n
 
 
 @njit(cache=True)
-def _status_of(status, mask):  # type: ignore[no-untyped-def]
+def _status_of(status, mask):
     """What became of a bin (quality.bin_status)."""
     if mask & _NOTHING and (status != _FAILED or mask & _ALL):
         return _EMPTY
@@ -116,7 +117,7 @@ def _status_of(status, mask):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _write(n, to_flux, to_ivar, to_chi, to_fraction, to_mask, to_status, flux, ivar, chi2pix, fraction, status, bits,
-           middles, targets, steps, limits, nfibre):  # type: ignore[no-untyped-def]
+           middles, targets, steps, limits, nfibre):
     """One bin of the frame, in photons per Angstrom.
 
     to_...: (rows, nout) of the frame; flux ... bits: (fibres, nout) of the piece, in photons per bin; steps: (2, nout)
@@ -142,7 +143,7 @@ _GIVEN = "f8[2] f8[2] f8[2] f8[2] i1[2] u4[2] f8[2] i8[2] f8[2] f8[1] i8"
 
 
 @kernel(f"f4[2] f4[2] f4[2] f4[2] u4[2] i1[2] {_GIVEN}", lane=_write)
-def write_singles(count, args):  # type: ignore[no-untyped-def]
+def write_singles(count, args):
     """Rows of a frame of float32, all but the resolution: a lane for each bin of the piece."""
     n = cuda.grid(1)
     if n < count:
@@ -150,7 +151,7 @@ def write_singles(count, args):  # type: ignore[no-untyped-def]
 
 
 @kernel(f"f8[2] f8[2] f8[2] f8[2] u4[2] i1[2] {_GIVEN}", lane=_write)
-def write_doubles(count, args):  # type: ignore[no-untyped-def]
+def write_doubles(count, args):
     """The same of float64."""
     n = cuda.grid(1)
     if n < count:
@@ -158,7 +159,7 @@ def write_doubles(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _resolve(n, to, resolution, targets):  # type: ignore[no-untyped-def]
+def _resolve(n, to, resolution, targets):
     """One element of the resolution; to: (rows, 2 ndiag + 1, nout), resolution: (fibres, 2 ndiag + 1, nout)."""
     width, nout = resolution.shape[1], resolution.shape[2]
     f, k, j = n // (width * nout), n // nout % width, n % nout
@@ -168,7 +169,7 @@ def _resolve(n, to, resolution, targets):  # type: ignore[no-untyped-def]
 
 
 @kernel("f4[3] f8[3] i8[2]", lane=_resolve)
-def resolve_singles(count, args):  # type: ignore[no-untyped-def]
+def resolve_singles(count, args):
     """The resolution's rows of a frame of float32: a lane for each element of the piece's."""
     n = cuda.grid(1)
     if n < count:
@@ -176,7 +177,7 @@ def resolve_singles(count, args):  # type: ignore[no-untyped-def]
 
 
 @kernel("f8[3] f8[3] i8[2]", lane=_resolve)
-def resolve_doubles(count, args):  # type: ignore[no-untyped-def]
+def resolve_doubles(count, args):
     """The same of float64."""
     n = cuda.grid(1)
     if n < count:
@@ -184,7 +185,7 @@ def resolve_doubles(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _count_given_up(n, parts, status):  # type: ignore[no-untyped-def]
+def _count_given_up(n, parts, status):
     """Bins that the core gave up among every 64th bin of a fibre."""
     f, c = n // PARTS, n % PARTS
     total = 0.0
@@ -195,7 +196,7 @@ def _count_given_up(n, parts, status):  # type: ignore[no-untyped-def]
 
 
 @kernel("f8[2] i1[2]", lane=_count_given_up)
-def count_given_up(count, args):  # type: ignore[no-untyped-def]
+def count_given_up(count, args):
     """Bins that the core gave up: a lane for each part of a fibre."""
     n = cuda.grid(1)
     if n < count:

@@ -2,6 +2,7 @@
 
 S = A - U and U are rows of `half + 1` elements, half the widest that is tried; a narrower band is their beginning.
 """
+# mypy: disallow-untyped-defs=False
 import math
 
 from numba import cuda, njit
@@ -11,7 +12,7 @@ from gpu_extract.device.cuda.measure import ALIVE, BOUND, FIRST_GAMMA, FIRST_THE
 
 
 @njit(cache=True)
-def _schur(n, band, taken, blocks, shares, far, farther, nwave, hw, half, lanes):  # type: ignore[no-untyped-def]
+def _schur(n, band, taken, blocks, shares, far, farther, nwave, hw, half, lanes):
     i, row = n % lanes, n // lanes
     a, p = row % (half + 1), row // (half + 1)
     given = blocks[(p * (2 * hw + 1) + hw + a) * lanes + i] if a <= hw else 0.0
@@ -23,7 +24,7 @@ def _schur(n, band, taken, blocks, shares, far, farther, nwave, hw, half, lanes)
 
 
 @kernel("f8[1] f8[1] f8[1] f8[1] f8[1] i8 i8 i8 i8 i8", lane=_schur)
-def schur(count, args):  # type: ignore[no-untyped-def]
+def schur(count, args):
     """U and S = A - U from the shares of both sides, and of farther fibres where there are any; a lane an element."""
     n = cuda.grid(1)
     if n < count:
@@ -31,13 +32,13 @@ def schur(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _gather(n, far, shares, first, nwave, half, lanes):  # type: ignore[no-untyped-def]
+def _gather(n, far, shares, first, nwave, half, lanes):
     both = shares[n] + shares[nwave * (half + 1) * lanes + n]
     far[n] = both if first > 0 else far[n] + both
 
 
 @kernel("f8[1] f8[1] i8 i8 i8 i8", lane=_gather)
-def gather(count, args):  # type: ignore[no-untyped-def]
+def gather(count, args):
     """far: the shares of fibres farther than the next, added up distance by distance; a lane for every element."""
     n = cuda.grid(1)
     if n < count:
@@ -45,7 +46,7 @@ def gather(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _tops(n, tops, band, nwave, half, lanes):  # type: ignore[no-untyped-def]
+def _tops(n, tops, band, nwave, half, lanes):
     top = 0.0
     for j in range(nwave):
         value = abs(band[j * (half + 1) * lanes + n])
@@ -56,7 +57,7 @@ def _tops(n, tops, band, nwave, half, lanes):  # type: ignore[no-untyped-def]
 
 
 @kernel("f8[1] f8[1] i8 i8 i8", lane=_tops)
-def tops(count, args):  # type: ignore[no-untyped-def]
+def tops(count, args):
     """The largest element of every diagonal of S, infinite where one is not finite; a lane for every diagonal."""
     n = cuda.grid(1)
     if n < count:
@@ -64,7 +65,7 @@ def tops(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _bound(i, facts, flags, tops, sides, first, nwave, half, lanes):  # type: ignore[no-untyped-def]
+def _bound(i, facts, flags, tops, sides, first, nwave, half, lanes):
     total = tops[i]
     for a in range(1, half + 1):
         total += 2.0 * tops[a * lanes + i]
@@ -80,7 +81,7 @@ def _bound(i, facts, flags, tops, sides, first, nwave, half, lanes):  # type: ig
 
 
 @kernel("f8[1] i4[1] f8[1] f8[1] i8 i8 i8 i8", lane=_bound)
-def bound(count, args):  # type: ignore[no-untyped-def]
+def bound(count, args):
     """A bound on the largest eigenvalue of S; at first also which fibres have any bin of weight; a lane a fibre."""
     n = cuda.grid(1)
     if n < count:
@@ -88,14 +89,14 @@ def bound(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _decouple(n, band, facts, roots, half, lanes):  # type: ignore[no-untyped-def]
+def _decouple(n, band, facts, roots, half, lanes):
     i, p = n % lanes, n // lanes
     if roots[n] == 0.0:
         band[p * (half + 1) * lanes + i] = facts[BOUND * lanes + i]
 
 
 @kernel("f8[1] f8[1] f8[1] i8 i8", lane=_decouple)
-def decouple(count, args):  # type: ignore[no-untyped-def]
+def decouple(count, args):
     """Bins of weight 0 get the bound on the diagonal of S; a lane for every bin."""
     n = cuda.grid(1)
     if n < count:

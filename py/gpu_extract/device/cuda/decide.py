@@ -1,4 +1,5 @@
 """Kernels: whether the narrow band holds a fibre, from what was measured (narrow.schur.Neighbours.complement)."""
+# mypy: disallow-untyped-defs=False
 import math
 
 from numba import cuda, njit
@@ -31,7 +32,7 @@ WORST = 1e-5                       # a spectrum of the scaled S that is not expe
 
 
 @njit(cache=True)
-def _look_far(i, flags, sizes, limits, nd, lanes, size):  # type: ignore[no-untyped-def]
+def _look_far(i, flags, sizes, limits, nd, lanes, size):
     found = 0
     for d in range(2, nd):
         for side in range(2):
@@ -41,7 +42,7 @@ def _look_far(i, flags, sizes, limits, nd, lanes, size):  # type: ignore[no-unty
 
 
 @kernel("i4[1] f8[1] f8[1] i8 i8 i8", lane=_look_far)
-def look_far(count, args):  # type: ignore[no-untyped-def]
+def look_far(count, args):
     """Which fibres have others eliminated that are farther than the next; a lane for every fibre."""
     n = cuda.grid(1)
     if n < count:
@@ -49,7 +50,7 @@ def look_far(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _learn_far(i, facts, flags, yes, table, questions, lanes):  # type: ignore[no-untyped-def]
+def _learn_far(i, facts, flags, yes, table, questions, lanes):
     theta = 1.0
     if flags[ACTIVE * lanes + i] > 0:
         for q in range(QUESTIONS):
@@ -59,7 +60,7 @@ def _learn_far(i, facts, flags, yes, table, questions, lanes):  # type: ignore[n
 
 
 @kernel("f8[1] i4[1] f8[1] f8[1] i8 i8", lane=_learn_far)
-def learn_far(count, args):  # type: ignore[no-untyped-def]
+def learn_far(count, args):
     """The coupling to those, squared; a lane for every fibre."""
     n = cuda.grid(1)
     if n < count:
@@ -67,7 +68,7 @@ def learn_far(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _farthest(i, sizes, nd, lanes, size):  # type: ignore[no-untyped-def]
+def _farthest(i, sizes, nd, lanes, size):
     top = 0.0
     for d in range(2, nd):
         if i + d < lanes and (i + d) // size == i // size:
@@ -78,7 +79,7 @@ def _farthest(i, sizes, nd, lanes, size):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _far(i, d, gamma, facts, sizes, limits, lanes):  # type: ignore[no-untyped-def]
+def _far(i, d, gamma, facts, sizes, limits, lanes):
     """A bound on the coupling (not squared) of fibre i with i + d, in the norm of S."""
     value = sizes[abs(d) * lanes + min(i, i + d)]
     if value > limits[DISTANT]:
@@ -88,7 +89,7 @@ def _far(i, d, gamma, facts, sizes, limits, lanes):  # type: ignore[no-untyped-d
 
 
 @njit(cache=True)
-def _higher_orders(i, facts, sizes, limits, nd, lanes, size):  # type: ignore[no-untyped-def]
+def _higher_orders(i, facts, sizes, limits, nd, lanes, size):
     low, high = max(i - 1, i // size * size), min(i + 1, i // size * size + size - 1)
     theta, longest = 0.0, 0.0
     for near in range(low, high + 1):
@@ -111,13 +112,13 @@ def _higher_orders(i, facts, sizes, limits, nd, lanes, size):  # type: ignore[no
 
 
 @njit(cache=True)
-def _may_be_weak(cond, theta, gamma):  # type: ignore[no-untyped-def]
+def _may_be_weak(cond, theta, gamma):
     """narrow.definite.Facts.may_be_weak."""
     return theta >= 1.0 or (gamma == 0.0 and cond > UNKNOWN)
 
 
 @njit(cache=True)
-def _decide(i, facts, flags, sizes, limits, nd, lanes, size):  # type: ignore[no-untyped-def]
+def _decide(i, facts, flags, sizes, limits, nd, lanes, size):
     status = FAILED
     if flags[ALIVE * lanes + i] == 0:
         status = EMPTY
@@ -130,7 +131,7 @@ def _decide(i, facts, flags, sizes, limits, nd, lanes, size):  # type: ignore[no
 
 
 @kernel("f8[1] i4[1] f8[1] f8[1] i8 i8 i8", lane=_decide)
-def decide(count, args):  # type: ignore[no-untyped-def]
+def decide(count, args):
     """GOOD where the narrow band holds, else EMPTY or FAILED; a lane for every fibre."""
     n = cuda.grid(1)
     if n < count:
@@ -138,7 +139,7 @@ def decide(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _give_up(i, flags, weight):  # type: ignore[no-untyped-def]
+def _give_up(i, flags, weight):
     lanes, nwave = weight.shape
     status = EMPTY
     for j in range(nwave):
@@ -148,7 +149,7 @@ def _give_up(i, flags, weight):  # type: ignore[no-untyped-def]
 
 
 @kernel("i4[1] f8[2]", lane=_give_up)
-def give_up(count, args):  # type: ignore[no-untyped-def]
+def give_up(count, args):
     """FAILED for all fibres that have any weight, the others EMPTY; a lane for every fibre."""
     n = cuda.grid(1)
     if n < count:
@@ -156,13 +157,13 @@ def give_up(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _marked(n, status, flags):  # type: ignore[no-untyped-def]
+def _marked(n, status, flags):
     lanes, nout = status.shape
     status[n // nout, n % nout] = flags[STATUS * lanes + n // nout]
 
 
 @kernel("i1[2] i4[1]", lane=_marked)
-def marked(count, args):  # type: ignore[no-untyped-def]
+def marked(count, args):
     """The status of every fibre for all of its bins; a lane for every bin."""
     n = cuda.grid(1)
     if n < count:

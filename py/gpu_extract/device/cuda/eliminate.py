@@ -9,6 +9,7 @@ U = G Z G^T, G = A_ij, Z = A_jj^-1, is made in steps of which each has a lane fo
 (recursions), then beyond it column by column, V = G Z, U = V G^T. `depth` says which pairs take part: 0 where j is
 eliminated as it stands, n where fibres beyond it are eliminated first, n in all (`chain` fills it).
 """
+# mypy: disallow-untyped-defs=False
 import math
 
 from numba import cuda, njit
@@ -18,7 +19,7 @@ from gpu_extract.device.cuda.recursions import factor_rows, invert_rows, solve_r
 
 
 @njit(cache=True)
-def other(m, lanes, distance, size):  # type: ignore[no-untyped-def]
+def other(m, lanes, distance, size):
     """The fibre that is eliminated in pair m, -1 where there is none; lanes: F."""
     i = m % lanes
     j = i - distance if m < lanes else i + distance
@@ -26,7 +27,7 @@ def other(m, lanes, distance, size):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def counts(m, lanes, distance, size, sizes, distant):  # type: ignore[no-untyped-def]
+def counts(m, lanes, distance, size, sizes, distant):
     """The fibre that is eliminated in pair m, -1 where there is none or its coupling does not count."""
     j = other(m, lanes, distance, size)
     if j >= 0 and distance > 1 and not sizes[distance * lanes + min(j, m % lanes)] > distant:
@@ -35,7 +36,7 @@ def counts(m, lanes, distance, size, sizes, distant):  # type: ignore[no-untyped
 
 
 @njit(cache=True)
-def element(blocks, nwave, hw, lanes, i, j, p, k):  # type: ignore[no-untyped-def]
+def element(blocks, nwave, hw, lanes, i, j, p, k):
     """G[p, p + k] of fibres i and j, 0 where p + k is no bin; blocks: from `transpose`."""
     if not 0 <= p + k < nwave:
         return 0.0
@@ -46,7 +47,7 @@ def element(blocks, nwave, hw, lanes, i, j, p, k):  # type: ignore[no-untyped-de
 
 
 @njit(cache=True)
-def _transpose(n, blocks, icov):  # type: ignore[no-untyped-def]
+def _transpose(n, blocks, icov):
     lanes, _, width, nwave = icov.shape
     f, rest = n % lanes, n // lanes
     k, rest = rest % width, rest // width
@@ -54,7 +55,7 @@ def _transpose(n, blocks, icov):  # type: ignore[no-untyped-def]
 
 
 @kernel("f8[1] f8[4]", lane=_transpose)
-def transpose(count, args):  # type: ignore[no-untyped-def]
+def transpose(count, args):
     """blocks: rows (d, j) of 2 hw + 1 elements from icov (fibres, nd, 2 hw + 1, nwave); a lane for every element."""
     n = cuda.grid(1)
     if n < count:
@@ -62,7 +63,7 @@ def transpose(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _vectors(n, sides, roots, icov, weight, x):  # type: ignore[no-untyped-def]
+def _vectors(n, sides, roots, icov, weight, x):
     lanes, _, width, _ = icov.shape
     f, j = n % lanes, n // lanes
     alive = weight[f, j] > 0.0
@@ -73,7 +74,7 @@ def _vectors(n, sides, roots, icov, weight, x):  # type: ignore[no-untyped-def]
 
 
 @kernel("f8[1] f8[1] f8[4] f8[2] f8[2]", lane=_vectors)
-def vectors(count, args):  # type: ignore[no-untyped-def]
+def vectors(count, args):
     """sides: rows of 1 (0 where a bin has no weight) and x; roots: 1 / sqrt of the diagonal of icov, 0 where that is
     0; a lane for every bin."""
     n = cuda.grid(1)
@@ -82,7 +83,7 @@ def vectors(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _largest(n, tops, blocks, roots, nwave, hw, lanes, size):  # type: ignore[no-untyped-def]
+def _largest(n, tops, blocks, roots, nwave, hw, lanes, size):
     width = 2 * hw + 1
     i, rest = n % lanes, n // lanes
     k, d = rest % width - hw, rest // width
@@ -95,7 +96,7 @@ def _largest(n, tops, blocks, roots, nwave, hw, lanes, size):  # type: ignore[no
 
 
 @kernel("f8[1] f8[1] f8[1] i8 i8 i8 i8", lane=_largest)
-def largest(count, args):  # type: ignore[no-untyped-def]
+def largest(count, args):
     """tops[d, k, i]: largest |A_ij| of a diagonal, j = i + d, relative to the blocks' diagonals."""
     n = cuda.grid(1)
     if n < count:
@@ -103,7 +104,7 @@ def largest(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _coupling(n, sizes, tops, hw, lanes):  # type: ignore[no-untyped-def]
+def _coupling(n, sizes, tops, hw, lanes):
     width = 2 * hw + 1
     i, d = n % lanes, n // lanes
     top = 0.0
@@ -113,7 +114,7 @@ def _coupling(n, sizes, tops, hw, lanes):  # type: ignore[no-untyped-def]
 
 
 @kernel("f8[1] f8[1] i8 i8", lane=_coupling)
-def coupling(count, args):  # type: ignore[no-untyped-def]
+def coupling(count, args):
     """sizes[d, i]: a bound on the row sums of the scaled A_ij, j = i + d."""
     n = cuda.grid(1)
     if n < count:
@@ -121,13 +122,13 @@ def coupling(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _factor(n, low, inverse, blocks, nwave, hw, wide, lanes, half):  # type: ignore[no-untyped-def]
+def _factor(n, low, inverse, blocks, nwave, hw, wide, lanes, half):
     factor_rows(low, n, lanes, blocks, hw * lanes + n, 2 * hw + 1, lanes, nwave, half)
     invert_rows(inverse, n, wide + 1, lanes, low, n, nwave, half)
 
 
 @kernel("f8[1] f8[1] f8[1] i8 i8 i8 i8 n", lane=_factor, block=32, samples=((9,),))
-def factor(count, args):  # type: ignore[no-untyped-def]
+def factor(count, args):
     """The factor of every fibre's block, half = hw, and its inverse in the band of rows of wide + 1; a lane a fibre."""
     n = cuda.grid(1)
     if n < count:
@@ -135,14 +136,14 @@ def factor(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _factor_rest(m, low, inverse, band, depth, wanted, nwave, half, wide, lanes, reach):  # type: ignore[no-untyped-def]
+def _factor_rest(m, low, inverse, band, depth, wanted, nwave, half, wide, lanes, reach):
     if depth[m] == wanted:
         factor_rows(low, m, 2 * lanes, band, m, half + 1, 2 * lanes, nwave, reach)
         invert_rows(inverse, m, wide + 1, 2 * lanes, low, m, nwave, reach)
 
 
 @kernel("f8[1] f8[1] f8[1] i4[1] i8 i8 i8 i8 i8 n", lane=_factor_rest, block=32, samples=((21,),))
-def factor_rest(count, args):  # type: ignore[no-untyped-def]
+def factor_rest(count, args):
     """The same of bands from `rest`, with reach = half, for the pairs of a depth; a lane for every pair."""
     n = cuda.grid(1)
     if n < count:
@@ -150,7 +151,7 @@ def factor_rest(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _rest(n, band, blocks, shares, depth, wanted, nwave, hw, half, lanes, size):  # type: ignore[no-untyped-def]
+def _rest(n, band, blocks, shares, depth, wanted, nwave, hw, half, lanes, size):
     m, row = n % (2 * lanes), n // (2 * lanes)
     a, p = row % (half + 1), row // (half + 1)
     j = other(m, lanes, 1, size)
@@ -162,7 +163,7 @@ def _rest(n, band, blocks, shares, depth, wanted, nwave, hw, half, lanes, size):
 
 
 @kernel("f8[1] f8[1] f8[1] i4[1] i8 i8 i8 i8 i8 i8", lane=_rest)
-def rest(count, args):  # type: ignore[no-untyped-def]
+def rest(count, args):
     """band: of fibre j of the pairs of a depth, less what the fibre beyond it takes; a lane for every element."""
     n = cuda.grid(1)
     if n < count:
@@ -170,7 +171,7 @@ def rest(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _extend(n, inverse, low, depth, wanted, nwave, half, wide, lanes):  # type: ignore[no-untyped-def]
+def _extend(n, inverse, low, depth, wanted, nwave, half, wide, lanes):
     m, q = n % lanes, n // lanes
     if wanted > 0 and depth[m] != wanted:
         return
@@ -183,7 +184,7 @@ def _extend(n, inverse, low, depth, wanted, nwave, half, wide, lanes):  # type: 
 
 
 @kernel("f8[1] f8[1] i4[1] i8 i8 i8 i8 i8", lane=_extend)
-def extend(count, args):  # type: ignore[no-untyped-def]
+def extend(count, args):
     """Elements half + 1 .. wide of the inverse's rows from those in the band: a lane for every column."""
     n = cuda.grid(1)
     if n < count:
@@ -192,7 +193,7 @@ def extend(count, args):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _product(n, v, blocks, inverse, sizes, depth, wanted, distant, distance, nwave, hw, half, lanes,
-             size):  # type: ignore[no-untyped-def]
+             size):
     m, row = n % (2 * lanes), n // (2 * lanes)
     columns, wide = 2 * hw + half + 1, 2 * hw + half
     p, s = row // columns, row % columns - hw
@@ -208,7 +209,7 @@ def _product(n, v, blocks, inverse, sizes, depth, wanted, distant, distance, nwa
 
 
 @kernel("f8[1] f8[1] f8[1] f8[1] i4[1] i8 f8 i8 i8 i8 i8 i8 i8", lane=_product)
-def product(count, args):  # type: ignore[no-untyped-def]
+def product(count, args):
     """V = G Z: rows of 2 hw + half + 1, V[p, p + s] at s + hw; of all pairs at a distance (wanted 0: Z of the fibres as
     they stand) or of those of a depth (Z of `factor_rest`); a lane for every element."""
     n = cuda.grid(1)
@@ -218,7 +219,7 @@ def product(count, args):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _share(n, shares, v, blocks, sizes, depth, wanted, distant, distance, nwave, hw, half, lanes,
-           size):  # type: ignore[no-untyped-def]
+           size):
     i, row = n % lanes, n // lanes
     a, row = row % (half + 1), row // (half + 1)
     p, side = row % nwave, row // nwave
@@ -235,7 +236,7 @@ def _share(n, shares, v, blocks, sizes, depth, wanted, distant, distance, nwave,
 
 
 @kernel("f8[1] f8[1] f8[1] f8[1] i4[1] i8 f8 i8 i8 i8 i8 i8 i8", lane=_share)
-def share(count, args):  # type: ignore[no-untyped-def]
+def share(count, args):
     """shares[side, p, a, i] = U[p, p + a] that the pair takes from i, 0 where it does not count; pairs as `product`."""
     n = cuda.grid(1)
     if n < count:
@@ -244,7 +245,7 @@ def share(count, args):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _move(m, moved, low, blocks, sides, sizes, depth, wanted, distant, distance, nwave, hw, lanes, size,
-          half):  # type: ignore[no-untyped-def]
+          half):
     j = counts(m, lanes, distance, size, sizes, distant)
     if wanted > 0 and depth[m] != wanted:
         return
@@ -263,7 +264,7 @@ def _move(m, moved, low, blocks, sides, sizes, depth, wanted, distant, distance,
 
 
 @kernel("f8[1] f8[1] f8[1] f8[1] f8[1] i4[1] i8 f8 i8 i8 i8 i8 i8 n", lane=_move, block=32, samples=((9,),))
-def move(count, args):  # type: ignore[no-untyped-def]
+def move(count, args):
     """moved = Z G^T x_i of pairs as in `product`, for `low` of that half-band; U x_i is then G times it: a lane a
     pair."""
     n = cuda.grid(1)
@@ -273,7 +274,7 @@ def move(count, args):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _moved_by(n, ux, before, more, moved, blocks, sizes, distant, distance, nwave, hw, lanes,
-              size):  # type: ignore[no-untyped-def]
+              size):
     i, p = n % lanes, n // lanes
     total = before[n] if more > 0 else 0.0
     for side in range(2):
@@ -287,7 +288,7 @@ def _moved_by(n, ux, before, more, moved, blocks, sizes, distant, distance, nwav
 
 
 @kernel("f8[1] f8[1] i8 f8[1] f8[1] f8[1] f8 i8 i8 i8 i8 i8", lane=_moved_by)
-def moved_by(count, args):  # type: ignore[no-untyped-def]
+def moved_by(count, args):
     """ux = U x, all of U, of the pairs at a distance, added to `before` where more > 0; a lane for every bin."""
     n = cuda.grid(1)
     if n < count:

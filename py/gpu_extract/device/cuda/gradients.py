@@ -4,6 +4,7 @@ Each bundle goes at its own pace: its state says whether it still moves, and the
 once, so that the number of iterations can be queued without asking the device. Scalars are never on the host.
 Factors lie fibre fastest: the recursions along wavelength have one lane per fibre.
 """
+# mypy: disallow-untyped-defs=False
 import math
 
 from numba import cuda, njit
@@ -19,7 +20,7 @@ R, Z, P, Q, S, T, VECTORS = 0, 1, 2, 3, 4, 5, 6      # the vectors: (VECTORS, fi
 
 
 @njit(cache=True)
-def _factorise(n, factor, icov):  # type: ignore[no-untyped-def]
+def _factorise(n, factor, icov):
     """Banded Cholesky of one fibre's block, see solve.simd_factor.factorise.
 
     factor: (nwave, hw + 1, fibres), factor[j, hw - k] = L[j, j - k], the diagonal 1 / L[j, j]; a pivot that is not
@@ -48,7 +49,7 @@ def _factorise(n, factor, icov):  # type: ignore[no-untyped-def]
 
 
 @kernel("f8[3] f8[4]", lane=_factorise, block=32)
-def factorise(count, args):  # type: ignore[no-untyped-def]
+def factorise(count, args):
     """Cholesky factors of the fibres: a lane for each."""
     n = cuda.grid(1)
     if n < count:
@@ -56,7 +57,7 @@ def factorise(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _begin(n, vectors, rhs):  # type: ignore[no-untyped-def]
+def _begin(n, vectors, rhs):
     """r = rhs, everything else 0, at one bin."""
     nwave = rhs.shape[1]
     f, j = n // nwave, n % nwave
@@ -66,7 +67,7 @@ def _begin(n, vectors, rhs):  # type: ignore[no-untyped-def]
 
 
 @kernel("f8[3] f8[2]", lane=_begin)
-def begin(count, args):  # type: ignore[no-untyped-def]
+def begin(count, args):
     """The vectors before the first iteration: a lane for each bin."""
     n = cuda.grid(1)
     if n < count:
@@ -74,7 +75,7 @@ def begin(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _precondition(n, vectors, dots, factor, state, nfibre):  # type: ignore[no-untyped-def]
+def _precondition(n, vectors, dots, factor, state, nfibre):
     """z = M^-1 r of one fibre, and its r z into dots (fibres,)."""
     if state[n // nfibre, MOVES] == 0.0:
         return
@@ -96,7 +97,7 @@ def _precondition(n, vectors, dots, factor, state, nfibre):  # type: ignore[no-u
 
 
 @kernel("f8[3] f8[1] f8[3] f8[2] i8", lane=_precondition, block=32)
-def precondition(count, args):  # type: ignore[no-untyped-def]
+def precondition(count, args):
     """The fibres' blocks solved: a lane for each fibre."""
     n = cuda.grid(1)
     if n < count:
@@ -104,7 +105,7 @@ def precondition(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _sum_of(values, start, count):  # type: ignore[no-untyped-def]
+def _sum_of(values, start, count):
     total = 0.0
     for i in range(start, start + count):
         total += values[i]
@@ -112,7 +113,7 @@ def _sum_of(values, start, count):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _start(n, state):  # type: ignore[no-untyped-def]
+def _start(n, state):
     """A bundle begins to move."""
     for s in range(STATE):
         state[n, s] = 0.0
@@ -121,7 +122,7 @@ def _start(n, state):  # type: ignore[no-untyped-def]
 
 
 @kernel("f8[2]", lane=_start, block=32)
-def start(count, args):  # type: ignore[no-untyped-def]
+def start(count, args):
     """States before the first `judge`: a lane for each bundle."""
     n = cuda.grid(1)
     if n < count:
@@ -129,7 +130,7 @@ def start(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _judge(n, state, dots, curvatures, nfibre, tolerance):  # type: ignore[no-untyped-def]
+def _judge(n, state, dots, curvatures, nfibre, tolerance):
     """After an iteration, or before the first: where a bundle stands, and whether it goes on.
 
     sqrt(norm) is the error in sigma up to the coupling between fibres: norm = r M^-1 r, M: the fibres' own blocks
@@ -154,7 +155,7 @@ def _judge(n, state, dots, curvatures, nfibre, tolerance):  # type: ignore[no-un
 
 
 @kernel("f8[2] f8[1] f8[1] i8 f8", lane=_judge, block=32)
-def judge(count, args):  # type: ignore[no-untyped-def]
+def judge(count, args):
     """Convergence: a lane for each bundle."""
     n = cuda.grid(1)
     if n < count:
@@ -162,7 +163,7 @@ def judge(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _between(n, vectors, icov, state, nfibre):  # type: ignore[no-untyped-def]
+def _between(n, vectors, icov, state, nfibre):
     """t = E z at one bin, E the couplings between fibres; every sum in the order of distance and band."""
     nd, nband, nwave = icov.shape[1], icov.shape[2], icov.shape[3]
     f, j = n // nwave, n % nwave
@@ -181,7 +182,7 @@ def _between(n, vectors, icov, state, nfibre):  # type: ignore[no-untyped-def]
 
 
 @kernel("f8[3] f8[4] f8[2] i8", lane=_between)
-def between(count, args):  # type: ignore[no-untyped-def]
+def between(count, args):
     """The coupling between fibres applied to z: a lane for each bin."""
     n = cuda.grid(1)
     if n < count:
@@ -189,7 +190,7 @@ def between(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _advance(n, vectors, parts, state, nfibre):  # type: ignore[no-untyped-def]
+def _advance(n, vectors, parts, state, nfibre):
     """p = z + beta p and q = r + t + beta q at every 64th bin of a fibre, and their share of p q into parts (fibres,
     PARTS)."""
     f, c = n // PARTS, n % PARTS
@@ -207,7 +208,7 @@ def _advance(n, vectors, parts, state, nfibre):  # type: ignore[no-untyped-def]
 
 
 @kernel("f8[3] f8[2] f8[2] i8", lane=_advance)
-def advance(count, args):  # type: ignore[no-untyped-def]
+def advance(count, args):
     """The direction and its image: a lane for each part of a fibre."""
     n = cuda.grid(1)
     if n < count:
@@ -215,7 +216,7 @@ def advance(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _add_parts(n, whole, parts):  # type: ignore[no-untyped-def]
+def _add_parts(n, whole, parts):
     total = 0.0
     for c in range(parts.shape[1]):
         total += parts[n, c]
@@ -223,7 +224,7 @@ def _add_parts(n, whole, parts):  # type: ignore[no-untyped-def]
 
 
 @kernel("f8[1] f8[2]", lane=_add_parts, block=32)
-def add_parts(count, args):  # type: ignore[no-untyped-def]
+def add_parts(count, args):
     """Sums over the parts of a fibre, in order: a lane for each fibre."""
     n = cuda.grid(1)
     if n < count:
@@ -231,7 +232,7 @@ def add_parts(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _step(n, vectors, curvatures, state, nfibre):  # type: ignore[no-untyped-def]
+def _step(n, vectors, curvatures, state, nfibre):
     """s += alpha p, r -= alpha q at one bin."""
     nwave = vectors.shape[2]
     f, j = n // nwave, n % nwave
@@ -246,7 +247,7 @@ def _step(n, vectors, curvatures, state, nfibre):  # type: ignore[no-untyped-def
 
 
 @kernel("f8[3] f8[1] f8[2] i8", lane=_step)
-def step(count, args):  # type: ignore[no-untyped-def]
+def step(count, args):
     """A step along the direction: a lane for each bin."""
     n = cuda.grid(1)
     if n < count:
@@ -254,7 +255,7 @@ def step(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _arrive(n, x, vectors, sums):  # type: ignore[no-untyped-def]
+def _arrive(n, x, vectors, sums):
     """x = s, 0 where weight (sums[0]) is 0."""
     nwave = x.shape[1]
     f, j = n // nwave, n % nwave
@@ -262,7 +263,7 @@ def _arrive(n, x, vectors, sums):  # type: ignore[no-untyped-def]
 
 
 @kernel("f8[2] f8[3] f8[3]", lane=_arrive)
-def arrive(count, args):  # type: ignore[no-untyped-def]
+def arrive(count, args):
     """The solution: a lane for each bin."""
     n = cuda.grid(1)
     if n < count:

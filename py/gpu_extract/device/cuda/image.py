@@ -4,6 +4,7 @@ A bundle's pixels are a cut-out of the CCD. It comes up as it lies on the host, 
 (columns, rows), rows fastest: traces run along y, and lanes that are neighbours in wavelength then read neighbours
 in memory.
 """
+# mypy: disallow-untyped-defs=False
 import math
 
 import numpy as np
@@ -15,14 +16,14 @@ TOP, LEFT, ROWS, COLUMNS = 0, 1, 2, 3      # of a bundle's cut-out: (bundles, 4)
 
 
 @njit(cache=True)
-def _swap_words(n, words):  # type: ignore[no-untyped-def]
+def _swap_words(n, words):
     """Four bytes the other way round."""
     w = words[n]
     words[n] = np.uint32(((w & 0xFF) << 24) | ((w & 0xFF00) << 8) | ((w >> 8) & 0xFF00) | (w >> 24))
 
 
 @kernel("u4[1]", lane=_swap_words, block=256)
-def swap_words(count, args):  # type: ignore[no-untyped-def]
+def swap_words(count, args):
     """Byte order of 4-byte numbers, in place."""
     n = cuda.grid(1)
     if n < count:
@@ -30,7 +31,7 @@ def swap_words(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _swap_pairs(n, words):  # type: ignore[no-untyped-def]
+def _swap_pairs(n, words):
     """Eight bytes, seen as two words, the other way round."""
     low, high = words[2 * n], words[2 * n + 1]
     words[2 * n], words[2 * n + 1] = high, low
@@ -39,7 +40,7 @@ def _swap_pairs(n, words):  # type: ignore[no-untyped-def]
 
 
 @kernel("u4[1]", lane=_swap_pairs, block=256)
-def swap_pairs(count, args):  # type: ignore[no-untyped-def]
+def swap_pairs(count, args):
     """Byte order of 8-byte numbers, in place."""
     n = cuda.grid(1)
     if n < count:
@@ -47,7 +48,7 @@ def swap_pairs(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _whiten(n, pixels, cuts, root, light):  # type: ignore[no-untyped-def]
+def _whiten(n, pixels, cuts, root, light):
     """One pixel: root = sqrt(ivar), light = sqrt(ivar) pix; 0 where ivar is 0, and beyond the cut-out.
 
     pixels: (bundles, 2, rows columns), pix and ivar; cuts: (bundles, 4); root, light: (bundles, columns, rows)
@@ -66,7 +67,7 @@ def _whiten(n, pixels, cuts, root, light):  # type: ignore[no-untyped-def]
 
 
 @kernel("f4[3] i8[2] f8[3] f8[3]", lane=_whiten, block=256)
-def whiten_singles(count, args):  # type: ignore[no-untyped-def]
+def whiten_singles(count, args):
     """sqrt(ivar) and sqrt(ivar) pix of float32 images; a lane for each pixel."""
     n = cuda.grid(1)
     if n < count:
@@ -74,7 +75,7 @@ def whiten_singles(count, args):  # type: ignore[no-untyped-def]
 
 
 @kernel("f8[3] i8[2] f8[3] f8[3]", lane=_whiten, block=256)
-def whiten_doubles(count, args):  # type: ignore[no-untyped-def]
+def whiten_doubles(count, args):
     """The same of float64 images."""
     n = cuda.grid(1)
     if n < count:

@@ -1,4 +1,5 @@
 """Kernels on many small square matrices of one size, (count, n, n): products, sums, and what eigenvectors become."""
+# mypy: disallow-untyped-defs=False
 import math
 
 from numba import cuda, njit
@@ -7,7 +8,7 @@ from gpu_extract.device.cuda.kernels import kernel
 
 
 @njit(cache=True)
-def _outer(n, out, tails):  # type: ignore[no-untyped-def]
+def _outer(n, out, tails):
     bins = tails.shape[1]
     c, rest = n % bins, n // bins
     r, b = rest % bins, rest // bins
@@ -18,7 +19,7 @@ def _outer(n, out, tails):  # type: ignore[no-untyped-def]
 
 
 @kernel("f8[3] f8[3]", lane=_outer)
-def outer(count, args):  # type: ignore[no-untyped-def]
+def outer(count, args):
     """out = L L^T of lower triangles; a lane for every element."""
     n = cuda.grid(1)
     if n < count:
@@ -26,7 +27,7 @@ def outer(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _inner(n, out, matrices):  # type: ignore[no-untyped-def]
+def _inner(n, out, matrices):
     bins = matrices.shape[1]
     c, rest = n % bins, n // bins
     r, b = rest % bins, rest // bins
@@ -37,7 +38,7 @@ def _inner(n, out, matrices):  # type: ignore[no-untyped-def]
 
 
 @kernel("f8[3] f8[3]", lane=_inner)
-def inner(count, args):  # type: ignore[no-untyped-def]
+def inner(count, args):
     """out = M^T M; a lane for every element."""
     n = cuda.grid(1)
     if n < count:
@@ -45,7 +46,7 @@ def inner(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _products(n, products, matrices, sides):  # type: ignore[no-untyped-def]
+def _products(n, products, matrices, sides):
     bins = matrices.shape[1]
     r, b = n % bins, n // bins
     one = value = 0.0
@@ -57,7 +58,7 @@ def _products(n, products, matrices, sides):  # type: ignore[no-untyped-def]
 
 
 @kernel("f8[3] f8[3] f8[3]", lane=_products)
-def products(count, args):  # type: ignore[no-untyped-def]
+def products(count, args):
     """Symmetric matrices times 1 and x, on bins that have weight; a lane for every row."""
     n = cuda.grid(1)
     if n < count:
@@ -65,7 +66,7 @@ def products(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _roots(n, matrices, values):  # type: ignore[no-untyped-def]
+def _roots(n, matrices, values):
     bins = matrices.shape[1]
     r = n // bins
     value = values[r // bins, r % bins]
@@ -73,7 +74,7 @@ def _roots(n, matrices, values):  # type: ignore[no-untyped-def]
 
 
 @kernel("f8[3] f8[2]", lane=_roots)
-def roots(count, args):  # type: ignore[no-untyped-def]
+def roots(count, args):
     """Eigenvectors (rows) times the fourth root of their eigenvalues: B with Q = B^T B; a lane for every element."""
     n = cuda.grid(1)
     if n < count:
@@ -81,7 +82,7 @@ def roots(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _squares(n, errors, matrices, diagonal):  # type: ignore[no-untyped-def]
+def _squares(n, errors, matrices, diagonal):
     bins = matrices.shape[1]
     r, b = n % bins, n // bins
     total = 0.0
@@ -91,7 +92,7 @@ def _squares(n, errors, matrices, diagonal):  # type: ignore[no-untyped-def]
 
 
 @kernel("f8[2] f8[3] f8[2]", lane=_squares)
-def squares(count, args):  # type: ignore[no-untyped-def]
+def squares(count, args):
     """By how much (QQ)_jj differs from S_jj, relatively; a lane for every row."""
     n = cuda.grid(1)
     if n < count:

@@ -6,6 +6,7 @@ within the limits; here that is one launch after the other, in which fibres that
 What is known of a fibre stands in `facts` (numbers) and `flags` (integers), rows of one element for every fibre, whose
 numbers are the names below. Limits, questions and poles come as tables (device.device_tables).
 """
+# mypy: disallow-untyped-defs=False
 import math
 
 from numba import cuda, njit
@@ -30,7 +31,7 @@ EPS = 2.0**-52
 
 
 @njit(cache=True)
-def _choose(i, facts, flags, depth, width, widest, deepest, lanes):  # type: ignore[no-untyped-def]
+def _choose(i, facts, flags, depth, width, widest, deepest, lanes):
     active = flags[ALIVE * lanes + i]
     if width > 0:
         far, wanted = max(depth[i], depth[lanes + i]), flags[WANTED * lanes + i]
@@ -47,7 +48,7 @@ def _choose(i, facts, flags, depth, width, widest, deepest, lanes):  # type: ign
 
 
 @kernel("f8[1] i4[1] i4[1] i8 i8 i8 i8", lane=_choose)
-def choose(count, args):  # type: ignore[no-untyped-def]
+def choose(count, args):
     """Which fibres are measured in band number `width`: all in the first, then those that want it, the rest in the
     widest; those with more than `deepest` fibres beyond their neighbours are given up; a lane for every fibre."""
     n = cuda.grid(1)
@@ -57,7 +58,7 @@ def choose(count, args):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _ask(n, yes, band, taken, facts, flags, table, questions, width, nwave, half, lanes, first, second, third,
-         fourth):  # type: ignore[no-untyped-def]
+         fourth):
     i, q = n % lanes, n // lanes
     if flags[ACTIVE * lanes + i] == 0:
         return
@@ -76,7 +77,7 @@ def _ask(n, yes, band, taken, facts, flags, table, questions, width, nwave, half
 
 
 @kernel("f8[1] f8[1] f8[1] f8[1] i4[1] f8[1] i8 i8 i8 i8 i8 n n n n", lane=_ask, block=32, samples=((9, 13, 17, 21),))
-def ask(count, args):  # type: ignore[no-untyped-def]
+def ask(count, args):
     """One set of questions about S in band number `width` (see narrow.definite), set 2 standing for those after the
     fibre's rung: a lane for every question."""
     n = cuda.grid(1)
@@ -85,7 +86,7 @@ def ask(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _learn(i, facts, flags, yes, table, ratios, questions, width, lanes):  # type: ignore[no-untyped-def]
+def _learn(i, facts, flags, yes, table, ratios, questions, width, lanes):
     if flags[ACTIVE * lanes + i] > 0:
         asked = questions if questions < 2 else questions + flags[RUNG * lanes + i] - 1
         for q in range(QUESTIONS):
@@ -112,7 +113,7 @@ def _learn(i, facts, flags, yes, table, ratios, questions, width, lanes):  # typ
 
 
 @kernel("f8[1] i4[1] f8[1] f8[1] f8[1] i8 i8 i8", lane=_learn)
-def learn(count, args):  # type: ignore[no-untyped-def]
+def learn(count, args):
     """The answers to a set of questions, the rung they tell, and which fibres are asked the next set (after the last
     one all that were measured in band number `width` are active); a lane for every fibre."""
     n = cuda.grid(1)
@@ -121,7 +122,7 @@ def learn(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def product(band, sides, j, i, half, reach, nwave, lanes):  # type: ignore[no-untyped-def]
+def product(band, sides, j, i, half, reach, nwave, lanes):
     """Row j of a band matrix, cut after `half` diagonals, times x."""
     total = band[j * (reach + 1) * lanes + i] * sides[(2 * j + 1) * lanes + i]
     for a in range(1, half + 1):
@@ -133,7 +134,7 @@ def product(band, sides, j, i, half, reach, nwave, lanes):  # type: ignore[no-un
 
 
 @njit(cache=True)
-def _foresee(n, sums, band, taken, ux, sides, roots, flags, half, nwave, reach, lanes):  # type: ignore[no-untyped-def]
+def _foresee(n, sums, band, taken, ux, sides, roots, flags, half, nwave, reach, lanes):
     i, c = n % lanes, n // lanes
     if flags[ACTIVE * lanes + i] == 0:
         return
@@ -162,7 +163,7 @@ def _foresee(n, sums, band, taken, ux, sides, roots, flags, half, nwave, reach, 
 
 
 @kernel("f8[1] f8[1] f8[1] f8[1] f8[1] f8[1] i4[1] i8 i8 i8 i8", lane=_foresee)
-def foresee(count, args):  # type: ignore[no-untyped-def]
+def foresee(count, args):
     """What a band of `half` diagonals would do to a fibre's flux, as narrow.simd_foresee.foresee, and the largest
     element of the last diagonal of U; chunk by chunk: a lane for every chunk."""
     n = cuda.grid(1)
@@ -171,13 +172,13 @@ def foresee(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def allowed(limit, most, cond):  # type: ignore[no-untyped-def]
+def allowed(limit, most, cond):
     """A limit, or what rounding leaves where that is more, up to `most`."""
     return max(limit, min(40.0 * EPS * cond, most)) if cond < math.inf else limit
 
 
 @njit(cache=True)
-def _conclude(i, facts, flags, sums, limits, width, nwave, lanes):  # type: ignore[no-untyped-def]
+def _conclude(i, facts, flags, sums, limits, width, nwave, lanes):
     if flags[ACTIVE * lanes + i] == 0:
         return
     worst = bright = last = ones = cross = both = 0.0
@@ -203,7 +204,7 @@ def _conclude(i, facts, flags, sums, limits, width, nwave, lanes):  # type: igno
 
 
 @kernel("f8[1] i4[1] f8[1] f8[1] i8 i8 i8", lane=_conclude)
-def conclude(count, args):  # type: ignore[no-untyped-def]
+def conclude(count, args):
     """By how much a band misses the limits, which band is wanted next, and the squares of S; a lane for every fibre."""
     n = cuda.grid(1)
     if n < count:
@@ -211,7 +212,7 @@ def conclude(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _chain(m, depth, facts, limits, lanes, size):  # type: ignore[no-untyped-def]
+def _chain(m, depth, facts, limits, lanes, size):
     i, j = m % lanes, other(m, lanes, 1, size)
     found = 0
     while j >= 0:
@@ -226,7 +227,7 @@ def _chain(m, depth, facts, limits, lanes, size):  # type: ignore[no-untyped-def
 
 
 @kernel("i4[1] f8[1] f8[1] i8 i8", lane=_chain)
-def chain(count, args):  # type: ignore[no-untyped-def]
+def chain(count, args):
     """How many fibres beyond the eliminated one of a pair matter to it (narrow.schur.Neighbours); a lane a pair."""
     n = cuda.grid(1)
     if n < count:

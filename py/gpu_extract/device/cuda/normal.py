@@ -2,6 +2,7 @@
 
 A lane makes one entry: the sum over the pixels that two whitened spots share, in the order of rows and columns.
 """
+# mypy: disallow-untyped-defs=False
 from numba import cuda, njit
 
 from gpu_extract.device.cuda.kernels import kernel
@@ -10,7 +11,7 @@ PARTS = 64      # partial sums and maxima of a fibre: lane c takes bins c, c + 6
 
 
 @njit(cache=True)
-def _couple(n, icov, white, y0, x0, nfibre, nx):  # type: ignore[no-untyped-def]
+def _couple(n, icov, white, y0, x0, nfibre, nx):
     """One entry of icov; of a fibre with itself also its mirror image.
 
     icov: (fibres, nd, 2 hw + 1, nwave), zero on entry; white: (fibres, ny nx, nwave); y0, x0: (fibres, nwave)
@@ -35,7 +36,7 @@ def _couple(n, icov, white, y0, x0, nfibre, nx):  # type: ignore[no-untyped-def]
 
 
 @kernel("f8[4] f8[3] i4[2] i4[2] i8 i8", lane=_couple)
-def couple(count, args):  # type: ignore[no-untyped-def]
+def couple(count, args):
     """icov: a lane for each fibre, pair of offsets and bin; `couple_lanes` of them."""
     n = cuda.grid(1)
     if n < count:
@@ -48,7 +49,7 @@ def couple_lanes(nd: int, hw: int) -> int:
 
 
 @njit(cache=True)
-def _give_up(n, icov, rhs, given_up, sums, least, ridge):  # type: ignore[no-untyped-def]
+def _give_up(n, icov, rhs, given_up, sums, least, ridge):
     """The rule of normal.give_up for one bin; bins that it gives up are only told of: such a bundle is the CPU's.
 
     rhs: (fibres, nwave), filled: 0 where weight is; given_up: (fibres, nwave) int8, filled; sums: weight and rhs
@@ -64,7 +65,7 @@ def _give_up(n, icov, rhs, given_up, sums, least, ridge):  # type: ignore[no-unt
 
 
 @kernel("f8[4] f8[2] i1[2] f8[3] f8 f8", lane=_give_up)
-def give_up(count, args):  # type: ignore[no-untyped-def]
+def give_up(count, args):
     """Bins of weight 0 taken out, and which others are to be: a lane for each bin."""
     n = cuda.grid(1)
     if n < count:
@@ -72,7 +73,7 @@ def give_up(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _count_given_up(n, parts, given_up):  # type: ignore[no-untyped-def]
+def _count_given_up(n, parts, given_up):
     """Bins that are given up among every 64th bin of a fibre."""
     f, c = n // PARTS, n % PARTS
     total = 0.0
@@ -82,7 +83,7 @@ def _count_given_up(n, parts, given_up):  # type: ignore[no-untyped-def]
 
 
 @kernel("f8[2] i1[2]", lane=_count_given_up)
-def count_given_up(count, args):  # type: ignore[no-untyped-def]
+def count_given_up(count, args):
     """Bins that are given up: a lane for each part of a fibre."""
     n = cuda.grid(1)
     if n < count:

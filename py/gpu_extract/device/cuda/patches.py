@@ -7,6 +7,7 @@ weight, are a 1 on the diagonal.
 
 `where` holds what lays patches out: the numbers of the names below.
 """
+# mypy: disallow-untyped-defs=False
 import math
 
 from numba import cuda, njit
@@ -22,7 +23,7 @@ ALIGN = 4        # patches start at bins that are multiples of this, as those of
 
 
 @njit(cache=True)
-def stretch(where, patch):  # type: ignore[no-untyped-def]
+def stretch(where, patch):
     """The fibre of a patch, its first bin, and the bins first .. last - 1 that it keeps."""
     f, t = patch // where[TILES], patch % where[TILES]
     first = where[FIRST] + t * where[STEP]
@@ -31,7 +32,7 @@ def stretch(where, patch):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def neighbour(where, f, place):  # type: ignore[no-untyped-def]
+def neighbour(where, f, place):
     """The fibre at a place of a patch, -1 where there is none; the last place is the fibre's own."""
     around = where[AROUND]
     i = f if place == 2 * around else f - around + place + (1 if place >= around else 0)
@@ -39,7 +40,7 @@ def neighbour(where, f, place):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _fill(n, matrices, icov, where, begin):  # type: ignore[no-untyped-def]
+def _fill(n, matrices, icov, where, begin):
     size, bins = matrices.shape[1], where[BINS]
     c, rest = n % size, n // size
     r, b = rest % size, rest // size
@@ -58,7 +59,7 @@ def _fill(n, matrices, icov, where, begin):  # type: ignore[no-untyped-def]
 
 
 @kernel("f8[3] f8[4] i8[1] i8", lane=_fill)
-def fill(count, args):  # type: ignore[no-untyped-def]
+def fill(count, args):
     """Patches begin .. of icov as matrices; beyond the last patch the identity; a lane for every element."""
     n = cuda.grid(1)
     if n < count:
@@ -66,7 +67,7 @@ def fill(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _tail(n, tails, matrices, codes):  # type: ignore[no-untyped-def]
+def _tail(n, tails, matrices, codes):
     bins, size = tails.shape[1], matrices.shape[1]
     c, rest = n % bins, n // bins
     r, b = rest % bins, rest // bins
@@ -77,7 +78,7 @@ def _tail(n, tails, matrices, codes):  # type: ignore[no-untyped-def]
 
 
 @kernel("f8[3] f8[3] i4[2]", lane=_tail)
-def tail(count, args):  # type: ignore[no-untyped-def]
+def tail(count, args):
     """The last block of the Cholesky factors, L with S = L L^T of the patch's own fibre, the identity where there is no
     factor: the eigensolver must not see what is not a number; a lane for every element."""
     n = cuda.grid(1)
@@ -86,7 +87,7 @@ def tail(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _secure(b, codes, tails, icov, where, begin):  # type: ignore[no-untyped-def]
+def _secure(b, codes, tails, icov, where, begin):
     if begin + b >= where[TOTAL]:
         return
     f, start, _, _ = stretch(where, begin + b)
@@ -96,7 +97,7 @@ def _secure(b, codes, tails, icov, where, begin):  # type: ignore[no-untyped-def
 
 
 @kernel("i4[2] f8[3] f8[4] i8[1] i8", lane=_secure)
-def secure(count, args):  # type: ignore[no-untyped-def]
+def secure(count, args):
     """A code for patches with bins that good pixels may not tell from others (decorrelate.weak): the CPU looks; a lane
     a patch."""
     n = cuda.grid(1)
@@ -105,7 +106,7 @@ def secure(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _sides(n, sides, weight, x, where, begin):  # type: ignore[no-untyped-def]
+def _sides(n, sides, weight, x, where, begin):
     bins = where[BINS]
     r, b = n % bins, n // bins
     one = value = 0.0
@@ -117,7 +118,7 @@ def _sides(n, sides, weight, x, where, begin):  # type: ignore[no-untyped-def]
 
 
 @kernel("f8[3] f8[2] f8[2] i8[1] i8", lane=_sides)
-def sides(count, args):  # type: ignore[no-untyped-def]
+def sides(count, args):
     """1 (0 where a bin has no weight) and x of the patches' own fibres: (2, patches, bins); a lane for every bin."""
     n = cuda.grid(1)
     if n < count:
@@ -125,7 +126,7 @@ def sides(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _decouple(b, matrices, diagonal, sides):  # type: ignore[no-untyped-def]
+def _decouple(b, matrices, diagonal, sides):
     bins = matrices.shape[1]
     top = 0.0
     for r in range(bins):
@@ -138,7 +139,7 @@ def _decouple(b, matrices, diagonal, sides):  # type: ignore[no-untyped-def]
 
 
 @kernel("f8[3] f8[2] f8[3]", lane=_decouple)
-def decouple(count, args):  # type: ignore[no-untyped-def]
+def decouple(count, args):
     """S of decoupled bins becomes of the size of the others; diagonal: that of S; a lane for every patch."""
     n = cuda.grid(1)
     if n < count:
@@ -146,7 +147,7 @@ def decouple(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _closest(n, icov, hw, i, first, last):  # type: ignore[no-untyped-def]
+def _closest(n, icov, hw, i, first, last):
     """The largest square of a correlation between bins first .. last - 1 of fibre i and those of the next one."""
     top = 0.0
     for k in range(-hw, hw + 1):
@@ -159,7 +160,7 @@ def _closest(n, icov, hw, i, first, last):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _verdict(b, flags, codes, errors, made, wanted, sides, icov, where, begin, closest,
-             agreement):  # type: ignore[no-untyped-def]
+             agreement):
     if begin + b >= where[TOTAL]:
         return
     f, start, _, _ = stretch(where, begin + b)
@@ -183,7 +184,7 @@ def _verdict(b, flags, codes, errors, made, wanted, sides, icov, where, begin, c
 
 
 @kernel("i4[1] i4[2] f8[2] f8[3] f8[3] f8[3] f8[4] i8[1] i8 f8 f8", lane=_verdict)
-def verdict(count, args):  # type: ignore[no-untyped-def]
+def verdict(count, args):
     """GOOD, EMPTY, or FAILED for every patch: codes of the library, (QQ)_jj, 1'QQ1, 1'QQx and x'QQx against those of
     S, and whether as many neighbours suffice where masks couple them: correlations up to `closest`; a lane a patch."""
     n = cuda.grid(1)
@@ -192,7 +193,7 @@ def verdict(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _write(n, flux, ivar, status, made, flags, where, begin):  # type: ignore[no-untyped-def]
+def _write(n, flux, ivar, status, made, flags, where, begin):
     step = where[STEP]
     b = n // step
     if begin + b >= where[TOTAL]:
@@ -209,7 +210,7 @@ def _write(n, flux, ivar, status, made, flags, where, begin):  # type: ignore[no
 
 
 @kernel("f8[2] f8[2] i1[2] f8[3] i4[1] i8[1] i8", lane=_write)
-def write(count, args):  # type: ignore[no-untyped-def]
+def write(count, args):
     """Flux, ivar and status of the bins that are kept; a lane for every bin."""
     n = cuda.grid(1)
     if n < count:
@@ -217,7 +218,7 @@ def write(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _diagonals(n, resolution, matrices, made, sides, flags, where, begin):  # type: ignore[no-untyped-def]
+def _diagonals(n, resolution, matrices, made, sides, flags, where, begin):
     step, width = where[STEP], resolution.shape[1]
     k, b = n // step % width, n // (step * width)
     if begin + b >= where[TOTAL]:
@@ -235,7 +236,7 @@ def _diagonals(n, resolution, matrices, made, sides, flags, where, begin):  # ty
 
 
 @kernel("f8[3] f8[3] f8[3] f8[3] i4[1] i8[1] i8", lane=_diagonals)
-def diagonals(count, args):  # type: ignore[no-untyped-def]
+def diagonals(count, args):
     """The diagonals of R at the bins that are kept; a lane for every element."""
     n = cuda.grid(1)
     if n < count:

@@ -4,6 +4,7 @@ As decorrelate.banded: Q = total - sum_k c_k t_k (S + t_k)^-1 with the poles of 
 at once, their parts added up in their order. Rows of `sums` hold, for every fibre, the sums for the right sides 1 and
 x, then the diagonals of the inverse; `decided` is row STATUS of the flags.
 """
+# mypy: disallow-untyped-defs=False
 import math
 
 from numba import cuda, njit
@@ -23,7 +24,7 @@ SQUARES = 4
 
 @njit(cache=True)
 def _poles(n, work, band, sides, facts, flags, table, group, width, nwave, half, lanes, first, second, third, fourth,
-           ndiag):  # type: ignore[no-untyped-def]
+           ndiag):
     i = n // GROUP
     pole = group * GROUP + n % GROUP
     rung = flags[RUNG * lanes + i]
@@ -43,7 +44,7 @@ def _poles(n, work, band, sides, facts, flags, table, group, width, nwave, half,
 
 @kernel("f8[1] f8[1] f8[1] f8[1] i4[1] f8[1] i8 i8 i8 i8 i8 n n n n n", lane=_poles, block=32,
         samples=((9, 13, 17, 21, 5),))
-def poles(count, args):  # type: ignore[no-untyped-def]
+def poles(count, args):
     """GROUP poles of every fibre, each in the band that holds it; a lane for every pole, a fibre's side by side."""
     n = cuda.grid(1)
     if n < count:
@@ -51,7 +52,7 @@ def poles(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _add_up(n, sums, work, facts, flags, table, group, width, kept, lanes):  # type: ignore[no-untyped-def]
+def _add_up(n, sums, work, facts, flags, table, group, width, kept, lanes):
     i, row = n % lanes, n // lanes
     rung = flags[RUNG * lanes + i]
     if flags[STATUS * lanes + i] != GOOD or group * GROUP >= table[rung * TABLE]:
@@ -67,7 +68,7 @@ def _add_up(n, sums, work, facts, flags, table, group, width, kept, lanes):  # t
 
 
 @kernel("f8[1] f8[1] f8[1] i4[1] f8[1] i8 i8 i8 i8", lane=_add_up)
-def add_up(count, args):  # type: ignore[no-untyped-def]
+def add_up(count, args):
     """sums += c_k t_k times what `poles` left, pole after pole; rows of `kept` elements; a lane for every element."""
     n = cuda.grid(1)
     if n < count:
@@ -75,7 +76,7 @@ def add_up(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _divide(n, inverse, flux, ivar, sums, sides, facts, flags, table, kept, lanes):  # type: ignore[no-untyped-def]
+def _divide(n, inverse, flux, ivar, sums, sides, facts, flags, table, kept, lanes):
     i, j = n % lanes, n // lanes
     if flags[STATUS * lanes + i] != GOOD:
         return
@@ -89,7 +90,7 @@ def _divide(n, inverse, flux, ivar, sums, sides, facts, flags, table, kept, lane
 
 
 @kernel("f8[1] f8[1] f8[1] f8[1] f8[1] f8[1] i4[1] f8[1] i8 i8", lane=_divide)
-def divide(count, args):  # type: ignore[no-untyped-def]
+def divide(count, args):
     """s = Q 1, inverse = 1/s (0 where s is, or the bin has no weight), flux, ivar; `sums` becomes s, Q x, -Q: a lane a
     bin."""
     n = cuda.grid(1)
@@ -98,7 +99,7 @@ def divide(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _square(n, squares, sums, band, flags, kept, ndiag, nwave, half, lanes):  # type: ignore[no-untyped-def]
+def _square(n, squares, sums, band, flags, kept, ndiag, nwave, half, lanes):
     i, c = n % lanes, n // lanes
     if flags[STATUS * lanes + i] != GOOD:
         return
@@ -125,7 +126,7 @@ def _square(n, squares, sums, band, flags, kept, ndiag, nwave, half, lanes):  # 
 
 
 @kernel("f8[1] f8[1] f8[1] i4[1] i8 i8 i8 i8 i8", lane=_square)
-def square(count, args):  # type: ignore[no-untyped-def]
+def square(count, args):
     """Squares of Q, chunk by chunk: 1'QQ1, 1'QQx, x'QQx and the largest (QQ)_jj / S_jj - 1 of what is stored; a lane
     for every chunk."""
     n = cuda.grid(1)
@@ -134,7 +135,7 @@ def square(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _judge(i, flags, squares, facts, agreement, nwave, lanes):  # type: ignore[no-untyped-def]
+def _judge(i, flags, squares, facts, agreement, nwave, lanes):
     if flags[STATUS * lanes + i] != GOOD:
         return
     ones = cross = both = worst = 0.0
@@ -154,7 +155,7 @@ def _judge(i, flags, squares, facts, agreement, nwave, lanes):  # type: ignore[n
 
 
 @kernel("i4[1] f8[1] f8[1] f8 i8 i8", lane=_judge)
-def judge(count, args):  # type: ignore[no-untyped-def]
+def judge(count, args):
     """FAILED where Q disagrees with S (narrow.simd_finish.finish); a lane for every fibre."""
     n = cuda.grid(1)
     if n < count:
@@ -162,7 +163,7 @@ def judge(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _left(n, q, left, sums, taken, ux, sides, flags, halves, kept, nwave, reach, lanes):  # type: ignore[no-untyped-def]
+def _left(n, q, left, sums, taken, ux, sides, flags, halves, kept, nwave, reach, lanes):
     i, j = n % lanes, n // lanes
     if flags[STATUS * lanes + i] != GOOD:
         return
@@ -180,7 +181,7 @@ def _left(n, q, left, sums, taken, ux, sides, flags, halves, kept, nwave, reach,
 
 
 @kernel("f8[1] f8[1] f8[1] f8[1] f8[1] f8[1] i4[1] i4[1] i8 i8 i8 i8", lane=_left)
-def left(count, args):  # type: ignore[no-untyped-def]
+def left(count, args):
     """Q + q and E x of narrow.simd_correct: matrix and right side of the flux's correction; a lane for every bin."""
     n = cuda.grid(1)
     if n < count:
@@ -188,7 +189,7 @@ def left(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _correct(i, flux, low, left, q, inverse, flags, nwave, lanes, half):  # type: ignore[no-untyped-def]
+def _correct(i, flux, low, left, q, inverse, flags, nwave, lanes, half):
     if flags[STATUS * lanes + i] != GOOD:
         return
     factor_rows(low, i, lanes, q, i, HALF + 1, lanes, nwave, half)
@@ -198,7 +199,7 @@ def _correct(i, flux, low, left, q, inverse, flags, nwave, lanes, half):  # type
 
 
 @kernel("f8[1] f8[1] f8[1] f8[1] f8[1] i4[1] i8 i8 n", lane=_correct, block=32, samples=((HALF,),))
-def correct(count, args):  # type: ignore[no-untyped-def]
+def correct(count, args):
     """The flux, corrected for what S has beyond its band; half is HALF; a lane for every fibre."""
     n = cuda.grid(1)
     if n < count:
@@ -206,7 +207,7 @@ def correct(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _spectra(n, flux_out, ivar_out, status_out, flux, ivar, flags, first, lanes):  # type: ignore[no-untyped-def]
+def _spectra(n, flux_out, ivar_out, status_out, flux, ivar, flags, first, lanes):
     i, j = n // flux_out.shape[1], n % flux_out.shape[1]
     status = flags[STATUS * lanes + i]
     place = (first + j) * lanes + i
@@ -216,7 +217,7 @@ def _spectra(n, flux_out, ivar_out, status_out, flux, ivar, flags, first, lanes)
 
 
 @kernel("f8[2] f8[2] i1[2] f8[1] f8[1] i4[1] i8 i8", lane=_spectra)
-def spectra(count, args):  # type: ignore[no-untyped-def]
+def spectra(count, args):
     """Flux, ivar and status of the bins that are kept; 0 where a fibre is not GOOD; a lane for every bin."""
     n = cuda.grid(1)
     if n < count:
@@ -224,7 +225,7 @@ def spectra(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _diagonals(n, resolution, sums, inverse, flags, kept, first, lanes):  # type: ignore[no-untyped-def]
+def _diagonals(n, resolution, sums, inverse, flags, kept, first, lanes):
     _, width, nout = resolution.shape
     j, row = n % nout, n // nout
     k, i = row % width, row // width
@@ -237,7 +238,7 @@ def _diagonals(n, resolution, sums, inverse, flags, kept, first, lanes):  # type
 
 
 @kernel("f8[3] f8[1] f8[1] i4[1] i8 i8 i8", lane=_diagonals)
-def diagonals(count, args):  # type: ignore[no-untyped-def]
+def diagonals(count, args):
     """The diagonals of R within the bins that are kept; a lane for every element."""
     n = cuda.grid(1)
     if n < count:

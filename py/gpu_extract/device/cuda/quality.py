@@ -3,6 +3,7 @@
 A pixel gathers the light of the spots that touch it, fibre by fibre and bin by bin: nothing is scattered, so that no
 two lanes write to one place.
 """
+# mypy: disallow-untyped-defs=False
 import numpy as np
 from numba import cuda, njit
 
@@ -11,7 +12,7 @@ from gpu_extract.device.cuda.kernels import kernel
 
 
 @njit(cache=True)
-def _bins_of_row(n, ranges, y0, cuts, nfibre, ny):  # type: ignore[no-untyped-def]
+def _bins_of_row(n, ranges, y0, cuts, nfibre, ny):
     """Which bins of a fibre touch a row of the cut-out.
 
     ranges: (2, fibres, rows) int32, filled: first bin and one past the last; rows ascend or descend along wavelength
@@ -37,7 +38,7 @@ def _bins_of_row(n, ranges, y0, cuts, nfibre, ny):  # type: ignore[no-untyped-de
 
 
 @kernel("i4[3] i4[2] i8[2] i8 i8", lane=_bins_of_row)
-def bins_of_row(count, args):  # type: ignore[no-untyped-def]
+def bins_of_row(count, args):
     """Bins by rows: a lane for each fibre and row."""
     n = cuda.grid(1)
     if n < count:
@@ -45,7 +46,7 @@ def bins_of_row(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _light(b, column, row, ranges, single, x, y0, x0, cuts, nfibre, nx):  # type: ignore[no-untyped-def]
+def _light(b, column, row, ranges, single, x, y0, x0, cuts, nfibre, nx):
     """A x at one pixel of bundle b's cut-out."""
     total = 0.0
     y, at = row + cuts[b, TOP], column + cuts[b, LEFT]
@@ -58,7 +59,7 @@ def _light(b, column, row, ranges, single, x, y0, x0, cuts, nfibre, nx):  # type
 
 
 @njit(cache=True)
-def _project(n, model, ranges, single, x, y0, x0, cuts, nfibre, nx):  # type: ignore[no-untyped-def]
+def _project(n, model, ranges, single, x, y0, x0, cuts, nfibre, nx):
     """One pixel of the model image; model: (bundles, rows, columns), as images lie on the host."""
     rows, columns = model.shape[1], model.shape[2]
     b, column, row = n // (columns * rows), n // rows % columns, n % rows
@@ -68,7 +69,7 @@ def _project(n, model, ranges, single, x, y0, x0, cuts, nfibre, nx):  # type: ig
 
 
 @kernel("f8[3] i4[3] f4[3] f8[2] i4[2] i4[2] i8[2] i8 i8", lane=_project)
-def project(count, args):  # type: ignore[no-untyped-def]
+def project(count, args):
     """The model image: a lane for each pixel."""
     n = cuda.grid(1)
     if n < count:
@@ -76,7 +77,7 @@ def project(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _chi(n, chi, good, root, light, ranges, single, x, y0, x0, cuts, nfibre, nx, psferr):  # type: ignore[no-untyped-def]
+def _chi(n, chi, good, root, light, ranges, single, x, y0, x0, cuts, nfibre, nx, psferr):
     """One pixel: chi = (pix - model)^2 W' and good = [W' > 0], 1/W' = 1/ivar + (psferr model)^2.
 
     chi, good, root, light: (bundles, columns, rows); ranges: of `bins_of_row`; single: (fibres, ny nx, nwave) float32
@@ -95,7 +96,7 @@ def _chi(n, chi, good, root, light, ranges, single, x, y0, x0, cuts, nfibre, nx,
 
 
 @kernel("f8[3] f8[3] f8[3] f8[3] i4[3] f4[3] f8[2] i4[2] i4[2] i8[2] i8 i8 f8", lane=_chi)
-def chi_square(count, args):  # type: ignore[no-untyped-def]
+def chi_square(count, args):
     """chi^2 of the model on all pixels: a lane for each."""
     n = cuda.grid(1)
     if n < count:
@@ -103,7 +104,7 @@ def chi_square(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _judge(n, chi2pix, fraction, chi, good, single, y0, x0, cuts, nfibre, nx, first):  # type: ignore[no-untyped-def]
+def _judge(n, chi2pix, fraction, chi, good, single, y0, x0, cuts, nfibre, nx, first):
     """One kept bin: chi2pix = A^T chi / A^T good and pixmask_fraction = 1 - A^T good, 1 exactly without a good pixel.
 
     chi2pix, fraction: (fibres, nout), filled; first: the first bin that is kept
@@ -124,7 +125,7 @@ def _judge(n, chi2pix, fraction, chi, good, single, y0, x0, cuts, nfibre, nx, fi
 
 
 @kernel("f8[2] f8[2] f8[3] f8[3] f4[3] i4[2] i4[2] i8[2] i8 i8 i8", lane=_judge, block=64)
-def judge(count, args):  # type: ignore[no-untyped-def]
+def judge(count, args):
     """chi2pix and pixmask_fraction: a lane for each kept bin."""
     n = cuda.grid(1)
     if n < count:

@@ -4,6 +4,7 @@ An array of rows is flat; element n of row j of a lane is array[first + (j width
 lane's first element. A factor L D L^T is kept as rows of 1/D, l_1 .. l_half; bands are rows of the upper triangle, 0
 beyond the end. `half` and `ndiag` are numbers known when the kernel is compiled (kernels.Kernel).
 """
+# mypy: disallow-untyped-defs=False
 from typing import Any
 
 from gpu_extract.device.cuda.written import FLOAT, INDEX, NOTHING, Code, Variable, index, number, written_out
@@ -80,7 +81,7 @@ class _Inverse:
 
 
 @written_out
-def factor_rows(typingctx, low, first, lanes, band, place, width, between, nwave, half):  # type: ignore[no-untyped-def]
+def factor_rows(typingctx, low, first, lanes, band, place, width, between, nwave, half):
     """low = the factor of a band matrix: rows of half + 1, `lanes` apart; rows of the matrix are `width` wide and their
     elements `between` apart.
 
@@ -88,7 +89,7 @@ def factor_rows(typingctx, low, first, lanes, band, place, width, between, nwave
     """
     h = number(half)
 
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         e = Code(context, builder)
         out = e.rows(signature.args[0], args[0], args[1], index(h + 1), args[2])
         given = e.rows(signature.args[3], args[3], args[4], args[5], args[6])
@@ -110,11 +111,11 @@ def factor_rows(typingctx, low, first, lanes, band, place, width, between, nwave
 
 
 @written_out
-def solve_rows(typingctx, y, first, spread, low, place, lanes, nwave, half):  # type: ignore[no-untyped-def]
+def solve_rows(typingctx, y, first, spread, low, place, lanes, nwave, half):
     """y becomes the solution for a factor `low`; y: one element a row, `spread` apart."""
     h = number(half)
 
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         e = Code(context, builder)
         values = e.rows(signature.args[0], args[0], args[1], index(1), args[2])
         factor = e.rows(signature.args[3], args[3], args[4], index(h + 1), args[5])
@@ -134,11 +135,11 @@ def solve_rows(typingctx, y, first, spread, low, place, lanes, nwave, half):  # 
 
 
 @written_out
-def invert_rows(typingctx, inverse, first, width, lanes, low, place, nwave, half):  # type: ignore[no-untyped-def]
+def invert_rows(typingctx, inverse, first, width, lanes, low, place, nwave, half):
     """Elements 0 .. half of every row of the inverse, whose rows are `width` wide, from its factor `low`."""
     h = number(half)
 
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         e = Code(context, builder)
         out = e.rows(signature.args[0], args[0], args[1], args[2], args[3])
         factor = e.rows(signature.args[4], args[4], args[5], index(h + 1), args[3])
@@ -153,7 +154,7 @@ def invert_rows(typingctx, inverse, first, width, lanes, low, place, nwave, half
 
 @written_out
 def pole_rows(typingctx, work, first, lanes, width, band, sides, place, fibres, reach, shift, nwave, half,
-              ndiag):  # type: ignore[no-untyped-def]
+              ndiag):
     """One pole: of Z = (S + shift)^-1 the elements z_0 .. z_ndiag of every row, and Z times the right sides.
 
     work: rows of `width`, at least SIDES + 1 + the larger of half and ndiag; filled: the solutions, then z_0 .. z_ndiag
@@ -162,7 +163,7 @@ def pole_rows(typingctx, work, first, lanes, width, band, sides, place, fibres, 
     h, nd = number(half), number(ndiag)
     wide = max(h, nd)
 
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         e = Code(context, builder)
         out = e.rows(signature.args[0], args[0], args[1], args[3], args[2])
         given = e.rows(signature.args[4], args[4], args[6], args[8], args[7])
@@ -195,14 +196,14 @@ def pole_rows(typingctx, work, first, lanes, width, band, sides, place, fibres, 
 
 
 @written_out
-def definite_rows(typingctx, band, taken, place, lanes, width, b, c, g, nwave, half):  # type: ignore[no-untyped-def]
+def definite_rows(typingctx, band, taken, place, lanes, width, b, c, g, nwave, half):
     """1.0 where S + b U - c - (1 - g) diag(S) is positive definite, else 0.0.
 
     band, taken: S and U, rows of `width` elements of which half + 1 are used.
     """
     h = number(half)
 
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         e = Code(context, builder)
         s = e.rows(signature.args[0], args[0], args[2], args[4], args[3])
         u = e.rows(signature.args[1], args[1], args[2], args[4], args[3])

@@ -4,6 +4,7 @@ A spot is hy^T G hx: profiles along y and x, and the small matrix G of Gauss-Her
 of its own. What lies between them is scratch of one bundle at a time, (fibres, numbers, bins), bins fastest, and
 stays in the device's second-level cache for the most part.
 """
+# mypy: disallow-untyped-defs=False
 import math
 
 import numpy as np
@@ -20,7 +21,7 @@ _DENSITY = 1.0 / math.sqrt(2.0 * math.pi)
 
 
 @njit(cache=True)
-def _evaluate(n, numbers, series, domain, basis, first):  # type: ignore[no-untyped-def]
+def _evaluate(n, numbers, series, domain, basis, first):
     """One Legendre series at one bin.
 
     numbers: (fibres, nseries, nwave), filled; series: (all fibres, nseries, ncoef); domain: (nseries,) which basis;
@@ -35,7 +36,7 @@ def _evaluate(n, numbers, series, domain, basis, first):  # type: ignore[no-unty
 
 
 @kernel("f8[3] f8[3] i8[1] f8[3] i8", lane=_evaluate)
-def evaluate(count, args):  # type: ignore[no-untyped-def]
+def evaluate(count, args):
     """All numbers of all bins: a lane for each."""
     n = cuda.grid(1)
     if n < count:
@@ -43,7 +44,7 @@ def evaluate(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _antiderivative(order, u):  # type: ignore[no-untyped-def]
+def _antiderivative(order, u):
     """Integral up to u of He_order times the normal density, up to a constant."""
     if order == 0:
         return 0.5 * math.erf(u * _ROOT_HALF)
@@ -54,7 +55,7 @@ def _antiderivative(order, u):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _profile(n, profiles, numbers, y0, x0, core, ny, nx, nj, ni):  # type: ignore[no-untyped-def]
+def _profile(n, profiles, numbers, y0, x0, core, ny, nx, nj, ni):
     """The integral of one Gauss-Hermite term over one pixel along y or x, of one bin.
 
     profiles: (fibres, nj ny + ni nx at least, nwave): hy[term, pixel], then hx; y0, x0: (fibres, nwave), first pixels
@@ -72,7 +73,7 @@ def _profile(n, profiles, numbers, y0, x0, core, ny, nx, nj, ni):  # type: ignor
 
 
 @kernel("f8[3] f8[3] i4[2] i4[2] i8 i8 i8 i8 i8", lane=_profile)
-def profile(count, args):  # type: ignore[no-untyped-def]
+def profile(count, args):
     """Profiles of a core: a lane for each term, pixel and bin."""
     n = cuda.grid(1)
     if n < count:
@@ -80,7 +81,7 @@ def profile(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _mix(n, mixed, numbers, profiles, first, ny, nx, nj, ni):  # type: ignore[no-untyped-def]
+def _mix(n, mixed, numbers, profiles, first, ny, nx, nj, ni):
     """mixed[f, j nx + x, bin] = sum_i G[j, i] hx[i, x]; first: of a core's coefficients among the numbers."""
     lanes, nwave = nj * nx, mixed.shape[2]
     f, m, j = n // (lanes * nwave), n // nwave % lanes, n % nwave
@@ -92,7 +93,7 @@ def _mix(n, mixed, numbers, profiles, first, ny, nx, nj, ni):  # type: ignore[no
 
 
 @kernel("f8[3] f8[3] f8[3] i8 i8 i8 i8 i8", lane=_mix)
-def mix(count, args):  # type: ignore[no-untyped-def]
+def mix(count, args):
     """G hx of a core: a lane for each term of y, column and bin."""
     n = cuda.grid(1)
     if n < count:
@@ -100,7 +101,7 @@ def mix(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _add_core(n, raw, numbers, profiles, mixed, y0, x0, core, ny, nx, nj, cut):  # type: ignore[no-untyped-def]
+def _add_core(n, raw, numbers, profiles, mixed, y0, x0, core, ny, nx, nj, cut):
     """One pixel of a core; raw: (fibres, ny nx, nwave), set by the first core, added to by the second.
 
     cut: whether the core is 0 where uy^2 + ux^2 >= nsig^2
@@ -121,7 +122,7 @@ def _add_core(n, raw, numbers, profiles, mixed, y0, x0, core, ny, nx, nj, cut): 
 
 
 @kernel("f8[3] f8[3] f8[3] f8[3] i4[2] i4[2] i8 i8 i8 i8 i8", lane=_add_core)
-def add_core(count, args):  # type: ignore[no-untyped-def]
+def add_core(count, args):
     """A core on its pixels: a lane for each pixel and bin."""
     n = cuda.grid(1)
     if n < count:
@@ -129,7 +130,7 @@ def add_core(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _add_tail(n, raw, numbers, y0, x0, nx):  # type: ignore[no-untyped-def]
+def _add_tail(n, raw, numbers, y0, x0, nx):
     """raw += amp r2 / (core^2 + r2)^(1 + index/2), one pixel."""
     lanes, nwave = raw.shape[1], raw.shape[2]
     f, p, j = n // (lanes * nwave), n // nwave % lanes, n % nwave
@@ -142,7 +143,7 @@ def _add_tail(n, raw, numbers, y0, x0, nx):  # type: ignore[no-untyped-def]
 
 
 @kernel("f8[3] f8[3] i4[2] i4[2] i8", lane=_add_tail)
-def add_tail(count, args):  # type: ignore[no-untyped-def]
+def add_tail(count, args):
     """The power-law tail: a lane for each pixel and bin."""
     n = cuda.grid(1)
     if n < count:
@@ -150,7 +151,7 @@ def add_tail(count, args):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _finish(n, white, single, sums, root, light, y0, x0, cuts, nfibre, nx):  # type: ignore[no-untyped-def]
+def _finish(n, white, single, sums, root, light, y0, x0, cuts, nfibre, nx):
     """Clip a spot at 0, give it the sum 1, and look through it at the pixels.
 
     white: (fibres, ny nx, nwave), the raw spot on entry, then spot times sqrt(ivar); single: the same shape, float32,
@@ -183,7 +184,7 @@ def _finish(n, white, single, sums, root, light, y0, x0, cuts, nfibre, nx):  # t
 
 
 @kernel("f8[3] f4[3] f8[3] f8[3] f8[3] i4[2] i4[2] i8[2] i8 i8", lane=_finish, block=64)
-def finish(count, args):  # type: ignore[no-untyped-def]
+def finish(count, args):
     """Spots, whitened spots, weight and right side: a lane for each bin."""
     n = cuda.grid(1)
     if n < count:
