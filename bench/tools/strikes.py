@@ -47,7 +47,7 @@ class Job:
                    "--no-gpu", *self.words]
         if kill is None:
             return [*program("gpu_extract"), *options]
-        driver = [sys.executable, str(ROOT / "test" / "mpi" / "faulty.py"), kill.phase, "pause", str(kill.halts), "--"]
+        driver = [sys.executable, str(ROOT / "test" / "ranks" / "faulty.py"), kill.phase, "pause", str(kill.halts), "--"]
         return [*self.launch, *driver, *options]
 
 

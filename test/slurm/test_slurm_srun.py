@@ -14,7 +14,7 @@ from mpi_launch import LIMIT, ROOT, wait_for_none
 from nights import Night, assert_all_there
 from ranks import processes_with, ranks_of
 
-DRIVER = ROOT / "test" / "mpi" / "faulty.py"
+DRIVER = ROOT / "test" / "ranks" / "faulty.py"
 PROGRAM = ROOT / "bin" / "gpu_extract_exposure"
 RIGHT = {"mpich": "pmi2", "openmpi": "pmix"}
 

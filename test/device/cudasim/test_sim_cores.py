@@ -1,6 +1,6 @@
 """The cores' kernels under numba's CUDA simulator, which launches them as a GPU would: blocks, threads, grids.
 
-What they compute is tested at full size elsewhere (test/backend_cuda); here it is that every kernel's lanes are those
+What they compute is tested at full size elsewhere (test/device); here it is that every kernel's lanes are those
 that its launch means, none left out and none beyond the end.
 """
 import numpy as np
