@@ -14,6 +14,7 @@ against R times the truth (the first pass takes the star's own tails for light o
 cost: CPU seconds of two passes over those of one, by turns, the median; the exit code is 1 where a bar is missed.
 """
 import argparse
+import math
 import os
 import sys
 import time
@@ -180,7 +181,8 @@ def cosmics(report: Report, args: argparse.Namespace) -> None:
         false, pixels = false + rejected(none), pixels + made.image.pix.size
     report.row(f"cosmics, {args.cosmics} bundles: {moved} bins moved by > 5 sigma (one pass: {one}), {lost} of them "
                "neither back within 3 sigma nor flagged", lost / max(moved, 1), "lost")
-    report.row(f"cosmics: {far} flags on {bins} bins that no cosmic reaches", far / max(bins, 1), "far")
+    report.row(f"cosmics: {far} flags on {bins} bins that no cosmic reaches", far / max(bins, 1), "far",
+               2.0 * math.sqrt(BARS["far"] / max(bins, 1)))
     report.row(f"cosmics: {false} of {pixels} pixels rejected where there is none", false / pixels, "false")
 
 

@@ -47,7 +47,8 @@ class Job:
                    "--no-gpu", *self.words]
         if kill is None:
             return [*program("gpu_extract"), *options]
-        driver = [sys.executable, str(ROOT / "test" / "ranks" / "faulty.py"), kill.phase, "pause", str(kill.halts), "--"]
+        faulty = str(ROOT / "test" / "ranks" / "faulty.py")
+        driver = [sys.executable, faulty, kill.phase, "pause", str(kill.halts), "--"]
         return [*self.launch, *driver, *options]
 
 

@@ -95,8 +95,8 @@ def test_missing_and_foreign_files(refused, files, tmp_path):
         refused(option, tmp_path / "empty.fits", words="the file is empty")
         refused(option, tmp_path, words="not a regular file")
     refused("-f", files.psf, words="no HDU FIBERMAP")
-    refused("-t", files.psf, words="no HDU FLUX")
-    refused("-i", files.psf, words="no HDU IMAGE")
+    refused("-t", files.psf, words="this is a PSF (GAUSS-HERMITE), not a frame: give a frame")
+    refused("-i", files.psf, words="this is a PSF (GAUSS-HERMITE), not an image")
     refused("-p", files.image, words="not a PSF")
 
 

@@ -167,7 +167,8 @@ def refuse_other(hdus: fits.HDUList, wanted: str, path: str | os.PathLike[str]) 
             return
         if sign:
             what = f"{there} ({kind})" if there == "a PSF" else there
-            raise InputError(f"{path}: this is {what}, not {wanted}: {advice}; give the other file")
+            raise InputError(f"{path}: this is {what}, not {wanted}: " + (
+                "give a frame" if wanted == "a frame" else f"{advice}; give the other file"))
 
 
 def find_optional(hdus: fits.HDUList, name: str) -> Any:

@@ -147,7 +147,7 @@ def _by_pixels(pixels: Pixels, fibre: int, part: _Part, *, shape: tuple[int, int
     made, start = from_pixels(near), usual[1][0]
     if usual != every:
         one, other = kept(made, start), kept(quickly(nearer), fewer[1][0])
-        if (moved(one, other, tolerance) & ~one.weak).any():
+        if (moved(one, other, 0.1 * tolerance, tolerance) & ~one.weak).any():
             return from_pixels(far), every[1][0]
     return made, start
 

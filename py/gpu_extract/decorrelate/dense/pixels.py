@@ -22,9 +22,9 @@ from gpu_extract.decorrelate.weak import UNKNOWN
 
 SURE = 1e-12     # of a column's length: a larger remainder exceeds the spots' own rounding of 1e-14
 NONE = 1e-15     # below that it is zero
-MOVED = 1e-3     # sigma
+MOVED = 1e-4, 1e-3    # sigma of the flux, and of the ivar in proportion
 ROUNDING = 100 * float(np.finfo(float).eps)      # of spots, and of what is done with them
-ONE_WAY = 0.1    # rounding has gone one way of many: what happened to be less may be ten times that,
+BY_ROUNDING = 1e-6, 1e-4     # the same where rounding has gone one way of many: it can do a thousand times as much,
 NEXT = 2         # and what bins so near have moved may be that of the one between
 CLEAR = 1e-6     # a column of which more is left is known to more digits than are asked for
 GRADED = 1e4     # lengths of bins' columns from which on Jacobi rotations are asked: below, they are 1e-11 of each
@@ -68,12 +68,12 @@ def decorrelate(ask: Callable[..., Patch]) -> Rooted:
 
     A column of A_around with a remainder below SURE of its length, but above NONE, may reach a row or may be rounding
     of the spots. Bins that this choice moves by more than MOVED are weak. Where a remainder is below CLEAR, the spots
-    are also changed by their possible rounding: bins that this moves by a tenth of MOVED, and those beside, are weak.
+    are also changed by their possible rounding: bins that this moves by BY_ROUNDING, and those beside, are weak.
     """
     made, least = _made(ask())
-    weak = np.any([made[0].weak, *(moved(made[0], other, MOVED) for other in made[1:])], axis=0)
+    weak = np.any([made[0].weak, *(moved(made[0], other, *MOVED) for other in made[1:])], axis=0)
     if least < CLEAR:
-        by_rounding = moved(made[0], quickly(partial(ask, moved=ROUNDING)), ONE_WAY * MOVED)
+        by_rounding = moved(made[0], quickly(partial(ask, moved=ROUNDING)), *BY_ROUNDING)
         near = np.convolve(by_rounding, np.ones(2 * NEXT + 1))[NEXT:NEXT + len(weak)] > 0
         weak |= near & (made[0].sums != 0.0)
     return made[0]._replace(weak=weak)
@@ -142,11 +142,11 @@ def _rooted(rows: Array, norms: Array) -> Rooted:
     return Rooted(*root_of(sigma, u, np.where(sigma > 0.0, product, 0.0)), _weak(scaled))
 
 
-def moved(one: Rooted, other: Rooted, most: float) -> np.ndarray:
-    """Bins whose flux moves by more than `most` sigma from one to the other, or ivar by as much of itself."""
-    size = np.abs(one.sums) * most
-    flux = one.product * other.sums - other.product * one.sums
-    out: np.ndarray = ~((np.abs(flux) <= size * np.abs(other.sums)) & (2 * np.abs(one.sums - other.sums) <= size))
+def moved(one: Rooted, other: Rooted, flux: float, ivar: float) -> np.ndarray:
+    """Bins whose flux moves by more than `flux` sigma from one to the other, or ivar by more than `ivar` of itself."""
+    sigma = one.product * other.sums - other.product * one.sums      # times the other's sum
+    out: np.ndarray = ~((np.abs(sigma) <= flux * np.abs(other.sums))
+                        & (2 * np.abs(one.sums - other.sums) <= ivar * np.abs(one.sums)))
     return out
 
 
@@ -214,8 +214,9 @@ def singular(matrix: Array) -> tuple[Array, Array, Array]:
     if length.max(initial=0.0) < GRADED * length.min(initial=np.inf):
         v, sigma, u, info = lapack.dgesdd(matrix)
     else:
-        sigma, v, u, work, _, info = lapack.dgejsv(matrix, joba=0, jobu=0, jobv=0)
-        sigma, u = sigma * (work[0] / work[1]), u.T
+        unit = 2.0 ** np.frexp(length.max())[1]      # the routine scales by what is no power of two
+        sigma, v, u, work, _, info = lapack.dgejsv(matrix / unit, joba=0, jobu=0, jobv=0)
+        sigma, u = sigma * (work[0] / work[1]) * unit, u.T
     if info != 0:
         raise np.linalg.LinAlgError("singular values of a patch did not converge")
     return v, sigma, u
