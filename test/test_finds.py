@@ -7,6 +7,10 @@ from problems import make
 
 # what was wrong -> what was drawn from the seed: when another problem is drawn from it, the find has to be made anew
 FINDS = {
+    "a pad measured with good pixels where a dead amplifier leaves a fibre nothing but wings, 0.2 sigma":
+        "seed 43470: amplifier, tails, 2 x 26 bins of 3 A, 25.99% masked",
+    "the same where columns along a trace are masked":
+        "seed 43609: columns, tails, 3 x 39 bins of 3 A, 29.31% masked",
     "masked rows but for one pixel on a trace lost the frame":
         "seed 69: one, tiny, 5 x 21 bins of 0.8 A, 70.06% masked",
     "all masked but one pixel lost the frame":

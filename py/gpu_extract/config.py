@@ -10,7 +10,7 @@ from gpu_extract.errors import ConfigError, one_of
 
 # raised with every change after which a frame of the same input and settings has other numbers: frames that are there
 # are made again then (doc/architecture.md)
-MATHEMATICS = 3
+MATHEMATICS = 4
 CORES = ("auto", "banded", "dense")
 MOST_PASSES, MOST_RADIUS = 9, 1000.0
 FURTHER = ("keep_cosmics", "psferr_in_ivar", "tail_radius")      # settings of further passes alone

@@ -7,7 +7,7 @@ import numpy as np
 from gpu_extract.assemble import assemble
 from gpu_extract.bundle import Job
 from gpu_extract.checks.odd_pixels import check_unit, most_ivar
-from gpu_extract.checks.probe import Decay, measure_decay, on_ccd
+from gpu_extract.checks.probe import Decay, beside_masks, measure_decay, on_ccd
 from gpu_extract.checks.psf_check import BEYOND, check_psf, remaining
 from gpu_extract.checks.sense import compare, misfits
 from gpu_extract.config import ExtractConfig
@@ -120,7 +120,7 @@ def _passes(config: ExtractConfig, start: Draft | None, backend: Any) -> Extract
 
 def _job(image: Image, psf: PsfModel, config: ExtractConfig, threads: int, dtype: Any) -> Job:
     """What `prepare` settles, and what the image says."""
-    job = replace(prepare(psf, config, threads, dtype), most_ivar=None if config.keep_odd else most_ivar(image))
+    job = replace(prepare(psf, config, threads, dtype, image), most_ivar=None if config.keep_odd else most_ivar(image))
     return job if config.passes == 1 else replace(job, noise=find_read_noise(image, psf.shape[1]))
 
 
@@ -132,22 +132,28 @@ def own_rows(image: Image, psf: PsfModel, job: Job) -> FiberMap | None:
                         spectrograph=spectrograph_of(image.cards))
 
 
-def prepare(psf: PsfModel, config: ExtractConfig, threads: int = 1, dtype: Any = np.float64) -> Job:
-    """Check the PSF, measure its decay, plan the work; the fibres that were dropped are closed up from here on."""
-    good, dropped, decay = _measured(psf, config)
+def prepare(psf: PsfModel, config: ExtractConfig, threads: int = 1, dtype: Any = np.float64,
+            image: Image | None = None) -> Job:
+    """Check the PSF, measure its decay, plan the work; the fibres that were dropped are closed up from here on.
+
+    image: whose masks may ask for a longer pad
+    """
+    good, dropped, decay = _measured(psf, config, image)
     plan = on_ccd(good, make_plan(psf, config, decay.beyond, dropped))
     psferr = psf.psferr if config.psferr is None else config.psferr
     ndiag = psf.stamp[0] // 2 if config.ndiag is None else config.ndiag
     return Job(good, config, plan, decay, dropped, psferr, ndiag, threads, dtype=np.dtype(dtype))
 
 
-def _measured(psf: PsfModel, config: ExtractConfig) -> tuple[PsfModel, dict[int, str], Decay]:
+def _measured(psf: PsfModel, config: ExtractConfig, image: Image | None) -> tuple[PsfModel, dict[int, str], Decay]:
     """The PSF of the fibres that can be used on all that is solved for, the others with reasons, and the decay."""
     wave, beyond = wavelength_grid(config.wavelength) / config.wave_factor, BEYOND
     while True:
         checked, dropped = check_psf(psf, wave, beyond)
         good = remaining(checked, dropped)
         decay = measure_decay(good, config.wavelength, config.tolerance)
+        if image is not None:
+            decay = beside_masks(decay, image, good, config.wavelength, config.tolerance)
         if decay.beyond <= beyond:
             return good, dropped, decay
         beyond = decay.beyond

@@ -132,6 +132,31 @@ def touched(psf, wave):
     return seen
 
 
+def test_masked_cores_ask_for_a_longer_pad():
+    """A column masked along a trace at the end of the range leaves wings, which reach farther; what masks leave good
+    changes nothing: cosmics, fibres without any pixel, or a column elsewhere."""
+    psf = oracle.make_psf("tails", 5)
+    wavelength, good = (6050.0, 6098.0, 0.8), np.ones(psf.shape)
+    decay = measure_decay(psf, wavelength, 1e-8)
+
+    def pad(ivar):
+        found = probe.beside_masks(decay, Image(np.zeros(psf.shape), ivar), psf, wavelength, 1e-8)
+        assert found.patch == decay.patch
+        return found.beyond
+
+    def column(half):
+        y, x = (np.rint(c[2]).astype(int) for c in centres(psf, (0, 5), np.linspace(*psf.wavelength_range, 3000)))
+        ivar, on = good.copy(), (y >= 0) & (y < psf.shape[0])
+        for there in x + np.arange(-half, half + 1)[:, None]:
+            ivar[y[on], there[on]] = 0.0
+        return ivar
+
+    assert pad(good) == pad(good * (np.random.default_rng(1).random(psf.shape) > 0.1)) == decay.beyond
+    assert pad(column(0)) == pad(column(2)) == decay.beyond
+    assert pad(column(4)) > 1.5 * decay.beyond
+    assert pad(0 * good) == decay.beyond
+
+
 def test_the_psf_is_looked_at_as_far_as_the_pad_reaches():
     """A fibre whose width falls below 0 beyond the first look, within a longer pad, is dropped."""
     psf = oracle.make_psf("gh2", 5, first_row=-20, shape=(400, 60))

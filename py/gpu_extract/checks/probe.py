@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import LinAlgError, cho_solve_banded, cholesky_banded, solveh_banded
 
-from gpu_extract.data import LANE, Array, PsfModel
+from gpu_extract.data import LANE, Array, Image, IntArray, PsfModel, Recipe
 from gpu_extract.errors import InputError
 from gpu_extract.kernels.arena import Arena, borrowed
-from gpu_extract.normal import VECTOR, Cut, Sums, add_tile, empty_sums, half_bands, place_blocks
+from gpu_extract.normal import VECTOR, Cut, Sums, add_tile, empty_sums, half_bands, make_cut, place_blocks
 from gpu_extract.plan import MOST_NEIGHBOURS, Plan, enough_neighbours
 from gpu_extract.spots import centres, corners, recipe, select
 
@@ -25,6 +25,9 @@ ITERATIONS = 12  # of the power iteration for the correlation between fibres: it
 # patches with the exact x 0.1 of that; masked pixels increase both up to 10 times. The margins below cover masks.
 SAFETY_CUT = 0.02
 SAFETY_PATCH = 1.0
+CORE = -1, 0, 1  # rows and columns of the core of a spot: where all its pixels are masked, only wings are left
+DARK = 0.25      # share of a pad's bins without core beyond which the margins above may not cover the masks
+EVERY = 4        # of a pad's bins, one is looked at
 
 
 @contextmanager
@@ -85,16 +88,82 @@ def _at_the_side(psf: PsfModel, fibre: int, wave: Array, place: int) -> list[Arr
     """
     with borrowed() as arena:
         bands = _ideal(psf, (fibre, fibre + 1), wave, arena, there=True).icov[:, 0]
+        if not (bands[0, :, bands.shape[2] // 2] > 0.0).all():
+            return []
+        return _scaled_envelope(bands, place)
+
+
+def beside_masks(decay: Decay, image: Image, psf: PsfModel, wavelength: tuple[float, float, float],
+                 tolerance: float) -> Decay:
+    """The decay with a longer pad where masks leave a fibre nothing but wings at an end of the range.
+
+    decay: with all pixels good. The fibres at the ends and in the middle of each row of such fibres are measured with
+    the image's own ivar, as one is that the CCD's edge cuts off.
+    """
+    dark = _dark_fibres(psf, wavelength, decay.beyond, image)
+    low, high = psf.wavelength_range
+    most, beyond = int((high - low) / wavelength[2]) + 1, decay.beyond
+    for window in _lengths(most) if dark else ():
+        envelopes = [found for fibre in dark for wave, place in _windows(psf, wavelength, window)
+                     for found in _as_seen(psf, fibre, wave, place, image)]
+        beyond = max((_bins(e, SAFETY_CUT * tolerance, most) for e in envelopes), default=0)
+        if beyond < window // 2:
+            break
+    return replace(decay, beyond=max(decay.beyond, beyond))
+
+
+def _dark_fibres(psf: PsfModel, wavelength: tuple[float, float, float], pad: int, image: Image) -> list[int]:
+    """Of each row of fibres with masked cores at an end of the range the first, the middle and the last."""
+    first, last, step = wavelength
+    found = np.zeros(psf.nfibre, dtype=bool)
+    for edge, outwards in ((first, -step), (last, step)):
+        wave = np.clip(edge + outwards * np.arange(-psf.stamp[0], pad + 1, EVERY), *psf.wavelength_range)
+        y, x = (np.rint(c).astype(int) for c in centres(psf, (0, psf.nfibre), wave))
+        some = np.flatnonzero(_masked(image, y, x).mean(axis=1) > DARK)
+        whole = np.logical_and.reduce([_masked(image, y[some] + dy, x[some] + dx) for dy in CORE for dx in CORE])
+        found[some] |= whole.mean(axis=1) > DARK
+    edges = np.flatnonzero(np.diff(np.pad(found, 1).astype(int)))
+    return sorted({n for start, stop in edges.reshape(-1, 2).tolist() for n in (start, (start + stop) // 2, stop - 1)})
+
+
+def _masked(image: Image, y: IntArray, x: IntArray) -> np.ndarray:
+    """Which of these pixels are masked; those off the CCD, of which the ideal problem knows, count as the nearest."""
+    ny, nx = image.shape
+    return np.asarray(image.ivar[np.clip(y, 0, ny - 1), np.clip(x, 0, nx - 1)] == 0)
+
+
+def _as_seen(psf: PsfModel, fibre: int, wave: Array, place: int, image: Image) -> list[Array]:
+    """The envelope of a fibre from the image's good pixels, each bin in its own errors; nothing where it has none.
+
+    A bin without a good pixel is decoupled from the others. The bin of the end is the nearest that has one.
+    """
+    with borrowed() as arena:
+        spots = recipe(psf, (fibre, fibre + 1), wave, arena)
+        cut = make_cut(image, spots.y0[:, :len(wave)], spots.x0[:, :len(wave)], psf.stamp, arena)
+        if not cut.root.any():      # the usual case of a dead amplifier: nothing more need be made
+            return []
+        bands = _sums(psf, spots, cut, len(wave), arena).icov[:, 0]
         hw = bands.shape[2] // 2
-        if not (bands[0, :, hw] > 0.0).all():
+        seen = np.flatnonzero(bands[0, :, hw] > 0.0)
+        if not len(seen):
             return []
-        unit = 1.0 / np.sqrt(bands[0, :, hw])
-        padded = np.pad(unit, hw)
-        scaled = bands * unit[:, None] * np.lib.stride_tricks.sliding_window_view(padded, 2 * hw + 1)
-        try:
-            return [*_envelope(scaled, place)]
-        except LinAlgError:
-            return []
+        bands[0, bands[0, :, hw] == 0.0, hw] = 1.0
+        return _scaled_envelope(bands, int(seen[np.abs(seen - place).argmin()]))
+
+
+def _scaled_envelope(bands: Array, place: int) -> list[Array]:
+    """The envelope of one fibre's block with its diagonal scaled to 1; nothing where double precision cannot tell.
+
+    bands: (1, n, 2 hw + 1) with a positive diagonal
+    """
+    hw = bands.shape[2] // 2
+    unit = 1.0 / np.sqrt(bands[0, :, hw])
+    padded = np.pad(unit, hw)
+    scaled = bands * unit[:, None] * np.lib.stride_tricks.sliding_window_view(padded, 2 * hw + 1)
+    try:
+        return [*_envelope(scaled, place)]
+    except LinAlgError:
+        return []
 
 
 def measure_neighbours(psf: PsfModel, wavelength: tuple[float, float, float], tolerance: float) -> int:
@@ -156,10 +225,15 @@ def _ideal(psf: PsfModel, fibres: tuple[int, int], wave: Array, arena: Arena, *,
     if there:
         first = int(spots.x0.min())
         ones[:, :max(-first, 0)] = ones[:, max(psf.shape[1] - first, 0):] = 0.0
-    bands = half_bands(y0[:, :len(wave)], x0[:, :len(wave)], psf.stamp, (ones.shape[0], ones.shape[1]))
-    sums = empty_sums(len(y0), len(wave), bands, arena)
-    spots, cut = replace(spots, x0=x0, y0=y0), Cut(ones, ones, 0, 0)
-    add_tile(sums, spots, place_blocks(spots, cut, arena, keep=False), cut, (0, len(wave), 0))
+    return _sums(psf, replace(spots, x0=x0, y0=y0), Cut(ones, ones, 0, 0), len(wave), arena)
+
+
+def _sums(psf: PsfModel, spots: Recipe, cut: Cut, nwave: int, arena: Arena) -> Sums:
+    """The normal equations of spots on a cut-out."""
+    y0, x0 = (first[:, :nwave] for first in (spots.y0, spots.x0))
+    bands = half_bands(y0 - cut.y0, x0 - cut.x0, psf.stamp, (cut.root.shape[0], cut.root.shape[1]))
+    sums = empty_sums(len(y0), nwave, bands, arena)
+    add_tile(sums, spots, place_blocks(spots, cut, arena, keep=False), cut, (0, nwave, 0))
     if not np.isfinite(sums.icov).all():
         raise InputError(f"{psf.name}: its spots come to numbers that are not finite; give another PSF")
     return sums
