@@ -7,6 +7,10 @@ from problems import make
 
 # what was wrong -> what was drawn from the seed: when another problem is drawn from it, the find has to be made anew
 FINDS = {
+    "a band whose C_jj icov_jj is a tenth of a weak bin's, beside weak fibres, 2.8e-3 sigma":
+        "seed 43455: random, r0, 5 x 18 bins of 0.6 A, 89.99% masked",
+    "a bin with a fifth of its information, flagged because of the one beside it":
+        "seed 43403: random, r0, 5 x 20 bins of 3 A, 98.92% masked",
     "a pad measured with good pixels where a dead amplifier leaves a fibre nothing but wings, 0.2 sigma":
         "seed 43470: amplifier, tails, 2 x 26 bins of 3 A, 25.99% masked",
     "the same where columns along a trace are masked":

@@ -10,6 +10,7 @@ from scipy.linalg import lapack
 from gpu_extract.data import Array
 
 UNKNOWN = 1e10   # C_jj icov_jj above which a bin is weak
+TOLD = 1e-2 * UNKNOWN    # that above which a band, made from icov, may have lost what tells whether it is
 SAFE = 1e-6      # pivots above that, in units of the diagonals, need no further test,
 UNCERTAIN = 1e-11  # and those below that allow no certain statement
 
@@ -26,11 +27,11 @@ def factor_tells(factor: Array, diagonal: Array, most: float = UNKNOWN) -> bool:
 
 
 def band_tells(band: Array, diagonal: Array) -> bool:
-    """Whether no bin is weak by C^-1 = S: C_jj icov_jj <= UNKNOWN where S - diagonal / UNKNOWN is definite.
+    """Whether no bin is near weak by C^-1 = S: C_jj icov_jj <= TOLD where S - diagonal / TOLD is definite.
 
     band: (n, half + 1) rows of the upper triangle of S; diagonal: (n,) of icov, 0 for bins without weight
     """
     shifted = band.T.copy(order="F")
-    shifted[0] -= diagonal / UNKNOWN
+    shifted[0] -= diagonal / TOLD
     info: int = lapack.dpbtrf(shifted, lower=1, overwrite_ab=1)[1]
     return info == 0

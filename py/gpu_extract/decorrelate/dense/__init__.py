@@ -267,4 +267,4 @@ def _rooted(factor: Array, keep: np.ndarray, x: Array, *, start: int) -> Made:
     v, sigma, u = singular(factor.T)
     u[:, ~keep] = 0.0
     product = v.T @ (factor.T @ np.where(keep, x, 0.0))
-    return Rooted(*root_of(sigma, u, product), np.zeros(len(keep), dtype=bool)), start
+    return Rooted(*root_of(sigma, u, product), np.zeros(len(keep)), np.zeros(len(keep), dtype=bool)), start

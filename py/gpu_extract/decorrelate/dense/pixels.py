@@ -25,7 +25,8 @@ NONE = 1e-15     # below that it is zero
 MOVED = 1e-4, 1e-3    # sigma of the flux, and of the ivar in proportion
 ROUNDING = 100 * float(np.finfo(float).eps)      # of spots, and of what is done with them
 BY_ROUNDING = 1e-6, 1e-4     # the same where rounding has gone one way of many: it can do a thousand times as much,
-NEXT = 2         # and what bins so near have moved may be that of the one between
+NEXT = 2         # and what has moved one bin may as well move those so near,
+KNOWN = 1e5      # but for bins whose C_jj icov_jj is as that of whole ones can be (doc/method.md, "Weak bins")
 CLEAR = 1e-6     # a column of which more is left is known to more digits than are asked for
 GRADED = 1e4     # lengths of bins' columns from which on Jacobi rotations are asked: below, they are 1e-11 of each
 SOME = 240       # columns that are turned at a time,
@@ -53,11 +54,15 @@ class Patch(NamedTuple):
 
 
 class Rooted(NamedTuple):
-    """Of one fibre's bins: Q (n, n), its row sums (n,), Q x (n,), and which bins are weak, (n,) bool."""
+    """Of one fibre's bins: Q (n, n), its row sums (n,), Q x (n,), C_jj icov_jj (n,), and which are weak, (n,) bool.
+
+    Where icov was enough, the last two are 0: no bin is weak.
+    """
 
     root: Array
     sums: Array
     product: Array
+    raised: Array
     weak: np.ndarray
 
 
@@ -68,14 +73,14 @@ def decorrelate(ask: Callable[..., Patch]) -> Rooted:
 
     A column of A_around with a remainder below SURE of its length, but above NONE, may reach a row or may be rounding
     of the spots. Bins that this choice moves by more than MOVED are weak. Where a remainder is below CLEAR, the spots
-    are also changed by their possible rounding: bins that this moves by BY_ROUNDING, and those beside, are weak.
+    are also changed by their possible rounding: bins that this moves by BY_ROUNDING are weak, and those beside unless KNOWN.
     """
     made, least = _made(ask())
     weak = np.any([made[0].weak, *(moved(made[0], other, *MOVED) for other in made[1:])], axis=0)
     if least < CLEAR:
         by_rounding = moved(made[0], quickly(partial(ask, moved=ROUNDING)), *BY_ROUNDING)
         near = np.convolve(by_rounding, np.ones(2 * NEXT + 1))[NEXT:NEXT + len(weak)] > 0
-        weak |= near & (made[0].sums != 0.0)
+        weak |= (by_rounding | (near & (made[0].raised > KNOWN))) & (made[0].sums != 0.0)
     return made[0]._replace(weak=weak)
 
 
@@ -98,9 +103,10 @@ def _made(patch: Patch) -> tuple[list[Rooted], float]:
 
 def _spread(made: Rooted, bins: IntArray, size: int) -> Rooted:
     """The same for all bins of a patch, of which only those have light."""
-    out = Rooted(np.zeros((size, size)), np.zeros(size), np.zeros(size), np.zeros(size, dtype=bool))
+    out = Rooted(np.zeros((size, size)), np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size, dtype=bool))
     out.root[np.ix_(bins, bins)] = made.root
-    out.sums[bins], out.product[bins], out.weak[bins] = made.sums, made.product, made.weak
+    for whole, part in zip(out[1:], made[1:], strict=True):
+        whole[bins] = part
     return out
 
 
@@ -139,7 +145,8 @@ def _rooted(rows: Array, norms: Array) -> Rooted:
     length = np.sqrt((u**2) @ (known**2).sum(axis=0))     # of a direction, its bins taken one by one
     sigma[sigma <= SURE * length] = 0.0                   # rounding of its bins' own
     product = v.T @ triangle[:n, n]
-    return Rooted(*root_of(sigma, u, np.where(sigma > 0.0, product, 0.0)), _weak(scaled))
+    raised = _raised(scaled)
+    return Rooted(*root_of(sigma, u, np.where(sigma > 0.0, product, 0.0)), raised, raised > UNKNOWN)
 
 
 def moved(one: Rooted, other: Rooted, flux: float, ivar: float) -> np.ndarray:
@@ -231,10 +238,10 @@ def root_of(sigma: Array, u: Array, product: Array) -> tuple[Array, Array, Array
     return spread @ u, spread @ u.sum(axis=1), u.T @ product
 
 
-def _weak(scaled: Array) -> np.ndarray:
-    """Bins with C_jj icov_jj > UNKNOWN; scaled: R_i with its columns of A scaled to length 1."""
+def _raised(scaled: Array) -> Array:
+    """C_jj icov_jj of bins, infinite where it cannot be told; scaled: R_i with its columns of A scaled to length 1."""
     _, sigma, u, info = lapack.dgesdd(scaled)
     if info != 0:
-        return np.ones(scaled.shape[1], dtype=bool)
-    weak: np.ndarray = (1.0 / np.maximum(sigma, SURE) ** 2) @ u**2 > UNKNOWN
-    return weak
+        return np.full(scaled.shape[1], np.inf)
+    raised: Array = (1.0 / np.maximum(sigma, SURE) ** 2) @ u**2
+    return raised

@@ -10,7 +10,7 @@ import numpy as np
 from gpu_extract.data import Array
 from gpu_extract.decorrelate.narrow import simd_band_tests
 from gpu_extract.decorrelate.poles import LADDER
-from gpu_extract.decorrelate.weak import UNKNOWN
+from gpu_extract.decorrelate.weak import TOLD
 
 
 class Questions:
@@ -75,11 +75,11 @@ class Facts:
 
     @property
     def may_be_weak(self) -> bool:
-        """Whether the answers do not exclude that a bin is weak, see decorrelate.weak.
+        """Whether the answers do not exclude that a bin is near weak, see decorrelate.weak.
 
         C_jj icov_jj is below 1 / gamma and below cond, each times 1 / (1 - theta).
         """
-        return self.theta >= 1.0 or (self.gamma == 0.0 and self.cond > UNKNOWN)
+        return self.theta >= 1.0 or (self.gamma == 0.0 and self.cond > TOLD)
 
     @cached_property
     def rounding(self) -> float:

@@ -16,14 +16,13 @@ from gpu_extract.data import Array
 from gpu_extract.decorrelate.dense import simd_dense
 from gpu_extract.decorrelate.narrow.simd_banded import LANES, SIDES
 from gpu_extract.decorrelate.poles import LADDER, Poles
-from gpu_extract.decorrelate.weak import UNKNOWN, factor_tells
+from gpu_extract.decorrelate.weak import TOLD, factor_tells
 from gpu_extract.decorrelate.wide import simd_wide_eliminate, simd_wide_poles, simd_wide_shares
 
 MOST_NEIGHBOURS = 8
 USUAL_NEIGHBOURS = 5
 WEAK = 0.05           # of other fibres' bins at the same wavelength
 LITTLE = 1e-4         # a change of S that may be rounding
-TOLD = 1e-2 * UNKNOWN # C_jj icov_jj of neighbours above which their contribution to S is rounding
 GAMMAS = 10.0 ** -np.arange(2.0, 10.5, 0.5)
 
 

@@ -27,7 +27,7 @@ from gpu_extract.device.cuda.measure import (
 )
 
 GOOD, EMPTY, FAILED = 0, 1, 5      # data.Status
-UNKNOWN = 1e10                     # decorrelate.weak.UNKNOWN
+TOLD = 1e8                         # decorrelate.weak.TOLD
 WORST = 1e-5                       # a spectrum of the scaled S that is not expected to be worse (narrow.schur)
 
 
@@ -114,7 +114,7 @@ def _higher_orders(i, facts, sizes, limits, nd, lanes, size):
 @njit(cache=True)
 def _may_be_weak(cond, theta, gamma):
     """narrow.definite.Facts.may_be_weak."""
-    return theta >= 1.0 or (gamma == 0.0 and cond > UNKNOWN)
+    return theta >= 1.0 or (gamma == 0.0 and cond > TOLD)
 
 
 @njit(cache=True)
