@@ -39,6 +39,7 @@ from gpu_extract.passes.outliers import Shape, shape_of
 from gpu_extract.passes.variance import ReadNoise
 from gpu_extract.plan import TILE, Plan, bounds, fibre_groups, halo, tiles
 from gpu_extract.quality import bin_quality, bin_status, mask_bits
+from gpu_extract.seams import Comm, Recorder
 from gpu_extract.solve import Solution, closest, solve
 from gpu_extract.spots import centres, corners, make_spots, recipe, stretch
 from gpu_extract.spots.project import add_to_image
@@ -100,7 +101,7 @@ class Job:
                 list(pool.map(function, items))
 
 
-def extract_bundle(image: Image, job: Job, fibres: tuple[int, int], *, group: Any, recorder: Any) -> BundleResult:
+def extract_bundle(image: Image, job: Job, fibres: tuple[int, int], *, group: Comm, recorder: Recorder) -> BundleResult:
     """Extract all fibres lo .. hi - 1 of one instrument bundle on the wanted wavelengths.
 
     group: the ranks that share the bundle (comm.py's verbs); all of them call this and get the same result,
@@ -118,8 +119,8 @@ def extract_bundle(image: Image, job: Job, fibres: tuple[int, int], *, group: An
         return conclude(image, job, fibres, Solved(place, normal, solution, quality), group=group, recorder=recorder)
 
 
-def conclude(image: Image, job: Job, fibres: tuple[int, int], solved: "Solved", *, group: Any,
-             recorder: Any) -> BundleResult:
+def conclude(image: Image, job: Job, fibres: tuple[int, int], solved: "Solved", *, group: Comm,
+             recorder: Recorder) -> BundleResult:
     """From the solution of a bundle to its spectra; image: for the pixels of patches, as the solution saw them."""
     place, normal, solution = solved.place, solved.normal, solved.solution
     with recorder.span("decorrelate"):
@@ -183,7 +184,7 @@ def locate(image: Image, job: Job, fibres: tuple[int, int], arena: Arena | None 
     return Place(spots, cut, bands, odd)
 
 
-def make_normal(job: Job, place: Place, *, group: Any, recorder: Any,
+def make_normal(job: Job, place: Place, *, group: Comm, recorder: Recorder,
                 arenas: tuple[Arena, Arena] | None = None) -> tuple[Blocks, Normal]:
     """The normal equations, tile by tile, and the spots of this rank's tiles (and around) in single precision.
 
@@ -213,7 +214,7 @@ def make_normal(job: Job, place: Place, *, group: Any, recorder: Any,
     return blocks, give_up(sums, job.config.regularize)
 
 
-def decorrelate(normal: Normal, x: Array, job: Job, group: Any, pixels: PatchPixels) -> Decorrelated:
+def decorrelate(normal: Normal, x: Array, job: Job, group: Comm, pixels: PatchPixels) -> Decorrelated:
     """The wanted wavelengths of all fibres of a bundle; the dense core does what the banded one gives up."""
     shape = len(x), len(job.plan.wave)
     out = Decorrelated(np.empty(shape), np.empty(shape), np.empty((shape[0], 2 * job.ndiag + 1, shape[1])),
@@ -283,7 +284,7 @@ def clear_corners(resolution: Array) -> None:
         resolution[:, 2 * ndiag - k, max(nwave - ndiag + k, 0):] = 0.0
 
 
-def judge(blocks: Blocks, place: Place, x: Array, job: Job, *, group: Any,
+def judge(blocks: Blocks, place: Place, x: Array, job: Job, *, group: Comm,
           arena: Arena | None = None) -> tuple[Array, Array]:
     """chi2pix and pixmask_fraction of the wanted bins; every rank does the bins of its own tiles."""
     nwave, inner = len(job.plan.extended), job.plan.inner

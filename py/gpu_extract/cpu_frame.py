@@ -1,7 +1,6 @@
 """Extraction on the CPU: the bundles of a rank, one after another."""
 from dataclasses import replace
 from hashlib import sha256
-from typing import Any
 
 from gpu_extract.assemble import rows_of
 from gpu_extract.bundle import Job, extract_bundle
@@ -13,6 +12,7 @@ from gpu_extract.first_use.kernel_list import EXTRACT, SIMULATE, SOME, Kernel, b
 from gpu_extract.kernels.arena import forget
 from gpu_extract.plan import TILE, turns
 from gpu_extract.ranks.comm import SERIAL
+from gpu_extract.seams import Comm, Recorder
 from gpu_extract.several.bundles import extract_again
 from gpu_extract.several.exchange import past_of
 
@@ -22,7 +22,7 @@ class CpuFrames:
 
     name: for the header; warm_bins: steps of wavelength whose extraction loads all kernels
     many_passes: whether it can do more than one pass over an image
-    ahead: whether kernels are compiled by `get_ready`, ahead of their use
+    warm: whether kernels are there without such an extraction: `get_ready` compiles them
     tell: told how far that is, see first_use.Tell
     tile: wavelength bins that normal equations are made of at a time; it changes no bit
     keep: whether work space (130 MB) is kept from frame to frame; where there is one frame, what follows needs it more
@@ -30,21 +30,22 @@ class CpuFrames:
 
     name = "CPU"
     warm_bins = 4
-    ahead = True
+    warm = True
     many_passes = True
 
     def __init__(self, *, keep: bool = True, tile: int = TILE, tell: Tell = lambda done, count, left: None):
         self._keep, self._tile, self.tell = keep, tile, tell
         self._ready: set[str] = set()
 
-    def get_ready(self, psf: PsfModel, config: ExtractConfig, comm: Any, recorder: Any) -> None:
+    def get_ready(self, psf: PsfModel, config: ExtractConfig, comm: Comm, recorder: Recorder) -> bool:
         """Compile the kernels for such a problem that are not yet there; all ranks call this."""
         mark = _mark(psf, config)
         if comm.size > 1 or mark not in self._ready:      # what was there once is in this process's memory
             get_ready(lambda: kernels_for(psf, config), mark, comm, recorder, self.tell)
             self._ready.add(mark)
+        return True
 
-    def rows(self, image: Image, job: Job, comm: Any, recorder: Any, *,
+    def rows(self, image: Image, job: Job, comm: Comm, recorder: Recorder, *,
              start: Draft | None = None) -> list[tuple[int, Rows]]:
         """The rows of this rank's bundles, by number; a group of ranks shares the last ones, and its first has them."""
         found, job = [], replace(job, tile=self._tile)
@@ -63,7 +64,7 @@ class CpuFrames:
             forget()
         return found
 
-    def watch(self, recorder: Any, *, ranges: bool = False) -> None:
+    def watch(self, recorder: Recorder, *, ranges: bool = False) -> None:
         """There is no device to watch."""
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from gpu_extract.assemble import assemble
+from gpu_extract.backend import Backend
 from gpu_extract.bundle import Job
 from gpu_extract.checks.odd_pixels import check_unit, most_ivar
 from gpu_extract.checks.probe import Decay, beside_masks, measure_decay, on_ccd
@@ -21,11 +22,12 @@ from gpu_extract.perf.compiling import compiling
 from gpu_extract.perf.recorder import NULL
 from gpu_extract.plan import make_plan, wavelength_grid
 from gpu_extract.ranks.comm import SERIAL
+from gpu_extract.seams import Comm, Recorder
 from gpu_extract.several.exchange import make_draft
 
 
-def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Any = SERIAL, recorder: Any = NULL,
-            threads: int = 1, backend: Any = CPU, dtype: Any = np.float64) -> Frame | None:
+def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm = SERIAL, recorder: Recorder = NULL,
+            threads: int = 1, backend: Backend = CPU, dtype: Any = np.float64) -> Frame | None:
     """Extract the spectra of a CCD image.
 
     image: electrons and inverse variance, data.Image; psf: data.PsfModel; config: what to extract, and how
@@ -40,8 +42,8 @@ def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Any = S
                     dtype=dtype)
 
 
-def extract_from(start: Draft, image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Any = SERIAL,
-                 recorder: Any = NULL, threads: int = 1, dtype: Any = np.float64) -> Frame | None:
+def extract_from(start: Draft, image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm = SERIAL,
+                 recorder: Recorder = NULL, threads: int = 1, dtype: Any = np.float64) -> Frame | None:
     """Extract the spectra of an image, starting from what `draft` has left of it, or of one like it.
 
     start: takes the place of one pass; all ranks give the same. The other arguments are those of `extract`.
@@ -51,8 +53,8 @@ def extract_from(start: Draft, image: Image, psf: PsfModel, config: ExtractConfi
                     dtype=dtype)
 
 
-def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *, comm: Any, recorder: Any,
-             threads: int, backend: Any, dtype: Any) -> Frame | None:
+def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *, comm: Comm, recorder: Recorder,
+             threads: int, backend: Backend, dtype: Any) -> Frame | None:
     """The flow itself."""
     image, psf, config = what
     with comm.together(), compiling(recorder):
@@ -78,7 +80,7 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
         return replace(frame, fibermap=fibermap, notes=notes)
 
 
-def draft(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Any = SERIAL, recorder: Any = NULL,
+def draft(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm = SERIAL, recorder: Recorder = NULL,
           threads: int = 1, start: Draft | None = None) -> Draft:
     """All passes over an image but the last, on all ranks: what `extract` can start from, and `model` draws.
 
@@ -109,10 +111,10 @@ def doubts(frame: Frame) -> list[str]:
             if notes.get(key, 0)]
 
 
-def _passes(config: ExtractConfig, start: Draft | None, backend: Any) -> ExtractConfig:
+def _passes(config: ExtractConfig, start: Draft | None, backend: Backend) -> ExtractConfig:
     """The settings, with two passes at least where one is there already. Raises InputError for a device."""
     passes = config.passes if start is None else max(config.passes, 2)
-    if passes > 1 and not getattr(backend, "many_passes", False):
+    if passes > 1 and not backend.many_passes:
         raise InputError(f"{passes} passes are for the CPU alone, the work is on {backend.name}: give --no-gpu, or "
                          "--passes 1")
     return replace(config, passes=passes)
@@ -159,7 +161,7 @@ def _measured(psf: PsfModel, config: ExtractConfig, image: Image | None) -> tupl
         beyond = decay.beyond
 
 
-def warm_up(image: Image, psf: PsfModel, config: ExtractConfig, backend: Any = CPU) -> None:
+def warm_up(image: Image, psf: PsfModel, config: ExtractConfig, backend: Backend = CPU) -> None:
     """Extract a few bins of the first bundle: kernels are compiled on first use, and kept for whoever comes next."""
     first, last, step = config.wavelength
     few = first, min(first + backend.warm_bins * step, last), step
@@ -167,15 +169,14 @@ def warm_up(image: Image, psf: PsfModel, config: ExtractConfig, backend: Any = C
     backend.rows(image, replace(job, plan=replace(job.plan, bundles=job.plan.bundles[:1])), SERIAL, NULL)
 
 
-def get_ready(image: Image, psf: PsfModel, config: ExtractConfig, comm: Any, recorder: Any, backend: Any) -> None:
+def get_ready(image: Image, psf: PsfModel, config: ExtractConfig, comm: Comm, recorder: Recorder,
+              backend: Backend) -> None:
     """Compile the kernels that are not yet compiled; all ranks call this. Those that are there are loaded on use."""
-    if backend.ahead:
-        backend.get_ready(psf, config, comm, recorder)
-    else:
+    if not backend.get_ready(psf, config, comm, recorder):
         comm.first(lambda: None if backend.warm else warm_up(image, psf, config, backend))
 
 
-def notes_of(job: Job, parts: list[Rows], backend: Any) -> dict[str, Any]:
+def notes_of(job: Job, parts: list[Rows], backend: Backend) -> dict[str, Any]:
     """Facts about how a frame was made, for its header and for the summary."""
     passes = {} if job.noise is None else {"passes": job.config.passes, "read_noise": job.noise.source}
     return {"core": job.config.core, "device": backend.name, "pad": job.decay.beyond, "patch_pad": job.decay.patch,

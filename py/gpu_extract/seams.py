@@ -1,4 +1,4 @@
-"""The seams of the walk, as types: who shares the work, who watches it, and what works on the bundles.
+"""The seams of the walk, as types: who shares the work, and who watches it (what does it: backend.py).
 
 Whoever has these verbs will do; nothing here is imported at run time but by those who want the names.
 """

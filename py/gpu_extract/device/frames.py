@@ -11,7 +11,7 @@ from gpu_extract.assemble import held, rows_of, wanted
 from gpu_extract.bundle import Job, add_odd_bits
 from gpu_extract.checks.odd_pixels import in_notes
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import NOT_MEASURED, Image, IntArray, PsfModel, Rows
+from gpu_extract.data import NOT_MEASURED, Draft, Image, IntArray, PsfModel, Rows
 from gpu_extract.device.cuda.assembly import GIVEN_UP, UNSEEN
 from gpu_extract.device.cuda.gradients import DONE, FLOOR, NORM
 from gpu_extract.device.cuda.seam import Device
@@ -59,7 +59,7 @@ class GpuFrames:
     """
 
     warm_bins = 40       # a few half-bands: kernels are compiled for the band's width
-    ahead = False        # kernels that are there already cannot be told from those that are not
+    many_passes = False
 
     def __init__(self, open_device: Callable[[], Device], cores: Callable[[Job], CoreMaker], *,
                  most: int | None = None, slots: int = SLOTS, warn: Callable[[str], None] = lambda _: None):
@@ -91,8 +91,16 @@ class GpuFrames:
         """Whether a frame was done: all kernels are there."""
         return self._warm is not None
 
-    def rows(self, image: Image, job: Job, comm: Comm, recorder: Recorder) -> list[tuple[int, Rows]]:
-        """This rank's rows of the frame, with a number that grows with them; their memory is theirs."""
+    def get_ready(self, psf: PsfModel, config: ExtractConfig, comm: Comm, recorder: Recorder) -> bool:
+        """Never: kernels that are there already cannot be told from those that are not."""
+        return False
+
+    def rows(self, image: Image, job: Job, comm: Comm, recorder: Recorder, *,
+             start: Draft | None = None) -> list[tuple[int, Rows]]:
+        """This rank's rows of the frame, with a number that grows with them; their memory is theirs.
+
+        start: is for further passes, which are not for a device
+        """
         mine = tuple(share(len(job.plan.bundles), comm.rank, comm.size))
         if not mine:
             return []

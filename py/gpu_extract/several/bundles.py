@@ -17,6 +17,7 @@ from gpu_extract.passes.outliers import known_rows
 from gpu_extract.passes.variance import smooth
 from gpu_extract.quality import light_of
 from gpu_extract.ranks.comm import SERIAL
+from gpu_extract.seams import Comm, Recorder
 from gpu_extract.solve import Solution, solve
 
 
@@ -37,7 +38,7 @@ class _Pass(NamedTuple):
 
 
 def _solve(image: Image, job: Job, fibres: tuple[int, int], past: Past, arenas: tuple[Arena, Arena],
-           recorder: Any) -> _Pass:
+           recorder: Recorder) -> _Pass:
     """Solve a bundle, anew as long as pixels of it stand out from what came of it, ROUNDS times at most."""
     lasting, passing = arenas
     with recorder.span("cut"):
@@ -66,7 +67,7 @@ def _only_noise(past: Past) -> float | None:
     return float(np.median(past.noise.values)) ** 2 if past.before is None else None
 
 
-def draft_bundle(image: Image, job: Job, fibres: tuple[int, int], past: Past, *, recorder: Any) -> Light:
+def draft_bundle(image: Image, job: Job, fibres: tuple[int, int], past: Past, *, recorder: Recorder) -> Light:
     """A pass that is not the last: what it leaves of a bundle to the next."""
     with borrowed() as lasting, borrowed() as passing:
         done = _solve(image, job, fibres, past, (lasting, passing), recorder)
@@ -83,8 +84,8 @@ def draft_bundle(image: Image, job: Job, fibres: tuple[int, int], past: Past, *,
         return Light(x, model, expected, (cut.y0, cut.x0), tails, done.sight.rejected, int(not fine))
 
 
-def extract_again(image: Image, job: Job, fibres: tuple[int, int], past: Past, *, group: Any,
-                  recorder: Any) -> BundleResult:
+def extract_again(image: Image, job: Job, fibres: tuple[int, int], past: Past, *, group: Comm,
+                  recorder: Recorder) -> BundleResult:
     """The last pass: as bundle.extract_bundle, with the variance, the outliers and the crosstalk of the past."""
     with borrowed() as lasting:
         with borrowed() as passing:

@@ -17,6 +17,7 @@ from gpu_extract.passes.crosstalk import Piece, Window, add_tails, cut_piece
 from gpu_extract.passes.variance import ReadNoise
 from gpu_extract.plan import turns
 from gpu_extract.ranks.comm import SERIAL
+from gpu_extract.seams import Comm, Recorder
 from gpu_extract.several.bundles import draft_bundle
 
 PastOf = Callable[[int], Past]
@@ -29,7 +30,7 @@ class _Own(NamedTuple):
     told: Sequence[int]
 
 
-def past_of(image: Image, job: Job, comm: Any, recorder: Any, start: Draft | None = None) -> PastOf:
+def past_of(image: Image, job: Job, comm: Comm, recorder: Recorder, start: Draft | None = None) -> PastOf:
     """What the passes before the last leave: the past of each bundle of this rank, by number. All ranks call this.
 
     start: takes the place of one pass
@@ -40,12 +41,12 @@ def past_of(image: Image, job: Job, comm: Any, recorder: Any, start: Draft | Non
     return past
 
 
-def make_draft(image: Image, job: Job, comm: Any, recorder: Any, start: Draft | None = None) -> Draft:
+def make_draft(image: Image, job: Job, comm: Comm, recorder: Recorder, start: Draft | None = None) -> Draft:
     """All passes over an image but the last, one at least: what they leave, on all ranks."""
     before = replace(job, config=replace(job.config, passes=max(job.config.passes - 1, 1 + (start is not None))))
     own = _draft(image, job, past_of(image, before, comm, recorder, start), comm, recorder)
     parts = comm.gather([(number, own.lights[number]) for number in own.told])
-    lights = comm.share(lambda: parts)
+    lights = comm.share(lambda: parts or [])
     return Draft(tuple(lights), job.plan.bundles, image.shape, job.plan.extended)
 
 
@@ -62,7 +63,7 @@ def _noise(job: Job) -> ReadNoise:
     return job.noise
 
 
-def _started(job: Job, start: Draft, image: Image, comm: Any) -> PastOf:
+def _started(job: Job, start: Draft, image: Image, comm: Comm) -> PastOf:
     """The past that a draft tells of, of all bundles on all ranks. Raises InputError where it is another job's."""
     if start.shape != image.shape or start.bundles != job.plan.bundles or \
             not np.array_equal(start.wave, job.plan.extended):
@@ -72,7 +73,7 @@ def _started(job: Job, start: Draft, image: Image, comm: Any) -> PastOf:
     return _after(_Own(lights, list(lights) if comm.rank == 0 else []), job, comm)
 
 
-def _draft(image: Image, job: Job, past: PastOf, comm: Any, recorder: Any) -> _Own:
+def _draft(image: Image, job: Job, past: PastOf, comm: Comm, recorder: Recorder) -> _Own:
     """One pass over this rank's bundles. Ranks that share a bundle all have its light, the first of them tells."""
     lights, told = {}, []
     for turn in turns(len(job.plan.bundles), comm.size, comm.rank):
@@ -85,7 +86,7 @@ def _draft(image: Image, job: Job, past: PastOf, comm: Any, recorder: Any) -> _O
     return _Own(lights, told)
 
 
-def _after(own: _Own, job: Job, comm: Any) -> PastOf:
+def _after(own: _Own, job: Job, comm: Comm) -> PastOf:
     """The past of this rank's bundles after a pass; all ranks tell what others need."""
     windows: list[Window] = _all(comm, {n: (*map(int, own.lights[n].corner), *own.lights[n].model.shape)
                                         for n in own.told})
@@ -100,11 +101,10 @@ def _after(own: _Own, job: Job, comm: Any) -> PastOf:
     return past
 
 
-def _all(comm: Any, own: Mapping[int, Any]) -> list[Any]:
+def _all(comm: Comm, own: Mapping[int, Any]) -> list[Any]:
     """What all ranks have of each bundle, in order of bundles, on all of them."""
     parts = comm.gather(sorted(own.items()))
-    found: list[Any] = comm.share(lambda: parts)
-    return found
+    return comm.share(lambda: parts or [])
 
 
 def _pieces(bundle: int, light: Light, windows: Sequence[Window]) -> list[tuple[int, Piece]]:

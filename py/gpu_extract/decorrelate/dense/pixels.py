@@ -73,7 +73,8 @@ def decorrelate(ask: Callable[..., Patch]) -> Rooted:
 
     A column of A_around with a remainder below SURE of its length, but above NONE, may reach a row or may be rounding
     of the spots. Bins that this choice moves by more than MOVED are weak. Where a remainder is below CLEAR, the spots
-    are also changed by their possible rounding: bins that this moves by BY_ROUNDING are weak, and those beside unless KNOWN.
+    are also changed by their possible rounding: bins that this moves by BY_ROUNDING are weak, and so are those beside
+    that are not KNOWN.
     """
     made, least = _made(ask())
     weak = np.any([made[0].weak, *(moved(made[0], other, *MOVED) for other in made[1:])], axis=0)
