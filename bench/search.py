@@ -39,7 +39,11 @@ def search(wanted: list[int]) -> dict[str, list[tuple[int, str, Verdict, Truth]]
             found["(PSF file absent)"].append((seed, "", None, None))
             continue
         known = truth(problem)
-        found[problem.kind] += [(seed, core, judge(problem, core, known), known) for core in CORES]
+        verdicts = [(seed, core, judge(problem, core, known), known) for core in CORES]
+        found[problem.kind] += verdicts
+        for _, core, verdict, _ in verdicts:
+            if verdict.broken:      # now: a search may take hours
+                print("\n".join(report(problem, core, verdict, known)), flush=True)
     return found
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from problems import Problem
 
 from gpu_extract.data import Frame, SpecMask
-from gpu_extract.errors import GpuExtractError
+from gpu_extract.errors import GpuExtractError, InternalError
 from gpu_extract.oracle import diagonals, solve_bundle
 from gpu_extract.oracle.exact import WEAK, solve_exact
 from gpu_extract.run import extract
@@ -52,14 +52,16 @@ def truth(problem: Problem) -> Truth:
     nfibre, ndiag = problem.psf.nfibre, problem.psf.stamp[0] // 2
     nwave = round(np.ptp(problem.config.wavelength[:2]) / problem.config.wavelength[2]) + 1
     wanted = slice(problem.below, problem.below + nwave)
-    double = solve_bundle(problem.design, problem.image, nfibre, psferr=0.0)
-    information = _information(double.covariance)
-    seen = information > 0
-    known: Any = double
-    doubt, alike, cond = np.zeros(seen.shape), np.ones(seen.shape), double.cond
-    if seen.any() and (cond > EASY or np.ptp(np.log(double.ivar[seen])) > np.log(EVEN)):
+    known: Any = _in_double(problem)
+    if known is not None:
+        information = _information(known.covariance)
+        seen, cond = information > 0, known.cond
+        doubt, alike = np.zeros(seen.shape), np.ones(seen.shape)
+    if known is None or (seen.any() and (cond > EASY or np.ptp(np.log(known.ivar[seen])) > np.log(EVEN))):
+        cond = np.inf if known is None else cond
         known = solve_exact(problem.design, problem.image, nfibre)
         information = known.information
+        seen, doubt = information > 0, np.zeros(information.shape)
         alike = np.divide(known.alone, information, out=np.ones(seen.shape), where=seen)
         if alike.max() > WEAK / SURE or cond > WEAK:
             floored = solve_exact(problem.design, problem.image, nfibre, floor=100 * EPS)
@@ -74,6 +76,14 @@ def truth(problem: Problem) -> Truth:
     doubtful = (alike > WEAK / SURE) | (bound >= HOPELESS)
     return Truth(known.flux[:, wanted], known.ivar[:, wanted], stored, np.minimum(bound, HOPELESS)[:, wanted],
                  kept[:, wanted], (alike > WEAK * SURE)[:, wanted], doubtful[:, wanted], cond)
+
+
+def _in_double(problem: Problem) -> Any:
+    """The oracle in double precision; None where that is not even enough for a factorisation."""
+    try:
+        return solve_bundle(problem.design, problem.image, problem.psf.nfibre, psferr=0.0)
+    except InternalError:
+        return None
 
 
 def _light(problem: Problem) -> np.ndarray:
