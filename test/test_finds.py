@@ -7,6 +7,10 @@ from problems import make
 
 # what was wrong -> what was drawn from the seed: when another problem is drawn from it, the find has to be made anew
 FINDS = {
+    "a chain of bins that only wings tell apart: none of its pivots is small, C_jj icov_jj is 1e11, no flag":
+        "seed 80035: columns, tails, 3 x 35 bins of 0.4 A, 84.21% masked",
+    "the same in the dense core":
+        "seed 80139: columns, tiny, 1 x 47 bins of 0.4 A, 86.11% masked",
     "a bin with 1e-9 of its information beside 24 that are weak, moved by rounding by 2e-7 sigma, called good":
         "seed 70521: random, tiny, 4 x 25 bins of 0.4 A, 98.80% masked",
     "a band whose C_jj icov_jj is a tenth of a weak bin's, beside weak fibres, 2.8e-3 sigma":
