@@ -29,14 +29,13 @@ from gpu_extract.cli import simulate as cli_simulate
 from gpu_extract.compare.selftest import load_cutout
 from gpu_extract.data import Image
 from gpu_extract.first_use import kernel_list, unit
-from gpu_extract.first_use.kernel_list import BAND, EXTRACT, SIMULATE, SOME
+from gpu_extract.first_use.kernel_list import BAND, EXTRACT, PASSES, SIMULATE, SOME
 from gpu_extract.kernels import kernel_cache
 from gpu_extract.kernels.kernel_store import Store
 from gpu_extract.perf.clock import thread_cpu
 from gpu_extract.run import extract
 
 TABLE = Path(kernel_list.__file__).parents[1] / "etc" / "kernels.json"
-SELDOM: tuple[str, ...] = ()      # of those for half-bands, what good data never need
 Found = dict[tuple[str, str], dict[str, Any]]
 
 
@@ -44,7 +43,7 @@ class Uses:
     """What is asked for, by the use in which that was first."""
 
     def __init__(self) -> None:
-        self.use, self.found = SIMULATE, {use: {} for use in (SIMULATE, EXTRACT, SOME, BAND)}  # type: dict[str, Found]
+        self.use, self.found = SIMULATE, {use: {} for use in (SIMULATE, EXTRACT, PASSES, SOME, BAND)}  # type: dict[str, Found]
         self._seen: set[tuple[str, str]] = set()
         self.compiled = 0
 
@@ -83,8 +82,6 @@ class Uses:
             missing = set(row["numbers"]) - set(kernel_cache.constants(function))
             if missing:
                 raise TypeError(f"{name}: {missing} is not in what the kernel is told apart by")
-            if name in SELDOM:
-                row["seldom"] = True
         row["arguments"] = [kernel_list.spelt(kind) for kind in kinds]
         key = row["module"] + "." + name, json.dumps(row["arguments"])
         if key not in self._seen:
@@ -104,13 +101,18 @@ def run(uses: Uses, folder: Path, args: argparse.Namespace) -> None:
 
     uses.use = EXTRACT
     frame("r", "5800,6400,0.8")
+    uses.use = PASSES
+    frame("r", "6250,6300,0.8", "--passes", "2", "--background")
+    if not args.smallest:
+        done(cli_simulate.main(["--camera=r0", "-s0", "--nspec=25", "--tails=0.002", f"-o{folder}/t.fits", *QUIET]))
+        frame("t", "6250,6300,0.8", "--passes", "2")
     uses.use = SOME
     frame("r", "6250,6300,0.8", "-t", "--model", f"{folder}/model.fits")
     if args.smallest:
         return
     for camera, wave in (("b", "3700,4500,0.8"), ("z", "7600,8400,0.8")):
         frame(camera, wave)
-    for options in (["--core", "dense"], ["--keep-odd"], ["--passes", "2"], ["-r", "0.1"], ["--threads", "2"]):
+    for options in (["--core", "dense"], ["--keep-odd"], ["-r", "0.1"], ["--threads", "2"]):
         frame("r", "6250,6300,0.8", *options)
     cutout = load_cutout()
     for kind in ("f8", "f4"):
@@ -158,8 +160,8 @@ def main() -> int:
     parser.add_argument("--smallest", action="store_true")
     args, uses = parser.parse_args(), Uses()
     old = json.loads(TABLE.read_text(encoding="ascii")) if TABLE.exists() else {}
-    known = {(r["module"], r["name"], json.dumps(r["arguments"])): r["seconds"] for u in (SIMULATE, EXTRACT, SOME, BAND)
-             for r in old.get(u, ())}
+    known = {(r["module"], r["name"], json.dumps(r["arguments"])): r["seconds"]
+             for u in (SIMULATE, EXTRACT, PASSES, SOME, BAND) for r in old.get(u, ())}
     with tempfile.TemporaryDirectory() as folder, uses.listening():
         run(uses, Path(folder), args)
     rows = [row for found in uses.found.values() for row in found.values()]
@@ -181,7 +183,7 @@ def main() -> int:
     write(uses.found)
     if args.times:
         kernel_list._table.cache_clear()
-        kernels = kernel_list.listed(SIMULATE, EXTRACT, SOME) + kernel_list.for_bands([(7, 8)], 8, every=True)
+        kernels = kernel_list.listed(SIMULATE, EXTRACT, PASSES, SOME) + kernel_list.for_bands([(7, 8)], 8)
         times = seconds_of(kernels)
         for row in rows:
             row["seconds"] = times[row["module"], row["name"], json.dumps(row["arguments"])]

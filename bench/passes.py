@@ -1,6 +1,7 @@
 """What two passes over an image are worth: a row of figures for each question.
 
-usage: passes.py [--frames 2000] [--cosmics 4] [--turns 7] [--only pulls,lines,cosmics,psf,crosstalk,cost] [--smallest]
+usage: passes.py [--frames 2000] [--cosmics 4] [--turns 7] [--smallest]
+                 [--only pulls,lines,cosmics,psf,crosstalk,background,cost] [--first 1] [--keep FILE.json]
 
 pulls: constant spectra of 10 to 10 000 electron a bin on --frames noises of a small frame whose ivar is made from the
 noisy pixels: mean and spread of (flux - truth) sqrt(ivar), correlation of neighbouring bins, in one pass and in two.
@@ -10,16 +11,21 @@ same noise without cosmics, and how many of them are neither back within 3 sigma
 cosmic's pixel lies on; pixels rejected where there is no cosmic.
 psf: the PSF that is given is 1 per cent too broad, sky lines, arc lines: what rejection changes, without any cosmic.
 crosstalk: a star near full well in the last fibre of a bundle, PSF with tails, no noise: the next bundle's first fibre
-against R times the truth (the first pass takes the star's own tails for light of it, the third puts that right).
+against R times the truth.
+background: scattered light on a bundle of an r frame: what two passes leave of it with --background and without.
+With --keep, pulls and cosmics add to what runs before have found of other seeds (--first is the lowest), so that 10 000
+frames, or cosmics of 100 (2000 bundles), can be had in parts.
 cost: CPU seconds of two passes over those of one, by turns, the median; the exit code is 1 where a bar is missed.
 """
 import argparse
+import json
 import math
 import os
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -31,6 +37,7 @@ from gpu_extract.checks.odd_pixels import touched
 from gpu_extract.config import ExtractConfig
 from gpu_extract.cpu_frame import CPU
 from gpu_extract.data import Frame, Image, SpecMask
+from gpu_extract.passes.background import background_of
 from gpu_extract.passes.variance import find_read_noise
 from gpu_extract.perf.recorder import NULL
 from gpu_extract.ranks.comm import SERIAL
@@ -39,7 +46,7 @@ from gpu_extract.simulate import SimConfig, Simulation, simulate
 from gpu_extract.simulate.config import NO_DEFECTS, Defects
 from gpu_extract.simulate.frame import project
 from gpu_extract.simulate.noise import add_noise
-from gpu_extract.simulate.troubles import RADIUS, add_troubles
+from gpu_extract.simulate.troubles import RADIUS, add_troubles, scattered
 from gpu_extract.spots import centres, corners
 
 TINY, R = (6020.0, 6090.0, 0.8), (5760.0, 7620.0, 0.8)
@@ -47,7 +54,7 @@ LEVELS = np.array([10, 25, 60, 120, 250, 1000, 3000, 10000, 25, 10], dtype=float
 DIAGONALS = 12       # of R on each side: beyond, 5e-5 sigma
 APART = 14           # bins from line to line
 BARS = {"mean at 10": 0.02, "mean": 0.01, "spread": 0.01, "correlation": 0.01, "lost": 0.01, "far": 1e-4,
-        "false": 1e-5, "crosstalk": 0.1, "cost": 2.0}
+        "false": 1e-5, "crosstalk": 0.1, "background": 0.02, "cost": 2.0}
 
 
 class Report:
@@ -65,13 +72,24 @@ class Report:
         print(text + verdict, flush=True)
 
 
+def pooled(keep: str | None, name: str, sums: list[float]) -> list[float]:
+    """Sums and those of the same name in a file, which has them then."""
+    if keep is None:
+        return sums
+    path = Path(keep)
+    known = json.loads(path.read_text(encoding="ascii")) if path.exists() else {}
+    known[name] = [float(a + b) for a, b in zip(sums, known.get(name, [0.0] * len(sums)), strict=True)]
+    path.write_text(json.dumps(known), encoding="ascii")
+    return list(known[name])
+
+
 def small(passes: int) -> tuple[Simulation, Job]:
     """A small camera, and a job on it."""
     made = simulate(SimConfig(camera="tiny", truth_grid=TINY, defects=NO_DEFECTS))
     return made, prepare(made.psf, ExtractConfig(TINY, passes=passes, keep_odd=True, ndiag=DIAGONALS))
 
 
-def noisy_pulls(x: np.ndarray, frames: int, passes: tuple[int, ...]) -> dict[int, np.ndarray]:
+def noisy_pulls(x: np.ndarray, frames: int, passes: tuple[int, ...], first: int = 1) -> dict[int, np.ndarray]:
     """(frames, fibre, bin) pulls of spectra x on all bins that are solved for, against R x; NaN in flagged bins."""
     found: dict[int, list[np.ndarray]] = {n: [] for n in passes}
     made, _ = small(1)
@@ -81,7 +99,7 @@ def noisy_pulls(x: np.ndarray, frames: int, passes: tuple[int, ...]) -> dict[int
     for bundle in job.plan.bundles:
         light, column = project_model(made.image, job, bundle, x[slice(*bundle)])
         expected[:, column:column + light.shape[1]] += light
-    for seed in range(1, frames + 1):
+    for seed in range(first, first + frames):
         pix = np.empty(expected.shape, np.float32)
         add_noise(pix, expected, made.read_noise, seed=seed)
         ivar = 1 / (made.read_noise.astype(float) ** 2 + np.maximum(pix, 0))
@@ -111,12 +129,17 @@ def blurred(resolution: np.ndarray, spectra: np.ndarray) -> np.ndarray:
 def pulls(report: Report, args: argparse.Namespace) -> None:
     """Constant spectra."""
     nwave = len(small(1)[1].plan.extended)
-    for n, all_of in noisy_pulls(np.repeat(LEVELS[:, None], nwave, 1), args.frames, (1, 2)).items():
+    for n, all_of in noisy_pulls(np.repeat(LEVELS[:, None], nwave, 1), args.frames, (1, 2), args.first).items():
         for level in np.unique(LEVELS):
             some = all_of[:, level == LEVELS]
-            count = np.isfinite(some).sum()
-            mean, spread = np.nanmean(some), np.nanstd(some)
-            near = np.nanmean((some[..., 1:] - mean) * (some[..., :-1] - mean)) / spread**2
+            left, right = some[..., 1:], some[..., :-1]
+            both = np.isfinite(left + right)
+            count, total, squares, pairs, sums, products = pooled(args.keep, f"pulls {n} {level:g}", [
+                np.isfinite(some).sum(), np.nansum(some), np.nansum(some**2), both.sum(), (left + right)[both].sum(),
+                (left * right)[both].sum()])
+            mean = total / count
+            spread = math.sqrt(squares / count - mean**2)
+            near = ((products - mean * sums) / pairs + mean**2) / spread**2
             error = 1 / np.sqrt(count)
             text = f"pulls, {n} pass{'es' * (n > 1)}, {level:6.0f} e a bin: "
             if n == 1:
@@ -162,7 +185,7 @@ def rejected(frame: Frame) -> int:
 def cosmics(report: Report, args: argparse.Namespace) -> None:
     """Against the same noise without cosmics."""
     moved = lost = far = bins = false = pixels = one = 0
-    for seed in range(1, args.cosmics + 1):
+    for seed in range(args.first, args.first + args.cosmics):
         made = of_r(seed=seed, defects=Defects(bad_columns=0, hot_pixels=0, hidden_cosmics=True))
         pix = made.image.pix - made.charge
         ivar = np.where(made.image.ivar > 0, 1 / (made.read_noise**2 + np.maximum(pix, 0)), 0).astype(np.float32)
@@ -179,7 +202,9 @@ def cosmics(report: Report, args: argparse.Namespace) -> None:
         reached = touched(np.argwhere(made.charge > 0), y0, x0, made.psf.stamp)
         far, bins = far + int((flagged & ~reached).sum()), bins + int((~reached).sum())
         false, pixels = false + rejected(none), pixels + made.image.pix.size
-    report.row(f"cosmics, {args.cosmics} bundles: {moved} bins moved by > 5 sigma (one pass: {one}), {lost} of them "
+    bundles, moved, lost, far, bins, false, pixels, one = map(int, pooled(
+        args.keep, "cosmics", [args.cosmics, moved, lost, far, bins, false, pixels, one]))
+    report.row(f"cosmics, {bundles} bundles: {moved} bins moved by > 5 sigma (one pass: {one}), {lost} of them "
                "neither back within 3 sigma nor flagged", lost / max(moved, 1), "lost")
     report.row(f"cosmics: {far} flags on {bins} bins that no cosmic reaches", far / max(bins, 1), "far",
                2.0 * math.sqrt(BARS["far"] / max(bins, 1)))
@@ -189,7 +214,7 @@ def cosmics(report: Report, args: argparse.Namespace) -> None:
 def psf(report: Report, args: argparse.Namespace) -> None:
     """Nothing of a line is eaten."""
     for flavour in ("science", "arc"):
-        made = of_r(psf_error=0.01, flavor=flavour, defects=NO_DEFECTS, exptime=60.0 if flavour == "arc" else 3000.0)
+        made = of_r(psf_error=0.01, flavor=flavour, defects=NO_DEFECTS, exptime=130.0 if flavour == "arc" else 3000.0)
         with_it, without = (frame_of(made.image, made, passes=2, keep_cosmics=keep) for keep in (False, True))
         change = np.abs(with_it.flux - without.flux)
         allowed = 0.1 + 0.001 * np.abs(without.flux) * np.sqrt(without.ivar)
@@ -217,7 +242,29 @@ def crosstalk(report: Report, args: argparse.Namespace) -> None:
         inner = off[20:-20]
         text = (f"crosstalk, {passes} pass{'es' * (passes > 1)}, star of {expected.max():.0f} e in a pixel: next "
                 f"bundle's first fibre {inner.mean():+.3f} sigma, {np.abs(inner).max():.3f} at most")
-        report.row(text, *((float(np.abs(inner).max()), "crosstalk") if passes > 2 else ()))
+        report.row(text, *((float(np.abs(inner).max()), "crosstalk") if passes > 1 else ()))
+
+
+def background(report: Report, args: argparse.Namespace) -> None:
+    """Scattered light of 20 electron a pixel, without noise and with: against the same frame without it."""
+    for noise in (False, True):
+        lit, dark = (of_r(scattered=level, noise=noise, defects=NO_DEFECTS) for level in (20.0, 0.0))
+        image = replace(lit.image, ivar=(1 / (lit.read_noise.astype(float) ** 2 + lit.expected)).astype(np.float32))
+        truth = frame_of(replace(dark.image, ivar=image.ivar), dark, passes=2)
+        for degree in (None, 2):
+            found = frame_of(image, lit, passes=2, background=degree)
+            off = ((found.flux - truth.flux) * np.sqrt(truth.ivar))[found.mask == 0]
+            light = ""
+            if degree is not None:
+                rows = background_of(found, image.shape[0])[0]
+                true = 20.0 * scattered(image.shape[0])
+                known = rows != 0
+                light = (f"; background {rows[known].mean():.3f} on the average, truth {true[known].mean():.3f}, "
+                         f"off by {np.abs(rows - true)[known].max():.3f} at most")
+            kind = f"{'noise' if noise else 'no noise'}, {'fitted' if light else 'not fitted'}"
+            report.row(f"background, {kind}: fluxes {np.median(off):+.3f} sigma, 1 to 99 % "
+                       f"{np.quantile(off, 0.01):+.3f} to {np.quantile(off, 0.99):+.3f}{light}",
+                       *((float(np.median(off)), "background") if light and not noise else ()))
 
 
 def cost(report: Report, args: argparse.Namespace) -> None:
@@ -236,7 +283,8 @@ def cost(report: Report, args: argparse.Namespace) -> None:
 
 
 QUESTIONS: dict[str, Callable[[Report, argparse.Namespace], None]] = {
-    "pulls": pulls, "lines": lines, "cosmics": cosmics, "psf": psf, "crosstalk": crosstalk, "cost": cost}
+    "pulls": pulls, "lines": lines, "cosmics": cosmics, "psf": psf, "crosstalk": crosstalk, "background": background,
+    "cost": cost}
 
 
 def main() -> int:
@@ -246,6 +294,8 @@ def main() -> int:
     parser.add_argument("--cosmics", type=int, default=4)
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--only", default=",".join(QUESTIONS))
+    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--keep")
     parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
     if args.smallest:

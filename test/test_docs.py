@@ -60,7 +60,7 @@ def test_refused_options_are_in_coming_from() -> None:
     own = {"--preset", "--spectra", "--ignore-checksums", "--core", "--tolerance", "--qa", "--perf", "--trace",
            "--nvtx", "--tile", "--device-info", "--threads", "--version", "--help", "--no-overwrite",
            "--any-psf", "--keep-odd", "--compile", "--log-times", "--passes", "--keep-cosmics",
-           "--psferr-in-ivar", "--tail-radius"}
+           "--psferr-in-ivar", "--tail-radius", "--background"}
     assert sorted(set(missing) - own) == []
 
 

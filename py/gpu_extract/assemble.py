@@ -27,7 +27,8 @@ def rows_of(result: BundleResult, plan: Plan, dtype: Any = np.float64) -> Rows:
     with np.errstate(over="ignore", under="ignore"):
         arrays |= {name: arrays[name].astype(dtype, copy=False) for name in REAL}
     models = () if result.model is None else ((result.model, (0, result.model_x0)),)
-    return held(Rows((lo, hi), models=models, notes={result.fibres[0]: dict(result.notes)}, **arrays))
+    return held(Rows((lo, hi), models=models, notes={result.fibres[0]: dict(result.notes)}, rejected=result.rejected,
+                     **arrays))
 
 
 def held(rows: Rows) -> Rows:

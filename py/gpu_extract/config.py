@@ -12,8 +12,8 @@ from gpu_extract.errors import ConfigError, one_of
 # are made again then (doc/architecture.md)
 MATHEMATICS = 4
 CORES = ("auto", "banded", "dense")
-MOST_PASSES, MOST_RADIUS = 9, 1000.0
-FURTHER = ("keep_cosmics", "psferr_in_ivar", "tail_radius")      # settings of further passes alone
+MOST_PASSES, MOST_RADIUS, MOST_DEGREE = 9, 1000.0, 8
+FURTHER = ("keep_cosmics", "psferr_in_ivar", "tail_radius", "background")      # settings of further passes alone
 MOST_BINS = 1_000_000        # of a spectrum: more than the pixels of any detector along a fibre
 
 
@@ -40,6 +40,8 @@ class ExtractConfig:
     keep_cosmics: use pixels that stand out from the model, do not take them as masked
     psferr_in_ivar: count the PSF's error in the variance of the pixels of further passes, too
     tail_radius: pixels up to which the PSF's tail is continued beyond the stamps in further passes
+    background: degree in the row of the CCD of a smooth background that is fitted to each bundle together with its
+        spectra, in all of several passes; None: there is none
     """
 
     wavelength: tuple[float, float, float]
@@ -61,6 +63,7 @@ class ExtractConfig:
     keep_cosmics: bool = False
     psferr_in_ivar: bool = False
     tail_radius: float = 40.0
+    background: int | None = None
 
     def __post_init__(self) -> None:
         problems = list(self._problems())
@@ -97,6 +100,8 @@ class ExtractConfig:
             yield f"passes is {self.passes}, must be 1 to {MOST_PASSES}: 2 is what is worth its time, 3 changes little"
         if not 0 <= self.tail_radius <= MOST_RADIUS:
             yield f"tail_radius is {self.tail_radius:g}, must lie between 0 and {MOST_RADIUS:g} pixels"
+        if self.background is not None and not 0 <= self.background <= MOST_DEGREE:
+            yield f"background is {self.background}, must be a degree from 0 to {MOST_DEGREE}: 2 for scattered light"
         if not 1e-14 <= self.tolerance <= 1e-2:
             yield f"tolerance is {self.tolerance:g}, must lie between 1e-14 and 1e-2"
         if not 0.9 < self.wave_factor < 1.1:

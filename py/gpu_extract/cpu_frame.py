@@ -8,7 +8,7 @@ from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Draft, Image, PsfModel, Rows
 from gpu_extract.decorrelate.narrow.simd_correct import HALF
 from gpu_extract.first_use import Tell, get_ready
-from gpu_extract.first_use.kernel_list import EXTRACT, SIMULATE, SOME, Kernel, bands_of, for_bands, listed
+from gpu_extract.first_use.kernel_list import EXTRACT, PASSES, SIMULATE, SOME, Kernel, bands_of, for_bands, listed
 from gpu_extract.kernels.arena import forget
 from gpu_extract.plan import TILE, turns
 from gpu_extract.ranks.comm import SERIAL
@@ -74,15 +74,15 @@ class CpuFrames:
 def kernels_for(psf: PsfModel, config: ExtractConfig, *, every: bool = False) -> list[Kernel]:
     """The kernels that a problem takes. every: those, too, that only few frames need."""
     ndiag = max(psf.stamp[0] // 2 if config.ndiag is None else config.ndiag, HALF)
-    uses = (SIMULATE, EXTRACT, SOME) if every else (EXTRACT,)
+    uses = (SIMULATE, EXTRACT, PASSES, SOME) if every else (EXTRACT, PASSES) if config.passes > 1 else (EXTRACT,)
     bands = set() if config.core == "dense" and not every else bands_of(psf, config)
-    return [*listed(*uses), *for_bands(bands, ndiag, every=every)]
+    return [*listed(*uses), *for_bands(bands, ndiag)]
 
 
 def _mark(psf: PsfModel, config: ExtractConfig) -> str:
     """What kernels are written out for: the bands follow from the stamp, the camera and the step of wavelength."""
     problem = (psf.stamp, len(psf.cores), psf.tail is None, psf.wavelength_range, config.wavelength, config.core,
-               config.ndiag, config.bundlesize, psf.nfibre)
+               config.ndiag, config.bundlesize, psf.nfibre, *(("passes",) if config.passes > 1 else ()))
     return f"ready-{sha256(repr(problem).encode()).hexdigest()[:16]}"
 
 

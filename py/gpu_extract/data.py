@@ -374,6 +374,7 @@ class BundleResult:
     mask: (nfibre, nwave) uint32; status: (nfibre, nwave) int8 of Status
     model: (ny, columns) the bundle's A x, from column model_x0 of the CCD on, or None
     notes: facts about how it was made (pad, half-bands, iterations, residual)
+    rejected: (n, 2) y and x on the CCD of pixels that stood out from the model
     """
 
     fibres: tuple[int, int]
@@ -387,6 +388,7 @@ class BundleResult:
     model: Array | None = None
     model_x0: int = 0
     notes: Mapping[str, float] = field(default_factory=dict)
+    rejected: IntArray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
 
 
 @dataclass(frozen=True)
@@ -396,18 +398,22 @@ class Light:
     x: (nfibre, nwave) photons per bin, the deconvolved flux
     model: (rows, columns) float32, its light on the pixels that the bundle's spots touch; corner: CCD pixel of [0, 0]
     expected: the same of x smoothed but for its lines (passes.variance.smooth): what a variance is made of
-    tails: (nfibre, nwave) what the PSF's tail is to be multiplied by beyond the stamps; no columns without a tail
+    tails: (rows, columns) float32, light of its spots beyond their stamps, as far as it reaches; of size 0 without a
+        tail; tail_corner: CCD pixel of [0, 0]
     rejected: (n, 2) int64, y and x on the CCD of pixels that stood out from the model
     ran_away: the solution was not finite: the light is 0 everywhere
+    background: (n,) coefficients of a smooth background that is in `expected` alone (passes.background); none without
     """
 
     x: Array
     model: np.ndarray
     expected: np.ndarray
     corner: tuple[int, int]
-    tails: Array
+    tails: np.ndarray
+    tail_corner: tuple[int, int]
     rejected: IntArray
     ran_away: int = 0
+    background: Array = field(default_factory=lambda: np.zeros(0))
 
 
 @dataclass(frozen=True)
@@ -434,6 +440,7 @@ class Rows:
     models: of each bundle, in order: its A x (rows, columns), and its first pixel (y, x) on the CCD; () where none is
         wanted
     notes: first fibre of each bundle -> facts about how it was made
+    rejected: (n, 2) y and x on the CCD of pixels that stood out from the model
     """
 
     fibres: tuple[int, int]
@@ -446,6 +453,7 @@ class Rows:
     status: NDArray[np.int8]
     models: tuple[tuple[Array, tuple[int, int]], ...] = ()
     notes: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    rejected: IntArray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
 
     def __post_init__(self) -> None:
         shape = self.fibres[1] - self.fibres[0], self.flux.shape[-1]

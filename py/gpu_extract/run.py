@@ -105,7 +105,7 @@ def model(start: Draft) -> np.ndarray:
 def doubts(frame: Frame) -> list[str]:
     """Sentences on bundles whose further passes could not do what they are for."""
     said = {"hopeless": "more pixels stand out from the model than cosmics hit: none was rejected; is the PSF right?",
-            "ran_away": "the first pass gave no finite model: pixels are weighed by the read noise alone"}
+            "ran_away": "a pass gave no finite model: pixels are weighed by the read noise alone"}
     return [f"fibres {first} to {first + notes['fibres'] - 1}: {text}"
             for first, notes in sorted(frame.notes.get("bundles", {}).items()) for key, text in said.items()
             if notes.get(key, 0)]
@@ -178,7 +178,8 @@ def get_ready(image: Image, psf: PsfModel, config: ExtractConfig, comm: Comm, re
 
 def notes_of(job: Job, parts: list[Rows], backend: Backend) -> dict[str, Any]:
     """Facts about how a frame was made, for its header and for the summary."""
-    passes = {} if job.noise is None else {"passes": job.config.passes, "read_noise": job.noise.source}
+    passes = {} if job.noise is None else {"passes": job.config.passes, "read_noise": job.noise.source,
+                                           "rejected": np.concatenate([part.rejected for part in parts])}
     return {"core": job.config.core, "device": backend.name, "pad": job.decay.beyond, "patch_pad": job.decay.patch,
             "psferr": job.psferr, "dropped": dict(job.dropped),
             "digest": job.config.digest(), **passes,

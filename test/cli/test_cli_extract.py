@@ -232,6 +232,10 @@ def test_barycentric_wavelengths(extract, files, tmp_path):
     hdus = image_hdus()
     target = {"TARGTRA": 150.0, "TARGTDEC": 2.2, "MJD-OBS": 58950.3}
     hdus[0].header.update(target)
+    table = hdus["FIBERMAP"]
+    more = [fits.Column(name, "D", array=np.linspace(at - 1.5, at + 1.5, len(table.data)))
+            for name, at in (("TARGET_RA", 150.0), ("TARGET_DEC", 2.2))]
+    hdus["FIBERMAP"] = fits.BinTableHDU.from_columns(table.columns + fits.ColDefs(more), table.header)
     write_image(tmp_path / "t.fits", hdus)
     assert extract("-i", tmp_path / "t.fits", "--barycentric-correction").code == 0
     factor = barycentric_factor([Card(k, v) for k, v in target.items()] + [Card("EXPTIME", 900.0)])
@@ -246,6 +250,12 @@ def test_barycentric_wavelengths(extract, files, tmp_path):
     # photons per bin agree up to rounding of the wavelengths, 1e-12 A of 1 A; the bins are wider by the factor
     sigma = direct.ivar**-0.5
     assert np.max(np.abs(frame.flux * factor - direct.flux) / sigma) < 1e-5  # stored in single precision
+    # each fibre's own factor, for its target, is in the fibermap
+    table = frame.fibermap.rows
+    for n in (0, len(table) - 1):
+        own = {**target, "TARGTRA": float(table["TARGET_RA"][n]), "TARGTDEC": float(table["TARGET_DEC"][n])}
+        assert table["HELIOCOR"][n] == pytest.approx(
+            barycentric_factor([Card(k, v) for k, v in own.items()] + [Card("EXPTIME", 900.0)]), abs=1e-13)
     assert "the barycentric correction needs a target" in extract("--barycentric-correction").error
 
 

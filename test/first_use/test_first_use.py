@@ -3,6 +3,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,17 @@ from gpu_extract.compare.selftest import load_cutout
 from gpu_extract.cpu_frame import kernels_for
 from gpu_extract.first_use import UNUSED, Estimate, kernel_claims, remove_unused
 from gpu_extract.first_use.kernel_claims import Claims, claim_of, is_claimed
-from gpu_extract.first_use.kernel_list import EXTRACT, SIMULATE, SOME, Kernel, bands_of, listed, read_type, spelt
+from gpu_extract.first_use.kernel_list import (
+    EXTRACT,
+    PASSES,
+    SIMULATE,
+    SOME,
+    Kernel,
+    bands_of,
+    listed,
+    read_type,
+    spelt,
+)
 from gpu_extract.kernels.kernel_cache import turns
 from gpu_extract.kernels.kernel_store import ENDING, Store
 from gpu_extract.run import prepare
@@ -32,6 +43,7 @@ def run(code: str, folder: Path, *args: str, **more: str) -> list[str]:
 # ---- the list -------------------------------------------------------------------------------------------------------
 
 ASKED = """
+from dataclasses import replace
 import numpy as np
 from gpu_extract.kernels import kernel_cache
 from gpu_extract.cli.compiling import all_kernels
@@ -53,6 +65,7 @@ kernel_cache.watchers.append(lambda name: Deep())
 cutout = load_cutout()
 cutout.image.pix.flags.writeable = False
 extract(cutout.image, cutout.psf, cutout.config)
+extract(cutout.image, cutout.psf, replace(cutout.config, passes=2, background=1))
 known = {kernel.file for kernel in all_kernels()}
 print(len(asked), *sorted(asked - known))
 """
@@ -69,11 +82,17 @@ def test_every_kernel_of_the_list_is_there_once() -> None:
     kernels = all_kernels()
     assert len({kernel.file for kernel in kernels}) == len(kernels) > 80
     assert all(kernel.seconds > 0 for kernel in kernels)
-    for kernel in listed(SIMULATE, EXTRACT, SOME):
+    for kernel in listed(SIMULATE, EXTRACT, PASSES, SOME):
         assert [spelt(kind) for kind in kernel.types] == json.loads(kernel.arguments)
         assert callable(kernel.dispatcher)
     with pytest.raises(TypeError, match="no kernel takes"):
         spelt(read_type("int64").__class__)
+
+
+def test_kernels_of_several_passes_are_compiled_ahead_of_them_alone() -> None:
+    cutout = load_cutout()
+    one, two = ({kernel.file for kernel in kernels_for(cutout.psf, replace(cutout.config, passes=n))} for n in (1, 2))
+    assert two - one == {kernel.file for kernel in listed(PASSES)} and one < two
 
 
 def test_half_bands_are_those_of_the_bundles() -> None:

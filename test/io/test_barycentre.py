@@ -3,15 +3,16 @@
 import math
 import warnings
 
+import numpy as np
 import pytest
 from astropy import units
 from astropy.coordinates import EarthLocation, SkyCoord
 from astropy.time import Time
 from astropy.utils import iers
 
-from gpu_extract.data import Card
+from gpu_extract.data import Card, FiberMap
 from gpu_extract.errors import InputError
-from gpu_extract.io.barycentre import barycentric_factor
+from gpu_extract.io.barycentre import barycentric_factor, with_factors
 
 LIGHT = 299792.458
 
@@ -137,3 +138,19 @@ def test_headers_that_do_not_do(cards, words):
     with pytest.raises(InputError, match=words) as caught:
         barycentric_factor(header(**cards))
     assert "--barycentric-correction" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_each_fibre_has_the_factor_of_its_own_target() -> None:
+    """Columns are found by name; a fibre without a target has the exposure's; other tables stay as they are."""
+    cards = header(RA=150.0, DEC=2.0, MJD_OBS=59200.25, EXPTIME=600.0)
+    rows = np.zeros(4, [("FIBER", "i4"), ("TARGET_RA", "f8"), ("TARGET_DEC", "f8"), ("HELIOCOR", "f4")])
+    rows["TARGET_RA"], rows["TARGET_DEC"] = [148.5, 151.5, np.nan, 150.0], [2.0, 3.0, 2.0, 99.0]
+    table = with_factors(FiberMap(rows, {"TARGET_RA": "deg"}), cards)
+    wanted = [barycentric_factor(header(RA=ra, DEC=dec, MJD_OBS=59200.25, EXPTIME=600.0))
+              for ra, dec in ((148.5, 2.0), (151.5, 3.0), (150.0, 2.0), (150.0, 2.0))]
+    np.testing.assert_allclose(table.rows["HELIOCOR"], wanted, rtol=0, atol=1e-14)
+    assert 1e-7 < np.ptp(table.rows["HELIOCOR"]) < 1e-5
+    assert table.rows.dtype.names == ("FIBER", "TARGET_RA", "TARGET_DEC", "HELIOCOR")
+    np.testing.assert_array_equal(table.rows["TARGET_RA"], rows["TARGET_RA"])
+    plain = FiberMap(rows[["FIBER", "TARGET_RA"]])
+    assert with_factors(plain, cards) is plain

@@ -78,8 +78,11 @@ def test_a_model_below_zero_is_no_light() -> None:
 
 
 def test_outliers_stay_as_long_as_they_lie_above_the_model() -> None:
+    """By themselves by what would make them outliers, in pairs by less."""
     known = np.array([(30, 20), (10, 10)])
-    assert found(hit(4.5, (30, 20)), known=known) == {(30, 20)}
+    assert found(hit(6.0, (30, 20)), known=known) == {(30, 20)} and found(hit(4.5, (30, 20)), known=known) == set()
+    pair = np.array([(30, 20), (31, 21), (10, 10)])
+    assert found(hit(4.5, (30, 20), (31, 21)), known=pair) == {(30, 20), (31, 21)}
 
 
 def test_bad_pixels_are_never_found_and_say_nothing_of_others() -> None:

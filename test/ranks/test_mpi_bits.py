@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from astropy.io import fits
 
+from gpu_extract.cli.simulate import main as simulate_main
 from mpi_launch import PROGRAM, Frames, launch
 
 DATED = ("DATE", "CHECKSUM")
@@ -85,11 +86,27 @@ def test_the_comparison_sees_a_bit(frames: Frames, tmp_path: Path) -> None:
     assert differences(tmp_path / "other.fits", frames.frame) != []
 
 
-@pytest.mark.parametrize("ranks", [2, 3, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ranks", [2, 3, *(pytest.param(n, marks=pytest.mark.slow) for n in (5, 33))])
 def test_ranks_change_no_bit_of_two_passes(frames: Frames, tmp_path: Path, ranks: int) -> None:
-    """With two bundles, three ranks share one of them: models, tails and outliers are exchanged all the same."""
+    """With two bundles, three ranks share one of them: models and outliers are exchanged all the same."""
     for count in (1, ranks):
-        ended = launch(count, PROGRAM, *frames.options, "--passes", "2", "-o", tmp_path / f"{count}.fits", limit=300)
+        ended = launch(count, PROGRAM, *frames.options, "--passes", "2", "--background", "-o",
+                       tmp_path / f"{count}.fits", limit=300)
         assert (ended.code, ended.err) == (0, "")
+    assert len(fits.getdata(tmp_path / "1.fits", "BACKGROUND")) == 2
     assert differences(tmp_path / f"{ranks}.fits", tmp_path / "1.fits") == []
     assert fits.getheader(tmp_path / "1.fits")["PASSES"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 3, 5])
+def test_ranks_change_no_bit_of_tails(tmp_path: Path, ranks: int) -> None:
+    """A PSF with tails, which reach the other bundle's pixels."""
+    image, psf = tmp_path / "t.fits", tmp_path / "t-psf.fits"
+    assert simulate_main(["--camera", "tiny", "--tails", "0.004", "--truth-out", "none", "-o", str(image), "--loglevel",
+                          "error"]) == 0
+    for count in (1, ranks):
+        ended = launch(count, PROGRAM, "-i", image, "-p", psf, "-w", "6020,6060,0.8", "--no-gpu", "--passes", "3",
+                       "--tail-radius", "60", "--loglevel", "error", "-o", tmp_path / f"{count}.fits", limit=300)
+        assert (ended.code, ended.err) == (0, "")
+    assert differences(tmp_path / f"{ranks}.fits", tmp_path / "1.fits") == []

@@ -10,9 +10,12 @@ from gpu_extract.config import MOST_PASSES, ExtractConfig
 from gpu_extract.cpu_frame import CpuFrames
 from gpu_extract.data import Image, SpecMask
 from gpu_extract.errors import ConfigError, InputError
+from gpu_extract.passes.background import background_of
 from gpu_extract.run import draft, extract, extract_from, model
 from gpu_extract.simulate import SimConfig, Simulation, simulate
 from gpu_extract.simulate.config import NO_DEFECTS, Defects
+from gpu_extract.simulate.frame import project
+from gpu_extract.simulate.troubles import add_troubles, scattered
 from gpu_extract.spots import centres, corners
 
 GRID = (6020.0, 6090.0, 0.8)
@@ -102,6 +105,17 @@ def test_cosmics_that_nobody_knows_are_masked_and_their_bins_flagged() -> None:
     assert 10 <= rejected <= 20 and sum(notes["rejected"] for notes in clean.notes["bundles"].values()) == 0
 
 
+def test_light_of_bins_beyond_the_ends_is_no_sign_of_a_wrong_psf() -> None:
+    """A short range of a bright frame: at its ends more than 1 % of its pixels stand out, and cosmics are found."""
+    made = made_of(seed=8, flavor="flat", exptime=1000.0)
+    pix, ivar = made.image.pix.copy(), made.image.ivar.copy()
+    pix[88, 50] += 3000.0
+    ivar[88, 50] = 1 / pix[88, 50]
+    frame = extracted(replace(made.image, pix=pix, ivar=ivar), made.psf,
+                      replace(CONFIG, wavelength=(6045.0, 6060.0, 0.8)))
+    assert "warnings" not in frame.notes and [88, 50] in frame.notes["rejected"].tolist()
+
+
 def test_pixels_beside_a_bright_hit_are_taken_back() -> None:
     """The model of the first pass swings beside a hit, and pixels there stand out from it. Once the hit is masked they
     do not; what is left are hits, and neighbours of them."""
@@ -170,3 +184,79 @@ def test_where_everything_stands_out_nothing_is_rejected_and_it_is_said() -> Non
     frame = extracted(image, made.psf, replace(CONFIG, any_psf=True))
     assert any("none was rejected" in text for text in frame.notes["warnings"])
     assert not (frame.mask & SpecMask.COSMIC).any()
+
+
+@pytest.mark.parametrize("noise", [False, True])
+def test_scattered_light_is_fitted_where_asked_for(noise: bool) -> None:
+    """Fluxes are those without it, and its values are known; nobody asked: they are high by sigmas."""
+    lit, dark = (made_of(scattered=level, noise=noise) for level in (20.0, 0.0))
+    ivar = (1 / (lit.read_noise.astype(float)**2 + lit.expected)).astype(np.float32)
+    truth = extracted(replace(dark.image, ivar=ivar), dark.psf, CONFIG)
+    plain, fitted = (extracted(replace(lit.image, ivar=ivar), lit.psf, replace(CONFIG, background=degree))
+                     for degree in (None, 2))
+    off = [((frame.flux - truth.flux) * np.sqrt(truth.ivar))[:, 10:-10] for frame in (plain, fitted)]
+    rows = background_of(fitted, lit.image.shape[0])
+    error = np.abs(rows - 20.0 * scattered(rows.shape[1]))[rows != 0]
+    assert np.median(off[0]) > 2
+    # two Poisson noises differ by far more than the background does
+    assert abs(np.median(off[1])) < (0.2 if noise else 0.01) and error.max() < (3.0 if noise else 0.05)
+    assert not background_of(plain, lit.image.shape[0]).any()
+
+
+def test_light_taken_for_a_bundles_own_is_not_in_its_tails() -> None:
+    """A star in the last fibre of a bundle, beside faint fibres: the first pass takes its tails for light of theirs and
+    of its own. Two passes leave less than 0.005 of what one has too much."""
+    made = made_of(noise=False, tails=0.004)
+    x = np.full(made.truth.flux.shape, 60.0, np.float32)
+    x[4] = 1e5
+    truth = replace(made.truth, flux=x)
+    config = SimConfig(camera="tiny", seed=3, truth_grid=GRID, tails=0.004, noise=False, defects=NO_DEFECTS)
+    expected = project(made.psf, truth, ncolumn=made.image.shape[1])
+    add_troubles(expected, config, made.psf, truth)
+    image = replace(made.image, pix=expected, ivar=1 / (made.read_noise.astype(float)**2 + expected))
+    one, two = (extracted(image, made.psf, replace(CONFIG, passes=n, tail_radius=60.0, keep_cosmics=True, any_psf=True))
+                for n in (1, 2))
+    before, after = (float(((frame.flux[5] - 60.0) * np.sqrt(frame.ivar[5]))[10:-10].mean()) for frame in (one, two))
+    # 16 sigma become 0.05; with the first pass's tails of the star 0.5, with those of its light in other bundles 0.2
+    assert before > 10 and abs(after) < 0.005 * before
+
+
+@pytest.mark.parametrize(("tile", "threads"), [(16, 1), (64, 2)])
+def test_tiles_and_threads_change_no_bit_of_a_background(tile: int, threads: int) -> None:
+    made = made_of(scattered=5.0, tails=0.002)
+    config = replace(CONFIG, background=1)
+    reference = extracted(made.image, made.psf, config)
+    other = extracted(made.image, made.psf, config, backend=CpuFrames(tile=tile), threads=threads)
+    assert_same_bits(reference, other)
+    assert background_of(reference, 10).tobytes() == background_of(other, 10).tobytes()
+
+
+@pytest.mark.parametrize("degree", [-1, 9])
+def test_a_background_without_sense_is_refused(degree: int) -> None:
+    with pytest.raises(ConfigError, match=rf"^background is {degree}, must be a degree from 0 to 8"):
+        ExtractConfig(GRID, passes=2, background=degree)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("background", [None, 2])
+@pytest.mark.parametrize("tails", [0.0, 0.004])
+def test_a_model_that_runs_away_is_no_model(background: int | None, tails: float) -> None:
+    """Some pixels beyond single precision that are to be used as they are: the frame says so, and has an end."""
+    made = made_of(tails=tails)
+    pix, rng = made.image.pix.astype(float), np.random.default_rng(3)
+    pix[rng.integers(0, len(pix), 20), rng.integers(0, pix.shape[1], 20)] = 1e45
+    frame = extracted(replace(made.image, pix=pix), made.psf,
+                      replace(CONFIG, keep_odd=True, any_psf=True, background=background, passes=3))
+    assert any("gave no finite model" in text for text in frame.notes["warnings"])
+    assert np.isfinite(frame.flux).all() and np.isfinite(frame.ivar).all()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("background", [None, 2])
+def test_bundles_without_a_good_pixel_have_no_data(made: Simulation, background: int | None) -> None:
+    half = np.arange(made.image.shape[1]) < made.image.shape[1] // 2
+    for ivar, count in ((0 * made.image.ivar, 10), (np.where(half, 0, made.image.ivar), 5)):
+        frame = extracted(replace(made.image, ivar=ivar.astype(np.float32)), made.psf,
+                          replace(CONFIG, background=background))
+        assert ((frame.mask & SpecMask.NODATA) > 0).all(axis=1).sum() == count
+        assert np.isfinite(frame.flux).all()

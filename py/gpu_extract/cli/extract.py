@@ -219,12 +219,22 @@ def deliver(run: Run, frame: "Frame | None") -> None:
             write(frame, cards=run.job.cards, commit=run.comm.barrier)
     log_summary(frame, run.recorder, run.args.output)
     if run.args.qa:
-        from gpu_extract.figures import qa_page
-        from gpu_extract.io.truth import read_truth
+        _picture(run, frame)
 
-        truth = None if run.job.inputs.truth is None else read_truth(run.job.inputs.truth)
-        qa_page(run.args.qa, run.job.image, frame, truth=truth, psf=run.job.psf)
-        log.info(f"picture: {run.args.qa}")
+
+def _picture(run: Run, frame: "Frame") -> None:
+    """The QA page; of several passes with what the bundle that is shown is in one."""
+    from gpu_extract.figures import qa_page, shown
+    from gpu_extract.io.truth import read_truth
+    from gpu_extract.run import extract
+
+    job, before = run.job, None
+    if job.config.passes > 1:
+        first, count = shown(job.image, frame, job.psf)
+        before = extract(job.image, job.psf, replace(job.config, passes=1, model=False, specmin=first, nspec=count))
+    truth = None if job.inputs.truth is None else read_truth(job.inputs.truth)
+    qa_page(run.args.qa, job.image, frame, truth=truth, psf=job.psf, before=before)
+    log.info(f"picture: {run.args.qa}")
 
 
 def writers(args: argparse.Namespace) -> "list[Callable[..., None]]":

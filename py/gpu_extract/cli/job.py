@@ -78,6 +78,10 @@ def read_job(args: argparse.Namespace, inputs: Inputs) -> Job:
     plan = make_plan(psf, config, 0)
     cards = [*sources, *_settings(config)]
     fibermap = _own_rows(image, psf, range(*plan.fibres))
+    if args.barycentric_correction and fibermap is not None:
+        from gpu_extract.io.barycentre import with_factors
+
+        fibermap = with_factors(fibermap, *_headers(image))
     reference = read_frame(args.test, check=check) if args.test else None
     return Job(replace(image, fibermap=None), psf, config, fibermap, cards, inputs, reference)
 
@@ -108,7 +112,7 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
     given = {name: getattr(args, name) for name in optional if getattr(args, name) is not None}
     return given | {name: getattr(args, name) for name in ("specmin", "regularize", "bundlesize", "core", "any_psf",
                                                          "keep_odd", "passes", "keep_cosmics", "psferr_in_ivar",
-                                                         "tail_radius")}
+                                                         "tail_radius", "background")}
 
 
 def make_config(args: argparse.Namespace, image: "Image") -> ExtractConfig:
@@ -127,8 +131,12 @@ def make_config(args: argparse.Namespace, image: "Image") -> ExtractConfig:
         return config
     from gpu_extract.io.barycentre import barycentric_factor
 
-    headers = [image.cards] + ([image.fibermap.cards] if image.fibermap else [])
-    return replace(config, wave_factor=barycentric_factor(*headers))
+    return replace(config, wave_factor=barycentric_factor(*_headers(image)))
+
+
+def _headers(image: "Image") -> "list[Sequence[Card]]":
+    """Where an exposure's target and date may be."""
+    return [image.cards] + ([image.fibermap.cards] if image.fibermap else [])
 
 
 def find_settings(args: argparse.Namespace, image: "Image") -> "Preset | None":
@@ -196,6 +204,7 @@ def equivalent_command(args: argparse.Namespace, job: Job) -> str:
              "--nwavestep", str(config.nwavestep), "--tolerance", repr(config.tolerance)]
     if config.passes > 1:
         words += ["--passes", str(config.passes), "--tail-radius", repr(config.tail_radius)]
+        words += [] if config.background is None else ["--background", str(config.background)]
     for option, value in (("-n", config.nspec), ("--psferr", config.psferr),
                           ("--nsubbundles", config.nsubbundles), ("-m", args.model),
                           ("--spectra", args.spectra), ("-f", args.fibermap)):

@@ -44,7 +44,7 @@ _REFUSED = {
 # attribute -> option: known to the dense core only
 DENSE_ONLY = {"nsubbundles": "--nsubbundles", "nwavestep": "--nwavestep"}
 # attribute -> option: for further passes only
-FURTHER = {"keep_cosmics": "--keep-cosmics", "psferr_in_ivar": "--psferr-in-ivar"}
+FURTHER = {"keep_cosmics": "--keep-cosmics", "psferr_in_ivar": "--psferr-in-ivar", "background": "--background"}
 # attribute -> option: without a meaning in either core, which choose their padding themselves
 PADDING = {"pixpad_frac": "--pixpad-frac", "wavepad_frac": "--wavepad-frac"}
 
@@ -139,6 +139,10 @@ def add_how(parser: Parser) -> None:
     add("--tail-radius", metavar="PIXELS", type=float, default=40.0,
         help="with --passes 2 or more: the tail of a PSF that has one goes on beyond its stamps up to this distance, "
              "and is taken away from the fibres around (default 40; 0: nowhere)")
+    add("--background", metavar="DEGREE", nargs="?", type=int, const=2,
+        help="with --passes 2 or more: fit a smooth background to each bundle together with its spectra, scattered "
+             "light for example: a polynomial of this degree in the row of the CCD, 0 to 8 (without a number: 2; "
+             "default: no background)")
     add("--any-psf", action="store_true",
         help="extract although headers or light say that the PSF is another image's")
     add("--keep-odd", action="store_true",
@@ -188,7 +192,7 @@ def ignored(args: argparse.Namespace) -> Sequence[str]:
                  for attribute, option in PADDING.items() if getattr(args, attribute) is not None]
     if args.passes == 1:
         sentences += [f"{option} is ignored: there is one pass alone (--passes)"
-                      for attribute, option in FURTHER.items() if getattr(args, attribute)]
+                      for attribute, option in FURTHER.items() if getattr(args, attribute) not in (None, False)]
     if args.core != "dense":
         sentences += [f"{option} is ignored by the banded core: only the dense core cuts patches"
                       for attribute, option in DENSE_ONLY.items() if getattr(args, attribute) is not None]

@@ -74,6 +74,10 @@ def log_summary(frame: "Frame", recorder: Recorder, output: str) -> None:
         log.info(f"passes: {frame.notes['passes']}, read noise from {frame.notes['read_noise']}; "
                  f"{rejected_pixels(frame)} pixels stood out from the model and were masked, {bins} bins COSMIC "
                  "(--keep-cosmics uses them)")
+    levels = [notes["background_0"] for notes in frame.notes.get("bundles", {}).values() if "background_0" in notes]
+    if levels:
+        log.info(f"background: {min(levels):.4g} to {max(levels):.4g} electron in a pixel, the mean of a bundle's rows "
+                 "(HDU BACKGROUND)")
     if frame.status is not None:
         log.info(_statuses(frame.status, frame.mask))
     (rank,) = parse_run(recorder.record()).ranks

@@ -1,6 +1,6 @@
 """Pictures for people: one page about a frame, and where two frames differ. Needs matplotlib."""
 from gpu_extract.figures.canvas import check_picture
 from gpu_extract.figures.difference import difference_plot
-from gpu_extract.figures.qa import qa_page
+from gpu_extract.figures.qa import qa_page, shown
 
-__all__ = ["check_picture", "difference_plot", "qa_page"]
+__all__ = ["check_picture", "difference_plot", "qa_page", "shown"]

@@ -19,6 +19,7 @@ from gpu_extract.figures.canvas import (
     save,
     tidy,
 )
+from gpu_extract.figures.rejected import draw_rejected
 from gpu_extract.figures.spectra import Truth, View, blurred_truth, choose_view, row_of_resolution
 
 if TYPE_CHECKING:
@@ -30,21 +31,30 @@ CLOSE = 25               # bins on both sides of a spectrum's brightest
 
 
 def qa_page(path: str | os.PathLike[str], image: Image, frame: Frame, *, truth: Truth | None = None,
-            psf: PsfModel | None = None) -> None:
+            psf: PsfModel | None = None, before: Frame | None = None) -> None:
     """Draw image, model and residual of one bundle, spectra, rows of R, the chi2 map and the mask on one page.
 
     truth: the input spectra, where they are known; psf: tells where on the CCD the bundle lies
+    before: the fibres that are `shown` in one pass, where the frame is of several: what these changed is drawn too
     Raises InputError without matplotlib or for a name without a picture's ending, OutputError where the file
     cannot be written.
     """
-    figure = new_figure(15, 18)
+    figure = new_figure(15, 18 if before is None else 20.5)
     view = choose_view(image, frame, psf)
     figure.suptitle(_title(frame), fontsize=12, x=0.01, ha="left", color=INK)
-    pixels, spectra, maps = _parts(figure, (5.4, 5.6, 3.4))
+    pixels, spectra, maps, *more = _parts(figure, (5.4, 5.6, 3.4) if before is None else (5.4, 5.6, 3.4, 2.5))
     _pixels(pixels, view)
     pulls = _spectra(spectra, frame, view.rows, truth)
     _maps(maps, frame, view, pulls)
+    if before is not None:
+        draw_rejected(more[0], frame, view, before, psf)
     save(figure, path)
+
+
+def shown(image: Image, frame: Frame, psf: PsfModel | None) -> tuple[int, int]:
+    """First fibre of the bundle that a page shows, and how many there are: for a frame `before`."""
+    rows = choose_view(image, frame, psf).rows
+    return int(frame.fibres[rows[0]]), int(frame.fibres[rows[-1]] - frame.fibres[rows[0]]) + 1
 
 
 def _parts(figure: Any, heights: tuple[float, ...]) -> "list[SubFigure]":

@@ -5,6 +5,7 @@ from typing import Protocol
 import numpy as np
 
 from gpu_extract.data import Array, Frame, Image, PsfModel
+from gpu_extract.passes.background import background_of
 from gpu_extract.spots import centres
 
 BUNDLE = 25              # fibres shown together where the PSF does not say
@@ -89,10 +90,18 @@ def choose_view(image: Image, frame: Frame, psf: PsfModel | None) -> View:
     pix = np.where(good, image.pix[ys, xs], np.nan)
     model = chi = None
     if frame.model is not None:
-        model = np.asarray(frame.model[ys, xs], dtype=float)
+        model = np.asarray(frame.model[ys, xs], dtype=float) + _smooth(frame, rows, image.shape[0])[ys, None]
         variance = 1 / np.where(good, image.ivar[ys, xs], 1) + (float(frame.notes.get("psferr", 0.01)) * model) ** 2
         chi = (pix - model) / np.sqrt(variance)
     return View(rows, ys.start, xs.start, pix, model, chi, wave)
+
+
+def _smooth(frame: Frame, rows: np.ndarray, ny: int) -> Array:
+    """(ny,) the background of the bundle that these rows of the frame are of, 0 where there is none."""
+    bundles = sorted(frame.notes.get("bundles", {}))
+    mine = np.searchsorted(bundles, frame.fibres[rows[0]], side="right") - 1
+    found: Array = background_of(frame, ny)[mine] if mine >= 0 else np.zeros(ny)
+    return found
 
 
 def _range(centre: Array, margin: int, n: int) -> slice:

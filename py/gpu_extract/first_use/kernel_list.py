@@ -1,7 +1,8 @@
 """Which kernels there are, for which types and numbers: what is compiled ahead of its first use.
 
 The list is etc/kernels.json, made by bench/kernel_list.py from what runs of all kinds ask for: by use, "simulate",
-"extract" (every extraction) or "some" (few do), and "band", what is written out for half-bands. A kernel that is not in
+"extract" (every extraction), "passes" (those of several passes) or "some" (few do), and "band", what is written out
+for half-bands. A kernel that is not in
 the list is compiled when it is first needed, which costs time and is said.
 """
 import json
@@ -24,7 +25,7 @@ from gpu_extract.kernels.kernel_cache import name_of
 from gpu_extract.normal import LEAST
 from gpu_extract.plan import make_plan
 
-SIMULATE, EXTRACT, SOME, BAND = "simulate", "extract", "some", "band"
+SIMULATE, EXTRACT, PASSES, SOME, BAND = "simulate", "extract", "passes", "some", "band"
 _PAD, _DISTANCES = 16, 2      # bins beyond the ends, and distances of fibres, that are looked at
 _FAR = 1e9                   # pixels: off any CCD
 
@@ -83,20 +84,17 @@ def listed(*uses: str) -> list[Kernel]:
     return [_kernel(row, {}) for use in uses for row in _table()[use]]
 
 
-def for_bands(bands: Iterable[tuple[int, int]], ndiag: int, *, every: bool) -> list[Kernel]:
-    """The kernels that are written out for half-bands (own, hw) of a fibre and of a bundle.
-
-    For all widths that S may have. every: those, too, that few frames need
-    """
+def for_bands(bands: Iterable[tuple[int, int]], ndiag: int) -> list[Kernel]:
+    """The kernels that are written out for half-bands (own, hw) of a fibre and of a bundle, for all widths that S may
+    have."""
     found = {}
     for own, hw in bands:
         widths = Limits().widths(max(own, LEAST), max(hw, LEAST)) if hw <= NARROW else []
         for half in widths:
             numbers = {"own": max(own, LEAST), "hw": max(hw, LEAST), "half": half, "ndiag": ndiag}
             for row in _table()[BAND]:
-                if every or not row.get("seldom"):
-                    kernel = _kernel(row, numbers)
-                    found[kernel.module, kernel.name, kernel.numbers] = kernel
+                kernel = _kernel(row, numbers)
+                found[kernel.module, kernel.name, kernel.numbers] = kernel
     return list(found.values())
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from gpu_extract.data import NOT_MEASURED, Card, Frame, SpecMask, Status
+from gpu_extract.passes.background import coefficients_of
 
 _OWN_BITS = (SpecMask.WEAKBIN, SpecMask.ODDPIX)
 _COUNTED: dict[str, Status | SpecMask] = {
@@ -97,6 +98,24 @@ def bundle_table(frame: Frame) -> tuple[np.ndarray, dict[str, str]] | None:
         rows[n] = (first, notes["fibres"], len(frame.fibres[mine]), _core(str(frame.notes.get("core")), counts),
                    *facts, *(counts[each] for each in counted), notes.get("on_cpu", 0),
                    *([notes.get("rejected", 0)] if "REJECTED" in meant else []))
+    return rows, meant
+
+
+def background_table(frame: Frame) -> tuple[np.ndarray, dict[str, str]] | None:
+    """The rows of BACKGROUND, one for each instrument bundle, and what each column means, or None without one."""
+    bundles = {first: notes for first, notes in sorted(frame.notes.get("bundles", {}).items())
+               if "background_first" in notes}
+    if not bundles:
+        return None
+    found = [coefficients_of(notes) for notes in bundles.values()]
+    meant = {"FIRST": "first fibre of the bundle", "ROW_FIRST": "of the CCD, where polynomials are at -1",
+             "ROW_LAST": "of the CCD, where they are at 1",
+             "COEFF": "electron a pixel, of Legendre polynomials"}
+    rows = np.zeros(len(bundles), [("FIRST", np.int32), ("ROW_FIRST", np.int32), ("ROW_LAST", np.int32),
+                                   ("COEFF", np.float64, (max(map(len, found)),))])
+    for row, (first, notes), values in zip(rows, bundles.items(), found, strict=True):
+        row["FIRST"], row["ROW_FIRST"], row["ROW_LAST"] = first, notes["background_first"], notes["background_last"]
+        row["COEFF"][:len(values)] = values
     return rows, meant
 
 

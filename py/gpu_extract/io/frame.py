@@ -13,7 +13,7 @@ from gpu_extract.data import Card, Frame, SpecMask
 from gpu_extract.errors import InputError, OutputError
 from gpu_extract.fibermap import FIBRES_PER_SPECTROGRAPH
 from gpu_extract.io.atomic import Commit, at_once
-from gpu_extract.io.facts import bundle_table, count_cards, status_cards
+from gpu_extract.io.facts import background_table, bundle_table, count_cards, status_cards
 from gpu_extract.io.fibermap import not_finite, optional_fibermap
 from gpu_extract.io.fits import find, find_optional, image_of, open_fits, refuse_other
 from gpu_extract.io.headers import cards_of, merged
@@ -27,7 +27,9 @@ IVAR_UNIT = "Angstrom2/electron2"
 
 def write_frame(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[Card] = (),
                 scores: bool = True, commit: Commit = at_once) -> None:
-    """Write FLUX, IVAR, MASK, WAVELENGTH, RESOLUTION, FIBERMAP, CHI2PIX, SCORES, PIXMASK_FRACTION, STATUS and BUNDLES.
+    """Write FLUX, IVAR, MASK, WAVELENGTH, RESOLUTION, FIBERMAP, CHI2PIX, SCORES, PIXMASK_FRACTION, STATUS and tables.
+
+    The tables are BUNDLES and BACKGROUND.
 
     What the frame does not have, and SCORES where nothing is scored, is left out.
 
@@ -56,6 +58,8 @@ def write_frame(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[C
     if "STATUS" in images:
         hdus.append(image_hdu(images["STATUS"], "STATUS", cards=status_cards()))
     hdus += [] if bundles is None else [table_hdu(bundles[0], "BUNDLES", comments=bundles[1])]
+    smooth = background_table(frame)
+    hdus += [] if smooth is None else [table_hdu(smooth[0], "BACKGROUND", comments=smooth[1])]
     write_hdus(path, hdus, commit, nodata=SpecMask.NODATA)
 
 

@@ -85,7 +85,7 @@ def _flat(notes: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
     for key, value in notes.items():
         if isinstance(value, Mapping):
             yield from ((f"{key} {inner}", content) for inner, content in value.items())
-        else:
+        elif not isinstance(value, np.ndarray):      # of pixels: too many for a header
             yield key, value
 
 

@@ -13,6 +13,7 @@ from gpu_extract.checks.odd_pixels import mask_pixels
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Array, Image, IntArray, Light
 from gpu_extract.normal import Cut
+from gpu_extract.passes.background import background
 from gpu_extract.passes.crosstalk import Piece, add_pieces
 from gpu_extract.passes.outliers import Shape, find_outliers
 from gpu_extract.passes.variance import ReadNoise, weigh
@@ -25,14 +26,12 @@ class Past:
     """What is known of a bundle's pixels before a pass.
 
     noise: the read noise; before: what the pass before has left; None before the first
-    others: parts of other bundles' models, in order of bundles
-    tails: (rows, columns) of before's model, all spots' tails beyond their stamps; None where the PSF has none
+    others: parts of other bundles' models, and of all spots' tails beyond their stamps, in order of bundles
     """
 
     noise: ReadNoise
     before: Light | None = None
     others: Sequence[Piece] = ()
-    tails: Array | None = None
 
 
 @dataclass
@@ -62,18 +61,19 @@ class Sight:
         weigh(self.cut, self.past.noise.squared(corner, (shape[0], shape[1])), own, self.others, error)
         if before is not None:
             self._reject(before.rejected)
-            self.look(before.model)
+            self.look(before.model, before.background)
 
     @cached_property
     def others(self) -> np.ndarray:
         """Light of other bundles, and of tails beyond the stamps: (rows, columns) float32."""
-        light = np.zeros(self.cut.root.shape, np.float32) if self.past.tails is None else \
-            self.past.tails.astype(np.float32)
+        light = np.zeros(self.cut.root.shape, np.float32)
         add_pieces(light, (self.cut.y0, self.cut.x0), self.past.others)
         return light
 
-    def look(self, model: np.ndarray) -> bool:
+    def look(self, model: np.ndarray, smooth: Array) -> bool:
         """Reject what stands out from a model of the bundle (rows, columns) float32: whether that changes anything.
+
+        smooth: coefficients of the background that comes on top of it
 
         Pixels that were rejected and hardly stand out from the new model are taken back: the model that they stood out
         from was pulled down by a cosmic beside them.
@@ -81,6 +81,8 @@ class Sight:
         if self.config.keep_cosmics or self.hopeless:
             return False
         before = self.rejected
+        if len(smooth):
+            model = (model + background(smooth, model.shape)).astype(np.float32)      # type: ignore[arg-type]
         self._restore()
         found = find_outliers(self.cut, model, self.others, self.rows, shape=self.shape, error=self.psferr,
                               known=before - self._corner)

@@ -98,10 +98,17 @@ def find_outliers(cut: Cut, own: np.ndarray, others: np.ndarray, rows: IntArray,
     found = np.empty(cut.root.shape, dtype=bool)
     count = simd_pixels.look(found, cut.root, cut.light, read_only(own), read_only(others), (PAIR, 0.0))
     if count > MOST * np.count_nonzero(cut.root):
-        return None
+        y = np.arange(len(found))[:, None]          # at the ends light of bins beyond them stands out
+        inside = (y >= rows[0]) & (y < rows[1])
+        if np.count_nonzero(found & inside) > MOST * np.count_nonzero((cut.root > 0) & inside):
+            return None
     look = _Pixels(cut, own, rows, WRONG * error + shape.between)
     seeds = look.seeds(np.argwhere(found), shape)
-    return look.grown(known[look.height(known) > STAY], seeds)
+    # Beside a bright hit the model swings, and pixels of noise stand out. Once they are left out it follows them no
+    # more, and each stands out by more than it would: one by itself must do so by what makes it an outlier.
+    height = look.height(known)
+    known, height = known[height > STAY], height[height > STAY]
+    return look.grown(known[(height > FAR) | look.paired(known)], seeds)
 
 
 def known_rows(cut: Cut, y0: IntArray, x0: IntArray, stamp: tuple[int, int], reach: int) -> IntArray:
@@ -143,10 +150,15 @@ class _Pixels:
         places, height = places[height > PAIR], height[height > PAIR]
         sharp = self.narrow(places, shape) & self.alone(places)
         places, height = places[sharp], height[sharp]
+        return places[(height > FAR) | self.paired(places)]
+
+    def paired(self, places: IntArray) -> np.ndarray:
+        """Which have another one of them beside."""
         marked = np.zeros(np.add(self._cut.root.shape, 2), dtype=bool)
         marked[places[:, 0] + 1, places[:, 1] + 1] = True
         beside = places[:, None, :] + 1 + _NEIGHBOURS
-        return places[(height > FAR) | marked[beside[..., 0], beside[..., 1]].any(axis=1)]
+        paired: np.ndarray = marked[beside[..., 0], beside[..., 1]].any(axis=1)
+        return paired
 
     def excess(self, places: IntArray) -> Array:
         """pix - model, electron, at places (..., 2); NaN where there is no good pixel.

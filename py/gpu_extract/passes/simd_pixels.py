@@ -1,9 +1,10 @@
-"""CPU kernels: pixels weighed by a model of them, those that stand out from it, and the tails of spots."""
+"""CPU kernels: pixels weighed by a model, those that stand out from it, tails of spots, and sums under spots."""
 # mypy: disallow-untyped-defs=False
 import math
 
 import numpy as np
 
+from gpu_extract.data import LANE
 from gpu_extract.kernels.compiled import njit
 
 
@@ -46,33 +47,44 @@ def look(found, root, light, own, others, limits):
 
 @njit(nogil=True, cache=True)
 def add_tails(image, sources, tables, ring):
-    """image += strength times tail of every source, on pixel centres inner <= r < outer that its stamp does not hold.
+    """image += strength times tail of every source, on pixel centres r < outer that its stamp does not hold.
 
     sources: (9, n): y, x, strength, row of `tables`, (dy)^2 and (dx)^2 are multiplied by, and the stamp's first pixel
         y, x (all relative to the image); its size is the last: 0 where there is none, else 1 and `ring` has it
     tables: (groups, nodes) the tail at r2 = node * step
-    ring: (inner, outer, step, stamp rows, stamp columns)
+    ring: (outer, step, stamp rows, stamp columns)
     """
-    inner, outer, step, tall, wide = ring
+    outer, step, tall, wide = ring
     ny, nx = image.shape
-    last = tables.shape[1] - 2
     for n in range(sources.shape[1]):
         cy, cx, strength = sources[0, n], sources[1, n], sources[2, n]
         group, yscale, xscale = int(sources[3, n]), sources[4, n], sources[5, n]
         top, left, stamped = sources[6, n], sources[7, n], sources[8, n] > 0.0
         table = tables[group]
+        begin, end = int(left), int(left + wide)
         for y in range(max(0, math.ceil(cy - outer)), min(ny, math.floor(cy + outer) + 1)):
             dy2 = (y - cy) * (y - cy)
             chord = math.sqrt(max(outer * outer - dy2, 0.0))
-            within = stamped & (y >= top) & (y < top + tall)
-            for x in range(max(0, math.ceil(cx - chord)), min(nx, math.floor(cx + chord) + 1)):
-                dx2 = (x - cx) * (x - cx)
-                if dx2 + dy2 < inner * inner or (within & (x >= left) & (x < left + wide)):
-                    continue
-                node = (dx2 * xscale + dy2 * yscale) / step
-                low = min(int(node), last)
-                share = node - low
-                image[y, x] += strength * (table[low] * (1.0 - share) + table[low + 1] * share)
+            first, last = max(0, math.ceil(cx - chord)), min(nx, math.floor(cx + chord) + 1)
+            row, place, numbers = image[y], (cx, dy2 * yscale, xscale), (strength, 1.0 / step)
+            if stamped & (y >= top) & (y < top + tall):
+                _add_tail(row, (first, min(begin, last)), place, numbers, table)
+                _add_tail(row, (max(first, end), last), place, numbers, table)
+            else:
+                _add_tail(row, (first, last), place, numbers, table)
+
+
+@njit(nogil=True)
+def _add_tail(row, pixels, place, numbers, table):
+    """Add one source's tail to some pixels of a row; place: (x, r2 of its y alone, scale of x squared)."""
+    cx, begin, scale = place
+    strength, per_step = numbers
+    most = np.uint32(len(table) - 2)
+    for x in range(pixels[0], pixels[1]):
+        node = ((x - cx) * (x - cx) * scale + begin) * per_step
+        low = min(np.uint32(node), most)          # without a sign an index needs no look from the end
+        share = node - low
+        row[x] += strength * (table[low] * (1.0 - share) + table[np.uint32(low + 1)] * share)
 
 
 @njit(nogil=True, cache=True)
@@ -85,3 +97,29 @@ def around(out, image, places, reach):
             for x in range(max(places[n, 1] - reach, 0), min(places[n, 1] + reach + 1, nx)):
                 most = max(most, abs(np.float64(image[y, x])))
         out[n] = most
+
+
+@njit(nogil=True, cache=True)
+def sum_under(out, blocks, image):
+    """out = A^T image: what lies under each spot, (nfibre, LANE nblock).
+
+    blocks: (stamps, begins, corners, scale), see data.Blocks; image: (rows, columns) of the cut-out they lie on
+    """
+    stamps, begins, corners, scale = blocks
+    nfibre, nblock = begins.shape
+    for i in range(nfibre):
+        for b in range(nblock):
+            begin, top, left = begins[i, b], corners[0, i, b], corners[1, i, b]
+            one, two, three, four = np.float64(0.0), np.float64(0.0), np.float64(0.0), np.float64(0.0)
+            for y in range(corners[2, i, b]):
+                for x in range(corners[3, i, b]):
+                    value = image[top + y, left + x]
+                    one += value * stamps[begin + y, x, 0]
+                    two += value * stamps[begin + y, x, 1]
+                    three += value * stamps[begin + y, x, 2]
+                    four += value * stamps[begin + y, x, 3]
+            j = LANE * b
+            out[i, j] = one * scale[i, b, 0]
+            out[i, j + 1] = two * scale[i, b, 1]
+            out[i, j + 2] = three * scale[i, b, 2]
+            out[i, j + 3] = four * scale[i, b, 3]

@@ -12,7 +12,10 @@ from gpu_extract.bundle import Job, Place, Solved, conclude, judge, locate, make
 from gpu_extract.checks.odd_pixels import touched
 from gpu_extract.data import Array, Blocks, BundleResult, Image, Light, Normal, SpecMask
 from gpu_extract.kernels.arena import Arena, borrowed
+from gpu_extract.normal import Cut
 from gpu_extract.passes import ROUNDS, Past, Seen, Sight
+from gpu_extract.passes.background import Background, added, background, in_notes, prepare, sum_under
+from gpu_extract.passes.crosstalk import Piece, add_pieces, cut_piece, rough_tails, tails_of
 from gpu_extract.passes.outliers import known_rows
 from gpu_extract.passes.variance import smooth
 from gpu_extract.quality import light_of
@@ -20,21 +23,36 @@ from gpu_extract.ranks.comm import SERIAL
 from gpu_extract.seams import Comm, Recorder
 from gpu_extract.solve import Solution, solve
 
+MOST = 1e30          # photons in a bin: a model of more has run away, and no room in single precision
+
 
 class _Pass(NamedTuple):
-    """A bundle that is solved: where it lies, its spots, normal equations and solution, and its pixels as they were
-    seen."""
+    """A bundle that is solved: where it lies, its spots, normal equations and solution, its pixels as they were seen,
+    and what tells a background from the spectra, with its coefficients; None and none where nobody asks for one."""
 
     place: Place
     blocks: Blocks
     normal: Normal
     solution: Solution
     sight: Sight
+    background: Background | None
+    smooth: Array
 
     def light(self, x: Array, arena: Arena) -> np.ndarray:
         """A model of the bundle on its cut-out, (rows, columns) float32."""
         rows, columns = self.place.cut.root.shape
         return light_of(self.blocks, (rows, columns), x, arena).astype(np.float32)
+
+    @property
+    def sound(self) -> bool:
+        """Whether the solution is one that a model can be made of."""
+        return bool((np.abs(self.solution.x) < MOST).all() and (np.abs(self.smooth) < MOST).all())
+
+    @property
+    def scale(self) -> Array:
+        """(nfibre, nwave) what makes the sum of each stamp 1, its tail included."""
+        nfibre, nwave = self.solution.x.shape
+        return self.blocks.scale.reshape(nfibre, -1)[:, :nwave]
 
 
 def _solve(image: Image, job: Job, fibres: tuple[int, int], past: Past, arenas: tuple[Arena, Arena],
@@ -52,14 +70,94 @@ def _solve(image: Image, job: Job, fibres: tuple[int, int], past: Past, arenas: 
         blocks, normal = make_normal(job, place, group=SERIAL, recorder=recorder, arenas=arenas)
         with recorder.span("solve"):
             solution = solve(normal, passing, lasting)
-        done = _Pass(place, blocks, normal, solution, sight)
-        if len(sight.rejected) == known or left == 0:
+        done = _told_apart(_Pass(place, blocks, normal, solution, sight, None, np.zeros(0)), job, recorder)
+        if len(sight.rejected) == known or left == 0 or not done.sound:
             break
         known = len(sight.rejected)
         with recorder.span("weigh"):
-            if not sight.look(done.light(solution.x, passing)):
+            if not sight.look(done.light(done.solution.x, passing), done.smooth):
                 break
     return done
+
+
+def _told_apart(done: _Pass, job: Job, recorder: Any) -> _Pass:
+    """The same with the background out of the spectra, where one is asked for."""
+    if job.config.background is None:
+        return done
+    sight, solution = done.sight, done.solution
+    with recorder.span("background"):
+        equations = done.blocks, done.normal, lambda sums: _answer(done.normal, sums)
+        found = prepare(sight.cut, sight.rows, job.config.background, equations)
+        x, smooth = found.part(solution.x, _pixels(sight.cut))
+    return done._replace(solution=replace(solution, x=x), background=found, smooth=smooth)
+
+
+def _answer(normal: Normal, sums: Array) -> Array:
+    """What solves the normal equations for other sums under the spots."""
+    with borrowed() as room:
+        return solve(replace(normal, rhs=np.where(normal.weight > 0, sums, 0.0)), room, room).x
+
+
+def _pixels(cut: Cut) -> Array:
+    """The pixels of a cut-out, 0 where there is none."""
+    return np.divide(cut.light, cut.root, out=np.zeros(cut.root.shape), where=cut.root > 0)
+
+
+def _with_tails(done: _Pass, job: Job, fibres: tuple[int, int], past: Past) -> tuple[_Pass, Piece]:
+    """A solution without the light that the bundle's own tails have put on its pixels; and the tails.
+
+    The first normal equations know nothing of that light and take it for light of the spots there: a star comes out too
+    bright by the share of its light that lies in its tails, about 1 %, and so do the tails. What is too much is solved
+    for with the same equations; that it is too bright by the same share itself is 1e-4 of the star.
+    """
+    if past.before is not None:
+        done = _tails_of_now(done, job, fibres, past)
+    x, cut, place = done.solution.x, done.place.cut, (fibres, job.plan.extended)
+    window = cut.y0, cut.x0, cut.root.shape[0], cut.root.shape[1]
+    tails = tails_of(job.psf, place, x * done.scale, job.config.tail_radius, window)
+    if tails is None:
+        return done, Piece(np.zeros((0, 0), np.float32), window[:2])
+    if past.before is not None:
+        return done, tails
+    less = _without(done, tails)
+    change = rough_tails(job.psf, place, (less.solution.x - x) * done.scale, job.config.tail_radius, tails)
+    return less, Piece(tails.light + change.light, tails.corner)
+
+
+def _tails_of_now(done: _Pass, job: Job, fibres: tuple[int, int], past: Past) -> _Pass:
+    """A further solution with the tails that the bundle's own light has by it, not by the one before.
+
+    That had taken other bundles' light for its own. The pixels are changed in place, as if they had never had more.
+    """
+    if past.before is None or past.before.tails.size == 0 or not done.sound:
+        return done
+    x, cut, place = done.solution.x, done.place.cut, (fibres, job.plan.extended)
+    before = Piece(past.before.tails, past.before.tail_corner)
+    more = rough_tails(job.psf, place, (x - past.before.x) * done.scale, job.config.tail_radius, before)
+    less = _without(done, more)
+    cut.light[:] -= cut.root * _on(cut, more)
+    return less
+
+
+def _without(done: _Pass, tails: Piece) -> _Pass:
+    """The solution, and the right-hand side, of pixels that do not have the light of some tails."""
+    light, solution, smooth = _on(done.place.cut, tails), done.solution, done.smooth
+    sums = sum_under(done.blocks, np.square(done.place.cut.root) * light, solution.x.shape[1])
+    sums[done.normal.weight <= 0] = 0.0
+    more = _answer(done.normal, sums)
+    if done.background is not None:
+        more, of_tails = done.background.part(more, light)
+        smooth = smooth - of_tails
+    return done._replace(solution=replace(solution, x=solution.x - more), smooth=smooth,
+                         normal=replace(done.normal, rhs=done.normal.rhs - sums))
+
+
+def _on(cut: Cut, tails: Piece) -> Array:
+    """A piece on the pixels of a cut-out."""
+    light = np.zeros(cut.root.shape)
+    own = cut_piece(tails.light, tails.corner, (cut.y0, cut.x0, cut.root.shape[0], cut.root.shape[1]))
+    add_pieces(light, (cut.y0, cut.x0), () if own is None else (own,))
+    return light
 
 
 def _only_noise(past: Past) -> float | None:
@@ -71,17 +169,19 @@ def draft_bundle(image: Image, job: Job, fibres: tuple[int, int], past: Past, *,
     """A pass that is not the last: what it leaves of a bundle to the next."""
     with borrowed() as lasting, borrowed() as passing:
         done = _solve(image, job, fibres, past, (lasting, passing), recorder)
-        x, cut = done.solution.x, done.place.cut
-        fine = bool(np.isfinite(x).all())
+        fine = done.sound
         if not fine:
-            x = np.zeros_like(x)
+            done = done._replace(solution=replace(done.solution, x=np.zeros_like(done.solution.x)),
+                                 smooth=np.zeros_like(done.smooth))
         with recorder.span("smooth"):
-            spectrum = smooth(done.normal, x, _only_noise(past))
+            done, tails = _with_tails(done, job, fibres, past)
+            spectrum = smooth(done.normal, done.solution.x, _only_noise(past))
         with recorder.span("project"):
-            model, expected = done.light(x, passing), done.light(spectrum, passing)
-        scale = done.blocks.scale.reshape(len(x), -1)[:, :x.shape[1]]
-        tails = spectrum * scale if job.psf.tail is not None and job.config.tail_radius > 0 else x[:, :0].copy()
-        return Light(x, model, expected, (cut.y0, cut.x0), tails, done.sight.rejected, int(not fine))
+            model, expected = done.light(done.solution.x, passing), done.light(spectrum, passing)
+        if len(done.smooth):
+            expected = (expected + background(done.smooth, model.shape)).astype(np.float32)   # type: ignore[arg-type]
+        return Light(done.solution.x, model, expected, (done.place.cut.y0, done.place.cut.x0), tails.light,
+                     tails.corner, done.sight.rejected, int(not fine), done.smooth)
 
 
 def extract_again(image: Image, job: Job, fibres: tuple[int, int], past: Past, *, group: Comm,
@@ -90,6 +190,8 @@ def extract_again(image: Image, job: Job, fibres: tuple[int, int], past: Past, *
     with borrowed() as lasting:
         with borrowed() as passing:
             done = _solve(image, job, fibres, past, (lasting, passing), recorder)
+            with recorder.span("weigh"):
+                done = _without_background(_tails_of_now(done, job, fibres, past))
             sight, solution = done.sight, done.solution
             counted = replace(job, psferr=0.0) if job.config.psferr_in_ivar else job
             with recorder.span("quality"):
@@ -100,8 +202,18 @@ def extract_again(image: Image, job: Job, fibres: tuple[int, int], past: Past, *
     if len(sight.rejected):
         _mark(result, sight.rejected, (done.place.spots.y0, done.place.spots.x0), job)
     told = {"passes": job.config.passes, "rejected": len(sight.rejected), "hopeless": int(sight.hopeless),
-            "ran_away": 0 if past.before is None else past.before.ran_away}
-    return replace(result, notes={**result.notes, **told})
+            "ran_away": 0 if past.before is None else past.before.ran_away,
+            **in_notes(done.smooth, sight.cut)}
+    return replace(result, notes={**result.notes, **told}, rejected=sight.rejected)
+
+
+def _without_background(done: _Pass) -> _Pass:
+    """The same with the background out of the pixels and the right-hand side too: as if it had never been there."""
+    if done.background is None:
+        return done
+    cut, smooth = done.place.cut, done.smooth
+    cut.light[:] -= cut.root * background(smooth, (cut.root.shape[0], cut.root.shape[1]))
+    return done._replace(normal=replace(done.normal, rhs=done.normal.rhs - added(smooth, done.background.moved)))
 
 
 def _mark(result: BundleResult, rejected: np.ndarray, corners: tuple[np.ndarray, np.ndarray], job: Job) -> None:

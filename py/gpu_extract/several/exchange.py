@@ -1,6 +1,6 @@
-"""What ranks tell each other between two passes: the parts of models that lie on other bundles' pixels, and tails.
+"""What ranks tell each other between two passes: the parts of models and tails that lie on other bundles' pixels.
 
-A rank keeps the light of its own bundles. A bundle's window is where its pixels lie; a part of another bundle's model
+A rank keeps the light of its own bundles. A bundle's window is where its pixels lie; a part of another bundle's light
 travels where it lies in that window.
 """
 from collections.abc import Callable, Mapping, Sequence
@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpu_extract.bundle import Job
-from gpu_extract.data import Array, Draft, Image, Light
+from gpu_extract.data import Draft, Image, Light
 from gpu_extract.errors import InputError, InternalError
 from gpu_extract.passes import Past
-from gpu_extract.passes.crosstalk import Piece, Window, add_tails, cut_piece
+from gpu_extract.passes.crosstalk import Piece, Window, cut_piece
 from gpu_extract.passes.variance import ReadNoise
 from gpu_extract.plan import turns
 from gpu_extract.ranks.comm import SERIAL
@@ -91,12 +91,10 @@ def _after(own: _Own, job: Job, comm: Comm) -> PastOf:
     windows: list[Window] = _all(comm, {n: (*map(int, own.lights[n].corner), *own.lights[n].model.shape)
                                         for n in own.told})
     pieces: list[list[tuple[int, Piece]]] = _all(comm, {n: _pieces(n, own.lights[n], windows) for n in own.told})
-    noise, tails = _noise(job), _all(comm, {n: own.lights[n].tails for n in own.told})
+    noise = _noise(job)
 
     def past(bundle: int) -> Past:
-        light = own.lights[bundle]
-        others = [piece for told in pieces for target, piece in told if target == bundle]
-        return Past(noise, light, others, _tails(job, light, tails))
+        return Past(noise, own.lights[bundle], [piece for told in pieces for target, piece in told if target == bundle])
 
     return past
 
@@ -108,16 +106,8 @@ def _all(comm: Comm, own: Mapping[int, Any]) -> list[Any]:
 
 
 def _pieces(bundle: int, light: Light, windows: Sequence[Window]) -> list[tuple[int, Piece]]:
-    """The parts of a bundle's model in the windows of others, with the numbers of these."""
+    """The parts of a bundle's model in the windows of others, and of its tails in all, with the windows' numbers."""
     cuts = [(n, cut_piece(light.model, light.corner, window)) for n, window in enumerate(windows) if n != bundle]
-    return [(n, piece) for n, piece in cuts if piece is not None]
-
-
-def _tails(job: Job, light: Light, tails: Sequence[Array]) -> Array | None:
-    """All spots' tails beyond their stamps on a bundle's pixels; None where the PSF has none."""
-    if not any(strengths.size for strengths in tails):
-        return None
-    image = np.zeros(light.model.shape)
-    for fibres, strengths in zip(job.plan.bundles, tails, strict=True):
-        add_tails(image, light.corner, job.psf, (fibres, job.plan.extended), strengths, job.config.tail_radius)
-    return image
+    far = () if light.tails.size == 0 else tuple(
+        (n, cut_piece(light.tails, light.tail_corner, window)) for n, window in enumerate(windows))
+    return [(n, piece) for n, piece in (*cuts, *far) if piece is not None]

@@ -18,10 +18,10 @@ def with_tail(psf: PsfModel, amplitude: float) -> PsfModel:
     """A PSF whose spots have a tail as well, inside their stamps and beyond; the same one for an amplitude of 0."""
     if amplitude == 0:
         return psf
-    low, high = psf.wavelength_range
+    like = psf.cores[0].sigma_x          # files have one wavelength range for all parameters of a spot's shape
 
     def same(value: float) -> Legendre:
-        return Legendre(np.full((psf.nfibre, 1), value), low, high)
+        return Legendre(np.full((psf.nfibre, 1), value), like.wmin, like.wmax)
 
     return replace(psf, tail=Tail(same(amplitude), same(CORE), same(1.0), same(1.0), same(INDEX)))
 

@@ -1,0 +1,149 @@
+"""A smooth additive background, fitted together with the spectra of a bundle.
+
+The pixels are A x + B c + noise, where the columns of B are polynomials in the row of the CCD, constant across the
+bundle. For any c the best x is x0 - Z c, where icov x0 = A^T W p and icov Z = A^T W B; what is left of the pixels is
+p - A x0 - (B - A Z) c. Of that, c makes the sums with B vanish over the pixels whose light the model knows:
+
+    B' K W (B - A Z) c = B' K W (p - A x0)
+
+with K = 0 on the pixels at both ends, where there is light of bins that nobody solves for. All of it is linear in p, so
+a light that is found out later (tails) is taken from x and c alike.
+"""
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.polynomial.legendre import legvander
+
+from gpu_extract.data import LANE, Array, Blocks, Frame, IntArray, Normal
+from gpu_extract.normal import Cut
+from gpu_extract.passes import simd_pixels
+
+LEAST = 1e-4         # of a shape's weight must be told apart from the spectra, otherwise it has no part
+
+Solver = Callable[[Array], Array]
+
+
+def shapes(degree: int, rows: int) -> Array:
+    """(degree + 1, rows) Legendre polynomials from -1 at the first row of a bundle's pixels to 1 at the last."""
+    found: Array = np.ascontiguousarray(legvander(np.linspace(-1.0, 1.0, rows), degree).T, dtype=np.float64)
+    return found
+
+
+def background(coefficients: Array, shape: tuple[int, int]) -> Array:
+    """A background on the pixels of a bundle (rows, columns), electron; 0 where there are no coefficients."""
+    if len(coefficients) == 0:
+        return np.zeros(shape)
+    rows = added(coefficients, shapes(len(coefficients) - 1, shape[0]))
+    return np.broadcast_to(rows[:, None], shape)
+
+
+def added(factors: Array, arrays: Array) -> Array:
+    """The sum of factors times arrays, in their order: the bits of a product of matrices depend on threads."""
+    total = np.zeros(arrays.shape[1:])
+    for factor, array in zip(factors, arrays, strict=True):
+        total += factor * array
+    return total
+
+
+def _sums(arrays: Array, other: Array) -> Array:
+    """Of the products of each array with another one; for the same reason."""
+    return np.array([float((array * other).sum()) for array in arrays])
+
+
+def in_notes(coefficients: Array, cut: Cut) -> dict[str, float]:
+    """A bundle's facts of its background: coefficients, and first and last row of the CCD that they are for."""
+    if len(coefficients) == 0:
+        return {}
+    return {"background_first": cut.y0, "background_last": cut.y0 + cut.root.shape[0] - 1,
+            **{f"background_{k}": float(c) for k, c in enumerate(coefficients)}}
+
+
+def coefficients_of(notes: Mapping[str, float]) -> Array:
+    """Those that a bundle's facts tell of; none where there is no background."""
+    return np.array([notes[f"background_{k}"] for k in range(sum(key.startswith("background_") for key in notes) - 2)])
+
+
+def background_of(frame: Frame, ny: int) -> Array:
+    """(bundles, ny) the background in electron a pixel that was taken from each row of the CCD, by bundle.
+
+    0 beyond the rows of a bundle's pixels, and everywhere without a background.
+    """
+    bundles: Mapping[int, Mapping[str, float]] = frame.notes.get("bundles", {})
+    out = np.zeros((len(bundles), ny))
+    for rows, (_, notes) in zip(out, sorted(bundles.items()), strict=True):
+        coefficients = coefficients_of(notes)
+        if len(coefficients):
+            first, end = int(notes["background_first"]), int(notes["background_last"]) + 1
+            values = background(coefficients, (end - first, 1))[:, 0]
+            inside = slice(max(first, 0), min(end, ny))
+            rows[inside] = values[inside.start - first:inside.stop - first]
+    return out
+
+
+def sum_under(blocks: Blocks, image: Array, nwave: int) -> Array:
+    """A^T of an image on the cut-out: (nfibre, nwave)."""
+    out = np.empty((blocks.begins.shape[0], LANE * blocks.begins.shape[1]))
+    simd_pixels.sum_under(out, (blocks.stamps, blocks.begins, blocks.corners, blocks.scale), image)
+    return out[:, :nwave]
+
+
+@dataclass(frozen=True)
+class Background:
+    """What it takes to tell spectra and background apart.
+
+    moved: (n, nfibre, nwave) A^T W B, and `known` the same of the pixels whose light the model knows
+    bends: (n, nfibre, nwave) Z, what the spectra make of B; weights: (n, rows, columns) B K W
+    inverse: (n, n) of B' K W (B - A Z), but for shapes that are not told apart
+    """
+
+    moved: Array
+    known: Array
+    bends: Array
+    weights: Array
+    inverse: Array
+
+    def part(self, x: Array, image: Array) -> tuple[Array, Array]:
+        """(x, c) of an image (rows, columns), of which x alone would make x (nfibre, nwave)."""
+        left = _sums(self.weights, image) - _sums(self.known, x)
+        c: Array = self.inverse @ left
+        if not np.isfinite(c).all():
+            c = np.zeros_like(c)
+        return x - added(c, self.bends), c
+
+
+def prepare(cut: Cut, rows: IntArray, degree: int, equations: tuple[Blocks, Normal, Solver]) -> Background:
+    """What the fit of a background takes.
+
+    rows: (2, columns) those of the cut-out whose light the model knows (outliers.known_rows)
+    equations: spots, normal equations, and what solves these for another right-hand side (nfibre, nwave)
+    """
+    blocks, normal, solve = equations
+    nwave, weight = normal.rhs.shape[1], np.square(cut.root)
+    basis, y = shapes(degree, len(weight)), np.arange(len(weight))[:, None]
+    inside = (y >= rows[0]) & (y < rows[1])
+    weights = basis[:, :, None] * np.where(inside, weight, 0.0)
+    moved = np.stack([_without(normal, sum_under(blocks, weight * each[:, None], nwave)) for each in basis])
+    known = np.stack([sum_under(blocks, each, nwave) for each in weights])
+    bends = np.stack([solve(each) for each in moved])
+    whole = np.stack([_sums(weights.sum(axis=2), each) for each in basis], axis=1)
+    scale = np.sqrt(np.maximum(np.diag(whole), 0.0))
+    scale = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
+    left = whole - np.stack([_sums(known, each) for each in bends], axis=1)
+    return Background(moved, known, bends, weights, scale[:, None] * _inverse(scale[:, None] * left * scale) * scale)
+
+
+def _without(normal: Normal, sums: Array) -> Array:
+    """Without the bins that are given up."""
+    sums[normal.weight <= 0] = 0.0
+    return sums
+
+
+def _inverse(matrix: Array) -> Array:
+    """Of what is well above 0 in it; its size is that of the share that is told apart."""
+    if not np.isfinite(matrix).all():
+        return np.zeros_like(matrix)
+    u, values, v = np.linalg.svd(matrix)
+    values = np.divide(1.0, values, out=np.zeros_like(values), where=values > LEAST)
+    found: Array = (v.T * values) @ u.T
+    return found
