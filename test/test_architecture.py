@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ROOT / "py"
 KERNELS = ("gpu_extract/kernels/", "gpu_extract/vectors/", "gpu_extract/device/cuda/")
-PROGRAMS = ("gpu_extract/cli/", "gpu_perf/cli/", "gpu_stress/cli/")
+PROGRAMS = ("gpu_extract/cli/", "gpu_perf/cli/", "gpu_psf/cli/", "gpu_stress/cli/")
 # module -> where alone it may be imported: files or folders of the packages
 ONLY_IN = {
     "mpi4py": ("gpu_extract/ranks/comm.py",),
@@ -64,7 +64,7 @@ def unit_of(path: str) -> str:
 def unit_asked_for(name: str) -> str | None:
     """The unit of an import's full name; None for what is not ours."""
     package, _, rest = name.partition(".")
-    if package in ("gpu_perf", "gpu_stress"):
+    if package in ("gpu_perf", "gpu_psf", "gpu_stress"):
         return package
     return rest.split(".")[0] if package == "gpu_extract" and rest else None
 
@@ -159,6 +159,6 @@ def test_programs_are_three_lines() -> None:
         text = path.read_text(encoding="utf-8")
         if text.startswith("#!/usr/bin/env python3"):
             assert len(text.splitlines()) == 3, path.name
-            called = r"from gpu_(?:extract|perf|stress)\.cli\.\w+ import main\nraise SystemExit\(main\(\)\)"
+            called = r"from gpu_(?:extract|perf|psf|stress)\.cli\.\w+ import main\nraise SystemExit\(main\(\)\)"
             assert re.search(called, text), path.name
             assert path.stat().st_mode & 0o111, f"{path.name} is not executable"

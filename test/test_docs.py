@@ -16,7 +16,7 @@ PAGES = sorted([*(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTR
 OPTIONS = {"gpu_extract.cli.extract": ("usage.md",), "gpu_extract.cli.exposure_options": ("usage.md",),
            "gpu_extract.cli.compare": ("usage.md",), "gpu_extract.cli.simulate": ("usage.md",),
            "gpu_perf.cli.perf": ("performance-tools.md",), "gpu_perf.cli.sweep": ("performance-tools.md",),
-           "gpu_perf.cli.track": ("performance-tools.md",)}
+           "gpu_perf.cli.track": ("performance-tools.md",), "gpu_psf.cli.psf": ("psf.md",)}
 COMMON = {"-h", "--help", "-v", "--verbose", "--version", "--loglevel", "--log-times"}      # of all: in usage.md
 
 

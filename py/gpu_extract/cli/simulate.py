@@ -32,7 +32,7 @@ def config_of(args: argparse.Namespace) -> "SimConfig":
                       dead_fibres=args.dead_fibres, broken_fibres=args.broken_fibres,
                       masked_fraction=args.masked_fraction, hidden_cosmics=args.hidden_cosmics, **number)
     same = ("camera", "specmin", "nspec", "seed", "flavor", "program", "exptime", "truth_step", "truth_grid",
-            "variance", "crop", "expid", "night", "psf_error", "tails", "scattered")
+            "variance", "crop", "expid", "night", "psf_error", "tails", "scattered", "flexure", "exact_lines")
     return SimConfig(noise=not args.no_noise, defects=defects, **{name: getattr(args, name) for name in same})
 
 
@@ -46,7 +46,8 @@ def _outputs(args: argparse.Namespace) -> dict[str, str | None]:
             stem, extension = stem.removesuffix(ending), ending
             break
     paths = {"image": args.output, "psf": args.psf_out or f"{stem}-psf{extension}",
-             "truth": args.truth_out or f"{stem}-truth{extension}", "reference": args.reference, "perf": args.perf}
+             "truth": args.truth_out or f"{stem}-truth{extension}", "true_psf": args.true_psf,
+             "reference": args.reference, "perf": args.perf}
     wanted = {name: None if path == NONE else path for name, path in paths.items()}
     seen: dict[str, str] = {}
     for name, path in wanted.items():
@@ -75,7 +76,8 @@ def simulate_frame(args: argparse.Namespace) -> int:
     with counted_compiling(0, args.loglevel, recorder):
         simulation = simulate(config, threads=args.threads, recorder=recorder, progress=_progress)
         with recorder.span("write"):
-            write_simulation(simulation, str(paths["image"]), psf=paths["psf"], truth=paths["truth"])
+            write_simulation(simulation, str(paths["image"]), psf=paths["psf"], truth=paths["truth"],
+                             true_psf=paths["true_psf"])
         if grid is not None:
             with recorder.span("reference"):
                 _write_reference(simulation, grid, str(paths["reference"]))
@@ -139,9 +141,9 @@ def _summary(simulation: "Simulation", paths: dict[str, str | None], recorder: "
                        for name in ("truth", "project", "noise", "defects", "write", "reference")
                        if recorder.seconds(name))
     log.info(f"{recorder.elapsed():.1f} s ({stages}), {peak_memory() / 1e9:.2f} GB")
-    for name in ("image", "psf", "truth", "reference"):
+    for name in ("image", "psf", "truth", "true_psf", "reference"):
         if paths[name]:
-            log.info(f"{name}: {paths[name]}")
+            log.info(f"{name.replace('_', ' ')}: {paths[name]}")
 
 
 def _write_performance(path: str | None, simulation: "Simulation", recorder: "Recorder") -> None:

@@ -21,6 +21,8 @@ examples
       ten short fibres, with truth on the bins of an extraction: flux = R x truth
   gpu_simulate -o preproc.fits --camera tiny --reference reference.fits -w 6020,6090,0.8
       and the frame that an extraction of it must give, made the slow and obvious way
+  gpu_simulate -o arc.fits --flavor arc --exact-lines --flexure 1.5,-3 --true-psf true.fits
+      an arc beside the traces of the PSF that is written: what gpu_psf fit is for
 
 Equal seeds give equal frames, bit by bit; fibres are the same in a part of a frame as in
 the whole: --specmin 100 --nspec 25 gives the pixels that fibres 100-124 have in a frame
@@ -46,6 +48,7 @@ def _files(parser: Parser) -> None:
     add("-o", "--output", metavar="FILE", required=True, help="image to write (.fits); an existing file is replaced")
     add("--psf-out", metavar="FILE", help="PSF to write (default: OUTPUT-psf.fits; 'none' writes none)")
     add("--truth-out", metavar="FILE", help="truth to write (default: OUTPUT-truth.fits; 'none' writes none)")
+    add("--true-psf", metavar="FILE", help="also write the PSF that the light has, where it is not the one given")
     add("--reference", metavar="FILE",
         help="also extract the frame by the slow, independent reference code and write the result; "
              "seconds for the camera tiny, hours for a whole frame")
@@ -95,6 +98,10 @@ def _defects(parser: Parser) -> None:
     add("--hidden-cosmics", action="store_true", help="MASK knows nothing of the cosmics: for gpu_extract --passes 2")
     add("--psf-error", metavar="X", type=float, default=0.0,
         help="the PSF that is written is broader than the true one by this share, e.g. 0.01 (default 0)")
+    add("--flexure", metavar="DX,DY", type=_pair, default=(0.0, 0.0),
+        help="the light lies so many pixels beside the traces of the PSF that is written, e.g. 0.3,-1.2 (default 0,0)")
+    add("--exact-lines", action="store_true",
+        help="an arc's lines at their own wavelengths, not on the truth's bins: for a fit of the PSF")
     add("--tails", metavar="X", type=float, default=0.0,
         help="amplitude of a tail of all spots, which goes on for 60 pixels, e.g. 0.002 (default 0: none)")
     add("--scattered", metavar="E", type=float, default=0.0,
@@ -109,6 +116,14 @@ def _grid(text: str) -> tuple[float, float, float]:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a grid; give first,last,step in Angstrom, e.g. 5760,7620,0.8") from error
     return first, last, step
+
+
+def _pair(text: str) -> tuple[float, float]:
+    try:
+        dx, dy = (float(word) for word in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a shift; give x,y in pixels, e.g. 0.3,-1.2") from error
+    return dx, dy
 
 
 def _numbers(text: str) -> tuple[int, ...]:

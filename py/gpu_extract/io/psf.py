@@ -214,14 +214,19 @@ def _psferr(headers: list[fits.Header], path: str) -> float:
     return psferr
 
 
-def write_psf(path: str | os.PathLike[str], psf: PsfModel, *, cards: Sequence[Card] = ()) -> None:
+def write_psf(path: str | os.PathLike[str], psf: PsfModel, *, cards: Sequence[Card] = (),
+              status: IntArray | None = None, tables: Mapping[str, np.ndarray] | None = None) -> None:
     """Write a PSF with one core as GAUSS-HERMITE, PSFVER 3.
+
+    status: (nfibre,) written as the parameter STATUS; tables: further tables of the file, by name
 
     Raises InputError where that format cannot hold the PSF: two cores, an even stamp, or
     parameters over different wavelength ranges. Raises OutputError where the file cannot be written.
     """
     hy, hx = psf.stamp[0] // 2, psf.stamp[1] // 2
     rows = _parameters(psf)
+    if status is not None:
+        rows["STATUS"] = replace(psf.cores[0].sigma_x, coeff=status[:, np.newaxis].astype(np.float64))
     ranges = {(s.wmin, s.wmax) for s in rows.values()}
     if len(psf.cores) != 1 or psf.offset != (hy - 0.5, hx - 0.5) or len(ranges) != 1:
         raise InputError(f"{psf.name}: GAUSS-HERMITE version 3 holds PSFs with one core, a stamp of odd "
@@ -244,7 +249,8 @@ def write_psf(path: str | os.PathLike[str], psf: PsfModel, *, cards: Sequence[Ca
     write_hdus(path, [
         image_hdu(psf.x.coeff, "XTRACE", cards=(*cards, *kind, *fibres, *_range(psf.x)), primary=True),
         image_hdu(psf.y.coeff, "YTRACE", cards=(*fibres, *_range(psf.y))),
-        table_hdu(data, "PSF", cards=table)])
+        table_hdu(data, "PSF", cards=table),
+        *(table_hdu(content, name) for name, content in (tables or {}).items())])
 
 
 def _range(series: Legendre) -> tuple[Card, Card]:

@@ -62,6 +62,9 @@ class SimConfig:
     psf_error: the PSF that is given is broader than the true one by this share, in both directions
     tails: amplitude of a tail of all spots, which goes on beyond their stamps; 0: none
     scattered: electron of scattered light in a pixel, on the average over the detector; it grows along its rows
+    flexure: pixels (x, y) by which the light lies beside the traces that are given
+    exact_lines: the lines of an arc are at their own wavelengths; otherwise they are shared by the bins around, as the
+        truth has them, which makes spots a little broader
     """
 
     camera: str = "r0"
@@ -82,6 +85,8 @@ class SimConfig:
     psf_error: float = 0.0
     tails: float = 0.0
     scattered: float = 0.0
+    flexure: tuple[float, float] = (0.0, 0.0)
+    exact_lines: bool = False
 
     def __post_init__(self) -> None:
         problems = list(self._problems()) + list(_grid_problems(self)) + list(_defect_problems(self.defects))
@@ -109,6 +114,10 @@ class SimConfig:
             yield f"tails is {self.tails:g}, must lie between 0 and 0.1"
         if not 0 <= self.scattered <= 1e5:
             yield f"scattered is {self.scattered:g}, must lie between 0 and 1e5 electron"
+        if not all(-20 <= shift <= 20 for shift in self.flexure):
+            yield f"flexure is {self.flexure[0]:g},{self.flexure[1]:g}, must lie between -20 and 20 pixels"
+        if self.exact_lines and self.flavor != "arc":
+            yield f"exact_lines is for arcs, and flavor is {self.flavor}"
         if not 0 <= self.expid < 10**8:
             yield f"expid is {self.expid}, must have at most 8 digits"
         if not 19000101 <= self.night <= 99991231:
@@ -135,6 +144,8 @@ class SimConfig:
         """16 hex digits that name these settings; equal settings give equal digests."""
         settings = self.as_dict()
         later = {name: settings.pop(name) for name in ("psf_error", "tails", "scattered")}
+        later |= {"exact_lines": settings.pop("exact_lines"), "flexure": any(self.flexure) and settings["flexure"]}
+        del settings["flexure"]
         later["hidden_cosmics"] = settings["defects"].pop("hidden_cosmics")
         settings |= {name: value for name, value in later.items() if value}     # as before there were these
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]

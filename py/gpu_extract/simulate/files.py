@@ -16,13 +16,18 @@ Path = str | os.PathLike[str]
 
 
 def write_simulation(simulation: Simulation, image: Path, *, psf: Path | None = None,
-                     truth: Path | None = None, read_noise: bool = True) -> None:
-    """Write the image, with READNOISE or without, and where named the PSF and the truth. Raises OutputError."""
+                     truth: Path | None = None, true_psf: Path | None = None, read_noise: bool = True) -> None:
+    """Write the image, with READNOISE or without, and where named the PSF, the truth and the PSF that the light has.
+
+    Raises OutputError.
+    """
     write_image(image, simulation.image, mask=simulation.mask,
                 read_noise=simulation.read_noise if read_noise else None)
     cards = tuple(c for c in simulation.image.cards if c.key in _OF_TRUTH)
-    if psf is not None:
-        write_psf(psf, simulation.psf, cards=tuple(c for c in cards if c.key in ("CAMERA", "SIMCAM", "SIMVER")))
+    of_psf = tuple(c for c in cards if c.key in ("CAMERA", "SIMCAM", "SIMVER"))
+    for path, model in ((psf, simulation.psf), (true_psf, simulation.true_psf)):
+        if path is not None:
+            write_psf(path, model, cards=of_psf)
     if truth is not None:
         content = simulation.truth
         write_truth(truth, TruthFile(content.wave, content.flux, _target_rows(simulation), cards))

@@ -13,10 +13,11 @@ from gpu_extract.simulate.config import SimConfig
 from gpu_extract.simulate.defects import apply_defects, masked, read_noise_map
 from gpu_extract.simulate.header import cards_of, fibermap_of
 from gpu_extract.simulate.instrument import DETECTORS, detectors_needed, psf_model
+from gpu_extract.simulate.lamp import add_lines, lamp_flux
 from gpu_extract.simulate.noise import add_noise
 from gpu_extract.simulate.spectra import Truth, common_light, fibre_throughput, target_light, truth_wave
 from gpu_extract.simulate.targets import target_of
-from gpu_extract.simulate.troubles import add_troubles, broadened, with_tail
+from gpu_extract.simulate.troubles import add_troubles, broadened, shifted, with_tail
 from gpu_extract.spots import centres, make_spots
 from gpu_extract.spots.project import add_to_image
 
@@ -34,6 +35,7 @@ class Simulation:
     psf: of the whole camera, as it is given; truth: of the fibres made (whole bundles)
     expected: (ny, nx) electron without noise and defects
     charge: (ny, nx) float32 electron of cosmic rays
+    true_psf: the PSF that the light has, which differs from the one given where the settings say so
     """
 
     config: SimConfig
@@ -44,6 +46,7 @@ class Simulation:
     truth: Truth
     expected: Array
     charge: np.ndarray
+    true_psf: PsfModel
 
 
 def fibres_made(config: SimConfig) -> tuple[int, int]:
@@ -67,11 +70,15 @@ def simulate(config: SimConfig, *, threads: int = 1, recorder: Recorder | NullRe
     detector = DETECTORS[config.band]
     psf = psf_model(config.band, config.spectrograph, detectors_needed(replace(config, specmin=lo, nspec=hi - lo)))
     psf = with_tail(psf, config.tails)
+    given, psf = broadened(psf, config.psf_error), shifted(psf, config.flexure)
     with recorder.span("truth"):
         truth = make_truth(config, psf, (lo, hi))
     ncolumn = _columns(config, psf, hi)
     with recorder.span("project"):
-        expected = project(psf, truth, ncolumn=ncolumn, threads=threads, progress=progress)
+        binned = replace(truth, flux=truth.flux - lamp_flux(config, truth)) if config.exact_lines else truth
+        expected = project(psf, binned, ncolumn=ncolumn, threads=threads, progress=progress)
+        if config.exact_lines:
+            add_lines(expected, config, psf, truth)
         add_troubles(expected, config, psf, truth)
     read_noise = read_noise_map(detector, ncolumn)
     with recorder.span("noise"):
@@ -85,9 +92,9 @@ def simulate(config: SimConfig, *, threads: int = 1, recorder: Recorder | NullRe
             ivar = _ivar(config, pix, expected, read_noise)
             apply_defects(pix, mask, config=config, detector=detector, charge=charge)
         ivar[masked(mask)] = 0.0
-    image = Image(pix, ivar, cards_of(config, detector, psf), fibermap_of(config, psf), float(read_noise.min()),
+    image = Image(pix, ivar, cards_of(config, detector, given), fibermap_of(config, given), float(read_noise.min()),
                   read_noise)
-    return Simulation(config, image, mask, read_noise, broadened(psf, config.psf_error), truth, expected, charge)
+    return Simulation(config, image, mask, read_noise, given, truth, expected, charge, psf)
 
 
 def make_truth(config: SimConfig, psf: PsfModel, fibres: tuple[int, int]) -> Truth:

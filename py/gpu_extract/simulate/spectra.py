@@ -97,9 +97,8 @@ def common_light(config: SimConfig, wave: Array) -> Array:
     """Light that enters all fibres alike (sky, lamp), electron/Angstrom at throughput 1, (nwave,)."""
     step = (wave[-1] - wave[0]) / (len(wave) - 1)
     if config.flavor == "arc":
-        lines, strength = arc_lines()
         lamp = np.full(len(wave), 1.0) * system_throughput(config.band, wave)
-        return lamp + _deposit(wave, lines, strength * config.seconds / 5.0) / step
+        return lamp + deposit(wave, *lamp_lines(config)) / step
     if config.flavor == "flat":
         colour = np.exp(-0.5 * ((wave - 7800.0) / 2600.0) ** 2)
         return _LAMP * config.seconds / 120.0 * colour * system_throughput(config.band, wave)
@@ -111,7 +110,13 @@ def common_light(config: SimConfig, wave: Array) -> Array:
         density = density + 6.0 * moonlight(wave)
     unit = electrons_per_unit(config, wave)
     lines = airglow * sky.strengths * electrons_per_unit(config, sky.lines)
-    return FIBRE_SKY * (density * unit + _deposit(wave, sky.lines, lines) / step)
+    return FIBRE_SKY * (density * unit + deposit(wave, sky.lines, lines) / step)
+
+
+def lamp_lines(config: SimConfig) -> tuple[Array, Array]:
+    """Wavelengths of the lamps' lines, and their electrons at throughput 1."""
+    lines, strength = arc_lines()
+    return lines, strength * config.seconds / 5.0
 
 
 def moonlight(wave: Array) -> Array:
@@ -139,7 +144,7 @@ def target_light(config: SimConfig, target: Target, wave: Array) -> Array:
     return flux_density(target, wave) * electrons_per_unit(config, wave) * transmission(wave)
 
 
-def _deposit(wave: Array, lines: Array, electrons: Array) -> Array:
+def deposit(wave: Array, lines: Array, electrons: Array) -> Array:
     """Electrons per bin of lines much narrower than a bin: shared by the two bins around, centroid kept."""
     step = (wave[-1] - wave[0]) / (len(wave) - 1)
     place = (lines - wave[0]) / step

@@ -1,0 +1,145 @@
+"""gpu_psf fit: arcs and a starting PSF to a fitted one."""
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from gpu_extract.cli.common import log
+from gpu_extract.cli.extract import set_threads
+from gpu_extract.cli.ranks import start_ranks
+from gpu_extract.errors import ExitCode, InputError
+
+if TYPE_CHECKING:
+    from gpu_extract.data import Card, Image, PsfModel
+    from gpu_psf.data import FitConfig, Lines
+    from gpu_psf.run import FittedPsf
+
+NAME = "fit"
+HELP = "fit traces and shapes to arcs, starting from another PSF"
+DESCRIPTION = """\
+Fit traces and shapes of the spots together to one or several arcs, bundle by bundle. The starting
+PSF is that of another night, a few pixels off at most, or one with Gaussian spots."""
+EPILOG = """\
+examples
+  gpu_psf fit -i arc.fits -p psf-last-night.fits -o psf.fits
+  gpu_psf fit -i arc-1.fits arc-2.fits -p psf.fits -o new.fits --lines neon.txt --qa new.png
+  mpiexec -n 20 gpu_psf fit -i arc.fits -p psf.fits -o new.fits      a bundle per rank at a time
+
+The images are those that gpu_extract reads: IMAGE in electrons, IVAR, MASK, READNOISE. A list of
+lines is text: a wavelength (Angstrom) and, if known, a strength in each line.
+
+The file says what became of each fibre: STATUS 0 fitted, 1 few lines, 2 no line (its neighbours say
+where it is), 3 not fitted (the starting PSF, moved like the nearest bundles)."""
+
+
+def add_options(commands: Any, name: str, summary: str) -> None:
+    """Add this command to those of the program."""
+    parser = commands.add_parser(name, help=summary, description=DESCRIPTION, epilog=EPILOG)
+    parser.set_defaults(body=body)
+    add = parser.add_argument
+    add("-i", "--input", metavar="ARC", nargs="+", required=True, help="images of arcs, fitted together")
+    add("-p", "--psf", metavar="FILE", required=True, help="the PSF to start from")
+    add("-o", "--output", metavar="FILE", required=True, help="PSF to write (.fits); an existing file is replaced")
+    add("--lines", metavar="FILE", help="lines of the lamps (default: Hg, Cd, Ne, Ar, Kr, Xe; vacuum wavelengths)")
+    add("--qa", metavar="FILE", help="picture of residuals, shifts, widths and chi squared (.png, .pdf, .svg)")
+    add("-s", "--specmin", metavar="N", type=int, default=0, help="first fibre; whole bundles are fitted (default 0)")
+    add("-n", "--nspec", metavar="N", type=int, help="number of fibres (default: all)")
+    shape = parser.add_argument_group("what is fitted").add_argument
+    shape("--gh-degree", metavar="N", type=int, default=6, help="of the Gauss-Hermite terms (default 6)")
+    shape("--wave-degree", metavar="N", type=int, default=3,
+          help="of the shapes' polynomials in wavelength (default 3)")
+    shape("--across-degree", metavar="N", type=int, default=1,
+          help="of the same across the fibres of a bundle (default 1)")
+    shape("--trace-degree", metavar="N", type=int, help="of the traces in wavelength (default: the starting PSF's)")
+    shape("--reach", metavar="DX,DY", default="4,10",
+          help="how many pixels the starting PSF may be off in x and y (default 4,10)")
+    shape("--saturation", metavar="E", type=float, default=6e4,
+          help="electrons from which on a pixel is left out as saturated (default 60000)")
+    run = parser.add_argument_group("how to run").add_argument
+    run("--mpi", action="store_true", help="use MPI also without a launcher that is recognised")
+    run("--threads", metavar="N", type=int, help="threads of the numerical libraries on each rank (default 1)")
+
+
+def body(args: argparse.Namespace) -> int:
+    """Fit and write; rank 0 reads, writes and speaks."""
+    set_threads(args.threads)
+    comm = start_ranks(args.mpi, "gpu_psf")
+    from gpu_psf.data import Lines
+    from gpu_psf.run import fit_psf
+
+    cards: list[tuple[Card, ...]] = []
+
+    def read() -> tuple[Any, ...]:
+        _check_outputs(args)
+        images, start, lines = read_inputs(args)
+        cards.append(images[0].cards)
+        from gpu_extract.io.image import bare
+
+        return [bare(image) for image in images], start, (lines.wave, lines.strength)
+
+    with comm.together():
+        config = _config(args)
+        images, start, (wave, strength) = comm.share(read)
+        fitted = fit_psf(images, start, Lines(wave, strength), config, comm=comm, tell=log.info)
+        if fitted is not None:
+            _deliver(args, fitted, cards[0], config)
+        comm.barrier()
+    return ExitCode.DONE
+
+
+def _config(args: argparse.Namespace) -> "FitConfig":
+    """The settings that the options ask for. Raises ConfigError, InputError."""
+    from gpu_psf.data import FitConfig
+
+    try:
+        dx, dy = (int(word) for word in args.reach.split(","))
+    except ValueError as error:
+        raise InputError(f"--reach is {args.reach!r}, must be two numbers of pixels, e.g. 4,10") from error
+    return FitConfig(args.gh_degree, args.wave_degree, args.across_degree, args.trace_degree, (dx, dy),
+                     args.saturation, args.specmin, args.nspec)
+
+
+def _check_outputs(args: argparse.Namespace) -> None:
+    from gpu_extract.io.atomic import FITS_ENDINGS, check_target
+
+    check_target(args.output, endings=FITS_ENDINGS)
+    if args.qa:
+        from gpu_extract.figures.canvas import check_picture
+
+        check_target(args.qa)
+        check_picture(args.qa)
+
+
+def read_inputs(args: argparse.Namespace) -> "tuple[list[Image], PsfModel, Lines]":
+    """Arcs, starting PSF and lines. Raises InputError."""
+    from gpu_extract.checks.sense import strangers
+    from gpu_extract.io.image import read_image
+    from gpu_extract.io.psf import read_psf
+    from gpu_psf.lamp import read_lines, shipped_lines
+
+    start = read_psf(args.psf)
+    images = [read_image(path, fibermap=False) for path in args.input]
+    for path, image in zip(args.input, images, strict=True):
+        wrong = strangers(image.cards, start.identity, start.name)
+        if wrong:
+            raise InputError(f"{path}: {wrong}; give an arc and a starting PSF of one camera")
+    lines = read_lines(args.lines) if args.lines else shipped_lines()
+    return images, start, lines
+
+
+def _deliver(args: argparse.Namespace, fitted: "FittedPsf", cards: "tuple[Card, ...]", config: "FitConfig") -> None:
+    """Write the PSF and its page, and say how it went."""
+    from gpu_psf.write import write_fitted
+
+    write_fitted(args.output, fitted, cards=cards, config=config, inputs=[*args.input, args.psf])
+    if args.qa:
+        from gpu_psf.figures import qa_page
+
+        qa_page(args.qa, fitted)
+        log.info(f"picture: {args.qa}")
+    rows, fibres = fitted.bundles, fitted.fibres
+    lost = rows[rows["FITTED"] == 0]
+    if len(lost):
+        log.warning(f"{len(lost)} of {len(rows)} bundles are not fitted; fibres {lost[0]['FIRST']}-{lost[0]['LAST']}: "
+                    f"{lost[0]['REASON'].decode()} (the others: table BUNDLES)")
+    states = [f"{int((fibres['STATUS'] == state).sum())} {words}" for state, words in
+              enumerate(("fitted", "with few lines", "interpolated", "not fitted"))]
+    log.info(f"PSF: {args.output} (fibres: {', '.join(states)}; PSFERR {fitted.psf.psferr:.4f})")

@@ -1,0 +1,72 @@
+"""Light between the lines: a lamp's continuum through the fibres, and stray light."""
+import numpy as np
+
+from gpu_extract.data import Array
+from gpu_psf.data import Frame, Parameters, Pixels
+from gpu_psf.prepare import legendre, shape_basis
+from gpu_psf.profile import profiles
+
+STEP = 16            # rows between profiles: they change slowly
+DEGREES = 3, 1       # of the continuum and of the stray light along the rows
+FEWEST = 100         # pixels without lines
+CLIP = 4.0           # standard deviations: what is brighter is no continuum
+
+
+def profile_image(frame: Frame, now: Parameters, pixels: Pixels, throughput: Array) -> Array:
+    """Cross-dispersion profile of all fibres, each times its throughput, in every row: (ny, nx), sum over x of each
+    fibre's part its throughput."""
+    _, ny, nx = pixels.value.shape
+    rows = np.arange(0, ny + STEP, STEP)
+    wave = np.linspace(*frame.x_range, 256)
+    y = now.y @ legendre(wave, frame.x_range, frame.trace).T - pixels.y0
+    image = np.zeros((len(rows), nx))
+    count, half = frame.degree + 1, frame.start.stamp[1] // 2
+    for fibre in range(frame.nfibre):
+        at = np.interp(rows, y[fibre], wave) if y[fibre, -1] > y[fibre, 0] else np.interp(
+            rows, y[fibre, ::-1], wave[::-1])
+        x = legendre(at, frame.x_range, frame.trace) @ now.x[fibre] - pixels.x0
+        terms = shape_basis(frame, np.full(len(at), fibre), at) @ now.shape[:count + 1].T     # widths, GH-i-0
+        gh = np.concatenate([np.ones((len(at), 1)), terms[:, 2:]], axis=1)
+        first = np.clip(np.rint(x).astype(np.int64) - half, 0, nx - 2 * half - 1)
+        p = profiles(x, terms[:, 0], first, 2 * half + 1, count - 1)
+        image[np.arange(len(rows))[:, np.newaxis], first[:, np.newaxis] + np.arange(2 * half + 1)] += (
+            throughput[fibre] * np.maximum(np.einsum("nk,nks->ns", gh, p), 0.0))
+    share = (np.arange(ny) % STEP / STEP)[:, np.newaxis]
+    low = np.arange(ny) // STEP
+    return image[low] * (1 - share) + image[low + 1] * share
+
+
+def continuum(pixels: Pixels, profile: Array, lines: np.ndarray) -> Array:
+    """Continuum and stray light, in the shape of Pixels.value, fitted to the pixels away from lines.
+
+    lines: where there may be light of lines, the same shape
+    """
+    found = np.zeros(pixels.value.shape)
+    u = 2 * np.arange(len(profile)) / len(profile) - 1
+    every = np.asarray(np.polynomial.legendre.legvander(u, max(DEGREES)), np.float64)
+    parts = [every[:, :degree + 1] for degree in DEGREES]
+    for n in range(len(found)):
+        inverse = np.where(lines[n], 0.0, 1 / pixels.read_variance[n])
+        if np.count_nonzero(inverse) < FEWEST:
+            continue
+        limit = 3 * CLIP
+        for _ in range(3):
+            apart = pixels.value[n] - found[n]
+            kept = np.where(apart * apart * inverse < limit * limit, inverse, 0.0)
+            of_fibres, stray = _amounts(kept, pixels.value[n], profile, parts)
+            found[n] = of_fibres[:, np.newaxis] * profile + stray[:, np.newaxis]
+            limit = CLIP
+    return found
+
+
+def _amounts(weight: Array, value: Array, profile: Array, parts: list[Array]) -> tuple[Array, Array]:
+    """Continuum and stray light of every row, smooth along the rows: (ny,) each."""
+    shaped = weight * profile
+    rows = [[(shaped * profile).sum(axis=1), shaped.sum(axis=1)], [shaped.sum(axis=1), weight.sum(axis=1)]]
+    right = [(shaped * value).sum(axis=1), (weight * value).sum(axis=1)]
+    matrix = np.block([[parts[i].T @ (rows[i][j][:, np.newaxis] * parts[j]) for j in (0, 1)] for i in (0, 1)])
+    scale = np.sqrt(np.maximum(matrix.diagonal(), 1e-30))
+    unit = matrix / scale / scale[:, np.newaxis] + 1e-9 * np.eye(len(matrix))
+    amount = np.linalg.solve(unit, np.concatenate([parts[i].T @ right[i] for i in (0, 1)]) / scale) / scale
+    count = parts[0].shape[1]
+    return parts[0] @ amount[:count], parts[1] @ amount[count:]

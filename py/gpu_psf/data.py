@@ -1,0 +1,170 @@
+"""What a fit works on, as frozen data: pixels of a bundle, spots of lines, parameters."""
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpu_extract.data import Array, IntArray, PsfModel
+from gpu_extract.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class FitConfig:
+    """What to fit.
+
+    degree_gh: of the Gauss-Hermite terms in x and y; degree_wave, degree_across: of their polynomials in wavelength
+        and across the fibres of a bundle; degree_trace: of the traces in wavelength, None: as in the starting PSF
+    reach: how far the starting traces may be off, pixels (x, y)
+    saturation: electrons; spots with a brighter pixel are left out
+    specmin, nspec: fibres to fit, in whole bundles; nspec None: all
+    """
+
+    degree_gh: int = 6
+    degree_wave: int = 3
+    degree_across: int = 1
+    degree_trace: int | None = None
+    reach: tuple[int, int] = (4, 10)
+    saturation: float = 6e4
+    specmin: int = 0
+    nspec: int | None = None
+
+    def __post_init__(self) -> None:
+        problems = [f"{words} is {value}, must be {low} to {high}" for words, value, low, high in (
+            ("degree_gh", self.degree_gh, 0, 10), ("degree_wave", self.degree_wave, 0, 8),
+            ("degree_across", self.degree_across, 0, 4), ("degree_trace", self.degree_trace, 0, 12),
+            ("reach in x", self.reach[0], 0, 100), ("reach in y", self.reach[1], 0, 1000),
+            ("saturation", self.saturation, 1, 1e12), ("specmin", self.specmin, 0, 10**6),
+            ("nspec", self.nspec, 1, 10**6)) if value is not None and not low <= value <= high]
+        if problems:
+            raise ConfigError("; ".join(problems))
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Lines of a lamp, ascending.
+
+    wave: (nline,) Angstrom, in the unit (air or vacuum) that the PSF's traces shall have
+    strength: (nline,) expected electrons, on any scale; close: (nline,) nearer to another line than can be told apart
+    """
+
+    wave: Array
+    strength: Array
+
+    def __post_init__(self) -> None:
+        if self.wave.shape != self.strength.shape or self.wave.ndim != 1:
+            raise ValueError("wavelengths and strengths of lines must be as many")
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """The pixels of a bundle in all exposures, with a rim around so that every stamp lies inside.
+
+    value: (nexposure, ny, nx) electron; read_variance: the same shape, electron^2, infinite where masked
+    x0: column of value[..., 0] on the CCD; y0: row of stored[0] on the CCD
+    stored: for each row of the CCD from y0 on, where it stands in `value`; rows away from all spots share a masked one
+    """
+
+    value: Array
+    read_variance: Array
+    x0: int
+    y0: int
+    stored: IntArray
+
+    def rows(self, needed: np.ndarray) -> "Pixels":
+        """The same with some of the rows (needed: a truth for each), and a masked one in place of all others."""
+        kept = self.stored[needed]
+        value = np.concatenate([self.value[:, kept], np.zeros_like(self.value[:, :1])], axis=1)
+        variance = np.concatenate([self.read_variance[:, kept], np.full_like(self.value[:, :1], np.inf)], axis=1)
+        stored = np.full(len(needed), len(kept))
+        stored[needed] = np.arange(len(kept))
+        return Pixels(value, variance, self.x0, self.y0, stored)
+
+
+@dataclass(frozen=True)
+class Spots:
+    """The spots that are fitted: one for each exposure, line and fibre that shows it.
+
+    exposure, line, fibre: (n,) numbers, fibre counted in the bundle; wave: (n,) Angstrom
+    trace: (n, ntrace) Legendre polynomials of the traces; shape: (n, nshape) those of the shapes, wavelength times
+        place across the bundle
+    """
+
+    exposure: IntArray
+    line: IntArray
+    fibre: IntArray
+    wave: Array
+    trace: Array
+    shape: Array
+
+    def __len__(self) -> int:
+        return len(self.wave)
+
+    def cut(self, chosen: np.ndarray) -> "Spots":
+        """Some of the spots."""
+        return Spots(*(getattr(self, name)[chosen] for name in
+                       ("exposure", "line", "fibre", "wave", "trace", "shape")))
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What the parameters of a bundle mean.
+
+    first, nfibre: the bundle's fibres; x_range, range: wavelengths of the Legendre series of traces and shapes
+    degree: of the Gauss-Hermite terms; wave, across: of the shapes' polynomials; trace: of the traces
+    stamp, offset: see gpu_extract.data.PsfModel; start: the PSF that the fit starts from, with the tail that is kept
+    """
+
+    first: int
+    nfibre: int
+    x_range: tuple[float, float]
+    range: tuple[float, float]
+    degree: int
+    wave: int
+    across: int
+    trace: int
+    start: PsfModel
+
+    @property
+    def orders(self) -> tuple[tuple[int, int], ...]:
+        """Polynomials of a shape, (order across, order in wavelength): each order across has two wavelength orders
+        less than the one before. In the PSF of a DESI camera the others add nothing but noise."""
+        return tuple((a, k) for a in range(self.across + 1) for k in range(max(self.wave + 1 - 2 * a, 1)))
+
+    @property
+    def nshape(self) -> int:
+        """Polynomials of a shape."""
+        return len(self.orders)
+
+    @property
+    def nterm(self) -> int:
+        """Parameters of a shape: two widths, and all Gauss-Hermite terms but GH-0-0."""
+        return 1 + (self.degree + 1) ** 2
+
+    @property
+    def ntrace(self) -> int:
+        """Coefficients of all traces."""
+        return 2 * self.nfibre * (self.trace + 1)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Traces and shapes of a bundle.
+
+    x, y: (nfibre, ntrace) Legendre coefficients, pixels
+    shape: (nterm, nshape) coefficients of sigma x, sigma y (pixels), then GH-i-j without GH-0-0, j slowly
+    """
+
+    x: Array
+    y: Array
+    shape: Array
+
+    def vector(self) -> Array:
+        """All of them in a row."""
+        return np.concatenate([self.x.ravel(), self.y.ravel(), self.shape.ravel()])
+
+    def moved(self, step: Array) -> "Parameters":
+        """The parameters after a step of the length of the vector, or of the traces' part and the widths' of it."""
+        n = self.x.size
+        shape = self.shape.ravel().copy()
+        shape[:len(step) - 2 * n] += step[2 * n:]
+        return Parameters(self.x + step[:n].reshape(self.x.shape), self.y + step[n:2 * n].reshape(self.y.shape),
+                          shape.reshape(self.shape.shape))

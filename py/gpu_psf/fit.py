@@ -1,0 +1,261 @@
+"""The fit of one bundle: from the pixels, the lines and a starting PSF to traces and shapes."""
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+import numpy as np
+
+from gpu_extract.data import Array, Image, IntArray, PsfModel
+from gpu_psf.continuum import continuum, profile_image
+from gpu_psf.data import FitConfig, Frame, Lines, Parameters, Pixels, Spots
+from gpu_psf.prepare import cut_out, legendre, lines_of, make_frame, make_spots, parameters_of
+from gpu_psf.prior import measured_alone
+from gpu_psf.register import best_shift, clear_light, explained, scores
+from gpu_psf.solve import State, Task, first_look, iterate, with_task
+from gpu_psf.stamps import centres, make_stamps
+
+APART = 1.5                 # pixels between lines whose light can be told apart
+SIGNAL = 5.0                # of light over its uncertainty, from which on a spot moves traces and shapes
+SEEN, LIGHT = 0.9, 0.7      # share of the list's brighter lines that are seen, or of the light that they explain
+COVERED = 0.7               # of a spot's light on good pixels
+ODD = 3.0                   # times more or less light than line and fibre have elsewhere
+FEWEST = 4                  # lines of a bundle
+NEARBY = 2, 3               # pixels (x, y) by which a bundle may be off its camera
+GAP = 0.3, 1.5              # longest one between lines of a fibre: share of the range, times the list's own
+SURE = 5                    # fibres that tell how the others move
+EARLY, LATE = (0.3, 0.2, 0.1), (0.05, 0.02)
+
+
+class Status(IntEnum):
+    """What became of a fibre."""
+
+    FITTED = 0              # its own lines say where it is
+    FEW_LINES = 1           # fewer lines than its trace has coefficients, or a long gap: the neighbours help
+    INTERPOLATED = 2        # no line: from its neighbours in the bundle
+    NOT_FITTED = 3          # its bundle could not be fitted: the starting PSF, moved like the nearest bundles
+
+
+class BundleError(Exception):
+    """A bundle that cannot be fitted, and why."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted bundle.
+
+    status, nline: (nfibre,) Status and lines that the fibre is fitted to
+    """
+
+    task: Task
+    state: State
+    lines: IntArray
+    status: IntArray
+    nline: IntArray
+
+    @property
+    def frame(self) -> Frame:
+        """What the parameters mean."""
+        return self.task.frame
+
+
+def fit_bundle(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int], lines: Lines, config: FitConfig,
+               shift: tuple[int, int] | None = None) -> Fit:
+    """Fit the fibres lo .. hi - 1; shift: by how many pixels (x, y) the camera is off, where that is known.
+
+    Raises BundleError.
+    """
+    frame = make_frame(start, fibres, config)
+    now = parameters_of(frame)
+    pixels = _unsaturated(cut_out(images, frame, now, config), config)
+    light = clear_light(pixels)
+    now, chosen, close = _registered(frame, now, pixels, lines, config, shift)
+    task = _task(frame, now, pixels, lines, (chosen, close))
+    state = first_look(task, now)
+    task, state = _chosen(task, state)
+    state = iterate(task, state, EARLY, shapes=False)
+    task, state = _chosen(task, state)
+    _check_lines(task, state, (lines, chosen), pixels, light)
+    task = with_task(task, background=_background(task, state, pixels))
+    state = iterate(task, state, LATE, shapes=True)
+    task, state = _chosen(task, state)
+    _check_lines(task, state, (lines, chosen), pixels, light)
+    nline, status = _fibres(task)
+    good = status == Status.FITTED
+    if not good.all() and good.sum() > SURE:
+        alone = measured_alone(frame, state.now, task.start, good)
+        task = with_task(task, alone=alone)
+        state = iterate(task, state, LATE[-1:], shapes=True)
+    return Fit(task, state, chosen, status, nline)
+
+
+MARGIN = 4                  # rows around a spot's stamp into which it may move
+
+
+def _task(frame: Frame, now: Parameters, pixels: Pixels, lines: Lines, which: tuple[IntArray, IntArray]) -> Task:
+    """The rows that the lines to fit reach, their spots on the CCD, and the pixels near lines that are not fitted."""
+    chosen, close = which
+    spots = make_spots(frame, lines, chosen, len(pixels.value))
+    x, y = centres(spots, now)
+    ny, nx = frame.start.shape
+    spots = spots.cut((x > -0.5) & (x < nx - 0.5) & (y > -0.5) & (y < ny - 0.5))
+    rows = np.rint(centres(spots, now)[1]).astype(int) - pixels.y0
+    reach = frame.start.stamp[0] // 2 + MARGIN
+    needed = np.zeros(len(pixels.stored), bool)
+    needed[np.clip(rows[:, np.newaxis] + np.arange(-reach, reach + 1), 0, len(needed) - 1)] = True
+    pixels = pixels.rows(needed)
+    left_out = np.zeros(pixels.value.size, bool)
+    if len(close):
+        odd = make_spots(frame, lines, close, len(pixels.value))
+        left_out[make_stamps(frame, odd, now, pixels).place] = True
+    return Task(frame, pixels, spots, np.ones(len(spots), bool), left_out, np.zeros(pixels.value.size), now)
+
+
+def _unsaturated(pixels: Pixels, config: FitConfig) -> Pixels:
+    """The pixels with the saturated ones masked, and those beside them."""
+    full = pixels.value > config.saturation
+    if not full.any():
+        return pixels
+    from scipy.ndimage import binary_dilation
+
+    grown = binary_dilation(full, np.ones((1, 3, 3), bool))
+    return replace(pixels, read_variance=np.where(grown, np.inf, pixels.read_variance))
+
+
+def shift_scores(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int], lines: Lines,
+                 config: FitConfig) -> Array:
+    """How well the lines of some fibres lie on light for each shift, see register.scores."""
+    frame = make_frame(start, fibres, config)
+    now = parameters_of(frame)
+    pixels = cut_out(images, frame, now, config)
+    return scores(pixels, *_places(frame, now, lines.wave[lines_of(frame, now, lines, APART)[0]]), config.reach)
+
+
+def _places(frame: Frame, now: Parameters, wave: Array) -> tuple[Array, Array]:
+    """x and y of wavelengths in all fibres, flat."""
+    basis = legendre(wave, frame.x_range, frame.trace).T
+    return (now.x @ basis).ravel(), (now.y @ basis).ravel()
+
+
+def _registered(frame: Frame, now: Parameters, pixels: Pixels, lines: Lines, config: FitConfig,
+                shift: tuple[int, int] | None) -> tuple[Parameters, IntArray, IntArray]:
+    """The parameters moved to where the lines are, the lines to fit, and those too close to be.
+
+    shift: of the camera, where it is known
+    """
+    every = lines_of(frame, now, lines, APART)[0]
+    if not len(every):
+        low, high = frame.range
+        raise BundleError(f"none of the {len(lines.wave)} lines lies within the starting PSF's {low:.0f} to "
+                          f"{high:.0f} A")
+    if shift is None:
+        shift = best_shift(scores(pixels, *_places(frame, now, lines.wave[every]), config.reach))
+    now = _moved(now, shift)
+    reach = min(NEARBY[0], config.reach[0]), min(NEARBY[1], config.reach[1])
+    now = _moved(now, best_shift(scores(pixels, *_places(frame, now, lines.wave[every]), reach)))
+    every, close = lines_of(frame, now, lines, APART)
+    return now, np.setdiff1d(every, close), close
+
+
+def _moved(now: Parameters, shift: tuple[int, int]) -> Parameters:
+    x, y = now.x.copy(), now.y.copy()
+    x[:, 0] += shift[0]
+    y[:, 0] += shift[1]
+    return Parameters(x, y, now.shape)
+
+
+def _check_lines(task: Task, state: State, what: tuple[Lines, IntArray], whole: Pixels, light: Array) -> None:
+    """Raise BundleError where lines and light are not those of each other.
+
+    what: all lines, and which were to be fitted; light: the clear light of the whole bundle
+    """
+    lines, chosen = what
+    seen = np.isin(np.arange(len(chosen)), task.spots.line[task.firm])
+    strength = lines.strength[chosen]
+    brighter = strength >= np.median(strength)
+    lit = np.zeros(whole.value.size, bool)
+    firm = task.spots.cut(task.firm)
+    lit[make_stamps(task.frame, firm, state.now, whole).place] = True
+    share, covered = seen[brighter].mean(), explained(light, lit.reshape(light.shape))
+    if share < SEEN and covered < LIGHT:
+        raise BundleError(f"{int(seen.sum())} of {len(seen)} lines of the list are seen, which account for "
+                          f"{100 * covered:.0f} % of the bright light; needed are {100 * SEEN:.0f} % of the brighter "
+                          f"lines, or {100 * LIGHT:.0f} % of the light: give the list of this lamp, or a starting PSF "
+                          "nearer by")
+
+
+def _chosen(task: Task, state: State) -> tuple[Task, State]:
+    """The task with the spots that have light enough and look like those around them as firm ones.
+
+    Raises BundleError where too few lines are left.
+    """
+    signal = state.flux / np.sqrt(state.variance)
+    good = (state.weight > 0)[state.stamps.place]
+    shape = np.maximum(state.stamps.image[:, 0].reshape(len(good), -1), 0)
+    firm = (signal > SIGNAL) & ((shape * good).sum(axis=1) > COVERED * shape.sum(axis=1))
+    expected = expected_light(task.spots, state.flux, firm)
+    firm &= (state.flux < ODD * expected) & (state.flux * ODD > expected)
+    count = len(np.unique(task.spots.line[firm]))
+    if count < FEWEST:
+        full = int((state.variance > 1e29).sum())
+        raise BundleError(f"{count} of {len(np.unique(task.spots.line))} lines have light that can be fitted, needed "
+                          f"are {FEWEST}" + (f" ({full} spots are saturated or masked)" if full else ""))
+    return with_task(task, firm=firm), state
+
+
+def expected_light(spots: Spots, flux: Array, firm: np.ndarray) -> Array:
+    """What line and fibre make expected: median over the fibres times median over the lines, (nspot,)."""
+    kind = spots.exposure * (spots.line.max() + 1) + spots.line
+    table = np.full((kind.max() + 1, spots.fibre.max() + 1), np.nan)
+    table[kind[firm], spots.fibre[firm]] = flux[firm]
+    of_fibre = np.ones(table.shape[1])
+    of_line = np.zeros(len(table))
+    for _ in range(3):
+        of_line = _median(table / of_fibre, axis=1)
+        of_fibre = _median(table / np.where(of_line > 0, of_line, np.nan)[:, np.newaxis], axis=0)
+        of_fibre = np.where(of_fibre > 0, of_fibre, 1.0)
+    expected: Array = of_line[kind] * of_fibre[spots.fibre]
+    return expected
+
+
+def _median(table: Array, axis: int) -> Array:
+    """Medians of what is no NaN, 0 where nothing is."""
+    some = np.isfinite(table).any(axis=axis)
+    filled = np.where(np.expand_dims(some, axis), table, 0.0)
+    found: Array = np.nanmedian(filled, axis=axis)
+    return found
+
+
+def _background(task: Task, state: State, whole: Pixels) -> Array:
+    """Continuum and stray light of the task's pixels, fitted to all of the bundle, (npixel,)."""
+    spots = task.spots
+    ratio = np.full((spots.line.max() + 1, task.frame.nfibre), np.nan)
+    firm = task.firm & (spots.exposure == 0)
+    ratio[spots.line[firm], spots.fibre[firm]] = state.flux[firm]
+    usual = _median(ratio, axis=1)
+    throughput = _median(ratio / np.where(usual > 0, usual, np.nan)[:, np.newaxis], axis=0)
+    profile = profile_image(task.frame, state.now, whole, throughput)
+    lit = np.zeros_like(whole.value, dtype=bool)
+    lit.ravel()[make_stamps(task.frame, spots, state.now, whole).place] = True
+    stored = np.zeros_like(task.pixels.value)
+    kept = task.pixels.stored < stored.shape[1] - 1
+    lit[:, kept] |= task.left_out.reshape(stored.shape)[:, :-1]
+    stored[:, :-1] = continuum(whole, profile, lit)[:, kept]
+    return stored.ravel()
+
+
+def _fibres(task: Task) -> tuple[IntArray, IntArray]:
+    """Lines of each fibre, and what that makes of it: (nfibre,) each."""
+    spots, nfibre = task.spots, task.frame.nfibre
+    nline, status = np.zeros(nfibre, np.int64), np.full(nfibre, int(Status.FITTED), np.int64)
+    listed = np.unique(spots.wave)
+    length = listed[-1] - listed[0]
+    most = max(GAP[0] * length, GAP[1] * np.diff(listed).max(initial=0.0))
+    for fibre in range(nfibre):
+        wave = np.unique(spots.wave[task.firm & (spots.fibre == fibre)])
+        nline[fibre] = len(wave)
+        gaps = np.diff(np.concatenate([listed[:1], wave, listed[-1:]]))
+        if len(wave) == 0:
+            status[fibre] = Status.INTERPOLATED
+        elif len(wave) <= task.frame.trace or gaps.max() > most:
+            status[fibre] = Status.FEW_LINES
+    return nline, status

@@ -1,0 +1,310 @@
+"""The normal equations of a Gauss-Newton step: every product of derivatives, spot pair by spot pair.
+
+A Gauss-Hermite term is a product of a profile along x and one along y, so that its products are made of those of
+profiles: sum over x first, then over y. The fluxes are linear and are eliminated (variable projection): with C the
+products of spots with spots, X those of spots with derivatives, H those of derivatives, a step solves
+
+    (H - X^T C^-1 X) step = g - X^T C^-1 g_flux
+"""
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg.blas import dsyrk
+
+from gpu_extract.data import Array, IntArray
+from gpu_psf.data import Frame, Spots
+from gpu_psf.pairs import Pairs, beside
+from gpu_psf.stamps import IMAGES, Stamps
+
+CHUNK = 128          # pairs at a time: their products stay within a few MB
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What is linearised: spots, their stamps and fluxes, weights and residuals of the pixels (flat).
+
+    shapes: whether the Gauss-Hermite terms are free, or the traces and widths alone
+    """
+
+    frame: Frame
+    spots: Spots
+    stamps: Stamps
+    flux: Array
+    weight: Array
+    residual: Array
+    shapes: bool = True
+
+    @property
+    def size(self) -> int:
+        """Free parameters."""
+        return self.frame.ntrace + (self.frame.nterm if self.shapes else 2) * self.frame.nshape
+
+
+@dataclass(frozen=True)
+class _Products:
+    """Products over the pixels of pairs of spots; derivatives are times their spot's flux.
+
+    ii: (p, IMAGES, IMAGES) images of the first with those of the second
+    ig, gi: (p, IMAGES, ngh) images of the one (first, second) with the Gauss-Hermite terms of the other
+    gg: (p, m, m) of the terms: pairs of profiles along x, then along y, see _two_profiles
+    """
+
+    ii: Array
+    ig: Array
+    gi: Array
+    gg: Array
+
+
+def _products(scene: Scene, a: IntArray, b: IntArray) -> _Products:
+    stamps, n = scene.stamps, len(a)
+    ny, nx = stamps.open.shape[1:]
+    flux = scene.flux
+    weight = scene.weight[stamps.place[a]].reshape(n, ny, nx) * stamps.open[a]
+    of_a = stamps.image[a] * np.where(np.arange(IMAGES) > 0, flux[a, np.newaxis], 1.0)[..., np.newaxis, np.newaxis]
+    px, py = stamps.px[a], stamps.py[a]
+    if a is b:
+        of_b, px_b, py_b = of_a, px, py
+    else:
+        dx, dy = (stamps.corner[k][b] - stamps.corner[k][a] for k in (0, 1))
+        of_b = stamps.image[b] * np.where(np.arange(IMAGES) > 0, flux[b, np.newaxis], 1.0)[..., np.newaxis, np.newaxis]
+        of_b = beside(of_b.reshape(n, -1, nx), dx).reshape(n, IMAGES, ny, nx)
+        of_b = beside(of_b.transpose(0, 1, 3, 2).reshape(n, -1, ny), dy).reshape(n, IMAGES, nx, ny)
+        of_b = of_b.transpose(0, 1, 3, 2)
+        px_b, py_b = beside(stamps.px[b], dx), beside(stamps.py[b], dy)
+        weight = weight * beside(beside(stamps.open[b], dx).transpose(0, 2, 1), dy).transpose(0, 2, 1)
+    weighted = of_a * weight[:, np.newaxis]
+    ii = weighted.reshape(n, IMAGES, -1) @ of_b.reshape(n, IMAGES, -1).transpose(0, 2, 1)
+    none = np.empty((n, 0, 0))
+    if not scene.shapes:
+        return _Products(ii, none, none, none)
+    ig = _on_terms(weighted, px_b, py_b) * flux[b, np.newaxis, np.newaxis]
+    gi = ig if a is b else _on_terms(of_b * weight[:, np.newaxis], px, py) * flux[a, np.newaxis, np.newaxis]
+    i, j = _two_profiles(px.shape[1], same=a is b)
+    xx, yy = px[:, i] * px_b[:, j], py[:, i] * py_b[:, j]
+    gg = xx @ (weight * (flux[a] * flux[b])[:, np.newaxis, np.newaxis]).transpose(0, 2, 1) @ yy.transpose(0, 2, 1)
+    return _Products(ii, ig, gi, gg)
+
+
+def _two_profiles(count: int, *, same: bool) -> tuple[IntArray, IntArray]:
+    """Orders of the profiles of two spots that are multiplied: all pairs, or each once if the spots are the same."""
+    if same:
+        i, j = np.triu_indices(count)
+        return i, j
+    i, j = np.indices((count, count)).reshape(2, -1)
+    return i, j
+
+
+def _all_terms(sums: Array, count: int, *, same: bool) -> Array:
+    """Sums (m, m, ...) over pairs of profiles as those over pairs of terms (j, i, j', i', ...)."""
+    i, j = _two_profiles(count, same=same)
+    number = np.empty((count, count), np.int64)
+    number[j, i] = number[i, j] = np.arange(len(i))
+    if not same:
+        number = np.arange(count * count).reshape(count, count)
+    # number[i, i'] along x, number[j, j'] along y
+    return sums[number[np.newaxis, :, np.newaxis, :], number[:, np.newaxis, :, np.newaxis]]
+
+
+def _on_terms(images: Array, px: Array, py: Array) -> Array:
+    """Sums of images (n, k, ny, nx) times each Gauss-Hermite term: (n, k, ngh)."""
+    sums = py[:, np.newaxis] @ images @ px.transpose(0, 2, 1)[:, np.newaxis]
+    return sums.reshape(*sums.shape[:2], -1)
+
+
+def gradient(scene: Scene) -> tuple[Array, Array]:
+    """What the chi squared gains by a step and by light, halved: (size,), (nspot,)."""
+    frame, spots, stamps = scene.frame, scene.spots, scene.stamps
+    n, (ny, nx) = len(spots), stamps.open.shape[1:]
+    pull = (scene.weight * scene.residual)[stamps.place].reshape(n, ny, nx)
+    images = (stamps.image.reshape(n, IMAGES, -1) @ pull.reshape(n, -1, 1))[..., 0]
+    local = images[:, 1:] * scene.flux[:, np.newaxis]
+    total = np.zeros(scene.size)
+    half = frame.ntrace // 2
+    for k in (0, 1):
+        parts = local[:, k, np.newaxis] * spots.trace
+        at = spots.fibre[:, np.newaxis] * parts.shape[1] + np.arange(parts.shape[1])
+        total[k * half:(k + 1) * half] = np.bincount(at.ravel(), parts.ravel(), half)
+    shape = local[:, 2:]
+    if scene.shapes:
+        terms = _on_terms((pull * stamps.open)[:, np.newaxis], stamps.px, stamps.py)[:, 0, 1:]
+        shape = np.concatenate([shape, terms * scene.flux[:, np.newaxis]], axis=1)
+    total[frame.ntrace:] = (shape.T @ spots.shape).ravel()
+    return total, images[:, 0]
+
+
+def _overlap(scene: Scene, pairs: Pairs) -> Array:
+    """Weighted sums over the pixels that the spots of pairs share: (p,)."""
+    stamps = scene.stamps
+    n, (ny, nx) = len(pairs.first), stamps.open.shape[1:]
+    of_a = stamps.image[pairs.first, 0] * scene.weight[stamps.place[pairs.first]].reshape(n, ny, nx)
+    of_b = stamps.image[pairs.second, 0]
+    if pairs.first is not pairs.second:
+        dx, dy = (stamps.corner[k][pairs.second] - stamps.corner[k][pairs.first] for k in (0, 1))
+        of_b = beside(beside(of_b, dx).transpose(0, 2, 1), dy).transpose(0, 2, 1)
+    sums: Array = (of_a * of_b).sum(axis=(1, 2))
+    return sums
+
+
+def grams(scene: Scene, pairs: Sequence[Pairs], groups: Sequence[IntArray]) -> list[Array]:
+    """The matrix C of each group of spots."""
+    number, place = np.empty(len(scene.spots), np.int64), np.empty(len(scene.spots), np.int64)
+    for n, group in enumerate(groups):
+        number[group], place[group] = n, np.arange(len(group))
+    first = np.concatenate([p.first for p in pairs])
+    second = np.concatenate([p.second for p in pairs])
+    values = np.concatenate([_overlap(scene, p) for p in pairs])
+    order = np.argsort(number[first], kind="stable")
+    cuts = np.searchsorted(number[first][order], np.arange(1, len(groups)))
+    return [_gram(len(group), values[mine], place[first[mine]], place[second[mine]])
+            for group, mine in zip(groups, np.split(order, cuts), strict=True)]
+
+
+def _gram(size: int, values: Array, i: IntArray, j: IntArray) -> Array:
+    matrix = np.zeros((size, size))
+    matrix[i, j] = values
+    matrix[j, i] = values
+    # a spot without a good pixel has no light; light of spots that all but coincide is shared
+    own = matrix.diagonal()
+    np.fill_diagonal(matrix, np.where(own > 0, own * (1 + 1e-10), 1.0))
+    return matrix
+
+
+def normal_equations(scene: Scene, pairs: Sequence[Pairs]) -> tuple[Array, Array]:
+    """H (size, size) and X (nspot, size)."""
+    matrix = np.zeros((scene.size, scene.size))
+    lights = np.zeros((len(scene.spots), scene.size))
+    for kind in pairs:
+        same = kind.first is kind.second
+        half = _half(scene, kind, lights)
+        matrix += half if same else half + half.T
+    return matrix, lights
+
+
+def _half(scene: Scene, kind: Pairs, lights: Array) -> Array:
+    """Products of the parameters of the first spots (rows) with those of the second; lights: X, added to."""
+    frame, spots, a, b = scene.frame, scene.spots, kind.first, kind.second
+    made, whole = _sums(scene, kind)
+    # what the images of the one spot have with the shapes of the other: widths, then terms
+    forth = np.concatenate([made.ii[:, :, 3:], made.ig[:, :, 1:]], axis=2) if scene.shapes else made.ii[:, :, 3:]
+    back = made.ii[:, 3:].transpose(0, 2, 1)
+    back = np.concatenate([back, made.gi[:, :, 1:]], axis=2) if scene.shapes else back
+    _add_lights(lights, scene, (a, b), (made.ii[:, 0, 1:3], forth[:, 0]))
+    if a is not b:
+        _add_lights(lights, scene, (b, a), (made.ii[:, 1:3, 0], back[:, 0]))
+    matrix, n = np.zeros((scene.size, scene.size)), frame.ntrace
+    matrix[n:, n:] = whole
+    order = np.argsort(spots.fibre[a], kind="stable")
+    ends = np.searchsorted(spots.fibre[a][order], np.arange(frame.nfibre + 1))
+    for fibre, (lo, hi) in enumerate(pairwise(ends)):
+        if lo < hi:
+            mine = order[lo:hi]
+            _add_traces(matrix, scene, (a[mine], b[mine]), made.ii[mine, 1:3, 1:3],
+                        (_rows(frame, fibre), _rows(frame, fibre + kind.across)))
+            _add_mixed(matrix, scene, (a[mine], b[mine]), forth[mine, 1:3], _rows(frame, fibre), turned=False)
+            _add_mixed(matrix, scene, (b[mine], a[mine]), back[mine, 1:3], _rows(frame, fibre + kind.across),
+                       turned=True)
+    return matrix
+
+
+def _sums(scene: Scene, kind: Pairs) -> tuple[_Products, Array]:
+    """The products of all pairs of a kind (without gg), and those of shapes with shapes, summed."""
+    frame, count, parts = scene.frame, scene.frame.nshape, []
+    nterm = frame.nterm if scene.shapes else 2
+    whole = np.zeros((nterm, nterm, count, count))
+    ngh, c, terms = nterm - 2, frame.degree + 1, np.zeros(())
+    for start in range(0, len(kind.first), CHUNK):
+        a = kind.first[start:start + CHUNK]
+        b = a if kind.first is kind.second else kind.second[start:start + CHUNK]
+        made, n = _products(scene, a, b), len(a)
+        parts.append((made.ii, made.ig, made.gi))
+        both = (scene.spots.shape[a][:, :, np.newaxis] * scene.spots.shape[b][:, np.newaxis]).reshape(n, -1)
+        whole[:2, :2] += (made.ii[:, 3:, 3:].reshape(n, -1).T @ both).reshape(2, 2, count, count)
+        if scene.shapes:
+            whole[:2, 2:] += (made.ig[:, 3:, 1:].reshape(n, -1).T @ both).reshape(2, ngh, count, count)
+            whole[2:, :2] += (made.gi[:, 3:, 1:].transpose(0, 2, 1).reshape(n, -1).T @ both).reshape(
+                ngh, 2, count, count)
+            terms = terms + made.gg.reshape(n, -1).T @ both
+    if scene.shapes:
+        same = kind.first is kind.second
+        pairs = len(_two_profiles(c, same=same)[0])
+        all_terms = _all_terms(terms.reshape(pairs, pairs, count, count), c, same=same)
+        whole[2:, 2:] = all_terms.reshape(c * c, c * c, count, count)[1:, 1:]
+    ii, ig, gi = (np.concatenate(each) for each in zip(*parts, strict=True))
+    return _Products(ii, ig, gi, np.empty(0)), whole.transpose(0, 2, 1, 3).reshape(nterm * count, nterm * count)
+
+
+def _rows(frame: Frame, fibre: int) -> tuple[slice, slice]:
+    """Where the coefficients of a fibre's traces stand: x, y."""
+    count, half = frame.trace + 1, frame.ntrace // 2
+    return slice(fibre * count, (fibre + 1) * count), slice(half + fibre * count, half + (fibre + 1) * count)
+
+
+def _add_lights(lights: Array, scene: Scene, pair: tuple[IntArray, IntArray], values: tuple[Array, Array]) -> None:
+    """Products of the spots of the first with the parameters of the second: (p, 2) traces, (p, nterm) shapes."""
+    (light, moved), (traces, shapes), spots, frame = pair, values, scene.spots, scene.frame
+    count = frame.trace + 1
+    for axis in (0, 1):
+        at = (spots.fibre[moved] * count + axis * frame.ntrace // 2)[:, np.newaxis] + np.arange(count)
+        lights[light[:, np.newaxis], at] += traces[:, axis, np.newaxis] * spots.trace[moved]
+    parts = shapes[:, :, np.newaxis] * spots.shape[moved][:, np.newaxis]
+    lights[light, frame.ntrace:] += parts.reshape(len(light), -1)
+
+
+def _add_traces(matrix: Array, scene: Scene, pair: tuple[IntArray, IntArray], values: Array,
+                rows: tuple[tuple[slice, slice], tuple[slice, slice]]) -> None:
+    """Products (p, 2, 2) of the traces of two fibres."""
+    (a, b), spots = pair, scene.spots
+    for i in (0, 1):
+        for j in (0, 1):
+            matrix[rows[0][i], rows[1][j]] += spots.trace[a].T @ (values[:, i, j, np.newaxis] * spots.trace[b])
+
+
+def _add_mixed(matrix: Array, scene: Scene, pair: tuple[IntArray, IntArray], values: Array,
+               rows: tuple[slice, slice], *, turned: bool) -> None:
+    """Products (p, 2, nterm) of the traces of a fibre with the shapes of others; turned: into the lower half."""
+    (a, b), spots, n = pair, scene.spots, scene.frame.ntrace
+    shapes = values[..., np.newaxis] * spots.shape[b][:, np.newaxis, np.newaxis]
+    block = (spots.trace[a].T @ shapes.reshape(len(a), -1)).reshape(-1, 2, shapes[0, 0].size)
+    for axis in (0, 1):
+        if turned:
+            matrix[n:, rows[axis]] += block[:, axis].T
+        else:
+            matrix[rows[axis], n:] += block[:, axis]
+
+
+def reduced(scene: Scene, pairs: Sequence[Pairs], groups: Sequence[IntArray],
+            blocks: Sequence[Array]) -> tuple[Array, Array]:
+    """Matrix and right-hand side of a step, the fluxes eliminated; blocks: C of each group (see grams)."""
+    matrix, lights = normal_equations(scene, pairs)
+    pull, of_light = gradient(scene)
+    whitened, of_white = np.empty_like(lights), np.empty(len(lights))
+    row = 0
+    for group, gram in zip(groups, blocks, strict=True):
+        factor = cholesky(gram, lower=True)
+        part = slice(row, row + len(group))
+        whitened[part] = solve_triangular(factor, lights[group], lower=True)
+        of_white[part] = solve_triangular(factor, of_light[group], lower=True)
+        row += len(group)
+    matrix -= _square(whitened)
+    return matrix, pull - whitened.T @ of_white
+
+
+def _square(rows: Array) -> Array:
+    """rows^T rows."""
+    upper = dsyrk(1.0, rows.T)
+    whole: Array = np.triu(upper) + np.triu(upper, 1).T
+    return whole
+
+
+def fluxes(scene: Scene, groups: Sequence[IntArray], blocks: Sequence[Array], light: Array) -> tuple[Array, Array]:
+    """Electrons that fit the light (flat, without continuum) best, and their variances: (nspot,) each."""
+    stamps = scene.stamps
+    pull = ((scene.weight * light)[stamps.place] * stamps.image[:, 0].reshape(len(stamps.x), -1)).sum(axis=1)
+    found, variance = np.empty(len(pull)), np.empty(len(pull))
+    for group, gram in zip(groups, blocks, strict=True):
+        inverse = np.linalg.inv(gram)
+        found[group], variance[group] = inverse @ pull[group], np.diag(inverse)
+    return found, variance

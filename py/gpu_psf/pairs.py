@@ -1,0 +1,75 @@
+"""Which spots share pixels."""
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from gpu_extract.data import Array, IntArray
+from gpu_psf.data import Spots
+from gpu_psf.stamps import Stamps
+
+FAR = 9.0           # widths apart: farther spots share no light, nor what a derivative would be worth
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Spots `second` that lie in the same way beside the spots `first`: no spot comes twice in either.
+
+    across: fibre of the second minus that of the first
+    """
+
+    first: IntArray
+    second: IntArray
+    across: int
+
+
+def find_pairs(spots: Spots, stamps: Stamps) -> list[Pairs]:
+    """Every pair once, the spots with themselves first."""
+    every = np.arange(len(spots))
+    table = np.full((spots.exposure.max() + 1, spots.line.max() + 1, spots.fibre.max() + 1), -1)
+    table[spots.exposure, spots.line, spots.fibre] = every
+    found = [Pairs(every, every, 0)]
+    for lines in range(table.shape[1]):
+        kinds = [_pairs_of(table, spots, stamps, (lines, across)) for across in range(-2 if lines else 1, 3)]
+        kinds = [pairs for pairs in kinds if len(pairs.first)]
+        if lines and not kinds:
+            break
+        found += kinds
+    return found
+
+
+def _pairs_of(table: IntArray, spots: Spots, stamps: Stamps, step: tuple[int, int]) -> Pairs:
+    """Pairs that are so many lines and fibres apart and share light."""
+    lines, across = step
+    line, fibre = spots.line + lines, spots.fibre + across
+    inside = (line < table.shape[1]) & (fibre >= 0) & (fibre < table.shape[2])
+    first = np.flatnonzero(inside)
+    second = table[spots.exposure[first], line[first], fibre[first]]
+    first, second = first[second >= 0], second[second >= 0]
+    ny, nx = stamps.open.shape[1:]
+    dx, dy = (np.abs(c[second] - c[first]) for c in (stamps.x, stamps.y))
+    near = (dx / stamps.sigma[0][first]) ** 2 + (dy / stamps.sigma[1][first]) ** 2 < FAR**2
+    near &= (dx < nx) & (dy < ny)
+    return Pairs(first[near], second[near], across)
+
+
+def clusters(pairs: list[Pairs], count: int) -> list[IntArray]:
+    """The spots in groups that share no pixel with each other."""
+    first = np.concatenate([p.first for p in pairs])
+    second = np.concatenate([p.second for p in pairs])
+    graph = coo_array((np.ones(len(first), np.int8), (first, second)), shape=(count, count))
+    number, label = connected_components(graph, directed=False)
+    order = np.argsort(label, kind="stable")
+    return np.split(order, np.searchsorted(label[order], np.arange(1, number)))
+
+
+def beside(rows: Array, shift: IntArray) -> Array:
+    """Profiles (p, k, size) as they stand on pixels that begin `shift` (p,) pixels before: zero beyond their ends."""
+    size = rows.shape[-1]
+    moved = np.zeros(rows.shape)
+    for by in np.unique(shift):
+        mine = shift == by
+        if abs(by) < size:
+            moved[mine, ..., max(by, 0):size + min(by, 0)] = rows[mine, ..., max(-by, 0):size + min(-by, 0)]
+    return moved

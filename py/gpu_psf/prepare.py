@@ -1,0 +1,166 @@
+"""From images, lines and a starting PSF to what the fit of a bundle works on, and back to a PSF."""
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from gpu_extract.data import Array, Core, Image, IntArray, Legendre, PsfModel
+from gpu_psf.data import FitConfig, Frame, Lines, Parameters, Pixels, Spots
+
+RIM = 4                  # pixels more than a stamp around the cut-out
+SAMPLES = 48             # wavelengths at which a series is sampled to be fitted by another one
+
+
+def legendre(wave: Array, ends: tuple[float, float], degree: int) -> Array:
+    """Legendre polynomials 0 .. degree at `wave`: (nwave, degree + 1)."""
+    place = 2 * (wave - ends[0]) / (ends[1] - ends[0]) - 1
+    return np.asarray(np.polynomial.legendre.legvander(place, degree), np.float64)
+
+
+def series_at(series: Legendre, fibres: slice, wave: Array) -> Array:
+    """Values of a series, (..., nfibre, nwave)."""
+    values: Array = series.coeff[..., fibres, :] @ legendre(wave, (series.wmin, series.wmax),
+                                                           series.coeff.shape[-1] - 1).T
+    return values
+
+
+def make_frame(start: PsfModel, fibres: tuple[int, int], config: FitConfig) -> Frame:
+    """What the parameters of the fibres lo .. hi - 1 mean."""
+    core = start.cores[0]
+    nfibre = fibres[1] - fibres[0]
+    trace = config.degree_trace
+    if trace is None:
+        trace = max(start.x.coeff.shape[1], start.y.coeff.shape[1]) - 1
+    return Frame(fibres[0], nfibre, (start.x.wmin, start.x.wmax),
+                 (core.gh.wmin, core.gh.wmax), config.degree_gh, config.degree_wave,
+                 min(config.degree_across, nfibre - 1), trace, start)
+
+
+def place_across(frame: Frame, fibre: IntArray) -> Array:
+    """Fibres of the bundle on -1 .. 1."""
+    return 2 * fibre / max(frame.nfibre - 1, 1) - 1
+
+
+def shape_basis(frame: Frame, fibre: IntArray, wave: Array) -> Array:
+    """Polynomials of the shapes at fibres and wavelengths (n,): (n, nshape)."""
+    along = legendre(wave, frame.range, frame.wave)
+    across = np.polynomial.legendre.legvander(place_across(frame, fibre), frame.across)
+    orders = np.array(frame.orders)
+    basis: Array = across[:, orders[:, 0]] * along[:, orders[:, 1]]
+    return basis
+
+
+def parameters_of(frame: Frame) -> Parameters:
+    """The starting PSF in the parameters of a fit: the nearest one, where its series are of other degrees."""
+    start, core = frame.start, frame.start.cores[0]
+    fibres = slice(frame.first, frame.first + frame.nfibre)
+    traces: list[Array] = []
+    for series in (start.x, start.y):
+        wave = _nodes((series.wmin, series.wmax))
+        basis = legendre(wave, frame.x_range, frame.trace)
+        coeff = np.linalg.lstsq(basis, series_at(series, fibres, wave).T, rcond=None)[0].T
+        traces.append(np.asarray(coeff, np.float64))
+    wave = _nodes(frame.range)
+    gh = series_at(core.gh, fibres, wave)
+    gh = gh / gh[0, 0]
+    count = frame.degree + 1
+    terms = np.zeros((count, count, frame.nfibre, len(wave)))
+    j, i = min(count, gh.shape[0]), min(count, gh.shape[1])
+    terms[:j, :i] = gh[:j, :i]
+    values = np.concatenate([series_at(core.sigma_x, fibres, wave)[np.newaxis],
+                             series_at(core.sigma_y, fibres, wave)[np.newaxis],
+                             terms.reshape(count * count, frame.nfibre, -1)[1:]])
+    fibre, of_wave = np.repeat(np.arange(frame.nfibre), len(wave)), np.tile(wave, frame.nfibre)
+    shape = np.linalg.lstsq(shape_basis(frame, fibre, of_wave), values.reshape(len(values), -1).T, rcond=None)[0].T
+    return Parameters(traces[0], traces[1], np.ascontiguousarray(shape))
+
+
+def _nodes(ends: tuple[float, float]) -> Array:
+    """Wavelengths that are dense at the ends, as a fit of polynomials needs them."""
+    t = np.cos(np.pi * (np.arange(SAMPLES) + 0.5) / SAMPLES)[::-1]
+    return ends[0] + (ends[1] - ends[0]) * (t + 1) / 2
+
+
+def psf_of(frame: Frame, now: Parameters) -> PsfModel:
+    """The PSF of the bundle's fibres alone; GH-0-0 is 1."""
+    start, count = frame.start, frame.degree + 1
+    across = np.polynomial.legendre.legvander(place_across(frame, np.arange(frame.nfibre)), frame.across)
+    by_fibre = np.zeros((frame.nterm, frame.nfibre, frame.wave + 1))
+    for n, (a, k) in enumerate(frame.orders):
+        by_fibre[:, :, k] += now.shape[:, n, np.newaxis] * across[:, a]
+    gh = np.zeros((count * count, frame.nfibre, frame.wave + 1))
+    gh[0, :, 0] = 1.0
+    gh[1:] = by_fibre[2:]
+    series = [Legendre(coeff, *frame.range) for coeff in (by_fibre[0], by_fibre[1],
+                                                           gh.reshape(count, count, frame.nfibre, -1))]
+    fibres = slice(frame.first, frame.first + frame.nfibre)
+    tail = start.tail
+    if tail is not None:
+        cut = {name: replace(getattr(tail, name), coeff=getattr(tail, name).coeff[fibres])
+               for name in ("amp", "core", "xscale", "yscale", "index")}
+        tail = replace(tail, **cut)
+    return replace(start, x=Legendre(now.x, *frame.x_range), y=Legendre(now.y, *frame.x_range),
+                   cores=(Core(*series),), tail=tail,
+                   bundle=None if start.bundle is None else start.bundle[fibres])
+
+
+def lines_of(frame: Frame, now: Parameters, lines: Lines, apart: float) -> tuple[IntArray, IntArray]:
+    """Numbers of the lines that fall on the CCD, and of those among them that cannot be told from a neighbour.
+
+    apart: pixels that two lines must be apart
+    """
+    low, high = frame.range
+    inside = np.flatnonzero((lines.wave > low) & (lines.wave < high))
+    middle = now.y[frame.nfibre // 2]
+    y = legendre(lines.wave[inside], frame.x_range, frame.trace) @ middle
+    on = (y > -RIM) & (y < frame.start.shape[0] + RIM)
+    inside, y = inside[on], y[on]
+    near = np.abs(np.subtract.outer(y, y)) < apart
+    counts = lines.strength[inside] > 1e-4 * lines.strength[inside][:, np.newaxis]
+    np.fill_diagonal(near, False)
+    return inside, inside[(near & counts).any(axis=1)]
+
+
+def make_spots(frame: Frame, lines: Lines, chosen: IntArray, nexposure: int) -> Spots:
+    """A spot for every exposure, chosen line and fibre."""
+    exposure, line, fibre = (a.ravel() for a in np.meshgrid(
+        np.arange(nexposure), np.arange(len(chosen)), np.arange(frame.nfibre), indexing="ij"))
+    wave = lines.wave[chosen][line]
+    return Spots(exposure, line, fibre, wave, legendre(wave, frame.x_range, frame.trace),
+                 shape_basis(frame, fibre, wave))
+
+
+def cut_out(images: Sequence[Image], frame: Frame, now: Parameters, config: FitConfig) -> Pixels:
+    """The bundle's pixels, with a rim of masked ones beyond the CCD's edges."""
+    ny = frame.start.shape[0]
+    x = now.x @ legendre(np.linspace(*frame.x_range, 64), frame.x_range, frame.trace).T
+    y = now.y @ legendre(np.linspace(*frame.x_range, 64), frame.x_range, frame.trace).T
+    on = (y > -RIM) & (y < ny + RIM)
+    stamp_y, stamp_x = frame.start.stamp
+    margin = stamp_x // 2 + config.reach[0] + RIM
+    x0, x1 = int(np.floor(x[on].min())) - margin, int(np.ceil(x[on].max())) + margin + 1
+    rim = stamp_y + config.reach[1] + RIM
+    value = np.zeros((len(images), ny + 2 * rim, x1 - x0))
+    variance = np.full(value.shape, np.inf)
+    for n, image in enumerate(images):
+        low = max(x0, 0)
+        high = max(min(x1, image.pix.shape[1]), low)
+        into = np.s_[rim:rim + ny, low - x0:high - x0]
+        part = np.s_[:, low:high]
+        value[n][into] = image.pix[part]
+        variance[n][into] = np.where(image.ivar[part] > 0, _read_variance(image, part), np.inf)
+    return Pixels(value, variance, x0, -rim, np.arange(value.shape[1]))
+
+
+def _read_variance(image: Image, part: tuple[slice, slice]) -> Array | float:
+    """Variance of the pixels without light, electron^2."""
+    if image.noise is not None:
+        return np.asarray(image.noise[part], np.float64) ** 2
+    if image.read_noise is not None:
+        return float(image.read_noise) ** 2
+    ivar, pix = image.ivar[part], image.pix[part]
+    good = ivar > 0
+    if not good.any():
+        return 1.0
+    faint = good & (pix <= np.median(pix[good]))
+    return max(float(np.median(1 / ivar[faint] - np.maximum(pix[faint], 0))), 1e-6)

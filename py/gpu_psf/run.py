@@ -1,0 +1,218 @@
+"""fit_psf: the bundles of a camera, on any number of ranks, to one PSF."""
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gpu_extract.data import Array, Core, Image, Legendre, PsfModel
+from gpu_extract.errors import InputError
+from gpu_extract.plan import instrument_bundles
+from gpu_extract.ranks.comm import SERIAL, Comm
+from gpu_psf.data import FitConfig, Lines
+from gpu_psf.fit import BundleError, Fit, Status, fit_bundle, shift_scores
+from gpu_psf.prepare import legendre, make_frame, parameters_of, psf_of
+from gpu_psf.register import best_shift
+
+BUNDLESIZE = 25
+LEAST_ERROR = 1e-3          # of the model, as a share of its light: no smaller one is claimed
+_SERIES = ("x", "y", "sigma_x", "sigma_y", "gh")
+Tell = Callable[[str], None]
+
+FIBRES = np.dtype([("FIBER", "i4"), ("STATUS", "i2"), ("NLINE", "i4"), ("CHI2", "f8"), ("XSHIFT", "f8"),
+                   ("YSHIFT", "f8")])
+BUNDLES = np.dtype([("BUNDLE", "i4"), ("FIRST", "i4"), ("LAST", "i4"), ("FITTED", "i2"), ("NSPOT", "i4"),
+                    ("NLINE", "i4"), ("NPIX", "i8"), ("NPAR", "i4"), ("CHI2", "f8"), ("PSFERR", "f8"),
+                    ("REASON", "S160")])
+SPOTS = np.dtype([("EXPOSURE", "i2"), ("FIBER", "i4"), ("WAVELENGTH", "f8"), ("X", "f8"), ("Y", "f8"), ("FLUX", "f8"),
+                  ("IVAR", "f8"), ("CHI2", "f8"), ("FIRM", "i2")])
+
+
+@dataclass(frozen=True)
+class FittedPsf:
+    """A fitted PSF.
+
+    psf: of all fibres of the starting PSF; fibres, bundles, spots: tables of what happened (FIBRES, BUNDLES, SPOTS)
+    """
+
+    psf: PsfModel
+    fibres: np.ndarray
+    bundles: np.ndarray
+    spots: np.ndarray
+
+
+def fit_psf(images: Sequence[Image], start: PsfModel, lines: Lines, config: FitConfig | None = None, *,
+            comm: Comm = SERIAL, tell: Tell = lambda text: None) -> FittedPsf | None:
+    """Fit traces and shapes to arcs, from a starting PSF; on rank 0, None elsewhere.
+
+    images: arcs of the same lamp settings or of others, all of the starting PSF's CCD; lines: of all their lamps
+    Raises InputError: images of another size, a starting PSF with two components, no bundle that can be fitted.
+    The bits do not depend on the ranks.
+    """
+    config = config or FitConfig()
+    _check(images, start, config)
+    ranges = [(lo, hi) for lo, hi in instrument_bundles(start, BUNDLESIZE) if _asked_for(lo, hi, config)]
+    if not ranges:
+        raise InputError(f"specmin is {config.specmin}, but {start.name} has {start.nfibre} fibres: give a lower one")
+    mine = range(comm.rank, len(ranges), comm.size)
+    tables = comm.gather([(n, shift_scores(images, start, ranges[n], lines, config)) for n in mine])
+    shift = comm.share(lambda: best_shift(np.sum(tables or [], axis=0)))
+    parts = []
+    for number in mine:
+        parts.append((number, _outcome(images, start, ranges[number], lines, (config, shift))))
+        lo, hi = ranges[number]
+        tell(f"fibres {lo}-{hi - 1}: {_words(parts[-1][1])}")
+    found = comm.gather(parts)
+    if found is None:
+        return None
+    reasons = [part["reason"] for part in found]
+    if all(reasons):
+        raise InputError(f"no bundle could be fitted; the first of {len(reasons)}: {reasons[0]}")
+    return _assembled(start, ranges, found, config)
+
+
+def _check(images: Sequence[Image], start: PsfModel, config: FitConfig) -> None:
+    if len(start.cores) != 1:
+        raise InputError(f"{start.name}: has two Gauss-Hermite components, a fit starts from a PSF with one")
+    for number, image in enumerate(images):
+        (rows, columns), (ny, nx) = image.pix.shape, start.shape
+        if rows != ny or columns > nx:                  # one that ends behind some bundles is all right
+            raise InputError(f"arc {number + 1} of {len(images)} has {columns} x {rows} pixels, the starting PSF has "
+                             f"{nx} x {ny}; give the PSF of this camera")
+    if not images:
+        raise InputError("no arc is given, needed is at least one")
+
+
+def _asked_for(lo: int, hi: int, config: FitConfig) -> bool:
+    last = hi if config.nspec is None else config.specmin + config.nspec
+    return hi > config.specmin and lo < last
+
+
+def _outcome(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int], lines: Lines,
+             how: tuple[FitConfig, tuple[int, int]]) -> dict[str, Any]:
+    """What travels between ranks: numbers and arrays; reason is empty where the bundle was fitted."""
+    try:
+        fit = fit_bundle(images, start, fibres, lines, *how)
+    except BundleError as error:
+        return {"reason": str(error)}
+    psf = psf_of(fit.frame, fit.state.now)
+    return {"reason": "", "status": fit.status, "nline": fit.nline, "spots": _spots(fit), **_series_of(psf),
+            **_quality(fit)}
+
+
+def _series_of(psf: PsfModel) -> dict[str, Array]:
+    core = psf.cores[0]
+    return dict(zip(_SERIES, (s.coeff for s in (psf.x, psf.y, core.sigma_x, core.sigma_y, core.gh)), strict=True))
+
+
+def _quality(fit: Fit) -> dict[str, float | int]:
+    """Chi squared, and the sums from which the error of the model is estimated."""
+    state, task = fit.state, fit.task
+    weight, residual = state.weight, state.residual
+    value = task.pixels.value.ravel() - task.background - residual          # the model
+    good = weight > 0
+    w, r, m = weight[good], residual[good], value[good]
+    # residual^2 has the mean 1/w + error^2 model^2 and, without error, the variance 2/w^2
+    excess, light = float((m**2 * (r**2 - 1 / w) * w**2).sum()), float((m**4 * w**2).sum())
+    return {"chi2": state.chi2, "npix": state.npixel, "nspot": int(task.firm.sum()), "lines": int((fit.nline > 0).any()
+            and len(np.unique(task.spots.line[task.firm]))), "npar": len(task.spots) + state.now.vector().size,
+            "excess": excess, "light": light}
+
+
+def _spots(fit: Fit) -> Array:
+    """The spots as rows of numbers, in the order of SPOTS."""
+    task, state = fit.task, fit.state
+    local = (state.weight * state.residual**2)[state.stamps.place].sum(axis=1)
+    count = np.maximum((state.weight > 0)[state.stamps.place].sum(axis=1), 1)
+    return np.stack([task.spots.exposure, task.spots.fibre + fit.frame.first, task.spots.wave, state.stamps.x,
+                     state.stamps.y, state.flux * state.stamps.image[:, 0].sum(axis=(1, 2)), 1 / state.variance,
+                     local / count, task.firm], axis=1).astype(np.float64)
+
+
+def _words(part: Mapping[str, Any]) -> str:
+    """One line about a bundle."""
+    if part["reason"]:
+        return f"not fitted: {part['reason']}"
+    odd = int((np.asarray(part["status"]) != Status.FITTED).sum())
+    return (f"{part['lines']} lines, {part['nspot']} spots, chi2 {part['chi2'] / (part['npix'] - part['npar']):.3f}"
+            + (f", {odd} fibres with few lines or none" if odd else ""))
+
+
+def _assembled(start: PsfModel, ranges: Sequence[tuple[int, int]], found: Sequence[Mapping[str, Any]],
+               config: FitConfig) -> FittedPsf:
+    """One PSF of all fibres: what was fitted, and the start, moved like its neighbours, in all other places."""
+    base = [parameters_in(start, lo, hi, config) for lo, hi in instrument_bundles(start, BUNDLESIZE)]
+    whole = {name: np.concatenate([part[name] for part in base], axis=2 if name == "gh" else 0) for name in _SERIES}
+    before = {name: whole[name].copy() for name in ("x", "y")}
+    fibres = np.zeros(start.nfibre, FIBRES)
+    fibres["FIBER"], fibres["STATUS"] = np.arange(start.nfibre), Status.NOT_FITTED
+    for (lo, hi), part in zip(ranges, found, strict=True):
+        if part["reason"]:
+            continue
+        for name in _SERIES:
+            whole[name][(..., slice(lo, hi), slice(None))] = part[name]
+        fibres["STATUS"][lo:hi], fibres["NLINE"][lo:hi] = part["status"], part["nline"]
+    _move_others(whole, before, fibres["STATUS"] != Status.NOT_FITTED, instrument_bundles(start, BUNDLESIZE))
+    core = start.cores[0]
+    ends = (core.gh.wmin, core.gh.wmax)
+    traces = [Legendre(whole[name], start.x.wmin, start.x.wmax) for name in ("x", "y")]
+    shapes = [Legendre(whole[name], *ends) for name in ("sigma_x", "sigma_y", "gh")]
+    bundles, spots = _bundle_rows(start, ranges, found), _spot_rows(found)
+    psf = replace(start, x=traces[0], y=traces[1], cores=(Core(*shapes),), psferr=_error(found))
+    _describe(fibres, psf, before, spots)
+    return FittedPsf(psf, fibres, bundles, spots)
+
+
+def parameters_in(start: PsfModel, lo: int, hi: int, config: FitConfig) -> dict[str, Array]:
+    """The series of a bundle of the starting PSF, in the degrees of the fit."""
+    frame = make_frame(start, (lo, hi), config)
+    return _series_of(psf_of(frame, parameters_of(frame)))
+
+
+def _move_others(whole: dict[str, Array], before: Mapping[str, Array], fitted: np.ndarray,
+                 bundles: Sequence[tuple[int, int]]) -> None:
+    """Move the traces of bundles that were not fitted like the nearest ones that were, in between linearly."""
+    known = [n for n, (lo, hi) in enumerate(bundles) if fitted[lo:hi].any()]
+    for name in ("x", "y"):
+        moves = np.array([(whole[name] - before[name])[slice(*bundles[n])].mean(axis=0) for n in known])
+        for n, (lo, hi) in enumerate(bundles):
+            if n not in known:
+                whole[name][lo:hi] += [np.interp(n, known, move) for move in moves.T]
+
+
+def _error(found: Sequence[Mapping[str, Any]]) -> float:
+    """The model's error as a share of its light, from what the residuals have more than noise."""
+    excess, light = (sum(part[name] for part in found if not part["reason"]) for name in ("excess", "light"))
+    return float(max(np.sqrt(max(excess, 0.0) / max(light, 1e-30)), LEAST_ERROR))
+
+
+def _bundle_rows(start: PsfModel, ranges: Sequence[tuple[int, int]], found: Sequence[Mapping[str, Any]]) -> np.ndarray:
+    rows = np.zeros(len(ranges), BUNDLES)
+    for row, (lo, hi), part in zip(rows, ranges, found, strict=True):
+        row["BUNDLE"] = start.bundle[lo] if start.bundle is not None else lo // BUNDLESIZE
+        row["FIRST"], row["LAST"], row["FITTED"] = lo, hi - 1, not part["reason"]
+        row["REASON"] = part["reason"].encode("ascii", "replace")[:160]
+        if not part["reason"]:
+            row["NSPOT"], row["NLINE"], row["NPIX"] = part["nspot"], part["lines"], part["npix"]
+            row["NPAR"], row["CHI2"] = part["npar"], part["chi2"] / (part["npix"] - part["npar"])
+            row["PSFERR"] = _error([part])
+    return rows
+
+
+def _spot_rows(found: Sequence[Mapping[str, Any]]) -> np.ndarray:
+    values = np.concatenate([part["spots"] for part in found if not part["reason"]])
+    rows = np.zeros(len(values), SPOTS)
+    for name, column in zip(SPOTS.names or (), values.T, strict=True):
+        rows[name] = column
+    return rows
+
+
+def _describe(fibres: np.ndarray, psf: PsfModel, before: Mapping[str, Array], spots: np.ndarray) -> None:
+    """Chi squared and mean shift of each fibre, into its row."""
+    basis = legendre(np.linspace(psf.x.wmin, psf.x.wmax, 65), (psf.x.wmin, psf.x.wmax), psf.x.coeff.shape[1] - 1)
+    for name, column in (("x", "XSHIFT"), ("y", "YSHIFT")):
+        moved = getattr(psf, name).coeff - before[name]
+        fibres[column] = (moved @ basis.T).mean(axis=1)
+    firm = spots[spots["FIRM"] > 0]
+    count = np.bincount(firm["FIBER"], minlength=len(fibres))
+    fibres["CHI2"] = np.bincount(firm["FIBER"], firm["CHI2"], len(fibres)) / np.maximum(count, 1)

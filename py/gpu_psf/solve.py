@@ -1,0 +1,198 @@
+"""Gauss-Newton steps with the fluxes eliminated, weights from the model and odd pixels left out."""
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from gpu_extract.data import Array, IntArray
+from gpu_psf.data import Frame, Parameters, Pixels, Spots
+from gpu_psf.normal import Scene, fluxes, grams, reduced
+from gpu_psf.pairs import Pairs, clusters, find_pairs
+from gpu_psf.prior import ALONE, away, precision
+from gpu_psf.stamps import Stamps, make_stamps, project
+
+CLIP = 5.0                      # standard deviations from which on a pixel is odd
+DAMPING = 0.0, 1e-3, 1e-2, 1e-1, 1.0, 10.0
+NARROWEST, FARTHEST = 0.3, 2.0  # pixels: no width below, no step of a trace above
+ENOUGH = 1.0, 1e-3              # chi squared that a step may still gain at the end; share of it while shapes are fixed
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a series of steps works on.
+
+    firm: (nspot,) whose light moves traces and shapes; the other spots have a flux alone
+    left_out: pixels near what is not fitted (flat); background: light that is not of spots (flat)
+    start, alone: what the prior is about, see prior.precision
+    """
+
+    frame: Frame
+    pixels: Pixels
+    spots: Spots
+    firm: np.ndarray
+    left_out: np.ndarray
+    background: Array
+    start: Parameters
+    alone: tuple[float, ...] = ALONE
+
+
+@dataclass(frozen=True)
+class State:
+    """Parameters and what follows from them.
+
+    pairs, groups, blocks: spots that share light, see pairs.py and normal.grams
+    flux, variance: (nspot,) electrons and their variance; weight, residual: (npixel,) of the pixels
+    chi2: weighted sum of squares, npixel: pixels in it
+    """
+
+    now: Parameters
+    stamps: Stamps
+    pairs: Sequence[Pairs]
+    groups: Sequence[IntArray]
+    blocks: Sequence[Array]
+    flux: Array
+    variance: Array
+    weight: Array
+    residual: Array
+
+    @property
+    def chi2(self) -> float:
+        """Weighted sum of squares."""
+        return float((self.weight * self.residual**2).sum())
+
+    @property
+    def npixel(self) -> int:
+        """Pixels in it."""
+        return int(np.count_nonzero(self.weight))
+
+
+def scene_of(task: Task, state: State, *, shapes: bool) -> Scene:
+    """What the normal equations are made of: light that is not firm moves nothing."""
+    return Scene(task.frame, task.spots, state.stamps, np.where(task.firm, state.flux, 0.0), state.weight,
+                 state.residual, shapes)
+
+
+def look(task: Task, now: Parameters, weight: Array, state: State | None = None) -> State:
+    """The state of parameters under given weights (flat): fluxes and residuals."""
+    known = state is not None and state.now is now
+    stamps = state.stamps if known and state is not None else make_stamps(task.frame, task.spots, now, task.pixels)
+    pairs = find_pairs(task.spots, stamps) if state is None else state.pairs
+    groups = clusters(list(pairs), len(task.spots)) if state is None else state.groups
+    empty = np.zeros(0)
+    light = task.pixels.value.ravel() - task.background
+    scene = Scene(task.frame, task.spots, stamps, empty, weight, empty)
+    blocks = grams(scene, pairs, groups)
+    flux, variance = fluxes(scene, groups, blocks, light)
+    residual = light - project(task.pixels, stamps, flux).ravel()
+    return State(now, stamps, pairs, groups, blocks, flux, variance, weight, residual)
+
+
+def weights(task: Task, stamps: Stamps, flux: Array, error: float) -> Array:
+    """Inverse variances from the model, 0 for masked and odd pixels and beyond the stamps, (npixel,).
+
+    error: how wrong the model may be, as a share of its highest value nearby
+    """
+    pixels = task.pixels
+    model = project(pixels, stamps, flux)
+    variance = pixels.read_variance + np.maximum(model + task.background.reshape(model.shape), 0.0)
+    wrong = error * _highest(model)
+    apart = pixels.value - task.background.reshape(model.shape) - model
+    reached = np.bincount(stamps.place.ravel(), minlength=model.size).reshape(model.shape) > 0
+    good = reached & (apart * apart < CLIP**2 * (variance + wrong * wrong)) & ~task.left_out.reshape(model.shape)
+    weight: Array = np.where(good, 1 / variance, 0.0).ravel()
+    return weight
+
+
+def _highest(model: Array) -> Array:
+    """The highest value in the 3 x 3 pixels around each; the rim is not asked for."""
+    rows = model.copy()
+    np.maximum(rows[:, :-1], model[:, 1:], out=rows[:, :-1])
+    np.maximum(rows[:, 1:], model[:, :-1], out=rows[:, 1:])
+    whole = rows.copy()
+    np.maximum(whole[..., :-1], rows[..., 1:], out=whole[..., :-1])
+    np.maximum(whole[..., 1:], rows[..., :-1], out=whole[..., 1:])
+    return whole
+
+
+def reweighted(task: Task, state: State, error: float) -> State:
+    """The same parameters under weights of their own model."""
+    return look(task, state.now, weights(task, state.stamps, state.flux, error), state)
+
+
+def step_from(task: Task, state: State, *, shapes: bool) -> tuple[State, float]:
+    """One step, and the chi squared that it was to gain; the state as it is where no step gains anything."""
+    scene = scene_of(task, state, shapes=shapes)
+    matrix, pull = reduced(scene, state.pairs, state.groups, state.blocks)
+    known = precision(task.frame, task.alone, shapes=shapes)
+    back = known @ away(state.now, task.start, scene.size)
+    matrix, pull = matrix + known, pull - back
+    before = state.chi2 + _known(task, state.now, known)
+    scale = 1 / np.sqrt(np.diag(matrix))
+    unit = matrix * scale * scale[:, np.newaxis]
+    for damping in DAMPING:
+        try:
+            factor = cho_factor(unit + damping * np.eye(len(unit)))
+        except LinAlgError:
+            continue
+        step = scale * cho_solve(factor, scale * pull)
+        now = state.now.moved(step)
+        if not _sensible(task, now, step):
+            continue
+        tried = look(task, now, state.weight, state)
+        if tried.chi2 + _known(task, now, known) <= before + 1e-6 * before:
+            return tried, float(pull @ step)
+    return state, 0.0
+
+
+def _known(task: Task, now: Parameters, known: Array) -> float:
+    gone = away(now, task.start, len(known))
+    return float(gone @ known @ gone)
+
+
+def _sensible(task: Task, now: Parameters, step: Array) -> bool:
+    """Whether widths are widths, and traces have moved no farther than derivatives reach."""
+    widths = task.spots.shape @ now.shape[:2].T
+    frame = task.frame
+    moves = step[:frame.ntrace].reshape(2 * frame.nfibre, -1)
+    far = max(np.abs((task.spots.trace * moves[task.spots.fibre + k * frame.nfibre]).sum(axis=1)).max() for k in (0, 1))
+    return bool(np.isfinite(step).all() and widths.min() > NARROWEST and far < FARTHEST)
+
+
+def iterate(task: Task, state: State, errors: Sequence[float], *, shapes: bool) -> State:
+    """Steps with ever stricter limits for odd pixels, the last of them until nothing is gained."""
+    for error in errors:
+        state = reweighted(task, state, error)
+        state, gain = step_from(task, state, shapes=shapes)
+    for _ in range(12):
+        if gain < (ENOUGH[0] if shapes else ENOUGH[1] * state.chi2):
+            break
+        state = reweighted(task, state, errors[-1])
+        state, gain = step_from(task, state, shapes=shapes)
+    return reweighted(task, state, errors[-1])
+
+
+def first_look(task: Task, now: Parameters) -> State:
+    """A state from nothing: fluxes as medians over the pixels of each spot's core, which an odd pixel does not move."""
+    stamps = make_stamps(task.frame, task.spots, now, task.pixels)
+    flux = median_flux(task, stamps)
+    return look(task, now, weights(task, stamps, flux, 0.3))
+
+
+def median_flux(task: Task, stamps: Stamps) -> Array:
+    """Medians of pixel over model in the spots' cores, (nspot,); 0 where no pixel is left."""
+    shape = stamps.image[:, 0].reshape(len(stamps.x), -1)
+    light = (task.pixels.value.ravel() - task.background)[stamps.place]
+    usable = np.isfinite(task.pixels.read_variance.ravel())[stamps.place] & ~task.left_out[stamps.place]
+    core = usable & (shape > 0.25 * shape.max(axis=1, keepdims=True))
+    ratio = np.where(core, light / np.where(core, shape, 1.0), np.nan)
+    ratio.sort(axis=1)          # NaN comes last
+    count = core.sum(axis=1)
+    middle = np.maximum(count - 1, 0) // 2
+    value = ratio[np.arange(len(ratio)), middle]
+    return np.where(count > 0, np.maximum(value, 0.0), 0.0)
+
+
+def with_task(task: Task, **changes: object) -> Task:
+    """A task that differs."""
+    return replace(task, **changes)      # type: ignore[arg-type]

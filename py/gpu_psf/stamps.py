@@ -1,0 +1,94 @@
+"""The spots as the model has them: stamps, and their derivatives by centre and width."""
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpu_extract.data import Array, IntArray
+from gpu_psf.data import Frame, Parameters, Pixels, Spots
+from gpu_psf.profile import by_centre, by_sigma, profiles
+
+IMAGES = 5           # of a spot: itself, its derivatives by x, y, sigma x, sigma y
+
+
+@dataclass(frozen=True)
+class Stamps:
+    """Spots of one electron each, before they are normalised to sum 1 (the flux of a fit takes that up).
+
+    image: (n, IMAGES, ny, nx); open: (n, ny, nx) 0 where the model is negative and is clipped
+    px, py: (n, degree + 1, nx or ny) profiles; x, y, sigma: centres and widths
+    place: (n, ny * nx) where the pixels stand in Pixels.value.ravel()
+    """
+
+    image: Array
+    open: Array
+    px: Array
+    py: Array
+    x: Array
+    y: Array
+    sigma: tuple[Array, Array]
+    corner: tuple[IntArray, IntArray]
+    place: IntArray
+
+
+def centres(spots: Spots, now: Parameters) -> tuple[Array, Array]:
+    """x and y of the spots, pixels."""
+    return ((spots.trace * now.x[spots.fibre]).sum(axis=1), (spots.trace * now.y[spots.fibre]).sum(axis=1))
+
+
+def make_stamps(frame: Frame, spots: Spots, now: Parameters, pixels: Pixels) -> Stamps:
+    """Stamps of all spots."""
+    x, y = centres(spots, now)
+    terms = spots.shape @ now.shape.T
+    sx, sy = terms[:, 0], terms[:, 1]
+    count, (ny, nx) = frame.degree + 1, frame.start.stamp
+    gh = np.concatenate([np.ones((len(x), 1)), terms[:, 2:]], axis=1).reshape(-1, count, count)
+    y0, x0 = (np.floor(c - o).astype(np.int64) for c, o in zip((y, x), frame.start.offset, strict=True))
+    px, py = profiles(x, sx, x0, nx, count + 1), profiles(y, sy, y0, ny, count + 1)
+    along_x, along_y = gh @ px[:, :count], py[:, :count].transpose(0, 2, 1)
+    image = np.empty((len(x), IMAGES, ny, nx))
+    image[:, 0] = along_y @ along_x
+    image[:, 1] = along_y @ (gh @ by_centre(px, sx, count))
+    image[:, 2] = by_centre(py, sy, count).transpose(0, 2, 1) @ along_x
+    image[:, 3] = along_y @ (gh @ by_sigma(px, sx, count))
+    image[:, 4] = by_sigma(py, sy, count).transpose(0, 2, 1) @ along_x
+    if frame.start.tail is not None:
+        image[:, 0] += _tail(frame, spots, (x, y), (x0, y0))
+    opened = (image[:, 0] > 0).astype(np.float64)
+    image *= opened[:, np.newaxis]
+    return Stamps(image, opened, px[:, :count], py[:, :count], x, y, (sx, sy), (x0, y0),
+                  _place(pixels, (x0, y0), (ny, nx), spots))
+
+
+def _place(pixels: Pixels, corner: tuple[IntArray, IntArray], stamp: tuple[int, int], spots: Spots) -> IntArray:
+    _, ny, nx = pixels.value.shape
+    row = np.clip(corner[1] - pixels.y0, 0, len(pixels.stored) - stamp[0])[:, np.newaxis] + np.arange(stamp[0])
+    first = (spots.exposure[:, np.newaxis] * ny + pixels.stored[row]) * nx
+    first = first + np.clip(corner[0] - pixels.x0, 0, nx - stamp[1])[:, np.newaxis]
+    place: IntArray = (first[:, :, np.newaxis] + np.arange(stamp[1])).reshape(len(row), -1)
+    return place
+
+
+def _tail(frame: Frame, spots: Spots, centre: tuple[Array, Array], corner: tuple[IntArray, IntArray]) -> Array:
+    """The tail of the starting PSF, (n, ny, nx)."""
+    tail = frame.start.tail
+    if tail is None:
+        return np.zeros(1)
+    values: list[Array] = []
+    for series in (tail.amp, tail.core, tail.xscale, tail.yscale, tail.index):
+        basis = np.polynomial.legendre.legvander(
+            2 * (spots.wave - series.wmin) / (series.wmax - series.wmin) - 1, series.coeff.shape[1] - 1)
+        values.append((basis * series.coeff[frame.first + spots.fibre]).sum(axis=1)[:, np.newaxis, np.newaxis])
+    amp, core, xscale, yscale, index = values
+    (x, y), (x0, y0), (ny, nx) = centre, corner, frame.start.stamp
+    dx: Array = ((x0 - x)[:, np.newaxis] + np.arange(nx))[:, np.newaxis, :] * xscale
+    dy: Array = ((y0 - y)[:, np.newaxis] + np.arange(ny))[:, :, np.newaxis] * yscale
+    r2 = dx * dx + dy * dy
+    light: Array = amp * r2 / (core * core + r2) ** (1 + index / 2)
+    return light
+
+
+def project(pixels: Pixels, stamps: Stamps, flux: Array) -> Array:
+    """Light of all spots, in the shape of Pixels.value."""
+    light = (stamps.image[:, 0].reshape(len(flux), -1) * flux[:, np.newaxis]).ravel()
+    total = np.bincount(stamps.place.ravel(), light, pixels.value.size).astype(np.float64)
+    return total.reshape(pixels.value.shape)

@@ -1,0 +1,162 @@
+"""The fit of a bundle against the truth, and what is wrong with arcs, lists and starts."""
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from psf_errors import READ_NOISE, Errors, cold, least_errors, make_arc
+from small_arc import FIBRES, Small
+
+from gpu_extract.data import Array, Image
+from gpu_extract.simulate.lamp import project_lines
+from gpu_psf.data import FitConfig, Lines
+from gpu_psf.fit import BundleError, Fit, Status, fit_bundle
+from gpu_psf.prepare import psf_of
+from gpu_psf.prior import ALONE
+
+
+def errors(small: Small, fit: Fit) -> Errors:
+    return small.judge.errors(psf_of(fit.frame, fit.state.now))
+
+
+def bound(small: Small) -> Errors:
+    """Root mean squares of what noise must leave."""
+    found = least_errors(small.fit, small.true, small.judge)
+    return Errors(*(float(np.sqrt(np.mean([getattr(each, name) ** 2 for each in found])))
+                    for name in Errors.__dataclass_fields__))
+
+
+def arc_of(small: Small, share: Array, seed: int = 1) -> Image:
+    """An arc whose fibres pass these shares of the light."""
+    light = np.zeros(small.true.shape)
+    project_lines(light, small.true, FIBRES, small.lines.wave, share[:, np.newaxis] * small.lines.strength)
+    random = np.random.default_rng(seed)
+    pix = random.poisson(light) + READ_NOISE * random.standard_normal(light.shape)
+    return Image(pix, 1 / (light + READ_NOISE**2), noise=np.full(light.shape, READ_NOISE))
+
+
+def test_a_cold_start_ends_where_noise_allows(small: Small) -> None:
+    """One bundle of 75 spots: its errors scatter by 20 % around the bound, 1.6 times it is three of that."""
+    least, found = bound(small), errors(small, small.fit)
+    for name in ("x", "y", "stamp", "shape"):
+        assert getattr(found, name) < 1.6 * getattr(least, name), name
+    assert abs(found.width_x) < 4 * least.width_x
+    assert abs(found.width_y) < 4 * least.width_y
+    freedom = small.fit.state.npixel - len(small.fit.task.spots)
+    assert small.fit.state.chi2 / freedom == pytest.approx(1, abs=0.06)
+    assert (small.fit.status == Status.FITTED).all()
+
+
+def test_without_noise_the_truth_is_found(small: Small) -> None:
+    arc = make_arc(small.true, FIBRES, (small.lines.wave, small.lines.strength), 1, noise=False)
+    found = errors(small, fit_bundle([arc], small.start, FIBRES, small.lines, FitConfig()))
+    least = bound(small)
+    # what prior and the steps that are not worth taking leave is far below the noise
+    assert found.x < 0.4 * least.x
+    assert found.y < 0.4 * least.y
+    assert found.shape < 0.5 * least.shape
+
+
+def test_two_arcs_say_more_than_one(small: Small) -> None:
+    other = make_arc(small.true, FIBRES, (small.lines.wave, small.lines.strength), 2)
+    both = fit_bundle([small.arc, other], small.start, FIBRES, small.lines, FitConfig())
+    assert len(both.task.spots) == 2 * len(small.fit.task.spots)
+    assert errors(small, both).stamp < errors(small, small.fit).stamp
+
+
+@pytest.mark.parametrize("off", [(3.0, 5.0), (-3.0, -5.0)])
+def test_traces_that_are_off(small: Small, off: tuple[float, float]) -> None:
+    fit = fit_bundle([small.arc], cold(small.true, 3, off, 0.1), FIBRES, small.lines, FitConfig())
+    assert errors(small, fit).stamp == pytest.approx(errors(small, small.fit).stamp, rel=0.2)
+
+
+def test_cosmic_rays_that_nobody_masked(small: Small) -> None:
+    random = np.random.default_rng(8)
+    hit = random.random(small.arc.pix.shape) < 0.005
+    pix = small.arc.pix.copy()
+    pix[hit] += 100 + random.exponential(2000, hit.sum())
+    fit = fit_bundle([replace(small.arc, pix=pix)], small.start, FIBRES, small.lines, FitConfig())
+    assert errors(small, fit).stamp < 1.3 * errors(small, small.fit).stamp
+
+
+def test_dead_and_faint_fibres_are_flagged_and_follow_the_others(small: Small) -> None:
+    start = cold(small.true, 3, rough=0.1)
+    fit = fit_bundle([arc_of(small, np.array([1.0, 1.0, 0.0, 1.0, 0.05]))], start, FIBRES, small.lines, FitConfig())
+    assert fit.status.tolist() == [0, 0, Status.INTERPOLATED, 0, 0]
+    assert fit.nline[2] == 0
+    wave = np.linspace(-0.9, 0.9, 9)
+    basis = np.polynomial.legendre.legvander(wave, 6)
+    for fitted, true in ((fit.state.now.x, small.true.x.coeff[:5]), (fit.state.now.y, small.true.y.coeff[:5])):
+        apart = np.abs((fitted - true) @ basis.T)
+        assert apart[2].max() < ALONE[0]
+        assert apart[[0, 1, 3]].max() < 0.2
+
+
+def test_a_masked_half_costs_that_half_alone(small: Small) -> None:
+    ivar = small.arc.ivar.copy()
+    ivar[:96, :27] = 0                    # the first two fibres, below the middle
+    fit = fit_bundle([replace(small.arc, ivar=ivar)], small.start, FIBRES, small.lines, FitConfig())
+    assert fit.status.tolist() == [1, 1, 0, 0, 0]
+    whole, now = small.fit.state.now, fit.state.now
+    assert np.abs(now.x[2:, :3] - whole.x[2:, :3]).max() < 0.05
+
+
+def test_blended_lines_are_solved_together(small: Small) -> None:
+    wave = np.sort(np.concatenate([small.lines.wave, small.lines.wave[::3] + 1.9]))
+    lines = Lines(wave, np.full(len(wave), 15000.0))
+    arc = make_arc(small.true, FIBRES, (wave, lines.strength), 5)
+    fit = fit_bundle([arc], small.start, FIBRES, lines, FitConfig())
+    assert errors(small, fit).stamp < 1.5 * errors(small, small.fit).stamp
+    assert len(np.unique(fit.task.spots.line[fit.task.firm])) > len(small.lines.wave)
+
+
+def test_lines_too_close_and_saturated_ones_are_left_out(small: Small) -> None:
+    wave = np.sort(np.append(small.lines.wave, small.lines.wave[4] + 0.3))
+    arc = make_arc(small.true, FIBRES, (wave, np.full(len(wave), 20000.0)), 5)
+    pix = arc.pix.copy()
+    bright = small.lines.wave[9]
+    spots = small.fit.task.spots
+    for n in np.flatnonzero(spots.wave == bright):
+        x, y = (round(float(c[n])) for c in (small.fit.state.stamps.x, small.fit.state.stamps.y))
+        pix[y - 2:y + 3, x - 1:x + 2] = 65535.0
+    fit = fit_bundle([replace(arc, pix=pix)], small.start, FIBRES, Lines(wave, np.ones(len(wave))), FitConfig())
+    used = np.unique(fit.task.spots.wave[fit.task.firm])
+    assert small.lines.wave[4] not in used
+    assert bright not in used
+    assert errors(small, fit).stamp < 1.5 * errors(small, small.fit).stamp
+
+
+def test_a_continuum_is_taken_away(small: Small) -> None:
+    wave = np.arange(6000.5, 6109.5, 0.1)
+    light = np.zeros(small.true.shape)
+    project_lines(light, small.true, FIBRES, wave, np.full((5, len(wave)), 3.0))
+    random = np.random.default_rng(3)
+    pix = small.arc.pix + random.poisson(light + 4.0)
+    fit = fit_bundle([replace(small.arc, pix=pix)], small.start, FIBRES, small.lines, FitConfig())
+    found = errors(small, fit)
+    assert found.stamp < 1.5 * errors(small, small.fit).stamp
+    assert abs(found.width_y) < 0.005
+
+
+def broken(kind: str, small: Small) -> tuple[Image, Lines]:
+    arc, lines = small.arc, small.lines
+    noise = READ_NOISE * np.random.default_rng(1).standard_normal(arc.pix.shape)
+    if kind == "no light":
+        return replace(arc, pix=noise), lines
+    if kind == "saturated":
+        return replace(arc, pix=np.full(arc.pix.shape, 65535.0)), lines
+    if kind == "masked":
+        return replace(arc, ivar=np.zeros(arc.pix.shape)), lines
+    if kind.startswith("other lamp"):
+        random = np.random.default_rng(int(kind[10:]))
+        return arc, Lines(np.sort(random.uniform(6003, 6107, 14)), np.ones(14))
+    return arc, Lines(np.array([5000.0, 5100.0]), np.ones(2))
+
+
+@pytest.mark.parametrize(("kind", "words"), [
+    ("no light", "0 of 15 lines have light"), ("saturated", "0 of 15 lines have light"),
+    ("masked", "0 of 15 lines have light"), *((f"other lamp{n}", "lines of the list are seen") for n in (7, 13, 26)),
+    ("other range", "none of the 2 lines lies within")])
+def test_what_cannot_be_fitted_is_said(small: Small, kind: str, words: str) -> None:
+    arc, lines = broken(kind, small)
+    with pytest.raises(BundleError, match=words):
+        fit_bundle([arc], small.start, FIBRES, lines, FitConfig())

@@ -1,0 +1,123 @@
+"""gpu_psf fit as a program: the file, ranks, messages."""
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from astropy.io import fits
+from psf_errors import Judge, cold, make_arc, uneven_lines
+
+from gpu_extract.data import Image
+from gpu_extract.io.image_write import write_image
+from gpu_extract.io.psf import read_psf, write_psf
+from gpu_extract.simulate import NO_DEFECTS, SimConfig, simulate
+from gpu_extract.simulate.instrument import psf_model
+from gpu_psf.cli.psf import main
+from gpu_psf.lamp import read_lines
+from mpi_launch import launch
+from ranks import ROOT
+
+PROGRAM = ROOT / "bin" / "gpu_psf"
+
+
+class Files(NamedTuple):
+    """Paths of an arc of both bundles of the camera tiny, a starting PSF, lines, and what was fitted."""
+
+    arc: Path
+    start: Path
+    lines: Path
+    fitted: Path
+    page: Path
+
+    def words(self, output: Path, *more: str) -> list[str]:
+        return ["fit", "-i", str(self.arc), "-p", str(self.start), "--lines", str(self.lines), "-o", str(output), *more]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    folder = tmp_path_factory.mktemp("psf")
+    true, lines = psf_model("tiny"), uneven_lines()
+    arc = make_arc(true, (0, 10), (lines.wave, lines.strength), 1)
+    made = Files(*(folder / name for name in ("arc.fits", "start.fits", "lines.txt", "fitted.fits", "page.png")))
+    write_image(made.arc, Image(arc.pix.astype(np.float32), arc.ivar.astype(np.float32)),
+                mask=np.zeros(arc.pix.shape, np.int32), read_noise=np.full(arc.pix.shape, 2.7, np.float32))
+    write_psf(made.start, cold(true, 3, rough=0.1))
+    rows = [f"{wave:.6f} {strength:.0f} Xx" for wave, strength in zip(lines.wave, lines.strength, strict=True)]
+    made.lines.write_text("# lamp\n" + "\n".join(rows), encoding="utf-8")
+    assert main(made.words(made.fitted, "--qa", str(made.page))) == 0
+    return made
+
+
+def test_the_file_is_a_psf_that_fits_the_truth(files: Files) -> None:
+    psf = read_psf(files.fitted)
+    gh = psf.cores[0].gh.coeff
+    assert (gh[0, 0, :, 0] == 1).all()
+    assert not gh[0, 0, :, 1:].any()
+    assert 0.001 <= psf.psferr < 0.02
+    found = Judge(psf_model("tiny"), np.linspace(6010, 6100, 12)).errors(psf)
+    assert found.x < 0.015
+    assert found.y < 0.015
+    assert found.stamp < 0.004
+    with fits.open(files.fitted) as hdus:
+        assert (hdus["FIBRES"].data["STATUS"] == 0).all()
+        assert hdus["BUNDLES"].data["CHI2"] == pytest.approx([1, 1], abs=0.1)
+        row = hdus["PSF"].data[list(hdus["PSF"].data["PARAM"]).index("STATUS")]
+        assert not row["COEFF"].any()
+    assert files.page.stat().st_size > 10000
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks_change_no_bit(files: Files, tmp_path: Path, ranks: int) -> None:
+    ended = launch(ranks, PROGRAM, *files.words(tmp_path / "fitted.fits"))
+    assert ended.code == 0, ended.err
+    with fits.open(files.fitted) as one, fits.open(tmp_path / "fitted.fits") as other:
+        assert [hdu.header["DATASUM"] for hdu in one] == [hdu.header["DATASUM"] for hdu in other]
+
+
+def test_bundles_that_are_not_asked_for_move_along(files: Files, tmp_path: Path) -> None:
+    assert main(files.words(tmp_path / "part.fits", "-n", "5")) == 0
+    start, part = read_psf(files.start), read_psf(tmp_path / "part.fits")
+    moved = (part.x.coeff - start.x.coeff)[:, 0]
+    np.testing.assert_allclose(moved[5:], moved[:5].mean(), atol=1e-9)
+    with fits.open(tmp_path / "part.fits") as hdus:
+        assert hdus["FIBRES"].data["STATUS"].tolist() == [0] * 5 + [3] * 5
+
+
+@pytest.mark.parametrize(("lines", "words"), [
+    ("6100 x\n-3", "line 2: is '-3', needed are a wavelength"), ("# nothing\n", "has no line"),
+    ("5000\n5100", "no bundle could be fitted; the first of 2: none of the 2 lines")])
+def test_bad_input_is_one_line(files: Files, tmp_path: Path, lines: str, words: str,
+                               capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "lines.txt"
+    path.write_text(lines, encoding="utf-8")
+    assert main(files._replace(lines=path).words(tmp_path / "out.fits")) == 2
+    said = [line for line in capfd.readouterr().err.splitlines() if "error" in line]
+    assert len(said) == 1
+    assert words in said[0]
+    assert not (tmp_path / "out.fits").exists()
+
+
+@pytest.mark.parametrize("option", [("--gh-degree", "11"), ("--reach", "x"), ("--specmin", "99")])
+def test_bad_options_are_refused(files: Files, tmp_path: Path, option: tuple[str, str]) -> None:
+    assert main(files.words(tmp_path / "out.fits", *option)) == 2
+    assert not (tmp_path / "out.fits").exists()
+
+
+def test_names_and_strengths_of_lines_may_be_missing(tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("6100.5 Ne I\n6000, 12 # blend\n6100.5\n", encoding="utf-8")
+    lines = read_lines(tmp_path / "lines")
+    assert lines.wave.tolist() == [6000, 6100.5]
+    assert lines.strength.tolist() == [12, 1]
+
+
+def test_the_simulator_puts_exact_lines_beside_the_given_traces() -> None:
+    usual = SimConfig(camera="tiny", flavor="arc", noise=False, defects=NO_DEFECTS)
+    assert SimConfig(camera="tiny", flexure=(0.0, 0.0)).digest() == SimConfig(camera="tiny").digest()
+    binned = simulate(usual)
+    made = simulate(SimConfig(**{**usual.__dict__, "exact_lines": True, "flexure": (1.0, 0.0)}))
+    np.testing.assert_allclose(made.true_psf.x.coeff[:, 0], made.psf.x.coeff[:, 0] + 1)
+    assert made.expected.sum() == pytest.approx(binned.expected.sum(), rel=1e-4)
+    # all light is one pixel to the right, and lines are a little sharper
+    np.testing.assert_allclose(made.expected[:, 10:90].sum(axis=0), binned.expected[:, 9:89].sum(axis=0), rtol=0.01,
+                               atol=30)
+    assert made.expected.max() > binned.expected.max()
