@@ -121,7 +121,10 @@ def extract_bundle(image: Image, job: Job, fibres: tuple[int, int], *, group: Co
 
 def conclude(image: Image, job: Job, fibres: tuple[int, int], solved: "Solved", *, group: Comm,
              recorder: Recorder) -> BundleResult:
-    """From the solution of a bundle to its spectra; image: for the pixels of patches, as the solution saw them."""
+    """From the solution of a bundle to its spectra; image: for the pixels of patches, as the solution saw them.
+
+    The pixels of the cut are no longer there (`Solved`): what needs them belongs into `judge`.
+    """
     place, normal, solution = solved.place, solved.normal, solved.solution
     with recorder.span("decorrelate"):
         normal = replace(normal, strengths=solution.strengths, lifted=solution.lifted)
@@ -165,7 +168,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Solved:
-    """A bundle up to its deconvolved flux; quality: chi2pix and pixmask_fraction of the wanted bins."""
+    """A bundle up to its deconvolved flux; quality: chi2pix and pixmask_fraction of the wanted bins.
+
+    Of `place` the pixels of the cut and the recipe's numbers lie in an arena that may have been given back, and hold
+    anything then; its corners (spots.y0, spots.x0), bands and odd pixels are its own.
+    """
 
     place: Place
     normal: Normal

@@ -93,7 +93,7 @@ def test_corners_follow_the_rule_of_the_files():
 
 
 def test_series_are_legendre(psf):
-    """Against numpy, beyond the domain too: 1e-13 relative to the sum of the terms' sizes."""
+    """Against numpy, beyond the domain too: 1e-14 of the sum of the terms' sizes."""
     wave = np.linspace(oracle.WMIN - 20, oracle.WMAX + 20, 50)
     for series in (psf.x, psf.y, psf.cores[0].sigma_x, psf.cores[0].gh):
         u = 2 * (wave - series.wmin) / (series.wmax - series.wmin) - 1
