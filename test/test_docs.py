@@ -58,7 +58,7 @@ def test_refused_options_are_in_coming_from() -> None:
     known = options("gpu_extract.cli.extract")
     missing = [name for name in known if name.startswith("--") and f"`{name}`" not in page("coming-from.md")]
     own = {"--preset", "--spectra", "--ignore-checksums", "--core", "--tolerance", "--qa", "--perf", "--trace",
-           "--nvtx", "--tile", "--device-info", "--threads", "--version", "--help", "--no-overwrite",
+           "--nvtx", "--tile", "--device-info", "--device-check", "--threads", "--version", "--help", "--no-overwrite",
            "--any-psf", "--keep-odd", "--compile", "--log-times", "--passes", "--keep-cosmics",
            "--psferr-in-ivar", "--tail-radius", "--background"}
     assert sorted(set(missing) - own) == []

@@ -54,7 +54,7 @@ def test_the_wheel_has_the_data_and_no_cache(wheel: Path) -> None:
     packed = {name for name in ZipFile(wheel).namelist() if not name.endswith("/")}
     tree = ROOT / "py"
     wanted = {p.relative_to(tree).as_posix() for p in tree.rglob("*")
-              if p.is_file() and "__pycache__" not in p.parts and (p.suffix == ".py" or "etc" in p.parts)}
+              if p.is_file() and "__pycache__" not in p.parts and (p.suffix in (".py", ".h") or "etc" in p.parts)}
     packed_here = {name for name in packed if ".dist-info/" not in name}
     assert packed_here == wanted
 

@@ -16,6 +16,7 @@ from gpu_extract.bundle import clear_corners
 from gpu_extract.data import Decorrelated, Status
 from gpu_extract.decorrelate import banded
 from gpu_extract.device import device_sizes
+from gpu_extract.device.cuda import sweeps
 from gpu_extract.device.cuda.simulated import SimulatedDevice
 from gpu_extract.device.device_banded import BandedCore
 from gpu_extract.perf.recorder import Recorder
@@ -62,6 +63,12 @@ def check(case: Bundle) -> tuple[Decorrelated, Decorrelated]:
         np.testing.assert_allclose(found.ivar[fibre], wanted.ivar[fibre], rtol=bound)
         np.testing.assert_allclose(found.resolution[fibre], wanted.resolution[fibre], rtol=0, atol=bound)
     return found, wanted
+
+
+@pytest.fixture(autouse=True)
+def short_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These fibres are shorter than a tile of a frame."""
+    monkeypatch.setattr(sweeps, "TILE", 24)
 
 
 @pytest.mark.parametrize("wing", [0.02, 0.1])

@@ -9,6 +9,7 @@ from decorrelate.cases import Bundle, make_bundle
 from device.pieces import decorrelate, shape_of
 from gpu_extract.data import Decorrelated, Normal, Status
 from gpu_extract.decorrelate.dense import Cuts
+from gpu_extract.device.cuda import sweeps
 from gpu_extract.device.cuda.simulated import SimulatedDevice
 from gpu_extract.device.device_banded import BandedCore
 from gpu_extract.device.device_dense import DenseCore
@@ -37,7 +38,8 @@ def found(maker: type, held: int, order: float | None = None) -> Decorrelated:
 
 
 @pytest.mark.parametrize("maker", [BandedCore, DenseCore])
-def test_bits_do_not_depend_on_memory_or_order(maker: type) -> None:
+def test_bits_do_not_depend_on_memory_or_order(maker: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweeps, "TILE", 16)
     first, *others = (found(maker, held) for held in HELD)
     np.testing.assert_array_equal(first.status.max(axis=1), [Status.GOOD] * 2 + [Status.EMPTY] + [Status.GOOD] * 2)
     others += [found(maker, HELD[0], order) for order in (0.0, 0.382, 0.5)]

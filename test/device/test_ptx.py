@@ -1,5 +1,7 @@
 """Every kernel that is declared compiles for the GPUs of today, without one: to PTX, and from that to machine code.
 
+Kernels in CUDA C++ are compiled by NVRTC (bench/tools/gpu_code.py), the others to PTX by numba-cuda.
+
 Needs NVVM and NVRTC: the wheels nvidia-cuda-nvcc-cu12 and nvidia-cuda-nvrtc-cu12 of the extra `test`, Linux only. Those
 of CUDA 13 do as well, but no longer know the V100.
 """
@@ -9,12 +11,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import gpu_code
 import pytest
+from gpu_code import Code
 
 from gpu_extract.decorrelate.banded import NARROW
 from gpu_extract.decorrelate.limits import Limits
-from gpu_extract.device.cuda import eliminate, measure, poles
 from gpu_extract.device.cuda.kernels import Kernel, declared
+from gpu_extract.device.cuda.text import TextKernel, declared_texts
 
 ARCHITECTURES = {"V100": (7, 0), "A100": (8, 0), "H200": (9, 0)}
 KERNELS = {f"{kernel.name}{[int(kind[1:]) for kind in kernel.kinds if kind[0] == 'n'] or ''}": kernel
@@ -73,15 +77,35 @@ def test_compiles_for_the_v100(cuda: Any, name: str, tmp_path: Path, monkeypatch
     check(cuda, KERNELS[name], "V100", tmp_path, monkeypatch)
 
 
+def check_text(kernel: TextKernel, capability: tuple[int, int]) -> Code:
+    """Compile a kernel in CUDA C++ with NVRTC."""
+    try:
+        return gpu_code.compiled(kernel, capability, instructions=False)
+    except RuntimeError as error:
+        if "no NVRTC here" in str(error):
+            pytest.skip(str(error))
+        raise
+
+
+@pytest.mark.parametrize("capability", [(9, 0), *(pytest.param(c, marks=pytest.mark.slow)
+                                                  for c in ((7, 0), (8, 0), (10, 0)))])
+@pytest.mark.parametrize("text", declared_texts(), ids=lambda text: text.function)
+def test_no_recursion_spills(text: TextKernel, capability: tuple[int, int]) -> None:
+    """In the bands that come first. A triangle of 13 rows and the right sides of a pole are more than there are
+    registers: broader bands, which few fibres need, spill, and compile."""
+    for numbers in text.samples:
+        code = check_text(text.sized(*numbers), capability)
+        assert code.registers <= 255
+        assert numbers[0] > 9 or (code.spills, code.stack) == (0, 0), (numbers, code)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("half", [2, NARROW])
-@pytest.mark.parametrize("gpu", ARCHITECTURES)
-def test_other_half_bands(cuda: Any, gpu: str, half: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The narrowest and the broadest band that the device takes; beyond 255 registers they spill, but they compile."""
-    halves = tuple(half + extra for extra in Limits().widen)
-    for kernel in (poles.poles.sized(*halves, 8), measure.ask.sized(*halves), eliminate.factor.sized(half),
-                   eliminate.factor_rest.sized(halves[-1]), eliminate.move.sized(halves[-1])):
-        check(cuda, kernel, gpu, tmp_path, monkeypatch)
+@pytest.mark.parametrize("text", declared_texts(), ids=lambda text: text.function)
+def test_other_half_bands(text: TextKernel, half: int) -> None:
+    """The narrowest and the broadest band that the device takes."""
+    for extra in Limits().widen:
+        check_text(text.sized(half + extra, *(8 for _ in text.samples[0][1:])), (9, 0))
 
 
 def test_there_are_kernels() -> None:

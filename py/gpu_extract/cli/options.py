@@ -5,6 +5,7 @@ from typing import Any, NoReturn
 
 from gpu_extract.cli.common import Parser, add_common_options
 from gpu_extract.cli.compiling import Compile
+from gpu_extract.cli.device_check import CheckDevice
 from gpu_extract.cli.device_info import ShowDevices
 from gpu_extract.errors import InputError
 
@@ -159,6 +160,9 @@ def _checks(parser: Parser) -> None:
     add("--trace", metavar="FILE.json", help="the same as a trace for ui.perfetto.dev or chrome://tracing")
     add("--device-info", action=ShowDevices, nargs=0,
         help="print what devices are here, how fast they copy and compute, whether MPS runs, and exit")
+    add("--device-check", action=CheckDevice, nargs=0,
+        help="check the GPU step by step, up to a small frame against the CPU's, say in one line what is wrong, and "
+             "exit; exit code 1 where a step fails")
     add("--compile", action=Compile, nargs="*", metavar="PSF",
         help="compile the kernels that any camera and option takes, and these PSFs, keep them, and exit: after an "
              "update, in containers")

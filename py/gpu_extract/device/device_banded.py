@@ -14,9 +14,11 @@ from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow.simd_correct import HALF
 from gpu_extract.decorrelate.poles import LADDER
 from gpu_extract.device import device_tables
-from gpu_extract.device.cuda import complement, decide, eliminate, measure, poles
+from gpu_extract.device.cuda import complement, decide, eliminate, measure, poles, sweeps
+from gpu_extract.device.cuda.decide import GOOD
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray, Empty
+from gpu_extract.device.cuda.sweeps import tile_of, tiles_of
 from gpu_extract.device.device_sizes import Sizes
 from gpu_extract.seams import Recorder
 
@@ -103,12 +105,41 @@ class _Run:
                     s.nfibre)
         self.launch(eliminate.coupling, s.nd * fibres, "sizes", "tops", s.hw, fibres)
         self.device.clear(self.a["depth"], self.stream)
+        self.device.clear(self.a["all"], self.stream)
+
+    def factor(self, low: str, band: str, gate: tuple[Any, int], half: int, *, place: int, row: int, lanes: int,
+               whole: bool = False) -> None:
+        """Factors of band matrices, rows of `row` elements of which those from `place` on count; gate: an array, and
+        what it holds for those who take part; whole: fibres are not cut."""
+        nwave = self.sizes.shape.nwave
+        tile = nwave if whole else tile_of(nwave)
+        matrix = gate[1], place * lanes, 1, row * lanes, lanes, nwave, tile, lanes
+        tiles = -(-nwave // tile)
+        if not whole:
+            self.launch(sweeps.settle.sized(half), tiles * lanes, "halo", gate[0], band, *matrix)
+        self.launch(sweeps.factor.sized(half), tiles * lanes, low, "halo", gate[0], band, *matrix)
+
+    def invert(self, inverse: str, low: str, gate: tuple[str, int], half: int, *, lanes: int,
+               whole: bool = False) -> None:
+        """The inverse within its band, from factors."""
+        nwave = self.sizes.shape.nwave
+        tile = nwave if whole else tile_of(nwave)
+        self.launch(sweeps.invert.sized(half), -(-nwave // tile) * lanes, inverse, low, "halo", *gate,
+                    self.sizes.wide + 1, nwave, tile, lanes)
+
+    def solve(self, x: str, low: str, half: int, *, pairs: int, lanes: int, whole: bool = False) -> None:
+        """x becomes the solutions for factors; `own` says whose."""
+        nwave = self.sizes.shape.nwave
+        tile = nwave if whole else tile_of(nwave)
+        count, cut = -(-nwave // tile) * pairs, (nwave, tile, pairs, lanes)
+        self.launch(sweeps.substitute.sized(half), count, "half_way", x, low, "halo", "own", *cut)
+        self.launch(sweeps.resubstitute.sized(half), count, x, "half_way", low, "halo", "own", *cut)
 
     def eliminate(self) -> None:
         """What every fibre, as it stands, takes from those around it."""
         s, fibres, wide = self.sizes.shape, self.fibres, self.sizes.wide
-        self.launch(eliminate.factor.sized(s.hw), fibres, "low", "inverse", "blocks", s.nwave, s.hw, wide, fibres,
-                    s.hw)
+        self.factor("low", "blocks", ("all", 0), s.hw, place=s.hw, row=2 * s.hw + 1, lanes=fibres)
+        self.invert("inverse", "low", ("all", 0), s.hw, lanes=fibres)
         self.launch(eliminate.extend, s.nwave * fibres, "inverse", "low", "depth", 0, s.nwave, s.hw, wide, fibres)
         for d in range(2, s.nd):
             self.pairs("pair_shares", "pair_moved", d)
@@ -126,8 +157,8 @@ class _Run:
                     self.sizes.half, fibres, s.nfibre)
         self.launch(eliminate.share, 2 * self.elements, shares, "v", "blocks", *which, self.sizes.half, fibres,
                     s.nfibre)
-        self.launch(eliminate.move.sized(reach), 2 * fibres, moved, low, "blocks", "sides", *which, fibres, s.nfibre,
-                    reach)
+        self.launch(eliminate.carry, 2 * s.nwave * fibres, moved, "own", "blocks", "sides", *which, fibres, s.nfibre)
+        self.solve(moved, low, reach, pairs=2 * fibres, lanes=2 * fibres if depth else fibres, whole=depth > 0)
 
     def add_moved(self, ux: str, before: str, more: int, moved: str, distance: int) -> None:
         """U x of the pairs at a distance."""
@@ -166,8 +197,14 @@ class _Run:
     def ask(self, taken: str, questions: int, width: int) -> None:
         """One set of questions."""
         sizes = self.sizes
-        self.launch(measure.ask.sized(*sizes.halves), measure.QUESTIONS * self.fibres, "yes", "band", taken, "facts",
-                    "flags", "questions", questions, width, sizes.shape.nwave, sizes.half, self.fibres, *sizes.halves)
+        bound, active, rung = (self.row(*name) for name in (("facts", measure.BOUND), ("flags", measure.ACTIVE),
+                                                            ("flags", measure.RUNG)))
+        self.launch(sweeps.ask.sized(sizes.halves[width]), measure.QUESTIONS * self.fibres, "yes", "band", taken, bound,
+                    active, rung, "questions", questions, sizes.shape.nwave, sizes.half, self.fibres)
+
+    def row(self, table: str, name: int) -> DeviceArray:
+        """What is known of every fibre by a name: a row of the facts or flags."""
+        return self.a[table].part(name * self.fibres, (name + 1) * self.fibres)
 
     def look_beyond(self) -> None:
         """How strongly fibres farther than the next are coupled, and which fibres they reach through each other."""
@@ -184,8 +221,9 @@ class _Run:
         for depth in range(1, sizes.deepest + 1):
             self.launch(eliminate.rest, 2 * self.elements, "pair_band", "blocks", "shares", "depth", depth, s.nwave,
                         s.hw, sizes.half, fibres, s.nfibre)
-            self.launch(eliminate.factor_rest.sized(sizes.half), 2 * fibres, "pair_low", "pair_inverse", "pair_band",
-                        "depth", depth, s.nwave, sizes.half, sizes.wide, fibres, sizes.half)
+            self.factor("pair_low", "pair_band", ("depth", depth), sizes.half, place=0, row=sizes.half + 1,
+                        lanes=2 * fibres, whole=True)
+            self.invert("pair_inverse", "pair_low", ("depth", depth), sizes.half, lanes=2 * fibres, whole=True)
             self.launch(eliminate.extend, 2 * s.nwave * fibres, "pair_inverse", "pair_low", "depth", depth, s.nwave,
                         sizes.half, sizes.wide, 2 * fibres)
             self.pairs("shares", "moved", 1, depth=depth)
@@ -193,12 +231,21 @@ class _Run:
     def poles(self) -> None:
         """The sum over the poles."""
         s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
-        kernel = poles.poles.sized(*sizes.halves, sizes.ndiag)
+        cut, tiles = (s.nwave, tile_of(s.nwave)), tiles_of(s.nwave)
+        lanes = tiles * poles.GROUP * fibres
+        status, rung, kept = (self.row("flags", name) for name in (measure.STATUS, measure.RUNG, measure.WIDTH))
+        known = self.row("facts", measure.BOUND), status, rung, kept, "poles", GOOD
+        for width, half in enumerate(sizes.halves):
+            self.launch(sweeps.settle_pole.sized(half), tiles * fibres, "halo", status, kept, "band", GOOD, width, *cut,
+                        sizes.half, fibres)
         for group in range(-(-max(count for count, _ in LADDER) // poles.GROUP)):
-            self.launch(kernel, poles.GROUP * fibres, "work", "band", "sides", "facts", "flags", "poles", group,
-                        sizes.width, s.nwave, sizes.half, fibres, *sizes.halves, sizes.ndiag)
-            self.launch(poles.add_up, sizes.kept * s.nwave * fibres, "sums", "work", "facts", "flags", "poles", group,
-                        sizes.width, sizes.kept, fibres)
+            for width, half in enumerate(sizes.halves):
+                which = *known, group, width, sizes.width, *cut
+                self.launch(sweeps.poles_down.sized(half), lanes, "work", "band", "sides", "halo", *which, sizes.half,
+                            fibres)
+                self.launch(sweeps.poles_up.sized(half, sizes.ndiag), lanes, "found", "work", "halo", *which, fibres)
+            self.launch(poles.add_up, sizes.kept * s.nwave * fibres, "sums", "found", "facts", "flags", "poles", group,
+                        sizes.kept, fibres)
 
     def finish(self) -> None:
         """Flux, ivar, the checks, and the flux's correction."""
@@ -209,10 +256,11 @@ class _Run:
         self.launch(poles.square, sizes.chunks * fibres, "chunks", "sums", "band", "flags", sizes.kept, s.ndiag,
                     s.nwave, sizes.half, fibres)
         self.launch(poles.judge, fibres, "flags", "chunks", "facts", AGREEMENT, s.nwave, fibres)
-        self.launch(poles.left, bins, "q", "left", "sums", "taken", "ux", "sides", "flags", "halves", sizes.kept,
+        self.launch(poles.left, bins, "q", "left", "own", "sums", "taken", "ux", "sides", "flags", "halves", sizes.kept,
                     s.nwave, sizes.half, fibres)
-        self.launch(poles.correct.sized(HALF), fibres, "flux", "q_low", "left", "q", "reciprocal", "flags", s.nwave,
-                    fibres, HALF)
+        self.factor("q_low", "q", (self.row("flags", measure.STATUS), GOOD), HALF, place=0, row=HALF + 1, lanes=fibres)
+        self.solve("left", "q_low", HALF, pairs=fibres, lanes=fibres)
+        self.launch(poles.correct, bins, "flux", "left", "reciprocal", "flags", fibres)
 
     def write(self, out: PieceOut) -> None:
         """The bins that are kept, where they go."""

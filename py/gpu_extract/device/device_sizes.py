@@ -9,7 +9,7 @@ from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow.simd_correct import HALF
 from gpu_extract.device.cuda import measure, poles
 from gpu_extract.device.cuda.piece import PieceShape
-from gpu_extract.device.cuda.recursions import SIDES
+from gpu_extract.device.cuda.sweeps import SIDES, tiles_of
 
 DEEPEST = 8          # fibres in a row beyond a neighbour that are eliminated one after the other
 
@@ -38,7 +38,7 @@ class Sizes:
         halves = tuple(shape.hw + extra for extra in limits.widen)
         ndiag, half = max(shape.ndiag, HALF), max(halves)
         return Sizes(shape, halves, half, 2 * shape.hw + half, ndiag, SIDES + ndiag + 1,
-                     SIDES + 1 + max(half, ndiag), -(-shape.nwave // measure.CHUNK),
+                     SIDES + 1 + half, -(-shape.nwave // measure.CHUNK),
                      max(min(DEEPEST, shape.nfibre - 2), 0))
 
     def arrays(self) -> dict[str, tuple[int, Any]]:
@@ -49,13 +49,15 @@ class Sizes:
         rows = self.half + 1
         elements = {"blocks": s.nd * (2 * s.hw + 1) * n, "sides": SIDES * n, "roots": n, "low": (s.hw + 1) * n,
                     "inverse": (self.wide + 1) * n, "shares": 2 * rows * n, "band": rows * n, "taken": rows * n,
-                    "moved": 2 * n, "ux": n, "sums": self.kept * n, "flux": n, "ivar": n, "reciprocal": n,
-                    "tops": max(s.nd * (2 * s.hw + 1), rows) * fibres, "sizes": s.nd * fibres,
+                    "moved": 2 * n, "half_way": 2 * n, "ux": n, "sums": self.kept * n, "flux": n, "ivar": n,
+                    "reciprocal": n, "tops": max(s.nd * (2 * s.hw + 1), rows) * fibres, "sizes": s.nd * fibres,
                     "facts": measure.FACTS * fibres, "yes": measure.QUESTIONS * fibres,
                     "chunks": self.chunks * measure.SUMS * fibres, "scratch": self.scratch(),
                     "far": rows * n if s.nd > 2 else 1, "far_ux": n if s.nd > 2 else 1}
         arrays = {name: (size, np.float64) for name, size in elements.items()}
-        return arrays | {"flags": (measure.FLAGS * fibres, np.int32), "depth": (2 * fibres, np.int32)}
+        return arrays | {"flags": (measure.FLAGS * fibres, np.int32), "depth": (2 * fibres, np.int32),
+                         "all": (fibres, np.int32), "own": (2 * fibres, np.int32),
+                         "halo": (tiles_of(s.nwave) * fibres, np.int32)}
 
     def scratch(self) -> int:
         """Elements of what is used for one thing after the other."""
@@ -64,7 +66,8 @@ class Sizes:
     def parts(self) -> dict[str, tuple[int, int]]:
         """Names and places of what lies in `scratch`: pairs of fibres, then poles, then the flux's correction."""
         n, rows, wide = self.shape.nwave * self.shape.fibres, 2 * (self.half + 1), 2 * (self.wide + 1)
-        places = {"work": (0, poles.GROUP * self.width * n)}
+        work, found = poles.GROUP * self.width * n, poles.GROUP * self.kept * n
+        places = {"work": (0, work), "found": (work, work + found)}
         for users in ({"v": wide, "pair_band": rows, "pair_low": rows, "pair_inverse": wide},
                       {"v": wide, "pair_shares": rows, "pair_moved": 2},
                       {"q": HALF + 1, "q_low": HALF + 1, "left": 1}):

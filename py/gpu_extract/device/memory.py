@@ -13,6 +13,7 @@ from gpu_extract.device.cuda.gradients import STATE, VECTORS
 from gpu_extract.device.cuda.normal import PARTS
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray, Empty
+from gpu_extract.device.cuda.sweeps import tiles_of
 from gpu_extract.device.geometry import PsfTables
 
 ALIGN = 64
@@ -68,7 +69,8 @@ def work_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
         "ranges": ((2, f, sizes.cut[0]), np.int32), "sums": ((2, *bins), double), "rhs": (bins, double),
         "given_up": (bins, np.int8), "x": (bins, double),
         "icov": ((f, shape.nd, 2 * shape.hw + 1, nwave), double),
-        "factor": ((nwave, shape.hw + 1, f), double), "vectors": ((VECTORS, *bins), double),
+        "factor": ((nwave * (shape.hw + 1) * f,), double), "vectors": ((VECTORS, *bins), double),
+        "halo": ((tiles_of(nwave) * f,), np.int32), "all": ((f,), np.int32),
         "parts": ((f, PARTS), double), "dots": ((f,), double), "curvatures": ((f,), double),
         "flux": (kept, double), "ivar": (kept, double), "status": (kept, np.int8), "fraction": (kept, double),
         "resolution": ((f, 2 * shape.ndiag + 1, shape.nout), double),

@@ -5,11 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from gpu_extract.device.cuda import assembly, gradients, image, normal, quality, spots
+from gpu_extract.device.cuda import assembly, gradients, image, normal, quality, spots, sweeps
 from gpu_extract.device.cuda.assembly import GIVEN_UP, UNSEEN
+from gpu_extract.device.cuda.gradients import STATE, R, T, Z
 from gpu_extract.device.cuda.normal import PARTS
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray
+from gpu_extract.device.cuda.sweeps import tile_of, tiles_of
 from gpu_extract.device.geometry import PsfTables
 from gpu_extract.device.memory import Sizes
 from gpu_extract.normal import FAINT_LIGHT
@@ -81,19 +83,41 @@ class Steps:
         """x, and the state of the iteration."""
         a, shape = self.arrays, self.shape
         n, bins, nfibre = shape.fibres, shape.fibres * shape.nwave, shape.nfibre
-        self._launch(gradients.factorise, n, a.factor, a.icov)
+        self._factorise()
         self._launch(gradients.begin, bins, a.vectors, a.rhs)
         self._launch(gradients.start, shape.bundles, a.state)
-        self._launch(gradients.precondition, n, a.vectors, a.dots, a.factor, a.state, nfibre)
+        self._precondition()
         self._launch(gradients.judge, shape.bundles, a.state, a.dots, a.curvatures, nfibre, TOLERANCE)
         for _ in range(iterations_for(shape.hw)):
             self._launch(gradients.between, bins, a.vectors, a.icov, a.state, nfibre)
             self._launch(gradients.advance, n * PARTS, a.vectors, a.parts, a.state, nfibre)
             self._launch(gradients.add_parts, n, a.curvatures, a.parts)
             self._launch(gradients.step, bins, a.vectors, a.curvatures, a.state, nfibre)
-            self._launch(gradients.precondition, n, a.vectors, a.dots, a.factor, a.state, nfibre)
+            self._precondition()
             self._launch(gradients.judge, shape.bundles, a.state, a.dots, a.curvatures, nfibre, TOLERANCE)
         self._launch(gradients.arrive, bins, a.x, a.vectors, a.sums)
+
+    def _factorise(self) -> None:
+        """Factors of the fibres' own blocks, of which icov holds the upper triangle from its diagonal hw on."""
+        a, shape = self.arrays, self.shape
+        n, nwave, width = shape.fibres, shape.nwave, 2 * shape.hw + 1
+        icov = a.icov.seen_as((n * shape.nd * width * nwave,), np.float64)
+        matrix = 0, shape.hw * nwave, shape.nd * width * nwave, 1, nwave, nwave, tile_of(nwave), n
+        self.device.clear(a.all, self.stream)
+        self._launch(sweeps.settle.sized(shape.hw), tiles_of(nwave) * n, a.halo, a.all, icov, *matrix)
+        self._launch(sweeps.factor.sized(shape.hw), tiles_of(nwave) * n, a.factor, a.halo, a.all, icov, *matrix)
+
+    def _precondition(self) -> None:
+        """z = M^-1 r, M the fibres' own blocks, and r z of every fibre; t is room for what lies between."""
+        a, shape = self.arrays, self.shape
+        n, nwave = shape.fibres, shape.nwave
+        r, z, t = (a.vectors.part(v, v + 1).seen_as((n * nwave,), np.float64) for v in (R, Z, T))
+        cut = nwave, tile_of(nwave), n
+        self._launch(sweeps.precondition_down.sized(shape.hw), tiles_of(nwave) * n, t, r, a.factor, a.halo, a.state,
+                     STATE, shape.nfibre, *cut)
+        self._launch(sweeps.precondition_up.sized(shape.hw), PARTS * n, z, a.parts, t, r, a.factor, a.halo, a.state,
+                     STATE, shape.nfibre, PARTS, *cut)
+        self._launch(gradients.add_parts, n, a.dots, a.parts)
 
     def quality(self, psferr: float) -> None:
         """chi2pix and pixmask_fraction, and the model image where it is wanted."""

@@ -12,7 +12,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numba import cuda
 
+from gpu_extract.device.cuda import text
+from gpu_extract.device.cuda.host_text import run_lanes
+
 CALLS: list[str] = []
+KERNELS = [kernel.sized(half, *more) for kernel in text.declared_texts() for half in range(1, 40)
+           for more in ([()] if len(kernel.samples[0]) == 1 else [(ndiag,) for ndiag in range(1, 12)])]
 
 
 class OutOfMemoryError(MemoryError):
@@ -126,6 +131,26 @@ class Event:
         CALLS.append("event.synchronize")
 
 
+class RawModule:
+    """As cupy.RawModule: the text is compiled for the host; a launch runs all lanes of its grid, those beyond the end
+    too, which the text leaves out."""
+
+    def __init__(self, *, code: str, options: tuple[str, ...]):
+        assert options == text.OPTIONS
+        self._code = code
+
+    def get_function(self, name: str) -> Any:
+        kernel = next(kernel for kernel in KERNELS if kernel.entry == name and text.source(kernel) == self._code)
+
+        def launch(grid: tuple[int], block: tuple[int], args: tuple[Any, ...]) -> None:
+            count, values = int(args[0]), args[1:]
+            assert Stream.current, "a launch outside of a stream goes to the default one"
+            assert grid[0] * block[0] >= count > (grid[0] - 1) * block[0] and block[0] == kernel.block
+            assert all(isinstance(value, Array | np.float64 | np.int64) for value in args)
+            run_lanes(kernel, count, -1, values)
+        return launch
+
+
 @contextmanager
 def using_allocator(allocator: Any) -> Any:
     yield
@@ -142,6 +167,6 @@ def install(monkeypatch: Any) -> None:
         using_allocator=using_allocator, get_elapsed_time=lambda a, b: 1.0,
         get_current_stream=lambda: Stream.current[-1] if Stream.current else None,
         Device=lambda number: SimpleNamespace(use=lambda: None, mem_info=(1 << 34, 1 << 35)))
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=part, ndarray=Array))
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=part, ndarray=Array, RawModule=RawModule))
     monkeypatch.setattr(cuda, "as_cuda_array", lambda data, sync: data.view(np.ndarray), raising=False)
     monkeypatch.setattr(cuda, "external_stream", lambda place: place)

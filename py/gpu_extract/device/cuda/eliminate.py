@@ -6,7 +6,7 @@ fibre i = m with the fibre `distance` below it, pair m >= F that of i = m - F wi
 is what remains. Fibre f belongs to bundle f // size; couplings end with the bundle.
 
 U = G Z G^T, G = A_ij, Z = A_jj^-1, is made in steps of which each has a lane for every number: Z in its band
-(recursions), then beyond it column by column, V = G Z, U = V G^T. `depth` says which pairs take part: 0 where j is
+(sweeps.py), then beyond it column by column, V = G Z, U = V G^T. `depth` says which pairs take part: 0 where j is
 eliminated as it stands, n where fibres beyond it are eliminated first, n in all (`chain` fills it).
 """
 # mypy: disallow-untyped-defs=False
@@ -15,7 +15,6 @@ import math
 from numba import cuda, njit
 
 from gpu_extract.device.cuda.kernels import kernel
-from gpu_extract.device.cuda.recursions import factor_rows, invert_rows, solve_rows
 
 
 @njit(cache=True)
@@ -122,35 +121,6 @@ def coupling(count, args):
 
 
 @njit(cache=True)
-def _factor(n, low, inverse, blocks, nwave, hw, wide, lanes, half):
-    factor_rows(low, n, lanes, blocks, hw * lanes + n, 2 * hw + 1, lanes, nwave, half)
-    invert_rows(inverse, n, wide + 1, lanes, low, n, nwave, half)
-
-
-@kernel("f8[1] f8[1] f8[1] i8 i8 i8 i8 n", lane=_factor, block=32, samples=((9,),))
-def factor(count, args):
-    """The factor of every fibre's block, half = hw, and its inverse in the band of rows of wide + 1; a lane a fibre."""
-    n = cuda.grid(1)
-    if n < count:
-        _factor(n, *args)
-
-
-@njit(cache=True)
-def _factor_rest(m, low, inverse, band, depth, wanted, nwave, half, wide, lanes, reach):
-    if depth[m] == wanted:
-        factor_rows(low, m, 2 * lanes, band, m, half + 1, 2 * lanes, nwave, reach)
-        invert_rows(inverse, m, wide + 1, 2 * lanes, low, m, nwave, reach)
-
-
-@kernel("f8[1] f8[1] f8[1] i4[1] i8 i8 i8 i8 i8 n", lane=_factor_rest, block=32, samples=((21,),))
-def factor_rest(count, args):
-    """The same of bands from `rest`, with reach = half, for the pairs of a depth; a lane for every pair."""
-    n = cuda.grid(1)
-    if n < count:
-        _factor_rest(n, *args)
-
-
-@njit(cache=True)
 def _rest(n, band, blocks, shares, depth, wanted, nwave, hw, half, lanes, size):
     m, row = n % (2 * lanes), n // (2 * lanes)
     a, p = row % (half + 1), row // (half + 1)
@@ -211,7 +181,7 @@ def _product(n, v, blocks, inverse, sizes, depth, wanted, distant, distance, nwa
 @kernel("f8[1] f8[1] f8[1] f8[1] i4[1] i8 f8 i8 i8 i8 i8 i8 i8", lane=_product)
 def product(count, args):
     """V = G Z: rows of 2 hw + half + 1, V[p, p + s] at s + hw; of all pairs at a distance (wanted 0: Z of the fibres as
-    they stand) or of those of a depth (Z of `factor_rest`); a lane for every element."""
+    they stand) or of those of a depth (Z of what `rest` made); a lane for every element."""
     n = cuda.grid(1)
     if n < count:
         _product(n, *args)
@@ -244,32 +214,28 @@ def share(count, args):
 
 
 @njit(cache=True)
-def _move(m, moved, low, blocks, sides, sizes, depth, wanted, distant, distance, nwave, hw, lanes, size,
-          half):
-    j = counts(m, lanes, distance, size, sizes, distant)
+def _carry(n, moved, own, blocks, sides, sizes, depth, wanted, distant, distance, nwave, hw, lanes, size):
+    m, q = n % (2 * lanes), n // (2 * lanes)
+    i, j = m % lanes, counts(m, lanes, distance, size, sizes, distant)
     if wanted > 0 and depth[m] != wanted:
-        return
-    i, pairs = m % lanes, 2 * lanes
+        j = -1
+    if q == 0:
+        own[m] = -1 if j < 0 else (m if wanted > 0 else j)
     if j < 0:
-        for p in range(nwave):
-            moved[p * pairs + m] = 0.0
         return
-    for q in range(nwave):
-        total = 0.0
-        for k in range(max(-hw, -q), min(hw, nwave - 1 - q) + 1):
-            total += element(blocks, nwave, hw, lanes, j, i, q, k) * sides[(2 * (q + k) + 1) * lanes + i]
-        moved[q * pairs + m] = total
-    own, step = (m, pairs) if wanted > 0 else (j, lanes)
-    solve_rows(moved, m, pairs, low, own, step, nwave, half)
+    total = 0.0
+    for k in range(max(-hw, -q), min(hw, nwave - 1 - q) + 1):
+        total += element(blocks, nwave, hw, lanes, j, i, q, k) * sides[(2 * (q + k) + 1) * lanes + i]
+    moved[n] = total
 
 
-@kernel("f8[1] f8[1] f8[1] f8[1] f8[1] i4[1] i8 f8 i8 i8 i8 i8 i8 n", lane=_move, block=32, samples=((9,),))
-def move(count, args):
-    """moved = Z G^T x_i of pairs as in `product`, for `low` of that half-band; U x_i is then G times it: a lane a
-    pair."""
+@kernel("f8[1] i4[1] f8[1] f8[1] f8[1] i4[1] i8 f8 i8 i8 i8 i8 i8", lane=_carry)
+def carry(count, args):
+    """moved = G^T x_i of pairs as in `product`; own: the lane of the factor that solves for them (sweeps.substitute:
+    moved = Z G^T x_i, U x_i is then G times it), -1 where there is nothing to solve; a lane for every bin."""
     n = cuda.grid(1)
     if n < count:
-        _move(n, *args)
+        _carry(n, *args)
 
 
 @njit(cache=True)

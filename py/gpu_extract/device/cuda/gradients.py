@@ -1,8 +1,8 @@
-"""Kernels: conjugate gradients for all bundles of a piece at once, preconditioned by a banded Cholesky per fibre.
+"""Kernels: conjugate gradients for all bundles of a piece at once, preconditioned by the fibres' own blocks.
 
 Each bundle goes at its own pace: its state says whether it still moves, and the lanes of one that has arrived return at
 once, so that the number of iterations can be queued without asking the device. Scalars are never on the host.
-Factors lie fibre fastest: the recursions along wavelength have one lane per fibre.
+The preconditioner's recursions along wavelength are in sweeps.py.
 """
 # mypy: disallow-untyped-defs=False
 import math
@@ -17,43 +17,6 @@ from gpu_extract.device.cuda.normal import PARTS
 MOVES, NORM, BETA, DONE, FLOOR, BEST, STALLED, STATE = 0, 1, 2, 3, 4, 5, 6, 7
 PATIENCE = 5
 R, Z, P, Q, S, T, VECTORS = 0, 1, 2, 3, 4, 5, 6      # the vectors: (VECTORS, fibres, nwave)
-
-
-@njit(cache=True)
-def _factorise(n, factor, icov):
-    """Banded Cholesky of one fibre's block, see solve.simd_factor.factorise.
-
-    factor: (nwave, hw + 1, fibres), factor[j, hw - k] = L[j, j - k], the diagonal 1 / L[j, j]; a pivot that is not
-    positive decouples its bin
-    """
-    nwave, hw = factor.shape[0], factor.shape[1] - 1
-    for j in range(nwave):
-        scale = icov[n, 0, hw, j]
-        pivot = scale
-        for m in range(hw):
-            column = j - hw + m
-            total = 0.0
-            if column >= 0:
-                total = icov[n, 0, m, j]
-                for i in range(max(0, hw - j), m):
-                    total -= factor[j, i, n] * factor[column, i + hw - m, n]
-                total *= factor[column, hw, n]
-            factor[j, m, n] = total
-            pivot -= total * total
-        if pivot > 1e-14 * scale:
-            factor[j, hw, n] = 1.0 / math.sqrt(pivot)
-        else:
-            for m in range(hw):
-                factor[j, m, n] = 0.0
-            factor[j, hw, n] = 1.0 / math.sqrt(scale) if scale > 0.0 else 1.0
-
-
-@kernel("f8[3] f8[4]", lane=_factorise, block=32)
-def factorise(count, args):
-    """Cholesky factors of the fibres: a lane for each."""
-    n = cuda.grid(1)
-    if n < count:
-        _factorise(n, *args)
 
 
 @njit(cache=True)
@@ -72,36 +35,6 @@ def begin(count, args):
     n = cuda.grid(1)
     if n < count:
         _begin(n, *args)
-
-
-@njit(cache=True)
-def _precondition(n, vectors, dots, factor, state, nfibre):
-    """z = M^-1 r of one fibre, and its r z into dots (fibres,)."""
-    if state[n // nfibre, MOVES] == 0.0:
-        return
-    nwave, hw = factor.shape[0], factor.shape[1] - 1
-    for j in range(nwave):
-        total = vectors[R, n, j]
-        for m in range(max(0, hw - j), hw):
-            total -= factor[j, m, n] * vectors[Z, n, j - hw + m]
-        vectors[Z, n, j] = total * factor[j, hw, n]
-    product = 0.0
-    for j in range(nwave - 1, -1, -1):
-        total = vectors[Z, n, j]
-        for k in range(1, min(hw, nwave - 1 - j) + 1):
-            total -= factor[j + k, hw - k, n] * vectors[Z, n, j + k]
-        total *= factor[j, hw, n]
-        vectors[Z, n, j] = total
-        product += vectors[R, n, j] * total
-    dots[n] = product
-
-
-@kernel("f8[3] f8[1] f8[3] f8[2] i8", lane=_precondition, block=32)
-def precondition(count, args):
-    """The fibres' blocks solved: a lane for each fibre."""
-    n = cuda.grid(1)
-    if n < count:
-        _precondition(n, *args)
 
 
 @njit(cache=True)

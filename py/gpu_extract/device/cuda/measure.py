@@ -14,7 +14,6 @@ from numba import cuda, njit
 from gpu_extract.decorrelate.narrow.simd_foresee import BRIGHT, LEAST
 from gpu_extract.device.cuda.eliminate import other
 from gpu_extract.device.cuda.kernels import kernel
-from gpu_extract.device.cuda.recursions import definite_rows
 
 COND, THETA, GAMMA, FIRST_THETA, FIRST_GAMMA, FAR_THETA, BOUND, EXCESS, ONES, CROSS, BOTH = range(11)
 FACTS = 11
@@ -54,35 +53,6 @@ def choose(count, args):
     n = cuda.grid(1)
     if n < count:
         _choose(n, *args)
-
-
-@njit(cache=True)
-def _ask(n, yes, band, taken, facts, flags, table, questions, width, nwave, half, lanes, first, second, third,
-         fourth):
-    i, q = n % lanes, n // lanes
-    if flags[ACTIVE * lanes + i] == 0:
-        return
-    if questions == 2:
-        questions += flags[RUNG * lanes + i] - 1
-    asked = (questions * QUESTIONS + q) * ASKED
-    b, c, g = table[asked], table[asked + 1] * facts[BOUND * lanes + i], table[asked + 2]
-    if width == 0:
-        yes[n] = definite_rows(band, taken, i, lanes, half + 1, b, c, g, nwave, first)
-    elif width == 1:
-        yes[n] = definite_rows(band, taken, i, lanes, half + 1, b, c, g, nwave, second)
-    elif width == 2:
-        yes[n] = definite_rows(band, taken, i, lanes, half + 1, b, c, g, nwave, third)
-    else:
-        yes[n] = definite_rows(band, taken, i, lanes, half + 1, b, c, g, nwave, fourth)
-
-
-@kernel("f8[1] f8[1] f8[1] f8[1] i4[1] f8[1] i8 i8 i8 i8 i8 n n n n", lane=_ask, block=32, samples=((9, 13, 17, 21),))
-def ask(count, args):
-    """One set of questions about S in band number `width` (see narrow.definite), set 2 standing for those after the
-    fibre's rung: a lane for every question."""
-    n = cuda.grid(1)
-    if n < count:
-        _ask(n, *args)
 
 
 @njit(cache=True)

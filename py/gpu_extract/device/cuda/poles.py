@@ -14,7 +14,7 @@ from gpu_extract.decorrelate.narrow.simd_finish import CANCELLED
 from gpu_extract.device.cuda.decide import FAILED, GOOD
 from gpu_extract.device.cuda.kernels import kernel
 from gpu_extract.device.cuda.measure import BOTH, BOUND, CHUNK, CROSS, ONES, RUNG, STATUS, WIDTH, product
-from gpu_extract.device.cuda.recursions import SIDES, factor_rows, pole_rows, solve_rows
+from gpu_extract.device.cuda.sweeps import SIDES
 
 GROUP = 16
 MOST = 64            # poles of a rung
@@ -23,36 +23,7 @@ SQUARES = 4
 
 
 @njit(cache=True)
-def _poles(n, work, band, sides, facts, flags, table, group, width, nwave, half, lanes, first, second, third, fourth,
-           ndiag):
-    i = n // GROUP
-    pole = group * GROUP + n % GROUP
-    rung = flags[RUNG * lanes + i]
-    if flags[STATUS * lanes + i] != GOOD or pole >= table[rung * TABLE]:
-        return
-    shift = table[rung * TABLE + 2 + pole] * facts[BOUND * lanes + i]
-    many, reach, kept = GROUP * lanes, half + 1, flags[WIDTH * lanes + i]
-    if kept == 0:
-        pole_rows(work, n, many, width, band, sides, i, lanes, reach, shift, nwave, first, ndiag)
-    elif kept == 1:
-        pole_rows(work, n, many, width, band, sides, i, lanes, reach, shift, nwave, second, ndiag)
-    elif kept == 2:
-        pole_rows(work, n, many, width, band, sides, i, lanes, reach, shift, nwave, third, ndiag)
-    else:
-        pole_rows(work, n, many, width, band, sides, i, lanes, reach, shift, nwave, fourth, ndiag)
-
-
-@kernel("f8[1] f8[1] f8[1] f8[1] i4[1] f8[1] i8 i8 i8 i8 i8 n n n n n", lane=_poles, block=32,
-        samples=((9, 13, 17, 21, 5),))
-def poles(count, args):
-    """GROUP poles of every fibre, each in the band that holds it; a lane for every pole, a fibre's side by side."""
-    n = cuda.grid(1)
-    if n < count:
-        _poles(n, *args)
-
-
-@njit(cache=True)
-def _add_up(n, sums, work, facts, flags, table, group, width, kept, lanes):
+def _add_up(n, sums, work, facts, flags, table, group, kept, lanes):
     i, row = n % lanes, n // lanes
     rung = flags[RUNG * lanes + i]
     if flags[STATUS * lanes + i] != GOOD or group * GROUP >= table[rung * TABLE]:
@@ -60,16 +31,16 @@ def _add_up(n, sums, work, facts, flags, table, group, width, kept, lanes):
     v, j = row % kept, row // kept
     count = min(int(table[rung * TABLE]) - group * GROUP, GROUP)
     bound = facts[BOUND * lanes + i]
-    total, place = 0.0 if group == 0 else sums[n], (j * width + v) * GROUP * lanes + i * GROUP
+    total, place = 0.0 if group == 0 else sums[n], (j * kept + v) * GROUP * lanes + i * GROUP
     for p in range(count):
         t, c = rung * TABLE + 2 + group * GROUP + p, rung * TABLE + 2 + MOST + group * GROUP + p
         total += (table[t] * bound) * (table[c] * math.sqrt(bound)) * work[place + p]
     sums[n] = total
 
 
-@kernel("f8[1] f8[1] f8[1] i4[1] f8[1] i8 i8 i8 i8", lane=_add_up)
+@kernel("f8[1] f8[1] f8[1] i4[1] f8[1] i8 i8 i8", lane=_add_up)
 def add_up(count, args):
-    """sums += c_k t_k times what `poles` left, pole after pole; rows of `kept` elements; a lane for every element."""
+    """sums += c_k t_k times what the poles left, pole after pole; rows of `kept` elements; a lane for every element."""
     n = cuda.grid(1)
     if n < count:
         _add_up(n, *args)
@@ -163,8 +134,10 @@ def judge(count, args):
 
 
 @njit(cache=True)
-def _left(n, q, left, sums, taken, ux, sides, flags, halves, kept, nwave, reach, lanes):
+def _left(n, q, left, own, sums, taken, ux, sides, flags, halves, kept, nwave, reach, lanes):
     i, j = n % lanes, n // lanes
+    if j == 0:
+        own[i] = i if flags[STATUS * lanes + i] == GOOD else -1
     if flags[STATUS * lanes + i] != GOOD:
         return
     place = j * kept * lanes + i
@@ -180,27 +153,24 @@ def _left(n, q, left, sums, taken, ux, sides, flags, halves, kept, nwave, reach,
     left[n] = product(taken, sides, j, i, half, reach, nwave, lanes) - ux[n]
 
 
-@kernel("f8[1] f8[1] f8[1] f8[1] f8[1] f8[1] i4[1] i4[1] i8 i8 i8 i8", lane=_left)
+@kernel("f8[1] f8[1] i4[1] f8[1] f8[1] f8[1] f8[1] i4[1] i4[1] i8 i8 i8 i8", lane=_left)
 def left(count, args):
-    """Q + q and E x of narrow.simd_correct: matrix and right side of the flux's correction; a lane for every bin."""
+    """Q + q and E x of narrow.simd_correct: matrix and right side of the flux's correction; own: as
+    eliminate.carry; a lane for every bin."""
     n = cuda.grid(1)
     if n < count:
         _left(n, *args)
 
 
 @njit(cache=True)
-def _correct(i, flux, low, left, q, inverse, flags, nwave, lanes, half):
-    if flags[STATUS * lanes + i] != GOOD:
-        return
-    factor_rows(low, i, lanes, q, i, HALF + 1, lanes, nwave, half)
-    solve_rows(left, i, lanes, low, i, lanes, nwave, half)
-    for j in range(nwave):
-        flux[j * lanes + i] += left[j * lanes + i] * inverse[j * lanes + i]
+def _correct(n, flux, left, inverse, flags, lanes):
+    if flags[STATUS * lanes + n % lanes] == GOOD:
+        flux[n] += left[n] * inverse[n]
 
 
-@kernel("f8[1] f8[1] f8[1] f8[1] f8[1] i4[1] i8 i8 n", lane=_correct, block=32, samples=((HALF,),))
+@kernel("f8[1] f8[1] f8[1] i4[1] i8", lane=_correct)
 def correct(count, args):
-    """The flux, corrected for what S has beyond its band; half is HALF; a lane for every fibre."""
+    """The flux, corrected for what S has beyond its band: left is (Q + q)^-1 E x; a lane for every bin."""
     n = cuda.grid(1)
     if n < count:
         _correct(n, *args)

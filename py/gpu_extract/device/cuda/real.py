@@ -1,4 +1,4 @@
-"""A GPU: memory, streams and pinned pools through cupy, kernels through numba-cuda."""
+"""A GPU: memory, streams and pinned pools through cupy, kernels through numba-cuda and, in CUDA C++, through cupy."""
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -10,8 +10,10 @@ import numpy as np
 
 from gpu_extract.device.cuda.algebra import Algebra, CupyAlgebra
 from gpu_extract.device.cuda.kernels import Kernel, argument
+from gpu_extract.device.cuda.text import OPTIONS, TextKernel, source
 from gpu_extract.errors import InputError
 
+_NUMBERS = {"f8": np.float64, "i8": np.int64}      # as a kernel in CUDA C++ takes them
 _ELSEWHERE = "leave --gpu out, or use a machine with a GPU"
 
 
@@ -56,6 +58,7 @@ class CupyDevice:
         if self._limit is not None:
             self._pool.set_limit(size=self._limit)
         self._launches: dict[tuple[Kernel, int, int], Any] = {}
+        self._texts: dict[TextKernel, Any] = {}
 
     @cached_property
     def linalg(self) -> Algebra:
@@ -130,12 +133,24 @@ class CupyDevice:
         """See seam.Device."""
         array.data.data.memset_async(0, array.data.nbytes, stream)
 
-    def launch(self, kernel: Kernel, count: int, args: tuple[Any, ...], stream: Any) -> None:
+    def launch(self, kernel: Kernel | TextKernel, count: int, args: tuple[Any, ...], stream: Any) -> None:
         """See seam.Device."""
-        if count > 0:
+        if isinstance(kernel, TextKernel):
+            self._launch_text(kernel, count, args, stream)
+        elif count > 0:
             values = tuple(value.handle if isinstance(value, CupyArray) else argument(kind, value)
                            for kind, value in zip(kernel.kinds, args, strict=True))
             self._configured(kernel, -(-count // kernel.block), stream)(count, values)
+
+    def _launch_text(self, kernel: TextKernel, count: int, args: tuple[Any, ...], stream: Any) -> None:
+        values = [value.data if isinstance(value, CupyArray) else _NUMBERS[kind](value)
+                  for kind, value in zip(kernel.travelling, args, strict=True)]
+        if kernel not in self._texts:
+            module = self._cupy.RawModule(code=source(kernel), options=OPTIONS)
+            self._texts[kernel] = module.get_function(kernel.entry)
+        if count > 0:
+            with stream:
+                self._texts[kernel]((-(-count // kernel.block),), (kernel.block,), (np.int64(count), *values))
 
     def _configured(self, kernel: Kernel, grid: int, stream: Any) -> Any:
         """The kernel with its grid and stream, made once."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from gpu_extract.device.cuda.algebra import Algebra
 from gpu_extract.device.cuda.kernels import Kernel
+from gpu_extract.device.cuda.text import TextKernel
 
 
 class DeviceArray(Protocol):
@@ -83,8 +84,9 @@ class Device(Protocol):
     def clear(self, array: DeviceArray, stream: Any) -> None:
         """Queue the filling of an array with zero bytes."""
 
-    def launch(self, kernel: Kernel, count: int, args: tuple[Any, ...], stream: Any) -> None:
-        """Queue lanes 0 .. count - 1 of a kernel; args: device arrays, ints and floats as it declares them."""
+    def launch(self, kernel: Kernel | TextKernel, count: int, args: tuple[Any, ...], stream: Any) -> None:
+        """Queue lanes 0 .. count - 1 of a kernel; args: device arrays, ints and floats as it declares them, in CUDA C++
+        without the numbers that it is compiled for."""
 
     def call(self, work: Any, stream: Any) -> None:
         """Queue work(): calls of the device's array library on `data` of arrays, which it puts on this stream."""

@@ -16,7 +16,9 @@ import numpy as np
 from numba import cuda, njit
 
 from gpu_extract.device.cuda.algebra import Algebra, HostAlgebra
+from gpu_extract.device.cuda.host_text import run_lanes
 from gpu_extract.device.cuda.kernels import Kernel, argument
+from gpu_extract.device.cuda.text import TextKernel
 
 GARBAGE = 0xFB      # of every byte: NaN-like huge negative floats, negative integers
 
@@ -76,7 +78,7 @@ class SimulatedDevice:
 
     memory: bytes that it has
     compiled: lanes are compiled for the CPU and run in a loop; otherwise they run under numba's CUDA simulator, which
-        must be switched on (NUMBA_ENABLE_CUDASIM=1)
+        must be switched on (NUMBA_ENABLE_CUDASIM=1); those in CUDA C++ are always compiled for the CPU (host_text)
     seed: which streams run ahead of others is drawn with this, at every `finish` anew; None: none does
     garbage: every byte of new memory
     order: of compiled lanes, by how large a share of all of them each is behind the one before, 0: the next; None: from
@@ -192,8 +194,11 @@ class SimulatedDevice:
         """See seam.Device."""
         stream.queue.append(lambda: array.data.fill(0))
 
-    def launch(self, kernel: Kernel, count: int, args: tuple[Any, ...], stream: Any) -> None:
+    def launch(self, kernel: Kernel | TextKernel, count: int, args: tuple[Any, ...], stream: Any) -> None:
         """See seam.Device."""
+        if isinstance(kernel, TextKernel):
+            self._launch_text(kernel, count, args, stream)
+            return
         values = tuple(_checked(kernel, kind, value) for kind, value in zip(kernel.kinds, args, strict=True))
         self.launched.add(kernel.name)
         if count > 0:
@@ -204,6 +209,14 @@ class SimulatedDevice:
             else:
                 simulated = _simulated(kernel, count)
                 stream.queue.append(lambda: simulated(count, values))
+
+    def _launch_text(self, kernel: TextKernel, count: int, args: tuple[Any, ...], stream: Any) -> None:
+        """A kernel in CUDA C++, compiled for the CPU, whatever the others run under."""
+        values = [_checked(kernel, kind, value) for kind, value in zip(kernel.travelling, args, strict=True)]
+        self.launched.add(kernel.name)
+        if count > 0:
+            step = -1 if self.order is None else _coprime(max(round(self.order * count), 1), count)
+            stream.queue.append(lambda: run_lanes(kernel, count, step, values))
 
     def call(self, work: Callable[[], None], stream: Any) -> None:
         """See seam.Device."""
@@ -241,7 +254,7 @@ def _must_fit(host: np.ndarray, device: np.ndarray) -> None:
         raise TypeError(f"a copy between {host.dtype}{host.shape} and {device.dtype}{device.shape}")
 
 
-def _checked(kernel: Kernel, kind: str, value: Any) -> Any:
+def _checked(kernel: Kernel | TextKernel, kind: str, value: Any) -> Any:
     """An argument as a lane gets it; raises TypeError where it is not what the kernel declares."""
     name, _, axes = kind.rstrip("]").partition("[")
     if not axes:

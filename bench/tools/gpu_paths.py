@@ -1,0 +1,92 @@
+"""What the lanes of each kernel walk through, for bench/gpu_model.py: read from the kernels, not measured.
+
+A kernel's loops are named as gpu_code finds them in its machine code; "#0" is the shortest loop on the outermost level
+that works on float64 (the narrowest of the bands that a kernel is written out for). The compilers write some loops out
+2 or 4 times: then a turn is so many rows. Who changes a kernel changes its line here; the rest of the model stays.
+"""
+from collections.abc import Callable
+from typing import Any
+
+from gpu_extract.device.cuda.piece import PieceShape
+from gpu_extract.device.cuda.sweeps import tile_of, tiles_of
+
+Times = dict[str, float]
+Path = Callable[[PieceShape, tuple[Any, ...]], Times]
+
+ROWS, COLUMNS, OVERLAP, NEAR = 17, 11, 9, 4     # of a spot of r; rows and columns that two neighbouring spots share
+TERMS, SERIES = 7, 8                            # of a core along each axis; coefficients of a Legendre series
+CHUNK, PARTS = 64, 64
+HALO = 96                                       # bins, of the usual r frame (sweeps.settle)
+FIRST: dict[str, int | tuple[int, ...]] = {
+    "gradients.between": 5, "gradients.advance": 5, "gradients.step": 5, "poles.add_up": 2, "measure.choose": 1,
+    "measure.learn": 3, "measure.foresee": 1, "measure.conclude": 1, "eliminate.rest": 0, "eliminate.extend": 1,
+    "eliminate.product": 2, "eliminate.share": 2, "eliminate.carry": 2, "sweeps.precondition_down": 6,
+    "sweeps.precondition_up": 6, "sweeps.ask": 4, "sweeps.factor": (1, 2, 11), "sweeps.invert": 1,
+    "sweeps.substitute": (1, 2, 11), "sweeps.resubstitute": (1, 2, 11), "sweeps.settle_pole": 1,
+    "sweeps.poles_down": (1, 5), "sweeps.poles_up": (1, 5)}
+"""Which of the launches of a piece do something: so many, the first ones, or those with these numbers; in all others
+lanes return at once. A usual frame: 5 iterations, 24 poles, the first band holds, no chains of masked neighbours;
+fibres touch two on each side."""
+
+
+def sweep(loop: str, halos: int) -> Path:
+    """A tile and its halos, row by row; before it, the longest halo of the fibre is looked up where it is not "0"."""
+    def path(s: PieceShape, a: tuple[Any, ...]) -> Times:
+        rows = {loop: min(tile_of(s.nwave) + halos * HALO, s.nwave)}
+        return rows if loop == "0" else {"0": tiles_of(s.nwave), **rows}
+    return path
+
+
+def settling(s: PieceShape, a: tuple[Any, ...]) -> Times:
+    """Halos of 24, 48 and 96."""
+    return {"0": 24, "1": 2, "1.0": 72}
+
+
+
+PATHS: dict[str, Path] = {
+    "sweeps.settle": settling,
+    "sweeps.settle_pole": settling,
+    "sweeps.factor": sweep("0", 1),
+    "sweeps.invert": sweep("1", 1),
+    "sweeps.substitute": sweep("1", 2),
+    "sweeps.resubstitute": sweep("1", 2),
+    "sweeps.precondition_down": sweep("1", 2),
+    "sweeps.precondition_up": sweep("1", 2),
+    "sweeps.poles_down": sweep("1", 2),
+    "sweeps.poles_up": sweep("1", 2),
+    "sweeps.ask": lambda s, a: {"0": s.nwave},
+    "eliminate.carry": lambda s, a: {"0": (2 * s.hw + 1) / 4},
+    "gradients.between": lambda s, a: {"0": s.nd - 1, "0.0": (2 * s.hw + 1) / 4, "0.1": (2 * s.hw + 1) / 4},
+    "gradients.advance": lambda s, a: {"1": s.nwave / PARTS / 4},
+    "gradients.add_parts": lambda s, a: {"0": PARTS / 4},
+    "gradients.step": lambda s, a: {"1": s.nfibre / 4},
+    "gradients.judge": lambda s, a: {"1": s.nfibre / 4, "3": s.nfibre / 4},
+    "eliminate.largest": lambda s, a: {"1": s.nwave / 4},
+    "eliminate.coupling": lambda s, a: {"0": (2 * s.hw + 1) / 4},
+    "eliminate.extend": lambda s, a: {"2": 2 * s.hw + 13, "2.0": s.hw / 4},
+    "eliminate.product": lambda s, a: {"1": (2 * s.hw + 1) / 4},
+    "eliminate.share": lambda s, a: {"1": (2 * s.hw + 1) / 4},
+    "eliminate.moved_by": lambda s, a: {"0": 2, "0.0": (2 * s.hw + 1) / 4},
+    "complement.tops": lambda s, a: {"0": s.nwave / 4},
+    "complement.bound": lambda s, a: {"0": s.hw / 4, "2": s.nwave / 4},
+    "measure.learn": lambda s, a: {"0": 2},
+    "measure.foresee": lambda s, a: {"0": CHUNK, "0.0": s.hw / 4, "0.1": s.hw / 4, "0.2": s.hw / 4},
+    "measure.conclude": lambda s, a: {"0": s.nwave / CHUNK / 4},
+    "decide.decide": lambda s, a: {"0": 2, "1": 2},
+    "poles.add_up": lambda s, a: {"0": 4},
+    "poles.square": lambda s, a: {"0": s.nwave / CHUNK / 4, "1": CHUNK, "1.0": 1},
+    "poles.judge": lambda s, a: {"0": s.nwave / CHUNK / 4},
+    "poles.left": lambda s, a: {"0": s.hw / 4},
+    "spots.evaluate": lambda s, a: {"0": SERIES / 4},
+    "spots.profile": lambda s, a: {"0": TERMS / 8, "2": TERMS / 8},
+    "spots.mix": lambda s, a: {"0": TERMS / 4},
+    "spots.add_core": lambda s, a: {"0": TERMS / 4},
+    "spots.finish": lambda s, a: {"0": ROWS * COLUMNS / 4, "3": ROWS * COLUMNS / 4},
+    "normal.couple": lambda s, a: {"0": OVERLAP, "0.0": NEAR / 4},
+    "normal.count_given_up": lambda s, a: {"1": s.nwave / PARTS / 4},
+    "quality.bins_of_row": lambda s, a: {"0": 12, "1": 12},
+    "quality.chi_square": lambda s, a: {"0": s.nfibre, "0.0": ROWS / 8},
+    "quality.judge": lambda s, a: {"2": ROWS * COLUMNS / 2},
+    "assembly.find_middles": lambda s, a: {"0": s.nout / 4},
+    "assembly.count_given_up": lambda s, a: {"1": s.nout / PARTS / 4},
+}

@@ -1,0 +1,184 @@
+"""Does the GPU of this machine do what it has to? `gpu_extract --device-check` climbs a ladder and says where it ends.
+
+Each step stands on those before it: the device and its memory, copies, a kernel in CUDA C++ (NVRTC, cupy), a kernel of
+numba-cuda, a small frame against the CPU's. The first that fails is named in one line, with what to do.
+"""
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from gpu_extract.cli.ranks import find_launch
+from gpu_extract.errors import ExitCode, InputError
+
+if TYPE_CHECKING:
+    from gpu_extract.device.cuda.seam import Device, DeviceArray
+
+WORDS = 1 << 20            # float64 numbers that are copied there and back
+MOST_FLUX, MOST_OTHER = 1e-8, 1e-9      # sigma; of ivar, relative, and of R
+
+
+class Differs(Exception):
+    """A step ran and gave something else than the CPU."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """name: what is looked at; work: returns what is to be said of it; remedy: where it fails."""
+
+    name: str
+    work: Callable[["Device"], str]
+    remedy: str
+
+
+def check_device(open_device: Callable[[], "Device"], say: Callable[[str], None]) -> ExitCode:
+    """Climb the ladder; what each step found is said as it is found.
+
+    Raises InputError, one line, where there is no device.
+    Returns CHECK_FAILED where a step fails; the last line says which, why and what to do.
+    """
+    device = open_device()
+    for number, step in enumerate(STEPS, 1):
+        try:
+            say(f"{number} {step.name}: {step.work(device)}")
+        except Exception as error:
+            said = " ".join(str(error).split()) or "no reason given"
+            why = said if isinstance(error, Differs) else f"{type(error).__name__}: {said[:300]}"
+            say(f"{number} {step.name} FAILED: {why}: {step.remedy}")
+            return ExitCode.CHECK_FAILED
+    say(f"{device.name} does what it has to")
+    return ExitCode.DONE
+
+
+class CheckDevice(argparse.Action):
+    """An option that checks the device and ends the program, whatever else was given; one rank does so for all."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace,
+                 values: str | Sequence[Any] | None, option_string: str | None = None) -> NoReturn:
+        launch = find_launch()
+        if launch is not None and launch.node_rank != 0:
+            parser.exit(ExitCode.DONE)
+        try:
+            code = check_device(first_device, lambda line: print(line, flush=True))
+        except InputError as error:
+            raise InputError(f"{option_string}: {getattr(error, 'reason', error)}: {_INSTALL}") from error
+        parser.exit(code)
+
+
+def first_device() -> "Device":
+    """The first GPU that this process sees."""
+    from gpu_extract.device.cuda.real import CupyDevice
+
+    device: Device = CupyDevice(0)
+    return device
+
+
+def _memory(device: "Device") -> str:
+    return f"{device.name}, {device.free_memory() / 1e9:.1f} GB free"
+
+
+def _copies(device: "Device") -> str:
+    """Numbers that differ everywhere, there and back."""
+    sent = np.random.default_rng(1).random(WORDS)
+    found = _back(device, _there(device, sent))
+    if not np.array_equal(found, sent):
+        raise Differs(f"{(found != sent).sum()} of {WORDS} numbers came back changed")
+    return f"{sent.nbytes >> 20} MB there and back, every bit the same"
+
+
+def _text(device: "Device") -> str:
+    """The factor of a tridiagonal matrix, cut into tiles, against L D L^T."""
+    from gpu_extract.device.cuda import sweeps
+
+    nwave, lanes, tile = 300, 40, 64
+    band = np.zeros((nwave, 2, lanes))
+    band[:, 0], band[:-1, 1] = 2.5 + 0.01 * np.arange(lanes), -1.0
+    tiles = -(-nwave // tile)
+    given, gate = _there(device, band.ravel()), _there(device, np.zeros(lanes, np.int32))
+    halo, low = _there(device, np.zeros(tiles * lanes, np.int32)), _there(device, np.zeros(band.size))
+    matrix, stream = (0, 0, 1, 2 * lanes, lanes, nwave, tile, lanes), device.stream()
+    device.launch(sweeps.settle.sized(1), tiles * lanes, (halo, gate, given, *matrix), stream)
+    device.launch(sweeps.factor.sized(1), tiles * lanes, (low, halo, gate, given, *matrix), stream)
+    _wait(device, stream)
+    found = _back(device, low).reshape(nwave, 2, lanes)
+    pivot = band[0, 0].copy()
+    for row in range(nwave):
+        error = np.abs(found[row, 0] * pivot - 1.0).max()
+        if not error < 1e-13:
+            raise Differs(f"row {row} of a factor is wrong by {error:.1e}")
+        pivot = band[min(row + 1, nwave - 1), 0] - 1.0 / pivot
+    return f"compiled and launched, {tiles * lanes} lanes right"
+
+
+def _numba(device: "Device") -> str:
+    """Products of small matrices."""
+    from gpu_extract.device.cuda import matrices
+
+    given = np.random.default_rng(2).random((50, 9, 9))
+    out, stream = _there(device, np.zeros_like(given)), device.stream()
+    device.launch(matrices.inner, given.size, (out, _there(device, given)), stream)
+    _wait(device, stream)
+    error = np.abs(_back(device, out) - given.transpose(0, 2, 1) @ given).max()
+    if not error < 1e-13:
+        raise Differs(f"a product of matrices is wrong by {error:.1e}")
+    return f"compiled and launched, {given.size} lanes right"
+
+
+def _frame(device: "Device") -> str:
+    """A bundle of 5 fibres by all kernels of the banded core, against the CPU."""
+    from gpu_extract.config import ExtractConfig
+    from gpu_extract.device.frames import GpuFrames, device_cores
+    from gpu_extract.run import extract
+    from gpu_extract.simulate import NO_DEFECTS, SimConfig, simulate
+
+    made = simulate(SimConfig(camera="tiny", defects=NO_DEFECTS))
+    config = ExtractConfig(wavelength=(6020.0, 6044.0, 0.8), nspec=5)
+    backend = GpuFrames(lambda: device, device_cores)
+    frame, cpu = extract(made.image, made.psf, config, backend=backend), extract(made.image, made.psf, config)
+    if frame is None or cpu is None or cpu.pixmask_fraction is None:
+        raise Differs("no frame was made")
+    left = sum(notes.get("on_cpu", 0) for notes in frame.notes.get("bundles", {}).values())
+    seen = (cpu.pixmask_fraction < 0.5) & (cpu.ivar > 0)
+    flux = (np.abs(frame.flux - cpu.flux) * np.sqrt(cpu.ivar))[seen].max()
+    ivar = np.abs(frame.ivar[seen] / cpu.ivar[seen] - 1.0).max()
+    matrix = np.abs(frame.resolution - cpu.resolution).max(axis=1)[seen].max()
+    found = f"flux {flux:.1e} sigma, ivar {ivar:.1e}, R {matrix:.1e} from the CPU's"
+    if left:
+        raise Differs(f"{left:.0f} of 5 fibres failed on the device")
+    if not (flux < MOST_FLUX and ivar < MOST_OTHER and matrix < MOST_OTHER):
+        raise Differs(found)
+    return found
+
+
+def _there(device: "Device", values: np.ndarray) -> "DeviceArray":
+    """An array on the device."""
+    staged, there = device.pinned(values.shape, values.dtype), device.empty(values.shape, values.dtype)
+    stream = device.stream()
+    staged[...] = values
+    device.upload(staged, there, stream)
+    _wait(device, stream)
+    return there
+
+
+def _back(device: "Device", there: "DeviceArray") -> np.ndarray:
+    """What an array of the device holds."""
+    found, stream = device.pinned(there.shape, there.dtype), device.stream()
+    device.download(there, found, stream)
+    _wait(device, stream)
+    return found
+
+
+def _wait(device: "Device", stream: Any) -> None:
+    done = device.event()
+    device.record(done, stream)
+    device.finish(done)
+
+
+_INSTALL = "install gpu_extract[cuda12] or [cuda13], as the driver asks for (nvidia-smi shows its CUDA version)"
+_BROKEN = "use --no-gpu, and tell whoever looks after this machine"
+STEPS = (Step("device", _memory, _BROKEN), Step("copies", _copies, _BROKEN),
+         Step("a kernel in CUDA C++ (NVRTC, cupy)", _text, _INSTALL),
+         Step("a kernel of numba-cuda", _numba, _INSTALL),
+         Step("a small frame", _frame, "use --no-gpu, and report it with these lines"))

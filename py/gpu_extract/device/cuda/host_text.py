@@ -1,0 +1,80 @@
+"""Kernels in CUDA C++ on a host: the same text, compiled by an ordinary C++ compiler, for the simulated device.
+
+Only tests and benches run it. The compiled libraries lie in the user's cache, named by their text, compiler and flags.
+"""
+import ctypes
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpu_extract.device.cuda.text import TextKernel, source
+from gpu_extract.errors import InputError
+from gpu_extract.user_cache import cache_folder
+
+COMPILERS = "g++", "clang++", "c++"
+FLAGS = "-std=c++17", "-O2", "-fPIC", "-shared", "-ffp-contract=off", "-x", "c++"
+FAST_FMA = {"x86_64": ("-mavx2", "-mfma")}       # without it, fma is a call of the C library
+SANITIZED = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-Wall", "-Wextra", "-Werror")
+MORE_FLAGS: tuple[str, ...] = ()                 # of what is compiled from now on: tests set SANITIZED
+
+
+def compiler() -> str | None:
+    """The path of a C++ compiler, None where there is none."""
+    return next((found for name in COMPILERS if (found := shutil.which(name))), None)
+
+
+def run_lanes(kernel: TextKernel, count: int, step: int, args: Sequence[Any]) -> None:
+    """All lanes of a kernel, each `step` behind the one before modulo count; args: numpy arrays and numbers."""
+    library, entry = _loaded(kernel, MORE_FLAGS)
+    library.set_lane_step(ctypes.c_longlong(step))
+    values = [_argument(kind, value) for kind, value in zip(kernel.travelling, args, strict=True)]
+    entry(ctypes.c_longlong(count), *values)
+
+
+def _argument(kind: str, value: Any) -> Any:
+    if kind[2:]:
+        return ctypes.c_void_p(value.ctypes.data if isinstance(value, np.ndarray) else int(value))
+    return ctypes.c_double(float(value)) if kind[0] == "f" else ctypes.c_longlong(int(value))
+
+
+@cache
+def _loaded(kernel: TextKernel, flags: tuple[str, ...]) -> tuple[ctypes.CDLL, Callable[..., None]]:
+    library = ctypes.CDLL(str(build(kernel, flags)))
+    return library, getattr(library, kernel.entry)
+
+
+def build(kernel: TextKernel, flags: tuple[str, ...] = ()) -> Path:
+    """The library of a kernel, made unless it is there; flags: added to the usual ones.
+
+    Raises InputError where there is no compiler.
+    """
+    found = compiler()
+    if found is None:
+        raise InputError("the kernels in CUDA C++ need a C++ compiler on a machine without a GPU, one of "
+                         f"{', '.join(COMPILERS)} on the PATH: install one (Debian: apt-get install g++)")
+    text, every = source(kernel), (*FLAGS, *FAST_FMA.get(platform.machine(), ()), *flags)
+    digest = sha256("\n".join((found, _version(found), *every, text)).encode()).hexdigest()[:24]
+    folder = cache_folder() or Path(tempfile.gettempdir())
+    target = folder / "device-text" / f"{kernel.entry}-{digest}.so"
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent) as made:
+            done = subprocess.run([found, *every, "-", "-o", f"{made}/library.so"], input=text, capture_output=True,
+                                  text=True, check=False)
+            if done.returncode != 0:
+                raise RuntimeError(f"{found} did not compile {kernel.entry}:\n{done.stderr}")
+            Path(made, "library.so").replace(target)
+    return target
+
+
+@cache
+def _version(found: str) -> str:
+    return subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout

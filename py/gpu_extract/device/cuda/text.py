@@ -1,0 +1,99 @@
+"""Kernels in CUDA C++: the text in text/*.h, declared here as Python launches it.
+
+The headers hold plain functions, "what lane n does", templates on the half-band. A declared kernel is one of them with
+its numbers; `source` is the headers and one line that makes an entry of it. NVRTC compiles that for a GPU
+(device.cuda.real), an ordinary C++ compiler for the simulated device (device.cuda.host_text): the same text. Products
+and sums are contracted nowhere but where the text says fma, so that both round alike.
+"""
+import re
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import ClassVar
+
+FOLDER = Path(__file__).with_name("text")
+HEADERS = "lanes.h", "recursions.h", "sweeps.h"
+OPTIONS = "-std=c++17", "--fmad=false"            # of NVRTC
+_TYPES = {"f8": "double", "i8": "long long", "i4": "int"}
+
+
+@dataclass(frozen=True)
+class TextKernel:
+    """A kernel whose text is CUDA C++.
+
+    function: the template in the headers; kinds: of its arguments behind the lane's number, as kernels.Kernel has them;
+        "n" are the template's numbers and do not travel
+    block: lanes in a block; samples: numbers for the kinds "n" that tests compile it for
+    """
+
+    function: str
+    module: str
+    kinds: tuple[str, ...]
+    block: int = 32
+    samples: tuple[tuple[int, ...], ...] = ()
+    driver: ClassVar[bool] = True       # launched without numba
+
+    @property
+    def name(self) -> str:
+        """Module and name, for messages and profiles."""
+        return f"{self.module}.{self.function}"
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers it is compiled for."""
+        return tuple(int(kind[1:]) for kind in self.kinds if kind[0] == "n")
+
+    @property
+    def travelling(self) -> tuple[str, ...]:
+        """Kinds of the arguments that a launch gives."""
+        return tuple(kind for kind in self.kinds if kind[0] != "n")
+
+    @property
+    def entry(self) -> str:
+        """Its name in the compiled text."""
+        return "_".join((self.function, *map(str, self.numbers)))
+
+    def sized(self, *numbers: int) -> "TextKernel":
+        """The kernel with these numbers for the kinds "n", in their order."""
+        left = iter(numbers)
+        return replace(self, kinds=tuple(f"n{next(left)}" if kind == "n" else kind for kind in self.kinds), samples=())
+
+
+DECLARED: list[TextKernel] = []
+
+
+def text_kernel(name: str, kinds: str, *, samples: tuple[tuple[int, ...], ...], block: int = 32) -> TextKernel:
+    """Declare a kernel: "module.function"; kinds are separated by blanks."""
+    module, function = name.split(".")
+    DECLARED.append(TextKernel(function, module, tuple(kinds.split()), block, samples))
+    return DECLARED[-1]
+
+
+def declared_texts() -> list[TextKernel]:
+    """All kernels in CUDA C++, without numbers: `samples` has some."""
+    import_module(f"{__package__}.sweeps")
+    return DECLARED
+
+
+def source(*kernels: TextKernel) -> str:
+    """The headers, and entries of the kernels: each calls its function for every lane."""
+    return "\n".join([_headers(), *(_entry(kernel) for kernel in kernels)])
+
+
+def _entry(kernel: TextKernel) -> str:
+    names: list[str] = []
+    declared: list[str] = []
+    for kind in kernel.travelling:
+        names.append(f"a{len(names)}")
+        declared.append(_TYPES[kind[:2]] + (" *__restrict__ " if kind[2:] else " ") + names[-1])
+    numbers = ", ".join(map(str, kernel.numbers))
+    return (f"KERNEL({kernel.block}) {kernel.entry}(long long count, {', '.join(declared)})\n"
+            f"{{\n    LANES(n, count) {kernel.function}<{numbers}>(n, {', '.join(names)});\n}}\n")
+
+
+@cache
+def _headers() -> str:
+    """All of them as one text; what they include of each other is there already."""
+    texts = [(FOLDER / name).read_text(encoding="utf-8") for name in HEADERS]
+    return re.sub(r'^#(pragma once|include ".*")\n', "", "\n".join(texts), flags=re.MULTILINE)

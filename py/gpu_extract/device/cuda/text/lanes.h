@@ -1,0 +1,26 @@
+// What a lane is: a thread of a device, or a turn of a loop on a host. The rest of the text does not know which.
+#pragma once
+
+using index = long long;
+
+#ifdef __CUDACC__
+#define LANE __device__ __forceinline__
+#define KERNEL(block) extern "C" __global__ void __launch_bounds__(block)
+#define LANES(n, count) for (index n = blockIdx.x * (index)blockDim.x + threadIdx.x; n < (count); n = (count))
+#define UNROLLED _Pragma("unroll")
+#define ONE_BY_ONE _Pragma("unroll 1")
+#else
+#include <cmath>
+using std::fma;
+#define LANE inline
+#define KERNEL(block) extern "C" void
+// Lanes come in any order: lane `turn * lane_step` modulo their number, whose common divisor with lane_step is 1.
+extern "C" {
+inline index lane_step = 1;
+void set_lane_step(index step) { lane_step = step; }
+}
+inline index lane_at(index turn, index count) { return (turn * lane_step % count + count) % count; }
+#define LANES(n, count) for (index turn = 1, n = 0; turn <= (count) && (n = lane_at(turn, count), true); ++turn)
+#define UNROLLED
+#define ONE_BY_ONE
+#endif

@@ -1,0 +1,365 @@
+// Recursions along a band: what one lane does, row by row. What is carried from row to row stays in registers, and the
+// next row is asked for before this one is stored.
+//
+// A recursion may begin anywhere: rows start .. keep - 1 are worked through and not stored, so that it has forgotten
+// where it began when it comes to row `keep` (doc/method-banded.md). A factor L D L^T is kept as rows of 1/D, l_1 ..
+// l_H; bands are rows of the upper triangle, 0 beyond the end.
+#pragma once
+#include "lanes.h"
+
+constexpr double TINY = 1e-15;      // of a bin's own diagonal: smaller pivots are rounding, the bin is decoupled
+constexpr int SIDES = 2;            // right sides of a pole: ones and x
+
+// Elements of an array that one lane goes through: element a of row j is first[j row + a element].
+struct Read {
+    const double *first;
+    index row, element;
+
+    template <int N> LANE void get(double (&values)[N], index j) const
+    {
+        const double *here = first + j * row;
+        UNROLLED
+        for (int a = 0; a < N; a++)
+            values[a] = here[a * element];
+    }
+    LANE double one(index j) const { return first[j * row]; }
+};
+
+struct Write {
+    double *first;
+    index row, element;
+
+    template <int N> LANE void put(const double (&values)[N], index j) const
+    {
+        double *here = first + j * row;
+        UNROLLED
+        for (int a = 0; a < N; a++)
+            here[a * element] = values[a];
+    }
+};
+
+template <int N> LANE void copy(double (&to)[N], const double (&from)[N])
+{
+    UNROLLED
+    for (int a = 0; a < N; a++)
+        to[a] = from[a];
+}
+
+// What the rows before take from the next ones: rows[b][a] belongs to element a of row b from here.
+template <int H> struct Pending {
+    double rows[H][H];
+
+    LANE Pending()
+    {
+        UNROLLED
+        for (int b = 0; b < H; b++) {
+            UNROLLED
+            for (int a = 0; a < H; a++)
+                rows[b][a] = 0.0;
+        }
+    }
+    LANE void add_to(double (&row)[H + 1]) const
+    {
+        UNROLLED
+        for (int a = 0; a < H; a++)
+            row[a] += rows[0][a];
+    }
+    // Take a finished row, unscaled and scaled by its pivot, from all that follow.
+    LANE void step(const double (&row)[H + 1], const double (&low)[H + 1])
+    {
+        UNROLLED
+        for (int b = 1; b <= H; b++) {
+            UNROLLED
+            for (int a = 0; a < H + 1 - b; a++)
+                rows[b - 1][a] = fma(-low[b], row[a + b], b < H && a < H - b ? rows[b < H ? b : 0][a] : 0.0);
+        }
+    }
+};
+
+template <int H> LANE void scale(double (&low)[H + 1], const double (&row)[H + 1])
+{
+    double inverse = 1.0 / row[0];
+    low[0] = inverse;
+    UNROLLED
+    for (int a = 1; a <= H; a++)
+        low[a] = row[a] * inverse;
+}
+
+// A row as it is eliminated: a bin whose diagonal is 0 is decoupled, and so is one whose pivot is rounding.
+template <int H> LANE void safe_row(double (&row)[H + 1], const Pending<H> &pending)
+{
+    double diagonal = row[0] = row[0] > 0.0 ? row[0] : 1.0;
+    pending.add_to(row);
+    row[0] = fma(-TINY, diagonal, row[0]) > 0.0 ? row[0] : diagonal;
+}
+
+// low = the factor of a band matrix.
+template <int H> LANE void factor_rows(Write low, Read band, index start, index keep, index stop)
+{
+    Pending<H> pending;
+    double row[H + 1], next[H + 1], scaled[H + 1];
+    band.get(row, start);
+    ONE_BY_ONE
+    for (index j = start; j < stop; j++) {
+        band.get(next, j + 1 < stop ? j + 1 : j);
+        safe_row(row, pending);
+        scale<H>(scaled, row);
+        if (j >= keep)
+            low.put(scaled, j);
+        pending.step(row, scaled);
+        copy(row, next);
+    }
+}
+
+// What rows start .. at - 1 take from the diagonal elements of rows at .. at + H - 1.
+template <int H> LANE void taken(double (&from)[H], Read band, index start, index at)
+{
+    Pending<H> pending;
+    double row[H + 1], next[H + 1], scaled[H + 1];
+    band.get(row, start);
+    ONE_BY_ONE
+    for (index j = start; j < at; j++) {
+        band.get(next, j + 1);
+        safe_row(row, pending);
+        scale<H>(scaled, row);
+        pending.step(row, scaled);
+        copy(row, next);
+    }
+    UNROLLED
+    for (int b = 0; b < H; b++)
+        from[b] = pending.rows[b][0];
+}
+
+constexpr index FIRST_HALO = 24;         // rows; doubled until it is long enough
+constexpr double FORGOTTEN = 1e-10;      // of the diagonal: by how much half a halo may change what is taken from it
+
+// How many rows before row `at` an elimination has to begin, so that nobody can tell: twice as many as do for a change
+// of FORGOTTEN; all of them where the matrix does not forget. nwave: rows of the matrix.
+template <int H> LANE index halo_before(Read band, index at, index nwave)
+{
+    double before[H], now[H];
+    bool same = false;
+    index back = FIRST_HALO;
+    taken<H>(before, band, at > back ? at - back : 0, at);
+    ONE_BY_ONE
+    while (!same && back < at) {
+        back *= 2;
+        taken<H>(now, band, at > back ? at - back : 0, at);
+        same = true;
+        UNROLLED
+        for (int b = 0; b < H; b++) {
+            double diagonal = at + b < nwave ? band.one(at + b) : 0.0;
+            same = same && fabs(now[b] - before[b]) <= FORGOTTEN * (diagonal > 0.0 ? diagonal : 1.0);
+        }
+        copy(before, now);
+    }
+    return back < at ? back : at;
+}
+
+// Forward substitution: y = L^-1 of what is given.
+template <int H> LANE void forward_rows(Write y, Read given, Read low, index start, index keep, index stop)
+{
+    double waiting[H + 1] = {}, factor[H + 1], next[H + 1];
+    low.get(factor, start);
+    double value = given.one(start);
+    ONE_BY_ONE
+    for (index j = start; j < stop; j++) {
+        index ahead = j + 1 < stop ? j + 1 : j;
+        low.get(next, ahead);
+        double later = given.one(ahead);
+        value += waiting[0];
+        UNROLLED
+        for (int b = 1; b <= H; b++)
+            waiting[b - 1] = fma(-factor[b], value, waiting[b]);
+        if (j >= keep)
+            y.first[j * y.row] = value;
+        copy(factor, next);
+        value = later;
+    }
+}
+
+// A right side, divided by its pivot, less what the rows after it take; it joins them.
+template <int H> LANE double behind(double value, const double (&low)[H + 1], double (&later)[H])
+{
+    UNROLLED
+    for (int b = 1; b <= H; b++)
+        value = fma(-low[b], later[b - 1], value);
+    UNROLLED
+    for (int b = H - 1; b > 0; b--)
+        later[b] = later[b - 1];
+    later[0] = value;
+    return value;
+}
+
+// Back substitution from row stop - 1 up to row `keep`; rows from `known` on are not stored. Returns the sum of the
+// stored rows times those of `weights`, from the last to the first.
+template <int H>
+LANE double backward_rows(Write x, Read y, Read low, Read weights, index keep, index known, index stop)
+{
+    double later[H] = {}, factor[H + 1], next[H + 1], total = 0.0;
+    low.get(factor, stop - 1);
+    double value = y.one(stop - 1);
+    ONE_BY_ONE
+    for (index j = stop - 1; j >= keep; j--) {
+        index ahead = j > keep ? j - 1 : j;
+        low.get(next, ahead);
+        double before = y.one(ahead);
+        value = behind<H>(value * factor[0], factor, later);
+        if (j < known) {
+            x.first[j * x.row] = value;
+            total = fma(weights.one(j), value, total);
+        }
+        copy(factor, next);
+        value = before;
+    }
+    return total;
+}
+
+// Elements of the inverse that the next rows up ask for: known[p][q - p] = Z[j + 1 + p, j + 1 + q].
+template <int H, int WIDE> struct Inverse {
+    double known[H][WIDE];
+
+    LANE Inverse()
+    {
+        UNROLLED
+        for (int p = 0; p < H; p++) {
+            UNROLLED
+            for (int q = 0; q < WIDE; q++)
+                known[p][q] = 0.0;
+        }
+    }
+    // z_0 .. z_WIDE of the next row up (Takahashi, Fagan & Chin 1973).
+    LANE void row(double (&z)[WIDE + 1], const double (&low)[H + 1])
+    {
+        z[0] = low[0];
+        UNROLLED
+        for (int a = 1; a <= WIDE; a++) {
+            double total = 0.0;
+            UNROLLED
+            for (int b = 1; b <= H; b++)
+                total = fma(-low[b], known[(a < b ? a : b) - 1][a < b ? b - a : a - b], total);
+            z[a] = total;
+        }
+        UNROLLED
+        for (int b = 1; b <= H; b++)
+            z[0] = fma(-low[b], z[b], z[0]);
+        UNROLLED
+        for (int p = H - 1; p > 0; p--) {
+            UNROLLED
+            for (int q = 0; q < WIDE - p; q++)
+                known[p][q] = known[p - 1][q];
+        }
+        UNROLLED
+        for (int q = 0; q < WIDE; q++)
+            known[0][q] = z[q];
+    }
+};
+
+// Elements 0 .. H of the rows keep .. known - 1 of the inverse from the factor, beginning at row stop - 1.
+template <int H> LANE void invert_rows(Write inverse, Read low, index keep, index known, index stop)
+{
+    Inverse<H, H> carried;
+    double factor[H + 1], next[H + 1], z[H + 1];
+    low.get(factor, stop - 1);
+    ONE_BY_ONE
+    for (index j = stop - 1; j >= keep; j--) {
+        low.get(next, j > keep ? j - 1 : j);
+        carried.row(z, factor);
+        if (j < known)
+            inverse.put(z, j);
+        copy(factor, next);
+    }
+}
+
+// One pole down: rows of y_1, y_x (forward substitutions) and the factor of S + shift.
+template <int H>
+LANE void pole_down(Write work, Read band, Read sides, double shift, index start, index keep, index stop)
+{
+    Pending<H> pending;
+    double waiting[SIDES][H + 1] = {}, row[H + 1], next[H + 1], asked[SIDES], ahead[SIDES], out[SIDES + H + 1];
+    band.get(row, start);
+    sides.get(asked, start);
+    ONE_BY_ONE
+    for (index j = start; j < stop; j++) {
+        double low[H + 1];
+        band.get(next, j + 1 < stop ? j + 1 : j);
+        sides.get(ahead, j + 1 < stop ? j + 1 : j);
+        pending.add_to(row);
+        row[0] += shift;
+        scale<H>(low, row);
+        UNROLLED
+        for (int r = 0; r < SIDES; r++) {
+            double value = out[r] = asked[r] + waiting[r][0];
+            UNROLLED
+            for (int b = 1; b <= H; b++)
+                waiting[r][b - 1] = fma(-low[b], value, waiting[r][b]);
+        }
+        UNROLLED
+        for (int a = 0; a <= H; a++)
+            out[SIDES + a] = low[a];
+        if (j >= keep)
+            work.put(out, j);
+        pending.step(row, low);
+        copy(row, next);
+        copy(asked, ahead);
+    }
+}
+
+// The same pole up: rows of the solutions for 1 and x and of z_0 .. z_ND of Z = (S + shift)^-1.
+template <int H, int ND> LANE void pole_up(Write found, Read work, index keep, index known, index stop)
+{
+    constexpr int WIDE = H > ND ? H : ND;
+    Inverse<H, WIDE> carried;
+    double later[SIDES][H] = {}, in[SIDES + H + 1], next[SIDES + H + 1], low[H + 1], z[WIDE + 1], out[SIDES + ND + 1];
+    work.get(in, stop - 1);
+    ONE_BY_ONE
+    for (index j = stop - 1; j >= keep; j--) {
+        work.get(next, j > keep ? j - 1 : j);
+        UNROLLED
+        for (int a = 0; a <= H; a++)
+            low[a] = in[SIDES + a];
+        UNROLLED
+        for (int r = 0; r < SIDES; r++)
+            out[r] = behind<H>(in[r] * low[0], low, later[r]);
+        carried.row(z, low);
+        UNROLLED
+        for (int a = 0; a <= ND; a++)
+            out[SIDES + a] = z[a];
+        if (j < known)
+            found.put(out, j);
+        copy(in, next);
+    }
+}
+
+// A row of S + b U - c - (1 - g) diag(S).
+template <int H>
+LANE void asked_row(double (&row)[H + 1], const double (&own)[H + 1], const double (&share)[H + 1], double b, double c,
+                    double g)
+{
+    row[0] = fma(g, own[0], fma(b, share[0], -c));
+    UNROLLED
+    for (int a = 1; a <= H; a++)
+        row[a] = fma(b, share[a], own[a]);
+}
+
+// 1 where S + b U - c - (1 - g) diag(S) is positive definite, else 0.
+template <int H> LANE double definite_rows(Read band, Read taken, double b, double c, double g, index nwave)
+{
+    Pending<H> pending;
+    double own[H + 1], share[H + 1], row[H + 1], low[H + 1], flag = 1.0;
+    band.get(own, 0);
+    taken.get(share, 0);
+    asked_row<H>(row, own, share, b, c, g);
+    ONE_BY_ONE
+    for (index j = 0; j < nwave; j++) {
+        index ahead = j + 1 < nwave ? j + 1 : j;
+        band.get(own, ahead);
+        taken.get(share, ahead);
+        pending.add_to(row);
+        flag = row[0] > 0.0 ? flag : 0.0;
+        scale<H>(low, row);
+        pending.step(row, low);
+        asked_row<H>(row, own, share, b, c, g);
+    }
+    return flag;
+}

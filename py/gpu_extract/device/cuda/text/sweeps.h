@@ -1,0 +1,200 @@
+// Kernels: sweeps along wavelength. A fibre's rows are cut into tiles of `tile` rows; lane n works on tile n / lanes of
+// fibre n % lanes, and begins so many rows before it as the matrix needs to forget (halo[n], from `settle`).
+//
+// Arrays with rows of numbers have the fibre (or pair of fibres, or pole) fastest. A lane runs where gate[its fibre] is
+// `open`. Matrices are given by the place of their first element and by the steps from fibre to fibre, from row to row
+// and from element to element.
+#pragma once
+#include "recursions.h"
+
+// The rows of one tile: it keeps first .. last - 1.
+struct Tile {
+    index number, first, last, nwave;
+
+    LANE Tile(index number, index tile, index nwave)
+        : number(number), first(number * tile), last(first + tile < nwave ? first + tile : nwave), nwave(nwave)
+    {
+    }
+    LANE index start(index halo) const { return first > halo ? first - halo : 0; }
+    LANE index stop(index halo) const { return last + halo < nwave ? last + halo : nwave; }
+};
+
+// The longest halo of all tiles of a fibre: upwards, nothing is measured.
+LANE index longest(const int *halo, index fibre, index lanes, index tile, index nwave)
+{
+    index most = 0;
+    for (index t = 1; t * tile < nwave; t++)
+        most = halo[t * lanes + fibre] > most ? halo[t * lanes + fibre] : most;
+    return most;
+}
+
+// halo = rows before its tile where the elimination of a lane has to begin.
+template <int H>
+LANE void settle(index n, int *halo, const int *gate, const double *band, index open, index place, index between,
+                 index row, index element, index nwave, index tile, index lanes)
+{
+    index i = n % lanes;
+    Tile mine(n / lanes, tile, nwave);
+    if (gate[i] == open)
+        halo[n] = (int)halo_before<H>(Read{band + place + i * between, row, element}, mine.first, nwave);
+}
+
+// low = factors: rows of H + 1.
+template <int H>
+LANE void factor(index n, double *low, const int *halo, const int *gate, const double *band, index open, index place,
+                 index between, index row, index element, index nwave, index tile, index lanes)
+{
+    index i = n % lanes;
+    Tile mine(n / lanes, tile, nwave);
+    if (gate[i] == open)
+        factor_rows<H>(Write{low + i, (H + 1) * lanes, lanes}, Read{band + place + i * between, row, element},
+                       mine.number ? mine.start(halo[n]) : 0, mine.first, mine.last);
+}
+
+// inverse = the inverse within its band, rows of `width`, from factors.
+template <int H>
+LANE void invert(index n, double *inverse, const double *low, const int *halo, const int *gate, index open, index width,
+                 index nwave, index tile, index lanes)
+{
+    index i = n % lanes;
+    Tile mine(n / lanes, tile, nwave);
+    if (gate[i] == open)
+        invert_rows<H>(Write{inverse + i, width * lanes, lanes}, Read{low + i, (H + 1) * lanes, lanes}, mine.first,
+                       mine.last, mine.stop(longest(halo, i, lanes, tile, nwave)));
+}
+
+// Of right sides y, one number a row, pair m: y = L^-1 of what is given. The factor is that of lane own[m] of `lanes`,
+// none where that is negative. A substitution forgets half as fast as an elimination: two halos.
+template <int H>
+LANE void substitute(index n, double *y, const double *given, const double *low, const int *halo, const int *own,
+                     index nwave, index tile, index pairs, index lanes)
+{
+    index m = n % pairs, i = own[m];
+    Tile mine(n / pairs, tile, nwave);
+    if (i >= 0)
+        forward_rows<H>(Write{y + m, pairs, 1}, Read{given + m, pairs, 1}, Read{low + i, (H + 1) * lanes, lanes},
+                        mine.number ? mine.start(2 * longest(halo, i, lanes, tile, nwave)) : 0, mine.first, mine.last);
+}
+
+// x = L^-T D^-1 y, as `substitute`.
+template <int H>
+LANE void resubstitute(index n, double *x, const double *y, const double *low, const int *halo, const int *own,
+                       index nwave, index tile, index pairs, index lanes)
+{
+    index m = n % pairs, i = own[m];
+    Tile mine(n / pairs, tile, nwave);
+    if (i >= 0)
+        backward_rows<H>(Write{x + m, pairs, 1}, Read{y + m, pairs, 1}, Read{low + i, (H + 1) * lanes, lanes},
+                         Read{y + m, 0, 0}, mine.first, mine.last,
+                         mine.stop(2 * longest(halo, i, lanes, tile, nwave)));
+}
+
+// Conjugate gradients: y = L^-1 r of one fibre and tile; vectors (fibres, nwave). state: rows of `facts`, of which the
+// first is 0 where a bundle of `nfibre` has arrived.
+template <int H>
+LANE void precondition_down(index n, double *y, const double *r, const double *low, const int *halo,
+                            const double *state, index facts, index nfibre, index nwave, index tile, index lanes)
+{
+    index i = n % lanes;
+    Tile mine(n / lanes, tile, nwave);
+    if (state[i / nfibre * facts] != 0.0)
+        forward_rows<H>(Write{y + i * nwave, 1, 1}, Read{r + i * nwave, 1, 1}, Read{low + i, (H + 1) * lanes, lanes},
+                        mine.number ? mine.start(2 * longest(halo, i, lanes, tile, nwave)) : 0, mine.first, mine.last);
+}
+
+// z = L^-T D^-1 y, and the tile's part of r z: parts (fibres, nparts), 0 behind the last tile.
+template <int H>
+LANE void precondition_up(index n, double *z, double *parts, const double *y, const double *r, const double *low,
+                          const int *halo, const double *state, index facts, index nfibre, index nparts, index nwave,
+                          index tile, index lanes)
+{
+    index i = n % lanes, t = n / lanes;
+    Tile mine(t, tile, nwave);
+    if (state[i / nfibre * facts] == 0.0)
+        return;
+    double total = 0.0;
+    if (mine.first < nwave)
+        total = backward_rows<H>(Write{z + i * nwave, 1, 1}, Read{y + i * nwave, 1, 1},
+                                 Read{low + i, (H + 1) * lanes, lanes}, Read{r + i * nwave, 1, 1}, mine.first, mine.last,
+                                 mine.stop(2 * longest(halo, i, lanes, tile, nwave)));
+    parts[i * nparts + t] = total;
+}
+
+// One set of questions about S: a lane for every question (device.cuda.measure). Nothing is cut here: what is asked
+// about is nearly singular on purpose, and forgets nothing.
+template <int H>
+LANE void ask(index n, double *yes, const double *band, const double *taken, const double *bound, const int *active,
+              const int *rung, const double *table, index questions, index nwave, index reach, index lanes)
+{
+    constexpr index QUESTIONS = 8, ASKED = 5;
+    index i = n % lanes, q = n / lanes;
+    if (active[i] == 0)
+        return;
+    index set = questions == 2 ? questions + rung[i] - 1 : questions;
+    const double *asked = table + (set * QUESTIONS + q) * ASKED;
+    yes[n] = definite_rows<H>(Read{band + i, (reach + 1) * lanes, lanes}, Read{taken + i, (reach + 1) * lanes, lanes},
+                              asked[0], asked[1] * bound[i], asked[2], nwave);
+}
+
+// Poles, so many at a time (GROUP), of the fibres whose band has number `width`: what lane m of them works on. table:
+// rows of ROW numbers for every rung: how many poles, the sum of their weights, shifts, weights.
+struct Pole {
+    static constexpr index GROUP = 16, MOST = 64, ROW = 2 + 2 * MOST;
+    index fibre, many;
+    double shift;
+    bool wanted;
+
+    LANE Pole(index m, const int *status, const int *rung, const int *kept, const double *bound, const double *table,
+              index good, index group, index width, index lanes)
+        : fibre(m / GROUP), many(GROUP * lanes), shift(0.0), wanted(false)
+    {
+        index pole = group * GROUP + m % GROUP;
+        if (status[fibre] == good && kept[fibre] == width && (double)pole < table[rung[fibre] * ROW]) {
+            wanted = true;
+            shift = table[rung[fibre] * ROW + 2 + pole] * bound[fibre];
+        }
+    }
+};
+
+// halo of S of the fibres whose band has number `width`.
+template <int H>
+LANE void settle_pole(index n, int *halo, const int *status, const int *kept, const double *band, index good,
+                      index width, index nwave, index tile, index reach, index lanes)
+{
+    index i = n % lanes;
+    Tile mine(n / lanes, tile, nwave);
+    if (status[i] == good && kept[i] == width)
+        halo[n] = (int)halo_before<H>(Read{band + i, (reach + 1) * lanes, lanes}, mine.first, nwave);
+}
+
+// work: rows of `columns`: forward substitutions of 1 and x, and the factor, of every pole.
+template <int H>
+LANE void poles_down(index n, double *work, const double *band, const double *sides, const int *halo,
+                     const double *bound, const int *status, const int *rung, const int *kept, const double *table,
+                     index good, index group, index width, index columns, index nwave, index tile, index reach,
+                     index lanes)
+{
+    Pole pole(n % (Pole::GROUP * lanes), status, rung, kept, bound, table, good, group, width, lanes);
+    if (!pole.wanted)
+        return;
+    index i = pole.fibre;
+    Tile mine(n / pole.many, tile, nwave);
+    pole_down<H>(Write{work + n % pole.many, columns * pole.many, pole.many}, Read{band + i, (reach + 1) * lanes, lanes},
+                 Read{sides + i, SIDES * lanes, lanes}, pole.shift,
+                 mine.number ? mine.start(2 * longest(halo, i, lanes, tile, nwave)) : 0, mine.first, mine.last);
+}
+
+// found: rows of SIDES + ND + 1: the solutions, and diagonals 0 .. ND of the inverse, of every pole.
+template <int H, int ND>
+LANE void poles_up(index n, double *found, const double *work, const int *halo, const double *bound, const int *status,
+                   const int *rung, const int *kept, const double *table, index good, index group, index width,
+                   index columns, index nwave, index tile, index lanes)
+{
+    Pole pole(n % (Pole::GROUP * lanes), status, rung, kept, bound, table, good, group, width, lanes);
+    if (!pole.wanted)
+        return;
+    Tile mine(n / pole.many, tile, nwave);
+    pole_up<H, ND>(Write{found + n % pole.many, (SIDES + ND + 1) * pole.many, pole.many},
+                   Read{work + n % pole.many, columns * pole.many, pole.many}, mine.first, mine.last,
+                   mine.stop(2 * longest(halo, pole.fibre, lanes, tile, nwave)));
+}

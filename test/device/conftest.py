@@ -1,0 +1,13 @@
+"""The simulated device compiles the kernels in CUDA C++ with a C++ compiler, which only tests need."""
+import pytest
+
+from gpu_extract.device.cuda.host_text import COMPILERS, compiler
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Without a compiler, tests of the device are skipped, and say why."""
+    if compiler() is None:
+        skip = pytest.mark.skip(reason=f"no C++ compiler ({', '.join(COMPILERS)}): apt-get install g++")
+        for item in items:
+            if "device" in item.path.parts and "test_device.py" not in item.path.name:
+                item.add_marker(skip)

@@ -1,0 +1,36 @@
+"""Bundles on the simulated device, the kernels in CUDA C++ under the sanitizers; run by test_sanitized.py in a process
+that has their libraries loaded. Prints the digest of all results: of every filling of memory, of every order of lanes.
+"""
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+
+from decorrelate.cases import make_bundle
+from device.pieces import decorrelate, shape_of
+from device.test_sweeps import test_preconditioner
+from gpu_extract.device.cuda import host_text, sweeps
+from gpu_extract.device.cuda.simulated import SimulatedDevice
+from gpu_extract.device.device_banded import BandedCore
+
+INNER, NDIAG = slice(9, 52), 3
+
+
+def digest(garbage: int, order: float) -> str:
+    """Of a bundle with chains of masked fibres, in tiles of 24 bins."""
+    case = make_bundle(4, 60, mask="gap", wing=0.02, stamp=(7, 9), step=1.9)
+    device = SimulatedDevice(garbage=garbage, order=order)
+    found = decorrelate(device, BandedCore(device, shape_of([case], INNER, NDIAG)), [case], INNER, NDIAG)
+    arrays = found.flux, found.ivar, found.resolution, found.status
+    return sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
+
+
+sweeps.TILE = 24
+if "--plain" not in sys.argv:
+    host_text.MORE_FLAGS = host_text.SANITIZED
+for garbage, order in ((0x00, 0.0), (0x7F, 0.382), (0xFF, 0.618)):
+    print(digest(garbage, order), flush=True)
+test_preconditioner()

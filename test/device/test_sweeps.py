@@ -1,0 +1,197 @@
+"""Sweeps along wavelength, the text of the device compiled for the CPU, against dense algebra; and cut into tiles."""
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpu_extract.device.cuda import poles, sweeps
+from gpu_extract.device.cuda.host_text import run_lanes
+from gpu_extract.device.cuda.text import TextKernel
+
+NWAVE, HALF, LANES, LANE = 11, 3, 4, 2     # a lane in the middle: its neighbours must stay as they are
+CLOSE = {"rtol": 1e-12, "atol": 1e-14}
+ONE = np.array([0, 0, 1, 0], dtype=np.int32)      # gate: this lane alone
+
+
+def band_of_lanes(seed: int = 1, nwave: int = NWAVE) -> np.ndarray:
+    """Positive definite band matrices (nwave, half + 1, lanes), different in every lane."""
+    rng = np.random.default_rng(seed)
+    band = 0.5 * rng.random((nwave, HALF + 1, LANES))
+    band[:, 0] += 4.0
+    for a in range(1, HALF + 1):
+        band[nwave - a:, a] = 0.0
+    return band
+
+
+def slow_to_forget(nwave: int) -> np.ndarray:
+    """Condition 1e3: a row of the inverse falls by 1e-10 in some 80 bins; the worst that usual frames have."""
+    band = np.zeros((nwave, HALF + 1, LANES))
+    band[:, 0], band[:, 1] = 2.0 + 0.08 * np.arange(1, LANES + 1), -1.0
+    band[nwave - 1, 1] = 0.0
+    return band
+
+
+def dense(band: np.ndarray, lane: int = LANE) -> np.ndarray:
+    matrix = np.zeros((len(band), len(band)))
+    for a in range(HALF + 1):
+        matrix += np.diag(band[:len(band) - a, a, lane], a) + (np.diag(band[:len(band) - a, a, lane], -a) if a else 0.0)
+    return matrix
+
+
+def run(kernel: TextKernel, count: int, *args: Any, step: int = 1) -> None:
+    run_lanes(kernel, count, step, args)
+
+
+class Swept:
+    """Everything that is made of a band: halos, factors, a solution, the inverse; tile: None for fibres as they are."""
+
+    def __init__(self, band: np.ndarray, tile: int | None = None, *, gate: np.ndarray = ONE, step: int = 1):
+        nwave = len(band)
+        tile = tile or nwave
+        lanes = -(-nwave // tile) * LANES
+        self.halo, self.low = np.full(lanes, -1, dtype=np.int32), np.full((nwave, HALF + 1, LANES), np.nan)
+        matrix = 1, 0, 1, (HALF + 1) * LANES, LANES, nwave, tile, LANES
+        run(sweeps.settle.sized(HALF), lanes, self.halo, gate, band, *matrix, step=step)
+        run(sweeps.factor.sized(HALF), lanes, self.low, self.halo, gate, band, *matrix, step=step)
+        self.inverse = np.full((nwave, HALF + 3, LANES), np.nan)
+        run(sweeps.invert.sized(HALF), lanes, self.inverse, self.low, self.halo, gate, 1, HALF + 3, nwave, tile, LANES,
+            step=step)
+        own = np.where(gate == 1, np.arange(LANES), -1).astype(np.int32)
+        self.given = np.random.default_rng(2).random((nwave, LANES))
+        half_way, self.x = np.full_like(self.given, np.nan), self.given.copy()
+        for kernel, to, of in ((sweeps.substitute, half_way, self.x), (sweeps.resubstitute, self.x, half_way)):
+            run(kernel.sized(HALF), lanes, to, of, self.low, self.halo, own, nwave, tile, LANES, LANES, step=step)
+
+
+def test_factor() -> None:
+    band = band_of_lanes()
+    made = Swept(band).low
+    low = made[:, :, LANE]
+    lower = np.eye(NWAVE) + sum(np.diag(low[:NWAVE - a, a], -a) for a in range(1, HALF + 1))
+    np.testing.assert_allclose(lower @ np.diag(1 / low[:, 0]) @ lower.T, dense(band), **CLOSE)
+    assert np.isnan(np.delete(made, LANE, axis=2)).all(), "another lane's rows were touched"
+
+
+def test_bins_without_weight_are_decoupled() -> None:
+    band = band_of_lanes()
+    band[5, :, LANE] = 0.0
+    for a in range(1, HALF + 1):
+        band[5 - a, a, LANE] = 0.0
+    matrix, made = dense(band), Swept(band)
+    matrix[5, 5] = 1.0
+    np.testing.assert_allclose(made.x[:, LANE], np.linalg.solve(matrix, made.given[:, LANE]), **CLOSE)
+
+
+def test_a_pivot_that_is_rounding_is_decoupled() -> None:
+    band = np.zeros((NWAVE, HALF + 1, LANES))
+    band[:, 0] = 1.0
+    band[3, 1] = 1.0     # bins 3 and 4 are the same: the second pivot is 0
+    low = Swept(band).low[:, :, LANE]
+    assert np.isfinite(low).all() and low[4, 0] == 1.0
+
+
+def test_solve() -> None:
+    made = Swept(band := band_of_lanes())
+    np.testing.assert_allclose(made.x[:, LANE], np.linalg.solve(dense(band), made.given[:, LANE]), **CLOSE)
+    np.testing.assert_array_equal(np.delete(made.x, LANE, axis=1), np.delete(made.given, LANE, axis=1))
+
+
+def test_inverse_in_the_band() -> None:
+    made, exact = Swept(band := band_of_lanes()).inverse, np.linalg.inv(dense(band))
+    for a in range(HALF + 1):
+        np.testing.assert_allclose(made[:NWAVE - a, a, LANE], np.diagonal(exact, a), **CLOSE)
+    assert np.isnan(made[:, HALF + 1:]).all() and np.isnan(np.delete(made, LANE, axis=2)).all()
+
+
+def test_preconditioner() -> None:
+    """z = M^-1 r of fibres of bundles that move, with wavelength fastest, and r z tile by tile, 0 behind the last."""
+    band = band_of_lanes(nwave=60)
+    made, nwave, tile, nparts = Swept(band, 25, gate=np.ones(LANES, np.int32)), 60, 25, 5
+    r, y, z = np.ascontiguousarray(made.given.T), np.full((LANES, nwave), np.nan), np.full((LANES, nwave), np.nan)
+    parts, state = np.full((LANES, nparts), np.nan), np.array([[0.0, 7.0], [1.0, 7.0]])
+    cut = nwave, tile, LANES
+    run(sweeps.precondition_down.sized(HALF), 3 * LANES, y, r, made.low, made.halo, state, 2, 2, *cut)
+    run(sweeps.precondition_up.sized(HALF), nparts * LANES, z, parts, y, r, made.low, made.halo, state, 2, 2, nparts,
+        *cut)
+    assert np.isnan(z[:2]).all() and np.isnan(parts[:2]).all(), "the first bundle has arrived"
+    for f in (2, 3):
+        np.testing.assert_allclose(z[f], np.linalg.solve(dense(band, f), r[f]), **CLOSE)
+        np.testing.assert_allclose(parts[f].sum(), r[f] @ z[f], **CLOSE)
+    assert (parts[2:, 3:] == 0.0).all()
+
+
+@pytest.mark.parametrize(("ndiag", "tile"), [(2, NWAVE), (HALF, NWAVE), (5, NWAVE), (2, 4)])
+def test_poles(ndiag: int, tile: int) -> None:
+    """Of two poles of one lane: solutions and diagonals of the inverse."""
+    band, size = band_of_lanes(), 2 + 2 * poles.MOST
+    shifts, table = (0.7, 1.9), np.zeros((2, size))
+    table[1, 0], table[1, 2:4] = 2, np.array(shifts) / 3.0
+    sides = np.random.default_rng(3).random((NWAVE, sweeps.SIDES, LANES))
+    work = np.full((NWAVE, sweeps.SIDES + HALF + 1, LANES, poles.GROUP), np.nan)
+    found = np.full((NWAVE, sweeps.SIDES + ndiag + 1, LANES, poles.GROUP), np.nan)
+    status, rung, kept = 1 - ONE, np.ones(LANES, np.int32), np.full(LANES, 3, np.int32)
+    bound, lanes = np.full(LANES, 3.0), -(-NWAVE // tile) * LANES
+    halo = np.full(lanes, -1, np.int32)
+    run(sweeps.settle_pole.sized(HALF), lanes, halo, status, kept, band, 0, 3, NWAVE, tile, HALF, LANES)
+    which = bound, status, rung, kept, table, 0, 0, 3, sweeps.SIDES + HALF + 1, NWAVE, tile
+    run(sweeps.poles_down.sized(HALF), lanes * poles.GROUP, work, band, sides, halo, *which, HALF, LANES)
+    run(sweeps.poles_up.sized(HALF, ndiag), lanes * poles.GROUP, found, work, halo, *which, LANES)
+    for p, shift in enumerate(shifts):
+        exact = np.linalg.inv(dense(band) + shift * np.eye(NWAVE))
+        made = found[:, :, LANE, p]
+        np.testing.assert_allclose(made[:, :sweeps.SIDES], exact @ sides[:, :, LANE], **CLOSE)
+        for a in range(ndiag + 1):
+            np.testing.assert_allclose(made[:NWAVE - a, sweeps.SIDES + a], np.diagonal(exact, a), **CLOSE)
+    assert np.isnan(found[:, :, LANE, 2:]).all() and np.isnan(np.delete(found, LANE, axis=2)).all()
+
+
+@pytest.mark.parametrize("factor_of_least", [1 - 1e-9, 1 + 1e-9])
+def test_definite(factor_of_least: float) -> None:
+    """S - c, S + b U and S - (1 - g) diag(S): definite exactly as far as their eigenvalues say."""
+    band, taken = band_of_lanes(), 0.3 * band_of_lanes(2)
+    s, u, diagonal = dense(band), dense(taken), np.diag(dense(band))
+    least = np.linalg.eigvalsh(s)[0]
+    most = 1 / np.linalg.eigvals(np.linalg.solve(s, u)).real.max()
+    scaled = np.linalg.eigvalsh(s / np.sqrt(np.outer(diagonal, diagonal)))[0]
+    asked = np.zeros((2, 8, 5))
+    asked[1, :3, :3] = ((0.0, least * factor_of_least / 2.0, 1.0), (-most * factor_of_least, 0.0, 1.0),
+                        (0.0, 0.0, 1.0 - scaled * factor_of_least))
+    yes, bound, rung = np.full((8, LANES), np.nan), np.full(LANES, 2.0), np.zeros(LANES, np.int32)
+    run(sweeps.ask.sized(HALF), yes.size, yes, band, taken, bound, ONE, rung, asked, 1, NWAVE, HALF, LANES)
+    assert (yes[:3, LANE] == (1.0 if factor_of_least < 1 else 0.0)).all()
+    assert np.isnan(np.delete(yes, LANE, axis=1)).all()
+
+
+@pytest.mark.parametrize("tile", [50, 64, 299])
+def test_tiles_leave_rounding_only(tile: int) -> None:
+    """doc/method-banded.md: what a halo leaves is below 1e-16 of the diagonal; all else is the order of rounding."""
+    band, everyone = slow_to_forget(600), np.ones(LANES, np.int32)
+    cut, whole = Swept(band, tile, gate=everyone), Swept(band, gate=everyone)
+    assert (cut.halo[LANES:] >= 48).all() and (cut.halo < 300).all()
+    for name in ("low", "x", "inverse"):
+        wanted = getattr(whole, name)
+        np.testing.assert_allclose(getattr(cut, name), wanted, rtol=0, atol=1e-14 * np.nanmax(np.abs(wanted)),
+                                   err_msg=name)
+
+
+def test_a_matrix_that_does_not_forget_is_not_cut() -> None:
+    """The second difference, whose condition is 1e5: halos reach back to the first row, and nothing is lost."""
+    band = np.zeros((400, HALF + 1, LANES))
+    band[:, 0], band[:, 1] = 2.0, -1.0
+    band[-1, 1] = 0.0
+    cut, whole = Swept(band, 50), Swept(band)
+    np.testing.assert_array_equal(cut.halo.reshape(-1, LANES)[:, LANE], 50 * np.arange(8))
+    np.testing.assert_array_equal(cut.low, whole.low)
+
+
+def test_bits_do_not_depend_on_the_order_of_lanes() -> None:
+    first, *others = (Swept(slow_to_forget(300), 50, step=step) for step in (1, -1, 7, 11))
+    for other in others:
+        for name in ("halo", "low", "x", "inverse"):
+            np.testing.assert_array_equal(getattr(other, name), getattr(first, name))
+
+
+def test_tiles_fit_partial_sums() -> None:
+    for nwave in (1, 191, 192, 193, 2456, 12288, 12289, 50000):
+        tile, tiles = sweeps.tile_of(nwave), sweeps.tiles_of(nwave)
+        assert tiles <= sweeps.PARTS and (tiles - 1) * tile < nwave <= tiles * tile
