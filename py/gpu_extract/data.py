@@ -145,6 +145,8 @@ class PsfModel:
     psferr: fractional error of the PSF model
     name: where it came from, for messages
     identity: what its header says of who is who, card -> word (sense.IDENTITY); what is missing decides nothing
+    own: where fibres have wavelengths of their own, as the orders of an echelle have: Angstrom, (nfibre, ncoef),
+        against the common coordinate in which all other series are; None: that is the wavelength of every fibre
     """
 
     x: Legendre
@@ -158,9 +160,12 @@ class PsfModel:
     psferr: float = 0.01
     name: str = "PSF"
     identity: Mapping[str, str] = field(default_factory=dict)
+    own: Legendre | None = None
 
     def __post_init__(self) -> None:
         _check("trace y", self.y.coeff, (self.nfibre, None))
+        if self.own is not None:
+            _check("own wavelengths", self.own.coeff, (self.nfibre, None))
         for core in self.cores:
             _check("gh", core.gh.coeff, (None, None, self.nfibre, None))
 
@@ -475,6 +480,8 @@ class Frame:
     status: (nspec, nwave) int8 of Status
     model: (ny, nx) image in electron, or None
     cards: header; fibermap: cut to these fibres; notes: facts about how it was made
+    own_wave: (nspec, nwave) Angstrom, where fibres have wavelengths of their own: flux and ivar are per Angstrom of
+        these, and `wave` is the common coordinate (PsfModel.own)
     """
 
     wave: Array
@@ -490,11 +497,14 @@ class Frame:
     cards: tuple[Card, ...] = ()
     fibermap: FiberMap | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
+    own_wave: Array | None = None
 
     def __post_init__(self) -> None:
         shape = (len(self.fibres), len(self.wave))
         for name in ("flux", "ivar", "mask", "chi2pix"):
             _check(name, getattr(self, name), shape)
+        if self.own_wave is not None:
+            _check("own_wave", self.own_wave, shape)
         _check("resolution", self.resolution, (shape[0], None, shape[1]))
 
     @property

@@ -16,6 +16,7 @@ from gpu_extract.cpu_frame import CPU
 from gpu_extract.data import Draft, FiberMap, Frame, Image, PsfModel, Rows
 from gpu_extract.errors import InputError
 from gpu_extract.fibermap import cut_fibermap, spectrograph_of
+from gpu_extract.own_wave import check_factor, in_own_wavelengths
 from gpu_extract.passes.crosstalk import add_pieces, cut_piece
 from gpu_extract.passes.variance import find_read_noise
 from gpu_extract.perf.compiling import compiling
@@ -61,6 +62,7 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
         config = _passes(config, start, backend)
         with recorder.span("compare"):
             check_unit(image)
+            check_factor(psf, config)
             warnings = compare(image, psf, config) if comm.rank == 0 else []
         with recorder.span("warm up"):
             get_ready(image, psf, config, comm, recorder, backend)
@@ -75,6 +77,7 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
         own.clear()
         with recorder.span("assemble"):
             frame = assemble(parts, job.plan, image, notes_of(job, parts, backend), like=(job.ndiag, job.dtype))
+        frame = in_own_wavelengths(frame, psf)
         warnings += [*misfits(frame), *doubts(frame)]
         notes = {**frame.notes, "warnings": tuple(warnings)} if warnings else frame.notes
         return replace(frame, fibermap=fibermap, notes=notes)

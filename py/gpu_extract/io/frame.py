@@ -23,6 +23,7 @@ from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
 
 FLUX_UNIT = "electron/Angstrom"
 IVAR_UNIT = "Angstrom2/electron2"
+GRID = "GRID"            # HDU of the common coordinate, where WAVELENGTH has a row for each fibre
 
 
 def write_frame(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[Card] = (),
@@ -47,9 +48,9 @@ def write_frame(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[C
     brief = frame if bundles is None else replace(frame, notes={**frame.notes, "bundles": {}})     # they have a table
     hdus = [image_hdu(images["FLUX"], "FLUX", bunit=FLUX_UNIT, primary=True,
                       cards=merged(frame.cards, frame_cards(brief, [*count_cards(frame), *cards])))]
-    units = {"IVAR": IVAR_UNIT, "WAVELENGTH": "Angstrom"}
+    units = {"IVAR": IVAR_UNIT, "WAVELENGTH": "Angstrom", GRID: "Angstrom"}
     hdus += [image_hdu(images[name], name, bunit=units.get(name, ""))
-             for name in ("IVAR", "MASK", "WAVELENGTH", "RESOLUTION")]
+             for name in ("IVAR", "MASK", "WAVELENGTH", GRID, "RESOLUTION") if name in images]
     hdus += fibermap_hdus(frame)
     hdus.append(image_hdu(images["CHI2PIX"], "CHI2PIX"))
     hdus += score_hdus(table)
@@ -72,7 +73,10 @@ def frame_images(frame: Frame) -> dict[str, np.ndarray]:
     with np.errstate(over="ignore", invalid="ignore"):           # infinite then, and refused as such
         single = {name: np.asarray(array, np.float32) for name, array in images.items()}
     status = {} if frame.status is None else {"STATUS": frame.status.astype(np.uint8)}
-    return {**single, **status, "MASK": frame.mask.astype(np.uint32), "WAVELENGTH": frame.wave.astype(np.float64)}
+    wave = {"WAVELENGTH": frame.wave.astype(np.float64)}
+    if frame.own_wave is not None:
+        wave = {"WAVELENGTH": frame.own_wave.astype(np.float64), GRID: wave["WAVELENGTH"]}
+    return {**single, **status, "MASK": frame.mask.astype(np.uint32), **wave}
 
 
 def score_table(frame: Frame, images: Mapping[str, np.ndarray]) -> tuple[np.ndarray, dict[str, str]] | None:
@@ -80,7 +84,8 @@ def score_table(frame: Frame, images: Mapping[str, np.ndarray]) -> tuple[np.ndar
 
     images: from `frame_images`; scored is what is written, so that a frame in single precision has the same scores.
     """
-    scores = raw_scores(frame.wave, images["FLUX"], images["IVAR"])
+    # scores are about the wavelength ranges of a camera's arm: orders have none in common
+    scores = {} if frame.own_wave is not None else raw_scores(frame.wave, images["FLUX"], images["IVAR"])
     if not scores:
         return None
     if frame.notes.get("passes", 1) > 1:
@@ -154,7 +159,7 @@ def read_frame(path: str | os.PathLike[str], *, check: bool = True) -> Frame:
     with open_fits(path, check=check) as hdus:
         refuse_other(hdus, "a frame", path)
         flux, ivar = (image_of(find(hdus, name, path), path) for name in ("FLUX", "IVAR"))
-        wave = image_of(find(hdus, "WAVELENGTH", path), path, 1).astype(np.float64)
+        wave, own_wave = _waves(hdus, path)
         resolution = image_of(find(hdus, "RESOLUTION", path), path, 3)
         mask, chi2pix, fraction, status = (_optional(hdus, name, path)
                                            for name in ("MASK", "CHI2PIX", "PIXMASK_FRACTION", "STATUS"))
@@ -175,9 +180,16 @@ def read_frame(path: str | os.PathLike[str], *, check: bool = True) -> Frame:
         status = status.astype(np.int8)
     try:
         return Frame(wave, flux, ivar, mask.astype(np.uint32), resolution, chi2pix,
-                     _fibres(cards, len(flux)), fraction, status, cards=cards, fibermap=fibermap)
+                     _fibres(cards, len(flux)), fraction, status, cards=cards, fibermap=fibermap, own_wave=own_wave)
     except InputError as error:
         raise InputError(f"{path}: {error}; the file is not one frame, make or fetch it again") from error
+
+
+def _waves(hdus: fits.HDUList, path: str | os.PathLike[str]) -> tuple[np.ndarray, np.ndarray | None]:
+    """WAVELENGTH, or GRID and WAVELENGTH where each fibre has its own."""
+    grid, hdu = find_optional(hdus, GRID), find(hdus, "WAVELENGTH", path)
+    wave = image_of(hdu, path, 1 if grid is None else 2).astype(np.float64)
+    return (wave, None) if grid is None else (image_of(grid, path, 1).astype(np.float64), wave)
 
 
 def _optional(hdus: fits.HDUList, name: str, path: str | os.PathLike[str]) -> np.ndarray | None:

@@ -12,13 +12,14 @@ from gpu_extract.checks.sense import identity_of
 from gpu_extract.data import Array, Card, Core, IntArray, Legendre, PsfModel, Tail
 from gpu_extract.errors import InputError
 from gpu_extract.io.fibermap import rows_of
-from gpu_extract.io.fits import find, image_of, open_fits, refuse_other
+from gpu_extract.io.fits import find, find_optional, image_of, open_fits, refuse_other
 from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
 
 ALLOWED = "GAUSS-HERMITE with PSFVER 2 or 3, and GAUSS-HERMITE2 with PSFVER 2"
 DEFAULT_PSFERR = 0.01
 _TAIL = {"amp": "TAILAMP", "core": "TAILCORE", "xscale": "TAILXSCA", "yscale": "TAILYSCA",
          "index": "TAILINDE"}
+OWN = "OWNWAVE"               # HDU of the fibres' own wavelengths
 _ADVICE = "make the PSF again, or give another one"
 MOST_HALF = 64               # pixels that a spot reaches to each side: HSIZEX, HSIZEY
 MOST_DEGREE = 20             # of GH-i-j
@@ -79,7 +80,23 @@ def read_psf(path: str | os.PathLike[str], *, check: bool = True) -> PsfModel:
             raise InputError(f"{name}: PSF of type {kind!r}, version {version}; known are {ALLOWED}")
         headers = [h.header for h in hdus]
         identity = {key: word for header in reversed(headers) for key, word in identity_of(header).items()}
-        return replace(_model(kind, table, x, y, _psferr(headers, name)), identity=identity)
+        own = find_optional(hdus, OWN)
+        return replace(_model(kind, table, x, y, _psferr(headers, name)), identity=identity,
+                       own=None if own is None else _own(own, x, name))
+
+
+def _own(hdu: Any, x: Legendre, path: str) -> Legendre:
+    """The fibres' own wavelengths, which must be there for each, ascend and be above 0."""
+    own = _trace(hdu, path)
+    ends = np.linspace(-1.0, 1.0, 65)
+    with np.errstate(all="ignore"):
+        wave = np.polynomial.legendre.legval(ends, own.coeff.T)
+        fine = len(own.coeff) == len(x.coeff) and (np.diff(wave) > 0).all() and (wave > 0).all() and \
+            np.isfinite(wave).all()
+    if not fine:
+        raise InputError(f"{path}: {OWN} must have a series for each of the {len(x.coeff)} fibres, whose wavelengths "
+                         f"ascend and are above 0; {_ADVICE}")
+    return own
 
 
 def _kind(hdus: fits.HDUList, path: str) -> tuple[str, int]:
@@ -246,11 +263,12 @@ def write_psf(path: str | os.PathLike[str], psf: PsfModel, *, cards: Sequence[Ca
              Card("HSIZEY", hy), *fibres, Card("NPARAMS", len(rows)), Card("LEGDEG", ncoef - 1),
              Card("GHDEGX", degree[1] - 1), Card("GHDEGY", degree[0] - 1), Card("WAVEMIN", wmin, "Angstrom"),
              Card("WAVEMAX", wmax, "Angstrom"), Card("PSFERR", psf.psferr, "fractional error of the model"))
+    own = [] if psf.own is None else [image_hdu(psf.own.coeff, OWN, cards=_range(psf.own), bunit="Angstrom")]
     write_hdus(path, [
         image_hdu(psf.x.coeff, "XTRACE", cards=(*cards, *kind, *fibres, *_range(psf.x)), primary=True),
         image_hdu(psf.y.coeff, "YTRACE", cards=(*fibres, *_range(psf.y))),
         table_hdu(data, "PSF", cards=table),
-        *(table_hdu(content, name) for name, content in (tables or {}).items())])
+        *(table_hdu(content, name) for name, content in (tables or {}).items()), *own])
 
 
 def _range(series: Legendre) -> tuple[Card, Card]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from gpu_extract.data import Card, FiberMap, Frame, SpecMask
+from gpu_extract.errors import InputError
 from gpu_extract.io.atomic import Commit, at_once
 from gpu_extract.io.frame import (
     FLUX_UNIT,
@@ -28,7 +29,14 @@ from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
 
 def write_spectra(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[Card] = (),
                   commit: Commit = at_once) -> None:
-    """Write a frame as a spectra file of its one band (B, R or Z). Raises OutputError."""
+    """Write a frame as a spectra file of its one band (B, R or Z). Raises OutputError.
+
+    Raises InputError where fibres have wavelengths of their own, for which such files have no room.
+    """
+    if frame.own_wave is not None:
+        raise InputError(f"{path}: a spectra file has one wavelength grid, and fibres of this PSF have their own; "
+                         "leave "
+                         "--spectra out, the frame has all")
     images = frame_images(frame)
     scores = score_table(frame, images)
     refuse_not_finite(path, frame, images, scores)

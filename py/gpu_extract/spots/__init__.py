@@ -26,7 +26,8 @@ def select(psf: PsfModel, fibres: Sequence[int]) -> PsfModel:
     cores = tuple(Core(cut(c.sigma_x), cut(c.sigma_y), cut(c.gh), cut(c.nsig) if c.nsig is not None else None)
                   for c in psf.cores)
     return replace(psf, x=cut(psf.x), y=cut(psf.y), cores=cores, tail=tail,
-                   bundle=psf.bundle[chosen] if psf.bundle is not None else None)
+                   bundle=psf.bundle[chosen] if psf.bundle is not None else None,
+                   own=None if psf.own is None else cut(psf.own))
 
 
 def legendre_basis(wave: Array, series: Legendre) -> Array:

@@ -1,0 +1,264 @@
+"""Real pixels through gpu_psf and gpu_extract: what doc/real-data.md reports, with its pictures.
+
+    python bench/real_data.py FOLDER [--figures doc/figures]
+
+FOLDER holds echelle-ccd.fits.gz, echelle-cmos.fits.gz, uves-star.fits.gz and the text files that belong to them.
+Everything that is printed is measured here; gain and noise are fixed before any chi2 is computed.
+"""
+import argparse
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from gpu_extract.config import ExtractConfig
+from gpu_extract.data import Frame, Image
+from gpu_extract.io.raw import read_raw
+from gpu_extract.run import extract
+from gpu_psf.preprocess import Detector, photon_transfer, preprocess, read_noise_of, turned, with_bias
+from gpu_psf.start.count import Slit, match_fibres
+from gpu_psf.start.ground import ground_between
+from gpu_psf.start.identify import moved_along, refine, rows_of
+from gpu_psf.start.lines import Seen, isolated, line_width, read_pairs, seen_lines, select_lines
+from gpu_psf.start.make import make_psf, width_surface
+from gpu_psf.start.profiles import Traces, at_rows, fit_profiles, fit_traces
+from gpu_psf.start.run import suggested_grid
+from gpu_psf.start.solution import Solution, solve_wavelengths
+from gpu_psf.start.traces import find_traces
+
+SATURATED = 60000.0                     # ADU
+LEVELS = ((0, 30), (30, 100), (100, 300), (300, 1000), (1000, 1e7))      # electrons of the model
+
+
+@dataclass(frozen=True)
+class Ccd:
+    """The CCD's frames once they are extracted: images without ground, grounds, frames."""
+
+    images: list[Image]
+    grounds: list[np.ndarray]
+    frames: list[Frame]
+    traces: Traces
+    solution: Solution
+    detector: Detector
+    pattern: np.ndarray
+
+
+def traces_of(flat: Image, slit: Slit) -> Traces:
+    found = find_traces(flat)
+    print(f"  {len(found.place)} traces, profile {found.width:.1f} pixels wide")
+    return match_fibres(fit_traces(found, fit_profiles(flat, found), flat.shape), slit)
+
+
+def ccd(folder: Path) -> Ccd:
+    """Three dark and four bright frames of a plasma, a flat, lines identified on another day."""
+    print("CCD")
+    raw = [read_raw(f"{folder}/echelle-ccd.fits.gz[SCIENCE,{n}]")[0] for n in range(7)]
+    flat = read_raw(f"{folder}/echelle-ccd.fits.gz[FLAT]")[0]
+    darks, bias = raw[:3], np.median(raw[:3], axis=0)
+    noise = with_bias(read_noise_of(darks), 3)
+    transfer = photon_transfer(turned(flat - bias, "x"), noise, SATURATED)
+    detector = Detector(transfer.gain, noise * transfer.gain, SATURATED)
+    print(f"  gain {transfer.gain:.3f} electron/ADU, read noise {read_noise_of(darks):.2f} ADU, with the bias' "
+          f"{detector.read_noise:.2f} electron")
+    traces = traces_of(preprocess(flat, bias, detector, dispersion="x")[0], Slit(28, skip=1))
+    pattern = (np.loadtxt(folder / "pattern.txt") - 3.5) / 8
+    beside = at_rows(traces.x, np.arange(1024.0)).T - pattern
+    print(f"  traces against the instrument's own: mean {beside.mean():+.3f}, rms {beside.std():.3f} rows")
+    solution = solve_wavelengths(read_pairs(folder / "Th_wavelength.txt", (0, 3, 4), "nm"), 28, 1024, echelle=True)
+    print(f"  {np.count_nonzero(solution.used)} of {len(solution.used)} lines, rms {solution.rms:.3f} pixels, orders "
+          f"{solution.orders}")
+    images = [preprocess(frame, bias, detector, dispersion="x")[0] for frame in raw[3:]]
+    grounds = [ground_between(image, traces) for image in images]
+    clean = [replace(image, pix=(image.pix - ground).astype(np.float32))
+             for image, ground in zip(images, grounds, strict=True)]
+    width = line_width(clean[1], traces)
+    seen = seen_lines(clean[1], traces, width)
+    shift = _beside(seen, solution)
+    solution = moved_along(solution, shift)
+    print(f"  the list's columns count from elsewhere: moved by {shift:+.2f} pixels")
+    alone = isolated(seen, width)
+    chosen = select_lines(alone, alone.light > 5000)
+    along = width_surface(chosen.fibre, chosen.row, chosen.sigma, chosen.light, 28, 1024)
+    psf = make_psf(traces, solution, along, images[0].shape, name="CCD")
+    print(f"  sigma along {np.median(along[:, 0]):.2f} pixels from {len(chosen.row)} lines of the plasma, across "
+          f"{np.median(traces.sigma.coeff[:, 0]):.2f} rows")
+    grid = suggested_grid(psf)
+    config = ExtractConfig(wavelength=grid, passes=2, keep_cosmics=True, any_psf=True, model=True)
+    frames = [extract(image, psf, config) for image in clean]
+    print("  bins beside odd pixels:", [int(np.count_nonzero(f.mask & (1 << 25))) for f in frames if f is not None])
+    return Ccd(clean, grounds, [frame for frame in frames if frame is not None], traces, solution, detector, pattern)
+
+
+HYDROGEN = {"H-alpha": 6562.79, "H-beta": 4861.35, "H-gamma": 4340.47, "H-delta": 4101.73}      # in air
+
+
+def _beside(seen: Seen, solution: Solution) -> float:
+    """How far the brightest lines near those of hydrogen are from where the solution has them, pixels: the median."""
+    found = []
+    for name, wave in HYDROGEN.items():
+        for fibre, row in enumerate(rows_of(solution, np.array([wave]))[:, 0]):
+            near = np.flatnonzero((seen.fibre == fibre) & (np.abs(seen.row - row) < 12))
+            if len(near):
+                best = near[seen.light[near].argmax()]
+                found.append(float(seen.row[best] - row))
+                print(f"  {name} on order {fibre}: seen {seen.row[best] - row:+.2f} pixels from the solution, "
+                      f"{seen.light[best]:.0f} electron, sigma {seen.sigma[best]:.2f}")
+    return float(np.median(found))
+
+
+def chi2_table(found: Ccd) -> list[list[float]]:
+    """For each frame the median of chi2 per pixel, over that of a normal number, at each level of the model."""
+    rows = []
+    for image, ground, frame in zip(found.images, found.grounds, found.frames, strict=True):
+        z2, model, good = squares(image, ground, frame, found.detector)
+        row = [float(np.median(z2[good]) / 0.4549)]
+        for low, high in LEVELS:
+            inside = good & (model >= low) & (model < high)
+            row.append(float(np.median(z2[inside]) / 0.4549))
+        rows.append(row)
+        print("  chi2 per pixel, all and by level:", " ".join(f"{value:.2f}" for value in row),
+              f"mean of the faintest {np.mean(z2[good & (model >= 0) & (model < 30)]):.2f}")
+    return rows
+
+
+def squares(image: Image, ground: np.ndarray, frame: Frame,
+            detector: Detector) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """chi2 of each pixel with the variance of the model, the model, and which pixels count."""
+    model = np.asarray(frame.model)
+    variance = detector.read_noise**2 + np.maximum(model + ground, 0)
+    return (image.pix - model)**2 / variance, model, image.ivar > 0
+
+
+def ratios(found: Ccd) -> None:
+    """Lines of hydrogen in each frame: H-gamma against H-beta, which follows the plasma, and each line on one order
+    against itself on the next, which must not."""
+    light = {(name, n): np.array([_light(frame, wave, n) for frame in found.frames])
+             for name, wave in HYDROGEN.items() if name in ("H-beta", "H-gamma") for n in (0, 1)}
+    pairs = [(("H-gamma", 0), ("H-beta", 0)), (("H-beta", 1), ("H-beta", 0)), (("H-gamma", 1), ("H-gamma", 0))]
+    for one, other in pairs:
+        (a, da), (b, db) = light[one].T, light[other].T
+        ratio, error = a / b, a / b * np.hypot(da / a, db / b)
+        mean = np.sum(ratio / error**2) / np.sum(error**-2)
+        text = " ".join(f"{r:.4f}+-{e:.4f}" for r, e in zip(ratio, error, strict=True))
+        print(f"  {one[0]} (order choice {one[1]}) / {other[0]} ({other[1]}): {text}; "
+              f"scatter {np.std(ratio) / mean:.2%}, chi2 of a constant {np.sum(((ratio - mean) / error)**2):.1f} of 3")
+    boxes = {name: np.array([_box(image, found, HYDROGEN[name]) for image in found.images])
+             for name in ("H-gamma", "H-beta")}
+    print("  H-gamma / H-beta from pixels added up, no model:",
+          " ".join(f"{r:.4f}" for r in boxes["H-gamma"] / boxes["H-beta"]))
+
+
+def _light(frame: Frame, wave: float, choice: int) -> tuple[float, float]:
+    """Electrons of a line, and their error, on the order where it is nearest to the middle (0), or next to that (1)."""
+    own = np.asarray(frame.own_wave)
+    fibre = int(np.argsort(np.abs(own.mean(axis=1) - wave))[choice])
+    bins = np.flatnonzero(np.abs(own[fibre] - wave) < 1.6)
+    step = np.gradient(own[fibre])[bins]
+    part = frame.flux[fibre][bins] * step
+    return float(part.sum()), float(np.sqrt(np.sum(step**2 / np.maximum(frame.ivar[fibre][bins], 1e-30))))
+
+
+def _box(image: Image, found: Ccd, wave: float) -> float:
+    """The light of the pixels around a line: what is there without any model."""
+    rows = np.arange(image.shape[0], dtype=float)
+    own = found.solution.at(rows)
+    fibre = int(np.abs(own - wave).min(axis=1).argmin())
+    y = int(np.abs(own[fibre] - wave).argmin())
+    x = round(float(at_rows(found.traces.x, np.array([float(y)]))[fibre, 0]))
+    return float(image.pix[max(y - 8, 0):y + 9, max(x - 2, 0):x + 3].sum())
+
+
+def cmos(folder: Path) -> tuple[Image, Traces, Solution]:
+    """A thorium-argon arc and a flat: traces and wavelengths."""
+    print("CMOS")
+    arc, flat, dark = (read_raw(f"{folder}/echelle-cmos.fits.gz[{name}]")[0] for name in ("ARC", "FLAT", "FLATBKG"))
+    noise = read_noise_of([turned(dark, "x")])
+    transfer = photon_transfer(turned(flat - dark, "x"), noise * 2**0.5, SATURATED)
+    detector = Detector(transfer.gain, noise * transfer.gain, SATURATED)
+    print(f"  gain {transfer.gain:.3f} electron/ADU, read noise {detector.read_noise:.2f} electron (one dark frame)")
+    traces = traces_of(preprocess(flat, float(np.median(dark)), detector, dispersion="x")[0], Slit(29, skip=1))
+    image = preprocess(arc, float(np.median(arc)), detector, dispersion="x")[0]
+    pairs = read_pairs(folder / "Th_wavelength_CMOS_only_Th-Ar.txt", (0, 3, 4), "nm")
+    given = solve_wavelengths(pairs, 29, 2560, echelle=True)
+    print(f"  lines as given: {np.count_nonzero(given.used)} of {len(given.used)}, rms {given.rms:.2f} pixels, orders "
+          f"{given.orders}")
+    width = line_width(image, traces)
+    seen = seen_lines(image, traces, width)
+    solution, used = refine(seen, np.unique(pairs.wave), given, ny=2560)
+    print(f"  lines as seen: {len(used.row)}, rms {solution.rms:.3f} pixels, sigma {width:.2f}")
+    return image, traces, solution
+
+
+def uves(folder: Path) -> tuple[Image, Traces]:
+    """A star with cosmics: its own light shows the traces."""
+    print("UVES")
+    raw, _ = read_raw(f"{folder}/uves-star.fits.gz[0]")
+    image = preprocess(raw, 0.0, Detector(2.03, 3.9, 60000), dispersion="x")[0]
+    found = find_traces(image)
+    traces = fit_traces(found, fit_profiles(image, found), image.shape)
+    print(f"  {len(traces.light)} traces, sigma across {np.median(traces.sigma.coeff[:, 0]):.2f} pixels, rms of the "
+          f"blocks about them {np.median(traces.error):.2f} pixels")
+    return image, traces
+
+
+def pictures(found: Ccd, arc: tuple[Image, Traces, Solution], star: tuple[Image, Traces], folder: Path) -> None:
+    import matplotlib
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    image, ground, frame = found.images[1], found.grounds[1], found.frames[1]
+    z2, model, good = squares(image, ground, frame, found.detector)
+    pull = np.where(good, np.sign(image.pix - model) * np.sqrt(z2), 0)
+    fig, axes = plt.subplots(3, 1, figsize=(10, 8), sharex=True, layout="constrained")
+    for ax, values, title, limits, colours in zip(
+            axes, (image.pix, model, pull),
+            ("CCD, plasma: electrons, ground subtracted", "model: all orders together", "(image - model) / sigma"),
+            ((-20, 300), (-20, 300), (-5, 5)), ("viridis", "viridis", "RdBu_r"), strict=True):
+        shown = ax.imshow(values.T, aspect="auto", origin="lower", vmin=limits[0], vmax=limits[1], cmap=colours)
+        ax.set_title(title, loc="left", fontsize=10)
+        ax.set_ylabel("x (across)")
+        fig.colorbar(shown, ax=ax)
+    axes[-1].set_xlabel("y (along the dispersion)")
+    fig.savefig(folder / "real-ccd.png", dpi=60)
+    fig, axes = plt.subplots(2, 1, figsize=(10, 6), layout="constrained")
+    for n, spectrum in enumerate(found.frames):
+        for ax, wave in zip(axes, (4861.3, 4340.5), strict=True):
+            own = np.asarray(spectrum.own_wave)
+            fibre = int(np.abs(own - wave).min(axis=1).argmin())
+            near = np.abs(own[fibre] - wave) < 25
+            ax.step(own[fibre][near], spectrum.flux[fibre][near], where="mid", lw=0.9, label=f"exposure {n + 3}")
+            ax.set_yscale("symlog", linthresh=100)
+    axes[0].legend(fontsize=8)
+    axes[0].set_title("CCD: H-beta and H-gamma in the four exposures", loc="left", fontsize=10)
+    axes[1].set_xlabel("wavelength (Å, air)")
+    for ax in axes:
+        ax.set_ylabel("electron / Å")
+    fig.savefig(folder / "real-ccd-lines.png", dpi=60)
+    fig, axes = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
+    for ax, (shot, traces, *_), title in zip(axes, (arc, star), ("CMOS: ThAr arc and the traces of its flat",
+                                                                 "UVES: star, and the traces of its own light"),
+                                             strict=True):
+        ax.imshow(np.log10(np.maximum(shot.pix.T, 3)), aspect="auto", origin="lower", cmap="gray_r")
+        rows = np.linspace(0, shot.shape[0] - 1, 60)
+        for line in at_rows(traces.x, rows):
+            ax.plot(rows, line, color="tab:orange", lw=0.6)
+        ax.set(title=title, xlabel="y (along the dispersion)", ylabel="x", ylim=(-10, shot.shape[1] + 10))
+        ax.title.set_size(10)
+    fig.savefig(folder / "real-traces.png", dpi=60)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--figures", type=Path, help="draw the page's pictures into this folder")
+    args = parser.parse_args()
+    found = ccd(args.folder)
+    chi2_table(found)
+    ratios(found)
+    arc, star = cmos(args.folder), uves(args.folder)
+    if args.figures:
+        pictures(found, arc, star, args.figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Raw images, as a camera writes them: ADU, in any HDU, one of several in a cube."""
+import os
+import re
+
+import numpy as np
+
+from gpu_extract.data import Card
+from gpu_extract.errors import InputError
+from gpu_extract.io.fits import find, image_of, open_fits
+from gpu_extract.io.headers import cards_of
+
+_NAME = re.compile(r"(?P<path>.+?)(?:\[(?P<hdu>[^\[\],]+)(?:,(?P<plane>\d+))?\])?")
+
+
+def read_raw(name: str | os.PathLike[str]) -> tuple[np.ndarray, tuple[Card, ...]]:
+    """An image (ny, nx) float64, ADU, and its header.
+
+    name: FILE, FILE[HDU] or FILE[HDU,PLANE]; HDU is a name or a number, the first one with an image if left out; PLANE
+        counts from 0 in a cube
+
+    Raises InputError.
+    """
+    parts = _NAME.fullmatch(os.fspath(name))
+    if parts is None:
+        raise InputError(f"{name}: is not FILE, FILE[HDU] or FILE[HDU,PLANE]")
+    path, wanted, plane = parts["path"], parts["hdu"], parts["plane"]
+    with open_fits(path) as hdus:
+        if wanted is None:
+            images = [h for h in hdus if h.is_image and len(h.shape) in (2, 3)]
+            if not images:
+                raise InputError(f"{path}: holds no image; give a FITS file of the camera")
+            hdu = images[0]
+        elif wanted.isdigit():
+            if int(wanted) >= len(hdus):
+                raise InputError(f"{path}: has {len(hdus)} HDUs, number {wanted} was asked for (they count from 0)")
+            hdu = hdus[int(wanted)]
+        else:
+            hdu = find(hdus, wanted, path)
+        cards = cards_of(hdu.header)
+        cube = len(getattr(hdu, "shape", ())) == 3
+        array = image_of(hdu, path, 3 if cube else 2).astype(np.float64)
+    if not cube:
+        return array, cards
+    number = 0 if plane is None and len(array) == 1 else plane
+    if number is None or int(number) >= len(array):
+        raise InputError(f"{name}: is a cube of {len(array)} images: give one of them, {path}[{wanted or 0},0] to "
+                         f"[{wanted or 0},{len(array) - 1}]")
+    return array[int(number)], cards

@@ -1,0 +1,110 @@
+"""gpu_psf preprocess: a raw image to one that gpu_extract reads."""
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from gpu_extract.cli.common import log
+from gpu_extract.errors import ExitCode, InputError
+
+if TYPE_CHECKING:
+    from gpu_psf.preprocess import Detector
+
+NAME = "preprocess"
+HELP = "raw image (ADU) to electrons, inverse variance and mask"
+DESCRIPTION = """\
+Make of a raw image what gpu_extract and the other commands read: electrons, inverse variance, mask
+and read noise, with the dispersion along y. Bias from dark frames or the overscan; gain from a flat
+and read noise from the dark frames, unless they are given."""
+EPILOG = """\
+examples
+  gpu_psf preprocess -i raw.fits --dark dark-1.fits dark-2.fits --gain 2.5 -o image.fits
+  gpu_psf preprocess -i 'night.fits[SCIENCE,3]' --dark 'night.fits[SCIENCE,0]' 'night.fits[SCIENCE,1]' \\
+                     --transfer 'night.fits[FLAT]' --dispersion x -o image.fits
+  gpu_psf preprocess -i raw.fits --overscan 2048:2080 --gain 1.4 --read-noise 3.2 -o image.fits
+
+FILE[HDU] or FILE[HDU,PLANE] names an HDU, by name or number, and an image of a cube."""
+
+
+def add_options(commands: Any, name: str, summary: str) -> None:
+    """Add this command to those of the program."""
+    parser = commands.add_parser(name, help=summary, description=DESCRIPTION, epilog=EPILOG)
+    parser.set_defaults(body=body)
+    add = parser.add_argument
+    add("-i", "--input", metavar="RAW", required=True, help="raw image")
+    add("-o", "--output", metavar="FILE", required=True, help="image to write (.fits); an existing file is replaced")
+    add("--dispersion", metavar="AXIS", default="y",
+        help="axis of the raw image along which wavelengths ascend: y, -y, x or -x (default y)")
+    bias = parser.add_argument_group("bias").add_argument
+    bias("--dark", metavar="RAW", nargs="+", default=[], help="dark frames: their median is subtracted")
+    bias("--overscan", metavar="LO:HI", help="columns of the overscan: their median is subtracted row by row")
+    bias("--bias", metavar="ADU", type=float, help="a number to subtract")
+    noise = parser.add_argument_group("gain and noise").add_argument
+    noise("--gain", metavar="E", type=float, help="electrons per ADU (default: from --transfer)")
+    noise("--read-noise", metavar="E", type=float, help="electrons (default: from the dark frames, with what they add)")
+    noise("--transfer", metavar="RAW", nargs="+", help="one flat, or two of the same light, that tell the gain")
+    noise("--saturation", metavar="ADU", type=float, default=60000.0,
+          help="ADU from which on a pixel is masked (default 60000)")
+
+
+def body(args: argparse.Namespace) -> int:
+    """Read, convert, write."""
+    import numpy as np
+
+    from gpu_extract.io.atomic import FITS_ENDINGS, check_target
+    from gpu_extract.io.image_write import write_image
+    from gpu_extract.io.raw import read_raw
+    from gpu_psf.preprocess import preprocess
+
+    check_target(args.output, endings=FITS_ENDINGS)
+    raw, cards = read_raw(args.input)
+    darks = [read_raw(name)[0] for name in args.dark]
+    if any(dark.shape != raw.shape for dark in darks):
+        raise InputError(f"--dark: has shape {darks[0].shape}, {args.input} has {raw.shape}; they must be the same")
+    bias = _bias(args, raw, darks)
+    detector = _detector(args, raw, darks, bias)
+    image, mask = preprocess(raw, bias, detector, dispersion=args.dispersion, cards=cards)
+    write_image(args.output, image, mask=mask, read_noise=image.noise)
+    log.info(f"image: {args.output} (gain {detector.gain:.4g} electron/ADU, read noise {detector.read_noise:.3g} "
+             "electron, "
+             f"{np.count_nonzero(mask)} pixels saturated)")
+    return ExitCode.DONE
+
+
+def _bias(args: argparse.Namespace, raw: Any, darks: list[Any]) -> Any:
+    """What is to be subtracted. Raises InputError unless just one way is given."""
+    import numpy as np
+
+    from gpu_psf.preprocess import overscan_bias
+
+    given = [bool(darks), args.overscan is not None, args.bias is not None]
+    if sum(given) != 1:
+        raise InputError(f"{sum(given)} ways to the bias are given, needed is one: --dark, --overscan or --bias")
+    if darks:
+        return np.median(darks, axis=0)
+    if args.bias is not None:
+        return args.bias
+    try:
+        lo, hi = (int(word) for word in args.overscan.split(":"))
+    except ValueError as error:
+        raise InputError(f"--overscan is {args.overscan!r}, must be two columns, e.g. 2048:2080") from error
+    return overscan_bias(raw, (lo, hi))
+
+
+def _detector(args: argparse.Namespace, raw: Any, darks: list[Any], bias: Any) -> "Detector":
+    """Gain and read noise, given or measured. Raises InputError where they can be neither."""
+    from gpu_extract.io.raw import read_raw
+    from gpu_psf.preprocess import Detector, photon_transfer, read_noise_of, turned, with_bias
+
+    if (args.read_noise is None and not darks) or (args.gain is None and not args.transfer):
+        what = "--read-noise, or --dark" if args.read_noise is None and not darks else "--gain, or --transfer"
+        raise InputError(f"gain and read noise must be known: give {what}")
+    gain = args.gain
+    if gain is None:
+        flats = [turned(read_raw(name)[0] - bias, args.dispersion) for name in args.transfer]
+        if len(flats) > 2 or any(flat.size != raw.size for flat in flats):
+            raise InputError(f"--transfer: {len(flats)} flats are given, of {flats[0].shape} pixels; needed are one "
+                             "or two "
+                             "as large as the image")
+        noise = with_bias(read_noise_of(darks), len(darks)) if darks else args.read_noise
+        gain = photon_transfer(flats[0], noise, args.saturation, flats[1] if len(flats) == 2 else None).gain
+    read_noise = args.read_noise if args.read_noise is not None else with_bias(read_noise_of(darks), len(darks)) * gain
+    return Detector(gain, read_noise, args.saturation)

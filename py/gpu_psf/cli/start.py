@@ -1,0 +1,155 @@
+"""gpu_psf start: a flat and an arc to a PSF to start from."""
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from gpu_extract.cli.common import log
+from gpu_extract.errors import ExitCode, InputError
+
+if TYPE_CHECKING:
+    from gpu_psf.start.run import Known, Start
+
+NAME = "start"
+HELP = "make a PSF to start from: traces from a flat, wavelengths from an arc"
+DESCRIPTION = """\
+Find the traces in a flat, identify the lines of an arc, measure the widths of the spots, and write a
+Gaussian PSF. gpu_extract reads it as it is; gpu_psf fit makes the fitted PSF of it.
+
+What is known of the wavelengths is one of: a PSF that is a few pixels off (--psf), lines that were
+identified (--pairs), or the wavelengths at both ends of the middle fibre (--range)."""
+EPILOG = """\
+examples
+  gpu_psf start --flat flat.fits --arc arc.fits --psf last-night.fits -o start.fits
+  gpu_psf start --arc arc.fits --psf last-night.fits -o start.fits          traces moved, too
+  gpu_psf start --flat flat.fits --arc arc.fits --range 5543,7826,6730 --fibres 500 --bundlesize 25 -o start.fits
+  gpu_psf start --flat flat.fits --pairs lines.txt --columns 0,3,4 --unit nm --fibres 28 --echelle -o start.fits
+
+The images are those of gpu_psf preprocess, dispersion along y. With --echelle each trace is an order
+with wavelengths of its own; -w of gpu_extract then counts in the wavelengths of the middle one."""
+
+
+def add_options(commands: Any, name: str, summary: str) -> None:
+    """Add this command to those of the program."""
+    parser = commands.add_parser(name, help=summary, description=DESCRIPTION, epilog=EPILOG)
+    parser.set_defaults(body=body)
+    add = parser.add_argument
+    add("--flat", metavar="FILE", help="image with light on every fibre: the traces")
+    add("--arc", metavar="FILE", help="image of a lamp with lines")
+    add("-o", "--output", metavar="FILE", required=True, help="PSF to write (.fits); an existing file is replaced")
+    known = parser.add_argument_group("wavelengths, one of").add_argument
+    known("-p", "--psf", metavar="FILE", help="a PSF of this spectrograph, up to 5 pixels off in x and 8 in y")
+    known("--pairs", metavar="FILE", help="identified lines: text with fibre, row (both from 0) and wavelength")
+    known("--range", metavar="W,W[,W]", help="wavelengths (A) of the middle fibre in the first and last row, right to "
+                                             "3%% of the range, and in the middle row")
+    lamp = parser.add_argument_group("lines").add_argument
+    lamp("--lines", metavar="FILE", help="lines of the lamp (default: Hg, Cd, Ne, Ar, Kr, Xe; vacuum wavelengths)")
+    lamp("--columns", metavar="F,R,W", default="0,1,2", help="columns of --pairs with fibre, row, wavelength (default "
+                                                             "0,1,2)")
+    lamp("--unit", choices=("angstrom", "nm"), default="angstrom", help="of the wavelengths of --pairs (default "
+                                                                        "angstrom)")
+    slit = parser.add_argument_group("fibres").add_argument
+    slit("--fibres", metavar="N", type=int, help="how many there are (default: as many as the flat shows)")
+    slit("--bundlesize", metavar="N", type=int, help="fibres to a bundle, with gaps between bundles (default: one "
+                                                     "bundle)")
+    slit("--skip", metavar="N", type=int, default=0, help="traces at small x that are none of the fibres (default 0)")
+    slit("--echelle", action="store_true", help="traces are orders, each with wavelengths of its own")
+
+
+def body(args: argparse.Namespace) -> int:
+    """Read, find, identify, write."""
+    from gpu_extract.io.atomic import FITS_ENDINGS, check_target
+    from gpu_extract.io.image import read_image
+    from gpu_extract.io.psf import write_psf
+    from gpu_psf.start.run import start_psf
+
+    check_target(args.output, endings=FITS_ENDINGS)
+    known, lines = _known(args), _lines(args)
+    slit = _slit(args)
+    flat, arc = (None if name is None else read_image(name, fibermap=False) for name in (args.flat, args.arc))
+    if flat is not None and arc is not None and flat.shape != arc.shape:
+        raise InputError(f"{args.arc} has {arc.shape} pixels, {args.flat} has {flat.shape}; they must be the same")
+    start = start_psf(flat, arc, lines, known, slit, tell=log.info)
+    write_psf(args.output, start.psf)
+    _tell(args, start)
+    return ExitCode.DONE
+
+
+def _slit(args: argparse.Namespace) -> Any:
+    from gpu_psf.start.count import Slit
+
+    for name in ("fibres", "bundlesize"):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise InputError(f"--{name} is {value}, must be 1 or more")
+    if args.skip < 0:
+        raise InputError(f"--skip is {args.skip}, must be 0 or more")
+    if args.fibres is None and (args.skip or args.bundlesize):
+        raise InputError("--skip and --bundlesize are about a known number of fibres: give --fibres, too")
+    return None if args.fibres is None else Slit(args.fibres, args.bundlesize, args.skip)
+
+
+def _known(args: argparse.Namespace) -> "Known":
+    """What is known of the wavelengths. Raises InputError unless just one thing is given."""
+    from gpu_psf.start.run import Known
+
+    given = [name for name in ("psf", "pairs", "range") if getattr(args, name) is not None]
+    if len(given) != 1:
+        raise InputError(f"{' and '.join('--' + name for name in given) or 'nothing'} is given on the wavelengths, "
+                         "needed "
+                         "is one of --psf, --pairs and --range")
+    if args.psf is not None:
+        from gpu_extract.io.psf import read_psf
+
+        return Known(psf=read_psf(args.psf))
+    if args.pairs is not None:
+        from gpu_psf.start.lines import read_pairs
+
+        columns = _numbers("columns", args.columns, (3,), int)
+        return Known(pairs=read_pairs(args.pairs, tuple(columns), args.unit), echelle=args.echelle)      # type: ignore[arg-type]
+    from gpu_psf.start.identify import Range
+
+    if args.echelle:
+        raise InputError("--range is about fibres with the same wavelengths: orders of an echelle need --pairs, or "
+                         "--psf")
+    wave = _numbers("range", args.range, (2, 3), float)
+    if wave[0] == wave[1] or min(wave) <= 0:
+        raise InputError(f"--range is {args.range}, must be two different wavelengths above 0")
+    return Known(range=Range(*wave))
+
+
+def _numbers(option: str, text: str, counts: tuple[int, ...], kind: Any) -> list[Any]:
+    try:
+        numbers = [kind(word) for word in text.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) not in counts or not all(0 <= number < 1e9 for number in numbers):
+        raise InputError(f"--{option} is {text!r}, must be {' or '.join(map(str, counts))} numbers with commas between")
+    return numbers
+
+
+def _lines(args: argparse.Namespace) -> Any:
+    """Wavelengths of the lamp; of known pairs alone where no list is given with them."""
+    import numpy as np
+
+    from gpu_psf.lamp import read_lines, shipped_lines
+
+    if args.lines is None and args.pairs is not None:
+        return np.empty(0)
+    return (read_lines(args.lines) if args.lines else shipped_lines()).wave
+
+
+def _tell(args: argparse.Namespace, start: "Start") -> None:
+    """How it went, and how to go on."""
+    import numpy as np
+
+    from gpu_psf.start.run import suggested_grid
+
+    if any(start.shift):
+        log.info(f"the given PSF was moved by {start.shift[0]:+.2f} pixels in x and {start.shift[1]:+.2f} in y")
+    for fibre in np.flatnonzero(start.traces.interpolated):
+        log.warning(f"fibre {fibre} is not in the flat: its trace lies between those of its neighbours")
+    if args.arc is None:
+        log.warning("without an arc the widths along the dispersion are taken to be those across it")
+    first, last, step = suggested_grid(start.psf)
+    log.info(f"PSF: {args.output} ({start.psf.nfibre} fibres, {start.used} lines, rms {start.rms:.3f} pixels, sigma "
+             "along the "
+             f"dispersion {start.width:.2f} pixels; extract with -w {first:.2f},{last:.2f},{step:.3g})")

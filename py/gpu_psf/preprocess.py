@@ -1,0 +1,196 @@
+"""From a raw image in ADU to electrons with inverse variance, dispersion along y.
+
+    electrons = (ADU - bias) gain,    variance = (read noise)^2 + max(electrons, 0)
+
+The bias is the mean of dark frames, or the overscan. The read noise is that of pairs of dark frames; the gain is the
+slope of the variance of a flat against its light (photon transfer). Both are fixed before anything is extracted: a
+chi2 that is near 1 then says something.
+"""
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.ndimage import uniform_filter1d
+
+from gpu_extract.data import Array, Card, Image
+from gpu_extract.errors import InputError, one_of
+
+BAD, SATURATED = 1, 8              # ccdmask bits
+CLIP = 5.0                         # sigma beyond which a difference is no noise
+LEVELS = 24                        # levels of light at which the variance is measured
+FEWEST = 200                       # pixels that a level needs
+DIFFERENCES = 4                    # of pixels in a row: removes all light but what bends faster than a cubic
+DISPERSIONS = ("y", "-y", "x", "-x")
+
+
+@dataclass(frozen=True)
+class Detector:
+    """What turns ADU into electrons.
+
+    gain: electron per ADU; read_noise: electron
+    saturation: ADU from which a pixel is masked
+    """
+
+    gain: float
+    read_noise: float
+    saturation: float = 65000.0
+
+    def __post_init__(self) -> None:
+        for name in ("gain", "read_noise", "saturation"):
+            value = getattr(self, name)
+            if not (np.isfinite(value) and value > 0):
+                raise InputError(f"{name} is {value}, must be a number above 0")
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A photon transfer: variance = read_noise^2 + light / gain + (uneven light)^2, all in ADU.
+
+    gain: electron per ADU; uneven: by how much pixels differ in sensitivity; light, variance: (levels,) as measured
+    """
+
+    gain: float
+    uneven: float
+    light: Array
+    variance: Array
+
+
+def turned(array: np.ndarray, dispersion: str) -> np.ndarray:
+    """An image whose wavelengths ascend along "x", "-x", "y" or "-y", with them along y. Raises InputError."""
+    if dispersion not in DISPERSIONS:
+        raise InputError(one_of("dispersion", dispersion, DISPERSIONS))
+    upright = array.T if dispersion.endswith("x") else array
+    return np.ascontiguousarray(upright[::-1] if dispersion.startswith("-") else upright)
+
+
+def read_noise_of(darks: Sequence[Array]) -> float:
+    """Read noise in ADU from dark frames: of the differences of frames in a row, without outliers.
+
+    From one frame alone it is that of fourth differences along y, which includes what differs from pixel to pixel. Not
+    by a median: whole numbers of ADU would round it. Raises InputError where there is none.
+    """
+    if len(darks) == 0:
+        raise InputError("the read noise takes a dark frame, two are better; give one, or the value")
+    if len(darks) == 1:
+        return _spread(_fourth(darks[0].astype(np.float64)))
+    pairs = [_spread(second - first)**2 / 2 for first, second in itertools.pairwise(darks)]
+    return float(np.sqrt(np.mean(pairs)))
+
+
+def with_bias(read_noise: float, darks: int) -> float:
+    """The noise of a dark pixel once the median of so many dark frames is subtracted: theirs is in it."""
+    if darks == 0:
+        return read_noise
+    share = 1 / darks if darks < 3 else np.pi / 2 / (darks + 0.5)        # of a median
+    return float(read_noise * np.sqrt(1 + share))
+
+
+def _spread(values: Array) -> float:
+    """Standard deviation about the mean, without what is beyond CLIP of it."""
+    kept = values.ravel().astype(np.float64)
+    for _ in range(20):
+        middle, width = kept.mean(), kept.std()
+        inside = np.abs(kept - middle) <= CLIP * max(width, 1e-12)
+        if inside.all():
+            break
+        kept = kept[inside]
+    return float(kept.std())
+
+
+def _fourth(array: Array) -> Array:
+    """Fourth differences along y, with the noise of one pixel."""
+    weights = np.array([1.0, -4.0, 6.0, -4.0, 1.0])
+    rows = len(array) - DIFFERENCES
+    total: Array = sum(w * array[k:k + rows] for k, w in enumerate(weights))      # type: ignore[assignment]
+    return total / np.sqrt((weights**2).sum())
+
+
+def photon_transfer(flat: Array, read_noise: float, saturation: float, second: Array | None = None) -> Transfer:
+    """Gain from a flat, dispersion along y, bias subtracted, all in ADU.
+
+    read_noise: of the flat as it is: larger by a factor of sqrt(2) where a single frame was subtracted as bias
+    second: another flat of the same light: the variance is half that of their difference then, and what differs from
+        pixel to pixel drops out. From one flat alone it is that of the fourth differences along y, from which smooth
+        light drops out, and the sensitivity of the pixels counts in the term of the square.
+    Raises InputError where there is no light, or the variance does not grow with it.
+    """
+    if second is None:
+        rows = len(flat) - DIFFERENCES
+        noise = _fourth(flat)
+        light = uniform_filter1d(flat, 5, axis=0)[2:rows + 2]
+        high = np.max([flat[k:k + rows] for k in range(5)], axis=0)
+    else:
+        noise, light, high = (flat - second) / np.sqrt(2), (flat + second) / 2, np.maximum(flat, second)
+        noise = noise - light * np.median(noise[light > np.median(light)] / light[light > np.median(light)])
+    level, variance, weight = _by_level(noise, light, high < 0.8 * saturation, read_noise)
+    terms = np.stack([level, level**2], axis=1) if second is None else level[:, None]
+    found: np.ndarray = np.maximum(_least_squares(terms, variance - read_noise**2, weight), 0.0)
+    if found[0] <= 0:
+        raise InputError(f"the variance of the flat does not grow with its light ({level[-1]:.4g} ADU at most): give "
+                         "flats of one exposure each, unprocessed, or the gain")
+    return Transfer(float(1 / found[0]), float(np.sqrt(found[1])) if len(found) > 1 else 0.0, level, variance)
+
+
+def _by_level(noise: Array, light: Array, good: np.ndarray, read_noise: float) -> tuple[Array, Array, Array]:
+    """Light, variance and its inverse error at some levels of light, evenly spaced in its logarithm."""
+    values, noise = light[good], noise[good]
+    top = np.quantile(values, 0.999) if len(values) else 0.0
+    if top < 20 * read_noise:
+        raise InputError(f"the flat has no light ({top:.4g} ADU at most, read noise {read_noise:.3g}): give a "
+                         "brighter one")
+    edges = np.geomspace(max(read_noise, top / 1e4), top, LEVELS + 1)
+    found = []
+    for low, high in itertools.pairwise(edges):
+        inside = (values >= low) & (values < high)
+        count = np.count_nonzero(inside)
+        if count >= FEWEST:
+            variance = _spread(noise[inside])**2
+            found.append((values[inside].mean(), variance, np.sqrt(count / 2) / variance))
+    if len(found) < 3:
+        raise InputError("the flat has light at fewer than three levels with enough pixels: give another, or the gain")
+    return tuple(np.array(found).T)      # type: ignore[return-value]
+
+
+def _least_squares(terms: Array, values: Array, weight: Array) -> Array:
+    """Weighted least squares."""
+    return np.asarray(np.linalg.lstsq(terms * weight[:, None], values * weight, rcond=None)[0], dtype=np.float64)
+
+
+def overscan_bias(raw: Array, columns: tuple[int, int]) -> Array:
+    """The bias of each row, (ny, 1), from the columns lo .. hi - 1 of the overscan, smoothed along y."""
+    lo, hi = columns
+    if not 0 <= lo < hi <= raw.shape[1]:
+        raise InputError(f"overscan {lo}:{hi} does not lie within the {raw.shape[1]} columns of the image")
+    rows = np.median(raw[:, lo:hi].astype(np.float64), axis=1)
+    smooth: Array = uniform_filter1d(rows, min(51, len(rows)))[:, None]
+    return smooth
+
+
+def preprocess(raw: np.ndarray, bias: Array | float, detector: Detector, *, dispersion: str = "y",
+               bad: np.ndarray | None = None, cards: Sequence[Card] = ()) -> tuple[Image, np.ndarray]:
+    """An image in electrons, and its mask (ccdmask bits BAD and SATURATED).
+
+    raw: (ny, nx) ADU as read; bias: ADU, its shape or one that broadcasts to it; bad: pixels to leave out
+    dispersion: along which wavelengths ascend in `raw`: the image is transposed or flipped so that they ascend along y,
+        and the header says from what (DISPAXIS, DISPFLIP)
+
+    ivar is that of the pixel's own light and so, on faint pixels, correlated with it: further passes of the extraction
+    (--passes 2) weigh with a model instead.
+    Raises InputError for shapes that differ, and for what `turned` raises.
+    """
+    if bad is not None and bad.shape != raw.shape:
+        raise InputError(f"bad pixels have shape {bad.shape}, the image {raw.shape}; they must be the same")
+    mask = np.where(raw >= detector.saturation, SATURATED, 0)
+    if bad is not None:
+        mask = np.where(bad, mask | BAD, mask)
+    light = (raw.astype(np.float64) - bias) * detector.gain
+    ivar = np.where(mask == 0, 1 / (detector.read_noise**2 + np.maximum(light, 0.0)), 0.0)
+    pix, ivar, bits = (turned(array, dispersion) for array in (light, ivar, mask))
+    header = (*cards, Card("BUNIT", "electron"), Card("GAIN", detector.gain, "electron/ADU"),
+              Card("RDNOISE", detector.read_noise, "electron"), Card("SATURATE", detector.saturation, "ADU"),
+              Card("DISPAXIS", 1 if dispersion.endswith("x") else 2, "dispersion along this axis as read"),
+              Card("DISPFLIP", dispersion.startswith("-"), "wavelengths descended as read"))
+    image = Image(pix.astype(np.float32), ivar.astype(np.float32), header, read_noise=detector.read_noise,
+                  noise=np.full(pix.shape, detector.read_noise, np.float32))
+    return image, bits.astype(np.int32)

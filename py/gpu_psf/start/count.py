@@ -1,0 +1,144 @@
+"""Which fibre is which: the traces that were found against the fibres that there are.
+
+A missing fibre leaves a gap of two pitches; between bundles there is a gap, too. Every way to number the traces is
+judged by how well the distances between neighbours fit, and the best is taken if no other is nearly as good.
+"""
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gpu_extract.data import Array
+from gpu_extract.errors import InputError
+from gpu_psf.start.profiles import Traces, at_rows
+
+MOST_MISSING = 0.2        # of the fibres
+SPREAD = 0.12             # of a pitch: how far distances differ from the common ones
+CLEARER = 4.0             # by which chi2 of the best numbering must be below that of the next
+AROUND = 12               # traces from whose distances the pitch at a place is taken
+
+
+@dataclass(frozen=True)
+class Slit:
+    """How the fibres are laid out: count, and how many to a bundle (None: no gaps between bundles).
+
+    skip: traces at small x that are none of the fibres (an order of which no wavelength is wanted)
+    """
+
+    count: int
+    bundle: int | None = None
+    skip: int = 0
+
+
+def match_fibres(traces: Traces, slit: Slit) -> Traces:
+    """Traces of exactly the fibres that there are: missing ones between those of their neighbours, marked as such;
+    traces that the CCD's edge cuts off are left out where there are more than asked for.
+
+    Raises InputError where the numbers cannot be made to agree.
+    """
+    traces = _on_the_ccd(take(traces, np.arange(slit.skip, len(traces.light))), slit.count)
+    n = len(traces.light)
+    if n > slit.count:
+        raise InputError(f"found {n} traces in the flat, expected {slit.count}: give --fibres {n}, or the flat of this "
+                         "spectrograph")
+    if n == slit.count:
+        return traces
+    if n < 3 or slit.count - n > max(MOST_MISSING * slit.count, 1):
+        raise InputError(f"found {n} traces in the flat, expected {slit.count}: too many are missing to say which; "
+                         "give "
+                         f"--fibres {n}, or a brighter flat")
+    middle = at_rows(traces.x, np.array([(traces.x.wmin + traces.x.wmax) / 2]))[:, 0]
+    numbers, gap = _numbers(middle, slit)
+    return _with_missing(traces, numbers, slit, gap)
+
+
+def _on_the_ccd(traces: Traces, count: int) -> Traces:
+    """Without as many outer traces that leave the CCD as are too many, first those with least of their length on it."""
+    if len(traces.light) <= count:
+        return traces
+    y = np.linspace(traces.x.wmin, traces.x.wmax, 64)
+    x = at_rows(traces.x, y)
+    share = np.mean((x >= 0) & (x <= traces.columns - 1), axis=1)
+    kept = list(range(len(share)))
+    while len(kept) > count and min(share[kept[0]], share[kept[-1]]) < 0.999:
+        kept.pop(0 if share[kept[0]] <= share[kept[-1]] else -1)
+    return take(traces, np.array(kept))
+
+
+def take(traces: Traces, kept: np.ndarray) -> Traces:
+    """Some of the traces."""
+    return replace(traces, x=replace(traces.x, coeff=traces.x.coeff[kept]),
+                   sigma=replace(traces.sigma, coeff=traces.sigma.coeff[kept]), light=traces.light[kept],
+                   error=traces.error[kept], interpolated=traces.interpolated[kept])
+
+
+def _numbers(x: Array, slit: Slit) -> tuple[np.ndarray, float]:
+    """The fibre number of each trace: the cheapest path through (trace, fibres missing so far); and the gap between
+    bundles in pitches."""
+    steps, missing = np.diff(x), slit.count - len(x)
+    pitch = np.array([_pitch(steps, n) for n in range(len(steps))])
+    gap = _gap(steps / pitch, slit)
+    best = [[(0.0, [k]) for k in range(missing + 1)]]
+    for n, step in enumerate(steps / pitch):
+        row: list[tuple[float, list[int]]] = []
+        for total in range(missing + 1):
+            ways = []
+            for before in range(total + 1):
+                cost, path = best[n][before]
+                lo, hi = path[-1], n + 1 + total
+                jumps = 0 if slit.bundle is None else hi // slit.bundle - lo // slit.bundle
+                expected = (hi - lo) + jumps * gap
+                ways.append((cost + ((step - expected) / (SPREAD * np.sqrt(hi - lo)))**2, [*path, hi]))
+            row.append(min(ways, key=lambda way: way[0]))
+        best.append(row)
+    ends = sorted(((cost, path) for cost, path in best[-1] if path[-1] < slit.count), key=lambda way: way[0])
+    return np.array(_clearest(ends, len(x), slit)), gap
+
+
+def _clearest(ends: list[tuple[float, list[int]]], found: int, slit: Slit) -> list[int]:
+    """The best numbering; InputError where another is nearly as good: then nobody knows which fibres are missing."""
+    chosen = ends[0]
+    if len(ends) > 1 and ends[1][0] - chosen[0] < CLEARER:
+        raise InputError(f"found {found} traces in the flat, expected {slit.count}: which are missing cannot be told "
+                         f"from the gaps; give --fibres {found}, --bundlesize, or another flat")
+    return chosen[1]
+
+
+def _pitch(steps: Array, n: int) -> float:
+    """The distance of neighbours around step n: the median of what is no gap."""
+    near = steps[max(n - AROUND, 0):n + AROUND + 1]
+    return float(np.median(near[near < 1.5 * np.quantile(near, 0.25)]))
+
+
+def _gap(steps: Array, slit: Slit) -> float:
+    """What a gap between bundles adds, in pitches: the median of the wide steps less one."""
+    wide = steps[steps > 1.35]
+    return float(np.median(wide) - 1) if slit.bundle is not None and len(wide) else 0.0
+
+
+def _with_missing(traces: Traces, numbers: np.ndarray, slit: Slit, gap: float) -> Traces:
+    """Put missing fibres between their neighbours: every coefficient in a straight line from the nearest two, over the
+    place on the slit."""
+    every = np.arange(slit.count)
+    place = every + (0.0 if slit.bundle is None else gap * (every // slit.bundle))
+
+    def filled(values: Array) -> Array:
+        out = np.empty((slit.count, values.shape[1]))
+        for column in range(values.shape[1]):
+            out[:, column] = _straight(place, place[numbers], values[:, column])
+        return out
+
+    missing = ~np.isin(every, numbers)
+    light, error = np.zeros(slit.count), np.full(slit.count, np.inf)
+    light[numbers], error[numbers] = traces.light, traces.error
+    return replace(traces, x=replace(traces.x, coeff=filled(traces.x.coeff)),
+                   sigma=replace(traces.sigma, coeff=filled(traces.sigma.coeff)), light=light, error=error,
+                   interpolated=missing)
+
+
+def _straight(every: Array, known: Array, values: Array) -> Array:
+    """Linear interpolation, and extrapolation at the ends."""
+    out: Array = np.interp(every, known, values)
+    for inside, side in ((every < known[0], slice(0, 2)), (every > known[-1], slice(-2, None))):
+        k, v = known[side], values[side]
+        out[inside] = v[0] + (v[1] - v[0]) / (k[1] - k[0]) * (every[inside] - k[0])
+    return out

@@ -1,0 +1,341 @@
+"""Which line of an arc is which of the list: from a solution that is nearly right, or from a description.
+
+A proposed solution is moved until the lines of the list lie on those that are seen. How many do is compared with how
+many would by chance: a wrong list, or an arc of another lamp, agrees no better than chance, and that is an error, never
+a solution.
+"""
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.ndimage import gaussian_filter1d
+
+from gpu_extract.data import Array, IntArray, Legendre, PsfModel
+from gpu_extract.errors import InputError
+from gpu_extract.spots import centres
+from gpu_psf.start.lines import Pairs, Seen, select_lines
+from gpu_psf.start.profiles import Traces
+from gpu_psf.start.series import legfit, legval
+from gpu_psf.start.solution import Solution, solve_wavelengths
+from gpu_psf.start.traces import legendre_of_rows
+
+TOLERANCES = (3.0, 2.0, 1.0, 1.0)     # pixels, of one round of refinement after the other
+BLENDED = 5.0            # sigmas: lines of the list closer than this are not used
+BROAD = 1.4              # times the width of a sharp line: lines that are broader are blends, and not used
+NARROW = 0.6             # and narrower ones are hot pixels
+VOTE = 0.25              # pixels of a bin in which shifts are counted
+BEYOND_CHANCE = 3.0      # times as many lines as by chance must agree
+LEAST = 6                # lines that must agree in all
+FEWEST = 12              # lines from which a width is taken
+BRIGHT = 30              # brightest lines of a fibre that are used for a search
+STRETCHES, CURVES = 17, 13      # that a search tries
+SAMPLES = 512
+
+
+def rows_of(solution: Solution, lines: Array) -> Array:
+    """(nfibre, nline) rows of wavelengths; NaN where they are off the CCD."""
+    y = np.linspace(solution.wave.wmin, solution.wave.wmax, SAMPLES)
+    rows = np.empty((len(solution.wave.coeff), len(lines)))
+    for i, wave in enumerate(solution.at(y)):
+        order = np.argsort(wave)
+        rows[i] = np.interp(lines, wave[order], y[order], left=np.nan, right=np.nan)
+    return rows
+
+
+def match(seen: Seen, lines: Array, solution: Solution, tolerance: float,
+          blended: float = BLENDED) -> tuple[Pairs, IntArray]:
+    """Lines of the list and lines that are seen that are each other's nearest within `tolerance` pixels, and which of
+    `seen` they are. Of two lines of the list that one spot may be, neither is taken."""
+    expected = rows_of(solution, lines)
+    width = _typical(seen)
+    sharp = (seen.sigma < BROAD * width) & (seen.sigma > NARROW * width)
+    rows: list[tuple[int, float, float, int]] = []
+    for i, row in enumerate(expected):
+        own = np.flatnonzero((seen.fibre == i) & sharp)
+        on = np.flatnonzero(np.isfinite(row))
+        if not len(own) or not len(on):
+            continue
+        apart = np.abs(seen.row[own][None, :] - row[on][:, None])
+        distances = np.abs(row[on][None, :] - row[on][:, None]) + np.where(np.eye(len(on), dtype=bool), np.inf, 0.0)
+        alone = distances.min(axis=1) > blended * width if len(on) > 1 else np.ones(len(on), dtype=bool)
+        for n in np.flatnonzero(alone):
+            k = int(apart[n].argmin())
+            if apart[n, k] <= tolerance and apart[:, k].argmin() == n:
+                rows.append((i, seen.row[own[k]], lines[on[n]], int(own[k])))
+    table = np.array(rows).reshape(-1, 4)
+    return Pairs(table[:, 0].astype(int), table[:, 1], table[:, 2]), table[:, 3].astype(int)
+
+
+def refine(seen: Seen, lines: Array, solution: Solution, *, ny: int) -> tuple[Solution, Pairs]:
+    """The solution through all lines of the list that are seen, matched ever more closely.
+
+    Raises InputError where no more agree than by chance.
+    """
+    nfibre, echelle = len(solution.wave.coeff), solution.orders is not None
+    pairs = match(seen, lines, solution, TOLERANCES[0])[0]
+    for tolerance in TOLERANCES:
+        pairs, _ = match(seen, lines, solution, tolerance)
+        _enough(len(pairs.row), seen, lines, solution, tolerance)
+        solution = solve_wavelengths(pairs, nfibre, ny, echelle=echelle)
+    used = solution.used
+    return solution, Pairs(pairs.fibre[used], pairs.row[used], pairs.wave[used])
+
+
+def _typical(seen: Seen) -> float:
+    """The width of the sharper of the bright lines: hot pixels are narrower, and faint; blends are broader."""
+    if not len(seen.light):
+        return 1.0
+    bright = np.argsort(-seen.light)[:max(len(seen.light) // 4, LEAST)]
+    return float(np.quantile(seen.sigma[bright], 0.3))
+
+
+def sharp_lines(seen: Seen, lines: Array, solution: Solution) -> Seen:
+    """Lines that tell the width of a spot: those with no other near; all matched ones where they are few."""
+    for apart in (2 * BLENDED, BLENDED, 0.0):
+        _, which = match(seen, lines, solution, TOLERANCES[-1], apart)
+        if len(which) >= FEWEST:
+            break
+    return select_lines(seen, which)
+
+
+def _enough(count: int, seen: Seen, lines: Array, solution: Solution, tolerance: float) -> None:
+    """Raise InputError where a list that is shifted by far agrees nearly as often as it does in place."""
+    chance = []
+    for shift in (-61.0, -37.0, -23.0, 23.0, 37.0, 61.0):
+        moved = replace(seen, row=seen.row + shift)
+        chance.append(len(match(moved, lines, solution, tolerance)[0].row))
+    by_chance = float(np.mean(chance))
+    if count < max(BEYOND_CHANCE * by_chance, LEAST):
+        raise InputError(f"{count} of the {len(seen.row)} lines that are seen lie on one of the list's {len(lines)}, "
+                         "by chance "
+                         f"{by_chance:.0f} would (expected: {max(BEYOND_CHANCE * by_chance, LEAST):.0f} at least): "
+                         "is it the "
+                         "list of this lamp, in Angstrom in vacuum or air as the start is, and the start that of this "
+                         "spectrograph?")
+
+
+def shifted(solution: Solution, seen: Seen, lines: Array, most: float = 8.0) -> tuple[Solution, float]:
+    """A solution moved along the dispersion, by up to `most` pixels, to where most lines agree, and by how much.
+
+    Raises InputError where no shift stands out.
+    """
+    expected = rows_of(solution, lines)
+    edges = np.arange(-most - VOTE / 2, most + VOTE, VOTE)
+    votes = np.zeros(len(edges) - 1)
+    for i, row in enumerate(expected):
+        apart = seen.row[seen.fibre == i][None, :] - row[np.isfinite(row)][:, None]
+        votes += np.histogram(apart, edges)[0]
+    smooth = gaussian_filter1d(votes, 1.5, mode="constant")
+    best = int(smooth.argmax())
+    level, found = float(np.median(smooth)), float(smooth[best])
+    if found < level + 5 * np.sqrt(max(level, 1.0) / 5) + 1:
+        raise InputError(f"no shift of up to {most:g} pixels brings the start's lines onto those that are seen: "
+                         f"{len(seen.row)} "
+                         f"are seen, {int(np.isfinite(expected).sum())} expected; give a start that is nearer, or "
+                         "the right "
+                         "list of lines")
+    near = slice(max(best - 3, 0), best + 4)
+    middle = (edges[:-1] + edges[1:]) / 2
+    shift = float((middle[near] * smooth[near]).sum() / smooth[near].sum())
+    return moved_along(solution, shift), shift
+
+
+def moved_along(solution: Solution, shift: float) -> Solution:
+    """w(y) becomes w(y - shift)."""
+    low, high = solution.wave.wmin, solution.wave.wmax
+    y = np.linspace(low, high, SAMPLES)
+    degree = solution.wave.coeff.shape[1] - 1
+    values = replace(solution, wave=solution.wave).at(y - shift)
+    coeff = legfit(2 * (y - low) / (high - low) - 1, values.T, degree).T
+    return replace(solution, wave=legendre_of_rows(coeff, int(high) + 1))
+
+
+def solution_of(psf: PsfModel, ny: int, orders: IntArray | None = None) -> Solution:
+    """The wavelengths against the row of a PSF that is there."""
+    coordinate = np.linspace(*psf.wavelength_range, SAMPLES)
+    rows = centres(psf, (0, psf.nfibre), coordinate)[0]
+    wave = np.broadcast_to(coordinate, rows.shape)
+    if psf.own is not None:
+        argument = 2 * (coordinate - psf.own.wmin) / (psf.own.wmax - psf.own.wmin) - 1
+        wave = legval(argument, psf.own.coeff.T)
+        orders = np.arange(psf.nfibre) if orders is None else orders
+    degree = psf.y.coeff.shape[1]
+    coeff = np.stack([legfit(2 * r[on] / (ny - 1) - 1, w[on], degree)
+                      for r, w in zip(rows, wave, strict=True) for on in [(r > -2) & (r < ny + 1)]])
+    return Solution(legendre_of_rows(coeff, ny), 0.0, np.ones(0, dtype=bool), orders)
+
+
+@dataclass(frozen=True)
+class Range:
+    """What is known of a spectrograph: wavelengths (Angstrom) in the first and the last row of the middle fibre, and in
+    its middle row (None: half way)."""
+
+    first: float
+    last: float
+    middle: float | None = None
+
+    def wave(self, y: Array, ny: int) -> Array:
+        """A parabola through the three."""
+        middle = (self.first + self.last) / 2 if self.middle is None else self.middle
+        u = 2 * y / (ny - 1) - 1
+        found: Array = middle + (self.last - self.first) / 2 * u + ((self.first + self.last) / 2 - middle) * u**2
+        return found
+
+
+def describe(known: Range, seen: Seen, lines: Array, nfibre: int, ny: int) -> Solution:
+    """A solution from a description that is right to some 3 % of the range: shift, stretch and curvature are searched
+    for on the middle fibre, and the others follow from neighbour to neighbour.
+
+    Raises InputError where nothing stands out.
+    """
+    middle = nfibre // 2
+    found = _search(known, seen, lines, middle, ny)
+    coeff: dict[int, Array] = {middle: found}
+    for direction in (1, -1):
+        for i in range(middle + direction, nfibre if direction > 0 else -1, direction):
+            coeff[i] = _follow(coeff[i - direction], seen, lines, i, ny)
+    every = np.stack([coeff[i] for i in range(nfibre)])
+    return Solution(legendre_of_rows(every, ny), 0.0, np.ones(0, dtype=bool))
+
+
+def _brightest(seen: Seen, fibre: int, most: int = BRIGHT) -> Array:
+    own = np.flatnonzero(seen.fibre == fibre)
+    found: Array = np.sort(seen.row[own[np.argsort(-seen.light[own])[:most]]])
+    return found
+
+
+def _search(known: Range, seen: Seen, lines: Array, fibre: int, ny: int) -> Array:
+    """Coefficients of the middle fibre's wavelengths: of all shifts, stretches and curvatures those with which most of
+    the brightest lines lie on one of the list, and clearly more than with any other."""
+    rows = _brightest(seen, fibre)
+    if len(rows) < LEAST:
+        raise InputError(f"the middle fibre shows {len(rows)} lines, {LEAST} are needed: give a longer exposure, or "
+                         "a start")
+    y = np.linspace(0, ny - 1, SAMPLES)
+    base = known.wave(y, ny)
+    step = (base[-1] - base[0]) / (ny - 1)
+    u_seen = 2 * rows / (ny - 1) - 1
+    wave_seen = np.interp(rows, y, base)
+    span = abs(base[-1] - base[0])
+    sizes = [span * 0.03 * np.linspace(-1, 1, STRETCHES), span * 0.015 * np.linspace(-1, 1, CURVES)]
+    shifts = np.arange(-0.03 * span, 0.03 * span, abs(step) * 0.75)
+    best: list[tuple[float, float, float, float]] = []
+    for curve in sizes[1]:
+        for stretch in sizes[0]:
+            moved = wave_seen + stretch * u_seen / 2 + curve * (u_seen**2 - 1 / 3)
+            near = _distance(moved[None, :] + shifts[:, None], lines) / abs(step)
+            score = np.exp(-0.5 * (near / 2.0)**2).sum(axis=1)
+            k = int(score.argmax())
+            best.append((float(score[k]), float(shifts[k]), float(stretch), float(curve)))
+    best.sort(reverse=True)
+    tried = [_polished(known, best[n][1:], rows, lines, ny) for n in range(min(12, len(best)))]
+    score, coeff = max(tried, key=lambda t: t[0])
+    typical = float(np.median([b[0] for b in best]))
+    if score < max(0.5 * len(rows), LEAST - 1) or score < 1.3 * typical:
+        raise InputError(f"no solution near the description stands out: {score:.0f} of the {len(rows)} brightest "
+                         "lines of the "
+                         f"middle fibre lie on the list's at best, {max(0.5 * len(rows), 1.3 * typical):.0f} are "
+                         "needed; is it "
+                         "the list of this lamp, are first and last right to 3 %?")
+    return coeff
+
+
+def _distance(wave: Array, lines: Array) -> Array:
+    """How far each wavelength is from the nearest line."""
+    right = np.clip(np.searchsorted(lines, wave), 1, len(lines) - 1)
+    return np.minimum(np.abs(wave - lines[right - 1]), np.abs(wave - lines[right]))
+
+
+def _polished(known: Range, start: tuple[float, float, float], rows: Array, lines: Array,
+              ny: int) -> tuple[float, Array]:
+    """A cubic through the lines that agree, again and again; and how many do, to a pixel."""
+    y = np.linspace(0, ny - 1, SAMPLES)
+    u = 2 * y / (ny - 1) - 1
+    wave = known.wave(y, ny) + start[0] + start[1] * u / 2 + start[2] * (u**2 - 1 / 3)
+    coeff = legfit(u, wave, 4)
+    return _settle(coeff, rows, lines, ny, (6.0, 4.0, 3.0, 2.0, 1.5))
+
+
+def _settle(coeff: Array, rows: Array, lines: Array, ny: int, tolerances: tuple[float, ...]) -> tuple[float, Array]:
+    """Fit the lines within each tolerance (pixels) in turn; the score counts those within a pixel."""
+    argument = 2 * rows / (ny - 1) - 1
+    step = abs(2 * coeff[1] / (ny - 1))
+    for tolerance in tolerances:
+        wave = legval(argument, coeff)
+        nearest = lines[np.abs(lines[None, :] - wave[:, None]).argmin(axis=1)]
+        left = nearest - wave
+        kept = np.abs(left) < tolerance * step
+        if np.count_nonzero(kept) < LEAST - 1:
+            break
+        terms = min(max(int(np.count_nonzero(kept)) // 4, 1), 4)
+        change = legfit(argument[kept], left[kept], terms - 1)
+        coeff = coeff.copy()
+        coeff[:terms] += change
+    left = _distance(legval(argument, coeff), lines) / step
+    return float(np.exp(-0.5 * (left / 0.7)**2).sum()), coeff
+
+
+def _follow(coeff: Array, seen: Seen, lines: Array, fibre: int, ny: int) -> Array:
+    """The wavelengths of a fibre from those of its neighbour: moved by a few pixels, then fitted."""
+    rows = _brightest(seen, fibre)
+    if len(rows) < LEAST:
+        return coeff
+    step = 2 * coeff[1] / (ny - 1)
+    tried = []
+    for shift in np.arange(-6, 6.5, 0.5):
+        moved = coeff.copy()
+        moved[0] += shift * step
+        tried.append(_settle(moved, rows, lines, ny, (1.5, 1.0)))
+    return max(tried, key=lambda t: t[0])[1]
+
+
+def shift_across(pix: Array, psf: PsfModel, most: float = 5.0) -> float:
+    """By how many pixels in x an image's light lies beside a PSF's traces: where the light on them is most.
+
+    Each row counts by its light above the row's median, up to the brightest hundredth, so that no one line decides.
+    """
+    coordinate = np.linspace(*psf.wavelength_range, SAMPLES)
+    y, x = centres(psf, (0, psf.nfibre), coordinate)
+    ny, nx = pix.shape
+    above = np.clip(pix - np.median(pix, axis=1, keepdims=True), 0, None)
+    above = np.minimum(above, np.quantile(above, 0.99))
+    on = (y >= 0) & (y <= ny - 1)
+    shifts = np.arange(-most, most + 0.125, 0.25)
+    light = []
+    for shift in shifts:
+        place = x[on] + shift
+        left = np.floor(place).astype(int)
+        part = place - left
+        fine = (left >= 0) & (left < nx - 1)
+        rows = np.rint(y[on]).astype(int)[fine]
+        left, part = left[fine], part[fine]
+        light.append(float(np.mean(above[rows, left] * (1 - part) + above[rows, left + 1] * part)))
+    best = int(np.argmax(light))
+    if 0 < best < len(light) - 1:
+        low, top, high = light[best - 1:best + 2]
+        return float(shifts[best] + 0.25 * 0.5 * (low - high) / (low - 2 * top + high))
+    return float(shifts[best])
+
+
+def moved_across(psf: PsfModel, shift: float) -> PsfModel:
+    """The PSF with its traces moved in x."""
+    coeff = psf.x.coeff.copy()
+    coeff[:, 0] += shift
+    return replace(psf, x=replace(psf.x, coeff=coeff))
+
+
+def traces_of(psf: PsfModel, ny: int) -> Traces:
+    """The traces of a PSF against the row."""
+    coordinate = np.linspace(*psf.wavelength_range, SAMPLES)
+    y, x = centres(psf, (0, psf.nfibre), coordinate)
+    argument = 2 * (coordinate - psf.x.wmin) / (psf.x.wmax - psf.x.wmin) - 1
+    core = psf.cores[0].sigma_x
+    argument = 2 * (coordinate - core.wmin) / (core.wmax - core.wmin) - 1
+    sigma = legval(argument, core.coeff.T)
+
+    def fitted(values: Array, degree: int) -> Legendre:
+        parts = [(r, v, (r > -2) & (r < ny + 1)) for r, v in zip(y, values, strict=True)]
+        return legendre_of_rows(np.stack([legfit(2 * r[on] / (ny - 1) - 1, v[on], degree) for r, v, on in parts]), ny)
+
+    n = psf.nfibre
+    return Traces(fitted(x, psf.x.coeff.shape[1]), fitted(sigma, 2), np.zeros(n), np.zeros(n), np.zeros(n, dtype=bool),
+                  psf.shape[1])

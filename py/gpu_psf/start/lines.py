@@ -1,0 +1,190 @@
+"""Lists of lines, and the lines of an arc as they are seen on the traces."""
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy.ndimage import median_filter, percentile_filter
+from scipy.signal import find_peaks
+from scipy.special import erf
+
+from gpu_extract.data import Array, Image, IntArray
+from gpu_extract.errors import InputError
+from gpu_psf.start.profiles import Traces, at_rows
+
+PEAK = 8.0               # noise that a line rises above both sides
+WINDOW = 2.5             # sigmas to both sides that a line is fitted over
+SHARP = 0.3              # of the lines are sharper than what is taken for the width: the others may be blends
+ALONE, NEIGHBOUR = 8.0, 0.02     # sigmas to the next line of this part of a line's light
+STEPS = 25               # of Gauss-Newton, at most
+GROUND = 12              # sigmas over which the light beneath the lines is the lower quartile
+ANGSTROM = {"angstrom": 1.0, "nm": 10.0}
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Lines whose place is known: fibre, row (pixel along the dispersion), wavelength (Angstrom), by fibre."""
+
+    fibre: IntArray
+    row: Array
+    wave: Array
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Lines of an arc: fibre, row and its error, sigma along the dispersion (pixels), light (electron)."""
+
+    fibre: IntArray
+    row: Array
+    error: Array
+    sigma: Array
+    light: Array
+
+
+def read_pairs(path: str | os.PathLike[str], columns: tuple[int, int, int] = (0, 1, 2),
+               unit: str = "angstrom") -> Pairs:
+    """Known lines from a text file; columns: where fibre, row and wavelength stand. Raises InputError."""
+    rows = _numbers(path, max(columns) + 1)
+    if not rows:
+        raise InputError(f"{path}: holds no lines with fibre, row and wavelength")
+    fibre, row, wave = (np.array([line[k] for line in rows]) for k in columns)
+    order = np.lexsort((row, fibre))
+    return Pairs(fibre[order].astype(int), row[order], wave[order] * ANGSTROM[unit])
+
+
+def _numbers(path: str | os.PathLike[str], least: int) -> list[list[float]]:
+    """The numbers at the beginning of each line of a text, `least` of them or more."""
+    try:
+        text = Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); give a text file") from error
+    rows = []
+    for count, line in enumerate(text.splitlines(), start=1):
+        words = line.split("#")[0].split()
+        numbers: list[float] = []
+        for word in words:
+            try:
+                numbers.append(float(word))
+            except ValueError:
+                break
+        if words and (len(numbers) < least or not np.isfinite(numbers).all()):
+            raise InputError(f"{path}: line {count} ({line.strip()[:40]!r}) does not begin with {least} "
+                             f"number{'s' if least > 1 else ''}")
+        if words:
+            rows.append(numbers)
+    return rows
+
+
+def along(image: Image, traces: Traces, sigmas: float = 2.0) -> tuple[Array, Array]:
+    """Light and its error along each trace, (n, ny): pixels within so many sigmas of it, by their part within.
+
+    A row with a masked pixel there has error inf.
+    """
+    ny, nx = image.shape
+    y = np.arange(ny, dtype=float)
+    x, sigma = at_rows(traces.x, y), at_rows(traces.sigma, y)
+    light, error = np.zeros(x.shape), np.full(x.shape, np.inf)
+    for i, (centre, width) in enumerate(zip(x, sigmas * np.maximum(sigma, 0.5), strict=True)):
+        half = int(np.ceil(width.max())) + 1
+        pixel = np.rint(centre).astype(int)[:, None] + np.arange(-half, half + 1)
+        part = np.clip(width[:, None] + 0.5 - np.abs(pixel - centre[:, None]), 0.0, 1.0)
+        on_ccd = (pixel >= 0) & (pixel < nx)
+        clipped = np.clip(pixel, 0, nx - 1)
+        pix, ivar = (array[np.arange(ny)[:, None], clipped].astype(float) for array in (image.pix, image.ivar))
+        touched = part > 0
+        whole = (~touched | (on_ccd & (ivar > 0))).all(axis=1)
+        light[i] = np.where(touched, pix * part, 0.0).sum(axis=1)
+        variance = np.divide(part**2, ivar, out=np.zeros_like(part), where=ivar > 0).sum(axis=1)
+        error[i] = np.where(whole, np.sqrt(np.maximum(variance, 1e-30)), np.inf)
+    return light, error
+
+
+def seen_lines(image: Image, traces: Traces, width: float) -> Seen:
+    """The lines of an arc on each trace; width: sigma along the dispersion, about. Saturated ones are left out."""
+    found: list[tuple[float, ...]] = []
+    light, error = along(image, traces)
+    for i, (spectrum, noise) in enumerate(zip(light, error, strict=True)):
+        rows = _flat_ground(spectrum, width)
+        quiet = np.where(np.isfinite(noise), noise, 0.0)
+        at, facts = find_peaks(rows, prominence=1e-30, wlen=int(20 * width) | 1)
+        for row in at[facts["prominences"] > PEAK * np.maximum(quiet[at], 1e-30)]:
+            fitted = _fit_line(rows, noise, int(row), width)
+            if fitted is not None:
+                found.append((i, *fitted))
+    table = np.array(found).reshape(-1, 5)
+    return Seen(table[:, 0].astype(int), *(table[:, k] for k in range(1, 5)))
+
+
+def line_width(image: Image, traces: Traces) -> float:
+    """Sigma along the dispersion, pixels, of the arc's lines: what the sharper of the bright ones have, in fits that
+    begin with several widths.
+
+    Raises InputError where there are no lines.
+    """
+    for width in (1.0, 2.0, 4.0, 8.0):
+        seen = seen_lines(image, traces, width)
+        if len(seen.row) >= 5:
+            middle = float(np.quantile(seen.sigma[np.argsort(seen.light)[len(seen.row) // 2:]], SHARP))
+            if middle < 1.6 * width:
+                return middle
+    raise InputError(f"the arc has no lines on the {len(traces.light)} traces that rise {PEAK:g} times above the "
+                     "noise: "
+                     "give an exposure of a lamp with lines, and the flat that belongs to it")
+
+
+def isolated(seen: Seen, width: float) -> Seen:
+    """The lines without another on the same fibre so near that their fits, or the light beneath them, would differ."""
+    kept = np.zeros(len(seen.row), dtype=bool)
+    for i in np.unique(seen.fibre):
+        own = np.flatnonzero(seen.fibre == i)
+        apart = np.abs(seen.row[own][:, None] - seen.row[own][None, :])
+        other = ~np.eye(len(own), dtype=bool)
+        bright = seen.light[own][None, :] > NEIGHBOUR * seen.light[own][:, None]
+        kept[own] = ~((apart < ALONE * width) & other & bright).any(axis=1)
+    return select_lines(seen, kept)
+
+
+def select_lines(seen: Seen, kept: np.ndarray) -> Seen:
+    """Some of the lines."""
+    return Seen(*(array[kept] for array in (seen.fibre, seen.row, seen.error, seen.sigma, seen.light)))
+
+
+def _flat_ground(spectrum: Array, width: float) -> Array:
+    """The spectrum without what is broader than lines."""
+    size = int(2 * GROUND * width) | 1
+    ground = percentile_filter(median_filter(spectrum, 5, mode="nearest"), 25, size, mode="nearest")
+    return spectrum - ground
+
+
+def _fit_line(spectrum: Array, noise: Array, row: int, width: float) -> tuple[float, float, float, float] | None:
+    """Row, its error, sigma and light of a Gaussian over pixels on a constant, by Gauss-Newton; None where it is no
+    single line."""
+    half = int(np.ceil(WINDOW * width)) + 1
+    pixel = np.arange(max(row - half, 0), min(row + half + 1, len(spectrum)), dtype=np.float64)
+    part = slice(int(pixel[0]), int(pixel[-1]) + 1)
+    if len(pixel) < 5 or not np.isfinite(noise[part]).all():
+        return None
+    values, weight = spectrum[part], 1 / noise[part]
+    place, sigma = float(row), width
+    light = max(float(spectrum[row]), 1e-30) * width * np.sqrt(2 * np.pi)
+    for _ in range(STEPS):
+        upper, lower = ((pixel + side - place) / sigma for side in (0.5, -0.5))
+        bell_u, bell_l = (np.exp(-0.5 * edge**2) / np.sqrt(2 * np.pi) for edge in (upper, lower))
+        shape = 0.5 * (erf(upper / np.sqrt(2)) - erf(lower / np.sqrt(2)))
+        terms = np.stack([shape, light * (bell_l - bell_u) / sigma, light * (lower * bell_l - upper * bell_u) / sigma,
+                          np.ones(len(pixel))], axis=1) * weight[:, None]
+        normal = terms.T @ terms
+        try:
+            change = np.linalg.solve(normal, terms.T @ (values * weight) - normal[:, 0] * light)
+        except np.linalg.LinAlgError:
+            return None
+        # the constant is fitted anew each time: it stands as a value, not as a change
+        light = max(light + float(change[0]), 1e-30)
+        place += float(np.clip(change[1], -0.5 * sigma, 0.5 * sigma))
+        sigma *= float(np.clip(1 + change[2] / sigma, 0.7, 1.4))
+        if abs(place - row) > 1.5 or not 0.3 < sigma < 4 * width:
+            return None
+        if abs(change[1]) < 1e-4 * sigma and abs(change[2]) < 1e-4 * sigma:
+            break
+    error = float(np.sqrt(np.linalg.inv(normal)[1, 1]))
+    return (place, error, sigma, light) if error < width and light > 1e-20 else None

@@ -1,0 +1,205 @@
+"""Centres and widths of all profiles of a flat, fitted together: a Gaussian for each fibre on a smooth background.
+
+Neighbours overlap, so that a centroid of its own would pull each of them towards the other. Per block of rows the
+model is, at column c,
+
+    sum_i a_i / 2 [erf((c + 1/2 - x_i) / (sqrt 2 s_i)) - erf((c - 1/2 - x_i) / (sqrt 2 s_i))] + background,
+
+the background a broken line with a node every few fibres. Gauss-Newton with analytic derivatives; the equations are
+sparse, since a fibre has pixels in common with its neighbours alone.
+"""
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import coo_array, diags_array
+from scipy.sparse.linalg import spsolve
+from scipy.special import erf
+
+from gpu_extract.data import Array, Image, Legendre
+from gpu_psf.start.series import legfit, legval, legvander
+from gpu_psf.start.traces import Found, legendre_of_rows, make_blocks
+
+REACH = 4.0              # sigmas that a profile is fitted over
+NODES = 8                # fibres to a node of the background
+STEPS = 9               # of Gauss-Newton
+SMEAR = 0.4              # pixels that a trace may move within a block of rows
+MOST_BLOCKS = 160
+BRIGHT = 15.0            # signal to noise of a block's profile that tells a shape
+CLIP = 5.0
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """Blocks by fibres: y (nblock,); light, x, sigma, error (nblock, n); error of x in pixels, inf where nothing is
+    known."""
+
+    y: Array
+    light: Array
+    x: Array
+    sigma: Array
+    error: Array
+
+
+@dataclass(frozen=True)
+class Traces:
+    """Traces and widths against the row.
+
+    x, sigma: (n, ncoef) pixels; light: (n,) median electrons of a row; error: (n,) rms of the blocks about the trace
+    interpolated: (n,) bool, fibres that are not in the flat: from their neighbours
+    columns: of the CCD
+    """
+
+    x: Legendre
+    sigma: Legendre
+    light: Array
+    error: Array
+    interpolated: np.ndarray
+    columns: int
+
+
+def at_rows(series: Legendre, y: Array) -> Array:
+    """(n, len(y)) values of series against the row."""
+    argument = 2 * (y - series.wmin) / (series.wmax - series.wmin) - 1
+    found: Array = legval(argument, series.coeff.T)
+    return found
+
+
+def fit_profiles(image: Image, found: Found) -> Profiles:
+    """Fit all blocks of rows."""
+    ny, _ = image.shape
+    x = found.x(np.arange(ny, dtype=float))
+    slope = np.abs(np.diff(x, axis=1)).max()
+    blocks = make_blocks(image, int(np.clip(ny * slope / SMEAR, 32, MOST_BLOCKS)))
+    start = found.x(blocks.y)
+    sigma = found.width / 2.355
+    parts = [_fit_block(profile, noise, start[:, n], sigma)
+             for n, (profile, noise) in enumerate(zip(blocks.profile, blocks.noise, strict=True))]
+    light, centre, width, error = (np.array([p[k] for p in parts]) for k in range(4))
+    return Profiles(blocks.y, light, centre, width, error)
+
+
+def _fit_block(profile: Array, noise: Array, x: Array, sigma: float) -> tuple[Array, Array, Array, Array]:
+    """Light, centre, sigma, and the centre's error, of the fibres in one block."""
+    n, nx = len(x), len(profile)
+    centre, width, light = x.copy(), np.full(n, sigma), np.zeros(n)
+    bounds = _most_moves(x, sigma)
+    weight = np.where(noise > 0, 1 / np.maximum(noise, 1e-30), 0.0)
+    nodes = np.linspace(0, nx - 1, max(n // NODES, 1) + 1)
+    ground = _hats(nodes, nx)
+    for step in range(STEPS):
+        rows, cols, values = _columns(centre, width, light, nx)
+        basis = coo_array((values, (rows, cols)), shape=(nx, 3 * n)).tocsr()
+        free = np.arange(3 * n) % 3 == 0 if step < 2 else np.ones(3 * n, dtype=bool)
+        both = _side(basis[:, np.flatnonzero(free)], ground)
+        target = profile + (0.0 if step < 2 else _moved(basis, centre, width, light, n))
+        weighted = diags_array(weight) @ both
+        normal = (weighted.T @ weighted).tocsc()
+        scale = np.maximum(normal.diagonal(), 1e-30)
+        normal = normal + diags_array(1e-9 * scale + 1e-300)
+        found = spsolve(normal, weighted.T @ (weight * target))
+        if step < 2:
+            light = np.maximum(found[:n], 0.0)
+            continue
+        light = np.maximum(found[0:3 * n:3], 0.0)
+        # parameters of the derivatives are the new values of centre and width, see _moved
+        centre = np.clip(found[1:3 * n:3], np.maximum(centre - 0.3 * width, x - bounds),
+                         np.minimum(centre + 0.3 * width, x + bounds))
+        width = np.clip(found[2:3 * n:3], np.maximum(0.8 * width, sigma / 3), np.minimum(1.25 * width, 3 * sigma))
+    errors = 1 / np.sqrt(np.maximum(normal.diagonal()[1:3 * n:3], 1e-300))
+    seen = (light > 0) & (centre > -0.5) & (centre < nx - 0.5) & (errors < width)
+    return light, centre, width, np.where(seen, errors, np.inf)
+
+
+def _most_moves(x: Array, sigma: float) -> Array:
+    """How far a centre may move from where it was found."""
+    room = np.diff(x, prepend=-np.inf, append=np.inf)
+    found: Array = np.minimum(np.minimum(room[:-1], room[1:]) / 3, 2 * sigma)
+    return found
+
+
+def _columns(centre: Array, width: Array, light: Array, nx: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows, columns and values of the sparse matrix of (value, d/dx, d/dsigma) of each fibre's profile."""
+    half = int(np.ceil(REACH * width.max())) + 1
+    pixel = np.rint(centre)[:, None] + np.arange(-half, half + 1)
+    upper, lower = ((pixel + side - centre[:, None]) / width[:, None] for side in (0.5, -0.5))
+    value = 0.5 * (erf(upper / np.sqrt(2)) - erf(lower / np.sqrt(2)))
+    bell_u, bell_l = (np.exp(-0.5 * edge**2) / np.sqrt(2 * np.pi) for edge in (upper, lower))
+    by_x = -light[:, None] * (bell_u - bell_l) / width[:, None]
+    by_s = -light[:, None] * (upper * bell_u - lower * bell_l) / width[:, None]
+    values = np.stack([value, by_x, by_s], axis=1)
+    rows = np.broadcast_to(pixel[:, None], values.shape)
+    cols = np.broadcast_to(np.arange(3 * len(centre)).reshape(-1, 3)[:, :, None], values.shape)
+    inside = (rows >= 0) & (rows < nx)
+    return rows[inside].astype(int), cols[inside], values[inside]
+
+
+def _moved(basis: coo_array, centre: Array, width: Array, light: Array, n: int) -> Array:
+    """What the derivatives add at the present centre and width: with it, the unknowns are their new values, and the
+    profile's own value is not counted twice (light is a factor of its first column)."""
+    present = np.zeros(3 * n)
+    present[1::3], present[2::3] = centre, width
+    total: Array = basis @ present
+    return total
+
+
+def _hats(nodes: Array, nx: int) -> coo_array:
+    """The background's broken line: (nx, nodes)."""
+    return coo_array(np.stack([np.interp(np.arange(nx), nodes, unit) for unit in np.eye(len(nodes))], axis=1))
+
+
+def _side(left: coo_array, right: coo_array) -> coo_array:
+    from scipy.sparse import hstack
+
+    return hstack([left, right]).tocsr()
+
+
+def fit_traces(found: Found, profiles: Profiles, shape: tuple[int, int], degree: int = 4,
+               width_degree: int = 1) -> Traces:
+    """Series in y of centres and widths.
+
+    A trace is the common bend plus a series of its own: of `degree` where its blocks tell, of fewer terms where it is
+    faint or cut off by the CCD's edge, so that it never leaves the path of its neighbours.
+    """
+    ny, n = shape[0], len(found.place)
+    y = np.arange(ny, dtype=float)
+    common = _legendre_fit(found.x(y), y, ny, max(degree, found.bend.coeff.shape[0]))
+    path = found.x(profiles.y)
+    coeff, width, error = common.copy(), np.zeros((n, width_degree + 1)), np.zeros(n)
+    argument = 2 * profiles.y / (ny - 1) - 1
+    typical = float(np.median(profiles.sigma[np.isfinite(profiles.error)]))
+    for i in range(n):
+        known = np.isfinite(profiles.error[:, i])
+        bright = known & (profiles.error[:, i] < profiles.sigma[:, i] / BRIGHT)
+        terms = min(degree + 1, max(int(np.count_nonzero(bright)) // 3, 1)) if bright.any() else 1
+        weight = np.where(known, 1 / np.hypot(profiles.error[:, i], 0.02), 0.0)
+        own, error[i] = _robust(argument, profiles.x[:, i] - path[i], weight, terms)
+        coeff[i, :terms] += own
+        wterms = min(width_degree + 1, max(int(np.count_nonzero(bright)) // 4, 1))
+        weight = np.where(bright, 1 / np.hypot(profiles.error[:, i], 0.02), 0.0)
+        width[i, :wterms] = _robust(argument, profiles.sigma[:, i], weight, wterms)[0] if bright.any() else [typical]
+    return Traces(legendre_of_rows(coeff, ny), legendre_of_rows(width, ny), np.median(profiles.light, axis=0), error,
+                  np.zeros(n, dtype=bool), shape[1])
+
+
+def _legendre_fit(values: Array, y: Array, ny: int, degree: int) -> Array:
+    """(n, degree + 1) coefficients of rows of values."""
+    found: Array = legfit(2 * y / (ny - 1) - 1, values.T, degree).T
+    return found
+
+
+def _robust(argument: Array, values: Array, weight: Array, terms: int) -> tuple[Array, float]:
+    """A weighted Legendre fit without outliers, and the rms of what is left."""
+    basis = legvander(argument, terms - 1)
+    kept = weight > 0
+    if np.count_nonzero(kept) < terms:
+        return np.zeros(terms), np.inf
+    found = np.zeros(terms)
+    for _ in range(8):
+        found[:] = np.linalg.lstsq(basis[kept] * weight[kept, None], values[kept] * weight[kept], rcond=None)[0]
+        left = (values - basis @ found) * weight
+        limit = CLIP * max(1.4826 * np.median(np.abs(left[kept])), 1e-9)
+        again = (weight > 0) & (np.abs(left) <= limit)
+        if np.count_nonzero(again) <= terms or (again == kept).all():
+            break
+        kept = again
+    return found, float(np.sqrt(np.mean((values - basis @ found)[kept]**2)))

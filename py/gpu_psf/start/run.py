@@ -1,0 +1,163 @@
+"""The way from a flat and an arc to a PSF to start from."""
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gpu_extract.data import Array, Image, PsfModel
+from gpu_extract.errors import InputError
+from gpu_extract.spots import centres
+from gpu_psf.start.count import Slit, match_fibres
+from gpu_psf.start.identify import (
+    Range,
+    describe,
+    moved_across,
+    refine,
+    sharp_lines,
+    shift_across,
+    shifted,
+    solution_of,
+    traces_of,
+)
+from gpu_psf.start.lines import Pairs, Seen, isolated, line_width, seen_lines, select_lines
+from gpu_psf.start.make import make_psf, width_surface
+from gpu_psf.start.profiles import Traces, fit_profiles, fit_traces
+from gpu_psf.start.solution import Solution, solve_wavelengths
+from gpu_psf.start.traces import find_traces
+
+SAMPLING = 1.4            # sigmas of a bin: below that, bins cannot be told from each other in the noise
+FEWEST = 6                # lines that tell a width
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of the wavelengths: one of
+    psf: a PSF of this spectrograph, a few pixels off;
+    pairs: lines whose fibre, row and wavelength were identified; echelle: fibres are orders with their own wavelengths;
+    range: of the middle fibre's wavelengths."""
+
+    psf: PsfModel | None = None
+    pairs: Pairs | None = None
+    range: Range | None = None
+    echelle: bool = False
+
+
+@dataclass(frozen=True)
+class Start:
+    """A starting PSF and how it came about.
+
+    rms: of the lines used, pixels, NaN where none was fitted; used: their number; interpolated: fibres that the flat
+    does not show; shift: of the given PSF, (x, y) pixels; width: sigma along the dispersion, pixels, the median
+    """
+
+    psf: PsfModel
+    traces: Traces
+    solution: Solution
+    rms: float
+    used: int
+    width: float
+    shift: tuple[float, float] = (0.0, 0.0)
+
+
+def start_psf(flat: Image | None, arc: Image | None, lines: Array, known: Known, slit: Slit | None = None, *,
+              tell: Callable[[str], None] = lambda text: None) -> Start:
+    """A Gaussian PSF from a flat and an arc, both with the dispersion along y, in electrons.
+
+    flat: shows the traces; may be left out where a PSF is given. arc: may be left out where pairs are given: the widths
+    along the dispersion are then those across it
+    lines: wavelengths of the lamp, Angstrom, ascending; slit: the number of fibres, if it is known
+
+    Raises InputError: no or too few traces, no lines, lines that do not fit the list, no overlap with the given PSF.
+    """
+    traces, across = _traces(flat, arc, known, slit, tell)
+    shape = (flat if flat is not None else arc).shape          # type: ignore[union-attr]
+    seen, width = (None, float("nan"))
+    if arc is not None:
+        width = line_width(arc, traces)
+        seen = seen_lines(arc, traces, width)
+        tell(f"{len(seen.row)} lines are seen, their sigma is {width:.2f} pixels")
+    solution, used, along = _wavelengths(seen, lines, known, len(traces.light), shape[0])
+    widths = _widths(seen, lines, solution, traces, width)
+    psf = make_psf(traces, solution, widths, shape, bundle=None if slit is None else slit.bundle)
+    return Start(psf, traces, solution, solution.rms, used, float(np.median(widths[:, 0])), (across, along))
+
+
+def _traces(flat: Image | None, arc: Image | None, known: Known, slit: Slit | None,
+            tell: Callable[[str], None]) -> tuple[Traces, float]:
+    """Traces from the flat, or those of the given PSF moved to where the arc's light is; and by how much."""
+    if flat is not None:
+        found = find_traces(flat)
+        traces = fit_traces(found, fit_profiles(flat, found), flat.shape)
+        traces = traces if slit is None else match_fibres(traces, slit)
+        tell(f"{len(found.place)} traces are found, {len(traces.light)} are taken"
+             + (f", of which {np.count_nonzero(traces.interpolated)} lie between their neighbours"
+                if traces.interpolated.any() else ""))
+        if known.psf is not None and known.psf.nfibre != len(traces.light):
+            raise InputError(f"found {len(traces.light)} traces in the flat, expected {known.psf.nfibre}, as "
+                             f"{known.psf.name} has: give --fibres, or the PSF of this spectrograph")
+        return traces, 0.0
+    if known.psf is None or arc is None:
+        raise InputError("there is neither a flat nor a PSF with traces: give --flat, or --psf with --arc")
+    shift = shift_across(np.asarray(arc.pix, dtype=np.float64), known.psf)
+    tell(f"the arc's light lies {shift:+.2f} pixels in x from the traces of {known.psf.name}")
+    return traces_of(moved_across(known.psf, shift), arc.shape[0]), shift
+
+
+def _wavelengths(seen: Seen | None, lines: Array, known: Known, nfibre: int, ny: int) -> tuple[Solution, int, float]:
+    """The solution, how many lines it rests on, and the shift of the given PSF."""
+    along = 0.0
+    if known.pairs is not None:
+        _check_pairs(known.pairs, nfibre, ny)
+        solution = solve_wavelengths(known.pairs, nfibre, ny, echelle=known.echelle)
+        lines = np.union1d(lines, known.pairs.wave)
+        if seen is None:
+            return solution, int(np.count_nonzero(solution.used)), along
+    elif seen is None:
+        raise InputError("without an arc wavelengths can only come from known lines: give --arc, or --pairs")
+    elif known.psf is not None:
+        solution, along = shifted(solution_of(known.psf, ny), seen, lines)
+    elif known.range is not None:
+        solution = describe(known.range, seen, lines, nfibre, ny)
+    else:
+        raise InputError("nothing is known of the wavelengths: give --psf, --pairs or --range")
+    solution, pairs = refine(seen, lines, solution, ny=ny)
+    return solution, len(pairs.row), along
+
+
+def _check_pairs(pairs: Pairs, nfibre: int, ny: int) -> None:
+    if pairs.fibre.min() < 0 or pairs.fibre.max() >= nfibre or pairs.row.min() < 0 or pairs.row.max() > ny - 1:
+        raise InputError(f"the known lines are on fibres {pairs.fibre.min()} to {pairs.fibre.max()} and rows "
+                         f"{pairs.row.min():g} to {pairs.row.max():g}, there are {nfibre} fibres and {ny} rows, from "
+                         "0 on: "
+                         "give --columns, --skip or --fibres as they fit")
+
+
+def _widths(seen: Seen | None, lines: Array, solution: Solution, traces: Traces, width: float) -> Array:
+    """(nfibre, 2) series of sigma along the dispersion."""
+    ny, n = int(solution.wave.wmax) + 1, len(traces.light)
+    if seen is None:
+        return np.stack([traces.sigma.coeff[:, 0], np.zeros(n)], axis=1)
+    chosen = sharp_lines(isolated(seen, width), lines, solution)
+    if len(chosen.row) < FEWEST:
+        chosen = select_lines(seen, seen.sigma < 1.3 * width)
+    return width_surface(chosen.fibre, chosen.row, chosen.sigma, chosen.light, n, ny)
+
+
+def suggested_grid(psf: PsfModel) -> tuple[float, float, float]:
+    """(first, last, step) that suits -w: all that is on the CCD for every fibre, in bins of SAMPLING sigmas."""
+    low, high = psf.wavelength_range
+    coordinate = np.linspace(low, high, 1025)
+    y = centres(psf, (0, psf.nfibre), coordinate)[0]
+    margin = psf.stamp[0] // 2
+    on = ((y >= margin) & (y <= psf.shape[0] - 1 - margin)).all(axis=0)
+    if not on.any():
+        return low, high, (high - low) / psf.shape[0]
+    inside = coordinate[on]
+    per_pixel = float(np.max((coordinate[1] - coordinate[0]) / np.abs(np.diff(y, axis=1))))
+    sigma = float(np.max(psf.cores[0].sigma_y.coeff[:, 0]))
+    return float(inside[0]), float(inside[-1]), SAMPLING * sigma * per_pixel
+
+
+def with_name(start: Start, name: str) -> Start:
+    """The same, its PSF called so."""
+    return replace(start, psf=replace(start.psf, name=name))

@@ -1,0 +1,138 @@
+"""Wavelength against row for every fibre, from lines whose wavelength is known.
+
+All fibres together: w_i(y) = sum c_kl P_k(y) P_l(i), or, for the orders of an echelle, m_i w_i(y), which is nearly the
+same for all orders m (the grating equation). A fibre with lines enough has terms of its own in addition. What no such
+surface explains is no line of the list.
+"""
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpu_extract.data import Array, IntArray, Legendre
+from gpu_extract.errors import InputError
+from gpu_psf.start.lines import Pairs
+from gpu_psf.start.series import legfit, legval, legvander, legvander2d
+from gpu_psf.start.traces import legendre_of_rows
+
+DEGREES = (4, 3)           # of the surface, in row and fibre
+CLIP = 4.0
+OWN = 6                    # lines of a fibre to each term of its own
+MOST_LOST = 0.4            # of the lines may be left out
+ORDERS = range(8, 160)     # of a grating
+
+
+@dataclass(frozen=True)
+class Solution:
+    """wave: (nfibre, ncoef) Angstrom against the row; rms: of the lines used, in pixels; used: (nline,) bool
+    orders: (nfibre,) of the grating, or None where all fibres have the same wavelengths"""
+
+    wave: Legendre
+    rms: float
+    used: np.ndarray
+    orders: IntArray | None = None
+
+    def at(self, y: Array) -> Array:
+        """(nfibre, len(y)) Angstrom."""
+        argument = 2 * (y - self.wave.wmin) / (self.wave.wmax - self.wave.wmin) - 1
+        found: Array = legval(argument, self.wave.coeff.T)
+        return found
+
+
+def solve_wavelengths(pairs: Pairs, nfibre: int, ny: int, *, echelle: bool = False) -> Solution:
+    """The surface through known lines. Raises InputError where they are too few or do not lie on one."""
+    if echelle:
+        orders = _orders(pairs, nfibre, ny)
+        return _solve(pairs, nfibre, ny, orders)
+    return _solve(pairs, nfibre, ny, None)
+
+
+def _orders(pairs: Pairs, nfibre: int, ny: int) -> IntArray:
+    """The orders of the grating: those for which the lines lie closest to a surface."""
+    best = (np.inf, np.arange(nfibre))
+    for first in ORDERS:
+        for direction in (1, -1):
+            orders = first + direction * np.arange(nfibre)
+            if orders.min() < 1:
+                continue
+            basis = _terms(pairs, nfibre, ny, (2, 2))
+            scaled = pairs.wave * orders[pairs.fibre]
+            left = scaled - basis @ np.linalg.lstsq(basis, scaled, rcond=None)[0]
+            size = float(np.median(np.abs(left / scaled)))
+            if size < best[0]:
+                best = size, orders
+    return best[1]
+
+
+def _terms(pairs: Pairs, nfibre: int, ny: int, degrees: tuple[int, int]) -> Array:
+    """(nline, terms) P_k(y) P_l(i)."""
+    u = 2 * pairs.row / (ny - 1) - 1
+    v = 2 * pairs.fibre / max(nfibre - 1, 1) - 1
+    found: Array = legvander2d(u, v, degrees)
+    return found
+
+
+def _degrees(pairs: Pairs) -> tuple[int, int]:
+    """As many terms as the lines allow: three lines to a term."""
+    fibres, lines = len(np.unique(pairs.fibre)), len(pairs.row)
+    most = max(np.unique(pairs.fibre, return_counts=True)[1])
+    k, l = min(DEGREES[0], max(int(most) - 1, 1)), min(DEGREES[1], fibres - 1)
+    while (k + 1) * (l + 1) * 3 > lines and (k > 1 or l > 0):
+        k, l = (k, l - 1) if l > 1 or k == 1 else (k - 1, l)
+    return k, max(l, 0)
+
+
+def _solve(pairs: Pairs, nfibre: int, ny: int, orders: IntArray | None) -> Solution:
+    if len(pairs.row) < 4:
+        raise InputError(f"{len(pairs.row)} lines with known wavelengths are too few for a solution: give more, 4 at "
+                         "least")
+    factor = np.ones(nfibre) if orders is None else orders.astype(float)
+    values = pairs.wave * factor[pairs.fibre]
+    degrees = _degrees(pairs)
+    basis = _terms(pairs, nfibre, ny, degrees)
+    used = np.ones(len(values), dtype=bool)
+    for _ in range(10):
+        coeff = np.linalg.lstsq(basis[used], values[used], rcond=None)[0]
+        left = values - basis @ coeff
+        limit = CLIP * max(1.4826 * np.median(np.abs(left[used])), 1e-7 * values.mean())
+        again = np.abs(left) <= limit
+        if (again == used).all() or np.count_nonzero(again) < basis.shape[1] + 2:
+            break
+        used = again
+    surface = coeff.reshape(degrees[0] + 1, degrees[1] + 1)
+    v = 2 * np.arange(nfibre) / max(nfibre - 1, 1) - 1
+    wave = (surface @ legvander(v, degrees[1]).T).T / factor[:, None]
+    _add_own(wave, pairs, used, ny)
+    solution = Solution(legendre_of_rows(wave, ny), 0.0, used, orders)
+    return _judged(solution, pairs, ny)
+
+
+def _add_own(wave: Array, pairs: Pairs, used: np.ndarray, ny: int) -> None:
+    """A few terms of each fibre alone, from what the surface leaves of its lines."""
+    for i in np.unique(pairs.fibre[used]):
+        own = used & (pairs.fibre == i)
+        terms = min(np.count_nonzero(own) // OWN, wave.shape[1])
+        if terms:
+            argument = 2 * pairs.row[own] / (ny - 1) - 1
+            left = pairs.wave[own] - legval(argument, wave[i])
+            wave[i, :terms] += legfit(argument, left, terms - 1)
+
+
+def _judged(solution: Solution, pairs: Pairs, ny: int) -> Solution:
+    """With the rms in pixels; InputError where too many lines are left out, or wavelengths turn round on the CCD."""
+    y = np.linspace(0, ny - 1, 129)
+    slopes = np.diff(solution.at(y), axis=1) / np.diff(y)
+    lost = 1 - np.count_nonzero(solution.used) / len(solution.used)
+    if lost > MOST_LOST:
+        raise InputError(f"{lost:.0%} of the {len(pairs.row)} lines do not lie on one smooth solution "
+                         f"({MOST_LOST:.0%} may "
+                         "be left out): are fibres and rows counted from 0, is it the right list, and --echelle for "
+                         "orders?")
+    if not ((slopes > 0).all() or (slopes < 0).all()):
+        raise InputError("the wavelengths of the solution turn round on the CCD: the known lines do not cover enough "
+                         "of it; "
+                         "give more of them")
+    step = np.abs(slopes).mean(axis=1)[pairs.fibre]
+    model = np.array([legval(2 * row / (ny - 1) - 1, solution.wave.coeff[i])
+                      for i, row in zip(pairs.fibre, pairs.row, strict=True)])
+    left = ((pairs.wave - model) / step)[solution.used]
+    return Solution(solution.wave, float(np.sqrt(np.mean(left**2))), solution.used, solution.orders)

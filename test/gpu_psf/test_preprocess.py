@@ -1,0 +1,119 @@
+"""From ADU to electrons: bias, gain and noise from frames made with known ones."""
+from pathlib import Path
+
+import numpy as np
+import pytest
+from astropy.io import fits
+
+from gpu_extract.errors import InputError
+from gpu_extract.io.image import read_image
+from gpu_extract.io.raw import read_raw
+from gpu_psf.cli.psf import main
+from gpu_psf.preprocess import Detector, overscan_bias, photon_transfer, preprocess, read_noise_of, turned
+
+GAIN, NOISE, BIAS = 2.5, 8.0, 500.0          # electron/ADU, electron, ADU
+
+
+def frame(light: np.ndarray, seed: int) -> np.ndarray:
+    """A frame of whole ADU of so many electrons."""
+    rng = np.random.default_rng(seed)
+    return np.rint(BIAS + (rng.poisson(light) + rng.normal(0, NOISE, light.shape)) / GAIN)
+
+
+def light(ny: int = 400, nx: int = 200) -> np.ndarray:
+    """Smooth light of 10 to 60000 electrons, dispersion along y."""
+    return np.geomspace(10, 60000, nx)[None, :] * (1 + 0.3 * np.sin(np.arange(ny) / 90))[:, None]
+
+
+def test_gain_and_noise_are_recovered() -> None:
+    darks = [frame(np.zeros((400, 200)), seed) for seed in range(3)]
+    noise = read_noise_of(darks)
+    # whole numbers add 1/12 to the variance
+    assert noise == pytest.approx(np.hypot(NOISE / GAIN, 12**-0.5), rel=0.01)
+    assert read_noise_of(darks[:1]) == pytest.approx(noise, rel=0.02)
+    one, two = (frame(light(), seed) - BIAS for seed in (5, 6))
+    assert photon_transfer(one, noise, 60000).gain == pytest.approx(GAIN, rel=0.03)
+    assert photon_transfer(one, noise, 60000, two).gain == pytest.approx(GAIN, rel=0.02)
+
+
+def test_uneven_pixels_are_told_from_noise() -> None:
+    uneven = light() * np.random.default_rng(1).normal(1, 0.01, (400, 200))
+    found = photon_transfer(frame(uneven, 5) - BIAS, NOISE / GAIN, 60000)
+    assert found.uneven == pytest.approx(0.01, rel=0.2)
+    assert found.gain == pytest.approx(GAIN, rel=0.06)
+
+
+def test_a_dark_flat_tells_nothing() -> None:
+    with pytest.raises(InputError, match="the flat has no light"):
+        photon_transfer(frame(np.zeros((400, 200)), 1) - BIAS, NOISE / GAIN, 60000)
+
+
+@pytest.mark.parametrize(("axis", "raw"), [("y", (5, 1)), ("-y", (0, 1)), ("x", (1, 5)), ("-x", (1, 0))])
+def test_dispersion_goes_up(axis: str, raw: tuple[int, int]) -> None:
+    upright = np.zeros((6, 4) if "y" in axis else (4, 6))
+    upright[raw] = 1                     # the largest wavelength
+    assert turned(upright, axis)[5, 1] == 1
+    assert turned(upright, axis).shape == (6, 4)
+
+
+def test_electrons_and_their_errors() -> None:
+    raw = np.full((6, 8), BIAS + 40.0)
+    raw[2, 3] = 65535
+    raw[4, 5] = BIAS - 10
+    image, mask = preprocess(raw, BIAS, Detector(GAIN, NOISE), dispersion="x")
+    assert image.shape == (8, 6) and image.get("DISPAXIS") == 1 and image.read_noise == NOISE
+    assert mask[3, 2] == 8 and image.ivar[3, 2] == 0 and np.count_nonzero(mask) == 1
+    assert image.pix[0, 0] == pytest.approx(100.0) and image.ivar[0, 0] == pytest.approx(1 / (64 + 100))
+    assert image.ivar[5, 4] == pytest.approx(1 / 64)
+
+
+def test_the_overscan_is_the_bias() -> None:
+    raw = frame(np.zeros((300, 120)), 3) + np.linspace(0, 20, 300)[:, None]
+    np.testing.assert_allclose(overscan_bias(raw, (100, 120))[:, 0], BIAS + np.linspace(0, 20, 300), atol=2)
+    with pytest.raises(InputError, match="overscan 100:130 does not lie within the 120 columns"):
+        overscan_bias(raw, (100, 130))
+
+
+@pytest.fixture
+def night(tmp_path: Path) -> Path:
+    cube = np.stack([frame(np.zeros((200, 400)), 1), frame(np.zeros((200, 400)), 2), frame(light().T, 3)])
+    fits.HDUList([fits.PrimaryHDU(), fits.ImageHDU(cube.astype(np.int32), name="SCIENCE"),
+                  fits.ImageHDU(frame(light().T, 4), name="FLAT")]).writeto(tmp_path / "night.fits")
+    return tmp_path / "night.fits"
+
+
+def test_the_command(night: Path, tmp_path: Path) -> None:
+    out = tmp_path / "image.fits"
+    assert main(["preprocess", "-i", f"{night}[SCIENCE,2]", "--dark", f"{night}[SCIENCE,0]", f"{night}[1,1]",
+                 "--transfer", f"{night}[FLAT]", "--dispersion", "x", "-o", str(out)]) == 0
+    image = read_image(out)
+    assert image.shape == (400, 200)
+    assert image.get("GAIN") == pytest.approx(GAIN, rel=0.03)
+    expected = light() * image.get("GAIN") / GAIN
+    bright = expected > 1000                       # where the noise of two darks is nothing
+    assert np.median((image.pix - expected)[bright] ** 2 * image.ivar[bright]) == pytest.approx(0.455, rel=0.1)
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    (["-i", "NIGHT", "--bias", "5", "--gain", "1", "--read-noise", "3"], "is a cube of 3 images"),
+    (["-i", "NIGHT[FLAT]", "--gain", "1", "--read-noise", "3"], "0 ways to the bias are given, needed is one"),
+    (["-i", "NIGHT[FLAT]", "--bias", "5", "--read-noise", "3"], "give --gain, or --transfer"),
+    (["-i", "NIGHT[FLAT]", "--bias", "5", "--gain", "-1", "--read-noise", "3"], "gain is -1.0, must be a number"),
+    (["-i", "NIGHT[SKY]", "--bias", "5", "--gain", "1", "--read-noise", "3"], "no HDU SKY"),
+    (["-i", "NIGHT[FLAT]", "--bias", "5", "--gain", "1", "--read-noise", "3", "--dispersion", "z"],
+     "dispersion is 'z', must be one of y, -y, x, -x"),
+])
+def test_bad_input(night: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str],
+                   message: str) -> None:
+    words = [word.replace("NIGHT", str(night)) for word in options]
+    assert main(["preprocess", *words, "-o", str(tmp_path / "x.fits")]) == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if "error: " in line]
+    assert len(lines) == 1 and message in lines[0]
+    assert not (tmp_path / "x.fits").exists()
+
+
+def test_names_of_images(night: Path) -> None:
+    assert read_raw(f"{night}[SCIENCE,0]")[0].shape == (200, 400)
+    for name, message in ((f"{night}[7]", "has 3 HDUs"), (f"{night}[SCIENCE,3]", "is a cube of 3 images")):
+        with pytest.raises(InputError, match=message):
+            read_raw(name)

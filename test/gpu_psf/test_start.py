@@ -1,0 +1,222 @@
+"""From a flat and an arc with known truth to a PSF to start from."""
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toy import NOISE, Toy, arc, flat, lamp
+
+from gpu_extract.data import Image, PsfModel
+from gpu_extract.errors import InputError
+from gpu_extract.io.image_write import write_image
+from gpu_extract.io.psf import read_psf, write_psf
+from gpu_extract.spots import centres
+from gpu_psf.cli.psf import main
+from gpu_psf.start.count import Slit, match_fibres
+from gpu_psf.start.identify import Range, moved_across
+from gpu_psf.start.lines import Pairs
+from gpu_psf.start.profiles import Traces, at_rows, fit_profiles, fit_traces
+from gpu_psf.start.run import Known, Start, start_psf, suggested_grid
+from gpu_psf.start.solution import solve_wavelengths
+from gpu_psf.start.traces import find_traces
+
+TOY = Toy()
+N = len(TOY.place)
+ROWS = np.arange(TOY.ny, dtype=float)
+LINES, LIGHT = lamp(TOY)
+
+
+def traced(image: Image) -> Traces:
+    found = find_traces(image)
+    return fit_traces(found, fit_profiles(image, found), image.shape)
+
+
+@pytest.fixture(scope="module")
+def images() -> tuple[Image, Image]:
+    return flat(TOY), arc(TOY, LINES, LIGHT)
+
+
+@pytest.fixture(scope="module")
+def start(images: tuple[Image, Image]) -> Start:
+    return start_psf(*images, LINES, Known(range=Range(5003.0, 5415.0, 5222.0)), Slit(N, 6))
+
+
+def test_all_traces_are_found(images: tuple[Image, Image]) -> None:
+    traces = traced(images[0])
+    assert len(traces.light) == N
+    assert np.abs(at_rows(traces.x, ROWS) - TOY.x(ROWS)).max() < 0.02
+    np.testing.assert_allclose(at_rows(traces.sigma, ROWS), TOY.sigma_x, rtol=0.02)
+
+
+def test_faint_and_missing_fibres() -> None:
+    light = np.full(N, 4000.0)
+    light[[4, 11]] = 0.0                        # within a bundle, and the last of one
+    light[13] = 120.0
+    traces = match_fibres(traced(flat(TOY, light)), Slit(N, 6))
+    assert np.flatnonzero(traces.interpolated).tolist() == [4, 11]
+    error = np.abs(at_rows(traces.x, ROWS) - TOY.x(ROWS)).max(axis=1)
+    assert error[4] < 0.1 and np.delete(error, [4, 11]).max() < 0.06
+    assert error[11] < 0.3                      # beside a gap
+
+
+@pytest.mark.parametrize(("count", "message"), [
+    (N - 1, f"found {N} traces in the flat, expected {N - 1}"),
+    (N + 8, f"found {N} traces in the flat, expected {N + 8}: too many are missing"),
+])
+def test_another_number_of_fibres(images: tuple[Image, Image], count: int, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        match_fibres(traced(images[0]), Slit(count))
+
+
+def test_which_is_missing_must_be_plain() -> None:
+    even = Toy(place=tuple(20.0 + 7.3 * n for n in range(12)))
+    light = np.full(12, 4000.0)
+    light[0] = 0.0
+    with pytest.raises(InputError, match="found 11 traces in the flat, expected 12: which are missing cannot be told"):
+        match_fibres(traced(flat(even, light)), Slit(12))
+
+
+def test_a_trace_beside_the_fibres_is_skipped(images: tuple[Image, Image]) -> None:
+    traces = traced(images[0])
+    skipped = match_fibres(traces, Slit(N - 1, skip=1))
+    np.testing.assert_array_equal(skipped.x.coeff, traces.x.coeff[1:])
+
+
+def test_no_traces() -> None:
+    rng = np.random.default_rng(0)
+    noise = Image(rng.normal(0, NOISE, (300, 120)).astype(np.float32), np.full((300, 120), NOISE**-2, np.float32))
+    with pytest.raises(InputError, match="the flat has no traces"):
+        find_traces(noise)
+
+
+def test_a_flat_with_the_dispersion_along_the_other_axis(images: tuple[Image, Image]) -> None:
+    image = images[0]
+    with pytest.raises(InputError, match="--dispersion"):
+        find_traces(Image(np.ascontiguousarray(image.pix.T), np.ascontiguousarray(image.ivar.T)))
+
+
+def assert_right(found: PsfModel, pixels: float) -> None:
+    """Spots of the lamp's lines are where they are, to so many pixels."""
+    wave = np.linspace(5030.0, 5390.0, 60)
+    y, x = centres(found, (0, N), wave)
+    truth = np.stack([np.interp(wave, w, ROWS) for w in TOY.wave(ROWS)])
+    assert np.abs(y - truth).max() < pixels
+    assert np.abs(x - np.stack([np.interp(row, ROWS, line) for row, line in zip(truth, TOY.x(ROWS), strict=True)])
+                  ).max() < pixels
+
+
+def test_from_a_description(start: Start) -> None:
+    assert start.rms < 0.05 and start.used > 150
+    assert_right(start.psf, 0.1)
+    core = start.psf.cores[0]
+    np.testing.assert_allclose(core.sigma_y.coeff[:, 0], TOY.sigma_y, rtol=0.02)
+    np.testing.assert_allclose(core.sigma_x.coeff[:, 0], TOY.sigma_x, rtol=0.02)
+    assert core.gh.coeff.shape[:2] == (1, 1) and start.psf.bundle is not None
+    assert start.psf.bundle.tolist() == [0] * 6 + [1] * 6 + [2] * 6
+
+
+@pytest.mark.parametrize("with_flat", [pytest.param(True, marks=pytest.mark.slow), False])
+def test_from_a_psf_that_is_off(images: tuple[Image, Image], start: Start, with_flat: bool) -> None:
+    off = moved_across(start.psf, 3.0)
+    coeff = off.y.coeff.copy()
+    coeff[:, 0] -= 5.0
+    off = replace(off, y=replace(off.y, coeff=coeff))
+    again = start_psf(images[0] if with_flat else None, images[1], LINES, Known(psf=off))
+    assert again.shift[1] == pytest.approx(5.0, abs=0.2)
+    assert with_flat or again.shift[0] == pytest.approx(-3.0, abs=0.05)
+    assert_right(again.psf, 0.1 if with_flat else 0.2)
+
+
+def pairs_of(toy: Toy, factor: np.ndarray) -> Pairs:
+    """Each third line on each third fibre, with that fibre's wavelengths times its factor."""
+    fibre, row, wave = [], [], []
+    for i in range(0, N, 3):
+        for line in LINES[(LINES > 5015) & (LINES < 5405)][::3]:
+            fibre.append(i)
+            row.append(float(np.interp(line, toy.wave(ROWS)[i], ROWS)))
+            wave.append(line * factor[i])
+    return Pairs(np.array(fibre), np.array(row), np.array(wave))
+
+
+def test_orders_have_wavelengths_of_their_own(images: tuple[Image, Image]) -> None:
+    factor = 60 / (60 + np.arange(N))              # orders 60, 61, ...
+    found = start_psf(images[0], None, np.empty(0), Known(pairs=pairs_of(TOY, factor), echelle=True), Slit(N))
+    assert found.solution.orders is not None and found.psf.own is not None
+    np.testing.assert_array_equal(found.solution.orders, 60 + np.arange(N))
+    inner = ROWS[40:-40]
+    np.testing.assert_allclose(found.solution.at(inner), TOY.wave(inner) * factor[:, None], atol=0.05)
+    # the coordinate is the middle order's wavelength, and y of it is where that wavelength is
+    low, high = found.psf.wavelength_range
+    wave = np.linspace(low + 40, high - 40, 20)
+    y = centres(found.psf, (0, N), wave)[0]
+    own = np.polynomial.legendre.legval(2 * (wave - low) / (high - low) - 1, found.psf.own.coeff.T)
+    for i in (0, N // 2, N - 1):
+        np.testing.assert_allclose(y[i], np.interp(own[i], TOY.wave(ROWS)[i] * factor[i], ROWS), atol=0.15)
+
+
+@pytest.mark.slow
+def test_wrong_lines(images: tuple[Image, Image], start: Start) -> None:
+    other = np.sort(np.random.default_rng(9).uniform(4980, 5440, 36))
+    with pytest.raises(InputError, match=r"lie on one of the list's|no shift of up to"):
+        start_psf(*images, other, Known(psf=start.psf))
+    with pytest.raises(InputError, match=r"no solution near the description stands out|lie on one of the list's"):
+        start_psf(*images, other, Known(range=Range(5003.0, 5415.0, 5222.0)))
+
+
+def test_an_arc_without_lines(images: tuple[Image, Image], start: Start) -> None:
+    with pytest.raises(InputError, match="the arc has no lines on the 18 traces"):
+        start_psf(images[0], flat(TOY, 300.0, seed=7), LINES, Known(psf=start.psf))
+
+
+def test_lines_that_are_on_no_surface() -> None:
+    rng = np.random.default_rng(3)
+    wild = Pairs(np.repeat(np.arange(N), 5), rng.uniform(0, 599, 5 * N), rng.uniform(5000, 5400, 5 * N))
+    with pytest.raises(InputError, match=r"turn round on the CCD|do not lie on one smooth solution"):
+        solve_wavelengths(wild, N, 600)
+    with pytest.raises(InputError, match="2 lines with known wavelengths are too few"):
+        solve_wavelengths(Pairs(wild.fibre[:2], wild.row[:2], wild.wave[:2]), N, 600)
+
+
+def test_bins_that_can_be_told_apart(start: Start) -> None:
+    first, last, step = suggested_grid(start.psf)
+    y = centres(start.psf, (0, N), np.array([first, last]))[0]
+    assert (y >= 0).all() and (y <= TOY.ny - 1).all()
+    assert 1.4 * TOY.sigma_y * 0.6 < step < 1.4 * TOY.sigma_y * 0.9
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory, images: tuple[Image, Image], start: Start) -> Path:
+    folder = tmp_path_factory.mktemp("start")
+    for name, image in zip(("flat", "arc"), images, strict=True):
+        write_image(folder / f"{name}.fits", image)
+    write_psf(folder / "old.fits", start.psf)
+    (folder / "lines.txt").write_text("# wavelength\n" + "\n".join(f"{wave:.4f}" for wave in LINES))
+    (folder / "bad.txt").write_text("0 5 blue\n")
+    return folder
+
+
+def test_the_command(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["start", "--flat", "flat.fits", "--arc", "arc.fits", "--lines", "lines.txt", "--range", "5003,5415,5222",
+             "--fibres", "18", "--bundlesize", "6", "-o", "start.fits"]
+    assert main([str(files / word) if "." in word and "," not in word else word for word in given]) == 0
+    assert_right(read_psf(files / "start.fits"), 0.1)
+    assert "18 fibres" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    (["--flat", "flat.fits"], "nothing is given on the wavelengths, needed is one of"),
+    (["--flat", "flat.fits", "--psf", "old.fits", "--range", "5003,5415"], "--psf and --range is given"),
+    (["--arc", "arc.fits", "--range", "5003,5415"], "there is neither a flat nor a PSF with traces"),
+    (["--flat", "flat.fits", "--arc", "arc.fits", "--psf", "old.fits", "--fibres", "17"], "found 18 traces"),
+    (["--flat", "flat.fits", "--range", "5003"], "--range is '5003', must be 2 or 3 numbers"),
+    (["--flat", "flat.fits", "--pairs", "bad.txt"], "does not begin with 3 numbers"),
+    (["--flat", "flat.fits", "--pairs", "none.txt"], "cannot be read"),
+])
+def test_bad_input(files: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str) -> None:
+    words = [str(files / word) if "." in word else word for word in options]
+    assert main(["start", *words, "-o", str(files / "x.fits")]) == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if "error: " in line]
+    assert len(lines) == 1 and message in lines[0]
+    assert not (files / "x.fits").exists()
+
+
