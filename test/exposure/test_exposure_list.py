@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_extract.cli.exposure_list import Entry, find_entries
-from gpu_extract.errors import InputError
+from gpu_extract.cli.exposure_list import Entry, check_folders, find_entries
+from gpu_extract.errors import InputError, OutputError
 from gpu_extract.exposure.layout import choose_groups, group_of
 from gpu_extract.plan import share
 
@@ -77,3 +77,14 @@ def test_groups_are_neighbours_and_even(ranks: int, groups: int) -> None:
     numbers = [group_of(rank, ranks, groups) for rank in range(ranks)]
     assert numbers == sorted(numbers) and set(numbers) == set(range(groups))
     assert [numbers.count(g) for g in range(groups)] == [len(share(ranks, g, groups)) for g in range(groups)]
+
+
+def test_missing_folders_are_named_before_any_work(tmp_path: Path) -> None:
+    """All of them at once, with their frames; one that will be made, and the current one, are no hindrance."""
+    made = str(tmp_path / "new")
+    check_folders([Entry("a.fits", "p.fits", f"{made}/a.fits"), Entry("a.fits", "p.fits", "b.fits")], made)
+    lost = [Entry("a.fits", "p.fits", f"{tmp_path}/{folder}/{n}.fits") for n, folder in enumerate("xyxzw")]
+    with pytest.raises(OutputError, match=r"x \(2 frames\), .*y \(1 frame\), .*z \(1 frame\) and 1 more; make"):
+        check_folders(lost, made)
+    with pytest.raises(OutputError, match=r"new \(1 frame\)"):
+        check_folders([Entry("a.fits", "p.fits", f"{made}/a.fits")], None)

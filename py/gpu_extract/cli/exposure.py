@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gpu_extract.cli.common import loaded, loading, log, run_main
 from gpu_extract.cli.compiling import CompileProgress, counted_compiling, get_simulation_ready
 from gpu_extract.cli.device import choose_backend
-from gpu_extract.cli.exposure_list import Entry, find_entries
+from gpu_extract.cli.exposure_list import Entry, check_folders, find_entries
 from gpu_extract.cli.exposure_options import build_parser
 from gpu_extract.cli.exposure_report import Progress, log_summary, tell_of, verdict
 from gpu_extract.cli.exposure_simulate import check_simulation, simulated_entries
@@ -95,7 +95,11 @@ def shared_entries(args: argparse.Namespace, comm: "Comm", recorder: "Recorder")
             check_target(os.path.join(args.output, "frame.fits"), make=args.output)
         if args.perf:
             check_target(args.perf, make=args.output)
-        return () if args.simulate is not None else find_entries(args)
+        if args.simulate is not None:
+            return ()
+        entries = find_entries(args)
+        check_folders(entries, made=args.output)
+        return entries
 
     entries: tuple[Entry, ...] = comm.share(find)
     if args.simulate is not None:

@@ -4,13 +4,14 @@ import glob
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gpu_extract.errors import InputError, check_local
+from gpu_extract.errors import InputError, OutputError, check_local
 from gpu_extract.io.atomic import FITS_ENDINGS
 
 MOST_BYTES = 10_000_000      # of a list
+_SHOWN = 3                   # folders that a message names
 _STEM = re.compile(r"(?P<stem>.+?)\.fits(\.gz)?")
 _NAMED = re.compile(r"(?P<kind>.+)-(?P<camera>[^-]+)-(?P<expid>[^-]+)")
 
@@ -50,6 +51,20 @@ def find_entries(args: argparse.Namespace) -> tuple[Entry, ...]:
             raise InputError(f"{entry.output}: is to be the frame of {other.image} and of {entry.image}; "
                              "give one of them another name, in a list")
     return entries
+
+
+def check_folders(entries: Sequence[Entry], made: str | None) -> None:
+    """Raise OutputError, before any work, where the folder of a frame is not there; made: one that will be."""
+    lost: dict[str, int] = {}
+    for entry in entries:
+        folder = os.path.dirname(entry.output) or "."
+        if not os.path.isdir(folder) and (made is None or os.path.realpath(folder) != os.path.realpath(made)):
+            lost[folder] = lost.get(folder, 0) + 1
+    if lost:
+        shown = [f"{folder} ({count} frame{'s' if count > 1 else ''})" for folder, count in lost.items()]
+        more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+        raise OutputError(f"no such folder: {', '.join(shown[:_SHOWN])}{more}; make them (mkdir -p), or name other "
+                          "outputs; no frame was begun")
 
 
 def _check_names(entry: Entry) -> None:

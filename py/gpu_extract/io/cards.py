@@ -7,7 +7,7 @@ are within the limits below.
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, takewhile
 from math import ceil, prod
 from typing import NamedTuple
 
@@ -22,8 +22,9 @@ _CARD = 80
 _INTEGER = re.compile(rb" *([+-]?\d{1,19}) *(/.*)?")
 _STRING = re.compile(rb" *'((?:[^']|'')*)'")
 _SINGLE = ("SIMPLE", "XTENSION", "BITPIX", "NAXIS", "PCOUNT", "GCOUNT", "GROUPS", "TFIELDS", "THEAP", "EXTNAME",
-           "EXTVER", "CHECKSUM", "DATASUM", "BZERO", "BSCALE", "BLANK", "ZIMAGE", "ZBITPIX", "ZNAXIS", "ZCMPTYPE")
-_NUMBERED = ("NAXIS", "TFORM", "TBCOL", "TSCAL", "TZERO", "TNULL", "TDIM", "ZNAXIS", "ZTILE",
+           "EXTVER", "CHECKSUM", "DATASUM", "BZERO", "BSCALE", "BLANK", "ZIMAGE", "ZBITPIX", "ZNAXIS", "ZCMPTYPE",
+           "ZSCALE")
+_NUMBERED = ("NAXIS", "TTYPE", "TFORM", "TBCOL", "TSCAL", "TZERO", "TNULL", "TDIM", "ZNAXIS", "ZTILE",
              "ZNAME", "ZVAL")
 _OF_INTEREST = re.compile(rf"({'|'.join(_SINGLE)}|({'|'.join(_NUMBERED)})[1-9]\d*)".encode())
 _PARAMETERS = {"BLOCKSIZE": (16, 32), "BYTEPIX": (1, 2, 4)}     # of Rice: others make whoever unpacks it fall over
@@ -46,7 +47,10 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """What the cards of one HDU say: kind (IMAGE, BINTABLE, ...), axes as NAXIS1, NAXIS2, ..., bytes of its data."""
+    """What the cards of one HDU say: kind (IMAGE, BINTABLE, ...), axes as NAXIS1, NAXIS2, ..., bytes of its data.
+
+    lossy: whether it is a compressed image whose pixels were rounded
+    """
 
     kind: str
     bitpix: int
@@ -55,6 +59,7 @@ class Layout:
     size: int
     extent: Extent
     version: int = 1
+    lossy: bool = False
 
 
 def end_of(header: bytes) -> int | None:
@@ -85,13 +90,15 @@ def layout_of(header: bytes, start: int, number: int) -> Layout:
     columns: tuple[Column, ...] = ()
     if kind in ("BINTABLE", "A3DTABLE", "TABLE"):
         columns = _columns(cards, kind, bitpix, axes, pcount)
+    lossy = False
     if cards.logical("ZIMAGE"):
         _compressed(cards, kind, axes)
+        lossy = _rounded(cards)
     data = start + len(header)
     name = cards.text("EXTNAME", "") or str(number)
     extent = Extent(name, start, data, data + ceil(size / BLOCK) * BLOCK, cards.text("CHECKSUM", "") or None,
                     cards.text("DATASUM", "") or None)
-    return Layout(kind, bitpix, axes, columns, size, extent, cards.integer("EXTVER", default=1))
+    return Layout(kind, bitpix, axes, columns, size, extent, cards.integer("EXTVER", default=1), lossy)
 
 
 def _bitpix(cards: "_Cards", key: str) -> int:
@@ -162,6 +169,16 @@ def _compressed(cards: "_Cards", kind: str, axes: tuple[int, ...]) -> None:
                       f"{', '.join(map(str, _PARAMETERS[name]))}")
 
 
+def _rounded(cards: "_Cards") -> bool:
+    """Whether a compressed image lost digits (FITS 4.0, 10.1.3 and 10.2): floats as scaled integers, or HCOMPRESS with
+    a scale."""
+    columns = {cards.text(f"TTYPE{n + 1}", "").upper() for n in range(cards.integer("TFIELDS", 0, MOST_AXES))}
+    scaled = "ZSCALE" in columns or cards.holds("ZSCALE")
+    names = ((n, cards.text(f"ZNAME{n}", "").upper()) for n in takewhile(lambda n: cards.holds(f"ZNAME{n}"), count(1)))
+    coarse = any(name == "SCALE" and cards.positive(f"ZVAL{n}") for n, name in names)
+    return scaled or (cards.text("ZCMPTYPE", "").upper() == "HCOMPRESS_1" and coarse)
+
+
 def _times(sizes: Iterable[int]) -> str:
     return " x ".join(map(str, sizes))
 
@@ -198,6 +215,17 @@ class _Cards:
                 return default
             raise Odd(f"{key} is {self._shown(key)}, must be text in quotes")
         return match[1].replace(b"''", b"'").decode("ascii", "replace").strip()
+
+    def holds(self, key: str) -> bool:
+        """Whether there is such a card."""
+        return key in self._values
+
+    def positive(self, key: str) -> bool:
+        """Whether a card is a number above 0; what is no number is none."""
+        try:
+            return float(self._values.get(key, b"").split(b"/")[0]) > 0
+        except ValueError:
+            return False
 
     def logical(self, key: str) -> bool:
         """Whether a card is there and says T."""

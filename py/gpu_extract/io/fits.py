@@ -15,7 +15,7 @@ from astropy.utils.exceptions import AstropyWarning
 from gpu_extract.errors import GpuExtractError, InputError
 from gpu_extract.io.cards import BLOCK, MOST_BLOCKS, MOST_HDUS, Layout, Odd, end_of, layout_of
 from gpu_extract.io.checksum import verify
-from gpu_extract.io.source import Source, source_of
+from gpu_extract.io.source import Source, held_source, source_of
 
 _AGAIN = "fetch or make the file again"
 
@@ -48,9 +48,12 @@ def open_fits(path: str | os.PathLike[str], *, check: bool = True) -> Iterator[f
 
 
 @contextmanager
-def layouts(name: str, *, check: bool = True) -> Iterator[tuple[Source, list[Layout]]]:
-    """A file's bytes, and where its HDUs lie and what they hold, after making sure that all of them are there."""
-    with source_of(name) as source:
+def layouts(name: str, *, check: bool = True, pieces: Sequence[int] = ()) -> Iterator[tuple[Source, list[Layout]]]:
+    """A file's bytes, and where its HDUs lie and what they hold, after making sure that all of them are there.
+
+    pieces: of a file that is packed here and now, see io.pack
+    """
+    with held_source(name, pieces) if pieces else source_of(name) as source:
         found = _walk(source)
         if check:
             verify(source.handle, [layout.extent for layout in found], name)
@@ -82,6 +85,7 @@ def _walk(source: Source) -> list[Layout]:
         raise InputError(f"{name}: truncated or corrupt: what follows HDU {last.name} at byte {last.end} "
                          f"is not a whole HDU; {_AGAIN}")
     _unlike(found, name)
+    _exact(found, name)
     return found
 
 
@@ -118,6 +122,15 @@ def _unlike(found: Sequence[Layout], name: str) -> None:
         if key in seen:
             raise InputError(f"{name}: has two HDUs {key[0]}; leave one of them out")
         seen.add(key)
+
+
+def _exact(found: Sequence[Layout], name: str) -> None:
+    """Raise InputError where an ivar or a mask was compressed with loss: zeros and bits are not what they were."""
+    for layout in found:
+        if layout.lossy and layout.extent.name.upper().endswith(("IVAR", "MASK")):
+            raise InputError(f"{name}: HDU {layout.extent.name} was compressed with loss, its values are rounded (a "
+                             "masked pixel may have a weight); compress the original without loss (fpack -g -q 0), or "
+                             "give it as it was")
 
 
 def _same_places(hdus: fits.HDUList, found: Sequence[Layout], name: str) -> None:

@@ -24,10 +24,12 @@ class Promise:
 
     axes: of each HDU, as NAXIS1, NAXIS2, ...
     nodata: bits of an HDU MASK (or X_MASK) where IVAR (or X_IVAR) is exactly 0
+    pieces: where it is packed: the bytes of its pieces, see io.pack
     """
 
     axes: Sequence[tuple[int, ...]]
     nodata: int = 0
+    pieces: Sequence[int] = ()
 
 
 def keep_promise(written: Path, path: str | os.PathLike[str], promise: Promise) -> None:
@@ -36,7 +38,7 @@ def keep_promise(written: Path, path: str | os.PathLike[str], promise: Promise) 
     Checksums are right, axes are those of the arrays, no number is NaN or infinite, ivar is 0 where there are no data.
     """
     try:
-        with layouts(os.fspath(written)) as (source, found):
+        with layouts(os.fspath(written), pieces=promise.pieces) as (source, found):
             wrong = list(_broken(source.handle, found, promise))
     except InputError as error:
         wrong = [str(error).removeprefix(f"{written}: ")]

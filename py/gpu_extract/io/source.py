@@ -1,12 +1,14 @@
 """The bytes of a file, unpacked where it is gzipped, as far as they are asked for and no further than allowed."""
 import io
 import os
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import BinaryIO
 
+from isal import isal_zlib
+
 from gpu_extract.errors import InputError, check_local
+from gpu_extract.io.pack import Corrupt, read_packed
 
 LARGEST = 16 << 30                       # bytes of a file, unpacked
 UNPACKED_LARGEST = 256 << 20             # bytes that any gzip file may unpack to,
@@ -78,7 +80,7 @@ class Unpacked(Source):
         return blank
 
     def _unpack(self, handle: BinaryIO) -> Iterator[bytes]:
-        member = zlib.decompressobj(_GZIP_FORMAT)
+        member = isal_zlib.decompressobj(_GZIP_FORMAT)
         try:
             while data := handle.read(_CHUNK):
                 while data:
@@ -86,13 +88,13 @@ class Unpacked(Source):
                         data = data.lstrip(b"\0")
                         if not data:
                             break
-                        member = zlib.decompressobj(_GZIP_FORMAT)
+                        member = isal_zlib.decompressobj(_GZIP_FORMAT)
                     if piece := member.decompress(data, _CHUNK):
                         yield piece
                     data = member.unused_data if member.eof else member.unconsumed_tail
             while not member.eof and (piece := member.decompress(b"", _CHUNK)):
                 yield piece
-        except (OSError, zlib.error) as error:
+        except (OSError, Corrupt) as error:
             raise InputError(f"{self.name}: its gzip stream is corrupt ({error}); fetch it again") from error
         if not member.eof:
             raise InputError(f"{self.name}: truncated: its gzip stream breaks off; fetch it again")
@@ -113,3 +115,10 @@ def source_of(name: str) -> Iterator[Source]:
         if not head:
             raise InputError(f"{name}: the file is empty: it was never finished; make or fetch it again")
         yield Unpacked(handle, name) if head == _GZIP else Source(handle, name)
+
+
+@contextmanager
+def held_source(name: str, pieces: Sequence[int]) -> Iterator[Source]:
+    """The bytes of a file of io.pack, whose pieces are known: read from the disk, and unpacked side by side."""
+    with io.BytesIO(read_packed(name, pieces)) as handle:
+        yield Source(handle, name)

@@ -1,7 +1,9 @@
 """Making HDUs and writing them: native arrays in, big-endian on disk, checksums in every HDU."""
+import io
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from astropy.io.fits.verify import VerifyWarning
 from gpu_extract.data import Card
 from gpu_extract.io.atomic import Commit, at_once, atomic
 from gpu_extract.io.headers import header_of
+from gpu_extract.io.pack import write_packed
 from gpu_extract.io.readback import Promise, keep_promise
 
 # in place of the date that astropy would put there: equal content gives equal files
@@ -64,9 +67,20 @@ def write_hdus(path: str | os.PathLike[str], hdus: Sequence[Any], commit: Commit
     for hdu in whole:
         hdu.add_checksum(when=_CHECKSUM_COMMENT)
     with atomic(path, commit) as temporary:
-        whole.writeto(temporary, output_verify="exception")
+        pieces = _write(whole, temporary)
         if nodata is not None:
-            keep_promise(temporary, path, Promise([_axes(hdu) for hdu in whole], nodata))
+            keep_promise(temporary, path, Promise([_axes(hdu) for hdu in whole], nodata, pieces))
+
+
+def _write(hdus: fits.HDUList, path: Path) -> tuple[int, ...]:
+    """Write, packed where the name ends in .gz; returns the bytes of the packed pieces, see io.pack."""
+    if path.suffix != ".gz":
+        hdus.writeto(path, output_verify="exception")
+        return ()
+    with io.BytesIO() as content:
+        hdus.writeto(content, output_verify="exception")
+        with content.getbuffer() as whole:
+            return write_packed(path, whole)
 
 
 def _axes(hdu: Any) -> tuple[int, ...]:
