@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from in_browser import browser  # noqa: F401     a fixture
+
 if TYPE_CHECKING:
     from nights import Night
 

@@ -28,8 +28,8 @@ REPORTS = {("gpu_extract/cli/device_info.py", "gpu_stress"), ("gpu_perf/cli/perf
 
 
 def sources() -> Iterator[tuple[str, ast.Module]]:
-    """Path from the packages' folder and syntax tree of every module."""
-    for path in sorted(PACKAGES.rglob("*.py")):
+    """Path from the packages' folder and syntax tree of every module; templates in etc/ are no modules."""
+    for path in sorted(p for p in PACKAGES.rglob("*.py") if "etc" not in p.relative_to(PACKAGES).parts):
         yield path.relative_to(PACKAGES).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
 
 

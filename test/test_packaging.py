@@ -2,6 +2,7 @@
 import configparser
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -29,7 +30,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     source.mkdir()
-    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+    for name in ("setup.cfg", "setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     shutil.copytree(ROOT / "py", source / "py", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     build = "from setuptools import build_meta as b; import sys; b.build_wheel(sys.argv[1])"
@@ -57,6 +58,40 @@ def test_the_wheel_has_the_data_and_no_cache(wheel: Path) -> None:
               if p.is_file() and "__pycache__" not in p.parts and (p.suffix in (".py", ".h") or "etc" in p.parts)}
     packed_here = {name for name in packed if ".dist-info/" not in name}
     assert packed_here == wanted
+
+
+def test_links_of_the_readme_in_the_wheel_lead_somewhere(wheel: Path) -> None:
+    """On a package index there are no files beside the page."""
+    text = ZipFile(wheel).read(next(n for n in ZipFile(wheel).namelist() if n.endswith("/METADATA"))).decode()
+    assert "# gpu_extract" in text and "doc/usage.md" in text
+    assert [target for target in re.findall(r"\]\(([^)\s]+)\)", text) if not target.startswith("https:")] == []
+    assert "Author: " in text and "Project-URL: " in text
+
+
+def test_links_of_the_readme_once_the_project_has_an_address() -> None:
+    names = runpy.run_path(str(ROOT / "setup.py"), run_name="not main")
+    config = configparser.ConfigParser()
+    config.read_string("[metadata]\nproject_urls =\n    Source = https://a.example/x/\n    Other = https://b.example\n")
+    source = names["source_of"](config)
+    assert source == "https://a.example/x/blob/HEAD/" and names["source_of"](configparser.ConfigParser()) == ""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = names["for_an_index"](readme, source)
+    assert f"[doc/usage.md]({source}doc/usage.md)" in text and f"]({source}doc/figures/qa.png)" in text
+    assert [t for t in re.findall(r"\]\(([^)\s]+)\)", text) if not t.startswith("https:")] == []
+
+
+def test_templates_are_in_the_wheel(python: Path, tmp_path: Path) -> None:
+    """Those of Slurm and of workflows; what they call is there."""
+    out = run(python.parent / "gpu_setup", "templates", "jobs", cwd=tmp_path)
+    made = {p.relative_to(tmp_path / "jobs").as_posix() for p in (tmp_path / "jobs").rglob("*") if p.is_file()}
+    etc = ROOT / "etc"
+    assert made == {p.relative_to(etc).as_posix() for top in ("slurm", "workflow") for p in (etc / top).iterdir()}
+    assert out.count("written: ") == len(made)
+    modules = {m for name in made for m in re.findall(r" -m (gpu_\w+\.cli\.\w+)",
+                                                      (tmp_path / "jobs" / name).read_text(encoding="utf-8"))}
+    assert len(modules) >= 4
+    for module in modules:
+        assert "usage" in run(python, "-m", module, "--help", cwd=tmp_path).lower(), module
 
 
 def test_programs_work_from_any_folder(python: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ body { font: 15px/1.45 system-ui, sans-serif; max-width: 76rem; margin: 2rem aut
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
 ul.summary { list-style: none; padding: .7rem 1rem; border-left: 4px solid #1b7837; background: #1b78371a; }
 ul.summary.bad { border-color: #d73027; background: #d730271a; }
-figure { margin: 1.2rem 0; } figcaption, p.note { color: #777; font-size: .85rem; }
+figure { margin: 1.2rem 0; } figcaption, p.note { color: #666; font-size: .85rem; }
 img { max-width: 100%; height: auto; background: #fff; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
@@ -20,6 +20,11 @@ th, td { padding: .2rem .7rem; border-bottom: 1px solid #8884; text-align: right
 th { border-bottom: 2px solid #8888; } .l { text-align: left; }
 tbody tr:hover { background: #8882; } td.bad { color: #d73027; font-weight: 600; }
 nav a { margin-right: 1rem; }
+@media (prefers-color-scheme: dark) {
+  figcaption, p.note { color: #aaa; } td.bad { color: #ff8a78; }
+  img { filter: invert(.93) hue-rotate(180deg); }        /* pictures are drawn on white: hues stay */
+  svg { filter: brightness(1.3); }
+}
 """
 BAD = ("wrong", "failed", "killed", "timeout")
 

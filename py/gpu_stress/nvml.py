@@ -1,4 +1,4 @@
-"""State of the GPUs as their driver tells it (nvidia-ml-py): load, memory, clocks, power, heat, throttling."""
+"""State of the GPUs as their driver tells it (nvidia-ml-py): load, memory, clocks, power, heat, throttling, errors."""
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -7,6 +7,7 @@ REASONS = {
     0x001: "idle", 0x002: "application clocks", 0x004: "power cap", 0x008: "hardware slowdown",
     0x010: "sync boost", 0x020: "software thermal", 0x040: "hardware thermal", 0x080: "power brake",
     0x100: "display clocks", 0x200: "board limit", 0x400: "reliability"}
+MOST_XIDS = 100
 BENIGN = ("idle", "application clocks", "sync boost", "display clocks")    # no sign of trouble
 
 
@@ -19,9 +20,11 @@ class GpuProbe:
     def __init__(self, nvml: Any):
         self._nvml = nvml
         self._handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+        self._events = [self._listen(handle) for handle in self._handles]
 
     def sample(self) -> list[dict[str, Any]]:
-        """One entry per GPU: load and memory_load in per cent, bytes, MHz, W, degrees C, names of reasons."""
+        """One entry per GPU: load and memory_load in per cent, bytes, MHz, W, degrees C, names of reasons; errors of
+        memory that were corrected, and that were not, since the driver was loaded; XIDs since the last sample."""
         return [self._sample(number, handle) for number, handle in enumerate(self._handles)]
 
     def facts(self) -> list[dict[str, Any]]:
@@ -47,7 +50,32 @@ class GpuProbe:
             "power": _scaled(self._ask(nvml.nvmlDeviceGetPowerUsage, handle), 1e-3),
             "temperature": self._first(("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"), handle,
                                        nvml.NVML_TEMPERATURE_GPU),
-            "throttle": None if bits is None else reasons(bits)}
+            "throttle": None if bits is None else reasons(bits),
+            "ecc_corrected": self._ask(nvml.nvmlDeviceGetTotalEccErrors, handle, nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED,
+                                       nvml.NVML_VOLATILE_ECC),
+            "ecc_uncorrected": self._ask(nvml.nvmlDeviceGetTotalEccErrors, handle,
+                                         nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC),
+            "xids": self._xids(self._events[number])}
+
+    def _listen(self, handle: Any) -> Any:
+        """What collects the critical errors (XIDs) of a GPU from now on; None where its driver does not tell them."""
+        events = self._ask(self._nvml.nvmlEventSetCreate)
+        if events is None:
+            return None
+        try:
+            self._nvml.nvmlDeviceRegisterEvents(handle, self._nvml.nvmlEventTypeXidCriticalError, events)
+        except self._nvml.NVMLError:
+            return None
+        return events
+
+    def _xids(self, events: Any) -> list[int] | None:
+        """The XIDs that have come in, at most as many as a sample can hold."""
+        if events is None:
+            return None
+        found: list[int] = []
+        while len(found) < MOST_XIDS and (event := self._ask(self._nvml.nvmlEventSetWait_v2, events, 0)) is not None:
+            found.append(int(event.eventData))
+        return found
 
     def _ask(self, function: Callable[..., Any], *args: Any) -> Any:
         try:

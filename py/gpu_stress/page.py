@@ -6,7 +6,8 @@ from pathlib import Path
 from gpu_perf.tables import Table
 from gpu_perf.webpage import anchor_of, document, figure_html, summary_html, table_html
 
-_BAD = "WRONG", "NOT QUIET", "SHARED CORES", "not judged"      # of the summary: its box is not green
+# of the summary: its box is not green
+_BAD = "WRONG", "NOT QUIET", "SHARED CORES", "MEMORY", "not judged", "not fit"
 
 
 def page(title: str, sections: Sequence[tuple[str, Sequence[str], Sequence[Table]]],

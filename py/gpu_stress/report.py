@@ -7,7 +7,7 @@ from gpu_extract.io.atomic import atomic
 from gpu_perf.tables import Table
 from gpu_stress.rows import Campaign, read_campaign
 from gpu_stress.tables import campaign_tables, machine_table, summary
-from gpu_stress.verdict import doubts, verdict
+from gpu_stress.verdict import corrected, doubts, verdict
 
 
 def write_report(folders: Sequence[str], output: str, *, plots: bool = True) -> str:
@@ -23,7 +23,7 @@ def write_report(folders: Sequence[str], output: str, *, plots: bool = True) -> 
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"{target} cannot be made: {error.strerror}") from error
-    sections = [(c.label, [*summary(c), *doubts(c), verdict(c)], campaign_tables(c)) for c in campaigns]
+    sections = [(c.label, [*summary(c), *corrected(c), *doubts(c), verdict(c)], campaign_tables(c)) for c in campaigns]
     sections += [(t.title, [], [t]) for c in campaigns[1:] if (t := machine_table(campaigns[0], c)).rows]
     text = _text(sections)
     figures = []

@@ -8,6 +8,31 @@ ALIKE = 1.1           # the best repeat over the worst, and sharing over the ide
 WELL, BETTER = 0.8, 1.1       # of the ideal: shared well; of one process alone: several are worth it
 
 
+def gpu_errors(campaign: Campaign) -> list[str]:
+    """What the driver said of GPUs while they worked: memory errors that it could not correct, and critical errors."""
+    lines = []
+    for index in sorted({g["index"] for s in campaign.samples for g in s["gpus"]}):
+        own = [g for s in campaign.samples for g in s["gpus"] if g["index"] == index]
+        counts = [g["ecc_uncorrected"] for g in own if g.get("ecc_uncorrected") is not None]
+        if counts and max(counts) > counts[0]:
+            lines.append(f"GPU {index} had {max(counts) - counts[0]} memory errors that it could not correct")
+        xids = sorted({xid for g in own for xid in g.get("xids") or ()})
+        if xids:
+            lines.append(f"GPU {index} reported XID {', '.join(map(str, xids))}")
+    return lines
+
+
+def corrected(campaign: Campaign) -> list[str]:
+    """Memory errors that GPUs corrected while they worked: results are right, the memory is to be watched."""
+    lines = []
+    for index in sorted({g["index"] for s in campaign.samples for g in s["gpus"]}):
+        counts = [g["ecc_corrected"] for s in campaign.samples for g in s["gpus"]
+                  if g["index"] == index and g.get("ecc_corrected") is not None]
+        if counts and max(counts) > counts[0]:
+            lines.append(f"MEMORY: GPU {index} corrected {max(counts) - counts[0]} errors")
+    return lines
+
+
 def doubts(campaign: Campaign) -> list[str]:
     """Why rates may not be what they seem: other work, more processes than cores, repeats that differ."""
     cores = int(campaign.machine["cores"])
@@ -43,6 +68,10 @@ def verdict(campaign: Campaign) -> str:
     if errors:
         return (f"Verdict: not fit: {errors} results are WRONG: take this machine out of use, and have its processor, "
                 "memory and GPU checked.")
+    said = gpu_errors(campaign)
+    if said:
+        return (f"Verdict: not fit: {'; '.join(said)}: take the GPU out of use, and look its errors up in the system's "
+                "log and in NVIDIA's list of XIDs.")
     lost = [r for r in campaign.rows if r.status not in ("ok", "unsupported", "out of memory")]
     if lost:
         return f"Verdict: not judged: {len(lost)} sets did not end well: see why below, and run them again (--retry)."

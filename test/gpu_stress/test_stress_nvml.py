@@ -13,6 +13,9 @@ class Driver(SimpleNamespace):
     NVMLError = pynvml.NVMLError
     NVML_CLOCK_SM, NVML_CLOCK_MEM = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM
     NVML_TEMPERATURE_GPU = pynvml.NVML_TEMPERATURE_GPU
+    NVML_MEMORY_ERROR_TYPE_CORRECTED = pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED
+    NVML_MEMORY_ERROR_TYPE_UNCORRECTED = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+    NVML_VOLATILE_ECC, nvmlEventTypeXidCriticalError = pynvml.NVML_VOLATILE_ECC, pynvml.nvmlEventTypeXidCriticalError
 
     def __init__(self, mute=(), gone=()):
         super().__init__()
@@ -25,11 +28,21 @@ class Driver(SimpleNamespace):
             "nvmlDeviceGetClockInfo": lambda h, kind: {pynvml.NVML_CLOCK_SM: 1410, pynvml.NVML_CLOCK_MEM: 1215}[kind],
             "nvmlDeviceGetPowerUsage": lambda h: 231_500, "nvmlDeviceGetEnforcedPowerLimit": lambda h: 400_000,
             "nvmlDeviceGetTemperatureV": lambda h, kind: 61, "nvmlDeviceGetTemperature": lambda h, kind: 60,
+            "nvmlDeviceGetTotalEccErrors":
+                lambda h, kind, since: 7 if kind == self.NVML_MEMORY_ERROR_TYPE_CORRECTED else 0,
+            "nvmlEventSetCreate": list, "nvmlEventSetWait_v2": self._next_event,
+            "nvmlDeviceRegisterEvents": lambda h, kinds, events: events.append(SimpleNamespace(eventData=79)),
             "nvmlSystemGetDriverVersion": lambda: "580.1", "nvmlDeviceGetName": lambda h: f"GPU of {h}"}
         for name, answer in answers.items():
             assert hasattr(pynvml, name), f"nvidia-ml-py has no {name}"
             if name not in gone:
                 setattr(self, name, self._silent if name in mute else answer)
+
+    def _next_event(self, events, timeout):
+        assert timeout == 0
+        if not events:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_TIMEOUT)
+        return events.pop(0)
 
     def _silent(self, *_):
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
@@ -41,7 +54,8 @@ def test_a_sample_of_two_devices():
     assert first == {
         "index": 0, "load": 97, "memory_load": 40, "memory_used": 3 * 2**30, "memory_total": 8 * 2**30,
         "clock_sm": 1410, "clock_memory": 1215, "power": 231.5, "temperature": 61,
-        "throttle": ["power cap", "software thermal"]}
+        "throttle": ["power cap", "software thermal"], "ecc_corrected": 7, "ecc_uncorrected": 0, "xids": [79]}
+    assert probe.sample()[0]["xids"] == []                     # each is told once
     assert second["index"] == 1
     assert probe.facts()[1] == {"index": 1, "name": "GPU of handle 1", "driver": "580.1", "memory": 8 * 2**30,
                                 "power_limit": 400.0}

@@ -239,6 +239,27 @@ def test_a_quiet_campaign_ends_in_a_sentence(tmp_path, cycles, words):
     assert words in (out / "report.html").read_text() and 'class="summary bad"' not in (out / "report.html").read_text()
 
 
+@pytest.mark.parametrize(("first", "last", "words"), [
+    ({"ecc_uncorrected": 3}, {"ecc_uncorrected": 5}, "GPU 0 had 2 memory errors that it could not correct"),
+    ({"xids": []}, {"xids": [79, 48]}, "GPU 0 reported XID 48, 79")])
+def test_a_gpu_with_errors_is_not_fit_although_results_are_right(tmp_path, first, last, words):
+    samples = [sample(t, ALONE, [float(t)], [{**gpu(90), **more}]) for t, more in ((0.0, first), (2.0, last))]
+    for s in samples:
+        s["machine"]["cpu"] = s["t"]
+    text = write_report([str(shared(tmp_path / "one", 950, samples))], str(tmp_path / "out"))
+    assert f"Verdict: not fit: {words}: take the GPU out of use" in text
+    assert 'class="summary bad"' in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_errors_from_before_and_corrected_ones_leave_it_fit(tmp_path):
+    samples = [sample(t, ALONE, [float(t)], [{**gpu(90), "ecc_uncorrected": 3, "ecc_corrected": n, "xids": []}])
+               for t, n in ((0.0, 1), (2.0, 5))]
+    for s in samples:
+        s["machine"]["cpu"] = s["t"]
+    text = write_report([str(shared(tmp_path / "one", 950, samples))], str(tmp_path / "out"))
+    assert "MEMORY: GPU 0 corrected 4 errors" in text and "Verdict: fit, and shared well" in text
+
+
 def test_wrong_and_lost_sets_are_no_verdict_on_rates(made, tmp_path):
     assert "Verdict: not fit: 3 results are WRONG: take this machine out of use" in write_report(
         [str(made)], str(tmp_path / "out"), plots=False)

@@ -45,7 +45,7 @@ def slowed(tmp_path: Path) -> Path:
     """The template for exposures with a program whose bundles take half a second more."""
     path = tmp_path / "slow.sh"
     path.write_text(template("exposure.sh").read_text().replace(
-        '"$SLURM_SUBMIT_DIR/bin/gpu_extract_exposure"', f"{DRIVER} slow 0 --"))
+        '-m gpu_extract.cli.exposure', f"{DRIVER} slow 0 --"))
     return path
 
 

@@ -195,3 +195,7 @@ def conclude(args: argparse.Namespace, comm: "Comm", entries: Sequence[Entry], g
         write_json(args.perf, whole(records, {**facts(PROG), "mpi": comm.library,
                                               "frames": [asdict(outcome) for outcome in outcomes]}))
     verdict(entries, outcomes, exit_code(outcomes, stopped))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -2,7 +2,7 @@
 import argparse
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
@@ -53,13 +53,19 @@ def extract_image(args: argparse.Namespace) -> int:
     set_threads(args.threads)
     if args.tile is not None and args.tile < 8:
         raise InputError(f"--tile is {args.tile}, must be 8 or more")
-    comm = start_ranks(args.mpi, PROG)
+    extract_with(args, start_ranks(args.mpi, PROG), interruptible(args))
+    return ExitCode.DONE
+
+
+def extract_with(args: argparse.Namespace, comm: "Comm", within: AbstractContextManager[None] | None = None
+                 ) -> "Progress":
+    """The same on ranks that are there already; returns what they recorded. within: what is to be left at the end."""
     from gpu_extract.cli.compiling import CompileProgress, counted_compiling
     from gpu_extract.cli.report import Progress
 
     recorder = Progress(comm.rank)
     comm.watch(recorder)
-    with comm.together(), interruptible(args), counted_compiling(comm.rank, args.loglevel, recorder), \
+    with comm.together(), within or nullcontext(), counted_compiling(comm.rank, args.loglevel, recorder), \
             ExitStack() as stack:
         backend, device = choose_backend(args.gpu, comm, many=False, tile=args.tile, tell=CompileProgress())
         stack.enter_context(closing(backend))
@@ -76,7 +82,7 @@ def extract_image(args: argparse.Namespace) -> int:
         deliver(run, frame)
         write_performance(args, job, comm, recorder, frame)
         judge(run, frame)
-    return ExitCode.DONE
+    return recorder
 
 
 def get_simulator_ready(args: argparse.Namespace, comm: "Comm", recorder: "Recorder") -> None:

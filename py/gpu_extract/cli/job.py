@@ -64,7 +64,7 @@ def read_job(args: argparse.Namespace, inputs: Inputs) -> Job:
     from gpu_extract.io.frame import read_frame
     from gpu_extract.io.image import read_image
     from gpu_extract.io.psf import read_psf
-    from gpu_extract.io.sources import Sources, source_cards
+    from gpu_extract.io.sources import Sources, origin_cards, source_cards
     from gpu_extract.plan import make_plan
 
     check = not args.ignore_checksums
@@ -76,7 +76,7 @@ def read_job(args: argparse.Namespace, inputs: Inputs) -> Job:
         image = replace(image, fibermap=_fibermap_file(table, check))
     config = make_config(args, image)
     plan = make_plan(psf, config, 0)
-    cards = [*sources, *_settings(config)]
+    cards = [*sources, *origin_cards(psf), *_settings(config)]
     fibermap = _own_rows(image, psf, range(*plan.fibres))
     if args.barycentric_correction and fibermap is not None:
         from gpu_extract.io.barycentre import with_factors
@@ -101,7 +101,7 @@ def settings_for(camera: str, args: argparse.Namespace) -> ExtractConfig:
     """Those of an image of a camera that is not yet there."""
     from gpu_extract.io.presets import camera_preset, find_preset
 
-    preset = find_preset(args.preset) if args.preset else camera_preset(camera)
+    preset = find_preset(args.preset, camera) if args.preset else camera_preset(camera)
     grid = args.wavelength or (preset.wavelength if preset else ANY_GRID)
     return ExtractConfig(grid, psferr=args.psferr, **_given(args))
 
@@ -143,7 +143,8 @@ def find_settings(args: argparse.Namespace, image: "Image") -> "Preset | None":
     """The preset that was asked for, else that of the image's camera, else None."""
     from gpu_extract.io.presets import camera_preset, find_preset
 
-    return find_preset(args.preset) if args.preset else camera_preset(image.get("CAMERA"))
+    camera = image.get("CAMERA")
+    return find_preset(args.preset, camera) if args.preset else camera_preset(camera)
 
 
 def _own_rows(image: "Image", psf: "PsfModel", fibres: range) -> "FiberMap | None":

@@ -107,3 +107,7 @@ def _say(line: str, *, always: bool = False) -> None:
     launch = find_launch()
     if always or launch is None or launch.node_rank == 0:
         print(f"{PROG}: {line}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

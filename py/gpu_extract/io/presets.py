@@ -1,5 +1,6 @@
-"""The camera settings that come with the package (etc/presets.ini)."""
+"""The camera settings that come with the package (etc/presets.ini), and those of a file of the user's own."""
 import configparser
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -34,17 +35,66 @@ def presets() -> Mapping[str, Preset]:
 
 def _preset(name: str, section: configparser.SectionProxy) -> Preset:
     first, last, step = (float(word) for word in section["wavelength"].split(","))
-    return Preset(name, (first, last, step), float(section["psferr"]), section.get("camera", ""))
+    return Preset(name, (first, last, step), float(section.get("psferr", "0.01")), section.get("camera", "").lower())
 
 
-def find_preset(name: str) -> Preset:
-    """The preset called `name`. Raises InputError, naming all."""
-    if name not in presets():
-        raise InputError(f"no preset {name!r}; there are {', '.join(presets())}{did_you_mean(name, presets())}")
-    return presets()[name]
+def find_preset(name: str, camera: object = "") -> Preset:
+    """The preset called `name`: of the package, or of a file: FILE.ini:NAME, or FILE.ini for the one of the camera.
+
+    Raises InputError, naming all, where there is none, and for a file that cannot be used.
+    """
+    file, ending, chosen = name.rpartition(".ini")
+    if not ending or (chosen and chosen[0] != ":"):
+        if name not in presets():
+            raise InputError(f"no preset {name!r}; there are {', '.join(presets())}, or give a file (FILE.ini)"
+                             f"{did_you_mean(name, presets())}")
+        return presets()[name]
+    path, own = file + ending, _read(file + ending)
+    if chosen:
+        found = own.get(chosen.removeprefix(":"))
+        if found is None:
+            raise InputError(f"{path}: no preset {chosen.removeprefix(':')!r}; there are {', '.join(own)}"
+                             f"{did_you_mean(chosen.removeprefix(':'), own)}")
+        return found
+    fitting = [p for p in own.values() if p.camera and p.camera == _letter(camera)] or (
+        list(own.values()) if len(own) == 1 else [])
+    if len(fitting) != 1:
+        raise InputError(f"{path}: {len(fitting)} presets are for camera {str(camera or '').strip()!r}; name one: "
+                         + ", ".join(f"{path}:{other}" for other in own))
+    return fitting[0]
+
+
+def _read(path: str | os.PathLike[str]) -> dict[str, Preset]:
+    """The presets of a file. Raises InputError."""
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        with open(path, encoding="utf-8") as lines:
+            parser.read_file(lines)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    except (configparser.Error, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: is no file of presets: {' '.join(str(error).split())}") from error
+    found = {}
+    for name in parser.sections():
+        unknown = set(parser[name]) - {"wavelength", "psferr", "camera"}
+        try:
+            found[name] = _preset(name, parser[name])
+        except (KeyError, ValueError) as error:
+            raise InputError(f"{path}: preset {name} needs wavelength = FIRST, LAST, STEP, and psferr a number "
+                             "where it is given") from error
+        if unknown:
+            raise InputError(f"{path}: preset {name} has {', '.join(sorted(unknown))}; allowed are wavelength, psferr "
+                             "and camera")
+    if not found:
+        raise InputError(f"{path}: has no preset; a line [NAME] begins one")
+    return found
 
 
 def camera_preset(camera: object) -> Preset | None:
     """The preset for a header's CAMERA ("r5", "R", "z0 "), or None where there is none."""
-    letter = str(camera or "").strip().lower()[:1]
-    return next((p for p in presets().values() if p.camera and p.camera == letter), None)
+    return next((p for p in presets().values() if p.camera and p.camera == _letter(camera)), None)
+
+
+def _letter(camera: object) -> str:
+    """Of a header's CAMERA."""
+    return str(camera or "").strip().lower()[:1]

@@ -17,6 +17,7 @@ from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
 
 ALLOWED = "GAUSS-HERMITE with PSFVER 2 or 3, and GAUSS-HERMITE2 with PSFVER 2"
 DEFAULT_PSFERR = 0.01
+ORIGIN = "IN_PSF"            # card of a PSF whose traces were shifted: what it was before
 _TAIL = {"amp": "TAILAMP", "core": "TAILCORE", "xscale": "TAILXSCA", "yscale": "TAILYSCA",
          "index": "TAILINDE"}
 OWN = "OWNWAVE"               # HDU of the fibres' own wavelengths
@@ -80,6 +81,8 @@ def read_psf(path: str | os.PathLike[str], *, check: bool = True) -> PsfModel:
             raise InputError(f"{name}: PSF of type {kind!r}, version {version}; known are {ALLOWED}")
         headers = [h.header for h in hdus]
         identity = {key: word for header in reversed(headers) for key, word in identity_of(header).items()}
+        origin = next((str(header[ORIGIN]) for header in headers if ORIGIN in header), None)
+        identity |= {} if origin is None else {ORIGIN: origin}
         own = find_optional(hdus, OWN)
         return replace(_model(kind, table, x, y, _psferr(headers, name)), identity=identity,
                        own=None if own is None else _own(own, x, name))

@@ -7,7 +7,8 @@ from typing import Any
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from gpu_extract.config import MATHEMATICS, ExtractConfig
-from gpu_extract.data import Card
+from gpu_extract.data import Card, PsfModel
+from gpu_extract.io.psf import ORIGIN
 from gpu_extract.io.stamp import stamp
 
 # printable ASCII, which is all that a header may hold; without %, which begins what stands for another byte, and &,
@@ -36,6 +37,12 @@ def source_cards(sources: Sources) -> list[Card]:
     paths = sources.paths()
     return [*(Card(f"IN_{key}", as_ascii(path), f"Input {_WORDS[key]}") for key, path in paths.items()),
             *(Card(f"SUM_{key}", stamp(path), f"What the {_WORDS[key]} was") for key, path in paths.items())]
+
+
+def origin_cards(psf: PsfModel) -> list[Card]:
+    """The card that says of which PSF this one is a version with shifted traces, where its header does (IN_PSF)."""
+    return [Card("ORIG_PSF", psf.identity[ORIGIN], "PSF of which the traces were shifted")] if ORIGIN in psf.identity \
+        else []
 
 
 def settings_cards(config: ExtractConfig) -> list[Card]:

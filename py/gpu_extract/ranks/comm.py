@@ -111,6 +111,17 @@ def get_comm(mpi: bool, report: Report | None = None, *, threads: bool = False) 
     """
     if not mpi:
         return SERIAL
+    MPI = _load(threads)
+    return MpiComm(MPI, MPI.COMM_WORLD, report)
+
+
+def wrap(comm: Any) -> MpiComm:
+    """The ranks of a communicator of mpi4py that another program has made; all of them call this."""
+    return MpiComm(_load(threads=False), comm)
+
+
+def _load(threads: bool) -> Any:
+    """The module mpi4py.MPI. Raises InputError."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")     # mpi4py guesses at what the programs check, and say in one line
@@ -120,4 +131,4 @@ def get_comm(mpi: bool, report: Report | None = None, *, threads: bool = False) 
     except (ImportError, RuntimeError) as error:
         raise InputError(f"MPI cannot be loaded ({error}); pip install mpi4py mpich, or run without --mpi and "
                          "without a launcher") from error
-    return MpiComm(MPI, MPI.COMM_WORLD, report)
+    return MPI

@@ -65,6 +65,7 @@ class SimConfig:
     flexure: pixels (x, y) by which the light lies beside the traces that are given
     exact_lines: the lines of an arc are at their own wavelengths; otherwise they are shared by the bins around, as the
         truth has them, which makes spots a little broader
+    field_seed: of the targets, where exposures of one field differ in all else; None: seed
     """
 
     camera: str = "r0"
@@ -87,6 +88,7 @@ class SimConfig:
     scattered: float = 0.0
     flexure: tuple[float, float] = (0.0, 0.0)
     exact_lines: bool = False
+    field_seed: int | None = None
 
     def __post_init__(self) -> None:
         problems = list(self._problems()) + list(_grid_problems(self)) + list(_defect_problems(self.defects))
@@ -106,6 +108,8 @@ class SimConfig:
             yield f"nspec is {self.nspec}, must be 1 or more"
         if not 0 <= self.seed < 2**63:
             yield f"seed is {self.seed}, must lie between 0 and 2^63 - 1"
+        if self.field_seed is not None and not 0 <= self.field_seed < 2**63:
+            yield f"field_seed is {self.field_seed}, must lie between 0 and 2^63 - 1"
         if self.exptime is not None and not 0 < self.exptime < 1e6:
             yield f"exptime is {self.exptime:g}, must be a number of seconds above 0 and below 1e6"
         if not -0.5 < self.psf_error < 0.5:
@@ -134,6 +138,11 @@ class SimConfig:
         return int(self.camera[len(self.band):] or 0)
 
     @property
+    def field(self) -> int:
+        """Seed of the targets."""
+        return self.seed if self.field_seed is None else self.field_seed
+
+    @property
     def seconds(self) -> float:
         """Exposure time."""
         if self.exptime is not None:
@@ -148,6 +157,8 @@ class SimConfig:
         del settings["flexure"]
         later["hidden_cosmics"] = settings["defects"].pop("hidden_cosmics")
         settings |= {name: value for name, value in later.items() if value}     # as before there were these
+        if self.field_seed is None:
+            settings.pop("field_seed")
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
     def as_dict(self) -> dict[str, Any]:

@@ -10,8 +10,18 @@ from gpu_extract.simulate.targets import Target, target_of
 VERSION = 1                     # raised by every change that moves a pixel: cached frames are then made anew
 BROKEN_FIBRE = 4                # bit 2 of desispec.maskbits.fibermask
 _FIELD_RA, _FIELD_DEC = 150.1, 2.2
+_PLATE_SCALE = 0.0706           # mm on the focal plane for an arcsecond at the field's middle, about
+_TILES = 80000                  # numbers of tiles begin here
 _FIBERMAP = np.dtype([("TARGETID", "i8"), ("PETAL_LOC", "i2"), ("FIBER", "i4"), ("OBJTYPE", "S3"),
-                      ("TARGET_RA", "f8"), ("TARGET_DEC", "f8"), ("FIBERSTATUS", "i4"), ("FLUX_R", "f4")])
+                      ("TARGET_RA", "f8"), ("TARGET_DEC", "f8"), ("FIBERSTATUS", "i4"), ("FLUX_R", "f4"),
+                      ("LOCATION", "i8"), ("DEVICE_LOC", "i4"), ("FIBER_RA", "f8"), ("FIBER_DEC", "f8"),
+                      ("FIBER_X", "f8"), ("FIBER_Y", "f8"), ("FIBERASSIGN_X", "f4"), ("FIBERASSIGN_Y", "f4"),
+                      ("DELTA_X", "f8"), ("DELTA_Y", "f8"), ("EXPTIME", "f8"), ("DESI_TARGET", "i8"),
+                      *((f"GAIA_PHOT_{band}_MEAN_MAG", "f4") for band in ("G", "BP", "RP"))])    # 0: not known
+_SKY_TARGET = 1 << 32           # bit SKY of desitarget's desi_mask
+_UNITS = {"TARGET_RA": "deg", "TARGET_DEC": "deg", "FIBER_RA": "deg", "FIBER_DEC": "deg", "FIBER_X": "mm",
+          "FIBER_Y": "mm", "FIBERASSIGN_X": "mm", "FIBERASSIGN_Y": "mm", "DELTA_X": "mm", "DELTA_Y": "mm",
+          "EXPTIME": "s"}
 
 
 def modified_julian_date(night: int) -> float:
@@ -35,6 +45,7 @@ def cards_of(config: SimConfig, detector: Detector, psf: PsfModel) -> tuple[Card
         Card("PROGRAM", config.program, "observing programme"),
         Card("EXPID", config.expid, "exposure number"),
         Card("NIGHT", config.night, "night, YYYYMMDD"),
+        Card("TILEID", tile_id(config), "tile: the set of targets"),
         Card("EXPTIME", config.seconds, "[s] exposure time"),
         Card("MJD-OBS", modified_julian_date(config.night), "[d] MJD of the exposure's start"),
         Card("SPECID", config.spectrograph, "spectrograph"),
@@ -62,14 +73,22 @@ def fibermap_of(config: SimConfig, psf: PsfModel) -> FiberMap:
     rows = np.zeros(psf.nfibre, _FIBERMAP)
     for fibre, row in enumerate(rows):
         _fill(row, config, fibre, target_of(config, fibre))
-    return FiberMap(rows, {"TARGET_RA": "deg", "TARGET_DEC": "deg"},
-                    (Card("SIMSEED", config.seed, "seed of the simulation"),),
+    return FiberMap(rows, _UNITS,
+                    (Card("SIMSEED", config.seed, "seed of the simulation"),
+                     Card("TILEID", tile_id(config), "tile: the set of targets"),
+                     Card("SURVEY", "main", "survey, as desispec's grouping asks for it"),
+                     Card("FAPRGRM", config.program, "programme of the fibre assignment")),
                     {"FLUX_R": "nanomaggies"})       # it is no unit of FITS: as one, astropy warns on every reading
+
+
+def tile_id(config: SimConfig) -> int:
+    """Number of the tile: exposures of the same targets have the same."""
+    return _TILES + config.field % 10000
 
 
 def target_id(config: SimConfig, fibre: int) -> int:
     """Number of a fibre's target: differs between seeds, spectrographs and fibres."""
-    return 39000000000000000 + config.seed % 10**7 * 10**6 + config.spectrograph * 10**5 + fibre
+    return 39000000000000000 + config.field % 10**7 * 10**6 + config.spectrograph * 10**5 + fibre
 
 
 def _fill(row: np.void, config: SimConfig, fibre: int, target: Target) -> None:
@@ -80,4 +99,15 @@ def _fill(row: np.void, config: SimConfig, fibre: int, target: Target) -> None:
     row["OBJTYPE"] = b"SKY" if sky else b"TGT"
     row["TARGET_RA"], row["TARGET_DEC"] = target.ra, target.dec
     row["FIBERSTATUS"] = BROKEN_FIBRE if fibre_problems(config.defects, fibre) else 0
+    row["DEVICE_LOC"], row["LOCATION"] = fibre, 1000 * config.spectrograph + fibre
+    row["FIBER_RA"], row["FIBER_DEC"] = target.ra, target.dec
+    place = focal_plane(target)
+    row["FIBER_X"], row["FIBER_Y"] = row["FIBERASSIGN_X"], row["FIBERASSIGN_Y"] = place
+    row["EXPTIME"], row["DESI_TARGET"] = config.seconds, _SKY_TARGET if sky else 0
     row["FLUX_R"] = 0.0 if sky else 10 ** (0.4 * (22.5 - target.magnitude))
+
+
+def focal_plane(target: Target) -> tuple[float, float]:
+    """Where a target's light falls on the focal plane, mm: a plane, without the corrector's distortion."""
+    east = (target.ra - _FIELD_RA) * np.cos(np.radians(target.dec))
+    return -3600 * _PLATE_SCALE * float(east), 3600 * _PLATE_SCALE * (target.dec - _FIELD_DEC)

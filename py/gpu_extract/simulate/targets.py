@@ -55,7 +55,7 @@ class Target:
 
 def target_of(config: SimConfig, fibre: int) -> Target:
     """The target of a fibre."""
-    random = stream(config.seed, Purpose.TARGET, fibre, config.spectrograph)
+    random = stream(config.field, Purpose.TARGET, fibre, config.spectrograph)
     pick, bright, far, shape, lines, width, angle, radius = random.random(8)
     kinds = _MIX[config.program]
     share = np.cumsum([row[1] for row in kinds])

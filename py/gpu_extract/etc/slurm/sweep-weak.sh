@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Strong scaling on a CPU node, one frame of 500 fibres on more and more ranks:
+# Weak scaling on a CPU node, one bundle of 25 fibres for each rank:
 #
-#   sbatch slurm/sweep-strong.sh FOLDER [any option of gpu_sweep run]
+#   sbatch slurm/sweep-weak.sh FOLDER [any option of gpu_sweep run]
 #
 # Table, plots and records are in FOLDER; started again with the same words, it goes on where it was.
 # Set before sbatch, if they differ:
 #   RANKS    numbers of ranks, with commas                                         (1,2,4,8,16,20)
 #   PYTHON   the interpreter of the environment that gpu_extract is installed in   (python)
 #   MPI      what srun needs for the MPI library: pmi2 for MPICH, pmix for Open MPI (pmi2)
-#SBATCH --job-name=sweep-strong
+#SBATCH --job-name=sweep-weak
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=20
 #SBATCH --cpus-per-task=1
@@ -18,5 +18,5 @@ set -euo pipefail
 export OMP_NUM_THREADS=1
 folder=$1
 shift
-exec "${PYTHON:-python}" "$SLURM_SUBMIT_DIR/bin/gpu_sweep" run "$folder" --modes strong --ranks "${RANKS:-1,2,4,8,16,20}" \
+exec "${PYTHON:-python}" -m gpu_perf.cli.sweep run "$folder" --modes weak --ranks "${RANKS:-1,2,4,8,16,20}" \
     --launcher srun --launcher-options="--mpi=${MPI:-pmi2} --cpus-per-task=1" "$@"

@@ -12,5 +12,5 @@
 #SBATCH --time=00:10:00
 set -euo pipefail
 export OMP_NUM_THREADS=1
-exec srun --mpi="${MPI:-pmi2}" --cpus-per-task=1 "${PYTHON:-python}" "$SLURM_SUBMIT_DIR/bin/mps_wrapper" \
-    "${PYTHON:-python}" "$SLURM_SUBMIT_DIR/bin/gpu_extract" --gpu "$@"
+exec srun --mpi="${MPI:-pmi2}" --cpus-per-task=1 "${PYTHON:-python}" -m gpu_extract.cli.mps \
+    "${PYTHON:-python}" -m gpu_extract.cli.extract --gpu "$@"

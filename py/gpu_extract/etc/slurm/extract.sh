@@ -10,6 +10,5 @@
 #SBATCH --cpus-per-task=1
 #SBATCH --time=00:10:00
 set -euo pipefail
-# sbatch runs a copy of this script: the project is where the job was submitted from
 export OMP_NUM_THREADS=1
-exec srun --mpi="${MPI:-pmi2}" --cpus-per-task=1 "${PYTHON:-python}" "$SLURM_SUBMIT_DIR/bin/gpu_extract" "$@"
+exec srun --mpi="${MPI:-pmi2}" --cpus-per-task=1 "${PYTHON:-python}" -m gpu_extract.cli.extract "$@"

@@ -26,13 +26,13 @@ if [ -n "${NSYS:-}" ]; then
     watch=("$NSYS" profile --trace=cuda,nvtx --force-overwrite=true "--output=$folder/rank%q{SLURM_PROCID}")
     set -- --nvtx "$@"
 fi
-srun --mpi="${MPI:-pmi2}" --cpus-per-task=1 "${watch[@]}" "$python" "$SLURM_SUBMIT_DIR/bin/gpu_extract" \
+srun --mpi="${MPI:-pmi2}" --cpus-per-task=1 "${watch[@]}" "$python" -m gpu_extract.cli.extract \
     -o "$folder/frame.fits" --perf "$folder/run.json" --trace "$folder/trace.json" "$@"
 if [ -n "${NSYS:-}" ]; then
     for profile in "$folder"/rank*.nsys-rep; do
         rank=${profile%.nsys-rep}
         "$NSYS" export --type=sqlite --force-overwrite=true "--output=$rank.sqlite" "$profile"
-        "$python" "$SLURM_SUBMIT_DIR/bin/gpu_perf" nsys "$rank.sqlite" --html "$rank.html"
+        "$python" -m gpu_perf.cli.perf nsys "$rank.sqlite" --html "$rank.html"
     done
 fi
-exec "$python" "$SLURM_SUBMIT_DIR/bin/gpu_perf" report "$folder/run.json" --html "$folder/report.html"
+exec "$python" -m gpu_perf.cli.perf report "$folder/run.json" --html "$folder/report.html"

@@ -1,0 +1,66 @@
+"""The step "extract" of desi_proc: main_gpu_specter of desispec.scripts.extract, with the same arguments and outputs.
+
+desi_proc starts MPI itself and gives each extraction a communicator. In place of
+
+    desispec.scripts.extract.main_gpu_specter(extract_args, comm=comm_extract)
+
+it may call the function of the same name here (homes.md has the patch).
+"""
+import argparse
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING, Any
+
+from gpu_extract.cli.common import start_logging
+from gpu_extract.cli.extract import PROG, extract_with, set_threads
+from gpu_extract.cli.options import build_parser
+from gpu_extract.errors import InputError
+from gpu_extract.perf.clock import epoch
+
+if TYPE_CHECKING:
+    from gpu_extract.ranks.comm import Comm
+
+# what desispec's parser of desi_extract_spectra sets -> our option
+_VALUES = {"input": "-i", "psf": "-p", "output": "-o", "fibermap": "-f", "model": "-m", "wavelength": "-w",
+           "specmin": "-s", "nspec": "-n", "regularize": "-r", "bundlesize": "--bundlesize", "psferr": "--psferr"}
+_FLAGS = {"no_scores": "--no-scores", "barycentric_correction": "--barycentric-correction", "no_gpu": "--no-gpu"}
+
+
+def main_gpu_specter(args: argparse.Namespace, comm: Any = None, timing: MutableMapping[str, float] | None = None,
+                     coordinator: Any = None) -> None:
+    """Extract one image to one frame, on the ranks of a communicator that is there already.
+
+    args: of desispec.scripts.extract.parse; comm: an mpi4py communicator, all of whose ranks call this; coordinator: of
+    gpu_specter.mpi, whose ranks then share the work, its reader and writer among them
+    timing: is given seconds since 1970 of frame-start, frame-setup, frame-extract and frame-write
+
+    Returns when args.output (and args.model) is there. Raises InputError or OutputError on all ranks alike; any other
+    exception ends all ranks of MPI. Patches are not cut: nsubbundles, nwavestep and the padding have no effect.
+    """
+    if args.decorrelate_fibers:
+        raise InputError("decorrelate_fibers is set: errors are decorrelated along each fibre, not between fibres")
+    began = epoch()
+    ours = build_parser().parse_args(words_of(args))
+    set_threads(None)
+    ranks = ranks_of(comm if coordinator is None else coordinator.comm, mpi=bool(args.mpi))
+    start_logging(PROG, "info" if ranks.rank == 0 else "error")
+    recorder = extract_with(ours, ranks)
+    ranks.release()
+    if timing is not None:
+        timing["frame-start"] = began
+        timing["frame-write"] = epoch()
+        timing["frame-extract"] = timing["frame-write"] - recorder.seconds("write")
+        timing["frame-setup"] = timing["frame-extract"] - recorder.seconds("extract")
+
+
+def words_of(args: argparse.Namespace) -> list[str]:
+    """The options of gpu_extract that mean what these of desispec do."""
+    words = [word for name, option in _VALUES.items() if getattr(args, name, None) is not None
+             for word in (option, str(getattr(args, name)))]
+    return words + [option for name, option in _FLAGS.items() if getattr(args, name, False)]
+
+
+def ranks_of(comm: Any, *, mpi: bool) -> "Comm":
+    """The ranks of a communicator; without one those of MPI's world where `mpi` asks for it, else this process."""
+    from gpu_extract.ranks.comm import get_comm, wrap
+
+    return get_comm(mpi) if comm is None else wrap(comm)

@@ -1,0 +1,90 @@
+"""gpu_setup: what other software looks for in places of its own, put there; templates to start from, copied."""
+import argparse
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from gpu_extract.cli.common import Parser, add_common_options, run_main
+from gpu_extract.errors import ExitCode, InputError, OutputError
+
+DESCRIPTION = """\
+Make gpu_extract at home in other software. No file is replaced that has another content."""
+
+EPILOG = """\
+examples
+  gpu_setup specutils
+      specutils opens frames by itself from now on, without an import
+  gpu_setup templates jobs
+      copy to the folder jobs: templates for Slurm, Snakemake, Parsl and ReFrame, and an example of your own presets
+
+exit codes
+  0 done   2 usage or input, or a file of another content is there   3 a file could not be written"""
+
+LOADER = "~/.specutils/gpu_extract_frames.py"             # specutils imports every file of that folder
+LOADER_TEXT = '''\
+"""Written by gpu_setup specutils: with this file specutils opens frames of gpu_extract. Remove it to undo that."""
+from contextlib import suppress
+
+with suppress(ImportError):         # where gpu_extract is not installed there is nothing to be said
+    import gpu_extract.io.loader  # noqa: F401
+'''
+TEMPLATES = ("slurm", "workflow")                         # folders of etc/
+
+
+def build_parser() -> Parser:
+    """The parser of gpu_setup."""
+    parser = Parser("gpu_setup", DESCRIPTION, EPILOG)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, text in (("specutils", f"put a loader for frames where specutils finds it ({LOADER})"),
+                       ("templates", "copy templates to start from")):
+        made = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        if name == "templates":
+            made.add_argument("folder", metavar="FOLDER", help="where they go; made where it is missing")
+    add_common_options(parser)
+    return parser
+
+
+def set_up(args: argparse.Namespace) -> int:
+    """Write what is missing, and name it on standard output."""
+    if args.command == "specutils":
+        wanted = {Path(LOADER).expanduser(): LOADER_TEXT}
+    else:
+        folder = resources.files("gpu_extract").joinpath("etc")
+        wanted = {Path(args.folder) / name: text for top in TEMPLATES for name, text in _texts(folder / top, top)}
+    there = {path: path.read_text(encoding="utf-8") for path in wanted if path.is_file()}
+    changed = [path for path, text in there.items() if text != wanted[path]]
+    if changed:
+        raise InputError(f"{changed[0]}: is there with another content; move it away, or give another folder")
+    for path, text in wanted.items():
+        if path not in there:
+            _write(path, text)
+        print(f"{'is there' if path in there else 'written'}: {path}")
+    return ExitCode.DONE
+
+
+def _texts(folder: Any, name: str) -> Iterator[tuple[str, str]]:
+    """Names and contents of the files of a folder of the package."""
+    for item in sorted(folder.iterdir(), key=lambda item: str(item.name)):
+        if item.is_file():
+            yield f"{name}/{item.name}", item.read_text(encoding="utf-8")
+
+
+def _write(path: Path, text: str) -> None:
+    from gpu_extract.io.atomic import atomic
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{path.parent} cannot be made: {error.strerror}") from error
+    with atomic(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command gpu_setup; returns its exit code."""
+    return run_main(build_parser, set_up, argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,50 @@
+"""The extraction as an operation in the style of specreduce: made of an image, called for a Spectrum."""
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpu_extract.config import ExtractConfig
+from gpu_extract.data import Frame, PsfModel
+from gpu_extract.errors import InputError
+from gpu_extract.run import extract
+
+
+@dataclass
+class PsfExtract:
+    """Extract all fibres of an image with the PSF, in place of specreduce's BoxcarExtract or HorneExtract.
+
+    image: NDData (CCDData, Spectrum) of (ny, nx) in electrons with an uncertainty
+    psf: data.PsfModel, or the name of a file
+    wavelength: (first, last, step) of the bins, Angstrom, both ends included
+    settings: further settings of ExtractConfig: specmin, nspec, psferr, ...
+    frame: after a call: what came out, with the resolution matrix; None before
+
+    A call returns specutils.Spectrum of (nspec, nwave), in electron/Angstrom, and may be given what differs from the
+    above. Raises InputError where `extract` does, and without specutils.
+    """
+
+    image: Any
+    psf: PsfModel | str | os.PathLike[str]
+    wavelength: tuple[float, float, float]
+    settings: dict[str, Any] = field(default_factory=dict)
+    frame: Frame | None = field(default=None, init=False, repr=False)
+
+    def __call__(self, image: Any = None, **changes: Any) -> Any:
+        """Extract, from `image` where it is given, with other settings where they are given."""
+        from gpu_extract.io.nddata import image_of, spectrum_of
+
+        config = ExtractConfig(**{"wavelength": self.wavelength, **self.settings, **changes})
+        self.frame = extract(image_of(self.image if image is None else image), self._psf(), config)
+        if self.frame is None:
+            raise InputError("PsfExtract is for one process; under MPI call gpu_extract.extract")
+        return spectrum_of(self.frame)
+
+    @property
+    def spectrum(self) -> Any:
+        """The spectra with the settings as they are."""
+        return self()
+
+    def _psf(self) -> PsfModel:
+        from gpu_extract.io.psf import read_psf
+
+        return self.psf if isinstance(self.psf, PsfModel) else read_psf(self.psf)
