@@ -3,15 +3,13 @@
 Each step stands on those before it: the device and its memory, copies, a kernel in CUDA C++ (NVRTC, cupy), a kernel of
 numba-cuda, a small frame against the CPU's. The first that fails is named in one line, with what to do.
 """
-import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpu_extract.cli.ranks import find_launch
-from gpu_extract.errors import ExitCode, InputError
+from gpu_extract.errors import ExitCode
 
 if TYPE_CHECKING:
     from gpu_extract.device.cuda.seam import Device, DeviceArray
@@ -50,21 +48,6 @@ def check_device(open_device: Callable[[], "Device"], say: Callable[[str], None]
             return ExitCode.CHECK_FAILED
     say(f"{device.name} does what it has to")
     return ExitCode.DONE
-
-
-class CheckDevice(argparse.Action):
-    """An option that checks the device and ends the program, whatever else was given; one rank does so for all."""
-
-    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace,
-                 values: str | Sequence[Any] | None, option_string: str | None = None) -> NoReturn:
-        launch = find_launch()
-        if launch is not None and launch.node_rank != 0:
-            parser.exit(ExitCode.DONE)
-        try:
-            code = check_device(first_device, lambda line: print(line, flush=True))
-        except InputError as error:
-            raise InputError(f"{option_string}: {getattr(error, 'reason', error)}: {_INSTALL}") from error
-        parser.exit(code)
 
 
 def first_device() -> "Device":
@@ -176,9 +159,9 @@ def _wait(device: "Device", stream: Any) -> None:
     device.finish(done)
 
 
-_INSTALL = "install gpu_extract[cuda12] or [cuda13], as the driver asks for (nvidia-smi shows its CUDA version)"
+INSTALL = "install gpu_extract[cuda12] or [cuda13], as the driver asks for (nvidia-smi shows its CUDA version)"
 _BROKEN = "use --no-gpu, and tell whoever looks after this machine"
 STEPS = (Step("device", _memory, _BROKEN), Step("copies", _copies, _BROKEN),
-         Step("a kernel in CUDA C++ (NVRTC, cupy)", _text, _INSTALL),
-         Step("a kernel of numba-cuda", _numba, _INSTALL),
+         Step("a kernel in CUDA C++ (NVRTC, cupy)", _text, INSTALL),
+         Step("a kernel of numba-cuda", _numba, INSTALL),
          Step("a small frame", _frame, "use --no-gpu, and report it with these lines"))

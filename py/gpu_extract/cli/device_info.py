@@ -1,4 +1,4 @@
-"""What devices are here: `gpu_extract --device-info` and `gpu_stress info` print the same report."""
+"""Options about devices: which are here (`--device-info`, as `gpu_stress info`), and whether one is fit (`--device-check`)."""
 import argparse
 import json
 import os
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from gpu_extract.cli.ranks import find_launch
-from gpu_extract.errors import ExitCode
+from gpu_extract.errors import ExitCode, InputError
 
 
 def show_devices(module: str | None = None, *, measure: bool = True, as_json: bool = False) -> ExitCode:
@@ -32,3 +32,20 @@ class ShowDevices(argparse.Action):
         if launch is not None and launch.node_rank != 0:
             parser.exit(ExitCode.DONE)
         parser.exit(show_devices())
+
+
+class CheckDevice(argparse.Action):
+    """An option that checks the device and ends the program, whatever else was given; one rank does so for all."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace,
+                 values: str | Sequence[Any] | None, option_string: str | None = None) -> NoReturn:
+        launch = find_launch()
+        if launch is not None and launch.node_rank != 0:
+            parser.exit(ExitCode.DONE)
+        from gpu_extract.cli.device_check import INSTALL, check_device, first_device  # numpy: not for --help
+
+        try:
+            code = check_device(first_device, lambda line: print(line, flush=True))
+        except InputError as error:
+            raise InputError(f"{option_string}: {getattr(error, 'reason', error)}: {INSTALL}") from error
+        parser.exit(code)

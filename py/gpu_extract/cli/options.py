@@ -5,8 +5,7 @@ from typing import Any, NoReturn
 
 from gpu_extract.cli.common import Parser, add_common_options
 from gpu_extract.cli.compiling import Compile
-from gpu_extract.cli.device_check import CheckDevice
-from gpu_extract.cli.device_info import ShowDevices
+from gpu_extract.cli.device_info import CheckDevice, ShowDevices
 from gpu_extract.errors import InputError
 
 DESCRIPTION = """\
