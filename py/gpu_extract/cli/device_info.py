@@ -1,4 +1,4 @@
-"""Options about devices: which are here (`--device-info`, as `gpu_stress info`), and whether one is fit (`--device-check`)."""
+"""Options about devices: which are here (as `gpu_stress info`), and whether the first one is fit."""
 import argparse
 import json
 import os
