@@ -8,7 +8,7 @@ from scipy.linalg import lapack
 from gpu_extract.data import Array, Normal
 from gpu_extract.decorrelate.narrow import simd_eliminate, simd_schur
 from gpu_extract.decorrelate.narrow.bands import address_of
-from gpu_extract.decorrelate.weak import SAFE
+from gpu_extract.decorrelate.weak import SAFE, TOLD
 from gpu_extract.kernels.arena import Arena
 from gpu_extract.solve import simd_factor, simd_strengths
 from gpu_extract.vectors import transpose
@@ -89,11 +89,14 @@ class Couplings:
         return self._farthest[fibre]
 
     def tells(self, fibre: int) -> bool:
-        """Whether a fibre's own block distinguishes its bins from one another: see decorrelate.weak."""
+        """Whether a fibre's own block distinguishes its bins from one another: see decorrelate.weak.
+
+        It does where it is definite without a share 1 / TOLD of its diagonal, too: pivots alone do not tell.
+        """
         if fibre not in self._tells:
             rows = np.asfortranarray(self.icov[fibre, 0, :, self.hw:self.hw + self.own + 1].T)
             diagonal = np.where(rows[0] > 0.0, rows[0], 1.0)
-            rows[0] = diagonal
+            rows[0] = diagonal * (1.0 - 1.0 / TOLD)
             factor, info = lapack.dpbtrf(rows, lower=1, overwrite_ab=1)
             self._tells[fibre] = bool(info == 0 and (factor[0]**2 > SAFE * diagonal).all())
         return self._tells[fibre]
