@@ -141,7 +141,7 @@ class Neighbours:
         best = self._best[fibre]
         facts, error = best.facts, self._higher_orders(fibre, best.facts)
         return Schur(best.room, best.place, best.bound, best.squares, facts, error + best.tail,
-                     self._holds(best, error) and self._chains_tell(fibre), best.shift, best.little, best.windows)
+                     self._holds(best, error) and self._eliminated_tell(fibre), best.shift, best.little, best.windows)
 
     def remainder(self, fibre: int, schur: Schur) -> Remainder:
         """The elements of a fibre's S beyond its band and windows."""
@@ -206,16 +206,22 @@ class Neighbours:
         eliminated = [] if self._has_windows(fibre) else self.couplings.eliminated(fibre)
         return [j for j in eliminated if self._chained(j, fibre)]
 
-    def _chains_tell(self, fibre: int) -> bool:
-        """Whether the chain of fibres eliminated one after another for this one leaves more than rounding of it."""
-        for j in self._chains_of(fibre):
-            i, told = fibre, self.couplings.tells(j)
-            while told and self._chained(j, i):
+    def _eliminated_tell(self, fibre: int) -> bool:
+        """Whether the fibres eliminated for this one, or chains of them, leave more than rounding of it."""
+        chains = not self._has_windows(fibre)
+        for j in self.couplings.eliminated(fibre):
+            i, told = fibre, self._tells(j)
+            while told and chains and self._chained(j, i):
                 i, j = j, 2 * j - i
-                told = self.couplings.tells(j)
+                told = self._tells(j)
             if not told:
                 return False
         return True
+
+    def _tells(self, fibre: int) -> bool:
+        """Whether a fibre's own block distinguishes its bins: by what is known of its S, which is less than that block,
+        or by the block."""
+        return not self._at_first(fibre).facts.may_be_weak or self.couplings.tells(fibre)
 
     def _chained(self, j: int, fibre: int) -> bool:
         """Whether fibre j is eliminated for `fibre` after the contribution of the fibre beyond it was subtracted."""

@@ -1,0 +1,54 @@
+"""The limit of weak bins: on both sides of it, in each form in which it is asked, and the same in all its copies."""
+import numpy as np
+import pytest
+from scipy.linalg import toeplitz
+
+from gpu_extract.decorrelate.dense.pixels import Block, Patch, decorrelate
+from gpu_extract.decorrelate.weak import SAFE, TOLD, UNKNOWN, band_tells, factor_tells
+from gpu_extract.device.cuda import decide, patches
+from gpu_extract.oracle import exact
+
+
+def test_copies_are_the_same() -> None:
+    """The oracle and the device have limits of their own, which no import connects."""
+    assert decide.TOLD == TOLD
+    assert patches.SAFE == SAFE
+    assert exact.WEAK == UNKNOWN
+
+
+def overlapping(raised: float) -> np.ndarray:
+    """icov of two bins whose variances are raised so much because the other one is unknown."""
+    share = np.sqrt(1.0 - 1.0 / raised)
+    return np.array([[1.0, share], [share, 1.0]])
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-12, 1e9])
+@pytest.mark.parametrize(("most", "told"), [(UNKNOWN, 1e9), (TOLD, 1e7)])
+def test_two_bins(most: float, told: float, scale: float) -> None:
+    """C_jj icov_jj a tenth of the limit is told, ten times the limit is not; in any unit."""
+    for raised, right in ((told, True), (100.0 * told, False)):
+        icov = scale * overlapping(raised)
+        assert factor_tells(np.linalg.cholesky(icov), icov.diagonal(), most) == right
+    for raised, right in ((1e7, True), (1e9, False)):      # S of the first bin and its diagonal in icov
+        own = np.array([[scale / raised, 0.0]])
+        assert band_tells(own, np.array([scale])) == right
+
+
+@pytest.mark.parametrize(("raised", "weak"), [(1e9, False), (1e11, True)])
+def test_two_bins_from_their_pixels(raised: float, weak: bool) -> None:
+    """The dense core's flag, from whitened spots: a tenth of the limit has none, ten times the limit has one."""
+    far = 1.0 / np.sqrt(raised)
+    spots = np.array([[1.0, np.sqrt(1.0 - far**2)], [0.0, far]])
+    rows = np.column_stack([spots, spots @ [100.0, 120.0]])
+    made = decorrelate(lambda moved=0.0: Patch([Block(rows * (1.0 + moved), 0)], np.array([0, 1]), 2))
+    assert made.weak.tolist() == [weak, weak]
+
+
+def test_a_chain_of_bins_is_not_told_by_its_pivots() -> None:
+    """Gaussian spots on a fine grid: all pivots are far above SAFE, on both sides of the limit."""
+    for size, right in ((2.4, True), (2.65, False)):
+        icov = toeplitz(np.exp(-((np.arange(30) / size) ** 2) / 2))
+        factor = np.linalg.cholesky(icov)
+        assert (factor.diagonal() ** 2 > 10.0 * SAFE).all()
+        assert (np.linalg.inv(icov).diagonal().max() < UNKNOWN) == right
+        assert factor_tells(factor, icov.diagonal()) == right
