@@ -1,9 +1,10 @@
 """Real pixels through gpu_psf and gpu_extract: what doc/real-data.md reports, with its pictures.
 
-    python bench/real_data.py FOLDER [--figures doc/figures]
+    python bench/real_data.py [FOLDER] [--figures doc/figures] [--smallest]
 
 FOLDER holds echelle-ccd.fits.gz, echelle-cmos.fits.gz, uves-star.fits.gz and the text files that belong to them.
-Everything that is printed is measured here; gain and noise are fixed before any chi2 is computed.
+Without it, and with --smallest, nothing is measured. Everything that is printed is measured here;
+gain and noise are fixed before any chi2 is computed.
 """
 import argparse
 from dataclasses import dataclass, replace
@@ -249,9 +250,13 @@ def pictures(found: Ccd, arc: tuple[Image, Traces, Solution], star: tuple[Image,
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="?")
+    parser.add_argument("--smallest", action="store_true", help="nothing: it takes minutes")
     parser.add_argument("--figures", type=Path, help="draw the page's pictures into this folder")
     args = parser.parse_args()
+    if args.folder is None or args.smallest:
+        print("nothing measured: give the folder with the images (they are not part of this repository)")
+        return
     found = ccd(args.folder)
     chi2_table(found)
     ratios(found)

@@ -32,3 +32,20 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> "Night":
     from nights import make_night
 
     return make_night(tmp_path_factory.mktemp("night"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark as slow what long_tests.txt lists: measured, each takes more than 5 s, and another test does most of it.
+
+    Raises UsageError for a line that names no test of its file.
+    """
+    listed = set((Path(__file__).parent / "long_tests.txt").read_text(encoding="utf-8").splitlines())
+    for item in items:
+        if item.nodeid in listed:
+            item.add_marker("slow")
+    if not any("::" in argument for argument in config.args):
+        files = {item.nodeid.split("::")[0] for item in items}
+        lost = {line for line in listed if line.split("::")[0] in files} - {item.nodeid for item in items}
+        if lost:
+            raise pytest.UsageError(f"test/long_tests.txt names tests that are not there: {', '.join(sorted(lost))}")

@@ -15,11 +15,11 @@ LINK = re.compile(r"(?<=\]\()(?!https?:|#)([^)\s#]+)")
 FENCE = re.compile(r"^```levels$", re.MULTILINE)                         # read by a test; plain text to a reader
 NAV = {
     "Look": ("notebooks/one-spectrum", "gallery"),
-    "Use": ("usage", "formats", "exposures", "homes", "mpi", "kernels", "gpu", "coming-from", "troubleshooting",
+    "Use": ("usage", "formats", "psf", "exposures", "homes", "mpi", "kernels", "gpu", "coming-from", "troubleshooting",
             "reliability", "stress", "performance-tools", "glossary"),
     "Call": ("api", "reference", "dependencies"),
-    "Understand and change": ("method", "method-banded", "performance", "scaling", "architecture", "CONTRIBUTING",
-                              "CHANGELOG"),
+    "Understand and change": ("method", "method-banded", "real-data", "performance", "scaling", "architecture",
+                              "CONTRIBUTING", "CHANGELOG"),
 }
 REFERENCE = """# API reference
 

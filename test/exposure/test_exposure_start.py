@@ -10,7 +10,7 @@ from nights import PROGRAM, Night
 
 # third-party packages that a run on the CPU imports, without a launcher; those behind astropy are astropy's own
 ALLOWED = {"numpy", "scipy", "numba", "llvmlite", "astropy", "astropy_iers_data", "erfa", "yaml", "packaging",
-           "sortedcontainers"}
+           "sortedcontainers", "isal"}
 MOST_MODULES = 1250       # there are 1100
 NEVER = ("astropy.modeling", "astropy.wcs", "scipy.optimize", "scipy.stats", "numba.cuda", "mpi4py", "matplotlib")
 

@@ -301,8 +301,8 @@ class Writing:
 LITTLE = "cannot be written: "
 WRITING = (
     *(Writing(f"a file size limit of {size} bytes", outside.grows_to(size), LITTLE)
-      for size in (0, 1, 2880, 5760, 11520, 40000, 80000, 110000, 120000, 123839)),
-    Writing("a file size limit equal to the size of the frame", outside.grows_to(123840), code=0),
+      for size in (0, 1, 2880, 5760, 11520, 40000, 80000, 110000, 120000, 129599)),
+    Writing("a file size limit equal to the size of the frame", outside.grows_to(129600), code=0),
     *(Writing(f"a disk of {size}", outside.room_for(size), LITTLE)
       for size in ("4k", "8k", "16k", "64k", "100k", "120k")),
     Writing("the file cannot be created", outside.fails("open", outside.FULL), "No space left on device"),
