@@ -173,7 +173,7 @@ def main() -> int:
         subprocess.run(job.command(folder / "whole.fits", None), env=ENVIRONMENT, check=True)
         job.whole.update(datasums(folder / "whole.fits"))
         number = 0
-        for kill in plan(random.Random(args.seed), 2 if args.smallest else args.kills, table=args.table,
+        for kill in plan(random.Random(args.seed), 1 if args.smallest else args.kills, table=args.table,
                          proxy="hydra" in launch[0]):
             result = once(job, kill, folder)
             if result is None:

@@ -229,7 +229,7 @@ def main() -> int:
     parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
     if args.smallest:
-        args.camera, args.nspec, args.simulations, args.dense, args.small = "tiny", 5, 6, 2, 20
+        args.camera, args.nspec, args.simulations, args.dense, args.small = "tiny", 5, 2, 1, 5
     right = large_frames(args) if args.simulations else True
     right &= small_frames(args.small)
     return 0 if right else 1
