@@ -7,6 +7,7 @@ import pytest
 
 from edge_files import image_hdus, small_psf, write_image
 from extraction import extracted
+from gpu_extract.compare import compare_frames
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Legendre, PsfModel
 from gpu_extract.errors import InputError
@@ -84,3 +85,14 @@ def test_one_factor_for_multiples_only(tmp_path: Path) -> None:
 def test_some_fibres_keep_theirs() -> None:
     psf = select(echelle(small_psf()), [1, 4])
     assert psf.own is not None and len(psf.own.coeff) == 2
+
+
+def test_frames_of_other_wavelengths_are_not_compared(tmp_path: Path) -> None:
+    """On one coordinate, with one flux, their bins are of other wavelengths all the same."""
+    image, psf = read_image(write_image(tmp_path / "image.fits", image_hdus())), small_psf()
+    frame, other = extracted(image, echelle(psf), config(psf)), extracted(image, psf, config(psf))
+    assert frame.own_wave is not None
+    assert compare_frames(frame, frame).passed
+    for changed in (other, replace(frame, own_wave=frame.own_wave + 1e-3)):
+        with pytest.raises(InputError, match=r"^fibres have other wavelengths of their own in the frame"):
+            compare_frames(frame, changed)

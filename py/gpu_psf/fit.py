@@ -24,6 +24,7 @@ NEARBY = 2, 3               # pixels (x, y) by which a bundle may be off its cam
 GAP = 0.3, 1.5              # longest one between lines of a fibre: share of the range, times the list's own
 SURE = 5                    # fibres that tell how the others move
 EARLY, LATE = (0.3, 0.2, 0.1), (0.05, 0.02)
+MARGIN = 4                  # rows around a spot's stamp into which it may move
 
 
 class Status(IntEnum):
@@ -86,9 +87,6 @@ def fit_bundle(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int]
         task = with_task(task, alone=alone)
         state = iterate(task, state, LATE[-1:], shapes=True)
     return Fit(task, state, chosen, status, nline)
-
-
-MARGIN = 4                  # rows around a spot's stamp into which it may move
 
 
 def _task(frame: Frame, now: Parameters, pixels: Pixels, lines: Lines, which: tuple[IntArray, IntArray]) -> Task:

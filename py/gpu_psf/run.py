@@ -46,7 +46,8 @@ def fit_psf(images: Sequence[Image], start: PsfModel, lines: Lines, config: FitC
     """Fit traces and shapes to arcs, from a starting PSF; on rank 0, None elsewhere.
 
     images: arcs of the same lamp settings or of others, all of the starting PSF's CCD; lines: of all their lamps
-    Raises InputError: images of another size, a starting PSF with two components, no bundle that can be fitted.
+    Raises InputError: images of another size, a starting PSF with two components or with fibres' own wavelengths, no
+    bundle that can be fitted.
     The bits do not depend on the ranks.
     """
     config = config or FitConfig()
@@ -74,6 +75,10 @@ def fit_psf(images: Sequence[Image], start: PsfModel, lines: Lines, config: FitC
 def _check(images: Sequence[Image], start: PsfModel, config: FitConfig) -> None:
     if len(start.cores) != 1:
         raise InputError(f"{start.name}: has two Gauss-Hermite components, a fit starts from a PSF with one")
+    if start.own is not None:
+        raise InputError(f"{start.name}: its fibres have wavelengths of their own (OWNWAVE), and a line is looked for "
+                         "at one wavelength in all of them: give a PSF without, as gpu_psf start makes it without "
+                         "--echelle")
     for number, image in enumerate(images):
         (rows, columns), (ny, nx) = image.pix.shape, start.shape
         if rows != ny or columns > nx:                  # one that ends behind some bundles is all right
@@ -93,7 +98,7 @@ def _outcome(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int], 
     """What travels between ranks: numbers and arrays; reason is empty where the bundle was fitted."""
     try:
         fit = fit_bundle(images, start, fibres, lines, *how)
-    except BundleError as error:
+    except (BundleError, np.linalg.LinAlgError) as error:      # a bundle's equations are its own
         return {"reason": str(error)}
     psf = psf_of(fit.frame, fit.state.now)
     return {"reason": "", "status": fit.status, "nline": fit.nline, "spots": _spots(fit), **_series_of(psf),

@@ -4,6 +4,7 @@ import glob
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -55,13 +56,11 @@ def find_entries(args: argparse.Namespace) -> tuple[Entry, ...]:
 
 def check_folders(entries: Sequence[Entry], made: str | None) -> None:
     """Raise OutputError, before any work, where the folder of a frame is not there; made: one that will be."""
-    lost: dict[str, int] = {}
-    for entry in entries:
-        folder = os.path.dirname(entry.output) or "."
-        if not os.path.isdir(folder) and (made is None or os.path.realpath(folder) != os.path.realpath(made)):
-            lost[folder] = lost.get(folder, 0) + 1
+    folders = Counter(os.path.dirname(entry.output) or "." for entry in entries)
+    lost = [folder for folder in folders if not os.path.isdir(folder)
+            and (made is None or os.path.realpath(folder) != os.path.realpath(made))]
     if lost:
-        shown = [f"{folder} ({count} frame{'s' if count > 1 else ''})" for folder, count in lost.items()]
+        shown = [f"{folder} ({folders[folder]} frame{'s' if folders[folder] > 1 else ''})" for folder in lost]
         more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
         raise OutputError(f"no such folder: {', '.join(shown[:_SHOWN])}{more}; make them (mkdir -p), or name other "
                           "outputs; no frame was begun")

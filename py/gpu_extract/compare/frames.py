@@ -35,7 +35,7 @@ def compare_frames(frame: Frame, reference: Frame, limits: Limits | str | None =
     reference has it; status where both frames have it, by what has a flux and why the others have none.
 
     limits: a kind of etc/tolerances.json or its name; None: chosen by who made the reference
-    Raises InputError where the frames have no fibre or no wavelength in common.
+    Raises InputError where the frames have no fibre or no wavelength in common, or fibres' own wavelengths differ.
     """
     if not isinstance(limits, Limits):
         limits = load_limits(limits or limits_for(reference))
@@ -122,6 +122,10 @@ def _common(frame: Frame, reference: Frame, ends: int) -> _Common:
                          f"(equal to {SAME_WAVELENGTH:g} A, {ends} bins off at both ends); "
                          "compare frames of the same grid")
     waves = near[same], np.flatnonzero(same)
+    own = [np.broadcast_to(f.wave if f.own_wave is None else f.own_wave, f.flux.shape) for f in (frame, reference)]
+    if (np.abs(own[0][np.ix_(mine, waves[0])] - own[1][np.ix_(theirs, waves[1])]) > SAME_WAVELENGTH).any():
+        raise InputError("fibres have other wavelengths of their own in the frame than in its reference; compare "
+                         "frames that were made with the same OWNWAVE of the PSF")
     good = ~_masked(reference)[theirs][:, waves[1]] & (reference.ivar[theirs][:, waves[1]] > 0)
     return _Common((mine, theirs), waves, good)
 

@@ -36,6 +36,9 @@ def frame_loader(source: Any, **kwargs: Any) -> Spectrum:
     bits (int_mask), resolution_data, chi2pix and, where the file has them, fibermap and scores.
     """
     with read_fileobj_or_hdulist(source, **kwargs) as hdus:
+        if "GRID" in hdus:
+            raise ValueError("fibres of this frame have wavelengths of their own, and a Spectrum has one axis: read it "
+                             "with gpu_extract.read_frame, and make a Spectrum of each row")
         flux = _quantity(hdus["FLUX"])
         bits = _native(hdus["MASK"].data) if "MASK" in hdus else np.zeros(flux.shape, np.uint32)
         meta = {"header": hdus[0].header.copy(), "int_mask": bits,

@@ -49,12 +49,16 @@ def _ivar(uncertainty: Any) -> np.ndarray:
 def spectrum_of(frame: Frame) -> Any:
     """A frame as specutils.Spectrum of (nspec, nwave): flux, InverseVariance, mask (True where any bit is set).
 
-    meta has the bits (int_mask), resolution_data, chi2pix and fibres. Raises InputError without specutils.
+    meta has the bits (int_mask), resolution_data, chi2pix and fibres. Raises InputError without specutils, and
+    where fibres have wavelengths of their own.
     """
     try:
         from specutils import Spectrum
     except ImportError as error:
         raise InputError(f"spectra for specutils need specutils ({error}); pip install specutils") from error
+    if frame.own_wave is not None:
+        raise InputError("fibres of this frame have wavelengths of their own, and a Spectrum has one axis: make one of "
+                         "each row of flux, ivar and own_wave")
     flux = np.asarray(frame.flux) * units.Unit(FLUX_UNIT)
     meta = {"header": {card.key: card.value for card in frame.cards}, "int_mask": frame.mask,
             "resolution_data": frame.resolution, "chi2pix": frame.chi2pix, "fibres": frame.fibres}

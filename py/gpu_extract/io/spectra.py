@@ -35,8 +35,7 @@ def write_spectra(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence
     """
     if frame.own_wave is not None:
         raise InputError(f"{path}: a spectra file has one wavelength grid, and fibres of this PSF have their own; "
-                         "leave "
-                         "--spectra out, the frame has all")
+                         "leave --spectra out, the frame has all")
     images = frame_images(frame)
     scores = score_table(frame, images)
     refuse_not_finite(path, frame, images, scores)
