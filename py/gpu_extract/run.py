@@ -8,7 +8,7 @@ from gpu_extract.assemble import assemble
 from gpu_extract.backend import Backend
 from gpu_extract.bundle import Job
 from gpu_extract.checks.odd_pixels import check_unit, most_ivar
-from gpu_extract.checks.probe import Decay, beside_masks, measure_decay, on_ccd
+from gpu_extract.checks.probe import Decay, beside_masks, measure_decay, on_ccd, too_fine
 from gpu_extract.checks.psf_check import BEYOND, check_psf, remaining
 from gpu_extract.checks.sense import compare, misfits
 from gpu_extract.config import ExtractConfig
@@ -69,6 +69,8 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
         with recorder.span("plan"):
             job = _job(image, psf, config, threads, dtype)
             fibermap = own_rows(image, psf, job)
+        if narrow := too_fine(job.psf, job.decay, config.wavelength, config.tolerance):
+            recorder.warn(narrow)
         own = backend.rows(image, job, comm, recorder, **({} if start is None else {"start": start}))
         with recorder.span("gather"):
             parts = comm.gather(own)

@@ -37,6 +37,9 @@ class Recorder(Protocol):
     def watch(self, device: Any, *, ranges: bool = False) -> None:
         """Have a device watched as well."""
 
+    def warn(self, sentence: str) -> None:
+        """Tell whoever waits something before the work, not after it."""
+
 
 class Comm(Protocol):
     """The ranks that share some work: ranks.comm.SerialComm or ranks.mpi_ranks.MpiComm, which say what the verbs do."""

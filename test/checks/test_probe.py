@@ -1,4 +1,5 @@
 """Pads are measured: the distance they give leaves less than was asked for, and little more is taken."""
+import re
 from dataclasses import replace
 from itertools import pairwise
 
@@ -8,14 +9,15 @@ import pytest
 import oracle
 from extraction import extracted, linear, moved
 from gpu_extract.checks import probe
-from gpu_extract.checks.probe import measure_decay, measure_neighbours, on_ccd
+from gpu_extract.checks.probe import FINE, measure_decay, measure_neighbours, on_ccd, too_fine
 from gpu_extract.checks.psf_check import BEYOND
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Image
 from gpu_extract.errors import InputError
 from gpu_extract.io.psf import read_psf
+from gpu_extract.perf.recorder import NullRecorder
 from gpu_extract.plan import MOST_NEIGHBOURS, make_plan
-from gpu_extract.run import prepare
+from gpu_extract.run import extract, prepare
 from gpu_extract.spots import centres, corners, make_spots, select
 from gpu_extract.spots.project import add_to_image
 
@@ -175,3 +177,28 @@ def test_bins_that_cannot_be_told_from_each_other(measure):
     psf = oracle.make_psf(oracle.FAMILIES[0])
     with pytest.raises(InputError, match=r"bins of 0.02 Angstrom cannot be told from each other.*larger step \(-w\)"):
         measure(psf, (6050.0, 6058.0, 0.02), 1e-8)
+
+
+def test_a_step_that_hides_every_bin_is_told_before_the_work():
+    """Steps that good pixels resolve say nothing; the step that is suggested is one of them, and just so."""
+    psf = oracle.make_psf("v3")
+    for step in (0.4, 0.8, 2.0):
+        wavelength = 6050.0, 6114.0, step
+        assert too_fine(psf, measure_decay(psf, wavelength, 1e-8), wavelength, 1e-8) == ""
+    wavelength = 6050.0, 6114.0, 0.1
+    said = too_fine(psf, measure_decay(psf, wavelength, 1e-8), wavelength, 1e-8)
+    assert said.startswith("bins of 0.1 Angstrom are too narrow for this PSF")
+    suggested = float(re.search(r"take a step of ([\d.]+) or more", said)[1])
+    hidden = [measure_decay(psf, (6050.0, 6114.0, step), 1e-8).hidden for step in (suggested / 1.3, suggested)]
+    assert hidden[1] < 1.2 * FINE < hidden[0]
+
+    class Told(Exception):
+        pass
+
+    class Listening(NullRecorder):
+        def warn(self, sentence):
+            raise Told(sentence)
+
+    image = Image(np.ones((100, 60)), np.ones((100, 60)))
+    with pytest.raises(Told, match="too narrow"):
+        extract(image, psf, ExtractConfig(wavelength=wavelength, any_psf=True), recorder=Listening())

@@ -28,6 +28,9 @@ SAFETY_PATCH = 1.0
 CORE = -1, 0, 1  # rows and columns of the core of a spot: where all its pixels are masked, only wings are left
 DARK = 0.25      # share of a pad's bins without core beyond which the margins above may not cover the masks
 EVERY = 4        # of a pad's bins, one is looked at
+HIDDEN = 1e7     # a tenth of that beyond which bands lose digits and pixels decide (decorrelate/weak.py: TOLD)
+WIDER = 1.2      # by which steps are tried, up to one where that is below FINE
+FINE = 1e5       # the narrow band still holds there
 
 
 @contextmanager
@@ -43,10 +46,14 @@ def _told_apart(psf: PsfModel, wavelength: tuple[float, float, float]) -> Iterat
 
 @dataclass(frozen=True)
 class Decay:
-    """beyond: bins to add beyond the ends of the requested range; patch: bins of padding for a dense patch."""
+    """beyond: bins to add beyond the ends of the requested range; patch: bins of padding for a dense patch.
+
+    hidden: the least C_jj icov_jj of the bins measured, all pixels good: how much the other bins hide each (weak.py)
+    """
 
     beyond: int
     patch: int
+    hidden: float = 1.0
 
 
 def measure_decay(psf: PsfModel, wavelength: tuple[float, float, float], tolerance: float) -> Decay:
@@ -59,17 +66,35 @@ def measure_decay(psf: PsfModel, wavelength: tuple[float, float, float], toleran
     low, high = psf.wavelength_range
     most = int((high - low) / wavelength[2]) + 1
     for window in _lengths(most):
-        envelopes = []
+        envelopes, hidden = [], np.inf
         for wave, place in _windows(psf, wavelength, window):
             with borrowed() as arena, _told_apart(psf, wavelength):
-                sums = _ideal(few, (0, few.nfibre), wave, arena, apart=True)
-                envelopes += [*_envelope(sums.icov[:, 0], place)]
+                bands = _ideal(few, (0, few.nfibre), wave, arena, apart=True).icov[:, 0]
+                columns = _columns(bands, place)
+            envelopes += [*_envelope(columns, place)]
+            hidden = min(hidden, float((columns[:, place] * bands[:, place, bands.shape[2] // 2]).min()))
             envelopes += [found for fibre in cut for found in _at_the_side(psf, fibre, wave, place)]
         beyond, patch = (max(_bins(e, safety * tolerance, most) for e in envelopes)
                          for safety in (SAFETY_CUT, SAFETY_PATCH))
         if beyond < window // 2:      # measured, not extrapolated
             break
-    return Decay(beyond, patch)
+    return Decay(beyond, patch, hidden)
+
+
+def too_fine(psf: PsfModel, decay: Decay, wavelength: tuple[float, float, float], tolerance: float) -> str:
+    """That the step is so fine that even good pixels hardly tell any bin from the next, or nothing.
+
+    decay: as measured for this PSF, these wavelengths and this tolerance
+    """
+    if decay.hidden <= HIDDEN:
+        return ""
+    (first, last, step), hidden = wavelength, decay.hidden
+    while hidden > FINE:
+        step *= WIDER
+        hidden = measure_decay(psf, (first, last, step), tolerance).hidden
+    return (f"bins of {wavelength[2]:g} Angstrom are too narrow for this PSF: the other bins increase the variance of "
+            f"each by a factor of {decay.hidden:.0e}. Many may be flagged, and most are solved from their pixels, "
+            f"which takes minutes per bundle; take a step of {step:.2g} or more (-w)")
 
 
 def _cut_fibres(psf: PsfModel, wavelength: tuple[float, float, float]) -> list[int]:
@@ -161,7 +186,7 @@ def _scaled_envelope(bands: Array, place: int) -> list[Array]:
     padded = np.pad(unit, hw)
     scaled = bands * unit[:, None] * np.lib.stride_tricks.sliding_window_view(padded, 2 * hw + 1)
     try:
-        return [*_envelope(scaled, place)]
+        return [*_envelope(_columns(scaled, place), place)]
     except LinAlgError:
         return []
 
@@ -245,21 +270,30 @@ def _cholesky(bands: Array) -> Array:
     return cholesky_banded(np.ascontiguousarray(bands[:, hw:].T), lower=True)
 
 
-def _envelope(bands: Array, place: int) -> Array:
-    """Largest |C| at every distance from a bin and beyond, relative to that bin's own: (nfibre, distances).
+def _columns(bands: Array, place: int) -> Array:
+    """|C| between a bin of every fibre and all its others: (nfibre, n).
 
     bands: (nfibre, n, 2 hw + 1) of the fibres' own blocks. They form one matrix, since nothing couples the last bin of
-    a fibre to the first of the next; distances: up to the farther end
+    a fibre to the first of the next
     """
     nfibre, n, hw = len(bands), bands.shape[1], bands.shape[2] // 2
     unit = np.zeros((nfibre, n))
     unit[:, place] = 1.0
     lower = bands[..., hw:].reshape(-1, hw + 1)
-    column = np.abs(solveh_banded(lower.T, unit.ravel(), lower=True)).reshape(nfibre, n)
-    reach = np.zeros((nfibre, max(place + 1, n - place)))
-    for side in (column[:, place:], column[:, place::-1]):
+    found: Array = np.abs(solveh_banded(lower.T, unit.ravel(), lower=True)).reshape(nfibre, n)
+    return found
+
+
+def _envelope(columns: Array, place: int) -> Array:
+    """Largest |C| at every distance from a bin and beyond, relative to that bin's own: (nfibre, distances).
+
+    columns: of `_columns`; distances: up to the farther end
+    """
+    n = columns.shape[1]
+    reach = np.zeros((len(columns), max(place + 1, n - place)))
+    for side in (columns[:, place:], columns[:, place::-1]):
         part = reach[:, :side.shape[1]]
-        np.maximum(part, side / column[:, place, None], out=part)
+        np.maximum(part, side / columns[:, place, None], out=part)
     return np.maximum.accumulate(reach[:, ::-1], axis=1)[:, ::-1]
 
 

@@ -28,10 +28,15 @@ class Progress(Recorder):
         if ranks > 1:
             self._what, self._more = "round", f" ({bundles} bundles on {ranks} ranks)"
 
+    def warn(self, sentence: str) -> None:
+        """Log it at once; rank 0 does."""
+        if self.rank == 0:
+            log.warning(sentence)
+
     def close(self, row: Span) -> None:
-        """End a span; that of a bundle moves the progress on."""
+        """End a span; that of a bundle that was not interrupted moves the progress on."""
         super().close(row)
-        if row[0] == _PIECE and self._total:
+        if row[0] == _PIECE and self._total and sys.exc_info()[0] is None:
             self._done += 1
             self._show(f"{self._what} {self._done} of {self._total}{self._more}, {self.elapsed():.1f} s")
 

@@ -151,6 +151,9 @@ class Recorder:
         self._device, self._ranges = device, ranges
         self._base, self._based = device.mark(), self.elapsed()
 
+    def warn(self, sentence: str) -> None:
+        """Nothing: whoever shows the run as it goes overrides it."""
+
     def close(self, row: Span) -> None:
         """End the span of this row; called by the context manager."""
         row[3] = _wall() - self._zero - row[2]
@@ -260,6 +263,9 @@ class NullRecorder:
         """Nothing."""
 
     def watch(self, device: Device, *, ranges: bool = False) -> None:
+        """Nothing."""
+
+    def warn(self, sentence: str) -> None:
         """Nothing."""
 
 
