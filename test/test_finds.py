@@ -7,6 +7,8 @@ from problems import make
 
 # what was wrong -> what was drawn from the seed: when another problem is drawn from it, the find has to be made anew
 FINDS = {
+    "a bin beside directions that are all rounding, C_jj icov_jj of 4e13 taken for 2e9, no flag":
+        "seed 110016: islands, v2, 3 x 36 bins of 0.6 A, 98.54% masked",
     "a neighbour that nothing tells, eliminated in the narrow band: what it leaves is rounding, 2.5e-3 sigma":
         "seed 80372: rows, r0, 2 x 21 bins of 0.4 A, 48.65% masked",
     "a chain of bins that only wings tell apart: none of its pivots is small, C_jj icov_jj is 1e11, no flag":

@@ -72,11 +72,12 @@ def decorrelate(ask: Callable[..., Patch]) -> Rooted:
     ask: ask() is the patch, ask(moved=by) the same with all spots changed by this fraction of themselves
 
     A column of A_around with a remainder below SURE of its length, but above NONE, may reach a row or may be rounding
-    of the spots. Bins that this choice moves by more than MOVED are weak. Where a remainder is below CLEAR, the spots
-    are also changed by their possible rounding: bins that this moves by BY_ROUNDING are weak, and so are those beside
-    that are not KNOWN.
+    of the spots. Bins that this choice moves by more than MOVED are weak. Where a remainder is below CLEAR, or what
+    the fibre's own bins know of each other, the spots are also changed by their possible rounding: bins that this moves
+    by BY_ROUNDING are weak, and so are those beside that are not KNOWN.
     """
     made, least = _made(ask())
+    least = min(least, made[0].raised.max(initial=1.0) ** -0.5)
     weak = np.any([made[0].weak, *(moved(made[0], other, *MOVED) for other in made[1:])], axis=0)
     if least < CLEAR:
         by_rounding = moved(made[0], quickly(partial(ask, moved=ROUNDING)), *BY_ROUNDING)
