@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import scipy.linalg
 
 import oracle
 from extraction import extracted, linear, moved
@@ -202,3 +203,16 @@ def test_a_step_that_hides_every_bin_is_told_before_the_work():
     image = Image(np.ones((100, 60)), np.ones((100, 60)))
     with pytest.raises(Told, match="too narrow"):
         extract(image, psf, ExtractConfig(wavelength=wavelength, any_psf=True), recorder=Listening())
+
+
+@pytest.mark.parametrize("half_band", [1, 2, 5])
+def test_banded_systems_are_solved_as_by_scipy(half_band: int) -> None:
+    rng = np.random.default_rng(half_band)
+    lower, b = rng.uniform(-1.0, 1.0, (half_band + 1, 40)), rng.normal(size=40)
+    lower[0] = 2.0 * half_band + 1.0
+    assert (probe._solved(lower, b) == scipy.linalg.solveh_banded(lower, b, lower=True)).all()
+    for wrong in (-1.0, np.nan, np.inf):
+        bad = lower.copy()
+        bad[0, 7] = wrong
+        with pytest.raises(np.linalg.LinAlgError):
+            probe._solved(bad, b)

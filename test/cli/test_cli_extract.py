@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import astropy
 import numpy as np
 import pytest
 from astropy.io import fits
@@ -22,6 +23,7 @@ from gpu_extract.errors import OutputError
 from gpu_extract.io.barycentre import barycentric_factor
 from gpu_extract.io.frame import read_frame
 from gpu_extract.io.image import read_image
+from gpu_extract.io.light_fits import TESTED
 from gpu_extract.io.psf import read_psf, write_psf
 from gpu_extract.run import extract as extract_arrays
 
@@ -357,6 +359,17 @@ def test_help_is_quick_and_teaches():
     code = "import sys; from gpu_extract.cli.extract import main; main(['--help']); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"numpy", "scipy", "numba", "astropy", "mpi4py", "matplotlib"} & set(loaded)
+
+
+def test_the_usual_way_loads_nothing_heavy_for_nothing(extract, files):
+    """Each of these takes 0.05 to 0.2 s: what numba can compile, scipy.linalg for LAPACK, units for annotations."""
+    assert extract("--no-gpu").code == 0         # kernels that are not there are compiled, which takes all of numba
+    code = "import sys; from gpu_extract.cli.extract import main; assert main(sys.argv[1:]) == 0; print(*sys.modules)"
+    words = ["-i", files.image, "-p", files.psf, "-o", files.output, "-w", GRID, "--no-gpu"]
+    done = subprocess.run([sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=True)
+    heavy = {"scipy.linalg", "numpy.f2py", "numba.np.arraymath", "numba.np.random.legacy", "astropy.table",
+             "gpu_extract.oracle", "matplotlib", *(["astropy.units"] if astropy.__version__.startswith(TESTED) else [])}
+    assert heavy & set(done.stdout.split()) == set()
 
 
 def test_version(run):

@@ -1,6 +1,8 @@
 """Compiled kernels are those of the sources, whole, ours, or made anew; and the run goes on."""
 import ast
+import io
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from numba import njit
+from numba.core import environment
 
 from gpu_extract.kernels import kernel_cache, kernel_digest
 from gpu_extract.kernels.kernel_cache import KernelCache, constants, name_of
@@ -297,3 +300,20 @@ def test_sources_that_changed_under_a_process_are_not_kept_as_what_they_were(mon
         made = small(7)
         made._cache = KernelCache(made.py_func, kernel_cache.store)      # type: ignore[attr-defined]
         assert made(5) == 35 and len(list(store.folder.iterdir())) == count      # type: ignore[union-attr]
+
+
+def test_a_function_of_a_module_that_is_not_loaded_keeps_what_it_needs() -> None:
+    """numba would import the module, which may be long."""
+    content = pickle.dumps(Rebuilt("no.such.module", ["a constant"], "gpu_extract-test-environment"))
+    made = kernel_cache._Unpickler(io.BytesIO(content)).load()
+    assert made.consts == ["a constant"] and made.env_name == "gpu_extract-test-environment"
+
+
+class Rebuilt:
+    """Pickled as numba pickles a function's environment."""
+
+    def __init__(self, *arguments: object):
+        self.arguments = arguments
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return environment._rebuild_env, self.arguments

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_solve_banded, cholesky_banded, solveh_banded
+from numpy.linalg import LinAlgError
 
 from gpu_extract.data import LANE, Array, Image, IntArray, PsfModel, Recipe
 from gpu_extract.errors import InputError
 from gpu_extract.kernels.arena import Arena, borrowed
+from gpu_extract.lapack import lapack
 from gpu_extract.normal import VECTOR, Cut, Sums, add_tile, empty_sums, half_bands, make_cut, place_blocks
 from gpu_extract.plan import MOST_NEIGHBOURS, Plan, enough_neighbours
 from gpu_extract.spots import centres, corners, recipe, select
@@ -265,9 +266,29 @@ def _sums(psf: PsfModel, spots: Recipe, cut: Cut, nwave: int, arena: Arena) -> S
 
 
 def _cholesky(bands: Array) -> Array:
-    """Lower banded Cholesky factor of a fibre's block, bands (n, 2 hw + 1)."""
+    """Lower banded Cholesky factor of a fibre's block, bands (n, 2 hw + 1). Raises LinAlgError."""
     hw = bands.shape[1] // 2
-    return cholesky_banded(np.ascontiguousarray(bands[:, hw:].T), lower=True)
+    factor, info = lapack.dpbtrf(np.ascontiguousarray(bands[:, hw:].T), lower=1)
+    _positive(info)
+    return np.asarray(factor)
+
+
+def _solved(lower: Array, b: Array) -> Array:
+    """The solution of a banded system, lower bands (hw + 1, n). Raises LinAlgError."""
+    if not np.isfinite(lower).all():
+        raise LinAlgError("a band holds what is no finite number")
+    if len(lower) == 2:
+        _, _, x, info = lapack.dptsv(lower[0], lower[1, :-1], b)
+    else:
+        _, x, info = lapack.dpbsv(lower, b, lower=1)
+    _positive(info)
+    return np.asarray(x)
+
+
+def _positive(info: int) -> None:
+    """Raise LinAlgError where LAPACK found a matrix not positive definite."""
+    if info > 0:
+        raise LinAlgError(f"leading minor {info} is not positive")
 
 
 def _columns(bands: Array, place: int) -> Array:
@@ -280,7 +301,7 @@ def _columns(bands: Array, place: int) -> Array:
     unit = np.zeros((nfibre, n))
     unit[:, place] = 1.0
     lower = bands[..., hw:].reshape(-1, hw + 1)
-    found: Array = np.abs(solveh_banded(lower.T, unit.ravel(), lower=True)).reshape(nfibre, n)
+    found: Array = np.abs(_solved(lower.T, unit.ravel())).reshape(nfibre, n)
     return found
 
 
@@ -302,11 +323,12 @@ def _correlation(sums: Sums, d: int) -> float:
     if len(sums.icov) <= d:
         return 0.0
     between = _band_matrix(sums.icov[0, d])
-    factors = [(_cholesky(sums.icov[i, 0]), True) for i in (0, d)]
+    factors = [_cholesky(sums.icov[i, 0]) for i in (0, d)]
     v = np.where(np.arange(len(between)) % 2, -1.0, 1.0)
     square = 0.0
     for _ in range(ITERATIONS):
-        image = cho_solve_banded(factors[1], between.T @ cho_solve_banded(factors[0], between @ v))
+        half = lapack.dpbtrs(factors[0], between @ v, lower=1)[0]
+        image = lapack.dpbtrs(factors[1], between.T @ half, lower=1)[0]
         square = float(np.linalg.norm(image) / np.linalg.norm(v)) if v.any() else 0.0
         v = image / np.linalg.norm(image) if image.any() else image
     return square**0.5

@@ -21,6 +21,7 @@ from gpu_extract.cli.exposure_work import Files, make_folder
 from gpu_extract.cli.extract import set_threads
 from gpu_extract.cli.ranks import find_launch, run_kept, start_ranks
 from gpu_extract.errors import ExitCode, InputError
+from gpu_extract.io.light_fits import load_fits
 from gpu_extract.perf.startup import StartUp
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def extract_exposure(args: argparse.Namespace, start: StartUp) -> int:
     """Parse is done: find the frames, share them out, sum up. Every rank takes this way."""
     set_threads(args.threads)
     with start.step("imports"):
+        load_fits()
         import gpu_extract.io.complete
         import gpu_extract.io.frame
         import gpu_extract.io.psf

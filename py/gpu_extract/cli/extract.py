@@ -25,6 +25,7 @@ from gpu_extract.cli.options import build_parser, ignored
 from gpu_extract.cli.performance import write_performance
 from gpu_extract.cli.ranks import find_launch, run_kept, start_ranks
 from gpu_extract.errors import CheckFailed, ExitCode, InputError
+from gpu_extract.io.light_fits import load_fits
 
 if TYPE_CHECKING:
     from gpu_extract.cli.report import Progress
@@ -53,7 +54,10 @@ def extract_image(args: argparse.Namespace) -> int:
     set_threads(args.threads)
     if args.tile is not None and args.tile < 8:
         raise InputError(f"--tile is {args.tile}, must be 8 or more")
-    extract_with(args, start_ranks(args.mpi, PROG), interruptible(args))
+    comm = start_ranks(args.mpi, PROG)
+    if comm.rank == 0:
+        load_fits()
+    extract_with(args, comm, interruptible(args))
     return ExitCode.DONE
 
 

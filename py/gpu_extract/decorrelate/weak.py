@@ -6,9 +6,9 @@ on the bin: 100 eps times it is 2e-4 sigma at UNKNOWN. Where such bins are possi
 (dense.pixels).
 """
 import numpy as np
-from scipy.linalg import lapack
 
 from gpu_extract.data import Array
+from gpu_extract.lapack import lapack
 
 UNKNOWN = 1e10   # C_jj icov_jj above which a bin is weak
 TOLD = 1e-2 * UNKNOWN    # that above which a band, made from icov, may have lost what tells whether it is

@@ -7,6 +7,7 @@ goes on with what it has. It believes whatever is in its files, and keeps an ind
 keep numba's. Which kernels are compiled can be watched: `watchers` are told of each.
 """
 import hashlib
+import io
 import logging
 import pickle
 import sys
@@ -15,8 +16,9 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache
 from typing import Any
 
-from numba.core import caching, dispatcher, event, sigutils
+from numba.core import caching, dispatcher, environment, event, sigutils
 from numba.core.compiler import CompileResult
+from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 
 from gpu_extract.kernels import kernel_digest
@@ -91,6 +93,29 @@ def constants(function: Any) -> dict[str, Any]:
     return found
 
 
+class _Unpickler(pickle.Unpickler):
+    """Reads a kernel without importing what numba imports for it, the module of each of its functions.
+
+    One in numba.np.arraymath brings scipy.linalg, 0.1 s. Only code in numba's object mode looks into these modules.
+    """
+
+    def find_class(self, module: str, name: str) -> Any:
+        """What the pickle names, but for that import."""
+        if (module, name) == (environment.__name__, "_rebuild_env"):
+            return _environment
+        return super().find_class(module, name)
+
+
+def _environment(module: str, consts: list[Any], name: str) -> Any:
+    """A function's environment, with its module where that is loaded anyway."""
+    if module in sys.modules:
+        return environment._rebuild_env(module, consts, name)
+    made = environment.Environment({"__name__": module})
+    made.consts[:] = consts
+    made.env_name = name
+    return made
+
+
 class KernelCache(caching._Cache):
     """What numba asks for one function's kernels: those of a store."""
 
@@ -116,19 +141,20 @@ class KernelCache(caching._Cache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The kernel for a signature, None where it must be compiled."""
-        target_context.refresh()
         kept = self._where()
-        if kept is None or not self._enabled:
-            return None
-        name = name_of(self._function, sigutils.normalize_signature(sig)[0])
-        content = kept.load(name) or turns[-1].take(kept, name)
-        if content is None:
-            return None
-        try:
-            return CompileResult._rebuild(target_context, *pickle.loads(content))
-        except Exception as error:      # whatever it is: a kernel that cannot be loaded is compiled
-            kept.discard(name, f"it cannot be loaded ({type(error).__name__})")
-            return None
+        if kept is not None and self._enabled:
+            name = name_of(self._function, sigutils.normalize_signature(sig)[0])
+            content = kept.load(name) or turns[-1].take(kept, name)
+            # numba's cache refreshes the context here, always: it loads all that numba can compile, which takes longer
+            # than all kernels of a frame. A kernel that is there needs the runtime for its arrays, and no more
+            rtsys.initialize(target_context)
+            try:
+                if content is not None:
+                    return CompileResult._rebuild(target_context, *_Unpickler(io.BytesIO(content)).load())
+            except Exception as error:      # whatever it is: a kernel that cannot be loaded is compiled
+                kept.discard(name, f"it cannot be loaded ({type(error).__name__})")
+        target_context.refresh()
+        return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep a kernel, unless the sources have changed since this process has read them."""

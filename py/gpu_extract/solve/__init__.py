@@ -9,10 +9,10 @@ choice does not affect the flux, because Q removes the difference.
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import blas, lapack
 
 from gpu_extract.data import Array, Normal, Strengths
 from gpu_extract.kernels.arena import Arena
+from gpu_extract.lapack import blas, lapack
 from gpu_extract.solve import simd_couple, simd_factor, simd_solve, simd_strengths, simd_substitute
 
 TOLERANCE = 1e-10    # of x in units of its errors, the root of the sum of squares over the bundle

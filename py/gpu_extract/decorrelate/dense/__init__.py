@@ -16,13 +16,13 @@ from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import lapack
 
 from gpu_extract.data import Array, Decorrelated, Normal, Status
 from gpu_extract.decorrelate.dense import simd_dense
 from gpu_extract.decorrelate.dense.pixels import Patch, Rooted, moved, quickly, root_of, singular
 from gpu_extract.decorrelate.dense.pixels import decorrelate as from_pixels
 from gpu_extract.decorrelate.weak import factor_tells
+from gpu_extract.lapack import lapack
 from gpu_extract.plan import SIGNAL, spread, tiles
 
 ENDS = 10.0      # times the tolerance: correlation with the ends of a patch up to which it is long enough

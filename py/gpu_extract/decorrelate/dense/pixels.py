@@ -15,10 +15,10 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import lapack
 
 from gpu_extract.data import Array, IntArray
 from gpu_extract.decorrelate.weak import UNKNOWN
+from gpu_extract.lapack import lapack
 
 SURE = 1e-12     # of a column's length: a larger remainder exceeds the spots' own rounding of 1e-14
 NONE = 1e-15     # below that it is zero

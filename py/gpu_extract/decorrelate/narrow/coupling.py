@@ -3,13 +3,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import lapack
 
 from gpu_extract.data import Array, Normal
 from gpu_extract.decorrelate.narrow import simd_eliminate, simd_schur
 from gpu_extract.decorrelate.narrow.bands import address_of
 from gpu_extract.decorrelate.weak import SAFE, TOLD
 from gpu_extract.kernels.arena import Arena
+from gpu_extract.lapack import lapack
 from gpu_extract.solve import simd_factor, simd_strengths
 from gpu_extract.vectors import transpose
 

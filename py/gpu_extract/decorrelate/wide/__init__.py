@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from scipy.linalg import blas, eigvalsh, lapack
 
 from gpu_extract.data import Array
 from gpu_extract.decorrelate.dense import simd_dense
@@ -18,6 +17,7 @@ from gpu_extract.decorrelate.narrow.simd_banded import LANES, SIDES
 from gpu_extract.decorrelate.poles import LADDER, Poles
 from gpu_extract.decorrelate.weak import TOLD, factor_tells
 from gpu_extract.decorrelate.wide import simd_wide_eliminate, simd_wide_poles, simd_wide_shares
+from gpu_extract.lapack import blas, lapack
 
 MOST_NEIGHBOURS = 8
 USUAL_NEIGHBOURS = 5
@@ -135,7 +135,7 @@ def _count(icov: Array, fibre: int, stretch: tuple[int, int], limit: float) -> i
                 if most_of_all <= LITTLE * len(more) and allowed == 0.0:
                     allowed = max(limit, 60.0 * float(np.finfo(float).eps) * _extent(covariance))
                 if not (most_of_all <= allowed
-                        or (most_of_all <= allowed * len(more) and eigvalsh(more @ more.T)[-1] <= allowed)):
+                        or (most_of_all <= allowed * len(more) and _eigenvalues(more @ more.T)[-1] <= allowed)):
                     break
             else:
                 return n
@@ -155,10 +155,20 @@ def _told(icov: Array, fibre: int, stretch: tuple[int, int]) -> bool:
     return info == 0 and factor_tells(factor, diagonal, TOLD)
 
 
+def _eigenvalues(matrix: Array) -> Array:
+    """All eigenvalues, ascending, as scipy.linalg.eigvalsh finds them."""
+    lwork, liwork, _ = lapack.dsyevr_lwork(len(matrix), lower=1)
+    values, *_, info = lapack.dsyevr(np.asarray_chkfinite(matrix), compute_v=0, lower=1, lwork=int(lwork),
+                                     liwork=liwork)
+    if info != 0:
+        raise np.linalg.LinAlgError("eigenvalues did not converge")
+    return np.asarray(values)
+
+
 def _extent(matrix: Array) -> float:
     """The condition number, with the diagonal scaled to 1."""
     scale = 1.0 / np.sqrt(matrix.diagonal())
-    spectrum = eigvalsh(matrix * scale * scale[:, None])
+    spectrum = _eigenvalues(matrix * scale * scale[:, None])
     return float(spectrum[-1] / spectrum[0])
 
 

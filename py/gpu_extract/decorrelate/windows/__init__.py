@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import lapack
 
 from gpu_extract.data import Array
 from gpu_extract.decorrelate.narrow.coupling import Couplings
 from gpu_extract.decorrelate.windows import simd_stretch, simd_window_fit
 from gpu_extract.kernels.arena import borrowed
+from gpu_extract.lapack import lapack
 from gpu_extract.vectors import transpose
 
 STANDS_OUT = 4.0    # times the median along the fibre: only a stronger coupling makes a window

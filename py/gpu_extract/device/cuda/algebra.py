@@ -7,9 +7,9 @@ vectors without a word, so that residuals are checked by the caller (device.devi
 from typing import Any, Protocol
 
 import numpy as np
-from scipy.linalg import lapack
 
 from gpu_extract.errors import InputError
+from gpu_extract.lapack import lapack
 
 SWEEPS = 30      # of Jacobi's method at most
 SMALL = 1e-15    # what it may leave beside the diagonal, relative to the matrix
