@@ -220,3 +220,15 @@ def test_work_is_done_once_on_any_number_of_threads(tiny):
 def test_an_error_on_a_thread_is_an_error(tiny):
     with pytest.raises(ZeroDivisionError):
         prepare(tiny.psf, CONFIG, 2).map(lambda n: 1 // n, [1, 0, 2])
+
+
+def test_the_largest_ivar_is_known_only_where_odd_pixels_were_looked_for(tiny):
+    """A spot whose pixels lie outside of the columns that were searched may have any ivar."""
+    job = replace(prepare(tiny.psf, CONFIG), most_ivar=3.0)
+    place = bundle.locate(tiny.image, job, job.plan.bundles[0])
+    assert place.most_ivar == 3.0
+    x0, width = place.spots.x0, tiny.image.shape[1]
+    first, last = max(int(x0.min()), 0), min(int(x0.max()) + tiny.psf.stamp[1], width)
+    for looked, most in ((slice(first, last), 3.0), (slice(first + 1, last), np.inf), (slice(first, last - 1), np.inf)):
+        assert bundle._most_ivar(job, place.spots, looked, width) == most
+    assert bundle.locate(tiny.image, replace(job, most_ivar=None), job.plan.bundles[0]).most_ivar == np.inf

@@ -3,6 +3,7 @@
 A group of ranks may share a bundle. Each rank computes some tiles and decorrelates some fibres, and all exchange what
 the next step needs. Tiles and fibres are divided by the settings alone, so that the size of the group changes no bit.
 """
+import math
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -73,8 +74,11 @@ class Job:
 
     def odd_pixels(self, image: Image, fibres: tuple[int, int]) -> IntArray:
         """The odd pixels of the bundle of fibres lo .. hi - 1: (n, 2) y and x. Raises InputError for illegal ones."""
-        place = columns(self.psf, range(*fibres), image.shape[1])
-        return find_odd(image, place, self.most_ivar, lambda: self.sharpest)
+        return find_odd(image, self.columns(image, fibres), self.most_ivar, lambda: self.sharpest)
+
+    def columns(self, image: Image, fibres: tuple[int, int]) -> slice:
+        """Those of the image in which odd pixels are looked for."""
+        return columns(self.psf, range(*fibres), image.shape[1])
 
     @cached_property
     def sharpest(self) -> float:
@@ -111,7 +115,8 @@ def extract_bundle(image: Image, job: Job, fibres: tuple[int, int], *, group: Co
         with borrowed() as passing:     # the spots are done with before the core: it works where they were
             with recorder.span("cut"):
                 place = locate(image, job, fibres, passing)
-            blocks, normal = make_normal(job, place, group=group, recorder=recorder, arenas=(lasting, passing))
+            blocks, normal = make_normal(job, place, group=group, recorder=recorder, arenas=(lasting, passing),
+                                         most_ivar=place.most_ivar)
             with recorder.span("solve"):
                 solution = solve(normal, passing, lasting)
             with recorder.span("quality"):
@@ -158,12 +163,14 @@ class Place:
     spots: what it takes to make them, all bins that are solved for; cut: the pixels that they touch
     bands: (fibres, bins) at which they overlap, and bins of one fibre
     odd: (n, 2) y and x on the CCD of pixels without sense, which are masked on the cut
+    most_ivar: the largest ivar that a pixel of a spot may have on the cut as it was made
     """
 
     spots: Recipe
     cut: Cut
     bands: tuple[int, int, int]
     odd: IntArray
+    most_ivar: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -188,14 +195,24 @@ def locate(image: Image, job: Job, fibres: tuple[int, int], arena: Arena | None 
     odd = job.odd_pixels(image, fibres)        # first: what it has looked at is in the caches for the cut
     cut = make_cut(image, spots.y0, spots.x0, job.psf.stamp, arena)
     mask_pixels(cut.root, cut.light, odd, (cut.y0, cut.x0))
-    return Place(spots, cut, bands, odd)
+    return Place(spots, cut, bands, odd, _most_ivar(job, spots, job.columns(image, fibres), image.shape[1]))
+
+
+def _most_ivar(job: Job, spots: Recipe, looked: slice, width: int) -> float:
+    """The largest ivar that a spot's pixel may have where odd pixels are masked; looked: the columns in which they are.
+
+    A trace that bends beyond its samples may leave those columns: then nothing is known.
+    """
+    first, last = int(spots.x0.min()), int(spots.x0.max()) + job.psf.stamp[1]
+    known = looked.start <= max(first, 0) and min(last, width) <= looked.stop
+    return job.most_ivar if known and job.most_ivar is not None else math.inf
 
 
 def make_normal(job: Job, place: Place, *, group: Comm, recorder: Recorder,
-                arenas: tuple[Arena, Arena] | None = None) -> tuple[Blocks, Normal]:
+                arenas: tuple[Arena, Arena] | None = None, most_ivar: float = math.inf) -> tuple[Blocks, Normal]:
     """The normal equations, tile by tile, and the spots of this rank's tiles (and around) in single precision.
 
-    arenas: where the equations are kept, and where the spots are
+    arenas: where the equations are kept, and where the spots are; most_ivar: no pixel of the cut has more
     """
     lasting, passing = arenas or (Arena(), Arena())
     nwave, cut = len(job.plan.extended), place.cut
@@ -218,7 +235,7 @@ def make_normal(job: Job, place: Place, *, group: Comm, recorder: Recorder,
         group.complete(sums.icov, 2, starts)
         group.complete(sums.rhs, 1, starts)
         group.complete(sums.weight, 1, starts)
-    return blocks, give_up(sums, job.config.regularize)
+    return blocks, give_up(sums, job.config.regularize, math.prod(job.psf.stamp) * most_ivar)
 
 
 def decorrelate(normal: Normal, x: Array, job: Job, group: Comm, pixels: PatchPixels) -> Decorrelated:

@@ -8,7 +8,18 @@ import pytest
 import oracle
 from extraction import dense_normal, moved
 from gpu_extract.data import LANE, Image, Recipe
-from gpu_extract.normal import LEAST_LIGHT, add_tile, empty_sums, faint, give_up, half_bands, make_cut, place_blocks
+from gpu_extract.normal import (
+    FAINT_LIGHT,
+    LEAST_LIGHT,
+    add_tile,
+    empty_sums,
+    faint,
+    give_up,
+    half_bands,
+    make_cut,
+    place_blocks,
+    simd_bins,
+)
 from gpu_extract.normal.simd_rims import FAINT
 from gpu_extract.plan import halo
 from gpu_extract.spots import centres, corners, make_spots, recipe
@@ -377,6 +388,43 @@ def test_faint_bins_are_counted_where_bins_are_judged(light, found):
     assert normal.may_be_faint == bool(found)
     for each in (normal, replace(normal, may_be_faint=True)):
         assert np.flatnonzero(faint(each, slice(None))).tolist() == found
+
+
+@pytest.mark.parametrize("family", ["v3", "tails", "gh2"])
+def test_weight_squared_is_below_icov_times_all_ivar_of_a_spot(family):
+    """What lets bins be told by their weight alone (Cauchy-Schwarz), beside masks too."""
+    psf = oracle.make_psf(family, 3)
+    image = make_image((140, 56))
+    sums = make_sums(psf, image, (0, 3), 80)
+    diagonal = sums.icov[:, 0, :, sums.icov.shape[3] // 2]
+    assert (sums.weight > 0).any()
+    assert (sums.weight**2 <= (1 + 1e-12) * diagonal * np.prod(psf.stamp) * image.ivar.max()).all()
+
+
+def test_bins_told_by_their_weight_are_not_looked_up(monkeypatch):
+    """Only fibres with a bin of little weight are, all of their bins, and all of them where a ridge is added."""
+    judged, judge = [], simd_bins.judge_weights
+    monkeypatch.setattr(simd_bins, "judge_weights", lambda *args: judged.append(args[0].shape) or judge(*args))
+    brightest = 0.05 / FAINT_LIGHT
+
+    def make(least):
+        weight = np.ones((3, 4))
+        weight[1, 2] = least
+        sums = empty_sums(3, 4, (0, 1, 1))
+        sums.icov[:] = 0.0
+        sums.icov[:, 0, :, sums.icov.shape[3] // 2] = 0.05 * weight
+        sums.icov[1, 0, 2] *= LEAST_LIGHT
+        sums.weight[:], sums.rhs[:] = weight, 1.0
+        return sums
+
+    for least, ridge, count in ((0.2, 0.0, 0), (0.09, 0.0, 1), (0.0, 0.0, 1), (0.2, 0.3, 3)):
+        judged.clear()
+        found, plain = give_up(make(least), ridge, brightest), give_up(make(least), ridge)
+        assert len(judged) == count + 3
+        if count:
+            np.testing.assert_array_equal(found.given_up, plain.given_up)
+            np.testing.assert_array_equal(found.icov, plain.icov)
+            assert found.may_be_faint == plain.may_be_faint
 
 
 def test_nothing_is_added_to_what_a_bin_knows():

@@ -146,8 +146,11 @@ def _dark_fibres(psf: PsfModel, wavelength: tuple[float, float, float], pad: int
         wave = np.clip(edge + outwards * np.arange(-psf.stamp[0], pad + 1, EVERY), *psf.wavelength_range)
         y, x = (np.rint(c).astype(int) for c in centres(psf, (0, psf.nfibre), wave))
         some = np.flatnonzero(_masked(image, y, x).mean(axis=1) > DARK)
-        whole = np.logical_and.reduce([_masked(image, y[some] + dy, x[some] + dx) for dy in CORE for dx in CORE])
-        found[some] |= whole.mean(axis=1) > DARK
+        if len(some):
+            whole = np.logical_and.reduce([_masked(image, y[some] + dy, x[some] + dx) for dy in CORE for dx in CORE])
+            found[some] |= whole.mean(axis=1) > DARK
+    if not found.any():
+        return []
     edges = np.flatnonzero(np.diff(np.pad(found, 1).astype(int)))
     return sorted({n for start, stop in edges.reshape(-1, 2).tolist() for n in (start, (start + stop) // 2, stop - 1)})
 

@@ -131,7 +131,8 @@ def _samples(psf: PsfModel, wave: Array, beyond: int) -> Array:
     low, high = psf.wavelength_range
     margin = beyond * (wave[-1] - wave[0]) / max(len(wave) - 1, 1)
     first, last = max(low, wave[0] - margin), min(high, wave[-1] + margin)
-    return np.unique(np.linspace(min(first, wave[0]), max(last, wave[-1]), SAMPLES))
+    samples = np.linspace(min(first, wave[0]), max(last, wave[-1]), SAMPLES)
+    return samples[np.append(True, samples[1:] > samples[:-1])]
 
 
 def remaining(psf: PsfModel, dropped: Container[int]) -> PsfModel:

@@ -109,11 +109,12 @@ def profiles(image: Image, psf: PsfModel, config: ExtractConfig,
     Stretches with a bad pixel, or not wholly on the image, are left out. every: one in so many of the pairs
     """
     fibre, rows, columns = _stretches(image.shape, psf, config, every)
-    ivar, pix = (array[rows[:, None], columns].astype(np.float64) for array in (image.ivar, image.pix))
+    places = rows[:, None] * image.shape[1] + columns       # in an image as one row: so they are found twice as fast
+    ivar = image.ivar.reshape(-1)[places].astype(np.float64)
     good = (ivar > 0).all(axis=(1, 2))
     if not good.any():
         return fibre[good], np.empty(0), np.empty(0)
-    fibre, ivar, pix = fibre[good], ivar[good], pix[good]
+    fibre, ivar, pix = fibre[good], ivar[good], image.pix.reshape(-1)[places[good]].astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         # in sigmas of the stretch: units do not count
         light = pix * np.sqrt(_medians(ivar.reshape(len(ivar), -1)))[:, None, None]
@@ -129,9 +130,8 @@ def profiles(image: Image, psf: PsfModel, config: ExtractConfig,
 
 def _medians(rows: Array) -> Array:
     """np.median of each row, of numbers without NaN."""
-    half = rows.shape[1] // 2
-    parted = np.partition(rows, (half - 1, half), axis=1)
-    medians: Array = parted[:, half] if rows.shape[1] % 2 else 0.5 * (parted[:, half - 1] + parted[:, half])
+    half, ordered = rows.shape[1] // 2, np.sort(rows, axis=1)
+    medians: Array = ordered[:, half] if rows.shape[1] % 2 else 0.5 * (ordered[:, half - 1] + ordered[:, half])
     return medians
 
 

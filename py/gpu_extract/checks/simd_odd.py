@@ -3,6 +3,10 @@
 import numpy as np
 
 from gpu_extract.kernels.compiled import njit
+from gpu_extract.vectors.simd import address, prefetch
+
+LINE = 8      # numbers of a cache line, at least
+AHEAD = 2     # rows: how long before it is looked at a row is asked for; the next one is not where one ends
 
 
 @njit(nogil=True, cache=True)
@@ -15,9 +19,12 @@ def look(rows, ivar, pix, columns, limits):
     most, highest = limits
     first, last = columns
     for y in range(len(rows)):
+        for x in range(first, last, LINE):
+            prefetch(address(ivar, (y + AHEAD) * ivar.shape[1] + x))
+            prefetch(address(pix, (y + AHEAD) * ivar.shape[1] + x))
         weights, values = ivar[y, first:last], pix[y, first:last]
-        count = 0
+        suspect = False
         for x in range(len(weights)):
             w, p = np.float64(weights[x]), np.float64(values[x])
-            count += 0 if ((w * p) * p <= highest) & (w <= most) & (w >= 0.0) else 1
-        rows[y] = count > 0
+            suspect |= not (((w * p) * p <= highest) & (w <= most) & (w >= 0.0))
+        rows[y] = suspect

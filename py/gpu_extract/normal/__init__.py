@@ -107,7 +107,7 @@ def add_tile(sums: Sums, recipe: Recipe, blocks: Blocks, cut: Cut, tile: tuple[i
                            (cut.root, cut.light), tile)
 
 
-def give_up(sums: Sums, ridge: float) -> Normal:
+def give_up(sums: Sums, ridge: float, brightest: float = math.inf) -> Normal:
     """Remove, in place, the bins that no good pixel sees, and those of which only the faintest rim is seen.
 
     icov_jj / weight_j = sum a^2 w / sum a w is the bin's light on good pixels, weighted by their ivar. It has no unit
@@ -115,9 +115,17 @@ def give_up(sums: Sums, ridge: float) -> Normal:
     pixel. Its information is then less than 1e-17 of the full amount, and no flux of its own fibre changes by more
     than the square root of that, 3e-9 sigma. For other fibres it amounts to neglecting that little light
     (doc/method.md, "Weak bins"). The other bins are unchanged, except that ridge^2 is added to their diagonal.
+
+    brightest: more than sum w of any spot's pixels can be. As weight^2 <= icov_jj sum w, a bin whose weight is above
+    FAINT_LIGHT times that is neither faint nor given up, and its icov, which lies far from the next, is not read.
     """
-    given_up = np.empty(sums.weight.shape, dtype=bool)
-    count, dim = simd_bins.judge_weights(given_up, sums.icov, sums.weight, float(ridge)**2, (LEAST_LIGHT, FAINT_LIGHT))
+    given_up, count, dim = np.zeros(sums.weight.shape, dtype=bool), 0, 0
+    enough = 2.0 * FAINT_LIGHT * brightest if ridge == 0.0 else math.inf      # twice: what rounding may do
+    for i in np.flatnonzero(~(sums.weight.min(axis=1) > enough)).tolist():
+        one = slice(i, i + 1)
+        found = simd_bins.judge_weights(given_up[one], sums.icov[one], sums.weight[one], float(ridge)**2,
+                                        (LEAST_LIGHT, FAINT_LIGHT))
+        count, dim = count + found[0], dim + found[1]
     if count:
         simd_bins.take_out(sums.icov, sums.rhs, sums.weight, given_up)
     return Normal(sums.icov, sums.rhs, sums.weight, given_up, sums.own, may_be_faint=dim > count)

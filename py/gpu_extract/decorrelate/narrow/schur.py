@@ -220,8 +220,11 @@ class Neighbours:
 
     def _tells(self, fibre: int) -> bool:
         """Whether a fibre's own block distinguishes its bins: by what is known of its S, which is less than that block,
-        or by the block."""
-        return not self._at_first(fibre).facts.may_be_weak or self.couplings.tells(fibre)
+        or by the block. Of a fibre with windows that S has yet to be made, which takes longer than to ask the block."""
+        known = self._first[False].get(fibre)
+        if known is not None and not known.facts.may_be_weak:
+            return True
+        return self.couplings.tells(fibre) or (known is None and not self._at_first(fibre).facts.may_be_weak)
 
     def _chained(self, j: int, fibre: int) -> bool:
         """Whether fibre j is eliminated for `fibre` after the contribution of the fibre beyond it was subtracted."""
