@@ -5,6 +5,8 @@ usage: passes.py [--frames 2000] [--cosmics 4] [--turns 7] [--smallest]
 
 pulls: constant spectra of 10 to 10 000 electron a bin on --frames noises of a small frame whose ivar is made from the
 noisy pixels: mean and spread of (flux - truth) sqrt(ivar), correlation of neighbouring bins, in one pass and in two.
+The mean is also given against the same noise weighed by the true light: that is linear in the pixels, so its mean is 0,
+and what is left scatters 30 times less. Beside it the theory's -p sigma / (2 w f), see doc/method.md.
 lines: the same with lines of one bin on them, each apart, against -1 / (2 sqrt(electrons)).
 cosmics: --cosmics bundles of an r frame whose MASK knows no cosmic: bins that move by more than 5 sigma against the
 same noise without cosmics, and how many of them are neither back within 3 sigma nor flagged; flags on bins that no
@@ -15,7 +17,8 @@ against R times the truth.
 background: scattered light on a bundle of an r frame: what two passes leave of it with --background and without.
 With --keep, pulls and cosmics add to what runs before have found of other seeds (--first is the lowest), so that 10 000
 frames, or cosmics of 100 (2000 bundles), can be had in parts.
-cost: CPU seconds of two passes over those of one, by turns, the median; the exit code is 1 where a bar is missed.
+cost: CPU seconds of two passes over those of one, by turns, the median, PSF without tails and with; the exit code is 1
+where a bar is missed.
 """
 import argparse
 import json
@@ -38,7 +41,7 @@ from gpu_extract.config import ExtractConfig
 from gpu_extract.cpu_frame import CPU
 from gpu_extract.data import Frame, Image, SpecMask
 from gpu_extract.passes.background import background_of
-from gpu_extract.passes.variance import find_read_noise
+from gpu_extract.passes.variance import WIDTHS, find_read_noise
 from gpu_extract.perf.recorder import NULL
 from gpu_extract.ranks.comm import SERIAL
 from gpu_extract.run import extract, prepare
@@ -90,15 +93,16 @@ def small(passes: int) -> tuple[Simulation, Job]:
 
 
 def noisy_pulls(x: np.ndarray, frames: int, passes: tuple[int, ...], first: int = 1) -> dict[int, np.ndarray]:
-    """(frames, fibre, bin) pulls of spectra x on all bins that are solved for, against R x; NaN in flagged bins."""
+    """(frames, fibre, bin) pulls of spectra x on all bins that are solved for, against R x; NaN in flagged bins.
+
+    passes: 0 for one pass with the variance of the true light
+    """
     found: dict[int, list[np.ndarray]] = {n: [] for n in passes}
     made, _ = small(1)
-    jobs = {n: small(n)[1] for n in passes}
+    jobs = {n: small(max(n, 1))[1] for n in passes}
     job = jobs[passes[0]]
-    expected, step = np.zeros(made.image.shape), TINY[2]
-    for bundle in job.plan.bundles:
-        light, column = project_model(made.image, job, bundle, x[slice(*bundle)])
-        expected[:, column:column + light.shape[1]] += light
+    expected, step = drawn(made, job, x), TINY[2]
+    best = (1 / (made.read_noise.astype(float) ** 2 + expected)).astype(np.float32)
     for seed in range(first, first + frames):
         pix = np.empty(expected.shape, np.float32)
         add_noise(pix, expected, made.read_noise, seed=seed)
@@ -106,14 +110,39 @@ def noisy_pulls(x: np.ndarray, frames: int, passes: tuple[int, ...], first: int 
         image = Image(pix, ivar.astype(np.float32), noise=made.read_noise)
         noise = find_read_noise(image, made.psf.shape[1])
         for n, each in jobs.items():
-            rows = [part for _, part in CPU.rows(image, replace(each, noise=noise if n > 1 else None), SERIAL, NULL)]
-            flux, ivar, mask, r = (np.concatenate([getattr(part, name) for part in rows])
-                                   for name in ("flux", "ivar", "mask", "resolution"))
+            each = replace(each, noise=noise if n > 1 else None)
+            flux, ivar, mask, r = solved(image if n else Image(pix, best), each)
             truth = blurred(r, x[:, job.plan.inner]) / step
             keep = (mask & ~np.uint32(SpecMask.BAD2DFIT)) == 0
             keep[:, :job.ndiag] = keep[:, -job.ndiag:] = False        # R times the truth needs bins beyond the ends
             found[n].append(np.where(keep, (flux - truth) * np.sqrt(ivar), np.nan))
     return {n: np.array(values) for n, values in found.items()}
+
+
+def drawn(made: Simulation, job: Job, x: np.ndarray) -> np.ndarray:
+    """The light of spectra x on the pixels."""
+    expected = np.zeros(made.image.shape)
+    for bundle in job.plan.bundles:
+        light, column = project_model(made.image, job, bundle, x[slice(*bundle)])
+        expected[:, column:column + light.shape[1]] += light
+    return expected
+
+
+def solved(image: Image, job: Job) -> tuple[np.ndarray, ...]:
+    """flux, ivar, mask and R of all fibres."""
+    rows = [part for _, part in CPU.rows(image, job, SERIAL, NULL)]
+    return tuple(np.concatenate([getattr(part, name) for part in rows])
+                 for name in ("flux", "ivar", "mask", "resolution"))
+
+
+def theory(x: np.ndarray) -> np.ndarray:
+    """(fibre,) the mean pull that two passes are expected to leave: -p sigma / (2 w f), medians along the spectra."""
+    made, job = small(1)
+    light, dark = (1 / (made.read_noise.astype(float) ** 2 + part * drawn(made, job, x)) for part in (1.0, 0.0))
+    ivar, most = (solved(Image(made.image.pix, each.astype(np.float32)), job)[1] for each in (light, dark))
+    sigma, p = TINY[2] / np.sqrt(ivar), 1 - ivar / most
+    found: np.ndarray = np.median(-p * sigma / (2 * WIDTHS[-1] * x[:, job.plan.inner]), axis=1)
+    return found
 
 
 def blurred(resolution: np.ndarray, spectra: np.ndarray) -> np.ndarray:
@@ -128,8 +157,18 @@ def blurred(resolution: np.ndarray, spectra: np.ndarray) -> np.ndarray:
 
 def pulls(report: Report, args: argparse.Namespace) -> None:
     """Constant spectra."""
-    nwave = len(small(1)[1].plan.extended)
-    for n, all_of in noisy_pulls(np.repeat(LEVELS[:, None], nwave, 1), args.frames, (1, 2), args.first).items():
+    x = np.repeat(LEVELS[:, None], len(small(1)[1].plan.extended), 1)
+    expected, found = theory(x), noisy_pulls(x, args.frames, (0, 1, 2), args.first)
+    for level in np.unique(LEVELS):
+        apart = (found[2] - found[0])[:, level == LEVELS]
+        count, total, squares = pooled(args.keep, f"apart {level:g}", [
+            np.isfinite(apart).sum(), np.nansum(apart),
+            np.square(np.nansum(apart, axis=(1, 2))).sum()])
+        error = math.sqrt(squares) / count          # bins near each other share their variance: by frames
+        report.row(f"pulls, 2 passes, {level:6.0f} e a bin, against the true variance: mean {total / count:+.5f} +- "
+                   f"{error:.5f}, theory {expected[level == LEVELS].mean():+.5f}", total / count,
+                   "mean at 10" if level == 10 else "mean")
+    for n, all_of in found.items():
         for level in np.unique(LEVELS):
             some = all_of[:, level == LEVELS]
             left, right = some[..., 1:], some[..., :-1]
@@ -141,8 +180,8 @@ def pulls(report: Report, args: argparse.Namespace) -> None:
             spread = math.sqrt(squares / count - mean**2)
             near = ((products - mean * sums) / pairs + mean**2) / spread**2
             error = 1 / np.sqrt(count)
-            text = f"pulls, {n} pass{'es' * (n > 1)}, {level:6.0f} e a bin: "
-            if n == 1:
+            text = f"pulls, {f'{n} pass' if n else 'true variance'}{'es' * (n > 1)}, {level:6.0f} e a bin: "
+            if n < 2:
                 report.row(f"{text}mean {mean:+.4f} +- {error:.4f}, spread {spread:.4f}, neighbours {near:+.4f}")
                 continue
             bar = "mean at 10" if level == 10 else "mean"
@@ -269,17 +308,19 @@ def background(report: Report, args: argparse.Namespace) -> None:
 
 def cost(report: Report, args: argparse.Namespace) -> None:
     """By turns."""
-    made, spent = of_r(), []
-    for turn in range(args.turns + 1):
-        seconds = []
-        for passes in (1, 2):
-            start = time.process_time()
-            frame_of(made.image, made, passes=passes)
-            seconds.append(time.process_time() - start)
-        spent += [seconds] if turn else []
-    one, two = np.median(np.array(spent), axis=0)
-    report.row(f"cost: one pass {one:.3f} s, two {two:.3f} s: {np.median([b / a for a, b in spent]):.2f} times",
-               float(np.median([b / a for a, b in spent])), "cost")
+    for tails in (0.0, 0.002):
+        made, spent = of_r(tails=tails), []
+        for turn in range(args.turns + 1):
+            seconds = []
+            for passes in (1, 2):
+                start = time.process_time()
+                frame_of(made.image, made, passes=passes)
+                seconds.append(time.process_time() - start)
+            spent += [seconds] if turn else []
+        one, two = np.median(np.array(spent), axis=0)
+        ratio = float(np.median([b / a for a, b in spent]))
+        report.row(f"cost, {'tails' if tails else 'no tails'}: one pass {one:.3f} s, two {two:.3f} s: {ratio:.2f} "
+                   "times", ratio, "cost")
 
 
 QUESTIONS: dict[str, Callable[[Report, argparse.Namespace], None]] = {

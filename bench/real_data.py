@@ -11,9 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from scipy.ndimage import median_filter
+from scipy.optimize import least_squares
+from scipy.special import erf
 
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import Frame, Image
+from gpu_extract.data import Frame, Image, Legendre, PsfModel, SpecMask, Tail
 from gpu_extract.io.raw import read_raw
 from gpu_extract.run import extract
 from gpu_psf.preprocess import Detector, photon_transfer, preprocess, read_noise_of, turned, with_bias
@@ -202,7 +205,154 @@ def uves(folder: Path) -> tuple[Image, Traces]:
     return image, traces
 
 
-def pictures(found: Ccd, arc: tuple[Image, Traces, Solution], star: tuple[Image, Traces], folder: Path) -> None:
+STAR_ERROR = 0.05                       # fractional, of the star's PSF
+ORDERS = slice(1, 34)                   # the two at the edges are hardly on the CCD
+
+
+@dataclass(frozen=True)
+class Star:
+    """The star in two passes, `frames` without rejection and with it; near: pixels of the spots."""
+
+    image: Image
+    noise: float
+    near: np.ndarray
+    frames: tuple[Frame, Frame]
+
+
+def star(folder: Path) -> Star:
+    """The star's PSF from its own light: a Gaussian and a tail; what two passes reject, and chi2 before and after.
+
+    Without an arc the wavelength is the row's number in units of a tenth of an Angstrom, and spots are as long as wide.
+    """
+    raw, _ = read_raw(f"{folder}/uves-star.fits.gz[0]")
+    image, traces = uves(folder)
+    rows = np.arange(float(image.shape[0]))
+    noise = _valley_noise(image, at_rows(traces.x, rows))
+    image = preprocess(raw, 0.0, Detector(2.03, noise, 60000), dispersion="x")[0]
+    traces = replace(traces, light=traces.light[ORDERS], error=traces.error[ORDERS],
+                     interpolated=traces.interpolated[ORDERS],
+                     **{name: replace(series, coeff=series.coeff[ORDERS]) for name, series in
+                        (("x", traces.x), ("sigma", traces.sigma))})
+    clean = replace(image, pix=(image.pix - ground_between(image, traces)).astype(np.float32))
+    x = at_rows(traces.x, rows)
+    psf = _star_psf(traces, _profile(clean, x), clean.shape)
+    config = ExtractConfig(wavelength=suggested_grid(psf), passes=2, any_psf=True, model=True, psferr=STAR_ERROR)
+    kept, found = (extract(clean, psf, replace(config, keep_cosmics=keep)) for keep in (True, False))
+    assert kept is not None and found is not None
+    apart = np.abs(np.arange(image.shape[1])[None, :, None] - x.T[:, None, :]).min(axis=2)
+    near = (apart < 4.5) & (rows > 60)[:, None] & (rows < len(rows) - 60)[:, None]
+    measured = Star(clean, noise, near, (kept, found))
+    places = found.notes["rejected"]
+    print(f"  read noise {noise:.2f} electron between the orders; {len(places)} pixels rejected, "
+          f"{np.count_nonzero(near[tuple(places.T)])} of them among the {np.count_nonzero(near)} near an order; "
+          f"{np.count_nonzero(found.mask & SpecMask.COSMIC)} of {found.mask.size} bins have COSMIC")
+    for name, row in zip(("kept", "rejected"), star_chi2(measured), strict=True):
+        print(f"  chi2 per pixel, {name}: all " + " ".join(f"{mean:.2f} ({median:.2f})" for mean, median in row))
+    return measured
+
+
+def star_chi2(found: Star) -> list[list[tuple[float, float]]]:
+    """For kept and rejected: mean of chi2 per pixel that has a part, and its median over that of a normal number; all,
+    then by level of the model."""
+    table = []
+    for frame in found.frames:
+        model, good = np.asarray(frame.model), found.near & (found.image.ivar > 0)
+        places = frame.notes["rejected"]
+        good[tuple(places.T)] = False
+        z2 = (found.image.pix - model)**2 / (found.noise**2 + np.maximum(model, 0))
+        parts = [good, *(good & (model >= (low or -np.inf)) & (model < high) for low, high in LEVELS)]
+        table.append([(float(z2[part].mean()), float(np.median(z2[part]) / 0.4549)) for part in parts])
+    return table
+
+
+def _valley_noise(image: Image, x: np.ndarray) -> float:
+    """Scatter of the difference of neighbours in the middle between two orders, electron."""
+    middle, rows = np.rint((x[1:] + x[:-1]) / 2).astype(int)[2:20], np.arange(image.shape[0])
+    apart = image.pix[rows, middle] - image.pix[rows, middle + 1]
+    return float(1.4826 * np.median(np.abs(apart - np.median(apart))) / 2**0.5)
+
+
+def _profile(image: Image, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Distances across the orders and the median share of light there, all bright orders together."""
+    at, rows, near = np.arange(-10.0, 10.01, 0.25), np.arange(100, image.shape[0] - 100), np.arange(-10, 11)[:, None]
+    distance, share = [], []
+    for trace in x[8:, rows]:
+        column = np.rint(trace).astype(int) + near
+        light = image.pix[rows, np.clip(column, 0, image.shape[1] - 1)]
+        total = median_filter(light[7:14].sum(axis=0), 21)
+        good = (column >= 0) & (column < image.shape[1]) & (total > 500)
+        distance.append((column - trace)[good])
+        share.append((light / np.where(total > 500, total, 1.0))[good])
+    where, every = np.rint((np.concatenate(distance) + 10) / 0.25).astype(int), np.concatenate(share)
+    return at, np.array([np.median(every[where == n]) for n in range(len(at))])
+
+
+def _star_psf(traces: Traces, profile: tuple[np.ndarray, np.ndarray], shape: tuple[int, int]) -> PsfModel:
+    """Spots whose profile across the orders is the one seen: a Gaussian and a tail."""
+    at, seen = profile
+    inner, along = np.abs(at) <= 3.5, np.arange(-60, 60.01, 0.25)
+
+    def share(numbers: np.ndarray) -> np.ndarray:
+        sigma, amp, core, index = numbers
+        r2 = at[:, None]**2 + along**2
+        light = (erf((at + 0.5) / sigma / 2**0.5) - erf((at - 0.5) / sigma / 2**0.5)) / 2
+        light = light + amp * (r2 / (core**2 + r2) ** (1 + index / 2)).sum(axis=1) * 0.25
+        return np.asarray(light / light[inner].sum())
+
+    wanted = seen / seen[inner].sum()
+    numbers = least_squares(lambda p: (share(p) - wanted) / (0.02 * wanted + 1e-4), [0.85, 0.05, 2.0, 3.0]).x
+    sigma, amp, core, index = np.abs(numbers)
+    print(f"  across: sigma {sigma:.3f} pixels, tail {amp:.3f} r2 / ({core:.2f}^2 + r2)^{1 + index / 2:.2f}")
+    last, n = shape[0] - 1.0, len(traces.light)
+    rows = Solution(Legendre(np.tile([4000 + 0.05 * last, 0.05 * last], (n, 1)), 0.0, last), 0.0, np.zeros(0, bool))
+    psf = make_psf(traces, rows, np.full((n, 1), sigma), shape, name="UVES")
+    like = psf.cores[0].sigma_x
+
+    def same(value: float) -> Legendre:
+        return Legendre(np.full((n, 1), value), like.wmin, like.wmax)
+
+    return replace(psf, cores=(replace(psf.cores[0], sigma_x=same(sigma), sigma_y=same(sigma)),),
+                   tail=Tail(same(amp), same(core), same(1.0), same(1.0), same(index)), stamp=(13, 15),
+                   offset=(5.5, 6.5))
+
+
+def star_picture(found: Star, folder: Path) -> None:
+    """A part of the image, what was rejected of it, what is left; and an order before and after."""
+    import matplotlib
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    rows, columns = slice(600, 900), slice(280, 460)
+    model, places = np.asarray(found.frames[1].model), found.frames[1].notes["rejected"]
+    sigma = np.sqrt(found.noise**2 + np.maximum(model, 0))
+    left = (found.image.pix - model) / sigma
+    left[tuple(places.T)] = np.nan
+    here = places[(places[:, 0] >= rows.start) & (places[:, 0] < rows.stop) & (places[:, 1] >= columns.start)
+                  & (places[:, 1] < columns.stop)]
+    fig, axes = plt.subplots(4, 1, figsize=(10, 12), layout="constrained")
+    extent = (rows.start - 0.5, rows.stop - 0.5, columns.start - 0.5, columns.stop - 0.5)
+    plain = np.log10(np.maximum(found.image.pix[rows, columns].T, 5))
+    axes[0].imshow(plain, aspect="auto", origin="lower", cmap="gray_r", extent=extent)
+    axes[1].imshow(plain, aspect="auto", origin="lower", cmap="gray_r", extent=extent)
+    axes[1].plot(here[:, 0], here[:, 1], ".", ms=3, color="tab:red")
+    shown = axes[2].imshow(left[rows, columns].T, aspect="auto", origin="lower", cmap="RdBu_r", vmin=-5, vmax=5,
+                           extent=extent)
+    fig.colorbar(shown, ax=axes[2], label="sigma")
+    for ax, title in zip(axes, ("UVES, a star: the image", "pixels rejected", "(image - model) / sigma, the rest"),
+                         strict=False):
+        ax.set_title(title, loc="left", fontsize=10)
+        ax.set_ylabel("x (across)")
+    order, wave = 12, np.asarray(found.frames[0].wave)
+    for frame, name, colour in zip(found.frames, ("cosmics kept", "cosmics rejected"), ("tab:red", "black"),
+                                   strict=True):
+        axes[3].step((wave - 4000) * 10, frame.flux[order] / 10, where="mid", lw=0.8, color=colour, label=name)
+    axes[3].legend(fontsize=8)
+    axes[3].set(xlabel="y (along the dispersion)", ylabel="electron / row", xlim=(rows.start, rows.stop))
+    axes[3].set_title(f"order {order + 1} of 33", loc="left", fontsize=10)
+    fig.savefig(folder / "real-star.png", dpi=60)
+
+
+def pictures(found: Ccd, arc: tuple[Image, Traces, Solution], traced: tuple[Image, Traces], folder: Path) -> None:
     import matplotlib
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
@@ -236,7 +386,7 @@ def pictures(found: Ccd, arc: tuple[Image, Traces, Solution], star: tuple[Image,
         ax.set_ylabel("electron / Å")
     fig.savefig(folder / "real-ccd-lines.png", dpi=60)
     fig, axes = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
-    for ax, (shot, traces, *_), title in zip(axes, (arc, star), ("CMOS: ThAr arc and the traces of its flat",
+    for ax, (shot, traces, *_), title in zip(axes, (arc, traced), ("CMOS: ThAr arc and the traces of its flat",
                                                                  "UVES: star, and the traces of its own light"),
                                              strict=True):
         ax.imshow(np.log10(np.maximum(shot.pix.T, 3)), aspect="auto", origin="lower", cmap="gray_r")
@@ -260,9 +410,11 @@ def main() -> None:
     found = ccd(args.folder)
     chi2_table(found)
     ratios(found)
-    arc, star = cmos(args.folder), uves(args.folder)
+    arc, traced = cmos(args.folder), uves(args.folder)
+    spectra = star(args.folder)
     if args.figures:
-        pictures(found, arc, star, args.figures)
+        pictures(found, arc, traced, args.figures)
+        star_picture(spectra, args.figures)
 
 
 if __name__ == "__main__":

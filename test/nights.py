@@ -1,7 +1,7 @@
 """A night of small frames, what a run over it must give, and how it is started."""
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gpu_extract.cli.extract import main
 from gpu_extract.simulate import SimConfig, simulate, write_simulation
@@ -19,11 +19,12 @@ class Night(NamedTuple):
     images: list[Path]
     psf: Path
     frames: list[Path]
+    more: tuple[str, ...] = ()
 
     @property
     def options(self) -> list[str]:
         """Options of a run over all images, but for the output."""
-        return ["-i", *map(str, self.images), "-p", str(self.psf), "-w", GRID]
+        return ["-i", *map(str, self.images), "-p", str(self.psf), "-w", GRID, *self.more]
 
 
 def assert_all_there(night: Night, folder: Path, wanted: list[int] | None = None) -> None:
@@ -34,15 +35,16 @@ def assert_all_there(night: Night, folder: Path, wanted: list[int] | None = None
         assert datasums(folder / name) == datasums(night.frames[number]), name
 
 
-def make_night(folder: Path) -> Night:
-    """Simulate the images, and extract each of them by itself."""
+def make_night(folder: Path, *more: str, **settings: Any) -> Night:
+    """Simulate the images, and extract each of them by itself; more options, and settings of the simulation."""
     psf = folder / "psf.fits"
     images = [folder / f"preproc-r{n}-00000001.fits" for n in range(FRAMES)]
     frames = [folder / f"frame-r{n}-00000001.fits" for n in range(FRAMES)]
     for number, (image, frame) in enumerate(zip(images, frames, strict=True)):
-        write_simulation(simulate(SimConfig(camera="tiny", seed=20 + number)), image, psf=psf)
-        assert main(["-i", str(image), "-p", str(psf), "-o", str(frame), "-w", GRID, "--loglevel", "warning"]) == 0
-    return Night(images, psf, frames)
+        write_simulation(simulate(SimConfig(camera="tiny", seed=20 + number, **settings)), image, psf=psf)
+        words = ["-i", str(image), "-p", str(psf), "-o", str(frame), "-w", GRID, "--loglevel", "warning", *more]
+        assert main(words) == 0
+    return Night(images, psf, frames, more)
 
 
 def run(ranks: int, *words: object, limit: float = 120.0) -> Ended:

@@ -10,11 +10,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from astropy.io import fits
 
 from gpu_extract.cli.exposure import main
 from gpu_extract.cli.exposure_stop import SIGNALS
+from gpu_extract.simulate.config import Defects
 from mpi_launch import LIMIT, launch, launcher, unused_segments, wait_for_none
-from nights import GRID, PROGRAM, Night, assert_all_there, datasums, errors, run
+from nights import GRID, PROGRAM, Night, assert_all_there, datasums, errors, make_night, run
 from ranks import ENVIRONMENT, ranks_of
 
 DRIVER = Path(__file__).with_name("faulty.py")
@@ -129,6 +131,24 @@ def test_a_rank_killed_at_any_moment(night: Night, folder: Path, seed: int) -> N
     assert wait_for_none(str(folder)) == []
     assert_nothing_broken(night, folder)
     assert main([*night.options, "-o", str(folder)]) == 0
+    assert_all_there(night, folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
+def test_a_killed_run_of_two_passes_is_resumed_on_other_ranks(tmp_path: Path, folder: Path, ranks: int) -> None:
+    """Cosmics that nobody knows, tails on the other bundle's pixels: what was killed on three ranks goes on here."""
+    night = make_night(tmp_path, "--passes", "2", tails=0.004, variance="data", defects=Defects(hidden_cosmics=True))
+    assert sum(fits.getheader(path)["NREJECT"] for path in night.frames) > 0
+    process = start(night, folder, 3, "--groups", "2")
+    wait_for(lambda: any(frame.name in os.listdir(folder) for frame in night.frames))
+    os.kill(ranks_of(str(folder))[-1], signal.SIGKILL)
+    _, err = process.communicate(timeout=4 * LIMIT)
+    assert process.returncode not in (0, 75), err
+    assert wait_for_none(str(folder)) == []
+    assert_nothing_broken(night, folder)
+    ended = run(0 if ranks == 1 else ranks, *night.options, "-o", folder)
+    assert ended.code == 0 and " skipped" in ended.err, ended.err
     assert_all_there(night, folder)
 
 

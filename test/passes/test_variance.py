@@ -7,7 +7,7 @@ import pytest
 from gpu_extract.data import Card, Image, Normal
 from gpu_extract.errors import InputError
 from gpu_extract.normal import Cut
-from gpu_extract.passes.variance import KEEP, LEFT, REACH, WIDTH, find_read_noise, smooth, weigh
+from gpu_extract.passes.variance import KEEP, REACH, WIDTHS, find_read_noise, left_by, smooth, weigh
 
 RNG = np.random.default_rng(5)
 NOISE = np.array([[2.5, 2.7], [3.1, 3.3]])      # electron, of the amplifiers
@@ -85,20 +85,36 @@ def gaussian(nwave: int) -> np.ndarray:
     return np.where(np.abs(apart) <= 6, np.exp(-apart**2 / 4.0), 0.0)
 
 
-def slow_smooth(block: np.ndarray, x: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The definition, with whole matrices: y, and where lines are."""
-    n = len(x)
-    lines = np.zeros(n, dtype=bool)
-    box = np.abs(np.subtract.outer(np.arange(n), np.arange(n))) <= WIDTH // 2
-    while True:
-        known = np.diag((~lines).astype(float))
-        light, share = box @ known @ block @ known @ x, box @ known @ block @ known @ np.ones(n)
-        y = np.where(lines, x, light / np.where(share > 0, share, 1))
-        beyond = np.abs(block @ (x - y)) > KEEP * np.sqrt(LEFT * np.diag(block) * scale)
-        near = np.convolve(beyond, np.ones(2 * REACH + 1), mode="same") > 0
-        if not (near & ~lines).any():
-            return y, lines
-        lines |= near
+def bands_of(block: np.ndarray) -> np.ndarray:
+    """(7, 1, nwave) its diagonals, as they are kept for each fibre."""
+    return np.stack([np.pad(block.diagonal(k), (0, k))[None] for k in range(7)])
+
+
+def slow_left(block: np.ndarray, width: int) -> float:
+    """Variance of K (x - y) of a bin in the middle over K_jj, by matrices, where x has the covariance 1 / K."""
+    n = len(block)
+    box = np.abs(np.subtract.outer(np.arange(n), np.arange(n))) <= width // 2
+    leaves = np.eye(n) - block @ (box / (box @ block).sum(axis=1, keepdims=True))
+    return float((leaves @ block @ leaves.T)[n // 2, n // 2] / block[n // 2, n // 2])
+
+
+def slow_smooth(block: np.ndarray, x: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """The definition, with whole matrices."""
+    n, y = len(x), x
+    for width in WIDTHS:
+        lines, other = np.zeros(n, dtype=bool), y
+        box = np.abs(np.subtract.outer(np.arange(n), np.arange(n))) <= width // 2
+        error = left_by(bands_of(block), np.ones((1, n), bool), width)[0] * np.diag(block) * scale
+        while True:
+            known = np.diag((~lines).astype(float))
+            light, share = box @ known @ block @ known @ x, box @ known @ block @ known @ np.ones(n)
+            y = np.where(lines, other, light / np.where(share > 0, share, 1))
+            beyond = np.abs(block @ (x - y)) > KEEP * np.sqrt(error)
+            near = np.convolve(beyond, np.ones(2 * REACH + 1), mode="same") > 0
+            if not (near & ~lines).any():
+                break
+            lines |= near
+    return y
 
 
 def test_the_spectrum_of_a_variance_is_smooth_but_for_its_lines() -> None:
@@ -108,12 +124,31 @@ def test_the_spectrum_of_a_variance_is_smooth_but_for_its_lines() -> None:
     x[1, 40] += 300.0
     found = smooth(normal_of(np.stack([block, block])), x, None)
     for row, spectrum in zip(found, x, strict=True):
-        expected, _ = slow_smooth(block, spectrum, np.ones(nwave))
+        expected = slow_smooth(block, spectrum, np.ones(nwave))
         np.testing.assert_allclose(row, expected, rtol=1e-10)
     np.testing.assert_array_equal(found[1, 37:44], x[1, 37:44])        # the line as it is
     assert abs(found[1, 33:37].mean() - 5) < 2 and abs(found[1, 44:48].mean() - 5) < 2     # and no light of it beside
-    # what is averaged has the noise of some WIDTH bins: a third of a bin's own, and less
+    # what is averaged has the noise of some 15 bins: a third of a bin's own, and less
     assert found[0, 10:-10].std() < x[0, 10:-10].std() / 3
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_what_an_average_leaves_of_noise_is_that_of_the_matrices(width: int) -> None:
+    block = gaussian(301)
+    left = left_by(bands_of(block), np.ones((1, 301), bool), width)[0, 0]
+    assert left == pytest.approx(slow_left(block, width), rel=0.02)
+    assert left_by(bands_of(block), np.zeros((1, 301), bool), width)[0, 0] == 1
+
+
+def test_an_edge_that_a_wide_average_would_lose_is_kept_by_a_narrow_one() -> None:
+    """A broad bump, too broad for a line: the wide average cuts its top, so the narrow one is taken there."""
+    nwave, at = 120, np.arange(120)
+    block = gaussian(nwave)
+    x = 100 + 6 * np.exp(-0.5 * ((at - 60) / 4.0)**2)
+    error = np.abs(block @ x) / np.sqrt(block.diagonal())
+    found = smooth(normal_of(block[None]), x[None], None)[0]
+    assert error[60] > 100 and found[60] > 104.5 and not (found == x)[55:66].all()
+    np.testing.assert_allclose(found[20:30], 100, atol=0.1)
 
 
 def test_bright_light_scatters_more_where_weights_know_read_noise_alone() -> None:

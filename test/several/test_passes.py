@@ -186,6 +186,15 @@ def test_where_everything_stands_out_nothing_is_rejected_and_it_is_said() -> Non
     assert not (frame.mask & SpecMask.COSMIC).any()
 
 
+def test_a_psf_whose_error_is_told_is_no_reason_to_reject_nothing() -> None:
+    """A PSF 5 per cent too broad on bright spectra: more than 1 % of the pixels lie far above the model, and what the
+    PSF's error explains of them counts no more; no light is eaten."""
+    made = made_of(psf_error=0.05, flavor="flat", exptime=3000.0)
+    frame = extracted(made.image, made.psf, replace(CONFIG, psferr=0.05))
+    assert not any("none was rejected" in text for text in frame.notes.get("warnings", ()))
+    assert len(frame.notes["rejected"]) == 0
+
+
 @pytest.mark.parametrize("noise", [False, True])
 def test_scattered_light_is_fitted_where_asked_for(noise: bool) -> None:
     """Fluxes are those without it, and its values are known; nobody asked: they are high by sigmas."""

@@ -3,9 +3,14 @@
 A stamp ends where its PSF's file says. Its tail goes on: by the PSF's formula, in the normalisation of the stamp (the
 light beyond it comes on top of the sum 1), up to a radius. The tails of a bundle's own spots beyond their stamps count
 as well; no other pixel of them is in its normal equations.
+
+A tail T(r2) is cut in two (`tails_of`): S, which is T beyond NEAR pixels and its Taylor polynomial of third degree in
+r2 within, and T - S. S is so smooth that every EVERY-th pixel and every some bins will do, with cubics between; T - S,
+and -S on the stamp, are there on few pixels. A cubic through nodes h apart is wrong by 3/128 h^4 times the fourth
+derivative of S at most. A tail that broke off at its radius would not be smooth there: it fades out before.
 """
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,9 +20,15 @@ from gpu_extract.passes import simd_pixels
 from gpu_extract.spots import centres, corners, evaluate
 
 NODES = 4096         # of a table of a tail against the square of the radius
+FEW = 1024           # the same of the parts of a tail: each is smooth, or short
 STRETCH = 128        # bins that have a table in common; its height is each bin's own
+EVERY = 2            # pixels from node to node of the grid of a tail's smooth part
+APART = 1.6          # times as many pixels are between two of the bins that are taken for all
+FADE = 0.7           # of the radius: where a tail begins to fade out
+NEAR = 12.0          # pixels from a spot's centre, at least: a tail is its smooth part beyond
 ROUGH = 4            # pixels, and bins, that are taken together where a tenth of a tail does not matter
 Window = tuple[int, int, int, int]
+Place = tuple[tuple[int, int], Array]
 
 
 @dataclass(frozen=True)
@@ -50,26 +61,72 @@ def add_pieces(light: np.ndarray, corner: tuple[int, int], pieces: Sequence[Piec
         light[y:y + piece.light.shape[0], x:x + piece.light.shape[1]] += piece.light
 
 
-def add_tails(light: Array, corner: tuple[int, int], psf: PsfModel, place: tuple[tuple[int, int], Array],
-              strengths: Array, radius: float, every: int = 1) -> None:
-    """Add the tails of a bundle's spots beyond their stamps to the image of a window, in place.
+def add_tails(light: Array, corner: tuple[int, int], psf: PsfModel, place: Place, strengths: Array,
+              radius: float) -> None:
+    """Add the tails of a bundle's spots beyond their stamps to the image of a window, in place, pixel by pixel.
 
     corner: CCD pixel of light[0, 0]; place: (fibres, wave) of the spots; strengths: (nfibre, nwave) photons times the
-    stamp's normalisation; radius: pixels from a spot's centre up to which there is a tail
-    every: the image has every so many-th pixel of every so many-th row alone
+    stamp's normalisation; radius: pixels from a spot's centre up to which there is a tail, which fades from FADE of it
     """
-    if psf.tail is None or strengths.size == 0:
+    if psf.tail is not None and strengths.size > 0:
+        tables, step = _tables(psf.tail, place, NODES, radius)
+        _add(light, corner, psf, place, strengths, (_but_for_stamps(tables), step, radius))
+
+
+def tails_of(psf: PsfModel, place: Place, strengths: Array, radius: float, window: Window) -> Piece | None:
+    """The tails of a bundle's spots on a window and around it, as far as they reach; None where there are none.
+
+    place, strengths, radius: see add_tails, whose sum this is but for 1 % of a tail's height NEAR pixels from its
+    centre, and less farther away.
+    """
+    if psf.tail is None or radius == 0:
+        return None
+    far = math.ceil(radius)
+    corner, light = (window[0] - far, window[1] - far), np.zeros((window[2] + 2 * far, window[3] + 2 * far))
+    near = max(NEAR, _reach(psf))
+    if FADE * radius <= near:
+        add_tails(light, corner, psf, place, strengths, radius)
+    elif strengths.size > 0:
+        join = (near * _scales(psf.tail, place).min()) ** 2
+        tail, step = _tables(psf.tail, place, FEW, radius, near)
+        smooth, _ = _tables(psf.tail, place, FEW, radius, near, join)
+        _add(light, corner, psf, place, strengths, (np.hstack([tail - smooth, -smooth]), step, near))
+        _add_smooth(light, corner, psf, _fewer(psf, place, strengths), (radius, join))
+    return Piece(light.astype(np.float32), corner)
+
+
+def rough_tails(psf: PsfModel, place: Place, strengths: Array, radius: float, piece: Piece) -> Piece:
+    """The same on a piece's pixels in a fraction of the time, right to a tenth or so: for small changes of strengths.
+
+    Bins are taken together by fours, and so are pixels in both directions.
+    """
+    (fibres, wave), light = place, np.zeros(piece.light.shape)
+    if psf.tail is not None and strengths.size > 0:
+        groups = np.arange(0, len(wave), ROUGH)
+        place = fibres, np.add.reduceat(wave, groups) / np.diff(groups, append=len(wave))
+        tables, step = _tables(psf.tail, place, FEW, radius)
+        spots, tails = (place, np.add.reduceat(strengths, groups, axis=1)), (_but_for_stamps(tables), step, radius)
+        _on_grid(light, piece.corner, ROUGH, lambda grid, corner: _add(grid, corner, psf, *spots, tails, ROUGH))
+    return Piece(light.astype(np.float32), piece.corner)
+
+
+def _add(light: Array, corner: tuple[int, int], psf: PsfModel, place: Place, strengths: Array,
+         tails: tuple[Array, float, float], every: int = 1, stamped: bool = True) -> None:
+    """Add tails to an image that has every so many-th pixel of every so many-th row.
+
+    tails: tables as simd_pixels.add_tails takes them, the distance of two nodes, and the radius
+    """
+    (fibres, wave), (tables, step, radius) = place, tails
+    if psf.tail is None:
         return
-    fibres, wave = place
     centre = centres(psf, fibres, wave)
     first = corners(psf, centre)
-    tables, step = _tables(psf.tail, fibres, wave, radius)
-    scales = np.stack([evaluate(series, fibres, wave) ** 2 for series in (psf.tail.yscale, psf.tail.xscale)])
+    scales = np.square(_scales(psf.tail, place))
     strengths = strengths * evaluate(psf.tail.amp, fibres, wave)
     group = np.arange(len(wave)) // STRETCH + np.arange(len(centre[0]))[:, None] * -(-len(wave) // STRETCH)
     origin = np.array(corner, dtype=float)[:, None, None]
     sources = np.stack([*(centre - origin) / every, strengths, group, *scales * every**2, *(first - origin) / every,
-                        np.ones(group.shape)]).reshape(9, -1)
+                        np.full(group.shape, float(stamped))]).reshape(9, -1)
     (y, x), radius = sources[:2], radius / every
     reaches = ((y > -radius) & (y < light.shape[0] + radius) & (x > -radius) & (x < light.shape[1] + radius)
                & (sources[2] != 0.0))
@@ -77,44 +134,99 @@ def add_tails(light: Array, corner: tuple[int, int], psf: PsfModel, place: tuple
                           (float(radius), step, psf.stamp[0] / every, psf.stamp[1] / every))
 
 
-def tails_of(psf: PsfModel, place: tuple[tuple[int, int], Array], strengths: Array, radius: float,
-             window: Window) -> Piece | None:
-    """The tails of a bundle's spots on a window and around it, as far as they reach; None where there are none.
-
-    place, strengths, radius: see add_tails
-    """
-    if psf.tail is None or radius == 0:
-        return None
-    far = math.ceil(radius)
-    corner, light = (window[0] - far, window[1] - far), np.zeros((window[2] + 2 * far, window[3] + 2 * far))
-    add_tails(light, corner, psf, place, strengths, radius)
-    return Piece(light.astype(np.float32), corner)
+def _add_smooth(light: Array, corner: tuple[int, int], psf: PsfModel, spots: tuple[Place, Array],
+                ends: tuple[float, float]) -> None:
+    """Add the smooth part of tails; spots: (place, strengths); ends: the radius, and the r2 from which it is all."""
+    if psf.tail is None:
+        return
+    radius, join = ends
+    tables, step = _tables(psf.tail, spots[0], FEW, radius, radius, join)
+    tails = _but_for_stamps(tables), step, radius
+    _on_grid(light, corner, EVERY, lambda grid, at: _add(grid, at, psf, *spots, tails, EVERY, stamped=False))
 
 
-def rough_tails(psf: PsfModel, place: tuple[tuple[int, int], Array], strengths: Array, radius: float,
-                piece: Piece) -> Piece:
-    """The same on a piece's pixels in a fiftieth of the time, right to a tenth or so: for small changes of strengths.
+def _on_grid(light: Array, corner: tuple[int, int], every: int,
+             add: Callable[[Array, tuple[int, int]], None]) -> None:
+    """Add to an image what `add` puts on a grid of every so many-th pixel around it, cubics between."""
+    grid = np.zeros([(n - 1) // every + 4 for n in light.shape])
+    add(grid, (corner[0] - every, corner[1] - every))
+    simd_pixels.enlarge(light, grid, cubic(np.arange(every) / every))
 
-    Bins are taken together by fours, pixels by fours in both directions, with straight lines between.
+
+def cubic(share: Array) -> Array:
+    """(n, 4) weights of values at -1, 0, 1, 2 in the cubic through them, at `share` of the way from 0 to 1."""
+    s = share[:, None]
+    return np.concatenate([-s * (s - 1) * (s - 2) / 6, (s + 1) * (s - 1) * (s - 2) / 2, -(s + 1) * s * (s - 2) / 2,
+                           (s + 1) * s * (s - 1) / 6], axis=1)
+
+
+def _fewer(psf: PsfModel, place: Place, strengths: Array) -> tuple[Place, Array]:
+    """Fewer spots that put the same smooth light on the pixels: what is a cubic along the trace is the same sum."""
+    fibres, wave = place
+    if len(wave) < 2:
+        return place, strengths
+    step = (wave[-1] - wave[0]) / (len(wave) - 1)
+    pitch = np.abs(np.diff(centres(psf, fibres, wave[[0, -1]])[0])).max() / (len(wave) - 1)
+    every = int(APART * EVERY / max(pitch, 1e-3))
+    if every < 2 or every > len(wave):
+        return place, strengths
+    node, share = np.divmod(np.arange(len(wave)), every)
+    weights, out = cubic(np.arange(every) / every)[share], np.zeros((len(strengths), node[-1] + 4))
+    for k in range(4):
+        for first in range(every):
+            part = strengths[:, first::every] * weights[first::every, k]
+            out[:, k:k + part.shape[1]] += part
+    return (fibres, wave[0] + step * every * (np.arange(out.shape[1]) - 1.0)), out
+
+
+def _reach(psf: PsfModel) -> float:
+    """How far a stamp's pixels are from its spot's centre, at most."""
+    return math.hypot(*(max(offset + 1.0, size - offset) for size, offset in zip(psf.stamp, psf.offset, strict=True)))
+
+
+def _scales(tail: Tail, place: Place) -> Array:
+    """(2, nfibre, nwave) of a tail along y and x."""
+    return np.stack([evaluate(series, *place) for series in (tail.yscale, tail.xscale)])
+
+
+def _tables(tail: Tail, place: Place, nodes: int, radius: float, most: float | None = None,
+            join: float = 0.0) -> tuple[Array, float]:
+    """The tail with amplitude 1 against r2, for each fibre and stretch of bins, and the distance of two nodes.
+
+    radius: where it ends; most: pixels that the table is for, all up to there by default
+    join: below this r2 it is the Taylor polynomial around it
     """
     fibres, wave = place
-    groups = np.arange(0, len(wave), ROUGH)
-    fewer = np.add.reduceat(wave, groups) / np.diff(groups, append=len(wave))
-    light = np.zeros([-(-(n - 1) // ROUGH) + 2 for n in piece.light.shape])
-    add_tails(light, piece.corner, psf, (fibres, fewer), np.add.reduceat(strengths, groups, axis=1), radius, ROUGH)
-    for n in piece.light.shape:
-        first, share = np.divmod(np.arange(n), ROUGH)
-        light = (light[first] + (share / ROUGH)[:, None] * (light[first + 1] - light[first])).T
-    return Piece(light.astype(np.float32), piece.corner)
+    middle = fibres, wave[np.minimum(np.arange(0, len(wave), STRETCH) + STRETCH // 2, len(wave) - 1)]
+    core, index = (evaluate(series, *middle).reshape(-1, 1) for series in (tail.core, tail.index))
+    scales = _scales(tail, place)
+    step = 1.05 * (float(scales.max()) * (radius if most is None else most)) ** 2 / (nodes - 2)
+    r2: Array = step * np.arange(nodes, dtype=np.float64)
+    core, power = core**2, 1.0 + index / 2.0
+    found: Array = r2 / (core + r2) ** power
+    inside = r2 < join
+    if inside.any():
+        found[:, inside] = _taylor(r2[inside] - join, core, power, join)
+    found *= _fading(r2, float(scales.min()) * radius)
+    return found, step
 
 
-def _tables(tail: Tail, fibres: tuple[int, int], wave: Array, radius: float) -> tuple[Array, float]:
-    """The tail with amplitude 1 against r2, for each fibre and stretch of bins, and the distance of two nodes."""
-    middle = wave[np.minimum(np.arange(0, len(wave), STRETCH) + STRETCH // 2, len(wave) - 1)]
-    core, index, *scales = (evaluate(series, fibres, middle) for series in (tail.core, tail.index, tail.yscale,
-                                                                             tail.xscale))
-    most = max(float(np.max(scale)) for scale in scales)
-    step = 1.05 * (most * radius) ** 2 / (NODES - 2)
-    r2 = step * np.arange(NODES)
-    core, index = core[..., None], index[..., None]
-    return (r2 / (core**2 + r2) ** (1.0 + index / 2.0)).reshape(-1, NODES), step
+def _but_for_stamps(tables: Array) -> Array:
+    """Tables with nothing on the stamps."""
+    return np.hstack([tables, np.zeros_like(tables)])
+
+
+def _fading(r2: Array, radius: float) -> Array:
+    """1 up to FADE of a radius, 0 from it on, with three continuous derivatives between."""
+    s = np.clip((radius**2 - r2) / (1.0 - FADE**2) / radius**2, 0.0, 1.0)
+    return s**4 * (35.0 - s * (84.0 - s * (70.0 - 20.0 * s)))
+
+
+def _taylor(beside: Array, core: Array, power: Array, join: float) -> Array:
+    """Third degree around r2 = join of r2 (core + r2)^-power = (core + r2)^(1 - power) - core (core + r2)^-power."""
+    total = np.zeros(np.broadcast_shapes(core.shape, beside.shape))
+    one, other = (core + join) ** (1.0 - power), -core * (core + join) ** -power
+    for k in range(4):
+        total += (one + other) * beside**k / math.factorial(k)
+        one, other = -one * (power - 1.0 + k) / (core + join), -other * (power + k) / (core + join)
+    return total

@@ -97,13 +97,14 @@ def find_outliers(cut: Cut, own: np.ndarray, others: np.ndarray, rows: IntArray,
     """
     found = np.empty(cut.root.shape, dtype=bool)
     count = simd_pixels.look(found, cut.root, cut.light, read_only(own), read_only(others), (PAIR, 0.0))
+    look, places = _Pixels(cut, own, rows, WRONG * error + shape.between), np.argwhere(found)
     if count > MOST * np.count_nonzero(cut.root):
         y = np.arange(len(found))[:, None]          # at the ends light of bins beyond them stands out
-        inside = (y >= rows[0]) & (y < rows[1])
-        if np.count_nonzero(found & inside) > MOST * np.count_nonzero((cut.root > 0) & inside):
+        good = np.count_nonzero((cut.root > 0) & (y >= rows[0]) & (y < rows[1]))
+        inside = places[look.known(places)]
+        if np.count_nonzero(look.height(inside) > PAIR) > MOST * good:      # not what the PSF's error explains
             return None
-    look = _Pixels(cut, own, rows, WRONG * error + shape.between)
-    seeds = look.seeds(np.argwhere(found), shape)
+    seeds = look.seeds(places, shape)
     # Beside a bright hit the model swings, and pixels of noise stand out. Once they are left out it follows them no
     # more, and each stands out by more than it would: one by itself must do so by what makes it an outlier.
     height = look.height(known)

@@ -47,11 +47,11 @@ def look(found, root, light, own, others, limits):
 
 @njit(nogil=True, cache=True)
 def add_tails(image, sources, tables, ring):
-    """image += strength times tail of every source, on pixel centres r < outer that its stamp does not hold.
+    """image += strength times tail of every source, on pixel centres r < outer; its stamp has a tail of its own.
 
     sources: (9, n): y, x, strength, row of `tables`, (dy)^2 and (dx)^2 are multiplied by, and the stamp's first pixel
         y, x (all relative to the image); its size is the last: 0 where there is none, else 1 and `ring` has it
-    tables: (groups, nodes) the tail at r2 = node * step
+    tables: (groups, 2 nodes) the tail at r2 = node * step: first that beyond the stamp, then that on it
     ring: (outer, step, stamp rows, stamp columns)
     """
     outer, step, tall, wide = ring
@@ -60,31 +60,61 @@ def add_tails(image, sources, tables, ring):
         cy, cx, strength = sources[0, n], sources[1, n], sources[2, n]
         group, yscale, xscale = int(sources[3, n]), sources[4, n], sources[5, n]
         top, left, stamped = sources[6, n], sources[7, n], sources[8, n] > 0.0
+        begin, end, nodes = int(left), int(left + wide), tables.shape[1] // 2
         table = tables[group]
-        begin, end = int(left), int(left + wide)
         for y in range(max(0, math.ceil(cy - outer)), min(ny, math.floor(cy + outer) + 1)):
             dy2 = (y - cy) * (y - cy)
             chord = math.sqrt(max(outer * outer - dy2, 0.0))
             first, last = max(0, math.ceil(cx - chord)), min(nx, math.floor(cx + chord) + 1)
-            row, place, numbers = image[y], (cx, dy2 * yscale, xscale), (strength, 1.0 / step)
-            if stamped & (y >= top) & (y < top + tall):
-                _add_tail(row, (first, min(begin, last)), place, numbers, table)
-                _add_tail(row, (max(first, end), last), place, numbers, table)
-            else:
-                _add_tail(row, (first, last), place, numbers, table)
+            held = (begin, end) if stamped & (y >= top) & (y < top + tall) else (0, 0)
+            _add_tail(image[y], (first, last, *held), (cx, dy2 * yscale, xscale), (strength, 1.0 / step), table, nodes)
 
 
 @njit(nogil=True)
-def _add_tail(row, pixels, place, numbers, table):
-    """Add one source's tail to some pixels of a row; place: (x, r2 of its y alone, scale of x squared)."""
+def _add_tail(row, pixels, place, numbers, table, nodes):
+    """Add one source's tail to some pixels of a row, of which some are its stamp's; place: (x, r2 of its y alone, scale
+    of x squared)."""
     cx, begin, scale = place
     strength, per_step = numbers
-    most = np.uint32(len(table) - 2)
+    most = np.uint32(nodes - 2)
     for x in range(pixels[0], pixels[1]):
         node = ((x - cx) * (x - cx) * scale + begin) * per_step
         low = min(np.uint32(node), most)          # without a sign an index needs no look from the end
         share = node - low
+        low += np.uint32(nodes) if (x >= pixels[2]) & (x < pixels[3]) else np.uint32(0)
         row[x] += strength * (table[low] * (1.0 - share) + table[np.uint32(low + 1)] * share)
+
+
+@njit(nogil=True, cache=True)
+def enlarge(image, coarse, weights):
+    """image += what cubics through four nodes make of a grid that has every so many-th pixel.
+
+    coarse: its node (1, 1) is the image's pixel (0, 0); two more nodes than pixels need at the end
+    weights: (every, 4) of the nodes around the k-th of the pixels between the two in the middle
+    """
+    every = len(weights)
+    row = np.empty(coarse.shape[1])
+    for y in range(image.shape[0]):
+        node, wy = y // every, weights[y % every]
+        for i in range(len(row)):
+            row[i] = wy[0] * coarse[node, i] + wy[1] * coarse[node + 1, i] \
+                + wy[2] * coarse[node + 2, i] + wy[3] * coarse[node + 3, i]
+        for x in range(image.shape[1]):
+            i, wx = x // every, weights[x % every]
+            image[y, x] += wx[0] * row[i] + wx[1] * row[i + 1] + wx[2] * row[i + 2] + wx[3] * row[i + 3]
+
+
+@njit(nogil=True, cache=True)
+def multiply(out, bands, x):
+    """out = symmetric bands (reach + 1, n, m) times x (n, m); bands[k, i, j] couples j and j + k."""
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            out[i, j] = bands[0, i, j] * x[i, j]
+        for k in range(1, len(bands)):
+            for j in range(x.shape[1] - k):
+                out[i, j] += bands[k, i, j] * x[i, j + k]
+            for j in range(x.shape[1] - k):
+                out[i, j + k] += bands[k, i, j] * x[i, j]
 
 
 @njit(nogil=True, cache=True)

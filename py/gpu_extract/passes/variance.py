@@ -14,8 +14,8 @@ from gpu_extract.normal import Cut
 from gpu_extract.passes import simd_pixels
 
 KEEP = 4.0           # sigma of a spot-shaped residual above which smoothing would lose a line
-WIDTH = 7            # bins that are averaged: what is left of a bin's own noise in its variance goes with 1 / WIDTH
-LEFT = 0.45          # of its noise's square is left in what an average takes from a spectrum
+WIDTHS = 7, 15       # bins that are averaged: what is left of a bin's own noise in its variance goes with 1 / width
+FREQUENCIES = 128    # at which what an average follows of the noise is added up
 TURNS = 3
 REACH = 3            # bins on each side of it that are kept as well
 SAMPLE = 1 << 18     # pixels that the read noise is looked for in
@@ -145,27 +145,57 @@ def smooth(normal: Normal, x: Array, noise: float | None) -> Array:
     """The spectrum that a variance is made of: (nfibre, nwave) photons per bin.
 
     With K the fibre's own block of icov, K x / K 1 is what the spots see of the spectrum: x smoothed over some three
-    bins. That is averaged over WIDTH bins, which gives y. Where K (x - y), the spot-shaped residual that this would
-    leave, is above KEEP times its error, there is a line or an edge: x stays as it is there and on the REACH bins on
-    both sides, and they have no part in any average. Lines that are found make others stand out: TURNS times at most.
+    bins. That is averaged over the last of WIDTHS bins; over fewer where a line or an edge would be lost (`_averaged`);
+    and where an average over the first of them would lose it as well, x stays as it is.
 
     noise: read noise squared where all pixels had that variance alone; None where they had that of their light
     """
-    bands = _bands(normal, x.shape[1])
-    seen = normal.weight > 0
-    lines = np.zeros(x.shape, dtype=bool)
-    error = np.where(seen, bands[0] * LEFT, np.inf)
+    bands, seen, y = _bands(normal, x.shape[1]), normal.weight > 0, x
+    error = np.where(seen, bands[0], np.inf)
     if noise is not None:
-        light = multiply(bands, np.maximum(_average(bands, x, seen), 0.0)) / np.where(seen, normal.weight, 1.0)
-        error *= 1.0 + light / noise
+        light = multiply(bands, np.maximum(_average(bands, x, seen, WIDTHS[0]), 0.0))
+        error *= 1.0 + light / np.where(seen, normal.weight, 1.0) / noise
+    for width in WIDTHS:
+        y = _averaged(bands, (x, y), seen, error * left_by(bands, seen, width), width)
+    return y
+
+
+def _averaged(bands: Array, spectra: tuple[Array, Array], seen: np.ndarray, error: Array, width: int) -> Array:
+    """A spectrum x averaged over `width` bins, but for lines, where another one is taken.
+
+    spectra: x and the other; seen: bins that have light; error: squared, of what K (x - y) has of noise
+
+    Where K (x - y), the spot-shaped residual that an average y would leave, is above KEEP times its error, there is a
+    line or an edge: there and on the REACH bins on both sides nothing is averaged, and these bins have no part in any
+    average. Lines that are found make others stand out: TURNS times at most.
+    """
+    x, other = spectra
+    lines = np.zeros(x.shape, dtype=bool)
     for _ in range(TURNS):
-        y = np.where(lines, x, _average(bands, x, seen & ~lines))
+        y = np.where(lines, other, _average(bands, x, seen & ~lines, width))
         found = widened(np.square(multiply(bands, x - y)) > KEEP**2 * error, REACH) & ~lines
         if not found.any():
             break
         lines |= found
-        y = np.where(lines, x, y)
+        y = np.where(lines, other, y)
     return y
+
+
+def left_by(bands: Array, seen: np.ndarray, width: int) -> Array:
+    """What an average y leaves of the noise of K x in K (x - y), squared: (nfibre, 1), 1 where it follows none.
+
+    For bins alike, at the frequency w: K x has the power k(w), sum of the bands, K (x - y) k (1 - k(w) b(w) / k(0))^2,
+    b being that of a box.
+    """
+    count = np.maximum(seen.sum(axis=1), 1)
+    row = (bands * seen).sum(axis=2).T / count[:, None]
+    turn = np.cos(np.pi * np.outer(np.arange(max(len(bands), width)), (np.arange(FREQUENCIES) + 0.5) / FREQUENCIES))
+    turn[1:] *= 2.0
+    power = np.sum([row[:, k, None] * turn[k] for k in range(len(bands))], axis=0)
+    whole = row[:, :1] + 2.0 * row[:, 1:].sum(axis=1, keepdims=True)
+    share = power / np.where(whole > 0, whole, 1.0) * turn[:width // 2 + 1].sum(axis=0) / width
+    mean: Array = (power * np.square(1.0 - share)).mean(axis=1, keepdims=True)
+    return np.divide(mean, row[:, :1], out=np.ones_like(mean), where=mean > 0)
 
 
 def _bands(normal: Normal, nwave: int) -> Array:
@@ -174,29 +204,27 @@ def _bands(normal: Normal, nwave: int) -> Array:
     return np.ascontiguousarray(normal.icov[:, 0, :, hw:hw + reach + 1].transpose(2, 0, 1))
 
 
-def _average(bands: Array, x: Array, known: np.ndarray) -> Array:
-    """K x / K 1 of the bins that are known alone, averaged over WIDTH bins; 0 where there is none."""
+def _average(bands: Array, x: Array, known: np.ndarray, width: int) -> Array:
+    """K x / K 1 of the bins that are known alone, averaged over `width` bins; 0 where there is none."""
     light, share = multiply(bands, np.where(known, x, 0.0)), multiply(bands, known.astype(float))
-    light, share = (_sums(np.where(known, array, 0.0)) for array in (light, share))
+    light, share = (_sums(np.where(known, array, 0.0), width) for array in (light, share))
     return np.divide(light, share, out=np.zeros_like(x), where=share > 0)
 
 
-def _sums(values: Array) -> Array:
-    """Of WIDTH elements around each, along the second axis."""
-    half = WIDTH // 2
+def _sums(values: Array, width: int) -> Array:
+    """Of `width` elements around each, along the second axis."""
+    half = width // 2
     padded = np.pad(values, ((0, 0), (half, half)))
     out = padded[:, :values.shape[1]].copy()
-    for k in range(1, WIDTH):
+    for k in range(1, width):
         out += padded[:, k:k + values.shape[1]]
     return out
 
 
 def multiply(bands: Array, x: Array) -> Array:
-    """Symmetric bands (reach + 1, nfibre, nwave) times x, diagonal by diagonal."""
-    out = bands[0] * x
-    for k in range(1, len(bands)):
-        out[:, :-k] += bands[k, :, :-k] * x[:, k:]
-        out[:, k:] += bands[k, :, :-k] * x[:, :-k]
+    """Symmetric bands (reach + 1, nfibre, nwave) times x (nfibre, nwave)."""
+    out = np.empty(x.shape)
+    simd_pixels.multiply(out, bands, np.ascontiguousarray(x, dtype=np.float64))
     return out
 
 
