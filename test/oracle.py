@@ -26,6 +26,7 @@ from gpu_extract.oracle import (
     spot,
     wavelength_grid,
 )
+from gpu_extract.spots.tables import tabulated
 
 __all__ = [
     "BundleOracle", "FibreOracle", "Spot", "bundle_ranges", "decorrelate", "design_matrix", "diagonals",
@@ -57,10 +58,13 @@ def _hermite(degree: int, rng: np.random.Generator, size: float) -> np.ndarray:
 def make_psf(family: str = "v3", nfibre: int = 5, shape: tuple[int, int] = (210, 56), *, seed: int = 1,
              dispersion: float = 0.6, first_row: float | None = None,
              bundle: np.ndarray | None = None) -> PsfModel:
-    """A PSF of one of FAMILIES; fibre 0 lies at x = 10.
+    """A PSF of one of FAMILIES, or "table": spots tabulated from those of v3; fibre 0 lies at x = 10.
 
     dispersion: Angstrom per pixel; first_row: y at the lowest wavelength, -0.1 ny (off the CCD) where None
     """
+    if family == "table":
+        return tabulated(make_psf("v3", nfibre, shape, seed=seed, dispersion=dispersion, first_row=first_row,
+                                  bundle=bundle), 4, (2, 3))
     rng = np.random.default_rng(seed)
     span = (WMAX - WMIN) / dispersion
     fibre = np.arange(nfibre)

@@ -43,6 +43,7 @@ INNER = {"shape": (360, 56), "first_row": 20}
 CASES = {
     **{f"{family}-inner": ({"family": family, **INNER}, {}, {}) for family in oracle.FAMILIES},
     **{f"{family}-masked": ({"family": family}, {"masks": True}, {}) for family in oracle.FAMILIES},
+    "table-masked": ({"family": "table"}, {"masks": True}, {}),
     "ten-fibres": ({"nfibre": 10, "shape": (360, 92), "first_row": 20}, {"masks": True},
                    {"wavelength": (6060.0, 6066.4, 0.8)}),
     "fine-step": ({**INNER, "nfibre": 3}, {}, {"wavelength": (6060.0, 6072.0, 0.4)}),

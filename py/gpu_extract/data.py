@@ -108,17 +108,20 @@ class Legendre:
 
 @dataclass(frozen=True)
 class Core:
-    """A Gauss-Hermite core.
+    """A Gauss-Hermite core, or a tabulated one.
 
-    sigma_x, sigma_y: pixels, series of (nfibre, ncoef)
-    gh: series of (degy + 1, degx + 1, nfibre, ncoef): gh[j, i] belongs to He_i(x) He_j(y)
+    sigma_x, sigma_y: pixels, series of (nfibre, ncoef); of a tabulated core the distance of its knots
+    gh: series of (degy + 1, degx + 1, nfibre, ncoef): gh[j, i] belongs to He_i(x) He_j(y); of a tabulated core to the
+        quintic B-splines around knots i and j, see spots.tables
     nsig: the core is 0 where (dx/sigma_x)^2 + (dy/sigma_y)^2 >= nsig^2; None: everywhere kept
+    tabulated: whether it is a table, which has neither nsig nor a second core nor a tail beside it
     """
 
     sigma_x: Legendre
     sigma_y: Legendre
     gh: Legendre
     nsig: Legendre | None = None
+    tabulated: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -134,10 +137,10 @@ class Tail:
 
 @dataclass(frozen=True)
 class PsfModel:
-    """A PSF of the GAUSS-HERMITE family for all fibres of a camera.
+    """A PSF of the GAUSS-HERMITE family, or a tabulated one, for all fibres of a camera.
 
     x, y: traces (nfibre, ncoef), pixel of the spot's centre against wavelength
-    cores: one (GAUSS-HERMITE) or two (GAUSS-HERMITE2)
+    cores: one (GAUSS-HERMITE, TABULATED) or two (GAUSS-HERMITE2)
     tail: None where there is none (TAILAMP 0 everywhere)
     stamp: (ny, nx) of a spot; offset: (y, x), a spot's first pixel is floor(centre - offset)
     shape: (ny, nx) of the CCD
@@ -173,6 +176,11 @@ class PsfModel:
     def nfibre(self) -> int:
         """Number of fibres."""
         return self.x.coeff.shape[0]
+
+    @property
+    def tabulated(self) -> bool:
+        """Whether its spots come from tables."""
+        return any(core.tabulated for core in self.cores)
 
     @property
     def wavelength_range(self) -> tuple[float, float]:

@@ -60,6 +60,7 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
     image, psf, config = what
     with comm.together(), compiling(recorder):
         config = _passes(config, start, backend)
+        _check_lane(psf, backend)
         with recorder.span("compare"):
             check_unit(image)
             check_factor(psf, config)
@@ -123,6 +124,13 @@ def _passes(config: ExtractConfig, start: Draft | None, backend: Backend) -> Ext
         raise InputError(f"{passes} passes are for the CPU alone, the work is on {backend.name}: give --no-gpu, or "
                          "--passes 1")
     return replace(config, passes=passes)
+
+
+def _check_lane(psf: PsfModel, backend: Backend) -> None:
+    """Raise InputError where a device would have to make spots from tables."""
+    if psf.tabulated and not backend.tables:
+        raise InputError(f"{psf.name}: tabulated spots are made on the CPU alone, the work is on {backend.name}: give "
+                         "--no-gpu")
 
 
 def _job(image: Image, psf: PsfModel, config: ExtractConfig, threads: int, dtype: Any) -> Job:

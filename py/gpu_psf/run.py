@@ -75,6 +75,9 @@ def fit_psf(images: Sequence[Image], start: PsfModel, lines: Lines, config: FitC
 def _check(images: Sequence[Image], start: PsfModel, config: FitConfig) -> None:
     if len(start.cores) != 1:
         raise InputError(f"{start.name}: has two Gauss-Hermite components, a fit starts from a PSF with one")
+    if start.tabulated:
+        raise InputError(f"{start.name}: its spots are tables, a fit is of Gauss-Hermite spots: start from such a PSF, "
+                         "as gpu_psf start makes it")
     if start.own is not None:
         raise InputError(f"{start.name}: its fibres have wavelengths of their own (OWNWAVE), and a line is looked for "
                          "at one wavelength in all of them: give a PSF without, as gpu_psf start makes it without "

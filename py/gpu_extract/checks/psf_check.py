@@ -63,9 +63,18 @@ def check_psf(psf: PsfModel, wave: Array, beyond: int = BEYOND) -> tuple[PsfMode
 
 def _light(psf: PsfModel, sample: Array) -> tuple[Array, Array]:
     """What the Gaussians of a spot hold of its light at least, and what a term of it comes to at most: (nfibre,)."""
-    gaussians = [evaluate(replace(c.gh, coeff=c.gh.coeff[0, 0]), (0, psf.nfibre), sample) for c in psf.cores]
+    gaussians = [_tables(c, sample) if c.tabulated else
+                 evaluate(replace(c.gh, coeff=c.gh.coeff[0, 0]), (0, psf.nfibre), sample) for c in psf.cores]
     terms = [_most(c.gh.coeff) for c in psf.cores] + ([] if psf.tail is None else [_most(psf.tail.amp.coeff)])
     return sum(gaussians).min(axis=1), reduce(np.maximum, terms)       # type: ignore[union-attr]
+
+
+def _tables(core: Core, sample: Array) -> Array:
+    """(nfibre, nwave): the light of tabulated spots, their mean over all positions within a pixel."""
+    fibres = 0, core.gh.coeff.shape[2]
+    light = evaluate(replace(core.gh, coeff=core.gh.coeff.sum(axis=(0, 1))), fibres, sample)
+    scaled: Array = light * evaluate(core.sigma_x, fibres, sample) * evaluate(core.sigma_y, fibres, sample)
+    return scaled
 
 
 def _most(coeff: Array) -> Array:
@@ -171,8 +180,8 @@ def _without(psf: PsfModel, fibres: list[int]) -> PsfModel:
         return replace(series, coeff=coeff)
 
     def plain(core: Core) -> Core:
-        return Core(constant(core.sigma_x, 1.0), constant(core.sigma_y, 1.0), constant(core.gh, 0.0),
-                    constant(core.nsig, 3.0) if core.nsig is not None else None)
+        return replace(core, sigma_x=constant(core.sigma_x, 1.0), sigma_y=constant(core.sigma_y, 1.0),
+                       gh=constant(core.gh, 0.0), nsig=constant(core.nsig, 3.0) if core.nsig is not None else None)
 
     tail = psf.tail
     if tail is not None:

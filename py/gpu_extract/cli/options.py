@@ -86,7 +86,7 @@ def _files(parser: Parser) -> None:
     add = parser.add_argument_group("files (FITS, .fits or .fits.gz)").add_argument
     add("-i", "--input", metavar="FILE",
         help="image: HDUs IMAGE, IVAR, and if there are any MASK, FIBERMAP (default: a simulated frame)")
-    add("-p", "--psf", metavar="FILE", help="PSF: GAUSS-HERMITE version 2 or 3, or GAUSS-HERMITE2")
+    add("-p", "--psf", metavar="FILE", help="PSF: GAUSS-HERMITE version 2 or 3, GAUSS-HERMITE2, or TABULATED")
     add("-o", "--output", metavar="FILE", required=True,
         help="frame to write; an existing file is replaced when the new one is complete")
     add("-m", "--model", metavar="FILE", help="also write the model image")

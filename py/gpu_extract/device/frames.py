@@ -60,6 +60,7 @@ class GpuFrames:
 
     warm_bins = 40       # a few half-bands: kernels are compiled for the band's width
     many_passes = False
+    tables = False
 
     def __init__(self, open_device: Callable[[], Device], cores: Callable[[Job], CoreMaker], *,
                  most: int | None = None, slots: int = SLOTS, warn: Callable[[str], None] = lambda _: None):

@@ -1,4 +1,4 @@
-"""PSF files of the GAUSS-HERMITE family, versions 2 and 3, and GAUSS-HERMITE2."""
+"""PSF files of the GAUSS-HERMITE family, versions 2 and 3, GAUSS-HERMITE2, and TABULATED (`psf_tables`)."""
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,10 @@ from gpu_extract.data import Array, Card, Core, IntArray, Legendre, PsfModel, Ta
 from gpu_extract.errors import InputError
 from gpu_extract.io.fibermap import rows_of
 from gpu_extract.io.fits import find, find_optional, image_of, open_fits, refuse_other
+from gpu_extract.io.psf_tables import TYPE, VERSION, read_bundles, read_core, write_tables
 from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
 
-ALLOWED = "GAUSS-HERMITE with PSFVER 2 or 3, and GAUSS-HERMITE2 with PSFVER 2"
+ALLOWED = "GAUSS-HERMITE with PSFVER 2 or 3, GAUSS-HERMITE2 with PSFVER 2, and TABULATED with PSFVER 1"
 DEFAULT_PSFERR = 0.01
 ORIGIN = "IN_PSF"            # card of a PSF whose traces were shifted: what it was before
 _TAIL = {"amp": "TAILAMP", "core": "TAILCORE", "xscale": "TAILXSCA", "yscale": "TAILYSCA",
@@ -69,9 +70,10 @@ def read_psf(path: str | os.PathLike[str], *, check: bool = True) -> PsfModel:
     with open_fits(path, check=check) as hdus:
         refuse_other(hdus, "a PSF", path)
         kind, version = _kind(hdus, name)
-        if (kind, version) == ("GAUSS-HERMITE", 3):
-            table = _read_table(find(hdus, "PSF", path), name)
+        if (kind, version) in (("GAUSS-HERMITE", 3), (TYPE, VERSION)):
             x, y = (_trace(find(hdus, hdu, path), name) for hdu in ("XTRACE", "YTRACE"))
+            table = _read_table(find(hdus, "PSF", path), name) if version == 3 else \
+                _Table({}, find(hdus, "STAMPS", path).header, name)
         elif version == 2 and kind in ("GAUSS-HERMITE", "GAUSS-HERMITE2"):
             if len(hdus) < 2:
                 raise InputError(f"{name}: no HDU 1 with the PSF's parameters; {_ADVICE}")
@@ -84,8 +86,9 @@ def read_psf(path: str | os.PathLike[str], *, check: bool = True) -> PsfModel:
         origin = next((str(header[ORIGIN]) for header in headers if ORIGIN in header), None)
         identity |= {} if origin is None else {ORIGIN: origin}
         own = find_optional(hdus, OWN)
-        return replace(_model(kind, table, x, y, _psferr(headers, name)), identity=identity,
-                       own=None if own is None else _own(own, x, name))
+        psferr = _psferr(headers, name)
+        model = _tabulated(hdus, table, x, y, psferr) if kind == TYPE else _model(kind, table, x, y, psferr)
+        return replace(model, identity=identity, own=None if own is None else _own(own, x, name))
 
 
 def _own(hdu: Any, x: Legendre, path: str) -> Legendre:
@@ -113,6 +116,20 @@ def _kind(hdus: fits.HDUList, path: str) -> tuple[str, int]:
     types = [str(h.header["PSFTYPE"]) for h in hdus if "PSFTYPE" in h.header]
     what = f"a PSF of type {types[0]!r} without a version" if types else "not a PSF (no PSFTYPE)"
     raise InputError(f"{path}: {what}; known are {ALLOWED}")
+
+
+def _tabulated(hdus: fits.HDUList, table: _Table, x: Legendre, y: Legendre, psferr: float) -> PsfModel:
+    ny, nx = (_within(table, key, MOST_PIXELS) for key in ("NPIX_Y", "NPIX_X"))
+    low, high = (table.header.get(key) for key in ("WAVEMIN", "WAVEMAX"))
+    domain = _series(np.zeros((1, 1)), low, high, f"{table.path}: STAMPS")
+    nfibre = len(x.coeff)
+    core, stamp = read_core(hdus, (domain.wmin, domain.wmax), nfibre, table.path)
+    offset = stamp[0] // 2 - 0.5, stamp[1] // 2 - 0.5
+    try:
+        return PsfModel(x, y, (core,), None, stamp, offset, (ny, nx), bundle=read_bundles(hdus, nfibre, table.path),
+                        psferr=psferr, name=table.path)
+    except InputError as error:
+        raise InputError(f"{table.path}: {error}; {_ADVICE}") from error
 
 
 def _model(kind: str, table: _Table, x: Legendre, y: Legendre, psferr: float) -> PsfModel:
@@ -236,13 +253,16 @@ def _psferr(headers: list[fits.Header], path: str) -> float:
 
 def write_psf(path: str | os.PathLike[str], psf: PsfModel, *, cards: Sequence[Card] = (),
               status: IntArray | None = None, tables: Mapping[str, np.ndarray] | None = None) -> None:
-    """Write a PSF with one core as GAUSS-HERMITE, PSFVER 3.
+    """Write a PSF with one core as GAUSS-HERMITE, PSFVER 3, one with tabulated spots as TABULATED, PSFVER 1.
 
     status: (nfibre,) written as the parameter STATUS; tables: further tables of the file, by name
 
     Raises InputError where that format cannot hold the PSF: two cores, an even stamp, or
     parameters over different wavelength ranges. Raises OutputError where the file cannot be written.
     """
+    if psf.tabulated:
+        write_tables(path, psf, cards=cards, tables=tables)
+        return
     hy, hx = psf.stamp[0] // 2, psf.stamp[1] // 2
     rows = _parameters(psf)
     if status is not None:

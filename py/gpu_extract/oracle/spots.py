@@ -1,5 +1,6 @@
-"""Spots by numerical quadrature of the PSF over each pixel, and A as a matrix."""
+"""Spots by numerical quadrature of the PSF over each pixel, tabulated ones by definition, and A as a matrix."""
 from dataclasses import dataclass
+from math import comb
 
 import numpy as np
 import scipy.sparse
@@ -31,8 +32,28 @@ def _pixel_integrals(degree: int, sigma: float, offset: Array) -> Array:
     return np.einsum("pnk,n->kp", density, WEIGHTS) / (2 * sigma)
 
 
-def _core(core: Core, fibre: int, wave: float, offset: tuple[Array, Array]) -> Array:
+def b_splines(count: int, distance: float, offset: Array) -> Array:
+    """(count, npix): quintic B-splines around knots at this distance, at pixels `offset` from the spot's centre.
+
+    By the sum of truncated powers that defines them: B(t) = sum_k (-1)^k binomial(6, k) (t + 3 - k)_+^5 / 5!.
+    """
+    t = offset / distance - (np.arange(count) - (count - 1) / 2)[:, None]
+    powers = [(-1) ** k * comb(6, k) * np.maximum(t + 3 - k, 0) ** 5 / 120 for k in range(7)]
+    return np.where(np.abs(t) < 3, np.sum(powers, axis=0), 0.0)
+
+
+def _table(core: Core, fibre: int, wave: float, offset: tuple[Array, Array]) -> Array:
+    """(ny, nx): a tabulated core, as `component`."""
+    terms = evaluate(core.gh, fibre, wave)
+    in_y, in_x = (b_splines(count, _value(series, fibre, wave), d) for count, series, d in
+                  zip(terms.shape, (core.sigma_y, core.sigma_x), offset, strict=True))
+    return np.asarray(in_y.T @ terms @ in_x)
+
+
+def component(core: Core, fibre: int, wave: float, offset: tuple[Array, Array]) -> Array:
     """(ny, nx): one Gauss-Hermite core on pixels whose centres lie offset = (y, x) from the spot's."""
+    if core.tabulated:
+        return _table(core, fibre, wave, offset)
     dy, dx = offset
     sigma_x, sigma_y = _value(core.sigma_x, fibre, wave), _value(core.sigma_y, fibre, wave)
     gh = evaluate(core.gh, fibre, wave)
@@ -62,7 +83,7 @@ def spot(psf: PsfModel, fibre: int, wave: float) -> Spot:
     dx: Array = np.asarray(x0 + np.arange(psf.stamp[1]) - x, dtype=float)
     pixels = np.zeros(psf.stamp)
     for core in psf.cores:
-        pixels += _core(core, fibre, wave, (dy, dx))
+        pixels += component(core, fibre, wave, (dy, dx))
     if psf.tail is not None:
         xscale, yscale = _value(psf.tail.xscale, fibre, wave), _value(psf.tail.yscale, fibre, wave)
         knee, index = _value(psf.tail.core, fibre, wave), _value(psf.tail.index, fibre, wave)

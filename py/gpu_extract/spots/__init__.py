@@ -1,7 +1,8 @@
 """The PSF: the position of a bin's spot, and the distribution of its light over the pixels.
 
 The families are those of specter and specex: one or two Gauss-Hermite components integrated over pixels plus a
-power-law tail, clipped at 0 and normalised.
+power-law tail, clipped at 0 and normalised. Tabulated spots (`spots.tables`) are smooth functions between given
+stamps, clipped and normalised in the same way.
 """
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,8 +24,8 @@ def select(psf: PsfModel, fibres: Sequence[int]) -> PsfModel:
     tail = psf.tail
     if tail is not None:
         tail = Tail(cut(tail.amp), cut(tail.core), cut(tail.xscale), cut(tail.yscale), cut(tail.index))
-    cores = tuple(Core(cut(c.sigma_x), cut(c.sigma_y), cut(c.gh), cut(c.nsig) if c.nsig is not None else None)
-                  for c in psf.cores)
+    cores = tuple(replace(c, sigma_x=cut(c.sigma_x), sigma_y=cut(c.sigma_y), gh=cut(c.gh),
+                          nsig=cut(c.nsig) if c.nsig is not None else None) for c in psf.cores)
     return replace(psf, x=cut(psf.x), y=cut(psf.y), cores=cores, tail=tail,
                    bundle=psf.bundle[chosen] if psf.bundle is not None else None,
                    own=None if psf.own is None else cut(psf.own))
@@ -90,7 +91,7 @@ def recipe(psf: PsfModel, fibres: tuple[int, int], wave: Array, arena: Arena | N
         if core.nsig:
             evaluate(core.nsig, fibres, wave, of_bins[at + 2])
         else:
-            of_bins[at + 2] = np.inf
+            of_bins[at + 2] = simd_spots.TABULATED if core.tabulated else np.inf
     if psf.tail is not None:
         t = psf.tail
         for n, series in enumerate((t.amp, t.core, t.xscale, t.yscale, t.index)):

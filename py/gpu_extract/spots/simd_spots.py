@@ -5,7 +5,8 @@ that holds its four stamps; outside its own stamp a bin's lane is 0. Every lane 
 from its own bin's numbers and its own pixel coordinates, so that a spot depends neither on its block nor on the tile it
 is made in.
 
-The profiles along y and x are separable; a spot is hy^T G hx with the small matrix G of Gauss-Hermite coefficients.
+The profiles along y and x are separable; a spot is hy^T G hx with the small matrix G of Gauss-Hermite coefficients. A
+tabulated core is of the same form, with B-splines for profiles.
 """
 # mypy: disallow-untyped-defs=False
 import math
@@ -15,6 +16,7 @@ import numpy as np
 from gpu_extract.data import LANE
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.spots.simd_profiles import profiles, room
+from gpu_extract.spots.simd_splines import splines
 from gpu_extract.vectors.profile_vectors import vfirst, vnext
 from gpu_extract.vectors.simd import (
     address,
@@ -41,6 +43,7 @@ VECTOR = 8 * LANE     # bytes
 # A bin's numbers, for all bins in turn: first pixel minus centre (y, x), then sigma y, sigma x and nsig of the first
 # core, of the second core, then the tail's amp, core, xscale, yscale, index.
 FIRST, CORES, TAIL, NUMBERS = 0, 2, 8, 13
+TABULATED = -1.0      # in the place of nsig: sigma is the distance of the knots
 
 
 @njit(nogil=True)
@@ -256,10 +259,14 @@ def _core(stamp, space, core, frame, bins, shape, sizes):
     hy = work + VECTOR * (npar // nj) * rows
     hx = hy + VECTOR * nj * rows      # written after hy: the room behind that
     edges = hx + VECTOR * (ni * ((width + 3) // 4 * 4) + 2)
-    profiles((hy, hx), edges, (nj, ni), sizes, shape, (numbers, sigma, offsets, step))
+    if number(sigma + 2 * step) == TABULATED:
+        splines(hy, (nj, rows), shape[0], (numbers, sigma, offsets))
+        splines(hx, (ni, (width + 3) // 4 * 4), shape[1], (numbers + step, sigma + step, offsets + step))
+    else:
+        profiles((hy, hx), edges, (nj, ni), sizes, shape, (numbers, sigma, offsets, step))
     _coefficients(coeff, series, npar, (basis, ncoef), basis_step)
     _add_core(stamp, coeff, (hy, hx), work, frame, (nj, ni, npar // nj))
-    if number(sigma + 2 * step) < math.inf:
+    if 0.0 <= number(sigma + 2 * step) < math.inf:
         _cut_core(stamp, frame, bins, sigma)
 
 

@@ -98,6 +98,9 @@ def _traces(flat: Image | None, arc: Image | None, known: Known, slit: Slit | No
         return traces, 0.0
     if known.psf is None or arc is None:
         raise InputError("there is neither a flat nor a PSF with traces: give --flat, or --psf with --arc")
+    if known.psf.tabulated:
+        raise InputError(f"{known.psf.name}: its spots are tables, which do not say how wide they are: give --flat, "
+                         "too")
     shift = shift_across(np.asarray(arc.pix, dtype=np.float64), known.psf)
     tell(f"the arc's light lies {shift:+.2f} pixels in x from the traces of {known.psf.name}")
     return traces_of(moved_across(known.psf, shift), arc.shape[0]), shift
