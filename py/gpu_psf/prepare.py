@@ -148,11 +148,11 @@ def cut_out(images: Sequence[Image], frame: Frame, now: Parameters, config: FitC
         into = np.s_[rim:rim + ny, low - x0:high - x0]
         part = np.s_[:, low:high]
         value[n][into] = image.pix[part]
-        variance[n][into] = np.where(image.ivar[part] > 0, _read_variance(image, part), np.inf)
+        variance[n][into] = np.where(image.ivar[part] > 0, read_variance(image, part), np.inf)
     return Pixels(value, variance, x0, -rim, np.arange(value.shape[1]))
 
 
-def _read_variance(image: Image, part: tuple[slice, slice]) -> Array | float:
+def read_variance(image: Image, part: tuple[slice, slice]) -> Array | float:
     """Variance of the pixels without light, electron^2."""
     if image.noise is not None:
         return np.asarray(image.noise[part], np.float64) ** 2

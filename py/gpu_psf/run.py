@@ -11,6 +11,7 @@ from gpu_extract.plan import instrument_bundles
 from gpu_extract.ranks.comm import SERIAL, Comm
 from gpu_psf.data import FitConfig, Lines
 from gpu_psf.fit import BundleError, Fit, Status, fit_bundle, shift_scores
+from gpu_psf.kept import Kept
 from gpu_psf.prepare import legendre, make_frame, parameters_of, psf_of
 from gpu_psf.register import best_shift
 
@@ -42,12 +43,13 @@ class FittedPsf:
 
 
 def fit_psf(images: Sequence[Image], start: PsfModel, lines: Lines, config: FitConfig | None = None, *,
-            comm: Comm = SERIAL, tell: Tell = lambda text: None) -> FittedPsf | None:
+            comm: Comm = SERIAL, tell: Tell = lambda text: None, kept: Kept | None = None) -> FittedPsf | None:
     """Fit traces and shapes to arcs, from a starting PSF; on rank 0, None elsewhere.
 
     images: arcs of the same lamp settings or of others, all of the starting PSF's CCD; lines: of all their lamps
     Raises InputError: images of another size, a starting PSF with two components or with fibres' own wavelengths, no
     bundle that can be fitted.
+    kept: where bundles are kept until all are done; those of an earlier run that was ended are taken from there
     The bits do not depend on the ranks.
     """
     config = config or FitConfig()
@@ -60,9 +62,14 @@ def fit_psf(images: Sequence[Image], start: PsfModel, lines: Lines, config: FitC
     shift = comm.share(lambda: best_shift(np.sum(tables or [], axis=0)))
     parts = []
     for number in mine:
-        parts.append((number, _outcome(images, start, ranges[number], lines, (config, shift))))
-        lo, hi = ranges[number]
-        tell(f"fibres {lo}-{hi - 1}: {_words(parts[-1][1])}")
+        part = None if kept is None else kept.read(number, shift)
+        known, (lo, hi) = part is not None, ranges[number]
+        if part is None:
+            part = _outcome(images, start, ranges[number], lines, (config, shift))
+            if kept is not None and not part["reason"]:
+                kept.write(number, shift, part)
+        parts.append((number, part))
+        tell(f"fibres {lo}-{hi - 1}: {_words(part)}{' (from the run before)' if known else ''}")
     found = comm.gather(parts)
     if found is None:
         return None

@@ -2,13 +2,18 @@
 import os
 from collections.abc import Sequence
 
+import numpy as np
+
 from gpu_extract import __version__
-from gpu_extract.data import Card
-from gpu_extract.io.psf import write_psf
+from gpu_extract.data import Array, Card, Legendre
+from gpu_extract.io.psf import ORIGIN, write_psf
 from gpu_psf.data import FitConfig
 from gpu_psf.run import FittedPsf
+from gpu_psf.shift.run import Reference, ShiftedPsf
 
 _CARRIED = ("CAMERA", "INSTRUME", "TELESCOP", "DETECTOR", "SPECGRPH", "NIGHT", "EXPID")
+
+SHIFTS = np.dtype([("FIBER", "i4"), ("XSHIFT", "f8"), ("YSHIFT", "f8")])
 
 
 def write_fitted(path: str | os.PathLike[str], fitted: FittedPsf, *, cards: Sequence[Card], config: FitConfig,
@@ -27,3 +32,28 @@ def write_fitted(path: str | os.PathLike[str], fitted: FittedPsf, *, cards: Sequ
     carried = tuple(card for card in cards if card.key in _CARRIED)
     write_psf(path, fitted.psf, cards=(*carried, *own), status=fitted.fibres["STATUS"],
               tables={"FIBRES": fitted.fibres, "BUNDLES": fitted.bundles, "SPOTS": fitted.spots})
+
+
+def write_shifted(path: str | os.PathLike[str], found: ShiftedPsf, *, cards: Sequence[Card],
+                  inputs: tuple[str, str]) -> None:
+    """Write the PSF of an exposure, whole or not at all.
+
+    cards: header of the exposure; inputs: names of the exposure and of the PSF
+    Raises OutputError.
+    """
+    rows = np.zeros(found.psf.nfibre, SHIFTS)
+    rows["FIBER"] = np.arange(len(rows))
+    for name, shift in (("XSHIFT", found.x), ("YSHIFT", found.y)):
+        rows[name] = _middle(Legendre(shift.series(), *shift.ends))
+    own = (Card("FITTER", f"gpu_psf {__version__}"), Card("IN_IMG", os.path.basename(inputs[0])[:60]),
+           Card(ORIGIN, os.path.basename(inputs[1])[:60]),
+           Card("YREF", str(found.reference), "what the shift in y is measured against"),
+           Card("XSHERR", found.x.error(), "pixels, largest uncertainty of the shift in x"),
+           *([Card("YSHERR", found.y.error(), "pixels, the same in y")] if found.reference is Reference.LINES else []))
+    carried = tuple(card for card in cards if card.key in _CARRIED)
+    write_psf(path, found.psf, cards=(*carried, *own), tables={"SHIFTS": rows})
+
+
+def _middle(series: Legendre) -> Array:
+    """The value of each fibre at the middle wavelength."""
+    return np.asarray(np.polynomial.legendre.legval(0.0, series.coeff.T), np.float64)

@@ -1,6 +1,9 @@
 """gpu_psf fit as a program: the file, ranks, messages."""
+import subprocess
+import sys
+import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -10,9 +13,14 @@ from psf_errors import Judge, cold, make_arc, uneven_lines
 from gpu_extract.data import Image
 from gpu_extract.io.image_write import write_image
 from gpu_extract.io.psf import read_psf, write_psf
+from gpu_extract.ranks.packing import same
 from gpu_extract.simulate import NO_DEFECTS, SimConfig, simulate
 from gpu_extract.simulate.instrument import psf_model
-from gpu_psf.cli.psf import main
+from gpu_psf import run
+from gpu_psf.cli.fit import _key
+from gpu_psf.cli.psf import build_parser, main
+from gpu_psf.fit import Fit, fit_bundle
+from gpu_psf.kept import Kept
 from gpu_psf.lamp import read_lines
 from mpi_launch import launch
 from ranks import ROOT
@@ -66,12 +74,73 @@ def test_the_file_is_a_psf_that_fits_the_truth(files: Files) -> None:
     assert files.page.stat().st_size > 10000
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow), pytest.param(5, marks=pytest.mark.slow)])
 def test_ranks_change_no_bit(files: Files, tmp_path: Path, ranks: int) -> None:
     ended = launch(ranks, PROGRAM, *files.words(tmp_path / "fitted.fits"))
     assert ended.code == 0, ended.err
-    with fits.open(files.fitted) as one, fits.open(tmp_path / "fitted.fits") as other:
-        assert [hdu.header["DATASUM"] for hdu in one] == [hdu.header["DATASUM"] for hdu in other]
+    assert same_file(files.fitted, tmp_path / "fitted.fits")
+
+
+def same_file(one: Path, other: Path) -> bool:
+    with fits.open(one) as left, fits.open(other) as right:
+        return [hdu.header["DATASUM"] for hdu in left] == [hdu.header["DATASUM"] for hdu in right]
+
+
+def test_a_fit_that_was_ended_goes_on_where_it_stopped(files: Files, tmp_path: Path,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    out, done, fails = tmp_path / "fitted.fits", [], [True]
+
+    def fit(*args: Any) -> Fit:
+        done.append(args[2])
+        if fails and args[2][0] == 5:
+            fails.clear()
+            raise MemoryError("ended")
+        return fit_bundle(*args)
+
+    monkeypatch.setattr(run, "fit_bundle", fit)
+    assert main(files.words(out)) != 0
+    kept, = (tmp_path / "fitted.fits.bundles").iterdir()
+    assert kept.name.startswith("bundle-0-") and not out.exists()
+    assert main(files.words(out)) == 0
+    assert done == [(0, 5), (5, 10), (5, 10)]
+    assert same_file(out, files.fitted)
+    assert not kept.parent.exists()
+
+
+def test_another_fit_takes_nothing_of_what_is_kept(files: Files, tmp_path: Path) -> None:
+    parser = build_parser()
+    keys = {_key(parser.parse_args(files.words(tmp_path / "a.fits", *more))) for more in (
+        (), ("--gh-degree", "5"), ("-n", "5"), ("-i", str(files.fitted)), ("-p", str(files.fitted)))}
+    assert len(keys) == 5
+    assert _key(parser.parse_args(files.words(tmp_path / "b.fits", "--threads", "2"))) in keys
+
+
+def test_what_is_kept_is_whole_or_not_there(tmp_path: Path) -> None:
+    kept = Kept(str(tmp_path / "a.bundles"), "key")
+    value = {"reason": "", "x": np.arange(3.0), "n": 2}
+    kept.write(1, (0, 1), value)
+    found = kept.read(1, (0, 1))
+    assert found is not None and same(found, value)
+    assert kept.read(1, (0, 2)) is None and kept.read(0, (0, 1)) is None
+    assert Kept(kept.folder, "other").read(1, (0, 1)) is None
+    path, = Path(kept.folder).iterdir()
+    path.write_bytes(path.read_bytes()[:100])
+    assert kept.read(1, (0, 1)) is None
+
+
+@pytest.mark.slow
+def test_a_killed_fit_goes_on(files: Files, tmp_path: Path) -> None:
+    """Killed as soon as a bundle is kept; what a killed process leaves is whole."""
+    out = tmp_path / "fitted.fits"
+    process = subprocess.Popen([sys.executable, str(PROGRAM), *files.words(out)], stderr=subprocess.DEVNULL)
+    while process.poll() is None and not list(tmp_path.glob("*.bundles/bundle-*.npz")):
+        time.sleep(0.005)
+    process.kill()
+    process.wait()
+    ended = launch(2, PROGRAM, *files.words(out))
+    assert ended.code == 0, ended.err
+    assert same_file(out, files.fitted)
+    assert not list(tmp_path.glob("*.bundles"))
 
 
 def test_bundles_that_are_not_asked_for_move_along(files: Files, tmp_path: Path) -> None:

@@ -26,6 +26,9 @@ examples
 The images are those that gpu_extract reads: IMAGE in electrons, IVAR, MASK, READNOISE. A list of
 lines is text: a wavelength (Angstrom) and, if known, a strength in each line.
 
+Bundles that are done are kept in a folder beside the output, OUTPUT.bundles, until the PSF is written.
+A fit that was killed takes them from there when it is started again, with the same result.
+
 The file says what became of each fibre: STATUS 0 fitted, 1 few lines, 2 no line (its neighbours say
 where it is), 3 not fitted (the starting PSF, moved like the nearest bundles)."""
 
@@ -63,6 +66,7 @@ def body(args: argparse.Namespace) -> int:
     set_threads(args.threads)
     comm = start_ranks(args.mpi, "gpu_psf")
     from gpu_psf.data import Lines
+    from gpu_psf.kept import ENDING, Kept
     from gpu_psf.run import fit_psf
 
     cards: list[tuple[Card, ...]] = []
@@ -73,14 +77,16 @@ def body(args: argparse.Namespace) -> int:
         cards.append(images[0].cards)
         from gpu_extract.io.image import bare
 
-        return [bare(image) for image in images], start, (lines.wave, lines.strength)
+        return [bare(image) for image in images], start, (lines.wave, lines.strength), _key(args)
 
     with comm.together():
         config = _config(args)
-        images, start, (wave, strength) = comm.share(read)
-        fitted = fit_psf(images, start, Lines(wave, strength), config, comm=comm, tell=log.info)
+        images, start, (wave, strength), key = comm.share(read)
+        kept = Kept(f"{args.output}{ENDING}", key)
+        fitted = fit_psf(images, start, Lines(wave, strength), config, comm=comm, tell=log.info, kept=kept)
         if fitted is not None:
             _deliver(args, fitted, cards[0], config)
+            kept.remove()
         comm.barrier()
     return ExitCode.DONE
 
@@ -95,6 +101,14 @@ def _config(args: argparse.Namespace) -> "FitConfig":
         raise InputError(f"--reach is {args.reach!r}, must be two numbers of pixels, e.g. 4,10") from error
     return FitConfig(args.gh_degree, args.wave_degree, args.across_degree, args.trace_degree, (dx, dy),
                      args.saturation, args.specmin, args.nspec)
+
+
+def _key(args: argparse.Namespace) -> str:
+    """Names all that the bundles of this fit are made from."""
+    from gpu_psf.kept import key_of
+
+    files = [*args.input, args.psf, *([args.lines] if args.lines else [])]
+    return key_of(files, (_config(args), bool(args.lines)))
 
 
 def _check_outputs(args: argparse.Namespace) -> None:

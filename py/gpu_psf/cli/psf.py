@@ -3,7 +3,7 @@ from collections.abc import Sequence
 
 from gpu_extract.cli.common import Parser, add_common_options, loading, run_main
 from gpu_extract.cli.ranks import find_launch, run_kept
-from gpu_psf.cli import fit, preprocess, start
+from gpu_psf.cli import fit, preprocess, shift, start
 
 PROG = "gpu_psf"
 DESCRIPTION = """\
@@ -14,7 +14,7 @@ EPILOG = """\
 exit codes
   0 done   2 usage or input   3 output   4 a rank was lost or an internal error   75 stopped, start again"""
 # each has NAME, HELP, `add_options(parser)` and `body(args)`
-COMMANDS = (preprocess, start, fit)
+COMMANDS = (preprocess, start, fit, shift)
 
 
 def build_parser() -> Parser:

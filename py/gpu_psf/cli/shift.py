@@ -1,0 +1,89 @@
+"""gpu_psf shift: the traces of one exposure, moved from those of another."""
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from gpu_extract.cli.common import log
+from gpu_extract.errors import ExitCode, InputError
+
+if TYPE_CHECKING:
+    from gpu_extract.data import Image, PsfModel
+    from gpu_psf.shift.run import ShiftedPsf
+
+NAME = "shift"
+HELP = "move the traces of a PSF to where they lie in one exposure"
+DESCRIPTION = """\
+Find how far the light of an exposure lies beside the traces of a PSF, and write the PSF with its
+traces moved: what flexure did between the arc and a science frame. Shifts of up to 2 pixels in x and
+5 in y are found; they change little from fibre to fibre and with wavelength. Shapes stay."""
+EPILOG = """\
+examples
+  gpu_psf shift -i preproc.fits -p psf-of-the-night.fits -o psf-of-the-frame.fits
+  gpu_psf shift -i arc.fits -p psf.fits -o moved.fits --lines neon.txt
+  gpu_extract -i preproc.fits -p psf-of-the-frame.fits -o frame.fits
+
+Shifts in x come from all light on the fibres, those in y from lines of known wavelengths: of the night
+sky, or of --lines. Where no line is seen the traces move in x only, and the command says so."""
+
+
+def add_options(commands: Any, name: str, summary: str) -> None:
+    """Add this command to those of the program."""
+    parser = commands.add_parser(name, help=summary, description=DESCRIPTION, epilog=EPILOG)
+    parser.set_defaults(body=body)
+    add = parser.add_argument
+    add("-i", "--input", metavar="FILE", required=True, help="image with light on the fibres")
+    add("-p", "--psf", metavar="FILE", required=True, help="the PSF whose traces are moved")
+    add("-o", "--output", metavar="FILE", required=True, help="PSF to write (.fits); an existing file is replaced")
+    add("--lines", metavar="FILE", help="lines in the spectra of all fibres (default: of the night sky; vacuum "
+                                        "wavelengths)")
+    add("--degree", metavar="N", type=int, default=2, help="of the shifts across the fibres and in wavelength "
+                                                           "together, 0 to 4 (default 2)")
+
+
+def body(args: argparse.Namespace) -> int:
+    """Read, measure, write."""
+    from gpu_extract.io.atomic import FITS_ENDINGS, check_target
+    from gpu_psf.lamp import read_lines
+    from gpu_psf.shift.run import ShiftConfig, shift_psf
+    from gpu_psf.write import write_shifted
+
+    check_target(args.output, endings=FITS_ENDINGS)
+    config = ShiftConfig(args.degree)
+    image, psf = _read(args)
+    try:
+        found = shift_psf(image, psf, read_lines(args.lines) if args.lines else None, config)
+    except InputError as error:
+        raise InputError(f"{args.input}: {error}") from error
+    write_shifted(args.output, found, cards=image.cards, inputs=(args.input, args.psf))
+    _tell(args, found)
+    return ExitCode.DONE
+
+
+def _read(args: argparse.Namespace) -> "tuple[Image, PsfModel]":
+    """The image, and a PSF that can be written again. Raises InputError."""
+    from gpu_extract.checks.sense import strangers
+    from gpu_extract.io.image import read_image
+    from gpu_extract.io.psf import read_psf
+
+    psf = read_psf(args.psf)
+    if len(psf.cores) != 1:
+        raise InputError(f"{args.psf}: has two Gauss-Hermite components, and what is written is GAUSS-HERMITE with "
+                         "one; give such a PSF")
+    image = read_image(args.input, fibermap=False)
+    wrong = strangers(image.cards, psf.identity, psf.name)
+    if wrong:
+        raise InputError(f"{args.input}: {wrong}; give an exposure and a PSF of one camera")
+    return image, psf
+
+
+def _tell(args: argparse.Namespace, found: "ShiftedPsf") -> None:
+    from gpu_psf.shift.run import UNSURE, Reference
+
+    for axis, shift in (("x", found.x), ("y", found.y)):
+        if axis == "x" or found.reference is Reference.LINES:
+            low, high = (end(shift.grid() @ shift.coeff) for end in (min, max))
+            log.info(f"{axis}: {low:+.3f} to {high:+.3f} pixels, known to {shift.error():.3f} or better")
+    if found.reference is Reference.NONE:
+        log.warning("no line is seen: the traces are moved in x only, and stay where they were in y")
+    elif found.y.error() > UNSURE:
+        log.warning(f"too few lines: in places the shift in y is known to {found.y.error():.2f} pixels only")
+    log.info(f"PSF: {args.output}")

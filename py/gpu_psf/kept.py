@@ -1,0 +1,76 @@
+"""Bundles that are done, on disk until all are: a fit that was killed goes on where it stopped.
+
+They lie in a folder beside the output, a file for each, whole or not at all. The name of a file says what it was made
+from; what was made from other images, settings or sources is not looked at.
+"""
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from gpu_extract import __version__
+from gpu_extract.errors import OutputError
+from gpu_extract.io.atomic import atomic
+from gpu_extract.io.stamp import stamp
+from gpu_extract.ranks.packing import pack, unpack
+
+ENDING = ".bundles"
+_DIGITS = 12            # bytes of a digest
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Where the bundles of a fit are kept.
+
+    folder: made when the first one is kept; key: names what they are made from
+    """
+
+    folder: str
+    key: str
+
+    def read(self, number: int, more: object) -> dict[str, Any] | None:
+        """A bundle that was kept with the same key and `more`; None where there is none."""
+        with (suppress(OSError, ValueError, KeyError, BadZipFile, EOFError),
+              open(self._path(number, more), "rb") as handle, np.load(handle, allow_pickle=False) as file):
+            arrays = [file[f"a{n}"] for n in range(len(file.files) - 1)]
+            found: dict[str, Any] = unpack(file["text"].tobytes().decode("utf-8"), arrays)
+            return found
+        return None
+
+    def write(self, number: int, more: object, value: dict[str, Any]) -> None:
+        """Keep a bundle. Raises OutputError."""
+        text, arrays = pack(value)
+        try:
+            os.makedirs(self.folder, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"{self.folder}: cannot be made: {error.strerror}") from error
+        named = {f"a{n}": array for n, array in enumerate(arrays)}
+        with atomic(self._path(number, more)) as temporary, open(temporary, "wb") as handle:
+            np.savez(handle, text=np.frombuffer(text.encode("utf-8"), np.uint8), **named)      # type: ignore[arg-type]
+
+    def remove(self) -> None:
+        """Take away what was kept, of this fit or of others for the same output, and the folder if nothing is left."""
+        with suppress(OSError):
+            for path in Path(self.folder).glob("bundle-*.npz"):
+                path.unlink(missing_ok=True)
+            os.rmdir(self.folder)
+
+    def _path(self, number: int, more: object) -> Path:
+        return Path(self.folder) / f"bundle-{number}-{_digest([self.key, repr(more)])}.npz"
+
+
+def key_of(inputs: Sequence[str], settings: Sequence[object]) -> str:
+    """Names a fit that reads these files, with these settings (whose repr says all)."""
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    return _digest([__version__, *(repr(each) for each in settings), *(stamp(path) for path in inputs),
+                    *(stamp(path) for path in sources)])
+
+
+def _digest(words: Sequence[str]) -> str:
+    return blake2b("\n".join(words).encode("utf-8"), digest_size=_DIGITS).hexdigest()

@@ -1,0 +1,151 @@
+"""Shifts along the dispersion: lines of known wavelengths against the rows where the PSF has them.
+
+The light of the rows around a line (filter A of across.py) is compared with what the PSF makes of the line and of its
+neighbours in the list, with their strengths; filters over the rows, made of this profile, its derivative, a constant
+and a slope, give light and moment of the line as those of across.py do.
+"""
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpu_extract.data import Array, Image, IntArray, PsfModel
+from gpu_extract.io.lines import night_sky
+from gpu_extract.spots import make_spots
+from gpu_psf.data import Lines
+from gpu_psf.shift.across import (
+    WINGS,
+    Filters,
+    as_moments,
+    groups,
+    half_window,
+    joined,
+    light_and_moment,
+    make_filters,
+    with_slope,
+)
+from gpu_psf.shift.surface import Moments
+
+STRETCHES, MOST = 12, 2 # of the CCD, and lines that are used of each
+OXYGEN = (6862.0, 6930.0), (7590.0, 7710.0)    # Angstrom: in these bands the spectra of all fibres jump
+ALONE = 0.15            # of a line's light: neighbours that it is not clear of may have as much
+SAME, CLEAR = 1.5, 5.0  # pixels: nearer lines count as one; farther ones can be told from it whatever their light is
+FAINT = 0.3             # of the brightest line in its window: fainter ones add nothing
+LITTLE = 0.004          # of the light of a line: neighbours with less are left out of its profile
+ENOUGH = 0.75           # of the rows of a line's window
+TINY = 1e-9
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Lines that say where the spectra lie.
+
+    lines: all of the list that may be seen; chosen: numbers of those that are looked at
+    """
+
+    lines: Lines
+    chosen: IntArray
+
+
+def reach(psf: PsfModel) -> int:
+    """Rows to each side of a line that are looked at."""
+    return psf.stamp[0] // 2 + 2
+
+
+def sky_lines() -> Lines:
+    """Lines of the dark night sky, vacuum wavelengths, without those in the absorption bands of oxygen."""
+    sky = night_sky()
+    clear = np.logical_and.reduce([(sky.lines < low) | (sky.lines > high) for low, high in OXYGEN])
+    return Lines(sky.lines[clear], sky.strengths[clear])
+
+
+def choose(psf: PsfModel, lines: Lines) -> Marks:
+    """The brightest lines of the list that hardly share light with others, from all over the range."""
+    low, high = psf.wavelength_range
+    inside = (lines.wave > low) & (lines.wave < high)
+    lines = Lines(lines.wave[inside], lines.strength[inside])
+    y = _rows(psf, psf.nfibre // 2, lines.wave)
+    on = (y > reach(psf)) & (y < psf.shape[0] - 1 - reach(psf))
+    apart = np.abs(y[:, np.newaxis] - y)
+    beside = np.where((apart > SAME) & (apart < CLEAR), lines.strength, 0.0).sum(axis=1)
+    others = np.where(apart < reach(psf), lines.strength * np.where(apart <= SAME, 1.0, FAINT), 0.0)
+    good = on & (beside < ALONE * lines.strength) & (lines.strength >= others.max(axis=1, initial=0))
+    part = np.minimum(((y / psf.shape[0]) * STRETCHES).astype(int), STRETCHES - 1)
+    chosen: list[int] = []
+    for n in range(STRETCHES):                                    # two of each stretch of the CCD
+        mine = np.flatnonzero(good & (part == n))
+        chosen += mine[np.argsort(-lines.strength[mine], kind="stable")[:MOST]].tolist()
+    return Marks(lines, np.array(sorted(chosen), dtype=np.int64))
+
+
+def brightest(marks: Marks, count: int) -> Marks:
+    """The same with some of the lines only."""
+    order = np.argsort(-marks.lines.strength[marks.chosen], kind="stable")[:count]
+    return Marks(marks.lines, marks.chosen[np.sort(order)])
+
+
+def _rows(psf: PsfModel, fibre: int, wave: Array) -> Array:
+    place = 2 * (wave - psf.y.wmin) / (psf.y.wmax - psf.y.wmin) - 1
+    rows: Array = psf.y.coeff[fibre] @ np.polynomial.legendre.legvander(place, psf.y.coeff.shape[1] - 1).T
+    return rows
+
+
+def along(image: Image, noise: float, psf: PsfModel, marks: Marks, how: tuple[float, bool]) -> Moments:
+    """Moments of the chosen lines; see across.across, of which `how` is."""
+    half, parts = half_window(psf), []
+    off, all_of_them = how
+    wave, rows = marks.lines.wave[marks.chosen], 2 * reach(psf) + 1
+    for fibres in groups(psf.nfibre, all_of_them=all_of_them):
+        made = make_filters(psf, fibres, wave, half)
+        light, _, _ = light_and_moment(image, made, rows, noise, off)
+        good = np.isfinite(light)
+        good &= good.sum(axis=2, keepdims=True) >= ENOUGH * rows
+        light = np.where(good, light, 0)
+        weight = row_filters(row_profiles(psf, fibres, marks, made, rows), good)
+        spread = noise**2 * (made.weight[:, :, 0] ** 2).sum(axis=2)[..., np.newaxis] + np.maximum(light, 0)
+        parts.append(as_moments(fibres, wave, ((weight[:, :, 1] * light).sum(axis=2),
+                                               (weight[:, :, 0] * light).sum(axis=2),
+                                               (weight[:, :, 1] ** 2 * spread).sum(axis=2))))
+    return joined(parts)
+
+
+def row_filters(parts: Array, good: np.ndarray) -> Array:
+    """Filters over the rows of each line's window, from some of these: (nfibre, nline, 2, rows); parts: see
+    row_profiles."""
+    used = parts * good[:, :, np.newaxis]
+    gram = used @ parts.swapaxes(2, 3) + TINY * np.eye(4)
+    return np.asarray(np.linalg.solve(gram, used)[:, :, :2], np.float64)
+
+
+def row_profiles(psf: PsfModel, fibres: tuple[int, int], marks: Marks, made: Filters, rows: int) -> Array:
+    """What the rows of each line's window have: the line with its neighbours, the derivative, a constant and a slope,
+    (nfibre, nline, 4, rows). made: filters over its columns."""
+    weight, column, row = made.weight[:, :, 0], made.column, made.row
+    lines, wide = marks.lines, rows + 2 * WINGS
+    near = _beside(psf, fibres, marks)
+    needed = np.unique(np.concatenate(near))
+    spots = make_spots(psf, fibres, lines.wave[needed])
+    (ny, nx), span = spots.stamps.shape[2:], weight.shape[-1]
+    profile = np.zeros((*weight.shape[:2], wide))
+    for n, others in enumerate(near):
+        for other in others:
+            k = int(np.searchsorted(needed, other))
+            columns = spots.x0[:, k, np.newaxis] + np.arange(nx) - column[:, n, np.newaxis]
+            seen = np.where((columns >= 0) & (columns < span), np.take_along_axis(
+                weight[:, n], np.clip(columns, 0, span - 1), axis=1), 0.0)
+            values = (spots.stamps[:, k] @ seen[:, :, np.newaxis])[..., 0]            # (nfibre, ny)
+            at = spots.y0[:, k, np.newaxis] + np.arange(ny) - (row[:, n, np.newaxis] - rows // 2 - WINGS)
+            on = (at >= 0) & (at < wide)
+            fibre = np.broadcast_to(np.arange(len(at))[:, np.newaxis], at.shape)
+            profile[fibre[on], n, at[on]] += values[on] * lines.strength[other]
+        profile[:, n] /= lines.strength[marks.chosen[n]]
+    p, slope = with_slope(profile)
+    flat = np.broadcast_to(np.ones(rows), p.shape)
+    return np.stack([p, slope, flat, flat * np.linspace(-1, 1, rows)], axis=2)
+
+
+def _beside(psf: PsfModel, fibres: tuple[int, int], marks: Marks) -> list[IntArray]:
+    """Lines of the list whose light reaches the window of each chosen one, itself among them."""
+    y = _rows(psf, sum(fibres) // 2, marks.lines.wave)
+    far = reach(psf) + psf.stamp[0] // 2
+    bright = marks.lines.strength
+    return [np.flatnonzero((np.abs(y - y[n]) < far) & (bright > LITTLE * bright[n])) for n in marks.chosen]

@@ -1,0 +1,144 @@
+"""shift_psf: the traces of one exposure, from those of another."""
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from gpu_extract.data import Image, PsfModel
+from gpu_extract.errors import ConfigError, InputError
+from gpu_psf.data import Lines
+from gpu_psf.prepare import read_variance
+from gpu_psf.shift.across import across, half_window
+from gpu_psf.shift.along import Marks, along, brightest, choose, sky_lines
+from gpu_psf.shift.scan import across_scores, along_scores, peak
+from gpu_psf.shift.surface import Surface, fit_surface, level, moved_by, raised
+
+REACH = 2, 5            # pixels (x, y) that the traces may be off
+BEYOND = 4              # pixels farther that are looked at, so that what is too far is seen
+COARSE, FINE = 16, 48   # stretches of each fibre
+FEW = 8                 # lines of the first looks
+NEAR = 0.6              # pixels: after a larger step another coarse one is made
+MOST_STEPS = 5
+LEAST_LIGHT = 30.0      # standard deviations of all light on the traces together
+SEEN = 5.0              # standard deviations of a line in a fibre
+LEAST_LINES = 20        # so many are needed in all fibres together
+UNSURE = 0.1            # pixels: shifts across that are less certain are none
+
+
+class Reference(StrEnum):
+    """What the shift along the dispersion is measured against."""
+
+    LINES = "LINES"         # wavelengths of lines
+    NONE = "NONE"           # no line is seen: the traces stay where they were along the dispersion
+
+
+@dataclass(frozen=True)
+class ShiftConfig:
+    """degree: of the shifts in fibre and wavelength together, 0 to 4."""
+
+    degree: int = 2
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.degree <= 4:
+            raise ConfigError(f"degree is {self.degree}, must be 0 to 4")
+
+
+@dataclass(frozen=True)
+class ShiftedPsf:
+    """The PSF of an exposure.
+
+    psf: the given one with its traces moved; x, y: by what; reference: of y; lines: that were looked at
+    """
+
+    psf: PsfModel
+    x: Surface
+    y: Surface
+    reference: Reference
+    lines: int
+
+
+def shift_psf(image: Image, psf: PsfModel, lines: Lines | None = None, config: ShiftConfig | None = None) -> ShiftedPsf:
+    """Where the traces of `psf` lie in an exposure: shifts in x and y that change little over the camera.
+
+    image: with light on the fibres, of any kind; lines: that are in its spectra (default: of the night sky)
+    The shapes of the spots stay. Raises InputError: another CCD, fibres' own wavelengths, no light, traces that are too
+    far off.
+    """
+    config = config or ShiftConfig()
+    _check(image, psf)
+    noise = float(np.sqrt(np.median(read_variance(image, np.s_[::16, ::16]))))
+    marks = choose(psf, sky_lines() if lines is None else lines)
+    if lines is not None and not len(marks.chosen):
+        raise InputError(f"none of the {len(lines.wave)} lines lies alone within the PSF's "
+                         f"{psf.wavelength_range[0]:.0f} to {psf.wavelength_range[1]:.0f} A; give lines of this range")
+    few = brightest(marks, FEW)
+    dx, dy = (raised(level(psf.nfibre, (trace.wmin, trace.wmax), config.degree), by)
+              for trace, by in zip((psf.x, psf.y), _whole_pixels(image, noise, psf, few), strict=True))
+    for _ in range(MOST_STEPS):
+        before = moved_by(psf, dx, dy)
+        x, y, _ = _step(image, noise, before, (dx, dy), few, COARSE, (2.0, False))
+        step = max(np.abs(now.grid() @ (now.coeff - old.coeff)).max() for now, old in ((x, dx), (y, dy)))
+        dx, dy = x, y
+        if step < NEAR:
+            break
+    else:
+        raise InputError(f"the shifts do not settle (the last step was {step:.1f} pixels): {psf.name} is no PSF of "
+                         "this camera")
+    dx, dy, reference = _step(image, noise, moved_by(psf, dx, dy), (dx, dy), marks, FINE, (0.1, True))
+    if dx.error() > UNSURE:
+        raise InputError(f"the light on the traces tells the shift to {dx.error():.2f} pixels only, needed are "
+                         f"{UNSURE}: give a longer exposure, or a lower degree")
+    return ShiftedPsf(moved_by(psf, dx, dy), dx, dy, reference, len(marks.chosen))
+
+
+def _check(image: Image, psf: PsfModel) -> None:
+    if psf.own is not None:
+        raise InputError(f"{psf.name}: its fibres have wavelengths of their own (OWNWAVE); shifts are looked for that "
+                         "are smooth over all fibres: give a PSF without")
+    (rows, columns), (ny, nx) = image.shape, psf.shape
+    if rows != ny or columns > nx:
+        raise InputError(f"the image has {columns} x {rows} pixels, {psf.name} is about {nx} x {ny}; give the PSF of "
+                         "this camera")
+
+
+def _whole_pixels(image: Image, noise: float, psf: PsfModel, marks: Marks) -> tuple[int, int]:
+    """The shift in whole pixels (x, y), which sees what is too far."""
+    by_x = peak(across_scores(image, noise, psf, REACH[0] + half_window(psf) + BEYOND))
+    if by_x is None:
+        raise InputError(f"there is no more light on the traces of {psf.name} than beside them: the image has none, or "
+                         "lies elsewhere")
+    _near(by_x, REACH[0], "x", psf)
+    by_y = None
+    if len(marks.chosen):
+        moved = moved_by(psf, raised(level(psf.nfibre, (psf.x.wmin, psf.x.wmax), 0), by_x),
+                         level(psf.nfibre, (psf.y.wmin, psf.y.wmax), 0))
+        by_y = peak(along_scores(image, noise, moved, marks, REACH[1] + BEYOND))
+        _near(by_y or 0, REACH[1], "y", psf)
+    return by_x, by_y or 0
+
+
+def _near(by: int, most: int, axis: str, psf: PsfModel) -> None:
+    if abs(by) > most:
+        raise InputError(f"the light lies {by:+d} pixels in {axis} from the traces of {psf.name}, allowed are {most}: "
+                         "give a PSF nearer by; gpu_psf start --psf makes one of an arc")
+
+
+def _step(image: Image, noise: float, psf: PsfModel, so_far: tuple[Surface, Surface], marks: Marks,
+          stretches: int, how: tuple[float, bool]) -> tuple[Surface, Surface, Reference]:
+    """Better shifts; psf: moved by those so far. Raises InputError without light."""
+    dx, dy = so_far
+    low, high = psf.wavelength_range
+    seen = across(image, noise, psf, np.linspace(low, high, stretches + 2)[1:-1], how)
+    total = float(seen.light.sum() / np.sqrt(max(seen.variance.sum(), noise * noise)))
+    if not total > LEAST_LIGHT:
+        raise InputError(f"the light on the traces of {psf.name} is {max(total, 0):.0f} times its noise, needed is "
+                         f"{LEAST_LIGHT:.0f}: the image has no light, or lies elsewhere")
+    dx = fit_surface(dx, seen)
+    reference = Reference.NONE
+    if len(marks.chosen):
+        lines = along(image, noise, psf, marks, how)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            bright = lines.light > SEEN * np.sqrt(lines.variance)
+        if bright.sum() >= LEAST_LINES:
+            dy, reference = fit_surface(dy, lines), Reference.LINES
+    return dx, dy, reference

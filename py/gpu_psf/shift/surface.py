@@ -1,0 +1,129 @@
+"""A shift that changes little over a camera: a polynomial in fibre and wavelength, fitted to what many windows say."""
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from gpu_extract.data import Array, IntArray, Legendre, PsfModel
+
+CLIP = 4.0              # standard deviations: windows farther off are left out
+ROUNDS = 4
+WRONG = 0.02            # pixels that a window may be off beside its noise: profiles that are not quite true
+TILT, BEND = 0.2, 0.05  # pixels that tilts and bends may have before the light is looked at
+
+
+class Moments(NamedTuple):
+    """What windows along the fibres say: light times its distance from the trace, flat over windows.
+
+    fibre, wave: where; moment: electron pixel; light: electron; variance: of the moment
+    """
+
+    fibre: IntArray
+    wave: Array
+    moment: Array
+    light: Array
+    variance: Array
+
+
+@dataclass(frozen=True)
+class Surface:
+    """Shifts of a camera's fibres in pixels.
+
+    orders: (nterm, 2) Legendre orders across the fibres and in wavelength; coeff, covariance: of the terms
+    nfibre, ends: what -1 .. 1 stands for; used: windows that it was fitted to; scatter: of these, over their noise
+    """
+
+    orders: IntArray
+    coeff: Array
+    covariance: Array
+    nfibre: int
+    ends: tuple[float, float]
+    used: int = 0
+    scatter: float = 1.0
+
+    def basis(self, fibre: Array | IntArray, wave: Array) -> Array:
+        """The terms at fibres and wavelengths (n,): (n, nterm)."""
+        place = 2 * np.asarray(fibre) / max(self.nfibre - 1, 1) - 1
+        at = 2 * (wave - self.ends[0]) / (self.ends[1] - self.ends[0]) - 1
+        most = int(self.orders.max(initial=0))
+        across, along = (np.polynomial.legendre.legvander(u, most) for u in (place, at))
+        terms: Array = across[:, self.orders[:, 0]] * along[:, self.orders[:, 1]]
+        return terms
+
+    def grid(self) -> Array:
+        """The terms at 9 x 9 places all over the camera, (81, nterm)."""
+        fibre, wave = np.meshgrid(np.linspace(0, self.nfibre - 1, 9), np.linspace(*self.ends, 9))
+        return self.basis(fibre.ravel(), wave.ravel())
+
+    def series(self) -> Array:
+        """Legendre coefficients in wavelength of every fibre: (nfibre, degree + 1)."""
+        across = np.polynomial.legendre.legvander(np.linspace(-1, 1, self.nfibre) if self.nfibre > 1 else np.zeros(1),
+                                                  int(self.orders.max(initial=0)))
+        found = np.zeros((self.nfibre, int(self.orders.max(initial=0)) + 1))
+        for (a, k), value in zip(self.orders, self.coeff, strict=True):
+            found[:, k] += value * across[:, a]
+        return found
+
+    def error(self) -> float:
+        """The largest uncertainty anywhere on the camera, pixels."""
+        terms = self.grid()
+        return float(np.sqrt(np.einsum("ni,ij,nj->n", terms, self.covariance, terms).max()))
+
+
+def level(nfibre: int, ends: tuple[float, float], degree: int) -> Surface:
+    """No shift, with all terms up to a total degree."""
+    orders = np.array([(a, k) for a in range(degree + 1) for k in range(degree + 1 - a) if a < nfibre])
+    return Surface(orders, np.zeros(len(orders)), np.diag(_known(orders) ** -1.0), nfibre, ends)
+
+
+def raised(surface: Surface, by: float) -> Surface:
+    """The surface, so many pixels higher."""
+    coeff = surface.coeff.copy()
+    coeff[0] += by
+    return replace(surface, coeff=coeff)
+
+
+def fit_surface(before: Surface, moments: Moments) -> Surface:
+    """The shifts that the moments ask for, measured from the traces `before` has led to, added to it.
+
+    Minimises the sum of (moment - light shift)^2 / variance. Where the shift is 0, a moment's mean is 0 whatever its
+    light is, so that the noise of the light does not bias what the steps converge to.
+    """
+    good = np.isfinite(moments.moment + moments.light + moments.variance) & (moments.variance > 0) & (moments.light > 0)
+    moment, light, variance = (part[good] for part in moments[2:])
+    terms, known = before.basis(moments.fibre[good], moments.wave[good]), np.diag(_known(before.orders))
+    weight = 1 / (variance + (WRONG * light) ** 2)
+    scaled, target = terms * (light * np.sqrt(weight))[:, np.newaxis], moment * np.sqrt(weight)
+    matrix, step, kept, scatter = known, np.zeros(len(known)), np.ones(len(moment), bool), 1.0
+    for _ in range(ROUNDS):
+        rows = scaled[kept]
+        matrix = rows.T @ rows / scatter**2 + known
+        step = _solved(matrix, rows.T @ target[kept] / scatter**2 - known @ before.coeff)
+        apart = np.abs(target - scaled @ step)
+        scatter = max(1.4826 * float(np.median(apart)), 1.0) if len(apart) else 1.0
+        kept = apart < CLIP * scatter
+    return replace(before, coeff=before.coeff + step, covariance=_solved(matrix, np.eye(len(known))),
+                   used=int(kept.sum()), scatter=scatter)
+
+
+def _solved(matrix: Array, right: Array) -> Array:
+    return np.asarray(np.linalg.solve(matrix, right), np.float64)
+
+
+def _known(orders: IntArray) -> Array:
+    """Inverse variances of the terms before the light is looked at."""
+    total = orders.sum(axis=1)
+    return np.where(total == 0, 1e-4, np.where(total == 1, TILT**-2, BEND**-2))
+
+
+def moved_by(psf: PsfModel, dx: Surface, dy: Surface) -> PsfModel:
+    """The PSF with its traces moved."""
+    return replace(psf, x=_moved(psf.x, dx), y=_moved(psf.y, dy))
+
+
+def _moved(trace: Legendre, shift: Surface) -> Legendre:
+    by = shift.series()
+    coeff = np.zeros((len(trace.coeff), max(by.shape[1], trace.coeff.shape[1])))
+    coeff[:, :trace.coeff.shape[1]] = trace.coeff
+    coeff[:, :by.shape[1]] += by
+    return replace(trace, coeff=coeff)

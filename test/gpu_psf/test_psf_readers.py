@@ -1,0 +1,61 @@
+"""The readers that other programs have open what gpu_psf writes and make the same spots: specter, desispec.
+
+They are no dependency of this project; each test is skipped where its reader is not installed.
+"""
+from pathlib import Path
+
+import numpy as np
+import pytest
+from psf_errors import cold, make_arc, moved, uneven_lines
+
+from gpu_extract.io.psf import read_psf
+from gpu_extract.simulate.instrument import psf_model
+from gpu_extract.spots import centres, make_spots
+from gpu_psf.data import FitConfig
+from gpu_psf.run import fit_psf
+from gpu_psf.shift.run import shift_psf
+from gpu_psf.write import write_fitted, write_shifted
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # theirs, not ours
+NEAR = 1e-6             # of a spot's peak
+
+
+@pytest.fixture(scope="module", params=["fitted", "shifted"])
+def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, true, lines = tmp_path_factory.mktemp("psf"), psf_model("tiny"), uneven_lines()
+    arc = make_arc(true, (0, 10), (lines.wave, lines.strength), 1)
+    if request.param == "shifted":
+        write_shifted(folder / "psf.fits", shift_psf(arc, moved(true, 0.3, -0.4), lines), cards=(), inputs=("a", "b"))
+        return folder / "psf.fits"
+    fitted = fit_psf([arc], cold(true, 3, rough=0.1), lines)
+    assert fitted is not None
+    write_fitted(folder / "psf.fits", fitted, cards=(), config=FitConfig(), inputs=["arc.fits", "start.fits"])
+    return folder / "psf.fits"
+
+
+def test_a_survey_reader_makes_the_same_spots(path: Path) -> None:
+    """Pixel by pixel, all over the CCD."""
+    load_psf = pytest.importorskip("specter.psf", reason="specter is not installed").load_psf
+    theirs, ours = load_psf(str(path)), read_psf(path)
+    wave = np.linspace(6008.0, 6102.0, 15)
+    spots = make_spots(ours, (0, ours.nfibre), wave)
+    assert theirs.nspec == ours.nfibre
+    assert (theirs.npix_y, theirs.npix_x) == ours.shape
+    for fibre in range(ours.nfibre):
+        for n, at in enumerate(wave):
+            xs, ys, pix = theirs.xypix(fibre, at)
+            ny, nx = ours.stamp
+            first_x, first_y = int(spots.x0[fibre, n]), int(spots.y0[fibre, n])
+            mine = spots.stamps[fibre, n, max(ys.start - first_y, 0):ys.stop - first_y,
+                                max(xs.start - first_x, 0):xs.stop - first_x]
+            assert 0 <= xs.stop - first_x <= nx and 0 <= ys.stop - first_y <= ny
+            np.testing.assert_allclose(pix, mine, rtol=0, atol=NEAR * mine.max())
+
+
+def test_desispec_finds_the_same_traces(path: Path) -> None:
+    read = pytest.importorskip("desispec.io.xytraceset", reason="desispec is not installed").read_xytraceset
+    theirs, ours, wave = read(str(path)), read_psf(path), np.linspace(6008.0, 6102.0, 15)
+    y, x = centres(ours, (0, ours.nfibre), wave)
+    for fibre in range(ours.nfibre):
+        np.testing.assert_allclose(theirs.x_vs_wave(fibre, wave), x[fibre], rtol=0, atol=1e-9)
+        np.testing.assert_allclose(theirs.y_vs_wave(fibre, wave), y[fibre], rtol=0, atol=1e-9)

@@ -1,0 +1,185 @@
+"""Shifts of traces: from made exposures with known truth, up to the program and what it refuses."""
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from astropy.io import fits
+from psf_errors import READ_NOISE, moved, uneven_lines
+
+from gpu_extract.data import Array, Image, PsfModel
+from gpu_extract.errors import InputError
+from gpu_extract.io.image_write import write_image
+from gpu_extract.io.psf import read_psf, write_psf
+from gpu_extract.simulate import NO_DEFECTS, SimConfig, simulate
+from gpu_extract.simulate.instrument import psf_model
+from gpu_extract.simulate.lamp import project_lines
+from gpu_extract.spots import centres, make_spots
+from gpu_psf.cli.psf import main
+from gpu_psf.shift.across import half_window, make_filters
+from gpu_psf.shift.run import Reference, ShiftConfig, ShiftedPsf, shift_psf
+from gpu_psf.shift.surface import Moments, fit_surface, level
+
+TRUE, LINES = psf_model("tiny"), uneven_lines()
+FIBRES = 0, TRUE.nfibre
+BENT = np.array([[0.0, 0.06, -0.02]])          # pixels, by the order in wavelength
+
+
+def apart(psf: PsfModel, true: PsfModel = TRUE) -> Array:
+    """Largest distances of the spots on the CCD from the true ones, (y, x)."""
+    wave = np.linspace(*psf.wavelength_range, 23)
+    found, right = centres(psf, (0, psf.nfibre), wave), centres(true, (0, true.nfibre), wave)
+    on = (right[0] > 0) & (right[0] < true.shape[0] - 1)
+    return np.array([np.abs(axis[on]).max() for axis in found - right])
+
+
+def exposure(share: Array | None = None, *, noise: bool = True, electrons: float = 400.0) -> Image:
+    """The lines over a continuum, which a fibre passes so much of."""
+    share = np.ones(TRUE.nfibre) if share is None else share
+    light = np.zeros(TRUE.shape)
+    wave = np.arange(TRUE.wavelength_range[0] + 1, TRUE.wavelength_range[1] - 1, 0.1)
+    project_lines(light, TRUE, FIBRES, wave, share[:, np.newaxis] * np.full(len(wave), electrons / 10))
+    project_lines(light, TRUE, FIBRES, LINES.wave, share[:, np.newaxis] * np.full(len(LINES.wave), 20 * electrons))
+    random = np.random.default_rng(4)
+    pix = random.poisson(light) + READ_NOISE * random.standard_normal(light.shape) if noise else light
+    return Image(pix.astype(np.float32), (1 / (light + READ_NOISE**2)).astype(np.float32), read_noise=READ_NOISE)
+
+
+@pytest.mark.parametrize("by", [(0.0, 0.0), (0.5, -0.5), (-0.23, 0.31), (1.7, 4.2)])
+def test_shifts_are_found_within_the_noise(by: tuple[float, float]) -> None:
+    """Three times what is claimed: the largest of many distances, and profiles that change within a stretch."""
+    found = shift_psf(exposure(), moved(TRUE, BENT + [by[0], 0, 0], BENT + [by[1], 0, 0]), LINES)
+    assert found.reference is Reference.LINES
+    assert (apart(found.psf) < 3 * np.array([found.y.error(), found.x.error()])).all()
+    assert found.x.error() < 0.02 and found.y.error() < 0.02
+    np.testing.assert_array_equal(found.psf.cores[0].gh.coeff, TRUE.cores[0].gh.coeff)
+
+
+def test_without_noise_neighbours_of_any_brightness_move_nothing() -> None:
+    share = np.where(np.arange(TRUE.nfibre) % 3 == 0, 30.0, 1.0)
+    found = shift_psf(exposure(share, noise=False), moved(TRUE, 0.4, -0.4), LINES)
+    # light in fibres 30 times fainter than both neighbours, whose profiles are known: below a thousandth of a pixel
+    assert (apart(found.psf) < [0.005, 0.005]).all()
+
+
+def test_filters_answer_to_their_own_light_alone() -> None:
+    """A and B against sums over the pixels of spots that are made anew: own ones, moved ones and neighbours'."""
+    wave, half = np.array([6050.0, 6051.0]), half_window(TRUE)
+    made = make_filters(TRUE, FIBRES, wave, half)
+    for fibre in (2, 3):
+        def sums(psf: PsfModel, other: int, fibre: int = fibre) -> Array:
+            spots = make_spots(psf, FIBRES, wave)
+            line = np.zeros(TRUE.shape[1] + 60)
+            first = int(spots.x0[other, 0]) + 30
+            line[first:first + psf.stamp[1]] = spots.stamps[other, 0].sum(axis=0)
+            at = int(made.column[fibre, 0]) + 30
+            return np.asarray(made.weight[fibre, 0] @ line[at:at + 2 * half + 1])
+
+        np.testing.assert_allclose(sums(TRUE, fibre), [1, 0], atol=1e-6)
+        for other in (fibre - 1, fibre + 1):
+            np.testing.assert_allclose(sums(TRUE, other), [0, 0], atol=1e-4)
+        # the derivative by central differences: a spot of sigma 1.1 pixels moved by 0.1 loses 2 % of that
+        np.testing.assert_allclose(sums(moved(TRUE, 0.1, 0.0), fibre)[1], 0.1, atol=0.006)
+
+
+def test_cosmic_rays_and_masked_pixels() -> None:
+    image, random = exposure(), np.random.default_rng(2)
+    pix, ivar = image.pix.copy(), image.ivar.copy()
+    pix[random.random(pix.shape) < 0.002] += 3000
+    bad = random.random(pix.shape) < 0.01
+    pix[bad], ivar[bad] = np.nan, 0
+    found = shift_psf(replace(image, pix=pix, ivar=ivar), moved(TRUE, 0.3, -0.2), LINES)
+    assert (apart(found.psf) < 0.03).all()
+
+
+def test_light_without_lines_moves_x_alone() -> None:
+    light = np.zeros(TRUE.shape)
+    wave = np.arange(6001.0, 6109, 0.1)
+    project_lines(light, TRUE, FIBRES, wave, np.full((TRUE.nfibre, len(wave)), 60.0))
+    start = moved(TRUE, 0.3, 0.4)
+    found = shift_psf(Image(light, 1 / (light + 9), read_noise=3.0), start, LINES)
+    assert found.reference is Reference.NONE
+    np.testing.assert_array_equal(found.psf.y.coeff, start.y.coeff)
+    assert apart(found.psf)[1] < 0.01
+
+
+def test_a_science_frame_under_the_night_sky() -> None:
+    made = simulate(SimConfig(camera="tiny", flexure=(0.31, -0.44), defects=NO_DEFECTS, seed=2))
+    found = shift_psf(made.image, made.psf)
+    # in these 100 A the sky has one bright line: y is known there, and so is what it claims
+    assert apart(found.psf, made.true_psf)[1] < 0.03
+    assert apart(found.psf, made.true_psf)[0] < 4 * found.y.error()
+
+
+def test_the_surface_is_that_of_weighted_least_squares() -> None:
+    random, flat = np.random.default_rng(1), level(20, (0.0, 10.0), 2)
+    fibre, wave = random.integers(0, 20, 400), random.uniform(0, 10, 400)
+    right = np.array([0.3, 0.02, -0.01, 0.04, 0.0, 0.02])
+    light, noise = random.uniform(1e4, 2e4, 400), random.uniform(50, 90, 400)
+    terms = flat.basis(fibre, wave)
+    moment = light * (terms @ right) + noise * random.standard_normal(400)
+    found = fit_surface(flat, Moments(fibre, wave, moment, light, noise**2))
+    pulls = (found.coeff - right) / np.sqrt(np.diag(found.covariance))
+    assert np.abs(pulls).max() < 4
+    moment[:20] += 1e5                      # windows with something else in them
+    again = fit_surface(flat, Moments(fibre, wave, moment, light, noise**2))
+    assert np.abs(again.coeff - found.coeff).max() < 0.002
+
+
+def bad(kind: str) -> tuple[Image, PsfModel]:
+    image = exposure()
+    if kind == "no light":
+        noise = READ_NOISE * np.random.default_rng(1).standard_normal(image.shape)
+        return replace(image, pix=noise), TRUE
+    if kind == "masked":
+        return replace(image, ivar=np.zeros(image.shape)), TRUE
+    if kind == "another CCD":
+        return Image(image.pix[:-3], image.ivar[:-3]), TRUE
+    if kind == "own":
+        return image, replace(TRUE, own=TRUE.x)
+    return image, moved(TRUE, *{"too far in x": (5.0, 0.0), "too far in y": (0.0, 8.0)}[kind])
+
+
+@pytest.mark.parametrize(("kind", "words"), [
+    ("no light", "no more light on the traces"), ("masked", "no more light on the traces"),
+    ("another CCD", "give the PSF of this camera"),
+    ("own", "wavelengths of their own"), ("too far in x", "the light lies -5 pixels in x"),
+    ("too far in y", "the light lies -8 pixels in y")])
+def test_what_cannot_be_shifted_is_said(kind: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        shift_psf(*bad(kind), LINES)
+
+
+def test_the_program(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    frame, start, lines, out = (tmp_path / name for name in ("i.fits", "p.fits", "l.txt", "o.fits"))
+    image = exposure()
+    write_image(frame, image, mask=np.zeros(image.shape, np.int32),
+                read_noise=np.full(image.shape, READ_NOISE, np.float32))
+    write_psf(start, moved(TRUE, 0.4, -0.3))
+    lines.write_text("\n".join(f"{wave}" for wave in LINES.wave), encoding="utf-8")
+    words = ["shift", "-i", str(frame), "-p", str(start), "--lines", str(lines), "-o", str(out)]
+    assert main(words) == 0
+    psf = read_psf(out)
+    assert (apart(psf) < 0.03).all()
+    assert psf.identity["IN_PSF"] == "p.fits"
+    with fits.open(out) as hdus:
+        assert hdus["SHIFTS"].data["XSHIFT"] == pytest.approx(-0.4, abs=0.03)
+        assert hdus["SHIFTS"].data["YSHIFT"] == pytest.approx(0.3, abs=0.03)
+        assert hdus[0].header["YREF"] == "LINES"
+    assert "known to" in capfd.readouterr().err
+    assert main([*words, "--degree", "5"]) == 2
+    lines.write_text("5000\n", encoding="utf-8")
+    assert main(words) == 2
+    assert "none of the 1 lines lies alone within" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("camera", ["r", "z"])
+def test_a_whole_camera_to_five_thousandths_of_a_pixel(camera: str) -> None:
+    """Root mean squares over all fibres and wavelengths; single corners within three times what is claimed there."""
+    made = simulate(SimConfig(camera=camera, flexure=(0.5, -0.37), seed=5))
+    found: ShiftedPsf = shift_psf(made.image, made.psf, config=ShiftConfig())
+    wave = np.linspace(*made.psf.wavelength_range, 23)[1:-1]
+    errors = centres(found.psf, (0, 500), wave) - centres(made.true_psf, (0, 500), wave)
+    assert (np.sqrt((errors**2).mean(axis=(1, 2))) < 0.005).all()
+    assert (np.abs(errors).max(axis=(1, 2)) < 3 * np.array([found.y.error(), found.x.error()])).all()
