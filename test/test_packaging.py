@@ -1,5 +1,7 @@
 """The wheel, installed into an empty environment, works from any folder."""
+import argparse
 import configparser
+import importlib
 import os
 import re
 import runpy
@@ -13,6 +15,8 @@ from zipfile import ZipFile
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+PROGRAM = re.compile(r"(\S+) = (\S+):main")
+MACRO = r"\.(TH|SH|SS|TP|PP|B|nf|fi|RS|RE)\b"
 pytest.importorskip("setuptools", minversion="70.1", reason="building a wheel needs setuptools 70.1 or newer")
 
 
@@ -56,7 +60,7 @@ def test_the_wheel_has_the_data_and_no_cache(wheel: Path) -> None:
     tree = ROOT / "py"
     wanted = {p.relative_to(tree).as_posix() for p in tree.rglob("*")
               if p.is_file() and "__pycache__" not in p.parts and (p.suffix in (".py", ".h") or "etc" in p.parts)}
-    packed_here = {name for name in packed if ".dist-info/" not in name}
+    packed_here = {name for name in packed if ".dist-info/" not in name and ".data/data/share/" not in name}
     assert packed_here == wanted
 
 
@@ -100,6 +104,47 @@ def test_programs_work_from_any_folder(python: Path, tmp_path: Path) -> None:
     for name in programs():
         out = run(python.parent / name, "--help", cwd=tmp_path)
         assert name in out.split("\n")[0], out
+
+
+@pytest.fixture(scope="module")
+def shared(python: Path) -> Path:
+    """The environment's folder of manual pages and completions."""
+    for tool in ("argparse_manpage", "shtab"):
+        pytest.importorskip(tool, reason=f"manual pages and completion need {tool} where the wheel is built")
+    return python.parents[1] / "share"
+
+
+def test_every_program_has_a_manual_page(shared: Path) -> None:
+    """With all of its options, the examples in lines, and no word that is a macro of troff by chance."""
+    for name in programs():
+        page = (shared / "man" / "man1" / f"{name}.1").read_text(encoding="utf-8")
+        assert re.search(rf"^\.SH NAME\n{name} \\- [A-Z]\w+ .{{20,}}$", page, re.MULTILINE), name
+        assert page.splitlines()[0].endswith(f'"gpu_extract {setup()["metadata"]["version"]}" "gpu_extract"')
+        module = next(m for m in PROGRAM.findall(setup()["options.entry_points"]["console_scripts"]) if m[0] == name)[1]
+        words = set(re.findall(r"--[a-z][a-z-]+", page.replace("\\-", "-")))
+        assert sorted(options(module) - words - {"--help"}) == [], name
+        assert [line for line in page.splitlines() if re.match(r"['.]", line) and not re.match(MACRO, line)] == []
+    examples = (shared / "man" / "man1" / "gpu_perf.1").read_text(encoding="utf-8").partition(".SH EXAMPLES\n")[2]
+    assert examples.splitlines()[:2] == [
+        ".nf", r"\&  gpu_extract \-o frame.fits \-\-perf run.json && gpu_perf report run.json"]
+
+
+def test_a_shell_completes_commands_and_options(shared: Path, tmp_path: Path) -> None:
+    folder = shared / "bash-completion" / "completions"
+    assert {path.name for path in folder.iterdir()} == set(programs())
+    assert {path.name for path in (shared / "zsh" / "site-functions").iterdir()} == {f"_{n}" for n in programs()}
+    ask = ("source {0}/gpu_perf; COMP_WORDS=(gpu_perf {1}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); "
+           "$(complete -p gpu_perf | sed 's/.*-F \\([^ ]*\\) .*/\\1/'); echo ${{COMPREPLY[@]}}")
+    for words, expected in (("rep", "report"), ("report --foc", "--focus"), ("--log", "--loglevel --log-times")):
+        assert run("bash", "-c", ask.format(folder, words), cwd=tmp_path).strip() == expected
+
+
+def options(module: str) -> set[str]:
+    """Long options that a program, or a command of it, shows in its help."""
+    parsers = [importlib.import_module(module).build_parser()]
+    parsers += [c for a in parsers[0]._actions if isinstance(a, argparse._SubParsersAction) for c in a.choices.values()]
+    return {o for p in parsers for a in p._actions if a.help != argparse.SUPPRESS
+            for o in a.option_strings if o.startswith("--")}
 
 
 def test_the_shipped_cut_out_is_found_and_whole(python: Path, tmp_path: Path) -> None:

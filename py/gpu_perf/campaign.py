@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpu_extract.errors import InputError
+from gpu_extract.errors import InputError, check_local
 from gpu_extract.perf.clock import epoch, now
 from gpu_perf.journal import Journal, read_lines
 from gpu_perf.processes import Ended, common_interval, run_together
@@ -126,6 +126,7 @@ def load(folder: Path) -> list[Outcome]:
     """
     path = folder / STATE
     if not path.is_file():
+        check_local(str(folder))
         raise InputError(f"{folder} holds no campaign ({STATE} is not there): name the folder of one")
     plan: list[tuple[str, int, str]] = []
     outcomes = {}

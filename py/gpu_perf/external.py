@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gpu_extract.errors import InputError
+from gpu_extract.errors import InputError, check_local
 from gpu_perf.store import Commit, Result, Store
 
 _KEYS = ("commit", "date")
@@ -104,6 +104,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8")
     except OSError as error:
+        check_local(str(path))
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is no text: give a CSV file or a list of commits") from error

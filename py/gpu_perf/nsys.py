@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpu_extract.errors import InputError
+from gpu_extract.errors import InputError, check_local
 
 KERNELS, RUNTIME = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
 COPIES, SETS = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
@@ -72,6 +72,7 @@ class Profile:
 def read_profile(path: Path) -> Profile:
     """Read an export. Raises InputError where the file is none, is damaged, or holds nothing of a GPU."""
     if not path.is_file():
+        check_local(str(path))
         raise InputError(f"{path} cannot be read: there is no such file")
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as base:

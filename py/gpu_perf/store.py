@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpu_extract.errors import InputError, OutputError
+from gpu_extract.errors import InputError, OutputError, check_local
 from gpu_extract.perf.clock import epoch
 
 APPLICATION, VERSION = 0x47505458, 1
@@ -62,6 +62,8 @@ class Store:
 
     def __init__(self, path: Path, *, must_exist: bool = False):
         self.path = path
+        if not path.is_file():
+            check_local(str(path), "keep the store on a disk here, and send a copy there")
         if must_exist and not path.is_file():
             raise InputError(f"{path}: there is no such store; gpu_track run or import makes one")
         try:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpu_extract.errors import InputError
+from gpu_extract.errors import InputError, check_local
 from gpu_extract.io.lines import arc_lines
 from gpu_psf.data import Lines
 
@@ -23,6 +23,7 @@ def read_lines(path: str | os.PathLike[str]) -> Lines:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
+        check_local(str(path))
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise InputError(f"{path}: the list of lines cannot be read: {why}") from error
     rows = []

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpu_extract.errors import OutputError
-from gpu_extract.io.atomic import atomic
+from gpu_extract.io.atomic import atomic, check_folder
 from gpu_perf.tables import Table
 from gpu_stress.rows import Campaign, read_campaign
 from gpu_stress.tables import campaign_tables, machine_table, summary
@@ -17,6 +17,7 @@ def write_report(folders: Sequence[str], output: str, *, plots: bool = True) -> 
     plots: draw (needs matplotlib)
     Raises InputError where a folder holds no campaign, OutputError where nothing can be written.
     """
+    check_folder(output)
     campaigns = _read(folders)
     target = Path(output)
     try:

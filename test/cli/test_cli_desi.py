@@ -1,4 +1,8 @@
 """The extraction as desi_proc calls it: desispec's arguments, a communicator that is there, desispec's outputs."""
+import ast
+import inspect
+import re
+import shutil
 import subprocess
 import sys
 from argparse import Namespace
@@ -122,3 +126,33 @@ def test_the_arguments_are_those_of_desispec(monkeypatch):
     words = ["-i", "i", "-p", "p", "-o", "o", "-f", "f", "-m", "m", "-w", "1,2,3", "-s", "1", "-n", "2", "-r", "0.5",
              "--bundlesize", "5", "--psferr", "0.1", "--no-scores", "--barycentric-correction", "--no-gpu"]
     assert words_of(parse(words)) == words
+
+
+PATCH = re.search(r"```diff\n(.*?)```", (ROOT / "doc" / "homes.md").read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_the_patch_is_a_whole_one(tmp_path):
+    """Its hunks have as many lines as their heads say: it applies to what it was made from, its own lines."""
+    assert PATCH is not None
+    for old, new, body in re.findall(r"^@@ -\d+,(\d+) \+\d+,(\d+) @@\n((?:[ +-].*\n)+)", PATCH[1], re.MULTILINE):
+        lines = [line[0] for line in body.splitlines()]
+        assert (len(lines) - lines.count("+"), len(lines) - lines.count("-")) == (int(old), int(new))
+    called = re.findall(r"^\+\s+gpu_extract\.cli\.desi\.main_gpu_specter(\(.*\))$", PATCH[1], re.MULTILINE)
+    assert called == ["(extract_args, comm=comm_extract)"] * 2
+    inspect.signature(main_gpu_specter).bind("extract_args", comm="comm_extract")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("desispec") is None or shutil.which("patch") is None, reason="needs desispec and patch")
+def test_the_patch_applies_to_desispec(tmp_path):
+    """Without fuzz, to the installed version: both extractions without specter are ours then, and it is Python."""
+    spec = find_spec("desispec")
+    assert spec is not None and spec.origin is not None and PATCH is not None
+    (tmp_path / "desispec" / "scripts").mkdir(parents=True)
+    proc = tmp_path / "desispec" / "scripts" / "proc.py"
+    shutil.copy(Path(spec.origin).parent / "scripts" / "proc.py", proc)
+    done = subprocess.run(["patch", "-p0", "--fuzz=0"], input=PATCH[1], text=True, cwd=tmp_path, capture_output=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    calls = [ast.unparse(node) for node in ast.walk(ast.parse(proc.read_text(encoding="utf-8")))
+             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("main_gpu_specter")]
+    assert calls == ["gpu_extract.cli.desi.main_gpu_specter(extract_args, comm=comm_extract)"] * 2

@@ -1,4 +1,5 @@
 """What a command says to somebody who mistyped, mixed something up, or reads its log later."""
+import argparse
 import importlib
 import io
 import logging
@@ -27,6 +28,9 @@ from gpu_extract.simulate.header import fibermap_of
 from gpu_extract.simulate.instrument import psf_model
 
 BIN = Path(__file__).resolve().parents[2] / "bin"
+PROGRAMS = ("gpu_extract.cli.extract", "gpu_extract.cli.exposure", "gpu_extract.cli.simulate",
+            "gpu_extract.cli.compare", "gpu_extract.cli.setup", "gpu_extract.cli.mps", "gpu_perf.cli.perf",
+            "gpu_perf.cli.sweep", "gpu_perf.cli.track", "gpu_psf.cli.psf", "gpu_stress.cli.stress")
 
 
 def said_by(module: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -58,6 +62,31 @@ def said_by(module: str, words: list[str], capsys: pytest.CaptureFixture[str]) -
     ("gpu_stress.cli.stress", "campaign out --retyr", "--retry for --retyr")])
 def test_what_was_probably_meant(module, words, meant, capsys):
     assert f"; did you mean {meant}?" in said_by(module, words.split(), capsys)
+
+
+def parsers():
+    """Every parser: of each program, and of each of its commands with the word that asks for it."""
+    for module in PROGRAMS:
+        made = importlib.import_module(module).build_parser()
+        yield module, [], made
+        for action in made._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                yield from ((module, [name], command) for name, command in action.choices.items())
+
+
+def test_every_option_of_every_command_is_known_when_a_letter_is_missing():
+    """The last but one letter is left out; another option that is as near is as good."""
+    tried = 0
+    for module, words, parser in parsers():
+        for option in (o for a in parser._actions if a.help != argparse.SUPPRESS for o in a.option_strings):
+            wrong = option[:-2] + option[-1]
+            if len(option) < 7 or wrong in parser._option_string_actions:
+                continue
+            with pytest.raises(InputError) as said:
+                importlib.import_module(module).build_parser().parse_args([*words, wrong])
+            assert re.search(rf"did you mean --[a-z-]+ for {wrong}\?", str(said.value)), (module, words, option)
+            tried += 1
+    assert tried > 200
 
 
 def test_nothing_is_made_up(capsys):
@@ -115,6 +144,10 @@ def test_exchanged_files_are_recognised(extract, files, tmp_path):
     ("gpu_perf.cli.perf", "report a.json --html /no/such/x.html", "/no/such/x.html"),
     ("gpu_perf.cli.perf", "nsys a.sqlite --html /no/such/x.html", "/no/such/x.html"),
     ("gpu_perf.cli.sweep", "run out --no-plots --markdown /no/such/x.md", "/no/such/x.md"),
+    ("gpu_perf.cli.perf", "talp a.json -o /no/such/x.json", "/no/such/x.json"),
+    ("gpu_psf.cli.psf", "fit -i a.fits -p p.fits -o /no/such/x.fits", "/no/such/x.fits"),
+    ("gpu_psf.cli.psf", "start --psf p.fits --flat a.fits -o /no/such/x.fits", "/no/such/x.fits"),
+    ("gpu_psf.cli.psf", "preprocess -i a.fits --dark d.fits -o /no/such/x.fits", "/no/such/x.fits"),
     ("gpu_extract.cli.simulate", "-o x.txt", "x.txt"),
     ("gpu_extract.cli.simulate", "-o x.fits --truth-out t.fit", "t.fit")])
 def test_outputs_are_looked_at_before_any_work(module, words, named, capsys, tmp_path, monkeypatch):
@@ -123,6 +156,36 @@ def test_outputs_are_looked_at_before_any_work(module, words, named, capsys, tmp
     assert importlib.import_module(module).main(words.split()) in (2, 3)
     (line,) = capsys.readouterr().err.splitlines()
     assert f" error: {named}: " in line and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("folder", ["s3://bucket/out", "file/out"])
+@pytest.mark.parametrize(("module", "words"), [
+    ("gpu_perf.cli.sweep", "run {} --no-plots"), ("gpu_perf.cli.track", "page -o {}"),
+    ("gpu_perf.cli.track", "asv --output {}"), ("gpu_perf.cli.track", "run --store {}/x.sqlite"),
+    ("gpu_stress.cli.stress", "campaign {}"), ("gpu_stress.cli.stress", "report gone -o {}"),
+    ("gpu_extract.cli.setup", "templates {}"), ("gpu_extract.cli.exposure", "-i a.fits -p p.fits -o {}")])
+def test_folders_are_looked_at_before_any_work(module, words, folder, capsys, tmp_path, monkeypatch):
+    """A folder named "s3:" was made, and a file in the way was an internal error."""
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    assert importlib.import_module(module).main(words.format(folder).split()) in (2, 3)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert ("is an address (s3://)" if folder.startswith("s3") else " file/out") in line and "internal" not in line
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(("module", "words"), [
+    ("gpu_extract.cli.compare", "{} b.fits"),
+    ("gpu_extract.cli.extract", "-o x.fits --preset {}"), ("gpu_perf.cli.perf", "report {}"),
+    ("gpu_perf.cli.perf", "nsys {}"), ("gpu_perf.cli.perf", "proflog {}"), ("gpu_perf.cli.perf", "talp {}"),
+    ("gpu_perf.cli.sweep", "report {} --no-plots"), ("gpu_perf.cli.track", "import {}"),
+    ("gpu_perf.cli.track", "page --store {}"), ("gpu_stress.cli.stress", "report {}"),
+    ("gpu_psf.cli.psf", "preprocess -i {} --dark d.fits -o x.fits"), ("gpu_psf.cli.psf", "start --psf {} -o x.fits"),
+    ("gpu_psf.cli.psf", "fit -i a.fits -p {} -o x.fits")])
+def test_addresses_are_no_inputs_of_any_command(module, words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    line = said_by(module, words.format("https://host/a.fits").split(), capsys)
+    assert "host/a.fits: is an address (https://), not a file: " in line
 
 
 def test_a_sweep_is_not_begun_without_what_its_report_needs(capsys, tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """gpu_extract --device-check: the ladder on the simulated device, and on one that is broken at each step."""
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -78,3 +79,19 @@ def test_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     assert told.out == ""
     assert re.fullmatch(r"gpu_extract: error: --device-check: a GPU needs cupy and numba-cuda \(.*\): install .*\n",
                         told.err)
+
+
+def test_nvidias_own_tests_come_last(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+                                     tmp_path: Path) -> None:
+    """Where they are installed, and only after the ladder: one that finds a fault decides the exit code."""
+    monkeypatch.setattr("gpu_extract.cli.device_check.first_device", SimulatedDevice)
+    monkeypatch.setattr("gpu_extract.cli.device_check.STEPS", STEPS[:2])        # no compiler's time
+    dcgmi = tmp_path / "dcgmi"
+    dcgmi.write_text('#!/bin/sh\necho \'{"DCGM Diagnostic": {"test_categories": [{"tests": [{"name": "pcie", '
+                     '"results": [{"entity_id": 3, "status": "Fail"}]}]}]}}\'\nexit 226\n')
+    dcgmi.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["--device-check"]) == ExitCode.CHECK_FAILED
+    last = capsys.readouterr().out.splitlines()[-3:]
+    assert last == ["simulated device does what it has to", "dcgmi: FAILED: pcie on GPU 3",
+                    "nvbandwidth: not installed (github.com/NVIDIA/nvbandwidth)"]

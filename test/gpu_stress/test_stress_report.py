@@ -179,7 +179,7 @@ def test_folders_that_hold_something_else(tmp_path, made):
     with pytest.raises(InputError, match="a campaign of another program"):
         read_campaign(folder_of(tmp_path / "foreign", [foreign]))
     (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match="cannot be made"):
+    with pytest.raises(OutputError, match="is no folder"):
         write_report([str(made)], str(tmp_path / "file" / "out"))
 
 

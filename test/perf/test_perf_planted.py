@@ -1,15 +1,19 @@
 """Real ranks with planted faults: what the verdict names, and what the records say of communication."""
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from gpu_extract.config import ExtractConfig
+from gpu_extract.perf.clock import now
 from gpu_extract.perf.metrics import metrics_of, windows
 from gpu_extract.perf.record import Run, read_run
 from gpu_extract.perf.verdict import judge
 from gpu_extract.run import extract
 from gpu_extract.simulate import SimConfig, simulate
-from mpi_launch import launch
+from mpi_launch import ROOT, launch
 
 PROGRAM = Path(__file__).with_name("planted.py")
 DOMINANT = {"none": (), "slow rank": ("load imbalance",), "gather": ("communication",),
@@ -68,3 +72,22 @@ def test_calls_are_inside_the_spans_of_communication(runs: dict[str, Run]) -> No
             assert calls <= window.communication + 0.001
             if "gather" not in case:                    # there the sleep stands beside the calls
                 assert calls > 0.8 * window.communication - 0.02
+
+
+@pytest.mark.slow
+def test_what_comes_before_the_programs_first_line_is_start_up(tmp_path: Path) -> None:
+    """An interpreter that needs 0.7 s more to start: by a clock outside, all of the command is in the record."""
+    (tmp_path / "sitecustomize.py").write_text("import time\ntime.sleep(0.7)\n")
+    found = {}
+    for name, path in (("plain", str(ROOT / "py")), ("slow", f"{tmp_path}:{ROOT / 'py'}")):
+        record = tmp_path / f"{name}.json"
+        begun = now()
+        subprocess.run([sys.executable, str(ROOT / "bin" / "gpu_extract"), "--no-gpu", "-n", "2", "-w", "6030,6050,0.8",
+                        "-o", str(tmp_path / f"{name}.fits"), "--perf", str(record), "--loglevel", "error"], check=True,
+                       env={**os.environ, "PYTHONPATH": path})
+        found[name] = (now() - begun, read_run(record).ranks[0])
+    for wall, rank in found.values():
+        whole = rank.start_up + rank.elapsed
+        assert 0.75 * wall < whole <= wall                  # the interpreter's end is nobody's
+        assert rank.before + sum(s.seconds for s in rank.top()) + rank.unaccounted == pytest.approx(whole)
+    assert found["slow"][1].before - found["plain"][1].before > 0.4

@@ -23,6 +23,22 @@ def show_devices(module: str | None = None, *, measure: bool = True, as_json: bo
     return ExitCode.CHECK_FAILED if wrong else ExitCode.DONE
 
 
+def ask_vendor(level: int = 1, limit: float | None = None) -> ExitCode:
+    """NVIDIA's own tests where they are installed, one line each (as `gpu_stress vendor`).
+
+    level: of dcgmi diag, 1 to 4; limit: seconds for each (default: by level)
+    Returns CHECK_FAILED where one of them puts a GPU in doubt.
+    """
+    from gpu_stress.vendor import ask, vendor_tools
+
+    bad = False
+    for tool in vendor_tools(level, limit):
+        found = ask(tool)
+        print(found.line, flush=True)
+        bad |= found.bad
+    return ExitCode.CHECK_FAILED if bad else ExitCode.DONE
+
+
 class ShowDevices(argparse.Action):
     """An option that prints the report and ends the program, whatever else was given; one rank does so for all."""
 
@@ -46,6 +62,7 @@ class CheckDevice(argparse.Action):
 
         try:
             code = check_device(first_device, lambda line: print(line, flush=True))
+            code = ask_vendor() if code == ExitCode.DONE else code
         except InputError as error:
             raise InputError(f"{option_string}: {getattr(error, 'reason', error)}: {INSTALL}") from error
         parser.exit(code)

@@ -50,6 +50,9 @@ def set_up(args: argparse.Namespace) -> int:
     if args.command == "specutils":
         wanted = {Path(LOADER).expanduser(): LOADER_TEXT}
     else:
+        from gpu_extract.io.atomic import check_folder
+
+        check_folder(args.folder)
         folder = resources.files("gpu_extract").joinpath("etc")
         wanted = {Path(args.folder) / name: text for top in TEMPLATES for name, text in _texts(folder / top, top)}
     there = {path: path.read_text(encoding="utf-8") for path in wanted if path.is_file()}

@@ -76,6 +76,18 @@ def check_target(path: str | os.PathLike[str], *, endings: tuple[str, ...] = (),
         raise InputError(f"{path}: a FITS file's name ends in {' or '.join(endings)}; give another name")
 
 
+def check_folder(path: str | os.PathLike[str]) -> None:
+    """Raise OutputError where `path` could not become a folder of files; costs nothing, so ask before the work."""
+    target = Path(os.path.realpath(path))
+    if not target.exists():
+        check_local(os.fspath(path), "give the name of a folder on a disk here, and send it there from that")
+    there = next(folder for folder in (target, *target.parents) if folder.exists())
+    if not there.is_dir():
+        raise OutputError(f"{path}: {there} is no folder; take it away, or give another name")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise OutputError(f"{path}: the folder {there} is not writable; change its permissions, or give another name")
+
+
 def temporary_name(target: Path) -> Path:
     """A name next to `target` that no other process, host or call uses: .stem.tmp-host-where-start-pid-hex.ext
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from gpu_extract.errors import InputError, did_you_mean
+from gpu_extract.errors import InputError, check_local, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ def find_preset(name: str, camera: object = "") -> Preset:
     file, ending, chosen = name.rpartition(".ini")
     if not ending or (chosen and chosen[0] != ":"):
         if name not in presets():
+            check_local(name)
             raise InputError(f"no preset {name!r}; there are {', '.join(presets())}, or give a file (FILE.ini)"
                              f"{did_you_mean(name, presets())}")
         return presets()[name]

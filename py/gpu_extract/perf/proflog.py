@@ -2,7 +2,7 @@
 import pstats
 from typing import TextIO
 
-from gpu_extract.errors import InputError
+from gpu_extract.errors import InputError, check_local
 
 
 def print_profile(path: str, stream: TextIO, top: int | None = None) -> None:
@@ -15,6 +15,7 @@ def print_profile(path: str, stream: TextIO, top: int | None = None) -> None:
     try:
         stats = pstats.Stats(path, stream=stream)
     except OSError as error:
+        check_local(path)
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     except (EOFError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{path} is not a profile: make one with python -m cProfile -o FILE ...") from error

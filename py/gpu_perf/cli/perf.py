@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpu_extract.cli.common import Parser, add_common_options, log, run_main
-from gpu_extract.errors import ExitCode, InputError
+from gpu_extract.errors import ExitCode, InputError, check_local
 
 PROG = "gpu_perf"
 DESCRIPTION = """\
@@ -18,6 +18,8 @@ examples
   gpu_perf report run.json --html run.html --ceilings here
   gpu_perf report run8.json --reference run1.json       scaling from 1 to 8 ranks
   nsys export --type sqlite run.nsys-rep && gpu_perf nsys run.sqlite --html run.html
+  gpu_perf talp run.json -o talp.json                   TALP's JSON, for its pages and scripts
+  gpu_perf talp talp.json --reference talp1.json        metrics of a file that TALP wrote
   gpu_perf proflog profile.out
 
 exit codes
@@ -44,6 +46,14 @@ def build_parser() -> Parser:
     for command in (report, profile):
         command.add_argument("--html", metavar="FILE.html", default=None, help="also write a page for a browser")
         command.add_argument("--quiet", action="store_true", help="print no tables, only the verdict")
+    talp = commands.add_parser("talp", help="metrics as TALP (DLB) defines them, and its JSON",
+                               description="Metrics as TALP, the profiler of DLB, defines them; from its JSON, or from "
+                                           "a record of --perf, which -o writes as TALP's JSON.")
+    talp.add_argument("file", metavar="FILE.json", help="written by TALP (--talp-output-file=FILE.json) or by --perf")
+    talp.add_argument("--reference", metavar="FILE.json", default=None,
+                      help="the same of a run of the same work, usually on one rank: gives scaling and speed-up")
+    talp.add_argument("-o", "--output", metavar="TALP.json", default=None,
+                      help="write a record of --perf as TALP's JSON")
     proflog = commands.add_parser("proflog", help="print a cProfile dump sorted by cumulative time",
                                   description="Print a cProfile dump sorted by cumulative time.")
     proflog.add_argument("file", metavar="FILE", help="made by python -m cProfile -o FILE ...")
@@ -57,16 +67,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _body(args: argparse.Namespace) -> int:
-    if getattr(args, "html", None):
+    target = getattr(args, "html", None) or getattr(args, "output", None)
+    if target:
         from gpu_extract.io.atomic import check_target
 
-        check_target(args.html)
+        check_target(target)
     if args.command == "proflog":
         from gpu_extract.perf.proflog import print_profile
 
         print_profile(args.file, sys.stdout, args.top)
     elif args.command == "nsys":
         _nsys(args)
+    elif args.command == "talp":
+        _talp(args)
     else:
         _report(args)
     return ExitCode.DONE
@@ -94,6 +107,18 @@ def _nsys(args: argparse.Namespace) -> None:
     print("\n".join(verdict_of(profile).lines()) if args.quiet else text_report(profile))
 
 
+def _talp(args: argparse.Namespace) -> None:
+    import json
+
+    from gpu_extract.perf.record import read_run
+    from gpu_perf.talp import read_talp, talp_json
+    from gpu_perf.talp_report import text_report
+
+    if args.output:
+        write_page(args.output, json.dumps(talp_json(read_run(Path(args.file))), indent=2) + "\n", "TALP's JSON")
+    print(text_report(read_talp(Path(args.file)), read_talp(Path(args.reference)) if args.reference else None))
+
+
 def ceilings(where: str | None) -> dict[str, float]:
     """What a machine can do: float64 operations and bytes per second, from a file or measured now.
 
@@ -111,6 +136,7 @@ def ceilings(where: str | None) -> dict[str, float]:
         try:
             info = json.loads(Path(where).read_bytes())
         except OSError as error:
+            check_local(where)
             raise InputError(f"{where} cannot be read: {error.strerror}") from error
         except ValueError as error:
             raise InputError(f"{where} is not JSON: give the output of gpu_stress info --json, or 'here'") from error
@@ -122,13 +148,13 @@ def ceilings(where: str | None) -> dict[str, float]:
                          "or 'here'") from error
 
 
-def write_page(path: str, text: str) -> None:
-    """One HTML file, whole or not at all."""
+def write_page(path: str, text: str, what: str = "page") -> None:
+    """One file of text, whole or not at all."""
     from gpu_extract.io.atomic import atomic
 
     with atomic(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-    log.info(f"page: {path}")
+    log.info(f"{what}: {path}")
 
 
 if __name__ == "__main__":

@@ -110,8 +110,10 @@ def _body(args: argparse.Namespace, options: Sequence[str]) -> int:
 
 def _check_outputs(args: argparse.Namespace) -> None:
     """Whatever the report could fail with after hours of runs. Raises InputError, OutputError."""
-    from gpu_extract.io.atomic import check_target
+    from gpu_extract.io.atomic import check_folder, check_target
 
+    if args.command == "run":
+        check_folder(args.folder)
     if args.markdown:
         check_target(args.markdown, make=args.folder)
     if args.plots:

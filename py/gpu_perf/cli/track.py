@@ -97,6 +97,10 @@ def _body(args: argparse.Namespace) -> int:
     from gpu_perf.store import Store
 
     new = args.command in ("run", "import")
+    if args.command in ("page", "asv"):
+        from gpu_extract.io.atomic import check_folder
+
+        check_folder(args.output)
     if args.command == "run":
         _check_numbers(args)
     with Store(Path(args.store), must_exist=not new) as store:

@@ -9,7 +9,7 @@ from scipy.signal import find_peaks
 from scipy.special import erf
 
 from gpu_extract.data import Array, Image, IntArray
-from gpu_extract.errors import InputError
+from gpu_extract.errors import InputError, check_local
 from gpu_psf.start.profiles import Traces, at_rows
 
 PEAK = 8.0               # noise that a line rises above both sides
@@ -57,6 +57,7 @@ def _numbers(path: str | os.PathLike[str], least: int) -> list[list[float]]:
     try:
         text = Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
+        check_local(str(path))
         raise InputError(f"{path}: cannot be read ({error.strerror}); give a text file") from error
     rows = []
     for count, line in enumerate(text.splitlines(), start=1):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gpu_extract.cli.common import positive, run_main
-from gpu_extract.cli.device_info import show_devices
+from gpu_extract.cli.device_info import ask_vendor, show_devices
 from gpu_extract.cli.ranks import find_launch, run_kept, start_ranks
 from gpu_extract.errors import ExitCode, InputError
 from gpu_stress.cli.stress_options import build_parser, devices_of, fault_of, spec_of
@@ -46,6 +46,10 @@ def _body(args: argparse.Namespace) -> int:
     elif args.command == "proflog":
         from gpu_extract.perf.proflog import print_profile
         print_profile(args.file, sys.stdout, args.top)
+    elif args.command == "vendor":
+        if args.timeout is not None and not args.timeout > 0:
+            raise InputError(f"--timeout is {args.timeout:g}, must be above 0 s")
+        return ask_vendor(args.level, args.timeout)
     else:
         return show_devices(args.module, measure=args.measure, as_json=args.json)
     return ExitCode.DONE

@@ -16,11 +16,13 @@ SAME = ("host", "processor", "cores", "device")
 
 def run_campaign(args: argparse.Namespace) -> int:
     """Run it, or what is left of it; exit code 1 if any set had wrong results or failed."""
+    from gpu_extract.io.atomic import check_folder
     from gpu_perf.campaign import run
     from gpu_stress.nvml import open_probe
     from gpu_stress.sampler import Sampler
     from gpu_stress.sets import commands
 
+    check_folder(args.folder)
     product, repeats = _product(args), positive(args.repeats, "--repeats")
     sets = commands(product)
     folder = Path(args.folder)

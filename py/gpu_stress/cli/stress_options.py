@@ -18,6 +18,7 @@ examples
   mpiexec -n 4 gpu_stress copy -m cupy --pinned   each rank is one process (srun likewise)
   gpu_stress campaign out && gpu_stress report out
   gpu_stress info                                 what is here, and how fast
+  gpu_stress vendor                               NVIDIA's own tests, where they are installed
 
 result line
   3.529 s, 28.0 Hz, 112.2 MByte/sec copy:True     time of all cycles, cycles per second, bytes of one
@@ -59,6 +60,12 @@ def build_parser() -> Parser:
     _add_module(info)
     info.add_argument("--no-measure", dest="measure", action="store_false", help="facts only")
     info.add_argument("--json", action="store_true", help="print JSON")
+    vendor = _command(commands, "vendor", "NVIDIA's own tests where they are installed: dcgmi diag, nvbandwidth")
+    vendor.add_argument("--level", type=int, default=1, metavar="N",
+                        help="of dcgmi diag: 1 (default; seconds), 2 (minutes), 3 (a quarter of an hour) or 4 (hours)")
+    vendor.add_argument("--timeout", type=float, default=None, metavar="T",
+                        help="end each after so many seconds (default: dcgmi 300, 900, 3600, 14400 by level; "
+                             "nvbandwidth 300)")
     return parser
 
 
