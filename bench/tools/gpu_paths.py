@@ -13,8 +13,10 @@ from gpu_extract.device.cuda.sweeps import tile_of, tiles_of
 Times = dict[str, float]
 Path = Callable[[PieceShape, tuple[Any, ...]], Times]
 
-ROWS, COLUMNS, OVERLAP, NEAR = 17, 11, 9, 4     # of a spot of r; rows and columns that two neighbouring spots share
-TERMS, SERIES = 7, 8                            # of a core along each axis; coefficients of a Legendre series
+ROWS, COLUMNS = 11, 17                          # of a spot of r
+SPACING, STEP = 7.3, 1.5                        # columns to the next fibre's spot, rows to the next bin's
+FEW = (COLUMNS + 1) / SPACING                   # fibres that touch one of 32 pixels in a row
+SHARED = 9.4, 7                                 # rows and columns on which blocks of 4 bins lie both, the mean of all
 CHUNK, PARTS = 64, 64
 HALO = 96                                       # bins, of the usual r frame (sweeps.settle)
 FIRST: dict[str, int | tuple[int, ...]] = {
@@ -64,8 +66,8 @@ PATHS: dict[str, Path] = {
     "eliminate.largest": lambda s, a: {"1": s.nwave / 4},
     "eliminate.coupling": lambda s, a: {"0": (2 * s.hw + 1) / 4},
     "eliminate.extend": lambda s, a: {"2": 2 * s.hw + 13, "2.0": s.hw / 4},
-    "eliminate.product": lambda s, a: {"1": (2 * s.hw + 1) / 4},
-    "eliminate.share": lambda s, a: {"1": (2 * s.hw + 1) / 4},
+    "eliminate.product": lambda s, a: {"0": 2 * s.hw + 4},
+    "eliminate.share": lambda s, a: {"0": 2 * s.hw + 8},
     "eliminate.moved_by": lambda s, a: {"0": 2, "0.0": (2 * s.hw + 1) / 4},
     "complement.tops": lambda s, a: {"0": s.nwave / 4},
     "complement.bound": lambda s, a: {"0": s.hw / 4, "2": s.nwave / 4},
@@ -77,16 +79,17 @@ PATHS: dict[str, Path] = {
     "poles.square": lambda s, a: {"0": s.nwave / CHUNK / 4, "1": CHUNK, "1.0": 1},
     "poles.judge": lambda s, a: {"0": s.nwave / CHUNK / 4},
     "poles.left": lambda s, a: {"0": s.hw / 4},
-    "spots.evaluate": lambda s, a: {"0": SERIES / 4},
-    "spots.profile": lambda s, a: {"0": TERMS / 8, "2": TERMS / 8},
-    "spots.mix": lambda s, a: {"0": TERMS / 4},
-    "spots.add_core": lambda s, a: {"0": TERMS / 4},
+    "spots.evaluate": lambda s, a: {"0": a[3][0], "0.0": a[5]},
+    "spots.profile": lambda s, a: {"0": ROWS / 2, "1": COLUMNS / 2},
+    "spots.mix": lambda s, a: {"0": COLUMNS},
+    "spots.add_core": lambda s, a: {"0": COLUMNS},
     "spots.finish": lambda s, a: {"0": ROWS * COLUMNS / 4, "3": ROWS * COLUMNS / 4},
-    "normal.couple": lambda s, a: {"0": OVERLAP, "0.0": NEAR / 4},
+    "normal.couple": lambda s, a: {"0": SHARED[0], "0.0": SHARED[1]},
     "normal.count_given_up": lambda s, a: {"1": s.nwave / PARTS / 4},
     "quality.bins_of_row": lambda s, a: {"0": 12, "1": 12},
-    "quality.chi_square": lambda s, a: {"0": s.nfibre, "0.0": ROWS / 8},
-    "quality.judge": lambda s, a: {"2": ROWS * COLUMNS / 2},
+    "quality.near_fibres": lambda s, a: {"0": a[0][1], "1": s.nfibre, "1.0": ROWS / STEP, "1.1": COLUMNS + 1},
+    "quality.chi_square": lambda s, a: {"0": FEW, "0.0": ROWS / STEP},
+    "quality.weigh": lambda s, a: {"0": ROWS, "0.0": COLUMNS},
     "assembly.find_middles": lambda s, a: {"0": s.nout / 4},
     "assembly.count_given_up": lambda s, a: {"1": s.nout / PARTS / 4},
 }

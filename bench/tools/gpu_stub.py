@@ -23,12 +23,24 @@ SHAPE = 4128, 4114
 
 
 class Launch(NamedTuple):
-    """One launch as it was queued: kernel, lanes, its arguments (shapes of arrays, numbers), its stream's number."""
+    """One launch as it was queued: kernel, lanes, its arguments (shapes of arrays, numbers), its stream's number.
+
+    nodes: of the graph that begins with it when it is replayed, 0: it is a later one of a graph, None: of none
+    """
 
     kernel: Any
     count: int
     args: tuple[Any, ...]
     stream: int
+    nodes: int | None = None
+
+
+class Graph(NamedTuple):
+    """What was captured: launches, and bytes of each kind; nodes: these and copies and clearings."""
+
+    launches: list[Launch]
+    bytes: Counter[str]
+    nodes: int
 
 
 class StubArray:
@@ -118,6 +130,24 @@ class StubDevice:
     def call(self, work: Any, stream: Any) -> None:
         """See seam.Device."""
         self.calls["call"] += 1
+
+    def capture(self, work: Any, stream: Any) -> Graph:
+        """See seam.Device."""
+        kept = self.launches, self.calls, self.bytes
+        self.launches, self.calls, self.bytes = [], Counter(), Counter()
+        try:
+            work()
+            return Graph(self.launches, self.bytes, sum(self.calls.values()))
+        finally:
+            self.launches, self.calls, self.bytes = kept
+            self.calls["capture"] += 1
+
+    def replay(self, graph: Graph, stream: Any) -> None:
+        """See seam.Device."""
+        self.calls["replay"] += 1
+        self.bytes.update(graph.bytes)
+        self.launches += [launch._replace(stream=stream, nodes=0 if n else graph.nodes)
+                          for n, launch in enumerate(graph.launches)]
 
     def memory(self) -> int:
         """See seam.Device."""

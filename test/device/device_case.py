@@ -66,6 +66,7 @@ def small_job() -> Job:
 class HostCore:
     """A core that works with the CPU's code; `fails`: fibres of the piece it gives up."""
 
+    captured = True
     fails: tuple[int, ...] = ()
     job: Callable[[], Job] = staticmethod(small_job)
     part = staticmethod(banded_part)

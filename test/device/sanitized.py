@@ -10,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 
 from decorrelate.cases import make_bundle
+from device import test_text_kernels
 from device.pieces import decorrelate, shape_of
 from device.test_sweeps import test_preconditioner
 from gpu_extract.device.cuda import host_text, sweeps
@@ -34,3 +35,10 @@ if "--plain" not in sys.argv:
 for garbage, order in ((0x00, 0.0), (0x7F, 0.382), (0xFF, 0.618)):
     print(digest(garbage, order), flush=True)
 test_preconditioner()
+test_text_kernels.test_couple(5)
+test_text_kernels.test_pixels()
+test_text_kernels.test_middles()
+for cut in (0, 1):
+    test_text_kernels.test_spots(cut)
+for distance, wanted in ((1, 0), (2, 0), (1, 2)):
+    test_text_kernels.test_product_and_share(distance, wanted)

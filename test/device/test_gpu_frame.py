@@ -5,7 +5,6 @@ memory holds garbage: a missing wait or a place that nobody wrote gives wrong nu
 """
 from dataclasses import replace
 from functools import partial
-from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -170,6 +169,63 @@ def test_one_frame_after_another() -> None:
     assert not nothing.flux.any() and not nothing.ivar.any() and (nothing.pixmask_fraction == 1).all()
     assert_same(first, on_device(HostCore))
     assert_same(again, on_device(HostCore))
+
+
+def test_frames_that_are_replayed() -> None:
+    """The second frame of a kind is captured, piece by piece, and later ones replay what that left; after other pixels,
+    in another byte order: the bits are those of a device that has seen no frame before."""
+    case, device = four_bundles(), SimulatedDevice(seed=1)
+    backend = GpuFrames(lambda: device, device_cores, most=1, slots=2)
+    other = replace(case.image, pix=(2 * case.image.pix).astype(np.float32))
+    stored = replace(case.image, pix=case.image.pix.astype(">f4"), ivar=case.image.ivar.astype(">f4"))
+    counts = []
+    for image in (other, case.image, stored, case.image):
+        frame = extract(image, case.psf, CONFIG, backend=backend)
+        counts.append(device.replayed)
+        if image is not other:
+            assert_same(frame, on_device())
+    backend.close()
+    assert counts == [0, 4, 4, 8], "each way of storing pixels is queued once step by step"
+    assert device.used == 0
+
+
+def test_a_device_that_captures_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Said once, in one line; the frames are the same."""
+    case, device, warnings = four_bundles(), SimulatedDevice(), list[str]()
+
+    def capture(work: Any, stream: Any) -> None:
+        raise RuntimeError("operation not permitted\nwhen stream is capturing")
+
+    monkeypatch.setattr(device, "capture", capture)
+    backend = GpuFrames(lambda: device, lambda job: HostCore, warn=warnings.append)
+    for _ in range(3):
+        frame = extract(case.image, case.psf, CONFIG, backend=backend)
+    assert_same(frame, on_device(HostCore))
+    assert warnings == ["simulated device does not capture graphs, its kernels are launched one by one: RuntimeError: "
+                        "operation not permitted when stream is capturing"]
+
+
+@pytest.mark.parametrize("why", ["watched", "core"])
+def test_frames_that_are_not_replayed(why: str) -> None:
+    """A recorder wants the times of steps; a core calls libraries."""
+    case, device = four_bundles(), SimulatedDevice()
+    core = HostCore if why == "watched" else type("Library", (HostCore,), {"captured": False})
+    backend = GpuFrames(lambda: device, lambda job: core)
+    if why == "watched":
+        backend.watch(Recorder())
+    for _ in range(3):
+        frame = extract(case.image, case.psf, CONFIG, backend=backend)
+    assert device.replayed == 0
+    assert_same(frame, on_device(HostCore))
+
+
+def test_events_are_not_captured() -> None:
+    device = SimulatedDevice()
+    stream, event = device.stream(), device.event()
+    for verb in (lambda: device.record(event, stream), lambda: device.wait(stream, event)):
+        with pytest.raises(RuntimeError, match="captured"):
+            device.capture(verb, stream)
+    assert device.capture(lambda: None, stream) == []
 
 
 def test_an_image_that_ends_before_the_psf_does() -> None:
@@ -351,21 +407,24 @@ def test_bits_do_not_depend_on_how_streams_take_turns(seed: int) -> None:
     assert_same(frame, on_device(HostCore))
 
 
-@pytest.mark.parametrize("wait", [0, 2, 3])
-def test_the_simulated_device_notices_a_missing_wait(wait: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the uploads for the slot's piece before, of the work for its downloads, of the downloads for the work: else
-    the test above shows nothing. (Work that does not wait for its uploads would run wild.)"""
-    different = []
-    for seed in range(4):
-        device, calls = SimulatedDevice(seed=seed), count()
-        honest = device.wait
-        monkeypatch.setattr(device, "wait", lambda *args, calls=calls, honest=honest: (
-            None if next(calls) % 4 == wait else honest(*args)))
-        backend = GpuFrames(lambda device=device: device, lambda job: _Idle, most=1, slots=2)
+@pytest.mark.parametrize("verb", ["upload", "download"])
+def test_the_simulated_device_notices_a_copy_beside_the_stream(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the pixels, or of the rows, on a stream of their own that waits for nothing: else the test above shows
+    nothing. (New pixels that overtake the piece before them, rows that are made while they go down.)"""
+    case, arguments = four_bundles(), (small_job(), SimpleNamespace(rank=0, size=1), Recorder())
+    image = replace(case.image, pix=case.image.pix + 1)
+    right = with_device(SimulatedDevice(), core=_Idle, image=image).chi2pix
+
+    def differs(seed: int) -> bool:
+        device = SimulatedDevice(seed=seed)
+        backend = GpuFrames(lambda: device, lambda job: _Idle, most=1, slots=2)
+        backend.rows(case.image, *arguments)
+        aside, honest = device.stream(), getattr(device, verb)
+        monkeypatch.setattr(device, verb, lambda source, target, stream: honest(source, target, aside))
         with np.errstate(all="ignore"):
-            found = backend.rows(four_bundles().image, small_job(), SimpleNamespace(rank=0, size=1), Recorder())
-        different.append(not np.array_equal(found[0][1].chi2pix, on_device().chi2pix))
-    assert any(different)
+            return not np.array_equal(backend.rows(image, *arguments)[0][1].chi2pix, right)
+
+    assert any(differs(seed) for seed in range(4))
 
 
 class _Idle(HostCore):
@@ -416,7 +475,7 @@ def test_the_recorder_sees_copies_and_stages() -> None:
     record = recorder.record()
     pixels = [2 * 4 * int(g.cut[2] * g.cut[3]) for g in backend.flow.task.geometries]
     assert record["copies"]["h2d"]["bytes"] == len(pixels) * max(pixels) < 1.1 * sum(pixels), "and every pixel up once"
-    assert record["copies"]["h2d"]["calls"] == record["copies"]["d2h"]["calls"] == 3
+    assert record["copies"]["h2d"]["calls"] == 3 and record["copies"]["d2h"]["calls"] == 6, "what is told, and rows"
     sizes = backend.flow.task.sizes
     told = 8 * (4 * STATE + 2 * 20 + 4 * sizes.cut[0] * sizes.cut[1])     # states, counts and models
     rows = sum(getattr(frame, name).nbytes for name in BY_BIN)

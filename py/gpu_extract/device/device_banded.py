@@ -29,6 +29,8 @@ class BandedCore:
     room: gives memory for them, None: the device. Raises what the device raises where memory is exhausted.
     """
 
+    captured = True
+
     def __init__(self, device: Device, shape: PieceShape, limits: Limits | None = None, *, room: Empty | None = None):
         self._device, self._limits = device, limits or Limits()
         self._sizes = sizes = Sizes.of(shape, self._limits)
@@ -152,12 +154,14 @@ class _Run:
         """Shares of all pairs at a distance, or of next neighbours of a depth."""
         s, fibres, wide = self.sizes.shape, self.fibres, self.sizes.wide
         low, inverse, reach = ("pair_low", "pair_inverse", self.sizes.half) if depth else ("low", "inverse", s.hw)
-        which = "sizes", "depth", depth, self.limits.distant, distance, s.nwave, s.hw
-        self.launch(eliminate.product, 2 * (wide + 1) * s.nwave * fibres, "v", "blocks", inverse, *which,
-                    self.sizes.half, fibres, s.nfibre)
-        self.launch(eliminate.share, 2 * self.elements, shares, "v", "blocks", *which, self.sizes.half, fibres,
+        which = "sizes", "depth", depth, self.limits.distant, distance, s.nwave
+        blocks = [2 * fibres * eliminate.block_lanes(s.nwave, columns + 1) for columns in (wide, self.sizes.half)]
+        self.launch(eliminate.product.sized(s.hw), blocks[0], "v", "blocks", inverse, *which, self.sizes.half, fibres,
                     s.nfibre)
-        self.launch(eliminate.carry, 2 * s.nwave * fibres, moved, "own", "blocks", "sides", *which, fibres, s.nfibre)
+        self.launch(eliminate.share.sized(s.hw), blocks[1], shares, "v", "blocks", *which, self.sizes.half, fibres,
+                    s.nfibre)
+        self.launch(eliminate.carry, 2 * s.nwave * fibres, moved, "own", "blocks", "sides", *which, s.hw, fibres,
+                    s.nfibre)
         self.solve(moved, low, reach, pairs=2 * fibres, lanes=2 * fibres if depth else fibres, whole=depth > 0)
 
     def add_moved(self, ux: str, before: str, more: int, moved: str, distance: int) -> None:

@@ -56,6 +56,8 @@ class DenseCore:
     Raises what the device raises where memory is exhausted.
     """
 
+    captured = False
+
     def __init__(self, device: Device, shape: PieceShape, cuts: Cuts, *, count: int = PATCHES,
                  room: Empty | None = None):
         self._device, self._cuts, self._count = device, cuts, count
@@ -121,6 +123,8 @@ class DenseCore:
 
 class NoCore:
     """Leaves every fibre to the CPU: for what the device has no way to do (several fibres in a patch)."""
+
+    captured = True
 
     def __init__(self, device: Device, shape: PieceShape, *, room: Empty | None = None):
         self._device, self._fibres = device, shape.fibres

@@ -1,13 +1,16 @@
 """The flow of a rank's bundles through a device.
 
-Pieces go round over a few slots of memory. Uploads are on one stream, downloads on another, and every slot works on a
-stream of its own, so that the next piece comes up and the one before goes down while this one is worked on, and the
-long recursions of one piece leave room for the other slots' kernels. A piece ends as rows of the frame, in the types of
-the frame, which go straight to their place in it. Everything is queued piece after piece without a wait; the host then
-takes the pieces in order, while later ones are still worked on.
+Pieces go round over a few slots of memory. A slot has one stream: a piece comes up, is worked on and goes down, and the
+next one follows. Copies of one slot and the long recursions of another leave room for the kernels of all. A piece ends
+as rows of the frame, in the types of the frame, which go straight to their place in it. Everything is queued piece
+after piece without a wait; the host then takes the pieces in order, while later ones are still worked on.
+
+What is the same in every frame, all of a piece but for the rows that go down, is captured as a graph in the second
+frame and replayed from then on. In the first one it is queued step by step, so that everything is compiled and loaded.
 """
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -42,7 +45,12 @@ MISFIT = np.array([BAD_FIT, BAD_FIT_ALONE, FEW_FIBRES], dtype=np.float64)
 
 
 class Core(Protocol):
-    """A core on the device: its work memory is made once, for pieces of one shape."""
+    """A core on the device: its work memory is made once, for pieces of one shape.
+
+    captured: whether `run` can be captured: it asks for copies and kernels alone, the same ones for every frame
+    """
+
+    captured: bool
 
     def run(self, normal: PieceNormal, out: PieceOut, stream: Any, recorder: Recorder) -> None:
         """Queue the decorrelation of a piece; recorder: times its steps."""
@@ -75,18 +83,22 @@ class Flow:
     What it allocates is freed when it is forgotten; that must not be before `Device.close` or all results were taken.
     """
 
-    def __init__(self, device: Device, task: Task, pieces: Sequence[Piece], *, slots: int, make_core: CoreMaker):
-        self.device, self.task, self.pieces = device, task, pieces
+    def __init__(self, device: Device, task: Task, pieces: Sequence[Piece], *, slots: int, make_core: CoreMaker,
+                 warn: Callable[[str], None]):
+        self.device, self.task, self.pieces, self._warn = device, task, pieces, warn
         shapes = list(dict.fromkeys(piece.shape for piece in pieces))
         plans = {shape: self._plan(shape) for shape in shapes}
         count = min(slots, len(pieces))
-        self._slots = [_Place(device, list(plans.values())) for _ in range(count)]
+        memory = [Slot(device, list(plans.values())) for _ in range(count)]
+        self._streams = [device.stream() for _ in range(count)]
         self._cores = {}
         for s in range(count):
             room = Room(device)
             for shape in sorted(shapes, key=lambda shape: -shape.bundles):
                 self._cores[s, shape] = make_core(device, shape, room=room.again())
-        self._up, self._down = device.stream(), device.stream()
+        self._aside, tables_there = device.stream(), device.event()
+        self._seen: set[tuple[int, bool]] = set()
+        self._graphs: dict[tuple[int, bool], Any] | None = {}
         tables, wave = task.tables, task.job.plan.wave
         step = np.gradient(wave)
         self._tables = [_Table(device, array) for array in (
@@ -102,14 +114,17 @@ class Flow:
                       kept_arrays(sum(p.shape.fibres for p in pieces), len(wave)).items()}
         self._views, first = [], 0
         for n, piece in enumerate(pieces):
-            views = self._slots[n % count].memory.views(piece.shape, plans[piece.shape])
+            views = memory[n % count].views(piece.shape, plans[piece.shape])
             kept = {name: array.part(first, first + piece.shape.fibres) for name, array in self._kept.items()}
             fixed = {name: _Table(device, values) for name, values in self._fixed(n).items()}
             self._tables += fixed.values()
             self._views.append(SimpleNamespace(**vars(views), **kept, **{name: t.array for name, t in fixed.items()}))
             first += piece.shape.fibres
         for table in self._tables:
-            device.upload(table.staged, table.array, self._up)
+            device.upload(table.staged, table.array, self._aside)
+        device.record(tables_there, self._aside)
+        for stream in self._streams:
+            device.wait(stream, tables_there)
 
     def _plan(self, shape: PieceShape) -> dict[str, Any]:
         return {name: array for arrays in (input_arrays, work_arrays, piece_rows, told_arrays)
@@ -123,9 +138,11 @@ class Flow:
         y0, x0 = np.concatenate([geometry.corners for geometry in geometries], axis=1)
         return {"cuts": np.stack([geometry.cut for geometry in geometries]), "y0": y0, "x0": x0, "targets": targets}
 
-    def queue(self, image: Image, recorder: Recorder, odd: Callable[[int], IntArray]) -> dict[str, np.ndarray]:
+    def queue(self, image: Image, recorder: Recorder, odd: Callable[[int], IntArray], *,
+              graphs: bool = True) -> dict[str, np.ndarray]:
         """Queue a whole frame; all pieces of the one before must have been taken.
 
+        graphs: False: nothing is replayed, since a recorder watches the device's steps
         odd: pixels of a bundle, by its number among the rank's, that come up as masked ones: (n, 2) y and x
         Returns the frame's rows, by the names of data.Rows, in pinned memory that is theirs alone; a piece's are there
         when it was taken.
@@ -136,7 +153,8 @@ class Flow:
         for n in range(len(self.pieces)):
             with recorder.span("stage"):
                 self._stage(n, image, odd)
-            self._queue_piece(n, image, rows, recorder)
+            self._queue_piece(n, as_it_is(image) and not image.pix.dtype.isnative, recorder, graphs)
+            self._queue_rows(n, rows, recorder)
         return rows
 
     def _stage(self, n: int, image: Image, odd: Callable[[int], IntArray]) -> None:
@@ -151,26 +169,51 @@ class Flow:
                 np.copyto(place.view(source.dtype) if as_it_is(image) else place, source[geometry.window])
                 mask_pixels(place, place, out, (int(geometry.cut[0]), int(geometry.cut[1])))
 
-    def _queue_piece(self, n: int, image: Image, rows: dict[str, np.ndarray], recorder: Recorder) -> None:
-        piece, slot, views = self.pieces[n], self._slots[n % len(self._slots)], self._views[n]
-        device = self.device
-        device.wait(self._up, slot.computed)
-        with device.current(self._up), recorder.copy(TO_DEVICE, self._staged[n].nbytes):
-            device.upload(self._staged[n], views.pixels, self._up)
-        device.record(slot.uploaded, self._up)
-        device.wait(slot.work, slot.uploaded)
-        device.wait(slot.work, slot.downloaded)
-        with device.current(slot.work):
-            self._compute(n, Steps(device, slot.work, piece.shape, self.task.sizes, views),
-                          swapped=as_it_is(image) and not image.pix.dtype.isnative, recorder=recorder)
-        device.record(slot.computed, slot.work)
-        device.wait(self._down, slot.computed)
-        copies = self._copies_down(n, rows)
-        with device.current(self._down), recorder.copy(TO_HOST, sum(target.nbytes for _, target in copies)):
+    def _queue_piece(self, n: int, swapped: bool, recorder: Recorder, graphs: bool) -> None:
+        """All of a piece but for its rows' way down: step by step, or as a graph where it was queued before."""
+        key, stream, work = (n, swapped), self._stream(n), partial(self._do_piece, n, swapped, recorder)
+        if not graphs or self._graphs is None or not self._core(n).captured or key not in self._seen:
+            self._seen.add(key)
+            work()
+            return
+        if key not in self._graphs:
+            try:
+                self._graphs[key] = self.device.capture(work, stream)
+            except Exception as error:      # an error that has another cause comes again
+                self._graphs = None
+                self._warn(f"{self.device.name} does not capture graphs, its kernels are launched one by one: "
+                           f"{type(error).__name__}: {' '.join(str(error).split())}")
+                work()
+                return
+        self.device.replay(self._graphs[key], stream)
+
+    def _do_piece(self, n: int, swapped: bool, recorder: Recorder) -> None:
+        """The pixels come up, the piece is worked on, and what is told of it goes down."""
+        device, views, stream = self.device, self._views[n], self._stream(n)
+        with device.current(stream):
+            with recorder.copy(TO_DEVICE, self._staged[n].nbytes):
+                device.upload(self._staged[n], views.pixels, stream)
+            self._compute(n, Steps(device, stream, self.pieces[n].shape, self.task.sizes, views), swapped=swapped,
+                          recorder=recorder)
+            with recorder.copy(TO_HOST, sum(array.nbytes for array in self._told[n].values())):
+                for name, array in self._told[n].items():
+                    device.download(getattr(views, name), array, stream)
+
+    def _queue_rows(self, n: int, rows: dict[str, np.ndarray], recorder: Recorder) -> None:
+        """A piece's rows to their place in the frame, whose memory is another one for every frame."""
+        device, views, stream = self.device, self._views[n], self._stream(n)
+        copies = [(getattr(views, f"to_{name}").part(first, last), array[target:target + last - first])
+                  for first, last, target in self._landings[n].runs for name, array in rows.items()]
+        with device.current(stream), recorder.copy(TO_HOST, sum(target.nbytes for _, target in copies)):
             for source, target in copies:
-                device.download(source, target, self._down)
-        slot.downloaded = self._ready[n]
-        device.record(slot.downloaded, self._down)
+                device.download(source, target, stream)
+        device.record(self._ready[n], stream)
+
+    def _stream(self, n: int) -> Any:
+        return self._streams[n % len(self._streams)]
+
+    def _core(self, n: int) -> Core:
+        return self._cores[n % len(self._streams), self.pieces[n].shape]
 
     def _compute(self, n: int, steps: Steps, *, swapped: bool, recorder: Recorder) -> None:
         job, piece, views = self.task.job, self.pieces[n], self._views[n]
@@ -185,21 +228,14 @@ class Flow:
         with recorder.device_span("solve"):
             steps.solve()
         with recorder.device_span("decorrelate"):
-            core = self._cores[n % len(self._slots), piece.shape]
-            core.run(PieceNormal(views.icov, views.sums.part(0, 1).seen_as(views.x.shape, np.float64), views.x),
-                     PieceOut(views.flux, views.ivar, views.resolution, views.status), steps.stream,
-                     recorder)
+            weight = views.sums.part(0, 1).seen_as(views.x.shape, np.float64)
+            self._core(n).run(PieceNormal(views.icov, weight, views.x),
+                              PieceOut(views.flux, views.ivar, views.resolution, views.status), steps.stream,
+                              recorder)
         with recorder.device_span("judge"):
             steps.quality(job.psferr)
         with recorder.device_span("assemble"):
             steps.assemble(widths, limits)
-
-    def _copies_down(self, n: int, rows: dict[str, np.ndarray]) -> list[tuple[DeviceArray, np.ndarray]]:
-        """What goes down after a piece, and where to: its rows of the frame, and what is told of it."""
-        views = self._views[n]
-        return [(getattr(views, f"to_{name}").part(first, last), array[target:target + last - first])
-                for first, last, target in self._landings[n].runs for name, array in rows.items()] + [
-                    (getattr(views, name), array) for name, array in self._told[n].items()]
 
     def take(self, n: int) -> dict[str, np.ndarray]:
         """Wait for piece n: what is told of it, as memory.told_arrays, good until the next `queue`."""
@@ -212,8 +248,8 @@ class Flow:
         for name in self._kept:
             source = getattr(self._views[n], name).part(b * nfibre, (b + 1) * nfibre)
             found[name] = self.device.pinned(source.shape, source.dtype)
-            self.device.download(source, found[name], self._down)
-        self.device.record(there, self._down)
+            self.device.download(source, found[name], self._aside)
+        self.device.record(there, self._aside)
         self.device.finish(there)
         return found
 
@@ -226,15 +262,6 @@ def as_it_is(image: Image) -> bool:
 def staged_type(image: Image) -> Any:
     """The type that an image has on the device."""
     return image.pix.dtype.newbyteorder("=") if as_it_is(image) else np.dtype(np.float64)
-
-
-class _Place:
-    """A slot: its memory, its stream, and the events of the piece that was in it last."""
-
-    def __init__(self, device: Device, plans: list[Any]):
-        self.memory = Slot(device, plans)
-        self.work = device.stream()
-        self.uploaded, self.computed, self.downloaded = device.event(), device.event(), device.event()
 
 
 class _Table:

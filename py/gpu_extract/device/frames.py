@@ -66,6 +66,7 @@ class GpuFrames:
                  most: int | None = None, slots: int = SLOTS, warn: Callable[[str], None] = lambda _: None):
         self._open, self._cores, self._most, self._slots, self._warn = open_device, cores, most, slots, warn
         self._device: Device | None = None
+        self._watched = False
         self._warm: _Warm | None = None
 
     @property
@@ -138,7 +139,7 @@ class GpuFrames:
         pieces = cut_pieces(geometries, self._most or -(-len(mine) // LARGE))
         fibres = wanted((geometries[0].fibres[0], geometries[-1].fibres[1]), job.plan)
         flow = Flow(self.device, Task(job, geometries, tables, sizes, fibres), pieces, slots=self._slots,
-                    make_core=self._cores(job))
+                    make_core=self._cores(job), warn=self._warn)
         self._warm = _Warm(job.psf, job.config, mine, (dtype, image.shape), flow)
         return flow
 
@@ -167,7 +168,8 @@ class GpuFrames:
             return odd[bundle]
 
         with recorder.span("queue"):
-            rows = Rows(flow.task.fibres, models=(), notes={}, **flow.queue(image, recorder, look))
+            queued = flow.queue(image, recorder, look, graphs=not self._watched)
+            rows = Rows(flow.task.fibres, models=(), notes={}, **queued)
         notes: dict[int, dict[str, float]] = {}
         models: dict[int, tuple[np.ndarray, tuple[int, int]]] = {}
         for p, piece in enumerate(flow.pieces):
@@ -207,7 +209,9 @@ class GpuFrames:
         return True
 
     def watch(self, recorder: Recorder, *, ranges: bool = False) -> None:
-        """Have the recorder look at the device from now on. ranges: and make its spans NVTX ranges."""
+        """Have the recorder look at the device from now on, step by step: nothing is replayed any more, since the steps
+        of a graph have no times. ranges: and make its spans NVTX ranges."""
+        self._watched = True
         recorder.watch(self.device, ranges=ranges)
 
     def close(self) -> None:

@@ -62,7 +62,7 @@ def work_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
     pixels, one = (shape.bundles, sizes.cut[1], sizes.cut[0]), shape.nfibre
     double, bins, kept = np.float64, (f, nwave), (f, shape.nout)
     return {
-        "root": (pixels, double), "light": (pixels, double), "chi": (pixels, double), "good": (pixels, double),
+        "root": (pixels, double), "light": (pixels, double), "chi": (pixels, double), "near": (pixels, np.int32),
         "numbers": ((one, sizes.nseries, nwave), double), "profiles": ((one, sizes.nprofile, nwave), double),
         "mixed": ((one, sizes.nmixed, nwave), double),
         "white": ((f, lanes, nwave), double), "single": ((f, lanes, nwave), np.float32),

@@ -56,25 +56,28 @@ class Steps:
         nfibre, nwave = self.shape.nfibre, self.shape.nwave
         rows = bundle * nfibre, (bundle + 1) * nfibre
         white, y0, x0, bins = a.white.part(*rows), a.y0.part(*rows), a.x0.part(*rows), nfibre * nwave
-        self._launch(spots.evaluate, bins * self.sizes.nseries, a.numbers, *on_device, first)
+        width, depth, nseries = self.sizes.nprofile, self.sizes.nmixed, self.sizes.nseries
+        self._launch(spots.evaluate.sized(tables.series.shape[2]), nfibre * -(-nwave // spots.TOGETHER), a.numbers,
+                     *on_device, first, nseries, tables.basis.shape[0], nwave)
         for n, core in enumerate(tables.cores):
-            terms = ny, nx, core.nj, core.ni
-            self._launch(spots.profile, bins * (core.nj * ny + core.ni * nx), a.profiles, a.numbers, y0, x0, n, *terms)
-            self._launch(spots.mix, bins * core.nj * nx, a.mixed, a.numbers, a.profiles, core.first, *terms)
-            self._launch(spots.add_core, bins * ny * nx, white, a.numbers, a.profiles, a.mixed, y0, x0, n, ny, nx,
-                         core.nj, int(core.cut))
+            self._launch(spots.profile.sized(core.nj, core.ni), 2 * bins, a.profiles, a.numbers, y0, x0, n, ny, nx,
+                         width, nseries, nwave, nfibre)
+            self._launch(spots.mix.sized(core.nj, core.ni), bins, a.mixed, a.numbers, a.profiles, core.first, ny, nx,
+                         width, depth, nseries, nwave)
+            self._launch(spots.add_core.sized(core.nj, n, int(core.cut)), bins * -(-ny // spots.ROWS_TOGETHER), white,
+                         a.numbers, a.profiles, a.mixed, y0, x0, ny, nx, width, depth, nseries, nwave, nfibre)
         if tables.tail:
             self._launch(spots.add_tail, bins * ny * nx, white, a.numbers, y0, x0, nx)
 
     def normal(self, ridge: float) -> None:
         """Spots finished, normal equations made."""
-        a, shape, nx = self.arrays, self.shape, self.sizes.stamp[1]
+        a, shape, (ny, nx) = self.arrays, self.shape, self.sizes.stamp
         bins = shape.fibres * shape.nwave
         self._launch(spots.finish, bins, a.white, a.single, a.sums, a.root, a.light, a.y0, a.x0, a.cuts, shape.nfibre,
                      nx)
         self.device.clear(a.icov, self.stream)
-        self._launch(normal.couple, bins * normal.couple_lanes(shape.nd, shape.hw), a.icov, a.white, a.y0, a.x0,
-                     shape.nfibre, nx)
+        self._launch(normal.couple, shape.fibres * normal.couple_lanes(shape.nwave, shape.nd, shape.hw), a.icov,
+                     a.white, a.y0, a.x0, shape.nfibre, nx, ny, shape.nd, shape.hw, shape.nwave)
         self._launch(normal.give_up, bins, a.icov, a.rhs, a.given_up, a.sums, FAINT_LIGHT, ridge)
         self._launch(normal.count_given_up, shape.fibres * PARTS, a.parts, a.given_up)
         self._launch(gradients.add_parts, shape.fibres, self._counted(UNSEEN), a.parts)
@@ -124,13 +127,16 @@ class Steps:
         a, shape, (ny, nx) = self.arrays, self.shape, self.sizes.stamp
         rows, columns = self.sizes.cut
         self._launch(quality.bins_of_row, shape.fibres * rows, a.ranges, a.y0, a.cuts, shape.nfibre, ny)
+        self._launch(quality.near_fibres, shape.bundles * rows, a.near, a.ranges, a.x0, a.cuts, shape.nfibre, nx,
+                     shape.nwave, rows, columns, shape.fibres)
+        pixels = shape.bundles * rows * columns
+        spots = a.near, a.ranges, a.single, a.x, a.y0, a.x0, a.cuts
+        counts = shape.nfibre, nx, ny * nx, shape.nwave, rows, columns, shape.fibres
         if self.sizes.model:
-            self._launch(quality.project, shape.bundles * rows * columns, a.model, a.ranges, a.single, a.x, a.y0, a.x0,
-                         a.cuts, shape.nfibre, nx)
-        self._launch(quality.chi_square, shape.bundles * rows * columns, a.chi, a.good, a.root, a.light, a.ranges,
-                     a.single, a.x, a.y0, a.x0, a.cuts, shape.nfibre, nx, psferr)
-        self._launch(quality.judge, shape.fibres * shape.nout, a.chi2pix, a.fraction, a.chi, a.good, a.single, a.y0,
-                     a.x0, a.cuts, shape.nfibre, nx, shape.first)
+            self._launch(quality.project, pixels, a.model, *spots, *counts)
+        self._launch(quality.chi_square, pixels, a.chi, a.root, a.light, *spots, *counts, psferr)
+        self._launch(quality.weigh, shape.fibres * shape.nout, a.chi2pix, a.fraction, a.chi, a.single, a.y0, a.x0,
+                     a.cuts, shape.nfibre, nx, ny, shape.nwave, shape.nout, shape.first, rows, columns)
 
     def assemble(self, steps: DeviceArray, limits: DeviceArray) -> None:
         """The piece's rows of the frame; steps: widths of the bins, limits: of misfits (device.cuda.assembly)."""
@@ -139,7 +145,8 @@ class Steps:
         self._launch(assembly.count_given_up, shape.fibres * PARTS, a.parts, a.status)
         self._launch(gradients.add_parts, shape.fibres, self._counted(GIVEN_UP), a.parts)
         self._launch(assembly.mark, bins, a.bits, a.middles, a.ivar, a.fraction)
-        self._launch(assembly.find_middles, bins, a.middles, a.chi2pix, a.bits)
+        self._launch(assembly.find_middles, shape.fibres * -(-shape.nout // assembly.MANY), a.middles, a.chi2pix,
+                     a.bits, shape.nout, shape.fibres)
         self._launch(assembly.write_singles if single else assembly.write_doubles, bins, a.to_flux, a.to_ivar,
                      a.to_chi2pix, a.to_pixmask_fraction, a.to_mask, a.to_status, a.flux, a.ivar, a.chi2pix, a.fraction,
                      a.status, a.bits, a.middles, a.targets, steps, limits,

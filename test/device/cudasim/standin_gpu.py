@@ -16,8 +16,10 @@ from gpu_extract.device.cuda import text
 from gpu_extract.device.cuda.host_text import run_lanes
 
 CALLS: list[str] = []
-KERNELS = [kernel.sized(half, *more) for kernel in text.declared_texts() for half in range(1, 40)
-           for more in ([()] if len(kernel.samples[0]) == 1 else [(ndiag,) for ndiag in range(1, 12)])]
+NUMBERS = {0: [()], 1: [(half,) for half in range(1, 40)], 2: [(half, more) for half in range(1, 40)
+                                                               for more in range(1, 12)],
+           3: [(terms, core, cut) for terms in range(1, 12) for core in range(2) for cut in range(2)]}
+KERNELS = [kernel.sized(*numbers) for kernel in text.declared_texts() for numbers in NUMBERS[len(kernel.samples[0])]]
 
 
 class OutOfMemoryError(MemoryError):
@@ -31,14 +33,17 @@ class Pointer:
         self.memory = memory
         self.ptr = memory.ctypes.data
 
-    def copy_from_host_async(self, mem: int, size: int, stream: Any = None) -> None:
-        self.memory.reshape(-1).view(np.uint8)[:size] = bytes_at(mem, size)
+    def _bytes(self, size: int) -> np.ndarray:
+        return self.memory.reshape(-1).view(np.uint8)[:size]
 
-    def copy_to_host_async(self, mem: int, size: int, stream: Any = None) -> None:
-        bytes_at(mem, size)[:] = self.memory.reshape(-1).view(np.uint8)[:size]
+    def copy_from_host_async(self, mem: int, size: int, stream: Any) -> None:
+        stream.put(lambda: np.copyto(self._bytes(size), bytes_at(mem, size)))
 
-    def memset_async(self, value: int, size: int, stream: Any = None) -> None:
-        self.memory.reshape(-1).view(np.uint8)[:size] = value
+    def copy_to_host_async(self, mem: int, size: int, stream: Any) -> None:
+        stream.put(lambda: np.copyto(bytes_at(mem, size), self._bytes(size)))
+
+    def memset_async(self, value: int, size: int, stream: Any) -> None:
+        stream.put(lambda: self._bytes(size).fill(value))
 
 
 def bytes_at(place: int, size: int) -> np.ndarray:
@@ -100,15 +105,34 @@ class PinnedPool(Pool):
 
 
 class Stream:
-    """As cupy.cuda.Stream."""
+    """As cupy.cuda.Stream. `put` does a thing, or keeps it for a graph."""
 
     current: ClassVar[list["Stream"]] = []
+    by_place: ClassVar[dict[int, "Stream"]] = {}
     made = 0
 
     def __init__(self, null: bool = False, non_blocking: bool = False):
         assert non_blocking, "a blocking stream waits for the default one"
         Stream.made += 1
         self.ptr = 64 * Stream.made
+        self.captured: list[Any] | None = None
+        Stream.by_place[self.ptr] = self
+
+    def put(self, thing: Any) -> None:
+        if self.captured is None:
+            thing()
+        else:
+            self.captured.append(thing)
+
+    def begin_capture(self) -> None:
+        assert self.captured is None
+        CALLS.append("begin_capture")
+        self.captured = []
+
+    def end_capture(self) -> "Graph":
+        assert self.captured is not None
+        things, self.captured = self.captured, None
+        return Graph(things)
 
     def wait_event(self, event: "Event") -> None:
         assert isinstance(event, Event)
@@ -119,6 +143,19 @@ class Stream:
 
     def __exit__(self, *_: object) -> None:
         Stream.current.pop()
+
+
+class Graph:
+    """As cupy.cuda.Graph."""
+
+    def __init__(self, things: list[Any]):
+        self._things = things
+
+    def launch(self, stream: Stream) -> None:
+        assert isinstance(stream, Stream)
+        CALLS.append(f"graph of {'many' if len(self._things) > 100 else 'few'}")
+        for thing in self._things:
+            stream.put(thing)
 
 
 class Event:
@@ -147,13 +184,23 @@ class RawModule:
             assert Stream.current, "a launch outside of a stream goes to the default one"
             assert grid[0] * block[0] >= count > (grid[0] - 1) * block[0] and block[0] == kernel.block
             assert all(isinstance(value, Array | np.float64 | np.int64) for value in args)
-            run_lanes(kernel, count, -1, values)
+            Stream.current[-1].put(lambda: run_lanes(kernel, count, -1, values))
         return launch
 
 
 @contextmanager
 def using_allocator(allocator: Any) -> Any:
     yield
+
+
+class OnStreams:
+    """A kernel of numba's simulator, which launches at once, put on the stream that it is given."""
+
+    def __init__(self, compiled: Any):
+        self._compiled = compiled
+
+    def __getitem__(self, how: tuple[int, int, int]) -> Any:
+        return lambda *args: Stream.by_place[how[2]].put(lambda: self._compiled[how[:2]](*args))
 
 
 def install(monkeypatch: Any) -> None:

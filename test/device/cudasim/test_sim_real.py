@@ -9,6 +9,8 @@ from gpu_checks import small_frames
 from numba import config
 
 from gpu_extract.assemble import BY_BIN
+from gpu_extract.device.cuda import image, sweeps
+from gpu_extract.device.cuda.gradients import STATE
 from gpu_extract.device.cuda.simulated import SimulatedDevice
 from gpu_extract.perf.recorder import Recorder
 
@@ -25,8 +27,10 @@ def real(monkeypatch: pytest.MonkeyPatch):      # type: ignore[no-untyped-def]
     from gpu_extract.device.cuda import real
 
     real._compiled.cache_clear()
+    compiled = real._compiled
+    monkeypatch.setattr(real, "_compiled", lambda *args: standin_gpu.OnStreams(compiled(*args)))
     yield real
-    real._compiled.cache_clear()
+    compiled.cache_clear()
 
 
 def test_a_frame_as_on_the_simulated_device(real) -> None:      # type: ignore[no-untyped-def]
@@ -45,6 +49,48 @@ def test_a_frame_as_on_the_simulated_device(real) -> None:      # type: ignore[n
     assert standin_gpu.CALLS[closed:] == ["deviceSynchronize", "free_all_blocks", "free_all_blocks"]
     assert set(standin_gpu.CALLS[:closed]) == {"event.synchronize"}
     assert closed == 2, "one wait for the tables of the core, one for the piece: none for a kernel or a copy"
+
+
+def test_a_graph(real) -> None:      # type: ignore[no-untyped-def]
+    """Kernels of both kinds, copies and clearings are kept, not done; a replay does them in the memory of that time."""
+    device = real.CupyDevice(0)
+    stream, source, target = device.stream(), device.pinned((64,)), device.pinned((64,))
+    there, halves = device.empty((1, 64)), device.empty((1, 64))
+    word, state = device.empty((64,), np.uint32), device.empty((1, STATE))
+
+    def work() -> None:
+        device.upload(source, there.seen_as((64,), np.float64), stream)
+        device.clear(halves, stream)
+        device.launch(image.swap_words, 64, (word,), stream)
+        device.launch(sweeps.precondition_down.sized(1), 1, (
+            halves.seen_as((64,), np.float64), there.seen_as((64,), np.float64), there.seen_as((64,), np.float64),
+            word.seen_as((64,), np.int32), state, STATE, 1, 2, 2, 1), stream)
+        device.download(halves.seen_as((64,), np.float64), target, stream)
+
+    source[:], word.data[:], state.data[:], target[:] = 0.0, 1, 1.0, -1.0
+    work()
+    np.testing.assert_array_equal(target, 0)
+    graph = device.capture(work, stream)
+    source[:2], target[:], word.data[:] = (5.0, 0.0), -1.0, 1
+    assert (word.data == 1).all() and (target == -1).all(), "nothing is done while it is captured"
+    for _ in range(2):
+        device.replay(graph, stream)
+    assert (word.data == 1).all() and target[0] == 5.0 and not target[2:].any(), "bytes turned twice; pixels of now"
+    assert standin_gpu.CALLS == ["begin_capture", "graph of few", "graph of few"]
+
+
+def test_a_capture_that_fails_leaves_the_stream_as_it_was(real) -> None:      # type: ignore[no-untyped-def]
+    device = real.CupyDevice(0)
+    stream, source, there = device.stream(), device.pinned((4,)), device.empty((4,))
+
+    def work() -> None:
+        raise RuntimeError("cudaErrorStreamCaptureUnsupported")
+
+    with pytest.raises(RuntimeError, match="Unsupported"):
+        device.capture(work, stream)
+    source[:] = 3.0
+    device.upload(source, there, stream)
+    assert (there.data == 3).all()
 
 
 def test_no_memory_is_not_all_memory(real) -> None:      # type: ignore[no-untyped-def]

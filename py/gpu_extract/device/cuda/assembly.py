@@ -13,6 +13,7 @@ from numba import cuda, njit
 from gpu_extract.data import SpecMask, Status
 from gpu_extract.device.cuda.kernels import kernel
 from gpu_extract.device.cuda.normal import PARTS
+from gpu_extract.device.cuda.text import text_kernel
 
 PLACE, TARGETS = 0, 1                 # of a fibre: its row among those that are wanted, or -1
 STEP, AREA = 0, 1                     # of a bin: its width in Angstrom, and the square of that
@@ -50,32 +51,8 @@ def mark(count, args):
         _mark(n, *args)
 
 
-@njit(cache=True)
-def _find_middles(n, middles, chi2pix, bits):
-    """The bin says so if it has the middle, or one of the two middles, of the chi2pix of its fibre's unmarked bins."""
-    nout = bits.shape[1]
-    f, j = n // nout, n % nout
-    if bits[f, j] != 0:
-        return
-    value = chi2pix[f, j]
-    before = total = 0
-    for k in range(nout):
-        if bits[f, k] == 0:
-            total += 1
-            if chi2pix[f, k] < value or (chi2pix[f, k] == value and k < j):
-                before += 1
-    if before == (total - 1) // 2:
-        middles[0, f] = value
-    if before == total // 2:
-        middles[1, f] = value
-
-
-@kernel("f8[2] f8[2] u4[2]", lane=_find_middles)
-def find_middles(count, args):
-    """Both middle values of chi2pix of every fibre: a lane for each bin."""
-    n = cuda.grid(1)
-    if n < count:
-        _find_middles(n, *args)
+MANY = 8      # bins of one lane of find_middles (text/assembly.h)
+find_middles = text_kernel("assembly.find_middles", "f8[2] f8[2] u4[2] i8 i8", block=64)
 
 
 @njit(cache=True)

@@ -15,6 +15,7 @@ import math
 from numba import cuda, njit
 
 from gpu_extract.device.cuda.kernels import kernel
+from gpu_extract.device.cuda.text import text_kernel
 
 
 @njit(cache=True)
@@ -161,56 +162,17 @@ def extend(count, args):
         _extend(n, *args)
 
 
-@njit(cache=True)
-def _product(n, v, blocks, inverse, sizes, depth, wanted, distant, distance, nwave, hw, half, lanes,
-             size):
-    m, row = n % (2 * lanes), n // (2 * lanes)
-    columns, wide = 2 * hw + half + 1, 2 * hw + half
-    p, s = row // columns, row % columns - hw
-    j = counts(m, lanes, distance, size, sizes, distant)
-    if j < 0 or (wanted > 0 and depth[m] != wanted) or not 0 <= p + s < nwave:
-        return
-    i, total = m % lanes, 0.0
-    own, step = (m, 2 * lanes) if wanted > 0 else (j, lanes)
-    for k in range(max(-hw, -p), min(hw, nwave - 1 - p) + 1):
-        low, apart = min(k, s), abs(k - s)
-        total += element(blocks, nwave, hw, lanes, i, j, p, k) * inverse[((p + low) * (wide + 1) + apart) * step + own]
-    v[n] = total
+# V = G Z and U = V G^T, of all pairs at a distance (wanted 0: Z of the fibres as they stand) or of those of a depth (Z
+# of what `rest` made): text/eliminate.h
+_PAIRS = "f8[1] f8[1] f8[1] f8[1] i4[1] i8 f8 i8 i8 i8 i8 i8 n"
+product = text_kernel("eliminate.product", _PAIRS, samples=((9,), (5,)), block=64)
+share = text_kernel("eliminate.share", _PAIRS, samples=((9,), (5,)), block=64)
+ROWS, COLUMNS = 4, 8      # of the blocks that a lane makes
 
 
-@kernel("f8[1] f8[1] f8[1] f8[1] i4[1] i8 f8 i8 i8 i8 i8 i8 i8", lane=_product)
-def product(count, args):
-    """V = G Z: rows of 2 hw + half + 1, V[p, p + s] at s + hw; of all pairs at a distance (wanted 0: Z of the fibres as
-    they stand) or of those of a depth (Z of what `rest` made); a lane for every element."""
-    n = cuda.grid(1)
-    if n < count:
-        _product(n, *args)
-
-
-@njit(cache=True)
-def _share(n, shares, v, blocks, sizes, depth, wanted, distant, distance, nwave, hw, half, lanes,
-           size):
-    i, row = n % lanes, n // lanes
-    a, row = row % (half + 1), row // (half + 1)
-    p, side = row % nwave, row // nwave
-    m = side * lanes + i
-    j = counts(m, lanes, distance, size, sizes, distant)
-    if wanted > 0 and depth[m] != wanted:
-        return
-    total, columns = 0.0, 2 * hw + half + 1
-    if j >= 0 and p + a < nwave:
-        for k in range(max(-hw, -p - a), min(hw, nwave - 1 - p - a) + 1):
-            total += (v[(p * columns + hw + a + k) * 2 * lanes + m]
-                      * element(blocks, nwave, hw, lanes, i, j, p + a, k))
-    shares[n] = total
-
-
-@kernel("f8[1] f8[1] f8[1] f8[1] i4[1] i8 f8 i8 i8 i8 i8 i8 i8", lane=_share)
-def share(count, args):
-    """shares[side, p, a, i] = U[p, p + a] that the pair takes from i, 0 where it does not count; pairs as `product`."""
-    n = cuda.grid(1)
-    if n < count:
-        _share(n, *args)
+def block_lanes(nwave: int, columns: int) -> int:
+    """Lanes of `product` or `share` for a pair: blocks over rows of so many columns."""
+    return -(-nwave // ROWS) * -(-(columns + ROWS - 1) // COLUMNS)
 
 
 @njit(cache=True)

@@ -1,51 +1,19 @@
-"""Kernels: the normal equations as bands, and which bins are given up.
-
-A lane makes one entry: the sum over the pixels that two whitened spots share, in the order of rows and columns.
-"""
+"""Kernels: the normal equations as bands (text/normal.h), and which bins are given up."""
 # mypy: disallow-untyped-defs=False
 from numba import cuda, njit
 
 from gpu_extract.device.cuda.kernels import kernel
+from gpu_extract.device.cuda.text import text_kernel
 
 PARTS = 64      # partial sums and maxima of a fibre: lane c takes bins c, c + 64, ...
+OWN, OTHERS = 4, 4      # bins of a fibre, and of another, whose couplings one lane makes (text/normal.h)
+
+couple = text_kernel("normal.couple", "f8[4] f8[3] i4[2] i4[2] i8 i8 i8 i8 i8 i8", block=64)
 
 
-@njit(cache=True)
-def _couple(n, icov, white, y0, x0, nfibre, nx):
-    """One entry of icov; of a fibre with itself also its mirror image.
-
-    icov: (fibres, nd, 2 hw + 1, nwave), zero on entry; white: (fibres, ny nx, nwave); y0, x0: (fibres, nwave)
-    """
-    nd, nband, nwave = icov.shape[1], icov.shape[2], icov.shape[3]
-    hw, ny = nband // 2, white.shape[1] // nx
-    lanes = hw + 1 + (nd - 1) * nband
-    f, m, j = n // (lanes * nwave), n // nwave % lanes, n % nwave
-    d = 0 if m <= hw else (m - hw - 1) // nband + 1
-    k = m if d == 0 else (m - hw - 1) % nband - hw
-    g, other = f + d, j + k
-    if f % nfibre + d >= nfibre or other < 0 or other >= nwave:
-        return
-    down, right = y0[g, other] - y0[f, j], x0[g, other] - x0[f, j]
-    total = 0.0
-    for y in range(max(down, 0), min(ny, ny + down)):
-        for x in range(max(right, 0), min(nx, nx + right)):
-            total += white[f, y * nx + x, j] * white[g, (y - down) * nx + x - right, other]
-    icov[f, d, hw + k, j] = total
-    if d == 0 and k > 0:
-        icov[f, 0, hw - k, other] = total
-
-
-@kernel("f8[4] f8[3] i4[2] i4[2] i8 i8", lane=_couple)
-def couple(count, args):
-    """icov: a lane for each fibre, pair of offsets and bin; `couple_lanes` of them."""
-    n = cuda.grid(1)
-    if n < count:
-        _couple(n, *args)
-
-
-def couple_lanes(nd: int, hw: int) -> int:
-    """Entries of a bin that `couple` makes."""
-    return hw + 1 + (nd - 1) * (2 * hw + 1)
+def couple_lanes(nwave: int, nd: int, hw: int) -> int:
+    """Lanes of `couple` for a fibre."""
+    return -(-nwave // OWN) * nd * (-(-(2 * hw + OWN) // OTHERS))
 
 
 @njit(cache=True)

@@ -1,7 +1,7 @@
 """A GPU: memory, streams and pinned pools through cupy, kernels through numba-cuda and, in CUDA C++, through cupy."""
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import cache, cached_property
 from math import prod
 from typing import Any
@@ -168,6 +168,21 @@ class CupyDevice:
         """See seam.Device."""
         with self._cupy.cuda.using_allocator(self._pool.malloc), stream:
             work()
+
+    def capture(self, work: Callable[[], None], stream: Any) -> Any:
+        """See seam.Device. cupy captures in the relaxed mode: what a library allocates meanwhile breaks nothing."""
+        stream.begin_capture()
+        try:
+            work()
+        except BaseException:
+            with suppress(Exception):       # the first error tells more
+                stream.end_capture()
+            raise
+        return stream.end_capture()
+
+    def replay(self, graph: Any, stream: Any) -> None:
+        """See seam.Device."""
+        graph.launch(stream)
 
     def memory(self) -> int:
         """See seam.Device."""

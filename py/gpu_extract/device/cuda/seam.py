@@ -4,7 +4,7 @@ Two things implement it: `real.CupyDevice`, a GPU, and `simulated.SimulatedDevic
 in numpy arrays. Work is queued on streams; a stream's work runs in order, that of different streams in any order that
 events allow. No verb waits but `finish`, `between` and `close`.
 """
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -90,6 +90,16 @@ class Device(Protocol):
 
     def call(self, work: Any, stream: Any) -> None:
         """Queue work(): calls of the device's array library on `data` of arrays, which it puts on this stream."""
+
+    def capture(self, work: Callable[[], None], stream: Any) -> Any:
+        """What work() puts on the stream, as one thing to be replayed; none of it is done now.
+
+        work: asks for copies, clearings and kernels that were launched before, on this stream, and for nothing else
+        Raises what the device raises where it cannot do that; the stream is as before then.
+        """
+
+    def replay(self, graph: Any, stream: Any) -> None:
+        """Queue all that was captured, in its order, with the arguments and the memory of that time."""
 
     def mark(self) -> Any:
         """An event on the current stream, recorded now (perf.recorder.Device)."""

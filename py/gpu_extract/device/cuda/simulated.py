@@ -49,6 +49,7 @@ class _Stream:
     def __init__(self) -> None:
         self.queue: deque[Callable[[], None] | _Event] = deque()
         self.done = 0
+        self.captured = False
 
     def is_free(self) -> bool:
         """Whether the next thing can be done at once."""
@@ -94,6 +95,7 @@ class SimulatedDevice:
         self.used = self.peak = 0
         self.launched: set[str] = set()
         self.ranges: list[str] = []
+        self.replayed = 0
         self._current: _Stream | None = None
         self._streams: list[_Stream] = []
 
@@ -127,10 +129,12 @@ class SimulatedDevice:
 
     def record(self, event: _Event, stream: Any) -> None:
         """See seam.Device."""
+        _must_not_be_captured(stream)
         event.stream, event.place = stream, stream.done + len(stream.queue)
 
     def wait(self, stream: _Stream, event: _Event) -> None:
         """See seam.Device."""
+        _must_not_be_captured(stream)
         stream.queue.append(_Event(event.stream, event.place))
 
     def finish(self, event: _Event) -> None:
@@ -222,6 +226,20 @@ class SimulatedDevice:
         """See seam.Device."""
         stream.queue.append(work)
 
+    def capture(self, work: Callable[[], None], stream: _Stream) -> list[Any]:
+        """See seam.Device. A launch keeps its numbers and the places of its arrays, as a graph does."""
+        before, stream.queue, stream.captured = stream.queue, deque(), True
+        try:
+            work()
+            return list(stream.queue)
+        finally:
+            stream.queue, stream.captured = before, False
+
+    def replay(self, graph: list[Any], stream: _Stream) -> None:
+        """See seam.Device."""
+        self.replayed += 1
+        stream.queue.extend(graph)
+
     def memory(self) -> int:
         """See seam.Device."""
         return self.peak
@@ -247,6 +265,12 @@ class SimulatedDevice:
         for stream in self._streams:
             self.finish(_Event(stream, stream.done + len(stream.queue)))
         self._streams.clear()
+
+
+def _must_not_be_captured(stream: _Stream) -> None:
+    """Events of a graph are none that others see."""
+    if stream.captured:
+        raise RuntimeError("an event on a stream that is captured")
 
 
 def _must_fit(host: np.ndarray, device: np.ndarray) -> None:

@@ -13,17 +13,19 @@ from pathlib import Path
 from typing import ClassVar
 
 FOLDER = Path(__file__).with_name("text")
-HEADERS = "lanes.h", "recursions.h", "sweeps.h"
+HEADERS = ("lanes.h", "recursions.h", "sweeps.h", "spots.h", "normal.h", "quality.h", "eliminate.h", "assembly.h")
+MODULES = "sweeps", "spots", "normal", "quality", "eliminate", "assembly"      # of this package, that declare kernels
 OPTIONS = "-std=c++17", "--fmad=false"            # of NVRTC
-_TYPES = {"f8": "double", "i8": "long long", "i4": "int"}
+_TYPES = {"f8": "double", "f4": "float", "i8": "long long", "i4": "int", "u4": "unsigned"}
 
 
 @dataclass(frozen=True)
 class TextKernel:
     """A kernel whose text is CUDA C++.
 
-    function: the template in the headers; kinds: of its arguments behind the lane's number, as kernels.Kernel has them;
-        "n" are the template's numbers and do not travel
+    function: its name in the headers, a template where there are numbers
+    kinds: of its arguments behind the lane's number, as kernels.Kernel has them; "n" are the template's numbers and do
+        not travel
     block: lanes in a block; samples: numbers for the kinds "n" that tests compile it for
     """
 
@@ -51,8 +53,8 @@ class TextKernel:
 
     @property
     def entry(self) -> str:
-        """Its name in the compiled text."""
-        return "_".join((self.function, *map(str, self.numbers)))
+        """Its name in the compiled text, where the function has its own."""
+        return "_".join(("all", self.function, *map(str, self.numbers)))
 
     def sized(self, *numbers: int) -> "TextKernel":
         """The kernel with these numbers for the kinds "n", in their order."""
@@ -63,8 +65,10 @@ class TextKernel:
 DECLARED: list[TextKernel] = []
 
 
-def text_kernel(name: str, kinds: str, *, samples: tuple[tuple[int, ...], ...], block: int = 32) -> TextKernel:
-    """Declare a kernel: "module.function"; kinds are separated by blanks."""
+def text_kernel(name: str, kinds: str, *, samples: tuple[tuple[int, ...], ...] = ((),),
+                block: int = 32) -> TextKernel:
+    """Declare a kernel: "module.function"; kinds are separated by blanks. samples: those of a function that is no
+    template are no numbers."""
     module, function = name.split(".")
     DECLARED.append(TextKernel(function, module, tuple(kinds.split()), block, samples))
     return DECLARED[-1]
@@ -72,7 +76,8 @@ def text_kernel(name: str, kinds: str, *, samples: tuple[tuple[int, ...], ...], 
 
 def declared_texts() -> list[TextKernel]:
     """All kernels in CUDA C++, without numbers: `samples` has some."""
-    import_module(f"{__package__}.sweeps")
+    for module in MODULES:
+        import_module(f"{__package__}.{module}")
     return DECLARED
 
 
@@ -87,9 +92,9 @@ def _entry(kernel: TextKernel) -> str:
     for kind in kernel.travelling:
         names.append(f"a{len(names)}")
         declared.append(_TYPES[kind[:2]] + (" *__restrict__ " if kind[2:] else " ") + names[-1])
-    numbers = ", ".join(map(str, kernel.numbers))
+    numbers = f"<{', '.join(map(str, kernel.numbers))}>" if kernel.numbers else ""
     return (f"KERNEL({kernel.block}) {kernel.entry}(long long count, {', '.join(declared)})\n"
-            f"{{\n    LANES(n, count) {kernel.function}<{numbers}>(n, {', '.join(names)});\n}}\n")
+            f"{{\n    LANES(n, count) {kernel.function}{numbers}(n, {', '.join(names)});\n}}\n")
 
 
 @cache

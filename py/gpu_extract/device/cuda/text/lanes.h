@@ -9,6 +9,7 @@ using index = long long;
 #define LANES(n, count) for (index n = blockIdx.x * (index)blockDim.x + threadIdx.x; n < (count); n = (count))
 #define UNROLLED _Pragma("unroll")
 #define ONE_BY_ONE _Pragma("unroll 1")
+#define FOUR_AT_ONCE _Pragma("unroll 4")
 #else
 #include <cmath>
 using std::fma;
@@ -23,4 +24,5 @@ inline index lane_at(index turn, index count) { return (turn * lane_step % count
 #define LANES(n, count) for (index turn = 1, n = 0; turn <= (count) && (n = lane_at(turn, count), true); ++turn)
 #define UNROLLED
 #define ONE_BY_ONE
+#define FOUR_AT_ONCE
 #endif

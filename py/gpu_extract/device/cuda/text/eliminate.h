@@ -1,0 +1,120 @@
+// Kernels: products of what eliminating a fibre takes from another (device.cuda.eliminate says how pairs lie).
+#pragma once
+#include "lanes.h"
+
+// One pair of fibres: i remains, j is eliminated, -1 where there is none or its coupling does not count. G = A_ij:
+// element (p, r) lies at g[p row + r column], |r - p| <= H.
+template <int H> struct Pair {
+    index i, j, row, column;
+    const double *g;
+
+    LANE Pair(index m, const double *blocks, const double *sizes, const int *depth, index wanted, double distant,
+              index distance, index nwave, index lanes, index size)
+        : i(m % lanes), j(m < lanes ? i - distance : i + distance), row(0), column(0), g(nullptr)
+    {
+        bool there = 0 <= j && j < lanes && j / size == i / size && (wanted == 0 || depth[m] == wanted);
+        if (!there || (distance > 1 && !(sizes[distance * lanes + (i < j ? i : j)] > distant))) {
+            j = -1;
+            return;
+        }
+        constexpr index WIDTH = 2 * H + 1;
+        row = i < j ? (WIDTH - 1) * lanes : lanes;
+        column = i < j ? lanes : (WIDTH - 1) * lanes;
+        g = blocks + (distance * nwave * WIDTH + H) * lanes + (i < j ? i : j);
+    }
+};
+
+// V = G Z, rows of 2 H + half + 1 elements V[p, p + s] at s + H: a block of P rows and Q columns.
+template <int H>
+LANE void product(index n, double *v, const double *blocks, const double *inverse, const double *sizes,
+                  const int *depth, index wanted, double distant, index distance, index nwave, index half, index lanes,
+                  index size)
+{
+    constexpr int P = 4, Q = 8;
+    int wide = 2 * H + (int)half, groups = (wide + P + Q - 1) / Q;
+    index m = n % (2 * lanes), rest = n / (2 * lanes);
+    int p = (int)(rest / groups) * P, q = p - H + (int)(rest % groups) * Q;
+    Pair<H> pair(m, blocks, sizes, depth, wanted, distant, distance, nwave, lanes, size);
+    if (pair.j < 0)
+        return;
+    index step = wanted > 0 ? 2 * lanes : lanes;
+    const double *z = inverse + (wanted > 0 ? m : pair.j);
+    double sums[P][Q] = {};
+    ONE_BY_ONE
+    for (int k = -H; k < P + H; k++) {
+        int r = p + k;
+        if (r < 0 || r >= (int)nwave)
+            continue;
+        double here[Q];
+        UNROLLED
+        for (int b = 0; b < Q; b++) {
+            int at = q + b, low = at < r ? at : r, apart = at < r ? r - at : at - r;
+            here[b] = at >= 0 && at < (int)nwave && apart <= wide ? z[(index)(low * (wide + 1) + apart) * step] : 0.0;
+        }
+        UNROLLED
+        for (int a = 0; a < P; a++) {
+            bool there = a - H <= k && k <= a + H && p + a < (int)nwave;
+            double g = there ? pair.g[(p + a) * pair.row + r * pair.column] : 0.0;
+            UNROLLED
+            for (int b = 0; b < Q; b++)
+                sums[a][b] = fma(g, here[b], sums[a][b]);
+        }
+    }
+    UNROLLED
+    for (int a = 0; a < P; a++) {
+        UNROLLED
+        for (int b = 0; b < Q; b++) {
+            int at = q + b, s = at - p - a + H;
+            if (p + a < (int)nwave && 0 <= s && s <= wide && at >= 0 && at < (int)nwave)
+                v[((index)((p + a) * (wide + 1) + s)) * 2 * lanes + m] = sums[a][b];
+        }
+    }
+}
+
+// shares[side, p, a, i] = U[p, p + a], U = V G^T, that the pair takes from i, 0 where it does not count: P rows, and S
+// of their columns.
+template <int H>
+LANE void share(index n, double *shares, const double *v, const double *blocks, const double *sizes, const int *depth,
+                index wanted, double distant, index distance, index nwave, index half, index lanes, index size)
+{
+    constexpr int P = 4, S = 8;
+    int wide = 2 * H + (int)half, groups = ((int)half + P + S - 1) / S;
+    index m = n % (2 * lanes), rest = n / (2 * lanes), i = m % lanes, side = m / lanes;
+    int p = (int)(rest / groups) * P, t = p + (int)(rest % groups) * S;
+    if (wanted > 0 && depth[m] != wanted)
+        return;
+    Pair<H> pair(m, blocks, sizes, depth, wanted, distant, distance, nwave, lanes, size);
+    double sums[P][S] = {};
+    if (pair.j >= 0) {
+        ONE_BY_ONE
+        for (int k = -H; k < S + H; k++) {
+            int r = t + k;
+            if (r < 0 || r >= (int)nwave)
+                continue;
+            double here[P];
+            UNROLLED
+            for (int a = 0; a < P; a++) {
+                int s = r - p - a + H;
+                here[a] = p + a < (int)nwave && 0 <= s && s <= wide ? v[(index)((p + a) * (wide + 1) + s) * 2 * lanes + m]
+                                                                    : 0.0;
+            }
+            UNROLLED
+            for (int b = 0; b < S; b++) {
+                bool there = b - H <= k && k <= b + H && t + b < (int)nwave;
+                double g = there ? pair.g[(t + b) * pair.row + r * pair.column] : 0.0;
+                UNROLLED
+                for (int a = 0; a < P; a++)
+                    sums[a][b] = fma(here[a], g, sums[a][b]);
+            }
+        }
+    }
+    UNROLLED
+    for (int a = 0; a < P; a++) {
+        UNROLLED
+        for (int b = 0; b < S; b++) {
+            int s = t + b - p - a;
+            if (p + a < (int)nwave && 0 <= s && s <= (int)half)
+                shares[((side * nwave + p + a) * (half + 1) + s) * lanes + i] = sums[a][b];
+        }
+    }
+}

@@ -1,0 +1,144 @@
+// Kernels: the model on the pixels, chi2pix and pixmask_fraction.
+//
+// A pixel gathers the light of the spots that touch it, fibre by fibre and bin by bin: nothing is scattered, so that no
+// two lanes write to one place. Pixels of a bundle's cut-out are (columns, rows), rows fastest; spots (fibres, ny nx,
+// nwave); positions (fibres, nwave); cuts (bundles, 4).
+#pragma once
+#include "lanes.h"
+
+// A bundle's cut-out of the CCD.
+struct Cut {
+    int top, left, rows, columns;
+
+    LANE Cut(const index *cuts, index b)
+        : top((int)cuts[4 * b]), left((int)cuts[4 * b + 1]), rows((int)cuts[4 * b + 2]), columns((int)cuts[4 * b + 3])
+    {
+    }
+};
+
+// near = of every pixel of one row of a cut-out, the first fibre of the bundle that may touch it, and one past the last
+// times NEAR. ranges: (2, fibres, rows), bins of every fibre that touch the row: their spots begin at columns between
+// those of the first and the last one, or one or two beyond, since traces are smooth; all bins are looked at.
+constexpr int NEAR = 1 << 15;
+
+LANE void near_fibres(index n, int *near, const int *ranges, const int *x0, const index *cuts, index nfibre, index nx,
+                      index nwave, index rows, index columns, index fibres)
+{
+    index b = n / rows;
+    int row = (int)(n % rows);
+    Cut cut(cuts, b);
+    int *mine = near + b * columns * rows + row;
+    ONE_BY_ONE
+    for (int c = 0; c < (int)columns; c++)
+        mine[c * rows] = 0;
+    ONE_BY_ONE
+    for (int k = 0; k < (int)nfibre; k++) {
+        index f = b * nfibre + k;
+        int first = ranges[f * rows + row], last = ranges[(fibres + f) * rows + row];
+        int low = (int)columns, high = 0;
+        ONE_BY_ONE
+        for (int j = first; j < last; j++) {
+            int left = x0[f * nwave + j] - cut.left;
+            low = left < low ? left : low;
+            high = left + (int)nx > high ? left + (int)nx : high;
+        }
+        low = low > 0 ? low : 0;
+        high = high < (int)columns ? high : (int)columns;
+        ONE_BY_ONE
+        for (int c = low; c < high; c++) {
+            int before = mine[c * rows];
+            mine[c * rows] = (before ? before % NEAR : k) + (k + 1) * NEAR;
+        }
+    }
+}
+
+// A x at one pixel of bundle b.
+LANE double light_at(index b, int column, int row, const Cut &cut, int near, const int *ranges, const float *single,
+                     const double *x, const int *y0, const int *x0, int nfibre, int nx, index lanes, index nwave,
+                     index rows, index fibres)
+{
+    double total = 0.0;
+    int y = row + cut.top, at = column + cut.left, stop = near / NEAR;
+    ONE_BY_ONE
+    for (int k = near % NEAR; k < stop; k++) {
+        index f = b * nfibre + k;
+        int first = ranges[f * rows + row], last = ranges[(fibres + f) * rows + row];
+        const float *spots = single + f * lanes * nwave;
+        const int *tops = y0 + f * nwave, *lefts = x0 + f * nwave;
+        const double *light = x + f * nwave;
+        ONE_BY_ONE
+        for (int j = first; j < last; j++) {
+            int right = at - lefts[j];
+            if (0 <= right && right < nx)
+                total = fma(light[j], (double)spots[((y - tops[j]) * nx + right) * (int)nwave + j], total);
+        }
+    }
+    return total;
+}
+
+// The model image as images lie on the host: (bundles, rows, columns); 0 beyond the cut-out.
+LANE void project(index n, double *model, const int *near, const int *ranges, const float *single, const double *x,
+                  const int *y0, const int *x0, const index *cuts, index nfibre, index nx, index lanes, index nwave,
+                  index rows, index columns, index fibres)
+{
+    int place = (int)(n % (columns * rows)), column = place / (int)rows, row = place % (int)rows;
+    index b = n / (columns * rows);
+    Cut cut(cuts, b);
+    double value = 0.0;
+    if (row < cut.rows && column < cut.columns)
+        value = light_at(b, column, row, cut, near[n], ranges, single, x, y0, x0, (int)nfibre, (int)nx, lanes, nwave,
+                         rows, fibres);
+    model[(b * rows + row) * columns + column] = value;
+}
+
+// chi = (pix - model)^2 W' of a pixel, 1/W' = 1/ivar + (psferr model)^2; -1 where nothing is known of it.
+LANE void chi_square(index n, double *chi, const double *root, const double *light, const int *near, const int *ranges,
+                     const float *single, const double *x, const int *y0, const int *x0, const index *cuts,
+                     index nfibre, index nx, index lanes, index nwave, index rows, index columns, index fibres,
+                     double psferr)
+{
+    int place = (int)(n % (columns * rows)), column = place / (int)rows, row = place % (int)rows;
+    index b = n / (columns * rows);
+    Cut cut(cuts, b);
+    double r = root[n], value = r > 0.0 ? 0.0 : -1.0;
+    if (r > 0.0 && row < cut.rows && column < cut.columns) {
+        double scaled = r * light_at(b, column, row, cut, near[n], ranges, single, x, y0, x0, (int)nfibre, (int)nx,
+                                     lanes, nwave, rows, fibres);
+        double difference = light[n] - scaled, error = psferr * scaled;
+        value = difference * difference / fma(error, error, 1.0);
+    }
+    chi[n] = value;
+}
+
+// One kept bin: chi2pix = A^T chi / A^T good and pixmask_fraction = 1 - A^T good, 1 exactly without a good pixel.
+LANE void weigh(index n, double *chi2pix, double *fraction, const double *chi, const float *single, const int *y0,
+                const int *x0, const index *cuts, index nfibre, index nx, index ny, index nwave, index nout,
+                index begin, index rows, index columns)
+{
+    index f = n / nout, b = f / nfibre;
+    int j = (int)(n % nout + begin);
+    Cut cut(cuts, b);
+    int top = y0[f * nwave + j] - cut.top, left = x0[f * nwave + j] - cut.left;
+    const float *spot = single + f * nx * ny * nwave + j;
+    const double *pixels = chi + b * columns * rows;
+    double total = 0.0, seen = 0.0;
+    ONE_BY_ONE
+    for (int p = 0; p < (int)ny; p++) {
+        int row = top + p;
+        if (row < 0 || row >= cut.rows)
+            continue;
+        ONE_BY_ONE
+        for (int q = 0; q < (int)nx; q++) {
+            int column = left + q;
+            double here = 0 <= column && column < cut.columns ? pixels[column * (int)rows + row] : -1.0;
+            if (here >= 0.0) {
+                double value = spot[(p * (int)nx + q) * (int)nwave];
+                total = fma(value, here, total);
+                seen += value;
+            }
+        }
+    }
+    double unseen = 1.0 - seen;
+    chi2pix[n] = seen > 0.0 ? total / seen : 0.0;
+    fraction[n] = seen > 0.0 ? (unseen < 0.0 ? 0.0 : unseen > 1.0 ? 1.0 : unseen) : 1.0;
+}

@@ -1,0 +1,177 @@
+// Kernels: spots of the Gauss-Hermite PSFs, the same sums as in spots.simd_spots, lanes along wavelength.
+//
+// A spot is hy^T G hx: profiles along y and x, and the small matrix G of Gauss-Hermite coefficients. What lies between
+// the steps is scratch of one bundle at a time, (fibres, numbers, bins), bins fastest, and stays in the device's
+// second-level cache for the most part. Who works on a bin works on as much of it as its registers hold.
+#pragma once
+#include "lanes.h"
+
+// A bin's numbers: centre (y, x); of each core sigma y, sigma x, nsig (device.cuda.spots).
+constexpr int CENTRE_Y = 0, CENTRE_X = 1, CORES = 2;
+
+// numbers = all Legendre series at so many bins, a quarter of a fibre apart: (fibres, nseries, nwave). series: (all
+// fibres, nseries, ncoef); basis: (ndomain, ncoef, nwave), of which domain tells each series' own.
+constexpr int TOGETHER = 4;
+
+template <int NCOEF>
+LANE void evaluate(index n, double *numbers, const double *series, const index *domain, const double *basis,
+                   index begin, index nseries, index ndomain, index nwave)
+{
+    int apart = (int)(nwave + TOGETHER - 1) / TOGETHER, j = (int)(n % apart);
+    index f = n / apart;
+    ONE_BY_ONE
+    for (int d = 0; d < (int)ndomain; d++) {
+        double values[NCOEF][TOGETHER];
+        UNROLLED
+        for (int k = 0; k < NCOEF; k++) {
+            UNROLLED
+            for (int b = 0; b < TOGETHER; b++)
+                values[k][b] = j + b * apart < (int)nwave ? basis[(d * NCOEF + k) * nwave + j + b * apart] : 0.0;
+        }
+        ONE_BY_ONE
+        for (int s = 0; s < (int)nseries; s++) {
+            if (domain[s] != d)
+                continue;
+            const double *row = series + ((begin + f) * nseries + s) * NCOEF;
+            double total[TOGETHER] = {};
+            UNROLLED
+            for (int k = 0; k < NCOEF; k++) {
+                double coefficient = row[k];
+                UNROLLED
+                for (int b = 0; b < TOGETHER; b++)
+                    total[b] = fma(coefficient, values[k][b], total[b]);
+            }
+            UNROLLED
+            for (int b = 0; b < TOGETHER; b++)
+                if (j + b * apart < (int)nwave)
+                    numbers[(f * nseries + s) * nwave + j + b * apart] = total[b];
+        }
+    }
+}
+
+// Integrals up to u of He_k times the normal density, k = 0 .. N - 1, up to constants.
+template <int N> LANE void antiderivatives(double (&values)[N], double u)
+{
+    constexpr double ROOT_HALF = 0.70710678118654752440, DENSITY = 0.39894228040143267794;
+    double density = -DENSITY * exp(-0.5 * u * u), before = 0.0, he = 1.0;
+    values[0] = 0.5 * erf(u * ROOT_HALF);
+    UNROLLED
+    for (int k = 1; k < N; k++) {
+        values[k] = density * he;
+        double next = fma(u, he, -(k - 1) * before);
+        before = he;
+        he = next;
+    }
+}
+
+// profiles = integrals of the terms of one axis over `count` pixels: rows (term, pixel) from `place` on, bins fastest.
+template <int N>
+LANE void along(double *profiles, int count, double edge, double scale, index nwave)
+{
+    double low[N], high[N];
+    antiderivatives<N>(low, edge * scale);
+    ONE_BY_ONE
+    for (int p = 0; p < count; p++) {
+        antiderivatives<N>(high, (edge + (p + 1)) * scale);
+        UNROLLED
+        for (int k = 0; k < N; k++) {
+            profiles[(k * count + p) * nwave] = high[k] - low[k];
+            low[k] = high[k];
+        }
+    }
+}
+
+// The profiles of a core with NJ terms along y and NI along x, of one bin: (fibres, width, nwave), hy, then hx. The
+// first lanes do y, the others x.
+template <int NJ, int NI>
+LANE void profile(index n, double *profiles, const double *numbers, const int *y0, const int *x0, index core, index ny,
+                  index nx, index width, index nseries, index nwave, index fibres)
+{
+    index bin = n % (fibres * nwave), f = bin / nwave, j = bin % nwave;
+    const double *mine = numbers + f * nseries * nwave + j;
+    double *place = profiles + f * width * nwave + j;
+    if (n < fibres * nwave)
+        along<NJ>(place, (int)ny, y0[bin] - mine[CENTRE_Y * nwave] - 0.5, 1.0 / mine[(CORES + 3 * core) * nwave], nwave);
+    else
+        along<NI>(place + NJ * ny * nwave, (int)nx, x0[bin] - mine[CENTRE_X * nwave] - 0.5,
+                  1.0 / mine[(CORES + 3 * core + 1) * nwave], nwave);
+}
+
+// mixed[j nx + x] = sum_i G[j, i] hx[i, x] of one bin; first: of the core's coefficients among the numbers.
+template <int NJ, int NI>
+LANE void mix(index n, double *mixed, const double *numbers, const double *profiles, index first, index ny, index nx,
+              index width, index depth, index nseries, index nwave)
+{
+    index f = n / nwave, j = n % nwave;
+    const double *given = numbers + (f * nseries + first) * nwave + j;
+    const double *hx = profiles + (f * width + NJ * ny) * nwave + j;
+    double *out = mixed + f * depth * nwave + j;
+    double g[NJ][NI];
+    UNROLLED
+    for (int k = 0; k < NJ; k++) {
+        UNROLLED
+        for (int i = 0; i < NI; i++)
+            g[k][i] = given[(k * NI + i) * nwave];
+    }
+    ONE_BY_ONE
+    for (int x = 0; x < (int)nx; x++) {
+        double total[NJ] = {};
+        UNROLLED
+        for (int i = 0; i < NI; i++) {
+            double here = hx[(i * nx + x) * nwave];
+            UNROLLED
+            for (int k = 0; k < NJ; k++)
+                total[k] = fma(g[k][i], here, total[k]);
+        }
+        UNROLLED
+        for (int k = 0; k < NJ; k++)
+            out[(k * nx + x) * nwave] = total[k];
+    }
+}
+
+// Some rows of a core's pixels; raw: (fibres, ny nx, nwave), set by the first core, added to by the second. CUT:
+// whether the core is 0 where uy^2 + ux^2 >= nsig^2.
+constexpr int ROWS_TOGETHER = 6;
+
+template <int NJ, int CORE, int CUT>
+LANE void add_core(index n, double *raw, const double *numbers, const double *profiles, const double *mixed,
+                   const int *y0, const int *x0, index ny, index nx, index width, index depth, index nseries,
+                   index nwave, index fibres)
+{
+    index bin = n % (fibres * nwave), f = bin / nwave, j = bin % nwave;
+    int top = (int)(n / (fibres * nwave)) * ROWS_TOGETHER;
+    const double *hy = profiles + f * width * nwave + j, *given = mixed + f * depth * nwave + j;
+    const double *mine = numbers + f * nseries * nwave + j;
+    double *out = raw + f * ny * nx * nwave + j, terms[NJ][ROWS_TOGETHER];
+    UNROLLED
+    for (int k = 0; k < NJ; k++) {
+        UNROLLED
+        for (int r = 0; r < ROWS_TOGETHER; r++)
+            terms[k][r] = top + r < (int)ny ? hy[(k * ny + top + r) * nwave] : 0.0;
+    }
+    ONE_BY_ONE
+    for (int x = 0; x < (int)nx; x++) {
+        double total[ROWS_TOGETHER] = {};
+        UNROLLED
+        for (int k = 0; k < NJ; k++) {
+            double here = given[(k * nx + x) * nwave];
+            UNROLLED
+            for (int r = 0; r < ROWS_TOGETHER; r++)
+                total[r] = fma(terms[k][r], here, total[r]);
+        }
+        UNROLLED
+        for (int r = 0; r < ROWS_TOGETHER; r++) {
+            int y = top + r;
+            if (y >= (int)ny)
+                continue;
+            double *pixel = out + (y * nx + x) * nwave;
+            if (CUT) {
+                const double *size = mine + (CORES + 3 * CORE) * nwave;
+                double uy = (y0[bin] - mine[CENTRE_Y * nwave] + y) / size[0];
+                double ux = (x0[bin] - mine[CENTRE_X * nwave] + x) / size[nwave], most = size[2 * nwave];
+                total[r] = fma(ux, ux, uy * uy) >= most * most ? 0.0 : total[r];
+            }
+            *pixel = CORE ? *pixel + total[r] : total[r];
+        }
+    }
+}

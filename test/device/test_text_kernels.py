@@ -1,0 +1,186 @@
+"""Kernels in CUDA C++ that work on spots, pixels and bands, compiled for the CPU, against what is obvious."""
+from itertools import product as pairs_of
+from math import erf, exp, pi, sqrt
+
+import numpy as np
+import pytest
+from numpy.polynomial.hermite_e import hermeval
+
+from gpu_extract.device.cuda import assembly, eliminate, normal, quality, spots
+from gpu_extract.device.cuda.host_text import run_lanes
+
+NFIBRE, NWAVE, NY, NX = 3, 13, 5, 7
+EXACT = {"rtol": 1e-13, "atol": 1e-13}
+
+
+def positions(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """First pixels of the spots of two bundles: rows that ascend, or descend in the second one; traces 4 apart."""
+    rng = np.random.default_rng(seed)
+    y0 = np.cumsum(rng.integers(1, 3, (2 * NFIBRE, NWAVE)), axis=1).astype(np.int32)
+    y0[NFIBRE:] = y0[NFIBRE:, ::-1]
+    x0 = (4 * (np.arange(2 * NFIBRE) % NFIBRE)[:, None] + rng.integers(0, 2, y0.shape)).astype(np.int32)
+    return np.ascontiguousarray(y0), x0
+
+
+def pixels_of(y0: np.ndarray, x0: np.ndarray, f: int, j: int) -> list[tuple[int, int, int]]:
+    """Rows and columns of a spot, and each pixel's number in it."""
+    return [(y0[f, j] + p // NX, x0[f, j] + p % NX, p) for p in range(NY * NX)]
+
+
+@pytest.mark.parametrize("step", [1, 5])
+def test_couple(step: int) -> None:
+    (y0, x0), hw, nd = positions(), 3, 3
+    white = np.random.default_rng(1).random((2 * NFIBRE, NY * NX, NWAVE))
+    icov, wanted = np.zeros((2, 2 * NFIBRE, nd, 2 * hw + 1, NWAVE))
+    run_lanes(normal.couple, 2 * NFIBRE * normal.couple_lanes(NWAVE, nd, hw), step,
+              (icov, white, y0, x0, NFIBRE, NX, NY, nd, hw, NWAVE))
+    for f, d, j, k in pairs_of(range(2 * NFIBRE), range(nd), range(NWAVE), range(-hw, hw + 1)):
+        if f % NFIBRE + d < NFIBRE and 0 <= j + k < NWAVE:
+            there = {(y, x): white[f + d, p, j + k] for y, x, p in pixels_of(y0, x0, f + d, j + k)}
+            wanted[f, d, hw + k, j] = sum(white[f, p, j] * there.get((y, x), 0.0)
+                                          for y, x, p in pixels_of(y0, x0, f, j))
+    assert (wanted > 0).sum() > 300
+    np.testing.assert_allclose(icov, wanted, **EXACT)
+
+
+def test_pixels() -> None:
+    """chi2 of every pixel, the model image, and what bins make of them; cut-outs that end before the arrays do, and
+    spots beyond their edges."""
+    (y0, x0), rng, rows, columns = positions(2), np.random.default_rng(3), 24, 16
+    cuts = np.array([[2, 1, 21, 13], [0, 0, 24, 12]])
+    single = rng.random((2 * NFIBRE, NY * NX, NWAVE)).astype(np.float32)
+    x, root, light = rng.random(y0.shape), rng.random((2, columns, rows)), rng.random((2, columns, rows))
+    root[rng.random(root.shape) < 0.2] = 0.0
+    model = np.zeros((2, rows, columns))
+    for f, j in np.ndindex(y0.shape):
+        b = f // NFIBRE
+        for row, column, p in pixels_of(y0 - cuts[b, 0], x0 - cuts[b, 1], f, j):
+            if 0 <= row < cuts[b, 2] and 0 <= column < cuts[b, 3]:
+                model[b, row, column] += x[f, j] * single[f, p, j]
+    inside = np.array([[[r < cut[2] and c < cut[3] for r in range(rows)] for c in range(columns)] for cut in cuts])
+    root[~inside] = 0.0
+    scaled = root * model.transpose(0, 2, 1)
+    chi = np.where(root > 0, (light - scaled) ** 2 / (1 + (0.1 * scaled) ** 2), -1.0)
+
+    touch = np.zeros((2, 2 * NFIBRE, rows), np.int32)
+    for f, row in np.ndindex(touch.shape[1:]):
+        there = np.nonzero((y0[f] - cuts[f // NFIBRE, 0] <= row) & (row < y0[f] - cuts[f // NFIBRE, 0] + NY))[0]
+        touch[:, f, row] = (there[0], there[-1] + 1) if len(there) else (0, 0)
+    near, made, image = (np.full((2, columns, rows), -7, t) for t in (np.int32, float, float))
+    image = np.full((2, rows, columns), np.nan)
+    run_lanes(quality.near_fibres, 2 * rows, 1,
+              (near, touch, x0, cuts, NFIBRE, NX, NWAVE, rows, columns, 2 * NFIBRE))
+    given = near, touch, single, x, y0, x0, cuts, NFIBRE, NX, NY * NX, NWAVE, rows, columns, 2 * NFIBRE
+    run_lanes(quality.chi_square, chi.size, 1, (made, root, light, *given, 0.1))
+    run_lanes(quality.project, chi.size, 1, (image, *given))
+    np.testing.assert_allclose(image, model, **EXACT)
+    np.testing.assert_allclose(made, chi, **EXACT)
+    assert (near % (1 << 15)).max() > 0, "not every pixel is asked about the first fibre"
+
+    found = np.full((2, 2 * NFIBRE, NWAVE - 3), np.nan)
+    run_lanes(quality.weigh, found[0].size, 1, (found[0], found[1], chi, single, y0, x0, cuts, NFIBRE, NX, NY, NWAVE,
+                                                NWAVE - 3, 2, rows, columns))
+    for f, j in np.ndindex(found.shape[1:]):
+        b, seen, total = f // NFIBRE, 0.0, 0.0
+        for row, column, p in pixels_of(y0 - cuts[b, 0], x0 - cuts[b, 1], f, j + 2):
+            if 0 <= row < cuts[b, 2] and 0 <= column < cuts[b, 3] and root[b, column, row] > 0:
+                value = float(single[f, p, j + 2])
+                seen, total = seen + value, total + value * chi[b, column, row]
+        np.testing.assert_allclose(found[:, f, j], (total / seen, np.clip(1 - seen, 0, 1)) if seen else (0, 1), **EXACT)
+
+
+def test_middles() -> None:
+    rng, fibres, nout = np.random.default_rng(4), 6, 61
+    chi = np.round(rng.random((fibres, nout)), 1)        # many of them equal
+    bits = (rng.random(chi.shape) < 0.3).astype(np.uint32)
+    bits[4] = bits[5] = 1
+    bits[5, 60] = 0
+    middles = np.full((2, fibres), np.nan)
+    run_lanes(assembly.find_middles, fibres * -(-nout // assembly.MANY), 1, (middles, chi, bits, nout, fibres))
+    for f in range(4):
+        np.testing.assert_allclose(middles[:, f].mean(), np.median(chi[f][bits[f] == 0]), rtol=1e-15)
+    assert np.isnan(middles[:, 4]).all() and (middles[:, 5] == chi[5, 60]).all()
+
+
+@pytest.mark.parametrize(("distance", "wanted"), [(1, 0), (2, 0), (1, 2)])
+def test_product_and_share(distance: int, wanted: int) -> None:
+    """U = G Z G^T against dense matrices: of all pairs, of those that count, of those of a depth."""
+    hw, half, nwave, lanes, size = 2, 3, 11, 6, 3
+    rng, width, wide = np.random.default_rng(5), 2 * hw + 1, 2 * hw + half
+    blocks = rng.random((3, nwave, width, lanes))
+    for p, k in pairs_of(range(nwave), range(-hw, hw + 1)):
+        if not 0 <= p + k < nwave:
+            blocks[:, p, hw + k] = 0.0
+    own = 2 * lanes if wanted else lanes
+    z = rng.random((own, nwave, nwave))
+    z += z.transpose(0, 2, 1)
+    inverse = np.full((nwave, wide + 1, own), np.nan)
+    for p, a in pairs_of(range(nwave), range(wide + 1)):
+        if p + a < nwave:
+            inverse[p, a] = z[:, p, p + a]
+    sizes = np.ones((3, lanes))
+    sizes[2, 0] = 1e-3                                   # does not count
+    depth = np.array([2, 0] * lanes, dtype=np.int32)
+    v, shares = np.full((nwave, wide + 1, 2 * lanes), np.nan), np.full((2, nwave, half + 1, lanes), -3.0)
+    rest = sizes, depth, wanted, 0.1, distance, nwave, half, lanes, size
+    for kernel, columns, arrays in ((eliminate.product, wide + 1, (v, blocks, inverse)),
+                                    (eliminate.share, half + 1, (shares, v, blocks))):
+        run_lanes(kernel.sized(hw), 2 * lanes * eliminate.block_lanes(nwave, columns), 1, (*arrays, *rest))
+    counted = 0
+    for m in range(2 * lanes):
+        i, j = m % lanes, m % lanes + (distance if m >= lanes else -distance)
+        there = 0 <= j < lanes and i // size == j // size and not (distance == 2 and min(i, j) == 0)
+        if wanted and depth[m] != wanted:
+            assert (shares[m // lanes, :, :, i] == -3).all(), "what another depth made stays"
+            continue
+        g = np.zeros((nwave, nwave))
+        for p, k in pairs_of(range(nwave), range(-hw, hw + 1)):
+            if there and 0 <= p + k < nwave:
+                g[p, p + k] = blocks[distance, p, hw + k, i] if i < j else blocks[distance, p + k, hw - k, j]
+        u = g @ z[m if wanted else max(j, 0)] @ g.T if there else np.zeros((nwave, nwave))
+        counted += there
+        for p, a in pairs_of(range(nwave), range(half + 1)):
+            np.testing.assert_allclose(shares[m // lanes, p, a, i], u[p, p + a] if p + a < nwave else shares[
+                m // lanes, p, a, i], **EXACT)
+    assert counted >= 2
+
+
+@pytest.mark.parametrize("cut", [0, 1])
+def test_spots(cut: int) -> None:
+    """A core with (3, 5) terms, alone and as the second one: series, profiles, G hx and pixels."""
+    rng, nfibre, nj, ni, ncoef, first = np.random.default_rng(6), 2, 3, 5, 4, 13
+    nseries, bins = first + nj * ni, 2 * NWAVE
+    series, domain = rng.random((4, nseries, ncoef)) - 0.5, rng.integers(0, 2, nseries)
+    basis = rng.random((2, ncoef, NWAVE))
+    numbers = np.full((nfibre, nseries, NWAVE), np.nan)
+    run_lanes(spots.evaluate.sized(ncoef), nfibre * -(-NWAVE // spots.TOGETHER), 1,
+              (numbers, series, domain, basis, 1, nseries, 2, NWAVE))
+    np.testing.assert_allclose(numbers, np.einsum("fsk,skj->fsj", series[1:3], basis[domain]), **EXACT)
+
+    numbers[:, 2:8] = 0.8 + rng.random((nfibre, 6, NWAVE))
+    y0, x0 = (np.floor(numbers[:, n]).astype(np.int32) - 2 for n in range(2))
+    width, depth = nj * NY + ni * NX + 3, nj * NX + 2
+    profiles, mixed = np.full((nfibre, width, NWAVE), np.nan), np.full((nfibre, depth, NWAVE), np.nan)
+    run_lanes(spots.profile.sized(nj, ni), 2 * bins, 1,
+              (profiles, numbers, y0, x0, 1, NY, NX, width, nseries, NWAVE, nfibre))
+    run_lanes(spots.mix.sized(nj, ni), bins, 1, (mixed, numbers, profiles, first, NY, NX, width, depth, nseries, NWAVE))
+    raw = np.ones((nfibre, NY * NX, NWAVE))
+    run_lanes(spots.add_core.sized(nj, 1, cut), bins * -(-NY // spots.ROWS_TOGETHER), 1,
+              (raw, numbers, profiles, mixed, y0, x0, NY, NX, width, depth, nseries, NWAVE, nfibre))
+
+    def integral(order: int, u: float) -> float:
+        lower = hermeval(u, np.eye(order + 1)[max(order - 1, 0)])
+        return 0.5 * erf(u / sqrt(2)) if order == 0 else -exp(-0.5 * u * u) / sqrt(2 * pi) * float(lower)
+
+    outside = 0
+    for f, j in np.ndindex(nfibre, NWAVE):
+        y, x, sy, sx, nsig = numbers[f, [0, 1, 5, 6, 7], j]
+        hy, hx = (np.array([[integral(k, (start + p + 0.5 - at) / s) - integral(k, (start + p - 0.5 - at) / s)
+                             for p in range(count)] for k in range(terms)])
+                  for start, at, s, count, terms in ((y0[f, j], y, sy, NY, nj), (x0[f, j], x, sx, NX, ni)))
+        wanted = hy.T @ numbers[f, first:, j].reshape(nj, ni) @ hx
+        uy, ux = (y0[f, j] + np.arange(NY) - y) / sy, (x0[f, j] + np.arange(NX) - x) / sx
+        beyond = (uy[:, None] ** 2 + ux**2 >= nsig**2) & (cut == 1)
+        outside += int(beyond.sum())
+        np.testing.assert_allclose(raw[f, :, j].reshape(NY, NX), 1 + np.where(beyond, 0.0, wanted), **EXACT)
+    assert (outside > 50) == (cut == 1)
