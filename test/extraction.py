@@ -5,6 +5,7 @@ from functools import cache
 import numpy as np
 
 import oracle
+from gpu_extract.assemble import BY_BIN
 from gpu_extract.bundle import Job, locate, make_normal
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import NOTHING, Frame, Image, Legendre, Normal, PsfModel, Status
@@ -13,7 +14,6 @@ from gpu_extract.ranks.comm import SERIAL
 from gpu_extract.run import extract, prepare
 
 CORES = ("auto", "dense")
-BY_BIN = ("flux", "ivar", "mask", "resolution", "chi2pix", "pixmask_fraction", "status")
 
 
 def extracted(image: Image, psf: PsfModel, config: ExtractConfig, **options) -> Frame:

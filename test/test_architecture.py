@@ -20,6 +20,8 @@ ONLY_IN = {
     "argparse": PROGRAMS,
     "time": ("gpu_extract/perf/",),
     "matplotlib": ("gpu_extract/figures/", "gpu_stress/figures.py"),
+    # raw instructions: what vectors are made of, and what makes machine code of kernels
+    "llvmlite": ("gpu_extract/vectors/emit.py", "gpu_extract/kernels/compile_parts.py", "gpu_extract/device/cuda/"),
     "os.environ": (*PROGRAMS, "gpu_extract/user_cache.py"),
     "os.getenv": PROGRAMS,
 }
@@ -106,6 +108,14 @@ def test_imported_in_one_place_only(module: str) -> None:
     allowed = ONLY_IN[module]
     wrong = [f"{path}:{line}" for path, tree in sources() for line, name in imports(tree)
              if (name == module or name.startswith(module + ".")) and not path.startswith(allowed)]
+    assert wrong == []
+
+
+def test_kernels_take_nothing_from_the_data_that_walk() -> None:
+    """An edit of a data class compiles no kernel anew: what both need is in arrays.py."""
+    wrong = [f"{path}:{line} imports {name}" for path, tree in sources() for line, name in imports(tree)
+             if ("/simd_" in path or path.startswith(("gpu_extract/vectors/", "gpu_extract/kernels/")))
+             and unit_asked_for(name) in ("data", "errors", "config")]
     assert wrong == []
 
 

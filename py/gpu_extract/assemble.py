@@ -4,13 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from gpu_extract.data import BundleResult, Frame, Image, Rows, SpecMask, Status
+from gpu_extract.data import OUTPUTS, BundleResult, Frame, Image, Rows, SpecMask, Status
 from gpu_extract.plan import Plan
 
-BY_BIN = ("flux", "ivar", "mask", "resolution", "chi2pix", "pixmask_fraction", "status")
-# of a dropped fibre: pixmask_fraction, mask and status; all else is 0
-NOTHING = 1.0, SpecMask.SOMEBADPIX | SpecMask.ALLBADPIX | SpecMask.NODATA | SpecMask.BADFIBER, Status.DROPPED
-REAL = ("flux", "ivar", "resolution", "chi2pix", "pixmask_fraction")
+BY_BIN = tuple(OUTPUTS)
+REAL = tuple(name for name, output in OUTPUTS.items() if output.kind is None)
 
 
 def wanted(fibres: tuple[int, int], plan: Plan) -> tuple[int, int]:
@@ -75,13 +73,18 @@ def assemble(parts: list[Rows], plan: Plan, image: Image, notes: Mapping[str, An
             model[y:y + share.shape[0], x:x + share.shape[1]] += share      # type: ignore[index]
     if plan.fibres[1] - plan.fibres[0] < hi - lo:
         dropped = np.setdiff1d(np.arange(lo, hi), plan.kept) - lo
-        arrays["pixmask_fraction"][dropped], arrays["mask"][dropped], arrays["status"][dropped] = NOTHING
+        for name, output in OUTPUTS.items():
+            arrays[name][dropped] = output.dropped
     return Frame(wave=plan.wave, fibres=np.arange(lo, hi), model=model, cards=image.cards, fibermap=None,
                  notes=notes, **arrays)
 
 
 def _room(nfibre: int, nwave: int, ndiag: int, dtype: Any) -> dict[str, np.ndarray]:
     """The arrays of a frame, by name, all 0."""
-    types = {name: dtype if name in REAL else np.uint32 if name == "mask" else np.int8 for name in BY_BIN}
-    return {name: np.zeros((nfibre, 2 * ndiag + 1, nwave) if name == "resolution" else (nfibre, nwave), kind)
-            for name, kind in types.items()}
+    return {name: np.zeros(shape, kind) for name, (shape, kind) in rooms(nfibre, nwave, ndiag, dtype).items()}
+
+
+def rooms(nfibre: int, nwave: int, ndiag: int, dtype: Any) -> dict[str, tuple[tuple[int, ...], Any]]:
+    """Shape and type of each array of so many rows of a frame; dtype: of all that is real."""
+    return {name: ((nfibre, 2 * ndiag + 1, nwave) if name == "resolution" else (nfibre, nwave),
+                   dtype if output.kind is None else output.kind) for name, output in OUTPUTS.items()}

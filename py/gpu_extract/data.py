@@ -3,27 +3,20 @@
 Axis order is always spectrum (fibre), wavelength, y, x. Ranges are half open.
 Pixel centres are integers counted from 0. Shapes are checked on construction,
 so a value of one of these types can be trusted by whoever receives it.
+
+What kernels are made with, too, is defined in `arrays.py`, and handed on here: an edit of this file compiles nothing.
 """
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import IntEnum, IntFlag
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu_extract.arrays import LANE, Array, IntArray, SpecMask
+from gpu_extract.arrays import read_only as read_only
 from gpu_extract.errors import InputError
-
-Array = NDArray[np.float64]
-IntArray = NDArray[np.integer]
-
-
-def read_only(array: np.ndarray) -> np.ndarray:
-    """An array that cannot be written to, with the same content: kernels are compiled for these alone, since ranks
-    that share an array have no other."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 class Card(NamedTuple):
@@ -106,6 +99,17 @@ class Legendre:
     wmax: float
 
 
+def with_series(part: Any, change: Callable[[Legendre], Legendre]) -> Any:
+    """A PSF, or a part of one, with change(series) in place of each of its series, whatever its family."""
+    if isinstance(part, Legendre):
+        return change(part)
+    if isinstance(part, tuple):
+        return tuple(with_series(each, change) for each in part)
+    if not is_dataclass(part) or isinstance(part, type):
+        return part
+    return replace(part, **{each.name: with_series(getattr(part, each.name), change) for each in fields(part)})
+
+
 @dataclass(frozen=True)
 class Core:
     """A Gauss-Hermite core, or a tabulated one.
@@ -177,6 +181,16 @@ class PsfModel:
         """Number of fibres."""
         return self.x.coeff.shape[0]
 
+    def series(self) -> list[Legendre]:
+        """All of its series, in the order of the fields."""
+        found: list[Legendre] = []
+
+        def note(series: Legendre) -> Legendre:
+            found.append(series)
+            return series
+        with_series(self, note)
+        return found
+
     @property
     def tabulated(self) -> bool:
         """Whether its spots come from tables."""
@@ -204,9 +218,6 @@ class Spots:
     def __post_init__(self) -> None:
         _check("x0", self.x0, self.stamps.shape[:2])
         _check("y0", self.y0, self.stamps.shape[:2])
-
-
-LANE = 4    # bins of a block: the lanes of the CPU's vectors
 
 
 @dataclass(frozen=True)
@@ -365,17 +376,31 @@ class Decorrelated:
     facts: Array = field(default_factory=lambda: np.empty((0, len(FACTS))))
 
 
-class SpecMask(IntFlag):
-    """Bits of a frame's MASK: those of desispec.maskbits.specmask that are set here, and our own from bit 24 on."""
+@dataclass(frozen=True)
+class Output:
+    """An array of the output: a number for each bin of each fibre, or the columns of the resolution matrix.
 
-    SOMEBADPIX = 1       # more than half of the spot's light falls on masked pixels
-    ALLBADPIX = 2        # no good pixel at all
-    COSMIC = 4           # a pixel of its core stood out from the model and was taken as masked (passes)
-    BAD2DFIT = 128       # the model does not fit the pixels: chi2pix stands out
-    NODATA = 256         # nothing extracted: ivar is 0
-    BADFIBER = 512       # the fibre was dropped
-    WEAKBIN = 1 << 24    # good pixels do not tell the bin from others: less than rounding allows is known of it alone
-    ODDPIX = 1 << 25     # touches pixels that were taken as masked because their value or ivar makes no sense
+    hdu: its name in files; kind: its type in memory, None for that of all real numbers; stored: its type in files
+    dropped: what a dropped fibre has
+    """
+
+    hdu: str
+    kind: Any = None
+    stored: Any = np.float32
+    dropped: float = 0.0
+
+
+# field of BundleResult, Rows and Frame -> what it is: all that is assembled, sent and written goes by this table
+OUTPUTS = {
+    "flux": Output("FLUX"),
+    "ivar": Output("IVAR"),
+    "mask": Output("MASK", np.uint32, np.uint32,
+                   SpecMask.SOMEBADPIX | SpecMask.ALLBADPIX | SpecMask.NODATA | SpecMask.BADFIBER),
+    "resolution": Output("RESOLUTION"),
+    "chi2pix": Output("CHI2PIX"),
+    "pixmask_fraction": Output("PIXMASK_FRACTION", dropped=1.0),
+    "status": Output("STATUS", np.int8, np.uint8, Status.DROPPED),
+}
 
 
 @dataclass(frozen=True)
@@ -470,9 +495,8 @@ class Rows:
 
     def __post_init__(self) -> None:
         shape = self.fibres[1] - self.fibres[0], self.flux.shape[-1]
-        for name in ("flux", "ivar", "mask", "chi2pix", "pixmask_fraction", "status"):
-            _check(name, getattr(self, name), shape)
-        _check("resolution", self.resolution, (shape[0], None, shape[1]))
+        for name in OUTPUTS:
+            _check(name, getattr(self, name), (shape[0], None, shape[1]) if name == "resolution" else shape)
 
 
 @dataclass(frozen=True)

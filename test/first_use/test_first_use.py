@@ -89,6 +89,20 @@ def test_every_kernel_of_the_list_is_there_once() -> None:
         spelt(read_type("int64").__class__)
 
 
+def depth(kind: object) -> int:
+    """How many tuples lie one in another in a type that is spelt."""
+    return 1 + max(map(depth, kind[1:]), default=0) if isinstance(kind, list) and kind[0] != "array" else 0
+
+
+def test_arguments_are_no_tuples_of_tuples_of_tuples() -> None:
+    """Kernels take arrays and tuples of them; what has more parts is a named tuple of arrays and named tuples."""
+    for kernel in all_kernels():
+        for kind in json.loads(kernel.arguments):
+            assert depth(kind) < (2 if isinstance(kind, list) and kind[0] == "tuple" else 3), kernel.title
+    made_of = [spelt(kernel.types[1]) for kernel in listed(SIMULATE) if kernel.name == "make_spots"]
+    assert [kind[0] for kind in made_of] == ["spots.simd_spots.Ingredients"]
+
+
 def test_kernels_of_several_passes_are_compiled_ahead_of_them_alone() -> None:
     cutout = load_cutout()
     one, two = ({kernel.file for kernel in kernels_for(cutout.psf, replace(cutout.config, passes=n))} for n in (1, 2))

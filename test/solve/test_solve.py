@@ -15,6 +15,7 @@ from gpu_extract.kernels.arena import Arena
 from gpu_extract.solve import (
     TOLERANCE,
     closest,
+    measure_strengths,
     simd_couple,
     simd_factor,
     simd_strengths,
@@ -236,7 +237,7 @@ def test_any_number_of_fibres_and_bins(nfibre, nd, nwave):
 def check_strengths(normal, found):
     """What is noted on the way to x is, bit by bit, what is measured by itself, and what the matrix says."""
     nfibre, nd, nwave, nband = normal.icov.shape
-    alone = simd_strengths.measure(normal.icov, Arena())
+    alone = measure_strengths(normal.icov, Arena())
     np.testing.assert_array_equal(found.roots, alone.roots)
     diagonal, hw = normal.icov[:, 0, :, nband // 2], nband // 2
     np.testing.assert_array_equal(found.roots[:, hw:hw + nwave] > 0, diagonal > 0)

@@ -134,8 +134,8 @@ def test_a_stretch_of_a_recipe_is_the_recipe_of_the_stretch(psf, bins):
     known = [*range(2 + 3 * len(psf.cores)), *(range(8, 13) if psf.tail else [])]
     np.testing.assert_array_equal(part.numbers[:, known], own.numbers[:, known])
     assert part.numbers.flags.c_contiguous
-    for (series, basis, size), (own_series, own_basis, own_size) in zip(part.cores, own.cores, strict=True):
-        np.testing.assert_array_equal(series, own_series)
-        assert size == own_size and basis.flags.c_contiguous
-        if len(own_basis):       # there is such a core
-            np.testing.assert_array_equal(basis, own_basis)
+    for core, alone in zip(part.cores, own.cores, strict=True):
+        np.testing.assert_array_equal(core.series, alone.series)
+        assert (core.nj, core.ni) == (alone.nj, alone.ni) and core.basis.flags.c_contiguous
+        if len(alone.basis):       # there is such a core
+            np.testing.assert_array_equal(core.basis, alone.basis)

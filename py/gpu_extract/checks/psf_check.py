@@ -150,18 +150,10 @@ def remaining(psf: PsfModel, dropped: Container[int]) -> PsfModel:
     return psf if len(good) == psf.nfibre else select(psf, good)
 
 
-def _series(psf: PsfModel) -> list[Legendre]:
-    """All series of a PSF."""
-    tail = psf.tail
-    cores = [s for c in psf.cores for s in (c.sigma_x, c.sigma_y, c.gh, c.nsig) if s is not None]
-    tails = [tail.amp, tail.core, tail.xscale, tail.yscale, tail.index] if tail is not None else []
-    return [psf.x, psf.y, *cores, *tails]
-
-
 def _finite(psf: PsfModel) -> np.ndarray:
     """(nfibre,) whether every coefficient of the fibre is finite."""
     good = np.ones(psf.nfibre, dtype=bool)
-    for s in _series(psf):
+    for s in replace(psf, own=None).series():       # wavelengths of their own are judged elsewhere
         finite = np.isfinite(s.coeff)
         if not finite.all():
             good &= finite.all(axis=(*range(s.coeff.ndim - 2), -1))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gpu_extract.assemble import rooms
 from gpu_extract.device.cuda.assembly import COUNTS
 from gpu_extract.device.cuda.gradients import STATE, VECTORS
 from gpu_extract.device.cuda.normal import PARTS
@@ -93,9 +94,7 @@ def told_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
 
 def frame_arrays(rows: int, nwave: int, ndiag: int, dtype: Any) -> Arrays:
     """So many rows of a frame, by the names of data.Rows."""
-    real = dict.fromkeys(("flux", "ivar", "chi2pix", "pixmask_fraction"), ((rows, nwave), dtype))
-    return {**real, "resolution": ((rows, 2 * ndiag + 1, nwave), dtype), "mask": ((rows, nwave), np.uint32),
-            "status": ((rows, nwave), np.int8)}
+    return rooms(rows, nwave, ndiag, dtype)
 
 
 def piece_rows(shape: PieceShape, sizes: Sizes) -> Arrays:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from numba.core import types
-from numba.core.types.containers import BaseTuple, Tuple
+from numba.core.types.containers import BaseNamedTuple, BaseTuple, NamedTuple, Tuple
 from numpy.polynomial.legendre import legval
 
 from gpu_extract.config import ExtractConfig
@@ -140,11 +140,13 @@ def _reach(one: tuple[Array, Array], other: tuple[Array, Array], stamp: tuple[in
 
 def spelt(kind: Any) -> Any:
     """A numba type as JSON: its name, or ["array", item, dimensions, layout, whether it can be written to], or a list
-    that begins with "tuple". Raises TypeError for any other."""
+    that begins with "tuple", or with the name of a named tuple, module.Class. Raises TypeError for any other."""
     if isinstance(kind, types.Array):
         return ["array", str(kind.dtype), kind.ndim, kind.layout, kind.mutable]
     if isinstance(kind, BaseTuple):
-        return ["tuple", *(spelt(each) for each in kind)]
+        named = getattr(kind, "instance_class", None) if isinstance(kind, BaseNamedTuple) else None
+        title = f"{named.__module__.removeprefix('gpu_extract.')}.{named.__name__}" if named else "tuple"
+        return [title, *(spelt(each) for each in kind)]
     if isinstance(kind, (types.Number, types.Boolean)) and not isinstance(kind, types.Literal):
         return str(kind)
     raise TypeError(f"no kernel takes a {kind}")
@@ -156,5 +158,9 @@ def read_type(text: Any) -> Any:
         return types.boolean if text == "bool" else getattr(types, text)
     if text[0] == "tuple":
         return Tuple([read_type(each) for each in text[1:]])
+    if text[0] != "array":
+        module, _, name = text[0].rpartition(".")
+        named = getattr(import_module(f"gpu_extract.{module}"), name)
+        return NamedTuple([read_type(each) for each in text[1:]], named)
     _, item, ndim, layout, mutable = text
     return types.Array(read_type(item), ndim, layout, readonly=not mutable)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from astropy.io import fits
 
-from gpu_extract.data import Card, Frame, SpecMask
+from gpu_extract.data import OUTPUTS, Card, Frame, SpecMask
 from gpu_extract.errors import InputError, OutputError
 from gpu_extract.fibermap import FIBRES_PER_SPECTROGRAPH
 from gpu_extract.io.atomic import Commit, at_once
@@ -23,6 +23,8 @@ from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
 
 FLUX_UNIT = "electron/Angstrom"
 IVAR_UNIT = "Angstrom2/electron2"
+# what `read_frame` has something to say about; other arrays may be absent, and are None then
+_READ = ("flux", "ivar", "mask", "resolution", "chi2pix", "pixmask_fraction", "status")
 GRID = "GRID"            # HDU of the common coordinate, where WAVELENGTH has a row for each fibre
 
 
@@ -58,6 +60,8 @@ def write_frame(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[C
         hdus.append(image_hdu(images["PIXMASK_FRACTION"], "PIXMASK_FRACTION"))
     if "STATUS" in images:
         hdus.append(image_hdu(images["STATUS"], "STATUS", cards=status_cards()))
+    written = {hdu.name for hdu in hdus} | {"FLUX"}
+    hdus += [image_hdu(array, name) for name, array in images.items() if name not in written]
     hdus += [] if bundles is None else [table_hdu(bundles[0], "BUNDLES", comments=bundles[1])]
     smooth = background_table(frame)
     hdus += [] if smooth is None else [table_hdu(smooth[0], "BACKGROUND", comments=smooth[1])]
@@ -66,17 +70,13 @@ def write_frame(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[C
 
 def frame_images(frame: Frame) -> dict[str, np.ndarray]:
     """The frame's arrays in the types that are written."""
-    images = {"FLUX": frame.flux, "IVAR": frame.ivar, "RESOLUTION": frame.resolution,
-              "CHI2PIX": frame.chi2pix}
-    if frame.pixmask_fraction is not None:
-        images["PIXMASK_FRACTION"] = frame.pixmask_fraction
+    arrays = {output: getattr(frame, name) for name, output in OUTPUTS.items()}
     with np.errstate(over="ignore", invalid="ignore"):           # infinite then, and refused as such
-        single = {name: np.asarray(array, np.float32) for name, array in images.items()}
-    status = {} if frame.status is None else {"STATUS": frame.status.astype(np.uint8)}
+        images = {output.hdu: np.asarray(array, output.stored) for output, array in arrays.items() if array is not None}
     wave = {"WAVELENGTH": frame.wave.astype(np.float64)}
     if frame.own_wave is not None:
         wave = {"WAVELENGTH": frame.own_wave.astype(np.float64), GRID: wave["WAVELENGTH"]}
-    return {**single, **status, "MASK": frame.mask.astype(np.uint32), **wave}
+    return images | wave
 
 
 def score_table(frame: Frame, images: Mapping[str, np.ndarray]) -> tuple[np.ndarray, dict[str, str]] | None:
@@ -163,6 +163,8 @@ def read_frame(path: str | os.PathLike[str], *, check: bool = True) -> Frame:
         resolution = image_of(find(hdus, "RESOLUTION", path), path, 3)
         mask, chi2pix, fraction, status = (_optional(hdus, name, path)
                                            for name in ("MASK", "CHI2PIX", "PIXMASK_FRACTION", "STATUS"))
+        others: dict[str, Any] = {name: _optional(hdus, output.hdu, path) for name, output in OUTPUTS.items()
+                                  if name not in _READ}
         fibermap = optional_fibermap(hdus, path)
         cards = cards_of(hdus[0].header)
     for name, array in (("MASK", mask), ("STATUS", status)):
@@ -180,7 +182,8 @@ def read_frame(path: str | os.PathLike[str], *, check: bool = True) -> Frame:
         status = status.astype(np.int8)
     try:
         return Frame(wave, flux, ivar, mask.astype(np.uint32), resolution, chi2pix,
-                     _fibres(cards, len(flux)), fraction, status, cards=cards, fibermap=fibermap, own_wave=own_wave)
+                     _fibres(cards, len(flux)), fraction, status, cards=cards, fibermap=fibermap, own_wave=own_wave,
+                     **others)
     except InputError as error:
         raise InputError(f"{path}: {error}; the file is not one frame, make or fetch it again") from error
 

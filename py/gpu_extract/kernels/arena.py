@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from gpu_extract.data import Array
+from gpu_extract.arrays import Array
 
 LINE = 8           # float64 in a cache line
 BLOCK = 1 << 19    # elements of a block at least: 4 MB come in huge pages

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import partial, reduce
 from typing import Any
 
-from llvmlite import ir
 from numba.core import cgutils, errors, lowering
 from numba.core import ir as numba_ir
 from numba.core import types as numba_types
@@ -154,14 +153,15 @@ def _next(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     valid = builder.icmp_signed(">", count, count.type(0))
     builder.store(builder.sub(count, count.type(1), flags=["nsw"]), left)
     builder.store(builder.add(value, step), place)
-    pair = context.get_value_type(signature.return_type)(ir.Undefined)
+    pair = context.get_constant_undef(signature.return_type)
     pair = builder.insert_value(builder.insert_value(pair, value, 0), valid, 1)
     pair.parts = value, valid
     return pair
 
 
 def _is_constant(value: Any, least: int) -> bool:
-    return isinstance(value, ir.Constant) and isinstance(value.constant, int) and value.constant >= least
+    known = getattr(value, "constant", None)       # LLVM's constants alone have one
+    return isinstance(known, int) and known >= least
 
 
 def _is_element(array: Any, index: Any) -> bool:

@@ -4,15 +4,14 @@ import os
 import sys
 from collections.abc import Iterator
 
-import llvmlite
 import numba
 import numpy
-from llvmlite import binding
 from numba.core import config
+from numba.core.codegen import ll as binding  # what numba asks for the processor
 
 FORMAT = 1             # raise it with every change of how entries are named or written
 # folders and files of what kernels are made from; beside them every room's own kernels, files that begin with "simd_"
-MADE_FROM = ("vectors", "kernels/arena.py", "kernels/compile", "data.py", "errors.py",
+MADE_FROM = ("vectors", "kernels/arena.py", "kernels/compile", "arrays.py",
              "simulate/counter.py", "simulate/noise.py")
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _SETTINGS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "CPU_NAME", "CPU_FEATURES", "ENABLE_AVX",
@@ -32,7 +31,7 @@ def sources(package: str = _PACKAGE) -> Iterator[str]:
 
 def digest(package: str = _PACKAGE) -> str:
     """64 hex digits. Raises OSError where a source cannot be read."""
-    facts = (FORMAT, sys.version, numba.__version__, llvmlite.__version__, numpy.__version__,
+    facts = (FORMAT, sys.version, numba.__version__, sys.modules["llvmlite"].__version__, numpy.__version__,
              binding.get_process_triple(), binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten(),
              [getattr(config, name, None) for name in _SETTINGS])
     made = hashlib.sha256(repr(facts).encode())

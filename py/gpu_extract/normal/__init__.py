@@ -7,7 +7,7 @@ import numpy as np
 from gpu_extract.data import LANE, Array, Blocks, Image, IntArray, Normal, Recipe, read_only
 from gpu_extract.kernels.arena import Arena
 from gpu_extract.normal import simd_bins, simd_normal
-from gpu_extract.spots import simd_cut
+from gpu_extract.spots import ingredients, simd_cut
 
 VECTOR = 8           # float64 of the longest vector
 LEAST = 2            # smallest half-band
@@ -102,7 +102,7 @@ def add_tile(sums: Sums, recipe: Recipe, blocks: Blocks, cut: Cut, tile: tuple[i
     recipe: of bins origin, origin + 1, ..., which reach one half-band beyond the tile where bins exist
     tile: (first, last, origin), origin a multiple of LANE. The bits of an element do not depend on its tile.
     """
-    simd_normal.normal_tile((sums.icov, sums.rhs, sums.weight), (recipe.numbers, recipe.cores, recipe.shape),
+    simd_normal.normal_tile((sums.icov, sums.rhs, sums.weight), ingredients(recipe),
                            (blocks.offsets, blocks.corners, blocks.begins, blocks.stamps, blocks.scale),
                            (cut.root, cut.light), tile)
 

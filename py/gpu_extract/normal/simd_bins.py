@@ -2,7 +2,7 @@
 # mypy: disallow-untyped-defs=False
 import numpy as np
 
-from gpu_extract.data import SpecMask
+from gpu_extract.arrays import SpecMask
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import address, number, vmax, vread8, vset8, vwrite
 

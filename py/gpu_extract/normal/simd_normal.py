@@ -7,7 +7,7 @@ across lanes.
 # mypy: disallow-untyped-defs=False
 import numpy as np
 
-from gpu_extract.data import LANE
+from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.normal.simd_products import (
     add,
@@ -55,7 +55,7 @@ def normal_tile(sums, recipe, blocks, cut, tile):
     """Fill bins first .. last - 1 of the normal equations of a bundle.
 
     sums: (icov (nfibre, ndf + 1, nwave, 2 hw + 1), rhs (nfibre, nwave), weight (nfibre, nwave))
-    recipe: (numbers, cores, shape): see simd_spots.make_spots; of bins origin, origin + 1, ... , which reach hw bins
+    recipe: simd_spots.Ingredients of bins origin, origin + 1, ... , which reach hw bins
         beyond both ends of the tile where such bins exist, in whole blocks
     blocks: (offsets (nfibre, 2, n), corners (4, nfibre, n / 4), begins, stamps, scale) of the recipe's bins: see
         data.Blocks. Stamps and scale are filled for the tile and around it; stamps are left out where there is no
@@ -74,7 +74,7 @@ def normal_tile(sums, recipe, blocks, cut, tile):
     pitch = (width + LANE) // LANE * LANE      # at least one column of zeros
     white = simd_spots.aligned(nfibre * (reach + 1) * height * pitch * LANE).reshape(
         (nfibre, reach + 1, height, pitch, LANE))
-    space = simd_spots.aligned(simd_spots.space_of(simd_spots.terms_of(recipe[1]), (height, pitch)))
+    space = simd_spots.aligned(simd_spots.space_of(simd_spots.terms_of(recipe), (height, pitch)))
     _walk(sums, recipe, blocks, cut, tile, (white, space, np.concatenate((np.zeros(7 * LANE), np.arange(LANE))),
                                             np.zeros((nfibre, reach + 1, NUMBERS))))
 
@@ -89,14 +89,15 @@ def _walk(sums, recipe, blocks, cut, tile, scratch):
     What is called for every block takes addresses (see simd).
     """
     icov, rhs, weight = sums
-    numbers, cores, shape = recipe
+    numbers, shape = recipe.numbers, recipe.shape
     offsets, corners, begins, single, scales = blocks
     white, space, products, edges = scratch
     nfibre, nd, nwave, nband = icov.shape
     nblock, slots, size = corners.shape[2], white.shape[1], VECTOR * white.shape[2] * white.shape[3]
     first, last, zero = tile[0], tile[1], tile[2] // LANE
     n, whites, factors = numbers.shape[2], address(white, 0), address(scales, 0)
-    both = simd_spots.core_at(cores[0], simd_spots.CORES), simd_spots.core_at(cores[1], simd_spots.CORES + 3)
+    both = (simd_spots.core_at(recipe.first, simd_spots.CORES),
+            simd_spots.core_at(recipe.second, simd_spots.CORES + 3))
     starts = address(numbers, 0), address(offsets, 0)
     copies, line, kept = address(single, 0), SINGLE * single.shape[1], len(single) > 0
     pixels, stride = (address(cut[0], 0), address(cut[1], 0)), cut[0].shape[1]

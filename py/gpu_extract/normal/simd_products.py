@@ -1,6 +1,6 @@
 """CPU kernels: entries of icov, from the products of two blocks of whitened spots (see simd_normal)."""
 # mypy: disallow-untyped-defs=False
-from gpu_extract.data import LANE
+from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import (
     integer,

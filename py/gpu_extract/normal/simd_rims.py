@@ -11,7 +11,7 @@ centres, where a bin with its core on good pixels is bound by 1e-13 and has 4e-1
 nothing but its wings, and its bound is high.
 """
 # mypy: disallow-untyped-defs=False
-from gpu_extract.data import LANE
+from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import (
     vadd,

@@ -170,3 +170,11 @@ def _band(normal: Normal) -> tuple[Array, Array, np.ndarray]:
     for n in range(half + 1):
         lower[n, :len(scale) - n] *= scale[:len(scale) - n] * scale[n:]
     return np.asfortranarray(lower), scale, seen
+
+
+def measure_strengths(icov: Array, arena: Arena) -> Strengths:
+    """The strengths of icov, which is read for them alone; arena: memory that holds them."""
+    correlations, roots = simd_strengths.room(icov.shape, arena)
+    simd_strengths.inverse_roots(roots, icov)
+    simd_strengths.strongest(correlations, icov, roots)
+    return Strengths(roots, correlations)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from gpu_extract.data import LANE
+from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.solve.simd_factor import VECTOR, row_of
 from gpu_extract.vectors.simd import (

@@ -9,7 +9,7 @@ one colour. All sums run in the order written.
 import numpy as np
 from numba.extending import register_jitable
 
-from gpu_extract.data import LANE
+from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import (
     address,

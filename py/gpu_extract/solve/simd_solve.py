@@ -12,7 +12,7 @@ and with F = 0 its steps are those of the first way. Vectors: see solve.simd_fac
 # mypy: disallow-untyped-defs=False
 import math
 
-from gpu_extract.data import LANE
+from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.solve.simd_couple import couple, masks_of
 from gpu_extract.solve.simd_factor import VECTOR, row_of

@@ -2,7 +2,7 @@
 # mypy: disallow-untyped-defs=False
 import math
 
-from gpu_extract.data import LANE, Array, Strengths
+from gpu_extract.arrays import LANE, Array
 from gpu_extract.kernels.arena import Arena
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.solve.simd_couple import LOOK_AHEAD, couple, masks_of
@@ -92,11 +92,3 @@ def room(shape: tuple[int, ...], arena: Arena) -> tuple[Array, Array]:
     """Where the correlations and the roots of an icov of this shape are kept: see data.Strengths."""
     nfibre, nd, nwave, nband = shape
     return arena.take(nd - 1, nfibre, nwave), arena.take(nfibre, nwave + 2 * (nband // 2))
-
-
-def measure(icov: Array, arena: Arena) -> Strengths:
-    """The strengths of icov, which is read for them alone."""
-    correlations, roots = room(icov.shape, arena)
-    inverse_roots(roots, icov)
-    strongest(correlations, icov, roots)
-    return Strengths(roots, correlations)

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from gpu_extract.data import LANE
+from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.solve.simd_factor import VECTOR, transposed
 from gpu_extract.vectors.simd import address, vfma, vmul, vread, vset, vsub, vsum, vtake, vwrite

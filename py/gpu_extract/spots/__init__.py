@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpu_extract.data import LANE, Array, Core, Legendre, PsfModel, Recipe, Spots, Tail, read_only
+from gpu_extract.data import LANE, Array, Core, Legendre, PsfModel, Recipe, Spots, read_only, with_series
 from gpu_extract.kernels.arena import Arena
 from gpu_extract.spots import simd_cut, simd_series, simd_spots
 
@@ -21,14 +21,7 @@ def select(psf: PsfModel, fibres: Sequence[int]) -> PsfModel:
     def cut(series: Legendre) -> Legendre:
         return replace(series, coeff=series.coeff[..., chosen, :])
 
-    tail = psf.tail
-    if tail is not None:
-        tail = Tail(cut(tail.amp), cut(tail.core), cut(tail.xscale), cut(tail.yscale), cut(tail.index))
-    cores = tuple(replace(c, sigma_x=cut(c.sigma_x), sigma_y=cut(c.sigma_y), gh=cut(c.gh),
-                          nsig=cut(c.nsig) if c.nsig is not None else None) for c in psf.cores)
-    return replace(psf, x=cut(psf.x), y=cut(psf.y), cores=cores, tail=tail,
-                   bundle=psf.bundle[chosen] if psf.bundle is not None else None,
-                   own=None if psf.own is None else cut(psf.own))
+    return replace(with_series(psf, cut), bundle=psf.bundle[chosen] if psf.bundle is not None else None)
 
 
 def legendre_basis(wave: Array, series: Legendre) -> Array:
@@ -106,9 +99,14 @@ def stretch(whole: Recipe, bins: tuple[int, int]) -> Recipe:
     part = slice(bins[0], bins[1] + -bins[1] % LANE)
     if part.stop - part.start >= whole.x0.shape[1]:
         return whole
-    cores = tuple((series, np.ascontiguousarray(basis[:, part]), size) for series, basis, size in whole.cores)
+    cores = tuple(core._replace(basis=np.ascontiguousarray(core.basis[:, part])) for core in whole.cores)
     return replace(whole, x0=whole.x0[:, part], y0=whole.y0[:, part],
                    numbers=np.ascontiguousarray(whole.numbers[..., part]), cores=(cores[0], cores[1]))
+
+
+def ingredients(recipe: Recipe) -> simd_spots.Ingredients:
+    """A recipe as the kernels take it."""
+    return simd_spots.Ingredients(recipe.numbers, *recipe.cores, recipe.shape)
 
 
 def make_spots(psf: PsfModel, fibres: tuple[int, int], wave: Array) -> Spots:
@@ -120,16 +118,16 @@ def make_spots(psf: PsfModel, fibres: tuple[int, int], wave: Array) -> Spots:
     offsets, place = simd_cut.frames(r.y0, r.x0, (int(r.y0.min()), int(r.y0.max())), (int(r.x0.min()), int(r.x0.max())),
                                     psf.stamp)
     stamps = np.empty((len(r.x0), len(wave), *psf.stamp))
-    simd_spots.make_spots(stamps, (r.numbers, r.cores, r.shape), offsets, place[2:])
+    simd_spots.make_spots(stamps, ingredients(r), offsets, place[2:])
     return Spots(stamps, r.x0[:, :len(wave)], r.y0[:, :len(wave)])
 
 
-_NO_CORE = (np.empty((1, 0, 0)), np.empty((0, 1)), (0, 0))
+_NO_CORE = simd_spots.Component(np.empty((1, 0, 0)), np.empty((0, 1)), 0, 0)
 
 
-def _core(core: Core, fibres: tuple[int, int], wave: Array) -> tuple[Array, Array, tuple[int, int]]:
-    """A component's series and basis as the kernels take them: see spots.simd_spots.make_spots."""
+def _core(core: Core, fibres: tuple[int, int], wave: Array) -> simd_spots.Component:
+    """A component's series and basis as the kernels take them."""
     nj, ni, _, ncoef = core.gh.coeff.shape
     series = np.zeros((fibres[1] - fibres[0], ncoef, nj, -(-ni // LANE) * LANE))
     series[..., :ni] = core.gh.coeff[:, :, fibres[0]:fibres[1]].transpose(2, 3, 0, 1)
-    return series.reshape(len(series), ncoef, -1), legendre_basis(wave, core.gh), (nj, ni)
+    return simd_spots.Component(series.reshape(len(series), ncoef, -1), legendre_basis(wave, core.gh), nj, ni)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from gpu_extract.data import LANE
+from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import address, prefetch, vmul, vread8, vroot, vwrite_past
 

@@ -16,7 +16,7 @@ whose coefficients are polynomials in h^2, and h = 1 / sigma is the width of a p
 import math
 from fractions import Fraction
 
-from gpu_extract.data import LANE
+from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.profile_vectors import (
     polynomials,

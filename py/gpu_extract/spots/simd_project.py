@@ -4,7 +4,7 @@ A pixel gets its light in the same order however the bins are cut: by wavelength
 first and fibre second in `add_to_image`, by the first row of a block in `judge` and `add_blocks`.
 """
 # mypy: disallow-untyped-defs=False
-from gpu_extract.data import LANE
+from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import (
     address,

@@ -6,7 +6,7 @@ B(t) is 0 from |t| = 3 on. On the pixel at distance d from the spot's centre, th
 # mypy: disallow-untyped-defs=False
 import math
 
-from gpu_extract.data import LANE
+from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import number, vset16, vwrite, write
 

@@ -10,10 +10,11 @@ tabulated core is of the same form, with B-splines for profiles.
 """
 # mypy: disallow-untyped-defs=False
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpu_extract.data import LANE
+from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.spots.simd_profiles import profiles, room
 from gpu_extract.spots.simd_splines import splines
@@ -44,6 +45,34 @@ VECTOR = 8 * LANE     # bytes
 # core, of the second core, then the tail's amp, core, xscale, yscale, index.
 FIRST, CORES, TAIL, NUMBERS = 0, 2, 8, 13
 TABULATED = -1.0      # in the place of nsig: sigma is the distance of the knots
+
+
+class Component(NamedTuple):
+    """A Gauss-Hermite core of some fibres at some bins.
+
+    series: (nfibre, ncoef, nj ni4), ni4 = ni rounded up to a multiple of 4; basis: (ncoef, n); both empty where there
+        is no such core
+    nj, ni: number of terms along y and x
+    """
+
+    series: Any
+    basis: Any
+    nj: int
+    ni: int
+
+
+class Ingredients(NamedTuple):
+    """What spots are made of, n = the number of bins rounded up to blocks.
+
+    numbers: (nfibre, NUMBERS, n)
+    first, second: the cores, added in this order
+    shape: (ny, nx, whether there is a tail)
+    """
+
+    numbers: Any
+    first: Component
+    second: Component
+    shape: tuple[int, int, bool]
 
 
 @njit(nogil=True)
@@ -293,10 +322,10 @@ def make_block(space, bins, cores, shape, frame):
 
 @njit(nogil=True)
 def core_at(core, first):
-    """A core by addresses, for `core_of`; core: see `make_spots`; first: of its numbers."""
-    series, basis, terms = core
+    """A Component by addresses, for `core_of`; first: of its numbers."""
+    series, basis, nj, ni = core
     _, ncoef, npar = series.shape
-    return address(series, 0), address(basis, 0), 8 * basis.shape[1], npar, ncoef, terms[0], terms[1], first
+    return address(series, 0), address(basis, 0), 8 * basis.shape[1], npar, ncoef, nj, ni, first
 
 
 @njit(nogil=True)
@@ -307,10 +336,10 @@ def core_of(core, i, j):
 
 
 @njit(nogil=True)
-def terms_of(cores):
-    """(nj, ni, npar) of the larger of both cores."""
-    return (max(cores[0][2][0], cores[1][2][0]), max(cores[0][2][1], cores[1][2][1]),
-            max(cores[0][0].shape[2], cores[1][0].shape[2]))
+def terms_of(recipe):
+    """(nj, ni, npar) of the larger of both cores of Ingredients."""
+    one, other = recipe.first, recipe.second
+    return max(one.nj, other.nj), max(one.ni, other.ni), max(one.series.shape[2], other.series.shape[2])
 
 
 @njit(nogil=True, cache=True)
@@ -318,24 +347,22 @@ def make_spots(out, recipe, offsets, sizes):
     """Make all spots, each on its own stamp.
 
     out: (nfibre, nwave, ny, nx) float64
-    recipe: (numbers (nfibre, NUMBERS, n), cores, (ny, nx, whether there is a tail)), n = nwave rounded up to blocks
-        cores: two of (series (nfibre, ncoef, nj ni4), basis (ncoef, n), terms (nj, ni)); the first is added before the
-        second, whose arrays are empty where there is none
+    recipe: Ingredients of nwave bins
     offsets: (nfibre, 2, n) float64, first pixel (y, x) of each stamp in its block's frame
     sizes: (2, nfibre, n / 4) height and width of the frames
     """
-    space = aligned(space_of(terms_of(recipe[1]), (sizes[0].max(), sizes[1].max())))
+    space = aligned(space_of(terms_of(recipe), (sizes[0].max(), sizes[1].max())))
     _make_spots(out, recipe, (offsets, sizes), space)
 
 
 @njit(nogil=True)
 def _make_spots(out, recipe, frames, space):
     """make_spots with its scratch as arguments: an array lives as long as the call it is an argument of."""
-    numbers, cores, shape = recipe
+    numbers, shape = recipe.numbers, recipe.shape
     offsets, sizes = frames
     nfibre, nwave, ny, nx = out.shape
     n, pitch = numbers.shape[2], (sizes[1].max() + 3) // 4 * 4
-    cores_at = core_at(cores[0], CORES), core_at(cores[1], CORES + 3)
+    cores_at = core_at(recipe.first, CORES), core_at(recipe.second, CORES + 3)
     for i in range(nfibre):
         for first in range(0, n, LANE):
             bins = address(numbers, i * NUMBERS * n + first), address(offsets, i * 2 * n + first), 8 * n

@@ -8,6 +8,9 @@ its methods in ordinary Python loops, and every call becomes one instruction on
 `lanes` float64. The order of every sum is the order of the calls, and products
 are added by a fused multiply-add, so that results are the same on every
 machine that has one.
+
+The functions before it are the raw instructions: all that `simd`, `profile_vectors` and `spot_vectors` are made of.
+Beside the compiler's own `kernels/compile_parts.py` no other module knows LLVM.
 """
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,10 +19,99 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-_INDEX = ir.IntType(64)
-_INT = ir.IntType(32)
-_DOUBLE = ir.DoubleType()
+INDEX = ir.IntType(64)
+DOUBLE, SINGLE = ir.DoubleType(), ir.FloatType()
+_INT, _BYTE = ir.IntType(32), ir.IntType(8)
 
+
+# ---- raw instructions ----------------------------------------------------------------------------------------------
+
+def doubles(lanes: int) -> Any:
+    """The kind of a vector of float64."""
+    return ir.VectorType(DOUBLE, lanes)
+
+
+def singles(lanes: int) -> Any:
+    """The kind of a vector of float32."""
+    return ir.VectorType(SINGLE, lanes)
+
+
+def integers(kind: Any) -> Any:
+    """The kind of a vector of integers as wide as the floats of the vector kind `kind`."""
+    return ir.VectorType(ir.IntType(8 * _size(kind.element)), kind.count)
+
+
+def _size(element: Any) -> int:
+    return 4 if element == SINGLE else 8
+
+
+def constant(kind: Any, value: float | Sequence[float]) -> Any:
+    """`value` in all lanes of a vector kind, or a value for each lane."""
+    return ir.Constant(kind, list(value) if isinstance(value, Sequence) else [value] * kind.count)
+
+
+def index(value: int) -> Any:
+    """`value` as an index, or a number of bytes."""
+    return ir.Constant(INDEX, value)
+
+
+def shuffle(builder: Any, a: Any, b: Any, lanes: Sequence[int]) -> Any:
+    """Lanes of a, then b, as listed."""
+    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(_INT, len(lanes)), list(lanes)))
+
+
+def spread(builder: Any, value: Any, lanes: int) -> Any:
+    """A float64 in all lanes."""
+    undefined = ir.Constant(doubles(lanes), ir.Undefined)
+    return shuffle(builder, builder.insert_element(undefined, value, ir.Constant(_INT, 0)), undefined, [0] * lanes)
+
+
+def lane(builder: Any, vector: Any, n: int) -> Any:
+    """The number in lane n."""
+    return builder.extract_element(vector, ir.Constant(_INT, n))
+
+
+def standard(builder: Any, name: str, *args: Any) -> Any:
+    """LLVM's function `name` (fma, fabs, sqrt, copysign) of vectors of one kind."""
+    kind = args[0].type
+    known = ir.FunctionType(kind, [kind] * len(args))
+    full = f"llvm.{name}.v{kind.count}f{8 * _size(kind.element)}"
+    return builder.call(cgutils.get_or_insert_function(builder.module, known, full), args)
+
+
+def element_place(context: Any, builder: Any, array_type: Any, array: Any, n: Any) -> Any:
+    """Pointer to element n of a contiguous array."""
+    data = cgutils.create_struct_proxy(array_type)(context, builder, value=array).data
+    return builder.gep(data, [n])
+
+
+def load(builder: Any, place: Any, kind: Any) -> Any:
+    """What lies at an address in bytes: a number, or a vector, which need not be aligned."""
+    element = kind.element if isinstance(kind, ir.VectorType) else kind
+    return builder.load(builder.inttoptr(place, kind.as_pointer()), align=_size(element))
+
+
+def store(builder: Any, value: Any, place: Any) -> None:
+    """Write a number or a vector to an address in bytes."""
+    element = value.type.element if isinstance(value.type, ir.VectorType) else value.type
+    builder.store(value, builder.inttoptr(place, value.type.as_pointer()), align=_size(element))
+
+
+def store_past(builder: Any, value: Any, place: Any) -> None:
+    """Store a vector past the caches, since nobody reads it soon; the address is a multiple of its size."""
+    pointer, size = builder.inttoptr(place, value.type.as_pointer()), _size(value.type.element)
+    done = builder.store(value, pointer, align=size * value.type.count)
+    done.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(_INT, 1)]))
+
+
+def fetch(builder: Any, place: Any) -> None:
+    """Ask for the cache line of an address."""
+    kind = ir.FunctionType(ir.VoidType(), [_BYTE.as_pointer(), _INT, _INT, _INT])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    builder.call(function, [builder.inttoptr(place, _BYTE.as_pointer()), *(ir.Constant(_INT, v) for v in (0, 2, 1))])
+
+
+# ---- functions written out -----------------------------------------------------------------------------------------
 
 def written_out(function: Any) -> Any:
     """Make an intrinsic of a typing function, asked with the values of those arguments that are constants."""
@@ -63,7 +155,7 @@ class Emit:
 
     def __init__(self, context: Any, builder: Any, lanes: int):
         self.context, self.builder, self.lanes = context, builder, lanes
-        self.kind = ir.VectorType(_DOUBLE, lanes)
+        self.kind = doubles(lanes)
         self.zero = self.constant(0.0)
         self.one = self.constant(1.0)
 
@@ -74,7 +166,7 @@ class Emit:
     def scratch(self, count: int) -> Any:
         """Address of memory for `count` vectors, within the function that is being compiled."""
         place = cgutils.alloca_once(self.builder, self.kind, size=self.index(count))
-        return self.builder.bitcast(place, _DOUBLE.as_pointer())
+        return self.builder.bitcast(place, DOUBLE.as_pointer())
 
     def loop(self, count: Any) -> Any:
         """`with e.loop(count) as n:` what follows is done for n = 0 .. count - 1 (n.index)."""
@@ -86,24 +178,32 @@ class Emit:
 
     def index(self, value: int) -> Any:
         """`value` as an index."""
-        return ir.Constant(_INDEX, value)
+        return index(value)
 
     def constant(self, value: float) -> Any:
         """`value` in all lanes."""
-        return ir.Constant(self.kind, [value] * self.lanes)
+        return constant(self.kind, value)
 
     def pointer(self, kind: Any, array: Any, index: Any) -> Any:
         """Address of element `index` (an instruction's result) of a contiguous array."""
-        data = cgutils.create_struct_proxy(kind)(self.context, self.builder, value=array).data
-        return self.builder.gep(data, [index])
+        return element_place(self.context, self.builder, kind, array, index)
+
+    def addresses(self, kind: Any, array: Any) -> Any:
+        """Pointer to the first of the addresses in bytes that a contiguous array holds."""
+        return self.builder.bitcast(self.pointer(kind, array, self.index(0)), INDEX.as_pointer())
+
+    def columns(self, pair: Any) -> tuple[Any, Any]:
+        """Columns of float64 in memory, given as (address, bytes from one to the next): pointer, elements."""
+        first, step = (self.builder.extract_value(pair, n) for n in range(2))
+        return self.place(first), self.builder.ashr(step, self.index(3))
 
     def place(self, address: Any) -> Any:
         """The float64 at an address in bytes (see simd.address)."""
-        return self.builder.inttoptr(address, _DOUBLE.as_pointer())
+        return self.builder.inttoptr(address, DOUBLE.as_pointer())
 
     def at(self, pointer: Any, offset: int) -> Any:
         """The address `offset` elements further."""
-        return self.builder.gep(pointer, [ir.Constant(_INDEX, offset)])
+        return self.builder.gep(pointer, [self.index(offset)])
 
     def load(self, pointer: Any, offset: int) -> Any:
         """The vector that starts at element `offset`."""
@@ -117,16 +217,11 @@ class Emit:
 
     def spread(self, pointer: Any, offset: int) -> Any:
         """Element `offset` in all lanes."""
-        scalar = self.builder.load(self.at(pointer, offset))
-        undefined = ir.Constant(self.kind, ir.Undefined)
-        first = self.builder.insert_element(undefined, scalar, ir.Constant(_INT, 0))
-        return self.shuffle(first, undefined, [0] * self.lanes)
+        return spread(self.builder, self.builder.load(self.at(pointer, offset)), self.lanes)
 
     def fma(self, a: Any, b: Any, c: Any) -> Any:
         """a b + c, rounded once."""
-        kind = ir.FunctionType(self.kind, [self.kind] * 3)
-        name = f"llvm.fma.v{self.lanes}f64"
-        return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), [a, b, c])
+        return standard(self.builder, "fma", a, b, c)
 
     def negative(self, a: Any) -> Any:
         """-a."""
@@ -146,9 +241,7 @@ class Emit:
 
     def absolute(self, a: Any) -> Any:
         """|a|."""
-        kind = ir.FunctionType(self.kind, [self.kind])
-        name = f"llvm.fabs.v{self.lanes}f64"
-        return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), [a])
+        return standard(self.builder, "fabs", a)
 
     def larger(self, a: Any, b: Any) -> Any:
         """The larger of a and b; b where a is NaN."""
@@ -160,7 +253,7 @@ class Emit:
 
     def shuffle(self, a: Any, b: Any, lanes: Sequence[int]) -> Any:
         """Lanes of a (0 .. lanes - 1) and b (lanes ..), as listed."""
-        return self.builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(_INT, len(lanes)), list(lanes)))
+        return shuffle(self.builder, a, b, lanes)
 
     def sums(self, vectors: Sequence[Any]) -> Any:
         """One vector of the sums over the lanes of as many vectors as there are lanes, pairwise in a fixed order."""
@@ -205,5 +298,4 @@ class Emit:
 
     def _four(self, pointer: Any, offset: int) -> Any:
         """Four elements, whatever the number of lanes."""
-        kind = ir.VectorType(_DOUBLE, 4)
-        return self.builder.load(self.builder.bitcast(self.at(pointer, offset), kind.as_pointer()), align=8)
+        return self.builder.load(self.builder.bitcast(self.at(pointer, offset), doubles(4).as_pointer()), align=8)

@@ -14,6 +14,10 @@ how many there are.
                                    address does not keep its array alive: take addresses of arguments only
     vfma(a, b, c)                  a b + c, rounded once
     vtake(a, b, c)                 c - a b, rounded once
+    vadd(a, b), vsub, vmul, vdiv   a + b, a - b, a b, a / b
+    vmax(a, b), vmin(a, b)         the larger, the smaller of both; b where one is NaN
+    vless(a, b)                    1.0 where a < b, else 0.0
+    vabs(a), vroot(a)              |a|, the square root of a; vsign(a, b) is |a| with the sign of b
     vset(x)                        x in all lanes
     vspread(address)               one element in all lanes
     vread8(address), vset8(x)      the same with eight lanes, vread16 and vset16 with sixteen
@@ -30,14 +34,29 @@ how many there are.
     vsums(a, b, c, d)              the four vectors' sums, each (x0 + x1) + (x2 + x3)
 """
 # mypy: disallow-untyped-defs=False
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import types
 from numba.extending import intrinsic, models, register_model
 
-_INT = ir.IntType(32)
+from gpu_extract.vectors.emit import (
+    DOUBLE,
+    INDEX,
+    constant,
+    doubles,
+    element_place,
+    fetch,
+    index,
+    lane,
+    load,
+    shuffle,
+    singles,
+    spread,
+    standard,
+    store,
+    store_past,
+)
 
 
 class Vec(types.Type):
@@ -51,56 +70,17 @@ class Vec(types.Type):
 vec4, vec8, vec16 = Vec(4), Vec(8), Vec(16)
 
 
-def _doubles(lanes: int) -> ir.VectorType:
-    return ir.VectorType(ir.DoubleType(), lanes)
-
-
-def _floats(lanes: int) -> ir.VectorType:
-    return ir.VectorType(ir.FloatType(), lanes)
-
-
-_VECTOR = _doubles(4)
-
-
 @register_model(Vec)
 class _VecModel(models.PrimitiveModel):
     def __init__(self, dmm: Any, fe_type: Vec) -> None:
-        super().__init__(dmm, fe_type, (_floats if fe_type.single else _doubles)(fe_type.lanes))
-
-
-def _constant(like: Any, value: float) -> ir.Constant:
-    """`value` in as many lanes as the vector `like` has."""
-    return ir.Constant(like.type, [value] * like.type.count)
-
-
-def _shuffle(builder: Any, a: Any, b: Any, lanes: Sequence[int]) -> Any:
-    """Lanes of a, then b, as listed."""
-    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(_INT, len(lanes)), list(lanes)))
-
-
-def _spread(builder: Any, value: Any, lanes: int) -> Any:
-    """A float64 in all lanes."""
-    undefined = ir.Constant(_doubles(lanes), ir.Undefined)
-    return _shuffle(builder, builder.insert_element(undefined, value, ir.Constant(_INT, 0)), undefined, [0] * lanes)
-
-
-def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
-    data = cgutils.create_struct_proxy(array_type)(context, builder, value=array).data
-    return builder.gep(data, [index])
-
-
-def _call(builder: Any, name: str, *args: Any) -> Any:
-    vector = args[0].type
-    kind = ir.FunctionType(vector, [vector] * len(args))
-    suffix = f"v{vector.count}f{32 if isinstance(vector.element, ir.FloatType) else 64}"
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"{name}.{suffix}"), args)
+        super().__init__(dmm, fe_type, (singles if fe_type.single else doubles)(fe_type.lanes))
 
 
 @intrinsic
 def address(typingctx, array, index):
     """Address of element `index` of a contiguous array."""
     def codegen(context, builder, signature, args):
-        return builder.ptrtoint(_pointer(context, builder, signature.args[0], args[0], args[1]), ir.IntType(64))
+        return builder.ptrtoint(element_place(context, builder, signature.args[0], args[0], args[1]), INDEX)
     return types.intp(array, types.intp), codegen
 
 
@@ -108,10 +88,7 @@ def address(typingctx, array, index):
 def prefetch(typingctx, place):
     """Ask for the cache line of an address, to be read soon; any address may be given."""
     def codegen(context, builder, signature, args):
-        byte = ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [byte, _INT, _INT, _INT])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(function, [builder.inttoptr(args[0], byte), *(ir.Constant(_INT, v) for v in (0, 2, 1))])
+        fetch(builder, args[0])
         return context.get_dummy_value()
     return types.void(types.intp), codegen
 
@@ -120,7 +97,7 @@ def prefetch(typingctx, place):
 def integer(typingctx, place):
     """The int64 at an address."""
     def codegen(context, builder, signature, args):
-        return builder.load(builder.inttoptr(args[0], ir.IntType(64).as_pointer()))
+        return load(builder, args[0], INDEX)
     return types.int64(types.intp), codegen
 
 
@@ -128,7 +105,7 @@ def integer(typingctx, place):
 def number(typingctx, place):
     """The float64 at an address."""
     def codegen(context, builder, signature, args):
-        return builder.load(builder.inttoptr(args[0], ir.DoubleType().as_pointer()))
+        return load(builder, args[0], DOUBLE)
     return types.float64(types.intp), codegen
 
 
@@ -136,16 +113,9 @@ def number(typingctx, place):
 def write(typingctx, place, value):
     """Write one float64 to an address."""
     def codegen(context, builder, signature, args):
-        builder.store(args[1], builder.inttoptr(args[0], ir.DoubleType().as_pointer()))
+        store(builder, args[1], args[0])
         return context.get_dummy_value()
     return types.void(types.intp, types.float64), codegen
-
-
-def _store_past(builder: Any, value: Any, place: Any, size: int) -> None:
-    """Store a vector whose elements have `size` bytes past the caches: nobody reads it soon."""
-    pointer = builder.inttoptr(place, value.type.as_pointer())
-    store = builder.store(value, pointer, align=size * value.type.count)
-    store.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(_INT, 1)]))
 
 
 @intrinsic
@@ -154,9 +124,9 @@ def vwrite_single(typingctx, place, value):
     def codegen(context, builder, signature, args):
         lanes = min(value.lanes, 8)
         for first in range(0, value.lanes, lanes):
-            part = _shuffle(builder, args[1], args[1], range(first, first + lanes))
-            place = builder.add(args[0], ir.Constant(args[0].type, 4 * first))
-            _store_past(builder, builder.fptrunc(part, _floats(lanes)), place, 4)
+            part = shuffle(builder, args[1], args[1], range(first, first + lanes))
+            place = builder.add(args[0], index(4 * first))
+            store_past(builder, builder.fptrunc(part, singles(lanes)), place)
         return context.get_dummy_value()
     return types.void(types.intp, value), codegen
 
@@ -165,74 +135,50 @@ def vwrite_single(typingctx, place, value):
 def vwrite_past(typingctx, place, value):
     """Write all lanes to an address that is a multiple of their size, past the caches."""
     def codegen(context, builder, signature, args):
-        _store_past(builder, args[1], args[0], 8)
+        store_past(builder, args[1], args[0])
         return context.get_dummy_value()
     return types.void(types.intp, value), codegen
 
 
-@intrinsic
-def vread(typingctx, place):
-    """The four float64 at an address."""
-    def codegen(context, builder, signature, args):
-        return builder.load(builder.inttoptr(args[0], _VECTOR.as_pointer()), align=8)
-    return vec4(types.intp), codegen
+def _reader(kind: Vec) -> Any:
+    """A function of an address: the float64 there, as many as `kind` has lanes."""
+    @intrinsic
+    def read(typingctx, place):
+        def codegen(context, builder, signature, args):
+            return load(builder, args[0], doubles(kind.lanes))
+        return kind(types.intp), codegen
+    return read
 
 
-@intrinsic
-def vread8(typingctx, place):
-    """The eight float64 at an address."""
-    def codegen(context, builder, signature, args):
-        return builder.load(builder.inttoptr(args[0], _doubles(8).as_pointer()), align=8)
-    return vec8(types.intp), codegen
+def _setter(kind: Vec) -> Any:
+    """A function of a number: that in all lanes of `kind`."""
+    @intrinsic
+    def fill(typingctx, x):
+        def codegen(context, builder, signature, args):
+            return spread(builder, args[0], kind.lanes)
+        return kind(types.float64), codegen
+    return fill
 
 
-@intrinsic
-def vread16(typingctx, place):
-    """The sixteen float64 at an address."""
-    def codegen(context, builder, signature, args):
-        return builder.load(builder.inttoptr(args[0], _doubles(16).as_pointer()), align=8)
-    return vec16(types.intp), codegen
+vread, vread8, vread16 = (_reader(kind) for kind in (vec4, vec8, vec16))
+vset, vset8, vset16 = (_setter(kind) for kind in (vec4, vec8, vec16))
 
 
 @intrinsic
 def vwrite(typingctx, place, value):
     """Write all lanes to an address."""
     def codegen(context, builder, signature, args):
-        builder.store(args[1], builder.inttoptr(args[0], _doubles(value.lanes).as_pointer()), align=8)
+        store(builder, args[1], args[0])
         return context.get_dummy_value()
     return types.void(types.intp, value), codegen
-
-
-@intrinsic
-def vset(typingctx, x):
-    """x in all lanes."""
-    def codegen(context, builder, signature, args):
-        return _spread(builder, args[0], 4)
-    return vec4(types.float64), codegen
-
-
-@intrinsic
-def vset8(typingctx, x):
-    """x in all eight lanes."""
-    def codegen(context, builder, signature, args):
-        return _spread(builder, args[0], 8)
-    return vec8(types.float64), codegen
-
-
-@intrinsic
-def vset16(typingctx, x):
-    """x in all sixteen lanes."""
-    def codegen(context, builder, signature, args):
-        return _spread(builder, args[0], 16)
-    return vec16(types.float64), codegen
 
 
 @intrinsic
 def vpixels(typingctx, place):
     """The four float64 at an address, each in four lanes."""
     def codegen(context, builder, signature, args):
-        four = builder.load(builder.inttoptr(args[0], _VECTOR.as_pointer()), align=8)
-        return _shuffle(builder, four, four, [n // 4 for n in range(16)])
+        four = load(builder, args[0], doubles(4))
+        return shuffle(builder, four, four, [n // 4 for n in range(16)])
     return vec16(types.intp), codegen
 
 
@@ -240,8 +186,8 @@ def vpixels(typingctx, place):
 def vpixels8(typingctx, place):
     """The two float64 at an address, each in four lanes."""
     def codegen(context, builder, signature, args):
-        two = builder.load(builder.inttoptr(args[0], _doubles(2).as_pointer()), align=8)
-        return _shuffle(builder, two, two, [n // 4 for n in range(8)])
+        two = load(builder, args[0], doubles(2))
+        return shuffle(builder, two, two, [n // 4 for n in range(8)])
     return vec8(types.intp), codegen
 
 
@@ -249,7 +195,7 @@ def vpixels8(typingctx, place):
 def vhalf(typingctx, a):
     """The lower eight of sixteen lanes."""
     def codegen(context, builder, signature, args):
-        return _shuffle(builder, args[0], args[0], range(8))
+        return shuffle(builder, args[0], args[0], range(8))
     return vec8(vec16), codegen
 
 
@@ -257,8 +203,8 @@ def vhalf(typingctx, a):
 def vjoin(typingctx, a, b):
     """Sixteen lanes with other lower eight."""
     def codegen(context, builder, signature, args):
-        longer = _shuffle(builder, args[1], args[1], [*range(8)] * 2)
-        return _shuffle(builder, longer, args[0], [*range(8), *range(24, 32)])
+        longer = shuffle(builder, args[1], args[1], [*range(8)] * 2)
+        return shuffle(builder, longer, args[0], [*range(8), *range(24, 32)])
     return vec16(vec16, vec8), codegen
 
 
@@ -266,7 +212,7 @@ def vjoin(typingctx, a, b):
 def vfours(typingctx, a):
     """Four lanes, four times."""
     def codegen(context, builder, signature, args):
-        return _shuffle(builder, args[0], args[0], [n % 4 for n in range(16)])
+        return shuffle(builder, args[0], args[0], [n % 4 for n in range(16)])
     return vec16(vec4), codegen
 
 
@@ -274,8 +220,8 @@ def vfours(typingctx, a):
 def vtwice(typingctx, place):
     """Of the eight float64 at an address the first, third, fifth and seventh, each in two lanes."""
     def codegen(context, builder, signature, args):
-        eight = builder.load(builder.inttoptr(args[0], _doubles(8).as_pointer()), align=8)
-        return _shuffle(builder, eight, eight, [n // 2 * 2 for n in range(8)])
+        eight = load(builder, args[0], doubles(8))
+        return shuffle(builder, eight, eight, [n // 2 * 2 for n in range(8)])
     return vec8(types.intp), codegen
 
 
@@ -285,7 +231,7 @@ def _rotation(by: int) -> Any:
     def rotate(typingctx, a):
         def codegen(context, builder, signature, args):
             lanes = [n // 4 * 4 + (n + by) % 4 for n in range(signature.args[0].lanes)]
-            return _shuffle(builder, args[0], args[0], lanes)
+            return shuffle(builder, args[0], args[0], lanes)
         return a(a), codegen
     return rotate
 
@@ -297,8 +243,8 @@ vturn1, vturn2, vturn3 = (_rotation(by) for by in (1, 2, 3))
 def vpick(typingctx, a, b, c, d):
     """Lane 0 of a, 1 of b, 2 of c, 3 of d."""
     def codegen(context, builder, signature, args):
-        low, high = _shuffle(builder, args[0], args[1], [0, 5, 2, 3]), _shuffle(builder, args[2], args[3], [0, 1, 2, 7])
-        return _shuffle(builder, low, high, [0, 1, 6, 7])
+        low, high = shuffle(builder, args[0], args[1], [0, 5, 2, 3]), shuffle(builder, args[2], args[3], [0, 1, 2, 7])
+        return shuffle(builder, low, high, [0, 1, 6, 7])
     return vec4(vec4, vec4, vec4, vec4), codegen
 
 
@@ -306,7 +252,7 @@ def vpick(typingctx, a, b, c, d):
 def vlow(typingctx, a, b):
     """The lower pair of a, then that of b."""
     def codegen(context, builder, signature, args):
-        return _shuffle(builder, args[0], args[1], [0, 1, 4, 5])
+        return shuffle(builder, args[0], args[1], [0, 1, 4, 5])
     return vec4(vec4, vec4), codegen
 
 
@@ -314,7 +260,7 @@ def vlow(typingctx, a, b):
 def vpairs(typingctx, a, b):
     """a0, b0, a2, b2."""
     def codegen(context, builder, signature, args):
-        return _shuffle(builder, args[0], args[1], [0, 4, 2, 6])
+        return shuffle(builder, args[0], args[1], [0, 4, 2, 6])
     return vec4(vec4, vec4), codegen
 
 
@@ -322,7 +268,7 @@ def vpairs(typingctx, a, b):
 def vhigh(typingctx, a, b):
     """The upper pair of a, then that of b."""
     def codegen(context, builder, signature, args):
-        return _shuffle(builder, args[0], args[1], [2, 3, 6, 7])
+        return shuffle(builder, args[0], args[1], [2, 3, 6, 7])
     return vec4(vec4, vec4), codegen
 
 
@@ -333,7 +279,7 @@ def vfold(typingctx, a):
         value, lanes = args[0], signature.args[0].lanes
         while lanes > 4:
             lanes //= 2
-            low, high = (_shuffle(builder, value, value, range(n, n + lanes)) for n in (0, lanes))
+            low, high = (shuffle(builder, value, value, range(n, n + lanes)) for n in (0, lanes))
             value = builder.fadd(low, high)
         return value
     return vec4(a), codegen
@@ -343,7 +289,7 @@ def vfold(typingctx, a):
 def vspread(typingctx, place):
     """The float64 at an address in all lanes."""
     def codegen(context, builder, signature, args):
-        return _spread(builder, builder.load(builder.inttoptr(args[0], ir.DoubleType().as_pointer())), 4)
+        return spread(builder, load(builder, args[0], DOUBLE), 4)
     return vec4(types.intp), codegen
 
 
@@ -351,8 +297,8 @@ def vspread(typingctx, place):
 def vsum(typingctx, a):
     """(a0 + a2) + (a1 + a3)."""
     def codegen(context, builder, signature, args):
-        lane = [builder.extract_element(args[0], ir.Constant(_INT, k)) for k in range(4)]
-        return builder.fadd(builder.fadd(lane[0], lane[2]), builder.fadd(lane[1], lane[3]))
+        x = [lane(builder, args[0], n) for n in range(4)]
+        return builder.fadd(builder.fadd(x[0], x[2]), builder.fadd(x[1], x[3]))
     return types.float64(vec4), codegen
 
 
@@ -360,107 +306,53 @@ def vsum(typingctx, a):
 def vsums(typingctx, a, b, c, d):
     """A vector of the sums of four vectors, each (x0 + x1) + (x2 + x3)."""
     def codegen(context, builder, signature, args):
-        def shuffle(x: Any, y: Any, lanes: list[int]) -> Any:
-            return builder.shuffle_vector(x, y, ir.Constant(ir.VectorType(_INT, 4), lanes))
-
-        first, second = (builder.fadd(shuffle(x, y, [0, 4, 2, 6]), shuffle(x, y, [1, 5, 3, 7]))
+        first, second = (builder.fadd(shuffle(builder, x, y, [0, 4, 2, 6]), shuffle(builder, x, y, [1, 5, 3, 7]))
                          for x, y in (args[:2], args[2:]))
-        return builder.fadd(shuffle(first, second, [0, 1, 4, 5]), shuffle(first, second, [2, 3, 6, 7]))
+        low, high = (shuffle(builder, first, second, lanes) for lanes in ([0, 1, 4, 5], [2, 3, 6, 7]))
+        return builder.fadd(low, high)
     return vec4(vec4, vec4, vec4, vec4), codegen
 
 
-@intrinsic
-def vfma(typingctx, a, b, c):
-    """a b + c, rounded once."""
-    def codegen(context, builder, signature, args):
-        return _call(builder, "llvm.fma", *args)
-    return a(a, a, a), codegen
+def _lane_by_lane(write: Callable[..., Any], count: int) -> Any:
+    """An intrinsic of `count` vectors of one kind that gives another one: write(builder, *vectors)."""
+    def typed(kind):
+        def codegen(context, builder, signature, args):
+            return write(builder, *args)
+        return kind(*[kind] * count), codegen
+
+    def one(typingctx, a):
+        return typed(a)
+
+    def two(typingctx, a, b):
+        return typed(a)
+
+    def three(typingctx, a, b, c):
+        return typed(a)
+    return intrinsic((one, two, three)[count - 1])
 
 
-@intrinsic
-def vtake(typingctx, a, b, c):
-    """c - a b, rounded once."""
-    def codegen(context, builder, signature, args):
-        return _call(builder, "llvm.fma", builder.fneg(args[0]), *args[1:])
-    return a(a, a, a), codegen
+def _larger(builder: Any, a: Any, b: Any) -> Any:
+    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
 
-@intrinsic
-def vadd(typingctx, a, b):
-    """a + b."""
-    def codegen(context, builder, signature, args):
-        return builder.fadd(*args)
-    return a(a, a), codegen
+def _smaller(builder: Any, a: Any, b: Any) -> Any:
+    return builder.select(builder.fcmp_ordered("<", a, b), a, b)
 
 
-@intrinsic
-def vsub(typingctx, a, b):
-    """a - b."""
-    def codegen(context, builder, signature, args):
-        return builder.fsub(*args)
-    return a(a, a), codegen
+def _less(builder: Any, a: Any, b: Any) -> Any:
+    one, zero = (constant(a.type, v) for v in (1.0, 0.0))
+    return builder.select(builder.fcmp_ordered("<", a, b), one, zero)
 
 
-@intrinsic
-def vmul(typingctx, a, b):
-    """a b."""
-    def codegen(context, builder, signature, args):
-        return builder.fmul(*args)
-    return a(a, a), codegen
-
-
-@intrinsic
-def vdiv(typingctx, a, b):
-    """a / b."""
-    def codegen(context, builder, signature, args):
-        return builder.fdiv(*args)
-    return a(a, a), codegen
-
-
-@intrinsic
-def vmax(typingctx, a, b):
-    """The larger of a and b, lane by lane."""
-    def codegen(context, builder, signature, args):
-        return builder.select(builder.fcmp_ordered(">", args[0], args[1]), args[0], args[1])
-    return a(a, a), codegen
-
-
-@intrinsic
-def vmin(typingctx, a, b):
-    """The smaller of a and b, lane by lane."""
-    def codegen(context, builder, signature, args):
-        return builder.select(builder.fcmp_ordered("<", args[0], args[1]), args[0], args[1])
-    return a(a, a), codegen
-
-
-@intrinsic
-def vless(typingctx, a, b):
-    """1.0 where a < b, else 0.0."""
-    def codegen(context, builder, signature, args):
-        one, zero = (_constant(args[0], v) for v in (1.0, 0.0))
-        return builder.select(builder.fcmp_ordered("<", args[0], args[1]), one, zero)
-    return a(a, a), codegen
-
-
-@intrinsic
-def vabs(typingctx, a):
-    """|a|."""
-    def codegen(context, builder, signature, args):
-        return _call(builder, "llvm.fabs", args[0])
-    return a(a), codegen
-
-
-@intrinsic
-def vroot(typingctx, a):
-    """The square root of a."""
-    def codegen(context, builder, signature, args):
-        return _call(builder, "llvm.sqrt", *args)
-    return a(a), codegen
-
-
-@intrinsic
-def vsign(typingctx, a, b):
-    """|a| with the sign of b."""
-    def codegen(context, builder, signature, args):
-        return _call(builder, "llvm.copysign", *args)
-    return a(a, a), codegen
+vfma = _lane_by_lane(lambda builder, a, b, c: standard(builder, "fma", a, b, c), 3)
+vtake = _lane_by_lane(lambda builder, a, b, c: standard(builder, "fma", builder.fneg(a), b, c), 3)
+vadd = _lane_by_lane(lambda builder, a, b: builder.fadd(a, b), 2)
+vsub = _lane_by_lane(lambda builder, a, b: builder.fsub(a, b), 2)
+vmul = _lane_by_lane(lambda builder, a, b: builder.fmul(a, b), 2)
+vdiv = _lane_by_lane(lambda builder, a, b: builder.fdiv(a, b), 2)
+vmax = _lane_by_lane(_larger, 2)
+vmin = _lane_by_lane(_smaller, 2)
+vless = _lane_by_lane(_less, 2)
+vabs = _lane_by_lane(lambda builder, a: standard(builder, "fabs", a), 1)
+vroot = _lane_by_lane(lambda builder, a: standard(builder, "sqrt", a), 1)
+vsign = _lane_by_lane(lambda builder, a, b: standard(builder, "copysign", a, b), 2)

@@ -18,13 +18,12 @@ the elements' type, float32, or float64 where that is what a block holds; places
 # mypy: disallow-untyped-defs=False
 from typing import Any
 
-from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from gpu_extract.vectors.simd import Vec, _call, _constant, _shuffle, vec4, vec8, vec16
+from gpu_extract.vectors.emit import constant, doubles, integers, load, shuffle, singles, standard, store
+from gpu_extract.vectors.simd import Vec, vec4, vec8, vec16
 
-_INT = ir.IntType(32)
 single16 = Vec(16, single=True)
 
 
@@ -32,22 +31,16 @@ def _sixteen(kind: Any) -> Vec:
     return single16 if kind == types.float32 else vec16
 
 
-def _element(kind: Any) -> Any:
-    return ir.FloatType() if kind == types.float32 else ir.DoubleType()
-
-
-def _load(builder: Any, place: Any, kind: Any, lanes: int) -> Any:
-    element = _element(kind)
-    pointer = builder.inttoptr(place, ir.VectorType(element, lanes).as_pointer())
-    return builder.load(pointer, align=4 if isinstance(element, ir.FloatType) else 8)
+def _lanes(kind: Any, lanes: int) -> Any:
+    return (singles if kind == types.float32 else doubles)(lanes)
 
 
 @intrinsic
 def wide8(typingctx, place, kind):
     """Eight elements at an address, widened to float64."""
     def codegen(context, builder, signature, args):
-        value = _load(builder, args[0], kind, 8)
-        return value if kind == types.float64 else builder.fpext(value, ir.VectorType(ir.DoubleType(), 8))
+        value = load(builder, args[0], _lanes(kind, 8))
+        return value if kind == types.float64 else builder.fpext(value, doubles(8))
     return vec8(types.intp, kind), codegen
 
 
@@ -55,15 +48,15 @@ def wide8(typingctx, place, kind):
 def pixels(typingctx, a, b, c, d, light):
     """(bin 0 + bin 2) + (bin 1 + bin 3) of each of eight columns, the bins times the lanes of `light`."""
     def codegen(context, builder, signature, args):
-        low, high = (_shuffle(builder, args[4], args[4], lanes) for lanes in ([0, 1] * 4, [2, 3] * 4))
+        low, high = (shuffle(builder, args[4], args[4], lanes) for lanes in ([0, 1] * 4, [2, 3] * 4))
         halves = []
         for x, y in (args[:2], args[2:4]):
-            first = _shuffle(builder, x, y, (0, 1, 4, 5, 8, 9, 12, 13))
-            second = _shuffle(builder, x, y, (2, 3, 6, 7, 10, 11, 14, 15))
-            halves.append(_call(builder, "llvm.fma", second, high, builder.fmul(first, low)))
-        mixed = builder.fadd(_shuffle(builder, halves[0], halves[1], (0, 8, 2, 10, 4, 12, 6, 14)),
-                             _shuffle(builder, halves[0], halves[1], (1, 9, 3, 11, 5, 13, 7, 15)))
-        return _shuffle(builder, mixed, mixed, (0, 2, 4, 6, 1, 3, 5, 7))
+            first = shuffle(builder, x, y, (0, 1, 4, 5, 8, 9, 12, 13))
+            second = shuffle(builder, x, y, (2, 3, 6, 7, 10, 11, 14, 15))
+            halves.append(standard(builder, "fma", second, high, builder.fmul(first, low)))
+        mixed = builder.fadd(shuffle(builder, halves[0], halves[1], (0, 8, 2, 10, 4, 12, 6, 14)),
+                             shuffle(builder, halves[0], halves[1], (1, 9, 3, 11, 5, 13, 7, 15)))
+        return shuffle(builder, mixed, mixed, (0, 2, 4, 6, 1, 3, 5, 7))
     return vec8(vec8, vec8, vec8, vec8, vec4), codegen
 
 
@@ -71,8 +64,8 @@ def pixels(typingctx, a, b, c, d, light):
 def add_to(typingctx, place, value):
     """Add all lanes to the float64 at an address."""
     def codegen(context, builder, signature, args):
-        there = _load(builder, args[0], types.float64, value.lanes)
-        builder.store(builder.fadd(args[1], there), builder.inttoptr(args[0], there.type.as_pointer()), align=8)
+        there = load(builder, args[0], doubles(value.lanes))
+        store(builder, builder.fadd(args[1], there), args[0])
         return context.get_dummy_value()
     return types.void(types.intp, value), codegen
 
@@ -81,7 +74,7 @@ def add_to(typingctx, place, value):
 def columns(typingctx, place, kind):
     """Sixteen elements at an address."""
     def codegen(context, builder, signature, args):
-        return _load(builder, args[0], kind, 16)
+        return load(builder, args[0], _lanes(kind, 16))
     return _sixteen(kind)(types.intp, kind), codegen
 
 
@@ -89,8 +82,8 @@ def columns(typingctx, place, kind):
 def spread(typingctx, place, kind):
     """Four elements at an address, each in four lanes."""
     def codegen(context, builder, signature, args):
-        four = _load(builder, args[0], kind, 4)
-        return _shuffle(builder, four, four, [n // 4 for n in range(16)])
+        four = load(builder, args[0], _lanes(kind, 4))
+        return shuffle(builder, four, four, [n // 4 for n in range(16)])
     return _sixteen(kind)(types.intp, kind), codegen
 
 
@@ -98,8 +91,8 @@ def spread(typingctx, place, kind):
 def columns2(typingctx, first, second, kind):
     """Eight elements at one address and eight at another."""
     def codegen(context, builder, signature, args):
-        eight = [_load(builder, place, kind, 8) for place in args[:2]]
-        return _shuffle(builder, eight[0], eight[1], range(16))
+        eight = [load(builder, place, _lanes(kind, 8)) for place in args[:2]]
+        return shuffle(builder, eight[0], eight[1], range(16))
     return _sixteen(kind)(types.intp, types.intp, kind), codegen
 
 
@@ -107,8 +100,8 @@ def columns2(typingctx, first, second, kind):
 def columns1(typingctx, place, kind):
     """Eight elements at an address, and zeros."""
     def codegen(context, builder, signature, args):
-        eight = _load(builder, args[0], kind, 8)
-        return _shuffle(builder, eight, _constant(eight, 0.0), range(16))
+        eight = load(builder, args[0], _lanes(kind, 8))
+        return shuffle(builder, eight, constant(eight.type, 0.0), range(16))
     return _sixteen(kind)(types.intp, kind), codegen
 
 
@@ -116,8 +109,8 @@ def columns1(typingctx, place, kind):
 def spread2(typingctx, first, second, kind):
     """Two elements at one address and two at another, each in four lanes."""
     def codegen(context, builder, signature, args):
-        two = [_load(builder, place, kind, 2) for place in args[:2]]
-        return _shuffle(builder, two[0], two[1], [n // 4 for n in range(16)])
+        two = [load(builder, place, _lanes(kind, 2)) for place in args[:2]]
+        return shuffle(builder, two[0], two[1], [n // 4 for n in range(16)])
     return _sixteen(kind)(types.intp, types.intp, kind), codegen
 
 
@@ -125,7 +118,7 @@ def spread2(typingctx, first, second, kind):
 def nothing(typingctx, kind):
     """0 in all lanes."""
     def codegen(context, builder, signature, args):
-        return ir.Constant(ir.VectorType(_element(kind), 16), [0.0] * 16)
+        return constant(_lanes(kind, 16), 0.0)
     return _sixteen(kind)(kind), codegen
 
 
@@ -133,10 +126,9 @@ def nothing(typingctx, kind):
 def unsigned(typingctx, a, b):
     """a where the sign bit of b is clear, else 0."""
     def codegen(context, builder, signature, args):
-        bits = 32 if isinstance(args[1].type.element, ir.FloatType) else 64
-        whole = ir.VectorType(ir.IntType(bits), 16)
-        negative = builder.icmp_signed("<", builder.bitcast(args[1], whole), ir.Constant(whole, [0] * 16))
-        return builder.select(negative, ir.Constant(args[0].type, [0.0] * 16), args[0])
+        whole = integers(args[1].type)
+        negative = builder.icmp_signed("<", builder.bitcast(args[1], whole), constant(whole, 0))
+        return builder.select(negative, constant(args[0].type, 0.0), args[0])
     return a(a, a), codegen
 
 
@@ -146,10 +138,10 @@ def by_bin(typingctx, a):
     def codegen(context, builder, signature, args):
         value = args[0]
         if a == single16:
-            value = builder.fpext(value, ir.VectorType(ir.DoubleType(), 16))
+            value = builder.fpext(value, doubles(16))
         for half in (8, 4):
-            value = builder.fadd(_shuffle(builder, value, value, range(half)),
-                                 _shuffle(builder, value, value, range(half, 2 * half)))
+            value = builder.fadd(shuffle(builder, value, value, range(half)),
+                                 shuffle(builder, value, value, range(half, 2 * half)))
         return value
     return vec4(a), codegen
 
@@ -158,7 +150,7 @@ def by_bin(typingctx, a):
 def lower(typingctx, a):
     """The first half of the lanes."""
     def codegen(context, builder, signature, args):
-        return _shuffle(builder, args[0], args[0], range(a.lanes // 2))
+        return shuffle(builder, args[0], args[0], range(a.lanes // 2))
     return Vec(a.lanes // 2)(a), codegen
 
 
@@ -166,7 +158,7 @@ def lower(typingctx, a):
 def upper(typingctx, a):
     """The second half of the lanes."""
     def codegen(context, builder, signature, args):
-        return _shuffle(builder, args[0], args[0], range(a.lanes // 2, a.lanes))
+        return shuffle(builder, args[0], args[0], range(a.lanes // 2, a.lanes))
     return Vec(a.lanes // 2)(a), codegen
 
 
@@ -174,10 +166,7 @@ def upper(typingctx, a):
 def write_narrow(typingctx, place, a, kind):
     """Write eight float64 to an address in the type of `kind`."""
     def codegen(context, builder, signature, args):
-        element = _element(kind)
-        vector = ir.VectorType(element, 8)
-        value = args[1] if kind == types.float64 else builder.fptrunc(args[1], vector)
-        builder.store(value, builder.inttoptr(args[0], vector.as_pointer()),
-                      align=4 if isinstance(element, ir.FloatType) else 8)
+        value = args[1] if kind == types.float64 else builder.fptrunc(args[1], singles(8))
+        store(builder, value, args[0])
         return context.get_dummy_value()
     return types.void(types.intp, vec8, kind), codegen

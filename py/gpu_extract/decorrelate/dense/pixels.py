@@ -26,7 +26,7 @@ MOVED = 1e-4, 1e-3    # sigma of the flux, and of the ivar in proportion
 ROUNDING = 100 * float(np.finfo(float).eps)      # of spots, and of what is done with them
 BY_ROUNDING = 1e-7, 1e-5     # the same where rounding has gone one way of many: it can do a thousand times as much,
 NEXT = 2         # and what has moved one bin may as well move those so near,
-KNOWN = 1e5      # but for bins whose C_jj icov_jj is as that of whole ones can be (doc/method.md, "Weak bins")
+WHOLE = 1e5      # but for bins whose C_jj icov_jj is as that of whole ones can be (doc/method.md, "Weak bins")
 CLEAR = 1e-6     # a column of which more is left is known to more digits than are asked for
 GRADED = 1e4     # lengths of bins' columns from which on Jacobi rotations are asked: below, they are 1e-11 of each
 SOME = 240       # columns that are turned at a time,
@@ -74,7 +74,7 @@ def decorrelate(ask: Callable[..., Patch]) -> Rooted:
     A column of A_around with a remainder below SURE of its length, but above NONE, may reach a row or may be rounding
     of the spots. Bins that this choice moves by more than MOVED are weak. Where a remainder is below CLEAR, or what
     the fibre's own bins know of each other, the spots are also changed by their possible rounding: bins that this moves
-    by BY_ROUNDING are weak, and so are those beside that are not KNOWN.
+    by BY_ROUNDING are weak, and so are those beside whose `raised` is above WHOLE.
     """
     made, least = _made(ask())
     least = min(least, made[0].raised.max(initial=1.0) ** -0.5)
@@ -82,7 +82,7 @@ def decorrelate(ask: Callable[..., Patch]) -> Rooted:
     if least < CLEAR:
         by_rounding = moved(made[0], quickly(partial(ask, moved=ROUNDING)), *BY_ROUNDING)
         near = np.convolve(by_rounding, np.ones(2 * NEXT + 1))[NEXT:NEXT + len(weak)] > 0
-        weak |= (by_rounding | (near & (made[0].raised > KNOWN))) & (made[0].sums != 0.0)
+        weak |= (by_rounding | (near & (made[0].raised > WHOLE))) & (made[0].sums != 0.0)
     return made[0]._replace(weak=weak)
 
 

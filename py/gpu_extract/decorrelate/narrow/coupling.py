@@ -10,7 +10,7 @@ from gpu_extract.decorrelate.narrow.bands import address_of
 from gpu_extract.decorrelate.weak import SAFE, TOLD
 from gpu_extract.kernels.arena import Arena
 from gpu_extract.lapack import lapack
-from gpu_extract.solve import simd_factor, simd_strengths
+from gpu_extract.solve import measure_strengths, simd_factor
 from gpu_extract.vectors import transpose
 
 
@@ -43,7 +43,7 @@ class Couplings:
         self.icov, self.hw, self.distant, self._arena = normal.icov, normal.halfband, distant, arena
         self.x, self.margin = np.ascontiguousarray(x), margin + normal.halfband + transpose.LANES
         self.nfibre, self.nwave = normal.rhs.shape
-        self._strengths = normal.strengths or simd_strengths.measure(normal.icov, arena)
+        self._strengths = normal.strengths or measure_strengths(normal.icov, arena)
         self._factor = self._strengths.factor
         self.own = normal.own_halfband
         self.roots = arena.zeros(self.nfibre, self.nwave + 2 * self.margin)

@@ -14,7 +14,6 @@ Each of its steps waits for the one before: eight fibres are worked on at once, 
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numba import types
 
 from gpu_extract.kernels.compiled import njit
@@ -97,9 +96,7 @@ def _solve(typingctx, work, starts, size, count):
     """e / s of eight fibres, in the first vector of every row of `work`; arguments as in `_forward`."""
     def codegen(context, builder, signature, args):
         e = Emit(context, builder, LANES)
-        places = (e.pointer(signature.args[0], args[0], e.index(0)),
-                  builder.bitcast(e.pointer(signature.args[1], args[1], e.index(0)), ir.IntType(64).as_pointer()),
-                  args[2], args[3])
+        places = (e.pointer(signature.args[0], args[0], e.index(0)), e.addresses(signature.args[1], args[1]), *args[2:])
         call(context, builder, "correct_forward", places, _forward, LANES)
         return call(context, builder, "correct_backward", places, _backward, LANES)
     return types.void(work, starts, types.intp, types.intp), codegen

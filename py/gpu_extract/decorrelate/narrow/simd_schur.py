@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_extract.data import Array, IntArray
+from gpu_extract.arrays import Array, IntArray
 from gpu_extract.decorrelate.narrow.simd_schur_pairs import (
     keep_block,
     keep_weights,

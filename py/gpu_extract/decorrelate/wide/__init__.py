@@ -21,7 +21,7 @@ from gpu_extract.lapack import blas, lapack
 
 MOST_NEIGHBOURS = 8
 USUAL_NEIGHBOURS = 5
-WEAK = 0.05           # of other fibres' bins at the same wavelength
+THIN = 0.05           # a bin has far less information: of other fibres' bins at the same wavelength
 LITTLE = 1e-4         # a change of S that may be rounding
 GAMMAS = 10.0 ** -np.arange(2.0, 10.5, 0.5)
 
@@ -109,7 +109,7 @@ def _places(icov: Array, fibre: int, length: int) -> list[int]:
     around = slice(max(fibre - MOST_NEIGHBOURS, 0), fibre + MOST_NEIGHBOURS + 1)
     weakest = (relative[around] / np.maximum(np.median(relative, axis=0), 1e-150)).min(axis=0)
     pieces = [weakest[n:n + length] for n in range(0, len(weakest), length)]
-    return places + [n * length + int(piece.argmin()) for n, piece in enumerate(pieces) if piece.min() < WEAK]
+    return places + [n * length + int(piece.argmin()) for n, piece in enumerate(pieces) if piece.min() < THIN]
 
 
 def _count(icov: Array, fibre: int, stretch: tuple[int, int], limit: float) -> int:

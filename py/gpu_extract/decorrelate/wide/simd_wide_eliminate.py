@@ -8,7 +8,7 @@ once it has been followed as far as S_i is wanted. All that is in use stays in t
 # mypy: disallow-untyped-defs=False
 import numpy as np
 
-from gpu_extract.data import Array, IntArray
+from gpu_extract.arrays import Array, IntArray
 from gpu_extract.decorrelate.narrow.simd_banded import aligned
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import address, integer, number, write

@@ -2,7 +2,7 @@
 # mypy: disallow-untyped-defs=False
 import numpy as np
 
-from gpu_extract.data import Array, IntArray
+from gpu_extract.arrays import Array, IntArray
 from gpu_extract.decorrelate.narrow.simd_banded import aligned
 from gpu_extract.decorrelate.wide.simd_wide_eliminate import BY_FIBRES, factor, fill, follow, tiles_back
 from gpu_extract.kernels.compiled import njit

@@ -10,13 +10,13 @@ columns, which stay in registers, from the first to the last column in turn.
 """
 # mypy: disallow-untyped-defs=False
 import math
+from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numba import types
 
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.emit import all_literal, call, literal, written_out
+from gpu_extract.vectors.emit import Emit, all_literal, call, literal, written_out
 from gpu_extract.vectors.simd import address, number, write
 from gpu_extract.vectors.transpose import LANES, padded, turn
 
@@ -85,11 +85,8 @@ def _subtract(typingctx, target, left, right, count, groups):
             e.store(*at[key], e.builder.load(place))
 
     def codegen(context, builder, signature, args):
-        places = []
-        for pair in args[:3]:
-            place, step = (builder.extract_value(pair, n) for n in range(2))
-            places += [builder.inttoptr(place, ir.DoubleType().as_pointer()),
-                       builder.ashr(step, ir.Constant(step.type, 3))]
+        e = Emit(context, builder, LANES)
+        places = [part for pair in args[:3] for part in e.columns(pair)]
         return call(context, builder, f"subtract_tile_{high}", [*places, args[3]], body, LANES)
     return types.void(target, left, right, types.intp, groups), codegen
 
@@ -102,7 +99,7 @@ def _divide(typingctx, target, corner, inverses):
     """
     def body(e, places):
         target, step, corner, corner_step, inverses = places
-        done: list[ir.Value] = []
+        done: list[Any] = []
         for c in range(LANES):
             here = e.builder.gep(target, [e.builder.mul(step, e.index(c))])
             total = e.load(here, 0)
@@ -113,12 +110,8 @@ def _divide(typingctx, target, corner, inverses):
             e.store(here, 0, done[c])
 
     def codegen(context, builder, signature, args):
-        places = []
-        for pair in args[:2]:
-            place, step = (builder.extract_value(pair, n) for n in range(2))
-            places += [builder.inttoptr(place, ir.DoubleType().as_pointer()),
-                       builder.ashr(step, ir.Constant(step.type, 3))]
-        places.append(builder.inttoptr(args[2], ir.DoubleType().as_pointer()))
+        e = Emit(context, builder, LANES)
+        places = [*e.columns(args[0]), *e.columns(args[1]), e.place(args[2])]
         return call(context, builder, "divide_tile", places, body, LANES)
     return types.void(target, corner, inverses), codegen
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from gpu_extract.data import Array, IntArray
+from gpu_extract.arrays import Array, IntArray
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.blocks import (
     BLOCK,
