@@ -1,6 +1,6 @@
 """What does one bundle cost, stage by stage, in units of a dgemm of the same run?
 
-usage: bundle.py [--image FILE --psf FILE] [--core auto|banded|dense] [--repeat 5] [--smallest]
+usage: bundle.py [--image FILE --psf FILE] [--core auto|banded|dense] [--repeat 5] [--against CHECKOUT] [--smallest]
 
 One bundle of 25 fibres, 2326 bins (5760 to 7620 Angstrom in steps of 0.8), one thread, everything from the image in
 memory to flux, ivar, R, chi2pix and mask. Without files a simulated r frame is used. u is the time of a 2000x2000
@@ -9,10 +9,20 @@ finds the caches full of its matrices, and memory given back that it has to ask 
 one follows a bundle, as 19 of 20 in a frame do. A fixed banded Cholesky in numba (20000 x 8 bands, no library in it)
 is a second yardstick, for machines whose BLAS differs. The flop are counted on paper (doc/performance.md): products of
 the overlapping spots, pole sums, spots.
+
+--against: instead, this tree and another checkout by turns, each in a process of its own that works when it is asked:
+milliseconds of CPU, medians of the repeats and the median of the ratios of turns next to each other, which other work
+on the machine disturbs less. Give the files then: the simulators may differ.
 """
 import argparse
+import json
 import os
+import statistics
+import subprocess
 import sys
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from time import process_time
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -24,7 +34,7 @@ from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Image, PsfModel
 from gpu_extract.io.image import read_image
 from gpu_extract.io.psf import read_psf
-from gpu_extract.perf.recorder import Recorder, peak_memory
+from gpu_extract.perf.recorder import NULL, Recorder, peak_memory
 from gpu_extract.run import extract
 from gpu_extract.simulate import SimConfig, simulate
 
@@ -75,6 +85,74 @@ def seconds(recorder: Recorder, names: tuple[str, ...]) -> dict[str, float]:
     return {name: recorder.seconds(name) for name in names}
 
 
+class CpuTimes(type(NULL)):  # type: ignore[misc]
+    """A recorder of CPU milliseconds by span."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, float] = {}
+
+    def span(self, name: str) -> AbstractContextManager[None]:        # type: ignore[override]
+        """Add what runs under it."""
+        return self._timed(name)
+
+    @contextmanager
+    def _timed(self, name: str):  # type: ignore[no-untyped-def]
+        begin = process_time()
+        yield
+        self.spent[name] = self.spent.get(name, 0.0) + 1e3 * (process_time() - begin)
+
+
+def work_when_asked(args: argparse.Namespace) -> None:
+    """One extraction, and a line of its times, for every line of the standard input."""
+    image, psf, config = problem(args)
+    for _ in range(3):
+        extract(image, psf, config)
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        extract(image, psf, config)        # the first after a pause finds cold caches
+        times = CpuTimes()
+        with times.span("all"):
+            extract(image, psf, config, recorder=times)
+        print(json.dumps(times.spent), flush=True)
+
+
+def compare(other: Path, args: argparse.Namespace) -> None:
+    """This tree and another one by turns."""
+    command = [sys.executable, __file__, "--worker", "--core", args.core, *(["--smallest"] * args.smallest)]
+    command += ["--image", args.image, "--psf", args.psf] if args.image else []
+    workers = [subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(tree / "py")}, text=True,
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+               for tree in (Path(__file__).resolve().parents[1], other)]
+
+    def hear(worker: "subprocess.Popen[str]") -> str:
+        assert worker.stdout is not None
+        line = worker.stdout.readline()
+        if not line:
+            sys.exit(f"bundle.py: a tree does not work (exit code {worker.wait()})")
+        return line
+
+    def ask(worker: "subprocess.Popen[str]") -> dict[str, float]:
+        print("go", file=worker.stdin, flush=True)
+        found: dict[str, float] = json.loads(hear(worker))
+        return found
+
+    for worker in workers:
+        hear(worker)
+    rounds = []
+    for turn in range(args.repeat):
+        order = workers if turn % 2 == 0 else workers[::-1]
+        found = [ask(worker) for worker in order]
+        rounds.append(found if turn % 2 == 0 else found[::-1])
+    for worker in workers:
+        worker.communicate()
+    print(f"CPU ms        this    other   more   ratio   (medians of {args.repeat} turns)")
+    for name in (*STAGES, "all"):
+        one, two = ([turn[n].get(name, 0.0) for turn in rounds] for n in (0, 1))
+        ratio = statistics.median(a / max(b, 1e-9) for a, b in zip(one, two, strict=True))
+        more = statistics.median(a - b for a, b in zip(one, two, strict=True))
+        print(f"{name:12s} {statistics.median(one):6.1f} {statistics.median(two):8.1f} {more:+6.1f} {ratio:7.3f}")
+
+
 def best(times: list[dict[str, float]]) -> dict[str, float]:
     """The shortest of each."""
     return {name: min(t[name] for t in times) for name in times[0]}
@@ -87,8 +165,16 @@ def main() -> int:
     parser.add_argument("--psf")
     parser.add_argument("--core", default="auto", choices=("auto", "banded", "dense"))
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--against", type=Path)
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
+    if args.worker:
+        work_when_asked(args)
+        return 0
+    if args.against:
+        compare(args.against.resolve(), args)
+        return 0
     size = 500 if args.smallest else 2000
     image, psf, config = problem(args)
     extract(image, psf, config)

@@ -261,6 +261,8 @@ def write_psf(path: str | os.PathLike[str], psf: PsfModel, *, cards: Sequence[Ca
     parameters over different wavelength ranges. Raises OutputError where the file cannot be written.
     """
     if psf.tabulated:
+        if status is not None:
+            raise InputError(f"{psf.name}: TABULATED has no place for STATUS; write it without")
         write_tables(path, psf, cards=cards, tables=tables)
         return
     hy, hx = psf.stamp[0] // 2, psf.stamp[1] // 2
