@@ -258,8 +258,8 @@ class Surroundings:
 
 SURROUNDINGS = (
     Surroundings("no HOME", "env -u HOME {run}"),
-    Surroundings("a HOME that does not exist", "HOME=/nonexistent {run}"),
-    Surroundings("a TMPDIR that does not exist", "TMPDIR=/nonexistent {run}"),
+    Surroundings("a HOME that does not exist", "HOME={folder}/nowhere {run}"),
+    Surroundings("a TMPDIR that does not exist", "TMPDIR={folder}/nowhere {run}"),
     Surroundings("locale C and a file name in UTF-8", "cp {folder}/image.fits {folder}/é.fits; LC_ALL=C PYTHONUTF8=0 "
                  "PYTHONCOERCECLOCALE=0 {run} -i {folder}/é.fits", slow=False),
     Surroundings("a locale that does not exist", "LC_ALL=xx_YY.utf9 {run}"),

@@ -117,12 +117,13 @@ def test_reference(tmp_path: Path) -> None:
     (["--seed", "x"], 2, "--seed"),
     (["--truth-step", "0.2", "--truth-grid", "6040,6070,0.8"], 2, "not allowed with"),
     (["--psf-out", "SAME"], 2, "image and psf at once"),
-    (["--truth-out", "/nonexistent/t.fits"], 3, "/nonexistent does not exist"),
+    (["--truth-out", "NOWHERE/t.fits"], 3, "/nowhere does not exist"),
     (["--camera", "tiny", "--reference", "REF"], 2, "--reference needs a grid"),
     (["--camera", "tiny", "--reference", "REF", "-w", "5000,6090,0.8"], 2, "reaches beyond the PSF, 6000 to 6110"),
 ])
 def test_what_goes_wrong_is_one_line(tmp_path: Path, capsys, options: list[str], code: int, words: str) -> None:
     output = str(tmp_path / "out.fits")
+    options = [word.replace("NOWHERE", str(tmp_path / "nowhere")) for word in options]
     options = [output if word == "SAME" else str(tmp_path / "r.fits") if word == "REF" else word for word in options]
     assert main(["-o", output, *options, "--loglevel", "error"]) == code
     said = capsys.readouterr().err.splitlines()
