@@ -21,22 +21,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 
 import numpy as np  # noqa: E402
 from psf_errors import cold, make_arc, uneven_lines  # noqa: E402
+from yardstick import unit  # noqa: E402
 
 from gpu_extract.io.image_write import write_image  # noqa: E402
 from gpu_extract.io.psf import write_psf  # noqa: E402
-from gpu_extract.perf.clock import cpu, now  # noqa: E402
+from gpu_extract.perf.clock import now  # noqa: E402
 from gpu_extract.simulate.instrument import psf_model  # noqa: E402
 from ranks import ENVIRONMENT, launcher, program  # noqa: E402
-
-
-def unit() -> float:
-    """CPU seconds of a dgemm, the best of three."""
-    a, best = np.random.default_rng(0).random((2000, 2000)), np.inf
-    for _ in range(3):
-        start = cpu()
-        a @ a
-        best = min(best, cpu() - start)
-    return best
 
 
 def simulated(folder: str, camera: str) -> list[str]:

@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 
 import numpy as np  # noqa: E402
 from psf_errors import Errors, Judge, cold, least_errors, make_arc, true_part, uneven_lines, whole_gh  # noqa: E402
+from yardstick import unit  # noqa: E402
 
 from gpu_extract.io.presets import camera_preset  # noqa: E402
 from gpu_extract.io.psf import read_psf  # noqa: E402
@@ -33,16 +34,6 @@ from gpu_psf.lamp import shipped_lines  # noqa: E402
 from gpu_psf.prepare import psf_of  # noqa: E402
 
 COLUMNS = ("x", "y", "stamp", "shape", "width_x", "width_y", "farthest")
-
-
-def unit() -> float:
-    """CPU seconds of a dgemm, the best of three."""
-    a, best = np.random.default_rng(0).random((2000, 2000)), np.inf
-    for _ in range(3):
-        start = cpu()
-        a @ a
-        best = min(best, cpu() - start)
-    return best
 
 
 def row(label: str, values: dict[str, float]) -> None:

@@ -8,26 +8,20 @@ largest, the root mean square, and the largest that is claimed. --smallest is th
 """
 import argparse
 import os
+import sys
+from pathlib import Path
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
+sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 
 import numpy as np  # noqa: E402
+from yardstick import unit  # noqa: E402
 
 from gpu_extract.perf.clock import cpu  # noqa: E402
 from gpu_extract.simulate import SimConfig, simulate  # noqa: E402
 from gpu_extract.spots import centres  # noqa: E402
 from gpu_psf.shift.run import shift_psf  # noqa: E402
-
-
-def unit() -> float:
-    """CPU seconds of a dgemm, the best of three."""
-    a, best = np.random.default_rng(0).random((2000, 2000)), np.inf
-    for _ in range(3):
-        start = cpu()
-        a @ a
-        best = min(best, cpu() - start)
-    return best
 
 
 def main() -> int:

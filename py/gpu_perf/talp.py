@@ -13,16 +13,15 @@ the host's time in the GPU's runtime, m_p and m_n the least (M + I) / n of a pro
     OpenMP parallel efficiency      (U + M + G) / (U + M + O + G)
     device offload efficiency       (U + O) / (U + O + G)
 """
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpu_extract.errors import InputError, check_local
+from gpu_extract.errors import InputError
 from gpu_extract.perf.clock import stamp
 from gpu_extract.perf.metrics import Window, windows
-from gpu_extract.perf.record import Run, parse_run
+from gpu_extract.perf.record import Run, parse_run, read_json
 
 SCHEMA = "3.6"                                  # of DLB, whose keys are written; those of 3.5 are read
 WHOLE = "Global"                                # TALP's name for the region that is the whole run
@@ -95,20 +94,11 @@ def read_talp(path: Path) -> Talp:
 
     Raises InputError where the file cannot be read or is neither.
     """
-    try:
-        content = json.loads(path.read_bytes())
-    except OSError as error:
-        check_local(str(path))
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise InputError(f"{path} is not whole JSON ({error}): give a file of TALP (--talp-output-file=FILE.json) or "
-                         "of --perf") from error
-    try:
-        if isinstance(content, dict) and "Application" in content:
-            return parse_talp(content)
-        return parse_talp(talp_json(parse_run(content)))
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
+    def parse(content: Any) -> Talp:
+        known = isinstance(content, dict) and "Application" in content
+        return parse_talp(content if known else talp_json(parse_run(content)))
+
+    return read_json(path, parse, "a file of TALP (--talp-output-file=FILE.json) or of --perf")
 
 
 def parse_talp(content: Mapping[str, Any]) -> Talp:

@@ -154,6 +154,7 @@ def test_bad_psfs(refused, tmp_path):
         (("-w", "6010,6090,-1.0"), "must ascend"),
         (("-w", "6010,6090,0"), "must ascend"),
         (("-w", "6010,6090,nan"), "must be finite numbers"),
+        (("-w", "6010,6090,0.0003"), "bins of 0.0003 Angstrom cannot be told from each other"),
         (("-w", "6010,6090"), ("'6010,6090' is not a grid", "e.g. 5760,7620,0.8")),
         (("-w", "a,b,c"), "is not a grid"),
         (("-n", "0"), "nspec is 0, must be 1 or more"),

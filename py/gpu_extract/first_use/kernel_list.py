@@ -124,18 +124,17 @@ def _series(series: Legendre, fibres: range, wave: Array) -> Array:
 
 
 def _reach(one: tuple[Array, Array], other: tuple[Array, Array], stamp: tuple[int, int]) -> int:
-    """The most bins between spots of two fibres that overlap, for as many pairs as there are; -1 where none does."""
-    reach, nwave = -1, one[0].shape[1]
-    for k in range(nwave):
-        far = True
+    """The most bins between spots of two fibres that overlap, for as many pairs as there are; -1 where none does.
+
+    No more than NARROW + 1: beyond NARROW no kernel is written out for a half-band, and an absurd step has thousands.
+    """
+    nwave = one[0].shape[1]
+    for k in reversed(range(min(nwave, NARROW + 2))):
         for (ya, xa), (yb, xb) in ((one, other), (other, one)):
             rows = abs(ya[:, k:] - yb[:, :nwave - k]) < stamp[0]
-            far = far and not rows.any()
             if (rows & (abs(xa[:, k:] - xb[:, :nwave - k]) < stamp[1])).any():
-                reach = k
-        if far:
-            break
-    return reach
+                return k
+    return -1
 
 
 def spelt(kind: Any) -> Any:

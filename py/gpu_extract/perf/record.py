@@ -4,13 +4,15 @@
      "ranks": [what recorder.Recorder.record returns, one for each rank]}
 """
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gpu_extract.errors import InputError, check_local
 from gpu_extract.perf.recorder import MPI, SCHEMA
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -94,15 +96,20 @@ def read_run(path: Path) -> Run:
 
     Raises InputError where the file cannot be read or is something else.
     """
+    return read_json(path, parse_run, "a file that --perf wrote")
+
+
+def read_json(path: Path, parse: Callable[[Any], T], wanted: str) -> T:
+    """What `parse` makes of a JSON file; errors name the file. Raises InputError. wanted: what to give instead."""
     try:
         content = json.loads(path.read_bytes())
     except OSError as error:
         check_local(str(path))
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise InputError(f"{path} is not whole JSON ({error}): give a file that --perf wrote") from error
+        raise InputError(f"{path} is not whole JSON ({error}): give {wanted}") from error
     try:
-        return parse_run(content)
+        return parse(content)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
 
