@@ -14,7 +14,8 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from gpu_extract import __version__
+import gpu_extract
+import gpu_psf
 from gpu_extract.errors import OutputError
 from gpu_extract.io.atomic import atomic
 from gpu_extract.io.stamp import stamp
@@ -66,10 +67,13 @@ class Kept:
 
 
 def key_of(inputs: Sequence[str], settings: Sequence[object]) -> str:
-    """Names a fit that reads these files, with these settings (whose repr says all)."""
-    sources = sorted(Path(__file__).parent.glob("*.py"))
-    return _digest([__version__, *(repr(each) for each in settings), *(stamp(path) for path in inputs),
-                    *(stamp(path) for path in sources)])
+    """Names a fit that reads these files, with these settings (whose repr says all).
+
+    The sources of both packages count: spots, traces and lines are gpu_extract's.
+    """
+    sources = sorted(path for package in (gpu_extract, gpu_psf) for path in Path(package.__path__[0]).rglob("*.py"))
+    return _digest([*(repr(each) for each in settings), *(stamp(path) for path in inputs),
+                    *(blake2b(path.read_bytes()).hexdigest() for path in sources)])
 
 
 def _digest(words: Sequence[str]) -> str:

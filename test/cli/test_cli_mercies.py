@@ -239,6 +239,17 @@ def test_progress_on_two_ranks_counts_all_bundles(monkeypatch):
     assert said(2, 2, 1) == ["bundle 1 of 2", "bundle 2 of 2"]
 
 
+def test_a_bundle_that_was_interrupted_is_not_counted(caplog):
+    caplog.set_level(logging.INFO, "gpu_extract")
+    progress = Progress(stream=io.StringIO())
+    progress.expect(2, 2, 1)
+    with progress.span("bundle"):
+        pass
+    with pytest.raises(KeyboardInterrupt), progress.span("bundle"):
+        raise KeyboardInterrupt
+    assert [record.message.split(",")[0] for record in caplog.records] == ["bundle 1 of 2"]
+
+
 def test_tables_of_simulated_frames_have_no_unit_that_astropy_does_not_know(tmp_path):
     """FLUX_R was in "nanomaggy", which is none of FITS's units: every reader of the table had a warning for it."""
     table = fibermap_of(SimConfig(camera="tiny", seed=3), psf_model("tiny"))

@@ -20,7 +20,7 @@ from gpu_psf import run
 from gpu_psf.cli.fit import _key
 from gpu_psf.cli.psf import build_parser, main
 from gpu_psf.fit import Fit, fit_bundle
-from gpu_psf.kept import Kept
+from gpu_psf.kept import Kept, key_of
 from gpu_psf.lamp import read_lines
 from mpi_launch import launch
 from ranks import ROOT
@@ -105,6 +105,15 @@ def test_a_fit_that_was_ended_goes_on_where_it_stopped(files: Files, tmp_path: P
     assert done == [(0, 5), (5, 10), (5, 10)]
     assert same_file(out, files.fitted)
     assert not kept.parent.exists()
+
+
+def test_what_is_kept_knows_the_sources_of_both_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, read = key_of([], []), Path.read_bytes
+    assert key_of([], []) == before
+    for name in ("gpu_extract/spots/__init__.py", "gpu_extract/spots/simd_spots.py", "gpu_psf/fit.py"):
+        with monkeypatch.context() as edited:
+            edited.setattr(Path, "read_bytes", lambda path, name=name: read(path) + b"#" * path.match(name))
+            assert key_of([], []) != before, name
 
 
 def test_another_fit_takes_nothing_of_what_is_kept(files: Files, tmp_path: Path) -> None:

@@ -38,6 +38,12 @@ def test_write_then_read(tmp_path: Path) -> None:
         assert hdus["STAMPS"].data.shape == (6, 3, 2, 3, 9, 11)
 
 
+def test_no_status_is_dropped_without_a_word(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no place for STATUS"):
+        write_psf(tmp_path / "p.fits", small_table(), status=np.zeros(6, int))
+    assert not (tmp_path / "p.fits").exists()
+
+
 def test_the_command_takes_it(tmp_path: Path) -> None:
     """The same command, with the same spectra to what the table differs from its spots."""
     image = str(write_image(tmp_path / "image.fits", image_hdus()))
