@@ -99,8 +99,11 @@ def run(uses: Uses, folder: Path, args: argparse.Namespace) -> None:
         done(cli_extract.main([f"-i{folder / camera}.fits", f"-p{folder / camera}-psf.fits", "--any-psf", "-w", wave,
                                f"-o{folder}/frame.fits", "--no-gpu", *options, *QUIET]))
 
+    done(cli_simulate.main(["--camera=r0", "-s0", "--nspec=25", "--bad-columns=100", f"-o{folder}/columns.fits",
+                            *QUIET]))
     uses.use = EXTRACT
     frame("r", "5800,6400,0.8")
+    frame("columns", "6250,6300,0.8")
     uses.use = PASSES
     frame("r", "6250,6300,0.8", "--passes", "2", "--background")
     if not args.smallest:

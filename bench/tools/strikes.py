@@ -54,8 +54,8 @@ class Job:
 
 def processes_of(job: Job, started: int, folder: str) -> dict[str, list[int]]:
     """The processes of a run by what they are."""
-    ranks = ranks_of(folder)
     parents = processes_with(folder)
+    ranks = [pid for pid in ranks_of(folder) if pid in parents]      # what a rank starts can end between the two looks
     keepers = [parents[pid] for pid in ranks]
     above = sorted({parents[pid] for pid in keepers if pid in parents} - {started})
     return {"launcher": [started], "proxy": above, "keeper": keepers, "rank": ranks}

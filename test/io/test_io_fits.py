@@ -96,6 +96,15 @@ def test_one_flipped_bit_is_found_and_can_be_ignored(tmp_path, hdu):
         assert len(hdus) == 5
 
 
+def test_a_card_with_a_line_break_leaves_the_message_one_line(tmp_path):
+    path = write_image(tmp_path / "a.fits")
+    content = path.read_bytes()
+    at = content.index(b"DATASUM = '") + len(b"DATASUM = '") + 2
+    path.write_bytes(content[:at] + b"\n" + content[at + 1:])
+    message = refused(path)
+    assert "DATASUM of HDU" in message and "?" in message and "\n" not in message
+
+
 def test_a_changed_header_is_found_by_its_checksum(tmp_path):
     path = write_image(tmp_path / "a.fits")
     path.write_bytes(path.read_bytes().replace(b"900.0", b"901.0"))

@@ -206,7 +206,7 @@ class _Cards:
         return value
 
     def text(self, key: str, default: str | None = None) -> str:
-        """The text of a card; Odd where there is none and no default is given."""
+        """The text of a card, ? for what cannot be printed; Odd where there is none and no default is given."""
         if key not in self._values and default is not None:
             return default
         match = _STRING.match(self._raw(key))
@@ -214,7 +214,7 @@ class _Cards:
             if default is not None:
                 return default
             raise Odd(f"{key} is {self._shown(key)}, must be text in quotes")
-        return match[1].replace(b"''", b"'").decode("ascii", "replace").strip()
+        return _printable(match[1].replace(b"''", b"'").decode("ascii", "replace").strip())
 
     def holds(self, key: str) -> bool:
         """Whether there is such a card."""
@@ -238,7 +238,11 @@ class _Cards:
 
     def _shown(self, key: str) -> str:
         text = self._values[key].split(b"/")[0].decode("ascii", "replace").strip()[:30]
-        return "".join(c if c.isprintable() else "?" for c in text) or "empty"
+        return _printable(text) or "empty"
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _relevant(header: bytes) -> Iterator[tuple[str, bytes]]:
