@@ -1,7 +1,9 @@
 """The bytes of a file, unpacked where it is gzipped, as far as they are asked for and no further than allowed."""
 import io
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import BinaryIO
 
@@ -46,38 +48,44 @@ class Source:
 class Unpacked(Source):
     """The content of a gzip file of one member or more, with zeros behind them; unpacked when it is asked for.
 
-    It is held once, and never more than is asked for and a piece: a file whose header speaks of more than `limit` is
-    refused before there is anything to hold.
+    It is held once, and never more than is asked for and two pieces: a file whose header speaks of more than `limit`
+    is refused before there is anything to hold. `ahead`, of one thread, unpacks a piece while the one before is kept.
     """
 
-    def __init__(self, handle: BinaryIO, name: str):
+    def __init__(self, handle: BinaryIO, name: str, ahead: ThreadPoolExecutor):
         super().__init__(handle, name)
         self.limit = min(LARGEST, max(UNPACKED_LARGEST, UNPACKED_RATIO * self._size))
         handle.seek(0)
-        self._pieces = self._unpack(handle)
+        self._unpacking, self._ahead = self._unpack(handle), ahead
+        self._coming = ahead.submit(next, self._unpacking, b"")
         self._size = 0
-        self.handle = io.BytesIO()
+        self.handle = _memory()
 
     def reach(self, stop: int) -> int:
         """Unpack up to `stop`."""
-        if self._size < stop:
-            self.handle.seek(self._size)
-            while self._size < stop and (piece := next(self._pieces, b"")):
-                self._size += self.handle.write(piece)
+        while self._size < stop and (piece := self._next()):
+            self._size += os.pwrite(self.handle.fileno(), piece, self._size)
         return self._size
 
     def is_blank_from(self, start: int) -> bool:
         """Unpack the rest, and keep none of it: its end says whether the whole is sound."""
         blank = not self.read(start, self._size).strip(b"\0 ")
-        self.handle.truncate(min(start, self._size))
+        os.ftruncate(self.handle.fileno(), min(start, self._size))
         behind = self._size - start
-        for piece in self._pieces:
+        while piece := self._next():
             behind += len(piece)
             blank = blank and not piece.strip(b"\0 ")
             if behind > BEHIND_LARGEST:
                 raise InputError(f"{self.name}: unpacks to more than {BEHIND_LARGEST} bytes behind its last HDU; "
                                  "fetch or make the file again")
         return blank
+
+    def _next(self) -> bytes:
+        """The next piece, none behind the last."""
+        piece = self._coming.result()
+        if piece:
+            self._coming = self._ahead.submit(next, self._unpacking, b"")
+        return piece
 
     def _unpack(self, handle: BinaryIO) -> Iterator[bytes]:
         member = isal_zlib.decompressobj(_GZIP_FORMAT)
@@ -114,7 +122,21 @@ def source_of(name: str) -> Iterator[Source]:
         head = handle.read(2)
         if not head:
             raise InputError(f"{name}: the file is empty: it was never finished; make or fetch it again")
-        yield Unpacked(handle, name) if head == _GZIP else Source(handle, name)
+        if head != _GZIP:
+            yield Source(handle, name)
+            return
+        with ThreadPoolExecutor(1) as ahead:
+            unpacked = Unpacked(handle, name, ahead)
+            with unpacked.handle:
+                yield unpacked
+
+
+def _memory() -> BinaryIO:
+    """A file in memory, or an unnamed one where the system has none: numpy reads arrays from it without a copy."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("unpacked"), "rb")
+    with tempfile.TemporaryFile() as unnamed:
+        return os.fdopen(os.dup(unnamed.fileno()), "rb")
 
 
 @contextmanager
