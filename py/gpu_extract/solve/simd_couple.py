@@ -22,7 +22,7 @@ from gpu_extract.vectors.simd import (
     write,
 )
 
-LOOK_AHEAD = 8192      # bytes that blocks which come from memory are asked for in advance
+LOOK_AHEAD = 8192      # bytes that a block is asked for in advance
 
 
 @njit(nogil=True)
@@ -43,8 +43,9 @@ def couple(y, x, icov, masks, margin, fibres, ways, bins):
     ways: whether to what is fibre i's, and, by the block's mirror image, to what is fibre i + d's
     bins: (first, last) of fibre i, first a multiple of LANE, and last as well where bins follow
     Four rows at a time, shifted so that a vector holds the same bins of fibre i + d in all of them: what is added there
-    need not wait for the row before. The last rows of a block, one to four, go one by one. Next neighbours (d = 1) are
-    what the iteration reads again and again; other blocks come from memory.
+    need not wait for the row before. The last rows of a block, one to four, go one by one. All rows are asked for in
+    advance: those of next neighbours (d = 1), which the iteration reads again and again, are more than the nearer
+    caches hold, and other blocks come from memory.
     """
     (i, d), (ahead, back), (first, last) = fibres, ways, bins
     nfibre, nd, nwave, nband = icov.shape
@@ -58,9 +59,8 @@ def couple(y, x, icov, masks, margin, fibres, ways, bins):
     for _ in range(fours):
         v0, v1, v2, v3 = vspread(own), vspread(own + 8), vspread(own + 16), vspread(own + 24)
         t0 = t1 = t2 = t3 = vset(0.0)
-        if d != 1:
-            for k in range(0, 8 * LANE * nband, 64):
-                prefetch(row + LOOK_AHEAD + k)
+        for k in range(0, 8 * LANE * nband, 64):
+            prefetch(row + LOOK_AHEAD + k)
         for k in range(0, end, VECTOR):
             c0, c1, c2, c3 = vread(row + k), vread(row + step + k), vread(row + 2 * step + k), vread(row + 3 * step + k)
             if k == 0 or k > tail:

@@ -10,7 +10,9 @@ import numpy as np
 from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.solve.simd_factor import VECTOR, transposed
-from gpu_extract.vectors.simd import address, vfma, vmul, vread, vset, vsub, vsum, vtake, vwrite
+from gpu_extract.vectors.simd import address, prefetch, vfma, vmul, vread, vset, vsub, vsum, vtake, vwrite
+
+LOOK_AHEAD = 8192      # bytes that a factor is asked for in advance: all of them are more than the nearer caches hold
 
 
 @njit(nogil=True)
@@ -46,6 +48,8 @@ def forward(work, r, t, factor, margin, g):
         norm = vfma(y1, vmul(y1, vread(b + end + VECTOR)), norm)
         norm = vfma(y2, vmul(y2, vread(c + end + 2 * VECTOR)), norm)
         norm = vfma(y3, vmul(y3, vread(d + end + 3 * VECTOR)), norm)
+        for k in range(0, LANE * VECTOR * size, 64):
+            prefetch(a + LOOK_AHEAD + k)
         own = before + end
         vwrite(own, y0)
         vwrite(own + VECTOR, y1)
@@ -67,6 +71,8 @@ def backward(z, work, factor, margin, g):
     target = address(z, g * LANE * z.shape[1] + margin + rows - hw)
     for _ in range((rows - hw) // LANE):
         own, at, target = own - LANE * VECTOR, at - LANE * row, target - VECTOR
+        for k in range(0, LANE * row, 64):
+            prefetch(at - LOOK_AHEAD + k)
         z0, z1 = vmul(vread(own), vread(at + end)), vmul(vread(own + VECTOR), vread(at + row + end))
         z2 = vmul(vread(own + 2 * VECTOR), vread(at + 2 * row + end))
         z3 = vmul(vread(own + 3 * VECTOR), vread(at + 3 * row + end))

@@ -94,6 +94,7 @@ class Neighbours:
         self._chains: dict[tuple[int, int, int], Share] = {}
         self._first: dict[bool, dict[int, Measured]] = {False: {}, True: {}}
         self._beyond: dict[int, float] = {}
+        self._strong: dict[tuple[int, int], bool] = {}
         self._best: dict[int, Measured] = {}
         self._given_up: set[int] = set()
 
@@ -228,10 +229,13 @@ class Neighbours:
 
     def _chained(self, j: int, fibre: int) -> bool:
         """Whether fibre j is eliminated for `fibre` after the contribution of the fibre beyond it was subtracted."""
-        beyond = 2 * j - fibre
-        if abs(j - fibre) > 1 or not 0 <= beyond < self.nfibre:
+        if abs(j - fibre) > 1 or not 0 <= 2 * j - fibre < self.nfibre:
             return False
-        return self._at_first(fibre).facts.theta * self._at_first(j).facts.theta > 1.01 * self.limits.coupling
+        pair = min(j, fibre), max(j, fibre)
+        if pair not in self._strong:
+            theta = self._at_first(fibre).facts.theta * self._at_first(j).facts.theta
+            self._strong[pair] = theta > 1.01 * self.limits.coupling
+        return self._strong[pair]
 
     def _share(self, j: int, fibre: int, half: int) -> Share:
         """The contribution to `fibre` of eliminating fibre j, chained or alone, with `half` diagonals."""
