@@ -113,7 +113,7 @@ def main() -> int:
     args = parser.parse_args()
     count, whole = (150, 6) if args.smallest else (args.count, args.whole)
     with tempfile.TemporaryDirectory() as name:
-        cases = Cases(Path(name))
+        cases = Cases(Path(name)).prepare()
         if args.replay:
             replay(Cases(Path(tempfile.mkdtemp(prefix="fuzz-"))), args.seed, args.replay.split(","))
             return 0

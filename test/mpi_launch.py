@@ -10,21 +10,44 @@ from typing import NamedTuple
 import pytest
 
 import ranks as ranks_at_work
+from gpu_extract.cli.extract import main
 from ranks import ROOT, VARIABLES
 
 PROGRAM = ROOT / "bin" / "gpu_extract"
 LIMIT = 30.0     # seconds within which all ranks must be gone after one of them is lost
 
 
-class Frames(NamedTuple):
-    """Options that name a small image with its PSF (two bundles of five fibres), and what one process makes of it."""
+class Frames:
+    """Options that name a small image with its PSF (two bundles of five fibres), and what one process makes of it.
 
-    options: tuple[str, ...]
-    one_bundle: tuple[str, ...]
-    frame: Path
-    frame_of_one: Path
-    frame_with_model: Path
-    model: Path
+    Most tests need only the options: each file is made when it is first asked for.
+    """
+
+    def __init__(self, folder: Path, options: tuple[str, ...]):
+        self._folder, self.options = folder, options
+        self.one_bundle = (*options, "-s", "5", "-n", "5")
+
+    def _made(self, name: str, *words: object) -> Path:
+        path = self._folder / name
+        if not path.exists():
+            assert main([*map(str, words), "-o", str(path)]) == 0
+        return path
+
+    @property
+    def frame(self) -> Path:
+        return self._made("whole.fits", *self.options)
+
+    @property
+    def frame_of_one(self) -> Path:
+        return self._made("one.fits", *self.one_bundle)
+
+    @property
+    def frame_with_model(self) -> Path:
+        return self._made("also.fits", *self.options, "-m", self._folder / "model.fits")
+
+    @property
+    def model(self) -> Path:
+        return self.frame_with_model.with_name("model.fits")
 
 
 class Ended(NamedTuple):

@@ -8,11 +8,12 @@ import random
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fuzz_files import CONFIG, GRID, READERS, make_bases
+from fuzz_files import CONFIG, GRID, READERS, Base, make_bases
 from mutations import change_bytes, change_text, damaged
 
 from gpu_extract.cli.exposure_list import find_entries
@@ -45,7 +46,25 @@ class Cases:
         self.folder = folder
         self.extracts: Callable[[], None] = lambda: None  # called where reading is over, and kernels may be compiled
         self.last = ""  # what was done to which file in the case in work
-        self.bases, self.frame = make_bases(folder)
+
+    @cached_property
+    def _made(self) -> tuple[dict[str, Base], Any]:
+        return make_bases(self.folder)
+
+    def prepare(self) -> "Cases":
+        """Make the good files now, so that no case is charged with their time."""
+        assert self._made
+        return self
+
+    @property
+    def bases(self) -> dict[str, Base]:
+        """Good files by their kind, made at first use: what only judges needs none."""
+        return self._made[0]
+
+    @property
+    def frame(self) -> Any:
+        """What comes of them."""
+        return self._made[1]
 
     def kind(self, seed: int, number: int) -> str:
         """What a case is about."""

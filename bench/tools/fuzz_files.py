@@ -40,11 +40,16 @@ class Base:
         return self.files[0][1]
 
 
+def make_image(folder: Path) -> tuple[Path, Path]:
+    """A small simulated image and its PSF."""
+    image, psf = folder / "image.fits", folder / "psf.fits"
+    write_simulation(simulate(SimConfig(camera="tiny", nspec=5, seed=1)), image, psf=psf)
+    return image, psf
+
+
 def make_bases(folder: Path) -> tuple[dict[str, Base], Any]:
     """Good files of every kind, small, each in several forms, and the frame that comes of them."""
-    made = simulate(SimConfig(camera="tiny", nspec=5, seed=1))
-    image, psf = folder / "image.fits", folder / "psf.fits"
-    write_simulation(made, image, psf=psf)
+    image, psf = make_image(folder)
     frame = extract(read_image(image), read_psf(psf), CONFIG, dtype="float32")
     assert frame is not None
     write_frame(folder / "frame.fits", frame)

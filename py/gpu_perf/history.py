@@ -48,11 +48,6 @@ class History:
             return None
         return points[commit].median / points[self.baseline.hash].median
 
-    def regressions(self) -> list[tuple[str, Commit, Change]]:
-        """(component, first slow commit, change) of every change for the worse, the newest first."""
-        found = [(name, self.of(name)[c.place], c) for name, each in self.changes.items() for c in each if c.ratio > 1]
-        return sorted(found, key=lambda f: (-f[1].date, f[0]))
-
 
 def history_of(store: Store, series: str, baseline: str | None = None, *, alpha: float = ALPHA,
                least: float = LEAST) -> History:

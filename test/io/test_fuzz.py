@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from fuzz_cases import BAD, RIGHT, Cases, Verdict
-from fuzz_files import READERS
+from fuzz_files import READERS, make_image
 from mutations import parts_of
 
 from gpu_extract.errors import InputError, InternalError
@@ -73,13 +73,13 @@ def test_files_without_damage_are_read_right(cases, kind):
         assert parts_of(str(path)).hdus == parts.hdus
 
 
-def test_the_bench_sees_what_is_wrong(cases, monkeypatch):
+def test_the_bench_sees_what_is_wrong(tmp_path, monkeypatch):
     """Other data, an error that is not one of the input, and a message without the file's name are BAD."""
-    parts, value = cases.bases["image"].files[0]
-    path = cases.folder / "good.fits"
-    path.write_bytes(parts.bytes())
-    other = cases.bases["image"].files[0][1].pix.copy()
+    cases, (path, _) = Cases(tmp_path), make_image(tmp_path)
+    value = READERS["image"](path)
+    other = value.pix.copy()
     other[3, 3] += 1
+    assert cases.judge("image", path, "", value).verdict == RIGHT
     assert cases.judge("image", path, "", replace(value, pix=other)).words == "silently other data"
     for error in (InternalError(f"{path}: ours"), InputError("no name"), InputError(f"{path}: two\nlines")):
 

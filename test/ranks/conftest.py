@@ -1,9 +1,8 @@
-"""A small simulated frame on disk, and the same frame extracted by one process."""
+"""A small simulated frame on disk."""
 from collections.abc import Iterator
 
 import pytest
 
-from gpu_extract.cli.extract import main
 from gpu_extract.simulate import SimConfig, simulate, write_simulation
 from mpi_launch import Frames, unused_segments
 
@@ -16,13 +15,7 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> Frames:
     image, psf = folder / "image.fits", folder / "psf.fits"
     write_simulation(simulate(SimConfig(camera="tiny", seed=11)), image, psf=psf)
     options = ("-i", str(image), "-p", str(psf), "-w", GRID, "--loglevel", "warning")
-    one_bundle = (*options, "-s", "5", "-n", "5")
-    names = (folder / name for name in ("whole.fits", "one.fits", "also.fits", "model.fits"))
-    made = Frames(options, one_bundle, *names)
-    assert main([*options, "-o", str(made.frame)]) == 0
-    assert main([*options, "-o", str(made.frame_with_model), "-m", str(made.model)]) == 0
-    assert main([*one_bundle, "-o", str(made.frame_of_one)]) == 0
-    return made
+    return Frames(folder, options)
 
 
 @pytest.fixture(autouse=True)

@@ -78,12 +78,16 @@ def test_all_ranks_judge_together(frames: Frames, tmp_path: Path) -> None:
     assert len(ended.errors) == 1 and "differs from" in ended.errors[0]
 
 
-def test_the_comparison_sees_a_bit(frames: Frames, tmp_path: Path) -> None:
-    with fits.open(frames.frame) as hdus:
-        flux = hdus["FLUX"].data
-        flux[3, 7] = np.nextafter(np.float32(flux[3, 7]), np.float32(np.inf))
-        hdus.writeto(tmp_path / "other.fits", checksum=True)
-    assert differences(tmp_path / "other.fits", frames.frame) != []
+def test_the_comparison_sees_a_bit_and_a_card(tmp_path: Path) -> None:
+    flux = np.linspace(1, 2, 40, dtype=np.float32).reshape(4, 10)
+    other = flux.copy()
+    other[3, 7] = np.nextafter(other[3, 7], np.float32(np.inf))
+    for name, data, card in (("one", flux, 1), ("same", flux, 1), ("bit", other, 1), ("card", flux, 2)):
+        made = fits.HDUList([fits.PrimaryHDU(), fits.ImageHDU(data, name="FLUX")])
+        made[1].header["CARD"] = card
+        made.writeto(tmp_path / name, checksum=True)
+    found = [differences(tmp_path / name, tmp_path / "one") for name in ("same", "bit", "card")]
+    assert found[0] == [] and "FLUX DATASUM" in found[1] and "FLUX DATASUM" not in found[2] != []
 
 
 @pytest.mark.parametrize("ranks", [2, 3, *(pytest.param(n, marks=pytest.mark.slow) for n in (5, 33))])

@@ -19,6 +19,7 @@ from gpu_extract.device.cuda.algebra import Algebra, HostAlgebra
 from gpu_extract.device.cuda.host_text import run_lanes
 from gpu_extract.device.cuda.kernels import Kernel, argument
 from gpu_extract.device.cuda.text import TextKernel
+from gpu_extract.kernels import compiled
 
 GARBAGE = 0xFB      # of every byte: NaN-like huge negative floats, negative integers
 
@@ -297,10 +298,12 @@ def _in_a_loop(kernel: Kernel) -> Callable[[int, int, tuple[Any, ...]], None]:
 
     given = ", ".join(f"args[{k}]" for k in range(len(kernel.kinds)))
     # a part of the loop before it is compiled: half the time of compiling both; numba cannot do that with *args
-    scope: dict[str, Any] = {"lane": njit(inline="always")(vars(lane)["py_func"])}
+    scope: dict[str, Any] = {"lane": njit(inline="always")(vars(lane)["py_func"]), "__name__": lane.__module__}
     exec("def run(count, step, args):\n    for m in range(1, count + 1):\n"
          f"        lane(m * step % count, {given})\n", scope)
-    loop: Callable[[int, int, tuple[Any, ...]], None] = njit(nogil=True)(scope["run"])
+    scope["run"].__qualname__ = f"{lane.__qualname__}.run"        # kept under the lane's name
+    loop: Callable[[int, int, tuple[Any, ...]], None] = compiled.njit(
+        nogil=True, cache=lane.__module__.startswith(__package__), error_model="python")(scope["run"])
     return loop
 
 
