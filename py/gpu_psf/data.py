@@ -4,7 +4,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpu_extract.data import Array, IntArray, PsfModel
-from gpu_extract.errors import ConfigError
+from gpu_extract.errors import ConfigError, one_of
+from gpu_extract.io.psf_tables import POSITIONS
+
+SPOTS = "gauss-hermite", "tables"
 
 
 @dataclass(frozen=True)
@@ -16,6 +19,7 @@ class FitConfig:
     reach: how far the starting traces may be off, pixels (x, y)
     saturation: electrons; spots with a brighter pixel are left out
     specmin, nspec: fibres to fit, in whole bundles; nspec None: all
+    spots: "gauss-hermite", or "tables" made of what these leave; positions: of tables, per pixel along each axis
     """
 
     degree_gh: int = 6
@@ -26,6 +30,8 @@ class FitConfig:
     saturation: float = 6e4
     specmin: int = 0
     nspec: int | None = None
+    spots: str = SPOTS[0]
+    positions: int = 3
 
     def __post_init__(self) -> None:
         problems = [f"{words} is {value}, must be {low} to {high}" for words, value, low, high in (
@@ -33,7 +39,10 @@ class FitConfig:
             ("degree_across", self.degree_across, 0, 4), ("degree_trace", self.degree_trace, 0, 12),
             ("reach in x", self.reach[0], 0, 100), ("reach in y", self.reach[1], 0, 1000),
             ("saturation", self.saturation, 1, 1e12), ("specmin", self.specmin, 0, 10**6),
-            ("nspec", self.nspec, 1, 10**6)) if value is not None and not low <= value <= high]
+            ("nspec", self.nspec, 1, 10**6),
+            ("positions", self.positions, *POSITIONS)) if value is not None and not low <= value <= high]
+        if self.spots not in SPOTS:
+            problems.append(one_of("spots", self.spots, SPOTS))
         if problems:
             raise ConfigError("; ".join(problems))
 

@@ -41,6 +41,13 @@ def _shifts(ax: Any, fibres: np.ndarray) -> None:
 
 
 def _widths(ax: Any, fitted: FittedPsf) -> None:
+    if fitted.psf.tabulated:
+        rows = fitted.bundles[fitted.bundles["FITTED"] > 0]
+        ax.plot(rows["BUNDLE"], rows["CHI2GH"], "o", color=ORANGE, label="Gauss-Hermite")
+        ax.plot(rows["BUNDLE"], rows["CHI2"], "o", color=BLUE, label="tables")
+        ax.legend(fontsize=7)
+        tidy(ax, "chi squared of bundles", "bundle", "")
+        return
     core = fitted.psf.cores[0]
     for series, colour, label in ((core.sigma_x, BLUE, "x"), (core.sigma_y, ORANGE, "y")):
         values = series.coeff @ legendre(np.linspace(series.wmin, series.wmax, 7)[1:-1], (series.wmin, series.wmax),

@@ -14,6 +14,7 @@ from gpu_psf.fit import BundleError, Fit, Status, fit_bundle, shift_scores
 from gpu_psf.kept import Kept
 from gpu_psf.prepare import legendre, make_frame, parameters_of, psf_of
 from gpu_psf.register import best_shift
+from gpu_psf.tables import check_tables, fit_table, stamps_in, with_tables
 
 BUNDLESIZE = 25
 LEAST_ERROR = 1e-3          # of the model, as a share of its light: no smaller one is claimed
@@ -24,7 +25,7 @@ FIBRES = np.dtype([("FIBER", "i4"), ("STATUS", "i2"), ("NLINE", "i4"), ("CHI2", 
                    ("YSHIFT", "f8")])
 BUNDLES = np.dtype([("BUNDLE", "i4"), ("FIRST", "i4"), ("LAST", "i4"), ("FITTED", "i2"), ("NSPOT", "i4"),
                     ("NLINE", "i4"), ("NPIX", "i8"), ("NPAR", "i4"), ("CHI2", "f8"), ("PSFERR", "f8"),
-                    ("REASON", "S160")])
+                    ("CHI2GH", "f8"), ("REASON", "S160")])
 SPOTS = np.dtype([("EXPOSURE", "i2"), ("FIBER", "i4"), ("WAVELENGTH", "f8"), ("X", "f8"), ("Y", "f8"), ("FLUX", "f8"),
                   ("IVAR", "f8"), ("CHI2", "f8"), ("FIRM", "i2")])
 
@@ -85,6 +86,8 @@ def _check(images: Sequence[Image], start: PsfModel, config: FitConfig) -> None:
     if start.tabulated:
         raise InputError(f"{start.name}: its spots are tables, a fit is of Gauss-Hermite spots: start from such a PSF, "
                          "as gpu_psf start makes it")
+    if config.spots == "tables":
+        check_tables(start, config)
     if start.own is not None:
         raise InputError(f"{start.name}: its fibres have wavelengths of their own (OWNWAVE), and a line is looked for "
                          "at one wavelength in all of them: give a PSF without, as gpu_psf start makes it without "
@@ -110,9 +113,13 @@ def _outcome(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int], 
         fit = fit_bundle(images, start, fibres, lines, *how)
     except (BundleError, np.linalg.LinAlgError) as error:      # a bundle's equations are its own
         return {"reason": str(error)}
+    plain, more = _quality(fit)["chi2"], {}
+    if how[0].spots == "tables":
+        table = fit_table(fit, how[0].positions)
+        fit, more = table.fit, {"stamps": stamps_in(table, how[0])}
     psf = psf_of(fit.frame, fit.state.now)
-    return {"reason": "", "status": fit.status, "nline": fit.nline, "spots": _spots(fit), **_series_of(psf),
-            **_quality(fit)}
+    return {"reason": "", "status": fit.status, "nline": fit.nline, "spots": _spots(fit), "plain": plain,
+            **_series_of(psf), **_quality(fit), **more}
 
 
 def _series_of(psf: PsfModel) -> dict[str, Array]:
@@ -175,6 +182,8 @@ def _assembled(start: PsfModel, ranges: Sequence[tuple[int, int]], found: Sequen
     bundles, spots = _bundle_rows(start, ranges, found), _spot_rows(found)
     psf = replace(start, x=traces[0], y=traces[1], cores=(Core(*shapes),), psferr=_error(found))
     _describe(fibres, psf, before, spots)
+    if config.spots == "tables":
+        psf = with_tables(psf, ranges, [part.get("stamps") for part in found], config)
     return FittedPsf(psf, fibres, bundles, spots)
 
 
@@ -210,7 +219,7 @@ def _bundle_rows(start: PsfModel, ranges: Sequence[tuple[int, int]], found: Sequ
         if not part["reason"]:
             row["NSPOT"], row["NLINE"], row["NPIX"] = part["nspot"], part["lines"], part["npix"]
             row["NPAR"], row["CHI2"] = part["npar"], part["chi2"] / (part["npix"] - part["npar"])
-            row["PSFERR"] = _error([part])
+            row["PSFERR"], row["CHI2GH"] = _error([part]), part["plain"] / (part["npix"] - part["npar"])
     return rows
 
 

@@ -13,6 +13,7 @@ from gpu_psf.shift.run import Reference, ShiftedPsf
 
 _CARRIED = ("CAMERA", "INSTRUME", "TELESCOP", "DETECTOR", "SPECGRPH", "NIGHT", "EXPID")
 
+FITTED = "FITTED"               # in place of FIBRES in a file of tables
 SHIFTS = np.dtype([("FIBER", "i4"), ("XSHIFT", "f8"), ("YSHIFT", "f8")])
 
 
@@ -30,8 +31,10 @@ def write_fitted(path: str | os.PathLike[str], fitted: FittedPsf, *, cards: Sequ
            Card("FITWAVE", config.degree_wave, "degree of shapes in wavelength"),
            Card("FITACROS", config.degree_across, "degree of shapes across a bundle"))
     carried = tuple(card for card in cards if card.key in _CARRIED)
-    write_psf(path, fitted.psf, cards=(*carried, *own), status=fitted.fibres["STATUS"],
-              tables={"FIBRES": fitted.fibres, "BUNDLES": fitted.bundles, "SPOTS": fitted.spots})
+    tabulated = fitted.psf.tabulated            # whose files have the fibres of the tables in an HDU FIBRES
+    write_psf(path, fitted.psf, cards=(*carried, *own), status=None if tabulated else fitted.fibres["STATUS"],
+              tables={FITTED if tabulated else "FIBRES": fitted.fibres, "BUNDLES": fitted.bundles,
+                      "SPOTS": fitted.spots})
 
 
 def write_shifted(path: str | os.PathLike[str], found: ShiftedPsf, *, cards: Sequence[Card],

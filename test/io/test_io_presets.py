@@ -19,9 +19,9 @@ def test_production_settings(camera, wavelength, psferr):
 
 def test_cameras_without_a_preset_and_unknown_names():
     assert [camera_preset(c) for c in (None, "", "x1", "tiny")] == [None] * 4
-    with pytest.raises(InputError, match="no preset 'desi-x'; there are desi-b, desi-r, desi-z, tiny"):
+    with pytest.raises(InputError, match="no preset 'desi-x'; there are desi-b, desi-r, desi-z, tiny, side"):
         find_preset("desi-x")
-    assert len(presets()) == 4
+    assert len(presets()) == 5
 
 
 def write(path, text):

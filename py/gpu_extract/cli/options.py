@@ -106,7 +106,7 @@ def add_what(parser: Parser) -> None:
     add("-w", "--wavelength", metavar="WMIN,WMAX,DW", type=_wavelength,
         help="grid in Angstrom, both ends included, e.g. 5760,7620,0.8 (default: the preset's)")
     add("--preset", metavar="NAME",
-        help="wavelengths and PSF error: desi-b, desi-r, desi-z, tiny, or those of a file of your own, FILE.ini or "
+        help="wavelengths and PSF error: desi-b, desi-r, desi-z, tiny, side, or those of your own file, FILE.ini or "
              "FILE.ini:NAME (default: by CAMERA of the image)")
     add("-s", "--specmin", metavar="N", type=int, default=0, help="first fibre (default 0)")
     add("-n", "--nspec", metavar="N", type=int, help="number of fibres (default: all from --specmin on)")

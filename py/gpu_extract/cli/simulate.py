@@ -46,7 +46,7 @@ def _outputs(args: argparse.Namespace) -> dict[str, str | None]:
             stem, extension = stem.removesuffix(ending), ending
             break
     paths = {"image": args.output, "psf": args.psf_out or f"{stem}-psf{extension}",
-             "truth": args.truth_out or f"{stem}-truth{extension}", "true_psf": args.true_psf,
+             "truth": args.truth_out or f"{stem}-truth{extension}", "true_psf": args.true_psf, "raw": args.raw,
              "reference": args.reference, "perf": args.perf}
     wanted = {name: None if path == NONE else path for name, path in paths.items()}
     seen: dict[str, str] = {}
@@ -77,7 +77,7 @@ def simulate_frame(args: argparse.Namespace) -> int:
         simulation = simulate(config, threads=args.threads, recorder=recorder, progress=_progress)
         with recorder.span("write"):
             write_simulation(simulation, str(paths["image"]), psf=paths["psf"], truth=paths["truth"],
-                             true_psf=paths["true_psf"])
+                             true_psf=paths["true_psf"], raw=paths["raw"])
         if grid is not None:
             with recorder.span("reference"):
                 _write_reference(simulation, grid, str(paths["reference"]))
@@ -141,7 +141,7 @@ def _summary(simulation: "Simulation", paths: dict[str, str | None], recorder: "
                        for name in ("truth", "project", "noise", "defects", "write", "reference")
                        if recorder.seconds(name))
     log.info(f"{recorder.elapsed():.1f} s ({stages}), {peak_memory() / 1e9:.2f} GB")
-    for name in ("image", "psf", "truth", "true_psf", "reference"):
+    for name in ("image", "psf", "truth", "true_psf", "raw", "reference"):
         if paths[name]:
             log.info(f"{name.replace('_', ' ')}: {paths[name]}")
 

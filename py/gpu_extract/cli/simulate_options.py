@@ -23,6 +23,8 @@ examples
       and the frame that an extraction of it must give, made the slow and obvious way
   gpu_simulate -o arc.fits --flavor arc --exact-lines --flexure 1.5,-3 --true-psf true.fits
       an arc beside the traces of the PSF that is written: what gpu_psf fit is for
+  gpu_simulate -o flat.fits --camera side --flavor flat --raw raw-flat.fits
+      a made-up spectrograph, and its image in ADU with the dispersion along x
 
 Equal seeds give equal frames, bit by bit; fibres are the same in a part of a frame as in
 the whole: --specmin 100 --nspec 25 gives the pixels that fibres 100-124 have in a frame
@@ -49,6 +51,9 @@ def _files(parser: Parser) -> None:
     add("--psf-out", metavar="FILE", help="PSF to write (default: OUTPUT-psf.fits; 'none' writes none)")
     add("--truth-out", metavar="FILE", help="truth to write (default: OUTPUT-truth.fits; 'none' writes none)")
     add("--true-psf", metavar="FILE", help="also write the PSF that the light has, where it is not the one given")
+    add("--raw", metavar="FILE",
+        help="also write the image as a camera does: ADU over a bias of 1000, 1.2 electrons each, dispersion along x "
+             "where the camera is side: for gpu_psf preprocess")
     add("--reference", metavar="FILE",
         help="also extract the frame by the slow, independent reference code and write the result; "
              "seconds for the camera tiny, hours for a whole frame")
@@ -60,7 +65,8 @@ def _files(parser: Parser) -> None:
 def _scene(parser: Parser) -> None:
     add = parser.add_argument_group("what to simulate").add_argument
     add("--camera", default="r0", metavar="NAME",
-        help="b, r, z or tiny, with the spectrograph's digit or without, e.g. r5 (default r0)")
+        help="b, r, z, tiny or side (60 fibres, tabulated spots), with the spectrograph's digit or without, e.g. r5 "
+             "(default r0)")
     add("-s", "--specmin", metavar="N", type=int, default=0, help="first fibre (default 0)")
     add("-n", "--nspec", metavar="N", type=int,
         help="number of fibres; whole bundles are made (default: all of the camera; more than it has: "
@@ -97,7 +103,8 @@ def _defects(parser: Parser) -> None:
     add("--masked-fraction", metavar="X", type=float, default=0.0, help="share of pixels masked at random (default 0)")
     add("--hidden-cosmics", action="store_true", help="MASK knows nothing of the cosmics: for gpu_extract --passes 2")
     add("--psf-error", metavar="X", type=float, default=0.0,
-        help="the PSF that is written is broader than the true one by this share, e.g. 0.01 (default 0)")
+        help="the PSF that is written is broader than the true one by this share, e.g. 0.01 (default 0); below 0 the "
+             "camera is out of focus")
     add("--flexure", metavar="DX,DY", type=_pair, default=(0.0, 0.0),
         help="the light lies so many pixels beside the traces of the PSF that is written, e.g. 0.3,-1.2 (default 0,0)")
     add("--exact-lines", action="store_true",

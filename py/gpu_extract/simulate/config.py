@@ -9,13 +9,14 @@ from typing import Any
 
 from gpu_extract.errors import ConfigError, did_you_mean, one_of
 
-BANDS = ("b", "r", "z", "tiny")
+BANDS = ("b", "r", "z", "tiny", "side")
+TABLES = ("side",)            # those whose spots are tables
 FLAVORS = ("science", "arc", "flat")
 PROGRAMS = ("dark", "bright")
 VARIANCES = ("model", "data")
 AMPLIFIERS = ("A", "B", "C", "D")
 EXPTIME = {"dark": 1000.0, "bright": 300.0, "arc": 5.0, "flat": 120.0}      # seconds
-_CAMERA = re.compile(r"(b|r|z|tiny)([0-9]?)")
+_CAMERA = re.compile(r"(b|r|z|tiny|side)([0-9]?)")
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,8 @@ NO_DEFECTS = Defects(cosmics=False, bad_columns=0, hot_pixels=0)
 class SimConfig:
     """What to simulate.
 
-    camera: "b", "r", "z" or "tiny" (a few short fibres, for tests), with the spectrograph's digit or without
+    camera: "b", "r", "z", "tiny" (a few short fibres, for tests) or "side" (60 fibres, tabulated spots), with the
+        spectrograph's digit or without
     specmin, nspec: fibres wanted; the whole bundles they belong to are made. nspec None: up to the camera's last
     seed: of sky, targets, noise and cosmics; the PSF, the fibres' throughput and bad pixels belong to the camera
     flavor: "science", "arc" or "flat"; program: "dark" or "bright" (moonlight, brighter targets)
@@ -116,6 +118,8 @@ class SimConfig:
             yield f"psf_error is {self.psf_error:g}, must lie between -0.5 and 0.5"
         if not 0 <= self.tails <= 0.1:
             yield f"tails is {self.tails:g}, must lie between 0 and 0.1"
+        if self.tails and self.band in TABLES:
+            yield f"tails is {self.tails:g}, and spots of camera {self.band}, which are tables, have none"
         if not 0 <= self.scattered <= 1e5:
             yield f"scattered is {self.scattered:g}, must lie between 0 and 1e5 electron"
         if not all(-20 <= shift <= 20 for shift in self.flexure):
@@ -129,7 +133,7 @@ class SimConfig:
 
     @property
     def band(self) -> str:
-        """"b", "r", "z" or "tiny"."""
+        """One of BANDS."""
         return self.camera.rstrip("0123456789")
 
     @property

@@ -1,28 +1,36 @@
-"""A simulation's files: preproc image, PSF (GAUSS-HERMITE version 3), truth."""
+"""A simulation's files: preproc image, PSF (GAUSS-HERMITE version 3, or TABULATED), truth, and the raw image."""
 import os
 
 import numpy as np
 
+from gpu_extract.data import Card
 from gpu_extract.io.image_write import write_image
 from gpu_extract.io.psf import write_psf
 from gpu_extract.io.truth import TruthFile, write_truth
+from gpu_extract.io.write import image_hdu, write_hdus
 from gpu_extract.simulate.frame import Simulation
 from gpu_extract.simulate.header import target_id
+from gpu_extract.simulate.instrument import DETECTORS
 
 _TARGETS = np.dtype([("FIBRE", "i4"), ("TARGETID", "i8"), ("KIND", "S4"), ("Z", "f4"), ("MAG_R", "f4"),
                      ("THROUGHPUT", "f4")])
 _OF_TRUTH = ("CAMERA", "FLAVOR", "PROGRAM", "EXPID", "NIGHT", "EXPTIME", "SIMCAM", "SIMSEED", "SIMVER", "SIMDIG")
+BIAS, GAIN, MOST_ADU = 1000.0, 1.2, 65535       # of the raw image: ADU, electron per ADU, ADU
 Path = str | os.PathLike[str]
 
 
 def write_simulation(simulation: Simulation, image: Path, *, psf: Path | None = None,
-                     truth: Path | None = None, true_psf: Path | None = None, read_noise: bool = True) -> None:
-    """Write the image, with READNOISE or without, and where named the PSF, the truth and the PSF that the light has.
+                     truth: Path | None = None, true_psf: Path | None = None, raw: Path | None = None,
+                     read_noise: bool = True) -> None:
+    """Write the image, with READNOISE or without, and where named the PSF, the truth, the PSF that the light has and
+    the raw image.
 
     Raises OutputError.
     """
     write_image(image, simulation.image, mask=simulation.mask,
                 read_noise=simulation.read_noise if read_noise else None)
+    if raw is not None:
+        write_raw(raw, simulation)
     cards = tuple(c for c in simulation.image.cards if c.key in _OF_TRUTH)
     of_psf = tuple(c for c in cards if c.key in ("CAMERA", "SIMCAM", "SIMVER"))
     for path, model in ((psf, simulation.psf), (true_psf, simulation.true_psf)):
@@ -31,6 +39,19 @@ def write_simulation(simulation: Simulation, image: Path, *, psf: Path | None = 
     if truth is not None:
         content = simulation.truth
         write_truth(truth, TruthFile(content.wave, content.flux, _target_rows(simulation), cards))
+
+
+def write_raw(path: Path, simulation: Simulation) -> None:
+    """Write the image as a camera does: whole numbers of ADU, the dispersion along the camera's axis.
+
+    Raises OutputError.
+    """
+    dispersion = DETECTORS[simulation.config.band].dispersion
+    adu = np.clip(np.rint(simulation.image.pix / GAIN + BIAS), 0, MOST_ADU).astype(np.uint16)
+    own = (Card("BUNIT", "adu"), Card("GAIN", GAIN, "electron/ADU"), Card("BIAS", BIAS, "ADU"),
+           Card("DISPAXIS", 1 if dispersion == "x" else 2, "wavelengths ascend along this axis"))
+    cards = tuple(card for card in simulation.image.cards if card.key not in {card.key for card in own})
+    write_hdus(path, [image_hdu(adu.T if dispersion == "x" else adu, "RAW", cards=(*cards, *own), primary=True)])
 
 
 def _target_rows(simulation: Simulation) -> np.ndarray:

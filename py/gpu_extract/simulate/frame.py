@@ -68,9 +68,10 @@ def simulate(config: SimConfig, *, threads: int = 1, recorder: Recorder | NullRe
     """
     lo, hi = fibres_made(config)
     detector = DETECTORS[config.band]
-    psf = psf_model(config.band, config.spectrograph, detectors_needed(replace(config, specmin=lo, nspec=hi - lo)))
-    psf = with_tail(psf, config.tails)
-    given, psf = broadened(psf, config.psf_error), shifted(psf, config.flexure)
+    camera = config.band, config.spectrograph, detectors_needed(replace(config, specmin=lo, nspec=hi - lo))
+    psf = with_tail(psf_model(*camera), config.tails)
+    given = psf_model(*camera, wider=config.psf_error) if psf.tabulated else broadened(psf, config.psf_error)
+    psf = shifted(psf, config.flexure)
     with recorder.span("truth"):
         truth = make_truth(config, psf, (lo, hi))
     ncolumn = _columns(config, psf, hi)

@@ -35,7 +35,7 @@ def modified_julian_date(night: int) -> float:
 
 def cards_of(config: SimConfig, detector: Detector, psf: PsfModel) -> tuple[Card, ...]:
     """The image's header."""
-    letter = config.band if config.band in "brz" else "r"
+    letter = {"tiny": "r"}.get(config.band, config.band)
     noise = detector.read_noise
     cards = [
         Card("BUNIT", "electron", "unit of the pixels"),

@@ -6,6 +6,9 @@ cameras b0, r0 and z0; the Gauss-Hermite terms have the means and scatters of
 an r0 PSF measured on the sky, and run smoothly with fibre and wavelength, with
 a small step from bundle to bundle. Cameras of more fibres than a detector
 holds are detectors side by side.
+
+"side" is a made-up spectrograph: 60 fibres, a raw image with the dispersion
+along x, and tabulated spots.
 """
 from dataclasses import dataclass, replace
 
@@ -14,6 +17,7 @@ import numpy as np
 from gpu_extract.data import Array, Core, Legendre, PsfModel
 from gpu_extract.simulate.config import BANDS, SimConfig
 from gpu_extract.simulate.counter import Purpose, stream
+from gpu_extract.simulate.discs import HALF, disc_core
 
 HALF_STAMP_Y, HALF_STAMP_X, GH_DEGREE, WAVE_DEGREE = 5, 8, 6, 3
 PSF_SEED = 20190
@@ -30,6 +34,8 @@ class Detector:
     x, y: terms of the traces; x beside the fibre's place at the middle wavelength
     sigma: (x, y) widths of the core in pixels; widening: relative slope of sigma y with t
     read_noise: electron; cosmic_rate: 1/(cm^2 min)
+    dispersion: axis of the raw image along which wavelengths ascend; here they always do along y
+    disc: radius and blur (pixels) of spots that are tables, see `discs`; sigma is then not looked at
     """
 
     shape: tuple[int, int]
@@ -46,6 +52,8 @@ class Detector:
     widening: float
     read_noise: float
     cosmic_rate: float
+    dispersion: str = "y"
+    disc: tuple[float, float] | None = None
 
 
 DETECTORS = {
@@ -67,6 +75,10 @@ DETECTORS = {
     "tiny": Detector((192, 104), (6000.0, 6110.0), 10, 5, 13.0, 7.27, 17.5, 0.0,
                      ((1, 1, 0.3), (1, 2, 0.6)), ((0, 0, 94.0), (0, 1, 102.0), (0, 2, 2.0), (2, 0, 4.0)),
                      (1.04, 1.12), 0.07, 2.7, 3.0),
+    "side": Detector((1024, 620), (7480.0, 8320.0), 60, 15, 22.0, 9.3, 18.0, 0.0,
+                     ((0, 2, 1.5), (1, 1, 1.2), (1, 2, 2.1)),
+                     ((0, 0, 500.0), (0, 1, 520.0), (0, 2, 9.0), (0, 3, 2.0), (1, 0, 3.0), (2, 0, 14.0)),
+                     (1.4, 1.4), 0.0, 3.1, 2.0, "x", (2.3, 0.55)),
 }
 
 # mean and scatter of GH-i-j at [j][i], in 1e-4; GH-0-0 is 1
@@ -84,10 +96,11 @@ def detectors_needed(config: SimConfig) -> int:
     return -(-last // nfibre)
 
 
-def psf_model(band: str, spectrograph: int = 0, ndetector: int = 1) -> PsfModel:
-    """The PSF of all fibres of a camera (GAUSS-HERMITE, no tails).
+def psf_model(band: str, spectrograph: int = 0, ndetector: int = 1, *, wider: float = 0.0) -> PsfModel:
+    """The PSF of all fibres of a camera (GAUSS-HERMITE or tables, no tails).
 
     band: a key of DETECTORS; the scatter of the PSF's terms differs from spectrograph to spectrograph.
+    wider: share by which the spots of tables are larger
     """
     det = DETECTORS[band]
     place, u = _places(det, spectrograph)
@@ -95,14 +108,18 @@ def psf_model(band: str, spectrograph: int = 0, ndetector: int = 1) -> PsfModel:
     x = Legendre(_series(det.x, u, place), wmin, wmax)
     y = Legendre(_series(det.y, u, np.zeros(det.nfibre)), wmin, wmax)
     core = _core(det, u, 10 * BANDS.index(band) + spectrograph)
+    hy, hx = HALF_STAMP_Y, HALF_STAMP_X
+    if det.disc is not None:
+        core, hy, hx = disc_core(det.disc, u, (wmin, wmax + 1.0), wider=wider), HALF, HALF
     bundle = np.arange(det.nfibre) // det.bundlesize
     step = det.shape[1] * (np.arange(ndetector * det.nfibre) // det.nfibre)
     x = _repeat(x, ndetector)
     x.coeff[:, 0] += step
-    core = Core(*(_repeat(series, ndetector) for series in (core.sigma_x, core.sigma_y, core.gh)))
+    core = replace(core, sigma_x=_repeat(core.sigma_x, ndetector), sigma_y=_repeat(core.sigma_y, ndetector),
+                   gh=_repeat(core.gh, ndetector))
     return PsfModel(
         x=x, y=_repeat(y, ndetector), cores=(core,), tail=None,
-        stamp=(2 * HALF_STAMP_Y + 1, 2 * HALF_STAMP_X + 1), offset=(HALF_STAMP_Y - 0.5, HALF_STAMP_X - 0.5),
+        stamp=(2 * hy + 1, 2 * hx + 1), offset=(hy - 0.5, hx - 0.5),
         shape=(det.shape[0], det.shape[1] * ndetector),
         bundle=np.concatenate([bundle + k * (bundle[-1] + 1) for k in range(ndetector)]),
         psferr=0.01, name=f"simulated {band}{spectrograph}")

@@ -22,6 +22,7 @@ examples
   gpu_psf fit -i arc.fits -p psf-last-night.fits -o psf.fits
   gpu_psf fit -i arc-1.fits arc-2.fits -p psf.fits -o new.fits --lines neon.txt --qa new.png
   mpiexec -n 20 gpu_psf fit -i arc.fits -p psf.fits -o new.fits      a bundle per rank at a time
+  gpu_psf fit -i arc.fits -p start.fits -o psf.fits --spots tables          spots of any shape
 
 The images are those that gpu_extract reads: IMAGE in electrons, IVAR, MASK, READNOISE. A list of
 lines is text: a wavelength (Angstrom) and, if known, a strength in each line.
@@ -46,6 +47,10 @@ def add_options(commands: Any, name: str, summary: str) -> None:
     add("-s", "--specmin", metavar="N", type=int, default=0, help="first fibre; whole bundles are fitted (default 0)")
     add("-n", "--nspec", metavar="N", type=int, help="number of fibres (default: all)")
     shape = parser.add_argument_group("what is fitted").add_argument
+    shape("--spots", metavar="KIND", default="gauss-hermite",
+          help="gauss-hermite (default), or tables: the same, corrected by what it leaves of the arcs, for spots of "
+               "other shapes")
+    shape("--positions", metavar="N", type=int, default=3, help="of tables, per pixel along each axis (default 3)")
     shape("--gh-degree", metavar="N", type=int, default=6, help="of the Gauss-Hermite terms (default 6)")
     shape("--wave-degree", metavar="N", type=int, default=3,
           help="of the shapes' polynomials in wavelength (default 3)")
@@ -100,7 +105,7 @@ def _config(args: argparse.Namespace) -> "FitConfig":
     except ValueError as error:
         raise InputError(f"--reach is {args.reach!r}, must be two numbers of pixels, e.g. 4,10") from error
     return FitConfig(args.gh_degree, args.wave_degree, args.across_degree, args.trace_degree, (dx, dy),
-                     args.saturation, args.specmin, args.nspec)
+                     args.saturation, args.specmin, args.nspec, args.spots, args.positions)
 
 
 def _key(args: argparse.Namespace) -> str:
