@@ -94,7 +94,18 @@ def test_the_command(night: Path, tmp_path: Path) -> None:
     assert np.median((image.pix - expected)[bright] ** 2 * image.ivar[bright]) == pytest.approx(0.455, rel=0.1)
 
 
+def test_bad_pixels_are_masked(night: Path, tmp_path: Path) -> None:
+    bad = np.zeros((200, 400), np.uint8)
+    bad[17, :] = 1
+    fits.HDUList([fits.PrimaryHDU(), fits.ImageHDU(bad, name="BAD")]).writeto(tmp_path / "bad.fits")
+    assert main(["preprocess", "-i", f"{night}[FLAT]", "--bias", "5", "--gain", "1", "--read-noise", "3",
+                 "--dispersion", "x", "--bad", f"{tmp_path}/bad.fits[BAD]", "-o", str(tmp_path / "image.fits")]) == 0
+    ivar = read_image(tmp_path / "image.fits").ivar
+    assert (ivar[:, 17] == 0).all() and (np.delete(ivar, 17, axis=1) > 0).all()
+
+
 @pytest.mark.parametrize(("options", "message"), [
+    (["-i", "NIGHT[FLAT]", "--bias", "5", "--gain", "1", "--read-noise", "3", "--bad", "SMALL"], "has shape (3, 4)"),
     (["-i", "NIGHT", "--bias", "5", "--gain", "1", "--read-noise", "3"], "is a cube of 3 images"),
     (["-i", "NIGHT[FLAT]", "--gain", "1", "--read-noise", "3"], "0 ways to the bias are given, needed is one"),
     (["-i", "NIGHT[FLAT]", "--bias", "5", "--read-noise", "3"], "give --gain, or --transfer"),
@@ -105,7 +116,8 @@ def test_the_command(night: Path, tmp_path: Path) -> None:
 ])
 def test_bad_input(night: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str],
                    message: str) -> None:
-    words = [word.replace("NIGHT", str(night)) for word in options]
+    fits.PrimaryHDU(np.zeros((3, 4), np.uint8)).writeto(tmp_path / "small.fits")
+    words = [word.replace("NIGHT", str(night)).replace("SMALL", str(tmp_path / "small.fits")) for word in options]
     assert main(["preprocess", *words, "-o", str(tmp_path / "x.fits")]) == 2
     lines = [line for line in capsys.readouterr().err.splitlines() if "error: " in line]
     assert len(lines) == 1 and message in lines[0]

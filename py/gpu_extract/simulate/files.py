@@ -8,6 +8,7 @@ from gpu_extract.io.image_write import write_image
 from gpu_extract.io.psf import write_psf
 from gpu_extract.io.truth import TruthFile, write_truth
 from gpu_extract.io.write import image_hdu, write_hdus
+from gpu_extract.simulate.defects import CcdMask
 from gpu_extract.simulate.frame import Simulation
 from gpu_extract.simulate.header import target_id
 from gpu_extract.simulate.instrument import DETECTORS
@@ -15,6 +16,7 @@ from gpu_extract.simulate.instrument import DETECTORS
 _TARGETS = np.dtype([("FIBRE", "i4"), ("TARGETID", "i8"), ("KIND", "S4"), ("Z", "f4"), ("MAG_R", "f4"),
                      ("THROUGHPUT", "f4")])
 _OF_TRUTH = ("CAMERA", "FLAVOR", "PROGRAM", "EXPID", "NIGHT", "EXPTIME", "SIMCAM", "SIMSEED", "SIMVER", "SIMDIG")
+_LASTING = CcdMask.BAD | CcdMask.HOT | CcdMask.DEAD | CcdMask.BADAMP      # what a detector has in every exposure
 BIAS, GAIN, MOST_ADU = 1000.0, 1.2, 65535       # of the raw image: ADU, electron per ADU, ADU
 Path = str | os.PathLike[str]
 
@@ -44,6 +46,7 @@ def write_simulation(simulation: Simulation, image: Path, *, psf: Path | None = 
 def write_raw(path: Path, simulation: Simulation) -> None:
     """Write the image as a camera does: whole numbers of ADU, the dispersion along the camera's axis.
 
+    The HDU BAD has the pixels that a detector's owner knows: columns, hot and dead pixels, an amplifier; no cosmics.
     Raises OutputError.
     """
     dispersion = DETECTORS[simulation.config.band].dispersion
@@ -51,7 +54,10 @@ def write_raw(path: Path, simulation: Simulation) -> None:
     own = (Card("BUNIT", "adu"), Card("GAIN", GAIN, "electron/ADU"), Card("BIAS", BIAS, "ADU"),
            Card("DISPAXIS", 1 if dispersion == "x" else 2, "wavelengths ascend along this axis"))
     cards = tuple(card for card in simulation.image.cards if card.key not in {card.key for card in own})
-    write_hdus(path, [image_hdu(adu.T if dispersion == "x" else adu, "RAW", cards=(*cards, *own), primary=True)])
+    bad = ((simulation.mask & _LASTING) != 0).astype(np.uint8)
+    arrays = {"RAW": adu.T, "BAD": bad.T} if dispersion == "x" else {"RAW": adu, "BAD": bad}
+    write_hdus(path, [image_hdu(arrays["RAW"], "RAW", cards=(*cards, *own), primary=True),
+                      image_hdu(arrays["BAD"], "BAD")])
 
 
 def _target_rows(simulation: Simulation) -> np.ndarray:

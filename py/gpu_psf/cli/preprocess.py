@@ -19,7 +19,7 @@ examples
   gpu_psf preprocess -i raw.fits --dark dark-1.fits dark-2.fits --gain 2.5 -o image.fits
   gpu_psf preprocess -i 'night.fits[SCIENCE,3]' --dark 'night.fits[SCIENCE,0]' 'night.fits[SCIENCE,1]' \\
                      --transfer 'night.fits[FLAT]' --dispersion x -o image.fits
-  gpu_psf preprocess -i raw.fits --overscan 2048:2080 --gain 1.4 --read-noise 3.2 -o image.fits
+  gpu_psf preprocess -i raw.fits --overscan 2048:2080 --gain 1.4 --read-noise 3.2 --bad bad.fits -o image.fits
 
 FILE[HDU] or FILE[HDU,PLANE] names an HDU, by name or number, and an image of a cube."""
 
@@ -33,6 +33,7 @@ def add_options(commands: Any, name: str, summary: str) -> None:
     add("-o", "--output", metavar="FILE", required=True, help="image to write (.fits); an existing file is replaced")
     add("--dispersion", metavar="AXIS", default="y",
         help="axis of the raw image along which wavelengths ascend: y, -y, x or -x (default y)")
+    add("--bad", metavar="RAW", help="image of the detector's bad pixels: not 0 where a pixel is to be left out")
     bias = parser.add_argument_group("bias").add_argument
     bias("--dark", metavar="RAW", nargs="+", default=[], help="dark frames: their median is subtracted")
     bias("--overscan", metavar="LO:HI", help="columns of the overscan: their median is subtracted row by row")
@@ -52,7 +53,7 @@ def body(args: argparse.Namespace) -> int:
     from gpu_extract.io.atomic import FITS_ENDINGS, check_target
     from gpu_extract.io.image_write import write_image
     from gpu_extract.io.raw import read_raw
-    from gpu_psf.preprocess import preprocess
+    from gpu_psf.preprocess import BAD, SATURATED, preprocess
 
     check_target(args.output, endings=FITS_ENDINGS)
     raw, cards = read_raw(args.input)
@@ -61,12 +62,23 @@ def body(args: argparse.Namespace) -> int:
         raise InputError(f"--dark: has shape {darks[0].shape}, {args.input} has {raw.shape}; they must be the same")
     bias = _bias(args, raw, darks)
     detector = _detector(args, raw, darks, bias)
-    image, mask = preprocess(raw, bias, detector, dispersion=args.dispersion, cards=cards)
+    image, mask = preprocess(raw, bias, detector, dispersion=args.dispersion, cards=cards,
+                             bad=None if args.bad is None else _bad(args.bad, raw, args.input))
     write_image(args.output, image, mask=mask, read_noise=image.noise)
+    saturated = np.count_nonzero(mask & SATURATED)
     log.info(f"image: {args.output} (gain {detector.gain:.4g} electron/ADU, read noise {detector.read_noise:.3g} "
-             "electron, "
-             f"{np.count_nonzero(mask)} pixels saturated)")
+             f"electron, {saturated} pixels saturated, {np.count_nonzero(mask & BAD)} bad)")
     return ExitCode.DONE
+
+
+def _bad(name: str, raw: Any, image: str) -> Any:
+    """The pixels to leave out. Raises InputError where they are of another shape."""
+    from gpu_extract.io.raw import read_raw
+
+    bad = read_raw(name)[0] != 0
+    if bad.shape != raw.shape:
+        raise InputError(f"--bad: {name} has shape {bad.shape}, {image} has {raw.shape}; they must be the same")
+    return bad
 
 
 def _bias(args: argparse.Namespace, raw: Any, darks: list[Any]) -> Any:
