@@ -1,26 +1,35 @@
 """How well and how fast is the PSF of one bundle fitted to a simulated arc?
 
 usage: psf_fit.py [--camera r] [--psf FILE] [--first 100] [--seeds 5] [--off 1,-2] [--cosmics 0] [--warm] [--smallest]
+                  [--keep FILE] [--seconds N]
 
 A cold start: traces off by --off pixels and bent, Gaussian spots of one width. Prints, for each seed, seconds on one
 core and the same in u, the time of a 2000 x 2000 dgemm of the same run; chi squared; and the errors of the fitted PSF:
 positions of spots (which is what traces are for) and stamps at 20 wavelengths in all fibres, shapes after positions
 are matched, mean widths. Below stands what the noise must leave (Cramer and Rao), worked out from the information that
 the pixels have about traces, widths and Gauss-Hermite terms together, fluxes unknown, and the ratio of the two.
---psf takes another true PSF than the simulator's. --smallest is one seed of the camera tiny: to see that this runs.
+--psf takes another true PSF than the simulator's. --camera takes several, e.g. r,b,z. --smallest is one seed of the
+camera tiny: to see that this runs.
+
+--keep FILE (JSON) keeps each seed of each camera as it is done, under the options it was made with. The same command
+takes those from there and goes on; --seconds N begins no seed after so many seconds. The end is of all
+seeds that are there.
 """
 import argparse
+import json
 import os
 import sys
-from dataclasses import asdict, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 
 import numpy as np  # noqa: E402
-from psf_errors import Errors, Judge, cold, least_errors, make_arc, true_part, uneven_lines, whole_gh  # noqa: E402
+from psf_errors import Judge, cold, least_errors, make_arc, true_part, uneven_lines, whole_gh  # noqa: E402
 from yardstick import unit  # noqa: E402
 
 from gpu_extract.io.presets import camera_preset  # noqa: E402
@@ -41,11 +50,85 @@ def row(label: str, values: dict[str, float]) -> None:
     print(f"{label:44s}" + "".join(f"{values[name]:>10.5f}" for name in COLUMNS))
 
 
-def squares(errors: list[Errors]) -> dict[str, float]:
+def squares(errors: Sequence[dict[str, float]]) -> dict[str, float]:
     """Root mean squares over runs, except for the widths, of which the mean is taken."""
-    table = {name: np.array([asdict(each)[name] for each in errors]) for name in COLUMNS}
+    table = {name: np.array([each[name] for each in errors]) for name in COLUMNS}
     return {name: float(values.mean() if name.startswith("width") else np.sqrt((values**2).mean()))
             for name, values in table.items()}
+
+
+class Kept:
+    """Results of seeds in a file, by the options they were made with; in memory where no file is given."""
+
+    def __init__(self, path: str | None):
+        self._path = Path(path) if path else None
+        self.all: dict[str, Any] = json.loads(self._path.read_text()) if self._path and self._path.exists() else {}
+
+    def of(self, options: str) -> dict[str, Any]:
+        """What is known with these options: "seeds" by their number, "bound" once there was one."""
+        known: dict[str, Any] = self.all.setdefault(options, {"seeds": {}})
+        return known
+
+    def write(self) -> None:
+        """Keep it, whole or not at all."""
+        if self._path:
+            new = self._path.with_suffix(".new")
+            new.write_text(json.dumps(self.all, indent=1))
+            new.replace(self._path)
+
+
+def one_camera(camera: str, args: argparse.Namespace, known: dict[str, Any], keep: Callable[[], None],
+               until: float) -> None:
+    """The seeds of a camera that are not known yet, then the table of all."""
+    true = whole_gh(read_psf(args.psf) if args.psf else psf_model(camera))
+    fibres = (args.first, args.first + (5 if args.smallest else 25))
+    ends = (6005.0, 6105.0) if args.smallest else camera_preset(f"{camera}0").wavelength[:2]
+    lines = uneven_lines() if args.smallest else shipped_lines()
+    off = tuple(float(word) for word in args.off.split(","))
+    start = cold(true, 3, off, gaussian=not args.warm)
+    judge = Judge(true_part(true, fibres), np.linspace(*ends, 20))
+    print(f"{'camera ' + camera:44s}" + "".join(f"{name:>10s}" for name in COLUMNS))
+    for seed in range(1, args.seeds + 1):
+        if str(seed) not in known["seeds"]:
+            if now() > until:
+                continue
+            image = make_arc(true, fibres, (lines.wave, lines.strength), seed)
+            if args.cosmics:
+                random = np.random.default_rng(seed + 1000)
+                hit = random.random(image.pix.shape) < args.cosmics
+                image.pix[hit] += 100 + random.exponential(2000, hit.sum())
+            u, began, wall = unit(), cpu(), now()
+            fit = fit_bundle([image], start, fibres, lines, FitConfig())
+            spent, wall = cpu() - began, now() - wall
+            freedom = fit.state.npixel - len(fit.task.spots) - fit.state.now.vector().size
+            known["seeds"][str(seed)] = {"s": spent, "wall": wall, "u": spent / u, "chi2": fit.state.chi2 / freedom,
+                                         **asdict(judge.errors(psf_of(fit.frame, fit.state.now)))}
+            if "bound" not in known:
+                known["bound"] = [asdict(each) for each in least_errors(fit, true, judge)]
+                known["spots"] = int(fit.task.firm.sum())
+                signal = fit.state.flux / np.sqrt(fit.state.variance)
+                known["signal"] = float(np.median(signal[fit.task.firm]))
+            keep()
+        made = known["seeds"][str(seed)]
+        row(f"seed {seed}: {made['s']:.2f} s ({made['wall']:.2f} wall) {made['u']:.1f} u, chi2 {made['chi2']:.4f}",
+            made)
+    if known["seeds"]:
+        pooled(known)
+
+
+def pooled(known: dict[str, Any]) -> None:
+    """All seeds, the bound, and the ratio of the two."""
+    seeds = list(known["seeds"].values())
+    found, bound = squares(seeds), squares(known["bound"])
+    row(f"all {len(seeds)} seeds", found)
+    row("Cramer-Rao", {**bound, **{name: float(np.std([each[name] for each in known["bound"]])) for name in COLUMNS
+                                   if name.startswith("width")}})
+    print("ratio" + " " * 39 + "".join(f"{found[name] / bound[name]:>10.3f}" if not name.startswith("width") else
+                                       f"{'':>10s}" for name in COLUMNS))
+    u, chi2 = (np.array([each[name] for each in seeds]) for name in ("u", "chi2"))
+    print(f"median {np.median(u):.1f} u, chi2 {chi2.mean():.4f}; {known['spots']} spots, "
+          f"median S/N {known['signal']:.0f}; peak memory {peak_memory() / 1e9:.2f} GB",
+          flush=True)
 
 
 def main() -> int:
@@ -58,45 +141,16 @@ def main() -> int:
     parser.add_argument("--off", default="1,-2")
     parser.add_argument("--cosmics", type=float, default=0.0, help="share of pixels with a cosmic ray, not masked")
     parser.add_argument("--warm", action="store_true", help="start with the true shapes")
+    parser.add_argument("--keep", default=None, metavar="FILE")
+    parser.add_argument("--seconds", type=float, default=np.inf)
     parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
     if args.smallest:
         args.camera, args.first, args.seeds = "tiny", 0, 1
-    true = whole_gh(read_psf(args.psf) if args.psf else psf_model(args.camera))
-    fibres = (args.first, args.first + (5 if args.smallest else 25))
-    ends = (6005.0, 6105.0) if args.smallest else camera_preset(f"{args.camera}0").wavelength[:2]
-    lines = shipped_lines()
-    if args.smallest:
-        lines = uneven_lines()
-    off = tuple(float(word) for word in args.off.split(","))
-    start = cold(true, 3, off, gaussian=not args.warm)
-    judge = Judge(true_part(true, fibres), np.linspace(*ends, 20))
-    print(f"{'':44s}" + "".join(f"{name:>10s}" for name in COLUMNS))
-    errors, units = [], []
-    for seed in range(1, args.seeds + 1):
-        image = make_arc(true, fibres, (lines.wave, lines.strength), seed)
-        if args.cosmics:
-            random = np.random.default_rng(seed + 1000)
-            hit = random.random(image.pix.shape) < args.cosmics
-            image.pix[hit] += 100 + random.exponential(2000, hit.sum())
-        u, began, wall = unit(), cpu(), now()
-        fit = fit_bundle([image], start, fibres, lines, FitConfig())
-        spent, wall = cpu() - began, now() - wall
-        units.append(spent / u)
-        errors.append(judge.errors(psf_of(fit.frame, fit.state.now)))
-        freedom = fit.state.npixel - len(fit.task.spots) - fit.state.now.vector().size
-        row(f"seed {seed}: {spent:.2f} s ({wall:.2f} wall) {spent / u:.1f} u, chi2 {fit.state.chi2 / freedom:.4f}",
-            asdict(errors[-1]))
-    least = least_errors(replace(fit), true, judge)
-    found, bound = squares(errors), squares(least)
-    row("all seeds", found)
-    row("Cramer-Rao", {**bound, **{name: float(np.std([asdict(e)[name] for e in least])) for name in COLUMNS
-                                   if name.startswith("width")}})
-    print("ratio" + " " * 39 + "".join(f"{found[name] / bound[name]:>10.3f}" if not name.startswith("width") else
-                                       f"{'':>10s}" for name in COLUMNS))
-    print(f"median {np.median(units):.1f} u; {int(fit.task.firm.sum())} spots, median S/N "
-          f"{np.median((fit.state.flux / np.sqrt(fit.state.variance))[fit.task.firm]):.0f}; "
-          f"peak memory {peak_memory() / 1e9:.2f} GB")
+    kept, until = Kept(args.keep), now() + args.seconds
+    for camera in args.camera.split(","):
+        options = " ".join(str(word) for word in (camera, args.psf, args.first, args.off, args.cosmics, args.warm))
+        one_camera(camera, args, kept.of(options), kept.write, until)
     return 0
 
 

@@ -173,10 +173,13 @@ def _gram(size: int, values: Array, i: IntArray, j: IntArray) -> Array:
 
 
 def normal_equations(scene: Scene, pairs: Sequence[Pairs]) -> tuple[Array, Array]:
-    """H (size, size) and X (nspot, size)."""
+    """H (size, size) and X (nspot, size). Pairs of which no spot has a flux move nothing."""
     matrix = np.zeros((scene.size, scene.size))
     lights = np.zeros((len(scene.spots), scene.size))
-    for kind in pairs:
+    for every in pairs:
+        kind = every.cut((scene.flux[every.first] != 0) | (scene.flux[every.second] != 0))
+        if not len(kind.first):
+            continue
         same = kind.first is kind.second
         half = _half(scene, kind, lights)
         matrix += half if same else half + half.T

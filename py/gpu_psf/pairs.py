@@ -23,6 +23,11 @@ class Pairs:
     second: IntArray
     across: int
 
+    def cut(self, chosen: np.ndarray) -> "Pairs":
+        """Some of the pairs; those of spots with themselves stay such."""
+        first = self.first[chosen]
+        return Pairs(first, first if self.first is self.second else self.second[chosen], self.across)
+
 
 def find_pairs(spots: Spots, stamps: Stamps) -> list[Pairs]:
     """Every pair once, the spots with themselves first."""

@@ -7,7 +7,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from gpu_extract.data import Array, IntArray
 from gpu_psf.data import Frame, Parameters, Pixels, Spots
-from gpu_psf.normal import Scene, fluxes, grams, reduced
+from gpu_psf.normal import Scene, fluxes, gradient, grams, reduced
 from gpu_psf.pairs import Pairs, clusters, find_pairs
 from gpu_psf.prior import ALONE, away, precision
 from gpu_psf.stamps import Stamps, make_stamps, project
@@ -15,6 +15,10 @@ from gpu_psf.stamps import Stamps, make_stamps, project
 CLIP = 5.0                      # standard deviations from which on a pixel is odd
 DAMPING = 0.0, 1e-3, 1e-2, 1e-1, 1.0, 10.0
 NARROWEST, FARTHEST = 0.3, 2.0  # pixels: no width below, no step of a trace above
+MORE = 12                       # steps at most after those
+# the curvature is made anew after a step that gains more than these shares of chi squared (shapes fixed, free) and of
+# what the step before gained: 1/4 is half of the way
+LITTLE, SLOW = (0.3, 0.01), 0.25
 ENOUGH = 1.0, 1e-3              # chi squared that a step may still gain at the end; share of it while shapes are fixed
 
 
@@ -120,16 +124,37 @@ def reweighted(task: Task, state: State, error: float) -> State:
     return look(task, state.now, weights(task, state.stamps, state.flux, error), state)
 
 
-def step_from(task: Task, state: State, *, shapes: bool) -> tuple[State, float]:
-    """One step, and the chi squared that it was to gain; the state as it is where no step gains anything."""
-    scene = scene_of(task, state, shapes=shapes)
-    matrix, pull = reduced(scene, state.pairs, state.groups, state.blocks)
+@dataclass(frozen=True)
+class Curvature:
+    """What a step solves, made at one state and good for later ones nearby: only the gradient is theirs.
+
+    matrix: the fluxes eliminated, with the prior's; known: the prior's alone; shapes: see Scene
+    """
+
+    matrix: Array
+    known: Array
+    shapes: bool
+
+
+def curvature_of(task: Task, state: State, *, shapes: bool) -> Curvature:
+    """The curvature of chi squared at a state."""
     known = precision(task.frame, task.alone, shapes=shapes)
-    back = known @ away(state.now, task.start, scene.size)
-    matrix, pull = matrix + known, pull - back
+    matrix, _ = reduced(scene_of(task, state, shapes=shapes), state.pairs, state.groups, state.blocks)
+    return Curvature(matrix + known, known, shapes)
+
+
+def step_from(task: Task, state: State, curved: Curvature) -> tuple[State, float]:
+    """One step, and the chi squared that it was to gain; the state as it is where no step gains anything.
+
+    The fluxes of a state fit best under its weights, so that the gradient by them is 0 and that by the parameters is
+    the gradient of what is left when they are eliminated. It is exact whatever state `curved` is of, and so is what
+    the steps converge to.
+    """
+    scene, known = scene_of(task, state, shapes=curved.shapes), curved.known
+    pull = gradient(scene)[0] - known @ away(state.now, task.start, scene.size)
     before = state.chi2 + _known(task, state.now, known)
-    scale = 1 / np.sqrt(np.diag(matrix))
-    unit = matrix * scale * scale[:, np.newaxis]
+    scale = 1 / np.sqrt(np.diag(curved.matrix))
+    unit = curved.matrix * scale * scale[:, np.newaxis]
     for damping in DAMPING:
         try:
             factor = cho_factor(unit + damping * np.eye(len(unit)))
@@ -160,15 +185,23 @@ def _sensible(task: Task, now: Parameters, step: Array) -> bool:
 
 
 def iterate(task: Task, state: State, errors: Sequence[float], *, shapes: bool) -> State:
-    """Steps with ever stricter limits for odd pixels, the last of them until nothing is gained."""
-    for error in errors:
-        state = reweighted(task, state, error)
-        state, gain = step_from(task, state, shapes=shapes)
-    for _ in range(12):
-        if gain < (ENOUGH[0] if shapes else ENOUGH[1] * state.chi2):
+    """Steps with ever stricter limits for odd pixels, the last of them until nothing is gained.
+
+    The curvature takes most of a step's time. It stays that of the state before as long as steps gain little of chi
+    squared, and ever less.
+    """
+    curved, fresh = None, False
+    gain = before = np.inf
+    for number, error in enumerate((*errors, *[errors[-1]] * MORE)):
+        enough = gain < (ENOUGH[0] if shapes else ENOUGH[1] * state.chi2) and (fresh or gain > 0)
+        if number >= len(errors) and enough:
             break
-        state = reweighted(task, state, errors[-1])
-        state, gain = step_from(task, state, shapes=shapes)
+        state = reweighted(task, state, error)
+        fresh = curved is None or gain > LITTLE[shapes] * state.chi2 or gain > SLOW * before or gain == 0
+        if curved is None or fresh:
+            curved = curvature_of(task, state, shapes=shapes)
+        before = gain
+        state, gain = step_from(task, state, curved)
     return reweighted(task, state, errors[-1])
 
 

@@ -13,7 +13,7 @@ from gpu_psf.pairs import clusters, find_pairs
 from gpu_psf.prepare import make_spots as spots_of
 from gpu_psf.prepare import parameters_of, psf_of
 from gpu_psf.profile import by_centre, by_sigma, profiles
-from gpu_psf.solve import look, scene_of
+from gpu_psf.solve import ENOUGH, curvature_of, iterate, look, scene_of, step_from
 from gpu_psf.stamps import make_stamps, project
 
 STEP = 1e-5
@@ -130,6 +130,34 @@ def test_light_that_is_not_firm_moves_nothing(small: Small) -> None:
     matrix, pull = reduced(scene_of(task, state, shapes=True), state.pairs, state.groups, state.blocks)
     assert not matrix.any()
     assert not pull.any()
+
+
+def test_leaving_out_pairs_without_firm_spots_changes_nothing(small: Small) -> None:
+    """Against fluxes that are as good as 0, of which no pair is left out."""
+    spots, state = small.fit.task.spots, small.fit.state
+    task = replace(small.fit.task, firm=(spots.fibre + spots.line) % 3 == 0)
+    made = scene_of(task, state, shapes=True)
+    every = replace(made, flux=np.where(made.flux == 0, 1e-30, made.flux))
+    for found, right in zip(normal_equations(made, state.pairs), normal_equations(every, state.pairs), strict=True):
+        np.testing.assert_allclose(found, right, atol=1e-12 * np.abs(right).max())
+        assert np.abs(right).max() > 0
+
+
+def test_steps_with_the_curvature_of_another_state_end_where_those_with_their_own_do(small: Small) -> None:
+    task, state = small.fit.task, small.fit.state
+    random = np.random.default_rng(3)
+    scale = 1 / np.sqrt(curvature_of(task, state, shapes=True).matrix.diagonal())
+    off = state.now.moved(0.5 * scale * random.standard_normal(len(scale)))
+    begun = look(task, off, state.weight, state)
+    other, kept, own, gains = curvature_of(task, begun, shapes=True), begun, begun, []
+    for _ in range(6):
+        own, _ = step_from(task, own, curvature_of(task, own, shapes=True))
+    for _ in range(15):
+        kept, gain = step_from(task, kept, other)
+        gains.append(gain)
+    assert gains[0] > 50 and gains[-1] < ENOUGH[0]
+    assert kept.chi2 == pytest.approx(own.chi2, abs=ENOUGH[0])
+    assert iterate(task, begun, (0.02,), shapes=True).chi2 < begun.chi2
 
 
 def test_a_psf_goes_into_parameters_and_back(small: Small) -> None:

@@ -16,7 +16,9 @@ from gpu_extract.simulate.instrument import psf_model
 from gpu_extract.simulate.lamp import project_lines
 from gpu_extract.spots import centres, make_spots
 from gpu_psf.cli.psf import main
+from gpu_psf.data import Lines
 from gpu_psf.shift.across import half_window, make_filters
+from gpu_psf.shift.along import choose
 from gpu_psf.shift.run import Reference, ShiftConfig, ShiftedPsf, shift_psf
 from gpu_psf.shift.surface import Moments, fit_surface, level
 
@@ -90,6 +92,28 @@ def test_cosmic_rays_and_masked_pixels() -> None:
     pix[bad], ivar[bad] = np.nan, 0
     found = shift_psf(replace(image, pix=pix, ivar=ivar), moved(TRUE, 0.3, -0.2), LINES)
     assert (apart(found.psf) < 0.03).all()
+
+
+def test_a_neighbour_of_another_brightness_than_the_list_has_moves_nothing() -> None:
+    """Doublets 4.4 pixels apart, whose fainter lines have a third of the light that the list says.
+
+    The last step is too long or too short by a share of it, as the slope of the doublet is not quite that of the list.
+    """
+    beside = LINES.wave[::3] + 2.4
+    order = np.argsort(every := np.concatenate([LINES.wave, beside]))
+    listed = np.concatenate([LINES.strength, 0.6 * LINES.strength[::3]])
+    light, bright = np.zeros(TRUE.shape), np.concatenate([LINES.strength, 0.2 * LINES.strength[::3]])
+    project_lines(light, TRUE, FIBRES, every[order], np.tile(0.4 * bright[order], (TRUE.nfibre, 1)))
+    image = Image(light.astype(np.float32), (1 / (light + READ_NOISE**2)).astype(np.float32), read_noise=READ_NOISE)
+    found = shift_psf(image, moved(TRUE, 0.2, 0.3), Lines(every[order], listed[order]))
+    assert apart(found.psf)[0] < 0.012
+
+
+@pytest.mark.parametrize(("clear", "taken"), [(0.2, [6500.0]), (0.05, [6500.0, 6510.0])])
+def test_a_doublet_is_taken_where_no_clear_line_is_nearly_as_bright(clear: float, taken: list[float]) -> None:
+    lines = Lines(np.array([6500.0, 6510.0, 6512.3]), np.array([clear, 1.0, 0.6]))         # the last two 4.2 rows apart
+    marks = choose(psf_model("r"), lines)
+    assert lines.wave[marks.chosen].tolist() == taken
 
 
 def test_light_without_lines_moves_x_alone() -> None:

@@ -2,7 +2,9 @@
 
 The light of the rows around a line (filter A of across.py) is compared with what the PSF makes of the line and of its
 neighbours in the list, with their strengths; filters over the rows, made of this profile, its derivative, a constant
-and a slope, give light and moment of the line as those of across.py do.
+and a slope, give light and moment of the line as those of across.py do. Neighbours that are near but can be told apart,
+as in a doublet, are a profile of their own: how bright they are against the line says nothing about the shift, and
+where they are does.
 """
 from dataclasses import dataclass
 
@@ -29,6 +31,8 @@ STRETCHES, MOST = 12, 2 # of the CCD, and lines that are used of each
 OXYGEN = (6862.0, 6930.0), (7590.0, 7710.0)    # Angstrom: in these bands the spectra of all fibres jump
 ALONE = 0.15            # of a line's light: neighbours that it is not clear of may have as much
 SAME, CLEAR = 1.5, 5.0  # pixels: nearer lines count as one; farther ones can be told from it whatever their light is
+TOLD = 3.0              # pixels from which on a fainter neighbour is told from it
+RATHER = 0.1            # of its light: clear lines of a stretch that have so much are taken in place of a doublet
 FAINT = 0.3             # of the brightest line in its window: fainter ones add nothing
 LITTLE = 0.004          # of the light of a line: neighbours with less are left out of its profile
 ENOUGH = 0.75           # of the rows of a line's window
@@ -66,13 +70,18 @@ def choose(psf: PsfModel, lines: Lines) -> Marks:
     y = _rows(psf, psf.nfibre // 2, lines.wave)
     on = (y > reach(psf)) & (y < psf.shape[0] - 1 - reach(psf))
     apart = np.abs(y[:, np.newaxis] - y)
-    beside = np.where((apart > SAME) & (apart < CLEAR), lines.strength, 0.0).sum(axis=1)
+    beside = np.where((apart > SAME) & (apart < TOLD), lines.strength, 0.0).sum(axis=1)
+    rival = np.where((apart >= TOLD) & (apart < CLEAR), lines.strength, 0.0).max(axis=1, initial=0)
     others = np.where(apart < reach(psf), lines.strength * np.where(apart <= SAME, 1.0, FAINT), 0.0)
-    good = on & (beside < ALONE * lines.strength) & (lines.strength >= others.max(axis=1, initial=0))
+    good = on & (beside < ALONE * lines.strength) & (rival < lines.strength)
+    good &= lines.strength >= others.max(axis=1, initial=0)
+    clear = beside + rival < ALONE * lines.strength
     part = np.minimum(((y / psf.shape[0]) * STRETCHES).astype(int), STRETCHES - 1)
     chosen: list[int] = []
     for n in range(STRETCHES):                                    # two of each stretch of the CCD
-        mine = np.flatnonzero(good & (part == n))
+        there = good & (part == n)
+        best = np.where(there & clear, lines.strength, 0.0).max(initial=0)
+        mine = np.flatnonzero(there & (clear | (RATHER * lines.strength > best)))
         chosen += mine[np.argsort(-lines.strength[mine], kind="stable")[:MOST]].tolist()
     return Marks(lines, np.array(sorted(chosen), dtype=np.int64))
 
@@ -112,20 +121,24 @@ def row_filters(parts: Array, good: np.ndarray) -> Array:
     """Filters over the rows of each line's window, from some of these: (nfibre, nline, 2, rows); parts: see
     row_profiles."""
     used = parts * good[:, :, np.newaxis]
-    gram = used @ parts.swapaxes(2, 3) + TINY * np.eye(4)
+    gram = used @ parts.swapaxes(2, 3) + TINY * np.eye(parts.shape[2])
     return np.asarray(np.linalg.solve(gram, used)[:, :, :2], np.float64)
 
 
 def row_profiles(psf: PsfModel, fibres: tuple[int, int], marks: Marks, made: Filters, rows: int) -> Array:
-    """What the rows of each line's window have: the line with its neighbours, the derivative, a constant and a slope,
-    (nfibre, nline, 4, rows). made: filters over its columns."""
+    """What the rows of each line's window have: the line with what is not told from it, the derivative of all lines, a
+    constant, a slope, and the neighbours that are told from it: (nfibre, nline, 5, rows).
+
+    made: filters over its columns
+    """
     weight, column, row = made.weight[:, :, 0], made.column, made.row
     lines, wide = marks.lines, rows + 2 * WINGS
     near = _beside(psf, fibres, marks)
     needed = np.unique(np.concatenate(near))
     spots = make_spots(psf, fibres, lines.wave[needed])
     (ny, nx), span = spots.stamps.shape[2:], weight.shape[-1]
-    profile = np.zeros((*weight.shape[:2], wide))
+    profile = np.zeros((2, *weight.shape[:2], wide))        # of the line, of its neighbours
+    y = _rows(psf, sum(fibres) // 2, lines.wave)
     for n, others in enumerate(near):
         for other in others:
             k = int(np.searchsorted(needed, other))
@@ -136,11 +149,12 @@ def row_profiles(psf: PsfModel, fibres: tuple[int, int], marks: Marks, made: Fil
             at = spots.y0[:, k, np.newaxis] + np.arange(ny) - (row[:, n, np.newaxis] - rows // 2 - WINGS)
             on = (at >= 0) & (at < wide)
             fibre = np.broadcast_to(np.arange(len(at))[:, np.newaxis], at.shape)
-            profile[fibre[on], n, at[on]] += values[on] * lines.strength[other]
-        profile[:, n] /= lines.strength[marks.chosen[n]]
-    p, slope = with_slope(profile)
+            kind = int(TOLD <= abs(y[other] - y[marks.chosen[n]]) < CLEAR)
+            profile[kind, fibre[on], n, at[on]] += values[on] * lines.strength[other]
+        profile[:, :, n] /= lines.strength[marks.chosen[n]]
+    (p, others_p), (slope, others_slope) = with_slope(profile)
     flat = np.broadcast_to(np.ones(rows), p.shape)
-    return np.stack([p, slope, flat, flat * np.linspace(-1, 1, rows)], axis=2)
+    return np.stack([p, slope + others_slope, flat, flat * np.linspace(-1, 1, rows), others_p], axis=2)
 
 
 def _beside(psf: PsfModel, fibres: tuple[int, int], marks: Marks) -> list[IntArray]:
