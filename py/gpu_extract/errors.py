@@ -18,6 +18,12 @@ class ExitCode(IntEnum):
     START_AGAIN = 75     # stopped cleanly; start again to go on (EX_TEMPFAIL)
 
 
+def is_interruption(error: BaseException) -> bool:
+    """Whether a signal is behind an error: where it comes while a kernel returns, it is the cause of a SystemError."""
+    return isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemError)
+                                                    and isinstance(error.__cause__, KeyboardInterrupt))
+
+
 class GpuExtractError(Exception):
     """Base of all errors that a program ends with, one line each.
 

@@ -4,22 +4,25 @@ import importlib
 import io
 import logging
 import re
+import signal
 import subprocess
 import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from astropy.io import fits
 from astropy.table import Table
+from numba import njit
 
 from edge_files import small_frame
 from gpu_extract import __version__
-from gpu_extract.cli.common import run_main
+from gpu_extract.cli.common import explain, run_main
 from gpu_extract.cli.compare import build_parser
 from gpu_extract.cli.report import Progress
-from gpu_extract.errors import InputError, check_local
+from gpu_extract.errors import ExitCode, InputError, check_local
 from gpu_extract.io.frame import read_frame, write_frame
 from gpu_extract.io.image import read_image
 from gpu_extract.io.psf import read_psf
@@ -248,6 +251,34 @@ def test_a_bundle_that_was_interrupted_is_not_counted(caplog):
     with pytest.raises(KeyboardInterrupt), progress.span("bundle"):
         raise KeyboardInterrupt
     assert [record.message.split(",")[0] for record in caplog.records] == ["bundle 1 of 2"]
+
+
+def test_a_signal_while_a_kernel_returns_is_an_interruption():
+    """numba goes on with the exception that the handler raises, and Python makes a SystemError of that."""
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    @njit
+    def kernel(array):
+        return array.sum(), array
+
+    kernel(np.ones(3))
+    found, before = set(), signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for trial in range(1000):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 1e-4 + 1e-6 * (trial % 50))
+                while True:
+                    kernel(np.ones(3))
+            except (KeyboardInterrupt, SystemError) as error:
+                found.add(type(error))
+                assert explain(error)[1] == ExitCode.START_AGAIN
+            if len(found) == 2:
+                break
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert explain(SystemError("of another cause"))[1] == ExitCode.INTERNAL
 
 
 def test_tables_of_simulated_frames_have_no_unit_that_astropy_does_not_know(tmp_path):

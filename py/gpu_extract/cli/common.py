@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from gpu_extract import __version__
-from gpu_extract.errors import ExitCode, GpuExtractError, InputError, did_you_mean, one_of
+from gpu_extract.errors import ExitCode, GpuExtractError, InputError, did_you_mean, is_interruption, one_of
 from gpu_extract.perf.clock import stamp
 
 log = logging.getLogger("gpu_extract")
@@ -153,7 +153,7 @@ def explain(error: BaseException) -> tuple[str, ExitCode]:
     """What to say of an error, and the exit code it ends the program with."""
     if isinstance(error, GpuExtractError):
         return str(error), error.code
-    if isinstance(error, KeyboardInterrupt):
+    if is_interruption(error):
         return "interrupted; files under their final names are whole, start again", ExitCode.START_AGAIN
     if isinstance(error, MemoryError):
         return "out of memory; do less at once, or use a machine with more memory", ExitCode.INTERNAL

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpu_extract.cli.common import complain, explain, log
-from gpu_extract.errors import ExitCode, InputError
+from gpu_extract.errors import ExitCode, InputError, is_interruption
 from gpu_extract.perf.clock import sleep
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def _unexpected(prog: str, launch: Launch | None, error: BaseException) -> None:
     from gpu_extract.ranks.keeper import Mark, tell
 
     message, code = explain(error)
-    if launch is None or launch.rank == 0 or not isinstance(error, KeyboardInterrupt):      # that comes to all ranks
+    if launch is None or launch.rank == 0 or not is_interruption(error):      # that comes to all ranks
         complain(prog, f"rank {launch.rank}: {message}" if launch else message, error)
     tell(Mark.ENDS_ALL, code)
     if launch is not None and launch.program == "srun" and os.environ.get("SLURM_STEP_NUM_NODES") == "1":

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from gpu_extract import errors
-from gpu_extract.errors import ExitCode, GpuExtractError, InternalError
+from gpu_extract.errors import ExitCode, GpuExtractError, InternalError, is_interruption
 from gpu_extract.perf.calls import timed
 from gpu_extract.perf.clock import now, sleep
 from gpu_extract.perf.recorder import MPI, NULL
@@ -231,7 +231,7 @@ class MpiComm:
         sys.stdout.flush()
         sys.stderr.flush()
         sleep(_UNTIL_READ)
-        code = ExitCode.START_AGAIN if isinstance(error, KeyboardInterrupt) else ExitCode.INTERNAL
+        code = ExitCode.START_AGAIN if is_interruption(error) else ExitCode.INTERNAL
         self._mpi.COMM_WORLD.Abort(int(code))
         os._exit(int(code))        # Abort may come back before the launcher acts
 
