@@ -17,13 +17,13 @@ ROWS, COLUMNS = 11, 17                          # of a spot of r
 SPACING, STEP = 7.3, 1.5                        # columns to the next fibre's spot, rows to the next bin's
 FEW = (COLUMNS + 1) / SPACING                   # fibres that touch one of 32 pixels in a row
 SHARED = 9.4, 7                                 # rows and columns on which blocks of 4 bins lie both, the mean of all
-CHUNK, PARTS = 64, 64
+CHUNK, PARTS, STRETCHES = 16, 64, 16
 HALO = 96                                       # bins, of the usual r frame (sweeps.settle)
 FIRST: dict[str, int | tuple[int, ...]] = {
     "gradients.between": 5, "gradients.advance": 5, "gradients.step": 5, "poles.add_up": 2, "measure.choose": 1,
-    "measure.learn": 3, "measure.foresee": 1, "measure.conclude": 1, "eliminate.rest": 0, "eliminate.extend": 1,
+    "measure.learn": 2, "measure.foresee": 1, "measure.conclude": 1, "eliminate.rest": 0, "eliminate.extend": 1,
     "eliminate.product": 2, "eliminate.share": 2, "eliminate.carry": 2, "sweeps.precondition_down": 6,
-    "sweeps.precondition_up": 6, "sweeps.ask": 4, "sweeps.factor": (1, 2, 11), "sweeps.invert": 1,
+    "sweeps.precondition_up": 6, "sweeps.ask": 2, "sweeps.factor": (1, 2, 11), "sweeps.invert": 1,
     "sweeps.substitute": (1, 2, 11), "sweeps.resubstitute": (1, 2, 11), "sweeps.settle_pole": 1,
     "sweeps.poles_down": (1, 5), "sweeps.poles_up": (1, 5)}
 """Which of the launches of a piece do something: so many, the first ones, or those with these numbers; in all others
@@ -63,15 +63,15 @@ PATHS: dict[str, Path] = {
     "gradients.add_parts": lambda s, a: {"0": PARTS / 4},
     "gradients.step": lambda s, a: {"1": s.nfibre / 4},
     "gradients.judge": lambda s, a: {"1": s.nfibre / 4, "3": s.nfibre / 4},
-    "eliminate.largest": lambda s, a: {"1": s.nwave / 4},
-    "eliminate.coupling": lambda s, a: {"0": (2 * s.hw + 1) / 4},
+    "eliminate.largest": lambda s, a: {"1": s.nwave / STRETCHES / 4},
+    "eliminate.coupling": lambda s, a: {"1": (2 * s.hw + 1) * STRETCHES / 4},
     "eliminate.extend": lambda s, a: {"2": 2 * s.hw + 13, "2.0": s.hw / 4},
     "eliminate.product": lambda s, a: {"0": 2 * s.hw + 4},
     "eliminate.share": lambda s, a: {"0": 2 * s.hw + 8},
     "eliminate.moved_by": lambda s, a: {"0": 2, "0.0": (2 * s.hw + 1) / 4},
-    "complement.tops": lambda s, a: {"0": s.nwave / 4},
-    "complement.bound": lambda s, a: {"0": s.hw / 4, "2": s.nwave / 4},
-    "measure.learn": lambda s, a: {"0": 2},
+    "complement.tops": lambda s, a: {"5": s.nwave / STRETCHES / 4},
+    "complement.bound": lambda s, a: {"0": s.hw},
+    "measure.learn": lambda s, a: {"0": 2, "2": 2, "4": 2},
     "measure.foresee": lambda s, a: {"0": CHUNK, "0.0": s.hw / 4, "0.1": s.hw / 4, "0.2": s.hw / 4},
     "measure.conclude": lambda s, a: {"0": s.nwave / CHUNK / 4},
     "decide.decide": lambda s, a: {"0": 2, "1": 2},

@@ -137,7 +137,9 @@ class StubDevice:
         self.launches, self.calls, self.bytes = [], Counter(), Counter()
         try:
             work()
-            return Graph(self.launches, self.bytes, sum(self.calls.values()))
+            nodes = sum(self.calls.values())
+            return Graph([launch._replace(nodes=0 if n else nodes) for n, launch in enumerate(self.launches)], self.bytes,
+                         nodes)
         finally:
             self.launches, self.calls, self.bytes = kept
             self.calls["capture"] += 1
@@ -146,8 +148,7 @@ class StubDevice:
         """See seam.Device."""
         self.calls["replay"] += 1
         self.bytes.update(graph.bytes)
-        self.launches += [launch._replace(stream=stream, nodes=0 if n else graph.nodes)
-                          for n, launch in enumerate(graph.launches)]
+        self.launches += graph.launches     # on the stream on which they were captured
 
     def memory(self) -> int:
         """See seam.Device."""

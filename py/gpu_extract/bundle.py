@@ -74,7 +74,11 @@ class Job:
 
     def odd_pixels(self, image: Image, fibres: tuple[int, int]) -> IntArray:
         """The odd pixels of the bundle of fibres lo .. hi - 1: (n, 2) y and x. Raises InputError for illegal ones."""
-        return find_odd(image, self.columns(image, fibres), self.most_ivar, lambda: self.sharpest)
+        return self.odd_in(image, self.columns(image, fibres))
+
+    def odd_in(self, image: Image, place: slice) -> IntArray:
+        """The same in the columns of a bundle, where these are known."""
+        return find_odd(image, place, self.most_ivar, lambda: self.sharpest)
 
     def columns(self, image: Image, fibres: tuple[int, int]) -> slice:
         """Those of the image in which odd pixels are looked for."""

@@ -13,7 +13,7 @@ from gpu_extract.data import BundleResult, Rows, SpecMask, Status
 from gpu_extract.device.cuda.assembly import GIVEN_UP, PLACE, TARGETS
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.simulated import SimulatedDevice
-from gpu_extract.device.flow import MISFIT
+from gpu_extract.device.flow import limits_of
 from gpu_extract.device.frames import GpuFrames
 from gpu_extract.device.landing import landings
 from gpu_extract.device.memory import Sizes, frame_arrays, kept_arrays, piece_rows, told_arrays, work_arrays
@@ -24,6 +24,8 @@ from gpu_extract.quality import bin_status, mask_bits
 from gpu_extract.run import extract
 
 NDIAG = 2
+BEYOND = [1e39, -1e39, 3.4e38, 1.7e308, -1.7e308]      # what float32 does not hold, what float64 does not per Angstrom
+FAINT = [1e39, 3.4e38, 1.7e308, 1e-40, 1.1e-38, 1e-310]
 
 
 def results(sizes: Sequence[int], nwave: int, seed: int) -> list[BundleResult]:
@@ -40,8 +42,12 @@ def results(sizes: Sequence[int], nwave: int, seed: int) -> list[BundleResult]:
         ivar = rng.random(shape) * (rng.random(shape) < 0.9)
         fraction[:, 1], ivar[nfibre // 2] = 1.0, 0.0
         put_on_the_edge(chi2pix, mask_bits(ivar, np.zeros(shape), fraction) == 0)
+        flux = rng.normal(0, 1e3, shape)
+        for array, values in ((flux, BEYOND), (ivar, FAINT), (chi2pix, [1e39])):
+            there = rng.random(shape) < 0.01
+            array[there] = rng.choice(values, np.count_nonzero(there))
         status = rng.choice([Status.GOOD, Status.DENSE, Status.EMPTY, Status.FAILED], shape).astype(np.int8)
-        found.append(BundleResult((first, first + nfibre), rng.normal(0, 1e3, shape), ivar,
+        found.append(BundleResult((first, first + nfibre), flux, ivar,
                                   rng.random((nfibre, 2 * NDIAG + 1, nwave)), chi2pix, fraction,
                                   mask_bits(ivar, chi2pix, fraction), status))
         first += nfibre
@@ -72,8 +78,8 @@ def by_device(found: list[BundleResult], plan: Plan, dtype: Any) -> tuple[dict[s
                         ("chi2pix", arrays.chi2pix), ("pixmask_fraction", arrays.fraction), ("status", arrays.status)):
         there.data[...] = np.concatenate([getattr(result, name) for result in found])
     step = np.gradient(plan.wave)
-    steps, limits = device.empty((2, nwave)), device.empty((3,))
-    steps.data[...], limits.data[...] = (step, step**2), MISFIT
+    steps, limits = device.empty((2, nwave)), device.empty((5,))
+    steps.data[...], limits.data[...] = (step, step**2), limits_of(dtype)
     Steps(device, device.stream(), shape, sizes, arrays).assemble(steps, limits)
     device.close()
     count = plan.fibres[1] - plan.fibres[0]
@@ -95,7 +101,8 @@ def test_rows_are_those_of_the_host(nfibre: int, wanted: tuple[int, int], dtype:
         plan = Plan(wanted, tuple(r.fibres for r in found), wave, wave, slice(0, nwave), wanted, np.arange(3 * nfibre))
         rows, given_up = by_device(found, plan, dtype)
         settled = [replace(result, status=bin_status(result.status, result.mask)) for result in found]
-        parts = [rows_of(result, plan, dtype) for result in settled]
+        with np.errstate(over="ignore"):
+            parts = [rows_of(result, plan, dtype) for result in settled]
         for name in BY_BIN:
             whole = np.concatenate([getattr(part, name) for part in parts])
             assert whole.dtype == rows[name].dtype
@@ -103,6 +110,8 @@ def test_rows_are_those_of_the_host(nfibre: int, wanted: tuple[int, int], dtype:
         failed = np.concatenate([r.status == Status.FAILED for r in found])
         np.testing.assert_array_equal(given_up, failed.sum(axis=1))
         if nwave > 2 and wanted[0] == 0:
+            assert ((whole_ivar := rows["ivar"]) == 0).sum() > sum((r.ivar == 0).sum() for r in settled), "none was lost"
+            assert np.isfinite(whole_ivar).all()
             assert set(np.unique(rows["status"])) >= {Status.GOOD, Status.DENSE, Status.EMPTY, Status.FAILED}
             assert {bit for bit in SpecMask if (rows["mask"] & bit).any()} >= {
                 SpecMask.SOMEBADPIX, SpecMask.ALLBADPIX, SpecMask.NODATA, SpecMask.BAD2DFIT}

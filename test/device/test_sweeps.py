@@ -153,13 +153,19 @@ def test_definite(factor_of_least: float) -> None:
     least = np.linalg.eigvalsh(s)[0]
     most = 1 / np.linalg.eigvals(np.linalg.solve(s, u)).real.max()
     scaled = np.linalg.eigvalsh(s / np.sqrt(np.outer(diagonal, diagonal)))[0]
-    asked = np.zeros((2, 8, 5))
-    asked[1, :3, :3] = ((0.0, least * factor_of_least / 2.0, 1.0), (-most * factor_of_least, 0.0, 1.0),
+    asked = np.zeros((5, 8, 5))
+    asked[:, :3, :3] = ((0.0, least * factor_of_least / 2.0, 1.0), (-most * factor_of_least, 0.0, 1.0),
                         (0.0, 0.0, 1.0 - scaled * factor_of_least))
-    yes, bound, rung = np.full((8, LANES), np.nan), np.full(LANES, 2.0), np.zeros(LANES, np.int32)
-    run(sweeps.ask.sized(HALF), yes.size, yes, band, taken, bound, ONE, rung, asked, 1, NWAVE, HALF, LANES)
-    assert (yes[:3, LANE] == (1.0 if factor_of_least < 1 else 0.0)).all()
-    assert np.isnan(np.delete(yes, LANE, axis=1)).all()
+    asked[0, :3, 1], asked[2, :3, 1] = least, least     # never definite, and never asked: of another rung
+    asked[4, 1, 0] *= 2
+    bound, rung, tables = np.full(LANES, 2.0), np.full(LANES, 2, np.int32), (band, taken, 0.5 * taken)
+    for between, sets in ((0, 3), (1, 1)):
+        yes = np.full((sets, 8, LANES), np.nan)
+        run(sweeps.ask.sized(HALF), yes.size, yes, *tables, bound, ONE, rung, asked, between, 4, NWAVE, HALF, LANES)
+        right = 1.0 if factor_of_least < 1 else 0.0
+        assert (yes[between == 0:, :3, LANE] == right).all()
+        assert (yes[0, :3, LANE] == (right if between else 0.0)).all()
+        assert np.isnan(np.delete(yes, LANE, axis=2)).all()
 
 
 @pytest.mark.parametrize("tile", [50, 64, 299])

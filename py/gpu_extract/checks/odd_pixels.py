@@ -97,6 +97,8 @@ def find_odd(image: Image, place: slice, most: float | None, sharpest: Callable[
     usual = None if most is None else _usual(image.ivar[:, place], image.pix[:, place], limit)
     highest = _LARGEST if usual is None else min(FAR * usual, NOISELESS)**2
     ivar, pix, there = _some(image, place, (limit, highest))
+    if len(there) == 0:
+        return _NONE
     with np.errstate(over="ignore", invalid="ignore"):
         if (~(ivar >= 0) | (ivar == np.inf) | (~np.isfinite(pix) & (ivar > 0))).any():
             _refuse(ivar, pix)
@@ -214,6 +216,8 @@ def _refuse(ivar: np.ndarray, pix: np.ndarray) -> None:
 
 def mask_pixels(root: Array, light: Array, odd: IntArray, corner: tuple[int, int]) -> None:
     """Mask odd pixels in place in a cut-out (sqrt(ivar), sqrt(ivar) pix); corner: its first pixel."""
+    if len(odd) == 0:
+        return
     y, x = (odd - np.array(corner)).T
     there = (y >= 0) & (y < root.shape[0]) & (x >= 0) & (x < root.shape[1])
     root[y[there], x[there]] = light[y[there], x[there]] = 0.0

@@ -103,7 +103,7 @@ class _Run:
         width = 2 * s.hw + 1
         self.launch(eliminate.transpose, prod(normal.icov.shape), "blocks", normal.icov)
         self.launch(eliminate.vectors, s.nwave * fibres, "sides", "roots", normal.icov, normal.weight, normal.x)
-        self.launch(eliminate.largest, s.nd * width * fibres, "tops", "blocks", "roots", s.nwave, s.hw, fibres,
+        self.launch(eliminate.largest, s.nd * width * eliminate.STRETCHES * fibres, "tops", "blocks", "roots", s.nwave, s.hw, fibres,
                     s.nfibre)
         self.launch(eliminate.coupling, s.nd * fibres, "sizes", "tops", s.hw, fibres)
         self.device.clear(self.a["depth"], self.stream)
@@ -181,8 +181,9 @@ class _Run:
         self.add_moved("ux", "far_ux", int(s.nd > 2), "moved", 1)
         self.launch(complement.schur, self.elements, "band", "taken", "blocks", "shares", "far", int(s.nd > 2), s.nwave,
                     s.hw, half, fibres)
-        self.launch(complement.tops, (half + 1) * fibres, "tops", "band", s.nwave, half, fibres)
-        self.launch(complement.bound, fibres, "facts", "flags", "tops", "sides", first, s.nwave, half, fibres)
+        self.launch(complement.tops, (half + 2) * eliminate.STRETCHES * fibres, "tops", "band", "sides", s.nwave, half,
+                    fibres)
+        self.launch(complement.bound, fibres, "facts", "flags", "tops", first, half, fibres)
         self.launch(complement.decouple, s.nwave * fibres, "band", "facts", "roots", half, fibres)
 
     def measure(self, width: int) -> None:
@@ -190,21 +191,23 @@ class _Run:
         s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
         self.launch(measure.choose, fibres, "facts", "flags", "depth", width, len(sizes.halves) - 1,
                     sizes.deepest, fibres)
-        for questions in range(3):
-            self.ask("taken", questions, width)
-            self.launch(measure.learn, fibres, "facts", "flags", "yes", "questions", "ratios", questions, width,
-                        fibres)
+        for between in range(2):
+            self.ask(between, width)
+            self.launch(measure.learn, fibres, "facts", "flags", "yes", "questions", "ratios", between, width, fibres)
         self.launch(measure.foresee, sizes.chunks * fibres, "chunks", "band", "taken", "ux", "sides", "roots",
                     "flags", sizes.halves[width], s.nwave, sizes.half, fibres)
         self.launch(measure.conclude, fibres, "facts", "flags", "chunks", "limits", width, s.nwave, fibres)
 
-    def ask(self, taken: str, questions: int, width: int) -> None:
-        """One set of questions."""
+    def ask(self, between: int, width: int) -> None:
+        """The sets of questions that do not depend on answers, at first that about farther fibres too; then that of a
+        fibre's rung."""
         sizes = self.sizes
+        sets = 1 if between else 3 if width == 0 and sizes.shape.nd > 2 else 2
         bound, active, rung = (self.row(*name) for name in (("facts", measure.BOUND), ("flags", measure.ACTIVE),
                                                             ("flags", measure.RUNG)))
-        self.launch(sweeps.ask.sized(sizes.halves[width]), measure.QUESTIONS * self.fibres, "yes", "band", taken, bound,
-                    active, rung, "questions", questions, sizes.shape.nwave, sizes.half, self.fibres)
+        self.launch(sweeps.ask.sized(sizes.halves[width]), sets * measure.QUESTIONS * self.fibres, "yes", "band",
+                    "taken", "far", bound, active, rung, "questions", between, device_tables.FAR, sizes.shape.nwave,
+                    sizes.half, self.fibres)
 
     def row(self, table: str, name: int) -> DeviceArray:
         """What is known of every fibre by a name: a row of the facts or flags."""
@@ -215,7 +218,6 @@ class _Run:
         s, fibres = self.sizes.shape, self.fibres
         if s.nd > 2:
             self.launch(decide.look_far, fibres, "flags", "sizes", "limits", s.nd, fibres, s.nfibre)
-            self.ask("far", device_tables.FAR, 0)
             self.launch(decide.learn_far, fibres, "facts", "flags", "yes", "questions", device_tables.FAR, fibres)
         self.launch(measure.chain, 2 * fibres, "depth", "facts", "limits", fibres, s.nfibre)
 

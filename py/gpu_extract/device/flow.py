@@ -18,7 +18,7 @@ import numpy as np
 
 from gpu_extract.bundle import Job
 from gpu_extract.checks.odd_pixels import mask_pixels
-from gpu_extract.data import Image, IntArray
+from gpu_extract.data import Array, Image, IntArray
 from gpu_extract.device.cuda.assembly import PLACE, TARGETS
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray, Empty
@@ -41,7 +41,11 @@ from gpu_extract.perf.recorder import TO_DEVICE, TO_HOST
 from gpu_extract.quality import BAD_FIT, BAD_FIT_ALONE, FEW_FIBRES
 from gpu_extract.seams import Recorder
 
-MISFIT = np.array([BAD_FIT, BAD_FIT_ALONE, FEW_FIBRES], dtype=np.float64)
+
+def limits_of(dtype: Any) -> Array:
+    """Limits of device.cuda.assembly; dtype: of the frame's real numbers."""
+    kind = np.finfo(dtype)
+    return np.array([BAD_FIT, BAD_FIT_ALONE, FEW_FIBRES, kind.tiny, kind.max], dtype=np.float64)
 
 
 class Core(Protocol):
@@ -102,7 +106,7 @@ class Flow:
         tables, wave = task.tables, task.job.plan.wave
         step = np.gradient(wave)
         self._tables = [_Table(device, array) for array in (
-            tables.series, tables.domain, tables.basis, np.stack([step, step**2]), MISFIT)]
+            tables.series, tables.domain, tables.basis, np.stack([step, step**2]), limits_of(task.sizes.kept))]
         self._staged = [device.pinned(*input_arrays(p.shape, task.sizes)["pixels"]) for p in pieces]
         self._told = [{name: device.pinned(*array) for name, array in told_arrays(p.shape, task.sizes).items()}
                       for p in pieces]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_extract.assemble import held, rows_of, wanted
+from gpu_extract.assemble import rows_of, wanted
 from gpu_extract.bundle import Job, add_odd_bits
 from gpu_extract.checks.odd_pixels import in_notes
 from gpu_extract.config import ExtractConfig
@@ -164,7 +164,7 @@ class GpuFrames:
         odd: dict[int, IntArray] = {}
 
         def look(bundle: int) -> IntArray:
-            odd[bundle] = job.odd_pixels(image, job.plan.bundles[mine[bundle]])
+            odd[bundle] = job.odd_in(image, flow.task.geometries[bundle].looked)
             return odd[bundle]
 
         with recorder.span("queue"):
@@ -194,7 +194,7 @@ class GpuFrames:
                     notes[fibres[0]]["on_cpu"] = len(lost)
                 notes[fibres[0]] = in_notes(notes[fibres[0]], odd[bundle])
                 _mark_odd(rows, odd[bundle], job, flow.task.geometries[bundle])
-        return replace(held(rows), notes=dict(sorted(notes.items())), models=tuple(models[n] for n in sorted(models)))
+        return replace(rows, notes=dict(sorted(notes.items())), models=tuple(models[n] for n in sorted(models)))
 
     def _must_be_done_again(self, facts: Mapping[str, float], fibres: IntArray, lost: Sequence[int]) -> bool:
         """Whether a bundle is the CPU's: it has bins to be given up, did not converge, or all its fibres were lost.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpu_extract.bundle import Job
+from gpu_extract.checks.odd_pixels import columns
 from gpu_extract.data import Array, Core, IntArray, Legendre, PsfModel
 from gpu_extract.device.cuda.image import COLUMNS, LEFT, ROWS, TOP
 from gpu_extract.device.cuda.piece import PieceShape
@@ -21,12 +22,14 @@ class BundleGeometry:
 
     fibres: (lo, hi); corners: (2, nfibre, nwave) int32, first pixel (y, x) of the spots on the CCD
     cut: (4,) int64, top, left, rows and columns of the pixels that they touch; shape: of a piece of this bundle alone
+    looked: the columns in which odd pixels are looked for
     """
 
     fibres: tuple[int, int]
     corners: IntArray
     cut: IntArray
     shape: PieceShape
+    looked: slice
 
     @property
     def window(self) -> tuple[slice, slice]:
@@ -42,7 +45,8 @@ def bundle_geometry(job: Job, fibres: tuple[int, int], ccd: tuple[int, int]) -> 
     nd, hw, _ = half_bands(both[0], both[1], psf.stamp, ccd)
     shape = PieceShape(1, fibres[1] - fibres[0], nd + 1, max(hw, 2), len(plan.extended), plan.inner.start,
                        plan.inner.stop, job.ndiag)
-    return BundleGeometry(fibres, both.astype(np.int32), _cut(both, psf.stamp, ccd), shape)
+    return BundleGeometry(fibres, both.astype(np.int32), _cut(both, psf.stamp, ccd), shape,
+                          columns(psf, range(*fibres), ccd[1]))
 
 
 def _cut(both: IntArray, stamp: tuple[int, int], ccd: tuple[int, int]) -> IntArray:

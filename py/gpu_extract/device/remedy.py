@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpu_extract.assemble import BY_BIN, wanted
+from gpu_extract.assemble import BY_BIN, held, wanted
 from gpu_extract.bundle import Job, banded_part, clear_corners, dense_part, extract_bundle, locate, make_normal
 from gpu_extract.data import BundleResult, Image, Rows, SpecMask
 from gpu_extract.decorrelate.dense.patch_pixels import PatchPixels
@@ -61,4 +61,6 @@ def put_fibres(rows: Rows, lost: Sequence[int], job: Job, *, image: Image, recor
                 rows.flux[row], rows.ivar[row] = part.flux[0] / step, part.ivar[0] * step**2
             rows.resolution[row], rows.status[row] = part.resolution[0], bin_status(part.status[0], bits[n])
     bits[stands_out(kept["chi2pix"], bits == 0)] |= np.uint32(SpecMask.BAD2DFIT)
-    rows.mask[lo - rows.fibres[0]:hi - rows.fibres[0]] = bits[lo - fibres[0]:hi - fibres[0]]
+    own = slice(lo - rows.fibres[0], hi - rows.fibres[0])
+    rows.mask[own] = bits[lo - fibres[0]:hi - fibres[0]]
+    held(Rows((lo, hi), **{name: getattr(rows, name)[own] for name in BY_BIN}))     # in place; not known of `bits`

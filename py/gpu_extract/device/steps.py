@@ -139,7 +139,8 @@ class Steps:
                      a.cuts, shape.nfibre, nx, ny, shape.nwave, shape.nout, shape.first, rows, columns)
 
     def assemble(self, steps: DeviceArray, limits: DeviceArray) -> None:
-        """The piece's rows of the frame; steps: widths of the bins, limits: of misfits (device.cuda.assembly)."""
+        """The piece's rows of the frame; steps: widths of the bins, limits: of misfits and of the
+        frame's type (device.cuda.assembly)."""
         a, shape = self.arrays, self.shape
         bins, single = shape.fibres * shape.nout, self.sizes.kept.itemsize == 4
         self._launch(assembly.count_given_up, shape.fibres * PARTS, a.parts, a.status)
@@ -152,7 +153,7 @@ class Steps:
                      a.status, a.bits, a.middles, a.targets, steps, limits,
                      shape.nfibre)
         self._launch(assembly.resolve_singles if single else assembly.resolve_doubles, prod(a.resolution.shape),
-                     a.to_resolution, a.resolution, a.targets)
+                     a.to_resolution, a.resolution, a.targets, a.status)
 
     def _counted(self, what: int) -> DeviceArray:
         """One row of the counts of fibres."""

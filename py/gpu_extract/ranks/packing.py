@@ -13,6 +13,7 @@ import numpy as np
 from gpu_extract.errors import InternalError
 
 _PACKAGE = __name__.split(".", maxsplit=1)[0]
+_PLAIN = frozenset((str, int, float, bool, type(None)))
 
 
 def pack(value: Any) -> tuple[str, list[np.ndarray]]:
@@ -59,6 +60,8 @@ def as_bytes(array: np.ndarray) -> np.ndarray:
 
 
 def _pack(value: Any, arrays: list[np.ndarray]) -> Any:
+    if type(value) in _PLAIN:       # most of what a frame's notes hold, first
+        return value
     if isinstance(value, np.ndarray):
         arrays.append(np.asarray(value, order="C"))
         return {"array": len(arrays) - 1}

@@ -1,6 +1,7 @@
 """Kernels: what a piece has become, as rows of the frame: mask bits, photons per Angstrom, types of the file.
 
-To the last bit what quality.mask_bits, quality.bin_status and assemble.rows_of make on the host. Medians are found by
+To the last bit what quality.mask_bits, quality.bin_status and assemble.rows_of (`held` included) make on the host.
+Medians are found by
 counting: the lane of a bin counts how many of the fibre's other bins are smaller, and who is in the middle says so;
 nothing is sorted, and a fibre's lanes need nothing from each other.
 """
@@ -17,7 +18,10 @@ from gpu_extract.device.cuda.text import text_kernel
 
 PLACE, TARGETS = 0, 1                 # of a fibre: its row among those that are wanted, or -1
 STEP, AREA = 0, 1                     # of a bin: its width in Angstrom, and the square of that
-FACTOR, ALONE, FEW = 0, 1, 2          # limits: so many times a median, chi2pix without one, fibres that have one
+# limits: so many times a median, chi2pix without one, fibres that have one; of the frame's type: least number that has
+# all its digits, largest
+FACTOR, ALONE, FEW, LEAST, LARGEST = 0, 1, 2, 3, 4
+LOST = 127                            # status of a bin that the frame's type does not hold, on the device alone
 UNSEEN, GIVEN_UP, COUNTS = 0, 1, 2      # of a fibre: bins that normal.give_up takes out, bins that the core gave up
 _SOME, _ALL, _NOTHING = int(SpecMask.SOMEBADPIX), int(SpecMask.ALLBADPIX), int(SpecMask.NODATA)
 _MISFIT, _FAILED, _EMPTY = int(SpecMask.BAD2DFIT), int(Status.FAILED), int(Status.EMPTY)
@@ -98,7 +102,7 @@ def _write(n, to_flux, to_ivar, to_chi, to_fraction, to_mask, to_status, flux, i
     """One bin of the frame, in photons per Angstrom.
 
     to_...: (rows, nout) of the frame; flux ... bits: (fibres, nout) of the piece, in photons per bin; steps: (2, nout)
-    limits: of quality.stands_out
+    limits: of quality.stands_out, and of the frame's type (assemble.held); status: LOST where that does not hold the bin
     """
     nout = bits.shape[1]
     f, j = n // nout, n % nout
@@ -110,10 +114,15 @@ def _write(n, to_flux, to_ivar, to_chi, to_fraction, to_mask, to_status, flux, i
         mask |= np.uint32(_MISFIT)
     to_flux[row, j] = flux[f, j] / steps[STEP, j]
     to_ivar[row, j] = ivar[f, j] * steps[AREA, j]
-    to_chi[row, j] = chi2pix[f, j]
+    to_chi[row, j] = limits[LARGEST] if chi2pix[f, j] > limits[LARGEST] else chi2pix[f, j]
     to_fraction[row, j] = fraction[f, j]
-    to_mask[row, j] = mask
     to_status[row, j] = _status_of(status[f, j], mask)
+    faint = to_ivar[row, j] < limits[LEAST] and not mask & _NOTHING
+    if faint or math.isinf(to_flux[row, j]) or math.isinf(to_ivar[row, j]):
+        to_flux[row, j] = to_ivar[row, j] = 0.0
+        mask |= np.uint32(_NOTHING)
+        to_status[row, j], status[f, j] = _FAILED, LOST
+    to_mask[row, j] = mask
 
 
 _GIVEN = "f8[2] f8[2] f8[2] f8[2] i1[2] u4[2] f8[2] i8[2] f8[2] f8[1] i8"
@@ -136,16 +145,16 @@ def write_doubles(count, args):
 
 
 @njit(cache=True)
-def _resolve(n, to, resolution, targets):
+def _resolve(n, to, resolution, targets, status):
     """One element of the resolution; to: (rows, 2 ndiag + 1, nout), resolution: (fibres, 2 ndiag + 1, nout)."""
     width, nout = resolution.shape[1], resolution.shape[2]
     f, k, j = n // (width * nout), n // nout % width, n % nout
     row = targets[PLACE, f]
     if row >= 0:
-        to[row, k, j] = resolution[f, k, j]
+        to[row, k, j] = 0.0 if status[f, j] == LOST else resolution[f, k, j]
 
 
-@kernel("f4[3] f8[3] i8[2]", lane=_resolve)
+@kernel("f4[3] f8[3] i8[2] i1[2]", lane=_resolve)
 def resolve_singles(count, args):
     """The resolution's rows of a frame of float32: a lane for each element of the piece's."""
     n = cuda.grid(1)
@@ -153,7 +162,7 @@ def resolve_singles(count, args):
         _resolve(n, *args)
 
 
-@kernel("f8[3] f8[3] i8[2]", lane=_resolve)
+@kernel("f8[3] f8[3] i8[2] i1[2]", lane=_resolve)
 def resolve_doubles(count, args):
     """The same of float64."""
     n = cuda.grid(1)

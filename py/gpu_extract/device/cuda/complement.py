@@ -7,6 +7,7 @@ import math
 
 from numba import cuda, njit
 
+from gpu_extract.device.cuda.eliminate import STRETCHES, stretch_of
 from gpu_extract.device.cuda.kernels import kernel
 from gpu_extract.device.cuda.measure import ALIVE, BOUND, FIRST_GAMMA, FIRST_THETA, LOST, WIDTH
 
@@ -46,41 +47,52 @@ def gather(count, args):
 
 
 @njit(cache=True)
-def _tops(n, tops, band, nwave, half, lanes):
+def _tops(n, tops, band, sides, nwave, half, lanes):
+    m, part = n % ((half + 2) * lanes), n // ((half + 2) * lanes)
+    first, last = stretch_of(part, nwave)
     top = 0.0
-    for j in range(nwave):
-        value = abs(band[j * (half + 1) * lanes + n])
-        if not value < math.inf:
-            top = math.inf
-        top = max(top, value)
+    if m < (half + 1) * lanes:
+        for j in range(first, last):
+            value = abs(band[j * (half + 1) * lanes + m])
+            if not value < math.inf:
+                top = math.inf
+            top = max(top, value)
+    else:
+        for j in range(first, last):
+            top = max(top, sides[2 * j * lanes + m % lanes])
     tops[n] = top
 
 
-@kernel("f8[1] f8[1] i8 i8 i8", lane=_tops)
+@kernel("f8[1] f8[1] f8[1] i8 i8 i8", lane=_tops)
 def tops(count, args):
-    """The largest element of every diagonal of S, infinite where one is not finite; a lane for every diagonal."""
+    """The largest element of every diagonal of S, infinite where one is not finite, and behind them 1 where a bin has
+    weight: rows of half + 2 for every stretch, a lane for every element."""
     n = cuda.grid(1)
     if n < count:
         _tops(n, *args)
 
 
 @njit(cache=True)
-def _bound(i, facts, flags, tops, sides, first, nwave, half, lanes):
-    total = tops[i]
+def _of_all(tops, a, i, half, lanes):
+    top = 0.0
+    for part in range(STRETCHES):
+        top = max(top, tops[(part * (half + 2) + a) * lanes + i])
+    return top
+
+
+@njit(cache=True)
+def _bound(i, facts, flags, tops, first, half, lanes):
+    total = _of_all(tops, 0, i, half, lanes)
     for a in range(1, half + 1):
-        total += 2.0 * tops[a * lanes + i]
+        total += 2.0 * _of_all(tops, a, i, half, lanes)
     facts[BOUND * lanes + i] = total
     if first > 0:
-        alive = 0
-        for j in range(nwave):
-            if sides[2 * j * lanes + i] > 0.0:
-                alive = 1
-        flags[ALIVE * lanes + i] = alive
+        flags[ALIVE * lanes + i] = int(_of_all(tops, half + 1, i, half, lanes) > 0.0)
         flags[WIDTH * lanes + i] = flags[LOST * lanes + i] = 0
         facts[FIRST_THETA * lanes + i], facts[FIRST_GAMMA * lanes + i] = 0.0, 1.0     # of who is not alive for good
 
 
-@kernel("f8[1] i4[1] f8[1] f8[1] i8 i8 i8 i8", lane=_bound)
+@kernel("f8[1] i4[1] f8[1] i8 i8 i8", lane=_bound)
 def bound(count, args):
     """A bound on the largest eigenvalue of S; at first also which fibres have any bin of weight; a lane a fibre."""
     n = cuda.grid(1)

@@ -21,6 +21,7 @@ from gpu_extract.device.cuda.measure import (
     MOST_COUPLING,
     QUESTIONS,
     RUNG,
+    SETS,
     STATUS,
     THETA,
     allowed,
@@ -50,12 +51,12 @@ def look_far(count, args):
 
 
 @njit(cache=True)
-def _learn_far(i, facts, flags, yes, table, questions, lanes):
+def _learn_far(i, facts, flags, yes, table, beyond, lanes):
     theta = 1.0
     if flags[ACTIVE * lanes + i] > 0:
         for q in range(QUESTIONS):
-            if yes[q * lanes + i] > 0.0:
-                theta = min(theta, table[(questions * QUESTIONS + q) * 5 + 4])
+            if yes[((SETS - 1) * QUESTIONS + q) * lanes + i] > 0.0:
+                theta = min(theta, table[(beyond * QUESTIONS + q) * 5 + 4])
     facts[FAR_THETA * lanes + i] = theta
 
 

@@ -18,6 +18,15 @@ from gpu_extract.device.cuda.kernels import kernel
 from gpu_extract.device.cuda.text import text_kernel
 
 
+STRETCHES = 16      # of a diagonal, of which each has a lane that looks for the largest element
+
+
+@njit(cache=True)
+def stretch_of(part, nwave):
+    """Bins first .. last - 1 of a stretch."""
+    return nwave * part // STRETCHES, nwave * (part + 1) // STRETCHES
+
+
 @njit(cache=True)
 def other(m, lanes, distance, size):
     """The fibre that is eliminated in pair m, -1 where there is none; lanes: F."""
@@ -86,10 +95,12 @@ def vectors(count, args):
 def _largest(n, tops, blocks, roots, nwave, hw, lanes, size):
     width = 2 * hw + 1
     i, rest = n % lanes, n // lanes
+    part, rest = rest % STRETCHES, rest // STRETCHES
     k, d = rest % width - hw, rest // width
+    first, last = stretch_of(part, nwave)
     top = 0.0
     if i + d < lanes and (i + d) // size == i // size:
-        for j in range(max(0, -k), min(nwave, nwave - k)):
+        for j in range(max(first, -k), min(last, nwave - k)):
             value = abs(blocks[((d * nwave + j) * width + hw + k) * lanes + i])
             top = max(top, value * (roots[j * lanes + i] * roots[(j + k) * lanes + i + d]))
     tops[n] = top
@@ -97,7 +108,7 @@ def _largest(n, tops, blocks, roots, nwave, hw, lanes, size):
 
 @kernel("f8[1] f8[1] f8[1] i8 i8 i8 i8", lane=_largest)
 def largest(count, args):
-    """tops[d, k, i]: largest |A_ij| of a diagonal, j = i + d, relative to the blocks' diagonals."""
+    """tops[d, k, stretch, i]: largest |A_ij| of a stretch of a diagonal, j = i + d, relative to the blocks' diagonals."""
     n = cuda.grid(1)
     if n < count:
         _largest(n, *args)
@@ -108,8 +119,8 @@ def _coupling(n, sizes, tops, hw, lanes):
     width = 2 * hw + 1
     i, d = n % lanes, n // lanes
     top = 0.0
-    for k in range(width):
-        top = max(top, tops[(d * width + k) * lanes + i])
+    for row in range(d * width * STRETCHES, (d + 1) * width * STRETCHES):
+        top = max(top, tops[row * lanes + i])
     sizes[n] = width * top
 
 

@@ -21,10 +21,11 @@ ALIVE, ACTIVE, WIDTH, RUNG, STATUS, LOST, WANTED = range(7)
 FLAGS = 7
 COUPLING, DISTANT, TAIL, SHIFT, NOISY, BRIGHT_SHARE, DECAY, MOST_COUPLING, UNEVEN, UNEVEN_SHIFT = range(10)      # of
 LIMITS = 10                                                          # the limits
-QUESTIONS = 8                                                        # asked at once
+QUESTIONS = 8                                                        # of a set
+SETS = 3                                                             # asked at once: the first, the second, the far one
 RATIO, IS_THETA, IS_GAMMA = 0.0, 1.0, 2.0                            # kinds of questions
 ASKED = 5                                                            # b, c / bound, 1 - g, kind, value
-CHUNK = 64                                                           # bins that one lane looks at
+CHUNK = 16                                                           # bins that one lane looks at
 SUMS = 6
 EPS = 2.0**-52
 
@@ -56,12 +57,12 @@ def choose(count, args):
 
 
 @njit(cache=True)
-def _learn(i, facts, flags, yes, table, ratios, questions, width, lanes):
+def _learn_of(i, facts, flags, yes, table, ratios, questions, place, width, lanes):
     if flags[ACTIVE * lanes + i] > 0:
         asked = questions if questions < 2 else questions + flags[RUNG * lanes + i] - 1
         for q in range(QUESTIONS):
             kind, value = table[(asked * QUESTIONS + q) * ASKED + 3], table[(asked * QUESTIONS + q) * ASKED + 4]
-            if yes[q * lanes + i] > 0.0:
+            if yes[(place * QUESTIONS + q) * lanes + i] > 0.0:
                 if kind == RATIO:
                     facts[COND * lanes + i] = min(facts[COND * lanes + i], value)
                 elif kind == IS_THETA:
@@ -82,10 +83,20 @@ def _learn(i, facts, flags, yes, table, ratios, questions, width, lanes):
     flags[ACTIVE * lanes + i] = active
 
 
+@njit(cache=True)
+def _learn(i, facts, flags, yes, table, ratios, between, width, lanes):
+    if between > 0:
+        _learn_of(i, facts, flags, yes, table, ratios, 2, 0, width, lanes)
+    else:
+        _learn_of(i, facts, flags, yes, table, ratios, 0, 0, width, lanes)
+        _learn_of(i, facts, flags, yes, table, ratios, 1, 1, width, lanes)
+
+
 @kernel("f8[1] i4[1] f8[1] f8[1] f8[1] i8 i8 i8", lane=_learn)
 def learn(count, args):
-    """The answers to a set of questions, the rung they tell, and which fibres are asked the next set (after the last
-    one all that were measured in band number `width` are active); a lane for every fibre."""
+    """The answers to the first sets of questions, of which the second counts where the first leaves something open, or
+    to that `between`; the rung they tell, and which fibres are asked the next set (after the last one all that were
+    measured in band number `width` are active); a lane for every fibre."""
     n = cuda.grid(1)
     if n < count:
         _learn(n, *args)

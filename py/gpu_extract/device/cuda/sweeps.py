@@ -34,7 +34,8 @@ precondition_down = text_kernel("sweeps.precondition_down", "f8[1] f8[1] f8[1] i
                                 samples=((9,),))
 precondition_up = text_kernel("sweeps.precondition_up",
                               "f8[1] f8[2] f8[1] f8[1] f8[1] i4[1] f8[2] i8 i8 i8 i8 i8 i8 n", samples=((9,),))
-ask = text_kernel("sweeps.ask", "f8[1] f8[1] f8[1] f8[1] i4[1] i4[1] f8[1] i8 i8 i8 i8 n", samples=((9,), (21,)))
+ask = text_kernel("sweeps.ask", "f8[1] f8[1] f8[1] f8[1] f8[1] i4[1] i4[1] f8[1] i8 i8 i8 i8 i8 n",
+                  samples=((9,), (21,)))
 settle_pole = text_kernel("sweeps.settle_pole", "i4[1] i4[1] i4[1] f8[1] i8 i8 i8 i8 i8 i8 n", samples=((9,),))
 poles_down = text_kernel("sweeps.poles_down",
                          f"f8[1] f8[1] f8[1] i4[1] f8[1] i4[1] i4[1] i4[1] f8[1] {_POLES} i8 n",

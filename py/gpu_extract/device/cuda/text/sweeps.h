@@ -120,19 +120,21 @@ LANE void precondition_up(index n, double *z, double *parts, const double *y, co
     parts[i * nparts + t] = total;
 }
 
-// One set of questions about S: a lane for every question (device.cuda.measure). Nothing is cut here: what is asked
-// about is nearly singular on purpose, and forgets nothing.
+// Sets of questions about S, so many lanes a set (device.cuda.measure): the first, the second and, with U of farther
+// fibres, set `beyond`; or, where `between` > 0, that of the fibre's rung alone. Nothing is cut here: what is asked about
+// is nearly singular on purpose, and forgets nothing.
 template <int H>
-LANE void ask(index n, double *yes, const double *band, const double *taken, const double *bound, const int *active,
-              const int *rung, const double *table, index questions, index nwave, index reach, index lanes)
+LANE void ask(index n, double *yes, const double *band, const double *taken, const double *far, const double *bound,
+              const int *active, const int *rung, const double *table, index between, index beyond, index nwave,
+              index reach, index lanes)
 {
     constexpr index QUESTIONS = 8, ASKED = 5;
-    index i = n % lanes, q = n / lanes;
+    index i = n % lanes, q = n / lanes % QUESTIONS, set = n / lanes / QUESTIONS;
     if (active[i] == 0)
         return;
-    index set = questions == 2 ? questions + rung[i] - 1 : questions;
-    const double *asked = table + (set * QUESTIONS + q) * ASKED;
-    yes[n] = definite_rows<H>(Read{band + i, (reach + 1) * lanes, lanes}, Read{taken + i, (reach + 1) * lanes, lanes},
+    set = between > 0 ? 1 + rung[i] : set < 2 ? set : beyond;
+    const double *asked = table + (set * QUESTIONS + q) * ASKED, *share = set == beyond ? far : taken;
+    yes[n] = definite_rows<H>(Read{band + i, (reach + 1) * lanes, lanes}, Read{share + i, (reach + 1) * lanes, lanes},
                               asked[0], asked[1] * bound[i], asked[2], nwave);
 }
 
