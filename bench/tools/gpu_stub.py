@@ -138,8 +138,8 @@ class StubDevice:
         try:
             work()
             nodes = sum(self.calls.values())
-            return Graph([launch._replace(nodes=0 if n else nodes) for n, launch in enumerate(self.launches)], self.bytes,
-                         nodes)
+            launches = [launch._replace(nodes=0 if n else nodes) for n, launch in enumerate(self.launches)]
+            return Graph(launches, self.bytes, nodes)
         finally:
             self.launches, self.calls, self.bytes = kept
             self.calls["capture"] += 1

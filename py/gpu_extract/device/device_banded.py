@@ -103,8 +103,8 @@ class _Run:
         width = 2 * s.hw + 1
         self.launch(eliminate.transpose, prod(normal.icov.shape), "blocks", normal.icov)
         self.launch(eliminate.vectors, s.nwave * fibres, "sides", "roots", normal.icov, normal.weight, normal.x)
-        self.launch(eliminate.largest, s.nd * width * eliminate.STRETCHES * fibres, "tops", "blocks", "roots", s.nwave, s.hw, fibres,
-                    s.nfibre)
+        self.launch(eliminate.largest, s.nd * width * eliminate.STRETCHES * fibres, "tops", "blocks", "roots", s.nwave,
+                    s.hw, fibres, s.nfibre)
         self.launch(eliminate.coupling, s.nd * fibres, "sizes", "tops", s.hw, fibres)
         self.device.clear(self.a["depth"], self.stream)
         self.device.clear(self.a["all"], self.stream)

@@ -51,7 +51,8 @@ class Sizes:
         elements = {"blocks": s.nd * (2 * s.hw + 1) * n, "sides": SIDES * n, "roots": n, "low": (s.hw + 1) * n,
                     "inverse": (self.wide + 1) * n, "shares": 2 * rows * n, "band": rows * n, "taken": rows * n,
                     "moved": 2 * n, "half_way": 2 * n, "ux": n, "sums": self.kept * n, "flux": n, "ivar": n,
-                    "reciprocal": n, "tops": max(s.nd * (2 * s.hw + 1), rows + 1) * STRETCHES * fibres, "sizes": s.nd * fibres,
+                    "reciprocal": n, "tops": max(s.nd * (2 * s.hw + 1), rows + 1) * STRETCHES * fibres,
+                    "sizes": s.nd * fibres,
                     "facts": measure.FACTS * fibres, "yes": measure.SETS * measure.QUESTIONS * fibres,
                     "chunks": self.chunks * measure.SUMS * fibres, "scratch": self.scratch(),
                     "far": rows * n if s.nd > 2 else 1, "far_ux": n if s.nd > 2 else 1}

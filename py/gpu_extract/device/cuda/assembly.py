@@ -102,7 +102,8 @@ def _write(n, to_flux, to_ivar, to_chi, to_fraction, to_mask, to_status, flux, i
     """One bin of the frame, in photons per Angstrom.
 
     to_...: (rows, nout) of the frame; flux ... bits: (fibres, nout) of the piece, in photons per bin; steps: (2, nout)
-    limits: of quality.stands_out, and of the frame's type (assemble.held); status: LOST where that does not hold the bin
+    limits: of quality.stands_out, and of the frame's type (assemble.held)
+    status: LOST where that does not hold the bin
     """
     nout = bits.shape[1]
     f, j = n // nout, n % nout

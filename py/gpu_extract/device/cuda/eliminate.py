@@ -17,7 +17,6 @@ from numba import cuda, njit
 from gpu_extract.device.cuda.kernels import kernel
 from gpu_extract.device.cuda.text import text_kernel
 
-
 STRETCHES = 16      # of a diagonal, of which each has a lane that looks for the largest element
 
 
@@ -108,7 +107,7 @@ def _largest(n, tops, blocks, roots, nwave, hw, lanes, size):
 
 @kernel("f8[1] f8[1] f8[1] i8 i8 i8 i8", lane=_largest)
 def largest(count, args):
-    """tops[d, k, stretch, i]: largest |A_ij| of a stretch of a diagonal, j = i + d, relative to the blocks' diagonals."""
+    """tops[d, k, stretch, i]: largest |A_ij| of a stretch of a diagonal, j = i + d, over the root of both diagonals."""
     n = cuda.grid(1)
     if n < count:
         _largest(n, *args)
