@@ -110,7 +110,7 @@ def test_rows_are_those_of_the_host(nfibre: int, wanted: tuple[int, int], dtype:
         failed = np.concatenate([r.status == Status.FAILED for r in found])
         np.testing.assert_array_equal(given_up, failed.sum(axis=1))
         if nwave > 2 and wanted[0] == 0:
-            assert (rows["ivar"] == 0).sum() > sum((r.ivar == 0).sum() for r in settled), "none was lost"
+            assert (rows["ivar"] == 0).sum() > sum((result.ivar == 0).sum() for result in settled), "none was lost"
             assert np.isfinite(rows["ivar"]).all()
             assert set(np.unique(rows["status"])) >= {Status.GOOD, Status.DENSE, Status.EMPTY, Status.FAILED}
             assert {bit for bit in SpecMask if (rows["mask"] & bit).any()} >= {

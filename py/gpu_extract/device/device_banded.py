@@ -225,7 +225,7 @@ class _Run:
         """Shares of neighbours that are eliminated together with fibres beyond them, from the last one inwards."""
         s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
         for depth in range(1, sizes.deepest + 1):
-            self.launch(eliminate.rest, 2 * self.elements, "pair_band", "blocks", "shares", "depth", depth, s.nwave,
+            self.launch(eliminate.rest, 2 * s.nwave * fibres, "pair_band", "blocks", "shares", "depth", depth, s.nwave,
                         s.hw, sizes.half, fibres, s.nfibre)
             self.factor("pair_low", "pair_band", ("depth", depth), sizes.half, place=0, row=sizes.half + 1,
                         lanes=2 * fibres, whole=True)

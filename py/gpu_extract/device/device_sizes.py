@@ -52,10 +52,9 @@ class Sizes:
                     "inverse": (self.wide + 1) * n, "shares": 2 * rows * n, "band": rows * n, "taken": rows * n,
                     "moved": 2 * n, "half_way": 2 * n, "ux": n, "sums": self.kept * n, "flux": n, "ivar": n,
                     "reciprocal": n, "tops": max(s.nd * (2 * s.hw + 1), rows + 1) * STRETCHES * fibres,
-                    "sizes": s.nd * fibres,
-                    "facts": measure.FACTS * fibres, "yes": measure.SETS * measure.QUESTIONS * fibres,
-                    "chunks": self.chunks * measure.SUMS * fibres, "scratch": self.scratch(),
-                    "far": rows * n if s.nd > 2 else 1, "far_ux": n if s.nd > 2 else 1}
+                    "sizes": s.nd * fibres, "facts": measure.FACTS * fibres,
+                    "yes": measure.SETS * measure.QUESTIONS * fibres, "chunks": self.chunks * measure.SUMS * fibres,
+                    "scratch": self.scratch(), "far": rows * n if s.nd > 2 else 1, "far_ux": n if s.nd > 2 else 1}
         arrays = {name: (size, np.float64) for name, size in elements.items()}
         return arrays | {"flags": (measure.FLAGS * fibres, np.int32), "depth": (2 * fibres, np.int32),
                          "all": (fibres, np.int32), "own": (2 * fibres, np.int32),

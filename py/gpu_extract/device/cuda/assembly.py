@@ -9,7 +9,7 @@ nothing is sorted, and a fibre's lanes need nothing from each other.
 import math
 
 import numpy as np
-from numba import cuda, njit
+from numba import njit
 
 from gpu_extract.data import SpecMask, Status
 from gpu_extract.device.cuda.kernels import kernel
@@ -27,9 +27,11 @@ _SOME, _ALL, _NOTHING = int(SpecMask.SOMEBADPIX), int(SpecMask.ALLBADPIX), int(S
 _MISFIT, _FAILED, _EMPTY = int(SpecMask.BAD2DFIT), int(Status.FAILED), int(Status.EMPTY)
 
 
-@njit(cache=True)
-def _mark(n, bits, middles, ivar, fraction):
-    """The bits of one bin that need no other bin.
+@kernel("u4[2] f8[2] f8[2] f8[2]")
+def mark(n, bits, middles, ivar, fraction):
+    """Mask bits but for the model's fit: a lane for each bin.
+
+    The bits of one bin that need no other bin.
 
     bits: (fibres, nout) uint32, filled; middles: (2, fibres), NaN afterwards; ivar, fraction: (fibres, nout)
     """
@@ -45,14 +47,6 @@ def _mark(n, bits, middles, ivar, fraction):
     bits[f, j] = value
     if j == 0:
         middles[0, f] = middles[1, f] = math.nan
-
-
-@kernel("u4[2] f8[2] f8[2] f8[2]", lane=_mark)
-def mark(count, args):
-    """Mask bits but for the model's fit: a lane for each bin."""
-    n = cuda.grid(1)
-    if n < count:
-        _mark(n, *args)
 
 
 MANY = 8      # bins of one lane of find_middles (text/assembly.h)
@@ -102,8 +96,7 @@ def _write(n, to_flux, to_ivar, to_chi, to_fraction, to_mask, to_status, flux, i
     """One bin of the frame, in photons per Angstrom.
 
     to_...: (rows, nout) of the frame; flux ... bits: (fibres, nout) of the piece, in photons per bin; steps: (2, nout)
-    limits: of quality.stands_out, and of the frame's type (assemble.held)
-    status: LOST where that does not hold the bin
+    limits: of quality.stands_out, and of the frame's type (assemble.held); status: LOST where that has no room for it
     """
     nout = bits.shape[1]
     f, j = n // nout, n % nout
@@ -129,20 +122,12 @@ def _write(n, to_flux, to_ivar, to_chi, to_fraction, to_mask, to_status, flux, i
 _GIVEN = "f8[2] f8[2] f8[2] f8[2] i1[2] u4[2] f8[2] i8[2] f8[2] f8[1] i8"
 
 
-@kernel(f"f4[2] f4[2] f4[2] f4[2] u4[2] i1[2] {_GIVEN}", lane=_write)
-def write_singles(count, args):
-    """Rows of a frame of float32, all but the resolution: a lane for each bin of the piece."""
-    n = cuda.grid(1)
-    if n < count:
-        _write(n, *args)
+# Rows of a frame of float32, all but the resolution: a lane for each bin of the piece.
+write_singles = kernel(f"f4[2] f4[2] f4[2] f4[2] u4[2] i1[2] {_GIVEN}", name="write_singles")(_write)
 
 
-@kernel(f"f8[2] f8[2] f8[2] f8[2] u4[2] i1[2] {_GIVEN}", lane=_write)
-def write_doubles(count, args):
-    """The same of float64."""
-    n = cuda.grid(1)
-    if n < count:
-        _write(n, *args)
+# The same of float64.
+write_doubles = kernel(f"f8[2] f8[2] f8[2] f8[2] u4[2] i1[2] {_GIVEN}", name="write_doubles")(_write)
 
 
 @njit(cache=True)
@@ -155,36 +140,23 @@ def _resolve(n, to, resolution, targets, status):
         to[row, k, j] = 0.0 if status[f, j] == LOST else resolution[f, k, j]
 
 
-@kernel("f4[3] f8[3] i8[2] i1[2]", lane=_resolve)
-def resolve_singles(count, args):
-    """The resolution's rows of a frame of float32: a lane for each element of the piece's."""
-    n = cuda.grid(1)
-    if n < count:
-        _resolve(n, *args)
+# The resolution's rows of a frame of float32: a lane for each element of the piece's.
+resolve_singles = kernel("f4[3] f8[3] i8[2] i1[2]", name="resolve_singles")(_resolve)
 
 
-@kernel("f8[3] f8[3] i8[2] i1[2]", lane=_resolve)
-def resolve_doubles(count, args):
-    """The same of float64."""
-    n = cuda.grid(1)
-    if n < count:
-        _resolve(n, *args)
+# The same of float64.
+resolve_doubles = kernel("f8[3] f8[3] i8[2] i1[2]", name="resolve_doubles")(_resolve)
 
 
-@njit(cache=True)
-def _count_given_up(n, parts, status):
-    """Bins that the core gave up among every 64th bin of a fibre."""
+@kernel("f8[2] i1[2]")
+def count_given_up(n, parts, status):
+    """Bins that the core gave up: a lane for each part of a fibre.
+
+    Bins that the core gave up among every 64th bin of a fibre.
+    """
     f, c = n // PARTS, n % PARTS
     total = 0.0
     for j in range(c, status.shape[1], PARTS):
         if status[f, j] == _FAILED:
             total += 1.0
     parts[f, c] = total
-
-
-@kernel("f8[2] i1[2]", lane=_count_given_up)
-def count_given_up(count, args):
-    """Bins that the core gave up: a lane for each part of a fibre."""
-    n = cuda.grid(1)
-    if n < count:
-        _count_given_up(n, *args)

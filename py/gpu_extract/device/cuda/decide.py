@@ -2,7 +2,7 @@
 # mypy: disallow-untyped-defs=False
 import math
 
-from numba import cuda, njit
+from numba import njit
 
 from gpu_extract.device.cuda.eliminate import counts
 from gpu_extract.device.cuda.kernels import kernel
@@ -32,8 +32,9 @@ TOLD = 1e8                         # decorrelate.weak.TOLD
 WORST = 1e-5                       # a spectrum of the scaled S that is not expected to be worse (narrow.schur)
 
 
-@njit(cache=True)
-def _look_far(i, flags, sizes, limits, nd, lanes, size):
+@kernel("i4[1] f8[1] f8[1] i8 i8 i8")
+def look_far(i, flags, sizes, limits, nd, lanes, size):
+    """Which fibres have others eliminated that are farther than the next; a lane for every fibre."""
     found = 0
     for d in range(2, nd):
         for side in range(2):
@@ -42,30 +43,15 @@ def _look_far(i, flags, sizes, limits, nd, lanes, size):
     flags[ACTIVE * lanes + i] = found * flags[ALIVE * lanes + i]
 
 
-@kernel("i4[1] f8[1] f8[1] i8 i8 i8", lane=_look_far)
-def look_far(count, args):
-    """Which fibres have others eliminated that are farther than the next; a lane for every fibre."""
-    n = cuda.grid(1)
-    if n < count:
-        _look_far(n, *args)
-
-
-@njit(cache=True)
-def _learn_far(i, facts, flags, yes, table, beyond, lanes):
+@kernel("f8[1] i4[1] f8[1] f8[1] i8 i8")
+def learn_far(i, facts, flags, yes, table, beyond, lanes):
+    """The coupling to those, squared; a lane for every fibre."""
     theta = 1.0
     if flags[ACTIVE * lanes + i] > 0:
         for q in range(QUESTIONS):
             if yes[((SETS - 1) * QUESTIONS + q) * lanes + i] > 0.0:
                 theta = min(theta, table[(beyond * QUESTIONS + q) * 5 + 4])
     facts[FAR_THETA * lanes + i] = theta
-
-
-@kernel("f8[1] i4[1] f8[1] f8[1] i8 i8", lane=_learn_far)
-def learn_far(count, args):
-    """The coupling to those, squared; a lane for every fibre."""
-    n = cuda.grid(1)
-    if n < count:
-        _learn_far(n, *args)
 
 
 @njit(cache=True)
@@ -118,8 +104,9 @@ def _may_be_weak(cond, theta, gamma):
     return theta >= 1.0 or (gamma == 0.0 and cond > TOLD)
 
 
-@njit(cache=True)
-def _decide(i, facts, flags, sizes, limits, nd, lanes, size):
+@kernel("f8[1] i4[1] f8[1] f8[1] i8 i8 i8")
+def decide(i, facts, flags, sizes, limits, nd, lanes, size):
+    """GOOD where the narrow band holds, else EMPTY or FAILED; a lane for every fibre."""
     status = FAILED
     if flags[ALIVE * lanes + i] == 0:
         status = EMPTY
@@ -131,16 +118,9 @@ def _decide(i, facts, flags, sizes, limits, nd, lanes, size):
     flags[STATUS * lanes + i] = status
 
 
-@kernel("f8[1] i4[1] f8[1] f8[1] i8 i8 i8", lane=_decide)
-def decide(count, args):
-    """GOOD where the narrow band holds, else EMPTY or FAILED; a lane for every fibre."""
-    n = cuda.grid(1)
-    if n < count:
-        _decide(n, *args)
-
-
-@njit(cache=True)
-def _give_up(i, flags, weight):
+@kernel("i4[1] f8[2]")
+def give_up(i, flags, weight):
+    """FAILED for all fibres that have any weight, the others EMPTY; a lane for every fibre."""
     lanes, nwave = weight.shape
     status = EMPTY
     for j in range(nwave):
@@ -149,23 +129,8 @@ def _give_up(i, flags, weight):
     flags[STATUS * lanes + i] = status
 
 
-@kernel("i4[1] f8[2]", lane=_give_up)
-def give_up(count, args):
-    """FAILED for all fibres that have any weight, the others EMPTY; a lane for every fibre."""
-    n = cuda.grid(1)
-    if n < count:
-        _give_up(n, *args)
-
-
-@njit(cache=True)
-def _marked(n, status, flags):
+@kernel("i1[2] i4[1]")
+def marked(n, status, flags):
+    """The status of every fibre for all of its bins; a lane for every bin."""
     lanes, nout = status.shape
     status[n // nout, n % nout] = flags[STATUS * lanes + n // nout]
-
-
-@kernel("i1[2] i4[1]", lane=_marked)
-def marked(count, args):
-    """The status of every fibre for all of its bins; a lane for every bin."""
-    n = cuda.grid(1)
-    if n < count:
-        _marked(n, *args)

@@ -12,7 +12,7 @@ eliminated as it stands, n where fibres beyond it are eliminated first, n in all
 # mypy: disallow-untyped-defs=False
 import math
 
-from numba import cuda, njit
+from numba import njit
 
 from gpu_extract.device.cuda.kernels import kernel
 from gpu_extract.device.cuda.text import text_kernel
@@ -54,24 +54,19 @@ def element(blocks, nwave, hw, lanes, i, j, p, k):
     return blocks[(((i - j) * nwave + p + k) * width + hw - k) * lanes + j]
 
 
-@njit(cache=True)
-def _transpose(n, blocks, icov):
+@kernel("f8[1] f8[4]")
+def transpose(n, blocks, icov):
+    """blocks: rows (d, j) of 2 hw + 1 elements from icov (fibres, nd, 2 hw + 1, nwave); a lane for every element."""
     lanes, _, width, nwave = icov.shape
     f, rest = n % lanes, n // lanes
     k, rest = rest % width, rest // width
     blocks[n] = icov[f, rest // nwave, k, rest % nwave]
 
 
-@kernel("f8[1] f8[4]", lane=_transpose)
-def transpose(count, args):
-    """blocks: rows (d, j) of 2 hw + 1 elements from icov (fibres, nd, 2 hw + 1, nwave); a lane for every element."""
-    n = cuda.grid(1)
-    if n < count:
-        _transpose(n, *args)
-
-
-@njit(cache=True)
-def _vectors(n, sides, roots, icov, weight, x):
+@kernel("f8[1] f8[1] f8[4] f8[2] f8[2]")
+def vectors(n, sides, roots, icov, weight, x):
+    """sides: rows of 1 (0 where a bin has no weight) and x; roots: 1 / sqrt of the diagonal of icov, 0 where that is 0;
+    a lane for every bin."""
     lanes, _, width, _ = icov.shape
     f, j = n % lanes, n // lanes
     alive = weight[f, j] > 0.0
@@ -81,17 +76,10 @@ def _vectors(n, sides, roots, icov, weight, x):
     roots[n] = 1.0 / math.sqrt(diagonal) if diagonal > 0.0 else 0.0
 
 
-@kernel("f8[1] f8[1] f8[4] f8[2] f8[2]", lane=_vectors)
-def vectors(count, args):
-    """sides: rows of 1 (0 where a bin has no weight) and x; roots: 1 / sqrt of the diagonal of icov, 0 where that is
-    0; a lane for every bin."""
-    n = cuda.grid(1)
-    if n < count:
-        _vectors(n, *args)
-
-
-@njit(cache=True)
-def _largest(n, tops, blocks, roots, nwave, hw, lanes, size):
+@kernel("f8[1] f8[1] f8[1] i8 i8 i8 i8")
+def largest(n, tops, blocks, roots, nwave, hw, lanes, size):
+    """tops[d, k, stretch, i]: largest |A_ij| of a stretch of a diagonal, j = i + d, relative to the blocks'
+    diagonals."""
     width = 2 * hw + 1
     i, rest = n % lanes, n // lanes
     part, rest = rest % STRETCHES, rest // STRETCHES
@@ -105,16 +93,9 @@ def _largest(n, tops, blocks, roots, nwave, hw, lanes, size):
     tops[n] = top
 
 
-@kernel("f8[1] f8[1] f8[1] i8 i8 i8 i8", lane=_largest)
-def largest(count, args):
-    """tops[d, k, stretch, i]: largest |A_ij| of a stretch of a diagonal, j = i + d, over the root of both diagonals."""
-    n = cuda.grid(1)
-    if n < count:
-        _largest(n, *args)
-
-
-@njit(cache=True)
-def _coupling(n, sizes, tops, hw, lanes):
+@kernel("f8[1] f8[1] i8 i8")
+def coupling(n, sizes, tops, hw, lanes):
+    """sizes[d, i]: a bound on the row sums of the scaled A_ij, j = i + d."""
     width = 2 * hw + 1
     i, d = n % lanes, n // lanes
     top = 0.0
@@ -123,36 +104,23 @@ def _coupling(n, sizes, tops, hw, lanes):
     sizes[n] = width * top
 
 
-@kernel("f8[1] f8[1] i8 i8", lane=_coupling)
-def coupling(count, args):
-    """sizes[d, i]: a bound on the row sums of the scaled A_ij, j = i + d."""
-    n = cuda.grid(1)
-    if n < count:
-        _coupling(n, *args)
-
-
-@njit(cache=True)
-def _rest(n, band, blocks, shares, depth, wanted, nwave, hw, half, lanes, size):
-    m, row = n % (2 * lanes), n // (2 * lanes)
-    a, p = row % (half + 1), row // (half + 1)
+@kernel("f8[1] f8[1] f8[1] i4[1] i8 i8 i8 i8 i8 i8")
+def rest(n, band, blocks, shares, depth, wanted, nwave, hw, half, lanes, size):
+    """band: of fibre j of the pairs of a depth, less what the fibre beyond it takes; a lane for every row."""
+    m, p = n % (2 * lanes), n // (2 * lanes)
     j = other(m, lanes, 1, size)
     if j < 0 or depth[m] != wanted:
         return
     side = m // lanes
-    given = blocks[(p * (2 * hw + 1) + hw + a) * lanes + j] if a <= hw else 0.0
-    band[n] = given - shares[((side * nwave + p) * (half + 1) + a) * lanes + j]
+    for a in range(half + 1):
+        given = blocks[(p * (2 * hw + 1) + hw + a) * lanes + j] if a <= hw else 0.0
+        band[(p * (half + 1) + a) * 2 * lanes + m] = (
+            given - shares[((side * nwave + p) * (half + 1) + a) * lanes + j])
 
 
-@kernel("f8[1] f8[1] f8[1] i4[1] i8 i8 i8 i8 i8 i8", lane=_rest)
-def rest(count, args):
-    """band: of fibre j of the pairs of a depth, less what the fibre beyond it takes; a lane for every element."""
-    n = cuda.grid(1)
-    if n < count:
-        _rest(n, *args)
-
-
-@njit(cache=True)
-def _extend(n, inverse, low, depth, wanted, nwave, half, wide, lanes):
+@kernel("f8[1] f8[1] i4[1] i8 i8 i8 i8 i8")
+def extend(n, inverse, low, depth, wanted, nwave, half, wide, lanes):
+    """Elements half + 1 .. wide of the inverse's rows from those in the band: a lane for every column."""
     m, q = n % lanes, n // lanes
     if wanted > 0 and depth[m] != wanted:
         return
@@ -162,14 +130,6 @@ def _extend(n, inverse, low, depth, wanted, nwave, half, wide, lanes):
             total -= (low[((q - a) * (half + 1) + b) * lanes + m]
                       * inverse[((q - a + b) * (wide + 1) + a - b) * lanes + m])
         inverse[((q - a) * (wide + 1) + a) * lanes + m] = total
-
-
-@kernel("f8[1] f8[1] i4[1] i8 i8 i8 i8 i8", lane=_extend)
-def extend(count, args):
-    """Elements half + 1 .. wide of the inverse's rows from those in the band: a lane for every column."""
-    n = cuda.grid(1)
-    if n < count:
-        _extend(n, *args)
 
 
 # V = G Z and U = V G^T, of all pairs at a distance (wanted 0: Z of the fibres as they stand) or of those of a depth (Z
@@ -185,8 +145,10 @@ def block_lanes(nwave: int, columns: int) -> int:
     return -(-nwave // ROWS) * -(-(columns + ROWS - 1) // COLUMNS)
 
 
-@njit(cache=True)
-def _carry(n, moved, own, blocks, sides, sizes, depth, wanted, distant, distance, nwave, hw, lanes, size):
+@kernel("f8[1] i4[1] f8[1] f8[1] f8[1] i4[1] i8 f8 i8 i8 i8 i8 i8")
+def carry(n, moved, own, blocks, sides, sizes, depth, wanted, distant, distance, nwave, hw, lanes, size):
+    """moved = G^T x_i of pairs as in `product`; own: the lane of the factor that solves for them (sweeps.substitute:
+    moved = Z G^T x_i, U x_i is then G times it), -1 where there is nothing to solve; a lane for every bin."""
     m, q = n % (2 * lanes), n // (2 * lanes)
     i, j = m % lanes, counts(m, lanes, distance, size, sizes, distant)
     if wanted > 0 and depth[m] != wanted:
@@ -201,18 +163,9 @@ def _carry(n, moved, own, blocks, sides, sizes, depth, wanted, distant, distance
     moved[n] = total
 
 
-@kernel("f8[1] i4[1] f8[1] f8[1] f8[1] i4[1] i8 f8 i8 i8 i8 i8 i8", lane=_carry)
-def carry(count, args):
-    """moved = G^T x_i of pairs as in `product`; own: the lane of the factor that solves for them (sweeps.substitute:
-    moved = Z G^T x_i, U x_i is then G times it), -1 where there is nothing to solve; a lane for every bin."""
-    n = cuda.grid(1)
-    if n < count:
-        _carry(n, *args)
-
-
-@njit(cache=True)
-def _moved_by(n, ux, before, more, moved, blocks, sizes, distant, distance, nwave, hw, lanes,
-              size):
+@kernel("f8[1] f8[1] i8 f8[1] f8[1] f8[1] f8 i8 i8 i8 i8 i8")
+def moved_by(n, ux, before, more, moved, blocks, sizes, distant, distance, nwave, hw, lanes, size):
+    """ux = U x, all of U, of the pairs at a distance, added to `before` where more > 0; a lane for every bin."""
     i, p = n % lanes, n // lanes
     total = before[n] if more > 0 else 0.0
     for side in range(2):
@@ -223,11 +176,3 @@ def _moved_by(n, ux, before, more, moved, blocks, sizes, distant, distance, nwav
                 total += (element(blocks, nwave, hw, lanes, i, j, p, k)
                           * moved[(p + k) * 2 * lanes + m])
     ux[n] = total
-
-
-@kernel("f8[1] f8[1] i8 f8[1] f8[1] f8[1] f8 i8 i8 i8 i8 i8", lane=_moved_by)
-def moved_by(count, args):
-    """ux = U x, all of U, of the pairs at a distance, added to `before` where more > 0; a lane for every bin."""
-    n = cuda.grid(1)
-    if n < count:
-        _moved_by(n, *args)

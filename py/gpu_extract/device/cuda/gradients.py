@@ -7,7 +7,7 @@ The preconditioner's recursions along wavelength are in sweeps.py.
 # mypy: disallow-untyped-defs=False
 import math
 
-from numba import cuda, njit
+from numba import njit
 
 from gpu_extract.device.cuda.kernels import kernel
 from gpu_extract.device.cuda.normal import PARTS
@@ -19,22 +19,17 @@ PATIENCE = 5
 R, Z, P, Q, S, T, VECTORS = 0, 1, 2, 3, 4, 5, 6      # the vectors: (VECTORS, fibres, nwave)
 
 
-@njit(cache=True)
-def _begin(n, vectors, rhs):
-    """r = rhs, everything else 0, at one bin."""
+@kernel("f8[3] f8[2]")
+def begin(n, vectors, rhs):
+    """The vectors before the first iteration: a lane for each bin.
+
+    r = rhs, everything else 0, at one bin.
+    """
     nwave = rhs.shape[1]
     f, j = n // nwave, n % nwave
     for v in range(VECTORS):
         vectors[v, f, j] = 0.0
     vectors[R, f, j] = rhs[f, j]
-
-
-@kernel("f8[3] f8[2]", lane=_begin)
-def begin(count, args):
-    """The vectors before the first iteration: a lane for each bin."""
-    n = cuda.grid(1)
-    if n < count:
-        _begin(n, *args)
 
 
 @njit(cache=True)
@@ -45,26 +40,23 @@ def _sum_of(values, start, count):
     return total
 
 
-@njit(cache=True)
-def _start(n, state):
-    """A bundle begins to move."""
+@kernel("f8[2]", block=32)
+def start(n, state):
+    """States before the first `judge`: a lane for each bundle.
+
+    A bundle begins to move.
+    """
     for s in range(STATE):
         state[n, s] = 0.0
     state[n, MOVES] = 1.0
     state[n, DONE] = -1.0
 
 
-@kernel("f8[2]", lane=_start, block=32)
-def start(count, args):
-    """States before the first `judge`: a lane for each bundle."""
-    n = cuda.grid(1)
-    if n < count:
-        _start(n, *args)
+@kernel("f8[2] f8[1] f8[1] i8 f8", block=32)
+def judge(n, state, dots, curvatures, nfibre, tolerance):
+    """Convergence: a lane for each bundle.
 
-
-@njit(cache=True)
-def _judge(n, state, dots, curvatures, nfibre, tolerance):
-    """After an iteration, or before the first: where a bundle stands, and whether it goes on.
+    After an iteration, or before the first: where a bundle stands, and whether it goes on.
 
     sqrt(norm) is the error in sigma up to the coupling between fibres: norm = r M^-1 r, M: the fibres' own blocks
     """
@@ -87,17 +79,12 @@ def _judge(n, state, dots, curvatures, nfibre, tolerance):
         state[n, MOVES] = 0.0
 
 
-@kernel("f8[2] f8[1] f8[1] i8 f8", lane=_judge, block=32)
-def judge(count, args):
-    """Convergence: a lane for each bundle."""
-    n = cuda.grid(1)
-    if n < count:
-        _judge(n, *args)
+@kernel("f8[3] f8[4] f8[2] i8")
+def between(n, vectors, icov, state, nfibre):
+    """The coupling between fibres applied to z: a lane for each bin.
 
-
-@njit(cache=True)
-def _between(n, vectors, icov, state, nfibre):
-    """t = E z at one bin, E the couplings between fibres; every sum in the order of distance and band."""
+    t = E z at one bin, E the couplings between fibres; every sum in the order of distance and band.
+    """
     nd, nband, nwave = icov.shape[1], icov.shape[2], icov.shape[3]
     f, j = n // nwave, n % nwave
     if state[f // nfibre, MOVES] == 0.0:
@@ -114,18 +101,13 @@ def _between(n, vectors, icov, state, nfibre):
     vectors[T, f, j] = total
 
 
-@kernel("f8[3] f8[4] f8[2] i8", lane=_between)
-def between(count, args):
-    """The coupling between fibres applied to z: a lane for each bin."""
-    n = cuda.grid(1)
-    if n < count:
-        _between(n, *args)
+@kernel("f8[3] f8[2] f8[2] i8")
+def advance(n, vectors, parts, state, nfibre):
+    """The direction and its image: a lane for each part of a fibre.
 
-
-@njit(cache=True)
-def _advance(n, vectors, parts, state, nfibre):
-    """p = z + beta p and q = r + t + beta q at every 64th bin of a fibre, and their share of p q into parts (fibres,
-    PARTS)."""
+    p = z + beta p and q = r + t + beta q at every 64th bin of a fibre, and their share of p q into parts (fibres,
+    PARTS).
+    """
     f, c = n // PARTS, n % PARTS
     b = f // nfibre
     if state[b, MOVES] == 0.0:
@@ -140,33 +122,21 @@ def _advance(n, vectors, parts, state, nfibre):
     parts[f, c] = total
 
 
-@kernel("f8[3] f8[2] f8[2] i8", lane=_advance)
-def advance(count, args):
-    """The direction and its image: a lane for each part of a fibre."""
-    n = cuda.grid(1)
-    if n < count:
-        _advance(n, *args)
-
-
-@njit(cache=True)
-def _add_parts(n, whole, parts):
+@kernel("f8[1] f8[2]", block=32)
+def add_parts(n, whole, parts):
+    """Sums over the parts of a fibre, in order: a lane for each fibre."""
     total = 0.0
     for c in range(parts.shape[1]):
         total += parts[n, c]
     whole[n] = total
 
 
-@kernel("f8[1] f8[2]", lane=_add_parts, block=32)
-def add_parts(count, args):
-    """Sums over the parts of a fibre, in order: a lane for each fibre."""
-    n = cuda.grid(1)
-    if n < count:
-        _add_parts(n, *args)
+@kernel("f8[3] f8[1] f8[2] i8")
+def step(n, vectors, curvatures, state, nfibre):
+    """A step along the direction: a lane for each bin.
 
-
-@njit(cache=True)
-def _step(n, vectors, curvatures, state, nfibre):
-    """s += alpha p, r -= alpha q at one bin."""
+    s += alpha p, r -= alpha q at one bin.
+    """
     nwave = vectors.shape[2]
     f, j = n // nwave, n % nwave
     b = f // nfibre
@@ -179,25 +149,12 @@ def _step(n, vectors, curvatures, state, nfibre):
         vectors[R, f, j] -= alpha * vectors[Q, f, j]
 
 
-@kernel("f8[3] f8[1] f8[2] i8", lane=_step)
-def step(count, args):
-    """A step along the direction: a lane for each bin."""
-    n = cuda.grid(1)
-    if n < count:
-        _step(n, *args)
+@kernel("f8[2] f8[3] f8[3]")
+def arrive(n, x, vectors, sums):
+    """The solution: a lane for each bin.
 
-
-@njit(cache=True)
-def _arrive(n, x, vectors, sums):
-    """x = s, 0 where weight (sums[0]) is 0."""
+    x = s, 0 where weight (sums[0]) is 0.
+    """
     nwave = x.shape[1]
     f, j = n // nwave, n % nwave
     x[f, j] = vectors[S, f, j] if sums[0, f, j] > 0.0 else 0.0
-
-
-@kernel("f8[2] f8[3] f8[3]", lane=_arrive)
-def arrive(count, args):
-    """The solution: a lane for each bin."""
-    n = cuda.grid(1)
-    if n < count:
-        _arrive(n, *args)

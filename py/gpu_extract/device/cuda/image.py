@@ -8,7 +8,7 @@ in memory.
 import math
 
 import numpy as np
-from numba import cuda, njit
+from numba import njit
 
 from gpu_extract.device.cuda.kernels import kernel
 
@@ -22,29 +22,20 @@ def _swap_words(n, words):
     words[n] = np.uint32(((w & 0xFF) << 24) | ((w & 0xFF00) << 8) | ((w >> 8) & 0xFF00) | (w >> 24))
 
 
-@kernel("u4[1]", lane=_swap_words, block=256)
-def swap_words(count, args):
-    """Byte order of 4-byte numbers, in place."""
-    n = cuda.grid(1)
-    if n < count:
-        _swap_words(n, *args)
+# Byte order of 4-byte numbers, in place.
+swap_words = kernel("u4[1]", name="swap_words", block=256)(_swap_words)
 
 
-@njit(cache=True)
-def _swap_pairs(n, words):
-    """Eight bytes, seen as two words, the other way round."""
+@kernel("u4[1]", block=256)
+def swap_pairs(n, words):
+    """Byte order of 8-byte numbers, in place.
+
+    Eight bytes, seen as two words, the other way round.
+    """
     low, high = words[2 * n], words[2 * n + 1]
     words[2 * n], words[2 * n + 1] = high, low
     _swap_words(2 * n, words)
     _swap_words(2 * n + 1, words)
-
-
-@kernel("u4[1]", lane=_swap_pairs, block=256)
-def swap_pairs(count, args):
-    """Byte order of 8-byte numbers, in place."""
-    n = cuda.grid(1)
-    if n < count:
-        _swap_pairs(n, *args)
 
 
 @njit(cache=True)
@@ -66,17 +57,9 @@ def _whiten(n, pixels, cuts, root, light):
     light[b, column, row] = value
 
 
-@kernel("f4[3] i8[2] f8[3] f8[3]", lane=_whiten, block=256)
-def whiten_singles(count, args):
-    """sqrt(ivar) and sqrt(ivar) pix of float32 images; a lane for each pixel."""
-    n = cuda.grid(1)
-    if n < count:
-        _whiten(n, *args)
+# sqrt(ivar) and sqrt(ivar) pix of float32 images; a lane for each pixel.
+whiten_singles = kernel("f4[3] i8[2] f8[3] f8[3]", name="whiten_singles", block=256)(_whiten)
 
 
-@kernel("f8[3] i8[2] f8[3] f8[3]", lane=_whiten, block=256)
-def whiten_doubles(count, args):
-    """The same of float64 images."""
-    n = cuda.grid(1)
-    if n < count:
-        _whiten(n, *args)
+# The same of float64 images.
+whiten_doubles = kernel("f8[3] i8[2] f8[3] f8[3]", name="whiten_doubles", block=256)(_whiten)

@@ -1,34 +1,26 @@
 """How a kernel is declared, and the list of all that are.
 
 A kernel is a grid of lanes that know nothing of each other: lane n computes its own part from the arguments alone.
-What a lane does is a plain `njit` function of n and the arguments, so that it can be compiled for a GPU, run by
-numba's CUDA simulator, or compiled for the CPU; the kernel around it is three lines:
+What a lane does is a plain function of n and the arguments, so that it can be compiled for a GPU, run by numba's CUDA
+simulator, or compiled for the CPU:
 
-    @njit(cache=True)
-    def _add(n, a, b):
+    @kernel("f8[1] f8[1]")
+    def add(n, a, b):
         a[n] += b[n]
 
-    @kernel("f8[1] f8[1]", lane=_add)
-    def add(count, args):
-        n = cuda.grid(1)
-        if n < count:
-            _add(n, *args)
-
-It is written out for each, and not made by the decorator: numba keeps compiled code on disk only for functions that it
-finds again by their name in a file, and a hundred kernels are not compiled anew in every process.
+The function around it, which finds out n, is the same few lines for all kernels. Each has a copy with the name, file
+and line of its lane: numba keeps compiled code on disk only for functions that it finds again by these, and a hundred
+kernels are not compiled anew in every process.
 
 No lane adds to what another lane adds to: there are no atomics, and sums have a fixed order.
-
-An argument of kind "n" is a number that must be known when the kernel is compiled, such as the half-band of code that
-is written out: `add.sized(9)` is the kernel for 9. It travels as a tuple of so many zeros, since the type of a tuple
-tells its length, and a kernel's file on disk is found again by the types of its arguments.
 """
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
+from types import FunctionType
 from typing import Any
 
-from numba import types
+from numba import cuda, njit, types
 
 BLOCK = 128      # lanes in a block, where a kernel does not say otherwise
 # of this package, those that declare kernels
@@ -43,16 +35,15 @@ class Kernel:
     """A kernel as it is declared.
 
     function: function(count, args), plain Python that uses numba.cuda; lane: lane(n, *args), an njit function that
-        does the work of lane n, or None where lanes work together
-    kinds: of the elements of args: "f8" a number, "f8[2]" an array of two axes, C-contiguous, "n9" the number 9
-    block: lanes in a block; samples: numbers for the kinds "n" that tests compile it for
+        does the work of lane n
+    kinds: of the elements of args: "f8" a number, "f8[2]" an array of two axes, C-contiguous
+    block: lanes in a block
     """
 
     function: Callable[..., None]
-    lane: Callable[..., None] | None
+    lane: Callable[..., None]
     kinds: tuple[str, ...]
     block: int
-    samples: tuple[tuple[int, ...], ...] = ()
 
     @property
     def name(self) -> str:
@@ -63,43 +54,53 @@ class Kernel:
         """The type that numba compiles it for."""
         return types.void(types.int64, types.Tuple([_type(kind) for kind in self.kinds]))
 
-    def sized(self, *numbers: int) -> "Kernel":
-        """The kernel with these numbers for the kinds "n", in their order."""
-        left = iter(numbers)
-        return replace(self, kinds=tuple(f"n{next(left)}" if kind == "n" else kind for kind in self.kinds), samples=())
-
 
 DECLARED: list[Kernel] = []
 
 
-def kernel(kinds: str, *, lane: Callable[..., None] | None = None,
-           block: int = BLOCK,
-           samples: tuple[tuple[int, ...], ...] = ()) -> Callable[[Callable[..., None]], Kernel]:
-    """Declare a kernel: see Kernel; kinds are separated by blanks."""
-    def declare(function: Callable[..., None]) -> Kernel:
-        declared = Kernel(function, lane, tuple(kinds.split()), block, samples)
+def kernel(kinds: str, *, name: str | None = None, block: int = BLOCK) -> Callable[[Any], Kernel]:
+    """Declare a kernel by its lane: see Kernel; kinds are separated by blanks.
+
+    name: None: that of the lane, which several kernels may share as an njit function
+    """
+    def declare(lane: Any) -> Kernel:
+        if not hasattr(lane, "py_func"):
+            lane = njit(cache=True)(lane)
+        declared = Kernel(_around(lane, name or lane.py_func.__name__), lane, tuple(kinds.split()), block)
         DECLARED.append(declared)
         return declared
     return declare
 
 
+lane: Any = None      # in a copy of `_grid`: its own
+
+
+def _grid(count: int, args: tuple[Any, ...]) -> None:
+    n = cuda.grid(1)
+    if n < count:
+        lane(n, *args)
+
+
+def _around(own: Any, name: str) -> Callable[..., None]:
+    """A copy of `_grid` for a lane."""
+    there = own.py_func.__code__
+    code = _grid.__code__.replace(co_name=name, co_qualname=name, co_filename=there.co_filename,
+                                  co_firstlineno=there.co_firstlineno)
+    return FunctionType(code, {"cuda": cuda, "lane": own, "__name__": own.py_func.__module__}, name)
+
+
 def declared() -> list[Kernel]:
-    """All kernels of the project; those with kinds "n" in the sizes of their samples."""
+    """All kernels of the project."""
     for module in MODULES:
         import_module(f"{__package__}.{module}")
-    return [sized for kernel in DECLARED
-            for sized in ([kernel.sized(*sample) for sample in kernel.samples] or [kernel])]
+    return DECLARED
 
 
 def argument(kind: str, value: Any) -> Any:
     """A number as a kernel takes it."""
-    if kind[0] == "n":
-        return (0,) * int(kind[1:])
     return float(value) if kind[0] == "f" else int(value)
 
 
 def _type(kind: str) -> Any:
-    if kind[0] == "n":
-        return types.UniTuple(types.int8, int(kind[1:]))
     name, _, axes = kind.rstrip("]").partition("[")
     return types.Array(_DTYPES[name], int(axes), "C") if axes else _DTYPES[name]

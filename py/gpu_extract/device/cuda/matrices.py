@@ -2,13 +2,12 @@
 # mypy: disallow-untyped-defs=False
 import math
 
-from numba import cuda, njit
-
 from gpu_extract.device.cuda.kernels import kernel
 
 
-@njit(cache=True)
-def _outer(n, out, tails):
+@kernel("f8[3] f8[3]")
+def outer(n, out, tails):
+    """out = L L^T of lower triangles; a lane for every element."""
     bins = tails.shape[1]
     c, rest = n % bins, n // bins
     r, b = rest % bins, rest // bins
@@ -18,16 +17,9 @@ def _outer(n, out, tails):
     out[b, r, c] = total
 
 
-@kernel("f8[3] f8[3]", lane=_outer)
-def outer(count, args):
-    """out = L L^T of lower triangles; a lane for every element."""
-    n = cuda.grid(1)
-    if n < count:
-        _outer(n, *args)
-
-
-@njit(cache=True)
-def _inner(n, out, matrices):
+@kernel("f8[3] f8[3]")
+def inner(n, out, matrices):
+    """out = M^T M; a lane for every element."""
     bins = matrices.shape[1]
     c, rest = n % bins, n // bins
     r, b = rest % bins, rest // bins
@@ -37,16 +29,9 @@ def _inner(n, out, matrices):
     out[b, r, c] = total
 
 
-@kernel("f8[3] f8[3]", lane=_inner)
-def inner(count, args):
-    """out = M^T M; a lane for every element."""
-    n = cuda.grid(1)
-    if n < count:
-        _inner(n, *args)
-
-
-@njit(cache=True)
-def _products(n, products, matrices, sides):
+@kernel("f8[3] f8[3] f8[3]")
+def products(n, products, matrices, sides):
+    """Symmetric matrices times 1 and x, on bins that have weight; a lane for every row."""
     bins = matrices.shape[1]
     r, b = n % bins, n // bins
     one = value = 0.0
@@ -57,43 +42,21 @@ def _products(n, products, matrices, sides):
     products[0, b, r], products[1, b, r] = one * alive, value * alive
 
 
-@kernel("f8[3] f8[3] f8[3]", lane=_products)
-def products(count, args):
-    """Symmetric matrices times 1 and x, on bins that have weight; a lane for every row."""
-    n = cuda.grid(1)
-    if n < count:
-        _products(n, *args)
-
-
-@njit(cache=True)
-def _roots(n, matrices, values):
+@kernel("f8[3] f8[2]")
+def roots(n, matrices, values):
+    """Eigenvectors (rows) times the fourth root of their eigenvalues: B with Q = B^T B; a lane for every element."""
     bins = matrices.shape[1]
     r = n // bins
     value = values[r // bins, r % bins]
     matrices[r // bins, r % bins, n % bins] *= math.sqrt(math.sqrt(value)) if value > 0.0 else 0.0
 
 
-@kernel("f8[3] f8[2]", lane=_roots)
-def roots(count, args):
-    """Eigenvectors (rows) times the fourth root of their eigenvalues: B with Q = B^T B; a lane for every element."""
-    n = cuda.grid(1)
-    if n < count:
-        _roots(n, *args)
-
-
-@njit(cache=True)
-def _squares(n, errors, matrices, diagonal):
+@kernel("f8[2] f8[3] f8[2]")
+def squares(n, errors, matrices, diagonal):
+    """By how much (QQ)_jj differs from S_jj, relatively; a lane for every row."""
     bins = matrices.shape[1]
     r, b = n % bins, n // bins
     total = 0.0
     for c in range(bins):
         total += matrices[b, c, r]**2
     errors[b, r] = abs(total / diagonal[b, r] - 1.0)
-
-
-@kernel("f8[2] f8[3] f8[2]", lane=_squares)
-def squares(count, args):
-    """By how much (QQ)_jj differs from S_jj, relatively; a lane for every row."""
-    n = cuda.grid(1)
-    if n < count:
-        _squares(n, *args)

@@ -9,7 +9,7 @@ numbers are the names below. Limits, questions and poles come as tables (device.
 # mypy: disallow-untyped-defs=False
 import math
 
-from numba import cuda, njit
+from numba import njit
 
 from gpu_extract.decorrelate.narrow.simd_foresee import BRIGHT, LEAST
 from gpu_extract.device.cuda.eliminate import other
@@ -30,8 +30,10 @@ SUMS = 6
 EPS = 2.0**-52
 
 
-@njit(cache=True)
-def _choose(i, facts, flags, depth, width, widest, deepest, lanes):
+@kernel("f8[1] i4[1] i4[1] i8 i8 i8 i8")
+def choose(i, facts, flags, depth, width, widest, deepest, lanes):
+    """Which fibres are measured in band number `width`: all in the first, then those that want it, the rest in the
+    widest; those with more than `deepest` fibres beyond their neighbours are given up; a lane for every fibre."""
     active = flags[ALIVE * lanes + i]
     if width > 0:
         far, wanted = max(depth[i], depth[lanes + i]), flags[WANTED * lanes + i]
@@ -45,15 +47,6 @@ def _choose(i, facts, flags, depth, width, widest, deepest, lanes):
         facts[COND * lanes + i] = math.inf
         facts[THETA * lanes + i] = 1.0
         facts[GAMMA * lanes + i] = 0.0
-
-
-@kernel("f8[1] i4[1] i4[1] i8 i8 i8 i8", lane=_choose)
-def choose(count, args):
-    """Which fibres are measured in band number `width`: all in the first, then those that want it, the rest in the
-    widest; those with more than `deepest` fibres beyond their neighbours are given up; a lane for every fibre."""
-    n = cuda.grid(1)
-    if n < count:
-        _choose(n, *args)
 
 
 @njit(cache=True)
@@ -83,23 +76,16 @@ def _learn_of(i, facts, flags, yes, table, ratios, questions, place, width, lane
     flags[ACTIVE * lanes + i] = active
 
 
-@njit(cache=True)
-def _learn(i, facts, flags, yes, table, ratios, between, width, lanes):
+@kernel("f8[1] i4[1] f8[1] f8[1] f8[1] i8 i8 i8")
+def learn(i, facts, flags, yes, table, ratios, between, width, lanes):
+    """The answers to the first sets of questions, of which the second counts where the first leaves something open, or
+    to that `between`; the rung they tell, and which fibres are asked the next set (after the last one all that were
+    measured in band number `width` are active); a lane for every fibre."""
     if between > 0:
         _learn_of(i, facts, flags, yes, table, ratios, 2, 0, width, lanes)
     else:
         _learn_of(i, facts, flags, yes, table, ratios, 0, 0, width, lanes)
         _learn_of(i, facts, flags, yes, table, ratios, 1, 1, width, lanes)
-
-
-@kernel("f8[1] i4[1] f8[1] f8[1] f8[1] i8 i8 i8", lane=_learn)
-def learn(count, args):
-    """The answers to the first sets of questions, of which the second counts where the first leaves something open, or
-    to that `between`; the rung they tell, and which fibres are asked the next set (after the last one all that were
-    measured in band number `width` are active); a lane for every fibre."""
-    n = cuda.grid(1)
-    if n < count:
-        _learn(n, *args)
 
 
 @njit(cache=True)
@@ -114,8 +100,10 @@ def product(band, sides, j, i, half, reach, nwave, lanes):
     return total
 
 
-@njit(cache=True)
-def _foresee(n, sums, band, taken, ux, sides, roots, flags, half, nwave, reach, lanes):
+@kernel("f8[1] f8[1] f8[1] f8[1] f8[1] f8[1] i4[1] i8 i8 i8 i8")
+def foresee(n, sums, band, taken, ux, sides, roots, flags, half, nwave, reach, lanes):
+    """What a band of `half` diagonals would do to a fibre's flux, as narrow.simd_foresee.foresee, and the largest
+    element of the last diagonal of U; chunk by chunk: a lane for every chunk."""
     i, c = n % lanes, n // lanes
     if flags[ACTIVE * lanes + i] == 0:
         return
@@ -143,23 +131,15 @@ def _foresee(n, sums, band, taken, ux, sides, roots, flags, half, nwave, reach, 
     sums[place + 3 * lanes], sums[place + 4 * lanes], sums[place + 5 * lanes] = ones, cross, both
 
 
-@kernel("f8[1] f8[1] f8[1] f8[1] f8[1] f8[1] i4[1] i8 i8 i8 i8", lane=_foresee)
-def foresee(count, args):
-    """What a band of `half` diagonals would do to a fibre's flux, as narrow.simd_foresee.foresee, and the largest
-    element of the last diagonal of U; chunk by chunk: a lane for every chunk."""
-    n = cuda.grid(1)
-    if n < count:
-        _foresee(n, *args)
-
-
 @njit(cache=True)
 def allowed(limit, most, cond):
     """A limit, or what rounding leaves where that is more, up to `most`."""
     return max(limit, min(40.0 * EPS * cond, most)) if cond < math.inf else limit
 
 
-@njit(cache=True)
-def _conclude(i, facts, flags, sums, limits, width, nwave, lanes):
+@kernel("f8[1] i4[1] f8[1] f8[1] i8 i8 i8")
+def conclude(i, facts, flags, sums, limits, width, nwave, lanes):
+    """By how much a band misses the limits, which band is wanted next, and the squares of S; a lane for every fibre."""
     if flags[ACTIVE * lanes + i] == 0:
         return
     worst = bright = last = ones = cross = both = 0.0
@@ -184,16 +164,9 @@ def _conclude(i, facts, flags, sums, limits, width, nwave, lanes):
         facts[FIRST_THETA * lanes + i], facts[FIRST_GAMMA * lanes + i] = facts[THETA * lanes + i], gamma
 
 
-@kernel("f8[1] i4[1] f8[1] f8[1] i8 i8 i8", lane=_conclude)
-def conclude(count, args):
-    """By how much a band misses the limits, which band is wanted next, and the squares of S; a lane for every fibre."""
-    n = cuda.grid(1)
-    if n < count:
-        _conclude(n, *args)
-
-
-@njit(cache=True)
-def _chain(m, depth, facts, limits, lanes, size):
+@kernel("i4[1] f8[1] f8[1] i8 i8")
+def chain(m, depth, facts, limits, lanes, size):
+    """How many fibres beyond the eliminated one of a pair matter to it (narrow.schur.Neighbours); a lane a pair."""
     i, j = m % lanes, other(m, lanes, 1, size)
     found = 0
     while j >= 0:
@@ -205,11 +178,3 @@ def _chain(m, depth, facts, limits, lanes, size):
         found += 1
         i, j = j, beyond
     depth[m] = found
-
-
-@kernel("i4[1] f8[1] f8[1] i8 i8", lane=_chain)
-def chain(count, args):
-    """How many fibres beyond the eliminated one of a pair matter to it (narrow.schur.Neighbours); a lane a pair."""
-    n = cuda.grid(1)
-    if n < count:
-        _chain(n, *args)

@@ -1,7 +1,5 @@
 """Kernels: the normal equations as bands (text/normal.h), and which bins are given up."""
 # mypy: disallow-untyped-defs=False
-from numba import cuda, njit
-
 from gpu_extract.device.cuda.kernels import kernel
 from gpu_extract.device.cuda.text import text_kernel
 
@@ -16,9 +14,11 @@ def couple_lanes(nwave: int, nd: int, hw: int) -> int:
     return -(-nwave // OWN) * nd * (-(-(2 * hw + OWN) // OTHERS))
 
 
-@njit(cache=True)
-def _give_up(n, icov, rhs, given_up, sums, least, ridge):
-    """The rule of normal.give_up for one bin; bins that it gives up are only told of: such a bundle is the CPU's.
+@kernel("f8[4] f8[2] i1[2] f8[3] f8 f8")
+def give_up(n, icov, rhs, given_up, sums, least, ridge):
+    """Bins of weight 0 taken out, and which others are to be: a lane for each bin.
+
+    The rule of normal.give_up for one bin; bins that it gives up are only told of: such a bundle is the CPU's.
 
     rhs: (fibres, nwave), filled: 0 where weight is; given_up: (fibres, nwave) int8, filled; sums: weight and rhs
     least: normal.FAINT_LIGHT: the CPU gives up some of these, and flags the others; ridge: see config.regularize
@@ -32,27 +32,14 @@ def _give_up(n, icov, rhs, given_up, sums, least, ridge):
     rhs[f, j] = 0.0 if dark else sums[1, f, j]
 
 
-@kernel("f8[4] f8[2] i1[2] f8[3] f8 f8", lane=_give_up)
-def give_up(count, args):
-    """Bins of weight 0 taken out, and which others are to be: a lane for each bin."""
-    n = cuda.grid(1)
-    if n < count:
-        _give_up(n, *args)
+@kernel("f8[2] i1[2]")
+def count_given_up(n, parts, given_up):
+    """Bins that are given up: a lane for each part of a fibre.
 
-
-@njit(cache=True)
-def _count_given_up(n, parts, given_up):
-    """Bins that are given up among every 64th bin of a fibre."""
+    Bins that are given up among every 64th bin of a fibre.
+    """
     f, c = n // PARTS, n % PARTS
     total = 0.0
     for j in range(c, given_up.shape[1], PARTS):
         total += given_up[f, j]
     parts[f, c] = total
-
-
-@kernel("f8[2] i1[2]", lane=_count_given_up)
-def count_given_up(count, args):
-    """Bins that are given up: a lane for each part of a fibre."""
-    n = cuda.grid(1)
-    if n < count:
-        _count_given_up(n, *args)

@@ -10,7 +10,7 @@ weight, are a 1 on the diagonal.
 # mypy: disallow-untyped-defs=False
 import math
 
-from numba import cuda, njit
+from numba import njit
 
 from gpu_extract.device.cuda.decide import EMPTY, FAILED, GOOD
 from gpu_extract.device.cuda.kernels import kernel
@@ -39,8 +39,9 @@ def neighbour(where, f, place):
     return i if i >= 0 and i // where[NFIBRE] == f // where[NFIBRE] else -1
 
 
-@njit(cache=True)
-def _fill(n, matrices, icov, where, begin):
+@kernel("f8[3] f8[4] i8[1] i8")
+def fill(n, matrices, icov, where, begin):
+    """Patches begin .. of icov as matrices; beyond the last patch the identity; a lane for every element."""
     size, bins = matrices.shape[1], where[BINS]
     c, rest = n % size, n // size
     r, b = rest % size, rest // size
@@ -58,16 +59,10 @@ def _fill(n, matrices, icov, where, begin):
     matrices[b, r, c] = value
 
 
-@kernel("f8[3] f8[4] i8[1] i8", lane=_fill)
-def fill(count, args):
-    """Patches begin .. of icov as matrices; beyond the last patch the identity; a lane for every element."""
-    n = cuda.grid(1)
-    if n < count:
-        _fill(n, *args)
-
-
-@njit(cache=True)
-def _tail(n, tails, matrices, codes):
+@kernel("f8[3] f8[3] i4[2]")
+def tail(n, tails, matrices, codes):
+    """The last block of the Cholesky factors, L with S = L L^T of the patch's own fibre, the identity where there is no
+    factor: the eigensolver must not see what is not a number; a lane for every element."""
     bins, size = tails.shape[1], matrices.shape[1]
     c, rest = n % bins, n // bins
     r, b = rest % bins, rest // bins
@@ -77,17 +72,10 @@ def _tail(n, tails, matrices, codes):
         tails[b, r, c] = matrices[b, size - bins + r, size - bins + c] if c <= r else 0.0
 
 
-@kernel("f8[3] f8[3] i4[2]", lane=_tail)
-def tail(count, args):
-    """The last block of the Cholesky factors, L with S = L L^T of the patch's own fibre, the identity where there is no
-    factor: the eigensolver must not see what is not a number; a lane for every element."""
-    n = cuda.grid(1)
-    if n < count:
-        _tail(n, *args)
-
-
-@njit(cache=True)
-def _secure(b, codes, tails, icov, where, begin):
+@kernel("i4[2] f8[3] f8[4] i8[1] i8")
+def secure(b, codes, tails, icov, where, begin):
+    """A code for patches with bins that good pixels may not tell from others (decorrelate.weak): the CPU looks; a lane
+    a patch."""
     if begin + b >= where[TOTAL]:
         return
     f, start, _, _ = stretch(where, begin + b)
@@ -96,17 +84,9 @@ def _secure(b, codes, tails, icov, where, begin):
             codes[0, b] = NOT_SECURE
 
 
-@kernel("i4[2] f8[3] f8[4] i8[1] i8", lane=_secure)
-def secure(count, args):
-    """A code for patches with bins that good pixels may not tell from others (decorrelate.weak): the CPU looks; a lane
-    a patch."""
-    n = cuda.grid(1)
-    if n < count:
-        _secure(n, *args)
-
-
-@njit(cache=True)
-def _sides(n, sides, weight, x, where, begin):
+@kernel("f8[3] f8[2] f8[2] i8[1] i8")
+def sides(n, sides, weight, x, where, begin):
+    """1 (0 where a bin has no weight) and x of the patches' own fibres: (2, patches, bins); a lane for every bin."""
     bins = where[BINS]
     r, b = n % bins, n // bins
     one = value = 0.0
@@ -117,16 +97,9 @@ def _sides(n, sides, weight, x, where, begin):
     sides[0, b, r], sides[1, b, r] = one, value
 
 
-@kernel("f8[3] f8[2] f8[2] i8[1] i8", lane=_sides)
-def sides(count, args):
-    """1 (0 where a bin has no weight) and x of the patches' own fibres: (2, patches, bins); a lane for every bin."""
-    n = cuda.grid(1)
-    if n < count:
-        _sides(n, *args)
-
-
-@njit(cache=True)
-def _decouple(b, matrices, diagonal, sides):
+@kernel("f8[3] f8[2] f8[3]")
+def decouple(b, matrices, diagonal, sides):
+    """S of decoupled bins becomes of the size of the others; diagonal: that of S; a lane for every patch."""
     bins = matrices.shape[1]
     top = 0.0
     for r in range(bins):
@@ -136,14 +109,6 @@ def _decouple(b, matrices, diagonal, sides):
         if sides[0, b, r] == 0.0:
             matrices[b, r, r] = top if top > 0.0 else 1.0
         diagonal[b, r] = matrices[b, r, r]
-
-
-@kernel("f8[3] f8[2] f8[3]", lane=_decouple)
-def decouple(count, args):
-    """S of decoupled bins becomes of the size of the others; diagonal: that of S; a lane for every patch."""
-    n = cuda.grid(1)
-    if n < count:
-        _decouple(n, *args)
 
 
 @njit(cache=True)
@@ -158,9 +123,10 @@ def _closest(n, icov, hw, i, first, last):
     return top
 
 
-@njit(cache=True)
-def _verdict(b, flags, codes, errors, made, wanted, sides, icov, where, begin, closest,
-             agreement):
+@kernel("i4[1] i4[2] f8[2] f8[3] f8[3] f8[3] f8[4] i8[1] i8 f8 f8")
+def verdict(b, flags, codes, errors, made, wanted, sides, icov, where, begin, closest, agreement):
+    """GOOD, EMPTY, or FAILED for every patch: codes of the library, (QQ)_jj, 1'QQ1, 1'QQx and x'QQx against those of S,
+    and whether as many neighbours suffice where masks couple them: correlations up to `closest`; a lane a patch."""
     if begin + b >= where[TOTAL]:
         return
     f, start, _, _ = stretch(where, begin + b)
@@ -183,17 +149,9 @@ def _verdict(b, flags, codes, errors, made, wanted, sides, icov, where, begin, c
     flags[b] = EMPTY if alive == 0.0 else GOOD if good else FAILED
 
 
-@kernel("i4[1] i4[2] f8[2] f8[3] f8[3] f8[3] f8[4] i8[1] i8 f8 f8", lane=_verdict)
-def verdict(count, args):
-    """GOOD, EMPTY, or FAILED for every patch: codes of the library, (QQ)_jj, 1'QQ1, 1'QQx and x'QQx against those of
-    S, and whether as many neighbours suffice where masks couple them: correlations up to `closest`; a lane a patch."""
-    n = cuda.grid(1)
-    if n < count:
-        _verdict(n, *args)
-
-
-@njit(cache=True)
-def _write(n, flux, ivar, status, made, flags, where, begin):
+@kernel("f8[2] f8[2] i1[2] f8[3] i4[1] i8[1] i8")
+def write(n, flux, ivar, status, made, flags, where, begin):
+    """Flux, ivar and status of the bins that are kept; a lane for every bin."""
     step = where[STEP]
     b = n // step
     if begin + b >= where[TOTAL]:
@@ -209,16 +167,9 @@ def _write(n, flux, ivar, status, made, flags, where, begin):
     status[f, j - where[FIRST]] = flags[b]
 
 
-@kernel("f8[2] f8[2] i1[2] f8[3] i4[1] i8[1] i8", lane=_write)
-def write(count, args):
-    """Flux, ivar and status of the bins that are kept; a lane for every bin."""
-    n = cuda.grid(1)
-    if n < count:
-        _write(n, *args)
-
-
-@njit(cache=True)
-def _diagonals(n, resolution, matrices, made, sides, flags, where, begin):
+@kernel("f8[3] f8[3] f8[3] f8[3] i4[1] i8[1] i8")
+def diagonals(n, resolution, matrices, made, sides, flags, where, begin):
+    """The diagonals of R at the bins that are kept; a lane for every element."""
     step, width = where[STEP], resolution.shape[1]
     k, b = n // step % width, n // (step * width)
     if begin + b >= where[TOTAL]:
@@ -233,11 +184,3 @@ def _diagonals(n, resolution, matrices, made, sides, flags, where, begin):
         if alive > 0.0 and made[0, b, row - start] != 0.0:
             value = matrices[b, row - start, j - start] / made[0, b, row - start]
     resolution[f, k, j - where[FIRST]] = value
-
-
-@kernel("f8[3] f8[3] f8[3] f8[3] i4[1] i8[1] i8", lane=_diagonals)
-def diagonals(count, args):
-    """The diagonals of R at the bins that are kept; a lane for every element."""
-    n = cuda.grid(1)
-    if n < count:
-        _diagonals(n, *args)

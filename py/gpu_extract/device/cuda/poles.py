@@ -7,8 +7,6 @@ x, then the diagonals of the inverse; `decided` is row STATUS of the flags.
 # mypy: disallow-untyped-defs=False
 import math
 
-from numba import cuda, njit
-
 from gpu_extract.decorrelate.narrow.simd_correct import HALF, LEAST, SPREAD
 from gpu_extract.decorrelate.narrow.simd_finish import CANCELLED
 from gpu_extract.device.cuda.decide import FAILED, GOOD
@@ -22,8 +20,9 @@ TABLE = 2 + 2 * MOST     # of a rung: count, sum of weights, shifts, weights
 SQUARES = 4
 
 
-@njit(cache=True)
-def _add_up(n, sums, work, facts, flags, table, group, kept, lanes):
+@kernel("f8[1] f8[1] f8[1] i4[1] f8[1] i8 i8 i8")
+def add_up(n, sums, work, facts, flags, table, group, kept, lanes):
+    """sums += c_k t_k times what the poles left, pole after pole; rows of `kept` elements; a lane for every element."""
     i, row = n % lanes, n // lanes
     rung = flags[RUNG * lanes + i]
     if flags[STATUS * lanes + i] != GOOD or group * GROUP >= table[rung * TABLE]:
@@ -38,16 +37,10 @@ def _add_up(n, sums, work, facts, flags, table, group, kept, lanes):
     sums[n] = total
 
 
-@kernel("f8[1] f8[1] f8[1] i4[1] f8[1] i8 i8 i8", lane=_add_up)
-def add_up(count, args):
-    """sums += c_k t_k times what the poles left, pole after pole; rows of `kept` elements; a lane for every element."""
-    n = cuda.grid(1)
-    if n < count:
-        _add_up(n, *args)
-
-
-@njit(cache=True)
-def _divide(n, inverse, flux, ivar, sums, sides, facts, flags, table, kept, lanes):
+@kernel("f8[1] f8[1] f8[1] f8[1] f8[1] f8[1] i4[1] f8[1] i8 i8")
+def divide(n, inverse, flux, ivar, sums, sides, facts, flags, table, kept, lanes):
+    """s = Q 1, inverse = 1/s (0 where s is, or the bin has no weight), flux, ivar; `sums` becomes s, Q x, -Q: a lane a
+    bin."""
     i, j = n % lanes, n // lanes
     if flags[STATUS * lanes + i] != GOOD:
         return
@@ -60,17 +53,10 @@ def _divide(n, inverse, flux, ivar, sums, sides, facts, flags, table, kept, lane
     sums[place + SIDES * lanes] -= total
 
 
-@kernel("f8[1] f8[1] f8[1] f8[1] f8[1] f8[1] i4[1] f8[1] i8 i8", lane=_divide)
-def divide(count, args):
-    """s = Q 1, inverse = 1/s (0 where s is, or the bin has no weight), flux, ivar; `sums` becomes s, Q x, -Q: a lane a
-    bin."""
-    n = cuda.grid(1)
-    if n < count:
-        _divide(n, *args)
-
-
-@njit(cache=True)
-def _square(n, squares, sums, band, flags, kept, ndiag, nwave, half, lanes):
+@kernel("f8[1] f8[1] f8[1] i4[1] i8 i8 i8 i8 i8")
+def square(n, squares, sums, band, flags, kept, ndiag, nwave, half, lanes):
+    """Squares of Q, chunk by chunk: 1'QQ1, 1'QQx, x'QQx and the largest (QQ)_jj / S_jj - 1 of what is stored; a lane
+    for every chunk."""
     i, c = n % lanes, n // lanes
     if flags[STATUS * lanes + i] != GOOD:
         return
@@ -96,17 +82,9 @@ def _square(n, squares, sums, band, flags, kept, ndiag, nwave, half, lanes):
     squares[place + 3 * lanes] = worst
 
 
-@kernel("f8[1] f8[1] f8[1] i4[1] i8 i8 i8 i8 i8", lane=_square)
-def square(count, args):
-    """Squares of Q, chunk by chunk: 1'QQ1, 1'QQx, x'QQx and the largest (QQ)_jj / S_jj - 1 of what is stored; a lane
-    for every chunk."""
-    n = cuda.grid(1)
-    if n < count:
-        _square(n, *args)
-
-
-@njit(cache=True)
-def _judge(i, flags, squares, facts, agreement, nwave, lanes):
+@kernel("i4[1] f8[1] f8[1] f8 i8 i8")
+def judge(i, flags, squares, facts, agreement, nwave, lanes):
+    """FAILED where Q disagrees with S (narrow.simd_finish.finish); a lane for every fibre."""
     if flags[STATUS * lanes + i] != GOOD:
         return
     ones = cross = both = worst = 0.0
@@ -125,16 +103,10 @@ def _judge(i, flags, squares, facts, agreement, nwave, lanes):
         flags[STATUS * lanes + i] = FAILED
 
 
-@kernel("i4[1] f8[1] f8[1] f8 i8 i8", lane=_judge)
-def judge(count, args):
-    """FAILED where Q disagrees with S (narrow.simd_finish.finish); a lane for every fibre."""
-    n = cuda.grid(1)
-    if n < count:
-        _judge(n, *args)
-
-
-@njit(cache=True)
-def _left(n, q, left, own, sums, taken, ux, sides, flags, halves, kept, nwave, reach, lanes):
+@kernel("f8[1] f8[1] i4[1] f8[1] f8[1] f8[1] f8[1] i4[1] i4[1] i8 i8 i8 i8")
+def left(n, q, left, own, sums, taken, ux, sides, flags, halves, kept, nwave, reach, lanes):
+    """Q + q and E x of narrow.simd_correct: matrix and right side of the flux's correction; own: as eliminate.carry; a
+    lane for every bin."""
     i, j = n % lanes, n // lanes
     if j == 0:
         own[i] = i if flags[STATUS * lanes + i] == GOOD else -1
@@ -153,31 +125,16 @@ def _left(n, q, left, own, sums, taken, ux, sides, flags, halves, kept, nwave, r
     left[n] = product(taken, sides, j, i, half, reach, nwave, lanes) - ux[n]
 
 
-@kernel("f8[1] f8[1] i4[1] f8[1] f8[1] f8[1] f8[1] i4[1] i4[1] i8 i8 i8 i8", lane=_left)
-def left(count, args):
-    """Q + q and E x of narrow.simd_correct: matrix and right side of the flux's correction; own: as
-    eliminate.carry; a lane for every bin."""
-    n = cuda.grid(1)
-    if n < count:
-        _left(n, *args)
-
-
-@njit(cache=True)
-def _correct(n, flux, left, inverse, flags, lanes):
+@kernel("f8[1] f8[1] f8[1] i4[1] i8")
+def correct(n, flux, left, inverse, flags, lanes):
+    """The flux, corrected for what S has beyond its band: left is (Q + q)^-1 E x; a lane for every bin."""
     if flags[STATUS * lanes + n % lanes] == GOOD:
         flux[n] += left[n] * inverse[n]
 
 
-@kernel("f8[1] f8[1] f8[1] i4[1] i8", lane=_correct)
-def correct(count, args):
-    """The flux, corrected for what S has beyond its band: left is (Q + q)^-1 E x; a lane for every bin."""
-    n = cuda.grid(1)
-    if n < count:
-        _correct(n, *args)
-
-
-@njit(cache=True)
-def _spectra(n, flux_out, ivar_out, status_out, flux, ivar, flags, first, lanes):
+@kernel("f8[2] f8[2] i1[2] f8[1] f8[1] i4[1] i8 i8")
+def spectra(n, flux_out, ivar_out, status_out, flux, ivar, flags, first, lanes):
+    """Flux, ivar and status of the bins that are kept; 0 where a fibre is not GOOD; a lane for every bin."""
     i, j = n // flux_out.shape[1], n % flux_out.shape[1]
     status = flags[STATUS * lanes + i]
     place = (first + j) * lanes + i
@@ -186,16 +143,9 @@ def _spectra(n, flux_out, ivar_out, status_out, flux, ivar, flags, first, lanes)
     status_out[i, j] = status
 
 
-@kernel("f8[2] f8[2] i1[2] f8[1] f8[1] i4[1] i8 i8", lane=_spectra)
-def spectra(count, args):
-    """Flux, ivar and status of the bins that are kept; 0 where a fibre is not GOOD; a lane for every bin."""
-    n = cuda.grid(1)
-    if n < count:
-        _spectra(n, *args)
-
-
-@njit(cache=True)
-def _diagonals(n, resolution, sums, inverse, flags, kept, first, lanes):
+@kernel("f8[3] f8[1] f8[1] i4[1] i8 i8 i8")
+def diagonals(n, resolution, sums, inverse, flags, kept, first, lanes):
+    """The diagonals of R within the bins that are kept; a lane for every element."""
     _, width, nout = resolution.shape
     j, row = n % nout, n // nout
     k, i = row % width, row // width
@@ -205,11 +155,3 @@ def _diagonals(n, resolution, sums, inverse, flags, kept, first, lanes):
         low, apart = first + min(j, other), abs(j - other)
         value = -sums[(low * kept + SIDES + apart) * lanes + i] * inverse[(first + other) * lanes + i]
     resolution[i, k, j] = value
-
-
-@kernel("f8[3] f8[1] f8[1] i4[1] i8 i8 i8", lane=_diagonals)
-def diagonals(count, args):
-    """The diagonals of R within the bins that are kept; a lane for every element."""
-    n = cuda.grid(1)
-    if n < count:
-        _diagonals(n, *args)

@@ -1,15 +1,15 @@
 """Kernels: the model on the pixels, chi2pix and pixmask_fraction; text/quality.h says what they do."""
 # mypy: disallow-untyped-defs=False
-from numba import cuda, njit
-
 from gpu_extract.device.cuda.image import TOP
 from gpu_extract.device.cuda.kernels import kernel
 from gpu_extract.device.cuda.text import text_kernel
 
 
-@njit(cache=True)
-def _bins_of_row(n, ranges, y0, cuts, nfibre, ny):
-    """Which bins of a fibre touch a row of the cut-out.
+@kernel("i4[3] i4[2] i8[2] i8 i8")
+def bins_of_row(n, ranges, y0, cuts, nfibre, ny):
+    """Bins by rows: a lane for each fibre and row.
+
+    Which bins of a fibre touch a row of the cut-out.
 
     ranges: (2, fibres, rows) int32, filled: first bin and one past the last; rows ascend or descend along wavelength
     """
@@ -31,14 +31,6 @@ def _bins_of_row(n, ranges, y0, cuts, nfibre, ny):
             else:
                 high = middle
         ranges[end, f, row] = low
-
-
-@kernel("i4[3] i4[2] i8[2] i8 i8", lane=_bins_of_row)
-def bins_of_row(count, args):
-    """Bins by rows: a lane for each fibre and row."""
-    n = cuda.grid(1)
-    if n < count:
-        _bins_of_row(n, *args)
 
 
 near_fibres = text_kernel("quality.near_fibres", "i4[3] i4[3] i4[2] i8[2] i8 i8 i8 i8 i8 i8")

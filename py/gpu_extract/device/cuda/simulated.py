@@ -293,9 +293,6 @@ def _checked(kernel: Kernel | TextKernel, kind: str, value: Any) -> Any:
 @cache
 def _in_a_loop(kernel: Kernel) -> Callable[[int, int, tuple[Any, ...]], None]:
     lane = kernel.lane
-    if lane is None:
-        raise TypeError(f"{kernel.name} has no lane function: its lanes work together, which only the simulator runs")
-
     given = ", ".join(f"args[{k}]" for k in range(len(kernel.kinds)))
     # a part of the loop before it is compiled: half the time of compiling both; numba cannot do that with *args
     scope: dict[str, Any] = {"lane": njit(inline="always")(vars(lane)["py_func"]), "__name__": lane.__module__}

@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-from numba import cuda, njit
 
 from gpu_extract.device.cuda.image import COLUMNS, LEFT, ROWS, TOP
 from gpu_extract.device.cuda.kernels import kernel
@@ -22,9 +21,12 @@ add_core = text_kernel("spots.add_core", "f8[3] f8[3] f8[3] f8[3] i4[2] i4[2] i8
                        samples=((7, 0, 0), (3, 1, 1)), block=128)
 
 
-@njit(cache=True)
-def _add_tail(n, raw, numbers, y0, x0, nx):
-    """raw += amp r2 / (core^2 + r2)^(1 + index/2), one pixel."""
+@kernel("f8[3] f8[3] i4[2] i4[2] i8")
+def add_tail(n, raw, numbers, y0, x0, nx):
+    """The power-law tail: a lane for each pixel and bin.
+
+    raw += amp r2 / (core^2 + r2)^(1 + index/2), one pixel.
+    """
     lanes, nwave = raw.shape[1], raw.shape[2]
     f, p, j = n // (lanes * nwave), n // nwave % lanes, n % nwave
     core = numbers[f, TAIL + 1, j]
@@ -35,17 +37,11 @@ def _add_tail(n, raw, numbers, y0, x0, nx):
     raw[f, p, j] += numbers[f, TAIL, j] * r2 * math.exp(power * math.log(core * core + r2))
 
 
-@kernel("f8[3] f8[3] i4[2] i4[2] i8", lane=_add_tail)
-def add_tail(count, args):
-    """The power-law tail: a lane for each pixel and bin."""
-    n = cuda.grid(1)
-    if n < count:
-        _add_tail(n, *args)
+@kernel("f8[3] f4[3] f8[3] f8[3] f8[3] i4[2] i4[2] i8[2] i8 i8", block=64)
+def finish(n, white, single, sums, root, light, y0, x0, cuts, nfibre, nx):
+    """Spots, whitened spots, weight and right side: a lane for each bin.
 
-
-@njit(cache=True)
-def _finish(n, white, single, sums, root, light, y0, x0, cuts, nfibre, nx):
-    """Clip a spot at 0, give it the sum 1, and look through it at the pixels.
+    Clip a spot at 0, give it the sum 1, and look through it at the pixels.
 
     white: (fibres, ny nx, nwave), the raw spot on entry, then spot times sqrt(ivar); single: the same shape, float32,
     filled with the spot; sums: (2, fibres, nwave), filled with A^T W 1 and A^T W p
@@ -74,11 +70,3 @@ def _finish(n, white, single, sums, root, light, y0, x0, cuts, nfibre, nx):
         white[f, p, j] = value
     sums[0, f, j] = weight
     sums[1, f, j] = rhs
-
-
-@kernel("f8[3] f4[3] f8[3] f8[3] f8[3] i4[2] i4[2] i8[2] i8 i8", lane=_finish, block=64)
-def finish(count, args):
-    """Spots, whitened spots, weight and right side: a lane for each bin."""
-    n = cuda.grid(1)
-    if n < count:
-        _finish(n, *args)
