@@ -20,7 +20,7 @@ SHARED = 9.4, 7                                 # rows and columns on which bloc
 CHUNK, PARTS, STRETCHES = 16, 64, 16
 HALO = 96                                       # bins, of the usual r frame (sweeps.settle)
 FIRST: dict[str, int | tuple[int, ...]] = {
-    "gradients.between": 5, "gradients.advance": 5, "gradients.step": 5, "poles.add_up": 2, "measure.choose": 1,
+    "gradients.between": 5, "gradients.advance": 5, "gradients.step": 5, "sweeps.add_up": 2, "measure.choose": 1,
     "measure.learn": 2, "measure.foresee": 1, "measure.conclude": 1, "eliminate.rest": 0, "eliminate.extend": 1,
     "eliminate.product": 2, "eliminate.share": 2, "eliminate.carry": 2, "sweeps.precondition_down": 6,
     "sweeps.precondition_up": 6, "sweeps.ask": 2, "sweeps.factor": (1, 2, 11), "sweeps.invert": 1,
@@ -41,7 +41,7 @@ def sweep(loop: str, halos: int) -> Path:
 
 def settling(s: PieceShape, a: tuple[Any, ...]) -> Times:
     """Halos of 24, 48 and 96."""
-    return {"0": 24, "1": 2, "1.0": 72}
+    return {"0": 3, "0.0": 56}
 
 
 
@@ -65,7 +65,7 @@ PATHS: dict[str, Path] = {
     "gradients.judge": lambda s, a: {"1": s.nfibre / 4, "3": s.nfibre / 4},
     "eliminate.largest": lambda s, a: {"1": s.nwave / STRETCHES / 4},
     "eliminate.coupling": lambda s, a: {"1": (2 * s.hw + 1) * STRETCHES / 4},
-    "eliminate.extend": lambda s, a: {"2": 2 * s.hw + 13, "2.0": s.hw / 4},
+    "eliminate.extend": lambda s, a: {"0": s.hw + 13},
     "eliminate.product": lambda s, a: {"0": 2 * s.hw + 4},
     "eliminate.share": lambda s, a: {"0": 2 * s.hw + 8},
     "eliminate.moved_by": lambda s, a: {"0": 2, "0.0": (2 * s.hw + 1) / 4},
@@ -75,7 +75,7 @@ PATHS: dict[str, Path] = {
     "measure.foresee": lambda s, a: {"0": CHUNK, "0.0": s.hw / 4, "0.1": s.hw / 4, "0.2": s.hw / 4},
     "measure.conclude": lambda s, a: {"0": s.nwave / CHUNK / 4},
     "decide.decide": lambda s, a: {"0": 2, "1": 2},
-    "poles.add_up": lambda s, a: {"0": 4},
+    "sweeps.add_up": lambda s, a: {"0": 4},
     "poles.square": lambda s, a: {"0": s.nwave / CHUNK / 4, "1": CHUNK, "1.0": 1},
     "poles.judge": lambda s, a: {"0": s.nwave / CHUNK / 4},
     "poles.left": lambda s, a: {"0": s.hw / 4},

@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_extract.device.cuda import poles, sweeps
+from gpu_extract.device.cuda import eliminate, poles, sweeps
 from gpu_extract.device.cuda.host_text import run_lanes
 from gpu_extract.device.cuda.text import TextKernel
 
@@ -101,6 +101,44 @@ def test_inverse_in_the_band() -> None:
     for a in range(HALF + 1):
         np.testing.assert_allclose(made[:NWAVE - a, a, LANE], np.diagonal(exact, a), **CLOSE)
     assert np.isnan(made[:, HALF + 1:]).all() and np.isnan(np.delete(made, LANE, axis=2)).all()
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_inverse_beyond_the_band(depth: int) -> None:
+    """Elements up to the seventh diagonal, of all lanes or of those of a depth alone; rows end where bins do."""
+    wide, band = 7, band_of_lanes()
+    swept = Swept(band, gate=np.ones(LANES, np.int32))
+    rows = np.full((NWAVE, wide + 1, LANES), np.nan)
+    rows[:, :HALF + 1] = swept.inverse[:, :HALF + 1]
+    depths = np.array([2, 0, 2, 1], dtype=np.int32)
+    run(eliminate.extend.sized(HALF), NWAVE * LANES, rows, swept.low, depths, depth, wide, LANES)
+    for lane in range(LANES):
+        exact = np.linalg.inv(dense(band, lane))
+        for a in range(HALF + 1, wide + 1):
+            made = rows[:NWAVE - a, a, lane]
+            if depth in (0, depths[lane]):
+                np.testing.assert_allclose(made, np.diagonal(exact, a), rtol=1e-11, atol=1e-14)
+            else:
+                assert np.isnan(made).all()
+    assert all(np.isnan(rows[NWAVE - a:, a]).all() for a in range(HALF + 1, wide + 1))
+
+
+@pytest.mark.parametrize("kept", [5, 12])
+def test_poles_added_up(kept: int) -> None:
+    """Two groups of poles, the second not full, of one fibre alone; rows are no multiple of what a lane makes."""
+    rng, count = np.random.default_rng(5), 20
+    work, table = rng.random((2, NWAVE, kept, LANES, poles.GROUP)), np.zeros((3, poles.TABLE))
+    table[2, 0] = count
+    t, c = rng.random((2, count))
+    table[2, 2:2 + count], table[2, 2 + poles.MOST:2 + poles.MOST + count] = t, c
+    sums, bound, rung = np.full((NWAVE, kept, LANES), np.nan), np.full(LANES, 2.0), np.full(LANES, 2, np.int32)
+    for group in range(3):       # there is no third one
+        run(sweeps.add_up, -(-kept // sweeps.ELEMENTS) * NWAVE * LANES, sums, work[min(group, 1)], bound, ONE, rung,
+            table, 1, group, kept, LANES)
+    weights = np.zeros((2, poles.GROUP))
+    weights.ravel()[:count] = 2.0 * t * c * np.sqrt(2.0)
+    np.testing.assert_allclose(sums[:, :, LANE], np.einsum("gp,gjvp->jv", weights, work[:, :, :, LANE]), rtol=1e-13)
+    assert np.isnan(np.delete(sums, LANE, axis=2)).all()
 
 
 def test_preconditioner() -> None:

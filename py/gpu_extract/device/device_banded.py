@@ -142,7 +142,7 @@ class _Run:
         s, fibres, wide = self.sizes.shape, self.fibres, self.sizes.wide
         self.factor("low", "blocks", ("all", 0), s.hw, place=s.hw, row=2 * s.hw + 1, lanes=fibres)
         self.invert("inverse", "low", ("all", 0), s.hw, lanes=fibres)
-        self.launch(eliminate.extend, s.nwave * fibres, "inverse", "low", "depth", 0, s.nwave, s.hw, wide, fibres)
+        self.launch(eliminate.extend.sized(s.hw), s.nwave * fibres, "inverse", "low", "depth", 0, wide, fibres)
         for d in range(2, s.nd):
             self.pairs("pair_shares", "pair_moved", d)
             self.launch(complement.gather, self.elements, "far", "pair_shares", int(d == 2), s.nwave, self.sizes.half,
@@ -230,8 +230,8 @@ class _Run:
             self.factor("pair_low", "pair_band", ("depth", depth), sizes.half, place=0, row=sizes.half + 1,
                         lanes=2 * fibres, whole=True)
             self.invert("pair_inverse", "pair_low", ("depth", depth), sizes.half, lanes=2 * fibres, whole=True)
-            self.launch(eliminate.extend, 2 * s.nwave * fibres, "pair_inverse", "pair_low", "depth", depth, s.nwave,
-                        sizes.half, sizes.wide, 2 * fibres)
+            self.launch(eliminate.extend.sized(sizes.half), 2 * s.nwave * fibres, "pair_inverse", "pair_low", "depth",
+                        depth, sizes.wide, 2 * fibres)
             self.pairs("shares", "moved", 1, depth=depth)
 
     def poles(self) -> None:
@@ -250,8 +250,8 @@ class _Run:
                 self.launch(sweeps.poles_down.sized(half), lanes, "work", "band", "sides", "halo", *which, sizes.half,
                             fibres)
                 self.launch(sweeps.poles_up.sized(half, sizes.ndiag), lanes, "found", "work", "halo", *which, fibres)
-            self.launch(poles.add_up, sizes.kept * s.nwave * fibres, "sums", "found", "facts", "flags", "poles", group,
-                        sizes.kept, fibres)
+            self.launch(sweeps.add_up, -(-sizes.kept // sweeps.ELEMENTS) * s.nwave * fibres, "sums", "found",
+                        *known[:3], "poles", GOOD, group, sizes.kept, fibres)
 
     def finish(self) -> None:
         """Flux, ivar, the checks, and the flux's correction."""

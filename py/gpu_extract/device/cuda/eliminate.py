@@ -118,19 +118,8 @@ def rest(n, band, blocks, shares, depth, wanted, nwave, hw, half, lanes, size):
             given - shares[((side * nwave + p) * (half + 1) + a) * lanes + j])
 
 
-@kernel("f8[1] f8[1] i4[1] i8 i8 i8 i8 i8")
-def extend(n, inverse, low, depth, wanted, nwave, half, wide, lanes):
-    """Elements half + 1 .. wide of the inverse's rows from those in the band: a lane for every column."""
-    m, q = n % lanes, n // lanes
-    if wanted > 0 and depth[m] != wanted:
-        return
-    for a in range(half + 1, min(wide, q) + 1):
-        total = 0.0
-        for b in range(1, half + 1):
-            total -= (low[((q - a) * (half + 1) + b) * lanes + m]
-                      * inverse[((q - a + b) * (wide + 1) + a - b) * lanes + m])
-        inverse[((q - a) * (wide + 1) + a) * lanes + m] = total
-
+# elements of the inverse's rows beyond the band, up to `wide`: text/eliminate.h
+extend = text_kernel("eliminate.extend", "f8[1] f8[1] i4[1] i8 i8 i8 n", samples=((9,), (5,)), block=64)
 
 # V = G Z and U = V G^T, of all pairs at a distance (wanted 0: Z of the fibres as they stand) or of those of a depth (Z
 # of what `rest` made): text/eliminate.h

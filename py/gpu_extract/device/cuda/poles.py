@@ -20,23 +20,6 @@ TABLE = 2 + 2 * MOST     # of a rung: count, sum of weights, shifts, weights
 SQUARES = 4
 
 
-@kernel("f8[1] f8[1] f8[1] i4[1] f8[1] i8 i8 i8")
-def add_up(n, sums, work, facts, flags, table, group, kept, lanes):
-    """sums += c_k t_k times what the poles left, pole after pole; rows of `kept` elements; a lane for every element."""
-    i, row = n % lanes, n // lanes
-    rung = flags[RUNG * lanes + i]
-    if flags[STATUS * lanes + i] != GOOD or group * GROUP >= table[rung * TABLE]:
-        return
-    v, j = row % kept, row // kept
-    count = min(int(table[rung * TABLE]) - group * GROUP, GROUP)
-    bound = facts[BOUND * lanes + i]
-    total, place = 0.0 if group == 0 else sums[n], (j * kept + v) * GROUP * lanes + i * GROUP
-    for p in range(count):
-        t, c = rung * TABLE + 2 + group * GROUP + p, rung * TABLE + 2 + MOST + group * GROUP + p
-        total += (table[t] * bound) * (table[c] * math.sqrt(bound)) * work[place + p]
-    sums[n] = total
-
-
 @kernel("f8[1] f8[1] f8[1] f8[1] f8[1] f8[1] i4[1] f8[1] i8 i8")
 def divide(n, inverse, flux, ivar, sums, sides, facts, flags, table, kept, lanes):
     """s = Q 1, inverse = 1/s (0 where s is, or the bin has no weight), flux, ivar; `sums` becomes s, Q x, -Q: a lane a

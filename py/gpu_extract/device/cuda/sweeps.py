@@ -8,6 +8,7 @@ from gpu_extract.device.cuda.normal import PARTS
 from gpu_extract.device.cuda.text import text_kernel
 
 TILE = 192          # bins of a tile: a lane of 2456 bins is ten times shorter, with its halos
+ELEMENTS = 6        # of a row of sums, that one lane of add_up makes
 SIDES = 2           # right sides of a pole: ones and x (text/recursions.h)
 
 
@@ -42,3 +43,4 @@ poles_down = text_kernel("sweeps.poles_down",
                          samples=((9,), (13,), (21,)))
 poles_up = text_kernel("sweeps.poles_up", f"f8[1] f8[1] i4[1] f8[1] i4[1] i4[1] i4[1] f8[1] {_POLES} n n",
                        samples=((9, 5), (13, 5), (21, 5)))
+add_up = text_kernel("sweeps.add_up", "f8[1] f8[1] f8[1] i4[1] i4[1] f8[1] i8 i8 i8 i8", block=128)

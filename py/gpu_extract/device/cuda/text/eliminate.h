@@ -2,6 +2,32 @@
 #pragma once
 #include "lanes.h"
 
+// Elements H + 1 .. wide of the inverse's rows from those in the band, which lie in rows of wide + 1: a lane for every
+// column, from its diagonal upwards. What a row asks for is what the H rows before it have made.
+template <int H>
+LANE void extend(index n, double *inverse, const double *low, const int *depth, index wanted, index wide, index lanes)
+{
+    index m = n % lanes, q = n / lanes;
+    if (q <= H || (wanted > 0 && depth[m] != wanted))
+        return;
+    double known[H];
+    UNROLLED
+    for (int b = 0; b < H; b++)
+        known[b] = inverse[((q - H + b) * (wide + 1) + H - b) * lanes + m];
+    ONE_BY_ONE
+    for (index a = H + 1; a <= wide && a <= q; a++) {
+        double total = 0.0;
+        UNROLLED
+        for (int b = 0; b < H; b++)
+            total -= low[((q - a) * (H + 1) + b + 1) * lanes + m] * known[b];
+        inverse[((q - a) * (wide + 1) + a) * lanes + m] = total;
+        UNROLLED
+        for (int b = H - 1; b > 0; b--)
+            known[b] = known[b - 1];
+        known[0] = total;
+    }
+}
+
 // One pair of fibres: i remains, j is eliminated, -1 where there is none or its coupling does not count. G = A_ij:
 // element (p, r) lies at g[p row + r column], |r - p| <= H.
 template <int H> struct Pair {

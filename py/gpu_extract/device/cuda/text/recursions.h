@@ -119,7 +119,7 @@ template <int H> LANE void taken(double (&from)[H], Read band, index start, inde
     band.get(row, start);
     ONE_BY_ONE
     for (index j = start; j < at; j++) {
-        band.get(next, j + 1);
+        band.get(next, j + 1 < at ? j + 1 : j);
         safe_row(row, pending);
         scale<H>(scaled, row);
         pending.step(row, scaled);
@@ -137,15 +137,14 @@ constexpr double FORGOTTEN = 1e-10;      // of the diagonal: by how much half a 
 // of FORGOTTEN; all of them where the matrix does not forget. nwave: rows of the matrix.
 template <int H> LANE index halo_before(Read band, index at, index nwave)
 {
-    double before[H], now[H];
+    double before[H] = {}, now[H];
     bool same = false;
     index back = FIRST_HALO;
-    taken<H>(before, band, at > back ? at - back : 0, at);
     ONE_BY_ONE
-    while (!same && back < at) {
-        back *= 2;
+    for (bool first = true; first || (!same && back < at); first = false) {
+        back = first ? back : 2 * back;
         taken<H>(now, band, at > back ? at - back : 0, at);
-        same = true;
+        same = !first;
         UNROLLED
         for (int b = 0; b < H; b++) {
             double diagonal = at + b < nwave ? band.one(at + b) : 0.0;

@@ -200,3 +200,35 @@ LANE void poles_up(index n, double *found, const double *work, const int *halo, 
                    Read{work + n % pole.many, columns * pole.many, pole.many}, mine.first, mine.last,
                    mine.stop(2 * longest(halo, pole.fibre, lanes, tile, nwave)));
 }
+
+// sums, rows of `kept` elements, += c t times what each pole of a group left, pole after pole: ELEMENTS of a row.
+LANE void add_up(index n, double *sums, const double *work, const double *bound, const int *status, const int *rung,
+                 const double *table, index good, index group, index kept, index lanes)
+{
+    constexpr int ELEMENTS = 6;
+    index i = n % lanes, many = (kept + ELEMENTS - 1) / ELEMENTS, first = n / lanes % many * ELEMENTS;
+    index row = n / lanes / many * kept + first;
+    if (status[i] != good)
+        return;
+    const double *poles = table + rung[i] * Pole::ROW;
+    if ((double)(group * Pole::GROUP) >= poles[0])
+        return;
+    index left = (index)poles[0] - group * Pole::GROUP, count = left < Pole::GROUP ? left : Pole::GROUP;
+    double totals[ELEMENTS], root = sqrt(bound[i]);
+    UNROLLED
+    for (int b = 0; b < ELEMENTS; b++)
+        totals[b] = group > 0 && first + b < kept ? sums[(row + b) * lanes + i] : 0.0;
+    FOUR_AT_ONCE
+    for (index p = 0; p < count; p++) {
+        const double *pole = poles + 2 + group * Pole::GROUP + p;
+        double weight = (pole[0] * bound[i]) * (pole[Pole::MOST] * root);
+        UNROLLED
+        for (int b = 0; b < ELEMENTS; b++)
+            if (first + b < kept)
+                totals[b] += weight * work[((row + b) * lanes + i) * Pole::GROUP + p];
+    }
+    UNROLLED
+    for (int b = 0; b < ELEMENTS; b++)
+        if (first + b < kept)
+            sums[(row + b) * lanes + i] = totals[b];
+}
