@@ -218,14 +218,15 @@ LANE void add_up(index n, double *sums, const double *work, const double *bound,
     UNROLLED
     for (int b = 0; b < ELEMENTS; b++)
         totals[b] = group > 0 && first + b < kept ? sums[(row + b) * lanes + i] : 0.0;
+    const double *pole = poles + 2 + group * Pole::GROUP, *part = work + (row * lanes + i) * Pole::GROUP;
+    int there = (int)(kept - first < ELEMENTS ? kept - first : ELEMENTS);
     FOUR_AT_ONCE
-    for (index p = 0; p < count; p++) {
-        const double *pole = poles + 2 + group * Pole::GROUP + p;
-        double weight = (pole[0] * bound[i]) * (pole[Pole::MOST] * root);
+    for (int p = 0; p < (int)count; p++) {
+        double weight = (pole[p] * bound[i]) * (pole[Pole::MOST + p] * root);
         UNROLLED
         for (int b = 0; b < ELEMENTS; b++)
-            if (first + b < kept)
-                totals[b] += weight * work[((row + b) * lanes + i) * Pole::GROUP + p];
+            if (b < there)
+                totals[b] += weight * part[b * lanes * Pole::GROUP + p];
     }
     UNROLLED
     for (int b = 0; b < ELEMENTS; b++)
