@@ -36,8 +36,8 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> "Night":
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark as slow what long_tests.txt lists: measured, each takes more than 5 s, or what it has in
-    common with others listed does, and another test does most of it.
+    """Mark as slow what long_tests.txt lists: measured, each takes seconds, or what it has in common with
+    others listed does, and another test does most of it.
 
     Raises UsageError for a line that names no test of its file.
     """

@@ -2,6 +2,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,14 +30,20 @@ ONLY_IN = {
 REPORTS = {("gpu_extract/cli/device_info.py", "gpu_stress"), ("gpu_perf/cli/perf.py", "gpu_stress")}
 
 
-def sources() -> Iterator[tuple[str, ast.Module]]:
+@cache
+def sources() -> tuple[tuple[str, ast.Module], ...]:
     """Path from the packages' folder and syntax tree of every module; templates in etc/ are no modules."""
-    for path in sorted(p for p in PACKAGES.rglob("*.py") if "etc" not in p.relative_to(PACKAGES).parts):
-        yield path.relative_to(PACKAGES).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+    paths = sorted(p for p in PACKAGES.rglob("*.py") if "etc" not in p.relative_to(PACKAGES).parts)
+    return tuple((p.relative_to(PACKAGES).as_posix(), ast.parse(p.read_text(encoding="utf-8"))) for p in paths)
 
 
-def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+@cache
+def imports(tree: ast.Module) -> tuple[tuple[int, str], ...]:
     """Line and full name of everything that is imported, at the top or inside functions."""
+    return tuple(_imports(tree))
+
+
+def _imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)

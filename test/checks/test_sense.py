@@ -95,16 +95,21 @@ def test_units_do_not_count(s):
         np.testing.assert_allclose(rise_scaled, rise, rtol=1e-9)
 
 
+def stars(fibres: range, light: float) -> np.ndarray:
+    """The light of stars in some fibres; the others are dark."""
+    psf, _ = case()
+    return oracle.expected_image(psf, fibres, WAVE, np.full((len(fibres), len(WAVE)), light), psf.shape)
+
+
 def dark(name: str) -> Image:
     psf, _ = case()
     rng = np.random.default_rng(9)
     noise = rng.normal(size=psf.shape) * 3
-    few = np.zeros((NFIBRE, 240))
-    few[[4, 15]] = 1e4
+    few = stars(range(4, 16, 11), 1e4) if name == "two fibres" else 0.0
     pix = {"noise": noise, "pedestal": noise + 200, "noisier than its ivar": 30 * noise,
            "gradient": noise + np.linspace(0, 2000, psf.shape[1]),
            "cosmics": np.where(rng.uniform(size=psf.shape) > 0.99, 1e4, noise),
-           "two fibres": noise + oracle.expected_image(psf, range(NFIBRE), WAVE, few, psf.shape),
+           "two fibres": noise + few,
            "nothing": np.zeros(psf.shape)}[name]
     return Image(pix, np.full(psf.shape, 1 / 9))
 
@@ -122,10 +127,7 @@ def test_without_light_there_is_no_verdict(name, shift):
 def test_dark_fibres_beside_stars_do_not_count_against_them(lit):
     """Their light rises towards the stars, on both sides."""
     psf, _ = case()
-    light = np.zeros((NFIBRE, 240))
-    light[np.arange(lit) * 3] = 1e5
-    image = noisy(oracle.expected_image(psf, range(NFIBRE), WAVE, light, psf.shape))
-    assert astray(image, psf, CONFIG) == ""
+    assert astray(noisy(stars(range(0, 3 * lit, 3), 1e5)), psf, CONFIG) == ""
 
 
 def test_masked_images_and_traces_off_them():
