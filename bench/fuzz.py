@@ -18,6 +18,7 @@ import signal
 import sys
 import tempfile
 import traceback
+import warnings
 from collections import Counter
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -44,6 +45,7 @@ def work(pipe: Connection, cases: Cases, seed: int, numbers: list[tuple[int, boo
         raise TooLong
 
     signal.signal(signal.SIGPROF, over)
+    warnings.simplefilter("error", RuntimeWarning)      # of numpy's: a number that is none
     cases.extracts = lambda: signal.setitimer(signal.ITIMER_PROF, COMPILING)
     for number, whole in numbers:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -2,6 +2,7 @@
 import re
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -216,3 +217,12 @@ def test_banded_systems_are_solved_as_by_scipy(half_band: int) -> None:
         bad[0, 7] = wrong
         with pytest.raises(np.linalg.LinAlgError):
             probe._solved(bad, b)
+
+
+@pytest.mark.parametrize("share", [1e-8, 1e-60, 1e-90, 1e-170, 1e-300])
+def test_fibres_of_which_next_to_nothing_meets(share):
+    """The correlation is as small as what couples them, down to 0, although its square is no double."""
+    own = np.tile([0.0, 0.2, 1.0, 0.2, 0.0], (60, 1))
+    sums = SimpleNamespace(icov=np.array([[own, np.full_like(own, share)], [own, np.zeros_like(own)]]))
+    assert 0 <= probe._correlation(sums, 1) < 10 * share
+    assert share < 1e-80 or probe._correlation(sums, 1) > share

@@ -332,8 +332,10 @@ def _correlation(sums: Sums, d: int) -> float:
     for _ in range(ITERATIONS):
         half = lapack.dpbtrs(factors[0], between @ v, lower=1)[0]
         image = lapack.dpbtrs(factors[1], between.T @ half, lower=1)[0]
-        square = float(np.linalg.norm(image) / np.linalg.norm(v)) if v.any() else 0.0
-        v = image / np.linalg.norm(image) if image.any() else image
+        size = float(np.linalg.norm(image))
+        if size == 0.0:       # squares of less than 1e-160 are 0, although the image is not
+            return 0.0
+        square, v = size / float(np.linalg.norm(v)), image / size
     return square**0.5
 
 
