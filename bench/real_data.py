@@ -7,10 +7,14 @@ Without it, and with --smallest, nothing is measured. Everything that is printed
 gain and noise are fixed before any chi2 is computed.
 """
 import argparse
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
+
 import numpy as np
+from real_arc import Arc, arc_chi2, arc_picture, fit_arc, line_widths, valley_noise
 from scipy.ndimage import median_filter
 from scipy.optimize import least_squares
 from scipy.special import erf
@@ -19,11 +23,13 @@ from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Frame, Image, Legendre, PsfModel, SpecMask, Tail
 from gpu_extract.io.raw import read_raw
 from gpu_extract.run import extract
+from gpu_psf.data import FitConfig, Lines
 from gpu_psf.preprocess import Detector, photon_transfer, preprocess, read_noise_of, turned, with_bias
+from gpu_psf.run import FittedPsf, fit_psf
 from gpu_psf.start.count import Slit, match_fibres
 from gpu_psf.start.ground import ground_between
-from gpu_psf.start.identify import moved_along, refine, rows_of
-from gpu_psf.start.lines import Seen, isolated, line_width, read_pairs, seen_lines, select_lines
+from gpu_psf.start.identify import moved_along, refine, rows_of, sharp_lines
+from gpu_psf.start.lines import Pairs, Seen, isolated, line_width, read_pairs, seen_lines, select_lines
 from gpu_psf.start.make import make_psf, width_surface
 from gpu_psf.start.profiles import Traces, at_rows, fit_profiles, fit_traces
 from gpu_psf.start.run import suggested_grid
@@ -45,6 +51,8 @@ class Ccd:
     solution: Solution
     detector: Detector
     pattern: np.ndarray
+    start: PsfModel
+    chosen: Seen
 
 
 def traces_of(flat: Image, slit: Slit) -> Traces:
@@ -90,7 +98,36 @@ def ccd(folder: Path) -> Ccd:
     config = ExtractConfig(wavelength=grid, passes=2, keep_cosmics=True, any_psf=True, model=True)
     frames = [extract(image, psf, config) for image in clean]
     print("  bins beside odd pixels:", [int(np.count_nonzero(f.mask & (1 << 25))) for f in frames if f is not None])
-    return Ccd(clean, grounds, [frame for frame in frames if frame is not None], traces, solution, detector, pattern)
+    return Ccd(clean, grounds, [frame for frame in frames if frame is not None], traces, solution, detector, pattern,
+               psf, chosen)
+
+
+SHARP, ONE_LINE = 1.2, 0.4      # times the typical width: blends are broader; Angstrom: the same line on two orders
+
+
+def ccd_fitted(found: Ccd) -> tuple[FittedPsf, Ccd]:
+    """The PSF fitted to the plasma's own lone lines in all exposures together, and these extracted with it.
+
+    The wavelengths are those that the solution has where the lines are seen: the fit is of the spots, it says nothing
+    about wavelengths.
+    """
+    chosen = found.chosen
+    sharp = np.flatnonzero(chosen.sigma < SHARP * np.median(found.start.cores[0].sigma_y.coeff[:, 0]))
+    wave = np.array([found.solution.at(chosen.row[n:n + 1])[chosen.fibre[n], 0] for n in sharp])
+    order = np.argsort(wave)
+    wave, light = wave[order], chosen.light[sharp][order]
+    group = np.cumsum(np.diff(wave, prepend=wave[0]) > ONE_LINE)
+    strength = np.bincount(group, light)
+    lines = Lines(np.bincount(group, wave * light) / strength, strength)
+    print("  lines of the plasma:", " ".join(f"{value:.1f}" for value in lines.wave))
+    config = FitConfig(degree_gh=4, degree_wave=0, degree_across=1, reach=(1, 2),
+                       saturation=0.8 * SATURATED * found.detector.gain)
+    fitted = fit_psf(found.images, found.start, lines, config, tell=lambda text: print(f"  {text}"))
+    assert fitted is not None
+    extraction = ExtractConfig(wavelength=suggested_grid(found.start), passes=2, keep_cosmics=True, any_psf=True,
+                               model=True)
+    frames = [extract(image, fitted.psf, extraction) for image in found.images]
+    return fitted, replace(found, frames=[frame for frame in frames if frame is not None])
 
 
 HYDROGEN = {"H-alpha": 6562.79, "H-beta": 4861.35, "H-gamma": 4340.47, "H-delta": 4101.73}      # in air
@@ -133,9 +170,10 @@ def squares(image: Image, ground: np.ndarray, frame: Frame,
     return (image.pix - model)**2 / variance, model, image.ivar > 0
 
 
-def ratios(found: Ccd) -> None:
+def ratios(found: Ccd) -> dict[str, float]:
     """Lines of hydrogen in each frame: H-gamma against H-beta, which follows the plasma, and each line on one order
-    against itself on the next, which must not."""
+    against itself on the next, which must not. Returns the scatter of each ratio."""
+    scatter = {}
     light = {(name, n): np.array([_light(frame, wave, n) for frame in found.frames])
              for name, wave in HYDROGEN.items() if name in ("H-beta", "H-gamma") for n in (0, 1)}
     pairs = [(("H-gamma", 0), ("H-beta", 0)), (("H-beta", 1), ("H-beta", 0)), (("H-gamma", 1), ("H-gamma", 0))]
@@ -143,6 +181,7 @@ def ratios(found: Ccd) -> None:
         (a, da), (b, db) = light[one].T, light[other].T
         ratio, error = a / b, a / b * np.hypot(da / a, db / b)
         mean = np.sum(ratio / error**2) / np.sum(error**-2)
+        scatter[f"{one[0]} {one[1]} / {other[0]} {other[1]}"] = float(np.std(ratio) / mean)
         text = " ".join(f"{r:.4f}+-{e:.4f}" for r, e in zip(ratio, error, strict=True))
         print(f"  {one[0]} (order choice {one[1]}) / {other[0]} ({other[1]}): {text}; "
               f"scatter {np.std(ratio) / mean:.2%}, chi2 of a constant {np.sum(((ratio - mean) / error)**2):.1f} of 3")
@@ -150,6 +189,7 @@ def ratios(found: Ccd) -> None:
              for name in ("H-gamma", "H-beta")}
     print("  H-gamma / H-beta from pixels added up, no model:",
           " ".join(f"{r:.4f}" for r in boxes["H-gamma"] / boxes["H-beta"]))
+    return scatter
 
 
 def _light(frame: Frame, wave: float, choice: int) -> tuple[float, float]:
@@ -172,16 +212,35 @@ def _box(image: Image, found: Ccd, wave: float) -> float:
     return float(image.pix[max(y - 8, 0):y + 9, max(x - 2, 0):x + 3].sum())
 
 
-def cmos(folder: Path) -> tuple[Image, Traces, Solution]:
-    """A thorium-argon arc and a flat: traces and wavelengths."""
+@dataclass(frozen=True)
+class Cmos:
+    """The CMOS camera: arc and flat in electrons, traces, wavelengths, the lines that gave these, and starting PSF."""
+
+    arc: Image
+    flat: Image
+    traces: Traces
+    solution: Solution
+    used: Pairs
+    start: PsfModel
+
+
+def cmos(folder: Path) -> Cmos:
+    """A thorium-argon arc and a flat: traces, wavelengths and Gaussian spots.
+
+    The noise of the arc is that between its orders: 10 s of the detector's own signal are in it, and pixels differ.
+    """
     print("CMOS")
     arc, flat, dark = (read_raw(f"{folder}/echelle-cmos.fits.gz[{name}]")[0] for name in ("ARC", "FLAT", "FLATBKG"))
     noise = read_noise_of([turned(dark, "x")])
     transfer = photon_transfer(turned(flat - dark, "x"), noise * 2**0.5, SATURATED)
     detector = Detector(transfer.gain, noise * transfer.gain, SATURATED)
     print(f"  gain {transfer.gain:.3f} electron/ADU, read noise {detector.read_noise:.2f} electron (one dark frame)")
-    traces = traces_of(preprocess(flat, float(np.median(dark)), detector, dispersion="x")[0], Slit(29, skip=1))
+    lit = preprocess(flat, float(np.median(dark)), detector, dispersion="x")[0]
+    traces = traces_of(lit, Slit(29, skip=1))
     image = preprocess(arc, float(np.median(arc)), detector, dispersion="x")[0]
+    noise = valley_noise(image, traces)
+    print(f"  noise between the orders of the arc: {noise:.2f} electron")
+    image = preprocess(arc, float(np.median(arc)), replace(detector, read_noise=noise), dispersion="x")[0]
     pairs = read_pairs(folder / "Th_wavelength_CMOS_only_Th-Ar.txt", (0, 3, 4), "nm")
     given = solve_wavelengths(pairs, 29, 2560, echelle=True)
     print(f"  lines as given: {np.count_nonzero(given.used)} of {len(given.used)}, rms {given.rms:.2f} pixels, orders "
@@ -190,7 +249,19 @@ def cmos(folder: Path) -> tuple[Image, Traces, Solution]:
     seen = seen_lines(image, traces, width)
     solution, used = refine(seen, np.unique(pairs.wave), given, ny=2560)
     print(f"  lines as seen: {len(used.row)}, rms {solution.rms:.3f} pixels, sigma {width:.2f}")
-    return image, traces, solution
+    sharp = sharp_lines(seen, np.unique(used.wave), solution)
+    along = width_surface(sharp.fibre, sharp.row, sharp.sigma, sharp.light, 29, 2560)
+    return Cmos(image, lit, traces, solution, used, make_psf(traces, solution, along, image.shape, name="CMOS"))
+
+
+def cmos_arc(found: Cmos) -> Arc:
+    """The PSF fitted to the arc, the spectra, chi2 and the widths of the lines."""
+    arc = fit_arc(found.arc, found.flat, found.traces, found.start, np.unique(found.used.wave))
+    arc_chi2(arc, LEVELS)
+    wave, width, power = line_widths(arc).T
+    print(f"  {len(wave)} lines: FWHM {width.min():.2f} to {width.max():.2f} A, R {power.min():.0f} to "
+          f"{power.max():.0f}, median {np.median(power):.0f}")
+    return arc
 
 
 def uves(folder: Path) -> tuple[Image, Traces]:
@@ -352,7 +423,7 @@ def star_picture(found: Star, folder: Path) -> None:
     fig.savefig(folder / "real-star.png", dpi=60)
 
 
-def pictures(found: Ccd, arc: tuple[Image, Traces, Solution], traced: tuple[Image, Traces], folder: Path) -> None:
+def pictures(found: Ccd, camera: Cmos, traced: tuple[Image, Traces], folder: Path) -> None:
     import matplotlib
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
@@ -386,9 +457,9 @@ def pictures(found: Ccd, arc: tuple[Image, Traces, Solution], traced: tuple[Imag
         ax.set_ylabel("electron / Å")
     fig.savefig(folder / "real-ccd-lines.png", dpi=60)
     fig, axes = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
-    for ax, (shot, traces, *_), title in zip(axes, (arc, traced), ("CMOS: ThAr arc and the traces of its flat",
-                                                                 "UVES: star, and the traces of its own light"),
-                                             strict=True):
+    shots = (camera.arc, camera.traces), traced
+    for ax, (shot, traces), title in zip(axes, shots, ("CMOS: ThAr arc and the traces of its flat",
+                                                       "UVES: star, and the traces of its own light"), strict=True):
         ax.imshow(np.log10(np.maximum(shot.pix.T, 3)), aspect="auto", origin="lower", cmap="gray_r")
         rows = np.linspace(0, shot.shape[0] - 1, 60)
         for line in at_rows(traces.x, rows):
@@ -410,10 +481,16 @@ def main() -> None:
     found = ccd(args.folder)
     chi2_table(found)
     ratios(found)
-    arc, traced = cmos(args.folder), uves(args.folder)
+    fitted, better = ccd_fitted(found)
+    print(f"  the fit: chi2 {fitted.bundles['CHI2'][0]:.2f}, PSFERR {fitted.psf.psferr:.3f}")
+    chi2_table(better)
+    ratios(better)
+    camera, traced = cmos(args.folder), uves(args.folder)
+    arc = cmos_arc(camera)
     spectra = star(args.folder)
     if args.figures:
-        pictures(found, arc, traced, args.figures)
+        pictures(better, camera, traced, args.figures)
+        arc_picture(arc, args.figures)
         star_picture(spectra, args.figures)
 
 

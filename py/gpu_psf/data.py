@@ -52,15 +52,25 @@ class Lines:
     """Lines of a lamp, ascending.
 
     wave: (nline,) Angstrom, in the unit (air or vacuum) that the PSF's traces shall have
-    strength: (nline,) expected electrons, on any scale; close: (nline,) nearer to another line than can be told apart
+    strength: (nline,) expected electrons, on any scale
+    fibre, listed: where fibres have wavelengths of their own, `wave` is their common coordinate, and these are (nline,)
+        the one fibre that a line is on, and its number in the list that was given
     """
 
     wave: Array
     strength: Array
+    fibre: IntArray | None = None
+    listed: IntArray | None = None
 
     def __post_init__(self) -> None:
         if self.wave.shape != self.strength.shape or self.wave.ndim != 1:
             raise ValueError("wavelengths and strengths of lines must be as many")
+        if any(part is not None and part.shape != self.wave.shape for part in (self.fibre, self.listed)):
+            raise ValueError("fibres and numbers of lines must be as many as these")
+
+    def on(self, chosen: IntArray, fibre: IntArray) -> np.ndarray:
+        """Whether the lines `chosen` are on fibres of the camera, element by element (any shape)."""
+        return np.ones(chosen.shape, bool) if self.fibre is None else np.asarray(self.fibre[chosen] == fibre)
 
 
 @dataclass(frozen=True)

@@ -125,13 +125,15 @@ def shift_scores(images: Sequence[Image], start: PsfModel, fibres: tuple[int, in
     frame = make_frame(start, fibres, config)
     now = parameters_of(frame)
     pixels = cut_out(images, frame, now, config)
-    return scores(pixels, *_places(frame, now, lines.wave[lines_of(frame, now, lines, APART)[0]]), config.reach)
+    return scores(pixels, *_places(frame, now, lines, lines_of(frame, now, lines, APART)[0]), config.reach)
 
 
-def _places(frame: Frame, now: Parameters, wave: Array) -> tuple[Array, Array]:
-    """x and y of wavelengths in all fibres, flat."""
-    basis = legendre(wave, frame.x_range, frame.trace).T
-    return (now.x @ basis).ravel(), (now.y @ basis).ravel()
+def _places(frame: Frame, now: Parameters, lines: Lines, chosen: IntArray) -> tuple[Array, Array]:
+    """x and y of lines in all fibres that they are on, flat."""
+    basis = legendre(lines.wave[chosen], frame.x_range, frame.trace).T
+    fibre, line = np.indices((frame.nfibre, len(chosen)))
+    on = lines.on(chosen[line], fibre + frame.first)
+    return (now.x @ basis)[on], (now.y @ basis)[on]
 
 
 def _registered(frame: Frame, now: Parameters, pixels: Pixels, lines: Lines, config: FitConfig,
@@ -146,10 +148,10 @@ def _registered(frame: Frame, now: Parameters, pixels: Pixels, lines: Lines, con
         raise BundleError(f"none of the {len(lines.wave)} lines lies within the starting PSF's {low:.0f} to "
                           f"{high:.0f} A")
     if shift is None:
-        shift = best_shift(scores(pixels, *_places(frame, now, lines.wave[every]), config.reach))
+        shift = best_shift(scores(pixels, *_places(frame, now, lines, every), config.reach))
     now = _moved(now, shift)
     reach = min(NEARBY[0], config.reach[0]), min(NEARBY[1], config.reach[1])
-    now = _moved(now, best_shift(scores(pixels, *_places(frame, now, lines.wave[every]), reach)))
+    now = _moved(now, best_shift(scores(pixels, *_places(frame, now, lines, every), reach)))
     every, close = lines_of(frame, now, lines, APART)
     return now, np.setdiff1d(every, close), close
 
@@ -167,8 +169,10 @@ def _check_lines(task: Task, state: State, what: tuple[Lines, IntArray], whole: 
     what: all lines, and which were to be fitted; light: the clear light of the whole bundle
     """
     lines, chosen = what
-    seen = np.isin(np.arange(len(chosen)), task.spots.line[task.firm])
-    strength = lines.strength[chosen]
+    seen, strength = np.isin(np.arange(len(chosen)), task.spots.line[task.firm]), lines.strength[chosen]
+    if lines.listed is not None:            # on one of its orders is enough
+        first, which = np.unique(lines.listed[chosen], return_index=True, return_inverse=True)[1:]
+        seen, strength = np.bincount(which, seen) > 0, strength[first]
     brighter = strength >= np.median(strength)
     lit = np.zeros(whole.value.size, bool)
     firm = task.spots.cut(task.firm)
@@ -245,10 +249,10 @@ def _fibres(task: Task) -> tuple[IntArray, IntArray]:
     """Lines of each fibre, and what that makes of it: (nfibre,) each."""
     spots, nfibre = task.spots, task.frame.nfibre
     nline, status = np.zeros(nfibre, np.int64), np.full(nfibre, int(Status.FITTED), np.int64)
-    listed = np.unique(spots.wave)
-    length = listed[-1] - listed[0]
-    most = max(GAP[0] * length, GAP[1] * np.diff(listed).max(initial=0.0))
+    every = np.unique(spots.wave)
     for fibre in range(nfibre):
+        listed = np.unique(spots.wave[spots.fibre == fibre]) if task.frame.start.own is not None else every
+        most = max(GAP[0] * (every[-1] - every[0]), GAP[1] * np.diff(listed).max(initial=0.0))
         wave = np.unique(spots.wave[task.firm & (spots.fibre == fibre)])
         nline[fibre] = len(wave)
         gaps = np.diff(np.concatenate([listed[:1], wave, listed[-1:]]))

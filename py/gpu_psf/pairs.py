@@ -35,13 +35,22 @@ def find_pairs(spots: Spots, stamps: Stamps) -> list[Pairs]:
     table = np.full((spots.exposure.max() + 1, spots.line.max() + 1, spots.fibre.max() + 1), -1)
     table[spots.exposure, spots.line, spots.fibre] = every
     found = [Pairs(every, every, 0)]
-    for lines in range(table.shape[1]):
+    for lines in range(_farthest(spots, stamps) + 1):
         kinds = [_pairs_of(table, spots, stamps, (lines, across)) for across in range(-2 if lines else 1, 3)]
-        kinds = [pairs for pairs in kinds if len(pairs.first)]
-        if lines and not kinds:
-            break
-        found += kinds
+        found += [pairs for pairs in kinds if len(pairs.first)]
     return found
+
+
+def _farthest(spots: Spots, stamps: Stamps) -> int:
+    """How many lines apart spots may be that share rows: lines between them may be on other fibres."""
+    count = spots.line.max() + 1
+    low, high = np.full(count, np.inf), np.full(count, -np.inf)
+    np.minimum.at(low, spots.line, stamps.y)
+    np.maximum.at(high, spots.line, stamps.y)
+    near = low[:, np.newaxis] - high < stamps.open.shape[1]
+    near &= near.T
+    first, second = np.nonzero(near)
+    return int((second - first).max(initial=0))
 
 
 def _pairs_of(table: IntArray, spots: Spots, stamps: Stamps, step: tuple[int, int]) -> Pairs:

@@ -99,8 +99,9 @@ def psf_of(frame: Frame, now: Parameters) -> PsfModel:
         cut = {name: replace(getattr(tail, name), coeff=getattr(tail, name).coeff[fibres])
                for name in ("amp", "core", "xscale", "yscale", "index")}
         tail = replace(tail, **cut)
+    own = None if start.own is None else replace(start.own, coeff=start.own.coeff[fibres])
     return replace(start, x=Legendre(now.x, *frame.x_range), y=Legendre(now.y, *frame.x_range),
-                   cores=(Core(*series),), tail=tail,
+                   cores=(Core(*series),), tail=tail, own=own,
                    bundle=None if start.bundle is None else start.bundle[fibres])
 
 
@@ -111,20 +112,26 @@ def lines_of(frame: Frame, now: Parameters, lines: Lines, apart: float) -> tuple
     """
     low, high = frame.range
     inside = np.flatnonzero((lines.wave > low) & (lines.wave < high))
-    middle = now.y[frame.nfibre // 2]
-    y = legendre(lines.wave[inside], frame.x_range, frame.trace) @ middle
+    fibre: IntArray = np.full(len(inside), frame.nfibre // 2)
+    if lines.fibre is not None:
+        fibre = lines.fibre[inside] - frame.first
+        ours = (fibre >= 0) & (fibre < frame.nfibre)
+        inside, fibre = inside[ours], fibre[ours]
+    y = (legendre(lines.wave[inside], frame.x_range, frame.trace) * now.y[fibre]).sum(axis=1)
     on = (y > -RIM) & (y < frame.start.shape[0] + RIM)
-    inside, y = inside[on], y[on]
-    near = np.abs(np.subtract.outer(y, y)) < apart
+    inside, y, fibre = inside[on], y[on], fibre[on]
+    near = (np.abs(np.subtract.outer(y, y)) < apart) & (fibre[:, np.newaxis] == fibre)
     counts = lines.strength[inside] > 1e-4 * lines.strength[inside][:, np.newaxis]
     np.fill_diagonal(near, False)
     return inside, inside[(near & counts).any(axis=1)]
 
 
 def make_spots(frame: Frame, lines: Lines, chosen: IntArray, nexposure: int) -> Spots:
-    """A spot for every exposure, chosen line and fibre."""
+    """A spot for every exposure, chosen line and fibre that it is on."""
     exposure, line, fibre = (a.ravel() for a in np.meshgrid(
         np.arange(nexposure), np.arange(len(chosen)), np.arange(frame.nfibre), indexing="ij"))
+    on = lines.on(chosen[line], fibre + frame.first)
+    exposure, line, fibre = exposure[on], line[on], fibre[on]
     wave = lines.wave[chosen][line]
     return Spots(exposure, line, fibre, wave, legendre(wave, frame.x_range, frame.trace),
                  shape_basis(frame, fibre, wave))

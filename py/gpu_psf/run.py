@@ -12,6 +12,7 @@ from gpu_extract.ranks.comm import SERIAL, Comm
 from gpu_psf.data import FitConfig, Lines
 from gpu_psf.fit import BundleError, Fit, Status, fit_bundle, shift_scores
 from gpu_psf.kept import Kept
+from gpu_psf.own_lines import own_lines, wavelengths
 from gpu_psf.prepare import legendre, make_frame, parameters_of, psf_of
 from gpu_psf.register import best_shift
 from gpu_psf.tables import check_tables, fit_table, stamps_in, with_tables
@@ -48,13 +49,15 @@ def fit_psf(images: Sequence[Image], start: PsfModel, lines: Lines, config: FitC
     """Fit traces and shapes to arcs, from a starting PSF; on rank 0, None elsewhere.
 
     images: arcs of the same lamp settings or of others, all of the starting PSF's CCD; lines: of all their lamps
-    Raises InputError: images of another size, a starting PSF with two components or with fibres' own wavelengths, no
-    bundle that can be fitted.
+    Where fibres have wavelengths of their own (the orders of an echelle), each line is looked for at its own
+    wavelength in each of them.
+    Raises InputError: images of another size, a starting PSF with two components, no bundle that can be fitted.
     kept: where bundles are kept until all are done; those of an earlier run that was ended are taken from there
     The bits do not depend on the ranks.
     """
     config = config or FitConfig()
     _check(images, start, config)
+    lines = own_lines(lines, start)
     ranges = [(lo, hi) for lo, hi in instrument_bundles(start, BUNDLESIZE) if _asked_for(lo, hi, config)]
     if not ranges:
         raise InputError(f"specmin is {config.specmin}, but {start.name} has {start.nfibre} fibres: give a lower one")
@@ -88,10 +91,6 @@ def _check(images: Sequence[Image], start: PsfModel, config: FitConfig) -> None:
                          "as gpu_psf start makes it")
     if config.spots == "tables":
         check_tables(start, config)
-    if start.own is not None:
-        raise InputError(f"{start.name}: its fibres have wavelengths of their own (OWNWAVE), and a line is looked for "
-                         "at one wavelength in all of them: give a PSF without, as gpu_psf start makes it without "
-                         "--echelle")
     for number, image in enumerate(images):
         (rows, columns), (ny, nx) = image.pix.shape, start.shape
         if rows != ny or columns > nx:                  # one that ends behind some bundles is all right
@@ -146,7 +145,9 @@ def _spots(fit: Fit) -> Array:
     task, state = fit.task, fit.state
     local = (state.weight * state.residual**2)[state.stamps.place].sum(axis=1)
     count = np.maximum((state.weight > 0)[state.stamps.place].sum(axis=1), 1)
-    return np.stack([task.spots.exposure, task.spots.fibre + fit.frame.first, task.spots.wave, state.stamps.x,
+    fibre = task.spots.fibre + fit.frame.first
+    wave = wavelengths(fit.frame.start, fibre, task.spots.wave)
+    return np.stack([task.spots.exposure, fibre, wave, state.stamps.x,
                      state.stamps.y, state.flux * state.stamps.image[:, 0].sum(axis=(1, 2)), 1 / state.variance,
                      local / count, task.firm], axis=1).astype(np.float64)
 

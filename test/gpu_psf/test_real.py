@@ -41,15 +41,34 @@ def test_the_ccd(bench: ModuleType, real: Path) -> None:
     for row in bench.chi2_table(found):
         assert 0.9 < row[1] < 1.2               # pixels of less than 30 electrons
         assert row[2] < 2.0                     # to 100 electrons: the spots are no Gaussians
+    fitted, better = bench.ccd_fitted(found)
+    assert fitted.spots["FIRM"].sum() > 80
+    for new, old in zip(bench.chi2_table(better), bench.chi2_table(found), strict=True):
+        assert 0.9 < new[0] < 1.2 and 0.9 < new[1] < 1.1            # all pixels, and the faint ones
+        assert (np.array(new[3:]) < 0.75 * np.array(old[3:])).all()     # 100 electrons and more
+    before, after = bench.ratios(found), bench.ratios(better)
+    assert after["H-gamma 1 / H-gamma 0"] < 0.01
+    assert after["H-beta 1 / H-beta 0"] < 0.012 < before["H-beta 1 / H-beta 0"]
     own = np.asarray(found.frames[0].own_wave)
     assert own.shape == found.frames[0].flux.shape and (np.diff(own, axis=1) > 0).all()
 
 
 @pytest.mark.slow
 def test_the_cmos_camera(bench: ModuleType, real: Path) -> None:
-    _, traces, solution = bench.cmos(real)
-    assert len(traces.light) == 29 and solution.rms < 0.15
-    assert solution.orders is not None and solution.orders.tolist() == list(range(30, 59))
+    camera = bench.cmos(real)
+    assert len(camera.traces.light) == 29 and camera.solution.rms < 0.15
+    assert camera.solution.orders is not None and camera.solution.orders.tolist() == list(range(30, 59))
+    arc = bench.cmos_arc(camera)
+    bundles = arc.fitted.bundles
+    assert (bundles["FITTED"] > 0).all() and bundles["NSPOT"].sum() > 100
+    assert (bundles["CHI2"] < 0.97 * bundles["CHI2GH"]).all()           # tables say more than Gauss-Hermite spots
+    assert (bundles["CHI2"][1:] < 1.5).all()        # the first has argon lines of S/N 1000, see doc/real-data.md
+    table = bench.arc_chi2(arc, bench.LEVELS)
+    for new, old in zip(table["fitted"], table["start"], strict=True):
+        assert new[1] < 1.8 and (np.array(new[2:5]) < 0.7 * np.array(old[2:5])).all()
+    assert 0.9 < table["fitted"][0][0] < 1.2                            # the arc's pixels
+    power = bench.line_widths(arc)[:, 2]
+    assert 9000 < np.median(power) < 10500 and np.ptp(power) < 3000
 
 
 @pytest.mark.slow

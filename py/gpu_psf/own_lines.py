@@ -1,0 +1,47 @@
+"""Lines where fibres have wavelengths of their own: each of them on every fibre that shows it.
+
+A fit works in the coordinate that the fibres have in common (PsfModel.own, see gpu_extract.own_wave). A line of a lamp
+is at another coordinate in each fibre, and in the orders of an echelle it is on one or two of them only.
+"""
+import numpy as np
+
+from gpu_extract.data import Array, IntArray, PsfModel
+from gpu_psf.data import Lines
+
+SAMPLES = 257
+ROUNDS = 4          # Newton's steps from a straight line between samples
+
+
+def own_lines(lines: Lines, psf: PsfModel) -> Lines:
+    """The lines in the common coordinate, each with its fibre; as they are where fibres have none of their own."""
+    if psf.own is None:
+        return lines
+    rows: list[tuple[float, float, int, int]] = []
+    for fibre in range(psf.nfibre):
+        at = coordinates(psf, fibre, lines.wave)
+        rows += [(at[n], lines.strength[n], fibre, int(n)) for n in np.flatnonzero(np.isfinite(at))]
+    table = np.array(sorted(rows)).reshape(-1, 4)
+    fibre, listed = table[:, 2:].T.astype(np.int64)
+    return Lines(table[:, 0], table[:, 1], fibre, listed)
+
+
+def coordinates(psf: PsfModel, fibre: int, wave: Array) -> Array:
+    """The common coordinate at which a fibre has these wavelengths; NaN beyond the range of the PSF."""
+    if psf.own is None:
+        return wave
+    series = np.polynomial.Legendre(psf.own.coeff[fibre], (psf.own.wmin, psf.own.wmax))
+    samples = np.linspace(*psf.wavelength_range, SAMPLES)
+    at = np.interp(wave, series(samples), samples, left=np.nan, right=np.nan)
+    for _ in range(ROUNDS):
+        at = at - (series(at) - wave) / series.deriv()(at)
+    return np.asarray(at, np.float64)
+
+
+def wavelengths(psf: PsfModel, fibre: IntArray, at: Array) -> Array:
+    """Wavelengths of fibres (n,) at the common coordinate (n,): this itself where they have none of their own."""
+    if psf.own is None:
+        return at
+    place = 2 * (at - psf.own.wmin) / (psf.own.wmax - psf.own.wmin) - 1
+    basis = np.polynomial.legendre.legvander(place, psf.own.coeff.shape[1] - 1)
+    found: Array = (basis * psf.own.coeff[fibre]).sum(axis=1)
+    return found
