@@ -13,6 +13,7 @@ process, with their tracebacks (w in front: a whole command); the file is kept.
 
 import argparse
 import multiprocessing
+import os
 import resource
 import signal
 import sys
@@ -22,6 +23,10 @@ import warnings
 from collections import Counter
 from multiprocessing.connection import Connection
 from pathlib import Path
+
+# as the programs have it: threads of a library that wait for each other take three times as long on a busy machine
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from gpu_extract.perf import clock
 
