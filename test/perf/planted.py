@@ -1,7 +1,7 @@
 """Extractions with planted faults: planted.py FOLDER, under mpiexec -n 2; one record of each case is left in FOLDER.
 
 The frame is small, so work of `WORK` seconds is added to every bundle, and copies of `COPIES` seconds, which stand for
-those of a GPU. The faults: a slow rank, a gather that sleeps, copies made twice.
+those of a GPU. The faults: a slow rank, a gather that sleeps, copies made three times.
 """
 import json
 import sys
@@ -27,7 +27,7 @@ WARM.get_ready = lambda *_: None
 CONFIG = ExtractConfig((6012.0, 6098.0, 0.8))
 # case -> seconds that rank 1 is slower, seconds that gather sleeps, how often copies are made
 CASES: dict[str, tuple[float, float, int]] = {
-    "none": (0.0, 0.0, 1), "slow rank": (0.6, 0.0, 1), "gather": (0.0, 0.3, 1), "copies": (0.0, 0.0, 2),
+    "none": (0.0, 0.0, 1), "slow rank": (0.6, 0.0, 1), "gather": (0.0, 0.3, 1), "copies": (0.0, 0.0, 3),
     "slow rank, gather": (0.9, 0.25, 1), "gather, slow rank": (0.7, 0.8, 1)}
 
 
@@ -37,11 +37,10 @@ def planted(original: Callable[..., Any], case: tuple[float, float, int], rank: 
         source = np.ones(1 << 18)
         target = np.empty_like(source)
         for _ in range(case[2]):
-            end = now() + COPIES
-            while now() < end:
-                with recorder.copy(TO_DEVICE, source.nbytes):
-                    for _ in range(8):
-                        target[:] = source
+            with recorder.copy(TO_DEVICE, source.nbytes):     # one span: between two, others take the core
+                end = now() + COPIES
+                while now() < end:
+                    target[:] = source
         sleep(WORK + (case[0] if rank == 1 else 0.0))
         return original(*args, recorder=recorder, **options)
 
