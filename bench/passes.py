@@ -7,7 +7,7 @@ pulls: constant spectra of 10 to 10 000 electron a bin on --frames noises of a s
 noisy pixels: mean and spread of (flux - truth) sqrt(ivar), correlation of neighbouring bins, in one pass and in two.
 The mean is also given against the same noise weighed by the true light: that is linear in the pixels, so its mean is 0,
 and what is left scatters 30 times less. Beside it the theory's -p sigma / (2 w f), see doc/method.md.
-lines: the same with lines of one bin on them, each apart, against -1 / (2 sqrt(electrons)).
+lines: the same with lines of one bin on them, each apart, in two passes and in three, against -1 / (2 sqrt(electrons)).
 cosmics: --cosmics bundles of an r frame whose MASK knows no cosmic: bins that move by more than 5 sigma against the
 same noise without cosmics, and how many of them are neither back within 3 sigma nor flagged; flags on bins that no
 cosmic's pixel lies on; on every fourth bundle, pixels rejected where there is no cosmic, and bins moved by one pass.
@@ -197,11 +197,61 @@ def lines(report: Report, args: argparse.Namespace) -> None:
     at = np.arange(APART // 2, x.shape[1], APART)
     x[:, at] += LEVELS[:, None] * 10
     inner = [j - job.plan.inner.start for j in at if job.plan.inner.start <= j < job.plan.inner.stop]
-    values = noisy_pulls(x, args.frames // 4 + 1, (2,))[2]
+    values = noisy_pulls(x, args.frames // 4 + 1, (0, 2, 3))
     for level in np.unique(LEVELS):
-        some = values[:, level == LEVELS][..., inner]
-        report.row(f"lines, 2 passes, {10 * level:6.0f} e in a line: mean {np.nanmean(some):+.4f} +- "
-                   f"{1 / np.sqrt(np.isfinite(some).sum()):.4f}; -1 / (2 sqrt N) = {-0.5 / np.sqrt(10 * level):+.4f}")
+        best, *some = (values[n][:, level == LEVELS][..., inner] for n in (0, 2, 3))
+        of_flux, of_ivar = line_theory(x, at, int(np.argmax(level == LEVELS)))
+        for n, each in zip((2, 3), some, strict=True):
+            apart = each - best
+            error = np.nanstd(apart) / np.sqrt(np.isfinite(apart).sum())
+            expected = of_ivar + (of_flux if n == 2 else 0.0)
+            report.row(f"lines, {n} passes, {10 * level:6.0f} e in a line, against the true variance: mean "
+                       f"{np.nanmean(apart):+.4f} +- {error:.4f}, theory {expected:+.4f}; -1 / (2 sqrt N) = "
+                       f"{-0.5 / np.sqrt(10 * level):+.4f}")
+
+
+def line_theory(x: np.ndarray, at: np.ndarray, fibre: int) -> tuple[float, float]:
+    """Mean pull on a line in two passes, to first order: the part of its flux and that of its ivar, see doc/method.md.
+
+    Of one fibre by itself, a stretch around the line in the middle, dense. at: bins of the lines
+    """
+    made, job = small(1)
+    middle, reach = int(at[len(at) // 2]), 2 * APART
+    stretch = np.arange(middle - reach, middle + reach + 1)
+    light = []
+    for j in stretch:
+        one = np.zeros_like(x)
+        one[fibre, j] = 1.0
+        light.append(drawn(made, job, one).ravel())
+    there = np.any(light, axis=0)
+    a = np.array(light)[:, there].T
+    noise = made.read_noise.astype(float).ravel()[there]**2
+    variance = noise + drawn(made, job, x).ravel()[there]
+    smooth = _smoothing(abs(stretch[:, None] - at).min(axis=1) <= 3)
+    first, best = (np.linalg.solve(a.T @ (a / v[:, None]), (a / v[:, None]).T) for v in (noise, variance))
+    root = _root(a, variance)
+    shared = np.einsum("pj,jp->p", a @ smooth, first - first @ a @ best) / variance       # / variance^2, times it
+    of_flux = -root @ np.linalg.solve(a.T @ (a / variance[:, None]), a.T @ shared)
+    steps = 1e-3 * np.maximum(x[fibre, stretch], 20.0)
+    up, down = (np.array([np.log(_root(a, variance + sign * (a @ smooth[:, j]) * step).sum(axis=1)[reach])
+                          for j, step in enumerate(steps)]) for sign in (1, -1))
+    of_ivar = np.linalg.inv(root)[reach] @ ((up - down) / (2 * steps))
+    return float(of_flux[reach]), float(of_ivar)
+
+
+def _smoothing(kept: np.ndarray) -> np.ndarray:
+    """What makes a smooth spectrum of one, as a matrix: bins that are kept stay, and are no part of the averages."""
+    bins = np.arange(len(kept))
+    box = (abs(bins[:, None] - bins) <= WIDTHS[-1] // 2) & ~kept
+    found: np.ndarray = np.where(kept[:, None], np.eye(len(kept)), box / np.maximum(box.sum(axis=1, keepdims=True), 1))
+    return found
+
+
+def _root(a: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """The square root of icov, whose rows' sums are sqrt(ivar)."""
+    values, vectors = np.linalg.eigh(a.T @ (a / variance[:, None]))
+    found: np.ndarray = (vectors * np.sqrt(values)) @ vectors.T
+    return found
 
 
 def of_r(**settings: object) -> Simulation:

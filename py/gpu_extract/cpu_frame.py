@@ -8,7 +8,18 @@ from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Draft, Image, PsfModel, Rows
 from gpu_extract.decorrelate.narrow.simd_correct import HALF
 from gpu_extract.first_use import Tell, get_ready
-from gpu_extract.first_use.kernel_list import EXTRACT, PASSES, SIMULATE, SOME, Kernel, bands_of, for_bands, listed
+from gpu_extract.first_use.kernel_list import (
+    EXTRACT,
+    FIRST,
+    PASSES,
+    SIMULATE,
+    SOME,
+    Kernel,
+    bands_of,
+    for_bands,
+    is_crisp,
+    listed,
+)
 from gpu_extract.kernels.arena import forget
 from gpu_extract.plan import TILE, turns
 from gpu_extract.ranks.comm import SERIAL
@@ -73,11 +84,14 @@ class CpuFrames:
 
 
 def kernels_for(psf: PsfModel, config: ExtractConfig, *, every: bool = False) -> list[Kernel]:
-    """The kernels that a problem takes. every: those, too, that only few frames need."""
+    """The kernels that a problem takes. every: those, too, that only few frames need.
+
+    Without it, bands that such a frame seldom needs are left to the frame that does, which says so.
+    """
     ndiag = max(psf.stamp[0] // 2 if config.ndiag is None else config.ndiag, HALF)
     uses = (SIMULATE, EXTRACT, PASSES, SOME) if every else (EXTRACT, PASSES) if config.passes > 1 else (EXTRACT,)
     bands = set() if config.core == "dense" and not every else bands_of(psf, config)
-    return [*listed(*uses), *for_bands(bands, ndiag)]
+    return [*listed(*uses), *for_bands(bands, ndiag, FIRST if not every and is_crisp(psf, config) else None)]
 
 
 def _mark(psf: PsfModel, config: ExtractConfig) -> str:

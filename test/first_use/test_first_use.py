@@ -12,6 +12,7 @@ from gpu_extract import first_use
 from gpu_extract.bundle import locate
 from gpu_extract.cli.compiling import CompileProgress, all_kernels
 from gpu_extract.compare.selftest import load_cutout
+from gpu_extract.config import ExtractConfig
 from gpu_extract.cpu_frame import kernels_for
 from gpu_extract.first_use import UNUSED, Estimate, kernel_claims, remove_unused
 from gpu_extract.first_use.kernel_claims import Claims, claim_of, is_claimed
@@ -22,6 +23,7 @@ from gpu_extract.first_use.kernel_list import (
     SOME,
     Kernel,
     bands_of,
+    is_crisp,
     listed,
     read_type,
     spelt,
@@ -29,6 +31,7 @@ from gpu_extract.first_use.kernel_list import (
 from gpu_extract.kernels.kernel_cache import turns
 from gpu_extract.kernels.kernel_store import ENDING, Store
 from gpu_extract.run import prepare
+from gpu_extract.simulate.instrument import psf_model
 
 NAME = f"some.kernel.0{ENDING}"
 
@@ -48,6 +51,7 @@ import numpy as np
 from gpu_extract.kernels import kernel_cache
 from gpu_extract.cli.compiling import all_kernels
 from gpu_extract.compare.selftest import load_cutout
+from gpu_extract.config import ExtractConfig
 from gpu_extract.run import extract
 deep, asked, load = [], set(), kernel_cache.KernelCache.load_overload
 
@@ -117,6 +121,20 @@ def test_half_bands_are_those_of_the_bundles() -> None:
     halves = {kernel.numbers for kernel in kernels_for(cutout.psf, cutout.config) if kernel.name == "measure"}
     ((own, hw),) = found
     assert own == hw and halves == {(hw,), (hw + 4,), (hw + 8,), (hw + 12,)}
+
+
+def test_where_bins_are_wide_for_the_psf_wide_bands_are_left_to_the_frame_that_needs_them() -> None:
+    cutout = load_cutout()
+    (first, last), step = cutout.config.wavelength[:2], cutout.config.wavelength[2]
+    wide = replace(cutout.config, wavelength=(first, last, 1.3 * step))
+    assert is_crisp(cutout.psf, wide) and not is_crisp(cutout.psf, cutout.config)
+    ((own, hw),) = bands_of(cutout.psf, wide)
+    narrow = (hw, hw + 4) if own == hw else (own + 1, hw)
+    for every, count in ((False, 2), (True, 4)):
+        halves = sorted(k.numbers[0] for k in kernels_for(cutout.psf, wide, every=every) if k.name == "measure")
+        assert tuple(halves[:2]) == narrow and len(halves) >= count and (every or len(halves) == 2)
+    assert is_crisp(psf_model("r"), ExtractConfig((5760.0, 7620.0, 0.8)))
+    assert not is_crisp(replace(cutout.psf, cores=tuple(replace(c, tabulated=True) for c in cutout.psf.cores)), wide)
 
 
 # ---- who compiles ---------------------------------------------------------------------------------------------------

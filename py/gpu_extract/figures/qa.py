@@ -14,6 +14,7 @@ from gpu_extract.figures.canvas import (
     ORANGE,
     bar,
     draw_mask,
+    grid,
     new_figure,
     pooled,
     save,
@@ -39,10 +40,10 @@ def qa_page(path: str | os.PathLike[str], image: Image, frame: Frame, *, truth: 
     Raises InputError without matplotlib or for a name without a picture's ending, OutputError where the file
     cannot be written.
     """
-    figure = new_figure(15, 18 if before is None else 20.5)
+    figure = new_figure(15, 18 if before is None else 20.5, arranged=False)
     view = choose_view(image, frame, psf)
-    figure.suptitle(_title(frame), fontsize=12, x=0.01, ha="left", color=INK)
-    pixels, spectra, maps, *more = _parts(figure, (5.4, 5.6, 3.4) if before is None else (5.4, 5.6, 3.4, 2.5))
+    title, pixels, spectra, maps, *more = _parts(figure, (0.3, 6.8, 6.9, 4.0, *([] if before is None else [2.5])))
+    title.suptitle(_title(frame), fontsize=12, x=0.01, y=0.4, ha="left", color=INK)
     _pixels(pixels, view)
     pulls = _spectra(spectra, frame, view.rows, truth)
     _maps(maps, frame, view, pulls)
@@ -59,7 +60,7 @@ def shown(image: Image, frame: Frame, psf: PsfModel | None) -> tuple[int, int]:
 
 def _parts(figure: Any, heights: tuple[float, ...]) -> "list[SubFigure]":
     """One part of the page below the other."""
-    return list(figure.subfigures(len(heights), 1, height_ratios=heights, hspace=0.02))
+    return list(figure.subfigures(len(heights), 1, height_ratios=heights, hspace=0))
 
 
 def _title(frame: Frame) -> str:
@@ -87,7 +88,7 @@ def _pixels(figure: "SubFigure", view: View) -> None:
     """Image, model and residual of the bundle on its side, each with a close-up of the brightest rows."""
     from matplotlib.colors import AsinhNorm
 
-    axes = figure.subplots(3, 2, width_ratios=(4.2, 1), sharey=True, sharex="col")
+    axes = grid(figure, (4.2, 1), 3, edges=(0.55, 0.6, 0.45, 0.65), gaps=(0.2, 0.4), sharey=True, sharex="col")
     ny, nx = view.pix.shape
     high = max(float(np.nanquantile(view.pix, 0.9998)) if np.isfinite(view.pix).any() else 1.0, 10.0)
     light: dict[str, Any] = {"norm": AsinhNorm(linear_width=10, vmin=-10, vmax=high), "cmap": "viridis"}
@@ -142,7 +143,7 @@ def _spectra(figure: "SubFigure", frame: Frame, rows: np.ndarray, truth: Truth |
     order = rows[np.argsort(level, kind="stable")]
     usable = order[np.isfinite(np.sort(level))]
     order = usable if len(usable) else order
-    axes = figure.subplots(3, 2, width_ratios=(4.2, 1.25))
+    axes = grid(figure, (4.2, 1.25), 3, edges=(0.6, 0.15, 0.45, 0.3), gaps=(0.5, 0.45))
     for (wide, close), row in zip(axes, (order[0], order[len(order) // 2], order[-1]), strict=True):
         _spectrum(wide, close, frame, int(row), None if truth is None else blurred_truth(truth, frame, int(row)))
     axes[-1, 0].set_xlabel("wavelength [Å]", fontsize=8)
@@ -183,7 +184,7 @@ def _spectrum(wide: "Axes", close: "Axes", frame: Frame, row: int, truth: Array 
 
 def _maps(figure: "SubFigure", frame: Frame, view: View, pulls: Array) -> None:
     """Rows of R, chi2 and mask of all fibres, and how the residuals are distributed."""
-    of_r, of_chi2, of_mask, of_pulls = figure.subplots(1, 4, width_ratios=(1, 1.25, 1.25, 1))
+    of_r, of_chi2, of_mask, of_pulls = grid(figure, (1, 1.25, 1.25, 1), edges=(0.45, 0.15, 0.45, 0.3), gaps=(0.75, 0))
     _resolution(of_r, frame, int(view.rows[len(view.rows) // 2]))
     extent = (frame.wave[0], frame.wave[-1], frame.fibres[0] - 0.5, frame.fibres[-1] + 0.5)
     from matplotlib.colors import LogNorm

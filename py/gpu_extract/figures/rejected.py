@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpu_extract.data import Array, Frame, PsfModel, SpecMask
-from gpu_extract.figures.canvas import BLUE, GREEN, GREY, MASKED, ORANGE, bar, tidy
+from gpu_extract.figures.canvas import BLUE, GREEN, GREY, MASKED, ORANGE, bar, grid, tidy
 from gpu_extract.figures.spectra import View
 from gpu_extract.spots import centres
 
@@ -27,7 +27,7 @@ def draw_rejected(figure: "SubFigure", frame: Frame, view: View, before: Frame, 
     hit = (frame.mask[rows] & SpecMask.COSMIC) > 0
     fibre, at = np.unravel_index(int(np.argmax(np.abs(moved) * (hit if hit.any() else 1))), moved.shape)
     row, fibre_number = int(rows[fibre]), int(frame.fibres[rows[fibre]])
-    wide, close, pixels = figure.subplots(1, 3, width_ratios=(3.4, 1.25, 1.35))
+    wide, close, pixels = grid(figure, (3.4, 1.25, 1.35), edges=(0.6, 0.5, 0.45, 0.3), gaps=(0.55, 0))
     near = slice(max(int(at) - CLOSE, 0), int(at) + CLOSE + 1)
     for ax, part in ((wide, slice(None)), (close, near)):
         _both(ax, frame.wave[part], before.flux[once[fibre], part], frame.flux[row, part], hit[fibre, part])
