@@ -55,7 +55,10 @@ def save(figure: "Figure", path: str | os.PathLike[str]) -> None:
     """
     check_picture(path, figure)
     with atomic(path) as temporary:
-        figure.savefig(temporary, dpi=DPI, pil_kwargs=QUICK if os.fspath(path).lower().endswith(".png") else None)
+        if os.fspath(path).lower().endswith(".png"):
+            figure.savefig(temporary, dpi=DPI, pil_kwargs=QUICK)
+        else:
+            figure.savefig(temporary, dpi=DPI)
 
 
 def grid(part: Any, widths: Sequence[float], rows: int = 1, *, edges: tuple[float, float, float, float],
