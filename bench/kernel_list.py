@@ -197,7 +197,7 @@ def main() -> int:
 def write(found: dict[str, Found]) -> None:
     """Write the list, a kernel in a line."""
     uses = [f'"{use}": [\n' + ",\n".join(json.dumps(row) for _, row in sorted(rows.items())) + "\n]"
-            for use, rows in {**found, "unit": {("", ""): {"seconds": unit(thread_cpu)}}}.items()]
+            for use, rows in {**found, "unit": {("", ""): {"seconds": unit()}}}.items()]
     TABLE.write_text("{" + ",\n".join(uses) + "}\n", encoding="ascii")
 
 

@@ -364,10 +364,11 @@ def test_help_is_quick_and_teaches():
 def test_the_usual_way_loads_nothing_heavy_for_nothing(extract, files):
     """Each of these takes 0.05 to 0.2 s: what numba can compile, scipy.linalg for LAPACK, units for annotations."""
     assert extract("--no-gpu").code == 0         # kernels that are not there are compiled, which takes all of numba
-    code = "import sys; from gpu_extract.cli.extract import main; assert main(sys.argv[1:]) == 0; print(*sys.modules)"
+    code = ("import sys; from gpu_extract.cli.extract import main; assert main(sys.argv[1:]) == 0; "
+            "import gpu_extract.simulate; print(*sys.modules)")          # as where the embedded frame is taken
     words = ["-i", files.image, "-p", files.psf, "-o", files.output, "-w", GRID, "--no-gpu"]
     done = subprocess.run([sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=True)
-    heavy = {"scipy.linalg", "numpy.f2py", "numba.np.arraymath", "numba.np.random.legacy", "astropy.table",
+    heavy = {"scipy.linalg", "scipy.special", "numpy.f2py", "numba.np.arraymath", "numba.np.random.legacy", "astropy.table",
              "gpu_extract.oracle", "matplotlib", *(["astropy.units"] if astropy.__version__.startswith(TESTED) else [])}
     assert heavy & set(done.stdout.split()) == set()
 

@@ -22,7 +22,7 @@ from gpu_extract.first_use.kernel_claims import is_claimed, take_turns
 from gpu_extract.first_use.kernel_list import Kernel, unit_then
 from gpu_extract.kernels.kernel_cache import log, store
 from gpu_extract.kernels.kernel_store import Store
-from gpu_extract.perf.clock import epoch, now, sleep
+from gpu_extract.perf.clock import epoch, now, sleep, thread_cpu
 from gpu_extract.perf.recorder import COMPILE, usable_cores
 from gpu_extract.seams import Comm, Recorder
 
@@ -183,14 +183,17 @@ class Estimate:
         return slower * max(rest / self._at_once, max((kernel.seconds for kernel in kernels), default=0.0) / 2)
 
 
-def unit(clock: Callable[[], float] = now) -> float:
-    """Seconds that a bit of Python takes here and now, others on the machine included: compiling is Python, too."""
+def unit() -> float:
+    """CPU seconds that a bit of Python takes here and now: compiling is Python, too.
+
+    By the clock the processes that have just been started would count, which load their libraries at this moment.
+    """
     found = []
     for _ in range(5):
-        start, total = clock(), 0
+        start, total = thread_cpu(), 0
         for n in range(80000):
             total += n % 7
-        found.append(clock() - start)
+        found.append(thread_cpu() - start)
     return 5.0 * sorted(found)[2]
 
 

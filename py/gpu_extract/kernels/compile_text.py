@@ -14,7 +14,6 @@ from numba.core import cgutils, errors, lowering
 from numba.core import ir as numba_ir
 from numba.core import types as numba_types
 from numba.core.runtime.context import NRTContext
-from numba.np import arrayobj
 
 Code = Callable[..., Any]
 types: Any = numba_types
@@ -208,11 +207,15 @@ def _from_start(context: Any, builder: Any, kind: Any, value: Any, length: Any) 
 
 def _get(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     """An element of an array."""
+    from numba.np import arrayobj           # 20 ms that only compiling needs
+
     return arrayobj.load_item(context, builder, signature.args[0], _place(context, builder, signature, args))
 
 
 def _set(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     """Set an element of an array."""
+    from numba.np import arrayobj
+
     array, _, kind = signature.args
     value = context.cast(builder, args[2], kind, array.dtype)
     arrayobj.store_item(context, builder, array, value, _place(context, builder, signature, args))
