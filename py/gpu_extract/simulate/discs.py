@@ -47,7 +47,7 @@ def stamps_of_disc(radius: float, blur: float, slope: tuple[float, float]) -> Ar
 
 def _in_pixels(centre: Array, sigma: float) -> Array:
     """(..., 2 HALF + 1) Gaussians of sum 1, averaged over pixels around 0."""
-    from scipy.special import erf           # 0.1 s, and not needed where a simulated frame is kept
+    from scipy.special import erf  # 0.1 s, and not needed where a simulated frame is kept
 
     edges = np.arange(-HALF - 0.5, HALF + 1)
     steps = 0.5 * erf((edges - centre[..., np.newaxis]) / (np.sqrt(2) * sigma))
