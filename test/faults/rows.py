@@ -268,8 +268,9 @@ SURROUNDINGS = (
     Surroundings("4 GB of address space (ulimit -v)", "ulimit -v 4000000; {run}"),
     Surroundings("files of at most 8 kB (ulimit -f)", "ulimit -f 8; {run}", 3, "cannot be written: File too large; "
                  "nothing under this name was changed", slow=False),
-    Surroundings("one second of CPU time (ulimit -t)", "ulimit -t 1; bash -c 'for ((i = 0; i < 200000; i++)); do :; done; "
-                 "exec \"$@\"' much {run}; exit $?", 137, "Killed"),    # a run by itself takes less on a fast machine
+    Surroundings("one second of CPU time (ulimit -t)",      # a run by itself takes less on a fast machine
+                 "ulimit -t 1; bash -c 'for ((i = 0; i < 200000; i++)); do :; done; exec \"$@\"' much {run}; exit $?",
+                 137, "Killed"),
     Surroundings("standard output, error and input closed", "{run} <&- >&- 2>&-"),
     Surroundings("standard error on a full disk", "{run} 2>/dev/full"),
     Surroundings("standard error on a full disk, and an invalid option", "{run} -n 0 2>/dev/full", 2),
