@@ -5,8 +5,8 @@ The only modules that know FITS are those of this folder.
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, nullcontext
+from typing import Any, BinaryIO
 
 import numpy as np
 from astropy.io import fits
@@ -15,7 +15,7 @@ from astropy.utils.exceptions import AstropyWarning
 from gpu_extract.errors import GpuExtractError, InputError
 from gpu_extract.io.cards import BLOCK, MOST_BLOCKS, MOST_HDUS, Layout, Odd, end_of, layout_of
 from gpu_extract.io.checksum import verify
-from gpu_extract.io.source import Source, held_source, source_of
+from gpu_extract.io.source import Source, source_of
 
 _AGAIN = "fetch or make the file again"
 
@@ -48,12 +48,13 @@ def open_fits(path: str | os.PathLike[str], *, check: bool = True) -> Iterator[f
 
 
 @contextmanager
-def layouts(name: str, *, check: bool = True, pieces: Sequence[int] = ()) -> Iterator[tuple[Source, list[Layout]]]:
+def layouts(name: str, *, check: bool = True,
+            content: BinaryIO | None = None) -> Iterator[tuple[Source, list[Layout]]]:
     """A file's bytes, and where its HDUs lie and what they hold, after making sure that all of them are there.
 
-    pieces: of a file that is packed here and now, see io.pack
+    content: the file's, unpacked, where it is known
     """
-    with held_source(name, pieces) if pieces else source_of(name) as source:
+    with source_of(name) if content is None else nullcontext(Source(content, name)) as source:
         found = _walk(source)
         if check:
             verify(source.handle, [layout.extent for layout in found], name)

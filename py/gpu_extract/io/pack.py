@@ -8,7 +8,7 @@ import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from pathlib import Path
 from typing import TypeVar
 
@@ -47,22 +47,23 @@ def write_packed(path: Path, content: memoryview) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def read_packed(name: str, sizes: Sequence[int]) -> bytes:
-    """What a file of `write_packed` holds, read from the disk. Raises InputError where it is not such a file."""
-    with open(name, "rb") as handle:
-        whole = memoryview(handle.read())
+def check_packed(path: str | os.PathLike[str], content: memoryview, sizes: Sequence[int]) -> None:
+    """Read a file of `write_packed` from the disk. Raises InputError where it does not hold `content`."""
     ends = list(accumulate(sizes, initial=len(_HEAD)))
+    tail = _TAIL.pack(isal_zlib.crc32(content), len(content) & 0xFFFFFFFF)
+    with open(path, "rb") as handle:
+        def is_right(piece: int) -> bool:
+            packed = os.pread(handle.fileno(), sizes[piece], ends[piece])
+            meant = bytes(content[piece * PIECE:(piece + 1) * PIECE])
+            return isal_zlib.decompressobj(_RAW).decompress(packed) == meant
 
-    def unpacked(piece: tuple[int, int]) -> bytes:
-        return isal_zlib.decompressobj(_RAW).decompress(whole[piece[0]:piece[1]])
-
-    try:
-        content = b"".join(_side_by_side(unpacked, pairwise(ends)))
-    except Corrupt as error:
-        raise InputError(f"{name}: its gzip stream is corrupt ({error})") from error
-    if whole[:ends[0]] != _HEAD or whole[ends[-1]:] != _TAIL.pack(isal_zlib.crc32(content), len(content) & 0xFFFFFFFF):
-        raise InputError(f"{name}: its gzip stream is corrupt (head, size or CRC)")
-    return content
+        try:
+            right = all([*_side_by_side(is_right, range(len(sizes)))])
+        except Corrupt as error:
+            raise InputError(f"{path}: its gzip stream is corrupt ({error})") from error
+        around = os.pread(handle.fileno(), len(_HEAD), 0), os.pread(handle.fileno(), len(tail) + 1, ends[-1])
+    if not right or around != (_HEAD, tail):
+        raise InputError(f"{path}: its gzip stream is corrupt (head, content, size or CRC)")
 
 
 def _side_by_side(work: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:

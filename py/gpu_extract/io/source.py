@@ -1,8 +1,7 @@
 """The bytes of a file, unpacked where it is gzipped, as far as they are asked for and no further than allowed."""
-import io
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import BinaryIO
@@ -10,7 +9,7 @@ from typing import BinaryIO
 from isal import isal_zlib
 
 from gpu_extract.errors import InputError, check_local
-from gpu_extract.io.pack import Corrupt, read_packed
+from gpu_extract.io.pack import Corrupt
 
 LARGEST = 16 << 30                       # bytes of a file, unpacked
 UNPACKED_LARGEST = 256 << 20             # bytes that any gzip file may unpack to,
@@ -137,10 +136,3 @@ def _memory() -> BinaryIO:
         return os.fdopen(os.memfd_create("unpacked"), "rb")
     with tempfile.TemporaryFile() as unnamed:
         return os.fdopen(os.dup(unnamed.fileno()), "rb")
-
-
-@contextmanager
-def held_source(name: str, pieces: Sequence[int]) -> Iterator[Source]:
-    """The bytes of a file of io.pack, whose pieces are known: read from the disk, and unpacked side by side."""
-    with io.BytesIO(read_packed(name, pieces)) as handle:
-        yield Source(handle, name)

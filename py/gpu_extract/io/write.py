@@ -67,20 +67,19 @@ def write_hdus(path: str | os.PathLike[str], hdus: Sequence[Any], commit: Commit
     for hdu in whole:
         hdu.add_checksum(when=_CHECKSUM_COMMENT)
     with atomic(path, commit) as temporary:
-        pieces = _write(whole, temporary)
+        packed = _write(whole, temporary)
         if nodata is not None:
-            keep_promise(temporary, path, Promise([_axes(hdu) for hdu in whole], nodata, pieces))
+            keep_promise(temporary, path, Promise([_axes(hdu) for hdu in whole], nodata, *packed))
 
 
-def _write(hdus: fits.HDUList, path: Path) -> tuple[int, ...]:
-    """Write, packed where the name ends in .gz; returns the bytes of the packed pieces, see io.pack."""
+def _write(hdus: fits.HDUList, path: Path) -> tuple[()] | tuple[io.BytesIO, tuple[int, ...]]:
+    """Write, packed where the name ends in .gz: returns what was, and the bytes of the packed pieces, see io.pack."""
     if path.suffix != ".gz":
         hdus.writeto(path, output_verify="exception")
         return ()
-    with io.BytesIO() as content:
-        hdus.writeto(content, output_verify="exception")
-        with content.getbuffer() as whole:
-            return write_packed(path, whole)
+    content = io.BytesIO()
+    hdus.writeto(content, output_verify="exception")
+    return content, write_packed(path, content.getbuffer())
 
 
 def _axes(hdu: Any) -> tuple[int, ...]:
