@@ -123,12 +123,11 @@ def bands_of(psf: PsfModel, config: ExtractConfig) -> set[tuple[int, int]]:
 
 def is_crisp(psf: PsfModel, config: ExtractConfig) -> bool:
     """Whether bins are so wide for the PSF that the first widths of S nearly always do (see CRISP)."""
-    wave = np.linspace(*psf.wavelength_range, _SAMPLES)
     if psf.tabulated:                     # its sigma is the distance of its knots
         return False
-    fibres = range(psf.nfibre)
-    speed = np.gradient(_series(psf.y, fibres, wave), wave, axis=1) * config.wavelength[2]
-    with np.errstate(divide="ignore", invalid="ignore"):      # of absurd traces, too
+    wave, fibres = np.linspace(*psf.wavelength_range, _SAMPLES), range(psf.nfibre)
+    with np.errstate(all="ignore"):       # of absurd traces, too
+        speed = np.gradient(_series(psf.y, fibres, wave), wave, axis=1) * config.wavelength[2]
         sigma = _series(psf.cores[0].sigma_y, fibres, wave) / speed
     return bool(np.median(abs(sigma)) <= CRISP)
 
