@@ -200,18 +200,18 @@ def lines(report: Report, args: argparse.Namespace) -> None:
     values = noisy_pulls(x, args.frames // 4 + 1, (0, 2, 3))
     for level in np.unique(LEVELS):
         best, *some = (values[n][:, level == LEVELS][..., inner] for n in (0, 2, 3))
-        of_flux, of_ivar = line_theory(x, at, int(np.argmax(level == LEVELS)))
+        of_flux, of_root = line_theory(x, at, int(np.argmax(level == LEVELS)))
         for n, each in zip((2, 3), some, strict=True):
             apart = each - best
             error = np.nanstd(apart) / np.sqrt(np.isfinite(apart).sum())
-            expected = of_ivar + (of_flux if n == 2 else 0.0)
+            expected = of_root + (of_flux if n == 2 else 0.0)
             report.row(f"lines, {n} passes, {10 * level:6.0f} e in a line, against the true variance: mean "
                        f"{np.nanmean(apart):+.4f} +- {error:.4f}, theory {expected:+.4f}; -1 / (2 sqrt N) = "
                        f"{-0.5 / np.sqrt(10 * level):+.4f}")
 
 
 def line_theory(x: np.ndarray, at: np.ndarray, fibre: int) -> tuple[float, float]:
-    """Mean pull on a line in two passes, to first order: the part of its flux and that of its ivar, see doc/method.md.
+    """Mean pull on a line in two passes, to first order: the parts of flux, and of ivar and R; see doc/method.md.
 
     Of one fibre by itself, a stretch around the line in the middle, dense. at: bins of the lines
     """
@@ -233,10 +233,10 @@ def line_theory(x: np.ndarray, at: np.ndarray, fibre: int) -> tuple[float, float
     shared = np.einsum("pj,jp->p", a @ smooth, first - first @ a @ best) / variance       # / variance^2, times it
     of_flux = -root @ np.linalg.solve(a.T @ (a / variance[:, None]), a.T @ shared)
     steps = 1e-3 * np.maximum(x[fibre, stretch], 20.0)
-    up, down = (np.array([np.log(_root(a, variance + sign * (a @ smooth[:, j]) * step).sum(axis=1)[reach])
+    up, down = (np.array([_root(a, variance + sign * (a @ smooth[:, j]) * step)[reach]
                           for j, step in enumerate(steps)]) for sign in (1, -1))
-    of_ivar = np.linalg.inv(root)[reach] @ ((up - down) / (2 * steps))
-    return float(of_flux[reach]), float(of_ivar)
+    moved = (up - down) / (2 * steps[:, None])              # the row of the root, by the light of each bin
+    return float(of_flux[reach]), float(np.sum(moved * np.linalg.inv(root @ root)))
 
 
 def _smoothing(kept: np.ndarray) -> np.ndarray:

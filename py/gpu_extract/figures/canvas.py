@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, FigureBase
 
 DPI = 130
-QUICK = {"compress_level": 3}      # of PNG files: in half the time to a tenth more
+QUICK = {"compress_level": 3}      # of PNG files: half the time, a tenth more bytes
 INK, GREY, BLUE, ORANGE, GREEN = "#222222", "#b8b8b8", "#2166ac", "#d95f02", "#1b7837"
 MASKED = "#c9c9c9"       # pixels and bins without data
 # category of a bin, worst last, and its colour
@@ -26,7 +26,7 @@ CATEGORIES = (("good", "#eef3f7"), ("COSMIC", "#4daf4a"), ("BAD2DFIT", "#7b3294"
 def new_figure(width: float, height: float, *, arranged: bool = True) -> "Figure":
     """An empty figure of so many inches that is drawn into files only. Raises InputError without matplotlib.
 
-    arranged: matplotlib finds places for all parts, which takes as long as drawing them; without it `grid` has them
+    arranged: matplotlib finds places for all parts, which takes as long as drawing them; without it `grid` places them
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -34,7 +34,8 @@ def new_figure(width: float, height: float, *, arranged: bool = True) -> "Figure
     except ImportError as error:
         raise InputError("pictures need matplotlib, which is not installed; install gpu_extract[plots], or do "
                          "without the picture") from error
-    figure = Figure(figsize=(width, height), layout="constrained" if arranged else None)
+    figure = Figure(figsize=(width, height))
+    figure.set_layout_engine("constrained" if arranged else "none")      # whatever the user's settings are
     FigureCanvasAgg(figure)
     return figure
 

@@ -184,7 +184,7 @@ def _spectrum(wide: "Axes", close: "Axes", frame: Frame, row: int, truth: Array 
 
 def _maps(figure: "SubFigure", frame: Frame, view: View, pulls: Array) -> None:
     """Rows of R, chi2 and mask of all fibres, and how the residuals are distributed."""
-    of_r, of_chi2, of_mask, of_pulls = grid(figure, (1, 1.25, 1.25, 1), edges=(0.45, 0.15, 0.45, 0.3), gaps=(0.85, 0))
+    of_r, of_chi2, of_mask, of_pulls = grid(figure, (1, 1.25, 1.25, 1), edges=(0.45, 0.15, 0.45, 0.3), gaps=(0.95, 0))
     _resolution(of_r, frame, int(view.rows[len(view.rows) // 2]))
     extent = (frame.wave[0], frame.wave[-1], frame.fibres[0] - 0.5, frame.fibres[-1] + 0.5)
     from matplotlib.colors import LogNorm

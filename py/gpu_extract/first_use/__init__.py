@@ -186,7 +186,7 @@ class Estimate:
 def unit() -> float:
     """CPU seconds that a bit of Python takes here and now: compiling is Python, too.
 
-    By the clock the processes that have just been started would count, which load their libraries at this moment.
+    Not by the clock: processes that were just started load their libraries at this moment, and would count.
     """
     found = []
     for _ in range(5):

@@ -28,9 +28,9 @@ from gpu_extract.plan import make_plan
 SIMULATE, EXTRACT, PASSES, SOME, BAND = "simulate", "extract", "passes", "some", "band"
 _PAD, _DISTANCES = 16, 2      # bins beyond the ends, and distances of fibres, that are looked at
 _FAR = 1e9                   # pixels: off any CCD
-# Up to this sigma of the PSF along the trace, in bins, S seldom needs a width beyond the first FIRST ones. Measured:
+# Up to this sigma of the PSF along the trace, in bins, S seldom needs a band beyond icov's and BROADER. Measured:
 # it is 0.74 in the r camera, whose 500 simulated fibres need two widths; 0.82 in b and 0.96 in z, which need all.
-CRISP, FIRST = 0.78, 2
+CRISP, BROADER = 0.78, 4
 _SAMPLES = 16                # wavelengths at which it is looked at
 
 
@@ -88,13 +88,13 @@ def listed(*uses: str) -> list[Kernel]:
     return [_kernel(row, {}) for use in uses for row in _table()[use]]
 
 
-def for_bands(bands: Iterable[tuple[int, int]], ndiag: int, count: int | None = None) -> list[Kernel]:
+def for_bands(bands: Iterable[tuple[int, int]], ndiag: int, broader: int | None = None) -> list[Kernel]:
     """The kernels that are written out for half-bands (own, hw) of a fibre and of a bundle, for all widths that S may
-    have, or for the first `count` of them."""
+    have, or for those of icov's half-band and up to `broader` more."""
     found = {}
     for own, hw in bands:
         widths = Limits().widths(max(own, LEAST), max(hw, LEAST)) if hw <= NARROW else []
-        for half in widths[:count]:
+        for half in (w for w in widths if broader is None or w <= max(hw, LEAST) + broader):
             numbers = {"own": max(own, LEAST), "hw": max(hw, LEAST), "half": half, "ndiag": ndiag}
             for row in _table()[BAND]:
                 kernel = _kernel(row, numbers)

@@ -70,6 +70,7 @@ def write_hdus(path: str | os.PathLike[str], hdus: Sequence[Any], commit: Commit
         packed = _write(whole, temporary)
         if nodata is not None:
             keep_promise(temporary, path, Promise([_axes(hdu) for hdu in whole], nodata, *packed))
+        del packed                      # which may be large, while the others confirm
 
 
 def _write(hdus: fits.HDUList, path: Path) -> tuple[()] | tuple[io.BytesIO, tuple[int, ...]]:

@@ -10,8 +10,8 @@ from gpu_extract.arrays import Array
 
 LINE = 8           # float64 in a cache line
 BLOCK = 1 << 19    # elements of a block at least: 4 MB come in huge pages
-# A block has a part more than was asked for: a bundle of a slightly broader band then finds room where the others did.
-# What is not used takes no memory, and another 70 MB of new pages take 0.3 s where a machine is a guest of another.
+# A block is larger by 1 / SPARE than what was asked for: a bundle of a slightly broader band then finds room in it.
+# What is not used takes no memory. Another 70 MB of new pages would take 0.3 s on a virtual machine.
 SPARE = 4
 
 
