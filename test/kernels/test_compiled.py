@@ -10,7 +10,7 @@ from pathlib import Path
 import numba
 import numpy as np
 import pytest
-from numba.core import errors, event, postproc, types
+from numba.core import codegen, errors, event, postproc, types
 from numba.core.runtime import _nrt_python, rtsys
 from numba.extending import overload
 
@@ -346,3 +346,20 @@ def test_a_version_of_numba_that_is_not_known_compiles_kernels_by_itself(tmp_pat
     done = subprocess.run([sys.executable, "-c", ANOTHER], capture_output=True, text=True, check=False,
                           env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)})
     assert done.stdout == "[[256, 0]]\n", done.stderr
+
+
+@pytest.mark.parametrize("loops", [True, False])
+def test_llvm_looks_for_loops_unless_it_is_told_that_there_are_none(loops, monkeypatch):
+    """The numbers are the same: it never changes the order of floating-point operations."""
+    asked, passes = [], codegen.CPUCodegen._module_pass_manager
+    monkeypatch.setattr(codegen.CPUCodegen, "_module_pass_manager",
+                        lambda self, **given: asked.append(given) or passes(self, **given))
+
+    @njit(loops=loops)
+    def kernel(a, b):
+        for n in range(len(a)):
+            a[n] = 3.0 * b[n] + 1.0
+
+    a, b = np.zeros(37), np.arange(37.0)
+    kernel(a, b)
+    assert (a == 3.0 * b + 1.0).all() and ({"loop_vectorize": False} in asked) is not loops

@@ -17,7 +17,7 @@ from numba.core.registry import CPUDispatcher
 from numba.core.target_extension import CPU, dispatcher_registry, jit_registry
 
 from gpu_extract.kernels.compile_memory import own_contexts
-from gpu_extract.kernels.compile_parts import LowerPart, LowerWhole
+from gpu_extract.kernels.compile_parts import WITHOUT_LOOPS, LowerPart, LowerWhole
 from gpu_extract.kernels.compile_passes import SHORTER
 
 _UNUSED = (untyped_passes.WithLifting, untyped_passes.InlineClosureLikes, untyped_passes.RewriteDynamicRaises,
@@ -128,11 +128,16 @@ def _numbas_own(**options: Any) -> Callable[[Any], _Part]:
 jit_registry[_Ours], dispatcher_registry[_Ours] = _numbas_own, CPUDispatcher
 
 
-def njit(*, cache: bool = False, **options: Any) -> Callable[[Any], Any]:
-    """numba.njit for kernels and their parts; a division by zero gives infinity, not an error."""
+def njit(*, cache: bool = False, loops: bool = True, **options: Any) -> Callable[[Any], Any]:
+    """numba.njit for kernels and their parts; a division by zero gives infinity, not an error.
+
+    loops: False: LLVM does not look for loops to make vectors of, in a kernel whose loops are made of vectors already
+    """
     def decorate(function: Any) -> _Kernel:
         made = _Kernel(function, targetoptions=_options({"error_model": "numpy", **options}))
         if cache:
             made.enable_caching()
+        if not loops:
+            WITHOUT_LOOPS.add(function)
         return made
     return decorate

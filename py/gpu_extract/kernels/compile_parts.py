@@ -16,6 +16,7 @@ from numba.core.runtime import rtsys
 
 from gpu_extract.kernels.compile_text import Lower
 
+WITHOUT_LOOPS: set[Any] = set()     # kernels in which LLVM does not look for loops that it could make vectors of
 _MEMORY = "NRT_"               # first letters of what numba's memory management is called
 
 
@@ -81,6 +82,8 @@ def _all_of(libraries: Iterable[Any], found: dict[Any, None]) -> dict[Any, None]
 class Whole(codegen.JITCodeLibrary):
     """A kernel, its wrapper for Python and all that it calls."""
 
+    loops = True
+
     def add_linking_library(self, library: Any) -> None:
         """Keep what is called."""
         self._linking_libraries.append(library)
@@ -96,7 +99,7 @@ class Whole(codegen.JITCodeLibrary):
         self.parts = take_in(self._final_module, self._linking_libraries)
         for part in self.parts:
             self._reload_init.update(part._reload_init)
-        passes, builder = self._codegen._module_pass_manager()
+        passes, builder = self._codegen._module_pass_manager(**({} if self.loops else {"loop_vectorize": False}))
         passes.run(self._final_module, builder)
         self._final_module.verify()
         self._finalize_final_module()
@@ -190,6 +193,7 @@ class LowerWhole(LoweringPass):
     def run_pass(self, state: Any) -> bool:
         context = state.targetctx
         library = Whole(context.codegen(), state.func_id.func_qualname)
+        library.loops = state.func_id.func not in WITHOUT_LOOPS
         fndesc, writer = _lowered(state, library)
         entry = context.get_executable(library, fndesc, writer.env)
         library.set_environments()

@@ -12,8 +12,8 @@ import numba
 TESTED = ("0.68.",)      # versions of numba, by how they begin
 
 
-def plain_njit(*, cache: bool = False, **options: Any) -> Callable[[Any], Any]:
-    """numba.njit as it is; a division by zero gives infinity, not an error."""
+def plain_njit(*, cache: bool = False, loops: bool = True, **options: Any) -> Callable[[Any], Any]:
+    """numba.njit as it is; a division by zero gives infinity, not an error. loops: has no effect here."""
     return numba.njit(cache=cache, **{"error_model": "numpy", **options})    # type: ignore[no-any-return]
 
 

@@ -50,7 +50,7 @@ VECTOR = simd_spots.VECTOR
 SINGLE = VECTOR // 2      # bytes of four float32
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, loops=False)
 def normal_tile(sums, recipe, blocks, cut, tile):
     """Fill bins first .. last - 1 of the normal equations of a bundle.
 

@@ -123,7 +123,7 @@ def _even(z, r, t, factor, margin, groups):
     return norm
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, loops=False)
 def conjugate_gradients(vectors, icov, factor, near, control, steps):
     """Add to x what solves icov x = r with couplings of fibres up to `near` apart; returns (iterations, tolerance).
 

@@ -60,7 +60,7 @@ AHEAD = 16     # blocks: how long before it is wanted a block is asked for from 
 BEFORE = 4     # rows: the same for the pixels
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, loops=False)
 def judge(out, blocks, x, images, psferr):
     """out[0] = chi2pix = A^T chi^2 / A^T [ivar > 0] and out[1] = 1 - A^T [ivar > 0], out: (2, nfibre, 4 nblock).
 

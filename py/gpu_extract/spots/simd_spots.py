@@ -342,7 +342,7 @@ def terms_of(recipe):
     return max(one.nj, other.nj), max(one.ni, other.ni), max(one.series.shape[2], other.series.shape[2])
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, loops=False)
 def make_spots(out, recipe, offsets, sizes):
     """Make all spots, each on its own stamp.
 

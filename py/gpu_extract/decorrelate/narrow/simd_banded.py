@@ -198,7 +198,7 @@ def pole_sum(half: int, ndiag: int) -> Any:
     wide, before = max(half, ndiag), padded(half)
     width = out_width(ndiag)
 
-    @njit(nogil=True, cache=True, error_model="numpy")
+    @njit(nogil=True, cache=True, error_model="numpy", loops=False)
     def kernel(out, work, bands, sides, poles, windows, fibres):
         (shifts, weights), (table, dense, columns), nwave = poles, windows, out.shape[1]
         stride = (wide + 1 + SIDES) * LANES

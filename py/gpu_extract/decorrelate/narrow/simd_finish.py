@@ -109,7 +109,7 @@ def finish(result, out, work, sides, diagonal, squares, scale):
     return worst if ones + both < np.inf else np.nan
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, loops=False, error_model="numpy")
 def finish_narrow(result, made, sides, schur, scales, places):
     """`finish` for some fibres of the narrow band, whose pole sums are done; returns what it does for each of them.
 

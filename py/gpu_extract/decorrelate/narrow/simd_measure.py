@@ -119,7 +119,7 @@ def measure(half: int) -> Any:
     """
     before = padded(half)
 
-    @njit(nogil=True, cache=True, error_model="numpy")
+    @njit(nogil=True, cache=True, error_model="numpy", loops=False)
     def kernel(found, schur, icov, places, beside, questions, work, steps):
         (sums, bounds, answers), (bands, rests, diagonals, shifts, taken), (spread, roots) = found, schur, beside
         nwave = icov.shape[2]

@@ -271,7 +271,7 @@ def _stretch(shifts, least, j, reach):
     return last
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, loops=False, error_model="numpy")
 def remainder(flux, plain, spectrum, sides, band, shifts, poles, around, work, limits):
     """flux = plain and what E adds to it, around the bins where that counts.
 

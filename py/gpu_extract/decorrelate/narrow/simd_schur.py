@@ -181,7 +181,7 @@ def coupling(hw: int, own: int, half: int) -> Any:
     width, front, row, known = 2 * hw + 1, _front(hw), 8 * factor_row(own), 8 * known_row(hw)
     weight, columns, tile, beyond = 8 * weights_row(hw), half + 1, 8 * ROWS * width, padded(hw)
 
-    @njit(nogil=True, cache=True, error_model="numpy")
+    @njit(nogil=True, cache=True, error_model="numpy", loops=False)
     def kernel(out, moved, works, icov, others, lanes, ends, distances):
         nwave, count, flat = icov.shape[2], len(distances), address(icov, 0)
         low, z, edge = address(works[0], front * (row // 8)), address(works[5], 0), address(works[8], 0)
