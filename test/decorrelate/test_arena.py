@@ -25,6 +25,15 @@ def test_memory_is_used_again():
         assert np.shares_memory(a, b)
 
 
+def test_a_slightly_larger_array_finds_room_where_the_other_was():
+    arena = Arena()
+    first = [arena.take(2 * BLOCK), arena.take(3 * BLOCK)]
+    arena.clear()
+    second = [arena.take(9 * BLOCK // 4), arena.take(3 * BLOCK)]
+    for a, b in zip(first, second, strict=True):
+        assert np.shares_memory(a, b)
+
+
 def test_who_borrows_within_a_loan_gets_another():
     with borrowed() as outer:
         kept = outer.take(10)

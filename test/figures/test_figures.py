@@ -11,7 +11,7 @@ from gpu_extract.compare import compare_frames, difference_maps, load_cutout
 from gpu_extract.data import Card, Frame, SpecMask
 from gpu_extract.errors import InputError, OutputError
 from gpu_extract.figures import difference_plot, qa_page
-from gpu_extract.figures.canvas import CATEGORIES, mask_category, pooled
+from gpu_extract.figures.canvas import CATEGORIES, grid, mask_category, new_figure, pooled, save
 from gpu_extract.figures.spectra import blurred_truth, choose_view, row_of_resolution, times_resolution
 from gpu_extract.io.frame import write_frame
 from gpu_extract.oracle import evaluate, expected_image
@@ -152,6 +152,15 @@ def test_qa_page_of_odd_frames(cutout, tmp_path, kind, psf_is_known):
     frame = ODD[kind](cutout.reference)
     qa_page(tmp_path / "page.png", cutout.image, frame, psf=cutout.psf if psf_is_known else None)
     assert is_png(tmp_path / "page.png")
+
+
+@pytest.mark.parametrize(("ending", "begins"), [(".png", b"\x89PNG"), (".PNG", b"\x89PNG"), (".pdf", b"%PDF"),
+                                                (".svg", b"<?xml")])
+def test_pictures_of_all_kinds(tmp_path, ending, begins):
+    figure = new_figure(2, 2, arranged=False)
+    grid(figure, (1, 2), 2, edges=(0.3, 0.1, 0.3, 0.1), gaps=(0.2, 0.2))[1, 1].plot([0, 1])
+    save(figure, tmp_path / f"a{ending}")
+    assert (tmp_path / f"a{ending}").read_bytes().startswith(begins)
 
 
 def test_difference_plot(cutout, tmp_path):

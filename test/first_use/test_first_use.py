@@ -13,7 +13,7 @@ from gpu_extract.bundle import locate
 from gpu_extract.cli.compiling import CompileProgress, all_kernels
 from gpu_extract.compare.selftest import load_cutout
 from gpu_extract.config import ExtractConfig
-from gpu_extract.cpu_frame import kernels_for
+from gpu_extract.cpu_frame import _mark, kernels_for
 from gpu_extract.first_use import UNUSED, Estimate, kernel_claims, remove_unused
 from gpu_extract.first_use.kernel_claims import Claims, claim_of, is_claimed
 from gpu_extract.first_use.kernel_list import (
@@ -133,6 +133,9 @@ def test_where_bins_are_wide_for_the_psf_wide_bands_are_left_to_the_frame_that_n
     for every in (False, True):
         halves = {k.numbers[0] for k in kernels_for(cutout.psf, wide, every=every) if k.name == "measure"}
         assert halves == (narrow | {hw + 8, hw + 12} if every else narrow)
+    broad = replace(cutout.psf, cores=tuple(replace(core, sigma_y=replace(core.sigma_y, coeff=2 * core.sigma_y.coeff))
+                                            for core in cutout.psf.cores))
+    assert not is_crisp(broad, wide) and _mark(broad, wide) != _mark(cutout.psf, wide)    # else its bands were left out
     assert is_crisp(psf_model("r"), ExtractConfig((5760.0, 7620.0, 0.8)))
     assert not is_crisp(replace(cutout.psf, cores=tuple(replace(c, tabulated=True) for c in cutout.psf.cores)), wide)
 
