@@ -9,8 +9,8 @@ import pytest
 import oracle
 from extraction import CORES, assert_same_bits, extracted, in_sigma, inner_case, moved, relative
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import Frame, Image, PsfModel, SpecMask, Status
-from gpu_extract.errors import ConfigError
+from gpu_extract.data import Frame, Image, PsfModel, SpecMask, Status, with_series
+from gpu_extract.errors import ConfigError, InputError
 from gpu_extract.simulate import SimConfig, simulate
 from gpu_extract.simulate.config import Defects
 from gpu_extract.spots import centres
@@ -29,6 +29,40 @@ def four_bundles():
 def tiny():
     """Ten fibres in two bundles, otherwise as four_bundles."""
     return simulate(SimConfig(camera="tiny", defects=ROUGH))
+
+
+# ---- what arrays and settings are made of --------------------------------------------------------------------------
+
+@pytest.mark.parametrize("kind", [">f4", ">f8", "f8", "i4", "f2"])
+def test_arrays_of_other_types(tiny, kind):
+    """Arrays as astropy reads them, in the byte order of FITS, and other real numbers: what counts is their values."""
+    image, psf = tiny.image, tiny.psf
+    pix, ivar = np.rint(image.pix), np.where(image.ivar > 0, 1, 0)
+    whole = extracted(Image(pix.astype(np.float64), ivar.astype(np.float64)), psf, CONFIG)
+    other = with_series(psf, lambda series: replace(series, coeff=np.asfortranarray(series.coeff.astype(">f8"))))
+    assert_same_bits(extracted(Image(pix.astype(kind), ivar.astype(kind)), other, CONFIG), whole)
+
+
+def test_arrays_that_are_not_numbers(tiny):
+    """A mask would be lost, and so would the imaginary part."""
+    masked = np.ma.masked_array(tiny.image.pix, mask=tiny.image.ivar == 0)
+    with pytest.raises(InputError, match=r"pix is a masked array, must be a plain one: .* ivar that is 0"):
+        Image(masked, tiny.image.ivar)
+    with pytest.raises(InputError, match="ivar is of type complex64, must be real"):
+        Image(tiny.image.pix, tiny.image.ivar.astype(np.complex64))
+    with pytest.raises(InputError, match="noise is of type <U4, must be real"):
+        Image(tiny.image.pix, tiny.image.ivar, noise=np.full(tiny.image.shape, "some"))
+
+
+def test_settings_as_numpy_has_them():
+    """Numbers out of an array name the same settings; what is no number of its kind is said, all of it at once."""
+    given = ExtractConfig(wavelength=np.array(CONFIG.wavelength), specmin=np.int32(3), nspec=np.int64(4),
+                          psferr=np.float32(0.5), model=np.bool_(True))
+    assert given == replace(CONFIG, specmin=3, nspec=4, psferr=0.5, model=True)
+    assert given.digest() == replace(CONFIG, specmin=3, nspec=4, psferr=0.5).digest()
+    with pytest.raises(ConfigError, match=r"wavelength is \(1, 2\), must be three numbers: .*; nspec is 2.5, must be a "
+                                          r"whole number or None; core is None, must be a word; passes is True, must"):
+        ExtractConfig(wavelength=(1, 2), nspec=2.5, core=None, passes=True)
 
 
 # ---- which fibres are asked for -------------------------------------------------------------------------------------

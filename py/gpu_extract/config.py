@@ -3,7 +3,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from gpu_extract.errors import ConfigError, one_of
@@ -15,6 +15,16 @@ CORES = ("auto", "banded", "dense")
 MOST_PASSES, MOST_RADIUS, MOST_DEGREE = 9, 1000.0, 8
 FURTHER = ("keep_cosmics", "psferr_in_ivar", "tail_radius", "background")      # settings of further passes alone
 MOST_BINS = 1_000_000        # of a spectrum: more than the pixels of any detector along a fibre
+
+_WORDS: dict[Any, str] = {str: "a word", bool: "True or False", float: "a number", float | None: "a number or None",
+                          int: "a whole number", int | None: "a whole number or None"}
+
+
+def _is_a(value: Any, kind: Any) -> bool:
+    """Whether a value is of a setting's type: a whole number is a number, but True is none."""
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, kind) or (isinstance(value, int) and isinstance(0.0, kind))
 
 
 @dataclass(frozen=True)
@@ -66,9 +76,22 @@ class ExtractConfig:
     background: int | None = None
 
     def __post_init__(self) -> None:
-        problems = list(self._problems())
+        problems = list(self._plain()) or list(self._problems())
         if problems:
             raise ConfigError("; ".join(problems))
+
+    def _plain(self) -> Iterator[str]:
+        """Make numpy's numbers and sequences plain ones, which the digest can name; what is not of its type is said."""
+        for each in fields(self):
+            given = getattr(self, each.name)
+            value = given.tolist() if hasattr(given, "tolist") else given
+            if each.name == "wavelength":
+                value = tuple(value) if isinstance(value, list | tuple) else (value,)
+                if len(value) != 3 or not all(_is_a(number, float) for number in value):
+                    yield f"wavelength is {given!r}, must be three numbers: first, last, step"
+            elif not _is_a(value, each.type):
+                yield f"{each.name} is {given!r}, must be {_WORDS[each.type]}"
+            object.__setattr__(self, each.name, value)
 
     def _problems(self) -> Iterator[str]:
         wmin, wmax, dw = self.wavelength

@@ -34,6 +34,21 @@ def _check(name: str, array: np.ndarray, shape: tuple[int | None, ...]) -> None:
         raise InputError(f"{name} has shape {array.shape}, needed is ({wanted})")
 
 
+def _real(name: str, array: Any) -> np.ndarray:
+    """An array as kernels take it: float32 or float64 in the byte order of the machine, other real numbers as float64.
+
+    FITS files hold the other byte order, and so do the arrays that astropy makes of them. A mask would be lost.
+    """
+    if getattr(array, "mask", None) is not None:
+        raise InputError(f"{name} is a masked array, must be a plain one: give its data, and an ivar that is 0 where "
+                         "it is masked")
+    array = np.asarray(array)
+    if array.dtype.kind not in "fiu":
+        raise InputError(f"{name} is of type {array.dtype}, must be real numbers, float32 or float64")
+    native = array.dtype.newbyteorder("=")
+    return array.astype(native if native in (np.float32, np.float64) else np.float64, copy=False)
+
+
 @dataclass(frozen=True)
 class FiberMap:
     """One row per fibre; columns as a structured array, whatever they are.
@@ -56,6 +71,7 @@ class Image:
 
     pix:  (ny, nx) float32 or float64, electron; values where ivar is 0 are never looked at
     ivar: (ny, nx) float32 or float64, 1/electron^2; 0 marks a masked pixel
+        (both may be given in any byte order, or as other real numbers: they are converted)
     cards: header of the image, carried over to the frame
     fibermap: optional, one row per fibre
     read_noise: electron, the smallest of any amplifier, where it is known: no ivar is much larger than its square's
@@ -71,10 +87,9 @@ class Image:
     noise: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        _check("pix", self.pix, (None, None))
-        _check("ivar", self.ivar, self.pix.shape)
-        if self.noise is not None:
-            _check("noise", self.noise, self.pix.shape)
+        for name in ("pix", "ivar") if self.noise is None else ("pix", "ivar", "noise"):
+            object.__setattr__(self, name, _real(name, getattr(self, name)))
+            _check(name, getattr(self, name), (None, None) if name == "pix" else self.pix.shape)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -90,13 +105,16 @@ class Image:
 class Legendre:
     """Legendre series in wavelength, one for every fibre.
 
-    coeff: (..., nfibre, ncoef); the argument is 2 (w - wmin)/(wmax - wmin) - 1
+    coeff: (..., nfibre, ncoef), kept as float64; the argument is 2 (w - wmin)/(wmax - wmin) - 1
     wmin, wmax: Angstrom
     """
 
     coeff: Array
     wmin: float
     wmax: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "coeff", _real("a series of the PSF", self.coeff).astype(np.float64, copy=False))
 
 
 def with_series(part: Any, change: Callable[[Legendre], Legendre]) -> Any:
