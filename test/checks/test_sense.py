@@ -205,6 +205,15 @@ def test_a_cut_image_may_say_what_it_is_cut_out_of(size, told):
     assert (found == []) == told
 
 
+@pytest.mark.parametrize(("unit", "told"), [("electron", False), ("Electrons ", False), ("e-", False), ("ph", False),
+                                            ("", False), (None, False), ("adu", True), ("electron/s", True), (1, True)])
+def test_another_unit_is_a_warning(unit, told):
+    """FLUX is called electron/Angstrom: an image in ADU makes that wrong by the gain."""
+    psf, image = case()
+    found = compare(replace(image, cards=(Card("BUNIT", unit),)), psf, CONFIG)
+    assert len(found) == told and all(f"BUNIT is {unit}: its pixels are taken for electrons" in text for text in found)
+
+
 # ---- the fibermap through the API -----------------------------------------------------------------------------------
 
 def test_fiber_decides_in_the_api_too():

@@ -10,6 +10,7 @@ beside the light, also where just one of the two is lit, or neither beside a sta
 traces have nothing to do with the light. An image without light, or with few fibres lit, gives no verdict.
 A quarter of the pairs is looked at first; where they leave no doubt that the light is on the traces, others are not.
 """
+import re
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
@@ -37,6 +38,7 @@ MISFIT = 1.25          # chi2pix of a bundle above which it is told: noise 12 % 
 OVERFIT = 0.25         # and below: x takes away 0.33 / (sigma x in pixels) of it at most, the mean leverage of pixels
 SMALL_PSFERR = 0.02    # a larger psferr lowers chi2 by itself: no verdict on a low one
 MANY = 100             # good bins that a median needs
+_ELECTRONS = re.compile(r"(e-?|electrons?|ph|photons?)(/pix(el)?)?", re.IGNORECASE)
 
 
 def compare(image: Image, psf: PsfModel, config: ExtractConfig) -> list[str]:
@@ -48,7 +50,7 @@ def compare(image: Image, psf: PsfModel, config: ExtractConfig) -> list[str]:
     if wrong and not config.any_psf:
         raise InputError(f"{'; '.join(wrong)}; give the PSF of this image, or --any-psf (any_psf=True) to go on "
                          "with this one")
-    return [*wrong, *_sizes(image, psf)]
+    return [*wrong, *_sizes(image, psf), *_unit(image)]
 
 
 def strangers(cards: Iterable[Card], identity: Mapping[str, str], name: str) -> str:
@@ -76,6 +78,14 @@ def _sizes(image: Image, psf: PsfModel) -> list[str]:
         return []           # complete, or marked as cut out of this CCD
     return [f"the image has {image.shape[0]} x {image.shape[1]} pixels, the CCD of {psf.name} has {psf.shape[0]} x "
             f"{psf.shape[1]}: pixels are taken to count from the same corner"]
+
+
+def _unit(image: Image) -> list[str]:
+    unit = str(image.get("BUNIT") or "").strip()
+    if not unit or _ELECTRONS.fullmatch(unit):
+        return []
+    return [f"the image's BUNIT is {unit}: its pixels are taken for electrons, and FLUX is called electron/Angstrom; "
+            "if it is in ADU, convert it first (gpu_psf preprocess)"]
 
 
 def astray(image: Image, psf: PsfModel, config: ExtractConfig) -> str:
