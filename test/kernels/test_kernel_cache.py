@@ -13,7 +13,7 @@ import pytest
 from numba import njit
 from numba.core import environment
 
-from gpu_extract.kernels import kernel_cache, kernel_digest
+from gpu_extract.kernels import kernel_cache, kernel_digest, kernel_load
 from gpu_extract.kernels.kernel_cache import KernelCache, constants, name_of
 from gpu_extract.kernels.kernel_store import ENDING, Store, places
 
@@ -304,6 +304,27 @@ def test_a_kernel_comes_back_or_is_made_anew(kept: Kept, monkeypatch: pytest.Mon
     assert [run(2), run(3)] == [10, 15] and len(compiled) == 4
 
 
+@pytest.mark.parametrize("tested", [True, False])
+def test_a_kernel_that_was_kept_is_compiled_into_others_too(kept: Kept, monkeypatch: pytest.MonkeyPatch,
+                                                            tested: bool) -> None:
+    """Its bitcode is parsed then, and not before; with another version of numba, numba does it all."""
+    store = kept.open(kept.root.with_name("kernels3"))
+    monkeypatch.setattr(kernel_cache, "store", lambda: store)
+    monkeypatch.setattr(kernel_load, "TESTED", kernel_load.TESTED if tested else ("none",))
+    parsed, parse = [], kernel_load._parsed
+    monkeypatch.setattr(kernel_load, "_parsed", lambda *given: (parsed.append(1), parse(*given))[1])
+    for _ in range(2):
+        inner = small(11)
+        inner._cache = KernelCache(inner.py_func, kernel_cache.store)    # type: ignore[attr-defined]
+        assert inner(3) == 33 and not parsed
+
+    def outer(x: int) -> int:
+        return inner(x) + 1
+
+    assert [njit(outer)(3), njit(outer)(4), inner(5)] == [34, 45, 55]
+    assert len(parsed) == tested
+
+
 def test_names_tell_types_and_numbers_apart() -> None:
     names = {name_of(small(n).py_func, kinds) for n in (1, 2) for kinds in (("int64",), ("float64",))}   # type: ignore[attr-defined]
     assert len(names) == 4
@@ -330,7 +351,7 @@ def test_sources_that_changed_under_a_process_are_not_kept_as_what_they_were(mon
 def test_a_function_of_a_module_that_is_not_loaded_keeps_what_it_needs() -> None:
     """numba would import the module, which may be long."""
     content = pickle.dumps(Rebuilt("no.such.module", ["a constant"], "gpu_extract-test-environment"))
-    made = kernel_cache._Unpickler(io.BytesIO(content)).load()
+    made = kernel_load._Unpickler(io.BytesIO(content)).load()
     assert made.consts == ["a constant"] and made.env_name == "gpu_extract-test-environment"
 
 

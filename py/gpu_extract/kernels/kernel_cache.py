@@ -7,21 +7,19 @@ goes on with what it has. It believes whatever is in its files, and keeps an ind
 keep numba's. Which kernels are compiled can be watched: `watchers` are told of each.
 """
 import hashlib
-import io
 import logging
-import pickle
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache
 from typing import Any
 
-from numba.core import caching, dispatcher, environment, event, sigutils
-from numba.core.compiler import CompileResult
+from numba.core import caching, dispatcher, event, sigutils
 from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 
 from gpu_extract.kernels import kernel_digest
+from gpu_extract.kernels.kernel_load import load_kernel
 from gpu_extract.kernels.kernel_store import ENDING, Store, places
 
 PACKAGE = "gpu_extract"
@@ -105,29 +103,6 @@ def constants(function: Any) -> dict[str, Any]:
     return found
 
 
-class _Unpickler(pickle.Unpickler):
-    """Reads a kernel without importing what numba imports for it, the module of each of its functions.
-
-    One in numba.np.arraymath brings scipy.linalg, 0.1 s. Only code in numba's object mode looks into these modules.
-    """
-
-    def find_class(self, module: str, name: str) -> Any:
-        """What the pickle names, but for that import."""
-        if (module, name) == (environment.__name__, "_rebuild_env"):
-            return _environment
-        return super().find_class(module, name)
-
-
-def _environment(module: str, consts: list[Any], name: str) -> Any:
-    """A function's environment, with its module where that is loaded anyway."""
-    if module in sys.modules:
-        return environment._rebuild_env(module, consts, name)
-    made = environment.Environment({"__name__": module})
-    made.consts[:] = consts
-    made.env_name = name
-    return made
-
-
 class KernelCache(caching._Cache):
     """What numba asks for one function's kernels: those of a store."""
 
@@ -162,7 +137,7 @@ class KernelCache(caching._Cache):
             rtsys.initialize(target_context)
             try:
                 if content is not None:
-                    return CompileResult._rebuild(target_context, *_Unpickler(io.BytesIO(content)).load())
+                    return load_kernel(target_context, content)
             except Exception as error:      # whatever it is: a kernel that cannot be loaded is compiled
                 kept.discard(name, f"it cannot be loaded ({type(error).__name__})")
         target_context.refresh()
