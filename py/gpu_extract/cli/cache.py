@@ -22,6 +22,13 @@ def cache_folder() -> Path:
 def embedded_default(specmin: int, nspec: int | None, log: Callable[[str], None], *,
                      threads: int = 1) -> "EmbeddedFiles":
     """Files of the embedded simulated frame in the user's cache (see simulate.embedded)."""
-    from gpu_extract.simulate import embedded_default as make
+    from gpu_extract.simulate.embedded import embedded_default as make
 
     return make(specmin, nspec, log, folder=cache_folder(), threads=threads)
+
+
+def embedded_there(specmin: int, nspec: int | None) -> "EmbeddedFiles | None":
+    """The same files, where they are there and sound; nothing is made."""
+    from gpu_extract.simulate.embedded import embedded_there as there
+
+    return there(specmin, nspec, folder=cache_folder())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from gpu_extract.cli.common import loaded, loading, log, run_main
 from gpu_extract.cli.device import choose_backend
+from gpu_extract.cli.early import Early
 from gpu_extract.cli.exposure_stop import ENDING, ask_on_signals, ends_on_signals, leave_on_signals
 from gpu_extract.cli.job import (
     Inputs,
@@ -54,16 +55,21 @@ def extract_image(args: argparse.Namespace) -> int:
     set_threads(args.threads)
     if args.tile is not None and args.tile < 8:
         raise InputError(f"--tile is {args.tile}, must be 8 or more")
-    comm = start_ranks(args.mpi, PROG)
-    if comm.rank == 0:
+    launch = find_launch()
+    reads = launch is None or launch.rank == 0
+    if reads:
         load_fits()
-    extract_with(args, comm, interruptible(args))
+    with closing(Early(args if reads else None)) as early:
+        extract_with(args, start_ranks(args.mpi, PROG), interruptible(args), early)
     return ExitCode.DONE
 
 
-def extract_with(args: argparse.Namespace, comm: "Comm", within: AbstractContextManager[None] | None = None
-                 ) -> "Progress":
-    """The same on ranks that are there already; returns what they recorded. within: what is to be left at the end."""
+def extract_with(args: argparse.Namespace, comm: "Comm", within: AbstractContextManager[None] | None = None,
+                 early: Early | None = None) -> "Progress":
+    """The same on ranks that are there already; returns what they recorded.
+
+    within: what is to be left at the end; early: on rank 0, the image if it is read already
+    """
     from gpu_extract.cli.compiling import CompileProgress, counted_compiling
     from gpu_extract.cli.report import Progress
 
@@ -77,7 +83,7 @@ def extract_with(args: argparse.Namespace, comm: "Comm", within: AbstractContext
             backend.watch(recorder, ranges=args.nvtx)
         get_simulator_ready(args, comm, recorder)
         with recorder.span("read"):
-            job = read_shared(args, comm)
+            job = read_shared(args, comm, early or Early())
         run = Run(args, job, comm, recorder, backend)
         if comm.rank == 0:
             announce(run, device)
@@ -122,15 +128,15 @@ def interruptible(args: argparse.Namespace) -> Iterator[None]:
         leave_on_signals(PROG, ENDING)
 
 
-def read_shared(args: argparse.Namespace, comm: "Comm") -> Job:
+def read_shared(args: argparse.Namespace, comm: "Comm", early: Early) -> Job:
     """The job: rank 0 checks and reads everything; the others get what the extraction needs, in shared memory."""
-    from gpu_extract.io.image import bare
-
     whole: list[Job] = []
 
     def read() -> tuple[Any, ...]:
+        from gpu_extract.io.image import bare
+
         check_all(args)
-        whole.append(read_job(args, find_inputs(args)))
+        whole.append(read_job(args, find_inputs(args, early.inputs()), early.image))
         image = whole[0].image
         return bare(image), whole[0].psf, whole[0].config
 

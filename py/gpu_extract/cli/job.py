@@ -1,7 +1,7 @@
 """From options to what an extraction needs: image, PSF, settings, and cards that say where it came from."""
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -44,8 +44,11 @@ class Job:
     reference: "Frame | None" = None
 
 
-def find_inputs(args: argparse.Namespace) -> Inputs:
-    """The files named by -i and -p, or the embedded simulated frame where neither is given."""
+def find_inputs(args: argparse.Namespace, there: Inputs | None = None) -> Inputs:
+    """The files named by -i and -p, or the embedded simulated frame where neither is given.
+
+    there: where that frame is, if it was just found to be sound
+    """
     if args.input and args.psf:
         return Inputs(args.input, args.psf)
     if args.input or args.psf:
@@ -55,12 +58,22 @@ def find_inputs(args: argparse.Namespace) -> Inputs:
     from gpu_extract.cli.cache import embedded_default
 
     log.info("no -i and -p: extracting the embedded simulated frame")
+    if there is not None:
+        return there
     files = embedded_default(args.specmin, args.nspec, log.info, threads=args.threads or 1)
     return Inputs(*(str(path) for path in files))
 
 
-def read_job(args: argparse.Namespace, inputs: Inputs) -> Job:
-    """Read the files and settle everything; whatever can be wrong with the input is found here."""
+def image_options(args: argparse.Namespace) -> dict[str, bool]:
+    """How the image of a command is read, see io.image.read_image."""
+    return {"check": not args.ignore_checksums, "fibermap": args.fibermap is None, "noise": args.passes > 1}
+
+
+def read_job(args: argparse.Namespace, inputs: Inputs, read: "Callable[..., Image] | None" = None) -> Job:
+    """Read the files and settle everything; whatever can be wrong with the input is found here.
+
+    read: in place of io.image.read_image, see cli.early
+    """
     from gpu_extract.io.frame import read_frame
     from gpu_extract.io.image import read_image
     from gpu_extract.io.psf import read_psf
@@ -70,7 +83,7 @@ def read_job(args: argparse.Namespace, inputs: Inputs) -> Job:
     check = not args.ignore_checksums
     table = None if args.fibermap in (None, NO_FIBERMAP) else args.fibermap
     sources = source_cards(Sources(inputs.image, inputs.psf, table))
-    image = read_image(inputs.image, check=check, fibermap=args.fibermap is None, noise=args.passes > 1)
+    image = (read or read_image)(inputs.image, **image_options(args))
     psf = read_psf(inputs.psf, check=check)
     if table is not None:
         image = replace(image, fibermap=_fibermap_file(table, check))

@@ -7,7 +7,6 @@ the blur is, the sum is the integral to 1e-6 of the peak.
 import numpy as np
 
 from gpu_extract.data import Array, Core
-from gpu_extract.spots.tables import core_of, nodes_of
 
 HALF = 7                        # pixels that a stamp reaches to each side
 POSITIONS, WAVES, FIBRES = 3, 5, 7      # per pixel along each axis, along wavelength, across the detector
@@ -21,6 +20,8 @@ def disc_core(disc: tuple[float, float], place: Array, domain: tuple[float, floa
     disc: radius and blur (sigma) in pixels; place: (nfibre,) of the fibres, -1 to 1; domain: Angstrom
     wider: share by which the spots are larger
     """
+    from gpu_extract.spots.tables import core_of, nodes_of  # kernels, which a kept frame does not need
+
     fibres = np.unique(np.linspace(0, len(place) - 1, FIBRES).astype(np.int64))
     waves = nodes_of(WAVES, domain)
     t = (2 * waves - domain[0] - domain[1]) / (domain[1] - domain[0])

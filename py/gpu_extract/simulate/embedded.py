@@ -10,7 +10,7 @@ from gpu_extract.io.lines import night_sky
 from gpu_extract.simulate.config import SimConfig
 from gpu_extract.simulate.header import VERSION
 from gpu_extract.simulate.instrument import DETECTORS
-from gpu_extract.simulate.kept import kept_folder
+from gpu_extract.simulate.kept import is_kept, kept_folder
 
 EMBEDDED = SimConfig(camera="r0", seed=20200707)
 _FEW = 4                        # up to so many bundles are made and kept by themselves
@@ -48,6 +48,12 @@ def embedded_default(specmin: int, nspec: int | None, log: Callable[[str], None]
                          read_noise=False)                  # nobody reads it here: half as much again to check
 
     return _files(kept_folder(folder, _name(config), make, log=log))
+
+
+def embedded_there(specmin: int, nspec: int | None, *, folder: Path) -> EmbeddedFiles | None:
+    """The same, where they are there and what they were; None where they would have to be made."""
+    there = folder / _name(embedded_config(specmin, nspec))
+    return _files(there) if is_kept(there) else None
 
 
 def embedded_config(specmin: int, nspec: int | None) -> SimConfig:

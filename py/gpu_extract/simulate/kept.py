@@ -44,6 +44,11 @@ def kept_folder(root: Path, name: str, make: Callable[[Path], None], *,
     return folder
 
 
+def is_kept(folder: Path) -> bool:
+    """Whether a folder is there and as it was made."""
+    return _complaint(folder) is None
+
+
 def _complaint(folder: Path) -> str | None:
     """What is wrong with a folder; None where it is as it was made."""
     try:
