@@ -18,6 +18,7 @@ from pathlib import Path
 from isal import isal_zlib
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
+from gpu_extract.io.content import Content
 from gpu_extract.io.pack import write_packed
 from gpu_extract.perf import clock
 from ranks import ENVIRONMENT, launcher, program
@@ -108,7 +109,7 @@ def main() -> int:
             timed([*program("gpu_simulate"), "--camera", "tiny" if args.smallest else "r", "-o", str(args.image),
                    "--loglevel", "error"])
         packed = folder / "image.fits.gz"
-        write_packed(packed, memoryview(args.image.read_bytes()))
+        write_packed(packed, Content([args.image.read_bytes()]))
         images = {".fits": args.image.resolve(), ".fits.gz": packed}
         good = one_frame(args, folder, images)
         if args.frames:

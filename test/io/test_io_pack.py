@@ -1,6 +1,7 @@
 """Packing as gzip: every reader finds the content, the number of threads changes nothing, damage is found."""
 
 import gzip
+import io
 import os
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ import gpu_extract.io.write
 from edge_files import small_frame, without_fibermap
 from gpu_extract.errors import InputError, OutputError
 from gpu_extract.io import pack
+from gpu_extract.io.content import Content, content_of
 from gpu_extract.io.frame import read_frame, write_frame
 from gpu_extract.io.image import read_image
 from gpu_extract.io.readback import keep_promise
@@ -30,21 +32,21 @@ def content():
 def test_others_unpack_it(tmp_path, content, size):
     """zlib and gunzip; as one member, behind which nothing is left: cfitsio stops at the end of the first."""
     path = tmp_path / "a.fits.gz"
-    sizes = pack.write_packed(path, memoryview(content[:size]))
+    packed = pack.write_packed(path, Content([content[:size]]))
     member = zlib.decompressobj(31)
     assert member.decompress(path.read_bytes()) == content[:size] and member.eof and not member.unused_data
     assert gzip.decompress(path.read_bytes()) == content[:size]
     if shutil.which("gunzip"):
         assert subprocess.run(["gunzip", "-c", path], capture_output=True, check=True).stdout == content[:size]
-    pack.check_packed(path, memoryview(content[:size]), sizes)
+    pack.check_packed(path, Content([content[:size]]), packed)
 
 
 def test_any_number_of_cores_gives_the_same_bytes(tmp_path, content, monkeypatch):
     found = set()
     for cores in (1, 2, 5):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: set(range(cores)))
-        sizes = pack.write_packed(tmp_path / "a.gz", memoryview(content))
-        pack.check_packed(tmp_path / "a.gz", memoryview(content), sizes)
+        packed = pack.write_packed(tmp_path / "a.gz", Content([content]))
+        pack.check_packed(tmp_path / "a.gz", Content([content]), packed)
         found.add((tmp_path / "a.gz").read_bytes())
     assert len(found) == 1
 
@@ -52,17 +54,17 @@ def test_any_number_of_cores_gives_the_same_bytes(tmp_path, content, monkeypatch
 def test_each_damaged_byte_is_found(tmp_path):
     """In the head, the stream and the tail; also what is cut, and what stands behind."""
     path = tmp_path / "a.gz"
-    content = memoryview(bytes(range(200)))
-    sizes = pack.write_packed(path, content)
+    content = Content([bytes(range(200))])
+    packed = pack.write_packed(path, content)
     good = path.read_bytes()
     damaged = [good[:n] + bytes([good[n] ^ 0x55]) + good[n + 1 :] for n in range(len(good))]
     for bad in (*damaged, good[:-1], good + b"x", b""):
         path.write_bytes(bad)
         with pytest.raises(InputError, match="gzip stream is corrupt"):
-            pack.check_packed(path, content, sizes)
+            pack.check_packed(path, content, packed)
     path.write_bytes(good)
     with pytest.raises(InputError, match="gzip stream is corrupt"):        # sound, but of something else
-        pack.check_packed(path, memoryview(bytes(200)), sizes)
+        pack.check_packed(path, Content([bytes(200)]), packed)
 
 
 def test_a_packed_frame_is_read_back_from_the_disk(tmp_path, monkeypatch):
@@ -82,6 +84,28 @@ def test_a_packed_frame_is_read_back_from_the_disk(tmp_path, monkeypatch):
     with pytest.raises(OutputError, match=r"not written: read back .* gzip stream is corrupt"):
         write_frame(path, without_fibermap(small_frame()))
     assert path.read_bytes() == whole and sorted(os.listdir(tmp_path)) == ["frame.fits", "frame.fits.gz"]
+
+
+def test_content_is_what_astropy_writes():
+    """Of every kind of HDU that is written, and of any piece of it, also one that begins within a number."""
+    chance = np.random.default_rng(4)
+    arrays = [chance.normal(size=shape).astype(kind) for shape, kind in (
+        ((7, 901), "f4"), ((11,), "f8"), ((3, 5), ">f4"), ((4, 30), "u1"), ((9, 2), "i2"), ((1500, 3), "i8"))]
+    arrays += [chance.integers(0, np.iinfo(kind).max, (5, 7), np.dtype(kind), endpoint=True) for kind in ("u2", "u4")]
+    rows = np.array([(1, b"a", (2.5, -1.0), True), (3, b"bc", (4.0, 0.0), False)],
+                    [("n", "i4"), ("name", "S3"), ("pair", "f8", 2), ("good", "?")])
+    hdus = fits.HDUList([fits.PrimaryHDU(arrays[0][:, ::2]), *(fits.ImageHDU(array, name=f"A{n}") for n, array in
+                                                                enumerate(arrays)),
+                         gpu_extract.io.write.table_hdu(rows, "ROWS", units={"n": "s"}), fits.ImageHDU()])
+    for hdu in hdus:
+        hdu.add_checksum()
+    meant = io.BytesIO()
+    content = content_of(hdus)
+    hdus.writeto(meant)
+    whole = meant.getvalue()
+    assert content.read() == whole and len(content) == len(whole) > 3 * 2880
+    for start, stop in chance.integers(0, len(whole) + 9, (300, 2)):
+        assert content.piece(start, stop).tobytes() == whole[start:stop]
 
 
 def fpacked(path, quantised=(), codes="RICE_1"):

@@ -11,6 +11,7 @@ import gpu_extract.io.write
 from edge_files import small_frame, without_fibermap
 from gpu_extract.data import FiberMap, SpecMask
 from gpu_extract.errors import OutputError
+from gpu_extract.io.content import Content
 from gpu_extract.io.frame import read_frame, write_frame, write_model
 from gpu_extract.io.readback import Promise, keep_promise
 from gpu_extract.io.spectra import write_spectra
@@ -119,4 +120,4 @@ def test_the_bits_of_numbers_that_are_finite(tmp_path):
         info = np.finfo(kind)
         values = np.array([info.max, info.min, info.tiny, info.smallest_subnormal, -0.0], kind)
         fits.PrimaryHDU(values).writeto(tmp_path / "a.fits", checksum=True, overwrite=True)
-        keep_promise(tmp_path / "a.fits", "a.fits", Promise([(5,)]))
+        keep_promise(tmp_path / "a.fits", "a.fits", Promise([(5,)], Content([])))

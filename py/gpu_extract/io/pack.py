@@ -6,15 +6,16 @@ be packed and unpacked side by side. Their size is fixed: the number of threads 
 """
 import os
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from isal import isal_zlib
 
 from gpu_extract.errors import InputError
+from gpu_extract.io.content import Content
 
 # its type hints call the class an object of it
 Corrupt: type[Exception] = isal_zlib.error      # type: ignore[assignment]
@@ -28,41 +29,57 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
-def write_packed(path: Path, content: memoryview) -> tuple[int, ...]:
-    """Write `content` as a gzip file; returns the bytes that each of its pieces has in the file."""
+class Packed(NamedTuple):
+    """What a packed file consists of: the bytes that each piece has in it, and its tail."""
+
+    sizes: tuple[int, ...]
+    tail: bytes
+
+
+def write_plain(path: Path, content: Content) -> None:
+    """Write `content` as it is."""
+    with path.open("wb") as handle:
+        for start in range(0, len(content), PIECE):
+            handle.write(content.piece(start, start + PIECE).data)
+
+
+def write_packed(path: Path, content: Content) -> Packed:
+    """Write `content` as a gzip file."""
     starts = range(0, max(len(content), 1), PIECE)
 
-    def packed(start: int) -> bytes:
+    def packed(start: int) -> tuple[bytes, int, int]:
+        piece = content.piece(start, start + PIECE)
         packer = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _RAW)
         last = start == starts[-1]
-        return packer.compress(content[start:start + PIECE]) + packer.flush(
-            isal_zlib.Z_FINISH if last else isal_zlib.Z_FULL_FLUSH)
+        return packer.compress(piece) + packer.flush(isal_zlib.Z_FINISH if last else isal_zlib.Z_FULL_FLUSH), \
+            isal_zlib.crc32(piece), len(piece)
 
-    sizes = []
+    sizes, crc = [], 0
     with path.open("wb") as handle:
         handle.write(_HEAD)
-        for piece in _side_by_side(packed, starts):
+        for piece, of_piece, length in _side_by_side(packed, starts):
             sizes.append(handle.write(piece))
-        handle.write(_TAIL.pack(isal_zlib.crc32(content), len(content) & 0xFFFFFFFF))
-    return tuple(sizes)
+            crc = isal_zlib.crc32_combine(crc, of_piece, length)
+        tail = _TAIL.pack(crc, len(content) & 0xFFFFFFFF)
+        handle.write(tail)
+    return Packed(tuple(sizes), tail)
 
 
-def check_packed(path: str | os.PathLike[str], content: memoryview, sizes: Sequence[int]) -> None:
+def check_packed(path: str | os.PathLike[str], content: Content, packed: Packed) -> None:
     """Read a file of `write_packed` from the disk. Raises InputError where it does not hold `content`."""
+    sizes = packed.sizes
     ends = list(accumulate(sizes, initial=len(_HEAD)))
-    tail = _TAIL.pack(isal_zlib.crc32(content), len(content) & 0xFFFFFFFF)
     with open(path, "rb") as handle:
-        def is_right(piece: int) -> bool:
-            packed = os.pread(handle.fileno(), sizes[piece], ends[piece])
-            meant = bytes(content[piece * PIECE:(piece + 1) * PIECE])
-            return isal_zlib.decompressobj(_RAW).decompress(packed) == meant
+        def is_right(number: int) -> bool:
+            found = isal_zlib.decompressobj(_RAW).decompress(os.pread(handle.fileno(), sizes[number], ends[number]))
+            return found == content.piece(number * PIECE, (number + 1) * PIECE).tobytes()
 
         try:
             right = all([*_side_by_side(is_right, range(len(sizes)))])
         except Corrupt as error:
             raise InputError(f"{path}: its gzip stream is corrupt ({error})") from error
-        around = os.pread(handle.fileno(), len(_HEAD), 0), os.pread(handle.fileno(), len(tail) + 1, ends[-1])
-    if not right or around != (_HEAD, tail):
+        around = os.pread(handle.fileno(), len(_HEAD), 0), os.pread(handle.fileno(), _TAIL.size + 1, ends[-1])
+    if not right or around != (_HEAD, packed.tail):
         raise InputError(f"{path}: its gzip stream is corrupt (head, content, size or CRC)")
 
 

@@ -1,17 +1,17 @@
 """What was written is read back from the file before it gets its name: the last look at what others will trust."""
-import io
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
 from gpu_extract.errors import InputError, OutputError
 from gpu_extract.io.cards import Layout
+from gpu_extract.io.content import Content
 from gpu_extract.io.fits import layouts
-from gpu_extract.io.pack import check_packed
+from gpu_extract.io.pack import Packed, check_packed
 
 _CHUNK = 1 << 20                         # bytes looked at together: they stay in the cache
 # by the size of a number: the bits, as they lie in the file, that are all set where it is NaN or infinite
@@ -26,13 +26,13 @@ class Promise:
 
     axes: of each HDU, as NAXIS1, NAXIS2, ...
     nodata: bits of an HDU MASK (or X_MASK) where IVAR (or X_IVAR) is exactly 0
-    content, pieces: where it is packed: what was, and the bytes that its pieces have in the file, see io.pack
+    content: its bytes; packed: how it is packed, if it is, see io.pack
     """
 
     axes: Sequence[tuple[int, ...]]
+    content: Content
     nodata: int = 0
-    content: io.BytesIO | None = None
-    pieces: Sequence[int] = ()
+    packed: Packed | None = None
 
 
 def keep_promise(written: Path, path: str | os.PathLike[str], promise: Promise) -> None:
@@ -41,9 +41,11 @@ def keep_promise(written: Path, path: str | os.PathLike[str], promise: Promise) 
     Checksums are right, axes are those of the arrays, no number is NaN or infinite, ivar is 0 where there are no data.
     """
     try:
-        if promise.content is not None:
-            check_packed(written, promise.content.getbuffer(), promise.pieces)
-        with layouts(os.fspath(written), content=promise.content) as (source, found):
+        content = None
+        if promise.packed is not None:
+            check_packed(written, promise.content, promise.packed)
+            content = cast(BinaryIO, promise.content)
+        with layouts(os.fspath(written), content=content) as (source, found):
             wrong = list(_broken(source.handle, found, promise))
     except InputError as error:
         wrong = [str(error).removeprefix(f"{written}: ")]

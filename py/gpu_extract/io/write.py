@@ -1,9 +1,7 @@
 """Making HDUs and writing them: native arrays in, big-endian on disk, checksums in every HDU."""
-import io
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +10,9 @@ from astropy.io.fits.verify import VerifyWarning
 
 from gpu_extract.data import Card
 from gpu_extract.io.atomic import Commit, at_once, atomic
+from gpu_extract.io.content import content_of
 from gpu_extract.io.headers import header_of
-from gpu_extract.io.pack import write_packed
+from gpu_extract.io.pack import write_packed, write_plain
 from gpu_extract.io.readback import Promise, keep_promise
 
 # in place of the date that astropy would put there: equal content gives equal files
@@ -66,21 +65,13 @@ def write_hdus(path: str | os.PathLike[str], hdus: Sequence[Any], commit: Commit
     whole = fits.HDUList(list(hdus))     # adds EXTEND to the primary: before the sums, not after
     for hdu in whole:
         hdu.add_checksum(when=_CHECKSUM_COMMENT)
+    content = content_of(whole)
     with atomic(path, commit) as temporary:
-        packed = _write(whole, temporary)
+        packed = write_packed(temporary, content) if temporary.suffix == ".gz" else None
+        if packed is None:
+            write_plain(temporary, content)
         if nodata is not None:
-            keep_promise(temporary, path, Promise([_axes(hdu) for hdu in whole], nodata, *packed))
-        del packed                      # which may be large, while the others confirm
-
-
-def _write(hdus: fits.HDUList, path: Path) -> tuple[()] | tuple[io.BytesIO, tuple[int, ...]]:
-    """Write, packed where the name ends in .gz: returns what was, and the bytes of the packed pieces, see io.pack."""
-    if path.suffix != ".gz":
-        hdus.writeto(path, output_verify="exception")
-        return ()
-    content = io.BytesIO()
-    hdus.writeto(content, output_verify="exception")
-    return content, write_packed(path, content.getbuffer())
+            keep_promise(temporary, path, Promise([_axes(hdu) for hdu in whole], content, nodata, packed))
 
 
 def _axes(hdu: Any) -> tuple[int, ...]:

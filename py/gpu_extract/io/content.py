@@ -1,0 +1,98 @@
+"""The bytes of a FITS file that is to be written, made where they are asked for: nobody holds the whole of it.
+
+An array's bytes are those of its numbers, big-endian. They are made in pieces that stay in the cache, by any thread.
+"""
+import io
+import os
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from astropy.io import fits
+
+_BLOCK = 2880
+
+
+class Content(io.RawIOBase):
+    """A file that can be read: of parts that follow each other, flat native arrays and bytes.
+
+    Reading with `fill` has no state, and several threads may do so.
+    """
+
+    def __init__(self, parts: Sequence[np.ndarray | bytes]):
+        self._parts = [np.frombuffer(part, np.uint8) if isinstance(part, bytes) else part.reshape(-1) for part in parts]
+        self._starts = list(accumulate((part.nbytes for part in self._parts), initial=0))
+        self._at = 0
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def piece(self, start: int, stop: int) -> np.ndarray:
+        """The bytes from `start` to `stop`, fewer where the file ends before, in memory of their own."""
+        found = np.empty(max(min(stop, len(self)) - start, 0), np.uint8)
+        self.fill(start, found)
+        return found
+
+    def fill(self, start: int, into: np.ndarray) -> None:
+        """Put the bytes from `start` on into an array of bytes; there are that many."""
+        done, number = 0, bisect_right(self._starts, start) - 1
+        while done < len(into):
+            part, first = self._parts[number], start + done - self._starts[number]
+            count = min(part.nbytes - first, len(into) - done)
+            into[done:done + count] = _bytes_of(part, first, first + count)
+            done, number = done + count, number + 1
+
+    def readable(self) -> bool:
+        """It can be read."""
+        return True
+
+    def seekable(self) -> bool:
+        """From anywhere."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Where the next byte is read."""
+        self._at = offset + (0, self._at, len(self))[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        """As many bytes as there are and the buffer takes."""
+        into = np.frombuffer(buffer, np.uint8)[:max(len(self) - self._at, 0)]
+        self.fill(self._at, into)
+        self._at += len(into)
+        return len(into)
+
+
+def _bytes_of(part: np.ndarray, first: int, last: int) -> np.ndarray:
+    """Bytes of a flat array's numbers, big-endian."""
+    size = part.itemsize
+    numbers = part[first // size:-(-last // size)]
+    swapped: np.ndarray = numbers.astype(part.dtype.newbyteorder(">")).view(np.uint8)
+    return swapped[first % size:first % size + last - first]
+
+
+def content_of(hdus: fits.HDUList) -> Content:
+    """What astropy would write of HDUs that have their checksums, byte for byte. Tables are written by astropy."""
+    hdus.verify(option="exception")
+    parts: list[np.ndarray | bytes] = []
+    for hdu in hdus:
+        if isinstance(hdu, fits.BinTableHDU):
+            written = io.BytesIO()
+            hdu.writeto(written)
+            parts.append(written.getvalue()[_BLOCK:])        # behind the primary that astropy puts before
+            continue
+        data = _numbers(hdu.data)
+        parts += [hdu.header.tostring().encode("ascii"), data, bytes(-data.nbytes % _BLOCK)]
+    return Content(parts)
+
+
+def _numbers(data: np.ndarray | None) -> np.ndarray:
+    """An image's numbers as they are stored: unsigned ones of several bytes less half their range (4.4.2.5)."""
+    if data is None:
+        return np.empty(0, np.uint8)
+    data = np.ascontiguousarray(data)
+    if data.dtype.kind == "u" and data.itemsize > 1:
+        return (data ^ data.dtype.type(1 << 8 * data.itemsize - 1)).view(f"i{data.itemsize}")
+    return data
