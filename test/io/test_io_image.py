@@ -1,5 +1,7 @@
 """Reading CCD images: what masks, what is refused, what may be absent."""
 
+import gzip
+import os
 import tracemalloc
 
 import numpy as np
@@ -7,7 +9,9 @@ import pytest
 from astropy.io import fits
 
 from edge_files import NX, NY, image_hdus, write_image
-from gpu_extract.errors import InputError
+from gpu_extract.errors import InputError, InternalError
+from gpu_extract.io import source
+from gpu_extract.io.fits import image_of, layouts, open_fits
 from gpu_extract.io.image import read_image
 
 
@@ -188,3 +192,60 @@ def test_read_noise_of_the_hdu_else_of_the_header(tmp_path, hdu, cards, noise):
         del hdus["READNOISE"]
     hdus[0].header.update(cards)
     assert read_image(write_image(tmp_path / "a.fits", hdus)).read_noise == noise
+
+
+def packed(path):
+    """The same file as a gzip file."""
+    name = path.with_name(path.name + ".gz")
+    name.write_bytes(gzip.compress(path.read_bytes(), 1))
+    return name
+
+
+@pytest.mark.parametrize("kind", [">f4", ">f8"])
+def test_images_are_taken_while_the_file_is_looked_through(tmp_path, monkeypatch, kind):
+    """In pieces that end within a number: the numbers that astropy reads, and their sum with what fills the block."""
+    monkeypatch.setattr(source, "_CHUNK", 1000)
+    hdus = image_hdus()
+    chance = np.random.default_rng(3)
+    hdus[0].data = chance.normal(size=(NY, NX - 1)).astype(kind)
+    hdus[1].data = chance.uniform(size=(NY, NX - 1)).astype(kind)
+    for hdu in hdus[2:4]:
+        hdu.data = hdu.data[:, 1:]
+    path = write_image(tmp_path / "a.fits", hdus)
+    for name in (path, packed(path)):
+        image = read_image(name)
+        assert image.pix.dtype.isnative and image.pix.dtype.itemsize == int(kind[-1])
+        np.testing.assert_array_equal(image.pix, fits.getdata(path, 0))
+        keep = fits.getdata(path, "MASK") & 767 == 0
+        np.testing.assert_array_equal(image.ivar[keep], fits.getdata(path, 1)[keep])
+    with fits.open(path) as opened:
+        starts = [hdu.fileinfo()["datLoc"] for hdu in opened[:2]]
+    whole = path.read_bytes()
+    size = NY * (NX - 1) * int(kind[-1])
+    for place in (starts[0], starts[0] + size - 1, starts[0] + size, starts[1] + size // 2, starts[1] + size + 3):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1:])
+        for name in (path, packed(path)):
+            assert f"DATASUM of HDU {('IMAGE', 'IVAR')[place >= starts[1]]}" in refused(name)
+            read_image(name, check=False)
+
+
+def test_what_is_taken_of_a_gzip_file_is_not_kept(tmp_path):
+    """Only the rest of it lies in memory, and it cannot be taken again."""
+    hdus = fits.HDUList([fits.PrimaryHDU(np.ones((2000, 1000), np.float32)), fits.ImageHDU(np.ones(700), name="REST")])
+    hdus.writeto(tmp_path / "a.fits")
+    taken = {}
+    with layouts(str(packed(tmp_path / "a.fits")), take=("0",), taken=taken) as (held, found):
+        assert os.fstat(held.handle.fileno()).st_blocks * 512 < 2.2 * source._CHUNK < found[0].size / 3
+    assert (taken[0].image == 1).all()
+    with open_fits(tmp_path / "a.fits", take=("0",)) as opened:
+        assert image_of(opened[0], "a.fits").shape == (2000, 1000)
+        with pytest.raises(InternalError, match="taken already"):
+            image_of(opened[0], "a.fits")
+
+
+def test_numbers_that_stand_for_others_are_scaled(tmp_path):
+    hdus = image_hdus()
+    path = write_image(tmp_path / "a.fits", hdus)
+    once = read_image(path).ivar
+    fits.setval(path, "BSCALE", value=2.0, ext=1)
+    np.testing.assert_array_equal(read_image(path, check=False).ivar, 2 * once)

@@ -225,8 +225,9 @@ def compute(run: Run) -> "Frame | None":
 def deliver(run: Run, frame: "Frame | None") -> None:
     """Write what was asked for, and sum up: rank 0 does, the others confirm every file before it gets its name."""
     if frame is None:
-        for _ in writers(run.args):
-            run.comm.barrier()
+        for path in (run.args.output, run.args.model, run.args.spectra):
+            if path:
+                run.comm.barrier()
         return
     from gpu_extract.cli.report import log_summary
 

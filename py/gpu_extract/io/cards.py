@@ -49,7 +49,7 @@ class Column(NamedTuple):
 class Layout:
     """What the cards of one HDU say: kind (IMAGE, BINTABLE, ...), axes as NAXIS1, NAXIS2, ..., bytes of its data.
 
-    lossy: whether it is a compressed image whose pixels were rounded
+    lossy: whether it is a compressed image whose pixels were rounded; scaled: whether its numbers stand for others
     """
 
     kind: str
@@ -60,6 +60,7 @@ class Layout:
     extent: Extent
     version: int = 1
     lossy: bool = False
+    scaled: bool = False
 
 
 def end_of(header: bytes) -> int | None:
@@ -98,7 +99,8 @@ def layout_of(header: bytes, start: int, number: int) -> Layout:
     name = cards.text("EXTNAME", "") or str(number)
     extent = Extent(name, start, data, data + ceil(size / BLOCK) * BLOCK, cards.text("CHECKSUM", "") or None,
                     cards.text("DATASUM", "") or None)
-    return Layout(kind, bitpix, axes, columns, size, extent, cards.integer("EXTVER", default=1), lossy)
+    scaled = any(cards.holds(key) for key in ("BSCALE", "BZERO", "BLANK"))
+    return Layout(kind, bitpix, axes, columns, size, extent, cards.integer("EXTVER", default=1), lossy, scaled)
 
 
 def _bitpix(cards: "_Cards", key: str) -> int:

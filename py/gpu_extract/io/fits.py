@@ -16,21 +16,24 @@ from gpu_extract.errors import GpuExtractError, InputError
 from gpu_extract.io.cards import BLOCK, MOST_BLOCKS, MOST_HDUS, Layout, Odd, end_of, layout_of
 from gpu_extract.io.checksum import verify
 from gpu_extract.io.source import Source, source_of
+from gpu_extract.io.taken import Taken, can_be_taken, give, take_out, taken_of
 
 _AGAIN = "fetch or make the file again"
 
 
 @contextmanager
-def open_fits(path: str | os.PathLike[str], *, check: bool = True) -> Iterator[fits.HDUList]:
+def open_fits(path: str | os.PathLike[str], *, check: bool = True, take: Sequence[str] = ()) -> Iterator[fits.HDUList]:
     """Open a FITS file, gzipped or not, for reading.
 
     check: compare CHECKSUM and DATASUM with the bytes where the file carries them
+    take: names of HDUs, or numbers of those without one, whose images `image_of` will be asked for, once each
 
     Raises InputError: file missing, unreadable, empty, not FITS, truncated, or corrupt; also for whatever astropy
     raises on the content while the file is open.
     """
     name = os.fspath(path)
-    with layouts(name, check=check) as (source, found), warnings.catch_warnings():
+    taken: dict[int, Taken] = {}
+    with layouts(name, check=check, take=take, taken=taken) as (source, found), warnings.catch_warnings():
         # what these warnings say is found here, and said in our words
         warnings.simplefilter("ignore", AstropyWarning)
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -38,6 +41,9 @@ def open_fits(path: str | os.PathLike[str], *, check: bool = True) -> Iterator[f
         try:
             hdus = fits.open(source.handle, memmap=False, lazy_load_hdus=False)
             _same_places(hdus, found, name)
+            for number, image in taken.items():
+                give(hdus[number], image)
+            taken.clear()
             yield hdus
         except GpuExtractError:
             raise
@@ -48,20 +54,25 @@ def open_fits(path: str | os.PathLike[str], *, check: bool = True) -> Iterator[f
 
 
 @contextmanager
-def layouts(name: str, *, check: bool = True,
-            content: BinaryIO | None = None) -> Iterator[tuple[Source, list[Layout]]]:
+def layouts(name: str, *, check: bool = True, content: BinaryIO | None = None, take: Sequence[str] = (),
+            taken: dict[int, Taken] | None = None) -> Iterator[tuple[Source, list[Layout]]]:
     """A file's bytes, and where its HDUs lie and what they hold, after making sure that all of them are there.
 
     content: the file's, unpacked, where it is known
+    take, taken: names of HDUs whose images are put into `taken`, by number, as they are come by: their bytes cannot be
+        read any more
     """
+    taken = {} if taken is None else taken
     with source_of(name) if content is None else nullcontext(Source(content, name)) as source:
-        found = _walk(source)
+        found = _walk(source, take, taken)
         if check:
-            verify(source.handle, [layout.extent for layout in found], name)
+            known = {found[n].extent.data: (found[n].extent.data + found[n].size, image.sum)
+                     for n, image in taken.items()}
+            verify(source.handle, [layout.extent for layout in found], name, known)
         yield source, found
 
 
-def _walk(source: Source) -> list[Layout]:
+def _walk(source: Source, wanted: Sequence[str], taken: dict[int, Taken]) -> list[Layout]:
     """The HDUs one after the other: none is looked for before the one in front of it is known to be there."""
     found: list[Layout] = []
     start, name = 0, source.name
@@ -75,6 +86,9 @@ def _walk(source: Source) -> list[Layout]:
             layout = layout_of(header, start, len(found))
         except Odd as error:
             raise InputError(f"{name}: the header of HDU {len(found)} is corrupt: {error}; {_AGAIN}") from error
+        _allowed(source, layout)
+        if layout.extent.name.upper() in wanted and can_be_taken(layout) and source.may_reach(layout.extent.end):
+            taken[len(found)] = take_out(source, layout)
         _room(source, layout)
         found.append(layout)
         start = layout.extent.end
@@ -104,12 +118,17 @@ def _header(source: Source, start: int) -> bytes | None:
     return None
 
 
-def _room(source: Source, layout: Layout) -> None:
-    """Raise InputError where a file has not the bytes that a header speaks of, or would not be unpacked to them."""
+def _allowed(source: Source, layout: Layout) -> None:
+    """Raise InputError where a file would not be unpacked to what a header speaks of."""
     extent, name = layout.extent, source.name
     if extent.end > source.limit:
         raise InputError(f"{name}: its header speaks of {extent.end} bytes up to the end of HDU {extent.name}, allowed "
                          f"for a file of this size are {source.limit}; {_AGAIN}")
+
+
+def _room(source: Source, layout: Layout) -> None:
+    """Raise InputError where a file has not the bytes that a header speaks of."""
+    extent, name = layout.extent, source.name
     size = source.reach(extent.end)
     if extent.end > size:
         raise InputError(f"{name}: truncated: {size} bytes, but HDU {extent.name} needs {extent.end}; {_AGAIN}")
@@ -204,13 +223,16 @@ def data_of(hdu: Any, path: str | os.PathLike[str]) -> np.ndarray:
 def image_of(hdu: Any, path: str | os.PathLike[str], ndim: int = 2) -> np.ndarray:
     """The image of an HDU in native byte order, C order, float32 and float64 kept as they are.
 
-    It is the caller's: the HDU lets go of it (and reads it again where it is asked), and no copy is made.
+    It is the caller's: the HDU lets go of it (and reads it again where it is asked, unless it was taken), and no copy
+    is made.
     """
-    data = data_of(hdu, path)
+    taken = taken_of(hdu)
+    data = data_of(hdu, path) if taken is None else taken
     if data.dtype.names is not None or data.ndim != ndim or data.size == 0:
         what = "a table" if data.dtype.names is not None else f"of shape {data.shape}"
         raise InputError(f"{path}: HDU {hdu.name} is {what}, needed is an image with {ndim} axes")
-    del hdu.data
+    if taken is None:
+        del hdu.data
     if not data.dtype.isnative and data.flags.writeable and data.flags.c_contiguous:
         data.byteswap(inplace=True)
         data = data.view(data.dtype.newbyteorder("="))

@@ -15,6 +15,7 @@ from gpu_extract.io.headers import cards_of
 
 # ccdmask bits 0-7 and 9 take a pixel out; 8 (BADREADNOISE) does not
 MASKING_BITS = 767
+_TAKEN = "IMAGE", "0", "IVAR"      # HDUs, the second one a primary without a name
 _ROWS = 256        # of an image at a time
 _NOISE_ROWS = 16   # of READNOISE that are looked at: it is the same all over an amplifier
 _NOISE_CARD = re.compile(r"OBSRDN[A-D1-4]|RDNOISE[A-D0-4]?|READNOIS")
@@ -35,7 +36,7 @@ def read_image(path: str | os.PathLike[str], *, check: bool = True, fibermap: bo
     Raises InputError: a file that cannot be read, a missing HDU, shapes that differ, an image
     without a finite pixel, ivar that is negative, NaN or infinite, NaN or infinite pixels of ivar > 0.
     """
-    with open_fits(path, check=check) as hdus:
+    with open_fits(path, check=check, take=_TAKEN) as hdus:
         refuse_other(hdus, "an image", path)
         image = _image_hdu(hdus, path)
         _same_shapes(image, hdus, path)

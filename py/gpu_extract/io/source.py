@@ -1,6 +1,7 @@
 """The bytes of a file, unpacked where it is gzipped, as far as they are asked for and no further than allowed."""
 import os
 import tempfile
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ BEHIND_LARGEST = 64 << 20                # bytes of padding behind the last HDU
 _GZIP = b"\x1f\x8b"
 _GZIP_FORMAT = 31                        # what zlib calls it
 _CHUNK = 1 << 20                         # bytes read, and unpacked, at once
+_AHEAD = 4                               # pieces that are unpacked while one before is worked on
 _LOOKED_AT = 1 << 20                     # bytes behind the last HDU that must be blank
 
 
@@ -33,11 +35,26 @@ class Source:
         """Have the bytes up to `stop`; returns how many there are: fewer where the file ends before."""
         return self._size
 
+    def may_reach(self, stop: int) -> bool:
+        """Whether there can be so many bytes, as far as is known without unpacking them."""
+        return stop <= self._size
+
     def read(self, start: int, stop: int) -> bytes:
         """These bytes, fewer where the file ends before."""
         self.reach(stop)
         self.handle.seek(start)
         return self.handle.read(stop - start)
+
+    def pieces(self, start: int, count: int) -> Iterator[memoryview]:
+        """So many bytes from `start` on, fewer where the file ends before; each piece is good until the next.
+
+        What was given in pieces may be kept nowhere: it cannot be read again.
+        """
+        self.handle.seek(start)
+        buffer = memoryview(bytearray(min(count, _CHUNK)))
+        while count > 0 and (got := self.handle.readinto(buffer[:count])):     # type: ignore[attr-defined]
+            yield buffer[:got]
+            count -= got
 
     def is_blank_from(self, start: int) -> bool:
         """Whether nothing but padding follows."""
@@ -47,8 +64,8 @@ class Source:
 class Unpacked(Source):
     """The content of a gzip file of one member or more, with zeros behind them; unpacked when it is asked for.
 
-    It is held once, and never more than is asked for and two pieces: a file whose header speaks of more than `limit`
-    is refused before there is anything to hold. `ahead`, of one thread, unpacks a piece while the one before is kept.
+    It is held once, and never more than is asked for and some pieces: a file whose header speaks of more than `limit`
+    is refused before there is anything to hold. `ahead`, of one thread, unpacks pieces while those before are kept.
     """
 
     def __init__(self, handle: BinaryIO, name: str, ahead: ThreadPoolExecutor):
@@ -56,7 +73,7 @@ class Unpacked(Source):
         self.limit = min(LARGEST, max(UNPACKED_LARGEST, UNPACKED_RATIO * self._size))
         handle.seek(0)
         self._unpacking, self._ahead = self._unpack(handle), ahead
-        self._coming = ahead.submit(next, self._unpacking, b"")
+        self._coming = deque(ahead.submit(next, self._unpacking, b"") for _ in range(_AHEAD))
         self._size = 0
         self.handle = _memory()
 
@@ -65,6 +82,23 @@ class Unpacked(Source):
         while self._size < stop and (piece := self._next()):
             self._size += os.pwrite(self.handle.fileno(), piece, self._size)
         return self._size
+
+    def may_reach(self, stop: int) -> bool:
+        """Whether so much would be unpacked."""
+        return stop <= self.limit
+
+    def pieces(self, start: int, count: int) -> Iterator[memoryview]:
+        """What is unpacked already, then what comes, of which nothing is kept."""
+        stop = start + count
+        there = self.handle.fileno(), min(self._size, stop) - start, start
+        if there[1] > 0:
+            yield memoryview(os.pread(*there))
+        while self._size < stop and (piece := self._next()):
+            wanted = stop - self._size
+            yield memoryview(piece)[:wanted]
+            os.pwrite(self.handle.fileno(), piece[wanted:], stop)
+            self._size += len(piece)
+        os.ftruncate(self.handle.fileno(), self._size)
 
     def is_blank_from(self, start: int) -> bool:
         """Unpack the rest, and keep none of it: its end says whether the whole is sound."""
@@ -81,9 +115,10 @@ class Unpacked(Source):
 
     def _next(self) -> bytes:
         """The next piece, none behind the last."""
-        piece = self._coming.result()
+        piece = self._coming[0].result()
         if piece:
-            self._coming = self._ahead.submit(next, self._unpacking, b"")
+            self._coming.popleft()
+            self._coming.append(self._ahead.submit(next, self._unpacking, b""))
         return piece
 
     def _unpack(self, handle: BinaryIO) -> Iterator[bytes]:
