@@ -125,16 +125,15 @@ def _check_ivar(ivar: np.ndarray, path: str | os.PathLike[str]) -> None:
 
 def _cleared(pix: np.ndarray, ivar: np.ndarray, path: str | os.PathLike[str]) -> np.ndarray:
     """The pixels, finite everywhere: what is not finite must have ivar 0 and becomes 0."""
-    bad = ~np.isfinite(pix)
-    count = int(bad.sum())
-    if count == 0:
-        return pix
+    odd = [(rows, bad) for rows in _slabs(len(pix)) if (bad := ~np.isfinite(pix[rows])).any()]
+    count = sum(int(bad.sum()) for _, bad in odd)
     if count == pix.size:
         raise InputError(f"{path}: IMAGE has not one finite pixel (all {count} are NaN or infinite); "
                          "make the image again")
-    trusted = int((ivar[bad] > 0).sum())
+    trusted = sum(int((ivar[rows][bad] > 0).sum()) for rows, bad in odd)
     if trusted:
         raise InputError(f"{path}: IMAGE has {trusted} NaN or infinite pixels with ivar > 0; "
                          "mask them, or set their ivar to 0")
-    pix[bad] = 0
+    for rows, bad in odd:
+        pix[rows][bad] = 0
     return pix
