@@ -8,23 +8,24 @@ import builtins
 import importlib
 import runpy
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 _spent = [0.0]
-_depth = [0]
+_inside = threading.local()        # imports of a thread nest; several threads may import at once
 
 
 def _counted(function: Any) -> Any:
     def call(*args: Any, **options: Any) -> Any:
-        if _depth[0]:
+        if vars(_inside):
             return function(*args, **options)
-        start, _depth[0] = time.thread_time(), 1
+        start, _inside.one = time.thread_time(), True
         try:
             return function(*args, **options)
         finally:
-            _depth[0] = 0
+            del _inside.one
             _spent[0] += time.thread_time() - start
     return call
 
