@@ -1,13 +1,18 @@
 """Fixtures for all tests; its being here also lets tests import the helpers of this folder."""
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from gpu_extract import cpu_frame
 from in_browser import browser  # noqa: F401     a fixture
 
 if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import Scheduling
+
     from nights import Night
 
 # before any library looks: tests run side by side, and each is meant to measure one thread
@@ -16,6 +21,19 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 os.environ["GPU_EXTRACT_LOG_TIMES"] = "off"      # lines of the log are compared as they are
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_kernels() -> Iterator[None]:
+    """A frame that a test extracts has a kernel compiled when it needs it, and none ahead.
+
+    Tests take many PSFs, and of most a frame or two, which need few of the widths that are compiled ahead for each.
+    Programs that are started compile ahead, as do tests of first_use.
+    """
+    get_ready = cpu_frame.get_ready
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpu_frame, "get_ready", lambda kernels, *rest: get_ready(list, *rest))
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -32,6 +50,17 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> "Night":
     from nights import make_night
 
     return make_night(tmp_path_factory.mktemp("night"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "Scheduling | None":
+    """Each worker begins with a half of the list, and at its end takes from the other's, unless --dist asks for more.
+
+    A file stays with one worker, which makes its fixtures once; and the two seldom want the same kernel at a time.
+    """
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log) if config.getvalue("dist") == "load" else None
 
 
 @pytest.hookimpl(tryfirst=True)
