@@ -168,23 +168,25 @@ def test_what_remains_is_closed_up(family):
     assert (rest.tail is None) == (psf.tail is None)
 
 
+@cache
+def without(core: str) -> tuple[oracle.Case, Frame]:
+    """A case of a PSF that has no fibre 3, and its frame."""
+    case = oracle.make_case(remaining(fresh(), {3}), CONFIG, pad=60)
+    return case, extracted(case.image, case.psf, replace(CONFIG, core=core))
+
+
 @pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_dropped_fibre_does_not_lose_the_frame(fault, core):
     """Its row: nothing, with the bits that say so. The others are to the last bit those of a PSF without it."""
-    good = fresh()
-    lonely = remaining(good, {3})
-    case = oracle.make_case(lonely, CONFIG, pad=60)
-    config = replace(CONFIG, core=core)
-    frame = extracted(case.image, FAULTS[fault][0](good, 3), config)
+    case, reference = without(core)
+    frame = extracted(case.image, FAULTS[fault][0](fresh(), 3), replace(CONFIG, core=core))
     assert list(frame.notes["dropped"]) == [3]
     assert set(frame.mask[3]) == {SpecMask.SOMEBADPIX | SpecMask.ALLBADPIX | SpecMask.NODATA | SpecMask.BADFIBER}
     assert set(frame.status[3]) == {Status.DROPPED}
     for name in ("flux", "ivar", "resolution", "chi2pix"):
         np.testing.assert_array_equal(getattr(frame, name)[3], 0)
-    without = extracted(case.image, lonely, config)
-    others = np.arange(NFIBRE) != 3
-    assert_same_bits(frame, without, others)
+    assert_same_bits(frame, reference, np.arange(NFIBRE) != 3)
 
 
 @cache

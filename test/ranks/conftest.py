@@ -1,4 +1,4 @@
-"""A small simulated frame on disk."""
+"""A small simulated image on disk, and what it is extracted with."""
 from collections.abc import Iterator
 
 import pytest
@@ -6,16 +6,27 @@ import pytest
 from gpu_extract.simulate import SimConfig, simulate, write_simulation
 from mpi_launch import Frames, unused_segments
 
-GRID = "6012,6098,0.4"     # with pads two tiles of the normal equations
+GRID = "6012,6098,0.8"
+FINE = "6012,6098,0.4"     # with pads two tiles of the normal equations; each frame takes 3.5 CPU seconds
 
 
 @pytest.fixture(scope="session")
-def frames(tmp_path_factory: pytest.TempPathFactory) -> Frames:
+def image(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    """Options that name it and its PSF."""
     folder = tmp_path_factory.mktemp("mpi")
     image, psf = folder / "image.fits", folder / "psf.fits"
     write_simulation(simulate(SimConfig(camera="tiny", seed=11)), image, psf=psf)
-    options = ("-i", str(image), "-p", str(psf), "-w", GRID, "--loglevel", "warning")
-    return Frames(folder, options)
+    return "-i", str(image), "-p", str(psf), "--loglevel", "warning"
+
+
+@pytest.fixture(scope="session")
+def frames(tmp_path_factory: pytest.TempPathFactory, image: tuple[str, ...]) -> Frames:
+    return Frames(tmp_path_factory.mktemp("frames"), (*image, "-w", GRID))
+
+
+@pytest.fixture(scope="session")
+def fine(tmp_path_factory: pytest.TempPathFactory, image: tuple[str, ...]) -> Frames:
+    return Frames(tmp_path_factory.mktemp("fine"), (*image, "-w", FINE))
 
 
 @pytest.fixture(autouse=True)

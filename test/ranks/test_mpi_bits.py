@@ -27,18 +27,28 @@ def differences(path: Path, reference: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 5, pytest.param(33, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ranks", [1, 3])
 def test_ranks_change_no_bit(frames: Frames, tmp_path: Path, ranks: int) -> None:
-    ended = launch(ranks, PROGRAM, *frames.options, "-o", tmp_path / "frame.fits", limit=300)
+    """Three share one of two bundles."""
+    ended = launch(ranks, PROGRAM, *frames.options, "-o", tmp_path / "frame.fits")
     assert (ended.code, ended.err) == (0, "")
     assert differences(tmp_path / "frame.fits", frames.frame) == []
 
 
-def test_three_ranks_and_the_model_image(frames: Frames, tmp_path: Path) -> None:
-    ended = launch(3, PROGRAM, *frames.options, "-o", tmp_path / "frame.fits", "-m", tmp_path / "model.fits")
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5, 33])
+def test_ranks_change_no_bit_of_fine_bins(fine: Frames, tmp_path: Path, ranks: int) -> None:
+    """In two tiles."""
+    ended = launch(ranks, PROGRAM, *fine.options, "-o", tmp_path / "frame.fits", limit=300)
     assert (ended.code, ended.err) == (0, "")
-    assert differences(tmp_path / "frame.fits", frames.frame_with_model) == []
-    assert differences(tmp_path / "model.fits", frames.model) == []
+    assert differences(tmp_path / "frame.fits", fine.frame) == []
+
+
+def test_three_ranks_and_the_model_image(fine: Frames, tmp_path: Path) -> None:
+    ended = launch(3, PROGRAM, *fine.options, "-o", tmp_path / "frame.fits", "-m", tmp_path / "model.fits")
+    assert (ended.code, ended.err) == (0, "")
+    assert differences(tmp_path / "frame.fits", fine.frame_with_model) == []
+    assert differences(tmp_path / "model.fits", fine.model) == []
 
 
 def test_all_ranks_know_the_same_pixels_for_odd(frames: Frames, tmp_path: Path) -> None:
@@ -58,10 +68,12 @@ def test_all_ranks_know_the_same_pixels_for_odd(frames: Frames, tmp_path: Path) 
     assert differences(tmp_path / "3.fits", tmp_path / "1.fits") == []
 
 
-def test_seven_ranks_on_one_bundle(frames: Frames, tmp_path: Path) -> None:
-    ended = launch(7, PROGRAM, *frames.one_bundle, "-o", tmp_path / "frame.fits")
+@pytest.mark.parametrize("ranks", [2, pytest.param(7, marks=pytest.mark.slow)])
+def test_ranks_on_one_bundle(fine: Frames, tmp_path: Path, ranks: int) -> None:
+    """Each has a tile, or a part of one."""
+    ended = launch(ranks, PROGRAM, *fine.one_bundle, "-o", tmp_path / "frame.fits")
     assert (ended.code, ended.err) == (0, "")
-    assert differences(tmp_path / "frame.fits", frames.frame_of_one) == []
+    assert differences(tmp_path / "frame.fits", fine.frame_of_one) == []
 
 
 def test_all_ranks_judge_together(frames: Frames, tmp_path: Path) -> None:
@@ -91,10 +103,10 @@ def test_the_comparison_sees_a_bit_and_a_card(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ranks", [2, 3, *(pytest.param(n, marks=pytest.mark.slow) for n in (5, 33))])
-def test_ranks_change_no_bit_of_two_passes(frames: Frames, tmp_path: Path, ranks: int) -> None:
+def test_ranks_change_no_bit_of_two_passes(fine: Frames, tmp_path: Path, ranks: int) -> None:
     """With two bundles, three ranks share one of them: models and outliers are exchanged all the same."""
     for count in (1, ranks):
-        ended = launch(count, PROGRAM, *frames.options, "--passes", "2", "--background", "-o",
+        ended = launch(count, PROGRAM, *fine.options, "--passes", "2", "--background", "-o",
                        tmp_path / f"{count}.fits", limit=300)
         assert (ended.code, ended.err) == (0, "")
     assert len(fits.getdata(tmp_path / "1.fits", "BACKGROUND")) == 2
