@@ -207,6 +207,13 @@ def busy(t, name, machine, cpu):
     return made
 
 
+@pytest.fixture
+def undrawn(monkeypatch):
+    """A page without its pictures, which take longer than all else."""
+    monkeypatch.setattr(figures, "draw", lambda *_: [])
+
+
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(("cycles", "more", "words"), [
     (1960, {}, "NOT QUIET: 2 processes did 3.92 times the work of one alone in numpy fft 100x100 float64, which "),
     (950, {"samples": [busy(0.0, ALONE, 0.0, 0.0), busy(2.0, ALONE, 5.0, 2.0)]},
@@ -226,6 +233,7 @@ def test_repeats_that_differ_are_a_doubt(tmp_path):
         [str(folder)], str(tmp_path / "out"), plots=False)
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(("cycles", "words"), [
     (950, "Verdict: fit, and shared well: at the least 2 processes do 1.90 times the work of one in numpy fft"),
     (700, "Verdict: fit, but not shared well: 2 processes do 1.40 times the work of one in numpy fft 100x100 float64: "
@@ -239,6 +247,7 @@ def test_a_quiet_campaign_ends_in_a_sentence(tmp_path, cycles, words):
     assert words in (out / "report.html").read_text() and 'class="summary bad"' not in (out / "report.html").read_text()
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(("first", "last", "words"), [
     ({"ecc_uncorrected": 3}, {"ecc_uncorrected": 5}, "GPU 0 had 2 memory errors that it could not correct"),
     ({"xids": []}, {"xids": [79, 48]}, "GPU 0 reported XID 48, 79")])
@@ -251,6 +260,7 @@ def test_a_gpu_with_errors_is_not_fit_although_results_are_right(tmp_path, first
     assert 'class="summary bad"' in (tmp_path / "out" / "report.html").read_text()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_errors_from_before_and_corrected_ones_leave_it_fit(tmp_path):
     samples = [sample(t, ALONE, [float(t)], [{**gpu(90), "ecc_uncorrected": 3, "ecc_corrected": n, "xids": []}])
                for t, n in ((0.0, 1), (2.0, 5))]
