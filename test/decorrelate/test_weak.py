@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 from scipy.linalg import toeplitz
 
+from gpu_extract.checks import probe
 from gpu_extract.decorrelate.dense.pixels import Block, Patch, decorrelate
 from gpu_extract.decorrelate.weak import SAFE, TOLD, UNKNOWN, band_tells, factor_tells
 from gpu_extract.device.cuda import decide, patches
@@ -10,10 +11,11 @@ from gpu_extract.oracle import exact
 
 
 def test_copies_are_the_same() -> None:
-    """The oracle and the device have limits of their own, which no import connects."""
+    """The oracle, the device and the probe have limits of their own, which no import connects."""
     assert decide.TOLD == TOLD
     assert patches.SAFE == SAFE
     assert exact.WEAK == UNKNOWN
+    assert 10.0 * probe.HIDDEN == TOLD
 
 
 def overlapping(raised: float) -> np.ndarray:
