@@ -3,6 +3,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from gpu_extract.data import OUTPUTS, BundleResult, Frame, Image, Rows, SpecMask, Status
 from gpu_extract.plan import Plan
@@ -16,7 +17,7 @@ def wanted(fibres: tuple[int, int], plan: Plan) -> tuple[int, int]:
     return max(plan.fibres[0], fibres[0]), min(plan.fibres[1], fibres[1])
 
 
-def rows_of(result: BundleResult, plan: Plan, dtype: Any = np.float64) -> Rows:
+def rows_of(result: BundleResult, plan: Plan, dtype: DTypeLike = np.float64) -> Rows:
     """The wanted fibres of a bundle: flux / dw and ivar dw^2 with dw = gradient(wave). dtype: of all that is real."""
     lo, hi = wanted(result.fibres, plan)
     arrays = {name: getattr(result, name)[lo - result.fibres[0]:hi - result.fibres[0]] for name in BY_BIN}
@@ -53,7 +54,7 @@ def held(rows: Rows) -> Rows:
 
 
 def assemble(parts: list[Rows], plan: Plan, image: Image, notes: Mapping[str, Any], *,
-             like: tuple[int, Any]) -> Frame:
+             like: tuple[int, DTypeLike]) -> Frame:
     """The frame of the wanted fibres; parts: all of its rows, in order; like: its ndiag, and the type of all reals.
 
     The models of the bundles are added in order. The list is emptied on the way: a frame is large, and need not be in
@@ -79,12 +80,12 @@ def assemble(parts: list[Rows], plan: Plan, image: Image, notes: Mapping[str, An
                  notes=notes, **arrays)
 
 
-def _room(nfibre: int, nwave: int, ndiag: int, dtype: Any) -> dict[str, np.ndarray]:
+def _room(nfibre: int, nwave: int, ndiag: int, dtype: DTypeLike) -> dict[str, np.ndarray]:
     """The arrays of a frame, by name, all 0."""
     return {name: np.zeros(shape, kind) for name, (shape, kind) in rooms(nfibre, nwave, ndiag, dtype).items()}
 
 
-def rooms(nfibre: int, nwave: int, ndiag: int, dtype: Any) -> dict[str, tuple[tuple[int, ...], Any]]:
+def rooms(nfibre: int, nwave: int, ndiag: int, dtype: DTypeLike) -> dict[str, tuple[tuple[int, ...], DTypeLike]]:
     """Shape and type of each array of so many rows of a frame; dtype: of all that is real."""
     return {name: ((nfibre, 2 * ndiag + 1, nwave) if name == "resolution" else (nfibre, nwave),
                    dtype if output.kind is None else output.kind) for name, output in OUTPUTS.items()}

@@ -9,9 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from gpu_extract.checks.odd_pixels import columns, concentration, find_odd, in_notes, mask_pixels, touched
 from gpu_extract.checks.probe import Decay, measure_neighbours
@@ -45,6 +46,8 @@ from gpu_extract.solve import Solution, closest, solve
 from gpu_extract.spots import centres, corners, make_spots, recipe, stretch
 from gpu_extract.spots.project import add_to_image
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class Job:
@@ -68,7 +71,7 @@ class Job:
     ndiag: int
     threads: int = 1
     tile: int = TILE
-    dtype: Any = np.float64
+    dtype: DTypeLike = np.float64
     most_ivar: float | None = None
     noise: ReadNoise | None = None
 
@@ -99,7 +102,7 @@ class Job:
         """Fibres that a dense patch needs on both sides; only the dense core asks."""
         return measure_neighbours(self.psf, self.config.wavelength, self.config.tolerance)
 
-    def map(self, function: Callable[[Any], None], items: Iterable[Any]) -> None:
+    def map(self, function: Callable[[T], None], items: Iterable[T]) -> None:
         """Call `function` for every item, on as many threads as the job has."""
         if self.threads == 1:
             for item in items:

@@ -3,6 +3,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from gpu_extract.assemble import assemble
 from gpu_extract.backend import Backend
@@ -28,7 +29,7 @@ from gpu_extract.several.exchange import make_draft
 
 
 def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm = SERIAL, recorder: Recorder = NULL,
-            threads: int = 1, backend: Backend = CPU, dtype: Any = np.float64) -> Frame | None:
+            threads: int = 1, backend: Backend = CPU, dtype: DTypeLike = np.float64) -> Frame | None:
     """Extract the spectra of a CCD image.
 
     image: electrons and inverse variance, data.Image; psf: data.PsfModel; config: what to extract, and how
@@ -44,7 +45,7 @@ def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm = 
 
 
 def extract_from(start: Draft, image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm = SERIAL,
-                 recorder: Recorder = NULL, threads: int = 1, dtype: Any = np.float64) -> Frame | None:
+                 recorder: Recorder = NULL, threads: int = 1, dtype: DTypeLike = np.float64) -> Frame | None:
     """Extract the spectra of an image, starting from what `draft` has left of it, or of one like it.
 
     start: takes the place of one pass; all ranks give the same. The other arguments are those of `extract`.
@@ -55,7 +56,7 @@ def extract_from(start: Draft, image: Image, psf: PsfModel, config: ExtractConfi
 
 
 def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *, comm: Comm, recorder: Recorder,
-             threads: int, backend: Backend, dtype: Any) -> Frame | None:
+             threads: int, backend: Backend, dtype: DTypeLike) -> Frame | None:
     """The flow itself."""
     image, psf, config = what
     with comm.together(), compiling(recorder):
@@ -133,7 +134,7 @@ def _check_lane(psf: PsfModel, backend: Backend) -> None:
                          "--no-gpu")
 
 
-def _job(image: Image, psf: PsfModel, config: ExtractConfig, threads: int, dtype: Any) -> Job:
+def _job(image: Image, psf: PsfModel, config: ExtractConfig, threads: int, dtype: DTypeLike) -> Job:
     """What `prepare` settles, and what the image says."""
     job = replace(prepare(psf, config, threads, dtype, image), most_ivar=None if config.keep_odd else most_ivar(image))
     return job if config.passes == 1 else replace(job, noise=find_read_noise(image, psf.shape[1]))
@@ -147,7 +148,7 @@ def own_rows(image: Image, psf: PsfModel, job: Job) -> FiberMap | None:
                         spectrograph=spectrograph_of(image.cards))
 
 
-def prepare(psf: PsfModel, config: ExtractConfig, threads: int = 1, dtype: Any = np.float64,
+def prepare(psf: PsfModel, config: ExtractConfig, threads: int = 1, dtype: DTypeLike = np.float64,
             image: Image | None = None) -> Job:
     """Check the PSF, measure its decay, plan the work; the fibres that were dropped are closed up from here on.
 

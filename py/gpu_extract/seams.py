@@ -19,13 +19,13 @@ class Recorder(Protocol):
     def rank(self) -> int:
         """The rank that is watched."""
 
-    def span(self, name: str) -> AbstractContextManager[Any]:
+    def span(self, name: str) -> AbstractContextManager[object]:
         """Times what runs under it; spans nest."""
 
-    def device_span(self, name: str) -> AbstractContextManager[Any]:
+    def device_span(self, name: str) -> AbstractContextManager[object]:
         """The same, on the device too."""
 
-    def copy(self, direction: str, nbytes: int) -> AbstractContextManager[Any]:
+    def copy(self, direction: str, nbytes: int) -> AbstractContextManager[object]:
         """The same for a copy to or from a device."""
 
     def count(self, name: str, value: float = 1) -> None:
@@ -39,6 +39,31 @@ class Recorder(Protocol):
 
     def warn(self, sentence: str) -> None:
         """Tell whoever waits something before the work, not after it."""
+
+
+class Numbers(Protocol):
+    """Numbers of pieces of work, each for whoever asks first: ranks.hand_out.Numbers, which says what the verbs do."""
+
+    def take(self) -> int | None:
+        """The next number, None where there is no more."""
+
+    def hold(self) -> int | None:
+        """The same, to be begun later."""
+
+    def borrow(self) -> int | None:
+        """A number that another holds and has not begun."""
+
+    def begin(self, number: int) -> bool:
+        """Whether a held number is still ours to begin."""
+
+    def tell(self, number: int, state: int) -> None:
+        """What came of a number, for rank 0."""
+
+    def stop(self) -> None:
+        """Give out no more."""
+
+    def close(self) -> None:
+        """To be called by all ranks, at the end."""
 
 
 class Comm(Protocol):
@@ -87,14 +112,14 @@ class Comm(Protocol):
     def release(self) -> None:
         """Take back what was shared and split off."""
 
-    def hand_out(self, count: int, told: Callable[[int, int], None] = ..., *, takes: bool = True) -> Any:
-        """The numbers 0 .. count - 1, each given once to whoever asks: a ranks.hand_out.Numbers."""
+    def hand_out(self, count: int, told: Callable[[int, int], None] = ..., *, takes: bool = True) -> Numbers:
+        """The numbers 0 .. count - 1, each given once to whoever asks."""
 
     def asked(self, question: Callable[[], bool]) -> bool:
         """Whether the answer is yes on some node."""
 
-    def by_node(self, work: Callable[[], Any]) -> None:
+    def by_node(self, work: Callable[[], object]) -> None:
         """Do something on all ranks of one node after the other."""
 
-    def first(self, work: Callable[[], Any]) -> None:
+    def first(self, work: Callable[[], object]) -> None:
         """Do something on one rank of each node before the others go on."""

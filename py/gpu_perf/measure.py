@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from gpu_extract.errors import InputError, InternalError
 from gpu_extract.perf.clock import now
@@ -193,7 +192,7 @@ def measures_of(run_: Run, command: float) -> dict[str, float]:
     return {name: value for name, value in found.items() if name == COMMAND or value > 0}
 
 
-def said(outcome: Any) -> str:
+def said(outcome: Outcome) -> str:
     """The last line that a failed command left."""
     lines = [p.error.splitlines()[-1] for p in outcome.processes if p.error]
     return lines[0] if lines else f"{outcome.status}, and it said nothing"

@@ -13,6 +13,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from gpu_extract.errors import InputError, OutputError, check_local
@@ -194,7 +195,8 @@ class _Writing:
     def __enter__(self) -> None:
         self._base.__enter__()
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
         try:
             self._base.__exit__(kind, error, trace)
         except sqlite3.Error as failure:

@@ -1,18 +1,19 @@
 """The device of a run: a GPU where there is one and nobody refuses it, else the CPU; the same on all ranks."""
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpu_extract.cli.common import log
 from gpu_extract.errors import InputError
 
 if TYPE_CHECKING:
+    from gpu_extract.backend import Backend
     from gpu_extract.device.frames import GpuFrames
     from gpu_extract.first_use import Tell
     from gpu_extract.seams import Comm
 
 
 def choose_backend(gpu: bool | None, comm: "Comm", *, many: bool, tile: int | None = None,
-                   tell: "Tell | None" = None) -> tuple[Any, str]:
+                   tell: "Tell | None" = None) -> tuple["Backend", str]:
     """What `run.extract` works with, and what the log is to say of it; all ranks call this.
 
     gpu: True: a GPU must be there; None: one is taken where every rank has one; False: the CPU

@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpu_extract.cli.common import loaded, loading, log, run_main
 from gpu_extract.cli.compiling import CompileProgress, counted_compiling, get_simulation_ready
@@ -25,6 +25,7 @@ from gpu_extract.io.light_fits import load_fits
 from gpu_extract.perf.startup import StartUp
 
 if TYPE_CHECKING:
+    from gpu_extract.backend import Backend
     from gpu_extract.compare.selftest import CutOut
     from gpu_extract.exposure.flow import Group
     from gpu_extract.perf.recorder import Recorder
@@ -142,7 +143,7 @@ def no_empty_folder(path: str | None) -> Iterator[None]:
         raise
 
 
-def load_kernels(cutout: "CutOut", files: Files, backend: Any, comm: "Comm", start: StartUp, *,
+def load_kernels(cutout: "CutOut", files: Files, backend: "Backend", comm: "Comm", start: StartUp, *,
                  recorder: "Recorder") -> None:
     """Compile what is not yet compiled, on all ranks; then all load it: a patch of the shipped cut-out.
 

@@ -1,6 +1,6 @@
 """What an exposure says while it works and when it is done."""
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from gpu_extract.perf.clock import now
 if TYPE_CHECKING:
     from gpu_extract.cli.exposure_list import Entry
     from gpu_extract.exposure.frames import Outcome
+    from gpu_extract.seams import Numbers
 
 _LINES = 100           # frames that the table names one by one; of more, only those that are not done
 _ERRORS: dict[int, type[GpuExtractError]] = {
@@ -55,7 +56,7 @@ class Progress:
             sys.stderr.flush()
 
 
-def tell_of(entries: "Sequence[Entry]", numbers: Any) -> Any:
+def tell_of(entries: "Sequence[Entry]", numbers: "Numbers") -> Callable[["Outcome"], None]:
     """What a group does with an outcome: a failure is said at once, by whoever finds it; rank 0 hears of all."""
     from gpu_extract.exposure.frames import State
 

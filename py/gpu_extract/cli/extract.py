@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from gpu_extract.cli.common import loaded, loading, log, run_main
 from gpu_extract.cli.device import choose_backend
@@ -29,8 +29,10 @@ from gpu_extract.errors import CheckFailed, ExitCode, InputError
 from gpu_extract.io.light_fits import load_fits
 
 if TYPE_CHECKING:
+    from gpu_extract.backend import Backend
     from gpu_extract.cli.report import Progress
-    from gpu_extract.data import Frame
+    from gpu_extract.config import ExtractConfig
+    from gpu_extract.data import Frame, Image, PsfModel
     from gpu_extract.seams import Comm, Recorder
 
 PROG = "gpu_extract"
@@ -132,7 +134,7 @@ def read_shared(args: argparse.Namespace, comm: "Comm", early: Early) -> Job:
     """The job: rank 0 checks and reads everything; the others get what the extraction needs, in shared memory."""
     whole: list[Job] = []
 
-    def read() -> tuple[Any, ...]:
+    def read() -> "tuple[Image, PsfModel, ExtractConfig]":
         from gpu_extract.io.image import bare
 
         check_all(args)
@@ -169,7 +171,7 @@ class Run:
     job: Job
     comm: "Comm"
     recorder: "Progress"
-    backend: Any
+    backend: "Backend"
 
     @property
     def extract(self) -> "Callable[..., Frame | None]":

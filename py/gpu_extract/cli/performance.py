@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpu_extract.cli.job import Job
+    from gpu_extract.config import ExtractConfig
     from gpu_extract.data import Frame, PsfModel
     from gpu_extract.perf.recorder import Recorder
     from gpu_extract.seams import Comm
+    from gpu_extract.simulate.config import SimConfig
 
 
 def write_performance(args: argparse.Namespace, job: "Job", comm: "Comm", recorder: "Recorder",
@@ -29,7 +31,7 @@ def write_performance(args: argparse.Namespace, job: "Job", comm: "Comm", record
         write_json(args.trace, trace_of(parse_run(record)))
 
 
-def facts(program: str, config: Any = None) -> dict[str, Any]:
+def facts(program: str, config: "ExtractConfig | SimConfig | None" = None) -> dict[str, Any]:
     """What ran: program, version, commit, versions of libraries, processor, settings (where all share them) and their
     digest."""
     from gpu_extract import __version__
@@ -58,7 +60,7 @@ def problem(frame: "Frame", psf: "PsfModel") -> dict[str, Any]:
             "bundles": {str(number): values for number, values in sorted(notes.items())}}
 
 
-def write_json(path: str, content: Any) -> None:
+def write_json(path: str, content: object) -> None:
     """One JSON file, whole or not at all."""
     from gpu_extract.io.atomic import atomic
 

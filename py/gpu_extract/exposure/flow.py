@@ -11,9 +11,8 @@ from gpu_extract.io.image import bare
 from gpu_extract.perf.clock import now
 from gpu_extract.perf.recorder import Recorder
 from gpu_extract.ranks.comm import SERIAL
-from gpu_extract.ranks.hand_out import Numbers
 from gpu_extract.ranks.packing import copied, same
-from gpu_extract.seams import Comm
+from gpu_extract.seams import Comm, Numbers
 
 INPUT, OUTPUT, WORK, ALL = "wait for input", "wait for output", "frame", "frames"     # spans of the first thread
 

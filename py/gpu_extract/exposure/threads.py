@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from gpu_extract.data import Frame
 from gpu_extract.exposure.frames import Loaded, Outcome, State, Stop, Work, as_error
-from gpu_extract.ranks.hand_out import Numbers
-from gpu_extract.seams import Recorder
+from gpu_extract.seams import Numbers, Recorder
 
 AHEAD = 1              # frames read ahead of the one in work
 _LOOK = 0.1            # seconds between two looks at the wish to stop

@@ -2,14 +2,19 @@
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from gpu_extract.cli.common import log, numbers, positive
 from gpu_extract.errors import ExitCode, InputError
 from gpu_stress.cli.stress_options import amount, devices_of, fault_of
 from gpu_stress.rows import MACHINE
 from gpu_stress.spec import Spec, parse_shape
+
+if TYPE_CHECKING:
+    from gpu_perf.campaign import Outcome
+    from gpu_stress.sets import Product
 
 SAME = ("host", "processor", "cores", "device")
 
@@ -40,7 +45,7 @@ def run_campaign(args: argparse.Namespace) -> int:
     return _tell(outcomes, folder)
 
 
-def _product(args: argparse.Namespace) -> Any:
+def _product(args: argparse.Namespace) -> "Product":
     from gpu_stress.sets import Product
 
     modules = (args.modules or args.module or "numpy").split(",")
@@ -55,7 +60,7 @@ def _product(args: argparse.Namespace) -> Any:
                    args.timeout, fault_of(args.plant_fault))
 
 
-def _note_machine(folder: Path, modules: list[str], device: int) -> None:
+def _note_machine(folder: Path, modules: Sequence[str], device: int) -> None:
     """Write down where the campaign runs; raises InputError where it was begun on another machine."""
     from gpu_extract import __version__
     from gpu_extract.io.atomic import atomic
@@ -81,7 +86,7 @@ def _note_machine(folder: Path, modules: list[str], device: int) -> None:
             temporary.write_text(json.dumps(here, indent=1), encoding="utf-8")
 
 
-def _tell(outcomes: Any, folder: Path) -> int:
+def _tell(outcomes: Sequence["Outcome"], folder: Path) -> int:
     """A summary on the standard output; who was wrong on standard error."""
     counts: dict[str, int] = {}
     for outcome in outcomes:
