@@ -1,12 +1,13 @@
 """How far from the truth are the traces that gpu_psf shift finds in a science frame, and how long does it take?
 
-usage: psf_shift.py [--cameras r,z,b] [--by 0.37,-0.5] [--seeds 1] [--smallest]
+usage: psf_shift.py [--cameras r,z,b] [--by 0.37,-0.5] [--seeds 1] [--program dark] [--exptime S] [--smallest]
 
-Simulated dark exposures of whole cameras whose light lies --by pixels beside the given traces. Prints CPU seconds on
-one core, the same in u (the time of a 2000 x 2000 dgemm of the same run), and the errors of all traces on the CCD: the
-largest, the root mean square, and the largest that is claimed. For y also what the noise must leave (Cramer and Rao) of
-a surface with these terms: the root mean square and the largest, from every sky line on the CCD in every fibre, each
-known in wavelength, as bright as it is, over a flat continuum. --smallest is the camera tiny: to see that this runs.
+Simulated exposures of whole cameras whose light lies --by pixels beside the given traces; --program bright is under the
+moon. Prints CPU seconds on one core, the same in u (the time of a 2000 x 2000 dgemm of the same run), and the errors of
+all traces on the CCD: the largest, the root mean square, and the largest that is claimed. For y also what the noise
+must leave (Cramer and Rao) of a surface with these terms: the root mean square and the largest, from every sky line on
+the CCD in every fibre, each known in wavelength, as bright as it is, over a flat continuum. --smallest is the camera
+tiny: to see that this runs.
 """
 import argparse
 import os
@@ -72,12 +73,15 @@ def main() -> int:
     parser.add_argument("--cameras", default="r,z,b")
     parser.add_argument("--by", default="0.37,-0.5")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--program", default="dark")
+    parser.add_argument("--exptime", type=float, default=None)
     parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
     dx, dy = (float(word) for word in args.by.split(","))
     for camera in ["tiny"] if args.smallest else args.cameras.split(","):
         for seed in range(1, args.seeds + 1):
-            made = simulate(SimConfig(camera=camera, flexure=(dx, dy), seed=seed))
+            made = simulate(SimConfig(camera=camera, flexure=(dx, dy), seed=seed, program=args.program,
+                                      exptime=args.exptime))
             shift_psf(made.image, made.psf)                     # compiled kernels are loaded
             u, start = unit(), cpu()
             found = shift_psf(made.image, made.psf)

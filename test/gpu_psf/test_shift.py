@@ -18,7 +18,7 @@ from gpu_extract.spots import centres, make_spots
 from gpu_psf.cli.psf import main
 from gpu_psf.data import Lines
 from gpu_psf.shift.across import half_window, make_filters
-from gpu_psf.shift.along import choose
+from gpu_psf.shift.along import choose, reach, row_filters, row_profiles
 from gpu_psf.shift.run import Reference, ShiftConfig, ShiftedPsf, shift_psf
 from gpu_psf.shift.surface import Moments, fit_surface, level
 
@@ -107,6 +107,18 @@ def test_a_neighbour_of_another_brightness_than_the_list_has_moves_nothing() -> 
     image = Image(light.astype(np.float32), (1 / (light + READ_NOISE**2)).astype(np.float32), read_noise=READ_NOISE)
     found = shift_psf(image, moved(TRUE, 0.2, 0.3), Lines(every[order], listed[order]))
     assert apart(found.psf)[0] < 0.012
+
+
+def test_filters_along_the_rows_see_no_smooth_continuum() -> None:
+    """A constant, a slope and a bend beside a line give neither light nor moment, the line itself light 1 and none."""
+    marks, rows = choose(TRUE, LINES), 2 * reach(TRUE) + 1
+    made = make_filters(TRUE, FIBRES, marks.lines.wave[marks.chosen], half_window(TRUE))
+    profiles = row_profiles(TRUE, FIBRES, marks, made, rows)
+    weight = row_filters(profiles, np.ones_like(profiles[:, :, 0], dtype=bool))
+    for power in range(3):
+        np.testing.assert_allclose(weight @ np.linspace(-1, 1, rows)**power, 0, atol=1e-5)
+    np.testing.assert_allclose((weight * profiles[:, :, :1]).sum(axis=3), np.broadcast_to([1, 0], weight.shape[:3]),
+                               atol=1e-5)
 
 
 @pytest.mark.parametrize(("clear", "taken"), [(0.2, [6500.0]), (0.05, [6500.0, 6510.0])])

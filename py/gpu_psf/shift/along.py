@@ -127,7 +127,7 @@ def row_filters(parts: Array, good: np.ndarray) -> Array:
 
 def row_profiles(psf: PsfModel, fibres: tuple[int, int], marks: Marks, made: Filters, rows: int) -> Array:
     """What the rows of each line's window have: the line with what is not told from it, the derivative of all lines, a
-    constant, a slope, and the neighbours that are told from it: (nfibre, nline, 5, rows).
+    constant, a slope, a bend, and the neighbours that are told from it: (nfibre, nline, 6, rows).
 
     made: filters over its columns
     """
@@ -153,8 +153,8 @@ def row_profiles(psf: PsfModel, fibres: tuple[int, int], marks: Marks, made: Fil
             profile[kind, fibre[on], n, at[on]] += values[on] * lines.strength[other]
         profile[:, :, n] /= lines.strength[marks.chosen[n]]
     (p, others_p), (slope, others_slope) = with_slope(profile)
-    flat = np.broadcast_to(np.ones(rows), p.shape)
-    return np.stack([p, slope + others_slope, flat, flat * np.linspace(-1, 1, rows), others_p], axis=2)
+    flat, u = np.broadcast_to(np.ones(rows), p.shape), np.linspace(-1, 1, rows)
+    return np.stack([p, slope + others_slope, flat, flat * u, flat * u**2, others_p], axis=2)
 
 
 def _beside(psf: PsfModel, fibres: tuple[int, int], marks: Marks) -> list[IntArray]:
