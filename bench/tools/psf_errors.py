@@ -1,5 +1,6 @@
 """How far a PSF is from the true one: positions, stamps, shapes and widths of spots; and what the noise allows."""
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -107,19 +108,27 @@ class Judge:
         return whole
 
     def errors(self, psf: PsfModel) -> Errors:
-        """The errors of a PSF of the same fibres."""
+        """The errors of a PSF of the same fibres. Raises ValueError where spots are more than SIDE pixels away."""
         found = self._stamps(psf)
+        x, y, stamp, shape = self._apart(found)
+        widths = [float((_width(found, axis) / _width(self._true, axis)).mean() - 1) for axis in (3, 2)]
+        return Errors(*(float(np.sqrt((a**2).mean())) for a in (x, y, stamp, shape)), widths[0], widths[1],
+                      float(np.sqrt(x * x + y * y).max()))
+
+    def apart(self, psf: PsfModel) -> tuple[Array, Array, Array, Array]:
+        """The same for each spot, (nfibre, nwave): x, y, stamp and shape (root mean squares over the pixels)."""
+        return self._apart(self._stamps(psf))
+
+    def _apart(self, found: Array) -> tuple[Array, Array, Array, Array]:
         apart, flat = found - self._true, (2, 3)
         gx, gy = self._slopes
         xx, yy, xy = (gx * gx).sum(flat), (gy * gy).sum(flat), (gx * gy).sum(flat)
         x, y = (apart * gx).sum(flat), (apart * gy).sum(flat)
         x, y = (yy * x - xy * y) / (xx * yy - xy**2), (xx * y - xy * x) / (xx * yy - xy**2)
         rest = apart - x[..., np.newaxis, np.newaxis] * gx - y[..., np.newaxis, np.newaxis] * gy
-        peak = self._true.max(flat)[..., np.newaxis, np.newaxis]
-        stamp, shape = (float(np.sqrt(((a / peak) ** 2).sum(flat).mean() / self._pixels)) for a in (apart, rest))
-        widths = [float((_width(found, axis) / _width(self._true, axis)).mean() - 1) for axis in (3, 2)]
-        return Errors(*(float(np.sqrt((a**2).mean())) for a in (x, y)), stamp, shape, widths[0], widths[1],
-                      float(np.sqrt(x * x + y * y).max()))
+        peak = self._true.max(flat)
+        stamp, shape = (np.sqrt((a**2).sum(flat) / self._pixels) / peak for a in (apart, rest))
+        return x, y, stamp, shape
 
 
 def _width(stamps: Array, axis: int) -> Array:
@@ -133,14 +142,25 @@ def _width(stamps: Array, axis: int) -> Array:
     return width
 
 
-def least_errors(fit: Fit, true: PsfModel, judge: Judge, draws: int = 10) -> list[Errors]:
+class Judging(Protocol):
+    """What says how far a PSF is from the truth."""
+
+    def errors(self, psf: PsfModel) -> Errors:
+        """The errors of a PSF."""
+        ...
+
+
+def least_errors(fit: Fit, true: PsfModel, judge: Judging, draws: int = 10) -> list[Errors]:
     """Errors that noise alone must leave (Cramer and Rao): PSFs drawn from the inverse of the information that the
     pixels have about the fit's parameters at their true values, the fluxes being unknown."""
     now = parameters_of(replace(fit.frame, start=true))
+    columns = 0 if fit.task.columns is None else len(fit.task.columns)
+    now = replace(now, ground=np.pad(now.ground, (0, columns - len(now.ground))))
     task = with_task(fit.task, start=now)
     state = look(task, now, fit.state.weight)
     matrix, _ = reduced(scene_of(task, state, shapes=True), state.pairs, state.groups, state.blocks)
-    scale = 1 / np.sqrt(matrix.diagonal())
+    own = matrix.diagonal()
+    scale = np.where(own > 0, 1 / np.sqrt(np.where(own > 0, own, 1.0)), 0.0)        # a dead fibre has no light
     values, vectors = np.linalg.eigh(matrix * scale * scale[:, np.newaxis])
     # combinations that say nothing: a Gauss-Hermite term that does what a trace or a width does
     known = values > 1e-7 * values[-1]

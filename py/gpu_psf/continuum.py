@@ -36,15 +36,21 @@ def profile_image(frame: Frame, now: Parameters, pixels: Pixels, throughput: Arr
     return image[low] * (1 - share) + image[low + 1] * share
 
 
-def continuum(pixels: Pixels, profile: Array, lines: np.ndarray) -> Array:
-    """Continuum and stray light, in the shape of Pixels.value, fitted to the pixels away from lines.
+def row_polynomials(count: int) -> list[Array]:
+    """What continuum and stray light are made of along the rows: (count, degree + 1) each."""
+    u = 2 * np.arange(count) / count - 1
+    every = np.asarray(np.polynomial.legendre.legvander(u, max(DEGREES)), np.float64)
+    return [every[:, :degree + 1] for degree in DEGREES]
+
+
+def between_lines(pixels: Pixels, profile: Array, lines: np.ndarray) -> tuple[Array, Array]:
+    """Continuum and stray light, in the shape of Pixels.value, fitted to the pixels away from lines; and the continuum
+    of a fibre of throughput 1 in each row, (nexposure, ny) electrons.
 
     lines: where there may be light of lines, the same shape
     """
-    found = np.zeros(pixels.value.shape)
-    u = 2 * np.arange(len(profile)) / len(profile) - 1
-    every = np.asarray(np.polynomial.legendre.legvander(u, max(DEGREES)), np.float64)
-    parts = [every[:, :degree + 1] for degree in DEGREES]
+    found, per_row = np.zeros(pixels.value.shape), np.zeros(pixels.value.shape[:2])
+    parts = row_polynomials(len(profile))
     for n in range(len(found)):
         inverse = np.where(lines[n], 0.0, 1 / pixels.read_variance[n])
         if np.count_nonzero(inverse) < FEWEST:
@@ -55,8 +61,8 @@ def continuum(pixels: Pixels, profile: Array, lines: np.ndarray) -> Array:
             kept = np.where(apart * apart * inverse < limit * limit, inverse, 0.0)
             of_fibres, stray = _amounts(kept, pixels.value[n], profile, parts)
             found[n] = of_fibres[:, np.newaxis] * profile + stray[:, np.newaxis]
-            limit = CLIP
-    return found
+            per_row[n], limit = of_fibres, CLIP
+    return found, per_row
 
 
 def _amounts(weight: Array, value: Array, profile: Array, parts: list[Array]) -> tuple[Array, Array]:
@@ -65,8 +71,14 @@ def _amounts(weight: Array, value: Array, profile: Array, parts: list[Array]) ->
     rows = [[(shaped * profile).sum(axis=1), shaped.sum(axis=1)], [shaped.sum(axis=1), weight.sum(axis=1)]]
     right = [(shaped * value).sum(axis=1), (weight * value).sum(axis=1)]
     matrix = np.block([[parts[i].T @ (rows[i][j][:, np.newaxis] * parts[j]) for j in (0, 1)] for i in (0, 1)])
-    scale = np.sqrt(np.maximum(matrix.diagonal(), 1e-30))
-    unit = matrix / scale / scale[:, np.newaxis] + 1e-9 * np.eye(len(matrix))
-    amount = np.linalg.solve(unit, np.concatenate([parts[i].T @ right[i] for i in (0, 1)]) / scale) / scale
+    amount = solved(matrix, np.concatenate([parts[i].T @ right[i] for i in (0, 1)]))
     count = parts[0].shape[1]
     return parts[0] @ amount[:count], parts[1] @ amount[count:]
+
+
+def solved(matrix: Array, right: Array) -> Array:
+    """The solution of normal equations; what hardly differs from others stays near 0."""
+    scale = np.sqrt(np.maximum(matrix.diagonal(), 1e-30))
+    unit = matrix / scale / scale[:, np.newaxis] + 1e-9 * np.eye(len(matrix))
+    amount: Array = np.linalg.solve(unit, right / scale) / scale
+    return amount

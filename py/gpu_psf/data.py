@@ -1,5 +1,5 @@
 """What a fit works on, as frozen data: pixels of a bundle, spots of lines, parameters."""
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -8,6 +8,10 @@ from gpu_extract.errors import ConfigError, one_of
 from gpu_extract.io.psf_tables import POSITIONS
 
 SPOTS = "gauss-hermite", "tables"
+CONTINUUM = "between", "under", "none"
+TAIL = 1.0, 1.0, 1.0, 2.0           # of a tail of which nothing is known: core (pixels), scales in x and y, index
+_TAIL_NAMES = "core", "scale in x", "scale in y", "index"
+_TAIL_LIMITS = (0.1, 100), (0.01, 100), (0.01, 100), (0, 10)
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,10 @@ class FitConfig:
     saturation: electrons; spots with a brighter pixel are left out
     specmin, nspec: fibres to fit, in whole bundles; nspec None: all
     spots: "gauss-hermite", or "tables" made of what these leave; positions: of tables, per pixel along each axis
+    tail: None: the starting PSF's tail is kept; otherwise its amplitude is fitted. (core, scale in x, scale in y,
+        index) is its shape; an empty tuple: that of the starting PSF, TAIL where it has none
+    continuum: light under the spots that is not of lines, "between" them: fitted to the pixels away from lines; "under"
+        them: then to all pixels, together with the fluxes; or "none"
     """
 
     degree_gh: int = 6
@@ -32,6 +40,8 @@ class FitConfig:
     nspec: int | None = None
     spots: str = SPOTS[0]
     positions: int = 3
+    tail: tuple[float, ...] | None = None
+    continuum: str = CONTINUUM[0]
 
     def __post_init__(self) -> None:
         problems = [f"{words} is {value}, must be {low} to {high}" for words, value, low, high in (
@@ -41,8 +51,12 @@ class FitConfig:
             ("saturation", self.saturation, 1, 1e12), ("specmin", self.specmin, 0, 10**6),
             ("nspec", self.nspec, 1, 10**6),
             ("positions", self.positions, *POSITIONS)) if value is not None and not low <= value <= high]
-        if self.spots not in SPOTS:
-            problems.append(one_of("spots", self.spots, SPOTS))
+        for name, value, allowed in (("spots", self.spots, SPOTS), ("continuum", self.continuum, CONTINUUM)):
+            if value not in allowed:
+                problems.append(one_of(name, value, allowed))
+        if self.tail:
+            problems += [f"{name} of the tail is {value:g}, must be {low:g} to {high:g}" for name, value, (low, high) in
+                         zip(_TAIL_NAMES, self.tail, _TAIL_LIMITS, strict=True) if not low <= value <= high]
         if problems:
             raise ConfigError("; ".join(problems))
 
@@ -129,7 +143,9 @@ class Frame:
 
     first, nfibre: the bundle's fibres; x_range, range: wavelengths of the Legendre series of traces and shapes
     degree: of the Gauss-Hermite terms; wave, across: of the shapes' polynomials; trace: of the traces
-    stamp, offset: see gpu_extract.data.PsfModel; start: the PSF that the fit starts from, with the tail that is kept
+    stamp, offset: see gpu_extract.data.PsfModel; start: the PSF that the fit starts from, with the tail that is kept,
+        or whose shape is
+    tail: whether the tail's amplitude is fitted
     """
 
     first: int
@@ -141,6 +157,7 @@ class Frame:
     across: int
     trace: int
     start: PsfModel
+    tail: bool = False
 
     @property
     def orders(self) -> tuple[tuple[int, int], ...]:
@@ -166,24 +183,27 @@ class Frame:
 
 @dataclass(frozen=True)
 class Parameters:
-    """Traces and shapes of a bundle.
+    """Traces and shapes of a bundle, and amounts of light that many pixels have.
 
     x, y: (nfibre, ntrace) Legendre coefficients, pixels
     shape: (nterm, nshape) coefficients of sigma x, sigma y (pixels), then GH-i-j without GH-0-0, j slowly
+    ground: where they are fitted: (nshape,) coefficients of the tail's amplitude, then what continuum and stray light
+        have more than the background of the task, see `columns`; as many as are free, or more, which stay as they are
     """
 
     x: Array
     y: Array
     shape: Array
+    ground: Array = field(default_factory=lambda: np.zeros(0))
 
     def vector(self) -> Array:
         """All of them in a row."""
-        return np.concatenate([self.x.ravel(), self.y.ravel(), self.shape.ravel()])
+        return np.concatenate([self.x.ravel(), self.y.ravel(), self.shape.ravel(), self.ground])
 
     def moved(self, step: Array) -> "Parameters":
-        """The parameters after a step of the length of the vector, or of the traces' part and the widths' of it."""
-        n = self.x.size
-        shape = self.shape.ravel().copy()
-        shape[:len(step) - 2 * n] += step[2 * n:]
-        return Parameters(self.x + step[:n].reshape(self.x.shape), self.y + step[n:2 * n].reshape(self.y.shape),
-                          shape.reshape(self.shape.shape))
+        """The parameters after a step that is as long as the vector or some part of it from its beginning on."""
+        n, vector = self.x.size, self.vector()
+        vector[:len(step)] += step
+        end = 2 * n + self.shape.size
+        return Parameters(vector[:n].reshape(self.x.shape), vector[n:2 * n].reshape(self.y.shape),
+                          vector[2 * n:end].reshape(self.shape.shape), vector[end:])

@@ -6,17 +6,17 @@ from enum import IntEnum
 import numpy as np
 
 from gpu_extract.data import Array, Image, IntArray, PsfModel
-from gpu_psf.continuum import continuum, profile_image
+from gpu_psf.background import Background, background, columns_of, continuum_series, median_of, with_ground
 from gpu_psf.data import FitConfig, Frame, Lines, Parameters, Pixels, Spots
 from gpu_psf.prepare import cut_out, legendre, lines_of, make_frame, make_spots, parameters_of
 from gpu_psf.prior import measured_alone
-from gpu_psf.register import best_shift, clear_light, explained, scores
-from gpu_psf.solve import State, Task, first_look, iterate, with_task
+from gpu_psf.register import best_shift, clear_light, scores
+from gpu_psf.solve import State, Task, first_look, iterate, with_columns, with_task
+from gpu_psf.sound import BundleError, check_arcs, check_beside, check_cores, check_error, check_lines
 from gpu_psf.stamps import centres, make_stamps
 
 APART = 1.5                 # pixels between lines whose light can be told apart
 SIGNAL = 5.0                # of light over its uncertainty, from which on a spot moves traces and shapes
-SEEN, LIGHT = 0.9, 0.7      # share of the list's brighter lines that are seen, or of the light that they explain
 COVERED = 0.7               # of a spot's light on good pixels
 ODD = 3.0                   # times more or less light than line and fibre have elsewhere
 FEWEST = 4                  # lines of a bundle
@@ -24,6 +24,7 @@ NEARBY = 2, 3               # pixels (x, y) by which a bundle may be off its cam
 GAP = 0.3, 1.5              # longest one between lines of a fibre: share of the range, times the list's own
 SURE = 5                    # fibres that tell how the others move
 EARLY, LATE = (0.3, 0.2, 0.1), (0.05, 0.02)
+AGAIN = 2                   # times that light between the spots is looked at with the shapes fitted
 MARGIN = 4                  # rows around a spot's stamp into which it may move
 
 
@@ -36,15 +37,12 @@ class Status(IntEnum):
     NOT_FITTED = 3          # its bundle could not be fitted: the starting PSF, moved like the nearest bundles
 
 
-class BundleError(Exception):
-    """A bundle that cannot be fitted, and why."""
-
-
 @dataclass(frozen=True)
 class Fit:
     """A fitted bundle.
 
     status, nline: (nfibre,) Status and lines that the fibre is fitted to
+    continuum: (nfibre, ncoef) Legendre coefficients of its continuum in wavelength, electrons in a row
     """
 
     task: Task
@@ -52,6 +50,7 @@ class Fit:
     lines: IntArray
     status: IntArray
     nline: IntArray
+    continuum: Array
 
     @property
     def frame(self) -> Frame:
@@ -75,18 +74,43 @@ def fit_bundle(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int]
     task, state = _chosen(task, state)
     state = iterate(task, state, EARLY, shapes=False)
     task, state = _chosen(task, state)
-    _check_lines(task, state, (lines, chosen), pixels, light)
-    task = with_task(task, background=_background(task, state, pixels))
+    check_lines(task, state, (lines, chosen), pixels, light)
+    ground = background(task, state, pixels, continuum=config.continuum != "none")
+    task = with_task(task, background=ground.light)
     state = iterate(task, state, LATE, shapes=True)
+    task, state, ground = _with_ground(task, state, pixels, config, ground)
     task, state = _chosen(task, state)
-    _check_lines(task, state, (lines, chosen), pixels, light)
+    check_lines(task, state, (lines, chosen), pixels, light)
     nline, status = _fibres(task)
     good = status == Status.FITTED
     if not good.all() and good.sum() > SURE:
         alone = measured_alone(frame, state.now, task.start, good)
         task = with_task(task, alone=alone)
         state = iterate(task, state, LATE[-1:], shapes=True)
-    return Fit(task, state, chosen, status, nline)
+    check_arcs(task, state)
+    check_cores(task, state)
+    check_error(task, state)
+    check_beside(task, state, pixels)
+    return Fit(task, state, chosen, status, nline, continuum_series(frame, state.now, ground, pixels))
+
+
+def _with_ground(task: Task, state: State, pixels: Pixels, config: FitConfig,
+                 ground: Background) -> tuple[Task, State, Background]:
+    """The fit with tails, and with a continuum that is fitted together with the spots, where that is asked for.
+
+    A tail's light beyond the stamps is that of the fluxes before; twice is enough, as it hardly changes them.
+    """
+    frame, lit = task.frame, config.continuum != "none"
+    if frame.tail or (lit and (config.continuum == "under" or ground.crowded)):
+        for _ in range(AGAIN):
+            task = with_task(task, columns=columns_of(task, state, pixels, continuum=lit))
+            state = iterate(task, with_columns(task, state), LATE[-1:], shapes=True)
+        return task, state, with_ground(ground, frame, state.now)
+    if frame.start.tail is not None:
+        ground = background(task, state, pixels, continuum=lit)
+        task = with_task(task, background=ground.light)
+        state = iterate(task, state, LATE[-1:], shapes=True)
+    return task, state, ground
 
 
 def _task(frame: Frame, now: Parameters, pixels: Pixels, lines: Lines, which: tuple[IntArray, IntArray]) -> Task:
@@ -101,11 +125,11 @@ def _task(frame: Frame, now: Parameters, pixels: Pixels, lines: Lines, which: tu
     needed = np.zeros(len(pixels.stored), bool)
     needed[np.clip(rows[:, np.newaxis] + np.arange(-reach, reach + 1), 0, len(needed) - 1)] = True
     pixels = pixels.rows(needed)
-    left_out = np.zeros(pixels.value.size, bool)
+    left_out, odd = np.zeros(pixels.value.size, bool), None
     if len(close):
         odd = make_spots(frame, lines, close, len(pixels.value))
         left_out[make_stamps(frame, odd, now, pixels).place] = True
-    return Task(frame, pixels, spots, np.ones(len(spots), bool), left_out, np.zeros(pixels.value.size), now)
+    return Task(frame, pixels, spots, np.ones(len(spots), bool), left_out, np.zeros(pixels.value.size), now, close=odd)
 
 
 def _unsaturated(pixels: Pixels, config: FitConfig) -> Pixels:
@@ -160,29 +184,7 @@ def _moved(now: Parameters, shift: tuple[int, int]) -> Parameters:
     x, y = now.x.copy(), now.y.copy()
     x[:, 0] += shift[0]
     y[:, 0] += shift[1]
-    return Parameters(x, y, now.shape)
-
-
-def _check_lines(task: Task, state: State, what: tuple[Lines, IntArray], whole: Pixels, light: Array) -> None:
-    """Raise BundleError where lines and light are not those of each other.
-
-    what: all lines, and which were to be fitted; light: the clear light of the whole bundle
-    """
-    lines, chosen = what
-    seen, strength = np.isin(np.arange(len(chosen)), task.spots.line[task.firm]), lines.strength[chosen]
-    if lines.listed is not None:            # on one of its orders is enough
-        first, which = np.unique(lines.listed[chosen], return_index=True, return_inverse=True)[1:]
-        seen, strength = np.bincount(which, seen) > 0, strength[first]
-    brighter = strength >= np.median(strength)
-    lit = np.zeros(whole.value.size, bool)
-    firm = task.spots.cut(task.firm)
-    lit[make_stamps(task.frame, firm, state.now, whole).place] = True
-    share, covered = seen[brighter].mean(), explained(light, lit.reshape(light.shape))
-    if share < SEEN and covered < LIGHT:
-        raise BundleError(f"{int(seen.sum())} of {len(seen)} lines of the list are seen, which account for "
-                          f"{100 * covered:.0f} % of the bright light; needed are {100 * SEEN:.0f} % of the brighter "
-                          f"lines, or {100 * LIGHT:.0f} % of the light: give the list of this lamp, or a starting PSF "
-                          "nearer by")
+    return replace(now, x=x, y=y)
 
 
 def _chosen(task: Task, state: State) -> tuple[Task, State]:
@@ -212,37 +214,11 @@ def expected_light(spots: Spots, flux: Array, firm: np.ndarray) -> Array:
     of_fibre = np.ones(table.shape[1])
     of_line = np.zeros(len(table))
     for _ in range(3):
-        of_line = _median(table / of_fibre, axis=1)
-        of_fibre = _median(table / np.where(of_line > 0, of_line, np.nan)[:, np.newaxis], axis=0)
+        of_line = median_of(table / of_fibre, axis=1)
+        of_fibre = median_of(table / np.where(of_line > 0, of_line, np.nan)[:, np.newaxis], axis=0)
         of_fibre = np.where(of_fibre > 0, of_fibre, 1.0)
     expected: Array = of_line[kind] * of_fibre[spots.fibre]
     return expected
-
-
-def _median(table: Array, axis: int) -> Array:
-    """Medians of what is no NaN, 0 where nothing is."""
-    some = np.isfinite(table).any(axis=axis)
-    filled = np.where(np.expand_dims(some, axis), table, 0.0)
-    found: Array = np.nanmedian(filled, axis=axis)
-    return found
-
-
-def _background(task: Task, state: State, whole: Pixels) -> Array:
-    """Continuum and stray light of the task's pixels, fitted to all of the bundle, (npixel,)."""
-    spots = task.spots
-    ratio = np.full((spots.line.max() + 1, task.frame.nfibre), np.nan)
-    firm = task.firm & (spots.exposure == 0)
-    ratio[spots.line[firm], spots.fibre[firm]] = state.flux[firm]
-    usual = _median(ratio, axis=1)
-    throughput = _median(ratio / np.where(usual > 0, usual, np.nan)[:, np.newaxis], axis=0)
-    profile = profile_image(task.frame, state.now, whole, throughput)
-    lit = np.zeros_like(whole.value, dtype=bool)
-    lit.ravel()[make_stamps(task.frame, spots, state.now, whole).place] = True
-    stored = np.zeros_like(task.pixels.value)
-    kept = task.pixels.stored < stored.shape[1] - 1
-    lit[:, kept] |= task.left_out.reshape(stored.shape)[:, :-1]
-    stored[:, :-1] = continuum(whole, profile, lit)[:, kept]
-    return stored.ravel()
 
 
 def _fibres(task: Task) -> tuple[IntArray, IntArray]:

@@ -27,6 +27,7 @@ class Scene:
     """What is linearised: spots, their stamps and fluxes, weights and residuals of the pixels (flat).
 
     shapes: whether the Gauss-Hermite terms are free, or the traces and widths alone
+    columns: (ncolumn, npixel) light of amounts that are free besides, see Parameters.ground; only where shapes are
     """
 
     frame: Frame
@@ -36,10 +37,16 @@ class Scene:
     weight: Array
     residual: Array
     shapes: bool = True
+    columns: Array | None = None
 
     @property
     def size(self) -> int:
         """Free parameters."""
+        return self.local + (0 if self.columns is None else len(self.columns))
+
+    @property
+    def local(self) -> int:
+        """Those that move spots."""
         return self.frame.ntrace + (self.frame.nterm if self.shapes else 2) * self.frame.nshape
 
 
@@ -131,7 +138,9 @@ def gradient(scene: Scene) -> tuple[Array, Array]:
     if scene.shapes:
         terms = _on_terms((pull * stamps.open)[:, np.newaxis], stamps.px, stamps.py)[:, 0, 1:]
         shape = np.concatenate([shape, terms * scene.flux[:, np.newaxis]], axis=1)
-    total[frame.ntrace:] = (shape.T @ spots.shape).ravel()
+    total[frame.ntrace:scene.local] = (shape.T @ spots.shape).ravel()
+    if scene.columns is not None:
+        total[scene.local:] = scene.columns @ (scene.weight * scene.residual)
     return total, images[:, 0]
 
 
@@ -183,7 +192,30 @@ def normal_equations(scene: Scene, pairs: Sequence[Pairs]) -> tuple[Array, Array
         same = kind.first is kind.second
         half = _half(scene, kind, lights)
         matrix += half if same else half + half.T
+    if scene.columns is not None:
+        _add_columns(scene, scene.columns, matrix, lights)
     return matrix, lights
+
+
+def _add_columns(scene: Scene, columns: Array, matrix: Array, lights: Array) -> None:
+    """Products of columns with each other, with spots and with what moves spots, into H and X."""
+    frame, spots, stamps, last = scene.frame, scene.spots, scene.stamps, scene.local
+    weighted, n = columns * scene.weight, len(spots)
+    matrix[last:, last:] += weighted @ columns.T
+    mixed = np.zeros((len(columns), last))
+    for k, column in enumerate(weighted):
+        seen = column[stamps.place].reshape(stamps.open.shape)
+        images = (stamps.image.reshape(n, IMAGES, -1) @ seen.reshape(n, -1, 1))[..., 0]
+        lights[:, last + k] = images[:, 0]
+        local = images[:, 1:]
+        terms = _on_terms((seen * stamps.open)[:, np.newaxis], stamps.px, stamps.py)[:, 0, 1:]
+        local = np.concatenate([local, terms], axis=1) * scene.flux[:, np.newaxis]
+        for axis in (0, 1):
+            at = spots.fibre[:, np.newaxis] * (frame.trace + 1) + axis * frame.ntrace // 2 + np.arange(frame.trace + 1)
+            np.add.at(mixed[k], at, local[:, axis, np.newaxis] * spots.trace)
+        mixed[k, frame.ntrace:] = (local[:, 2:].T @ spots.shape).ravel()
+    matrix[last:, :last] += mixed
+    matrix[:last, last:] += mixed.T
 
 
 def _half(scene: Scene, kind: Pairs, lights: Array) -> Array:
@@ -197,8 +229,8 @@ def _half(scene: Scene, kind: Pairs, lights: Array) -> Array:
     _add_lights(lights, scene, (a, b), (made.ii[:, 0, 1:3], forth[:, 0]))
     if a is not b:
         _add_lights(lights, scene, (b, a), (made.ii[:, 1:3, 0], back[:, 0]))
-    matrix, n = np.zeros((scene.size, scene.size)), frame.ntrace
-    matrix[n:, n:] = whole
+    matrix, n, last = np.zeros((scene.size, scene.size)), frame.ntrace, scene.local
+    matrix[n:last, n:last] = whole
     order = np.argsort(spots.fibre[a], kind="stable")
     ends = np.searchsorted(spots.fibre[a][order], np.arange(frame.nfibre + 1))
     for fibre, (lo, hi) in enumerate(pairwise(ends)):
@@ -253,7 +285,7 @@ def _add_lights(lights: Array, scene: Scene, pair: tuple[IntArray, IntArray], va
         at = (spots.fibre[moved] * count + axis * frame.ntrace // 2)[:, np.newaxis] + np.arange(count)
         lights[light[:, np.newaxis], at] += traces[:, axis, np.newaxis] * spots.trace[moved]
     parts = shapes[:, :, np.newaxis] * spots.shape[moved][:, np.newaxis]
-    lights[light, frame.ntrace:] += parts.reshape(len(light), -1)
+    lights[light, frame.ntrace:scene.local] += parts.reshape(len(light), -1)
 
 
 def _add_traces(matrix: Array, scene: Scene, pair: tuple[IntArray, IntArray], values: Array,
@@ -268,14 +300,14 @@ def _add_traces(matrix: Array, scene: Scene, pair: tuple[IntArray, IntArray], va
 def _add_mixed(matrix: Array, scene: Scene, pair: tuple[IntArray, IntArray], values: Array,
                rows: tuple[slice, slice], *, turned: bool) -> None:
     """Products (p, 2, nterm) of the traces of a fibre with the shapes of others; turned: into the lower half."""
-    (a, b), spots, n = pair, scene.spots, scene.frame.ntrace
+    (a, b), spots, n, last = pair, scene.spots, scene.frame.ntrace, scene.local
     shapes = values[..., np.newaxis] * spots.shape[b][:, np.newaxis, np.newaxis]
     block = (spots.trace[a].T @ shapes.reshape(len(a), -1)).reshape(-1, 2, shapes[0, 0].size)
     for axis in (0, 1):
         if turned:
-            matrix[n:, rows[axis]] += block[:, axis].T
+            matrix[n:last, rows[axis]] += block[:, axis].T
         else:
-            matrix[rows[axis], n:] += block[:, axis]
+            matrix[rows[axis], n:last] += block[:, axis]
 
 
 def reduced(scene: Scene, pairs: Sequence[Pairs], groups: Sequence[IntArray],

@@ -9,7 +9,7 @@ from gpu_extract.data import Array, IntArray
 from gpu_psf.data import Spots
 from gpu_psf.stamps import Stamps
 
-FAR = 9.0           # widths apart: farther spots share no light, nor what a derivative would be worth
+FAR = 9.0           # widths apart: farther spots without tails share no light, nor what a derivative would be worth
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,14 @@ class Pairs:
         return Pairs(first, first if self.first is self.second else self.second[chosen], self.across)
 
 
-def find_pairs(spots: Spots, stamps: Stamps) -> list[Pairs]:
-    """Every pair once, the spots with themselves first."""
+def find_pairs(spots: Spots, stamps: Stamps, far: float = FAR) -> list[Pairs]:
+    """Every pair once, the spots with themselves first; far: widths, see FAR."""
     every = np.arange(len(spots))
     table = np.full((spots.exposure.max() + 1, spots.line.max() + 1, spots.fibre.max() + 1), -1)
     table[spots.exposure, spots.line, spots.fibre] = every
     found = [Pairs(every, every, 0)]
     for lines in range(_farthest(spots, stamps) + 1):
-        kinds = [_pairs_of(table, spots, stamps, (lines, across)) for across in range(-2 if lines else 1, 3)]
+        kinds = [_pairs_of(table, spots, stamps, (lines, across), far) for across in range(-2 if lines else 1, 3)]
         found += [pairs for pairs in kinds if len(pairs.first)]
     return found
 
@@ -53,7 +53,7 @@ def _farthest(spots: Spots, stamps: Stamps) -> int:
     return int((second - first).max(initial=0))
 
 
-def _pairs_of(table: IntArray, spots: Spots, stamps: Stamps, step: tuple[int, int]) -> Pairs:
+def _pairs_of(table: IntArray, spots: Spots, stamps: Stamps, step: tuple[int, int], far: float) -> Pairs:
     """Pairs that are so many lines and fibres apart and share light."""
     lines, across = step
     line, fibre = spots.line + lines, spots.fibre + across
@@ -63,7 +63,7 @@ def _pairs_of(table: IntArray, spots: Spots, stamps: Stamps, step: tuple[int, in
     first, second = first[second >= 0], second[second >= 0]
     ny, nx = stamps.open.shape[1:]
     dx, dy = (np.abs(c[second] - c[first]) for c in (stamps.x, stamps.y))
-    near = (dx / stamps.sigma[0][first]) ** 2 + (dy / stamps.sigma[1][first]) ** 2 < FAR**2
+    near = (dx / stamps.sigma[0][first]) ** 2 + (dy / stamps.sigma[1][first]) ** 2 < far**2
     near &= (dx < nx) & (dy < ny)
     return Pairs(first[near], second[near], across)
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from gpu_extract.data import Array, Core, Image, IntArray, Legendre, PsfModel
 from gpu_psf.data import FitConfig, Frame, Lines, Parameters, Pixels, Spots
+from gpu_psf.tail import with_tail
 
 RIM = 4                  # pixels more than a stamp around the cut-out
 SAMPLES = 48             # wavelengths at which a series is sampled to be fitted by another one
@@ -33,7 +34,7 @@ def make_frame(start: PsfModel, fibres: tuple[int, int], config: FitConfig) -> F
         trace = max(start.x.coeff.shape[1], start.y.coeff.shape[1]) - 1
     return Frame(fibres[0], nfibre, (start.x.wmin, start.x.wmax),
                  (core.gh.wmin, core.gh.wmax), config.degree_gh, config.degree_wave,
-                 min(config.degree_across, nfibre - 1), trace, start)
+                 min(config.degree_across, nfibre - 1), trace, with_tail(start, config), config.tail is not None)
 
 
 def place_across(frame: Frame, fibre: IntArray) -> Array:
@@ -67,12 +68,12 @@ def parameters_of(frame: Frame) -> Parameters:
     terms = np.zeros((count, count, frame.nfibre, len(wave)))
     j, i = min(count, gh.shape[0]), min(count, gh.shape[1])
     terms[:j, :i] = gh[:j, :i]
-    values = np.concatenate([series_at(core.sigma_x, fibres, wave)[np.newaxis],
-                             series_at(core.sigma_y, fibres, wave)[np.newaxis],
-                             terms.reshape(count * count, frame.nfibre, -1)[1:]])
+    tail = [start.tail.amp] if frame.tail and start.tail is not None else []
+    local = [series_at(series, fibres, wave)[np.newaxis] for series in (core.sigma_x, core.sigma_y, *tail)]
+    values = np.concatenate([*local[:2], terms.reshape(count * count, frame.nfibre, -1)[1:], *local[2:]])
     fibre, of_wave = np.repeat(np.arange(frame.nfibre), len(wave)), np.tile(wave, frame.nfibre)
     shape = np.linalg.lstsq(shape_basis(frame, fibre, of_wave), values.reshape(len(values), -1).T, rcond=None)[0].T
-    return Parameters(traces[0], traces[1], np.ascontiguousarray(shape))
+    return Parameters(traces[0], traces[1], np.ascontiguousarray(shape[:frame.nterm]), shape[frame.nterm:].ravel())
 
 
 def _nodes(ends: tuple[float, float]) -> Array:
@@ -85,12 +86,13 @@ def psf_of(frame: Frame, now: Parameters) -> PsfModel:
     """The PSF of the bundle's fibres alone; GH-0-0 is 1."""
     start, count = frame.start, frame.degree + 1
     across = np.polynomial.legendre.legvander(place_across(frame, np.arange(frame.nfibre)), frame.across)
-    by_fibre = np.zeros((frame.nterm, frame.nfibre, frame.wave + 1))
+    rows = np.concatenate([now.shape, now.ground[np.newaxis, :frame.nshape]]) if frame.tail else now.shape
+    by_fibre = np.zeros((len(rows), frame.nfibre, frame.wave + 1))
     for n, (a, k) in enumerate(frame.orders):
-        by_fibre[:, :, k] += now.shape[:, n, np.newaxis] * across[:, a]
+        by_fibre[:, :, k] += rows[:, n, np.newaxis] * across[:, a]
     gh = np.zeros((count * count, frame.nfibre, frame.wave + 1))
     gh[0, :, 0] = 1.0
-    gh[1:] = by_fibre[2:]
+    gh[1:] = by_fibre[2:frame.nterm]
     series = [Legendre(coeff, *frame.range) for coeff in (by_fibre[0], by_fibre[1],
                                                            gh.reshape(count, count, frame.nfibre, -1))]
     fibres = slice(frame.first, frame.first + frame.nfibre)
@@ -99,6 +101,8 @@ def psf_of(frame: Frame, now: Parameters) -> PsfModel:
         cut = {name: replace(getattr(tail, name), coeff=getattr(tail, name).coeff[fibres])
                for name in ("amp", "core", "xscale", "yscale", "index")}
         tail = replace(tail, **cut)
+        if frame.tail:
+            tail = replace(tail, amp=Legendre(by_fibre[frame.nterm], *frame.range))
     own = None if start.own is None else replace(start.own, coeff=start.own.coeff[fibres])
     return replace(start, x=Legendre(now.x, *frame.x_range), y=Legendre(now.y, *frame.x_range),
                    cores=(Core(*series),), tail=tail, own=own,

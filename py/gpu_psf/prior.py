@@ -15,13 +15,18 @@ from gpu_psf.prepare import place_across
 # pixels, by the order in wavelength (the last for all higher ones): of all traces together, and of one alone
 TOGETHER = 20.0, 2.0, 0.3, 0.1, 0.05
 ALONE = 0.2, 0.1, 0.05
+TAIL = 0.02            # of a tail's amplitude: those of DESI and BOSS are below 0.012
+ANY = 1e4              # electrons of a continuum
 LEAST = 1e-3           # pixels: no trace is taken to follow the others more closely
 WIDTH, TERM, TWIN = 0.3, 0.1, 0.05      # of a width (pixels), of a Gauss-Hermite term, of one that does what a trace
                                         # or a width does: GH-1-0, GH-0-1, GH-2-0, GH-0-2
 
 
-def precision(frame: Frame, alone: Sequence[float] = ALONE, *, shapes: bool) -> Array:
-    """Inverse covariance of the parameters before the fit, (size, size); alone: see ALONE."""
+def precision(frame: Frame, alone: Sequence[float] = ALONE, *, shapes: bool, columns: int = 0) -> Array:
+    """Inverse covariance of the parameters before the fit, (size, size).
+
+    alone: see ALONE; columns: how many amounts of the ground are free
+    """
     n, count = frame.nfibre, frame.trace + 1
     smooth = parabolas(frame)
     smooth = smooth @ smooth.T
@@ -35,10 +40,13 @@ def precision(frame: Frame, alone: Sequence[float] = ALONE, *, shapes: bool) -> 
     if shapes:
         twins = [i - 1 + 2 for i in (1, 2, frame.degree + 1, 2 * (frame.degree + 1)) if i < (frame.degree + 1) ** 2]
         width[twins] = TWIN
-    size, half = frame.ntrace + width.size, frame.ntrace // 2
+    ground = np.full(columns if shapes else 0, ANY)
+    ground[:frame.nshape if frame.tail else 0] = TAIL
+    rest = np.concatenate([width.ravel(), ground])
+    size, half = frame.ntrace + rest.size, frame.ntrace // 2
     matrix = np.zeros((size, size))
     matrix[:half, :half] = matrix[half:2 * half, half:2 * half] = one.reshape(half, half)
-    matrix[np.arange(2 * half, size), np.arange(2 * half, size)] = 1 / width.ravel() ** 2
+    matrix[np.arange(2 * half, size), np.arange(2 * half, size)] = 1 / rest**2
     return matrix
 
 
@@ -66,5 +74,6 @@ def measured_alone(frame: Frame, now: Parameters, start: Parameters, good: np.nd
 
 
 def away(now: Parameters, start: Parameters, size: int) -> Array:
-    """How far the first `size` parameters are from the start."""
-    return (now.vector() - start.vector())[:size]
+    """How far the first `size` parameters are from the start, whose ground is 0 where it has none."""
+    begun = start.vector()[:size]
+    return now.vector()[:size] - np.pad(begun, (0, size - len(begun)))

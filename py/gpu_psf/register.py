@@ -51,8 +51,8 @@ def best_shift(table: Array) -> tuple[int, int]:
 
 
 def explained(light: Array, lit: np.ndarray) -> float:
-    """Share of the bright light (of `clear_light`) that lies where `lit` is true, both (nexposure, ny, nx); 1 where
+    """Share of the bright light (of `clear_light`) that lies where `lit` is true, both (nexposure, ny, nx); 0 where
     nothing is bright."""
     bright = light > BRIGHT
     total = float(light[bright].sum())
-    return float(light[bright & lit].sum()) / total if total > 0 else 1.0
+    return float(light[bright & lit].sum()) / total if total > 0 else 0.0

@@ -10,23 +10,25 @@ from gpu_extract.errors import InputError
 from gpu_extract.plan import instrument_bundles
 from gpu_extract.ranks.comm import SERIAL, Comm
 from gpu_psf.data import FitConfig, Lines
-from gpu_psf.fit import BundleError, Fit, Status, fit_bundle, shift_scores
+from gpu_psf.fit import Fit, Status, fit_bundle, shift_scores
 from gpu_psf.kept import Kept
 from gpu_psf.own_lines import own_lines, wavelengths
 from gpu_psf.prepare import legendre, make_frame, parameters_of, psf_of
 from gpu_psf.register import best_shift
+from gpu_psf.sound import BundleError, model_error, odd_share
 from gpu_psf.tables import check_tables, fit_table, stamps_in, with_tables
+from gpu_psf.tail import with_tail
 
 BUNDLESIZE = 25
 LEAST_ERROR = 1e-3          # of the model, as a share of its light: no smaller one is claimed
-_SERIES = ("x", "y", "sigma_x", "sigma_y", "gh")
+_SERIES = ("x", "y", "sigma_x", "sigma_y", "gh", "amp")
 Tell = Callable[[str], None]
 
 FIBRES = np.dtype([("FIBER", "i4"), ("STATUS", "i2"), ("NLINE", "i4"), ("CHI2", "f8"), ("XSHIFT", "f8"),
                    ("YSHIFT", "f8")])
 BUNDLES = np.dtype([("BUNDLE", "i4"), ("FIRST", "i4"), ("LAST", "i4"), ("FITTED", "i2"), ("NSPOT", "i4"),
                     ("NLINE", "i4"), ("NPIX", "i8"), ("NPAR", "i4"), ("CHI2", "f8"), ("PSFERR", "f8"),
-                    ("CHI2GH", "f8"), ("REASON", "S160")])
+                    ("CHI2GH", "f8"), ("ODD", "f8"), ("REASON", "S160")])
 SPOTS = np.dtype([("EXPOSURE", "i2"), ("FIBER", "i4"), ("WAVELENGTH", "f8"), ("X", "f8"), ("Y", "f8"), ("FLUX", "f8"),
                   ("IVAR", "f8"), ("CHI2", "f8"), ("FIRM", "i2")])
 
@@ -36,12 +38,14 @@ class FittedPsf:
     """A fitted PSF.
 
     psf: of all fibres of the starting PSF; fibres, bundles, spots: tables of what happened (FIBRES, BUNDLES, SPOTS)
+    continuum: of the lamps in each fibre, electrons in a row of the detector, mean over the exposures
     """
 
     psf: PsfModel
     fibres: np.ndarray
     bundles: np.ndarray
     spots: np.ndarray
+    continuum: Legendre
 
 
 def fit_psf(images: Sequence[Image], start: PsfModel, lines: Lines, config: FitConfig | None = None, *,
@@ -118,26 +122,22 @@ def _outcome(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int], 
         fit, more = table.fit, {"stamps": stamps_in(table, how[0])}
     psf = psf_of(fit.frame, fit.state.now)
     return {"reason": "", "status": fit.status, "nline": fit.nline, "spots": _spots(fit), "plain": plain,
-            **_series_of(psf), **_quality(fit), **more}
+            "continuum": fit.continuum, **_series_of(psf), **_quality(fit), **more}
 
 
 def _series_of(psf: PsfModel) -> dict[str, Array]:
-    core = psf.cores[0]
-    return dict(zip(_SERIES, (s.coeff for s in (psf.x, psf.y, core.sigma_x, core.sigma_y, core.gh)), strict=True))
+    core, none = psf.cores[0], np.zeros((psf.nfibre, 1))
+    series = (s.coeff for s in (psf.x, psf.y, core.sigma_x, core.sigma_y, core.gh))
+    return dict(zip(_SERIES, (*series, none if psf.tail is None else psf.tail.amp.coeff), strict=True))
 
 
 def _quality(fit: Fit) -> dict[str, float | int]:
     """Chi squared, and the sums from which the error of the model is estimated."""
     state, task = fit.state, fit.task
-    weight, residual = state.weight, state.residual
-    value = task.pixels.value.ravel() - task.background - residual          # the model
-    good = weight > 0
-    w, r, m = weight[good], residual[good], value[good]
-    # residual^2 has the mean 1/w + error^2 model^2 and, without error, the variance 2/w^2
-    excess, light = float((m**2 * (r**2 - 1 / w) * w**2).sum()), float((m**4 * w**2).sum())
+    excess, light = model_error(task, state)
     return {"chi2": state.chi2, "npix": state.npixel, "nspot": int(task.firm.sum()), "lines": int((fit.nline > 0).any()
             and len(np.unique(task.spots.line[task.firm]))), "npar": len(task.spots) + state.now.vector().size,
-            "excess": excess, "light": light}
+            "excess": excess, "light": light, "odd": odd_share(task, state)}
 
 
 def _spots(fit: Fit) -> Array:
@@ -167,6 +167,7 @@ def _assembled(start: PsfModel, ranges: Sequence[tuple[int, int]], found: Sequen
     base = [parameters_in(start, lo, hi, config) for lo, hi in instrument_bundles(start, BUNDLESIZE)]
     whole = {name: np.concatenate([part[name] for part in base], axis=2 if name == "gh" else 0) for name in _SERIES}
     before = {name: whole[name].copy() for name in ("x", "y")}
+    continuum = np.zeros((start.nfibre, config.degree_wave + 1))
     fibres = np.zeros(start.nfibre, FIBRES)
     fibres["FIBER"], fibres["STATUS"] = np.arange(start.nfibre), Status.NOT_FITTED
     for (lo, hi), part in zip(ranges, found, strict=True):
@@ -175,17 +176,21 @@ def _assembled(start: PsfModel, ranges: Sequence[tuple[int, int]], found: Sequen
         for name in _SERIES:
             whole[name][(..., slice(lo, hi), slice(None))] = part[name]
         fibres["STATUS"][lo:hi], fibres["NLINE"][lo:hi] = part["status"], part["nline"]
+        continuum[lo:hi] = part["continuum"]
     _move_others(whole, before, fibres["STATUS"] != Status.NOT_FITTED, instrument_bundles(start, BUNDLESIZE))
     core = start.cores[0]
     ends = (core.gh.wmin, core.gh.wmax)
     traces = [Legendre(whole[name], start.x.wmin, start.x.wmax) for name in ("x", "y")]
     shapes = [Legendre(whole[name], *ends) for name in ("sigma_x", "sigma_y", "gh")]
     bundles, spots = _bundle_rows(start, ranges, found), _spot_rows(found)
-    psf = replace(start, x=traces[0], y=traces[1], cores=(Core(*shapes),), psferr=_error(found))
+    tail = with_tail(start, config).tail
+    if tail is not None and config.tail is not None:
+        tail = replace(tail, amp=Legendre(whole["amp"], *ends))
+    psf = replace(start, x=traces[0], y=traces[1], cores=(Core(*shapes),), tail=tail, psferr=_error(found))
     _describe(fibres, psf, before, spots)
     if config.spots == "tables":
         psf = with_tables(psf, ranges, [part.get("stamps") for part in found], config)
-    return FittedPsf(psf, fibres, bundles, spots)
+    return FittedPsf(psf, fibres, bundles, spots, Legendre(continuum, *ends))
 
 
 def parameters_in(start: PsfModel, lo: int, hi: int, config: FitConfig) -> dict[str, Array]:
@@ -216,11 +221,12 @@ def _bundle_rows(start: PsfModel, ranges: Sequence[tuple[int, int]], found: Sequ
     for row, (lo, hi), part in zip(rows, ranges, found, strict=True):
         row["BUNDLE"] = start.bundle[lo] if start.bundle is not None else lo // BUNDLESIZE
         row["FIRST"], row["LAST"], row["FITTED"] = lo, hi - 1, not part["reason"]
-        row["REASON"] = part["reason"].encode("ascii", "replace")[:160]
+        row["REASON"] = part["reason"].encode("ascii", "replace")[:160].rstrip()       # FITS drops spaces at an end
         if not part["reason"]:
             row["NSPOT"], row["NLINE"], row["NPIX"] = part["nspot"], part["lines"], part["npix"]
             row["NPAR"], row["CHI2"] = part["npar"], part["chi2"] / (part["npix"] - part["npar"])
             row["PSFERR"], row["CHI2GH"] = _error([part]), part["plain"] / (part["npix"] - part["npar"])
+            row["ODD"] = part["odd"]
     return rows
 
 

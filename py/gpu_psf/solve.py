@@ -8,7 +8,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from gpu_extract.data import Array, IntArray
 from gpu_psf.data import Frame, Parameters, Pixels, Spots
 from gpu_psf.normal import Scene, fluxes, gradient, grams, reduced
-from gpu_psf.pairs import Pairs, clusters, find_pairs
+from gpu_psf.pairs import FAR, Pairs, clusters, find_pairs
 from gpu_psf.prior import ALONE, away, precision
 from gpu_psf.stamps import Stamps, make_stamps, project
 
@@ -29,6 +29,9 @@ class Task:
     firm: (nspot,) whose light moves traces and shapes; the other spots have a flux alone
     left_out: pixels near what is not fitted (flat); background: light that is not of spots (flat)
     start, alone: what the prior is about, see prior.precision
+    columns: (ncolumn, npixel) light beside the stamps of each amount of the ground that is free; with them all pixels
+        count, without them those of stamps
+    close: spots of lines that cannot be told apart: what counts of them is their tails
     """
 
     frame: Frame
@@ -39,6 +42,15 @@ class Task:
     background: Array
     start: Parameters
     alone: tuple[float, ...] = ALONE
+    columns: Array | None = None
+    close: Spots | None = None
+
+    def beneath(self, now: Parameters) -> Array:
+        """Light that is not on the stamps of spots, (npixel,)."""
+        if self.columns is None:
+            return self.background
+        light: Array = self.background + now.ground[:len(self.columns)] @ self.columns
+        return light
 
 
 @dataclass(frozen=True)
@@ -73,18 +85,25 @@ class State:
 
 def scene_of(task: Task, state: State, *, shapes: bool) -> Scene:
     """What the normal equations are made of: light that is not firm moves nothing."""
-    return Scene(task.frame, task.spots, state.stamps, np.where(task.firm, state.flux, 0.0), state.weight,
-                 state.residual, shapes)
+    flux = np.where(task.firm, state.flux, 0.0)
+    columns = task.columns if shapes else None
+    if columns is not None and state.stamps.tail is not None:           # what tails have on the stamps
+        columns = columns.copy()
+        for k, order in enumerate(task.spots.shape.T):
+            light = (flux * order)[:, np.newaxis] * state.stamps.tail.reshape(len(flux), -1)
+            columns[k] += np.bincount(state.stamps.place.ravel(), light.ravel(), columns.shape[1])
+    return Scene(task.frame, task.spots, state.stamps, flux, state.weight, state.residual, shapes, columns)
 
 
 def look(task: Task, now: Parameters, weight: Array, state: State | None = None) -> State:
     """The state of parameters under given weights (flat): fluxes and residuals."""
     known = state is not None and state.now is now
     stamps = state.stamps if known and state is not None else make_stamps(task.frame, task.spots, now, task.pixels)
-    pairs = find_pairs(task.spots, stamps) if state is None else state.pairs
+    far = FAR if task.frame.start.tail is None else np.inf
+    pairs = find_pairs(task.spots, stamps, far) if state is None else state.pairs
     groups = clusters(list(pairs), len(task.spots)) if state is None else state.groups
     empty = np.zeros(0)
-    light = task.pixels.value.ravel() - task.background
+    light = task.pixels.value.ravel() - task.beneath(now)
     scene = Scene(task.frame, task.spots, stamps, empty, weight, empty)
     blocks = grams(scene, pairs, groups)
     flux, variance = fluxes(scene, groups, blocks, light)
@@ -92,17 +111,19 @@ def look(task: Task, now: Parameters, weight: Array, state: State | None = None)
     return State(now, stamps, pairs, groups, blocks, flux, variance, weight, residual)
 
 
-def weights(task: Task, stamps: Stamps, flux: Array, error: float) -> Array:
-    """Inverse variances from the model, 0 for masked and odd pixels and beyond the stamps, (npixel,).
+def weights(task: Task, now: Parameters, stamps: Stamps, flux: Array, error: float) -> Array:
+    """Inverse variances from the model, 0 for masked and odd pixels and, without columns, beyond the stamps, (npixel,).
 
     error: how wrong the model may be, as a share of its highest value nearby
     """
     pixels = task.pixels
     model = project(pixels, stamps, flux)
-    variance = pixels.read_variance + np.maximum(model + task.background.reshape(model.shape), 0.0)
+    beneath = task.beneath(now).reshape(model.shape)
+    variance = pixels.read_variance + np.maximum(model + beneath, 0.0)
     wrong = error * _highest(model)
-    apart = pixels.value - task.background.reshape(model.shape) - model
-    reached = np.bincount(stamps.place.ravel(), minlength=model.size).reshape(model.shape) > 0
+    apart = pixels.value - beneath - model
+    reached = np.full(model.shape, task.columns is not None)
+    reached |= np.bincount(stamps.place.ravel(), minlength=model.size).reshape(model.shape) > 0
     good = reached & (apart * apart < CLIP**2 * (variance + wrong * wrong)) & ~task.left_out.reshape(model.shape)
     weight: Array = np.where(good, 1 / variance, 0.0).ravel()
     return weight
@@ -121,7 +142,7 @@ def _highest(model: Array) -> Array:
 
 def reweighted(task: Task, state: State, error: float) -> State:
     """The same parameters under weights of their own model."""
-    return look(task, state.now, weights(task, state.stamps, state.flux, error), state)
+    return look(task, state.now, weights(task, state.now, state.stamps, state.flux, error), state)
 
 
 @dataclass(frozen=True)
@@ -138,7 +159,7 @@ class Curvature:
 
 def curvature_of(task: Task, state: State, *, shapes: bool) -> Curvature:
     """The curvature of chi squared at a state."""
-    known = precision(task.frame, task.alone, shapes=shapes)
+    known = precision(task.frame, task.alone, shapes=shapes, columns=0 if task.columns is None else len(task.columns))
     matrix, _ = reduced(scene_of(task, state, shapes=shapes), state.pairs, state.groups, state.blocks)
     return Curvature(matrix + known, known, shapes)
 
@@ -209,7 +230,7 @@ def first_look(task: Task, now: Parameters) -> State:
     """A state from nothing: fluxes as medians over the pixels of each spot's core, which an odd pixel does not move."""
     stamps = make_stamps(task.frame, task.spots, now, task.pixels)
     flux = median_flux(task, stamps)
-    return look(task, now, weights(task, stamps, flux, 0.3))
+    return look(task, now, weights(task, now, stamps, flux, 0.3))
 
 
 def median_flux(task: Task, stamps: Stamps) -> Array:
@@ -224,6 +245,13 @@ def median_flux(task: Task, stamps: Stamps) -> Array:
     middle = np.maximum(count - 1, 0) // 2
     value = ratio[np.arange(len(ratio)), middle]
     return np.where(count > 0, np.maximum(value, 0.0), 0.0)
+
+
+def with_columns(task: Task, state: State) -> State:
+    """The state with as many amounts of ground as the task has columns; those that are new are 0."""
+    count, now = 0 if task.columns is None else len(task.columns), state.now
+    ground = np.concatenate([now.ground, np.zeros(max(count - len(now.ground), 0))])
+    return look(task, replace(now, ground=ground), state.weight, state)
 
 
 def with_task(task: Task, **changes: object) -> Task:

@@ -6,6 +6,7 @@ import numpy as np
 from gpu_extract.data import Array, IntArray
 from gpu_psf.data import Frame, Parameters, Pixels, Spots
 from gpu_psf.profile import by_centre, by_sigma, profiles
+from gpu_psf.tail import kept_amplitude, tail_images
 
 IMAGES = 5           # of a spot: itself, its derivatives by x, y, sigma x, sigma y
 
@@ -15,6 +16,7 @@ class Stamps:
     """Spots of one electron each, before they are normalised to sum 1 (the flux of a fit takes that up).
 
     image: (n, IMAGES, ny, nx); open: (n, ny, nx) 0 where the model is negative and is clipped
+    tail: (n, ny, nx) tails of amplitude 1, where their amplitude is fitted
     px, py: (n, degree + 1, nx or ny) profiles; x, y, sigma: centres and widths
     place: (n, ny * nx) where the pixels stand in Pixels.value.ravel()
     """
@@ -28,6 +30,7 @@ class Stamps:
     sigma: tuple[Array, Array]
     corner: tuple[IntArray, IntArray]
     place: IntArray
+    tail: Array | None = None
 
 
 def centres(spots: Spots, now: Parameters) -> tuple[Array, Array]:
@@ -51,12 +54,15 @@ def make_stamps(frame: Frame, spots: Spots, now: Parameters, pixels: Pixels) -> 
     image[:, 2] = by_centre(py, sy, count).transpose(0, 2, 1) @ along_x
     image[:, 3] = along_y @ (gh @ by_sigma(px, sx, count))
     image[:, 4] = by_sigma(py, sy, count).transpose(0, 2, 1) @ along_x
-    if frame.start.tail is not None:
-        image[:, 0] += _tail(frame, spots, (x, y), (x0, y0))
+    tails = tail_images(frame, spots, (x, y), (x0, y0))
+    if tails is not None:
+        amplitude = spots.shape @ now.ground[:frame.nshape] if frame.tail else kept_amplitude(frame, spots)
+        image[:, :3] += amplitude[:, np.newaxis, np.newaxis, np.newaxis] * tails
     opened = (image[:, 0] > 0).astype(np.float64)
     image *= opened[:, np.newaxis]
+    tail = tails[:, 0] * opened if tails is not None and frame.tail else None
     return Stamps(image, opened, px[:, :count], py[:, :count], x, y, (sx, sy), (x0, y0),
-                  _place(pixels, (x0, y0), (ny, nx), spots))
+                  _place(pixels, (x0, y0), (ny, nx), spots), tail)
 
 
 def _place(pixels: Pixels, corner: tuple[IntArray, IntArray], stamp: tuple[int, int], spots: Spots) -> IntArray:
@@ -66,25 +72,6 @@ def _place(pixels: Pixels, corner: tuple[IntArray, IntArray], stamp: tuple[int, 
     first = first + np.clip(corner[0] - pixels.x0, 0, nx - stamp[1])[:, np.newaxis]
     place: IntArray = (first[:, :, np.newaxis] + np.arange(stamp[1])).reshape(len(row), -1)
     return place
-
-
-def _tail(frame: Frame, spots: Spots, centre: tuple[Array, Array], corner: tuple[IntArray, IntArray]) -> Array:
-    """The tail of the starting PSF, (n, ny, nx)."""
-    tail = frame.start.tail
-    if tail is None:
-        return np.zeros(1)
-    values: list[Array] = []
-    for series in (tail.amp, tail.core, tail.xscale, tail.yscale, tail.index):
-        basis = np.polynomial.legendre.legvander(
-            2 * (spots.wave - series.wmin) / (series.wmax - series.wmin) - 1, series.coeff.shape[1] - 1)
-        values.append((basis * series.coeff[frame.first + spots.fibre]).sum(axis=1)[:, np.newaxis, np.newaxis])
-    amp, core, xscale, yscale, index = values
-    (x, y), (x0, y0), (ny, nx) = centre, corner, frame.start.stamp
-    dx: Array = ((x0 - x)[:, np.newaxis] + np.arange(nx))[:, np.newaxis, :] * xscale
-    dy: Array = ((y0 - y)[:, np.newaxis] + np.arange(ny))[:, :, np.newaxis] * yscale
-    r2 = dx * dx + dy * dy
-    light: Array = amp * r2 / (core * core + r2) ** (1 + index / 2)
-    return light
 
 
 def project(pixels: Pixels, stamps: Stamps, flux: Array) -> Array:

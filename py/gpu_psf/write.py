@@ -29,10 +29,13 @@ def write_fitted(path: str | os.PathLike[str], fitted: FittedPsf, *, cards: Sequ
     own = (Card("FITTER", f"gpu_psf {__version__}"), *names, Card("IN_PSF", os.path.basename(inputs[-1])[:60]),
            Card("FITGH", config.degree_gh, "degree of the Gauss-Hermite terms"),
            Card("FITWAVE", config.degree_wave, "degree of shapes in wavelength"),
-           Card("FITACROS", config.degree_across, "degree of shapes across a bundle"))
+           Card("FITACROS", config.degree_across, "degree of shapes across a bundle"),
+           Card("FITTAIL", config.tail is not None, "whether the amplitude of tails was fitted"),
+           Card("FITCONT", config.continuum, "where light beside the lines was fitted"))
     carried = tuple(card for card in cards if card.key in _CARRIED)
     tabulated = fitted.psf.tabulated            # whose files have the fibres of the tables in an HDU FIBRES
     write_psf(path, fitted.psf, cards=(*carried, *own), status=None if tabulated else fitted.fibres["STATUS"],
+              continuum=None if tabulated else fitted.continuum,
               tables={FITTED if tabulated else "FIBRES": fitted.fibres, "BUNDLES": fitted.bundles,
                       "SPOTS": fitted.spots})
 

@@ -3,15 +3,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from psf_errors import READ_NOISE, Errors, cold, least_errors, make_arc
+from psf_errors import READ_NOISE, Errors, cold, least_errors, make_arc, moved
 from small_arc import FIBRES, Small
 
 from gpu_extract.data import Array, Image
 from gpu_extract.simulate.lamp import project_lines
 from gpu_psf.data import FitConfig, Lines
-from gpu_psf.fit import BundleError, Fit, Status, fit_bundle
+from gpu_psf.fit import Fit, Status, fit_bundle
 from gpu_psf.prepare import psf_of
 from gpu_psf.prior import ALONE
+from gpu_psf.sound import BundleError, check_cores, check_error
 
 
 def errors(small: Small, fit: Fit) -> Errors:
@@ -160,3 +161,70 @@ def test_what_cannot_be_fitted_is_said(small: Small, kind: str, words: str) -> N
     arc, lines = broken(kind, small)
     with pytest.raises(BundleError, match=words):
         fit_bundle([arc], small.start, FIBRES, lines, FitConfig())
+
+
+@pytest.mark.parametrize(("by", "share"), [((0.6, 0.0), 1.0), ((0.0, -0.9), 1.0), ((0.15, 0.0), 1.0),
+                                           ((1.0, 1.0), 0.02)])
+def test_arcs_that_are_shifted_against_each_other_are_refused(small: Small, by: tuple[float, float],
+                                                              share: float) -> None:
+    """Their mean is nobody's. Chi squared hardly tells: pixels are left out where arcs are bright."""
+    images = [make_arc(moved(small.true, *shift), FIBRES, (small.lines.wave, share * small.lines.strength), n)
+              for n, shift in enumerate(((0.0, 0.0), by))]
+    with pytest.raises(BundleError, match=r"the arcs are shifted against each other by .* allowed are 0\.1"):
+        fit_bundle(images, small.start, FIBRES, small.lines, FitConfig())
+
+
+def test_arcs_that_are_hardly_shifted_are_fitted(small: Small) -> None:
+    other = make_arc(moved(small.true, 0.04, -0.04), FIBRES, (small.lines.wave, small.lines.strength), 2)
+    fit = fit_bundle([small.arc, other], small.start, FIBRES, small.lines, FitConfig())
+    assert (fit.status == Status.FITTED).all()
+
+
+def test_odd_cores_and_large_residuals_are_refused(small: Small) -> None:
+    """A state whose pixels are moved after the fit: by half a pixel's slope, or left out."""
+    task, state = small.fit.task, small.fit.state
+    check_cores(task, state)
+    check_error(task, state)
+    stamps = state.stamps
+    light = (stamps.image[:, 2].reshape(len(state.flux), -1) * 0.6 * state.flux[:, np.newaxis]).ravel()
+    moved_light = np.bincount(stamps.place.ravel(), light, len(state.residual))
+    with pytest.raises(BundleError, match="the spots differ from the model by"):
+        check_error(task, replace(state, residual=state.residual + moved_light))
+    left_out = np.where(np.arange(len(state.weight)) % 2, state.weight, 0.0)
+    with pytest.raises(BundleError, match="cores of bright lines are not what the fit has, allowed are 30 %"):
+        check_cores(task, replace(state, weight=left_out))
+
+
+@pytest.mark.parametrize(("seed", "error"), [(1, 0.2), (1, 0.6), (2, 0.4), (2, 0.8)])
+def test_lines_that_are_not_where_the_list_has_them_are_told(small: Small, seed: int, error: float) -> None:
+    """Refused, or a chi squared of 2 and more, which the program warns of."""
+    wave = np.sort(small.lines.wave + np.random.default_rng(seed).normal(0, error, len(small.lines.wave)))
+    try:
+        fit = fit_bundle([small.arc], small.start, FIBRES, Lines(wave, small.lines.strength), FitConfig())
+    except BundleError:
+        return
+    assert fit.state.chi2 > 2 * fit.state.npixel
+
+
+@pytest.mark.parametrize("by", [7.27, -7.27])
+def test_a_start_that_is_off_by_a_fibre_is_refused(small: Small, by: float) -> None:
+    start = cold(small.true, 3, (by, -2.0), 0.1)
+    with pytest.raises(BundleError, match="as well, where the starting PSF has no fibre: it is off by a fibre"):
+        fit_bundle([small.arc], start, FIBRES, small.lines, FitConfig())
+
+
+def test_light_in_the_gap_that_is_no_fibre_is_not_taken_for_one(small: Small) -> None:
+    """A bright column a fibre's distance beside the last fibre."""
+    pix = small.arc.pix.copy()
+    pix[:, round(float(small.true.x.coeff[4, 0] + 7.27)) + np.arange(-1, 2)] += 500.0
+    fit = fit_bundle([replace(small.arc, pix=pix)], small.start, FIBRES, small.lines, FitConfig())
+    assert (fit.status == Status.FITTED).all()
+
+
+def test_a_faint_arc_needs_its_own_list(small: Small) -> None:
+    """No pixel is bright: then lines alone count, of which a random list has some by chance."""
+    arc = make_arc(small.true, FIBRES, (small.lines.wave, 0.008 * small.lines.strength), 3)
+    fit_bundle([arc], small.start, FIBRES, small.lines, FitConfig())
+    wave = np.sort(np.random.default_rng(5).uniform(6003, 6107, 14))
+    with pytest.raises(BundleError, match=r"(seen|have light)"):
+        fit_bundle([arc], small.start, FIBRES, Lines(wave, np.ones(14)), FitConfig())

@@ -7,11 +7,12 @@ from small_arc import FIBRES, Small
 
 from gpu_extract.data import Legendre, PsfModel
 from gpu_psf.data import FitConfig, Lines
-from gpu_psf.fit import BundleError, fit_bundle
+from gpu_psf.fit import fit_bundle
 from gpu_psf.own_lines import coordinates, own_lines, wavelengths
 from gpu_psf.pairs import find_pairs
 from gpu_psf.prepare import psf_of
 from gpu_psf.run import fit_psf
+from gpu_psf.sound import BundleError
 from gpu_psf.stamps import make_stamps
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from psf_errors import cold, make_arc, moved, uneven_lines
+from psf_tails import CORE, INDEX, rising_tail, tailed_arc
 
 from gpu_extract.io.psf import read_psf
 from gpu_extract.simulate.instrument import psf_model
@@ -20,16 +21,20 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # theirs,
 NEAR = 1e-6             # of a spot's peak
 
 
-@pytest.fixture(scope="module", params=["fitted", "shifted"])
+@pytest.fixture(scope="module", params=["fitted", "shifted", "tailed"])
 def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, true, lines = tmp_path_factory.mktemp("psf"), psf_model("tiny"), uneven_lines()
     arc = make_arc(true, (0, 10), (lines.wave, lines.strength), 1)
     if request.param == "shifted":
         write_shifted(folder / "psf.fits", shift_psf(arc, moved(true, 0.3, -0.4), lines), cards=(), inputs=("a", "b"))
         return folder / "psf.fits"
-    fitted = fit_psf([arc], cold(true, 3, rough=0.1), lines)
-    assert fitted is not None
-    write_fitted(folder / "psf.fits", fitted, cards=(), config=FitConfig(), inputs=["arc.fits", "start.fits"])
+    config = FitConfig()
+    if request.param == "tailed":
+        arc, _ = tailed_arc(rising_tail(true, 0.004), (0, 10), lines, 3.0, 1)
+        config = FitConfig(tail=(CORE, 1.0, 0.9, INDEX))
+    fitted = fit_psf([arc], cold(true, 3, rough=0.1), lines, config)
+    assert fitted is not None and (fitted.psf.tail is not None) == (request.param == "tailed")
+    write_fitted(folder / "psf.fits", fitted, cards=(), config=config, inputs=["arc.fits", "start.fits"])
     return folder / "psf.fits"
 
 

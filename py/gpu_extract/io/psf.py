@@ -252,10 +252,12 @@ def _psferr(headers: list[fits.Header], path: str) -> float:
 
 
 def write_psf(path: str | os.PathLike[str], psf: PsfModel, *, cards: Sequence[Card] = (),
-              status: IntArray | None = None, tables: Mapping[str, np.ndarray] | None = None) -> None:
+              status: IntArray | None = None, continuum: Legendre | None = None,
+              tables: Mapping[str, np.ndarray] | None = None) -> None:
     """Write a PSF with one core as GAUSS-HERMITE, PSFVER 3, one with tabulated spots as TABULATED, PSFVER 1.
 
-    status: (nfibre,) written as the parameter STATUS; tables: further tables of the file, by name
+    status: (nfibre,) written as the parameter STATUS; continuum: of the arcs, written as CONT, which no reader of PSFs
+    uses; tables: further tables of the file, by name
 
     Raises InputError where that format cannot hold the PSF: two cores, an even stamp, or
     parameters over different wavelength ranges. Raises OutputError where the file cannot be written.
@@ -269,6 +271,8 @@ def write_psf(path: str | os.PathLike[str], psf: PsfModel, *, cards: Sequence[Ca
     rows = _parameters(psf)
     if status is not None:
         rows["STATUS"] = replace(psf.cores[0].sigma_x, coeff=status[:, np.newaxis].astype(np.float64))
+    if continuum is not None:
+        rows["CONT"] = continuum
     ranges = {(s.wmin, s.wmax) for s in rows.values()}
     if len(psf.cores) != 1 or psf.offset != (hy - 0.5, hx - 0.5) or len(ranges) != 1:
         raise InputError(f"{psf.name}: GAUSS-HERMITE version 3 holds PSFs with one core, a stamp of odd "

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gpu_psf.run import FittedPsf
 
 NAME = "fit"
+HIGH, MANY = 2.0, 0.1   # chi squared of a bundle, and share of the cores' pixels left out, that bring a warning
 HELP = "fit traces and shapes to arcs, starting from another PSF"
 DESCRIPTION = """\
 Fit traces and shapes of the spots together to one or several arcs, bundle by bundle. The starting
@@ -23,6 +24,7 @@ examples
   gpu_psf fit -i arc-1.fits arc-2.fits -p psf.fits -o new.fits --lines neon.txt --qa new.png
   mpiexec -n 20 gpu_psf fit -i arc.fits -p psf.fits -o new.fits      a bundle per rank at a time
   gpu_psf fit -i arc.fits -p start.fits -o psf.fits --spots tables          spots of any shape
+  gpu_psf fit -i arc.fits -p start.fits -o psf.fits --tail --continuum under        tails; few pixels without lines
 
 The images are those that gpu_extract reads: IMAGE in electrons, IVAR, MASK, READNOISE. A list of
 lines is text: a wavelength (Angstrom) and, if known, a strength in each line.
@@ -57,6 +59,12 @@ def add_options(commands: Any, name: str, summary: str) -> None:
     shape("--across-degree", metavar="N", type=int, default=1,
           help="of the same across the fibres of a bundle (default 1)")
     shape("--trace-degree", metavar="N", type=int, help="of the traces in wavelength (default: the starting PSF's)")
+    shape("--tail", metavar="SHAPE", nargs="?", const="",
+          help="fit the amplitude of the spots' tails, too; SHAPE is CORE,XSCALE,YSCALE,INDEX (default: the starting "
+               "PSF's shape, 1,1,1,2 where it has no tail). Without --tail its tail is kept")
+    shape("--continuum", metavar="KIND", default="between",
+          help="light beside the lines: between (default), fitted to the pixels away from lines; under, to all pixels "
+               "together with the lines; or none")
     shape("--reach", metavar="DX,DY", default="4,10",
           help="how many pixels the starting PSF may be off in x and y (default 4,10)")
     shape("--saturation", metavar="E", type=float, default=6e4,
@@ -105,7 +113,20 @@ def _config(args: argparse.Namespace) -> "FitConfig":
     except ValueError as error:
         raise InputError(f"--reach is {args.reach!r}, must be two numbers of pixels, e.g. 4,10") from error
     return FitConfig(args.gh_degree, args.wave_degree, args.across_degree, args.trace_degree, (dx, dy),
-                     args.saturation, args.specmin, args.nspec, args.spots, args.positions)
+                     args.saturation, args.specmin, args.nspec, args.spots, args.positions, _tail(args.tail),
+                     args.continuum)
+
+
+def _tail(text: str | None) -> tuple[float, ...] | None:
+    """FitConfig.tail. Raises InputError."""
+    if not text:
+        return None if text is None else ()
+    try:
+        core, xscale, yscale, index = (float(word) for word in text.split(","))
+    except ValueError as error:
+        raise InputError(f"--tail is {text!r}, must be four numbers: core (pixels), scales in x and y, and index, e.g. "
+                         "1,1,1,2") from error
+    return core, xscale, yscale, index
 
 
 def _key(args: argparse.Namespace) -> str:
@@ -159,6 +180,12 @@ def _deliver(args: argparse.Namespace, fitted: "FittedPsf", cards: "tuple[Card, 
     if len(lost):
         log.warning(f"{len(lost)} of {len(rows)} bundles are not fitted; fibres {lost[0]['FIRST']}-{lost[0]['LAST']}: "
                     f"{lost[0]['REASON'].decode()} (the others: table BUNDLES)")
+    odd = rows[(rows["CHI2"] > HIGH) | (rows["ODD"] > MANY)]
+    if len(odd):
+        log.warning(f"{len(odd)} of {len(rows)} bundles have a chi2 above {HIGH:g} or more than {100 * MANY:.0f} % of "
+                    f"the pixels in the cores of spots left out, the first, fibres {odd[0]['FIRST']}-{odd[0]['LAST']}, "
+                    f"{odd[0]['CHI2']:.1f} and {100 * odd[0]['ODD']:.0f} %: lines are not where the list has them, or "
+                    "spots have another shape (then --spots tables)")
     states = [f"{int((fibres['STATUS'] == state).sum())} {words}" for state, words in
               enumerate(("fitted", "with few lines", "interpolated", "not fitted"))]
     log.info(f"PSF: {args.output} (fibres: {', '.join(states)}; PSFERR {fitted.psf.psferr:.4f})")

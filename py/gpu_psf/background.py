@@ -1,0 +1,161 @@
+"""Light under the spots that is not theirs: continuum, stray light, and the tails of others beyond their stamps.
+
+It is fitted to the pixels away from lines, or it is free together with the traces and shapes (`columns_of`): then all
+pixels count, and what is fitted are the polynomials of the tail's amplitude and amounts of continuum and stray light.
+"""
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gpu_extract.data import Array, PsfModel
+from gpu_psf.continuum import between_lines, profile_image, row_polynomials
+from gpu_psf.data import Frame, Parameters, Pixels, Spots
+from gpu_psf.prepare import legendre, psf_of
+from gpu_psf.solve import State, Task, look
+from gpu_psf.stamps import make_stamps, project
+from gpu_psf.tail import beyond
+
+PARTS, FREE = 6, 40         # of the rows; pixels of fibres without lines that each must have
+ON = 0.1                    # of the highest profile: pixels of fibres
+
+
+@dataclass(frozen=True)
+class Background:
+    """Light that is not of spots.
+
+    light: (npixel,) of a task's pixels; per_row: (nexposure, ny) continuum in the rows of the bundle, electrons, of a
+    fibre of throughput 1; throughput: (nfibre,)
+    crowded: whether lines leave too few pixels for a continuum to be fitted to, so that it is 0
+    """
+
+    light: Array
+    per_row: Array
+    throughput: Array
+    crowded: bool = False
+
+
+def background(task: Task, state: State, whole: Pixels, *, continuum: bool) -> Background:
+    """What lies between the spots of a state; whole: the pixels of the bundle. Tails that are not fitted are known."""
+    tails = np.zeros_like(whole.value)
+    psf = psf_of(task.frame, state.now)
+    if psf.tail is not None and psf.tail.amp.coeff.any() and not task.frame.tail:
+        tails = sum((beyond(psf, spots, flux, whole) for spots, flux in _sources(task, state, whole)), tails)
+    throughput, kept = _throughput(task, state), _kept(task)
+    found, per_row = np.zeros_like(whole.value), np.zeros(whole.value.shape[:2])
+    lit, profile = _lit(task, state, whole), profile_image(task.frame, state.now, whole, throughput)
+    on_fibres = profile > ON * profile.max()
+    crowded = _crowded(lit | ~on_fibres | ~np.isfinite(whole.read_variance), kept)
+    if continuum and not crowded:
+        without = Pixels(whole.value - tails, whole.read_variance, whole.x0, whole.y0, whole.stored)
+        found, per_row = between_lines(without, profile, lit)
+    stored = np.zeros_like(task.pixels.value)
+    stored[:, :-1] = (found + tails)[:, kept]
+    return Background(stored.ravel(), per_row, throughput, crowded)
+
+
+def _crowded(taken: np.ndarray, kept: np.ndarray) -> bool:
+    """Whether some part of the rows with lines has hardly a pixel without: polynomials would be anything there."""
+    rows = np.flatnonzero(kept)
+    free = np.count_nonzero(~taken, axis=2)[:, rows[0]:rows[-1] + 1]
+    return bool(min(part.sum(axis=1).min() for part in np.array_split(free, PARTS, axis=1)) < FREE)
+
+
+def _kept(task: Task) -> np.ndarray:
+    """Rows of the bundle that a task has."""
+    return task.pixels.stored < task.pixels.value.shape[1] - 1
+
+
+def columns_of(task: Task, state: State, whole: Pixels, *, continuum: bool) -> Array:
+    """Light beside the stamps of each amount of the ground, (ncolumn, npixel): of a tail whose amplitude is one of the
+    shapes' polynomials, where the tail is fitted, then of continuum and stray light in each exposure."""
+    frame, kept, columns = task.frame, _kept(task), []
+    shape = task.pixels.value.shape
+    if frame.tail:
+        psf, sources = _unit_tail(frame, state.now), _sources(task, state, whole)
+        columns += [np.sum([beyond(psf, spots, flux * spots.shape[:, k], whole)[:, kept] for spots, flux in sources],
+                           axis=0) for k in range(frame.nshape)]
+    if continuum:
+        profile = profile_image(frame, state.now, whole, _throughput(task, state))
+        parts = row_polynomials(len(profile))
+        for exposure in range(shape[0]):
+            for image, part in zip((profile, np.ones_like(profile)), parts, strict=True):
+                for polynomial in part.T:
+                    light = np.zeros((shape[0], kept.sum(), shape[2]))
+                    light[exposure] = (image * polynomial[:, np.newaxis])[kept]
+                    columns.append(light)
+    found = np.zeros((len(columns), *shape))
+    for row, light in zip(found, columns, strict=True):
+        row[:, :-1] = light
+    return found.reshape(len(columns), -1)
+
+
+def _sources(task: Task, state: State, whole: Pixels) -> list[tuple[Spots, Array]]:
+    """Spots that have tails, and their fluxes. Those of lines that cannot be told apart are not known each by itself;
+    what all of them have together is, and lies in one place."""
+    found = [(task.spots, np.maximum(state.flux, 0.0))]
+    if task.close is not None:
+        stamps = make_stamps(task.frame, task.spots, state.now, whole)
+        others = project(whole, stamps, state.flux).ravel()
+        alone = Task(task.frame, whole, task.close, np.ones(len(task.close), bool), np.zeros(others.size, bool), others,
+                     task.start)
+        weight = 1 / (whole.read_variance + np.maximum(whole.value, 0.0)).ravel()
+        found.append((task.close, look(alone, state.now, weight).flux))
+    return found
+
+
+def with_ground(background: Background, frame: Frame, now: Parameters) -> Background:
+    """The same with the continuum that was fitted besides."""
+    amounts = now.ground[frame.nshape if frame.tail else 0:].reshape(len(background.per_row), -1)
+    polynomials = row_polynomials(background.per_row.shape[1])[0]
+    more = amounts[:, :polynomials.shape[1]] @ polynomials.T if amounts.size else 0.0
+    return replace(background, per_row=background.per_row + more)
+
+
+def _unit_tail(frame: Frame, now: Parameters) -> PsfModel:
+    """The PSF of the bundle with a tail of amplitude 1."""
+    psf = psf_of(frame, now)
+    if psf.tail is None:
+        return psf
+    return replace(psf, tail=replace(psf.tail, amp=replace(psf.tail.amp, coeff=np.ones((psf.nfibre, 1)))))
+
+
+def _throughput(task: Task, state: State) -> Array:
+    """Light that fibres pass, as their lines have it, (nfibre,); about 1."""
+    spots = task.spots
+    ratio = np.full((spots.line.max() + 1, task.frame.nfibre), np.nan)
+    firm = task.firm & (spots.exposure == 0)
+    ratio[spots.line[firm], spots.fibre[firm]] = state.flux[firm]
+    usual = median_of(ratio, axis=1)
+    return median_of(ratio / np.where(usual > 0, usual, np.nan)[:, np.newaxis], axis=0)
+
+
+def median_of(table: Array, axis: int) -> Array:
+    """Medians of what is no NaN, 0 where nothing is."""
+    some = np.isfinite(table).any(axis=axis)
+    filled = np.where(np.expand_dims(some, axis), table, 0.0)
+    found: Array = np.nanmedian(filled, axis=axis)
+    return found
+
+
+def _lit(task: Task, state: State, whole: Pixels) -> np.ndarray:
+    """Where there may be light of lines, in the shape of the bundle's pixels."""
+    lit = np.zeros_like(whole.value, dtype=bool)
+    lit.ravel()[make_stamps(task.frame, task.spots, state.now, whole).place] = True
+    lit[:, _kept(task)] |= task.left_out.reshape(task.pixels.value.shape)[:, :-1]
+    return lit
+
+
+def continuum_series(frame: Frame, now: Parameters, ground: Background, pixels: Pixels) -> Array:
+    """The continuum of each fibre as a series in wavelength, mean over the exposures: (nfibre, ncoef) Legendre
+    coefficients over the range of the shapes, electrons in a row."""
+    wave = np.linspace(*frame.range, 64)
+    basis = legendre(wave, frame.range, frame.wave)
+    y = now.y @ legendre(wave, frame.x_range, frame.trace).T
+    rows, series = np.arange(ground.per_row.shape[1]) + pixels.y0, np.zeros((frame.nfibre, frame.wave + 1))
+    mean = ground.per_row.mean(axis=0)
+    for fibre in range(frame.nfibre):
+        on = (y[fibre] >= 0) & (y[fibre] < frame.start.shape[0])
+        if on.sum() > frame.wave:
+            light = ground.throughput[fibre] * np.interp(y[fibre, on], rows, mean)
+            series[fibre] = np.linalg.lstsq(basis[on], light, rcond=None)[0]
+    return series

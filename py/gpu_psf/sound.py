@@ -1,0 +1,150 @@
+"""Whether a fitted bundle is what its starting PSF and the list of lines say it is; a BundleError where it is not."""
+import numpy as np
+
+from gpu_extract.data import Array
+from gpu_psf.data import Lines, Parameters, Pixels
+from gpu_psf.register import explained
+from gpu_psf.solve import State, Task, look
+from gpu_psf.stamps import make_stamps, project
+
+SEEN, LIGHT = 0.9, 0.7      # share of the list's brighter lines that are seen, or of the light that they explain
+BRIGHT = 20.0               # light of a spot over its uncertainty, whose core is looked at
+CORE, ODD = 0.25, 0.3       # of a spot's peak: its core; share of the cores' pixels that may be odd
+WRONG = 0.15                # of its light that a model may be wrong, where this is no noise
+TOLD, FEW = 10.0, 5         # light of a spot over its uncertainty that tells a shift, and how many an arc needs
+SHIFT = 0.1                 # pixels that arcs may be shifted against each other
+APART = 6                   # rows between a line and where there is none
+EMPTY = 0.6                 # of the distance of two fibres: as far from a place no fibre must be for it to be dark
+BESIDE = 0.2                # of the light of a bundle's lines: as much beside it is a fibre's
+
+
+class BundleError(Exception):
+    """A bundle that cannot be fitted, and why."""
+
+
+def check_lines(task: Task, state: State, what: tuple[Lines, np.ndarray], whole: Pixels, light: Array) -> None:
+    """Raise BundleError where lines and light are not those of each other.
+
+    what: all lines, and which were to be fitted; light: the clear light of the whole bundle
+    """
+    lines, chosen = what
+    seen, strength = np.isin(np.arange(len(chosen)), task.spots.line[task.firm]), lines.strength[chosen]
+    if lines.listed is not None:            # on one of its orders is enough
+        first, which = np.unique(lines.listed[chosen], return_index=True, return_inverse=True)[1:]
+        seen, strength = np.bincount(which, seen) > 0, strength[first]
+    brighter = strength >= np.median(strength)
+    lit = np.zeros(whole.value.size, bool)
+    firm = task.spots.cut(task.firm)
+    lit[make_stamps(task.frame, firm, state.now, whole).place] = True
+    share, covered = seen[brighter].mean(), explained(light, lit.reshape(light.shape))
+    if share < SEEN and covered < LIGHT:
+        raise BundleError(f"{int(seen.sum())} of {len(seen)} lines of the list are seen, which account for "
+                          f"{100 * covered:.0f} % of the bright light; needed are {100 * SEEN:.0f} % of the brighter "
+                          f"lines, or {100 * LIGHT:.0f} % of the light: give the list of this lamp, or a starting PSF "
+                          "nearer by")
+
+
+def odd_share(task: Task, state: State) -> float:
+    """Share of the pixels in the cores of bright spots that are left out as odd."""
+    stamps, spots = state.stamps, task.spots
+    shape = stamps.image[:, 0].reshape(len(spots), -1)
+    bright = state.flux > BRIGHT * np.sqrt(state.variance)
+    usable = (np.isfinite(task.pixels.read_variance.ravel()) & ~task.left_out)[stamps.place]
+    core = usable & (shape > CORE * shape.max(axis=1, keepdims=True)) & bright[:, np.newaxis]
+    odd = core & (state.weight[stamps.place] == 0)
+    return float(odd.sum() / max(core.sum(), 1))
+
+
+def check_cores(task: Task, state: State) -> None:
+    """Raise BundleError where many pixels in the cores of bright spots are odd: lines are not where the list has them.
+    Chi squared does not tell, as odd pixels are left out of it."""
+    share = odd_share(task, state)
+    if share > ODD:
+        raise BundleError(f"{100 * share:.0f} % of the pixels in the cores of bright lines are not what the fit has, "
+                          f"allowed are {100 * ODD:.0f} %: give the list of this lamp, or a starting PSF nearer by")
+
+
+def check_arcs(task: Task, state: State) -> None:
+    """Raise BundleError where arcs are shifted against each other: the fit is then in none of their places.
+
+    A spot's shift is what its residuals have of its derivatives, no pixel left out; the median over spots is taken, of
+    which odd ones do not matter.
+    """
+    stamps, spots = state.stamps, task.spots
+    count = int(spots.exposure.max()) + 1
+    if count < 2:
+        return
+    variance = (task.pixels.read_variance + np.maximum(project(task.pixels, stamps, state.flux), 0.0)).ravel()
+    weight = np.where(task.left_out, 0.0, 1 / variance)
+    slope = stamps.image[:, 1:3].reshape(len(spots), 2, -1) * state.flux[:, np.newaxis, np.newaxis]
+    pull = (slope * (weight * state.residual)[stamps.place][:, np.newaxis]).sum(axis=2)
+    known = (slope**2 * weight[stamps.place][:, np.newaxis]).sum(axis=2)
+    told = (state.flux > TOLD * np.sqrt(state.variance)) & (known > 0).all(axis=1)
+    arcs = [told & (spots.exposure == n) for n in range(count)]
+    if min(mine.sum() for mine in arcs) < FEW:
+        return
+    shifts = np.array([np.median(pull[mine] / known[mine], axis=0) for mine in arcs])
+    errors = np.array([np.sqrt(0.5 * np.pi / known[mine].sum(axis=0)) for mine in arcs])
+    apart, most = np.ptp(shifts, axis=0), SHIFT + 6 * np.sqrt(2) * errors.max(axis=0)
+    if (apart > most).any():
+        raise BundleError(f"the arcs are shifted against each other by {apart[0]:.2f} pixels in x, {apart[1]:.2f} in y "
+                          f"or more, allowed are {SHIFT}: fit them one by one")
+
+
+def model_error(task: Task, state: State) -> tuple[float, float]:
+    """Sums whose ratio is the square of the model's error as a share of its light, as the residuals have it beyond
+    noise: residual^2 has the mean 1/w + error^2 model^2 and, without error, the variance 2/w^2."""
+    good = state.weight > 0
+    model = (task.pixels.value.ravel() - task.beneath(state.now) - state.residual)[good]
+    w, r = state.weight[good], state.residual[good]
+    return float((model**2 * (r**2 - 1 / w) * w**2).sum()), float((model**4 * w**2).sum())
+
+
+def check_error(task: Task, state: State) -> None:
+    """Raise BundleError where spots differ from the model by a large share of their light, beyond what noise makes."""
+    excess, light = model_error(task, state)
+    if excess > WRONG**2 * light and excess > 5 * np.sqrt(2 * light):
+        raise BundleError(f"the spots differ from the model by {100 * np.sqrt(excess / light):.0f} % of their light, "
+                          f"allowed are {100 * WRONG:.0f} %: give the list of this lamp, or a starting PSF nearer by")
+
+
+def check_beside(task: Task, state: State, whole: Pixels) -> None:
+    """Raise BundleError where lines lie beside the bundle, a fibre's distance from the last one, where the starting PSF
+    has no fibre: then each fibre was taken for its neighbour."""
+    frame, now = task.frame, state.now
+    if frame.nfibre < 2:
+        return
+    others = project(whole, make_stamps(frame, task.spots, now, whole), state.flux).ravel()
+    for edge, inner in ((0, 1), (frame.nfibre - 1, frame.nfibre - 2)):
+        step = now.x[edge] - now.x[inner]
+        if not _dark(task, now, edge, float(step[0])):
+            continue
+        mine = np.flatnonzero(task.spots.fibre == edge)
+        firm = np.isin(task.spots.line, task.spots.line[task.firm])[mine]
+        if not firm.any():
+            continue
+        spots = task.spots.cut(mine[firm])
+        usual = np.median(state.flux[task.firm])
+        x, found = now.x.copy(), []
+        x[edge] += step
+        for rows in (0, APART):
+            y = now.y.copy()
+            y[edge, 0] += rows
+            every, none = np.ones(len(spots), bool), np.zeros(others.size, bool)
+            alone = Task(frame, whole, spots, every, none, others, task.start)
+            weight = 1 / (whole.read_variance + np.maximum(others.reshape(whole.value.shape), 0.0)).ravel()
+            found.append(look(alone, Parameters(x, y, now.shape, now.ground), weight))
+        light = found[0].flux - found[1].flux
+        seen = (light > BESIDE * usual) & (light > 5 * np.sqrt(found[0].variance + found[1].variance))
+        if seen.mean() > 0.5:
+            raise BundleError(f"{int(seen.sum())} of {len(seen)} lines are seen {step[0]:+.1f} pixels beside fibre "
+                              f"{frame.first + edge} as well, where the starting PSF has no fibre: it is off by a "
+                              "fibre; give one nearer by")
+
+
+def _dark(task: Task, now: Parameters, edge: int, step: float) -> bool:
+    """Whether the starting PSF has no fibre where the next one beside the bundle would be."""
+    start, first = task.frame.start, task.frame.first
+    there = start.x.coeff[first + edge, 0] + step
+    beside = np.delete(start.x.coeff[:, 0], first + edge)
+    return bool(np.abs(beside - there).min(initial=np.inf) > EMPTY * abs(step))

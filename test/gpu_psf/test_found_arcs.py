@@ -1,0 +1,66 @@
+"""What random arcs have found in `gpu_psf fit`, each by its seed: said to be fitted once, and was not."""
+from pathlib import Path
+
+import numpy as np
+import pytest
+from psf_random import KINDS, Verdict, run, scene_of
+
+from gpu_extract.io.psf import read_psf
+from gpu_extract.simulate.instrument import psf_model
+from gpu_psf import run as fitting
+
+# what was wrong -> the seed and what was drawn from it: when another problem is drawn, the find has to be made anew
+FINDS = {
+    "an arc upside down, whose lines nearly mirror each other: 13 pixels off, chi2 1.9, half of the pixels left out":
+        "seed 6: faint fibres, off, upside down",
+    "two arcs that are shifted by 1.6 pixels: the fit lies between them":
+        "seed 14: hot rows, uneven, second arc",
+    "a start that is off by more than a fibre: each taken for its neighbour, chi2 0.45":
+        "seed 97: far, wrong noise",
+    "a dark amplifier and lines that leave no pixel for the continuum: polynomials went astray, 0.3 pixel":
+        "seed 105: silent amplifier, continuum",
+    "two faint arcs that are shifted: no pixel is odd":
+        "seed 157: faint fibres, weak, second arc",
+    "stray light taken for the lines of a faint arc: where nothing is bright, all of that was explained":
+        "seed 178: stray light, weak, uneven",
+    "two uneven arcs that are shifted by a pixel":
+        "seed 183: uneven, second arc",
+    "a faint arc upside down, fitted 14 pixels off":
+        "seed 234: wrong gain, weak, upside down",
+    "two arcs that are shifted, of which many pixels are masked":
+        "seed 240: masked pixels, second arc",
+}
+
+
+@pytest.mark.parametrize("find", FINDS)
+def test_what_was_found_is_mended(find: str, tmp_path: Path) -> None:
+    seed, _, words = FINDS[find].removeprefix("seed ").partition(": ")
+    scene = scene_of(int(seed))
+    assert ", ".join(scene.words) == words, "another problem is drawn from this seed"
+    assert run(scene, tmp_path).finds == ()
+
+
+def test_a_problem_without_damage_is_fitted_and_right(tmp_path: Path) -> None:
+    verdict = run(scene_of(0, "off"), tmp_path)
+    assert verdict == Verdict(0, "", (0,) * 10, ())
+
+
+def test_the_judge_sees_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Traces that are moved by a tenth of a pixel behind the fit's back, and shapes that are wider."""
+    import psf_random
+    from psf_errors import moved
+
+    monkeypatch.setattr(psf_random, "read_psf", lambda path: moved(read_psf(path), 0.2, 0.0))
+    assert any("x off by 0.2" in find for find in run(scene_of(0, "off"), tmp_path).finds)
+
+
+def test_every_kind_of_damage_is_drawn_first_by_some_seed() -> None:
+    assert [scene_of(seed).words.count(name) for seed, name in enumerate(KINDS)] == [1] * len(KINDS)
+
+
+def test_a_reason_has_no_space_at_its_end() -> None:
+    """FITS drops it, and the checksum was that of the text with it."""
+    reason = "x" * 159 + " y"
+    row, = fitting._bundle_rows(psf_model("tiny"), [(0, 5)], [{"reason": reason}])
+    assert row["REASON"] == b"x" * 159
+    assert np.all(row["FITTED"] == 0)
