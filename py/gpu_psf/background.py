@@ -9,13 +9,15 @@ import numpy as np
 
 from gpu_extract.data import Array, PsfModel
 from gpu_psf.continuum import between_lines, profile_image, row_polynomials
-from gpu_psf.data import Frame, Parameters, Pixels, Spots
-from gpu_psf.prepare import legendre, psf_of
-from gpu_psf.solve import State, Task, look
-from gpu_psf.stamps import make_stamps, project
+from gpu_psf.data import Frame, Parameters, Pixels
+from gpu_psf.prepare import legendre, median_of, psf_of
+from gpu_psf.solve import State, Task
+from gpu_psf.sources import neighbours, sources_of
+from gpu_psf.stamps import make_stamps
 from gpu_psf.tail import beyond
 
 PARTS, FREE = 6, 40         # of the rows; pixels of fibres without lines that each must have
+OF_OTHERS = 2               # polynomials in wavelength of the amount of other bundles' tails
 ON = 0.1                    # of the highest profile: pixels of fibres
 
 
@@ -39,7 +41,7 @@ def background(task: Task, state: State, whole: Pixels, *, continuum: bool) -> B
     tails = np.zeros_like(whole.value)
     psf = psf_of(task.frame, state.now)
     if psf.tail is not None and psf.tail.amp.coeff.any() and not task.frame.tail:
-        tails = sum((beyond(psf, spots, flux, whole) for spots, flux in _sources(task, state, whole)), tails)
+        tails = sum((beyond(each.psf, each.spots, each.flux, whole) for each in sources_of(task, state, whole)), tails)
     throughput, kept = _throughput(task, state), _kept(task)
     found, per_row = np.zeros_like(whole.value), np.zeros(whole.value.shape[:2])
     lit, profile = _lit(task, state, whole), profile_image(task.frame, state.now, whole, throughput)
@@ -67,13 +69,16 @@ def _kept(task: Task) -> np.ndarray:
 
 def columns_of(task: Task, state: State, whole: Pixels, *, continuum: bool) -> Array:
     """Light beside the stamps of each amount of the ground, (ncolumn, npixel): of a tail whose amplitude is one of the
-    shapes' polynomials, where the tail is fitted, then of continuum and stray light in each exposure."""
+    shapes' polynomials, where the tail is fitted, and of the tails of other bundles, whose amounts are their own, as
+    their light is; then of continuum and stray light in each exposure."""
     frame, kept, columns = task.frame, _kept(task), []
     shape = task.pixels.value.shape
     if frame.tail:
-        psf, sources = _unit_tail(frame, state.now), _sources(task, state, whole)
-        columns += [np.sum([beyond(psf, spots, flux * spots.shape[:, k], whole)[:, kept] for spots, flux in sources],
-                           axis=0) for k in range(frame.nshape)]
+        sources = sources_of(task, state, whole)
+        columns += [np.sum([beyond(_unit_tail(each.psf), each.spots, each.flux * each.spots.shape[:, k], whole)[:, kept]
+                            for each in sources], axis=0) for k in range(frame.nshape)]
+        columns += [beyond(_unit_tail(each.psf), each.spots, each.flux * each.spots.trace[:, k], whole)[:, kept]
+                    for each in neighbours(task, state) for k in range(OF_OTHERS)]
     if continuum:
         profile = profile_image(frame, state.now, whole, _throughput(task, state))
         parts = row_polynomials(len(profile))
@@ -89,31 +94,32 @@ def columns_of(task: Task, state: State, whole: Pixels, *, continuum: bool) -> A
     return found.reshape(len(columns), -1)
 
 
-def _sources(task: Task, state: State, whole: Pixels) -> list[tuple[Spots, Array]]:
-    """Spots that have tails, and their fluxes. Those of lines that cannot be told apart are not known each by itself;
-    what all of them have together is, and lies in one place."""
-    found = [(task.spots, np.maximum(state.flux, 0.0))]
-    if task.close is not None:
-        stamps = make_stamps(task.frame, task.spots, state.now, whole)
-        others = project(whole, stamps, state.flux).ravel()
-        alone = Task(task.frame, whole, task.close, np.ones(len(task.close), bool), np.zeros(others.size, bool), others,
-                     task.start)
-        weight = 1 / (whole.read_variance + np.maximum(whole.value, 0.0)).ravel()
-        found.append((task.close, look(alone, state.now, weight).flux))
-    return found
+def near_fibres(task: Task, state: State, whole: Pixels) -> np.ndarray:
+    """The pixels of a task no farther than half a stamp from the bundle's fibres, (npixel,): beyond lies the light of
+    other bundles' spots."""
+    frame, half = task.frame, task.frame.start.stamp[1] // 2
+    wave = np.linspace(*frame.x_range, 256)
+    basis = legendre(wave, frame.x_range, frame.trace).T
+    column, rows = np.arange(whole.value.shape[2]) + whole.x0, np.arange(len(whole.stored)) + whole.y0
+    ends = [np.interp(rows, state.now.y[fibre] @ basis, state.now.x[fibre] @ basis)[:, np.newaxis]
+            for fibre in (0, frame.nfibre - 1)]
+    inside = (column >= np.minimum(*ends) - half) & (column <= np.maximum(*ends) + half)
+    near = np.zeros(task.pixels.value.shape, bool)
+    near[:, :-1] = inside[_kept(task)]
+    return near.ravel()
 
 
-def with_ground(background: Background, frame: Frame, now: Parameters) -> Background:
+def with_ground(background: Background, now: Parameters) -> Background:
     """The same with the continuum that was fitted besides."""
-    amounts = now.ground[frame.nshape if frame.tail else 0:].reshape(len(background.per_row), -1)
-    polynomials = row_polynomials(background.per_row.shape[1])[0]
-    more = amounts[:, :polynomials.shape[1]] @ polynomials.T if amounts.size else 0.0
+    polynomials, stray = row_polynomials(background.per_row.shape[1])
+    each, count = polynomials.shape[1] + stray.shape[1], len(background.per_row)
+    amounts = now.ground[len(now.ground) - count * each:].reshape(count, each)
+    more = amounts[:, :polynomials.shape[1]] @ polynomials.T
     return replace(background, per_row=background.per_row + more)
 
 
-def _unit_tail(frame: Frame, now: Parameters) -> PsfModel:
-    """The PSF of the bundle with a tail of amplitude 1."""
-    psf = psf_of(frame, now)
+def _unit_tail(psf: PsfModel) -> PsfModel:
+    """A PSF with a tail of amplitude 1."""
     if psf.tail is None:
         return psf
     return replace(psf, tail=replace(psf.tail, amp=replace(psf.tail.amp, coeff=np.ones((psf.nfibre, 1)))))
@@ -127,14 +133,6 @@ def _throughput(task: Task, state: State) -> Array:
     ratio[spots.line[firm], spots.fibre[firm]] = state.flux[firm]
     usual = median_of(ratio, axis=1)
     return median_of(ratio / np.where(usual > 0, usual, np.nan)[:, np.newaxis], axis=0)
-
-
-def median_of(table: Array, axis: int) -> Array:
-    """Medians of what is no NaN, 0 where nothing is."""
-    some = np.isfinite(table).any(axis=axis)
-    filled = np.where(np.expand_dims(some, axis), table, 0.0)
-    found: Array = np.nanmedian(filled, axis=axis)
-    return found
 
 
 def _lit(task: Task, state: State, whole: Pixels) -> np.ndarray:

@@ -6,9 +6,9 @@ from enum import IntEnum
 import numpy as np
 
 from gpu_extract.data import Array, Image, IntArray, PsfModel
-from gpu_psf.background import Background, background, columns_of, continuum_series, median_of, with_ground
+from gpu_psf.background import Background, background, columns_of, continuum_series, near_fibres, with_ground
 from gpu_psf.data import FitConfig, Frame, Lines, Parameters, Pixels, Spots
-from gpu_psf.prepare import cut_out, legendre, lines_of, make_frame, make_spots, parameters_of
+from gpu_psf.prepare import cut_out, legendre, lines_of, make_frame, make_spots, median_of, parameters_of
 from gpu_psf.prior import measured_alone
 from gpu_psf.register import best_shift, clear_light, scores
 from gpu_psf.solve import State, Task, first_look, iterate, with_columns, with_task
@@ -103,9 +103,10 @@ def _with_ground(task: Task, state: State, pixels: Pixels, config: FitConfig,
     frame, lit = task.frame, config.continuum != "none"
     if frame.tail or (lit and (config.continuum == "under" or ground.crowded)):
         for _ in range(AGAIN):
-            task = with_task(task, columns=columns_of(task, state, pixels, continuum=lit))
+            columns = columns_of(task, state, pixels, continuum=lit)
+            task = with_task(task, columns=columns, near=near_fibres(task, state, pixels))
             state = iterate(task, with_columns(task, state), LATE[-1:], shapes=True)
-        return task, state, with_ground(ground, frame, state.now)
+        return task, state, with_ground(ground, state.now) if lit else ground
     if frame.start.tail is not None:
         ground = background(task, state, pixels, continuum=lit)
         task = with_task(task, background=ground.light)

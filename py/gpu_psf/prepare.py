@@ -109,6 +109,14 @@ def psf_of(frame: Frame, now: Parameters) -> PsfModel:
                    bundle=None if start.bundle is None else start.bundle[fibres])
 
 
+def median_of(table: Array, axis: int) -> Array:
+    """Medians of what is no NaN, 0 where nothing is."""
+    some = np.isfinite(table).any(axis=axis)
+    filled = np.where(np.expand_dims(some, axis), table, 0.0)
+    found: Array = np.nanmedian(filled, axis=axis)
+    return found
+
+
 def lines_of(frame: Frame, now: Parameters, lines: Lines, apart: float) -> tuple[IntArray, IntArray]:
     """Numbers of the lines that fall on the CCD, and of those among them that cannot be told from a neighbour.
 

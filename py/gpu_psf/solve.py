@@ -29,8 +29,8 @@ class Task:
     firm: (nspot,) whose light moves traces and shapes; the other spots have a flux alone
     left_out: pixels near what is not fitted (flat); background: light that is not of spots (flat)
     start, alone: what the prior is about, see prior.precision
-    columns: (ncolumn, npixel) light beside the stamps of each amount of the ground that is free; with them all pixels
-        count, without them those of stamps
+    columns: (ncolumn, npixel) light beside the stamps of each amount of the ground that is free
+    near: (npixel,) with columns: the pixels that count besides those of stamps
     close: spots of lines that cannot be told apart: what counts of them is their tails
     """
 
@@ -44,6 +44,7 @@ class Task:
     alone: tuple[float, ...] = ALONE
     columns: Array | None = None
     close: Spots | None = None
+    near: np.ndarray | None = None
 
     def beneath(self, now: Parameters) -> Array:
         """Light that is not on the stamps of spots, (npixel,)."""
@@ -112,7 +113,7 @@ def look(task: Task, now: Parameters, weight: Array, state: State | None = None)
 
 
 def weights(task: Task, now: Parameters, stamps: Stamps, flux: Array, error: float) -> Array:
-    """Inverse variances from the model, 0 for masked and odd pixels and, without columns, beyond the stamps, (npixel,).
+    """Inverse variances from the model, 0 for masked and odd pixels and those that do not count, (npixel,).
 
     error: how wrong the model may be, as a share of its highest value nearby
     """
@@ -122,8 +123,9 @@ def weights(task: Task, now: Parameters, stamps: Stamps, flux: Array, error: flo
     variance = pixels.read_variance + np.maximum(model + beneath, 0.0)
     wrong = error * _highest(model)
     apart = pixels.value - beneath - model
-    reached = np.full(model.shape, task.columns is not None)
-    reached |= np.bincount(stamps.place.ravel(), minlength=model.size).reshape(model.shape) > 0
+    reached = np.bincount(stamps.place.ravel(), minlength=model.size).reshape(model.shape) > 0
+    if task.near is not None:
+        reached |= task.near.reshape(model.shape)
     good = reached & (apart * apart < CLIP**2 * (variance + wrong * wrong)) & ~task.left_out.reshape(model.shape)
     weight: Array = np.where(good, 1 / variance, 0.0).ravel()
     return weight

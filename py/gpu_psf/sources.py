@@ -1,0 +1,63 @@
+"""Spots whose tails reach a bundle: its own, those of lines that cannot be told apart, those of other bundles."""
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gpu_extract.data import Array, PsfModel
+from gpu_psf.data import Pixels, Spots
+from gpu_psf.prepare import legendre, median_of, parameters_of, psf_of, shape_basis
+from gpu_psf.solve import State, Task, look
+from gpu_psf.stamps import make_stamps, project
+from gpu_psf.tail import RADIUS
+
+
+@dataclass(frozen=True)
+class Source:
+    """Spots that have tails, their PSF and their fluxes."""
+
+    psf: PsfModel
+    spots: Spots
+    flux: Array
+
+
+def sources_of(task: Task, state: State, whole: Pixels) -> list[Source]:
+    """The bundle's spots. Those of lines that cannot be told apart are not known each by itself; what all of them have
+    together is, and lies in one place."""
+    psf = psf_of(task.frame, state.now)
+    found = [Source(psf, task.spots, np.maximum(state.flux, 0.0))]
+    if task.close is not None:
+        stamps = make_stamps(task.frame, task.spots, state.now, whole)
+        others = project(whole, stamps, state.flux).ravel()
+        alone = Task(task.frame, whole, task.close, np.ones(len(task.close), bool), np.zeros(others.size, bool), others,
+                     task.start)
+        weight = 1 / (whole.read_variance + np.maximum(whole.value, 0.0)).ravel()
+        found.append(Source(psf, task.close, look(alone, state.now, weight).flux))
+    return found
+
+
+def neighbours(task: Task, state: State) -> list[Source]:
+    """The fibres before and behind the bundle within the reach of tails, moved like its first and last one, and as
+    bright as its fibres are in the median: how bright they really are is not known."""
+    frame, now, start = task.frame, state.now, task.frame.start
+    spots, last, found = task.spots, frame.first + frame.nfibre, []
+    begun = parameters_of(frame)
+    kind = spots.exposure * (spots.line.max() + 1) + spots.line
+    _, one, which = np.unique(kind, return_index=True, return_inverse=True)
+    table = np.full((len(one), frame.nfibre), np.nan)
+    table[which[task.firm], spots.fibre[task.firm]] = state.flux[task.firm]
+    light = median_of(table, axis=1)
+    for edge, fibres in ((0, range(frame.first)), (frame.nfibre - 1, range(last, start.nfibre))):
+        place = start.x.coeff[:, 0]
+        near = [n for n in fibres if abs(place[n] - place[frame.first + edge]) < RADIUS]
+        if not near:
+            continue
+        other = replace(frame, first=near[0], nfibre=len(near))
+        moved = parameters_of(other)
+        moved = replace(moved, x=moved.x + now.x[edge] - begun.x[edge], y=moved.y + now.y[edge] - begun.y[edge],
+                        shape=now.shape, ground=now.ground)
+        line, fibre = np.repeat(np.arange(len(one)), len(near)), np.tile(np.arange(len(near)), len(one))
+        wave = spots.wave[one][line]
+        theirs = Spots(spots.exposure[one][line], spots.line[one][line], fibre, wave,
+                       legendre(wave, frame.x_range, frame.trace), shape_basis(frame, np.full(len(wave), edge), wave))
+        found.append(Source(psf_of(other, moved), theirs, np.maximum(light, 0.0)[line]))
+    return found
