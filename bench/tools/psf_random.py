@@ -315,8 +315,8 @@ def judged(scene: Scene, path: Path) -> tuple[tuple[int, ...], list[str]]:
     root mean square of the distances of its spots from the true ones is at most FLOOR + TIMES sigma / (S/N) (number of
     the trace's coefficients)^1/2, (S/N)^2 being the sum over its lines, and that of shapes SHAPE_FLOOR + TIMES 0.15
     (number of the shapes' parameters)^1/2 / (S/N of the bundle). 0.15 is the root mean square of a spot over its peak;
-    the noise leaves a chi squared of 1 for each parameter. In y, twice the list's own error comes on top: traces follow
-    the list.
+    the noise leaves a chi squared of 1 for each parameter. In y, twice the list's own error comes on top, and a tenth
+    of it in shapes: traces follow the list.
     """
     psf = read_psf(path)
     with fits.open(path) as hdus:
@@ -334,7 +334,7 @@ def judged(scene: Scene, path: Path) -> tuple[tuple[int, ...], list[str]]:
         whole = spots[(spots["FIBER"] // 5 == fibre // 5) & (spots["FIRM"] > 0)]
         signal, of_all = (np.sqrt((part["FLUX"] ** 2 * part["IVAR"]).sum()) for part in (mine, whole))
         most = FLOOR + TIMES * SIGMA * np.sqrt(psf.x.coeff.shape[1]) / signal
-        most_shape = SHAPE_FLOOR + TIMES * 0.15 * np.sqrt(50 * 6) / of_all
+        most_shape = SHAPE_FLOOR + TIMES * 0.15 * np.sqrt(50 * 6) / of_all + 0.1 * scene.list_error / PITCH
         x, y, shape = apart(scene.true, psf, fibre, wave)
         most_y = most + 2 * scene.list_error / PITCH
         for name, value, limit in (("x", x, most), ("y", y, most_y), ("shape", shape, most_shape)):

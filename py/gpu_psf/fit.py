@@ -12,7 +12,7 @@ from gpu_psf.prepare import cut_out, legendre, lines_of, make_frame, make_spots,
 from gpu_psf.prior import measured_alone
 from gpu_psf.register import best_shift, clear_light, scores
 from gpu_psf.solve import State, Task, first_look, iterate, with_columns, with_task
-from gpu_psf.sound import BundleError, check_arcs, check_beside, check_cores, check_error, check_lines
+from gpu_psf.sound import BundleError, check_arcs, check_beside, check_cores, check_error, check_lines, check_reach
 from gpu_psf.stamps import centres, make_stamps
 
 APART = 1.5                 # pixels between lines whose light can be told apart
@@ -21,7 +21,9 @@ COVERED = 0.7               # of a spot's light on good pixels
 ODD = 3.0                   # times more or less light than line and fibre have elsewhere
 FEWEST = 4                  # lines of a bundle
 NEARBY = 2, 3               # pixels (x, y) by which a bundle may be off its camera
+FARTHER = 1.5               # pixels that a bundle's traces may move beyond the reach
 GAP = 0.3, 1.5              # longest one between lines of a fibre: share of the range, times the list's own
+UNSURE = 0.1                # pixels by which a fibre's own lines may leave its trace uncertain between them
 SURE = 5                    # fibres that tell how the others move
 EARLY, LATE = (0.3, 0.2, 0.1), (0.05, 0.02)
 AGAIN = 2                   # times that light between the spots is looked at with the shapes fitted
@@ -32,7 +34,7 @@ class Status(IntEnum):
     """What became of a fibre."""
 
     FITTED = 0              # its own lines say where it is
-    FEW_LINES = 1           # fewer lines than its trace has coefficients, or a long gap: the neighbours help
+    FEW_LINES = 1           # fewer lines than its trace has coefficients, faint ones, a long gap: the neighbours help
     INTERPOLATED = 2        # no line: from its neighbours in the bundle
     NOT_FITTED = 3          # its bundle could not be fitted: the starting PSF, moved like the nearest bundles
 
@@ -81,7 +83,7 @@ def fit_bundle(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int]
     task, state, ground = _with_ground(task, state, pixels, config, ground)
     task, state = _chosen(task, state)
     check_lines(task, state, (lines, chosen), pixels, light)
-    nline, status = _fibres(task)
+    nline, status = _fibres(task, state)
     good = status == Status.FITTED
     if not good.all() and good.sum() > SURE:
         alone = measured_alone(frame, state.now, task.start, good)
@@ -91,6 +93,7 @@ def fit_bundle(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int]
     check_cores(task, state)
     check_error(task, state)
     check_beside(task, state, pixels)
+    check_reach(task, state, (config.reach[0] + FARTHER, config.reach[1] + FARTHER))
     return Fit(task, state, chosen, status, nline, continuum_series(frame, state.now, ground, pixels))
 
 
@@ -222,7 +225,7 @@ def expected_light(spots: Spots, flux: Array, firm: np.ndarray) -> Array:
     return expected
 
 
-def _fibres(task: Task) -> tuple[IntArray, IntArray]:
+def _fibres(task: Task, state: State) -> tuple[IntArray, IntArray]:
     """Lines of each fibre, and what that makes of it: (nfibre,) each."""
     spots, nfibre = task.spots, task.frame.nfibre
     nline, status = np.zeros(nfibre, np.int64), np.full(nfibre, int(Status.FITTED), np.int64)
@@ -235,6 +238,22 @@ def _fibres(task: Task) -> tuple[IntArray, IntArray]:
         gaps = np.diff(np.concatenate([listed[:1], wave, listed[-1:]]))
         if len(wave) == 0:
             status[fibre] = Status.INTERPOLATED
-        elif len(wave) <= task.frame.trace or gaps.max() > most:
+        elif len(wave) <= task.frame.trace or gaps.max() > most or _unsure(task, state, fibre):
             status[fibre] = Status.FEW_LINES
     return nline, status
+
+
+def _unsure(task: Task, state: State, fibre: int) -> bool:
+    """Whether a fibre's own lines leave its trace uncertain by more than UNSURE pixels somewhere between them: each
+    tells a place to its width over its S/N."""
+    mine = task.firm & (task.spots.fibre == fibre)
+    basis, wave = task.spots.trace[mine], task.spots.wave[mine]
+    signal = state.flux[mine] ** 2 / state.variance[mine]
+    between = legendre(np.linspace(wave.min(), wave.max(), 64), task.frame.x_range, task.frame.trace)
+    for sigma in state.stamps.sigma:
+        known = basis.T @ (basis * (signal / sigma[mine] ** 2)[:, np.newaxis])
+        # what is not known at all stays finite: a thousand pixels
+        covariance = np.linalg.inv(known + 1e-6 * np.eye(len(known)))
+        if np.einsum("ni,ij,nj->n", between, covariance, between).max() > UNSURE**2:
+            return True
+    return False

@@ -3,9 +3,10 @@ import numpy as np
 
 from gpu_extract.data import Array
 from gpu_psf.data import Lines, Parameters, Pixels
+from gpu_psf.prepare import parameters_of
 from gpu_psf.register import explained
 from gpu_psf.solve import State, Task, look
-from gpu_psf.stamps import make_stamps, project
+from gpu_psf.stamps import centres, make_stamps, project
 
 SEEN, LIGHT = 0.9, 0.7      # share of the list's brighter lines that are seen, or of the light that they explain
 BRIGHT = 20.0               # light of a spot over its uncertainty, whose core is looked at
@@ -106,6 +107,16 @@ def check_error(task: Task, state: State) -> None:
     if excess > WRONG**2 * light and excess > 5 * np.sqrt(2 * light):
         raise BundleError(f"the spots differ from the model by {100 * np.sqrt(excess / light):.0f} % of their light, "
                           f"allowed are {100 * WRONG:.0f} %: give the list of this lamp, or a starting PSF nearer by")
+
+
+def check_reach(task: Task, state: State, reach: tuple[float, float]) -> None:
+    """Raise BundleError where traces moved by more than `reach` pixels (x, y): other lines were taken for these."""
+    begun, firm = parameters_of(task.frame), task.spots.cut(task.firm)
+    apart = [float(np.median(np.abs(now - before))) for now, before in
+             zip(centres(firm, state.now), centres(firm, begun), strict=True)]
+    if apart[0] > reach[0] or apart[1] > reach[1]:
+        raise BundleError(f"the traces moved by {apart[0]:.1f} and {apart[1]:.1f} pixels in x and y, allowed are "
+                          f"{reach[0]} and {reach[1]}: give the list of this lamp, or a starting PSF nearer by")
 
 
 def check_beside(task: Task, state: State, whole: Pixels) -> None:

@@ -12,7 +12,7 @@ from gpu_psf.data import FitConfig, Lines
 from gpu_psf.fit import Fit, Status, fit_bundle
 from gpu_psf.prepare import psf_of
 from gpu_psf.prior import ALONE
-from gpu_psf.sound import BundleError, check_cores, check_error
+from gpu_psf.sound import BundleError, check_cores, check_error, check_reach
 
 
 def errors(small: Small, fit: Fit) -> Errors:
@@ -204,6 +204,24 @@ def test_lines_that_are_not_where_the_list_has_them_are_told(small: Small, seed:
     except BundleError:
         return
     assert fit.state.chi2 > 2 * fit.state.npixel
+
+
+def test_traces_that_move_beyond_the_reach_are_refused(small: Small) -> None:
+    task, state = small.fit.task, small.fit.state
+    check_reach(task, state, (2.5, 3.5))            # the start is off by 1 and 2, and bent
+    for reach in ((0.5, 3.5), (2.5, 1.0)):
+        with pytest.raises(BundleError, match=r"the traces moved by .* pixels in x and y, allowed are"):
+            check_reach(task, state, reach)
+
+
+def test_a_gap_in_the_list_makes_traces_unsure(small: Small) -> None:
+    """A list without the lines of a third of the range: none of its own gaps is longer. Traces bend by a tenth of a
+    pixel there where the lines are faint."""
+    kept = (small.lines.wave < 6031) | (small.lines.wave > 6070)
+    lines = Lines(small.lines.wave[kept], small.lines.strength[kept])
+    for share, status in ((1.0, Status.FITTED), (0.02, Status.FEW_LINES)):
+        arc = make_arc(small.true, FIBRES, (lines.wave, share * lines.strength), 3)
+        assert (fit_bundle([arc], small.start, FIBRES, lines, FitConfig()).status == status).all()
 
 
 @pytest.mark.parametrize("by", [7.27, -7.27])

@@ -27,6 +27,12 @@ FINDS = {
         "seed 183: uneven, second arc",
     "a faint arc upside down, fitted 14 pixels off":
         "seed 234: wrong gain, weak, upside down",
+    "another arc upside down, whose traces moved by more than they were to be looked for":
+        "seed 319: cosmics, uneven, upside down",
+    "a long gap in the list itself, in which traces bend by 0.2 pixel":
+        "seed 377: uneven, unlisted",
+    "an amplifier that is partly dark: a gap that is just short enough, 0.3 pixel":
+        "seed 457: silent amplifier, stray light",
     "two arcs that are shifted, of which many pixels are masked":
         "seed 240: masked pixels, second arc",
 }
