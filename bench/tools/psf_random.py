@@ -311,9 +311,10 @@ def run(scene: Scene, folder: Path) -> Verdict:
 def judged(scene: Scene, path: Path) -> tuple[tuple[int, ...], list[str]]:
     """STATUS of the fibres, and what is wrong with a file.
 
-    Where STATUS is 0, the bundle's CHI2 below HIGH and its ODD below MANY, between a fibre's first and last line: the
-    root mean square of the distances of its spots from the true ones is at most FLOOR + TIMES sigma / (S/N) (number of
-    the trace's coefficients)^1/2, (S/N)^2 being the sum over its lines, and that of shapes SHAPE_FLOOR + TIMES 0.15
+    Where STATUS is 0, the bundle's CHI2 below HIGH, ODD below MANY and APART below 0.1, between a fibre's first and
+    last line: the root mean square of the distances of its spots from the true ones is at most FLOOR + TIMES sigma /
+    (S/N) (number of the trace's coefficients)^1/2, (S/N)^2 being the sum over its lines, and that of shapes SHAPE_FLOOR
+    + TIMES 0.15
     (number of the shapes' parameters)^1/2 / (S/N of the bundle). 0.15 is the root mean square of a spot over its peak;
     the noise leaves a chi squared of 1 for each parameter. In y, twice the list's own error comes on top, and a tenth
     of it in shapes: traces follow the list.
@@ -326,6 +327,7 @@ def judged(scene: Scene, path: Path) -> tuple[tuple[int, ...], list[str]]:
         bundle = bundles[fibre // 5]
         mine = spots[(spots["FIBER"] == fibre) & (spots["FIRM"] > 0)]
         sound = fibres["STATUS"][fibre] == 0 and bundle["CHI2"] < HIGH and bundle["ODD"] < MANY
+        sound = sound and bundle["APART"] < 0.1
         if fibres["STATUS"][fibre] == 0 and not len(mine):
             finds.append(f"fibre {fibre} is said to be fitted to no spot")
         if not sound or not len(mine):

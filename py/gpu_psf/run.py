@@ -15,7 +15,7 @@ from gpu_psf.kept import Kept
 from gpu_psf.own_lines import own_lines, wavelengths
 from gpu_psf.prepare import legendre, make_frame, parameters_of, psf_of
 from gpu_psf.register import best_shift
-from gpu_psf.sound import BundleError, model_error, odd_share
+from gpu_psf.sound import BundleError, arcs_apart, model_error, odd_share
 from gpu_psf.tables import check_tables, fit_table, stamps_in, with_tables
 from gpu_psf.tail import with_tail
 
@@ -28,7 +28,8 @@ FIBRES = np.dtype([("FIBER", "i4"), ("STATUS", "i2"), ("NLINE", "i4"), ("CHI2", 
                    ("YSHIFT", "f8")])
 BUNDLES = np.dtype([("BUNDLE", "i4"), ("FIRST", "i4"), ("LAST", "i4"), ("FITTED", "i2"), ("NSPOT", "i4"),
                     ("NLINE", "i4"), ("NPIX", "i8"), ("NPAR", "i4"), ("CHI2", "f8"), ("PSFERR", "f8"),
-                    ("CHI2GH", "f8"), ("ODD", "f8"), ("REASON", "S160")])
+                    ("CHI2GH", "f8"), ("ODD", "f8"), ("APART", "f8"),
+                    ("REASON", "S160")])
 SPOTS = np.dtype([("EXPOSURE", "i2"), ("FIBER", "i4"), ("WAVELENGTH", "f8"), ("X", "f8"), ("Y", "f8"), ("FLUX", "f8"),
                   ("IVAR", "f8"), ("CHI2", "f8"), ("FIRM", "i2")])
 
@@ -137,7 +138,8 @@ def _quality(fit: Fit) -> dict[str, float | int]:
     excess, light = model_error(task, state)
     return {"chi2": state.chi2, "npix": state.npixel, "nspot": int(task.firm.sum()), "lines": int((fit.nline > 0).any()
             and len(np.unique(task.spots.line[task.firm]))), "npar": len(task.spots) + state.now.vector().size,
-            "excess": excess, "light": light, "odd": odd_share(task, state)}
+            "excess": excess, "light": light, "odd": odd_share(task, state),
+            "apart": float(arcs_apart(task, state)[0].max())}
 
 
 def _spots(fit: Fit) -> Array:
@@ -226,7 +228,7 @@ def _bundle_rows(start: PsfModel, ranges: Sequence[tuple[int, int]], found: Sequ
             row["NSPOT"], row["NLINE"], row["NPIX"] = part["nspot"], part["lines"], part["npix"]
             row["NPAR"], row["CHI2"] = part["npar"], part["chi2"] / (part["npix"] - part["npar"])
             row["PSFERR"], row["CHI2GH"] = _error([part]), part["plain"] / (part["npix"] - part["npar"])
-            row["ODD"] = part["odd"]
+            row["ODD"], row["APART"] = part["odd"], part["apart"]
     return rows
 
 

@@ -13,7 +13,7 @@ BRIGHT = 20.0               # light of a spot over its uncertainty, whose core i
 CORE, ODD = 0.25, 0.3       # of a spot's peak: its core; share of the cores' pixels that may be odd
 WRONG = 0.15                # of its light that a model may be wrong, where this is no noise
 TOLD, FEW = 10.0, 5         # light of a spot over its uncertainty that tells a shift, and how many an arc needs
-SHIFT = 0.1                 # pixels that arcs may be shifted against each other
+SHIFT = 0.25                # widths of spots that arcs may be shifted against each other
 APART = 6                   # rows between a line and where there is none
 EMPTY = 0.6                 # of the distance of two fibres: as far from a place no fibre must be for it to be dark
 BESIDE = 0.2                # of the light of a bundle's lines: as much beside it is a fibre's
@@ -65,16 +65,14 @@ def check_cores(task: Task, state: State) -> None:
                           f"allowed are {100 * ODD:.0f} %: give the list of this lamp, or a starting PSF nearer by")
 
 
-def check_arcs(task: Task, state: State) -> None:
-    """Raise BundleError where arcs are shifted against each other: the fit is then in none of their places.
+def arcs_apart(task: Task, state: State) -> tuple[Array, Array]:
+    """Pixels (x, y) by which arcs are shifted against each other, 0 where that may be noise; the same in widths.
 
     A spot's shift is what its residuals have of its derivatives, no pixel left out; the median over spots is taken, of
     which odd ones do not matter.
     """
     stamps, spots = state.stamps, task.spots
     count = int(spots.exposure.max()) + 1
-    if count < 2:
-        return
     variance = (task.pixels.read_variance + np.maximum(project(task.pixels, stamps, state.flux), 0.0)).ravel()
     weight = np.where(task.left_out, 0.0, 1 / variance)
     slope = stamps.image[:, 1:3].reshape(len(spots), 2, -1) * state.flux[:, np.newaxis, np.newaxis]
@@ -82,14 +80,21 @@ def check_arcs(task: Task, state: State) -> None:
     known = (slope**2 * weight[stamps.place][:, np.newaxis]).sum(axis=2)
     told = (state.flux > TOLD * np.sqrt(state.variance)) & (known > 0).all(axis=1)
     arcs = [told & (spots.exposure == n) for n in range(count)]
-    if min(mine.sum() for mine in arcs) < FEW:
-        return
+    if count < 2 or min(mine.sum() for mine in arcs) < FEW:
+        return np.zeros(2), np.zeros(2)
     shifts = np.array([np.median(pull[mine] / known[mine], axis=0) for mine in arcs])
     errors = np.array([np.sqrt(0.5 * np.pi / known[mine].sum(axis=0)) for mine in arcs])
-    apart, most = np.ptp(shifts, axis=0), SHIFT + 6 * np.sqrt(2) * errors.max(axis=0)
-    if (apart > most).any():
+    apart = np.ptp(shifts, axis=0)
+    apart = np.where(apart > 6 * np.sqrt(2) * errors.max(axis=0), apart, 0.0)
+    return apart, apart / np.median(np.array(stamps.sigma), axis=1)
+
+
+def check_arcs(task: Task, state: State) -> None:
+    """Raise BundleError where arcs are shifted against each other: the fit is then in none of their places."""
+    apart, widths = arcs_apart(task, state)
+    if widths.max() > SHIFT:
         raise BundleError(f"the arcs are shifted against each other by {apart[0]:.2f} pixels in x, {apart[1]:.2f} in y "
-                          f"or more, allowed are {SHIFT}: fit them one by one")
+                          f"or more, allowed are {SHIFT:g} widths of spots: fit them one by one")
 
 
 def model_error(task: Task, state: State) -> tuple[float, float]:

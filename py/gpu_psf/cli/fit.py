@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 NAME = "fit"
 HIGH, MANY = 2.0, 0.1   # chi squared of a bundle, and share of the cores' pixels left out, that bring a warning
+APART = 0.1             # pixels that arcs are shifted against each other, that bring one
 HELP = "fit traces and shapes to arcs, starting from another PSF"
 DESCRIPTION = """\
 Fit traces and shapes of the spots together to one or several arcs, bundle by bundle. The starting
@@ -186,6 +187,10 @@ def _deliver(args: argparse.Namespace, fitted: "FittedPsf", cards: "tuple[Card, 
                     f"the pixels in the cores of spots left out, the first, fibres {odd[0]['FIRST']}-{odd[0]['LAST']}, "
                     f"{odd[0]['CHI2']:.1f} and {100 * odd[0]['ODD']:.0f} %: lines are not where the list has them, or "
                     "spots have another shape (then --spots tables)")
+    apart = rows[rows["APART"] > APART]
+    if len(apart):
+        log.warning(f"the arcs are shifted against each other in {len(apart)} of {len(rows)} bundles, by up to "
+                    f"{apart['APART'].max():.2f} pixels: the PSF lies between them; fit them one by one")
     states = [f"{int((fibres['STATUS'] == state).sum())} {words}" for state, words in
               enumerate(("fitted", "with few lines", "interpolated", "not fitted"))]
     log.info(f"PSF: {args.output} (fibres: {', '.join(states)}; PSFERR {fitted.psf.psferr:.4f})")
