@@ -1,4 +1,5 @@
 """Shifts of traces: from made exposures with known truth, up to the program and what it refuses."""
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 from astropy.io import fits
 from psf_errors import READ_NOISE, moved, uneven_lines
 
-from gpu_extract.data import Array, Image, PsfModel
+from gpu_extract.data import Array, Image, Legendre, PsfModel
 from gpu_extract.errors import InputError
 from gpu_extract.io.image_write import write_image
 from gpu_extract.io.psf import read_psf, write_psf
@@ -17,6 +18,7 @@ from gpu_extract.simulate.lamp import project_lines
 from gpu_extract.spots import centres, make_spots
 from gpu_psf.cli.psf import main
 from gpu_psf.data import Lines
+from gpu_psf.own_lines import wavelengths
 from gpu_psf.shift.across import half_window, make_filters
 from gpu_psf.shift.along import choose, reach, row_filters, row_profiles
 from gpu_psf.shift.run import Reference, ShiftConfig, ShiftedPsf, shift_psf
@@ -171,19 +173,47 @@ def bad(kind: str) -> tuple[Image, PsfModel]:
         return replace(image, ivar=np.zeros(image.shape)), TRUE
     if kind == "another CCD":
         return Image(image.pix[:-3], image.ivar[:-3]), TRUE
-    if kind == "own":
-        return image, replace(TRUE, own=TRUE.x)
     return image, moved(TRUE, *{"too far in x": (5.0, 0.0), "too far in y": (0.0, 8.0)}[kind])
 
 
 @pytest.mark.parametrize(("kind", "words"), [
     ("no light", "no more light on the traces"), ("masked", "no more light on the traces"),
     ("another CCD", "give the PSF of this camera"),
-    ("own", "wavelengths of their own"), ("too far in x", "the light lies -5 pixels in x"),
+    ("too far in x", "the light lies -5 pixels in x"),
     ("too far in y", "the light lies -8 pixels in y")])
 def test_what_cannot_be_shifted_is_said(kind: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         shift_psf(*bad(kind), LINES)
+
+
+def echelle(psf: PsfModel) -> PsfModel:
+    """Fibre n has 1 + n / 10 times the coordinate as its wavelength, bent a little: no wavelength is on two fibres."""
+    low, high = psf.x.wmin, psf.x.wmax
+    factor = 1 + np.arange(psf.nfibre) / 10
+    return replace(psf, own=Legendre(factor[:, None] * np.array([(low + high) / 2, (high - low) / 2, 1.0]), low, high))
+
+
+def lines_of(fibres: Sequence[int]) -> Lines:
+    """The wavelengths that the exposure's lines have in some of these fibres."""
+    wave = np.concatenate([wavelengths(echelle(TRUE), np.full(len(LINES.wave), fibre), LINES.wave) for fibre in fibres])
+    order = np.argsort(wave)
+    return Lines(wave[order], np.tile(LINES.strength, len(fibres))[order])
+
+
+@pytest.mark.parametrize("fibres", [range(10), (0, 4, 9)])
+def test_orders_of_an_echelle_are_moved_by_their_own_lines(fibres: Sequence[int]) -> None:
+    off = moved(echelle(TRUE), BENT + [-0.23, 0, 0], BENT + [2.31, 0, 0])
+    found = shift_psf(exposure(), off, lines_of(fibres))
+    assert found.reference is Reference.LINES
+    assert 0.9 < found.lines / (len(choose(TRUE, LINES).chosen) * len(fibres)) < 1.1     # rows differ at the edges
+    assert (apart(found.psf) < 3 * np.array([found.y.error(), found.x.error()])).all()
+    assert found.x.error() < 0.02 and found.y.error() < 0.05
+    assert found.psf.own is off.own
+
+
+def test_lines_of_no_order_are_refused() -> None:
+    with pytest.raises(InputError, match=r"none of the 1 lines lies alone within the PSF's 6001 to 11611 A"):
+        shift_psf(exposure(), echelle(TRUE), Lines(np.array([15000.0]), np.ones(1)))
 
 
 def test_the_program(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -5,8 +5,12 @@ neighbours in the list, with their strengths; filters over the rows, made of thi
 and a slope, give light and moment of the line as those of across.py do. Neighbours that are near but can be told apart,
 as in a doublet, are a profile of their own: how bright they are against the line says nothing about the shift, and
 where they are does.
+
+Where fibres have wavelengths of their own, as the orders of an echelle have, each has marks of its own, in the
+coordinate that they have in common (gpu_psf.own_lines).
 """
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,6 +18,7 @@ from gpu_extract.data import Array, Image, IntArray, PsfModel
 from gpu_extract.io.lines import night_sky
 from gpu_extract.spots import make_spots
 from gpu_psf.data import Lines
+from gpu_psf.own_lines import coordinates
 from gpu_psf.shift.across import (
     WINGS,
     Filters,
@@ -44,10 +49,12 @@ class Marks:
     """Lines that say where the spectra lie.
 
     lines: all of the list that may be seen; chosen: numbers of those that are looked at
+    fibre: whose they are; None: of all
     """
 
     lines: Lines
     chosen: IntArray
+    fibre: int | None = None
 
 
 def reach(psf: PsfModel) -> int:
@@ -62,12 +69,34 @@ def sky_lines() -> Lines:
     return Lines(sky.lines[clear], sky.strengths[clear])
 
 
-def choose(psf: PsfModel, lines: Lines) -> Marks:
-    """The brightest lines of the list that hardly share light with others, from all over the range."""
+def choose_all(psf: PsfModel, lines: Lines) -> list[Marks]:
+    """Marks of all fibres together, or of each that has lines where wavelengths are their own."""
+    if psf.own is None:
+        return [choose(psf, lines)]
+    found = []
+    for fibre in range(psf.nfibre):
+        at = coordinates(psf, fibre, lines.wave)
+        order = np.argsort(at)[:np.count_nonzero(np.isfinite(at))]              # NaN is last
+        found.append(replace(choose(psf, Lines(at[order], lines.strength[order]), fibre), fibre=fibre))
+    return [marks for marks in found if len(marks.chosen)]
+
+
+def looks(psf: PsfModel, marks: Sequence[Marks], *, all_of_them: bool) -> Iterator[tuple[tuple[int, int], Marks]]:
+    """Fibres lo .. hi - 1 and the marks that are looked at there; see across.groups."""
+    for mine in marks:
+        parts = groups(psf.nfibre, all_of_them=all_of_them) if mine.fibre is None else [(mine.fibre, mine.fibre + 1)]
+        yield from ((fibres, mine) for fibres in parts)
+
+
+def choose(psf: PsfModel, lines: Lines, fibre: int | None = None) -> Marks:
+    """The brightest lines of the list that hardly share light with others, from all over the range.
+
+    fibre: in whose rows they are compared (default: the middle one's)
+    """
     low, high = psf.wavelength_range
     inside = (lines.wave > low) & (lines.wave < high)
     lines = Lines(lines.wave[inside], lines.strength[inside])
-    y = _rows(psf, psf.nfibre // 2, lines.wave)
+    y = _rows(psf, psf.nfibre // 2 if fibre is None else fibre, lines.wave)
     on = (y > reach(psf)) & (y < psf.shape[0] - 1 - reach(psf))
     apart = np.abs(y[:, np.newaxis] - y)
     beside = np.where((apart > SAME) & (apart < TOLD), lines.strength, 0.0).sum(axis=1)
@@ -89,7 +118,7 @@ def choose(psf: PsfModel, lines: Lines) -> Marks:
 def brightest(marks: Marks, count: int) -> Marks:
     """The same with some of the lines only."""
     order = np.argsort(-marks.lines.strength[marks.chosen], kind="stable")[:count]
-    return Marks(marks.lines, marks.chosen[np.sort(order)])
+    return replace(marks, chosen=marks.chosen[np.sort(order)])
 
 
 def _rows(psf: PsfModel, fibre: int, wave: Array) -> Array:
@@ -98,12 +127,13 @@ def _rows(psf: PsfModel, fibre: int, wave: Array) -> Array:
     return rows
 
 
-def along(image: Image, noise: float, psf: PsfModel, marks: Marks, how: tuple[float, bool]) -> Moments:
+def along(image: Image, noise: float, psf: PsfModel, every: Sequence[Marks], how: tuple[float, bool]) -> Moments:
     """Moments of the chosen lines; see across.across, of which `how` is."""
     half, parts = half_window(psf), []
     off, all_of_them = how
-    wave, rows = marks.lines.wave[marks.chosen], 2 * reach(psf) + 1
-    for fibres in groups(psf.nfibre, all_of_them=all_of_them):
+    rows = 2 * reach(psf) + 1
+    for fibres, marks in looks(psf, every, all_of_them=all_of_them):
+        wave = marks.lines.wave[marks.chosen]
         made = make_filters(psf, fibres, wave, half)
         light, _, _ = light_and_moment(image, made, rows, noise, off)
         good = np.isfinite(light)

@@ -1,4 +1,5 @@
 """shift_psf: the traces of one exposure, from those of another."""
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -7,9 +8,10 @@ import numpy as np
 from gpu_extract.data import Image, PsfModel
 from gpu_extract.errors import ConfigError, InputError
 from gpu_psf.data import Lines
+from gpu_psf.own_lines import wavelengths
 from gpu_psf.prepare import read_variance
 from gpu_psf.shift.across import across, half_window
-from gpu_psf.shift.along import Marks, along, brightest, choose, sky_lines
+from gpu_psf.shift.along import Marks, along, brightest, choose_all, sky_lines
 from gpu_psf.shift.scan import across_scores, along_scores, peak
 from gpu_psf.shift.surface import Surface, fit_surface, level, moved_by, raised
 
@@ -61,17 +63,19 @@ def shift_psf(image: Image, psf: PsfModel, lines: Lines | None = None, config: S
     """Where the traces of `psf` lie in an exposure: shifts in x and y that change little over the camera.
 
     image: with light on the fibres, of any kind; lines: that are in its spectra (default: of the night sky)
-    The shapes of the spots stay. Raises InputError: another CCD, fibres' own wavelengths, no light, traces that are too
-    far off.
+    The shapes of the spots stay. Where fibres have wavelengths of their own, lines are looked for in each fibre that
+    has them. Raises InputError: another CCD, no light, traces that are too far off.
     """
     config = config or ShiftConfig()
     _check(image, psf)
     noise = float(np.sqrt(np.median(read_variance(image, np.s_[::16, ::16]))))
-    marks = choose(psf, sky_lines() if lines is None else lines)
-    if lines is not None and not len(marks.chosen):
-        raise InputError(f"none of the {len(lines.wave)} lines lies alone within the PSF's "
-                         f"{psf.wavelength_range[0]:.0f} to {psf.wavelength_range[1]:.0f} A; give lines of this range")
-    few = brightest(marks, FEW)
+    marks = choose_all(psf, sky_lines() if lines is None else lines)
+    count = sum(len(mine.chosen) for mine in marks)
+    if lines is not None and not count:
+        low, high = _range(psf)
+        raise InputError(f"none of the {len(lines.wave)} lines lies alone within the PSF's {low:.0f} to {high:.0f} A; "
+                         "give lines of this range")
+    few = [brightest(mine, FEW) for mine in marks]
     dx, dy = (raised(level(psf.nfibre, (trace.wmin, trace.wmax), config.degree), by)
               for trace, by in zip((psf.x, psf.y), _whole_pixels(image, noise, psf, few), strict=True))
     for _ in range(MOST_STEPS):
@@ -88,20 +92,24 @@ def shift_psf(image: Image, psf: PsfModel, lines: Lines | None = None, config: S
     if dx.error() > UNSURE:
         raise InputError(f"the light on the traces tells the shift to {dx.error():.2f} pixels only, needed are "
                          f"{UNSURE}: give a longer exposure, or a lower degree")
-    return ShiftedPsf(moved_by(psf, dx, dy), dx, dy, reference, len(marks.chosen))
+    return ShiftedPsf(moved_by(psf, dx, dy), dx, dy, reference, count)
+
+
+def _range(psf: PsfModel) -> tuple[float, float]:
+    """The wavelengths that any fibre has."""
+    ends = np.repeat(psf.wavelength_range, psf.nfibre)
+    wave = wavelengths(psf, np.tile(np.arange(psf.nfibre), 2), ends)
+    return float(wave.min()), float(wave.max())
 
 
 def _check(image: Image, psf: PsfModel) -> None:
-    if psf.own is not None:
-        raise InputError(f"{psf.name}: its fibres have wavelengths of their own (OWNWAVE); shifts are looked for that "
-                         "are smooth over all fibres: give a PSF without")
     (rows, columns), (ny, nx) = image.shape, psf.shape
     if rows != ny or columns > nx:
         raise InputError(f"the image has {columns} x {rows} pixels, {psf.name} is about {nx} x {ny}; give the PSF of "
                          "this camera")
 
 
-def _whole_pixels(image: Image, noise: float, psf: PsfModel, marks: Marks) -> tuple[int, int]:
+def _whole_pixels(image: Image, noise: float, psf: PsfModel, marks: Sequence[Marks]) -> tuple[int, int]:
     """The shift in whole pixels (x, y), which sees what is too far."""
     by_x = peak(across_scores(image, noise, psf, REACH[0] + half_window(psf) + BEYOND))
     if by_x is None:
@@ -109,7 +117,7 @@ def _whole_pixels(image: Image, noise: float, psf: PsfModel, marks: Marks) -> tu
                          "lies elsewhere")
     _near(by_x, REACH[0], "x", psf)
     by_y = None
-    if len(marks.chosen):
+    if any(len(mine.chosen) for mine in marks):
         moved = moved_by(psf, raised(level(psf.nfibre, (psf.x.wmin, psf.x.wmax), 0), by_x),
                          level(psf.nfibre, (psf.y.wmin, psf.y.wmax), 0))
         by_y = peak(along_scores(image, noise, moved, marks, REACH[1] + BEYOND))
@@ -123,7 +131,7 @@ def _near(by: int, most: int, axis: str, psf: PsfModel) -> None:
                          "give a PSF nearer by; gpu_psf start --psf makes one of an arc")
 
 
-def _step(image: Image, noise: float, psf: PsfModel, so_far: tuple[Surface, Surface], marks: Marks,
+def _step(image: Image, noise: float, psf: PsfModel, so_far: tuple[Surface, Surface], marks: Sequence[Marks],
           stretches: int, how: tuple[float, bool]) -> tuple[Surface, Surface, Reference]:
     """Better shifts; psf: moved by those so far. Raises InputError without light."""
     dx, dy = so_far
@@ -135,7 +143,7 @@ def _step(image: Image, noise: float, psf: PsfModel, so_far: tuple[Surface, Surf
                          f"{LEAST_LIGHT:.0f}: the image has no light, or lies elsewhere")
     dx = fit_surface(dx, seen)
     reference = Reference.NONE
-    if len(marks.chosen):
+    if any(len(mine.chosen) for mine in marks):
         lines = along(image, noise, psf, marks, how)
         with np.errstate(invalid="ignore", divide="ignore"):
             bright = lines.light > SEEN * np.sqrt(lines.variance)

@@ -1,10 +1,12 @@
 """By how many whole pixels the light lies beside the traces: the small shifts are looked for from there."""
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from gpu_extract.data import Array, Image, PsfModel
 from gpu_psf.shift.across import ROWS, Filters, groups, half_window, make_filters
-from gpu_psf.shift.along import Marks, reach, row_filters, row_profiles
+from gpu_psf.shift.along import Marks, looks, reach, row_filters, row_profiles
 
 STRETCHES = 8           # of each fibre that are looked at
 PEAK = 0.4              # that the best score must be above the lowest quarter; noise makes some 0.15
@@ -28,10 +30,10 @@ def _across(image: Image, noise: float, made: Filters, most: int) -> Array:
     return _score(light / spread[..., np.newaxis])
 
 
-def along_scores(image: Image, noise: float, psf: PsfModel, marks: Marks, most: int) -> Array:
+def along_scores(image: Image, noise: float, psf: PsfModel, every: Sequence[Marks], most: int) -> Array:
     """Light of the lines for each shift by -most .. most rows."""
     parts = []
-    for fibres in groups(psf.nfibre, all_of_them=False):
+    for fibres, marks in looks(psf, every, all_of_them=False):
         made = make_filters(psf, fibres, marks.lines.wave[marks.chosen], half_window(psf))
         profiles = row_profiles(psf, fibres, marks, made, 2 * reach(psf) + 1)
         weight = row_filters(profiles, np.ones_like(profiles[:, :, 0], dtype=bool))[:, :, 0]
