@@ -167,13 +167,14 @@ def overscan_bias(raw: Array, columns: tuple[int, int]) -> Array:
     return smooth
 
 
-def preprocess(raw: np.ndarray, bias: Array | float, detector: Detector, *, dispersion: str = "y",
+def preprocess(raw: np.ndarray, bias: Array | float, detector: Detector, *, dispersion: str = "y", mirror: bool = False,
                bad: np.ndarray | None = None, cards: Sequence[Card] = ()) -> tuple[Image, np.ndarray]:
     """An image in electrons, and its mask (ccdmask bits BAD and SATURATED).
 
     raw: (ny, nx) ADU as read; bias: ADU, its shape or one that broadcasts to it; bad: pixels to leave out
     dispersion: along which wavelengths ascend in `raw`: the image is transposed or flipped so that they ascend along y,
         and the header says from what (DISPAXIS, DISPFLIP)
+    mirror: the fibres descend along the other axis of `raw`: it is reversed (MIRRORED), so that they ascend along x
 
     ivar is that of the pixel's own light and so, on faint pixels, correlated with it: further passes of the extraction
     (--passes 2) weigh with a model instead.
@@ -186,11 +187,13 @@ def preprocess(raw: np.ndarray, bias: Array | float, detector: Detector, *, disp
         mask = np.where(bad, mask | BAD, mask)
     light = (raw.astype(np.float64) - bias) * detector.gain
     ivar = np.where(mask == 0, 1 / (detector.read_noise**2 + np.maximum(light, 0.0)), 0.0)
-    pix, ivar, bits = (turned(array, dispersion) for array in (light, ivar, mask))
+    across = slice(None, None, -1 if mirror else 1)
+    pix, ivar, bits = (np.ascontiguousarray(turned(array, dispersion)[:, across]) for array in (light, ivar, mask))
     header = (*cards, Card("BUNIT", "electron"), Card("GAIN", detector.gain, "electron/ADU"),
               Card("RDNOISE", detector.read_noise, "electron"), Card("SATURATE", detector.saturation, "ADU"),
               Card("DISPAXIS", 1 if dispersion.endswith("x") else 2, "dispersion along this axis as read"),
-              Card("DISPFLIP", dispersion.startswith("-"), "wavelengths descended as read"))
+              Card("DISPFLIP", dispersion.startswith("-"), "wavelengths descended as read"),
+              Card("MIRRORED", mirror, "fibres descended as read"))
     image = Image(pix.astype(np.float32), ivar.astype(np.float32), header, read_noise=detector.read_noise,
                   noise=np.full(pix.shape, detector.read_noise, np.float32))
     return image, bits.astype(np.int32)

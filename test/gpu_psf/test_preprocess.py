@@ -104,12 +104,27 @@ def test_bad_pixels_are_masked(night: Path, tmp_path: Path) -> None:
     assert (ivar[:, 17] == 0).all() and (np.delete(ivar, 17, axis=1) > 0).all()
 
 
+def test_a_description_says_the_rest(night: Path, tmp_path: Path) -> None:
+    text = "[a]\naxis = -x\nbias = 5\ngain = 2\nread_noise = 3\norder = descending\n"
+    (tmp_path / "mine.ini").write_text(text)
+    words = ["preprocess", "-i", f"{night}[FLAT]", "--spectrograph", str(tmp_path / "mine.ini"), "-o"]
+    assert main([*words, str(tmp_path / "image.fits")]) == 0
+    assert main([*words, str(tmp_path / "other.fits"), "--dispersion", "y", "--gain", "1", "--bias", "0"]) == 0
+    image, other = read_image(tmp_path / "image.fits"), read_image(tmp_path / "other.fits")
+    raw = read_raw(f"{night}[FLAT]")[0]
+    np.testing.assert_allclose(image.pix, 2 * (raw.T[::-1, ::-1] - 5), rtol=1e-6)
+    np.testing.assert_allclose(other.pix, raw[:, ::-1], rtol=1e-6)
+    assert image.get("MIRRORED") and image.get("GAIN") == 2 and other.get("GAIN") == 1
+
+
 @pytest.mark.parametrize(("options", "message"), [
     (["-i", "NIGHT[FLAT]", "--bias", "5", "--gain", "1", "--read-noise", "3", "--bad", "SMALL"], "has shape (3, 4)"),
     (["-i", "NIGHT", "--bias", "5", "--gain", "1", "--read-noise", "3"], "is a cube of 3 images"),
     (["-i", "NIGHT[FLAT]", "--gain", "1", "--read-noise", "3"], "0 ways to the bias are given, needed is one"),
     (["-i", "NIGHT[FLAT]", "--bias", "5", "--read-noise", "3"], "give --gain, or --transfer"),
     (["-i", "NIGHT[FLAT]", "--bias", "5", "--gain", "-1", "--read-noise", "3"], "gain is -1.0, must be a number"),
+    (["-i", "NIGHT[FLAT]", "--spectrograph", "side", "--gain", "0"], "gain is 0.0, must be a number"),
+    (["-i", "NIGHT[FLAT]", "--spectrograph", "none"], "no spectrograph 'none'; there is side"),
     (["-i", "NIGHT[SKY]", "--bias", "5", "--gain", "1", "--read-noise", "3"], "no HDU SKY"),
     (["-i", "NIGHT[FLAT]", "--bias", "5", "--gain", "1", "--read-noise", "3", "--dispersion", "z"],
      "dispersion is 'z', must be one of y, -y, x, -x"),

@@ -12,6 +12,8 @@ from gpu_extract.io.image_write import write_image
 from gpu_extract.io.psf import read_psf, write_psf
 from gpu_extract.spots import centres
 from gpu_psf.cli.psf import main
+from gpu_psf.data import FitConfig, Lines
+from gpu_psf.run import fit_psf
 from gpu_psf.start.count import Slit, match_fibres
 from gpu_psf.start.identify import Range, moved_across
 from gpu_psf.start.lines import Pairs
@@ -66,6 +68,16 @@ def test_faint_and_missing_fibres() -> None:
 def test_another_number_of_fibres(images: tuple[Image, Image], count: int, message: str) -> None:
     with pytest.raises(InputError, match=message):
         match_fibres(traced(images[0]), Slit(count))
+
+
+@pytest.mark.parametrize(("slit", "message"), [
+    (Slit(N, 9), r"6 \| 6 \| 6 between gaps, expected 18, bundles of 9 \| 9: give the size"),
+    (Slit(21, 7), r"6 \| 6 \| 6 between gaps, expected 21, bundles of 7 \| 7 \| 7: no missing fibres explain"),
+    (Slit(21, (6, 9, 6)), "found 18 traces in the flat, expected 21: which are missing cannot be told"),
+])
+def test_gaps_must_be_those_of_the_bundles(images: tuple[Image, Image], slit: Slit, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        match_fibres(traced(images[0]), slit)
 
 
 def test_which_is_missing_must_be_plain() -> None:
@@ -127,6 +139,15 @@ def test_from_a_psf_that_is_off(images: tuple[Image, Image], start: Start, with_
     assert_right(again.psf, 0.1 if with_flat else 0.2)
 
 
+@pytest.mark.parametrize("by", [7.3, -14.6])
+def test_traces_of_neighbours_are_not_taken(images: tuple[Image, Image], start: Start, by: float) -> None:
+    off = moved_across(start.psf, by)
+    with pytest.raises(InputError, match=r"light lies [+-]\d+\.\d pixels in x from the traces of start, allowed are 5"):
+        start_psf(None, images[1], LINES, Known(psf=off))
+    with pytest.raises(InputError, match=r"pixels in x from the traces of start, allowed are 3"):
+        fit_psf([images[1]], off, Lines(LINES, LIGHT), FitConfig(degree_gh=0, nspec=1, reach=(3, 5)))
+
+
 def pairs_of(toy: Toy, factor: np.ndarray) -> Pairs:
     """Each third line on each third fibre, with that fibre's wavelengths times its factor."""
     fibre, row, wave = [], [], []
@@ -166,6 +187,14 @@ def test_wrong_lines(images: tuple[Image, Image], start: Start) -> None:
 def test_an_arc_without_lines(images: tuple[Image, Image], start: Start) -> None:
     with pytest.raises(InputError, match="the arc has no lines on the 18 traces"):
         start_psf(images[0], flat(TOY, 300.0, seed=7), LINES, Known(psf=start.psf))
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_saturated_images(images: tuple[Image, Image], which: int) -> None:
+    pair = list(images)
+    pair[which] = replace(pair[which], ivar=np.zeros(images[0].shape, np.float32))
+    with pytest.raises(InputError, match=f"100.0% of the {('flat', 'arc')[which]}'s pixels are masked, allowed"):
+        start_psf(*pair, LINES, Known(range=Range(5003.0, 5415.0, 5222.0)))
 
 
 def test_lines_that_are_on_no_surface() -> None:

@@ -7,8 +7,10 @@ from gpu_extract.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
     from gpu_psf.preprocess import Detector
+    from gpu_psf.spectrograph import Spectrograph
 
 NAME = "preprocess"
+SATURATION = 60000.0     # ADU
 HELP = "raw image (ADU) to electrons, inverse variance and mask"
 DESCRIPTION = """\
 Make of a raw image what gpu_extract and the other commands read: electrons, inverse variance, mask
@@ -20,6 +22,7 @@ examples
   gpu_psf preprocess -i 'night.fits[SCIENCE,3]' --dark 'night.fits[SCIENCE,0]' 'night.fits[SCIENCE,1]' \\
                      --transfer 'night.fits[FLAT]' --dispersion x -o image.fits
   gpu_psf preprocess -i raw.fits --overscan 2048:2080 --gain 1.4 --read-noise 3.2 --bad bad.fits -o image.fits
+  gpu_psf preprocess -i raw.fits --spectrograph mine.ini -o image.fits
 
 FILE[HDU] or FILE[HDU,PLANE] names an HDU, by name or number, and an image of a cube."""
 
@@ -31,8 +34,11 @@ def add_options(commands: Any, name: str, summary: str) -> None:
     add = parser.add_argument
     add("-i", "--input", metavar="RAW", required=True, help="raw image")
     add("-o", "--output", metavar="FILE", required=True, help="image to write (.fits); an existing file is replaced")
-    add("--dispersion", metavar="AXIS", default="y",
+    add("--spectrograph", metavar="NAME", help="what is known of the detector: side, or FILE.ini, FILE.ini:NAME; the "
+                                               "options below go first")
+    add("--dispersion", metavar="AXIS",
         help="axis of the raw image along which wavelengths ascend: y, -y, x or -x (default y)")
+    add("--mirror", action="store_true", help="fibres descend along the other axis: reverse it")
     add("--bad", metavar="RAW", help="image of the detector's bad pixels: not 0 where a pixel is to be left out")
     bias = parser.add_argument_group("bias").add_argument
     bias("--dark", metavar="RAW", nargs="+", default=[], help="dark frames: their median is subtracted")
@@ -42,7 +48,7 @@ def add_options(commands: Any, name: str, summary: str) -> None:
     noise("--gain", metavar="E", type=float, help="electrons per ADU (default: from --transfer)")
     noise("--read-noise", metavar="E", type=float, help="electrons (default: from the dark frames, with what they add)")
     noise("--transfer", metavar="RAW", nargs="+", help="one flat, or two of the same light, that tell the gain")
-    noise("--saturation", metavar="ADU", type=float, default=60000.0,
+    noise("--saturation", metavar="ADU", type=float,
           help="ADU from which on a pixel is masked (default 60000)")
 
 
@@ -54,15 +60,22 @@ def body(args: argparse.Namespace) -> int:
     from gpu_extract.io.image_write import write_image
     from gpu_extract.io.raw import read_raw
     from gpu_psf.preprocess import BAD, SATURATED, preprocess
+    from gpu_psf.spectrograph import Spectrograph, read_spectrograph
 
     check_target(args.output, endings=FITS_ENDINGS)
+    known = Spectrograph("") if args.spectrograph is None else read_spectrograph(args.spectrograph)
+    if args.dispersion is None:
+        args.dispersion = known.axis
+    if args.saturation is None:
+        args.saturation = SATURATION if known.saturation is None else known.saturation
     raw, cards = read_raw(args.input)
     darks = [read_raw(name)[0] for name in args.dark]
     if any(dark.shape != raw.shape for dark in darks):
         raise InputError(f"--dark: has shape {darks[0].shape}, {args.input} has {raw.shape}; they must be the same")
-    bias = _bias(args, raw, darks)
-    detector = _detector(args, raw, darks, bias)
+    bias = _bias(args, raw, darks, known)
+    detector = _detector(args, raw, darks, bias, known)
     image, mask = preprocess(raw, bias, detector, dispersion=args.dispersion, cards=cards,
+                             mirror=args.mirror or known.order == "descending",
                              bad=None if args.bad is None else _bad(args.bad, raw, args.input))
     write_image(args.output, image, mask=mask, read_noise=image.noise)
     saturated = np.count_nonzero(mask & SATURATED)
@@ -81,15 +94,20 @@ def _bad(name: str, raw: Any, image: str) -> Any:
     return bad
 
 
-def _bias(args: argparse.Namespace, raw: Any, darks: list[Any]) -> Any:
-    """What is to be subtracted. Raises InputError unless just one way is given."""
+def _bias(args: argparse.Namespace, raw: Any, darks: list[Any], known: "Spectrograph") -> Any:
+    """What is to be subtracted. Raises InputError unless just one way is given, or the description has one."""
     import numpy as np
 
     from gpu_psf.preprocess import overscan_bias
 
     given = [bool(darks), args.overscan is not None, args.bias is not None]
+    if not any(given) and known.bias is not None:
+        return known.bias
+    if not any(given) and known.overscan is not None:
+        return overscan_bias(raw, known.overscan)
     if sum(given) != 1:
-        raise InputError(f"{sum(given)} ways to the bias are given, needed is one: --dark, --overscan or --bias")
+        raise InputError(f"{sum(given)} ways to the bias are given, needed is one: --dark, --overscan or --bias, "
+                         "or a --spectrograph that says bias or overscan")
     if darks:
         return np.median(darks, axis=0)
     if args.bias is not None:
@@ -101,22 +119,23 @@ def _bias(args: argparse.Namespace, raw: Any, darks: list[Any]) -> Any:
     return overscan_bias(raw, (lo, hi))
 
 
-def _detector(args: argparse.Namespace, raw: Any, darks: list[Any], bias: Any) -> "Detector":
-    """Gain and read noise, given or measured. Raises InputError where they can be neither."""
+def _detector(args: argparse.Namespace, raw: Any, darks: list[Any], bias: Any, known: "Spectrograph") -> "Detector":
+    """Gain and read noise, given, measured or described, in this order. Raises InputError where they are unknown."""
     from gpu_extract.io.raw import read_raw
     from gpu_psf.preprocess import Detector, photon_transfer, read_noise_of, turned, with_bias
 
-    if (args.read_noise is None and not darks) or (args.gain is None and not args.transfer):
-        what = "--read-noise, or --dark" if args.read_noise is None and not darks else "--gain, or --transfer"
-        raise InputError(f"gain and read noise must be known: give {what}")
-    gain = args.gain
+    given = args.read_noise if args.read_noise is not None or darks else known.read_noise
+    gain = args.gain if args.gain is not None or args.transfer else known.gain
+    if (given is None and not darks) or (gain is None and not args.transfer):
+        what = "--read-noise, or --dark" if given is None and not darks else "--gain, or --transfer"
+        raise InputError(f"gain and read noise must be known: give {what}, or a --spectrograph that says them")
     if gain is None:
         flats = [turned(read_raw(name)[0] - bias, args.dispersion) for name in args.transfer]
         if len(flats) > 2 or any(flat.size != raw.size for flat in flats):
             raise InputError(f"--transfer: {len(flats)} flats are given, of {flats[0].shape} pixels; needed are one "
                              "or two "
                              "as large as the image")
-        noise = with_bias(read_noise_of(darks), len(darks)) if darks else args.read_noise
+        noise = with_bias(read_noise_of(darks), len(darks)) if darks or given is None else given
         gain = photon_transfer(flats[0], noise, args.saturation, flats[1] if len(flats) == 2 else None).gain
-    read_noise = args.read_noise if args.read_noise is not None else with_bias(read_noise_of(darks), len(darks)) * gain
+    read_noise = given if given is not None else with_bias(read_noise_of(darks), len(darks)) * gain
     return Detector(gain, read_noise, args.saturation)

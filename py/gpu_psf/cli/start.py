@@ -6,6 +6,7 @@ from gpu_extract.cli.common import log
 from gpu_extract.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
+    from gpu_psf.spectrograph import Spectrograph
     from gpu_psf.start.run import Known, Start
 
 NAME = "start"
@@ -15,12 +16,14 @@ Find the traces in a flat, identify the lines of an arc, measure the widths of t
 Gaussian PSF. gpu_extract reads it as it is; gpu_psf fit makes the fitted PSF of it.
 
 What is known of the wavelengths is one of: a PSF that is a few pixels off (--psf), lines that were
-identified (--pairs), or the wavelengths at both ends of the middle fibre (--range)."""
+identified (--pairs), the wavelengths at both ends of the middle fibre (--range), or a short
+description of the spectrograph (--spectrograph), which says the number of fibres as well."""
 EPILOG = """\
 examples
   gpu_psf start --flat flat.fits --arc arc.fits --psf last-night.fits -o start.fits
   gpu_psf start --arc arc.fits --psf last-night.fits -o start.fits          traces moved, too
   gpu_psf start --flat flat.fits --arc arc.fits --range 5543,7826,6730 --fibres 500 --bundlesize 25 -o start.fits
+  gpu_psf start --flat flat.fits --arc arc.fits --spectrograph mine.ini --lines neon.txt -o start.fits
   gpu_psf start --flat flat.fits --pairs lines.txt --columns 0,3,4 --unit nm --fibres 28 --echelle -o start.fits
 
 The images are those of gpu_psf preprocess, dispersion along y. With --echelle each trace is an order
@@ -40,6 +43,8 @@ def add_options(commands: Any, name: str, summary: str) -> None:
     known("--pairs", metavar="FILE", help="identified lines: text with fibre, row (both from 0) and wavelength")
     known("--range", metavar="W,W[,W]", help="wavelengths (A) of the middle fibre in the first and last row, right to "
                                              "3%% of the range, and in the middle row")
+    known("--spectrograph", metavar="NAME", help="a description: side, or FILE.ini, FILE.ini:NAME of your own. With "
+                                                 "--psf or --pairs it says the number of fibres only")
     lamp = parser.add_argument_group("lines").add_argument
     lamp("--lines", metavar="FILE", help="lines of the lamp (default: Hg, Cd, Ne, Ar, Kr, Xe; vacuum wavelengths)")
     lamp("--columns", metavar="F,R,W", default="0,1,2", help="columns of --pairs with fibre, row, wavelength (default "
@@ -62,11 +67,13 @@ def body(args: argparse.Namespace) -> int:
     from gpu_psf.start.run import start_psf
 
     check_target(args.output, endings=FITS_ENDINGS)
-    known, lines = _known(args), _lines(args)
-    slit = _slit(args)
+    lines, slit, described = _lines(args), _slit(args), _described(args)
+    slit = described.slit if slit is None and described is not None else slit
+    _check_known(args, described)
     flat, arc = (None if name is None else read_image(name, fibermap=False) for name in (args.flat, args.arc))
     if flat is not None and arc is not None and flat.shape != arc.shape:
         raise InputError(f"{args.arc} has {arc.shape} pixels, {args.flat} has {flat.shape}; they must be the same")
+    known = _known(args, described, next((image.shape[0] for image in (flat, arc) if image is not None), 0))
     start = start_psf(flat, arc, lines, known, slit, tell=log.info)
     write_psf(args.output, start.psf)
     _tell(args, start)
@@ -87,15 +94,27 @@ def _slit(args: argparse.Namespace) -> Any:
     return None if args.fibres is None else Slit(args.fibres, args.bundlesize, args.skip)
 
 
-def _known(args: argparse.Namespace) -> "Known":
-    """What is known of the wavelengths. Raises InputError unless just one thing is given."""
+def _described(args: argparse.Namespace) -> "Spectrograph | None":
+    from gpu_psf.spectrograph import read_spectrograph
+
+    return None if args.spectrograph is None else read_spectrograph(args.spectrograph)
+
+
+def _check_known(args: argparse.Namespace, described: "Spectrograph | None") -> None:
+    """Raises InputError unless just one thing is given on the wavelengths."""
+    given = [name for name in ("psf", "pairs", "range") if getattr(args, name) is not None]
+    if len(given) > 1 or (not given and described is None):
+        raise InputError(f"{' and '.join('--' + name for name in given) or 'nothing'} is given on the wavelengths, "
+                         "needed is one of --psf, --pairs, --range and --spectrograph")
+    if args.echelle and not args.pairs and not args.psf:
+        raise InputError("--range and --spectrograph are about fibres with the same wavelengths: orders of an echelle "
+                         "need --pairs, or --psf")
+
+
+def _known(args: argparse.Namespace, described: "Spectrograph | None", ny: int) -> "Known":
+    """What is known of the wavelengths, of images of ny rows. Raises InputError."""
     from gpu_psf.start.run import Known
 
-    given = [name for name in ("psf", "pairs", "range") if getattr(args, name) is not None]
-    if len(given) != 1:
-        raise InputError(f"{' and '.join('--' + name for name in given) or 'nothing'} is given on the wavelengths, "
-                         "needed "
-                         "is one of --psf, --pairs and --range")
     if args.psf is not None:
         from gpu_extract.io.psf import read_psf
 
@@ -107,9 +126,8 @@ def _known(args: argparse.Namespace) -> "Known":
         return Known(pairs=read_pairs(args.pairs, tuple(columns), args.unit), echelle=args.echelle)      # type: ignore[arg-type]
     from gpu_psf.start.identify import Range
 
-    if args.echelle:
-        raise InputError("--range is about fibres with the same wavelengths: orders of an echelle need --pairs, or "
-                         "--psf")
+    if args.range is None and described is not None:
+        return Known(range=described.wavelengths(ny))
     wave = _numbers("range", args.range, (2, 3), float)
     if wave[0] == wave[1] or min(wave) <= 0:
         raise InputError(f"--range is {args.range}, must be two different wavelengths above 0")

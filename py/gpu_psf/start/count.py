@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpu_extract.data import Array
+from gpu_extract.data import Array, IntArray
 from gpu_extract.errors import InputError
 from gpu_psf.start.profiles import Traces, at_rows
 
@@ -15,18 +15,28 @@ MOST_MISSING = 0.2        # of the fibres
 SPREAD = 0.12             # of a pitch: how far distances differ from the common ones
 CLEARER = 4.0             # by which chi2 of the best numbering must be below that of the next
 AROUND = 12               # traces from whose distances the pitch at a place is taken
+WIDE = 1.35               # pitches: wider steps are gaps
+MOST_OFF = 0.4            # of a pitch that a step may differ from what the numbering says
 
 
 @dataclass(frozen=True)
 class Slit:
-    """How the fibres are laid out: count, and how many to a bundle (None: no gaps between bundles).
+    """How the fibres are laid out: count, and how many to a bundle, one number or that of each (None: no gaps between
+    bundles).
 
     skip: traces at small x that are none of the fibres (an order of which no wavelength is wanted)
     """
 
     count: int
-    bundle: int | None = None
+    bundle: int | tuple[int, ...] | None = None
     skip: int = 0
+
+    @property
+    def number(self) -> IntArray:
+        """The bundle of each fibre, (count,)."""
+        if isinstance(self.bundle, tuple):
+            return np.repeat(np.arange(len(self.bundle)), self.bundle)
+        return np.arange(self.count) // (self.bundle or self.count)
 
 
 def match_fibres(traces: Traces, slit: Slit) -> Traces:
@@ -40,13 +50,14 @@ def match_fibres(traces: Traces, slit: Slit) -> Traces:
     if n > slit.count:
         raise InputError(f"found {n} traces in the flat, expected {slit.count}: give --fibres {n}, or the flat of this "
                          "spectrograph")
+    middle = at_rows(traces.x, np.array([(traces.x.wmin + traces.x.wmax) / 2]))[:, 0]
     if n == slit.count:
+        _check_gaps(_steps(middle), slit)
         return traces
     if n < 3 or slit.count - n > max(MOST_MISSING * slit.count, 1):
         raise InputError(f"found {n} traces in the flat, expected {slit.count}: too many are missing to say which; "
                          "give "
                          f"--fibres {n}, or a brighter flat")
-    middle = at_rows(traces.x, np.array([(traces.x.wmin + traces.x.wmax) / 2]))[:, 0]
     numbers, gap = _numbers(middle, slit)
     return _with_missing(traces, numbers, slit, gap)
 
@@ -74,24 +85,52 @@ def take(traces: Traces, kept: np.ndarray) -> Traces:
 def _numbers(x: Array, slit: Slit) -> tuple[np.ndarray, float]:
     """The fibre number of each trace: the cheapest path through (trace, fibres missing so far); and the gap between
     bundles in pitches."""
-    steps, missing = np.diff(x), slit.count - len(x)
-    pitch = np.array([_pitch(steps, n) for n in range(len(steps))])
-    gap = _gap(steps / pitch, slit)
+    steps, missing = _steps(x), slit.count - len(x)
+    gap, bundle = _gap(steps, slit), slit.number
     best = [[(0.0, [k]) for k in range(missing + 1)]]
-    for n, step in enumerate(steps / pitch):
+    for n, step in enumerate(steps):
         row: list[tuple[float, list[int]]] = []
         for total in range(missing + 1):
             ways = []
             for before in range(total + 1):
                 cost, path = best[n][before]
                 lo, hi = path[-1], n + 1 + total
-                jumps = 0 if slit.bundle is None else hi // slit.bundle - lo // slit.bundle
-                expected = (hi - lo) + jumps * gap
+                expected = (hi - lo) + gap * (bundle[hi] - bundle[lo])
                 ways.append((cost + ((step - expected) / (SPREAD * np.sqrt(hi - lo)))**2, [*path, hi]))
             row.append(min(ways, key=lambda way: way[0]))
         best.append(row)
     ends = sorted(((cost, path) for cost, path in best[-1] if path[-1] < slit.count), key=lambda way: way[0])
-    return np.array(_clearest(ends, len(x), slit)), gap
+    numbers = np.array(_clearest(ends, len(x), slit))
+    expected = np.diff(numbers) + gap * np.diff(bundle[numbers])
+    if (np.abs(steps - expected) > MOST_OFF * np.sqrt(np.diff(numbers))).any():
+        raise InputError(f"found {len(x)} traces in the flat, {_grouped(steps)}, expected {slit.count}{_sized(slit)}: "
+                         f"no missing fibres explain these gaps; give --fibres {len(x)}, or --bundlesize as it is")
+    return numbers, gap
+
+
+def _check_gaps(steps: Array, slit: Slit) -> None:
+    """Raises InputError where gaps are seen within bundles."""
+    if slit.bundle is not None and ((steps > WIDE) & (np.diff(slit.number) == 0)).any():
+        raise InputError(f"found {len(steps) + 1} traces in the flat, {_grouped(steps)}, expected {slit.count}"
+                         f"{_sized(slit)}: give the size of the bundles as it is, or none")
+
+
+def _steps(x: Array) -> Array:
+    """Distances of neighbours in pitches."""
+    steps = np.diff(x)
+    return steps / np.array([_pitch(steps, n) for n in range(len(steps))])
+
+
+def _grouped(steps: Array) -> str:
+    """How many traces there are between gaps."""
+    groups = np.diff([-1, *np.flatnonzero(steps > WIDE), len(steps)])
+    return f"{' | '.join(map(str, groups))} between gaps" if len(groups) > 1 else "without a gap"
+
+
+def _sized(slit: Slit) -> str:
+    if slit.bundle is None:
+        return ""
+    return f", bundles of {' | '.join(map(str, np.bincount(slit.number)))}"
 
 
 def _clearest(ends: list[tuple[float, list[int]]], found: int, slit: Slit) -> list[int]:
@@ -111,7 +150,7 @@ def _pitch(steps: Array, n: int) -> float:
 
 def _gap(steps: Array, slit: Slit) -> float:
     """What a gap between bundles adds, in pitches: the median of the wide steps less one."""
-    wide = steps[steps > 1.35]
+    wide = steps[steps > WIDE]
     return float(np.median(wide) - 1) if slit.bundle is not None and len(wide) else 0.0
 
 
@@ -119,7 +158,7 @@ def _with_missing(traces: Traces, numbers: np.ndarray, slit: Slit, gap: float) -
     """Put missing fibres between their neighbours: every coefficient in a straight line from the nearest two, over the
     place on the slit."""
     every = np.arange(slit.count)
-    place = every + (0.0 if slit.bundle is None else gap * (every // slit.bundle))
+    place = every + gap * slit.number
 
     def filled(values: Array) -> Array:
         out = np.empty((slit.count, values.shape[1]))

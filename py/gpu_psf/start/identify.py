@@ -12,6 +12,7 @@ from scipy.ndimage import gaussian_filter1d
 from gpu_extract.data import Array, IntArray, Legendre, PsfModel
 from gpu_extract.errors import InputError
 from gpu_extract.spots import centres
+from gpu_psf.beside import check_beside, light_on_traces
 from gpu_psf.start.lines import Pairs, Seen, select_lines
 from gpu_psf.start.profiles import Traces
 from gpu_psf.start.series import legfit, legval
@@ -208,8 +209,8 @@ def _search(known: Range, seen: Seen, lines: Array, fibre: int, ny: int) -> Arra
     the brightest lines lie on one of the list, and clearly more than with any other."""
     rows = _brightest(seen, fibre)
     if len(rows) < LEAST:
-        raise InputError(f"the middle fibre shows {len(rows)} lines, {LEAST} are needed: give a longer exposure, or "
-                         "a start")
+        raise InputError(f"the middle fibre shows {len(rows)} lines, {LEAST} are needed: give an exposure of a lamp "
+                         "with lines, a longer one, or a start")
     y = np.linspace(0, ny - 1, SAMPLES)
     base = known.wave(y, ny)
     step = (base[-1] - base[0]) / (ny - 1)
@@ -291,24 +292,11 @@ def _follow(coeff: Array, seen: Seen, lines: Array, fibre: int, ny: int) -> Arra
 def shift_across(pix: Array, psf: PsfModel, most: float = 5.0) -> float:
     """By how many pixels in x an image's light lies beside a PSF's traces: where the light on them is most.
 
-    Each row counts by its light above the row's median, up to the brightest hundredth, so that no one line decides.
+    Raises InputError where it lies farther than `most`.
     """
-    coordinate = np.linspace(*psf.wavelength_range, SAMPLES)
-    y, x = centres(psf, (0, psf.nfibre), coordinate)
-    ny, nx = pix.shape
-    above = np.clip(pix - np.median(pix, axis=1, keepdims=True), 0, None)
-    above = np.minimum(above, np.quantile(above, 0.99))
-    on = (y >= 0) & (y <= ny - 1)
+    check_beside(pix, psf, most)
     shifts = np.arange(-most, most + 0.125, 0.25)
-    light = []
-    for shift in shifts:
-        place = x[on] + shift
-        left = np.floor(place).astype(int)
-        part = place - left
-        fine = (left >= 0) & (left < nx - 1)
-        rows = np.rint(y[on]).astype(int)[fine]
-        left, part = left[fine], part[fine]
-        light.append(float(np.mean(above[rows, left] * (1 - part) + above[rows, left + 1] * part)))
+    light = light_on_traces(pix, psf, shifts)
     best = int(np.argmax(light))
     if 0 < best < len(light) - 1:
         low, top, high = light[best - 1:best + 2]

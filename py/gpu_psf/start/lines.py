@@ -105,6 +105,8 @@ def seen_lines(image: Image, traces: Traces, width: float) -> Seen:
     found: list[tuple[float, ...]] = []
     light, error = along(image, traces)
     for i, (spectrum, noise) in enumerate(zip(light, error, strict=True)):
+        if not np.isfinite(noise).any():
+            continue
         rows = _flat_ground(spectrum, width)
         quiet = np.where(np.isfinite(noise), noise, 0.0)
         at, facts = find_peaks(rows, prominence=1e-30, wlen=int(20 * width) | 1)

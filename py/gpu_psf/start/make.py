@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpu_extract.data import Array, Core, Legendre, PsfModel
+from gpu_extract.data import Array, Core, IntArray, Legendre, PsfModel
 from gpu_psf.start.profiles import Traces, at_rows
 from gpu_psf.start.series import legfit
 from gpu_psf.start.solution import Solution
@@ -16,12 +16,12 @@ SAMPLES = 256
 BROAD = 1.3               # times the width of a sharp line: a blend
 
 
-def make_psf(traces: Traces, solution: Solution, sigma_y: Array, shape: tuple[int, int], *, bundle: int | None = None,
-             psferr: float = 0.01, name: str = "start") -> PsfModel:
+def make_psf(traces: Traces, solution: Solution, sigma_y: Array, shape: tuple[int, int], *,
+             bundles: IntArray | None = None, psferr: float = 0.01, name: str = "start") -> PsfModel:
     """A PSF of GAUSS-HERMITE of degree 0 (GH-0-0 = 1).
 
     sigma_y: (nfibre, ncoef) pixels against the row, as Legendre series over 0 .. ny - 1; shape: (ny, nx)
-    bundle: fibres to a bundle; None: all in one
+    bundles: (nfibre,) the bundle of each; None: all in one
 
     Where fibres have wavelengths of their own (solution.orders), the coordinate of all series is the wavelength of the
     middle fibre, and PsfModel.own maps it: a straight line for each fibre, through its wavelengths in the first and
@@ -45,10 +45,9 @@ def make_psf(traces: Traces, solution: Solution, sigma_y: Array, shape: tuple[in
     gh = Legendre(np.zeros((1, 1, n, WIDTH_DEGREE + 1)), *span)
     gh.coeff[0, 0, :, 0] = 1.0
     hx, hy = (int(np.clip(np.ceil(HALF * np.median(w)), LEAST_HALF, MOST_HALF)) for w in (width_x, width_y))
-    bundles = np.zeros(n, dtype=np.int64) if bundle is None else np.arange(n) // bundle
-    core = Core(series[2], replace(series[3]), gh)
+    core, one = Core(series[2], replace(series[3]), gh), np.zeros(n, dtype=np.int64)
     return PsfModel(series[0], series[1], (core,), None, (2 * hy + 1, 2 * hx + 1), (hy - 0.5, hx - 0.5), shape,
-                    bundle=bundles, psferr=psferr, name=name, own=own)
+                    bundle=one if bundles is None else bundles, psferr=psferr, name=name, own=own)
 
 
 def _against(values: Array, coordinate: Array, span: tuple[float, float], degree: int) -> Legendre:

@@ -27,6 +27,7 @@ from gpu_psf.start.traces import find_traces
 
 SAMPLING = 1.4            # sigmas of a bin: below that, bins cannot be told from each other in the noise
 FEWEST = 6                # lines that tell a width
+MOST_MASKED = 0.9         # of an image's pixels
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,9 @@ def start_psf(flat: Image | None, arc: Image | None, lines: Array, known: Known,
 
     Raises InputError: no or too few traces, no lines, lines that do not fit the list, no overlap with the given PSF.
     """
+    for name, image in (("flat", flat), ("arc", arc)):
+        if image is not None:
+            _check_light(name, image)
     traces, across = _traces(flat, arc, known, slit, tell)
     shape = (flat if flat is not None else arc).shape          # type: ignore[union-attr]
     seen, width = (None, float("nan"))
@@ -78,8 +82,16 @@ def start_psf(flat: Image | None, arc: Image | None, lines: Array, known: Known,
         tell(f"{len(seen.row)} lines are seen, their sigma is {width:.2f} pixels")
     solution, used, along = _wavelengths(seen, lines, known, len(traces.light), shape[0])
     widths = _widths(seen, lines, solution, traces, width)
-    psf = make_psf(traces, solution, widths, shape, bundle=None if slit is None else slit.bundle)
+    psf = make_psf(traces, solution, widths, shape, bundles=None if slit is None else slit.number)
     return Start(psf, traces, solution, solution.rms, used, float(np.median(widths[:, 0])), (across, along))
+
+
+def _check_light(name: str, image: Image) -> None:
+    """Raises InputError where hardly a pixel can be used."""
+    masked = float(np.mean(image.ivar <= 0))
+    if masked > MOST_MASKED:
+        raise InputError(f"{masked:.1%} of the {name}'s pixels are masked, allowed are {MOST_MASKED:.0%}: is it "
+                         "saturated (gpu_psf preprocess --saturation)? Give a shorter exposure")
 
 
 def _traces(flat: Image | None, arc: Image | None, known: Known, slit: Slit | None,

@@ -1,0 +1,57 @@
+"""By how much an image's light lies beside the traces of a PSF, and whether it lies nearer to other fibres' traces.
+
+Traces that are off by a pitch or more find light, too: that of their neighbours. Only fibres beside gaps and at the
+ends find none. So the light on all traces together is compared with what farther shifts would give.
+"""
+import numpy as np
+
+from gpu_extract.data import Array, PsfModel
+from gpu_extract.errors import InputError
+from gpu_extract.spots import centres
+
+SAMPLES, FEW = 512, 128      # places along each trace; of the farther look
+PITCHES = 6.5                # farther that is looked
+NEAR = 0.75                  # pixels beyond what is allowed that are no other fibre's
+LOST = 1.5                   # fibres' light that a farther shift must gain: a trace beside the fibres is worth one
+
+
+def light_on_traces(pix: Array, psf: PsfModel, shifts: Array, samples: int = SAMPLES) -> Array:
+    """Mean light on the traces moved by each shift in x (pixels).
+
+    Each row counts by its light above the row's median, up to the brightest hundredth, so that no one line decides.
+    """
+    y, x = centres(psf, (0, psf.nfibre), np.linspace(*psf.wavelength_range, samples))
+    ny, nx = pix.shape
+    above = np.clip(pix - np.median(pix, axis=1, keepdims=True), 0, None)
+    above = np.minimum(above, np.quantile(above, 0.99))
+    on = (y >= 0) & (y <= ny - 1) & (x >= 0) & (x <= nx - 1)
+    rows, place = np.rint(y[on]).astype(int), x[on]
+    light = []
+    for shift in shifts:
+        left = np.floor(place + shift).astype(int)
+        part = place + shift - left
+        fine = (left >= 0) & (left < nx - 1)
+        at = rows[fine], left[fine]
+        found = above[at] * (1 - part[fine]) + above[at[0], at[1] + 1] * part[fine]
+        light.append(float(found.sum()) / max(len(place), 1))
+    return np.array(light)
+
+
+def check_beside(pix: Array, psf: PsfModel, most: float) -> None:
+    """Raise InputError where the light of all fibres lies farther from the traces than `most` pixels in x.
+
+    Orders of an echelle are not looked at: their distances differ, and so no shift brings all of them onto others.
+    """
+    if psf.own is not None or psf.nfibre < 2:
+        return
+    x = centres(psf, (0, psf.nfibre), np.array([sum(psf.wavelength_range) / 2]))[1, :, 0]
+    pitch = float(np.median(np.abs(np.diff(x))))
+    near, far = most + NEAR, most + PITCHES * pitch
+    shifts = np.arange(-np.ceil(2 * far), np.ceil(2 * far) + 1) / 2
+    light = light_on_traces(pix, psf, shifts, FEW)
+    inside = np.abs(shifts) <= near
+    best = int(light.argmax())
+    if not inside[best] and light[best] > light[inside].max() * (1 + LOST / psf.nfibre):
+        raise InputError(f"the light lies {shifts[best]:+.1f} pixels in x from the traces of {psf.name}, allowed are "
+                         f"{most:g}: nearer by, fibres would be taken for their neighbours; give a PSF that is not so "
+                         "far off, or a flat to gpu_psf start")

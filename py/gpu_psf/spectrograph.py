@@ -1,0 +1,210 @@
+"""A spectrograph described by a section of a short file: detector, wavelengths, fibres (etc/spectrographs.ini).
+
+The description is validated as a whole: one message lists every problem.
+"""
+import configparser
+import math
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from gpu_extract.errors import InputError, check_local, did_you_mean
+from gpu_psf.preprocess import DISPERSIONS
+from gpu_psf.start.count import Slit
+from gpu_psf.start.identify import Range
+
+ORDERS = ("ascending", "descending")
+AGREE = 0.1             # of the dispersion: how far range and dispersion may disagree
+
+
+@dataclass(frozen=True)
+class Spectrograph:
+    """A fibre spectrograph as its user describes it; None: not said.
+
+    axis: of the raw image along which wavelengths ascend: y, -y, x or -x
+    bias: ADU; overscan: columns (lo, hi) of it; gain: electron per ADU; read_noise: electron; saturation: ADU
+    range: lowest and highest wavelength of the middle fibre on the detector, Angstrom; middle: half way between its
+        ends; dispersion: Angstrom per pixel there
+    fibres: how many; bundles: how many in each bundle, with gaps between bundles; order: of the fibres' numbers along
+        the other axis; skip: traces before the first that are no fibres
+    """
+
+    name: str
+    axis: str = "y"
+    bias: float | None = None
+    overscan: tuple[int, int] | None = None
+    gain: float | None = None
+    read_noise: float | None = None
+    saturation: float | None = None
+    range: tuple[float, float] | None = None
+    middle: float | None = None
+    dispersion: float | None = None
+    fibres: int | None = None
+    bundles: tuple[int, ...] | None = None
+    order: str = "ascending"
+    skip: int = 0
+
+    def __post_init__(self) -> None:
+        problems = list(self._problems())
+        if problems:
+            raise InputError(f"{self.name}: {'; '.join(problems)}")
+
+    def _problems(self) -> Iterator[str]:
+        for name, allowed in (("axis", DISPERSIONS), ("order", ORDERS)):
+            if getattr(self, name) not in allowed:
+                yield f"{name} is {getattr(self, name)!r}, must be one of {', '.join(allowed)}"
+        for name in ("gain", "read_noise", "saturation", "middle", "dispersion", "fibres"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                yield f"{name} is {value:g}, must be above 0"
+        if self.skip < 0:
+            yield f"skip is {self.skip}, must be 0 or more"
+        if self.bias is not None and self.overscan is not None:
+            yield "bias and overscan are both given, needed is one of them at most"
+        if self.overscan is not None and not 0 <= self.overscan[0] < self.overscan[1]:
+            yield f"overscan is {self.overscan[0]}, {self.overscan[1]}, must be two columns that ascend"
+        yield from self._wavelength_problems()
+        yield from self._fibre_problems()
+
+    def _wavelength_problems(self) -> Iterator[str]:
+        if self.range is None:
+            if (self.middle is None) != (self.dispersion is None):
+                yield "middle and dispersion say where the wavelengths are only together, or with range"
+            return
+        low, high = self.range
+        if not 0 < low < high:
+            yield (f"range is {low:g}, {high:g}, must be two wavelengths in Angstrom that ascend (which way they do on "
+                   "the detector is said by axis)")
+        elif self.middle is not None and abs(self.middle - (low + high) / 2) > (high - low) / 4:
+            yield (f"middle is {self.middle:g}, must lie in the middle half of the range, {low + (high - low) / 4:g} "
+                   f"to {high - (high - low) / 4:g}")
+
+    def _fibre_problems(self) -> Iterator[str]:
+        if self.fibres is None and (self.bundles is not None or self.skip):
+            yield "bundles and skip are about a known number of fibres: give fibres, too"
+        if self.bundles is not None and (not self.bundles or min(self.bundles) < 1):
+            yield f"bundles is {_listed(self.bundles)}, must be numbers of fibres, 1 or more"
+        elif self.bundles is not None and self.fibres is not None and self.fibres > 0:
+            total = sum(self.bundles)
+            if len(self.bundles) == 1 and self.fibres % total:
+                yield f"bundles is {total}, which does not divide {self.fibres} fibres: give the size of each bundle"
+            elif len(self.bundles) > 1 and total != self.fibres:
+                yield f"bundles is {_listed(self.bundles)}, which are {total} fibres, fibres says {self.fibres}"
+
+    @property
+    def slit(self) -> Slit | None:
+        """How the fibres are laid out, None where their number is not said."""
+        if self.fibres is None:
+            return None
+        sizes = self.bundles
+        return Slit(self.fibres, sizes[0] if sizes is not None and len(sizes) == 1 else sizes, self.skip)
+
+    def wavelengths(self, ny: int) -> Range:
+        """Of the middle fibre in the first, last and middle of ny rows. Raises InputError where nothing is said, or
+        range and dispersion do not fit this many rows."""
+        if self.range is None:
+            if self.middle is None or self.dispersion is None:
+                raise InputError(f"{self.name}: says nothing of wavelengths: needed are range = LOWEST, HIGHEST, or "
+                                 "middle and dispersion")
+            half = self.dispersion * (ny - 1) / 2
+            if half >= self.middle:
+                raise InputError(f"{self.name}: {ny} rows of {self.dispersion:g} A around {self.middle:g} A begin "
+                                 "below 0: is dispersion in Angstrom per pixel?")
+            return Range(self.middle - half, self.middle + half, self.middle)
+        mean = (self.range[1] - self.range[0]) / (ny - 1)
+        if self.dispersion is not None and abs(mean / self.dispersion - 1) > AGREE:
+            raise InputError(f"{self.name}: range on the {ny} rows of the image is {mean:.4g} A per pixel, dispersion "
+                             f"says {self.dispersion:g}; they must agree to {AGREE:.0%}: is axis ({self.axis}) right?")
+        return Range(*self.range, self.middle)
+
+
+def _listed(numbers: tuple[float, ...]) -> str:
+    return ", ".join(f"{number:g}" for number in numbers) or "empty"
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError
+    return value
+
+
+def _several(kind: Callable[[str], Any], count: int | None = None) -> Callable[[str], tuple[Any, ...]]:
+    def read(text: str) -> tuple[Any, ...]:
+        found = tuple(kind(word) for word in text.split(","))
+        if count is not None and len(found) != count:
+            raise ValueError
+        return found
+
+    return read
+
+
+# what stands behind each key, and how it is read (ValueError: it is not that)
+KEYS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "axis": ("a word", str), "order": ("a word", str), "overscan": ("two columns LO, HI", _several(int, 2)),
+    "range": ("two wavelengths LOWEST, HIGHEST", _several(_number, 2)),
+    "bundles": ("whole numbers with commas between", _several(int)),
+    **dict.fromkeys(("bias", "gain", "read_noise", "saturation", "middle", "dispersion"), ("a number", _number)),
+    **dict.fromkeys(("fibres", "skip"), ("a whole number", int))}
+
+
+def read_spectrograph(name: str | os.PathLike[str]) -> Spectrograph:
+    """The description called `name`: one that comes with the package, FILE.ini:SECTION, or FILE.ini with one section.
+
+    Raises InputError: no such description, and every problem that it has.
+    """
+    file, ending, chosen = str(name).rpartition(".ini")
+    own = bool(ending) and (not chosen or chosen[0] == ":")
+    parser = configparser.ConfigParser(interpolation=None, inline_comment_prefixes="#")
+    path = file + ending if own else "etc/spectrographs.ini"
+    try:
+        if own:
+            with open(path, encoding="utf-8") as lines:
+                parser.read_file(lines)
+        else:
+            parser.read_string(resources.files("gpu_extract").joinpath("etc", "spectrographs.ini").read_text("utf-8"))
+    except OSError as error:
+        check_local(path)
+        raise InputError(f"{path}: the description cannot be read: {error.strerror}") from error
+    except (configparser.Error, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: is no description of a spectrograph: {' '.join(str(error).split())}") from error
+    section = chosen.removeprefix(":") if own else str(name)
+    if own and not section and len(parser.sections()) == 1:
+        section = parser.sections()[0]
+    if section not in parser.sections():
+        raise InputError(_no_such(path, section, parser.sections(), own=own))
+    return _described(f"{path}:{section}" if own else section, dict(parser[section]))
+
+
+def _no_such(path: str, section: str, known: list[str], *, own: bool) -> str:
+    if not own:
+        return (f"no spectrograph {section!r}; there is {', '.join(known)}, or give a file (FILE.ini)"
+                f"{did_you_mean(section, known)}")
+    if not known:
+        return f"{path}: describes nothing; a line [NAME] begins a description"
+    what = f"no spectrograph {section!r}" if section else f"{len(known)} spectrographs"
+    return f"{path}: {what}; name one: {', '.join(f'{path}:{other}' for other in known)}{did_you_mean(section, known)}"
+
+
+def _described(name: str, words: dict[str, str]) -> Spectrograph:
+    """A description from its words. Raises InputError with all that is wrong."""
+    problems, values = [], {}
+    for key, text in words.items():
+        if key not in KEYS:
+            near = did_you_mean(key, KEYS)
+            problems.append(f"{key} is not known" + (near or f", known are {', '.join(sorted(KEYS))}"))
+            continue
+        what, read = KEYS[key]
+        try:
+            values[key] = read(text.strip())
+        except ValueError:
+            problems.append(f"{key} is {text!r}, must be {what}")
+    try:
+        found = Spectrograph(name, **values)
+    except InputError as error:
+        problems.append(str(error).removeprefix(f"{name}: "))
+    if problems:
+        raise InputError(f"{name}: {'; '.join(problems)}")
+    return found
