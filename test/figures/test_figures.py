@@ -12,7 +12,7 @@ from gpu_extract.data import Card, Frame, SpecMask
 from gpu_extract.errors import InputError, OutputError
 from gpu_extract.figures import difference_plot, qa_page
 from gpu_extract.figures.canvas import CATEGORIES, grid, mask_category, new_figure, pooled, save
-from gpu_extract.figures.spectra import blurred_truth, choose_view, row_of_resolution, times_resolution
+from gpu_extract.figures.spectra import blurred_truth, choose_view, row_of_resolution, times_resolution, wave_of
 from gpu_extract.io.frame import write_frame
 from gpu_extract.oracle import evaluate, expected_image
 
@@ -91,6 +91,20 @@ def test_view_is_the_middle_bundle_on_the_ccd(cutout):
     assert row == pytest.approx(float(evaluate(cutout.psf.y, 15, 6080.0)), abs=1)
 
 
+def test_wavelengths_that_descend_along_the_ccd_and_are_a_fibres_own(cutout):
+    """The same image upside down, each fibre with wavelengths of its own: those of fibre 15, in rows that descend."""
+    frame, psf = cutout.reference, cutout.psf
+    turned = replace(psf, y=replace(psf.y, coeff=-psf.y.coeff))
+    turned.y.coeff[:, 0] += psf.shape[0] - 1
+    own = frame.wave * (1 + np.arange(len(frame.flux))[:, np.newaxis] / 10)
+    image = replace(cutout.image, pix=cutout.image.pix[::-1], ivar=cutout.image.ivar[::-1])
+    view = choose_view(image, replace(frame, own_wave=own, model=frame.model[::-1]), turned)
+    before = choose_view(cutout.image, frame, psf)
+    assert (np.diff(view.wave) <= 0).all() and np.ptp(view.wave) > 50
+    np.testing.assert_allclose(view.wave[::-1], before.wave * 2.5, rtol=1e-12)
+    np.testing.assert_array_equal(wave_of(replace(frame, own_wave=own), 3), own[3])
+
+
 def test_view_without_psf_shows_where_the_model_has_light(cutout):
     """All twenty fibres count as one bundle then; columns without any light are left out."""
     model = np.where(np.arange(172) < 80, cutout.reference.model, 0)
@@ -142,12 +156,14 @@ ODD = {
     "nothing good": lambda frame: replace(
         frame, flux=0 * frame.flux, ivar=0 * frame.ivar, chi2pix=0 * frame.chi2pix, model=0 * frame.model,
         resolution=0 * frame.resolution, mask=np.full_like(frame.mask, 259)),
+    "own wavelengths": lambda frame: replace(frame, own_wave=frame.wave * (1 + frame.fibres[:, np.newaxis] / 10)),
     "single precision": lambda frame: replace(frame, flux=frame.flux.astype(">f4"), ivar=frame.ivar.astype("f4")),
 }
 
 
 @pytest.mark.parametrize(("kind", "psf_is_known"), [
-    ("bare", False), ("one fibre", True), ("four bins", True), ("nothing good", False), ("single precision", False)])
+    ("bare", False), ("one fibre", True), ("four bins", True), ("nothing good", False), ("own wavelengths", True),
+    ("single precision", False)])
 def test_qa_page_of_odd_frames(cutout, tmp_path, kind, psf_is_known):
     frame = ODD[kind](cutout.reference)
     qa_page(tmp_path / "page.png", cutout.image, frame, psf=cutout.psf if psf_is_known else None)

@@ -21,7 +21,7 @@ from gpu_extract.figures.canvas import (
     tidy,
 )
 from gpu_extract.figures.rejected import draw_rejected
-from gpu_extract.figures.spectra import Truth, View, blurred_truth, choose_view, row_of_resolution
+from gpu_extract.figures.spectra import Truth, View, blurred_truth, choose_view, row_of_resolution, wave_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,9 +68,10 @@ def _title(frame: Frame) -> str:
     cards = {card.key: card.value for card in frame.cards}
     names = [str(cards[key]) for key in ("CAMERA", "EXPID", "NIGHT", "FLAVOR") if key in cards]
     good = frame.mask == 0
+    wave = frame.wave if frame.own_wave is None else np.asarray(frame.own_wave)
     chi2 = f"{np.median(frame.chi2pix[good]):.2f}" if good.any() else "none"
     return "   ".join([" ".join(names) or "frame", *_passes(frame),
-                       f"fibres {frame.fibres[0]}-{frame.fibres[-1]}, {frame.wave[0]:.1f}-{frame.wave[-1]:.1f} Å, "
+                       f"fibres {frame.fibres[0]}-{frame.fibres[-1]}, {wave.min():.1f}-{wave.max():.1f} Å, "
                        f"{frame.flux.size} bins, {np.mean(~good):.2%} masked, median chi2pix {chi2}"])
 
 
@@ -125,7 +126,8 @@ def _pixels(figure: "SubFigure", view: View) -> None:
 
 def _wavelength_axis(ax: "Axes", y0: int, of_row: Array) -> None:
     """Wavelengths above the first strip, where the bundle's middle fibre has them."""
-    inside = np.flatnonzero(np.diff(of_row, prepend=-1.0) > 0)
+    inside = np.flatnonzero(np.diff(of_row, prepend=np.nan) != 0)
+    inside = inside[np.argsort(of_row[inside], kind="stable")]
     wave, y = of_row[inside], y0 + inside
     step = float(np.array([10, 20, 50, 100, 200, 500])[np.searchsorted([100, 200, 500, 1000, 2500],
                                                                        wave[-1] - wave[0])])
@@ -155,28 +157,28 @@ def _spectra(figure: "SubFigure", frame: Frame, rows: np.ndarray, truth: Truth |
 
 def _spectrum(wide: "Axes", close: "Axes", frame: Frame, row: int, truth: Array | None) -> None:
     flux, ivar, good = frame.flux[row], frame.ivar[row], frame.mask[row] == 0
-    error = np.where(ivar > 0, 1 / np.sqrt(np.where(ivar > 0, ivar, 1)), 0)
+    error, wave = np.where(ivar > 0, 1 / np.sqrt(np.where(ivar > 0, ivar, 1)), 0), wave_of(frame, row)
     title = f"fibre {frame.fibres[row]}: median signal to noise {np.median(flux * np.sqrt(ivar)):.1f}"
     shown = np.where(good, flux, np.nan)
     if truth is not None and good.any():
         title += f", pulls {_spread(((flux - truth) * np.sqrt(ivar))[good])}"
     for ax in (wide, close):
-        ax.fill_between(frame.wave, shown - error, shown + error, step="mid", color=BLUE, alpha=0.25, lw=0,
+        ax.fill_between(wave, shown - error, shown + error, step="mid", color=BLUE, alpha=0.25, lw=0,
                         label="error")
-        ax.plot(frame.wave, shown, color=BLUE, lw=0.7, drawstyle="steps-mid", label="extracted")
+        ax.plot(wave, shown, color=BLUE, lw=0.7, drawstyle="steps-mid", label="extracted")
         if truth is not None:
-            ax.plot(frame.wave, truth, color=ORANGE, lw=0.8 if ax is wide else 1.2, label="R × truth", zorder=3)
-        ax.fill_between(frame.wave, 0, 1, where=~good, step="mid", transform=ax.get_xaxis_transform(),
+            ax.plot(wave, truth, color=ORANGE, lw=0.8 if ax is wide else 1.2, label="R × truth", zorder=3)
+        ax.fill_between(wave, 0, 1, where=~good, step="mid", transform=ax.get_xaxis_transform(),
                         color=MASKED, lw=0)
     tidy(wide, title, ylabel="electron/Å")
     tidy(close, "brightest line")
-    wide.set_xlim(frame.wave[0], frame.wave[-1])
+    wide.set_xlim(wave[0], wave[-1])
     if good.any():
         low, high = np.quantile(flux[good], [0.01, 0.985])
         wide.set_ylim(min(0.0, low) - 0.1 * (high - low) - 1e-9, high + 0.25 * (high - low) + 1e-9)
         peak = int(np.nanargmax(shown))
         near = slice(max(peak - CLOSE, 0), peak + CLOSE + 1)
-        close.set_xlim(frame.wave[near][0], frame.wave[near][-1])
+        close.set_xlim(wave[near][0], wave[near][-1])
         span = shown[near][np.isfinite(shown[near])]
         close.set_ylim(span.min() - 0.05 * np.ptp(span) - 1e-9, span.max() + 0.08 * np.ptp(span) + 1e-9)
     wide.legend(fontsize=6.5, loc="upper left", ncols=3, frameon=False)
@@ -187,6 +189,7 @@ def _maps(figure: "SubFigure", frame: Frame, view: View, pulls: Array) -> None:
     of_r, of_chi2, of_mask, of_pulls = grid(figure, (1, 1.25, 1.25, 1), edges=(0.45, 0.15, 0.45, 0.3), gaps=(0.95, 0))
     _resolution(of_r, frame, int(view.rows[len(view.rows) // 2]))
     extent = (frame.wave[0], frame.wave[-1], frame.fibres[0] - 0.5, frame.fibres[-1] + 0.5)
+    where = "wavelength [Å]" if frame.own_wave is None else "wavelength of the fibre in the middle [Å]"
     from matplotlib.colors import LogNorm
 
     of_chi2.set_facecolor(MASKED)
@@ -196,9 +199,9 @@ def _maps(figure: "SubFigure", frame: Frame, view: View, pulls: Array) -> None:
     bar(figure, drawn, of_chi2, "chi2pix")
     for ax in (of_chi2, of_mask):
         ax.yaxis.get_major_locator().set_params(integer=True)
-    tidy(of_chi2, "chi2 of the pixels under each bin", "wavelength [Å]", "fibre")
+    tidy(of_chi2, "chi2 of the pixels under each bin", where, "fibre")
     draw_mask(of_mask, frame.mask, extent)
-    tidy(of_mask, "mask", "wavelength [Å]", "fibre")
+    tidy(of_mask, "mask", where, "fibre")
     _distribution(of_pulls, view, pulls)
 
 
@@ -207,7 +210,7 @@ def _resolution(ax: "Axes", frame: Frame, row: int) -> None:
     n = len(frame.wave)
     for at, colour in zip((n // 10, n // 2, n - 1 - n // 10), (BLUE, GREEN, ORANGE), strict=True):
         values = row_of_resolution(frame.resolution[row], at)
-        label = f"{frame.wave[at]:.0f} Å, sum {values.sum():.4f}"
+        label = f"{wave_of(frame, row)[at]:.0f} Å, sum {values.sum():.4f}"
         ax.plot(offset, values, "o-", color=colour, ms=2.5, lw=1, label=label)
     ax.axhline(0, color=GREY, lw=0.6)
     ax.legend(fontsize=6, frameon=False, loc="upper right")

@@ -74,6 +74,11 @@ class View:
     wave: Array | None
 
 
+def wave_of(frame: Frame, row: int) -> Array:
+    """The wavelengths of a row of the frame: its own, where it has them."""
+    return frame.wave if frame.own_wave is None else np.asarray(frame.own_wave[row], dtype=np.float64)
+
+
 def choose_view(image: Image, frame: Frame, psf: PsfModel | None) -> View:
     """The bundle in the middle of the frame, as it lies on the CCD."""
     number = frame.fibres // BUNDLE if psf is None or psf.bundle is None else psf.bundle[frame.fibres]
@@ -85,7 +90,10 @@ def choose_view(image: Image, frame: Frame, psf: PsfModel | None) -> View:
         y, x = centres(psf, (lo, hi), frame.wave)
         margin = psf.stamp[0], psf.stamp[1] // 2 + 2
         ys, xs = (_range(c, m, n) for c, m, n in zip((y, x), margin, image.shape, strict=True))
-        wave = np.interp(np.arange(image.shape[0])[ys], y[(hi - lo) // 2], frame.wave)
+        middle = int(rows[len(rows) // 2])
+        y_of = y[int(frame.fibres[middle]) - lo]
+        of_y = np.argsort(y_of, kind="stable")              # wavelengths may descend along y
+        wave = np.interp(np.arange(image.shape[0])[ys], y_of[of_y], wave_of(frame, middle)[of_y])
     good = image.ivar[ys, xs] > 0
     pix = np.where(good, image.pix[ys, xs], np.nan)
     model = chi = None
