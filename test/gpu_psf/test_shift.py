@@ -211,6 +211,16 @@ def test_orders_of_an_echelle_are_moved_by_their_own_lines(fibres: Sequence[int]
     assert found.psf.own is off.own
 
 
+@pytest.mark.parametrize("number", [4, 9])
+def test_one_line_in_each_order_or_in_all(number: int) -> None:
+    line = Lines(LINES.wave[number:number + 1], np.ones(1))
+    own = [wavelengths(echelle(TRUE), np.array([fibre]), line.wave)[0] for fibre in range(10)]
+    for start, lines in ((TRUE, line), (echelle(TRUE), Lines(np.array(own), np.ones(10)))):
+        found = shift_psf(exposure(), moved(start, 0.0, -0.4), lines, ShiftConfig(0))
+        assert found.reference is Reference.NONE                # ten spots, where twenty are asked for
+        assert found.x.coeff[0] == pytest.approx(0.0, abs=0.02)
+
+
 def test_lines_of_no_order_are_refused() -> None:
     with pytest.raises(InputError, match=r"none of the 1 lines lies alone within the PSF's 6001 to 11611 A"):
         shift_psf(exposure(), echelle(TRUE), Lines(np.array([15000.0]), np.ones(1)))

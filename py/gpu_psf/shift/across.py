@@ -28,13 +28,14 @@ WINGS = 3               # pixels beside a profile that its derivative needs
 
 class Filters(NamedTuple):
     """Filters of stretches, (nfibre, nwave, 2, ncolumn): A, then B; column, row: first column and the middle row;
-    x, y: centres of the trace; share: sums of B^2 and of B^2 p, (nfibre, nwave, 2)."""
+    x, y: centres of the trace; tilt: pixels in x to a row; share: sums of B^2 and of B^2 p, (nfibre, nwave, 2)."""
 
     weight: Array
     column: IntArray
     row: IntArray
     x: Array
     y: Array
+    tilt: Array
     share: Array
 
 
@@ -81,7 +82,20 @@ def make_filters(psf: PsfModel, fibres: tuple[int, int], wave: Array, half: int)
     weight = np.linalg.solve(gram, parts)[:, :, :2]
     square = weight[:, :, 1] ** 2
     share = np.stack([square.sum(axis=2), (square * np.maximum(p, 0)).sum(axis=2)], axis=2)
-    return Filters(weight, column[own], np.rint(y[own]).astype(np.int64), x[own], y[own], share)
+    return Filters(weight, column[own], np.rint(y[own]).astype(np.int64), x[own], y[own],
+                   _tilt(psf, fibres, wave, (y[own], x[own])), share)
+
+
+def _tilt(psf: PsfModel, fibres: tuple[int, int], wave: Array, at: tuple[Array, Array]) -> Array:
+    """Pixels in x to a row at wavelengths whose centres (y, x) are `at`: from one to the next, or around each where
+    they are those of a few lines of one order."""
+    if psf.own is None and len(wave) > 1:
+        y, x = (np.gradient(part, axis=1) for part in at)
+    else:
+        step = 1e-3 * (psf.wavelength_range[1] - psf.wavelength_range[0])
+        y, x = centres(psf, fibres, wave + step) - centres(psf, fibres, wave - step)
+    found: Array = x / y
+    return found
 
 
 def with_slope(around: Array) -> tuple[Array, Array]:
@@ -116,9 +130,9 @@ def light_and_moment(image: Image, made: Filters, rows: int, noise: float, off: 
     with np.errstate(invalid="ignore"):                                     # masked pixels may hold anything
         sums = cut @ made.weight.swapaxes(2, 3).astype(cut.dtype)           # (nfibre, nwave, rows, 2)
         light, moment = sums[..., 0], sums[..., 1]
-        tilt = np.gradient(made.x, axis=1) / np.gradient(made.y, axis=1)    # the trace moves on within a window
         along = (made.row - rows // 2 - made.y)[..., np.newaxis] + np.arange(rows)
-        moment = moment - light * (tilt[..., np.newaxis] * along).astype(cut.dtype)
+        # the trace moves on within a window
+        moment = moment - light * (made.tilt[..., np.newaxis] * along).astype(cut.dtype)
         share = made.share[:, :, np.newaxis].astype(cut.dtype)
         bright = np.maximum(light, 0)
         variance = noise**2 * share[..., 0] + bright * share[..., 1]
