@@ -15,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 
 import numpy as np
 from real_arc import Arc, arc_chi2, arc_picture, fit_arc, line_widths, valley_noise
+from real_plasma import DEUTERIUM, beside, drift, ratios, widths
+from real_spectra import boxes, qa_picture, resolution, shifts, spectra_picture, twice, wavelengths
 from scipy.ndimage import median_filter
 from scipy.optimize import least_squares
 from scipy.special import erf
@@ -28,7 +30,7 @@ from gpu_psf.preprocess import Detector, photon_transfer, preprocess, read_noise
 from gpu_psf.run import FittedPsf, fit_psf
 from gpu_psf.start.count import Slit, match_fibres
 from gpu_psf.start.ground import ground_between
-from gpu_psf.start.identify import moved_along, refine, rows_of, sharp_lines
+from gpu_psf.start.identify import moved_along, refine, sharp_lines
 from gpu_psf.start.lines import Pairs, Seen, isolated, line_width, read_pairs, seen_lines, select_lines
 from gpu_psf.start.make import make_psf, width_surface
 from gpu_psf.start.profiles import Traces, at_rows, fit_profiles, fit_traces
@@ -74,8 +76,8 @@ def ccd(folder: Path) -> Ccd:
           f"{detector.read_noise:.2f} electron")
     traces = traces_of(preprocess(flat, bias, detector, dispersion="x")[0], Slit(28, skip=1))
     pattern = (np.loadtxt(folder / "pattern.txt") - 3.5) / 8
-    beside = at_rows(traces.x, np.arange(1024.0)).T - pattern
-    print(f"  traces against the instrument's own: mean {beside.mean():+.3f}, rms {beside.std():.3f} rows")
+    apart = at_rows(traces.x, np.arange(1024.0)).T - pattern
+    print(f"  traces against the instrument's own: mean {apart.mean():+.3f}, rms {apart.std():.3f} rows")
     solution = solve_wavelengths(read_pairs(folder / "Th_wavelength.txt", (0, 3, 4), "nm"), 28, 1024, echelle=True)
     print(f"  {np.count_nonzero(solution.used)} of {len(solution.used)} lines, rms {solution.rms:.3f} pixels, orders "
           f"{solution.orders}")
@@ -85,7 +87,7 @@ def ccd(folder: Path) -> Ccd:
              for image, ground in zip(images, grounds, strict=True)]
     width = line_width(clean[1], traces)
     seen = seen_lines(clean[1], traces, width)
-    shift = _beside(seen, solution)
+    shift = beside(seen, solution)
     solution = moved_along(solution, shift)
     print(f"  the list's columns count from elsewhere: moved by {shift:+.2f} pixels")
     alone = isolated(seen, width)
@@ -105,7 +107,7 @@ def ccd(folder: Path) -> Ccd:
 SHARP, ONE_LINE = 1.2, 0.4      # times the typical width: blends are broader; Angstrom: the same line on two orders
 
 
-def ccd_fitted(found: Ccd) -> tuple[FittedPsf, Ccd]:
+def ccd_fitted(found: Ccd, spots: str = "gauss-hermite") -> tuple[FittedPsf, Ccd]:
     """The PSF fitted to the plasma's own lone lines in all exposures together, and these extracted with it.
 
     The wavelengths are those that the solution has where the lines are seen: the fit is of the spots, it says nothing
@@ -121,30 +123,13 @@ def ccd_fitted(found: Ccd) -> tuple[FittedPsf, Ccd]:
     lines = Lines(np.bincount(group, wave * light) / strength, strength)
     print("  lines of the plasma:", " ".join(f"{value:.1f}" for value in lines.wave))
     config = FitConfig(degree_gh=4, degree_wave=0, degree_across=1, reach=(1, 2),
-                       saturation=0.8 * SATURATED * found.detector.gain)
+                       saturation=0.8 * SATURATED * found.detector.gain, spots=spots, positions=2)
     fitted = fit_psf(found.images, found.start, lines, config, tell=lambda text: print(f"  {text}"))
     assert fitted is not None
     extraction = ExtractConfig(wavelength=suggested_grid(found.start), passes=2, keep_cosmics=True, any_psf=True,
                                model=True)
     frames = [extract(image, fitted.psf, extraction) for image in found.images]
     return fitted, replace(found, frames=[frame for frame in frames if frame is not None])
-
-
-HYDROGEN = {"H-alpha": 6562.79, "H-beta": 4861.35, "H-gamma": 4340.47, "H-delta": 4101.73}      # in air
-
-
-def _beside(seen: Seen, solution: Solution) -> float:
-    """How far the brightest lines near those of hydrogen are from where the solution has them, pixels: the median."""
-    found = []
-    for name, wave in HYDROGEN.items():
-        for fibre, row in enumerate(rows_of(solution, np.array([wave]))[:, 0]):
-            near = np.flatnonzero((seen.fibre == fibre) & (np.abs(seen.row - row) < 12))
-            if len(near):
-                best = near[seen.light[near].argmax()]
-                found.append(float(seen.row[best] - row))
-                print(f"  {name} on order {fibre}: seen {seen.row[best] - row:+.2f} pixels from the solution, "
-                      f"{seen.light[best]:.0f} electron, sigma {seen.sigma[best]:.2f}")
-    return float(np.median(found))
 
 
 def chi2_table(found: Ccd) -> list[list[float]]:
@@ -170,48 +155,6 @@ def squares(image: Image, ground: np.ndarray, frame: Frame,
     return (image.pix - model)**2 / variance, model, image.ivar > 0
 
 
-def ratios(found: Ccd) -> dict[str, float]:
-    """Lines of hydrogen in each frame: H-gamma against H-beta, which follows the plasma, and each line on one order
-    against itself on the next, which must not. Returns the scatter of each ratio."""
-    scatter = {}
-    light = {(name, n): np.array([_light(frame, wave, n) for frame in found.frames])
-             for name, wave in HYDROGEN.items() if name in ("H-beta", "H-gamma") for n in (0, 1)}
-    pairs = [(("H-gamma", 0), ("H-beta", 0)), (("H-beta", 1), ("H-beta", 0)), (("H-gamma", 1), ("H-gamma", 0))]
-    for one, other in pairs:
-        (a, da), (b, db) = light[one].T, light[other].T
-        ratio, error = a / b, a / b * np.hypot(da / a, db / b)
-        mean = np.sum(ratio / error**2) / np.sum(error**-2)
-        scatter[f"{one[0]} {one[1]} / {other[0]} {other[1]}"] = float(np.std(ratio) / mean)
-        text = " ".join(f"{r:.4f}+-{e:.4f}" for r, e in zip(ratio, error, strict=True))
-        print(f"  {one[0]} (order choice {one[1]}) / {other[0]} ({other[1]}): {text}; "
-              f"scatter {np.std(ratio) / mean:.2%}, chi2 of a constant {np.sum(((ratio - mean) / error)**2):.1f} of 3")
-    boxes = {name: np.array([_box(image, found, HYDROGEN[name]) for image in found.images])
-             for name in ("H-gamma", "H-beta")}
-    print("  H-gamma / H-beta from pixels added up, no model:",
-          " ".join(f"{r:.4f}" for r in boxes["H-gamma"] / boxes["H-beta"]))
-    return scatter
-
-
-def _light(frame: Frame, wave: float, choice: int) -> tuple[float, float]:
-    """Electrons of a line, and their error, on the order where it is nearest to the middle (0), or next to that (1)."""
-    own = np.asarray(frame.own_wave)
-    fibre = int(np.argsort(np.abs(own.mean(axis=1) - wave))[choice])
-    bins = np.flatnonzero(np.abs(own[fibre] - wave) < 1.6)
-    step = np.gradient(own[fibre])[bins]
-    part = frame.flux[fibre][bins] * step
-    return float(part.sum()), float(np.sqrt(np.sum(step**2 / np.maximum(frame.ivar[fibre][bins], 1e-30))))
-
-
-def _box(image: Image, found: Ccd, wave: float) -> float:
-    """The light of the pixels around a line: what is there without any model."""
-    rows = np.arange(image.shape[0], dtype=float)
-    own = found.solution.at(rows)
-    fibre = int(np.abs(own - wave).min(axis=1).argmin())
-    y = int(np.abs(own[fibre] - wave).argmin())
-    x = round(float(at_rows(found.traces.x, np.array([float(y)]))[fibre, 0]))
-    return float(image.pix[max(y - 8, 0):y + 9, max(x - 2, 0):x + 3].sum())
-
-
 @dataclass(frozen=True)
 class Cmos:
     """The CMOS camera: arc and flat in electrons, traces, wavelengths, the lines that gave these, and starting PSF."""
@@ -222,6 +165,9 @@ class Cmos:
     solution: Solution
     used: Pairs
     start: PsfModel
+
+
+CMOS_LINES, WIDTH = "Th_wavelength_CMOS_only_Th-Ar.txt", 2.5      # sigma along the dispersion, pixels, about
 
 
 def cmos(folder: Path) -> Cmos:
@@ -241,7 +187,7 @@ def cmos(folder: Path) -> Cmos:
     noise = valley_noise(image, traces)
     print(f"  noise between the orders of the arc: {noise:.2f} electron")
     image = preprocess(arc, float(np.median(arc)), replace(detector, read_noise=noise), dispersion="x")[0]
-    pairs = read_pairs(folder / "Th_wavelength_CMOS_only_Th-Ar.txt", (0, 3, 4), "nm")
+    pairs = read_pairs(folder / CMOS_LINES, (0, 3, 4), "nm")
     given = solve_wavelengths(pairs, 29, 2560, echelle=True)
     print(f"  lines as given: {np.count_nonzero(given.used)} of {len(given.used)}, rms {given.rms:.2f} pixels, orders "
           f"{given.orders}")
@@ -262,6 +208,13 @@ def cmos_arc(found: Cmos) -> Arc:
     print(f"  {len(wave)} lines: FWHM {width.min():.2f} to {width.max():.2f} A, R {power.min():.0f} to "
           f"{power.max():.0f}, median {np.median(power):.0f}")
     return arc
+
+
+def cmos_spectra(found: Cmos, arc: Arc, folder: Path) -> tuple[np.ndarray, np.ndarray, tuple[float, float, float]]:
+    """Wavelengths in the arc's spectra, lines on two orders, resolution: see real_spectra."""
+    box = boxes(arc, found.traces, found.solution, WIDTH)
+    windows = np.loadtxt(folder / CMOS_LINES, usecols=(1, 2), comments="#")
+    return wavelengths(arc, found.used), twice(arc, found.used, box), resolution(arc, box.seen, windows)
 
 
 def uves(folder: Path) -> tuple[Image, Traces]:
@@ -442,19 +395,23 @@ def pictures(found: Ccd, camera: Cmos, traced: tuple[Image, Traces], folder: Pat
         fig.colorbar(shown, ax=ax)
     axes[-1].set_xlabel("y (along the dispersion)")
     fig.savefig(folder / "real-ccd.png", dpi=60)
-    fig, axes = plt.subplots(2, 1, figsize=(10, 6), layout="constrained")
+    fig, (*axes, last) = plt.subplots(3, 1, figsize=(10, 8.5), layout="constrained")
     for n, spectrum in enumerate(found.frames):
-        for ax, wave in zip(axes, (4861.3, 4340.5), strict=True):
+        for ax, wave in zip(axes, (DEUTERIUM["D-beta"], DEUTERIUM["D-gamma"]), strict=True):
             own = np.asarray(spectrum.own_wave)
             fibre = int(np.abs(own - wave).min(axis=1).argmin())
             near = np.abs(own[fibre] - wave) < 25
             ax.step(own[fibre][near], spectrum.flux[fibre][near], where="mid", lw=0.9, label=f"exposure {n + 3}")
             ax.set_yscale("symlog", linthresh=100)
     axes[0].legend(fontsize=8)
-    axes[0].set_title("CCD: H-beta and H-gamma in the four exposures", loc="left", fontsize=10)
+    axes[0].set_title("CCD: D-beta and D-gamma in the four exposures", loc="left", fontsize=10)
     axes[1].set_xlabel("wavelength (Å, air)")
     for ax in axes:
         ax.set_ylabel("electron / Å")
+    for name, light in drift(found.frames).items():
+        last.plot(np.arange(3, 3 + len(light)), light, "o-", label=name)
+    last.set(xlabel="exposure", ylabel="light over its mean", xticks=np.arange(3, 3 + len(found.frames)))
+    last.legend(fontsize=8, ncols=2)
     fig.savefig(folder / "real-ccd-lines.png", dpi=60)
     fig, axes = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
     shots = (camera.arc, camera.traces), traced
@@ -480,17 +437,26 @@ def main() -> None:
         return
     found = ccd(args.folder)
     chi2_table(found)
-    ratios(found)
+    ratios(found.frames)
     fitted, better = ccd_fitted(found)
     print(f"  the fit: chi2 {fitted.bundles['CHI2'][0]:.2f}, PSFERR {fitted.psf.psferr:.3f}")
     chi2_table(better)
-    ratios(better)
+    ratios(better.frames)
+    widths(found.images, found.traces, found.solution, WIDTH)
+    tabled, tables = ccd_fitted(found, "tables")
+    print(f"  the tables: chi2 {tabled.bundles['CHI2'][0]:.2f}, PSFERR {tabled.psf.psferr:.3f}")
+    chi2_table(tables)
+    ratios(tables.frames)
     camera, traced = cmos(args.folder), uves(args.folder)
     arc = cmos_arc(camera)
+    cmos_spectra(camera, arc, args.folder)
+    shifts(arc, np.unique(camera.used.wave))
     spectra = star(args.folder)
     if args.figures:
         pictures(better, camera, traced, args.figures)
         arc_picture(arc, args.figures)
+        spectra_picture(arc, camera.used, args.figures)
+        qa_picture(arc, args.figures)
         star_picture(spectra, args.figures)
 
 
