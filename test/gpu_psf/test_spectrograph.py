@@ -12,6 +12,8 @@ from gpu_extract.spots import centres
 from gpu_psf.cli.psf import main
 from gpu_psf.spectrograph import Spectrograph, read_spectrograph
 from gpu_psf.start.count import Slit, match_fibres
+from gpu_psf.start.identify import Range, describe, refine
+from gpu_psf.start.lines import seen_lines
 from gpu_psf.start.profiles import at_rows, fit_profiles, fit_traces
 from gpu_psf.start.traces import find_traces
 
@@ -135,6 +137,20 @@ def test_from_description_flat_and_arc(file: Path) -> None:
     assert np.abs(y - truth).max() < 0.1
     lines = np.stack([np.interp(row, rows, line) for row, line in zip(truth, TOY.x(rows), strict=True)])
     assert np.abs(x - lines).max() < 0.1
+
+
+def test_a_description_need_be_right_to_3_per_cent_only() -> None:
+    """The wavelengths at both ends off by up to 3 % of the range each, that in the middle not said."""
+    image = flat(TOY)
+    found = find_traces(image)
+    traces = fit_traces(found, fit_profiles(image, found), image.shape)
+    seen = seen_lines(arc(TOY, LINES, LIGHT), traces, 1.2)
+    rows = np.arange(50.0, 540.0, 10)
+    first, last = TOY.wave(np.array([0.0, 599.0]))[9]
+    for off in 0.03 * (last - first) * np.array([(1, 1), (-1, -1), (-1, 1), (1, -1), (0.3, 0.9), (-0.6, 0.1)]):
+        solution = describe(Range(first + off[0], last + off[1]), seen, LINES, 18, 600)
+        solution, _ = refine(seen, LINES, solution, ny=600)
+        assert np.abs(solution.at(rows) - TOY.wave(rows)).max() < 0.15
 
 
 @pytest.mark.parametrize(("change", "options", "message"), [

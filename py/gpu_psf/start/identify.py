@@ -28,7 +28,9 @@ BEYOND_CHANCE = 3.0      # times as many lines as by chance must agree
 LEAST = 6                # lines that must agree in all
 FEWEST = 12              # lines from which a width is taken
 BRIGHT = 30              # brightest lines of a fibre that are used for a search
-STRETCHES, CURVES = 17, 13      # that a search tries
+STRETCHES, CURVES = 33, (13, 35)     # that a search tries; where the middle is known, and where it is not
+OFF = 0.03               # of the range: how far each of its ends may be off
+CURVED = 0.015, 0.04            # of the range: the largest of these curvatures
 SAMPLES = 512
 
 
@@ -217,8 +219,10 @@ def _search(known: Range, seen: Seen, lines: Array, fibre: int, ny: int) -> Arra
     u_seen = 2 * rows / (ny - 1) - 1
     wave_seen = np.interp(rows, y, base)
     span = abs(base[-1] - base[0])
-    sizes = [span * 0.03 * np.linspace(-1, 1, STRETCHES), span * 0.015 * np.linspace(-1, 1, CURVES)]
-    shifts = np.arange(-0.03 * span, 0.03 * span, abs(step) * 0.75)
+    free = int(known.middle is None)
+    sizes = [span * 2 * OFF * np.linspace(-1, 1, STRETCHES), span * CURVED[free] * np.linspace(-1, 1, CURVES[free])]
+    most = (OFF + free * CURVED[1] * 2 / 3) * span         # a curvature moves the middle against the ends
+    shifts = np.arange(-most, most, abs(step) * 0.75)
     best: list[tuple[float, float, float, float]] = []
     for curve in sizes[1]:
         for stretch in sizes[0]:
