@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gpu_extract.device.cuda.piece import PieceShape
+from gpu_extract.device.cuda.poles import GROUP
 from gpu_extract.device.cuda.sweeps import tile_of, tiles_of
 
 Times = dict[str, float]
@@ -15,7 +16,7 @@ Path = Callable[[PieceShape, tuple[Any, ...]], Times]
 
 ROWS, COLUMNS = 11, 17                          # of a spot of r
 SPACING, STEP = 7.3, 1.5                        # columns to the next fibre's spot, rows to the next bin's
-FEW = (COLUMNS + 1) / SPACING                   # fibres that touch one of 32 pixels in a row
+FEW = (COLUMNS + 4) / SPACING                   # fibres that touch 4 columns of 32 pixels in a row
 SHARED = 9.4, 7                                 # rows and columns on which blocks of 4 bins lie both, the mean of all
 CHUNK, PARTS, STRETCHES = 16, 64, 16
 HALO = 96                                       # bins, of the usual r frame (sweeps.settle)
@@ -25,18 +26,25 @@ FIRST: dict[str, int | tuple[int, ...]] = {
     "eliminate.product": 2, "eliminate.share": 2, "eliminate.carry": 2, "sweeps.precondition_down": 6,
     "sweeps.precondition_up": 6, "sweeps.ask": 2, "sweeps.factor": (1, 2, 11), "sweeps.invert": 1,
     "sweeps.substitute": (1, 2, 11), "sweeps.resubstitute": (1, 2, 11), "sweeps.settle_pole": 1,
-    "sweeps.poles_down": (1, 5), "sweeps.poles_up": (1, 5)}
+    "sweeps.poles_down": (1, 5), "sweeps.poles_up": (1, 5), "complement.schur": 1, "complement.tops": 1,
+    "eliminate.moved_by": 2}
 """Which of the launches of a piece do something: so many, the first ones, or those with these numbers; in all others
 lanes return at once. A usual frame: 5 iterations, 24 poles, the first band holds, no chains of masked neighbours;
 fibres touch two on each side."""
 
 
-def sweep(loop: str, halos: int) -> Path:
-    """A tile and its halos, row by row; before it, the longest halo of the fibre is looked up where it is not "0"."""
+def sweep(loop: str, halos: int, together: int = 1) -> Path:
+    """A tile and its halos, so many rows together; before it, the longest halo of the fibre is looked up where it is
+    not "0"."""
     def path(s: PieceShape, a: tuple[Any, ...]) -> Times:
-        rows = {loop: min(tile_of(s.nwave) + halos * HALO, s.nwave)}
+        rows = {loop: min(tile_of(s.nwave) + halos * HALO, s.nwave) / together}
         return rows if loop == "0" else {"0": tiles_of(s.nwave), **rows}
     return path
+
+
+def poles(s: PieceShape, a: tuple[Any, ...]) -> Times:
+    """Two halos, which are not stored, and a tile."""
+    return {"0": tiles_of(s.nwave, poles=True), "1": 2 * HALO, "2": tile_of(s.nwave, poles=True)}
 
 
 def settling(s: PieceShape, a: tuple[Any, ...]) -> Times:
@@ -44,30 +52,31 @@ def settling(s: PieceShape, a: tuple[Any, ...]) -> Times:
     return {"0": 3, "0.0": 56}
 
 
-
 PATHS: dict[str, Path] = {
+    "image.look_singles": lambda s, a: {"1": a[3] / a[4] / 4},
+    "image.see": lambda s, a: {"0": a[2] / 4},
     "sweeps.settle": settling,
     "sweeps.settle_pole": settling,
     "sweeps.factor": sweep("0", 1),
     "sweeps.invert": sweep("1", 1),
-    "sweeps.substitute": sweep("1", 2),
-    "sweeps.resubstitute": sweep("1", 2),
-    "sweeps.precondition_down": sweep("1", 2),
-    "sweeps.precondition_up": sweep("1", 2),
-    "sweeps.poles_down": sweep("1", 2),
-    "sweeps.poles_up": sweep("1", 2),
+    "sweeps.substitute": sweep("1", 2, 4),
+    "sweeps.resubstitute": sweep("1", 2, 4),
+    "sweeps.precondition_down": sweep("1", 2, 4),
+    "sweeps.precondition_up": sweep("1", 2, 4),
+    "sweeps.poles_down": poles,
+    "sweeps.poles_up": poles,
     "sweeps.ask": lambda s, a: {"0": s.nwave},
     "eliminate.carry": lambda s, a: {"0": (2 * s.hw + 1) / 4},
     "gradients.between": lambda s, a: {"0": s.nd - 1, "0.0": (2 * s.hw + 1) / 4, "0.1": (2 * s.hw + 1) / 4},
     "gradients.advance": lambda s, a: {"1": s.nwave / PARTS / 4},
-    "gradients.add_parts": lambda s, a: {"0": PARTS / 4},
+    "gradients.add_parts": lambda s, a: {"0": a[1][1] / 4},
     "gradients.step": lambda s, a: {"1": s.nfibre / 4},
     "gradients.judge": lambda s, a: {"1": s.nfibre / 4, "3": s.nfibre / 4},
     "eliminate.largest": lambda s, a: {"1": s.nwave / STRETCHES / 4},
     "eliminate.coupling": lambda s, a: {"1": (2 * s.hw + 1) * STRETCHES / 4},
     "eliminate.extend": lambda s, a: {"0": s.hw + 13},
-    "eliminate.product": lambda s, a: {"0": 2 * s.hw + 4},
-    "eliminate.share": lambda s, a: {"0": 2 * s.hw + 8},
+    "eliminate.product": lambda s, a: {"0": 2 * s.hw + 6},
+    "eliminate.share": lambda s, a: {"0": 2 * s.hw + 7},
     "eliminate.moved_by": lambda s, a: {"0": 2, "0.0": (2 * s.hw + 1) / 4},
     "complement.tops": lambda s, a: {"5": s.nwave / STRETCHES / 4},
     "complement.bound": lambda s, a: {"0": s.hw},
@@ -75,7 +84,7 @@ PATHS: dict[str, Path] = {
     "measure.foresee": lambda s, a: {"0": CHUNK, "0.0": s.hw / 4, "0.1": s.hw / 4, "0.2": s.hw / 4},
     "measure.conclude": lambda s, a: {"0": s.nwave / CHUNK / 4},
     "decide.decide": lambda s, a: {"0": 2, "1": 2},
-    "sweeps.add_up": lambda s, a: {"0": 4},
+    "sweeps.add_up": lambda s, a: {"0": GROUP / 4},
     "poles.square": lambda s, a: {"0": s.nwave / CHUNK / 4, "1": CHUNK, "1.0": 1},
     "poles.judge": lambda s, a: {"0": s.nwave / CHUNK / 4},
     "poles.left": lambda s, a: {"0": s.hw / 4},
@@ -87,7 +96,7 @@ PATHS: dict[str, Path] = {
     "normal.couple": lambda s, a: {"0": SHARED[0], "0.0": SHARED[1]},
     "normal.count_given_up": lambda s, a: {"1": s.nwave / PARTS / 4},
     "quality.bins_of_row": lambda s, a: {"0": 12, "1": 12},
-    "quality.near_fibres": lambda s, a: {"0": a[0][1], "1": s.nfibre, "1.0": ROWS / STEP, "1.1": COLUMNS + 1},
+    "quality.near_fibres": lambda s, a: {"0": a[0][1], "1": s.nfibre, "1.0": ROWS / STEP, "1.1": COLUMNS / 4 + 1},
     "quality.chi_square": lambda s, a: {"0": FEW, "0.0": ROWS / STEP},
     "quality.weigh": lambda s, a: {"0": ROWS, "0.0": COLUMNS},
     "assembly.find_middles": lambda s, a: {"0": s.nout / 4},

@@ -7,7 +7,7 @@ import pytest
 
 import oracle
 from extraction import CORES, assert_same_bits, extracted, in_sigma, inner_case, relative
-from gpu_extract.checks.odd_pixels import FAR, SHARP, columns, concentration, find_odd, most_ivar, touched
+from gpu_extract.checks.odd_pixels import FAR, SHARP, columns, concentration, find_odd, may_be_odd, most_ivar, touched
 from gpu_extract.checks.probe import measure_decay
 from gpu_extract.data import Image, SpecMask
 from gpu_extract.errors import InputError
@@ -87,6 +87,16 @@ def test_ivar_that_no_detector_has_is_masked(factor):
     masked = frame_of(replace(image, ivar=changed(image.ivar, place, 0.0)))
     assert (frame.mask & SpecMask.ODDPIX).any()
     assert_same_bits(replace(frame, mask=frame.mask & ~np.uint32(SpecMask.ODDPIX)), masked)
+
+
+@pytest.mark.parametrize(("values", "may"), [((1.0, 0.0, 0), False), ((3.0, 0.0, 0), True), ((1.0, 0.0, 1), True),
+                                             ((1.0, 9e4, 0), False), ((1.0, 1.1e5, 0), True)])
+def test_what_is_largest_says_whether_to_look(values, may):
+    """ivar, its product with the pixel's square, illegal pixels; the bundle's quantile is 3 sigma, most ivar 2."""
+    rng = np.random.default_rng(1)
+    image = Image(np.where(rng.random((64, 64)) < 0.5, 3.0, -3.0), np.ones((64, 64)))
+    assert may_be_odd(image, slice(0, 64), 2.0, values) == may
+    assert may_be_odd(image, slice(0, 64), None, values) == (values[2] > 0), "illegal ones are told of all the same"
 
 
 def test_the_switch_keeps_them_as_they_are():

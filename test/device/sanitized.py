@@ -38,6 +38,9 @@ test_preconditioner()
 test_text_kernels.test_couple(5)
 test_text_kernels.test_pixels()
 test_text_kernels.test_middles()
+test_text_kernels.test_between(5)
+for dtype in (test_text_kernels.np.float32, test_text_kernels.np.float64):
+    test_text_kernels.test_look(dtype)
 for cut in (0, 1):
     test_text_kernels.test_spots(cut)
 for distance, wanted in ((1, 0), (2, 0), (1, 2)):

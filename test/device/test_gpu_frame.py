@@ -20,11 +20,13 @@ from gpu_extract.data import NOT_MEASURED, Frame, Image, Legendre, PsfModel, Spe
 from gpu_extract.decorrelate import banded
 from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.device.cuda.gradients import STATE
+from gpu_extract.device.cuda.image import SEEN
 from gpu_extract.device.cuda.kernels import declared
 from gpu_extract.device.cuda.simulated import SimulatedDevice
 from gpu_extract.device.frames import GpuFrames, device_cores
 from gpu_extract.device.geometry import bundle_geometry, cut_pieces
 from gpu_extract.device.memory import Room
+from gpu_extract.errors import InputError
 from gpu_extract.perf.recorder import Recorder
 from gpu_extract.quality import mask_bits
 from gpu_extract.run import extract, prepare
@@ -88,6 +90,27 @@ def test_odd_pixels_are_the_cpus() -> None:
         notes.get("odd_pixels", 0) for notes in frame.notes["bundles"].values()) >= 2
     assert_same(replace(frame, mask=frame.mask & ~bit), masked)
     assert_same(clean, on_device())
+
+
+def test_a_piece_with_odd_pixels_is_done_again() -> None:
+    """As if they were masked, captured and replayed; illegal pixels are refused, and the device goes on after that."""
+    case, device = four_bundles(), SimulatedDevice(seed=2)
+    pix, ivar, masked, wrong = (array.copy() for array in (case.image.pix, *[case.image.ivar] * 3))
+    y, x = 96, int(np.nonzero(ivar[96, 20:])[0][0]) + 20
+    pix[y, x], masked[y, x], wrong[y, x] = 3e38, 0.0, np.nan
+    backend = GpuFrames(lambda: device, lambda job: HostCore, most=1, slots=2)
+    hidden = extract(replace(case.image, ivar=masked), case.psf, CONFIG, backend=backend)
+    bit = np.uint32(SpecMask.ODDPIX)
+    for _ in range(2):
+        frame = extract(replace(case.image, pix=pix), case.psf, CONFIG, backend=backend)
+        assert ((frame.mask & bit) > 0).any()
+        assert_same(replace(frame, mask=frame.mask & ~bit), hidden)
+    with pytest.raises(InputError, match="1 NaN"):
+        extract(replace(case.image, ivar=wrong), case.psf, CONFIG, backend=backend)
+    assert_same(extract(case.image, case.psf, CONFIG, backend=backend), on_device(HostCore))
+    backend.close()
+    again = sum("odd_pixels" in notes for notes in frame.notes["bundles"].values())
+    assert again and device.replayed == 2 * (4 + again) + 4, "four pieces a frame, and those that are done again"
 
 
 def test_as_on_the_cpu() -> None:
@@ -473,11 +496,11 @@ def test_the_recorder_sees_copies_and_stages() -> None:
     backend.watch(recorder)
     frame = extract(case.image, case.psf, CONFIG, backend=backend, recorder=recorder)
     record = recorder.record()
-    pixels = [2 * 4 * int(g.cut[2] * g.cut[3]) for g in backend.flow.task.geometries]
+    pixels = [2 * 4 * g.pixels for g in backend.flow.task.geometries]
     assert record["copies"]["h2d"]["bytes"] == len(pixels) * max(pixels) < 1.1 * sum(pixels), "and every pixel up once"
     assert record["copies"]["h2d"]["calls"] == 3 and record["copies"]["d2h"]["calls"] == 6, "what is told, and rows"
     sizes = backend.flow.task.sizes
-    told = 8 * (4 * STATE + 2 * 20 + 4 * sizes.cut[0] * sizes.cut[1])     # states, counts and models
+    told = 8 * (4 * STATE + 2 * 20 + 4 * SEEN + 4 * sizes.cut[0] * sizes.cut[1])     # states, counts, pixels, models
     rows = sum(getattr(frame, name).nbytes for name in BY_BIN)
     assert record["copies"]["d2h"]["bytes"] == told + rows, "every byte of the frame goes down once"
     assert {name for name, *_ in record["device"]["spans"]} >= {"pixels", "spots", "normal", "solve", "decorrelate",

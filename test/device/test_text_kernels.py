@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.polynomial.hermite_e import hermeval
 
-from gpu_extract.device.cuda import assembly, eliminate, normal, quality, spots
+from gpu_extract.device.cuda import assembly, eliminate, gradients, image, normal, quality, spots
 from gpu_extract.device.cuda.host_text import run_lanes
 
 NFIBRE, NWAVE, NY, NX = 3, 13, 5, 7
@@ -46,7 +46,7 @@ def test_couple(step: int) -> None:
 def test_pixels() -> None:
     """chi2 of every pixel, the model image, and what bins make of them; cut-outs that end before the arrays do, and
     spots beyond their edges."""
-    (y0, x0), rng, rows, columns = positions(2), np.random.default_rng(3), 24, 16
+    (y0, x0), rng, rows, columns = positions(2), np.random.default_rng(3), 24, 15
     cuts = np.array([[2, 1, 21, 13], [0, 0, 24, 12]])
     single = rng.random((2 * NFIBRE, NY * NX, NWAVE)).astype(np.float32)
     x, root, light = rng.random(y0.shape), rng.random((2, columns, rows)), rng.random((2, columns, rows))
@@ -66,13 +66,13 @@ def test_pixels() -> None:
     for f, row in np.ndindex(touch.shape[1:]):
         there = np.nonzero((y0[f] - cuts[f // NFIBRE, 0] <= row) & (row < y0[f] - cuts[f // NFIBRE, 0] + NY))[0]
         touch[:, f, row] = (there[0], there[-1] + 1) if len(there) else (0, 0)
-    near, made, image = (np.full((2, columns, rows), -7, t) for t in (np.int32, float, float))
+    near, made = np.full((2, -(-columns // quality.ABREAST), rows), -7, np.int32), np.full(chi.shape, -7.0)
     image = np.full((2, rows, columns), np.nan)
     run_lanes(quality.near_fibres, 2 * rows, 1,
               (near, touch, x0, cuts, NFIBRE, NX, NWAVE, rows, columns, 2 * NFIBRE))
     given = near, touch, single, x, y0, x0, cuts, NFIBRE, NX, NY * NX, NWAVE, rows, columns, 2 * NFIBRE
-    run_lanes(quality.chi_square, chi.size, 1, (made, root, light, *given, 0.1))
-    run_lanes(quality.project, chi.size, 1, (image, *given))
+    run_lanes(quality.chi_square, near.size, 1, (made, root, light, *given, 0.1))
+    run_lanes(quality.project, near.size, 1, (image, *given))
     np.testing.assert_allclose(image, model, **EXACT)
     np.testing.assert_allclose(made, chi, **EXACT)
     assert (near % (1 << 15)).max() > 0, "not every pixel is asked about the first fibre"
@@ -87,6 +87,51 @@ def test_pixels() -> None:
                 value = float(single[f, p, j + 2])
                 seen, total = seen + value, total + value * chi[b, column, row]
         np.testing.assert_allclose(found[:, f, j], (total / seen, np.clip(1 - seen, 0, 1)) if seen else (0, 1), **EXACT)
+
+
+@pytest.mark.parametrize("step", [1, 5])
+def test_between(step: int) -> None:
+    """The couplings of every fibre with those on both sides, of a bundle that moves and one that has arrived."""
+    rng, hw, nd, fibres = np.random.default_rng(7), 3, 3, 2 * NFIBRE
+    icov, z, moved = rng.random((fibres, nd, 2 * hw + 1, NWAVE)), rng.random((fibres, NWAVE)), np.zeros((fibres, NWAVE))
+    state, wanted = np.array([[1.0, 7.0], [0.0, 7.0]]), np.zeros((fibres, NWAVE))
+    run_lanes(gradients.between, fibres * -(-NWAVE // gradients.BINS), step,
+              (moved, z, icov, state, 2, NFIBRE, nd, hw, NWAVE))
+    for f, d, j, k in pairs_of(range(NFIBRE), range(1, nd), range(NWAVE), range(-hw, hw + 1)):
+        if f + d < NFIBRE and 0 <= j + k < NWAVE:
+            wanted[f, j] += icov[f, d, hw + k, j] * z[f + d, j + k]
+            wanted[f + d, j + k] += icov[f, d, hw + k, j] * z[f, j]
+    np.testing.assert_allclose(moved, wanted, **EXACT)
+    assert moved[:NFIBRE].all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_look(dtype: type) -> None:
+    """What is seen of two bundles' pixels: in their columns alone, without masked pixels and those behind the end."""
+    rng, rows, lookers, size = np.random.default_rng(8), 9, 4, 60
+    places = np.array([[0, 6, 1, 5, rows], [0, 5, 0, 5, rows]])
+    pixels = rng.random((2, 2, size)).astype(dtype)
+    pix, ivar = (pixels[:, plane, :rows * 5].reshape(2, rows, 5) for plane in (0, 1))
+    first = [plane[:rows * 6].reshape(rows, 6) for plane in pixels[0]]
+    first[0][2, 0] = first[1][3, 5] = np.inf             # outside of its columns
+    first[0][4, 2], first[1][4, 2] = np.nan, 0.0         # masked
+    pixels[:, :, 54:] = np.nan                           # behind its end
+    pix[1, 3, 4], ivar[1, 3, 4], ivar[1, 6, 0] = 50.0, 7.0, 9.0
+
+    def seen() -> np.ndarray:
+        parts, found = np.full((2, image.SEEN, lookers), np.nan), np.full((2, image.SEEN), np.nan)
+        look = image.look_singles if dtype == np.float32 else image.look_doubles
+        run_lanes(look, 2 * lookers, 1, (parts, pixels, places, size, lookers))
+        run_lanes(image.see, found.size, 1, (found, parts, lookers))
+        return found
+
+    good = first[1][:, 1:5].astype(float), first[0][:, 1:5].astype(float)
+    bright = np.where(good[0] > 0, good[0] * good[1] * good[1], 0.0).max()
+    np.testing.assert_array_equal(seen(), [[good[0].max(), bright, 0], [9.0, 7.0 * 50.0 * 50.0, 0]])
+    for plane, value in ((1, np.nan), (1, -1.0), (1, np.inf), (0, np.nan), (0, np.inf)):
+        kept, pixels[1, plane, 7] = pixels[1, plane, 7], value
+        assert (seen()[:, 2] > 0).tolist() == [False, True]
+        pixels[1, plane, 7] = kept
 
 
 def test_middles() -> None:
@@ -123,9 +168,9 @@ def test_product_and_share(distance: int, wanted: int) -> None:
     depth = np.array([2, 0] * lanes, dtype=np.int32)
     v, shares = np.full((nwave, wide + 1, 2 * lanes), np.nan), np.full((2, nwave, half + 1, lanes), -3.0)
     rest = sizes, depth, wanted, 0.1, distance, nwave, half, lanes, size
-    for kernel, columns, arrays in ((eliminate.product, wide + 1, (v, blocks, inverse)),
-                                    (eliminate.share, half + 1, (shares, v, blocks))):
-        run_lanes(kernel.sized(hw), 2 * lanes * eliminate.block_lanes(nwave, columns), 1, (*arrays, *rest))
+    for kernel, columns, block, arrays in ((eliminate.product, wide + 1, eliminate.OF_PRODUCT, (v, blocks, inverse)),
+                                           (eliminate.share, half + 1, eliminate.OF_SHARE, (shares, v, blocks))):
+        run_lanes(kernel.sized(hw), 2 * lanes * eliminate.block_lanes(nwave, columns, block), 1, (*arrays, *rest))
     counted = 0
     for m in range(2 * lanes):
         i, j = m % lanes, m % lanes + (distance if m >= lanes else -distance)

@@ -14,7 +14,7 @@ sharpest spot of the PSF (compared with the sum over its 24 neighbours, half of 
 neighbours, it is odd above ALWAYS_ODD times the quantile, which is more than the range between the noise and the full
 well of any detector. If all pixels are that bright, it is odd above NOISELESS sigma.
 """
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ LIT = 1e-4             # of a stamp's brightest pixel: fainter ones never exceed
 _WAVES, _FIBRES = 16, 16
 _LARGEST = float(np.finfo(np.float64).max)
 _LEAST = 1e-34         # ivar: single precision begins at 1e-38, and a bin's may be less than a pixel's
-_NONE = np.zeros((0, 2), dtype=np.int64)
+NO_PIXELS = np.zeros((0, 2), dtype=np.int64)
 
 
 def most_ivar(image: Image) -> float:
@@ -98,13 +98,13 @@ def find_odd(image: Image, place: slice, most: float | None, sharpest: Callable[
     highest = _LARGEST if usual is None else min(FAR * usual, NOISELESS)**2
     ivar, pix, there = _some(image, place, (limit, highest))
     if len(there) == 0:
-        return _NONE
+        return NO_PIXELS
     with np.errstate(over="ignore", invalid="ignore"):
         if (~(ivar >= 0) | (ivar == np.inf) | (~np.isfinite(pix) & (ivar > 0))).any():
             _refuse(ivar, pix)
         suspect = (ivar > limit) | ((ivar > 0) & ((ivar * pix) * pix > highest))
     if most is None or not suspect.any():
-        return _NONE
+        return NO_PIXELS
     values, weights, places = pix[suspect], ivar[suspect], np.argwhere(suspect)
     places = np.stack([there[places[:, 0]], places[:, 1] + place.start], axis=1)
     odd = weights > limit
@@ -113,6 +113,20 @@ def find_odd(image: Image, place: slice, most: float | None, sharpest: Callable[
         if not odd.all():
             odd = _alone(places, odd, image, limit=limit, most=SHARP * sharpest())
     return places[odd]
+
+
+def may_be_odd(image: Image, place: slice, most: float | None, seen: Sequence[float]) -> bool:
+    """Whether `find_odd` may find a pixel in these columns, or refuse one.
+
+    seen: in these columns the largest ivar, the largest (ivar pix) pix, and whether any pixel is illegal (above 0)
+    """
+    ivar, bright, illegal = seen
+    if illegal > 0 or most is None:
+        return illegal > 0
+    if ivar > most or bright <= FAR**2:        # the quantile counts as 1 at least
+        return ivar > most
+    usual = _usual(image.ivar[:, place], image.pix[:, place], most)
+    return usual is not None and bright > min(FAR * usual, NOISELESS)**2
 
 
 def _some(image: Image, place: slice, limits: tuple[float, float]) -> tuple[Array, Array, IntArray]:

@@ -155,7 +155,8 @@ class _Run:
         s, fibres, wide = self.sizes.shape, self.fibres, self.sizes.wide
         low, inverse, reach = ("pair_low", "pair_inverse", self.sizes.half) if depth else ("low", "inverse", s.hw)
         which = "sizes", "depth", depth, self.limits.distant, distance, s.nwave
-        blocks = [2 * fibres * eliminate.block_lanes(s.nwave, columns + 1) for columns in (wide, self.sizes.half)]
+        blocks = [2 * fibres * eliminate.block_lanes(s.nwave, columns + 1, block) for columns, block in (
+            (wide, eliminate.OF_PRODUCT), (self.sizes.half, eliminate.OF_SHARE))]
         self.launch(eliminate.product.sized(s.hw), blocks[0], "v", "blocks", inverse, *which, self.sizes.half, fibres,
                     s.nfibre)
         self.launch(eliminate.share.sized(s.hw), blocks[1], shares, "v", "blocks", *which, self.sizes.half, fibres,
@@ -164,11 +165,11 @@ class _Run:
                     s.nfibre)
         self.solve(moved, low, reach, pairs=2 * fibres, lanes=2 * fibres if depth else fibres, whole=depth > 0)
 
-    def add_moved(self, ux: str, before: str, more: int, moved: str, distance: int) -> None:
-        """U x of the pairs at a distance."""
+    def add_moved(self, ux: str, before: str, more: int, moved: str, distance: int, *, first: int = 1) -> None:
+        """U x of the pairs at a distance; first: as `complements`."""
         s = self.sizes.shape
-        self.launch(eliminate.moved_by, s.nwave * self.fibres, ux, before, more, moved, "blocks", "sizes",
-                    self.limits.distant, distance, s.nwave, s.hw, self.fibres, s.nfibre)
+        self.launch(eliminate.moved_by, s.nwave * self.fibres, ux, before, more, moved, "blocks", "sizes", "depth",
+                    first, self.limits.distant, distance, s.nwave, s.hw, self.fibres, s.nfibre)
 
     @property
     def elements(self) -> int:
@@ -176,13 +177,13 @@ class _Run:
         return (self.sizes.half + 1) * self.sizes.shape.nwave * self.fibres
 
     def complements(self, *, first: int) -> None:
-        """S, U and U x from the shares as they are."""
+        """S, U and U x from the shares as they are; first: 0: of fibres whose shares `chains` may have changed."""
         s, half, fibres = self.sizes.shape, self.sizes.half, self.fibres
-        self.add_moved("ux", "far_ux", int(s.nd > 2), "moved", 1)
-        self.launch(complement.schur, self.elements, "band", "taken", "blocks", "shares", "far", int(s.nd > 2), s.nwave,
-                    s.hw, half, fibres)
-        self.launch(complement.tops, (half + 2) * eliminate.STRETCHES * fibres, "tops", "band", "sides", s.nwave, half,
-                    fibres)
+        self.add_moved("ux", "far_ux", int(s.nd > 2), "moved", 1, first=first)
+        self.launch(complement.schur, self.elements, "band", "taken", "blocks", "shares", "far", "depth", first,
+                    int(s.nd > 2), s.nwave, s.hw, half, fibres)
+        self.launch(complement.tops, (half + 2) * eliminate.STRETCHES * fibres, "tops", "band", "sides", "depth", first,
+                    s.nwave, half, fibres)
         self.launch(complement.bound, fibres, "facts", "flags", "tops", first, half, fibres)
         self.launch(complement.decouple, s.nwave * fibres, "band", "facts", "roots", half, fibres)
 
@@ -237,7 +238,7 @@ class _Run:
     def poles(self) -> None:
         """The sum over the poles."""
         s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
-        cut, tiles = (s.nwave, tile_of(s.nwave)), tiles_of(s.nwave)
+        cut, tiles = (s.nwave, tile_of(s.nwave, poles=True)), tiles_of(s.nwave, poles=True)
         lanes = tiles * poles.GROUP * fibres
         status, rung, kept = (self.row("flags", name) for name in (measure.STATUS, measure.RUNG, measure.WIDTH))
         known = self.row("facts", measure.BOUND), status, rung, kept, "poles", GOOD
@@ -246,10 +247,12 @@ class _Run:
                         sizes.half, fibres)
         for group in range(-(-max(count for count, _ in LADDER) // poles.GROUP)):
             for width, half in enumerate(sizes.halves):
-                which = *known, group, width, sizes.width, *cut
-                self.launch(sweeps.poles_down.sized(half), lanes, "work", "band", "sides", "halo", *which, sizes.half,
+                columns = sweeps.SIDES + 1 + half
+                work = self.a["work"].part(0, poles.GROUP * columns * s.nwave * fibres)
+                which = *known, group, width, columns, *cut
+                self.launch(sweeps.poles_down.sized(half), lanes, work, "band", "sides", "halo", *which, sizes.half,
                             fibres)
-                self.launch(sweeps.poles_up.sized(half, sizes.ndiag), lanes, "found", "work", "halo", *which, fibres)
+                self.launch(sweeps.poles_up.sized(half, sizes.ndiag), lanes, "found", work, "halo", *which, fibres)
             self.launch(sweeps.add_up, -(-sizes.kept // sweeps.ELEMENTS) * s.nwave * fibres, "sums", "found",
                         *known[:3], "poles", GOOD, group, sizes.kept, fibres)
 

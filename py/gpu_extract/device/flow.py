@@ -135,19 +135,19 @@ class Flow:
                 for name, array in arrays(shape, self.task.sizes).items()}
 
     def _fixed(self, n: int) -> dict[str, np.ndarray]:
-        """What is the same in every frame: cut-outs, first pixels of the spots, where fibres come down."""
+        """What is the same in every frame: cut-outs, where they lie in what comes up, first pixels of the spots, where
+        fibres come down."""
         geometries = [self.task.geometries[bundle] for bundle in self.pieces[n].bundles]
         targets = np.zeros((TARGETS, len(self._landings[n].places)), dtype=np.int64)
         targets[PLACE] = self._landings[n].places
         y0, x0 = np.concatenate([geometry.corners for geometry in geometries], axis=1)
-        return {"cuts": np.stack([geometry.cut for geometry in geometries]), "y0": y0, "x0": x0, "targets": targets}
+        cuts, places = (np.stack([getattr(geometry, name) for geometry in geometries]) for name in ("cut", "place"))
+        return {"cuts": cuts, "places": places, "y0": y0, "x0": x0, "targets": targets}
 
-    def queue(self, image: Image, recorder: Recorder, odd: Callable[[int], IntArray], *,
-              graphs: bool = True) -> dict[str, np.ndarray]:
+    def queue(self, image: Image, recorder: Recorder, *, graphs: bool = True) -> dict[str, np.ndarray]:
         """Queue a whole frame; all pieces of the one before must have been taken.
 
         graphs: False: nothing is replayed, since a recorder watches the device's steps
-        odd: pixels of a bundle, by its number among the rank's, that come up as masked ones: (n, 2) y and x
         Returns the frame's rows, by the names of data.Rows, in pinned memory that is theirs alone; a piece's are there
         when it was taken.
         """
@@ -156,25 +156,39 @@ class Flow:
         rows = {name: np.ndarray(*array, block, places[name]) for name, array in self._rows.items()}
         for n in range(len(self.pieces)):
             with recorder.span("stage"):
-                self._stage(n, image, odd)
-            self._queue_piece(n, as_it_is(image) and not image.pix.dtype.isnative, recorder, graphs)
+                self._stage(n, image)
+            self._queue_piece(n, image, recorder, graphs)
             self._queue_rows(n, rows, recorder)
         return rows
 
-    def _stage(self, n: int, image: Image, odd: Callable[[int], IntArray]) -> None:
-        """The pixels of a piece into pinned memory, as they are: byte order is the device's business."""
-        target = self._staged[n]
+    def again(self, n: int, odd: Sequence[IntArray], image: Image, rows: dict[str, np.ndarray], recorder: Recorder, *,
+              graphs: bool) -> dict[str, np.ndarray]:
+        """Piece n once more, which was taken, without the odd pixels of its bundles, (n, 2) y and x: what is told of it
+        then. rows: from `queue`; the other arguments are those of it."""
         for b, bundle in enumerate(self.pieces[n].bundles):
-            geometry = self.task.geometries[bundle]
-            rows, columns = int(geometry.cut[2]), int(geometry.cut[3])
-            out = odd(bundle)
-            for plane, source in enumerate((image.pix, image.ivar)):
-                place = target[b, plane, :rows * columns].reshape(rows, columns)
-                np.copyto(place.view(source.dtype) if as_it_is(image) else place, source[geometry.window])
-                mask_pixels(place, place, out, (int(geometry.cut[0]), int(geometry.cut[1])))
+            left = self.task.geometries[bundle].staged.start
+            pix, ivar = self._planes(n, b)
+            mask_pixels(pix, ivar, odd[b], (0, left))
+        self._queue_piece(n, image, recorder, graphs)
+        self._queue_rows(n, rows, recorder)
+        return self.take(n)
 
-    def _queue_piece(self, n: int, swapped: bool, recorder: Recorder, graphs: bool) -> None:
+    def _planes(self, n: int, b: int) -> tuple[np.ndarray, np.ndarray]:
+        """Pixels and ivar of bundle b of piece n, (rows, columns), in the memory from which they come up."""
+        geometry = self.task.geometries[self.pieces[n].bundles[b]]
+        pix, ivar = (plane[:geometry.pixels].reshape(geometry.rows, -1) for plane in self._staged[n][b])
+        return pix, ivar
+
+    def _stage(self, n: int, image: Image) -> None:
+        """The pixels of a piece into pinned memory, as they are: byte order is the device's business."""
+        for b, bundle in enumerate(self.pieces[n].bundles):
+            columns = self.task.geometries[bundle].staged
+            for place, source in zip(self._planes(n, b), (image.pix, image.ivar), strict=True):
+                np.copyto(place.view(source.dtype) if as_it_is(image) else place, source[:, columns])
+
+    def _queue_piece(self, n: int, image: Image, recorder: Recorder, graphs: bool) -> None:
         """All of a piece but for its rows' way down: step by step, or as a graph where it was queued before."""
+        swapped = as_it_is(image) and not image.pix.dtype.isnative
         key, stream, work = (n, swapped), self._stream(n), partial(self._do_piece, n, swapped, recorder)
         if not graphs or self._graphs is None or not self._core(n).captured or key not in self._seen:
             self._seen.add(key)

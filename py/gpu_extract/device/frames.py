@@ -9,9 +9,9 @@ import numpy as np
 
 from gpu_extract.assemble import rows_of, wanted
 from gpu_extract.bundle import Job, add_odd_bits
-from gpu_extract.checks.odd_pixels import in_notes
+from gpu_extract.checks.odd_pixels import NO_PIXELS, in_notes, may_be_odd
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import NOT_MEASURED, Draft, Image, IntArray, PsfModel, Rows
+from gpu_extract.data import NOT_MEASURED, Array, Draft, Image, IntArray, PsfModel, Rows
 from gpu_extract.device.cuda.assembly import GIVEN_UP, UNSEEN
 from gpu_extract.device.cuda.gradients import DONE, FLOOR, NORM
 from gpu_extract.device.cuda.seam import Device
@@ -134,8 +134,7 @@ class GpuFrames:
         self._forget()
         geometries = tuple(bundle_geometry(job, job.plan.bundles[n], image.shape) for n in mine)
         tables = psf_tables(job.psf, job.plan.extended)
-        sizes = sizes_of(job.psf.stamp, np.array([g.cut for g in geometries]), tables, dtypes=(dtype, job.dtype),
-                         model=job.config.model)
+        sizes = sizes_of(job.psf.stamp, geometries, tables, dtypes=(dtype, job.dtype), model=job.config.model)
         pieces = cut_pieces(geometries, self._most or -(-len(mine) // LARGE))
         fibres = wanted((geometries[0].fibres[0], geometries[-1].fibres[1]), job.plan)
         flow = Flow(self.device, Task(job, geometries, tables, sizes, fibres), pieces, slots=self._slots,
@@ -161,20 +160,19 @@ class GpuFrames:
 
     def _take(self, flow: Flow, image: Image, job: Job, mine: Sequence[int], recorder: Recorder) -> Rows:
         """Queue the frame, then look at each bundle as its piece arrives, and do what the device gave up."""
-        odd: dict[int, IntArray] = {}
-
-        def look(bundle: int) -> IntArray:
-            odd[bundle] = job.odd_in(image, flow.task.geometries[bundle].looked)
-            return odd[bundle]
-
+        graphs = not self._watched
         with recorder.span("queue"):
-            queued = flow.queue(image, recorder, look, graphs=not self._watched)
+            queued = flow.queue(image, recorder, graphs=graphs)
             rows = Rows(flow.task.fibres, models=(), notes={}, **queued)
         notes: dict[int, dict[str, float]] = {}
         models: dict[int, tuple[np.ndarray, tuple[int, int]]] = {}
         for p, piece in enumerate(flow.pieces):
             with recorder.span("wait"):
                 told = flow.take(p)
+            with recorder.span("odd pixels"):
+                odd = _odd_pixels(flow, image, job, piece.bundles, told["seen"])
+            if any(map(len, odd)):
+                told = flow.again(p, odd, image, queued, recorder, graphs=graphs)
             for b, bundle in enumerate(piece.bundles):
                 fibres = job.plan.bundles[mine[bundle]]
                 with recorder.span("bundle"):
@@ -192,8 +190,8 @@ class GpuFrames:
                     put_fibres(rows, lost, job, image=native(image), recorder=recorder, fibres=fibres,
                                kept=flow.kept(p, b))
                     notes[fibres[0]]["on_cpu"] = len(lost)
-                notes[fibres[0]] = in_notes(notes[fibres[0]], odd[bundle])
-                _mark_odd(rows, odd[bundle], job, flow.task.geometries[bundle])
+                notes[fibres[0]] = in_notes(notes[fibres[0]], odd[b])
+                _mark_odd(rows, odd[b], job, flow.task.geometries[bundle])
         return replace(rows, notes=dict(sorted(notes.items())), models=tuple(models[n] for n in sorted(models)))
 
     def _must_be_done_again(self, facts: Mapping[str, float], fibres: IntArray, lost: Sequence[int]) -> bool:
@@ -233,6 +231,14 @@ def device_cores(job: Job) -> CoreMaker:
         return NoCore
     return partial(DenseCore, cuts=Cuts(job.plan.inner, job.config.nwavestep, job.decay.patch, job.neighbours,
                                         job.config.tolerance))
+
+
+def _odd_pixels(flow: Flow, image: Image, job: Job, bundles: Sequence[int], seen: Array) -> list[IntArray]:
+    """The odd pixels of a piece's bundles, (n, 2) y and x; seen: what the device has seen of each one's. The host looks
+    only where that leaves room for any. Raises InputError for illegal ones."""
+    columns = [flow.task.geometries[bundle].looked for bundle in bundles]
+    return [job.odd_in(image, place) if may_be_odd(image, place, job.most_ivar, values) else NO_PIXELS
+            for place, values in zip(columns, seen.tolist(), strict=True)]
 
 
 def _facts(flow: Flow, told: Mapping[str, np.ndarray], place: tuple[int, int],

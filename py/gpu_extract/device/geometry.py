@@ -22,7 +22,7 @@ class BundleGeometry:
 
     fibres: (lo, hi); corners: (2, nfibre, nwave) int32, first pixel (y, x) of the spots on the CCD
     cut: (4,) int64, top, left, rows and columns of the pixels that they touch; shape: of a piece of this bundle alone
-    looked: the columns in which odd pixels are looked for
+    looked: the columns in which odd pixels are looked for; rows: of the CCD
     """
 
     fibres: tuple[int, int]
@@ -30,12 +30,33 @@ class BundleGeometry:
     cut: IntArray
     shape: PieceShape
     looked: slice
+    rows: int
 
     @property
     def window(self) -> tuple[slice, slice]:
         """The cut-out of an image."""
         top, left, rows, columns = (int(n) for n in self.cut)
         return slice(top, top + rows), slice(left, left + columns)
+
+    @property
+    def staged(self) -> slice:
+        """The columns of an image that come up, in all rows: the cut-out's, and those that are looked at."""
+        both = [part for part in (self.looked, self.window[1]) if part.start < part.stop] or [slice(0, 0)]
+        return slice(min(part.start for part in both), max(part.stop for part in both))
+
+    @property
+    def pixels(self) -> int:
+        """How many these are."""
+        return self.rows * (self.staged.stop - self.staged.start)
+
+    @property
+    def place(self) -> IntArray:
+        """Where the cut-out and the columns to be looked at lie in what comes up: (image.PLACES,) int64."""
+        (rows, columns), staged = self.window, self.staged
+        wide = staged.stop - staged.start
+        begin = rows.start * wide + columns.start - staged.start if self.cut[ROWS] else 0
+        return np.array([begin, wide, self.looked.start - staged.start, self.looked.stop - staged.start, self.rows],
+                        dtype=np.int64)
 
 
 def bundle_geometry(job: Job, fibres: tuple[int, int], ccd: tuple[int, int]) -> BundleGeometry:
@@ -46,7 +67,7 @@ def bundle_geometry(job: Job, fibres: tuple[int, int], ccd: tuple[int, int]) -> 
     shape = PieceShape(1, fibres[1] - fibres[0], nd + 1, max(hw, 2), len(plan.extended), plan.inner.start,
                        plan.inner.stop, job.ndiag)
     return BundleGeometry(fibres, both.astype(np.int32), _cut(both, psf.stamp, ccd), shape,
-                          columns(psf, range(*fibres), ccd[1]))
+                          columns(psf, range(*fibres), ccd[1]), ccd[0])
 
 
 def _cut(both: IntArray, stamp: tuple[int, int], ccd: tuple[int, int]) -> IntArray:

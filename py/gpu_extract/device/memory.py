@@ -11,11 +11,13 @@ import numpy as np
 from gpu_extract.assemble import rooms
 from gpu_extract.device.cuda.assembly import COUNTS
 from gpu_extract.device.cuda.gradients import STATE, VECTORS
+from gpu_extract.device.cuda.image import LOOKERS, SEEN
 from gpu_extract.device.cuda.normal import PARTS
 from gpu_extract.device.cuda.piece import PieceShape
+from gpu_extract.device.cuda.quality import ABREAST
 from gpu_extract.device.cuda.seam import Device, DeviceArray, Empty
 from gpu_extract.device.cuda.sweeps import tiles_of
-from gpu_extract.device.geometry import PsfTables
+from gpu_extract.device.geometry import BundleGeometry, PsfTables
 
 ALIGN = 64
 Arrays = Mapping[str, tuple[tuple[int, ...], Any]]      # name -> (shape, dtype)
@@ -25,7 +27,7 @@ Arrays = Mapping[str, tuple[tuple[int, ...], Any]]      # name -> (shape, dtype)
 class Sizes:
     """What all pieces of a job have in common.
 
-    stamp: (ny, nx) of a spot; cut: (rows, columns) that hold every bundle's cut-out; pixels: most pixels of one
+    stamp: (ny, nx) of a spot; cut: (rows, columns) that hold every bundle's cut-out; pixels: most that come up for one
     dtype: of the images, float32 or float64, in the host's byte order; kept: of the frame, float32 or float64
     nseries: numbers of a bin; nprofile, nmixed: of its profiles and their mixture, for the larger core
     model: whether the model image is wanted
@@ -42,12 +44,12 @@ class Sizes:
     model: bool
 
 
-def sizes_of(stamp: tuple[int, int], cuts: np.ndarray, tables: PsfTables, *, dtypes: tuple[Any, Any],
+def sizes_of(stamp: tuple[int, int], bundles: Sequence[BundleGeometry], tables: PsfTables, *, dtypes: tuple[Any, Any],
              model: bool) -> Sizes:
-    """Sizes for cut-outs (nbundle, 4) and a PSF; dtypes: of the images and of the frame."""
+    """Sizes for bundles and a PSF; dtypes: of the images and of the frame."""
     ny, nx = stamp
-    rows, columns = cuts[:, 2:].max(axis=0)
-    return Sizes(stamp, (int(rows), int(columns)), int(cuts[:, 2:].prod(axis=1).max()), np.dtype(dtypes[0]),
+    rows, columns = np.array([bundle.cut[2:] for bundle in bundles]).max(axis=0)
+    return Sizes(stamp, (int(rows), int(columns)), max(bundle.pixels for bundle in bundles), np.dtype(dtypes[0]),
                  np.dtype(dtypes[1]), tables.series.shape[1], max(t.nj * ny + t.ni * nx for t in tables.cores),
                  max(t.nj * nx for t in tables.cores), model)
 
@@ -63,7 +65,9 @@ def work_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
     pixels, one = (shape.bundles, sizes.cut[1], sizes.cut[0]), shape.nfibre
     double, bins, kept = np.float64, (f, nwave), (f, shape.nout)
     return {
-        "root": (pixels, double), "light": (pixels, double), "chi": (pixels, double), "near": (pixels, np.int32),
+        "looked": ((shape.bundles, SEEN, LOOKERS), double),
+        "root": (pixels, double), "light": (pixels, double), "chi": (pixels, double),
+        "near": ((shape.bundles, -(-sizes.cut[1] // ABREAST), sizes.cut[0]), np.int32),
         "numbers": ((one, sizes.nseries, nwave), double), "profiles": ((one, sizes.nprofile, nwave), double),
         "mixed": ((one, sizes.nmixed, nwave), double),
         "white": ((f, lanes, nwave), double), "single": ((f, lanes, nwave), np.float32),
@@ -86,10 +90,11 @@ def kept_arrays(fibres: int, nwave: int) -> Arrays:
 
 
 def told_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
-    """What comes down beside the frame; state: of the conjugate gradients, counts: of bins of each fibre, model: (rows,
-    columns)."""
+    """What comes down beside the frame; state: of the conjugate gradients, counts: of bins of each fibre, seen: of
+    pixels (image.look), model: (rows, columns)."""
     model = {"model": ((shape.bundles, *sizes.cut), np.float64)} if sizes.model else {}
-    return {**model, "state": ((shape.bundles, STATE), np.float64), "counts": ((COUNTS, shape.fibres), np.float64)}
+    return {**model, "state": ((shape.bundles, STATE), np.float64), "counts": ((COUNTS, shape.fibres), np.float64),
+            "seen": ((shape.bundles, SEEN), np.float64)}
 
 
 def frame_arrays(rows: int, nwave: int, ndiag: int, dtype: Any) -> Arrays:

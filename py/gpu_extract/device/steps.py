@@ -40,14 +40,17 @@ class Steps:
         self.device.launch(kernel, count, args, self.stream)
 
     def pixels(self, swapped: bool) -> None:
-        """Whitened pixels; swapped: the image has the other byte order."""
-        a, sizes = self.arrays, self.sizes
+        """Whitened pixels, and what is seen of them all; swapped: the image has the other byte order."""
+        a, sizes, single = self.arrays, self.sizes, self.sizes.dtype.itemsize == 4
         if swapped:
             size = self.shape.bundles * 2 * sizes.pixels
             words = a.pixels.seen_as((size * sizes.dtype.itemsize // 4,), np.uint32)
-            self._launch(image.swap_words if sizes.dtype.itemsize == 4 else image.swap_pairs, size, words)
-        whiten = image.whiten_singles if sizes.dtype.itemsize == 4 else image.whiten_doubles
-        self._launch(whiten, self.shape.bundles * sizes.cut[0] * sizes.cut[1], a.pixels, a.cuts, a.root, a.light)
+            self._launch(image.swap_words if single else image.swap_pairs, size, words)
+        self._launch(image.look_singles if single else image.look_doubles, self.shape.bundles * image.LOOKERS, a.looked,
+                     a.pixels, a.places, sizes.pixels, image.LOOKERS)
+        self._launch(image.see, self.shape.bundles * image.SEEN, a.seen, a.looked, image.LOOKERS)
+        self._launch(image.whiten_singles if single else image.whiten_doubles,
+                     self.shape.bundles * sizes.cut[0] * sizes.cut[1], a.pixels, a.cuts, a.places, a.root, a.light)
 
     def spots(self, first: int, tables: PsfTables, on_device: tuple[DeviceArray, DeviceArray, DeviceArray],
               bundle: int) -> None:
@@ -86,13 +89,15 @@ class Steps:
         """x, and the state of the iteration."""
         a, shape = self.arrays, self.shape
         n, bins, nfibre = shape.fibres, shape.fibres * shape.nwave, shape.nfibre
+        moved, asked = (a.vectors.part(v, v + 1) for v in (T, Z))
         self._factorise()
         self._launch(gradients.begin, bins, a.vectors, a.rhs)
         self._launch(gradients.start, shape.bundles, a.state)
         self._precondition()
         self._launch(gradients.judge, shape.bundles, a.state, a.dots, a.curvatures, nfibre, TOLERANCE)
         for _ in range(iterations_for(shape.hw)):
-            self._launch(gradients.between, bins, a.vectors, a.icov, a.state, nfibre)
+            self._launch(gradients.between, n * -(-shape.nwave // gradients.BINS), moved, asked, a.icov, a.state, STATE,
+                         nfibre, shape.nd, shape.hw, shape.nwave)
             self._launch(gradients.advance, n * PARTS, a.vectors, a.parts, a.state, nfibre)
             self._launch(gradients.add_parts, n, a.curvatures, a.parts)
             self._launch(gradients.step, bins, a.vectors, a.curvatures, a.state, nfibre)
@@ -115,12 +120,13 @@ class Steps:
         a, shape = self.arrays, self.shape
         n, nwave = shape.fibres, shape.nwave
         r, z, t = (a.vectors.part(v, v + 1).seen_as((n * nwave,), np.float64) for v in (R, Z, T))
-        cut = nwave, tile_of(nwave), n
-        self._launch(sweeps.precondition_down.sized(shape.hw), tiles_of(nwave) * n, t, r, a.factor, a.halo, a.state,
-                     STATE, shape.nfibre, *cut)
-        self._launch(sweeps.precondition_up.sized(shape.hw), PARTS * n, z, a.parts, t, r, a.factor, a.halo, a.state,
-                     STATE, shape.nfibre, PARTS, *cut)
-        self._launch(gradients.add_parts, n, a.dots, a.parts)
+        cut, tiles = (nwave, tile_of(nwave), n), tiles_of(nwave)
+        parts = a.parts.seen_as((n, tiles), np.float64)
+        self._launch(sweeps.precondition_down.sized(shape.hw), tiles * n, t, r, a.factor, a.halo, a.state, STATE,
+                     shape.nfibre, *cut)
+        self._launch(sweeps.precondition_up.sized(shape.hw), tiles * n, z, parts, t, r, a.factor, a.halo, a.state,
+                     STATE, shape.nfibre, tiles, *cut)
+        self._launch(gradients.add_parts, n, a.dots, parts)
 
     def quality(self, psferr: float) -> None:
         """chi2pix and pixmask_fraction, and the model image where it is wanted."""
@@ -129,7 +135,7 @@ class Steps:
         self._launch(quality.bins_of_row, shape.fibres * rows, a.ranges, a.y0, a.cuts, shape.nfibre, ny)
         self._launch(quality.near_fibres, shape.bundles * rows, a.near, a.ranges, a.x0, a.cuts, shape.nfibre, nx,
                      shape.nwave, rows, columns, shape.fibres)
-        pixels = shape.bundles * rows * columns
+        pixels = shape.bundles * rows * -(-columns // quality.ABREAST)
         spots = a.near, a.ranges, a.single, a.x, a.y0, a.x0, a.cuts
         counts = shape.nfibre, nx, ny * nx, shape.nwave, rows, columns, shape.fibres
         if self.sizes.model:

@@ -7,15 +7,17 @@ import math
 
 from numba import njit
 
-from gpu_extract.device.cuda.eliminate import STRETCHES, stretch_of
+from gpu_extract.device.cuda.eliminate import STRETCHES, stands, stretch_of
 from gpu_extract.device.cuda.kernels import kernel
 from gpu_extract.device.cuda.measure import ALIVE, BOUND, FIRST_GAMMA, FIRST_THETA, LOST, WIDTH
 
 
-@kernel("f8[1] f8[1] f8[1] f8[1] f8[1] i8 i8 i8 i8 i8")
-def schur(n, band, taken, blocks, shares, far, farther, nwave, hw, half, lanes):
+@kernel("f8[1] f8[1] f8[1] f8[1] f8[1] i4[1] i8 i8 i8 i8 i8 i8")
+def schur(n, band, taken, blocks, shares, far, depth, first, farther, nwave, hw, half, lanes):
     """U and S = A - U from the shares of both sides, and of farther fibres where there are any; a lane an element."""
     i, row = n % lanes, n // lanes
+    if stands(i, depth, first, lanes):
+        return
     a, p = row % (half + 1), row // (half + 1)
     given = blocks[(p * (2 * hw + 1) + hw + a) * lanes + i] if a <= hw else 0.0
     u = shares[n] + shares[nwave * (half + 1) * lanes + n]
@@ -32,11 +34,13 @@ def gather(n, far, shares, first, nwave, half, lanes):
     far[n] = both if first > 0 else far[n] + both
 
 
-@kernel("f8[1] f8[1] f8[1] i8 i8 i8")
-def tops(n, tops, band, sides, nwave, half, lanes):
+@kernel("f8[1] f8[1] f8[1] i4[1] i8 i8 i8 i8")
+def tops(n, tops, band, sides, depth, begin, nwave, half, lanes):
     """The largest element of every diagonal of S, infinite where one is not finite, and behind them 1 where a bin has
     weight: rows of half + 2 for every stretch, a lane for every element."""
     m, part = n % ((half + 2) * lanes), n // ((half + 2) * lanes)
+    if stands(m % lanes, depth, begin, lanes):
+        return
     first, last = stretch_of(part, nwave)
     top = 0.0
     if m < (half + 1) * lanes:

@@ -126,12 +126,12 @@ extend = text_kernel("eliminate.extend", "f8[1] f8[1] i4[1] i8 i8 i8 n", samples
 _PAIRS = "f8[1] f8[1] f8[1] f8[1] i4[1] i8 f8 i8 i8 i8 i8 i8 n"
 product = text_kernel("eliminate.product", _PAIRS, samples=((9,), (5,)), block=64)
 share = text_kernel("eliminate.share", _PAIRS, samples=((9,), (5,)), block=64)
-ROWS, COLUMNS = 4, 8      # of the blocks that a lane makes
+OF_PRODUCT, OF_SHARE = (6, 14), (8, 7)      # rows and columns of the blocks that a lane makes
 
 
-def block_lanes(nwave: int, columns: int) -> int:
+def block_lanes(nwave: int, columns: int, block: tuple[int, int]) -> int:
     """Lanes of `product` or `share` for a pair: blocks over rows of so many columns."""
-    return -(-nwave // ROWS) * -(-(columns + ROWS - 1) // COLUMNS)
+    return -(-nwave // block[0]) * -(-(columns + block[0] - 1) // block[1])
 
 
 @kernel("f8[1] i4[1] f8[1] f8[1] f8[1] i4[1] i8 f8 i8 i8 i8 i8 i8")
@@ -152,10 +152,18 @@ def carry(n, moved, own, blocks, sides, sizes, depth, wanted, distant, distance,
     moved[n] = total
 
 
-@kernel("f8[1] f8[1] i8 f8[1] f8[1] f8[1] f8 i8 i8 i8 i8 i8")
-def moved_by(n, ux, before, more, moved, blocks, sizes, distant, distance, nwave, hw, lanes, size):
+@njit(cache=True)
+def stands(i, depth, first, lanes):
+    """Whether what others take from a fibre is as it was the first time: none of them was eliminated in a chain."""
+    return first == 0 and depth[i] == 0 and depth[lanes + i] == 0
+
+
+@kernel("f8[1] f8[1] i8 f8[1] f8[1] f8[1] i4[1] i8 f8 i8 i8 i8 i8 i8")
+def moved_by(n, ux, before, more, moved, blocks, sizes, depth, first, distant, distance, nwave, hw, lanes, size):
     """ux = U x, all of U, of the pairs at a distance, added to `before` where more > 0; a lane for every bin."""
     i, p = n % lanes, n // lanes
+    if stands(i, depth, first, lanes):
+        return
     total = before[n] if more > 0 else 0.0
     for side in range(2):
         m = side * lanes + i

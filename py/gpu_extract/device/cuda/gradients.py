@@ -2,7 +2,7 @@
 
 Each bundle goes at its own pace: its state says whether it still moves, and the lanes of one that has arrived return at
 once, so that the number of iterations can be queued without asking the device. Scalars are never on the host.
-The preconditioner's recursions along wavelength are in sweeps.py.
+The preconditioner's recursions along wavelength are in sweeps.py, the couplings between fibres in text/gradients.h.
 """
 # mypy: disallow-untyped-defs=False
 import math
@@ -11,6 +11,7 @@ from numba import njit
 
 from gpu_extract.device.cuda.kernels import kernel
 from gpu_extract.device.cuda.normal import PARTS
+from gpu_extract.device.cuda.text import text_kernel
 
 # A bundle's state: does it move (1 or 0), r M^-1 r, beta, iterations, floor, smallest r M^-1 r, iterations without
 # a smaller one
@@ -79,26 +80,8 @@ def judge(n, state, dots, curvatures, nfibre, tolerance):
         state[n, MOVES] = 0.0
 
 
-@kernel("f8[3] f8[4] f8[2] i8")
-def between(n, vectors, icov, state, nfibre):
-    """The coupling between fibres applied to z: a lane for each bin.
-
-    t = E z at one bin, E the couplings between fibres; every sum in the order of distance and band.
-    """
-    nd, nband, nwave = icov.shape[1], icov.shape[2], icov.shape[3]
-    f, j = n // nwave, n % nwave
-    if state[f // nfibre, MOVES] == 0.0:
-        return
-    hw, i = nband // 2, f % nfibre
-    total = 0.0
-    for d in range(1, nd):
-        if i + d < nfibre:
-            for k in range(max(-hw, -j), min(hw, nwave - 1 - j) + 1):
-                total += icov[f, d, hw + k, j] * vectors[Z, f + d, j + k]
-        if i >= d:
-            for k in range(max(-hw, j - nwave + 1), min(hw, j) + 1):
-                total += icov[f - d, d, hw + k, j - k] * vectors[Z, f - d, j - k]
-    vectors[T, f, j] = total
+BINS = 4      # of one lane of between (text/gradients.h)
+between = text_kernel("gradients.between", "f8[3] f8[3] f8[4] f8[2] i8 i8 i8 i8 i8", block=64)
 
 
 @kernel("f8[3] f8[2] f8[2] i8")

@@ -14,7 +14,7 @@ from gpu_extract.device.cuda.kernels import kernel
 from gpu_extract.device.cuda.measure import BOTH, BOUND, CHUNK, CROSS, ONES, RUNG, STATUS, WIDTH, product
 from gpu_extract.device.cuda.sweeps import SIDES
 
-GROUP = 16
+GROUP = 12           # at once (text/sweeps.h): 24, what most fibres need, are twice that
 MOST = 64            # poles of a rung
 TABLE = 2 + 2 * MOST     # of a rung: count, sum of weights, shifts, weights
 SQUARES = 4

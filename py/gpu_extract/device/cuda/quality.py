@@ -33,6 +33,7 @@ def bins_of_row(n, ranges, y0, cuts, nfibre, ny):
         ranges[end, f, row] = low
 
 
+ABREAST = 4      # pixels of one lane of project and chi_square (text/quality.h)
 near_fibres = text_kernel("quality.near_fibres", "i4[3] i4[3] i4[2] i8[2] i8 i8 i8 i8 i8 i8")
 _SPOTS = "i4[3] i4[3] f4[3] f8[2] i4[2] i4[2] i8[2]"      # near, ranges, single, x, y0, x0, cuts
 _SIZES = "i8 i8 i8 i8 i8 i8 i8"                           # nfibre, nx, pixels of a spot, nwave, rows, columns, fibres

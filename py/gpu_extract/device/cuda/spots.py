@@ -11,7 +11,7 @@ from gpu_extract.device.cuda.text import text_kernel
 # A bin's numbers: centre (y, x); of each core sigma y, sigma x, nsig; of the tail amp, core, xscale, yscale, index;
 # then the coefficients of the first core, (nj, ni), and of the second
 Y, X, TAIL = 0, 1, 8
-TOGETHER, ROWS_TOGETHER = 4, 6      # bins of one lane of evaluate, rows of one of add_core (text/spots.h)
+TOGETHER, ROWS_TOGETHER = 8, 6      # bins of one lane of evaluate, rows of one of add_core (text/spots.h)
 
 evaluate = text_kernel("spots.evaluate", "f8[3] f8[3] i8[1] f8[3] i8 i8 i8 i8 n", samples=((8,),), block=128)
 profile = text_kernel("spots.profile", "f8[3] f8[3] i4[2] i4[2] i8 i8 i8 i8 i8 i8 i8 n n", samples=((7, 7), (3, 5)),

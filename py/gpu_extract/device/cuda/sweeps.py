@@ -8,18 +8,19 @@ from gpu_extract.device.cuda.normal import PARTS
 from gpu_extract.device.cuda.text import text_kernel
 
 TILE = 192          # bins of a tile: a lane of 2456 bins is ten times shorter, with its halos
-ELEMENTS = 6        # of a row of sums, that one lane of add_up makes
+ELEMENTS = 8        # of a row of sums, that one lane of add_up makes
 SIDES = 2           # right sides of a pole: ones and x (text/recursions.h)
 
 
-def tile_of(nwave: int) -> int:
-    """Bins of a tile: TILE, or more, so that there are no more tiles than partial sums of a fibre (normal.PARTS)."""
-    return max(TILE, -(-nwave // PARTS))
+def tile_of(nwave: int, poles: bool = False) -> int:
+    """Bins of a tile: at most TILE, as even as can be, or more, so that there are no more tiles than partial sums of a
+    fibre (normal.PARTS). poles: twice that, since so many poles are lanes enough, and halos count less then."""
+    return -(-nwave // min(-(-nwave // (2 * TILE if poles else TILE)), PARTS))
 
 
-def tiles_of(nwave: int) -> int:
+def tiles_of(nwave: int, poles: bool = False) -> int:
     """How many tiles a fibre has."""
-    return -(-nwave // tile_of(nwave))
+    return -(-nwave // tile_of(nwave, poles))
 
 
 _MATRIX = " ".join(["i8"] * 8)      # open, place, between, row, element, nwave, tile, lanes

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import ClassVar
 
 FOLDER = Path(__file__).with_name("text")
-HEADERS = ("lanes.h", "recursions.h", "sweeps.h", "spots.h", "normal.h", "quality.h", "eliminate.h", "assembly.h")
-MODULES = "sweeps", "spots", "normal", "quality", "eliminate", "assembly"      # of this package, that declare kernels
+HEADERS = ("lanes.h", "image.h", "recursions.h", "sweeps.h", "spots.h", "normal.h", "gradients.h", "quality.h",
+           "eliminate.h", "assembly.h")
+# of this package, those that declare kernels
+MODULES = "image", "sweeps", "spots", "normal", "gradients", "quality", "eliminate", "assembly"
 OPTIONS = "-std=c++17", "--fmad=false"            # of NVRTC
 _TYPES = {"f8": "double", "f4": "float", "i8": "long long", "i4": "int", "u4": "unsigned"}
 

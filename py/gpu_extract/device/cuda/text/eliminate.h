@@ -56,7 +56,7 @@ LANE void product(index n, double *v, const double *blocks, const double *invers
                   const int *depth, index wanted, double distant, index distance, index nwave, index half, index lanes,
                   index size)
 {
-    constexpr int P = 4, Q = 8;
+    constexpr int P = 6, Q = 14;
     int wide = 2 * H + (int)half, groups = (wide + P + Q - 1) / Q;
     index m = n % (2 * lanes), rest = n / (2 * lanes);
     int p = (int)(rest / groups) * P, q = p - H + (int)(rest % groups) * Q;
@@ -103,7 +103,7 @@ template <int H>
 LANE void share(index n, double *shares, const double *v, const double *blocks, const double *sizes, const int *depth,
                 index wanted, double distant, index distance, index nwave, index half, index lanes, index size)
 {
-    constexpr int P = 4, S = 8;
+    constexpr int P = 8, S = 7;
     int wide = 2 * H + (int)half, groups = ((int)half + P + S - 1) / S;
     index m = n % (2 * lanes), rest = n / (2 * lanes), i = m % lanes, side = m / lanes;
     int p = (int)(rest / groups) * P, t = p + (int)(rest % groups) * S;

@@ -16,20 +16,21 @@ struct Cut {
     }
 };
 
-// near = of every pixel of one row of a cut-out, the first fibre of the bundle that may touch it, and one past the last
-// times NEAR. ranges: (2, fibres, rows), bins of every fibre that touch the row: their spots begin at columns between
-// those of the first and the last one, or one or two beyond, since traces are smooth; all bins are looked at.
-constexpr int NEAR = 1 << 15;
+// near = of every ABREAST pixels side by side of one row of a cut-out, the first fibre of the bundle that may touch one,
+// and one past the last times NEAR. ranges: (2, fibres, rows), bins of every fibre that touch the row: their spots begin
+// at columns between those of the first and the last one, or one or two beyond, since traces are smooth; all bins are
+// looked at.
+constexpr int NEAR = 1 << 15, ABREAST = 4;
 
 LANE void near_fibres(index n, int *near, const int *ranges, const int *x0, const index *cuts, index nfibre, index nx,
                       index nwave, index rows, index columns, index fibres)
 {
     index b = n / rows;
-    int row = (int)(n % rows);
+    int row = (int)(n % rows), groups = ((int)columns + ABREAST - 1) / ABREAST;
     Cut cut(cuts, b);
-    int *mine = near + b * columns * rows + row;
+    int *mine = near + b * groups * rows + row;
     ONE_BY_ONE
-    for (int c = 0; c < (int)columns; c++)
+    for (int c = 0; c < groups; c++)
         mine[c * rows] = 0;
     ONE_BY_ONE
     for (int k = 0; k < (int)nfibre; k++) {
@@ -45,50 +46,70 @@ LANE void near_fibres(index n, int *near, const int *ranges, const int *x0, cons
         low = low > 0 ? low : 0;
         high = high < (int)columns ? high : (int)columns;
         ONE_BY_ONE
-        for (int c = low; c < high; c++) {
+        for (int c = low / ABREAST; c * ABREAST < high; c++) {
             int before = mine[c * rows];
             mine[c * rows] = (before ? before % NEAR : k) + (k + 1) * NEAR;
         }
     }
 }
 
-// A x at one pixel of bundle b.
-LANE double light_at(index b, int column, int row, const Cut &cut, int near, const int *ranges, const float *single,
-                     const double *x, const int *y0, const int *x0, int nfibre, int nx, index lanes, index nwave,
-                     index rows, index fibres)
+// A x at ABREAST pixels of a row of bundle b, from `column` on.
+LANE void light_at(double (&light)[ABREAST], index b, int column, int row, const Cut &cut, int near, const int *ranges,
+                   const float *single, const double *x, const int *y0, const int *x0, int nfibre, int nx, index lanes,
+                   index nwave, index rows, index fibres)
 {
-    double total = 0.0;
     int y = row + cut.top, at = column + cut.left, stop = near / NEAR;
+    UNROLLED
+    for (int c = 0; c < ABREAST; c++)
+        light[c] = 0.0;
     ONE_BY_ONE
     for (int k = near % NEAR; k < stop; k++) {
         index f = b * nfibre + k;
         int first = ranges[f * rows + row], last = ranges[(fibres + f) * rows + row];
         const float *spots = single + f * lanes * nwave;
         const int *tops = y0 + f * nwave, *lefts = x0 + f * nwave;
-        const double *light = x + f * nwave;
+        const double *given = x + f * nwave;
         ONE_BY_ONE
         for (int j = first; j < last; j++) {
-            int right = at - lefts[j];
-            if (0 <= right && right < nx)
-                total = fma(light[j], (double)spots[((y - tops[j]) * nx + right) * (int)nwave + j], total);
+            int right = at - lefts[j], place = ((y - tops[j]) * nx + right) * (int)nwave + j;
+            double value = given[j];
+            UNROLLED
+            for (int c = 0; c < ABREAST; c++)
+                if (0 <= right + c && right + c < nx)
+                    light[c] = fma(value, (double)spots[place + c * (int)nwave], light[c]);
         }
     }
-    return total;
 }
+
+// The pixels of lane n: ABREAST of row `row` of bundle b, from `column` on.
+struct Pixels {
+    index b;
+    int column, row;
+
+    LANE Pixels(index n, index rows, index columns)
+    {
+        int groups = ((int)columns + ABREAST - 1) / ABREAST, place = (int)(n % (groups * rows));
+        b = n / (groups * rows);
+        column = place / (int)rows * ABREAST;
+        row = place % (int)rows;
+    }
+};
 
 // The model image as images lie on the host: (bundles, rows, columns); 0 beyond the cut-out.
 LANE void project(index n, double *model, const int *near, const int *ranges, const float *single, const double *x,
                   const int *y0, const int *x0, const index *cuts, index nfibre, index nx, index lanes, index nwave,
                   index rows, index columns, index fibres)
 {
-    int place = (int)(n % (columns * rows)), column = place / (int)rows, row = place % (int)rows;
-    index b = n / (columns * rows);
-    Cut cut(cuts, b);
-    double value = 0.0;
-    if (row < cut.rows && column < cut.columns)
-        value = light_at(b, column, row, cut, near[n], ranges, single, x, y0, x0, (int)nfibre, (int)nx, lanes, nwave,
-                         rows, fibres);
-    model[(b * rows + row) * columns + column] = value;
+    Pixels mine(n, rows, columns);
+    Cut cut(cuts, mine.b);
+    double values[ABREAST];
+    light_at(values, mine.b, mine.column, mine.row, cut, mine.row < cut.rows ? near[n] : 0, ranges, single, x, y0, x0,
+             (int)nfibre, (int)nx, lanes, nwave, rows, fibres);
+    UNROLLED
+    for (int c = 0; c < ABREAST; c++)
+        if (mine.column + c < (int)columns)
+            model[(mine.b * rows + mine.row) * columns + mine.column + c] =
+                mine.row < cut.rows && mine.column + c < cut.columns ? values[c] : 0.0;
 }
 
 // chi = (pix - model)^2 W' of a pixel, 1/W' = 1/ivar + (psferr model)^2; -1 where nothing is known of it.
@@ -97,17 +118,20 @@ LANE void chi_square(index n, double *chi, const double *root, const double *lig
                      index nfibre, index nx, index lanes, index nwave, index rows, index columns, index fibres,
                      double psferr)
 {
-    int place = (int)(n % (columns * rows)), column = place / (int)rows, row = place % (int)rows;
-    index b = n / (columns * rows);
-    Cut cut(cuts, b);
-    double r = root[n], value = r > 0.0 ? 0.0 : -1.0;
-    if (r > 0.0 && row < cut.rows && column < cut.columns) {
-        double scaled = r * light_at(b, column, row, cut, near[n], ranges, single, x, y0, x0, (int)nfibre, (int)nx,
-                                     lanes, nwave, rows, fibres);
-        double difference = light[n] - scaled, error = psferr * scaled;
-        value = difference * difference / fma(error, error, 1.0);
+    Pixels mine(n, rows, columns);
+    Cut cut(cuts, mine.b);
+    double values[ABREAST];
+    light_at(values, mine.b, mine.column, mine.row, cut, mine.row < cut.rows ? near[n] : 0, ranges, single, x, y0, x0,
+             (int)nfibre, (int)nx, lanes, nwave, rows, fibres);
+    UNROLLED
+    for (int c = 0; c < ABREAST; c++) {
+        if (mine.column + c >= (int)columns)
+            continue;
+        index at = (mine.b * columns + mine.column + c) * rows + mine.row;
+        double r = root[at], scaled = r * values[c], difference = light[at] - scaled, error = psferr * scaled;
+        bool there = mine.row < cut.rows && mine.column + c < cut.columns;
+        chi[at] = !(r > 0.0) ? -1.0 : there ? difference * difference / fma(error, error, 1.0) : 0.0;
     }
-    chi[n] = value;
 }
 
 // One kept bin: chi2pix = A^T chi / A^T good and pixmask_fraction = 1 - A^T good, 1 exactly without a good pixel.

@@ -155,33 +155,50 @@ template <int H> LANE index halo_before(Read band, index at, index nwave)
     return back < at ? back : at;
 }
 
+// Rows that a substitution asks for at once, while it works through as many: a row takes less time than memory does.
+template <int H> constexpr int ABREAST_OF = H <= 10 ? 4 : 1;
+
 // Forward substitution: y = L^-1 of what is given.
 template <int H> LANE void forward_rows(Write y, Read given, Read low, index start, index keep, index stop)
 {
-    double waiting[H + 1] = {}, factor[H + 1], next[H + 1];
-    low.get(factor, start);
-    double value = given.one(start);
+    constexpr int MANY = ABREAST_OF<H>;
+    double waiting[H + 1] = {}, factor[MANY][H + 1], next[MANY][H + 1], value[MANY], later[MANY];
+    UNROLLED
+    for (int a = 0; a < MANY; a++) {
+        index at = start + a < stop ? start + a : stop - 1;
+        low.get(factor[a], at);
+        value[a] = given.one(at);
+    }
     ONE_BY_ONE
-    for (index j = start; j < stop; j++) {
-        index ahead = j + 1 < stop ? j + 1 : j;
-        low.get(next, ahead);
-        double later = given.one(ahead);
-        value += waiting[0];
+    for (index j = start; j < stop; j += MANY) {
         UNROLLED
-        for (int b = 1; b <= H; b++)
-            waiting[b - 1] = fma(-factor[b], value, waiting[b]);
-        if (j >= keep)
-            y.first[j * y.row] = value;
-        copy(factor, next);
-        value = later;
+        for (int a = 0; a < MANY; a++) {
+            index at = j + a + MANY < stop ? j + a + MANY : stop - 1;
+            low.get(next[a], at);
+            later[a] = given.one(at);
+        }
+        UNROLLED
+        for (int a = 0; a < MANY; a++) {
+            value[a] += waiting[0];
+            UNROLLED
+            for (int b = 1; b <= H; b++)
+                waiting[b - 1] = fma(-factor[a][b], value[a], waiting[b]);
+            if (keep <= j + a && j + a < stop)
+                y.first[(j + a) * y.row] = value[a];
+        }
+        UNROLLED
+        for (int a = 0; a < MANY; a++) {
+            copy(factor[a], next[a]);
+            value[a] = later[a];
+        }
     }
 }
 
-// A right side, divided by its pivot, less what the rows after it take; it joins them.
+// A right side, divided by its pivot, less what the rows after it take, the next one last; it joins them.
 template <int H> LANE double behind(double value, const double (&low)[H + 1], double (&later)[H])
 {
     UNROLLED
-    for (int b = 1; b <= H; b++)
+    for (int b = H; b > 0; b--)
         value = fma(-low[b], later[b - 1], value);
     UNROLLED
     for (int b = H - 1; b > 0; b--)
@@ -195,21 +212,35 @@ template <int H> LANE double behind(double value, const double (&low)[H + 1], do
 template <int H>
 LANE double backward_rows(Write x, Read y, Read low, Read weights, index keep, index known, index stop)
 {
-    double later[H] = {}, factor[H + 1], next[H + 1], total = 0.0;
-    low.get(factor, stop - 1);
-    double value = y.one(stop - 1);
+    constexpr int MANY = ABREAST_OF<H>;
+    double later[H] = {}, factor[MANY][H + 1], next[MANY][H + 1], value[MANY], before[MANY], total = 0.0;
+    UNROLLED
+    for (int a = 0; a < MANY; a++) {
+        index at = stop - 1 - a > keep ? stop - 1 - a : keep;
+        low.get(factor[a], at);
+        value[a] = y.one(at);
+    }
     ONE_BY_ONE
-    for (index j = stop - 1; j >= keep; j--) {
-        index ahead = j > keep ? j - 1 : j;
-        low.get(next, ahead);
-        double before = y.one(ahead);
-        value = behind<H>(value * factor[0], factor, later);
-        if (j < known) {
-            x.first[j * x.row] = value;
-            total = fma(weights.one(j), value, total);
+    for (index j = stop - 1; j >= keep; j -= MANY) {
+        UNROLLED
+        for (int a = 0; a < MANY; a++) {
+            index at = j - a - MANY > keep ? j - a - MANY : keep;
+            low.get(next[a], at);
+            before[a] = y.one(at);
         }
-        copy(factor, next);
-        value = before;
+        UNROLLED
+        for (int a = 0; a < MANY; a++) {
+            value[a] = behind<H>(value[a] * factor[a][0], factor[a], later);
+            if (keep <= j - a && j - a < known) {
+                x.first[(j - a) * x.row] = value[a];
+                total = fma(weights.one(j - a), value[a], total);
+            }
+        }
+        UNROLLED
+        for (int a = 0; a < MANY; a++) {
+            copy(factor[a], next[a]);
+            value[a] = before[a];
+        }
     }
     return total;
 }
@@ -278,29 +309,32 @@ LANE void pole_down(Write work, Read band, Read sides, double shift, index start
     double waiting[SIDES][H + 1] = {}, row[H + 1], next[H + 1], asked[SIDES], ahead[SIDES], out[SIDES + H + 1];
     band.get(row, start);
     sides.get(asked, start);
-    ONE_BY_ONE
-    for (index j = start; j < stop; j++) {
-        double low[H + 1];
-        band.get(next, j + 1 < stop ? j + 1 : j);
-        sides.get(ahead, j + 1 < stop ? j + 1 : j);
-        pending.add_to(row);
-        row[0] += shift;
-        scale<H>(low, row);
-        UNROLLED
-        for (int r = 0; r < SIDES; r++) {
-            double value = out[r] = asked[r] + waiting[r][0];
+    UNROLLED
+    for (int kept = 0; kept < 2; kept++) {       // the rows that are stored have a loop of their own
+        ONE_BY_ONE
+        for (index j = kept ? keep : start; j < (kept ? stop : keep); j++) {
+            double low[H + 1];
+            band.get(next, j + 1 < stop ? j + 1 : j);
+            sides.get(ahead, j + 1 < stop ? j + 1 : j);
+            pending.add_to(row);
+            row[0] += shift;
+            scale<H>(low, row);
             UNROLLED
-            for (int b = 1; b <= H; b++)
-                waiting[r][b - 1] = fma(-low[b], value, waiting[r][b]);
+            for (int r = 0; r < SIDES; r++) {
+                double value = out[r] = asked[r] + waiting[r][0];
+                UNROLLED
+                for (int b = 1; b <= H; b++)
+                    waiting[r][b - 1] = fma(-low[b], value, waiting[r][b]);
+            }
+            UNROLLED
+            for (int a = 0; a <= H; a++)
+                out[SIDES + a] = low[a];
+            if (kept)
+                work.put(out, j);
+            pending.step(row, low);
+            copy(row, next);
+            copy(asked, ahead);
         }
-        UNROLLED
-        for (int a = 0; a <= H; a++)
-            out[SIDES + a] = low[a];
-        if (j >= keep)
-            work.put(out, j);
-        pending.step(row, low);
-        copy(row, next);
-        copy(asked, ahead);
     }
 }
 
@@ -311,22 +345,25 @@ template <int H, int ND> LANE void pole_up(Write found, Read work, index keep, i
     Inverse<H, WIDE> carried;
     double later[SIDES][H] = {}, in[SIDES + H + 1], next[SIDES + H + 1], low[H + 1], z[WIDE + 1], out[SIDES + ND + 1];
     work.get(in, stop - 1);
-    ONE_BY_ONE
-    for (index j = stop - 1; j >= keep; j--) {
-        work.get(next, j > keep ? j - 1 : j);
-        UNROLLED
-        for (int a = 0; a <= H; a++)
-            low[a] = in[SIDES + a];
-        UNROLLED
-        for (int r = 0; r < SIDES; r++)
-            out[r] = behind<H>(in[r] * low[0], low, later[r]);
-        carried.row(z, low);
-        UNROLLED
-        for (int a = 0; a <= ND; a++)
-            out[SIDES + a] = z[a];
-        if (j < known)
-            found.put(out, j);
-        copy(in, next);
+    UNROLLED
+    for (int kept = 0; kept < 2; kept++) {
+        ONE_BY_ONE
+        for (index j = (kept ? known : stop) - 1; j >= (kept ? keep : known); j--) {
+            work.get(next, j > keep ? j - 1 : j);
+            UNROLLED
+            for (int a = 0; a <= H; a++)
+                low[a] = in[SIDES + a];
+            UNROLLED
+            for (int r = 0; r < SIDES; r++)
+                out[r] = behind<H>(in[r] * low[0], low, later[r]);
+            carried.row(z, low);
+            UNROLLED
+            for (int a = 0; a <= ND; a++)
+                out[SIDES + a] = z[a];
+            if (kept)
+                found.put(out, j);
+            copy(in, next);
+        }
     }
 }
 

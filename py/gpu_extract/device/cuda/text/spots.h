@@ -9,9 +9,9 @@
 // A bin's numbers: centre (y, x); of each core sigma y, sigma x, nsig (device.cuda.spots).
 constexpr int CENTRE_Y = 0, CENTRE_X = 1, CORES = 2;
 
-// numbers = all Legendre series at so many bins, a quarter of a fibre apart: (fibres, nseries, nwave). series: (all
+// numbers = all Legendre series at so many bins, an eighth of a fibre apart: (fibres, nseries, nwave). series: (all
 // fibres, nseries, ncoef); basis: (ndomain, ncoef, nwave), of which domain tells each series' own.
-constexpr int TOGETHER = 4;
+constexpr int TOGETHER = 8;
 
 template <int NCOEF>
 LANE void evaluate(index n, double *numbers, const double *series, const index *domain, const double *basis,

@@ -141,7 +141,7 @@ LANE void ask(index n, double *yes, const double *band, const double *taken, con
 // Poles, so many at a time (GROUP), of the fibres whose band has number `width`: what lane m of them works on. table:
 // rows of ROW numbers for every rung: how many poles, the sum of their weights, shifts, weights.
 struct Pole {
-    static constexpr index GROUP = 16, MOST = 64, ROW = 2 + 2 * MOST;
+    static constexpr index GROUP = 12, MOST = 64, ROW = 2 + 2 * MOST;
     index fibre, many;
     double shift;
     bool wanted;
@@ -205,7 +205,7 @@ LANE void poles_up(index n, double *found, const double *work, const int *halo, 
 LANE void add_up(index n, double *sums, const double *work, const double *bound, const int *status, const int *rung,
                  const double *table, index good, index group, index kept, index lanes)
 {
-    constexpr int ELEMENTS = 6;
+    constexpr int ELEMENTS = 8;
     index i = n % lanes, many = (kept + ELEMENTS - 1) / ELEMENTS, first = n / lanes % many * ELEMENTS;
     index row = n / lanes / many * kept + first;
     if (status[i] != good)
