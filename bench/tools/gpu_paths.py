@@ -75,7 +75,7 @@ PATHS: dict[str, Path] = {
     "eliminate.largest": lambda s, a: {"1": s.nwave / STRETCHES / 4},
     "eliminate.coupling": lambda s, a: {"1": (2 * s.hw + 1) * STRETCHES / 4},
     "eliminate.extend": lambda s, a: {"0": s.hw + 13},
-    "eliminate.product": lambda s, a: {"0": 2 * s.hw + 6},
+    "eliminate.product": lambda s, a: {"0": 2 * s.hw + 5},
     "eliminate.share": lambda s, a: {"0": 2 * s.hw + 7},
     "eliminate.moved_by": lambda s, a: {"0": 2, "0.0": (2 * s.hw + 1) / 4},
     "complement.tops": lambda s, a: {"5": s.nwave / STRETCHES / 4},

@@ -126,7 +126,7 @@ extend = text_kernel("eliminate.extend", "f8[1] f8[1] i4[1] i8 i8 i8 n", samples
 _PAIRS = "f8[1] f8[1] f8[1] f8[1] i4[1] i8 f8 i8 i8 i8 i8 i8 n"
 product = text_kernel("eliminate.product", _PAIRS, samples=((9,), (5,)), block=64)
 share = text_kernel("eliminate.share", _PAIRS, samples=((9,), (5,)), block=64)
-OF_PRODUCT, OF_SHARE = (6, 14), (8, 7)      # rows and columns of the blocks that a lane makes
+OF_PRODUCT, OF_SHARE = (5, 14), (8, 7)      # rows and columns of the blocks that a lane makes
 
 
 def block_lanes(nwave: int, columns: int, block: tuple[int, int]) -> int:

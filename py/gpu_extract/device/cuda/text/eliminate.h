@@ -56,7 +56,7 @@ LANE void product(index n, double *v, const double *blocks, const double *invers
                   const int *depth, index wanted, double distant, index distance, index nwave, index half, index lanes,
                   index size)
 {
-    constexpr int P = 6, Q = 14;
+    constexpr int P = 5, Q = 14;
     int wide = 2 * H + (int)half, groups = (wide + P + Q - 1) / Q;
     index m = n % (2 * lanes), rest = n / (2 * lanes);
     int p = (int)(rest / groups) * P, q = p - H + (int)(rest % groups) * Q;
