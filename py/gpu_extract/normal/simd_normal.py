@@ -9,16 +9,7 @@ import numpy as np
 
 from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.normal.simd_products import (
-    add,
-    add_mirrored,
-    clear_rows,
-    meets,
-    multiply,
-    scale_products,
-    store,
-    store_mirrored,
-)
+from gpu_extract.normal.simd_products import clear_rows, couple, meets, rows_shared
 from gpu_extract.normal.simd_rims import NUMBERS, faint, rims
 from gpu_extract.spots import simd_spots
 from gpu_extract.vectors.simd import (
@@ -132,7 +123,7 @@ def _walk(sums, recipe, blocks, cut, tile, scratch):
                       (first, last, zero, nblock))
 
 
-@njit(nogil=True, forceinline=True)
+@njit(nogil=True)
 def _meet(to, shape, whites, place, tile):
     """The entries of a fibre's block with an earlier one, or itself, of its own and of the fibres before it.
 
@@ -146,31 +137,23 @@ def _meet(to, shape, whites, place, tile):
     white, edges, slots, size, pitch = whites
     i, earlier, later = place
     first, last, zero, nblock = tile
+    step = 8 * nfibre * nblock
     for d in range(min(nd, i + 1)):
         for swap in range(1 if d == 0 or earlier == later else 2):
             own, other = (earlier, later) if swap == 0 else (later, earlier)
             if not (meets(own, first, last) or (d == 0 and meets(other, first, last))):
                 continue
-            a, b, step = (i - d) * nblock + own - zero, i * nblock + other - zero, 8 * nfibre * nblock
-            one, two, left = (i - d) * slots + own % slots, i * slots + other % slots, corners + 8 * a + step
-            shared = integer(left) + integer(left + 2 * step) - integer(corners + 8 * b + step)     # columns
+            a, b = (i - d) * nblock + own - zero, i * nblock + other - zero
+            frames = corners + 8 * a, corners + 8 * b, step
+            if rows_shared(frames) <= 0:
+                continue
+            one, two, left = (i - d) * slots + own % slots, i * slots + other % slots, frames[0] + step
+            shared = integer(left) + integer(left + 2 * step) - integer(frames[1] + step)     # columns
             if d > 0 and faint(edges + 8 * NUMBERS * one, edges + 8 * NUMBERS * two, shared):
                 continue
-            if not multiply(out, (white + one * size, white + two * size), (corners + 8 * a, corners + 8 * b, step),
-                            pitch):
-                continue
-            scale_products(out, factors + VECTOR * a, factors + VECTOR * b)
-            band = icov + 8 * ((i - d) * nd + d) * nwave * nband
-            bins, mirrored = (LANE * own, LANE * other), d == 0 and own != other
-            # where no row beside the block belongs to another tile, which another thread may be writing at this time
-            if first < bins[0] < last - LANE and (not mirrored or first < bins[1] < last - LANE):
-                add(band, out, bins, nband)
-                if mirrored:
-                    add_mirrored(band, out, bins, nband)
-            else:
-                store(band, out, bins, (nband, first, last))
-                if mirrored:
-                    store_mirrored(band, out, bins, (nband, first, last))
+            couple(out, icov + 8 * ((i - d) * nd + d) * nwave * nband, (white + one * size, white + two * size), frames,
+                   (factors + VECTOR * a, factors + VECTOR * b), (LANE * own, LANE * other), pitch,
+                   (nband, first, last, d == 0))
 
 
 @njit(nogil=True)

@@ -18,10 +18,10 @@ from gpu_extract.vectors.simd import (
     vset,
     vset8,
     vspread,
+    vswap,
     vturn1,
     vturn2,
     vturn3,
-    vtwice,
     vwrite,
     write,
 )
@@ -52,8 +52,15 @@ def meets(block, first, last):
 
 
 @njit(nogil=True, forceinline=True)
-def multiply(out, whites, frames, pitch):
-    """out[4 l + m] = product of lane l of block a with lane m of block b; False where they share no pixel.
+def rows_shared(frames):
+    """How many rows two blocks share, 0 or less where none; frames: see `_multiply`."""
+    a, b, step = frames
+    return min(integer(a) + integer(a + 2 * step), integer(b) + integer(b + 2 * step)) - max(integer(a), integer(b))
+
+
+@njit(nogil=True, forceinline=True)
+def _multiply(out, whites, frames, pitch):
+    """out[4 l + m] = product of lane l of block a with lane m of block b; False where they share no column.
 
     whites: addresses of the blocks
     frames: addresses of their frames' first rows, and bytes to their first columns, heights and widths
@@ -61,10 +68,9 @@ def multiply(out, whites, frames, pitch):
     """
     a, b, step = frames
     row_a, row_b, column_a, column_b = integer(a), integer(b), integer(a + step), integer(b + step)
-    top, left = max(row_a, row_b), max(column_a, column_b)
-    rows = min(row_a + integer(a + 2 * step), row_b + integer(b + 2 * step)) - top
+    top, left, rows = max(row_a, row_b), max(column_a, column_b), rows_shared(frames)
     columns = min(column_a + integer(a + 3 * step), column_b + integer(b + 3 * step)) - left
-    if rows <= 0 or columns <= 0:
+    if columns <= 0:
         return False
     at_a = whites[0] + (top - row_a) * pitch + (left - column_a) * VECTOR
     at_b = whites[1] + (top - row_b) * pitch + (left - column_b) * VECTOR
@@ -79,40 +85,33 @@ def multiply(out, whites, frames, pitch):
 def _products(out, a, b, shape, pitch):
     """out[4 l + m] = sum over rows and columns of lane l of a times lane m of b; shape: (rows, pairs of columns).
 
-    Each of two lanes of a stands in both lanes of a pair, as it is loaded, and meets the pairs of b straight, then
-    exchanged: four products to one exchange, which takes a place that products could have.
+    A pair of a, straight and with every two lanes exchanged, meets the pair of b, straight and turned by two lanes:
+    four products to two exchanges, whose places products could have, and to two numbers of memory.
     """
     e0, e1, e2, e3 = vset8(0.0), vset8(0.0), vset8(0.0), vset8(0.0)
     o0, o1, o2, o3 = vset8(0.0), vset8(0.0), vset8(0.0), vset8(0.0)
     even, end = 4 * VECTOR * (shape[1] // 2), 2 * VECTOR * shape[1]
     for _ in range(shape[0]):
         for x in range(0, even, 4 * VECTOR):
-            v, w, turned = vtwice(a + x), vtwice(a + x + 8), vread8(b + x)
-            e0 = vfma(v, turned, e0)
-            e1 = vfma(w, turned, e1)
-            turned = vturn2(turned)
-            e2 = vfma(v, turned, e2)
-            e3 = vfma(w, turned, e3)
-            v, w, turned = vtwice(a + x + 2 * VECTOR), vtwice(a + x + 2 * VECTOR + 8), vread8(b + x + 2 * VECTOR)
-            o0 = vfma(v, turned, o0)
-            o1 = vfma(w, turned, o1)
-            turned = vturn2(turned)
-            o2 = vfma(v, turned, o2)
-            o3 = vfma(w, turned, o3)
+            v, w = vread8(a + x), vread8(b + x)
+            swapped, turned = vswap(v), vturn2(w)
+            e0, e1, e2, e3 = vfma(v, w, e0), vfma(swapped, w, e1), vfma(v, turned, e2), vfma(swapped, turned, e3)
+            v, w = vread8(a + x + 2 * VECTOR), vread8(b + x + 2 * VECTOR)
+            swapped, turned = vswap(v), vturn2(w)
+            o0, o1, o2, o3 = vfma(v, w, o0), vfma(swapped, w, o1), vfma(v, turned, o2), vfma(swapped, turned, o3)
         if even < end:
-            v, w, turned = vtwice(a + even), vtwice(a + even + 8), vread8(b + even)
-            e0 = vfma(v, turned, e0)
-            e1 = vfma(w, turned, e1)
-            turned = vturn2(turned)
-            e2 = vfma(v, turned, e2)
-            e3 = vfma(w, turned, e3)
+            v, w = vread8(a + even), vread8(b + even)
+            swapped, turned = vswap(v), vturn2(w)
+            e0, e1, e2, e3 = vfma(v, w, e0), vfma(swapped, w, e1), vfma(v, turned, e2), vfma(swapped, turned, e3)
         a += pitch
         b += pitch
     f0, f1, f2, f3 = vfold(vadd(e0, o0)), vfold(vadd(e1, o1)), vfold(vadd(e2, o2)), vfold(vadd(e3, o3))
-    vwrite(out, vlow(f0, f2))
-    vwrite(out + VECTOR, vlow(f1, f3))
-    vwrite(out + 2 * VECTOR, vhigh(f2, f0))
-    vwrite(out + 3 * VECTOR, vhigh(f3, f1))
+    low, high = vpick(f0, f1, f0, f1), vpick(f2, f3, f2, f3)              # a0 b0, a0 b1, a2 b2, a2 b3; a0 b2, a0 b3, ..
+    vwrite(out, vlow(low, high))
+    vwrite(out + 2 * VECTOR, vhigh(high, low))
+    low, high = vpick(f1, f0, f1, f0), vpick(f3, f2, f3, f2)
+    vwrite(out + VECTOR, vlow(low, high))
+    vwrite(out + 3 * VECTOR, vhigh(high, low))
 
 
 @njit(nogil=True, forceinline=True)
@@ -145,7 +144,7 @@ def _squares(out, a, shape, pitch):
 
 
 @njit(nogil=True, forceinline=True)
-def scale_products(out, own, other):
+def _scale(out, own, other):
     """out[4 l + m] *= own[l] other[m]: addresses; symmetric in both to the last bit."""
     scale = vread(other)
     for lane in range(LANE):
@@ -154,7 +153,7 @@ def scale_products(out, own, other):
 
 
 @njit(nogil=True, forceinline=True)
-def add(band, out, bins, nband):
+def _add(band, out, bins, nband):
     """Add out[4 l + m] to the entries of the bins bins[0] + l with bins[1] + m, from any l to any m.
 
     band: address of a fibre's (nwave, nband), cleared. Bins too far apart for the band have no product, and the 0 that
@@ -167,7 +166,7 @@ def add(band, out, bins, nband):
 
 
 @njit(nogil=True, forceinline=True)
-def add_mirrored(band, out, bins, nband):
+def _add_mirrored(band, out, bins, nband):
     """The same entries of a fibre with itself, to the rows of the bins bins[1] + m."""
     at, step = band + 8 * (bins[1] * nband + nband // 2 + bins[0] - bins[1]), 8 * (nband - 1)
     a, b, c, d = vread(out), vread(out + VECTOR), vread(out + 2 * VECTOR), vread(out + 3 * VECTOR)
@@ -180,7 +179,7 @@ def add_mirrored(band, out, bins, nband):
 
 
 @njit(nogil=True)
-def store(band, out, bins, size):
+def _store(band, out, bins, size):
     """Entries of the bins bins[0] + l with bins[1] + m, from out[4 l + m], where they lie in the band and the tile.
 
     band: address of a fibre's (nwave, nband); size: (nband, first, last)
@@ -201,7 +200,7 @@ def store(band, out, bins, size):
 
 
 @njit(nogil=True)
-def store_mirrored(band, out, bins, size):
+def _store_mirrored(band, out, bins, size):
     """The same entries of a fibre with itself, where they lie with the bins bins[1] + m."""
     nband, first, last = size
     hw = nband // 2
@@ -212,3 +211,28 @@ def store_mirrored(band, out, bins, size):
         k = bins[0] - j
         for lane in range(max(0, -hw - k), min(LANE, hw + 1 - k)):
             write(band + 8 * (j * nband + hw + k + lane), number(out + VECTOR * lane + 8 * m))
+
+
+@njit(nogil=True)
+def couple(out, band, whites, frames, scales, bins, pitch, size):
+    """The entries of two blocks that share rows of pixels, from any bin bins[0] + l to any bin bins[1] + m.
+
+    out: address of room for 16 numbers; band: of a fibre's (nwave, nband); whites, frames: see `_multiply`
+    scales: addresses of what scales the blocks' spots; pitch: bytes from row to row
+    size: (nband, first, last, whether a fibre is coupled to itself: the mirrored entries follow), see `_store`
+    A function of its own: where it is inlined, LLVM keeps two dozen numbers of its loops in memory.
+    """
+    if not _multiply(out, whites, frames, pitch):
+        return
+    _scale(out, scales[0], scales[1])
+    nband, first, last, itself = size
+    mirrored = itself and bins[0] != bins[1]
+    # where no row beside the block belongs to another tile, which another thread may be writing at this time
+    if first < bins[0] < last - LANE and (not mirrored or first < bins[1] < last - LANE):
+        _add(band, out, bins, nband)
+        if mirrored:
+            _add_mirrored(band, out, bins, nband)
+    else:
+        _store(band, out, bins, (nband, first, last))
+        if mirrored:
+            _store_mirrored(band, out, bins, (nband, first, last))

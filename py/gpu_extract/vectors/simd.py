@@ -24,8 +24,8 @@ how many there are.
     vfours(a)                      four lanes, four times
     vhalf(a), vjoin(a, b)          the lower half of the lanes; a with b in place of its lower half
     vpixels(address)               four numbers, each in four lanes; vpixels8 two
-    vtwice(address)                the first, third, fifth and seventh of eight numbers, each in two lanes
     vturn1(a), vturn2, vturn3      every four lanes turned: lane m of each takes lane m + 1, + 2, + 3 modulo four
+    vswap(a)                       every two lanes exchanged
     vlow(a, b), vhigh(a, b)        the lower, the upper pairs of a and b
     vpairs(a, b)                   a0, b0, a2, b2
     vpick(a, b, c, d)              lane 0 of a, 1 of b, 2 of c, 3 of d
@@ -216,15 +216,6 @@ def vfours(typingctx, a):
     return vec16(vec4), codegen
 
 
-@intrinsic
-def vtwice(typingctx, place):
-    """Of the eight float64 at an address the first, third, fifth and seventh, each in two lanes."""
-    def codegen(context, builder, signature, args):
-        eight = load(builder, args[0], doubles(8))
-        return shuffle(builder, eight, eight, [n // 2 * 2 for n in range(8)])
-    return vec8(types.intp), codegen
-
-
 def _rotation(by: int) -> Any:
     """A function that turns every four lanes."""
     @intrinsic
@@ -237,6 +228,14 @@ def _rotation(by: int) -> Any:
 
 
 vturn1, vturn2, vturn3 = (_rotation(by) for by in (1, 2, 3))
+
+
+@intrinsic
+def vswap(typingctx, a):
+    """Every two lanes exchanged."""
+    def codegen(context, builder, signature, args):
+        return shuffle(builder, args[0], args[0], [n + 1 - n % 2 * 2 for n in range(a.lanes)])
+    return a(a), codegen
 
 
 @intrinsic
