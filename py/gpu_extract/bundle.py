@@ -75,12 +75,8 @@ class Job:
     most_ivar: float | None = None
     noise: ReadNoise | None = None
 
-    def odd_pixels(self, image: Image, fibres: tuple[int, int]) -> IntArray:
-        """The odd pixels of the bundle of fibres lo .. hi - 1: (n, 2) y and x. Raises InputError for illegal ones."""
-        return self.odd_in(image, self.columns(image, fibres))
-
     def odd_in(self, image: Image, place: slice) -> IntArray:
-        """The same in the columns of a bundle, where these are known."""
+        """The odd pixels in the columns of a bundle: (n, 2) y and x. Raises InputError for illegal ones."""
         return find_odd(image, place, self.most_ivar, lambda: self.sharpest)
 
     def columns(self, image: Image, fibres: tuple[int, int]) -> slice:
@@ -199,10 +195,11 @@ def locate(image: Image, job: Job, fibres: tuple[int, int], arena: Arena | None 
     spots = recipe(job.psf, fibres, job.plan.extended, arena)
     bins = slice(len(job.plan.extended))       # the recipe repeats the last one
     bands = half_bands(spots.y0[:, bins], spots.x0[:, bins], job.psf.stamp, image.shape)
-    odd = job.odd_pixels(image, fibres)        # first: what it has looked at is in the caches for the cut
+    looked = job.columns(image, fibres)
+    odd = job.odd_in(image, looked)            # first: what it has looked at is in the caches for the cut
     cut = make_cut(image, spots.y0, spots.x0, job.psf.stamp, arena)
     mask_pixels(cut.root, cut.light, odd, (cut.y0, cut.x0))
-    return Place(spots, cut, bands, odd, _most_ivar(job, spots, job.columns(image, fibres), image.shape[1]))
+    return Place(spots, cut, bands, odd, _most_ivar(job, spots, looked, image.shape[1]))
 
 
 def _most_ivar(job: Job, spots: Recipe, looked: slice, width: int) -> float:
