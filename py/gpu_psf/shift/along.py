@@ -41,6 +41,7 @@ RATHER = 0.1            # of its light: clear lines of a stretch that have so mu
 FAINT = 0.3             # of the brightest line in its window: fainter ones add nothing
 LITTLE = 0.004          # of the light of a line: neighbours with less are left out of its profile
 ENOUGH = 0.75           # of the rows of a line's window
+BEND = 4                # of the profiles of a window, see row_profiles
 TINY = 1e-9
 
 

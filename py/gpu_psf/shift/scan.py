@@ -6,7 +6,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from gpu_extract.data import Array, Image, PsfModel
 from gpu_psf.shift.across import ROWS, Filters, groups, half_window, make_filters
-from gpu_psf.shift.along import Marks, looks, reach, row_filters, row_profiles
+from gpu_psf.shift.along import BEND, Marks, looks, reach, row_filters, row_profiles
 
 STRETCHES = 8           # of each fibre that are looked at
 PEAK = 0.4              # that the best score must be above the lowest quarter; noise makes some 0.15
@@ -36,6 +36,7 @@ def along_scores(image: Image, noise: float, psf: PsfModel, every: Sequence[Mark
     for fibres, marks in looks(psf, every, all_of_them=False):
         made = make_filters(psf, fibres, marks.lines.wave[marks.chosen], half_window(psf))
         profiles = row_profiles(psf, fibres, marks, made, 2 * reach(psf) + 1)
+        profiles = np.delete(profiles, BEND, axis=2)      # with it, a filter sees light that is far from the line
         weight = row_filters(profiles, np.ones_like(profiles[:, :, 0], dtype=bool))[:, :, 0]
         parts.append(_along(image, noise, made, weight, most))
     return np.asarray(np.mean(parts, axis=0), np.float64)
