@@ -9,8 +9,8 @@ import pytest
 
 from gpu_extract.device.cuda.kernels import declared
 
-# not in a small frame: model images, byte order, doubles and tails; frames of float32 are in test/device/cudasim
-LEFT_OUT = {"quality.project", "image.swap_words", "image.swap_pairs", "image.whiten_doubles", "spots.add_tail",
+# not in a small frame: model images, doubles and tails; frames of float32 are in test/device/cudasim
+LEFT_OUT = {"quality.project", "image.whiten_doubles", "spots.add_tail",
             "assembly.write_singles", "assembly.resolve_singles"}
 
 

@@ -133,8 +133,8 @@ def _some(image: Image, place: slice, limits: tuple[float, float]) -> tuple[Arra
     """ivar and pix in these columns of the rows that contain a suspect, and which rows these are."""
     ivar, pix = image.ivar, image.pix
     columns = place.start, place.stop
-    if not all(a.dtype.isnative and a.flags.c_contiguous for a in (ivar, pix)):
-        ivar, pix = (np.ascontiguousarray(a[:, place], dtype=a.dtype.newbyteorder("=")) for a in (ivar, pix))
+    if not all(a.flags.c_contiguous for a in (ivar, pix)):
+        ivar, pix = (np.ascontiguousarray(a[:, place]) for a in (ivar, pix))
         columns = 0, ivar.shape[1]
     rows = np.empty(len(ivar), dtype=bool)
     simd_odd.look(rows, read_only(ivar), read_only(pix), columns, limits)

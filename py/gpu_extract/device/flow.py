@@ -101,8 +101,8 @@ class Flow:
             for shape in sorted(shapes, key=lambda shape: -shape.bundles):
                 self._cores[s, shape] = make_core(device, shape, room=room.again())
         self._aside, tables_there = device.stream(), device.event()
-        self._seen: set[tuple[int, bool]] = set()
-        self._graphs: dict[tuple[int, bool], Any] | None = {}
+        self._seen: set[int] = set()
+        self._graphs: dict[int, Any] | None = {}
         tables, wave = task.tables, task.job.plan.wave
         step = np.gradient(wave)
         self._tables = [_Table(device, array) for array in (
@@ -180,7 +180,7 @@ class Flow:
         return pix, ivar
 
     def _stage(self, n: int, image: Image) -> None:
-        """The pixels of a piece into pinned memory, as they are: byte order is the device's business."""
+        """The pixels of a piece into pinned memory, as they are."""
         for b, bundle in enumerate(self.pieces[n].bundles):
             columns = self.task.geometries[bundle].staged
             for place, source in zip(self._planes(n, b), (image.pix, image.ivar), strict=True):
@@ -188,31 +188,29 @@ class Flow:
 
     def _queue_piece(self, n: int, image: Image, recorder: Recorder, graphs: bool) -> None:
         """All of a piece but for its rows' way down: step by step, or as a graph where it was queued before."""
-        swapped = as_it_is(image) and not image.pix.dtype.isnative
-        key, stream, work = (n, swapped), self._stream(n), partial(self._do_piece, n, swapped, recorder)
-        if not graphs or self._graphs is None or not self._core(n).captured or key not in self._seen:
-            self._seen.add(key)
+        stream, work = self._stream(n), partial(self._do_piece, n, recorder)
+        if not graphs or self._graphs is None or not self._core(n).captured or n not in self._seen:
+            self._seen.add(n)
             work()
             return
-        if key not in self._graphs:
+        if n not in self._graphs:
             try:
-                self._graphs[key] = self.device.capture(work, stream)
+                self._graphs[n] = self.device.capture(work, stream)
             except Exception as error:      # an error that has another cause comes again
                 self._graphs = None
                 self._warn(f"{self.device.name} does not capture graphs, its kernels are launched one by one: "
                            f"{type(error).__name__}: {' '.join(str(error).split())}")
                 work()
                 return
-        self.device.replay(self._graphs[key], stream)
+        self.device.replay(self._graphs[n], stream)
 
-    def _do_piece(self, n: int, swapped: bool, recorder: Recorder) -> None:
+    def _do_piece(self, n: int, recorder: Recorder) -> None:
         """The pixels come up, the piece is worked on, and what is told of it goes down."""
         device, views, stream = self.device, self._views[n], self._stream(n)
         with device.current(stream):
             with recorder.copy(TO_DEVICE, self._staged[n].nbytes):
                 device.upload(self._staged[n], views.pixels, stream)
-            self._compute(n, Steps(device, stream, self.pieces[n].shape, self.task.sizes, views), swapped=swapped,
-                          recorder=recorder)
+            self._compute(n, Steps(device, stream, self.pieces[n].shape, self.task.sizes, views), recorder)
             with recorder.copy(TO_HOST, sum(array.nbytes for array in self._told[n].values())):
                 for name, array in self._told[n].items():
                     device.download(getattr(views, name), array, stream)
@@ -233,11 +231,11 @@ class Flow:
     def _core(self, n: int) -> Core:
         return self._cores[n % len(self._streams), self.pieces[n].shape]
 
-    def _compute(self, n: int, steps: Steps, *, swapped: bool, recorder: Recorder) -> None:
+    def _compute(self, n: int, steps: Steps, recorder: Recorder) -> None:
         job, piece, views = self.task.job, self.pieces[n], self._views[n]
         series, domain, basis, widths, limits = (table.array for table in self._tables[:5])
         with recorder.device_span("pixels"):
-            steps.pixels(swapped)
+            steps.pixels()
         with recorder.device_span("spots"):
             for b, bundle in enumerate(piece.bundles):
                 steps.spots(self.task.geometries[bundle].fibres[0], self.task.tables, (series, domain, basis), b)
@@ -273,13 +271,13 @@ class Flow:
 
 
 def as_it_is(image: Image) -> bool:
-    """Whether the pixels can come up byte by byte; where their types differ they come up as native float64."""
+    """Whether the pixels can come up byte by byte; where their types differ they come up as float64."""
     return image.pix.dtype == image.ivar.dtype
 
 
 def staged_type(image: Image) -> Any:
     """The type that an image has on the device."""
-    return image.pix.dtype.newbyteorder("=") if as_it_is(image) else np.dtype(np.float64)
+    return image.pix.dtype if as_it_is(image) else np.dtype(np.float64)
 
 
 class _Table:

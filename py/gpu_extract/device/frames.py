@@ -18,7 +18,7 @@ from gpu_extract.device.cuda.seam import Device
 from gpu_extract.device.flow import CoreMaker, Flow, Task, staged_type
 from gpu_extract.device.geometry import BundleGeometry, bundle_geometry, cut_pieces, psf_tables
 from gpu_extract.device.memory import sizes_of
-from gpu_extract.device.remedy import native, on_cpu, put, put_fibres
+from gpu_extract.device.remedy import on_cpu, put, put_fibres
 from gpu_extract.errors import InternalError
 from gpu_extract.plan import share
 from gpu_extract.ranks.packing import same
@@ -187,7 +187,7 @@ class GpuFrames:
                 if flow.task.sizes.model:
                     models[bundle] = _model(flow, told["model"][b], bundle)
                 if lost:
-                    put_fibres(rows, lost, job, image=native(image), recorder=recorder, fibres=fibres,
+                    put_fibres(rows, lost, job, image=image, recorder=recorder, fibres=fibres,
                                kept=flow.kept(p, b))
                     notes[fibres[0]]["on_cpu"] = len(lost)
                 notes[fibres[0]] = in_notes(notes[fibres[0]], odd[b])

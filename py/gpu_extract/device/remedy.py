@@ -14,15 +14,9 @@ from gpu_extract.seams import Recorder
 from gpu_extract.solve import solve
 
 
-def native(image: Image) -> Image:
-    """The image in this machine's byte order, as the CPU's kernels want it."""
-    pix, ivar = (array.astype(array.dtype.newbyteorder("="), copy=False) for array in (image.pix, image.ivar))
-    return replace(image, pix=pix, ivar=ivar)
-
-
 def on_cpu(image: Image, job: Job, number: int, recorder: Recorder) -> BundleResult:
     """A bundle of the job as the CPU makes it."""
-    result = extract_bundle(native(image), job, job.plan.bundles[number], group=SERIAL, recorder=recorder)
+    result = extract_bundle(image, job, job.plan.bundles[number], group=SERIAL, recorder=recorder)
     return replace(result, notes={**result.notes, "on_cpu": len(result.flux)})
 
 

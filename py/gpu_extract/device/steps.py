@@ -39,13 +39,9 @@ class Steps:
     def _launch(self, kernel: Any, count: int, *args: Any) -> None:
         self.device.launch(kernel, count, args, self.stream)
 
-    def pixels(self, swapped: bool) -> None:
-        """Whitened pixels, and what is seen of them all; swapped: the image has the other byte order."""
+    def pixels(self) -> None:
+        """Whitened pixels, and what is seen of them all."""
         a, sizes, single = self.arrays, self.sizes, self.sizes.dtype.itemsize == 4
-        if swapped:
-            size = self.shape.bundles * 2 * sizes.pixels
-            words = a.pixels.seen_as((size * sizes.dtype.itemsize // 4,), np.uint32)
-            self._launch(image.swap_words if single else image.swap_pairs, size, words)
         self._launch(image.look_singles if single else image.look_doubles, self.shape.bundles * image.LOOKERS, a.looked,
                      a.pixels, a.places, sizes.pixels, image.LOOKERS)
         self._launch(image.see, self.shape.bundles * image.SEEN, a.seen, a.looked, image.LOOKERS)

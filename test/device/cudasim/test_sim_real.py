@@ -9,14 +9,21 @@ from gpu_checks import small_frames
 from numba import config
 
 from gpu_extract.assemble import BY_BIN
-from gpu_extract.device.cuda import image, sweeps
+from gpu_extract.device.cuda import sweeps
 from gpu_extract.device.cuda.gradients import STATE
+from gpu_extract.device.cuda.kernels import kernel
 from gpu_extract.device.cuda.simulated import SimulatedDevice
 from gpu_extract.perf.recorder import Recorder
 
 if not config.ENABLE_CUDASIM:
     pytest.skip("needs NUMBA_ENABLE_CUDASIM=1 before numba is loaded: test/device/test_cudasim.py sees to that",
                 allow_module_level=True)
+
+
+@kernel("u4[1]", block=64)
+def flip(n, words):      # type: ignore[no-untyped-def]
+    """Another number, and with the next launch the one before."""
+    words[n] ^= 2
 
 
 @pytest.fixture
@@ -61,7 +68,7 @@ def test_a_graph(real) -> None:      # type: ignore[no-untyped-def]
     def work() -> None:
         device.upload(source, there.seen_as((64,), np.float64), stream)
         device.clear(halves, stream)
-        device.launch(image.swap_words, 64, (word,), stream)
+        device.launch(flip, 64, (word,), stream)
         device.launch(sweeps.precondition_down.sized(1), 1, (
             halves.seen_as((64,), np.float64), there.seen_as((64,), np.float64), there.seen_as((64,), np.float64),
             word.seen_as((64,), np.int32), state, STATE, 1, 2, 2, 1), stream)
@@ -75,7 +82,7 @@ def test_a_graph(real) -> None:      # type: ignore[no-untyped-def]
     assert (word.data == 1).all() and (target == -1).all(), "nothing is done while it is captured"
     for _ in range(2):
         device.replay(graph, stream)
-    assert (word.data == 1).all() and target[0] == 5.0 and not target[2:].any(), "bytes turned twice; pixels of now"
+    assert (word.data == 1).all() and target[0] == 5.0 and not target[2:].any(), "numbers flipped twice; pixels of now"
     assert standin_gpu.CALLS == ["begin_capture", "graph of few", "graph of few"]
 
 

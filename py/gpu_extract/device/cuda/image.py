@@ -1,4 +1,4 @@
-"""Kernels: pixels as they lie in the file -> what the spots need, and whether any of them is odd.
+"""Kernels: pixels as they lie in memory -> what the spots need, and whether any of them is odd.
 
 Some columns of the CCD come up for every bundle, all rows of them, as they lie on the host: (rows, columns). The
 bundle's cut-out is a part of that. It is kept as (columns, rows), rows fastest: traces run along y, and lanes that are
@@ -19,29 +19,6 @@ BEGIN, WIDE, FIRST, LAST, HEIGHT, PLACES = 0, 1, 2, 3, 4, 5
 # What is seen of a bundle's pixels (checks.odd_pixels.may_be_odd); LOOKERS: lanes of a bundle
 SEEN, LOOKERS = 3, 1024
 TOP, LEFT, ROWS, COLUMNS = 0, 1, 2, 3      # of a bundle's cut-out: (bundles, 4) int64
-
-
-@njit(cache=True)
-def _swap_words(n, words):
-    """Four bytes the other way round."""
-    w = words[n]
-    words[n] = np.uint32(((w & 0xFF) << 24) | ((w & 0xFF00) << 8) | ((w >> 8) & 0xFF00) | (w >> 24))
-
-
-# Byte order of 4-byte numbers, in place.
-swap_words = kernel("u4[1]", name="swap_words", block=256)(_swap_words)
-
-
-@kernel("u4[1]", block=256)
-def swap_pairs(n, words):
-    """Byte order of 8-byte numbers, in place.
-
-    Eight bytes, seen as two words, the other way round.
-    """
-    low, high = words[2 * n], words[2 * n + 1]
-    words[2 * n], words[2 * n + 1] = high, low
-    _swap_words(2 * n, words)
-    _swap_words(2 * n + 1, words)
 
 
 @njit(cache=True)
