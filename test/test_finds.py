@@ -7,6 +7,8 @@ from problems import make
 
 # what was wrong -> what was drawn from the seed: when another problem is drawn from it, the find has to be made anew
 FINDS = {
+    "two bins that a direction of nothing but rounding touches by 5e-8, C_jj icov_jj of 1e25 taken for 2e9, no flag":
+        "seed 130036: islands, tiny, 6 x 20 bins of 0.8 A, 89.52% masked",
     "a bin beside directions that are all rounding, C_jj icov_jj of 4e13 taken for 2e9, no flag":
         "seed 110016: islands, v2, 3 x 36 bins of 0.6 A, 98.54% masked",
     "a neighbour that nothing tells, eliminated in the narrow band: what it leaves is rounding, 2.5e-3 sigma":

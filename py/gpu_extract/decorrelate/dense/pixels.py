@@ -241,9 +241,14 @@ def root_of(sigma: Array, u: Array, product: Array) -> tuple[Array, Array, Array
 
 
 def _raised(scaled: Array) -> Array:
-    """C_jj icov_jj of bins, infinite where it cannot be told; scaled: R_i with its columns of A scaled to length 1."""
+    """C_jj icov_jj of bins, infinite where it cannot be told; scaled: R_i with its columns of A scaled to length 1.
+
+    A direction that is all rounding counts as NONE, so that bins are seen that it touches by 1e-10. Rows are rounded by
+    1e-13 at most, its own elements by 1e-13 times the root of a bin's other C_jj icov_jj: that makes at most 1e-13 / NONE
+    squared, 1e4, times the latter of it, no more than UNKNOWN for whole bins (WHOLE).
+    """
     _, sigma, u, info = lapack.dgesdd(scaled)
     if info != 0:
         return np.full(scaled.shape[1], np.inf)
-    raised: Array = (1.0 / np.maximum(sigma, SURE) ** 2) @ u**2
+    raised: Array = (1.0 / np.maximum(sigma, NONE) ** 2) @ u**2
     return raised
