@@ -244,8 +244,8 @@ def _raised(scaled: Array) -> Array:
     """C_jj icov_jj of bins, infinite where it cannot be told; scaled: R_i with its columns of A scaled to length 1.
 
     A direction that is all rounding counts as NONE, so that bins are seen that it touches by 1e-10. Rows are rounded by
-    1e-13 at most, its own elements by 1e-13 times the root of a bin's other C_jj icov_jj: that makes at most 1e-13 / NONE
-    squared, 1e4, times the latter of it, no more than UNKNOWN for whole bins (WHOLE).
+    1e-13 at most, and its elements by that times the root of what a bin has from other directions. So rounding makes at
+    most (1e-13 / NONE)^2 = 1e4 times the latter of it: no more than UNKNOWN for whole bins (WHOLE).
     """
     _, sigma, u, info = lapack.dgesdd(scaled)
     if info != 0:
