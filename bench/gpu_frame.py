@@ -34,7 +34,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 from gpu_checks import differences, open_backend, problem, same_bits, small_check
 
 from gpu_extract.device.cuda.host_text import compiler
-from gpu_extract.device.remedy import native
 from gpu_extract.perf import clock
 from gpu_extract.perf.recorder import Recorder
 from gpu_extract.run import extract
@@ -163,9 +162,9 @@ def overlapped(spans: Sequence[Sequence[Any]]) -> float:
 def right_or_wrong(report: Report, given: tuple[Any, ...], seconds: float) -> None:
     """Rows of the comparison with the CPU, and of bits."""
     image, psf, config = given
-    extract(native(image), psf, replace(config, nspec=25))
+    extract(image, psf, replace(config, nspec=25))
     start = clock.now()
-    cpu = extract(native(image), psf, config)
+    cpu = extract(image, psf, config)
     on_cpu = clock.now() - start
     if seconds:
         report.say("times", f"{on_cpu / seconds:.1f} (the CPU {on_cpu:.2f} s)")
