@@ -18,14 +18,17 @@ LOST = 1.5                   # fibres' light that a farther shift must gain: a t
 def light_on_traces(pix: Array, psf: PsfModel, shifts: Array, samples: int = SAMPLES) -> Array:
     """Mean light on the traces moved by each shift in x (pixels).
 
-    Each row counts by its light above the row's median, up to the brightest hundredth, so that no one line decides.
+    Each row counts by its light above the row's median, up to the brightest hundredth, so that no one line decides; and
+    all rows count, the mean of those around a place: farther fibres have an arc's lines in other rows.
     """
     y, x = centres(psf, (0, psf.nfibre), np.linspace(*psf.wavelength_range, samples))
     ny, nx = pix.shape
     above = np.clip(pix - np.median(pix, axis=1, keepdims=True), 0, None)
     above = np.minimum(above, np.quantile(above, 0.99))
+    height = max(ny // samples, 1)
+    above = above[:ny // height * height].reshape(-1, height, nx).mean(axis=1)
     on = (y >= 0) & (y <= ny - 1) & (x >= 0) & (x <= nx - 1)
-    rows, place = np.rint(y[on]).astype(int), x[on]
+    rows, place = np.minimum(np.rint(y[on]).astype(int) // height, len(above) - 1), x[on]
     light = []
     for shift in shifts:
         left = np.floor(place + shift).astype(int)

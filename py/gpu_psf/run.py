@@ -9,7 +9,6 @@ from gpu_extract.data import Array, Core, Image, Legendre, PsfModel
 from gpu_extract.errors import InputError
 from gpu_extract.plan import instrument_bundles
 from gpu_extract.ranks.comm import SERIAL, Comm
-from gpu_psf.beside import check_beside
 from gpu_psf.data import FitConfig, Lines
 from gpu_psf.fit import Fit, Status, fit_bundle, shift_scores
 from gpu_psf.kept import Kept
@@ -86,7 +85,6 @@ def fit_psf(images: Sequence[Image], start: PsfModel, lines: Lines, config: FitC
     reasons = [part["reason"] for part in found]
     if all(reasons):
         raise InputError(f"no bundle could be fitted; the first of {len(reasons)}: {reasons[0]}")
-    check_beside(np.asarray(images[0].pix, dtype=np.float64), start, config.reach[0])
     return _assembled(start, ranges, found, config)
 
 
