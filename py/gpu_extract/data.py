@@ -399,19 +399,20 @@ class Output:
     """An array of the output: a number for each bin of each fibre, or the columns of the resolution matrix.
 
     hdu: its name in files; kind: its type in memory, None for that of all real numbers; stored: its type in files
-    dropped: what a dropped fibre has
+    dropped: what a dropped fibre has; unit: BUNIT in files
     """
 
     hdu: str
     kind: Any = None
     stored: Any = np.float32
     dropped: float = 0.0
+    unit: str = ""
 
 
 # field of BundleResult, Rows and Frame -> what it is: all that is assembled, sent and written goes by this table
 OUTPUTS = {
-    "flux": Output("FLUX"),
-    "ivar": Output("IVAR"),
+    "flux": Output("FLUX", unit="electron/Angstrom"),
+    "ivar": Output("IVAR", unit="Angstrom2/electron2"),
     "mask": Output("MASK", np.uint32, np.uint32,
                    SpecMask.SOMEBADPIX | SpecMask.ALLBADPIX | SpecMask.NODATA | SpecMask.BADFIBER),
     "resolution": Output("RESOLUTION"),

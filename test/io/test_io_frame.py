@@ -11,7 +11,7 @@ from astropy.io import fits
 from astropy.table import Table
 
 from edge_files import small_frame, without_fibermap
-from gpu_extract.data import Card, FiberMap, SpecMask, Status
+from gpu_extract.data import OUTPUTS, Card, FiberMap, SpecMask, Status
 from gpu_extract.errors import InputError, OutputError
 from gpu_extract.io.fits import open_fits
 from gpu_extract.io.frame import read_frame, write_frame, write_model
@@ -46,6 +46,7 @@ def test_hdus_types_units_and_values(written):
         assert hdus["MASK"].header["BZERO"] == 2**31
         assert hdus["FLUX"].header["BUNIT"] == "electron/Angstrom"
         assert hdus["WAVELENGTH"].header["BUNIT"] == "Angstrom"
+        assert hdus["IVAR"].header["BUNIT"] == "Angstrom2/electron2"
     with fits.open(written) as hdus:
         assert hdus["MASK"].data.dtype == np.uint32
         np.testing.assert_array_equal(hdus["MASK"].data, frame.mask)
@@ -60,6 +61,14 @@ def test_hdus_types_units_and_values(written):
             np.testing.assert_array_equal(hdus[name].data, array.astype(np.float32))
         assert hdus["FIBERMAP"].data["FIBER"].tolist() == [1501, 1502, 1503, 1504]
         assert hdus["FIBERMAP"].data["NAME"].tolist() == ["n0", "n1", "n2", "n3"]
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_units_are_those_of_the_table(tmp_path, monkeypatch, name):
+    monkeypatch.setitem(OUTPUTS, name, replace(OUTPUTS[name], unit="parsec"))
+    write_frame(tmp_path / "frame.fits", small_frame())
+    with fits.open(tmp_path / "frame.fits") as hdus:
+        assert hdus[OUTPUTS[name].hdu].header["BUNIT"] == "parsec"
 
 
 def test_header(written):

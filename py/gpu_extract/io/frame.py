@@ -21,8 +21,7 @@ from gpu_extract.io.provenance import frame_cards
 from gpu_extract.io.scores import band_of, raw_scores
 from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
 
-FLUX_UNIT = "electron/Angstrom"
-IVAR_UNIT = "Angstrom2/electron2"
+FLUX_UNIT, IVAR_UNIT = OUTPUTS["flux"].unit, OUTPUTS["ivar"].unit
 # what `read_frame` has something to say about; other arrays may be absent, and are None then
 _READ = ("flux", "ivar", "mask", "resolution", "chi2pix", "pixmask_fraction", "status")
 GRID = "GRID"            # HDU of the common coordinate, where WAVELENGTH has a row for each fibre
@@ -48,20 +47,20 @@ def write_frame(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[C
     refuse_not_finite(path, frame, images, table)
     bundles = bundle_table(frame)
     brief = frame if bundles is None else replace(frame, notes={**frame.notes, "bundles": {}})     # they have a table
-    hdus = [image_hdu(images["FLUX"], "FLUX", bunit=FLUX_UNIT, primary=True,
+    units = {"WAVELENGTH": "Angstrom", GRID: "Angstrom", **{output.hdu: output.unit for output in OUTPUTS.values()}}
+    hdus = [image_hdu(images["FLUX"], "FLUX", bunit=units["FLUX"], primary=True,
                       cards=merged(frame.cards, frame_cards(brief, [*count_cards(frame), *cards])))]
-    units = {"IVAR": IVAR_UNIT, "WAVELENGTH": "Angstrom", GRID: "Angstrom"}
-    hdus += [image_hdu(images[name], name, bunit=units.get(name, ""))
+    hdus += [image_hdu(images[name], name, bunit=units[name])
              for name in ("IVAR", "MASK", "WAVELENGTH", GRID, "RESOLUTION") if name in images]
     hdus += fibermap_hdus(frame)
-    hdus.append(image_hdu(images["CHI2PIX"], "CHI2PIX"))
+    hdus.append(image_hdu(images["CHI2PIX"], "CHI2PIX", bunit=units["CHI2PIX"]))
     hdus += score_hdus(table)
     if "PIXMASK_FRACTION" in images:
-        hdus.append(image_hdu(images["PIXMASK_FRACTION"], "PIXMASK_FRACTION"))
+        hdus.append(image_hdu(images["PIXMASK_FRACTION"], "PIXMASK_FRACTION", bunit=units["PIXMASK_FRACTION"]))
     if "STATUS" in images:
-        hdus.append(image_hdu(images["STATUS"], "STATUS", cards=status_cards()))
+        hdus.append(image_hdu(images["STATUS"], "STATUS", bunit=units["STATUS"], cards=status_cards()))
     written = {hdu.name for hdu in hdus} | {"FLUX"}
-    hdus += [image_hdu(array, name) for name, array in images.items() if name not in written]
+    hdus += [image_hdu(array, name, bunit=units[name]) for name, array in images.items() if name not in written]
     hdus += [] if bundles is None else [table_hdu(bundles[0], "BUNDLES", comments=bundles[1])]
     smooth = background_table(frame)
     hdus += [] if smooth is None else [table_hdu(smooth[0], "BACKGROUND", comments=smooth[1])]
