@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from case import BUNDLE, Change
 
+from gpu_extract.assemble import BY_BIN
 from gpu_extract.data import Frame, SpecMask, Status
 
-BY_BIN = ("flux", "ivar", "mask", "resolution", "chi2pix", "pixmask_fraction", "status")
 FrameOf = Callable[[Change], Frame]
 
 

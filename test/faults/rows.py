@@ -301,10 +301,12 @@ class Writing:
 
 
 LITTLE = "cannot be written: "
+WHOLE = 138240       # bytes of the frame; test_faults_around.py measures it
 WRITING = (
     *(Writing(f"a file size limit of {size} bytes", outside.grows_to(size), LITTLE)
-      for size in (0, 1, 2880, 5760, 11520, 40000, 80000, 120000, 130000, 138239)),
-    Writing("a file size limit equal to the size of the frame", outside.grows_to(138240), code=0),
+      for size in (0, 1, 2880, 5760, 11520, 40000, 80000, 120000, 130000)),
+    Writing("a file size limit one byte below the size of the frame", outside.grows_to(WHOLE - 1), LITTLE),
+    Writing("a file size limit equal to the size of the frame", outside.grows_to(WHOLE), code=0),
     *(Writing(f"a disk of {size}", outside.room_for(size), LITTLE)
       for size in ("4k", "8k", "16k", "64k", "100k", "120k")),
     Writing("the file cannot be created", outside.fails("open", outside.FULL), "No space left on device"),

@@ -16,7 +16,7 @@ from mpi_launch import PROGRAM, Frames, finish, launch
 @pytest.mark.parametrize("ranks", [4, pytest.param(5, marks=pytest.mark.slow)])
 def test_verbs_on_real_ranks(ranks: int) -> None:
     ended = launch(ranks, Path(__file__).with_name("verbs.py"), OMPI_MCA_osc="^ucx")
-    assert (ended.code, ended.out, ended.err) == (0, f"all right on {ranks} ranks\n", "")
+    assert (ended.code, ended.out, ended.err) == (0, f"all right on {ranks} ranks\n", ""), ended.err
 
 
 def test_one_process_has_the_same_verbs() -> None:

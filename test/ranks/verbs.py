@@ -2,10 +2,11 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
-from gpu_extract.data import BundleResult, Card, FiberMap, Image
+from gpu_extract.data import OUTPUTS, BundleResult, Card, FiberMap, Image
 from gpu_extract.errors import ConfigError, GpuExtractError, InputError, InternalError, OutputError
 from gpu_extract.plan import share as share_of
 from gpu_extract.ranks import mpi_ranks
@@ -32,8 +33,11 @@ def result(number: int) -> BundleResult:
     """Something that depends on its number, with a part of a larger array in it."""
     shape = 2, 5 + number
     wide = np.full((3, *shape), number + 0.5)
-    return BundleResult((number, number + 2), wide[1], wide[2], np.full((2, 3, shape[1]), -number), wide[0, :, ::-1],
-                        wide[0], np.full(shape, number, dtype=np.uint32), np.zeros(shape, dtype=np.int8),
+    arrays: dict[str, Any] = {name: np.full(shape, number, output.kind or np.float64)
+                              for name, output in OUTPUTS.items()}
+    arrays |= {"flux": wide[1], "ivar": wide[2], "resolution": np.full((2, 3, shape[1]), -number),
+               "chi2pix": wide[0, :, ::-1], "pixmask_fraction": wide[0]}
+    return BundleResult((number, number + 2), **arrays,
                         notes={"iterations": number, "error": 1e-300 * number, "also": np.float64(0.1)})
 
 
@@ -46,7 +50,7 @@ def check_gather(comm: Comm) -> None:
         other = result(number)
         assert one.fibres == other.fibres and dict(one.notes) == dict(other.notes) and one.model is None
         assert [type(v) for v in one.notes.values()] == [int, float, float]
-        for name in ("flux", "ivar", "resolution", "chi2pix", "pixmask_fraction", "mask", "status"):
+        for name in OUTPUTS:
             ours, theirs = getattr(one, name), getattr(other, name)
             assert ours.dtype == theirs.dtype and ours.shape == theirs.shape and ours.tobytes() == theirs.tobytes()
     assert comm.gather([]) == ([] if comm.rank == 0 else None)
