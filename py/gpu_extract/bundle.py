@@ -131,7 +131,8 @@ def conclude(image: Image, job: Job, fibres: tuple[int, int], solved: "Solved", 
              recorder: Recorder) -> BundleResult:
     """From the solution of a bundle to its spectra; image: for the pixels of patches, as the solution saw them.
 
-    The pixels of the cut are no longer there (`Solved`): what needs them belongs into `judge`.
+    The pixels of the cut are no longer there (`Solved`): what needs them belongs into `judge`. The normal equations and
+    the solution lie in an arena that is given back afterwards: what a result keeps of them is a copy.
     """
     place, normal, solution = solved.place, solved.normal, solved.solution
     with recorder.span("decorrelate"):
