@@ -7,6 +7,10 @@ from problems import make
 
 # what was wrong -> what was drawn from the seed: when another problem is drawn from it, the find has to be made anew
 FINDS = {
+    "a short pad of 3 A bins, all of it beside masks, counted among the good bins inside of the range, 1.7e-5 sigma":
+        "seed 152228: amplifier, v2, 2 x 21 bins of 3 A, 19.02% masked",
+    "ten bins between masks, wings at both ends, elements of S that grow beyond the narrow band: 5.6e-8 of ivar":
+        "seed 150708: block, tiny, 2 x 32 bins of 1.2 A, 53.85% masked",
     "two bins that a direction of nothing but rounding touches by 5e-8, C_jj icov_jj of 1e25 taken for 2e9, no flag":
         "seed 130036: islands, tiny, 6 x 20 bins of 0.8 A, 89.52% masked",
     "a bin beside directions that are all rounding, C_jj icov_jj of 4e13 taken for 2e9, no flag":

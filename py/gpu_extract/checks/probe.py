@@ -28,7 +28,8 @@ SAFETY_CUT = 0.02
 SAFETY_PATCH = 1.0
 CORE = -1, 0, 1  # rows and columns of the core of a spot: where all its pixels are masked, only wings are left
 DARK = 0.25      # share of a pad's bins without core beyond which the margins above may not cover the masks
-EVERY = 4        # of a pad's bins, one is looked at
+EVERY = 4        # of a pad's bins, one is looked at,
+FEWEST = 8       # but of a short pad so many
 HIDDEN = 1e7     # a tenth of that beyond which bands lose digits and pixels decide (decorrelate/weak.py: TOLD)
 WIDER = 1.2      # by which steps are tried, up to one where that is below FINE
 FINE = 1e5       # the narrow band still holds there
@@ -139,20 +140,30 @@ def beside_masks(decay: Decay, image: Image, psf: PsfModel, wavelength: tuple[fl
 
 
 def _dark_fibres(psf: PsfModel, wavelength: tuple[float, float, float], pad: int, image: Image) -> list[int]:
-    """Of each row of fibres with masked cores at an end of the range the first, the middle and the last."""
+    """Of each row of fibres with masked cores at an end of the range the first, the middle and the last.
+
+    The pad counts by itself, and together with a stamp's height of bins inside.
+    """
     first, last, step = wavelength
     found = np.zeros(psf.nfibre, dtype=bool)
+    inside = np.arange(-psf.stamp[0], 0, EVERY)
+    bins = np.concatenate([inside, np.arange(0, pad + 1, min(EVERY, pad // FEWEST + 1))])
     for edge, outwards in ((first, -step), (last, step)):
-        wave = np.clip(edge + outwards * np.arange(-psf.stamp[0], pad + 1, EVERY), *psf.wavelength_range)
+        wave = np.clip(edge + outwards * bins, *psf.wavelength_range)
         y, x = (np.rint(c).astype(int) for c in centres(psf, (0, psf.nfibre), wave))
-        some = np.flatnonzero(_masked(image, y, x).mean(axis=1) > DARK)
+        some = np.flatnonzero(_dark(_masked(image, y, x), len(inside)))
         if len(some):
             whole = np.logical_and.reduce([_masked(image, y[some] + dy, x[some] + dx) for dy in CORE for dx in CORE])
-            found[some] |= whole.mean(axis=1) > DARK
+            found[some] |= _dark(whole, len(inside))
     if not found.any():
         return []
     edges = np.flatnonzero(np.diff(np.pad(found, 1).astype(int)))
     return sorted({n for start, stop in edges.reshape(-1, 2).tolist() for n in (start, (start + stop) // 2, stop - 1)})
+
+
+def _dark(masked: np.ndarray, inside: int) -> np.ndarray:
+    """Whether so many of a fibre's bins are masked, of all or of those in the pad; inside: how many are not in it."""
+    return np.asarray((masked.mean(axis=1) > DARK) | (masked[:, inside:].mean(axis=1) > DARK))
 
 
 def _masked(image: Image, y: IntArray, x: IntArray) -> np.ndarray:
