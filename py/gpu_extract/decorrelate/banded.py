@@ -138,7 +138,10 @@ class _Bundle:
             work = self._arena.take(simd_correct.work_size(nwave))
             simd_correct.correct(result[0], made, work, np.array(good), first)
         for n, flux in plain.items():
-            add_remainder((result[0][n], flux), made[n, :, 0], self.sides[n], much[n])
+            share = add_remainder((result[0][n], flux), made[n, :, 0], self.sides[n], much[n])
+            if share > self.options.limits.share:       # a few elements beyond the band that do not fall off
+                good.remove(n)
+                self.facts[n] = NOT_MEASURED
         return good
 
     def _sum(self, result: tuple[Array, Array, Array], places: tuple[Array, Array], first: int,

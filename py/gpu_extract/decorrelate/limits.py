@@ -15,6 +15,8 @@ class Limits:
     tail: what the band cuts off, in S's own norm; ivar and R move by 4e-4 of it (measured)
     shift: what it moves the flux by, in sigma, beyond which the quick correction (narrow.simd_correct) will not do and
         the exact one is made (narrow.remainder); a device, which has the quick one alone, takes a wider band
+    share: what the band may move s by, of itself, where the exact correction tells: ivar moves by twice that.
+        Usually it is 1e-9 at most; in a short stretch of good pixels, with wings at both ends, 3e-8 (measured)
     noisy_shift: the same on a device where x swings with noise, not signal: there the quick one leaves a sixth to a
         third (measured)
     uneven: condition number of S beyond which bins know so different amounts that what is foreseen is up to 1.6 times
@@ -33,6 +35,7 @@ class Limits:
     distant: float = 1e-8
     tail: float = 2.5e-6
     shift: float = 2e-8
+    share: float = 4e-9
     noisy_shift: float = 5e-8
     uneven: float = 5e3
     uneven_shift: float = 6e-9

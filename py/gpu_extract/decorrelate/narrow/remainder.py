@@ -47,15 +47,16 @@ def remainders(neighbours: Neighbours, fibre: int, schur: Schur, first: int) -> 
                       (first, (2.0 * most)**2, REACH * half), size)
 
 
-def add_remainder(fluxes: tuple[Array, Array], spectrum: Array, sides: Array, of: Remainders) -> None:
-    """flux = plain and what the remainder of a fibre makes of it, where that counts.
+def add_remainder(fluxes: tuple[Array, Array], spectrum: Array, sides: Array, of: Remainders) -> float:
+    """flux = plain and what the remainder of a fibre makes of it, where that counts; returns what share it has of s.
 
     fluxes: (flux, plain), (n,) both, bins that are wanted: flux elsewhere stays as it is
     spectrum: (nwave,), s = Q 1; sides: (nwave, SIDES), 1 and x
     """
     with borrowed() as arena:
-        simd_remainder.remainder(*fluxes, spectrum, sides, of.band, of.shifts, of.poles, of.around, arena.take(of.size),
-                                of.limits)
+        share: float = simd_remainder.remainder(*fluxes, spectrum, sides, of.band, of.shifts, of.poles, of.around,
+                                                arena.take(of.size), of.limits)
+    return share
 
 
 def _addresses(neighbours: Neighbours, fibre: int, schur: Schur) -> tuple[IntArray, IntArray, int]:

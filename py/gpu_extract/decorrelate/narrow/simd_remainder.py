@@ -287,8 +287,9 @@ def remainder(flux, plain, spectrum, sides, band, shifts, poles, around, work, l
         the fibre beyond j takes from j, and elements of its rows.
         windows (m, 5): first bin, last + 1, first bin of all of S, number of those, its address
     work: (work_size,), starts on a cache line
+    Returns the largest share of s that E adds to that of one of these bins.
     """
-    (first, least, reach), windows, nwave, j = limits, around[1], len(band), 0
+    (first, least, reach), windows, nwave, j, most = limits, around[1], len(band), 0, 0.0
     while j < nwave:
         if not shifts[j] > least:
             j += 1
@@ -304,7 +305,9 @@ def remainder(flux, plain, spectrum, sides, band, shifts, poles, around, work, l
             k = first + t
             if begin <= k < end and spectrum[k] != 0.0:
                 flux[t] = plain[t] + (total[1, k - begin] - plain[t] * total[0, k - begin]) / spectrum[k]
+                most = max(most, abs(total[0, k - begin] / spectrum[k]))
         j = last + 1
+    return most
 
 
 def work_size(nwave: int, hw: int, half: int, windows: int) -> int:
