@@ -21,6 +21,7 @@ from gpu_extract.first_use.kernel_list import (
     listed,
 )
 from gpu_extract.kernels.arena import forget
+from gpu_extract.known import known
 from gpu_extract.plan import TILE, turns
 from gpu_extract.ranks.comm import SERIAL
 from gpu_extract.seams import Comm, Recorder
@@ -97,7 +98,8 @@ def kernels_for(psf: PsfModel, config: ExtractConfig, *, every: bool = False) ->
 def _mark(psf: PsfModel, config: ExtractConfig) -> str:
     """What kernels are written out for: the bands follow from the stamp, the camera and the step of wavelength."""
     problem = (psf.stamp, len(psf.cores), psf.tail is None, psf.wavelength_range, config.wavelength, config.core,
-               config.ndiag, config.bundlesize, psf.nfibre, is_crisp(psf, config),
+               config.ndiag, config.bundlesize, psf.nfibre,
+               known(psf, ("crisp", config.wavelength[2]), lambda: is_crisp(psf, config)),
                *(("passes",) if config.passes > 1 else ()))
     return f"ready-{sha256(repr(problem).encode()).hexdigest()[:16]}"
 

@@ -1,5 +1,6 @@
 """The sequence of an extraction, and the public Python API."""
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from gpu_extract.cpu_frame import CPU
 from gpu_extract.data import Draft, FiberMap, Frame, Image, PsfModel, Rows
 from gpu_extract.errors import InputError
 from gpu_extract.fibermap import cut_fibermap, spectrograph_of
+from gpu_extract.known import known
 from gpu_extract.own_wave import check_factor, in_own_wavelengths
 from gpu_extract.passes.crosstalk import add_pieces, cut_piece
 from gpu_extract.passes.variance import find_read_noise
@@ -163,16 +165,22 @@ def prepare(psf: PsfModel, config: ExtractConfig, threads: int = 1, dtype: DType
 
 def _measured(psf: PsfModel, config: ExtractConfig, image: Image | None) -> tuple[PsfModel, dict[int, str], Decay]:
     """The PSF of the fibres that can be used on all that is solved for, the others with reasons, and the decay."""
-    wave, beyond = wavelength_grid(config.wavelength) / config.wave_factor, BEYOND
+    beyond = BEYOND
     while True:
-        checked, dropped = check_psf(psf, wave, beyond)
-        good = remaining(checked, dropped)
-        decay = measure_decay(good, config.wavelength, config.tolerance)
+        dropped, decay = known(psf, ("decay", config.wavelength, config.wave_factor, config.tolerance, beyond),
+                               partial(_of_good_pixels, psf, config, beyond))
+        good = remaining(psf, dropped)
         if image is not None:
             decay = beside_masks(decay, image, good, config.wavelength, config.tolerance)
         if decay.beyond <= beyond:
-            return good, dropped, decay
+            return good, dict(dropped), decay
         beyond = decay.beyond
+
+
+def _of_good_pixels(psf: PsfModel, config: ExtractConfig, beyond: int) -> tuple[dict[int, str], Decay]:
+    """The fibres that cannot be used, with reasons, and the decay of the others where all pixels are good."""
+    checked, dropped = check_psf(psf, wavelength_grid(config.wavelength) / config.wave_factor, beyond)
+    return dropped, measure_decay(remaining(checked, dropped), config.wavelength, config.tolerance)
 
 
 def warm_up(image: Image, psf: PsfModel, config: ExtractConfig, backend: Backend = CPU) -> None:

@@ -14,6 +14,7 @@ from numpy.linalg import LinAlgError
 from gpu_extract.data import LANE, Array, Image, IntArray, PsfModel, Recipe
 from gpu_extract.errors import InputError
 from gpu_extract.kernels.arena import Arena, borrowed
+from gpu_extract.known import known
 from gpu_extract.lapack import lapack
 from gpu_extract.normal import VECTOR, Cut, Sums, add_tile, empty_sums, half_bands, make_cut, place_blocks
 from gpu_extract.plan import MOST_NEIGHBOURS, Plan, enough_neighbours
@@ -144,21 +145,29 @@ def _dark_fibres(psf: PsfModel, wavelength: tuple[float, float, float], pad: int
 
     The pad counts by itself, and together with a stamp's height of bins inside.
     """
-    first, last, step = wavelength
     found = np.zeros(psf.nfibre, dtype=bool)
-    inside = np.arange(-psf.stamp[0], 0, EVERY)
-    bins = np.concatenate([inside, np.arange(0, pad + 1, min(EVERY, pad // FEWEST + 1))])
-    for edge, outwards in ((first, -step), (last, step)):
-        wave = np.clip(edge + outwards * bins, *psf.wavelength_range)
-        y, x = (np.rint(c).astype(int) for c in centres(psf, (0, psf.nfibre), wave))
-        some = np.flatnonzero(_dark(_masked(image, y, x), len(inside)))
+    inside, pixels = known(psf, ("pads", wavelength, pad), lambda: _pads(psf, wavelength, pad))
+    for y, x in pixels:
+        some = np.flatnonzero(_dark(_masked(image, y, x), inside))
         if len(some):
             whole = np.logical_and.reduce([_masked(image, y[some] + dy, x[some] + dx) for dy in CORE for dx in CORE])
-            found[some] |= _dark(whole, len(inside))
+            found[some] |= _dark(whole, inside)
     if not found.any():
         return []
     edges = np.flatnonzero(np.diff(np.pad(found, 1).astype(int)))
     return sorted({n for start, stop in edges.reshape(-1, 2).tolist() for n in (start, (start + stop) // 2, stop - 1)})
+
+
+def _pads(psf: PsfModel, wavelength: tuple[float, float, float],
+          pad: int) -> tuple[int, list[tuple[IntArray, IntArray]]]:
+    """Pixels (y, x), (nfibre, n) both, of some bins inside of either end of the range, so many, and in the pads."""
+    first, last, step = wavelength
+    inside = np.arange(-psf.stamp[0], 0, EVERY)
+    bins = np.concatenate([inside, np.arange(0, pad + 1, min(EVERY, pad // FEWEST + 1))])
+    waves = (np.clip(edge + outwards * bins, *psf.wavelength_range)
+             for edge, outwards in ((first, -step), (last, step)))
+    pixels = (np.rint(centres(psf, (0, psf.nfibre), wave)).astype(int) for wave in waves)
+    return len(inside), [(y, x) for y, x in pixels]
 
 
 def _dark(masked: np.ndarray, inside: int) -> np.ndarray:

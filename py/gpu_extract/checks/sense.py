@@ -20,6 +20,7 @@ import numpy as np
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Array, Card, Frame, Image, IntArray, PsfModel
 from gpu_extract.errors import InputError
+from gpu_extract.known import known
 from gpu_extract.spots import centres
 
 IDENTITY = ("CAMERA", "INSTRUME", "TELESCOP", "DETECTOR")
@@ -118,7 +119,9 @@ def profiles(image: Image, psf: PsfModel, config: ExtractConfig,
 
     Stretches with a bad pixel, or not wholly on the image, are left out. every: one in so many of the pairs
     """
-    fibre, rows, columns = _stretches(image.shape, psf, config, every)
+    ends = config.wavelength[0] / config.wave_factor, config.wavelength[1] / config.wave_factor
+    fibre, rows, columns = known(psf, ("stretches", image.shape, ends, every),
+                                 lambda: _stretches(image.shape, psf, ends, every))
     places = rows[:, None] * image.shape[1] + columns       # in an image as one row: so they are found twice as fast
     ivar = image.ivar.reshape(-1)[places].astype(np.float64)
     good = (ivar > 0).all(axis=(1, 2))
@@ -145,14 +148,16 @@ def _medians(rows: Array) -> Array:
     return medians
 
 
-def _stretches(shape: tuple[int, int], psf: PsfModel, config: ExtractConfig,
+def _stretches(shape: tuple[int, int], psf: PsfModel, ends: tuple[float, float],
                every: int) -> tuple[IntArray, IntArray, IntArray]:
-    """First fibres, rows (n, LENGTH) and columns (n, POSITIONS, LENGTH) of the stretches wholly on an image."""
+    """First fibres, rows (n, LENGTH) and columns (n, POSITIONS, LENGTH) of the stretches wholly on an image.
+
+    ends: of the wavelengths wanted
+    """
     low, high = psf.wavelength_range
-    first, last = (w / config.wave_factor for w in config.wavelength[:2])
-    ends = np.linspace(max(first, low), min(last, high), STRETCHES + 2)
+    wave = np.linspace(max(ends[0], low), min(ends[1], high), STRETCHES + 2)
     with np.errstate(all="ignore"):
-        y, x = centres(psf, (0, psf.nfibre), ends)
+        y, x = centres(psf, (0, psf.nfibre), wave)
         near = np.flatnonzero(((x >= 0) & (x < shape[1])).any(axis=1))       # a cut image has few of the fibres
         begin, end = (int(near[0]), int(near[-1]) + 1) if len(near) else (0, 0)
         y, x = y[begin:end], x[begin:end]

@@ -1,0 +1,72 @@
+"""What was found out about a PSF, for as long as it stays what it was.
+
+A night's exposures have one PSF per camera, and some questions are about the PSF alone: how far it reaches, which of
+its fibres can be used. Their answers are kept in the memory of the process. A PSF is known by its content, of which a
+copy is kept: one that was read again is the same, and one that was changed in place is another.
+"""
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from gpu_extract.data import PsfModel
+
+T = TypeVar("T")
+FEW = 4        # PSFs that are remembered: of one of three arms of some spectrographs, and those just before
+MOST = 32      # answers about each
+
+
+class _Known(NamedTuple):
+    content: list[Any]
+    answers: dict[Hashable, Any]
+
+
+_known: tuple[_Known, ...] = ()
+
+
+def known(psf: PsfModel, question: Hashable, find: Callable[[], T]) -> T:
+    """What `find` returns, from its first call for this question about such a PSF.
+
+    question: all that the answer depends on besides the PSF; the answer is shared: nobody may change it
+    """
+    answers = _answers(psf)
+    if question not in answers:
+        found = find()
+        if len(answers) >= MOST:
+            answers.clear()
+        answers[question] = found
+    answer: T = answers[question]
+    return answer
+
+
+def _answers(psf: PsfModel) -> dict[Hashable, Any]:
+    """Those about PSFs of this content. Threads that ask about a new one at the same time may each find out."""
+    global _known
+    content = list(_parts(psf))
+    for one in _known:
+        if len(one.content) == len(content) and all(map(_same, one.content, content)):
+            return one.answers
+    copied = [part.copy() if isinstance(part, np.ndarray) else part for part in content]
+    _known = (_Known(copied, {}), *_known[:FEW - 1])
+    return _known[0].answers
+
+
+def _parts(part: Any) -> Iterator[Any]:
+    """Everything that a PSF, or a part of it, consists of."""
+    if is_dataclass(part):
+        for each in fields(part):
+            yield from _parts(getattr(part, each.name))
+    elif isinstance(part, tuple):
+        yield len(part)
+        for each in part:
+            yield from _parts(each)
+    else:
+        yield sorted(part.items()) if isinstance(part, Mapping) else part
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two parts are equal; NaN equals nothing."""
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return type(one) is type(other) and np.array_equal(one, other)
+    return bool(one == other)

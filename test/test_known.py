@@ -1,0 +1,84 @@
+"""What is kept about a PSF belongs to its content: see gpu_extract.known."""
+from copy import deepcopy
+from dataclasses import replace
+from itertools import count
+
+import pytest
+
+import oracle
+from gpu_extract import known as module
+from gpu_extract.config import ExtractConfig
+from gpu_extract.errors import InputError
+from gpu_extract.known import FEW, MOST, known
+from gpu_extract.run import prepare
+
+CONFIG = ExtractConfig((6050.0, 6114.0, 0.8))
+
+
+@pytest.fixture
+def ask(monkeypatch):
+    """ask(psf, question): how many questions were new before."""
+    monkeypatch.setattr(module, "_known", ())
+    number = count()
+    return lambda psf, question="how far": known(psf, question, lambda: next(number))
+
+
+def test_an_answer_is_found_once(ask):
+    """The same PSF, and one of the same content, are one; each question has its own answer."""
+    psf = oracle.make_psf(oracle.FAMILIES[0])
+    assert [ask(psf), ask(psf), ask(deepcopy(psf)), ask(psf, "else"), ask(psf)] == [0, 0, 0, 1, 0]
+
+
+@pytest.mark.parametrize("change", [
+    lambda psf: psf.x.coeff.__iadd__(1e-9), lambda psf: psf.cores[0].gh.coeff[0, 0, 0].__imul__(2.0)])
+def test_a_psf_that_was_changed_in_place_is_another(ask, change):
+    """A copy of the content is kept, not the caller's arrays."""
+    psf = deepcopy(oracle.make_psf(oracle.FAMILIES[0]))
+    before = deepcopy(psf)
+    assert ask(psf) == 0
+    change(psf)
+    assert ask(psf) == 1 and ask(before) == 0
+
+
+@pytest.mark.parametrize("field", [{"name": "other"}, {"psferr": 0.5}, {"identity": {"CAMERA": "b1"}},
+                                   {"shape": (4000, 4001)}, {"stamp": (13, 13)}, {"cores": ()}])
+def test_every_field_counts(ask, field):
+    """Two PSFs that differ in anything have answers of their own."""
+    psf = oracle.make_psf(oracle.FAMILIES[0])
+    assert ask(psf) == 0 and ask(replace(psf, **field)) == 1
+
+
+def test_few_psfs_and_answers_are_kept(ask):
+    """The memory that is taken has an end, whatever is asked."""
+    psf = oracle.make_psf(oracle.FAMILIES[0])
+    for n in range(FEW + 3):
+        ask(replace(psf, name=str(n)))
+    for n in range(3 * MOST):
+        ask(psf, n)
+    assert len(module._known) == FEW and all(len(one.answers) <= MOST for one in module._known)
+
+
+def test_a_job_of_a_psf_changed_in_place_is_planned_anew(monkeypatch):
+    """A fibre that lost its sigma since the last extraction is dropped, and is there again when it is mended."""
+    monkeypatch.setattr(module, "_known", ())
+    psf = deepcopy(oracle.make_psf(oracle.FAMILIES[0]))
+    whole, sigma = prepare(psf, CONFIG), psf.cores[0].sigma_x.coeff
+    kept = sigma[1].copy()
+    sigma[1] = -1.0
+    broken = prepare(psf, CONFIG)
+    assert list(whole.dropped) == [] and list(broken.dropped) == [1] and broken.psf.nfibre == psf.nfibre - 1
+    broken.dropped.clear()                 # the caller's own
+    assert list(prepare(psf, CONFIG).dropped) == [1]
+    sigma[1] = kept
+    again = prepare(psf, CONFIG)
+    assert again.dropped == {} and again.decay == whole.decay
+
+
+def test_what_is_refused_is_refused_again(monkeypatch):
+    """An error is no answer."""
+    monkeypatch.setattr(module, "_known", ())
+    psf = deepcopy(oracle.make_psf(oracle.FAMILIES[0]))
+    psf.cores[0].sigma_x.coeff[:] = -1.0
+    for _ in range(2):
+        with pytest.raises(InputError, match="no fibre can be extracted"):
+            prepare(psf, CONFIG)
