@@ -10,7 +10,7 @@ import numpy as np
 from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.normal.simd_products import clear_rows, couple, meets, rows_shared
-from gpu_extract.normal.simd_rims import NUMBERS, faint, rims
+from gpu_extract.normal.simd_rims import NUMBERS, OUTLINE, all_faint, faint, outline, rims
 from gpu_extract.spots import simd_spots
 from gpu_extract.vectors.simd import (
     address,
@@ -67,22 +67,22 @@ def normal_tile(sums, recipe, blocks, cut, tile):
         (nfibre, reach + 1, height, pitch, LANE))
     space = simd_spots.aligned(simd_spots.space_of(simd_spots.terms_of(recipe), (height, pitch)))
     _walk(sums, recipe, blocks, cut, tile, (white, space, np.concatenate((np.zeros(7 * LANE), np.arange(LANE))),
-                                            np.zeros((nfibre, reach + 1, NUMBERS))))
+                                            np.zeros((nfibre, reach + 1, NUMBERS)), np.zeros((nfibre, OUTLINE))))
 
 
 @njit(nogil=True)
 def _walk(sums, recipe, blocks, cut, tile, scratch):
-    """normal_tile with its scratch: (white, space, products, edges).
+    """normal_tile with its scratch: (white, space, products, edges, outlines).
 
     white: (nfibre, slots, rows, pitch, 4), spots times sqrt(ivar); block b of a fibre is in slot b modulo slots
     products: of two blocks (16), then a block's weight, rhs and light (4 each), and 0, 1, 2, 3
-    edges: what simd_rims knows of the blocks in the slots
+    edges: what simd_rims knows of the blocks in the slots; outlines: of all those of a fibre
     What is called for every block takes addresses (see simd).
     """
     icov, rhs, weight = sums
     numbers, shape = recipe.numbers, recipe.shape
     offsets, corners, begins, single, scales = blocks
-    white, space, products, edges = scratch
+    white, space, products, edges, outlines = scratch
     nfibre, nd, nwave, nband = icov.shape
     nblock, slots, size = corners.shape[2], white.shape[1], VECTOR * white.shape[2] * white.shape[3]
     first, last, zero = tile[0], tile[1], tile[2] // LANE
@@ -117,43 +117,50 @@ def _walk(sums, recipe, blocks, cut, tile, scratch):
             clear_rows(address(icov, i * nd * nwave * nband), (max(bins, first), min(bins + LANE, last)), icov.shape)
             for j in range(max(bins, first), min(bins + LANE, last)):
                 weight[i, j], rhs[i, j] = products[4 * LANE + j - bins], products[5 * LANE + j - bins]
-            for earlier in range(max(begin, later - slots + 1), later + 1):
-                _meet((address(icov, 0), address(products, 0), address(corners, 0), factors), icov.shape,
-                      (whites, address(edges, 0), slots, size, pitches[0]), (i, earlier, later),
-                      (first, last, zero, nblock))
+            oldest = max(begin, later - slots + 1)
+            outline(address(outlines, i * OUTLINE), (address(edges, i * slots * NUMBERS), slots),
+                    (address(corners, i * nblock + oldest - zero), later - oldest + 1), 8 * nfibre * nblock)
+            _meet((address(icov, 0), address(products, 0), address(corners, 0), factors), icov.shape,
+                  (whites, address(edges, 0), slots, size, pitches[0]), (i, oldest, later),
+                  (first, last, zero, nblock), address(outlines, 0))
 
 
 @njit(nogil=True)
-def _meet(to, shape, whites, place, tile):
-    """The entries of a fibre's block with an earlier one, or itself, of its own and of the fibres before it.
+def _meet(to, shape, whites, place, tile, outlines):
+    """The entries of a fibre's block with the earlier ones, and itself, of its own and of the fibres before it.
 
     to: addresses of icov, products, corners and scales; shape: of icov
     whites: (address, that of `edges`, slots, bytes of a block, bytes of a row)
-    place: (fibre, earlier block, later block); tile: (first, last, first block of the recipe, number of its blocks)
+    place: (fibre, oldest block that is kept, later block); tile: (first, last, first block of the recipe, number of
+        its blocks); outlines: address of the fibres'
     Entries lie with the bins of the lower fibre.
     """
     icov, out, corners, factors = to
     nfibre, nd, nwave, nband = shape
     white, edges, slots, size, pitch = whites
-    i, earlier, later = place
+    i, oldest, later = place
     first, last, zero, nblock = tile
     step = 8 * nfibre * nblock
     for d in range(min(nd, i + 1)):
-        for swap in range(1 if d == 0 or earlier == later else 2):
-            own, other = (earlier, later) if swap == 0 else (later, earlier)
-            if not (meets(own, first, last) or (d == 0 and meets(other, first, last))):
-                continue
-            a, b = (i - d) * nblock + own - zero, i * nblock + other - zero
-            frames = corners + 8 * a, corners + 8 * b, step
-            if rows_shared(frames) <= 0:
-                continue
-            one, two, left = (i - d) * slots + own % slots, i * slots + other % slots, frames[0] + step
-            shared = integer(left) + integer(left + 2 * step) - integer(frames[1] + step)     # columns
-            if d > 0 and faint(edges + 8 * NUMBERS * one, edges + 8 * NUMBERS * two, shared):
-                continue
-            couple(out, icov + 8 * ((i - d) * nd + d) * nwave * nband, (white + one * size, white + two * size), frames,
-                   (factors + VECTOR * a, factors + VECTOR * b), (LANE * own, LANE * other), pitch,
-                   (nband, first, last, d == 0))
+        if d > 1 and all_faint(outlines + 8 * OUTLINE * (i - d), outlines + 8 * OUTLINE * i):
+            continue
+        band = icov + 8 * ((i - d) * nd + d) * nwave * nband
+        for earlier in range(oldest, later + 1):
+            for swap in range(1 if d == 0 or earlier == later else 2):
+                own, other = (earlier, later) if swap == 0 else (later, earlier)
+                if not (meets(own, first, last) or (d == 0 and meets(other, first, last))):
+                    continue
+                a, b = (i - d) * nblock + own - zero, i * nblock + other - zero
+                frames = corners + 8 * a, corners + 8 * b, step
+                if rows_shared(frames) <= 0:
+                    continue
+                one, two, left = (i - d) * slots + own % slots, i * slots + other % slots, frames[0] + step
+                shared = integer(left) + integer(left + 2 * step) - integer(frames[1] + step)     # columns
+                if d > 0 and faint(edges + 8 * NUMBERS * one, edges + 8 * NUMBERS * two, shared):
+                    continue
+                couple(out, band, (white + one * size, white + two * size), frames,
+                       (factors + VECTOR * a, factors + VECTOR * b), (LANE * own, LANE * other), pitch,
+                       (nband, first, last, d == 0))
 
 
 @njit(nogil=True)

@@ -14,6 +14,8 @@ nothing but its wings, and its bound is high.
 from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import (
+    integer,
+    number,
     vadd,
     vdiv,
     vfma,
@@ -34,6 +36,7 @@ from gpu_extract.vectors.spot_vectors import lower, upper
 VECTOR = 8 * LANE
 RIM = 4            # columns at either side of a block's frame
 NUMBERS = 3 * RIM  # that a block knows of itself: those of its first columns, of its last ones, and as many zeros
+OUTLINE = NUMBERS + 4
 FAINT = 1e-13      # couplings below that, the diagonal scaled to 1, are left out: x feels it times its signal to noise
 
 
@@ -73,3 +76,40 @@ def faint(one, other, shared):
         return shared <= 0
     last = vread(one + 8 * (2 * RIM - shared))      # and zeros behind it
     return shared * vsum(vmul(last, vread(other))) <= FAINT**2
+
+
+@njit(nogil=True, forceinline=True)
+def outline(to, slots, blocks, step):
+    """What is known of some blocks of a fibre at once: the largest of each of the numbers that `rims` knows of them,
+    then the first and last of their first columns, and of the columns behind them.
+
+    to: address of OUTLINE
+    slots: address of the blocks' NUMBERS, in any order, or zeros, and how many there are
+    blocks: address of the first block's first row, behind which are the others', and how many there are
+    step: bytes from there to the first column, height and width
+    """
+    for at in range(0, 16 * RIM, VECTOR):
+        largest = vread(slots[0] + at)
+        for n in range(1, slots[1]):
+            largest = vmax(largest, vread(slots[0] + 8 * NUMBERS * n + at))
+        vwrite(to + at, largest)
+    corners, count = blocks
+    first = last = integer(corners + step)
+    begin = end = first + integer(corners + 3 * step)
+    for at in range(8, 8 * count, 8):
+        left = integer(corners + step + at)
+        right = left + integer(corners + 3 * step + at)
+        first, last, begin, end = min(first, left), max(last, left), min(begin, right), max(end, right)
+    for n, value in enumerate((first, last, begin, end)):
+        write(to + 8 * (NUMBERS + n), float(value))
+
+
+@njit(nogil=True, forceinline=True)
+def all_faint(one, other):
+    """Whether all blocks of an `outline` are `faint` to all of another one: rounding is monotone, as the bound is."""
+    fewest = int(number(one + 8 * (NUMBERS + 2)) - number(other + 8 * (NUMBERS + 1)))
+    most = int(number(one + 8 * (NUMBERS + 3)) - number(other + 8 * NUMBERS))
+    told = most <= RIM
+    for shared in range(max(fewest, 1), most + 1 if told else 0):
+        told &= faint(one, other, shared)
+    return told
