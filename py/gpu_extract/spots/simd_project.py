@@ -4,6 +4,8 @@ A pixel gets its light in the same order however the bins are cut: by wavelength
 first and fibre second in `add_to_image`, by the first row of a block in `judge` and `add_blocks`.
 """
 # mypy: disallow-untyped-defs=False
+import numpy as np
+
 from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import (
@@ -77,24 +79,25 @@ def judge(out, blocks, x, images, psferr):
     steps = 8 * images[0].shape[1], line, LANE * LANE * size
     model, spots, values, scales = address(images[0], 0), address(stamps, 0), address(x, 0), address(scale, 0)
     sums = address(out, 0), address(out, out.size // 2), scales
-    frames, starts = corners.reshape(4, -1), line * begins.ravel()
+    frames = _in_turn(order, corners, begins)
     cleared = judged = summed = 0
     for k in range(len(order)):
-        n, later = order[k], order[min(k + AHEAD, len(order) - 1)]
-        prefetch(values + 32 * later)
-        prefetch(scales + 32 * later)
-        row, end = frames[0, n], frames[0, n] + frames[2, n]
+        n, soon = order[k], min(k + AHEAD, len(order) - 1)
+        prefetch(values + 32 * order[soon])
+        prefetch(scales + 32 * order[soon])
+        row, end = frames[k, 0], frames[k, 0] + frames[k, 2]
         if row > judged:
             chi_square(images, (judged, min(row, cleared)), psferr, (kind, size))
             judged = row
-            summed = _sum_up(sums, (order, frames, starts), (summed, judged), (model, spots), steps, kind)
+            summed = _sum_up(sums, (order, frames, line), (summed, judged), (model, spots), steps, kind)
         if end > cleared:
             images[0][max(cleared, row):end] = 0.0
             cleared = end
-        _add_block((model + row * steps[0] + 8 * frames[1, n], spots + starts[n]), (frames[2, n], frames[3, n]),
-                   (*steps, starts[later] - starts[n]), vmul(vread(values + 32 * n), vread(scales + 32 * n)), kind)
+        _add_block((model + row * steps[0] + 8 * frames[k, 1], spots + line * frames[k, 4]),
+                   (frames[k, 2], frames[k, 3]), (*steps, line * (frames[soon, 4] - frames[k, 4])),
+                   vmul(vread(values + 32 * n), vread(scales + 32 * n)), kind)
     chi_square(images, (judged, cleared), psferr, (kind, size))
-    _sum_up(sums, (order, frames, starts), (summed, cleared), (model, spots), steps, kind)
+    _sum_up(sums, (order, frames, line), (summed, cleared), (model, spots), steps, kind)
 
 
 @njit(nogil=True, cache=True)
@@ -105,32 +108,46 @@ def add_blocks(model, blocks, x):
     line = stamps.shape[1] * LANE * size
     steps = 8 * model.shape[1], line, LANE * LANE * size
     image, spots, values, scales = address(model, 0), address(stamps, 0), address(x, 0), address(scale, 0)
-    frames, starts = corners.reshape(4, -1), line * begins.ravel()
+    frames = _in_turn(order, corners, begins)
     model[:] = 0.0
     for k in range(len(order)):
-        n, later = order[k], order[min(k + AHEAD, len(order) - 1)]
-        _add_block((image + frames[0, n] * steps[0] + 8 * frames[1, n], spots + starts[n]),
-                   (frames[2, n], frames[3, n]), (*steps, starts[later] - starts[n]),
+        n, soon = order[k], min(k + AHEAD, len(order) - 1)
+        _add_block((image + frames[k, 0] * steps[0] + 8 * frames[k, 1], spots + line * frames[k, 4]),
+                   (frames[k, 2], frames[k, 3]), (*steps, line * (frames[soon, 4] - frames[k, 4])),
                    vmul(vread(values + 32 * n), vread(scales + 32 * n)), kind)
+
+
+@njit(nogil=True)
+def _in_turn(order, corners, begins):
+    """(n, 5) first row and column, height, width and place of the blocks that are taken, in this order.
+
+    They lie far from each other: gathered first, none waits for the one before it.
+    """
+    frames, starts, found = corners.reshape(4, -1), begins.ravel(), np.empty((len(order), 5), dtype=np.int64)
+    for k in range(len(order)):
+        n = order[k]
+        found[k, 0], found[k, 1], found[k, 2], found[k, 3] = frames[0, n], frames[1, n], frames[2, n], frames[3, n]
+        found[k, 4] = starts[n]
+    return found
 
 
 @njit(nogil=True)
 def _sum_up(sums, blocks, progress, places, steps, kind):
     """Sum up the blocks that follow those that are done and end before the rows that are not judged: how many are done.
 
-    sums: addresses of both sums and of the scale; blocks: (order, frames, bytes to each block's spots)
+    sums: addresses of both sums and of the scale; blocks: (order, `_in_turn`, bytes of a row of spots)
     progress: (blocks done, rows judged); places: addresses of the model and of all spots; steps: the first three of
     _add_block's
     """
-    order, frames, starts = blocks
+    order, frames, line = blocks
     summed, judged = progress
     while summed < len(order):
-        n = order[summed]
-        row, column, height, width = frames[0, n], frames[1, n], frames[2, n], frames[3, n]
+        n, row, column = order[summed], frames[summed, 0], frames[summed, 1]
+        height, width = frames[summed, 2], frames[summed, 3]
         if row + height > judged:
             break
         _adjoint_block((sums[0] + 32 * n, sums[1] + 32 * n), vread(sums[2] + 32 * n),
-                       (places[0] + row * steps[0] + column * steps[2] // 16, places[1] + starts[n]),
+                       (places[0] + row * steps[0] + column * steps[2] // 16, places[1] + line * frames[summed, 4]),
                        (height, width), steps, kind)
         summed += 1
     return summed
