@@ -1,10 +1,6 @@
 """Limits of what is neglected in a fibre's Schur complement."""
 from dataclasses import dataclass
 
-import numpy as np
-
-from gpu_extract.data import Array
-
 
 @dataclass(frozen=True)
 class Limits:
@@ -47,9 +43,9 @@ class Limits:
     cond: float = 1e12
     most_coupling: float = 1e-7
 
-    def most_shift(self, cond: Array) -> Array:
+    def most_shift(self, cond: float) -> float:
         """What the band may move the flux by, in sigma, without the exact correction."""
-        return np.where(cond > self.uneven, min(self.uneven_shift, self.shift), self.shift)
+        return min(self.uneven_shift, self.shift) if cond > self.uneven else self.shift
 
     def widths(self, own: int, hw: int) -> list[int]:
         """The half-bands of S to try in turn, from those of a fibre's own block and of all of icov.

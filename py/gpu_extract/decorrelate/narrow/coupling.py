@@ -1,5 +1,6 @@
 """The coupling of a bundle's fibres, and the contribution to one fibre of eliminating another."""
 from collections.abc import Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -153,17 +154,24 @@ class Couplings:
         simd_eliminate.eliminate(share.taken, share.moved, band, self._block(fibre, j), self.x[fibre])
         return share
 
-    def factor_of(self, fibre: int) -> tuple[int, int, int, int]:
-        """L D L^T of a fibre's own block: where 1 / D of its first bin is, and bytes from there to the next bin's and
-        from L[j, j - k] to L[j, j - k - 1], L[j, j] = 1 / D; half-band."""
+    @cached_property
+    def begin(self) -> int:
+        """The address of icov."""
+        return address_of(self.icov)
+
+    @cached_property
+    def factors(self) -> list[tuple[int, int, int, int]]:
+        """L D L^T of the fibres' own blocks: where 1 / D of the first bin is, and bytes from there to the next bin's
+        and from L[j, j - k] to L[j, j - k - 1], L[j, j] = 1 / D; half-band."""
         if self._factor is None:
             shape = simd_factor.factor_shape(self.nfibre, self.nwave, self.own)
             self._factor, roots = self._arena.take(*shape), self._arena.take(self.nfibre, self.nwave)
             simd_factor.factorise(self._factor, roots, self.icov[:, 0, :, self.hw - self.own:self.hw + 1])
         group, _, element, lane = self._factor.strides
-        number, size, lanes = simd_factor.row_of(fibre, self.nfibre), self._factor.shape[2], self._factor.shape[3]
-        begin = address_of(self._factor) + number // lanes * group + (size - 1) * element + number % lanes * lane
-        return begin, size * element, element, size - 1
+        size, lanes, first = self._factor.shape[2], self._factor.shape[3], address_of(self._factor)
+        rows = (simd_factor.row_of(fibre, self.nfibre) for fibre in range(self.nfibre))
+        return [(first + row // lanes * group + (size - 1) * element + row % lanes * lane, size * element, element,
+                 size - 1) for row in rows]
 
     def _block(self, i: int, j: int) -> Array:
         """A_ij: (nwave, 2 hw + 1), element [p, hw + k] couples bin p of fibre i with bin p + k of fibre j."""

@@ -108,7 +108,7 @@ class Gauge:
             tail = 4.0 * np.maximum(sums[:, 5], more[:, 4]) / gamma
             shift = 0.5 * np.sqrt(sums[:, 0])
             excess = np.maximum(tail / limits.tail, more[:, 3] / (limits.inner * gamma))
-        squares, little = sums[:, 2:5] + more[:, :3], shift <= limits.most_shift(np.array([f.cond for f in facts]))
+        squares, little = sums[:, 2:5] + more[:, :3], shift <= np.array([limits.most_shift(f.cond) for f in facts])
         return [array.tolist() for array in (squares, tail, excess, shift, little, more[:, 5] / gamma)]
 
     def _sides(self, shares: list[Share], half: int) -> tuple[Share, Share]:

@@ -221,11 +221,13 @@ class Neighbours:
 
     def _tells(self, fibre: int) -> bool:
         """Whether a fibre's own block distinguishes its bins: by what is known of its S, which is less than that block,
-        or by the block. Of a fibre with windows that S has yet to be made, which takes longer than to ask the block."""
-        known = self._first[False].get(fibre)
-        if known is not None and not known.facts.may_be_weak:
+        or by the block. With windows that are within the limits, S is known but for a hundredth of itself."""
+        plain, windowed = (self._first[kind].get(fibre) for kind in (False, True))
+        if plain is not None and not plain.facts.may_be_weak:
             return True
-        return self.couplings.tells(fibre) or (known is None and not self._at_first(fibre).facts.may_be_weak)
+        if windowed is not None and windowed.excess <= 1.0 and not windowed.facts.may_be_weak:
+            return True
+        return self.couplings.tells(fibre) or (plain is None and not self._at_first(fibre).facts.may_be_weak)
 
     def _chained(self, j: int, fibre: int) -> bool:
         """Whether fibre j is eliminated for `fibre` after the contribution of the fibre beyond it was subtracted."""

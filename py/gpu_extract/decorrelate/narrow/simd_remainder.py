@@ -282,7 +282,7 @@ def remainder(flux, plain, spectrum, sides, band, shifts, poles, around, work, l
     poles: (shifts, weights), (m, POLES) both: t_k and c_k t_k
     around: (neighbours, windows, hw), int64. neighbours (n, 12): address of icov's block (nwave, 2 hw + 1) of the fibre
         and fibre j; 1 where j is the first of the two, else 0; address of the band of U_j, and elements of its rows;
-        the factor of M_j, see narrow.coupling.Couplings.factor_of, or 0, 0, 0 and M_j's half-band where it is yet to be
+        the factor of M_j, see narrow.coupling.Couplings.factors, or 0, 0, 0 and M_j's half-band where it is yet to be
         made: then address of A_jj's diagonal in icov, and how many of its elements count; address of the band of what
         the fibre beyond j takes from j, and elements of its rows.
         windows (m, 5): first bin, last + 1, first bin of all of S, number of those, its address
