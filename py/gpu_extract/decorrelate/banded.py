@@ -137,9 +137,8 @@ class _Bundle:
         if good:
             work = self._arena.take(simd_correct.work_size(nwave))
             simd_correct.correct(result[0], made, work, np.array(good), first)
-        work = self._arena.take(max((much[n].size for n in plain), default=0))
         for n, flux in plain.items():
-            share = add_remainder((result[0][n], flux), made[n, :, 0], self.sides[n], much[n], work)
+            share = add_remainder((result[0][n], flux), made[n, :, 0], self.sides[n], much[n])
             if share > self.options.limits.share:       # a few elements beyond the band that do not fall off
                 good.remove(n)
                 self.facts[n] = NOT_MEASURED

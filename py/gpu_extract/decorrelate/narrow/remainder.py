@@ -10,6 +10,7 @@ from gpu_extract.decorrelate.narrow.bands import address_of
 from gpu_extract.decorrelate.narrow.coupling import Share
 from gpu_extract.decorrelate.narrow.schur import Neighbours, Schur
 from gpu_extract.decorrelate.poles import LADDER, pole_error, unit_poles
+from gpu_extract.kernels.arena import borrowed
 
 LEFT = 8e-9     # sigma that the poles may leave of what was foreseen, which is twice what is added,
 SHARE = 8.0     # and so many times their error of it (measured: 5 to 7)
@@ -53,14 +54,15 @@ def _unit_poles(count: int, ratio: float) -> tuple[Array, Array]:
     return poles.shifts.reshape(-1, lanes), (poles.weights * poles.shifts).reshape(-1, lanes)
 
 
-def add_remainder(fluxes: tuple[Array, Array], spectrum: Array, sides: Array, of: Remainders, work: Array) -> float:
+def add_remainder(fluxes: tuple[Array, Array], spectrum: Array, sides: Array, of: Remainders) -> float:
     """flux = plain and what the remainder of a fibre makes of it, where that counts; returns what share it has of s.
 
     fluxes: (flux, plain), (n,) both, bins that are wanted: flux elsewhere stays as it is
-    spectrum: (nwave,), s = Q 1; sides: (nwave, SIDES), 1 and x; work: `size` of them or more, from a cache line on
+    spectrum: (nwave,), s = Q 1; sides: (nwave, SIDES), 1 and x
     """
-    share: float = simd_remainder.remainder(*fluxes, spectrum, sides, of.band, of.shifts, of.poles, of.around, work,
-                                            of.limits)
+    with borrowed() as arena:
+        share: float = simd_remainder.remainder(*fluxes, spectrum, sides, of.band, of.shifts, of.poles, of.around,
+                                                arena.take(of.size), of.limits)
     return share
 
 
