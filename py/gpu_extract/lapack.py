@@ -5,12 +5,19 @@ used here. The functions themselves are in two extension modules, which load in 
 scipy. So they are loaded here and nowhere else, under their own names, so that scipy.linalg, imported later, goes on
 with the same modules; and where anything about them is not as expected, the public modules are used. These re-export
 the same functions: no bit depends on the way.
+
+Bits do depend on how many threads a library divides a product or a factorisation among, and small matrices take many
+times as long where threads wait for each other. So an extraction works under `one_thread`.
 """
 import os
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 from types import ModuleType
+from typing import Any
 
 import scipy
 
@@ -49,5 +56,48 @@ def _modules() -> tuple[ModuleType, ModuleType]:
     return all_lapack, all_blas
 
 
+class _OneThread:
+    """How many are at work in this process under `one_thread`, and what the first of them found."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Nobody is at work."""
+        self.lock, self.count = threading.Lock(), 0
+        self.found: Any = None
+
+    def enter(self) -> None:
+        """One more."""
+        with self.lock:
+            if self.count == 0:
+                from threadpoolctl import threadpool_limits
+
+                self.found = threadpool_limits(1, "blas")
+            self.count += 1
+
+    def leave(self) -> None:
+        """One less; the last one puts back what the first one found."""
+        with self.lock:
+            self.count -= 1
+            if self.count == 0:
+                self.found.restore_original_limits()
+
+
+_at_work = _OneThread()
+if hasattr(os, "register_at_fork"):      # whoever held the lock is not in a process that was split off
+    os.register_at_fork(after_in_child=_at_work.begin)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """BLAS and LAPACK, numpy's as well, work in one thread each in this process while this is open anywhere in it."""
+    _at_work.enter()
+    try:
+        yield
+    finally:
+        _at_work.leave()
+
+
 lapack, blas = _modules()
-__all__ = ["blas", "lapack"]
+__all__ = ["blas", "lapack", "one_thread"]

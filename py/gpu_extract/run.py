@@ -19,6 +19,7 @@ from gpu_extract.data import Draft, FiberMap, Frame, Image, PsfModel, Rows
 from gpu_extract.errors import InputError
 from gpu_extract.fibermap import cut_fibermap, spectrograph_of
 from gpu_extract.known import known
+from gpu_extract.lapack import one_thread
 from gpu_extract.own_wave import check_factor, in_own_wavelengths
 from gpu_extract.passes.crosstalk import add_pieces, cut_piece
 from gpu_extract.passes.variance import find_read_noise
@@ -61,7 +62,7 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
              threads: int, backend: Backend, dtype: DTypeLike) -> Frame | None:
     """The flow itself."""
     image, psf, config = what
-    with comm.together(), compiling(recorder):
+    with comm.together(), compiling(recorder), one_thread():
         config = _passes(config, start, backend)
         _check_lane(psf, backend)
         with recorder.span("compare"):
@@ -95,7 +96,7 @@ def draft(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm = SE
 
     The arguments are those of `extract`; of config.passes, one pass is made at least.
     """
-    with comm.together(), compiling(recorder):
+    with comm.together(), compiling(recorder), one_thread():
         check_unit(image)
         get_ready(image, psf, config, comm, recorder, CPU)
         job = _job(image, psf, replace(config, passes=max(config.passes, 2)), threads, np.float64)

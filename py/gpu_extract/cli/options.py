@@ -174,7 +174,7 @@ def add_machine(parser: Parser) -> None:
     group = parser.add_argument_group("machine")
     add = group.add_argument
     add("--mpi", action="store_true", help="use MPI (default: if started by mpiexec or srun)")
-    add("--threads", metavar="N", type=int, help="threads per process (default: OMP_NUM_THREADS, else 1)")
+    add("--threads", metavar="N", type=int, help="threads per process (default 1)")
     gpu = group.add_mutually_exclusive_group()
     gpu.add_argument("--gpu", "--use-gpu", dest="gpu", action="store_true", default=None,
                      help="use a GPU, and fail without one (default: if there is one)")

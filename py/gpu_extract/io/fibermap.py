@@ -24,7 +24,7 @@ def read_fibermap(path: str | os.PathLike[str], *, check: bool = True) -> FiberM
 
 def optional_fibermap(hdus: fits.HDUList, path: str | os.PathLike[str]) -> FiberMap | None:
     """The HDU FIBERMAP of an open file, or None where it has none."""
-    hdu = find_optional(hdus, "FIBERMAP")
+    hdu = find_optional(hdus, "FIBERMAP", path)
     return None if hdu is None else fibermap_of(hdu, path)
 
 

@@ -181,7 +181,7 @@ def _short(error: BaseException) -> str:
 
 def find(hdus: fits.HDUList, name: str, path: str | os.PathLike[str]) -> Any:
     """The HDU called `name`; InputError that lists those there are."""
-    hdu = find_optional(hdus, name)
+    hdu = find_optional(hdus, name, path)
     if hdu is None:
         there = ", ".join(h.name or "(no name)" for h in hdus)
         raise InputError(f"{path}: no HDU {name}; the file has {there}")
@@ -204,9 +204,13 @@ def refuse_other(hdus: fits.HDUList, wanted: str, path: str | os.PathLike[str]) 
                 "give a frame" if wanted == "a frame" else f"{advice}; give the other file"))
 
 
-def find_optional(hdus: fits.HDUList, name: str) -> Any:
-    """The HDU called `name`, or None."""
-    return next((h for h in hdus if h.name.upper() == name.upper()), None)
+def find_optional(hdus: fits.HDUList, name: str, path: str | os.PathLike[str]) -> Any:
+    """The HDU called `name`, or None. Raises InputError where there are several, each with an EXTVER of its own."""
+    named = [h for h in hdus if h.name.upper() == name.upper()]
+    if len(named) > 1:
+        raise InputError(f"{path}: has {len(named)} HDUs {named[0].name} (EXTVER {', '.join(str(h.ver) for h in named)}), "
+                         "and nothing says which is wanted; give a file with one of them")
+    return named[0] if named else None
 
 
 def data_of(hdu: Any, path: str | os.PathLike[str]) -> np.ndarray:

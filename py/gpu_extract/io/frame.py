@@ -189,13 +189,13 @@ def read_frame(path: str | os.PathLike[str], *, check: bool = True) -> Frame:
 
 def _waves(hdus: fits.HDUList, path: str | os.PathLike[str]) -> tuple[np.ndarray, np.ndarray | None]:
     """WAVELENGTH, or GRID and WAVELENGTH where each fibre has its own."""
-    grid, hdu = find_optional(hdus, GRID), find(hdus, "WAVELENGTH", path)
+    grid, hdu = find_optional(hdus, GRID, path), find(hdus, "WAVELENGTH", path)
     wave = image_of(hdu, path, 1 if grid is None else 2).astype(np.float64)
     return (wave, None) if grid is None else (image_of(grid, path, 1).astype(np.float64), wave)
 
 
 def _optional(hdus: fits.HDUList, name: str, path: str | os.PathLike[str]) -> np.ndarray | None:
-    hdu = find_optional(hdus, name)
+    hdu = find_optional(hdus, name, path)
     return None if hdu is None else image_of(hdu, path)
 
 

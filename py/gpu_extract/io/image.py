@@ -42,10 +42,10 @@ def read_image(path: str | os.PathLike[str], *, check: bool = True, fibermap: bo
         _same_shapes(image, hdus, path)
         pix = _floating(image_of(image, path))
         ivar = _floating(image_of(find(hdus, "IVAR", path), path))
-        mask = _mask(find_optional(hdus, "MASK"), path)
+        mask = _mask(find_optional(hdus, "MASK", path), path)
         table = optional_fibermap(hdus, path) if fibermap else None
         cards = cards_of(image.header)
-        of_all = find_optional(hdus, "READNOISE")
+        of_all = find_optional(hdus, "READNOISE", path)
         least = _read_noise(of_all, cards)
         every = _floating(image_of(of_all, path)) if noise and of_all is not None else None
     _check_ivar(ivar, path)
@@ -71,7 +71,7 @@ def _slabs(rows: int) -> list[slice]:
 
 def _image_hdu(hdus: fits.HDUList, path: str | os.PathLike[str]) -> Any:
     """The HDU IMAGE, or a primary image without a name."""
-    hdu = find_optional(hdus, "IMAGE")
+    hdu = find_optional(hdus, "IMAGE", path)
     if hdu is None and "EXTNAME" not in hdus[0].header and hdus[0].header.get("NAXIS") == 2:
         return hdus[0]
     return find(hdus, "IMAGE", path) if hdu is None else hdu
@@ -81,7 +81,7 @@ def _same_shapes(image: Any, hdus: fits.HDUList, path: str | os.PathLike[str]) -
     """Raise InputError where IVAR or MASK is of another shape than IMAGE: before any of them is read or unpacked."""
     shape = getattr(image, "shape", ())
     for name in ("IVAR", "MASK"):
-        other = find_optional(hdus, name)
+        other = find_optional(hdus, name, path)
         if len(shape) == 2 and other is not None and other.is_image and other.shape != shape:
             raise InputError(f"{path}: {name} has shape {other.shape}, IMAGE has {shape}; they must be the same")
 

@@ -85,7 +85,7 @@ def read_psf(path: str | os.PathLike[str], *, check: bool = True) -> PsfModel:
         identity = {key: word for header in reversed(headers) for key, word in identity_of(header).items()}
         origin = next((str(header[ORIGIN]) for header in headers if ORIGIN in header), None)
         identity |= {} if origin is None else {ORIGIN: origin}
-        own = find_optional(hdus, OWN)
+        own = find_optional(hdus, OWN, path)
         psferr = _psferr(headers, name)
         model = _tabulated(hdus, table, x, y, psferr) if kind == TYPE else _model(kind, table, x, y, psferr)
         return replace(model, identity=identity, own=None if own is None else _own(own, x, name))

@@ -25,7 +25,7 @@ def read_core(hdus: fits.HDUList, domain: tuple[float, float], nfibre: int, path
     stamps = image_of(hdu, path, 6).astype(np.float64)
     _check_shape(stamps.shape, nfibre, path)
     waves = _nodes(find(hdus, "WAVES", path), stamps.shape[1], path)
-    listed = find_optional(hdus, "FIBRES")
+    listed = find_optional(hdus, "FIBRES", path)
     fibres = np.arange(len(stamps)) if listed is None else _nodes(listed, len(stamps), path)
     if (fibres != np.rint(fibres)).any() or fibres[0] < 0 or fibres[-1] >= nfibre:
         raise InputError(f"{path}: FIBRES must be whole numbers between 0 and {nfibre - 1}; {_ADVICE}")
@@ -76,7 +76,7 @@ def _check_light(stamps: Array, path: str) -> None:
 
 def read_bundles(hdus: fits.HDUList, nfibre: int, path: str) -> IntArray | None:
     """The bundle number of each fibre, HDU BUNDLE; None where the file has none. Raises InputError."""
-    hdu = find_optional(hdus, "BUNDLE")
+    hdu = find_optional(hdus, "BUNDLE", path)
     if hdu is None:
         return None
     numbers = image_of(hdu, path, 1)

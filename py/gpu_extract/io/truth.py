@@ -47,7 +47,7 @@ def read_truth(path: str | os.PathLike[str], *, check: bool = True) -> TruthFile
     with open_fits(path, check=check) as hdus:
         wave = image_of(find(hdus, "WAVELENGTH", path), path, 1)
         flux = image_of(find(hdus, "FLUX", path), path)
-        table = find_optional(hdus, "TARGETS")
+        table = find_optional(hdus, "TARGETS", path)
         rows = None if table is None else rows_of(table, path)
         return TruthFile(wave, flux, rows, cards_of(hdus[0].header))
 
