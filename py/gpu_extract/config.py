@@ -14,6 +14,8 @@ MATHEMATICS = 7
 CORES = ("auto", "banded", "dense")
 MOST_PASSES, MOST_RADIUS, MOST_DEGREE = 9, 1000.0, 8
 FURTHER = ("keep_cosmics", "psferr_in_ivar", "tail_radius", "background")      # settings of further passes alone
+MOST_SHOWN = 60              # characters of a value in a message
+MOST_DIAGONALS = 64          # on each side: half of the highest stamp. Kernels are written out for each number of them
 MOST_BINS = 1_000_000        # of a spectrum: more than the pixels of any detector along a fibre
 
 _WORDS: dict[Any, str] = {str: "a word", bool: "True or False", float: "a number", float | None: "a number or None",
@@ -25,6 +27,12 @@ def _is_a(value: Any, kind: Any) -> bool:
     if isinstance(value, bool):
         return kind is bool
     return isinstance(value, kind) or (isinstance(value, int) and isinstance(0.0, kind))
+
+
+def _shown(value: Any) -> str:
+    """A value on one line, in short."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]} ..."
 
 
 @dataclass(frozen=True)
@@ -84,13 +92,13 @@ class ExtractConfig:
         """Make numpy's numbers and sequences plain ones, which the digest can name; what is not of its type is said."""
         for each in fields(self):
             given = getattr(self, each.name)
-            value = given.tolist() if hasattr(given, "tolist") else given
+            value = given.tolist() if hasattr(given, "tolist") and not hasattr(given, "unit") else given
             if each.name == "wavelength":
                 value = tuple(value) if isinstance(value, list | tuple) else (value,)
                 if len(value) != 3 or not all(_is_a(number, float) for number in value):
-                    yield f"wavelength is {given!r}, must be three numbers: first, last, step"
+                    yield f"wavelength is {_shown(given)}, must be three numbers: first, last, step, in Angstrom"
             elif not _is_a(value, each.type):
-                yield f"{each.name} is {given!r}, must be {_WORDS[each.type]}"
+                yield f"{each.name} is {_shown(given)}, must be {_WORDS[each.type]}"
             object.__setattr__(self, each.name, value)
 
     def _problems(self) -> Iterator[str]:
@@ -111,8 +119,8 @@ class ExtractConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 yield f"{name} is {value}, must be 1 or more"
-        if self.ndiag is not None and self.ndiag < 0:
-            yield f"ndiag is {self.ndiag}, must be 0 or more"
+        if self.ndiag is not None and not 0 <= self.ndiag <= MOST_DIAGONALS:
+            yield f"ndiag is {self.ndiag}, must lie between 0 and {MOST_DIAGONALS}"
         for name in ("psferr", "regularize"):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value >= 0):

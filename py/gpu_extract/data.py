@@ -34,11 +34,16 @@ def _check(name: str, array: np.ndarray, shape: tuple[int | None, ...]) -> None:
         raise InputError(f"{name} has shape {array.shape}, needed is ({wanted})")
 
 
-def _real(name: str, array: Any) -> np.ndarray:
+def _real(name: str, array: Any, units: tuple[str, ...] = ()) -> np.ndarray:
     """An array as kernels take it: float32 or float64 in the byte order of the machine, other real numbers as float64.
 
-    FITS files hold the other byte order, and so do the arrays that astropy makes of them. A mask would be lost.
+    FITS files hold the other byte order, and so do the arrays that astropy makes of them. A mask would be lost, and so
+    would a unit; units: those that it may have, as astropy spells them.
     """
+    unit = getattr(array, "unit", None)
+    if unit is not None and not any(unit == word for word in ("", *units)):
+        raise InputError(f"{name} is in {unit}, must be in {' or '.join(units) or 'no unit'}: convert it, and give "
+                         "plain numbers")
     if getattr(array, "mask", None) is not None:
         raise InputError(f"{name} is a masked array, must be a plain one: give its data, and an ivar that is 0 where "
                          "it is masked")
@@ -47,6 +52,20 @@ def _real(name: str, array: Any) -> np.ndarray:
         raise InputError(f"{name} is of type {array.dtype}, must be real numbers, float32 or float64")
     native = array.dtype.newbyteorder("=")
     return array.astype(native if native in (np.float32, np.float64) else np.float64, copy=False)
+
+
+_UNITS = ("electron", "ph"), ("1 / electron2", "1 / ph2")      # of an image, and of its ivar
+
+
+def _cards(given: Any) -> tuple[Card, ...]:
+    """Header cards: those of a FITS header, of a dictionary, or (key, value) and (key, value, comment)."""
+    found = getattr(given, "cards", given)
+    try:
+        return tuple(card if isinstance(card, Card) else Card(*card)
+                     for card in (found.items() if hasattr(found, "items") else found))
+    except TypeError as error:
+        raise InputError(f"cards is {type(given).__name__}, must be (key, value) or (key, value, comment) for each of "
+                         "them, or a FITS header") from error
 
 
 @dataclass(frozen=True)
@@ -88,8 +107,16 @@ class Image:
 
     def __post_init__(self) -> None:
         for name in ("pix", "ivar") if self.noise is None else ("pix", "ivar", "noise"):
-            object.__setattr__(self, name, _real(name, getattr(self, name)))
+            object.__setattr__(self, name, _real(name, getattr(self, name), _UNITS[name == "ivar"]))
             _check(name, getattr(self, name), (None, None) if name == "pix" else self.pix.shape)
+        if self.read_noise is not None:
+            number = _real("read_noise", self.read_noise, _UNITS[0])
+            _check("read_noise", number, ())
+            object.__setattr__(self, "read_noise", float(number))
+        if self.fibermap is not None and not isinstance(self.fibermap, FiberMap):
+            raise InputError(f"fibermap is {type(self.fibermap).__name__}, must be a FiberMap: FiberMap(rows) of "
+                             "gpu_extract.data makes one of a structured array, a Table's as_array() for example")
+        object.__setattr__(self, "cards", _cards(self.cards))
 
     @property
     def shape(self) -> tuple[int, int]:

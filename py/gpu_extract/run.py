@@ -9,6 +9,7 @@ from numpy.typing import DTypeLike
 from gpu_extract.assemble import assemble
 from gpu_extract.backend import Backend
 from gpu_extract.bundle import Job
+from gpu_extract.checks.arguments import check_arguments, known
 from gpu_extract.checks.odd_pixels import check_unit, most_ivar
 from gpu_extract.checks.probe import Decay, beside_masks, measure_decay, on_ccd, too_fine
 from gpu_extract.checks.psf_check import BEYOND, check_psf, remaining
@@ -62,7 +63,8 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
              threads: int, backend: Backend, dtype: DTypeLike) -> Frame | None:
     """The flow itself."""
     image, psf, config = what
-    with comm.together(), compiling(recorder), one_thread():
+    with known(comm).together(), compiling(recorder), one_thread():
+        check_arguments(what, threads, dtype)
         config = _passes(config, start, backend)
         _check_lane(psf, backend)
         with recorder.span("compare"):
@@ -96,7 +98,8 @@ def draft(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm = SE
 
     The arguments are those of `extract`; of config.passes, one pass is made at least.
     """
-    with comm.together(), compiling(recorder), one_thread():
+    with known(comm).together(), compiling(recorder), one_thread():
+        check_arguments((image, psf, config), threads)
         check_unit(image)
         get_ready(image, psf, config, comm, recorder, CPU)
         job = _job(image, psf, replace(config, passes=max(config.passes, 2)), threads, np.float64)

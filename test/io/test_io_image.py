@@ -249,3 +249,14 @@ def test_numbers_that_stand_for_others_are_scaled(tmp_path):
     once = read_image(path).ivar
     fits.setval(path, "BSCALE", value=2.0, ext=1)
     np.testing.assert_array_equal(read_image(path, check=False).ivar, 2 * once)
+
+
+@pytest.mark.parametrize("name", ["IMAGE", "IVAR", "MASK"])
+def test_several_hdus_of_a_name(tmp_path, name):
+    """EXTVER tells them apart, but nothing says which belongs to which: the first of each was read."""
+    hdus = image_hdus()
+    again = fits.ImageHDU(hdus[name].data, name=name, ver=2)
+    said = refused(write_image(tmp_path / "a.fits", fits.HDUList([*hdus, again])))
+    assert f"has 2 HDUs {name} (EXTVER 1, 2), and nothing says which is wanted" in said
+    others = [fits.ImageHDU(hdus[0].data, name="SKY", ver=version) for version in (1, 2)]
+    assert read_image(write_image(tmp_path / "b.fits", fits.HDUList([*hdus, *others]))).shape == (NY, NX)

@@ -208,8 +208,9 @@ def find_optional(hdus: fits.HDUList, name: str, path: str | os.PathLike[str]) -
     """The HDU called `name`, or None. Raises InputError where there are several, each with an EXTVER of its own."""
     named = [h for h in hdus if h.name.upper() == name.upper()]
     if len(named) > 1:
-        raise InputError(f"{path}: has {len(named)} HDUs {named[0].name} (EXTVER {', '.join(str(h.ver) for h in named)}), "
-                         "and nothing says which is wanted; give a file with one of them")
+        versions = ", ".join(str(hdu.ver) for hdu in named)
+        raise InputError(f"{path}: has {len(named)} HDUs {named[0].name} (EXTVER {versions}), and nothing says which "
+                         "is wanted; give a file with one of them")
     return named[0] if named else None
 
 

@@ -1,0 +1,93 @@
+"""The arguments of the Python API: units that would be lost, and what is of another kind, is said in one line."""
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from astropy import units
+from astropy.io import fits
+from astropy.nddata import CCDData
+
+from gpu_extract.config import ExtractConfig
+from gpu_extract.data import Card, Image, Legendre
+from gpu_extract.errors import InputError
+from gpu_extract.run import draft, extract
+from gpu_extract.simulate import SimConfig, simulate
+
+CONFIG = ExtractConfig((6020.0, 6060.0, 0.8))
+
+
+@pytest.fixture(scope="module")
+def made():
+    return simulate(SimConfig(camera="tiny", seed=3))
+
+
+def refused(work, *args, **settings):
+    with pytest.raises(InputError) as caught:
+        work(*args, **settings)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_units_that_are_those_of_an_image():
+    pix, ivar = np.ones((4, 3)), np.ones((4, 3))
+    for unit in (units.electron, units.ph, units.dimensionless_unscaled):
+        image = Image(pix * unit, ivar / unit**2, read_noise=2.5 * unit, noise=pix * unit)
+        assert type(image.pix) is type(image.ivar) is type(image.noise) is np.ndarray
+        assert type(image.read_noise) is float
+    assert type(Image(CCDData(pix, unit="electron"), ivar).pix) is np.ndarray
+
+
+@pytest.mark.parametrize(("what", "unit", "said"), [
+    ("pix", units.adu, "pix is in adu, must be in electron or ph"),
+    ("pix", 1000 * units.electron, "pix is in 1000 electron, must"),
+    ("ivar", units.electron, "ivar is in electron, must be in 1 / electron2 or 1 / ph2"),
+    ("ivar", units.adu**-2, "ivar is in 1 / adu2, must"),
+    ("noise", units.adu, "noise is in adu, must"), ("read_noise", units.adu, "read_noise is in adu, must")])
+def test_units_that_would_be_lost(what, unit, said):
+    arrays = {"pix": np.ones((4, 3)), "ivar": np.ones((4, 3)), "noise": np.ones((4, 3)), "read_noise": np.array(2.5)}
+    assert refused(Image, **{**arrays, what: units.Quantity(arrays[what], unit)}).startswith(said)
+
+
+def test_an_image_in_adu_and_series_with_a_unit():
+    assert "must be in electron" in refused(Image, CCDData(np.ones((4, 3)), unit="adu"), np.ones((4, 3)))
+    assert "is in pix, must be in no unit" in refused(Legendre, np.ones((2, 1)) * units.pix, 5000.0, 6000.0)
+
+
+def test_header_cards_of_any_kind(made):
+    wanted = Card("CAMERA", "r0"), Card("EXPTIME", 900.0)
+    header = fits.Header([("CAMERA", "r0"), ("EXPTIME", 900.0)])
+    pairs = [tuple(card[:2]) for card in wanted]
+    for given in (wanted, list(wanted), header, header.cards, pairs, dict(pairs)):
+        assert replace(made.image, cards=given).cards == wanted
+    for given in (None, 3, [3], "CAMERA"):
+        assert refused(replace, made.image, cards=given).startswith(f"cards is {type(given).__name__}, must be (key,")
+
+
+def test_what_is_no_image_psf_or_setting(made):
+    image, psf = made.image, made.psf
+    for work in (extract, draft):
+        assert refused(work, "image.fits", psf, CONFIG).startswith("image is of type str, must be an Image: read_")
+        assert refused(work, image, "psf.fits", CONFIG).startswith("psf is of type str, must be a PsfModel: read_psf(")
+        assert refused(work, psf, image, CONFIG).startswith("image is of type PsfModel, must be an Image")
+        assert refused(work, image, psf, {}).startswith("config is of type dict, must be an ExtractConfig")
+        assert "comm is of type SimpleNamespace, must" in refused(work, image, psf, CONFIG, comm=SimpleNamespace())
+        for threads in (0, -1, 2.0, None, True):
+            assert f"threads is {threads}, must be a whole" in refused(work, image, psf, CONFIG, threads=threads)
+    for dtype in ("f2", int, complex, "float33"):
+        assert "must be float64 or float32" in refused(extract, image, psf, CONFIG, dtype=dtype)
+    assert "fibermap is ndarray, must be a FiberMap" in refused(replace, image, fibermap=image.fibermap.rows)
+    assert "read_noise has shape (2,)" in refused(replace, image, read_noise=np.ones(2))
+    assert "read_noise is of type <U3" in refused(replace, image, read_noise="2.6")
+
+
+def test_settings_are_said_on_one_line_in_short():
+    for given in (np.arange(6020.0, 6060.1, 0.8), [602, 606, 0.08] * units.nm):
+        said = refused(ExtractConfig, given)
+        assert said.endswith("must be three numbers: first, last, step, in Angstrom") and len(said) < 150
+
+
+def test_diagonals_have_an_upper_limit():
+    """Kernels are written out for each number of them: a thousand would take hours to compile."""
+    assert ExtractConfig(CONFIG.wavelength, ndiag=64).ndiag == 64
+    assert "ndiag is 65, must lie between 0 and 64" in refused(ExtractConfig, CONFIG.wavelength, ndiag=65)
