@@ -68,6 +68,15 @@ def _cards(given: Any) -> tuple[Card, ...]:
                          "them, or a FITS header") from error
 
 
+def _whole(name: str, given: Any) -> IntArray:
+    """Whole numbers in a row, of whatever type."""
+    array = _real(name, given)
+    _check(name, array, (None,))
+    if not (np.isfinite(array).all() and (array == np.rint(array)).all()):
+        raise InputError(f"{name} must be whole numbers, one for each fibre")
+    return array.astype(np.int64)
+
+
 @dataclass(frozen=True)
 class FiberMap:
     """One row per fibre; columns as a structured array, whatever they are.
@@ -142,6 +151,9 @@ class Legendre:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "coeff", _real("a series of the PSF", self.coeff).astype(np.float64, copy=False))
+        if not -np.inf < self.wmin < self.wmax < np.inf:
+            raise InputError(f"a series of the PSF has wmin {self.wmin} and wmax {self.wmax}, needed are two "
+                             "wavelengths, ascending")
 
 
 def with_series(part: Any, change: Callable[[Legendre], Legendre]) -> Any:
@@ -218,8 +230,17 @@ class PsfModel:
         _check("trace y", self.y.coeff, (self.nfibre, None))
         if self.own is not None:
             _check("own wavelengths", self.own.coeff, (self.nfibre, None))
+        for name in ("cores", "stamp", "shape", "offset"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        if not self.cores:
+            raise InputError("the PSF has no core, must have one or two")
         for core in self.cores:
             _check("gh", core.gh.coeff, (None, None, self.nfibre, None))
+        if self.bundle is not None:
+            object.__setattr__(self, "bundle", _whole("bundle", self.bundle))
+        psferr = _real("psferr", self.psferr)
+        if psferr.ndim or not 0 <= psferr < np.inf:
+            raise InputError(f"psferr of the PSF is {self.psferr}, must be a finite number, 0 or more")
 
     @property
     def nfibre(self) -> int:

@@ -91,3 +91,22 @@ def test_diagonals_have_an_upper_limit():
     """Kernels are written out for each number of them: a thousand would take hours to compile."""
     assert ExtractConfig(CONFIG.wavelength, ndiag=64).ndiag == 64
     assert "ndiag is 65, must lie between 0 and 64" in refused(ExtractConfig, CONFIG.wavelength, ndiag=65)
+
+
+def test_psfs_that_contradict_themselves(made):
+    """They gave chi2 of 3e38, fibres that were each a bundle of its own, or an exception from within."""
+    psf = made.psf
+    for bundle in (psf.bundle.tolist(), psf.bundle.astype(float)):
+        assert np.array_equal(replace(psf, bundle=bundle).bundle, psf.bundle)
+    assert replace(psf, shape=list(psf.shape), stamp=np.array(psf.stamp), offset=list(psf.offset)).shape == psf.shape
+    short = replace(psf, bundle=psf.bundle[:5])
+    assert "bundle has 5 numbers, must have one for each of 10 fibres" in refused(extract, made.image, short, CONFIG)
+    for bundle, said in ((psf.bundle[:, None], "bundle has shape (10, 1)"),
+                         (psf.bundle + 0.5, "must be whole numbers"), (np.full(10, np.nan), "must be whole numbers"),
+                         (["a"] * 10, "bundle is of type <U1")):
+        assert said in refused(replace, psf, bundle=bundle)
+    for psferr in (np.nan, np.inf, -0.01, [0.01]):
+        assert "psferr of the PSF is" in refused(replace, psf, psferr=psferr)
+    assert "has no core" in refused(replace, psf, cores=())
+    for ends in ((6110.0, 6000.0), (6000.0, 6000.0), (np.nan, 6000.0), (6000.0, np.inf)):
+        assert "needed are two wavelengths, ascending" in refused(Legendre, psf.x.coeff, *ends)

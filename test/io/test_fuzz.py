@@ -13,7 +13,7 @@ from gpu_extract.errors import InputError, InternalError
 from gpu_extract.perf.clock import now
 
 SECONDS = 8  # for all cases together, as many as fit; one alone may take longer on a busy machine
-CASES = 250
+FEWEST, CASES = 40, 250
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +45,8 @@ def test_a_slice_of_the_bench(cases):
         verdict = cases.run(3, number)
         assert verdict.verdict != BAD, (number, verdict)
         found[verdict.kind, verdict.verdict] += 1
-        if now() - start > SECONDS:
+        if number >= FEWEST and now() - start > SECONDS:      # the first ones may compile kernels
             break
-    assert sum(found.values()) > 30
     assert found["image", RIGHT] and found["psf", RIGHT]  # not everything is refused
 
 

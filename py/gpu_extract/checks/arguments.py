@@ -26,6 +26,10 @@ def check_arguments(what: tuple[Any, Any, Any], threads: Any, dtype: Any = np.fl
     for given, (name, kind, wanted) in zip(what, _WANTED, strict=True):
         if not isinstance(given, kind):
             raise InputError(f"{name} is of type {type(given).__name__}, must be {wanted}")
+    psf = what[1]
+    if psf.bundle is not None and len(psf.bundle) != psf.nfibre:
+        raise InputError(f"{psf.name}: bundle has {len(psf.bundle)} numbers, must have one for each of {psf.nfibre} "
+                         "fibres")
     if isinstance(threads, bool) or not isinstance(threads, int | np.integer) or threads < 1:
         raise InputError(f"threads is {threads!r}, must be a whole number, 1 or more")
     try:
