@@ -3,6 +3,7 @@
 import gzip
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -98,6 +99,19 @@ def test_missing_and_foreign_files(refused, files, tmp_path):
     refused("-t", files.psf, words="this is a PSF (GAUSS-HERMITE), not a frame: give a frame")
     refused("-i", files.psf, words="this is a PSF (GAUSS-HERMITE), not an image")
     refused("-p", files.image, words="not a PSF")
+
+
+@pytest.mark.parametrize("option", ["-i", "-p", "-f"])
+def test_a_pipe_that_nobody_writes_to(refused, tmp_path, option):
+    """The command waited for ever where it looked at what the file is."""
+    os.mkfifo(tmp_path / "pipe.fits")
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("the command waits"))
+    signal.alarm(30)
+    try:
+        refused(option, tmp_path / "pipe.fits", words="pipe.fits: not a regular file; give a FITS file")
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.mark.parametrize("option", ["-i", "-p"])

@@ -16,11 +16,15 @@ _VOLATILE = b"CHECKSUM", b"DATASUM "
 def stamp(path: str | os.PathLike[str]) -> str:
     """A text that differs where the files differ; empty where there is no such file. It fits on a header card.
 
+    To open a pipe that nobody writes to would wait for ever.
+
     sums DIGEST: of all header cards and the DATASUM of every HDU, or its bytes where it has none and is small, as
         compressed masks are; the file may be copied, touched and moved
     gzip SIZE DIGEST: of a sample of the packed bytes, whose end holds the CRC of all that is in it
     file SIZE TIME DIGEST: of a sample of the bytes, where a larger HDU has no DATASUM; TIME in ns
     """
+    if not os.path.isfile(path):
+        return ""
     try:
         with open(path, "rb") as handle:
             status = os.fstat(handle.fileno())
