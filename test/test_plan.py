@@ -89,7 +89,8 @@ def test_whole_bundles_are_made_of_any_range(psf):
     ({"specmin": 8, "nspec": 3}, r"fibres 8 to 10 were asked for, made-up v3 has fibres 0 to 9"),
     ({"wavelength": (5999.0, 6100.0, 0.8)}, r"wavelengths 5999 to 6099.8 .* covers 6000 to 6200: choose --wavelength"),
     ({"wavelength": (6100.0, 6201.0, 0.8)}, r"wavelengths 6100 to 6200\.8"),
-    ({"wavelength": (6000.0, 6100.0, 0.8), "wave_factor": 1.001}, r"wavelengths 6000 to 6100"),
+    ({"wavelength": (6000.0, 6100.0, 0.8), "wave_factor": 1.001},
+     r"wavelengths 6000 to 6100 .* covers 6000 to 6200 \(the factor 1.001 makes them 5994.006 to 6093.9061\): choose"),
 ])
 def test_what_the_psf_does_not_have(psf, changes, message):
     with pytest.raises(InputError, match=message):
