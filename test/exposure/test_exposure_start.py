@@ -66,11 +66,11 @@ def test_every_number_is_given_once() -> None:
 
 def test_what_is_held_and_not_begun_can_be_borrowed_once() -> None:
     numbers = Numbers(4)
-    assert [numbers._hold(rank) for rank in (1, 2, 1, 2)] == [0, 1, 2, 3]       # each one in work and one ahead
+    assert [numbers.hold(rank) for rank in (1, 2, 1, 2)] == [0, 1, 2, 3]       # each one in work and one ahead
     assert numbers.begin(0) and numbers.begin(1)
-    assert numbers._hold(3) is None
-    assert numbers._borrow(2) == 2 and numbers._borrow(3) == 3          # never one's own, never twice
-    assert numbers._borrow(3) is None and numbers._borrow(1) is None
+    assert numbers.hold(3) is None
+    assert numbers.borrow(2) == 2 and numbers.borrow(3) == 3          # never one's own, never twice
+    assert numbers.borrow(3) is None and numbers.borrow(1) is None
     assert numbers.begin(2) and not numbers.begin(2)                   # whoever comes first
     numbers.stop()
-    assert numbers._borrow(1) is None
+    assert numbers.borrow(1) is None

@@ -11,94 +11,24 @@ wherever each of them is, as long as the work runs under `together`:
 An agreement waits asleep: ranks without work leave the cores to the others.
 """
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
-import numpy as np
-
 from gpu_extract.errors import InputError
-from gpu_extract.ranks.hand_out import Numbers, Told
 from gpu_extract.ranks.mpi_ranks import MpiComm, Report
 from gpu_extract.ranks.packing import repack
-from gpu_extract.seams import Recorder
+from gpu_extract.seams import Comm as Comm
 
 T = TypeVar("T")
 
 
-class SerialComm:
+class SerialComm(Comm):
     """One process."""
 
-    rank = 0
-    size = 1
-    library = ""
-    one_copy = True
-
-    def watch(self, recorder: Recorder) -> None:
-        """Have the recorder told of all communication from now on."""
-
-    def split(self, color: int) -> "SerialComm":
-        """The ranks of the same colour."""
-        return self
-
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """What one rank raises under this, all ranks raise."""
-        yield
-
-    def on_node(self) -> tuple[int, int]:
-        """This rank's number among those on its node, and how many they are."""
-        return 0, 1
-
-    def barrier(self) -> None:
-        """Wait for all ranks."""
-
-    def complete(self, array: np.ndarray, axis: int, bounds: Sequence[int]) -> None:
-        """Fill in what the other ranks made: rank r has written bounds[r] .. bounds[r + 1] - 1 along `axis`."""
-
-    def gather(self, items: Sequence[tuple[int, T]]) -> list[T] | None:
-        """Numbered values of all ranks, in the order of their numbers, on rank 0; None elsewhere.
-
-        Each number is given by one rank; for what a value can be see packing.pack.
-        """
+    def gather(self, items: Sequence[tuple[int, T]]) -> list[T]:
         return [repack(value) for _, value in sorted(items, key=lambda item: item[0])]
 
-    def share(self, make: Callable[[], T]) -> T:
-        """What `make` returns on rank 0 (no other rank calls it), on all ranks; for what it can be see packing.pack.
 
-        With several ranks the arrays in it are read-only, and one copy on each node serves all its ranks.
-        """
-        return make()
-
-    def release(self) -> None:
-        """Take back the memory that was shared and the groups that were split off: nobody uses them any more."""
-
-    def hand_out(self, count: int, told: Told = lambda number, state: None, *, takes: bool = True) -> Numbers:
-        """The numbers 0 .. count - 1, each given once to whoever asks: any rank, from any thread of it.
-
-        All ranks call this, those too that will take none (takes=False), and `close` what they get when they are
-        done. `told` is called on rank 0, by one of its threads, with what any rank tells of a number.
-        Needs get_comm(..., threads=True); where MPI does not let several threads use it, every rank that takes gets a
-        fixed share, and hears of its own numbers only.
-        """
-        return Numbers(count, told)
-
-    def asked(self, question: Callable[[], bool]) -> bool:
-        """Whether the answer is yes on some node; it is asked on one rank of each."""
-        return question()
-
-    def by_node(self, work: Callable[[], Any]) -> None:
-        """Do something on all ranks of rank 0's node, then on those of all others, while the rest wait asleep."""
-        work()
-
-    def first(self, work: Callable[[], Any]) -> None:
-        """Do something on rank 0, then on one rank of every other node, while the others wait.
-
-        For what fills a cache; where nobody else waits for it, nothing is done.
-        """
-
-
-Comm = SerialComm | MpiComm
 SERIAL = SerialComm()
 
 

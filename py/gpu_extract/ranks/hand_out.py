@@ -1,22 +1,18 @@
-"""Numbers of pieces of work, handed out one by one to whichever rank asks next, from any thread.
-
-Who prepares a piece before it begins it takes its number as held. Where nothing is left, another rank may borrow what
-is held and not yet begun; whoever begins it first has it.
+"""Numbers of pieces of work (seams.Numbers), handed out one by one to whichever of several ranks asks next.
 
 One thread of rank 0 answers the other ranks over a communicator of its own; nobody
 else has to come to a certain place for it, so a rank that computes for minutes keeps
 nobody waiting. Nothing here imports MPI: its module is handed over.
 """
 import threading
-from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
 from gpu_extract.perf.clock import sleep
+from gpu_extract.seams import Numbers, Told
 
-Told = Callable[[int, int], None]
 _PAUSE = 2e-3            # seconds between two looks for a message
 _NONE = -1               # in place of a number: there is no more
 _ASK, _ANSWER = 1, 2     # tags
@@ -34,70 +30,6 @@ class _Word(IntEnum):
     BEGIN = 6
 
 
-class Numbers:
-    """The numbers 0 .. count - 1, each given out once.
-
-    told: called with (number, state) for what `tell` is told, on rank 0, by any of its threads
-    """
-
-    def __init__(self, count: int, told: Told = lambda number, state: None):
-        self._left = iter(range(count))
-        self._told = told
-        self._lock = threading.Lock()
-        self._stopped = False
-        self._held: dict[int, int] = {}        # number -> rank that holds it; not what was lent or begun
-        self._begun: set[int] = set()
-
-    def take(self) -> int | None:
-        """The next number, None where there is no more."""
-        with self._lock:
-            return None if self._stopped else next(self._left, None)
-
-    def hold(self) -> int | None:
-        """The next number, to be prepared and begun later; None where there is no more."""
-        return self._hold(0)
-
-    def borrow(self) -> int | None:
-        """A number that another rank holds and has not begun, None where there is none; each is lent once."""
-        return self._borrow(0)
-
-    def _hold(self, rank: int) -> int | None:
-        number = self.take()
-        if number is not None:
-            with self._lock:
-                self._held[number] = rank
-        return number
-
-    def _borrow(self, rank: int) -> int | None:
-        with self._lock:
-            # the one held last: its holder has begun another piece just then, and will be the last to come to it
-            others = [number for number, holder in self._held.items() if holder != rank and not self._stopped]
-            if not others:
-                return None
-            del self._held[others[-1]]
-            return others[-1]
-
-    def begin(self, number: int) -> bool:
-        """Whether a number that was held or borrowed is this rank's to do: false where another has begun it."""
-        with self._lock:
-            self._held.pop(number, None)
-            fresh = number not in self._begun
-            self._begun.add(number)
-            return fresh
-
-    def tell(self, number: int, state: int) -> None:
-        """Say what came of a number."""
-        with self._lock:
-            self._told(number, state)
-
-    def stop(self) -> None:
-        """Give out no more, to nobody."""
-        self._stopped = True
-
-    def close(self) -> None:
-        """Every rank calls this once, when it will not take, tell or stop any more."""
-
-
 class Served(Numbers):
     """The same on rank 0 of several ranks: a thread of it answers the others."""
 
@@ -107,8 +39,7 @@ class Served(Numbers):
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
-    def close(self) -> None:
-        """Wait until all other ranks have closed."""
+    def close(self) -> None:         # once all other ranks have closed
         self._thread.join()
         self._comm.Free()
 
@@ -123,22 +54,19 @@ class Served(Numbers):
             source = status.Get_source()
             self._comm.Recv(said, source, _ASK)
             word, number, state = (int(n) for n in said)
-            if word == _Word.TAKE:
-                self._answer(source, self.take())
-            elif word == _Word.HOLD:
-                self._answer(source, self._hold(source))
-            elif word == _Word.BORROW:
-                self._answer(source, self._borrow(source))
-            elif word == _Word.BEGIN:
-                self._answer(source, self.begin(number))
+            if word == _Word.LEAVE:
+                there -= 1
             elif word == _Word.TELL:
                 self.tell(number, state)
             elif word == _Word.STOP:
                 self.stop()
             else:
-                there -= 1
+                self._answer(source, _Word(word), number)
 
-    def _answer(self, rank: int, given: int | None) -> None:
+    def _answer(self, rank: int, word: _Word, number: int) -> None:
+        verbs = {_Word.TAKE: self.take, _Word.HOLD: lambda: self.hold(rank),
+                 _Word.BORROW: lambda: self.borrow(rank), _Word.BEGIN: lambda: self.begin(number)}
+        given = verbs[word]()
         self._comm.Send(np.array([_NONE if given is None else given], dtype=np.int64), rank, _ANSWER)
 
 
@@ -150,33 +78,26 @@ class Asked(Numbers):
         self._comm = comm
 
     def take(self) -> int | None:
-        """The next number, None where there is no more."""
         return self._ask(_Word.TAKE)
 
-    def hold(self) -> int | None:
-        """The next number, to be prepared and begun later; None where there is no more."""
+    def hold(self, rank: int = 0) -> int | None:
         return self._ask(_Word.HOLD)
 
-    def borrow(self) -> int | None:
-        """A number that another rank holds and has not begun, None where there is none."""
+    def borrow(self, rank: int = 0) -> int | None:
         return self._ask(_Word.BORROW)
 
     def begin(self, number: int) -> bool:
-        """Whether a number that was held or borrowed is this rank's to do."""
         return self._ask(_Word.BEGIN, number) == 1
 
     def tell(self, number: int, state: int) -> None:
-        """Say what came of a number."""
         with self._lock:
             self._say(_Word.TELL, number, state)
 
     def stop(self) -> None:
-        """Give out no more, to nobody."""
         with self._lock:
             self._say(_Word.STOP)
 
     def close(self) -> None:
-        """Every rank calls this once, when it will not take, tell or stop any more."""
         with self._lock:
             self._say(_Word.LEAVE)
         self._comm.Free()

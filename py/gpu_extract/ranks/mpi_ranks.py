@@ -1,4 +1,4 @@
-"""The ranks of MPI: the verbs of comm.SerialComm over an mpi4py communicator."""
+"""The ranks of MPI: the verbs of seams.Comm over an mpi4py communicator."""
 import json
 import os
 import sys
@@ -14,11 +14,11 @@ from gpu_extract.errors import ExitCode, GpuExtractError, InternalError, is_inte
 from gpu_extract.perf.calls import timed
 from gpu_extract.perf.clock import now, sleep
 from gpu_extract.perf.recorder import MPI, NULL
-from gpu_extract.ranks.hand_out import Asked, Fixed, Numbers, Served, Told
+from gpu_extract.ranks.hand_out import Asked, Fixed, Served
 from gpu_extract.ranks.node_memory import NodeMemory
 from gpu_extract.ranks.packing import as_bytes, layout, pack, repack, unpack
 from gpu_extract.ranks.transport import broadcast_bytes, broadcast_text, enough_room, owners, receive, send
-from gpu_extract.seams import Recorder
+from gpu_extract.seams import Comm, Numbers, Recorder, Told
 
 T = TypeVar("T")
 Report = Callable[[BaseException], None]
@@ -30,10 +30,10 @@ _ANY = 1 << 40                                  # the place of a rank that has f
 _VERBS = "together", "barrier", "split", "complete", "gather", "fill", "hand out", "release"
 
 
-class MpiComm:
-    """The ranks of an MPI communicator; the verbs are explained in comm.SerialComm.
+class MpiComm(Comm):
+    """The ranks of an MPI communicator.
 
-    library: MPI's name; one_copy: False once shared arrays had to be copied for every rank
+    one_copy: False once shared arrays had to be copied for every rank
     mpi: the module mpi4py.MPI; comm: its communicator
     report: tells the user of an exception that ends all ranks (default: a traceback on standard error)
     """
@@ -53,12 +53,10 @@ class MpiComm:
         self._roots: Any = None
 
     def watch(self, recorder: Recorder) -> None:
-        """Have the recorder told of all communication from now on, here and in what is split off."""
         self._recorder = recorder
         self._comm = timed(self._mpi, self._comm, recorder)
 
     def split(self, color: int) -> "MpiComm":
-        """The ranks of the same colour."""
         self._agree("split")
         with self._recorder.span(MPI + "split"):
             part = MpiComm(self._mpi, self._comm.Split(color, self.rank), self._report)
@@ -68,7 +66,6 @@ class MpiComm:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What one rank raises under this, all ranks raise; what is not one of our errors ends all ranks at once."""
         failure = None
         self._depth += 1
         try:
@@ -84,17 +81,14 @@ class MpiComm:
         self._agree("together", failure)
 
     def on_node(self) -> tuple[int, int]:
-        """This rank's number among those on its node, and how many they are."""
         self.barrier()
         node, _ = self._nodes()
         return node.Get_rank(), node.Get_size()
 
     def barrier(self) -> None:
-        """Wait for all ranks."""
         self._agree("barrier")
 
     def complete(self, array: np.ndarray, axis: int, bounds: Sequence[int]) -> None:
-        """Fill in what the other ranks made."""
         self._agree("complete")
         with self._recorder.span(MPI + "complete"):
             front = np.moveaxis(array, axis, 0)
@@ -108,7 +102,6 @@ class MpiComm:
             front[...] = whole
 
     def gather(self, items: Sequence[tuple[int, T]]) -> list[T] | None:
-        """Numbered values of all ranks on rank 0."""
         self._agree("gather")
         with self._recorder.span(MPI + "gather"):
             items = sorted(items, key=lambda item: item[0])
@@ -121,7 +114,6 @@ class MpiComm:
             return [next(own) if owner == 0 else receive(self._comm, owner) for owner in order]
 
     def share(self, make: Callable[[], T]) -> T:
-        """What `make` returns on rank 0, on all ranks."""
         made: list[tuple[str, list[np.ndarray]]] = []
         with self.together():
             if self.rank == 0:
@@ -146,7 +138,6 @@ class MpiComm:
         return unpack(text, views)
 
     def release(self) -> None:
-        """Take back the shared memory and the groups that were given out."""
         self._agree("release")
         for part in self._parts:
             part._free()
@@ -160,7 +151,6 @@ class MpiComm:
                 comm.Free()
 
     def hand_out(self, count: int, told: Told = lambda number, state: None, *, takes: bool = True) -> Numbers:
-        """Numbers for any thread of any rank."""
         self._agree("hand out")
         if self._mpi.Query_thread() < self._mpi.THREAD_MULTIPLE:
             takers = np.empty(self.size, dtype=np.int64)
@@ -171,7 +161,6 @@ class MpiComm:
         return Served(self._mpi, apart, count, told) if self.rank == 0 else Asked(apart)
 
     def asked(self, question: Callable[[], bool]) -> bool:
-        """Whether the answer is yes on some node."""
         node, _ = self._nodes()
         with self.together():
             yes = node.Get_rank() == 0 and question()
@@ -181,7 +170,6 @@ class MpiComm:
         return bool(answer[0])
 
     def by_node(self, work: Callable[[], Any]) -> None:
-        """Do something on all ranks of rank 0's node, then on those of all others."""
         node, _ = self._nodes()
         lowest = np.array([self.rank], dtype=np.int64)
         node.Allreduce(self._mpi.IN_PLACE, lowest, op=self._mpi.MIN)
@@ -191,7 +179,6 @@ class MpiComm:
                     work()
 
     def first(self, work: Callable[[], Any]) -> None:
-        """Do something on rank 0, then on one rank of every other node, while the others wait."""
         node, _ = self._nodes()
         with self.together():
             if self.rank == 0:
