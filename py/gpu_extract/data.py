@@ -393,29 +393,21 @@ class Normal:
 class Status(IntEnum):
     """What happened to a bin on its way through solve and decorrelation; the values are those in files."""
 
-    GOOD = 0
-    EMPTY = 1
-    WIDE_BAND = 2
-    DENSE = 3
-    PIXELS = 4
-    FAILED = 5
-    DROPPED = 6
+    GOOD = 0, "Extracted by the core that was asked for."
+    EMPTY = 1, "No good pixel tells of the bin: nothing was extracted."
+    WIDE_BAND = 2, "The narrow band did not suffice: the neighbours were eliminated in a wide band."
+    DENSE = 3, "The banded form did not hold: decorrelated by the dense core."
+    PIXELS = 4, "The normal equations are singular there, or nearly: decorrelated from the pixels."
+    FAILED = 5, "No core could decorrelate the fibre: nothing was extracted."
+    DROPPED = 6, "The fibre was given up with its PSF: nothing was extracted."
+    sentence: str
 
-    @property
-    def sentence(self) -> str:
-        """The status in words."""
-        return _SENTENCES[self]
+    def __new__(cls, value: int, sentence: str = "") -> "Status":
+        status = int.__new__(cls, value)
+        status._value_, status.sentence = value, sentence
+        return status
 
 
-_SENTENCES = {
-    Status.GOOD: "Extracted by the core that was asked for.",
-    Status.EMPTY: "No good pixel tells of the bin: nothing was extracted.",
-    Status.WIDE_BAND: "The narrow band did not suffice: the neighbours were eliminated in a wide band.",
-    Status.DENSE: "The banded form did not hold: decorrelated by the dense core.",
-    Status.PIXELS: "The normal equations are singular there, or nearly: decorrelated from the pixels.",
-    Status.FAILED: "No core could decorrelate the fibre: nothing was extracted.",
-    Status.DROPPED: "The fibre was given up with its PSF: nothing was extracted.",
-}
 NOTHING = (Status.EMPTY, Status.FAILED, Status.DROPPED)      # of bins without a flux
 
 FACTS = ("cond", "selfcheck")     # columns of Decorrelated.facts
@@ -457,7 +449,7 @@ class Output:
     unit: str = ""
 
 
-# field of BundleResult, Rows and Frame -> what it is: all that is assembled, sent and written goes by this table
+# field of Spectra and Frame -> what it is: all that is assembled, sent and written goes by this table
 OUTPUTS = {
     "flux": Output("FLUX", unit="electron/Angstrom"),
     "ivar": Output("IVAR", unit="Angstrom2/electron2"),
@@ -471,25 +463,38 @@ OUTPUTS = {
 
 
 @dataclass(frozen=True)
-class BundleResult:
-    """One instrument bundle, all its fibres, on the wanted wavelengths, photons per bin.
+class Spectra:
+    """What is made of consecutive fibres: all of OUTPUTS.
 
-    fibres: (lo, hi) fibre range of the bundle
+    fibres: (lo, hi)
     flux, ivar, chi2pix, pixmask_fraction: (nfibre, nwave); resolution: (nfibre, 2 ndiag + 1, nwave)
     mask: (nfibre, nwave) uint32; status: (nfibre, nwave) int8 of Status
+    """
+
+    fibres: tuple[int, int]
+    flux: np.ndarray
+    ivar: np.ndarray
+    resolution: np.ndarray
+    chi2pix: np.ndarray
+    pixmask_fraction: np.ndarray
+    mask: NDArray[np.uint32]
+    status: NDArray[np.int8]
+
+    def __post_init__(self) -> None:
+        shape = self.fibres[1] - self.fibres[0], self.flux.shape[-1]
+        for name in OUTPUTS:
+            _check(name, getattr(self, name), (shape[0], None, shape[1]) if name == "resolution" else shape)
+
+
+@dataclass(frozen=True)
+class BundleResult(Spectra):
+    """One instrument bundle, all its fibres, on the wanted wavelengths, float64, photons per bin.
+
     model: (ny, columns) the bundle's A x, from column model_x0 of the CCD on, or None
     notes: facts about how it was made (pad, half-bands, iterations, residual)
     rejected: (n, 2) y and x on the CCD of pixels that stood out from the model
     """
 
-    fibres: tuple[int, int]
-    flux: Array
-    ivar: Array
-    resolution: Array
-    chi2pix: Array
-    pixmask_fraction: Array
-    mask: NDArray[np.uint32]
-    status: NDArray[np.int8]
     model: Array | None = None
     model_x0: int = 0
     notes: Mapping[str, float] = field(default_factory=dict)
@@ -537,33 +542,18 @@ class Draft:
 
 
 @dataclass(frozen=True)
-class Rows:
+class Rows(Spectra):
     """Rows of a frame, as they were made together: consecutive fibres that are wanted, photons per Angstrom.
 
-    fibres: (lo, hi)
-    flux, ivar, mask, resolution, chi2pix, pixmask_fraction, status: as those of Frame, nspec = hi - lo
     models: of each bundle, in order: its A x (rows, columns), and its first pixel (y, x) on the CCD; () where none is
         wanted
     notes: first fibre of each bundle -> facts about how it was made
     rejected: (n, 2) y and x on the CCD of pixels that stood out from the model
     """
 
-    fibres: tuple[int, int]
-    flux: np.ndarray
-    ivar: np.ndarray
-    mask: NDArray[np.uint32]
-    resolution: np.ndarray
-    chi2pix: np.ndarray
-    pixmask_fraction: np.ndarray
-    status: NDArray[np.int8]
     models: tuple[tuple[Array, tuple[int, int]], ...] = ()
     notes: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     rejected: IntArray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
-
-    def __post_init__(self) -> None:
-        shape = self.fibres[1] - self.fibres[0], self.flux.shape[-1]
-        for name in OUTPUTS:
-            _check(name, getattr(self, name), (shape[0], None, shape[1]) if name == "resolution" else shape)
 
 
 @dataclass(frozen=True)

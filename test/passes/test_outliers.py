@@ -26,7 +26,7 @@ def found(excess: np.ndarray, model: np.ndarray | None = None, *, shape: Shape =
     for place in bad:
         cut.root[place] = cut.light[place] = 0.0
     ends = np.array([[0], [len(excess)]]).repeat(excess.shape[1], axis=1) if rows is None else rows
-    places = find_outliers(cut, model, np.zeros_like(model), ends, shape=shape, error=error, known=known)
+    places = find_outliers(cut, model, ends, shape=shape, error=error, known=known)
     return None if places is None else {(int(y), int(x)) for y, x in places}
 
 

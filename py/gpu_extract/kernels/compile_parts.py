@@ -39,10 +39,6 @@ class Part(codegen.JITCodeLibrary):
         parsed.name, parsed.data_layout = ir_module.name, self._codegen._data_layout
         self.modules.append(parsed)
 
-    def add_linking_library(self, library: Any) -> None:
-        """Keep what is called."""
-        self._linking_libraries.append(library)
-
     def finalize(self) -> None:
         """Nothing is made of it yet."""
         self._finalized = True
@@ -83,10 +79,6 @@ class Whole(codegen.JITCodeLibrary):
     """A kernel, its wrapper for Python and all that it calls."""
 
     loops = True
-
-    def add_linking_library(self, library: Any) -> None:
-        """Keep what is called."""
-        self._linking_libraries.append(library)
 
     def add_llvm_module(self, ll_module: Any) -> None:
         """Take in a module as it is."""
@@ -151,26 +143,32 @@ def _lowered(state: Any, library: Any) -> tuple[Any, Any]:
     return fndesc, writer
 
 
-def _done(state: Any, fndesc: Any, writer: Any, entry: Any) -> bool:
-    state.reload_init.extend(state.library._reload_init)
-    state["cr"] = _LowerResult(fndesc, writer.call_helper, cfunc=entry, env=writer.env)
-    state.metadata["prune_stats"], state.metadata["llvm_pass_timings"] = None, state.library.recorded_timings
-    return True
+class _Lowering(LoweringPass):
+    """Write a function into a library."""
 
-
-@register_pass(mutates_CFG=True, analysis_only=False)
-class LowerPart(LoweringPass):
-    """Write a function down for those that call it."""
-
-    _name = "lower_part"
+    library: Any
 
     def __init__(self) -> None:
         super().__init__()
 
     def run_pass(self, state: Any) -> bool:
-        context = state.targetctx
-        library = Part(context.codegen(), state.func_id.func_qualname)
+        library = self.library(state.targetctx.codegen(), state.func_id.func_qualname)
         fndesc, writer = _lowered(state, library)
+        entry = self.enter(state, fndesc, writer)
+        state.reload_init.extend(library._reload_init)
+        state["cr"] = _LowerResult(fndesc, writer.call_helper, cfunc=entry, env=writer.env)
+        state.metadata["prune_stats"], state.metadata["llvm_pass_timings"] = None, library.recorded_timings
+        return True
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class LowerPart(_Lowering):
+    """Write a function down for those that call it."""
+
+    _name, library = "lower_part", Part
+
+    def enter(self, state: Any, fndesc: Any, writer: Any) -> Any:
+        context, library = state.targetctx, state.library
         library.environment = context.get_env_name(fndesc), writer.env
         entry = library.finalize            # any callable: it stands for the function, and is never called
         if _cannot_fail(writer.function):
@@ -178,24 +176,19 @@ class LowerPart(LoweringPass):
             context._defns[entry].append(call, call.signature)
         else:
             context.insert_user_function(entry, fndesc, [library])
-        return _done(state, fndesc, writer, entry)
+        return entry
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
-class LowerWhole(LoweringPass):
+class LowerWhole(_Lowering):
     """Write a kernel down and make machine code of it and of all that it calls."""
 
-    _name = "lower_whole"
+    _name, library = "lower_whole", Whole
 
-    def __init__(self) -> None:
-        super().__init__()
-
-    def run_pass(self, state: Any) -> bool:
-        context = state.targetctx
-        library = Whole(context.codegen(), state.func_id.func_qualname)
+    def enter(self, state: Any, fndesc: Any, writer: Any) -> Any:
+        context, library = state.targetctx, state.library
         library.loops = state.func_id.func not in WITHOUT_LOOPS
-        fndesc, writer = _lowered(state, library)
         entry = context.get_executable(library, fndesc, writer.env)
         library.set_environments()
         context.insert_user_function(entry, fndesc, [library])
-        return _done(state, fndesc, writer, entry)
+        return entry

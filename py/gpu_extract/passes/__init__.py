@@ -14,7 +14,7 @@ from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Array, Image, IntArray, Light
 from gpu_extract.normal import Cut
 from gpu_extract.passes.background import background
-from gpu_extract.passes.crosstalk import Piece, add_pieces
+from gpu_extract.passes.crosstalk import Piece, add_pieces, overlap
 from gpu_extract.passes.outliers import Shape, find_outliers
 from gpu_extract.passes.variance import ReadNoise, weigh
 
@@ -55,20 +55,15 @@ class Sight:
     _were: tuple[Array, Array] = field(default_factory=lambda: (np.zeros(0), np.zeros(0)))
 
     def __post_init__(self) -> None:
-        corner, shape, before = (self.cut.y0, self.cut.x0), self.cut.root.shape, self.past.before
-        own = np.zeros(shape, np.float32) if before is None else before.expected
+        shape, before = self.cut.root.shape, self.past.before
+        own, others = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        add_pieces(others, self._corner, self.past.others)
         error = self.psferr if self.config.psferr_in_ivar else 0.0
-        weigh(self.cut, self.past.noise.squared(corner, (shape[0], shape[1])), own, self.others, error)
+        weigh(self.cut, self.past.noise.squared(self._corner, (shape[0], shape[1])),
+              own if before is None else before.expected, others, error)
         if before is not None:
             self._reject(before.rejected)
             self.look(before.model, before.background)
-
-    @cached_property
-    def others(self) -> np.ndarray:
-        """Light of other bundles, and of tails beyond the stamps: (rows, columns) float32."""
-        light = np.zeros(self.cut.root.shape, np.float32)
-        add_pieces(light, (self.cut.y0, self.cut.x0), self.past.others)
-        return light
 
     def look(self, model: np.ndarray, smooth: Array) -> bool:
         """Reject what stands out from a model of the bundle (rows, columns) float32: whether that changes anything.
@@ -84,7 +79,7 @@ class Sight:
         if len(smooth):
             model = (model + background(smooth, model.shape)).astype(np.float32)      # type: ignore[arg-type]
         self._restore()
-        found = find_outliers(self.cut, model, self.others, self.rows, shape=self.shape, error=self.psferr,
+        found = find_outliers(self.cut, model, self.rows, shape=self.shape, error=self.psferr,
                               known=before - self._corner)
         if found is None:
             self.hopeless, found = True, np.zeros((0, 2), dtype=np.int64)
@@ -92,14 +87,14 @@ class Sight:
         return not np.array_equal(before, self.rejected)
 
     @property
-    def _corner(self) -> IntArray:
-        return np.array([self.cut.y0, self.cut.x0], dtype=np.int64)
+    def _corner(self) -> tuple[int, int]:
+        return self.cut.y0, self.cut.x0
 
     def _reject(self, places: IntArray) -> None:
         """Mask pixels, and remember what they were."""
         y, x = (places - self._corner).T
         self.rejected, self._were = places, (self.cut.root[y, x], self.cut.light[y, x])
-        mask_pixels(self.cut.root, self.cut.light, places, (self.cut.y0, self.cut.x0))
+        mask_pixels(self.cut.root, self.cut.light, places, self._corner)
 
     def _restore(self) -> None:
         """Take the rejected pixels back."""
@@ -116,15 +111,12 @@ class Seen:
     @cached_property
     def _image(self) -> Image:
         pix, ivar = np.zeros(self.shape), np.zeros(self.shape)
-        (y, x), root = (self._cut.y0, self._cut.x0), self._cut.root
-        top, left = max(-y, 0), max(-x, 0)
-        rows, columns = (slice(first, min(first + size, most)) for first, size, most in
-                         zip((max(y, 0), max(x, 0)), (root.shape[0] - top, root.shape[1] - left), self.shape,
-                             strict=True))
-        inside = slice(top, top + rows.stop - rows.start), slice(left, left + columns.stop - columns.start)
+        root, y0, x0 = self._cut.root, self._cut.y0, self._cut.x0
+        y, x, ny, nx = overlap((y0, x0, *root.shape), (0, 0, *self.shape))      # type: ignore[arg-type]
+        place, inside = np.s_[y:y + ny, x:x + nx], np.s_[y - y0:y - y0 + ny, x - x0:x - x0 + nx]
         good = root[inside] > 0
-        ivar[rows, columns] = root[inside] ** 2
-        pix[rows, columns] = np.divide(self._cut.light[inside], root[inside], out=np.zeros(good.shape), where=good)
+        ivar[place] = root[inside] ** 2
+        pix[place] = np.divide(self._cut.light[inside], root[inside], out=np.zeros(good.shape), where=good)
         return Image(pix, ivar)
 
     @property

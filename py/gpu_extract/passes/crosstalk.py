@@ -69,8 +69,7 @@ def add_tails(light: Array, corner: tuple[int, int], psf: PsfModel, place: Place
     stamp's normalisation; radius: pixels from a spot's centre up to which there is a tail, which fades from FADE of it
     """
     if psf.tail is not None and strengths.size > 0:
-        tables, step = _tables(psf.tail, place, NODES, radius)
-        _add(light, corner, psf, place, strengths, (_but_for_stamps(tables), step, radius))
+        _add(light, corner, psf, place, strengths, _beyond(psf.tail, place, NODES, radius))
 
 
 def tails_of(psf: PsfModel, place: Place, strengths: Array, radius: float, window: Window) -> Piece | None:
@@ -91,7 +90,10 @@ def tails_of(psf: PsfModel, place: Place, strengths: Array, radius: float, windo
         tail, step = _tables(psf.tail, place, FEW, radius, near)
         smooth, _ = _tables(psf.tail, place, FEW, radius, near, join)
         _add(light, corner, psf, place, strengths, (np.hstack([tail - smooth, -smooth]), step, near))
-        _add_smooth(light, corner, psf, _fewer(psf, place, strengths), (radius, join))
+        few, strengths = _fewer(psf, place, strengths)
+        tails = _beyond(psf.tail, few, FEW, radius, join)
+        _on_grid(light, corner, EVERY,
+                 lambda grid, at: _add(grid, at, psf, few, strengths, tails, EVERY, stamped=False))
     return Piece(light.astype(np.float32), corner)
 
 
@@ -104,8 +106,7 @@ def rough_tails(psf: PsfModel, place: Place, strengths: Array, radius: float, pi
     if psf.tail is not None and strengths.size > 0:
         groups = np.arange(0, len(wave), ROUGH)
         place = fibres, np.add.reduceat(wave, groups) / np.diff(groups, append=len(wave))
-        tables, step = _tables(psf.tail, place, FEW, radius)
-        spots, tails = (place, np.add.reduceat(strengths, groups, axis=1)), (_but_for_stamps(tables), step, radius)
+        spots, tails = (place, np.add.reduceat(strengths, groups, axis=1)), _beyond(psf.tail, place, FEW, radius)
         _on_grid(light, piece.corner, ROUGH, lambda grid, corner: _add(grid, corner, psf, *spots, tails, ROUGH))
     return Piece(light.astype(np.float32), piece.corner)
 
@@ -132,17 +133,6 @@ def _add(light: Array, corner: tuple[int, int], psf: PsfModel, place: Place, str
                & (sources[2] != 0.0))
     simd_pixels.add_tails(light, np.ascontiguousarray(sources[:, reaches]), tables,
                           (float(radius), step, psf.stamp[0] / every, psf.stamp[1] / every))
-
-
-def _add_smooth(light: Array, corner: tuple[int, int], psf: PsfModel, spots: tuple[Place, Array],
-                ends: tuple[float, float]) -> None:
-    """Add the smooth part of tails; spots: (place, strengths); ends: the radius, and the r2 from which it is all."""
-    if psf.tail is None:
-        return
-    radius, join = ends
-    tables, step = _tables(psf.tail, spots[0], FEW, radius, radius, join)
-    tails = _but_for_stamps(tables), step, radius
-    _on_grid(light, corner, EVERY, lambda grid, at: _add(grid, at, psf, *spots, tails, EVERY, stamped=False))
 
 
 def _on_grid(light: Array, corner: tuple[int, int], every: int,
@@ -189,18 +179,18 @@ def _scales(tail: Tail, place: Place) -> Array:
     return np.stack([evaluate(series, *place) for series in (tail.yscale, tail.xscale)])
 
 
-def _tables(tail: Tail, place: Place, nodes: int, radius: float, most: float | None = None,
+def _tables(tail: Tail, place: Place, nodes: int, radius: float, most: float,
             join: float = 0.0) -> tuple[Array, float]:
     """The tail with amplitude 1 against r2, for each fibre and stretch of bins, and the distance of two nodes.
 
-    radius: where it ends; most: pixels that the table is for, all up to there by default
+    radius: where it ends; most: pixels that the table is for
     join: below this r2 it is the Taylor polynomial around it
     """
     fibres, wave = place
     middle = fibres, wave[np.minimum(np.arange(0, len(wave), STRETCH) + STRETCH // 2, len(wave) - 1)]
     core, index = (evaluate(series, *middle).reshape(-1, 1) for series in (tail.core, tail.index))
     scales = _scales(tail, place)
-    step = 1.05 * (float(scales.max()) * (radius if most is None else most)) ** 2 / (nodes - 2)
+    step = 1.05 * (float(scales.max()) * most) ** 2 / (nodes - 2)
     r2: Array = step * np.arange(nodes, dtype=np.float64)
     core, power = core**2, 1.0 + index / 2.0
     found: Array = r2 / (core + r2) ** power
@@ -211,9 +201,10 @@ def _tables(tail: Tail, place: Place, nodes: int, radius: float, most: float | N
     return found, step
 
 
-def _but_for_stamps(tables: Array) -> Array:
-    """Tables with nothing on the stamps."""
-    return np.hstack([tables, np.zeros_like(tables)])
+def _beyond(tail: Tail, place: Place, nodes: int, radius: float, join: float = 0.0) -> tuple[Array, float, float]:
+    """Tails up to their radius with nothing on the stamps, as `_add` takes them; join: see _tables."""
+    tables, step = _tables(tail, place, nodes, radius, radius, join)
+    return np.hstack([tables, np.zeros_like(tables)]), step, radius
 
 
 def _fading(r2: Array, radius: float) -> Array:

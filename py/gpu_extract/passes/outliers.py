@@ -87,16 +87,16 @@ def _some_spots(psf: PsfModel) -> Iterator[Array]:
         yield from make_spots(psf, (fibre, fibre + 1), wave).stamps[0]
 
 
-def find_outliers(cut: Cut, own: np.ndarray, others: np.ndarray, rows: IntArray, *, shape: Shape, error: float,
+def find_outliers(cut: Cut, own: np.ndarray, rows: IntArray, *, shape: Shape, error: float,
                   known: IntArray) -> IntArray | None:
     """The outliers of a cut-out: (n, 2) row and column; None where so many stand out that the model must be wrong.
 
-    cut: weighed, the others' light taken away (variance.weigh); own, others: the models
+    cut: weighed, the others' light taken away (variance.weigh); own: the model
     rows: (2, columns) the first and the end of those in each column whose light the model has (`known_rows`)
     error: of the PSF; known: (n, 2) outliers of a look before: they stay as long as they lie above the model
     """
     found = np.empty(cut.root.shape, dtype=bool)
-    count = simd_pixels.look(found, cut.root, cut.light, read_only(own), read_only(others), (PAIR, 0.0))
+    count = simd_pixels.look(found, cut.root, cut.light, read_only(own), PAIR)
     look, places = _Pixels(cut, own, rows, WRONG * error + shape.between), np.argwhere(found)
     if count > MOST * np.count_nonzero(cut.root):
         y = np.arange(len(found))[:, None]          # at the ends light of bins beyond them stands out

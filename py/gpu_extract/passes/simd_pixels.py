@@ -27,19 +27,15 @@ def weigh(root, light, noise, own, others, error):
 
 
 @njit(nogil=True, cache=True)
-def look(found, root, light, own, others, limits):
-    """How many pixels may stand out; found: (ny, nx) bool, which: pix - m > far sigma, and error times |m| as well.
+def look(found, root, light, own, far):
+    """How many pixels may stand out; found: (ny, nx) bool, which: pix - own > far sigma.
 
-    root, light: as `weigh` leaves them; limits: (far, error)
+    root, light: as `weigh` leaves them
     """
-    far, error = limits
     count = 0
     for y in range(root.shape[0]):
         for x in range(root.shape[1]):
-            r = root[y, x]
-            value = light[y, x] - r * own[y, x]
-            doubt = r * error * (own[y, x] + others[y, x])
-            out = (r > 0.0) & (value > far) & (value * value > far * far * (1.0 + doubt * doubt))
+            out = (root[y, x] > 0.0) & (light[y, x] - root[y, x] * own[y, x] > far)
             found[y, x] = out
             count += 1 if out else 0
     return count

@@ -64,7 +64,7 @@ def find_read_noise(image: Image, width: int) -> ReadNoise:
     ivar, pix, rows = _sample(image)
     dark = _of_dark_pixels(ivar, pix, rows, split)
     found = _given(image, split)
-    if found is not None and dark is not None and not _agree(found, dark, image.shape):
+    if found is not None and dark is not None and not _agree(found, dark):
         found = None
     if found is None:
         if dark is None:
@@ -115,7 +115,7 @@ def _given(image: Image, split: tuple[int, int]) -> ReadNoise | None:
     return None
 
 
-def _agree(given: ReadNoise, dark: np.ndarray, shape: tuple[int, int]) -> bool:
+def _agree(given: ReadNoise, dark: np.ndarray) -> bool:
     """Whether read noise is in the image's unit."""
     ratio = float(np.median(given.values)) / float(np.median(dark))
     return 1 / BELIEVED <= ratio <= BELIEVED

@@ -107,12 +107,6 @@ def _from_before(columns, y, work, panel, sizes):
                 vwrite(place, vfma(own, vread8(known + (wide + 1 + s) * VECTOR), vread8(place)))
 
 
-@njit(nogil=True, error_model="numpy")
-def _copy(target, source, scale):
-    """One vector, times another; all addresses."""
-    vwrite(target, vmul(vread8(source), vread8(scale)))
-
-
 @njit(nogil=True, cache=True, error_model="numpy")
 def factor(columns, work, dense, band, sides, shift, places):
     """L D L^T of a window's columns and the forward substitution of its bins.
@@ -143,23 +137,23 @@ def factor(columns, work, dense, band, sides, shift, places):
             finish_block(columns, j * step + i * BLOCK, columns, corner, columns, inverses + own)
         subtract_products(columns, y + j * GROUP, columns, row, BLOCK, columns, y, j, GROUPS)
         forward_corner(columns, y + j * GROUP, columns, corner, columns, inverses + own)
-    low, stride, one = address(columns, 0), (wide + 1 + SIDES) * VECTOR, address(columns, row)
-    vwrite(one, vset8(1.0))
+    low, stride = address(columns, 0), (wide + 1 + SIDES) * VECTOR
     for c in range(max(size - half, 0), size):
         here, j = address(work, 0) + (half + first + c) * stride, before + c
-        diagonal = address(columns, pivots + j * LANES)
-        _copy(here, diagonal, one)
+        diagonal = vread8(address(columns, pivots + j * LANES))
+        vwrite(here, diagonal)
         for a in range(1, half + 1):
-            _copy(here + a * VECTOR, low + _element(j + a, j, height) * 8, one)
+            vwrite(here + a * VECTOR, vread8(low + _element(j + a, j, height) * 8))
         for s in range(SIDES):
-            _copy(here + (wide + 1 + s) * VECTOR, address(columns, y + (j * SIDES + s) * LANES), diagonal)
+            side = vread8(address(columns, y + (j * SIDES + s) * LANES))
+            vwrite(here + (wide + 1 + s) * VECTOR, vmul(side, diagonal))
 
 
 @njit(nogil=True, error_model="numpy")
 def _weigh(columns, first, count, weight):
     """Multiply `count` vectors, from element `first` of the columns on, by the weights."""
     for place in range(address(columns, first), address(columns, first + count * LANES), VECTOR):
-        _copy(place, place, address(weight, 0))
+        vwrite(place, vmul(vread8(place), vread8(address(weight, 0))))
 
 
 @njit(nogil=True, error_model="numpy")
@@ -226,14 +220,13 @@ def invert(columns, work, out, weight, places, ndiag):
         subtract_products(columns, corner, columns, v + (j + 1) * BLOCK, BLOCK, columns, z + (j + 1) * BLOCK,
                           last - j - 1, NORMAL)
         mirror(columns, corner, columns, corner, columns, corner)
-    low, stride, one = address(columns, 0), (wide + 1 + SIDES) * VECTOR, address(columns, v)
-    vwrite(one, vset8(1.0))
+    low, stride = address(columns, 0), (wide + 1 + SIDES) * VECTOR
     for c in range(size):
         here, j = address(work, 0) + (half + first + c) * stride, before + c
         for a in range(wide + 1):
-            _copy(here + a * VECTOR, low + _element(j + a, j, height) * 8, one)
+            vwrite(here + a * VECTOR, vread8(low + _element(j + a, j, height) * 8))
         for s in range(SIDES):
-            _copy(here + (wide + 1 + s) * VECTOR, address(columns, y + (j * SIDES + s) * LANES), one)
+            vwrite(here + (wide + 1 + s) * VECTOR, vread8(address(columns, y + (j * SIDES + s) * LANES)))
         _add_up(out[first + c, :SIDES + ndiag + 1], here, wide)
 
 
