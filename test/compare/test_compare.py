@@ -7,7 +7,7 @@ import pytest
 
 from gpu_extract.cli.compare import main
 from gpu_extract.compare import compare_frames, limits_for, load_cutout, self_test
-from gpu_extract.compare.tolerances import FIELDS, known_limits, load_limits
+from gpu_extract.compare.tolerances import FIELDS, load_limits, shipped
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Card, Frame, SpecMask, Status
 from gpu_extract.errors import InputError
@@ -43,7 +43,7 @@ def cut(frame: Frame, fibres: slice, waves: slice) -> Frame:
 
 
 def test_a_frame_agrees_with_itself(frame):
-    for name in known_limits():
+    for name in shipped():
         comparison = compare_frames(frame, frame, name)
         assert comparison.passed
         judged = load_limits(name).fields
@@ -56,7 +56,7 @@ def test_a_frame_agrees_with_itself(frame):
 
 
 @pytest.mark.parametrize("field", ["flux", "ivar", "resolution", "chi2pix", "mask"])
-@pytest.mark.parametrize("limits", known_limits())
+@pytest.mark.parametrize("limits", shipped())
 def test_one_field_off_fails_that_field_alone(frame, field, limits):
     """Every bin is moved by a hundred times the limit of the 99 % point (by one bit for the mask)."""
     bound = load_limits(limits).fields[field].p99
@@ -264,7 +264,7 @@ def test_limits_of_ones_own(frame, tmp_path):
 
 
 def test_every_limit_has_a_reason():
-    for name in known_limits():
+    for name in shipped():
         limits = load_limits(name)
         assert limits.about
         for limit in limits.fields.values():

@@ -14,17 +14,58 @@ SAME_WAVELENGTH = 1e-6     # Angstrom
 
 
 @dataclass(frozen=True)
-class _Common:
-    """Indices of the common fibres and wavelengths in a frame and its reference; good: judged bins."""
+class _Pair:
+    """A frame and its reference; indices of the common fibres and wavelengths in each; good: judged bins."""
 
+    frames: tuple[Frame, Frame]
     fibres: tuple[NDArray[np.intp], NDArray[np.intp]]
     waves: tuple[NDArray[np.intp], NDArray[np.intp]]
     good: NDArray[np.bool_]
 
-    def cut(self, arrays: tuple[np.ndarray, np.ndarray]) -> Iterator[Array]:
+    def cut(self, field: str) -> Iterator[Array]:
         """The common bins (nfibre, ..., nwave) of a field of both frames, in double precision."""
-        for array, fibres, waves in zip(arrays, self.fibres, self.waves, strict=True):
-            yield array[fibres][..., waves].astype(np.float64)
+        for frame, fibres, waves in zip(self.frames, self.fibres, self.waves, strict=True):
+            yield getattr(frame, field)[fibres][..., waves].astype(np.float64)
+
+    def flux(self) -> Array:
+        """Differences of the flux in units of the reference's error."""
+        mine, theirs = self.cut("flux")
+        _, ivar = self.cut("ivar")
+        return np.asarray(np.abs(mine - theirs) * np.sqrt(ivar))
+
+    def ivar(self) -> Array:
+        """How far the ratio of the inverse variances is from 1 (0 where the reference's is 0)."""
+        mine, theirs = self.cut("ivar")
+        return np.abs(np.divide(mine, theirs, out=np.ones_like(mine), where=theirs > 0) - 1)
+
+    def chi2pix(self) -> Array:
+        """Differences in units of 1 + chi2pix."""
+        mine, theirs = self.cut("chi2pix")
+        return np.asarray(np.abs(mine - theirs) / (1 + np.abs(theirs)))
+
+    def resolution(self) -> Iterator[tuple[Array, NDArray[np.bool_]]]:
+        """For each common diagonal: the differences, and where the bins of row and column are both judged."""
+        mine, theirs = self.cut("resolution")
+        centres = [frame.ndiag for frame in self.frames]
+        nwave = self.good.shape[1]
+        for offset in range(-min(centres), min(centres) + 1):
+            near = np.clip(np.arange(nwave) + offset, 0, nwave - 1)
+            judged = self.good & self.good[:, near]
+            for waves in self.waves:
+                judged &= waves[near] == waves + offset        # the row's own bin, not the last one at an end
+            yield np.abs(mine[:, centres[0] + offset] - theirs[:, centres[1] + offset]), judged
+
+    def mask(self, bits: int) -> NDArray[np.bool_]:
+        """Bins in which any of `bits` differ."""
+        mine, theirs = (_bits(frame)[np.ix_(fibres, waves)] & bits for frame, fibres, waves in
+                        zip(self.frames, self.fibres, self.waves, strict=True))
+        return np.asarray(mine != theirs)
+
+    def status(self) -> NDArray[np.bool_]:
+        """Bins of which one frame has a flux and the other none, or none for another reason: which way a flux was come
+        by depends on the core."""
+        mine, theirs = (np.where(np.isin(status, NOTHING), status, Status.GOOD) for status in self.cut("status"))
+        return np.asarray(mine != theirs)
 
 
 def compare_frames(frame: Frame, reference: Frame, limits: Limits | str | None = None) -> Comparison:
@@ -37,31 +78,21 @@ def compare_frames(frame: Frame, reference: Frame, limits: Limits | str | None =
     limits: a kind of etc/tolerances.json or its name; None: chosen by who made the reference
     Raises InputError where the frames have no fibre or no wavelength in common, or fibres' own wavelengths differ.
     """
-    if not isinstance(limits, Limits):
-        limits = load_limits(limits or limits_for(reference))
-    common = _common(frame, reference, limits.ends)
-    differences = {
-        "flux": lambda: _flux(frame, reference, common)[common.good],
-        "ivar": lambda: _ivar(frame, reference, common)[common.good],
-        "resolution": lambda: np.concatenate([d[judged] for d, judged in _resolution(frame, reference, common)]),
-        "chi2pix": lambda: _chi2pix(frame, reference, common)[common.good],
-    }
+    limits, pair = _paired(frame, reference, limits)
     rows, notes = [], []
     for field, limit in limits.fields.items():
-        if field == "mask":
-            differ = _mask(frame, reference, common, limits.mask_bits)
-            rows.append(Row("mask", differ.size, None, None, float(np.mean(differ)), limit))
-        elif field == "status":
-            found = _status(frame, reference, common)
-            if found is None:
-                notes.append("status: not in both frames")
-            else:
-                rows.append(Row("status", found.size, None, None, float(np.mean(found)), limit))
+        if field == "status" and (frame.status is None or reference.status is None):
+            notes.append("status: not in both frames")
         elif field == "chi2pix" and not reference.chi2pix.any():
             notes.append("chi2pix: the reference has none")
+        elif field in ("mask", "status"):
+            differ = pair.mask(limits.mask_bits) if field == "mask" else pair.status()
+            rows.append(Row(field, differ.size, None, None, float(np.mean(differ)), limit))
+        elif field == "resolution":
+            rows.append(_row(field, np.concatenate([d[judged] for d, judged in pair.resolution()]), limit))
         else:
-            rows.append(_row(field, differences[field](), limit))
-    return Comparison(limits, tuple(rows), len(common.fibres[0]), len(common.waves[0]), tuple(notes))
+            rows.append(_row(field, getattr(pair, field)()[pair.good], limit))
+    return Comparison(limits, tuple(rows), len(pair.fibres[0]), len(pair.waves[0]), tuple(notes))
 
 
 @dataclass(frozen=True)
@@ -82,20 +113,13 @@ class Differences:
 
 def difference_maps(frame: Frame, reference: Frame, limits: Limits | str | None = None) -> Differences:
     """The differences that `compare_frames` judges, bin by bin. Raises InputError as that does."""
-    if not isinstance(limits, Limits):
-        limits = load_limits(limits or limits_for(reference))
-    common = _common(frame, reference, limits.ends)
-    worst = np.full(common.good.shape, -np.inf)
-    for difference, judged in _resolution(frame, reference, common):
+    limits, pair = _paired(frame, reference, limits)
+    worst = np.full(pair.good.shape, -np.inf)
+    for difference, judged in pair.resolution():
         worst[judged] = np.maximum(worst[judged], difference[judged])
-
-    def shown(values: Array) -> Array:
-        return np.where(common.good, values, np.nan)
-
-    return Differences(reference.fibres[common.fibres[1]], reference.wave[common.waves[1]],
-                       shown(_flux(frame, reference, common)), shown(_ivar(frame, reference, common)),
-                       np.where(np.isfinite(worst), worst, np.nan),
-                       _mask(frame, reference, common, limits.mask_bits))
+    flux, ivar = (np.where(pair.good, values, np.nan) for values in (pair.flux(), pair.ivar()))
+    return Differences(reference.fibres[pair.fibres[1]], reference.wave[pair.waves[1]], flux, ivar,
+                       np.where(np.isfinite(worst), worst, np.nan), pair.mask(limits.mask_bits))
 
 
 def limits_for(reference: Frame) -> str:
@@ -107,7 +131,11 @@ def limits_for(reference: Frame) -> str:
     return "specter-onepatch" if cards.get("NSUBBUN") == "1" else "specter"
 
 
-def _common(frame: Frame, reference: Frame, ends: int) -> _Common:
+def _paired(frame: Frame, reference: Frame, limits: Limits | str | None) -> tuple[Limits, _Pair]:
+    """What both frames have, and the limits that they are judged by."""
+    if not isinstance(limits, Limits):
+        limits = load_limits(limits or limits_for(reference))
+    ends = limits.ends
     _, mine, theirs = np.intersect1d(frame.fibres, reference.fibres, return_indices=True)
     if len(mine) == 0:
         raise InputError(f"no fibre in common: {_span(frame.fibres)} in the frame, {_span(reference.fibres)} "
@@ -127,7 +155,7 @@ def _common(frame: Frame, reference: Frame, ends: int) -> _Common:
         raise InputError("fibres have other wavelengths of their own in the frame than in its reference; compare "
                          "frames that were made with the same OWNWAVE of the PSF")
     good = ~_masked(reference)[theirs][:, waves[1]] & (reference.ivar[theirs][:, waves[1]] > 0)
-    return _Common((mine, theirs), waves, good)
+    return limits, _Pair((frame, reference), (mine, theirs), waves, good)
 
 
 def _span(values: np.ndarray) -> str:
@@ -147,54 +175,6 @@ def _row(field: str, difference: Array, limit: Limit) -> Row:
         return Row(field, 0, None, None, None, limit)
     median, p99, maximum = (float(v) for v in np.quantile(difference, [0.5, 0.99, 1.0]))
     return Row(field, size, median, p99, maximum, limit)
-
-
-def _flux(frame: Frame, reference: Frame, common: _Common) -> Array:
-    """Differences of the flux in units of the reference's error."""
-    mine, theirs = common.cut((frame.flux, reference.flux))
-    _, ivar = common.cut((frame.ivar, reference.ivar))
-    return np.asarray(np.abs(mine - theirs) * np.sqrt(ivar))
-
-
-def _ivar(frame: Frame, reference: Frame, common: _Common) -> Array:
-    """How far the ratio of the inverse variances is from 1 (0 where the reference's is 0)."""
-    mine, theirs = common.cut((frame.ivar, reference.ivar))
-    return np.abs(np.divide(mine, theirs, out=np.ones_like(mine), where=theirs > 0) - 1)
-
-
-def _chi2pix(frame: Frame, reference: Frame, common: _Common) -> Array:
-    mine, theirs = common.cut((frame.chi2pix, reference.chi2pix))
-    return np.asarray(np.abs(mine - theirs) / (1 + np.abs(theirs)))
-
-
-def _resolution(frame: Frame, reference: Frame, common: _Common) -> Iterator[tuple[Array, NDArray[np.bool_]]]:
-    """For each common diagonal: the differences, and where the bins of row and column are both judged."""
-    mine, theirs = common.cut((frame.resolution, reference.resolution))
-    ndiag = min(frame.ndiag, reference.ndiag)
-    nwave = common.good.shape[1]
-    for offset in range(-ndiag, ndiag + 1):
-        near = np.clip(np.arange(nwave) + offset, 0, nwave - 1)
-        judged = common.good & common.good[:, near]
-        for waves in common.waves:
-            judged &= waves[near] == waves + offset        # the row's own bin, not the last one at an end
-        yield np.abs(mine[:, frame.ndiag + offset] - theirs[:, reference.ndiag + offset]), judged
-
-
-def _mask(frame: Frame, reference: Frame, common: _Common, bits: int) -> NDArray[np.bool_]:
-    """Bins in which any of `bits` differ."""
-    mine, theirs = (found[np.ix_(fibres, waves)] & bits for found, fibres, waves in zip(
-        (_bits(frame), _bits(reference)), common.fibres, common.waves, strict=True))
-    return np.asarray(mine != theirs)
-
-
-def _status(frame: Frame, reference: Frame, common: _Common) -> NDArray[np.bool_] | None:
-    """Bins of which one frame has a flux and the other none, or none for another reason: which way a flux was come by
-    depends on the core. None where a frame does not say."""
-    if frame.status is None or reference.status is None:
-        return None
-    mine, theirs = common.cut((frame.status, reference.status))
-    reasons = [np.where(np.isin(status, NOTHING), status, Status.GOOD) for status in (mine, theirs)]
-    return np.asarray(reasons[0] != reasons[1])
 
 
 def _bits(frame: Frame) -> NDArray[np.uint32]:

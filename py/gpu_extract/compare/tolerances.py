@@ -36,23 +36,18 @@ class Limits:
     fields: Mapping[str, Limit]
 
 
-def known_limits() -> tuple[str, ...]:
-    """Names of the kinds of comparison that limits are shipped for."""
-    return tuple(_shipped())
-
-
 def load_limits(name: str) -> Limits:
     """Limits by name, or from a JSON file that holds one entry of the layout of etc/tolerances.json.
 
     Raises InputError where there is neither, or the file does not have that layout.
     """
-    shipped = _shipped()
-    if name in shipped:
-        return _limits(name, shipped[name])
+    there = shipped()
+    if name in there:
+        return _limits(name, there[name])
     path = Path(name)
     if not path.is_file():
-        raise InputError(f"limits {name!r} are neither a file nor one of {', '.join(shipped)}: name one"
-                         + did_you_mean(name, shipped))
+        raise InputError(f"limits {name!r} are neither a file nor one of {', '.join(there)}: name one"
+                         + did_you_mean(name, there))
     try:
         return _limits(path.stem, json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -60,15 +55,10 @@ def load_limits(name: str) -> Limits:
                          "as a pattern") from error
 
 
-def _shipped() -> dict[str, Any]:
+def shipped() -> dict[str, Any]:
+    """The entries of etc/tolerances.json: name of a kind of comparison -> its limits."""
     text = resources.files("gpu_extract").joinpath("etc/tolerances.json").read_text(encoding="utf-8")
-    shipped: dict[str, Any] = json.loads(text)
-    return shipped
-
-
-def _bound(limit: Mapping[str, Any], name: str) -> float | None:
-    value = limit.get(name)
-    return None if value is None else float(value)
+    return dict(json.loads(text))
 
 
 def _limits(name: str, entry: Mapping[str, Any]) -> Limits:
@@ -76,6 +66,6 @@ def _limits(name: str, entry: Mapping[str, Any]) -> Limits:
     for field, limit in entry["fields"].items():
         if field not in FIELDS:
             raise ValueError(f"field {field!r} is not one of {', '.join(FIELDS)}")
-        fields[field] = Limit(_bound(limit, "median"), _bound(limit, "p99"), _bound(limit, "max"),
-                              str(limit["why"]))
+        bounds = (limit.get(name) for name in ("median", "p99", "max"))
+        fields[field] = Limit(*(None if bound is None else float(bound) for bound in bounds), str(limit["why"]))
     return Limits(name, str(entry["about"]), int(entry["ends"]), int(entry["mask_bits"]), fields)
