@@ -37,8 +37,3 @@ class NodeMemory:
         """All that was taken may be used again: nobody looks at it any more."""
         self._idle += self._used
         self._used.clear()
-
-    @property
-    def bytes(self) -> int:
-        """What all windows hold."""
-        return sum(room for room, _ in self._used + self._idle)

@@ -67,18 +67,18 @@ def _pack(value: Any, arrays: list[np.ndarray]) -> Any:
         return {"array": len(arrays) - 1}
     if isinstance(value, np.generic):
         return value.item()
+    names = getattr(value, "_fields", None) if isinstance(value, tuple) else None
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: _pack(getattr(value, f.name), arrays) for f in dataclasses.fields(value)}
-        return {"type": _name(type(value)), "fields": fields}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return {"type": _name(type(value)), "fields": {n: _pack(getattr(value, n), arrays) for n in value._fields}}
+        names = [field.name for field in dataclasses.fields(value)]
+    if names is not None:
+        return {"type": _name(type(value)), "fields": {name: _pack(getattr(value, name), arrays) for name in names}}
     if isinstance(value, tuple):
         return {"tuple": [_pack(v, arrays) for v in value]}
     if isinstance(value, list):
         return [_pack(v, arrays) for v in value]
     if isinstance(value, dict):
         return {"items": [[_pack(k, arrays), _pack(v, arrays)] for k, v in value.items()]}
-    if value is None or isinstance(value, (str, int, float)):
+    if isinstance(value, (str, int, float)):
         return value
     raise InternalError(f"a {type(value).__name__} cannot travel between ranks")
 
