@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from gpu_extract.errors import ConfigError, one_of
+from gpu_extract.errors import ConfigError, Ranges, one_of, out_of_range
 
 # raised with every change after which a frame of the same input and settings has other numbers: frames that are there
 # are made again then (doc/architecture.md)
@@ -17,6 +17,15 @@ FURTHER = ("keep_cosmics", "psferr_in_ivar", "tail_radius", "background")      #
 MOST_SHOWN = 60              # characters of a value in a message
 MOST_DIAGONALS = 64          # on each side: half of the highest stamp. Kernels are written out for each number of them
 MOST_BINS = 1_000_000        # of a spectrum: more than the pixels of any detector along a fibre
+_RANGES: Ranges = {
+    "specmin": (0, math.inf, "be 0 or more"),
+    **dict.fromkeys(("nspec", "bundlesize", "nsubbundles", "nwavestep"), (1, math.inf, "be 1 or more")),
+    "ndiag": (0, MOST_DIAGONALS, f"lie between 0 and {MOST_DIAGONALS}"),
+    "passes": (1, MOST_PASSES, f"be 1 to {MOST_PASSES}: 2 is what is worth its time, 3 changes little"),
+    "tail_radius": (0, MOST_RADIUS, f"lie between 0 and {MOST_RADIUS:g} pixels"),
+    "background": (0, MOST_DEGREE, f"be a degree from 0 to {MOST_DEGREE}: 2 for scattered light"),
+    "tolerance": (1e-14, 1e-2, "lie between 1e-14 and 1e-2"),
+}
 
 _WORDS: dict[Any, str] = {str: "a word", bool: "True or False", float: "a number", float | None: "a number or None",
                           int: "a whole number", int | None: "a whole number or None"}
@@ -113,28 +122,13 @@ class ExtractConfig:
                    "lower the step or raise the last")
         elif (wmax - wmin) / MOST_BINS > dw:
             yield f"wavelength {wmin:g},{wmax:g},{dw:g} has more than {MOST_BINS} bins: raise the step"
-        if self.specmin < 0:
-            yield f"specmin is {self.specmin}, must be 0 or more"
-        for name in ("nspec", "bundlesize", "nsubbundles", "nwavestep"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                yield f"{name} is {value}, must be 1 or more"
-        if self.ndiag is not None and not 0 <= self.ndiag <= MOST_DIAGONALS:
-            yield f"ndiag is {self.ndiag}, must lie between 0 and {MOST_DIAGONALS}"
+        if self.core not in CORES:
+            yield one_of("core", self.core, CORES)
         for name in ("psferr", "regularize"):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value >= 0):
                 yield f"{name} is {value}, must be a finite number, 0 or more"
-        if self.core not in CORES:
-            yield one_of("core", self.core, CORES)
-        if not 1 <= self.passes <= MOST_PASSES:
-            yield f"passes is {self.passes}, must be 1 to {MOST_PASSES}: 2 is what is worth its time, 3 changes little"
-        if not 0 <= self.tail_radius <= MOST_RADIUS:
-            yield f"tail_radius is {self.tail_radius:g}, must lie between 0 and {MOST_RADIUS:g} pixels"
-        if self.background is not None and not 0 <= self.background <= MOST_DEGREE:
-            yield f"background is {self.background}, must be a degree from 0 to {MOST_DEGREE}: 2 for scattered light"
-        if not 1e-14 <= self.tolerance <= 1e-2:
-            yield f"tolerance is {self.tolerance:g}, must lie between 1e-14 and 1e-2"
+        yield from out_of_range(self, _RANGES)
         if not 0.9 < self.wave_factor < 1.1:
             yield f"wave_factor is {self.wave_factor!r}, must be close to 1 (a Doppler factor)"
 

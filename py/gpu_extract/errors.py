@@ -3,8 +3,10 @@
 A message is one line that says what was given, what is allowed and what to
 do. The programs print it as it is; only ``--loglevel debug`` adds a traceback.
 """
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
+
+Ranges = Mapping[str, tuple[float, float, str]]       # name -> least, most, and what the value must
 
 
 class ExitCode(IntEnum):
@@ -60,8 +62,6 @@ class CheckFailed(GpuExtractError):
 class InternalError(GpuExtractError):
     """A rank was lost, or the code contradicts itself."""
 
-    code = ExitCode.INTERNAL
-
 
 class StoppedCleanly(GpuExtractError):
     """Stopped on request with everything in order; starting again goes on."""
@@ -81,6 +81,14 @@ def one_of(what: str, value: str, allowed: Iterable[str]) -> str:
     """The message about a value that is none of those allowed."""
     names = list(allowed)
     return f"{what} is {value!r}, must be one of {', '.join(names)}{did_you_mean(value, names)}"
+
+
+def out_of_range(settings: object, ranges: Ranges) -> Iterator[str]:
+    """Messages about settings that are not None and do not lie in their range."""
+    for name, (least, most, words) in ranges.items():
+        value = getattr(settings, name)
+        if value is not None and not least <= value <= most:
+            yield f"{name} is {f'{value:g}' if isinstance(value, float) else value}, must {words}"
 
 
 def check_local(name: str, remedy: str = "fetch it, and give the name of the copy") -> None:

@@ -7,15 +7,33 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from gpu_extract.errors import ConfigError, did_you_mean, one_of
+from gpu_extract.errors import ConfigError, Ranges, did_you_mean, one_of, out_of_range
 
 BANDS = ("b", "r", "z", "tiny", "side")
 TABLES = ("side",)            # those whose spots are tables
 FLAVORS = ("science", "arc", "flat")
 PROGRAMS = ("dark", "bright")
 VARIANCES = ("model", "data")
-AMPLIFIERS = ("A", "B", "C", "D")
+AMPLIFIERS = {"A": 1.0, "B": 1.03, "C": 0.97, "D": 1.01}      # read noise of each against the detector's
 EXPTIME = {"dark": 1000.0, "bright": 300.0, "arc": 5.0, "flat": 120.0}      # seconds
+_RANGES: Ranges = {
+    "specmin": (0, math.inf, "be 0 or more"),
+    "nspec": (1, math.inf, "be 1 or more"),
+    "seed": (0, 2**63 - 1, "lie between 0 and 2^63 - 1"),
+    "field_seed": (0, 2**63 - 1, "lie between 0 and 2^63 - 1"),
+    "tails": (0, 0.1, "lie between 0 and 0.1"),
+    "scattered": (0, 1e5, "lie between 0 and 1e5 electron"),
+    "expid": (0, 10**8 - 1, "have at most 8 digits"),
+    "night": (19000101, 99991231, "be written YYYYMMDD"),
+    "truth_step": (0.02, 5, "lie between 0.02 and 5 Angstrom"),
+}
+_OF_DEFECTS: Ranges = {
+    "bad_columns": (0, 10000, "lie between 0 and 10000"),
+    "hot_pixels": (0, 10000, "lie between 0 and 10000"),
+    "masked_fraction": (0, 1, "lie between 0 and 1"),
+}
+# what has its default is not in the digest: it is that of before there were these
+_LATER = ("psf_error", "tails", "scattered", "exact_lines", "flexure", "field_seed")
 _CAMERA = re.compile(r"(b|r|z|tiny|side)([0-9]?)")
 
 
@@ -93,7 +111,7 @@ class SimConfig:
     field_seed: int | None = None
 
     def __post_init__(self) -> None:
-        problems = list(self._problems()) + list(_grid_problems(self)) + list(_defect_problems(self.defects))
+        problems = [*self._problems(), *_defect_problems(self.defects)]
         if problems:
             raise ConfigError("; ".join(problems))
 
@@ -104,32 +122,22 @@ class SimConfig:
         for name, allowed in (("flavor", FLAVORS), ("program", PROGRAMS), ("variance", VARIANCES)):
             if getattr(self, name) not in allowed:
                 yield one_of(name, getattr(self, name), allowed)
-        if self.specmin < 0:
-            yield f"specmin is {self.specmin}, must be 0 or more"
-        if self.nspec is not None and self.nspec < 1:
-            yield f"nspec is {self.nspec}, must be 1 or more"
-        if not 0 <= self.seed < 2**63:
-            yield f"seed is {self.seed}, must lie between 0 and 2^63 - 1"
-        if self.field_seed is not None and not 0 <= self.field_seed < 2**63:
-            yield f"field_seed is {self.field_seed}, must lie between 0 and 2^63 - 1"
+        yield from out_of_range(self, _RANGES)
         if self.exptime is not None and not 0 < self.exptime < 1e6:
             yield f"exptime is {self.exptime:g}, must be a number of seconds above 0 and below 1e6"
         if not -0.5 < self.psf_error < 0.5:
             yield f"psf_error is {self.psf_error:g}, must lie between -0.5 and 0.5"
-        if not 0 <= self.tails <= 0.1:
-            yield f"tails is {self.tails:g}, must lie between 0 and 0.1"
         if self.tails and self.band in TABLES:
             yield f"tails is {self.tails:g}, and spots of camera {self.band}, which are tables, have none"
-        if not 0 <= self.scattered <= 1e5:
-            yield f"scattered is {self.scattered:g}, must lie between 0 and 1e5 electron"
         if not all(-20 <= shift <= 20 for shift in self.flexure):
             yield f"flexure is {self.flexure[0]:g},{self.flexure[1]:g}, must lie between -20 and 20 pixels"
         if self.exact_lines and self.flavor != "arc":
             yield f"exact_lines is for arcs, and flavor is {self.flavor}"
-        if not 0 <= self.expid < 10**8:
-            yield f"expid is {self.expid}, must have at most 8 digits"
-        if not 19000101 <= self.night <= 99991231:
-            yield f"night is {self.night}, must be written YYYYMMDD"
+        if self.truth_grid is not None:
+            first, last, step = self.truth_grid
+            if not (all(math.isfinite(w) for w in self.truth_grid) and 0 < first < last and 0.02 <= step <= 5):
+                yield (f"truth_grid {first:g},{last:g},{step:g} must ascend with a step of 0.02 to 5 Angstrom, "
+                       "e.g. 5760,7620,0.8")
 
     @property
     def band(self) -> str:
@@ -155,14 +163,10 @@ class SimConfig:
 
     def digest(self) -> str:
         """16 hex digits that name these settings; equal settings give equal digests."""
-        settings = self.as_dict()
-        later = {name: settings.pop(name) for name in ("psf_error", "tails", "scattered")}
-        later |= {"exact_lines": settings.pop("exact_lines"), "flexure": any(self.flexure) and settings["flexure"]}
-        del settings["flexure"]
-        later["hidden_cosmics"] = settings["defects"].pop("hidden_cosmics")
-        settings |= {name: value for name, value in later.items() if value}     # as before there were these
-        if self.field_seed is None:
-            settings.pop("field_seed")
+        settings = {name: value for name, value in self.as_dict().items()
+                    if name not in _LATER or value != getattr(SimConfig, name)}
+        if settings["defects"].pop("hidden_cosmics"):
+            settings["hidden_cosmics"] = True
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
     def as_dict(self) -> dict[str, Any]:
@@ -170,24 +174,10 @@ class SimConfig:
         return asdict(self)
 
 
-def _grid_problems(config: SimConfig) -> Iterator[str]:
-    if not (math.isfinite(config.truth_step) and 0.02 <= config.truth_step <= 5):
-        yield f"truth_step is {config.truth_step:g}, must lie between 0.02 and 5 Angstrom"
-    if config.truth_grid is not None:
-        first, last, step = config.truth_grid
-        if not (all(math.isfinite(w) for w in config.truth_grid) and 0 < first < last and 0.02 <= step <= 5):
-            yield (f"truth_grid {first:g},{last:g},{step:g} must ascend with a step of 0.02 to 5 Angstrom, "
-                   "e.g. 5760,7620,0.8")
-
-
 def _defect_problems(defects: Defects) -> Iterator[str]:
-    for name in ("bad_columns", "hot_pixels"):
-        if not 0 <= getattr(defects, name) <= 10000:
-            yield f"{name} is {getattr(defects, name)}, must lie between 0 and 10000"
+    yield from out_of_range(defects, _OF_DEFECTS)
     if defects.dead_amplifier is not None and defects.dead_amplifier not in AMPLIFIERS:
         yield f"dead_amplifier is {defects.dead_amplifier!r}, must be one of {', '.join(AMPLIFIERS)}"
-    if not 0 <= defects.masked_fraction <= 1:
-        yield f"masked_fraction is {defects.masked_fraction:g}, must lie between 0 and 1"
     for name in ("dead_fibres", "broken_fibres"):
         if any(f < 0 for f in getattr(defects, name)):
             yield f"{name} must be fibre numbers, 0 or more"

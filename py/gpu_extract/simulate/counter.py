@@ -21,7 +21,6 @@ class Purpose(IntEnum):
     PIXELMASK = 6
     SKY = 7
     PSF = 8
-    POSITION = 9
 
 
 def stream(seed: int, purpose: Purpose, index: int = 0, part: int = 0) -> np.random.Generator:

@@ -33,8 +33,9 @@ def read_noise_map(detector: Detector, ncolumn: int) -> np.ndarray:
     ny, nx = detector.shape
     noise = np.empty((ny, ncolumn), np.float32)
     right = np.arange(ncolumn) % nx >= nx // 2
-    for rows, left_factor, right_factor in ((slice(0, ny // 2), 1.0, 1.03), (slice(ny // 2, ny), 0.97, 1.01)):
-        noise[rows] = np.where(right, right_factor, left_factor) * detector.read_noise
+    shares = list(AMPLIFIERS.values())
+    for rows, (left, other) in ((slice(0, ny // 2), shares[:2]), (slice(ny // 2, ny), shares[2:])):
+        noise[rows] = np.where(right, other, left) * detector.read_noise
     return noise
 
 
@@ -89,7 +90,7 @@ def _single_pixels(pix: np.ndarray, mask: np.ndarray, *, config: SimConfig, shap
 def _dead_amplifier(pix: np.ndarray, mask: np.ndarray, name: str, *, nx: int) -> None:
     """A quarter of the detector shows no light at all."""
     ny = pix.shape[0]
-    number = AMPLIFIERS.index(name)
+    number = list(AMPLIFIERS).index(name)
     rows = slice(ny // 2, ny) if number >= 2 else slice(0, ny // 2)
     columns = slice(nx // 2, nx) if number % 2 else slice(0, nx // 2)
     pix[rows, columns] = 0.0

@@ -62,9 +62,6 @@ def write_raw(path: Path, simulation: Simulation) -> None:
 
 def _target_rows(simulation: Simulation) -> np.ndarray:
     truth = simulation.truth
-    rows = np.zeros(len(truth.fibres), _TARGETS)
-    for row, fibre, target, share in zip(rows, truth.fibres, truth.targets, truth.throughput, strict=True):
-        row["FIBRE"], row["TARGETID"] = fibre, target_id(simulation.config, int(fibre))
-        row["KIND"], row["Z"], row["MAG_R"] = target.kind.encode(), target.z, target.magnitude
-        row["THROUGHPUT"] = share
-    return rows
+    rows = [(fibre, target_id(simulation.config, int(fibre)), target.kind.encode(), target.z, target.magnitude, share)
+            for fibre, target, share in zip(truth.fibres, truth.targets, truth.throughput, strict=True)]
+    return np.array(rows, _TARGETS)

@@ -2,7 +2,7 @@
 import numpy as np
 
 from gpu_extract.data import Card, FiberMap, PsfModel
-from gpu_extract.simulate.config import SimConfig
+from gpu_extract.simulate.config import AMPLIFIERS, SimConfig
 from gpu_extract.simulate.defects import fibre_problems
 from gpu_extract.simulate.instrument import Detector
 from gpu_extract.simulate.targets import Target, target_of
@@ -36,8 +36,7 @@ def modified_julian_date(night: int) -> float:
 def cards_of(config: SimConfig, detector: Detector, psf: PsfModel) -> tuple[Card, ...]:
     """The image's header."""
     letter = {"tiny": "r"}.get(config.band, config.band)
-    noise = detector.read_noise
-    cards = [
+    return (
         Card("BUNIT", "electron", "unit of the pixels"),
         Card("CAMERA", f"{letter}{config.spectrograph}", "camera"),
         Card("FLAVOR", config.flavor, "kind of exposure"),
@@ -54,18 +53,15 @@ def cards_of(config: SimConfig, detector: Detector, psf: PsfModel) -> tuple[Card
         Card("SKYRA", _FIELD_RA, "[deg] right ascension of the field"),
         Card("SKYDEC", _FIELD_DEC, "[deg] declination of the field"),
         Card("GAIN", 1.0, "[electron/electron] pixels are in electrons"),
-        Card("OBSRDNA", noise, "[electron] read noise of amplifier A"),
-        Card("OBSRDNB", 1.03 * noise, "[electron] read noise of amplifier B"),
-        Card("OBSRDNC", 0.97 * noise, "[electron] read noise of amplifier C"),
-        Card("OBSRDND", 1.01 * noise, "[electron] read noise of amplifier D"),
+        *(Card(f"OBSRDN{name}", share * detector.read_noise, f"[electron] read noise of amplifier {name}")
+          for name, share in AMPLIFIERS.items()),
         Card("NPIX_X", psf.shape[1], "columns of the CCD"),
         Card("NPIX_Y", psf.shape[0], "rows of the CCD"),
         Card("SIMCAM", config.band, "simulated camera"),
         Card("SIMSEED", config.seed, "seed of the simulation"),
         Card("SIMVER", VERSION, "version of the simulator"),
         Card("SIMDIG", config.digest(), "digest of the simulation's settings"),
-    ]
-    return tuple(cards)
+    )
 
 
 def fibermap_of(config: SimConfig, psf: PsfModel) -> FiberMap:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpu_extract.data import Array, Core, Legendre, PsfModel
+from gpu_extract.data import Array, Core, Legendre, PsfModel, with_series
 from gpu_extract.simulate.config import BANDS, SimConfig
 from gpu_extract.simulate.counter import Purpose, stream
 from gpu_extract.simulate.discs import HALF, disc_core
@@ -107,22 +107,18 @@ def psf_model(band: str, spectrograph: int = 0, ndetector: int = 1, *, wider: fl
     wmin, wmax = det.wave
     x = Legendre(_series(det.x, u, place), wmin, wmax)
     y = Legendre(_series(det.y, u, np.zeros(det.nfibre)), wmin, wmax)
-    core = _core(det, u, 10 * BANDS.index(band) + spectrograph)
     hy, hx = HALF_STAMP_Y, HALF_STAMP_X
-    if det.disc is not None:
+    if det.disc is None:
+        core = _core(det, u, 10 * BANDS.index(band) + spectrograph)
+    else:
         core, hy, hx = disc_core(det.disc, u, (wmin, wmax + 1.0), wider=wider), HALF, HALF
-    bundle = np.arange(det.nfibre) // det.bundlesize
-    step = det.shape[1] * (np.arange(ndetector * det.nfibre) // det.nfibre)
-    x = _repeat(x, ndetector)
-    x.coeff[:, 0] += step
-    core = replace(core, sigma_x=_repeat(core.sigma_x, ndetector), sigma_y=_repeat(core.sigma_y, ndetector),
-                   gh=_repeat(core.gh, ndetector))
-    return PsfModel(
-        x=x, y=_repeat(y, ndetector), cores=(core,), tail=None,
-        stamp=(2 * hy + 1, 2 * hx + 1), offset=(hy - 0.5, hx - 0.5),
-        shape=(det.shape[0], det.shape[1] * ndetector),
-        bundle=np.concatenate([bundle + k * (bundle[-1] + 1) for k in range(ndetector)]),
-        psferr=0.01, name=f"simulated {band}{spectrograph}")
+    number = np.arange(ndetector * det.nfibre)
+    psf: PsfModel = with_series(PsfModel(
+        x=x, y=y, cores=(core,), tail=None, stamp=(2 * hy + 1, 2 * hx + 1), offset=(hy - 0.5, hx - 0.5),
+        shape=(det.shape[0], det.shape[1] * ndetector), bundle=number // det.bundlesize, psferr=0.01,
+        name=f"simulated {band}{spectrograph}"), lambda series: _repeat(series, ndetector))
+    psf.x.coeff[:, 0] += det.shape[1] * (number // det.nfibre)
+    return psf
 
 
 def _repeat(series: Legendre, count: int) -> Legendre:

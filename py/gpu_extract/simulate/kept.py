@@ -3,14 +3,15 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
-import socket
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gpu_extract.errors import OutputError
+from gpu_extract.io.whose import Writer, is_gone, this_process
 from gpu_extract.perf.clock import sleep
 
 MANIFEST = "manifest.json"
@@ -68,7 +69,8 @@ def _sha256(path: Path) -> str:
 
 def _make(folder: Path, make: Callable[[Path], None]) -> None:
     """Fill a new folder, then put it in the place of whatever is there."""
-    new = folder.with_name(f".{folder.name}.new-{_owner()}-{uuid.uuid4().hex[:8]}")
+    me = this_process()
+    new = folder.with_name(f".{folder.name}.new-{me.where}-{me.start}-{me.pid}-{uuid.uuid4().hex[:8]}")
     new.mkdir()
     try:
         make(new)
@@ -83,27 +85,12 @@ def _make(folder: Path, make: Callable[[Path], None]) -> None:
         shutil.rmtree(new, ignore_errors=True)
 
 
-def _owner() -> str:
-    return f"{socket.gethostname().split('.')[0]}-{os.getpid()}"
-
-
 def _remove_leftovers(root: Path, name: str) -> None:
-    """Remove what processes of this host that are gone have left behind."""
-    host = socket.gethostname().split(".")[0]
-    for path in root.glob(f".{name}.*-{host}-*-*"):
-        pid = path.name.rsplit("-", 2)[1]
-        if pid.isdigit() and not _alive(int(pid)):
+    """Remove what processes that are gone have left behind."""
+    for path in root.glob(f".{name}.*"):
+        writer = re.fullmatch(r".*-([0-9a-f]{8})-(\d+)-(\d+)-[0-9a-f]{8}", path.name)
+        if writer and is_gone(Writer(writer[1], int(writer[2]), int(writer[3]))):
             shutil.rmtree(path, ignore_errors=True)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 @contextmanager

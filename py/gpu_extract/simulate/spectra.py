@@ -98,8 +98,7 @@ def common_light(config: SimConfig, wave: Array) -> Array:
     """Light that enters all fibres alike (sky, lamp), electron/Angstrom at throughput 1, (nwave,)."""
     step = (wave[-1] - wave[0]) / (len(wave) - 1)
     if config.flavor == "arc":
-        lamp = np.full(len(wave), 1.0) * system_throughput(config.band, wave)
-        return lamp + deposit(wave, *lamp_lines(config)) / step
+        return system_throughput(config.band, wave) + deposit(wave, *lamp_lines(config)) / step
     if config.flavor == "flat":
         colour = np.exp(-0.5 * ((wave - 7800.0) / 2600.0) ** 2)
         return _LAMP * config.seconds / 120.0 * colour * system_throughput(config.band, wave)

@@ -28,9 +28,6 @@ def with_tail(psf: PsfModel, amplitude: float) -> PsfModel:
 
 def broadened(psf: PsfModel, share: float) -> PsfModel:
     """A PSF whose core is broader by a share of its width."""
-    if share == 0:
-        return psf
-
     def wider(series: Legendre) -> Legendre:
         return replace(series, coeff=series.coeff * (1 + share))
 
@@ -40,9 +37,6 @@ def broadened(psf: PsfModel, share: float) -> PsfModel:
 
 def shifted(psf: PsfModel, flexure: tuple[float, float]) -> PsfModel:
     """A PSF whose traces lie so many pixels (x, y) beside."""
-    if not any(flexure):
-        return psf
-
     def beside(series: Legendre, by: float) -> Legendre:
         coeff = series.coeff.copy()
         coeff[:, 0] += by
