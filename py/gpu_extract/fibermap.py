@@ -10,6 +10,7 @@ from gpu_extract.data import Card, FiberMap, IntArray
 from gpu_extract.errors import InputError
 
 FIBRES_PER_SPECTROGRAPH = 500
+_REPAIR = "repair the table, give another one with -f FILE, or leave it out with -f none"
 _EACH = "give a table with a row for each fibre with -f FILE, or leave it out with -f none"
 
 
@@ -62,12 +63,10 @@ def cut_fibermap(fibermap: FiberMap, fibres: IntArray, nfibre: int, *, spectrogr
 
 def _numbers(column: np.ndarray) -> IntArray:
     """FIBER as integers."""
-    if column.ndim == 1 and column.dtype.kind in "iu":
+    kind = column.dtype.kind
+    if column.ndim == 1 and (kind in "iu" or (kind == "f" and np.array_equal(column, np.rint(column)))):
         return column.astype(np.int64)
-    if column.ndim == 1 and column.dtype.kind == "f" and np.array_equal(column, np.rint(column)):
-        return column.astype(np.int64)
-    raise InputError(f"FIBER of the fibermap is of type {column.dtype}, needed are whole numbers; repair the table, "
-                     "give another one with -f FILE, or leave it out with -f none")
+    raise InputError(f"FIBER of the fibermap is of type {column.dtype}, needed are whole numbers; {_REPAIR}")
 
 
 def _firsts(numbers: IntArray, nfibre: int, spectrograph: int | None) -> list[int]:
@@ -92,8 +91,7 @@ def _places(rows: np.ndarray, numbers: IntArray, wanted: IntArray) -> IntArray:
         for number, place in zip(wanted.tolist(), found.tolist(), strict=True):
             same = [_plain(row) == _plain(rows[place]) for row in rows[numbers == number]]
             if not all(same):
-                raise InputError(f"the fibermap has {len(same)} rows of FIBER {number} that differ; repair the table, "
-                                 "give another one with -f FILE, or leave it out with -f none")
+                raise InputError(f"the fibermap has {len(same)} rows of FIBER {number} that differ; {_REPAIR}")
     return found
 
 

@@ -69,16 +69,11 @@ def make_plan(psf: PsfModel, config: ExtractConfig, pad: int, dropped: Collectio
     below = min(pad, int((wave[0] - low * factor) / step))
     above = min(pad, int((high * factor - wave[-1]) / step))
     extended = wavelength_grid(config.wavelength, below, above) / factor
-    kept = np.setdiff1d(np.arange(psf.nfibre), list(dropped)) if dropped else np.arange(psf.nfibre)
-
-    def closed(fibres: tuple[int, int]) -> tuple[int, int]:
-        first, last = np.searchsorted(kept, fibres) if dropped else fibres
-        return int(first), int(last)
-
+    kept = np.delete(np.arange(psf.nfibre), list(dropped))
     whole = config.specmin, hi
-    fibres = closed(whole)
-    wanted = (closed(b) for b in instrument_bundles(psf, config.bundlesize))
-    return Plan(fibres, tuple(b for b in wanted if max(b[0], fibres[0]) < min(b[1], fibres[1])), wave, extended,
+    fibres, *bundles = ((int(first), int(last)) for first, last in
+                        np.searchsorted(kept, [whole, *instrument_bundles(psf, config.bundlesize)]))
+    return Plan(fibres, tuple(b for b in bundles if max(b[0], fibres[0]) < min(b[1], fibres[1])), wave, extended,
                 slice(below, below + len(wave)), whole, kept)
 
 

@@ -9,7 +9,7 @@ from numpy.typing import DTypeLike
 from gpu_extract.assemble import assemble
 from gpu_extract.backend import Backend
 from gpu_extract.bundle import Job
-from gpu_extract.checks.arguments import check_arguments, known
+from gpu_extract.checks.arguments import check_arguments, rank_verbs
 from gpu_extract.checks.odd_pixels import check_unit, most_ivar
 from gpu_extract.checks.probe import Decay, beside_masks, measure_decay, on_ccd, too_fine
 from gpu_extract.checks.psf_check import BEYOND, check_psf, remaining
@@ -63,10 +63,9 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
              threads: int, backend: Backend, dtype: DTypeLike) -> Frame | None:
     """The flow itself."""
     image, psf, config = what
-    with known(comm).together(), compiling(recorder), one_thread():
+    with rank_verbs(comm).together(), compiling(recorder), one_thread():
         check_arguments(what, threads, dtype)
-        config = _passes(config, start, backend)
-        _check_lane(psf, backend)
+        config = _fitting(psf, config, start, backend)
         with recorder.span("compare"):
             check_unit(image)
             check_factor(psf, config)
@@ -98,7 +97,7 @@ def draft(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm = SE
 
     The arguments are those of `extract`; of config.passes, one pass is made at least.
     """
-    with known(comm).together(), compiling(recorder), one_thread():
+    with rank_verbs(comm).together(), compiling(recorder), one_thread():
         check_arguments((image, psf, config), threads)
         check_unit(image)
         get_ready(image, psf, config, comm, recorder, CPU)
@@ -124,20 +123,16 @@ def doubts(frame: Frame) -> list[str]:
             if notes.get(key, 0)]
 
 
-def _passes(config: ExtractConfig, start: Draft | None, backend: Backend) -> ExtractConfig:
-    """The settings, with two passes at least where one is there already. Raises InputError for a device."""
+def _fitting(psf: PsfModel, config: ExtractConfig, start: Draft | None, backend: Backend) -> ExtractConfig:
+    """The settings, with two passes at least where one is there already. Raises InputError for what no device does."""
     passes = config.passes if start is None else max(config.passes, 2)
     if passes > 1 and not backend.many_passes:
         raise InputError(f"{passes} passes are for the CPU alone, the work is on {backend.name}: give --no-gpu, or "
                          "--passes 1")
-    return replace(config, passes=passes)
-
-
-def _check_lane(psf: PsfModel, backend: Backend) -> None:
-    """Raise InputError where a device would have to make spots from tables."""
     if psf.tabulated and not backend.tables:
         raise InputError(f"{psf.name}: tabulated spots are made on the CPU alone, the work is on {backend.name}: give "
                          "--no-gpu")
+    return replace(config, passes=passes)
 
 
 def _job(image: Image, psf: PsfModel, config: ExtractConfig, threads: int, dtype: DTypeLike) -> Job:

@@ -13,7 +13,7 @@ _WANTED = (("image", Image, "an Image: read_image(path) makes one of a file"),
            ("config", ExtractConfig, "an ExtractConfig"))
 
 
-def known(comm: Comm) -> Comm:
+def rank_verbs(comm: Comm) -> Comm:
     """The ranks, if they are of ranks.comm. Raises InputError for a communicator of mpi4py itself."""
     if not hasattr(comm, "together"):
         raise InputError(f"comm is of type {type(comm).__name__}, must be of gpu_extract.ranks.comm: wrap(comm) makes "

@@ -111,16 +111,13 @@ class KernelCache(caching._Cache):
 
     @property
     def cache_path(self) -> str | None:
-        """The folder that kernels are kept in."""
         kept = self._where()
         return str(kept.folder) if kept and kept.folder else None
 
     def enable(self) -> None:
-        """Use it."""
         self._enabled = True
 
     def disable(self) -> None:
-        """Do not use it."""
         self._enabled = False
 
     def flush(self) -> None:
