@@ -66,6 +66,7 @@ def _limits(name: str, entry: Mapping[str, Any]) -> Limits:
     for field, limit in entry["fields"].items():
         if field not in FIELDS:
             raise ValueError(f"field {field!r} is not one of {', '.join(FIELDS)}")
-        bounds = (limit.get(name) for name in ("median", "p99", "max"))
-        fields[field] = Limit(*(None if bound is None else float(bound) for bound in bounds), str(limit["why"]))
+        bounds = (limit.get(each) for each in ("median", "p99", "max"))
+        median, p99, most = (None if bound is None else float(bound) for bound in bounds)
+        fields[field] = Limit(median, p99, most, str(limit["why"]))
     return Limits(name, str(entry["about"]), int(entry["ends"]), int(entry["mask_bits"]), fields)
