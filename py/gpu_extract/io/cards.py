@@ -13,12 +13,11 @@ from typing import NamedTuple
 
 from gpu_extract.io.checksum import Extent
 
-BLOCK = 2880
+BLOCK, CARD = 2880, 80
 MOST_HDUS = 256
 MOST_BLOCKS = 1000           # of a header: 36000 cards
 MOST_AXES = 999              # and columns: the FITS standard's own limit
 MOST_BYTES = 512 << 20       # of a compressed image, unpacked
-_CARD = 80
 _INTEGER = re.compile(rb" *([+-]?\d{1,19}) *(/.*)?")
 _STRING = re.compile(rb" *'((?:[^']|'')*)'")
 _SINGLE = ("SIMPLE", "XTENSION", "BITPIX", "NAXIS", "PCOUNT", "GCOUNT", "GROUPS", "TFIELDS", "THEAP", "EXTNAME",
@@ -66,7 +65,7 @@ class Layout:
 def end_of(header: bytes) -> int | None:
     """Where a header's last block ends, None where it goes on behind these bytes."""
     start = header.find(b"END" + b" " * 77)
-    while start >= 0 and start % _CARD:
+    while start >= 0 and start % CARD:
         start = header.find(b"END" + b" " * 77, start + 1)
     return None if start < 0 else (start // BLOCK + 1) * BLOCK
 
@@ -249,8 +248,8 @@ def _printable(text: str) -> str:
 
 def _relevant(header: bytes) -> Iterator[tuple[str, bytes]]:
     """Keyword and value of the cards of interest, found as astropy finds them."""
-    for start in range(0, len(header), _CARD):
-        card = header[start:start + _CARD]
+    for start in range(0, len(header), CARD):
+        card = header[start:start + CARD]
         key = card[:8]
         where = card.find(b"= ")
         if 0 <= where <= 8:

@@ -13,7 +13,7 @@ from astropy.io import fits
 from astropy.utils.exceptions import AstropyWarning
 
 from gpu_extract.errors import GpuExtractError, InputError
-from gpu_extract.io.cards import BLOCK, MOST_BLOCKS, MOST_HDUS, Layout, Odd, end_of, layout_of
+from gpu_extract.io.cards import MOST_HDUS, Layout, Odd, layout_of
 from gpu_extract.io.checksum import verify
 from gpu_extract.io.source import Source, source_of
 from gpu_extract.io.taken import Taken, can_be_taken, give, take_out, taken_of
@@ -77,7 +77,7 @@ def _walk(source: Source, wanted: Sequence[str], taken: dict[int, Taken]) -> lis
     found: list[Layout] = []
     start, name = 0, source.name
     while source.read(start, start + 9) == (b"XTENSION=" if found else b"SIMPLE  ="):
-        header = _header(source, start)
+        header = source.header(start)
         if header is None:
             break
         if len(found) >= MOST_HDUS:
@@ -102,20 +102,6 @@ def _walk(source: Source, wanted: Sequence[str], taken: dict[int, Taken]) -> lis
     _unlike(found, name)
     _exact(found, name)
     return found
-
-
-def _header(source: Source, start: int) -> bytes | None:
-    """The blocks of a header from byte `start` on; None where no end of it is found."""
-    header, blocks = b"", 8
-    while len(header) < MOST_BLOCKS * BLOCK:
-        header = source.read(start, start + blocks * BLOCK)
-        end = end_of(header)
-        if end is not None:
-            return header[:end] if len(header) >= end else None
-        if len(header) < blocks * BLOCK:
-            return None
-        blocks *= 4
-    return None
 
 
 def _allowed(source: Source, layout: Layout) -> None:

@@ -10,6 +10,7 @@ from typing import BinaryIO
 from isal import isal_zlib
 
 from gpu_extract.errors import InputError, check_local
+from gpu_extract.io.cards import BLOCK, MOST_BLOCKS, end_of
 from gpu_extract.io.pack import Corrupt
 
 LARGEST = 16 << 30                       # bytes of a file, unpacked
@@ -44,6 +45,19 @@ class Source:
         self.reach(stop)
         self.handle.seek(start)
         return self.handle.read(stop - start)
+
+    def header(self, start: int) -> bytes | None:
+        """The blocks of a header from byte `start` on; None where no end of it is found."""
+        header, blocks = b"", 8
+        while len(header) < MOST_BLOCKS * BLOCK:
+            header = self.read(start, start + blocks * BLOCK)
+            end = end_of(header)
+            if end is not None:
+                return header[:end] if len(header) >= end else None
+            if len(header) < blocks * BLOCK:
+                return None
+            blocks *= 4
+        return None
 
     def pieces(self, start: int, count: int) -> Iterator[memoryview]:
         """So many bytes from `start` on, fewer where the file ends before; each piece is good until the next.

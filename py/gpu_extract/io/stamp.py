@@ -1,10 +1,12 @@
 """What a file is, told without reading its pixels: by the sums in its headers, or by a sample of its bytes."""
 import os
 from hashlib import blake2b
+from itertools import takewhile
 from typing import BinaryIO
 
-_BLOCK, _CARD = 2880, 80
-_MOST_HDUS, _MOST_BLOCKS, _MOST_AXES = 1000, 1000, 999      # what has more is told by a sample
+from gpu_extract.io.cards import CARD, MOST_HDUS, Odd, layout_of
+from gpu_extract.io.source import Source
+
 _SAMPLES, _SAMPLE = 64, 4096                                # so many pieces of so many bytes, evenly spread
 _GZIP = b"\x1f\x8b"
 _SMALL = 4 << 20                                            # bytes of data that are read where they have no sum
@@ -30,7 +32,7 @@ def stamp(path: str | os.PathLike[str]) -> str:
             status = os.fstat(handle.fileno())
             if handle.read(2) == _GZIP:
                 return f"gzip {status.st_size} {_sample(handle, status.st_size)}"
-            sums = _sums(handle, status.st_size)
+            sums = _sums(Source(handle, os.fspath(path)), status.st_size)
             if sums is not None:
                 return f"sums {sums}"
             return f"file {status.st_size} {status.st_mtime_ns} {_sample(handle, status.st_size)}"
@@ -48,68 +50,24 @@ def _sample(handle: BinaryIO, size: int) -> str:
     return digest.hexdigest()
 
 
-def _sums(handle: BinaryIO, size: int) -> str | None:
+def _sums(source: Source, size: int) -> str | None:
     """Digest of all headers with the DATASUMs in them; None where one is missing or the file makes no sense."""
     digest = blake2b(digest_size=_DIGITS)
-    offset = 0
-    for _ in range(_MOST_HDUS):
-        cards, start = _header(handle, offset)
-        length = _length_of_data(cards)
-        if length is None:
+    end = 0
+    for number in range(MOST_HDUS):
+        header = source.header(end) or b""
+        try:
+            layout = layout_of(header, end, number)
+        except Odd:
             return None
-        datasum = next((_value(card) for card in cards if card.startswith(b"DATASUM ")), b"")
-        if not datasum and length > 0:
-            if length > _SMALL:
-                return None
-            handle.seek(start)
-            datasum = handle.read(length)
-        digest.update(b"".join(card for card in cards if not card.startswith(_VOLATILE)) + datasum)
-        offset = start + -(-length // _BLOCK) * _BLOCK
-        if offset >= size:
-            return digest.hexdigest() if offset == size else None
+        start, end = layout.extent.data, layout.extent.end
+        datasum = (layout.extent.datasum or "").encode()
+        if not datasum and layout.size > _SMALL:
+            return None
+        cards = takewhile(lambda card: card.rstrip() != b"END",
+                          (header[n:n + CARD] for n in range(0, len(header), CARD)))
+        digest.update(b"".join(card for card in cards if not card.startswith(_VOLATILE)))
+        digest.update(datasum or source.read(start, start + layout.size))
+        if end >= size:
+            return digest.hexdigest() if end == size else None
     return None
-
-
-def _header(handle: BinaryIO, offset: int) -> tuple[list[bytes], int]:
-    """The cards of the header at an offset, and where it ends; no cards where there is none."""
-    handle.seek(offset)
-    cards: list[bytes] = []
-    for number in range(1, _MOST_BLOCKS + 1):
-        block = handle.read(_BLOCK)
-        if len(block) < _BLOCK:
-            break
-        new = [block[n:n + _CARD] for n in range(0, _BLOCK, _CARD)]
-        end = next((n for n, card in enumerate(new) if card.rstrip() == b"END"), None)
-        cards += new[:end]
-        if end is not None:
-            return cards, offset + number * _BLOCK
-    return [], offset
-
-
-def _length_of_data(cards: list[bytes]) -> int | None:
-    """Bytes of an HDU's data, without padding; None where the header makes no sense."""
-    if not cards or not cards[0].startswith((b"SIMPLE  =", b"XTENSION=")):
-        return None
-    values = {card[:8].strip(): _value(card) for card in reversed(cards) if card[8:10] == b"= "}     # the first counts
-    try:
-        axes = int(values[b"NAXIS"])
-        if not 0 <= axes <= _MOST_AXES:
-            return None
-        shape = [int(values[b"NAXIS%d" % n]) for n in range(1, axes + 1)]
-        width, heap, groups = abs(int(values[b"BITPIX"])), int(values.get(b"PCOUNT", 0)), int(values.get(b"GCOUNT", 1))
-    except (KeyError, ValueError):
-        return None
-    if min(*shape, heap, groups, 0) < 0:
-        return None
-    elements = 1 if shape else 0
-    for length in shape:
-        elements *= length
-    return width * groups * (heap + elements) // 8
-
-
-def _value(card: bytes) -> bytes:
-    """The value of a card, without quotes and comment."""
-    text = card[10:].lstrip()
-    if text.startswith(b"'"):
-        return text[1:].partition(b"'")[0].strip()
-    return text.partition(b"/")[0].strip()
