@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from gpu_extract.cli.common import Parser, add_common_options, run_main
 from gpu_extract.errors import ExitCode
+from gpu_extract.io.atomic import check_target
 
 DESCRIPTION = """\
 Compare a frame with a reference frame, for whatever fibres and wavelengths both have, and
@@ -51,7 +52,6 @@ def compare(args: argparse.Namespace) -> int:
 
     if args.plot:
         from gpu_extract.figures import check_picture
-        from gpu_extract.io.atomic import check_target
 
         check_picture(args.plot)
         check_target(args.plot)

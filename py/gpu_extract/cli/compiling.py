@@ -4,11 +4,13 @@ import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from gpu_extract.cli.common import LEVELS, log, printable, start_logging
 from gpu_extract.cli.ranks import find_launch
 from gpu_extract.errors import ExitCode, InputError, OutputError
+from gpu_extract.perf.clock import now
 
 if TYPE_CHECKING:
     from gpu_extract.config import ExtractConfig
@@ -27,8 +29,6 @@ class CompileProgress:
 
     def __call__(self, done: int, count: int, left: float) -> None:
         """See first_use.Tell."""
-        from gpu_extract.perf.clock import now
-
         if not log.isEnabledFor(20):
             return
         if done == 0:
@@ -71,8 +71,6 @@ def get_simulation_ready(camera: str, what: "ExtractConfig | None", comm: "Comm"
 
     what: its settings, where they are known: else the kernels for half-bands are left to the frames
     """
-    from hashlib import sha256
-
     from gpu_extract.first_use import get_ready
 
     def kernels() -> "list[Kernel]":

@@ -21,6 +21,10 @@ from gpu_extract.cli.exposure_work import Files, make_folder
 from gpu_extract.cli.extract import set_threads
 from gpu_extract.cli.ranks import find_launch, run_kept, start_ranks
 from gpu_extract.errors import ExitCode, InputError
+from gpu_extract.exposure.frames import Stop, exit_code
+from gpu_extract.io.atomic import check_target
+from gpu_extract.io.claim import remove_unclaimed
+from gpu_extract.io.leftovers import remove_leftovers
 from gpu_extract.io.light_fits import load_fits
 from gpu_extract.perf.startup import StartUp
 
@@ -90,8 +94,6 @@ def extract_exposure(args: argparse.Namespace, start: StartUp) -> int:
 
 def shared_entries(args: argparse.Namespace, comm: "Comm", recorder: "Recorder") -> tuple[Entry, ...]:
     """The frames, checked as far as can be before any work; the leavings of runs that were killed are removed."""
-    from gpu_extract.io.atomic import check_target
-
     def find() -> tuple[Entry, ...]:
         check_options(args)
         if args.output is not None and not os.path.isdir(args.output):
@@ -109,9 +111,6 @@ def shared_entries(args: argparse.Namespace, comm: "Comm", recorder: "Recorder")
         get_simulation_ready("", None, comm, recorder)
         entries = simulated_entries(args, comm)
     if comm.rank == 0:
-        from gpu_extract.io.claim import remove_unclaimed
-        from gpu_extract.io.leftovers import remove_leftovers
-
         remove_unclaimed(entry.output for entry in entries)
         for path in remove_leftovers(entry.output for entry in entries):
             log.info(f"{path}: left behind by a run that was ended; removed")
@@ -163,7 +162,6 @@ def load_kernels(cutout: "CutOut", files: Files, backend: "Backend", comm: "Comm
 def form_group(args: argparse.Namespace, comm: "Comm", entries: Sequence[Entry], recorder: "Recorder") -> "Group":
     """The group of this rank, ready to work."""
     from gpu_extract.exposure.flow import Group
-    from gpu_extract.exposure.frames import Stop
     from gpu_extract.exposure.layout import choose_groups, group_of
     from gpu_extract.ranks.comm import SERIAL
 
@@ -180,8 +178,6 @@ def form_group(args: argparse.Namespace, comm: "Comm", entries: Sequence[Entry],
 
 def conclude(args: argparse.Namespace, comm: "Comm", entries: Sequence[Entry], group: "Group", start: StartUp) -> None:
     """Sum up on rank 0. Raises, on all ranks, what the run ends with where not all went well."""
-    from gpu_extract.exposure.frames import exit_code
-
     everyone = comm.gather([(comm.rank, (group.outcomes, group.stop.asked))])
     records = comm.gather([(comm.rank, {**group.recorder.record(), "start": start.steps})])
     if everyone is None or records is None:

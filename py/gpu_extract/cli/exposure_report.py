@@ -14,11 +14,11 @@ from gpu_extract.errors import (
     OutputError,
     StoppedCleanly,
 )
+from gpu_extract.exposure.frames import Outcome, State
 from gpu_extract.perf.clock import now
 
 if TYPE_CHECKING:
     from gpu_extract.cli.exposure_list import Entry
-    from gpu_extract.exposure.frames import Outcome
     from gpu_extract.seams import Numbers
 
 _LINES = 100           # frames that the table names one by one; of more, only those that are not done
@@ -37,8 +37,6 @@ class Progress:
 
     def __call__(self, number: int, state: int) -> None:
         """A frame has come to its end."""
-        from gpu_extract.exposure.frames import State
-
         name = State(state).name.lower()
         self._counts[name] = self._counts.get(name, 0) + 1
         ended = sum(self._counts.values())
@@ -56,11 +54,9 @@ class Progress:
             sys.stderr.flush()
 
 
-def tell_of(entries: "Sequence[Entry]", numbers: "Numbers") -> Callable[["Outcome"], None]:
+def tell_of(entries: "Sequence[Entry]", numbers: "Numbers") -> Callable[[Outcome], None]:
     """What a group does with an outcome: a failure is said at once, by whoever finds it; rank 0 hears of all."""
-    from gpu_extract.exposure.frames import State
-
-    def tell(outcome: "Outcome") -> None:
+    def tell(outcome: Outcome) -> None:
         if outcome.state == State.FAILED:
             log.error(f"{entries[outcome.number].name}: {outcome.words}")
         numbers.tell(outcome.number, outcome.state)
@@ -68,10 +64,8 @@ def tell_of(entries: "Sequence[Entry]", numbers: "Numbers") -> Callable[["Outcom
     return tell
 
 
-def table(entries: "Sequence[Entry]", outcomes: "Mapping[int, Outcome]") -> list[str]:
+def table(entries: "Sequence[Entry]", outcomes: Mapping[int, Outcome]) -> list[str]:
     """A line for each frame: what came of it, seconds of computing, group, name, and why it failed."""
-    from gpu_extract.exposure.frames import State
-
     lines = [f"{'state':9} {'seconds':>8} {'group':>5}  frame"]
     for number, entry in enumerate(entries):
         outcome = outcomes.get(number)
@@ -85,21 +79,17 @@ def table(entries: "Sequence[Entry]", outcomes: "Mapping[int, Outcome]") -> list
     return lines
 
 
-def counted(total: int, outcomes: "Sequence[Outcome]") -> str:
+def counted(total: int, outcomes: Sequence[Outcome]) -> str:
     """So many frames: so many done, skipped, ..."""
-    from gpu_extract.exposure.frames import State
-
     counts = {state: sum(o.state == state for o in outcomes) for state in State}
     counts[State.NOT_BEGUN] = total - len(outcomes)
     words = [f"{count} {state.name.lower().replace('_', ' ')}" for state, count in counts.items() if count]
     return f"{total} frames: " + ", ".join(words)
 
 
-def log_summary(entries: "Sequence[Entry]", outcomes: "Sequence[Outcome]",
+def log_summary(entries: "Sequence[Entry]", outcomes: Sequence[Outcome],
                 records: Sequence[Mapping[str, Any]]) -> None:
     """The table, the counts with the rate, how long ranks waited for files, the start, the memory."""
-    from gpu_extract.exposure.frames import State
-
     for outcome in outcomes:
         if outcome.state == State.DONE and outcome.words:
             log.info(f"{entries[outcome.number].name}: made again: {outcome.words}")
@@ -144,10 +134,8 @@ def slowest(records: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, floa
     return found
 
 
-def verdict(entries: "Sequence[Entry]", outcomes: "Sequence[Outcome]", code: int) -> None:
+def verdict(entries: "Sequence[Entry]", outcomes: Sequence[Outcome], code: int) -> None:
     """Raise what a run with this exit code ends with; nothing where all went well."""
-    from gpu_extract.exposure.frames import State
-
     if code == ExitCode.DONE:
         return
     busy = sum(o.state == State.ELSEWHERE for o in outcomes)

@@ -10,12 +10,13 @@ from gpu_extract.cli.exposure_list import Entry
 from gpu_extract.cli.job import Inputs, make_config, read_job
 from gpu_extract.config import ExtractConfig
 from gpu_extract.errors import OutputError
+from gpu_extract.exposure.frames import Loaded, State
+from gpu_extract.io.atomic import check_target
 from gpu_extract.io.claim import Claim, claim
 from gpu_extract.io.leftovers import remove_leftovers
 
 if TYPE_CHECKING:
     from gpu_extract.data import Frame, Image
-    from gpu_extract.exposure.frames import Loaded, State
 
 
 def make_folder(path: str) -> None:
@@ -51,10 +52,8 @@ class Files:
     def _settings(self, image: "Image") -> ExtractConfig:
         return make_config(self._args, image)
 
-    def claim(self, number: int) -> "State | None":
+    def claim(self, number: int) -> State | None:
         """Make an output this run's own; see exposure.frames.Work."""
-        from gpu_extract.exposure.frames import State
-
         if self._args.output is not None:       # the claim is a file in it
             make_folder(self._args.output)
         found = claim(self._entries[number].output)
@@ -78,17 +77,14 @@ class Files:
             self.release(number)
         remove_leftovers((entry.output for entry in self._entries), own=True)
 
-    def read(self, number: int) -> "Loaded":
+    def read(self, number: int) -> Loaded:
         """Everything that can be wrong with input and output is found here, before the work."""
-        from gpu_extract.exposure.frames import Loaded
-        from gpu_extract.io.atomic import check_target
-
         entry = self._entries[number]
         check_target(entry.output, make=self._args.output)
         job = read_job(self._args, Inputs(entry.image, entry.psf))
         return Loaded(job.image, job.psf, job.config, (job.cards, job.fibermap), self._why.get(number, ""))
 
-    def write(self, number: int, loaded: "Loaded", frame: "Frame") -> None:
+    def write(self, number: int, loaded: Loaded, frame: "Frame") -> None:
         """Write the frame, whole or not at all."""
         from gpu_extract.io.frame import write_frame
 

@@ -26,6 +26,7 @@ from gpu_extract.cli.options import build_parser, ignored
 from gpu_extract.cli.performance import write_performance
 from gpu_extract.cli.ranks import find_launch, run_kept, start_ranks
 from gpu_extract.errors import CheckFailed, ExitCode, InputError
+from gpu_extract.io.leftovers import remove_leftovers
 from gpu_extract.io.light_fits import load_fits
 
 if TYPE_CHECKING:
@@ -117,8 +118,6 @@ def check_all(args: argparse.Namespace) -> None:
 @contextmanager
 def interruptible(args: argparse.Namespace) -> Iterator[None]:
     """Under this a signal is an interruption from the keyboard, so that files are tidied up; what hangs is ended."""
-    from gpu_extract.io.leftovers import remove_leftovers
-
     def interrupt() -> NoReturn:
         raise KeyboardInterrupt
 

@@ -1,6 +1,7 @@
 """From options to what an extraction needs: image, PSF, settings, and cards that say where it came from."""
 import argparse
 import os
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -8,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from gpu_extract.cli.common import log
 from gpu_extract.config import ExtractConfig
 from gpu_extract.errors import ConfigError, InputError
+from gpu_extract.io.atomic import FITS_ENDINGS, check_target
+from gpu_extract.io.leftovers import remove_leftovers
+from gpu_extract.io.presets import Preset, camera_preset, find_preset
 
 if TYPE_CHECKING:
     from gpu_extract.data import Card, FiberMap, Frame, Image, PsfModel
-    from gpu_extract.io.presets import Preset
 
 NO_FIBERMAP = "none"
 ANY_GRID = (6000.0, 6001.0, 1.0)       # stands in for a preset's, to look at the other settings
@@ -86,7 +89,9 @@ def read_job(args: argparse.Namespace, inputs: Inputs, read: "Callable[..., Imag
     image = (read or read_image)(inputs.image, **image_options(args))
     psf = read_psf(inputs.psf, check=check)
     if table is not None:
-        image = replace(image, fibermap=_fibermap_file(table, check))
+        from gpu_extract.io.fibermap import read_fibermap
+
+        image = replace(image, fibermap=read_fibermap(table, check=check))
     config = make_config(args, image)
     plan = make_plan(psf, config, 0)
     cards = [*sources, *origin_cards(psf), *_settings(config)]
@@ -99,12 +104,6 @@ def read_job(args: argparse.Namespace, inputs: Inputs, read: "Callable[..., Imag
     return Job(replace(image, fibermap=None), psf, config, fibermap, cards, inputs, reference)
 
 
-def _fibermap_file(path: str, check: bool) -> "FiberMap":
-    from gpu_extract.io.fibermap import read_fibermap
-
-    return read_fibermap(path, check=check)
-
-
 def check_settings(args: argparse.Namespace) -> None:
     """Raise ConfigError for what is wrong with the options by themselves: before a frame is read, or even simulated."""
     ExtractConfig(args.wavelength or ANY_GRID, psferr=args.psferr, **_given(args))
@@ -112,9 +111,7 @@ def check_settings(args: argparse.Namespace) -> None:
 
 def settings_for(camera: str, args: argparse.Namespace) -> ExtractConfig:
     """Those of an image of a camera that is not yet there."""
-    from gpu_extract.io.presets import camera_preset, find_preset
-
-    preset = find_preset(args.preset, camera) if args.preset else camera_preset(camera)
+    preset = find_settings(args, camera)
     grid = args.wavelength or (preset.wavelength if preset else ANY_GRID)
     return ExtractConfig(grid, psferr=args.psferr, **_given(args))
 
@@ -133,7 +130,7 @@ def make_config(args: argparse.Namespace, image: "Image") -> ExtractConfig:
 
     Raises ConfigError with every problem at once.
     """
-    preset = find_settings(args, image)
+    preset = find_settings(args, image.get("CAMERA"))
     wavelength = args.wavelength or (preset.wavelength if preset else None)
     psferr = preset.psferr if args.psferr is None and preset else args.psferr
     if wavelength is None:
@@ -152,11 +149,8 @@ def _headers(image: "Image") -> "list[Sequence[Card]]":
     return [image.cards] + ([image.fibermap.cards] if image.fibermap else [])
 
 
-def find_settings(args: argparse.Namespace, image: "Image") -> "Preset | None":
-    """The preset that was asked for, else that of the image's camera, else None."""
-    from gpu_extract.io.presets import camera_preset, find_preset
-
-    camera = image.get("CAMERA")
+def find_settings(args: argparse.Namespace, camera: object) -> Preset | None:
+    """The preset that was asked for, else that of the camera, else None."""
     return find_preset(args.preset, camera) if args.preset else camera_preset(camera)
 
 
@@ -185,9 +179,6 @@ def _settings(config: ExtractConfig) -> "list[Card]":
 def check_files(args: argparse.Namespace) -> None:
     """Before any work: outputs can be written, differ from each other, and are none of the inputs. What killed runs
     have left beside them is removed."""
-    from gpu_extract.io.atomic import FITS_ENDINGS, check_target
-    from gpu_extract.io.leftovers import remove_leftovers
-
     outputs = {option: path for option, path in (
         ("-o", args.output), ("-m", args.model), ("--spectra", args.spectra), ("--qa", args.qa),
         ("--perf", args.perf), ("--trace", args.trace)) if path}
@@ -208,8 +199,6 @@ def check_files(args: argparse.Namespace) -> None:
 
 def equivalent_command(args: argparse.Namespace, job: Job) -> str:
     """The command that gives this result, with every setting spelt out."""
-    import shlex
-
     config = job.config
     first, last, step = config.wavelength
     words = ["gpu_extract", "-i", job.inputs.image, "-p", job.inputs.psf, "-o", args.output,

@@ -3,6 +3,9 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
+from gpu_extract import __version__
+from gpu_extract.io.atomic import atomic
+
 if TYPE_CHECKING:
     from gpu_extract.cli.job import Job
     from gpu_extract.config import ExtractConfig
@@ -34,7 +37,6 @@ def write_performance(args: argparse.Namespace, job: "Job", comm: "Comm", record
 def facts(program: str, config: "ExtractConfig | SimConfig | None" = None) -> dict[str, Any]:
     """What ran: program, version, commit, versions of libraries, processor, settings (where all share them) and their
     digest."""
-    from gpu_extract import __version__
     from gpu_extract.perf.source import commit, cpu_name, versions
 
     settings = {} if config is None else {"config": config.as_dict(), "digest": config.digest()}
@@ -62,7 +64,5 @@ def problem(frame: "Frame", psf: "PsfModel") -> dict[str, Any]:
 
 def write_json(path: str, content: object) -> None:
     """One JSON file, whole or not at all."""
-    from gpu_extract.io.atomic import atomic
-
     with atomic(path) as temporary:
         temporary.write_text(json.dumps(content) + "\n", encoding="utf-8")

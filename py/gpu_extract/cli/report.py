@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, TextIO
 
 from gpu_extract.cli.common import log
+from gpu_extract.perf.record import parse_run
 from gpu_extract.perf.recorder import Recorder, Span, peak_memory
+from gpu_extract.perf.summary import summary_line
 
 if TYPE_CHECKING:
     from gpu_extract.data import Frame
@@ -63,8 +65,6 @@ def log_summary(frame: "Frame", recorder: Recorder, output: str) -> None:
 
     from gpu_extract.data import SpecMask
     from gpu_extract.io.facts import odd_pixels, rejected_pixels
-    from gpu_extract.perf.record import parse_run
-    from gpu_extract.perf.summary import summary_line
 
     good = frame.mask == 0
     log.info(f"bins: {frame.flux.size} ({frame.flux.shape[0]} fibres x {frame.flux.shape[1]}), "

@@ -7,6 +7,7 @@ from typing import Any
 
 from gpu_extract.cli.common import Parser, add_common_options, run_main
 from gpu_extract.errors import ExitCode, InputError, OutputError
+from gpu_extract.io.atomic import atomic, check_folder
 
 DESCRIPTION = """\
 Make gpu_extract at home in other software. No file is replaced that has another content."""
@@ -50,8 +51,6 @@ def set_up(args: argparse.Namespace) -> int:
     if args.command == "specutils":
         wanted = {Path(LOADER).expanduser(): LOADER_TEXT}
     else:
-        from gpu_extract.io.atomic import check_folder
-
         check_folder(args.folder)
         folder = resources.files("gpu_extract").joinpath("etc")
         wanted = {Path(args.folder) / name: text for top in TEMPLATES for name, text in _texts(folder / top, top)}
@@ -74,8 +73,6 @@ def _texts(folder: Any, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _write(path: Path, text: str) -> None:
-    from gpu_extract.io.atomic import atomic
-
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -87,7 +84,3 @@ def _write(path: Path, text: str) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command gpu_setup; returns its exit code."""
     return run_main(build_parser, set_up, argv)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gpu_extract.cli.common import log, run_main
 from gpu_extract.cli.simulate_options import build_parser
 from gpu_extract.errors import ExitCode, InputError
+from gpu_extract.io.atomic import FITS_ENDINGS, check_target
 
 if TYPE_CHECKING:
     from gpu_extract.perf.recorder import Recorder
@@ -38,8 +39,6 @@ def config_of(args: argparse.Namespace) -> "SimConfig":
 
 def _outputs(args: argparse.Namespace) -> dict[str, str | None]:
     """Paths of the files, checked before any work."""
-    from gpu_extract.io.atomic import FITS_ENDINGS, check_target
-
     stem, extension = args.output, ".fits"
     for ending in (".fits.gz", ".fits"):
         if stem.endswith(ending):

@@ -3,11 +3,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import Frame, Image, PsfModel
 from gpu_extract.errors import ExitCode, GpuExtractError, InternalError, StoppedCleanly
+
+if TYPE_CHECKING:
+    from gpu_extract.data import Frame, Image, PsfModel
 
 
 @dataclass(frozen=True)
@@ -18,8 +20,8 @@ class Loaded:
     why: why the output that is there is made again; empty where there is none
     """
 
-    image: Image
-    psf: PsfModel
+    image: "Image"
+    psf: "PsfModel"
     config: ExtractConfig
     extra: Any = None
     why: str = ""
@@ -53,11 +55,11 @@ class Work(Protocol):
     def release(self, number: int) -> None:
         """Leave an output to others."""
 
-    def write(self, number: int, loaded: Loaded, frame: Frame) -> None:
+    def write(self, number: int, loaded: Loaded, frame: "Frame") -> None:
         """Write the output, whole or not at all. Raises GpuExtractError."""
 
 
-Extract = Callable[..., Frame | None]      # run.extract, but for comm and recorder
+Extract = Callable[..., "Frame | None"]      # run.extract, but for comm and recorder
 
 
 @dataclass(frozen=True)
