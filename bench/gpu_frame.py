@@ -35,6 +35,9 @@ from gpu_checks import differences, open_backend, problem, same_bits, small_chec
 
 from gpu_extract.device.cuda.host_text import compiler
 from gpu_extract.perf import clock
+from gpu_extract.perf.metrics import stages as stages_of
+from gpu_extract.perf.metrics import windows
+from gpu_extract.perf.record import parse_run, whole
 from gpu_extract.perf.recorder import Recorder
 from gpu_extract.run import extract
 
@@ -129,8 +132,9 @@ def warm_frames(report: Report, core: str, frames: int, given: tuple[Any, ...], 
     for stage, _, length in record["device"]["spans"]:
         stages[stage] = stages.get(stage, 0.0) + 1e3 * length / frames
     report.say(f"{name}: device ms by stage", ", ".join(f"{stage} {ms:.2f}" for stage, ms in stages.items()))
+    host = [(stage.name, sum(stage.seconds)) for stage in stages_of(windows(parse_run(whole([record], {}))))]
     report.say(f"{name}: host ms by stage",
-               ", ".join(f"{stage} {1e3 * s / frames:.2f}" for stage, s in recorder.stages().items() if s > 1e-4))
+               ", ".join(f"{stage} {1e3 * s / frames:.2f}" for stage, s in host if s > 1e-4))
     report.say(f"{name}: device memory", f"{record['device']['memory'] / 1e9:.2f} GB")
     for way, leg in (("h2d", "up"), ("d2h", "down")):
         copies = record["copies"][way]

@@ -16,6 +16,7 @@ from isal import isal_zlib
 
 from gpu_extract.errors import InputError
 from gpu_extract.io.content import Content
+from gpu_extract.perf.recorder import usable_cores
 
 # its type hints call the class an object of it
 Corrupt: type[Exception] = isal_zlib.error      # type: ignore[assignment]
@@ -85,7 +86,7 @@ def check_packed(path: str | os.PathLike[str], content: Content, packed: Packed)
 
 def _side_by_side(work: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
     """What `work` gives for each item, in order; on one core without a thread."""
-    threads = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1, _MOST_THREADS)
+    threads = min(usable_cores(), _MOST_THREADS)
     if threads == 1:
         yield from map(work, items)
         return

@@ -1,10 +1,7 @@
 """Header of what is written: the input's cards, what was extracted, with what, and how."""
-import importlib.metadata
-import platform
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -13,7 +10,7 @@ import numpy as np
 from gpu_extract.data import Card, Frame, Status
 from gpu_extract.fibermap import FIBRES_PER_SPECTROGRAPH, spectrograph_of
 from gpu_extract.io.facts import count_bins
-from gpu_extract.perf.source import version
+from gpu_extract.perf.source import version, versions
 
 _PACKAGES = ("numpy", "scipy", "numba", "astropy")
 _DEFAULT_FLAVOR = "science"
@@ -35,7 +32,7 @@ def frame_cards(frame: Frame, extra: Sequence[Card] = ()) -> list[Card]:
         Card("SPECMIN", int(frame.fibres[0]), "First fibre within the camera"),
         Card("FIBERMIN", fibermin(frame), "Smallest fibre number"),
     ]
-    if _value(frame.cards, "FLAVOR") is None:
+    if next((c.value for c in frame.cards if c.key == "FLAVOR"), None) is None:
         cards.append(Card("FLAVOR", _DEFAULT_FLAVOR, "Assumed: the input has none"))
     return [*cards, *extra, *_history(frame), *dependencies([*frame.cards, *extra])]
 
@@ -62,11 +59,7 @@ def dependencies(there: Sequence[Card]) -> list[Card]:
 
 @cache
 def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for name in _PACKAGES:
-        with suppress(importlib.metadata.PackageNotFoundError):
-            versions[name] = importlib.metadata.version(name)
-    return {**versions, "gpu_extract": version()}
+    return {**versions(_PACKAGES), "gpu_extract": version()}
 
 
 def _history(frame: Frame) -> list[Card]:
@@ -95,7 +88,3 @@ def _plain(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {_plain(content)}" for key, content in value.items())
     return "; ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def _value(cards: Iterable[Card], key: str) -> Any:
-    return next((c.value for c in cards if c.key == key), None)

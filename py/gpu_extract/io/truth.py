@@ -50,5 +50,3 @@ def read_truth(path: str | os.PathLike[str], *, check: bool = True) -> TruthFile
         table = find_optional(hdus, "TARGETS", path)
         rows = None if table is None else rows_of(table, path)
         return TruthFile(wave, flux, rows, cards_of(hdus[0].header))
-
-

@@ -5,9 +5,8 @@ from typing import Any
 from gpu_extract.perf.clock import now
 from gpu_extract.seams import Recorder
 
-# calls that move data -> position of the buffer whose bytes are counted
-_MOVING = {"Send": 0, "Recv": 0, "Bcast": 0, "Allgather": 0, "Allgatherv": 0, "Allreduce": 0, "Gatherv": 0,
-           "Scatterv": 0, "Reduce": 0}
+# calls that move data, of which the bytes of the first argument are counted
+_MOVING = ("Send", "Recv", "Bcast", "Allgather", "Allgatherv", "Allreduce", "Gatherv", "Scatterv", "Reduce")
 _WAITING = ("Barrier", "Split", "Split_type")
 
 
@@ -18,9 +17,7 @@ def timed(mpi: Any, comm: Any, recorder: Recorder) -> Any:
     the test that finds it done: agreements of ranks (mpi_ranks.py) are made with those and carry next to nothing, so
     that all of it is waiting.
     """
-    kinds: dict[str, Any] = {name: _moving(getattr(mpi.Intracomm, name), name, place, recorder)
-                             for name, place in _MOVING.items()}
-    kinds |= {name: _waiting(getattr(mpi.Intracomm, name), name, recorder) for name in _WAITING}
+    kinds: dict[str, Any] = {name: _timed(getattr(mpi.Intracomm, name), recorder) for name in (*_MOVING, *_WAITING)}
     start = mpi.Intracomm.Iallreduce
 
     def agree(self: Any, *args: Any, **options: Any) -> "TimedRequest":
@@ -49,23 +46,15 @@ def nbytes_of(buffer: Any) -> int:
     return int(getattr(array, "nbytes", 0))
 
 
-def _moving(method: Any, kind: str, place: int, recorder: Recorder) -> Any:
+def _timed(method: Any, recorder: Recorder) -> Any:
+    kind: str = method.__name__
+    waits = kind in _WAITING
+
     @wraps(method)
     def call(self: Any, *args: Any, **options: Any) -> Any:
         start = now()
         found = method(self, *args, **options)
-        recorder.call(kind, now() - start, nbytes_of(args[place]) if len(args) > place else 0)
-        return found
-
-    return call
-
-
-def _waiting(method: Any, kind: str, recorder: Recorder) -> Any:
-    @wraps(method)
-    def call(self: Any, *args: Any, **options: Any) -> Any:
-        start = now()
-        found = method(self, *args, **options)
-        recorder.call(kind, now() - start, waits=True)
+        recorder.call(kind, now() - start, nbytes_of(args[0]) if args and not waits else 0, waits=waits)
         return found
 
     return call

@@ -8,28 +8,11 @@ import os
 import time
 from datetime import UTC, datetime
 
-# seconds of a clock that never steps; only differences mean something. Not wrapped: it is read around microseconds
-now = time.perf_counter
-
-
-def epoch() -> float:
-    """Seconds since 1970-01-01 UTC."""
-    return time.time()
-
-
-def cpu() -> float:
-    """CPU seconds of this process, all threads."""
-    return time.process_time()
-
-
-def thread_cpu() -> float:
-    """CPU seconds of the calling thread."""
-    return time.thread_time()
-
-
-def sleep(seconds: float) -> None:
-    """Wait."""
-    time.sleep(seconds)
+now = time.perf_counter         # seconds of a clock that never steps; only differences mean something
+epoch = time.time               # seconds since 1970-01-01 UTC
+cpu = time.process_time         # CPU seconds of this process, all threads
+thread_cpu = time.thread_time   # CPU seconds of the calling thread
+sleep = time.sleep
 
 
 def stamp(seconds: float) -> str:

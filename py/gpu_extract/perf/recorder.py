@@ -68,8 +68,6 @@ class Span(list[Any]):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
-        if self.marks is not None:
-            self.recorder.mark(self.marks)
         self.recorder.close(self)
 
 
@@ -119,7 +117,9 @@ class Recorder:
         Without a device it is a span.
         """
         row = self.span(name)
-        row.marks = self._first_mark(name)
+        if self._device is not None:
+            row.marks = [name, self._device.mark(), None]
+            self._timed.append(row.marks)
         return row
 
     def copy(self, direction: str, nbytes: int) -> Span:
@@ -137,14 +137,11 @@ class Recorder:
 
     def call(self, kind: str, seconds: float, nbytes: int = 0, *, waits: bool = False) -> None:
         """Add an MPI call of this kind. waits: it moves nothing, all its seconds are spent waiting for other ranks."""
-        sums = self._calls.get(kind)
-        if sums is None:
-            sums = self._calls[kind] = [0, 0.0, 0, 0.0]
+        sums = self._calls.setdefault(kind, [0, 0.0, 0, 0.0])
         sums[0] += 1
         sums[1] += seconds
         sums[2] += nbytes
-        if waits:
-            sums[3] += seconds
+        sums[3] += seconds if waits else 0.0
 
     def watch(self, device: Device, *, ranges: bool = False) -> None:
         """Watch a device from now on. ranges: also make an NVTX range of every span."""
@@ -156,6 +153,8 @@ class Recorder:
 
     def close(self, row: Span) -> None:
         """End the span of this row; called by the context manager."""
+        if row.marks is not None and self._device is not None:
+            row.marks[2] = self._device.mark()
         row[3] = _wall() - self._zero - row[2]
         thread = row[5]
         row[4] = (_thread_cpu() if thread else _cpu()) - row[4]
@@ -163,42 +162,9 @@ class Recorder:
         if self._ranges and self._device is not None:
             self._device.pop()
 
-    def _first_mark(self, name: str) -> list[Any] | None:
-        if self._device is None:
-            return None
-        marks = [name, self._device.mark(), None]
-        self._timed.append(marks)
-        return marks
-
-    def mark(self, marks: list[Any]) -> None:
-        """Set the second event of a device span; called by the context manager."""
-        if self._device is not None:
-            marks[2] = self._device.mark()
-
     def seconds(self, name: str) -> float:
         """Wall seconds spent under all spans called `name`."""
         return sum(s[3] for s in self._spans if s[0] == name)
-
-    def stages(self) -> dict[str, float]:
-        """Wall seconds of each stage, summed by name in order of appearance; outer stages hold inner ones.
-
-        Communication is left out: it stands in `calls`. Compilation is a stage of its own, in no other one.
-        """
-        sums: dict[str, float] = {}
-        held_by: dict[int, list[Span]] = {}
-        for row in self._spans:
-            holders = held_by.setdefault(row[5], [])
-            while holders and holders[-1][1] >= row[1]:
-                holders.pop()
-            if any(holder[0] == COMPILE for holder in holders):
-                continue                      # is in that already
-            if row[0] == COMPILE:
-                for holder in holders:
-                    sums[holder[0]] -= row[3]
-            if not row[0].startswith(MPI):
-                sums[row[0]] = sums.get(row[0], 0.0) + row[3]
-                holders.append(row)
-        return sums
 
     def elapsed(self) -> float:
         """Seconds since the recorder was made."""
@@ -240,15 +206,11 @@ class NullRecorder:
 
     rank = 0
 
-    def span(self, name: str) -> "NullRecorder":
+    def span(self, *_: Any) -> "NullRecorder":
         """A context manager that does nothing."""
         return self
 
-    device_span = span
-
-    def copy(self, direction: str, nbytes: int) -> "NullRecorder":
-        """The same."""
-        return self
+    device_span = copy = span
 
     def __enter__(self) -> None:
         return None
@@ -256,17 +218,10 @@ class NullRecorder:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def count(self, name: str, value: float = 1) -> None:
+    def count(self, *_: Any, **__: Any) -> None:
         """Nothing."""
 
-    def call(self, kind: str, seconds: float, nbytes: int = 0, *, waits: bool = False) -> None:
-        """Nothing."""
-
-    def watch(self, device: Device, *, ranges: bool = False) -> None:
-        """Nothing."""
-
-    def warn(self, sentence: str) -> None:
-        """Nothing."""
+    call = watch = warn = count
 
 
 NULL = NullRecorder()

@@ -2,6 +2,7 @@
 import importlib.metadata
 import platform
 import subprocess
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -43,10 +44,10 @@ def _git(folder: Path, *words: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def versions() -> dict[str, str]:
-    """Python and the libraries that are installed."""
+def versions(packages: Iterable[str] = _PACKAGES) -> dict[str, str]:
+    """Python and those of these libraries that are installed."""
     found = {"python": platform.python_version()}
-    for name in _PACKAGES:
+    for name in packages:
         with suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
     return found

@@ -47,4 +47,3 @@ def summary_line(rank: Rank) -> str:
         if seconds >= _LEAST:
             said.append(f"{name} {seconds:.3f} s{f' ({inner})' if inner else ''}")
     return f"{', '.join(said)}; {sum(outer.values()):.3f} s in all"
-
