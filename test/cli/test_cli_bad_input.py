@@ -193,7 +193,8 @@ def test_bad_options(refused, options, words):
 
 @pytest.mark.parametrize(("options", "words"), [(("-w", "9000,5000,1"), "must ascend"), (("--nspec", "0"), "nspec")])
 def test_bad_options_come_before_the_embedded_frame(run, files, monkeypatch, options, words):
-    monkeypatch.setattr("gpu_extract.cli.cache.embedded_default", lambda *_, **__: pytest.fail("simulated a frame"))
+    monkeypatch.setattr("gpu_extract.simulate.embedded.embedded_default",
+                        lambda *_, **__: pytest.fail("simulated a frame"))
     done = run(*options, "-o", files.output)
     assert done.code == 2 and words in done.error
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_extract.cli.cache import cache_folder
+from gpu_extract.cli.job import cache_folder
 from gpu_extract.errors import InputError, OutputError
 from gpu_extract.io.image import read_image
 from gpu_extract.io.psf import read_psf

@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import NoReturn
+from typing import NoReturn, TextIO, TypeVar
 
 from gpu_extract import __version__
 from gpu_extract.errors import ExitCode, GpuExtractError, InputError, did_you_mean, is_interruption, one_of
@@ -25,6 +25,7 @@ _FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO      # of what is wri
 
 _held: list[bool] = []            # whether the search for garbage is held up
 
+T = TypeVar("T")
 Build = Callable[[], argparse.ArgumentParser]
 Body = Callable[[argparse.Namespace], int]
 
@@ -183,6 +184,17 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
+def show_progress(text: str, *, last: bool, stream: TextIO | None = None) -> None:
+    """How far the work is: one line that moves on a terminal, lines of the log elsewhere. last: it moves no further"""
+    stream = stream or sys.stderr
+    if not stream.isatty():
+        log.info(text)
+    elif log.isEnabledFor(logging.INFO):
+        with suppress(OSError):                  # the terminal has gone: nobody looks
+            stream.write(f"\r{text}\x1b[K" + ("\n" if last else ""))
+            stream.flush()
+
+
 class _Format(logging.Formatter):
     """INFO lines are the message; others say their level. times: with the time before it."""
 
@@ -195,6 +207,21 @@ class _Format(logging.Formatter):
         line = printable(" ".join(record.getMessage().split("\n")))
         line = line if record.levelno == logging.INFO else f"{record.levelname.lower()}: {line}"
         return f"{stamp(record.created)}Z {line}" if self._times else line
+
+
+def separated(convert: Callable[[str], T], what: str, count: int | None = None) -> Callable[[str], tuple[T, ...]]:
+    """The type of an option that takes values with commas, any number of them or `count`; `what` they must be."""
+    def parse(text: str) -> tuple[T, ...]:
+        with suppress(ValueError):
+            values = tuple(convert(word) for word in text.split(","))
+            if count is None or len(values) == count:
+                return values
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+
+    return parse
+
+
+GRID = separated(float, "a grid; give first,last,step in Angstrom, e.g. 5760,7620,0.8", 3)
 
 
 def numbers(text: str, what: str) -> list[int]:

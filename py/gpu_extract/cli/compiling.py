@@ -1,14 +1,12 @@
 """What programs say of kernels that are compiled, and `gpu_extract --compile`."""
-import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from gpu_extract.cli.common import LEVELS, log, printable, start_logging
-from gpu_extract.cli.ranks import find_launch
+from gpu_extract.cli.common import LEVELS, log, printable, show_progress, start_logging
 from gpu_extract.errors import ExitCode, InputError, OutputError
 from gpu_extract.perf.clock import now
 
@@ -29,18 +27,13 @@ class CompileProgress:
 
     def __call__(self, done: int, count: int, left: float) -> None:
         """See first_use.Tell."""
-        if not log.isEnabledFor(20):
-            return
         if done == 0:
             log.info(f"first use: {count} kernels are compiled and kept, about {_seconds(left)}")
             return
         text = f"kernel {done} of {count}" + (f", about {_seconds(left)} left" if done < count else "")
-        if self._stream.isatty():
-            self._stream.write(f"\r{text}\x1b[K" + ("\n" if done == count else ""))
-            self._stream.flush()
-        elif done == count or now() - self._said > _EVERY:
+        if self._stream.isatty() or done == count or now() - self._said > _EVERY:
             self._said = now()
-            log.info(text)
+            show_progress(text, last=done == count, stream=self._stream)
 
 
 def _seconds(value: float) -> str:
@@ -114,7 +107,7 @@ def all_kernels(files: Sequence[str] = ()) -> "list[Kernel]":
     return list(found.values())
 
 
-def fill_cache(files: Sequence[str] = ()) -> None:
+def fill_cache(_: object, files: Sequence[str]) -> ExitCode:
     """Compile all of them that are not yet compiled, and say how many that were, and where they are.
 
     Raises InputError where a file cannot be read, OutputError where kernels cannot be kept.
@@ -122,6 +115,7 @@ def fill_cache(files: Sequence[str] = ()) -> None:
     from gpu_extract.first_use import compile_all
     from gpu_extract.kernels.kernel_cache import store
 
+    start_logging("gpu_extract", "info")
     kept = store()
     if kept is None or kept.folder is None:
         raise OutputError("compiled kernels cannot be kept: no folder of yours that can be written to was found; set "
@@ -129,15 +123,4 @@ def fill_cache(files: Sequence[str] = ()) -> None:
     kernels = all_kernels(files)
     count = compile_all(lambda: kernels, tell=CompileProgress(), few=0.0)
     log.info(f"{len(kernels)} kernels in {kept.folder}, {count} of them new")
-
-
-class Compile(argparse.Action):
-    """An option that fills the cache of kernels and ends the program; one rank of each node does so for all."""
-
-    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace,
-                 values: str | Sequence[Any] | None, option_string: str | None = None) -> NoReturn:
-        launch = find_launch()
-        if launch is None or launch.node_rank == 0:
-            start_logging(parser.prog, "info")
-            fill_cache(list(values or ()))
-        parser.exit(ExitCode.DONE)
+    return ExitCode.DONE

@@ -1,11 +1,7 @@
 """Options about devices: which are here (as `gpu_stress info`), and whether the first one is fit."""
-import argparse
 import json
 import os
-from collections.abc import Sequence
-from typing import Any, NoReturn
 
-from gpu_extract.cli.ranks import find_launch
 from gpu_extract.errors import ExitCode, InputError
 
 
@@ -39,30 +35,12 @@ def ask_vendor(level: int = 1, limit: float | None = None) -> ExitCode:
     return ExitCode.CHECK_FAILED if bad else ExitCode.DONE
 
 
-class ShowDevices(argparse.Action):
-    """An option that prints the report and ends the program, whatever else was given; one rank does so for all."""
+def check_devices(option: str, _: object = None) -> ExitCode:
+    """Whether the first device is fit, step by step, and then by NVIDIA's tests. Raises InputError without one."""
+    from gpu_extract.cli.device_check import INSTALL, check_device, first_device  # numpy: not for --help
 
-    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace,
-                 values: str | Sequence[Any] | None, option_string: str | None = None) -> NoReturn:
-        launch = find_launch()
-        if launch is not None and launch.node_rank != 0:
-            parser.exit(ExitCode.DONE)
-        parser.exit(show_devices())
-
-
-class CheckDevice(argparse.Action):
-    """An option that checks the device and ends the program, whatever else was given; one rank does so for all."""
-
-    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace,
-                 values: str | Sequence[Any] | None, option_string: str | None = None) -> NoReturn:
-        launch = find_launch()
-        if launch is not None and launch.node_rank != 0:
-            parser.exit(ExitCode.DONE)
-        from gpu_extract.cli.device_check import INSTALL, check_device, first_device  # numpy: not for --help
-
-        try:
-            code = check_device(first_device, lambda line: print(line, flush=True))
-            code = ask_vendor() if code == ExitCode.DONE else code
-        except InputError as error:
-            raise InputError(f"{option_string}: {getattr(error, 'reason', error)}: {INSTALL}") from error
-        parser.exit(code)
+    try:
+        code = check_device(first_device, lambda line: print(line, flush=True))
+        return ask_vendor() if code == ExitCode.DONE else code
+    except InputError as error:
+        raise InputError(f"{option}: {getattr(error, 'reason', error)}: {INSTALL}") from error

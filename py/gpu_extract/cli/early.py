@@ -1,18 +1,17 @@
 """An image that is read while the program loads the rest of itself: files are read, unpacked and summed up without
 Python's lock, which imports hold."""
 import argparse
-import os
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from gpu_extract.cli.job import Inputs, image_options
+from gpu_extract.cli.job import Inputs, cache_folder, identity, image_options
 
 if TYPE_CHECKING:
     from gpu_extract.data import Image
 
 _SWITCH = 1e-4         # seconds until a thread that imports lets one that reads go on, which seldom needs long
-Found = tuple[Inputs, tuple[int, ...], "Image"]
+Found = tuple[Inputs, tuple[int, ...] | None, "Image"]
 
 
 class Early:
@@ -41,7 +40,7 @@ class Early:
 
         found = self._found()
         self.close()
-        if found is not None and found[0].image == path and found[1] == _identity(path):
+        if found is not None and found[0].image == path and found[1] == identity(path):
             return found[2]
         return read_image(path, **options)
 
@@ -63,16 +62,10 @@ def _read(args: argparse.Namespace) -> Found | None:
 
     inputs: Inputs | None = Inputs(args.input, args.psf)
     if not (args.input or args.psf):
-        from gpu_extract.cli.cache import embedded_there
+        from gpu_extract.simulate.embedded import embedded_there
 
-        files = embedded_there(args.specmin, args.nspec)
+        files = embedded_there(args.specmin, args.nspec, folder=cache_folder())
         inputs = files and Inputs(*(str(path) for path in files))
     if inputs is None:
         return None
-    return inputs, _identity(inputs.image), read_image(inputs.image, **image_options(args))
-
-
-def _identity(path: str) -> tuple[int, ...]:
-    """What tells a file from one that has taken its place, or from itself before it was written to."""
-    status = os.stat(path)
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    return inputs, identity(inputs.image), read_image(inputs.image, **image_options(args))

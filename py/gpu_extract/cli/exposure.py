@@ -19,7 +19,7 @@ from gpu_extract.cli.exposure_simulate import check_simulation, simulated_entrie
 from gpu_extract.cli.exposure_stop import ask_on_signals, ends_on_signals
 from gpu_extract.cli.exposure_work import Files, make_folder
 from gpu_extract.cli.extract import set_threads
-from gpu_extract.cli.ranks import find_launch, run_kept, start_ranks
+from gpu_extract.cli.ranks import run_kept, speaks, start_ranks
 from gpu_extract.errors import ExitCode, InputError
 from gpu_extract.exposure.frames import Stop, exit_code
 from gpu_extract.io.atomic import check_target
@@ -42,12 +42,10 @@ _BUNDLES = 20          # of a frame, where nothing else is known: only the numbe
 def main(argv: Sequence[str] | None = None) -> int:
     """The command gpu_extract_exposure; returns its exit code (errors.ExitCode)."""
     start = StartUp()
-    launch = find_launch()
-    speaks = launch is None or launch.node_rank == 0
 
     def run() -> int:
         with ends_on_signals(PROG), loading():
-            return run_main(build_parser, partial(extract_exposure, start=start), argv, speaks=speaks)
+            return run_main(build_parser, partial(extract_exposure, start=start), argv, speaks=speaks())
 
     return run_kept(PROG, run, passes=[signal.SIGUSR1])
 

@@ -1,19 +1,9 @@
 """What an exposure says while it works and when it is done."""
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from gpu_extract.cli.common import log
-from gpu_extract.errors import (
-    CheckFailed,
-    ExitCode,
-    GpuExtractError,
-    InputError,
-    InternalError,
-    OutputError,
-    StoppedCleanly,
-)
+from gpu_extract.cli.common import log, show_progress
+from gpu_extract.errors import CheckFailed, ExitCode, InputError, InternalError, OutputError, StoppedCleanly
 from gpu_extract.exposure.frames import Outcome, State
 from gpu_extract.perf.clock import now
 
@@ -22,9 +12,7 @@ if TYPE_CHECKING:
     from gpu_extract.seams import Numbers
 
 _LINES = 100           # frames that the table names one by one; of more, only those that are not done
-_ERRORS: dict[int, type[GpuExtractError]] = {
-    ExitCode.CHECK_FAILED: CheckFailed, ExitCode.INPUT: InputError, ExitCode.OUTPUT: OutputError,
-    ExitCode.INTERNAL: InternalError, ExitCode.START_AGAIN: StoppedCleanly}
+_ERRORS = {each.code: each for each in (CheckFailed, InputError, OutputError, InternalError, StoppedCleanly)}
 
 
 class Progress:
@@ -41,17 +29,8 @@ class Progress:
         self._counts[name] = self._counts.get(name, 0) + 1
         ended = sum(self._counts.values())
         others = "".join(f", {count} {word}" for word, count in self._counts.items() if word != "done")
-        self._show(f"frame {ended} of {self._total}{others}, {now() - self._start:.1f} s", ended >= self._total)
-
-    def _show(self, text: str, last: bool) -> None:
-        if not log.isEnabledFor(20):
-            return
-        if not sys.stderr.isatty():
-            log.info(text)
-            return
-        with suppress(OSError):            # the terminal has gone: nobody looks
-            sys.stderr.write(f"\r{text}\x1b[K" + ("\n" if last else ""))
-            sys.stderr.flush()
+        show_progress(f"frame {ended} of {self._total}{others}, {now() - self._start:.1f} s",
+                      last=ended >= self._total)
 
 
 def tell_of(entries: "Sequence[Entry]", numbers: "Numbers") -> Callable[[Outcome], None]:
@@ -145,4 +124,5 @@ def verdict(entries: "Sequence[Entry]", outcomes: Sequence[Outcome], code: int) 
     if code == ExitCode.START_AGAIN:
         raise StoppedCleanly(f"stopped on request; {counted(len(entries), outcomes)}; start again to go on")
     names = [entries[o.number].name for o in outcomes if o.state == State.FAILED]
-    raise _ERRORS[code](f"{len(names)} of {len(entries)} frames failed: {', '.join(names)}; the reasons stand above")
+    raise _ERRORS[ExitCode(code)](f"{len(names)} of {len(entries)} frames failed: {', '.join(names)}; the reasons "
+                                  "stand above")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpu_extract.cli.common import log
 from gpu_extract.cli.exposure_list import Entry
-from gpu_extract.cli.job import Inputs, make_config, read_job
+from gpu_extract.cli.job import Inputs, identity, make_config, read_job
 from gpu_extract.config import ExtractConfig
 from gpu_extract.errors import OutputError
 from gpu_extract.exposure.frames import Loaded, State
@@ -34,7 +34,7 @@ class Files:
         self._entries, self._args = entries, args
         self.core: str = args.core
         self._why: dict[int, str] = {}
-        self._seen: dict[int, tuple[int, int] | None] = {}
+        self._seen: dict[int, tuple[int, ...] | None] = {}
         self._claims: dict[int, Claim] = {}
 
     def is_done(self, number: int) -> bool:
@@ -43,7 +43,7 @@ class Files:
         from gpu_extract.io.sources import Sources
 
         entry = self._entries[number]
-        self._seen[number] = _identity(entry.output)
+        self._seen[number] = identity(entry.output)
         why = "--recompute" if self._args.recompute else \
             why_again(entry.output, Sources(entry.image, entry.psf), self._settings)
         self._why[number] = "" if self._seen[number] is None or why == NOT_THERE else why or ""
@@ -60,7 +60,7 @@ class Files:
         if found is None:
             return State.ELSEWHERE
         self._claims[number] = found
-        if _identity(self._entries[number].output) != self._seen.get(number) and self.is_done(number):
+        if identity(self._entries[number].output) != self._seen.get(number) and self.is_done(number):
             self.release(number)
             return State.SKIPPED
         return None
@@ -93,12 +93,3 @@ class Files:
         cards, fibermap = loaded.extra
         write_frame(self._entries[number].output, replace(frame, fibermap=fibermap), cards=cards,
                     scores=not self._args.no_scores)
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    """What differs where a file was made anew; None where there is none."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns

@@ -24,7 +24,7 @@ from gpu_extract.cli.job import (
 )
 from gpu_extract.cli.options import build_parser, ignored
 from gpu_extract.cli.performance import write_performance
-from gpu_extract.cli.ranks import find_launch, run_kept, start_ranks
+from gpu_extract.cli.ranks import find_launch, run_kept, speaks, start_ranks
 from gpu_extract.errors import CheckFailed, ExitCode, InputError
 from gpu_extract.io.leftovers import remove_leftovers
 from gpu_extract.io.light_fits import load_fits
@@ -43,12 +43,9 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command gpu_extract; returns its exit code (errors.ExitCode)."""
-    launch = find_launch()
-    speaks = launch is None or launch.node_rank == 0
-
     def run() -> int:
         with ends_on_signals(PROG, ENDING), loading():
-            return run_main(build_parser, extract_image, argv, speaks=speaks)
+            return run_main(build_parser, extract_image, argv, speaks=speaks())
 
     return run_kept(PROG, run)
 

@@ -4,11 +4,13 @@ import os
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpu_extract import user_cache
 from gpu_extract.cli.common import log
 from gpu_extract.config import ExtractConfig
-from gpu_extract.errors import ConfigError, InputError
+from gpu_extract.errors import ConfigError, InputError, OutputError
 from gpu_extract.io.atomic import FITS_ENDINGS, check_target
 from gpu_extract.io.leftovers import remove_leftovers
 from gpu_extract.io.presets import Preset, camera_preset, find_preset
@@ -47,6 +49,15 @@ class Job:
     reference: "Frame | None" = None
 
 
+def cache_folder() -> Path:
+    """Where the embedded frame is kept, see user_cache. Raises OutputError for a user without a home."""
+    folder = user_cache.cache_folder()
+    if folder is None:
+        raise OutputError("you have no home folder to keep a simulated frame in; set XDG_CACHE_HOME to a folder that "
+                          "can be written to, or give -i and -p")
+    return folder
+
+
 def find_inputs(args: argparse.Namespace, there: Inputs | None = None) -> Inputs:
     """The files named by -i and -p, or the embedded simulated frame where neither is given.
 
@@ -58,13 +69,22 @@ def find_inputs(args: argparse.Namespace, there: Inputs | None = None) -> Inputs
         given, missing = ("-i", "-p") if args.input else ("-p", "-i")
         raise InputError(f"{given} is given without {missing}; give both, or neither for the embedded "
                          "simulated frame")
-    from gpu_extract.cli.cache import embedded_default
+    from gpu_extract.simulate.embedded import embedded_default
 
     log.info("no -i and -p: extracting the embedded simulated frame")
     if there is not None:
         return there
-    files = embedded_default(args.specmin, args.nspec, log.info, threads=args.threads or 1)
+    files = embedded_default(args.specmin, args.nspec, log.info, folder=cache_folder(), threads=args.threads or 1)
     return Inputs(*(str(path) for path in files))
+
+
+def identity(path: str) -> tuple[int, ...] | None:
+    """What tells a file from one that has taken its place, or from itself before it was written to; None: no file."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def image_options(args: argparse.Namespace) -> dict[str, bool]:
@@ -200,22 +220,16 @@ def check_files(args: argparse.Namespace) -> None:
 def equivalent_command(args: argparse.Namespace, job: Job) -> str:
     """The command that gives this result, with every setting spelt out."""
     config = job.config
-    first, last, step = config.wavelength
-    words = ["gpu_extract", "-i", job.inputs.image, "-p", job.inputs.psf, "-o", args.output,
-             "-w", f"{first:.12g},{last:.12g},{step:.12g}", "-s", str(config.specmin), "--core", config.core,
-             "-r", repr(config.regularize), "--bundlesize", str(config.bundlesize),
-             "--nwavestep", str(config.nwavestep), "--tolerance", repr(config.tolerance)]
-    if config.passes > 1:
-        words += ["--passes", str(config.passes), "--tail-radius", repr(config.tail_radius)]
-        words += [] if config.background is None else ["--background", str(config.background)]
-    for option, value in (("-n", config.nspec), ("--psferr", config.psferr),
-                          ("--nsubbundles", config.nsubbundles), ("-m", args.model),
-                          ("--spectra", args.spectra), ("-f", args.fibermap)):
-        words += [] if value is None else [option, str(value)]
-    words += [option for option, given in (("--barycentric-correction", args.barycentric_correction),
-                                           ("--any-psf", config.any_psf), ("--keep-odd", config.keep_odd),
-                                           ("--keep-cosmics", config.keep_cosmics),
-                                           ("--psferr-in-ivar", config.psferr_in_ivar),
-                                           ("--no-scores", args.no_scores),
-                                           ("--ignore-checksums", args.ignore_checksums)) if given]
-    return shlex.join(words)
+    further = {"--passes": config.passes, "--tail-radius": config.tail_radius, "--background": config.background}
+    values = {"-i": job.inputs.image, "-p": job.inputs.psf, "-o": args.output,
+              "-w": ",".join(f"{number:.12g}" for number in config.wavelength), "-s": config.specmin,
+              "--core": config.core, "-r": config.regularize, "--bundlesize": config.bundlesize,
+              "--nwavestep": config.nwavestep, "--tolerance": config.tolerance,
+              **(further if config.passes > 1 else {}), "-n": config.nspec, "--psferr": config.psferr,
+              "--nsubbundles": config.nsubbundles, "-m": args.model, "--spectra": args.spectra, "-f": args.fibermap}
+    flags = {"--barycentric-correction": args.barycentric_correction, "--any-psf": config.any_psf,
+             "--keep-odd": config.keep_odd, "--keep-cosmics": config.keep_cosmics,
+             "--psferr-in-ivar": config.psferr_in_ivar, "--no-scores": args.no_scores,
+             "--ignore-checksums": args.ignore_checksums}
+    given = (word for option, value in values.items() if value is not None for word in (option, str(value)))
+    return shlex.join(["gpu_extract", *given, *(option for option, is_set in flags.items() if is_set)])

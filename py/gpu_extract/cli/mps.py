@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from gpu_extract import __version__
 from gpu_extract.cli.common import Parser
-from gpu_extract.cli.ranks import find_launch
+from gpu_extract.cli.ranks import speaks
 from gpu_extract.errors import GpuExtractError, InputError
 
 PROG = "mps_wrapper"
@@ -104,8 +104,7 @@ def _end_by(number: int) -> None:
 
 def _say(line: str, *, always: bool = False) -> None:
     """One line on standard error; of what concerns a whole node its first rank speaks alone."""
-    launch = find_launch()
-    if always or launch is None or launch.node_rank == 0:
+    if always or speaks():
         print(f"{PROG}: {line}", file=sys.stderr, flush=True)
 
 

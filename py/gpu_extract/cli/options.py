@@ -3,9 +3,10 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from gpu_extract.cli.common import Parser, add_common_options
-from gpu_extract.cli.compiling import Compile
-from gpu_extract.cli.device_info import CheckDevice, ShowDevices
+from gpu_extract.cli.common import GRID, Parser, add_common_options
+from gpu_extract.cli.compiling import fill_cache
+from gpu_extract.cli.device_info import check_devices, show_devices
+from gpu_extract.cli.ranks import Instead
 from gpu_extract.errors import InputError
 
 DESCRIPTION = """\
@@ -103,7 +104,7 @@ def _files(parser: Parser) -> None:
 def add_what(parser: Parser) -> None:
     """Which wavelengths and fibres."""
     add = parser.add_argument_group("what to extract").add_argument
-    add("-w", "--wavelength", metavar="WMIN,WMAX,DW", type=_wavelength,
+    add("-w", "--wavelength", metavar="WMIN,WMAX,DW", type=GRID,
         help="grid in Angstrom, both ends included, e.g. 5760,7620,0.8 (default: the preset's)")
     add("--preset", metavar="NAME",
         help="wavelengths and PSF error: desi-b, desi-r, desi-z, tiny, side, or those of your own file, FILE.ini or "
@@ -158,12 +159,12 @@ def _checks(parser: Parser) -> None:
     add("--qa", metavar="FILE.png", help="draw image, model, residual and spectra on one page")
     add("--perf", metavar="FILE.json", help="write where the time went on every rank; gpu_perf report reads it")
     add("--trace", metavar="FILE.json", help="the same as a trace for ui.perfetto.dev or chrome://tracing")
-    add("--device-info", action=ShowDevices, nargs=0,
+    add("--device-info", action=Instead, const=lambda *_: show_devices(), nargs=0,
         help="print what devices are here, how fast they copy and compute, whether MPS runs, and exit")
-    add("--device-check", action=CheckDevice, nargs=0,
+    add("--device-check", action=Instead, const=check_devices, nargs=0,
         help="check the GPU step by step, up to a small frame against the CPU's, say in one line what is wrong, and "
              "exit; exit code 1 where a step fails")
-    add("--compile", action=Compile, nargs="*", metavar="PSF",
+    add("--compile", action=Instead, const=fill_cache, nargs="*", metavar="PSF",
         help="compile the kernels that any camera and option takes, and these PSFs, keep them, and exit: after an "
              "update, in containers")
     add("--nvtx", action="store_true", help="make an NVTX range of every stage, for Nsight Systems (with a GPU)")
@@ -179,15 +180,6 @@ def add_machine(parser: Parser) -> None:
     gpu.add_argument("--gpu", "--use-gpu", dest="gpu", action="store_true", default=None,
                      help="use a GPU, and fail without one (default: if there is one)")
     gpu.add_argument("--no-gpu", dest="gpu", action="store_false", help="use no GPU")
-
-
-def _wavelength(text: str) -> tuple[float, float, float]:
-    try:
-        first, last, step = (float(word) for word in text.split(","))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a grid; give first,last,step in Angstrom, e.g. 5760,7620,0.8") from error
-    return first, last, step
 
 
 def ignored(args: argparse.Namespace) -> Sequence[str]:

@@ -1,4 +1,5 @@
 """How a program finds its ranks: what the launcher says, MPI or not, and the keeper of each rank."""
+import argparse
 import logging
 import os
 import signal
@@ -6,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from gpu_extract.cli.common import complain, explain, log
 from gpu_extract.errors import ExitCode, InputError, is_interruption
@@ -49,6 +50,23 @@ def find_launch() -> Launch | None:
     node_rank = _number(_NODE_RANK)
     by_slurm = "OMPI_COMM_WORLD_SIZE" not in os.environ and _HYDRA not in os.environ and "SLURM_STEP_ID" in os.environ
     return Launch(size or 0, rank, rank if node_rank is None else node_rank, "srun" if by_slurm else "mpiexec")
+
+
+def speaks() -> bool:
+    """Whether this process speaks, and works, for its node: the first rank of it does, or the only process."""
+    launch = find_launch()
+    return launch is None or launch.node_rank == 0
+
+
+class Instead(argparse.Action):
+    """An option that does something else and ends the program, whatever else was given; one rank does so for all.
+
+    const: called with the option and its values, returns the exit code
+    """
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace,
+                 values: str | Sequence[Any] | None, option_string: str | None = None) -> NoReturn:
+        parser.exit(self.const(option_string, values) if speaks() else ExitCode.DONE)
 
 
 def _number(names: tuple[str, ...]) -> int | None:
@@ -160,7 +178,7 @@ def start_ranks(mpi: bool, prog: str, *, threads: bool = False) -> "Comm":
     from gpu_extract.ranks.keeper import Mark, tell
     from gpu_extract.ranks.segments import remove_dead_segments
 
-    if launch is None or launch.node_rank == 0:
+    if speaks():
         for path in remove_dead_segments():
             log.info(f"{path}: left behind by ranks that were killed; removed")
     tell(Mark.STARTS_MPI)

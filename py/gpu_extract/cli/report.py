@@ -3,7 +3,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TextIO
 
-from gpu_extract.cli.common import log
+from gpu_extract.cli.common import log, show_progress
 from gpu_extract.perf.record import parse_run
 from gpu_extract.perf.recorder import Recorder, Span, peak_memory
 from gpu_extract.perf.summary import summary_line
@@ -19,7 +19,7 @@ class Progress(Recorder):
 
     def __init__(self, rank: int = 0, stream: TextIO | None = None):
         super().__init__(rank)
-        self._stream = stream or sys.stderr
+        self._stream = stream
         self._done = 0
         self._total = 0
         self._what, self._more = _PIECE, ""
@@ -40,17 +40,9 @@ class Progress(Recorder):
         super().close(row)
         if row[0] == _PIECE and self._total and sys.exc_info()[0] is None:
             self._done += 1
-            self._show(f"{self._what} {self._done} of {self._total}{self._more}, {self.elapsed():.1f} s")
-
-    def _show(self, text: str) -> None:
-        if self.rank != 0 or not log.isEnabledFor(20):
-            return
-        if not self._stream.isatty():
-            log.info(text)
-            return
-        end = "\n" if self._done >= self._total else ""
-        self._stream.write(f"\r{text}\x1b[K{end}")
-        self._stream.flush()
+            if self.rank == 0:
+                show_progress(f"{self._what} {self._done} of {self._total}{self._more}, {self.elapsed():.1f} s",
+                              last=self._done >= self._total, stream=self._stream)
 
 
 def log_settings(settings: Mapping[str, object], command: str) -> None:
@@ -63,8 +55,8 @@ def log_summary(frame: "Frame", recorder: Recorder, output: str) -> None:
     """Bins, masked, chi2, fallbacks, time per stage, memory, file."""
     import numpy as np
 
-    from gpu_extract.data import SpecMask
-    from gpu_extract.io.facts import odd_pixels, rejected_pixels
+    from gpu_extract.data import SpecMask, Status
+    from gpu_extract.io.facts import count_bins, odd_pixels, rejected_pixels
 
     good = frame.mask == 0
     log.info(f"bins: {frame.flux.size} ({frame.flux.shape[0]} fibres x {frame.flux.shape[1]}), "
@@ -84,20 +76,11 @@ def log_summary(frame: "Frame", recorder: Recorder, output: str) -> None:
         log.info(f"background: {min(levels):.4g} to {max(levels):.4g} electron in a pixel, the mean of a bundle's rows "
                  "(HDU BACKGROUND)")
     if frame.status is not None:
-        log.info(_statuses(frame.status, frame.mask))
+        counts = count_bins(frame.status, frame.mask)
+        ways = ", ".join(f"{count} {each.name}" for each, count in counts.items() if isinstance(each, Status) and count)
+        flags = ", ".join(f"{count} {each.name}" for each, count in counts.items() if isinstance(each, SpecMask))
+        log.info(f"status: {ways}; flagged: {flags}")
     (rank,) = parse_run(recorder.record()).ranks
     log.info(f"time: {summary_line(rank)}")
     log.info(f"memory: {peak_memory() / 1e6:.0f} MB at most")
     log.info(f"file: {output}")
-
-
-def _statuses(status: "np.ndarray", mask: "np.ndarray") -> str:  # type: ignore[name-defined]  # noqa: F821
-    """How many bins went which way, and how many have a mask bit of our own."""
-    import numpy as np
-
-    from gpu_extract.data import SpecMask, Status
-
-    values, counts = np.unique(status, return_counts=True)
-    parts = [f"{count} {Status(int(value)).name}" for value, count in zip(values, counts, strict=True)]
-    flags = [f"{np.count_nonzero(mask & np.uint32(bit))} {bit.name}" for bit in (SpecMask.WEAKBIN, SpecMask.ODDPIX)]
-    return f"status: {', '.join(parts)}; flagged: {', '.join(flags)}"

@@ -5,7 +5,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gpu_extract.cli.common import log, run_main
+from gpu_extract.cli.common import log, run_main, show_progress
+from gpu_extract.cli.performance import facts, write_json
 from gpu_extract.cli.simulate_options import build_parser
 from gpu_extract.errors import ExitCode, InputError
 from gpu_extract.io.atomic import FITS_ENDINGS, check_target
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from gpu_extract.perf.recorder import Recorder
     from gpu_extract.simulate import SimConfig, Simulation
 
-NONE = "none"
+PROG, NONE = "gpu_simulate", "none"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,11 +40,8 @@ def config_of(args: argparse.Namespace) -> "SimConfig":
 
 def _outputs(args: argparse.Namespace) -> dict[str, str | None]:
     """Paths of the files, checked before any work."""
-    stem, extension = args.output, ".fits"
-    for ending in (".fits.gz", ".fits"):
-        if stem.endswith(ending):
-            stem, extension = stem.removesuffix(ending), ending
-            break
+    ending = next((ending for ending in (".fits.gz", ".fits") if args.output.endswith(ending)), "")
+    stem, extension = args.output.removesuffix(ending), ending or ".fits"
     paths = {"image": args.output, "psf": args.psf_out or f"{stem}-psf{extension}",
              "truth": args.truth_out or f"{stem}-truth{extension}", "true_psf": args.true_psf, "raw": args.raw,
              "reference": args.reference, "perf": args.perf}
@@ -68,6 +66,8 @@ def simulate_frame(args: argparse.Namespace) -> int:
     paths = _outputs(args)
     grid = _reference_grid(args, config)
     from gpu_extract.cli.compiling import counted_compiling
+    from gpu_extract.io.frame import write_frame
+    from gpu_extract.perf.record import whole
     from gpu_extract.perf.recorder import Recorder
     from gpu_extract.simulate import simulate, write_simulation
 
@@ -78,22 +78,20 @@ def simulate_frame(args: argparse.Namespace) -> int:
             write_simulation(simulation, str(paths["image"]), psf=paths["psf"], truth=paths["truth"],
                              true_psf=paths["true_psf"], raw=paths["raw"])
         if grid is not None:
+            from gpu_extract.simulate.reference import reference_frame
+
             with recorder.span("reference"):
-                _write_reference(simulation, grid, str(paths["reference"]))
+                write_frame(str(paths["reference"]), reference_frame(simulation, grid, progress=_progress))
     _summary(simulation, paths, recorder)
-    _write_performance(paths["perf"], simulation, recorder)
+    if paths["perf"] is not None:
+        write_json(paths["perf"], whole([recorder.record()], facts(PROG, config)))
     return ExitCode.DONE
 
 
 def _progress(stage: str, done: int, total: int) -> None:
-    """One line that moves on a terminal, a few log lines elsewhere."""
-    if not log.isEnabledFor(20):
-        return
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r{stage}: {done} of {total}\x1b[K" + ("\n" if done == total else ""))
-        sys.stderr.flush()
-    elif done == total or done % max(total // 4, 1) == 0:
-        log.info(f"{stage}: {done} of {total}")
+    """All steps on a terminal, a few elsewhere."""
+    if sys.stderr.isatty() or done == total or done % max(total // 4, 1) == 0:
+        show_progress(f"{stage}: {done} of {total}", last=done == total)
 
 
 def _reference_grid(args: argparse.Namespace, config: "SimConfig") -> tuple[float, float, float] | None:
@@ -118,13 +116,6 @@ def _reference_grid(args: argparse.Namespace, config: "SimConfig") -> tuple[floa
     return first, last, step
 
 
-def _write_reference(simulation: "Simulation", grid: tuple[float, float, float], path: str) -> None:
-    from gpu_extract.io.frame import write_frame
-    from gpu_extract.simulate.reference import reference_frame
-
-    write_frame(path, reference_frame(simulation, grid, progress=_progress))
-
-
 def _summary(simulation: "Simulation", paths: dict[str, str | None], recorder: "Recorder") -> None:
     import numpy as np
 
@@ -143,15 +134,6 @@ def _summary(simulation: "Simulation", paths: dict[str, str | None], recorder: "
     for name in ("image", "psf", "truth", "true_psf", "raw", "reference"):
         if paths[name]:
             log.info(f"{name.replace('_', ' ')}: {paths[name]}")
-
-
-def _write_performance(path: str | None, simulation: "Simulation", recorder: "Recorder") -> None:
-    if path is None:
-        return
-    from gpu_extract.cli.performance import facts, write_json
-    from gpu_extract.perf.record import whole
-
-    write_json(path, whole([recorder.record()], facts("gpu_simulate", simulation.config)))
 
 
 if __name__ == "__main__":

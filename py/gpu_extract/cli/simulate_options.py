@@ -1,7 +1,5 @@
 """The options of gpu_simulate."""
-import argparse
-
-from gpu_extract.cli.common import Parser, add_common_options
+from gpu_extract.cli.common import GRID, Parser, add_common_options, separated
 
 DESCRIPTION = """\
 Simulate a CCD frame of a fibre spectrograph like DESI's, with known truth: curved traces
@@ -35,6 +33,10 @@ exit codes
   0 done   2 usage or input   3 output   4 internal error   75 interrupted, start again"""
 
 
+SHIFT = separated(float, "a shift; give x,y in pixels, e.g. 0.3,-1.2", 2)
+FIBRES = separated(int, "a list of fibre numbers, e.g. 3,17")
+
+
 def build_parser() -> Parser:
     """The parser of gpu_simulate."""
     parser = Parser("gpu_simulate", DESCRIPTION, EPILOG)
@@ -57,7 +59,7 @@ def _files(parser: Parser) -> None:
     add("--reference", metavar="FILE",
         help="also extract the frame by the slow, independent reference code and write the result; "
              "seconds for the camera tiny, hours for a whole frame")
-    add("-w", "--wavelength", metavar="WMIN,WMAX,DW", type=_grid,
+    add("-w", "--wavelength", metavar="WMIN,WMAX,DW", type=GRID,
         help="grid of the reference in Angstrom, both ends included (default: --truth-grid, else the camera's)")
     add("--perf", metavar="FILE.json", help="write where the time went")
 
@@ -81,7 +83,7 @@ def _scene(parser: Parser) -> None:
     grid = parser.add_argument_group("truth").add_mutually_exclusive_group()
     grid.add_argument("--truth-step", metavar="A", type=float, default=0.2,
                       help="the spectra live on bins of this width (default 0.2)")
-    grid.add_argument("--truth-grid", metavar="WMIN,WMAX,DW", type=_grid,
+    grid.add_argument("--truth-grid", metavar="WMIN,WMAX,DW", type=GRID,
                       help="the spectra live on the bins of this extraction, continued beyond both ends")
     parser.add_argument("--threads", metavar="N", type=int, default=1,
                         help="threads (default 1); any number gives the same bits")
@@ -98,14 +100,14 @@ def _defects(parser: Parser) -> None:
     add("--bad-columns", metavar="N", type=int, help="bad columns per detector (default 6)")
     add("--hot-pixels", metavar="N", type=int, help="hot or dead pixels per detector (default 40)")
     add("--dead-amp", metavar="X", help="amplifier without light: A, B (lower left, right), C, D (upper)")
-    add("--dead-fibres", metavar="I,J,...", type=_numbers, default=(), help="fibres without light")
-    add("--broken-fibres", metavar="I,J,...", type=_numbers, default=(), help="fibres that pass 2-10 %% of the light")
+    add("--dead-fibres", metavar="I,J,...", type=FIBRES, default=(), help="fibres without light")
+    add("--broken-fibres", metavar="I,J,...", type=FIBRES, default=(), help="fibres that pass 2-10 %% of the light")
     add("--masked-fraction", metavar="X", type=float, default=0.0, help="share of pixels masked at random (default 0)")
     add("--hidden-cosmics", action="store_true", help="MASK knows nothing of the cosmics: for gpu_extract --passes 2")
     add("--psf-error", metavar="X", type=float, default=0.0,
         help="the PSF that is written is broader than the true one by this share, e.g. 0.01 (default 0); below 0 the "
              "camera is out of focus")
-    add("--flexure", metavar="DX,DY", type=_pair, default=(0.0, 0.0),
+    add("--flexure", metavar="DX,DY", type=SHIFT, default=(0.0, 0.0),
         help="the light lies so many pixels beside the traces of the PSF that is written, e.g. 0.3,-1.2 (default 0,0)")
     add("--exact-lines", action="store_true",
         help="an arc's lines at their own wavelengths, not on the truth's bins: for a fit of the PSF")
@@ -114,27 +116,3 @@ def _defects(parser: Parser) -> None:
     add("--scattered", metavar="E", type=float, default=0.0,
         help="electrons of scattered light in a pixel, on the average (default 0)")
     add("--crop", action="store_true", help="end the image behind the last bundle made")
-
-
-def _grid(text: str) -> tuple[float, float, float]:
-    try:
-        first, last, step = (float(word) for word in text.split(","))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a grid; give first,last,step in Angstrom, e.g. 5760,7620,0.8") from error
-    return first, last, step
-
-
-def _pair(text: str) -> tuple[float, float]:
-    try:
-        dx, dy = (float(word) for word in text.split(","))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a shift; give x,y in pixels, e.g. 0.3,-1.2") from error
-    return dx, dy
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(word) for word in text.split(","))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of fibre numbers, e.g. 3,17") from error
