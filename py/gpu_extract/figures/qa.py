@@ -22,6 +22,7 @@ from gpu_extract.figures.canvas import (
 )
 from gpu_extract.figures.rejected import draw_rejected
 from gpu_extract.figures.spectra import Truth, View, blurred_truth, choose_view, row_of_resolution, wave_of
+from gpu_extract.io.facts import rejected_pixels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -80,9 +81,8 @@ def _passes(frame: Frame) -> list[str]:
     passes = frame.notes.get("passes", 1)
     if passes == 1:
         return []
-    rejected = sum(int(notes.get("rejected", 0)) for notes in frame.notes.get("bundles", {}).values())
     bins = np.count_nonzero(frame.mask & SpecMask.COSMIC)
-    return [f"{passes} passes: {rejected} pixels rejected, {bins} bins COSMIC"]
+    return [f"{passes} passes: {rejected_pixels(frame)} pixels rejected, {bins} bins COSMIC"]
 
 
 def _pixels(figure: "SubFigure", view: View) -> None:

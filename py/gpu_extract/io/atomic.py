@@ -68,10 +68,7 @@ def check_target(path: str | os.PathLike[str], *, endings: tuple[str, ...] = (),
     if not folder.exists():
         check_local(os.fspath(path), "give the name of a file on a disk here, and send it there from that")
         raise OutputError(f"{path}: the folder {folder} does not exist; make it, or give another name")
-    if not folder.is_dir():
-        raise OutputError(f"{path}: {folder} is no folder; take it away, or give another name")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise OutputError(f"{path}: the folder {folder} is not writable; change its permissions, or give another name")
+    _check_writable(folder, path)
     if endings and not (target.name.endswith(endings) and os.fspath(path).endswith(endings)):
         raise InputError(f"{path}: a FITS file's name ends in {' or '.join(endings)}; give another name")
 
@@ -81,11 +78,15 @@ def check_folder(path: str | os.PathLike[str]) -> None:
     target = Path(os.path.realpath(path))
     if not target.exists():
         check_local(os.fspath(path), "give the name of a folder on a disk here, and send it there from that")
-    there = next(folder for folder in (target, *target.parents) if folder.exists())
-    if not there.is_dir():
-        raise OutputError(f"{path}: {there} is no folder; take it away, or give another name")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise OutputError(f"{path}: the folder {there} is not writable; change its permissions, or give another name")
+    _check_writable(next(folder for folder in (target, *target.parents) if folder.exists()), path)
+
+
+def _check_writable(folder: Path, path: str | os.PathLike[str]) -> None:
+    """Raise OutputError where nothing can be made in a folder for `path`."""
+    if not folder.is_dir():
+        raise OutputError(f"{path}: {folder} is no folder; take it away, or give another name")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise OutputError(f"{path}: the folder {folder} is not writable; change its permissions, or give another name")
 
 
 def temporary_name(target: Path) -> Path:

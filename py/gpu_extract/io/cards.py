@@ -161,13 +161,9 @@ def _compressed(cards: "_Cards", kind: str, axes: tuple[int, ...]) -> None:
     rows = prod(ceil(size / tile) for tile, size in zip(tiles, sizes, strict=True))
     if rows != axes[1]:
         raise Odd(f"NAXIS2 is {axes[1]}, but the compressed image has {rows} tiles")
-    for n in count(1):
-        name = cards.text(f"ZNAME{n}", "").upper()
-        if not name:
-            break
-        if name in _PARAMETERS and cards.integer(f"ZVAL{n}") not in _PARAMETERS[name]:
-            raise Odd(f"{name} (ZVAL{n}) is {cards.integer(f'ZVAL{n}')}, allowed are "
-                      f"{', '.join(map(str, _PARAMETERS[name]))}")
+    for name, key in cards.parameters():
+        if name in _PARAMETERS and cards.integer(key) not in _PARAMETERS[name]:
+            raise Odd(f"{name} ({key}) is {cards.integer(key)}, allowed are {', '.join(map(str, _PARAMETERS[name]))}")
 
 
 def _rounded(cards: "_Cards") -> bool:
@@ -175,8 +171,7 @@ def _rounded(cards: "_Cards") -> bool:
     a scale."""
     columns = {cards.text(f"TTYPE{n + 1}", "").upper() for n in range(cards.integer("TFIELDS", 0, MOST_AXES))}
     scaled = "ZSCALE" in columns or cards.holds("ZSCALE")
-    names = ((n, cards.text(f"ZNAME{n}", "").upper()) for n in takewhile(lambda n: cards.holds(f"ZNAME{n}"), count(1)))
-    coarse = any(name == "SCALE" and cards.positive(f"ZVAL{n}") for n, name in names)
+    coarse = any(name == "SCALE" and cards.positive(key) for name, key in cards.parameters())
     return scaled or (cards.text("ZCMPTYPE", "").upper() == "HCOMPRESS_1" and coarse)
 
 
@@ -216,6 +211,11 @@ class _Cards:
                 return default
             raise Odd(f"{key} is {self._shown(key)}, must be text in quotes")
         return _printable(match[1].replace(b"''", b"'").decode("ascii", "replace").strip())
+
+    def parameters(self) -> Iterator[tuple[str, str]]:
+        """Of a compression: each parameter's name, and the card of its value."""
+        for n in takewhile(lambda n: self.holds(f"ZNAME{n}"), count(1)):
+            yield self.text(f"ZNAME{n}", "").upper(), f"ZVAL{n}"
 
     def holds(self, key: str) -> bool:
         """Whether there is such a card."""

@@ -4,7 +4,7 @@ The sum is over big-endian 32-bit words in ones'-complement arithmetic. CHECKSUM
 by the writer so that the sum of the whole HDU is all ones; DATASUM is the sum of the data.
 Working on bytes, nothing depends on how a header is taken apart and put together again.
 """
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
@@ -26,17 +26,20 @@ class Extent(NamedTuple):
     datasum: str | None
 
 
+def pieces(handle: BinaryIO, start: int, count: int, size: int = _CHUNK) -> Iterator[np.ndarray]:
+    """So many bytes from `start` on, fewer where the file ends before; each piece is good until the next."""
+    handle.seek(start)
+    buffer = np.empty(min(count, size), np.uint8)
+    while count > 0 and (got := handle.readinto(buffer[:count].data)):      # type: ignore[attr-defined]
+        yield buffer[:got]
+        count -= got
+
+
 def ones_complement(handle: BinaryIO, start: int, stop: int) -> int:
     """Sum of the 32-bit words between two byte offsets, with the carries added back."""
-    buffer = np.empty(_CHUNK, np.uint8)
-    handle.seek(start)
-    total, left = 0, stop - start
-    while left > 0:
-        count = handle.readinto(buffer[:min(_CHUNK, left)].data)  # type: ignore[attr-defined]
-        if not count:
-            break
-        left -= count
-        total = fold(total + sum_of(buffer[:count]))
+    total = 0
+    for piece in pieces(handle, start, stop - start):
+        total = fold(total + sum_of(piece))
     return total
 
 

@@ -19,7 +19,7 @@ from gpu_extract.io.fits import find, find_optional, image_of, open_fits, refuse
 from gpu_extract.io.headers import cards_of, merged
 from gpu_extract.io.provenance import frame_cards
 from gpu_extract.io.scores import band_of, raw_scores
-from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
+from gpu_extract.io.write import image_hdu, table_hdu, table_hdus, write_hdus
 
 FLUX_UNIT, IVAR_UNIT = OUTPUTS["flux"].unit, OUTPUTS["ivar"].unit
 # what `read_frame` has something to say about; other arrays may be absent, and are None then
@@ -45,25 +45,15 @@ def write_frame(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[C
     images = frame_images(frame)
     table = score_table(frame, images) if scores else None
     refuse_not_finite(path, frame, images, table)
-    bundles = bundle_table(frame)
+    bundles, smooth = bundle_table(frame), background_table(frame)
     brief = frame if bundles is None else replace(frame, notes={**frame.notes, "bundles": {}})     # they have a table
+    headers = {"FLUX": merged(frame.cards, frame_cards(brief, [*count_cards(frame), *cards])), "STATUS": status_cards()}
     units = {"WAVELENGTH": "Angstrom", GRID: "Angstrom", **{output.hdu: output.unit for output in OUTPUTS.values()}}
-    hdus = [image_hdu(images["FLUX"], "FLUX", bunit=units["FLUX"], primary=True,
-                      cards=merged(frame.cards, frame_cards(brief, [*count_cards(frame), *cards])))]
-    hdus += [image_hdu(images[name], name, bunit=units[name])
-             for name in ("IVAR", "MASK", "WAVELENGTH", GRID, "RESOLUTION") if name in images]
-    hdus += fibermap_hdus(frame)
-    hdus.append(image_hdu(images["CHI2PIX"], "CHI2PIX", bunit=units["CHI2PIX"]))
-    hdus += score_hdus(table)
-    if "PIXMASK_FRACTION" in images:
-        hdus.append(image_hdu(images["PIXMASK_FRACTION"], "PIXMASK_FRACTION", bunit=units["PIXMASK_FRACTION"]))
-    if "STATUS" in images:
-        hdus.append(image_hdu(images["STATUS"], "STATUS", bunit=units["STATUS"], cards=status_cards()))
-    written = {hdu.name for hdu in hdus} | {"FLUX"}
-    hdus += [image_hdu(array, name, bunit=units[name]) for name, array in images.items() if name not in written]
-    hdus += [] if bundles is None else [table_hdu(bundles[0], "BUNDLES", comments=bundles[1])]
-    smooth = background_table(frame)
-    hdus += [] if smooth is None else [table_hdu(smooth[0], "BACKGROUND", comments=smooth[1])]
+    made = {name: image_hdu(array, name, bunit=units[name], cards=headers.get(name, ()), primary=name == "FLUX")
+            for name, array in images.items()}
+    first = [made.pop(name) for name in ("FLUX", "IVAR", "MASK", "WAVELENGTH", GRID, "RESOLUTION") if name in made]
+    hdus = [*first, *fibermap_hdus(frame), made.pop("CHI2PIX"), *table_hdus("SCORES", table), *made.values(),
+            *table_hdus("BUNDLES", bundles), *table_hdus("BACKGROUND", smooth)]
     write_hdus(path, hdus, commit, nodata=SpecMask.NODATA)
 
 
@@ -94,11 +84,6 @@ def score_table(frame: Frame, images: Mapping[str, np.ndarray]) -> tuple[np.ndar
     for name, (values, _) in scores.items():
         rows[name] = values
     return rows, {name: text for name, (_, text) in scores.items()}
-
-
-def score_hdus(table: tuple[np.ndarray, dict[str, str]] | None) -> list[Any]:
-    """SCORES with the meaning of each column as its comment, or nothing."""
-    return [] if table is None else [table_hdu(table[0], "SCORES", comments=table[1])]
 
 
 def fibermap_hdus(frame: Frame) -> list[Any]:

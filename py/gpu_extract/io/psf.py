@@ -13,7 +13,7 @@ from gpu_extract.data import Array, Card, Core, IntArray, Legendre, PsfModel, Ta
 from gpu_extract.errors import InputError
 from gpu_extract.io.fibermap import rows_of
 from gpu_extract.io.fits import find, find_optional, image_of, open_fits, refuse_other
-from gpu_extract.io.psf_tables import TYPE, VERSION, read_bundles, read_core, write_tables
+from gpu_extract.io.psf_tables import OWN, TYPE, VERSION, own_hdus, range_cards, read_bundles, read_core, write_tables
 from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
 
 ALLOWED = "GAUSS-HERMITE with PSFVER 2 or 3, GAUSS-HERMITE2 with PSFVER 2, and TABULATED with PSFVER 1"
@@ -21,7 +21,6 @@ DEFAULT_PSFERR = 0.01
 ORIGIN = "IN_PSF"            # card of a PSF whose traces were shifted: what it was before
 _TAIL = {"amp": "TAILAMP", "core": "TAILCORE", "xscale": "TAILXSCA", "yscale": "TAILYSCA",
          "index": "TAILINDE"}
-OWN = "OWNWAVE"               # HDU of the fibres' own wavelengths
 _ADVICE = "make the PSF again, or give another one"
 MOST_HALF = 64               # pixels that a spot reaches to each side: HSIZEX, HSIZEY
 MOST_DEGREE = 20             # of GH-i-j
@@ -50,13 +49,18 @@ class _Table:
         return number
 
 
-def _whole(value: Any) -> int | None:
-    """The integer that a card says, as a number or as text; None where it is none."""
+def _number(value: Any) -> float:
+    """What a card says, as a number or as text; NaN where that is no number."""
     try:
-        number = float("nan" if isinstance(value, bool) else value)
-        return int(number) if number == int(number) else None
+        return float("nan" if isinstance(value, bool) else value)
     except (TypeError, ValueError, OverflowError):
-        return None
+        return float("nan")
+
+
+def _whole(value: Any) -> int | None:
+    """The integer that a card says; None where it says none."""
+    number = _number(value)
+    return int(number) if number.is_integer() else None
 
 
 def read_psf(path: str | os.PathLike[str], *, check: bool = True) -> PsfModel:
@@ -193,10 +197,7 @@ def _read_table(hdu: Any, path: str) -> _Table:
 
 
 def _series(coeff: Array, low: Any, high: Any, what: str) -> Legendre:
-    try:
-        wmin, wmax = (float("nan" if isinstance(value, bool) else value) for value in (low, high))
-    except (TypeError, ValueError):
-        wmin = wmax = float("nan")
+    wmin, wmax = _number(low), _number(high)
     if not (np.isfinite(wmin) and np.isfinite(wmax) and wmin < wmax):
         raise InputError(f"{what} has WAVEMIN {low} and WAVEMAX {high}; "
                          "needed are two wavelengths, ascending")
@@ -242,10 +243,7 @@ def _bundles(table: _Table) -> IntArray | None:
 
 def _psferr(headers: list[fits.Header], path: str) -> float:
     value = next((h["PSFERR"] for h in headers if "PSFERR" in h), DEFAULT_PSFERR)
-    try:
-        psferr = float("nan" if isinstance(value, bool) else value)
-    except (TypeError, ValueError):
-        psferr = float("nan")
+    psferr = _number(value)
     if not (np.isfinite(psferr) and psferr >= 0):
         raise InputError(f"{path}: PSFERR is {value!r}, must be a number, 0 or more; {_ADVICE}")
     return psferr
@@ -292,16 +290,11 @@ def write_psf(path: str | os.PathLike[str], psf: PsfModel, *, cards: Sequence[Ca
              Card("HSIZEY", hy), *fibres, Card("NPARAMS", len(rows)), Card("LEGDEG", ncoef - 1),
              Card("GHDEGX", degree[1] - 1), Card("GHDEGY", degree[0] - 1), Card("WAVEMIN", wmin, "Angstrom"),
              Card("WAVEMAX", wmax, "Angstrom"), Card("PSFERR", psf.psferr, "fractional error of the model"))
-    own = [] if psf.own is None else [image_hdu(psf.own.coeff, OWN, cards=_range(psf.own), bunit="Angstrom")]
     write_hdus(path, [
-        image_hdu(psf.x.coeff, "XTRACE", cards=(*cards, *kind, *fibres, *_range(psf.x)), primary=True),
-        image_hdu(psf.y.coeff, "YTRACE", cards=(*fibres, *_range(psf.y))),
+        image_hdu(psf.x.coeff, "XTRACE", cards=(*cards, *kind, *fibres, *range_cards(psf.x)), primary=True),
+        image_hdu(psf.y.coeff, "YTRACE", cards=(*fibres, *range_cards(psf.y))),
         table_hdu(data, "PSF", cards=table),
-        *(table_hdu(content, name) for name, content in (tables or {}).items()), *own])
-
-
-def _range(series: Legendre) -> tuple[Card, Card]:
-    return Card("WAVEMIN", series.wmin, "Angstrom"), Card("WAVEMAX", series.wmax, "Angstrom")
+        *(table_hdu(content, name) for name, content in (tables or {}).items()), *own_hdus(psf)])
 
 
 def _parameters(psf: PsfModel) -> dict[str, Legendre]:

@@ -13,6 +13,7 @@ from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
 from gpu_extract.spots.tables import LEBESGUE, core_of, magnified, table_of
 
 TYPE, VERSION = "TABULATED", 1
+OWN = "OWNWAVE"              # HDU of the fibres' own wavelengths, here and in the other formats
 MOST_SIDE = 129              # pixels of a stamp along an axis
 POSITIONS = 2, 8             # positions per pixel, least and most
 MOST_NUMBERS = 1 << 24       # of all fibres' tables together
@@ -89,18 +90,23 @@ def write_tables(path: str | os.PathLike[str], psf: PsfModel, *, cards: Sequence
                  tables: Mapping[str, np.ndarray] | None = None) -> None:
     """Write a tabulated PSF; see `gpu_extract.io.psf.write_psf`. Raises OutputError."""
     stamps, waves = table_of(psf)
-    of_table = (Card("NPIX_X", psf.shape[1]), Card("NPIX_Y", psf.shape[0]), *_range(psf.cores[0].gh),
+    of_table = (Card("NPIX_X", psf.shape[1]), Card("NPIX_Y", psf.shape[0]), *range_cards(psf.cores[0].gh),
                 Card("PSFERR", psf.psferr, "fractional error of the model"))
     optional = [image_hdu(psf.bundle, "BUNDLE")] if psf.bundle is not None else []
-    optional += [image_hdu(psf.own.coeff, "OWNWAVE", cards=_range(psf.own), bunit="Angstrom")] if psf.own else []
     write_hdus(path, [
-        image_hdu(psf.x.coeff, "XTRACE", cards=(*cards, Card("PSFTYPE", TYPE), Card("PSFVER", VERSION), *_range(psf.x)),
-                  primary=True),
-        image_hdu(psf.y.coeff, "YTRACE", cards=_range(psf.y)),
+        image_hdu(psf.x.coeff, "XTRACE", cards=(*cards, Card("PSFTYPE", TYPE), Card("PSFVER", VERSION),
+                                               *range_cards(psf.x)), primary=True),
+        image_hdu(psf.y.coeff, "YTRACE", cards=range_cards(psf.y)),
         image_hdu(stamps, "STAMPS", cards=of_table),
         image_hdu(waves, "WAVES", bunit="Angstrom"),
-        *optional, *(table_hdu(content, name) for name, content in (tables or {}).items())])
+        *optional, *own_hdus(psf), *(table_hdu(content, name) for name, content in (tables or {}).items())])
 
 
-def _range(series: Legendre) -> tuple[Card, Card]:
+def own_hdus(psf: PsfModel) -> list[Any]:
+    """The fibres' own wavelengths, or nothing."""
+    return [] if psf.own is None else [image_hdu(psf.own.coeff, OWN, cards=range_cards(psf.own), bunit="Angstrom")]
+
+
+def range_cards(series: Legendre) -> tuple[Card, Card]:
+    """Where a series holds."""
     return Card("WAVEMIN", series.wmin, "Angstrom"), Card("WAVEMAX", series.wmax, "Angstrom")

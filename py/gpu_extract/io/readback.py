@@ -9,11 +9,11 @@ import numpy as np
 
 from gpu_extract.errors import InputError, OutputError
 from gpu_extract.io.cards import Layout
+from gpu_extract.io.checksum import pieces
 from gpu_extract.io.content import Content
 from gpu_extract.io.fits import layouts
 from gpu_extract.io.pack import Packed, check_packed
 
-_CHUNK = 1 << 20                         # bytes looked at together: they stay in the cache
 # by the size of a number: the bits, as they lie in the file, that are all set where it is NaN or infinite
 _EXPONENT: dict[int, Any] = {4: np.frombuffer(b"\x7f\x80" + bytes(2), np.uint32),
                              8: np.frombuffer(b"\x7f\xf0" + bytes(6), np.uint64)}
@@ -74,8 +74,8 @@ def _broken(handle: BinaryIO, found: Sequence[Layout], promise: Promise) -> Iter
 
 def _not_finite(handle: BinaryIO, layout: Layout) -> bool:
     """Whether an HDU holds a NaN or an infinite number."""
-    handle.seek(layout.extent.data)
     if layout.columns:
+        handle.seek(layout.extent.data)
         rows = np.frombuffer(handle.read(layout.axes[0] * layout.axes[1]), np.uint8).reshape(-1, layout.axes[0])
         for column in (c for c in layout.columns if c.code in _FLOATS and c.repeat):
             size, count = _FLOATS[column.code]
@@ -83,14 +83,8 @@ def _not_finite(handle: BinaryIO, layout: Layout) -> bool:
             if _stands_out(np.ascontiguousarray(numbers).reshape(-1), size):
                 return True
         return False
-    if layout.bitpix > 0:
-        return False
-    left, buffer = layout.size, np.empty(_CHUNK, np.uint8)
-    while left > 0 and (count := handle.readinto(buffer[:min(_CHUNK, left)].data)):     # type: ignore[attr-defined]
-        if _stands_out(buffer[:count], -layout.bitpix // 8):
-            return True
-        left -= count
-    return False
+    return layout.bitpix < 0 and any(_stands_out(piece, -layout.bitpix // 8)
+                                     for piece in pieces(handle, layout.extent.data, layout.size))
 
 
 def _stands_out(data: np.ndarray, size: int) -> bool:

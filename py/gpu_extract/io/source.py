@@ -11,6 +11,7 @@ from isal import isal_zlib
 
 from gpu_extract.errors import InputError, check_local
 from gpu_extract.io.cards import BLOCK, MOST_BLOCKS, end_of
+from gpu_extract.io.checksum import pieces
 from gpu_extract.io.pack import Corrupt
 
 LARGEST = 16 << 30                       # bytes of a file, unpacked
@@ -64,11 +65,7 @@ class Source:
 
         What was given in pieces may be kept nowhere: it cannot be read again.
         """
-        self.handle.seek(start)
-        buffer = memoryview(bytearray(min(count, _CHUNK)))
-        while count > 0 and (got := self.handle.readinto(buffer[:count])):     # type: ignore[attr-defined]
-            yield buffer[:got]
-            count -= got
+        yield from (piece.data for piece in pieces(self.handle, start, count, _CHUNK))
 
     def is_blank_from(self, start: int) -> bool:
         """Whether nothing but padding follows."""

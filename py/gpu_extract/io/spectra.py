@@ -12,19 +12,11 @@ import numpy as np
 from gpu_extract.data import Card, FiberMap, Frame, SpecMask
 from gpu_extract.errors import InputError
 from gpu_extract.io.atomic import Commit, at_once
-from gpu_extract.io.frame import (
-    FLUX_UNIT,
-    IVAR_UNIT,
-    fibermap_hdus,
-    frame_images,
-    refuse_not_finite,
-    score_hdus,
-    score_table,
-)
+from gpu_extract.io.frame import FLUX_UNIT, IVAR_UNIT, fibermap_hdus, frame_images, refuse_not_finite, score_table
 from gpu_extract.io.headers import merged
 from gpu_extract.io.provenance import fibermin, frame_cards
 from gpu_extract.io.scores import band_of
-from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
+from gpu_extract.io.write import image_hdu, table_hdu, table_hdus, write_hdus
 
 
 def write_spectra(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[Card] = (),
@@ -47,7 +39,7 @@ def write_spectra(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence
     hdus += [image_hdu(images[name], f"{band}_{name}", bunit=units.get(name, ""))
              for name in ("WAVELENGTH", "FLUX", "IVAR", "MASK", "RESOLUTION")]
     # without SCORES specutils does not know the file: identities where nothing can be scored
-    write_hdus(path, [*hdus, *(score_hdus(scores) or [table_hdu(_minimal(frame).rows, "SCORES")])], commit,
+    write_hdus(path, [*hdus, *(table_hdus("SCORES", scores) or [table_hdu(_minimal(frame).rows, "SCORES")])], commit,
                nodata=SpecMask.NODATA)
 
 

@@ -46,6 +46,11 @@ def table_hdu(rows: np.ndarray, name: str, *, units: Mapping[str, str] | None = 
     return hdu
 
 
+def table_hdus(name: str, table: tuple[np.ndarray, Mapping[str, str]] | None) -> list[fits.BinTableHDU]:
+    """The HDU of some rows, with what each column means as its comment; nothing for None."""
+    return [] if table is None else [table_hdu(table[0], name, comments=table[1])]
+
+
 def _without_int8(rows: np.ndarray) -> np.ndarray:
     """The same rows with int8 columns as int16: astropy would take int8 for true and false."""
     fields: Mapping[str, Any] = rows.dtype.fields or {}
