@@ -39,21 +39,15 @@ def check_psf(psf: PsfModel, wave: Array, beyond: int = BEYOND) -> tuple[PsfMode
     inside = (centre > -margin) & (centre < size + margin)
     seen = _of_fibres(np.logical_or, inside[0] & inside[1])
     good = finite & usable & lit & falling & monotonic & seen
-    dropped: dict[int, str] = {}
+    dropped = {}
     for i in np.nonzero(~good)[0].tolist():
-        if not finite[i]:
-            dropped[i] = "its PSF has values that are not finite"
-        elif not usable[i]:
-            worst = width[i].min() if (width[i] <= 0).any() else widest[i].max()
-            dropped[i] = f"its PSF has sigma {worst:.3g} pixels"
-        elif not lit[i]:
-            dropped[i] = f"its spots hold {light[i]:.3g} of their light, with terms of up to {most[i]:.3g}"
-        elif not falling[i]:
-            dropped[i] = "its tail grows outwards"
-        elif not monotonic[i]:
-            dropped[i] = "its y is not monotonic in wavelength"
-        else:
-            dropped[i] = "its trace is off the CCD"
+        worst = width[i].min() if (width[i] <= 0).any() else widest[i].max()
+        dropped[i] = next(reason for fine, reason in (
+            (finite, "its PSF has values that are not finite"),
+            (usable, f"its PSF has sigma {worst:.3g} pixels"),
+            (lit, f"its spots hold {light[i]:.3g} of their light, with terms of up to {most[i]:.3g}"),
+            (falling, "its tail grows outwards"), (monotonic, "its y is not monotonic in wavelength"),
+            (seen, "its trace is off the CCD")) if not fine[i])
     dropped = dict(sorted((dropped | _astray(centre[1], np.nonzero(good)[0])).items()))
     if len(dropped) == psf.nfibre:
         raise InputError(f"{psf.name}: no fibre can be extracted (fibre 0: {dropped[0]}); is this the PSF of "

@@ -93,18 +93,15 @@ def all_kernels(files: Sequence[str] = ()) -> "list[Kernel]":
     from gpu_extract.simulate.instrument import DETECTORS, psf_model
 
     cutout = load_cutout()
-    problems = [(cutout.psf, cutout.config)]
-    for preset in presets().values():
-        if preset.camera in DETECTORS:
-            problems.append((psf_model(preset.camera), ExtractConfig(preset.wavelength)))
+    problems = [(cutout.psf, cutout.config),
+                *((psf_model(preset.camera), ExtractConfig(preset.wavelength)) for preset in presets().values()
+                  if preset.camera in DETECTORS)]
     for file in files:
         psf = read_psf(file)
         low, high = psf.wavelength_range
         problems.append((psf, ExtractConfig((low + _STEP, high - _STEP, _STEP))))
-    found = {}
-    for psf, config in problems:
-        found.update({kernel.file: kernel for kernel in kernels_for(psf, config, every=True)})
-    return list(found.values())
+    return list({kernel.file: kernel for psf, config in problems
+                 for kernel in kernels_for(psf, config, every=True)}.values())
 
 
 def fill_cache(_: object, files: Sequence[str]) -> ExitCode:

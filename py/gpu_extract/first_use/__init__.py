@@ -125,23 +125,19 @@ def _started(missing: Sequence[Kernel], count: int) -> list["subprocess.Popen[st
 def _watch(kept: Store, missing: Sequence[Kernel], workers: Sequence["subprocess.Popen[str]"], estimate: "Estimate",
            tell: Tell | None) -> None:
     """Wait until all is there; what no process makes is made here."""
-    done: set[str] = set()
-    said = -1
-    while len(done) < len(missing):
+    left, said = list(missing), -1
+    while left:
         alive = any(worker.poll() is None for worker in workers)
-        for kernel in missing:
-            if kernel.file not in done and kept.has(kernel.file):
-                done.add(kernel.file)
-        if tell is not None and len(done) != said:
-            said = len(done)
-            tell(said, len(missing), estimate.left([kernel for kernel in missing if kernel.file not in done]))
+        left = [kernel for kernel in left if not kept.has(kernel.file)]
+        if tell is not None and len(missing) - len(left) != said:
+            said = len(missing) - len(left)
+            tell(said, len(missing), estimate.left(left))
         if not alive:
             break
         sleep(_PAUSE)
-    for kernel in missing:
-        if kernel.file not in done:
-            compile_one(kernel)
-    if tell is not None and len(done) < len(missing):
+    for kernel in left:
+        compile_one(kernel)
+    if tell is not None and left:
         tell(len(missing), len(missing), 0.0)
 
 
