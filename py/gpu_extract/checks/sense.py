@@ -130,23 +130,26 @@ def profiles(image: Image, psf: PsfModel, config: ExtractConfig,
     fibre, ivar, pix = fibre[good], ivar[good], image.pix.reshape(-1)[places[good]].astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         # in sigmas of the stretch: units do not count
-        light = pix * np.sqrt(_medians(ivar.reshape(len(ivar), -1)))[:, None, None]
+        light = pix * np.sqrt(medians(ivar.reshape(len(ivar), -1)))[:, None, None]
         light.sort(axis=2)
         kept = light[..., EXTREMES:LENGTH - EXTREMES]
         profile = kept.mean(axis=2)
-        error = np.maximum(1.0, TRIMMED * _medians(kept.std(axis=2))) / np.sqrt(LENGTH)
+        error = np.maximum(1.0, TRIMMED * medians(kept.std(axis=2))) / np.sqrt(LENGTH)
         rise = (profile.max(axis=1) - profile.min(axis=1)) / error
         below = np.maximum(profile[:, 0], profile[:, -1]) - profile[:, POSITIONS // 2]
         seen = (rise > SEEN) & (rise < np.inf)
     return fibre[seen], below[seen] / error[seen], rise[seen]
 
 
-def _medians(rows: Array) -> Array:
-    """np.median of each row, of numbers without NaN."""
-    half, odd = rows.shape[1] // 2, rows.shape[1] % 2
-    middle = np.partition(rows, half if odd else (half - 1, half), axis=1)
-    medians: Array = middle[:, half] if odd else 0.5 * (middle[:, half - 1] + middle[:, half])
-    return medians
+def medians(rows: Array) -> Array:
+    """np.median of each row, at half its time, most of which goes into looking for NaN: there must be none.
+
+    The rows are put into another order.
+    """
+    half = rows.shape[1] // 2
+    rows.partition(half, axis=1)
+    upper: Array = rows[:, half]
+    return upper if rows.shape[1] % 2 else 0.5 * (rows[:, :half].max(axis=1) + upper)
 
 
 def _stretches(shape: tuple[int, int], psf: PsfModel, ends: tuple[float, float],

@@ -3,12 +3,12 @@ import argparse
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gpu_extract.cli.common import log
 from gpu_extract.cli.exposure_list import Entry
 from gpu_extract.cli.job import Inputs, identity, make_config, read_job
-from gpu_extract.config import ExtractConfig
 from gpu_extract.errors import OutputError
 from gpu_extract.exposure.frames import Loaded, State
 from gpu_extract.io.atomic import check_target
@@ -16,7 +16,7 @@ from gpu_extract.io.claim import Claim, claim
 from gpu_extract.io.leftovers import remove_leftovers
 
 if TYPE_CHECKING:
-    from gpu_extract.data import Frame, Image
+    from gpu_extract.data import Frame
 
 
 def make_folder(path: str) -> None:
@@ -45,12 +45,9 @@ class Files:
         entry = self._entries[number]
         self._seen[number] = identity(entry.output)
         why = "--recompute" if self._args.recompute else \
-            why_again(entry.output, Sources(entry.image, entry.psf), self._settings)
+            why_again(entry.output, Sources(entry.image, entry.psf), partial(make_config, self._args))
         self._why[number] = "" if self._seen[number] is None or why == NOT_THERE else why or ""
         return why is None
-
-    def _settings(self, image: "Image") -> ExtractConfig:
-        return make_config(self._args, image)
 
     def claim(self, number: int) -> State | None:
         """Make an output this run's own; see exposure.frames.Work."""

@@ -192,10 +192,9 @@ def set_threads(threads: int | None) -> None:
 
 def announce(run: Run, device: str) -> None:
     """The device, the equivalent command, all settings, and what has no effect."""
-    from gpu_extract.cli.report import log_settings
-
     log.info(f"device: {device}")
-    log_settings(run.job.config.as_dict(), equivalent_command(run.args, run.job))
+    log.info(f"command: {equivalent_command(run.args, run.job)}")
+    log.info("settings: " + ", ".join(f"{key}={value}" for key, value in run.job.config.as_dict().items()))
     if run.args.nvtx and run.backend.name == "CPU":
         log.warning("--nvtx is ignored: no GPU is used")
     for sentence in ignored(run.args):

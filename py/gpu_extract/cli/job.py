@@ -97,10 +97,13 @@ def read_job(args: argparse.Namespace, inputs: Inputs, read: "Callable[..., Imag
 
     read: in place of io.image.read_image, see cli.early
     """
+    import numpy as np
+
+    from gpu_extract.fibermap import cut_fibermap, spectrograph_of
     from gpu_extract.io.frame import read_frame
     from gpu_extract.io.image import read_image
     from gpu_extract.io.psf import read_psf
-    from gpu_extract.io.sources import Sources, origin_cards, source_cards
+    from gpu_extract.io.sources import Sources, origin_cards, settings_cards, source_cards
     from gpu_extract.plan import make_plan
 
     check = not args.ignore_checksums
@@ -114,8 +117,9 @@ def read_job(args: argparse.Namespace, inputs: Inputs, read: "Callable[..., Imag
         image = replace(image, fibermap=read_fibermap(table, check=check))
     config = make_config(args, image)
     plan = make_plan(psf, config, 0)
-    cards = [*sources, *origin_cards(psf), *_settings(config)]
-    fibermap = _own_rows(image, psf, range(*plan.fibres))
+    cards = [*sources, *origin_cards(psf), *settings_cards(config)]
+    fibermap = image.fibermap and cut_fibermap(image.fibermap, np.arange(*plan.fibres), psf.nfibre,
+                                               spectrograph=spectrograph_of(image.cards))
     if args.barycentric_correction and fibermap is not None:
         from gpu_extract.io.barycentre import with_factors
 
@@ -172,28 +176,6 @@ def _headers(image: "Image") -> "list[Sequence[Card]]":
 def find_settings(args: argparse.Namespace, camera: object) -> Preset | None:
     """The preset that was asked for, else that of the camera, else None."""
     return find_preset(args.preset, camera) if args.preset else camera_preset(camera)
-
-
-def _own_rows(image: "Image", psf: "PsfModel", fibres: range) -> "FiberMap | None":
-    """The fibermap's rows of these fibres."""
-    if image.fibermap is None:
-        return None
-    import numpy as np
-
-    from gpu_extract.fibermap import cut_fibermap, spectrograph_of
-
-    number = spectrograph_of(image.cards)
-    return cut_fibermap(image.fibermap, np.array(fibres), psf.nfibre, spectrograph=number)
-
-
-def _settings(config: ExtractConfig) -> "list[Card]":
-    from gpu_extract.data import Card
-    from gpu_extract.io.sources import settings_cards
-
-    cards = settings_cards(config)
-    if config.wave_factor != 1:
-        cards.append(Card("HELIOCOR", config.wave_factor, "Barycentric factor of the wavelengths"))
-    return cards
 
 
 def check_files(args: argparse.Namespace) -> None:

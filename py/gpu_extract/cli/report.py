@@ -1,6 +1,5 @@
 """What a run says while it works and when it is done."""
 import sys
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, TextIO
 
 from gpu_extract.cli.common import log, show_progress
@@ -43,12 +42,6 @@ class Progress(Recorder):
             if self.rank == 0:
                 show_progress(f"{self._what} {self._done} of {self._total}{self._more}, {self.elapsed():.1f} s",
                               last=self._done >= self._total, stream=self._stream)
-
-
-def log_settings(settings: Mapping[str, object], command: str) -> None:
-    """The equivalent command and all settings."""
-    log.info(f"command: {command}")
-    log.info("settings: " + ", ".join(f"{key}={value}" for key, value in settings.items()))
 
 
 def log_summary(frame: "Frame", recorder: Recorder, output: str) -> None:

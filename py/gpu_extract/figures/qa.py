@@ -21,8 +21,9 @@ from gpu_extract.figures.canvas import (
     tidy,
 )
 from gpu_extract.figures.rejected import draw_rejected
-from gpu_extract.figures.spectra import Truth, View, blurred_truth, choose_view, row_of_resolution, wave_of
+from gpu_extract.figures.spectra import View, blurred_truth, choose_view, row_of_resolution, wave_of
 from gpu_extract.io.facts import rejected_pixels
+from gpu_extract.io.truth import TruthFile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +33,7 @@ ZOOM = 50                # CCD rows on both sides of the brightest
 CLOSE = 25               # bins on both sides of a spectrum's brightest
 
 
-def qa_page(path: str | os.PathLike[str], image: Image, frame: Frame, *, truth: Truth | None = None,
+def qa_page(path: str | os.PathLike[str], image: Image, frame: Frame, *, truth: TruthFile | None = None,
             psf: PsfModel | None = None, before: Frame | None = None) -> None:
     """Draw image, model and residual of one bundle, spectra, rows of R, the chi2 map and the mask on one page.
 
@@ -43,7 +44,9 @@ def qa_page(path: str | os.PathLike[str], image: Image, frame: Frame, *, truth: 
     """
     figure = new_figure(15, 18 if before is None else 20.5, arranged=False)
     view = choose_view(image, frame, psf)
-    title, pixels, spectra, maps, *more = _parts(figure, (0.3, 6.8, 6.9, 4.0, *([] if before is None else [2.5])))
+    heights = (0.3, 6.8, 6.9, 4.0, *([] if before is None else [2.5]))
+    parts: list[SubFigure] = list(figure.subfigures(len(heights), 1, height_ratios=heights, hspace=0))
+    title, pixels, spectra, maps, *more = parts
     title.suptitle(_title(frame), fontsize=12, x=0.01, y=0.4, ha="left", color=INK)
     _pixels(pixels, view)
     pulls = _spectra(spectra, frame, view.rows, truth)
@@ -57,11 +60,6 @@ def shown(image: Image, frame: Frame, psf: PsfModel | None) -> tuple[int, int]:
     """First fibre of the bundle that a page shows, and how many there are: for a frame `before`."""
     rows = choose_view(image, frame, psf).rows
     return int(frame.fibres[rows[0]]), int(frame.fibres[rows[-1]] - frame.fibres[rows[0]]) + 1
-
-
-def _parts(figure: Any, heights: tuple[float, ...]) -> "list[SubFigure]":
-    """One part of the page below the other."""
-    return list(figure.subfigures(len(heights), 1, height_ratios=heights, hspace=0))
 
 
 def _title(frame: Frame) -> str:
@@ -138,7 +136,7 @@ def _wavelength_axis(ax: "Axes", y0: int, of_row: Array) -> None:
     top.set_xlabel("Å (fibre in the middle)", fontsize=8, labelpad=2)
 
 
-def _spectra(figure: "SubFigure", frame: Frame, rows: np.ndarray, truth: Truth | None) -> Array:
+def _spectra(figure: "SubFigure", frame: Frame, rows: np.ndarray, truth: TruthFile | None) -> Array:
     """A faint, a middling and a bright fibre of the bundle with errors and truth; returns the pulls of all."""
     good = frame.mask[rows] == 0
     level = np.array([np.median(frame.flux[r][g]) if g.any() else -np.inf for r, g in zip(rows, good, strict=True)])

@@ -1,10 +1,10 @@
 """The arithmetic behind the pictures: truth as the instrument would show it, rows of R, which pixels to show."""
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from gpu_extract.data import Array, Frame, Image, PsfModel
+from gpu_extract.io.truth import TruthFile
 from gpu_extract.passes.background import background_of
 from gpu_extract.spots import centres
 
@@ -12,18 +12,7 @@ BUNDLE = 25              # fibres shown together where the PSF does not say
 WIDEST = 260             # columns shown where nothing says which
 
 
-class Truth(Protocol):
-    """Known input spectra: wave (n,), flux (nfibre, n) electron/Angstrom, fibres (nfibre,) their numbers."""
-
-    @property
-    def wave(self) -> Array: ...
-    @property
-    def flux(self) -> np.ndarray: ...
-    @property
-    def fibres(self) -> np.ndarray: ...
-
-
-def blurred_truth(truth: Truth, frame: Frame, row: int) -> Array | None:
+def blurred_truth(truth: TruthFile, frame: Frame, row: int) -> Array | None:
     """R times the truth of a frame's row, electron/Angstrom in the frame's bins; None where it is not known."""
     found = np.flatnonzero(np.asarray(truth.fibres) == frame.fibres[row])
     if len(found) == 0:

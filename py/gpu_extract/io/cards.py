@@ -87,13 +87,9 @@ def layout_of(header: bytes, start: int, number: int) -> Layout:
     size = abs(bitpix) // 8 * gcount * (pcount + elements)
     if not random:
         _plain_counts(kind, pcount, gcount)
-    columns: tuple[Column, ...] = ()
-    if kind in ("BINTABLE", "A3DTABLE", "TABLE"):
-        columns = _columns(cards, kind, bitpix, axes, pcount)
-    lossy = False
-    if cards.logical("ZIMAGE"):
-        _compressed(cards, kind, axes)
-        lossy = _rounded(cards)
+    tabular = kind in ("BINTABLE", "A3DTABLE", "TABLE")
+    columns = _columns(cards, kind, bitpix, axes, pcount) if tabular else ()
+    lossy = cards.logical("ZIMAGE") and _compressed(cards, kind, axes)
     data = start + len(header)
     name = cards.text("EXTNAME", "") or str(number)
     extent = Extent(name, start, data, data + ceil(size / BLOCK) * BLOCK, cards.text("CHECKSUM", "") or None,
@@ -147,8 +143,8 @@ def _columns(cards: "_Cards", kind: str, bitpix: int, axes: tuple[int, ...], pco
     return tuple(columns)
 
 
-def _compressed(cards: "_Cards", kind: str, axes: tuple[int, ...]) -> None:
-    """A compressed image: no larger than allowed, with a row for each of its tiles."""
+def _compressed(cards: "_Cards", kind: str, axes: tuple[int, ...]) -> bool:
+    """Whether a compressed image is lossy; made sure that it is no larger than allowed, with a row for each tile."""
     if kind != "BINTABLE":
         raise Odd(f"ZIMAGE in an HDU of type {kind}, must be BINTABLE")
     bitpix = _bitpix(cards, "ZBITPIX")
@@ -164,6 +160,7 @@ def _compressed(cards: "_Cards", kind: str, axes: tuple[int, ...]) -> None:
     for name, key in cards.parameters():
         if name in _PARAMETERS and cards.integer(key) not in _PARAMETERS[name]:
             raise Odd(f"{name} ({key}) is {cards.integer(key)}, allowed are {', '.join(map(str, _PARAMETERS[name]))}")
+    return _rounded(cards)
 
 
 def _rounded(cards: "_Cards") -> bool:

@@ -27,12 +27,8 @@ _FACTS = {
 def count_bins(status: np.ndarray, mask: np.ndarray) -> dict[Status | SpecMask, int]:
     """How many bins have each status, and each mask bit of our own."""
     top, bits = status.max(initial=0), int(np.bitwise_or.reduce(mask, axis=None))     # few, as a rule: that is quick
-    counts: dict[Status | SpecMask, int] = {}
-    for state in Status:
-        counts[state] = int(np.count_nonzero(status == state)) if state <= top else 0
-    for bit in _OWN_BITS:
-        counts[bit] = int(np.count_nonzero(mask & np.uint32(bit))) if bits & bit else 0
-    return counts
+    of_status = {state: int(np.count_nonzero(status == state)) if state <= top else 0 for state in Status}
+    return of_status | {bit: int(np.count_nonzero(mask & np.uint32(bit))) if bits & bit else 0 for bit in _OWN_BITS}
 
 
 def count_cards(frame: Frame) -> list[Card]:

@@ -3,6 +3,7 @@
 The only modules that know FITS are those of this folder.
 """
 import os
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -151,12 +152,8 @@ def _same_places(hdus: fits.HDUList, found: Sequence[Layout], name: str) -> None
 
 def _of_astropy(error: BaseException) -> bool:
     """Whether an exception comes out of astropy: it is about the file then, not about us."""
-    trace = error.__traceback__
-    while trace is not None:
-        if str(trace.tb_frame.f_globals.get("__name__")).startswith("astropy."):
-            return True
-        trace = trace.tb_next
-    return False
+    return any(str(frame.f_globals.get("__name__")).startswith("astropy.")
+               for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _short(error: BaseException) -> str:

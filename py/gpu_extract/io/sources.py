@@ -47,9 +47,11 @@ def origin_cards(psf: PsfModel) -> list[Card]:
 
 def settings_cards(config: ExtractConfig) -> list[Card]:
     """Cards that say how a frame is made."""
+    factor = [] if config.wave_factor == 1 else [
+        Card("HELIOCOR", config.wave_factor, "Barycentric factor of the wavelengths")]
     return [Card("CFGHASH", config.digest(), "Names the settings of the extraction"),
             Card("CFGTEXT", json.dumps(config.as_dict(), sort_keys=True), "The settings"),
-            Card("MATHVER", MATHEMATICS, "Version of the mathematics")]
+            Card("MATHVER", MATHEMATICS, "Version of the mathematics"), *factor]
 
 
 def changed_source(header: Mapping[str, Any], sources: Sources) -> str | None:
