@@ -32,7 +32,8 @@ def check_psf(psf: PsfModel, wave: Array, beyond: int = BEYOND) -> tuple[PsfMode
     usable = _of_fibres(np.logical_and, (width > 0) & (widest <= max(psf.stamp)))
     light, most = _light(clean, sample)
     lit = (light >= LIGHT) & (most <= 1 / LIGHT)
-    falling = _of_fibres(np.logical_and, _tail_index(clean, sample) >= 0)
+    index = np.zeros((psf.nfibre, 1)) if clean.tail is None else evaluate(clean.tail.index, (0, psf.nfibre), sample)
+    falling = _of_fibres(np.logical_and, index >= 0)
     steps = np.sign(np.diff(centre[0]))
     monotonic = _of_fibres(np.logical_and, steps * steps[:, :1] > 0)
     margin, size = np.array(psf.stamp)[:, None, None], np.array(psf.shape)[:, None, None]
@@ -78,11 +79,6 @@ def _most(coeff: Array) -> Array:
         return np.full(coeff.shape[-2], bound)
     most: Array = np.abs(coeff).sum(axis=-1).max(axis=tuple(range(coeff.ndim - 2)))
     return most
-
-
-def _tail_index(psf: PsfModel, sample: Array) -> Array:
-    """The exponent with which the tails decrease: (nfibre, nwave), or a single 0 if there are none."""
-    return np.zeros((psf.nfibre, 1)) if psf.tail is None else evaluate(psf.tail.index, (0, psf.nfibre), sample)
 
 
 def _of_fibres(combine: np.ufunc, holds: np.ndarray) -> np.ndarray:

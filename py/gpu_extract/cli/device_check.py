@@ -58,10 +58,6 @@ def first_device() -> "Device":
     return device
 
 
-def _memory(device: "Device") -> str:
-    return f"{device.name}, {device.free_memory() / 1e9:.1f} GB free"
-
-
 def _copies(device: "Device") -> str:
     """Numbers that differ everywhere, there and back."""
     sent = np.random.default_rng(1).random(WORDS)
@@ -161,7 +157,8 @@ def _wait(device: "Device", stream: Any) -> None:
 
 INSTALL = "install gpu_extract[cuda12] or [cuda13], as the driver asks for (nvidia-smi shows its CUDA version)"
 _BROKEN = "use --no-gpu, and tell whoever looks after this machine"
-STEPS = (Step("device", _memory, _BROKEN), Step("copies", _copies, _BROKEN),
+STEPS = (Step("device", lambda device: f"{device.name}, {device.free_memory() / 1e9:.1f} GB free", _BROKEN),
+         Step("copies", _copies, _BROKEN),
          Step("a kernel in CUDA C++ (NVRTC, cupy)", _text, INSTALL),
          Step("a kernel of numba-cuda", _numba, INSTALL),
          Step("a small frame", _frame, "use --no-gpu, and report it with these lines"))

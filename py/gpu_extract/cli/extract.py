@@ -5,23 +5,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, NoReturn
 
 from gpu_extract.cli.common import loaded, loading, log, run_main
 from gpu_extract.cli.device import choose_backend
 from gpu_extract.cli.early import Early
 from gpu_extract.cli.exposure_stop import ENDING, ask_on_signals, ends_on_signals, leave_on_signals
-from gpu_extract.cli.job import (
-    Inputs,
-    Job,
-    check_files,
-    check_settings,
-    equivalent_command,
-    find_inputs,
-    read_job,
-    settings_for,
-)
+from gpu_extract.cli.job import Inputs, Job, check_all, equivalent_command, find_inputs, read_job, settings_for
 from gpu_extract.cli.options import build_parser, ignored
 from gpu_extract.cli.performance import write_performance
 from gpu_extract.cli.ranks import find_launch, run_kept, speaks, start_ranks
@@ -105,13 +95,6 @@ def get_simulator_ready(args: argparse.Namespace, comm: "Comm", recorder: "Recor
     get_simulation_ready(EMBEDDED, settings_for(EMBEDDED, args), comm, recorder)
 
 
-def check_all(args: argparse.Namespace) -> None:
-    """Whatever can be wrong before a file is read."""
-    check_plots(args.qa)
-    check_settings(args)
-    check_files(args)
-
-
 @contextmanager
 def interruptible(args: argparse.Namespace) -> Iterator[None]:
     """Under this a signal is an interruption from the keyboard, so that files are tidied up; what hangs is ended."""
@@ -146,17 +129,6 @@ def read_shared(args: argparse.Namespace, comm: "Comm", early: Early) -> Job:
     if whole:
         return replace(whole[0], image=replace(whole[0].image, pix=image.pix, ivar=image.ivar), psf=psf)
     return Job(image, psf, config, None, (), Inputs("", ""))
-
-
-def check_plots(path: str | None) -> None:
-    """A picture needs matplotlib, and a name that it knows: said before the work, not after it. Raises InputError."""
-    if not path:
-        return
-    if find_spec("matplotlib") is None:
-        raise InputError("--qa needs matplotlib, which is not installed; install gpu_extract[plots], or leave --qa out")
-    from gpu_extract.figures import check_picture
-
-    check_picture(path)
 
 
 @dataclass(frozen=True)

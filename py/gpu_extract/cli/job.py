@@ -3,7 +3,8 @@ import argparse
 import os
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,6 +129,24 @@ def read_job(args: argparse.Namespace, inputs: Inputs, read: "Callable[..., Imag
     return Job(replace(image, fibermap=None), psf, config, fibermap, cards, inputs, reference)
 
 
+def check_all(args: argparse.Namespace) -> None:
+    """Whatever can be wrong before a file is read."""
+    check_plots(args.qa)
+    check_settings(args)
+    check_files(args)
+
+
+def check_plots(path: str | None) -> None:
+    """A picture needs matplotlib, and a name that it knows: said before the work, not after it. Raises InputError."""
+    if not path:
+        return
+    if find_spec("matplotlib") is None:
+        raise InputError("--qa needs matplotlib, which is not installed; install gpu_extract[plots], or leave --qa out")
+    from gpu_extract.figures import check_picture
+
+    check_picture(path)
+
+
 def check_settings(args: argparse.Namespace) -> None:
     """Raise ConfigError for what is wrong with the options by themselves: before a frame is read, or even simulated."""
     ExtractConfig(args.wavelength or ANY_GRID, psferr=args.psferr, **_given(args))
@@ -142,11 +161,8 @@ def settings_for(camera: str, args: argparse.Namespace) -> ExtractConfig:
 
 def _given(args: argparse.Namespace) -> dict[str, Any]:
     """The settings that the options give, but for those that presets know."""
-    optional = ("nspec", "nsubbundles", "nwavestep", "tolerance")
-    given = {name: getattr(args, name) for name in optional if getattr(args, name) is not None}
-    return given | {name: getattr(args, name) for name in ("specmin", "regularize", "bundlesize", "core", "any_psf",
-                                                         "keep_odd", "passes", "keep_cosmics", "psferr_in_ivar",
-                                                         "tail_radius", "background")}
+    names = {field.name for field in fields(ExtractConfig)} - {"wavelength", "psferr", "model"}
+    return {name: value for name, value in vars(args).items() if name in names and value is not None}
 
 
 def make_config(args: argparse.Namespace, image: "Image") -> ExtractConfig:

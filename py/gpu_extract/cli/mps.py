@@ -42,7 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = args.command[1:] if args.command[:1] == ["--"] else args.command
         if not command:
             raise InputError("no command: give the program to run after the options, e.g. mps_wrapper gpu_extract ...")
-        code = _with_mps(command, args.require)
+        from gpu_extract.device.mps_daemon import run_with
+
+        signals = _Signals()
+        code = run_with(os.environ, os.getppid(), lambda environ: _run(command, environ, signals), _say,
+                        required=args.require)
     except GpuExtractError as error:
         _say(f"error: {error}", always=True)
         return error.code
@@ -51,13 +55,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if code < 0:
         _end_by(-code)
     return code
-
-
-def _with_mps(command: list[str], required: bool) -> int:
-    from gpu_extract.device.mps_daemon import run_with
-
-    signals = _Signals()
-    return run_with(os.environ, os.getppid(), lambda environ: _run(command, environ, signals), _say, required=required)
 
 
 class _Signals:

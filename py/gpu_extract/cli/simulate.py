@@ -3,6 +3,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from gpu_extract.cli.common import log, run_main, show_progress
@@ -33,9 +34,8 @@ def config_of(args: argparse.Namespace) -> "SimConfig":
     defects = Defects(cosmics=usual.cosmics and not args.no_cosmics, dead_amplifier=args.dead_amp,
                       dead_fibres=args.dead_fibres, broken_fibres=args.broken_fibres,
                       masked_fraction=args.masked_fraction, hidden_cosmics=args.hidden_cosmics, **number)
-    same = ("camera", "specmin", "nspec", "seed", "flavor", "program", "exptime", "truth_step", "truth_grid",
-            "variance", "crop", "expid", "night", "psf_error", "tails", "scattered", "flexure", "exact_lines")
-    return SimConfig(noise=not args.no_noise, defects=defects, **{name: getattr(args, name) for name in same})
+    same = {field.name: getattr(args, field.name) for field in fields(SimConfig) if hasattr(args, field.name)}
+    return SimConfig(noise=not args.no_noise, defects=defects, **same)
 
 
 def _outputs(args: argparse.Namespace) -> dict[str, str | None]:

@@ -56,10 +56,8 @@ def save(figure: "Figure", path: str | os.PathLike[str]) -> None:
     """
     check_picture(path, figure)
     with atomic(path) as temporary:
-        if os.fspath(path).lower().endswith(".png"):
-            figure.savefig(temporary, dpi=DPI, pil_kwargs=QUICK)
-        else:
-            figure.savefig(temporary, dpi=DPI)
+        quick = {"pil_kwargs": QUICK} if os.fspath(path).lower().endswith(".png") else {}
+        figure.savefig(temporary, dpi=DPI, **quick)
 
 
 def grid(part: Any, widths: Sequence[float], rows: int = 1, *, edges: tuple[float, float, float, float],

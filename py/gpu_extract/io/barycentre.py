@@ -6,6 +6,7 @@ as astropy computes it), at the middle of the exposure.
 """
 import math
 import warnings
+from collections import ChainMap
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -74,9 +75,7 @@ def _exposure(*headers: Iterable[Card]) -> tuple[tuple[float, float], float]:
     """Target (ra, dec), degrees, and the middle of the exposure, MJD; see `barycentric_factor`."""
     tables = [{c.key: c.value for c in cards} for cards in headers]
     target = next(((t[ra], t[dec]) for t in tables for ra, dec in _TARGETS if ra in t and dec in t), None)
-    everything: dict[str, Any] = {}
-    for table in reversed(tables):
-        everything |= table
+    everything = ChainMap(*tables)
     start = next((everything[k] for k in _DATES if everything.get(k) is not None), None)
     if target is None or start is None:
         what = "target" if target is None else "date"

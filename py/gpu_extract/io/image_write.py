@@ -24,16 +24,12 @@ def write_image(path: str | os.PathLike[str], image: Image, *, mask: np.ndarray 
     hdus: list[Any] = [image_hdu(image.pix.astype(np.float32, copy=False), "IMAGE", cards=image.cards, primary=True),
                        image_hdu(image.ivar.astype(np.float32, copy=False), "IVAR", bunit="1/electron2")]
     if mask is not None:
-        hdus.append(_packed(mask.astype(np.int32, copy=False), "MASK"))
+        tile = min(_TILE_ROWS, mask.shape[0]), mask.shape[1]        # of several rows: the table of tiles is short
+        hdus.append(fits.CompImageHDU(mask.astype(np.int32, copy=False), name="MASK", compression_type="RICE_1",
+                                      tile_shape=tile))
     if read_noise is not None:
         hdus.append(image_hdu(read_noise.astype(np.float32, copy=False), "READNOISE", bunit="electron"))
     if image.fibermap is not None:
         table = image.fibermap
         hdus.append(table_hdu(table.rows, "FIBERMAP", units=table.units, cards=table.cards))
     write_hdus(path, hdus)
-
-
-def _packed(array: np.ndarray, name: str) -> fits.CompImageHDU:
-    """A compressed image of integers; tiles of several rows keep the table of tiles short."""
-    tile = (min(_TILE_ROWS, array.shape[0]), array.shape[1])
-    return fits.CompImageHDU(array, name=name, compression_type="RICE_1", tile_shape=tile)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from astropy import units
-from astropy.io import fits
 from astropy.nddata import InverseVariance
 from astropy.table import Table
 from specutils import Spectrum
@@ -39,7 +38,8 @@ def frame_loader(source: Any, **kwargs: Any) -> Spectrum:
         if "GRID" in hdus:
             raise ValueError("fibres of this frame have wavelengths of their own, and a Spectrum has one axis: read it "
                              "with gpu_extract.read_frame, and make a Spectrum of each row")
-        flux = _quantity(hdus["FLUX"])
+        unit = units.Unit(hdus["FLUX"].header.get("BUNIT", "electron/Angstrom"))
+        flux = _native(hdus["FLUX"].data) * unit
         bits = _native(hdus["MASK"].data) if "MASK" in hdus else np.zeros(flux.shape, np.uint32)
         meta = {"header": hdus[0].header.copy(), "int_mask": bits,
                 "resolution_data": _native(hdus["RESOLUTION"].data)}
@@ -50,10 +50,6 @@ def frame_loader(source: Any, **kwargs: Any) -> Spectrum:
         return Spectrum(flux=flux, spectral_axis=_native(hdus["WAVELENGTH"].data) * units.Angstrom,
                         uncertainty=InverseVariance(_native(hdus["IVAR"].data) / flux.unit**2),
                         mask=bits != 0, meta=meta)
-
-
-def _quantity(hdu: fits.ImageHDU) -> units.Quantity:
-    return _native(hdu.data) * units.Unit(hdu.header.get("BUNIT", "electron/Angstrom"))
 
 
 def _native(array: np.ndarray) -> np.ndarray:
