@@ -5,6 +5,7 @@ The only modules that know FITS are those of this folder.
 import os
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, BinaryIO
@@ -123,12 +124,10 @@ def _room(source: Source, layout: Layout) -> None:
 
 def _unlike(found: Sequence[Layout], name: str) -> None:
     """Raise InputError where two HDUs have one name: it would be chance which is read."""
-    seen = set()
-    for layout in found:
-        key = layout.extent.name.upper(), layout.version
-        if key in seen:
-            raise InputError(f"{name}: has two HDUs {key[0]}; leave one of them out")
-        seen.add(key)
+    keys = Counter((layout.extent.name.upper(), layout.version) for layout in found)
+    (twice, _), count = keys.most_common(1)[0]
+    if count > 1:
+        raise InputError(f"{name}: has two HDUs {twice}; leave one of them out")
 
 
 def _exact(found: Sequence[Layout], name: str) -> None:

@@ -37,9 +37,8 @@ def header_of(cards: Iterable[Card]) -> fits.Header:
     """An astropy header of these cards; structural ones are left out."""
     header = fits.Header()
     for card in cards:
-        if card.key in _STRUCTURAL or _NUMBERED.fullmatch(card.key):
-            continue
-        header.append(_astropy_card(card), end=True)
+        if card.key not in _STRUCTURAL and not _NUMBERED.fullmatch(card.key):
+            header.append(_astropy_card(card), end=True)
     return header
 
 
@@ -75,14 +74,6 @@ def _ascii(value: object) -> str:
 
 def merged(*groups: Sequence[Card]) -> tuple[Card, ...]:
     """The cards of all groups; a later card takes the place of an earlier one of the same keyword."""
-    place: dict[str, int] = {}
-    result: list[Card] = []
-    for card in (c for group in groups for c in group):
-        if card.key in _COMMENTARY:
-            result.append(card)
-        elif card.key in place:
-            result[place[card.key]] = card
-        else:
-            place[card.key] = len(result)
-            result.append(card)
-    return tuple(result)
+    cards = enumerate(card for group in groups for card in group)
+    placed = {number if card.key in _COMMENTARY else card.key: card for number, card in cards}
+    return tuple(placed.values())

@@ -41,11 +41,13 @@ class _Table:
             raise InputError(f"{self.path}: the PSF has no parameter {name}; {_ADVICE}")
         return self.series[name]
 
-    def keyword(self, name: str) -> int:
-        """An integer keyword of the table's header."""
+    def keyword(self, name: str, most: int) -> int:
+        """An integer keyword of the table's header, 1 or more."""
         number = _whole(self.header.get(name))
         if number is None:
             raise InputError(f"{self.path}: the PSF's header needs an integer {name}; {_ADVICE}")
+        if not 1 <= number <= most:
+            raise InputError(f"{self.path}: {name} is {number}, must be between 1 and {most}; {_ADVICE}")
         return number
 
 
@@ -123,7 +125,7 @@ def _kind(hdus: fits.HDUList, path: str) -> tuple[str, int]:
 
 
 def _tabulated(hdus: fits.HDUList, table: _Table, x: Legendre, y: Legendre, psferr: float) -> PsfModel:
-    ny, nx = (_within(table, key, MOST_PIXELS) for key in ("NPIX_Y", "NPIX_X"))
+    ny, nx = (table.keyword(key, MOST_PIXELS) for key in ("NPIX_Y", "NPIX_X"))
     low, high = (table.header.get(key) for key in ("WAVEMIN", "WAVEMAX"))
     domain = _series(np.zeros((1, 1)), low, high, f"{table.path}: STAMPS")
     nfibre = len(x.coeff)
@@ -137,7 +139,7 @@ def _tabulated(hdus: fits.HDUList, table: _Table, x: Legendre, y: Legendre, psfe
 
 
 def _model(kind: str, table: _Table, x: Legendre, y: Legendre, psferr: float) -> PsfModel:
-    hx, hy, nx, ny = (_within(table, key, most) for key, most in (
+    hx, hy, nx, ny = (table.keyword(key, most) for key, most in (
         ("HSIZEX", MOST_HALF), ("HSIZEY", MOST_HALF), ("NPIX_X", MOST_PIXELS), ("NPIX_Y", MOST_PIXELS)))
     stamp, offset = (2 * hy + 1, 2 * hx + 1), (hy - 0.5, hx - 0.5)
     two = kind == "GAUSS-HERMITE2"
@@ -153,13 +155,6 @@ def _model(kind: str, table: _Table, x: Legendre, y: Legendre, psferr: float) ->
         raise InputError(f"{table.path}: {error}; {_ADVICE}") from error
     _check_fibres(model)
     return model
-
-
-def _within(table: _Table, key: str, most: int) -> int:
-    value = table.keyword(key)
-    if not 1 <= value <= most:
-        raise InputError(f"{table.path}: {key} is {value}, must be between 1 and {most}; {_ADVICE}")
-    return value
 
 
 def _check_fibres(psf: PsfModel) -> None:
