@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gpu_extract.errors import InputError, did_you_mean
-from gpu_extract.perf.record import Rank, Run, Span, is_communication
+from gpu_extract.perf.record import Rank, Run, Span, is_communication, outside
 from gpu_extract.perf.recorder import COMPILE
 
 # what pypop derives from hardware counters, or from a replay on an ideal network: a record has neither
@@ -195,15 +195,10 @@ def _paths(spans: Sequence[Span]) -> Iterable[tuple[tuple[str, ...], Span, float
     stack: list[str] = []
     found: list[list[object]] = []
     open_rows: list[list[object]] = []      # the stages that hold the span at hand, from the outside in
-    hidden = -1                             # depth of the communication that holds the span at hand
-    for span in spans:
+    for span in outside(spans):
         depth = span.depth - base
-        if hidden >= 0 and depth > hidden:
-            continue
-        hidden = -1
         del stack[depth:], open_rows[depth:]
         if is_communication(span) or span.name == COMPILE:
-            hidden = depth
             for row in open_rows:
                 row[2] = float(row[2]) - span.seconds       # type: ignore[arg-type]
                 row[3] = float(row[3]) - span.cpu           # type: ignore[arg-type]

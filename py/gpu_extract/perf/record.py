@@ -4,13 +4,13 @@
      "ranks": [what recorder.Recorder.record returns, one for each rank]}
 """
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from gpu_extract.errors import InputError, check_local
-from gpu_extract.perf.recorder import MPI, SCHEMA
+from gpu_extract.perf.recorder import COMPILE, MPI, SCHEMA
 
 T = TypeVar("T")
 
@@ -143,3 +143,12 @@ def _rank(values: Mapping[str, Any]) -> Rank:
 def is_communication(span: Span) -> bool:
     """Whether a span is time spent in communication."""
     return span.name.startswith(MPI)
+
+
+def outside(spans: Iterable[Span]) -> Iterator[Span]:
+    """The spans that do not lie in a compilation or in communication."""
+    hidden = -1                    # depth of that which holds the span at hand
+    for span in spans:
+        if hidden < 0 or span.depth <= hidden:
+            hidden = span.depth if span.name == COMPILE or is_communication(span) else -1
+            yield span

@@ -1,5 +1,5 @@
 """Where one rank's wall time went, in rows that add up to all of it since its process was started."""
-from gpu_extract.perf.record import Rank, is_communication
+from gpu_extract.perf.record import Rank, is_communication, outside
 from gpu_extract.perf.recorder import COMPILE
 
 START, COMMUNICATION, OTHER = "start-up", "communication", "other"
@@ -14,21 +14,15 @@ def summary(rank: Rank) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
     outer: dict[str, float] = {START: rank.before}
     held: dict[str, dict[str, float]] = {}
     names: list[str] = []          # the outer and the inner stage that the span at hand lies in
-    hidden = -1                    # depth of the compilation or communication that holds it
-    for span in (s for s in rank.spans if not s.thread):
-        if hidden >= 0 and span.depth > hidden:
-            continue
-        hidden = -1
+    for span in outside(s for s in rank.spans if not s.thread):
         del names[span.depth:]
         if span.name == COMPILE:
-            hidden = span.depth
             outer[COMPILE] = outer.get(COMPILE, 0.0) + span.seconds
             if names:
                 outer[names[0]] -= span.seconds
             if len(names) > 1:
                 held[names[0]][names[1]] -= span.seconds
         elif is_communication(span):
-            hidden = span.depth
             if span.depth == 0:
                 outer[COMMUNICATION] = outer.get(COMMUNICATION, 0.0) + span.seconds
         elif span.depth < 2:
