@@ -13,7 +13,7 @@ from gpu_extract.data import FiberMap, SpecMask
 from gpu_extract.errors import OutputError
 from gpu_extract.io.content import Content
 from gpu_extract.io.frame import read_frame, write_frame, write_model
-from gpu_extract.io.readback import Promise, keep_promise
+from gpu_extract.io.readback import keep_promise
 from gpu_extract.io.spectra import write_spectra
 
 
@@ -22,9 +22,9 @@ def written_over(monkeypatch):
     """Have the temporary file changed between being written and being read back."""
 
     def arrange(change):
-        def spoilt(written, path, promise):
+        def spoilt(written, path, **promise):
             change(written)
-            keep_promise(written, path, promise)
+            keep_promise(written, path, **promise)
 
         monkeypatch.setattr(gpu_extract.io.write, "keep_promise", spoilt)
 
@@ -120,4 +120,4 @@ def test_the_bits_of_numbers_that_are_finite(tmp_path):
         info = np.finfo(kind)
         values = np.array([info.max, info.min, info.tiny, info.smallest_subnormal, -0.0], kind)
         fits.PrimaryHDU(values).writeto(tmp_path / "a.fits", checksum=True, overwrite=True)
-        keep_promise(tmp_path / "a.fits", "a.fits", Promise([(5,)], Content([])))
+        keep_promise(tmp_path / "a.fits", "a.fits", axes=[(5,)], content=Content([]))

@@ -1,7 +1,6 @@
 """What was written is read back from the file before it gets its name: the last look at what others will trust."""
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -20,33 +19,22 @@ _EXPONENT: dict[int, Any] = {4: np.frombuffer(b"\x7f\x80" + bytes(2), np.uint32)
 _FLOATS = {"E": (4, 1), "C": (4, 2), "D": (8, 1), "M": (8, 2)}       # column types: bytes of a number, numbers
 
 
-@dataclass(frozen=True)
-class Promise:
-    """What a written file holds.
-
-    axes: of each HDU, as NAXIS1, NAXIS2, ...
-    nodata: bits of an HDU MASK (or X_MASK) where IVAR (or X_IVAR) is exactly 0
-    content: its bytes; packed: how it is packed, if it is, see io.pack
-    """
-
-    axes: Sequence[tuple[int, ...]]
-    content: Content
-    nodata: int = 0
-    packed: Packed | None = None
-
-
-def keep_promise(written: Path, path: str | os.PathLike[str], promise: Promise) -> None:
+def keep_promise(written: Path, path: str | os.PathLike[str], *, axes: Sequence[tuple[int, ...]], content: Content,
+                 nodata: int = 0, packed: Packed | None = None) -> None:
     """Read `written`, which is to become `path`, and raise OutputError where it does not hold what was promised.
 
     Checksums are right, axes are those of the arrays, no number is NaN or infinite, ivar is 0 where there are no data.
+
+    axes: of each HDU, as NAXIS1, NAXIS2, ...
+    content: the file's bytes; packed: how it is packed, if it is, see io.pack
+    nodata: bits of an HDU MASK (or X_MASK) where IVAR (or X_IVAR) is exactly 0
     """
     try:
-        content = None
-        if promise.packed is not None:
-            check_packed(written, promise.content, promise.packed)
-            content = cast(BinaryIO, promise.content)
-        with layouts(os.fspath(written), content=content) as (source, found):
-            wrong = list(_broken(source.handle, found, promise))
+        if packed is not None:
+            check_packed(written, content, packed)
+        unpacked = None if packed is None else cast(BinaryIO, content)
+        with layouts(os.fspath(written), content=unpacked) as (source, found):
+            wrong = list(_broken(source.handle, found, axes, nodata))
     except InputError as error:
         wrong = [str(error).removeprefix(f"{written}: ")]
     if wrong:
@@ -54,11 +42,10 @@ def keep_promise(written: Path, path: str | os.PathLike[str], promise: Promise) 
                           f"({'; '.join(wrong)}); check the disk, then start again; please report it if it stays so")
 
 
-def _broken(handle: BinaryIO, found: Sequence[Layout], promise: Promise) -> Iterator[str]:
+def _broken(handle: BinaryIO, found: Sequence[Layout], axes: Sequence[tuple[int, ...]], nodata: int) -> Iterator[str]:
     """What does not hold, in words."""
-    axes = [layout.axes for layout in found]
-    if axes != list(promise.axes):
-        yield f"the HDUs have axes {axes}, meant were {list(promise.axes)}"
+    if [layout.axes for layout in found] != list(axes):
+        yield f"the HDUs have axes {[layout.axes for layout in found]}, meant were {list(axes)}"
         return
     for layout in found:
         if not all(layout.extent[4:]):
@@ -67,8 +54,8 @@ def _broken(handle: BinaryIO, found: Sequence[Layout], promise: Promise) -> Iter
             yield f"HDU {layout.extent.name} has NaN or infinite values"
     images = {layout.extent.name: layout for layout in found}
     for name, mask in images.items():
-        ivar = images.get(name.removesuffix("MASK") + "IVAR") if promise.nodata and name.endswith("MASK") else None
-        if ivar is not None and _known(handle, ivar, mask, promise.nodata):
+        ivar = images.get(name.removesuffix("MASK") + "IVAR") if nodata and name.endswith("MASK") else None
+        if ivar is not None and _known(handle, ivar, mask, nodata):
             yield f"{ivar.extent.name} is not 0 where {name} says that there are no data"
 
 

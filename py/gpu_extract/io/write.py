@@ -13,7 +13,7 @@ from gpu_extract.io.atomic import Commit, at_once, atomic
 from gpu_extract.io.content import content_of
 from gpu_extract.io.headers import header_of
 from gpu_extract.io.pack import write_packed, write_plain
-from gpu_extract.io.readback import Promise, keep_promise
+from gpu_extract.io.readback import keep_promise
 
 # in place of the date that astropy would put there: equal content gives equal files
 _CHECKSUM_COMMENT = "ones'-complement sum"
@@ -76,7 +76,8 @@ def write_hdus(path: str | os.PathLike[str], hdus: Sequence[Any], commit: Commit
         if packed is None:
             write_plain(temporary, content)
         if nodata is not None:
-            keep_promise(temporary, path, Promise([_axes(hdu) for hdu in whole], content, nodata, packed))
+            keep_promise(temporary, path, axes=[_axes(hdu) for hdu in whole], content=content, nodata=nodata,
+                         packed=packed)
 
 
 def _axes(hdu: Any) -> tuple[int, ...]:
