@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from gpu_extract.cli.common import LEVELS, log, printable, show_progress, start_logging
 from gpu_extract.errors import ExitCode, InputError, OutputError
@@ -22,8 +22,8 @@ _STEP = 0.8       # Angstrom, of the grid that is taken for a PSF that is given
 class CompileProgress:
     """Says how many kernels are compiled, and how long it will take: one line on a terminal, a few in a log."""
 
-    def __init__(self, stream: TextIO | None = None):
-        self._stream, self._said = stream or sys.stderr, -_EVERY
+    def __init__(self) -> None:
+        self._said = -_EVERY
 
     def __call__(self, done: int, count: int, left: float) -> None:
         """See first_use.Tell."""
@@ -31,9 +31,9 @@ class CompileProgress:
             log.info(f"first use: {count} kernels are compiled and kept, about {_seconds(left)}")
             return
         text = f"kernel {done} of {count}" + (f", about {_seconds(left)} left" if done < count else "")
-        if self._stream.isatty() or done == count or now() - self._said > _EVERY:
+        if sys.stderr.isatty() or done == count or now() - self._said > _EVERY:
             self._said = now()
-            show_progress(text, last=done == count, stream=self._stream)
+            show_progress(text, last=done == count)
 
 
 def _seconds(value: float) -> str:

@@ -75,7 +75,8 @@ def log_summary(entries: "Sequence[Entry]", outcomes: Sequence[Outcome],
     for line in table(entries, {o.number: o for o in outcomes}):
         log.info(line)
     done = sum(o.state == State.DONE for o in outcomes)
-    seconds = whole_time(records)
+    # from the start of the processes until the last group was done: one may be done long before another
+    seconds = max(float(record["start_up"] + record["elapsed"]) for record in records)
     rate = f"; {3600 * done / seconds:.0f} frames per hour" if done else ""
     log.info(f"{counted(len(entries), outcomes)}; {seconds:.1f} s with start-up{rate}")
     log.info(f"waiting for files: {100 * waiting(records):.1f} % of the ranks' time")
@@ -83,11 +84,6 @@ def log_summary(entries: "Sequence[Entry]", outcomes: Sequence[Outcome],
              + ", ".join(f"{name} {wall:.2f} (CPU {cpu:.2f})" for name, (wall, cpu) in slowest(records).items()))
     peaks = [record["peak_memory"] / 1e6 for record in records]
     log.info(f"memory: {max(peaks):.0f} MB at most in a rank, {sum(peaks) / 1e3:.1f} GB in all {len(peaks)}")
-
-
-def whole_time(records: Sequence[Mapping[str, Any]]) -> float:
-    """Seconds from the start of the processes until the last group was done: one may be done long before another."""
-    return max(float(record["start_up"] + record["elapsed"]) for record in records)
 
 
 def waiting(records: Sequence[Mapping[str, Any]]) -> float:

@@ -37,11 +37,6 @@ class Group:
     outcomes: list[Outcome] = field(default_factory=list)
     _psf: list[PsfModel] = field(default_factory=list)
 
-    @property
-    def leads(self) -> bool:
-        """Whether this is the group's first rank: it reads and writes."""
-        return bool(self.comm.rank == 0)
-
     def note(self, outcome: Outcome) -> None:
         """Keep an outcome, and tell it."""
         outcome = replace(outcome, group=self.number)
@@ -65,7 +60,8 @@ def work_through(work: Work, group: Group, extract: Extract) -> list[Outcome]:
     Returns what came of each frame that the group took, on its first rank; nothing on the others.
     """
     tools = Tools(work, group.recorder, group.stop, group.note)
-    reader, writer = (Reader(tools, group.numbers), Writer(tools)) if group.leads else (None, None)
+    # the first rank of a group reads and writes
+    reader, writer = (Reader(tools, group.numbers), Writer(tools)) if group.comm.rank == 0 else (None, None)
     first = _next(group, reader)
     with group.recorder.span(ALL):
         while first is not None:

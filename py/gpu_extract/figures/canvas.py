@@ -56,7 +56,7 @@ def save(figure: "Figure", path: str | os.PathLike[str]) -> None:
     """
     check_picture(path, figure)
     with atomic(path) as temporary:
-        quick = {"pil_kwargs": QUICK} if os.fspath(path).lower().endswith(".png") else {}
+        quick: dict[str, Any] = {"pil_kwargs": QUICK} if os.fspath(path).lower().endswith(".png") else {}
         figure.savefig(temporary, dpi=DPI, **quick)
 
 

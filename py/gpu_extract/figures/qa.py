@@ -45,7 +45,7 @@ def qa_page(path: str | os.PathLike[str], image: Image, frame: Frame, *, truth: 
     figure = new_figure(15, 18 if before is None else 20.5, arranged=False)
     view = choose_view(image, frame, psf)
     heights = (0.3, 6.8, 6.9, 4.0, *([] if before is None else [2.5]))
-    parts: list[SubFigure] = list(figure.subfigures(len(heights), 1, height_ratios=heights, hspace=0))
+    parts: Any = figure.subfigures(len(heights), 1, height_ratios=heights, hspace=0)      # one below the other
     title, pixels, spectra, maps, *more = parts
     title.suptitle(_title(frame), fontsize=12, x=0.01, y=0.4, ha="left", color=INK)
     _pixels(pixels, view)

@@ -88,7 +88,9 @@ def _told_apart(done: _Pass, job: Job, recorder: Any) -> _Pass:
     with recorder.span("background"):
         equations = done.blocks, done.normal, lambda sums: _answer(done.normal, sums)
         found = prepare(sight.cut, sight.rows, job.config.background, equations)
-        x, smooth = found.part(solution.x, _pixels(sight.cut))
+        cut = sight.cut
+        pixels = np.divide(cut.light, cut.root, out=np.zeros(cut.root.shape), where=cut.root > 0)
+        x, smooth = found.part(solution.x, pixels)
     return done._replace(solution=replace(solution, x=x), background=found, smooth=smooth)
 
 
@@ -96,11 +98,6 @@ def _answer(normal: Normal, sums: Array) -> Array:
     """What solves the normal equations for other sums under the spots."""
     with borrowed() as room:
         return solve(replace(normal, rhs=np.where(normal.weight > 0, sums, 0.0)), room, room).x
-
-
-def _pixels(cut: Cut) -> Array:
-    """The pixels of a cut-out, 0 where there is none."""
-    return np.divide(cut.light, cut.root, out=np.zeros(cut.root.shape), where=cut.root > 0)
 
 
 def _with_tails(done: _Pass, job: Job, fibres: tuple[int, int], past: Past) -> tuple[_Pass, Piece]:
@@ -160,11 +157,6 @@ def _on(cut: Cut, tails: Piece) -> Array:
     return light
 
 
-def _only_noise(past: Past) -> float | None:
-    """The read noise squared where a pass weighs pixels by it alone, else None."""
-    return float(np.median(past.noise.values)) ** 2 if past.before is None else None
-
-
 def draft_bundle(image: Image, job: Job, fibres: tuple[int, int], past: Past, *, recorder: Recorder) -> Light:
     """A pass that is not the last: what it leaves of a bundle to the next."""
     with borrowed() as lasting, borrowed() as passing:
@@ -175,7 +167,8 @@ def draft_bundle(image: Image, job: Job, fibres: tuple[int, int], past: Past, *,
                                  smooth=np.zeros_like(done.smooth))
         with recorder.span("smooth"):
             done, tails = _with_tails(done, job, fibres, past)
-            spectrum = smooth(done.normal, done.solution.x, _only_noise(past))
+            noise = float(np.median(past.noise.values)) ** 2 if past.before is None else None       # weighs alone
+            spectrum = smooth(done.normal, done.solution.x, noise)
         with recorder.span("project"):
             model, expected = done.light(done.solution.x, passing), done.light(spectrum, passing)
         if len(done.smooth):

@@ -35,7 +35,8 @@ def past_of(image: Image, job: Job, comm: Comm, recorder: Recorder, start: Draft
 
     start: takes the place of one pass
     """
-    past = _before_all(job) if start is None else _started(job, start, image, comm)
+    noise_alone = Past(_noise(job))          # what is known before the first pass
+    past: PastOf = (lambda bundle: noise_alone) if start is None else _started(job, start, image, comm)
     for _ in range(job.config.passes - 1 - (start is not None)):
         past = _after(_draft(image, job, past, comm, recorder), job, comm)
     return past
@@ -48,12 +49,6 @@ def make_draft(image: Image, job: Job, comm: Comm, recorder: Recorder, start: Dr
     parts = comm.gather([(number, own.lights[number]) for number in own.told])
     lights = comm.share(lambda: parts or [])
     return Draft(tuple(lights), job.plan.bundles, image.shape, job.plan.extended)
-
-
-def _before_all(job: Job) -> PastOf:
-    """Before the first pass nothing but the read noise is known."""
-    past = Past(_noise(job))
-    return lambda bundle: past
 
 
 def _noise(job: Job) -> ReadNoise:
