@@ -7,6 +7,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
 
 from gpu_extract.cli.common import loaded, loading, log, run_main
@@ -21,7 +22,7 @@ from gpu_extract.cli.exposure_work import Files, make_folder
 from gpu_extract.cli.extract import set_threads
 from gpu_extract.cli.ranks import run_kept, speaks, start_ranks
 from gpu_extract.errors import ExitCode, InputError
-from gpu_extract.exposure.frames import Stop, exit_code
+from gpu_extract.exposure.frames import exit_code
 from gpu_extract.io.atomic import check_target
 from gpu_extract.io.claim import remove_unclaimed
 from gpu_extract.io.leftovers import remove_leftovers
@@ -79,7 +80,7 @@ def extract_exposure(args: argparse.Namespace, start: StartUp) -> int:
         files = Files(entries, args)
         load_kernels(load_cutout(), files, backend, comm, start, recorder=recorder)
         group = form_group(args, comm, entries, recorder)
-        ask_on_signals(PROG, group.stop.ask, files.tidy_up)
+        ask_on_signals(PROG, group.stop.set, files.tidy_up)
         loaded()
         try:
             with recorder.span("exposure"):
@@ -170,13 +171,13 @@ def form_group(args: argparse.Namespace, comm: "Comm", entries: Sequence[Entry],
     numbers = comm.hand_out(len(entries), Progress(len(entries)), takes=ranks.rank == 0)
     if comm.rank == 0:
         log.info(f"{len(entries)} frames on {comm.size} ranks in {groups} groups")
-    return Group(number, SERIAL if ranks.size == 1 else ranks, numbers, Stop(), recorder, detail=bool(args.perf),
+    return Group(number, SERIAL if ranks.size == 1 else ranks, numbers, Event(), recorder, detail=bool(args.perf),
                  tell=tell_of(entries, numbers))
 
 
 def conclude(args: argparse.Namespace, comm: "Comm", entries: Sequence[Entry], group: "Group", start: StartUp) -> None:
     """Sum up on rank 0. Raises, on all ranks, what the run ends with where not all went well."""
-    everyone = comm.gather([(comm.rank, (group.outcomes, group.stop.asked))])
+    everyone = comm.gather([(comm.rank, (group.outcomes, group.stop.is_set()))])
     records = comm.gather([(comm.rank, {**group.recorder.record(), "start": start.steps})])
     if everyone is None or records is None:
         return

@@ -1,10 +1,11 @@
 """The flow of many frames through one group of ranks."""
 from dataclasses import dataclass, field, replace
+from threading import Event
 from typing import Any
 
 from gpu_extract.data import Frame, Image, PsfModel
 from gpu_extract.errors import GpuExtractError, StoppedCleanly
-from gpu_extract.exposure.frames import Extract, Loaded, Outcome, State, Stop, Work, as_error
+from gpu_extract.exposure.frames import Extract, Loaded, Outcome, State, Work, as_error
 from gpu_extract.exposure.threads import Reader, Tell, Tools, Writer, failed
 from gpu_extract.exposure.watch import Watch
 from gpu_extract.io.image import bare
@@ -21,7 +22,7 @@ INPUT, OUTPUT, WORK, ALL = "wait for input", "wait for output", "frame", "frames
 class Group:
     """A group of ranks at work.
 
-    number: which; comm: its ranks; stop: the wish to stop
+    number: which; comm: its ranks; stop: the wish to stop, once it is set
     numbers: hands out frames (the first rank of a group takes them)
     recorder: of this rank; detail: have it keep every stage of every bundle
     tell: called with every outcome as it comes, by any thread
@@ -30,7 +31,7 @@ class Group:
     number: int
     comm: Comm
     numbers: Numbers
-    stop: Stop
+    stop: Event
     recorder: Recorder
     detail: bool = False
     tell: Tell = lambda outcome: None
@@ -79,7 +80,7 @@ def work_through(work: Work, group: Group, extract: Extract) -> list[Outcome]:
                         writer.put(outcome, replace(loaded, image=_header_only(loaded.image)), frame)
             del loaded, frame
             first = None if outcome.state == State.DROPPED else _next(group, reader)
-    if group.stop.asked:
+    if group.stop.is_set():
         group.numbers.stop()
     if reader is not None and writer is not None:
         writer.close()

@@ -1,12 +1,11 @@
-"""What the flow of many frames hands around: work, what came of it, and the wish to stop."""
-import threading
+"""What the flow of many frames hands around: work, and what came of it."""
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gpu_extract.config import ExtractConfig
-from gpu_extract.errors import ExitCode, GpuExtractError, InternalError, StoppedCleanly
+from gpu_extract.errors import ExitCode, GpuExtractError, InternalError
 
 if TYPE_CHECKING:
     from gpu_extract.data import Frame, Image, PsfModel
@@ -75,27 +74,6 @@ class Outcome:
     seconds: float = 0.0
     words: str = ""
     code: int = 0
-
-
-class Stop:
-    """The wish to stop, said once, heard by all threads of a process."""
-
-    def __init__(self) -> None:
-        self._said = threading.Event()
-
-    @property
-    def asked(self) -> bool:
-        """Whether somebody wants it."""
-        return self._said.is_set()
-
-    def ask(self) -> None:
-        """Want it; may be called by a signal handler."""
-        self._said.set()
-
-    def check(self) -> None:
-        """Raise StoppedCleanly where it is wanted."""
-        if self.asked:
-            raise StoppedCleanly("stopped on request; start again to go on")
 
 
 def as_error(error: Exception) -> GpuExtractError:

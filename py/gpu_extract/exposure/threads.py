@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpu_extract.data import Frame
-from gpu_extract.exposure.frames import Loaded, Outcome, State, Stop, Work, as_error
+from gpu_extract.exposure.frames import Loaded, Outcome, State, Work, as_error
 from gpu_extract.seams import Numbers, Recorder
 
 AHEAD = 1              # frames read ahead of the one in work
@@ -24,7 +24,7 @@ class Tools:
 
     work: Work
     recorder: Recorder
-    stop: Stop
+    stop: threading.Event
     tell: Tell
 
 
@@ -45,7 +45,7 @@ class _Helper:
             self._run()
         except Exception as error:
             self._broken = error
-            self._tools.stop.ask()
+            self._tools.stop.set()
 
     def _join(self) -> None:
         self._thread.join()
@@ -68,7 +68,7 @@ class Reader(_Helper):
 
     def next(self) -> tuple[int, Loaded] | None:
         """The next frame that could be read, None where there is no more or the run is to stop."""
-        while not self._tools.stop.asked:
+        while not self._tools.stop.is_set():
             try:
                 found = self._ready.get(timeout=_LOOK)
             except queue.Empty:
@@ -102,7 +102,7 @@ class Reader(_Helper):
         self._join()
 
     def _run(self) -> None:
-        while not self._tools.stop.asked:
+        while not self._tools.stop.is_set():
             self._room.acquire()
             number = self._take()
             if number is None:

@@ -1,7 +1,8 @@
 """A recorder's stand-in that lets a run stop between two bundles, and keeps as much as was asked for."""
+from threading import Event
 from typing import Any
 
-from gpu_extract.exposure.frames import Stop
+from gpu_extract.errors import StoppedCleanly
 from gpu_extract.perf.recorder import NULL
 from gpu_extract.seams import Recorder
 
@@ -17,22 +18,24 @@ class Watch:
     Opening a span of SAFE raises StoppedCleanly where the run is to stop.
     """
 
-    def __init__(self, recorder: Recorder, stop: Stop, detail: bool):
+    def __init__(self, recorder: Recorder, stop: Event, detail: bool):
         self.rank = recorder.rank
         self._stop = stop
         self._kept = recorder if detail else NULL
 
     def span(self, name: str) -> Any:
         """A context manager that times what runs under it."""
-        if name in SAFE:
-            self._stop.check()
+        self._may_stop(name)
         return self._kept.span(name)
 
     def device_span(self, name: str) -> Any:
         """The same with the time on the device."""
-        if name in SAFE:
-            self._stop.check()
+        self._may_stop(name)
         return self._kept.device_span(name)
+
+    def _may_stop(self, name: str) -> None:
+        if name in SAFE and self._stop.is_set():
+            raise StoppedCleanly("stopped on request; start again to go on")
 
     def __getattr__(self, name: str) -> Any:
         """Everything else a recorder can do."""
