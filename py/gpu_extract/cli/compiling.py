@@ -2,7 +2,6 @@
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
-from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -46,17 +45,15 @@ def counted_compiling(rank: int, level: str, recorder: "Recorder") -> AbstractCo
     """Under this each kernel that this process compiles is counted as such by the recorder, and said."""
     from gpu_extract.perf.compiling import compiling
 
-    return compiling(recorder, partial(_say, rank, LEVELS[level]))
+    def say(name: str) -> None:
+        module, function = name.split(".")[:2]
+        line = f"kernel {module}.{function.split('-')[0]} is not in the cache: it is compiled, and kept"
+        if rank == 0:
+            log.info(line)
+        elif LEVELS[level] <= LEVELS["info"]:          # the log of other ranks than the first is silent
+            print(printable(f"rank {rank}: {line}"), file=sys.stderr, flush=True)
 
-
-def _say(rank: int, level: int, name: str) -> None:
-    """Of a kernel that was not compiled ahead; the log of other ranks than the first is silent."""
-    module, function = name.split(".")[:2]
-    line = f"kernel {module}.{function.split('-')[0]} is not in the cache: it is compiled, and kept"
-    if rank == 0:
-        log.info(line)
-    elif level <= LEVELS["info"]:
-        print(printable(f"rank {rank}: {line}"), file=sys.stderr, flush=True)
+    return compiling(recorder, say)
 
 
 def get_simulation_ready(camera: str, what: "ExtractConfig | None", comm: "Comm", recorder: "Recorder") -> None:

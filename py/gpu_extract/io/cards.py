@@ -85,8 +85,10 @@ def layout_of(header: bytes, start: int, number: int) -> Layout:
     random = groups and bool(axes) and axes[0] == 0
     elements = prod(axes[1:] if random else axes) if axes else 0
     size = abs(bitpix) // 8 * gcount * (pcount + elements)
-    if not random:
-        _plain_counts(kind, pcount, gcount)
+    if not random and kind in ("IMAGE", "TABLE") and pcount:
+        raise Odd(f"PCOUNT is {pcount}, must be 0 for {kind}")
+    if not random and kind in ("IMAGE", "TABLE", "BINTABLE") and gcount != 1:
+        raise Odd(f"GCOUNT is {gcount}, must be 1 for {kind}")
     tabular = kind in ("BINTABLE", "A3DTABLE", "TABLE")
     columns = _columns(cards, kind, bitpix, axes, pcount) if tabular else ()
     lossy = cards.logical("ZIMAGE") and _compressed(cards, kind, axes)
@@ -103,13 +105,6 @@ def _bitpix(cards: "_Cards", key: str) -> int:
     if value not in (8, 16, 32, 64, -32, -64):
         raise Odd(f"{key} is {value}, allowed are 8, 16, 32, 64, -32, -64")
     return value
-
-
-def _plain_counts(kind: str, pcount: int, gcount: int) -> None:
-    if kind in ("IMAGE", "TABLE") and pcount:
-        raise Odd(f"PCOUNT is {pcount}, must be 0 for {kind}")
-    if kind in ("IMAGE", "TABLE", "BINTABLE") and gcount != 1:
-        raise Odd(f"GCOUNT is {gcount}, must be 1 for {kind}")
 
 
 def _columns(cards: "_Cards", kind: str, bitpix: int, axes: tuple[int, ...], pcount: int) -> tuple[Column, ...]:

@@ -143,7 +143,10 @@ def read_frame(path: str | os.PathLike[str], *, check: bool = True) -> Frame:
     with open_fits(path, check=check) as hdus:
         refuse_other(hdus, "a frame", path)
         flux, ivar = (image_of(find(hdus, name, path), path) for name in ("FLUX", "IVAR"))
-        wave, own_wave = _waves(hdus, path)
+        # where each fibre has its own, WAVELENGTH is theirs, and the common coordinate is GRID
+        hdu, own = find(hdus, "WAVELENGTH", path), find_optional(hdus, GRID) is not None
+        wave = image_of(find(hdus, GRID, path) if own else hdu, path, 1).astype(np.float64)
+        own_wave = image_of(hdu, path).astype(np.float64) if own else None
         resolution = image_of(find(hdus, "RESOLUTION", path), path, 3)
         mask, chi2pix, fraction, status = (_optional(hdus, name, path)
                                            for name in ("MASK", "CHI2PIX", "PIXMASK_FRACTION", "STATUS"))
@@ -170,13 +173,6 @@ def read_frame(path: str | os.PathLike[str], *, check: bool = True) -> Frame:
                      **others)
     except InputError as error:
         raise InputError(f"{path}: {error}; the file is not one frame, make or fetch it again") from error
-
-
-def _waves(hdus: fits.HDUList, path: str | os.PathLike[str]) -> tuple[np.ndarray, np.ndarray | None]:
-    """WAVELENGTH, or GRID and WAVELENGTH where each fibre has its own."""
-    grid, hdu = find_optional(hdus, GRID, path), find(hdus, "WAVELENGTH", path)
-    wave = image_of(hdu, path, 1 if grid is None else 2).astype(np.float64)
-    return (wave, None) if grid is None else (image_of(grid, path, 1).astype(np.float64), wave)
 
 
 def _optional(hdus: fits.HDUList, name: str, path: str | os.PathLike[str]) -> np.ndarray | None:
