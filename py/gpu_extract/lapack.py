@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 from types import ModuleType
@@ -56,6 +57,14 @@ def _modules() -> tuple[ModuleType, ModuleType]:
     return all_lapack, all_blas
 
 
+@cache
+def _libraries() -> Any:
+    """Those that numpy and scipy use: found once, for it takes 4 ms."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
 class _OneThread:
     """How many are at work in this process under `one_thread`, and what the first of them found."""
 
@@ -71,9 +80,7 @@ class _OneThread:
         """One more."""
         with self.lock:
             if self.count == 0:
-                from threadpoolctl import threadpool_limits
-
-                self.found = threadpool_limits(1, "blas")
+                self.found = _libraries().limit(limits=1, user_api="blas")
             self.count += 1
 
     def leave(self) -> None:

@@ -144,7 +144,7 @@ def read_frame(path: str | os.PathLike[str], *, check: bool = True) -> Frame:
         refuse_other(hdus, "a frame", path)
         flux, ivar = (image_of(find(hdus, name, path), path) for name in ("FLUX", "IVAR"))
         # where each fibre has its own, WAVELENGTH is theirs, and the common coordinate is GRID
-        hdu, own = find(hdus, "WAVELENGTH", path), find_optional(hdus, GRID) is not None
+        hdu, own = find(hdus, "WAVELENGTH", path), find_optional(hdus, GRID, path) is not None
         wave = image_of(find(hdus, GRID, path) if own else hdu, path, 1).astype(np.float64)
         own_wave = image_of(hdu, path).astype(np.float64) if own else None
         resolution = image_of(find(hdus, "RESOLUTION", path), path, 3)
