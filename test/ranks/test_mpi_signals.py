@@ -44,7 +44,8 @@ raise SystemExit(run_kept("prog", run))
 def job(frames: Frames) -> Job:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
                    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "FAULT_PATIENCE": str(PATIENCE)}
-    return Job(tuple(launcher(3)), environment, Path(frames.options[1]), Path(frames.options[3]), {})
+    image, psf, grid = (frames.options[frames.options.index(option) + 1] for option in ("-i", "-p", "-w"))
+    return Job(tuple(launcher(3)), environment, Path(image), Path(psf), {}, ("-w", grid))
 
 
 @pytest.fixture
