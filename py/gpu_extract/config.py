@@ -15,12 +15,11 @@ CORES = ("auto", "banded", "dense")
 MOST_PASSES, MOST_RADIUS, MOST_DEGREE = 9, 1000.0, 8
 FURTHER = ("keep_cosmics", "psferr_in_ivar", "tail_radius", "background")      # settings of further passes alone
 MOST_SHOWN = 60              # characters of a value in a message
-MOST_DIAGONALS = 64          # on each side: half of the highest stamp. Kernels are written out for each number of them
+MOST_DIAGONALS = 64          # on each side, half of the highest stamp: the banded core has kernels of its own for each
 MOST_BINS = 1_000_000        # of a spectrum: more than the pixels of any detector along a fibre
 _RANGES: Ranges = {
     "specmin": (0, math.inf, "be 0 or more"),
     **dict.fromkeys(("nspec", "bundlesize", "nsubbundles", "nwavestep"), (1, math.inf, "be 1 or more")),
-    "ndiag": (0, MOST_DIAGONALS, f"lie between 0 and {MOST_DIAGONALS}"),
     "passes": (1, MOST_PASSES, f"be 1 to {MOST_PASSES}: 2 is what is worth its time, 3 changes little"),
     "tail_radius": (0, MOST_RADIUS, f"lie between 0 and {MOST_RADIUS:g} pixels"),
     "background": (0, MOST_DEGREE, f"be a degree from 0 to {MOST_DEGREE}: 2 for scattered light"),
@@ -124,6 +123,8 @@ class ExtractConfig:
             yield f"wavelength {wmin:g},{wmax:g},{dw:g} has more than {MOST_BINS} bins: raise the step"
         if self.core not in CORES:
             yield one_of("core", self.core, CORES)
+        if self.ndiag is not None and not 0 <= self.ndiag <= (MOST_BINS if self.core == "dense" else MOST_DIAGONALS):
+            yield f"ndiag is {self.ndiag}, must lie between 0 and {MOST_DIAGONALS}; the dense core takes more"
         for name in ("psferr", "regularize"):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value >= 0):

@@ -70,8 +70,11 @@ def _cards(given: Any) -> tuple[Card, ...]:
 
 def _whole(name: str, given: Any) -> IntArray:
     """Whole numbers in a row, of whatever type."""
-    array = _real(name, given)
+    array = np.asarray(given)
     _check(name, array, (None,))
+    if array.dtype.kind in "iu":
+        return array
+    array = _real(name, array)
     if not (np.isfinite(array).all() and (array == np.rint(array)).all()):
         raise InputError(f"{name} must be whole numbers, one for each fibre")
     return array.astype(np.int64)

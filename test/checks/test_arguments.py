@@ -88,8 +88,9 @@ def test_settings_are_said_on_one_line_in_short():
 
 
 def test_diagonals_have_an_upper_limit():
-    """Kernels are written out for each number of them: a thousand would take hours to compile."""
+    """The banded core has kernels of its own for each number of them: those for a thousand take hours to compile."""
     assert ExtractConfig(CONFIG.wavelength, ndiag=64).ndiag == 64
+    assert ExtractConfig(CONFIG.wavelength, ndiag=150, core="dense").ndiag == 150
     assert "ndiag is 65, must lie between 0 and 64" in refused(ExtractConfig, CONFIG.wavelength, ndiag=65)
 
 
