@@ -56,11 +56,8 @@ def solve_exact(design: scipy.sparse.csc_matrix, image: Image, nfibre: int, *, r
     floor: what is added to the diagonal scaled to 1. By how much this changes a bin's result tells how well it can be
     known by numbers that are rounded by so much.
     """
-    before, ctx.prec = ctx.prec, BITS
-    try:
+    with ctx.workprec(BITS):
         return _solve(design, image, nfibre, (ridge, floor))
-    finally:
-        ctx.prec = before
 
 
 def _solve(design: scipy.sparse.csc_matrix, image: Image, nfibre: int, added: tuple[float, float]) -> Exact:
