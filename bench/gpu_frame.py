@@ -48,7 +48,6 @@ FILES = "float32"                              # what frames are made of that go
 BARS = {                                       # row: (what, bar, moonshot)
     "banded": ("500-fibre frame, host to host, warm, one rank, banded core", "<= 0.25 s", "0.05 s"),
     "times": ("the same against the CPU backend, one thread", ">= 10 times", "50"),
-    "dense": ("the same frame, dense core", "<= 4 s", "1.5 s"),
     "overlap": ("copy time overlapped by kernels", ">= 80 %", "95 %"),
     "ranks": ("8 ranks sharing the GPU, against 1 rank", "MPS >= 1, without >= 0.9", ""),
     "command": ("gpu_extract --gpu, embedded frame, whole command, warm", "<= 6 s", "3 s"),
@@ -110,11 +109,10 @@ def without_gpu(reason: str) -> int:
     return 0
 
 
-def warm_frames(report: Report, core: str, frames: int, given: tuple[Any, ...], ceilings: dict[str, Any]) -> float:
-    """Rows of one core: seconds of a frame, of its stages on the device, bytes, rates, memory; returns the seconds."""
+def warm_frames(report: Report, frames: int, given: tuple[Any, ...], ceilings: dict[str, Any]) -> float:
+    """Rows of the core: seconds of a frame, of its stages on the device, bytes, rates, memory; returns the seconds."""
     image, psf, config = given
-    backend, recorder, name = open_backend(), Recorder(), "banded" if core == "auto" else "dense"
-    config, start = replace(config, core=core), clock.now()
+    backend, recorder, name, start = open_backend(), Recorder(), "banded", clock.now()
     extract(image, psf, config, backend=backend, dtype=FILES)
     report.say(f"{name}: first frame, kernels compiled or loaded", f"{clock.now() - start:.1f} s")
     seconds = []
@@ -141,10 +139,9 @@ def warm_frames(report: Report, core: str, frames: int, given: tuple[Any, ...], 
         rate = copies["bytes"] / copies["seconds"]
         report.say(f"{name}: {leg}", f"{copies['bytes'] / frames / 1e6:.0f} MB a frame at {rate / 1e9:.1f} GB/s, "
                                      f"{rate / ceilings['pinned'][leg]:.0%} of the measured ceiling")
-    if core == "auto":
-        report.say("banded: operations", f"{FLOP / middle / 1e9:.0f} GFLOP/s, "
-                                         f"{FLOP / middle / ceilings['float64']:.2%} of the measured ceiling")
-        report.say("overlap", f"{overlapped(record['device']['spans']):.0%}")
+    report.say("banded: operations", f"{FLOP / middle / 1e9:.0f} GFLOP/s, "
+                                     f"{FLOP / middle / ceilings['float64']:.2%} of the measured ceiling")
+    report.say("overlap", f"{overlapped(record['device']['spans']):.0%}")
     backend.close()
     return middle
 
@@ -274,9 +271,8 @@ def measure(folder: Path, args: argparse.Namespace) -> int:
                                     f"{ceilings['pinned']['down'] / 1e9:.1f} down, "
                                     f"{ceilings['float64'] / 1e12:.1f} TFLOP/s float64")
     seconds: list[float] = []
-    report.attempt("banded", lambda: seconds.append(warm_frames(report, "auto", args.frames, given, ceilings)))
+    report.attempt("banded", lambda: seconds.append(warm_frames(report, args.frames, given, ceilings)))
     report.attempt("cpu", lambda: right_or_wrong(report, given, seconds[0] if seconds else 0.0))
-    report.attempt("dense", lambda: seconds.append(warm_frames(report, "dense", 3, given, ceilings)))
     report.attempt("command", lambda: command(report, folder))
     many_ranks(report, folder, args)
     report.table()

@@ -64,7 +64,6 @@ class StubDevice:
     """See seam.Device. calls: how often each verb that reaches a driver was called; bytes: up, down, allocated."""
 
     name = "stub"
-    linalg = None
 
     def __init__(self) -> None:
         self.launches: list[Launch] = []
@@ -126,10 +125,6 @@ class StubDevice:
         self.calls["launch"] += 1
         if count > 0:
             self.launches.append(Launch(kernel, count, tuple(getattr(a, "shape", a) for a in args), stream))
-
-    def call(self, work: Any, stream: Any) -> None:
-        """See seam.Device."""
-        self.calls["call"] += 1
 
     def capture(self, work: Any, stream: Any) -> Graph:
         """See seam.Device."""

@@ -66,7 +66,6 @@ def small_job() -> Job:
 class HostCore:
     """A core that works with the CPU's code; `fails`: fibres of the piece it gives up."""
 
-    captured = True
     fails: tuple[int, ...] = ()
     job: Callable[[], Job] = staticmethod(small_job)
     part = staticmethod(banded_part)

@@ -227,18 +227,24 @@ def test_a_device_that_captures_nothing(monkeypatch: pytest.MonkeyPatch) -> None
                         "operation not permitted when stream is capturing"]
 
 
-@pytest.mark.parametrize("why", ["watched", "core"])
-def test_frames_that_are_not_replayed(why: str) -> None:
-    """A recorder wants the times of steps; a core calls libraries."""
+def test_frames_that_are_not_replayed() -> None:
+    """A recorder wants the times of steps."""
     case, device = four_bundles(), SimulatedDevice()
-    core = HostCore if why == "watched" else type("Library", (HostCore,), {"captured": False})
-    backend = GpuFrames(lambda: device, lambda job: core)
-    if why == "watched":
-        backend.watch(Recorder())
+    backend = GpuFrames(lambda: device, lambda job: HostCore)
+    backend.watch(Recorder())
     for _ in range(3):
         frame = extract(case.image, case.psf, CONFIG, backend=backend)
     assert device.replayed == 0
     assert_same(frame, on_device(HostCore))
+
+
+def test_the_dense_core_is_the_cpus() -> None:
+    """One line says so, and the header: every fibre is the CPU's."""
+    warnings: list[str] = []
+    case, config = four_bundles(), replace(CONFIG, core="dense", wavelength=(6012.0, 6020.0, 0.8))
+    backend = GpuFrames(lambda: SimulatedDevice(), device_cores, warn=warnings.append)
+    assert_same(extract(case.image, case.psf, config, backend=backend), on_cpu(config))
+    assert warnings == ["simulated device does not know the dense core: this rank works on the CPU"]
 
 
 def test_events_are_not_captured() -> None:

@@ -8,11 +8,9 @@ import pytest
 from decorrelate.cases import Bundle, make_bundle
 from device.pieces import decorrelate, shape_of
 from gpu_extract.data import Decorrelated, Normal, Status
-from gpu_extract.decorrelate.dense import Cuts
 from gpu_extract.device.cuda import sweeps
 from gpu_extract.device.cuda.simulated import SimulatedDevice
 from gpu_extract.device.device_banded import BandedCore
-from gpu_extract.device.device_dense import DenseCore
 
 INNER, NDIAG = slice(9, 52), 3
 HELD = 0x00, 0x7F, 0xFF, 0xFB      # zeros, huge numbers, NaN, huge negative ones
@@ -30,19 +28,16 @@ def with_an_empty_fibre() -> Bundle:
     return Bundle(Normal(icov, normal.rhs, weight, normal.given_up), case.x, case.dense)
 
 
-def found(maker: type, held: int, order: float | None = None) -> Decorrelated:
+def found(held: int, order: float | None = None) -> Decorrelated:
     case, device = with_an_empty_fibre(), SimulatedDevice(garbage=held, order=order)
-    shape = shape_of([case], INNER, NDIAG)
-    core = maker(device, shape) if maker is BandedCore else maker(device, shape, Cuts(INNER, 25, 20, 2, 1e-6), count=8)
-    return decorrelate(device, core, [case], INNER, NDIAG)
+    return decorrelate(device, BandedCore(device, shape_of([case], INNER, NDIAG)), [case], INNER, NDIAG)
 
 
-@pytest.mark.parametrize("maker", [BandedCore, DenseCore])
-def test_bits_do_not_depend_on_memory_or_order(maker: type, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bits_do_not_depend_on_memory_or_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweeps, "TILE", 16)
-    first, *others = (found(maker, held) for held in HELD)
+    first, *others = (found(held) for held in HELD)
     np.testing.assert_array_equal(first.status.max(axis=1), [Status.GOOD] * 2 + [Status.EMPTY] + [Status.GOOD] * 2)
-    others += [found(maker, HELD[0], order) for order in (0.0, 0.382, 0.5)]
+    others += [found(HELD[0], order) for order in (0.0, 0.382, 0.5)]
     for other in others:
         for name in ("flux", "ivar", "resolution", "status"):
             np.testing.assert_array_equal(getattr(other, name), getattr(first, name))

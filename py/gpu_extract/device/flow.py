@@ -49,12 +49,8 @@ def limits_of(dtype: Any) -> Array:
 
 
 class Core(Protocol):
-    """A core on the device: its work memory is made once, for pieces of one shape.
-
-    captured: whether `run` can be captured: it asks for copies and kernels alone, the same ones for every frame
-    """
-
-    captured: bool
+    """A core on the device: its work memory is made once, for pieces of one shape. It asks for copies and kernels
+    alone, the same ones for every frame."""
 
     def run(self, normal: PieceNormal, out: PieceOut, stream: Any, recorder: Recorder) -> None:
         """Queue the decorrelation of a piece; recorder: times its steps."""
@@ -90,13 +86,13 @@ class Flow:
     def __init__(self, device: Device, task: Task, pieces: Sequence[Piece], *, slots: int, make_core: CoreMaker,
                  warn: Callable[[str], None]):
         self.device, self.task, self.pieces, self._warn = device, task, pieces, warn
-        shapes = list(dict.fromkeys(piece.shape for piece in pieces))
-        plans = {shape: self._plan(shape) for shape in shapes}
         count = min(slots, len(pieces))
-        memory = [Slot(device, list(plans.values())) for _ in range(count)]
+        plans = {piece.shape: self._plan(piece.shape) for piece in pieces}
+        of_slot = [{piece.shape: plans[piece.shape] for piece in pieces[s::count]} for s in range(count)]
+        memory = [Slot(device, list(shapes.values())) for shapes in of_slot]
         self._streams = [device.stream() for _ in range(count)]
         self._cores = {}
-        for s in range(count):
+        for s, shapes in enumerate(of_slot):
             room = Room(device)
             for shape in sorted(shapes, key=lambda shape: -shape.bundles):
                 self._cores[s, shape] = make_core(device, shape, room=room.again())
@@ -189,7 +185,7 @@ class Flow:
     def _queue_piece(self, n: int, image: Image, recorder: Recorder, graphs: bool) -> None:
         """All of a piece but for its rows' way down: step by step, or as a graph where it was queued before."""
         stream, work = self._stream(n), partial(self._do_piece, n, recorder)
-        if not graphs or self._graphs is None or not self._core(n).captured or n not in self._seen:
+        if not graphs or self._graphs is None or n not in self._seen:
             self._seen.add(n)
             work()
             return

@@ -2,7 +2,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from gpu_extract.seams import Comm, Recorder
 from gpu_extract.solve import TOLERANCE
 
 LARGE = 2       # large pieces of a rank's bundles: a recursion along wavelength takes as long for one fibre as for many
-SLOTS = 3       # pieces in flight
+SLOTS = 4       # pieces in flight
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class _Warm:
 class GpuFrames:
     """Extracts the bundles of a rank on a device; what cannot be done there is done on the CPU, and said in the notes.
 
-    open_device: called once, at the first frame; cores: finds the maker of the core for a job
+    open_device: called once, at the first frame; cores: finds the maker of the core for a job, None: there is none
     most: bundles in a piece at most, None: half the rank's; slots: pieces in flight
     warn: told in one line of what has to be done on the CPU
 
@@ -62,7 +61,7 @@ class GpuFrames:
     many_passes = False
     tables = False
 
-    def __init__(self, open_device: Callable[[], Device], cores: Callable[[Job], CoreMaker], *,
+    def __init__(self, open_device: Callable[[], Device], cores: Callable[[Job], CoreMaker | None], *,
                  most: int | None = None, slots: int = SLOTS, warn: Callable[[str], None] = lambda _: None):
         self._open, self._cores, self._most, self._slots, self._warn = open_device, cores, most, slots, warn
         self._device: Device | None = None
@@ -106,18 +105,21 @@ class GpuFrames:
         mine = tuple(share(len(job.plan.bundles), comm.rank, comm.size))
         if not mine:
             return []
-        while self._slots > 0:
-            rows = self._attempt(image, job, mine, recorder)
+        make_core = self._cores(job)
+        while make_core is not None and self._slots > 0:
+            rows = self._attempt(image, job, mine, make_core, recorder)
             if rows is not None:
                 return [(mine[0], rows)]
             self._shrink(len(mine))
-        self._warn(f"{self.name} has not enough free memory for one bundle: this rank works on the CPU")
+        why = "has not enough free memory for one bundle" if make_core else f"does not know the {job.config.core} core"
+        self._warn(f"{self.name} {why}: this rank works on the CPU")
         return [(n, rows_of(on_cpu(image, job, n, recorder), job.plan, job.dtype)) for n in mine]
 
-    def _attempt(self, image: Image, job: Job, mine: tuple[int, ...], recorder: Recorder) -> Rows | None:
+    def _attempt(self, image: Image, job: Job, mine: tuple[int, ...], make_core: CoreMaker,
+                 recorder: Recorder) -> Rows | None:
         """The rows, or None where the device's memory did not suffice; nothing holds on to it then."""
         try:
-            return self._take(self._flow_for(image, job, mine), image, job, mine, recorder)
+            return self._take(self._flow_for(image, job, mine, make_core), image, job, mine, recorder)
         except Exception as error:
             if not self.device.is_out_of_memory(error):
                 self._warm = None       # what is still under way must not meet the next frame
@@ -126,7 +128,7 @@ class GpuFrames:
                 raise
             return None
 
-    def _flow_for(self, image: Image, job: Job, mine: tuple[int, ...]) -> Flow:
+    def _flow_for(self, image: Image, job: Job, mine: tuple[int, ...], make_core: CoreMaker) -> Flow:
         """The flow of the frame before, or a new one."""
         dtype = staged_type(image)
         if self._warm is not None and self._warm.fits(job, mine, (dtype, image.shape)):
@@ -138,7 +140,7 @@ class GpuFrames:
         pieces = cut_pieces(geometries, self._most or -(-len(mine) // LARGE))
         fibres = wanted((geometries[0].fibres[0], geometries[-1].fibres[1]), job.plan)
         flow = Flow(self.device, Task(job, geometries, tables, sizes, fibres), pieces, slots=self._slots,
-                    make_core=self._cores(job), warn=self._warn)
+                    make_core=make_core, warn=self._warn)
         self._warm = _Warm(job.psf, job.config, mine, (dtype, image.shape), flow)
         return flow
 
@@ -219,18 +221,11 @@ class GpuFrames:
             self._device.close()
 
 
-def device_cores(job: Job) -> CoreMaker:
-    """The core that a job asks for, on the device; fibres in groups are the CPU's alone."""
-    from gpu_extract.decorrelate.dense import Cuts
+def device_cores(job: Job) -> CoreMaker | None:
+    """The core that a job asks for, None where that is the CPU's alone: the dense one."""
     from gpu_extract.device.device_banded import BandedCore
-    from gpu_extract.device.device_dense import DenseCore, NoCore
 
-    if job.config.core != "dense":
-        return BandedCore
-    if job.config.nsubbundles is not None:
-        return NoCore
-    return partial(DenseCore, cuts=Cuts(job.plan.inner, job.config.nwavestep, job.decay.patch, job.neighbours,
-                                        job.config.tolerance))
+    return BandedCore if job.config.core != "dense" else None
 
 
 def _odd_pixels(flow: Flow, image: Image, job: Job, bundles: Sequence[int], seen: Array) -> list[IntArray]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from gpu_extract.assemble import BY_BIN, held, wanted
-from gpu_extract.bundle import Job, banded_part, clear_corners, dense_part, extract_bundle, locate, make_normal
+from gpu_extract.bundle import Job, banded_part, clear_corners, extract_bundle, locate, make_normal
 from gpu_extract.data import BundleResult, Image, Rows, SpecMask
 from gpu_extract.decorrelate.dense.patch_pixels import PatchPixels
 from gpu_extract.quality import bin_status, stands_out
@@ -29,7 +29,7 @@ def put(rows: Rows, part: Rows) -> None:
 
 def put_fibres(rows: Rows, lost: Sequence[int], job: Job, *, image: Image, recorder: Recorder,
                fibres: tuple[int, int], kept: Mapping[str, np.ndarray]) -> None:
-    """Write what the CPU's cores make of some fibres of a bundle, from normal equations of their own, and the bundle's
+    """Write what the CPU makes of some fibres of a bundle, from normal equations of their own, and the bundle's
     mask, which depends on all of its fibres.
 
     lost: numbers of the fibres within the bundle lo .. hi - 1 `fibres`; kept: of the bundle (memory.kept_arrays)
@@ -41,10 +41,10 @@ def put_fibres(rows: Rows, lost: Sequence[int], job: Job, *, image: Image, recor
     pixels = PatchPixels(image, job.psf, fibres, job.plan.extended, place.odd)
     lo, hi = wanted(fibres, job.plan)
     nothing = np.uint32(SpecMask.NODATA)
-    bits, by_core = kept["bits"], dense_part if job.config.core == "dense" else banded_part
+    bits = kept["bits"]
     for n in lost:
         with recorder.span("decorrelate"):
-            part = by_core(normal, x, job, (n, n + 1), pixels)
+            part = banded_part(normal, x, job, (n, n + 1), pixels)
         clear_corners(part.resolution)
         bits[n] &= ~nothing
         bits[n, part.ivar[0] == 0.0] |= nothing

@@ -10,12 +10,11 @@ from numba import config
 from decorrelate.cases import Bundle, make_bundle
 from device.pieces import decorrelate, shape_of
 from gpu_extract.data import Status
-from gpu_extract.decorrelate import banded, dense
+from gpu_extract.decorrelate import banded
 from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.device.cuda.kernels import DECLARED
 from gpu_extract.device.cuda.simulated import SimulatedDevice
 from gpu_extract.device.device_banded import BandedCore
-from gpu_extract.device.device_dense import DenseCore, NoCore
 
 if not config.ENABLE_CUDASIM:
     pytest.skip("needs NUMBA_ENABLE_CUDASIM=1 before numba is loaded: test/device/test_cudasim.py sees to that",
@@ -23,7 +22,7 @@ if not config.ENABLE_CUDASIM:
 
 INNER, NDIAG = slice(1, 9), 1
 LIMITS = Limits(widen=(0, 1, 1, 2))
-OURS = ("eliminate", "complement", "measure", "decide", "poles", "patches", "matrices")
+OURS = ("eliminate", "complement", "measure", "decide", "poles")
 LAUNCHED: set[str] = set()
 
 
@@ -47,26 +46,11 @@ def test_banded() -> None:
     np.testing.assert_allclose(found.ivar[good], wanted.ivar[good][:, INNER], rtol=1e-9)
 
 
-def test_broad_band_and_no_core() -> None:
+def test_broad_band() -> None:
     bundle, device = make_bundle(1, 20, stamp=(18, 9), step=1.0), SimulatedDevice(compiled=False)
-    shape = shape_of([bundle], INNER, NDIAG)
-    for core in (BandedCore(device, shape), NoCore(device, shape)):
-        found = decorrelate(device, core, [bundle], INNER, NDIAG)
-        assert (found.status == Status.FAILED).all() and not found.flux.any()
+    found = decorrelate(device, BandedCore(device, shape_of([bundle], INNER, NDIAG)), [bundle], INNER, NDIAG)
+    assert (found.status == Status.FAILED).all() and not found.flux.any()
     LAUNCHED.update(device.launched)
-
-
-def test_dense() -> None:
-    bundle, device = case("clean"), SimulatedDevice(compiled=False)
-    cuts = dense.Cuts(INNER, 4, 10, 2, 1e-2)      # every patch holds everything
-    core = DenseCore(device, shape_of([bundle], INNER, NDIAG), cuts, count=4)
-    found = decorrelate(device, core, [bundle], INNER, NDIAG)
-    LAUNCHED.update(device.launched)
-    for fibre in range(3):
-        wanted = dense.decorrelate(bundle.normal, bundle.x, (fibre, fibre + 1), ndiag=NDIAG, cuts=cuts)
-        assert (found.status[fibre] == Status.GOOD).all()
-        np.testing.assert_allclose(found.flux[fibre], wanted.flux[0], rtol=1e-9, atol=1e-9)
-        np.testing.assert_allclose(found.ivar[fibre], wanted.ivar[0], rtol=1e-10)
 
 
 def test_every_kernel_was_launched() -> None:

@@ -125,10 +125,3 @@ def test_pinned_memory_is_given_again(real) -> None:      # type: ignore[no-unty
     sizes = {device.pinned((n,), np.uint8).base.nbytes for n in (70_000_001, 70_000_999, 72_000_000)}
     assert len(sizes) == 1
     assert device.pinned((3, 0)).shape == (3, 0) and device.pinned((2, 5), np.float32).dtype == np.float32
-
-
-def test_the_dense_core_says_what_it_lacks(real) -> None:      # type: ignore[no-untyped-def]
-    from gpu_extract.errors import InputError
-
-    with pytest.raises(InputError, match=r"needs cuSOLVER on a GPU.*gpu_extract\[cuda12\]"):
-        _ = real.CupyDevice(0).linalg

@@ -127,10 +127,3 @@ def give_up(i, flags, weight):
         if weight[i, j] > 0.0:
             status = FAILED
     flags[STATUS * lanes + i] = status
-
-
-@kernel("i1[2] i4[1]")
-def marked(n, status, flags):
-    """The status of every fibre for all of its bins; a lane for every bin."""
-    lanes, nout = status.shape
-    status[n // nout, n % nout] = flags[STATUS * lanes + n // nout]

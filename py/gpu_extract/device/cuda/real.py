@@ -2,13 +2,12 @@
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from functools import cache, cached_property
+from functools import cache
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from gpu_extract.device.cuda.algebra import Algebra, CupyAlgebra
 from gpu_extract.device.cuda.kernels import Kernel, argument
 from gpu_extract.device.cuda.text import OPTIONS, TextKernel, source
 from gpu_extract.errors import InputError
@@ -59,11 +58,6 @@ class CupyDevice:
             self._pool.set_limit(size=self._limit)
         self._launches: dict[tuple[Kernel, int, int], Any] = {}
         self._texts: dict[TextKernel, Any] = {}
-
-    @cached_property
-    def linalg(self) -> Algebra:
-        """See seam.Device; its libraries are loaded when somebody asks for them."""
-        return CupyAlgebra(self._cupy)
 
     def empty(self, shape: Sequence[int], dtype: Any = np.float64) -> CupyArray:
         """See seam.Device."""
@@ -163,11 +157,6 @@ class CupyDevice:
                 external = cuda.external_stream(stream.ptr)
                 self._launches[key] = _compiled(kernel, self.number)[grid, kernel.block, external]
         return self._launches[key]
-
-    def call(self, work: Callable[[], None], stream: Any) -> None:
-        """See seam.Device."""
-        with self._cupy.cuda.using_allocator(self._pool.malloc), stream:
-            work()
 
     def capture(self, work: Callable[[], None], stream: Any) -> Any:
         """See seam.Device. cupy captures in the relaxed mode: what a library allocates meanwhile breaks nothing."""

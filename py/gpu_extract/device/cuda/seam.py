@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gpu_extract.device.cuda.algebra import Algebra
 from gpu_extract.device.cuda.kernels import Kernel
 from gpu_extract.device.cuda.text import TextKernel
 
@@ -18,7 +17,7 @@ from gpu_extract.device.cuda.text import TextKernel
 class DeviceArray(Protocol):
     """A C-contiguous array in device memory.
 
-    data: what the dense algebra of the device works on (cupy.ndarray or numpy.ndarray)
+    data: the array itself (cupy.ndarray or numpy.ndarray)
     """
 
     shape: tuple[int, ...]
@@ -46,10 +45,6 @@ class Device(Protocol):
     """
 
     name: str
-
-    @property
-    def linalg(self) -> Algebra:
-        """Dense algebra, to be called by `call`; raises InputError where its libraries cannot be loaded."""
 
     def empty(self, shape: Sequence[int], dtype: Any = np.float64) -> DeviceArray:
         """Device memory that holds anything; raises what `is_out_of_memory` knows."""
@@ -87,9 +82,6 @@ class Device(Protocol):
     def launch(self, kernel: Kernel | TextKernel, count: int, args: tuple[Any, ...], stream: Any) -> None:
         """Queue lanes 0 .. count - 1 of a kernel; args: device arrays, ints and floats as it declares them, in CUDA C++
         without the numbers that it is compiled for."""
-
-    def call(self, work: Any, stream: Any) -> None:
-        """Queue work(): calls of the device's array library on `data` of arrays, which it puts on this stream."""
 
     def capture(self, work: Callable[[], None], stream: Any) -> Any:
         """What work() puts on the stream, as one thing to be replayed; none of it is done now.

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numba import cuda, njit
 
-from gpu_extract.device.cuda.algebra import Algebra, HostAlgebra
 from gpu_extract.device.cuda.host_text import run_lanes
 from gpu_extract.device.cuda.kernels import Kernel, argument
 from gpu_extract.device.cuda.text import TextKernel
@@ -92,7 +91,6 @@ class SimulatedDevice:
         self.capacity, self.compiled, self.garbage, self.order = memory, compiled, garbage, order
         self._dice = None if seed is None else Random(seed)
         self.name = "simulated device"
-        self.linalg: Algebra = HostAlgebra()
         self.used = self.peak = 0
         self.launched: set[str] = set()
         self.ranges: list[str] = []
@@ -224,7 +222,7 @@ class SimulatedDevice:
             stream.queue.append(lambda: run_lanes(kernel, count, step, values))
 
     def call(self, work: Callable[[], None], stream: Any) -> None:
-        """See seam.Device."""
+        """Queue anything, which no GPU can do: cores of tests work on the host."""
         stream.queue.append(work)
 
     def capture(self, work: Callable[[], None], stream: _Stream) -> list[Any]:
