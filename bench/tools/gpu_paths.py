@@ -7,6 +7,7 @@ that works on float64 (the narrowest of the bands that a kernel is written out f
 from collections.abc import Callable
 from typing import Any
 
+from gpu_extract.device.cuda.normal import STRETCH
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.poles import GROUP
 from gpu_extract.device.cuda.sweeps import tile_of, tiles_of
@@ -17,7 +18,6 @@ Path = Callable[[PieceShape, tuple[Any, ...]], Times]
 ROWS, COLUMNS = 11, 17                          # of a spot of r
 SPACING, STEP = 7.3, 1.5                        # columns to the next fibre's spot, rows to the next bin's
 FEW = (COLUMNS + 4) / SPACING                   # fibres that touch 4 columns of 32 pixels in a row
-SHARED = 9.4, 7                                 # rows and columns on which blocks of 4 bins lie both, the mean of all
 CHUNK, PARTS, STRETCHES = 16, 64, 16
 HALO = 96                                       # bins, of the usual r frame (sweeps.settle)
 FIRST: dict[str, int | tuple[int, ...]] = {
@@ -52,6 +52,15 @@ def settling(s: PieceShape, a: tuple[Any, ...]) -> Times:
     return {"0": 3, "0.0": 56}
 
 
+def couple(s: PieceShape, a: tuple[Any, ...]) -> Times:
+    """Rows of a stretch: one lane of nd goes along a fibre alone, over all columns of its spots, the others with a
+    neighbour, over those that both have; bins that leave, of the fibre and of the neighbour, row by row."""
+    rows, leave = ROWS + (STRETCH - 1) * STEP, STRETCH / (ROWS + (STRETCH - 1) * STEP)
+    shared = sum(max(COLUMNS - d * SPACING, 0) for d in range(1, s.nd)) / (s.nd - 1)
+    return {"0": rows * (s.nd - 1) / s.nd, "0.0": leave, "0.1": leave * (1 + 2 * s.hw / STRETCH), "0.2": shared,
+            "1": rows / s.nd, "1.0": leave, "1.1": COLUMNS}
+
+
 PATHS: dict[str, Path] = {
     "image.look_singles": lambda s, a: {"1": a[3] / a[4] / 4},
     "image.see": lambda s, a: {"0": a[2] / 4},
@@ -66,6 +75,7 @@ PATHS: dict[str, Path] = {
     "sweeps.poles_down": poles,
     "sweeps.poles_up": poles,
     "sweeps.ask": lambda s, a: {"0": s.nwave},
+    "eliminate.transpose": lambda s, a: {"0": 2 * s.hw + 1},
     "eliminate.carry": lambda s, a: {"0": (2 * s.hw + 1) / 4},
     "gradients.between": lambda s, a: {"0": s.nd - 1, "0.0": (2 * s.hw + 1) / 4, "0.1": (2 * s.hw + 1) / 4},
     "gradients.advance": lambda s, a: {"1": s.nwave / PARTS / 4},
@@ -88,17 +98,16 @@ PATHS: dict[str, Path] = {
     "poles.square": lambda s, a: {"0": s.nwave / CHUNK / 4, "1": CHUNK, "1.0": 1},
     "poles.judge": lambda s, a: {"0": s.nwave / CHUNK / 4},
     "poles.left": lambda s, a: {"0": s.hw / 4},
-    "spots.evaluate": lambda s, a: {"0": a[3][0], "0.0": a[5]},
+    "spots.evaluate": lambda s, a: {"0": a[3][0], "0.0": a[5] / a[3][0]},
     "spots.profile": lambda s, a: {"0": ROWS / 2, "1": COLUMNS / 2},
     "spots.mix": lambda s, a: {"0": COLUMNS},
     "spots.add_core": lambda s, a: {"0": COLUMNS},
     "spots.finish": lambda s, a: {"0": ROWS * COLUMNS / 4, "3": ROWS * COLUMNS / 4},
-    "normal.couple": lambda s, a: {"0": SHARED[0], "0.0": SHARED[1]},
-    "normal.count_given_up": lambda s, a: {"1": s.nwave / PARTS / 4},
+    "normal.couple": couple,
+    "normal.count": lambda s, a: {"1": s.nwave / PARTS / 4},
     "quality.bins_of_row": lambda s, a: {"0": 12, "1": 12},
     "quality.near_fibres": lambda s, a: {"0": a[0][1], "1": s.nfibre, "1.0": ROWS / STEP, "1.1": COLUMNS / 4 + 1},
     "quality.chi_square": lambda s, a: {"0": FEW, "0.0": ROWS / STEP},
     "quality.weigh": lambda s, a: {"0": ROWS, "0.0": COLUMNS},
     "assembly.find_middles": lambda s, a: {"0": s.nout / 4},
-    "assembly.count_given_up": lambda s, a: {"1": s.nout / PARTS / 4},
 }

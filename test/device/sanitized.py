@@ -8,6 +8,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
+import pytest
 
 from decorrelate.cases import make_bundle
 from device import test_text_kernels
@@ -35,7 +36,9 @@ if "--plain" not in sys.argv:
 for garbage, order in ((0x00, 0.0), (0x7F, 0.382), (0xFF, 0.618)):
     print(digest(garbage, order), flush=True)
 test_preconditioner()
-test_text_kernels.test_couple(5)
+for most, hw in ((9, 4), (2, 6)):
+    with pytest.MonkeyPatch.context() as patched:
+        test_text_kernels.test_couple(5, hw, most, patched)
 test_text_kernels.test_pixels()
 test_text_kernels.test_middles()
 test_text_kernels.test_between(5)

@@ -8,15 +8,16 @@ from numpy.polynomial.hermite_e import hermeval
 
 from gpu_extract.device.cuda import assembly, eliminate, gradients, image, normal, quality, spots
 from gpu_extract.device.cuda.host_text import run_lanes
+from gpu_extract.device.geometry import by_domain
 
 NFIBRE, NWAVE, NY, NX = 3, 13, 5, 7
 EXACT = {"rtol": 1e-13, "atol": 1e-13}
 
 
-def positions(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def positions(seed: int = 0, nwave: int = NWAVE) -> tuple[np.ndarray, np.ndarray]:
     """First pixels of the spots of two bundles: rows that ascend, or descend in the second one; traces 4 apart."""
     rng = np.random.default_rng(seed)
-    y0 = np.cumsum(rng.integers(1, 3, (2 * NFIBRE, NWAVE)), axis=1).astype(np.int32)
+    y0 = np.cumsum(rng.integers(1, 3, (2 * NFIBRE, nwave)), axis=1).astype(np.int32)
     y0[NFIBRE:] = y0[NFIBRE:, ::-1]
     x0 = (4 * (np.arange(2 * NFIBRE) % NFIBRE)[:, None] + rng.integers(0, 2, y0.shape)).astype(np.int32)
     return np.ascontiguousarray(y0), x0
@@ -27,19 +28,32 @@ def pixels_of(y0: np.ndarray, x0: np.ndarray, f: int, j: int) -> list[tuple[int,
     return [(y0[f, j] + p // NX, x0[f, j] + p % NX, p) for p in range(NY * NX)]
 
 
-@pytest.mark.parametrize("step", [1, 5])
-def test_couple(step: int) -> None:
-    (y0, x0), hw, nd = positions(), 3, 3
-    white = np.random.default_rng(1).random((2 * NFIBRE, NY * NX, NWAVE))
-    icov, wanted = np.zeros((2, 2 * NFIBRE, nd, 2 * hw + 1, NWAVE))
-    run_lanes(normal.couple, 2 * NFIBRE * normal.couple_lanes(NWAVE, nd, hw), step,
-              (icov, white, y0, x0, NFIBRE, NX, NY, nd, hw, NWAVE))
-    for f, d, j, k in pairs_of(range(2 * NFIBRE), range(nd), range(NWAVE), range(-hw, hw + 1)):
-        if f % NFIBRE + d < NFIBRE and 0 <= j + k < NWAVE:
+def placed(spots: np.ndarray) -> np.ndarray:
+    """Spots (fibres, pixels, bins) in the order of their places, NaN where there is no bin."""
+    made = np.full((*spots.shape[:2], normal.places_of(spots.shape[2])), np.nan)
+    for place in range(made.shape[2]):
+        if (j := normal.bin_at(place)) < spots.shape[2]:
+            made[..., place] = spots[..., j]
+    return made
+
+
+@pytest.mark.parametrize(("step", "hw", "most"), [(1, 4, 9), (5, 4, 9), (1, 4, 3), (5, 6, 2)])
+def test_couple(step: int, hw: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fibres of more than one section, rows up and down; all bins of a row at once, and in parts."""
+    nwave, nd = 83, 3
+    monkeypatch.setattr(normal, "MOST", most)
+    y0, x0 = positions(nwave=nwave)
+    white = np.random.default_rng(1).random((2 * NFIBRE, NY * NX, nwave))
+    icov, wanted = np.zeros((2, 2 * NFIBRE, nd, 2 * hw + 1, nwave))
+    width, apart = normal.together(hw)
+    run_lanes(normal.couple.sized(width), 2 * NFIBRE * normal.couple_lanes(nwave, nd, hw), step,
+              (icov, placed(white), y0, x0, NFIBRE, NX, NY, nd, hw, nwave, normal.places_of(nwave), apart))
+    for f, d, j, k in pairs_of(range(2 * NFIBRE), range(nd), range(nwave), range(-hw, hw + 1)):
+        if f % NFIBRE + d < NFIBRE and 0 <= j + k < nwave:
             there = {(y, x): white[f + d, p, j + k] for y, x, p in pixels_of(y0, x0, f + d, j + k)}
             wanted[f, d, hw + k, j] = sum(white[f, p, j] * there.get((y, x), 0.0)
                                           for y, x, p in pixels_of(y0, x0, f, j))
-    assert (wanted > 0).sum() > 300
+    assert (wanted > 0).sum() > 2000
     np.testing.assert_allclose(icov, wanted, **EXACT)
 
 
@@ -171,23 +185,40 @@ def test_product_and_share(distance: int, wanted: int) -> None:
     for kernel, columns, block, arrays in ((eliminate.product, wide + 1, eliminate.OF_PRODUCT, (v, blocks, inverse)),
                                            (eliminate.share, half + 1, eliminate.OF_SHARE, (shares, v, blocks))):
         run_lanes(kernel.sized(hw), 2 * lanes * eliminate.block_lanes(nwave, columns, block), 1, (*arrays, *rest))
-    counted = 0
+    given, moved = rng.random((nwave, 2, lanes)), np.full((nwave, 2 * lanes), np.nan)
+    whose, before, ux = np.full(2 * lanes, -7, np.int32), rng.random((nwave, lanes)), np.full((nwave, lanes), np.nan)
+    run_lanes(eliminate.carry.sized(hw), 2 * lanes * eliminate.fours(nwave), 1,
+              (moved, whose, blocks, given, sizes, depth, wanted, 0.1, distance, nwave, lanes, size))
+    right = rng.random(moved.shape)
+    run_lanes(eliminate.moved_by.sized(hw), lanes * eliminate.fours(nwave), 1,
+              (ux, before, right, blocks, sizes, depth, 1, wanted == 0, 0.1, distance, nwave, lanes, size))
+    wanted_ux, counted = before.copy(), 0
     for m in range(2 * lanes):
         i, j = m % lanes, m % lanes + (distance if m >= lanes else -distance)
         there = 0 <= j < lanes and i // size == j // size and not (distance == 2 and min(i, j) == 0)
-        if wanted and depth[m] != wanted:
-            assert (shares[m // lanes, :, :, i] == -3).all(), "what another depth made stays"
-            continue
         g = np.zeros((nwave, nwave))
         for p, k in pairs_of(range(nwave), range(-hw, hw + 1)):
             if there and 0 <= p + k < nwave:
                 g[p, p + k] = blocks[distance, p, hw + k, i] if i < j else blocks[distance, p + k, hw - k, j]
+        wanted_ux[:, i] += g @ right[:, m]
+        takes_part = there and (not wanted or depth[m] == wanted)
+        assert whose[m] == ((m if wanted else j) if takes_part else -1)
+        np.testing.assert_allclose(moved[:, m], g.T @ given[:, 1, i] if takes_part else np.nan, **EXACT)
+        if wanted and depth[m] != wanted:
+            assert (shares[m // lanes, :, :, i] == -3).all(), "what another depth made stays"
+            continue
         u = g @ z[m if wanted else max(j, 0)] @ g.T if there else np.zeros((nwave, nwave))
         counted += there
         for p, a in pairs_of(range(nwave), range(half + 1)):
             np.testing.assert_allclose(shares[m // lanes, p, a, i], u[p, p + a] if p + a < nwave else shares[
                 m // lanes, p, a, i], **EXACT)
     assert counted >= 2
+    stands = np.array([wanted > 0 and depth[i] == depth[lanes + i] == 0 for i in range(lanes)])
+    np.testing.assert_allclose(ux, np.where(stands, np.nan, wanted_ux), **EXACT)
+    made = np.full((3, nwave, width, lanes), np.nan)
+    icov = np.ascontiguousarray(blocks.transpose(3, 0, 2, 1))
+    run_lanes(eliminate.transpose, lanes * 3 * eliminate.fours(nwave), 1, (made, icov, 3, width, nwave, lanes))
+    np.testing.assert_array_equal(made, blocks)
 
 
 @pytest.mark.parametrize("cut", [0, 1])
@@ -199,7 +230,7 @@ def test_spots(cut: int) -> None:
     basis = rng.random((2, ncoef, NWAVE))
     numbers = np.full((nfibre, nseries, NWAVE), np.nan)
     run_lanes(spots.evaluate.sized(ncoef), nfibre * -(-NWAVE // spots.TOGETHER), 1,
-              (numbers, series, domain, basis, 1, nseries, 2, NWAVE))
+              (numbers, series, by_domain(domain, 2), basis, 1, nseries, 2, NWAVE))
     np.testing.assert_allclose(numbers, np.einsum("fsk,skj->fsj", series[1:3], basis[domain]), **EXACT)
 
     numbers[:, 2:8] = 0.8 + rng.random((nfibre, 6, NWAVE))
@@ -209,9 +240,14 @@ def test_spots(cut: int) -> None:
     run_lanes(spots.profile.sized(nj, ni), 2 * bins, 1,
               (profiles, numbers, y0, x0, 1, NY, NX, width, nseries, NWAVE, nfibre))
     run_lanes(spots.mix.sized(nj, ni), bins, 1, (mixed, numbers, profiles, first, NY, NX, width, depth, nseries, NWAVE))
-    raw = np.ones((nfibre, NY * NX, NWAVE))
-    run_lanes(spots.add_core.sized(nj, 1, cut), bins * -(-NY // spots.ROWS_TOGETHER), 1,
-              (raw, numbers, profiles, mixed, y0, x0, NY, NX, width, depth, nseries, NWAVE, nfibre))
+    places, found = normal.places_of(NWAVE), np.full((nfibre, NY * NX, NWAVE), np.nan)
+    raw = np.ones((nfibre, NY * NX, places))
+    together = spots.rows_together(NY, nj, True) if cut else 3
+    run_lanes(spots.add_core.sized(nj, 1, cut, together), nfibre * places * -(-NY // together), 1,
+              (raw, numbers, profiles, mixed, y0, x0, NY, NX, width, depth, nseries, NWAVE, places, nfibre))
+    for place in range(places):
+        if (j := normal.bin_at(place)) < NWAVE:
+            found[..., j] = raw[..., place]
 
     def integral(order: int, u: float) -> float:
         lower = hermeval(u, np.eye(order + 1)[max(order - 1, 0)])
@@ -227,5 +263,5 @@ def test_spots(cut: int) -> None:
         uy, ux = (y0[f, j] + np.arange(NY) - y) / sy, (x0[f, j] + np.arange(NX) - x) / sx
         beyond = (uy[:, None] ** 2 + ux**2 >= nsig**2) & (cut == 1)
         outside += int(beyond.sum())
-        np.testing.assert_allclose(raw[f, :, j].reshape(NY, NX), 1 + np.where(beyond, 0.0, wanted), **EXACT)
+        np.testing.assert_allclose(found[f, :, j].reshape(NY, NX), 1 + np.where(beyond, 0.0, wanted), **EXACT)
     assert (outside > 50) == (cut == 1)

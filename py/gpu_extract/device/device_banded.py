@@ -29,8 +29,6 @@ class BandedCore:
     room: gives memory for them, None: the device. Raises what the device raises where memory is exhausted.
     """
 
-    captured = True
-
     def __init__(self, device: Device, shape: PieceShape, limits: Limits | None = None, *, room: Empty | None = None):
         self._device, self._limits = device, limits or Limits()
         self._sizes = sizes = Sizes.of(shape, self._limits)
@@ -101,7 +99,8 @@ class _Run:
         """Fibres become the fastest axis; how strongly they are coupled."""
         s, fibres = self.sizes.shape, self.fibres
         width = 2 * s.hw + 1
-        self.launch(eliminate.transpose, prod(normal.icov.shape), "blocks", normal.icov)
+        self.launch(eliminate.transpose, eliminate.fours(s.nwave) * s.nd * fibres, "blocks", normal.icov, s.nd, width,
+                    s.nwave, fibres)
         self.launch(eliminate.vectors, s.nwave * fibres, "sides", "roots", normal.icov, normal.weight, normal.x)
         self.launch(eliminate.largest, s.nd * width * eliminate.STRETCHES * fibres, "tops", "blocks", "roots", s.nwave,
                     s.hw, fibres, s.nfibre)
@@ -161,15 +160,15 @@ class _Run:
                     s.nfibre)
         self.launch(eliminate.share.sized(s.hw), blocks[1], shares, "v", "blocks", *which, self.sizes.half, fibres,
                     s.nfibre)
-        self.launch(eliminate.carry, 2 * s.nwave * fibres, moved, "own", "blocks", "sides", *which, s.hw, fibres,
-                    s.nfibre)
+        self.launch(eliminate.carry.sized(s.hw), 2 * eliminate.fours(s.nwave) * fibres, moved, "own", "blocks", "sides",
+                    *which, fibres, s.nfibre)
         self.solve(moved, low, reach, pairs=2 * fibres, lanes=2 * fibres if depth else fibres, whole=depth > 0)
 
     def add_moved(self, ux: str, before: str, more: int, moved: str, distance: int, *, first: int = 1) -> None:
         """U x of the pairs at a distance; first: as `complements`."""
         s = self.sizes.shape
-        self.launch(eliminate.moved_by, s.nwave * self.fibres, ux, before, more, moved, "blocks", "sizes", "depth",
-                    first, self.limits.distant, distance, s.nwave, s.hw, self.fibres, s.nfibre)
+        self.launch(eliminate.moved_by.sized(s.hw), eliminate.fours(s.nwave) * self.fibres, ux, before, moved, "blocks",
+                    "sizes", "depth", more, first, self.limits.distant, distance, s.nwave, self.fibres, s.nfibre)
 
     @property
     def elements(self) -> int:

@@ -4,6 +4,7 @@ They are the CPU's own, to the last bit: at which pixel a spot begins must not d
 """
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -32,19 +33,19 @@ class BundleGeometry:
     looked: slice
     rows: int
 
-    @property
+    @cached_property
     def window(self) -> tuple[slice, slice]:
         """The cut-out of an image."""
         top, left, rows, columns = (int(n) for n in self.cut)
         return slice(top, top + rows), slice(left, left + columns)
 
-    @property
+    @cached_property
     def staged(self) -> slice:
         """The columns of an image that come up, in all rows: the cut-out's, and those that are looked at."""
         both = [part for part in (self.looked, self.window[1]) if part.start < part.stop] or [slice(0, 0)]
         return slice(min(part.start for part in both), max(part.stop for part in both))
 
-    @property
+    @cached_property
     def pixels(self) -> int:
         """How many these are."""
         return self.rows * (self.staged.stop - self.staged.start)
@@ -97,7 +98,7 @@ class Terms:
 class PsfTables:
     """A PSF as the kernels want it; see device.cuda.spots for the order of the series.
 
-    series: (nfibre, nseries, ncoef); domain: (nseries,) which basis; basis: (ndomain, ncoef, nwave) polynomials
+    series: (nfibre, nseries, ncoef); domain: from by_domain; basis: (ndomain, ncoef, nwave) polynomials
     """
 
     series: Array
@@ -129,7 +130,13 @@ def psf_tables(psf: PsfModel, wave: Array) -> PsfTables:
         if s is not None:
             series[:, n, :s.coeff.shape[-1]] = s.coeff
             domain[n] = domains.index((s.wmin, s.wmax))
-    return PsfTables(series, domain, basis, tuple(terms), psf.tail is not None)
+    return PsfTables(series, by_domain(domain, len(domains)), basis, tuple(terms), psf.tail is not None)
+
+
+def by_domain(domain: IntArray, count: int) -> IntArray:
+    """Where the series of each of `count` domains begin, and the end; then the series, domain by domain."""
+    order = np.argsort(domain, kind="stable")
+    return np.concatenate([np.searchsorted(domain[order], np.arange(count + 1)), order])
 
 
 def _series_of(core: Core) -> list[Legendre | None]:

@@ -12,7 +12,7 @@ from gpu_extract.assemble import rooms
 from gpu_extract.device.cuda.assembly import COUNTS
 from gpu_extract.device.cuda.gradients import STATE, VECTORS
 from gpu_extract.device.cuda.image import LOOKERS, SEEN
-from gpu_extract.device.cuda.normal import PARTS
+from gpu_extract.device.cuda.normal import PARTS, places_of
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.quality import ABREAST
 from gpu_extract.device.cuda.seam import Device, DeviceArray, Empty
@@ -70,7 +70,7 @@ def work_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
         "near": ((shape.bundles, -(-sizes.cut[1] // ABREAST), sizes.cut[0]), np.int32),
         "numbers": ((one, sizes.nseries, nwave), double), "profiles": ((one, sizes.nprofile, nwave), double),
         "mixed": ((one, sizes.nmixed, nwave), double),
-        "white": ((f, lanes, nwave), double), "single": ((f, lanes, nwave), np.float32),
+        "white": ((f, lanes, places_of(nwave)), double), "single": ((f, lanes, nwave), np.float32),
         "ranges": ((2, f, sizes.cut[0]), np.int32), "sums": ((2, *bins), double), "rhs": (bins, double),
         "given_up": (bins, np.int8), "x": (bins, double),
         "icov": ((f, shape.nd, 2 * shape.hw + 1, nwave), double),

@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from gpu_extract.data import Status
 from gpu_extract.device.cuda import assembly, gradients, image, normal, quality, spots, sweeps
 from gpu_extract.device.cuda.assembly import GIVEN_UP, UNSEEN
 from gpu_extract.device.cuda.gradients import STATE, R, T, Z
-from gpu_extract.device.cuda.normal import PARTS
+from gpu_extract.device.cuda.normal import PARTS, places_of
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray
 from gpu_extract.device.cuda.sweeps import tile_of, tiles_of
@@ -55,6 +56,7 @@ class Steps:
         nfibre, nwave = self.shape.nfibre, self.shape.nwave
         rows = bundle * nfibre, (bundle + 1) * nfibre
         white, y0, x0, bins = a.white.part(*rows), a.y0.part(*rows), a.x0.part(*rows), nfibre * nwave
+        places = places_of(nwave)
         width, depth, nseries = self.sizes.nprofile, self.sizes.nmixed, self.sizes.nseries
         self._launch(spots.evaluate.sized(tables.series.shape[2]), nfibre * -(-nwave // spots.TOGETHER), a.numbers,
                      *on_device, first, nseries, tables.basis.shape[0], nwave)
@@ -63,22 +65,25 @@ class Steps:
                          width, nseries, nwave, nfibre)
             self._launch(spots.mix.sized(core.nj, core.ni), bins, a.mixed, a.numbers, a.profiles, core.first, ny, nx,
                          width, depth, nseries, nwave)
-            self._launch(spots.add_core.sized(core.nj, n, int(core.cut)), bins * -(-ny // spots.ROWS_TOGETHER), white,
-                         a.numbers, a.profiles, a.mixed, y0, x0, ny, nx, width, depth, nseries, nwave, nfibre)
+            together = spots.rows_together(ny, core.nj, core.cut)
+            self._launch(spots.add_core.sized(core.nj, n, int(core.cut), together),
+                         nfibre * places * -(-ny // together), white, a.numbers, a.profiles, a.mixed, y0, x0, ny, nx,
+                         width, depth, nseries, nwave, places, nfibre)
         if tables.tail:
-            self._launch(spots.add_tail, bins * ny * nx, white, a.numbers, y0, x0, nx)
+            self._launch(spots.add_tail, nfibre * places * ny * nx, white, a.numbers, y0, x0, nx)
 
     def normal(self, ridge: float) -> None:
         """Spots finished, normal equations made."""
         a, shape, (ny, nx) = self.arrays, self.shape, self.sizes.stamp
-        bins = shape.fibres * shape.nwave
-        self._launch(spots.finish, bins, a.white, a.single, a.sums, a.root, a.light, a.y0, a.x0, a.cuts, shape.nfibre,
-                     nx)
+        bins, places = shape.fibres * shape.nwave, places_of(shape.nwave)
+        self._launch(spots.finish, shape.fibres * places, a.white, a.single, a.sums, a.root, a.light, a.y0, a.x0,
+                     a.cuts, shape.nfibre, nx)
         self.device.clear(a.icov, self.stream)
-        self._launch(normal.couple, shape.fibres * normal.couple_lanes(shape.nwave, shape.nd, shape.hw), a.icov,
-                     a.white, a.y0, a.x0, shape.nfibre, nx, ny, shape.nd, shape.hw, shape.nwave)
+        width, apart = normal.together(shape.hw)
+        self._launch(normal.couple.sized(width), shape.fibres * normal.couple_lanes(shape.nwave, shape.nd, shape.hw),
+                     a.icov, a.white, a.y0, a.x0, shape.nfibre, nx, ny, shape.nd, shape.hw, shape.nwave, places, apart)
         self._launch(normal.give_up, bins, a.icov, a.rhs, a.given_up, a.sums, FAINT_LIGHT, ridge)
-        self._launch(normal.count_given_up, shape.fibres * PARTS, a.parts, a.given_up)
+        self._launch(normal.count, shape.fibres * PARTS, a.parts, a.given_up, 1)
         self._launch(gradients.add_parts, shape.fibres, self._counted(UNSEEN), a.parts)
 
     def solve(self) -> None:
@@ -145,7 +150,7 @@ class Steps:
         frame's type (device.cuda.assembly)."""
         a, shape = self.arrays, self.shape
         bins, single = shape.fibres * shape.nout, self.sizes.kept.itemsize == 4
-        self._launch(assembly.count_given_up, shape.fibres * PARTS, a.parts, a.status)
+        self._launch(normal.count, shape.fibres * PARTS, a.parts, a.status, int(Status.FAILED))
         self._launch(gradients.add_parts, shape.fibres, self._counted(GIVEN_UP), a.parts)
         self._launch(assembly.mark, bins, a.bits, a.middles, a.ivar, a.fraction)
         self._launch(assembly.find_middles, shape.fibres * -(-shape.nout // assembly.MANY), a.middles, a.chi2pix,

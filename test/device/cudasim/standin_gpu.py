@@ -18,7 +18,8 @@ from gpu_extract.device.cuda.host_text import run_lanes
 CALLS: list[str] = []
 NUMBERS = {0: [()], 1: [(half,) for half in range(1, 40)], 2: [(half, more) for half in range(1, 40)
                                                                for more in range(1, 12)],
-           3: [(terms, core, cut) for terms in range(1, 12) for core in range(2) for cut in range(2)]}
+           4: [(terms, core, cut, rows) for terms in range(1, 12) for core in range(2) for cut in range(2)
+               for rows in range(1, 24)]}
 KERNELS = [kernel.sized(*numbers) for kernel in text.declared_texts() for numbers in NUMBERS[len(kernel.samples[0])]]
 
 

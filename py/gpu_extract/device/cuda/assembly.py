@@ -13,7 +13,6 @@ from numba import njit
 
 from gpu_extract.data import SpecMask, Status
 from gpu_extract.device.cuda.kernels import kernel
-from gpu_extract.device.cuda.normal import PARTS
 from gpu_extract.device.cuda.text import text_kernel
 
 PLACE, TARGETS = 0, 1                 # of a fibre: its row among those that are wanted, or -1
@@ -49,7 +48,7 @@ def mark(n, bits, middles, ivar, fraction):
         middles[0, f] = middles[1, f] = math.nan
 
 
-MANY = 8      # bins of one lane of find_middles (text/assembly.h)
+MANY = 16      # bins of one lane of find_middles (text/assembly.h)
 find_middles = text_kernel("assembly.find_middles", "f8[2] f8[2] u4[2] i8 i8", block=64)
 
 
@@ -146,17 +145,3 @@ resolve_singles = kernel("f4[3] f8[3] i8[2] i1[2]", name="resolve_singles")(_res
 
 # The same of float64.
 resolve_doubles = kernel("f8[3] f8[3] i8[2] i1[2]", name="resolve_doubles")(_resolve)
-
-
-@kernel("f8[2] i1[2]")
-def count_given_up(n, parts, status):
-    """Bins that the core gave up: a lane for each part of a fibre.
-
-    Bins that the core gave up among every 64th bin of a fibre.
-    """
-    f, c = n // PARTS, n % PARTS
-    total = 0.0
-    for j in range(c, status.shape[1], PARTS):
-        if status[f, j] == _FAILED:
-            total += 1.0
-    parts[f, c] = total

@@ -43,24 +43,10 @@ def counts(m, lanes, distance, size, sizes, distant):
     return j
 
 
-@njit(cache=True)
-def element(blocks, nwave, hw, lanes, i, j, p, k):
-    """G[p, p + k] of fibres i and j, 0 where p + k is no bin; blocks: from `transpose`."""
-    if not 0 <= p + k < nwave:
-        return 0.0
-    width = 2 * hw + 1
-    if i < j:
-        return blocks[(((j - i) * nwave + p) * width + hw + k) * lanes + i]
-    return blocks[(((i - j) * nwave + p + k) * width + hw - k) * lanes + j]
+FOUR = 4      # bins of one lane of transpose, carry and moved_by (text/eliminate.h)
 
-
-@kernel("f8[1] f8[4]")
-def transpose(n, blocks, icov):
-    """blocks: rows (d, j) of 2 hw + 1 elements from icov (fibres, nd, 2 hw + 1, nwave); a lane for every element."""
-    lanes, _, width, nwave = icov.shape
-    f, rest = n % lanes, n // lanes
-    k, rest = rest % width, rest // width
-    blocks[n] = icov[f, rest // nwave, k, rest % nwave]
+# icov as blocks, fibres fastest
+transpose = text_kernel("eliminate.transpose", "f8[1] f8[4] i8 i8 i8 i8", block=64)
 
 
 @kernel("f8[1] f8[1] f8[4] f8[2] f8[2]")
@@ -134,42 +120,19 @@ def block_lanes(nwave: int, columns: int, block: tuple[int, int]) -> int:
     return -(-nwave // block[0]) * -(-(columns + block[0] - 1) // block[1])
 
 
-@kernel("f8[1] i4[1] f8[1] f8[1] f8[1] i4[1] i8 f8 i8 i8 i8 i8 i8")
-def carry(n, moved, own, blocks, sides, sizes, depth, wanted, distant, distance, nwave, hw, lanes, size):
-    """moved = G^T x_i of pairs as in `product`; own: the lane of the factor that solves for them (sweeps.substitute:
-    moved = Z G^T x_i, U x_i is then G times it), -1 where there is nothing to solve; a lane for every bin."""
-    m, q = n % (2 * lanes), n // (2 * lanes)
-    i, j = m % lanes, counts(m, lanes, distance, size, sizes, distant)
-    if wanted > 0 and depth[m] != wanted:
-        j = -1
-    if q == 0:
-        own[m] = -1 if j < 0 else (m if wanted > 0 else j)
-    if j < 0:
-        return
-    total = 0.0
-    for k in range(max(-hw, -q), min(hw, nwave - 1 - q) + 1):
-        total += element(blocks, nwave, hw, lanes, j, i, q, k) * sides[(2 * (q + k) + 1) * lanes + i]
-    moved[n] = total
+# G^T x of the same pairs, and U x from what solving for that has left: text/eliminate.h
+carry = text_kernel("eliminate.carry", "f8[1] i4[1] f8[1] f8[1] f8[1] i4[1] i8 f8 i8 i8 i8 i8 n", samples=((9,), (5,)),
+                    block=64)
+moved_by = text_kernel("eliminate.moved_by", "f8[1] f8[1] f8[1] f8[1] f8[1] i4[1] i8 i8 f8 i8 i8 i8 i8 n",
+                       samples=((9,), (5,)), block=64)
+
+
+def fours(nwave: int) -> int:
+    """Lanes of these for a fibre or pair."""
+    return -(-nwave // FOUR)
 
 
 @njit(cache=True)
 def stands(i, depth, first, lanes):
     """Whether what others take from a fibre is as it was the first time: none of them was eliminated in a chain."""
     return first == 0 and depth[i] == 0 and depth[lanes + i] == 0
-
-
-@kernel("f8[1] f8[1] i8 f8[1] f8[1] f8[1] i4[1] i8 f8 i8 i8 i8 i8 i8")
-def moved_by(n, ux, before, more, moved, blocks, sizes, depth, first, distant, distance, nwave, hw, lanes, size):
-    """ux = U x, all of U, of the pairs at a distance, added to `before` where more > 0; a lane for every bin."""
-    i, p = n % lanes, n // lanes
-    if stands(i, depth, first, lanes):
-        return
-    total = before[n] if more > 0 else 0.0
-    for side in range(2):
-        m = side * lanes + i
-        j = counts(m, lanes, distance, size, sizes, distant)
-        if j >= 0:
-            for k in range(max(-hw, -p), min(hw, nwave - 1 - p) + 1):
-                total += (element(blocks, nwave, hw, lanes, i, j, p, k)
-                          * moved[(p + k) * 2 * lanes + m])
-    ux[n] = total

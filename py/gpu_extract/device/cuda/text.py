@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import ClassVar
 
 FOLDER = Path(__file__).with_name("text")
-HEADERS = ("lanes.h", "image.h", "recursions.h", "sweeps.h", "spots.h", "normal.h", "gradients.h", "quality.h",
+HEADERS = ("lanes.h", "image.h", "recursions.h", "sweeps.h", "normal.h", "spots.h", "gradients.h", "quality.h",
            "eliminate.h", "assembly.h")
 # of this package, those that declare kernels
 MODULES = "image", "sweeps", "spots", "normal", "gradients", "quality", "eliminate", "assembly"

@@ -2,6 +2,25 @@
 #pragma once
 #include "lanes.h"
 
+constexpr int FOUR = 4;      // bins of a lane
+
+// blocks: rows (d, j) of `width` elements, fibres fastest, from icov (fibres, nd, width, nwave): FOUR bins are neighbours
+// in icov.
+LANE void transpose(index n, double *blocks, const double *icov, index nd, index width, index nwave, index lanes)
+{
+    int groups = (int)(nwave + FOUR - 1) / FOUR, i = (int)(n % lanes), d = (int)(n / lanes / groups);
+    int j = (int)(n / lanes % groups) * FOUR;
+    const double *from = icov + (i * nd + d) * width * nwave + j;
+    double *to = blocks + (d * nwave + j) * width * lanes + i;
+    ONE_BY_ONE
+    for (int k = 0; k < (int)width; k++) {
+        UNROLLED
+        for (int b = 0; b < FOUR; b++)
+            if (j + b < (int)nwave)
+                to[(b * width + k) * lanes] = from[k * nwave + b];
+    }
+}
+
 // Elements H + 1 .. wide of the inverse's rows from those in the band, which lie in rows of wide + 1: a lane for every
 // column, from its diagonal upwards. What a row asks for is what the H rows before it have made.
 template <int H>
@@ -49,6 +68,78 @@ template <int H> struct Pair {
         g = blocks + (distance * nwave * WIDTH + H) * lanes + (i < j ? i : j);
     }
 };
+
+// total += G v at FOUR bins from p on: element (p, r) of G lies at g[p row + r column], v_r at v[r step].
+template <int H>
+LANE void add_product(double (&total)[FOUR], const double *g, index row, index column, const double *v, index step, int p,
+                      int nwave)
+{
+    double here[FOUR];
+    UNROLLED
+    for (int b = 0; b < FOUR; b++)
+        here[b] = 0 <= p + b - H && p + b - H < nwave ? v[(p + b - H) * step] : 0.0;
+    FOUR_AT_ONCE
+    for (int k = -H; k <= H; k++) {
+        UNROLLED
+        for (int b = 0; b < FOUR; b++) {
+            int r = p + b + k;
+            total[b] += (0 <= r && r < nwave && p + b < nwave ? g[(p + b) * row + r * column] : 0.0) * here[b];
+        }
+        int next = p + FOUR + k;
+        UNROLLED
+        for (int b = 0; b + 1 < FOUR; b++)
+            here[b] = here[b + 1];
+        here[FOUR - 1] = 0 <= next && next < nwave ? v[next * step] : 0.0;
+    }
+}
+
+// moved = G^T x_i of pairs as in `product`; own: the lane of the factor that solves for them (sweeps.substitute: moved = Z
+// G^T x_i, U x_i is then G times it), -1 where there is nothing to solve.
+template <int H>
+LANE void carry(index n, double *moved, int *own, const double *blocks, const double *sides, const double *sizes,
+                const int *depth, index wanted, double distant, index distance, index nwave, index lanes, index size)
+{
+    index m = n % (2 * lanes);
+    int q = (int)(n / (2 * lanes)) * FOUR;
+    Pair<H> pair(m, blocks, sizes, depth, wanted, distant, distance, nwave, lanes, size);
+    if (q == 0)
+        own[m] = (int)(pair.j < 0 ? -1 : wanted > 0 ? m : pair.j);
+    if (pair.j < 0)
+        return;
+    double total[FOUR] = {};
+    add_product<H>(total, pair.g, pair.column, pair.row, sides + lanes + pair.i, 2 * lanes, q, (int)nwave);
+    UNROLLED
+    for (int b = 0; b < FOUR; b++)
+        if (q + b < (int)nwave)
+            moved[(q + b) * 2 * lanes + m] = total[b];
+}
+
+// ux = U x, all of U, of the pairs at a distance, added to `before` where more > 0; only where fibres in a chain were
+// eliminated if first is 0.
+template <int H>
+LANE void moved_by(index n, double *ux, const double *before, const double *moved, const double *blocks,
+                   const double *sizes, const int *depth, index more, index first, double distant, index distance,
+                   index nwave, index lanes, index size)
+{
+    index i = n % lanes;
+    int p = (int)(n / lanes) * FOUR;
+    if (first == 0 && depth[i] == 0 && depth[lanes + i] == 0)
+        return;
+    double total[FOUR];
+    UNROLLED
+    for (int b = 0; b < FOUR; b++)
+        total[b] = more > 0 && p + b < (int)nwave ? before[(p + b) * lanes + i] : 0.0;
+    ONE_BY_ONE
+    for (int side = 0; side < 2; side++) {
+        Pair<H> pair(side * lanes + i, blocks, sizes, depth, 0, distant, distance, nwave, lanes, size);
+        if (pair.j >= 0)
+            add_product<H>(total, pair.g, pair.row, pair.column, moved + side * lanes + i, 2 * lanes, p, (int)nwave);
+    }
+    UNROLLED
+    for (int b = 0; b < FOUR; b++)
+        if (p + b < (int)nwave)
+            ux[(p + b) * lanes + i] = total[b];
+}
 
 // V = G Z, rows of 2 H + half + 1 elements V[p, p + s] at s + H: a block of P rows and Q columns.
 template <int H>

@@ -1,84 +1,170 @@
 // Kernel: the normal equations as bands.
+//
+// Whitened spots are (fibres, ny nx, places), with bins where `place_of` puts them: lanes that go through stretches of
+// STRETCH bins, one beside the other, then read neighbours in memory.
 #pragma once
 #include "lanes.h"
 
-// Entries of icov, (fibres, nd, 2 hw + 1, nwave), 0 on entry: of OWN bins of fibre f, one after another, with OTHERS of
-// fibre f + d; each the sum over the pixels that two whitened spots share, in the order of rows and columns. Of a fibre
-// with itself the mirror image too. white: (fibres, ny nx, nwave); y0, x0: (fibres, nwave).
-//
-// A lane goes once through the pixels on which both groups lie, and takes each spot's number there but once.
-constexpr int OWN = 4, OTHERS = 4;
+constexpr int STRETCH = 16, SIDE_BY_SIDE = 4, SECTION = STRETCH * SIDE_BY_SIDE;
 
-LANE void couple(index n, double *icov, const double *white, const int *y0, const int *x0, index nfibre, index nx,
-                 index ny, index nd, index hw, index nwave)
+LANE int place_of(int bin) { return bin / SECTION * SECTION + bin % STRETCH * SIDE_BY_SIDE + bin % SECTION / STRETCH; }
+
+LANE int bin_at(int place)
 {
-    constexpr int FAR = 1 << 29;
-    int blocks = (int)(nwave + OWN - 1) / OWN, many = (int)(2 * hw + OWN + OTHERS - 1) / OTHERS;
-    int j = (int)(n % blocks) * OWN, group = (int)(n / blocks % many), d = (int)(n / blocks / many % nd);
-    index f = n / blocks / many / nd, g = f + d;
-    int from = j - (d ? (int)hw : 0) + group * OTHERS;
-    if (f % nfibre + d >= nfibre || from + OTHERS <= 0 || from >= (int)nwave || from > j + OWN - 1 + (int)hw)
-        return;
-    const double *own[OWN], *other[OTHERS];
-    int tops[OWN + OTHERS], lefts[OWN + OTHERS], low[4] = {FAR, -FAR, FAR, -FAR}, too[4] = {FAR, -FAR, FAR, -FAR};
-    UNROLLED
-    for (int a = 0; a < OWN; a++) {
-        index k = j + a < (int)nwave ? j + a : nwave - 1;
-        tops[a] = y0[f * nwave + k];
-        lefts[a] = x0[f * nwave + k];
-        own[a] = white + f * ny * nx * nwave + k;
-        low[0] = tops[a] < low[0] ? tops[a] : low[0];
-        low[1] = tops[a] > low[1] ? tops[a] : low[1];
-        low[2] = lefts[a] < low[2] ? lefts[a] : low[2];
-        low[3] = lefts[a] > low[3] ? lefts[a] : low[3];
-    }
-    UNROLLED
-    for (int b = 0; b < OTHERS; b++) {
-        index k = from + b < 0 ? 0 : from + b < (int)nwave ? from + b : nwave - 1;
-        int t = tops[OWN + b] = y0[g * nwave + k], l = lefts[OWN + b] = x0[g * nwave + k];
-        other[b] = white + g * ny * nx * nwave + k;
-        too[0] = t < too[0] ? t : too[0];
-        too[1] = t > too[1] ? t : too[1];
-        too[2] = l < too[2] ? l : too[2];
-        too[3] = l > too[3] ? l : too[3];
-    }
-    int top = low[0] > too[0] ? low[0] : too[0], bottom = (low[1] < too[1] ? low[1] : too[1]) + (int)ny;
-    int left = low[2] > too[2] ? low[2] : too[2], right = (low[3] < too[3] ? low[3] : too[3]) + (int)nx;
-    if (top >= bottom || left >= right)
-        return;
-    double sums[OWN][OTHERS] = {};
-    ONE_BY_ONE
-    for (int y = top; y < bottom; y++) {
-        ONE_BY_ONE
-        for (int x = left; x < right; x++) {
-            double mine[OWN];
-            UNROLLED
-            for (int a = 0; a < OWN; a++) {
-                int v = y - tops[a], u = x - lefts[a];
-                bool there = 0 <= v && v < (int)ny && 0 <= u && u < (int)nx;
-                mine[a] = there ? own[a][(index)(v * (int)nx + u) * nwave] : 0.0;
-            }
-            UNROLLED
-            for (int b = 0; b < OTHERS; b++) {
-                int v = y - tops[OWN + b], u = x - lefts[OWN + b];
-                bool there = 0 <= v && v < (int)ny && 0 <= u && u < (int)nx;
-                double value = there ? other[b][(index)(v * (int)nx + u) * nwave] : 0.0;
-                UNROLLED
-                for (int a = 0; a < OWN; a++)
-                    sums[a][b] = fma(mine[a], value, sums[a][b]);
-            }
-        }
-    }
-    UNROLLED
-    for (int a = 0; a < OWN; a++) {
+    return place / SECTION * SECTION + place % SIDE_BY_SIDE * STRETCH + place % SECTION / SIDE_BY_SIDE;
+}
+
+// Whitened spots, and where they lie on the CCD.
+struct Spots {
+    const double *white;
+    const int *y0, *x0;
+    int ny, nx, places, nwave;
+};
+
+// Bins of a fibre, W of them, that follow each other in steps of `step` and go with the rows. What lies behind the last
+// one begins below all rows.
+template <int W> struct Window {
+    static constexpr int CORNER = 1 << 16, NONE = 1 << 29;
+    const Spots &all;
+    int fibre, step, bin, left, corner[W];       // a spot's first pixel: row times CORNER, and column
+
+    LANE Window(const Spots &all, int fibre, int step, int bin, int left)
+        : all(all), fibre(fibre), step(step), bin(bin), left(left)
+    {
         UNROLLED
-        for (int b = 0; b < OTHERS; b++) {
-            int at = j + a, to = from + b, k = to - at;
-            if (at >= (int)nwave || to < 0 || to >= (int)nwave || k > (int)hw || k < (d ? -(int)hw : 0))
-                continue;
-            icov[((f * nd + d) * (2 * hw + 1) + hw + k) * nwave + at] = sums[a][b];
-            if (d == 0 && k > 0)
-                icov[(f * nd * (2 * hw + 1) + hw - k) * nwave + to] = sums[a][b];
+        for (int a = 0; a < W; a++)
+            corner[a] = corner_of(a);
+    }
+    LANE int corner_of(int a) const
+    {
+        index at = (index)fibre * all.nwave + bin + a * step;
+        return a < left ? all.y0[at] * CORNER + (all.x0[at] & (CORNER - 1)) : (CORNER / 2 - 1) * CORNER;
+    }
+    LANE int top(int a) const { return corner[a] >> 16; }
+    LANE int column(int a) const { return (short)(corner[a] & (CORNER - 1)); }
+    LANE bool is_over(int y, int beyond) const { return left > beyond && top(0) + all.ny <= y; }
+    // The first bin leaves, another one comes.
+    LANE void go_on()
+    {
+        bin += step;
+        left--;
+        UNROLLED
+        for (int a = 0; a + 1 < W; a++)
+            corner[a] = corner[a + 1];
+        corner[W - 1] = corner_of(W - 1);
+    }
+    // Of row y: where column 0 would lie among a spot's numbers, NONE where the spot has no such row; the first of their
+    // columns, and one past the last.
+    LANE void look(int (&at)[W], int &first, int &last, int y) const
+    {
+        UNROLLED
+        for (int a = 0; a < W; a++) {
+            int down = y - top(a);
+            bool there = 0 <= down && down < all.ny;
+            at[a] = there ? place_of(bin + a * step) + (down * all.nx - column(a)) * all.places : NONE;
+            first = there && column(a) < first ? column(a) : first;
+            last = there && column(a) + all.nx > last ? column(a) + all.nx : last;
         }
     }
+    LANE double value(int a, int at, int x) const
+    {
+        bool there = at != NONE && (unsigned)(x - column(a)) < (unsigned)all.nx;
+        return there ? (all.white + (index)fibre * all.ny * all.nx * all.places)[at + x * all.places] : 0.0;
+    }
+};
+
+// Sums over the pixels that spots of two windows share, row by row. `mine` goes on until `beyond` bins are left; a pair's
+// sum is there when one of its bins leaves, and keep(a, b) puts it away. ALONE: both windows are one.
+template <int W, bool ALONE, typename Keep>
+LANE void slide(Window<W> &mine, Window<W> &theirs, int bins_behind, Keep keep)
+{
+    const int beyond = ALONE ? bins_behind : 0;
+    double sums[W][W] = {};
+    ONE_BY_ONE
+    for (int y = mine.top(0); mine.left > beyond; y++) {
+        ONE_BY_ONE
+        while (mine.is_over(y, beyond)) {
+            UNROLLED
+            for (int b = 0; b < W; b++)
+                keep(0, b, sums[0][b]);
+            UNROLLED
+            for (int a = 0; a < W; a++) {
+                UNROLLED
+                for (int b = 0; b < W; b++)
+                    sums[a][b] = a + 1 < W && b + ALONE < W ? sums[(a + 1) % W][(b + ALONE) % W] : 0.0;
+            }
+            mine.go_on();
+        }
+        ONE_BY_ONE
+        while (!ALONE && theirs.is_over(y, 0)) {
+            UNROLLED
+            for (int a = 0; a < W; a++) {
+                keep(a, 0, sums[a][0]);
+                UNROLLED
+                for (int b = 0; b < W; b++)
+                    sums[a][b] = b + 1 < W ? sums[a][(b + 1) % W] : 0.0;
+            }
+            theirs.go_on();
+        }
+        int ours[W], others[W], edges[4] = {1 << 29, -(1 << 29), 1 << 29, -(1 << 29)};
+        mine.look(ours, edges[0], edges[1], y);
+        theirs.look(others, edges[2], edges[3], y);
+        int from = edges[0] > edges[2] ? edges[0] : edges[2], to = edges[1] < edges[3] ? edges[1] : edges[3];
+        ONE_BY_ONE
+        for (int x = from; x < to; x++) {
+            double here[W];
+            UNROLLED
+            for (int a = 0; a < W; a++)
+                here[a] = mine.value(a, ours[a], x);
+            UNROLLED
+            for (int b = 0; b < W; b++) {
+                double value = ALONE ? here[b] : theirs.value(b, others[b], x);
+                UNROLLED
+                for (int a = 0; a < (ALONE ? b + 1 : W); a++)
+                    sums[a][b] = fma(here[a], value, sums[a][b]);
+            }
+        }
+    }
+}
+
+// Entries of icov, (fibres, nd, 2 hw + 1, nwave), 0 on entry: each the sum over the pixels that two whitened spots
+// share, in the order of rows and columns; of a fibre with itself the mirror image too. A lane goes along a stretch of
+// fibre f, with W of its bins and W of fibre f + d that may touch a row, every `apart`-th of both: a number of a spot is
+// taken once, and serves as many sums. y0, x0: (fibres, nwave).
+template <int W>
+LANE void couple(index n, double *icov, const double *white, const int *y0, const int *x0, index nfibre, index nx,
+                 index ny, index nd, index hw, index nwave, index places, index apart)
+{
+    Spots all{white, y0, x0, (int)ny, (int)nx, (int)places, (int)nwave};
+    int end = (int)nwave, reach = (int)hw, step = (int)apart, stretches = (end + STRETCH - 1) / STRETCH;
+    int low = (int)(n % stretches) * STRETCH, high = low + STRETCH < end ? low + STRETCH : end;
+    index rest = n / stretches, pair = rest / (apart * apart), f = pair / nd, d = pair % nd;
+    int own = (int)(rest % apart), other = (int)(rest / apart % apart), many = high - low - own;
+    if (f % nfibre + d >= nfibre || many <= 0)
+        return;
+    bool up = y0[f * nwave + end - 1] >= y0[f * nwave], alone = d == 0 && step == 1;
+    int back = low - reach > 0 ? low - reach : 0, ahead = high + reach < end ? high + reach : end;
+    int beyond = !alone ? 0 : up ? ahead - high : low - back;
+    double *out = icov + (f * nd + d) * (2 * reach + 1) * nwave;
+    Window<W> mine(all, (int)f, up ? step : -step, up ? low + own : high - 1 - own, (many + step - 1) / step + beyond);
+    Window<W> theirs(all, (int)(f + d), up ? step : -step, up ? back + other : ahead - 1 - other,
+                     (ahead - back - other + step - 1) / step);
+    auto keep = [&](int at, int to, double sum) {
+        int k = to - at;
+        if (-reach <= k && k <= reach && (d > 0 || k >= 0))
+            out[(reach + k) * nwave + at] = sum;
+        if (d == 0 && 0 < k && k <= reach)
+            out[(reach - k) * nwave + to] = sum;
+    };
+    if (alone)
+        slide<W, true>(mine, mine, beyond, [&](int, int b, double sum) {
+            int at = mine.bin, to = at + b * mine.step;
+            if (b < mine.left)
+                keep(at < to ? at : to, at < to ? to : at, sum);
+        });
+    else
+        slide<W, false>(mine, theirs, 0, [&](int a, int b, double sum) {
+            if (a < mine.left && b < theirs.left)
+                keep(mine.bin + a * mine.step, theirs.bin + b * theirs.step, sum);
+        });
 }

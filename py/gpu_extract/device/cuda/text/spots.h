@@ -4,13 +4,14 @@
 // the steps is scratch of one bundle at a time, (fibres, numbers, bins), bins fastest, and stays in the device's
 // second-level cache for the most part. Who works on a bin works on as much of it as its registers hold.
 #pragma once
-#include "lanes.h"
+#include "normal.h"
 
 // A bin's numbers: centre (y, x); of each core sigma y, sigma x, nsig (device.cuda.spots).
 constexpr int CENTRE_Y = 0, CENTRE_X = 1, CORES = 2;
 
 // numbers = all Legendre series at so many bins, an eighth of a fibre apart: (fibres, nseries, nwave). series: (all
-// fibres, nseries, ncoef); basis: (ndomain, ncoef, nwave), of which domain tells each series' own.
+// fibres, nseries, ncoef); basis: (ndomain, ncoef, nwave); domain: where each one's series begin, and their end, then
+// the series domain by domain.
 constexpr int TOGETHER = 8;
 
 template <int NCOEF>
@@ -29,9 +30,8 @@ LANE void evaluate(index n, double *numbers, const double *series, const index *
                 values[k][b] = j + b * apart < (int)nwave ? basis[(d * NCOEF + k) * nwave + j + b * apart] : 0.0;
         }
         ONE_BY_ONE
-        for (int s = 0; s < (int)nseries; s++) {
-            if (domain[s] != d)
-                continue;
+        for (int at = (int)domain[d]; at < (int)domain[d + 1]; at++) {
+            int s = (int)domain[ndomain + 1 + at];
             const double *row = series + ((begin + f) * nseries + s) * NCOEF;
             double total[TOGETHER] = {};
             UNROLLED
@@ -129,20 +129,20 @@ LANE void mix(index n, double *mixed, const double *numbers, const double *profi
     }
 }
 
-// Some rows of a core's pixels; raw: (fibres, ny nx, nwave), set by the first core, added to by the second. CUT:
+// Some rows of a core's pixels; raw: (fibres, ny nx, places), set by the first core, added to by the second. CUT:
 // whether the core is 0 where uy^2 + ux^2 >= nsig^2.
-constexpr int ROWS_TOGETHER = 6;
-
-template <int NJ, int CORE, int CUT>
+template <int NJ, int CORE, int CUT, int ROWS_TOGETHER>
 LANE void add_core(index n, double *raw, const double *numbers, const double *profiles, const double *mixed,
                    const int *y0, const int *x0, index ny, index nx, index width, index depth, index nseries,
-                   index nwave, index fibres)
+                   index nwave, index places, index fibres)
 {
-    index bin = n % (fibres * nwave), f = bin / nwave, j = bin % nwave;
-    int top = (int)(n / (fibres * nwave)) * ROWS_TOGETHER;
+    index f = n / places % fibres, place = n % places, j = bin_at((int)place), bin = f * nwave + j;
+    int top = (int)(n / (fibres * places)) * ROWS_TOGETHER;
+    if (j >= nwave)
+        return;
     const double *hy = profiles + f * width * nwave + j, *given = mixed + f * depth * nwave + j;
     const double *mine = numbers + f * nseries * nwave + j;
-    double *out = raw + f * ny * nx * nwave + j, terms[NJ][ROWS_TOGETHER];
+    double *out = raw + f * ny * nx * places + place, terms[NJ][ROWS_TOGETHER];
     UNROLLED
     for (int k = 0; k < NJ; k++) {
         UNROLLED
@@ -164,7 +164,7 @@ LANE void add_core(index n, double *raw, const double *numbers, const double *pr
             int y = top + r;
             if (y >= (int)ny)
                 continue;
-            double *pixel = out + (y * nx + x) * nwave;
+            double *pixel = out + (y * nx + x) * places;
             if (CUT) {
                 const double *size = mine + (CORES + 3 * CORE) * nwave;
                 double uy = (y0[bin] - mine[CENTRE_Y * nwave] + y) / size[0];
