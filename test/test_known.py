@@ -41,7 +41,7 @@ def test_a_psf_that_was_changed_in_place_is_another(ask, change):
 
 
 @pytest.mark.parametrize("field", [{"name": "other"}, {"psferr": 0.5}, {"identity": {"CAMERA": "b1"}},
-                                   {"shape": (4000, 4001)}, {"stamp": (13, 13)}, {"cores": ()}])
+                                   {"shape": (4000, 4001)}, {"stamp": (13, 13)}, {"offset": (1.0, 2.0)}])
 def test_every_field_counts(ask, field):
     """Two PSFs that differ in anything have answers of their own."""
     psf = oracle.make_psf(oracle.FAMILIES[0])

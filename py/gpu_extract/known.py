@@ -43,13 +43,22 @@ def known(psf: PsfModel, question: Hashable, find: Callable[[], T]) -> T:
 def _answers(psf: PsfModel) -> dict[Hashable, Any]:
     """Those about PSFs of this content. Threads that ask about a new one at the same time may each find out."""
     global _known
-    content = list(_parts(psf))
     for one in _known:
-        if len(one.content) == len(content) and all(map(_same, one.content, content)):
+        if is_content(one.content, psf):
             return one.answers
-    copied = [part.copy() if isinstance(part, np.ndarray) else part for part in content]
-    _known = (_Known(copied, {}), *_known[:FEW - 1])
+    _known = (_Known(content_of(psf), {}), *_known[:FEW - 1])
     return _known[0].answers
+
+
+def content_of(psf: PsfModel) -> list[Any]:
+    """A copy of all that a PSF says, for `is_content`."""
+    return [part.copy() if isinstance(part, np.ndarray) else part for part in _parts(psf)]
+
+
+def is_content(content: list[Any], psf: PsfModel) -> bool:
+    """Whether that is what a PSF says now."""
+    parts = list(_parts(psf))
+    return len(parts) == len(content) and all(map(_same, content, parts))
 
 
 def _parts(part: Any) -> Iterator[Any]:

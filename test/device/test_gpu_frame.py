@@ -3,6 +3,7 @@
 The lanes of the kernels are those of a GPU, compiled for the CPU; what is queued runs as late as events allow, and new
 memory holds garbage: a missing wait or a place that nobody wrote gives wrong numbers here.
 """
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from gpu_extract.config import ExtractConfig
 from gpu_extract.data import NOT_MEASURED, Frame, Image, Legendre, PsfModel, SpecMask, Status
 from gpu_extract.decorrelate import banded
 from gpu_extract.decorrelate.limits import Limits
+from gpu_extract.device import frames
 from gpu_extract.device.cuda.gradients import STATE
 from gpu_extract.device.cuda.image import SEEN
 from gpu_extract.device.cuda.kernels import declared
@@ -274,6 +276,27 @@ def test_a_psf_that_was_read_again_is_the_same() -> None:
         frame = extract(case.image, psf, CONFIG, backend=backend)
         flows.append(backend.flow)
     assert flows[0] is flows[1] and list(frame.notes["dropped"]) == [7]
+
+
+def test_a_psf_that_was_changed_in_place_is_another() -> None:
+    """Nothing that was made of the arrays as they were serves the next frame."""
+    case = four_bundles()
+    psf, backend = deepcopy(case.psf), GpuFrames(SimulatedDevice, lambda job: HostCore)
+    extract(case.image, psf, CONFIG, backend=backend)
+    psf.x.coeff[1, 0] += 0.25        # of none of the fibres that the decay is measured on
+    moved = replace(case.psf, x=replace(case.psf.x, coeff=psf.x.coeff.copy()))
+    fresh = GpuFrames(SimulatedDevice, lambda job: HostCore)
+    assert_same(extract(case.image, psf, CONFIG, backend=backend), extract(case.image, moved, CONFIG, backend=fresh))
+
+
+def test_an_image_whose_pixels_kernels_cannot_number_is_the_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "MOST_PIXELS", 100)
+    warnings: list[str] = []
+    case, backend = four_bundles(), GpuFrames(SimulatedDevice, lambda job: HostCore, warn=warnings.append)
+    assert_same(extract(case.image, case.psf, CONFIG, backend=backend), on_cpu(CONFIG))
+    (ny, nx) = case.image.shape
+    assert warnings == [f"simulated device takes images of up to 100 pixels a side, this one is {ny} x {nx}: this rank "
+                        "works on the CPU"]
 
 
 def test_another_psf_takes_the_place_of_the_one_before() -> None:

@@ -10,7 +10,7 @@ from nights import PROGRAM, Night
 
 # third-party packages that a run on the CPU imports, without a launcher; those behind astropy are astropy's own
 ALLOWED = {"numpy", "scipy", "numba", "llvmlite", "astropy", "astropy_iers_data", "erfa", "yaml", "packaging",
-           "sortedcontainers", "isal"}
+           "sortedcontainers", "isal", "threadpoolctl"}
 MOST_MODULES = 1100       # there are 840, and 200 more where kernels are compiled
 NEVER = ("astropy.modeling", "astropy.wcs", "scipy.optimize", "scipy.stats", "numba.cuda", "mpi4py", "matplotlib")
 

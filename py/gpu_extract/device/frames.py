@@ -19,20 +19,24 @@ from gpu_extract.device.geometry import BundleGeometry, bundle_geometry, cut_pie
 from gpu_extract.device.memory import sizes_of
 from gpu_extract.device.remedy import on_cpu, put, put_fibres
 from gpu_extract.errors import InternalError
+from gpu_extract.known import content_of, is_content
 from gpu_extract.plan import share
-from gpu_extract.ranks.packing import same
 from gpu_extract.seams import Comm, Recorder
 from gpu_extract.solve import TOLERANCE
 
 LARGE = 2       # large pieces of a rank's bundles: a recursion along wavelength takes as long for one fibre as for many
 SLOTS = 4       # pieces in flight
+MOST_PIXELS = 32000      # rows or columns: kernels keep both in 16 bits, with the part of a spot that is off the CCD
 
 
 @dataclass(frozen=True)
 class _Warm:
-    """What is kept from one frame to the next: the flow, and what it was made for; pixels: type and shape of images."""
+    """What is kept from one frame to the next: the flow, and what it was made for.
 
-    psf: PsfModel
+    psf: what it says but for its name, a copy; pixels: type and shape of images
+    """
+
+    psf: list[Any]
     config: ExtractConfig
     bundles: tuple[int, ...]
     pixels: tuple[Any, ...]
@@ -43,7 +47,7 @@ class _Warm:
         made_for = self.flow.task.job
         return (self.config == job.config and self.bundles == bundles and self.pixels == pixels
                 and made_for.decay == job.decay and made_for.dropped == job.dropped and made_for.dtype == job.dtype
-                and (self.psf is job.psf or same(replace(self.psf, name=""), replace(job.psf, name=""))))
+                and is_content(self.psf, replace(job.psf, name="")))
 
 
 class GpuFrames:
@@ -105,13 +109,15 @@ class GpuFrames:
         mine = tuple(share(len(job.plan.bundles), comm.rank, comm.size))
         if not mine:
             return []
-        make_core = self._cores(job)
-        while make_core is not None and self._slots > 0:
+        make_core, small = self._cores(job), max(image.shape) <= MOST_PIXELS
+        while make_core is not None and self._slots > 0 and small:
             rows = self._attempt(image, job, mine, make_core, recorder)
             if rows is not None:
                 return [(mine[0], rows)]
             self._shrink(len(mine))
-        why = "has not enough free memory for one bundle" if make_core else f"does not know the {job.config.core} core"
+        why = (f"does not know the {job.config.core} core" if not make_core else
+               "has not enough free memory for one bundle" if small else
+               f"takes images of up to {MOST_PIXELS} pixels a side, this one is {image.shape[0]} x {image.shape[1]}")
         self._warn(f"{self.name} {why}: this rank works on the CPU")
         return [(n, rows_of(on_cpu(image, job, n, recorder), job.plan, job.dtype)) for n in mine]
 
@@ -141,7 +147,7 @@ class GpuFrames:
         fibres = wanted((geometries[0].fibres[0], geometries[-1].fibres[1]), job.plan)
         flow = Flow(self.device, Task(job, geometries, tables, sizes, fibres), pieces, slots=self._slots,
                     make_core=make_core, warn=self._warn)
-        self._warm = _Warm(job.psf, job.config, mine, (dtype, image.shape), flow)
+        self._warm = _Warm(content_of(replace(job.psf, name="")), job.config, mine, (dtype, image.shape), flow)
         return flow
 
     def _forget(self) -> None:
