@@ -104,20 +104,20 @@ with watched:
 print(int(mask[0, 0]))
 """
 DEVICE = WATCHED + """
-from gpu_extract.device.cuda import matrices, simulated
+from gpu_extract.device.cuda import complement, simulated
 device = simulated.SimulatedDevice()
-out, given = device.empty((1, 2, 2)), device.empty((1, 2, 2))
-given.data[:] = [[1, 2], [3, 4]]
+far, shares = device.empty((1,)), device.empty((2,))
+shares.data[:] = 7, 3
 with watched:
-    device.launch(matrices.inner, 4, (out, given), device.stream())
+    device.launch(complement.gather, 1, (far, shares, 1, 1, 0, 1), device.stream())
     device.close()
-print(int(out.data[0, 0, 0]))
+print(int(far.data[0]))
 """
 
 
 @pytest.mark.parametrize(("code", "source", "edit", "printed"), [
     (CPU, "arrays.py", ("NODATA = 256 ", "NODATA = 1024"), ("256", "1024")),
-    (DEVICE, "device/cuda/matrices.py", ("total += matrices[b, k, r]", "total -= matrices[b, k, r]"), ("10", "-10")),
+    (DEVICE, "device/cuda/complement.py", ("both = shares[n] + shares[", "both = shares[n] - shares["), ("10", "4")),
 ], ids=["cpu", "device"])
 def test_an_edit_of_a_constant_in_another_file_is_used_by_the_next_run(
         tmp_path: Path, code: str, source: str, edit: tuple[str, str], printed: tuple[str, str]) -> None:
