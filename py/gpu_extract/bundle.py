@@ -14,7 +14,16 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from gpu_extract.checks.odd_pixels import columns, concentration, find_odd, in_notes, mask_pixels, touched
+from gpu_extract.checks.odd_pixels import (
+    NO_PIXELS,
+    columns,
+    concentration,
+    find_odd,
+    in_notes,
+    mask_pixels,
+    none_odd,
+    touched,
+)
 from gpu_extract.checks.probe import Decay, measure_neighbours
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import (
@@ -197,8 +206,8 @@ def locate(image: Image, job: Job, fibres: tuple[int, int], arena: Arena | None 
     bins = slice(len(job.plan.extended))       # the recipe repeats the last one
     bands = half_bands(spots.y0[:, bins], spots.x0[:, bins], job.psf.stamp, image.shape)
     looked = job.columns(image, fibres)
-    odd = job.odd_in(image, looked)            # first: what it has looked at is in the caches for the cut
     cut = make_cut(image, spots.y0, spots.x0, job.psf.stamp, arena)
+    odd = NO_PIXELS if none_odd(image, looked, job.most_ivar, cut.inside, cut.seen) else job.odd_in(image, looked)
     mask_pixels(cut.root, cut.light, odd, (cut.y0, cut.x0))
     return Place(spots, cut, bands, odd, _most_ivar(job, spots, looked, image.shape[1]))
 

@@ -7,12 +7,23 @@ import pytest
 
 import oracle
 from extraction import CORES, assert_same_bits, extracted, in_sigma, inner_case, relative
-from gpu_extract.checks.odd_pixels import FAR, SHARP, columns, concentration, find_odd, may_be_odd, most_ivar, touched
+from gpu_extract.checks.odd_pixels import (
+    FAR,
+    SHARP,
+    columns,
+    concentration,
+    find_odd,
+    may_be_odd,
+    most_ivar,
+    none_odd,
+    touched,
+)
 from gpu_extract.checks.probe import measure_decay
 from gpu_extract.data import Image, SpecMask
 from gpu_extract.errors import InputError
 from gpu_extract.io.image import read_image
 from gpu_extract.io.psf import read_psf
+from gpu_extract.normal import make_cut
 from gpu_extract.spots import centres, corners
 
 WHOLE = 5      # fibres of the case: all of one bundle
@@ -97,6 +108,42 @@ def test_what_is_largest_says_whether_to_look(values, may):
     image = Image(np.where(rng.random((64, 64)) < 0.5, 3.0, -3.0), np.ones((64, 64)))
     assert may_be_odd(image, slice(0, 64), 2.0, values) == may
     assert may_be_odd(image, slice(0, 64), None, values) == (values[2] > 0), "illegal ones are told of all the same"
+
+
+WRONG = {"huge": (1e9, 1.0), "much ivar": (0.0, 1e9), "NaN": (np.nan, 1.0), "ivar NaN": (0.0, np.nan),
+         "infinite": (np.inf, 1.0), "ivar infinite": (0.0, np.inf), "negative ivar": (0.0, -1.0)}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("place", [(0, 12), (63, 12), (30, 9), (30, 51), (30, 20), (10, 12), (49, 49)])
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_the_cut_has_not_seen_is_looked_at(wrong, place, dtype):
+    """Rows 10 to 49 and columns 12 to 49 are in a cut, columns 9 to 51 are looked at: a pixel anywhere is found."""
+    rng = np.random.default_rng(2)
+    pix, ivar = rng.normal(size=(64, 64)).astype(dtype), np.ones((64, 64), dtype)
+    y, x = np.meshgrid([10, 40], [12, 40], indexing="ij")
+    fine = make_cut(Image(pix, ivar), y, x, (10, 10))
+    assert fine.inside == (10, 50, 12, 50) and none_odd(Image(pix, ivar), slice(9, 52), 2.0, fine.inside, fine.seen)
+    pix[place], ivar[place] = WRONG[wrong]
+    image = Image(pix, ivar)
+    cut = make_cut(image, y, x, (10, 10))
+    assert not none_odd(image, slice(9, 52), 2.0, cut.inside, cut.seen)
+    # the switch keeps what is huge, and illegal numbers are told of all the same
+    illegal = wrong not in ("huge", "much ivar")
+    assert none_odd(image, slice(9, 52), None, cut.inside, cut.seen) != illegal
+    ivar[place] = 0.0
+    assert make_cut(image, y, x, (10, 10)).seen[2] == 0.0, "what is masked may hold anything"
+
+
+def test_a_cut_says_what_is_largest_in_it():
+    rng = np.random.default_rng(3)
+    pix, ivar = rng.normal(size=(64, 64)), rng.random((64, 64))
+    ivar[rng.random(ivar.shape) < 0.2] = 0.0
+    cut = make_cut(Image(pix, ivar), np.array([[-5, 40]]), np.array([[30, 60]]), (11, 17))
+    first, last, start, stop = cut.inside
+    assert cut.inside == (0, 51, 30, 64)
+    inside = ivar[first:last, start:stop]
+    assert cut.seen == (inside.max(), (inside * pix[first:last, start:stop]**2).max(), 0.0)
 
 
 def test_the_switch_keeps_them_as_they_are():

@@ -129,6 +129,31 @@ def may_be_odd(image: Image, place: slice, most: float | None, seen: Sequence[fl
     return usual is not None and bright > min(FAR * usual, NOISELESS)**2
 
 
+def none_odd(image: Image, place: slice, most: float | None, inside: tuple[int, int, int, int],
+             seen: Sequence[float]) -> bool:
+    """Whether `find_odd` would find nothing in these columns, nor refuse anything.
+
+    inside: (first row, last + 1, first column, last + 1) of a part of the image of which that is known; seen: what is
+    known, as for `may_be_odd`. Only the rest of the columns is looked at.
+    """
+    if may_be_odd(image, place, most, seen) or not (image.ivar.flags.c_contiguous and image.pix.flags.c_contiguous):
+        return False
+    limits = (_LARGEST, _LARGEST) if most is None else (most, FAR**2)      # the quantile counts as 1 at least
+    first, last, start, stop = inside
+    whole, ny = (place.start, place.stop), image.shape[0]
+    rest = ((slice(0, first), whole), (slice(last, ny), whole),
+            (slice(first, last), (place.start, min(start, place.stop))),
+            (slice(first, last), (max(stop, place.start), place.stop)))
+    return not any(_suspects(image.ivar[rows], image.pix[rows], columns, limits).any() for rows, columns in rest)
+
+
+def _suspects(ivar: Array, pix: Array, columns: tuple[int, int], limits: tuple[float, float]) -> np.ndarray:
+    """Which of some rows contain a suspect; see simd_odd.look."""
+    rows = np.empty(len(ivar), dtype=bool)
+    simd_odd.look(rows, read_only(ivar), read_only(pix), columns, limits)
+    return rows
+
+
 def _some(image: Image, place: slice, limits: tuple[float, float]) -> tuple[Array, Array, IntArray]:
     """ivar and pix in these columns of the rows that contain a suspect, and which rows these are."""
     ivar, pix = image.ivar, image.pix
@@ -136,9 +161,7 @@ def _some(image: Image, place: slice, limits: tuple[float, float]) -> tuple[Arra
     if not all(a.flags.c_contiguous for a in (ivar, pix)):
         ivar, pix = (np.ascontiguousarray(a[:, place]) for a in (ivar, pix))
         columns = 0, ivar.shape[1]
-    rows = np.empty(len(ivar), dtype=bool)
-    simd_odd.look(rows, read_only(ivar), read_only(pix), columns, limits)
-    there = np.nonzero(rows)[0]
+    there = np.nonzero(_suspects(ivar, pix, columns, limits))[0]
     some = slice(*columns)
     return ivar[there, some].astype(np.float64), pix[there, some].astype(np.float64), there
 

@@ -21,12 +21,16 @@ class Cut:
 
     root, light: (rows, columns) float64, sqrt(ivar) and sqrt(ivar) pix; 0 where ivar is 0
     y0, x0: CCD pixel of [0, 0]
+    inside: (first row, last + 1, first column, last + 1) of the image that is in it
+    seen: of that, the largest ivar, the largest ivar pix^2, and whether a number is illegal (above 0)
     """
 
     root: Array
     light: Array
     y0: int
     x0: int
+    inside: tuple[int, int, int, int] = (0, 0, 0, 0)
+    seen: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
 
 def make_cut(image: Image, y0: IntArray, x0: IntArray, stamp: tuple[int, int], arena: Arena | None = None) -> Cut:
@@ -41,8 +45,8 @@ def make_cut(image: Image, y0: IntArray, x0: IntArray, stamp: tuple[int, int], a
     root, light = (arena or Arena()).take(2, bottom - top, width + -width % VECTOR)
     inside = max(top, 0), min(bottom, image.shape[0]), max(left, 0), min(right, image.shape[1])
     pixels = read_only(image.ivar), read_only(image.pix)
-    simd_cut.whiten_pixels(root, light, *pixels, inside, (inside[0] - top, inside[2] - left))
-    return Cut(root, light, top, left)
+    seen = simd_cut.whiten_pixels(root, light, *pixels, inside, (inside[0] - top, inside[2] - left))
+    return Cut(root, light, top, left, inside, seen)
 
 
 def _touched(first: IntArray, size: int, n: int) -> tuple[int, int]:

@@ -6,7 +6,21 @@ import numpy as np
 
 from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.simd import address, prefetch, vmul, vread8, vroot, vwrite_past
+from gpu_extract.vectors.simd import (
+    address,
+    prefetch,
+    vfma,
+    vfold,
+    vmax,
+    vmin,
+    vmul,
+    vread8,
+    vroot,
+    vset8,
+    vsum,
+    vwrite,
+    vwrite_past,
+)
 
 EIGHT = 8     # float64 of the longest vector
 LINE = 16     # float32 of a cache line
@@ -189,6 +203,8 @@ def whiten_pixels(root, light, ivar, pix, inside, margin):
     inside: (first, last, start, stop), rows first .. last - 1 and columns start .. stop - 1 of it
     margin: (rows, columns) before them; what root and light have behind them is 0 too
     What is made is more than the caches hold: it goes straight to memory.
+    Returned is what that part of the image has: the largest ivar, the largest ivar pix^2, and 1 where a number is NaN
+    or infinite, or an ivar negative, else 0; pixels of ivar 0 do not count.
     """
     first, last, start, stop = inside
     top, left = margin
@@ -198,6 +214,7 @@ def whiten_pixels(root, light, ivar, pix, inside, margin):
     row = np.zeros((2, width))
     weights, values = row[0, left:], row[1, left:]
     to_root, to_light = address(root, top * width), address(light, top * width)
+    zero = least = most = brightest = none = vset8(0.0)
     for y in range(first, last):
         for x in range(start, stop, LINE):
             prefetch(address(ivar, (y + AHEAD) * ivar.shape[1] + x))
@@ -207,8 +224,16 @@ def whiten_pixels(root, light, ivar, pix, inside, margin):
             weights[x] = weight[x]
             values[x] = value[x] if weight[x] > 0 else 0.0
         for x in range(0, width, EIGHT):
-            r = vroot(vread8(address(row, x)))
+            w, p = vread8(address(row, x)), vread8(address(row, width + x))
+            r, bright = vroot(w), vmul(vmul(w, p), p)
             vwrite_past(to_root + 8 * x, r)
-            vwrite_past(to_light + 8 * x, vmul(r, vread8(address(row, width + x))))
+            vwrite_past(to_light + 8 * x, vmul(r, p))
+            least, most, brightest = vmin(w, least), vmax(w, most), vmax(bright, brightest)
+            none = vfma(bright, zero, vfma(w, zero, none))
         to_root += 8 * width
         to_light += 8 * width
+    seen = np.empty((3, EIGHT))
+    for n, vector in enumerate((least, most, brightest)):
+        vwrite(address(seen, n * EIGHT), vector)
+    illegal = seen[0].min() < 0.0 or vsum(vfold(none)) != 0.0
+    return seen[1].max(), seen[2].max(), 1.0 if illegal else 0.0
