@@ -58,6 +58,18 @@ def test_few_psfs_and_answers_are_kept(ask):
     assert len(module._known) == FEW and all(len(one.answers) <= MOST for one in module._known)
 
 
+def test_an_answer_that_another_thread_clears_at_once_is_given(monkeypatch):
+    """Threads share the answers, and whoever finds too many of them clears all."""
+    class Cleared(dict):
+        def __setitem__(self, question, answer):
+            self.clear()
+
+    answers = Cleared()
+    monkeypatch.setattr(module, "_answers", lambda psf: answers)
+    psf = oracle.make_psf(oracle.FAMILIES[0])
+    assert [known(psf, "how far", lambda n=n: n) for n in (1, 2)] == [1, 2]
+
+
 def test_a_job_of_a_psf_changed_in_place_is_planned_anew(monkeypatch):
     """A fibre that lost its sigma since the last extraction is dropped, and is there again when it is mended."""
     monkeypatch.setattr(module, "_known", ())

@@ -28,15 +28,15 @@ _known: tuple[_Known, ...] = ()
 def known(psf: PsfModel, question: Hashable, find: Callable[[], T]) -> T:
     """What `find` returns, from its first call for this question about such a PSF.
 
-    question: all that the answer depends on besides the PSF; the answer is shared: nobody may change it
+    question: all that the answer depends on besides the PSF; the answer is not None, and shared: nobody may change it
     """
     answers = _answers(psf)
-    if question not in answers:
-        found = find()
+    answer: T | None = answers.get(question)      # in one step: another thread may clear them at any time
+    if answer is None:
+        answer = find()
         if len(answers) >= MOST:
             answers.clear()
-        answers[question] = found
-    answer: T = answers[question]
+        answers[question] = answer
     return answer
 
 
