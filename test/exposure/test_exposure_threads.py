@@ -2,6 +2,10 @@
 import threading
 import time
 
+import numpy as np
+
+from gpu_extract.data import Image
+from gpu_extract.exposure.flow import _header_only
 from gpu_extract.exposure.threads import Reader, Tools
 from gpu_extract.perf.recorder import NULL
 from gpu_extract.ranks.hand_out import Numbers
@@ -38,3 +42,9 @@ def test_a_reader_that_is_closed_takes_no_more() -> None:
     closing.join(10)
     assert not closing.is_alive()
     assert len(work.read_so_far) <= 3
+
+
+def test_what_waits_to_be_written_holds_no_pixels() -> None:
+    """A part of an array keeps all of its memory, however small it is."""
+    kept = _header_only(Image(np.ones((3, 4)), np.ones((3, 4)), noise=np.ones((3, 4))))
+    assert kept.shape == (0, 4) and kept.pix.base is None and kept.ivar.base is None and kept.noise is None

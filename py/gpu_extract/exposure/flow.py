@@ -136,4 +136,4 @@ def _compute(group: Group, extract: Extract, number: int, loaded: Loaded) -> tup
 
 def _header_only(image: Image) -> Image:
     """An image without its pixels: whoever holds it keeps nothing large."""
-    return replace(image, pix=image.pix[:0], ivar=image.ivar[:0], noise=None)
+    return replace(image, pix=image.pix[:0].copy(), ivar=image.ivar[:0].copy(), noise=None)
