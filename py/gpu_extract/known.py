@@ -15,6 +15,7 @@ from gpu_extract.data import PsfModel
 T = TypeVar("T")
 FEW = 4        # PSFs that are remembered: of one of three arms of some spectrographs, and those just before
 MOST = 32      # answers about each
+PLAIN = np.ndarray, float, int, str
 
 
 class _Known(NamedTuple):
@@ -63,7 +64,9 @@ def is_content(content: list[Any], psf: PsfModel) -> bool:
 
 def _parts(part: Any) -> Iterator[Any]:
     """Everything that a PSF, or a part of it, consists of."""
-    if is_dataclass(part):
+    if part is None or isinstance(part, PLAIN):      # nearly all: what follows is slow
+        yield part
+    elif is_dataclass(part):
         for each in fields(part):
             yield from _parts(getattr(part, each.name))
     elif isinstance(part, tuple):
@@ -77,5 +80,5 @@ def _parts(part: Any) -> Iterator[Any]:
 def _same(one: Any, other: Any) -> bool:
     """Whether two parts are equal; NaN equals nothing."""
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
-        return type(one) is type(other) and np.array_equal(one, other)
+        return type(one) is type(other) and one.shape == other.shape and bool((one == other).all())
     return bool(one == other)

@@ -5,10 +5,12 @@ import pytest
 from decorrelate.cases import full_of, make_bundle
 from gpu_extract.decorrelate.banded import Options, decorrelate
 from gpu_extract.decorrelate.limits import Limits
-from gpu_extract.decorrelate.narrow import simd_banded
+from gpu_extract.decorrelate.narrow import simd_banded, simd_remainder
 from gpu_extract.decorrelate.narrow.remainder import REACH, SHARE, add_remainder, remainders
 from gpu_extract.decorrelate.narrow.schur import Neighbours
 from gpu_extract.decorrelate.poles import LADDER, pole_error
+from gpu_extract.kernels.compiled import njit
+from gpu_extract.vectors.simd import address, vread8
 
 NBIN = 150
 LOOSE = {"tail": 1.0, "coupling": 1e-15, "most_coupling": 1.0, "widen": (0,), "shift": 1e-99}
@@ -99,3 +101,38 @@ def test_stretches_are_long_enough():
         assert (np.abs(part.flux - whole.flux) * error)[fibre, near].max() < 1e-3 * shift[fibre].max()
         far = np.all([abs(at - place) > 3 * reach for place in places], axis=0)
         np.testing.assert_array_equal(part.flux[fibre, far], quick.flux[fibre, far])
+
+
+@njit(nogil=True, error_model="numpy")
+def _both_ways(evenly, band, starts, space):
+    """L D L^T of all of a band and L^-1 v of v, then L^-1 of that, in memory behind rows of zeros."""
+    low, raw, v, windows, shift = space
+    count, columns = band.shape
+    pad = columns * simd_remainder.LANES
+    to, at, t = address(low, pad * columns), address(v, pad), vread8(address(shift, 0))
+    if evenly:
+        simd_remainder._factor_even(to, address(raw, pad * columns), (band, 0, t), count, at)
+        simd_remainder._forward_even(to, columns, count, at)
+    else:
+        simd_remainder._factor(to, starts, (band, windows, 0, t), at)
+        simd_remainder._forward(to, starts, at)
+
+
+@pytest.mark.parametrize("columns", range(4, 18))
+def test_even_rows_are_eliminated_to_the_same_bits(columns):
+    """Four elements of a row at a time, or a row from all later ones at a time: the same operations in the same order.
+    What of a row lies behind the last bin nobody uses."""
+    rng, lanes = np.random.default_rng(columns), simd_remainder.LANES
+    count = 3 * columns + 1
+    band = rng.normal(size=(count, columns))
+    band[:, 0] += 4.0 * columns
+    starts, found = np.arange(count + 1) * columns, []
+    sides, shift = rng.normal(size=(count, lanes)), rng.uniform(0.1, 10.0, lanes)
+    for evenly in (False, True):
+        low, raw = np.zeros((2, columns + count, columns, lanes))
+        v = np.vstack((np.zeros((columns, lanes)), sides))
+        _both_ways(evenly, band, starts, (low, raw, v, np.empty((0, 5), dtype=np.int64), shift))
+        inside = np.arange(count)[:, None] + np.arange(columns) < count
+        found.append((low[columns:][inside], v[columns:]))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)

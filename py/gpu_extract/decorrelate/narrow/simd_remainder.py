@@ -87,6 +87,75 @@ def _forward(low, starts, v):
 
 
 @njit(nogil=True, error_model="numpy")
+def _forward_even(low, columns, count, v):
+    """The same where all rows have `columns` elements, with as many rows of zeros before the first and before v."""
+    back = VECTOR * (1 - columns)
+    for j in range(count):
+        vwrite(v + VECTOR * j, _without_earlier(low - back * j + VECTOR * j, back, columns, v + VECTOR * j))
+
+
+@njit(nogil=True, error_model="numpy")
+def _without_earlier(here, back, columns, place):
+    """A row of v less what its earlier rows take; here: of the factor, back: from l_k of row j - k to the next one."""
+    value = vread8(place)
+    for k in range(columns - 1, 0, -1):
+        value = vtake(vread8(here + back * k), vread8(place - VECTOR * k), value)
+    return value
+
+
+@njit(nogil=True, error_model="numpy")
+def _factor_even(low, raw, matrix, count, v):
+    """_factor where all rows have `columns` elements, to the same bits: four elements of a row are summed at a time.
+
+    raw: as low, for D l; both, and v, have `columns` rows of zeros before the first
+    matrix: (band, first bin of the stretch, t)
+    """
+    band, begin, shift = matrix
+    columns = band.shape[1]
+    line, back = VECTOR * columns, VECTOR * (1 - columns)
+    for j in range(count):
+        here, made, given = low + line * j, raw + line * j, address(band, (begin + j) * columns)
+        inverse = vset8(1.0)
+        for a in range(0, columns - 3, 4):
+            # from the farthest row that reaches them, to the last one
+            k, row = columns - 1 - a, made + VECTOR * a
+            t0, t1 = vset8(number(given + 8 * a)), vset8(number(given + 8 * (a + 1)))
+            t2, t3 = vset8(number(given + 8 * (a + 2))), vset8(number(given + 8 * (a + 3)))
+            for n in range(3):
+                at, weight = row + back * (k - n), vread8(here + back * (k - n))
+                t0 = vtake(weight, vread8(at), t0)
+                if n > 0:
+                    t1 = vtake(weight, vread8(at + VECTOR), t1)
+                if n > 1:
+                    t2 = vtake(weight, vread8(at + 2 * VECTOR), t2)
+            for n in range(k - 3, 0, -1):
+                at, weight = row + back * n, vread8(here + back * n)
+                t0, t1 = vtake(weight, vread8(at), t0), vtake(weight, vread8(at + VECTOR), t1)
+                t2, t3 = vtake(weight, vread8(at + 2 * VECTOR), t2), vtake(weight, vread8(at + 3 * VECTOR), t3)
+            if a == 0:
+                inverse = vdiv(inverse, vadd(t0, shift))
+                vwrite(here, inverse)
+            else:
+                _element(here, made, a, t0, inverse)
+            _element(here, made, a + 1, t1, inverse)
+            _element(here, made, a + 2, t2, inverse)
+            _element(here, made, a + 3, t3, inverse)
+        for a in range(columns // 4 * 4, columns):
+            total = vset8(number(given + 8 * a))
+            for k in range(columns - 1 - a, 0, -1):
+                total = vtake(vread8(here + back * k), vread8(made + VECTOR * a + back * k), total)
+            _element(here, made, a, total, inverse)
+        vwrite(v + VECTOR * j, _without_earlier(here, back, columns, v + VECTOR * j))
+
+
+@njit(nogil=True, error_model="numpy")
+def _element(here, made, a, value, inverse):
+    """Element a of a row of the factor, and of D l."""
+    vwrite(made + VECTOR * a, value)
+    vwrite(here + VECTOR * a, vmul(value, inverse))
+
+
+@njit(nogil=True, error_model="numpy")
 def _backward(low, starts, v):
     """v becomes (D L^T)^-1 v."""
     count = len(starts) - 1
@@ -236,9 +305,13 @@ def _add(total, band, sides, begin, end, poles, around, work):
     margin = max(hw, columns) * LANES
     room = 2 * margin + count * LANES
     v, g, w = address(work, margin), address(work, room + margin), address(work, 2 * room + margin)
-    low, lanes, starts = address(work, 3 * room), np.empty(LANES), np.empty(count + 1, dtype=np.int64)
-    work[:3 * room] = 0.0
+    pad, size, starts = LANES * columns**2, LANES * columns * count, np.empty(count + 1, dtype=np.int64)
+    low, raw, lanes = address(work, 3 * room + pad), address(work, 3 * room + 2 * pad + size), np.empty(LANES)
+    work[:3 * room + pad] = 0.0
     _starts(starts, begin, columns, windows)
+    even = columns > 3 and starts[count] == count * columns
+    if even:
+        work[3 * room + pad + size:3 * room + 2 * pad + size] = 0.0
     lows, kept = _factors(neighbours, begin, count, 2 * hw + 1)
     for m in range(len(shifts)):
         for n in range(LANES):
@@ -246,11 +319,17 @@ def _add(total, band, sides, begin, end, poles, around, work):
         for j in range(count):
             vwrite(v + VECTOR * j, vset(sides[begin + j, 0]))
             vwrite(v + VECTOR * j + VECTOR // 2, vset(sides[begin + j, 1]))
-        _factor(low, starts, (band, windows, begin, vread8(address(lanes, 0))), v)
+        if even:
+            _factor_even(low, raw, (band, begin, vread8(address(lanes, 0))), count, v)
+        else:
+            _factor(low, starts, (band, windows, begin, vread8(address(lanes, 0))), v)
         _backward(low, starts, v)
         _beyond(w, v, g, (begin, count), columns, neighbours, lows, hw)
         _of_windows(w, v, columns - 1, windows, begin, count)
-        _forward(low, starts, w)
+        if even:
+            _forward_even(low, columns, count, w)
+        else:
+            _forward(low, starts, w)
         _backward(low, starts, w)
         weight = vread(address(weights, m * POLES))
         for j in range(count):
@@ -312,4 +391,4 @@ def remainder(flux, plain, spectrum, sides, band, shifts, poles, around, work, l
 
 def work_size(nwave: int, hw: int, half: int, windows: int) -> int:
     """Elements of the work array of `remainder`; windows: bins of all of them."""
-    return LANES * (3 * (2 * max(hw, half + 1) + nwave) + nwave * (half + 1) + windows**2)
+    return LANES * (3 * (2 * max(hw, half + 1) + nwave) + 2 * (nwave + half + 1) * (half + 1) + windows**2)
