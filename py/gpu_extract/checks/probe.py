@@ -146,39 +146,38 @@ def _dark_fibres(psf: PsfModel, wavelength: tuple[float, float, float], pad: int
     The pad counts by itself, and together with a stamp's height of bins inside.
     """
     found = np.zeros(psf.nfibre, dtype=bool)
-    inside, pixels = known(psf, ("pads", wavelength, pad), lambda: _pads(psf, wavelength, pad))
-    for y, x in pixels:
-        some = np.flatnonzero(_dark(_masked(image, y, x), inside))
+    inside, ends = known(psf, ("pads", image.shape, wavelength, pad),
+                         lambda: _pads(image.shape, psf, wavelength, pad))
+    ivar = image.ivar.reshape(-1)
+    for cores in ends:
+        some = np.flatnonzero(_dark(ivar[cores[len(cores) // 2]] == 0, inside))
         if len(some):
-            whole = np.logical_and.reduce([_masked(image, y[some] + dy, x[some] + dx) for dy in CORE for dx in CORE])
-            found[some] |= _dark(whole, inside)
+            found[some] |= _dark((ivar[cores[:, some]] == 0).all(axis=0), inside)
     if not found.any():
         return []
     edges = np.flatnonzero(np.diff(np.pad(found, 1).astype(int)))
     return sorted({n for start, stop in edges.reshape(-1, 2).tolist() for n in (start, (start + stop) // 2, stop - 1)})
 
 
-def _pads(psf: PsfModel, wavelength: tuple[float, float, float],
-          pad: int) -> tuple[int, list[tuple[IntArray, IntArray]]]:
-    """Pixels (y, x), (nfibre, n) both, of some bins inside of either end of the range, so many, and in the pads."""
+def _pads(shape: tuple[int, int], psf: PsfModel, wavelength: tuple[float, float, float],
+          pad: int) -> tuple[int, list[IntArray]]:
+    """Cores of some bins inside of either end of the range, so many, and in the pads: of each end (pixels of a core,
+    nfibre, n) pixels of an image of this shape, as one row. Those off it are taken to be the nearest on it."""
     first, last, step = wavelength
     inside = np.arange(-psf.stamp[0], 0, EVERY)
     bins = np.concatenate([inside, np.arange(0, pad + 1, min(EVERY, pad // FEWEST + 1))])
-    waves = (np.clip(edge + outwards * bins, *psf.wavelength_range)
-             for edge, outwards in ((first, -step), (last, step)))
-    pixels = (np.rint(centres(psf, (0, psf.nfibre), wave)).astype(int) for wave in waves)
-    return len(inside), [(y, x) for y, x in pixels]
+    ends = []
+    for edge, outwards in (first, -step), (last, step):
+        wave = np.clip(edge + outwards * bins, *psf.wavelength_range)
+        y, x = np.rint(centres(psf, (0, psf.nfibre), wave)).astype(int)
+        ends.append(np.stack([np.clip(y + dy, 0, shape[0] - 1) * shape[1] + np.clip(x + dx, 0, shape[1] - 1)
+                              for dy in CORE for dx in CORE]))
+    return len(inside), ends
 
 
 def _dark(masked: np.ndarray, inside: int) -> np.ndarray:
     """Whether so many of a fibre's bins are masked, of all or of those in the pad; inside: how many are not in it."""
     return np.asarray((masked.mean(axis=1) > DARK) | (masked[:, inside:].mean(axis=1) > DARK))
-
-
-def _masked(image: Image, y: IntArray, x: IntArray) -> np.ndarray:
-    """Which of these pixels are masked; those off the CCD, of which the ideal problem knows, count as the nearest."""
-    ny, nx = image.shape
-    return np.asarray(image.ivar[np.clip(y, 0, ny - 1), np.clip(x, 0, nx - 1)] == 0)
 
 
 def _as_seen(psf: PsfModel, fibre: int, wave: Array, place: int, image: Image) -> list[Array]:
