@@ -593,11 +593,10 @@ class Frame:
 
     def __post_init__(self) -> None:
         shape = (len(self.fibres), len(self.wave))
-        for name in ("flux", "ivar", "mask", "chi2pix"):
-            _check(name, getattr(self, name), shape)
-        if self.own_wave is not None:
-            _check("own_wave", self.own_wave, shape)
-        _check("resolution", self.resolution, (shape[0], None, shape[1]))
+        for name in (*OUTPUTS, "own_wave"):
+            array = getattr(self, name)
+            if array is not None:
+                _check(name, array, (shape[0], None, shape[1]) if name == "resolution" else shape)
 
     @property
     def ndiag(self) -> int:

@@ -9,7 +9,7 @@ from numpy.typing import DTypeLike
 from gpu_extract.assemble import assemble
 from gpu_extract.backend import Backend
 from gpu_extract.bundle import Job
-from gpu_extract.checks.arguments import check_arguments, rank_verbs
+from gpu_extract.checks.arguments import check_arguments, check_start, rank_verbs
 from gpu_extract.checks.odd_pixels import check_unit, most_ivar
 from gpu_extract.checks.probe import Decay, beside_masks, measure_decay, on_ccd, too_fine
 from gpu_extract.checks.psf_check import BEYOND, check_psf, remaining
@@ -65,6 +65,7 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
     image, psf, config = what
     with rank_verbs(comm).together(), compiling(recorder), one_thread():
         check_arguments(what, threads, dtype)
+        check_start(start)
         config = _fitting(psf, config, start, backend)
         with recorder.span("compare"):
             check_unit(image)
@@ -99,6 +100,7 @@ def draft(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm = SE
     """
     with rank_verbs(comm).together(), compiling(recorder), one_thread():
         check_arguments((image, psf, config), threads)
+        check_start(start)
         check_unit(image)
         get_ready(image, psf, config, comm, recorder, CPU)
         job = _job(image, psf, replace(config, passes=max(config.passes, 2)), threads, np.float64)

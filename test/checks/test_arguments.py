@@ -11,7 +11,7 @@ from astropy.nddata import CCDData
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Card, Image, Legendre
 from gpu_extract.errors import InputError
-from gpu_extract.run import draft, extract
+from gpu_extract.run import draft, extract, extract_from
 from gpu_extract.simulate import SimConfig, simulate
 
 CONFIG = ExtractConfig((6020.0, 6060.0, 0.8))
@@ -74,6 +74,8 @@ def test_what_is_no_image_psf_or_setting(made):
         assert "comm is of type SimpleNamespace, must" in refused(work, image, psf, CONFIG, comm=SimpleNamespace())
         for threads in (0, -1, 2.0, None, True):
             assert f"threads is {threads}, must be a whole" in refused(work, image, psf, CONFIG, threads=threads)
+    assert "start is of type Image, must be a Draft: draft(" in refused(extract_from, image, image, psf, CONFIG)
+    assert "start is of type str, must be a Draft" in refused(draft, image, psf, CONFIG, start="draft")
     for dtype in ("f2", int, complex, "float33"):
         assert "must be float64 or float32" in refused(extract, image, psf, CONFIG, dtype=dtype)
     assert "fibermap is ndarray, must be a FiberMap" in refused(replace, image, fibermap=image.fibermap.rows)

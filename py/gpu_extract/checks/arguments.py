@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import Image, PsfModel
+from gpu_extract.data import Draft, Image, PsfModel
 from gpu_extract.errors import InputError
 from gpu_extract.seams import Comm
 
@@ -38,3 +38,10 @@ def check_arguments(what: tuple[Any, Any, Any], threads: Any, dtype: Any = np.fl
         fine = False
     if not fine:
         raise InputError(f"dtype is {dtype!r}, must be float64 or float32")
+
+
+def check_start(start: Any) -> None:
+    """Raise InputError where an extraction is to start from something else than a draft, or nothing."""
+    if start is not None and not isinstance(start, Draft):
+        raise InputError(f"start is of type {type(start).__name__}, must be a Draft: draft(image, psf, config) makes "
+                         "one")

@@ -163,9 +163,6 @@ def read_frame(path: str | os.PathLike[str], *, check: bool = True) -> Frame:
     if chi2pix is None:
         chi2pix = np.zeros_like(flux)
     if status is not None:
-        if status.shape != flux.shape:
-            raise InputError(f"{path}: STATUS has shape {status.shape}, FLUX {flux.shape}; the file is not one frame, "
-                             "make or fetch it again")
         status = status.astype(np.int8)
     try:
         return Frame(wave, flux, ivar, mask.astype(np.uint32), resolution, chi2pix,
