@@ -82,7 +82,7 @@ def _in_double(problem: Problem) -> Any:
     """The oracle in double precision; None where that is not even enough for a factorisation."""
     try:
         return solve_bundle(problem.design, problem.image, problem.psf.nfibre, psferr=0.0)
-    except InternalError:
+    except (InternalError, np.linalg.LinAlgError):
         return None
 
 
