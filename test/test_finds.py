@@ -7,6 +7,12 @@ from problems import make
 
 # what was wrong -> what was drawn from the seed: when another problem is drawn from it, the find has to be made anew
 FINDS = {
+    "bins with up to 0.8 of their information, known to 1e-5 sigma beside nearly dependent neighbours, all flagged":
+        "seed 170063: islands, gh2, 6 x 12 bins of 0.8 A, 90.53% masked",
+    "the same with up to 0.7 of it":
+        "seed 170128: islands, gh2, 5 x 12 bins of 0.8 A, 93.10% masked",
+    "bins flagged since rounding of bright pixels went into dim ones, which are all that they have: 1.4e-7 sigma":
+        "seed 150705: random, v2, 2 x 23 bins of 0.8 A, 95.02% masked",
     "a short pad of 3 A bins, all of it beside masks, counted among the good bins inside of the range, 1.7e-5 sigma":
         "seed 152228: amplifier, v2, 2 x 21 bins of 3 A, 19.02% masked",
     "ten bins between masks, wings at both ends, elements of S that grow beyond the narrow band: 5.6e-8 of ivar":

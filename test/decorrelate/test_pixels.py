@@ -72,15 +72,16 @@ def test_columns_turned_a_few_at_a_time_reach_the_same_rows(band, monkeypatch, s
     """B'B, what is left of the others, to rounding over what is left of columns that are done with."""
     triangle = np.linalg.qr(band, mode="r")
     own = np.arange(COLUMNS) % 4 == 0
-    whole, least = beyond(triangle, own)
+    whole, least, all_left = beyond(triangle, own)
     monkeypatch.setattr(pixels, "SOME", some)
     turned = []
     once = pixels._turned
     monkeypatch.setattr(pixels, "_turned", lambda a, b: turned.append(len(a)) or once(a, b))
-    parts, smallest = beyond(triangle, own)
+    parts, smallest, still_left = beyond(triangle, own)
     assert len(turned) > 2 and len(parts) == len(whole) and len(parts[0]) == len(whole[0])
     assert np.abs(parts[0].T @ parts[0] - whole[0].T @ whole[0]).max() < 100 * EPS / pixels.MUCH * len(triangle)
     assert 0.1 < smallest / least < 10
+    assert all_left and still_left
 
 
 def test_a_column_that_depends_on_one_of_a_later_piece_takes_nothing_more(monkeypatch):
@@ -92,7 +93,8 @@ def test_a_column_that_depends_on_one_of_a_later_piece_takes_nothing_more(monkey
     around[:, 1] = around[:, 0] + 1e-9 * around[:, 3]
     triangle = np.linalg.qr(np.column_stack([around, rng.normal(size=(9, 2))]), mode="r")
     own = np.arange(7) > 4
-    parts, _ = beyond(triangle, own)
+    parts, _, all_left = beyond(triangle, own)
+    assert not all_left
     columns = np.column_stack([triangle[:, own] / np.sqrt((triangle[:, own]**2).sum(axis=0)), np.ones(7)])
     basis = np.linalg.qr(triangle[:, [0, 2, 3, 4]])[0]
     left = columns - basis @ (basis.T @ columns)

@@ -22,10 +22,11 @@ class PatchPixels:
         self._image, self._psf, self._fibres, self._wave, self._odd = image, psf, fibres, wave, odd
 
     def __call__(self, normal: Normal, x: Array, fibres: tuple[Sequence[int], int], bins: tuple[int, int], *,
-                 moved: float = 0.0) -> Patch:
+                 moved: float = 0.0, way: int = 0) -> Patch:
         """fibres: (around, own); x: (nfibre, nwave). Bins without weight have no light here either.
 
-        moved: all pixels of all spots are raised or lowered by this fraction of themselves
+        moved: all pixels of all spots are raised or lowered by this fraction of themselves, which of them chosen at
+        random; way: the seed
         """
         around, own = fibres
         nfibre, nwave = x.shape
@@ -33,7 +34,7 @@ class PatchPixels:
         start, stop = spread(*bins, normal.halfband, nwave)
         spots = make_spots(self._psf, (self._fibres[0] + lo, self._fibres[0] + hi), self._wave[start:stop])
         if moved:
-            signs = np.random.default_rng(0).integers(0, 2, spots.stamps.shape) * 2 - 1
+            signs = np.random.default_rng(way).integers(0, 2, spots.stamps.shape) * 2 - 1
             spots = Spots(spots.stamps * (1.0 + moved * signs), spots.x0, spots.y0)
         inside = np.zeros((hi - lo, stop - start), dtype=bool)
         inside[[i - lo for i in (*around, own)], bins[0] - start:bins[1] - start] = True

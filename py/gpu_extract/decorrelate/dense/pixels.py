@@ -25,6 +25,8 @@ NONE = 1e-15     # below that it is zero
 MOVED = 1e-4, 1e-3    # sigma of the flux, and of the ivar in proportion
 ROUNDING = 100 * float(np.finfo(float).eps)      # of spots, and of what is done with them
 BY_ROUNDING = 1e-7, 1e-5     # the same where rounding has gone one way of many: it can do a thousand times as much,
+BY_LITTLE = 1e-4, 1e-4       # but where it is little beside all that is left: one of WAYS shows a tenth of 1e-3
+WAYS = 3
 NEXT = 2         # and what has moved one bin may as well move those so near,
 WHOLE = 1e5      # but for bins whose C_jj icov_jj is as that of whole ones can be (doc/method.md, "Weak bins")
 CLEAR = 1e-6     # a column of which more is left is known to more digits than are asked for
@@ -69,21 +71,36 @@ class Rooted(NamedTuple):
 def decorrelate(ask: Callable[..., Patch]) -> Rooted:
     """Q, Q 1 and Q x of a patch's own fibre; a bin without light has neither.
 
-    ask: ask() is the patch, ask(moved=by) the same with all spots changed by this fraction of themselves
+    ask: ask() is the patch, ask(moved=by, way=n) the same with all spots changed by this fraction of themselves, the
+    n-th way
 
     A column of A_around with a remainder below SURE of its length, but above NONE, may reach a row or may be rounding
     of the spots. Bins that this choice moves by more than MOVED are weak. Where a remainder is below CLEAR, or what
     the fibre's own bins know of each other, the spots are also changed by their possible rounding: bins that this moves
-    by BY_ROUNDING are weak, and so are those beside whose `raised` is above WHOLE.
+    too far are weak (`_by_rounding`), and so are those beside whose `raised` is above WHOLE.
     """
-    made, least = _made(ask())
-    least = min(least, made[0].raised.max(initial=1.0) ** -0.5)
+    made, least, all_left = _made(ask())
     weak = np.any([made[0].weak, *(moved(made[0], other, *MOVED) for other in made[1:])], axis=0)
-    if least < CLEAR:
-        by_rounding = moved(made[0], quickly(partial(ask, moved=ROUNDING)), *BY_ROUNDING)
+    if min(least, made[0].raised.max(initial=1.0) ** -0.5) < CLEAR:
+        by_rounding = _by_rounding(ask, made[0], all_left)
         near = np.convolve(by_rounding, np.ones(2 * NEXT + 1))[NEXT:NEXT + len(weak)] > 0
         weak |= (by_rounding | (near & (made[0].raised > WHOLE))) & (made[0].sums != 0.0)
     return made[0]._replace(weak=weak)
+
+
+def _by_rounding(ask: Callable[..., Patch], made: Rooted, all_left: bool) -> np.ndarray:
+    """Bins that are not known since rounding may move them too far: (n,) bool.
+
+    all_left: more than SURE is left of all columns around. Rounding changes what each takes away by less than a
+    fiftieth of itself then, and what it moves is in proportion to it: a few ways of it tell how far it goes. Otherwise
+    it decides what is taken away, and one way may show a thousandth of what another does.
+    """
+    ways = [quickly(partial(ask, moved=ROUNDING))]
+    far = moved(made, ways[0], *BY_ROUNDING)
+    if all_left and far.any():
+        ways += [quickly(partial(ask, moved=ROUNDING, way=n)) for n in range(1, WAYS)]
+        far = np.any([moved(made, one, *BY_LITTLE) for one in ways], axis=0)
+    return far
 
 
 def quickly(ask: Callable[..., Patch]) -> Rooted:
@@ -91,16 +108,17 @@ def quickly(ask: Callable[..., Patch]) -> Rooted:
     return _made(ask())[0][0]
 
 
-def _made(patch: Patch) -> tuple[list[Rooted], float]:
-    """What a patch comes to, by each way to take the columns around that `_beyond` knows; and its second number."""
+def _made(patch: Patch) -> tuple[list[Rooted], float, bool]:
+    """What a patch comes to, by each way to take the columns around that `_beyond` knows; and what else that says."""
     norms = np.zeros(len(patch.own))
     for rows, begin in patch.blocks:
         norms[begin:begin + rows.shape[1] - 1] += (rows[:, :-1]**2).sum(axis=0)
     np.sqrt(norms, out=norms)
     there = np.flatnonzero((norms > 0.0) & (patch.own >= 0))
     mine = there[np.argsort(patch.own[there])]
-    ways, least = _beyond(patch.blocks, np.flatnonzero((norms > 0.0) & (patch.own < 0)), mine, norms=norms)
-    return [_spread(_rooted(rows, norms[mine]), patch.own[mine], patch.size) for rows in ways], least
+    around = np.flatnonzero((norms > 0.0) & (patch.own < 0))
+    ways, least, all_left = _beyond(patch.blocks, around, mine, norms=norms)
+    return [_spread(_rooted(rows, norms[mine]), patch.own[mine], patch.size) for rows in ways], least, all_left
 
 
 def _spread(made: Rooted, bins: IntArray, size: int) -> Rooted:
@@ -123,17 +141,36 @@ class Piece(NamedTuple):
 
 
 def fewer_rows(pieces: Iterable[Piece]) -> list[Block]:
-    """The same by no more rows than there are columns, turned piece by piece.
+    """The same by no more rows than there are columns and one, turned piece by piece.
 
     A piece is transformed together with the remainder of the one before; then the rows of finished columns are kept.
     """
-    kept, left, begin = [], np.zeros((0, 1)), 0
+    kept, left, begin = [], np.zeros((1, 0)), 0
     for block, done in pieces:
-        new = np.zeros((len(left), block.shape[1] - left.shape[1]))
-        turned = np.asarray(np.linalg.qr(np.vstack([np.hstack([left[:, :-1], new, left[:, -1:]]), block]), mode="r"))
-        kept.append(Block(turned[:done], begin))
-        left, begin = turned[done:, done:], begin + done
-    return [*kept, Block(left, begin)]
+        new = block.shape[1] - len(left)
+        both = np.hstack([np.vstack([left[:-1], np.zeros((new, left.shape[1])), left[-1:]]), block.T])
+        length = np.sqrt((both[:-1]**2).sum(axis=1))
+        length[length == 0.0] = 1.0
+        rows, rest = _finished(both, length[:done])
+        kept.append(Block(rows.T, begin))
+        rows, light = _finished(rest, length[done:])
+        left = np.column_stack([rows, np.append(np.zeros(len(rows) - 1), np.linalg.norm(light))])
+        begin += done
+    return [*kept, Block(left.T, begin)]
+
+
+def _finished(columns: Array, length: Array) -> tuple[Array, Array]:
+    """The rows that the first columns reach, turned, and the others' elements in those that they do not.
+
+    columns: (columns + 1, rows), as for `_turned`; the last one is light; length: of the first ones before anything
+    was turned
+    """
+    done = len(length)
+    triangle, _, turned, order = _turned(columns[:done] / length[:, None], columns[done:])
+    count = triangle.shape[1]
+    rows = np.empty((len(columns), count))
+    rows[order], rows[done:] = triangle * length[order, None], turned[:, :count]
+    return rows, turned[:, count:]
 
 
 def _rooted(rows: Array, norms: Array) -> Rooted:
@@ -159,9 +196,10 @@ def moved(one: Rooted, other: Rooted, flux: float, ivar: float) -> np.ndarray:
     return out
 
 
-def _beyond(blocks: list[Block], around: IntArray, mine: IntArray, *, norms: Array) -> tuple[list[Array], float]:
+def _beyond(blocks: list[Block], around: IntArray, mine: IntArray, *,
+            norms: Array) -> tuple[list[Array], float, bool]:
     """Columns `mine` and the light, turned, in the rows that columns `around` do not reach, and the least that is left
-    of one of these, all of length 1 by `norms`.
+    of one of these, all of length 1 by `norms`, and whether more than SURE is left of each.
 
     Columns that may be rounding are left to reach nothing; where there are any, also taken at their word. SOME columns
     of `around` at a time are turned, with the rows that have them: of which much is left, they are done with, and the
@@ -189,28 +227,33 @@ def _beyond(blocks: list[Block], around: IntArray, mine: IntArray, *, norms: Arr
             left[-1, row:end], row = rows[:, -1], end
         if last:
             break
-        triangle, pivots, turned = _turned(left[:waiting + SOME], left[waiting + SOME:])
+        triangle, pivots, turned, _ = _turned(left[:waiting + SOME], left[waiting + SOME:])
         over = int(np.count_nonzero(pivots > MUCH))
         waiting, done = waiting + SOME - over, done + SOME
         left = np.zeros((waiting + len(turned), left.shape[1] - over))
         left[:waiting, :triangle.shape[1] - over], left[waiting:] = triangle[over:, over:], turned[:, over:]
-    _, pivots, turned = _turned(left[:len(left) - tail], left[len(left) - tail:])
+    _, pivots, turned, _ = _turned(left[:len(left) - tail], left[len(left) - tail:])
     sure, most = (int(np.count_nonzero(pivots > limit)) for limit in (SURE, NONE))
-    return [turned[:, rank:].T for rank in sorted({sure, most})], float(pivots[:sure].min(initial=1.0))
+    ways = [turned[:, rank:].T for rank in sorted({sure, most})]
+    return ways, float(pivots[:sure].min(initial=1.0)), sure == len(left) - tail
 
 
-def _turned(some: Array, others: Array) -> tuple[Array, Array, Array]:
-    """R of Q R = `some` in the order of what is left of its columns, that, and Q' `others`.
+def _turned(some: Array, others: Array) -> tuple[Array, Array, Array, IntArray]:
+    """R of Q R = `some` in the order of what is left of its columns, that, Q' `others`, and the order.
 
-    Matrices are given and returned column by column: an element of the second axis is a row's.
+    Matrices are given and returned column by column: an element of the second axis is a row's. Columns of `some` are of
+    a like length, and rows are taken in order of their largest element in them. So each row is rounded in proportion to
+    its own elements (Higham 2002, Accuracy and Stability of Numerical Algorithms, 19.4): pixels that see little light
+    of these columns, or have a small ivar, may be all that others have.
     """
     if not some.size:
-        return some[:, :0], np.zeros(0), others
-    width = len(some)
-    factor, _, reflections, _, _ = lapack.dgeqp3(some.T, lwork=2 * width + BLOCK * (width + 1), overwrite_a=1)
-    turned, _, _ = lapack.dormqr("L", "T", factor[:, :len(reflections)], reflections, others.T,
+        return some[:, :0], np.zeros(0), others, np.arange(len(some))
+    width, rows = len(some), np.argsort(-np.abs(some).max(axis=0), kind="stable")
+    factor, order, reflections, _, _ = lapack.dgeqp3(some[:, rows].T, lwork=2 * width + BLOCK * (width + 1),
+                                                     overwrite_a=1)
+    turned, _, _ = lapack.dormqr("L", "T", factor[:, :len(reflections)], reflections, others[:, rows].T,
                                  max(BLOCK * len(others), 1), overwrite_c=1)
-    return np.triu(factor[:width]).T, np.abs(factor.diagonal()), turned.T
+    return np.triu(factor[:width]).T, np.abs(factor.diagonal()), turned.T, order - 1
 
 
 def singular(matrix: Array) -> tuple[Array, Array, Array]:
