@@ -100,3 +100,19 @@ def test_a_column_that_depends_on_one_of_a_later_piece_takes_nothing_more(monkey
     left = columns - basis @ (basis.T @ columns)
     assert len(parts[0]) <= 5
     assert np.abs(parts[0].T @ parts[0] - left.T @ left).max() < 1e-12 * 9
+
+
+@pytest.mark.parametrize("turn", [
+    lambda rows: [pixels.Block(rows, 0)],
+    lambda rows: pixels.fewer_rows([pixels.Piece(rows, 0)]),
+    lambda rows: pixels.fewer_rows([pixels.Piece(rows, 2), pixels.Piece(rows[:0, 2:], 0)]),
+], ids=["as they are", "fewer", "fewer, the neighbours first"])
+def test_bright_pixels_round_no_dim_ones(turn):
+    """Two bright pixels that two neighbours take away, after 30 that are 1e-8 of them and tell all of a bin: it is
+    known to rounding of the dim ones, and not of the bright ones, which is 1e-8 of it."""
+    rng = np.random.default_rng(8)
+    bright, dim = rng.normal(size=(2, 3)) + 2 * np.eye(2, 3), 1e-8 * rng.normal(size=(30, 3))
+    left = dim[:, 2] - dim[:, :2] @ np.linalg.solve(bright[:, :2], bright[:, 2])      # but for 1e-16 of it
+    rows = np.column_stack([np.vstack([dim, bright]), np.zeros(32)])
+    parts, _, _ = pixels._beyond(turn(rows), np.array([0, 1]), np.array([2]), norms=np.ones(3))
+    assert abs((parts[0][:, 0]**2).sum() / (left**2).sum() - 1) < 100 * EPS * len(rows)
