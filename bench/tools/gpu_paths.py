@@ -27,7 +27,7 @@ FIRST: dict[str, int | tuple[int, ...]] = {
     "sweeps.precondition_up": 6, "sweeps.ask": 2, "sweeps.factor": (1, 2, 11), "sweeps.invert": 1,
     "sweeps.substitute": (1, 2, 11), "sweeps.resubstitute": (1, 2, 11), "sweeps.settle_pole": 1,
     "sweeps.poles_down": (1, 5), "sweeps.poles_up": (1, 5), "complement.schur": 1, "complement.tops": 1,
-    "eliminate.moved_by": 2}
+    "complement.gather": 1, "complement.bound": 1, "eliminate.moved_by": 2}
 """Which of the launches of a piece do something: so many, the first ones, or those with these numbers; in all others
 lanes return at once. A usual frame: 5 iterations, 24 poles, the first band holds, no chains of masked neighbours;
 fibres touch two on each side."""
@@ -84,10 +84,12 @@ PATHS: dict[str, Path] = {
     "gradients.judge": lambda s, a: {"1": s.nfibre / 4, "3": s.nfibre / 4},
     "eliminate.largest": lambda s, a: {"1": s.nwave / STRETCHES / 4},
     "eliminate.coupling": lambda s, a: {"1": (2 * s.hw + 1) * STRETCHES / 4},
-    "eliminate.extend": lambda s, a: {"0": s.hw + 13},
+    "eliminate.extend": lambda s, a: {"0": a[4] - s.hw},
     "eliminate.product": lambda s, a: {"0": 2 * s.hw + 5},
-    "eliminate.share": lambda s, a: {"0": 2 * s.hw + 7},
+    "eliminate.share": lambda s, a: {"0": 2 * s.hw + 8},
     "eliminate.moved_by": lambda s, a: {"0": 2, "0.0": (2 * s.hw + 1) / 4},
+    "complement.gather": lambda s, a: {"2": (a[6] + 1) / 4},
+    "complement.schur": lambda s, a: {"2": (a[10] + 1) / 2},
     "complement.tops": lambda s, a: {"5": s.nwave / STRETCHES / 4},
     "complement.bound": lambda s, a: {"0": s.hw},
     "measure.learn": lambda s, a: {"0": 2, "2": 2, "4": 2},

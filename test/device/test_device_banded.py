@@ -16,7 +16,8 @@ from gpu_extract.bundle import clear_corners
 from gpu_extract.data import Decorrelated, Status
 from gpu_extract.decorrelate import banded
 from gpu_extract.device import device_sizes
-from gpu_extract.device.cuda import sweeps
+from gpu_extract.device.cuda import measure, sweeps
+from gpu_extract.device.cuda.eliminate import WIDER
 from gpu_extract.device.cuda.simulated import SimulatedDevice
 from gpu_extract.device.device_banded import BandedCore
 from gpu_extract.perf.recorder import Recorder
@@ -85,6 +86,21 @@ def test_a_chain_of_masked_fibres() -> None:
     assert (found.status == Status.GOOD).all()
     neighbours = banded.Neighbours(case.normal, case.x, banded.Limits())
     assert neighbours._chained(1, 2), "this case was meant to have a chain"
+
+
+def test_who_needs_more_than_the_narrowest_band() -> None:
+    """Fibre 1 asks for it; so would 3, which has no weight. In the second bundle 5 goes with 6 in a chain: 6 is
+    eliminated less what 7 takes, in the widest band as well. Their own inverses and those of fibres that touch them are
+    asked for."""
+    lanes, nd, size = 10, 2, 5
+    depth, flags = np.zeros((2, lanes), np.int32), np.zeros((measure.FLAGS, lanes), np.int32)
+    flags[measure.ALIVE], flags[measure.WANTED, [1, 3]], flags[measure.ALIVE, 3] = 1, (1, 2), 0
+    depth[1, 5] = 1
+    wider = np.full((3, lanes), 9, np.int32)
+    for i in range(lanes):
+        measure.widen.lane(i, wider.reshape(-1), depth.ravel(), flags.ravel(), nd, lanes, size)
+    assert [np.flatnonzero(row).tolist() for row in wider] == [[1, 5, 6], [1, 5, 6], [0, 1, 2, 5, 6, 7]]
+    assert set(wider.ravel().tolist()) == {0, WIDER}
 
 
 @pytest.mark.parametrize("mask", ["clean", "block", "gap"])

@@ -108,10 +108,10 @@ def test_inverse_beyond_the_band(depth: int) -> None:
     """Elements up to the seventh diagonal, of all lanes or of those of a depth alone; rows end where bins do."""
     wide, band = 7, band_of_lanes()
     swept = Swept(band, gate=np.ones(LANES, np.int32))
-    rows = np.full((NWAVE, wide + 1, LANES), np.nan)
+    rows = np.full((NWAVE, wide + 3, LANES), np.nan)
     rows[:, :HALF + 1] = swept.inverse[:, :HALF + 1]
     depths = np.array([2, 0, 2, 1], dtype=np.int32)
-    run(eliminate.extend.sized(HALF), NWAVE * LANES, rows, swept.low, depths, depth, wide, LANES)
+    run(eliminate.extend.sized(HALF), NWAVE * LANES, rows, swept.low, depths, depth, wide, wide + 3, LANES)
     for lane in range(LANES):
         exact = np.linalg.inv(dense(band, lane))
         for a in range(HALF + 1, wide + 1):
@@ -120,6 +120,7 @@ def test_inverse_beyond_the_band(depth: int) -> None:
                 np.testing.assert_allclose(made, np.diagonal(exact, a), rtol=1e-11, atol=1e-14)
             else:
                 assert np.isnan(made).all()
+    assert np.isnan(rows[:, wide + 1:]).all()
     assert all(np.isnan(rows[NWAVE - a:, a]).all() for a in range(HALF + 1, wide + 1))
 
 

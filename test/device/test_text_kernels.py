@@ -7,6 +7,7 @@ import pytest
 from numpy.polynomial.hermite_e import hermeval
 
 from gpu_extract.device.cuda import assembly, eliminate, gradients, image, normal, quality, spots
+from gpu_extract.device.cuda.eliminate import WIDER
 from gpu_extract.device.cuda.host_text import run_lanes
 from gpu_extract.device.geometry import by_domain
 
@@ -161,37 +162,39 @@ def test_middles() -> None:
     assert np.isnan(middles[:, 4]).all() and (middles[:, 5] == chi[5, 60]).all()
 
 
-@pytest.mark.parametrize(("distance", "wanted"), [(1, 0), (2, 0), (1, 2)])
+@pytest.mark.parametrize(("distance", "wanted"), [(1, 0), (2, 0), (1, 2), (1, WIDER)])
 def test_product_and_share(distance: int, wanted: int) -> None:
-    """U = G Z G^T against dense matrices: of all pairs, of those that count, of those of a depth."""
+    """U = G Z G^T against dense matrices: of all pairs, of those that count, of those of a depth, of
+    those whose fibre needs more; where Z has rows that are wider still."""
     hw, half, nwave, lanes, size = 2, 3, 11, 6, 3
     rng, width, wide = np.random.default_rng(5), 2 * hw + 1, 2 * hw + half
     blocks = rng.random((3, nwave, width, lanes))
     for p, k in pairs_of(range(nwave), range(-hw, hw + 1)):
         if not 0 <= p + k < nwave:
             blocks[:, p, hw + k] = 0.0
-    own = 2 * lanes if wanted else lanes
+    own = 2 * lanes if wanted > 0 else lanes
     z = rng.random((own, nwave, nwave))
     z += z.transpose(0, 2, 1)
-    inverse = np.full((nwave, wide + 1, own), np.nan)
+    inverse = np.full((nwave, wide + 4, own), np.nan)
     for p, a in pairs_of(range(nwave), range(wide + 1)):
         if p + a < nwave:
             inverse[p, a] = z[:, p, p + a]
     sizes = np.ones((3, lanes))
     sizes[2, 0] = 1e-3                                   # does not count
-    depth = np.array([2, 0] * lanes, dtype=np.int32)
-    v, shares = np.full((nwave, wide + 1, 2 * lanes), np.nan), np.full((2, nwave, half + 1, lanes), -3.0)
-    rest = sizes, depth, wanted, 0.1, distance, nwave, half, lanes, size
-    for kernel, columns, block, arrays in ((eliminate.product, wide + 1, eliminate.OF_PRODUCT, (v, blocks, inverse)),
-                                           (eliminate.share, half + 1, eliminate.OF_SHARE, (shares, v, blocks))):
-        run_lanes(kernel.sized(hw), 2 * lanes * eliminate.block_lanes(nwave, columns, block), 1, (*arrays, *rest))
+    depth = np.array([abs(wanted) and wanted, 0] * lanes, dtype=np.int32)
+    v, shares = np.full((nwave, wide + 1, 2 * lanes), np.nan), np.full((half + 1, 2, nwave, lanes), -3.0)
+    rest, g_of = (sizes, depth, wanted, 0.1, distance, nwave, half), blocks[distance]
+    run_lanes(eliminate.product.sized(hw), 2 * lanes * eliminate.block_lanes(nwave, wide + 1, eliminate.OF_PRODUCT), 1,
+              (v, g_of, inverse, *rest, wide + 4, lanes, size))
+    run_lanes(eliminate.share.sized(hw), 2 * lanes * eliminate.block_lanes(nwave, half + 1, eliminate.OF_SHARE), 1,
+              (shares, v, g_of, *rest, lanes, size))
     given, moved = rng.random((nwave, 2, lanes)), np.full((nwave, 2 * lanes), np.nan)
     whose, before, ux = np.full(2 * lanes, -7, np.int32), rng.random((nwave, lanes)), np.full((nwave, lanes), np.nan)
     run_lanes(eliminate.carry.sized(hw), 2 * lanes * eliminate.fours(nwave), 1,
-              (moved, whose, blocks, given, sizes, depth, wanted, 0.1, distance, nwave, lanes, size))
+              (moved, whose, g_of, given, sizes, depth, wanted, 0.1, distance, nwave, lanes, size))
     right = rng.random(moved.shape)
     run_lanes(eliminate.moved_by.sized(hw), lanes * eliminate.fours(nwave), 1,
-              (ux, before, right, blocks, sizes, depth, 1, wanted == 0, 0.1, distance, nwave, lanes, size))
+              (ux, before, right, g_of, sizes, depth, 1, wanted, 0.1, distance, nwave, lanes, size))
     wanted_ux, counted = before.copy(), 0
     for m in range(2 * lanes):
         i, j = m % lanes, m % lanes + (distance if m >= lanes else -distance)
@@ -202,18 +205,18 @@ def test_product_and_share(distance: int, wanted: int) -> None:
                 g[p, p + k] = blocks[distance, p, hw + k, i] if i < j else blocks[distance, p + k, hw - k, j]
         wanted_ux[:, i] += g @ right[:, m]
         takes_part = there and (not wanted or depth[m] == wanted)
-        assert whose[m] == ((m if wanted else j) if takes_part else -1)
+        assert whose[m] == ((m if wanted > 0 else j) if takes_part else -1)
         np.testing.assert_allclose(moved[:, m], g.T @ given[:, 1, i] if takes_part else np.nan, **EXACT)
         if wanted and depth[m] != wanted:
-            assert (shares[m // lanes, :, :, i] == -3).all(), "what another depth made stays"
+            assert (shares[:, m // lanes, :, i] == -3).all(), "what others made stays"
             continue
-        u = g @ z[m if wanted else max(j, 0)] @ g.T if there else np.zeros((nwave, nwave))
+        u = g @ z[m if wanted > 0 else max(j, 0)] @ g.T if there else np.zeros((nwave, nwave))
         counted += there
         for p, a in pairs_of(range(nwave), range(half + 1)):
-            np.testing.assert_allclose(shares[m // lanes, p, a, i], u[p, p + a] if p + a < nwave else shares[
-                m // lanes, p, a, i], **EXACT)
+            made = shares[a, m // lanes, p, i]
+            np.testing.assert_allclose(made, u[p, p + a] if p + a < nwave else made, **EXACT)
     assert counted >= 2
-    stands = np.array([wanted > 0 and depth[i] == depth[lanes + i] == 0 for i in range(lanes)])
+    stands = np.array([wanted not in (0, depth[i]) for i in range(lanes)])
     np.testing.assert_allclose(ux, np.where(stands, np.nan, wanted_ux), **EXACT)
     made = np.full((3, nwave, width, lanes), np.nan)
     icov = np.ascontiguousarray(blocks.transpose(3, 0, 2, 1))

@@ -80,12 +80,13 @@ class _Run:
         with recorder.device_span("eliminate"):
             self.prepare(normal)
             self.eliminate()
-            self.complements(first=1)
+            self.complements(0, self.sizes.halves[0])
         with recorder.device_span("measure"):
             self.measure(0)
             self.look_beyond()
+            self.widen()
             self.chains()
-            self.complements(first=0)
+            self.complements(eliminate.WIDER, self.sizes.half)
             for width in range(1, len(self.sizes.halves)):
                 self.measure(width)
             self.launch(decide.decide, fibres, "facts", "flags", "sizes", "limits", shape.nd, fibres, shape.nfibre)
@@ -138,53 +139,89 @@ class _Run:
 
     def eliminate(self) -> None:
         """What every fibre, as it stands, takes from those around it."""
-        s, fibres, wide = self.sizes.shape, self.fibres, self.sizes.wide
+        s, fibres, narrow = self.sizes.shape, self.fibres, self.sizes.halves[0]
         self.factor("low", "blocks", ("all", 0), s.hw, place=s.hw, row=2 * s.hw + 1, lanes=fibres)
         self.invert("inverse", "low", ("all", 0), s.hw, lanes=fibres)
-        self.launch(eliminate.extend.sized(s.hw), s.nwave * fibres, "inverse", "low", "depth", 0, wide, fibres)
+        self.extend("inverse", "low", ("depth", 0), s.hw, narrow, lanes=fibres)
         for d in range(2, s.nd):
-            self.pairs("pair_shares", "pair_moved", d)
-            self.launch(complement.gather, self.elements, "far", "pair_shares", int(d == 2), s.nwave, self.sizes.half,
-                        fibres)
+            self.shares("pair_shares", d, ("wider", 0), narrow)
+            self.gather(d, 0, narrow)
+            self.move("pair_moved", d)
             self.add_moved("far_ux", "far_ux", int(d > 2), "pair_moved", d)
-        self.pairs("shares", "moved", 1)
+        self.shares("shares", 1, ("wider", 0), narrow)
+        self.move("moved", 1)
 
-    def pairs(self, shares: str, moved: str, distance: int, *, depth: int = 0) -> None:
-        """Shares of all pairs at a distance, or of next neighbours of a depth."""
-        s, fibres, wide = self.sizes.shape, self.fibres, self.sizes.wide
-        low, inverse, reach = ("pair_low", "pair_inverse", self.sizes.half) if depth else ("low", "inverse", s.hw)
-        which = "sizes", "depth", depth, self.limits.distant, distance, s.nwave
+    def widen(self) -> None:
+        """More diagonals of the shares, where they are needed."""
+        s, fibres, half, mark = self.sizes.shape, self.fibres, self.sizes.half, eliminate.WIDER
+        self.launch(measure.widen, fibres, "wider", "depth", "flags", s.nd, fibres, s.nfibre)
+        self.extend("inverse", "low", (self.row("wider", 2), mark), s.hw, half, lanes=fibres)
+        for d in range(2, s.nd):
+            self.shares("pair_shares", d, ("wider", mark), half)
+            self.gather(d, mark, half)
+        self.shares("shares", 1, ("wider", mark), half)
+
+    def extend(self, inverse: str, low: str, gate: tuple[Any, int], reach: int, half: int, *, lanes: int) -> None:
+        """The inverse beyond its band, `reach`, as far as products of half-band `half` ask for it."""
+        s = self.sizes.shape
+        self.launch(eliminate.extend.sized(reach), s.nwave * lanes, inverse, low, *gate, 2 * s.hw + half,
+                    self.sizes.wide + 1, lanes)
+
+    def shares(self, shares: str, distance: int, gate: tuple[str, int], half: int) -> None:
+        """Shares of pairs at a distance, `half` diagonals of them; gate: as `factor`, 0: all pairs."""
+        s, fibres, sizes = self.sizes.shape, self.fibres, self.sizes
+        which = "sizes", *gate, self.limits.distant, distance, s.nwave, half
         blocks = [2 * fibres * eliminate.block_lanes(s.nwave, columns + 1, block) for columns, block in (
-            (wide, eliminate.OF_PRODUCT), (self.sizes.half, eliminate.OF_SHARE))]
-        self.launch(eliminate.product.sized(s.hw), blocks[0], "v", "blocks", inverse, *which, self.sizes.half, fibres,
+            (2 * s.hw + half, eliminate.OF_PRODUCT), (half, eliminate.OF_SHARE))]
+        v, given = self.rows("v", 2 * (2 * s.hw + half + 1)), self.blocks(distance)
+        self.launch(eliminate.product.sized(s.hw), blocks[0], v, given, "pair_inverse" if gate[1] > 0 else "inverse",
+                    *which, sizes.wide + 1, fibres, s.nfibre)
+        self.launch(eliminate.share.sized(s.hw), blocks[1], self.rows(shares, 2 * (half + 1)), v, given, *which, fibres,
                     s.nfibre)
-        self.launch(eliminate.share.sized(s.hw), blocks[1], shares, "v", "blocks", *which, self.sizes.half, fibres,
-                    s.nfibre)
-        self.launch(eliminate.carry.sized(s.hw), 2 * eliminate.fours(s.nwave) * fibres, moved, "own", "blocks", "sides",
-                    *which, fibres, s.nfibre)
+
+    def rows(self, name: str, count: int, first: int = 0) -> DeviceArray:
+        """A part of an array: so many numbers for every bin."""
+        n = self.sizes.shape.nwave * self.fibres
+        return self.a[name].part(first * n, (first + count) * n)
+
+    def blocks(self, distance: int) -> DeviceArray:
+        """The blocks of fibres at a distance."""
+        width = 2 * self.sizes.shape.hw + 1
+        return self.rows("blocks", width, distance * width)
+
+    def gather(self, distance: int, wanted: int, half: int) -> None:
+        """The shares of farther fibres, added to those of nearer ones."""
+        s = self.sizes.shape
+        self.launch(complement.gather, s.nwave * self.fibres, "far", self.rows("pair_shares", 2 * (half + 1)), "wider",
+                    wanted, int(distance == 2), s.nwave, half, self.sizes.half, self.fibres)
+
+    def move(self, moved: str, distance: int, *, depth: int = 0) -> None:
+        """Z G^T x of all pairs at a distance, or of next neighbours of a depth."""
+        s, fibres = self.sizes.shape, self.fibres
+        low, reach = ("pair_low", self.sizes.half) if depth else ("low", s.hw)
+        self.launch(eliminate.carry.sized(s.hw), 2 * eliminate.fours(s.nwave) * fibres, moved, "own",
+                    self.blocks(distance), "sides", "sizes", "depth", depth, self.limits.distant, distance, s.nwave,
+                    fibres, s.nfibre)
         self.solve(moved, low, reach, pairs=2 * fibres, lanes=2 * fibres if depth else fibres, whole=depth > 0)
 
-    def add_moved(self, ux: str, before: str, more: int, moved: str, distance: int, *, first: int = 1) -> None:
-        """U x of the pairs at a distance; first: as `complements`."""
+    def add_moved(self, ux: str, before: str, more: int, moved: str, distance: int, *, wanted: int = 0) -> None:
+        """U x of the pairs at a distance; wanted: as `complements`."""
         s = self.sizes.shape
-        self.launch(eliminate.moved_by.sized(s.hw), eliminate.fours(s.nwave) * self.fibres, ux, before, moved, "blocks",
-                    "sizes", "depth", more, first, self.limits.distant, distance, s.nwave, self.fibres, s.nfibre)
+        self.launch(eliminate.moved_by.sized(s.hw), eliminate.fours(s.nwave) * self.fibres, ux, before, moved,
+                    self.blocks(distance), "sizes", "wider", more, wanted, self.limits.distant, distance, s.nwave,
+                    self.fibres, s.nfibre)
 
-    @property
-    def elements(self) -> int:
-        """Elements of the widest band of S of all fibres."""
-        return (self.sizes.half + 1) * self.sizes.shape.nwave * self.fibres
-
-    def complements(self, *, first: int) -> None:
-        """S, U and U x from the shares as they are; first: 0: of fibres whose shares `chains` may have changed."""
-        s, half, fibres = self.sizes.shape, self.sizes.half, self.fibres
-        self.add_moved("ux", "far_ux", int(s.nd > 2), "moved", 1, first=first)
-        self.launch(complement.schur, self.elements, "band", "taken", "blocks", "shares", "far", "depth", first,
-                    int(s.nd > 2), s.nwave, s.hw, half, fibres)
-        self.launch(complement.tops, (half + 2) * eliminate.STRETCHES * fibres, "tops", "band", "sides", "depth", first,
-                    s.nwave, half, fibres)
-        self.launch(complement.bound, fibres, "facts", "flags", "tops", first, half, fibres)
-        self.launch(complement.decouple, s.nwave * fibres, "band", "facts", "roots", half, fibres)
+    def complements(self, wanted: int, half: int) -> None:
+        """S, U and U x from the shares as they are, `half` diagonals, of fibres marked `wanted` in `wider`, 0: all."""
+        s, reach, fibres, gate = self.sizes.shape, self.sizes.half, self.fibres, ("wider", wanted)
+        self.add_moved("ux", "far_ux", int(s.nd > 2), "moved", 1, wanted=wanted)
+        self.launch(complement.schur, s.nwave * fibres, "band", "taken", self.blocks(0),
+                    self.rows("shares", 2 * (half + 1)), "far", *gate, int(s.nd > 2), s.nwave, s.hw, half, reach,
+                    fibres)
+        self.launch(complement.tops, (half + 2) * eliminate.STRETCHES * fibres, "tops", "band", "sides", *gate, s.nwave,
+                    half, reach, fibres)
+        self.launch(complement.bound, fibres, "facts", "flags", "tops", *gate, half, fibres)
+        self.launch(complement.decouple, s.nwave * fibres, "band", "facts", "roots", reach, fibres)
 
     def measure(self, width: int) -> None:
         """Facts about fibres in band number `width`."""
@@ -230,9 +267,9 @@ class _Run:
             self.factor("pair_low", "pair_band", ("depth", depth), sizes.half, place=0, row=sizes.half + 1,
                         lanes=2 * fibres, whole=True)
             self.invert("pair_inverse", "pair_low", ("depth", depth), sizes.half, lanes=2 * fibres, whole=True)
-            self.launch(eliminate.extend.sized(sizes.half), 2 * s.nwave * fibres, "pair_inverse", "pair_low", "depth",
-                        depth, sizes.wide, 2 * fibres)
-            self.pairs("shares", "moved", 1, depth=depth)
+            self.extend("pair_inverse", "pair_low", ("depth", depth), sizes.half, sizes.half, lanes=2 * fibres)
+            self.shares("shares", 1, ("depth", depth), sizes.half)
+            self.move("moved", 1, depth=depth)
 
     def poles(self) -> None:
         """The sum over the poles."""

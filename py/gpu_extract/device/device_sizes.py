@@ -57,7 +57,7 @@ class Sizes:
                     "scratch": self.scratch(), "far": rows * n if s.nd > 2 else 1, "far_ux": n if s.nd > 2 else 1}
         arrays = {name: (size, np.float64) for name, size in elements.items()}
         return arrays | {"flags": (measure.FLAGS * fibres, np.int32), "depth": (2 * fibres, np.int32),
-                         "all": (fibres, np.int32), "own": (2 * fibres, np.int32),
+                         "wider": (3 * fibres, np.int32), "all": (fibres, np.int32), "own": (2 * fibres, np.int32),
                          "halo": (tiles_of(s.nwave) * fibres, np.int32)}
 
     def scratch(self) -> int:

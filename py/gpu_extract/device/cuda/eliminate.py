@@ -7,7 +7,9 @@ is what remains. Fibre f belongs to bundle f // size; couplings end with the bun
 
 U = G Z G^T, G = A_ij, Z = A_jj^-1, is made in steps of which each has a lane for every number: Z in its band
 (sweeps.py), then beyond it column by column, V = G Z, U = V G^T. `depth` says which pairs take part: 0 where j is
-eliminated as it stands, n where fibres beyond it are eliminated first, n in all (`chain` fills it).
+eliminated as it stands, n where fibres beyond it are eliminated first, n in all (`chain` fills it). In the same place
+`wider` may stand: WIDER where the fibre that remains needs more diagonals than the others (`measure.widen`). Who asks
+for 0 asks for all pairs.
 """
 # mypy: disallow-untyped-defs=False
 import math
@@ -90,6 +92,12 @@ def coupling(n, sizes, tops, hw, lanes):
     sizes[n] = width * top
 
 
+@njit(cache=True)
+def share_at(a, side, p, i, nwave, lanes):
+    """Where element (p, p + a) of the share from one side lies (`share`)."""
+    return ((2 * a + side) * nwave + p) * lanes + i
+
+
 @kernel("f8[1] f8[1] f8[1] i4[1] i8 i8 i8 i8 i8 i8")
 def rest(n, band, blocks, shares, depth, wanted, nwave, hw, half, lanes, size):
     """band: of fibre j of the pairs of a depth, less what the fibre beyond it takes; a lane for every row."""
@@ -97,22 +105,21 @@ def rest(n, band, blocks, shares, depth, wanted, nwave, hw, half, lanes, size):
     j = other(m, lanes, 1, size)
     if j < 0 or depth[m] != wanted:
         return
-    side = m // lanes
     for a in range(half + 1):
         given = blocks[(p * (2 * hw + 1) + hw + a) * lanes + j] if a <= hw else 0.0
         band[(p * (half + 1) + a) * 2 * lanes + m] = (
-            given - shares[((side * nwave + p) * (half + 1) + a) * lanes + j])
+            given - shares[share_at(a, m // lanes, p, j, nwave, lanes)])
 
 
 # elements of the inverse's rows beyond the band, up to `wide`: text/eliminate.h
-extend = text_kernel("eliminate.extend", "f8[1] f8[1] i4[1] i8 i8 i8 n", samples=((9,), (5,)), block=64)
+extend = text_kernel("eliminate.extend", "f8[1] f8[1] i4[1] i8 i8 i8 i8 n", samples=((9,), (5,)), block=64)
 
-# V = G Z and U = V G^T, of all pairs at a distance (wanted 0: Z of the fibres as they stand) or of those of a depth (Z
-# of what `rest` made): text/eliminate.h
-_PAIRS = "f8[1] f8[1] f8[1] f8[1] i4[1] i8 f8 i8 i8 i8 i8 i8 n"
-product = text_kernel("eliminate.product", _PAIRS, samples=((9,), (5,)), block=64)
-share = text_kernel("eliminate.share", _PAIRS, samples=((9,), (5,)), block=64)
-OF_PRODUCT, OF_SHARE = (5, 14), (8, 7)      # rows and columns of the blocks that a lane makes
+# V = G Z and U = V G^T, of all pairs at a distance or those that are WIDER (Z of the fibres as they stand), or of those
+# of a depth (Z of what `rest` made): text/eliminate.h
+_PAIRS = "f8[1] f8[1] f8[1] f8[1] i4[1] i8 f8 i8 i8 i8 i8 i8"
+product = text_kernel("eliminate.product", f"{_PAIRS} i8 n", samples=((9,), (5,)), block=64)
+share = text_kernel("eliminate.share", f"{_PAIRS} n", samples=((9,), (5,)), block=64)
+OF_PRODUCT, OF_SHARE = (5, 15), (8, 8)      # rows and columns of the blocks that a lane makes
 
 
 def block_lanes(nwave: int, columns: int, block: tuple[int, int]) -> int:
@@ -132,7 +139,10 @@ def fours(nwave: int) -> int:
     return -(-nwave // FOUR)
 
 
+WIDER = -1
+
+
 @njit(cache=True)
-def stands(i, depth, first, lanes):
-    """Whether what others take from a fibre is as it was the first time: none of them was eliminated in a chain."""
-    return first == 0 and depth[i] == 0 and depth[lanes + i] == 0
+def passes(gate, i, wanted):
+    """Whether a fibre or pair takes part."""
+    return wanted == 0 or gate[i] == wanted

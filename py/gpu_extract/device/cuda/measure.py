@@ -12,7 +12,7 @@ import math
 from numba import njit
 
 from gpu_extract.decorrelate.narrow.simd_foresee import BRIGHT, LEAST
-from gpu_extract.device.cuda.eliminate import other
+from gpu_extract.device.cuda.eliminate import WIDER, other
 from gpu_extract.device.cuda.kernels import kernel
 
 COND, THETA, GAMMA, FIRST_THETA, FIRST_GAMMA, FAR_THETA, BOUND, EXCESS, ONES, CROSS, BOTH = range(11)
@@ -178,3 +178,25 @@ def chain(m, depth, facts, limits, lanes, size):
         found += 1
         i, j = j, beyond
     depth[m] = found
+
+
+@njit(cache=True)
+def _wants_more(i, depth, flags, lanes, size):
+    """Whether the narrowest band is not enough of a fibre: it, or one that is eliminated after it in a chain, asks for
+    more."""
+    if flags[ALIVE * lanes + i] > 0 and flags[WANTED * lanes + i] > 0:
+        return True
+    below, above = other(i, lanes, 1, size), other(lanes + i, lanes, 1, size)
+    return (depth[i] > 0 or depth[lanes + i] > 0 or (below >= 0 and depth[lanes + below] > 0)
+            or (above >= 0 and depth[above] > 0))
+
+
+@kernel("i4[1] i4[1] i4[1] i8 i8 i8")
+def widen(i, wider, depth, flags, nd, lanes, size):
+    """wider: rows of one element a fibre: twice (as pairs lie) WIDER where more diagonals of S are needed than the
+    narrowest band has, and WIDER where its inverse is for that; a lane for every fibre."""
+    wider[i] = wider[lanes + i] = WIDER if _wants_more(i, depth, flags, lanes, size) else 0
+    wider[2 * lanes + i] = 0
+    for j in range(max(i - nd + 1, i // size * size), min(i + nd, (i // size + 1) * size)):
+        if _wants_more(j, depth, flags, lanes, size):
+            wider[2 * lanes + i] = WIDER

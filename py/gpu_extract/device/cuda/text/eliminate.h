@@ -21,25 +21,26 @@ LANE void transpose(index n, double *blocks, const double *icov, index nd, index
     }
 }
 
-// Elements H + 1 .. wide of the inverse's rows from those in the band, which lie in rows of wide + 1: a lane for every
+// Elements H + 1 .. wide of the inverse's rows from those in the band, which lie in rows of `width`: a lane for every
 // column, from its diagonal upwards. What a row asks for is what the H rows before it have made.
 template <int H>
-LANE void extend(index n, double *inverse, const double *low, const int *depth, index wanted, index wide, index lanes)
+LANE void extend(index n, double *inverse, const double *low, const int *depth, index wanted, index wide, index width,
+                 index lanes)
 {
     index m = n % lanes, q = n / lanes;
-    if (q <= H || (wanted > 0 && depth[m] != wanted))
+    if (q <= H || (wanted != 0 && depth[m] != wanted))
         return;
     double known[H];
     UNROLLED
     for (int b = 0; b < H; b++)
-        known[b] = inverse[((q - H + b) * (wide + 1) + H - b) * lanes + m];
+        known[b] = inverse[((q - H + b) * width + H - b) * lanes + m];
     ONE_BY_ONE
     for (index a = H + 1; a <= wide && a <= q; a++) {
         double total = 0.0;
         UNROLLED
         for (int b = 0; b < H; b++)
             total -= low[((q - a) * (H + 1) + b + 1) * lanes + m] * known[b];
-        inverse[((q - a) * (wide + 1) + a) * lanes + m] = total;
+        inverse[((q - a) * width + a) * lanes + m] = total;
         UNROLLED
         for (int b = H - 1; b > 0; b--)
             known[b] = known[b - 1];
@@ -48,13 +49,13 @@ LANE void extend(index n, double *inverse, const double *low, const int *depth, 
 }
 
 // One pair of fibres: i remains, j is eliminated, -1 where there is none or its coupling does not count. G = A_ij:
-// element (p, r) lies at g[p row + r column], |r - p| <= H.
+// element (p, r) lies at g[p row + r column], |r - p| <= H; blocks: those of fibres at this distance.
 template <int H> struct Pair {
     index i, j, row, column;
     const double *g;
 
     LANE Pair(index m, const double *blocks, const double *sizes, const int *depth, index wanted, double distant,
-              index distance, index nwave, index lanes, index size)
+              index distance, index lanes, index size)
         : i(m % lanes), j(m < lanes ? i - distance : i + distance), row(0), column(0), g(nullptr)
     {
         bool there = 0 <= j && j < lanes && j / size == i / size && (wanted == 0 || depth[m] == wanted);
@@ -65,7 +66,7 @@ template <int H> struct Pair {
         constexpr index WIDTH = 2 * H + 1;
         row = i < j ? (WIDTH - 1) * lanes : lanes;
         column = i < j ? lanes : (WIDTH - 1) * lanes;
-        g = blocks + (distance * nwave * WIDTH + H) * lanes + (i < j ? i : j);
+        g = blocks + H * lanes + (i < j ? i : j);
     }
 };
 
@@ -101,7 +102,7 @@ LANE void carry(index n, double *moved, int *own, const double *blocks, const do
 {
     index m = n % (2 * lanes);
     int q = (int)(n / (2 * lanes)) * FOUR;
-    Pair<H> pair(m, blocks, sizes, depth, wanted, distant, distance, nwave, lanes, size);
+    Pair<H> pair(m, blocks, sizes, depth, wanted, distant, distance, lanes, size);
     if (q == 0)
         own[m] = (int)(pair.j < 0 ? -1 : wanted > 0 ? m : pair.j);
     if (pair.j < 0)
@@ -114,16 +115,16 @@ LANE void carry(index n, double *moved, int *own, const double *blocks, const do
             moved[(q + b) * 2 * lanes + m] = total[b];
 }
 
-// ux = U x, all of U, of the pairs at a distance, added to `before` where more > 0; only where fibres in a chain were
-// eliminated if first is 0.
+// ux = U x, all of U, of the pairs at a distance, added to `before` where more > 0; of fibres whose gate is `open`, of all
+// where that is 0.
 template <int H>
 LANE void moved_by(index n, double *ux, const double *before, const double *moved, const double *blocks,
-                   const double *sizes, const int *depth, index more, index first, double distant, index distance,
+                   const double *sizes, const int *gate, index more, index open, double distant, index distance,
                    index nwave, index lanes, index size)
 {
     index i = n % lanes;
     int p = (int)(n / lanes) * FOUR;
-    if (first == 0 && depth[i] == 0 && depth[lanes + i] == 0)
+    if (open != 0 && gate[i] != open)
         return;
     double total[FOUR];
     UNROLLED
@@ -131,7 +132,7 @@ LANE void moved_by(index n, double *ux, const double *before, const double *move
         total[b] = more > 0 && p + b < (int)nwave ? before[(p + b) * lanes + i] : 0.0;
     ONE_BY_ONE
     for (int side = 0; side < 2; side++) {
-        Pair<H> pair(side * lanes + i, blocks, sizes, depth, 0, distant, distance, nwave, lanes, size);
+        Pair<H> pair(side * lanes + i, blocks, sizes, gate, 0, distant, distance, lanes, size);
         if (pair.j >= 0)
             add_product<H>(total, pair.g, pair.row, pair.column, moved + side * lanes + i, 2 * lanes, p, (int)nwave);
     }
@@ -141,17 +142,17 @@ LANE void moved_by(index n, double *ux, const double *before, const double *move
             ux[(p + b) * lanes + i] = total[b];
 }
 
-// V = G Z, rows of 2 H + half + 1 elements V[p, p + s] at s + H: a block of P rows and Q columns.
+// V = G Z, rows of 2 H + half + 1 elements V[p, p + s] at s + H: a block of P rows and Q columns. Z: rows of `width`.
 template <int H>
 LANE void product(index n, double *v, const double *blocks, const double *inverse, const double *sizes,
-                  const int *depth, index wanted, double distant, index distance, index nwave, index half, index lanes,
-                  index size)
+                  const int *depth, index wanted, double distant, index distance, index nwave, index half, index width,
+                  index lanes, index size)
 {
-    constexpr int P = 5, Q = 14;
+    constexpr int P = 5, Q = 15;
     int wide = 2 * H + (int)half, groups = (wide + P + Q - 1) / Q;
     index m = n % (2 * lanes), rest = n / (2 * lanes);
     int p = (int)(rest / groups) * P, q = p - H + (int)(rest % groups) * Q;
-    Pair<H> pair(m, blocks, sizes, depth, wanted, distant, distance, nwave, lanes, size);
+    Pair<H> pair(m, blocks, sizes, depth, wanted, distant, distance, lanes, size);
     if (pair.j < 0)
         return;
     index step = wanted > 0 ? 2 * lanes : lanes;
@@ -166,7 +167,7 @@ LANE void product(index n, double *v, const double *blocks, const double *invers
         UNROLLED
         for (int b = 0; b < Q; b++) {
             int at = q + b, low = at < r ? at : r, apart = at < r ? r - at : at - r;
-            here[b] = at >= 0 && at < (int)nwave && apart <= wide ? z[(index)(low * (wide + 1) + apart) * step] : 0.0;
+            here[b] = at >= 0 && at < (int)nwave && apart <= wide ? z[(index)(low * (int)width + apart) * step] : 0.0;
         }
         UNROLLED
         for (int a = 0; a < P; a++) {
@@ -188,19 +189,19 @@ LANE void product(index n, double *v, const double *blocks, const double *invers
     }
 }
 
-// shares[side, p, a, i] = U[p, p + a], U = V G^T, that the pair takes from i, 0 where it does not count: P rows, and S
-// of their columns.
+// shares[a, side, p, i] = U[p, p + a], U = V G^T, a <= half, that the pair takes from i, 0 where it does not count: P
+// rows, and S of their columns.
 template <int H>
 LANE void share(index n, double *shares, const double *v, const double *blocks, const double *sizes, const int *depth,
                 index wanted, double distant, index distance, index nwave, index half, index lanes, index size)
 {
-    constexpr int P = 8, S = 7;
+    constexpr int P = 8, S = 8;
     int wide = 2 * H + (int)half, groups = ((int)half + P + S - 1) / S;
     index m = n % (2 * lanes), rest = n / (2 * lanes), i = m % lanes, side = m / lanes;
     int p = (int)(rest / groups) * P, t = p + (int)(rest % groups) * S;
-    if (wanted > 0 && depth[m] != wanted)
+    if (wanted != 0 && depth[m] != wanted)
         return;
-    Pair<H> pair(m, blocks, sizes, depth, wanted, distant, distance, nwave, lanes, size);
+    Pair<H> pair(m, blocks, sizes, depth, wanted, distant, distance, lanes, size);
     double sums[P][S] = {};
     if (pair.j >= 0) {
         ONE_BY_ONE
@@ -231,7 +232,7 @@ LANE void share(index n, double *shares, const double *v, const double *blocks, 
         for (int b = 0; b < S; b++) {
             int s = t + b - p - a;
             if (p + a < (int)nwave && 0 <= s && s <= (int)half)
-                shares[((side * nwave + p + a) * (half + 1) + s) * lanes + i] = sums[a][b];
+                shares[((2 * s + side) * nwave + p + a) * lanes + i] = sums[a][b];
         }
     }
 }
