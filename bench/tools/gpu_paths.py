@@ -111,5 +111,5 @@ PATHS: dict[str, Path] = {
     "quality.near_fibres": lambda s, a: {"0": a[0][1], "1": s.nfibre, "1.0": ROWS / STEP, "1.1": COLUMNS / 4 + 1},
     "quality.chi_square": lambda s, a: {"0": FEW, "0.0": ROWS / STEP},
     "quality.weigh": lambda s, a: {"0": ROWS, "0.0": COLUMNS},
-    "assembly.find_middles": lambda s, a: {"0": s.nout / 4},
+    "assembly.find_middles": lambda s, a: {"0": s.nout / 24},
 }

@@ -509,7 +509,7 @@ def test_pieces_hold_bundles_of_equal_shape() -> None:
 
 
 @pytest.mark.parametrize(("bundles", "most", "sizes"), [
-    (20, 10, [2, 8, 8, 2]), (20, 5, [1, 4, 4, 5, 5, 1]), (20, 20, [20]), (4, 2, [1, 2, 1]), (3, 1, [1, 1, 1]),
+    (20, 10, [4, 6, 6, 4]), (20, 5, [2, 4, 4, 4, 4, 2]), (20, 20, [20]), (4, 2, [1, 2, 1]), (3, 1, [1, 1, 1]),
     (1, 1, [1]), (2, 1, [1, 1])])
 def test_the_first_and_the_last_piece_are_small(bundles: int, most: int, sizes: list[int]) -> None:
     geometry = bundle_geometry(small_job(), small_job().plan.bundles[0], small_job().psf.shape)

@@ -160,7 +160,7 @@ def cut_pieces(geometries: Sequence[BundleGeometry], most: int) -> list[Piece]:
     alike: dict[PieceShape, list[int]] = {}
     for n, geometry in enumerate(geometries):
         alike.setdefault(geometry.shape, []).append(n)
-    end = max(1, most // 4)
+    end = max(1, 2 * most // 5)
     lacking = max(0, 2 - sum(len(numbers) <= end for numbers in alike.values()))
     pieces = []
     for shape, numbers in sorted(alike.items(), key=lambda item: -len(item[1])):

@@ -48,7 +48,7 @@ def mark(n, bits, middles, ivar, fraction):
         middles[0, f] = middles[1, f] = math.nan
 
 
-MANY = 16      # bins of one lane of find_middles (text/assembly.h)
+MANY = 24      # bins of one lane of find_middles (text/assembly.h)
 find_middles = text_kernel("assembly.find_middles", "f8[2] f8[2] u4[2] i8 i8", block=64)
 
 

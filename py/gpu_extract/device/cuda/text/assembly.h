@@ -2,37 +2,53 @@
 #pragma once
 #include "lanes.h"
 
-// middles (2, fibres) = both middle values of chi2pix of the fibre's unmarked bins. A lane takes MANY of its bins, counts
-// for each how many of the fibre's are less, and how many are not more, and who is in the middle says so: more than one
-// where values are equal.
+// middles (2, fibres) = both middle values of chi2pix of the fibre's unmarked bins. A lane takes MANY of its bins and counts
+// for each how many come before it in the order of their values, equal ones in the order of their bins: who has as many
+// before it as after it is in the middle. Of blocks of MANY bins those before the lane's own count where they are not more,
+// v < nextafter(mine), from then on where they are less.
 LANE void find_middles(index n, double *middles, const double *chi2pix, const unsigned *bits, index nout, index fibres)
 {
-    constexpr int MANY = 16;
-    int apart = (int)(nout + MANY - 1) / MANY, j = (int)(n % apart), total = 0, less[MANY] = {}, upto[MANY] = {};
+    constexpr int MANY = 24;
+    constexpr double LARGEST = 1.7976931348623157e308;
+    int apart = (int)(nout + MANY - 1) / MANY, own = (int)(n % apart) * MANY, total = 0, before[MANY] = {};
     index f = n / apart;
     const double *row = chi2pix + f * nout;
     const unsigned *marks = bits + f * nout;
-    double mine[MANY];
+    double mine[MANY], limit[MANY];
     UNROLLED
-    for (int b = 0; b < MANY; b++)
-        mine[b] = j + b * apart < (int)nout ? row[j + b * apart] : 0.0;
-    FOUR_AT_ONCE
-    for (int k = 0; k < (int)nout; k++) {
-        double value = marks[k] == 0 ? row[k] : nan("");       // which is neither
-        total += marks[k] == 0;
+    for (int b = 0; b < MANY; b++) {
+        mine[b] = own + b < (int)nout && marks[own + b] == 0 ? row[own + b] : nan("");      // which is neither
+        limit[b] = nextafter(mine[b], LARGEST);
+    }
+    ONE_BY_ONE
+    for (int first = 0; first < (int)nout; first += MANY) {
         UNROLLED
-        for (int b = 0; b < MANY; b++) {
-            less[b] = value < mine[b] ? less[b] + 1 : less[b];
-            upto[b] = value <= mine[b] ? upto[b] + 1 : upto[b];
+        for (int b = 0; b < MANY; b++)
+            limit[b] = first == own ? mine[b] : limit[b];
+        double values[MANY];
+        UNROLLED
+        for (int c = 0; c < MANY; c++) {
+            bool there = first + c < (int)nout;
+            double value = there ? row[first + c] : 0.0;
+            unsigned marked = there ? marks[first + c] : 1;
+            values[c] = marked == 0 ? value : nan("");
+            total += marked == 0;
+        }
+        UNROLLED
+        for (int c = 0; c < MANY; c++) {
+            UNROLLED
+            for (int b = 0; b < MANY; b++)
+                before[b] += values[c] < limit[b];
         }
     }
     UNROLLED
     for (int b = 0; b < MANY; b++) {
-        if (j + b * apart >= (int)nout || marks[j + b * apart] != 0)
-            continue;
-        if (less[b] <= (total - 1) / 2 && (total - 1) / 2 < upto[b])
+        UNROLLED
+        for (int c = 0; c < b; c++)
+            before[b] += mine[c] == mine[b];
+        if (mine[b] == mine[b] && before[b] == (total - 1) / 2)
             middles[f] = mine[b];
-        if (less[b] <= total / 2 && total / 2 < upto[b])
+        if (mine[b] == mine[b] && before[b] == total / 2)
             middles[fibres + f] = mine[b];
     }
 }

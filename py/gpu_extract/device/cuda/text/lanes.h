@@ -14,6 +14,7 @@ using index = long long;
 #include <cmath>
 using std::fma;
 using std::nan;
+using std::nextafter;
 #define LANE inline
 #define KERNEL(block) extern "C" void
 // Lanes come in any order: lane `turn * lane_step` modulo their number, whose common divisor with lane_step is 1.
