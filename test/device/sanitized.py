@@ -15,6 +15,7 @@ from device import test_text_kernels
 from device.pieces import decorrelate, shape_of
 from device.test_sweeps import test_preconditioner
 from gpu_extract.device.cuda import host_text, sweeps
+from gpu_extract.device.cuda.eliminate import WIDER
 from gpu_extract.device.cuda.simulated import SimulatedDevice
 from gpu_extract.device.device_banded import BandedCore
 
@@ -22,10 +23,10 @@ INNER, NDIAG = slice(9, 52), 3
 
 
 def digest(garbage: int, order: float) -> str:
-    """Of a bundle with chains of masked fibres, in tiles of 24 bins."""
-    case = make_bundle(4, 60, mask="gap", wing=0.02, stamp=(7, 9), step=1.9)
+    """Of a bundle with chains of masked fibres and one whose fibres stay in the narrowest band, in tiles of 24 bins."""
+    cases = [make_bundle(4, 60, mask=mask, wing=0.02, stamp=(7, 9), step=1.9) for mask in ("gap", "clean")]
     device = SimulatedDevice(garbage=garbage, order=order)
-    found = decorrelate(device, BandedCore(device, shape_of([case], INNER, NDIAG)), [case], INNER, NDIAG)
+    found = decorrelate(device, BandedCore(device, shape_of(cases, INNER, NDIAG)), cases, INNER, NDIAG)
     arrays = found.flux, found.ivar, found.resolution, found.status
     return sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
 
@@ -46,5 +47,5 @@ for dtype in (test_text_kernels.np.float32, test_text_kernels.np.float64):
     test_text_kernels.test_look(dtype)
 for cut in (0, 1):
     test_text_kernels.test_spots(cut)
-for distance, wanted in ((1, 0), (2, 0), (1, 2)):
+for distance, wanted in ((1, 0), (2, 0), (1, 2), (1, WIDER)):
     test_text_kernels.test_product_and_share(distance, wanted)
