@@ -1,4 +1,5 @@
 // What a lane is: a thread of a device, or a turn of a loop on a host. The rest of the text does not know which.
+// KNOWN_BY_NOW: a number that was asked for is there; without it a compiler asks only where it is used, and waits.
 #pragma once
 
 using index = long long;
@@ -10,6 +11,7 @@ using index = long long;
 #define UNROLLED _Pragma("unroll")
 #define ONE_BY_ONE _Pragma("unroll 1")
 #define FOUR_AT_ONCE _Pragma("unroll 4")
+#define KNOWN_BY_NOW(number) asm volatile("" : "+d"(number))
 #else
 #include <cmath>
 using std::fma;
@@ -27,4 +29,5 @@ inline index lane_at(index turn, index count) { return (turn * lane_step % count
 #define UNROLLED
 #define ONE_BY_ONE
 #define FOUR_AT_ONCE
+#define KNOWN_BY_NOW(number)
 #endif

@@ -123,6 +123,9 @@ template <int H> LANE void taken(double (&from)[H], Read band, index start, inde
         safe_row(row, pending);
         scale<H>(scaled, row);
         pending.step(row, scaled);
+        UNROLLED
+        for (int a = 0; a <= H; a++)
+            KNOWN_BY_NOW(next[a]);
         copy(row, next);
     }
     UNROLLED
