@@ -82,7 +82,7 @@ def decorrelate(ask: Callable[..., Patch]) -> Rooted:
     made, least, all_left = _made(ask())
     weak = np.any([made[0].weak, *(moved(made[0], other, *MOVED) for other in made[1:])], axis=0)
     if min(least, made[0].raised.max(initial=1.0) ** -0.5) < CLEAR:
-        by_rounding = _by_rounding(ask, made[0], all_left)
+        by_rounding = _by_rounding(ask, made[0]._replace(weak=weak), all_left)
         near = np.convolve(by_rounding, np.ones(2 * NEXT + 1))[NEXT:NEXT + len(weak)] > 0
         weak |= (by_rounding | (near & (made[0].raised > WHOLE))) & (made[0].sums != 0.0)
     return made[0]._replace(weak=weak)
@@ -93,13 +93,17 @@ def _by_rounding(ask: Callable[..., Patch], made: Rooted, all_left: bool) -> np.
 
     all_left: more than SURE is left of all columns around. Rounding changes what each takes away by less than a
     fiftieth of itself then, and what it moves is in proportion to it: a few ways of it tell how far it goes. Otherwise
-    it decides what is taken away, and one way may show a thousandth of what another does.
+    it decides what is taken away, and one way may show a thousandth of what another does. More ways than one are tried
+    where bins that are not weak otherwise ask for it.
     """
-    ways = [quickly(partial(ask, moved=ROUNDING))]
-    far = moved(made, ways[0], *BY_ROUNDING)
-    if all_left and far.any():
-        ways += [quickly(partial(ask, moved=ROUNDING, way=n)) for n in range(1, WAYS)]
-        far = np.any([moved(made, one, *BY_LITTLE) for one in ways], axis=0)
+    one = quickly(partial(ask, moved=ROUNDING))
+    far = moved(made, one, *BY_ROUNDING)
+    if not all_left:
+        return far
+    doubtful, far = far, moved(made, one, *BY_LITTLE)
+    if (doubtful & ~far & ~made.weak).any():
+        for n in range(1, WAYS):
+            far |= moved(made, quickly(partial(ask, moved=ROUNDING, way=n)), *BY_LITTLE)
     return far
 
 
