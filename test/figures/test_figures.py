@@ -8,7 +8,7 @@ import scipy.sparse
 
 from gpu_extract.cli.compare import main as gpu_compare
 from gpu_extract.compare import compare_frames, difference_maps, load_cutout
-from gpu_extract.data import Card, Frame, SpecMask
+from gpu_extract.data import OUTPUTS, Card, Frame, SpecMask
 from gpu_extract.errors import InputError, OutputError
 from gpu_extract.figures import difference_plot, qa_page
 from gpu_extract.figures.canvas import CATEGORIES, grid, mask_category, new_figure, pooled, save
@@ -144,9 +144,8 @@ def test_qa_page(cutout, tmp_path):
 
 
 def _part(frame: Frame, fibres: slice, waves: slice) -> Frame:
-    names = "flux", "ivar", "mask", "resolution", "chi2pix", "pixmask_fraction"
     return replace(frame, fibres=frame.fibres[fibres], wave=frame.wave[waves], **{
-        name: getattr(frame, name)[fibres][..., waves] for name in names})
+        name: getattr(frame, name)[fibres][..., waves] for name in OUTPUTS})
 
 
 ODD = {

@@ -106,10 +106,10 @@ print(int(mask[0, 0]))
 DEVICE = WATCHED + """
 from gpu_extract.device.cuda import complement, simulated
 device = simulated.SimulatedDevice()
-far, shares = device.empty((1,)), device.empty((2,))
+far, shares, gate = device.empty((1,)), device.empty((2,)), device.empty((1,), np.int32)
 shares.data[:] = 7, 3
 with watched:
-    device.launch(complement.gather, 1, (far, shares, 1, 1, 0, 1), device.stream())
+    device.launch(complement.gather, 1, (far, shares, gate, 0, 1, 1, 0, 0, 1), device.stream())
     device.close()
 print(int(far.data[0]))
 """
@@ -117,7 +117,8 @@ print(int(far.data[0]))
 
 @pytest.mark.parametrize(("code", "source", "edit", "printed"), [
     (CPU, "arrays.py", ("NODATA = 256 ", "NODATA = 1024"), ("256", "1024")),
-    (DEVICE, "device/cuda/complement.py", ("both = shares[n] + shares[", "both = shares[n] - shares["), ("10", "4")),
+    (DEVICE, "device/cuda/complement.py", ("both = shares[share_at(a, 0, p, i, nwave, lanes)] +",
+                                               "both = shares[share_at(a, 0, p, i, nwave, lanes)] -"), ("10", "4")),
 ], ids=["cpu", "device"])
 def test_an_edit_of_a_constant_in_another_file_is_used_by_the_next_run(
         tmp_path: Path, code: str, source: str, edit: tuple[str, str], printed: tuple[str, str]) -> None:
