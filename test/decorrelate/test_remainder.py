@@ -60,7 +60,7 @@ def test_what_is_added_is_of_first_order(mask, window):
     Beside masks, where windows are allowed, there are some; where they are not, fibres are eliminated one behind
     the other.
     """
-    bundle = lines(make_bundle(6, NBIN, mask=mask, wing=0.05, stamp=(11, 13)), np.random.default_rng(5))
+    bundle = lines(make_bundle(6, NBIN + 1, mask=mask, wing=0.05, stamp=(11, 13)), np.random.default_rng(5))
     windows = 0
     for fibre in range(6):
         found, wanted, schur = added(bundle, fibre, Limits(window=window, **LOOSE))

@@ -218,19 +218,27 @@ def _solve_neighbour(place, v, count):
 
 @njit(nogil=True, error_model="numpy")
 def _coupled(block, hw, turned, v, p, count):
-    """Row p of a block of icov, [q, hw + k] = A[q, q + k], or of its transpose, times v.
+    """Rows p and p + 1 of a block of icov, [q, hw + k] = A[q, q + k], or of its transpose, times v.
 
-    block: address of the stretch's first row; v: between hw rows of zeros
+    block: address of the stretch's first row; v: between hw + 1 rows of zeros, each of its rows is read once for both
     """
-    width, total = 2 * hw + 1, vset8(0.0)
+    width, one, other = 2 * hw + 1, vset8(0.0), vset8(0.0)
     if turned:
-        for k in range(max(-hw, p - count + 1), min(hw, p) + 1):
-            total = vfma(vset8(number(block + 8 * ((p - k) * width + hw + k))), vread8(v + VECTOR * (p - k)), total)
+        for q in range(min(p + hw + 1, count - 1), max(p - hw, 0) - 1, -1):
+            given, value = block + 8 * (q * width + hw + p - q), vread8(v + VECTOR * q)
+            if q <= p + hw:
+                one = vfma(vset8(number(given)), value, one)
+            if q > p - hw:
+                other = vfma(vset8(number(given + 8)), value, other)
     else:
         given, near = block + 8 * p * width, v + VECTOR * (p - hw)
-        for k in range(width):
-            total = vfma(vset8(number(given + 8 * k)), vread8(near + VECTOR * k), total)
-    return total
+        one = vmul(vset8(number(given)), vread8(near))
+        for k in range(1, width):
+            value = vread8(near + VECTOR * k)
+            one = vfma(vset8(number(given + 8 * k)), value, one)
+            other = vfma(vset8(number(given + 8 * (width + k - 1))), value, other)
+        other = vfma(vset8(number(given + 8 * (2 * width - 1))), vread8(near + VECTOR * width), other)
+    return one, other
 
 
 @njit(nogil=True, error_model="numpy")
@@ -250,9 +258,9 @@ def _banded(taken, pitch, columns, v, p):
 
 @njit(nogil=True, error_model="numpy")
 def _beyond(w, v, g, bins, columns, neighbours, lows, hw):
-    """w = sum_j (what of U_j is in the band - U_j) v on bins (first, count); v and g: between rows of zeros.
+    """w = sum_j (what of U_j is in the band - U_j) v on bins (first, count), two at least.
 
-    lows: places of `_factors`
+    v and g: between rows of zeros; lows: places of `_factors`
     """
     begin, count = bins
     for p in range(count):
@@ -260,12 +268,20 @@ def _beyond(w, v, g, bins, columns, neighbours, lows, hw):
     for n in range(len(neighbours)):
         row, skipped = neighbours[n], 8 * begin * (2 * hw + 1)
         block, turned = row[0] + skipped, row[1]
-        for p in range(count):
-            vwrite(g + VECTOR * p, _coupled(block, hw, 1 - turned, v, p, count))
+        for p in range(0, count, 2):
+            p = min(p, count - 2)       # of an odd number of rows the last but one is made twice
+            one, other = _coupled(block, hw, 1 - turned, v, p, count)
+            vwrite(g + VECTOR * p, one)
+            vwrite(g + VECTOR * (p + 1), other)
         _solve_neighbour(lows[n], g, count)
         taken, pitch = row[2] + 8 * begin * row[3], row[3]
-        for p in range(count):
-            rest = vsub(_banded(taken, pitch, columns, v, p), _coupled(block, hw, turned, g, p, count))
+        for p in range(0, count, 2):
+            one, other = _coupled(block, hw, turned, g, min(p, count - 2), count)
+            if p + 1 < count:
+                rest = vsub(_banded(taken, pitch, columns, v, p), one)
+                vwrite(w + VECTOR * p, vadd(vread8(w + VECTOR * p), rest))
+            p = min(p + 1, count - 1)
+            rest = vsub(_banded(taken, pitch, columns, v, p), other)
             vwrite(w + VECTOR * p, vadd(vread8(w + VECTOR * p), rest))
 
 
@@ -302,7 +318,7 @@ def _starts(starts, begin, columns, windows):
 def _add(total, band, sides, begin, end, poles, around, work):
     """total = L 1 and L x on bins begin .. end - 1; arguments as in `remainder`."""
     (shifts, weights), (neighbours, windows, hw), columns, count = poles, around, band.shape[1], end - begin
-    margin = max(hw, columns) * LANES
+    margin = (max(hw, columns) + 1) * LANES
     room = 2 * margin + count * LANES
     v, g, w = address(work, margin), address(work, room + margin), address(work, 2 * room + margin)
     pad, size, starts = LANES * columns**2, LANES * columns * count, np.empty(count + 1, dtype=np.int64)
@@ -391,4 +407,4 @@ def remainder(flux, plain, spectrum, sides, band, shifts, poles, around, work, l
 
 def work_size(nwave: int, hw: int, half: int, windows: int) -> int:
     """Elements of the work array of `remainder`; windows: bins of all of them."""
-    return LANES * (3 * (2 * max(hw, half + 1) + nwave) + 2 * (nwave + half + 1) * (half + 1) + windows**2)
+    return LANES * (3 * (2 * max(hw, half + 1) + 2 + nwave) + 2 * (nwave + half + 1) * (half + 1) + windows**2)
