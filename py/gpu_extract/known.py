@@ -4,7 +4,9 @@ A night's exposures have one PSF per camera, and some questions are about the PS
 its fibres can be used. Their answers are kept in the memory of the process. A PSF is known by its content, of which a
 copy is kept: one that was read again is the same, and one that was changed in place is another.
 """
+import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -24,6 +26,20 @@ class _Known(NamedTuple):
 
 
 _known: tuple[_Known, ...] = ()
+_now = threading.local()
+
+
+@contextmanager
+def looked_up_once() -> Iterator[None]:
+    """While the block runs, an extraction, this thread's PSF is compared with those that are known the first time only.
+
+    Nobody may change it in the meantime.
+    """
+    before, _now.last = getattr(_now, "last", None), (None, {})
+    try:
+        yield
+    finally:
+        _now.last = before
 
 
 def known(psf: PsfModel, question: Hashable, find: Callable[[], T]) -> T:
@@ -43,6 +59,16 @@ def known(psf: PsfModel, question: Hashable, find: Callable[[], T]) -> T:
 
 def _answers(psf: PsfModel) -> dict[Hashable, Any]:
     """Those about PSFs of this content. Threads that ask about a new one at the same time may each find out."""
+    last = getattr(_now, "last", None)
+    if last is not None and last[0] is psf:
+        return last[1]      # type: ignore[no-any-return]
+    answers = _looked_up(psf)
+    if last is not None:
+        _now.last = psf, answers
+    return answers
+
+
+def _looked_up(psf: PsfModel) -> dict[Hashable, Any]:
     global _known
     for one in _known:
         if is_content(one.content, psf):

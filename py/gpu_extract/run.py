@@ -19,7 +19,7 @@ from gpu_extract.cpu_frame import CPU
 from gpu_extract.data import Draft, FiberMap, Frame, Image, PsfModel, Rows
 from gpu_extract.errors import InputError
 from gpu_extract.fibermap import cut_fibermap, spectrograph_of
-from gpu_extract.known import known
+from gpu_extract.known import known, looked_up_once
 from gpu_extract.lapack import one_thread
 from gpu_extract.own_wave import check_factor, in_own_wavelengths
 from gpu_extract.passes.crosstalk import add_pieces, cut_piece
@@ -63,7 +63,7 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
              threads: int, backend: Backend, dtype: DTypeLike) -> Frame | None:
     """The flow itself."""
     image, psf, config = what
-    with rank_verbs(comm).together(), compiling(recorder), one_thread():
+    with rank_verbs(comm).together(), compiling(recorder), one_thread(), looked_up_once():
         check_arguments(what, threads, dtype)
         check_start(start)
         config = _fitting(psf, config, start, backend)
@@ -98,7 +98,7 @@ def draft(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm = SE
 
     The arguments are those of `extract`; of config.passes, one pass is made at least.
     """
-    with rank_verbs(comm).together(), compiling(recorder), one_thread():
+    with rank_verbs(comm).together(), compiling(recorder), one_thread(), looked_up_once():
         check_arguments((image, psf, config), threads)
         check_start(start)
         check_unit(image)
