@@ -226,3 +226,19 @@ def test_fibres_of_which_next_to_nothing_meets(share):
     sums = SimpleNamespace(icov=np.array([[own, np.full_like(own, share)], [own, np.zeros_like(own)]]))
     assert 0 <= probe._correlation(sums, 1) < 10 * share
     assert share < 1e-80 or probe._correlation(sums, 1) > share
+
+
+@pytest.mark.parametrize(("columns", "found"), [
+    ((-2, -1, 0, 1, 2), [2]), ((0,), []), ((0, 1, 2), []), ((-2, -1, 0), [])])
+def test_whole_cores_are_looked_at(columns, found):
+    """A fibre counts as dark where the three columns in the middle of its spots are masked, not with fewer of them.
+
+    A trace moves by less than a column along a spot's core: five masked columns hold three in all of its rows.
+    """
+    psf = oracle.make_psf(nfibre=5, shape=(364, 60), first_row=14)
+    y, x = (place[2] for place in np.rint(centres(psf, (0, 5), np.arange(6002.0, 6198.0, 0.1))).astype(int))
+    ivar = np.ones(psf.shape)
+    for column in columns:
+        ivar[y, x + column] = 0.0
+    image = Image(np.zeros(psf.shape), ivar)
+    assert probe._dark_fibres(psf, (6060.0, 6140.0, 0.8), 40, image) == found

@@ -8,7 +8,7 @@ import pytest
 import oracle
 from extraction import extracted, moved
 from gpu_extract.checks import sense
-from gpu_extract.checks.sense import astray, compare, identity_of, misfits, profiles, strangers
+from gpu_extract.checks.sense import astray, compare, identity_of, medians, misfits, profiles, strangers
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Card, FiberMap, Frame, Image
 from gpu_extract.errors import InputError
@@ -257,3 +257,13 @@ def test_a_wrong_psf_of_the_same_traces_shouts():
     wide = replace(core, sigma_x=replace(core.sigma_x, coeff=1.4 * core.sigma_x.coeff))
     frame = extracted(image, replace(psf, cores=(wide,)), config)
     assert "chi2pix of the bundle from fibre 0 on is" in frame.notes["warnings"][0]
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 288])
+@pytest.mark.parametrize("kind", ["f4", "f8"])
+def test_medians_are_those_of_numpy(kind, count):
+    """Of numbers near the end of what a type holds, too: the mean of two is made in double precision, of halves."""
+    rows = np.random.default_rng(count).normal(size=(5, count)).astype(kind)
+    np.testing.assert_array_equal(medians(rows.copy()), np.median(rows.astype(float), axis=1))
+    huge = np.full((2, count), np.finfo(kind).max, kind)
+    np.testing.assert_array_equal(medians(huge), np.full(2, np.finfo(kind).max, float))

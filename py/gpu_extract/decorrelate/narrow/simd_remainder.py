@@ -89,9 +89,9 @@ def _forward(low, starts, v):
 @njit(nogil=True, error_model="numpy")
 def _forward_even(low, columns, count, v):
     """The same where all rows have `columns` elements, with as many rows of zeros before the first and before v."""
-    back = VECTOR * (1 - columns)
+    line, back = VECTOR * columns, VECTOR * (1 - columns)
     for j in range(count):
-        vwrite(v + VECTOR * j, _without_earlier(low - back * j + VECTOR * j, back, columns, v + VECTOR * j))
+        vwrite(v + VECTOR * j, _without_earlier(low + line * j, back, columns, v + VECTOR * j))
 
 
 @njit(nogil=True, error_model="numpy")
