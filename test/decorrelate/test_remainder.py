@@ -6,9 +6,10 @@ from decorrelate.cases import full_of, make_bundle
 from gpu_extract.decorrelate.banded import Options, decorrelate
 from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow import simd_banded, simd_remainder
-from gpu_extract.decorrelate.narrow.remainder import REACH, SHARE, add_remainder, remainders
+from gpu_extract.decorrelate.narrow.remainder import REACH, SHARE, add_remainders, remainders
 from gpu_extract.decorrelate.narrow.schur import Neighbours
 from gpu_extract.decorrelate.poles import LADDER, pole_error
+from gpu_extract.kernels.arena import Arena
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import address, vread8
 
@@ -48,7 +49,8 @@ def added(bundle, fibre, limits):
     flux = np.divide(y, s, out=np.zeros(n), where=s != 0)
     wanted = change @ sides[:, 1] - flux * (change @ sides[:, 0])
     found = flux.copy()
-    add_remainder((found, flux), s, sides, remainders(neighbours, fibre, schur, 0))
+    beyond = remainders(neighbours, [(0, fibre, schur)])
+    add_remainders((found[None], flux[None]), s[None, :, None], sides[None], beyond, 0, Arena())
     return ((found - flux) * s)[alive], wanted[alive], schur
 
 
@@ -111,10 +113,10 @@ def _both_ways(evenly, band, starts, space):
     pad = columns * simd_remainder.LANES
     to, at, t = address(low, pad * columns), address(v, pad), vread8(address(shift, 0))
     if evenly:
-        simd_remainder._factor_even(to, address(raw, pad * columns), (band, 0, t), count, at)
+        simd_remainder._factor_even(to, address(raw, pad * columns), ((address(band, 0), columns), 0, t), count, at)
         simd_remainder._forward_even(to, columns, count, at)
     else:
-        simd_remainder._factor(to, starts, (band, windows, 0, t), at)
+        simd_remainder._factor(to, starts, ((address(band, 0), columns), windows, 0, t), at)
         simd_remainder._forward(to, starts, at)
 
 

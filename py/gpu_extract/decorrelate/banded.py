@@ -24,7 +24,7 @@ from gpu_extract.data import FACTS, NOT_MEASURED, Array, Decorrelated, IntArray,
 from gpu_extract.decorrelate import wide
 from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow import simd_banded, simd_correct, simd_finish
-from gpu_extract.decorrelate.narrow.remainder import add_remainder, remainders
+from gpu_extract.decorrelate.narrow.remainder import add_remainders, remainders
 from gpu_extract.decorrelate.narrow.schur import Neighbours, Schur
 from gpu_extract.decorrelate.poles import LADDER, scaled_poles
 from gpu_extract.decorrelate.weak import SAFE, band_tells
@@ -127,21 +127,21 @@ class _Bundle:
             schur = neighbours.complement(self._fibres[0] + n)
             if schur.holds and self._tells(n, schur):         # as one of the rungs does
                 groups.setdefault(id(schur.room), []).append((n, schur))
-        much = {n: remainders(neighbours, self._fibres[0] + n, schur, first)
-                for group in groups.values() for n, schur in group if not schur.little}
+        much = [(n, self._fibres[0] + n, schur) for group in groups.values() for n, schur in group if not schur.little]
+        beyond = remainders(neighbours, much) if much else None
         nwave, wide = self.sides.shape[1], max((group[0][1].room.half for group in groups.values()), default=0)
         made = self._arena.take(len(self.sides), nwave, simd_banded.out_width(self.ndiag))
         work = self._arena.take(simd_banded.work_size(nwave, wide, self.ndiag))
         good = [n for group in groups.values() for n in self._sum(result, (made, work), first, group)]
-        plain = {n: result[0][n].copy() for n in good if n in much}
-        if good:
-            work = self._arena.take(simd_correct.work_size(nwave))
-            simd_correct.correct(result[0], made, work, np.array(good), first)
-        for n, flux in plain.items():
-            share = add_remainder((result[0][n], flux), made[n, :, 0], self.sides[n], much[n])
-            if share > self.options.limits.share:       # a few elements beyond the band that do not fall off
-                good.remove(n)
-                self.facts[n] = NOT_MEASURED
+        if not good:
+            return good
+        plain, work = result[0].copy(), self._arena.take(simd_correct.work_size(nwave))
+        simd_correct.correct(result[0], made, work, np.array(good), first)
+        if beyond is not None:
+            shares = add_remainders((result[0], plain), made, self.sides, beyond.only(good), first, self._arena)
+            broken = [n for n, share in shares.items() if share > self.options.limits.share]
+            self.facts[broken] = NOT_MEASURED       # a few elements beyond the band that do not fall off
+            good = [n for n in good if n not in broken]
         return good
 
     def _sum(self, result: tuple[Array, Array, Array], places: tuple[Array, Array], first: int,

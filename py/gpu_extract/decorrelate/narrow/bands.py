@@ -18,6 +18,7 @@ class Bands:
         self.rests, self.diagonals, self.shifts = arena.take(3, count, nwave + transpose.LANES)
         self.bands[:, :self.before] = self.bands[:, self.before + nwave:] = 0.0
         self.rests[:, nwave:] = 0.0
+        self._begins = address_of(self.bands), address_of(self.shifts)
 
     def take(self) -> int:
         """The number of the next band."""
@@ -33,6 +34,12 @@ class Bands:
         """(nwave,), its vector."""
         rest: Array = self.rests[place, :self.nwave]
         return rest
+
+    def at(self, place: int) -> tuple[int, int]:
+        """The addresses of a band and of its shifts."""
+        row = self.half + 1
+        return (self._begins[0] + 8 * (place * self.bands.shape[1] + self.before) * row,
+                self._begins[1] + 8 * place * self.shifts.shape[1])
 
 
 def address_of(array: Array) -> int:

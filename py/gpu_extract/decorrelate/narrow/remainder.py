@@ -1,4 +1,5 @@
-"""What a fibre's band cuts off, added to its flux exactly to first order: see narrow.simd_remainder."""
+"""What the fibres' bands cut off, added to their flux exactly to first order: see narrow.simd_remainder."""
+from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from gpu_extract.decorrelate.narrow.bands import address_of
 from gpu_extract.decorrelate.narrow.coupling import Share
 from gpu_extract.decorrelate.narrow.schur import Neighbours, Schur
 from gpu_extract.decorrelate.poles import LADDER, pole_error, unit_poles
-from gpu_extract.kernels.arena import borrowed
+from gpu_extract.kernels.arena import Arena
 
 LEFT = 8e-9     # sigma that the poles may leave of what was foreseen, which is twice what is added,
 SHARE = 8.0     # and so many times their error of it (measured: 5 to 7)
@@ -18,33 +19,53 @@ MOST = 64       # poles
 REACH = 4       # half-bands that are worked on beyond the bins that count
 
 
-_NO_WINDOW = np.empty((0, 5), dtype=np.int64)
-
-
 class Remainders(NamedTuple):
-    """What S of a fibre has beyond its band and windows, as the kernel takes it, and room for its work."""
+    """What S of some fibres has beyond its band and windows, as the kernel takes it, and the size of its work array."""
 
-    band: Array
-    shifts: Array
+    fibres: IntArray
+    scales: Array
     poles: tuple[Array, Array]
     around: tuple[IntArray, IntArray, int]
-    limits: tuple[int, float, int]
     size: int
 
+    def only(self, numbers: Sequence[int]) -> "Remainders":
+        """That of the fibres of these numbers, as far as they are among them."""
+        kept = [each in numbers for each in self.fibres[:, 0].tolist()]
+        return self._replace(fibres=self.fibres[kept], scales=self.scales[kept])
 
-def remainders(neighbours: Neighbours, fibre: int, schur: Schur, first: int) -> Remainders:
-    """Of one fibre; first: of the bins that are wanted.
 
-    neighbours: the bundle's complements; schur: the fibre's own. All of that has to live on until it is added.
+def remainders(neighbours: Neighbours, some: Sequence[tuple[int, int, Schur]]) -> Remainders:
+    """Of fibres, each with its number in the arrays of `add_remainders`, its number in the bundle, and its complement.
+
+    neighbours: the bundle's complements. All of that has to live on until it is added.
     """
+    hw, most_shift = neighbours.couplings.hw, neighbours.limits.most_shift
+    poles: list[tuple[Array, Array]] = []
+    begins: dict[tuple[int, float], int] = {}      # of the poles that fibres share
+    rows, near, windows, scales, size = [], list[tuple[int, ...]](), list[tuple[int, ...]](), [], 0
+    for n, fibre, schur in some:
+        asked = _count(schur), LADDER[schur.facts.rung or 0][1]
+        if asked not in begins:
+            begins[asked] = sum(len(shifts) for shifts, _ in poles)
+            poles.append(_unit_poles(*asked))
+        first, ends, half = begins[asked], (len(near), len(windows)), schur.room.half
+        around, inside = _addresses(neighbours, fibre, schur)
+        near += around
+        windows += inside
+        rows.append((n, *schur.room.at(schur.place), half + 1, REACH * half, first,
+                     first + asked[0] // simd_remainder.POLES, ends[0], len(near), ends[1], len(windows)))
+        scales.append(((2.0 * most_shift(schur.facts.cond))**2, schur.bound, schur.bound**1.5))
+        size = max(size, simd_remainder.work_size(schur.room.nwave, hw, half, sum(len(w) for _, w in schur.windows)))
+    shifts, weights = (np.concatenate(each) for each in zip(*poles, strict=True))
+    return Remainders(np.array(rows), np.array(scales), (shifts, weights),
+                      (np.array(near, dtype=np.int64).reshape(-1, 12),
+                       np.array(windows, dtype=np.int64).reshape(-1, 5), hw), size)
+
+
+def _count(schur: Schur) -> int:
+    """Poles that are enough for a fibre's remainder, so many at a time as the kernel takes."""
     ratio, lanes = LADDER[schur.facts.rung or 0][1], simd_remainder.POLES
-    enough = (n for n in range(lanes, MOST, lanes) if SHARE * pole_error(n, ratio) * schur.shift < LEFT)
-    unit = _unit_poles(next(enough, MOST), ratio)
-    poles = unit[0] * schur.bound, unit[1] * schur.bound**1.5
-    half, hw, most = schur.room.half, neighbours.couplings.hw, neighbours.limits.most_shift(schur.facts.cond)
-    size = simd_remainder.work_size(schur.room.nwave, hw, half, sum(len(block) for _, block in schur.windows))
-    return Remainders(schur.band, schur.room.shifts[schur.place], poles, _addresses(neighbours, fibre, schur),
-                      (first, (2.0 * most)**2, REACH * half), size)
+    return next((n for n in range(lanes, MOST, lanes) if SHARE * pole_error(n, ratio) * schur.shift < LEFT), MOST)
 
 
 @cache
@@ -54,31 +75,32 @@ def _unit_poles(count: int, ratio: float) -> tuple[Array, Array]:
     return poles.shifts.reshape(-1, lanes), (poles.weights * poles.shifts).reshape(-1, lanes)
 
 
-def add_remainder(fluxes: tuple[Array, Array], spectrum: Array, sides: Array, of: Remainders) -> float:
-    """flux = plain and what the remainder of a fibre makes of it, where that counts; returns what share it has of s.
+def add_remainders(fluxes: tuple[Array, Array], spectra: Array, sides: Array, of: Remainders, first: int,
+                   arena: Arena) -> dict[int, float]:
+    """flux = plain and what the remainder of fibres makes of it, where that counts; returns the share it has of s of
+    each.
 
-    fluxes: (flux, plain), (n,) both, bins that are wanted: flux elsewhere stays as it is
-    spectrum: (nwave,), s = Q 1; sides: (nwave, SIDES), 1 and x
+    fluxes: (flux, plain), (n, bins), bins that are wanted, from `first` on: flux elsewhere stays as it is
+    spectra: (n, nwave, some), s = Q 1 and others; sides: (n, nwave, SIDES), 1 and x
     """
-    with borrowed() as arena:
-        share: float = simd_remainder.remainder(*fluxes, spectrum, sides, of.band, of.shifts, of.poles, of.around,
-                                                arena.take(of.size), of.limits)
-    return share
+    shares = np.empty(len(of.fibres))
+    simd_remainder.remainder(fluxes, shares, spectra, sides, of.fibres, of.scales, of.poles, of.around,
+                             arena.take(of.size), first)
+    return dict(zip(of.fibres[:, 0].tolist(), shares.tolist(), strict=True))
 
 
-def _addresses(neighbours: Neighbours, fibre: int, schur: Schur) -> tuple[IntArray, IntArray, int]:
-    """A fibre's surroundings in the form that the kernel takes; they live as long as the bundle's complements."""
+def _addresses(neighbours: Neighbours, fibre: int, schur: Schur) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """A fibre's neighbours and windows in the form that the kernel takes; they live as long as the complements."""
     couplings, half, found = neighbours.couplings, schur.room.half, neighbours.remainder(fibre, schur)
-    hw, rows, begin, (apart, block, _, _) = couplings.hw, [], couplings.begin, couplings.icov.strides
+    hw, begin, (apart, block, _, _) = couplings.hw, couplings.begin, couplings.icov.strides
+    rows: list[tuple[int, ...]] = []
     for j, share, beyond in found.around:
         near = begin + min(j, fibre) * apart + abs(j - fibre) * block, int(j < fibre), *_place(share)
         if beyond is None:
             rows.append((*near, *couplings.factors[j], 0, 0, 0, 0))
         else:
             rows.append((*near, 0, 0, 0, half, begin + j * apart + 8 * hw, min(hw, half) + 1, *_place(beyond)))
-    windows = [(begin, end, start, len(exact), address_of(exact)) for begin, end, start, exact in found.windows]
-    return (np.array(rows, dtype=np.int64).reshape(-1, 12),
-            np.array(windows, dtype=np.int64).reshape(-1, 5) if windows else _NO_WINDOW, hw)
+    return rows, [(begin, end, start, len(exact), address_of(exact)) for begin, end, start, exact in found.windows]
 
 
 def _place(share: Share) -> tuple[int, int]:

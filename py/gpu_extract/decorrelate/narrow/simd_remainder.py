@@ -41,9 +41,9 @@ POLES = LANES // 2      # for each of the two right sides
 
 @njit(nogil=True, error_model="numpy")
 def _row(here, length, j, band, windows):
-    """Row j of B in all lanes."""
-    columns = band.shape[1]
-    given = address(band, j * columns)
+    """Row j of B in all lanes; band: address of its rows, and elements of one."""
+    at, columns = band
+    given = at + 8 * j * columns
     for a in range(min(length, columns)):
         vwrite(here + VECTOR * a, vset8(number(given + 8 * a)))
     for a in range(columns, length):
@@ -110,11 +110,10 @@ def _factor_even(low, raw, matrix, count, v):
     raw: as low, for D l; both, and v, have `columns` rows of zeros before the first
     matrix: (band, first bin of the stretch, t)
     """
-    band, begin, shift = matrix
-    columns = band.shape[1]
+    (at, columns), begin, shift = matrix
     line, back = VECTOR * columns, VECTOR * (1 - columns)
     for j in range(count):
-        here, made, given = low + line * j, raw + line * j, address(band, (begin + j) * columns)
+        here, made, given = low + line * j, raw + line * j, at + 8 * (begin + j) * columns
         inverse = vset8(1.0)
         for a in range(0, columns - 3, 4):
             # from the farthest row that reaches them, to the last one
@@ -122,16 +121,16 @@ def _factor_even(low, raw, matrix, count, v):
             t0, t1 = vset8(number(given + 8 * a)), vset8(number(given + 8 * (a + 1)))
             t2, t3 = vset8(number(given + 8 * (a + 2))), vset8(number(given + 8 * (a + 3)))
             for n in range(3):
-                at, weight = row + back * (k - n), vread8(here + back * (k - n))
-                t0 = vtake(weight, vread8(at), t0)
+                near, weight = row + back * (k - n), vread8(here + back * (k - n))
+                t0 = vtake(weight, vread8(near), t0)
                 if n > 0:
-                    t1 = vtake(weight, vread8(at + VECTOR), t1)
+                    t1 = vtake(weight, vread8(near + VECTOR), t1)
                 if n > 1:
-                    t2 = vtake(weight, vread8(at + 2 * VECTOR), t2)
+                    t2 = vtake(weight, vread8(near + 2 * VECTOR), t2)
             for n in range(k - 3, 0, -1):
-                at, weight = row + back * n, vread8(here + back * n)
-                t0, t1 = vtake(weight, vread8(at), t0), vtake(weight, vread8(at + VECTOR), t1)
-                t2, t3 = vtake(weight, vread8(at + 2 * VECTOR), t2), vtake(weight, vread8(at + 3 * VECTOR), t3)
+                near, weight = row + back * n, vread8(here + back * n)
+                t0, t1 = vtake(weight, vread8(near), t0), vtake(weight, vread8(near + VECTOR), t1)
+                t2, t3 = vtake(weight, vread8(near + 2 * VECTOR), t2), vtake(weight, vread8(near + 3 * VECTOR), t3)
             if a == 0:
                 inverse = vdiv(inverse, vadd(t0, shift))
                 vwrite(here, inverse)
@@ -316,8 +315,13 @@ def _starts(starts, begin, columns, windows):
 
 @njit(nogil=True, error_model="numpy")
 def _add(total, band, sides, begin, end, poles, around, work):
-    """total = L 1 and L x on bins begin .. end - 1; arguments as in `remainder`."""
-    (shifts, weights), (neighbours, windows, hw), columns, count = poles, around, band.shape[1], end - begin
+    """total = L 1 and L x on bins begin .. end - 1 of one fibre.
+
+    band: address of its rows, and elements of one; poles: shifts and weights of a spectrum in [1 / ratio, 1], and by
+    what both are multiplied; around: (neighbours, windows, hw), the fibre's own; others as in `remainder`
+    """
+    (shifts, weights, of_shifts, of_weights), (neighbours, windows, hw) = poles, around
+    columns, count = band[1], end - begin
     margin = (max(hw, columns) + 1) * LANES
     room = 2 * margin + count * LANES
     v, g, w = address(work, margin), address(work, room + margin), address(work, 2 * room + margin)
@@ -331,7 +335,7 @@ def _add(total, band, sides, begin, end, poles, around, work):
     lows, kept = _factors(neighbours, begin, count, 2 * hw + 1)
     for m in range(len(shifts)):
         for n in range(LANES):
-            lanes[n] = shifts[m, n % POLES]
+            lanes[n] = of_shifts * shifts[m, n % POLES]
         for j in range(count):
             vwrite(v + VECTOR * j, vset(sides[begin + j, 0]))
             vwrite(v + VECTOR * j + VECTOR // 2, vset(sides[begin + j, 1]))
@@ -347,7 +351,7 @@ def _add(total, band, sides, begin, end, poles, around, work):
         else:
             _forward(low, starts, w)
         _backward(low, starts, w)
-        weight = vread(address(weights, m * POLES))
+        weight = vmul(vset(of_weights), vread(address(weights, m * POLES)))
         for j in range(count):
             place = w + VECTOR * j
             total[0, j] += vsum(vmul(weight, vread(place)))
@@ -356,55 +360,72 @@ def _add(total, band, sides, begin, end, poles, around, work):
 
 
 @njit(nogil=True, error_model="numpy")
-def _stretch(shifts, least, j, reach):
+def _stretch(shifts, nwave, least, j, reach):
     """The last of the bins from j on that are above `least` without a gap of more than two reaches."""
     last, k = j, j + 1
-    while k < min(len(shifts), last + 2 * reach + 1):
-        if shifts[k] > least:
+    while k < min(nwave, last + 2 * reach + 1):
+        if number(shifts + 8 * k) > least:
             last = k
         k += 1
     return last
 
 
-@njit(nogil=True, cache=True, loops=False, error_model="numpy")
-def remainder(flux, plain, spectrum, sides, band, shifts, poles, around, work, limits):
-    """flux = plain and what E adds to it, around the bins where that counts.
-
-    flux, plain: (n,), bins `first` and following: corrected already, which stays elsewhere, and without any correction
-    spectrum: (nwave,), s = Q 1; sides: (nwave, SIDES), 1 and x; band: (nwave, half + 1), B
-    shifts: (nwave,), see simd_foresee; limits: (first, least, reach): the bins where they are above `least` count, and
-        half a reach around them is made exact, on stretches that are a reach longer on both sides
-    poles: (shifts, weights), (m, POLES) both: t_k and c_k t_k
-    around: (neighbours, windows, hw), int64. neighbours (n, 12): address of icov's block (nwave, 2 hw + 1) of the fibre
-        and fibre j; 1 where j is the first of the two, else 0; address of the band of U_j, and elements of its rows;
-        the factor of M_j, see narrow.coupling.Couplings.factors, or 0, 0, 0 and M_j's half-band where it is yet to be
-        made: then address of A_jj's diagonal in icov, and how many of its elements count; address of the band of what
-        the fibre beyond j takes from j, and elements of its rows.
-        windows (m, 5): first bin, last + 1, first bin of all of S, number of those, its address
-    work: (work_size,), starts on a cache line
-    Returns the largest share of s that E adds to that of one of these bins.
-    """
-    (first, least, reach), windows, nwave, j, most = limits, around[1], len(band), 0, 0.0
+@njit(nogil=True, error_model="numpy")
+def _one(flux, plain, spectrum, sides, places, poles, around, work, limits):
+    """One fibre; places: addresses of its band and of its shifts, elements of a row of the band; limits: (first, least,
+    reach), see `remainder`; returns the share."""
+    (band, shifts, columns), (first, least, reach), windows = places, limits, around[1]
+    nwave, j, most = len(sides), 0, 0.0
     while j < nwave:
-        if not shifts[j] > least:
+        if not number(shifts + 8 * j) > least:
             j += 1
             continue
-        last = _stretch(shifts[:nwave], least, j, reach)
+        last = _stretch(shifts, nwave, least, j, reach)
         begin, end = max(j - reach, 0), min(last + reach + 1, nwave)
         for n in range(len(windows)):
             if windows[n, 0] < end and windows[n, 1] > begin:
                 begin, end = min(begin, windows[n, 0]), max(end, windows[n, 1])
         total = np.zeros((2, end - begin))
-        _add(total, band, sides, begin, end, poles, around, work)
+        _add(total, (band, columns), sides, begin, end, poles, around, work)
         for t in range(max(j - reach // 2 - first, 0), min(last + reach // 2 + 1 - first, len(flux))):
             k = first + t
-            if begin <= k < end and spectrum[k] != 0.0:
-                flux[t] = plain[t] + (total[1, k - begin] - plain[t] * total[0, k - begin]) / spectrum[k]
-                most = max(most, abs(total[0, k - begin] / spectrum[k]))
+            if begin <= k < end and spectrum[k, 0] != 0.0:
+                flux[t] = plain[t] + (total[1, k - begin] - plain[t] * total[0, k - begin]) / spectrum[k, 0]
+                most = max(most, abs(total[0, k - begin] / spectrum[k, 0]))
         j = last + 1
     return most
 
 
+@njit(nogil=True, cache=True, loops=False, error_model="numpy")
+def remainder(fluxes, shares, spectra, sides, fibres, scales, poles, around, work, first):
+    """flux = plain and what E adds to it, around the bins where that counts; of some fibres, in turn.
+
+    fluxes: (flux, plain), (n, bins) both, bins `first` and following: corrected already, which stays elsewhere, and
+        without any correction
+    shares: (m,), filled: the largest share of s that E adds to that of one of a fibre's bins
+    spectra: (n, nwave, some), the first of which is s = Q 1; sides: (n, nwave, SIDES), 1 and x
+    fibres: (m, 11) int64: a fibre's number in all of these; addresses of its band B, (nwave, half + 1), and of its
+        shifts, (nwave,), see simd_foresee; half + 1; reach; and from where to where its poles, neighbours and windows
+        are. Half a reach around its bins that count is made exact, on stretches a reach longer on both sides
+    scales: (m, 3): above which of its shifts bins count, and by what its poles' t_k and c_k t_k are multiplied
+    poles: (shifts, weights), (some, POLES) both: t_k and c_k t_k
+    around: (neighbours, windows, hw), int64. neighbours (some, 12): address of icov's block (nwave, 2 hw + 1) of the
+        fibre and fibre j; 1 where j is the first of the two, else 0; address of the band of U_j, and elements of its
+        rows; the factor of M_j, see narrow.coupling.Couplings.factors, or 0, 0, 0 and M_j's half-band where it is yet
+        to be made: then address of A_jj's diagonal in icov, and how many of its elements count; address of the band of
+        what the fibre beyond j takes from j, and elements of its rows.
+        windows (some, 5): first bin, last + 1, first bin of all of S, number of those, its address
+    work: (work_size,), starts on a cache line
+    """
+    (flux, plain), (shifts, weights), (neighbours, windows, hw) = fluxes, poles, around
+    for m in range(len(fibres)):
+        n, own = fibres[m, 0], slice(fibres[m, 5], fibres[m, 6])
+        near = neighbours[fibres[m, 7]:fibres[m, 8]], windows[fibres[m, 9]:fibres[m, 10]], hw
+        shares[m] = _one(flux[n], plain[n], spectra[n], sides[n], (fibres[m, 1], fibres[m, 2], fibres[m, 3]),
+                         (shifts[own], weights[own], scales[m, 1], scales[m, 2]), near, work,
+                         (first, scales[m, 0], fibres[m, 4]))
+
+
 def work_size(nwave: int, hw: int, half: int, windows: int) -> int:
-    """Elements of the work array of `remainder`; windows: bins of all of them."""
+    """Elements of the work array of `remainder`; windows: bins of all of one fibre's."""
     return LANES * (3 * (2 * max(hw, half + 1) + 2 + nwave) + 2 * (nwave + half + 1) * (half + 1) + windows**2)
