@@ -64,7 +64,7 @@ def bin_status(status: NDArray[np.int8], mask: NDArray[np.uint32]) -> NDArray[np
 
     EMPTY where there is nothing although the core did not fail, or without a good pixel.
     """
-    without = np.flatnonzero(mask & np.uint32(SpecMask.NODATA))
+    without = np.flatnonzero((mask & np.uint32(SpecMask.NODATA)) != 0)      # of truth values: a third of the time
     if len(without) == 0:
         return status
     found, bits = status.copy(), mask.ravel()[without]
@@ -84,6 +84,8 @@ def stands_out(chi2pix: Array, judged: np.ndarray) -> np.ndarray:
         return chi2pix > BAD_FIT_ALONE
     bad, doubtful = np.zeros_like(judged), np.empty(len(judged), dtype=bool)
     simd_bins.may_stand_out(doubtful, np.ascontiguousarray(chi2pix), judged, BAD_FIT)
+    if not doubtful.any():
+        return bad
     for i in np.nonzero(doubtful)[0]:
         bad[i] = chi2pix[i] > BAD_FIT * median(chi2pix[i, judged[i]])
     for j in np.nonzero(bad.any(axis=0))[0]:

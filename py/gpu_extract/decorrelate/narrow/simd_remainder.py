@@ -157,13 +157,17 @@ def _element(here, made, a, value, inverse):
 @njit(nogil=True, error_model="numpy")
 def _backward(low, starts, v):
     """v becomes (D L^T)^-1 v."""
-    count = len(starts) - 1
+    count, last = len(starts) - 1, vset8(0.0)       # the row before, which is not yet in memory
     for j in range(count - 1, -1, -1):
         here, place = low + VECTOR * starts[j], v + VECTOR * j
         value = vmul(vread8(place), vread8(here))
-        for m in range(min(starts[j + 1] - starts[j] - 1, count - 1 - j), 0, -1):
+        reach = min(starts[j + 1] - starts[j] - 1, count - 1 - j)
+        for m in range(reach, 1, -1):
             value = vtake(vread8(here + VECTOR * m), vread8(place + VECTOR * m), value)
+        if reach > 0:
+            value = vtake(vread8(here + VECTOR), last, value)
         vwrite(place, value)
+        last = value
 
 
 @njit(nogil=True, error_model="numpy")
@@ -199,20 +203,26 @@ def _factors(neighbours, begin, count, width):
 @njit(nogil=True, error_model="numpy")
 def _solve_neighbour(place, v, count):
     """v becomes M^-1 v; place: of its factor, see `_factors`."""
-    at, row, left, half = place[0], place[1], place[2], place[3]
+    at, row, left, half, last = place[0], place[1], place[2], place[3], vset8(0.0)
     for j in range(count):
         here, value = v + VECTOR * j, vread8(v + VECTOR * j)
-        for k in range(min(half, j), 0, -1):
+        for k in range(min(half, j), 1, -1):
             value = vtake(vset8(number(at - k * left)), vread8(here - VECTOR * k), value)
+        if half > 0 and j > 0:
+            value = vtake(vset8(number(at - left)), last, value)
         vwrite(here, value)
+        last = value
         at += row
     for j in range(count - 1, -1, -1):
         at -= row
         here = v + VECTOR * j
         value = vmul(vset8(number(at)), vread8(here))
-        for k in range(min(half, count - 1 - j), 0, -1):
+        for k in range(min(half, count - 1 - j), 1, -1):
             value = vtake(vset8(number(at + k * (row - left))), vread8(here + VECTOR * k), value)
+        if half > 0 and j < count - 1:
+            value = vtake(vset8(number(at + row - left)), last, value)
         vwrite(here, value)
+        last = value
 
 
 @njit(nogil=True, error_model="numpy")
