@@ -13,6 +13,7 @@ The functions before it are the raw instructions: all that `simd`, `profile_vect
 Beside the compiler's own `kernels/compile_parts.py` no other module knows LLVM.
 """
 from collections.abc import Callable, Sequence
+from inspect import isfunction, signature
 from typing import Any
 
 from llvmlite import ir
@@ -26,14 +27,19 @@ _INT, _BYTE = ir.IntType(32), ir.IntType(8)
 
 # ---- raw instructions ----------------------------------------------------------------------------------------------
 
+def lanes_of(element: Any, lanes: int) -> Any:
+    """The kind of a vector of such elements."""
+    return ir.VectorType(element, lanes)
+
+
 def doubles(lanes: int) -> Any:
     """The kind of a vector of float64."""
-    return ir.VectorType(DOUBLE, lanes)
+    return lanes_of(DOUBLE, lanes)
 
 
 def singles(lanes: int) -> Any:
     """The kind of a vector of float32."""
-    return ir.VectorType(SINGLE, lanes)
+    return lanes_of(SINGLE, lanes)
 
 
 def integers(kind: Any) -> Any:
@@ -111,7 +117,32 @@ def fetch(builder: Any, place: Any) -> None:
     builder.call(function, [builder.inttoptr(place, _BYTE.as_pointer()), *(ir.Constant(_INT, v) for v in (0, 2, 1))])
 
 
+def each_in_four(builder: Any, vector: Any) -> Any:
+    """Each lane of a vector four times, one after the other."""
+    return shuffle(builder, vector, vector, [n // 4 for n in range(4 * vector.type.count)])
+
+
 # ---- functions written out -----------------------------------------------------------------------------------------
+
+def operation(write: Callable[..., Any], *takes: Any, gives: Any = None) -> Any:
+    """An intrinsic whose code is write(builder, *values).
+
+    takes: numba's kinds of its arguments, None for any; where none is given, all are of the kind of the first
+    gives: kind of the result, or a function of the arguments' kinds; None: that of the first argument
+    """
+    def typing(context: Any, *given: Any) -> Any:
+        wanted = takes or given[:1] * len(given)
+        kinds = [kind if want is None else want for kind, want in zip(given, wanted, strict=True)]
+        result = gives(*kinds) if isfunction(gives) else gives or kinds[0]
+        return result(*kinds), code
+
+    def code(context: Any, builder: Any, kinds: Any, args: Any) -> Any:
+        made = write(builder, *args)
+        return context.get_dummy_value() if made is None else made
+
+    typing.__signature__ = signature(write)      # type: ignore[attr-defined]
+    return intrinsic(typing)
+
 
 def written_out(function: Any) -> Any:
     """Make an intrinsic of a typing function, asked with the values of those arguments that are constants."""

@@ -1,6 +1,6 @@
 """Vectors for the profiles of spots (see simd_profiles): the normal density, and what lies between pixel edges.
 
-    vdensity(u)                    exp(-u^2 / 2) / sqrt(2 pi)
+    vdensity(u)                    exp(-u^2 / 2) / sqrt(2 pi), right to 4e-17
     vboth(lower, upper)            four float64 at one address and four at another
     vhalves(a, b)                  a, a, a, a, b, b, b, b
     vtile(a, b)                    four lanes, as often as b has fours
@@ -8,7 +8,8 @@
     vnext(a, b)                    lanes 4, 5, ... of a, then the four of b
     vfirst(a)                      the first four lanes
     vinside(x, limit, a)           a where |x| < limit, else 0
-    polynomials(table)             a function that evaluates several polynomials of one vector
+    polynomials(table)             a function of an address and a vector s: writes sum_n table[k][n] s^n of every k, one
+                                   vector behind the other
 """
 # mypy: disallow-untyped-defs=False
 import math
@@ -16,9 +17,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from numba.core import types
-from numba.extending import intrinsic
 
-from gpu_extract.vectors.emit import constant, doubles, index, integers, load, shuffle, spread, standard, store
+from gpu_extract.vectors.emit import (
+    constant,
+    doubles,
+    index,
+    integers,
+    load,
+    operation,
+    shuffle,
+    spread,
+    standard,
+    store,
+)
 from gpu_extract.vectors.simd import vec4, vec8
 
 # exp(-x / 2) / sqrt(2 pi) for |x| <= ln 2: Chebyshev interpolation with 60 digits, relative error below 7e-17
@@ -46,92 +57,60 @@ def _horner(builder: Any, s: Any, coefficients: Sequence[float]) -> Any:
     return total
 
 
-@intrinsic
-def vdensity(typingctx, u):
-    """exp(-u^2 / 2) / sqrt(2 pi), right to 4e-17: 2^n exp(-x / 2) with n = round(-u^2 / ln 4), x = u^2 + n ln 4."""
-    def codegen(context, builder, signature, args):
-        kind = args[0].type
-        whole = integers(kind)
-        faintest, magic, step, rate = (constant(kind, v) for v in (_FAINTEST, _MAGIC, _STEP, -1.0 / _STEP))
-        square = builder.fmul(*args, *args)
-        square = builder.select(builder.fcmp_ordered("<", square, faintest), square, faintest)
-        shifted = standard(builder, "fma", square, rate, magic)
-        x = standard(builder, "fma", builder.fsub(shifted, magic), step, square)
-        bits = builder.shl(builder.bitcast(shifted, whole), constant(whole, 52))
-        value = builder.bitcast(_even_odd(builder, x, _DENSITY), whole)
-        return builder.bitcast(builder.add(bits, value), kind)
-    return u(u), codegen
+def _density(builder, u):
+    """2^n exp(-x / 2) / sqrt(2 pi) with n = round(-u^2 / ln 4), x = u^2 + n ln 4."""
+    kind, whole = u.type, integers(u.type)
+    faintest, magic, step, rate = (constant(kind, v) for v in (_FAINTEST, _MAGIC, _STEP, -1.0 / _STEP))
+    square = builder.fmul(u, u)
+    square = builder.select(builder.fcmp_ordered("<", square, faintest), square, faintest)
+    shifted = standard(builder, "fma", square, rate, magic)
+    x = standard(builder, "fma", builder.fsub(shifted, magic), step, square)
+    bits = builder.shl(builder.bitcast(shifted, whole), constant(whole, 52))
+    value = builder.bitcast(_even_odd(builder, x, _DENSITY), whole)
+    return builder.bitcast(builder.add(bits, value), kind)
 
 
-@intrinsic
-def vboth(typingctx, lower, upper):
-    """The four float64 at one address and the four at another."""
-    def codegen(context, builder, signature, args):
-        low, high = (load(builder, place, doubles(4)) for place in args)
-        return shuffle(builder, low, high, range(8))
-    return vec8(types.intp, types.intp), codegen
+def _both(builder, lower, upper):
+    low, high = (load(builder, place, doubles(4)) for place in (lower, upper))
+    return shuffle(builder, low, high, range(8))
 
 
-@intrinsic
-def vhalves(typingctx, a, b):
-    """One number in four lanes, another in the next four."""
-    def codegen(context, builder, signature, args):
-        low, high = (spread(builder, value, 4) for value in args)
-        return shuffle(builder, low, high, range(8))
-    return vec8(types.float64, types.float64), codegen
+def _halves(builder, a, b):
+    low, high = (spread(builder, value, 4) for value in (a, b))
+    return shuffle(builder, low, high, range(8))
 
 
-@intrinsic
-def vcount(typingctx, x, b):
-    """x, x + 1, ..., each in four lanes, as many as b has."""
-    def codegen(context, builder, signature, args):
-        steps = constant(args[1].type, [float(n // 4) for n in range(b.lanes)])
-        return builder.fadd(spread(builder, args[0], b.lanes), steps)
-    return b(types.float64, b), codegen
+def _tile(builder, a, b):
+    return shuffle(builder, a, a, [n % 4 for n in range(b.type.count)])
 
 
-@intrinsic
-def vtile(typingctx, a, b):
-    """Four lanes, as often as b has fours."""
-    def codegen(context, builder, signature, args):
-        return shuffle(builder, args[0], args[0], [n % 4 for n in range(b.lanes)])
-    return b(vec4, b), codegen
+def _count(builder, x, b):
+    lanes = b.type.count
+    return builder.fadd(spread(builder, x, lanes), constant(b.type, [float(n // 4) for n in range(lanes)]))
 
 
-@intrinsic
-def vnext(typingctx, a, b):
-    """Lanes 4, 5, ... of a, then the four of b."""
-    def codegen(context, builder, signature, args):
-        wide = shuffle(builder, args[1], args[1], [n % 4 for n in range(a.lanes)])
-        return shuffle(builder, args[0], wide, range(4, a.lanes + 4))
-    return a(a, vec4), codegen
+def _next(builder, a, b):
+    return shuffle(builder, a, _tile(builder, b, a), range(4, a.type.count + 4))
 
 
-@intrinsic
-def vfirst(typingctx, a):
-    """The first four lanes."""
-    def codegen(context, builder, signature, args):
-        return shuffle(builder, args[0], args[0], range(4))
-    return vec4(a), codegen
+def _inside(builder, x, limit, a):
+    near = builder.fcmp_ordered("<", standard(builder, "fabs", x), limit)
+    return builder.select(near, a, constant(a.type, 0.0))
 
 
-@intrinsic
-def vinside(typingctx, x, limit, a):
-    """a where |x| < limit, else 0."""
-    def codegen(context, builder, signature, args):
-        near = builder.fcmp_ordered("<", standard(builder, "fabs", args[0]), args[1])
-        return builder.select(near, args[2], constant(args[2].type, 0.0))
-    return a(x, x, a), codegen
+vdensity = operation(_density)
+vboth = operation(_both, types.intp, types.intp, gives=vec8)
+vhalves = operation(_halves, types.float64, types.float64, gives=vec8)
+vtile = operation(_tile, vec4, None, gives=lambda a, b: b)
+vcount = operation(_count, types.float64, None, gives=lambda x, b: b)
+vnext = operation(_next, None, vec4)
+vfirst = operation(lambda builder, a: shuffle(builder, a, a, range(4)), None, gives=vec4)
+vinside = operation(_inside)
 
 
 def polynomials(table: Sequence[Sequence[float]]) -> Any:
     """A function of an address and a vector s: writes sum_n table[k][n] s^n of every k, one vector behind the other."""
-    @intrinsic
-    def evaluate(typingctx, place, s):
-        def codegen(context, builder, signature, args):
-            for k, coefficients in enumerate(table):
-                at = builder.add(args[0], index(8 * s.lanes * k))
-                store(builder, _horner(builder, args[1], coefficients), at)
-            return context.get_dummy_value()
-        return types.void(types.intp, s), codegen
-    return evaluate
+    def write(builder, place, s):
+        for k, coefficients in enumerate(table):
+            store(builder, _horner(builder, s, coefficients), builder.add(place, index(8 * s.type.count * k)))
+    return operation(write, types.intp, None, gives=types.void)

@@ -12,6 +12,10 @@ how many there are.
                                    float64 there. Functions inside a hot loop take addresses: a numba array as an
                                    argument costs two atomic reference counts wherever LLVM does not inline the call. An
                                    address does not keep its array alive: take addresses of arguments only
+    prefetch(address)              asks for its cache line, to be read soon; any address may be given
+    integer, number, write         one int64 or float64 there is read, one float64 written
+    vwrite_past(address, a)        past the caches, to an address that is a multiple of the vector's size
+    vwrite_single(address, a)      the same as float32, to a multiple of the size of at most eight
     vfma(a, b, c)                  a b + c, rounded once
     vtake(a, b, c)                 c - a b, rounded once
     vadd(a, b), vsub, vmul, vdiv   a + b, a - b, a b, a / b
@@ -34,7 +38,6 @@ how many there are.
     vsums(a, b, c, d)              the four vectors' sums, each (x0 + x1) + (x2 + x3)
 """
 # mypy: disallow-untyped-defs=False
-from collections.abc import Callable
 from typing import Any
 
 from numba.core import types
@@ -45,11 +48,13 @@ from gpu_extract.vectors.emit import (
     INDEX,
     constant,
     doubles,
+    each_in_four,
     element_place,
     fetch,
     index,
     lane,
     load,
+    operation,
     shuffle,
     singles,
     spread,
@@ -84,250 +89,93 @@ def address(typingctx, array, index):
     return types.intp(array, types.intp), codegen
 
 
-@intrinsic
-def prefetch(typingctx, place):
-    """Ask for the cache line of an address, to be read soon; any address may be given."""
-    def codegen(context, builder, signature, args):
-        fetch(builder, args[0])
-        return context.get_dummy_value()
-    return types.void(types.intp), codegen
+def _reader(kind: Any, element: Any) -> Any:
+    """A function of an address: what lies there."""
+    return operation(lambda builder, place: load(builder, place, element), types.intp, gives=kind)
 
 
-@intrinsic
-def integer(typingctx, place):
-    """The int64 at an address."""
-    def codegen(context, builder, signature, args):
-        return load(builder, args[0], INDEX)
-    return types.int64(types.intp), codegen
-
-
-@intrinsic
-def number(typingctx, place):
-    """The float64 at an address."""
-    def codegen(context, builder, signature, args):
-        return load(builder, args[0], DOUBLE)
-    return types.float64(types.intp), codegen
-
-
-@intrinsic
-def write(typingctx, place, value):
-    """Write one float64 to an address."""
-    def codegen(context, builder, signature, args):
-        store(builder, args[1], args[0])
-        return context.get_dummy_value()
-    return types.void(types.intp, types.float64), codegen
-
-
-@intrinsic
-def vwrite_single(typingctx, place, value):
-    """Write all lanes as float32 past the caches, to an address that is a multiple of the size of at most eight."""
-    def codegen(context, builder, signature, args):
-        lanes = min(value.lanes, 8)
-        for first in range(0, value.lanes, lanes):
-            part = shuffle(builder, args[1], args[1], range(first, first + lanes))
-            place = builder.add(args[0], index(4 * first))
-            store_past(builder, builder.fptrunc(part, singles(lanes)), place)
-        return context.get_dummy_value()
-    return types.void(types.intp, value), codegen
-
-
-@intrinsic
-def vwrite_past(typingctx, place, value):
-    """Write all lanes to an address that is a multiple of their size, past the caches."""
-    def codegen(context, builder, signature, args):
-        store_past(builder, args[1], args[0])
-        return context.get_dummy_value()
-    return types.void(types.intp, value), codegen
-
-
-def _reader(kind: Vec) -> Any:
-    """A function of an address: the float64 there, as many as `kind` has lanes."""
-    @intrinsic
-    def read(typingctx, place):
-        def codegen(context, builder, signature, args):
-            return load(builder, args[0], doubles(kind.lanes))
-        return kind(types.intp), codegen
-    return read
+def _writer(kind: Any, write: Any) -> Any:
+    """A function of an address and a value of a kind, which is written there."""
+    return operation(lambda builder, place, value: write(builder, value, place), types.intp, kind, gives=types.void)
 
 
 def _setter(kind: Vec) -> Any:
     """A function of a number: that in all lanes of `kind`."""
-    @intrinsic
-    def fill(typingctx, x):
-        def codegen(context, builder, signature, args):
-            return spread(builder, args[0], kind.lanes)
-        return kind(types.float64), codegen
-    return fill
+    return operation(lambda builder, x: spread(builder, x, kind.lanes), types.float64, gives=kind)
 
 
-vread, vread8, vread16 = (_reader(kind) for kind in (vec4, vec8, vec16))
+def _store_single(builder, value, place):
+    lanes = min(value.type.count, 8)
+    for first in range(0, value.type.count, lanes):
+        part = builder.fptrunc(shuffle(builder, value, value, range(first, first + lanes)), singles(lanes))
+        store_past(builder, part, builder.add(place, index(4 * first)))
+
+
+prefetch = operation(fetch, types.intp, gives=types.void)
+integer, number = _reader(types.int64, INDEX), _reader(types.float64, DOUBLE)
+write, vwrite = (_writer(kind, store) for kind in (types.float64, None))
+vwrite_single, vwrite_past = (_writer(None, write) for write in (_store_single, store_past))
+vread, vread8, vread16 = (_reader(kind, doubles(kind.lanes)) for kind in (vec4, vec8, vec16))
 vset, vset8, vset16 = (_setter(kind) for kind in (vec4, vec8, vec16))
+vspread = operation(lambda builder, place: spread(builder, load(builder, place, DOUBLE), 4), types.intp, gives=vec4)
 
 
-@intrinsic
-def vwrite(typingctx, place, value):
-    """Write all lanes to an address."""
-    def codegen(context, builder, signature, args):
-        store(builder, args[1], args[0])
-        return context.get_dummy_value()
-    return types.void(types.intp, value), codegen
+def _pixels(kind: Vec) -> Any:
+    """A function of an address: the float64 there, each in four lanes of `kind`."""
+    return operation(lambda builder, place: each_in_four(builder, load(builder, place, doubles(kind.lanes // 4))),
+                     types.intp, gives=kind)
 
 
-@intrinsic
-def vpixels(typingctx, place):
-    """The four float64 at an address, each in four lanes."""
-    def codegen(context, builder, signature, args):
-        four = load(builder, args[0], doubles(4))
-        return shuffle(builder, four, four, [n // 4 for n in range(16)])
-    return vec16(types.intp), codegen
-
-
-@intrinsic
-def vpixels8(typingctx, place):
-    """The two float64 at an address, each in four lanes."""
-    def codegen(context, builder, signature, args):
-        two = load(builder, args[0], doubles(2))
-        return shuffle(builder, two, two, [n // 4 for n in range(8)])
-    return vec8(types.intp), codegen
-
-
-@intrinsic
-def vhalf(typingctx, a):
-    """The lower eight of sixteen lanes."""
-    def codegen(context, builder, signature, args):
-        return shuffle(builder, args[0], args[0], range(8))
-    return vec8(vec16), codegen
-
-
-@intrinsic
-def vjoin(typingctx, a, b):
-    """Sixteen lanes with other lower eight."""
-    def codegen(context, builder, signature, args):
-        longer = shuffle(builder, args[1], args[1], [*range(8)] * 2)
-        return shuffle(builder, longer, args[0], [*range(8), *range(24, 32)])
-    return vec16(vec16, vec8), codegen
-
-
-@intrinsic
-def vfours(typingctx, a):
-    """Four lanes, four times."""
-    def codegen(context, builder, signature, args):
-        return shuffle(builder, args[0], args[0], [n % 4 for n in range(16)])
-    return vec16(vec4), codegen
+def _join(builder, a, b):
+    longer = shuffle(builder, b, b, [*range(8)] * 2)
+    return shuffle(builder, longer, a, [*range(8), *range(24, 32)])
 
 
 def _rotation(by: int) -> Any:
     """A function that turns every four lanes."""
-    @intrinsic
-    def rotate(typingctx, a):
-        def codegen(context, builder, signature, args):
-            lanes = [n // 4 * 4 + (n + by) % 4 for n in range(signature.args[0].lanes)]
-            return shuffle(builder, args[0], args[0], lanes)
-        return a(a), codegen
-    return rotate
+    def turn(builder, a):
+        return shuffle(builder, a, a, [n // 4 * 4 + (n + by) % 4 for n in range(a.type.count)])
+    return operation(turn)
 
 
+def _pick(builder, a, b, c, d):
+    low, high = shuffle(builder, a, b, [0, 5, 2, 3]), shuffle(builder, c, d, [0, 1, 2, 7])
+    return shuffle(builder, low, high, [0, 1, 6, 7])
+
+
+def _fold(builder, a):
+    lanes = a.type.count
+    while lanes > 4:
+        lanes //= 2
+        a = builder.fadd(*(shuffle(builder, a, a, range(n, n + lanes)) for n in (0, lanes)))
+    return a
+
+
+def _sum(builder, a):
+    x = [lane(builder, a, n) for n in range(4)]
+    return builder.fadd(builder.fadd(x[0], x[2]), builder.fadd(x[1], x[3]))
+
+
+def _sums(builder, a, b, c, d):
+    first, second = (builder.fadd(shuffle(builder, x, y, [0, 4, 2, 6]), shuffle(builder, x, y, [1, 5, 3, 7]))
+                     for x, y in ((a, b), (c, d)))
+    low, high = (shuffle(builder, first, second, lanes) for lanes in ([0, 1, 4, 5], [2, 3, 6, 7]))
+    return builder.fadd(low, high)
+
+
+vpixels, vpixels8 = _pixels(vec16), _pixels(vec8)
+vhalf = operation(lambda builder, a: shuffle(builder, a, a, range(8)), vec16, gives=vec8)
+vjoin = operation(_join, vec16, vec8)
+vfours = operation(lambda builder, a: shuffle(builder, a, a, [n % 4 for n in range(16)]), vec4, gives=vec16)
 vturn1, vturn2, vturn3 = (_rotation(by) for by in (1, 2, 3))
-
-
-@intrinsic
-def vswap(typingctx, a):
-    """Every two lanes exchanged."""
-    def codegen(context, builder, signature, args):
-        return shuffle(builder, args[0], args[0], [n + 1 - n % 2 * 2 for n in range(a.lanes)])
-    return a(a), codegen
-
-
-@intrinsic
-def vpick(typingctx, a, b, c, d):
-    """Lane 0 of a, 1 of b, 2 of c, 3 of d."""
-    def codegen(context, builder, signature, args):
-        low, high = shuffle(builder, args[0], args[1], [0, 5, 2, 3]), shuffle(builder, args[2], args[3], [0, 1, 2, 7])
-        return shuffle(builder, low, high, [0, 1, 6, 7])
-    return vec4(vec4, vec4, vec4, vec4), codegen
-
-
-@intrinsic
-def vlow(typingctx, a, b):
-    """The lower pair of a, then that of b."""
-    def codegen(context, builder, signature, args):
-        return shuffle(builder, args[0], args[1], [0, 1, 4, 5])
-    return vec4(vec4, vec4), codegen
-
-
-@intrinsic
-def vpairs(typingctx, a, b):
-    """a0, b0, a2, b2."""
-    def codegen(context, builder, signature, args):
-        return shuffle(builder, args[0], args[1], [0, 4, 2, 6])
-    return vec4(vec4, vec4), codegen
-
-
-@intrinsic
-def vhigh(typingctx, a, b):
-    """The upper pair of a, then that of b."""
-    def codegen(context, builder, signature, args):
-        return shuffle(builder, args[0], args[1], [2, 3, 6, 7])
-    return vec4(vec4, vec4), codegen
-
-
-@intrinsic
-def vfold(typingctx, a):
-    """The lower half of eight or sixteen lanes plus the upper half, until four are left."""
-    def codegen(context, builder, signature, args):
-        value, lanes = args[0], signature.args[0].lanes
-        while lanes > 4:
-            lanes //= 2
-            low, high = (shuffle(builder, value, value, range(n, n + lanes)) for n in (0, lanes))
-            value = builder.fadd(low, high)
-        return value
-    return vec4(a), codegen
-
-
-@intrinsic
-def vspread(typingctx, place):
-    """The float64 at an address in all lanes."""
-    def codegen(context, builder, signature, args):
-        return spread(builder, load(builder, args[0], DOUBLE), 4)
-    return vec4(types.intp), codegen
-
-
-@intrinsic
-def vsum(typingctx, a):
-    """(a0 + a2) + (a1 + a3)."""
-    def codegen(context, builder, signature, args):
-        x = [lane(builder, args[0], n) for n in range(4)]
-        return builder.fadd(builder.fadd(x[0], x[2]), builder.fadd(x[1], x[3]))
-    return types.float64(vec4), codegen
-
-
-@intrinsic
-def vsums(typingctx, a, b, c, d):
-    """A vector of the sums of four vectors, each (x0 + x1) + (x2 + x3)."""
-    def codegen(context, builder, signature, args):
-        first, second = (builder.fadd(shuffle(builder, x, y, [0, 4, 2, 6]), shuffle(builder, x, y, [1, 5, 3, 7]))
-                         for x, y in (args[:2], args[2:]))
-        low, high = (shuffle(builder, first, second, lanes) for lanes in ([0, 1, 4, 5], [2, 3, 6, 7]))
-        return builder.fadd(low, high)
-    return vec4(vec4, vec4, vec4, vec4), codegen
-
-
-def _lane_by_lane(write: Callable[..., Any], count: int) -> Any:
-    """An intrinsic of `count` vectors of one kind that gives another one: write(builder, *vectors)."""
-    def typed(kind):
-        def codegen(context, builder, signature, args):
-            return write(builder, *args)
-        return kind(*[kind] * count), codegen
-
-    def one(typingctx, a):
-        return typed(a)
-
-    def two(typingctx, a, b):
-        return typed(a)
-
-    def three(typingctx, a, b, c):
-        return typed(a)
-    return intrinsic((one, two, three)[count - 1])
+vswap = operation(lambda builder, a: shuffle(builder, a, a, [n + 1 - n % 2 * 2 for n in range(a.type.count)]))
+vpick = operation(_pick, vec4, vec4, vec4, vec4)
+vlow = operation(lambda builder, a, b: shuffle(builder, a, b, [0, 1, 4, 5]), vec4, vec4)
+vhigh = operation(lambda builder, a, b: shuffle(builder, a, b, [2, 3, 6, 7]), vec4, vec4)
+vpairs = operation(lambda builder, a, b: shuffle(builder, a, b, [0, 4, 2, 6]), vec4, vec4)
+vfold = operation(_fold, None, gives=vec4)
+vsum = operation(_sum, vec4, gives=types.float64)
+vsums = operation(_sums, vec4, vec4, vec4, vec4)
 
 
 def _larger(builder: Any, a: Any, b: Any) -> Any:
@@ -343,15 +191,15 @@ def _less(builder: Any, a: Any, b: Any) -> Any:
     return builder.select(builder.fcmp_ordered("<", a, b), one, zero)
 
 
-vfma = _lane_by_lane(lambda builder, a, b, c: standard(builder, "fma", a, b, c), 3)
-vtake = _lane_by_lane(lambda builder, a, b, c: standard(builder, "fma", builder.fneg(a), b, c), 3)
-vadd = _lane_by_lane(lambda builder, a, b: builder.fadd(a, b), 2)
-vsub = _lane_by_lane(lambda builder, a, b: builder.fsub(a, b), 2)
-vmul = _lane_by_lane(lambda builder, a, b: builder.fmul(a, b), 2)
-vdiv = _lane_by_lane(lambda builder, a, b: builder.fdiv(a, b), 2)
-vmax = _lane_by_lane(_larger, 2)
-vmin = _lane_by_lane(_smaller, 2)
-vless = _lane_by_lane(_less, 2)
-vabs = _lane_by_lane(lambda builder, a: standard(builder, "fabs", a), 1)
-vroot = _lane_by_lane(lambda builder, a: standard(builder, "sqrt", a), 1)
-vsign = _lane_by_lane(lambda builder, a, b: standard(builder, "copysign", a, b), 2)
+vfma = operation(lambda builder, a, b, c: standard(builder, "fma", a, b, c))
+vtake = operation(lambda builder, a, b, c: standard(builder, "fma", builder.fneg(a), b, c))
+vadd = operation(lambda builder, a, b: builder.fadd(a, b))
+vsub = operation(lambda builder, a, b: builder.fsub(a, b))
+vmul = operation(lambda builder, a, b: builder.fmul(a, b))
+vdiv = operation(lambda builder, a, b: builder.fdiv(a, b))
+vmax = operation(_larger)
+vmin = operation(_smaller)
+vless = operation(_less)
+vabs = operation(lambda builder, a: standard(builder, "fabs", a))
+vroot = operation(lambda builder, a: standard(builder, "sqrt", a))
+vsign = operation(lambda builder, a, b: standard(builder, "copysign", a, b))
