@@ -6,19 +6,19 @@ block the marks and the measures are read, which also paces a run by seconds.
 """
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gpu_extract.perf.clock import cpu, epoch, now
+from gpu_stress.arrays import Copy, Fft, Rand
 from gpu_stress.backend import Module, Timeline, open_module
-from gpu_stress.registry import make_work
+from gpu_stress.linear import Cholesky, Eigh, Gemm
 from gpu_stress.spec import OutOfMemory, Spec, Unsupported, show
 from gpu_stress.work import Work
 
-if TYPE_CHECKING:
-    from gpu_stress.extract import Kernels
-
+WORKS: dict[str, type[Work]] = {"fft": Fft, "copy": Copy, "rand": Rand, "gemm": Gemm, "cholesky": Cholesky,
+                                "eigh": Eigh}
 BLOCK_SECONDS = 0.05
 BLOCK_CYCLES = 500
 WARM_SECONDS = 0.02
@@ -65,19 +65,26 @@ class Result:
         return asdict(self)
 
 
-def run_test(spec: Spec, ready: Callable[[], None] | None = None, kernels: "Kernels | None" = None) -> Result:
+def make_work(spec: Spec, module: Module) -> Work:
+    """The test of a spec, ready to run. Raises OutOfMemory where it does not fit."""
+    if spec.test == "extract":
+        from gpu_stress.extract import Extract  # loads the simulator and the whole extraction
+
+        return Extract(spec, module)
+    return WORKS[spec.test](spec, module)
+
+
+def run_test(spec: Spec, ready: Callable[[], None] | None = None) -> Result:
     """Run a test.
 
     ready: called between warm-up and clock (it waits for the other processes)
-    kernels: what the extract test drives; the others need none
 
     Raises Unsupported, OutOfMemory, and InputError where the module cannot be used here.
     """
     spec.supported()
     module = open_module(spec.module, spec.device)
     try:
-        work = make_work(spec, module, kernels)
-        return _Run(spec, module, work).result(ready)
+        return _Run(spec, module, make_work(spec, module)).result(ready)
     except (ArithmeticError, MemoryError, RuntimeError) as error:
         if module.ran_out(error):
             raise OutOfMemory(f"{spec.test} of {show(spec.shape)} {spec.dtype} does not fit "
@@ -86,10 +93,10 @@ def run_test(spec: Spec, ready: Callable[[], None] | None = None, kernels: "Kern
         raise
 
 
-def recorded(spec: Spec, ready: Callable[[], None] | None = None, kernels: "Kernels | None" = None) -> Result:
+def recorded(spec: Spec, ready: Callable[[], None] | None = None) -> Result:
     """As run_test, but what does not fit or does not exist is a result too."""
     try:
-        return run_test(spec, ready, kernels)
+        return run_test(spec, ready)
     except Unsupported as error:
         return Result(spec.as_dict(), "unsupported", str(error))
     except OutOfMemory as error:

@@ -1,10 +1,5 @@
-"""The project's own extraction as a stress test: real kernels on a small simulated frame.
-
-The frame is simulated and extracted by functions that are handed in, so that
-this part knows neither the simulator nor the flow.
-"""
+"""The project's own extraction as a stress test: real kernels on a small simulated frame, on one thread."""
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +8,8 @@ import numpy as np
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Frame, Image, PsfModel
 from gpu_extract.errors import InternalError
+from gpu_extract.run import extract
+from gpu_extract.simulate import NO_DEFECTS, SimConfig, simulate
 from gpu_stress.backend import Module
 from gpu_stress.spec import Spec
 from gpu_stress.work import Leg, Work
@@ -35,16 +32,11 @@ class Scene:
     before: int
 
 
-@dataclass(frozen=True)
-class Kernels:
-    """What the test drives.
-
-    scene: (grid, nfibre, seed) -> Scene; grid is (first, last, step) in Angstrom
-    extract: (image, psf, config) -> Frame
-    """
-
-    scene: Callable[[tuple[float, float, float], int, int], Scene]
-    extract: Callable[[Image, PsfModel, ExtractConfig], Frame | None]
+def scene_of(grid: tuple[float, float, float], nfibre: int, seed: int) -> Scene:
+    """A simulated r frame without defects. grid: (first, last, step) in Angstrom"""
+    made = simulate(SimConfig(nspec=nfibre, seed=seed, truth_grid=grid, defects=NO_DEFECTS, crop=True))
+    before = round((grid[0] - made.truth.wave[0]) / grid[2])
+    return Scene(made.image, made.psf, made.truth.flux[:nfibre].astype(float), before)
 
 
 class Extract(Work):
@@ -56,13 +48,12 @@ class Extract(Work):
     core's are not counted.
     """
 
-    def __init__(self, spec: Spec, module: Module, kernels: Kernels):
+    def __init__(self, spec: Spec, module: Module):
         super().__init__(spec, module)
         nfibre, nwave = spec.shape
         grid = (FIRST, FIRST + (nwave - 1) * STEP, STEP)
-        self._extract = kernels.extract
         self._config = ExtractConfig(wavelength=grid, nspec=nfibre, core=spec.core)
-        self._scene = kernels.scene(grid, nfibre, spec.seed)
+        self._scene = scene_of(grid, nfibre, spec.seed)
         self.nbytes = self._scene.image.pix.nbytes + self._scene.image.ivar.nbytes
         self.flop = FLOP_PER_BIN * math.prod(spec.shape) if spec.core == "banded" else None
         self.bound = PULL_LIMIT
@@ -71,7 +62,7 @@ class Extract(Work):
         self.legs = (Leg("compute", self._compute),)
 
     def _compute(self) -> None:
-        frame = self._extract(self._scene.image, self._scene.psf, self._config)
+        frame = extract(self._scene.image, self._scene.psf, self._config)
         if frame is None:
             raise InternalError("the extraction gave no frame")
         self._result = frame

@@ -5,15 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpu_extract.errors import InternalError
 from gpu_perf.processes import READY, Ended, run_together
 from gpu_stress.cycles import Result, recorded
 from gpu_stress.spec import Spec, show
-
-if TYPE_CHECKING:
-    from gpu_stress.extract import Kernels
 
 STOPPED = 75
 
@@ -47,9 +44,9 @@ def share(spec: Spec, number: int, procs: int, devices: Sequence[int],
                    fault=fault[1] if fault is not None and fault[0] == number else None)
 
 
-def work_as_one(spec: Spec, kernels: "Kernels | None" = None) -> Result:
+def work_as_one(spec: Spec) -> Result:
     """Be a worker: warm up, wait at the gate, work, print the result as the last line."""
-    result = recorded(spec, _wait_at_gate, kernels)
+    result = recorded(spec, _wait_at_gate)
     print(json.dumps(result.as_dict()), flush=True)
     return result
 

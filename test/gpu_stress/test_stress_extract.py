@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from gpu_extract.errors import InternalError
+from gpu_stress import extract
 from gpu_stress.backend import NumpyModule
 from gpu_stress.cli.stress import main
-from gpu_stress.cli.stress_kernels import kernels
 from gpu_stress.cycles import recorded
-from gpu_stress.extract import FLOP_PER_BIN, Extract, Kernels
+from gpu_stress.extract import FLOP_PER_BIN, Extract
 from gpu_stress.spec import Spec
 
 SPEC = Spec("extract", shape=(5, 60), dtype="float64", count=3, warmup=1)
@@ -18,35 +18,35 @@ SPEC = Spec("extract", shape=(5, 60), dtype="float64", count=3, warmup=1)
 @pytest.mark.parametrize("core", ["banded", "dense"])
 def test_right_spectra_pass_and_one_changed_bit_is_seen(core):
     spec = replace(SPEC, core=core)
-    good = recorded(spec, kernels=kernels())
+    good = recorded(spec)
     assert (good.status, good.errors, good.checked) == ("ok", 0, 4)
     assert good.worst < 5                                # of 7 errors
     assert good.nbytes > 10**6                           # the image and its ivar
     assert good.flop == (pytest.approx(3 * 300 * FLOP_PER_BIN) if core == "banded" else None)
     if core == "banded":
-        bad = recorded(replace(spec, fault=1), kernels=kernels())
+        bad = recorded(replace(spec, fault=1))
         assert (bad.status, bad.wrong, bad.worst) == ("wrong", [1], None)
 
 
-def test_spectra_that_do_not_fit_the_truth_are_wrong():
-    real = kernels()
+def test_spectra_that_do_not_fit_the_truth_are_wrong(monkeypatch):
+    real = extract.scene_of
 
     def brighter(grid, nfibre, seed):
-        scene = real.scene(grid, nfibre, seed)
+        scene = real(grid, nfibre, seed)
         return replace(scene, truth=scene.truth * 1.3)
 
-    made = Extract(SPEC, NumpyModule(), Kernels(brighter, real.extract))
-    assert made.measure() > made.bound
-    right = Extract(SPEC, NumpyModule(), real)
+    right = Extract(SPEC, NumpyModule())
     assert right.measure() < 5
     assert np.isfinite(right._result.flux).all()
+    monkeypatch.setattr(extract, "scene_of", brighter)
+    made = Extract(SPEC, NumpyModule())
+    assert made.measure() > made.bound
 
 
-def test_without_kernels_or_a_frame_it_says_so():
-    with pytest.raises(InternalError, match="nothing to drive"):
-        recorded(SPEC)
+def test_without_a_frame_it_says_so(monkeypatch):
+    monkeypatch.setattr(extract, "extract", lambda *_: None)
     with pytest.raises(InternalError, match="gave no frame"):
-        recorded(SPEC, kernels=Kernels(kernels().scene, lambda *_: None))
+        recorded(SPEC)
 
 
 def test_on_the_command_line(capsys):

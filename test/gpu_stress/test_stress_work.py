@@ -9,8 +9,7 @@ from gpu_extract.errors import ConfigError, InputError
 from gpu_stress import machine, work
 from gpu_stress.arrays import Fft
 from gpu_stress.backend import NumpyModule
-from gpu_stress.cycles import recorded, run_test
-from gpu_stress.registry import make_work
+from gpu_stress.cycles import make_work, recorded, run_test
 from gpu_stress.spec import SUPPORTED, OutOfMemory, Spec, Unsupported, parse_shape
 from gpu_stress.work import unit_roundoff
 

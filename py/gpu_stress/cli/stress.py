@@ -5,18 +5,14 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from gpu_extract.cli.common import positive, run_main
 from gpu_extract.cli.device_info import ask_vendor, show_devices
 from gpu_extract.cli.ranks import find_launch, run_kept, start_ranks
 from gpu_extract.errors import ExitCode, InputError
 from gpu_stress.cli.stress_options import build_parser, devices_of, fault_of, spec_of
-from gpu_stress.spec import TESTS, Spec
-
-if TYPE_CHECKING:
-    from gpu_stress.extract import Kernels
-
+from gpu_stress.spec import TESTS
 
 PROG = "gpu_stress"
 _ENDING = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
@@ -72,10 +68,9 @@ def _test(args: argparse.Namespace) -> int:
         limit_threads(positive(args.threads, "--threads"))
     devices = devices_of(args.devices, spec.module)
     from gpu_stress.workers import run_workers, share, work_as_one, worker_argv
-    driven = _kernels(spec)
     if args.worker is not None:
         number, _, of = args.worker.partition("/")
-        work_as_one(share(spec, int(number), int(of), devices, fault), driven)
+        work_as_one(share(spec, int(number), int(of), devices, fault))
         return ExitCode.DONE
     if find_launch() is not None:
         if procs > 1:
@@ -83,13 +78,13 @@ def _test(args: argparse.Namespace) -> int:
         from gpu_stress.cli.stress_ranks import work_as_rank
         comm = start_ranks(False, PROG)
         with comm.together():
-            results = work_as_rank(spec, comm, devices, fault, driven)
+            results = work_as_rank(spec, comm, devices, fault)
             return int(comm.share(lambda: _tell(results or [], as_json=args.json)))
     if procs > 1:
         argv = worker_argv(spec, devices, args.threads, fault)
         return _tell(run_workers(argv, procs, args.timeout), as_json=args.json)
     from gpu_stress.cycles import run_test
-    result = run_test(share(spec, 0, 1, devices, fault), kernels=driven)
+    result = run_test(share(spec, 0, 1, devices, fault))
     return _tell([{**result.as_dict(), "pid": os.getpid()}], as_json=args.json)
 
 
@@ -114,14 +109,6 @@ def _tell(results: list[dict[str, Any]], *, as_json: bool) -> int:
             place = f"{where}pid {result['pid']}, device {result['spec']['device']}, {result['device']['device']}"
             print(f"gpu_stress: wrong: {complaint(number, place, result)}", file=sys.stderr)
     return ExitCode.CHECK_FAILED if any(r["status"] != "ok" for r in results) else ExitCode.DONE
-
-
-def _kernels(spec: Spec) -> "Kernels | None":
-    """What the extract test drives."""
-    if spec.test != "extract":
-        return None
-    from gpu_stress.cli.stress_kernels import kernels
-    return kernels()
 
 
 def limit_threads(count: int) -> None:

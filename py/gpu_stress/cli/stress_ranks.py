@@ -1,7 +1,6 @@
 """A stress test whose processes are the ranks of an mpiexec or srun."""
 import os
 import platform
-import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,11 +8,10 @@ from gpu_stress.spec import Spec
 
 if TYPE_CHECKING:
     from gpu_extract.ranks.comm import Comm
-    from gpu_stress.extract import Kernels
 
 
-def work_as_rank(spec: Spec, comm: "Comm", devices: Sequence[int], fault: tuple[int, int] | None,
-                 kernels: "Kernels | None") -> list[dict[str, Any]] | None:
+def work_as_rank(spec: Spec, comm: "Comm", devices: Sequence[int],
+                 fault: tuple[int, int] | None) -> list[dict[str, Any]] | None:
     """Work as one of several ranks that start together; the results of all on rank 0, None elsewhere.
 
     Ranks of a node take its devices in turn, whatever their number in the whole.
@@ -21,7 +19,7 @@ def work_as_rank(spec: Spec, comm: "Comm", devices: Sequence[int], fault: tuple[
     from gpu_stress.cycles import recorded
     from gpu_stress.workers import share
 
-    on_node, place = neighbours(comm)
+    place, on_node = comm.on_node()
     mine = share(spec, comm.rank, on_node, [devices[place % len(devices)]], fault)
     waited: list[bool] = []
 
@@ -29,18 +27,7 @@ def work_as_rank(spec: Spec, comm: "Comm", devices: Sequence[int], fault: tuple[
         waited.append(True)
         comm.barrier()
 
-    result = recorded(mine, together, kernels)
+    result = recorded(mine, together)
     if not waited:
         comm.barrier()             # it does not fit or does not exist here: the others wait for this rank
     return comm.gather([(comm.rank, {**result.as_dict(), "pid": os.getpid(), "host": platform.node()})])
-
-
-def neighbours(comm: "Comm") -> tuple[int, int]:
-    """(ranks on this rank's node, this rank's place among them)."""
-    import numpy as np
-
-    nodes = np.zeros(comm.size, dtype=np.int64)
-    nodes[comm.rank] = zlib.crc32(platform.node().encode())
-    comm.complete(nodes, 0, range(comm.size + 1))
-    same = nodes == nodes[comm.rank]
-    return int(same.sum()), int(same[:comm.rank].sum())
