@@ -6,7 +6,7 @@ import numpy as np
 
 from gpu_stress.backend import Module
 from gpu_stress.spec import Spec
-from gpu_stress.work import Leg, Work, check_memory, spoil_one, uniform, unit_roundoff
+from gpu_stress.work import Leg, Work, uniform, unit_roundoff
 
 CHUNK = 2**13          # elements that the host looks at in one go
 
@@ -22,15 +22,14 @@ class Fft(Work):
     """
 
     def __init__(self, spec: Spec, module: Module):
-        super().__init__(spec, module)
-        check_memory(spec, 4 + 8 * max(8 / np.dtype(spec.dtype).itemsize, 1))
+        super().__init__(spec, module, 4 + 8 * max(8 / np.dtype(spec.dtype).itemsize, 1))
         size = math.prod(spec.shape)
         self.flop = 10 * size * math.log2(size) if size > 1 else 0.0
         self.bound = 20 * unit_roundoff("float32" if spec.dtype == "float16" else spec.dtype) \
             * math.log2(2 * size)
         self._fft = module.xp.fft
         first = uniform(spec, spec.shape, 0)
-        self._sources = [_on_host(module, spec, a) for a in (first, -first)]
+        self._sources = [self._on_host(a) for a in (first, -first)]
         self._largest = max(float(abs(first).max()), 1e-30)
         self._input = module.xp.empty(spec.shape, spec.dtype)
         module.upload(self._sources[0], self._input)
@@ -38,12 +37,7 @@ class Fft(Work):
         compute()
         checker = np if spec.copy else module.xp
         self._work = checker.empty(min(size, CHUNK) if checker is np else size, self._result.dtype)
-        self.legs = (Leg("compute", compute),)
-        self._back: np.ndarray | None = None
-        if spec.copy:
-            self._back = back = module.host(spec.shape, self._result.dtype, pinned=spec.pinned)
-            self.legs = (Leg("up", lambda: module.upload(self._sources[self.turn], self._input), self.nbytes),
-                         *self.legs, Leg("down", lambda: module.download(self._result, back), back.nbytes))
+        self._arrange(compute, self._result.dtype, self._sources)
 
     def _compute(self) -> None:
         self._result = self._fft.ifftn(self._fft.fftn(self._input))
@@ -53,40 +47,29 @@ class Fft(Work):
 
     def measure(self) -> Any:
         """Largest deviation of the round trip, in units of the largest input."""
-        if self._back is None:
-            return _largest(self.module.xp, self._result, self._input, self._work) / self._largest
-        self.module.synchronise()
-        return _largest(np, self._back, self._sources[self.turn], self._work) / self._largest
-
-    def spoil(self) -> None:
-        """See Work."""
-        self.module.synchronise()
-        spoil_one(self._result if self._back is None else self._back)
+        xp, wanted = (self.module.xp, self._input) if self._back is None else (np, self._sources[self.turn])
+        return _largest(xp, self._latest(), wanted, self._work) / self._largest
 
 
 class Copy(Work):
     """Host to device and back; what comes back must be the same bit by bit."""
 
     def __init__(self, spec: Spec, module: Module):
-        super().__init__(spec, module)
-        check_memory(spec, 5)
+        super().__init__(spec, module, 5)
         bits = np.random.default_rng([spec.seed, 0]).integers(0, 256, self.nbytes, dtype=np.uint8)
-        self._sources = [_on_host(module, spec, b.view(spec.dtype).reshape(spec.shape))
-                         for b in (bits, ~bits)]
-        self._device = module.xp.empty(spec.shape, spec.dtype)
-        self._back = module.host(spec.shape, spec.dtype, pinned=spec.pinned)
-        self.legs = (Leg("up", lambda: module.upload(self._sources[self.turn], self._device), self.nbytes),
-                     Leg("down", lambda: module.download(self._device, self._back), self.nbytes))
+        self._sources = [self._on_host(b.view(spec.dtype).reshape(spec.shape)) for b in (bits, ~bits)]
+        device, back = module.xp.empty(spec.shape, spec.dtype), module.host(spec.shape, spec.dtype, pinned=spec.pinned)
+        self.legs = (Leg("up", lambda: module.upload(self._sources[self.turn], device), self.nbytes),
+                     Leg("down", lambda: module.download(device, back), self.nbytes))
+        self._back = back
 
     def measure(self) -> Any:
         """Number of bytes that differ."""
-        self.module.synchronise()
-        return np.count_nonzero(self._back.view(np.uint8) != self._sources[self.turn].view(np.uint8))
+        return np.count_nonzero(self._latest().view(np.uint8) != self._sources[self.turn].view(np.uint8))
 
     def spoil(self) -> None:
         """See Work."""
-        self.module.synchronise()
-        self._back.view(np.uint8).reshape(-1)[self.nbytes // 2] ^= 1
+        self._latest().view(np.uint8).reshape(-1)[self.nbytes // 2] ^= 1
 
 
 class Rand(Work):
@@ -98,19 +81,15 @@ class Rand(Work):
     before, count as infinitely wrong. float16 is rounded from float32.
     """
 
+    bound = 7.0
+
     def __init__(self, spec: Spec, module: Module):
-        super().__init__(spec, module)
-        check_memory(spec, 6 * max(4 / np.dtype(spec.dtype).itemsize, 1))
-        self.bound = 7.0
+        super().__init__(spec, module, 6 * max(4 / np.dtype(spec.dtype).itemsize, 1))
         self._rng = module.generator(spec.seed)
         self._draw = np.float64 if spec.dtype == "float64" else np.float32
         self._before: Any = None
         self._compute()
-        self.legs = (Leg("compute", self._compute),)
-        self._back: np.ndarray | None = None
-        if spec.copy:
-            self._back = back = module.host(spec.shape, spec.dtype, pinned=spec.pinned)
-            self.legs = (*self.legs, Leg("down", lambda: module.download(self._result, back), self.nbytes))
+        self._arrange(self._compute, spec.dtype)
 
     def _compute(self) -> None:
         values = self._rng.random(self.spec.shape, dtype=self._draw)
@@ -118,10 +97,7 @@ class Rand(Work):
 
     def measure(self) -> Any:
         """The largest deviation of a moment, in units of its error."""
-        if self._back is None:
-            return self._judge(self.module.xp, self._result.reshape(-1))
-        self.module.synchronise()
-        return self._judge(np, self._back.reshape(-1))
+        return self._judge(self.module.xp if self._back is None else np, self._latest().reshape(-1))
 
     def _judge(self, xp: Any, drawn: Any) -> Any:
         n = drawn.size
@@ -144,14 +120,8 @@ class Rand(Work):
     def spoil(self) -> None:
         """See Work: one number leaves the range."""
         self.module.synchronise()
-        target = self._result if self._back is None else self._back
-        target.reshape(-1)[target.size // 2] = 2
-
-
-def _on_host(module: Module, spec: Spec, content: np.ndarray) -> np.ndarray:
-    array = module.host(spec.shape, spec.dtype, pinned=spec.pinned)
-    array[...] = content
-    return array
+        drawn = self._latest().reshape(-1)
+        drawn[drawn.size // 2] = 2
 
 
 def _largest(xp: Any, result: Any, wanted: Any, work: Any) -> Any:

@@ -6,7 +6,7 @@ between them: device events on the GPU, the process's clock on the CPU.
 """
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -23,115 +23,68 @@ class NoDevice(InputError):
         self.need = need
 
 
-class Timeline(Protocol):
-    """Marks in the queue of work."""
+class Timeline:
+    """Marks in the queue of work; here of the CPU, by the process's clock."""
+
+    def __init__(self) -> None:
+        self._marks: list[float] = []
 
     def mark(self) -> None:
         """Mark the moment at which all work queued so far is done."""
+        self._marks.append(now())
 
     def seconds(self) -> list[float]:
         """Wait for the last mark; seconds between successive marks, which are then forgotten."""
+        marks, self._marks = self._marks, []
+        return [b - a for a, b in pairwise(marks)]
 
 
-class Module(Protocol):
-    """What a test needs of an array library.
+class Module:
+    """What a test needs of an array library; here numpy, whose "device" is another array in the same memory.
 
     xp: the array namespace, numpy or cupy
-    pins: whether host memory can be page-locked
     """
 
-    name: str
-    xp: Any
-    pins: bool
+    name = "numpy"
+    xp: Any = np
 
     def host(self, shape: Sequence[int], dtype: Any, *, pinned: bool) -> np.ndarray:
         """An uninitialised array in host memory."""
+        return np.empty(tuple(shape), dtype)
 
     def upload(self, source: np.ndarray, target: Any) -> None:
         """Queue a copy from host to device."""
+        np.copyto(target, source)
 
     def download(self, source: Any, target: np.ndarray) -> None:
         """Queue a copy from device to host."""
+        np.copyto(target, source)
 
     def synchronise(self) -> None:
         """Wait until all queued work is done."""
 
     def timeline(self) -> Timeline:
         """A new timeline."""
+        return Timeline()
 
     def values(self, scalars: Sequence[Any]) -> np.ndarray:
         """Arrays of one element each as one host array of float64; waits for them."""
+        return np.array([float(s) for s in scalars], dtype=np.float64)
 
     def generator(self, seed: int) -> Any:
         """A random generator with `random(shape, dtype=...)`."""
+        return self.xp.random.default_rng(seed)
 
     def describe(self) -> dict[str, Any]:
         """Name and versions of the device and the library."""
-
-    def ran_out(self, error: BaseException) -> bool:
-        """Whether an error means that memory is exhausted."""
-
-
-class _CpuTimeline:
-    """The process's clock."""
-
-    def __init__(self) -> None:
-        self._marks: list[float] = []
-
-    def mark(self) -> None:
-        """See Timeline."""
-        self._marks.append(now())
-
-    def seconds(self) -> list[float]:
-        """See Timeline."""
-        marks, self._marks = self._marks, []
-        return [b - a for a, b in pairwise(marks)]
-
-
-class NumpyModule:
-    """The CPU: the "device" is another array in the same memory."""
-
-    name = "numpy"
-    xp: Any = np
-    pins = False
-
-    def host(self, shape: Sequence[int], dtype: Any, *, pinned: bool) -> np.ndarray:
-        """See Module."""
-        return np.empty(tuple(shape), dtype)
-
-    def upload(self, source: np.ndarray, target: np.ndarray) -> None:
-        """See Module."""
-        np.copyto(target, source)
-
-    def download(self, source: np.ndarray, target: np.ndarray) -> None:
-        """See Module."""
-        np.copyto(target, source)
-
-    def synchronise(self) -> None:
-        """See Module."""
-
-    def timeline(self) -> Timeline:
-        """See Module."""
-        return _CpuTimeline()
-
-    def values(self, scalars: Sequence[Any]) -> np.ndarray:
-        """See Module."""
-        return np.array([float(s) for s in scalars], dtype=np.float64)
-
-    def generator(self, seed: int) -> np.random.Generator:
-        """See Module."""
-        return np.random.default_rng(seed)
-
-    def describe(self) -> dict[str, Any]:
-        """See Module."""
         return {"module": "numpy", "version": np.__version__, "device": cpu_name()}
 
     def ran_out(self, error: BaseException) -> bool:
-        """See Module."""
+        """Whether an error means that memory is exhausted."""
         return isinstance(error, MemoryError)
 
 
-class _EventTimeline:
+class _EventTimeline(Timeline):
     """Device events, kept for the next round once they are read."""
 
     def __init__(self, cupy: Any, stream: Any):
@@ -156,14 +109,13 @@ class _EventTimeline:
         return [1e-3 * elapsed(a, b) for a, b in pairwise(events)]
 
 
-class CupyModule:
+class CupyModule(Module):
     """One CUDA device through cupy; all work goes to one stream of its own.
 
     Raises InputError, one line, where cupy or the device is missing.
     """
 
     name = "cupy"
-    pins = True
 
     def __init__(self, device: int = 0):
         self.xp = cupy = _import_cupy()
@@ -208,10 +160,6 @@ class CupyModule:
         values: np.ndarray = stacked.get()
         return values
 
-    def generator(self, seed: int) -> Any:
-        """See Module."""
-        return self.xp.random.default_rng(seed)
-
     def describe(self) -> dict[str, Any]:
         """See Module."""
         runtime = self.xp.cuda.runtime
@@ -229,14 +177,14 @@ class CupyModule:
     def ran_out(self, error: BaseException) -> bool:
         """See Module."""
         text = f"{type(error).__name__} {error}"
-        return isinstance(error, MemoryError) or any(
+        return super().ran_out(error) or any(
             word in text for word in ("cudaErrorMemoryAllocation", "ALLOC_FAILED", "OUT_OF_MEMORY"))
 
 
 def open_module(name: str, device: int = 0) -> Module:
     """The array module of that name; raises InputError where it cannot be used here."""
     if name == "numpy":
-        return NumpyModule()
+        return Module()
     if name == "cupy":
         return CupyModule(device)
     raise InputError(f"module is {name!r}, must be numpy or cupy")

@@ -48,6 +48,8 @@ class Extract(Work):
     core's are not counted.
     """
 
+    bound = PULL_LIMIT
+
     def __init__(self, spec: Spec, module: Module):
         super().__init__(spec, module)
         nfibre, nwave = spec.shape
@@ -56,7 +58,6 @@ class Extract(Work):
         self._scene = scene_of(grid, nfibre, spec.seed)
         self.nbytes = self._scene.image.pix.nbytes + self._scene.image.ivar.nbytes
         self.flop = FLOP_PER_BIN * math.prod(spec.shape) if spec.core == "banded" else None
-        self.bound = PULL_LIMIT
         self._compute()
         self._first = {name: getattr(self._result, name).copy() for name in ("flux", "ivar", "resolution")}
         self.legs = (Leg("compute", self._compute),)

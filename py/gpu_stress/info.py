@@ -4,7 +4,7 @@ from typing import Any
 
 from gpu_extract.device.mps_daemon import PIPES, control_pid
 from gpu_extract.errors import InputError
-from gpu_stress.backend import NoDevice, NumpyModule, device_count, open_module
+from gpu_stress.backend import Module, NoDevice, device_count, open_module
 from gpu_stress.cycles import run_test
 from gpu_stress.lines import GB, GIGA
 from gpu_stress.machine import GIB, machine
@@ -35,7 +35,7 @@ def device_info(module: str | None = None, *, measure: bool = True,
             if module == "cupy":
                 raise
             no_cupy = f"that needs {error.need}"
-    cpu = NumpyModule().describe()
+    cpu = Module().describe()
     gpus = [open_module("cupy", number).describe() for number in range(count)]
     if measure:
         for device, name in [(cpu, "numpy"), *((gpu, "cupy") for gpu in gpus)]:

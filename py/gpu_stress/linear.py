@@ -14,40 +14,39 @@ import numpy as np
 
 from gpu_stress.backend import Module
 from gpu_stress.spec import Spec
-from gpu_stress.work import Leg, Work, check_memory, signs, spoil_one, uniform, unit_roundoff
+from gpu_stress.work import Work, check_memory, signs, uniform, unit_roundoff
 
 
 class _Linear(Work):
-    """Input matrix up, something computed, result down."""
+    """Input matrix up, something computed, result down.
 
-    def __init__(self, spec: Spec, module: Module):
-        super().__init__(spec, module)
+    flop: of a cycle, for real numbers; complex ones take 4 times as many
+    """
+
+    bound = 30.0
+
+    def __init__(self, spec: Spec, module: Module, arrays: float, flop: float):
+        super().__init__(spec, module, arrays)
         xp = module.xp
+        self.flop = flop * (4 if spec.dtype.startswith("complex") else 1)
         self._real = np.finfo(spec.dtype).dtype if spec.dtype != "float16" else np.dtype(np.float32)
-        self._sources = [self._matrix(salt) for salt in (0, 1)]
-        self._hosts = []
-        for source in self._sources:
-            host = module.host(spec.shape, spec.dtype, pinned=spec.pinned)
-            host[...] = source
-            self._hosts.append(host)
+        self._z = signs(spec, spec.shape[-1])
+        self._z_device = xp.asarray(self._z[:, None], dtype=self._real)
+        sources = [self._matrix(salt) for salt in (0, 1)]
+        hosts = [self._on_host(source) for source in sources]
         self._input = xp.empty(spec.shape, spec.dtype)
-        module.upload(self._hosts[0], self._input)
-        self._expected = [xp.asarray(self._answer(s), dtype=np.result_type(self._real, spec.dtype))
-                          for s in self._sources]
-        self._scale = [float(self._scale_of(s)) for s in self._sources]
+        module.upload(hosts[0], self._input)
+        self._expected = [xp.asarray(self._answer(s), dtype=np.result_type(self._real, spec.dtype)) for s in sources]
+        self._scale = [float(self._scale_of(s)) for s in sources]
         self._compute()
-        self.legs = (Leg("compute", self._compute),)
-        self._back: np.ndarray | None = None
-        if spec.copy:
-            self._back = back = module.host(spec.shape, spec.dtype, pinned=spec.pinned)
-            self.legs = (Leg("up", lambda: module.upload(self._hosts[self.turn], self._input), self.nbytes),
-                         *self.legs, Leg("down", lambda: module.download(self._result, back), self.nbytes))
+        self._arrange(self._compute, spec.dtype, hosts)
 
     def _matrix(self, salt: int) -> np.ndarray:
         raise NotImplementedError
 
     def _answer(self, source: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
+        """What a right result does to the test vector: as A does, unless said otherwise."""
+        return _wide(source) @ self._z[:, None]
 
     def _scale_of(self, source: np.ndarray) -> float:
         raise NotImplementedError
@@ -59,25 +58,13 @@ class _Linear(Work):
         """What the result does to the test vector."""
         raise NotImplementedError
 
-    def _which(self) -> int:
-        return self.turn if self._back is not None else 0
-
-    def _latest(self) -> Any:
-        """The result where the user would find it, on the device."""
-        if self._back is None:
-            return self._result
-        self.module.synchronise()
-        return self.module.xp.asarray(self._back)
-
     def measure(self) -> Any:
         """Largest deviation of the product with the test vector, in units of the expected rounding."""
-        which = self._which()
-        return abs(self._apply(self._latest()) - self._expected[which]).max() / self._scale[which]
+        return self._deviation(self.module.xp.asarray(self._latest()))
 
-    def spoil(self) -> None:
-        """See Work."""
-        self.module.synchronise()
-        spoil_one(self._result if self._back is None else self._back)
+    def _deviation(self, result: Any) -> Any:
+        which = 0 if self._back is None else self.turn
+        return abs(self._apply(result) - self._expected[which]).max() / self._scale[which]
 
 
 class Gemm(_Linear):
@@ -89,20 +76,17 @@ class Gemm(_Linear):
 
     def __init__(self, spec: Spec, module: Module):
         k = spec.shape[-1]
-        check_memory(spec, 10 + 8 * k / spec.shape[-2])
-        self._r = signs(spec, k)
+        arrays = 10 + 8 * k / spec.shape[-2]
+        check_memory(spec, arrays)
         self._other = uniform(spec, (*spec.shape[:-2], k, k), 7)
         self._b = module.xp.asarray(self._other)
-        super().__init__(spec, module)
-        self._r_device = module.xp.asarray(self._r, dtype=self._real)
-        self.bound = 30.0
-        self.flop = 2.0 * math.prod(spec.shape) * k * (4 if spec.dtype.startswith("complex") else 1)
+        super().__init__(spec, module, arrays, 2.0 * math.prod(spec.shape) * k)
 
     def _matrix(self, salt: int) -> np.ndarray:
         return uniform(self.spec, self.spec.shape, salt)
 
     def _answer(self, source: np.ndarray) -> np.ndarray:
-        return _wide(source) @ (_wide(self._other) @ self._r)[..., None]
+        return _wide(source) @ (_wide(self._other) @ self._z)[..., None]
 
     def _scale_of(self, source: np.ndarray) -> float:
         rows = np.linalg.norm(_wide(source), axis=-1).max()
@@ -114,7 +98,7 @@ class Gemm(_Linear):
 
     def _apply(self, result: Any) -> Any:
         wide = result.astype(np.float32) if result.dtype == np.float16 else result
-        return wide @ self._r_device[:, None]
+        return wide @ self._z_device
 
 
 class Cholesky(_Linear):
@@ -126,21 +110,12 @@ class Cholesky(_Linear):
     """
 
     def __init__(self, spec: Spec, module: Module):
-        check_memory(spec, 16)
-        n = spec.shape[-1]
-        self._z = signs(spec, n)
-        super().__init__(spec, module)
-        self._z_device = module.xp.asarray(self._z[:, None], dtype=self._real)
-        self.bound = 30.0
-        self.flop = math.prod(spec.shape) * n / 3.0 * (4 if spec.dtype.startswith("complex") else 1)
+        super().__init__(spec, module, 16, math.prod(spec.shape) * spec.shape[-1] / 3.0)
 
     def _matrix(self, salt: int) -> np.ndarray:
         n = self.spec.shape[-1]
         shift = np.asarray(1.5 * math.sqrt(n), self._real) * np.eye(n, dtype=self._real)
         return (_symmetric(self.spec, salt) + shift).astype(self.spec.dtype)
-
-    def _answer(self, source: np.ndarray) -> np.ndarray:
-        return _wide(source) @ self._z[:, None]
 
     def _scale_of(self, source: np.ndarray) -> float:
         diagonal = np.diagonal(_wide(source), axis1=-2, axis2=-1).real
@@ -162,21 +137,14 @@ class Eigh(_Linear):
     vectors, Golub & Van Loan, sect. 8.3), complex 4 times that.
     """
 
+    bound = 100.0
+
     def __init__(self, spec: Spec, module: Module):
-        check_memory(spec, 16)
-        n = spec.shape[-1]
-        self._z = signs(spec, n)
-        super().__init__(spec, module)
-        self._z_device = module.xp.asarray(self._z[:, None], dtype=self._real)
-        self._orthogonal_scale = unit_roundoff(spec.dtype) * math.sqrt(n)
-        self.bound = 100.0
-        self.flop = 9.0 * math.prod(spec.shape) * n * (4 if spec.dtype.startswith("complex") else 1)
+        super().__init__(spec, module, 16, 9.0 * math.prod(spec.shape) * spec.shape[-1])
+        self._orthogonal_scale = unit_roundoff(spec.dtype) * math.sqrt(spec.shape[-1])
 
     def _matrix(self, salt: int) -> np.ndarray:
         return _symmetric(self.spec, salt)
-
-    def _answer(self, source: np.ndarray) -> np.ndarray:
-        return _wide(source) @ self._z[:, None]
 
     def _scale_of(self, source: np.ndarray) -> float:
         norm = float(np.linalg.norm(_wide(source), axis=(-2, -1)).max())
@@ -191,12 +159,10 @@ class Eigh(_Linear):
     def measure(self) -> Any:
         """The worse of residual and loss of orthogonality; infinite if the values do not ascend."""
         xp = self.module.xp
-        v = self._latest()
-        which = self._which()
-        residual = abs(self._apply(v) - self._expected[which]).max() / self._scale[which]
+        v = xp.asarray(self._latest())
         loss = abs(v @ (_adjoint(v) @ self._z_device) - self._z_device).max() / self._orthogonal_scale
         ascending = (self._w[..., 1:] >= self._w[..., :-1]).all()
-        return xp.where(ascending, xp.maximum(residual, loss), xp.inf)
+        return xp.where(ascending, xp.maximum(self._deviation(v), loss), xp.inf)
 
 
 def _symmetric(spec: Spec, salt: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What every stress test has in common, and the table of them.
+"""What every stress test has in common.
 
 A test is a `Work`: some legs that are run and timed one after another in every
 cycle, and a measure of how wrong the last result is, which must not exceed a
@@ -7,7 +7,7 @@ where its statistics come from is said at each test. Content alternates between
 two sources where it is copied, so that a copy that does nothing is seen.
 """
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,21 +34,28 @@ class Work:
     nbytes: bytes of one array one way, the figure that the known result line counts
     flop: floating-point operations of a cycle by the usual count, or None where none are counted
     bound: what `measure` may be at most
+    turn: which of two sources the input is copied from in this cycle
+    arrays: how many times the test's array it holds in host memory; OutOfMemory is raised where that does not fit
     """
 
-    def __init__(self, spec: Spec, module: Module):
+    bound = 0.0
+
+    def __init__(self, spec: Spec, module: Module, arrays: float = 0.0):
+        check_memory(spec, arrays)
         self.spec = spec
         self.module = module
         self.nbytes = spec.nbytes
         self.flop: float | None = None
-        self.bound = 0.0
         self.legs: tuple[Leg, ...] = ()
         self.turn = 0
+        self._back: np.ndarray | None = None
+        self._input: Any = None
+        self._result: Any = None
 
     def prepare(self, cycle: int) -> None:
         """Called before each cycle, outside the timing; drops the last result."""
         self.turn = cycle % 2
-        self._result: Any = None
+        self._result = None
 
     def measure(self) -> Any:
         """How wrong the last result is, as an array of one element; NaN counts as wrong."""
@@ -56,7 +63,31 @@ class Work:
 
     def spoil(self) -> None:
         """Change one element of the last result, to show that `measure` sees it."""
-        raise NotImplementedError
+        self.module.synchronise()
+        spoil_one(self._latest())
+
+    def _on_host(self, content: np.ndarray) -> np.ndarray:
+        """Content in host memory of the kind that is asked for."""
+        array = self.module.host(self.spec.shape, self.spec.dtype, pinned=self.spec.pinned)
+        array[...] = content
+        return array
+
+    def _arrange(self, compute: Callable[[], None], dtype: Any, sources: Sequence[np.ndarray] = ()) -> None:
+        """Set the legs: `compute`, and where copies are asked for the input's way up, from two sources by turns, if it
+        has any, and the way down of a result of this dtype."""
+        module = self.module
+        self.legs = (Leg("compute", compute),)
+        if self.spec.copy:
+            self._back = back = module.host(self.spec.shape, dtype, pinned=self.spec.pinned)
+            up = [Leg("up", lambda: module.upload(sources[self.turn], self._input), self.nbytes)] if sources else []
+            self.legs = (*up, *self.legs, Leg("down", lambda: module.download(self._result, back), back.nbytes))
+
+    def _latest(self) -> Any:
+        """The result where the user would find it: on the host where it is copied there, else on the device."""
+        if self._back is None:
+            return self._result
+        self.module.synchronise()
+        return self._back
 
 
 def check_memory(spec: Spec, arrays: float) -> None:

@@ -8,7 +8,7 @@ import pytest
 from gpu_extract.errors import ConfigError, InputError
 from gpu_stress import machine, work
 from gpu_stress.arrays import Fft
-from gpu_stress.backend import NumpyModule
+from gpu_stress.backend import Module
 from gpu_stress.cycles import make_work, recorded, run_test
 from gpu_stress.spec import SUPPORTED, OutOfMemory, Spec, Unsupported, parse_shape
 from gpu_stress.work import unit_roundoff
@@ -30,7 +30,7 @@ def test_right_passes_with_room_and_wrong_is_counted(test, shape, dtype):
         assert bad.message.startswith("1 of 13 results wrong, first in cycle 6, worst ")
 
 
-class Stale(NumpyModule):
+class Stale(Module):
     """A device whose copies stop working after the first few."""
 
     def __init__(self, verb):
@@ -57,7 +57,7 @@ def test_a_copy_that_does_nothing_is_seen(monkeypatch, test, verb):
     assert result.status == "wrong" and result.errors >= 4     # every other one at least: content alternates
 
 
-class Odd(NumpyModule):
+class Odd(Module):
     """A device with a bad random generator."""
 
     def __init__(self, odd):
@@ -86,7 +86,7 @@ def test_bad_random_numbers_are_seen(monkeypatch, odd):
 
 
 def test_wrong_columns_of_eigh_are_seen(monkeypatch):
-    class Swapped(NumpyModule):
+    class Swapped(Module):
         xp = None
 
     module = Swapped()
@@ -119,14 +119,14 @@ def test_nan_is_wrong(monkeypatch):
 
 def test_figures_of_the_work():
     n = 64 * 50
-    fft = make_work(Spec("fft", shape=(64, 50), dtype="float32"), NumpyModule())
+    fft = make_work(Spec("fft", shape=(64, 50), dtype="float32"), Module())
     assert fft.nbytes == 4 * n and fft.flop == pytest.approx(2 * 5 * n * math.log2(n))
     assert [(leg.name, leg.nbytes) for leg in fft.legs] == [("up", 4 * n), ("compute", 0), ("down", 8 * n)]
-    gemm = make_work(Spec("gemm", shape=(3, 50, 30), dtype="complex64"), NumpyModule())
+    gemm = make_work(Spec("gemm", shape=(3, 50, 30), dtype="complex64"), Module())
     assert gemm.flop == 8 * 3 * 50 * 30 * 30
-    cholesky = make_work(Spec("cholesky", shape=(4, 30, 30), dtype="float64"), NumpyModule())
+    cholesky = make_work(Spec("cholesky", shape=(4, 30, 30), dtype="float64"), Module())
     assert cholesky.flop == pytest.approx(4 * 30**3 / 3)
-    assert make_work(Spec("rand"), NumpyModule()).flop is None
+    assert make_work(Spec("rand"), Module()).flop is None
     assert unit_roundoff("float64") == 2.0**-53 and unit_roundoff("complex64") == 2.0**-24
 
 
@@ -170,7 +170,7 @@ def test_what_does_not_fit_is_a_result_that_says_so(monkeypatch):
 
 
 def test_an_allocation_that_fails_is_a_result(monkeypatch):
-    class Small(NumpyModule):
+    class Small(Module):
         def host(self, shape, dtype, *, pinned):
             raise MemoryError("Unable to allocate 7 TiB")
 
