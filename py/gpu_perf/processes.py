@@ -13,7 +13,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +52,6 @@ class Ended:
         """Epoch seconds between which it worked: its result's "interval", else its life."""
         told = (self.result or {}).get("interval")
         return (float(told[0]), float(told[1])) if told else (self.started, self.ended)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
 
 
 def common_interval(ended: Sequence[Ended]) -> tuple[float, float] | None:

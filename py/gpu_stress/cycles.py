@@ -60,10 +60,6 @@ class Result:
     bound: float = 0.0
     cpu_seconds: float = 0.0
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
-
 
 def make_work(spec: Spec, module: Module) -> Work:
     """The test of a spec, ready to run. Raises OutOfMemory where it does not fit."""
@@ -97,10 +93,8 @@ def recorded(spec: Spec, ready: Callable[[], None] | None = None) -> Result:
     """As run_test, but what does not fit or does not exist is a result too."""
     try:
         return run_test(spec, ready)
-    except Unsupported as error:
-        return Result(spec.as_dict(), "unsupported", str(error))
-    except OutOfMemory as error:
-        return Result(spec.as_dict(), "out of memory", str(error))
+    except (Unsupported, OutOfMemory) as error:
+        return Result(asdict(spec), error.status, str(error))
 
 
 class _Run:
@@ -184,7 +178,7 @@ class _Run:
             f"worst {worst:.3g} where {work.bound:.3g} is allowed")
         moved = {way: n * sum(leg.nbytes for leg in work.legs if leg.name == way) for way in ("up", "down")}
         return Result(
-            self._spec.as_dict(), "wrong" if wrong else "ok", message, self._module.describe(),
+            asdict(self._spec), "wrong" if wrong else "ok", message, self._module.describe(),
             cycles=n, seconds=float(cycle.sum()), interval=(progress[0][1], progress[-1][1]),
             progress=progress, nbytes=work.nbytes, up=moved["up"], down=moved["down"],
             flop=None if work.flop is None else n * work.flop,

@@ -1,9 +1,9 @@
 """Facts about the machine that need no GPU: processor, cores, memory."""
-import os
 import platform
 from pathlib import Path
 from typing import Any
 
+from gpu_extract.perf.recorder import usable_cores
 from gpu_extract.perf.source import cpu_name
 
 GIB = 2.0**30
@@ -13,13 +13,8 @@ _CGROUP = Path("/sys/fs/cgroup")
 def machine() -> dict[str, Any]:
     """Host name, system, processor, cores this process may use, bytes of memory."""
     return {"host": platform.node(), "system": f"{platform.system()} {platform.release()}",
-            "python": platform.python_version(), "processor": cpu_name(), "cores": cores(),
+            "python": platform.python_version(), "processor": cpu_name(), "cores": usable_cores(),
             "memory": _meminfo("MemTotal"), "memory_available": memory_available()}
-
-
-def cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def memory_available() -> int | None:

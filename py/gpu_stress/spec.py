@@ -1,8 +1,7 @@
 """What one stress test is to do: frozen, validated as a whole."""
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from gpu_extract.errors import ConfigError, InputError, one_of
 
@@ -28,9 +27,13 @@ EXTRACT_CORES = ("banded", "dense")
 class Unsupported(InputError):
     """The test does not exist for this dtype or shape; a campaign records it and goes on."""
 
+    status = "unsupported"
+
 
 class OutOfMemory(InputError):
     """The test does not fit; a campaign records it and goes on."""
+
+    status = "out of memory"
 
 
 @dataclass(frozen=True)
@@ -113,11 +116,6 @@ class Spec:
     def nbytes(self) -> int:
         """Bytes of one array of this shape and dtype."""
         return math.prod(self.shape) * BITS[self.dtype] // 8
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
-
 
 def show(shape: tuple[int, ...]) -> str:
     """A shape as it is typed."""

@@ -1,12 +1,13 @@
 """One test in several processes at once on this machine, or as one set of a campaign."""
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from gpu_extract.cli.common import THREAD_VARIABLES
 from gpu_extract.errors import InternalError
 from gpu_perf.processes import READY, Ended, run_together
 from gpu_stress.cycles import Result, recorded
@@ -34,9 +35,6 @@ def worker_argv(spec: Spec, devices: Sequence[int], threads: int | None = None,
             "--worker", "{process}/{procs}")
 
 
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-
-
 def share(spec: Spec, number: int, procs: int, devices: Sequence[int],
           fault: tuple[int, int] | None = None) -> Spec:
     """The spec of one process of several: its device, its content, its fault if that is planted in it."""
@@ -47,7 +45,7 @@ def share(spec: Spec, number: int, procs: int, devices: Sequence[int],
 def work_as_one(spec: Spec) -> Result:
     """Be a worker: warm up, wait at the gate, work, print the result as the last line."""
     result = recorded(spec, _wait_at_gate)
-    print(json.dumps(result.as_dict()), flush=True)
+    print(json.dumps(asdict(result)), flush=True)
     return result
 
 
@@ -57,14 +55,13 @@ def _wait_at_gate() -> None:
         raise SystemExit(STOPPED)     # whoever started us has gone
 
 
-def run_workers(argv: Sequence[str], procs: int, timeout: float | None = None,
-                tick: Callable[[Mapping[int, int]], float] | None = None) -> list[dict[str, Any]]:
+def run_workers(argv: Sequence[str], procs: int, timeout: float | None = None) -> list[dict[str, Any]]:
     """Run the workers together; their results in order, each with "pid".
 
     Raises InternalError that names a worker that ended without a result.
     """
     with TemporaryDirectory(prefix="gpu_stress.") as folder:
-        ended = run_together(argv, procs, Path(folder) / "worker", gate=True, timeout=timeout, tick=tick)
+        ended = run_together(argv, procs, Path(folder) / "worker", gate=True, timeout=timeout)
     return [_result_of(e) for e in ended]
 
 

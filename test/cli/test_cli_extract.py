@@ -382,7 +382,7 @@ def test_version(run):
 
 def test_threads_are_set_for_the_libraries(files):
     code = (
-        "import os, sys; from gpu_extract.cli.extract import set_threads; "
+        "import os, sys; from gpu_extract.cli.common import set_threads; "
         "set_threads(int(sys.argv[1]) if len(sys.argv) > 1 else None); print(os.environ['NUMBA_NUM_THREADS'])"
     )
     clean = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}

@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import NoReturn, TextIO, TypeVar
+from typing import Any, NoReturn, TextIO, TypeVar
 
 from gpu_extract import __version__
 from gpu_extract.errors import ExitCode, GpuExtractError, InputError, did_you_mean, is_interruption, one_of
@@ -20,6 +20,9 @@ log = logging.getLogger("gpu_extract")
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "warn": logging.WARNING,
           "error": logging.ERROR, "critical": logging.CRITICAL}
 WHEN = ("auto", "on", "off")       # lines of the log begin with the time
+
+# of the numerical libraries
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 _FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO      # of what is written where there is no file's name
 
@@ -48,6 +51,16 @@ class Parser(argparse.ArgumentParser):
         """Raise InputError in place of printing the usage."""
         meant = _meant(message, self._words, _options(self, self._words))
         raise InputError(f"{message}{meant}; see {self.prog} --help")
+
+    def commands(self) -> "Callable[..., Parser]":
+        """What makes the parser of a command, from its name, what it does in words, and what Parser takes."""
+        parsers = self.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+        def command(name: str, text: str, description: str = "", epilog: str = "") -> Parser:
+            return parsers.add_parser(name, help=text, description=description or f"{text[0].upper()}{text[1:]}.",
+                                      epilog=epilog)
+
+        return command
 
 
 def _options(parser: argparse.ArgumentParser, words: Sequence[str]) -> dict[str, argparse.Action]:
@@ -141,13 +154,33 @@ def loaded() -> None:
 
 
 def stop_when_asked() -> None:
-    """From now on SIGTERM, which a batch system sends, is an interruption from the keyboard: all is ended in order."""
+    """From now on SIGTERM, which a batch system sends, is an interruption from the keyboard: all is ended in order.
+
+    The first signal is: those that follow (each rank and its keeper get one) do not disturb what it has begun to end.
+    """
+    def take(handler: Any) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, handler)
+
     def stop(*_: object) -> NoReturn:
+        take(signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, stop)
+    take(stop)
+
+
+def set_threads(threads: int | None) -> None:
+    """Threads of the numerical libraries; they look only once, when they are loaded. None: one, unless the environment
+    says otherwise."""
+    at_least(threads, "--threads")
+    given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()       # a list is for nested regions
+    usual = given if given.isdecimal() and int(given) else "1"
+    for variable in THREAD_VARIABLES:
+        if threads is not None:
+            os.environ[variable] = str(threads)
+        else:
+            os.environ.setdefault(variable, usual)
 
 
 def explain(error: BaseException) -> tuple[str, ExitCode]:
@@ -232,10 +265,10 @@ def numbers(text: str, what: str) -> list[int]:
         raise InputError(f"{what} is {text!r}, must be whole numbers with commas, e.g. 1,2,10") from error
 
 
-def positive(value: int, what: str) -> int:
-    """A number of 1 or more; raises InputError."""
-    if value < 1:
-        raise InputError(f"{what} is {value}, must be 1 or more")
+def at_least(value: T, what: str, least: int = 1) -> T:
+    """The number, or None; raises InputError where it is below `least`."""
+    if isinstance(value, int) and value < least:
+        raise InputError(f"{what} is {value}, must be {least} or more")
     return value
 
 

@@ -10,8 +10,8 @@ import argparse
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any
 
-from gpu_extract.cli.common import start_logging
-from gpu_extract.cli.extract import PROG, extract_with, set_threads
+from gpu_extract.cli.common import set_threads, start_logging
+from gpu_extract.cli.extract import PROG, extract_with
 from gpu_extract.cli.options import build_parser
 from gpu_extract.errors import InputError
 from gpu_extract.perf.clock import epoch

@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
-from gpu_extract.cli.common import loaded, loading, log, run_main
+from gpu_extract.cli.common import at_least, loaded, loading, log, run_main, set_threads
 from gpu_extract.cli.compiling import CompileProgress, counted_compiling, get_simulation_ready
 from gpu_extract.cli.device import choose_backend
 from gpu_extract.cli.exposure_list import Entry, check_folders, find_entries
@@ -19,7 +19,6 @@ from gpu_extract.cli.exposure_report import Progress, log_summary, tell_of, verd
 from gpu_extract.cli.exposure_simulate import check_simulation, simulated_entries
 from gpu_extract.cli.exposure_stop import ask_on_signals, ends_on_signals
 from gpu_extract.cli.exposure_work import Files, make_folder
-from gpu_extract.cli.extract import set_threads
 from gpu_extract.cli.ranks import run_kept, speaks, start_ranks
 from gpu_extract.errors import ExitCode, InputError
 from gpu_extract.exposure.frames import exit_code
@@ -122,8 +121,7 @@ def check_options(args: argparse.Namespace) -> None:
              if value is not None]
     if len(given) != 1:
         raise InputError(f"{' and '.join(given) or 'nothing'} is given; give a list, -i PATTERN or --simulate N")
-    if args.groups is not None and args.groups < 1:
-        raise InputError(f"--groups is {args.groups}, must be 1 or more")
+    at_least(args.groups, "--groups")
     if args.simulate is not None:
         check_simulation(args)
 

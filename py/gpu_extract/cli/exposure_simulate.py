@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpu_extract.cli.common import log
+from gpu_extract.cli.common import at_least, log
 from gpu_extract.cli.exposure_list import Entry, output_of
 from gpu_extract.errors import InputError
 
@@ -33,8 +33,7 @@ def simulated_entries(args: argparse.Namespace, comm: "Comm") -> tuple[Entry, ..
 
 def check_simulation(args: argparse.Namespace) -> None:
     """Raise InputError where the options make no sense together."""
-    if args.simulate < 1:
-        raise InputError(f"--simulate is {args.simulate}, must be 1 or more")
+    at_least(args.simulate, "--simulate")
     if args.output is None:
         raise InputError("--simulate needs -o FOLDER: frames and simulated images go there")
     if args.psf is not None:

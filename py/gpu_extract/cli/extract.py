@@ -1,13 +1,12 @@
 """gpu_extract: one image to one frame."""
 import argparse
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
-from gpu_extract.cli.common import loaded, loading, log, run_main
+from gpu_extract.cli.common import at_least, loaded, loading, log, run_main, set_threads
 from gpu_extract.cli.device import choose_backend
 from gpu_extract.cli.early import Early
 from gpu_extract.cli.exposure_stop import ENDING, ask_on_signals, ends_on_signals, leave_on_signals
@@ -15,7 +14,7 @@ from gpu_extract.cli.job import Inputs, Job, check_all, equivalent_command, find
 from gpu_extract.cli.options import build_parser, ignored
 from gpu_extract.cli.performance import write_performance
 from gpu_extract.cli.ranks import find_launch, run_kept, speaks, start_ranks
-from gpu_extract.errors import CheckFailed, ExitCode, InputError
+from gpu_extract.errors import CheckFailed, ExitCode
 from gpu_extract.io.leftovers import remove_leftovers
 from gpu_extract.io.light_fits import load_fits
 
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 PROG = "gpu_extract"
 EMBEDDED = "r"        # camera of the embedded frame
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,8 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def extract_image(args: argparse.Namespace) -> int:
     """Parse is done: read, extract, write, check. Every rank takes this way; rank 0 speaks, reads and writes."""
     set_threads(args.threads)
-    if args.tile is not None and args.tile < 8:
-        raise InputError(f"--tile is {args.tile}, must be 8 or more")
+    at_least(args.tile, "--tile", 8)
     launch = find_launch()
     reads = launch is None or launch.rank == 0
     if reads:
@@ -147,19 +144,6 @@ class Run:
         from gpu_extract.run import extract
 
         return partial(extract, comm=self.comm, threads=self.args.threads or 1, backend=self.backend)
-
-
-def set_threads(threads: int | None) -> None:
-    """Threads of the numerical libraries; they look only once, when they are loaded."""
-    if threads is not None and threads < 1:
-        raise InputError(f"--threads is {threads}, must be 1 or more")
-    given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()       # a list is for nested regions
-    usual = given if given.isdecimal() and int(given) else "1"
-    for variable in _THREAD_VARIABLES:
-        if threads is not None:
-            os.environ[variable] = str(threads)
-        else:
-            os.environ.setdefault(variable, usual)
 
 
 def announce(run: Run, device: str) -> None:

@@ -36,12 +36,10 @@ TEMPLATES = ("slurm", "workflow")                         # folders of etc/
 def build_parser() -> Parser:
     """The parser of gpu_setup."""
     parser = Parser("gpu_setup", DESCRIPTION, EPILOG)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, text in (("specutils", f"put a loader for frames where specutils finds it ({LOADER})"),
-                       ("templates", "copy templates to start from")):
-        made = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        if name == "templates":
-            made.add_argument("folder", metavar="FOLDER", help="where they go; made where it is missing")
+    command = parser.commands()
+    command("specutils", f"put a loader for frames where specutils finds it ({LOADER})")
+    command("templates", "copy templates to start from").add_argument(
+        "folder", metavar="FOLDER", help="where they go; made where it is missing")
     add_common_options(parser)
     return parser
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from gpu_extract.cli.common import log, run_main, show_progress
+from gpu_extract.cli.common import at_least, log, run_main, show_progress
 from gpu_extract.cli.performance import facts, write_json
 from gpu_extract.cli.simulate_options import build_parser
 from gpu_extract.errors import ExitCode, InputError
@@ -60,8 +60,7 @@ def _outputs(args: argparse.Namespace) -> dict[str, str | None]:
 
 def simulate_frame(args: argparse.Namespace) -> int:
     """Parse is done: simulate, write, say what was made."""
-    if args.threads < 1:
-        raise InputError(f"--threads is {args.threads}, must be 1 or more")
+    at_least(args.threads, "--threads")
     config = config_of(args)
     paths = _outputs(args)
     grid = _reference_grid(args, config)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpu_extract.cli.common import Parser, add_common_options, log, numbers, positive, run_main, stop_when_asked
+from gpu_extract.cli.common import Parser, add_common_options, at_least, log, numbers, run_main, stop_when_asked
 from gpu_extract.errors import ExitCode, InputError, one_of
 
 if TYPE_CHECKING:
@@ -37,12 +37,12 @@ def build_parser() -> Parser:
     """The parser of gpu_sweep."""
     parser = Parser(PROG, DESCRIPTION, EPILOG)
     add_common_options(parser)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    _run_options(commands.add_parser("run", help="run the points that are not there yet, then report",
-                                     description="Run the points that are not there yet, then report.",
-                                     epilog="Options of gpu_extract for every run go behind --"))
-    _report_options(commands.add_parser("report", help="table and plots of what is there",
-                                        description="Table and plots of what is there."))
+    command = parser.commands()
+    _run_options(command("run", "run the points that are not there yet, then report",
+                         epilog="Options of gpu_extract for every run go behind --"))
+    report = command("report", "table and plots of what is there")
+    report.add_argument("folder", metavar="FOLDER", help="of gpu_sweep run")
+    _both(report)
     return parser
 
 
@@ -66,11 +66,6 @@ def _run_options(parser: argparse.ArgumentParser) -> None:
     add("--retry", action="store_true", help="run again what failed, was killed or timed out")
     add("--no-warm-up", dest="warm_up", action="store_false",
         help="do not begin with a run that is not measured (it compiles kernels and makes the simulated frame)")
-    _both(parser)
-
-
-def _report_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="FOLDER", help="of gpu_sweep run")
     _both(parser)
 
 
@@ -137,7 +132,7 @@ def _run(args: argparse.Namespace, options: Sequence[str]) -> ExitCode:
         warm = [Command(f"warm-up-{n}", (*this_program(), "-n", str(n), *options, *output), timeout=args.timeout)
                 for n in sizes]
         _complain(run(warm, folder / "warm-up", retry=True))
-    outcomes = run(sets, folder, repeats=positive(args.repeats, "--repeats"), tell=log.info, retry=args.retry)
+    outcomes = run(sets, folder, repeats=at_least(args.repeats, "--repeats"), tell=log.info, retry=args.retry)
     for path in (folder / RECORDS).glob("*.fits"):
         path.unlink()
     return ExitCode.CHECK_FAILED if _complain(outcomes) else ExitCode.DONE

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpu_extract.cli.common import Parser, add_common_options, log, run_main, stop_when_asked
+from gpu_extract.cli.common import Parser, add_common_options, at_least, log, run_main, stop_when_asked
 from gpu_extract.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
@@ -37,10 +37,10 @@ def build_parser() -> Parser:
     """The parser of gpu_track."""
     parser = Parser(PROG, DESCRIPTION, EPILOG)
     add_common_options(parser)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    make = parser.commands()
 
     def command(name: str, text: str) -> Any:
-        made = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        made = make(name, text)
         made.add_argument("--store", metavar="FILE", default=STORE, help=f"the store (default {STORE})")
         return made.add_argument
 
@@ -101,19 +101,12 @@ def _body(args: argparse.Namespace) -> int:
         from gpu_extract.io.atomic import check_folder
 
         check_folder(args.output)
-    if args.command == "run":
-        _check_numbers(args)
+    for name in ("repeats", "every", "together", "most") if args.command == "run" else ():
+        at_least(getattr(args, name), f"--{name}")
     with Store(Path(args.store), must_exist=not new) as store:
         work = {"run": _run, "page": _page, "check": _check, "baseline": _baseline, "import": _import, "asv": _asv,
                 "list": _list}
         return int(work[args.command](args, store))
-
-
-def _check_numbers(args: argparse.Namespace) -> None:
-    for name in ("repeats", "every", "together", "most"):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise InputError(f"--{name} is {value}, must be 1 or more")
 
 
 def _run(args: argparse.Namespace, store: "Store") -> ExitCode:

@@ -2,8 +2,7 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from gpu_extract.cli.common import log
-from gpu_extract.cli.extract import set_threads
+from gpu_extract.cli.common import log, set_threads
 from gpu_extract.cli.ranks import start_ranks
 from gpu_extract.errors import ExitCode, InputError
 
@@ -37,10 +36,8 @@ The file says what became of each fibre: STATUS 0 fitted, 1 few lines, 2 no line
 where it is), 3 not fitted (the starting PSF, moved like the nearest bundles)."""
 
 
-def add_options(commands: Any, name: str, summary: str) -> None:
-    """Add this command to those of the program."""
-    parser = commands.add_parser(name, help=summary, description=DESCRIPTION, epilog=EPILOG)
-    parser.set_defaults(body=body)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of this command."""
     add = parser.add_argument
     add("-i", "--input", metavar="ARC", nargs="+", required=True, help="images of arcs, fitted together")
     add("-p", "--psf", metavar="FILE", required=True, help="the PSF to start from")

@@ -27,10 +27,8 @@ examples
 FILE[HDU] or FILE[HDU,PLANE] names an HDU, by name or number, and an image of a cube."""
 
 
-def add_options(commands: Any, name: str, summary: str) -> None:
-    """Add this command to those of the program."""
-    parser = commands.add_parser(name, help=summary, description=DESCRIPTION, epilog=EPILOG)
-    parser.set_defaults(body=body)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of this command."""
     add = parser.add_argument
     add("-i", "--input", metavar="RAW", required=True, help="raw image")
     add("-o", "--output", metavar="FILE", required=True, help="image to write (.fits); an existing file is replaced")

@@ -1,6 +1,6 @@
 """gpu_psf shift: the traces of one exposure, moved from those of another."""
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpu_extract.cli.common import log
 from gpu_extract.errors import ExitCode, InputError
@@ -25,10 +25,8 @@ Shifts in x come from all light on the fibres, those in y from lines of known wa
 sky, or of --lines. Where no line is seen the traces move in x only, and the command says so."""
 
 
-def add_options(commands: Any, name: str, summary: str) -> None:
-    """Add this command to those of the program."""
-    parser = commands.add_parser(name, help=summary, description=DESCRIPTION, epilog=EPILOG)
-    parser.set_defaults(body=body)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of this command."""
     add = parser.add_argument
     add("-i", "--input", metavar="FILE", required=True, help="image with light on the fibres")
     add("-p", "--psf", metavar="FILE", required=True, help="the PSF whose traces are moved")

@@ -2,7 +2,7 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from gpu_extract.cli.common import log
+from gpu_extract.cli.common import at_least, log
 from gpu_extract.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
@@ -30,10 +30,8 @@ The images are those of gpu_psf preprocess, dispersion along y. With --echelle e
 with wavelengths of its own; -w of gpu_extract then counts in the wavelengths of the middle one."""
 
 
-def add_options(commands: Any, name: str, summary: str) -> None:
-    """Add this command to those of the program."""
-    parser = commands.add_parser(name, help=summary, description=DESCRIPTION, epilog=EPILOG)
-    parser.set_defaults(body=body)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of this command."""
     add = parser.add_argument
     add("--flat", metavar="FILE", help="image with light on every fibre: the traces")
     add("--arc", metavar="FILE", help="image of a lamp with lines")
@@ -83,12 +81,9 @@ def body(args: argparse.Namespace) -> int:
 def _slit(args: argparse.Namespace) -> Any:
     from gpu_psf.start.count import Slit
 
-    for name in ("fibres", "bundlesize"):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise InputError(f"--{name} is {value}, must be 1 or more")
-    if args.skip < 0:
-        raise InputError(f"--skip is {args.skip}, must be 0 or more")
+    at_least(args.fibres, "--fibres")
+    at_least(args.bundlesize, "--bundlesize")
+    at_least(args.skip, "--skip", 0)
     if args.fibres is None and (args.skip or args.bundlesize):
         raise InputError("--skip and --bundlesize are about a known number of fibres: give --fibres, too")
     return None if args.fibres is None else Slit(args.fibres, args.bundlesize, args.skip)

@@ -2,33 +2,28 @@
 import argparse
 import json
 import os
-import signal
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from dataclasses import asdict
+from typing import Any
 
-from gpu_extract.cli.common import positive, run_main
+from gpu_extract.cli.common import at_least, run_main, set_threads, stop_when_asked
 from gpu_extract.cli.device_info import ask_vendor, show_devices
-from gpu_extract.cli.ranks import find_launch, run_kept, start_ranks
+from gpu_extract.cli.ranks import find_launch, run_kept, speaks, start_ranks
 from gpu_extract.errors import ExitCode, InputError
 from gpu_stress.cli.stress_options import build_parser, devices_of, fault_of, spec_of
 from gpu_stress.spec import TESTS
 
 PROG = "gpu_stress"
-_ENDING = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run gpu_stress; returns its exit code."""
-    launch = find_launch()
-    speaks = launch is None or launch.node_rank == 0
-    return run_kept(PROG, lambda: run_main(build_parser, _body, argv, speaks=speaks))
+    return run_kept(PROG, lambda: run_main(build_parser, _body, argv, speaks=speaks()))
 
 
 def _body(args: argparse.Namespace) -> int:
-    for number in _ENDING:
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _stop)
+    stop_when_asked()
     if args.command in TESTS:
         return _test(args)
     if find_launch() is not None:
@@ -51,21 +46,14 @@ def _body(args: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-def _stop(*_: object) -> NoReturn:
-    """Asked to end, perhaps more than once (each rank and its keeper are): end what was started, in order."""
-    for number in _ENDING:
-        signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt
-
-
 def _test(args: argparse.Namespace) -> int:
     """One test, in this process or in several, or as one of several."""
     spec, fault = spec_of(args), fault_of(args.plant_fault)
     if args.worker is None:
         spec.supported()
-    procs = positive(args.procs, "--procs")
+    procs = at_least(args.procs, "--procs")
     if args.threads is not None:
-        limit_threads(positive(args.threads, "--threads"))
+        set_threads(args.threads)
     devices = devices_of(args.devices, spec.module)
     from gpu_stress.workers import run_workers, share, work_as_one, worker_argv
     if args.worker is not None:
@@ -85,7 +73,7 @@ def _test(args: argparse.Namespace) -> int:
         return _tell(run_workers(argv, procs, args.timeout), as_json=args.json)
     from gpu_stress.cycles import run_test
     result = run_test(share(spec, 0, 1, devices, fault))
-    return _tell([{**result.as_dict(), "pid": os.getpid()}], as_json=args.json)
+    return _tell([{**asdict(result), "pid": os.getpid()}], as_json=args.json)
 
 
 def _tell(results: list[dict[str, Any]], *, as_json: bool) -> int:
@@ -109,12 +97,6 @@ def _tell(results: list[dict[str, Any]], *, as_json: bool) -> int:
             place = f"{where}pid {result['pid']}, device {result['spec']['device']}, {result['device']['device']}"
             print(f"gpu_stress: wrong: {complaint(number, place, result)}", file=sys.stderr)
     return ExitCode.CHECK_FAILED if any(r["status"] != "ok" for r in results) else ExitCode.DONE
-
-
-def limit_threads(count: int) -> None:
-    """Tell the numerical libraries, before they are loaded, how many threads to use."""
-    from gpu_stress.workers import THREAD_VARIABLES
-    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(count)))
 
 
 if __name__ == "__main__":

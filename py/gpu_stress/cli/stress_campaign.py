@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpu_extract.cli.common import log, numbers, positive
+from gpu_extract.cli.common import at_least, log, numbers
 from gpu_extract.errors import ExitCode, InputError
 from gpu_stress.cli.stress_options import amount, devices_of, fault_of
 from gpu_stress.rows import MACHINE
@@ -28,7 +28,7 @@ def run_campaign(args: argparse.Namespace) -> int:
     from gpu_stress.sets import commands
 
     check_folder(args.folder)
-    product, repeats = _product(args), positive(args.repeats, "--repeats")
+    product, repeats = _product(args), at_least(args.repeats, "--repeats")
     sets = commands(product)
     folder = Path(args.folder)
     probe, why_not = open_probe()
@@ -51,8 +51,7 @@ def _product(args: argparse.Namespace) -> "Product":
     modules = (args.modules or args.module or "numpy").split(",")
     count, seconds = amount(args)
     devices = devices_of(args.devices, "cupy" if "cupy" in modules else "numpy")
-    if args.threads is not None:
-        positive(args.threads, "--threads")
+    at_least(args.threads, "--threads")
     base = Spec("copy", count=count, seconds=seconds, copy=args.copy, pinned=args.pinned, warmup=args.warmup,
                 check_every=args.check_every, seed=args.seed, core=args.core)
     return Product(modules, args.tests.split(","), [parse_shape(s) for s in args.shapes.split(",")],

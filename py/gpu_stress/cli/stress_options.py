@@ -1,6 +1,5 @@
 """The options of gpu_stress."""
 import argparse
-from typing import Any
 
 from gpu_extract.cli.common import Parser, add_common_options, numbers
 from gpu_extract.errors import InputError
@@ -47,30 +46,25 @@ def build_parser() -> Parser:
                         help=f"array library: {' or '.join(MODULES)} (default numpy); "
                              "may also follow the command")
     add_common_options(parser)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    command = parser.commands()
     for test in TESTS:
-        _add_test(_command(commands, test, HELP[test]), test)
-    _add_campaign(_command(commands, "campaign", "run many tests one after another, resumable, with samples "
-                                                 "of the machine's state"))
-    _add_report(_command(commands, "report", "tables and plots of a campaign, or of several side by side"))
-    proflog = _command(commands, "proflog", "print a cProfile dump sorted by cumulative time")
+        _add_test(command(test, HELP[test]), test)
+    _add_campaign(command("campaign", "run many tests one after another, resumable, with samples of the machine's "
+                                      "state"))
+    _add_report(command("report", "tables and plots of a campaign, or of several side by side"))
+    proflog = command("proflog", "print a cProfile dump sorted by cumulative time")
     proflog.add_argument("file", metavar="FILE", help="made by python -m cProfile -o FILE ...")
     proflog.add_argument("-n", "--top", type=int, default=None, metavar="N", help="only the first N lines")
-    info = _command(commands, "info", "devices, versions, and measured bandwidths and rates")
+    info = command("info", "devices, versions, and measured bandwidths and rates")
     _add_module(info)
     info.add_argument("--no-measure", dest="measure", action="store_false", help="facts only")
     info.add_argument("--json", action="store_true", help="print JSON")
-    vendor = _command(commands, "vendor", "NVIDIA's own tests where they are installed: dcgmi diag, nvbandwidth")
+    vendor = command("vendor", "NVIDIA's own tests where they are installed: dcgmi diag, nvbandwidth")
     vendor.add_argument("--level", type=int, default=1, metavar="N",
                         help="of dcgmi diag: 1 (default; seconds), 2 (minutes), 3 (a quarter of an hour) or 4 (hours)")
     vendor.add_argument("--timeout", type=float, default=None, metavar="T",
                         help="end each after so many seconds (default: dcgmi 300, 900, 3600, 14400 by level; "
                              "nvbandwidth 300)")
-    return parser
-
-
-def _command(commands: Any, name: str, text: str) -> Parser:
-    parser: Parser = commands.add_parser(name, description=text[0].upper() + text[1:] + ".", help=text)
     return parser
 
 

@@ -2,6 +2,7 @@
 import os
 import platform
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from gpu_stress.spec import Spec
@@ -30,4 +31,4 @@ def work_as_rank(spec: Spec, comm: "Comm", devices: Sequence[int],
     result = recorded(mine, together)
     if not waited:
         comm.barrier()             # it does not fit or does not exist here: the others wait for this rank
-    return comm.gather([(comm.rank, {**result.as_dict(), "pid": os.getpid(), "host": platform.node()})])
+    return comm.gather([(comm.rank, {**asdict(result), "pid": os.getpid(), "host": platform.node()})])
