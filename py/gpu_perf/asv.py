@@ -1,14 +1,15 @@
 """The history in the format of asv (airspeed velocity), so that `asv publish` builds its site from it."""
 import hashlib
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gpu_extract.errors import InputError
-from gpu_extract.io.atomic import atomic
+from gpu_extract.io.atomic import write_json
 from gpu_perf.repository import all_commits, stand_in
 from gpu_perf.store import Commit, Store
 
@@ -16,6 +17,7 @@ CONFIG, STAND_IN = "asv.conf.json", "commits.git"
 _COLUMNS = ("result", "params", "version", "started_at", "duration", "stats_ci_99_a", "stats_ci_99_b", "stats_q_25",
             "stats_q_75", "stats_number", "stats_repeat")
 _ENVIRONMENT = "existing-py3"
+_NOTHING = dict.fromkeys(("os", "arch", "cpu", "num_cpu", "ram"), "")        # is known of the machine
 _MILLI = 1000
 
 
@@ -32,19 +34,18 @@ def export(store: Store, folder: Path, repository: Path) -> int:
     config = {"version": 1, "project": "gpu_extract", "project_url": "", "repo": str(place.resolve()),
               "branches": [branch], "environment_type": "existing", "results_dir": "results", "html_dir": "html",
               "show_commit_url": "#"}
-    _write(folder / CONFIG, config)
+    write_json(folder / CONFIG, config, 1)
     benchmarks: dict[str, Any] = {"version": 2}
     for name in series:
         for measures in store.measured(name).values():
             benchmarks |= {_benchmark(name, figure)["name"]: _benchmark(name, figure) for figure in measures}
-    _write(folder / "results" / "benchmarks.json", benchmarks)
+    write_json(folder / "results" / "benchmarks.json", benchmarks, 1)
     dates = {c.hash: replace(c, hash=hashes.get(c.hash, c.hash)) for c in store.commits()}
     written = 0
     for machine in sorted({m for name in series for m in store.machines(name)}):
         plain = _plain(machine)
         place = folder / "results" / plain
-        _write(place / "machine.json", {"machine": plain, "os": "", "arch": "", "cpu": "", "num_cpu": "", "ram": "",
-                                        "version": 1})
+        write_json(place / "machine.json", {"machine": plain, **_NOTHING, "version": 1}, 1)
         results: dict[str, dict[str, list[Any]]] = {}
         for name in (n for n in series if machine in store.machines(n)):
             for commit, measures in store.measured(name).items():
@@ -52,7 +53,7 @@ def export(store: Store, folder: Path, repository: Path) -> int:
                     results.setdefault(commit, {})[_benchmark(name, figure)["name"]] = _row(name, figure, values)
         for commit, rows in results.items():
             name = f"{dates[commit].hash[:8]}-{_ENVIRONMENT}.json"
-            _write(place / name, _results(dates[commit], plain, rows))
+            write_json(place / name, _results(dates[commit], plain, rows), 1)
             written += 1
     return written
 
@@ -80,33 +81,18 @@ def _benchmark(series: str, figure: str) -> dict[str, Any]:
 
 def _row(series: str, figure: str, values: list[float]) -> list[Any]:
     """One result, in the order of the columns."""
-    ordered = sorted(values)
-    middle = _quantile(ordered, 0.5)
-    return [[middle], [], _benchmark(series, figure)["version"], None, None, [ordered[0]], [ordered[-1]],
-            [_quantile(ordered, 0.25)], [_quantile(ordered, 0.75)], [1], [len(values)]]
+    least, low, middle, high, most = np.quantile(values, [0, 0.25, 0.5, 0.75, 1]).tolist()
+    return [[middle], [], _benchmark(series, figure)["version"], None, None, [least], [most], [low], [high], [1],
+            [len(values)]]
 
 
 def _results(commit: Commit, machine: str, rows: Mapping[str, list[Any]]) -> dict[str, Any]:
     return {"commit_hash": commit.hash, "env_name": _ENVIRONMENT, "date": int(commit.date * _MILLI),
-            "params": {"machine": machine, "os": "", "arch": "", "cpu": "", "num_cpu": "", "ram": "", "python": "3"},
+            "params": {"machine": machine, **_NOTHING, "python": "3"},
             "python": "3", "requirements": {}, "env_vars": {}, "result_columns": list(_COLUMNS), "results": dict(rows),
             "durations": {}, "version": 2}
-
-
-def _quantile(ordered: list[float], share: float) -> float:
-    """By linear interpolation."""
-    place = share * (len(ordered) - 1)
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
 
 def _plain(text: str) -> str:
     """Letters, digits and _ only."""
     return "".join(c if c.isalnum() else "_" for c in text.strip())
-
-
-def _write(path: Path, content: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")

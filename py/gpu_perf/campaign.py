@@ -86,6 +86,11 @@ class Outcome:
     processes: tuple[Ended, ...]
     facts: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def said(self) -> str:
+        """The last line that one of its processes left on standard error."""
+        return next((p.said for p in self.processes if p.said), "it said nothing")
+
 
 def run(commands: Sequence[Command], folder: Path, *, repeats: int = 1, sampler: Sampler | None = None,
         tell: Callable[[str], None] | None = None, done: Callable[[Outcome], None] | None = None,
@@ -99,7 +104,7 @@ def run(commands: Sequence[Command], folder: Path, *, repeats: int = 1, sampler:
     OutputError where the state cannot be written. A command that fails is an outcome, not an error.
     """
     _check(commands, repeats)
-    with Journal(folder / STATE, KINDS) as journal:
+    with Journal(folder / STATE, _belongs) as journal:
         _end_left_over(journal)
         _write_plan(journal, commands, repeats)
         status = {_key(line): line["status"] for line in journal.lines if line["kind"] == "outcome"}
@@ -130,7 +135,7 @@ def load(folder: Path) -> list[Outcome]:
         raise InputError(f"{folder} holds no campaign ({STATE} is not there): name the folder of one")
     plan: list[tuple[str, int, str]] = []
     outcomes = {}
-    for line in read_lines(path, KINDS):
+    for line in read_lines(path, _belongs):
         if line["kind"] == "plan":
             plan = [(c["name"], r, c["digest"]) for c in line["commands"] for r in range(line["repeats"])]
         elif line["kind"] == "outcome":
@@ -140,7 +145,7 @@ def load(folder: Path) -> list[Outcome]:
 
 def planned(folder: Path) -> int:
     """How many sets the plan of a campaign's folder has, repeats counted."""
-    plans = [line for line in read_lines(folder / STATE, KINDS) if line["kind"] == "plan"]
+    plans = [line for line in read_lines(folder / STATE, _belongs) if line["kind"] == "plan"]
     return len(plans[-1]["commands"]) * plans[-1]["repeats"] if plans else 0
 
 
@@ -194,7 +199,7 @@ def _write_plan(journal: Journal, commands: Sequence[Command], repeats: int) -> 
 def end_left_over(folder: Path) -> bool:
     """End processes that a killed runner of a campaign left running; False where its runner is alive."""
     try:
-        with Journal(folder / STATE, KINDS) as journal:
+        with Journal(folder / STATE, _belongs) as journal:
             _end_left_over(journal)
     except InputError:
         return False
@@ -218,6 +223,10 @@ def _birth(pid: int) -> str | None:
     except (OSError, IndexError):
         return None
     return f"{boot} {ticks}"
+
+
+def _belongs(line: Mapping[str, Any]) -> bool:
+    return line["kind"] in KINDS
 
 
 def _key(line: Mapping[str, Any]) -> tuple[str, int, str]:

@@ -7,7 +7,7 @@ readers skip and the next writer cuts off; whole lines are never touched again.
 import fcntl
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,12 @@ from gpu_extract.errors import InputError, OutputError
 class Journal:
     """The file, open for appending, held by one writer at a time.
 
-    lines: what was in it when it was opened
+    lines: what was in it when it was opened; belongs: see read_lines
     Raises InputError where another process holds it or a line in it is foreign,
     OutputError where it cannot be made or written.
     """
 
-    def __init__(self, path: Path, kinds: Collection[str]):
+    def __init__(self, path: Path, belongs: Callable[[dict[str, Any]], bool]):
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ class Journal:
                 from error
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.lines = list(read_lines(path, kinds))
+            self.lines = list(read_lines(path, belongs))
             os.ftruncate(self._fd, path.read_bytes().rfind(b"\n") + 1)
         except BlockingIOError as error:
             os.close(self._fd)
@@ -60,8 +60,8 @@ class Journal:
                               "make room and start again") from error
 
 
-def read_lines(path: Path, kinds: Collection[str]) -> Iterator[dict[str, Any]]:
-    """The whole lines of a file; each must be an object whose "kind" is one of `kinds`.
+def read_lines(path: Path, belongs: Callable[[dict[str, Any]], bool]) -> Iterator[dict[str, Any]]:
+    """The whole lines of a file; each must be an object that `belongs` there.
 
     Raises InputError that names the first line that is not.
     """
@@ -72,8 +72,8 @@ def read_lines(path: Path, kinds: Collection[str]) -> Iterator[dict[str, Any]]:
     for number, text in enumerate(whole.splitlines(), 1):
         try:
             line = json.loads(text)
-            known = line["kind"] in kinds
-        except (ValueError, KeyError, TypeError):
+            known = belongs(line)
+        except (ValueError, KeyError, TypeError, AttributeError):
             known = False
         if not known:
             raise InputError(f"{path}, line {number}, does not belong there: nothing was changed, "

@@ -105,7 +105,7 @@ def make_inputs(bench: Bench) -> None:
     with _folder(bench, "input") as folder:
         (outcome,) = run([Command("simulate", argv, timeout=bench.problem.limit)], folder)
     if outcome.status != "ok" or not image.is_file():
-        raise InternalError(f"the input of {bench.problem.name} cannot be simulated: {said(outcome)}")
+        raise InternalError(f"the input of {bench.problem.name} cannot be simulated: {outcome.said}")
 
 
 @contextmanager
@@ -128,8 +128,8 @@ def _batch(bench: Bench, commits: Sequence[Commit], repeats: int) -> int:
         good = [c for c, o in zip(commits, first, strict=True) if o.status == "ok"]
         for commit, outcome in zip(commits, first, strict=True):
             if outcome.status != "ok":
-                bench.tell(f"{commit.hash[:10]} ({commit.subject}) does not run: {said(outcome)}")
-                failure = Result(bench.series, commit.hash, 0, bench.machine, outcome.status, said(outcome))
+                bench.tell(f"{commit.hash[:10]} ({commit.subject}) does not run: {outcome.said}")
+                failure = Result(bench.series, commit.hash, 0, bench.machine, outcome.status, outcome.said)
                 bench.store.add_result(failure, outcome.started)
         failed = len(commits) - len(good)
         if not good:
@@ -167,7 +167,7 @@ def _command(bench: Bench, commit: Commit, tree: Path, folder: Path, repeat: str
 def _result(bench: Bench, commit: Commit, outcome: Outcome, path: Path) -> Result:
     """What is stored of one run."""
     if outcome.status != "ok":
-        return Result(bench.series, commit.hash, outcome.repeat, bench.machine, outcome.status, said(outcome))
+        return Result(bench.series, commit.hash, outcome.repeat, bench.machine, outcome.status, outcome.said)
     try:
         record = json.loads(path.read_bytes())
         found = measures_of(parse_run(record), outcome.seconds)
@@ -190,9 +190,3 @@ def measures_of(run_: Run, command: float) -> dict[str, float]:
         if len(stage.path) > 1:
             found[stage.name] = found.get(stage.name, 0.0) + stage.mean
     return {name: value for name, value in found.items() if name == COMMAND or value > 0}
-
-
-def said(outcome: Outcome) -> str:
-    """The last line that a failed command left."""
-    lines = [p.error.splitlines()[-1] for p in outcome.processes if p.error]
-    return lines[0] if lines else f"{outcome.status}, and it said nothing"

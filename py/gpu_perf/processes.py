@@ -48,6 +48,11 @@ class Ended:
     error: str = ""
 
     @property
+    def said(self) -> str:
+        """The last line of its standard error; empty where there is none."""
+        return (self.error.splitlines() or [""])[-1]
+
+    @property
     def interval(self) -> tuple[float, float]:
         """Epoch seconds between which it worked: its result's "interval", else its life."""
         told = (self.result or {}).get("interval")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_extract.errors import InputError
-from gpu_extract.io.atomic import atomic
+from gpu_extract.io.atomic import write_text
 from gpu_extract.perf.clock import stamp
 from gpu_extract.perf.record import parse_run
 from gpu_perf.changes import ALPHA, FEWEST, LEAST
@@ -52,12 +52,11 @@ def build(store: Store, folder: Path, series: Sequence[str] = (), baseline: str 
             lines.append(f"left out: {error}")
     if not histories:
         raise InputError("; ".join(lines) or f"{store.path} is empty: measure or import something first")
-    folder.mkdir(parents=True, exist_ok=True)
     links = [_reports(store, folder, n, history) for n, history in enumerate(histories)]
     found = [f"{h.series}: {line}" for h in histories for line in verdict(h)]
     content = {"series": [_plain(h, known) for h, known in zip(histories, links, strict=True)]}
     doubtful = [line for h in histories for line in _doubts(store, h)]
-    _write(folder / "index.html", _page(content, histories, found, doubtful))
+    write_text(folder / "index.html", _page(content, histories, found, doubtful))
     return [*lines, *found, *doubtful, _judgement(histories, found, doubtful)]
 
 
@@ -147,12 +146,6 @@ def _reports(store: Store, folder: Path, number: int, history: History) -> dict[
             continue
         runs.sort(key=lambda r: max(k.elapsed for k in r.ranks))
         address = f"commits/{number}-{commit.hash[:12]}.html"
-        _write(folder / address, html_report(runs[len(runs) // 2], Asked()))
+        write_text(folder / address, html_report(runs[len(runs) // 2], Asked()))
         links[commit.hash] = address
     return links
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")

@@ -10,10 +10,10 @@ leaves what was stored before.
 """
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from gpu_extract.errors import InputError, OutputError, check_local
@@ -126,8 +126,14 @@ class Store:
         with self._writing():
             self._base.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (f"baseline {series}", commit))
 
-    def _writing(self) -> "_Writing":
-        return _Writing(self._base, self.path)
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A transaction whose failure is an error of ours."""
+        try:
+            with self._base:
+                yield
+        except sqlite3.Error as error:
+            raise OutputError(f"{self.path} cannot be written: {error}; what is in it is safe") from error
 
     def baseline(self, series: str) -> str | None:
         """The commit chosen for a series, or None."""
@@ -184,22 +190,3 @@ class Store:
     def machines(self, series: str) -> list[str]:
         """Names of the machines that a series was measured on."""
         return [r[0] for r in self._base.execute("SELECT DISTINCT machine FROM runs WHERE series = ?", (series,))]
-
-
-class _Writing:
-    """A transaction whose failure is an error of ours."""
-
-    def __init__(self, base: sqlite3.Connection, path: Path):
-        self._base, self._path = base, path
-
-    def __enter__(self) -> None:
-        self._base.__enter__()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
-        try:
-            self._base.__exit__(kind, error, trace)
-        except sqlite3.Error as failure:
-            raise OutputError(f"{self._path} cannot be written: {failure}; what is in it is safe") from failure
-        if isinstance(error, sqlite3.Error):
-            raise OutputError(f"{self._path} cannot be written: {error}; what is in it is safe") from error

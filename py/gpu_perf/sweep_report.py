@@ -1,12 +1,11 @@
 """The report on a sweep: a table, plots, and a page that holds both."""
-import json
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from gpu_extract.errors import InputError, one_of
-from gpu_extract.io.atomic import atomic
+from gpu_extract.io.atomic import write_json, write_text
 from gpu_perf.sweep_results import (
     METRICS,
     Row,
@@ -53,10 +52,10 @@ def write_report(folder: Path, *, time: str = "extract", plots: bool = True, mar
             grey = "Grey" if any(map(is_published_work, rows)) else "Left out, since this sweep is of other work"
             parts.append(f'<p class="note">{grey}: {escape(published_source())}.</p>')
     parts += [table_html(table), table_html(pop_table(rows))]
-    _write(folder / "report.html", document(TITLE, parts))
-    _write(folder / "scaling.json", json.dumps(plain(rows), indent=1))
+    write_text(folder / "report.html", document(TITLE, parts))
+    write_json(folder / "scaling.json", plain(rows), 1)
     if markdown:
-        _write(Path(markdown), markdown_table(table))
+        write_text(markdown, markdown_table(table))
     return "\n".join([TITLE, "=" * len(TITLE), *lines, "", *about, "", table.text(), pop_table(rows).text()])
 
 
@@ -140,8 +139,3 @@ def _seconds(value: Spread | None) -> str:
 
 def _share(value: Spread | None) -> str:
     return NONE if value is None else f"{value[1]:.1%} ({value[0]:.1%} to {value[2]:.1%})"
-
-
-def _write(path: Path, text: str) -> None:
-    with atomic(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")

@@ -80,8 +80,7 @@ def read_rows(folder: Path, time: str) -> list[Row]:
 
 def _repeat(folder: Path, point: Point, outcome: Outcome) -> Repeat:
     if outcome.status != "ok":
-        said = [p.error.splitlines()[-1] for p in outcome.processes if p.error]
-        raise InputError(f"{outcome.status}: {said[0] if said else 'it said nothing'}")
+        raise InputError(f"{outcome.status}: {outcome.said}")
     run = read_run(folder / RECORDS / f"{point.name}.{outcome.repeat}.json")
     if len(run.ranks) != point.ranks:
         raise InputError(f"its record has {len(run.ranks)} ranks, not {point.ranks}: the launcher does not fit the MPI")

@@ -2,8 +2,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpu_extract.errors import OutputError
-from gpu_extract.io.atomic import atomic, check_folder
+from gpu_extract.io.atomic import check_folder, make_folder, write_text
 from gpu_perf.tables import Table
 from gpu_stress.rows import Campaign, read_campaign
 from gpu_stress.tables import campaign_tables, machine_table, summary
@@ -20,10 +19,7 @@ def write_report(folders: Sequence[str], output: str, *, plots: bool = True) -> 
     check_folder(output)
     campaigns = _read(folders)
     target = Path(output)
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{target} cannot be made: {error.strerror}") from error
+    make_folder(target)
     sections = [(c.label, [*summary(c), *corrected(c), *doubts(c), verdict(c)], campaign_tables(c)) for c in campaigns]
     sections += [(t.title, [], [t]) for c in campaigns[1:] if (t := machine_table(campaigns[0], c)).rows]
     text = _text(sections)
@@ -33,10 +29,8 @@ def write_report(folders: Sequence[str], output: str, *, plots: bool = True) -> 
         from gpu_stress.page import page
 
         figures = draw(campaigns, target)
-        with atomic(target / "report.html") as temporary:
-            temporary.write_text(page("GPU stress report", sections, figures), encoding="utf-8")
-    with atomic(target / "report.txt") as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        write_text(target / "report.html", page("GPU stress report", sections, figures))
+    write_text(target / "report.txt", text)
     return text
 
 

@@ -128,7 +128,7 @@ def _message(outcome: Outcome) -> str:
     """Why a set is not ok, naming the first process that says so."""
     for process in outcome.processes:
         if process.status == outcome.status and outcome.status != "ok":
-            said = (process.result or {}).get("message") or (process.error.splitlines() or [""])[-1]
+            said = (process.result or {}).get("message") or process.said
             return f"process {process.index}: {said}" if len(outcome.processes) > 1 else said
     return ""
 

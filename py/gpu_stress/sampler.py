@@ -13,11 +13,12 @@ from typing import Any
 
 from gpu_extract.errors import InputError, OutputError
 from gpu_extract.perf.clock import epoch, thread_cpu
+from gpu_perf.journal import read_lines
 from gpu_stress.nvml import GpuProbe
 
 SAMPLES = "samples.jsonl"
 SHARE = 0.008
-KEYS = ("t", "set", "repeat", "processes", "machine", "gpus", "cost")
+KEYS = {"t", "set", "repeat", "processes", "machine", "gpus", "cost"}
 
 
 class Sampler:
@@ -87,11 +88,4 @@ def read_samples(folder: Path) -> list[dict[str, Any]]:
     path = folder / SAMPLES
     if not path.is_file():
         return []
-    samples = []
-    for number, line in enumerate(path.read_bytes().rpartition(b"\n")[0].splitlines(), 1):
-        try:
-            sample = json.loads(line)
-            samples.append({key: sample[key] for key in KEYS})
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path}, line {number}, is no sample: take the line out") from error
-    return samples
+    return list(read_lines(path, lambda sample: sample.keys() >= KEYS))

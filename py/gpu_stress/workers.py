@@ -67,6 +67,6 @@ def run_workers(argv: Sequence[str], procs: int, timeout: float | None = None) -
 
 def _result_of(ended: Ended) -> dict[str, Any]:
     if ended.result is None:
-        last = ended.error.splitlines()[-1] if ended.error else "it said nothing"
-        raise InternalError(f"process {ended.index} ended without a result ({ended.status}): {last}")
+        raise InternalError(f"process {ended.index} ended without a result ({ended.status}): "
+                            f"{ended.said or 'it said nothing'}")
     return {**ended.result, "pid": ended.pid}

@@ -160,7 +160,7 @@ def test_half_a_sample_of_a_killed_run_is_dropped(tmp_path):
             file.write('{"t": 17')
     assert len(read_samples(tmp_path)) == 2
     (tmp_path / "samples.jsonl").write_text("no\n")
-    with pytest.raises(InputError, match="line 1, is no sample"):
+    with pytest.raises(InputError, match="line 1, does not belong there"):
         read_samples(tmp_path)
 
 

@@ -18,11 +18,11 @@ from gpu_extract.cli.exposure_options import build_parser
 from gpu_extract.cli.exposure_report import Progress, log_summary, tell_of, verdict
 from gpu_extract.cli.exposure_simulate import check_simulation, simulated_entries
 from gpu_extract.cli.exposure_stop import ask_on_signals, ends_on_signals
-from gpu_extract.cli.exposure_work import Files, make_folder
+from gpu_extract.cli.exposure_work import Files
 from gpu_extract.cli.ranks import run_kept, speaks, start_ranks
 from gpu_extract.errors import ExitCode, InputError
 from gpu_extract.exposure.frames import exit_code
-from gpu_extract.io.atomic import check_target
+from gpu_extract.io.atomic import check_target, write_json
 from gpu_extract.io.claim import remove_unclaimed
 from gpu_extract.io.leftovers import remove_leftovers
 from gpu_extract.io.light_fits import load_fits
@@ -183,11 +183,9 @@ def conclude(args: argparse.Namespace, comm: "Comm", entries: Sequence[Entry], g
     stopped = any(asked for _, asked in everyone)
     log_summary(entries, outcomes, records)
     if args.perf:
-        from gpu_extract.cli.performance import facts, write_json
+        from gpu_extract.cli.performance import facts
         from gpu_extract.perf.record import whole
 
-        if args.output is not None and Path(args.perf).resolve().parent == Path(args.output).resolve():
-            make_folder(args.output)
         write_json(args.perf, whole(records, {**facts(PROG), "mpi": comm.library,
                                               "frames": [asdict(outcome) for outcome in outcomes]}))
     verdict(entries, outcomes, exit_code(outcomes, stopped))

@@ -1,6 +1,5 @@
 """The frames of an exposure as the flow wants them: is it done, read it, write it."""
 import argparse
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -9,22 +8,13 @@ from typing import TYPE_CHECKING
 from gpu_extract.cli.common import log
 from gpu_extract.cli.exposure_list import Entry
 from gpu_extract.cli.job import Inputs, identity, make_config, read_job
-from gpu_extract.errors import OutputError
 from gpu_extract.exposure.frames import Loaded, State
-from gpu_extract.io.atomic import check_target
+from gpu_extract.io.atomic import check_target, make_folder
 from gpu_extract.io.claim import Claim, claim
 from gpu_extract.io.leftovers import remove_leftovers
 
 if TYPE_CHECKING:
     from gpu_extract.data import Frame
-
-
-def make_folder(path: str) -> None:
-    """The folder of the frames. Raises OutputError where it cannot be made."""
-    try:
-        os.makedirs(path, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{path}: the folder cannot be made ({error.strerror}); give another one") from error
 
 
 class Files:

@@ -1,10 +1,9 @@
 """--perf and --trace: one record over all ranks."""
 import argparse
-import json
 from typing import TYPE_CHECKING, Any
 
 from gpu_extract import __version__
-from gpu_extract.io.atomic import atomic
+from gpu_extract.io.atomic import write_json
 
 if TYPE_CHECKING:
     from gpu_extract.cli.job import Job
@@ -60,9 +59,3 @@ def problem(frame: "Frame", psf: "PsfModel") -> dict[str, Any]:
     pitch = [abs(float(np.diff(y, axis=1).mean())), abs(float(np.diff(x, axis=0).mean()))] if min(y.shape) > 1 else None
     return {"fibres": frame.flux.shape[0], "bins": frame.flux.shape[1], "stamp": list(psf.stamp), "pitch": pitch,
             "bundles": {str(number): values for number, values in sorted(notes.items())}}
-
-
-def write_json(path: str, content: object) -> None:
-    """One JSON file, whole or not at all."""
-    with atomic(path) as temporary:
-        temporary.write_text(json.dumps(content) + "\n", encoding="utf-8")

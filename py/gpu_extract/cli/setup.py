@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from gpu_extract.cli.common import Parser, add_common_options, run_main
-from gpu_extract.errors import ExitCode, InputError, OutputError
-from gpu_extract.io.atomic import atomic, check_folder
+from gpu_extract.errors import ExitCode, InputError
+from gpu_extract.io.atomic import check_folder, write_text
 
 DESCRIPTION = """\
 Make gpu_extract at home in other software. No file is replaced that has another content."""
@@ -58,7 +58,7 @@ def set_up(args: argparse.Namespace) -> int:
         raise InputError(f"{changed[0]}: is there with another content; move it away, or give another folder")
     for path, text in wanted.items():
         if path not in there:
-            _write(path, text)
+            write_text(path, text)
         print(f"{'is there' if path in there else 'written'}: {path}")
     return ExitCode.DONE
 
@@ -68,15 +68,6 @@ def _texts(folder: Any, name: str) -> Iterator[tuple[str, str]]:
     for item in sorted(folder.iterdir(), key=lambda item: str(item.name)):
         if item.is_file():
             yield f"{name}/{item.name}", item.read_text(encoding="utf-8")
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{path.parent} cannot be made: {error.strerror}") from error
-    with atomic(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

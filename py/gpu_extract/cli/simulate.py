@@ -7,10 +7,10 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from gpu_extract.cli.common import at_least, log, run_main, show_progress
-from gpu_extract.cli.performance import facts, write_json
+from gpu_extract.cli.performance import facts
 from gpu_extract.cli.simulate_options import build_parser
 from gpu_extract.errors import ExitCode, InputError
-from gpu_extract.io.atomic import FITS_ENDINGS, check_target
+from gpu_extract.io.atomic import FITS_ENDINGS, check_target, write_json
 
 if TYPE_CHECKING:
     from gpu_extract.perf.recorder import Recorder

@@ -4,6 +4,7 @@ A file is written under a unique name in the same folder, with the same extensio
 whoever looks at the extension is not misled), forced to disk, then renamed; the rename is
 forced to disk too. A failure of any kind removes the temporary file and leaves what was there.
 """
+import json
 import os
 import shutil
 import stat
@@ -50,6 +51,26 @@ def atomic(path: str | os.PathLike[str], commit: Commit = at_once) -> Iterator[P
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a file of text, whole or not at all, in a folder that is made where it is missing. Raises OutputError."""
+    make_folder(os.path.dirname(path) or ".")
+    with atomic(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: str | os.PathLike[str], content: object, indent: int | None = None) -> None:
+    """The same of a file of JSON."""
+    write_text(path, json.dumps(content, indent=indent) + "\n")
+
+
+def make_folder(path: str | os.PathLike[str]) -> None:
+    """Make a folder where it is missing, and those above it. Raises OutputError."""
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{path}: the folder cannot be made ({error.strerror}); give another one") from error
 
 
 def check_target(path: str | os.PathLike[str], *, endings: tuple[str, ...] = (), make: str | None = None) -> None:

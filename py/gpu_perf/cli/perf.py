@@ -3,11 +3,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from gpu_extract.cli.common import Parser, add_common_options, log, run_main
-from gpu_extract.errors import ExitCode, InputError, check_local
+from gpu_extract.errors import ExitCode, InputError
 
-PROG = "gpu_perf"
+PROG, INFO = "gpu_perf", "the output of gpu_stress info --json, or 'here'"
 DESCRIPTION = """\
 Say where the time of a run went, what bounds it, and what to do about it; from the record
 that gpu_extract --perf writes, from an export of Nsight Systems, or from a profile of Python."""
@@ -126,31 +127,25 @@ def ceilings(where: str | None) -> dict[str, float]:
     if where == "here":
         from gpu_stress.info import device_info
 
-        info = device_info("numpy")
-    else:
-        import json
+        return _ceilings(device_info("numpy"))
+    from gpu_extract.perf.record import read_json
 
-        try:
-            info = json.loads(Path(where).read_bytes())
-        except OSError as error:
-            check_local(where)
-            raise InputError(f"{where} cannot be read: {error.strerror}") from error
-        except ValueError as error:
-            raise InputError(f"{where} is not JSON: give the output of gpu_stress info --json, or 'here'") from error
+    return read_json(Path(where), _ceilings, INFO)
+
+
+def _ceilings(info: Any) -> dict[str, float]:
     try:
         measured = info["cpu"]["measured"]
         return {"flops": float(measured["float64"]), "bandwidth": 2 * float(measured["pageable"]["up"])}
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{where} has no measurements of a processor: give the output of gpu_stress info --json, "
-                         "or 'here'") from error
+        raise InputError(f"it has no measurements of a processor: give {INFO}") from error
 
 
 def write_page(path: str, text: str, what: str = "page") -> None:
     """One file of text, whole or not at all."""
-    from gpu_extract.io.atomic import atomic
+    from gpu_extract.io.atomic import write_text
 
-    with atomic(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(path, text)
     log.info(f"{what}: {path}")
 
 

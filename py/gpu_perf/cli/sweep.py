@@ -142,8 +142,7 @@ def _complain(outcomes: "Sequence[Outcome]") -> int:
     """Name what failed, one line each; returns how many did."""
     failed = [o for o in outcomes if o.status != "ok"]
     for outcome in failed:
-        said = [p.error.splitlines()[-1] for p in outcome.processes if p.error]
-        log.error(f"{outcome.name} repeat {outcome.repeat}: {outcome.status}: {said[0] if said else 'it said nothing'}")
+        log.error(f"{outcome.name} repeat {outcome.repeat}: {outcome.status}: {outcome.said}")
     return len(failed)
 
 

@@ -62,7 +62,7 @@ def _product(args: argparse.Namespace) -> "Product":
 def _note_machine(folder: Path, modules: Sequence[str], device: int) -> None:
     """Write down where the campaign runs; raises InputError where it was begun on another machine."""
     from gpu_extract import __version__
-    from gpu_extract.io.atomic import atomic
+    from gpu_extract.io.atomic import write_json
     from gpu_stress.backend import open_module
     from gpu_stress.machine import machine
 
@@ -80,9 +80,7 @@ def _note_machine(folder: Path, modules: Sequence[str], device: int) -> None:
             raise InputError(f"{folder} was begun where {other[0]} is {there[other[0]]!r}, here it is "
                              f"{here[other[0]]!r}: name another folder and set the two side by side in a report")
     else:
-        folder.mkdir(parents=True, exist_ok=True)
-        with atomic(path) as temporary:
-            temporary.write_text(json.dumps(here, indent=1), encoding="utf-8")
+        write_json(path, here, 1)
 
 
 def _tell(outcomes: Sequence["Outcome"], folder: Path) -> int:
@@ -92,9 +90,9 @@ def _tell(outcomes: Sequence["Outcome"], folder: Path) -> int:
         counts[outcome.status] = counts.get(outcome.status, 0) + 1
         for process in outcome.processes:
             if process.status not in ("ok", "unsupported", "out of memory"):
-                what = (process.result or {}).get("message") or process.error.splitlines()[-1:] or [process.status]
+                what = (process.result or {}).get("message") or process.said or process.status
                 print(f"gpu_stress: {process.status}: {outcome.name} process {process.index} (pid {process.pid}): "
-                      f"{what if isinstance(what, str) else what[0]}", file=sys.stderr)
+                      f"{what}", file=sys.stderr)
     errors = sum((p.result or {}).get("errors", 0) for o in outcomes for p in o.processes)
     checked = sum((p.result or {}).get("checked", 0) for o in outcomes for p in o.processes)
     print(f"{len(outcomes)} sets: " + ", ".join(f"{n} {status}" for status, n in counts.items())
