@@ -1,36 +1,21 @@
 """Where two frames differ."""
 import os
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpu_extract.data import Array, IntArray
+from gpu_extract.data import Array
 from gpu_extract.figures.canvas import BLUE, GREEN, INK, MASKED, ORANGE, bar, new_figure, pooled, save, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from gpu_extract.compare import Differences
+
 COLUMNS = 900            # of a map: more wavelengths are pooled, the largest difference counts
 
 
-class Differences(Protocol):
-    """Differences of two frames, each (nfibre, nwave), NaN where not judged; mask: where bits differ."""
-
-    @property
-    def fibres(self) -> IntArray: ...
-    @property
-    def wave(self) -> Array: ...
-    @property
-    def flux(self) -> Array: ...
-    @property
-    def ivar(self) -> Array: ...
-    @property
-    def resolution(self) -> Array: ...
-    @property
-    def mask(self) -> np.ndarray: ...
-
-
-def difference_plot(path: str | os.PathLike[str], differences: Differences, *, title: str = "") -> None:
+def difference_plot(path: str | os.PathLike[str], differences: "Differences", *, title: str = "") -> None:
     """Maps of the differences of flux, ivar, resolution (fibre against wavelength) and how they are distributed.
 
     Raises InputError without matplotlib or for a name without a picture's ending, OutputError where the file
@@ -85,7 +70,7 @@ def _share(ax: "Axes", values: Array, colour: str, unit: str) -> None:
     tidy(ax, ylabel="share of bins above")
 
 
-def _mask(ax: "Axes", differences: Differences) -> None:
+def _mask(ax: "Axes", differences: "Differences") -> None:
     """Mark the bins whose mask bits differ."""
     fibre, wave = np.nonzero(differences.mask)
     if len(fibre):
