@@ -15,36 +15,28 @@ LANE void find_middles(index n, double *middles, const double *chi2pix, const un
     const double *row = chi2pix + f * nout;
     const unsigned *marks = bits + f * nout;
     double mine[MANY], limit[MANY];
-    UNROLLED
-    for (int b = 0; b < MANY; b++) {
+    EACH(b, MANY) {
         mine[b] = own + b < (int)nout && marks[own + b] == 0 ? row[own + b] : nan("");      // which is neither
         limit[b] = nextafter(mine[b], LARGEST);
     }
     ONE_BY_ONE
     for (int first = 0; first < (int)nout; first += MANY) {
-        UNROLLED
-        for (int b = 0; b < MANY; b++)
+        EACH(b, MANY)
             limit[b] = first == own ? mine[b] : limit[b];
         double values[MANY];
-        UNROLLED
-        for (int c = 0; c < MANY; c++) {
+        EACH(c, MANY) {
             bool there = first + c < (int)nout;
             double value = there ? row[first + c] : 0.0;
             unsigned marked = there ? marks[first + c] : 1;
             values[c] = marked == 0 ? value : nan("");
             total += marked == 0;
         }
-        UNROLLED
-        for (int c = 0; c < MANY; c++) {
-            UNROLLED
-            for (int b = 0; b < MANY; b++)
+        EACH(c, MANY)
+            EACH(b, MANY)
                 before[b] += values[c] < limit[b];
-        }
     }
-    UNROLLED
-    for (int b = 0; b < MANY; b++) {
-        UNROLLED
-        for (int c = 0; c < b; c++)
+    EACH(b, MANY) {
+        EACH(c, b)
             before[b] += mine[c] == mine[b];
         if (mine[b] == mine[b] && before[b] == (total - 1) / 2)
             middles[f] = mine[b];

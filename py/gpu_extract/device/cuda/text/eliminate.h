@@ -12,10 +12,8 @@ LANE void transpose(index n, double *blocks, const double *icov, index nd, index
     int j = (int)(n / lanes % groups) * FOUR;
     const double *from = icov + (i * nd + d) * width * nwave + j;
     double *to = blocks + (d * nwave + j) * width * lanes + i;
-    ONE_BY_ONE
-    for (int k = 0; k < (int)width; k++) {
-        UNROLLED
-        for (int b = 0; b < FOUR; b++)
+    LOOP(int, k, 0, (int)width) {
+        EACH(b, FOUR)
             if (j + b < (int)nwave)
                 to[(b * width + k) * lanes] = from[k * nwave + b];
     }
@@ -31,20 +29,15 @@ LANE void extend(index n, double *inverse, const double *low, const int *depth, 
     if (q <= H || (wanted != 0 && depth[m] != wanted))
         return;
     double known[H];
-    UNROLLED
-    for (int b = 0; b < H; b++)
+    EACH(b, H)
         known[b] = inverse[((q - H + b) * width + H - b) * lanes + m];
     ONE_BY_ONE
     for (index a = H + 1; a <= wide && a <= q; a++) {
         double total = 0.0;
-        UNROLLED
-        for (int b = 0; b < H; b++)
+        EACH(b, H)
             total -= low[((q - a) * (H + 1) + b + 1) * lanes + m] * known[b];
         inverse[((q - a) * width + a) * lanes + m] = total;
-        UNROLLED
-        for (int b = H - 1; b > 0; b--)
-            known[b] = known[b - 1];
-        known[0] = total;
+        push_front(known, total);
     }
 }
 
@@ -76,21 +69,16 @@ LANE void add_product(double (&total)[FOUR], const double *g, index row, index c
                       int nwave)
 {
     double here[FOUR];
-    UNROLLED
-    for (int b = 0; b < FOUR; b++)
+    EACH(b, FOUR)
         here[b] = 0 <= p + b - H && p + b - H < nwave ? v[(p + b - H) * step] : 0.0;
     FOUR_AT_ONCE
     for (int k = -H; k <= H; k++) {
-        UNROLLED
-        for (int b = 0; b < FOUR; b++) {
+        EACH(b, FOUR) {
             int r = p + b + k;
             total[b] += (0 <= r && r < nwave && p + b < nwave ? g[(p + b) * row + r * column] : 0.0) * here[b];
         }
         int next = p + FOUR + k;
-        UNROLLED
-        for (int b = 0; b + 1 < FOUR; b++)
-            here[b] = here[b + 1];
-        here[FOUR - 1] = 0 <= next && next < nwave ? v[next * step] : 0.0;
+        push_back(here, 0 <= next && next < nwave ? v[next * step] : 0.0);
     }
 }
 
@@ -109,8 +97,7 @@ LANE void carry(index n, double *moved, int *own, const double *blocks, const do
         return;
     double total[FOUR] = {};
     add_product<H>(total, pair.g, pair.column, pair.row, sides + lanes + pair.i, 2 * lanes, q, (int)nwave);
-    UNROLLED
-    for (int b = 0; b < FOUR; b++)
+    EACH(b, FOUR)
         if (q + b < (int)nwave)
             moved[(q + b) * 2 * lanes + m] = total[b];
 }
@@ -127,17 +114,14 @@ LANE void moved_by(index n, double *ux, const double *before, const double *move
     if (open != 0 && gate[i] != open)
         return;
     double total[FOUR];
-    UNROLLED
-    for (int b = 0; b < FOUR; b++)
+    EACH(b, FOUR)
         total[b] = more > 0 && p + b < (int)nwave ? before[(p + b) * lanes + i] : 0.0;
-    ONE_BY_ONE
-    for (int side = 0; side < 2; side++) {
+    LOOP(int, side, 0, 2) {
         Pair<H> pair(side * lanes + i, blocks, sizes, gate, 0, distant, distance, lanes, size);
         if (pair.j >= 0)
             add_product<H>(total, pair.g, pair.row, pair.column, moved + side * lanes + i, 2 * lanes, p, (int)nwave);
     }
-    UNROLLED
-    for (int b = 0; b < FOUR; b++)
+    EACH(b, FOUR)
         if (p + b < (int)nwave)
             ux[(p + b) * lanes + i] = total[b];
 }
@@ -158,30 +142,24 @@ LANE void product(index n, double *v, const double *blocks, const double *invers
     index step = wanted > 0 ? 2 * lanes : lanes;
     const double *z = inverse + (wanted > 0 ? m : pair.j);
     double sums[P][Q] = {};
-    ONE_BY_ONE
-    for (int k = -H; k < P + H; k++) {
+    LOOP(int, k, -H, P + H) {
         int r = p + k;
         if (r < 0 || r >= (int)nwave)
             continue;
         double here[Q];
-        UNROLLED
-        for (int b = 0; b < Q; b++) {
+        EACH(b, Q) {
             int at = q + b, low = at < r ? at : r, apart = at < r ? r - at : at - r;
             here[b] = at >= 0 && at < (int)nwave && apart <= wide ? z[(index)(low * (int)width + apart) * step] : 0.0;
         }
-        UNROLLED
-        for (int a = 0; a < P; a++) {
+        EACH(a, P) {
             bool there = a - H <= k && k <= a + H && p + a < (int)nwave;
             double g = there ? pair.g[(p + a) * pair.row + r * pair.column] : 0.0;
-            UNROLLED
-            for (int b = 0; b < Q; b++)
+            EACH(b, Q)
                 sums[a][b] = fma(g, here[b], sums[a][b]);
         }
     }
-    UNROLLED
-    for (int a = 0; a < P; a++) {
-        UNROLLED
-        for (int b = 0; b < Q; b++) {
+    EACH(a, P) {
+        EACH(b, Q) {
             int at = q + b, s = at - p - a + H;
             if (p + a < (int)nwave && 0 <= s && s <= wide && at >= 0 && at < (int)nwave)
                 v[((index)((p + a) * (wide + 1) + s)) * 2 * lanes + m] = sums[a][b];
@@ -204,32 +182,26 @@ LANE void share(index n, double *shares, const double *v, const double *blocks, 
     Pair<H> pair(m, blocks, sizes, depth, wanted, distant, distance, lanes, size);
     double sums[P][S] = {};
     if (pair.j >= 0) {
-        ONE_BY_ONE
-        for (int k = -H; k < S + H; k++) {
+        LOOP(int, k, -H, S + H) {
             int r = t + k;
             if (r < 0 || r >= (int)nwave)
                 continue;
             double here[P];
-            UNROLLED
-            for (int a = 0; a < P; a++) {
+            EACH(a, P) {
                 int s = r - p - a + H;
                 here[a] = p + a < (int)nwave && 0 <= s && s <= wide ? v[(index)((p + a) * (wide + 1) + s) * 2 * lanes + m]
                                                                     : 0.0;
             }
-            UNROLLED
-            for (int b = 0; b < S; b++) {
+            EACH(b, S) {
                 bool there = b - H <= k && k <= b + H && t + b < (int)nwave;
                 double g = there ? pair.g[(t + b) * pair.row + r * pair.column] : 0.0;
-                UNROLLED
-                for (int a = 0; a < P; a++)
+                EACH(a, P)
                     sums[a][b] = fma(here[a], g, sums[a][b]);
             }
         }
     }
-    UNROLLED
-    for (int a = 0; a < P; a++) {
-        UNROLLED
-        for (int b = 0; b < S; b++) {
+    EACH(a, P) {
+        EACH(b, S) {
             int s = t + b - p - a;
             if (p + a < (int)nwave && 0 <= s && s <= (int)half)
                 shares[((2 * s + side) * nwave + p + a) * lanes + i] = sums[a][b];

@@ -11,22 +11,17 @@ LANE void from_other(double (&total)[BINS], const double *given, const double *r
 {
     int at = SIDE ? j + hw : j - hw;
     double here[BINS];
-    UNROLLED
-    for (int b = 0; b < BINS; b++)
+    EACH(b, BINS)
         here[b] = 0 <= at + b && at + b < end ? given[at + b] : 0.0;
     FOUR_AT_ONCE
     for (int k = 0; k <= 2 * hw; k++) {
-        UNROLLED
-        for (int b = 0; b < BINS; b++) {
+        EACH(b, BINS) {
             bool there = 0 <= at + b && at + b < end && j + b < end;
             total[b] += (there ? row[(SIDE ? at : j) + b] : 0.0) * here[b];
         }
         int next = SIDE ? at - 1 : at + BINS;
         double coming = 0 <= next && next < end ? given[next] : 0.0;
-        UNROLLED
-        for (int b = 0; b < BINS - 1; b++)
-            here[SIDE ? BINS - 1 - b : b] = here[SIDE ? BINS - 2 - b : b + 1];
-        here[SIDE ? 0 : BINS - 1] = coming;
+        SIDE ? push_front(here, coming) : push_back(here, coming);
         at += SIDE ? -1 : 1;
         row += nwave;
     }
@@ -43,15 +38,13 @@ LANE void between(index n, double *moved, const double *z, const double *icov, c
     if (state[f / nfibre * facts] == 0.0)
         return;
     double total[BINS] = {};
-    ONE_BY_ONE
-    for (int d = 1; d < (int)nd; d++) {
+    LOOP(int, d, 1, (int)nd) {
         if (i + d < nfibre)
             from_other<0>(total, z + (f + d) * nwave, icov + (f * nd + d) * size, j, (int)hw, end, nwave);
         if (i >= d)
             from_other<1>(total, z + (f - d) * nwave, icov + ((f - d) * nd + d) * size, j, (int)hw, end, nwave);
     }
-    UNROLLED
-    for (int b = 0; b < BINS; b++)
+    EACH(b, BINS)
         if (j + b < end)
             moved[f * nwave + j + b] = total[b];
 }

@@ -31,3 +31,29 @@ inline index lane_at(index turn, index count) { return (turn * lane_step % count
 #define FOUR_AT_ONCE
 #define KNOWN_BY_NOW(number)
 #endif
+
+// Loops: over elements that stay in registers, written out; and over what is as long as it is, turn by turn.
+#define EACH_FROM(name, first, end) UNROLLED for (int name = first; name < (end); name++)
+#define EACH(name, count) EACH_FROM(name, 0, count)
+#define LOOP(type, name, first, end) ONE_BY_ONE for (type name = first; name < (end); name++)
+
+template <int N> LANE void copy(double (&to)[N], const double (&from)[N])
+{
+    EACH(a, N)
+        to[a] = from[a];
+}
+
+// All elements move on by one: the last one leaves, or the first one.
+template <typename T, int N> LANE void push_front(T (&values)[N], T first)
+{
+    UNROLLED
+    for (int a = N - 1; a > 0; a--)
+        values[a] = values[a - 1];
+    values[0] = first;
+}
+template <typename T, int N> LANE void push_back(T (&values)[N], T last)
+{
+    EACH(a, N - 1)
+        values[a] = values[a + 1];
+    values[N - 1] = last;
+}

@@ -31,8 +31,7 @@ template <int W> struct Window {
     LANE Window(const Spots &all, int fibre, int step, int bin, int left)
         : all(all), fibre(fibre), step(step), bin(bin), left(left)
     {
-        UNROLLED
-        for (int a = 0; a < W; a++)
+        EACH(a, W)
             corner[a] = corner_of(a);
     }
     LANE int corner_of(int a) const
@@ -48,17 +47,13 @@ template <int W> struct Window {
     {
         bin += step;
         left--;
-        UNROLLED
-        for (int a = 0; a + 1 < W; a++)
-            corner[a] = corner[a + 1];
-        corner[W - 1] = corner_of(W - 1);
+        push_back(corner, corner_of(W - 1));
     }
     // Of row y: where column 0 would lie among a spot's numbers, NONE where the spot has no such row; the first of their
     // columns, and one past the last.
     LANE void look(int (&at)[W], int &first, int &last, int y) const
     {
-        UNROLLED
-        for (int a = 0; a < W; a++) {
+        EACH(a, W) {
             int down = y - top(a);
             bool there = 0 <= down && down < all.ny;
             at[a] = there ? place_of(bin + a * step) + (down * all.nx - column(a)) * all.places : NONE;
@@ -84,24 +79,18 @@ LANE void slide(Window<W> &mine, Window<W> &theirs, int bins_behind, Keep keep)
     for (int y = mine.top(0); mine.left > beyond; y++) {
         ONE_BY_ONE
         while (mine.is_over(y, beyond)) {
-            UNROLLED
-            for (int b = 0; b < W; b++)
+            EACH(b, W)
                 keep(0, b, sums[0][b]);
-            UNROLLED
-            for (int a = 0; a < W; a++) {
-                UNROLLED
-                for (int b = 0; b < W; b++)
+            EACH(a, W)
+                EACH(b, W)
                     sums[a][b] = a + 1 < W && b + ALONE < W ? sums[(a + 1) % W][(b + ALONE) % W] : 0.0;
-            }
             mine.go_on();
         }
         ONE_BY_ONE
         while (!ALONE && theirs.is_over(y, 0)) {
-            UNROLLED
-            for (int a = 0; a < W; a++) {
+            EACH(a, W) {
                 keep(a, 0, sums[a][0]);
-                UNROLLED
-                for (int b = 0; b < W; b++)
+                EACH(b, W)
                     sums[a][b] = b + 1 < W ? sums[a][(b + 1) % W] : 0.0;
             }
             theirs.go_on();
@@ -110,17 +99,13 @@ LANE void slide(Window<W> &mine, Window<W> &theirs, int bins_behind, Keep keep)
         mine.look(ours, edges[0], edges[1], y);
         theirs.look(others, edges[2], edges[3], y);
         int from = edges[0] > edges[2] ? edges[0] : edges[2], to = edges[1] < edges[3] ? edges[1] : edges[3];
-        ONE_BY_ONE
-        for (int x = from; x < to; x++) {
+        LOOP(int, x, from, to) {
             double here[W];
-            UNROLLED
-            for (int a = 0; a < W; a++)
+            EACH(a, W)
                 here[a] = mine.value(a, ours[a], x);
-            UNROLLED
-            for (int b = 0; b < W; b++) {
+            EACH(b, W) {
                 double value = ALONE ? here[b] : theirs.value(b, others[b], x);
-                UNROLLED
-                for (int a = 0; a < (ALONE ? b + 1 : W); a++)
+                EACH(a, (ALONE ? b + 1 : W))
                     sums[a][b] = fma(here[a], value, sums[a][b]);
             }
         }

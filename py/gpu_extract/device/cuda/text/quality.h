@@ -22,23 +22,22 @@ struct Cut {
 // looked at.
 constexpr int NEAR = 1 << 15, ABREAST = 4;
 
+LANE index groups_of(index columns) { return (columns + ABREAST - 1) / ABREAST; }
+
 LANE void near_fibres(index n, int *near, const int *ranges, const int *x0, const index *cuts, index nfibre, index nx,
                       index nwave, index rows, index columns, index fibres)
 {
     index b = n / rows;
-    int row = (int)(n % rows), groups = ((int)columns + ABREAST - 1) / ABREAST;
+    int row = (int)(n % rows), groups = (int)groups_of(columns);
     Cut cut(cuts, b);
     int *mine = near + b * groups * rows + row;
-    ONE_BY_ONE
-    for (int c = 0; c < groups; c++)
+    LOOP(int, c, 0, groups)
         mine[c * rows] = 0;
-    ONE_BY_ONE
-    for (int k = 0; k < (int)nfibre; k++) {
+    LOOP(int, k, 0, (int)nfibre) {
         index f = b * nfibre + k;
         int first = ranges[f * rows + row], last = ranges[(fibres + f) * rows + row];
         int low = (int)columns, high = 0;
-        ONE_BY_ONE
-        for (int j = first; j < last; j++) {
+        LOOP(int, j, first, last) {
             int left = x0[f * nwave + j] - cut.left;
             low = left < low ? left : low;
             high = left + (int)nx > high ? left + (int)nx : high;
@@ -53,46 +52,36 @@ LANE void near_fibres(index n, int *near, const int *ranges, const int *x0, cons
     }
 }
 
-// A x at ABREAST pixels of a row of bundle b, from `column` on.
-LANE void light_at(double (&light)[ABREAST], index b, int column, int row, const Cut &cut, int near, const int *ranges,
-                   const float *single, const double *x, const int *y0, const int *x0, int nfibre, int nx, index lanes,
-                   index nwave, index rows, index fibres)
-{
-    int y = row + cut.top, at = column + cut.left, stop = near / NEAR;
-    UNROLLED
-    for (int c = 0; c < ABREAST; c++)
-        light[c] = 0.0;
-    ONE_BY_ONE
-    for (int k = near % NEAR; k < stop; k++) {
-        index f = b * nfibre + k;
-        int first = ranges[f * rows + row], last = ranges[(fibres + f) * rows + row];
-        const float *spots = single + f * lanes * nwave;
-        const int *tops = y0 + f * nwave, *lefts = x0 + f * nwave;
-        const double *given = x + f * nwave;
-        ONE_BY_ONE
-        for (int j = first; j < last; j++) {
-            int right = at - lefts[j], place = ((y - tops[j]) * nx + right) * (int)nwave + j;
-            double value = given[j];
-            UNROLLED
-            for (int c = 0; c < ABREAST; c++)
-                if (0 <= right + c && right + c < nx)
-                    light[c] = fma(value, (double)spots[place + c * (int)nwave], light[c]);
-        }
-    }
-}
-
-// The pixels of lane n: ABREAST of row `row` of bundle b, from `column` on.
+// The pixels of lane n: ABREAST of row `row` of bundle b, from `column` on; light: A x at them.
 struct Pixels {
     index b;
-    int column, row;
+    int place, column, row, many;
+    Cut cut;
+    double light[ABREAST] = {};
 
-    LANE Pixels(index n, index rows, index columns)
+    LANE Pixels(index n, const int *near, const int *ranges, const float *single, const double *x, const int *y0,
+                const int *x0, const index *cuts, index nfibre, int nx, index lanes, index nwave, index rows,
+                index columns, index fibres)
+        : b(n / (groups_of(columns) * rows)), place((int)(n % (groups_of(columns) * rows))),
+          column(place / (int)rows * ABREAST), row(place % (int)rows), many((int)columns - column), cut(cuts, b)
     {
-        int groups = ((int)columns + ABREAST - 1) / ABREAST, place = (int)(n % (groups * rows));
-        b = n / (groups * rows);
-        column = place / (int)rows * ABREAST;
-        row = place % (int)rows;
+        int y = row + cut.top, at = column + cut.left, around = row < cut.rows ? near[n] : 0, stop = around / NEAR;
+        LOOP(int, k, around % NEAR, stop) {
+            index f = b * nfibre + k;
+            int first = ranges[f * rows + row], last = ranges[(fibres + f) * rows + row];
+            const float *spots = single + f * lanes * nwave;
+            const int *tops = y0 + f * nwave, *lefts = x0 + f * nwave;
+            const double *given = x + f * nwave;
+            LOOP(int, j, first, last) {
+                int right = at - lefts[j], pixel = ((y - tops[j]) * nx + right) * (int)nwave + j;
+                double value = given[j];
+                EACH(c, ABREAST)
+                    if (0 <= right + c && right + c < nx)
+                        light[c] = fma(value, (double)spots[pixel + c * (int)nwave], light[c]);
+            }
+        }
     }
+    LANE bool within(int c) const { return row < cut.rows && column + c < cut.columns; }
 };
 
 // The model image as images lie on the host: (bundles, rows, columns); 0 beyond the cut-out.
@@ -100,16 +89,10 @@ LANE void project(index n, double *model, const int *near, const int *ranges, co
                   const int *y0, const int *x0, const index *cuts, index nfibre, index nx, index lanes, index nwave,
                   index rows, index columns, index fibres)
 {
-    Pixels mine(n, rows, columns);
-    Cut cut(cuts, mine.b);
-    double values[ABREAST];
-    light_at(values, mine.b, mine.column, mine.row, cut, mine.row < cut.rows ? near[n] : 0, ranges, single, x, y0, x0,
-             (int)nfibre, (int)nx, lanes, nwave, rows, fibres);
-    UNROLLED
-    for (int c = 0; c < ABREAST; c++)
-        if (mine.column + c < (int)columns)
-            model[(mine.b * rows + mine.row) * columns + mine.column + c] =
-                mine.row < cut.rows && mine.column + c < cut.columns ? values[c] : 0.0;
+    Pixels mine(n, near, ranges, single, x, y0, x0, cuts, nfibre, (int)nx, lanes, nwave, rows, columns, fibres);
+    EACH(c, ABREAST)
+        if (c < mine.many)
+            model[(mine.b * rows + mine.row) * columns + mine.column + c] = mine.within(c) ? mine.light[c] : 0.0;
 }
 
 // chi = (pix - model)^2 W' of a pixel, 1/W' = 1/ivar + (psferr model)^2; -1 where nothing is known of it.
@@ -118,19 +101,13 @@ LANE void chi_square(index n, double *chi, const double *root, const double *lig
                      index nfibre, index nx, index lanes, index nwave, index rows, index columns, index fibres,
                      double psferr)
 {
-    Pixels mine(n, rows, columns);
-    Cut cut(cuts, mine.b);
-    double values[ABREAST];
-    light_at(values, mine.b, mine.column, mine.row, cut, mine.row < cut.rows ? near[n] : 0, ranges, single, x, y0, x0,
-             (int)nfibre, (int)nx, lanes, nwave, rows, fibres);
-    UNROLLED
-    for (int c = 0; c < ABREAST; c++) {
-        if (mine.column + c >= (int)columns)
+    Pixels mine(n, near, ranges, single, x, y0, x0, cuts, nfibre, (int)nx, lanes, nwave, rows, columns, fibres);
+    EACH(c, ABREAST) {
+        if (c >= mine.many)
             continue;
         index at = (mine.b * columns + mine.column + c) * rows + mine.row;
-        double r = root[at], scaled = r * values[c], difference = light[at] - scaled, error = psferr * scaled;
-        bool there = mine.row < cut.rows && mine.column + c < cut.columns;
-        chi[at] = !(r > 0.0) ? -1.0 : there ? difference * difference / fma(error, error, 1.0) : 0.0;
+        double r = root[at], scaled = r * mine.light[c], difference = light[at] - scaled, error = psferr * scaled;
+        chi[at] = !(r > 0.0) ? -1.0 : mine.within(c) ? difference * difference / fma(error, error, 1.0) : 0.0;
     }
 }
 
@@ -146,13 +123,11 @@ LANE void weigh(index n, double *chi2pix, double *fraction, const double *chi, c
     const float *spot = single + f * nx * ny * nwave + j;
     const double *pixels = chi + b * columns * rows;
     double total = 0.0, seen = 0.0;
-    ONE_BY_ONE
-    for (int p = 0; p < (int)ny; p++) {
+    LOOP(int, p, 0, (int)ny) {
         int row = top + p;
         if (row < 0 || row >= cut.rows)
             continue;
-        ONE_BY_ONE
-        for (int q = 0; q < (int)nx; q++) {
+        LOOP(int, q, 0, (int)nx) {
             int column = left + q;
             double here = 0 <= column && column < cut.columns ? pixels[column * (int)rows + row] : -1.0;
             if (here >= 0.0) {

@@ -18,8 +18,7 @@ struct Read {
     template <int N> LANE void get(double (&values)[N], index j) const
     {
         const double *here = first + j * row;
-        UNROLLED
-        for (int a = 0; a < N; a++)
+        EACH(a, N)
             values[a] = here[a * element];
     }
     LANE double one(index j) const { return first[j * row]; }
@@ -32,47 +31,26 @@ struct Write {
     template <int N> LANE void put(const double (&values)[N], index j) const
     {
         double *here = first + j * row;
-        UNROLLED
-        for (int a = 0; a < N; a++)
+        EACH(a, N)
             here[a * element] = values[a];
     }
 };
 
-template <int N> LANE void copy(double (&to)[N], const double (&from)[N])
-{
-    UNROLLED
-    for (int a = 0; a < N; a++)
-        to[a] = from[a];
-}
-
 // What the rows before take from the next ones: rows[b][a] belongs to element a of row b from here.
 template <int H> struct Pending {
-    double rows[H][H];
+    double rows[H][H] = {};
 
-    LANE Pending()
-    {
-        UNROLLED
-        for (int b = 0; b < H; b++) {
-            UNROLLED
-            for (int a = 0; a < H; a++)
-                rows[b][a] = 0.0;
-        }
-    }
     LANE void add_to(double (&row)[H + 1]) const
     {
-        UNROLLED
-        for (int a = 0; a < H; a++)
+        EACH(a, H)
             row[a] += rows[0][a];
     }
     // Take a finished row, unscaled and scaled by its pivot, from all that follow.
     LANE void step(const double (&row)[H + 1], const double (&low)[H + 1])
     {
-        UNROLLED
-        for (int b = 1; b <= H; b++) {
-            UNROLLED
-            for (int a = 0; a < H + 1 - b; a++)
+        EACH_FROM(b, 1, H + 1)
+            EACH(a, H + 1 - b)
                 rows[b - 1][a] = fma(-low[b], row[a + b], b < H && a < H - b ? rows[b < H ? b : 0][a] : 0.0);
-        }
     }
 };
 
@@ -80,8 +58,7 @@ template <int H> LANE void scale(double (&low)[H + 1], const double (&row)[H + 1
 {
     double inverse = 1.0 / row[0];
     low[0] = inverse;
-    UNROLLED
-    for (int a = 1; a <= H; a++)
+    EACH_FROM(a, 1, H + 1)
         low[a] = row[a] * inverse;
 }
 
@@ -93,44 +70,26 @@ template <int H> LANE void safe_row(double (&row)[H + 1], const Pending<H> &pend
     row[0] = fma(-TINY, diagonal, row[0]) > 0.0 ? row[0] : diagonal;
 }
 
-// low = the factor of a band matrix.
-template <int H> LANE void factor_rows(Write low, Read band, index start, index keep, index stop)
+// Rows start .. stop - 1 of a band matrix are eliminated: what they take from the rows behind. STORED: the factor's rows
+// from `keep` on go to `low`; otherwise the next row is waited for where it takes no time.
+template <int H, bool STORED>
+LANE Pending<H> eliminate_rows(Write low, Read band, index start, index keep, index stop)
 {
     Pending<H> pending;
     double row[H + 1], next[H + 1], scaled[H + 1];
     band.get(row, start);
-    ONE_BY_ONE
-    for (index j = start; j < stop; j++) {
+    LOOP(index, j, start, stop) {
         band.get(next, j + 1 < stop ? j + 1 : j);
         safe_row(row, pending);
         scale<H>(scaled, row);
-        if (j >= keep)
+        if (STORED && j >= keep)
             low.put(scaled, j);
         pending.step(row, scaled);
-        copy(row, next);
-    }
-}
-
-// What rows start .. at - 1 take from the diagonal elements of rows at .. at + H - 1.
-template <int H> LANE void taken(double (&from)[H], Read band, index start, index at)
-{
-    Pending<H> pending;
-    double row[H + 1], next[H + 1], scaled[H + 1];
-    band.get(row, start);
-    ONE_BY_ONE
-    for (index j = start; j < at; j++) {
-        band.get(next, j + 1 < at ? j + 1 : j);
-        safe_row(row, pending);
-        scale<H>(scaled, row);
-        pending.step(row, scaled);
-        UNROLLED
-        for (int a = 0; a <= H; a++)
+        EACH(a, STORED ? 0 : H + 1)
             KNOWN_BY_NOW(next[a]);
         copy(row, next);
     }
-    UNROLLED
-    for (int b = 0; b < H; b++)
-        from[b] = pending.rows[b][0];
+    return pending;
 }
 
 constexpr index FIRST_HALO = 24;         // rows; doubled until it is long enough
@@ -140,60 +99,58 @@ constexpr double FORGOTTEN = 1e-10;      // of the diagonal: by how much half a 
 // of FORGOTTEN; all of them where the matrix does not forget. nwave: rows of the matrix.
 template <int H> LANE index halo_before(Read band, index at, index nwave)
 {
-    double before[H] = {}, now[H];
+    double before[H] = {};
     bool same = false;
     index back = FIRST_HALO;
     ONE_BY_ONE
     for (bool first = true; first || (!same && back < at); first = false) {
         back = first ? back : 2 * back;
-        taken<H>(now, band, at > back ? at - back : 0, at);
+        Pending<H> now = eliminate_rows<H, false>(Write{}, band, at > back ? at - back : 0, at, at);
         same = !first;
-        UNROLLED
-        for (int b = 0; b < H; b++) {
-            double diagonal = at + b < nwave ? band.one(at + b) : 0.0;
-            same = same && fabs(now[b] - before[b]) <= FORGOTTEN * (diagonal > 0.0 ? diagonal : 1.0);
+        EACH(b, H) {
+            double diagonal = at + b < nwave ? band.one(at + b) : 0.0, taken = now.rows[b][0];
+            same = same && fabs(taken - before[b]) <= FORGOTTEN * (diagonal > 0.0 ? diagonal : 1.0);
+            before[b] = taken;
         }
-        copy(before, now);
     }
     return back < at ? back : at;
 }
 
 // Rows that a substitution asks for at once, while it works through as many: a row takes less time than memory does.
-template <int H> constexpr int ABREAST_OF = H <= 10 ? 4 : 1;
+template <int H> struct Abreast {
+    static constexpr int MANY = H <= 10 ? 4 : 1;
+    double low[MANY][H + 1], value[MANY];
+
+    // Rows from `first` on, downwards or upwards, at most the last one.
+    LANE void ask(Read factor, Read given, index first, index last, bool down)
+    {
+        EACH(a, MANY) {
+            index at = down ? first + a : first - a;
+            at = (down ? at < last : at > last) ? at : last;
+            factor.get(low[a], at);
+            value[a] = given.one(at);
+        }
+    }
+};
 
 // Forward substitution: y = L^-1 of what is given.
 template <int H> LANE void forward_rows(Write y, Read given, Read low, index start, index keep, index stop)
 {
-    constexpr int MANY = ABREAST_OF<H>;
-    double waiting[H + 1] = {}, factor[MANY][H + 1], next[MANY][H + 1], value[MANY], later[MANY];
-    UNROLLED
-    for (int a = 0; a < MANY; a++) {
-        index at = start + a < stop ? start + a : stop - 1;
-        low.get(factor[a], at);
-        value[a] = given.one(at);
-    }
+    constexpr int MANY = Abreast<H>::MANY;
+    double waiting[H + 1] = {};
+    Abreast<H> here, next;
+    here.ask(low, given, start, stop - 1, true);
     ONE_BY_ONE
     for (index j = start; j < stop; j += MANY) {
-        UNROLLED
-        for (int a = 0; a < MANY; a++) {
-            index at = j + a + MANY < stop ? j + a + MANY : stop - 1;
-            low.get(next[a], at);
-            later[a] = given.one(at);
-        }
-        UNROLLED
-        for (int a = 0; a < MANY; a++) {
-            value[a] += waiting[0];
-            UNROLLED
-            for (int b = 1; b <= H; b++)
-                waiting[b - 1] = fma(-factor[a][b], value[a], waiting[b]);
+        next.ask(low, given, j + MANY, stop - 1, true);
+        EACH(a, MANY) {
+            double value = here.value[a] + waiting[0];
+            EACH_FROM(b, 1, H + 1)
+                waiting[b - 1] = fma(-here.low[a][b], value, waiting[b]);
             if (keep <= j + a && j + a < stop)
-                y.first[(j + a) * y.row] = value[a];
+                y.first[(j + a) * y.row] = value;
         }
-        UNROLLED
-        for (int a = 0; a < MANY; a++) {
-            copy(factor[a], next[a]);
-            value[a] = later[a];
-        }
+        here = next;
     }
 }
 
@@ -203,10 +160,7 @@ template <int H> LANE double behind(double value, const double (&low)[H + 1], do
     UNROLLED
     for (int b = H; b > 0; b--)
         value = fma(-low[b], later[b - 1], value);
-    UNROLLED
-    for (int b = H - 1; b > 0; b--)
-        later[b] = later[b - 1];
-    later[0] = value;
+    push_front(later, value);
     return value;
 }
 
@@ -215,75 +169,46 @@ template <int H> LANE double behind(double value, const double (&low)[H + 1], do
 template <int H>
 LANE double backward_rows(Write x, Read y, Read low, Read weights, index keep, index known, index stop)
 {
-    constexpr int MANY = ABREAST_OF<H>;
-    double later[H] = {}, factor[MANY][H + 1], next[MANY][H + 1], value[MANY], before[MANY], total = 0.0;
-    UNROLLED
-    for (int a = 0; a < MANY; a++) {
-        index at = stop - 1 - a > keep ? stop - 1 - a : keep;
-        low.get(factor[a], at);
-        value[a] = y.one(at);
-    }
+    constexpr int MANY = Abreast<H>::MANY;
+    double later[H] = {}, total = 0.0;
+    Abreast<H> here, next;
+    here.ask(low, y, stop - 1, keep, false);
     ONE_BY_ONE
     for (index j = stop - 1; j >= keep; j -= MANY) {
-        UNROLLED
-        for (int a = 0; a < MANY; a++) {
-            index at = j - a - MANY > keep ? j - a - MANY : keep;
-            low.get(next[a], at);
-            before[a] = y.one(at);
-        }
-        UNROLLED
-        for (int a = 0; a < MANY; a++) {
-            value[a] = behind<H>(value[a] * factor[a][0], factor[a], later);
+        next.ask(low, y, j - MANY, keep, false);
+        EACH(a, MANY) {
+            double value = behind<H>(here.value[a] * here.low[a][0], here.low[a], later);
             if (keep <= j - a && j - a < known) {
-                x.first[(j - a) * x.row] = value[a];
-                total = fma(weights.one(j - a), value[a], total);
+                x.first[(j - a) * x.row] = value;
+                total = fma(weights.one(j - a), value, total);
             }
         }
-        UNROLLED
-        for (int a = 0; a < MANY; a++) {
-            copy(factor[a], next[a]);
-            value[a] = before[a];
-        }
+        here = next;
     }
     return total;
 }
 
 // Elements of the inverse that the next rows up ask for: known[p][q - p] = Z[j + 1 + p, j + 1 + q].
 template <int H, int WIDE> struct Inverse {
-    double known[H][WIDE];
+    double known[H][WIDE] = {};
 
-    LANE Inverse()
-    {
-        UNROLLED
-        for (int p = 0; p < H; p++) {
-            UNROLLED
-            for (int q = 0; q < WIDE; q++)
-                known[p][q] = 0.0;
-        }
-    }
     // z_0 .. z_WIDE of the next row up (Takahashi, Fagan & Chin 1973).
     LANE void row(double (&z)[WIDE + 1], const double (&low)[H + 1])
     {
         z[0] = low[0];
-        UNROLLED
-        for (int a = 1; a <= WIDE; a++) {
+        EACH_FROM(a, 1, WIDE + 1) {
             double total = 0.0;
-            UNROLLED
-            for (int b = 1; b <= H; b++)
+            EACH_FROM(b, 1, H + 1)
                 total = fma(-low[b], known[(a < b ? a : b) - 1][a < b ? b - a : a - b], total);
             z[a] = total;
         }
-        UNROLLED
-        for (int b = 1; b <= H; b++)
+        EACH_FROM(b, 1, H + 1)
             z[0] = fma(-low[b], z[b], z[0]);
         UNROLLED
-        for (int p = H - 1; p > 0; p--) {
-            UNROLLED
-            for (int q = 0; q < WIDE - p; q++)
+        for (int p = H - 1; p > 0; p--)
+            EACH(q, WIDE - p)
                 known[p][q] = known[p - 1][q];
-        }
-        UNROLLED
-        for (int q = 0; q < WIDE; q++)
+        EACH(q, WIDE)
             known[0][q] = z[q];
     }
 };
@@ -312,25 +237,20 @@ LANE void pole_down(Write work, Read band, Read sides, double shift, index start
     double waiting[SIDES][H + 1] = {}, row[H + 1], next[H + 1], asked[SIDES], ahead[SIDES], out[SIDES + H + 1];
     band.get(row, start);
     sides.get(asked, start);
-    UNROLLED
-    for (int kept = 0; kept < 2; kept++) {       // the rows that are stored have a loop of their own
-        ONE_BY_ONE
-        for (index j = kept ? keep : start; j < (kept ? stop : keep); j++) {
+    EACH(kept, 2) {       // the rows that are stored have a loop of their own
+        LOOP(index, j, kept ? keep : start, (kept ? stop : keep)) {
             double low[H + 1];
             band.get(next, j + 1 < stop ? j + 1 : j);
             sides.get(ahead, j + 1 < stop ? j + 1 : j);
             pending.add_to(row);
             row[0] += shift;
             scale<H>(low, row);
-            UNROLLED
-            for (int r = 0; r < SIDES; r++) {
+            EACH(r, SIDES) {
                 double value = out[r] = asked[r] + waiting[r][0];
-                UNROLLED
-                for (int b = 1; b <= H; b++)
+                EACH_FROM(b, 1, H + 1)
                     waiting[r][b - 1] = fma(-low[b], value, waiting[r][b]);
             }
-            UNROLLED
-            for (int a = 0; a <= H; a++)
+            EACH(a, H + 1)
                 out[SIDES + a] = low[a];
             if (kept)
                 work.put(out, j);
@@ -348,20 +268,16 @@ template <int H, int ND> LANE void pole_up(Write found, Read work, index keep, i
     Inverse<H, WIDE> carried;
     double later[SIDES][H] = {}, in[SIDES + H + 1], next[SIDES + H + 1], low[H + 1], z[WIDE + 1], out[SIDES + ND + 1];
     work.get(in, stop - 1);
-    UNROLLED
-    for (int kept = 0; kept < 2; kept++) {
+    EACH(kept, 2) {
         ONE_BY_ONE
         for (index j = (kept ? known : stop) - 1; j >= (kept ? keep : known); j--) {
             work.get(next, j > keep ? j - 1 : j);
-            UNROLLED
-            for (int a = 0; a <= H; a++)
+            EACH(a, H + 1)
                 low[a] = in[SIDES + a];
-            UNROLLED
-            for (int r = 0; r < SIDES; r++)
+            EACH(r, SIDES)
                 out[r] = behind<H>(in[r] * low[0], low, later[r]);
             carried.row(z, low);
-            UNROLLED
-            for (int a = 0; a <= ND; a++)
+            EACH(a, ND + 1)
                 out[SIDES + a] = z[a];
             if (kept)
                 found.put(out, j);
@@ -376,8 +292,7 @@ LANE void asked_row(double (&row)[H + 1], const double (&own)[H + 1], const doub
                     double g)
 {
     row[0] = fma(g, own[0], fma(b, share[0], -c));
-    UNROLLED
-    for (int a = 1; a <= H; a++)
+    EACH_FROM(a, 1, H + 1)
         row[a] = fma(b, share[a], own[a]);
 }
 
@@ -389,8 +304,7 @@ template <int H> LANE double definite_rows(Read band, Read taken, double b, doub
     band.get(own, 0);
     taken.get(share, 0);
     asked_row<H>(row, own, share, b, c, g);
-    ONE_BY_ONE
-    for (index j = 0; j < nwave; j++) {
+    LOOP(index, j, 0, nwave) {
         index ahead = j + 1 < nwave ? j + 1 : j;
         band.get(own, ahead);
         taken.get(share, ahead);

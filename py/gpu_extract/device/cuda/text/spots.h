@@ -20,29 +20,21 @@ LANE void evaluate(index n, double *numbers, const double *series, const index *
 {
     int apart = (int)(nwave + TOGETHER - 1) / TOGETHER, j = (int)(n % apart);
     index f = n / apart;
-    ONE_BY_ONE
-    for (int d = 0; d < (int)ndomain; d++) {
+    LOOP(int, d, 0, (int)ndomain) {
         double values[NCOEF][TOGETHER];
-        UNROLLED
-        for (int k = 0; k < NCOEF; k++) {
-            UNROLLED
-            for (int b = 0; b < TOGETHER; b++)
+        EACH(k, NCOEF)
+            EACH(b, TOGETHER)
                 values[k][b] = j + b * apart < (int)nwave ? basis[(d * NCOEF + k) * nwave + j + b * apart] : 0.0;
-        }
-        ONE_BY_ONE
-        for (int at = (int)domain[d]; at < (int)domain[d + 1]; at++) {
+        LOOP(int, at, (int)domain[d], (int)domain[d + 1]) {
             int s = (int)domain[ndomain + 1 + at];
             const double *row = series + ((begin + f) * nseries + s) * NCOEF;
             double total[TOGETHER] = {};
-            UNROLLED
-            for (int k = 0; k < NCOEF; k++) {
+            EACH(k, NCOEF) {
                 double coefficient = row[k];
-                UNROLLED
-                for (int b = 0; b < TOGETHER; b++)
+                EACH(b, TOGETHER)
                     total[b] = fma(coefficient, values[k][b], total[b]);
             }
-            UNROLLED
-            for (int b = 0; b < TOGETHER; b++)
+            EACH(b, TOGETHER)
                 if (j + b * apart < (int)nwave)
                     numbers[(f * nseries + s) * nwave + j + b * apart] = total[b];
         }
@@ -55,8 +47,7 @@ template <int N> LANE void antiderivatives(double (&values)[N], double u)
     constexpr double ROOT_HALF = 0.70710678118654752440, DENSITY = 0.39894228040143267794;
     double density = -DENSITY * exp(-0.5 * u * u), before = 0.0, he = 1.0;
     values[0] = 0.5 * erf(u * ROOT_HALF);
-    UNROLLED
-    for (int k = 1; k < N; k++) {
+    EACH_FROM(k, 1, N) {
         values[k] = density * he;
         double next = fma(u, he, -(k - 1) * before);
         before = he;
@@ -70,11 +61,9 @@ LANE void along(double *profiles, int count, double edge, double scale, index nw
 {
     double low[N], high[N];
     antiderivatives<N>(low, edge * scale);
-    ONE_BY_ONE
-    for (int p = 0; p < count; p++) {
+    LOOP(int, p, 0, count) {
         antiderivatives<N>(high, (edge + (p + 1)) * scale);
-        UNROLLED
-        for (int k = 0; k < N; k++) {
+        EACH(k, N) {
             profiles[(k * count + p) * nwave] = high[k] - low[k];
             low[k] = high[k];
         }
@@ -107,24 +96,17 @@ LANE void mix(index n, double *mixed, const double *numbers, const double *profi
     const double *hx = profiles + (f * width + NJ * ny) * nwave + j;
     double *out = mixed + f * depth * nwave + j;
     double g[NJ][NI];
-    UNROLLED
-    for (int k = 0; k < NJ; k++) {
-        UNROLLED
-        for (int i = 0; i < NI; i++)
+    EACH(k, NJ)
+        EACH(i, NI)
             g[k][i] = given[(k * NI + i) * nwave];
-    }
-    ONE_BY_ONE
-    for (int x = 0; x < (int)nx; x++) {
+    LOOP(int, x, 0, (int)nx) {
         double total[NJ] = {};
-        UNROLLED
-        for (int i = 0; i < NI; i++) {
+        EACH(i, NI) {
             double here = hx[(i * nx + x) * nwave];
-            UNROLLED
-            for (int k = 0; k < NJ; k++)
+            EACH(k, NJ)
                 total[k] = fma(g[k][i], here, total[k]);
         }
-        UNROLLED
-        for (int k = 0; k < NJ; k++)
+        EACH(k, NJ)
             out[(k * nx + x) * nwave] = total[k];
     }
 }
@@ -143,24 +125,17 @@ LANE void add_core(index n, double *raw, const double *numbers, const double *pr
     const double *hy = profiles + f * width * nwave + j, *given = mixed + f * depth * nwave + j;
     const double *mine = numbers + f * nseries * nwave + j;
     double *out = raw + f * ny * nx * places + place, terms[NJ][ROWS_TOGETHER];
-    UNROLLED
-    for (int k = 0; k < NJ; k++) {
-        UNROLLED
-        for (int r = 0; r < ROWS_TOGETHER; r++)
+    EACH(k, NJ)
+        EACH(r, ROWS_TOGETHER)
             terms[k][r] = top + r < (int)ny ? hy[(k * ny + top + r) * nwave] : 0.0;
-    }
-    ONE_BY_ONE
-    for (int x = 0; x < (int)nx; x++) {
+    LOOP(int, x, 0, (int)nx) {
         double total[ROWS_TOGETHER] = {};
-        UNROLLED
-        for (int k = 0; k < NJ; k++) {
+        EACH(k, NJ) {
             double here = given[(k * nx + x) * nwave];
-            UNROLLED
-            for (int r = 0; r < ROWS_TOGETHER; r++)
+            EACH(r, ROWS_TOGETHER)
                 total[r] = fma(terms[k][r], here, total[r]);
         }
-        UNROLLED
-        for (int r = 0; r < ROWS_TOGETHER; r++) {
+        EACH(r, ROWS_TOGETHER) {
             int y = top + r;
             if (y >= (int)ny)
                 continue;

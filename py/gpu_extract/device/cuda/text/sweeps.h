@@ -9,24 +9,29 @@
 
 // The rows of one tile: it keeps first .. last - 1.
 struct Tile {
-    index number, first, last, nwave;
+    index number, tile, first, last, nwave;
 
     LANE Tile(index number, index tile, index nwave)
-        : number(number), first(number * tile), last(first + tile < nwave ? first + tile : nwave), nwave(nwave)
+        : number(number), tile(tile), first(number * tile), last(first + tile < nwave ? first + tile : nwave), nwave(nwave)
     {
     }
     LANE index start(index halo) const { return first > halo ? first - halo : 0; }
     LANE index stop(index halo) const { return last + halo < nwave ? last + halo : nwave; }
+    // The longest halo of all tiles of a fibre: upwards, nothing is measured.
+    LANE index longest(const int *halo, index fibre, index lanes) const
+    {
+        index most = 0;
+        for (index t = 1; t * tile < nwave; t++)
+            most = halo[t * lanes + fibre] > most ? halo[t * lanes + fibre] : most;
+        return most;
+    }
+    // Where a substitution begins, downwards and upwards: it forgets half as fast as an elimination.
+    LANE index above(const int *halo, index fibre, index lanes) const
+    {
+        return number ? start(2 * longest(halo, fibre, lanes)) : 0;
+    }
+    LANE index below(const int *halo, index fibre, index lanes) const { return stop(2 * longest(halo, fibre, lanes)); }
 };
-
-// The longest halo of all tiles of a fibre: upwards, nothing is measured.
-LANE index longest(const int *halo, index fibre, index lanes, index tile, index nwave)
-{
-    index most = 0;
-    for (index t = 1; t * tile < nwave; t++)
-        most = halo[t * lanes + fibre] > most ? halo[t * lanes + fibre] : most;
-    return most;
-}
 
 // halo = rows before its tile where the elimination of a lane has to begin.
 template <int H>
@@ -47,8 +52,8 @@ LANE void factor(index n, double *low, const int *halo, const int *gate, const d
     index i = n % lanes;
     Tile mine(n / lanes, tile, nwave);
     if (gate[i] == open)
-        factor_rows<H>(Write{low + i, (H + 1) * lanes, lanes}, Read{band + place + i * between, row, element},
-                       mine.number ? mine.start(halo[n]) : 0, mine.first, mine.last);
+        eliminate_rows<H, true>(Write{low + i, (H + 1) * lanes, lanes}, Read{band + place + i * between, row, element},
+                                mine.number ? mine.start(halo[n]) : 0, mine.first, mine.last);
 }
 
 // inverse = the inverse within its band, rows of `width`, from factors.
@@ -60,7 +65,7 @@ LANE void invert(index n, double *inverse, const double *low, const int *halo, c
     Tile mine(n / lanes, tile, nwave);
     if (gate[i] == open)
         invert_rows<H>(Write{inverse + i, width * lanes, lanes}, Read{low + i, (H + 1) * lanes, lanes}, mine.first,
-                       mine.last, mine.stop(longest(halo, i, lanes, tile, nwave)));
+                       mine.last, mine.stop(mine.longest(halo, i, lanes)));
 }
 
 // Of right sides y, one number a row, pair m: y = L^-1 of what is given. The factor is that of lane own[m] of `lanes`,
@@ -73,7 +78,7 @@ LANE void substitute(index n, double *y, const double *given, const double *low,
     Tile mine(n / pairs, tile, nwave);
     if (i >= 0)
         forward_rows<H>(Write{y + m, pairs, 1}, Read{given + m, pairs, 1}, Read{low + i, (H + 1) * lanes, lanes},
-                        mine.number ? mine.start(2 * longest(halo, i, lanes, tile, nwave)) : 0, mine.first, mine.last);
+                        mine.above(halo, i, lanes), mine.first, mine.last);
 }
 
 // x = L^-T D^-1 y, as `substitute`.
@@ -85,8 +90,7 @@ LANE void resubstitute(index n, double *x, const double *y, const double *low, c
     Tile mine(n / pairs, tile, nwave);
     if (i >= 0)
         backward_rows<H>(Write{x + m, pairs, 1}, Read{y + m, pairs, 1}, Read{low + i, (H + 1) * lanes, lanes},
-                         Read{y + m, 0, 0}, mine.first, mine.last,
-                         mine.stop(2 * longest(halo, i, lanes, tile, nwave)));
+                         Read{y + m, 0, 0}, mine.first, mine.last, mine.below(halo, i, lanes));
 }
 
 // Conjugate gradients: y = L^-1 r of one fibre and tile; vectors (fibres, nwave). state: rows of `facts`, of which the
@@ -99,7 +103,7 @@ LANE void precondition_down(index n, double *y, const double *r, const double *l
     Tile mine(n / lanes, tile, nwave);
     if (state[i / nfibre * facts] != 0.0)
         forward_rows<H>(Write{y + i * nwave, 1, 1}, Read{r + i * nwave, 1, 1}, Read{low + i, (H + 1) * lanes, lanes},
-                        mine.number ? mine.start(2 * longest(halo, i, lanes, tile, nwave)) : 0, mine.first, mine.last);
+                        mine.above(halo, i, lanes), mine.first, mine.last);
 }
 
 // z = L^-T D^-1 y, and the tile's part of r z: parts (fibres, nparts), 0 behind the last tile.
@@ -115,8 +119,8 @@ LANE void precondition_up(index n, double *z, double *parts, const double *y, co
     double total = 0.0;
     if (mine.first < nwave)
         total = backward_rows<H>(Write{z + i * nwave, 1, 1}, Read{y + i * nwave, 1, 1},
-                                 Read{low + i, (H + 1) * lanes, lanes}, Read{r + i * nwave, 1, 1}, mine.first, mine.last,
-                                 mine.stop(2 * longest(halo, i, lanes, tile, nwave)));
+                                 Read{low + i, (H + 1) * lanes, lanes}, Read{r + i * nwave, 1, 1}, mine.first,
+                                 mine.last, mine.below(halo, i, lanes));
     parts[i * nparts + t] = total;
 }
 
@@ -183,7 +187,7 @@ LANE void poles_down(index n, double *work, const double *band, const double *si
     Tile mine(n / pole.many, tile, nwave);
     pole_down<H>(Write{work + n % pole.many, columns * pole.many, pole.many}, Read{band + i, (reach + 1) * lanes, lanes},
                  Read{sides + i, SIDES * lanes, lanes}, pole.shift,
-                 mine.number ? mine.start(2 * longest(halo, i, lanes, tile, nwave)) : 0, mine.first, mine.last);
+                 mine.above(halo, i, lanes), mine.first, mine.last);
 }
 
 // found: rows of SIDES + ND + 1: the solutions, and diagonals 0 .. ND of the inverse, of every pole.
@@ -198,7 +202,7 @@ LANE void poles_up(index n, double *found, const double *work, const int *halo, 
     Tile mine(n / pole.many, tile, nwave);
     pole_up<H, ND>(Write{found + n % pole.many, (SIDES + ND + 1) * pole.many, pole.many},
                    Read{work + n % pole.many, columns * pole.many, pole.many}, mine.first, mine.last,
-                   mine.stop(2 * longest(halo, pole.fibre, lanes, tile, nwave)));
+                   mine.below(halo, pole.fibre, lanes));
 }
 
 // sums, rows of `kept` elements, += c t times what each pole of a group left, pole after pole: ELEMENTS of a row.
@@ -215,21 +219,18 @@ LANE void add_up(index n, double *sums, const double *work, const double *bound,
         return;
     index left = (index)poles[0] - group * Pole::GROUP, count = left < Pole::GROUP ? left : Pole::GROUP;
     double totals[ELEMENTS], root = sqrt(bound[i]);
-    UNROLLED
-    for (int b = 0; b < ELEMENTS; b++)
+    EACH(b, ELEMENTS)
         totals[b] = group > 0 && first + b < kept ? sums[(row + b) * lanes + i] : 0.0;
     const double *pole = poles + 2 + group * Pole::GROUP, *part = work + (row * lanes + i) * Pole::GROUP;
     int there = (int)(kept - first < ELEMENTS ? kept - first : ELEMENTS);
     FOUR_AT_ONCE
     for (int p = 0; p < (int)count; p++) {
         double weight = (pole[p] * bound[i]) * (pole[Pole::MOST + p] * root);
-        UNROLLED
-        for (int b = 0; b < ELEMENTS; b++)
+        EACH(b, ELEMENTS)
             if (b < there)
                 totals[b] += weight * part[b * lanes * Pole::GROUP + p];
     }
-    UNROLLED
-    for (int b = 0; b < ELEMENTS; b++)
+    EACH(b, ELEMENTS)
         if (first + b < kept)
             sums[(row + b) * lanes + i] = totals[b];
 }
