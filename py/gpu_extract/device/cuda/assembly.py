@@ -1,9 +1,7 @@
 """Kernels: what a piece has become, as rows of the frame: mask bits, photons per Angstrom, types of the file.
 
 To the last bit what quality.mask_bits, quality.bin_status and assemble.rows_of (`held` included) make on the host.
-Medians are found by
-counting: the lane of a bin counts how many of the fibre's other bins are smaller, and who is in the middle says so;
-nothing is sorted, and a fibre's lanes need nothing from each other.
+Medians are found by counting how many bins are smaller: nothing is sorted, and lanes need nothing from each other.
 """
 # mypy: disallow-untyped-defs=False
 import math
@@ -28,9 +26,7 @@ _MISFIT, _FAILED, _EMPTY = int(SpecMask.BAD2DFIT), int(Status.FAILED), int(Statu
 
 @kernel("u4[2] f8[2] f8[2] f8[2]")
 def mark(n, bits, middles, ivar, fraction):
-    """Mask bits but for the model's fit: a lane for each bin.
-
-    The bits of one bin that need no other bin.
+    """Mask bits but for the model's fit, which need no other bin: a lane for each bin.
 
     bits: (fibres, nout) uint32, filled; middles: (2, fibres), NaN afterwards; ivar, fraction: (fibres, nout)
     """
@@ -120,12 +116,8 @@ def _write(n, to_flux, to_ivar, to_chi, to_fraction, to_mask, to_status, flux, i
 
 _GIVEN = "f8[2] f8[2] f8[2] f8[2] i1[2] u4[2] f8[2] i8[2] f8[2] f8[1] i8"
 
-
-# Rows of a frame of float32, all but the resolution: a lane for each bin of the piece.
+# Rows of a frame of float32 and of float64, all but the resolution: a lane for each bin of the piece.
 write_singles = kernel(f"f4[2] f4[2] f4[2] f4[2] u4[2] i1[2] {_GIVEN}", name="write_singles")(_write)
-
-
-# The same of float64.
 write_doubles = kernel(f"f8[2] f8[2] f8[2] f8[2] u4[2] i1[2] {_GIVEN}", name="write_doubles")(_write)
 
 
@@ -139,9 +131,6 @@ def _resolve(n, to, resolution, targets, status):
         to[row, k, j] = 0.0 if status[f, j] == LOST else resolution[f, k, j]
 
 
-# The resolution's rows of a frame of float32: a lane for each element of the piece's.
+# The resolution's rows of a frame of float32 and of float64: a lane for each element of the piece's.
 resolve_singles = kernel("f4[3] f8[3] i8[2] i1[2]", name="resolve_singles")(_resolve)
-
-
-# The same of float64.
 resolve_doubles = kernel("f8[3] f8[3] i8[2] i1[2]", name="resolve_doubles")(_resolve)

@@ -22,10 +22,7 @@ R, Z, P, Q, S, T, VECTORS = 0, 1, 2, 3, 4, 5, 6      # the vectors: (VECTORS, fi
 
 @kernel("f8[3] f8[2]")
 def begin(n, vectors, rhs):
-    """The vectors before the first iteration: a lane for each bin.
-
-    r = rhs, everything else 0, at one bin.
-    """
+    """The vectors before the first iteration, r = rhs, everything else 0: a lane for each bin."""
     nwave = rhs.shape[1]
     f, j = n // nwave, n % nwave
     for v in range(VECTORS):
@@ -43,10 +40,7 @@ def _sum_of(values, start, count):
 
 @kernel("f8[2]", block=32)
 def start(n, state):
-    """States before the first `judge`: a lane for each bundle.
-
-    A bundle begins to move.
-    """
+    """States before the first `judge`, every bundle moves: a lane for each bundle."""
     for s in range(STATE):
         state[n, s] = 0.0
     state[n, MOVES] = 1.0
@@ -55,9 +49,7 @@ def start(n, state):
 
 @kernel("f8[2] f8[1] f8[1] i8 f8", block=32)
 def judge(n, state, dots, curvatures, nfibre, tolerance):
-    """Convergence: a lane for each bundle.
-
-    After an iteration, or before the first: where a bundle stands, and whether it goes on.
+    """Where a bundle stands after an iteration, or before the first, and whether it goes on: a lane for each bundle.
 
     sqrt(norm) is the error in sigma up to the coupling between fibres: norm = r M^-1 r, M: the fibres' own blocks
     """
@@ -86,11 +78,8 @@ between = text_kernel("gradients.between", "f8[3] f8[3] f8[4] f8[2] i8 i8 i8 i8 
 
 @kernel("f8[3] f8[2] f8[2] i8")
 def advance(n, vectors, parts, state, nfibre):
-    """The direction and its image: a lane for each part of a fibre.
-
-    p = z + beta p and q = r + t + beta q at every 64th bin of a fibre, and their share of p q into parts (fibres,
-    PARTS).
-    """
+    """The direction and its image, p = z + beta p and q = r + t + beta q, at every 64th bin of a fibre, and their share
+    of p q into parts (fibres, PARTS): a lane for each part of a fibre."""
     f, c = n // PARTS, n % PARTS
     b = f // nfibre
     if state[b, MOVES] == 0.0:
@@ -116,10 +105,7 @@ def add_parts(n, whole, parts):
 
 @kernel("f8[3] f8[1] f8[2] i8")
 def step(n, vectors, curvatures, state, nfibre):
-    """A step along the direction: a lane for each bin.
-
-    s += alpha p, r -= alpha q at one bin.
-    """
+    """A step along the direction, s += alpha p, r -= alpha q: a lane for each bin."""
     nwave = vectors.shape[2]
     f, j = n // nwave, n % nwave
     b = f // nfibre
@@ -134,10 +120,7 @@ def step(n, vectors, curvatures, state, nfibre):
 
 @kernel("f8[2] f8[3] f8[3]")
 def arrive(n, x, vectors, sums):
-    """The solution: a lane for each bin.
-
-    x = s, 0 where weight (sums[0]) is 0.
-    """
+    """The solution, x = s, 0 where weight (sums[0]) is 0: a lane for each bin."""
     nwave = x.shape[1]
     f, j = n // nwave, n % nwave
     x[f, j] = vectors[S, f, j] if sums[0, f, j] > 0.0 else 0.0

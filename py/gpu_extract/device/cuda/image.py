@@ -41,13 +41,9 @@ def _whiten(n, pixels, cuts, places, root, light):
     light[b, column, row] = value
 
 
-# sqrt(ivar) and sqrt(ivar) pix of float32 images; a lane for each pixel.
+# sqrt(ivar) and sqrt(ivar) pix of float32 and of float64 images; a lane for each pixel.
 whiten_singles = kernel("f4[3] i8[2] i8[2] f8[3] f8[3]", name="whiten_singles", block=256)(_whiten)
-
-
-# The same of float64 images.
 whiten_doubles = kernel("f8[3] i8[2] i8[2] f8[3] f8[3]", name="whiten_doubles", block=256)(_whiten)
-
 
 # What is seen of the pixels in parts, of float32 and of float64 images, and in all (text/image.h).
 look_singles = text_kernel("image.look_singles", "f8[3] f4[3] i8[2] i8 i8", block=128)

@@ -40,9 +40,8 @@ def couple_lanes(nwave: int, nd: int, hw: int) -> int:
 
 @kernel("f8[4] f8[2] i1[2] f8[3] f8 f8")
 def give_up(n, icov, rhs, given_up, sums, least, ridge):
-    """Bins of weight 0 taken out, and which others are to be: a lane for each bin.
-
-    The rule of normal.give_up for one bin; bins that it gives up are only told of: such a bundle is the CPU's.
+    """Bins of weight 0 taken out, and which others normal.give_up would, told of alone: such a bundle is the CPU's. A
+    lane for each bin.
 
     rhs: (fibres, nwave), filled: 0 where weight is; given_up: (fibres, nwave) int8, filled; sums: weight and rhs
     least: normal.FAINT_LIGHT: the CPU gives up some of these, and flags the others; ridge: see config.regularize

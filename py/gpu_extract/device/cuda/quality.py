@@ -7,9 +7,7 @@ from gpu_extract.device.cuda.text import text_kernel
 
 @kernel("i4[3] i4[2] i8[2] i8 i8")
 def bins_of_row(n, ranges, y0, cuts, nfibre, ny):
-    """Bins by rows: a lane for each fibre and row.
-
-    Which bins of a fibre touch a row of the cut-out.
+    """Which bins of a fibre touch a row of the cut-out: a lane for each fibre and row.
 
     ranges: (2, fibres, rows) int32, filled: first bin and one past the last; rows ascend or descend along wavelength
     """

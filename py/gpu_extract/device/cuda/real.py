@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from gpu_extract.device.cuda.kernels import Kernel, argument
+from gpu_extract.device.cuda.seam import Device, DeviceArray
 from gpu_extract.device.cuda.text import OPTIONS, TextKernel, source
 from gpu_extract.errors import InputError
 
@@ -16,27 +17,18 @@ _NUMBERS = {"f8": np.float64, "i8": np.int64}      # as a kernel in CUDA C++ tak
 _ELSEWHERE = "leave --gpu out, or use a machine with a GPU"
 
 
-class CupyArray:
-    """Device memory: see seam.DeviceArray; handle: the same memory as numba sees it."""
+class CupyArray(DeviceArray):
+    """Device memory; handle: the same memory as numba sees it."""
 
     def __init__(self, data: Any):
         from numba import cuda
 
-        self.data, self.shape, self.dtype = data, data.shape, data.dtype
+        super().__init__(data)
         self.handle = cuda.as_cuda_array(data, sync=False)
 
-    def part(self, first: int, last: int) -> "CupyArray":
-        """See seam.DeviceArray."""
-        return CupyArray(self.data[first:last])
 
-    def seen_as(self, shape: Sequence[int], dtype: Any) -> "CupyArray":
-        """See seam.DeviceArray."""
-        size = prod(shape) * np.dtype(dtype).itemsize
-        return CupyArray(self.data.reshape(-1).view(np.uint8)[:size].view(dtype).reshape(tuple(shape)))
-
-
-class CupyDevice:
-    """See seam.Device: CUDA device `number`.
+class CupyDevice(Device):
+    """CUDA device `number`.
 
     limit: bytes this process may take, None: all there is; several ranks share a device that way
     """
@@ -60,75 +52,59 @@ class CupyDevice:
         self._texts: dict[TextKernel, Any] = {}
 
     def empty(self, shape: Sequence[int], dtype: Any = np.float64) -> CupyArray:
-        """See seam.Device."""
         size = max(prod(shape) * np.dtype(dtype).itemsize, 1)
         return CupyArray(self._cupy.ndarray(tuple(shape), dtype, self._pool.malloc(size)))
 
     def pinned(self, shape: Sequence[int], dtype: Any = np.float64) -> np.ndarray:
-        """See seam.Device."""
         size = max(prod(shape) * np.dtype(dtype).itemsize, 1)
         step = 1 << max(size.bit_length() - 4, 9)       # the pool gives memory again to the same size alone
         return np.frombuffer(self._pinned.malloc(-(-size // step) * step), dtype, prod(shape)).reshape(tuple(shape))
 
     def stream(self) -> Any:
-        """See seam.Device."""
         return self._cupy.cuda.Stream(non_blocking=True)
 
     def event(self) -> Any:
-        """See seam.Device."""
         return self._cupy.cuda.Event()
 
     def record(self, event: Any, stream: Any) -> None:
-        """See seam.Device."""
         event.record(stream)
 
     def wait(self, stream: Any, event: Any) -> None:
-        """See seam.Device."""
         stream.wait_event(event)
 
     def finish(self, event: Any) -> None:
-        """See seam.Device."""
         event.synchronize()
 
     def current(self, stream: Any) -> AbstractContextManager[Any]:
-        """See seam.Device."""
         context: AbstractContextManager[Any] = stream
         return context
 
     def mark(self) -> Any:
-        """See seam.Device."""
         event = self._cupy.cuda.Event()
         event.record(self._cupy.cuda.get_current_stream())
         return event
 
     def between(self, first: Any, second: Any) -> float:
-        """See seam.Device."""
         first.synchronize()
         second.synchronize()
         return 1e-3 * float(self._cupy.cuda.get_elapsed_time(first, second))
 
     def push(self, name: str) -> None:
-        """See seam.Device."""
         self._cupy.cuda.nvtx.RangePush(name)
 
     def pop(self) -> None:
-        """See seam.Device."""
         self._cupy.cuda.nvtx.RangePop()
 
     def upload(self, source: np.ndarray, target: Any, stream: Any) -> None:
-        """See seam.Device."""
         target.data.data.copy_from_host_async(source.ctypes.data, source.nbytes, stream)
 
     def download(self, source: Any, target: np.ndarray, stream: Any) -> None:
-        """See seam.Device."""
         source.data.data.copy_to_host_async(target.ctypes.data, target.nbytes, stream)
 
     def clear(self, array: Any, stream: Any) -> None:
-        """See seam.Device."""
         array.data.data.memset_async(0, array.data.nbytes, stream)
 
     def launch(self, kernel: Kernel | TextKernel, count: int, args: tuple[Any, ...], stream: Any) -> None:
-        """See seam.Device."""
         if isinstance(kernel, TextKernel):
             self._launch_text(kernel, count, args, stream)
         elif count > 0:
@@ -159,7 +135,7 @@ class CupyDevice:
         return self._launches[key]
 
     def capture(self, work: Callable[[], None], stream: Any) -> Any:
-        """See seam.Device. cupy captures in the relaxed mode: what a library allocates meanwhile breaks nothing."""
+        """cupy captures in the relaxed mode: what a library allocates meanwhile breaks nothing."""
         stream.begin_capture()
         try:
             work()
@@ -170,35 +146,28 @@ class CupyDevice:
         return stream.end_capture()
 
     def replay(self, graph: Any, stream: Any) -> None:
-        """See seam.Device."""
         graph.launch(stream)
 
     def memory(self) -> int:
-        """See seam.Device."""
         return int(self._pool.total_bytes())
 
     def facts(self) -> dict[str, Any]:
-        """See seam.Device."""
         free, total = self._cupy.cuda.Device(self.number).mem_info
         return {"name": self.name, "number": self.number, "memory": int(total), "free": int(free)}
 
     def free_memory(self) -> int:
-        """See seam.Device."""
         free = int(self._cupy.cuda.Device(self.number).mem_info[0]) + int(self._pool.free_bytes())
         return free if self._limit is None else min(free, self._limit - int(self._pool.used_bytes()))
 
     def is_out_of_memory(self, error: BaseException) -> bool:
-        """See seam.Device."""
         text = f"{type(error).__name__} {error}"
         return isinstance(error, MemoryError) or any(
             word in text for word in ("cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "ALLOC_FAILED"))
 
     def forget(self) -> None:
-        """See seam.Device."""
         self._launches.clear()
 
     def close(self) -> None:
-        """See seam.Device."""
         self._cupy.cuda.runtime.deviceSynchronize()
         self.forget()
         self._pool.free_all_blocks()

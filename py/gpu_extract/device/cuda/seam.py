@@ -6,6 +6,7 @@ events allow. No verb waits but `finish`, `between` and `close`.
 """
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,21 +15,23 @@ from gpu_extract.device.cuda.kernels import Kernel
 from gpu_extract.device.cuda.text import TextKernel
 
 
-class DeviceArray(Protocol):
+class DeviceArray:
     """A C-contiguous array in device memory.
 
     data: the array itself (cupy.ndarray or numpy.ndarray)
     """
 
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    data: Any
+    def __init__(self, data: Any):
+        self.data, self.shape, self.dtype = data, data.shape, data.dtype
 
     def part(self, first: int, last: int) -> "DeviceArray":
         """Rows first .. last - 1 along the first axis, in the same memory."""
+        return type(self)(self.data[first:last])
 
     def seen_as(self, shape: Sequence[int], dtype: Any) -> "DeviceArray":
         """The beginning of the same memory as an array of another shape and type."""
+        size = prod(shape) * np.dtype(dtype).itemsize
+        return type(self)(self.data.reshape(-1).view(np.uint8)[:size].view(dtype).reshape(tuple(shape)))
 
 
 class Empty(Protocol):

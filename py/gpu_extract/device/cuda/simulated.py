@@ -17,6 +17,7 @@ from numba import cuda, njit
 
 from gpu_extract.device.cuda.host_text import run_lanes
 from gpu_extract.device.cuda.kernels import Kernel, argument
+from gpu_extract.device.cuda.seam import Device, DeviceArray
 from gpu_extract.device.cuda.text import TextKernel
 from gpu_extract.kernels import compiled
 
@@ -25,22 +26,6 @@ GARBAGE = 0xFB      # of every byte: NaN-like huge negative floats, negative int
 
 class OutOfDeviceMemory(MemoryError):
     """The simulated device's memory is exhausted."""
-
-
-class SimulatedArray:
-    """Device memory: see seam.DeviceArray."""
-
-    def __init__(self, data: np.ndarray):
-        self.data, self.shape, self.dtype = data, data.shape, data.dtype
-
-    def part(self, first: int, last: int) -> "SimulatedArray":
-        """See seam.DeviceArray."""
-        return SimulatedArray(self.data[first:last])
-
-    def seen_as(self, shape: Sequence[int], dtype: Any) -> "SimulatedArray":
-        """See seam.DeviceArray."""
-        size = prod(shape) * np.dtype(dtype).itemsize
-        return SimulatedArray(self.data.reshape(-1).view(np.uint8)[:size].view(dtype).reshape(tuple(shape)))
 
 
 class _Stream:
@@ -74,8 +59,8 @@ class _Event:
         return self.stream is None or self.stream.done >= self.place
 
 
-class SimulatedDevice:
-    """See seam.Device.
+class SimulatedDevice(Device):
+    """A device in numpy arrays.
 
     memory: bytes that it has
     compiled: lanes are compiled for the CPU and run in a loop; otherwise they run under numba's CUDA simulator, which
@@ -98,14 +83,13 @@ class SimulatedDevice:
         self._current: _Stream | None = None
         self._streams: list[_Stream] = []
 
-    def empty(self, shape: Sequence[int], dtype: Any = np.float64) -> SimulatedArray:
-        """See seam.Device."""
+    def empty(self, shape: Sequence[int], dtype: Any = np.float64) -> DeviceArray:
         size = prod(shape) * np.dtype(dtype).itemsize
         if self.used + size > self.capacity:
             raise OutOfDeviceMemory(f"{size} bytes are wanted, {self.capacity - self.used} are left")
         data = np.full(size, self.garbage, np.uint8).view(dtype).reshape(tuple(shape))
         self._take(size)
-        array = SimulatedArray(data)
+        array = DeviceArray(data)
         weakref.finalize(data if data.base is None else data.base, self._take, -size)
         return array
 
@@ -114,30 +98,24 @@ class SimulatedDevice:
         self.peak = max(self.peak, self.used)
 
     def pinned(self, shape: Sequence[int], dtype: Any = np.float64) -> np.ndarray:
-        """See seam.Device."""
         return np.full(prod(shape) * np.dtype(dtype).itemsize, self.garbage, np.uint8).view(dtype).reshape(tuple(shape))
 
     def stream(self) -> _Stream:
-        """See seam.Device."""
         self._streams.append(_Stream())
         return self._streams[-1]
 
     def event(self) -> _Event:
-        """See seam.Device."""
         return _Event()
 
     def record(self, event: _Event, stream: Any) -> None:
-        """See seam.Device."""
         _must_not_be_captured(stream)
         event.stream, event.place = stream, stream.done + len(stream.queue)
 
     def wait(self, stream: _Stream, event: _Event) -> None:
-        """See seam.Device."""
         _must_not_be_captured(stream)
         stream.queue.append(_Event(event.stream, event.place))
 
     def finish(self, event: _Event) -> None:
-        """See seam.Device."""
         wanted, eager = _Event(event.stream, event.place), list(self._streams)
         if self._dice is not None:
             self._dice.shuffle(eager)
@@ -158,47 +136,39 @@ class SimulatedDevice:
 
     @contextmanager
     def current(self, stream: _Stream) -> Iterator[None]:
-        """See seam.Device."""
         before, self._current = self._current, stream
         yield
         self._current = before
 
     def mark(self) -> _Event:
-        """See seam.Device."""
         event = _Event()
         if self._current is not None:
             self.record(event, self._current)
         return event
 
     def between(self, first: _Event, second: _Event) -> float:
-        """See seam.Device."""
         self.finish(first)
         self.finish(second)
         return 0.0
 
     def push(self, name: str) -> None:
-        """See seam.Device."""
         self.ranges.append(name)
 
     def pop(self) -> None:
-        """See seam.Device."""
+        pass
 
     def upload(self, source: np.ndarray, target: Any, stream: Any) -> None:
-        """See seam.Device."""
         _must_fit(source, target.data)
         stream.queue.append(lambda: np.copyto(target.data, source))
 
     def download(self, source: Any, target: np.ndarray, stream: Any) -> None:
-        """See seam.Device."""
         _must_fit(target, source.data)
         stream.queue.append(lambda: np.copyto(target, source.data))
 
     def clear(self, array: Any, stream: Any) -> None:
-        """See seam.Device."""
         stream.queue.append(lambda: array.data.fill(0))
 
     def launch(self, kernel: Kernel | TextKernel, count: int, args: tuple[Any, ...], stream: Any) -> None:
-        """See seam.Device."""
         if isinstance(kernel, TextKernel):
             self._launch_text(kernel, count, args, stream)
             return
@@ -226,7 +196,7 @@ class SimulatedDevice:
         stream.queue.append(work)
 
     def capture(self, work: Callable[[], None], stream: _Stream) -> list[Any]:
-        """See seam.Device. A launch keeps its numbers and the places of its arrays, as a graph does."""
+        """A launch keeps its numbers and the places of its arrays, as a graph does."""
         before, stream.queue, stream.captured = stream.queue, deque(), True
         try:
             work()
@@ -235,32 +205,25 @@ class SimulatedDevice:
             stream.queue, stream.captured = before, False
 
     def replay(self, graph: list[Any], stream: _Stream) -> None:
-        """See seam.Device."""
         self.replayed += 1
         stream.queue.extend(graph)
 
     def memory(self) -> int:
-        """See seam.Device."""
         return self.peak
 
     def facts(self) -> dict[str, Any]:
-        """See seam.Device."""
         return {"name": self.name, "number": 0, "memory": self.capacity}
 
     def free_memory(self) -> int:
-        """See seam.Device."""
         return self.capacity - self.used
 
     def is_out_of_memory(self, error: BaseException) -> bool:
-        """See seam.Device."""
         return isinstance(error, MemoryError)
 
     def forget(self) -> None:
-        """See seam.Device."""
         self.close()
 
     def close(self) -> None:
-        """See seam.Device."""
         for stream in self._streams:
             self.finish(_Event(stream, stream.done + len(stream.queue)))
         self._streams.clear()

@@ -30,10 +30,7 @@ def rows_together(ny: int, nj: int, cut: bool) -> int:
 
 @kernel("f8[3] f8[3] i4[2] i4[2] i8")
 def add_tail(n, raw, numbers, y0, x0, nx):
-    """The power-law tail: a lane for each pixel and bin.
-
-    raw += amp r2 / (core^2 + r2)^(1 + index/2), one pixel.
-    """
+    """The power-law tail, raw += amp r2 / (core^2 + r2)^(1 + index/2): a lane for each pixel and bin."""
     lanes, places, nwave = raw.shape[1], raw.shape[2], y0.shape[1]
     f, p, at = n // (lanes * places), n // places % lanes, n % places
     j = bin_at(at)
@@ -49,9 +46,8 @@ def add_tail(n, raw, numbers, y0, x0, nx):
 
 @kernel("f8[3] f4[3] f8[3] f8[3] f8[3] i4[2] i4[2] i8[2] i8 i8", block=64)
 def finish(n, white, single, sums, root, light, y0, x0, cuts, nfibre, nx):
-    """Spots, whitened spots, weight and right side: a lane for each place of a bin (text/normal.h).
-
-    Clip a spot at 0, give it the sum 1, and look through it at the pixels.
+    """Clip a spot at 0, give it the sum 1, and look through it at the pixels: whitened spots, weight and right side; a
+    lane for each place of a bin (text/normal.h).
 
     white: (fibres, ny nx, places), the raw spot on entry, then spot times sqrt(ivar); single: (fibres, ny nx, nwave),
     filled with the spot; sums: (2, fibres, nwave), filled with A^T W 1 and A^T W p
