@@ -62,7 +62,7 @@ def couple(s: PieceShape, a: tuple[Any, ...]) -> Times:
 
 
 PATHS: dict[str, Path] = {
-    "image.look_singles": lambda s, a: {"1": a[3] / a[4] / 4},
+    "image.look": lambda s, a: {"1": a[3] / a[4] / 4},
     "image.see": lambda s, a: {"0": a[2] / 4},
     "sweeps.settle": settling,
     "sweeps.settle_pole": settling,

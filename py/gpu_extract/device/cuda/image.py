@@ -46,6 +46,6 @@ whiten_singles = kernel("f4[3] i8[2] i8[2] f8[3] f8[3]", name="whiten_singles", 
 whiten_doubles = kernel("f8[3] i8[2] i8[2] f8[3] f8[3]", name="whiten_doubles", block=256)(_whiten)
 
 # What is seen of the pixels in parts, of float32 and of float64 images, and in all (text/image.h).
-look_singles = text_kernel("image.look_singles", "f8[3] f4[3] i8[2] i8 i8", block=128)
-look_doubles = text_kernel("image.look_doubles", "f8[3] f8[3] i8[2] i8 i8", block=128)
+look_singles = text_kernel("image.look", "f8[3] f4[3] i8[2] i8 i8", block=128)
+look_doubles = text_kernel("image.look", "f8[3] f8[3] i8[2] i8 i8", block=128)
 see = text_kernel("image.see", "f8[2] f8[3] i8")

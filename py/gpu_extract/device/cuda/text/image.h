@@ -31,16 +31,6 @@ LANE void look(index n, double *parts, const Real *pixels, const index *places, 
     mine[2 * lookers] = illegal;
 }
 
-LANE void look_singles(index n, double *parts, const float *pixels, const index *places, index size, index lookers)
-{
-    look(n, parts, pixels, places, size, lookers);
-}
-
-LANE void look_doubles(index n, double *parts, const double *pixels, const index *places, index size, index lookers)
-{
-    look(n, parts, pixels, places, size, lookers);
-}
-
 // seen (bundles, 3) = the largest of the parts: of the illegal ones that says whether there are any.
 LANE void see(index n, double *seen, const double *parts, index lookers)
 {
