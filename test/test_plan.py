@@ -106,6 +106,16 @@ def covers(ranges, n):
     assert (ranges[-1][1] if ranges else 0) == n
 
 
+def test_a_grid_beyond_any_series_that_varies_is_refused(psf):
+    """Files of version 2 give each parameter a range of its own; a polynomial beyond its own is anything."""
+    core = psf.cores[0]
+    short = replace(core.sigma_y, wmin=6050.0, coeff=np.full((10, 2), 1.1))
+    with pytest.raises(InputError, match="covers 6050 to 6200"):
+        plan.make_plan(replace(psf, cores=(replace(core, sigma_y=short),)), CONFIG, 0)
+    constant = replace(short, coeff=np.full((10, 1), 1.1))
+    plan.make_plan(replace(psf, cores=(replace(core, sigma_y=constant),)), CONFIG, 0)
+
+
 def test_tiles_and_groups_cover_all():
     for n, length in product(range(40), (1, 2, 7, 39, 40, 100)):
         covers(plan.tiles(n, length), n)

@@ -61,11 +61,13 @@ def make_plan(psf: PsfModel, config: ExtractConfig, pad: int, dropped: Collectio
     wave = wavelength_grid(config.wavelength)
     low, high = psf.wavelength_range
     factor, step = config.wave_factor, config.wavelength[2]
-    if wave[0] / factor < low or wave[-1] / factor > high:
+    varying = [series for series in psf.series() if series.coeff[..., 1:].any()]    # constants hold everywhere
+    lowest, highest = max([low, *(s.wmin for s in varying)]), min([high, *(s.wmax for s in varying)])
+    if wave[0] / factor < lowest or wave[-1] / factor > highest:
         made = f"{wave[0] / factor:.8g} to {wave[-1] / factor:.8g}"
         moved = "" if factor == 1 else f" (the factor {factor} makes them {made})"
         raise InputError(f"wavelengths {wave[0]:g} to {wave[-1]:g} Angstrom were asked for, {psf.name} covers "
-                         f"{low:g} to {high:g}{moved}: choose --wavelength within that")
+                         f"{lowest:g} to {highest:g}{moved}: choose --wavelength within that")
     below = min(pad, int((wave[0] - low * factor) / step))
     above = min(pad, int((high * factor - wave[-1]) / step))
     extended = wavelength_grid(config.wavelength, below, above) / factor
