@@ -116,6 +116,33 @@ def test_a_folder_that_may_not_be_written():
     assert "is not writable; change its permissions" in found.stdout
 
 
+def test_a_name_that_is_too_long(tmp_path):
+    with pytest.raises(OutputError, match="cannot be written: File name too long; change the permissions, or give"):
+        check_target(tmp_path / ("x" * 251 + ".fits"))
+
+
+@pytest.mark.parametrize("check", ["check_target", "check_folder"])
+def test_a_folder_that_may_not_be_searched(check):
+    """Nothing in it can be asked for: Path.is_dir and Path.exists raise there."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o000)
+    code = (
+        "import os, sys\n"
+        f"from gpu_extract.io.atomic import {check} as check\n"
+        "from gpu_extract.errors import OutputError\n"
+        "os.getuid() or os.setuid(65534)\n"
+        "try:\n    check(sys.argv[1])\n"
+        "except OutputError as error:\n    print(error)\n"
+    )
+    try:
+        found = subprocess.run(
+            [sys.executable, "-c", code, str(folder / "a" / "b.fits")], capture_output=True, text=True, check=True
+        )
+    finally:
+        folder.rmdir()
+    assert "cannot be written: Permission denied; change the permissions" in found.stdout
+
+
 def test_a_link_stays_a_link(tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "real.fits").write_text("old")

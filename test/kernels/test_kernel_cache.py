@@ -255,6 +255,19 @@ def test_a_folder_that_can_only_be_read_is_read_and_the_next_is_written(kept: Ke
     assert kept.file().name == NAME
 
 
+def test_a_folder_that_may_not_be_searched_is_passed_over(tmp_path: Path) -> None:
+    """Path.is_dir raises there, and root may search everything: so the question is asked as somebody else."""
+    shut, code = tmp_path / "shut", (
+        "import os, sys, pathlib, gpu_extract.kernels.kernel_store as kept\n"
+        "os.getuid() or os.setuid(65534)\n"
+        "store = kept.Store('0' * 64, [pathlib.Path(sys.argv[1]) / 'kernels'])\n"
+        "print(store.folder, store.marked('ready'))\n")
+    shut.mkdir()
+    shut.chmod(0)
+    found = subprocess.run([sys.executable, "-c", code, str(shut)], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["None", "False"]
+
+
 def test_the_folder_is_nobody_elses_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o002)
     try:

@@ -70,7 +70,7 @@ def claim_of(folder: Path, name: str) -> Path:
 def is_claimed(folder: Path, name: str) -> bool:
     """Whether another process is making a kernel, as far as that can be told."""
     path = claim_of(folder, name)
-    return path.exists() and not _is_void(path, 0.0)
+    return os.path.exists(path) and not _is_void(path, 0.0)
 
 
 def take_turns() -> None:

@@ -4,6 +4,7 @@ A file is written under a unique name in the same folder, with the same extensio
 whoever looks at the extension is not misled), forced to disk, then renamed; the rename is
 forced to disk too. A failure of any kind removes the temporary file and leaves what was there.
 """
+import errno
 import json
 import os
 import shutil
@@ -79,9 +80,10 @@ def check_target(path: str | os.PathLike[str], *, endings: tuple[str, ...] = (),
     endings: what its name must end in, or InputError is raised; make: a folder that will be made where it is missing
     """
     target = Path(os.path.realpath(path))
-    if target.is_dir():
+    kind = _kind(target, path)
+    if kind == stat.S_IFDIR:
         raise OutputError(f"{path}: is a folder; give the name of a file in it")
-    if target.exists() and not stat.S_ISREG(target.stat().st_mode):
+    if kind not in (None, stat.S_IFREG):
         raise OutputError(f"{path}: exists and is not a regular file; give another name")
     folder = target.parent
     if make is not None and folder == Path(os.path.realpath(make)):
@@ -97,9 +99,25 @@ def check_target(path: str | os.PathLike[str], *, endings: tuple[str, ...] = (),
 def check_folder(path: str | os.PathLike[str]) -> None:
     """Raise OutputError where `path` could not become a folder of files; costs nothing, so ask before the work."""
     target = Path(os.path.realpath(path))
-    if not target.exists():
+    if _kind(target / "x", path) is None and not target.exists():
         check_local(os.fspath(path), "give the name of a folder on a disk here, and send it there from that")
     _check_writable(next(folder for folder in (target, *target.parents) if folder.exists()), path)
+
+
+def _kind(target: Path, path: str | os.PathLike[str]) -> int | None:
+    """The type of the file that has a name already, None where none has it.
+
+    Raises OutputError where that cannot be known: a folder on the way may not be searched, or the name is too long.
+    """
+    try:
+        return stat.S_IFMT(os.stat(target).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        if error.errno == errno.ELOOP:           # a link to itself is replaced
+            return None
+        raise OutputError(f"{path}: cannot be written: {error.strerror}; change the permissions, or give another "
+                          "name") from error
 
 
 def _check_writable(folder: Path, path: str | os.PathLike[str]) -> None:

@@ -57,7 +57,7 @@ class Store:
         for root in roots:
             folder = root / digest[:20]
             reason = _usable(root, folder)
-            if reason and folder.is_dir() and not reason.startswith(_NOT_OURS):
+            if reason and os.path.isdir(folder) and not reason.startswith(_NOT_OURS):
                 self._readable.append(folder)
             if not reason:
                 self._readable.append(folder)
@@ -106,7 +106,7 @@ class Store:
 
     def marked(self, mark: str) -> bool:
         """Whether a mark was left here, or in a folder that is only read."""
-        return any((folder / mark).exists() for folder in self._readable)
+        return any(os.path.exists(folder / mark) for folder in self._readable)
 
     def leave(self, mark: str) -> None:
         """Leave a mark; where that cannot be there is none."""
@@ -156,7 +156,7 @@ def _usable(root: Path, folder: Path) -> str:
     except FileExistsError:
         pass
     except OSError as error:
-        if not folder.is_dir():
+        if not os.path.isdir(folder):        # Path.is_dir raises where a folder on the way may not be searched
             return f"cannot be made ({error.strerror})"
     try:
         if not (trusted(os.stat(root)) and trusted(os.stat(folder))):
