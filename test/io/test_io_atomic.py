@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 from outside import largest_file
 
+from gpu_extract.cli.exposure import no_empty_folder
 from gpu_extract.errors import OutputError
 from gpu_extract.io.atomic import atomic, check_target, temporary_name
+from gpu_extract.io.claim import remove_unclaimed
 
 
 @contextmanager
@@ -162,3 +164,11 @@ def test_a_killed_writer_leaves_the_old_file(tmp_path):
     )
     assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode == -signal.SIGKILL
     assert path.read_text() == "old"
+
+
+def test_names_that_nothing_can_have_hold_up_nobody(tmp_path):
+    """Path.exists raises of them; whether such an output can be written is told where that is asked."""
+    name = tmp_path / ("x" * 300)
+    remove_unclaimed([name])
+    with no_empty_folder(str(name)):
+        pass

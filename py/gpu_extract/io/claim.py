@@ -47,7 +47,7 @@ def claim(target: str | os.PathLike[str]) -> Claim | None:
 def remove_unclaimed(targets: Iterable[str | os.PathLike[str]]) -> None:
     """Remove the locks of outputs that nobody holds: left by runs that were killed."""
     for target in targets:
-        if lock_name(target).exists():
+        if os.path.exists(lock_name(target)):
             left = claim(target)
             if left is not None:
                 left.release()
