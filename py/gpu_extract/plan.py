@@ -61,10 +61,12 @@ def make_plan(psf: PsfModel, config: ExtractConfig, pad: int, dropped: Collectio
     wave = wavelength_grid(config.wavelength)
     low, high = psf.wavelength_range
     factor, step = config.wave_factor, config.wavelength[2]
-    varying = [series for series in psf.series() if series.coeff[..., 1:].any()]    # constants hold everywhere
-    lowest, highest = max([low, *(s.wmin for s in varying)]), min([high, *(s.wmax for s in varying)])
-    if wave[0] / factor < lowest or wave[-1] / factor > highest:
-        made = f"{wave[0] / factor:.8g} to {wave[-1] / factor:.8g}"
+    first, last = wave[0] / factor, wave[-1] / factor
+    short = [series for series in psf.series() if (first < series.wmin or last > series.wmax)
+             and series.coeff[..., 1:].any()]           # constants hold everywhere
+    lowest, highest = max([low, *(s.wmin for s in short)]), min([high, *(s.wmax for s in short)])
+    if first < lowest or last > highest:
+        made = f"{first:.8g} to {last:.8g}"
         moved = "" if factor == 1 else f" (the factor {factor} makes them {made})"
         raise InputError(f"wavelengths {wave[0]:g} to {wave[-1]:g} Angstrom were asked for, {psf.name} covers "
                          f"{lowest:g} to {highest:g}{moved}: choose --wavelength within that")

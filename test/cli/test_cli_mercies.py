@@ -3,10 +3,12 @@ import argparse
 import importlib
 import io
 import logging
+import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -300,3 +302,19 @@ def test_options_of_exspec_are_refused_by_name(extract):
     assert "use --bundlesize" in extract("-b", "25").error
     assert "along each fibre" in extract("-d").error
     assert "no preset 'x'" in extract("--gpu-specter", "--preset", "x").error
+
+
+def test_programs_start_where_the_home_folder_may_not_be_searched():
+    """As that of a service account; astropy, which looks for settings there, ends with an error."""
+    code = ("import os\n"
+            "from gpu_extract.cli import common\n"
+            "import astropy.config.paths\n"                     # while its files can be read
+            "os.getuid() or os.setuid(65534)\n"
+            "common.settings_elsewhere()\n"
+            "print(astropy.config.paths.get_config_dir_path())\n")
+    with tempfile.TemporaryDirectory() as shut:
+        Path(shut).chmod(0)
+        found = subprocess.run([sys.executable, "-c", code], env={**os.environ, "HOME": shut}, capture_output=True,
+                               text=True, check=False)
+        Path(shut).chmod(0o700)
+    assert found.returncode == 0, found.stderr

@@ -115,6 +115,7 @@ def run_main(build: Build, body: Body, argv: Sequence[str] | None = None, *, spe
     parser = build()
     try:
         args = parser.parse_args(argv)
+        settings_elsewhere()
         start_logging(parser.prog, args.loglevel, args.log_times)
         return int(body(args))
     except SystemExit as leave:                  # --help, --version
@@ -128,6 +129,19 @@ def run_main(build: Build, body: Body, argv: Sequence[str] | None = None, *, spe
         if not isinstance(error, GpuExtractError) or not (error.quiet if error.agreed_on else not speaks):
             complain(parser.prog, message, error)
         return code
+
+
+def settings_elsewhere() -> None:
+    """Name another folder for astropy's settings, of which we use none, where the home folder may not be searched.
+
+    Without it, loading astropy ends there with an error.
+    """
+    try:
+        os.stat(os.path.expanduser("~/.astropy/config"))
+    except PermissionError:
+        os.environ.setdefault("ASTROPY_CONFIG_DIR", os.path.abspath(os.sep))
+    except OSError:
+        pass
 
 
 @contextmanager
