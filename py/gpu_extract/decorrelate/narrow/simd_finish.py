@@ -4,11 +4,10 @@ import math
 
 import numpy as np
 
-from gpu_extract.decorrelate.narrow.simd_foresee import largest
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.blocks import SIDES
-from gpu_extract.vectors.simd import address, vabs, vadd, vdiv, vfold, vless, vmax, vmul, vread8, vset8, vsub, vsum
-from gpu_extract.vectors.transpose import LANES, padded, turn
+from gpu_extract.vectors.simd import address
+from gpu_extract.vectors.transpose import padded, turn
 
 CANCELLED = 0.1       # poles leave 1e-10 of a row of Q, |Q_j|^2 = S_jj, and up to ten times that over s_j of R: 3e-9
 
@@ -67,24 +66,6 @@ def _diagonals(resolution, columns, inverse, held, first):
         resolution[ndiag - a], resolution[ndiag + a] = 0.0, 0.0
 
 
-@njit(nogil=True, error_model="numpy")
-def _worst(held, s, diagonal):
-    """The largest of held / diagonal - 1; infinite where a diagonal is not above 0, or an s^2 below CANCELLED of it."""
-    nwave, none, one, cancelled = len(held), vset8(0.0), vset8(1.0), vset8(CANCELLED)
-    most, lost = none, none
-    for j in range(0, nwave - LANES + 1, LANES):
-        d, root = vread8(address(diagonal, j)), vread8(address(s, j))
-        square = vmul(root, root)
-        most = vmax(vsub(vdiv(vread8(address(held, j)), d), one), most)
-        lost = vadd(vmul(vless(vabs(none), vabs(root)), vless(square, vmul(cancelled, d))), lost)
-        lost = vadd(vsub(one, vless(none, d)), lost)
-    worst = largest(most) if vsum(vfold(lost)) == 0.0 else np.inf
-    for j in range(nwave // LANES * LANES, nwave):
-        broken = not diagonal[j] > 0.0 or (s[j] != 0.0 and s[j] * s[j] < CANCELLED * diagonal[j])
-        worst = np.inf if broken else max(worst, held[j] / diagonal[j] - 1.0)
-    return worst
-
-
 @njit(nogil=True, cache=True, error_model="numpy")
 def finish(result, out, work, sides, diagonal, squares, scale):
     """Flux, ivar and resolution of one fibre from the pole sum; returns by how much Q disagrees with S.
@@ -116,7 +97,11 @@ def finish(result, out, work, sides, diagonal, squares, scale):
         both += y[j] * y[j]
     held[:] = 0.0
     _diagonals(resolution, columns, inverse, held, first)
-    worst = _worst(held, s, diagonal)
+    worst = 0.0
+    for j in range(nwave):
+        worst = max(worst, held[j] / diagonal[j] - 1.0) if diagonal[j] > 0.0 else np.inf
+        if s[j] != 0.0 and s[j] * s[j] < CANCELLED * diagonal[j]:
+            worst = np.inf
     geometric = math.sqrt(squares[0] * squares[2])
     worst = max(worst, abs(ones - squares[0]) / squares[0])
     if geometric > 0.0:

@@ -51,7 +51,7 @@ def _rows(s, u, step, x, half):
 
 
 @njit(nogil=True, error_model="numpy")
-def largest(a):
+def _largest(a):
     """The largest of eight lanes."""
     lanes = np.empty(LANES)
     vwrite(address(lanes, 0), a)
@@ -100,6 +100,6 @@ def foresee(sums, diagonal, rest, shifts, band, taken, x, roots):
             scale = vmul(vread8(root), vread8(root + row - 8))
             edge = vmax(vabs(vmul(vread8(u + here + (count - 1) * step), scale)), edge)
             cross, both = vadd(cross, product), vfma(vread8(near), product, both)
-    sums[0], sums[5] = largest(top), largest(edge)
+    sums[0], sums[5] = _largest(top), _largest(edge)
     sums[1], sums[2] = vsum(vfold(bright)), vsum(vfold(ones))
     sums[3], sums[4] = vsum(vfold(cross)), vsum(vfold(both))
