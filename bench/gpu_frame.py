@@ -35,11 +35,11 @@ from gpu_checks import differences, open_backend, problem, same_bits, small_chec
 
 from gpu_extract.device.cuda.host_text import compiler
 from gpu_extract.perf import clock
-from gpu_extract.perf.metrics import stages as stages_of
-from gpu_extract.perf.metrics import windows
 from gpu_extract.perf.record import parse_run, whole
 from gpu_extract.perf.recorder import Recorder
 from gpu_extract.run import extract
+from gpu_perf.metrics import stages as stages_of
+from gpu_perf.metrics import windows
 
 BIN = Path(__file__).resolve().parents[1] / "bin"
 LIMIT = 470.0                                  # seconds, everything

@@ -3,7 +3,7 @@
 usage: kernels.py [--image FILE --psf FILE] [--repeat 7] [--smallest]
 
 The bundle of bundle.py (25 fibres, 2326 bins, one thread, warm). First table: the stages' arithmetic, counted on paper
-(gpu_extract.perf.work, and for the spots: 2 nj ni nx + 2 nj ny nx + 2 npar ncoef for the sum of terms, 100 + 4 terms
+(gpu_perf.work, and for the spots: 2 nj ni nx + 2 nj ny nx + 2 npar ncoef for the sum of terms, 100 + 4 terms
 for each pixel edge), the rate it is done at and its share of the rate of a 2000x2000 dgemm of the same run; where
 stages wait for memory, the bytes they must move at least, against a copy of 80 MB. Second table: every compiled kernel
 that is called from Python, calls and best time. Timing the kernels costs 1 us a call.
@@ -24,8 +24,8 @@ from gpu_extract.data import PsfModel
 from gpu_extract.perf import clock
 from gpu_extract.perf.record import parse_run, whole
 from gpu_extract.perf.recorder import Recorder
-from gpu_extract.perf.work import work_of
 from gpu_extract.run import extract
+from gpu_perf.work import work_of
 
 STAGES = ("normal", "solve", "quality", "decorrelate")
 COPY = 10_000_000       # float64 of the copy

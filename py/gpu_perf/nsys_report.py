@@ -3,10 +3,10 @@ from collections.abc import Sequence
 from html import escape
 from itertools import pairwise
 
-from gpu_extract.perf.verdict import Cause, Verdict
 from gpu_perf.nsys import Activity, Profile
 from gpu_perf.run_tables import GIGA, MEGA
 from gpu_perf.tables import NONE, Table, number
+from gpu_perf.verdict import Cause, Verdict
 from gpu_perf.webpage import document, summary_html, table_html
 
 GAPS = 12                  # the longest that are listed

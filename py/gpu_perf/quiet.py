@@ -1,9 +1,9 @@
 """Whether ranks had their cores to themselves."""
 from collections.abc import Iterator
 
-from gpu_extract.perf.metrics import windows
 from gpu_extract.perf.record import Run
-from gpu_extract.perf.verdict import cautions
+from gpu_perf.metrics import windows
+from gpu_perf.verdict import cautions
 
 
 def disturbances(run: Run) -> Iterator[str]:

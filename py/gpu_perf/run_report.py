@@ -4,10 +4,8 @@ from html import escape
 
 from gpu_extract.errors import InputError
 from gpu_extract.perf.clock import stamp
-from gpu_extract.perf.metrics import metrics_of, stages, windows
 from gpu_extract.perf.record import Run
-from gpu_extract.perf.verdict import Verdict, judge
-from gpu_extract.perf.work import work_of
+from gpu_perf.metrics import metrics_of, stages, windows
 from gpu_perf.run_tables import (
     call_table,
     copy_table,
@@ -20,7 +18,9 @@ from gpu_perf.run_tables import (
 )
 from gpu_perf.tables import Table
 from gpu_perf.timeline import timeline
+from gpu_perf.verdict import Verdict, judge
 from gpu_perf.webpage import document, summary_html, table_html
+from gpu_perf.work import work_of
 
 STYLE = """
 svg.timeline { width: 100%; height: auto; } svg.timeline text { font-size: 11px; fill: currentColor; }

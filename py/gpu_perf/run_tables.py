@@ -1,11 +1,11 @@
 """The tables of a report on one run."""
 from collections.abc import Sequence
 
-from gpu_extract.perf.metrics import NOT_RECORDED, Metrics, Stage, Window
 from gpu_extract.perf.record import Run
-from gpu_extract.perf.verdict import busy_seconds
-from gpu_extract.perf.work import Work
+from gpu_perf.metrics import NOT_RECORDED, Metrics, Stage, Window
 from gpu_perf.tables import NONE, Table, number
+from gpu_perf.verdict import busy_seconds
+from gpu_perf.work import Work
 
 MEGA, GIGA = 1e6, 1e9
 # metrics with their depth in the tree that POP draws

@@ -20,8 +20,8 @@ from typing import Any
 
 from gpu_extract.errors import InputError
 from gpu_extract.perf.clock import stamp
-from gpu_extract.perf.metrics import Window, windows
 from gpu_extract.perf.record import Run, parse_run, read_json
+from gpu_perf.metrics import Window, windows
 
 SCHEMA = "3.6"                                  # of DLB, whose keys are written; those of 3.5 are read
 WHOLE = "Global"                                # TALP's name for the region that is the whole run

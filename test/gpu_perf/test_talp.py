@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from gpu_extract.errors import InputError
-from gpu_extract.perf.metrics import metrics_of
 from gpu_extract.perf.record import Run, parse_run
 from gpu_perf.cli.perf import main
+from gpu_perf.metrics import metrics_of
 from gpu_perf.talp import Talp, parse_talp, read_talp, talp_json
 from gpu_perf.talp_report import disagreements, metric_table
 

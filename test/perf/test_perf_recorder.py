@@ -1,4 +1,5 @@
 """The recorder: nesting, threads, counters, copies, what a device says, and what a span costs."""
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -6,11 +7,12 @@ from typing import Any
 import pytest
 from numba import njit
 
+from gpu_extract.errors import InputError
 from gpu_extract.perf.compiling import COMPILED, compiling
-from gpu_extract.perf.metrics import stages, windows
 from gpu_extract.perf.record import parse_run, whole
 from gpu_extract.perf.recorder import COMPILE, MPI, NULL, TO_DEVICE, TO_HOST, Recorder
 from gpu_extract.perf.trace import trace_of
+from gpu_perf.metrics import stages, windows
 
 SPAN_COST = 6e-6       # seconds of CPU time; the bar is 3e-6, which bench/recorder.py measures
 
@@ -208,3 +210,29 @@ def test_the_trace_is_what_was_recorded() -> None:
     assert outer["ts"] <= inner["ts"] and inner["ts"] + inner["dur"] <= outer["ts"] + outer["dur"] + 0.002
     names = {e["args"]["name"] for e in trace["traceEvents"] if e["ph"] == "M" and "name" in e["args"]}
     assert "clockwork" in names and any(n.startswith("rank 1") for n in names)
+
+
+@pytest.mark.parametrize("place, value", [
+    (("commit",), -1), (("versions",), []), (("config",), "x"), (("problem", "fibres"), None),
+    (("problem", "stamp"), 5), (("problem", "bundles", "0"), []),
+    (("problem", "bundles", "0", "halfband"), float("inf")), (("ranks", 0, "epoch"), float("inf")),
+    (("ranks", 0, "spans", 0, 1), float("inf")), (("ranks", 0, "device"), "x"),
+    (("ranks", 0, "counters", "photons"), None), (("ranks", 0, "copies", TO_HOST, "bytes"), "x")])
+def test_a_record_whose_parts_are_of_other_types_is_refused(place: tuple[Any, ...], value: object) -> None:
+    """Where its reports would end in an internal error."""
+    recorder = Recorder()
+    with recorder.span("outer"):
+        recorder.count("photons")
+        with recorder.copy(TO_HOST, 1):
+            pass
+    bundle = {"halfband": 8, "neighbours": 2, "iterations": 5}
+    facts = {"commit": None, "versions": {}, "config": {}, "mpi": "",
+             "problem": {"fibres": 1, "bins": 2, "stamp": [3, 4], "pitch": None, "bundles": {"0": bundle}}}
+    record: Any = json.loads(json.dumps(whole([recorder.record()], facts)))
+    assert parse_run(record).facts["problem"]["fibres"] == 1
+    part = record
+    for key in place[:-1]:
+        part = part[key]
+    part[place[-1]] = value
+    with pytest.raises(InputError, match="not a record of a run"):
+        parse_run(record)

@@ -4,15 +4,20 @@
      "ranks": [what recorder.Recorder.record returns, one for each rank]}
 """
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import Any, TypeVar
 
 from gpu_extract.errors import InputError, check_local
 from gpu_extract.perf.recorder import COMPILE, MPI, SCHEMA
 
 T = TypeVar("T")
+FACTS = {"program": str, "version": str, "commit": str, "digest": str, "processor": str, "mpi": str, "versions": dict,
+         "config": dict, "problem": dict}
+BUNDLE = "halfband", "neighbours", "iterations"       # what reports ask of each bundle
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,7 @@ def parse_run(content: Any) -> Run:
         single = "ranks" not in content
         ranks = [_rank(r) for r in ([content] if single else content["ranks"])]
         facts = {k: v for k, v in content.items() if k not in ("ranks", "spans")}
+        _check_facts(facts)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise InputError("not a record of a run: give a file that --perf wrote") from error
     if not ranks:
@@ -130,14 +136,42 @@ def parse_run(content: Any) -> Run:
     return Run(tuple(sorted(ranks, key=lambda r: r.rank)), facts)
 
 
+def _check_facts(facts: Mapping[str, Any]) -> None:
+    """Raise an error where a fact that reports use is not of its type; each may be missing, or null."""
+    for name, kind in FACTS.items():
+        if not isinstance(facts.get(name), (kind, NoneType)):
+            raise TypeError(name)
+    problem = facts.get("problem") or {}
+    notes = (problem.get("bundles") or {}).values()
+    numbers = [*(problem[name] for name in ("fibres", "bins") if problem), *(problem.get("stamp") or ()),
+               *(problem.get("pitch") or ()), *(each.get(name, 0) for each in notes for name in BUNDLE)]
+    for number in numbers:
+        _finite(number)
+
+
 def _rank(values: Mapping[str, Any]) -> Rank:
-    elapsed = float(values["elapsed"])
-    spans = tuple(Span(str(s[0]), int(s[1]), float(s[2]), float(s[3]), float(s[4]), int(s[5]) if len(s) > 5 else 0)
-                  for s in values["spans"])
-    return Rank(int(values["rank"]), str(values.get("host", "")), float(values["epoch"]),
-                float(values.get("start_up", 0.0)), elapsed, float(values.get("cpu", 0.0)),
-                int(values.get("cores", 1)), int(values["peak_memory"]), spans, dict(values["counters"]),
-                dict(values.get("calls", {})), dict(values.get("copies", {})), values.get("device"))
+    spans = tuple(Span(str(s[0]), int(_finite(s[1])), _finite(s[2]), _finite(s[3]), _finite(s[4]),
+                       int(_finite(s[5])) if len(s) > 5 else 0) for s in values["spans"])
+    epoch, elapsed, start_up = (_finite(each) for each in (values["epoch"], values["elapsed"],
+                                                           values.get("start_up", 0.0)))
+    counts = {name: {kind: {what: _finite(number) for what, number in each.items()}
+                     for kind, each in values.get(name, {}).items()} for name in ("calls", "copies")}
+    device = values.get("device")
+    if device is not None and not isinstance(device["facts"], dict):
+        raise TypeError("device")
+    return Rank(int(_finite(values["rank"])), str(values.get("host", "")), epoch, start_up, elapsed,
+                _finite(values.get("cpu", 0.0)), int(_finite(values.get("cores", 1))),
+                int(_finite(values["peak_memory"])), spans,
+                {name: _finite(number) for name, number in values["counters"].items()}, counts["calls"],
+                counts["copies"], device)
+
+
+def _finite(value: Any) -> float:
+    """A number of a record. Raises ValueError or TypeError where it is not one."""
+    if not math.isfinite(value):
+        raise ValueError(value)
+    number: float = value
+    return number
 
 
 def is_communication(span: Span) -> bool:

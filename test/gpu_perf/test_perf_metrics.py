@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from gpu_extract.errors import InputError
-from gpu_extract.perf.metrics import metrics_of, pop_metrics, stages, windows
 from gpu_extract.perf.record import Run, parse_run, read_run
 from gpu_extract.perf.summary import summary, summary_line
-from gpu_extract.perf.verdict import judge
+from gpu_perf.metrics import metrics_of, pop_metrics, stages, windows
 from gpu_perf.run_report import Asked, verdict_of
 from gpu_perf.run_tables import outside_stages, stage_table
+from gpu_perf.verdict import judge
 
 Rows = list[tuple[str, int, float, float]]      # name, depth, start, seconds
 

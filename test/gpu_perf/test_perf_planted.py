@@ -8,11 +8,11 @@ import pytest
 
 from gpu_extract.config import ExtractConfig
 from gpu_extract.perf.clock import now
-from gpu_extract.perf.metrics import metrics_of, windows
 from gpu_extract.perf.record import Run, read_run
-from gpu_extract.perf.verdict import judge
 from gpu_extract.run import extract
 from gpu_extract.simulate import SimConfig, simulate
+from gpu_perf.metrics import metrics_of, windows
+from gpu_perf.verdict import judge
 from mpi_launch import ROOT, launch
 
 PROGRAM = Path(__file__).with_name("planted.py")

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpu_extract.perf.record import Run
+from gpu_extract.perf.record import BUNDLE, Run
 
 POLES = 20
 
@@ -33,7 +33,8 @@ def work_of(run: Run) -> dict[str, Work]:
     """The work of the stages over all ranks; empty where the record does not say enough."""
     problem: Mapping[str, Any] = run.facts.get("problem") or {}
     bundles: Mapping[str, Any] = problem.get("bundles") or {}
-    if not bundles or not problem.get("stamp") or not problem.get("pitch"):
+    told = all(name in notes for notes in bundles.values() for name in BUNDLE)
+    if not bundles or not told or not problem.get("stamp") or not problem.get("pitch"):
         return {}
     sums = {name: [0.0, 0.0] for name in ("normal", "solve", "decorrelate", "quality")}
     for notes in bundles.values():

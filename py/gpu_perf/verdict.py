@@ -6,9 +6,9 @@ it costs `DOMINANT` of the run or more.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpu_extract.perf.metrics import Stage, Window, stages, windows
 from gpu_extract.perf.record import Run
 from gpu_extract.perf.recorder import COMPILE
+from gpu_perf.metrics import Stage, Window, stages, windows
 
 DOMINANT = 0.10
 SHARED_CORES = 0.85          # CPU seconds / wall seconds of computing below which somebody else had the cores
