@@ -129,8 +129,8 @@ def check_options(args: argparse.Namespace) -> None:
 @contextmanager
 def no_empty_folder(path: str | None) -> Iterator[None]:
     """Take the folder away again, and new ones above it, where a run that failed has left nothing in them."""
-    found = [] if path is None else [folder for folder in (Path(path), *Path(path).parents)
-                                        if not os.path.exists(folder)]
+    above = () if path is None else (Path(path), *Path(path).parents)
+    found = [folder for folder in above if not os.path.exists(folder)]
     try:
         yield
     except BaseException:
