@@ -72,6 +72,30 @@ def test_what_is_added_is_of_first_order(mask, window):
     assert bool(windows) == (np.isfinite(window) and mask in ("block", "gap"))
 
 
+def test_fibres_together_are_what_each_is_alone():
+    """To the last bit, whatever poles, windows and room each of them takes."""
+    bundle = lines(make_bundle(6, NBIN + 1, mask="block", wing=0.05, stamp=(11, 13)), np.random.default_rng(5))
+    bundle.x[[1, 4]] *= 1e4
+    neighbours = Neighbours(bundle.normal, bundle.x, Limits(**LOOSE))
+    some = [(i, i, neighbours.complement(i)) for i in (3, 1, 0, 4, 5)]
+    plain, sides = np.zeros(bundle.x.shape), np.zeros((*bundle.x.shape, simd_banded.SIDES))
+    sides[:, :, 0], sides[:, :, 1] = bundle.normal.weight > 0, bundle.x
+
+    def found(wanted):
+        beyond, flux = remainders(neighbours, wanted), np.zeros(bundle.x.shape)
+        shares = add_remainders((flux, plain), sides, sides, beyond, 0, Arena())
+        return flux, shares, beyond
+
+    flux, shares, beyond = found(some)
+    alone = [found([one]) for one in some]
+    assert len({len(one.poles[0]) for _, _, one in alone}) > 1
+    assert len({len(schur.windows) for _, _, schur in some}) > 1
+    assert beyond.size == max(one.size for _, _, one in alone) > alone[-1][2].size
+    np.testing.assert_array_equal(flux, sum(one for one, _, _ in alone))
+    assert shares == {n: share for _, one, _ in alone for n, share in one.items()}
+    assert (flux[[i for i, _, _ in some]] != 0.0).any(axis=1).all()
+
+
 def extracted(bundle, shift, bins=slice(None)):
     """All fibres, in the first band."""
     options = Options(Limits(tail=1.0, coupling=1e-6, shift=shift))
