@@ -7,6 +7,10 @@ from problems import make
 
 # what was wrong -> what was drawn from the seed: when another problem is drawn from it, the find has to be made anew
 FINDS = {
+    "an element of R of 75, made from icov of cond 2e5: off by 1.001e-8":
+        "seed 610149: columns, tails, 5 x 12 bins of 0.8 A, 78.57% masked",
+    "two bins of C_jj icov_jj above 1e11 taken for 9e9 between fifty weak ones, no flag":
+        "seed 610019: columns, v2, 1 x 52 bins of 0.2 A, 73.53% masked",
     "bins with up to 0.8 of their information, known to 1e-5 sigma beside nearly dependent neighbours, all flagged":
         "seed 170063: islands, gh2, 6 x 12 bins of 0.8 A, 90.53% masked",
     "the same with up to 0.7 of it":

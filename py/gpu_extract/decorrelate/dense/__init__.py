@@ -10,6 +10,7 @@ or the edge of the CCD), its variance is 1e8 times that of the others, and round
 affect all bins: 1e-6 sigma and more. In L_i such bins are small numbers.
 """
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
@@ -27,6 +28,9 @@ from gpu_extract.plan import SIGNAL, spread, tiles
 
 ENDS = 10.0      # times the tolerance: correlation with the ends of a patch up to which it is long enough
 TOGETHER = 3     # patches that are next to each other and asked of the pixels at once
+LARGE = 10.0     # element of R up to which rounding leaves no more of it than 100 eps cond, as of any result,
+ROUNDED = 10 * float(np.finfo(float).eps)     # for it leaves this times cond and the element: six eps were seen
+LEFT_OF_R = 1e-8     # of R, whatever cond is
 LEFT_BEYOND = 1e-3   # of the tolerance is left to fibres beyond it: masks may couple them ten times as much
 
 Pixels = Callable[..., Patch]      # patch_pixels.PatchPixels
@@ -60,22 +64,22 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
     untold: list[_Part] = []
     for first, last in tiles(shape[1], cuts.step):
         part, factor = _grown(normal, fibres, (first + cuts.inner.start, last + cuts.inner.start), cuts)
-        if factor is None and pixels is not None:
+        made = [] if factor is None else _by_icov(factor, normal, x, fibres, part.bins(x.shape[1]))
+        if pixels is not None and (factor is None or any(_cancels(one, part, factor) for one in made)):
             untold.append(part)
             continue
-        bins = part.bins(x.shape[1])
-        own = repeat(None) if factor is None else _factors(factor, fibres[1] - fibres[0], bins[1] - bins[0])
-        for fibre, one in zip(range(*fibres), own, strict=False):
-            here = fibre, slice(*bins)
-            make = None if one is None else partial(_rooted, one, normal.weight[here] > 0, x[here], start=bins[0])
-            _put(out, fibre - fibres[0], (part.waves, cuts.inner.start), make=make, status=Status.GOOD,
+        for fibre, one in zip(range(*fibres), made or repeat(None), strict=False):
+            _put(out, fibre - fibres[0], (part.waves, cuts.inner.start), one, status=Status.GOOD,
                  weight=normal.weight[fibre])
     if pixels is None:
         return out
     for part in _joined(untold, TOGETHER * cuts.step):
         for fibre in range(*fibres):
-            make = partial(_by_pixels, partial(pixels, normal, x), fibre, part, shape=x.shape, tolerance=cuts.tolerance)
-            _put(out, fibre - fibres[0], (part.waves, cuts.inner.start), make=make, status=Status.PIXELS,
+            one = None
+            if (normal.weight[fibre, slice(*part.waves)] > 0).any():
+                with suppress(np.linalg.LinAlgError):
+                    one = _by_pixels(partial(pixels, normal, x), fibre, part, shape=x.shape, tolerance=cuts.tolerance)
+            _put(out, fibre - fibres[0], (part.waves, cuts.inner.start), one, status=Status.PIXELS,
                  weight=normal.weight[fibre])
     return out
 
@@ -103,9 +107,9 @@ def _joined(parts: list[_Part], most: int) -> list[_Part]:
     return out
 
 
-def _put(out: Decorrelated, n: int, place: tuple[tuple[int, int], int], *, make: Callable[[], Made] | None,
-         status: Status, weight: Array) -> None:
-    """Write what `make` makes of bins of fibre n of `out`: FAILED where it cannot, EMPTY without any weight.
+def _put(out: Decorrelated, n: int, place: tuple[tuple[int, int], int], of: Made | None, *, status: Status,
+         weight: Array) -> None:
+    """Write what bins of fibre n of `out` come to: FAILED where that is nothing, EMPTY without any weight.
 
     place: the bins, and the one with which `out` begins
     """
@@ -113,10 +117,7 @@ def _put(out: Decorrelated, n: int, place: tuple[tuple[int, int], int], *, make:
     if not (weight[slice(*waves)] > 0).any():
         out.status[n, kept] = Status.EMPTY
         return
-    try:
-        made, start = make() if make is not None else (None, 0)
-    except np.linalg.LinAlgError:
-        made = None
+    made, start = of or (None, 0)
     inner = slice(waves[0] - start, waves[1] - start)
     if made is None or not made.sums[inner].any():
         out.status[n, kept] = Status.FAILED
@@ -125,6 +126,34 @@ def _put(out: Decorrelated, n: int, place: tuple[tuple[int, int], int], *, make:
     out.flux[n, kept], out.ivar[n, kept] = (made.product * inverse)[inner], made.sums[inner] ** 2
     out.weak[n, kept], out.status[n, kept] = made.weak[inner], status
     simd_dense.diagonals(out.resolution[n, :, kept], made.root * inverse[:, None], start, waves)
+
+
+def _by_icov(factor: Array, normal: Normal, x: Array, fibres: tuple[int, int],
+             bins: tuple[int, int]) -> list[Made | None]:
+    """Each fibre's bins of a patch from its factor (`_factor`); None where singular values do not converge."""
+    made: list[Made | None] = []
+    for fibre, one in zip(range(*fibres), _factors(factor, fibres[1] - fibres[0], bins[1] - bins[0]), strict=True):
+        here = fibre, slice(*bins)
+        made.append(None)
+        with suppress(np.linalg.LinAlgError):
+            made[-1] = _rooted(one, normal.weight[here] > 0, x[here], start=bins[0])
+    return made
+
+
+def _cancels(of: Made | None, part: _Part, factor: Array) -> bool:
+    """Whether rounding of icov leaves more than LEFT_OF_R of a row of R, whose elements are far above their sum, 1.
+
+    It leaves a few eps cond of the largest of them, cond that of icov scaled to a unit diagonal. factor: see `_factor`
+    """
+    if of is None:
+        return False
+    made, inner = of[0], slice(part.waves[0] - of[1], part.waves[1] - of[1])
+    there = made.sums[inner] != 0.0
+    most = (np.abs(made.root[inner]).max(axis=1)[there] / np.abs(made.sums[inner][there])).max(initial=0.0)
+    if most <= LARGE:
+        return False
+    inverse, info = lapack.dpocon(factor / np.sqrt((factor**2).sum(axis=1))[:, None], 1.0, uplo="L")
+    return bool(info != 0 or ROUNDED * most > LEFT_OF_R * inverse)
 
 
 def _by_pixels(pixels: Pixels, fibre: int, part: _Part, *, shape: tuple[int, int], tolerance: float) -> Made:

@@ -29,6 +29,7 @@ BY_LITTLE = 1e-4, 1e-4       # but where it is little beside all that is left: o
 WAYS = 3
 NEXT = 2         # and what has moved one bin may as well move those so near,
 WHOLE = 1e5      # but for bins whose C_jj icov_jj is as that of whole ones can be (doc/method.md, "Weak bins")
+ALMOST = 0.1     # of UNKNOWN: beside a weak bin that may be ten times as much, as directions count as NONE at least
 CLEAR = 1e-6     # a column of which more is left is known to more digits than are asked for
 GRADED = 1e4     # lengths of bins' columns from which on Jacobi rotations are asked: below, they are 1e-11 of each
 SOME = 240       # columns that are turned at a time,
@@ -77,15 +78,22 @@ def decorrelate(ask: Callable[..., Patch]) -> Rooted:
     A column of A_around with a remainder below SURE of its length, but above NONE, may reach a row or may be rounding
     of the spots. Bins that this choice moves by more than MOVED are weak. Where a remainder is below CLEAR, or what
     the fibre's own bins know of each other, the spots are also changed by their possible rounding: bins that this moves
-    too far are weak (`_by_rounding`), and so are those beside whose `raised` is above WHOLE.
+    too far are weak (`_by_rounding`), and so are those beside whose `raised` is above WHOLE. Beside any weak bin those
+    are whose `raised` is above ALMOST times what makes a bin weak by itself.
     """
     made, least, all_left = _made(ask())
     weak = np.any([made[0].weak, *(moved(made[0], other, *MOVED) for other in made[1:])], axis=0)
     if min(least, made[0].raised.max(initial=1.0) ** -0.5) < CLEAR:
         by_rounding = _by_rounding(ask, made[0]._replace(weak=weak), all_left)
-        near = np.convolve(by_rounding, np.ones(2 * NEXT + 1))[NEXT:NEXT + len(weak)] > 0
-        weak |= (by_rounding | (near & (made[0].raised > WHOLE))) & (made[0].sums != 0.0)
+        weak |= (by_rounding | (_near(by_rounding) & (made[0].raised > WHOLE))) & (made[0].sums != 0.0)
+    weak |= _near(weak) & (made[0].raised > ALMOST * UNKNOWN) & (made[0].sums != 0.0)
     return made[0]._replace(weak=weak)
+
+
+def _near(bins: np.ndarray) -> np.ndarray:
+    """(n,) bool: which bins are among `bins`, or within NEXT of one."""
+    near: np.ndarray = np.convolve(bins, np.ones(2 * NEXT + 1))[NEXT:NEXT + len(bins)] > 0
+    return near
 
 
 def _by_rounding(ask: Callable[..., Patch], made: Rooted, all_left: bool) -> np.ndarray:
