@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -64,23 +63,20 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
     untold: list[_Part] = []
     for first, last in tiles(shape[1], cuts.step):
         part, factor = _grown(normal, fibres, (first + cuts.inner.start, last + cuts.inner.start), cuts)
-        made = [] if factor is None else _by_icov(factor, normal, x, fibres, part.bins(x.shape[1]))
+        made = [None] * shape[0] if factor is None else _by_icov(factor, normal, x, fibres, part)
         if pixels is not None and (factor is None or any(_cancels(one, part, factor) for one in made)):
             untold.append(part)
             continue
-        for fibre, one in zip(range(*fibres), made or repeat(None), strict=False):
+        for fibre, one in zip(range(*fibres), made, strict=True):
             _put(out, fibre - fibres[0], (part.waves, cuts.inner.start), one, status=Status.GOOD,
                  weight=normal.weight[fibre])
     if pixels is None:
         return out
     for part in _joined(untold, TOGETHER * cuts.step):
         for fibre in range(*fibres):
-            one = None
-            if (normal.weight[fibre, slice(*part.waves)] > 0).any():
-                with suppress(np.linalg.LinAlgError):
-                    one = _by_pixels(partial(pixels, normal, x), fibre, part, shape=x.shape, tolerance=cuts.tolerance)
-            _put(out, fibre - fibres[0], (part.waves, cuts.inner.start), one, status=Status.PIXELS,
-                 weight=normal.weight[fibre])
+            make = partial(_by_pixels, partial(pixels, normal, x), fibre, part, shape=x.shape, tolerance=cuts.tolerance)
+            _put(out, fibre - fibres[0], (part.waves, cuts.inner.start), _tried(make, normal.weight[fibre], part),
+                 status=Status.PIXELS, weight=normal.weight[fibre])
     return out
 
 
@@ -128,15 +124,21 @@ def _put(out: Decorrelated, n: int, place: tuple[tuple[int, int], int], of: Made
     simd_dense.diagonals(out.resolution[n, :, kept], made.root * inverse[:, None], start, waves)
 
 
-def _by_icov(factor: Array, normal: Normal, x: Array, fibres: tuple[int, int],
-             bins: tuple[int, int]) -> list[Made | None]:
-    """Each fibre's bins of a patch from its factor (`_factor`); None where singular values do not converge."""
-    made: list[Made | None] = []
+def _tried(make: Callable[[], Made], weight: Array, part: _Part) -> Made | None:
+    """What `make` makes of a fibre; None where no bin of a part has weight, or singular values do not converge."""
+    with suppress(np.linalg.LinAlgError):
+        return make() if (weight[slice(*part.waves)] > 0).any() else None
+    return None
+
+
+def _by_icov(factor: Array, normal: Normal, x: Array, fibres: tuple[int, int], part: _Part) -> list[Made | None]:
+    """Each fibre's bins of a patch from its factor (`_factor`), see `_tried`."""
+    bins = part.bins(x.shape[1])
+    made = []
     for fibre, one in zip(range(*fibres), _factors(factor, fibres[1] - fibres[0], bins[1] - bins[0]), strict=True):
         here = fibre, slice(*bins)
-        made.append(None)
-        with suppress(np.linalg.LinAlgError):
-            made[-1] = _rooted(one, normal.weight[here] > 0, x[here], start=bins[0])
+        make = partial(_rooted, one, normal.weight[here] > 0, x[here], start=bins[0])
+        made.append(_tried(make, normal.weight[fibre], part))
     return made
 
 
