@@ -10,7 +10,7 @@ import numpy as np
 from gpu_extract.assemble import BY_BIN, assemble
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Frame, Image, PsfModel
-from gpu_extract.device.frames import GpuFrames, device_cores
+from gpu_extract.device.frames import GpuFrames
 from gpu_extract.perf.recorder import NULL
 from gpu_extract.run import extract, prepare
 from gpu_extract.simulate import SimConfig, simulate
@@ -39,7 +39,7 @@ def small_frames(device: Any, dtype: str = "float64") -> tuple[Frame | None, Fra
 
     psf = replace(case.psf, bundle=np.repeat([0, 1], [2, 8]))
     config = ExtractConfig(wavelength=(6040.0, 6056.0, 0.8), nspec=2, ndiag=2)
-    backend = GpuFrames(lambda: device, device_cores)
+    backend = GpuFrames(lambda: device)
     run.make_plan, steps.iterations_for = few_bins, lambda hw: 6
     try:
         frame = extract(case.image, psf, config, backend=backend, dtype=dtype)
@@ -81,7 +81,7 @@ def open_backend(ranks: int = 1, **options: Any) -> GpuFrames:
 
     free, total = memory_of(0)
     device = CupyDevice(0, budget(total, free, ranks))
-    return GpuFrames(lambda: device, device_cores, warn=print, **options)
+    return GpuFrames(lambda: device, warn=print, **options)
 
 
 def same_bits(frame: Frame | None, image: Image, psf: PsfModel, config: ExtractConfig) -> list[str]:

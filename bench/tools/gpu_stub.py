@@ -13,7 +13,7 @@ import numpy as np
 
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Image
-from gpu_extract.device.frames import GpuFrames, device_cores
+from gpu_extract.device.frames import GpuFrames
 from gpu_extract.perf import clock
 from gpu_extract.run import extract
 from gpu_extract.simulate.instrument import psf_model
@@ -172,7 +172,7 @@ def warm_frame(nspec: int = 500, frames: int = 5) -> SimpleNamespace:
     """What a warm r frame asks of a device: launches, calls, bytes, pieces, and the host's own CPU seconds (the least
     of the frames; the stub's counting is in them)."""
     device, psf, image = StubDevice(), psf_model("r"), Image(np.zeros(SHAPE, np.float32), np.ones(SHAPE, np.float32))
-    backend, seconds = GpuFrames(lambda: device, device_cores), []
+    backend, seconds = GpuFrames(lambda: device), []
     config = ExtractConfig(WAVE, nspec=nspec)
     for _ in range(frames + 1):
         device.launches.clear()

@@ -22,14 +22,6 @@ class Backend(Protocol):
     def warm(self) -> bool:
         """Whether the kernels are there without that."""
 
-    @property
-    def many_passes(self) -> bool:
-        """Whether it can do more than one pass over an image."""
-
-    @property
-    def tables(self) -> bool:
-        """Whether it makes spots from tables."""
-
     def get_ready(self, psf: PsfModel, config: ExtractConfig, comm: Comm, recorder: Recorder) -> bool:
         """Compile the kernels for such a problem that are not yet there; all ranks call this.
 

@@ -33,7 +33,6 @@ class CpuFrames:
     """What `run.extract` works with where nothing else is asked for.
 
     name: for the header; warm_bins: steps of wavelength whose extraction loads all kernels
-    many_passes: whether it can do more than one pass over an image; tables: whether it makes spots from tables
     warm: whether kernels are there without such an extraction: `get_ready` compiles them
     tell: told how far that is, see first_use.Tell
     tile: wavelength bins that normal equations are made of at a time; it changes no bit
@@ -43,8 +42,6 @@ class CpuFrames:
     name = "CPU"
     warm_bins = 4
     warm = True
-    many_passes = True
-    tables = True
 
     def __init__(self, *, keep: bool = True, tile: int = TILE, tell: Tell = lambda done, count, left: None):
         self._keep, self._tile, self.tell = keep, tile, tell

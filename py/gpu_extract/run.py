@@ -17,7 +17,6 @@ from gpu_extract.checks.sense import compare, misfits
 from gpu_extract.config import ExtractConfig
 from gpu_extract.cpu_frame import CPU
 from gpu_extract.data import Draft, FiberMap, Frame, Image, PsfModel, Rows
-from gpu_extract.errors import InputError
 from gpu_extract.fibermap import cut_fibermap, spectrograph_of
 from gpu_extract.known import known, looked_up_once
 from gpu_extract.lapack import one_thread
@@ -66,7 +65,7 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
     with rank_verbs(comm).together(), compiling(recorder), one_thread(), looked_up_once():
         check_arguments(what, threads, dtype)
         check_start(start)
-        config = _fitting(psf, config, start, backend)
+        config = config if start is None else replace(config, passes=max(config.passes, 2))    # one is there already
         with recorder.span("compare"):
             check_unit(image)
             check_factor(psf, config)
@@ -123,18 +122,6 @@ def doubts(frame: Frame) -> list[str]:
     return [f"fibres {first} to {first + notes['fibres'] - 1}: {text}"
             for first, notes in sorted(frame.notes.get("bundles", {}).items()) for key, text in said.items()
             if notes.get(key, 0)]
-
-
-def _fitting(psf: PsfModel, config: ExtractConfig, start: Draft | None, backend: Backend) -> ExtractConfig:
-    """The settings, with two passes at least where one is there already. Raises InputError for what no device does."""
-    passes = config.passes if start is None else max(config.passes, 2)
-    if passes > 1 and not backend.many_passes:
-        raise InputError(f"{passes} passes are for the CPU alone, the work is on {backend.name}: give --no-gpu, or "
-                         "--passes 1")
-    if psf.tabulated and not backend.tables:
-        raise InputError(f"{psf.name}: tabulated spots are made on the CPU alone, the work is on {backend.name}: give "
-                         "--no-gpu")
-    return replace(config, passes=passes)
 
 
 def _job(image: Image, psf: PsfModel, config: ExtractConfig, threads: int, dtype: DTypeLike) -> Job:

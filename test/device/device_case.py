@@ -10,7 +10,8 @@ from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Frame, Normal, Status
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.device.cuda.simulated import SimulatedDevice
-from gpu_extract.device.frames import GpuFrames, device_cores
+from gpu_extract.device.device_banded import BandedCore
+from gpu_extract.device.frames import GpuFrames
 from gpu_extract.run import extract, prepare
 from gpu_extract.simulate import SimConfig, simulate
 from gpu_extract.simulate.config import Defects
@@ -49,7 +50,7 @@ def with_device(device: SimulatedDevice, *, image: Any = None, core: Any = None,
     core: None: the device's own; options: of GpuFrames
     """
     case = four_bundles()
-    backend = GpuFrames(lambda: device, device_cores if core is None else lambda job: core, **options)
+    backend = GpuFrames(lambda: device, core=core or BandedCore, **options)
     frame = extract(image or case.image, case.psf, CONFIG, backend=backend, dtype=dtype)
     backend.close()
     assert device.used == 0

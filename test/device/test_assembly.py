@@ -123,7 +123,7 @@ def test_a_frame_of_the_file_s_types(first: int, count: int, fails: tuple[int, .
     """What comes down as float32 is what the host would round, whichever fibres are wanted or left to the CPU."""
     core = type("GivesUp", (HostCore,), {"fails": fails})
     case, config = four_bundles(), replace(CONFIG, specmin=first, nspec=count)
-    backend = GpuFrames(SimulatedDevice, lambda job: core)
+    backend = GpuFrames(SimulatedDevice, core=core)
     frames = [extract(case.image, case.psf, config, backend=backend, dtype=dtype) for dtype in (np.float64, np.float32)]
     for name in BY_BIN:
         double, single = (getattr(frame, name) for frame in frames)
@@ -136,7 +136,7 @@ def test_a_frame_of_the_file_s_types(first: int, count: int, fails: tuple[int, .
 def test_a_frame_outlives_the_next_one_and_the_device() -> None:
     """Its memory is its own: what is written later is not what was extracted since."""
     case, device = four_bundles(), SimulatedDevice()
-    backend = GpuFrames(lambda: device, lambda job: HostCore)
+    backend = GpuFrames(lambda: device, core=HostCore)
     frame = extract(case.image, case.psf, CONFIG, backend=backend)
     kept = {name: getattr(frame, name).copy() for name in BY_BIN}
     extract(replace(case.image, pix=2 * case.image.pix), case.psf, CONFIG, backend=backend)
@@ -147,7 +147,7 @@ def test_a_frame_outlives_the_next_one_and_the_device() -> None:
 
 def test_one_part_is_the_frame_as_it_came_down() -> None:
     """Nothing is copied on the host."""
-    backend, job = GpuFrames(SimulatedDevice, lambda job: HostCore), small_job()
+    backend, job = GpuFrames(SimulatedDevice, core=HostCore), small_job()
     ((_, rows),) = backend.rows(four_bundles().image, job, SimpleNamespace(rank=0, size=1), NULL)
     assert isinstance(rows, Rows)
     blocks = {id(getattr(rows, name).base) for name in BY_BIN}

@@ -25,13 +25,14 @@ from gpu_extract.device.cuda.gradients import STATE
 from gpu_extract.device.cuda.image import SEEN
 from gpu_extract.device.cuda.kernels import declared
 from gpu_extract.device.cuda.simulated import SimulatedDevice
-from gpu_extract.device.frames import GpuFrames, device_cores
+from gpu_extract.device.frames import GpuFrames
 from gpu_extract.device.geometry import bundle_geometry, cut_pieces
 from gpu_extract.device.memory import Room
 from gpu_extract.errors import InputError
 from gpu_extract.perf.recorder import Recorder
 from gpu_extract.quality import mask_bits
 from gpu_extract.run import extract, prepare
+from gpu_extract.spots.tables import tabulated
 
 OWN = ("image", "spots", "normal", "gradients", "quality", "assembly")      # whose kernels this file must have launched
 
@@ -79,7 +80,7 @@ def test_odd_pixels_are_the_cpus() -> None:
     image = replace(case.image, pix=pix, ivar=ivar)
     pix, ivar = case.image.pix.copy(), case.image.ivar.copy()
     ivar[y, x] = ivar[v, u] = 0
-    backend = GpuFrames(lambda: device, device_cores)
+    backend = GpuFrames(lambda: device)
     frame, clean, masked = (extract(i, case.psf, CONFIG, backend=backend)
                             for i in (image, case.image, replace(case.image, ivar=ivar)))
     backend.close()
@@ -100,7 +101,7 @@ def test_a_piece_with_odd_pixels_is_done_again() -> None:
     pix, ivar, masked, wrong = (array.copy() for array in (case.image.pix, *[case.image.ivar] * 3))
     y, x = 96, int(np.nonzero(ivar[96, 20:])[0][0]) + 20
     pix[y, x], masked[y, x], wrong[y, x] = 3e38, 0.0, np.nan
-    backend = GpuFrames(lambda: device, lambda job: HostCore, most=1, slots=2)
+    backend = GpuFrames(lambda: device, core=HostCore, most=1, slots=2)
     hidden = extract(replace(case.image, ivar=masked), case.psf, CONFIG, backend=backend)
     bit = np.uint32(SpecMask.ODDPIX)
     for _ in range(2):
@@ -173,7 +174,7 @@ def test_bits_do_not_depend_on_ranks(size: int) -> None:
     """Each rank alone, one after another: together they have every row once; a rank too many has none."""
     case, job, parts = four_bundles(), small_job(), []
     for rank in range(size):
-        backend = GpuFrames(SimulatedDevice, device_cores)
+        backend = GpuFrames(SimulatedDevice)
         parts += backend.rows(case.image, job, SimpleNamespace(rank=rank, size=size), Recorder())
         backend.close()
     assert len(parts) == min(size, 4)
@@ -184,7 +185,7 @@ def test_bits_do_not_depend_on_ranks(size: int) -> None:
 def test_one_frame_after_another() -> None:
     """Memory, streams and pinned arrays are used again: nothing of the frame before is left, nothing is made anew."""
     case, device = four_bundles(), SimulatedDevice()
-    backend = GpuFrames(lambda: device, lambda job: HostCore, most=1, slots=2)
+    backend = GpuFrames(lambda: device, core=HostCore, most=1, slots=2)
     first = extract(case.image, case.psf, CONFIG, backend=backend)
     peak, used = device.peak, device.used
     empty = Image(np.zeros_like(case.image.pix), np.zeros_like(case.image.ivar))
@@ -200,7 +201,7 @@ def test_frames_that_are_replayed() -> None:
     """The second frame is captured, piece by piece, and later ones replay that: the bits are those of a device that has
     seen no frame before."""
     case, device = four_bundles(), SimulatedDevice(seed=1)
-    backend = GpuFrames(lambda: device, device_cores, most=1, slots=2)
+    backend = GpuFrames(lambda: device, most=1, slots=2)
     other = replace(case.image, pix=(2 * case.image.pix).astype(np.float32))
     counts = []
     for image in (other, case.image, other, case.image):
@@ -221,7 +222,7 @@ def test_a_device_that_captures_nothing(monkeypatch: pytest.MonkeyPatch) -> None
         raise RuntimeError("operation not permitted\nwhen stream is capturing")
 
     monkeypatch.setattr(device, "capture", capture)
-    backend = GpuFrames(lambda: device, lambda job: HostCore, warn=warnings.append)
+    backend = GpuFrames(lambda: device, core=HostCore, warn=warnings.append)
     for _ in range(3):
         frame = extract(case.image, case.psf, CONFIG, backend=backend)
     assert_same(frame, on_device(HostCore))
@@ -232,7 +233,7 @@ def test_a_device_that_captures_nothing(monkeypatch: pytest.MonkeyPatch) -> None
 def test_frames_that_are_not_replayed() -> None:
     """A recorder wants the times of steps."""
     case, device = four_bundles(), SimulatedDevice()
-    backend = GpuFrames(lambda: device, lambda job: HostCore)
+    backend = GpuFrames(lambda: device, core=HostCore)
     backend.watch(Recorder())
     for _ in range(3):
         frame = extract(case.image, case.psf, CONFIG, backend=backend)
@@ -240,13 +241,28 @@ def test_frames_that_are_not_replayed() -> None:
     assert_same(frame, on_device(HostCore))
 
 
-def test_the_dense_core_is_the_cpus() -> None:
-    """One line says so, and the header: every fibre is the CPU's."""
+@pytest.mark.parametrize("change, why", [
+    ({"core": "dense", "wavelength": (6012.0, 6020.0, 0.8)}, "does not know the dense core"),
+    ({"passes": 2}, "makes one pass over an image, not 2")])
+def test_what_no_device_does_is_the_cpus(change: dict[str, Any], why: str) -> None:
+    """One line says so, and the header: every fibre is the CPU's. Its kernels are asked for, none of the device's."""
     warnings: list[str] = []
-    case, config = four_bundles(), replace(CONFIG, core="dense", wavelength=(6012.0, 6020.0, 0.8))
-    backend = GpuFrames(lambda: SimulatedDevice(), device_cores, warn=warnings.append)
-    assert_same(extract(case.image, case.psf, config, backend=backend), on_cpu(config))
-    assert warnings == ["simulated device does not know the dense core: this rank works on the CPU"]
+    case, config, device = four_bundles(), replace(CONFIG, **change), SimulatedDevice()
+    backend = GpuFrames(lambda: device, warn=warnings.append)
+    frame = extract(case.image, case.psf, config, backend=backend)
+    assert frame is not None and not device.launched
+    assert_same(frame, extract(case.image, case.psf, config))
+    assert warnings == [f"simulated device {why}: this rank works on the CPU"]
+    assert [facts["on_cpu"] for facts in frame.notes["bundles"].values()] == [5] * 4
+
+
+def test_tabulated_spots_are_the_cpus() -> None:
+    warnings: list[str] = []
+    case = four_bundles()
+    psf = tabulated(case.psf, 2, (2, 2))
+    backend = GpuFrames(SimulatedDevice, warn=warnings.append)
+    assert_same(extract(case.image, psf, CONFIG, backend=backend), extract(case.image, psf, CONFIG))
+    assert warnings == [f"simulated device makes no tabulated spots, as {psf.name} has: this rank works on the CPU"]
 
 
 def test_events_are_not_captured() -> None:
@@ -270,7 +286,7 @@ def test_a_psf_that_was_read_again_is_the_same() -> None:
     case = four_bundles()
     y = case.psf.y.coeff.copy()
     y[7, 1] = np.nan
-    backend, flows = GpuFrames(SimulatedDevice, lambda job: HostCore), []
+    backend, flows = GpuFrames(SimulatedDevice, core=HostCore), []
     for name in ("one", "two"):
         psf = replace(case.psf, y=replace(case.psf.y, coeff=y.copy()), name=name)
         frame = extract(case.image, psf, CONFIG, backend=backend)
@@ -281,18 +297,18 @@ def test_a_psf_that_was_read_again_is_the_same() -> None:
 def test_a_psf_that_was_changed_in_place_is_another() -> None:
     """Nothing that was made of the arrays as they were serves the next frame."""
     case = four_bundles()
-    psf, backend = deepcopy(case.psf), GpuFrames(SimulatedDevice, lambda job: HostCore)
+    psf, backend = deepcopy(case.psf), GpuFrames(SimulatedDevice, core=HostCore)
     extract(case.image, psf, CONFIG, backend=backend)
     psf.x.coeff[1, 0] += 0.25        # of none of the fibres that the decay is measured on
     moved = replace(case.psf, x=replace(case.psf.x, coeff=psf.x.coeff.copy()))
-    fresh = GpuFrames(SimulatedDevice, lambda job: HostCore)
+    fresh = GpuFrames(SimulatedDevice, core=HostCore)
     assert_same(extract(case.image, psf, CONFIG, backend=backend), extract(case.image, moved, CONFIG, backend=fresh))
 
 
 def test_an_image_whose_pixels_kernels_cannot_number_is_the_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "MOST_PIXELS", 100)
     warnings: list[str] = []
-    case, backend = four_bundles(), GpuFrames(SimulatedDevice, lambda job: HostCore, warn=warnings.append)
+    case, backend = four_bundles(), GpuFrames(SimulatedDevice, core=HostCore, warn=warnings.append)
     assert_same(extract(case.image, case.psf, CONFIG, backend=backend), on_cpu(CONFIG))
     (ny, nx) = case.image.shape
     assert warnings == [f"simulated device takes images of up to 100 pixels a side, this one is {ny} x {nx}: this rank "
@@ -301,7 +317,7 @@ def test_an_image_whose_pixels_kernels_cannot_number_is_the_cpus(monkeypatch: py
 
 def test_another_psf_takes_the_place_of_the_one_before() -> None:
     case, device = four_bundles(), SimulatedDevice()
-    backend = GpuFrames(lambda: device, lambda job: HostCore)
+    backend = GpuFrames(lambda: device, core=HostCore)
     extract(case.image, replace(case.psf, psferr=0.5), CONFIG, backend=backend)
     used = device.used
     frame = extract(case.image, case.psf, CONFIG, backend=backend)
@@ -353,7 +369,7 @@ def test_a_frame_that_failed_leaves_nothing_to_the_next() -> None:
             super().run(normal, out, stream, recorder)
 
     case, device = four_bundles(), SimulatedDevice(seed=1)
-    backend = GpuFrames(lambda: device, lambda job: Fails, most=1)
+    backend = GpuFrames(lambda: device, core=Fails, most=1)
     with pytest.raises(ValueError, match="not about memory"):
         extract(case.image, case.psf, CONFIG, backend=backend)
     assert device.used == 0
@@ -422,7 +438,7 @@ def test_two_cores_and_tails(shared: Any) -> None:
 def by_host_core(image: Image, psf: PsfModel, config: ExtractConfig, part: Any) -> Frame:
     """The frame by a device with a core of the CPU."""
     core = type("Core", (HostCore,), {"job": staticmethod(lambda: prepare(psf, config)), "part": staticmethod(part)})
-    return extract(image, psf, config, backend=GpuFrames(SimulatedDevice, lambda job: core))
+    return extract(image, psf, config, backend=GpuFrames(SimulatedDevice, core=core))
 
 
 def test_upside_down_and_a_dropped_fibre() -> None:
@@ -468,7 +484,7 @@ def test_the_simulated_device_notices_a_copy_beside_the_stream(verb: str, monkey
 
     def differs(seed: int) -> bool:
         device = SimulatedDevice(seed=seed)
-        backend = GpuFrames(lambda: device, lambda job: _Idle, most=1, slots=2)
+        backend = GpuFrames(lambda: device, core=_Idle, most=1, slots=2)
         backend.rows(case.image, *arguments)
         aside, honest = device.stream(), getattr(device, verb)
         monkeypatch.setattr(device, verb, lambda source, target, stream: honest(source, target, aside))
@@ -520,7 +536,7 @@ def test_the_first_and_the_last_piece_are_small(bundles: int, most: int, sizes: 
 
 def test_the_recorder_sees_copies_and_stages() -> None:
     case, device, recorder = four_bundles(), SimulatedDevice(), Recorder()
-    backend = GpuFrames(lambda: device, lambda job: HostCore)
+    backend = GpuFrames(lambda: device, core=HostCore)
     backend.watch(recorder)
     frame = extract(case.image, case.psf, CONFIG, backend=backend, recorder=recorder)
     record = recorder.record()

@@ -11,7 +11,7 @@ from gpu_extract.cpu_frame import CpuFrames
 from gpu_extract.data import Image, SpecMask
 from gpu_extract.errors import ConfigError, InputError
 from gpu_extract.passes.background import background_of
-from gpu_extract.run import draft, extract, extract_from, model
+from gpu_extract.run import draft, extract_from, model
 from gpu_extract.simulate import SimConfig, Simulation, simulate
 from gpu_extract.simulate.config import NO_DEFECTS, Defects
 from gpu_extract.simulate.frame import project
@@ -159,14 +159,6 @@ def test_light_of_the_next_bundle_and_of_tails_is_taken_away(passes: int) -> Non
     # stamps with a tail in them hold less of the core: what is compared is light per bin, in sigma
     before, after = (float(np.abs((frame.flux - without.flux) * sigma)[:, 10:-10].mean()) for frame in (once, found))
     assert before > 0.2 and after < 0.1 * before
-
-
-def test_a_device_is_refused(made: Simulation) -> None:
-    class Device(CpuFrames):
-        name, many_passes = "a GPU", False
-
-    with pytest.raises(InputError, match=r"^2 passes are for the CPU alone, the work is on a GPU: give --no-gpu"):
-        extract(made.image, made.psf, CONFIG, backend=Device())
 
 
 @pytest.mark.parametrize("passes", [0, -1, MOST_PASSES + 1])

@@ -8,11 +8,9 @@ import oracle
 from extraction import assert_same_bits, extracted
 from gpu_extract.checks.psf_check import check_psf
 from gpu_extract.config import ExtractConfig
-from gpu_extract.cpu_frame import CpuFrames
 from gpu_extract.data import Core, PsfModel
 from gpu_extract.errors import InputError
 from gpu_extract.oracle.spots import b_splines, component
-from gpu_extract.run import extract
 from gpu_extract.spots import make_spots
 from gpu_extract.spots.tables import core_of, magnified, nodes_of, stamps_of, table_of, tabulated
 
@@ -213,16 +211,6 @@ def test_a_bad_fibre_is_dropped():
         checked, dropped = check_psf(bad, WAVE[10:30])
         assert list(dropped) == [2] and words in dropped[2]
         assert checked.tabulated
-
-
-def test_a_device_refuses_tables():
-    class Device(CpuFrames):
-        name, tables = "a GPU", False
-
-    psf = oracle.make_psf("table", 2, **PLACE)
-    case = oracle.make_case(psf, CONFIG)
-    with pytest.raises(InputError, match=r"^made-up v3: tabulated spots are made on the CPU alone, .* give --no-gpu$"):
-        extract(case.image, psf, CONFIG, backend=Device())
 
 
 def test_even_stamps_are_no_table():

@@ -30,7 +30,7 @@ def choose_backend(gpu: bool | None, comm: "Comm", *, many: bool, tile: int | No
     reasons = comm.gather([(comm.rank, reason)])
     lacking: str = comm.share(lambda: next((r for r in reasons or [] if r), ""))
     if not lacking:
-        return open_gpu(comm, devices)
+        return open_gpu(comm, devices, cpu)
     if gpu:
         raise InputError(f"--gpu: {lacking}")
     return cpu, f"CPU ({lacking})"
@@ -48,10 +48,13 @@ def look_for_devices(*, always: bool) -> tuple[int, str]:
         return 0, str(error) if always else error.reason
 
 
-def open_gpu(comm: "Comm", devices: int) -> tuple["GpuFrames", str]:
-    """This rank's GPU, its number on its node modulo the node's devices and its part of the memory, and its name."""
+def open_gpu(comm: "Comm", devices: int, cpu: "Backend") -> tuple["GpuFrames", str]:
+    """This rank's GPU, its number on its node modulo the node's devices and its part of the memory, and its name.
+
+    cpu: what works on frames that are not for a GPU
+    """
     from gpu_extract.device.cuda.real import CupyDevice, memory_of
-    from gpu_extract.device.frames import GpuFrames, device_cores
+    from gpu_extract.device.frames import GpuFrames
     from gpu_extract.device.share import budget, share_of
 
     node_rank, node_ranks = comm.on_node()
@@ -61,5 +64,5 @@ def open_gpu(comm: "Comm", devices: int) -> tuple["GpuFrames", str]:
     comm.barrier()
     device = CupyDevice(share.number, budget(total, free, share.ranks))
     with_others = f", {share.ranks} ranks on it" if share.ranks > 1 else ""
-    backend = GpuFrames(lambda: device, device_cores, warn=log.warning)
+    backend = GpuFrames(lambda: device, cpu=cpu, warn=log.warning)
     return backend, f"{device.name}{with_others}"

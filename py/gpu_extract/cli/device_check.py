@@ -108,13 +108,13 @@ def _numba(device: "Device") -> str:
 def _frame(device: "Device") -> str:
     """A bundle of 5 fibres by all kernels of the banded core, against the CPU."""
     from gpu_extract.config import ExtractConfig
-    from gpu_extract.device.frames import GpuFrames, device_cores
+    from gpu_extract.device.frames import GpuFrames
     from gpu_extract.run import extract
     from gpu_extract.simulate import NO_DEFECTS, SimConfig, simulate
 
     made = simulate(SimConfig(camera="tiny", defects=NO_DEFECTS))
     config = ExtractConfig(wavelength=(6020.0, 6044.0, 0.8), nspec=5)
-    backend = GpuFrames(lambda: device, device_cores)
+    backend = GpuFrames(lambda: device)
     frame, cpu = extract(made.image, made.psf, config, backend=backend), extract(made.image, made.psf, config)
     if frame is None or cpu is None or cpu.pixmask_fraction is None:
         raise Differs("no frame was made")

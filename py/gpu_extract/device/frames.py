@@ -7,13 +7,16 @@ from typing import Any
 import numpy as np
 
 from gpu_extract.assemble import rows_of, wanted
+from gpu_extract.backend import Backend
 from gpu_extract.bundle import Job, add_odd_bits
 from gpu_extract.checks.odd_pixels import NO_PIXELS, in_notes, may_be_odd
 from gpu_extract.config import ExtractConfig
+from gpu_extract.cpu_frame import CPU
 from gpu_extract.data import NOT_MEASURED, Array, Draft, Image, IntArray, PsfModel, Rows
 from gpu_extract.device.cuda.assembly import GIVEN_UP, UNSEEN
 from gpu_extract.device.cuda.gradients import DONE, FLOOR, NORM
 from gpu_extract.device.cuda.seam import Device
+from gpu_extract.device.device_banded import BandedCore
 from gpu_extract.device.flow import CoreMaker, Flow, Task, staged_type
 from gpu_extract.device.geometry import BundleGeometry, bundle_geometry, cut_pieces, psf_tables
 from gpu_extract.device.memory import sizes_of
@@ -53,21 +56,20 @@ class _Warm:
 class GpuFrames:
     """Extracts the bundles of a rank on a device; what cannot be done there is done on the CPU, and said in the notes.
 
-    open_device: called once, at the first frame; cores: finds the maker of the core for a job, None: there is none
+    open_device: called once, at the first frame; core: makes what decorrelates
     most: bundles in a piece at most, None: half the rank's; slots: pieces in flight
-    warn: told in one line of what has to be done on the CPU
+    cpu: does the frames that no device does; warn: told in one line of what has to be done on the CPU
 
     Bits do not depend on most, slots or ranks. After running out of device memory everything is done again in pieces
     of half the size, down to single bundles one after another, and then on the CPU.
     """
 
     warm_bins = 40       # a few half-bands: kernels are compiled for the band's width
-    many_passes = False
-    tables = False
 
-    def __init__(self, open_device: Callable[[], Device], cores: Callable[[Job], CoreMaker | None], *,
-                 most: int | None = None, slots: int = SLOTS, warn: Callable[[str], None] = lambda _: None):
-        self._open, self._cores, self._most, self._slots, self._warn = open_device, cores, most, slots, warn
+    def __init__(self, open_device: Callable[[], Device], *, core: CoreMaker = BandedCore, most: int | None = None,
+                 slots: int = SLOTS, cpu: Backend = CPU, warn: Callable[[str], None] = lambda _: None):
+        self._open, self._core, self._most, self._slots = open_device, core, most, slots
+        self._cpu, self._warn = cpu, warn
         self._device: Device | None = None
         self._watched = False
         self._warm: _Warm | None = None
@@ -97,35 +99,32 @@ class GpuFrames:
         return self._warm is not None
 
     def get_ready(self, psf: PsfModel, config: ExtractConfig, comm: Comm, recorder: Recorder) -> bool:
-        """Never: kernels that are there already cannot be told from those that are not."""
-        return False
+        """Those of the CPU, where it does the work: which kernels of a device are there already cannot be told."""
+        return bool(_unfit(psf, config)) and self._cpu.get_ready(psf, config, comm, recorder)
 
     def rows(self, image: Image, job: Job, comm: Comm, recorder: Recorder, *,
              start: Draft | None = None) -> list[tuple[int, Rows]]:
         """This rank's rows of the frame, with a number that grows with them; their memory is theirs.
 
-        start: is for further passes, which are not for a device
+        start: is for further passes, which are the CPU's
         """
+        if why := _unfit(job.psf, job.config, image.shape):
+            self._warn(f"{self.name} {why}: this rank works on the CPU")
+            return [(n, _all_on_cpu(rows)) for n, rows in self._cpu.rows(image, job, comm, recorder, start=start)]
         mine = tuple(share(len(job.plan.bundles), comm.rank, comm.size))
-        if not mine:
-            return []
-        make_core, small = self._cores(job), max(image.shape) <= MOST_PIXELS
-        while make_core is not None and self._slots > 0 and small:
-            rows = self._attempt(image, job, mine, make_core, recorder)
+        while mine and self._slots > 0:
+            rows = self._attempt(image, job, mine, recorder)
             if rows is not None:
                 return [(mine[0], rows)]
             self._shrink(len(mine))
-        why = (f"does not know the {job.config.core} core" if not make_core else
-               "has not enough free memory for one bundle" if small else
-               f"takes images of up to {MOST_PIXELS} pixels a side, this one is {image.shape[0]} x {image.shape[1]}")
-        self._warn(f"{self.name} {why}: this rank works on the CPU")
+        if mine:
+            self._warn(f"{self.name} has not enough free memory for one bundle: this rank works on the CPU")
         return [(n, rows_of(on_cpu(image, job, n, recorder), job.plan, job.dtype)) for n in mine]
 
-    def _attempt(self, image: Image, job: Job, mine: tuple[int, ...], make_core: CoreMaker,
-                 recorder: Recorder) -> Rows | None:
+    def _attempt(self, image: Image, job: Job, mine: tuple[int, ...], recorder: Recorder) -> Rows | None:
         """The rows, or None where the device's memory did not suffice; nothing holds on to it then."""
         try:
-            return self._take(self._flow_for(image, job, mine, make_core), image, job, mine, recorder)
+            return self._take(self._flow_for(image, job, mine), image, job, mine, recorder)
         except Exception as error:
             if not self.device.is_out_of_memory(error):
                 self._warm = None       # what is still under way must not meet the next frame
@@ -134,7 +133,7 @@ class GpuFrames:
                 raise
             return None
 
-    def _flow_for(self, image: Image, job: Job, mine: tuple[int, ...], make_core: CoreMaker) -> Flow:
+    def _flow_for(self, image: Image, job: Job, mine: tuple[int, ...]) -> Flow:
         """The flow of the frame before, or a new one."""
         dtype = staged_type(image)
         if self._warm is not None and self._warm.fits(job, mine, (dtype, image.shape)):
@@ -146,7 +145,7 @@ class GpuFrames:
         pieces = cut_pieces(geometries, self._most or -(-len(mine) // LARGE))
         fibres = wanted((geometries[0].fibres[0], geometries[-1].fibres[1]), job.plan)
         flow = Flow(self.device, Task(job, geometries, tables, sizes, fibres), pieces, slots=self._slots,
-                    make_core=make_core, warn=self._warn)
+                    make_core=self._core, warn=self._warn)
         self._warm = _Warm(content_of(replace(job.psf, name="")), job.config, mine, (dtype, image.shape), flow)
         return flow
 
@@ -227,11 +226,19 @@ class GpuFrames:
             self._device.close()
 
 
-def device_cores(job: Job) -> CoreMaker | None:
-    """The core that a job asks for, None where that is the CPU's alone: the dense one."""
-    from gpu_extract.device.device_banded import BandedCore
+def _unfit(psf: PsfModel, config: ExtractConfig, shape: tuple[int, int] = (0, 0)) -> str:
+    """Why such a frame is the CPU's, the same on all ranks; "" where a device does it. shape: of the image."""
+    reasons = {"does not know the dense core": config.core == "dense",
+               f"makes one pass over an image, not {config.passes}": config.passes > 1,
+               f"makes no tabulated spots, as {psf.name} has": psf.tabulated,
+               f"takes images of up to {MOST_PIXELS} pixels a side, this one is {shape[0]} x {shape[1]}":
+                   max(shape) > MOST_PIXELS}
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
-    return BandedCore if job.config.core != "dense" else None
+
+def _all_on_cpu(rows: Rows) -> Rows:
+    """The rows, with notes that say who has made them."""
+    return replace(rows, notes={first: {**facts, "on_cpu": facts["fibres"]} for first, facts in rows.notes.items()})
 
 
 def _odd_pixels(flow: Flow, image: Image, job: Job, bundles: Sequence[int], seen: Array) -> list[IntArray]:
