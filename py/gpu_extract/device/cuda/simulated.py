@@ -242,11 +242,11 @@ def _must_fit(host: np.ndarray, device: np.ndarray) -> None:
 
 def _checked(kernel: Kernel | TextKernel, kind: str, value: Any) -> Any:
     """An argument as a lane gets it; raises TypeError where it is not what the kernel declares."""
-    name, _, axes = kind.rstrip("]").partition("[")
-    if not axes:
+    name, array, axes = kind.rstrip("]").partition("[")
+    if not array:
         return argument(kind, value)
     data = value.data
-    if data.dtype != np.dtype(name) or data.ndim != int(axes) or not data.flags.c_contiguous:
+    if data.dtype != np.dtype(name) or (axes and data.ndim != int(axes)) or not data.flags.c_contiguous:
         raise TypeError(f"{kernel.name} takes {kind}, was given {data.dtype}{data.shape}")
     return data
 

@@ -1,9 +1,11 @@
 """Kernels in CUDA C++: the text in text/*.h, declared here as Python launches it.
 
-The headers hold plain functions, "what lane n does", templates on the half-band. A declared kernel is one of them with
-its numbers; `source` is the headers and one line that makes an entry of it. NVRTC compiles that for a GPU
-(device.cuda.real), an ordinary C++ compiler for the simulated device (device.cuda.host_text): the same text. Products
-and sums are contracted nowhere but where the text says fma, so that both round alike.
+The headers hold plain functions, "what lane n does", templates on the half-band or on the real type. A declared kernel
+is one of them with its numbers; `source` is the headers and one line that makes an entry of it. NVRTC compiles that for
+a GPU (device.cuda.real), an ordinary C++ compiler for the simulated device (device.cuda.host_text): the same text.
+Products and sums are contracted nowhere but where the text says fma, so that both round alike.
+
+What both languages must know is written once: arguments and sizes in the headers, what files hold in gpu_extract.data.
 """
 import re
 from dataclasses import dataclass, replace
@@ -12,22 +14,25 @@ from importlib import import_module
 from pathlib import Path
 from typing import ClassVar
 
+from gpu_extract.data import SpecMask, Status
+
 FOLDER = Path(__file__).with_name("text")
 HEADERS = ("lanes.h", "image.h", "recursions.h", "sweeps.h", "normal.h", "spots.h", "gradients.h", "quality.h",
            "eliminate.h", "assembly.h")
 # of this package, those that declare kernels
 MODULES = "image", "sweeps", "spots", "normal", "gradients", "quality", "eliminate", "assembly"
 OPTIONS = "-std=c++17", "--fmad=false"            # of NVRTC
-_TYPES = {"f8": "double", "f4": "float", "i8": "long long", "i4": "int", "u4": "unsigned"}
+_TYPES = {"f8": "double", "f4": "float", "i8": "index", "i4": "int", "u4": "unsigned", "i1": "signed char"}
+_KINDS = {name: kind for kind, name in _TYPES.items()}
 
 
 @dataclass(frozen=True)
 class TextKernel:
     """A kernel whose text is CUDA C++.
 
-    function: its name in the headers, a template where there are numbers
-    kinds: of its arguments behind the lane's number, as kernels.Kernel has them; "n" are the template's numbers and do
-        not travel
+    function: its name in the header `module`.h, a template where there are numbers
+    kinds: of its arguments behind the lane's number, "f8" a number, "f8[]" a C-contiguous array; then "n", the
+        template's numbers, which do not travel
     block: lanes in a block; samples: numbers for the kinds "n" that tests compile it for
     """
 
@@ -67,13 +72,29 @@ class TextKernel:
 DECLARED: list[TextKernel] = []
 
 
-def text_kernel(name: str, kinds: str, *, samples: tuple[tuple[int, ...], ...] = ((),),
-                block: int = 32) -> TextKernel:
-    """Declare a kernel: "module.function"; kinds are separated by blanks. samples: those of a function that is no
-    template are no numbers."""
+def text_kernel(name: str, kinds: str | None = None, *, samples: tuple[tuple[int, ...], ...] = ((),),
+                block: int = 32, real: str = "") -> TextKernel:
+    """Declare a kernel: "module.function"; kinds: None: from the header. samples: those of a function that is no
+    template are no numbers; real: kind of what a template calls Real."""
     module, function = name.split(".")
-    DECLARED.append(TextKernel(function, module, tuple(kinds.split()), block, samples))
+    found = _kinds_of(module, function, real) if kinds is None else tuple(kinds.split())
+    DECLARED.append(TextKernel(function, module, found, block, samples))
     return DECLARED[-1]
+
+
+def real_kernels(name: str, *, block: int = 32) -> dict[int, TextKernel]:
+    """A kernel for float32 and for float64, by the bytes of a number."""
+    return {size: text_kernel(name, real=f"f{size}", block=block) for size in (4, 8)}
+
+
+def _kinds_of(module: str, function: str, real: str) -> tuple[str, ...]:
+    """Kinds of the arguments of a function of a header."""
+    found = re.search(rf"(?:template <(.*)>\n)?LANE void {function}\(index n, ([^)]*)\)", _header(module))
+    if found is None:
+        raise ValueError(f"text/{module}.h has no kernel {function}")
+    arguments = [re.sub(r"\w+$", "", " ".join(one.replace("const ", "").split())) for one in found[2].split(",")]
+    kinds = [(_KINDS | {"Real": real})[one.rstrip("* ")] + ("[]" if "*" in one else "") for one in arguments]
+    return *kinds, *("n" for one in (found[1] or "").split(",") if one.strip().startswith("int "))
 
 
 def declared_texts() -> list[TextKernel]:
@@ -99,8 +120,26 @@ def _entry(kernel: TextKernel) -> str:
             f"{{\n    LANES(n, count) {kernel.function}{numbers}(n, {', '.join(names)});\n}}\n")
 
 
+def number(name: str) -> int:
+    """A number that a header has, which Python needs as well."""
+    (found,) = re.findall(rf"\b{name} = (\d+)", _headers())
+    return int(found)
+
+
+def names(enum: str) -> list[str]:
+    """The names of an enum of a header, numbered in their order."""
+    return re.findall(r"\w+", re.findall(rf"enum {enum} {{(.*?)}}", _headers(), re.DOTALL)[0])
+
+
 @cache
 def _headers() -> str:
-    """All of them as one text; what they include of each other is there already."""
-    texts = [(FOLDER / name).read_text(encoding="utf-8") for name in HEADERS]
-    return re.sub(r'^#(pragma once|include ".*")\n', "", "\n".join(texts), flags=re.MULTILINE)
+    """All of them as one text; what they include of each other is there already, and so is what files hold."""
+    texts = [_header(name.removesuffix(".h")) for name in HEADERS]
+    held = [f"enum {kind.__name__} {{ {', '.join(f'{one.name} = {one.value}' for one in kind)} }};"
+            for kind in (SpecMask, Status)]
+    return re.sub(r'^#(pragma once|include ".*")\n', "", "\n".join([*held, *texts]), flags=re.MULTILINE)
+
+
+@cache
+def _header(module: str) -> str:
+    return (FOLDER / f"{module}.h").read_text(encoding="utf-8")

@@ -15,6 +15,7 @@ using index = long long;
 #else
 #include <cmath>
 using std::fma;
+using std::isinf;
 using std::nan;
 using std::nextafter;
 #define LANE inline
@@ -36,6 +37,10 @@ inline index lane_at(index turn, index count) { return (turn * lane_step % count
 #define EACH_FROM(name, first, end) UNROLLED for (int name = first; name < (end); name++)
 #define EACH(name, count) EACH_FROM(name, 0, count)
 #define LOOP(type, name, first, end) ONE_BY_ONE for (type name = first; name < (end); name++)
+
+// The larger and the smaller of two numbers, the first one where they cannot be compared: as Python has them.
+template <typename T> LANE T larger(T a, T b) { return b > a ? b : a; }
+template <typename T> LANE T smaller(T a, T b) { return b < a ? b : a; }
 
 template <int N> LANE void copy(double (&to)[N], const double (&from)[N])
 {

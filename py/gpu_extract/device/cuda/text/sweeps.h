@@ -205,11 +205,12 @@ LANE void poles_up(index n, double *found, const double *work, const int *halo, 
                    mine.below(halo, pole.fibre, lanes));
 }
 
+constexpr int ELEMENTS = 8;
+
 // sums, rows of `kept` elements, += c t times what each pole of a group left, pole after pole: ELEMENTS of a row.
 LANE void add_up(index n, double *sums, const double *work, const double *bound, const int *status, const int *rung,
                  const double *table, index good, index group, index kept, index lanes)
 {
-    constexpr int ELEMENTS = 8;
     index i = n % lanes, many = (kept + ELEMENTS - 1) / ELEMENTS, first = n / lanes % many * ELEMENTS;
     index row = n / lanes / many * kept + first;
     if (status[i] != good)
