@@ -135,8 +135,7 @@ def test_look(dtype: type) -> None:
 
     def seen() -> np.ndarray:
         parts, found = np.full((2, image.SEEN, lookers), np.nan), np.full((2, image.SEEN), np.nan)
-        look = image.look_singles if dtype == np.float32 else image.look_doubles
-        run_lanes(look, 2 * lookers, 1, (parts, pixels, places, size, lookers))
+        run_lanes(image.look[pixels.itemsize], 2 * lookers, 1, (parts, pixels, places, size, lookers))
         run_lanes(image.see, found.size, 1, (found, parts, lookers))
         return found
 

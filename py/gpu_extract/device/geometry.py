@@ -52,7 +52,7 @@ class BundleGeometry:
 
     @property
     def place(self) -> IntArray:
-        """Where the cut-out and the columns to be looked at lie in what comes up: (image.PLACES,) int64."""
+        """Where the cut-out and the columns to be looked at lie in what comes up (text/image.h): (5,) int64."""
         (rows, columns), staged = self.window, self.staged
         wide = staged.stop - staged.start
         begin = rows.start * wide + columns.start - staged.start if self.cut[ROWS] else 0
@@ -96,7 +96,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class PsfTables:
-    """A PSF as the kernels want it; see device.cuda.spots for the order of the series.
+    """A PSF as the kernels want it; see text/spots.h for the order of the series.
 
     series: (nfibre, nseries, ncoef); domain: from by_domain; basis: (ndomain, ncoef, nwave) polynomials
     """

@@ -42,12 +42,12 @@ class Steps:
 
     def pixels(self) -> None:
         """Whitened pixels, and what is seen of them all."""
-        a, sizes, single = self.arrays, self.sizes, self.sizes.dtype.itemsize == 4
-        self._launch(image.look_singles if single else image.look_doubles, self.shape.bundles * image.LOOKERS, a.looked,
-                     a.pixels, a.places, sizes.pixels, image.LOOKERS)
+        a, size, pixels, cut = self.arrays, self.sizes.dtype.itemsize, self.sizes.pixels, self.sizes.cut
+        self._launch(image.look[size], self.shape.bundles * image.LOOKERS, a.looked, a.pixels, a.places, pixels,
+                     image.LOOKERS)
         self._launch(image.see, self.shape.bundles * image.SEEN, a.seen, a.looked, image.LOOKERS)
-        self._launch(image.whiten_singles if single else image.whiten_doubles,
-                     self.shape.bundles * sizes.cut[0] * sizes.cut[1], a.pixels, a.cuts, a.places, a.root, a.light)
+        self._launch(image.whiten[size], self.shape.bundles * prod(cut), a.root, a.light, a.pixels, a.cuts, a.places,
+                     pixels, *cut)
 
     def spots(self, first: int, tables: PsfTables, on_device: tuple[DeviceArray, DeviceArray, DeviceArray],
               bundle: int) -> None:
@@ -133,7 +133,8 @@ class Steps:
         """chi2pix and pixmask_fraction, and the model image where it is wanted."""
         a, shape, (ny, nx) = self.arrays, self.shape, self.sizes.stamp
         rows, columns = self.sizes.cut
-        self._launch(quality.bins_of_row, shape.fibres * rows, a.ranges, a.y0, a.cuts, shape.nfibre, ny)
+        self._launch(quality.bins_of_row, shape.fibres * rows, a.ranges, a.y0, a.cuts, shape.nfibre, ny, shape.nwave,
+                     rows, shape.fibres)
         self._launch(quality.near_fibres, shape.bundles * rows, a.near, a.ranges, a.x0, a.cuts, shape.nfibre, nx,
                      shape.nwave, rows, columns, shape.fibres)
         pixels = shape.bundles * rows * -(-columns // quality.ABREAST)

@@ -1,18 +1,57 @@
-// Kernels: what checks.odd_pixels asks of the pixels of a bundle.
+// Kernels: pixels as they lie in memory -> what the spots need, and what checks.odd_pixels asks of them.
 //
-// Of the columns that are looked at, in all rows: the largest ivar; the largest (ivar pix) pix where ivar is above 0; how
-// many pixels are illegal (ivar NaN, negative or infinite, or above 0 beside a pix that is no number).
+// Some columns of the CCD come up for every bundle, all rows of them, as they lie on the host: (rows, columns); pixels
+// are (bundles, 2, size): pix, then ivar. The bundle's cut-out is a part of that. It is kept as (columns, rows), rows
+// fastest: traces run along y, and lanes that are neighbours in wavelength then read neighbours in memory.
 #pragma once
 #include "lanes.h"
 
-// parts (bundles, 3, lookers), of pixels c, c + lookers, ... of pixels (bundles, 2, size): pix, then ivar; places
-// (bundles, 5): a row's pixels, the columns to be looked at and the rows follow its first number.
+// Of what comes up of a bundle: the cut-out's first pixel, pixels of a row, first and one past the last column that is
+// looked at, rows.
+enum Place { BEGIN, WIDE, FIRST_COLUMN, END_COLUMN, HEIGHT, PLACES };
+
+// A bundle's cut-out of the CCD; cuts: (bundles, 4).
+enum Edge { TOP, LEFT, ROWS, COLUMNS, EDGES };
+
+struct Cut {
+    int top, left, rows, columns;
+
+    LANE Cut(const index *cuts, index b)
+        : top((int)cuts[EDGES * b + TOP]), left((int)cuts[EDGES * b + LEFT]), rows((int)cuts[EDGES * b + ROWS]),
+          columns((int)cuts[EDGES * b + COLUMNS])
+    {
+    }
+    LANE bool holds(int row, int column) const { return 0 <= row && row < rows && 0 <= column && column < columns; }
+};
+
+// root = sqrt(ivar), light = sqrt(ivar) pix of a pixel; 0 where ivar is 0, and beyond the cut-out. root, light:
+// (bundles, columns, rows).
+template <typename Real>
+LANE void whiten(index n, double *root, double *light, const Real *pixels, const index *cuts, const index *places,
+                 index size, index rows, index columns)
+{
+    index b = n / (columns * rows);
+    int column = (int)(n / rows % columns), row = (int)(n % rows);
+    const index *place = places + PLACES * b;
+    bool there = Cut(cuts, b).holds(row, column);
+    index pix = 2 * b * size + (there ? place[BEGIN] + row * place[WIDE] + column : 0), ivar = pix + size;
+    double weight = there ? (double)pixels[ivar] : 0.0, r = weight > 0.0 ? sqrt(weight) : 0.0;
+    root[n] = r;
+    light[n] = weight > 0.0 ? r * (double)pixels[pix] : 0.0;
+}
+
+// What is seen of the pixels that are looked at: the largest ivar; the largest (ivar pix) pix where ivar is above 0; how
+// many pixels are illegal (ivar NaN, negative or infinite, or above 0 beside a pix that is no number). parts (bundles, 3,
+// lookers): of pixels c, c + lookers, ...
+constexpr int SEEN = 3, LOOKERS = 1024;
+
 template <typename Real>
 LANE void look(index n, double *parts, const Real *pixels, const index *places, index size, index lookers)
 {
     index b = n / lookers, c = n % lookers;
-    int wide = (int)places[5 * b + 1], first = (int)places[5 * b + 2], last = (int)places[5 * b + 3];
-    index count = wide * places[5 * b + 4];
+    const index *place = places + PLACES * b;
+    int wide = (int)place[WIDE], first = (int)place[FIRST_COLUMN], last = (int)place[END_COLUMN];
+    index count = wide * place[HEIGHT];
     const Real *pix = pixels + 2 * b * size, *ivar = pix + size;
     double most = 0.0, brightest = 0.0, illegal = 0.0;
     FOUR_AT_ONCE

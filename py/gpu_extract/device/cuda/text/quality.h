@@ -4,23 +4,37 @@
 // two lanes write to one place. Pixels of a bundle's cut-out are (columns, rows), rows fastest; spots (fibres, ny nx,
 // nwave); positions (fibres, nwave); cuts (bundles, 4).
 #pragma once
-#include "lanes.h"
+#include "image.h"
 
-// A bundle's cut-out of the CCD.
-struct Cut {
-    int top, left, rows, columns;
-
-    LANE Cut(const index *cuts, index b)
-        : top((int)cuts[4 * b]), left((int)cuts[4 * b + 1]), rows((int)cuts[4 * b + 2]), columns((int)cuts[4 * b + 3])
-    {
+// Which bins of a fibre touch a row of the cut-out: ranges (2, fibres, rows), the first bin and one past the last. Rows
+// ascend or descend along wavelength. A lane for each fibre and row.
+LANE void bins_of_row(index n, int *ranges, const int *y0, const index *cuts, index nfibre, index ny, index nwave,
+                      index rows, index fibres)
+{
+    index f = n / rows;
+    const int *tops = y0 + f * nwave;
+    int y = (int)(n % rows) + Cut(cuts, f / nfibre).top;
+    bool up = tops[nwave - 1] >= tops[0];
+    EACH(end, 2) {
+        // Bins before `low` lie wholly before the row (end 0), or begin before or on it (end 1), in the trace's order.
+        int low = 0, high = (int)nwave, size = up == (end == 0) ? (int)ny : 0;
+        ONE_BY_ONE
+        while (low < high) {
+            int middle = (low + high) / 2;
+            bool before = (tops[middle] + size <= y) == up;
+            low = before ? middle + 1 : low;
+            high = before ? high : middle;
+        }
+        ranges[end * fibres * rows + n] = low;
     }
-};
+}
 
 // near = of every ABREAST pixels side by side of one row of a cut-out, the first fibre of the bundle that may touch one,
 // and one past the last times NEAR. ranges: (2, fibres, rows), bins of every fibre that touch the row: their spots begin
 // at columns between those of the first and the last one, or one or two beyond, since traces are smooth; all bins are
 // looked at.
-constexpr int NEAR = 1 << 15, ABREAST = 4;
+constexpr int NEAR = 1 << 15;
+constexpr int ABREAST = 4;      // pixels of one lane of project and chi_square
 
 LANE index groups_of(index columns) { return (columns + ABREAST - 1) / ABREAST; }
 
