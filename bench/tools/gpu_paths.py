@@ -104,7 +104,7 @@ PATHS: dict[str, Path] = {
     "spots.profile": lambda s, a: {"0": ROWS / 2, "1": COLUMNS / 2},
     "spots.mix": lambda s, a: {"0": COLUMNS},
     "spots.add_core": lambda s, a: {"0": COLUMNS},
-    "spots.finish": lambda s, a: {"0": ROWS * COLUMNS / 4, "3": ROWS * COLUMNS / 4},
+    "spots.finish": lambda s, a: {"0": ROWS * COLUMNS / 4, "2": ROWS * COLUMNS / 4},
     "normal.couple": couple,
     "normal.count": lambda s, a: {"1": s.nwave / PARTS / 4},
     "quality.bins_of_row": lambda s, a: {"0": 12, "1": 12},

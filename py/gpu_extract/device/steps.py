@@ -70,14 +70,15 @@ class Steps:
                          nfibre * places * -(-ny // together), white, a.numbers, a.profiles, a.mixed, y0, x0, ny, nx,
                          width, depth, nseries, nwave, places, nfibre)
         if tables.tail:
-            self._launch(spots.add_tail, nfibre * places * ny * nx, white, a.numbers, y0, x0, nx)
+            self._launch(spots.add_tail, nfibre * places * ny * nx, white, a.numbers, y0, x0, nx, ny * nx, nseries,
+                         nwave, places)
 
     def normal(self, ridge: float) -> None:
         """Spots finished, normal equations made."""
         a, shape, (ny, nx) = self.arrays, self.shape, self.sizes.stamp
         bins, places = shape.fibres * shape.nwave, places_of(shape.nwave)
         self._launch(spots.finish, shape.fibres * places, a.white, a.single, a.sums, a.root, a.light, a.y0, a.x0,
-                     a.cuts, shape.nfibre, nx)
+                     a.cuts, shape.nfibre, nx, ny, shape.nwave, places, *self.sizes.cut, shape.fibres)
         self.device.clear(a.icov, self.stream)
         width, apart = normal.together(shape.hw)
         self._launch(normal.couple.sized(width), shape.fibres * normal.couple_lanes(shape.nwave, shape.nd, shape.hw),

@@ -4,12 +4,14 @@
 // the steps is scratch of one bundle at a time, (fibres, numbers, bins), bins fastest, and stays in the device's
 // second-level cache for the most part. Who works on a bin works on as much of it as its registers hold.
 #pragma once
+#include "image.h"
 #include "normal.h"
 
-// A bin's numbers: centre (y, x); of each core sigma y, sigma x, nsig (device.cuda.spots).
-constexpr int CENTRE_Y = 0, CENTRE_X = 1, CORES = 2;
+// A bin's numbers: centre (y, x); of each core sigma y, sigma x, nsig; of the tail amp, core, xscale, yscale, index;
+// then the coefficients of the first core, (nj, ni), and of the second.
+constexpr int CENTRE_Y = 0, CENTRE_X = 1, CORES = 2, TAIL = 8;
 
-// numbers = all Legendre series at so many bins, an eighth of a fibre apart: (fibres, nseries, nwave). series: (all
+// numbers = all Legendre series at TOGETHER bins, an eighth of a fibre apart: (fibres, nseries, nwave). series: (all
 // fibres, nseries, ncoef); basis: (ndomain, ncoef, nwave); domain: where each one's series begin, and their end, then
 // the series domain by domain.
 constexpr int TOGETHER = 8;
@@ -149,4 +151,58 @@ LANE void add_core(index n, double *raw, const double *numbers, const double *pr
             *pixel = CORE ? *pixel + total[r] : total[r];
         }
     }
+}
+
+// raw += amp r2 / (core^2 + r2)^(1 + index / 2), the power-law tail, r2 in units of its scales; a lane for each pixel and
+// bin.
+LANE void add_tail(index n, double *raw, const double *numbers, const int *y0, const int *x0, index nx, index lanes,
+                   index nseries, index nwave, index places)
+{
+    index f = n / (lanes * places);
+    int p = (int)(n / places % lanes), j = bin_at((int)(n % places));
+    if (j >= nwave)
+        return;
+    const double *mine = numbers + f * nseries * nwave + j, *tail = mine + TAIL * nwave;
+    double core = tail[nwave], power = -1.0 - 0.5 * tail[4 * nwave];
+    double dx = (x0[f * nwave + j] - mine[CENTRE_X * nwave] + p % (int)nx) * tail[2 * nwave];
+    double dy = (y0[f * nwave + j] - mine[CENTRE_Y * nwave] + p / (int)nx) * tail[3 * nwave];
+    double r2 = dx * dx + dy * dy;
+    raw[n] += tail[0] * r2 * exp(power * log(core * core + r2));
+}
+
+// Clip a spot at 0, give it the sum 1, and look through it at the pixels: whitened spots, weight and right side; a lane
+// for each place of a bin.
+//
+// white: (fibres, ny nx, places), the raw spot on entry, then spot times sqrt(ivar); single: (fibres, ny nx, nwave), the
+// spot; sums: (2, fibres, nwave), A^T W 1 and A^T W p; root, light: of whiten.
+LANE void finish(index n, double *white, float *single, double *sums, const double *root, const double *light,
+                 const int *y0, const int *x0, const index *cuts, index nfibre, index nx, index ny, index nwave,
+                 index places, index rows, index columns, index fibres)
+{
+    index f = n / places, place = n % places, j = bin_at((int)place), bin = f * nwave + j, size = ny * nx;
+    if (j >= nwave)
+        return;
+    double *spot = white + f * size * places + place, total = 0.0, weight = 0.0, rhs = 0.0;
+    FOUR_AT_ONCE
+    for (int p = 0; p < (int)size; p++)
+        total += larger(spot[p * places], 0.0);
+    double scale = total > 0.0 ? 1.0 / total : 0.0;
+    Cut cut(cuts, f / nfibre);
+    int top = y0[bin] - cut.top, left = x0[bin] - cut.left;
+    float *kept = single + f * size * nwave + j;
+    index begin = f / nfibre * columns * rows;
+    FOUR_AT_ONCE
+    for (int p = 0, y = top, x = left; p < (int)size; p++) {
+        bool there = cut.holds(y, x), last = x == left + (int)nx - 1;
+        index at = begin + x * rows + y;
+        double value = larger(spot[p * places], 0.0) * scale, r = there ? root[at] : 0.0, l = there ? light[at] : 0.0;
+        kept[p * nwave] = (float)value;
+        spot[p * places] = value = there ? value * r : 0.0;
+        weight += value * r;
+        rhs += value * l;
+        x = last ? left : x + 1;
+        y += last;
+    }
+    sums[bin] = weight;
+    sums[fibres * nwave + bin] = rhs;
 }
