@@ -55,7 +55,7 @@ class Broken(SimulatedDevice):
     ("compiler", 3, r"RuntimeError: nvrtc: error: failed to open libnvrtc-builtins\.so\.12\.9\. on the second line: "
                     r"install gpu_extract\[cuda12\]"),
     ("sweeps.factor", 3, r"row 0 of a factor is wrong by 1\.0e-06: install"),
-    ("gradients.add_parts", 4, r"a sum of a row is wrong by [\d.]+e-05"),
+    ("poles.correct", 4, r"a product is wrong by [\d.]+e-07"),
     ("poles.divide", 5, r"flux [\d.e+-]+ sigma, ivar .*: use --no-gpu, and report"),
 ])
 def test_a_step_that_fails_is_named_in_one_line(fault: str, number: int, why: str) -> None:

@@ -10,10 +10,9 @@ from device_case import CONFIG, HostCore, four_bundles, on_device, small_job
 
 from gpu_extract.assemble import BY_BIN, REAL, rows_of
 from gpu_extract.data import BundleResult, Rows, SpecMask, Status
-from gpu_extract.device.cuda.assembly import GIVEN_UP, PLACE, TARGETS
+from gpu_extract.device.cuda.assembly import GIVEN_UP
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.simulated import SimulatedDevice
-from gpu_extract.device.flow import limits_of
 from gpu_extract.device.frames import GpuFrames
 from gpu_extract.device.landing import landings
 from gpu_extract.device.memory import Sizes, frame_arrays, kept_arrays, piece_rows, told_arrays, work_arrays
@@ -70,17 +69,16 @@ def by_device(found: list[BundleResult], plan: Plan, dtype: Any) -> tuple[dict[s
     shape = PieceShape(len(found), nfibre, 1, 2, nwave, 0, nwave, NDIAG)
     sizes = Sizes((3, 3), (4, 4), 16, np.dtype(np.float32), np.dtype(dtype), 1, 1, 1, False)
     plans = {**work_arrays(shape, sizes), **piece_rows(shape, sizes), **told_arrays(shape, sizes),
-             **kept_arrays(shape.fibres, nwave), "targets": ((TARGETS, shape.fibres), np.int64)}
+             **kept_arrays(shape.fibres, nwave), "targets": ((shape.fibres,), np.int64)}
     arrays = SimpleNamespace(**{name: device.empty(*array) for name, array in plans.items()})
     (landing,) = landings(plan, plan.fibres, [[result.fibres for result in found]])
-    arrays.targets.data[PLACE] = landing.places
+    arrays.targets.data[:] = landing.places
     for name, there in (("flux", arrays.flux), ("ivar", arrays.ivar), ("resolution", arrays.resolution),
                         ("chi2pix", arrays.chi2pix), ("pixmask_fraction", arrays.fraction), ("status", arrays.status)):
         there.data[...] = np.concatenate([getattr(result, name) for result in found])
-    step = np.gradient(plan.wave)
-    steps, limits = device.empty((2, nwave)), device.empty((5,))
-    steps.data[...], limits.data[...] = (step, step**2), limits_of(dtype)
-    Steps(device, device.stream(), shape, sizes, arrays).assemble(steps, limits)
+    step, widths = np.gradient(plan.wave), device.empty((2, nwave))
+    widths.data[...] = step, step**2
+    Steps(device, device.stream(), shape, sizes, arrays).assemble(widths)
     device.close()
     count = plan.fibres[1] - plan.fibres[0]
     rows = {name: np.empty(*array) for name, array in frame_arrays(count, nwave, NDIAG, dtype).items()}

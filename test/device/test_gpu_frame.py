@@ -23,8 +23,8 @@ from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.device import frames
 from gpu_extract.device.cuda.gradients import STATE
 from gpu_extract.device.cuda.image import SEEN
-from gpu_extract.device.cuda.kernels import declared
 from gpu_extract.device.cuda.simulated import SimulatedDevice
+from gpu_extract.device.cuda.text import declared_texts
 from gpu_extract.device.frames import GpuFrames
 from gpu_extract.device.geometry import bundle_geometry, cut_pieces
 from gpu_extract.device.memory import Room
@@ -464,7 +464,7 @@ def test_every_kernel_of_the_flow_was_launched() -> None:
     for dtype in (np.float32, np.float64):
         stored = Image(image.pix.astype(dtype), image.ivar.astype(dtype))
         with_device(device, core=HostCore, image=stored, dtype=np.dtype(dtype))
-    names = {kernel.name for kernel in declared() if kernel.name.split(".")[0] in OWN}
+    names = {kernel.name for kernel in declared_texts() if kernel.name.split(".")[0] in OWN}
     assert names - device.launched == {"spots.add_tail"}      # of test_two_cores_and_tails
 
 

@@ -32,10 +32,14 @@ def pixels_of(y0: np.ndarray, x0: np.ndarray, f: int, j: int) -> list[tuple[int,
 def placed(spots: np.ndarray) -> np.ndarray:
     """Spots (fibres, pixels, bins) in the order of their places, NaN where there is no bin."""
     made = np.full((*spots.shape[:2], normal.places_of(spots.shape[2])), np.nan)
-    for place in range(made.shape[2]):
-        if (j := normal.bin_at(place)) < spots.shape[2]:
-            made[..., place] = spots[..., j]
+    made[..., places(spots.shape[2])] = spots
     return made
+
+
+def places(nwave: int) -> np.ndarray:
+    """Where bins lie: sections of SIDE_BY_SIDE stretches, the first bins of all stretches, then the second ones."""
+    section, j = normal.STRETCH * normal.SIDE_BY_SIDE, np.arange(nwave)
+    return j // section * section + j % normal.STRETCH * normal.SIDE_BY_SIDE + j % section // normal.STRETCH
 
 
 @pytest.mark.parametrize(("step", "hw", "most"), [(1, 4, 9), (5, 4, 9), (1, 4, 3), (5, 6, 2)])
@@ -109,9 +113,10 @@ def test_between(step: int) -> None:
     """The couplings of every fibre with those on both sides, of a bundle that moves and one that has arrived."""
     rng, hw, nd, fibres = np.random.default_rng(7), 3, 3, 2 * NFIBRE
     icov, z, moved = rng.random((fibres, nd, 2 * hw + 1, NWAVE)), rng.random((fibres, NWAVE)), np.zeros((fibres, NWAVE))
-    state, wanted = np.array([[1.0, 7.0], [0.0, 7.0]]), np.zeros((fibres, NWAVE))
+    state, wanted = np.full((2, gradients.STATE), 7.0), np.zeros((fibres, NWAVE))
+    state[:, 0] = 1.0, 0.0
     run_lanes(gradients.between, fibres * -(-NWAVE // gradients.BINS), step,
-              (moved, z, icov, state, 2, NFIBRE, nd, hw, NWAVE))
+              (moved, z, icov, state, NFIBRE, nd, hw, NWAVE))
     for f, d, j, k in pairs_of(range(NFIBRE), range(1, nd), range(NWAVE), range(-hw, hw + 1)):
         if f + d < NFIBRE and 0 <= j + k < NWAVE:
             wanted[f, j] += icov[f, d, hw + k, j] * z[f + d, j + k]
@@ -242,14 +247,11 @@ def test_spots(cut: int) -> None:
     run_lanes(spots.profile.sized(nj, ni), 2 * bins, 1,
               (profiles, numbers, y0, x0, 1, NY, NX, width, nseries, NWAVE, nfibre))
     run_lanes(spots.mix.sized(nj, ni), bins, 1, (mixed, numbers, profiles, first, NY, NX, width, depth, nseries, NWAVE))
-    places, found = normal.places_of(NWAVE), np.full((nfibre, NY * NX, NWAVE), np.nan)
-    raw = np.ones((nfibre, NY * NX, places))
-    together = spots.rows_together(NY, nj, True) if cut else 3
-    run_lanes(spots.add_core.sized(nj, 1, cut, together), nfibre * places * -(-NY // together), 1,
-              (raw, numbers, profiles, mixed, y0, x0, NY, NX, width, depth, nseries, NWAVE, places, nfibre))
-    for place in range(places):
-        if (j := normal.bin_at(place)) < NWAVE:
-            found[..., j] = raw[..., place]
+    room = normal.places_of(NWAVE)
+    raw, together = np.ones((nfibre, NY * NX, room)), spots.rows_together(NY, nj, True) if cut else 3
+    run_lanes(spots.add_core.sized(nj, 1, cut, together), nfibre * room * -(-NY // together), 1,
+              (raw, numbers, profiles, mixed, y0, x0, NY, NX, width, depth, nseries, NWAVE, room, nfibre))
+    found = raw[..., places(NWAVE)]
 
     def integral(order: int, u: float) -> float:
         lower = hermeval(u, np.eye(order + 1)[max(order - 1, 0)])

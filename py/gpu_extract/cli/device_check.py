@@ -92,17 +92,18 @@ def _text(device: "Device") -> str:
 
 
 def _numba(device: "Device") -> str:
-    """Sums of rows."""
-    from gpu_extract.device.cuda import gradients
+    """Products."""
+    from gpu_extract.device.cuda import measure, poles
 
-    given = np.random.default_rng(2).random((500, 64))
-    out, stream = _there(device, np.zeros(len(given))), device.stream()
-    device.launch(gradients.add_parts, len(given), (out, _there(device, given)), stream)
+    a, b = np.random.default_rng(2).random((2, 500))
+    out, flags = _there(device, np.zeros(len(a))), _there(device, np.zeros(measure.FLAGS * len(a), np.int32))
+    stream = device.stream()
+    device.launch(poles.correct, len(a), (out, _there(device, a), _there(device, b), flags, len(a)), stream)
     _wait(device, stream)
-    error = np.abs(_back(device, out) - given.sum(axis=1)).max()
+    error = np.abs(_back(device, out) - a * b).max()
     if not error < 1e-12:
-        raise Differs(f"a sum of a row is wrong by {error:.1e}")
-    return f"compiled and launched, {len(given)} lanes right"
+        raise Differs(f"a product is wrong by {error:.1e}")
+    return f"compiled and launched, {len(a)} lanes right"
 
 
 def _frame(device: "Device") -> str:

@@ -18,8 +18,7 @@ import numpy as np
 
 from gpu_extract.bundle import Job
 from gpu_extract.checks.odd_pixels import mask_pixels
-from gpu_extract.data import Array, Image, IntArray
-from gpu_extract.device.cuda.assembly import PLACE, TARGETS
+from gpu_extract.data import Image, IntArray
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray, Empty
 from gpu_extract.device.geometry import BundleGeometry, Piece, PsfTables
@@ -38,14 +37,7 @@ from gpu_extract.device.memory import (
 )
 from gpu_extract.device.steps import Steps
 from gpu_extract.perf.recorder import TO_DEVICE, TO_HOST
-from gpu_extract.quality import BAD_FIT, BAD_FIT_ALONE, FEW_FIBRES
 from gpu_extract.seams import Recorder
-
-
-def limits_of(dtype: Any) -> Array:
-    """Limits of device.cuda.assembly; dtype: of the frame's real numbers."""
-    kind = np.finfo(dtype)
-    return np.array([BAD_FIT, BAD_FIT_ALONE, FEW_FIBRES, kind.tiny, kind.max], dtype=np.float64)
 
 
 class Core(Protocol):
@@ -102,7 +94,7 @@ class Flow:
         tables, wave = task.tables, task.job.plan.wave
         step = np.gradient(wave)
         self._tables = [_Table(device, array) for array in (
-            tables.series, tables.domain, tables.basis, np.stack([step, step**2]), limits_of(task.sizes.kept))]
+            tables.series, tables.domain, tables.basis, np.stack([step, step**2]))]
         self._staged = [device.pinned(*input_arrays(p.shape, task.sizes)["pixels"]) for p in pieces]
         self._told = [{name: device.pinned(*array) for name, array in told_arrays(p.shape, task.sizes).items()}
                       for p in pieces]
@@ -134,11 +126,9 @@ class Flow:
         """What is the same in every frame: cut-outs, where they lie in what comes up, first pixels of the spots, where
         fibres come down."""
         geometries = [self.task.geometries[bundle] for bundle in self.pieces[n].bundles]
-        targets = np.zeros((TARGETS, len(self._landings[n].places)), dtype=np.int64)
-        targets[PLACE] = self._landings[n].places
         y0, x0 = np.concatenate([geometry.corners for geometry in geometries], axis=1)
         cuts, places = (np.stack([getattr(geometry, name) for geometry in geometries]) for name in ("cut", "place"))
-        return {"cuts": cuts, "places": places, "y0": y0, "x0": x0, "targets": targets}
+        return {"cuts": cuts, "places": places, "y0": y0, "x0": x0, "targets": self._landings[n].places}
 
     def queue(self, image: Image, recorder: Recorder, *, graphs: bool = True) -> dict[str, np.ndarray]:
         """Queue a whole frame; all pieces of the one before must have been taken.
@@ -229,7 +219,7 @@ class Flow:
 
     def _compute(self, n: int, steps: Steps, recorder: Recorder) -> None:
         job, piece, views = self.task.job, self.pieces[n], self._views[n]
-        series, domain, basis, widths, limits = (table.array for table in self._tables[:5])
+        series, domain, basis, widths = (table.array for table in self._tables[:4])
         with recorder.device_span("pixels"):
             steps.pixels()
         with recorder.device_span("spots"):
@@ -247,7 +237,7 @@ class Flow:
         with recorder.device_span("judge"):
             steps.quality(job.psferr)
         with recorder.device_span("assemble"):
-            steps.assemble(widths, limits)
+            steps.assemble(widths)
 
     def take(self, n: int) -> dict[str, np.ndarray]:
         """Wait for piece n: what is told of it, as memory.told_arrays, good until the next `queue`."""

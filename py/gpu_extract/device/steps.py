@@ -8,7 +8,7 @@ import numpy as np
 from gpu_extract.data import Status
 from gpu_extract.device.cuda import assembly, gradients, image, normal, quality, spots, sweeps
 from gpu_extract.device.cuda.assembly import GIVEN_UP, UNSEEN
-from gpu_extract.device.cuda.gradients import STATE, R, T, Z
+from gpu_extract.device.cuda.gradients import STATE, P, Q, R, S, T, Z
 from gpu_extract.device.cuda.normal import PARTS, places_of
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray
@@ -16,6 +16,7 @@ from gpu_extract.device.cuda.sweeps import tile_of, tiles_of
 from gpu_extract.device.geometry import PsfTables
 from gpu_extract.device.memory import Sizes
 from gpu_extract.normal import FAINT_LIGHT
+from gpu_extract.quality import BAD_FIT, BAD_FIT_ALONE, FEW_FIBRES
 from gpu_extract.solve import TOLERANCE
 
 
@@ -83,29 +84,30 @@ class Steps:
         width, apart = normal.together(shape.hw)
         self._launch(normal.couple.sized(width), shape.fibres * normal.couple_lanes(shape.nwave, shape.nd, shape.hw),
                      a.icov, a.white, a.y0, a.x0, shape.nfibre, nx, ny, shape.nd, shape.hw, shape.nwave, places, apart)
-        self._launch(normal.give_up, bins, a.icov, a.rhs, a.given_up, a.sums, FAINT_LIGHT, ridge)
-        self._launch(normal.count, shape.fibres * PARTS, a.parts, a.given_up, 1)
-        self._launch(gradients.add_parts, shape.fibres, self._counted(UNSEEN), a.parts)
+        self._launch(normal.give_up, bins, a.icov, a.rhs, a.given_up, a.sums, FAINT_LIGHT, ridge, shape.nd, shape.hw,
+                     shape.nwave, shape.fibres)
+        self._count(UNSEEN, a.given_up, 1)
 
     def solve(self) -> None:
         """x, and the state of the iteration."""
         a, shape = self.arrays, self.shape
         n, bins, nfibre = shape.fibres, shape.fibres * shape.nwave, shape.nfibre
-        moved, asked = (a.vectors.part(v, v + 1) for v in (T, Z))
+        r, z, p, q, s, t = (a.vectors.part(v, v + 1) for v in (R, Z, P, Q, S, T))
+        each = a.state, nfibre, shape.nwave
         self._factorise()
-        self._launch(gradients.begin, bins, a.vectors, a.rhs)
+        self._launch(gradients.begin, bins, a.vectors, a.rhs, bins)
         self._launch(gradients.start, shape.bundles, a.state)
         self._precondition()
         self._launch(gradients.judge, shape.bundles, a.state, a.dots, a.curvatures, nfibre, TOLERANCE)
         for _ in range(iterations_for(shape.hw)):
-            self._launch(gradients.between, n * -(-shape.nwave // gradients.BINS), moved, asked, a.icov, a.state, STATE,
-                         nfibre, shape.nd, shape.hw, shape.nwave)
-            self._launch(gradients.advance, n * PARTS, a.vectors, a.parts, a.state, nfibre)
-            self._launch(gradients.add_parts, n, a.curvatures, a.parts)
-            self._launch(gradients.step, bins, a.vectors, a.curvatures, a.state, nfibre)
+            self._launch(gradients.between, n * -(-shape.nwave // gradients.BINS), t, z, a.icov, a.state, nfibre,
+                         shape.nd, shape.hw, shape.nwave)
+            self._launch(gradients.advance, n * PARTS, a.parts, p, q, r, z, t, *each)
+            self._launch(gradients.add_parts, n, a.curvatures, a.parts, PARTS)
+            self._launch(gradients.step, n * PARTS, s, r, p, q, a.curvatures, *each)
             self._precondition()
             self._launch(gradients.judge, shape.bundles, a.state, a.dots, a.curvatures, nfibre, TOLERANCE)
-        self._launch(gradients.arrive, bins, a.x, a.vectors, a.sums)
+        self._launch(gradients.arrive, bins, a.x, s, a.sums)
 
     def _factorise(self) -> None:
         """Factors of the fibres' own blocks, of which icov holds the upper triangle from its diagonal hw on."""
@@ -128,7 +130,7 @@ class Steps:
                      shape.nfibre, *cut)
         self._launch(sweeps.precondition_up.sized(shape.hw), tiles * n, z, parts, t, r, a.factor, a.halo, a.state,
                      STATE, shape.nfibre, tiles, *cut)
-        self._launch(gradients.add_parts, n, a.dots, parts)
+        self._launch(gradients.add_parts, n, a.dots, parts, tiles)
 
     def quality(self, psferr: float) -> None:
         """chi2pix and pixmask_fraction, and the model image where it is wanted."""
@@ -147,23 +149,23 @@ class Steps:
         self._launch(quality.weigh, shape.fibres * shape.nout, a.chi2pix, a.fraction, a.chi, a.single, a.y0, a.x0,
                      a.cuts, shape.nfibre, nx, ny, shape.nwave, shape.nout, shape.first, rows, columns)
 
-    def assemble(self, steps: DeviceArray, limits: DeviceArray) -> None:
-        """The piece's rows of the frame; steps: widths of the bins, limits: of misfits and of the
-        frame's type (device.cuda.assembly)."""
-        a, shape = self.arrays, self.shape
-        bins, single = shape.fibres * shape.nout, self.sizes.kept.itemsize == 4
-        self._launch(normal.count, shape.fibres * PARTS, a.parts, a.status, int(Status.FAILED))
-        self._launch(gradients.add_parts, shape.fibres, self._counted(GIVEN_UP), a.parts)
-        self._launch(assembly.mark, bins, a.bits, a.middles, a.ivar, a.fraction)
+    def assemble(self, widths: DeviceArray) -> None:
+        """The piece's rows of the frame; widths: of the bins, and their squares."""
+        a, shape, kept = self.arrays, self.shape, self.sizes.kept
+        bins, real = shape.fibres * shape.nout, np.finfo(kept)
+        self._count(GIVEN_UP, a.status, int(Status.FAILED))
+        self._launch(assembly.mark, bins, a.bits, a.middles, a.ivar, a.fraction, shape.nout, shape.fibres)
         self._launch(assembly.find_middles, shape.fibres * -(-shape.nout // assembly.MANY), a.middles, a.chi2pix,
                      a.bits, shape.nout, shape.fibres)
-        self._launch(assembly.write_singles if single else assembly.write_doubles, bins, a.to_flux, a.to_ivar,
-                     a.to_chi2pix, a.to_pixmask_fraction, a.to_mask, a.to_status, a.flux, a.ivar, a.chi2pix, a.fraction,
-                     a.status, a.bits, a.middles, a.targets, steps, limits,
-                     shape.nfibre)
-        self._launch(assembly.resolve_singles if single else assembly.resolve_doubles, prod(a.resolution.shape),
-                     a.to_resolution, a.resolution, a.targets, a.status)
+        self._launch(assembly.write[kept.itemsize], bins, a.to_flux, a.to_ivar, a.to_chi2pix, a.to_pixmask_fraction,
+                     a.to_mask, a.to_status, a.status, a.flux, a.ivar, a.chi2pix, a.fraction, a.bits, a.middles,
+                     a.targets, widths, BAD_FIT, BAD_FIT_ALONE, FEW_FIBRES, real.tiny, real.max, shape.nfibre,
+                     shape.nout, shape.fibres)
+        self._launch(assembly.resolve[kept.itemsize], prod(a.resolution.shape), a.to_resolution, a.resolution,
+                     a.targets, a.status, a.resolution.shape[1], shape.nout)
 
-    def _counted(self, what: int) -> DeviceArray:
-        """One row of the counts of fibres."""
-        return self.arrays.counts.part(what, what + 1).seen_as((self.shape.fibres,), np.float64)
+    def _count(self, what: int, marks: DeviceArray, wanted: int) -> None:
+        """How many bins of every fibre have a mark, into one row of the counts."""
+        parts, fibres = self.arrays.parts, self.shape.fibres
+        self._launch(normal.count_marks, fibres * PARTS, parts, marks, wanted, marks.shape[1])
+        self._launch(gradients.add_parts, fibres, self.arrays.counts.part(what, what + 1), parts, PARTS)

@@ -1,8 +1,110 @@
-// Kernel: the couplings between fibres, for the conjugate gradients.
+// Kernels: conjugate gradients for all bundles of a piece at once, preconditioned by the fibres' own blocks.
+//
+// Each bundle goes at its own pace: its state says whether it still moves, and the lanes of one that has arrived return
+// at once, so that the number of iterations can be queued without asking the device. Scalars are never on the host. The
+// preconditioner's recursions along wavelength are in sweeps.h. Vectors are (fibres, nwave).
 #pragma once
-#include "lanes.h"
+#include "normal.h"
 
-constexpr int BINS = 4;
+// A bundle's state: does it move (1 or 0), r M^-1 r, beta, iterations, floor, smallest r M^-1 r, iterations without a
+// smaller one.
+enum State { MOVES, NORM, BETA, DONE, FLOOR, BEST, STALLED, STATE };
+constexpr int PATIENCE = 5, VECTORS = 6;
+
+LANE double sum_of(const double *values, index count)
+{
+    double total = 0.0;
+    FOUR_AT_ONCE
+    for (int i = 0; i < (int)count; i++)
+        total += values[i];
+    return total;
+}
+
+// Sums over the parts of a fibre, in order.
+LANE void add_parts(index n, double *whole, const double *parts, index count) { whole[n] = sum_of(parts + n * count, count); }
+
+// Before the first iteration r = rhs, and all other vectors are 0; vectors: (VECTORS, fibres, nwave), r the first.
+LANE void begin(index n, double *vectors, const double *rhs, index bins)
+{
+    EACH(v, VECTORS)
+        vectors[v * bins + n] = v > 0 ? 0.0 : rhs[n];
+}
+
+// Before the first `judge` every bundle moves.
+LANE void start(index n, double *state)
+{
+    EACH(s, STATE)
+        state[n * STATE + s] = s == MOVES ? 1.0 : s == DONE ? -1.0 : 0.0;
+}
+
+// Where a bundle stands after an iteration, or before the first, and whether it goes on. sqrt(norm) is the error in sigma
+// up to the coupling between fibres: norm = r M^-1 r, M: the fibres' own blocks. dots, curvatures: r M^-1 r and p q of
+// every fibre.
+LANE void judge(index n, double *state, const double *dots, const double *curvatures, index nfibre, double tolerance)
+{
+    double *mine = state + n * STATE;
+    bool first = mine[DONE] < 0.0;
+    if (mine[MOVES] == 0.0)
+        return;
+    if (!first && !(sum_of(curvatures + n * nfibre, nfibre) > 0.0)) {
+        mine[MOVES] = 0.0;
+        return;
+    }
+    double norm = sum_of(dots + n * nfibre, nfibre);
+    if (first) {
+        mine[FLOOR] = 1e-15 * sqrt(norm);
+    } else {
+        mine[BETA] = norm / mine[NORM];
+        mine[STALLED] = norm < mine[BEST] ? 0.0 : mine[STALLED] + 1.0;
+    }
+    mine[BEST] = first ? norm : smaller(mine[BEST], norm);
+    mine[NORM] = norm;
+    mine[DONE] += 1.0;
+    if (!(sqrt(norm) > larger(tolerance, mine[FLOOR])) || mine[STALLED] >= PATIENCE)
+        mine[MOVES] = 0.0;
+}
+
+// The direction and its image, p = z + beta p and q = r + t + beta q, in a part of a fibre, and its share of p q.
+LANE void advance(index n, double *parts, double *p, double *q, const double *r, const double *z, const double *t,
+                  const double *state, index nfibre, index nwave)
+{
+    index f = n / PARTS, first = f * nwave;
+    const double *mine = state + f / nfibre * STATE;
+    if (mine[MOVES] == 0.0)
+        return;
+    double beta = mine[BETA], total = 0.0;
+    FOUR_AT_ONCE
+    for (index j = first + n % PARTS; j < first + nwave; j += PARTS) {
+        double direction = z[j] + beta * p[j], image = r[j] + t[j] + beta * q[j];
+        p[j] = direction;
+        q[j] = image;
+        total += direction * image;
+    }
+    parts[n] = total;
+}
+
+// A step along the direction, s += alpha p, r -= alpha q, in a part of a fibre.
+LANE void step(index n, double *s, double *r, const double *p, const double *q, const double *curvatures,
+               const double *state, index nfibre, index nwave)
+{
+    index f = n / PARTS, b = f / nfibre, first = f * nwave;
+    if (state[b * STATE + MOVES] == 0.0)
+        return;
+    double curvature = sum_of(curvatures + b * nfibre, nfibre), alpha = state[b * STATE + NORM] / curvature;
+    if (!(curvature > 0.0))
+        return;
+    FOUR_AT_ONCE
+    for (index j = first + n % PARTS; j < first + nwave; j += PARTS) {
+        double solution = s[j] + alpha * p[j], residual = r[j] - alpha * q[j];
+        s[j] = solution;
+        r[j] = residual;
+    }
+}
+
+// The solution, x = s, 0 where weight (the first row of sums) is 0.
+LANE void arrive(index n, double *x, const double *s, const double *sums) { x[n] = sums[n] > 0.0 ? s[n] : 0.0; }
+
+constexpr int BINS = 4;      // of one lane of `between`
 
 // total += what BINS bins of fibre f, from j on, get from those of fibre `other`; row: of icov, of the lower fibre. SIDE
 // 1: that is the other one. Bin j + b is coupled with the other's bin at + b; the element stands at the lower one's.
@@ -28,14 +130,13 @@ LANE void from_other(double (&total)[BINS], const double *given, const double *r
 }
 
 // moved = E z at BINS bins of a fibre, E the couplings between fibres; every sum in the order of distance and band.
-// moved, z: (fibres, nwave); icov: (fibres, nd, 2 hw + 1, nwave); state: rows of `facts`, of which the first is 0 where a
-// bundle of `nfibre` has arrived.
-LANE void between(index n, double *moved, const double *z, const double *icov, const double *state, index facts,
-                  index nfibre, index nd, index hw, index nwave)
+// icov: (fibres, nd, 2 hw + 1, nwave).
+LANE void between(index n, double *moved, const double *z, const double *icov, const double *state, index nfibre,
+                  index nd, index hw, index nwave)
 {
     int blocks = (int)(nwave + BINS - 1) / BINS, j = (int)(n % blocks) * BINS, end = (int)nwave;
     index f = n / blocks, i = f % nfibre, size = (2 * hw + 1) * nwave;
-    if (state[f / nfibre * facts] == 0.0)
+    if (state[f / nfibre * STATE + MOVES] == 0.0)
         return;
     double total[BINS] = {};
     LOOP(int, d, 1, (int)nd) {

@@ -1,10 +1,11 @@
-// Kernel: the normal equations as bands.
+// Kernels: the normal equations as bands, and which bins are given up.
 //
 // Whitened spots are (fibres, ny nx, places), with bins where `place_of` puts them: lanes that go through stretches of
 // STRETCH bins, one beside the other, then read neighbours in memory.
 #pragma once
 #include "lanes.h"
 
+constexpr int PARTS = 64;      // partial sums of a fibre: part c takes bins c, c + 64, ...
 constexpr int STRETCH = 16, SIDE_BY_SIDE = 4, SECTION = STRETCH * SIDE_BY_SIDE;
 
 LANE int place_of(int bin) { return bin / SECTION * SECTION + bin % STRETCH * SIDE_BY_SIDE + bin % SECTION / STRETCH; }
@@ -152,4 +153,31 @@ LANE void couple(index n, double *icov, const double *white, const int *y0, cons
             if (a < mine.left && b < theirs.left)
                 keep(mine.bin + a * mine.step, theirs.bin + b * theirs.step, sum);
         });
+}
+
+// Bins of weight 0 taken out, and which others normal.give_up would, told of alone: such a bundle is the CPU's. A lane
+// for each bin.
+//
+// rhs: 0 where weight is; sums (2, fibres, nwave): weight and right side; least: normal.FAINT_LIGHT: the CPU gives up
+// some of these, and flags the others; ridge: see config.regularize.
+LANE void give_up(index n, double *icov, double *rhs, signed char *given_up, const double *sums, double least,
+                  double ridge, index nd, index hw, index nwave, index fibres)
+{
+    double *diagonal = icov + (n / nwave * nd * (2 * hw + 1) + hw) * nwave + n % nwave;
+    double weight = sums[n], known = *diagonal;
+    bool dark = !(weight > 0.0);
+    given_up[n] = !dark && !(known > least * weight);
+    *diagonal = dark ? 0.0 : known + ridge * ridge;
+    rhs[n] = dark ? 0.0 : sums[fibres * nwave + n];
+}
+
+// parts (fibres, PARTS) = how many bins have a mark.
+LANE void count_marks(index n, double *parts, const signed char *marks, index wanted, index nwave)
+{
+    const signed char *mine = marks + n / PARTS * nwave;
+    double total = 0.0;
+    FOUR_AT_ONCE
+    for (int j = (int)(n % PARTS); j < (int)nwave; j += PARTS)
+        total += mine[j] == wanted ? 1.0 : 0.0;
+    parts[n] = total;
 }
