@@ -1,5 +1,6 @@
-"""Bundles on the simulated device, the kernels in CUDA C++ under the sanitizers; run by test_sanitized.py in a process
-that has their libraries loaded. Prints the digest of all results: of every filling of memory, of every order of lanes.
+"""A frame and bundles on the simulated device, the kernels in CUDA C++ under the sanitizers; run by test_sanitized.py
+in a process that has their libraries loaded. Prints the digest of all results: of every filling of memory, of every
+order of lanes.
 """
 import sys
 from hashlib import sha256
@@ -12,6 +13,7 @@ import pytest
 
 from decorrelate.cases import make_bundle
 from device import test_text_kernels
+from device.device_case import with_device
 from device.pieces import decorrelate, shape_of
 from device.test_sweeps import test_preconditioner
 from gpu_extract.device.cuda import host_text, sweeps
@@ -23,11 +25,14 @@ INNER, NDIAG = slice(9, 52), 3
 
 
 def digest(garbage: int, order: float) -> str:
-    """Of a bundle with chains of masked fibres and one whose fibres stay in the narrowest band, in tiles of 24 bins."""
+    """Of a frame, of a bundle with chains of masked fibres and of one whose fibres stay in the narrowest band, in tiles
+    of 24 bins."""
     cases = [make_bundle(4, 60, mask=mask, wing=0.02, stamp=(7, 9), step=1.9) for mask in ("gap", "clean")]
     device = SimulatedDevice(garbage=garbage, order=order)
     found = decorrelate(device, BandedCore(device, shape_of(cases, INNER, NDIAG)), cases, INNER, NDIAG)
-    arrays = found.flux, found.ivar, found.resolution, found.status
+    frame = with_device(SimulatedDevice(garbage=garbage, order=order))
+    arrays = [getattr(result, name) for result in (found, frame) for name in ("flux", "ivar", "resolution", "status")]
+    arrays += [frame.mask, frame.chi2pix, frame.pixmask_fraction, frame.model]
     return sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
 
 

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from decorrelate.cases import Bundle, make_bundle
+from device.device_case import with_device
 from device.pieces import decorrelate, shape_of
+from extraction import assert_same_bits
 from gpu_extract.data import Decorrelated, Normal, Status
 from gpu_extract.device.cuda import sweeps
 from gpu_extract.device.cuda.simulated import SimulatedDevice
@@ -41,3 +43,12 @@ def test_bits_do_not_depend_on_memory_or_order(monkeypatch: pytest.MonkeyPatch) 
     for other in others:
         for name in ("flux", "ivar", "resolution", "status"):
             np.testing.assert_array_equal(getattr(other, name), getattr(first, name))
+
+
+def test_bits_of_a_frame() -> None:
+    """Of all kernels of the flow, image and mask included."""
+    first, *others = (with_device(SimulatedDevice(garbage=held, order=order)) for held, order in (
+        (HELD[0], None), (HELD[1], 0.0), (HELD[2], 0.382)))
+    for other in others:
+        assert_same_bits(other, first)
+        np.testing.assert_array_equal(other.model, first.model)
