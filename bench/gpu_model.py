@@ -83,7 +83,7 @@ def _cost(kernel: Any, count: int, args: tuple[Any, ...], shape: PieceShape,
     """Seconds alone, seconds of a full device, seconds of the host."""
     code, warps = compiled(kernel, (9, 0)), -(-count // WARP)
     kinds = kernel.travelling if isinstance(kernel, TextKernel) else kernel.kinds
-    arrays = sum(ITEM[kind[:2]] * _size(arg) for kind, arg in zip(kinds, args, strict=True) if kind[2:3] == "[")
+    arrays = sum(ITEM[kind[:2]] * _size(arg) for kind, arg in zip(kinds, args, strict=True) if arg and kind[2:])
     host = QUEUE_DRIVER if getattr(kernel, "driver", False) else (
         QUEUE_SIZED if any(kind[0] == "n" for kind in kernel.kinds) else QUEUE)
     if not active:

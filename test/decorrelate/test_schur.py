@@ -9,7 +9,6 @@ from gpu_extract.decorrelate.narrow.coupling import Couplings
 from gpu_extract.decorrelate.narrow.definite import Facts
 from gpu_extract.decorrelate.narrow.schur import Neighbours
 from gpu_extract.decorrelate.weak import band_tells
-from gpu_extract.device.cuda.measure import allowed
 from gpu_extract.kernels.arena import Arena
 
 
@@ -203,7 +202,7 @@ def test_no_band_is_refused_for_what_was_not_asked(mask, fibre):
 
 
 def test_weights_of_masked_bins_excuse_no_coupling():
-    """Nor for couplings, by the same rule on the device."""
+    """Nor for couplings; test/device/test_device_banded.py asks the same of the device."""
     limits = Limits()
     neighbours = Neighbours(make_bundle(2, 40).normal, np.ones((2, 40)), limits)
     first = neighbours._at_first(0)
@@ -212,7 +211,6 @@ def test_weights_of_masked_bins_excuse_no_coupling():
         facts = Facts(cond, 1e-6, 1e-3)
         most = max(limits.coupling, min(facts.rounding, limits.most_coupling))
         assert most <= 1e-7
-        assert allowed.py_func(limits.coupling, limits.most_coupling, cond) == most
         for error, holds in ((0.99 * most, True), (1.01 * most, False)):
             assert neighbours._holds(first._replace(facts=facts, excess=0.0), error) == holds
 

@@ -6,13 +6,11 @@ from scipy.linalg import toeplitz
 from gpu_extract.checks import probe
 from gpu_extract.decorrelate.dense.pixels import WHOLE, Block, Patch, decorrelate
 from gpu_extract.decorrelate.weak import SAFE, TOLD, UNKNOWN, band_tells, factor_tells
-from gpu_extract.device.cuda import decide
 from gpu_extract.oracle import exact
 
 
 def test_copies_are_the_same() -> None:
-    """The oracle, the device and the probe have limits of their own, which no import connects."""
-    assert decide.TOLD == TOLD
+    """The oracle and the probe have limits of their own, which no import connects."""
     assert exact.WEAK == UNKNOWN
     assert 10.0 * probe.HIDDEN == TOLD
 

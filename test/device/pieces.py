@@ -6,6 +6,7 @@ import numpy as np
 
 from decorrelate.cases import Bundle
 from gpu_extract.data import Decorrelated
+from gpu_extract.device.cuda import measure
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.perf.recorder import NULL
 
@@ -14,6 +15,17 @@ def shape_of(bundles: Sequence[Bundle], inner: slice, ndiag: int) -> PieceShape:
     """The shape of a piece of these bundles."""
     nfibre, nd, nwave, width = bundles[0].normal.icov.shape
     return PieceShape(len(bundles), nfibre, nd, width // 2, nwave, inner.start, inner.stop, ndiag)
+
+
+def known(lanes: int, **values: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Facts and flags of so many fibres; nothing is known but what has these names."""
+    facts, flags = np.full((len(measure.FACTS), lanes), np.nan), np.full((len(measure.FLAGS), lanes), -99, np.int32)
+    for name, value in values.items():
+        if name in measure.FACTS:
+            facts[measure.FACTS.index(name)] = value
+        else:
+            flags[measure.FLAGS.index(name)] = value
+    return facts, flags
 
 
 def upload(device: Any, array: np.ndarray, stream: Any) -> Any:

@@ -11,13 +11,17 @@ import numpy as np
 import pytest
 
 from decorrelate.cases import EPS, MASKS, Bundle, make_bundle
-from device.pieces import decorrelate, shape_of
+from device.pieces import decorrelate, known, shape_of
 from gpu_extract.bundle import clear_corners
 from gpu_extract.data import Decorrelated, Status
 from gpu_extract.decorrelate import banded
+from gpu_extract.decorrelate.narrow.definite import Facts
+from gpu_extract.decorrelate.narrow.schur import WORST
+from gpu_extract.decorrelate.weak import TOLD
 from gpu_extract.device import device_sizes
 from gpu_extract.device.cuda import measure, sweeps
 from gpu_extract.device.cuda.eliminate import WIDER
+from gpu_extract.device.cuda.host_text import run_lanes
 from gpu_extract.device.cuda.simulated import SimulatedDevice
 from gpu_extract.device.device_banded import BandedCore
 from gpu_extract.perf.recorder import Recorder
@@ -93,14 +97,28 @@ def test_who_needs_more_than_the_narrowest_band() -> None:
     eliminated less what 7 takes, in the widest band as well. Their own inverses and those of fibres that touch them are
     asked for."""
     lanes, nd, size = 10, 2, 5
-    depth, flags = np.zeros((2, lanes), np.int32), np.zeros((measure.FLAGS, lanes), np.int32)
-    flags[measure.ALIVE], flags[measure.WANTED, [1, 3]], flags[measure.ALIVE, 3] = 1, (1, 2), 0
+    _, flags = known(lanes, ALIVE=[1, 1, 1, 0, 1, 1, 1, 1, 1, 1], WANTED=[0, 1, 0, 2, 0, 0, 0, 0, 0, 0])
+    depth, wider = np.zeros((2, lanes), np.int32), np.full((3, lanes), 9, np.int32)
     depth[1, 5] = 1
-    wider = np.full((3, lanes), 9, np.int32)
-    for i in range(lanes):
-        measure.widen.lane(i, wider.reshape(-1), depth.ravel(), flags.ravel(), nd, lanes, size)
+    run_lanes(measure.widen, lanes, 3, (wider, depth, flags, nd, lanes, size))
     assert [np.flatnonzero(row).tolist() for row in wider] == [[1, 5, 6], [1, 5, 6], [0, 1, 2, 5, 6, 7]]
     assert set(wider.ravel().tolist()) == {0, WIDER}
+
+
+@pytest.mark.parametrize("cond", [1e5, 1e8, 9e11, np.inf])
+def test_weights_of_masked_bins_excuse_no_coupling(cond: float) -> None:
+    """The first of three fibres touches the last one, so that v^2 + 6 theta v are neglected: up to what the CPU
+    neglects, v a share above or below it."""
+    limits, theta, gamma = banded.Limits(), 1e-6, 1e-3
+    most = max(limits.coupling, min(Facts(cond, theta, gamma).rounding, limits.most_coupling))
+    facts, flags = known(3, COND=cond, THETA=theta, GAMMA=gamma, FIRST_THETA=theta, FIRST_GAMMA=1.0, EXCESS=1.0,
+                         ALIVE=1, RUNG=0, TOO_DEEP=0)
+    for share, status in ((0.999, Status.GOOD), (1.001, Status.FAILED)):
+        size = np.sqrt(share * most + (3 * theta) ** 2) - 3 * theta
+        sizes = np.array([[1.0, 1.0, 1.0], [1.0, 1.0, np.nan], [size * gamma, np.nan, np.nan]])
+        run_lanes(measure.decide, 3, 1, (facts, flags, sizes, limits.coupling, limits.most_coupling, 1.0, TOLD, WORST,
+                                         3, 3, 3))
+        assert flags[measure.FLAGS.index("STATUS")].tolist() == [status, Status.GOOD, status]
 
 
 @pytest.mark.parametrize("mask", ["clean", "block", "gap"])

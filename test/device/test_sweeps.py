@@ -4,6 +4,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from device.pieces import known
+from gpu_extract.data import Status
 from gpu_extract.device.cuda import eliminate, poles, sweeps
 from gpu_extract.device.cuda.host_text import run_lanes
 from gpu_extract.device.cuda.text import TextKernel
@@ -11,6 +13,7 @@ from gpu_extract.device.cuda.text import TextKernel
 NWAVE, HALF, LANES, LANE = 11, 3, 4, 2     # a lane in the middle: its neighbours must stay as they are
 CLOSE = {"rtol": 1e-12, "atol": 1e-14}
 ONE = np.array([0, 0, 1, 0], dtype=np.int32)      # gate: this lane alone
+ONE_GOOD = np.where(ONE, Status.GOOD, Status.FAILED)
 
 
 def band_of_lanes(seed: int = 1, nwave: int = NWAVE) -> np.ndarray:
@@ -132,10 +135,10 @@ def test_poles_added_up(kept: int) -> None:
     table[2, 0] = count
     t, c = rng.random((2, count))
     table[2, 2:2 + count], table[2, 2 + poles.MOST:2 + poles.MOST + count] = t, c
-    sums, bound, rung = np.full((NWAVE, kept, LANES), np.nan), np.full(LANES, 2.0), np.full(LANES, 2, np.int32)
+    sums, told = np.full((NWAVE, kept, LANES), np.nan), known(LANES, BOUND=2.0, RUNG=2, STATUS=ONE_GOOD)
     for group in range(3):       # there is no third one
-        run(sweeps.add_up, -(-kept // sweeps.ELEMENTS) * NWAVE * LANES, sums, work[min(group, 1)], bound, ONE, rung,
-            table, 1, group, kept, LANES)
+        run(sweeps.add_up, -(-kept // sweeps.ELEMENTS) * NWAVE * LANES, sums, work[min(group, 1)], *told, table, group,
+            kept, LANES)
     weights = np.zeros((2, poles.GROUP))
     weights.ravel()[:count] = 2.0 * t * c * np.sqrt(2.0)
     np.testing.assert_allclose(sums[:, :, LANE], np.einsum("gp,gjvp->jv", weights, work[:, :, :, LANE]), rtol=1e-13)
@@ -168,11 +171,11 @@ def test_poles(ndiag: int, tile: int) -> None:
     sides = np.random.default_rng(3).random((NWAVE, sweeps.SIDES, LANES))
     work = np.full((NWAVE, sweeps.SIDES + HALF + 1, LANES, poles.GROUP), np.nan)
     found = np.full((NWAVE, sweeps.SIDES + ndiag + 1, LANES, poles.GROUP), np.nan)
-    status, rung, kept = 1 - ONE, np.ones(LANES, np.int32), np.full(LANES, 3, np.int32)
-    bound, lanes = np.full(LANES, 3.0), -(-NWAVE // tile) * LANES
+    facts, flags = known(LANES, BOUND=3.0, RUNG=1, WIDTH=3, STATUS=ONE_GOOD)
+    lanes = -(-NWAVE // tile) * LANES
     halo = np.full(lanes, -1, np.int32)
-    run(sweeps.settle_pole.sized(HALF), lanes, halo, status, kept, band, 0, 3, NWAVE, tile, HALF, LANES)
-    which = bound, status, rung, kept, table, 0, 0, 3, sweeps.SIDES + HALF + 1, NWAVE, tile
+    run(sweeps.settle_pole.sized(HALF), lanes, halo, flags, band, 3, NWAVE, tile, HALF, LANES)
+    which = facts, flags, table, 0, 3, sweeps.SIDES + HALF + 1, NWAVE, tile
     run(sweeps.poles_down.sized(HALF), lanes * poles.GROUP, work, band, sides, halo, *which, HALF, LANES)
     run(sweeps.poles_up.sized(HALF, ndiag), lanes * poles.GROUP, found, work, halo, *which, LANES)
     for p, shift in enumerate(shifts):
@@ -197,10 +200,10 @@ def test_definite(factor_of_least: float) -> None:
                         (0.0, 0.0, 1.0 - scaled * factor_of_least))
     asked[0, :3, 1], asked[2, :3, 1] = least, least     # never definite, and never asked: of another rung
     asked[4, 1, 0] *= 2
-    bound, rung, tables = np.full(LANES, 2.0), np.full(LANES, 2, np.int32), (band, taken, 0.5 * taken)
+    told, tables = known(LANES, BOUND=2.0, RUNG=2, ACTIVE=ONE), (band, taken, 0.5 * taken)
     for between, sets in ((0, 3), (1, 1)):
         yes = np.full((sets, 8, LANES), np.nan)
-        run(sweeps.ask.sized(HALF), yes.size, yes, *tables, bound, ONE, rung, asked, between, 4, NWAVE, HALF, LANES)
+        run(sweeps.ask.sized(HALF), yes.size, yes, *tables, *told, asked, between, 4, NWAVE, HALF, LANES)
         right = 1.0 if factor_of_least < 1 else 0.0
         assert (yes[between == 0:, :3, LANE] == right).all()
         assert (yes[0, :3, LANE] == (right if between else 0.0)).all()

@@ -44,7 +44,7 @@ def test_all_that_a_kernel_is_made_from_is_digested() -> None:
               and "cache=True" in path.read_text(encoding="utf-8")}
     of_device = {path for path in wanted if "cuda" in path.parts}
     wanted -= of_device
-    assert len(wanted) > 25 and len(of_device) > 5
+    assert len(wanted) > 25 and of_device
     needed = of_device | {file for path in of_device if path.name != "simulated.py" for file in imported(path)}
     assert {str(path) for path in needed} <= set(kernel_digest.sources(more=kernel_digest.DEVICE))
     while True:
@@ -104,21 +104,20 @@ with watched:
 print(int(mask[0, 0]))
 """
 DEVICE = WATCHED + """
-from gpu_extract.device.cuda import complement, simulated
+from gpu_extract.device.cuda import gradients, simulated
 device = simulated.SimulatedDevice()
-far, shares, gate = device.empty((1,)), device.empty((2,)), device.empty((1,), np.int32)
-shares.data[:] = 7, 3
+whole, parts = device.empty((1,)), device.empty((1, 2))
+parts.data[:] = 7, 3
 with watched:
-    device.launch(complement.gather, 1, (far, shares, gate, 0, 1, 1, 0, 0, 1), device.stream())
+    device.launch(gradients.add_parts, 1, (whole, parts), device.stream())
     device.close()
-print(int(far.data[0]))
+print(int(whole.data[0]))
 """
 
 
 @pytest.mark.parametrize(("code", "source", "edit", "printed"), [
     (CPU, "arrays.py", ("NODATA = 256 ", "NODATA = 1024"), ("256", "1024")),
-    (DEVICE, "device/cuda/complement.py", ("both = shares[share_at(a, 0, p, i, nwave, lanes)] +",
-                                               "both = shares[share_at(a, 0, p, i, nwave, lanes)] -"), ("10", "4")),
+    (DEVICE, "device/cuda/gradients.py", ("total += parts[n, c]", "total -= parts[n, c]"), ("10", "-10")),
 ], ids=["cpu", "device"])
 def test_an_edit_of_a_constant_in_another_file_is_used_by_the_next_run(
         tmp_path: Path, code: str, source: str, edit: tuple[str, str], printed: tuple[str, str]) -> None:

@@ -9,13 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from gpu_extract.data import Status
 from gpu_extract.decorrelate.banded import AGREEMENT, NARROW
 from gpu_extract.decorrelate.limits import Limits
+from gpu_extract.decorrelate.narrow import simd_correct, simd_foresee
+from gpu_extract.decorrelate.narrow.schur import DECAY, WORST
 from gpu_extract.decorrelate.narrow.simd_correct import HALF
+from gpu_extract.decorrelate.narrow.simd_finish import CANCELLED
 from gpu_extract.decorrelate.poles import LADDER
+from gpu_extract.decorrelate.weak import TOLD
 from gpu_extract.device import device_tables
-from gpu_extract.device.cuda import complement, decide, eliminate, measure, poles, sweeps
-from gpu_extract.device.cuda.decide import GOOD
+from gpu_extract.device.cuda import eliminate, measure, poles, sweeps
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray, Empty
 from gpu_extract.device.cuda.sweeps import tile_of, tiles_of
@@ -34,9 +38,8 @@ class BandedCore:
         self._sizes = sizes = Sizes.of(shape, self._limits)
         empty = room or device.empty
         self._arrays = {name: empty((count,), kind) for name, (count, kind) in sizes.arrays().items()}
-        tables = {"limits": device_tables.limits_table(self._limits), "questions": device_tables.questions_table(),
-                  "poles": device_tables.poles_table(), "ratios": device_tables.RATIOS,
-                  "halves": np.array(sizes.halves, dtype=np.int32)}
+        tables = {"questions": device_tables.questions_table(), "poles": device_tables.poles_table(),
+                  "ratios": device_tables.RATIOS, "halves": np.array(sizes.halves, dtype=np.int32)}
         if "scratch" in self._arrays:
             self._arrays |= {name: self._arrays["scratch"].part(*place) for name, place in sizes.parts().items()}
         stream, ready = device.stream(), device.event()
@@ -73,10 +76,9 @@ class _Run:
         """All steps."""
         self.fibres = normal.x.shape[0]
         if self.sizes.shape.hw > NARROW:
-            self.launch(decide.give_up, self.fibres, "flags", normal.weight)
-            self.write(out)
+            self.launch(measure.leave, self.fibres, "flags", normal.weight, self.sizes.shape.nwave, self.fibres)
+            self.write(out, None, None, None)
             return
-        shape, fibres = self.sizes.shape, self.fibres
         with recorder.device_span("eliminate"):
             self.prepare(normal)
             self.eliminate()
@@ -89,12 +91,12 @@ class _Run:
             self.complements(eliminate.WIDER, self.sizes.half)
             for width in range(1, len(self.sizes.halves)):
                 self.measure(width)
-            self.launch(decide.decide, fibres, "facts", "flags", "sizes", "limits", shape.nd, fibres, shape.nfibre)
+            self.decide()
         with recorder.device_span("poles"):
             self.poles()
         with recorder.device_span("finish"):
             self.finish()
-            self.write(out)
+            self.write(out, "sums", "left", "reciprocal")
 
     def prepare(self, normal: PieceNormal) -> None:
         """Fibres become the fastest axis; how strongly they are coupled."""
@@ -102,7 +104,8 @@ class _Run:
         width = 2 * s.hw + 1
         self.launch(eliminate.transpose, eliminate.fours(s.nwave) * s.nd * fibres, "blocks", normal.icov, s.nd, width,
                     s.nwave, fibres)
-        self.launch(eliminate.vectors, s.nwave * fibres, "sides", "roots", normal.icov, normal.weight, normal.x)
+        self.launch(eliminate.vectors, s.nwave * fibres, "sides", "roots", "blocks", normal.weight, normal.x, s.hw,
+                    s.nwave, fibres)
         self.launch(eliminate.largest, s.nd * width * eliminate.STRETCHES * fibres, "tops", "blocks", "roots", s.nwave,
                     s.hw, fibres, s.nfibre)
         self.launch(eliminate.coupling, s.nd * fibres, "sizes", "tops", s.hw, fibres)
@@ -145,7 +148,7 @@ class _Run:
         self.extend("inverse", "low", ("depth", 0), s.hw, narrow, lanes=fibres)
         for d in range(2, s.nd):
             self.shares("pair_shares", d, ("wider", 0), narrow)
-            self.gather(d, 0, narrow)
+            self.schur(0, narrow, "far", "pair_shares", d > 2)
             self.move("pair_moved", d)
             self.add_moved("far_ux", "far_ux", int(d > 2), "pair_moved", d)
         self.shares("shares", 1, ("wider", 0), narrow)
@@ -158,7 +161,7 @@ class _Run:
         self.extend("inverse", "low", (self.row("wider", 2), mark), s.hw, half, lanes=fibres)
         for d in range(2, s.nd):
             self.shares("pair_shares", d, ("wider", mark), half)
-            self.gather(d, mark, half)
+            self.schur(mark, half, "far", "pair_shares", d > 2)
         self.shares("shares", 1, ("wider", mark), half)
 
     def extend(self, inverse: str, low: str, gate: tuple[Any, int], reach: int, half: int, *, lanes: int) -> None:
@@ -189,11 +192,12 @@ class _Run:
         width = 2 * self.sizes.shape.hw + 1
         return self.rows("blocks", width, distance * width)
 
-    def gather(self, distance: int, wanted: int, half: int) -> None:
-        """The shares of farther fibres, added to those of nearer ones."""
-        s = self.sizes.shape
-        self.launch(complement.gather, s.nwave * self.fibres, "far", self.rows("pair_shares", 2 * (half + 1)), "wider",
-                    wanted, int(distance == 2), s.nwave, half, self.sizes.half, self.fibres)
+    def schur(self, wanted: int, half: int, taken: str, shares: str, more: bool, of: Any = (None, None)) -> None:
+        """taken = the shares of both sides, more: added to those of farther fibres; of: S and the blocks that they are
+        taken from; wanted, half: as `complements`."""
+        s, fibres, (band, blocks) = self.sizes.shape, self.fibres, of
+        self.launch(eliminate.schur, s.nwave * fibres, taken, band, "far" if more else None, blocks,
+                    self.rows(shares, 2 * (half + 1)), "wider", wanted, s.nwave, s.hw, half, self.sizes.half, fibres)
 
     def move(self, moved: str, distance: int, *, depth: int = 0) -> None:
         """Z G^T x of all pairs at a distance, or of next neighbours of a depth."""
@@ -215,48 +219,52 @@ class _Run:
         """S, U and U x from the shares as they are, `half` diagonals, of fibres marked `wanted` in `wider`, 0: all."""
         s, reach, fibres, gate = self.sizes.shape, self.sizes.half, self.fibres, ("wider", wanted)
         self.add_moved("ux", "far_ux", int(s.nd > 2), "moved", 1, wanted=wanted)
-        self.launch(complement.schur, s.nwave * fibres, "band", "taken", self.blocks(0),
-                    self.rows("shares", 2 * (half + 1)), "far", *gate, int(s.nd > 2), s.nwave, s.hw, half, reach,
-                    fibres)
-        self.launch(complement.tops, (half + 2) * eliminate.STRETCHES * fibres, "tops", "band", "sides", *gate, s.nwave,
+        self.schur(wanted, half, "taken", "shares", s.nd > 2, ("band", self.blocks(0)))
+        self.launch(eliminate.tops, (half + 2) * eliminate.STRETCHES * fibres, "tops", "band", "sides", *gate, s.nwave,
                     half, reach, fibres)
-        self.launch(complement.bound, fibres, "facts", "flags", "tops", *gate, half, fibres)
-        self.launch(complement.decouple, s.nwave * fibres, "band", "facts", "roots", reach, fibres)
+        self.launch(measure.bound, fibres, "facts", "flags", "tops", *gate, half, fibres)
+        self.launch(measure.decouple, s.nwave * fibres, "band", "facts", "roots", reach, fibres)
 
     def measure(self, width: int) -> None:
         """Facts about fibres in band number `width`."""
-        s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
+        s, sizes, fibres, limits = self.sizes.shape, self.sizes, self.fibres, self.limits
         self.launch(measure.choose, fibres, "facts", "flags", "depth", width, len(sizes.halves) - 1,
                     sizes.deepest, fibres)
         for between in range(2):
             self.ask(between, width)
-            self.launch(measure.learn, fibres, "facts", "flags", "yes", "questions", "ratios", between, width, fibres)
+            self.launch(measure.learn, fibres, "facts", "flags", "yes", "questions", "ratios", len(LADDER), between,
+                        width, fibres)
         self.launch(measure.foresee, sizes.chunks * fibres, "chunks", "band", "taken", "ux", "sides", "roots",
-                    "flags", sizes.halves[width], s.nwave, sizes.half, fibres)
-        self.launch(measure.conclude, fibres, "facts", "flags", "chunks", "limits", width, s.nwave, fibres)
+                    "flags", simd_foresee.BRIGHT, simd_foresee.LEAST, sizes.halves[width], s.nwave, sizes.half, fibres)
+        self.launch(measure.conclude, fibres, "facts", "flags", "chunks", limits.tail, limits.shift, limits.noisy_shift,
+                    limits.bright, DECAY, limits.uneven, limits.uneven_shift, width, s.nwave, fibres)
 
     def ask(self, between: int, width: int) -> None:
         """The sets of questions that do not depend on answers, at first that about farther fibres too; then that of a
         fibre's rung."""
         sizes = self.sizes
         sets = 1 if between else 3 if width == 0 and sizes.shape.nd > 2 else 2
-        bound, active, rung = (self.row(*name) for name in (("facts", measure.BOUND), ("flags", measure.ACTIVE),
-                                                            ("flags", measure.RUNG)))
         self.launch(sweeps.ask.sized(sizes.halves[width]), sets * measure.QUESTIONS * self.fibres, "yes", "band",
-                    "taken", "far", bound, active, rung, "questions", between, device_tables.FAR, sizes.shape.nwave,
+                    "taken", "far", "facts", "flags", "questions", between, device_tables.FAR, sizes.shape.nwave,
                     sizes.half, self.fibres)
 
-    def row(self, table: str, name: int) -> DeviceArray:
-        """What is known of every fibre by a name: a row of the facts or flags."""
-        return self.a[table].part(name * self.fibres, (name + 1) * self.fibres)
+    def row(self, table: str, n: int) -> DeviceArray:
+        """Row n of an array of one number for every fibre."""
+        return self.a[table].part(n * self.fibres, (n + 1) * self.fibres)
+
+    def decide(self) -> None:
+        """Whether the narrow band holds."""
+        s, limits = self.sizes.shape, self.limits
+        self.launch(measure.decide, self.fibres, "facts", "flags", "sizes", limits.coupling, limits.most_coupling,
+                    limits.distant, TOLD, WORST, s.nd, self.fibres, s.nfibre)
 
     def look_beyond(self) -> None:
         """How strongly fibres farther than the next are coupled, and which fibres they reach through each other."""
         s, fibres = self.sizes.shape, self.fibres
         if s.nd > 2:
-            self.launch(decide.look_far, fibres, "flags", "sizes", "limits", s.nd, fibres, s.nfibre)
-            self.launch(decide.learn_far, fibres, "facts", "flags", "yes", "questions", device_tables.FAR, fibres)
-        self.launch(measure.chain, 2 * fibres, "depth", "facts", "limits", fibres, s.nfibre)
+            self.launch(measure.learn_far, fibres, "facts", "flags", "yes", "sizes", "questions", self.limits.distant,
+                        device_tables.FAR, s.nd, fibres, s.nfibre)
+        self.launch(measure.chain, 2 * fibres, "depth", "facts", self.limits.coupling, fibres, s.nfibre)
 
     def chains(self) -> None:
         """Shares of neighbours that are eliminated together with fibres beyond them, from the last one inwards."""
@@ -276,43 +284,37 @@ class _Run:
         s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
         cut, tiles = (s.nwave, tile_of(s.nwave, poles=True)), tiles_of(s.nwave, poles=True)
         lanes = tiles * poles.GROUP * fibres
-        status, rung, kept = (self.row("flags", name) for name in (measure.STATUS, measure.RUNG, measure.WIDTH))
-        known = self.row("facts", measure.BOUND), status, rung, kept, "poles", GOOD
         for width, half in enumerate(sizes.halves):
-            self.launch(sweeps.settle_pole.sized(half), tiles * fibres, "halo", status, kept, "band", GOOD, width, *cut,
+            self.launch(sweeps.settle_pole.sized(half), tiles * fibres, "halo", "flags", "band", width, *cut,
                         sizes.half, fibres)
         for group in range(-(-max(count for count, _ in LADDER) // poles.GROUP)):
             for width, half in enumerate(sizes.halves):
                 columns = sweeps.SIDES + 1 + half
                 work = self.a["work"].part(0, poles.GROUP * columns * s.nwave * fibres)
-                which = *known, group, width, columns, *cut
-                self.launch(sweeps.poles_down.sized(half), lanes, work, "band", "sides", "halo", *which, sizes.half,
-                            fibres)
-                self.launch(sweeps.poles_up.sized(half, sizes.ndiag), lanes, "found", work, "halo", *which, fibres)
+                which = "halo", "facts", "flags", "poles", group, width, columns, *cut
+                self.launch(sweeps.poles_down.sized(half), lanes, work, "band", "sides", *which, sizes.half, fibres)
+                self.launch(sweeps.poles_up.sized(half, sizes.ndiag), lanes, "found", work, *which, fibres)
             self.launch(sweeps.add_up, -(-sizes.kept // sweeps.ELEMENTS) * s.nwave * fibres, "sums", "found",
-                        *known[:3], "poles", GOOD, group, sizes.kept, fibres)
+                        "facts", "flags", "poles", group, sizes.kept, fibres)
 
     def finish(self) -> None:
-        """Flux, ivar, the checks, and the flux's correction."""
+        """1 / s, the checks, and the flux's correction."""
         s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
         bins = s.nwave * fibres
-        self.launch(poles.divide, bins, "reciprocal", "flux", "ivar", "sums", "sides", "facts", "flags", "poles",
-                    sizes.kept, fibres)
-        self.launch(poles.square, sizes.chunks * fibres, "chunks", "sums", "band", "flags", sizes.kept, s.ndiag,
-                    s.nwave, sizes.half, fibres)
-        self.launch(poles.judge, fibres, "flags", "chunks", "facts", AGREEMENT, s.nwave, fibres)
-        self.launch(poles.left, bins, "q", "left", "own", "sums", "taken", "ux", "sides", "flags", "halves", sizes.kept,
-                    s.nwave, sizes.half, fibres)
-        self.factor("q_low", "q", (self.row("flags", measure.STATUS), GOOD), HALF, place=0, row=HALF + 1, lanes=fibres)
+        self.launch(poles.divide, bins, "reciprocal", "sums", "sides", "facts", "flags", "poles", sizes.kept, fibres)
+        self.launch(poles.square, sizes.chunks * fibres, "chunks", "sums", "band", "flags", CANCELLED, sizes.kept,
+                    s.ndiag, s.nwave, sizes.half, fibres)
+        self.launch(poles.agree, fibres, "flags", "chunks", "facts", AGREEMENT, s.nwave, fibres)
+        self.launch(poles.left.sized(HALF), bins, "q", "left", "own", "sums", "taken", "ux", "sides", "flags", "halves",
+                    simd_correct.SPREAD, simd_correct.LEAST, sizes.kept, s.nwave, sizes.half, fibres)
+        self.factor("q_low", "q", (self.row("flags", measure.FLAGS.index("STATUS")), Status.GOOD), HALF, place=0,
+                    row=HALF + 1, lanes=fibres)
         self.solve("left", "q_low", HALF, pairs=fibres, lanes=fibres)
-        self.launch(poles.correct, bins, "flux", "left", "reciprocal", "flags", fibres)
 
-    def write(self, out: PieceOut) -> None:
-        """The bins that are kept, where they go."""
-        s, fibres = self.sizes.shape, self.fibres
-        flux, ivar = ("flux", "ivar") if s.hw <= NARROW else ("flux", "flux")
-        inverse = "reciprocal" if s.hw <= NARROW else "flux"
-        self.launch(poles.spectra, s.nout * fibres, out.flux, out.ivar, out.status, flux, ivar, "flags", s.first,
-                    fibres)
-        self.launch(poles.diagonals, prod(out.resolution.shape), out.resolution, "sums", inverse, "flags",
-                    self.sizes.kept, s.first, fibres)
+    def write(self, out: PieceOut, sums: str | None, left: str | None, inverse: str | None) -> None:
+        """The bins that are kept, where they go; None where no fibre is GOOD."""
+        s, fibres, kept = self.sizes.shape, self.fibres, self.sizes.kept
+        self.launch(poles.spectra, s.nout * fibres, out.flux, out.ivar, out.status, sums, left, inverse, "flags", kept,
+                    s.first, s.nout, fibres)
+        self.launch(poles.diagonals, prod(out.resolution.shape), out.resolution, sums, inverse, "flags", kept, s.first,
+                    2 * s.ndiag + 1, s.nout, fibres)

@@ -46,17 +46,17 @@ class Sizes:
         """Elements and types of the work arrays."""
         s, fibres, n = self.shape, self.shape.fibres, self.shape.nwave * self.shape.fibres
         if s.hw > NARROW:
-            return {"flags": (measure.FLAGS * fibres, np.int32), "sums": (1, np.float64), "flux": (1, np.float64)}
+            return {"flags": (len(measure.FLAGS) * fibres, np.int32)}
         rows = self.half + 1
         elements = {"blocks": s.nd * (2 * s.hw + 1) * n, "sides": SIDES * n, "roots": n, "low": (s.hw + 1) * n,
                     "inverse": (self.wide + 1) * n, "shares": 2 * rows * n, "band": rows * n, "taken": rows * n,
-                    "moved": 2 * n, "half_way": 2 * n, "ux": n, "sums": self.kept * n, "flux": n, "ivar": n,
+                    "moved": 2 * n, "half_way": 2 * n, "ux": n, "sums": self.kept * n,
                     "reciprocal": n, "tops": max(s.nd * (2 * s.hw + 1), rows + 1) * STRETCHES * fibres,
-                    "sizes": s.nd * fibres, "facts": measure.FACTS * fibres,
+                    "sizes": s.nd * fibres, "facts": len(measure.FACTS) * fibres,
                     "yes": measure.SETS * measure.QUESTIONS * fibres, "chunks": self.chunks * measure.SUMS * fibres,
                     "scratch": self.scratch(), "far": rows * n if s.nd > 2 else 1, "far_ux": n if s.nd > 2 else 1}
         arrays = {name: (size, np.float64) for name, size in elements.items()}
-        return arrays | {"flags": (measure.FLAGS * fibres, np.int32), "depth": (2 * fibres, np.int32),
+        return arrays | {"flags": (len(measure.FLAGS) * fibres, np.int32), "depth": (2 * fibres, np.int32),
                          "wider": (3 * fibres, np.int32), "all": (fibres, np.int32), "own": (2 * fibres, np.int32),
                          "halo": (tiles_of(s.nwave) * fibres, np.int32)}
 

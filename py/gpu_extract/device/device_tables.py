@@ -2,9 +2,7 @@
 import numpy as np
 
 from gpu_extract.data import Array
-from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow import definite
-from gpu_extract.decorrelate.narrow.schur import DECAY
 from gpu_extract.decorrelate.poles import LADDER, unit_poles
 from gpu_extract.device.cuda import measure, poles
 
@@ -12,25 +10,15 @@ RATIOS = np.array([ratio for _, ratio in LADDER])
 FAR = len(RATIOS) + 1       # number of the set of questions about farther fibres
 
 
-def limits_table(limits: Limits) -> Array:
-    """The limits, in the order of the names in device.cuda.measure."""
-    table = np.empty(measure.LIMITS)
-    table[[measure.COUPLING, measure.DISTANT, measure.TAIL]] = limits.coupling, limits.distant, limits.tail
-    table[[measure.SHIFT, measure.NOISY, measure.BRIGHT_SHARE]] = limits.shift, limits.noisy_shift, limits.bright
-    table[[measure.UNEVEN, measure.UNEVEN_SHIFT]] = limits.uneven, limits.uneven_shift
-    table[[measure.MOST_COUPLING, measure.DECAY]] = limits.most_coupling, DECAY
-    return table
-
-
 def questions_table() -> Array:
-    """(set, question, number) as kernel `ask` takes them: the first set, the second, for every rung but the first one
-    about ratios up to it, and one about farther fibres."""
+    """(set, question, number) as kernels `ask` and `learn` take them: the first set, the second, for every rung but the
+    first one about ratios up to it, and one about farther fibres."""
     sets = [definite.FIRST, definite.THEN, *definite.BETWEEN, definite.FAR]
     table = np.zeros((len(sets), measure.QUESTIONS, measure.ASKED))
     for rows, asked in zip(table, sets, strict=True):
         rows[:, :3] = asked.lanes.reshape(3, -1).T
-        kinds = (measure.RATIO, asked.ratios), (measure.IS_THETA, asked.thetas), (measure.IS_GAMMA, asked.gammas)
-        rows[:, 3:] = [(kind, value) for kind, values in kinds for value in values]
+        told = {"COND": asked.ratios, "THETA": asked.thetas, "GAMMA": asked.gammas}
+        rows[:, 3:] = [(measure.FACTS.index(fact), value) for fact, values in told.items() for value in values]
     return table
 
 

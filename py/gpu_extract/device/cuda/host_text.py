@@ -40,6 +40,8 @@ def run_lanes(kernel: TextKernel, count: int, step: int, args: Sequence[Any]) ->
 
 
 def _argument(kind: str, value: Any) -> Any:
+    if value is None:
+        return ctypes.c_void_p()
     if kind[2:]:
         return ctypes.c_void_p(value.ctypes.data if isinstance(value, np.ndarray) else int(value))
     return ctypes.c_double(float(value)) if kind[0] == "f" else ctypes.c_longlong(int(value))

@@ -24,7 +24,7 @@ from numba import cuda, njit, types
 
 BLOCK = 128      # lanes in a block, where a kernel does not say otherwise
 # of this package, those that declare kernels
-MODULES = "eliminate", "complement", "measure", "decide", "poles"
+MODULES: tuple[str, ...] = ()
 _DTYPES = {"f8": types.float64, "f4": types.float32, "i8": types.int64, "i4": types.int32, "i1": types.int8,
            "u1": types.uint8, "u4": types.uint32, "u8": types.uint64}
 

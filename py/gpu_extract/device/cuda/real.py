@@ -113,7 +113,7 @@ class CupyDevice(Device):
             self._configured(kernel, -(-count // kernel.block), stream)(count, values)
 
     def _launch_text(self, kernel: TextKernel, count: int, args: tuple[Any, ...], stream: Any) -> None:
-        values = [value.data if isinstance(value, CupyArray) else _NUMBERS[kind](value)
+        values = [value.data if isinstance(value, CupyArray) else _NUMBERS.get(kind, np.uintp)(value or 0)
                   for kind, value in zip(kernel.travelling, args, strict=True)]
         if kernel not in self._texts:
             module = self._cupy.RawModule(code=source(kernel), options=OPTIONS)

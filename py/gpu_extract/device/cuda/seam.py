@@ -83,8 +83,8 @@ class Device(Protocol):
         """Queue the filling of an array with zero bytes."""
 
     def launch(self, kernel: Kernel | TextKernel, count: int, args: tuple[Any, ...], stream: Any) -> None:
-        """Queue lanes 0 .. count - 1 of a kernel; args: device arrays, ints and floats as it declares them, in CUDA C++
-        without the numbers that it is compiled for."""
+        """Queue lanes 0 .. count - 1 of a kernel; args: device arrays, ints and floats as it declares them; in CUDA C++
+        without the numbers that it is compiled for, and None for an array is a null pointer."""
 
     def capture(self, work: Callable[[], None], stream: Any) -> Any:
         """What work() puts on the stream, as one thing to be replayed; none of it is done now.

@@ -245,6 +245,8 @@ def _checked(kernel: Kernel | TextKernel, kind: str, value: Any) -> Any:
     name, array, axes = kind.rstrip("]").partition("[")
     if not array:
         return argument(kind, value)
+    if value is None:
+        return None
     data = value.data
     if data.dtype != np.dtype(name) or (axes and data.ndim != int(axes)) or not data.flags.c_contiguous:
         raise TypeError(f"{kernel.name} takes {kind}, was given {data.dtype}{data.shape}")

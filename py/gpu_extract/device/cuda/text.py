@@ -18,9 +18,9 @@ from gpu_extract.data import SpecMask, Status
 
 FOLDER = Path(__file__).with_name("text")
 HEADERS = ("lanes.h", "image.h", "recursions.h", "sweeps.h", "normal.h", "spots.h", "gradients.h", "quality.h",
-           "eliminate.h", "assembly.h")
+           "eliminate.h", "measure.h", "poles.h", "assembly.h")
 # of this package, those that declare kernels
-MODULES = "image", "sweeps", "spots", "normal", "gradients", "quality", "eliminate", "assembly"
+MODULES = "image", "sweeps", "spots", "normal", "gradients", "quality", "eliminate", "measure", "poles", "assembly"
 OPTIONS = "-std=c++17", "--fmad=false"            # of NVRTC
 _TYPES = {"f8": "double", "f4": "float", "i8": "index", "i4": "int", "u4": "unsigned", "i1": "signed char"}
 _KINDS = {name: kind for kind, name in _TYPES.items()}

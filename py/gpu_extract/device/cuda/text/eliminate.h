@@ -1,8 +1,50 @@
-// Kernels: products of what eliminating a fibre takes from another (device.cuda.eliminate says how pairs lie).
+// Kernels: what eliminating a fibre takes from another (device.cuda.eliminate says how pairs lie).
 #pragma once
-#include "lanes.h"
+#include "recursions.h"
 
-constexpr int FOUR = 4;      // bins of a lane
+constexpr int FOUR = 4;            // bins of a lane of transpose, carry and moved_by
+constexpr int STRETCHES = 16;      // of a diagonal, of which each has a lane that looks for the largest element
+
+// The first bin of a stretch.
+LANE index begins(index stretch, index nwave) { return nwave * stretch / STRETCHES; }
+
+// The larger of a number and those of all stretches.
+LANE double largest_of(double top, const double *values, index step)
+{
+    EACH(n, STRETCHES)
+        top = larger(top, values[n * step]);
+    return top;
+}
+
+// Whether fibre or pair i takes part: where its gate is `wanted`, all where that is 0.
+LANE bool passes(const int *gate, index i, index wanted) { return wanted == 0 || gate[i] == wanted; }
+
+// Whether there is a fibre j, in the bundle of i.
+LANE bool beside(index i, index j, index lanes, index size) { return 0 <= j && j < lanes && j / size == i / size; }
+
+// The fibre that is eliminated in pair m, -1 where there is none.
+LANE index other(index m, index distance, index lanes, index size)
+{
+    index i = m % lanes, j = m < lanes ? i - distance : i + distance;
+    return beside(i, j, lanes, size) ? j : -1;
+}
+
+// The same, -1 also where its coupling does not count.
+LANE index counting(index m, const double *sizes, double distant, index distance, index lanes, index size)
+{
+    index i = m % lanes, j = other(m, distance, lanes, size);
+    return j >= 0 && (distance == 1 || sizes[distance * lanes + smaller(i, j)] > distant) ? j : -1;
+}
+
+// Element (p, p + a), a >= 0, of a fibre's own block, and of the share that its pair on a side takes (`share`).
+LANE double own_element(const double *blocks, index p, index a, index i, index hw, index lanes)
+{
+    return a <= hw ? blocks[(p * (2 * hw + 1) + hw + a) * lanes + i] : 0.0;
+}
+LANE index share_at(index a, index side, index p, index i, index nwave, index lanes)
+{
+    return ((2 * a + side) * nwave + p) * lanes + i;
+}
 
 // blocks: rows (d, j) of `width` elements, fibres fastest, from icov (fibres, nd, width, nwave): FOUR bins are neighbours
 // in icov.
@@ -19,6 +61,57 @@ LANE void transpose(index n, double *blocks, const double *icov, index nd, index
     }
 }
 
+// sides = rows of 1 (0 where a bin has no weight) and x; roots = 1 / sqrt of the diagonal of icov, 0 where that is 0.
+LANE void vectors(index n, double *sides, double *roots, const double *blocks, const double *weight, const double *x,
+                  index hw, index nwave, index lanes)
+{
+    index i = n % lanes, j = n / lanes;
+    bool alive = weight[i * nwave + j] > 0.0;
+    double *side = sides + SIDES * j * lanes + i, diagonal = own_element(blocks, j, 0, i, hw, lanes);
+    side[0] = alive ? 1.0 : 0.0;
+    side[lanes] = alive ? x[i * nwave + j] : 0.0;
+    roots[n] = diagonal > 0.0 ? 1.0 / sqrt(diagonal) : 0.0;
+}
+
+// tops[d, k, stretch, i] = largest |A_ij| of a stretch of a diagonal, j = i + d, relative to the blocks' diagonals.
+LANE void largest(index n, double *tops, const double *blocks, const double *roots, index nwave, index hw, index lanes,
+                  index size)
+{
+    index width = 2 * hw + 1, i = n % lanes, part = n / lanes % STRETCHES, row = n / lanes / STRETCHES;
+    index d = row / width, k = row % width - hw, last = smaller(begins(part + 1, nwave), nwave - k);
+    double top = 0.0;
+    if (beside(i, i + d, lanes, size)) {
+        FOUR_AT_ONCE
+        for (index j = larger(begins(part, nwave), -k); j < last; j++) {
+            double value = fabs(blocks[((d * nwave + j) * width + hw + k) * lanes + i]);
+            top = larger(top, value * (roots[j * lanes + i] * roots[(j + k) * lanes + i + d]));
+        }
+    }
+    tops[n] = top;
+}
+
+// sizes[d, i] = a bound on the row sums of the scaled A_ij, j = i + d.
+LANE void coupling(index n, double *sizes, const double *tops, index hw, index lanes)
+{
+    index width = 2 * hw + 1, i = n % lanes, d = n / lanes;
+    double top = 0.0;
+    LOOP(index, k, d * width, (d + 1) * width)
+        top = largest_of(top, tops + k * STRETCHES * lanes + i, lanes);
+    sizes[n] = (double)width * top;
+}
+
+// band = fibre j of the pairs of a depth, less what the fibre beyond it takes: a lane for every row.
+LANE void rest(index n, double *band, const double *blocks, const double *shares, const int *depth, index wanted,
+               index nwave, index hw, index half, index lanes, index size)
+{
+    index m = n % (2 * lanes), p = n / (2 * lanes), j = other(m, 1, lanes, size);
+    if (j < 0 || depth[m] != wanted)
+        return;
+    LOOP(index, a, 0, half + 1)
+        band[(p * (half + 1) + a) * 2 * lanes + m] =
+            own_element(blocks, p, a, j, hw, lanes) - shares[share_at(a, m / lanes, p, j, nwave, lanes)];
+}
+
 // Elements H + 1 .. wide of the inverse's rows from those in the band, which lie in rows of `width`: a lane for every
 // column, from its diagonal upwards. What a row asks for is what the H rows before it have made.
 template <int H>
@@ -26,7 +119,7 @@ LANE void extend(index n, double *inverse, const double *low, const int *depth, 
                  index lanes)
 {
     index m = n % lanes, q = n / lanes;
-    if (q <= H || (wanted != 0 && depth[m] != wanted))
+    if (q <= H || !passes(depth, m, wanted))
         return;
     double known[H];
     EACH(b, H)
@@ -49,10 +142,10 @@ template <int H> struct Pair {
 
     LANE Pair(index m, const double *blocks, const double *sizes, const int *depth, index wanted, double distant,
               index distance, index lanes, index size)
-        : i(m % lanes), j(m < lanes ? i - distance : i + distance), row(0), column(0), g(nullptr)
+        : i(m % lanes), j(m < lanes ? i - distance : i + distance), row(0),
+          column(0), g(nullptr)
     {
-        bool there = 0 <= j && j < lanes && j / size == i / size && (wanted == 0 || depth[m] == wanted);
-        if (!there || (distance > 1 && !(sizes[distance * lanes + (i < j ? i : j)] > distant))) {
+        if (!passes(depth, m, wanted) || counting(m, sizes, distant, distance, lanes, size) < 0) {
             j = -1;
             return;
         }
@@ -111,7 +204,7 @@ LANE void moved_by(index n, double *ux, const double *before, const double *move
 {
     index i = n % lanes;
     int p = (int)(n / lanes) * FOUR;
-    if (open != 0 && gate[i] != open)
+    if (!passes(gate, i, open))
         return;
     double total[FOUR];
     EACH(b, FOUR)
@@ -177,7 +270,7 @@ LANE void share(index n, double *shares, const double *v, const double *blocks, 
     int wide = 2 * H + (int)half, groups = ((int)half + P + S - 1) / S;
     index m = n % (2 * lanes), rest = n / (2 * lanes), i = m % lanes, side = m / lanes;
     int p = (int)(rest / groups) * P, t = p + (int)(rest % groups) * S;
-    if (wanted != 0 && depth[m] != wanted)
+    if (!passes(depth, m, wanted))
         return;
     Pair<H> pair(m, blocks, sizes, depth, wanted, distant, distance, lanes, size);
     double sums[P][S] = {};
@@ -204,7 +297,44 @@ LANE void share(index n, double *shares, const double *v, const double *blocks, 
         EACH(b, S) {
             int s = t + b - p - a;
             if (p + a < (int)nwave && 0 <= s && s <= (int)half)
-                shares[((2 * s + side) * nwave + p + a) * lanes + i] = sums[a][b];
+                shares[share_at(s, side, p + a, i, nwave, lanes)] = sums[a][b];
         }
     }
+}
+
+// taken = U, the shares of both sides added to what is there `before`, and band = S = A - U: a lane for every bin. What
+// is null is nothing, and not asked for.
+LANE void schur(index n, double *taken, double *band, const double *before, const double *blocks, const double *shares,
+                const int *gate, index wanted, index nwave, index hw, index half, index reach, index lanes)
+{
+    index i = n % lanes, p = n / lanes;
+    if (!passes(gate, i, wanted))
+        return;
+    FOUR_AT_ONCE
+    for (index a = 0; a <= half; a++) {
+        index at = (p * (reach + 1) + a) * lanes + i;
+        double both = shares[share_at(a, 0, p, i, nwave, lanes)] + shares[share_at(a, 1, p, i, nwave, lanes)];
+        double u = taken[at] = before ? before[at] + both : both;
+        if (band)
+            band[at] = own_element(blocks, p, a, i, hw, lanes) - u;
+    }
+}
+
+// tops = the largest element of every diagonal of S, infinite where one is not finite, and behind them 1 where a bin has
+// weight: rows of half + 2 for every stretch, a lane for every element.
+LANE void tops(index n, double *tops, const double *band, const double *sides, const int *gate, index wanted,
+               index nwave, index half, index reach, index lanes)
+{
+    index i = n % lanes, a = n / lanes % (half + 2), part = n / lanes / (half + 2);
+    if (!passes(gate, i, wanted))
+        return;
+    const double *values = a <= half ? band + a * lanes : sides;
+    index step = (a <= half ? reach + 1 : SIDES) * lanes;
+    double top = 0.0;
+    FOUR_AT_ONCE
+    for (index j = begins(part, nwave); j < begins(part + 1, nwave); j++) {
+        double value = fabs(values[j * step + i]);
+        top = value < INFINITY ? larger(top, value) : INFINITY;
+    }
+    tops[n] = top;
 }

@@ -12,6 +12,7 @@ using index = long long;
 #define ONE_BY_ONE _Pragma("unroll 1")
 #define FOUR_AT_ONCE _Pragma("unroll 4")
 #define KNOWN_BY_NOW(number) asm volatile("" : "+d"(number))
+#define INFINITY (1.0 / 0.0)
 #else
 #include <cmath>
 using std::fma;

@@ -22,7 +22,14 @@ struct Read {
             values[a] = here[a * element];
     }
     LANE double one(index j) const { return first[j * row]; }
+    LANE double at(index j, index a) const { return first[j * row + a * element]; }
 };
+
+// Rows of `width` numbers, lanes fastest: those of one lane.
+LANE Read rows_of(const double *array, index width, index lane, index lanes)
+{
+    return Read{array + lane, width * lanes, lanes};
+}
 
 struct Write {
     double *first;

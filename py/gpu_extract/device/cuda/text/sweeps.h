@@ -124,22 +124,40 @@ LANE void precondition_up(index n, double *z, double *parts, const double *y, co
     parts[i * nparts + t] = total;
 }
 
+// What is known of a fibre: numbers, and integers.
+enum Fact { COND, THETA, GAMMA, FIRST_THETA, FIRST_GAMMA, FAR_THETA, BOUND, EXCESS, ONES, CROSS, BOTH };
+enum Flag { ALIVE, ACTIVE, WIDTH, RUNG, STATUS, TOO_DEEP, WANTED };
+
+struct Fibre {
+    double *facts;
+    int *flags;
+    index i, lanes;
+
+    LANE double &operator[](Fact fact) const { return facts[fact * lanes + i]; }
+    LANE int &operator[](Flag flag) const { return flags[flag * lanes + i]; }
+    LANE Fibre at(index other) const { return {facts, flags, other, lanes}; }
+};
+
+// Whether the narrow band holds fibre i, as far as is known.
+LANE bool holds(const int *flags, index i, index lanes) { return flags[STATUS * lanes + i] == GOOD; }
+
+constexpr index QUESTIONS = 8, ASKED = 5;      // of a set; numbers of one: b, c / bound, 1 - g, fact, value
+
 // Sets of questions about S, so many lanes a set (device.cuda.measure): the first, the second and, with U of farther
 // fibres, set `beyond`; or, where `between` > 0, that of the fibre's rung alone. Nothing is cut here: what is asked about
 // is nearly singular on purpose, and forgets nothing.
 template <int H>
-LANE void ask(index n, double *yes, const double *band, const double *taken, const double *far, const double *bound,
-              const int *active, const int *rung, const double *table, index between, index beyond, index nwave,
-              index reach, index lanes)
+LANE void ask(index n, double *yes, const double *band, const double *taken, const double *far, double *facts,
+              int *flags, const double *table, index between, index beyond, index nwave, index reach, index lanes)
 {
-    constexpr index QUESTIONS = 8, ASKED = 5;
     index i = n % lanes, q = n / lanes % QUESTIONS, set = n / lanes / QUESTIONS;
-    if (active[i] == 0)
+    Fibre fibre{facts, flags, i, lanes};
+    if (fibre[ACTIVE] == 0)
         return;
-    set = between > 0 ? 1 + rung[i] : set < 2 ? set : beyond;
+    set = between > 0 ? 1 + fibre[RUNG] : set < 2 ? set : beyond;
     const double *asked = table + (set * QUESTIONS + q) * ASKED, *share = set == beyond ? far : taken;
-    yes[n] = definite_rows<H>(Read{band + i, (reach + 1) * lanes, lanes}, Read{share + i, (reach + 1) * lanes, lanes},
-                              asked[0], asked[1] * bound[i], asked[2], nwave);
+    yes[n] = definite_rows<H>(rows_of(band, reach + 1, i, lanes), rows_of(share, reach + 1, i, lanes), asked[0],
+                              asked[1] * fibre[BOUND], asked[2], nwave);
 }
 
 // Poles, so many at a time (GROUP), of the fibres whose band has number `width`: what lane m of them works on. table:
@@ -150,53 +168,50 @@ struct Pole {
     double shift;
     bool wanted;
 
-    LANE Pole(index m, const int *status, const int *rung, const int *kept, const double *bound, const double *table,
-              index good, index group, index width, index lanes)
+    LANE Pole(index m, double *facts, int *flags, const double *table, index group, index width, index lanes)
         : fibre(m / GROUP), many(GROUP * lanes), shift(0.0), wanted(false)
     {
         index pole = group * GROUP + m % GROUP;
-        if (status[fibre] == good && kept[fibre] == width && (double)pole < table[rung[fibre] * ROW]) {
+        Fibre own{facts, flags, fibre, lanes};
+        if (own[STATUS] == GOOD && own[WIDTH] == width && (double)pole < table[own[RUNG] * ROW]) {
             wanted = true;
-            shift = table[rung[fibre] * ROW + 2 + pole] * bound[fibre];
+            shift = table[own[RUNG] * ROW + 2 + pole] * own[BOUND];
         }
     }
 };
 
 // halo of S of the fibres whose band has number `width`.
 template <int H>
-LANE void settle_pole(index n, int *halo, const int *status, const int *kept, const double *band, index good,
-                      index width, index nwave, index tile, index reach, index lanes)
+LANE void settle_pole(index n, int *halo, const int *flags, const double *band, index width, index nwave, index tile,
+                      index reach, index lanes)
 {
     index i = n % lanes;
     Tile mine(n / lanes, tile, nwave);
-    if (status[i] == good && kept[i] == width)
-        halo[n] = (int)halo_before<H>(Read{band + i, (reach + 1) * lanes, lanes}, mine.first, nwave);
+    if (holds(flags, i, lanes) && flags[WIDTH * lanes + i] == width)
+        halo[n] = (int)halo_before<H>(rows_of(band, reach + 1, i, lanes), mine.first, nwave);
 }
 
 // work: rows of `columns`: forward substitutions of 1 and x, and the factor, of every pole.
 template <int H>
 LANE void poles_down(index n, double *work, const double *band, const double *sides, const int *halo,
-                     const double *bound, const int *status, const int *rung, const int *kept, const double *table,
-                     index good, index group, index width, index columns, index nwave, index tile, index reach,
-                     index lanes)
+                     double *facts, int *flags, const double *table, index group, index width, index columns,
+                     index nwave, index tile, index reach, index lanes)
 {
-    Pole pole(n % (Pole::GROUP * lanes), status, rung, kept, bound, table, good, group, width, lanes);
+    Pole pole(n % (Pole::GROUP * lanes), facts, flags, table, group, width, lanes);
     if (!pole.wanted)
         return;
     index i = pole.fibre;
     Tile mine(n / pole.many, tile, nwave);
-    pole_down<H>(Write{work + n % pole.many, columns * pole.many, pole.many}, Read{band + i, (reach + 1) * lanes, lanes},
-                 Read{sides + i, SIDES * lanes, lanes}, pole.shift,
-                 mine.above(halo, i, lanes), mine.first, mine.last);
+    pole_down<H>(Write{work + n % pole.many, columns * pole.many, pole.many}, rows_of(band, reach + 1, i, lanes),
+                 rows_of(sides, SIDES, i, lanes), pole.shift, mine.above(halo, i, lanes), mine.first, mine.last);
 }
 
 // found: rows of SIDES + ND + 1: the solutions, and diagonals 0 .. ND of the inverse, of every pole.
 template <int H, int ND>
-LANE void poles_up(index n, double *found, const double *work, const int *halo, const double *bound, const int *status,
-                   const int *rung, const int *kept, const double *table, index good, index group, index width,
-                   index columns, index nwave, index tile, index lanes)
+LANE void poles_up(index n, double *found, const double *work, const int *halo, double *facts, int *flags,
+                   const double *table, index group, index width, index columns, index nwave, index tile, index lanes)
 {
-    Pole pole(n % (Pole::GROUP * lanes), status, rung, kept, bound, table, good, group, width, lanes);
+    Pole pole(n % (Pole::GROUP * lanes), facts, flags, table, group, width, lanes);
     if (!pole.wanted)
         return;
     Tile mine(n / pole.many, tile, nwave);
@@ -208,25 +223,26 @@ LANE void poles_up(index n, double *found, const double *work, const int *halo, 
 constexpr int ELEMENTS = 8;
 
 // sums, rows of `kept` elements, += c t times what each pole of a group left, pole after pole: ELEMENTS of a row.
-LANE void add_up(index n, double *sums, const double *work, const double *bound, const int *status, const int *rung,
-                 const double *table, index good, index group, index kept, index lanes)
+LANE void add_up(index n, double *sums, const double *work, double *facts, int *flags, const double *table, index group,
+                 index kept, index lanes)
 {
     index i = n % lanes, many = (kept + ELEMENTS - 1) / ELEMENTS, first = n / lanes % many * ELEMENTS;
     index row = n / lanes / many * kept + first;
-    if (status[i] != good)
+    Fibre fibre{facts, flags, i, lanes};
+    if (fibre[STATUS] != GOOD)
         return;
-    const double *poles = table + rung[i] * Pole::ROW;
+    const double *poles = table + fibre[RUNG] * Pole::ROW;
     if ((double)(group * Pole::GROUP) >= poles[0])
         return;
     index left = (index)poles[0] - group * Pole::GROUP, count = left < Pole::GROUP ? left : Pole::GROUP;
-    double totals[ELEMENTS], root = sqrt(bound[i]);
+    double totals[ELEMENTS], bound = fibre[BOUND], root = sqrt(bound);
     EACH(b, ELEMENTS)
         totals[b] = group > 0 && first + b < kept ? sums[(row + b) * lanes + i] : 0.0;
     const double *pole = poles + 2 + group * Pole::GROUP, *part = work + (row * lanes + i) * Pole::GROUP;
     int there = (int)(kept - first < ELEMENTS ? kept - first : ELEMENTS);
     FOUR_AT_ONCE
     for (int p = 0; p < (int)count; p++) {
-        double weight = (pole[p] * bound[i]) * (pole[Pole::MOST + p] * root);
+        double weight = (pole[p] * bound) * (pole[Pole::MOST + p] * root);
         EACH(b, ELEMENTS)
             if (b < there)
                 totals[b] += weight * part[b * lanes * Pole::GROUP + p];

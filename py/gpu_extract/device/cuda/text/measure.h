@@ -1,0 +1,297 @@
+// Kernels: what the definiteness of the fibres' S = A - U says, in which band each is to be had, and whether that holds
+// (narrow.schur.Neighbours.complement).
+//
+// As there a fibre is measured in the narrowest band first, and then in wider ones until what is cut off is within the
+// limits; here that is one launch after the other, in which fibres that are done return at once.
+#pragma once
+#include "eliminate.h"
+#include "sweeps.h"
+
+constexpr int CHUNK = 16;                     // bins of a lane of foresee and square
+constexpr int SUMS = 6, SQUARES = 4;          // of a chunk
+constexpr double EPS = 0x1p-52;
+
+// A bound on the largest eigenvalue of S; of all fibres (wanted 0) also which have any bin of weight, and the first
+// facts of those that have none.
+LANE void bound(index i, double *facts, int *flags, const double *tops, const int *gate, index wanted, index half,
+                index lanes)
+{
+    if (!passes(gate, i, wanted))
+        return;
+    Fibre fibre{facts, flags, i, lanes};
+    index step = (half + 2) * lanes;
+    double total = largest_of(0.0, tops + i, step);
+    LOOP(index, a, 1, half + 1)
+        total += 2.0 * largest_of(0.0, tops + a * lanes + i, step);
+    fibre[BOUND] = total;
+    if (wanted == 0) {
+        fibre[ALIVE] = largest_of(0.0, tops + (half + 1) * lanes + i, step) > 0.0;
+        fibre[WIDTH] = fibre[TOO_DEEP] = 0;
+        fibre[FIRST_THETA] = 0.0;
+        fibre[FIRST_GAMMA] = 1.0;
+    }
+}
+
+// Bins of weight 0 get the bound on the diagonal of S.
+LANE void decouple(index n, double *band, const double *facts, const double *roots, index reach, index lanes)
+{
+    if (roots[n] == 0.0)
+        band[n / lanes * (reach + 1) * lanes + n % lanes] = facts[BOUND * lanes + n % lanes];
+}
+
+// Which fibres are measured in band number `width`: all in the first, then those that want it, the rest in the widest;
+// those with more than `deepest` fibres beyond their neighbours are given up.
+LANE void choose(index i, double *facts, int *flags, const int *depth, index width, index widest, index deepest,
+                 index lanes)
+{
+    Fibre fibre{facts, flags, i, lanes};
+    int active = fibre[ALIVE];
+    if (width > 0) {
+        int far = larger(depth[i], depth[lanes + i]), wanted = fibre[WANTED];
+        if (width == 1) {
+            fibre[TOO_DEEP] = far > deepest;
+            wanted = far > 0 ? 1 : wanted;
+        }
+        active = wanted == width || (width == widest && wanted > width) ? active : 0;
+    }
+    fibre[ACTIVE] = active;
+    if (active > 0) {
+        fibre[WIDTH] = (int)width;
+        fibre[COND] = INFINITY;
+        fibre[THETA] = 1.0;
+        fibre[GAMMA] = 0.0;
+    }
+}
+
+// The answers to set `set` of the questions: each says that a fact is at most, GAMMA at least, some value.
+LANE void learn_set(double (&told)[GAMMA + 1], const double *yes, const double *table, index set, index lanes)
+{
+    EACH(q, QUESTIONS) {
+        const double *asked = table + (set * QUESTIONS + q) * ASKED;
+        EACH(fact, GAMMA + 1)
+            if (yes[q * lanes] > 0.0 && asked[3] == fact)
+                told[fact] = fact == GAMMA ? larger(told[fact], asked[4]) : smaller(told[fact], asked[4]);
+    }
+}
+
+// What the answers say: to the first two sets, the second where the first leaves something open, or, `between`, to that
+// of the fibre's rung; which rung that makes it, and who is asked `between`. Then all that were measured in band number
+// `width` are active.
+LANE void learn(index i, double *facts, int *flags, const double *yes, const double *table, const double *ratios,
+                index rungs, index between, index width, index lanes)
+{
+    Fibre fibre{facts, flags, i, lanes};
+    if (fibre[ALIVE] == 0 || fibre[WIDTH] != width)
+        return;
+    double told[GAMMA + 1] = {fibre[COND], fibre[THETA], fibre[GAMMA]};
+    if (fibre[ACTIVE] > 0)
+        learn_set(told, yes + i, table, between > 0 ? 1 + fibre[RUNG] : 0, lanes);
+    if (between == 0 && !(told[COND] < INFINITY && told[THETA] < 1.0 && told[GAMMA] > 0.0))
+        learn_set(told, yes + QUESTIONS * lanes + i, table, 1, lanes);
+    EACH(fact, GAMMA + 1)
+        fibre[(Fact)fact] = told[fact];
+    int rung = -1;
+    FOUR_AT_ONCE
+    for (int n = (int)rungs - 1; n >= 0; n--)
+        rung = ratios[n] >= told[COND] ? n : rung;
+    fibre[RUNG] = rung;
+    fibre[ACTIVE] = between > 0 || rung >= 1;
+}
+
+// Row j of a band matrix, cut after `half` diagonals, times x.
+LANE double times_x(const Read &band, const Read &sides, index j, index half, index nwave)
+{
+    double total = band.at(j, 0) * sides.at(j, 1);
+    FOUR_AT_ONCE
+    for (index a = 1; a <= half; a++) {
+        if (j + a < nwave)
+            total += band.at(j, a) * sides.at(j + a, 1);
+        if (j >= a)
+            total += band.at(j - a, a) * sides.at(j - a, 1);
+    }
+    return total;
+}
+
+// What a band of `half` diagonals would do to a fibre's flux, as narrow.simd_foresee.foresee, which has names for
+// `signal` (BRIGHT) and `least` (LEAST), and the largest element of the last diagonal of U: of every chunk of bins.
+LANE void foresee(index n, double *sums, const double *band, const double *taken, const double *ux, const double *sides,
+                  const double *roots, const int *flags, double signal, double least, index half, index nwave,
+                  index reach, index lanes)
+{
+    index i = n % lanes, c = n / lanes;
+    if (flags[ACTIVE * lanes + i] == 0)
+        return;
+    Read s = rows_of(band, reach + 1, i, lanes), u = rows_of(taken, reach + 1, i, lanes);
+    Read given = rows_of(sides, SIDES, i, lanes), root = rows_of(roots, 1, i, lanes);
+    double worst = 0.0, bright = 0.0, last = 0.0, ones = 0.0, cross = 0.0, both = 0.0;
+    LOOP(index, j, c * CHUNK, smaller((c + 1) * CHUNK, nwave)) {
+        double total = s.at(j, 0), alternating = total;
+        FOUR_AT_ONCE
+        for (index a = 1; a <= half; a++) {
+            double pair = (j + a < nwave ? s.at(j, a) : 0.0) + (j >= a ? s.at(j - a, a) : 0.0);
+            total += pair;
+            alternating += a % 2 == 0 ? pair : -pair;
+        }
+        double sx = times_x(s, given, j, half, nwave), left = times_x(u, given, j, half, nwave) - ux[j * lanes + i];
+        double size = fabs(total);
+        worst = larger(worst, left * left / larger(alternating, least * size));
+        bright += sx * sx - signal * signal * size > 0.0 ? 1.0 : 0.0;
+        ones += root.one(j) > 0.0 ? total : 0.0;
+        cross += sx;
+        both += given.at(j, 1) * sx;
+        if (j + half < nwave)
+            last = larger(last, fabs(u.at(j, half)) * (root.one(j) * root.one(j + half)));
+    }
+    Write{sums + i, SUMS * lanes, lanes}.put({worst, last, bright, ones, cross, both}, c);
+}
+
+// What all chunks make of their numbers: the largest of the first MAXIMA, the sums of the others.
+template <int COUNT> struct Numbers {
+    double of[COUNT] = {};
+};
+template <int COUNT, int MAXIMA> LANE Numbers<COUNT> of_chunks(const Read &chunks, index nwave)
+{
+    Numbers<COUNT> all;
+    FOUR_AT_ONCE
+    for (index c = 0; c * CHUNK < nwave; c++)
+        EACH(k, COUNT)
+            all.of[k] = k < MAXIMA ? larger(all.of[k], chunks.at(c, k)) : all.of[k] + chunks.at(c, k);
+    return all;
+}
+
+// A limit, or what rounding leaves where that is more, up to `most`.
+LANE double allowed(double limit, double most, double cond)
+{
+    return cond < INFINITY ? larger(limit, smaller(40.0 * EPS * cond, most)) : limit;
+}
+
+// By how much a band misses the limits (decorrelate.limits; a diagonal more is `decay` times less), which band is wanted
+// next, and the squares of S.
+LANE void conclude(index i, double *facts, int *flags, const double *sums, double most_tail, double shift, double noisy,
+                   double most_bright, double decay, double uneven, double uneven_shift, index width, index nwave,
+                   index lanes)
+{
+    Fibre fibre{facts, flags, i, lanes};
+    if (fibre[ACTIVE] == 0)
+        return;
+    auto [worst, last, bright, ones, cross, both] = of_chunks<SUMS, 2>(rows_of(sums, SUMS, i, lanes), nwave).of;
+    double limit = bright <= most_bright * (double)nwave ? noisy : shift;
+    if (fibre[COND] > uneven)
+        limit = smaller(limit, uneven_shift);
+    double tail = 4.0 * last / larger(fibre[GAMMA], 1e-300);
+    double excess = fibre[EXCESS] = larger(tail / most_tail, 0.5 * sqrt(worst) / limit);
+    double steps = excess > 1.0 ? larger(1.0, floor(log(excess) / log(decay) + 0.5)) : 0.0;
+    fibre[WANTED] = steps > 0.0 ? (int)width + (int)smaller(steps, 9.0) : 0;
+    fibre[ONES] = ones;
+    fibre[CROSS] = cross;
+    fibre[BOTH] = both;
+    if (width == 0) {
+        fibre[FIRST_THETA] = fibre[THETA];
+        fibre[FIRST_GAMMA] = fibre[GAMMA];
+    }
+}
+
+// depth = how many fibres beyond the eliminated one of a pair matter to it (narrow.schur.Neighbours).
+LANE void chain(index m, int *depth, const double *facts, double coupling, index lanes, index size)
+{
+    const double *theta = facts + FIRST_THETA * lanes;
+    index i = m % lanes, j = other(m, 1, lanes, size);
+    int found = 0;
+    while (j >= 0 && beside(j, 2 * j - i, lanes, size) && theta[i] * theta[j] > 1.01 * coupling) {
+        index beyond = 2 * j - i;
+        i = j;
+        j = beyond;
+        found++;
+    }
+    depth[m] = found;
+}
+
+// Whether the narrowest band is not enough of a fibre: it, or one that is eliminated after it in a chain, asks for more.
+LANE bool wants_more(index i, const int *depth, const int *flags, index lanes, index size)
+{
+    index below = other(i, 1, lanes, size), above = other(lanes + i, 1, lanes, size);
+    return (flags[ALIVE * lanes + i] > 0 && flags[WANTED * lanes + i] > 0) || depth[i] > 0 || depth[lanes + i] > 0 ||
+           (below >= 0 && depth[lanes + below] > 0) || (above >= 0 && depth[above] > 0);
+}
+
+// wider = rows of one element a fibre: twice (as pairs lie) WIDER where more diagonals of S are needed than the narrowest
+// band has, and WIDER where its inverse is for that.
+LANE void widen(index i, int *wider, const int *depth, const int *flags, index nd, index lanes, index size)
+{
+    constexpr int WIDER = -1;
+    wider[i] = wider[lanes + i] = wants_more(i, depth, flags, lanes, size) ? WIDER : 0;
+    wider[2 * lanes + i] = 0;
+    LOOP(index, j, i - nd + 1, i + nd)
+        if (beside(i, j, lanes, size) && wants_more(j, depth, flags, lanes, size))
+            wider[2 * lanes + i] = WIDER;
+}
+
+// The coupling to fibres farther than the next, squared, from the answers to set `beyond` of the questions: of who has
+// such fibres eliminated.
+LANE void learn_far(index i, double *facts, const int *flags, const double *yes, const double *sizes,
+                    const double *table, double distant, index beyond, index nd, index lanes, index size)
+{
+    double theta = 1.0;
+    bool asked = false;
+    LOOP(index, d, 2, nd)
+        asked = asked || counting(i, sizes, distant, d, lanes, size) >= 0 ||
+                counting(lanes + i, sizes, distant, d, lanes, size) >= 0;
+    LOOP(index, q, 0, QUESTIONS)
+        if (asked && flags[ALIVE * lanes + i] > 0 && yes[(2 * QUESTIONS + q) * lanes + i] > 0.0)
+            theta = smaller(theta, table[(beyond * QUESTIONS + q) * ASKED + 4]);
+    facts[FAR_THETA * lanes + i] = theta;
+}
+
+// What coupling to fibres farther than the next leaves in S of a fibre, in its norm, when these are eliminated one by
+// one; worst: a spectrum of the scaled S that is not expected to be worse, for the quickest of the bounds.
+LANE double higher_orders(const Fibre &own, const double *sizes, double coupling, double distant, double worst,
+                          index nd, index size)
+{
+    double theta = 0.0, longest = 0.0, second = 0.0, most = 0.0;
+    LOOP(index, near, own.i - 1, own.i + 2) {
+        if (!beside(own.i, near, own.lanes, size))
+            continue;
+        Fibre here = own.at(near);
+        theta = larger(theta, here[FIRST_THETA]);
+        LOOP(index, pair, 0, 2 * (nd - 2)) {
+            index d = 2 + pair / 2, far = other(pair % 2 * own.lanes + near, d, own.lanes, size);
+            if (far < 0)
+                continue;
+            double found = sizes[d * own.lanes + smaller(near, far)];
+            double gamma = smaller(own[GAMMA], smaller(here[FIRST_GAMMA], own.at(far)[FIRST_GAMMA]));
+            double value = smaller(found > distant ? sqrt(here[FAR_THETA]) : found / larger(gamma, 1e-300), 1.0);
+            longest = larger(longest, found);
+            most = larger(most, value);
+            second += near == own.i && found <= distant ? value * value : 0.0;
+        }
+    }
+    theta = sqrt(own[THETA] * theta);
+    longest /= worst;
+    double quickest = 6.0 * theta * longest + longest * longest;
+    return quickest <= 0.1 * coupling ? quickest : second + 6.0 * theta * most;
+}
+
+// GOOD where the narrow band holds, else EMPTY or FAILED; told: decorrelate.weak.TOLD.
+LANE void decide(index i, double *facts, int *flags, const double *sizes, double coupling, double most_coupling,
+                 double distant, double told, double worst, index nd, index lanes, index size)
+{
+    Fibre fibre{facts, flags, i, lanes};
+    fibre[STATUS] = fibre[ALIVE] > 0 ? FAILED : EMPTY;
+    bool may_be_weak = fibre[THETA] >= 1.0 || (fibre[GAMMA] == 0.0 && fibre[COND] > told);      // narrow.definite.Facts
+    bool wide_enough = fibre[RUNG] >= 0 && fibre[TOO_DEEP] == 0 && fibre[EXCESS] <= 1.0;
+    if (fibre[ALIVE] == 0 || may_be_weak || !wide_enough)
+        return;
+    double error = higher_orders(fibre, sizes, coupling, distant, worst, nd, size);
+    if (error <= allowed(coupling, most_coupling, fibre[COND]))
+        fibre[STATUS] = GOOD;
+}
+
+// FAILED for all fibres that have any weight, the others EMPTY.
+LANE void leave(index i, int *flags, const double *weight, index nwave, index lanes)
+{
+    int *status = flags + STATUS * lanes + i;
+    *status = EMPTY;
+    LOOP(index, j, i * nwave, (i + 1) * nwave)
+        if (weight[j] > 0.0)
+            *status = FAILED;
+}

@@ -1,0 +1,117 @@
+// Kernels: Q x, Q 1 and the diagonals of Q of all fibres of a piece from the sums over their poles (sweeps.add_up), and
+// what follows.
+//
+// As decorrelate.banded: Q = total - sum_k c_k t_k (S + t_k)^-1 with the poles of the fibre's rung. Rows of `sums` hold,
+// for every fibre, the sums for the right sides 1 and x, then the diagonals of the inverse; after `divide` Q 1, Q x, -Q.
+#pragma once
+#include "measure.h"
+
+// inverse = 1 / s, s = Q 1, 0 where s is, or the bin has no weight: a lane for every bin.
+LANE void divide(index n, double *inverse, double *sums, const double *sides, double *facts, int *flags,
+                 const double *table, index kept, index lanes)
+{
+    index i = n % lanes, j = n / lanes;
+    Fibre fibre{facts, flags, i, lanes};
+    if (fibre[STATUS] != GOOD)
+        return;
+    double total = table[fibre[RUNG] * Pole::ROW + 1] * sqrt(fibre[BOUND]), *sum = sums + j * kept * lanes + i;
+    Read given = rows_of(sides, SIDES, i, lanes);
+    EACH(r, SIDES)
+        sum[r * lanes] = given.at(j, r) * total - sum[r * lanes];
+    sum[SIDES * lanes] -= total;
+    inverse[n] = sum[0] != 0.0 ? given.at(j, 0) / sum[0] : 0.0;
+}
+
+// Squares of Q: the largest (QQ)_jj / S_jj - 1 of what is stored, infinite where a row of Q is cancelled
+// (narrow.simd_finish), 1'QQ1, 1'QQx and x'QQx: of every chunk of bins.
+LANE void square(index n, double *squares, const double *sums, const double *band, const int *flags, double cancelled,
+                 index kept, index ndiag, index nwave, index reach, index lanes)
+{
+    index i = n % lanes, c = n / lanes;
+    if (!holds(flags, i, lanes))
+        return;
+    Read q = rows_of(sums, kept, i, lanes);
+    double ones = 0.0, cross = 0.0, both = 0.0, worst = 0.0;
+    LOOP(index, j, c * CHUNK, smaller((c + 1) * CHUNK, nwave)) {
+        double s = q.at(j, 0), y = q.at(j, 1), held = q.at(j, SIDES) * q.at(j, SIDES);
+        ones += s * s;
+        cross += s * y;
+        both += y * y;
+        FOUR_AT_ONCE
+        for (index a = 1; a <= ndiag; a++) {
+            double up = j + a < nwave ? q.at(j, SIDES + a) : 0.0, down = j >= a ? q.at(j - a, SIDES + a) : 0.0;
+            held += up * up;
+            held += down * down;
+        }
+        double diagonal = band[j * (reach + 1) * lanes + i];
+        worst = larger(worst, diagonal > 0.0 ? held / diagonal - 1.0 : INFINITY);
+        if (s != 0.0 && s * s < cancelled * diagonal)
+            worst = INFINITY;
+    }
+    Write{squares + i, SQUARES * lanes, lanes}.put({worst, ones, cross, both}, c);
+}
+
+// FAILED where Q disagrees with S (narrow.simd_finish.finish).
+LANE void agree(index i, int *flags, const double *squares, double *facts, double agreement, index nwave, index lanes)
+{
+    Fibre fibre{facts, flags, i, lanes};
+    if (fibre[STATUS] != GOOD)
+        return;
+    auto [worst, ones, cross, both] = of_chunks<SQUARES, 1>(rows_of(squares, SQUARES, i, lanes), nwave).of;
+    double s11 = fibre[ONES], s1x = fibre[CROSS], sxx = fibre[BOTH], geometric = sqrt(s11 * sxx);
+    worst = larger(worst, fabs(ones - s11) / s11);
+    if (geometric > 0.0)
+        worst = larger(worst, larger(fabs(cross - s1x) / geometric, fabs(both - sxx) / sxx));
+    if (!(worst <= agreement && ones + both < INFINITY))
+        fibre[STATUS] = FAILED;
+}
+
+// Q + q, HALF diagonals, and E x of narrow.simd_correct, which has names for `spread` (SPREAD) and `least` (LEAST): matrix
+// and right side of the flux's correction; own: as `carry`.
+template <int HALF>
+LANE void left(index n, double *q, double *left, int *own, const double *sums, const double *taken, const double *ux,
+               const double *sides, const int *flags, const int *halves, double spread, double least, index kept,
+               index nwave, index reach, index lanes)
+{
+    index i = n % lanes, j = n / lanes;
+    bool good = holds(flags, i, lanes);
+    if (j == 0)
+        own[i] = good ? (int)i : -1;
+    if (!good)
+        return;
+    Read minus = rows_of(sums, kept, i, lanes);
+    double row[HALF + 1], alternating = -minus.at(j, SIDES);
+    EACH_FROM(a, 1, HALF + 1) {
+        row[a] = -minus.at(j, SIDES + a);
+        double pair = row[a] - (j >= a ? minus.at(j - a, SIDES + a) : 0.0);
+        alternating += a % 2 == 0 ? pair : -pair;
+    }
+    row[0] = -minus.at(j, SIDES) + spread * larger(fabs(alternating), least * fabs(minus.at(j, 0)));
+    Write{q + i, (HALF + 1) * lanes, lanes}.put(row, j);
+    int half = halves[flags[WIDTH * lanes + i]];
+    left[n] = times_x(rows_of(taken, reach + 1, i, lanes), rows_of(sides, SIDES, i, lanes), j, half, nwave) - ux[n];
+}
+
+// Flux, corrected for what S has beyond its band (left is (Q + q)^-1 E x), ivar and status of the bins that are kept,
+// wavelength fastest; 0 where a fibre is not GOOD.
+LANE void spectra(index n, double *flux, double *ivar, signed char *status, const double *sums, const double *left,
+                  const double *inverse, const int *flags, index kept, index first, index nout, index lanes)
+{
+    index i = n / nout, j = first + n % nout, at = j * lanes + i;
+    bool good = holds(flags, i, lanes);
+    Read q = rows_of(sums, kept, i, lanes);
+    flux[n] = good ? q.at(j, 1) * inverse[at] + left[at] * inverse[at] : 0.0;
+    ivar[n] = good ? q.at(j, 0) * q.at(j, 0) : 0.0;
+    status[n] = (signed char)flags[STATUS * lanes + i];
+}
+
+// R (fibres, width, nout) within the bins that are kept.
+LANE void diagonals(index n, double *resolution, const double *sums, const double *inverse, const int *flags, index kept,
+                    index first, index width, index nout, index lanes)
+{
+    index j = n % nout, k = n / nout % width - width / 2, i = n / nout / width;
+    bool there = holds(flags, i, lanes) && 0 <= j + k && j + k < nout;
+    index low = first + smaller(j, j + k), apart = k < 0 ? -k : k;
+    resolution[n] =
+        there ? -rows_of(sums, kept, i, lanes).at(low, SIDES + apart) * inverse[(first + j + k) * lanes + i] : 0.0;
+}
