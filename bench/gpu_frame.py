@@ -8,8 +8,7 @@ the device was measured to do; the GPU against the CPU backend (one thread), and
 types and ranks, bit by bit; the whole command; so many processes sharing the device, with and without MPS, as long as
 there is time. What fails is said in its row, and the rest goes on. The exit code is 1 where the GPU's frame is wrong.
 
-Without a GPU it says so, checks a frame of 2 fibres and 5 bins on the simulated device, under numba's CUDA simulator
-where cupy is not installed, and ends with exit code 0.
+Without a GPU it says so, checks a frame of 2 fibres and 5 bins on the simulated device, and ends with exit code 0.
 """
 import argparse
 import json
@@ -20,15 +19,12 @@ import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from threading import Timer
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-if find_spec("cupy") is None:
-    os.environ["NUMBA_ENABLE_CUDASIM"] = "1"      # looked at when numba is loaded
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 
 from gpu_checks import differences, open_backend, problem, same_bits, small_check

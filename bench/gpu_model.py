@@ -3,7 +3,7 @@
 usage: gpu_model.py [--nspec 500] [--kernels N] [--table] [--smallest]
 
 Queues a warm r frame on a device that does nothing (bench/tools/gpu_stub.py), compiles what was launched for an H100
-(sm_90), and adds up. Needs the compilers of the extra `test` and nvdisasm (pip install nvidia-cuda-nvdisasm). --table
+(sm_90), and adds up. Needs NVRTC (of the extra `test`) and nvdisasm (pip install nvidia-cuda-nvdisasm). --table
 prints registers, stack and spills of every kernel for sm_80, sm_90 and sm_100, and nothing else; --kernels: how many
 kernels are listed. --smallest: 50 fibres, and of the launches one kernel alone.
 
@@ -16,12 +16,10 @@ The rules, which stay as they are so that figures of different versions compare:
   a lane at 5.5 TB/s from the cache, and every array that it is given once at 2.6 TB/s, but for what fits into the
   cache. Between two launches of a stream lie 2 microseconds.
 - Slots overlap: launches of different streams share the device; what they need of it together cannot be more than all.
-- The host needs 70 microseconds for a launch through numba-cuda, 280 where a size travels as a tuple (measured: 49 to
-  102, 250 to 307), 5 through the driver (kernels that say `driver = True`), and 30 ms for staging. A launch waits for
-  the host. A graph that is replayed is one call: 10 microseconds, and 0.2 for each of its nodes. (NVIDIA's developer
-  blog, "Constant Time Launch for Straight-Line CUDA Graphs and Other Performance Enhancements", 2024, gives 2 and 0.2
-  for graphs before CUDA 12.6, and since then 2.5 and next to nothing; the rest is Python's.) Its nodes lie as far
-  apart as other launches.
+- The host needs 5 microseconds for a launch, and 30 ms for staging. A launch waits for the host. A graph that is
+  replayed is one call: 10 microseconds, and 0.2 for each of its nodes. (NVIDIA's developer blog, "Constant Time Launch
+  for Straight-Line CUDA Graphs and Other Performance Enhancements", 2024, gives 2 and 0.2 for graphs before CUDA 12.6,
+  and since then 2.5 and next to nothing; the rest is Python's.) Its nodes lie as far apart as other launches.
 - Nothing is known here of caches, clocks and neighbours on the device: trust the sum to 40 %.
 
 For the code of commit d05421e, with one lane along wavelength per fibre, this gives 200 to 350 ms, which is what a
@@ -39,12 +37,12 @@ from typing import Any, NamedTuple
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 
-from gpu_code import compiled, nvdisasm, ptxas, walk
+from gpu_code import compiled, nvdisasm, nvrtc, walk
 from gpu_paths import FIRST, PATHS
 from gpu_stub import Launch, warm_frame
 
 from gpu_extract.device.cuda.piece import PieceShape
-from gpu_extract.device.cuda.text import TextKernel, declared_texts
+from gpu_extract.device.cuda.text import declared_texts
 
 CLOCK, PROCESSORS, WARP = 1.755e9, 132, 32
 ISSUE = PROCESSORS * 4 * CLOCK * 0.75          # warp instructions a second
@@ -52,7 +50,7 @@ CACHE, CACHE_RATE, MEMORY_RATE = 50e6, 5.5e12, 2.6e12
 LATENCY = 270                                  # cycles of a load
 GAP = 2e-6
 IDLE = 40                                      # instructions of a lane that returns at once
-QUEUE, QUEUE_SIZED, QUEUE_DRIVER, STAGING = 70e-6, 280e-6, 5e-6, 30e-3
+QUEUE, STAGING = 5e-6, 30e-3
 REPLAY, NODE = 10e-6, 0.2e-6
 TABLE = {"sm_80": (8, 0), "sm_90": (9, 0), "sm_100": (10, 0)}
 ITEM = {"f8": 8, "f4": 4, "i8": 8, "i4": 4, "i1": 1, "u1": 1, "u4": 4, "u8": 8}
@@ -82,10 +80,9 @@ def _cost(kernel: Any, count: int, args: tuple[Any, ...], shape: PieceShape,
           active: bool) -> tuple[float, float, float]:
     """Seconds alone, seconds of a full device, seconds of the host."""
     code, warps = compiled(kernel, (9, 0)), -(-count // WARP)
-    kinds = kernel.travelling if isinstance(kernel, TextKernel) else kernel.kinds
+    kinds = kernel.travelling
     arrays = sum(ITEM[kind[:2]] * _size(arg) for kind, arg in zip(kinds, args, strict=True) if arg and kind[2:])
-    host = QUEUE_DRIVER if getattr(kernel, "driver", False) else (
-        QUEUE_SIZED if any(kind[0] == "n" for kind in kernel.kinds) else QUEUE)
+    host = QUEUE
     if not active:
         full = warps * IDLE / ISSUE
         return max(full, 1e-6) + GAP, full, host
@@ -149,10 +146,8 @@ def schedule(found: list[Cost]) -> tuple[float, float]:
 
 def table() -> None:
     """Registers, stack and spills of every kernel."""
-    from gpu_extract.device.cuda.kernels import declared
-
     print(f"{'kernel':34s}" + "".join(f"  {name:>6s}: reg stack spill" for name in TABLE))
-    for kernel in [*declared(), *(text.sized(*numbers) for text in declared_texts() for numbers in text.samples)]:
+    for kernel in [text.sized(*numbers) for text in declared_texts() for numbers in text.samples]:
         numbers = [int(kind[1:]) for kind in kernel.kinds if kind[0] == "n" and kind[1:]]
         cells = []
         for capability in TABLE.values():
@@ -198,9 +193,9 @@ def main() -> int:
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
-    if ptxas() is None or (nvdisasm() is None and not args.table):
-        print("gpu_model.py: no " + ("ptxas" if ptxas() is None else "nvdisasm") + " here: pip install "
-              "nvidia-cuda-nvcc-cu12 nvidia-cuda-nvrtc-cu12 nvidia-cuda-nvdisasm")
+    if nvrtc() is None or (nvdisasm() is None and not args.table):
+        print("gpu_model.py: no " + ("NVRTC" if nvrtc() is None else "nvdisasm") + " here: pip install "
+              "nvidia-cuda-nvrtc-cu12 nvidia-cuda-nvdisasm")
         return 0
     if args.table:
         table()

@@ -16,13 +16,13 @@ ONLY_IN = {
     "mpi4py": ("gpu_extract/ranks/comm.py",),
     "cupy": ("gpu_extract/device/cuda/", "gpu_stress/backend.py"),
     "cupyx": ("gpu_extract/device/cuda/", "gpu_stress/backend.py"),
-    "numba.cuda": ("gpu_extract/device/cuda/", "gpu_stress/backend.py"),
+    "numba.cuda": (),
     "astropy": ("gpu_extract/io/",),
     "argparse": PROGRAMS,
     "time": ("gpu_extract/perf/",),
     "matplotlib": ("gpu_extract/figures/", "gpu_stress/figures.py"),
     # raw instructions: what vectors are made of, and what makes machine code of kernels
-    "llvmlite": ("gpu_extract/vectors/emit.py", "gpu_extract/kernels/compile_parts.py", "gpu_extract/device/cuda/"),
+    "llvmlite": ("gpu_extract/vectors/emit.py", "gpu_extract/kernels/compile_parts.py"),
     "os.environ": (*PROGRAMS, "gpu_extract/user_cache.py"),
     "os.getenv": PROGRAMS,
 }

@@ -1,6 +1,6 @@
 """Kernels as machine code, without a GPU: compiled, disassembled, and walked by one warp with a scoreboard.
 
-Needs the compilers of the extra `test` and nvdisasm (pip install nvidia-cuda-nvdisasm, or CUDA's own on the PATH).
+Needs NVRTC (of the extra `test`) and nvdisasm (pip install nvidia-cuda-nvdisasm, or CUDA's own on the PATH).
 """
 import ctypes
 import re
@@ -11,7 +11,6 @@ from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 from typing import Any
 
 from gpu_extract.device.cuda.text import OPTIONS, TextKernel, source
@@ -75,18 +74,13 @@ def tool(name: str, *places: str) -> Path | None:
     return Path(found) if found else None
 
 
-def ptxas() -> Path | None:
-    """The assembler."""
-    return tool("ptxas", "nvidia/cuda_nvcc")
-
-
 def nvdisasm() -> Path | None:
     """The disassembler."""
     return tool("nvdisasm", "nvidia/cu13", "nvidia/cuda_nvdisasm")
 
 
 @cache
-def compiled(kernel: Any, capability: tuple[int, int], instructions: bool = True) -> Code:
+def compiled(kernel: TextKernel, capability: tuple[int, int], instructions: bool = True) -> Code:
     """A kernel that is declared, for a compute capability; instructions: whether they are asked for."""
     with TemporaryDirectory() as folder:
         cubin = Path(folder) / "kernel.cubin"
@@ -101,28 +95,12 @@ def compiled(kernel: Any, capability: tuple[int, int], instructions: bool = True
     return Code(numbers[0], numbers[1], numbers[2], tuple(found), _loops(targets), targets)
 
 
-def make_cubin(kernel: Any, capability: tuple[int, int], cubin: Path) -> str:
-    """Write the machine code of a kernel; returns what the assembler says of it."""
-    if isinstance(kernel, TextKernel):
-        return _from_text(kernel, capability, cubin)
-    from numba import cuda
-    from numba.cuda import dispatcher
-
-    kept, dispatcher.get_current_device = (dispatcher.get_current_device,
-                                           lambda: SimpleNamespace(compute_capability=capability))
-    try:
-        text, _ = cuda.compile_ptx(kernel.function, kernel.signature(), cc=capability)
-    finally:
-        dispatcher.get_current_device = kept
-    source = cubin.with_suffix(".ptx")
-    source.write_text(text)
-    return subprocess.run([str(ptxas()), "-v", f"-arch=sm_{capability[0]}{capability[1]}", source, "-o", cubin],
-                          capture_output=True, text=True, check=True).stderr
-
-
-def _from_text(kernel: TextKernel, capability: tuple[int, int], cubin: Path) -> str:
-    """The same of a kernel in CUDA C++, by NVRTC."""
-    library, program, size = _nvrtc(), ctypes.c_void_p(), ctypes.c_size_t()
+def make_cubin(kernel: TextKernel, capability: tuple[int, int], cubin: Path) -> str:
+    """Write the machine code of a kernel, made by NVRTC; returns what the assembler says of it."""
+    library = nvrtc()
+    if library is None:
+        raise RuntimeError("no NVRTC here: pip install nvidia-cuda-nvrtc-cu12")
+    program, size = ctypes.c_void_p(), ctypes.c_size_t()
     options = [*OPTIONS, f"-arch=sm_{capability[0]}{capability[1]}", "--ptxas-options=-v"]
     library.nvrtcCreateProgram(ctypes.byref(program), source(kernel).encode(), b"kernel.cu", 0, None, None)
     code = library.nvrtcCompileProgram(program, len(options),
@@ -141,14 +119,12 @@ def _from_text(kernel: TextKernel, capability: tuple[int, int], cubin: Path) -> 
 
 
 @cache
-def _nvrtc() -> ctypes.CDLL:
+def nvrtc() -> ctypes.CDLL | None:
     """NVRTC of a wheel, CUDA 12's if there is one: it knows the V100."""
     spec = find_spec("nvidia")
     found = sorted(path for root in (spec.submodule_search_locations or []) if spec
                    for path in Path(root).glob("*/lib/libnvrtc.so.1?")) if spec else []
-    if not found:
-        raise RuntimeError("no NVRTC here: pip install nvidia-cuda-nvrtc-cu12")
-    return ctypes.CDLL(str(found[0]))
+    return ctypes.CDLL(str(found[0])) if found else None
 
 
 def _read(lines: list[str]) -> tuple[list[Instruction], dict[str, int]]:

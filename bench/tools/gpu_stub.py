@@ -161,9 +161,6 @@ class StubDevice:
         """See seam.Device."""
         return isinstance(error, MemoryError)
 
-    def forget(self) -> None:
-        """See seam.Device."""
-
     def close(self) -> None:
         """See seam.Device."""
 

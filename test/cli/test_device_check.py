@@ -55,8 +55,7 @@ class Broken(SimulatedDevice):
     ("compiler", 3, r"RuntimeError: nvrtc: error: failed to open libnvrtc-builtins\.so\.12\.9\. on the second line: "
                     r"install gpu_extract\[cuda12\]"),
     ("sweeps.factor", 3, r"row 0 of a factor is wrong by 1\.0e-06: install"),
-    ("poles.correct", 4, r"a product is wrong by [\d.]+e-07"),
-    ("poles.divide", 5, r"flux [\d.e+-]+ sigma, ivar .*: use --no-gpu, and report"),
+    ("poles.divide", 4, r"flux [\d.e+-]+ sigma, ivar .*: use --no-gpu, and report"),
 ])
 def test_a_step_that_fails_is_named_in_one_line(fault: str, number: int, why: str) -> None:
     code, said = climb(Broken(fault))
@@ -67,7 +66,6 @@ def test_a_step_that_fails_is_named_in_one_line(fault: str, number: int, why: st
 
 def test_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     """One line, and the exit code of a wrong input."""
-    pytest.importorskip("numba")
     try:
         import cupy  # noqa: F401
     except ImportError:
@@ -77,7 +75,7 @@ def test_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--device-check"]) == ExitCode.INPUT
     told = capsys.readouterr()
     assert told.out == ""
-    assert re.fullmatch(r"gpu_extract: error: --device-check: a GPU needs cupy and numba-cuda \(.*\): install .*\n",
+    assert re.fullmatch(r"gpu_extract: error: --device-check: a GPU needs cupy \(.*\): install .*\n",
                         told.err)
 
 

@@ -34,8 +34,6 @@ from gpu_extract.quality import mask_bits
 from gpu_extract.run import extract, prepare
 from gpu_extract.spots.tables import tabulated
 
-OWN = ("image", "spots", "normal", "gradients", "quality", "assembly")      # whose kernels this file must have launched
-
 
 def assert_same(frame: Frame, other: Frame) -> None:
     """To the last bit, model image included."""
@@ -456,7 +454,7 @@ def test_upside_down_and_a_dropped_fibre() -> None:
     assert set(frame.status[7]) == {Status.DROPPED}
 
 
-def test_every_kernel_of_the_flow_was_launched() -> None:
+def test_every_kernel_was_launched() -> None:
     """So that none of them is only declared."""
     device = SimulatedDevice()
     image = four_bundles().image
@@ -464,8 +462,9 @@ def test_every_kernel_of_the_flow_was_launched() -> None:
     for dtype in (np.float32, np.float64):
         stored = Image(image.pix.astype(dtype), image.ivar.astype(dtype))
         with_device(device, core=HostCore, image=stored, dtype=np.dtype(dtype))
-    names = {kernel.name for kernel in declared_texts() if kernel.name.split(".")[0] in OWN}
-    assert names - device.launched == {"spots.add_tail"}      # of test_two_cores_and_tails
+    with_device(device)
+    names = {kernel.name for kernel in declared_texts()}
+    assert names - device.launched == {"spots.add_tail", "measure.leave"}      # of PSFs with tails, of broad ones
 
 
 @pytest.mark.parametrize("seed", range(4))

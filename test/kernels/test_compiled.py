@@ -318,8 +318,6 @@ def test_all_kernels_have_this_decorator():
     """A kernel, or a part, of numba's own decorator is compiled twice and more."""
     found = []
     for path in PACKAGE.rglob("*.py"):
-        if "device" in path.parts:              # numba-cuda's
-            continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module == "numba" and any(
                     alias.name in ("njit", "jit") for alias in node.names):

@@ -1,7 +1,7 @@
 """Does the GPU of this machine do what it has to? `gpu_extract --device-check` climbs a ladder and says where it ends.
 
-Each step stands on those before it: the device and its memory, copies, a kernel in CUDA C++ (NVRTC, cupy), a kernel of
-numba-cuda, a small frame against the CPU's. The first that fails is named in one line, with what to do.
+Each step stands on those before it: the device and its memory, copies, a kernel (NVRTC, cupy), a small frame against
+the CPU's. The first that fails is named in one line, with what to do.
 """
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ def _copies(device: "Device") -> str:
     return f"{sent.nbytes >> 20} MB there and back, every bit the same"
 
 
-def _text(device: "Device") -> str:
+def _kernel(device: "Device") -> str:
     """The factor of a tridiagonal matrix, cut into tiles, against L D L^T."""
     from gpu_extract.device.cuda import sweeps
 
@@ -89,21 +89,6 @@ def _text(device: "Device") -> str:
             raise Differs(f"row {row} of a factor is wrong by {error:.1e}")
         pivot = band[min(row + 1, nwave - 1), 0] - 1.0 / pivot
     return f"compiled and launched, {tiles * lanes} lanes right"
-
-
-def _numba(device: "Device") -> str:
-    """Products."""
-    from gpu_extract.device.cuda import measure, poles
-
-    a, b = np.random.default_rng(2).random((2, 500))
-    out, flags = _there(device, np.zeros(len(a))), _there(device, np.zeros(measure.FLAGS * len(a), np.int32))
-    stream = device.stream()
-    device.launch(poles.correct, len(a), (out, _there(device, a), _there(device, b), flags, len(a)), stream)
-    _wait(device, stream)
-    error = np.abs(_back(device, out) - a * b).max()
-    if not error < 1e-12:
-        raise Differs(f"a product is wrong by {error:.1e}")
-    return f"compiled and launched, {len(a)} lanes right"
 
 
 def _frame(device: "Device") -> str:
@@ -160,6 +145,5 @@ INSTALL = "install gpu_extract[cuda12] or [cuda13], as the driver asks for (nvid
 _BROKEN = "use --no-gpu, and tell whoever looks after this machine"
 STEPS = (Step("device", lambda device: f"{device.name}, {device.free_memory() / 1e9:.1f} GB free", _BROKEN),
          Step("copies", _copies, _BROKEN),
-         Step("a kernel in CUDA C++ (NVRTC, cupy)", _text, INSTALL),
-         Step("a kernel of numba-cuda", _numba, INSTALL),
+         Step("a kernel (NVRTC, cupy)", _kernel, INSTALL),
          Step("a small frame", _frame, "use --no-gpu, and report it with these lines"))

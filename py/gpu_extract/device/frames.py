@@ -138,7 +138,7 @@ class GpuFrames:
         dtype = staged_type(image)
         if self._warm is not None and self._warm.fits(job, mine, (dtype, image.shape)):
             return self._warm.flow
-        self._forget()
+        self._warm = None       # the next one, with a PSF of its own, takes its memory from the pools again
         geometries = tuple(bundle_geometry(job, job.plan.bundles[n], image.shape) for n in mine)
         tables = psf_tables(job.psf, job.plan.extended)
         sizes = sizes_of(job.psf.stamp, geometries, tables, dtypes=(dtype, job.dtype), model=job.config.model)
@@ -148,12 +148,6 @@ class GpuFrames:
                     make_core=self._core, warn=self._warn)
         self._warm = _Warm(content_of(replace(job.psf, name="")), job.config, mine, (dtype, image.shape), flow)
         return flow
-
-    def _forget(self) -> None:
-        """Give up the flow; the next one, with a PSF of its own, takes its memory from the pools again."""
-        if self._warm is not None:
-            self._warm = None
-            self.device.forget()
 
     def _shrink(self, bundles: int) -> None:
         """Half the bundles in a piece, then one piece at a time, then none."""

@@ -57,9 +57,9 @@ def install() -> None:
         event.register("numba:compile", _Listener())
 
 
-def _digest(more: tuple[str, ...] = ()) -> list[str]:
+def _digest() -> list[str]:
     try:
-        return [kernel_digest.digest(more=more)]
+        return [kernel_digest.digest()]
     except OSError as error:
         log.warning(f"sources cannot be read ({error}): kernels are compiled anew by each process")
         return []
@@ -69,18 +69,6 @@ def _digest(more: tuple[str, ...] = ()) -> list[str]:
 def store() -> Store | None:
     """Where this process keeps kernels; None: nowhere."""
     return Store(_at_first[0], places()) if _at_first else None
-
-
-@cache
-def _device_at_first() -> list[str]:
-    """As _at_first, with the device's sources; taken when the first of the device's functions is defined."""
-    return _digest(kernel_digest.DEVICE)
-
-
-@cache
-def device_store() -> Store | None:
-    """Where this process keeps what the simulated device compiles: an edit there leaves the CPU's kernels alone."""
-    return Store(_device_at_first()[0], places()) if _device_at_first() else None
 
 
 def name_of(function: Any, args: Any) -> str:
@@ -151,8 +139,6 @@ class KernelCache(caching._Cache):
         turns[-1].release(kept, name)
 
     def _is_edited(self) -> bool:
-        if self._where is device_store:
-            return _digest(kernel_digest.DEVICE) != _device_at_first()
         return self._where is store and _digest() != _at_first
 
 
@@ -162,9 +148,6 @@ def _can_be_kept(made: Any) -> bool:
 
 def _cache_of(function: Any) -> Any:
     """The cache of any function that asks for one."""
-    if function.__module__.startswith(f"{PACKAGE}.device."):
-        _device_at_first()
-        return KernelCache(function, device_store)
     return KernelCache(function) if function.__module__.split(".")[0] == PACKAGE else _numbas(function)
 
 

@@ -22,20 +22,19 @@ STRETCHES, FOUR = number("STRETCHES"), number("FOUR")
 OF_PRODUCT, OF_SHARE = (5, 15), (8, 8)      # rows and columns of the blocks that a lane makes
 WIDER = -1
 
-_PAIRS = "f8[1] f8[1] f8[1] f8[1] i4[1] i8 f8 i8 i8 i8 i8 i8"
 _ICOV: Any = {"samples": ((9,), (5,)), "block": 64}
-transpose = text_kernel("eliminate.transpose", "f8[1] f8[4] i8 i8 i8 i8", block=64)
-vectors = text_kernel("eliminate.vectors", "f8[1] f8[1] f8[1] f8[2] f8[2] i8 i8 i8", block=64)
-largest = text_kernel("eliminate.largest", "f8[1] f8[1] f8[1] i8 i8 i8 i8", block=64)
-coupling = text_kernel("eliminate.coupling", "f8[1] f8[1] i8 i8")
-rest = text_kernel("eliminate.rest", "f8[1] f8[1] f8[1] i4[1] i8 i8 i8 i8 i8 i8", block=64)
-extend = text_kernel("eliminate.extend", "f8[1] f8[1] i4[1] i8 i8 i8 i8 n", **_ICOV)
-product = text_kernel("eliminate.product", f"{_PAIRS} i8 n", **_ICOV)
-share = text_kernel("eliminate.share", f"{_PAIRS} n", **_ICOV)
-carry = text_kernel("eliminate.carry", "f8[1] i4[1] f8[1] f8[1] f8[1] i4[1] i8 f8 i8 i8 i8 i8 n", **_ICOV)
-moved_by = text_kernel("eliminate.moved_by", "f8[1] f8[1] f8[1] f8[1] f8[1] i4[1] i8 i8 f8 i8 i8 i8 i8 n", **_ICOV)
-schur = text_kernel("eliminate.schur", "f8[1] f8[1] f8[1] f8[1] f8[1] i4[1] i8 i8 i8 i8 i8 i8", block=64)
-tops = text_kernel("eliminate.tops", "f8[1] f8[1] f8[1] i4[1] i8 i8 i8 i8 i8", block=64)
+transpose = text_kernel("eliminate.transpose", block=64)
+vectors = text_kernel("eliminate.vectors", block=64)
+largest = text_kernel("eliminate.largest", block=64)
+coupling = text_kernel("eliminate.coupling")
+rest = text_kernel("eliminate.rest", block=64)
+extend = text_kernel("eliminate.extend", **_ICOV)
+product = text_kernel("eliminate.product", **_ICOV)
+share = text_kernel("eliminate.share", **_ICOV)
+carry = text_kernel("eliminate.carry", **_ICOV)
+moved_by = text_kernel("eliminate.moved_by", **_ICOV)
+schur = text_kernel("eliminate.schur", block=64)
+tops = text_kernel("eliminate.tops", block=64)
 
 
 def block_lanes(nwave: int, columns: int, block: tuple[int, int]) -> int:

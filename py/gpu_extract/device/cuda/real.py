@@ -1,30 +1,17 @@
-"""A GPU: memory, streams and pinned pools through cupy, kernels through numba-cuda and, in CUDA C++, through cupy."""
-import warnings
+"""A GPU through cupy: memory, streams, pinned pools, kernels."""
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from functools import cache
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from gpu_extract.device.cuda.kernels import Kernel, argument
 from gpu_extract.device.cuda.seam import Device, DeviceArray
 from gpu_extract.device.cuda.text import OPTIONS, TextKernel, source
 from gpu_extract.errors import InputError
 
 _NUMBERS = {"f8": np.float64, "i8": np.int64}      # as a kernel in CUDA C++ takes them
 _ELSEWHERE = "leave --gpu out, or use a machine with a GPU"
-
-
-class CupyArray(DeviceArray):
-    """Device memory; handle: the same memory as numba sees it."""
-
-    def __init__(self, data: Any):
-        from numba import cuda
-
-        super().__init__(data)
-        self.handle = cuda.as_cuda_array(data, sync=False)
 
 
 class CupyDevice(Device):
@@ -35,10 +22,7 @@ class CupyDevice(Device):
 
     def __init__(self, number: int = 0, limit: int | None = None):
         self._cupy = cupy = load_cupy()
-        from numba import cuda
-
         cupy.cuda.Device(number).use()
-        cuda.select_device(number)
         self.number = number
         properties = cupy.cuda.runtime.getDeviceProperties(number)
         text = properties["name"]
@@ -48,12 +32,11 @@ class CupyDevice(Device):
         self._limit = None if limit is None else max(limit, 1)      # cupy takes 0 for no limit
         if self._limit is not None:
             self._pool.set_limit(size=self._limit)
-        self._launches: dict[tuple[Kernel, int, int], Any] = {}
-        self._texts: dict[TextKernel, Any] = {}
+        self._kernels: dict[TextKernel, Any] = {}
 
-    def empty(self, shape: Sequence[int], dtype: Any = np.float64) -> CupyArray:
+    def empty(self, shape: Sequence[int], dtype: Any = np.float64) -> DeviceArray:
         size = max(prod(shape) * np.dtype(dtype).itemsize, 1)
-        return CupyArray(self._cupy.ndarray(tuple(shape), dtype, self._pool.malloc(size)))
+        return DeviceArray(self._cupy.ndarray(tuple(shape), dtype, self._pool.malloc(size)))
 
     def pinned(self, shape: Sequence[int], dtype: Any = np.float64) -> np.ndarray:
         size = max(prod(shape) * np.dtype(dtype).itemsize, 1)
@@ -104,35 +87,15 @@ class CupyDevice(Device):
     def clear(self, array: Any, stream: Any) -> None:
         array.data.data.memset_async(0, array.data.nbytes, stream)
 
-    def launch(self, kernel: Kernel | TextKernel, count: int, args: tuple[Any, ...], stream: Any) -> None:
-        if isinstance(kernel, TextKernel):
-            self._launch_text(kernel, count, args, stream)
-        elif count > 0:
-            values = tuple(value.handle if isinstance(value, CupyArray) else argument(kind, value)
-                           for kind, value in zip(kernel.kinds, args, strict=True))
-            self._configured(kernel, -(-count // kernel.block), stream)(count, values)
-
-    def _launch_text(self, kernel: TextKernel, count: int, args: tuple[Any, ...], stream: Any) -> None:
-        values = [value.data if isinstance(value, CupyArray) else _NUMBERS.get(kind, np.uintp)(value or 0)
+    def launch(self, kernel: TextKernel, count: int, args: tuple[Any, ...], stream: Any) -> None:
+        values = [value.data if isinstance(value, DeviceArray) else _NUMBERS.get(kind, np.uintp)(value or 0)
                   for kind, value in zip(kernel.travelling, args, strict=True)]
-        if kernel not in self._texts:
+        if kernel not in self._kernels:
             module = self._cupy.RawModule(code=source(kernel), options=OPTIONS)
-            self._texts[kernel] = module.get_function(kernel.entry)
+            self._kernels[kernel] = module.get_function(kernel.entry)
         if count > 0:
             with stream:
-                self._texts[kernel]((-(-count // kernel.block),), (kernel.block,), (np.int64(count), *values))
-
-    def _configured(self, kernel: Kernel, grid: int, stream: Any) -> Any:
-        """The kernel with its grid and stream, made once."""
-        key = kernel, grid, stream.ptr
-        if key not in self._launches:
-            from numba import cuda
-
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")      # that a grid is small: other streams have work as well
-                external = cuda.external_stream(stream.ptr)
-                self._launches[key] = _compiled(kernel, self.number)[grid, kernel.block, external]
-        return self._launches[key]
+                self._kernels[kernel]((-(-count // kernel.block),), (kernel.block,), (np.int64(count), *values))
 
     def capture(self, work: Callable[[], None], stream: Any) -> Any:
         """cupy captures in the relaxed mode: what a library allocates meanwhile breaks nothing."""
@@ -164,22 +127,10 @@ class CupyDevice(Device):
         return isinstance(error, MemoryError) or any(
             word in text for word in ("cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "ALLOC_FAILED"))
 
-    def forget(self) -> None:
-        self._launches.clear()
-
     def close(self) -> None:
         self._cupy.cuda.runtime.deviceSynchronize()
-        self.forget()
         self._pool.free_all_blocks()
         self._pinned.free_all_blocks()
-
-
-@cache
-def _compiled(kernel: Kernel, number: int) -> Any:
-    """The kernel for device `number`: compiled once in a process, and kept on disk by numba."""
-    from numba import cuda
-
-    return cuda.jit(kernel.signature(), cache=True)(kernel.function)
 
 
 class NoDevice(InputError):
@@ -202,12 +153,11 @@ def memory_of(number: int) -> tuple[int, int]:
 
 
 def load_cupy() -> Any:
-    """The module cupy, where it sees a device and numba-cuda is there; raises NoDevice, one line, where not."""
+    """The module cupy, where it sees a device; raises NoDevice, one line, where not."""
     try:
         import cupy
-        import numba_cuda  # noqa: F401  (numba alone has a numba.cuda of its own, an old one)
     except ImportError as error:
-        raise NoDevice(f"a GPU needs cupy and numba-cuda ({error})",
+        raise NoDevice(f"a GPU needs cupy ({error})",
                        "install gpu_extract[cuda12] or [cuda13], or leave --gpu out") from error
     try:
         count = int(cupy.cuda.runtime.getDeviceCount())

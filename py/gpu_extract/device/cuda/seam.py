@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gpu_extract.device.cuda.kernels import Kernel
 from gpu_extract.device.cuda.text import TextKernel
 
 
@@ -82,9 +81,9 @@ class Device(Protocol):
     def clear(self, array: DeviceArray, stream: Any) -> None:
         """Queue the filling of an array with zero bytes."""
 
-    def launch(self, kernel: Kernel | TextKernel, count: int, args: tuple[Any, ...], stream: Any) -> None:
-        """Queue lanes 0 .. count - 1 of a kernel; args: device arrays, ints and floats as it declares them; in CUDA C++
-        without the numbers that it is compiled for, and None for an array is a null pointer."""
+    def launch(self, kernel: TextKernel, count: int, args: tuple[Any, ...], stream: Any) -> None:
+        """Queue lanes 0 .. count - 1 of a kernel; args: device arrays, ints and floats as it declares them, without the
+        numbers that it is compiled for; None for an array is a null pointer."""
 
     def capture(self, work: Callable[[], None], stream: Any) -> Any:
         """What work() puts on the stream, as one thing to be replayed; none of it is done now.
@@ -119,9 +118,6 @@ class Device(Protocol):
 
     def pop(self) -> None:
         """Close the NVTX range that was opened last."""
-
-    def forget(self) -> None:
-        """Forget the streams there were, on which all is done; their arrays' memory is kept for the next ones."""
 
     def close(self) -> None:
         """Wait for everything, forget all arrays, give the pools' memory back."""

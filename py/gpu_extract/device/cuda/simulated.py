@@ -7,19 +7,15 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from math import gcd, prod
 from random import Random
 from typing import Any
 
 import numpy as np
-from numba import cuda, njit
 
 from gpu_extract.device.cuda.host_text import run_lanes
-from gpu_extract.device.cuda.kernels import Kernel, argument
 from gpu_extract.device.cuda.seam import Device, DeviceArray
 from gpu_extract.device.cuda.text import TextKernel
-from gpu_extract.kernels import compiled
 
 GARBAGE = 0xFB      # of every byte: NaN-like huge negative floats, negative integers
 
@@ -63,17 +59,15 @@ class SimulatedDevice(Device):
     """A device in numpy arrays.
 
     memory: bytes that it has
-    compiled: lanes are compiled for the CPU and run in a loop; otherwise they run under numba's CUDA simulator, which
-        must be switched on (NUMBA_ENABLE_CUDASIM=1); those in CUDA C++ are always compiled for the CPU (host_text)
     seed: which streams run ahead of others is drawn with this, at every `finish` anew; None: none does
     garbage: every byte of new memory
-    order: of compiled lanes, by how large a share of all of them each is behind the one before, 0: the next; None: from
+    order: of lanes, by how large a share of all of them each is behind the one before, 0: the next; None: from
         the last to the first. A lane that reads what another of its launch writes gives other numbers in another order
     """
 
-    def __init__(self, memory: int = 1 << 34, *, compiled: bool = True, seed: int | None = None,
+    def __init__(self, memory: int = 1 << 34, *, seed: int | None = None,
                  garbage: int = GARBAGE, order: float | None = None):
-        self.capacity, self.compiled, self.garbage, self.order = memory, compiled, garbage, order
+        self.capacity, self.garbage, self.order = memory, garbage, order
         self._dice = None if seed is None else Random(seed)
         self.name = "simulated device"
         self.used = self.peak = 0
@@ -168,23 +162,7 @@ class SimulatedDevice(Device):
     def clear(self, array: Any, stream: Any) -> None:
         stream.queue.append(lambda: array.data.fill(0))
 
-    def launch(self, kernel: Kernel | TextKernel, count: int, args: tuple[Any, ...], stream: Any) -> None:
-        if isinstance(kernel, TextKernel):
-            self._launch_text(kernel, count, args, stream)
-            return
-        values = tuple(_checked(kernel, kind, value) for kind, value in zip(kernel.kinds, args, strict=True))
-        self.launched.add(kernel.name)
-        if count > 0:
-            if self.compiled:
-                step = -1 if self.order is None else _coprime(max(round(self.order * count), 1), count)
-                run = _in_a_loop(kernel)
-                stream.queue.append(lambda: run(count, step, values))
-            else:
-                simulated = _simulated(kernel, count)
-                stream.queue.append(lambda: simulated(count, values))
-
-    def _launch_text(self, kernel: TextKernel, count: int, args: tuple[Any, ...], stream: Any) -> None:
-        """A kernel in CUDA C++, compiled for the CPU, whatever the others run under."""
+    def launch(self, kernel: TextKernel, count: int, args: tuple[Any, ...], stream: Any) -> None:
         values = [_checked(kernel, kind, value) for kind, value in zip(kernel.travelling, args, strict=True)]
         self.launched.add(kernel.name)
         if count > 0:
@@ -220,9 +198,6 @@ class SimulatedDevice(Device):
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, MemoryError)
 
-    def forget(self) -> None:
-        self.close()
-
     def close(self) -> None:
         for stream in self._streams:
             self.finish(_Event(stream, stream.done + len(stream.queue)))
@@ -240,31 +215,16 @@ def _must_fit(host: np.ndarray, device: np.ndarray) -> None:
         raise TypeError(f"a copy between {host.dtype}{host.shape} and {device.dtype}{device.shape}")
 
 
-def _checked(kernel: Kernel | TextKernel, kind: str, value: Any) -> Any:
+def _checked(kernel: TextKernel, kind: str, value: Any) -> Any:
     """An argument as a lane gets it; raises TypeError where it is not what the kernel declares."""
-    name, array, axes = kind.rstrip("]").partition("[")
-    if not array:
-        return argument(kind, value)
+    if not kind[2:]:
+        return float(value) if kind[0] == "f" else int(value)
     if value is None:
         return None
     data = value.data
-    if data.dtype != np.dtype(name) or (axes and data.ndim != int(axes)) or not data.flags.c_contiguous:
+    if data.dtype != np.dtype(kind[:2]) or not data.flags.c_contiguous:
         raise TypeError(f"{kernel.name} takes {kind}, was given {data.dtype}{data.shape}")
     return data
-
-
-@cache
-def _in_a_loop(kernel: Kernel) -> Callable[[int, int, tuple[Any, ...]], None]:
-    lane = kernel.lane
-    given = ", ".join(f"args[{k}]" for k in range(len(kernel.kinds)))
-    # a part of the loop before it is compiled: half the time of compiling both; numba cannot do that with *args
-    scope: dict[str, Any] = {"lane": njit(inline="always")(vars(lane)["py_func"]), "__name__": lane.__module__}
-    exec("def run(count, step, args):\n    for m in range(1, count + 1):\n"
-         f"        lane(m * step % count, {given})\n", scope)
-    scope["run"].__qualname__ = f"{lane.__qualname__}.run"        # kept under the lane's name
-    loop: Callable[[int, int, tuple[Any, ...]], None] = compiled.njit(
-        nogil=True, cache=lane.__module__.startswith(__package__), error_model="python")(scope["run"])
-    return loop
 
 
 def _coprime(step: int, count: int) -> int:
@@ -272,10 +232,3 @@ def _coprime(step: int, count: int) -> int:
     while gcd(step, count) > 1:
         step += 1
     return step
-
-
-def _simulated(kernel: Kernel, count: int) -> Callable[[int, tuple[Any, ...]], None]:
-    """The kernel under numba's simulator; an arbitrary size of blocks, so that nothing leans on it."""
-    block = min(kernel.block, 32)
-    run: Callable[[int, tuple[Any, ...]], None] = cuda.jit(kernel.function)[-(-count // block), block]
-    return run

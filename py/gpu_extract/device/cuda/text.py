@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import ClassVar
 
 from gpu_extract.data import SpecMask, Status
 
@@ -41,8 +40,6 @@ class TextKernel:
     kinds: tuple[str, ...]
     block: int = 32
     samples: tuple[tuple[int, ...], ...] = ()
-    driver: ClassVar[bool] = True       # launched without numba
-
     @property
     def name(self) -> str:
         """Module and name, for messages and profiles."""
@@ -72,13 +69,12 @@ class TextKernel:
 DECLARED: list[TextKernel] = []
 
 
-def text_kernel(name: str, kinds: str | None = None, *, samples: tuple[tuple[int, ...], ...] = ((),),
-                block: int = 32, real: str = "") -> TextKernel:
-    """Declare a kernel: "module.function"; kinds: None: from the header. samples: those of a function that is no
-    template are no numbers; real: kind of what a template calls Real."""
+def text_kernel(name: str, *, samples: tuple[tuple[int, ...], ...] = ((),), block: int = 32,
+                real: str = "") -> TextKernel:
+    """Declare a kernel: "module.function". samples: those of a function that is no template are no numbers; real: kind
+    of what a template calls Real."""
     module, function = name.split(".")
-    found = _kinds_of(module, function, real) if kinds is None else tuple(kinds.split())
-    DECLARED.append(TextKernel(function, module, found, block, samples))
+    DECLARED.append(TextKernel(function, module, _kinds_of(module, function, real), block, samples))
     return DECLARED[-1]
 
 
@@ -89,7 +85,7 @@ def real_kernels(name: str, *, block: int = 32) -> dict[int, TextKernel]:
 
 def _kinds_of(module: str, function: str, real: str) -> tuple[str, ...]:
     """Kinds of the arguments of a function of a header."""
-    found = re.search(rf"(?:template <(.*)>\n)?LANE void {function}\(index n, ([^)]*)\)", _header(module))
+    found = re.search(rf"(?:template <(.*)>\n)?LANE void {function}\(index \w+, ([^)]*)\)", _header(module))
     if found is None:
         raise ValueError(f"text/{module}.h has no kernel {function}")
     arguments = [re.sub(r"\w+$", "", " ".join(one.replace("const ", "").split())) for one in found[2].split(",")]

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
-from numba import cuda
 
 from gpu_extract.device.cuda import text
 from gpu_extract.device.cuda.host_text import run_lanes
@@ -109,15 +108,10 @@ class Stream:
     """As cupy.cuda.Stream. `put` does a thing, or keeps it for a graph."""
 
     current: ClassVar[list["Stream"]] = []
-    by_place: ClassVar[dict[int, "Stream"]] = {}
-    made = 0
 
     def __init__(self, null: bool = False, non_blocking: bool = False):
         assert non_blocking, "a blocking stream waits for the default one"
-        Stream.made += 1
-        self.ptr = 64 * Stream.made
         self.captured: list[Any] | None = None
-        Stream.by_place[self.ptr] = self
 
     def put(self, thing: Any) -> None:
         if self.captured is None:
@@ -184,7 +178,7 @@ class RawModule:
             count, values = int(args[0]), args[1:]
             assert Stream.current, "a launch outside of a stream goes to the default one"
             assert grid[0] * block[0] >= count > (grid[0] - 1) * block[0] and block[0] == kernel.block
-            assert all(isinstance(value, Array | np.float64 | np.int64) for value in args)
+            assert all(isinstance(value, Array | np.float64 | np.int64 | np.uintp) for value in args)
             Stream.current[-1].put(lambda: run_lanes(kernel, count, -1, values))
         return launch
 
@@ -194,18 +188,8 @@ def using_allocator(allocator: Any) -> Any:
     yield
 
 
-class OnStreams:
-    """A kernel of numba's simulator, which launches at once, put on the stream that it is given."""
-
-    def __init__(self, compiled: Any):
-        self._compiled = compiled
-
-    def __getitem__(self, how: tuple[int, int, int]) -> Any:
-        return lambda *args: Stream.by_place[how[2]].put(lambda: self._compiled[how[:2]](*args))
-
-
 def install(monkeypatch: Any) -> None:
-    """Make `import cupy` find this, and numba take its arrays for a device's."""
+    """Make `import cupy` find this."""
     CALLS.clear()
     runtime = SimpleNamespace(getDeviceCount=lambda: 1, getDeviceProperties=lambda n: {"name": b"Stand-in"},
                               deviceSynchronize=lambda: CALLS.append("deviceSynchronize"))
@@ -216,5 +200,3 @@ def install(monkeypatch: Any) -> None:
         get_current_stream=lambda: Stream.current[-1] if Stream.current else None,
         Device=lambda number: SimpleNamespace(use=lambda: None, mem_info=(1 << 34, 1 << 35)))
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=part, ndarray=Array, RawModule=RawModule))
-    monkeypatch.setattr(cuda, "as_cuda_array", lambda data, sync: data.view(np.ndarray), raising=False)
-    monkeypatch.setattr(cuda, "external_stream", lambda place: place)

@@ -6,38 +6,21 @@ import numpy as np
 import pytest
 import standin_gpu
 from gpu_checks import small_frames
-from numba import config
 
 from gpu_extract.assemble import BY_BIN
-from gpu_extract.device.cuda import sweeps
+from gpu_extract.device.cuda import gradients, sweeps
 from gpu_extract.device.cuda.gradients import STATE
-from gpu_extract.device.cuda.kernels import kernel
 from gpu_extract.device.cuda.simulated import SimulatedDevice
 from gpu_extract.perf.recorder import Recorder
-
-if not config.ENABLE_CUDASIM:
-    pytest.skip("needs NUMBA_ENABLE_CUDASIM=1 before numba is loaded: test/device/test_cudasim.py sees to that",
-                allow_module_level=True)
-
-
-@kernel("u4[1]", block=64)
-def flip(n, words):      # type: ignore[no-untyped-def]
-    """Another number, and with the next launch the one before."""
-    words[n] ^= 2
 
 
 @pytest.fixture
 def real(monkeypatch: pytest.MonkeyPatch):      # type: ignore[no-untyped-def]
     """The module, with the stand-in for cupy."""
-    pytest.importorskip("numba_cuda", reason="numba-cuda is not installed (extra test, Linux only)")
     standin_gpu.install(monkeypatch)
     from gpu_extract.device.cuda import real
 
-    real._compiled.cache_clear()
-    compiled = real._compiled
-    monkeypatch.setattr(real, "_compiled", lambda *args: standin_gpu.OnStreams(compiled(*args)))
-    yield real
-    compiled.cache_clear()
+    return real
 
 
 def test_a_frame_as_on_the_simulated_device(real) -> None:      # type: ignore[no-untyped-def]
@@ -45,7 +28,7 @@ def test_a_frame_as_on_the_simulated_device(real) -> None:      # type: ignore[n
     the device."""
     device = real.CupyDevice(0, 1 << 30)
     frame, exact = small_frames(device, dtype="float32")
-    wanted, _ = small_frames(SimulatedDevice(compiled=False))
+    wanted, _ = small_frames(SimulatedDevice())
     for name in BY_BIN:
         found = getattr(frame, name)
         np.testing.assert_array_equal(found, getattr(wanted, name).astype(found.dtype), err_msg=name)
@@ -59,30 +42,31 @@ def test_a_frame_as_on_the_simulated_device(real) -> None:      # type: ignore[n
 
 
 def test_a_graph(real) -> None:      # type: ignore[no-untyped-def]
-    """Kernels of both kinds, copies and clearings are kept, not done; a replay does them in the memory of that time."""
+    """Kernels, copies and clearings are kept, not done; a replay does them in the memory of that time."""
     device = real.CupyDevice(0)
     stream, source, target = device.stream(), device.pinned((64,)), device.pinned((64,))
     there, halves = device.empty((1, 64)), device.empty((1, 64))
-    word, state = device.empty((64,), np.uint32), device.empty((1, STATE))
+    sums, rest, state, flags = (device.empty(shape) for shape in ((64,), (64,), (1, STATE), (64,)))
 
     def work() -> None:
         device.upload(source, there.seen_as((64,), np.float64), stream)
         device.clear(halves, stream)
-        device.launch(flip, 64, (word,), stream)
+        device.launch(gradients.step, 64, (sums, rest, there, there, state.part(0, 1), state, 1, 64), stream)
         device.launch(sweeps.precondition_down.sized(1), 1, (
             halves.seen_as((64,), np.float64), there.seen_as((64,), np.float64), there.seen_as((64,), np.float64),
-            word.seen_as((64,), np.int32), state, STATE, 1, 2, 2, 1), stream)
+            flags.seen_as((64,), np.int32), state, STATE, 1, 2, 2, 1), stream)
         device.download(halves.seen_as((64,), np.float64), target, stream)
 
-    source[:], word.data[:], state.data[:], target[:] = 0.0, 1, 1.0, -1.0
+    source[:], sums.data[:], state.data[:], flags.data[:], target[:] = 0.0, 1.0, 1.0, 0.0, -1.0
     work()
     np.testing.assert_array_equal(target, 0)
     graph = device.capture(work, stream)
-    source[:2], target[:], word.data[:] = (5.0, 0.0), -1.0, 1
-    assert (word.data == 1).all() and (target == -1).all(), "nothing is done while it is captured"
+    source[:2], target[:] = (5.0, 0.0), -1.0
+    assert (sums.data == 1).all() and (target == -1).all(), "nothing is done while it is captured"
     for _ in range(2):
         device.replay(graph, stream)
-    assert (word.data == 1).all() and target[0] == 5.0 and not target[2:].any(), "numbers flipped twice; pixels of now"
+    assert sums.data[0] == 1.0 + 2 * 5.0 and (sums.data[1:] == 1).all(), "added to twice, from pixels of now"
+    assert target[0] == 5.0 and not target[2:].any()
     assert standin_gpu.CALLS == ["begin_capture", "graph of few", "graph of few"]
 
 
