@@ -113,24 +113,22 @@ class Steps:
         """Factors of the fibres' own blocks, of which icov holds the upper triangle from its diagonal hw on."""
         a, shape = self.arrays, self.shape
         n, nwave, width = shape.fibres, shape.nwave, 2 * shape.hw + 1
-        icov = a.icov.seen_as((n * shape.nd * width * nwave,), np.float64)
         matrix = 0, shape.hw * nwave, shape.nd * width * nwave, 1, nwave, nwave, tile_of(nwave), n
         self.device.clear(a.all, self.stream)
-        self._launch(sweeps.settle.sized(shape.hw), tiles_of(nwave) * n, a.halo, a.all, icov, *matrix)
-        self._launch(sweeps.factor.sized(shape.hw), tiles_of(nwave) * n, a.factor, a.halo, a.all, icov, *matrix)
+        self._launch(sweeps.settle.sized(shape.hw), tiles_of(nwave) * n, a.halo, a.all, a.icov, *matrix)
+        self._launch(sweeps.factor.sized(shape.hw), tiles_of(nwave) * n, a.factor, a.halo, a.all, a.icov, *matrix)
 
     def _precondition(self) -> None:
         """z = M^-1 r, M the fibres' own blocks, and r z of every fibre; t is room for what lies between."""
         a, shape = self.arrays, self.shape
         n, nwave = shape.fibres, shape.nwave
-        r, z, t = (a.vectors.part(v, v + 1).seen_as((n * nwave,), np.float64) for v in (R, Z, T))
+        r, z, t = (a.vectors.part(v, v + 1) for v in (R, Z, T))
         cut, tiles = (nwave, tile_of(nwave), n), tiles_of(nwave)
-        parts = a.parts.seen_as((n, tiles), np.float64)
         self._launch(sweeps.precondition_down.sized(shape.hw), tiles * n, t, r, a.factor, a.halo, a.state, STATE,
                      shape.nfibre, *cut)
-        self._launch(sweeps.precondition_up.sized(shape.hw), tiles * n, z, parts, t, r, a.factor, a.halo, a.state,
+        self._launch(sweeps.precondition_up.sized(shape.hw), tiles * n, z, a.parts, t, r, a.factor, a.halo, a.state,
                      STATE, shape.nfibre, tiles, *cut)
-        self._launch(gradients.add_parts, n, a.dots, parts, tiles)
+        self._launch(gradients.add_parts, n, a.dots, a.parts, tiles)
 
     def quality(self, psferr: float) -> None:
         """chi2pix and pixmask_fraction, and the model image where it is wanted."""

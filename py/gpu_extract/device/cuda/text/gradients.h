@@ -21,7 +21,10 @@ LANE double sum_of(const double *values, index count)
 }
 
 // Sums over the parts of a fibre, in order.
-LANE void add_parts(index n, double *whole, const double *parts, index count) { whole[n] = sum_of(parts + n * count, count); }
+LANE void add_parts(index n, double *whole, const double *parts, index count)
+{
+    whole[n] = sum_of(parts + n * count, count);
+}
 
 // Before the first iteration r = rhs, and all other vectors are 0; vectors: (VECTORS, fibres, nwave), r the first.
 LANE void begin(index n, double *vectors, const double *rhs, index bins)
