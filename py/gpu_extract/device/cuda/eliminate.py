@@ -18,9 +18,8 @@ from typing import Any
 
 from gpu_extract.device.cuda.text import number, text_kernel
 
-STRETCHES, FOUR = number("STRETCHES"), number("FOUR")
+STRETCHES, FOUR, WIDER = number("STRETCHES"), number("FOUR"), number("WIDER")
 OF_PRODUCT, OF_SHARE = (5, 15), (8, 8)      # rows and columns of the blocks that a lane makes
-WIDER = -1
 
 _ICOV: Any = {"samples": ((9,), (5,)), "block": 64}
 transpose = text_kernel("eliminate.transpose", block=64)

@@ -118,7 +118,7 @@ def _entry(kernel: TextKernel) -> str:
 
 def number(name: str) -> int:
     """A number that a header has, which Python needs as well."""
-    (found,) = re.findall(rf"\b{name} = (\d+)", _headers())
+    (found,) = re.findall(rf"\b{name} = (-?\d+)", _headers())
     return int(found)
 
 

@@ -4,6 +4,7 @@
 
 constexpr int FOUR = 4;            // bins of a lane of transpose, carry and moved_by
 constexpr int STRETCHES = 16;      // of a diagonal, of which each has a lane that looks for the largest element
+constexpr int WIDER = -1;          // mark of a fibre that needs more diagonals of S than the narrowest band has
 
 // The first bin of a stretch.
 LANE index begins(index stretch, index nwave) { return nwave * stretch / STRETCHES; }

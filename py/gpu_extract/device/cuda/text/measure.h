@@ -218,7 +218,6 @@ LANE bool wants_more(index i, const int *depth, const int *flags, index lanes, i
 // band has, and WIDER where its inverse is for that.
 LANE void widen(index i, int *wider, const int *depth, const int *flags, index nd, index lanes, index size)
 {
-    constexpr int WIDER = -1;
     wider[i] = wider[lanes + i] = wants_more(i, depth, flags, lanes, size) ? WIDER : 0;
     wider[2 * lanes + i] = 0;
     LOOP(index, j, i - nd + 1, i + nd)
