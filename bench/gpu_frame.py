@@ -28,8 +28,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 
 from gpu_checks import differences, open_backend, problem, same_bits, small_check
+from host_text import compiler
 
-from gpu_extract.device.cuda.host_text import compiler
 from gpu_extract.perf import clock
 from gpu_extract.perf.record import parse_run, whole
 from gpu_extract.perf.recorder import Recorder

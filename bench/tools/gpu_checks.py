@@ -17,7 +17,7 @@ from gpu_extract.simulate import SimConfig, simulate
 
 def small_check() -> dict[str, Any]:
     """2 fibres x 5 bins on the simulated device against the oracle: largest differences, and what was launched."""
-    from gpu_extract.device.cuda.simulated import SimulatedDevice
+    from simulated_device import SimulatedDevice
 
     device = SimulatedDevice()
     frame, exact = small_frames(device)

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 from astropy.io import fits
+from simulated_device import SimulatedDevice
 
 from gpu_extract.cli.device import choose_backend
 from gpu_extract.cpu_frame import CpuFrames
 from gpu_extract.device.cuda import real
-from gpu_extract.device.cuda.simulated import SimulatedDevice
 from gpu_extract.device.share import budget
 from gpu_extract.errors import InputError
 from gpu_extract.ranks.comm import SERIAL, SerialComm

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from host_text import compiler
+from simulated_device import SimulatedDevice
 
 from gpu_extract.cli.device_check import STEPS, check_device
 from gpu_extract.cli.extract import main
-from gpu_extract.device.cuda.host_text import compiler
-from gpu_extract.device.cuda.simulated import SimulatedDevice
 from gpu_extract.errors import ExitCode
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler: apt-get install g++")

@@ -1,7 +1,6 @@
 """The simulated device compiles the kernels in CUDA C++ with a C++ compiler, which only tests need."""
 import pytest
-
-from gpu_extract.device.cuda.host_text import COMPILERS, compiler
+from host_text import COMPILERS, compiler
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -4,12 +4,12 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from simulated_device import SimulatedDevice
 
 from gpu_extract.bundle import Job, banded_part, clear_corners
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Frame, Normal, Status
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
-from gpu_extract.device.cuda.simulated import SimulatedDevice
 from gpu_extract.device.device_banded import BandedCore
 from gpu_extract.device.frames import GpuFrames
 from gpu_extract.run import extract, prepare

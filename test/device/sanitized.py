@@ -8,17 +8,18 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import host_text
 import numpy as np
 import pytest
+from simulated_device import SimulatedDevice
 
 from decorrelate.cases import make_bundle
 from device import test_text_kernels
 from device.device_case import with_device
 from device.pieces import decorrelate, shape_of
 from device.test_sweeps import test_preconditioner
-from gpu_extract.device.cuda import host_text, sweeps
+from gpu_extract.device.cuda import sweeps
 from gpu_extract.device.cuda.eliminate import WIDER
-from gpu_extract.device.cuda.simulated import SimulatedDevice
 from gpu_extract.device.device_banded import BandedCore
 
 INNER, NDIAG = slice(9, 52), 3

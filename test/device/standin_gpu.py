@@ -10,9 +10,9 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
+from host_text import run_lanes
 
 from gpu_extract.device.cuda import text
-from gpu_extract.device.cuda.host_text import run_lanes
 
 CALLS: list[str] = []
 NUMBERS = {0: [()], 1: [(half,) for half in range(1, 40)], 2: [(half, more) for half in range(1, 40)
@@ -172,7 +172,7 @@ class RawModule:
         self._code = code
 
     def get_function(self, name: str) -> Any:
-        kernel = next(kernel for kernel in KERNELS if kernel.entry == name and text.source(kernel) == self._code)
+        kernel = next(kernel for kernel in KERNELS if kernel.entry == name and text.source(*kernel.unit) == self._code)
 
         def launch(grid: tuple[int], block: tuple[int], args: tuple[Any, ...]) -> None:
             count, values = int(args[0]), args[1:]

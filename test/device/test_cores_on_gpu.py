@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from simulated_device import SimulatedDevice
 
 from decorrelate.cases import EPS, MASKS, make_bundle
 from device.pieces import decorrelate, shape_of
 from gpu_extract.data import Status
 from gpu_extract.device.cuda.real import CupyDevice, load_cupy
-from gpu_extract.device.cuda.simulated import SimulatedDevice
 from gpu_extract.device.device_banded import BandedCore
 from gpu_extract.errors import InputError
 

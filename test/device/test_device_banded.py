@@ -9,6 +9,8 @@ from functools import cache
 
 import numpy as np
 import pytest
+from host_text import run_lanes
+from simulated_device import SimulatedDevice
 
 from decorrelate.cases import EPS, MASKS, Bundle, make_bundle
 from device.pieces import decorrelate, known, shape_of
@@ -21,8 +23,6 @@ from gpu_extract.decorrelate.weak import TOLD
 from gpu_extract.device import device_sizes
 from gpu_extract.device.cuda import measure, sweeps
 from gpu_extract.device.cuda.eliminate import WIDER
-from gpu_extract.device.cuda.host_text import run_lanes
-from gpu_extract.device.cuda.simulated import SimulatedDevice
 from gpu_extract.device.device_banded import BandedCore
 from gpu_extract.perf.recorder import Recorder
 

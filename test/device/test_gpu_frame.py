@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from device_case import CONFIG, HostCore, four_bundles, on_cpu, on_device, small_job, with_device
+from simulated_device import SimulatedDevice
 
 from extraction import assert_same_bits, in_sigma, relative
 from gpu_extract.assemble import BY_BIN, assemble
@@ -23,7 +24,6 @@ from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.device import frames
 from gpu_extract.device.cuda.gradients import STATE
 from gpu_extract.device.cuda.image import SEEN
-from gpu_extract.device.cuda.simulated import SimulatedDevice
 from gpu_extract.device.cuda.text import declared_texts
 from gpu_extract.device.frames import GpuFrames
 from gpu_extract.device.geometry import bundle_geometry, cut_pieces

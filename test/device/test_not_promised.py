@@ -4,6 +4,7 @@ Seen was that an empty fibre's share in its neighbours' verdict had never been w
 """
 import numpy as np
 import pytest
+from simulated_device import SimulatedDevice
 
 from decorrelate.cases import Bundle, make_bundle
 from device.device_case import with_device
@@ -11,7 +12,6 @@ from device.pieces import decorrelate, shape_of
 from extraction import assert_same_bits
 from gpu_extract.data import Decorrelated, Normal, Status
 from gpu_extract.device.cuda import sweeps
-from gpu_extract.device.cuda.simulated import SimulatedDevice
 from gpu_extract.device.device_banded import BandedCore
 
 INNER, NDIAG = slice(9, 52), 3

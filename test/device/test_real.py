@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import standin_gpu
 from gpu_checks import small_frames
+from simulated_device import SimulatedDevice
 
 from gpu_extract.assemble import BY_BIN
 from gpu_extract.device.cuda import gradients, sweeps
 from gpu_extract.device.cuda.gradients import STATE
-from gpu_extract.device.cuda.simulated import SimulatedDevice
 from gpu_extract.perf.recorder import Recorder
 
 

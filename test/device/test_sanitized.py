@@ -4,16 +4,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import host_text
 import pytest
-
-from gpu_extract.device.cuda.host_text import SANITIZED, compiler
+from host_text import SANITIZED, compiler
 
 SCRIPT = Path(__file__).with_name("sanitized.py")
 
 
 def run(*args: str, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, SCRIPT, *args], env={**os.environ, **(environ or {})}, capture_output=True,
-                          text=True, check=False, timeout=600)
+    return subprocess.run([sys.executable, SCRIPT, *args], capture_output=True, text=True, check=False, timeout=600,
+                          env={**os.environ, "PYTHONPATH": str(Path(host_text.__file__).parent), **(environ or {})})
 
 
 @pytest.mark.slow

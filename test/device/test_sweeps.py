@@ -3,11 +3,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from host_text import run_lanes
 
 from device.pieces import known
 from gpu_extract.data import Status
 from gpu_extract.device.cuda import eliminate, poles, sweeps
-from gpu_extract.device.cuda.host_text import run_lanes
 from gpu_extract.device.cuda.text import TextKernel
 
 NWAVE, HALF, LANES, LANE = 11, 3, 4, 2     # a lane in the middle: its neighbours must stay as they are

@@ -4,11 +4,11 @@ from math import erf, exp, pi, sqrt
 
 import numpy as np
 import pytest
+from host_text import run_lanes
 from numpy.polynomial.hermite_e import hermeval
 
 from gpu_extract.device.cuda import assembly, eliminate, gradients, image, normal, quality, spots
 from gpu_extract.device.cuda.eliminate import WIDER
-from gpu_extract.device.cuda.host_text import run_lanes
 from gpu_extract.device.geometry import by_domain
 
 NFIBRE, NWAVE, NY, NX = 3, 13, 5, 7

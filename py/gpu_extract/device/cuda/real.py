@@ -91,8 +91,8 @@ class CupyDevice(Device):
         values = [value.data if isinstance(value, DeviceArray) else _NUMBERS.get(kind, np.uintp)(value or 0)
                   for kind, value in zip(kernel.travelling, args, strict=True)]
         if kernel not in self._kernels:
-            module = self._cupy.RawModule(code=source(kernel), options=OPTIONS)
-            self._kernels[kernel] = module.get_function(kernel.entry)
+            module = self._cupy.RawModule(code=source(*kernel.unit), options=OPTIONS)
+            self._kernels |= {one: module.get_function(one.entry) for one in kernel.unit}
         if count > 0:
             with stream:
                 self._kernels[kernel]((-(-count // kernel.block),), (kernel.block,), (np.int64(count), *values))

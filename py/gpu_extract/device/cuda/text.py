@@ -2,8 +2,8 @@
 
 The headers hold plain functions, "what lane n does", templates on the half-band or on the real type. A declared kernel
 is one of them with its numbers; `source` is the headers and one line that makes an entry of it. NVRTC compiles that for
-a GPU (device.cuda.real), an ordinary C++ compiler for the simulated device (device.cuda.host_text): the same text.
-Products and sums are contracted nowhere but where the text says fma, so that both round alike.
+a GPU (device.cuda.real), an ordinary C++ compiler for tests: the same text. Products and sums are contracted nowhere
+but where the text says fma, so that both round alike.
 
 What both languages must know is written once: arguments and sizes in the headers, what files hold in gpu_extract.data.
 """
@@ -33,6 +33,7 @@ class TextKernel:
     kinds: of its arguments behind the lane's number, "f8" a number, "f8[]" a C-contiguous array; then "n", the
         template's numbers, which do not travel
     block: lanes in a block; samples: numbers for the kinds "n" that tests compile it for
+    real: kind of what a template calls Real
     """
 
     function: str
@@ -40,6 +41,8 @@ class TextKernel:
     kinds: tuple[str, ...]
     block: int = 32
     samples: tuple[tuple[int, ...], ...] = ()
+    real: str = ""
+
     @property
     def name(self) -> str:
         """Module and name, for messages and profiles."""
@@ -58,7 +61,12 @@ class TextKernel:
     @property
     def entry(self) -> str:
         """Its name in the compiled text, where the function has its own."""
-        return "_".join(("all", self.function, *map(str, self.numbers)))
+        return "_".join(("all", self.function, *self.real.split(), *map(str, self.numbers)))
+
+    @property
+    def unit(self) -> tuple["TextKernel", ...]:
+        """What is compiled with it: all kernels that have no numbers are one text."""
+        return (self,) if self.numbers else tuple(one for one in declared_texts() if one.samples == ((),))
 
     def sized(self, *numbers: int) -> "TextKernel":
         """The kernel with these numbers for the kinds "n", in their order."""
@@ -71,10 +79,9 @@ DECLARED: list[TextKernel] = []
 
 def text_kernel(name: str, *, samples: tuple[tuple[int, ...], ...] = ((),), block: int = 32,
                 real: str = "") -> TextKernel:
-    """Declare a kernel: "module.function". samples: those of a function that is no template are no numbers; real: kind
-    of what a template calls Real."""
+    """Declare a kernel: "module.function". samples: those of a function that is no template are no numbers."""
     module, function = name.split(".")
-    DECLARED.append(TextKernel(function, module, _kinds_of(module, function, real), block, samples))
+    DECLARED.append(TextKernel(function, module, _kinds_of(module, function, real), block, samples, real))
     return DECLARED[-1]
 
 

@@ -12,8 +12,8 @@ from random import Random
 from typing import Any
 
 import numpy as np
+from host_text import run_lanes
 
-from gpu_extract.device.cuda.host_text import run_lanes
 from gpu_extract.device.cuda.seam import Device, DeviceArray
 from gpu_extract.device.cuda.text import TextKernel
 

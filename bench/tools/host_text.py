@@ -1,6 +1,6 @@
 """Kernels in CUDA C++ on a host: the same text, compiled by an ordinary C++ compiler, for the simulated device.
 
-Only tests and benches run it. The compiled libraries lie in the user's cache, named by their text, compiler and flags.
+The compiled libraries lie in the user's cache, named by their text, compiler and flags.
 """
 import ctypes
 import platform
@@ -49,12 +49,12 @@ def _argument(kind: str, value: Any) -> Any:
 
 @cache
 def _loaded(kernel: TextKernel, flags: tuple[str, ...]) -> tuple[ctypes.CDLL, Callable[..., None]]:
-    library = ctypes.CDLL(str(build(kernel, flags)))
+    library = ctypes.CDLL(str(build(kernel.unit, flags)))
     return library, getattr(library, kernel.entry)
 
 
-def build(kernel: TextKernel, flags: tuple[str, ...] = ()) -> Path:
-    """The library of a kernel, made unless it is there; flags: added to the usual ones.
+def build(kernels: tuple[TextKernel, ...], flags: tuple[str, ...] = ()) -> Path:
+    """The library of some kernels, made unless it is there; flags: added to the usual ones.
 
     Raises InputError where there is no compiler.
     """
@@ -62,17 +62,17 @@ def build(kernel: TextKernel, flags: tuple[str, ...] = ()) -> Path:
     if found is None:
         raise InputError("the kernels in CUDA C++ need a C++ compiler on a machine without a GPU, one of "
                          f"{', '.join(COMPILERS)} on the PATH: install one (Debian: apt-get install g++)")
-    text, every = source(kernel), (*FLAGS, *FAST_FMA.get(platform.machine(), ()), *flags)
+    text, every = source(*kernels), (*FLAGS, *FAST_FMA.get(platform.machine(), ()), *flags)
     digest = sha256("\n".join((found, _version(found), *every, text)).encode()).hexdigest()[:24]
     folder = cache_folder() or Path(tempfile.gettempdir())
-    target = folder / "device-text" / f"{kernel.entry}-{digest}.so"
+    target = folder / "device-text" / f"{kernels[0].entry}-{digest}.so"
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as made:
             done = subprocess.run([found, *every, "-", "-o", f"{made}/library.so"], input=text, capture_output=True,
                                   text=True, check=False)
             if done.returncode != 0:
-                raise RuntimeError(f"{found} did not compile {kernel.entry}:\n{done.stderr}")
+                raise RuntimeError(f"{found} did not compile {kernels[0].entry}:\n{done.stderr}")
             Path(made, "library.so").replace(target)
     return target
 
