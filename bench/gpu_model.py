@@ -37,12 +37,12 @@ from typing import Any, NamedTuple
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 
-from gpu_code import compiled, nvdisasm, nvrtc, walk
+from gpu_code import SAMPLES, compiled, nvdisasm, nvrtc, walk
 from gpu_paths import FIRST, PATHS
 from gpu_stub import Launch, warm_frame
 
 from gpu_extract.device.cuda.piece import PieceShape
-from gpu_extract.device.cuda.text import declared_texts
+from gpu_extract.device.cuda.text import all_kernels
 
 CLOCK, PROCESSORS, WARP = 1.755e9, 132, 32
 ISSUE = PROCESSORS * 4 * CLOCK * 0.75          # warp instructions a second
@@ -147,7 +147,7 @@ def schedule(found: list[Cost]) -> tuple[float, float]:
 def table() -> None:
     """Registers, stack and spills of every kernel."""
     print(f"{'kernel':34s}" + "".join(f"  {name:>6s}: reg stack spill" for name in TABLE))
-    for kernel in [text.sized(*numbers) for text in declared_texts() for numbers in text.samples]:
+    for kernel in [text.sized(*numbers) for text in all_kernels() for numbers in SAMPLES.get(text.name, [()])]:
         numbers = [int(kind[1:]) for kind in kernel.kinds if kind[0] == "n" and kind[1:]]
         cells = []
         for capability in TABLE.values():

@@ -7,10 +7,9 @@ that works on float64 (the narrowest of the bands that a kernel is written out f
 from collections.abc import Callable
 from typing import Any
 
-from gpu_extract.device.cuda.normal import STRETCH
+from gpu_extract.device.cuda.lanes import tile_of, tiles_of
 from gpu_extract.device.cuda.piece import PieceShape
-from gpu_extract.device.cuda.poles import GROUP
-from gpu_extract.device.cuda.sweeps import tile_of, tiles_of
+from gpu_extract.device.cuda.text import normal, sweeps
 
 Times = dict[str, float]
 Path = Callable[[PieceShape, tuple[Any, ...]], Times]
@@ -55,9 +54,9 @@ def settling(s: PieceShape, a: tuple[Any, ...]) -> Times:
 def couple(s: PieceShape, a: tuple[Any, ...]) -> Times:
     """Rows of a stretch: one lane of nd goes along a fibre alone, over all columns of its spots, the others with a
     neighbour, over those that both have; bins that leave, of the fibre and of the neighbour, row by row."""
-    rows, leave = ROWS + (STRETCH - 1) * STEP, STRETCH / (ROWS + (STRETCH - 1) * STEP)
+    rows, leave = ROWS + (normal.STRETCH - 1) * STEP, normal.STRETCH / (ROWS + (normal.STRETCH - 1) * STEP)
     shared = sum(max(COLUMNS - d * SPACING, 0) for d in range(1, s.nd)) / (s.nd - 1)
-    return {"0": rows * (s.nd - 1) / s.nd, "0.0": leave, "0.1": leave * (1 + 2 * s.hw / STRETCH), "0.2": shared,
+    return {"0": rows * (s.nd - 1) / s.nd, "0.0": leave, "0.1": leave * (1 + 2 * s.hw / normal.STRETCH), "0.2": shared,
             "1": rows / s.nd, "1.0": leave, "1.1": COLUMNS}
 
 
@@ -97,7 +96,7 @@ PATHS: dict[str, Path] = {
     "measure.widen": lambda s, a: {"0": 2 * s.nd - 1},
     "measure.learn_far": lambda s, a: {"0": s.nd - 2, "1": 8},
     "measure.decide": lambda s, a: {"1": 3, "1.0": 2 * (s.nd - 2)},
-    "sweeps.add_up": lambda s, a: {"0": GROUP / 4},
+    "sweeps.add_up": lambda s, a: {"0": sweeps.GROUP / 4},
     "poles.square": lambda s, a: {"0": CHUNK, "0.0": a[6] // 4},
     "poles.agree": lambda s, a: {"0": s.nwave / CHUNK / 4},
     "poles.left": lambda s, a: {"0": s.hw / 4},

@@ -6,8 +6,8 @@ import numpy as np
 
 from decorrelate.cases import Bundle
 from gpu_extract.data import Decorrelated
-from gpu_extract.device.cuda import measure
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
+from gpu_extract.device.cuda.text import names
 from gpu_extract.perf.recorder import NULL
 
 
@@ -19,12 +19,12 @@ def shape_of(bundles: Sequence[Bundle], inner: slice, ndiag: int) -> PieceShape:
 
 def known(lanes: int, **values: Any) -> tuple[np.ndarray, np.ndarray]:
     """Facts and flags of so many fibres; nothing is known but what has these names."""
-    facts, flags = np.full((len(measure.FACTS), lanes), np.nan), np.full((len(measure.FLAGS), lanes), -99, np.int32)
+    facts, flags = np.full((len(names("Fact")), lanes), np.nan), np.full((len(names("Flag")), lanes), -99, np.int32)
     for name, value in values.items():
-        if name in measure.FACTS:
-            facts[measure.FACTS.index(name)] = value
+        if name in names("Fact"):
+            facts[names("Fact").index(name)] = value
         else:
-            flags[measure.FLAGS.index(name)] = value
+            flags[names("Flag").index(name)] = value
     return facts, flags
 
 

@@ -18,8 +18,8 @@ from device import test_text_kernels
 from device.device_case import with_device
 from device.pieces import decorrelate, shape_of
 from device.test_sweeps import test_preconditioner
-from gpu_extract.device.cuda import sweeps
-from gpu_extract.device.cuda.eliminate import WIDER
+from gpu_extract.device.cuda import lanes
+from gpu_extract.device.cuda.text import eliminate
 from gpu_extract.device.device_banded import BandedCore
 
 INNER, NDIAG = slice(9, 52), 3
@@ -37,7 +37,7 @@ def digest(garbage: int, order: float) -> str:
     return sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
 
 
-sweeps.TILE = 24
+lanes.TILE = 24
 if "--plain" not in sys.argv:
     host_text.MORE_FLAGS = host_text.SANITIZED
 for garbage, order in ((0x00, 0.0), (0x7F, 0.382), (0xFF, 0.618)):
@@ -53,5 +53,5 @@ for dtype in (test_text_kernels.np.float32, test_text_kernels.np.float64):
     test_text_kernels.test_look(dtype)
 for cut in (0, 1):
     test_text_kernels.test_spots(cut)
-for distance, wanted in ((1, 0), (2, 0), (1, 2), (1, WIDER)):
+for distance, wanted in ((1, 0), (2, 0), (1, 2), (1, eliminate.WIDER)):
     test_text_kernels.test_product_and_share(distance, wanted)

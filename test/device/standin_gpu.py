@@ -19,7 +19,7 @@ NUMBERS = {0: [()], 1: [(half,) for half in range(1, 40)], 2: [(half, more) for 
                                                                for more in range(1, 12)],
            4: [(terms, core, cut, rows) for terms in range(1, 12) for core in range(2) for cut in range(2)
                for rows in range(1, 24)]}
-KERNELS = [kernel.sized(*numbers) for kernel in text.declared_texts() for numbers in NUMBERS[len(kernel.samples[0])]]
+KERNELS = [kernel.sized(*numbers) for kernel in text.all_kernels() for numbers in NUMBERS[kernel.kinds.count("n")]]
 
 
 class OutOfMemoryError(MemoryError):

@@ -11,11 +11,10 @@ from simulated_device import SimulatedDevice
 
 from gpu_extract.assemble import BY_BIN, REAL, rows_of
 from gpu_extract.data import BundleResult, Rows, SpecMask, Status
-from gpu_extract.device.cuda.assembly import GIVEN_UP
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.frames import GpuFrames
 from gpu_extract.device.landing import landings
-from gpu_extract.device.memory import Sizes, frame_arrays, kept_arrays, piece_rows, told_arrays, work_arrays
+from gpu_extract.device.memory import GIVEN_UP, Sizes, frame_arrays, kept_arrays, piece_rows, told_arrays, work_arrays
 from gpu_extract.device.steps import Steps
 from gpu_extract.perf.recorder import NULL
 from gpu_extract.plan import Plan

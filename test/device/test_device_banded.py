@@ -21,8 +21,8 @@ from gpu_extract.decorrelate.narrow.definite import Facts
 from gpu_extract.decorrelate.narrow.schur import WORST
 from gpu_extract.decorrelate.weak import TOLD
 from gpu_extract.device import device_sizes
-from gpu_extract.device.cuda import measure, sweeps
-from gpu_extract.device.cuda.eliminate import WIDER
+from gpu_extract.device.cuda import lanes
+from gpu_extract.device.cuda.text import eliminate, measure, names
 from gpu_extract.device.device_banded import BandedCore
 from gpu_extract.perf.recorder import Recorder
 
@@ -73,7 +73,7 @@ def check(case: Bundle) -> tuple[Decorrelated, Decorrelated]:
 @pytest.fixture(autouse=True)
 def short_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """These fibres are shorter than a tile of a frame."""
-    monkeypatch.setattr(sweeps, "TILE", 24)
+    monkeypatch.setattr(lanes, "TILE", 24)
 
 
 @pytest.mark.parametrize("wing", [0.02, 0.1])
@@ -102,7 +102,7 @@ def test_who_needs_more_than_the_narrowest_band() -> None:
     depth[1, 5] = 1
     run_lanes(measure.widen, lanes, 3, (wider, depth, flags, nd, lanes, size))
     assert [np.flatnonzero(row).tolist() for row in wider] == [[1, 5, 6], [1, 5, 6], [0, 1, 2, 5, 6, 7]]
-    assert set(wider.ravel().tolist()) == {0, WIDER}
+    assert set(wider.ravel().tolist()) == {0, eliminate.WIDER}
 
 
 @pytest.mark.parametrize("cond", [1e5, 1e8, 9e11, np.inf])
@@ -118,7 +118,7 @@ def test_weights_of_masked_bins_excuse_no_coupling(cond: float) -> None:
         sizes = np.array([[1.0, 1.0, 1.0], [1.0, 1.0, np.nan], [size * gamma, np.nan, np.nan]])
         run_lanes(measure.decide, 3, 1, (facts, flags, sizes, limits.coupling, limits.most_coupling, 1.0, TOLD, WORST,
                                          3, 3, 3))
-        assert flags[measure.FLAGS.index("STATUS")].tolist() == [status, Status.GOOD, status]
+        assert flags[names("Flag").index("STATUS")].tolist() == [status, Status.GOOD, status]
 
 
 @pytest.mark.parametrize("mask", ["clean", "block", "gap"])

@@ -22,9 +22,7 @@ from gpu_extract.data import NOT_MEASURED, Frame, Image, Legendre, PsfModel, Spe
 from gpu_extract.decorrelate import banded
 from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.device import frames
-from gpu_extract.device.cuda.gradients import STATE
-from gpu_extract.device.cuda.image import SEEN
-from gpu_extract.device.cuda.text import declared_texts
+from gpu_extract.device.cuda.text import all_kernels, number
 from gpu_extract.device.frames import GpuFrames
 from gpu_extract.device.geometry import bundle_geometry, cut_pieces
 from gpu_extract.device.memory import Room
@@ -463,7 +461,7 @@ def test_every_kernel_was_launched() -> None:
         stored = Image(image.pix.astype(dtype), image.ivar.astype(dtype))
         with_device(device, core=HostCore, image=stored, dtype=np.dtype(dtype))
     with_device(device)
-    names = {kernel.name for kernel in declared_texts()}
+    names = {kernel.name for kernel in all_kernels()}
     assert names - device.launched == {"spots.add_tail", "measure.leave"}      # of PSFs with tails, of broad ones
 
 
@@ -543,7 +541,7 @@ def test_the_recorder_sees_copies_and_stages() -> None:
     assert record["copies"]["h2d"]["bytes"] == len(pixels) * max(pixels) < 1.1 * sum(pixels), "and every pixel up once"
     assert record["copies"]["h2d"]["calls"] == 3 and record["copies"]["d2h"]["calls"] == 6, "what is told, and rows"
     sizes = backend.flow.task.sizes
-    told = 8 * (4 * STATE + 2 * 20 + 4 * SEEN + 4 * sizes.cut[0] * sizes.cut[1])     # states, counts, pixels, models
+    told = 8 * (4 * number("STATE") + 2 * 20 + 4 * number("SEEN") + 4 * sizes.cut[0] * sizes.cut[1])     # and models
     rows = sum(getattr(frame, name).nbytes for name in BY_BIN)
     assert record["copies"]["d2h"]["bytes"] == told + rows, "every byte of the frame goes down once"
     assert {name for name, *_ in record["device"]["spans"]} >= {"pixels", "spots", "normal", "solve", "decorrelate",

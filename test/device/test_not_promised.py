@@ -11,7 +11,7 @@ from device.device_case import with_device
 from device.pieces import decorrelate, shape_of
 from extraction import assert_same_bits
 from gpu_extract.data import Decorrelated, Normal, Status
-from gpu_extract.device.cuda import sweeps
+from gpu_extract.device.cuda import lanes
 from gpu_extract.device.device_banded import BandedCore
 
 INNER, NDIAG = slice(9, 52), 3
@@ -36,7 +36,7 @@ def found(held: int, order: float | None = None) -> Decorrelated:
 
 
 def test_bits_do_not_depend_on_memory_or_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeps, "TILE", 16)
+    monkeypatch.setattr(lanes, "TILE", 16)
     first, *others = (found(held) for held in HELD)
     np.testing.assert_array_equal(first.status.max(axis=1), [Status.GOOD] * 2 + [Status.EMPTY] + [Status.GOOD] * 2)
     others += [found(HELD[0], order) for order in (0.0, 0.382, 0.5)]

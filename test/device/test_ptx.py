@@ -5,12 +5,12 @@ longer knows the V100.
 """
 import gpu_code
 import pytest
-from gpu_code import Code
+from gpu_code import SAMPLES, Code
 
 from gpu_extract.decorrelate.banded import NARROW
 from gpu_extract.decorrelate.limits import Limits
-from gpu_extract.device.cuda.normal import together
-from gpu_extract.device.cuda.text import TextKernel, declared_texts, source
+from gpu_extract.device.cuda.lanes import together
+from gpu_extract.device.cuda.text import TextKernel, all_kernels, source
 
 
 def check_text(kernel: TextKernel, capability: tuple[int, int]) -> Code:
@@ -25,11 +25,11 @@ def check_text(kernel: TextKernel, capability: tuple[int, int]) -> Code:
 
 @pytest.mark.parametrize("capability", [(9, 0), *(pytest.param(c, marks=pytest.mark.slow)
                                                   for c in ((7, 0), (8, 0), (10, 0)))])
-@pytest.mark.parametrize("text", declared_texts(), ids=lambda text: text.function)
+@pytest.mark.parametrize("text", all_kernels(), ids=lambda text: text.function)
 def test_no_recursion_spills(text: TextKernel, capability: tuple[int, int]) -> None:
     """In the bands that come first. A triangle of 13 rows and the right sides of a pole are more than there are
     registers: broader bands, which few fibres need, spill, and compile."""
-    for numbers in text.samples:
+    for numbers in SAMPLES.get(text.name, [()]):
         code = check_text(text.sized(*numbers), capability)
         assert code.registers <= 255
         assert (numbers and numbers[0] > 9) or (code.spills, code.stack) == (0, 0), (numbers, code)
@@ -37,12 +37,12 @@ def test_no_recursion_spills(text: TextKernel, capability: tuple[int, int]) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("half", [2, NARROW])
-@pytest.mark.parametrize("text", [text for text in declared_texts() if text.samples[0]], ids=lambda text: text.function)
+@pytest.mark.parametrize("text", [one for one in all_kernels() if "n" in one.kinds], ids=lambda text: text.function)
 def test_other_half_bands(text: TextKernel, half: int) -> None:
     """The narrowest and the broadest band that the device takes."""
     for extra in Limits().widen:
         number = together(half + extra)[0] if text.name == "normal.couple" else half + extra
-        check_text(text.sized(number, *(8 for _ in text.samples[0][1:])), (9, 0))
+        check_text(text.sized(number, *(8 for _ in SAMPLES[text.name][0][1:])), (9, 0))
 
 
 def test_no_atomics() -> None:

@@ -9,8 +9,7 @@ from gpu_checks import small_frames
 from simulated_device import SimulatedDevice
 
 from gpu_extract.assemble import BY_BIN
-from gpu_extract.device.cuda import gradients, sweeps
-from gpu_extract.device.cuda.gradients import STATE
+from gpu_extract.device.cuda.text import gradients, sweeps
 from gpu_extract.perf.recorder import Recorder
 
 
@@ -46,7 +45,7 @@ def test_a_graph(real) -> None:      # type: ignore[no-untyped-def]
     device = real.CupyDevice(0)
     stream, source, target = device.stream(), device.pinned((64,)), device.pinned((64,))
     there, halves = device.empty((1, 64)), device.empty((1, 64))
-    sums, rest, state, flags = (device.empty(shape) for shape in ((64,), (64,), (1, STATE), (64,)))
+    sums, rest, state, flags = (device.empty(shape) for shape in ((64,), (64,), (1, gradients.STATE), (64,)))
 
     def work() -> None:
         device.upload(source, there.seen_as((64,), np.float64), stream)
@@ -54,7 +53,7 @@ def test_a_graph(real) -> None:      # type: ignore[no-untyped-def]
         device.launch(gradients.step, 64, (sums, rest, there, there, state.part(0, 1), state, 1, 64), stream)
         device.launch(sweeps.precondition_down.sized(1), 1, (
             halves.seen_as((64,), np.float64), there.seen_as((64,), np.float64), there.seen_as((64,), np.float64),
-            flags.seen_as((64,), np.int32), state, STATE, 1, 2, 2, 1), stream)
+            flags.seen_as((64,), np.int32), state, gradients.STATE, 1, 2, 2, 1), stream)
         device.download(halves.seen_as((64,), np.float64), target, stream)
 
     source[:], sums.data[:], state.data[:], flags.data[:], target[:] = 0.0, 1.0, 1.0, 0.0, -1.0

@@ -7,8 +7,8 @@ from host_text import run_lanes
 
 from device.pieces import known
 from gpu_extract.data import Status
-from gpu_extract.device.cuda import eliminate, poles, sweeps
-from gpu_extract.device.cuda.text import TextKernel
+from gpu_extract.device.cuda.lanes import tile_of, tiles_of
+from gpu_extract.device.cuda.text import TextKernel, eliminate, poles, sweeps
 
 NWAVE, HALF, LANES, LANE = 11, 3, 4, 2     # a lane in the middle: its neighbours must stay as they are
 CLOSE = {"rtol": 1e-12, "atol": 1e-14}
@@ -131,7 +131,7 @@ def test_inverse_beyond_the_band(depth: int) -> None:
 def test_poles_added_up(kept: int) -> None:
     """Two groups of poles, the second not full, of one fibre alone; rows are no multiple of what a lane makes."""
     rng, count = np.random.default_rng(5), 20
-    work, table = rng.random((2, NWAVE, kept, LANES, poles.GROUP)), np.zeros((3, poles.TABLE))
+    work, table = rng.random((2, NWAVE, kept, LANES, poles.GROUP)), np.zeros((3, 2 + 2 * poles.MOST))
     table[2, 0] = count
     t, c = rng.random((2, count))
     table[2, 2:2 + count], table[2, 2 + poles.MOST:2 + poles.MOST + count] = t, c
@@ -241,5 +241,5 @@ def test_bits_do_not_depend_on_the_order_of_lanes() -> None:
 
 def test_tiles_fit_partial_sums() -> None:
     for nwave in (1, 191, 192, 193, 2456, 12288, 12289, 50000):
-        tile, tiles = sweeps.tile_of(nwave), sweeps.tiles_of(nwave)
+        tile, tiles = tile_of(nwave), tiles_of(nwave)
         assert tiles <= sweeps.PARTS and (tiles - 1) * tile < nwave <= tiles * tile

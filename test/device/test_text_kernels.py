@@ -7,8 +7,17 @@ import pytest
 from host_text import run_lanes
 from numpy.polynomial.hermite_e import hermeval
 
-from gpu_extract.device.cuda import assembly, eliminate, gradients, image, normal, quality, spots
-from gpu_extract.device.cuda.eliminate import WIDER
+from gpu_extract.device.cuda.lanes import (
+    OF_PRODUCT,
+    OF_SHARE,
+    block_lanes,
+    couple_lanes,
+    fours,
+    places_of,
+    rows_together,
+    together,
+)
+from gpu_extract.device.cuda.text import assembly, eliminate, gradients, image, normal, quality, spots
 from gpu_extract.device.geometry import by_domain
 
 NFIBRE, NWAVE, NY, NX = 3, 13, 5, 7
@@ -31,7 +40,7 @@ def pixels_of(y0: np.ndarray, x0: np.ndarray, f: int, j: int) -> list[tuple[int,
 
 def placed(spots: np.ndarray) -> np.ndarray:
     """Spots (fibres, pixels, bins) in the order of their places, NaN where there is no bin."""
-    made = np.full((*spots.shape[:2], normal.places_of(spots.shape[2])), np.nan)
+    made = np.full((*spots.shape[:2], places_of(spots.shape[2])), np.nan)
     made[..., places(spots.shape[2])] = spots
     return made
 
@@ -50,9 +59,9 @@ def test_couple(step: int, hw: int, most: int, monkeypatch: pytest.MonkeyPatch) 
     y0, x0 = positions(nwave=nwave)
     white = np.random.default_rng(1).random((2 * NFIBRE, NY * NX, nwave))
     icov, wanted = np.zeros((2, 2 * NFIBRE, nd, 2 * hw + 1, nwave))
-    width, apart = normal.together(hw)
-    run_lanes(normal.couple.sized(width), 2 * NFIBRE * normal.couple_lanes(nwave, nd, hw), step,
-              (icov, placed(white), y0, x0, NFIBRE, NX, NY, nd, hw, nwave, normal.places_of(nwave), apart))
+    width, apart = together(hw)
+    run_lanes(normal.couple.sized(width), 2 * NFIBRE * couple_lanes(nwave, nd, hw), step,
+              (icov, placed(white), y0, x0, NFIBRE, NX, NY, nd, hw, nwave, places_of(nwave), apart))
     for f, d, j, k in pairs_of(range(2 * NFIBRE), range(nd), range(nwave), range(-hw, hw + 1)):
         if f % NFIBRE + d < NFIBRE and 0 <= j + k < nwave:
             there = {(y, x): white[f + d, p, j + k] for y, x, p in pixels_of(y0, x0, f + d, j + k)}
@@ -166,7 +175,7 @@ def test_middles() -> None:
     assert np.isnan(middles[:, 4]).all() and (middles[:, 5] == chi[5, 60]).all()
 
 
-@pytest.mark.parametrize(("distance", "wanted"), [(1, 0), (2, 0), (1, 2), (1, WIDER)])
+@pytest.mark.parametrize(("distance", "wanted"), [(1, 0), (2, 0), (1, 2), (1, eliminate.WIDER)])
 def test_product_and_share(distance: int, wanted: int) -> None:
     """U = G Z G^T against dense matrices: of all pairs, of those that count, of those of a depth, of
     those whose fibre needs more; where Z has rows that are wider still."""
@@ -188,16 +197,16 @@ def test_product_and_share(distance: int, wanted: int) -> None:
     depth = np.array([abs(wanted) and wanted, 0] * lanes, dtype=np.int32)
     v, shares = np.full((nwave, wide + 1, 2 * lanes), np.nan), np.full((half + 1, 2, nwave, lanes), -3.0)
     rest, g_of = (sizes, depth, wanted, 0.1, distance, nwave, half), blocks[distance]
-    run_lanes(eliminate.product.sized(hw), 2 * lanes * eliminate.block_lanes(nwave, wide + 1, eliminate.OF_PRODUCT), 1,
+    run_lanes(eliminate.product.sized(hw), 2 * lanes * block_lanes(nwave, wide + 1, OF_PRODUCT), 1,
               (v, g_of, inverse, *rest, wide + 4, lanes, size))
-    run_lanes(eliminate.share.sized(hw), 2 * lanes * eliminate.block_lanes(nwave, half + 1, eliminate.OF_SHARE), 1,
+    run_lanes(eliminate.share.sized(hw), 2 * lanes * block_lanes(nwave, half + 1, OF_SHARE), 1,
               (shares, v, g_of, *rest, lanes, size))
     given, moved = rng.random((nwave, 2, lanes)), np.full((nwave, 2 * lanes), np.nan)
     whose, before, ux = np.full(2 * lanes, -7, np.int32), rng.random((nwave, lanes)), np.full((nwave, lanes), np.nan)
-    run_lanes(eliminate.carry.sized(hw), 2 * lanes * eliminate.fours(nwave), 1,
+    run_lanes(eliminate.carry.sized(hw), 2 * lanes * fours(nwave), 1,
               (moved, whose, g_of, given, sizes, depth, wanted, 0.1, distance, nwave, lanes, size))
     right = rng.random(moved.shape)
-    run_lanes(eliminate.moved_by.sized(hw), lanes * eliminate.fours(nwave), 1,
+    run_lanes(eliminate.moved_by.sized(hw), lanes * fours(nwave), 1,
               (ux, before, right, g_of, sizes, depth, 1, wanted, 0.1, distance, nwave, lanes, size))
     wanted_ux, counted = before.copy(), 0
     for m in range(2 * lanes):
@@ -224,7 +233,7 @@ def test_product_and_share(distance: int, wanted: int) -> None:
     np.testing.assert_allclose(ux, np.where(stands, np.nan, wanted_ux), **EXACT)
     made = np.full((3, nwave, width, lanes), np.nan)
     icov = np.ascontiguousarray(blocks.transpose(3, 0, 2, 1))
-    run_lanes(eliminate.transpose, lanes * 3 * eliminate.fours(nwave), 1, (made, icov, 3, width, nwave, lanes))
+    run_lanes(eliminate.transpose, lanes * 3 * fours(nwave), 1, (made, icov, 3, width, nwave, lanes))
     np.testing.assert_array_equal(made, blocks)
 
 
@@ -247,8 +256,8 @@ def test_spots(cut: int) -> None:
     run_lanes(spots.profile.sized(nj, ni), 2 * bins, 1,
               (profiles, numbers, y0, x0, 1, NY, NX, width, nseries, NWAVE, nfibre))
     run_lanes(spots.mix.sized(nj, ni), bins, 1, (mixed, numbers, profiles, first, NY, NX, width, depth, nseries, NWAVE))
-    room = normal.places_of(NWAVE)
-    raw, together = np.ones((nfibre, NY * NX, room)), spots.rows_together(NY, nj, True) if cut else 3
+    room = places_of(NWAVE)
+    raw, together = np.ones((nfibre, NY * NX, room)), rows_together(NY, nj, True) if cut else 3
     run_lanes(spots.add_core.sized(nj, 1, cut, together), nfibre * room * -(-NY // together), 1,
               (raw, numbers, profiles, mixed, y0, x0, NY, NX, width, depth, nseries, NWAVE, room, nfibre))
     found = raw[..., places(NWAVE)]

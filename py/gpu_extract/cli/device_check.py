@@ -69,7 +69,7 @@ def _copies(device: "Device") -> str:
 
 def _kernel(device: "Device") -> str:
     """The factor of a tridiagonal matrix, cut into tiles, against L D L^T."""
-    from gpu_extract.device.cuda import sweeps
+    from gpu_extract.device.cuda.text import sweeps
 
     nwave, lanes, tile = 300, 40, 64
     band = np.zeros((nwave, 2, lanes))

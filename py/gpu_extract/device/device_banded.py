@@ -19,10 +19,10 @@ from gpu_extract.decorrelate.narrow.simd_finish import CANCELLED
 from gpu_extract.decorrelate.poles import LADDER
 from gpu_extract.decorrelate.weak import TOLD
 from gpu_extract.device import device_tables
-from gpu_extract.device.cuda import eliminate, measure, poles, sweeps
+from gpu_extract.device.cuda.lanes import OF_PRODUCT, OF_SHARE, block_lanes, fours, tile_of, tiles_of
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray, Empty
-from gpu_extract.device.cuda.sweeps import tile_of, tiles_of
+from gpu_extract.device.cuda.text import eliminate, measure, names, poles, sweeps
 from gpu_extract.device.device_sizes import Sizes
 from gpu_extract.seams import Recorder
 
@@ -102,7 +102,7 @@ class _Run:
         """Fibres become the fastest axis; how strongly they are coupled."""
         s, fibres = self.sizes.shape, self.fibres
         width = 2 * s.hw + 1
-        self.launch(eliminate.transpose, eliminate.fours(s.nwave) * s.nd * fibres, "blocks", normal.icov, s.nd, width,
+        self.launch(eliminate.transpose, fours(s.nwave) * s.nd * fibres, "blocks", normal.icov, s.nd, width,
                     s.nwave, fibres)
         self.launch(eliminate.vectors, s.nwave * fibres, "sides", "roots", "blocks", normal.weight, normal.x, s.hw,
                     s.nwave, fibres)
@@ -174,8 +174,8 @@ class _Run:
         """Shares of pairs at a distance, `half` diagonals of them; gate: as `factor`, 0: all pairs."""
         s, fibres, sizes = self.sizes.shape, self.fibres, self.sizes
         which = "sizes", *gate, self.limits.distant, distance, s.nwave, half
-        blocks = [2 * fibres * eliminate.block_lanes(s.nwave, columns + 1, block) for columns, block in (
-            (2 * s.hw + half, eliminate.OF_PRODUCT), (half, eliminate.OF_SHARE))]
+        blocks = [2 * fibres * block_lanes(s.nwave, columns + 1, block) for columns, block in (
+            (2 * s.hw + half, OF_PRODUCT), (half, OF_SHARE))]
         v, given = self.rows("v", 2 * (2 * s.hw + half + 1)), self.blocks(distance)
         self.launch(eliminate.product.sized(s.hw), blocks[0], v, given, "pair_inverse" if gate[1] > 0 else "inverse",
                     *which, sizes.wide + 1, fibres, s.nfibre)
@@ -203,7 +203,7 @@ class _Run:
         """Z G^T x of all pairs at a distance, or of next neighbours of a depth."""
         s, fibres = self.sizes.shape, self.fibres
         low, reach = ("pair_low", self.sizes.half) if depth else ("low", s.hw)
-        self.launch(eliminate.carry.sized(s.hw), 2 * eliminate.fours(s.nwave) * fibres, moved, "own",
+        self.launch(eliminate.carry.sized(s.hw), 2 * fours(s.nwave) * fibres, moved, "own",
                     self.blocks(distance), "sides", "sizes", "depth", depth, self.limits.distant, distance, s.nwave,
                     fibres, s.nfibre)
         self.solve(moved, low, reach, pairs=2 * fibres, lanes=2 * fibres if depth else fibres, whole=depth > 0)
@@ -211,7 +211,7 @@ class _Run:
     def add_moved(self, ux: str, before: str, more: int, moved: str, distance: int, *, wanted: int = 0) -> None:
         """U x of the pairs at a distance; wanted: as `complements`."""
         s = self.sizes.shape
-        self.launch(eliminate.moved_by.sized(s.hw), eliminate.fours(s.nwave) * self.fibres, ux, before, moved,
+        self.launch(eliminate.moved_by.sized(s.hw), fours(s.nwave) * self.fibres, ux, before, moved,
                     self.blocks(distance), "sizes", "wider", more, wanted, self.limits.distant, distance, s.nwave,
                     self.fibres, s.nfibre)
 
@@ -283,14 +283,14 @@ class _Run:
         """The sum over the poles."""
         s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
         cut, tiles = (s.nwave, tile_of(s.nwave, poles=True)), tiles_of(s.nwave, poles=True)
-        lanes = tiles * poles.GROUP * fibres
+        lanes = tiles * sweeps.GROUP * fibres
         for width, half in enumerate(sizes.halves):
             self.launch(sweeps.settle_pole.sized(half), tiles * fibres, "halo", "flags", "band", width, *cut,
                         sizes.half, fibres)
-        for group in range(-(-max(count for count, _ in LADDER) // poles.GROUP)):
+        for group in range(-(-max(count for count, _ in LADDER) // sweeps.GROUP)):
             for width, half in enumerate(sizes.halves):
                 columns = sweeps.SIDES + 1 + half
-                work = self.a["work"].part(0, poles.GROUP * columns * s.nwave * fibres)
+                work = self.a["work"].part(0, sweeps.GROUP * columns * s.nwave * fibres)
                 which = "halo", "facts", "flags", "poles", group, width, columns, *cut
                 self.launch(sweeps.poles_down.sized(half), lanes, work, "band", "sides", *which, sizes.half, fibres)
                 self.launch(sweeps.poles_up.sized(half, sizes.ndiag), lanes, "found", work, *which, fibres)
@@ -307,7 +307,7 @@ class _Run:
         self.launch(poles.agree, fibres, "flags", "chunks", "facts", AGREEMENT, s.nwave, fibres)
         self.launch(poles.left.sized(HALF), bins, "q", "left", "own", "sums", "taken", "ux", "sides", "flags", "halves",
                     simd_correct.SPREAD, simd_correct.LEAST, sizes.kept, s.nwave, sizes.half, fibres)
-        self.factor("q_low", "q", (self.row("flags", measure.FLAGS.index("STATUS")), Status.GOOD), HALF, place=0,
+        self.factor("q_low", "q", (self.row("flags", names("Flag").index("STATUS")), Status.GOOD), HALF, place=0,
                     row=HALF + 1, lanes=fibres)
         self.solve("left", "q_low", HALF, pairs=fibres, lanes=fibres)
 

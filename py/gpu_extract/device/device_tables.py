@@ -4,7 +4,7 @@ import numpy as np
 from gpu_extract.data import Array
 from gpu_extract.decorrelate.narrow import definite
 from gpu_extract.decorrelate.poles import LADDER, unit_poles
-from gpu_extract.device.cuda import measure, poles
+from gpu_extract.device.cuda.text import measure, names, poles
 
 RATIOS = np.array([ratio for _, ratio in LADDER])
 FAR = len(RATIOS) + 1       # number of the set of questions about farther fibres
@@ -18,13 +18,13 @@ def questions_table() -> Array:
     for rows, asked in zip(table, sets, strict=True):
         rows[:, :3] = asked.lanes.reshape(3, -1).T
         told = {"COND": asked.ratios, "THETA": asked.thetas, "GAMMA": asked.gammas}
-        rows[:, 3:] = [(measure.FACTS.index(fact), value) for fact, values in told.items() for value in values]
+        rows[:, 3:] = [(names("Fact").index(fact), value) for fact, values in told.items() for value in values]
     return table
 
 
 def poles_table() -> Array:
     """(rung, number): how many, the sum of their weights, shifts and weights, for a spectrum that ends at 1."""
-    table = np.zeros((len(LADDER), poles.TABLE))
+    table = np.zeros((len(LADDER), 2 + 2 * poles.MOST))
     for row, (count, ratio) in zip(table, LADDER, strict=True):
         unit = unit_poles(count, ratio)
         row[:2] = count, unit.weights.sum()

@@ -13,13 +13,12 @@ from gpu_extract.checks.odd_pixels import NO_PIXELS, in_notes, may_be_odd
 from gpu_extract.config import ExtractConfig
 from gpu_extract.cpu_frame import CPU
 from gpu_extract.data import NOT_MEASURED, Array, Draft, Image, IntArray, PsfModel, Rows
-from gpu_extract.device.cuda.assembly import GIVEN_UP, UNSEEN
-from gpu_extract.device.cuda.gradients import DONE, FLOOR, NORM
 from gpu_extract.device.cuda.seam import Device
+from gpu_extract.device.cuda.text import gradients
 from gpu_extract.device.device_banded import BandedCore
 from gpu_extract.device.flow import CoreMaker, Flow, Task, staged_type
 from gpu_extract.device.geometry import BundleGeometry, bundle_geometry, cut_pieces, psf_tables
-from gpu_extract.device.memory import sizes_of
+from gpu_extract.device.memory import GIVEN_UP, UNSEEN, sizes_of
 from gpu_extract.device.remedy import on_cpu, put, put_fibres
 from gpu_extract.errors import InternalError
 from gpu_extract.known import content_of, is_content
@@ -250,9 +249,10 @@ def _facts(flow: Flow, told: Mapping[str, np.ndarray], place: tuple[int, int],
     shape, state = flow.task.geometries[bundle].shape, told["state"][b]
     counts = told["counts"][:, b * nfibre:(b + 1) * nfibre]
     unknown = dict.fromkeys(("ownband", "coupling", "cond", "selfcheck"), NOT_MEASURED)    # not made on the device
-    notes = {"fibres": nfibre, **unknown, "iterations": int(state[DONE]), "error": float(np.sqrt(state[NORM])),
-             "halfband": shape.hw, "neighbours": shape.nd - 1, "given_up": int(counts[UNSEEN].sum()),
-             "floor": float(state[FLOOR])}
+    notes = {"fibres": nfibre, **unknown, "iterations": int(state[gradients.DONE]),
+             "error": float(np.sqrt(state[gradients.NORM])), "halfband": shape.hw, "neighbours": shape.nd - 1,
+             "given_up": int(counts[UNSEEN].sum()),
+             "floor": float(state[gradients.FLOOR])}
     return notes, [int(n) for n in np.nonzero(counts[GIVEN_UP])[0]]
 
 

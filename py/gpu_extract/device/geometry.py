@@ -11,8 +11,8 @@ import numpy as np
 from gpu_extract.bundle import Job
 from gpu_extract.checks.odd_pixels import columns
 from gpu_extract.data import Array, Core, IntArray, Legendre, PsfModel
-from gpu_extract.device.cuda.image import COLUMNS, LEFT, ROWS, TOP
 from gpu_extract.device.cuda.piece import PieceShape
+from gpu_extract.device.cuda.text import image
 from gpu_extract.normal import half_bands
 from gpu_extract.spots import centres, corners, legendre_basis
 
@@ -55,7 +55,7 @@ class BundleGeometry:
         """Where the cut-out and the columns to be looked at lie in what comes up (text/image.h): (5,) int64."""
         (rows, columns), staged = self.window, self.staged
         wide = staged.stop - staged.start
-        begin = rows.start * wide + columns.start - staged.start if self.cut[ROWS] else 0
+        begin = rows.start * wide + columns.start - staged.start if self.cut[image.ROWS] else 0
         return np.array([begin, wide, self.looked.start - staged.start, self.looked.stop - staged.start, self.rows],
                         dtype=np.int64)
 
@@ -77,7 +77,7 @@ def _cut(both: IntArray, stamp: tuple[int, int], ccd: tuple[int, int]) -> IntArr
     size = np.array(stamp)[:, None, None]
     on_ccd = ((both > -size) & (both < np.array(ccd)[:, None, None])).all(axis=0)
     if on_ccd.any():
-        for axis, (start, length) in enumerate(((TOP, ROWS), (LEFT, COLUMNS))):
+        for axis, (start, length) in enumerate(((image.TOP, image.ROWS), (image.LEFT, image.COLUMNS))):
             low, high = both[axis][on_ccd].min(), both[axis][on_ccd].max() + stamp[axis]
             cut[start] = max(low, 0)
             cut[length] = min(high, ccd[axis]) - cut[start]

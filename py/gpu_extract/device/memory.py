@@ -9,17 +9,14 @@ from typing import Any
 import numpy as np
 
 from gpu_extract.assemble import rooms
-from gpu_extract.device.cuda.assembly import COUNTS
-from gpu_extract.device.cuda.gradients import STATE, VECTORS
-from gpu_extract.device.cuda.image import LOOKERS, SEEN
-from gpu_extract.device.cuda.normal import PARTS, places_of
+from gpu_extract.device.cuda.lanes import places_of, tiles_of
 from gpu_extract.device.cuda.piece import PieceShape
-from gpu_extract.device.cuda.quality import ABREAST
 from gpu_extract.device.cuda.seam import Device, DeviceArray, Empty
-from gpu_extract.device.cuda.sweeps import tiles_of
+from gpu_extract.device.cuda.text import gradients, image, normal, quality
 from gpu_extract.device.geometry import BundleGeometry, PsfTables
 
 ALIGN = 64
+UNSEEN, GIVEN_UP, COUNTS = 0, 1, 2      # of a fibre: bins that normal.give_up takes out, bins that the core gave up
 Arrays = Mapping[str, tuple[tuple[int, ...], Any]]      # name -> (shape, dtype)
 
 
@@ -65,18 +62,18 @@ def work_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
     pixels, one = (shape.bundles, sizes.cut[1], sizes.cut[0]), shape.nfibre
     double, bins, kept = np.float64, (f, nwave), (f, shape.nout)
     return {
-        "looked": ((shape.bundles, SEEN, LOOKERS), double),
+        "looked": ((shape.bundles, image.SEEN, image.LOOKERS), double),
         "root": (pixels, double), "light": (pixels, double), "chi": (pixels, double),
-        "near": ((shape.bundles, -(-sizes.cut[1] // ABREAST), sizes.cut[0]), np.int32),
+        "near": ((shape.bundles, -(-sizes.cut[1] // quality.ABREAST), sizes.cut[0]), np.int32),
         "numbers": ((one, sizes.nseries, nwave), double), "profiles": ((one, sizes.nprofile, nwave), double),
         "mixed": ((one, sizes.nmixed, nwave), double),
         "white": ((f, lanes, places_of(nwave)), double), "single": ((f, lanes, nwave), np.float32),
         "ranges": ((2, f, sizes.cut[0]), np.int32), "sums": ((2, *bins), double), "rhs": (bins, double),
         "given_up": (bins, np.int8), "x": (bins, double),
         "icov": ((f, shape.nd, 2 * shape.hw + 1, nwave), double),
-        "factor": ((nwave * (shape.hw + 1) * f,), double), "vectors": ((VECTORS, *bins), double),
+        "factor": ((nwave * (shape.hw + 1) * f,), double), "vectors": ((gradients.VECTORS, *bins), double),
         "halo": ((tiles_of(nwave) * f,), np.int32), "all": ((f,), np.int32),
-        "parts": ((f, PARTS), double), "dots": ((f,), double), "curvatures": ((f,), double),
+        "parts": ((f, normal.PARTS), double), "dots": ((f,), double), "curvatures": ((f,), double),
         "flux": (kept, double), "ivar": (kept, double), "status": (kept, np.int8), "fraction": (kept, double),
         "resolution": ((f, 2 * shape.ndiag + 1, shape.nout), double),
         "middles": ((2, f), double),
@@ -93,8 +90,8 @@ def told_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
     """What comes down beside the frame; state: of the conjugate gradients, counts: of bins of each fibre, seen: of
     pixels (image.look), model: (rows, columns)."""
     model = {"model": ((shape.bundles, *sizes.cut), np.float64)} if sizes.model else {}
-    return {**model, "state": ((shape.bundles, STATE), np.float64), "counts": ((COUNTS, shape.fibres), np.float64),
-            "seen": ((shape.bundles, SEEN), np.float64)}
+    return {**model, "state": ((shape.bundles, gradients.STATE), np.float64),
+            "counts": ((COUNTS, shape.fibres), np.float64), "seen": ((shape.bundles, image.SEEN), np.float64)}
 
 
 def frame_arrays(rows: int, nwave: int, ndiag: int, dtype: Any) -> Arrays:

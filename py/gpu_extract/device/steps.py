@@ -6,15 +6,12 @@ from typing import Any
 import numpy as np
 
 from gpu_extract.data import Status
-from gpu_extract.device.cuda import assembly, gradients, image, normal, quality, spots, sweeps
-from gpu_extract.device.cuda.assembly import GIVEN_UP, UNSEEN
-from gpu_extract.device.cuda.gradients import STATE, P, Q, R, S, T, Z
-from gpu_extract.device.cuda.normal import PARTS, places_of
+from gpu_extract.device.cuda.lanes import couple_lanes, places_of, rows_together, tile_of, tiles_of, together
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray
-from gpu_extract.device.cuda.sweeps import tile_of, tiles_of
+from gpu_extract.device.cuda.text import assembly, gradients, image, normal, quality, spots, sweeps
 from gpu_extract.device.geometry import PsfTables
-from gpu_extract.device.memory import Sizes
+from gpu_extract.device.memory import GIVEN_UP, UNSEEN, Sizes
 from gpu_extract.normal import FAINT_LIGHT
 from gpu_extract.quality import BAD_FIT, BAD_FIT_ALONE, FEW_FIBRES
 from gpu_extract.solve import TOLERANCE
@@ -66,9 +63,9 @@ class Steps:
                          width, nseries, nwave, nfibre)
             self._launch(spots.mix.sized(core.nj, core.ni), bins, a.mixed, a.numbers, a.profiles, core.first, ny, nx,
                          width, depth, nseries, nwave)
-            together = spots.rows_together(ny, core.nj, core.cut)
-            self._launch(spots.add_core.sized(core.nj, n, int(core.cut), together),
-                         nfibre * places * -(-ny // together), white, a.numbers, a.profiles, a.mixed, y0, x0, ny, nx,
+            high = rows_together(ny, core.nj, core.cut)
+            self._launch(spots.add_core.sized(core.nj, n, int(core.cut), high),
+                         nfibre * places * -(-ny // high), white, a.numbers, a.profiles, a.mixed, y0, x0, ny, nx,
                          width, depth, nseries, nwave, places, nfibre)
         if tables.tail:
             self._launch(spots.add_tail, nfibre * places * ny * nx, white, a.numbers, y0, x0, nx, ny * nx, nseries,
@@ -81,8 +78,8 @@ class Steps:
         self._launch(spots.finish, shape.fibres * places, a.white, a.single, a.sums, a.root, a.light, a.y0, a.x0,
                      a.cuts, shape.nfibre, nx, ny, shape.nwave, places, *self.sizes.cut, shape.fibres)
         self.device.clear(a.icov, self.stream)
-        width, apart = normal.together(shape.hw)
-        self._launch(normal.couple.sized(width), shape.fibres * normal.couple_lanes(shape.nwave, shape.nd, shape.hw),
+        width, apart = together(shape.hw)
+        self._launch(normal.couple.sized(width), shape.fibres * couple_lanes(shape.nwave, shape.nd, shape.hw),
                      a.icov, a.white, a.y0, a.x0, shape.nfibre, nx, ny, shape.nd, shape.hw, shape.nwave, places, apart)
         self._launch(normal.give_up, bins, a.icov, a.rhs, a.given_up, a.sums, FAINT_LIGHT, ridge, shape.nd, shape.hw,
                      shape.nwave, shape.fibres)
@@ -92,7 +89,7 @@ class Steps:
         """x, and the state of the iteration."""
         a, shape = self.arrays, self.shape
         n, bins, nfibre = shape.fibres, shape.fibres * shape.nwave, shape.nfibre
-        r, z, p, q, s, t = (a.vectors.part(v, v + 1) for v in (R, Z, P, Q, S, T))
+        r, z, p, q, s, t = (a.vectors.part(v, v + 1) for v in range(gradients.VECTORS))
         each = a.state, nfibre, shape.nwave
         self._factorise()
         self._launch(gradients.begin, bins, a.vectors, a.rhs, bins)
@@ -102,9 +99,9 @@ class Steps:
         for _ in range(iterations_for(shape.hw)):
             self._launch(gradients.between, n * -(-shape.nwave // gradients.BINS), t, z, a.icov, a.state, nfibre,
                          shape.nd, shape.hw, shape.nwave)
-            self._launch(gradients.advance, n * PARTS, a.parts, p, q, r, z, t, *each)
-            self._launch(gradients.add_parts, n, a.curvatures, a.parts, PARTS)
-            self._launch(gradients.step, n * PARTS, s, r, p, q, a.curvatures, *each)
+            self._launch(gradients.advance, n * normal.PARTS, a.parts, p, q, r, z, t, *each)
+            self._launch(gradients.add_parts, n, a.curvatures, a.parts, normal.PARTS)
+            self._launch(gradients.step, n * normal.PARTS, s, r, p, q, a.curvatures, *each)
             self._precondition()
             self._launch(gradients.judge, shape.bundles, a.state, a.dots, a.curvatures, nfibre, TOLERANCE)
         self._launch(gradients.arrive, bins, a.x, s, a.sums)
@@ -122,12 +119,12 @@ class Steps:
         """z = M^-1 r, M the fibres' own blocks, and r z of every fibre; t is room for what lies between."""
         a, shape = self.arrays, self.shape
         n, nwave = shape.fibres, shape.nwave
-        r, z, t = (a.vectors.part(v, v + 1) for v in (R, Z, T))
+        r, z, *_, t = (a.vectors.part(v, v + 1) for v in range(gradients.VECTORS))
         cut, tiles = (nwave, tile_of(nwave), n), tiles_of(nwave)
-        self._launch(sweeps.precondition_down.sized(shape.hw), tiles * n, t, r, a.factor, a.halo, a.state, STATE,
-                     shape.nfibre, *cut)
+        self._launch(sweeps.precondition_down.sized(shape.hw), tiles * n, t, r, a.factor, a.halo, a.state,
+                     gradients.STATE, shape.nfibre, *cut)
         self._launch(sweeps.precondition_up.sized(shape.hw), tiles * n, z, a.parts, t, r, a.factor, a.halo, a.state,
-                     STATE, shape.nfibre, tiles, *cut)
+                     gradients.STATE, shape.nfibre, tiles, *cut)
         self._launch(gradients.add_parts, n, a.dots, a.parts, tiles)
 
     def quality(self, psferr: float) -> None:
@@ -165,5 +162,5 @@ class Steps:
     def _count(self, what: int, marks: DeviceArray, wanted: int) -> None:
         """How many bins of every fibre have a mark, into one row of the counts."""
         parts, fibres = self.arrays.parts, self.shape.fibres
-        self._launch(normal.count_marks, fibres * PARTS, parts, marks, wanted, marks.shape[1])
-        self._launch(gradients.add_parts, fibres, self.arrays.counts.part(what, what + 1), parts, PARTS)
+        self._launch(normal.count_marks, fibres * normal.PARTS, parts, marks, wanted, marks.shape[1])
+        self._launch(gradients.add_parts, fibres, self.arrays.counts.part(what, what + 1), parts, normal.PARTS)

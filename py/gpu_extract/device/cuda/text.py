@@ -1,25 +1,23 @@
-"""Kernels in CUDA C++: the text in text/*.h, declared here as Python launches it.
+"""Kernels in CUDA C++: the text in text/*.h, as Python launches it.
 
-The headers hold plain functions, "what lane n does", templates on the half-band or on the real type. A declared kernel
-is one of them with its numbers; `source` is the headers and one line that makes an entry of it. NVRTC compiles that for
-a GPU (device.cuda.real), an ordinary C++ compiler for tests: the same text. Products and sums are contracted nowhere
-but where the text says fma, so that both round alike.
+The headers hold plain functions, "what lane n does", templates on the half-band or on the real type. One that begins
+with BLOCK is a kernel; `source` is the headers and one line that makes an entry of it. NVRTC compiles that for a GPU
+(device.cuda.real), an ordinary C++ compiler for tests: the same text. Products and sums are contracted nowhere but
+where the text says fma, so that both round alike.
 
 What both languages must know is written once: arguments and sizes in the headers, what files hold in gpu_extract.data.
 """
 import re
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from gpu_extract.data import SpecMask, Status
 
 FOLDER = Path(__file__).with_name("text")
 HEADERS = ("lanes.h", "image.h", "recursions.h", "sweeps.h", "normal.h", "spots.h", "gradients.h", "quality.h",
            "eliminate.h", "measure.h", "poles.h", "assembly.h")
-# of this package, those that declare kernels
-MODULES = "image", "sweeps", "spots", "normal", "gradients", "quality", "eliminate", "measure", "poles", "assembly"
 OPTIONS = "-std=c++17", "--fmad=false"            # of NVRTC
 _TYPES = {"f8": "double", "f4": "float", "i8": "index", "i4": "int", "u4": "unsigned", "i1": "signed char"}
 _KINDS = {name: kind for kind, name in _TYPES.items()}
@@ -32,15 +30,13 @@ class TextKernel:
     function: its name in the header `module`.h, a template where there are numbers
     kinds: of its arguments behind the lane's number, "f8" a number, "f8[]" a C-contiguous array; then "n", the
         template's numbers, which do not travel
-    block: lanes in a block; samples: numbers for the kinds "n" that tests compile it for
-    real: kind of what a template calls Real
+    block: lanes in a block; real: kind of what a template calls Real
     """
 
     function: str
     module: str
     kinds: tuple[str, ...]
-    block: int = 32
-    samples: tuple[tuple[int, ...], ...] = ()
+    block: int
     real: str = ""
 
     @property
@@ -66,45 +62,48 @@ class TextKernel:
     @property
     def unit(self) -> tuple["TextKernel", ...]:
         """What is compiled with it: all kernels that have no numbers are one text."""
-        return (self,) if self.numbers else tuple(one for one in declared_texts() if one.samples == ((),))
+        return (self,) if self.numbers else tuple(one for one in all_kernels() if "n" not in one.kinds)
 
     def sized(self, *numbers: int) -> "TextKernel":
         """The kernel with these numbers for the kinds "n", in their order."""
         left = iter(numbers)
-        return replace(self, kinds=tuple(f"n{next(left)}" if kind == "n" else kind for kind in self.kinds), samples=())
+        return replace(self, kinds=tuple(f"n{next(left)}" if kind == "n" else kind for kind in self.kinds))
 
 
-DECLARED: list[TextKernel] = []
+class Header:
+    """A header: its kernels, and numbers of the headers, as attributes. A kernel that is a template on the real type is
+    two, by the bytes of a number."""
+
+    def __init__(self, module: str):
+        self.module = module
+
+    def __getattr__(self, name: str) -> Any:
+        if name.isupper():
+            return number(name)
+        found = {kernel.real: kernel for kernel in kernels_of(self.module) if kernel.function == name}
+        if not found:
+            raise AttributeError(f"text/{self.module}.h has no kernel {name}")
+        return found.get("") or {int(real[1:]): kernel for real, kernel in found.items()}
 
 
-def text_kernel(name: str, *, samples: tuple[tuple[int, ...], ...] = ((),), block: int = 32,
-                real: str = "") -> TextKernel:
-    """Declare a kernel: "module.function". samples: those of a function that is no template are no numbers."""
-    module, function = name.split(".")
-    DECLARED.append(TextKernel(function, module, _kinds_of(module, function, real), block, samples, real))
-    return DECLARED[-1]
+@cache
+def kernels_of(module: str) -> list[TextKernel]:
+    """The kernels of a header, without numbers."""
+    found = re.findall(r"(?:template <(.*)>\n)?BLOCK\((\d+)\) void (\w+)\(index \w+, ([^)]*)\)", _header(module))
+    return [TextKernel(function, module, _kinds_of(arguments, template, real), int(block), real)
+            for template, block, function, arguments in found
+            for real in (("f4", "f8") if "Real" in template else ("",))]
 
 
-def real_kernels(name: str, *, block: int = 32) -> dict[int, TextKernel]:
-    """A kernel for float32 and for float64, by the bytes of a number."""
-    return {size: text_kernel(name, real=f"f{size}", block=block) for size in (4, 8)}
+def _kinds_of(arguments: str, template: str, real: str) -> tuple[str, ...]:
+    types = [re.sub(r"\w+$", "", " ".join(one.replace("const ", "").split())) for one in arguments.split(",")]
+    kinds = [(_KINDS | {"Real": real})[one.rstrip("* ")] + ("[]" if "*" in one else "") for one in types]
+    return *kinds, *("n" for one in template.split(",") if one.strip().startswith("int "))
 
 
-def _kinds_of(module: str, function: str, real: str) -> tuple[str, ...]:
-    """Kinds of the arguments of a function of a header."""
-    found = re.search(rf"(?:template <(.*)>\n)?LANE void {function}\(index \w+, ([^)]*)\)", _header(module))
-    if found is None:
-        raise ValueError(f"text/{module}.h has no kernel {function}")
-    arguments = [re.sub(r"\w+$", "", " ".join(one.replace("const ", "").split())) for one in found[2].split(",")]
-    kinds = [(_KINDS | {"Real": real})[one.rstrip("* ")] + ("[]" if "*" in one else "") for one in arguments]
-    return *kinds, *("n" for one in (found[1] or "").split(",") if one.strip().startswith("int "))
-
-
-def declared_texts() -> list[TextKernel]:
-    """All kernels in CUDA C++, without numbers: `samples` has some."""
-    for module in MODULES:
-        import_module(f"{__package__}.{module}")
-    return DECLARED
+def all_kernels() -> list[TextKernel]:
+    """All there are, without numbers."""
+    return [kernel for name in HEADERS for kernel in kernels_of(name.removesuffix(".h"))]
 
 
 def source(*kernels: TextKernel) -> str:
@@ -123,10 +122,14 @@ def _entry(kernel: TextKernel) -> str:
             f"{{\n    LANES(n, count) {kernel.function}{numbers}(n, {', '.join(names)});\n}}\n")
 
 
+@cache
 def number(name: str) -> int:
-    """A number that a header has, which Python needs as well."""
-    (found,) = re.findall(rf"\b{name} = (-?\d+)", _headers())
-    return int(found)
+    """A number that a header has, or the place of a name in an enum of one, which Python needs as well."""
+    found = re.findall(rf"constexpr \w+ [^;]*\b{name} = (-?\d+)", _headers())
+    listed = [names(enum).index(name) for enum in re.findall(r"enum (\w+)", _headers()) if name in names(enum)]
+    if len(found) + len(listed) != 1:
+        raise AttributeError(f"the headers have {len(found) + len(listed)} numbers {name}")
+    return int(found[0]) if found else listed[0]
 
 
 def names(enum: str) -> list[str]:
@@ -146,3 +149,7 @@ def _headers() -> str:
 @cache
 def _header(module: str) -> str:
     return (FOLDER / f"{module}.h").read_text(encoding="utf-8")
+
+
+assembly, eliminate, gradients, image, measure, normal, poles, quality, spots, sweeps = map(Header, (
+    "assembly", "eliminate", "gradients", "image", "measure", "normal", "poles", "quality", "spots", "sweeps"))

@@ -8,8 +8,8 @@
 #include "lanes.h"
 
 // Mask bits but for the model's fit, which need no other bin; middles: NaN afterwards.
-LANE void mark(index n, unsigned *bits, double *middles, const double *ivar, const double *fraction, index nout,
-               index fibres)
+BLOCK(128) void mark(index n, unsigned *bits, double *middles, const double *ivar, const double *fraction, index nout,
+                     index fibres)
 {
     unsigned mask = 0;
     if (fraction[n] > 0.5)
@@ -29,7 +29,7 @@ LANE void mark(index n, unsigned *bits, double *middles, const double *ivar, con
 // v < nextafter(mine), from then on where they are less.
 constexpr int MANY = 24;
 
-LANE void find_middles(index n, double *middles, const double *chi2pix, const unsigned *bits, index nout, index fibres)
+BLOCK(64) void find_middles(index n, double *middles, const double *chi2pix, const unsigned *bits, index nout, index fibres)
 {
     constexpr double LARGEST = 1.7976931348623157e308;
     int apart = (int)(nout + MANY - 1) / MANY, own = (int)(n % apart) * MANY, total = 0, before[MANY] = {};
@@ -102,11 +102,11 @@ constexpr signed char LOST = 127;      // status, on the device alone, of a bin 
 // fibres. What the frame's type does not hold (assemble.held): ivar below `least`, its smallest number that has all its
 // digits, and what is above `largest`.
 template <typename Real>
-LANE void write(index n, Real *to_flux, Real *to_ivar, Real *to_chi, Real *to_fraction, unsigned *to_mask,
-                signed char *to_status, signed char *status, const double *flux, const double *ivar,
-                const double *chi2pix, const double *fraction, const unsigned *bits, const double *middles,
-                const index *targets, const double *widths, double factor, double alone, index few, double least,
-                double largest, index nfibre, index nout, index fibres)
+BLOCK(128) void write(index n, Real *to_flux, Real *to_ivar, Real *to_chi, Real *to_fraction, unsigned *to_mask,
+                      signed char *to_status, signed char *status, const double *flux, const double *ivar,
+                      const double *chi2pix, const double *fraction, const unsigned *bits, const double *middles,
+                      const index *targets, const double *widths, double factor, double alone, index few, double least,
+                      double largest, index nfibre, index nout, index fibres)
 {
     index f = n / nout, j = n % nout, to = targets[f] * nout + j;
     if (targets[f] < 0)
@@ -130,8 +130,8 @@ LANE void write(index n, Real *to_flux, Real *to_ivar, Real *to_chi, Real *to_fr
 
 // An element of the resolution, after `write`; to: (rows, width, nout).
 template <typename Real>
-LANE void resolve(index n, Real *to, const double *resolution, const index *targets, const signed char *status,
-                  index width, index nout)
+BLOCK(128) void resolve(index n, Real *to, const double *resolution, const index *targets, const signed char *status,
+                        index width, index nout)
 {
     index f = n / (width * nout);
     if (targets[f] >= 0)

@@ -1,4 +1,17 @@
-// Kernels: what eliminating a fibre takes from another (device.cuda.eliminate says how pairs lie).
+// Kernels: what eliminating a fibre takes from another, for all fibres of a piece side by side.
+//
+// Arrays are flat with the fibre (or a pair of fibres) fastest, so that neighbouring lanes read neighbouring numbers;
+// element (j, n) of rows of `width` elements is array[(j width + n) lanes + lane]. Lanes of pairs: pair m < F is that of
+// fibre i = m with the fibre `distance` below it, pair m >= F that of i = m - F with the one above; j is eliminated, i is
+// what remains. Fibre f belongs to bundle f // size; couplings end with the bundle.
+//
+// U = G Z G^T, G = A_ij, Z = A_jj^-1, is made in steps of which each has a lane for every number: Z in its band (sweeps.h),
+// then beyond it column by column, V = G Z, U = V G^T. `depth` says which pairs take part: 0 where j is eliminated as it
+// stands, n where fibres beyond it are eliminated first, n in all (`chain` fills it). In the same place `wider` may stand:
+// WIDER where the fibre that remains needs more diagonals than the others (`widen`). Who asks for 0 asks for all pairs.
+//
+// S = A - U and U are rows of `reach + 1` elements, `reach` the widest half-band that is tried; a narrower one, `half`, is
+// their beginning.
 #pragma once
 #include "recursions.h"
 
@@ -49,7 +62,7 @@ LANE index share_at(index a, index side, index p, index i, index nwave, index la
 
 // blocks: rows (d, j) of `width` elements, fibres fastest, from icov (fibres, nd, width, nwave): FOUR bins are neighbours
 // in icov.
-LANE void transpose(index n, double *blocks, const double *icov, index nd, index width, index nwave, index lanes)
+BLOCK(64) void transpose(index n, double *blocks, const double *icov, index nd, index width, index nwave, index lanes)
 {
     int groups = (int)(nwave + FOUR - 1) / FOUR, i = (int)(n % lanes), d = (int)(n / lanes / groups);
     int j = (int)(n / lanes % groups) * FOUR;
@@ -63,8 +76,8 @@ LANE void transpose(index n, double *blocks, const double *icov, index nd, index
 }
 
 // sides = rows of 1 (0 where a bin has no weight) and x; roots = 1 / sqrt of the diagonal of icov, 0 where that is 0.
-LANE void vectors(index n, double *sides, double *roots, const double *blocks, const double *weight, const double *x,
-                  index hw, index nwave, index lanes)
+BLOCK(64) void vectors(index n, double *sides, double *roots, const double *blocks, const double *weight, const double *x,
+                       index hw, index nwave, index lanes)
 {
     index i = n % lanes, j = n / lanes;
     bool alive = weight[i * nwave + j] > 0.0;
@@ -75,8 +88,8 @@ LANE void vectors(index n, double *sides, double *roots, const double *blocks, c
 }
 
 // tops[d, k, stretch, i] = largest |A_ij| of a stretch of a diagonal, j = i + d, relative to the blocks' diagonals.
-LANE void largest(index n, double *tops, const double *blocks, const double *roots, index nwave, index hw, index lanes,
-                  index size)
+BLOCK(64) void largest(index n, double *tops, const double *blocks, const double *roots, index nwave, index hw, index lanes,
+                       index size)
 {
     index width = 2 * hw + 1, i = n % lanes, part = n / lanes % STRETCHES, row = n / lanes / STRETCHES;
     index d = row / width, k = row % width - hw, last = smaller(begins(part + 1, nwave), nwave - k);
@@ -92,7 +105,7 @@ LANE void largest(index n, double *tops, const double *blocks, const double *roo
 }
 
 // sizes[d, i] = a bound on the row sums of the scaled A_ij, j = i + d.
-LANE void coupling(index n, double *sizes, const double *tops, index hw, index lanes)
+BLOCK(32) void coupling(index n, double *sizes, const double *tops, index hw, index lanes)
 {
     index width = 2 * hw + 1, i = n % lanes, d = n / lanes;
     double top = 0.0;
@@ -102,8 +115,8 @@ LANE void coupling(index n, double *sizes, const double *tops, index hw, index l
 }
 
 // band = fibre j of the pairs of a depth, less what the fibre beyond it takes: a lane for every row.
-LANE void rest(index n, double *band, const double *blocks, const double *shares, const int *depth, index wanted,
-               index nwave, index hw, index half, index lanes, index size)
+BLOCK(64) void rest(index n, double *band, const double *blocks, const double *shares, const int *depth, index wanted,
+                    index nwave, index hw, index half, index lanes, index size)
 {
     index m = n % (2 * lanes), p = n / (2 * lanes), j = other(m, 1, lanes, size);
     if (j < 0 || depth[m] != wanted)
@@ -116,8 +129,8 @@ LANE void rest(index n, double *band, const double *blocks, const double *shares
 // Elements H + 1 .. wide of the inverse's rows from those in the band, which lie in rows of `width`: a lane for every
 // column, from its diagonal upwards. What a row asks for is what the H rows before it have made.
 template <int H>
-LANE void extend(index n, double *inverse, const double *low, const int *depth, index wanted, index wide, index width,
-                 index lanes)
+BLOCK(64) void extend(index n, double *inverse, const double *low, const int *depth, index wanted, index wide, index width,
+                      index lanes)
 {
     index m = n % lanes, q = n / lanes;
     if (q <= H || !passes(depth, m, wanted))
@@ -179,8 +192,8 @@ LANE void add_product(double (&total)[FOUR], const double *g, index row, index c
 // moved = G^T x_i of pairs as in `product`; own: the lane of the factor that solves for them (sweeps.substitute: moved = Z
 // G^T x_i, U x_i is then G times it), -1 where there is nothing to solve.
 template <int H>
-LANE void carry(index n, double *moved, int *own, const double *blocks, const double *sides, const double *sizes,
-                const int *depth, index wanted, double distant, index distance, index nwave, index lanes, index size)
+BLOCK(64) void carry(index n, double *moved, int *own, const double *blocks, const double *sides, const double *sizes,
+                     const int *depth, index wanted, double distant, index distance, index nwave, index lanes, index size)
 {
     index m = n % (2 * lanes);
     int q = (int)(n / (2 * lanes)) * FOUR;
@@ -199,9 +212,9 @@ LANE void carry(index n, double *moved, int *own, const double *blocks, const do
 // ux = U x, all of U, of the pairs at a distance, added to `before` where more > 0; of fibres whose gate is `open`, of all
 // where that is 0.
 template <int H>
-LANE void moved_by(index n, double *ux, const double *before, const double *moved, const double *blocks,
-                   const double *sizes, const int *gate, index more, index open, double distant, index distance,
-                   index nwave, index lanes, index size)
+BLOCK(64) void moved_by(index n, double *ux, const double *before, const double *moved, const double *blocks,
+                        const double *sizes, const int *gate, index more, index open, double distant, index distance,
+                        index nwave, index lanes, index size)
 {
     index i = n % lanes;
     int p = (int)(n / lanes) * FOUR;
@@ -222,9 +235,9 @@ LANE void moved_by(index n, double *ux, const double *before, const double *move
 
 // V = G Z, rows of 2 H + half + 1 elements V[p, p + s] at s + H: a block of P rows and Q columns. Z: rows of `width`.
 template <int H>
-LANE void product(index n, double *v, const double *blocks, const double *inverse, const double *sizes,
-                  const int *depth, index wanted, double distant, index distance, index nwave, index half, index width,
-                  index lanes, index size)
+BLOCK(64) void product(index n, double *v, const double *blocks, const double *inverse, const double *sizes,
+                       const int *depth, index wanted, double distant, index distance, index nwave, index half, index width,
+                       index lanes, index size)
 {
     constexpr int P = 5, Q = 15;
     int wide = 2 * H + (int)half, groups = (wide + P + Q - 1) / Q;
@@ -264,8 +277,8 @@ LANE void product(index n, double *v, const double *blocks, const double *invers
 // shares[a, side, p, i] = U[p, p + a], U = V G^T, a <= half, that the pair takes from i, 0 where it does not count: P
 // rows, and S of their columns.
 template <int H>
-LANE void share(index n, double *shares, const double *v, const double *blocks, const double *sizes, const int *depth,
-                index wanted, double distant, index distance, index nwave, index half, index lanes, index size)
+BLOCK(64) void share(index n, double *shares, const double *v, const double *blocks, const double *sizes, const int *depth,
+                     index wanted, double distant, index distance, index nwave, index half, index lanes, index size)
 {
     constexpr int P = 8, S = 8;
     int wide = 2 * H + (int)half, groups = ((int)half + P + S - 1) / S;
@@ -305,8 +318,8 @@ LANE void share(index n, double *shares, const double *v, const double *blocks, 
 
 // taken = U, the shares of both sides added to what is there `before`, and band = S = A - U: a lane for every bin. What
 // is null is nothing, and not asked for.
-LANE void schur(index n, double *taken, double *band, const double *before, const double *blocks, const double *shares,
-                const int *gate, index wanted, index nwave, index hw, index half, index reach, index lanes)
+BLOCK(64) void schur(index n, double *taken, double *band, const double *before, const double *blocks, const double *shares,
+                     const int *gate, index wanted, index nwave, index hw, index half, index reach, index lanes)
 {
     index i = n % lanes, p = n / lanes;
     if (!passes(gate, i, wanted))
@@ -323,8 +336,8 @@ LANE void schur(index n, double *taken, double *band, const double *before, cons
 
 // tops = the largest element of every diagonal of S, infinite where one is not finite, and behind them 1 where a bin has
 // weight: rows of half + 2 for every stretch, a lane for every element.
-LANE void tops(index n, double *tops, const double *band, const double *sides, const int *gate, index wanted,
-               index nwave, index half, index reach, index lanes)
+BLOCK(64) void tops(index n, double *tops, const double *band, const double *sides, const int *gate, index wanted,
+                    index nwave, index half, index reach, index lanes)
 {
     index i = n % lanes, a = n / lanes % (half + 2), part = n / lanes / (half + 2);
     if (!passes(gate, i, wanted))

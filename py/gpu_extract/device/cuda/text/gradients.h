@@ -21,20 +21,20 @@ LANE double sum_of(const double *values, index count)
 }
 
 // Sums over the parts of a fibre, in order.
-LANE void add_parts(index n, double *whole, const double *parts, index count)
+BLOCK(32) void add_parts(index n, double *whole, const double *parts, index count)
 {
     whole[n] = sum_of(parts + n * count, count);
 }
 
 // Before the first iteration r = rhs, and all other vectors are 0; vectors: (VECTORS, fibres, nwave), r the first.
-LANE void begin(index n, double *vectors, const double *rhs, index bins)
+BLOCK(128) void begin(index n, double *vectors, const double *rhs, index bins)
 {
     EACH(v, VECTORS)
         vectors[v * bins + n] = v > 0 ? 0.0 : rhs[n];
 }
 
 // Before the first `judge` every bundle moves.
-LANE void start(index n, double *state)
+BLOCK(32) void start(index n, double *state)
 {
     EACH(s, STATE)
         state[n * STATE + s] = s == MOVES ? 1.0 : s == DONE ? -1.0 : 0.0;
@@ -43,7 +43,7 @@ LANE void start(index n, double *state)
 // Where a bundle stands after an iteration, or before the first, and whether it goes on. sqrt(norm) is the error in sigma
 // up to the coupling between fibres: norm = r M^-1 r, M: the fibres' own blocks. dots, curvatures: r M^-1 r and p q of
 // every fibre.
-LANE void judge(index n, double *state, const double *dots, const double *curvatures, index nfibre, double tolerance)
+BLOCK(32) void judge(index n, double *state, const double *dots, const double *curvatures, index nfibre, double tolerance)
 {
     double *mine = state + n * STATE;
     bool first = mine[DONE] < 0.0;
@@ -68,8 +68,8 @@ LANE void judge(index n, double *state, const double *dots, const double *curvat
 }
 
 // The direction and its image, p = z + beta p and q = r + t + beta q, in a part of a fibre, and its share of p q.
-LANE void advance(index n, double *parts, double *p, double *q, const double *r, const double *z, const double *t,
-                  const double *state, index nfibre, index nwave)
+BLOCK(128) void advance(index n, double *parts, double *p, double *q, const double *r, const double *z, const double *t,
+                        const double *state, index nfibre, index nwave)
 {
     index f = n / PARTS, first = f * nwave;
     const double *mine = state + f / nfibre * STATE;
@@ -87,8 +87,8 @@ LANE void advance(index n, double *parts, double *p, double *q, const double *r,
 }
 
 // A step along the direction, s += alpha p, r -= alpha q, in a part of a fibre.
-LANE void step(index n, double *s, double *r, const double *p, const double *q, const double *curvatures,
-               const double *state, index nfibre, index nwave)
+BLOCK(128) void step(index n, double *s, double *r, const double *p, const double *q, const double *curvatures,
+                     const double *state, index nfibre, index nwave)
 {
     index f = n / PARTS, b = f / nfibre, first = f * nwave;
     if (state[b * STATE + MOVES] == 0.0)
@@ -105,7 +105,7 @@ LANE void step(index n, double *s, double *r, const double *p, const double *q, 
 }
 
 // The solution, x = s, 0 where weight (the first row of sums) is 0.
-LANE void arrive(index n, double *x, const double *s, const double *sums) { x[n] = sums[n] > 0.0 ? s[n] : 0.0; }
+BLOCK(128) void arrive(index n, double *x, const double *s, const double *sums) { x[n] = sums[n] > 0.0 ? s[n] : 0.0; }
 
 constexpr int BINS = 4;      // of one lane of `between`
 
@@ -134,8 +134,8 @@ LANE void from_other(double (&total)[BINS], const double *given, const double *r
 
 // moved = E z at BINS bins of a fibre, E the couplings between fibres; every sum in the order of distance and band.
 // icov: (fibres, nd, 2 hw + 1, nwave).
-LANE void between(index n, double *moved, const double *z, const double *icov, const double *state, index nfibre,
-                  index nd, index hw, index nwave)
+BLOCK(64) void between(index n, double *moved, const double *z, const double *icov, const double *state, index nfibre,
+                       index nd, index hw, index nwave)
 {
     int blocks = (int)(nwave + BINS - 1) / BINS, j = (int)(n % blocks) * BINS, end = (int)nwave;
     index f = n / blocks, i = f % nfibre, size = (2 * hw + 1) * nwave;

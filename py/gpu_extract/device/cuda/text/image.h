@@ -27,8 +27,8 @@ struct Cut {
 // root = sqrt(ivar), light = sqrt(ivar) pix of a pixel; 0 where ivar is 0, and beyond the cut-out. root, light:
 // (bundles, columns, rows).
 template <typename Real>
-LANE void whiten(index n, double *root, double *light, const Real *pixels, const index *cuts, const index *places,
-                 index size, index rows, index columns)
+BLOCK(256) void whiten(index n, double *root, double *light, const Real *pixels, const index *cuts, const index *places,
+                       index size, index rows, index columns)
 {
     index b = n / (columns * rows);
     int column = (int)(n / rows % columns), row = (int)(n % rows);
@@ -46,7 +46,7 @@ LANE void whiten(index n, double *root, double *light, const Real *pixels, const
 constexpr int SEEN = 3, LOOKERS = 1024;
 
 template <typename Real>
-LANE void look(index n, double *parts, const Real *pixels, const index *places, index size, index lookers)
+BLOCK(128) void look(index n, double *parts, const Real *pixels, const index *places, index size, index lookers)
 {
     index b = n / lookers, c = n % lookers;
     const index *place = places + PLACES * b;
@@ -71,7 +71,7 @@ LANE void look(index n, double *parts, const Real *pixels, const index *places, 
 }
 
 // seen (bundles, 3) = the largest of the parts: of the illegal ones that says whether there are any.
-LANE void see(index n, double *seen, const double *parts, index lookers)
+BLOCK(32) void see(index n, double *seen, const double *parts, index lookers)
 {
     double most = 0.0;
     FOUR_AT_ONCE

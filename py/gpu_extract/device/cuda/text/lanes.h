@@ -1,4 +1,5 @@
 // What a lane is: a thread of a device, or a turn of a loop on a host. The rest of the text does not know which.
+// BLOCK: a function that is a kernel, lane n of it; that many lanes are in a block.
 // KNOWN_BY_NOW: a number that was asked for is there; without it a compiler asks only where it is used, and waits.
 #pragma once
 
@@ -33,6 +34,8 @@ inline index lane_at(index turn, index count) { return (turn * lane_step % count
 #define FOUR_AT_ONCE
 #define KNOWN_BY_NOW(number)
 #endif
+
+#define BLOCK(lanes) LANE
 
 // Loops: over elements that stay in registers, written out; and over what is as long as it is, turn by turn.
 #define EACH_FROM(name, first, end) UNROLLED for (int name = first; name < (end); name++)

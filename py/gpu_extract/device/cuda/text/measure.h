@@ -13,8 +13,8 @@ constexpr double EPS = 0x1p-52;
 
 // A bound on the largest eigenvalue of S; of all fibres (wanted 0) also which have any bin of weight, and the first
 // facts of those that have none.
-LANE void bound(index i, double *facts, int *flags, const double *tops, const int *gate, index wanted, index half,
-                index lanes)
+BLOCK(32) void bound(index i, double *facts, int *flags, const double *tops, const int *gate, index wanted, index half,
+                     index lanes)
 {
     if (!passes(gate, i, wanted))
         return;
@@ -33,7 +33,7 @@ LANE void bound(index i, double *facts, int *flags, const double *tops, const in
 }
 
 // Bins of weight 0 get the bound on the diagonal of S.
-LANE void decouple(index n, double *band, const double *facts, const double *roots, index reach, index lanes)
+BLOCK(64) void decouple(index n, double *band, const double *facts, const double *roots, index reach, index lanes)
 {
     if (roots[n] == 0.0)
         band[n / lanes * (reach + 1) * lanes + n % lanes] = facts[BOUND * lanes + n % lanes];
@@ -41,8 +41,8 @@ LANE void decouple(index n, double *band, const double *facts, const double *roo
 
 // Which fibres are measured in band number `width`: all in the first, then those that want it, the rest in the widest;
 // those with more than `deepest` fibres beyond their neighbours are given up.
-LANE void choose(index i, double *facts, int *flags, const int *depth, index width, index widest, index deepest,
-                 index lanes)
+BLOCK(32) void choose(index i, double *facts, int *flags, const int *depth, index width, index widest, index deepest,
+                      index lanes)
 {
     Fibre fibre{facts, flags, i, lanes};
     int active = fibre[ALIVE];
@@ -77,8 +77,8 @@ LANE void learn_set(double (&told)[GAMMA + 1], const double *yes, const double *
 // What the answers say: to the first two sets, the second where the first leaves something open, or, `between`, to that
 // of the fibre's rung; which rung that makes it, and who is asked `between`. Then all that were measured in band number
 // `width` are active.
-LANE void learn(index i, double *facts, int *flags, const double *yes, const double *table, const double *ratios,
-                index rungs, index between, index width, index lanes)
+BLOCK(32) void learn(index i, double *facts, int *flags, const double *yes, const double *table, const double *ratios,
+                     index rungs, index between, index width, index lanes)
 {
     Fibre fibre{facts, flags, i, lanes};
     if (fibre[ALIVE] == 0 || fibre[WIDTH] != width)
@@ -114,9 +114,9 @@ LANE double times_x(const Read &band, const Read &sides, index j, index half, in
 
 // What a band of `half` diagonals would do to a fibre's flux, as narrow.simd_foresee.foresee, which has names for
 // `signal` (BRIGHT) and `least` (LEAST), and the largest element of the last diagonal of U: of every chunk of bins.
-LANE void foresee(index n, double *sums, const double *band, const double *taken, const double *ux, const double *sides,
-                  const double *roots, const int *flags, double signal, double least, index half, index nwave,
-                  index reach, index lanes)
+BLOCK(32) void foresee(index n, double *sums, const double *band, const double *taken, const double *ux,
+                       const double *sides, const double *roots, const int *flags, double signal, double least, index half,
+                       index nwave, index reach, index lanes)
 {
     index i = n % lanes, c = n / lanes;
     if (flags[ACTIVE * lanes + i] == 0)
@@ -167,9 +167,9 @@ LANE double allowed(double limit, double most, double cond)
 
 // By how much a band misses the limits (decorrelate.limits; a diagonal more is `decay` times less), which band is wanted
 // next, and the squares of S.
-LANE void conclude(index i, double *facts, int *flags, const double *sums, double most_tail, double shift, double noisy,
-                   double most_bright, double decay, double uneven, double uneven_shift, index width, index nwave,
-                   index lanes)
+BLOCK(32) void conclude(index i, double *facts, int *flags, const double *sums, double most_tail, double shift,
+                        double noisy, double most_bright, double decay, double uneven, double uneven_shift, index width,
+                        index nwave, index lanes)
 {
     Fibre fibre{facts, flags, i, lanes};
     if (fibre[ACTIVE] == 0)
@@ -192,7 +192,7 @@ LANE void conclude(index i, double *facts, int *flags, const double *sums, doubl
 }
 
 // depth = how many fibres beyond the eliminated one of a pair matter to it (narrow.schur.Neighbours).
-LANE void chain(index m, int *depth, const double *facts, double coupling, index lanes, index size)
+BLOCK(32) void chain(index m, int *depth, const double *facts, double coupling, index lanes, index size)
 {
     const double *theta = facts + FIRST_THETA * lanes;
     index i = m % lanes, j = other(m, 1, lanes, size);
@@ -216,7 +216,7 @@ LANE bool wants_more(index i, const int *depth, const int *flags, index lanes, i
 
 // wider = rows of one element a fibre: twice (as pairs lie) WIDER where more diagonals of S are needed than the narrowest
 // band has, and WIDER where its inverse is for that.
-LANE void widen(index i, int *wider, const int *depth, const int *flags, index nd, index lanes, index size)
+BLOCK(32) void widen(index i, int *wider, const int *depth, const int *flags, index nd, index lanes, index size)
 {
     wider[i] = wider[lanes + i] = wants_more(i, depth, flags, lanes, size) ? WIDER : 0;
     wider[2 * lanes + i] = 0;
@@ -227,8 +227,8 @@ LANE void widen(index i, int *wider, const int *depth, const int *flags, index n
 
 // The coupling to fibres farther than the next, squared, from the answers to set `beyond` of the questions: of who has
 // such fibres eliminated.
-LANE void learn_far(index i, double *facts, const int *flags, const double *yes, const double *sizes,
-                    const double *table, double distant, index beyond, index nd, index lanes, index size)
+BLOCK(32) void learn_far(index i, double *facts, const int *flags, const double *yes, const double *sizes,
+                         const double *table, double distant, index beyond, index nd, index lanes, index size)
 {
     double theta = 1.0;
     bool asked = false;
@@ -271,8 +271,8 @@ LANE double higher_orders(const Fibre &own, const double *sizes, double coupling
 }
 
 // GOOD where the narrow band holds, else EMPTY or FAILED; told: decorrelate.weak.TOLD.
-LANE void decide(index i, double *facts, int *flags, const double *sizes, double coupling, double most_coupling,
-                 double distant, double told, double worst, index nd, index lanes, index size)
+BLOCK(32) void decide(index i, double *facts, int *flags, const double *sizes, double coupling, double most_coupling,
+                      double distant, double told, double worst, index nd, index lanes, index size)
 {
     Fibre fibre{facts, flags, i, lanes};
     fibre[STATUS] = fibre[ALIVE] > 0 ? FAILED : EMPTY;
@@ -286,7 +286,7 @@ LANE void decide(index i, double *facts, int *flags, const double *sizes, double
 }
 
 // FAILED for all fibres that have any weight, the others EMPTY.
-LANE void leave(index i, int *flags, const double *weight, index nwave, index lanes)
+BLOCK(32) void leave(index i, int *flags, const double *weight, index nwave, index lanes)
 {
     int *status = flags + STATUS * lanes + i;
     *status = EMPTY;

@@ -118,8 +118,8 @@ LANE void slide(Window<W> &mine, Window<W> &theirs, int bins_behind, Keep keep)
 // fibre f, with W of its bins and W of fibre f + d that may touch a row, every `apart`-th of both: a number of a spot is
 // taken once, and serves as many sums. y0, x0: (fibres, nwave).
 template <int W>
-LANE void couple(index n, double *icov, const double *white, const int *y0, const int *x0, index nfibre, index nx,
-                 index ny, index nd, index hw, index nwave, index places, index apart)
+BLOCK(64) void couple(index n, double *icov, const double *white, const int *y0, const int *x0, index nfibre, index nx,
+                      index ny, index nd, index hw, index nwave, index places, index apart)
 {
     Spots all{white, y0, x0, (int)ny, (int)nx, (int)places, (int)nwave};
     int end = (int)nwave, reach = (int)hw, step = (int)apart, stretches = (end + STRETCH - 1) / STRETCH;
@@ -160,8 +160,8 @@ LANE void couple(index n, double *icov, const double *white, const int *y0, cons
 //
 // rhs: 0 where weight is; sums (2, fibres, nwave): weight and right side; least: normal.FAINT_LIGHT: the CPU gives up
 // some of these, and flags the others; ridge: see config.regularize.
-LANE void give_up(index n, double *icov, double *rhs, signed char *given_up, const double *sums, double least,
-                  double ridge, index nd, index hw, index nwave, index fibres)
+BLOCK(128) void give_up(index n, double *icov, double *rhs, signed char *given_up, const double *sums, double least,
+                        double ridge, index nd, index hw, index nwave, index fibres)
 {
     double *diagonal = icov + (n / nwave * nd * (2 * hw + 1) + hw) * nwave + n % nwave;
     double weight = sums[n], known = *diagonal;
@@ -172,7 +172,7 @@ LANE void give_up(index n, double *icov, double *rhs, signed char *given_up, con
 }
 
 // parts (fibres, PARTS) = how many bins have a mark.
-LANE void count_marks(index n, double *parts, const signed char *marks, index wanted, index nwave)
+BLOCK(128) void count_marks(index n, double *parts, const signed char *marks, index wanted, index nwave)
 {
     const signed char *mine = marks + n / PARTS * nwave;
     double total = 0.0;

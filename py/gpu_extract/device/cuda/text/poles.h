@@ -7,8 +7,8 @@
 #include "measure.h"
 
 // inverse = 1 / s, s = Q 1, 0 where s is, or the bin has no weight: a lane for every bin.
-LANE void divide(index n, double *inverse, double *sums, const double *sides, double *facts, int *flags,
-                 const double *table, index kept, index lanes)
+BLOCK(64) void divide(index n, double *inverse, double *sums, const double *sides, double *facts, int *flags,
+                      const double *table, index kept, index lanes)
 {
     index i = n % lanes, j = n / lanes;
     Fibre fibre{facts, flags, i, lanes};
@@ -24,8 +24,8 @@ LANE void divide(index n, double *inverse, double *sums, const double *sides, do
 
 // Squares of Q: the largest (QQ)_jj / S_jj - 1 of what is stored, infinite where a row of Q is cancelled
 // (narrow.simd_finish), 1'QQ1, 1'QQx and x'QQx: of every chunk of bins.
-LANE void square(index n, double *squares, const double *sums, const double *band, const int *flags, double cancelled,
-                 index kept, index ndiag, index nwave, index reach, index lanes)
+BLOCK(32) void square(index n, double *squares, const double *sums, const double *band, const int *flags, double cancelled,
+                      index kept, index ndiag, index nwave, index reach, index lanes)
 {
     index i = n % lanes, c = n / lanes;
     if (!holds(flags, i, lanes))
@@ -52,7 +52,7 @@ LANE void square(index n, double *squares, const double *sums, const double *ban
 }
 
 // FAILED where Q disagrees with S (narrow.simd_finish.finish).
-LANE void agree(index i, int *flags, const double *squares, double *facts, double agreement, index nwave, index lanes)
+BLOCK(32) void agree(index i, int *flags, const double *squares, double *facts, double agreement, index nwave, index lanes)
 {
     Fibre fibre{facts, flags, i, lanes};
     if (fibre[STATUS] != GOOD)
@@ -69,9 +69,9 @@ LANE void agree(index i, int *flags, const double *squares, double *facts, doubl
 // Q + q, HALF diagonals, and E x of narrow.simd_correct, which has names for `spread` (SPREAD) and `least` (LEAST): matrix
 // and right side of the flux's correction; own: as `carry`.
 template <int HALF>
-LANE void left(index n, double *q, double *left, int *own, const double *sums, const double *taken, const double *ux,
-               const double *sides, const int *flags, const int *halves, double spread, double least, index kept,
-               index nwave, index reach, index lanes)
+BLOCK(64) void left(index n, double *q, double *left, int *own, const double *sums, const double *taken, const double *ux,
+                    const double *sides, const int *flags, const int *halves, double spread, double least, index kept,
+                    index nwave, index reach, index lanes)
 {
     index i = n % lanes, j = n / lanes;
     bool good = holds(flags, i, lanes);
@@ -94,8 +94,8 @@ LANE void left(index n, double *q, double *left, int *own, const double *sums, c
 
 // Flux, corrected for what S has beyond its band (left is (Q + q)^-1 E x), ivar and status of the bins that are kept,
 // wavelength fastest; 0 where a fibre is not GOOD.
-LANE void spectra(index n, double *flux, double *ivar, signed char *status, const double *sums, const double *left,
-                  const double *inverse, const int *flags, index kept, index first, index nout, index lanes)
+BLOCK(64) void spectra(index n, double *flux, double *ivar, signed char *status, const double *sums, const double *left,
+                       const double *inverse, const int *flags, index kept, index first, index nout, index lanes)
 {
     index i = n / nout, j = first + n % nout, at = j * lanes + i;
     bool good = holds(flags, i, lanes);
@@ -106,8 +106,8 @@ LANE void spectra(index n, double *flux, double *ivar, signed char *status, cons
 }
 
 // R (fibres, width, nout) within the bins that are kept.
-LANE void diagonals(index n, double *resolution, const double *sums, const double *inverse, const int *flags, index kept,
-                    index first, index width, index nout, index lanes)
+BLOCK(64) void diagonals(index n, double *resolution, const double *sums, const double *inverse, const int *flags,
+                         index kept, index first, index width, index nout, index lanes)
 {
     index j = n % nout, k = n / nout % width - width / 2, i = n / nout / width;
     bool there = holds(flags, i, lanes) && 0 <= j + k && j + k < nout;

@@ -8,8 +8,8 @@
 
 // Which bins of a fibre touch a row of the cut-out: ranges (2, fibres, rows), the first bin and one past the last. Rows
 // ascend or descend along wavelength. A lane for each fibre and row.
-LANE void bins_of_row(index n, int *ranges, const int *y0, const index *cuts, index nfibre, index ny, index nwave,
-                      index rows, index fibres)
+BLOCK(128) void bins_of_row(index n, int *ranges, const int *y0, const index *cuts, index nfibre, index ny, index nwave,
+                            index rows, index fibres)
 {
     index f = n / rows;
     const int *tops = y0 + f * nwave;
@@ -38,8 +38,8 @@ constexpr int ABREAST = 4;      // pixels of one lane of project and chi_square
 
 LANE index groups_of(index columns) { return (columns + ABREAST - 1) / ABREAST; }
 
-LANE void near_fibres(index n, int *near, const int *ranges, const int *x0, const index *cuts, index nfibre, index nx,
-                      index nwave, index rows, index columns, index fibres)
+BLOCK(32) void near_fibres(index n, int *near, const int *ranges, const int *x0, const index *cuts, index nfibre, index nx,
+                           index nwave, index rows, index columns, index fibres)
 {
     index b = n / rows;
     int row = (int)(n % rows), groups = (int)groups_of(columns);
@@ -99,9 +99,9 @@ struct Pixels {
 };
 
 // The model image as images lie on the host: (bundles, rows, columns); 0 beyond the cut-out.
-LANE void project(index n, double *model, const int *near, const int *ranges, const float *single, const double *x,
-                  const int *y0, const int *x0, const index *cuts, index nfibre, index nx, index lanes, index nwave,
-                  index rows, index columns, index fibres)
+BLOCK(128) void project(index n, double *model, const int *near, const int *ranges, const float *single, const double *x,
+                        const int *y0, const int *x0, const index *cuts, index nfibre, index nx, index lanes, index nwave,
+                        index rows, index columns, index fibres)
 {
     Pixels mine(n, near, ranges, single, x, y0, x0, cuts, nfibre, (int)nx, lanes, nwave, rows, columns, fibres);
     EACH(c, ABREAST)
@@ -110,10 +110,10 @@ LANE void project(index n, double *model, const int *near, const int *ranges, co
 }
 
 // chi = (pix - model)^2 W' of a pixel, 1/W' = 1/ivar + (psferr model)^2; -1 where nothing is known of it.
-LANE void chi_square(index n, double *chi, const double *root, const double *light, const int *near, const int *ranges,
-                     const float *single, const double *x, const int *y0, const int *x0, const index *cuts,
-                     index nfibre, index nx, index lanes, index nwave, index rows, index columns, index fibres,
-                     double psferr)
+BLOCK(128) void chi_square(index n, double *chi, const double *root, const double *light, const int *near,
+                           const int *ranges, const float *single, const double *x, const int *y0, const int *x0,
+                           const index *cuts, index nfibre, index nx, index lanes, index nwave, index rows, index columns,
+                           index fibres, double psferr)
 {
     Pixels mine(n, near, ranges, single, x, y0, x0, cuts, nfibre, (int)nx, lanes, nwave, rows, columns, fibres);
     EACH(c, ABREAST) {
@@ -126,9 +126,9 @@ LANE void chi_square(index n, double *chi, const double *root, const double *lig
 }
 
 // One kept bin: chi2pix = A^T chi / A^T good and pixmask_fraction = 1 - A^T good, 1 exactly without a good pixel.
-LANE void weigh(index n, double *chi2pix, double *fraction, const double *chi, const float *single, const int *y0,
-                const int *x0, const index *cuts, index nfibre, index nx, index ny, index nwave, index nout,
-                index begin, index rows, index columns)
+BLOCK(64) void weigh(index n, double *chi2pix, double *fraction, const double *chi, const float *single, const int *y0,
+                     const int *x0, const index *cuts, index nfibre, index nx, index ny, index nwave, index nout,
+                     index begin, index rows, index columns)
 {
     index f = n / nout, b = f / nfibre;
     int j = (int)(n % nout + begin);

@@ -17,8 +17,8 @@ constexpr int CENTRE_Y = 0, CENTRE_X = 1, CORES = 2, TAIL = 8;
 constexpr int TOGETHER = 8;
 
 template <int NCOEF>
-LANE void evaluate(index n, double *numbers, const double *series, const index *domain, const double *basis,
-                   index begin, index nseries, index ndomain, index nwave)
+BLOCK(128) void evaluate(index n, double *numbers, const double *series, const index *domain, const double *basis,
+                         index begin, index nseries, index ndomain, index nwave)
 {
     int apart = (int)(nwave + TOGETHER - 1) / TOGETHER, j = (int)(n % apart);
     index f = n / apart;
@@ -75,8 +75,8 @@ LANE void along(double *profiles, int count, double edge, double scale, index nw
 // The profiles of a core with NJ terms along y and NI along x, of one bin: (fibres, width, nwave), hy, then hx. The
 // first lanes do y, the others x.
 template <int NJ, int NI>
-LANE void profile(index n, double *profiles, const double *numbers, const int *y0, const int *x0, index core, index ny,
-                  index nx, index width, index nseries, index nwave, index fibres)
+BLOCK(128) void profile(index n, double *profiles, const double *numbers, const int *y0, const int *x0, index core,
+                        index ny, index nx, index width, index nseries, index nwave, index fibres)
 {
     index bin = n % (fibres * nwave), f = bin / nwave, j = bin % nwave;
     const double *mine = numbers + f * nseries * nwave + j;
@@ -90,8 +90,8 @@ LANE void profile(index n, double *profiles, const double *numbers, const int *y
 
 // mixed[j nx + x] = sum_i G[j, i] hx[i, x] of one bin; first: of the core's coefficients among the numbers.
 template <int NJ, int NI>
-LANE void mix(index n, double *mixed, const double *numbers, const double *profiles, index first, index ny, index nx,
-              index width, index depth, index nseries, index nwave)
+BLOCK(128) void mix(index n, double *mixed, const double *numbers, const double *profiles, index first, index ny, index nx,
+                    index width, index depth, index nseries, index nwave)
 {
     index f = n / nwave, j = n % nwave;
     const double *given = numbers + (f * nseries + first) * nwave + j;
@@ -116,9 +116,9 @@ LANE void mix(index n, double *mixed, const double *numbers, const double *profi
 // Some rows of a core's pixels; raw: (fibres, ny nx, places), set by the first core, added to by the second. CUT:
 // whether the core is 0 where uy^2 + ux^2 >= nsig^2.
 template <int NJ, int CORE, int CUT, int ROWS_TOGETHER>
-LANE void add_core(index n, double *raw, const double *numbers, const double *profiles, const double *mixed,
-                   const int *y0, const int *x0, index ny, index nx, index width, index depth, index nseries,
-                   index nwave, index places, index fibres)
+BLOCK(128) void add_core(index n, double *raw, const double *numbers, const double *profiles, const double *mixed,
+                         const int *y0, const int *x0, index ny, index nx, index width, index depth, index nseries,
+                         index nwave, index places, index fibres)
 {
     index f = n / places % fibres, place = n % places, j = bin_at((int)place), bin = f * nwave + j;
     int top = (int)(n / (fibres * places)) * ROWS_TOGETHER;
@@ -155,8 +155,8 @@ LANE void add_core(index n, double *raw, const double *numbers, const double *pr
 
 // raw += amp r2 / (core^2 + r2)^(1 + index / 2), the power-law tail, r2 in units of its scales; a lane for each pixel and
 // bin.
-LANE void add_tail(index n, double *raw, const double *numbers, const int *y0, const int *x0, index nx, index lanes,
-                   index nseries, index nwave, index places)
+BLOCK(128) void add_tail(index n, double *raw, const double *numbers, const int *y0, const int *x0, index nx, index lanes,
+                         index nseries, index nwave, index places)
 {
     index f = n / (lanes * places);
     int p = (int)(n / places % lanes), j = bin_at((int)(n % places));
@@ -175,9 +175,9 @@ LANE void add_tail(index n, double *raw, const double *numbers, const int *y0, c
 //
 // white: (fibres, ny nx, places), the raw spot on entry, then spot times sqrt(ivar); single: (fibres, ny nx, nwave), the
 // spot; sums: (2, fibres, nwave), A^T W 1 and A^T W p; root, light: of whiten.
-LANE void finish(index n, double *white, float *single, double *sums, const double *root, const double *light,
-                 const int *y0, const int *x0, const index *cuts, index nfibre, index nx, index ny, index nwave,
-                 index places, index rows, index columns, index fibres)
+BLOCK(64) void finish(index n, double *white, float *single, double *sums, const double *root, const double *light,
+                      const int *y0, const int *x0, const index *cuts, index nfibre, index nx, index ny, index nwave,
+                      index places, index rows, index columns, index fibres)
 {
     index f = n / places, place = n % places, j = bin_at((int)place), bin = f * nwave + j, size = ny * nx;
     if (j >= nwave)

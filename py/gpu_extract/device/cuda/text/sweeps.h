@@ -35,8 +35,8 @@ struct Tile {
 
 // halo = rows before its tile where the elimination of a lane has to begin.
 template <int H>
-LANE void settle(index n, int *halo, const int *gate, const double *band, index open, index place, index between,
-                 index row, index element, index nwave, index tile, index lanes)
+BLOCK(32) void settle(index n, int *halo, const int *gate, const double *band, index open, index place, index between,
+                      index row, index element, index nwave, index tile, index lanes)
 {
     index i = n % lanes;
     Tile mine(n / lanes, tile, nwave);
@@ -46,8 +46,8 @@ LANE void settle(index n, int *halo, const int *gate, const double *band, index 
 
 // low = factors: rows of H + 1.
 template <int H>
-LANE void factor(index n, double *low, const int *halo, const int *gate, const double *band, index open, index place,
-                 index between, index row, index element, index nwave, index tile, index lanes)
+BLOCK(32) void factor(index n, double *low, const int *halo, const int *gate, const double *band, index open, index place,
+                      index between, index row, index element, index nwave, index tile, index lanes)
 {
     index i = n % lanes;
     Tile mine(n / lanes, tile, nwave);
@@ -58,8 +58,8 @@ LANE void factor(index n, double *low, const int *halo, const int *gate, const d
 
 // inverse = the inverse within its band, rows of `width`, from factors.
 template <int H>
-LANE void invert(index n, double *inverse, const double *low, const int *halo, const int *gate, index open, index width,
-                 index nwave, index tile, index lanes)
+BLOCK(32) void invert(index n, double *inverse, const double *low, const int *halo, const int *gate, index open,
+                      index width, index nwave, index tile, index lanes)
 {
     index i = n % lanes;
     Tile mine(n / lanes, tile, nwave);
@@ -71,8 +71,8 @@ LANE void invert(index n, double *inverse, const double *low, const int *halo, c
 // Of right sides y, one number a row, pair m: y = L^-1 of what is given. The factor is that of lane own[m] of `lanes`,
 // none where that is negative. A substitution forgets half as fast as an elimination: two halos.
 template <int H>
-LANE void substitute(index n, double *y, const double *given, const double *low, const int *halo, const int *own,
-                     index nwave, index tile, index pairs, index lanes)
+BLOCK(32) void substitute(index n, double *y, const double *given, const double *low, const int *halo, const int *own,
+                          index nwave, index tile, index pairs, index lanes)
 {
     index m = n % pairs, i = own[m];
     Tile mine(n / pairs, tile, nwave);
@@ -83,8 +83,8 @@ LANE void substitute(index n, double *y, const double *given, const double *low,
 
 // x = L^-T D^-1 y, as `substitute`.
 template <int H>
-LANE void resubstitute(index n, double *x, const double *y, const double *low, const int *halo, const int *own,
-                       index nwave, index tile, index pairs, index lanes)
+BLOCK(32) void resubstitute(index n, double *x, const double *y, const double *low, const int *halo, const int *own,
+                            index nwave, index tile, index pairs, index lanes)
 {
     index m = n % pairs, i = own[m];
     Tile mine(n / pairs, tile, nwave);
@@ -96,8 +96,8 @@ LANE void resubstitute(index n, double *x, const double *y, const double *low, c
 // Conjugate gradients: y = L^-1 r of one fibre and tile; vectors (fibres, nwave). state: rows of `facts`, of which the
 // first is 0 where a bundle of `nfibre` has arrived.
 template <int H>
-LANE void precondition_down(index n, double *y, const double *r, const double *low, const int *halo,
-                            const double *state, index facts, index nfibre, index nwave, index tile, index lanes)
+BLOCK(32) void precondition_down(index n, double *y, const double *r, const double *low, const int *halo,
+                                 const double *state, index facts, index nfibre, index nwave, index tile, index lanes)
 {
     index i = n % lanes;
     Tile mine(n / lanes, tile, nwave);
@@ -108,9 +108,9 @@ LANE void precondition_down(index n, double *y, const double *r, const double *l
 
 // z = L^-T D^-1 y, and the tile's part of r z: parts (fibres, nparts), 0 behind the last tile.
 template <int H>
-LANE void precondition_up(index n, double *z, double *parts, const double *y, const double *r, const double *low,
-                          const int *halo, const double *state, index facts, index nfibre, index nparts, index nwave,
-                          index tile, index lanes)
+BLOCK(32) void precondition_up(index n, double *z, double *parts, const double *y, const double *r, const double *low,
+                               const int *halo, const double *state, index facts, index nfibre, index nparts, index nwave,
+                               index tile, index lanes)
 {
     index i = n % lanes, t = n / lanes;
     Tile mine(t, tile, nwave);
@@ -147,8 +147,8 @@ constexpr index QUESTIONS = 8, ASKED = 5;      // of a set; numbers of one: b, c
 // fibres, set `beyond`; or, where `between` > 0, that of the fibre's rung alone. Nothing is cut here: what is asked about
 // is nearly singular on purpose, and forgets nothing.
 template <int H>
-LANE void ask(index n, double *yes, const double *band, const double *taken, const double *far, double *facts,
-              int *flags, const double *table, index between, index beyond, index nwave, index reach, index lanes)
+BLOCK(32) void ask(index n, double *yes, const double *band, const double *taken, const double *far, double *facts,
+                   int *flags, const double *table, index between, index beyond, index nwave, index reach, index lanes)
 {
     index i = n % lanes, q = n / lanes % QUESTIONS, set = n / lanes / QUESTIONS;
     Fibre fibre{facts, flags, i, lanes};
@@ -182,8 +182,8 @@ struct Pole {
 
 // halo of S of the fibres whose band has number `width`.
 template <int H>
-LANE void settle_pole(index n, int *halo, const int *flags, const double *band, index width, index nwave, index tile,
-                      index reach, index lanes)
+BLOCK(32) void settle_pole(index n, int *halo, const int *flags, const double *band, index width, index nwave, index tile,
+                           index reach, index lanes)
 {
     index i = n % lanes;
     Tile mine(n / lanes, tile, nwave);
@@ -193,9 +193,9 @@ LANE void settle_pole(index n, int *halo, const int *flags, const double *band, 
 
 // work: rows of `columns`: forward substitutions of 1 and x, and the factor, of every pole.
 template <int H>
-LANE void poles_down(index n, double *work, const double *band, const double *sides, const int *halo,
-                     double *facts, int *flags, const double *table, index group, index width, index columns,
-                     index nwave, index tile, index reach, index lanes)
+BLOCK(32) void poles_down(index n, double *work, const double *band, const double *sides, const int *halo, double *facts,
+                          int *flags, const double *table, index group, index width, index columns, index nwave, index tile,
+                          index reach, index lanes)
 {
     Pole pole(n % (Pole::GROUP * lanes), facts, flags, table, group, width, lanes);
     if (!pole.wanted)
@@ -208,8 +208,8 @@ LANE void poles_down(index n, double *work, const double *band, const double *si
 
 // found: rows of SIDES + ND + 1: the solutions, and diagonals 0 .. ND of the inverse, of every pole.
 template <int H, int ND>
-LANE void poles_up(index n, double *found, const double *work, const int *halo, double *facts, int *flags,
-                   const double *table, index group, index width, index columns, index nwave, index tile, index lanes)
+BLOCK(32) void poles_up(index n, double *found, const double *work, const int *halo, double *facts, int *flags,
+                        const double *table, index group, index width, index columns, index nwave, index tile, index lanes)
 {
     Pole pole(n % (Pole::GROUP * lanes), facts, flags, table, group, width, lanes);
     if (!pole.wanted)
@@ -223,8 +223,8 @@ LANE void poles_up(index n, double *found, const double *work, const int *halo, 
 constexpr int ELEMENTS = 8;
 
 // sums, rows of `kept` elements, += c t times what each pole of a group left, pole after pole: ELEMENTS of a row.
-LANE void add_up(index n, double *sums, const double *work, double *facts, int *flags, const double *table, index group,
-                 index kept, index lanes)
+BLOCK(128) void add_up(index n, double *sums, const double *work, double *facts, int *flags, const double *table,
+                       index group, index kept, index lanes)
 {
     index i = n % lanes, many = (kept + ELEMENTS - 1) / ELEMENTS, first = n / lanes % many * ELEMENTS;
     index row = n / lanes / many * kept + first;

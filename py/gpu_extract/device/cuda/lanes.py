@@ -1,0 +1,57 @@
+"""How many lanes kernels take, and how fibres are cut for them.
+
+For recursions along wavelength a fibre is cut into tiles, one lane each: a lane begins a halo before its tile, as long
+as its matrix needs to forget where it began (doc/method-banded.md). How long a tile is, is a matter of speed alone; the
+bits depend on it, and on nothing else.
+"""
+from gpu_extract.device.cuda.text import eliminate, normal
+
+TILE = 192      # bins of a tile: a lane of 2456 bins is ten times shorter, with its halos
+MOST = 9        # bins of a fibre that `couple` has at once, so that all sums stay in registers
+TERMS = 77      # most terms times rows of one lane of add_core
+OF_PRODUCT, OF_SHARE = (5, 15), (8, 8)      # rows and columns of the blocks that a lane of these makes
+
+
+def tile_of(nwave: int, poles: bool = False) -> int:
+    """Bins of a tile: at most TILE, as even as can be, or more, so that there are no more tiles than partial sums of a
+    fibre (PARTS). poles: twice that, since so many poles are lanes enough, and halos count less then."""
+    return -(-nwave // min(-(-nwave // (2 * TILE if poles else TILE)), normal.PARTS))
+
+
+def tiles_of(nwave: int, poles: bool = False) -> int:
+    """How many tiles a fibre has."""
+    return -(-nwave // tile_of(nwave, poles))
+
+
+def places_of(nwave: int) -> int:
+    """Room for a fibre's bins in the order of text/normal.h: whole sections."""
+    section = normal.STRETCH * normal.SIDE_BY_SIDE
+    return -(-nwave // section) * section
+
+
+def together(hw: int) -> tuple[int, int]:
+    """Bins of a fibre that a lane of `couple` works on at once, and every how many-th of them: of all that touch a row
+    there are at most hw + 1."""
+    apart = -(-(hw + 1) // MOST)
+    return -(-(hw + 1) // apart), apart
+
+
+def couple_lanes(nwave: int, nd: int, hw: int) -> int:
+    """Lanes of `couple` for a fibre."""
+    return -(-nwave // normal.STRETCH) * nd * together(hw)[1]**2
+
+
+def rows_together(ny: int, nj: int, cut: bool) -> int:
+    """Rows of a spot that one lane of add_core makes, as even as can be: their terms stay in registers, and what a core
+    that is cut asks for."""
+    return -(-ny // -(-ny * (nj + 2 * cut) // TERMS))
+
+
+def block_lanes(nwave: int, columns: int, block: tuple[int, int]) -> int:
+    """Lanes of `product` or `share` for a pair: blocks over rows of so many columns."""
+    return -(-nwave // block[0]) * -(-(columns + block[0] - 1) // block[1])
+
+
+def fours(nwave: int) -> int:
+    """Lanes of transpose, carry and moved_by for a fibre or pair."""
+    return -(-nwave // eliminate.FOUR)
