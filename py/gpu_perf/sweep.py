@@ -11,11 +11,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from gpu_extract.errors import InputError, did_you_mean
+from gpu_extract.errors import InputError, one_of
 from gpu_perf.campaign import Command
 
 MODES = ("strong", "weak")
 CORES = ("auto", "banded", "dense")
+SWITCHES = ("off", "on")
 LAUNCHERS = ("auto", "mpiexec", "srun", "sbatch", "none")
 RECORDS, POINT = "records", "point"
 
@@ -74,15 +75,14 @@ class Space:
     cores: Sequence[str] = ("auto",)
     tiles: Sequence[int | None] = (None,)
     per_gpu: Sequence[int] = (0,)
-    mps: Sequence[bool] = (False,)
+    mps: Sequence[str] = ("off",)
     nspec: int = 500
     bundle: int = 25
 
     def __post_init__(self) -> None:
-        wrong = [f"mode {m!r}: must be strong or weak{did_you_mean(m, MODES)}" for m in self.modes if m not in MODES]
+        names = (("mode", self.modes, MODES), ("core", self.cores, CORES), ("mps", self.mps, SWITCHES))
+        wrong = [one_of(what, name, known) for what, given, known in names for name in given if name not in known]
         wrong += [f"ranks {n}: must be 1 or more" for n in self.ranks if n < 1]
-        wrong += [f"core {c!r}: must be auto, banded or dense{did_you_mean(c, CORES)}" for c in self.cores
-                  if c not in CORES]
         wrong += [f"tiles of {t} bins: must be 8 or more" for t in self.tiles if t is not None and t < 8]
         wrong += [f"{n} ranks per GPU: must be 0 or more" for n in self.per_gpu if n < 0]
         wrong += [f"{what} is {n}: must be 1 or more" for what, n in (("nspec", self.nspec), ("bundle", self.bundle))
@@ -92,10 +92,11 @@ class Space:
 
     def points(self) -> list[Point]:
         """All points; MPS only where ranks share a GPU or use one."""
-        found = [Point(mode, ranks, self.nspec if mode == "strong" else self.bundle * ranks, core, tile, per, mps)
+        found = [Point(mode, ranks, self.nspec if mode == "strong" else self.bundle * ranks, core, tile, per,
+                       mps == "on")
                  for mode, core, tile, per, mps, ranks in product(self.modes, self.cores, self.tiles, self.per_gpu,
                                                                   self.mps, sorted(set(self.ranks)))
-                 if per or not mps]
+                 if per or mps == "off"]
         return list(dict.fromkeys(found))
 
 

@@ -23,14 +23,14 @@ def test_points_are_all_combinations() -> None:
     assert len(points) == 8 and len({p.name for p in points}) == 8
     assert {(p.mode, p.ranks, p.nspec) for p in points} == {
         ("strong", 1, 100), ("strong", 2, 100), ("weak", 1, 25), ("weak", 2, 50)}
-    on_gpus = Space(("strong",), (4,), per_gpu=(0, 2), mps=(False, True)).points()
+    on_gpus = Space(("strong",), (4,), per_gpu=(0, 2), mps=("off", "on")).points()
     assert [(p.per_gpu, p.mps, p.gpus) for p in on_gpus] == [(0, False, 0), (2, False, 2), (2, True, 2)]
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:
     with pytest.raises(InputError) as caught:
-        Space(("up",), (0,), ("fast",), (3,), nspec=0)
-    assert all(word in str(caught.value) for word in ("'up'", "ranks 0", "'fast'", "tiles of 3", "nspec is 0"))
+        Space(("up",), (0,), ("fast",), (3,), mps=("of",), nspec=0)
+    assert all(word in str(caught.value) for word in ("'up'", "ranks 0", "'fast'", "tiles of 3", "'of'", "nspec is 0"))
 
 
 @pytest.mark.parametrize(("program", "expected"), [

@@ -253,7 +253,7 @@ def test_the_file_has_tail_and_continuum(files: tuple[Path, list[str]], true: Ps
 
 
 @pytest.mark.parametrize(("more", "words"), [
-    (("--tail", "1,2"), "--tail is '1,2', must be four numbers"), (("--tail", "a,1,1,2"), "must be four numbers"),
+    (("--tail", "1,2"), "--tail: '1,2' is not four numbers"), (("--tail", "a,1,1,2"), "is not four numbers"),
     (("--tail", "0,1,1,2"), "core of the tail is 0, must be 0.1 to 100"),
     (("--tail", "1,1,1,nan"), "index of the tail is nan, must be 0 to 10"),
     (("--continuum", "above"), "continuum is 'above'")])

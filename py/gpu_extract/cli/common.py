@@ -256,12 +256,12 @@ class _Format(logging.Formatter):
         return f"{stamp(record.created)}Z {line}" if self._times else line
 
 
-def separated(convert: Callable[[str], T], what: str, count: int | None = None) -> Callable[[str], tuple[T, ...]]:
-    """The type of an option that takes values with commas, any number of them or `count`; `what` they must be."""
+def separated(convert: Callable[[str], T], what: str, *counts: int, by: str = ",") -> Callable[[str], tuple[T, ...]]:
+    """The type of an option that takes values with commas, as many as `counts` allow, if any; `what` they must be."""
     def parse(text: str) -> tuple[T, ...]:
         with suppress(ValueError):
-            values = tuple(convert(word) for word in text.split(","))
-            if count is None or len(values) == count:
+            values = tuple(convert(word) for word in text.split(by))
+            if not counts or len(values) in counts:
                 return values
         raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
 
@@ -269,14 +269,8 @@ def separated(convert: Callable[[str], T], what: str, count: int | None = None) 
 
 
 GRID = separated(float, "a grid; give first,last,step in Angstrom, e.g. 5760,7620,0.8", 3)
-
-
-def numbers(text: str, what: str) -> list[int]:
-    """Whole numbers from a list with commas; raises InputError."""
-    try:
-        return [int(word) for word in text.split(",")]
-    except ValueError as error:
-        raise InputError(f"{what} is {text!r}, must be whole numbers with commas, e.g. 1,2,10") from error
+NAMES = separated(str, "a list of names with commas")
+NUMBERS = separated(int, "a list of whole numbers; give them with commas, e.g. 1,2,10")
 
 
 def at_least(value: T, what: str, least: int = 1) -> T:

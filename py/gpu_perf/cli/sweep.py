@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpu_extract.cli.common import Parser, add_common_options, at_least, log, numbers, run_main, stop_when_asked
+from gpu_extract.cli.common import NAMES, NUMBERS, Parser, add_common_options, at_least, log, run_main, stop_when_asked
 from gpu_extract.errors import ExitCode, InputError, one_of
 
 if TYPE_CHECKING:
@@ -49,12 +49,13 @@ def build_parser() -> Parser:
 def _run_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("folder", metavar="FOLDER", help="for records, table and plots; an interrupted sweep goes on there")
-    add("--modes", default="strong,weak", metavar="LIST", help="strong, weak or both (default)")
-    add("--ranks", default="1,2", metavar="LIST", help="numbers of ranks (default 1,2)")
-    add("--cores", default="auto", metavar="LIST", help="out of auto, banded, dense (default auto)")
-    add("--tiles", default=None, metavar="LIST", help="wavelength bins of a tile (default: as gpu_extract chooses)")
-    add("--per-gpu", default="0", metavar="LIST", help="ranks that share a GPU; 0: no GPU (default)")
-    add("--mps", default="off", metavar="LIST", help="off, on or off,on: GPUs under the Multi-Process Service")
+    add("--modes", type=NAMES, default="strong,weak", metavar="LIST", help="strong, weak or both (default)")
+    add("--ranks", type=NUMBERS, default="1,2", metavar="LIST", help="numbers of ranks (default 1,2)")
+    add("--cores", type=NAMES, default="auto", metavar="LIST", help="out of auto, banded, dense (default auto)")
+    add("--tiles", type=NUMBERS, metavar="LIST", help="wavelength bins of a tile (default: as gpu_extract chooses)")
+    add("--per-gpu", type=NUMBERS, default="0", metavar="LIST", help="ranks that share a GPU; 0: no GPU (default)")
+    add("--mps", type=NAMES, default="off", metavar="LIST",
+        help="off, on or off,on: GPUs under the Multi-Process Service")
     add("-n", "--nspec", type=int, default=500, metavar="N", help="fibres of the frame in strong scaling (default 500)")
     add("--bundle", type=int, default=25, metavar="N", help="fibres of each rank in weak scaling (default 25)")
     add("--repeats", type=int, default=3, metavar="N", help="of every point, interleaved (default 3)")
@@ -150,13 +151,8 @@ def space_of(args: argparse.Namespace) -> "Space":
     """The sweep that the options ask for. Raises InputError."""
     from gpu_perf.sweep import Space
 
-    switches = {"off": False, "on": True}
-    mps = [switches.get(word) for word in args.mps.split(",")]
-    if None in mps:
-        raise InputError(f"--mps is {args.mps!r}, must be off, on or off,on")
-    tiles = [None] if args.tiles is None else numbers(args.tiles, "--tiles")
-    return Space(args.modes.split(","), numbers(args.ranks, "--ranks"), args.cores.split(","), tiles,
-                 numbers(args.per_gpu, "--per-gpu"), [bool(m) for m in mps], args.nspec, args.bundle)
+    return Space(args.modes, args.ranks, args.cores, args.tiles or (None,), args.per_gpu, args.mps, args.nspec,
+                 args.bundle)
 
 
 def find_launcher(name: str, words: str, *, several: bool) -> "Launch":

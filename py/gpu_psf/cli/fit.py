@@ -2,7 +2,7 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from gpu_extract.cli.common import log, set_threads
+from gpu_extract.cli.common import log, separated, set_threads
 from gpu_extract.cli.ranks import start_ranks
 from gpu_extract.errors import ExitCode, InputError
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from gpu_psf.run import FittedPsf
 
 NAME = "fit"
+TAIL = separated(float, "four numbers: core (pixels), scales in x and y, and index, e.g. 1,1,1,2", 4)
 HIGH, MANY = 2.0, 0.1   # chi squared of a bundle, and share of the cores' pixels left out, that bring a warning
 APART = 0.1             # pixels that arcs are shifted against each other, that bring one
 HELP = "fit traces and shapes to arcs, starting from another PSF"
@@ -57,13 +58,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     shape("--across-degree", metavar="N", type=int, default=1,
           help="of the same across the fibres of a bundle (default 1)")
     shape("--trace-degree", metavar="N", type=int, help="of the traces in wavelength (default: the starting PSF's)")
-    shape("--tail", metavar="SHAPE", nargs="?", const="",
+    shape("--tail", metavar="SHAPE", nargs="?", const=(), type=TAIL,
           help="fit the amplitude of the spots' tails, too; SHAPE is CORE,XSCALE,YSCALE,INDEX (default: the starting "
                "PSF's shape, 1,1,1,2 where it has no tail). Without --tail its tail is kept")
     shape("--continuum", metavar="KIND", default="between",
           help="light beside the lines: between (default), fitted to the pixels away from lines; under, to all pixels "
                "together with the lines; or none")
-    shape("--reach", metavar="DX,DY", default="4,10",
+    shape("--reach", metavar="DX,DY", type=separated(int, "two numbers of pixels, e.g. 4,10", 2), default="4,10",
           help="how many pixels the starting PSF may be off in x and y (default 4,10)")
     shape("--saturation", metavar="E", type=float, default=6e4,
           help="electrons from which on a pixel is left out as saturated (default 60000)")
@@ -103,28 +104,11 @@ def body(args: argparse.Namespace) -> int:
 
 
 def _config(args: argparse.Namespace) -> "FitConfig":
-    """The settings that the options ask for. Raises ConfigError, InputError."""
+    """The settings that the options ask for. Raises ConfigError."""
     from gpu_psf.data import FitConfig
 
-    try:
-        dx, dy = (int(word) for word in args.reach.split(","))
-    except ValueError as error:
-        raise InputError(f"--reach is {args.reach!r}, must be two numbers of pixels, e.g. 4,10") from error
-    return FitConfig(args.gh_degree, args.wave_degree, args.across_degree, args.trace_degree, (dx, dy),
-                     args.saturation, args.specmin, args.nspec, args.spots, args.positions, _tail(args.tail),
-                     args.continuum)
-
-
-def _tail(text: str | None) -> tuple[float, ...] | None:
-    """FitConfig.tail. Raises InputError."""
-    if not text:
-        return None if text is None else ()
-    try:
-        core, xscale, yscale, index = (float(word) for word in text.split(","))
-    except ValueError as error:
-        raise InputError(f"--tail is {text!r}, must be four numbers: core (pixels), scales in x and y, and index, e.g. "
-                         "1,1,1,2") from error
-    return core, xscale, yscale, index
+    return FitConfig(args.gh_degree, args.wave_degree, args.across_degree, args.trace_degree, args.reach,
+                     args.saturation, args.specmin, args.nspec, args.spots, args.positions, args.tail, args.continuum)
 
 
 def _key(args: argparse.Namespace) -> str:

@@ -2,7 +2,7 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from gpu_extract.cli.common import log
+from gpu_extract.cli.common import log, separated
 from gpu_extract.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--bad", metavar="RAW", help="image of the detector's bad pixels: not 0 where a pixel is to be left out")
     bias = parser.add_argument_group("bias").add_argument
     bias("--dark", metavar="RAW", nargs="+", default=[], help="dark frames: their median is subtracted")
-    bias("--overscan", metavar="LO:HI", help="columns of the overscan: their median is subtracted row by row")
+    bias("--overscan", metavar="LO:HI", type=separated(int, "two columns, e.g. 2048:2080", 2, by=":"),
+         help="columns of the overscan: their median is subtracted row by row")
     bias("--bias", metavar="ADU", type=float, help="a number to subtract")
     noise = parser.add_argument_group("gain and noise").add_argument
     noise("--gain", metavar="E", type=float, help="electrons per ADU (default: from --transfer)")
@@ -108,13 +109,7 @@ def _bias(args: argparse.Namespace, raw: Any, darks: list[Any], known: "Spectrog
                          "or a --spectrograph that says bias or overscan")
     if darks:
         return np.median(darks, axis=0)
-    if args.bias is not None:
-        return args.bias
-    try:
-        lo, hi = (int(word) for word in args.overscan.split(":"))
-    except ValueError as error:
-        raise InputError(f"--overscan is {args.overscan!r}, must be two columns, e.g. 2048:2080") from error
-    return overscan_bias(raw, (lo, hi))
+    return overscan_bias(raw, args.overscan) if args.bias is None else args.bias
 
 
 def _detector(args: argparse.Namespace, raw: Any, darks: list[Any], bias: Any, known: "Spectrograph") -> "Detector":

@@ -2,7 +2,7 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from gpu_extract.cli.common import at_least, log
+from gpu_extract.cli.common import at_least, log, separated
 from gpu_extract.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
@@ -39,14 +39,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     known = parser.add_argument_group("wavelengths, one of").add_argument
     known("-p", "--psf", metavar="FILE", help="a PSF of this spectrograph, up to 5 pixels off in x and 8 in y")
     known("--pairs", metavar="FILE", help="identified lines: text with fibre, row (both from 0) and wavelength")
-    known("--range", metavar="W,W[,W]", help="wavelengths (A) of the middle fibre in the first and last row, right to "
-                                             "3%% of the range, and in the middle row")
+    known("--range", metavar="W,W[,W]", type=separated(float, "two or three wavelengths with commas between", 2, 3),
+          help="wavelengths (A) of the middle fibre in the first and last row, right to 3%% of the range, and in the "
+               "middle row")
     known("--spectrograph", metavar="NAME", help="a description: side, or FILE.ini, FILE.ini:NAME of your own. With "
                                                  "--psf or --pairs it says the number of fibres only")
     lamp = parser.add_argument_group("lines").add_argument
     lamp("--lines", metavar="FILE", help="lines of the lamp (default: Hg, Cd, Ne, Ar, Kr, Xe; vacuum wavelengths)")
-    lamp("--columns", metavar="F,R,W", default="0,1,2", help="columns of --pairs with fibre, row, wavelength (default "
-                                                             "0,1,2)")
+    lamp("--columns", metavar="F,R,W", default="0,1,2",
+         type=separated(int, "three columns with commas between, e.g. 0,3,4", 3),
+         help="columns of --pairs with fibre, row, wavelength (default 0,1,2)")
     lamp("--unit", choices=("angstrom", "nm"), default="angstrom", help="of the wavelengths of --pairs (default "
                                                                         "angstrom)")
     slit = parser.add_argument_group("fibres").add_argument
@@ -117,26 +119,15 @@ def _known(args: argparse.Namespace, described: "Spectrograph | None", ny: int) 
     if args.pairs is not None:
         from gpu_psf.start.lines import read_pairs
 
-        columns = _numbers("columns", args.columns, (3,), int)
-        return Known(pairs=read_pairs(args.pairs, tuple(columns), args.unit), echelle=args.echelle)      # type: ignore[arg-type]
+        at_least(min(args.columns), "--columns", 0)
+        return Known(pairs=read_pairs(args.pairs, args.columns, args.unit), echelle=args.echelle)
     from gpu_psf.start.identify import Range
 
     if args.range is None and described is not None:
         return Known(range=described.wavelengths(ny))
-    wave = _numbers("range", args.range, (2, 3), float)
-    if wave[0] == wave[1] or min(wave) <= 0:
-        raise InputError(f"--range is {args.range}, must be two different wavelengths above 0")
-    return Known(range=Range(*wave))
-
-
-def _numbers(option: str, text: str, counts: tuple[int, ...], kind: Any) -> list[Any]:
-    try:
-        numbers = [kind(word) for word in text.split(",")]
-    except ValueError:
-        numbers = []
-    if len(numbers) not in counts or not all(0 <= number < 1e9 for number in numbers):
-        raise InputError(f"--{option} is {text!r}, must be {' or '.join(map(str, counts))} numbers with commas between")
-    return numbers
+    if args.range[0] == args.range[1] or not all(0 < wave < 1e9 for wave in args.range):
+        raise InputError(f"--range is {','.join(map(str, args.range))}, must be different wavelengths above 0")
+    return Known(range=Range(*args.range))
 
 
 def _lines(args: argparse.Namespace) -> Any:
@@ -164,5 +155,4 @@ def _tell(args: argparse.Namespace, start: "Start") -> None:
         log.warning("without an arc the widths along the dispersion are taken to be those across it")
     first, last, step = suggested_grid(start.psf)
     log.info(f"PSF: {args.output} ({start.psf.nfibre} fibres, {start.used} lines, rms {start.rms:.3f} pixels, sigma "
-             "along the "
-             f"dispersion {start.width:.2f} pixels; extract with -w {first:.2f},{last:.2f},{step:.3g})")
+             f"along the dispersion {start.width:.2f} pixels; extract with -w {first:.2f},{last:.2f},{step:.3g})")

@@ -11,7 +11,7 @@ from gpu_extract.cli.common import at_least, run_main, set_threads, stop_when_as
 from gpu_extract.cli.device_info import ask_vendor, show_devices
 from gpu_extract.cli.ranks import find_launch, run_kept, speaks, start_ranks
 from gpu_extract.errors import ExitCode, InputError
-from gpu_stress.cli.stress_options import build_parser, devices_of, fault_of, spec_of
+from gpu_stress.cli.stress_options import build_parser, devices_of, spec_of
 from gpu_stress.spec import TESTS
 
 PROG = "gpu_stress"
@@ -48,10 +48,10 @@ def _body(args: argparse.Namespace) -> int:
 
 def _test(args: argparse.Namespace) -> int:
     """One test, in this process or in several, or as one of several."""
-    spec, fault = spec_of(args), fault_of(args.plant_fault)
+    spec = spec_of(args, args.command, module=args.module or "numpy", shape=args.shape, dtype=args.dtype)
     if args.worker is None:
         spec.supported()
-    procs = at_least(args.procs, "--procs")
+    procs, fault = at_least(args.procs, "--procs"), args.plant_fault
     if args.threads is not None:
         set_threads(args.threads)
     devices = devices_of(args.devices, spec.module)

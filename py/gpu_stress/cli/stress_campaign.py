@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpu_extract.cli.common import at_least, log, numbers
+from gpu_extract.cli.common import NAMES, at_least, log
 from gpu_extract.errors import ExitCode, InputError
-from gpu_stress.cli.stress_options import amount, devices_of, fault_of
+from gpu_stress.cli.stress_options import devices_of, spec_of
 from gpu_stress.rows import MACHINE
-from gpu_stress.spec import Spec, parse_shape
 
 if TYPE_CHECKING:
     from gpu_perf.campaign import Outcome
@@ -48,15 +47,11 @@ def run_campaign(args: argparse.Namespace) -> int:
 def _product(args: argparse.Namespace) -> "Product":
     from gpu_stress.sets import Product
 
-    modules = (args.modules or args.module or "numpy").split(",")
-    count, seconds = amount(args)
+    modules = args.modules or NAMES(args.module or "numpy")
     devices = devices_of(args.devices, "cupy" if "cupy" in modules else "numpy")
     at_least(args.threads, "--threads")
-    base = Spec("copy", count=count, seconds=seconds, copy=args.copy, pinned=args.pinned, warmup=args.warmup,
-                check_every=args.check_every, seed=args.seed, core=args.core)
-    return Product(modules, args.tests.split(","), [parse_shape(s) for s in args.shapes.split(",")],
-                   args.dtypes.split(","), numbers(args.procs, "--procs"), base, devices, args.threads,
-                   args.timeout, fault_of(args.plant_fault))
+    return Product(modules, args.tests, args.shapes, args.dtypes, args.procs, spec_of(args, "fft"), devices,
+                   args.threads, args.timeout, args.plant_fault)
 
 
 def _note_machine(folder: Path, modules: Sequence[str], device: int) -> None:

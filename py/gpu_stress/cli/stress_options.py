@@ -1,7 +1,9 @@
 """The options of gpu_stress."""
 import argparse
+from collections.abc import Sequence
+from typing import Any
 
-from gpu_extract.cli.common import Parser, add_common_options, numbers
+from gpu_extract.cli.common import NAMES, NUMBERS, Parser, add_common_options, separated
 from gpu_extract.errors import InputError
 from gpu_stress.spec import COPIES_BY_DEFAULT, DTYPES, MODULES, SHAPES, SUPPORTED, TESTS, Spec, parse_shape, show
 
@@ -78,7 +80,7 @@ def _add_test(parser: argparse.ArgumentParser, test: str) -> None:
     copies = test in COPIES_BY_DEFAULT
     _add_module(parser)
     add = parser.add_argument
-    add("-s", "--shape", default=shape, help=f"of the array (default {shape})")
+    add("-s", "--shape", type=parse_shape, default=shape, help=f"of the array (default {shape})")
     _add_amount(parser, 100 if test != "extract" else 10)
     dtype = "float64" if "float32" not in SUPPORTED[test] else "float32"
     add("-d", "--dtype", default=dtype, metavar="NAME",
@@ -88,7 +90,6 @@ def _add_test(parser: argparse.ArgumentParser, test: str) -> None:
     add("--json", action="store_true", help="print JSON")
     if test == "extract":
         add("--core", default="banded", metavar="NAME", help="banded (default) or dense")
-    add("--plant-fault", default=None, help=argparse.SUPPRESS)
     add("--worker", default=None, help=argparse.SUPPRESS)
 
 
@@ -110,31 +111,35 @@ def _add_how(parser: argparse.ArgumentParser, copies: bool) -> None:
     add("--warmup", type=int, default=3, metavar="N", help="cycles before the clock runs (default 3)")
     add("--check-every", type=int, default=1, metavar="N", help="check every Nth result (default 1: all)")
     add("--seed", type=int, default=1, metavar="N", help="of the content (default 1)")
-    add("--devices", default="0", metavar="LIST", help="device numbers, such as 0,1, or all; "
-                                                       "processes take them in turn (default 0)")
+    add("--devices", type=_devices, default="0", metavar="LIST",
+        help="device numbers, such as 0,1, or all; processes take them in turn (default 0)")
     add("--threads", type=int, default=None, metavar="N",
         help="of the numerical libraries in each process (default: as they choose)")
     add("--timeout", type=float, default=None, metavar="T", help="end processes after so many seconds")
+    add("--plant-fault", type=separated(int, "PROCESS:CYCLE", 2, by=":"), default=None, help=argparse.SUPPRESS)
+
+
+def _devices(text: str) -> tuple[int, ...] | None:
+    """The numbers, None for all."""
+    return None if text == "all" else NUMBERS(text)
 
 
 def _add_campaign(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("folder", metavar="FOLDER", help="where results go; an interrupted campaign goes on there")
-    add("-m", "--module", dest="modules", default=None, metavar="LIST",
-        help="numpy, cupy or numpy,cupy (default numpy)")
-    add("--tests", default="copy,rand,fft", metavar="LIST", help="default copy,rand,fft")
-    add("-s", "--shapes", default="100x100,1000x1000,10000x1000", metavar="LIST",
-        help="default 100x100,1000x1000,10000x1000")
-    add("-d", "--dtypes", default="float16,float32,float64", metavar="LIST",
+    add("-m", "--module", type=NAMES, dest="modules", metavar="LIST", help="numpy, cupy or numpy,cupy (default numpy)")
+    add("--tests", type=NAMES, default="copy,rand,fft", metavar="LIST", help="default copy,rand,fft")
+    add("-s", "--shapes", type=separated(parse_shape, "shapes"), default="100x100,1000x1000,10000x1000",
+        metavar="LIST", help="default 100x100,1000x1000,10000x1000")
+    add("-d", "--dtypes", type=NAMES, default="float16,float32,float64", metavar="LIST",
         help=f"out of {', '.join(DTYPES)} (default float16,float32,float64)")
-    add("--procs", default="1,2,3,10", metavar="LIST", help="processes at once (default 1,2,3,10)")
+    add("--procs", type=NUMBERS, default="1,2,3,10", metavar="LIST", help="processes at once (default 1,2,3,10)")
     _add_amount(parser, None)
     _add_how(parser, True)
     add("--core", default="banded", metavar="NAME", help="of the extract test: banded (default) or dense")
     add("--repeats", type=int, default=1, metavar="N", help="of the whole list, interleaved (default 1)")
     add("--no-samples", dest="samples", action="store_false", help="do not sample CPU and GPU state")
     add("--retry", action="store_true", help="run again what failed, was killed or timed out")
-    add("--plant-fault", default=None, help=argparse.SUPPRESS)
 
 
 def _add_report(parser: argparse.ArgumentParser) -> None:
@@ -144,13 +149,15 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
     add("--no-plots", dest="plots", action="store_false", help="text only")
 
 
-def spec_of(args: argparse.Namespace) -> Spec:
-    """The test that a command line asks for; raises InputError, one line with every problem."""
+def spec_of(args: argparse.Namespace, test: str, **what: Any) -> Spec:
+    """The test that a command line asks for; raises InputError, one line with every problem.
+
+    what: module, shape and dtype, where they are known
+    """
     count, seconds = amount(args)
-    return Spec(args.command, module=args.module or "numpy", shape=parse_shape(args.shape), dtype=args.dtype,
-                count=count, seconds=seconds, copy=args.copy or args.command == "copy", pinned=args.pinned,
+    return Spec(test, count=count, seconds=seconds, copy=args.copy or test == "copy", pinned=args.pinned,
                 warmup=args.warmup, check_every=args.check_every, seed=args.seed,
-                core=getattr(args, "core", "banded"))
+                core=getattr(args, "core", "banded"), **what)
 
 
 def amount(args: argparse.Namespace) -> tuple[int | None, float | None]:
@@ -163,21 +170,13 @@ def amount(args: argparse.Namespace) -> tuple[int | None, float | None]:
     return (None, 3.0) if count is None else (count, None)
 
 
-def fault_of(text: str | None) -> tuple[int, int] | None:
-    """(process, cycle) from "PROCESS:CYCLE"."""
-    if text is None:
-        return None
-    process, cycle = numbers(text.replace(":", ","), "--plant-fault")
-    return process, cycle
-
-
-def devices_of(text: str, module: str) -> list[int]:
+def devices_of(numbers: Sequence[int] | None, module: str) -> Sequence[int]:
     """The device numbers of --devices; raises InputError where the module has no such device."""
     if module != "cupy":
-        return [0] if text == "all" else numbers(text, "--devices")
+        return numbers or (0,)
     from gpu_stress.backend import device_count
     count = device_count()
-    devices = list(range(count)) if text == "all" else numbers(text, "--devices")
+    devices = numbers or range(count)
     missing = [d for d in devices if not 0 <= d < count]
     if missing:
         raise InputError(f"--devices names {missing[0]}, there are {count} CUDA devices: 0 to {count - 1}")
