@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_extract.errors import InputError, check_local
+from gpu_extract.io.whose import birth
 from gpu_extract.perf.clock import epoch, now
 from gpu_perf.journal import Journal, read_lines
 from gpu_perf.processes import Ended, common_interval, run_together
@@ -175,16 +176,17 @@ def _run_one(command: Command, repeat: int, journal: Journal, sampler: Sampler |
         tick=None if sampler is None else lambda pids: sampler(command.name, repeat, pids),
         started=lambda pids: journal.write({
             "kind": "start", "name": command.name, "repeat": repeat,
-            "pids": [[pid, _birth(pid)] for pid in pids.values()]}))
+            "pids": [[pid, birth(pid)] for pid in pids.values()]}))
     seconds = now() - zero
-    status = max((e.status for e in ended), key=_severity)
+    status = max((e.status for e in ended), key=severity)
     outcome = Outcome(command.name, repeat, command.digest(), status, begun, seconds, common_interval(ended),
                       tuple(ended), dict(command.facts))
     journal.write({"kind": "outcome", **asdict(outcome)})
     return outcome
 
 
-def _severity(status: str) -> int:
+def severity(status: str) -> int:
+    """How bad a status is: its place in SEVERITY; one that is not known is the worst."""
     return SEVERITY.index(status) if status in SEVERITY else len(SEVERITY)
 
 
@@ -210,19 +212,9 @@ def _end_left_over(journal: Journal) -> None:
     """End processes that a killed runner left running: they would disturb what is timed next."""
     last = journal.lines[-1] if journal.lines else {}
     if last.get("kind") == "start":
-        for pid, birth in last["pids"]:
-            if birth is not None and _birth(pid) == birth:
+        for pid, born in last["pids"]:
+            if born is not None and birth(pid) == born:
                 os.killpg(pid, signal.SIGKILL)
-
-
-def _birth(pid: int) -> str | None:
-    """Which start of which machine, and when after it a process began: with the pid it names one process."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return None
-    return f"{boot} {ticks}"
 
 
 def _belongs(line: Mapping[str, Any]) -> bool:

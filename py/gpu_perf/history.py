@@ -41,13 +41,6 @@ class History:
         """The commits that have a component, by date."""
         return [c for c in self.commits if c.hash in self.components[component]]
 
-    def relative(self, component: str, commit: str) -> float | None:
-        """A component's median over that at the baseline."""
-        points = self.components[component]
-        if self.baseline.hash not in points or points[self.baseline.hash].median <= 0:
-            return None
-        return points[commit].median / points[self.baseline.hash].median
-
 
 def history_of(store: Store, series: str, baseline: str | None = None, *, alpha: float = ALPHA,
                least: float = LEAST) -> History:

@@ -12,13 +12,12 @@ from gpu_extract.errors import InputError, InternalError
 from gpu_extract.perf.clock import now
 from gpu_extract.perf.record import Run, is_communication, parse_run
 from gpu_perf.campaign import Command, Outcome, end_left_over, run
-from gpu_perf.metrics import stages, windows
+from gpu_perf.metrics import EXTRACTION, stages, windows
 from gpu_perf.problems import Problem
 from gpu_perf.repository import git, worktrees
 from gpu_perf.store import Commit, Result, Store
 
 RUN_TIME, COMMAND, CPU, MPI, COPIES = "run time", "command", "CPU", "% MPI", "% copies"
-EXTRACTION = "extract"
 COMPILE = 4              # times the limit, for the first run of a commit
 Tell = Callable[[str], None]
 

@@ -19,6 +19,7 @@ from gpu_extract.errors import InputError, did_you_mean
 from gpu_extract.perf.record import Rank, Run, Span, is_communication, outside
 from gpu_extract.perf.recorder import COMPILE
 
+EXTRACTION = "extract"      # the stage that is the work itself
 # what pypop derives from hardware counters, or from a replay on an ideal network: a record has neither
 NOT_RECORDED = {
     "transfer efficiency": "needs a replay on an ideal network",

@@ -1,11 +1,10 @@
-"""The report on one run: text, and one HTML page that needs nothing else."""
+"""The report on one run."""
 from dataclasses import dataclass, field, replace
-from html import escape
 
 from gpu_extract.errors import InputError
 from gpu_extract.perf.clock import stamp
 from gpu_extract.perf.record import Run
-from gpu_perf.metrics import metrics_of, stages, windows
+from gpu_perf.metrics import EXTRACTION, metrics_of, stages, windows
 from gpu_perf.run_tables import (
     call_table,
     copy_table,
@@ -19,7 +18,7 @@ from gpu_perf.run_tables import (
 from gpu_perf.tables import Table
 from gpu_perf.timeline import timeline
 from gpu_perf.verdict import Verdict, judge
-from gpu_perf.webpage import document, summary_html, table_html
+from gpu_perf.webpage import Report
 from gpu_perf.work import work_of
 
 STYLE = """
@@ -29,7 +28,6 @@ p.legend span { display: inline-block; margin-right: .9rem; font-size: .85rem; }
 p.legend i { display: inline-block; width: .8em; height: .8em; margin-right: .3em; }
 td:first-child { white-space: pre; }
 """
-EXTRACTION = "extract"
 
 
 @dataclass(frozen=True)
@@ -80,26 +78,11 @@ def tables_of(run: Run, asked: Asked) -> list[Table]:
     return [t for t in tables if t.rows]
 
 
-def text_report(run: Run, asked: Asked) -> str:
-    """The report as text."""
-    title = heading(run)
-    return "\n".join([title, "=" * len(title), *facts(run), "", *verdict_of(run, asked).lines(), "",
-                      *(t.text() for t in tables_of(run, asked))])
-
-
-def html_report(run: Run, asked: Asked) -> str:
-    """The report as a page."""
+def report_of(run: Run, asked: Asked) -> Report:
+    """The report. Raises InputError as `verdict_of` does."""
     verdict = verdict_of(run, asked)
-    tables = tables_of(run, asked)
-    parts = [f"<h1>{escape(heading(run))}</h1>", summary_html(verdict.lines(), bad=bool(verdict.dominant)),
-             f'<p class="note">{"<br>".join(escape(line) for line in facts(run))}</p>',
-             "<h2>What each rank did when</h2>", timeline(run), *(table_html(t) for t in tables)]
-    return document(heading(run), parts, style=STYLE)
-
-
-def heading(run: Run) -> str:
-    """The title."""
-    return f"Where the time went: {run.name}"
+    return Report(f"Where the time went: {run.name}", verdict.lines(), tables_of(run, asked), facts(run),
+                  bad=bool(verdict.dominant), pictures=("<h2>What each rank did when</h2>", timeline(run)), style=STYLE)
 
 
 def facts(run: Run) -> list[str]:

@@ -14,7 +14,7 @@ from gpu_perf.changes import ALPHA, FEWEST, LEAST
 from gpu_perf.history import History, history_of, verdict
 from gpu_perf.measure import RUN_TIME
 from gpu_perf.quiet import disturbances
-from gpu_perf.run_report import Asked, html_report
+from gpu_perf.run_report import Asked, report_of
 from gpu_perf.store import Store
 from gpu_perf.tables import Table
 from gpu_perf.webpage import document, summary_html, table_html
@@ -146,6 +146,6 @@ def _reports(store: Store, folder: Path, number: int, history: History) -> dict[
             continue
         runs.sort(key=lambda r: max(k.elapsed for k in r.ranks))
         address = f"commits/{number}-{commit.hash[:12]}.html"
-        write_text(folder / address, html_report(runs[len(runs) // 2], Asked()))
+        write_text(folder / address, report_of(runs[len(runs) // 2], Asked()).html())
         links[commit.hash] = address
     return links

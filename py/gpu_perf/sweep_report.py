@@ -18,10 +18,9 @@ from gpu_perf.sweep_results import (
 )
 from gpu_perf.sweep_verdict import circumstances, doubts, judgement
 from gpu_perf.tables import NONE, Table, number
-from gpu_perf.webpage import document, figure_html, summary_html, table_html
+from gpu_perf.webpage import Report, figure_html
 
 TIMES = {"extract": "extraction", "run": "run with start, reading and writing", "command": "whole command"}
-TITLE = "How the extraction scales"
 
 
 def write_report(folder: Path, *, time: str = "extract", plots: bool = True, markdown: str | None = None,
@@ -40,30 +39,30 @@ def write_report(folder: Path, *, time: str = "extract", plots: bool = True, mar
     doubtful = doubts(rows, time) + [line for line in about if "MIXED" in line]
     end = judgement(rows, bool(doubtful))
     lines = [*summary(rows, time), *(f"FAILED: {line}" for line in failed), *doubtful, end]
-    parts = [f"<h1>{TITLE}</h1>", summary_html(lines, bad=bool(failed or doubtful) or "not fit" in end),
-             f'<p class="note">{"<br>".join(escape(line) for line in about)}</p>']
+    pictures = []
     if plots:
         from gpu_extract.figures.scaling import scaling_figure
 
         picture = folder / "scaling.png"
         scaling_figure(picture, curves(rows, time, reference=reference), f"seconds of the {TIMES[time]}")
-        parts.append(figure_html(picture, "Run time, efficiency and POP metrics against ranks", "scaling"))
+        pictures.append(figure_html(picture, "Run time, efficiency and POP metrics against ranks", "scaling"))
         if reference:
             grey = "Grey" if any(map(is_published_work, rows)) else "Left out, since this sweep is of other work"
-            parts.append(f'<p class="note">{grey}: {escape(published_source())}.</p>')
-    parts += [table_html(table), table_html(pop_table(rows))]
-    write_text(folder / "report.html", document(TITLE, parts))
+            pictures.append(f'<p class="note">{grey}: {escape(published_source())}.</p>')
+    report = Report("How the extraction scales", lines, [table, pop_table(rows)], about,
+                    bad=bool(failed or doubtful) or "not fit" in end, pictures=pictures)
+    write_text(folder / "report.html", report.html())
     write_json(folder / "scaling.json", plain(rows), 1)
     if markdown:
         write_text(markdown, markdown_table(table))
-    return "\n".join([TITLE, "=" * len(TITLE), *lines, "", *about, "", table.text(), pop_table(rows).text()])
+    return report.text()
 
 
 def scaling_table(rows: Sequence[Row], time: str) -> Table:
     """Medians with spread of each point."""
     lines = [(row.point.label, str(row.point.ranks), str(row.point.nspec), str(len(row.repeats)),
               *(_seconds(row.seconds(t)) for t in ("command", "run", "extract")),
-              _share(_spread(row.efficiency))) for row in rows]
+              _share(spread(row.efficiency.values()))) for row in rows]
     header = ("series", "ranks", "fibres", "repeats", "command, s", "run, s", "extraction, s", "efficiency")
     return Table("Scaling", header, tuple(lines), "Median (lowest to highest repeat). Efficiency: of the "
                  f"{TIMES[time]}, against the fewest ranks of the series in the same repeat.")
@@ -83,7 +82,7 @@ def summary(rows: Sequence[Row], time: str) -> list[str]:
         own = [r for r in rows if r.point.label == label and r.efficiency]
         if len(own) > 1:
             last = max(own, key=lambda r: r.point.ranks)
-            lines.append(f"{label}: {_share(_spread(last.efficiency))} efficient on {last.point.ranks} ranks "
+            lines.append(f"{label}: {_share(spread(last.efficiency.values()))} efficient on {last.point.ranks} ranks "
                          f"({TIMES[time]})")
     return lines or ["One number of ranks only: there is no scaling to tell."]
 
@@ -99,7 +98,7 @@ def curves(rows: Sequence[Row], time: str, *, reference: bool) -> list[Any]:
             names = {name: _known({n: r.metric(name) for n, r in own.items()}) for name in METRICS}
             found.append(Curve(next(iter(own.values())).point.mode, label,
                                _known({n: r.seconds(time) for n, r in own.items()}),
-                               _known({n: _spread(r.efficiency) for n, r in own.items()}), names))
+                               _known({n: spread(r.efficiency.values()) for n, r in own.items()}), names))
     if not found:
         raise InputError("no point of the sweep has a result: look at the lines that say what failed")
     modes = {mode for mode in {r.point.mode for r in rows}
@@ -127,10 +126,6 @@ def plain(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 def _known(values: Mapping[int, Spread | None]) -> dict[int, Spread]:
     return {n: v for n, v in values.items() if v is not None}
-
-
-def _spread(values: Mapping[int, float]) -> Spread | None:
-    return spread(list(values.values()))
 
 
 def _seconds(value: Spread | None) -> str:

@@ -1,7 +1,7 @@
 """What came of a sweep: one row for each point, with medians and spreads over its repeats."""
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -10,10 +10,9 @@ from typing import Any
 from gpu_extract.errors import InputError
 from gpu_extract.perf.record import Run, read_run
 from gpu_perf.campaign import Outcome, load
-from gpu_perf.metrics import Metrics, pop_metrics, windows
+from gpu_perf.metrics import EXTRACTION, Metrics, pop_metrics, windows
 from gpu_perf.sweep import RECORDS, Point, point_of
 
-EXTRACTION = "extract"
 METRICS = {"load balance": "load_balance", "communication eff.": "communication_efficiency",
            "parallel eff.": "parallel_efficiency", "computation scaling": "computation_scaling"}
 Spread = tuple[float, float, float]
@@ -43,17 +42,17 @@ class Row:
 
     def seconds(self, time: str) -> Spread | None:
         """Lowest, median, highest of the repeats."""
-        return spread([r.seconds[time] for r in self.repeats.values()])
+        return spread(r.seconds[time] for r in self.repeats.values())
 
     def metric(self, name: str) -> Spread | None:
         """The same of a POP metric."""
-        values = [getattr(m, METRICS[name]) for m in self.metrics.values()]
-        return spread([v for v in values if v is not None])
+        return spread(v for m in self.metrics.values() if (v := getattr(m, METRICS[name])) is not None)
 
 
-def spread(values: Sequence[float]) -> Spread | None:
+def spread(values: Iterable[float]) -> Spread | None:
     """Lowest, median and highest; None of nothing."""
-    return (min(values), statistics.median(values), max(values)) if values else None
+    known = list(values)
+    return (min(known), statistics.median(known), max(known)) if known else None
 
 
 def read_rows(folder: Path, time: str) -> list[Row]:

@@ -1,10 +1,11 @@
 """What a sweep was made of, whether it can be trusted, and what follows from it."""
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from statistics import median
 
 from gpu_extract.perf.clock import stamp
 from gpu_extract.perf.record import Run
 from gpu_perf.quiet import disturbances
-from gpu_perf.sweep_results import Row, spread
+from gpu_perf.sweep_results import Row
 
 WELL = 0.8            # efficient from here on
 ALIKE = 1.1           # the slowest repeat over the fastest, beyond which a machine was not quiet
@@ -51,7 +52,7 @@ def doubts(rows: Sequence[Row], time: str) -> list[str]:
         said = [c for repeat in row.repeats.values() for c in disturbances(repeat.run)]
         if said:
             lines.append(f"NOT QUIET: {name}: {said[0]}")
-        values = spread([repeat.seconds[time] for repeat in row.repeats.values()])
+        values = row.seconds(time)
         if values and values[2] > ALIKE * values[0]:
             lines.append(f"NOT QUIET: {name}: the slowest repeat took {values[2] / values[0]:.2f} times the fastest")
     return lines
@@ -66,17 +67,16 @@ def judgement(rows: Sequence[Row], doubtful: bool) -> str:
     several = [r for r in last.values() if any(o.point.label == r.point.label and o is not r for o in rows)]
     if not several:
         return "Verdict: nothing to judge: give more than one number of ranks (--ranks 1,2,4)."
-    poor = [r for r in several if _median(r.efficiency.values()) < WELL]
+    poor = [r for r in several if _efficiency(r) < WELL]
     if not poor:
         most = max(r.point.ranks for r in several)
         return f"Verdict: fit: at least {WELL:.0%} efficient up to {most} ranks: use them."
-    worst = min(poor, key=lambda r: _median(r.efficiency.values()))
+    worst = min(poor, key=_efficiency)
     known = {name: values[1] for name in _REMEDIES if (values := worst.metric(name))}
     advice = _REMEDIES[min(known, key=lambda n: known[n])] if known else "use fewer ranks"
     return (f"Verdict: not fit on {worst.point.ranks} ranks: {worst.point.label} is "
-            f"{_median(worst.efficiency.values()):.0%} efficient; {advice}.")
+            f"{_efficiency(worst):.0%} efficient; {advice}.")
 
 
-def _median(values: Iterable[float]) -> float:
-    found = spread(list(values))
-    return found[1] if found else 0.0
+def _efficiency(row: Row) -> float:
+    return median(row.efficiency.values())

@@ -1,18 +1,19 @@
 """TALP's metrics as a table, beside what pypop's load balance and a reference run add."""
 from gpu_perf.tables import NONE, Table, number
 from gpu_perf.talp import METRICS, Talp
+from gpu_perf.webpage import Report
 
 ROUNDING = 0.0051       # TALP writes two digits
 
 
-def text_report(talp: Talp, reference: Talp | None = None) -> str:
+def report_of(talp: Talp, reference: Talp | None = None) -> Report:
     """The regions side by side, and what the file says otherwise than its times do."""
     when = f", {talp.timestamp}" if talp.timestamp else ""
     title = f"Metrics of TALP (DLB {talp.version or 'of an unknown version'}{when})"
     whole = talp.regions[0]
     what = (f"{whole.ranks} MPI ranks, {whole.cpus} CPUs, {whole.nodes} node{'s' * (whole.nodes != 1)}"
             if whole.ranks else f"no MPI, {whole.cpus} CPU{'s' * (whole.cpus != 1)}")
-    return "\n".join([title, "=" * len(title), what, "", *disagreements(talp), metric_table(talp, reference).text()])
+    return Report(title, disagreements(talp), [metric_table(talp, reference)], [what])
 
 
 def disagreements(talp: Talp) -> list[str]:
@@ -50,5 +51,3 @@ def _additive(values: dict[str, float]) -> float | None:
 
 def _percent(value: float | None) -> str:
     return NONE if value is None else f"{value:.1%}"
-
-

@@ -1,6 +1,7 @@
 """Pages of HTML that need nothing else: style, pictures and scripts are inside them, nothing is fetched."""
 import base64
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
@@ -36,6 +37,35 @@ def document(title: str, parts: Sequence[str], *, style: str = "", script: str =
             "<meta name=\"viewport\" content=\"width=device-width\">"
             f"<title>{escape(title)}</title><style>{STYLE}{style}</style></head>\n<body>\n" + "\n".join(parts)
             + f"{code}\n</body></html>\n")
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report as text or as a page.
+
+    verdict: the lines that matter, in red if bad; facts: what it is about
+    pictures, style: HTML before the tables, and rules besides STYLE, of the page
+    """
+
+    title: str
+    verdict: Sequence[str]
+    tables: Sequence[Table]
+    facts: Sequence[str] = ()
+    bad: bool = False
+    pictures: Sequence[str] = ()
+    style: str = ""
+
+    def text(self) -> str:
+        """Title, facts, verdict, tables."""
+        head = "\n".join([self.title, "=" * len(self.title), *self.facts])
+        blocks = [head, "\n".join(self.verdict), "\n".join(t.text() for t in self.tables)]
+        return "\n\n".join(filter(None, blocks))
+
+    def html(self) -> str:
+        """The same, with pictures, as a page."""
+        parts = [f"<h1>{escape(self.title)}</h1>", summary_html(self.verdict, bad=self.bad),
+                 f'<p class="note">{"<br>".join(map(escape, self.facts))}</p>', *self.pictures]
+        return document(self.title, [*parts, *map(table_html, self.tables)], style=self.style)
 
 
 def summary_html(lines: Sequence[str], *, bad: bool = False) -> str:

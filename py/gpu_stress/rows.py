@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_extract.errors import InputError
-from gpu_perf.campaign import SEVERITY, Outcome, load, planned
+from gpu_perf.campaign import Outcome, load, planned, severity
 from gpu_stress.lines import together
 from gpu_stress.nvml import throttled
 from gpu_stress.sampler import read_samples
@@ -108,7 +108,7 @@ def read_campaign(folder: Path, label: str | None = None) -> Campaign:
 
 def _row(outcomes: Sequence[Outcome]) -> Row:
     facts = outcomes[0].facts
-    worst = max(outcomes, key=lambda o: SEVERITY.index(o.status) if o.status in SEVERITY else len(SEVERITY))
+    worst = max(outcomes, key=lambda o: severity(o.status))
     results = [[p.result or {} for p in o.processes] for o in outcomes if o.status in ("ok", "wrong")]
     parts = [s for s in map(together, results) if s is not None]
     cycles = [r["cycle"] for group in results for r in group if r.get("cycle")]

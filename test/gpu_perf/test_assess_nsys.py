@@ -10,7 +10,7 @@ import pytest
 from gpu_extract.errors import InputError
 from gpu_perf.cli.perf import main
 from gpu_perf.nsys import NO_RANGE, read_profile
-from gpu_perf.nsys_report import busy, copy_table, gap_table, gaps, html_report, kernel_table, length, text_report
+from gpu_perf.nsys_report import busy, copy_table, gap_table, kernel_table, length, report_of, uses
 
 PROCESS = 0x1000000000000 + (77 << 24)         # globalTid of thread 0; the process is in the bits above the lowest 24
 MAIN, OTHER = PROCESS + 11, PROCESS + 12
@@ -87,15 +87,15 @@ def test_tables_by_hand(make: Make) -> None:
     assert copies["d2h", "from 4 kB to 64 kB", "1"][0] == "0.005"
     # busy 6-8, 12-30, 60-64, 96-97: gaps 4, 30, 32 ms
     assert length(busy(profile.activities)) == pytest.approx(0.025)
-    assert [round(1e3 * (end - start)) for start, end in gaps(profile, 0)] == [32, 30, 4]
+    assert [round(1e3 * (end - start)) for start, end in uses(profile)[0].gaps] == [32, 30, 4]
     assert gap_table(profile).rows[0][1:] == ("0.064000", "32.000", "solve")
 
 
 def test_the_verdict_names_the_idle_gpu(make: Make) -> None:
-    text = text_report(read_profile(make()))
+    text = report_of(read_profile(make())).text()
     assert "An idle GPU costs 73% of the time" in text           # 66 of 91 ms
     assert "0.066 s of 0.091 s" in text
-    page = html_report(read_profile(make()))
+    page = report_of(read_profile(make())).html()
     assert "solve_band" in page and "http" not in page
 
 
@@ -106,7 +106,7 @@ def test_what_is_absent_is_said(make: Make, table: str, words: str) -> None:
     profile = read_profile(make(table))
     (said,) = profile.missing
     assert words in said and table in said
-    assert "Not in this export" in text_report(profile)
+    assert "Not in this export" in report_of(profile).text()
 
 
 def test_older_columns(make: Make) -> None:
@@ -158,7 +158,7 @@ def test_the_command_writes_text_and_page(make: Make, tmp_path: Path, capsys: py
 
 def test_the_page_in_a_browser(make: Make, tmp_path: Path, browser: Any) -> None:
     page = tmp_path / "page.html"
-    page.write_text(html_report(read_profile(make())))
+    page.write_text(report_of(read_profile(make())).html())
     browser.open(page)
     assert "An idle GPU costs 73%" in browser.text("ul.summary")
     rows = [row.text.split() for row in browser.all("#t-kernels-under-their-stages + .scroll tbody tr")]

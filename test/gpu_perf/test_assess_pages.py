@@ -6,7 +6,7 @@ import pytest
 
 from gpu_extract.perf.record import parse_run
 from gpu_perf.cli.track import main
-from gpu_perf.run_report import Asked, html_report
+from gpu_perf.run_report import Asked, report_of
 from gpu_perf.store import Commit, Result, Store
 
 COMMITS = 14
@@ -89,7 +89,7 @@ def test_a_commit_leads_to_its_full_report(browser, site: Path) -> None:
 
 def test_the_report_on_a_run_shows_a_bar_for_every_stage(browser, tmp_path: Path) -> None:
     page = tmp_path / "run.html"
-    page.write_text(html_report(parse_run(json.loads(json.dumps(record(1, 3.0)))), Asked()))
+    page.write_text(report_of(parse_run(json.loads(json.dumps(record(1, 3.0)))), Asked()).html())
     browser.open(page)
     bars = browser.all("svg.timeline rect")
     titles = [b.get_attribute("textContent") for b in bars]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpu_extract.errors import InputError, OutputError
-from gpu_perf import campaign
+from gpu_extract.io.whose import birth
 from gpu_perf.campaign import Command, load, planned, run
 from gpu_perf.processes import run_together
 
@@ -237,6 +237,6 @@ def test_process_numbers_reach_the_command(tmp_path):
 
 
 def test_births_name_processes():
-    assert campaign._birth(os.getpid()) == campaign._birth(os.getpid()) is not None
-    assert campaign._birth(os.getpid()) != campaign._birth(1)
-    assert campaign._birth(2**22 + 1) is None
+    assert birth(os.getpid()) == birth(os.getpid()) is not None
+    assert birth(os.getpid()) != birth(1)
+    assert birth(2**22 + 1) is None

@@ -48,6 +48,12 @@ def is_gone(writer: Writer) -> bool | None:
     return False if started is None else started != writer.start
 
 
+def birth(pid: int) -> str | None:
+    """With its number it names one process of all machines; None where there is none, or the system does not tell."""
+    started = _started(pid)
+    return None if started is None else f"{_where()} {started}"
+
+
 def host() -> str:
     """This machine's name, for people to read."""
     return socket.gethostname().split(".")[0]

@@ -3,10 +3,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpu_extract.cli.common import Parser, add_common_options, log, run_main
 from gpu_extract.errors import ExitCode, InputError
+
+if TYPE_CHECKING:
+    from gpu_perf.webpage import Report
 
 PROG, INFO = "gpu_perf", "the output of gpu_stress info --json, or 'here'"
 DESCRIPTION = """\
@@ -85,24 +88,24 @@ def _body(args: argparse.Namespace) -> int:
 
 def _report(args: argparse.Namespace) -> None:
     from gpu_extract.perf.record import read_run
-    from gpu_perf.run_report import Asked, html_report, text_report, verdict_of
+    from gpu_perf.run_report import Asked, report_of
 
-    run = read_run(Path(args.file))
     reference = read_run(Path(args.reference)) if args.reference else None
     asked = Asked(reference, args.focus, ceilings(args.ceilings))
-    if args.html:
-        write_page(args.html, html_report(run, asked))
-    print("\n".join(verdict_of(run, asked).lines()) if args.quiet else text_report(run, asked))
+    _tell(args, report_of(read_run(Path(args.file)), asked))
 
 
 def _nsys(args: argparse.Namespace) -> None:
     from gpu_perf.nsys import read_profile
-    from gpu_perf.nsys_report import html_report, text_report, verdict_of
+    from gpu_perf.nsys_report import report_of
 
-    profile = read_profile(Path(args.file))
+    _tell(args, report_of(read_profile(Path(args.file))))
+
+
+def _tell(args: argparse.Namespace, report: "Report") -> None:
     if args.html:
-        write_page(args.html, html_report(profile))
-    print("\n".join(verdict_of(profile).lines()) if args.quiet else text_report(profile))
+        write_page(args.html, report.html())
+    print("\n".join(report.verdict) if args.quiet else report.text())
 
 
 def _talp(args: argparse.Namespace) -> None:
@@ -110,11 +113,12 @@ def _talp(args: argparse.Namespace) -> None:
 
     from gpu_extract.perf.record import read_run
     from gpu_perf.talp import read_talp, talp_json
-    from gpu_perf.talp_report import text_report
+    from gpu_perf.talp_report import report_of
 
     if args.output:
         write_page(args.output, json.dumps(talp_json(read_run(Path(args.file))), indent=2) + "\n", "TALP's JSON")
-    print(text_report(read_talp(Path(args.file)), read_talp(Path(args.reference)) if args.reference else None))
+    reference = read_talp(Path(args.reference)) if args.reference else None
+    print(report_of(read_talp(Path(args.file)), reference).text())
 
 
 def ceilings(where: str | None) -> dict[str, float]:
