@@ -1,11 +1,12 @@
-"""The plots of a stress report. matplotlib is loaded when the first one is drawn, and draws into files only."""
+"""The plots of a stress report."""
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpu_extract.io.atomic import atomic
+from gpu_extract.figures.canvas import log_ticks, new_figure, save
 from gpu_stress.lines import GIGA, MB
 from gpu_stress.machine import GIB
 from gpu_stress.nvml import throttled
@@ -21,7 +22,7 @@ COLOURS = {"float16": "#b35806", "float32": "#2166ac", "float64": "#1b7837", "co
 MARKERS = "osD^vP*X<>"
 LINES = {"numpy": "--", "cupy": "-"}
 BANDS = ("#a6cee3", "#fdbf6f", "#b2df8a", "#cab2d6", "#fb9a99", "#ffff99", "#999999", "#8dd3c7")
-WIDTH, DPI, ACROSS = 4.2, 110, 3
+WIDTH, ACROSS = 4.2, 3
 
 
 def rate_figure(campaign: Campaign, path: Path) -> None:
@@ -38,12 +39,10 @@ def rate_figure(campaign: Campaign, path: Path) -> None:
         ax.set_title(test)
         ax.set_ylabel(what, fontsize=8)
     _legend(figure, axes, len(panels))
-    _save(figure, path)
+    save(figure, path)
 
 
 def _against_shape(ax: "Axes", rows: Sequence[Row], value: Callable[[Row], float | None]) -> None:
-    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-
     shapes = list(dict.fromkeys(r.shape for r in sorted(rows, key=lambda r: r.elements)))
     for module, dtype in dict.fromkeys((r.module, r.dtype) for r in rows):
         points = [(shapes.index(r.shape), value(r)) for r in rows if (r.module, r.dtype) == (module, dtype)]
@@ -59,9 +58,7 @@ def _against_shape(ax: "Axes", rows: Sequence[Row], value: Callable[[Row], float
         room = max(1.3, np.sqrt(10 * low / high))       # at least a decade, so that there are ticks
         ax.set_yscale("log")
         ax.set_ylim(low / room, high * room)
-        ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-        ax.yaxis.set_minor_formatter(NullFormatter())
+        log_ticks(ax.yaxis)
     ax.grid(True, which="major", alpha=0.3)
 
 
@@ -86,7 +83,7 @@ def sharing_figure(campaign: Campaign, path: Path) -> None:
         ax.grid(True, alpha=0.3)
         ax.set_ylabel("work together / work of one alone", fontsize=8)
     _legend(figure, axes, len(tests), extra="grey: each as fast as alone (full), no gain (dotted)")
-    _save(figure, path)
+    save(figure, path)
 
 
 def time_figure(campaign: Campaign, path: Path) -> None:
@@ -116,7 +113,7 @@ def time_figure(campaign: Campaign, path: Path) -> None:
         ax.margins(x=0.01)
     axes[-1, 0].set_xlabel("minutes of running, pauses cut out; red lines: a GPU held back its clocks")
     figure.legend(tests.values(), tests, loc="outside lower center", ncols=8, fontsize=7)
-    _save(figure, path)
+    save(figure, path)
 
 
 def running_minutes(samples: Sequence[dict[str, Any]]) -> np.ndarray:
@@ -151,8 +148,6 @@ def _test_of(name: str, campaign: Campaign) -> str:
 
 def ratio_figure(pairs: Sequence[tuple[Row, Row]], title: str, path: Path) -> None:
     """Second rate to first as bars, one for each set."""
-    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-
     several = len({a.module for a, _ in pairs}) > 1
     names = [f"{a.test} {a.shape} {a.dtype}, {a.procs} proc." + f", {a.module}" * several for a, _ in pairs]
     ratios = [(b.rate or 0) / (a.rate or 1) for a, b in pairs]
@@ -168,54 +163,44 @@ def ratio_figure(pairs: Sequence[tuple[Row, Row]], title: str, path: Path) -> No
     ax.invert_yaxis()
     ax.set_xscale("log")
     ax.margins(x=0.15, y=0.01)
-    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
-    ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    ax.xaxis.set_minor_formatter(NullFormatter())
+    log_ticks(ax.xaxis, (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
     ax.set_xlabel("ratio of rates")
     ax.grid(True, axis="x", which="both", alpha=0.3)
-    _save(figure, path)
+    save(figure, path)
 
 
 def draw(campaigns: Sequence[Campaign], folder: Path) -> list[tuple[Path, str]]:
     """All plots that the data allow; (file, what it shows) of each."""
     made: list[tuple[Path, str]] = []
+
+    def add(name: str, caption: str, draw_it: Callable[[Path], None]) -> None:
+        draw_it(folder / f"{name}.png")
+        made.append((folder / f"{name}.png", caption))
+
     for number, campaign in enumerate(campaigns):
         suffix = f"-{number + 1}" if len(campaigns) > 1 else ""
-        for name, show, drawn in (
-                ("rate", any(r.procs == 1 and r.rate for r in campaign.rows), rate_figure),
-                ("sharing", bool(gains(campaign.rows)), sharing_figure),
-                ("time", len(campaign.samples) > 1, time_figure)):
+        for name, caption, show, drawn in (
+                ("rate", "Rate and bandwidth against shape and dtype",
+                 any(r.procs == 1 and r.rate for r in campaign.rows), rate_figure),
+                ("sharing", "Sharing against process count", bool(gains(campaign.rows)), sharing_figure),
+                ("time", "Time lines of the samples", len(campaign.samples) > 1, time_figure)):
             if show:
-                drawn(campaign, folder / f"{name}{suffix}.png")
-                made.append((folder / f"{name}{suffix}.png", f"{TITLES[name]}, {campaign.label}"))
-        if module_pairs(campaign):
-            path = folder / f"modules{suffix}.png"
-            ratio_figure(module_pairs(campaign), f"cupy against numpy, {campaign.label}", path)
-            made.append((path, f"cupy against numpy, {campaign.label}"))
+                add(f"{name}{suffix}", f"{caption}, {campaign.label}", partial(drawn, campaign))
+        compared = f"cupy against numpy, {campaign.label}"
+        if pairs := module_pairs(campaign):
+            add(f"modules{suffix}", compared, partial(ratio_figure, pairs, compared))
     for number, other in enumerate(campaigns[1:], 2):
-        pairs = machine_pairs(campaigns[0], other)
-        if pairs:
-            path = folder / f"machines-{number}.png"
-            ratio_figure(pairs, f"{other.label} against {campaigns[0].label}", path)
-            made.append((path, f"{other.label} against {campaigns[0].label}"))
+        compared = f"{other.label} against {campaigns[0].label}"
+        if pairs := machine_pairs(campaigns[0], other):
+            add(f"machines-{number}", compared, partial(ratio_figure, pairs, compared))
     return made
-
-
-TITLES = {"rate": "Rate and bandwidth against shape and dtype", "sharing": "Sharing against process count",
-          "time": "Time lines of the samples"}
 
 
 def _grid(rows: int, columns: int, title: str, width: float | None = None,
           height: float = 3.2) -> "tuple[Figure, Any]":
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(rows, columns, squeeze=False, sharex=columns == 1, layout="constrained",
-                                   figsize=(width or max(WIDTH * columns, 6.0), height * rows + 0.8))
+    figure = new_figure(width or max(WIDTH * columns, 6.0), height * rows + 0.8)
     figure.suptitle(title, fontsize=11)
-    return figure, axes
+    return figure, figure.subplots(rows, columns, squeeze=False, sharex=columns == 1)
 
 
 def _legend(figure: "Figure", axes: Any, used: int, extra: str = "") -> None:
@@ -228,11 +213,3 @@ def _legend(figure: "Figure", axes: Any, used: int, extra: str = "") -> None:
             entries.setdefault(label, handle)
     figure.legend(list(entries.values()), list(entries), loc="outside lower center", title=extra or None,
                   ncols=min(len(entries), 2 * axes.shape[1] + 1), fontsize=7, title_fontsize=7)
-
-
-def _save(figure: "Figure", path: Path) -> None:
-    from matplotlib import pyplot
-
-    with atomic(path) as temporary:
-        figure.savefig(temporary, dpi=DPI)
-    pyplot.close(figure)

@@ -97,8 +97,3 @@ def duration(seconds: float) -> str:
         if seconds * factor >= 1:
             return f"{seconds * factor:.3g} {unit}"
     return f"{seconds * 1e6:.3g} us"
-
-
-def complaint(number: int, place: str, result: Mapping[str, Any]) -> str:
-    """Names a process whose results are wrong."""
-    return f"process {number} ({place}): {result['message']}"

@@ -1,12 +1,16 @@
 """The report of one or more campaigns: text, PNG plots, one HTML page."""
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 
 from gpu_extract.io.atomic import check_folder, make_folder, write_text
-from gpu_perf.tables import Table
+from gpu_perf.webpage import Report, anchor_of, document, figure_html, summary_html, table_html
 from gpu_stress.rows import Campaign, read_campaign
-from gpu_stress.tables import campaign_tables, machine_table, summary
+from gpu_stress.tables import campaign_tables, summary
 from gpu_stress.verdict import corrected, doubts, verdict
+
+# of the summary: its box is not green
+_BAD = "WRONG", "NOT QUIET", "SHARED CORES", "MEMORY", "not judged", "not fit"
 
 
 def write_report(folders: Sequence[str], output: str, *, plots: bool = True) -> str:
@@ -20,16 +24,13 @@ def write_report(folders: Sequence[str], output: str, *, plots: bool = True) -> 
     campaigns = _read(folders)
     target = Path(output)
     make_folder(target)
-    sections = [(c.label, [*summary(c), *corrected(c), *doubts(c), verdict(c)], campaign_tables(c)) for c in campaigns]
-    sections += [(t.title, [], [t]) for c in campaigns[1:] if (t := machine_table(campaigns[0], c)).rows]
-    text = _text(sections)
-    figures = []
+    sections = [Report(c.label, [*summary(c), *corrected(c), *doubts(c), verdict(c)], campaign_tables(c, campaigns[0]))
+                for c in campaigns]
+    text = "\n".join(section.text() for section in sections)
     if plots:
         from gpu_stress.figures import draw
-        from gpu_stress.page import page
 
-        figures = draw(campaigns, target)
-        write_text(target / "report.html", page("GPU stress report", sections, figures))
+        write_text(target / "report.html", _page(sections, draw(campaigns, target)))
     write_text(target / "report.txt", text)
     return text
 
@@ -44,10 +45,16 @@ def _read(folders: Sequence[str]) -> list[Campaign]:
     return campaigns
 
 
-def _text(sections: Sequence[tuple[str, Sequence[str], Sequence[Table]]]) -> str:
-    parts = []
-    for heading, lines, tables in sections:
-        if lines:
-            parts.append("\n".join([heading, "=" * len(heading), *lines]) + "\n")
-        parts += [t.text() for t in tables]
-    return "\n".join(parts)
+def _page(sections: Sequence[Report], figures: Sequence[tuple[Path, str]]) -> str:
+    """The sections on one page. figures: (PNG file, caption)"""
+    title, several = "GPU stress report", len(sections) > 1
+    links = [(f"f{n}", caption) for n, (_, caption) in enumerate(figures)]
+    links += [(anchor_of(t), t.title) for t in sections[0].tables]
+    parts = [f"<h1>{title}</h1>",
+             "<nav>" + "".join(f'<a href="#{anchor}">{escape(text)}</a>' for anchor, text in links) + "</nav>"]
+    for section in sections:
+        bad = any(word in line for line in section.verdict for word in _BAD)
+        parts += [f"<h2>{escape(section.title)}</h2>", summary_html(section.verdict, bad=bad)]
+    parts += [figure_html(path, caption, f"f{number}") for number, (path, caption) in enumerate(figures)]
+    parts += [table_html(t, f"{s.title}: " if several else "") for s in sections for t in s.tables]
+    return document(title, parts)

@@ -57,19 +57,17 @@ def sharing_table(campaign: Campaign) -> Table:
                  "never worked at the same time.", left=4)
 
 
-def trouble_table(campaign: Campaign) -> Table | None:
+def trouble_table(campaign: Campaign) -> Table:
     """Sets that are not ok."""
     rows = tuple((r.module, r.test, r.shape, r.dtype, str(r.procs), r.status, r.message)
                  for r in campaign.rows if r.status != "ok")
     header = ("module", "test", "shape", "dtype", "processes", "status", "why")
-    return Table("Sets that are not ok", header, rows, left=7) if rows else None
+    return Table("Sets that are not ok", header, rows, left=7)
 
 
-def load_table(campaign: Campaign) -> Table | None:
+def load_table(campaign: Campaign) -> Table:
     """The machine during each set."""
     found = loads(campaign)
-    if not found:
-        return None
     gpu = any(x.gpu_load is not None for x in found)
     header = ("set", "samples", "cores busy", "memory GiB")
     rows = []
@@ -110,22 +108,16 @@ def _pairs(first: Sequence[Row], second: Sequence[Row],
     return [(r, others[key(r)]) for r in first if r.rate and key(r) in others]
 
 
-def campaign_tables(campaign: Campaign) -> list[Table]:
-    """All tables of one campaign."""
-    tables = [rate_table(campaign), sharing_table(campaign), trouble_table(campaign), load_table(campaign)]
-    pairs = module_pairs(campaign)
-    if pairs:
-        tables.insert(2, ratio_table("cupy against numpy", pairs, ("numpy", "cupy"),
-                                     lambda r: (r.test, r.shape, r.dtype, str(r.procs)),
-                                     ("test", "shape", "dtype", "processes")))
-    return [t for t in tables if t is not None and t.rows]
-
-
-def machine_table(first: Campaign, second: Campaign) -> Table:
-    """Two machines side by side."""
-    return ratio_table(f"{second.label} against {first.label}", machine_pairs(first, second),
-                       (first.label, second.label), lambda r: (*r.key, str(r.procs)),
-                       ("module", "test", "shape", "dtype", "processes"))
+def campaign_tables(campaign: Campaign, first: Campaign) -> list[Table]:
+    """All tables of one campaign; first: which it is set beside, where it is another one."""
+    modules = ratio_table("cupy against numpy", module_pairs(campaign), ("numpy", "cupy"),
+                          lambda r: (r.test, r.shape, r.dtype, str(r.procs)), ("test", "shape", "dtype", "processes"))
+    tables = [rate_table(campaign), sharing_table(campaign), modules, trouble_table(campaign), load_table(campaign)]
+    if campaign is not first:
+        tables.append(ratio_table(f"{campaign.label} against {first.label}", machine_pairs(first, campaign),
+                                  (first.label, campaign.label), lambda r: (*r.key, str(r.procs)),
+                                  ("module", "test", "shape", "dtype", "processes")))
+    return [t for t in tables if t.rows]
 
 
 def _per(value: float | None, unit: float) -> float | None:

@@ -85,6 +85,15 @@ def tidy(ax: "Axes", title: str = "", xlabel: str = "", ylabel: str = "") -> Non
         ax.spines[side].set_visible(False)
 
 
+def log_ticks(axis: Any, steps: Sequence[float] = (1.0, 2.0, 5.0)) -> None:
+    """Ticks of a logarithmic axis at these steps of each decade, with plain numbers."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    axis.set_major_locator(LogLocator(subs=steps))
+    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
 def bar(figure: "FigureBase", drawn: Any, ax: Any, label: str) -> "Colorbar":
     """A slim colour bar."""
     made = figure.colorbar(drawn, ax=ax, pad=0.01, fraction=0.05, aspect=25)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gpu_extract.figures.canvas import new_figure, save, tidy
+from gpu_extract.figures.canvas import log_ticks, new_figure, save, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,12 +56,8 @@ def _seconds(ax: "Axes", curves: Sequence[Curve], mode: str) -> None:
             top = curve.seconds[first][1]
             ideal = [top * first / n if mode == "strong" else top for n in ranks]
             ax.plot(ranks, ideal, color="0.7", lw=0.8, zorder=0)
-    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-
     ax.set_yscale("log")
-    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    ax.yaxis.set_minor_formatter(NullFormatter())
+    log_ticks(ax.yaxis)
     ax.plot([], [], color="0.7", lw=0.8, label="ideal")
     ax.legend(frameon=False, fontsize=7)
 

@@ -2,17 +2,21 @@
 import argparse
 import json
 import os
+import platform
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpu_extract.cli.common import at_least, run_main, set_threads, stop_when_asked
 from gpu_extract.cli.device_info import ask_vendor, show_devices
 from gpu_extract.cli.ranks import find_launch, run_kept, speaks, start_ranks
 from gpu_extract.errors import ExitCode, InputError
 from gpu_stress.cli.stress_options import build_parser, devices_of, spec_of
-from gpu_stress.spec import TESTS
+from gpu_stress.spec import TESTS, Spec
+
+if TYPE_CHECKING:
+    from gpu_extract.ranks.comm import Comm
 
 PROG = "gpu_stress"
 
@@ -63,10 +67,9 @@ def _test(args: argparse.Namespace) -> int:
     if find_launch() is not None:
         if procs > 1:
             raise InputError("--procs and ranks of mpiexec or srun do not go together: leave --procs out")
-        from gpu_stress.cli.stress_ranks import work_as_rank
         comm = start_ranks(False, PROG)
         with comm.together():
-            results = work_as_rank(spec, comm, devices, fault)
+            results = _work_as_rank(spec, comm, devices, fault)
             return int(comm.share(lambda: _tell(results or [], as_json=args.json)))
     if procs > 1:
         argv = worker_argv(spec, devices, args.threads, fault)
@@ -76,9 +79,32 @@ def _test(args: argparse.Namespace) -> int:
     return _tell([{**asdict(result), "pid": os.getpid()}], as_json=args.json)
 
 
+def _work_as_rank(spec: Spec, comm: "Comm", devices: Sequence[int],
+                  fault: tuple[int, int] | None) -> list[dict[str, Any]] | None:
+    """Work as one of several ranks that start together; the results of all on rank 0, None elsewhere.
+
+    Ranks of a node take its devices in turn, whatever their number in the whole.
+    """
+    from gpu_stress.cycles import recorded
+    from gpu_stress.workers import share
+
+    place, on_node = comm.on_node()
+    mine = share(spec, comm.rank, on_node, [devices[place % len(devices)]], fault)
+    waited: list[bool] = []
+
+    def together() -> None:
+        waited.append(True)
+        comm.barrier()
+
+    result = recorded(mine, together)
+    if not waited:
+        comm.barrier()             # it does not fit or does not exist here: the others wait for this rank
+    return comm.gather([(comm.rank, {**asdict(result), "pid": os.getpid(), "host": platform.node()})])
+
+
 def _tell(results: list[dict[str, Any]], *, as_json: bool) -> int:
     """Print what came out and say on standard error which process was wrong; the exit code."""
-    from gpu_stress.lines import complaint, result_line, shared_line, together
+    from gpu_stress.lines import result_line, shared_line, together
     for result in results:
         if result["status"] in ("unsupported", "out of memory"):
             raise InputError(result["message"])
@@ -95,7 +121,7 @@ def _tell(results: list[dict[str, Any]], *, as_json: bool) -> int:
         if result["status"] != "ok":
             where = f"{result['host']}, " if "host" in result else ""
             place = f"{where}pid {result['pid']}, device {result['spec']['device']}, {result['device']['device']}"
-            print(f"gpu_stress: wrong: {complaint(number, place, result)}", file=sys.stderr)
+            print(f"gpu_stress: wrong: process {number} ({place}): {result['message']}", file=sys.stderr)
     return ExitCode.CHECK_FAILED if any(r["status"] != "ok" for r in results) else ExitCode.DONE
 
 
