@@ -23,7 +23,7 @@ import numpy as np  # noqa: E402
 from psf_errors import cold, make_arc, uneven_lines  # noqa: E402
 from yardstick import unit  # noqa: E402
 
-from gpu_extract.io.image_write import write_image  # noqa: E402
+from gpu_extract.io.image import write_image  # noqa: E402
 from gpu_extract.io.psf import write_psf  # noqa: E402
 from gpu_extract.perf.clock import now  # noqa: E402
 from gpu_extract.simulate.instrument import psf_model  # noqa: E402

@@ -15,7 +15,7 @@ from astropy.io import fits
 
 from gpu_extract.cli.desi import main_gpu_specter, words_of
 from gpu_extract.errors import InputError
-from gpu_extract.io.image_write import write_image
+from gpu_extract.io.image import write_image
 from gpu_extract.io.psf import write_psf
 from gpu_extract.simulate import SimConfig, simulate
 from mpi_launch import launch

@@ -10,7 +10,7 @@ import pytest
 
 from gpu_extract.cli.setup import LOADER_TEXT, main
 from gpu_extract.errors import ExitCode
-from gpu_extract.io.image_write import write_image
+from gpu_extract.io.image import write_image
 from gpu_extract.io.psf import write_psf
 from gpu_extract.simulate import SimConfig, simulate
 

@@ -10,7 +10,7 @@ from psf_errors import READ_NOISE, moved, uneven_lines
 
 from gpu_extract.data import Array, Image, Legendre, PsfModel
 from gpu_extract.errors import InputError
-from gpu_extract.io.image_write import write_image
+from gpu_extract.io.image import write_image
 from gpu_extract.io.psf import read_psf, write_psf
 from gpu_extract.simulate import NO_DEFECTS, SimConfig, simulate
 from gpu_extract.simulate.instrument import psf_model

@@ -6,7 +6,7 @@ import pytest
 from toy import Toy, arc, flat, lamp
 
 from gpu_extract.errors import InputError
-from gpu_extract.io.image_write import write_image
+from gpu_extract.io.image import write_image
 from gpu_extract.io.psf import read_psf
 from gpu_extract.spots import centres
 from gpu_psf.cli.psf import main

@@ -8,7 +8,7 @@ from toy import NOISE, Toy, arc, flat, lamp
 
 from gpu_extract.data import Image, PsfModel
 from gpu_extract.errors import InputError
-from gpu_extract.io.image_write import write_image
+from gpu_extract.io.image import write_image
 from gpu_extract.io.psf import read_psf, write_psf
 from gpu_extract.spots import centres
 from gpu_psf.cli.psf import main

@@ -11,7 +11,7 @@ from small_arc import FIBRES
 
 from gpu_extract.data import Array, Image, PsfModel
 from gpu_extract.errors import ConfigError
-from gpu_extract.io.image_write import write_image
+from gpu_extract.io.image import write_image
 from gpu_extract.io.psf import read_psf, write_psf
 from gpu_extract.simulate.instrument import psf_model
 from gpu_extract.spots import evaluate, make_spots

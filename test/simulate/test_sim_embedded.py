@@ -113,7 +113,7 @@ def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
 
     with pytest.raises(OutputError, match="disk full"):
         kept_folder(tmp_path, "thing", fail)
-    assert [p.name for p in tmp_path.iterdir()] == [".thing.lock"]
+    assert [p.name for p in tmp_path.iterdir()] == []
     blocked = tmp_path / "file"
     blocked.write_text("x")
     with pytest.raises(OutputError, match="XDG_CACHE_HOME"):

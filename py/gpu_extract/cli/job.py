@@ -12,7 +12,7 @@ from gpu_extract import user_cache
 from gpu_extract.cli.common import log
 from gpu_extract.config import ExtractConfig
 from gpu_extract.errors import ConfigError, InputError, OutputError
-from gpu_extract.io.atomic import FITS_ENDINGS, check_target
+from gpu_extract.io.atomic import check_targets
 from gpu_extract.io.leftovers import remove_leftovers
 from gpu_extract.io.presets import Preset, camera_preset, find_preset
 
@@ -202,14 +202,9 @@ def check_files(args: argparse.Namespace) -> None:
         ("--perf", args.perf), ("--trace", args.trace)) if path}
     inputs = {option: path for option, path in (
         ("-i", args.input), ("-p", args.psf), ("-f", args.fibermap), ("-t", args.test)) if path}
-    seen = {os.path.realpath(path): option for option, path in inputs.items()}
-    for option, path in outputs.items():
-        check_target(path, endings=FITS_ENDINGS if option in ("-o", "-m", "--spectra") else ())
-        real = os.path.realpath(path)
-        if real in seen:
-            raise InputError(f"{path}: {option} is the same file as {seen[real]}; give it another name")
-        seen[real] = option
-        if args.no_overwrite and os.path.exists(real):
+    check_targets(outputs, inputs, plain=("--qa", "--perf", "--trace"))
+    for path in outputs.values() if args.no_overwrite else ():
+        if os.path.exists(path):
             raise InputError(f"{path}: exists, and --no-overwrite says not to replace it; give another name")
     for left in remove_leftovers(outputs.values()):
         log.info(f"{left}: left behind by a run that was ended; removed")

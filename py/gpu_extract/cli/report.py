@@ -49,21 +49,21 @@ def log_summary(frame: "Frame", recorder: Recorder, output: str) -> None:
     import numpy as np
 
     from gpu_extract.data import SpecMask, Status
-    from gpu_extract.io.facts import count_bins, odd_pixels, rejected_pixels
+    from gpu_extract.io.facts import count_bins, masked_pixels
 
     good = frame.mask == 0
     log.info(f"bins: {frame.flux.size} ({frame.flux.shape[0]} fibres x {frame.flux.shape[1]}), "
              f"{int((~good).sum())} masked, {int((frame.ivar == 0).sum())} without data")
     if good.any():
         log.info(f"chi2pix: median {np.median(frame.chi2pix[good]):.4f} over unmasked bins")
-    if odd_pixels(frame):
+    if odd := masked_pixels(frame, "odd_pixels"):
         bins = int(np.count_nonzero(frame.mask & SpecMask.ODDPIX))
-        log.info(f"odd pixels: {odd_pixels(frame)} taken as masked, in {bins} bins (--keep-odd uses them)")
+        log.info(f"odd pixels: {odd} taken as masked, in {bins} bins (--keep-odd uses them)")
     if frame.notes.get("passes", 1) > 1:
         bins = int(np.count_nonzero(frame.mask & SpecMask.COSMIC))
         log.info(f"passes: {frame.notes['passes']}, read noise from {frame.notes['read_noise']}; "
-                 f"{rejected_pixels(frame)} pixels stood out from the model and were masked, {bins} bins COSMIC "
-                 "(--keep-cosmics uses them)")
+                 f"{masked_pixels(frame, 'rejected')} pixels stood out from the model and were masked, "
+                 f"{bins} bins COSMIC (--keep-cosmics uses them)")
     levels = [notes["background_0"] for notes in frame.notes.get("bundles", {}).values() if "background_0" in notes]
     if levels:
         log.info(f"background: {min(levels):.4g} to {max(levels):.4g} electron in a pixel, the mean of a bundle's rows "

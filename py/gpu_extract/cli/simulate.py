@@ -1,16 +1,15 @@
 """gpu_simulate: make a frame with known truth."""
 import argparse
-import os
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
 
 from gpu_extract.cli.common import at_least, log, run_main, show_progress
 from gpu_extract.cli.performance import facts
 from gpu_extract.cli.simulate_options import build_parser
 from gpu_extract.errors import ExitCode, InputError
-from gpu_extract.io.atomic import FITS_ENDINGS, check_target, write_json
+from gpu_extract.io.atomic import check_targets, write_json
 
 if TYPE_CHECKING:
     from gpu_extract.perf.recorder import Recorder
@@ -28,14 +27,14 @@ def config_of(args: argparse.Namespace) -> "SimConfig":
     """The settings the options ask for. Raises ConfigError with every problem at once."""
     from gpu_extract.simulate import NO_DEFECTS, Defects, SimConfig
 
-    usual = NO_DEFECTS if args.no_defects else Defects()
-    number = {name: getattr(args, name) if getattr(args, name) is not None else getattr(usual, name)
-              for name in ("bad_columns", "hot_pixels")}
-    defects = Defects(cosmics=usual.cosmics and not args.no_cosmics, dead_amplifier=args.dead_amp,
-                      dead_fibres=args.dead_fibres, broken_fibres=args.broken_fibres,
-                      masked_fraction=args.masked_fraction, hidden_cosmics=args.hidden_cosmics, **number)
-    same = {field.name: getattr(args, field.name) for field in fields(SimConfig) if hasattr(args, field.name)}
-    return SimConfig(noise=not args.no_noise, defects=defects, **same)
+    defects = replace(NO_DEFECTS if args.no_defects else Defects(), **_given(Defects, args))
+    return SimConfig(defects=defects, **_given(SimConfig, args))
+
+
+def _given(kind: type, args: argparse.Namespace) -> dict[str, Any]:
+    """The fields of a class that options were given for."""
+    found = {field.name: getattr(args, field.name, None) for field in fields(kind)}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _outputs(args: argparse.Namespace) -> dict[str, str | None]:
@@ -46,15 +45,7 @@ def _outputs(args: argparse.Namespace) -> dict[str, str | None]:
              "truth": args.truth_out or f"{stem}-truth{extension}", "true_psf": args.true_psf, "raw": args.raw,
              "reference": args.reference, "perf": args.perf}
     wanted = {name: None if path == NONE else path for name, path in paths.items()}
-    seen: dict[str, str] = {}
-    for name, path in wanted.items():
-        if path is None:
-            continue
-        check_target(path, endings=() if name == "perf" else FITS_ENDINGS)
-        real = os.path.realpath(path)
-        if real in seen:
-            raise InputError(f"{path}: is to be {seen[real]} and {name} at once; give one of them another name")
-        seen[real] = name
+    check_targets({name: path for name, path in wanted.items() if path is not None}, plain=("perf",))
     return wanted
 
 

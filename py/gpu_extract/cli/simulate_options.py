@@ -92,14 +92,16 @@ def _scene(parser: Parser) -> None:
 def _defects(parser: Parser) -> None:
     group = parser.add_argument_group("noise and defects")
     add = group.add_argument
-    add("--no-noise", action="store_true", help="no photon and read noise, no cosmics; IVAR as if there were")
+    add("--no-noise", dest="noise", action="store_false",
+        help="no photon and read noise, no cosmics; IVAR as if there were")
     add("--variance", choices=("model", "data"), default="model",
         help="IVAR from the noiseless expectation (default) or from the noisy pixels themselves")
     add("--no-defects", action="store_true", help="no cosmics, bad columns, hot pixels")
-    add("--no-cosmics", action="store_true", help="no cosmics")
+    add("--no-cosmics", dest="cosmics", action="store_const", const=False, help="no cosmics")
     add("--bad-columns", metavar="N", type=int, help="bad columns per detector (default 6)")
     add("--hot-pixels", metavar="N", type=int, help="hot or dead pixels per detector (default 40)")
-    add("--dead-amp", metavar="X", help="amplifier without light: A, B (lower left, right), C, D (upper)")
+    add("--dead-amp", dest="dead_amplifier", metavar="X",
+        help="amplifier without light: A, B (lower left, right), C, D (upper)")
     add("--dead-fibres", metavar="I,J,...", type=FIBRES, default=(), help="fibres without light")
     add("--broken-fibres", metavar="I,J,...", type=FIBRES, default=(), help="fibres that pass 2-10 %% of the light")
     add("--masked-fraction", metavar="X", type=float, default=0.0, help="share of pixels masked at random (default 0)")

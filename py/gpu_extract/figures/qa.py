@@ -22,7 +22,7 @@ from gpu_extract.figures.canvas import (
 )
 from gpu_extract.figures.rejected import draw_rejected
 from gpu_extract.figures.spectra import View, blurred_truth, choose_view, row_of_resolution, wave_of
-from gpu_extract.io.facts import rejected_pixels
+from gpu_extract.io.facts import masked_pixels
 from gpu_extract.io.truth import TruthFile
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _passes(frame: Frame) -> list[str]:
     if passes == 1:
         return []
     bins = np.count_nonzero(frame.mask & SpecMask.COSMIC)
-    return [f"{passes} passes: {rejected_pixels(frame)} pixels rejected, {bins} bins COSMIC"]
+    return [f"{passes} passes: {masked_pixels(frame, 'rejected')} pixels rejected, {bins} bins COSMIC"]
 
 
 def _pixels(figure: "SubFigure", view: View) -> None:

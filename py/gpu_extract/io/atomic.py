@@ -10,7 +10,7 @@ import os
 import shutil
 import stat
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -94,6 +94,20 @@ def check_target(path: str | os.PathLike[str], *, endings: tuple[str, ...] = (),
     _check_writable(folder, path)
     if endings and not (target.name.endswith(endings) and os.fspath(path).endswith(endings)):
         raise InputError(f"{path}: a FITS file's name ends in {' or '.join(endings)}; give another name")
+
+
+def check_targets(outputs: Mapping[str, str], inputs: Mapping[str, str] | None = None, *,
+                  plain: Sequence[str] = ()) -> None:
+    """The same for several outputs, which must differ from each other and from the inputs, or InputError is raised.
+
+    outputs, inputs: by what messages call them; plain: outputs that are no FITS files
+    """
+    seen = {os.path.realpath(path): name for name, path in (inputs or {}).items()}
+    for name, path in outputs.items():
+        check_target(path, endings=() if name in plain else FITS_ENDINGS)
+        other = seen.setdefault(os.path.realpath(path), name)
+        if other != name:
+            raise InputError(f"{path}: {name} is the same file as {other}; give it another name")
 
 
 def check_folder(path: str | os.PathLike[str]) -> None:

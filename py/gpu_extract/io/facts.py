@@ -39,24 +39,23 @@ def count_cards(frame: Frame) -> list[Card]:
     if frame.status is None:
         return []
     counts = count_bins(frame.status, frame.mask)
-    odd = [Card("NODDPIX", odd_pixels(frame), "Pixels without sense, taken as masked")] if frame.notes else []
+    odd = [] if not frame.notes else [
+        Card("NODDPIX", masked_pixels(frame, "odd_pixels"), "Pixels without sense, taken as masked")]
     passes = [] if frame.notes.get("passes", 1) == 1 else [
         Card("PASSES", int(frame.notes["passes"]), "How often the image was solved"),
         Card("RDNFROM", str(frame.notes["read_noise"]), "Where the read noise was taken from"),
-        Card("NREJECT", rejected_pixels(frame), "Pixels that stood out from the model, masked"),
+        Card("NREJECT", masked_pixels(frame, "rejected"), "Pixels that stood out from the model, masked"),
         Card("NCOSMIC", int(np.count_nonzero(frame.mask & SpecMask.COSMIC)), "Bins with mask bit COSMIC")]
     return [*(Card(key, counts[each], f"Bins {_having(each)} {each.name}") for key, each in _COUNTED.items()), *odd,
             *passes]
 
 
-def odd_pixels(frame: Frame) -> int:
-    """Pixels that were taken as masked because their value or ivar makes no sense, added up over the bundles."""
-    return sum(int(notes.get("odd_pixels", 0)) for notes in frame.notes.get("bundles", {}).values())
+def masked_pixels(frame: Frame, which: str) -> int:
+    """Pixels that were taken as masked, added up over the bundles.
 
-
-def rejected_pixels(frame: Frame) -> int:
-    """Pixels that stood out from a model of the image and were taken as masked, added up over the bundles."""
-    return sum(int(notes.get("rejected", 0)) for notes in frame.notes.get("bundles", {}).values())
+    which: "odd_pixels", whose value or ivar makes no sense, or "rejected", which stood out from a model of the image
+    """
+    return sum(int(notes.get(which, 0)) for notes in frame.notes.get("bundles", {}).values())
 
 
 def _having(each: Status | SpecMask) -> str:

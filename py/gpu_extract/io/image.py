@@ -1,4 +1,4 @@
-"""Reading a CCD image (preproc-{camera}-{expid}.fits[.gz])."""
+"""CCD images (preproc-{camera}-{expid}.fits[.gz])."""
 import os
 import re
 from collections.abc import Iterable
@@ -12,10 +12,12 @@ from gpu_extract.errors import InputError
 from gpu_extract.io.fibermap import optional_fibermap
 from gpu_extract.io.fits import find, find_optional, image_of, open_fits, refuse_other
 from gpu_extract.io.headers import cards_of
+from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
 
 # ccdmask bits 0-7 and 9 take a pixel out; 8 (BADREADNOISE) does not
 MASKING_BITS = 767
 _TAKEN = "IMAGE", "0", "IVAR"      # HDUs, the second one a primary without a name
+_TILE_ROWS = 64    # of a compressed mask
 _ROWS = 256        # of an image at a time
 _NOISE_ROWS = 16   # of READNOISE that are looked at: it is the same all over an amplifier
 _NOISE_CARD = re.compile(r"OBSRDN[A-D1-4]|RDNOISE[A-D0-4]?|READNOIS")
@@ -137,3 +139,27 @@ def _cleared(pix: np.ndarray, ivar: np.ndarray, path: str | os.PathLike[str]) ->
     for rows, bad in odd:
         pix[rows][bad] = 0
     return pix
+
+
+def write_image(path: str | os.PathLike[str], image: Image, *, mask: np.ndarray | None = None,
+                read_noise: np.ndarray | None = None) -> None:
+    """Write IMAGE and IVAR (float32), MASK (int32, Rice-compressed), READNOISE (float32), FIBERMAP.
+
+    mask: (ny, nx) ccdmask bits; read_noise: (ny, nx) electron. HDUs without content are left out.
+    Equal content gives equal bytes. (READNOISE is not compressed for that: FITS compresses floats without
+    loss by gzip, whose streams carry the time of day.)
+
+    Raises OutputError where the file cannot be written.
+    """
+    hdus: list[Any] = [image_hdu(image.pix.astype(np.float32, copy=False), "IMAGE", cards=image.cards, primary=True),
+                       image_hdu(image.ivar.astype(np.float32, copy=False), "IVAR", bunit="1/electron2")]
+    if mask is not None:
+        tile = min(_TILE_ROWS, mask.shape[0]), mask.shape[1]        # of several rows: the table of tiles is short
+        hdus.append(fits.CompImageHDU(mask.astype(np.int32, copy=False), name="MASK", compression_type="RICE_1",
+                                      tile_shape=tile))
+    if read_noise is not None:
+        hdus.append(image_hdu(read_noise.astype(np.float32, copy=False), "READNOISE", bunit="electron"))
+    if image.fibermap is not None:
+        table = image.fibermap
+        hdus.append(table_hdu(table.rows, "FIBERMAP", units=table.units, cards=table.cards))
+    write_hdus(path, hdus)

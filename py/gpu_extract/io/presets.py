@@ -27,10 +27,8 @@ class Preset:
 @cache
 def presets() -> Mapping[str, Preset]:
     """All presets by name."""
-    parser = configparser.ConfigParser()
-    file = resources.files("gpu_extract").joinpath("etc", "presets.ini")
-    parser.read_string(file.read_text(encoding="ascii"))
-    return {name: _preset(name, parser[name]) for name in parser.sections()}
+    with resources.as_file(resources.files("gpu_extract").joinpath("etc", "presets.ini")) as path:
+        return _read(path)
 
 
 def _preset(name: str, section: configparser.SectionProxy) -> Preset:

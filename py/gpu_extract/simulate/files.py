@@ -4,7 +4,7 @@ import os
 import numpy as np
 
 from gpu_extract.data import Card
-from gpu_extract.io.image_write import write_image
+from gpu_extract.io.image import write_image
 from gpu_extract.io.psf import write_psf
 from gpu_extract.io.truth import TruthFile, write_truth
 from gpu_extract.io.write import image_hdu, write_hdus

@@ -1,5 +1,4 @@
 """Files that are made once and kept: a folder per content, whole or not there at all, checked on every use."""
-import fcntl
 import hashlib
 import json
 import os
@@ -7,10 +6,11 @@ import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from gpu_extract.errors import OutputError
+from gpu_extract.io.claim import claim
 from gpu_extract.io.whose import Writer, is_gone, this_process
 from gpu_extract.perf.clock import sleep
 
@@ -32,7 +32,7 @@ def kept_folder(root: Path, name: str, make: Callable[[Path], None], *,
         return folder
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with _only_one(root / f".{name}.lock", log):
+        with _only_one(folder, log):
             complaint = _complaint(folder)
             if complaint is not None:
                 if folder.exists():
@@ -94,22 +94,15 @@ def _remove_leftovers(root: Path, name: str) -> None:
 
 
 @contextmanager
-def _only_one(path: Path, log: Callable[[str], None]) -> Iterator[None]:
-    """Let one process at a time pass. Where the file system knows no locks, or the other one hangs, go on:
-    that costs time, not correctness."""
-    with open(path, "a", encoding="ascii") as handle:
+def _only_one(folder: Path, log: Callable[[str], None]) -> Iterator[None]:
+    """Let one process at a time pass. Where the other one hangs, go on: that costs time, not correctness."""
+    with ExitStack() as stack:
         for attempt in range(int(_WAIT / _PAUSE)):
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            mine = claim(folder)
+            if mine is not None:
+                stack.callback(mine.release)
                 break
-            except BlockingIOError:
-                if attempt == 0:
-                    log("another process is making it: waiting")
-                sleep(_PAUSE)
-            except OSError:
-                break
-        try:
-            yield
-        finally:
-            with suppress(OSError):
-                fcntl.flock(handle, fcntl.LOCK_UN)
+            if attempt == 0:
+                log("another process is making it: waiting")
+            sleep(_PAUSE)
+        yield

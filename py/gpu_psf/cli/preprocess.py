@@ -56,7 +56,7 @@ def body(args: argparse.Namespace) -> int:
     import numpy as np
 
     from gpu_extract.io.atomic import FITS_ENDINGS, check_target
-    from gpu_extract.io.image_write import write_image
+    from gpu_extract.io.image import write_image
     from gpu_extract.io.raw import read_raw
     from gpu_psf.preprocess import BAD, SATURATED, preprocess
     from gpu_psf.spectrograph import Spectrograph, read_spectrograph
