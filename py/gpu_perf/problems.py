@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from gpu_extract.errors import InputError, did_you_mean
+from gpu_extract.errors import InputError, one_of
 
 
 @dataclass(frozen=True)
@@ -39,5 +39,5 @@ def find_problem(name: str) -> Problem:
     """The problem of that name. Raises InputError where there is none."""
     found = problems()
     if name not in found:
-        raise InputError(f"there is no problem {name!r}; there are {', '.join(found)}{did_you_mean(name, found)}")
+        raise InputError(one_of("the problem", name, found))
     return found[name]

@@ -68,7 +68,6 @@ class Copy(Work):
         return np.count_nonzero(self._latest().view(np.uint8) != self._sources[self.turn].view(np.uint8))
 
     def spoil(self) -> None:
-        """See Work."""
         self._latest().view(np.uint8).reshape(-1)[self.nbytes // 2] ^= 1
 
 
@@ -118,7 +117,7 @@ class Rand(Work):
         return xp.where(wrong, xp.inf, worst)
 
     def spoil(self) -> None:
-        """See Work: one number leaves the range."""
+        """One number leaves the range."""
         self.module.synchronise()
         drawn = self._latest().reshape(-1)
         drawn[drawn.size // 2] = 2

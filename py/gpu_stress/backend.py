@@ -94,14 +94,12 @@ class _EventTimeline(Timeline):
         self._used = 0
 
     def mark(self) -> None:
-        """See Timeline."""
         if self._used == len(self._events):
             self._events.append(self._cuda.Event())
         self._events[self._used].record(self._stream)
         self._used += 1
 
     def seconds(self) -> list[float]:
-        """See Timeline."""
         events, self._used = self._events[:self._used], 0
         if events:
             events[-1].synchronize()
@@ -129,7 +127,6 @@ class CupyModule(Module):
         self._stream.use()
 
     def host(self, shape: Sequence[int], dtype: Any, *, pinned: bool) -> np.ndarray:
-        """See Module."""
         if not pinned:
             return np.empty(tuple(shape), dtype)
         import cupyx
@@ -137,23 +134,18 @@ class CupyModule(Module):
         return array
 
     def upload(self, source: np.ndarray, target: Any) -> None:
-        """See Module."""
         target.set(source, stream=self._stream)
 
     def download(self, source: Any, target: np.ndarray) -> None:
-        """See Module."""
         source.get(out=target, stream=self._stream, blocking=False)
 
     def synchronise(self) -> None:
-        """See Module."""
         self._stream.synchronize()
 
     def timeline(self) -> Timeline:
-        """See Module."""
         return _EventTimeline(self.xp, self._stream)
 
     def values(self, scalars: Sequence[Any]) -> np.ndarray:
-        """See Module."""
         if not scalars:
             return np.zeros(0)
         stacked = self.xp.stack([self.xp.asarray(s, dtype=np.float64).reshape(()) for s in scalars])
@@ -161,7 +153,6 @@ class CupyModule(Module):
         return values
 
     def describe(self) -> dict[str, Any]:
-        """See Module."""
         runtime = self.xp.cuda.runtime
         properties = runtime.getDeviceProperties(self._number)
         name = properties["name"]
@@ -175,7 +166,6 @@ class CupyModule(Module):
                 "cuda_driver": version_text(runtime.driverGetVersion())}
 
     def ran_out(self, error: BaseException) -> bool:
-        """See Module."""
         text = f"{type(error).__name__} {error}"
         return super().ran_out(error) or any(
             word in text for word in ("cudaErrorMemoryAllocation", "ALLOC_FAILED", "OUT_OF_MEMORY"))

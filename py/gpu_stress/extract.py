@@ -76,7 +76,7 @@ class Extract(Work):
         return abs(pull_excess(frame, self._scene)) if same else np.inf
 
     def spoil(self) -> None:
-        """See Work: the last bit of one flux."""
+        """The last bit of one flux."""
         flux = self._result.flux
         middle = np.unravel_index(flux.size // 2, flux.shape)
         flux[middle] = np.nextafter(flux[middle], np.inf)

@@ -6,10 +6,9 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from gpu_extract import __version__
-from gpu_extract.cli.common import Parser
+from gpu_extract.cli.common import Parser, add_common_options, complain, run_main
 from gpu_extract.cli.ranks import speaks
-from gpu_extract.errors import GpuExtractError, InputError
+from gpu_extract.errors import InputError
 
 PROG = "mps_wrapper"
 DESCRIPTION = """Run COMMAND while NVIDIA's multi-process service (MPS) runs on this node, so that several ranks share
@@ -29,7 +28,7 @@ MISSING, NOT_EXECUTABLE = 127, 126      # exit codes of shells
 def build_parser() -> Parser:
     """The parser of mps_wrapper."""
     parser = Parser(PROG, DESCRIPTION, EPILOG)
-    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    add_common_options(parser)
     parser.add_argument("--require", action="store_true", help="end with an error where there is no MPS")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="the program and its options")
     return parser
@@ -37,24 +36,21 @@ def build_parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the wrapper; returns the command's exit code, or ends as the command did, by its signal."""
-    try:
-        args = build_parser().parse_args(argv)
-        command = args.command[1:] if args.command[:1] == ["--"] else args.command
-        if not command:
-            raise InputError("no command: give the program to run after the options, e.g. mps_wrapper gpu_extract ...")
-        from gpu_extract.device.mps_daemon import run_with
-
-        signals = _Signals()
-        code = run_with(os.environ, os.getppid(), lambda environ: _run(command, environ, signals), _say,
-                        required=args.require)
-    except GpuExtractError as error:
-        _say(f"error: {error}", always=True)
-        return error.code
-    except SystemExit as leave:
-        return int(leave.code or 0)
+    code = run_main(build_parser, _body, argv)
     if code < 0:
         _end_by(-code)
     return code
+
+
+def _body(args: argparse.Namespace) -> int:
+    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    if not command:
+        raise InputError("no command: give the program to run after the options, e.g. mps_wrapper gpu_extract ...")
+    from gpu_extract.device.mps_daemon import run_with
+
+    signals = _Signals()
+    return run_with(os.environ, os.getppid(), lambda environ: _run(command, environ, signals), _say,
+                    required=args.require)
 
 
 class _Signals:
@@ -86,7 +82,7 @@ def _run(command: list[str], environ: dict[str, str], signals: _Signals) -> int:
     try:
         child = subprocess.Popen(command, env=environ, close_fds=False)
     except OSError as error:
-        _say(f"error: {command[0]}: {error.strerror}", always=True)
+        complain(PROG, f"{command[0]}: {error.strerror}")
         return MISSING if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
     signals.send_to(child)
     return child.wait()
@@ -99,9 +95,9 @@ def _end_by(number: int) -> None:
     os.kill(os.getpid(), number)
 
 
-def _say(line: str, *, always: bool = False) -> None:
+def _say(line: str) -> None:
     """One line on standard error; of what concerns a whole node its first rank speaks alone."""
-    if always or speaks():
+    if speaks():
         print(f"{PROG}: {line}", file=sys.stderr, flush=True)
 
 

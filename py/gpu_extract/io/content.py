@@ -45,11 +45,9 @@ class Content(io.RawIOBase):
             done, number = done + count, number + 1
 
     def readable(self) -> bool:
-        """It can be read."""
         return True
 
     def seekable(self) -> bool:
-        """From anywhere."""
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:

@@ -37,28 +37,27 @@ def build_parser() -> Parser:
     command = parser.commands()
     report = command("report", "the report on a run, from the record of --perf")
     report.add_argument("file", metavar="RUN.json", help="written by gpu_extract --perf")
-    report.add_argument("--reference", metavar="RUN.json", default=None,
+    report.add_argument("--reference", metavar="RUN.json",
                         help="a run of the same work to compare with, usually on one rank: gives scaling and speed-up")
-    report.add_argument("--focus", metavar="STAGE", default=None,
+    report.add_argument("--focus", metavar="STAGE",
                         help="look at one outer stage only, e.g. extract (default: the whole run)")
-    report.add_argument("--ceilings", metavar="FILE|here", default=None,
+    report.add_argument("--ceilings", metavar="FILE|here",
                         help="what the machine can do: the output of gpu_stress info --json, or 'here' to measure now")
     profile = command("nsys", "the report on an export of Nsight Systems")
     profile.add_argument("file", metavar="FILE.sqlite", help="made by nsys export --type sqlite")
     for each in (report, profile):
-        each.add_argument("--html", metavar="FILE.html", default=None, help="also write a page for a browser")
+        each.add_argument("--html", metavar="FILE.html", help="also write a page for a browser")
         each.add_argument("--quiet", action="store_true", help="print no tables, only the verdict")
     talp = command("talp", "metrics as TALP (DLB) defines them, and its JSON",
                    description="Metrics as TALP, the profiler of DLB, defines them; from its JSON, or from a record of "
                                "--perf, which -o writes as TALP's JSON.")
     talp.add_argument("file", metavar="FILE.json", help="written by TALP (--talp-output-file=FILE.json) or by --perf")
-    talp.add_argument("--reference", metavar="FILE.json", default=None,
+    talp.add_argument("--reference", metavar="FILE.json",
                       help="the same of a run of the same work, usually on one rank: gives scaling and speed-up")
-    talp.add_argument("-o", "--output", metavar="TALP.json", default=None,
-                      help="write a record of --perf as TALP's JSON")
+    talp.add_argument("-o", "--output", metavar="TALP.json", help="write a record of --perf as TALP's JSON")
     proflog = command("proflog", "print a cProfile dump sorted by cumulative time")
     proflog.add_argument("file", metavar="FILE", help="made by python -m cProfile -o FILE ...")
-    proflog.add_argument("-n", "--top", type=int, default=None, metavar="N", help="only the first N lines")
+    proflog.add_argument("-n", "--top", type=int, metavar="N", help="only the first N lines")
     return parser
 
 

@@ -63,7 +63,7 @@ def _run_options(parser: argparse.ArgumentParser) -> None:
         help="mpiexec, srun, sbatch (one job for each point), none; auto (default): srun inside a Slurm job, "
              "else mpiexec")
     add("--launcher-options", default="", metavar="WORDS", help="for the launcher, e.g. --launcher-options=--mpi=pmi2")
-    add("--timeout", type=float, default=None, metavar="T", help="end a point after so many seconds")
+    add("--timeout", type=float, metavar="T", help="end a point after so many seconds")
     add("--retry", action="store_true", help="run again what failed, was killed or timed out")
     add("--no-warm-up", dest="warm_up", action="store_false",
         help="do not begin with a run that is not measured (it compiles kernels and makes the simulated frame)")
@@ -75,7 +75,7 @@ def _both(parser: argparse.ArgumentParser) -> None:
     add("--time", default="extract", metavar="WHAT",
         help="what efficiencies are of: extract (default; the extraction with its communication), run (with reading, "
              "writing and starting) or command (with the launcher)")
-    add("--markdown", default=None, metavar="FILE.md", help="also write the table in Markdown")
+    add("--markdown", metavar="FILE.md", help="also write the table in Markdown")
     add("--no-plots", dest="plots", action="store_false", help="no plots (without matplotlib)")
     add("--no-reference", dest="reference", action="store_false",
         help="leave the published figures of 2020 out of the plots")

@@ -50,15 +50,15 @@ def build_parser() -> Parser:
     _selection(add)
     add = command("check", "exit code 1 if a component is slower than at the baseline, beyond noise")
     _selection(add)
-    add("--since", metavar="COMMIT", default=None, help="only regressions after this commit (default: the baseline)")
+    add("--since", metavar="COMMIT", help="only regressions after this commit (default: the baseline)")
     add = command("baseline", "choose the commit that 1.0 stands for")
     add("commit", metavar="COMMIT", help="the beginning of its hash")
-    add("--series", metavar="NAME", default=None, help="default: all series that have it")
+    add("--series", metavar="NAME", help="default: all series that have it")
     add = command("import", "add figures measured elsewhere: CSV, or a list of commits and dates")
     add("file", metavar="FILE", help='CSV with a column commit or date and one for each figure, or lines HASH|SECONDS '
         'as git log --format="%%h|%%ct" prints them')
-    add("--series", metavar="NAME", default=None, help="the series to add to (default: the file's name)")
-    add("--dates", metavar="FILE", default=None, help="lines HASH|SECONDS that date the commits of a CSV file")
+    add("--series", metavar="NAME", help="the series to add to (default: the file's name)")
+    add("--dates", metavar="FILE", help="lines HASH|SECONDS that date the commits of a CSV file")
     _repository(add)
     add = command("asv", "export to asv's format, for asv publish")
     add("-o", "--output", metavar="FOLDER", default="asv", help="for asv.conf.json and results (default asv)")
@@ -72,7 +72,7 @@ def _run_options(add: Any) -> None:
     add("--problem", metavar="NAME", default="r-50", help="r-50 (default), r-25, r-25-dense or tiny (etc/track.ini)")
     add("--repeats", type=int, metavar="N", default=5, help="good repeats that a commit is to have (default 5)")
     add("--every", type=int, metavar="N", default=1, help="of a range, only each Nth commit, from the newest")
-    add("--most", type=int, metavar="N", default=None, help="of a range, not more than the newest N")
+    add("--most", type=int, metavar="N", help="of a range, not more than the newest N")
     add("--together", type=int, metavar="N", default=4, help="commits whose repeats are interleaved (default 4)")
     add("--machine", metavar="NAME", default=platform.node(), help="name of this machine in the store")
     _repository(add)
@@ -80,7 +80,7 @@ def _run_options(add: Any) -> None:
 
 def _selection(add: Any) -> None:
     add("--series", metavar="NAME", action="append", default=[], help="only this series; may be repeated")
-    add("--baseline", metavar="COMMIT", default=None, help="what 1.0 stands for (default: as chosen, else the oldest)")
+    add("--baseline", metavar="COMMIT", help="what 1.0 stands for (default: as chosen, else the oldest)")
 
 
 def _repository(add: Any) -> None:

@@ -132,19 +132,24 @@ def _check_outputs(args: argparse.Namespace) -> None:
 
 def read_inputs(args: argparse.Namespace) -> "tuple[list[Image], PsfModel, Lines]":
     """Arcs, starting PSF and lines. Raises InputError."""
-    from gpu_extract.checks.sense import strangers
-    from gpu_extract.io.image import read_image
     from gpu_extract.io.psf import read_psf
     from gpu_psf.lamp import read_lines, shipped_lines
 
     start = read_psf(args.psf)
-    images = [read_image(path, fibermap=False) for path in args.input]
-    for path, image in zip(args.input, images, strict=True):
-        wrong = strangers(image.cards, start.identity, start.name)
-        if wrong:
-            raise InputError(f"{path}: {wrong}; give an arc and a starting PSF of one camera")
-    lines = read_lines(args.lines) if args.lines else shipped_lines()
-    return images, start, lines
+    images = [read_like(path, start) for path in args.input]
+    return images, start, read_lines(args.lines) if args.lines else shipped_lines()
+
+
+def read_like(path: str, psf: "PsfModel") -> "Image":
+    """The image of an exposure. Raises InputError where it is of another camera than the PSF."""
+    from gpu_extract.checks.sense import strangers
+    from gpu_extract.io.image import read_image
+
+    image = read_image(path, fibermap=False)
+    wrong = strangers(image.cards, psf.identity, psf.name)
+    if wrong:
+        raise InputError(f"{path}: {wrong}; give an exposure and a PSF of one camera")
+    return image
 
 
 def _deliver(args: argparse.Namespace, fitted: "FittedPsf", cards: "tuple[Card, ...]", config: "FitConfig") -> None:

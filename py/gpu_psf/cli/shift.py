@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from gpu_extract.cli.common import log
 from gpu_extract.errors import ExitCode, InputError
+from gpu_psf.cli.fit import read_like
 
 if TYPE_CHECKING:
     from gpu_extract.data import Image, PsfModel
@@ -58,19 +59,13 @@ def body(args: argparse.Namespace) -> int:
 
 def _read(args: argparse.Namespace) -> "tuple[Image, PsfModel]":
     """The image, and a PSF that can be written again. Raises InputError."""
-    from gpu_extract.checks.sense import strangers
-    from gpu_extract.io.image import read_image
     from gpu_extract.io.psf import read_psf
 
     psf = read_psf(args.psf)
     if len(psf.cores) != 1:
         raise InputError(f"{args.psf}: has two Gauss-Hermite components, and what is written is GAUSS-HERMITE with "
                          "one; give such a PSF")
-    image = read_image(args.input, fibermap=False)
-    wrong = strangers(image.cards, psf.identity, psf.name)
-    if wrong:
-        raise InputError(f"{args.input}: {wrong}; give an exposure and a PSF of one camera")
-    return image, psf
+    return read_like(args.input, psf), psf
 
 
 def _tell(args: argparse.Namespace, found: "ShiftedPsf") -> None:

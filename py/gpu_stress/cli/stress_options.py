@@ -44,7 +44,7 @@ HELP = {
 def build_parser() -> Parser:
     """The parser of gpu_stress."""
     parser = Parser("gpu_stress", DESCRIPTION, EPILOG)
-    parser.add_argument("-m", "--module", default=None, metavar="NAME",
+    parser.add_argument("-m", "--module", metavar="NAME",
                         help=f"array library: {' or '.join(MODULES)} (default numpy); "
                              "may also follow the command")
     add_common_options(parser)
@@ -56,7 +56,7 @@ def build_parser() -> Parser:
     _add_report(command("report", "tables and plots of a campaign, or of several side by side"))
     proflog = command("proflog", "print a cProfile dump sorted by cumulative time")
     proflog.add_argument("file", metavar="FILE", help="made by python -m cProfile -o FILE ...")
-    proflog.add_argument("-n", "--top", type=int, default=None, metavar="N", help="only the first N lines")
+    proflog.add_argument("-n", "--top", type=int, metavar="N", help="only the first N lines")
     info = command("info", "devices, versions, and measured bandwidths and rates")
     _add_module(info)
     info.add_argument("--no-measure", dest="measure", action="store_false", help="facts only")
@@ -64,7 +64,7 @@ def build_parser() -> Parser:
     vendor = command("vendor", "NVIDIA's own tests where they are installed: dcgmi diag, nvbandwidth")
     vendor.add_argument("--level", type=int, default=1, metavar="N",
                         help="of dcgmi diag: 1 (default; seconds), 2 (minutes), 3 (a quarter of an hour) or 4 (hours)")
-    vendor.add_argument("--timeout", type=float, default=None, metavar="T",
+    vendor.add_argument("--timeout", type=float, metavar="T",
                         help="end each after so many seconds (default: dcgmi 300, 900, 3600, 14400 by level; "
                              "nvbandwidth 300)")
     return parser
@@ -90,13 +90,13 @@ def _add_test(parser: argparse.ArgumentParser, test: str) -> None:
     add("--json", action="store_true", help="print JSON")
     if test == "extract":
         add("--core", default="banded", metavar="NAME", help="banded (default) or dense")
-    add("--worker", default=None, help=argparse.SUPPRESS)
+    add("--worker", help=argparse.SUPPRESS)
 
 
 def _add_amount(parser: argparse.ArgumentParser, count: int | None) -> None:
     default = "" if count is None else f" (default {count})"
-    parser.add_argument("-c", "--count", type=int, default=None, metavar="N", help=f"cycles{default}")
-    parser.add_argument("--seconds", type=float, default=None, metavar="T",
+    parser.add_argument("-c", "--count", type=int, metavar="N", help=f"cycles{default}")
+    parser.add_argument("--seconds", type=float, metavar="T",
                         help="run for a time" + (" (default 3)" if count is None else " instead of a count"))
     parser.set_defaults(default_count=count)
 
@@ -113,10 +113,9 @@ def _add_how(parser: argparse.ArgumentParser, copies: bool) -> None:
     add("--seed", type=int, default=1, metavar="N", help="of the content (default 1)")
     add("--devices", type=_devices, default="0", metavar="LIST",
         help="device numbers, such as 0,1, or all; processes take them in turn (default 0)")
-    add("--threads", type=int, default=None, metavar="N",
-        help="of the numerical libraries in each process (default: as they choose)")
-    add("--timeout", type=float, default=None, metavar="T", help="end processes after so many seconds")
-    add("--plant-fault", type=separated(int, "PROCESS:CYCLE", 2, by=":"), default=None, help=argparse.SUPPRESS)
+    add("--threads", type=int, metavar="N", help="of the numerical libraries in each process (default: as they choose)")
+    add("--timeout", type=float, metavar="T", help="end processes after so many seconds")
+    add("--plant-fault", type=separated(int, "PROCESS:CYCLE", 2, by=":"), help=argparse.SUPPRESS)
 
 
 def _devices(text: str) -> tuple[int, ...] | None:
@@ -145,7 +144,7 @@ def _add_campaign(parser: argparse.ArgumentParser) -> None:
 def _add_report(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("folders", nargs="+", metavar="FOLDER", help="of campaigns; several are set side by side")
-    add("-o", "--output", default=None, metavar="FOLDER", help="for the report (default: the first FOLDER)")
+    add("-o", "--output", metavar="FOLDER", help="for the report (default: the first FOLDER)")
     add("--no-plots", dest="plots", action="store_false", help="text only")
 
 
