@@ -5,7 +5,7 @@ are seconds from the first event. A kernel or copy belongs to the NVTX ranges th
 runtime call with its correlation number.
 """
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,14 +83,14 @@ def read_profile(path: Path) -> Profile:
 
 
 def _read(base: sqlite3.Connection, name: str) -> Profile:
-    there = {row[0] for row in base.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
-    columns = {t: {row[1] for row in base.execute(f'PRAGMA table_info("{t}")')} for t in there & set(_NEEDED)}
-    usable = {t for t, found in columns.items() if set(_NEEDED[t]) <= found}
+    usable = {table for table, needed in _NEEDED.items()
+              if set(needed) <= {row[1] for row in base.execute(f'PRAGMA table_info("{table}")')}}
     if not usable & {KERNELS, COPIES, RANGES}:
         raise InputError(f"{name} is no export of Nsight Systems: it has none of the tables {KERNELS}, {COPIES}, "
                          f"{RANGES} with their columns")
     missing = [f"{what}: the table {t} is absent or has other columns" for t, what in _WHAT.items() if t not in usable]
-    rows = {t: _rows(base, t, columns[t]) for t in usable}
+    base.row_factory = sqlite3.Row
+    rows = {t: [dict(row) for row in base.execute(f'SELECT * FROM "{t}"')] for t in usable}
     words = {int(r["id"]): str(r["value"]) for r in rows.get(STRINGS, [])}
     starts = [r["start"] for t in (KERNELS, COPIES, RANGES, SETS) for r in rows.get(t, [])]
     zero = min(starts, default=0)
@@ -101,12 +101,6 @@ def _read(base: sqlite3.Connection, name: str) -> Profile:
               for r in rows.get(COPIES, [])]
     found += [_activity(r, "memset", "memset", stages, zero) for r in rows.get(SETS, [])]
     return Profile(name, tuple(sorted(found, key=lambda a: a.start)), tuple(ranges), tuple(missing))
-
-
-def _rows(base: sqlite3.Connection, table: str, columns: Iterable[str]) -> list[dict[str, Any]]:
-    names = sorted(columns)
-    quoted = ", ".join(f'"{n}"' for n in names)
-    return [dict(zip(names, row, strict=True)) for row in base.execute(f'SELECT {quoted} FROM "{table}"')]
 
 
 def _word(row: Mapping[str, Any], words: Mapping[int, str]) -> str:

@@ -181,7 +181,7 @@ def test_bad_psfs(refused, tmp_path):
          ("specmin is -1", "nspec is 0", "bundlesize is 0", "regularize is -1", "psferr is nan", "tolerance is 2")),
         (("--core", "sparse"), ("'sparse'", "banded")),
         (("--preset", "desi-x"), "no preset 'desi-x'; there are desi-b"),
-        (("--loglevel", "loud"), "'loud' is not a level; allowed are debug, info"),
+        (("--loglevel", "loud"), "invalid choice: 'loud' (choose from 'debug', 'info'"),
         (("--threads", "0"), "--threads is 0"),
         (("--no-such-option",), "unrecognized arguments: --no-such-option"),
         (("--gpu", "--no-gpu"), "not allowed with"),

@@ -88,7 +88,7 @@ def _meant(message: str, words: Sequence[str], options: Mapping[str, argparse.Ac
 def add_common_options(parser: argparse.ArgumentParser) -> None:
     """--loglevel, -v, --version."""
     group = parser.add_argument_group("messages")
-    group.add_argument("--loglevel", metavar="LEVEL", default="info", type=_level,
+    group.add_argument("--loglevel", metavar="LEVEL", default="info", type=str.lower, choices=LEVELS,
                        help="debug, info (default), warning, error or critical; debug also shows tracebacks")
     group.add_argument("-v", "--verbose", action="store_const", const="debug", dest="loglevel",
                        help="the same as --loglevel debug")
@@ -96,13 +96,6 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
                        help="the time (UTC) before each line of the log: on, off, or auto: where it goes into a file "
                             "and not to a terminal (default: GPU_EXTRACT_LOG_TIMES, else auto)")
     group.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-
-
-def _level(text: str) -> str:
-    if text.lower() not in LEVELS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a level; allowed are {', '.join(LEVELS)}"
-                                         + did_you_mean(text.lower(), LEVELS))
-    return text.lower()
 
 
 def run_main(build: Build, body: Body, argv: Sequence[str] | None = None, *, speaks: bool = True) -> int:

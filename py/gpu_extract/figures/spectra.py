@@ -2,6 +2,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse import dia_array
 
 from gpu_extract.data import Array, Frame, Image, PsfModel
 from gpu_extract.io.truth import TruthFile
@@ -32,12 +33,8 @@ def _edges(wave: Array) -> Array:
 def times_resolution(diagonals: np.ndarray, spectrum: Array) -> Array:
     """R f from the stored diagonals (2 ndiag + 1, n): diagonals[k, j] = R[j - ndiag + k, j]."""
     ndiag, n = len(diagonals) // 2, len(spectrum)
-    out = np.zeros(n)
-    for k, values in enumerate(diagonals):
-        shift = k - ndiag
-        first, last = max(0, -shift), min(n, n - shift)
-        out[first + shift:last + shift] += values[first:last] * spectrum[first:last]
-    return out
+    found: Array = dia_array((diagonals, np.arange(ndiag, -ndiag - 1, -1)), shape=(n, n)) @ spectrum
+    return found
 
 
 def row_of_resolution(diagonals: np.ndarray, row: int) -> Array:

@@ -8,7 +8,7 @@ from enum import IntFlag
 
 import numpy as np
 
-from gpu_extract.simulate.config import AMPLIFIERS, Defects, SimConfig
+from gpu_extract.simulate.config import AMPLIFIERS, SimConfig
 from gpu_extract.simulate.counter import PLANT_SEED, Purpose, stream
 from gpu_extract.simulate.instrument import Detector
 
@@ -40,7 +40,7 @@ def read_noise_map(detector: Detector, ncolumn: int) -> np.ndarray:
 
 
 def apply_defects(pix: np.ndarray, mask: np.ndarray, *, config: SimConfig, detector: Detector,
-                  charge: np.ndarray | None = None) -> None:
+                  charge: np.ndarray) -> None:
     """Change `pix` (ny, ncolumn) and set bits of `mask` (same shape, int32) in place.
 
     charge: what cosmic rays leave is added to this, too, (ny, ncolumn) electron
@@ -56,9 +56,7 @@ def apply_defects(pix: np.ndarray, mask: np.ndarray, *, config: SimConfig, detec
         if config.defects.dead_amplifier is not None:
             _dead_amplifier(pix[part], mask[part], config.defects.dead_amplifier, nx=nx)
         if config.defects.cosmics and config.noise and config.flavor == "science":
-            hit = _cosmics(pix[part], mask[part], config=config, detector=detector, block=block)
-            if charge is not None:
-                charge[part] += hit
+            charge[part] += _cosmics(pix[part], mask[part], config=config, detector=detector, block=block)
     if config.defects.masked_fraction > 0:
         _mask_share(pix, mask, config)
 
@@ -131,8 +129,3 @@ def _mask_share(pix: np.ndarray, mask: np.ndarray, config: SimConfig) -> None:
 def masked(mask: np.ndarray) -> np.ndarray:
     """Where a pixel must not be used."""
     return (mask & MASKING) != 0
-
-
-def fibre_problems(defects: Defects, fibre: int) -> bool:
-    """Whether a fibre is dead or broken."""
-    return fibre in defects.dead_fibres or fibre in defects.broken_fibres

@@ -86,12 +86,10 @@ def simulate(config: SimConfig, *, threads: int = 1, recorder: Recorder | NullRe
         pix = _noisy(config, expected, read_noise, threads)
     with recorder.span("defects"):
         mask, charge = np.zeros(pix.shape, np.int32), np.zeros(pix.shape, np.float32)
+        ivar = _ivar(config, pix, expected, read_noise)
+        apply_defects(pix, mask, config=config, detector=detector, charge=charge)
         if config.defects.hidden_cosmics:
-            apply_defects(pix, mask, config=config, detector=detector, charge=charge)
             ivar = _ivar(config, pix, expected, read_noise)         # the pipeline takes them for light
-        else:
-            ivar = _ivar(config, pix, expected, read_noise)
-            apply_defects(pix, mask, config=config, detector=detector, charge=charge)
         ivar[masked(mask)] = 0.0
     image = Image(pix, ivar, cards_of(config, detector, given), fibermap_of(config, given), float(read_noise.min()),
                   read_noise)

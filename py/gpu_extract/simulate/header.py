@@ -3,7 +3,6 @@ import numpy as np
 
 from gpu_extract.data import Card, FiberMap, PsfModel
 from gpu_extract.simulate.config import AMPLIFIERS, SimConfig
-from gpu_extract.simulate.defects import fibre_problems
 from gpu_extract.simulate.instrument import Detector
 from gpu_extract.simulate.targets import Target, target_of
 
@@ -94,7 +93,7 @@ def _fill(row: np.void, config: SimConfig, fibre: int, target: Target) -> None:
     row["FIBER"] = 500 * config.spectrograph + fibre
     row["OBJTYPE"] = b"SKY" if sky else b"TGT"
     row["TARGET_RA"], row["TARGET_DEC"] = target.ra, target.dec
-    row["FIBERSTATUS"] = BROKEN_FIBRE if fibre_problems(config.defects, fibre) else 0
+    row["FIBERSTATUS"] = BROKEN_FIBRE if fibre in (*config.defects.dead_fibres, *config.defects.broken_fibres) else 0
     row["DEVICE_LOC"], row["LOCATION"] = fibre, 1000 * config.spectrograph + fibre
     row["FIBER_RA"], row["FIBER_DEC"] = target.ra, target.dec
     place = focal_plane(target)
