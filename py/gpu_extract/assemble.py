@@ -62,7 +62,8 @@ def assemble(parts: list[Rows], plan: Plan, image: Image, notes: Mapping[str, An
     """
     lo, hi = plan.asked
     alone = len(parts) == 1 and parts[0].fibres == plan.fibres and plan.fibres[1] - plan.fibres[0] == hi - lo
-    arrays = {name: getattr(parts[0], name) for name in BY_BIN} if alone else _room(hi - lo, len(plan.wave), *like)
+    arrays = {name: getattr(parts[0], name) if alone else np.zeros(*room)
+              for name, room in rooms(hi - lo, len(plan.wave), *like).items()}
     model = np.zeros(image.shape) if any(part.models for part in parts) else None
     while parts:
         part = parts.pop(0)
@@ -78,11 +79,6 @@ def assemble(parts: list[Rows], plan: Plan, image: Image, notes: Mapping[str, An
             arrays[name][dropped] = output.dropped
     return Frame(wave=plan.wave, fibres=np.arange(lo, hi), model=model, cards=image.cards, fibermap=None,
                  notes=notes, **arrays)
-
-
-def _room(nfibre: int, nwave: int, ndiag: int, dtype: DTypeLike) -> dict[str, np.ndarray]:
-    """The arrays of a frame, by name, all 0."""
-    return {name: np.zeros(shape, kind) for name, (shape, kind) in rooms(nfibre, nwave, ndiag, dtype).items()}
 
 
 def rooms(nfibre: int, nwave: int, ndiag: int, dtype: DTypeLike) -> dict[str, tuple[tuple[int, ...], DTypeLike]]:

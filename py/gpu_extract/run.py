@@ -9,7 +9,7 @@ from numpy.typing import DTypeLike
 from gpu_extract.assemble import assemble
 from gpu_extract.backend import Backend
 from gpu_extract.bundle import Job
-from gpu_extract.checks.arguments import check_arguments, check_start, rank_verbs
+from gpu_extract.checks.arguments import check_arguments, rank_verbs
 from gpu_extract.checks.odd_pixels import check_unit, most_ivar
 from gpu_extract.checks.probe import Decay, beside_masks, measure_decay, on_ccd, too_fine
 from gpu_extract.checks.psf_check import BEYOND, check_psf, remaining
@@ -63,8 +63,7 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
     """The flow itself."""
     image, psf, config = what
     with rank_verbs(comm).together(), compiling(recorder), one_thread(), looked_up_once():
-        check_arguments(what, threads, dtype)
-        check_start(start)
+        check_arguments((*what, start), threads, dtype)
         config = config if start is None else replace(config, passes=max(config.passes, 2))    # one is there already
         with recorder.span("compare"):
             check_unit(image)
@@ -98,8 +97,7 @@ def draft(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm = SE
     The arguments are those of `extract`; of config.passes, one pass is made at least.
     """
     with rank_verbs(comm).together(), compiling(recorder), one_thread(), looked_up_once():
-        check_arguments((image, psf, config), threads)
-        check_start(start)
+        check_arguments((image, psf, config, start), threads)
         check_unit(image)
         get_ready(image, psf, config, comm, recorder, CPU)
         job = _job(image, psf, replace(config, passes=max(config.passes, 2)), threads, np.float64)

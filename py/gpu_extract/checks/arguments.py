@@ -10,7 +10,8 @@ from gpu_extract.seams import Comm
 
 _WANTED = (("image", Image, "an Image: read_image(path) makes one of a file"),
            ("psf", PsfModel, "a PsfModel: read_psf(path) makes one of a file"),
-           ("config", ExtractConfig, "an ExtractConfig"))
+           ("config", ExtractConfig, "an ExtractConfig"),
+           ("start", Draft | None, "a Draft: draft(image, psf, config) makes one"))
 
 
 def rank_verbs(comm: Comm) -> Comm:
@@ -21,8 +22,9 @@ def rank_verbs(comm: Comm) -> Comm:
     return comm
 
 
-def check_arguments(what: tuple[Any, Any, Any], threads: Any, dtype: Any = np.float64) -> None:
-    """Raise InputError where an argument is of another kind; what: (image, psf, config); others as in run.extract."""
+def check_arguments(what: tuple[Any, Any, Any, Any], threads: Any, dtype: Any = np.float64) -> None:
+    """Raise InputError where an argument is of another kind; what: (image, psf, config, the draft to start from or
+    None); others as in run.extract."""
     for given, (name, kind, wanted) in zip(what, _WANTED, strict=True):
         if not isinstance(given, kind):
             raise InputError(f"{name} is of type {type(given).__name__}, must be {wanted}")
@@ -38,10 +40,3 @@ def check_arguments(what: tuple[Any, Any, Any], threads: Any, dtype: Any = np.fl
         fine = False
     if not fine:
         raise InputError(f"dtype is {dtype!r}, must be float64 or float32")
-
-
-def check_start(start: Any) -> None:
-    """Raise InputError where an extraction is to start from something else than a draft, or nothing."""
-    if start is not None and not isinstance(start, Draft):
-        raise InputError(f"start is of type {type(start).__name__}, must be a Draft: draft(image, psf, config) makes "
-                         "one")
