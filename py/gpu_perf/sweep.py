@@ -17,7 +17,6 @@ from gpu_perf.campaign import Command
 MODES = ("strong", "weak")
 CORES = ("auto", "banded", "dense")
 SWITCHES = ("off", "on")
-LAUNCHERS = ("auto", "mpiexec", "srun", "sbatch", "none")
 RECORDS, POINT = "records", "point"
 
 
@@ -102,8 +101,8 @@ class Space:
 
 @dataclass(frozen=True)
 class Launch:
-    """How ranks are started. program: one of LAUNCHERS but auto; words: of the launcher; mps_wrapper: the command that
-    runs its arguments under MPS, or empty"""
+    """How ranks are started. program: mpiexec, srun, sbatch or none; words: of the launcher; mps_wrapper: the command
+    that runs its arguments under MPS, or empty"""
 
     program: str
     words: tuple[str, ...] = ()

@@ -68,14 +68,12 @@ def body(args: argparse.Namespace) -> int:
     if args.saturation is None:
         args.saturation = SATURATION if known.saturation is None else known.saturation
     raw, cards = read_raw(args.input)
-    darks = [read_raw(name)[0] for name in args.dark]
-    if any(dark.shape != raw.shape for dark in darks):
-        raise InputError(f"--dark: has shape {darks[0].shape}, {args.input} has {raw.shape}; they must be the same")
+    darks = [_read_like("--dark", name, raw, args.input) for name in args.dark]
     bias = _bias(args, raw, darks, known)
     detector = _detector(args, raw, darks, bias, known)
     image, mask = preprocess(raw, bias, detector, dispersion=args.dispersion, cards=cards,
                              mirror=args.mirror or known.order == "descending",
-                             bad=None if args.bad is None else _bad(args.bad, raw, args.input))
+                             bad=None if args.bad is None else _read_like("--bad", args.bad, raw, args.input) != 0)
     write_image(args.output, image, mask=mask, read_noise=image.noise)
     saturated = np.count_nonzero(mask & SATURATED)
     log.info(f"image: {args.output} (gain {detector.gain:.4g} electron/ADU, read noise {detector.read_noise:.3g} "
@@ -83,14 +81,14 @@ def body(args: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-def _bad(name: str, raw: Any, image: str) -> Any:
-    """The pixels to leave out. Raises InputError where they are of another shape."""
+def _read_like(option: str, name: str, raw: Any, image: str) -> Any:
+    """Another image of the detector. Raises InputError where it is of another shape."""
     from gpu_extract.io.raw import read_raw
 
-    bad = read_raw(name)[0] != 0
-    if bad.shape != raw.shape:
-        raise InputError(f"--bad: {name} has shape {bad.shape}, {image} has {raw.shape}; they must be the same")
-    return bad
+    found = read_raw(name)[0]
+    if found.shape != raw.shape:
+        raise InputError(f"{option}: {name} has shape {found.shape}, {image} has {raw.shape}; they must be the same")
+    return found
 
 
 def _bias(args: argparse.Namespace, raw: Any, darks: list[Any], known: "Spectrograph") -> Any:
@@ -125,9 +123,8 @@ def _detector(args: argparse.Namespace, raw: Any, darks: list[Any], bias: Any, k
     if gain is None:
         flats = [turned(read_raw(name)[0] - bias, args.dispersion) for name in args.transfer]
         if len(flats) > 2 or any(flat.size != raw.size for flat in flats):
-            raise InputError(f"--transfer: {len(flats)} flats are given, of {flats[0].shape} pixels; needed are one "
-                             "or two "
-                             "as large as the image")
+            raise InputError(f"--transfer: {len(flats)} flats are given, of {flats[0].shape} pixels; needed are one or "
+                             "two as large as the image")
         noise = with_bias(read_noise_of(darks), len(darks)) if darks or given is None else given
         gain = photon_transfer(flats[0], noise, args.saturation, flats[1] if len(flats) == 2 else None).gain
     read_noise = given if given is not None else with_bias(read_noise_of(darks), len(darks)) * gain
