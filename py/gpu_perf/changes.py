@@ -7,7 +7,7 @@ beyond four robust standard deviations left out. For every place k the two-sampl
     t_k = (mean after k - mean before k) / (s sqrt(1/n_before + 1/n_after))
 
 is formed; the largest |t_k| is a change where its two-sided probability in Student's distribution, times the number of
-places that were tried, is below `alpha`, and the change is larger than `least`. Both sides of a change are searched
+places that were tried, is below `alpha`, and the change is larger than `LEAST`. Both sides of a change are searched
 again in the same way (binary segmentation). Fewer than `FEWEST` commits are not judged.
 """
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ def centres(repeats: Sequence[Sequence[float]]) -> np.ndarray:
     return found
 
 
-def find_changes(repeats: Sequence[Sequence[float]], *, alpha: float = ALPHA, least: float = LEAST) -> list[Change]:
+def find_changes(repeats: Sequence[Sequence[float]], *, alpha: float = ALPHA) -> list[Change]:
     """The changes of level in a history, in order.
 
     repeats: the positive measurements of each commit, in the commits' order
@@ -57,10 +57,9 @@ def find_changes(repeats: Sequence[Sequence[float]], *, alpha: float = ALPHA, le
     if len(repeats) < FEWEST:
         return []
     values = centres(repeats)
-    noise, freedom = noise_of(values)
     found: list[Change] = []
-    _search(values, 0, len(values), (noise, freedom, alpha, least), found)
-    return _levels(values, sorted(found, key=lambda c: c.place), least)
+    _search(values, 0, len(values), (*noise_of(values), alpha), found)
+    return _levels(values, sorted(found, key=lambda c: c.place))
 
 
 def noise_of(values: np.ndarray) -> tuple[float, float]:
@@ -73,10 +72,10 @@ def noise_of(values: np.ndarray) -> tuple[float, float]:
     return max(float(np.sqrt(np.mean(kept**2))), _FLOOR), max(_SHARE * len(kept), 1.0)
 
 
-def _search(values: np.ndarray, first: int, last: int, setting: tuple[float, float, float, float],
+def _search(values: np.ndarray, first: int, last: int, setting: tuple[float, float, float],
             found: list[Change]) -> None:
     """Find the largest change between first and last - 1, then on both sides of it."""
-    noise, freedom, alpha, least = setting
+    noise, freedom, alpha = setting
     n = last - first
     if n < 2:
         return
@@ -87,7 +86,7 @@ def _search(values: np.ndarray, first: int, last: int, setting: tuple[float, flo
     t = step / (noise * np.sqrt(1 / before + 1 / (n - before)))
     best = int(np.argmax(np.abs(t)))
     p = min(2 * float(stdtr(freedom, -abs(t[best]))) * (len(values) - 1), 1.0)
-    if p >= alpha or abs(np.expm1(step[best])) < least:
+    if p >= alpha or abs(np.expm1(step[best])) < LEAST:
         return
     place = first + best + 1
     found.append(Change(place, float(np.exp(step[best])), float(t[best]), p))
@@ -95,10 +94,10 @@ def _search(values: np.ndarray, first: int, last: int, setting: tuple[float, flo
     _search(values, place, last, setting, found)
 
 
-def _levels(values: np.ndarray, found: list[Change], least: float) -> list[Change]:
+def _levels(values: np.ndarray, found: list[Change]) -> list[Change]:
     """The changes with ratios between the levels next to them."""
     edges = [0, *(c.place for c in found), len(values)]
     levels = [float(np.mean(values[a:b])) for a, b in pairwise(edges)]
     ratios = [float(np.exp(b - a)) for a, b in pairwise(levels)]
     return [Change(c.place, ratio, c.t, c.p) for c, ratio in zip(found, ratios, strict=True)
-            if abs(ratio - 1) >= least]
+            if abs(ratio - 1) >= LEAST]

@@ -42,11 +42,10 @@ class History:
         return [c for c in self.commits if c.hash in self.components[component]]
 
 
-def history_of(store: Store, series: str, baseline: str | None = None, *, alpha: float = ALPHA,
-               least: float = LEAST) -> History:
+def history_of(store: Store, series: str, baseline: str | None = None) -> History:
     """The history of a series; baseline: a commit, by default the one chosen in the store, else the oldest.
 
-    The probability `alpha` of a false alarm is shared by the components that are judged.
+    The probability of a false alarm is shared by the components that are judged.
     Raises InputError where nothing was measured, or the baseline was not.
     """
     measured = store.measured(series)
@@ -63,7 +62,7 @@ def history_of(store: Store, series: str, baseline: str | None = None, *, alpha:
     components = {n: {c.hash: _point(measured[c.hash][n]) for c in commits if n in measured[c.hash]} for n in names}
     judged = [n for n in names if _matters(components, n)]
     changes = {n: find_changes([measured[c.hash][n] for c in commits if c.hash in components[n]],
-                               alpha=alpha / len(judged), least=least) for n in judged}
+                               alpha=ALPHA / len(judged)) for n in judged}
     return History(series, commits, components, first, changes, store.failures(series))
 
 

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -142,18 +143,14 @@ class _Child:
     def go(self) -> None:
         """Let the process through the gate; one that has ended already does not mind."""
         if self._popen.stdin is not None:
-            try:
+            with suppress(OSError):
                 self._popen.stdin.write("go\n")
                 self._popen.stdin.close()
-            except OSError:
-                return
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the process and all that it started."""
-        try:
+        with suppress(OSError):
             os.killpg(self.pid, number)
-        except OSError:
-            return
 
     def join(self, seconds: float) -> None:
         """Wait for its end, not longer than that."""
@@ -214,13 +211,10 @@ def _end(children: Sequence[_Child]) -> None:
 
 
 def _result(line: str) -> dict[str, Any] | None:
-    if not line.startswith("{"):
-        return None
-    try:
+    with suppress(ValueError):
         value = json.loads(line)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
+        return value if isinstance(value, dict) else None
+    return None
 
 
 def _tail(path: Path) -> str:

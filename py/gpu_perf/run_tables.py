@@ -77,11 +77,10 @@ def rank_table(looked_at: Sequence[Window]) -> Table:
 
 def call_table(run: Run) -> Table:
     """MPI calls by kind, over all ranks."""
-    kinds = sorted({k for r in run.ranks for k in r.calls},
-                   key=lambda k: -sum(r.calls.get(k, {}).get("seconds", 0) for r in run.ranks))
+    kinds = {kind: [r.calls[kind] for r in run.ranks if kind in r.calls]
+             for kind in sorted({k for r in run.ranks for k in r.calls})}
     rows = []
-    for kind in kinds:
-        each = [r.calls[kind] for r in run.ranks if kind in r.calls]
+    for kind, each in sorted(kinds.items(), key=lambda item: -sum(c["seconds"] for c in item[1])):
         seconds = [c["seconds"] for c in each]
         rows.append((kind, str(int(sum(c["calls"] for c in each))), f"{sum(seconds):.4f}", f"{max(seconds):.4f}",
                      f"{sum(c['wait'] for c in each):.4f}", number(sum(c["bytes"] for c in each) / MEGA)))
@@ -111,8 +110,8 @@ def rate_table(found: Sequence[Stage], work: dict[str, Work], ceilings: dict[str
             continue
         flops = None if counted.flop is None else counted.flop / seconds
         band = None if counted.nbytes is None else counted.nbytes / seconds
-        rows.append((name, number(counted.flop and counted.flop / GIGA), number(flops and flops / GIGA),
-                     _share(flops, ceilings.get("flops")), number(band and band / GIGA),
+        rows.append((name, number(counted.flop, unit=GIGA), number(flops, unit=GIGA),
+                     _share(flops, ceilings.get("flops")), number(band, unit=GIGA),
                      _share(band, ceilings.get("bandwidth"))))
     known = "; ".join(f"{word} {ceilings[key] / GIGA:.1f} {unit}" for key, word, unit in (
         ("flops", "matrix product", "GFlop/s"), ("bandwidth", "copy in memory", "GB/s")) if key in ceilings)

@@ -25,10 +25,11 @@ class Table:
         return "\n".join([*lines, *([self.note] if self.note else [])]) + "\n"
 
 
-def number(value: float | None, digits: int = 4) -> str:
-    """A figure with that many digits, never in powers of ten below a million."""
+def number(value: float | None, digits: int = 4, unit: float = 1.0) -> str:
+    """A figure in so many of a unit with that many digits, never in powers of ten below a million."""
     if value is None:
         return NONE
+    value /= unit
     if 1e-3 <= abs(value) < 1e6 or value == 0:
         return f"{value:.{digits}g}" if abs(value) < 10**digits else f"{value:.0f}"
     return f"{value:.{digits}g}"

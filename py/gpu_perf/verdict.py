@@ -155,12 +155,9 @@ def _communication(looked_at: Sequence[Window], whole: float) -> Cause | None:
 
 
 def _copies(looked_at: Sequence[Window], whole: float) -> Cause | None:
-    sums: dict[str, list[float]] = {}
-    for window in looked_at:
-        for direction, values in window.rank.copies.items():
-            row = sums.setdefault(direction, [0.0, 0.0, 0.0])
-            for i, key in enumerate(("seconds", "bytes", "calls")):
-                row[i] += values[key] / len(looked_at)
+    sums = {direction: [sum(w.rank.copies.get(direction, {}).get(key, 0.0) for w in looked_at) / len(looked_at)
+                        for key in ("seconds", "bytes", "calls")]
+            for direction in dict.fromkeys(d for w in looked_at for d in w.rank.copies)}
     if not sums:
         return None
     said = ", ".join(f"{name} {row[0]:.2f} s for {row[1] / 1e6:.0f} MB in {row[2]:.0f} calls"

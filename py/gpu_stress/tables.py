@@ -29,8 +29,8 @@ def summary(campaign: Campaign) -> list[str]:
 
 def rate_table(campaign: Campaign) -> Table:
     """One process alone."""
-    rows = [(r.module, r.test, r.shape, r.dtype, number(r.rate), number(_per(r.one_way, MB)),
-             number(_per(r.both_ways, MB)), number(_per(r.flops, GIGA)), NONE if r.cycle is None else duration(r.cycle),
+    rows = [(r.module, r.test, r.shape, r.dtype, number(r.rate), number(r.one_way, unit=MB),
+             number(r.both_ways, unit=MB), number(r.flops, unit=GIGA), NONE if r.cycle is None else duration(r.cycle),
              NONE if r.spread is None else f"{100 * r.spread:.1f}%", f"{r.errors}/{r.checked}")
             for r in campaign.rows if r.procs == 1 and r.rate is not None]
     return Table("One process", ("module", "test", "shape", "dtype", "Hz", "MByte/sec", "both ways", "GFlop/s",
@@ -74,7 +74,7 @@ def load_table(campaign: Campaign) -> Table:
     for x in found:
         line = [x.name, str(x.samples), number(x.cores, 3), number(x.memory / GIB, 3)]
         if gpu:
-            line += [number(x.gpu_load, 3), number(_per(x.gpu_memory, GIB), 3), number(x.power, 3),
+            line += [number(x.gpu_load, 3), number(x.gpu_memory, 3, GIB), number(x.power, 3),
                      number(x.clock), number(x.hottest, 3), ", ".join(x.throttle) or NONE]
         rows.append(tuple(line))
     extra = ("GPU %", "GPU GiB", "W", "MHz", "max C", "throttled by") if gpu else ()
@@ -118,7 +118,3 @@ def campaign_tables(campaign: Campaign, first: Campaign) -> list[Table]:
                                   (first.label, campaign.label), lambda r: (*r.key, str(r.procs)),
                                   ("module", "test", "shape", "dtype", "processes")))
     return [t for t in tables if t.rows]
-
-
-def _per(value: float | None, unit: float) -> float | None:
-    return None if value is None else value / unit

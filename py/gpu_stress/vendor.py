@@ -30,7 +30,6 @@ BAD = (WRONG, HUNG)
 class Found:
     """What one tool said, in one line. status: ok, wrong, hung, no answer (it says nothing of the GPU) or absent"""
 
-    tool: str
     status: str
     line: str
 
@@ -65,23 +64,23 @@ def ask(tool: Tool) -> Found:
     """Run a tool, if it is there, and say in one line what it found."""
     path = shutil.which(tool.argv[0])
     if path is None:
-        return Found(tool.name, ABSENT, f"{tool.name}: not installed ({tool.source})")
+        return Found(ABSENT, f"{tool.name}: not installed ({tool.source})")
     try:
         code, out, err = _run((path, *tool.argv[1:]), tool.limit)
     except OSError as error:
-        return Found(tool.name, SILENT, f"{tool.name}: cannot be started: {error.strerror}")
+        return Found(SILENT, f"{tool.name}: cannot be started: {error.strerror}")
     if code is None:
-        return Found(tool.name, HUNG, f"{tool.name} DID NOT END within {tool.limit:g} s: give it more (--timeout), or "
-                                      "have the GPU checked")
+        return Found(HUNG, f"{tool.name} DID NOT END within {tool.limit:g} s: give it more (--timeout), or have the "
+                           "GPU checked")
     try:
         status, said = tool.read(_json(out))
     except (ValueError, KeyError, TypeError, AttributeError):
         last = " ".join((err.strip() or out.strip() or "nothing was printed").split())
-        return Found(tool.name, SILENT, f"{tool.name}: no answer (exit code {code}): {last[:SHOWN]}")
+        return Found(SILENT, f"{tool.name}: no answer (exit code {code}): {last[:SHOWN]}")
     if status == OK and code != 0:
-        return Found(tool.name, SILENT, f"{tool.name}: no answer: exit code {code}, although {said}")
+        return Found(SILENT, f"{tool.name}: no answer: exit code {code}, although {said}")
     word = {OK: "", WRONG: " FAILED:", SILENT: " no answer:"}[status]
-    return Found(tool.name, status, f"{tool.name}:{word} {said}")
+    return Found(status, f"{tool.name}:{word} {said}")
 
 
 def _run(argv: Sequence[str], limit: float) -> tuple[int | None, str, str]:

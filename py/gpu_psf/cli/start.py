@@ -64,10 +64,12 @@ def body(args: argparse.Namespace) -> int:
     from gpu_extract.io.atomic import FITS_ENDINGS, check_target
     from gpu_extract.io.image import read_image
     from gpu_extract.io.psf import write_psf
+    from gpu_psf.spectrograph import read_spectrograph
     from gpu_psf.start.run import start_psf
 
     check_target(args.output, endings=FITS_ENDINGS)
-    lines, slit, described = _lines(args), _slit(args), _described(args)
+    lines, slit = _lines(args), _slit(args)
+    described = None if args.spectrograph is None else read_spectrograph(args.spectrograph)
     slit = described.slit if slit is None and described is not None else slit
     _check_known(args, described)
     flat, arc = (None if name is None else read_image(name, fibermap=False) for name in (args.flat, args.arc))
@@ -89,12 +91,6 @@ def _slit(args: argparse.Namespace) -> Any:
     if args.fibres is None and (args.skip or args.bundlesize):
         raise InputError("--skip and --bundlesize are about a known number of fibres: give --fibres, too")
     return None if args.fibres is None else Slit(args.fibres, args.bundlesize, args.skip)
-
-
-def _described(args: argparse.Namespace) -> "Spectrograph | None":
-    from gpu_psf.spectrograph import read_spectrograph
-
-    return None if args.spectrograph is None else read_spectrograph(args.spectrograph)
 
 
 def _check_known(args: argparse.Namespace, described: "Spectrograph | None") -> None:

@@ -4,28 +4,25 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from gpu_extract import __version__
 from gpu_extract.cli.common import NAMES, at_least, log
 from gpu_extract.errors import ExitCode, InputError
+from gpu_extract.io.atomic import check_folder, write_json
+from gpu_perf.campaign import Outcome, run
+from gpu_stress.backend import open_module
 from gpu_stress.cli.stress_options import devices_of, spec_of
+from gpu_stress.machine import machine
+from gpu_stress.nvml import open_probe
 from gpu_stress.rows import MACHINE
-
-if TYPE_CHECKING:
-    from gpu_perf.campaign import Outcome
-    from gpu_stress.sets import Product
+from gpu_stress.sampler import Sampler
+from gpu_stress.sets import Product, commands
 
 SAME = ("host", "processor", "cores", "device")
 
 
 def run_campaign(args: argparse.Namespace) -> int:
     """Run it, or what is left of it; exit code 1 if any set had wrong results or failed."""
-    from gpu_extract.io.atomic import check_folder
-    from gpu_perf.campaign import run
-    from gpu_stress.nvml import open_probe
-    from gpu_stress.sampler import Sampler
-    from gpu_stress.sets import commands
-
     check_folder(args.folder)
     product, repeats = _product(args), at_least(args.repeats, "--repeats")
     sets = commands(product)
@@ -36,17 +33,14 @@ def run_campaign(args: argparse.Namespace) -> int:
         log.info("no GPU samples: %s", why_not)
     sampler = Sampler(folder, probe) if args.samples else None
     try:
-        outcomes = run(sets, folder, repeats=repeats, sampler=sampler,
-                       tell=log.info, retry=args.retry)
+        outcomes = run(sets, folder, repeats=repeats, sampler=sampler, tell=log.info, retry=args.retry)
     finally:
         if sampler is not None:
             sampler.close()
     return _tell(outcomes, folder)
 
 
-def _product(args: argparse.Namespace) -> "Product":
-    from gpu_stress.sets import Product
-
+def _product(args: argparse.Namespace) -> Product:
     modules = args.modules or NAMES(args.module or "numpy")
     devices = devices_of(args.devices, "cupy" if "cupy" in modules else "numpy")
     at_least(args.threads, "--threads")
@@ -56,11 +50,6 @@ def _product(args: argparse.Namespace) -> "Product":
 
 def _note_machine(folder: Path, modules: Sequence[str], device: int) -> None:
     """Write down where the campaign runs; raises InputError where it was begun on another machine."""
-    from gpu_extract import __version__
-    from gpu_extract.io.atomic import write_json
-    from gpu_stress.backend import open_module
-    from gpu_stress.machine import machine
-
     described = {name: open_module(name, device).describe() for name in modules}
     here = {**machine(), "program": __version__, "modules": described,
             "device": [m["device"] for m in described.values()]}
@@ -78,7 +67,7 @@ def _note_machine(folder: Path, modules: Sequence[str], device: int) -> None:
         write_json(path, here, 1)
 
 
-def _tell(outcomes: Sequence["Outcome"], folder: Path) -> int:
+def _tell(outcomes: Sequence[Outcome], folder: Path) -> int:
     """A summary on the standard output; who was wrong on standard error."""
     counts: dict[str, int] = {}
     for outcome in outcomes:
