@@ -13,10 +13,10 @@ from gpu_extract.perf.record import parse_run
 from gpu_perf.changes import ALPHA, FEWEST, LEAST
 from gpu_perf.history import History, history_of, verdict
 from gpu_perf.measure import RUN_TIME
-from gpu_perf.quiet import disturbances
 from gpu_perf.run_report import Asked, report_of
 from gpu_perf.store import Store
 from gpu_perf.tables import Table
+from gpu_perf.verdict import disturbances
 from gpu_perf.webpage import document, summary_html, table_html
 
 TITLE = "The history of run times"

@@ -4,8 +4,8 @@ from statistics import median
 
 from gpu_extract.perf.clock import stamp
 from gpu_extract.perf.record import Run
-from gpu_perf.quiet import disturbances
 from gpu_perf.sweep_results import Row
+from gpu_perf.verdict import disturbances
 
 WELL = 0.8            # efficient from here on
 ALIKE = 1.1           # the slowest repeat over the fastest, beyond which a machine was not quiet

@@ -3,7 +3,7 @@
 A cause's cost is the share of the run's time that would be saved, at most, if it were gone. A cause is dominant where
 it costs `DOMINANT` of the run or more.
 """
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gpu_extract.perf.record import Run
@@ -202,6 +202,16 @@ def cautions(looked_at: Sequence[Window]) -> list[str]:
             said.append(f"rank {window.rank.rank} had its core for only {cpu / (wall - waits):.0%} of the time it "
                         "computed: other work shares the machine, or ranks share a core; times are too long")
     return said
+
+
+def disturbances(run: Run) -> Iterator[str]:
+    """Why the times of a run may not be what they seem: more ranks than cores, other work on these."""
+    hosts = [rank.host for rank in run.ranks]
+    for host in dict.fromkeys(hosts):
+        cores = max(rank.cores for rank in run.ranks if rank.host == host)
+        if 1 < cores < hosts.count(host):              # a rank that is bound to one core knows of no other
+            yield f"{hosts.count(host)} ranks shared {cores} cores"
+    yield from cautions(windows(run))
 
 
 def _computing(parts: Sequence[Stage], whole: float) -> str:

@@ -120,8 +120,7 @@ class CupyModule(Module):
         self._number = device
         count = device_count(cupy)
         if device >= count:
-            raise InputError(f"device is {device}, but there are {count} CUDA devices: "
-                             f"choose 0 to {count - 1}")
+            raise InputError(f"device is {device}, but there are {count} CUDA devices: choose 0 to {count - 1}")
         cupy.cuda.Device(device).use()
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._stream.use()

@@ -96,12 +96,10 @@ class Spec:
     def supported(self) -> None:
         """Raises Unsupported where the test has no meaning for this dtype or shape."""
         if self.dtype not in SUPPORTED[self.test]:
-            raise Unsupported(f"{self.test} does not support {self.dtype}: "
-                              f"use {', '.join(SUPPORTED[self.test])}")
+            raise Unsupported(f"{self.test} does not support {self.dtype}: use {', '.join(SUPPORTED[self.test])}")
         n = len(self.shape)
         if self.test in ("eigh", "cholesky") and not (n in (2, 3) and self.shape[-1] == self.shape[-2]):
-            raise Unsupported(f"{self.test} needs square matrices, not {show(self.shape)}: "
-                              "give n,n or batch,n,n")
+            raise Unsupported(f"{self.test} needs square matrices, not {show(self.shape)}: give n,n or batch,n,n")
         if self.test == "gemm" and n not in (2, 3):
             raise Unsupported(f"gemm needs matrices, not {show(self.shape)}: give m,k or batch,m,k")
         if self.test == "extract" and n != 2:

@@ -22,7 +22,6 @@ from gpu_extract.config import MATHEMATICS, ExtractConfig
 from gpu_extract.exposure.frames import State
 from gpu_extract.io import sources
 from gpu_extract.io.claim import claim, lock_name
-from gpu_extract.io.complete import why_again
 from gpu_extract.io.stamp import stamp
 from gpu_extract.simulate import SimConfig, simulate, write_simulation
 from mpi_launch import finish
@@ -190,9 +189,9 @@ def test_names_that_are_not_ascii(night: Night, folder: Path, tmp_path: Path, na
     header = fits.getheader(output)
     assert sources.from_ascii(header["IN_IMG"]) == str(image)
     settings = ExtractConfig(**{**json.loads(header["CFGTEXT"]), "wavelength": tuple(map(float, GRID.split(",")))})
-    assert why_again(output, made_of, lambda _: settings) is None
+    assert sources.why_again(output, made_of, lambda _: settings) is None
     other = sources.Sources(str(image)[:-1] + "x", str(night.psf))
-    assert why_again(output, other, lambda _: settings) == f"other image: was {name}"
+    assert sources.why_again(output, other, lambda _: settings) == f"other image: was {name}"
 
 
 def test_two_runs_in_one_folder_share_frames(night: Night, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

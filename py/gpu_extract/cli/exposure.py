@@ -55,9 +55,8 @@ def extract_exposure(args: argparse.Namespace, start: StartUp) -> int:
     set_threads(args.threads)
     with start.step("imports"):
         load_fits()
-        import gpu_extract.io.complete
         import gpu_extract.io.frame
-        import gpu_extract.io.psf
+        import gpu_extract.io.sources
         import gpu_extract.run
         from gpu_extract.compare.selftest import load_cutout
         from gpu_extract.exposure.flow import work_through

@@ -29,8 +29,7 @@ class Files:
 
     def is_done(self, number: int) -> bool:
         """Whether the output is there, whole and made of the same input with the same settings."""
-        from gpu_extract.io.complete import NOT_THERE, why_again
-        from gpu_extract.io.sources import Sources
+        from gpu_extract.io.sources import NOT_THERE, Sources, why_again
 
         entry = self._entries[number]
         self._seen[number] = identity(entry.output)

@@ -68,8 +68,7 @@ def find_inputs(args: argparse.Namespace, there: Inputs | None = None) -> Inputs
         return Inputs(args.input, args.psf)
     if args.input or args.psf:
         given, missing = ("-i", "-p") if args.input else ("-p", "-i")
-        raise InputError(f"{given} is given without {missing}; give both, or neither for the embedded "
-                         "simulated frame")
+        raise InputError(f"{given} is given without {missing}; give both, or neither for the embedded simulated frame")
     from gpu_extract.simulate.embedded import embedded_default
 
     log.info("no -i and -p: extracting the embedded simulated frame")

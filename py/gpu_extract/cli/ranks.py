@@ -182,8 +182,7 @@ def start_ranks(mpi: bool, prog: str, *, threads: bool = False) -> "Comm":
         for path in remove_dead_segments():
             log.info(f"{path}: left behind by ranks that were killed; removed")
     tell(Mark.STARTS_MPI)
-    comm = get_comm(mpi or launch is not None, lambda error: _unexpected(prog, launch, error),
-                    threads=threads)
+    comm = get_comm(mpi or launch is not None, lambda error: _unexpected(prog, launch, error), threads=threads)
     tell(Mark.MET)
     if launch is not None and launch.size > 1 and comm.size == 1:
         raise InputError(_wrong_launcher(launch, comm.library))

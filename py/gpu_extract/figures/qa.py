@@ -230,8 +230,7 @@ def _distribution(ax: "Axes", view: View, pulls: Array) -> None:
     for values, colour, name in ((chi, BLUE, "pixels"), (pulls, ORANGE, "flux - R × truth")):
         if len(values):
             density = np.histogram(np.clip(values, -5.99, 5.99), edges)[0] / len(values) / np.diff(edges)
-            ax.step(middle, density, where="mid", color=colour, lw=1,
-                    label=f"{name}: {_spread(values)}")
+            ax.step(middle, density, where="mid", color=colour, lw=1, label=f"{name}: {_spread(values)}")
     ax.plot(middle, np.exp(-(middle**2) / 2) / np.sqrt(2 * np.pi), color=INK, lw=0.8, ls="--", label="normal")
     ax.set_yscale("log")
     ax.set_ylim(1e-6, 2)

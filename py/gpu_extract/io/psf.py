@@ -19,8 +19,7 @@ from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
 ALLOWED = "GAUSS-HERMITE with PSFVER 2 or 3, GAUSS-HERMITE2 with PSFVER 2, and TABULATED with PSFVER 1"
 DEFAULT_PSFERR = 0.01
 ORIGIN = "IN_PSF"            # card of a PSF whose traces were shifted: what it was before
-_TAIL = {"amp": "TAILAMP", "core": "TAILCORE", "xscale": "TAILXSCA", "yscale": "TAILYSCA",
-         "index": "TAILINDE"}
+_TAIL = {"amp": "TAILAMP", "core": "TAILCORE", "xscale": "TAILXSCA", "yscale": "TAILYSCA", "index": "TAILINDE"}
 _ADVICE = "make the PSF again, or give another one"
 MOST_HALF = 64               # pixels that a spot reaches to each side: HSIZEX, HSIZEY
 MOST_DEGREE = 20             # of GH-i-j
@@ -163,8 +162,7 @@ def _check_fibres(psf: PsfModel) -> None:
     series += [] if psf.tail is None else [getattr(psf.tail, name) for name in _TAIL]
     counts = sorted({s.coeff.shape[-2] for s in series} | {psf.nfibre})
     if len(counts) > 1:
-        raise InputError(f"{psf.name}: its parameters are for {' and '.join(map(str, counts))} fibres; "
-                         f"{_ADVICE}")
+        raise InputError(f"{psf.name}: its parameters are for {' and '.join(map(str, counts))} fibres; {_ADVICE}")
 
 
 def _trace(hdu: Any, path: str) -> Legendre:
@@ -194,8 +192,7 @@ def _read_table(hdu: Any, path: str) -> _Table:
 def _series(coeff: Array, low: Any, high: Any, what: str) -> Legendre:
     wmin, wmax = _number(low), _number(high)
     if not (np.isfinite(wmin) and np.isfinite(wmax) and wmin < wmax):
-        raise InputError(f"{what} has WAVEMIN {low} and WAVEMAX {high}; "
-                         "needed are two wavelengths, ascending")
+        raise InputError(f"{what} has WAVEMIN {low} and WAVEMAX {high}; needed are two wavelengths, ascending")
     return Legendre(coeff, wmin, wmax)
 
 
@@ -207,8 +204,7 @@ def _gauss_hermite(table: _Table, prefix: str) -> Legendre:
         raise InputError(f"{table.path}: the PSF has no parameters {prefix}-i-j; {_ADVICE}")
     shapes = {(s.coeff.shape, s.wmin, s.wmax) for s in terms.values()}
     if len(shapes) > 1:
-        raise InputError(f"{table.path}: the parameters {prefix}-i-j differ in shape or "
-                         f"wavelength range; {_ADVICE}")
+        raise InputError(f"{table.path}: the parameters {prefix}-i-j differ in shape or wavelength range; {_ADVICE}")
     ny, nx = (max(term[axis] for term in terms) + 1 for axis in (0, 1))
     shape, wmin, wmax = shapes.pop()
     if max(ny, nx) > MOST_DEGREE + 1 or ny * nx * np.prod(shape) > MOST_TERMS:

@@ -1,19 +1,31 @@
-"""What a frame was made of, in its header: names and stamps of its files, settings, version of the mathematics."""
+"""What a frame was made of, in its header: names and stamps of its files, settings, version of the mathematics.
+
+By that and its checksums an output that is there already is told from one that has to be made.
+"""
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
+import numpy as np
+
 from gpu_extract.config import MATHEMATICS, ExtractConfig
-from gpu_extract.data import Card, PsfModel
+from gpu_extract.data import Card, Image, PsfModel
+from gpu_extract.errors import InputError
+from gpu_extract.io.fibermap import optional_fibermap
+from gpu_extract.io.fits import open_fits
+from gpu_extract.io.headers import cards_of
 from gpu_extract.io.psf import ORIGIN
 from gpu_extract.io.stamp import stamp
 
 # printable ASCII, which is all that a header may hold; without %, which begins what stands for another byte, and &,
 # which goes on in the next card
 _PLAIN = "".join(chr(c) for c in range(ord(" "), 127) if chr(c) not in "%&")
+NOT_THERE = "not there"
+_NEEDED = {"FLUX", "IVAR", "MASK", "WAVELENGTH", "RESOLUTION", "CHI2PIX"}
+_NO_PIXELS = np.empty((0, 0))
 _WORDS = {"IMG": "image", "PSF": "PSF", "FMAP": "fibermap"}
 
 
@@ -52,6 +64,28 @@ def settings_cards(config: ExtractConfig) -> list[Card]:
     return [Card("CFGHASH", config.digest(), "Names the settings of the extraction"),
             Card("CFGTEXT", json.dumps(config.as_dict(), sort_keys=True), "The settings"),
             Card("MATHVER", MATHEMATICS, "Version of the mathematics"), *factor]
+
+
+def why_again(path: str | os.PathLike[str], sources: Sources, settings: Callable[[Image], ExtractConfig]) -> str | None:
+    """Why a frame has to be made; None where it need not be made again.
+
+    settings: the settings for an image with these cards and this fibre map; it has no pixels: a frame carries the
+        cards of its image, so that of the image only the headers are read (io.stamp)
+    """
+    if not os.path.exists(path):
+        return NOT_THERE
+    try:
+        with open_fits(path) as hdus:
+            missing = sorted(_NEEDED - {hdu.name for hdu in hdus})
+            if missing:
+                return f"not whole: it has no {', '.join(missing)}"
+            if not all("CHECKSUM" in hdu.header and "DATASUM" in hdu.header for hdu in hdus):
+                return "without checksums"
+            header = hdus[0].header
+            image = Image(_NO_PIXELS, _NO_PIXELS, cards_of(header), optional_fibermap(hdus, path))
+            return changed_source(header, sources) or changed_settings(header, settings(image))
+    except InputError as error:
+        return f"damaged: {str(error).removeprefix(f'{os.fspath(path)}: ')}"
 
 
 def changed_source(header: Mapping[str, Any], sources: Sources) -> str | None:

@@ -47,8 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     noise("--gain", metavar="E", type=float, help="electrons per ADU (default: from --transfer)")
     noise("--read-noise", metavar="E", type=float, help="electrons (default: from the dark frames, with what they add)")
     noise("--transfer", metavar="RAW", nargs="+", help="one flat, or two of the same light, that tell the gain")
-    noise("--saturation", metavar="ADU", type=float,
-          help="ADU from which on a pixel is masked (default 60000)")
+    noise("--saturation", metavar="ADU", type=float, help="ADU from which on a pixel is masked (default 60000)")
 
 
 def body(args: argparse.Namespace) -> int:

@@ -83,8 +83,7 @@ def _add_test(parser: argparse.ArgumentParser, test: str) -> None:
     add("-s", "--shape", type=parse_shape, default=shape, help=f"of the array (default {shape})")
     _add_amount(parser, 100 if test != "extract" else 10)
     dtype = "float64" if "float32" not in SUPPORTED[test] else "float32"
-    add("-d", "--dtype", default=dtype, metavar="NAME",
-        help=f"{', '.join(SUPPORTED[test])} (default {dtype})")
+    add("-d", "--dtype", default=dtype, metavar="NAME", help=f"{', '.join(SUPPORTED[test])} (default {dtype})")
     _add_how(parser, copies)
     add("--procs", type=int, default=1, metavar="N", help="processes at once (default 1)")
     add("--json", action="store_true", help="print JSON")
@@ -105,8 +104,7 @@ def _add_how(parser: argparse.ArgumentParser, copies: bool) -> None:
     add = parser.add_argument
     add("--copy", action=argparse.BooleanOptionalAction, default=copies,
         help="move input and result between host and device in every cycle")
-    add("--pinned", dest="pinned", action="store_true", default=True,
-        help="page-locked host memory (default)")
+    add("--pinned", dest="pinned", action="store_true", default=True, help="page-locked host memory (default)")
     add("--pageable", dest="pinned", action="store_false", help="ordinary host memory")
     add("--warmup", type=int, default=3, metavar="N", help="cycles before the clock runs (default 3)")
     add("--check-every", type=int, default=1, metavar="N", help="check every Nth result (default 1: all)")
