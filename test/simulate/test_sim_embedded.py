@@ -169,7 +169,7 @@ def test_a_killed_process_leaves_no_good_name_and_is_cleaned_up_after(tmp_path: 
     os.kill(first.pid, signal.SIGKILL)
     first.communicate(timeout=30)
     left = [p.name for p in root.iterdir() if p.is_dir()]
-    assert len(left) == 1 and left[0].startswith(".thing.new-")
+    assert len(left) == 1 and left[0].startswith(".thing.tmp-")
     (tmp_path / "go").touch()
     second = _start(root, "2")
     assert "ok" in second.communicate(timeout=60)[0]

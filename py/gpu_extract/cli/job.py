@@ -4,7 +4,6 @@ import os
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,20 +129,12 @@ def read_job(args: argparse.Namespace, inputs: Inputs, read: "Callable[..., Imag
 
 def check_all(args: argparse.Namespace) -> None:
     """Whatever can be wrong before a file is read."""
-    check_plots(args.qa)
+    if args.qa:
+        from gpu_extract.figures import check_picture
+
+        check_picture(args.qa)
     check_settings(args)
     check_files(args)
-
-
-def check_plots(path: str | None) -> None:
-    """A picture needs matplotlib, and a name that it knows: said before the work, not after it. Raises InputError."""
-    if not path:
-        return
-    if find_spec("matplotlib") is None:
-        raise InputError("--qa needs matplotlib, which is not installed; install gpu_extract[plots], or leave --qa out")
-    from gpu_extract.figures import check_picture
-
-    check_picture(path)
 
 
 def check_settings(args: argparse.Namespace) -> None:

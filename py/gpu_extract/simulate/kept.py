@@ -4,14 +4,14 @@ import json
 import os
 import re
 import shutil
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from gpu_extract.errors import OutputError
+from gpu_extract.io.atomic import temporary_name
 from gpu_extract.io.claim import claim
-from gpu_extract.io.whose import Writer, is_gone, this_process
+from gpu_extract.io.whose import Writer, is_gone
 from gpu_extract.perf.clock import sleep
 
 MANIFEST = "manifest.json"
@@ -69,15 +69,13 @@ def _sha256(path: Path) -> str:
 
 def _make(folder: Path, make: Callable[[Path], None]) -> None:
     """Fill a new folder, then put it in the place of whatever is there."""
-    me = this_process()
-    new = folder.with_name(f".{folder.name}.new-{me.where}-{me.start}-{me.pid}-{uuid.uuid4().hex[:8]}")
+    new, old = temporary_name(folder), temporary_name(folder)
     new.mkdir()
     try:
         make(new)
         files = {path.name: {"size": path.stat().st_size, "sha256": _sha256(path)} for path in sorted(new.iterdir())}
         (new / MANIFEST).write_text(json.dumps({"files": files}, indent=1) + "\n", encoding="ascii")
         if folder.exists():
-            old = new.with_name(new.name.replace(".new-", ".old-"))
             os.rename(folder, old)
             shutil.rmtree(old, ignore_errors=True)
         os.rename(new, folder)
