@@ -8,6 +8,7 @@ import csv
 import math
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -79,10 +80,8 @@ def _commit(row: Mapping[str, str], known: Mapping[str, Commit], where: str) -> 
 
 
 def _date(text: str, where: str) -> float:
-    try:
+    with suppress(ValueError):
         return float(text)
-    except ValueError:
-        pass
     try:
         date = datetime.fromisoformat(text)
     except ValueError as error:

@@ -4,7 +4,6 @@ Wavelengths seen at the telescope, times the factor 1 + v/c, are those at the ba
 system. v is the velocity of the observatory towards the field (Wright & Eastman 2014, PASP 126, 838,
 as astropy computes it), at the middle of the exposure.
 """
-import math
 import warnings
 from collections import ChainMap
 from collections.abc import Iterable
@@ -15,6 +14,7 @@ import numpy as np
 
 from gpu_extract.data import Array, Card, FiberMap
 from gpu_extract.errors import InputError
+from gpu_extract.io.headers import number_of
 
 # Kitt Peak, Mayall telescope: degrees north, degrees east, metres
 LATITUDE, LONGITUDE, HEIGHT = 31.96403, -111.59989, 2097.0
@@ -89,10 +89,7 @@ def _exposure(*headers: Iterable[Card]) -> tuple[tuple[float, float], float]:
 
 
 def _number(value: Any, name: str, low: float, high: float) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
+    number = number_of(value)
     if not low <= number <= high:
         raise InputError(f"the header's {name} is {value!r}, the barycentric correction needs a number from "
                          f"{low:g} to {high:g}; correct the header, or leave --barycentric-correction out")

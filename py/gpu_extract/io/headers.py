@@ -2,6 +2,7 @@
 import math
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from astropy.io import fits
 
@@ -31,6 +32,14 @@ def cards_of(header: fits.Header) -> tuple[Card, ...]:
             continue
         cards.append(Card(key, None if isinstance(value, fits.card.Undefined) else value, comment))
     return tuple(cards)
+
+
+def number_of(value: Any) -> float:
+    """What a card says, as a number or as text; NaN where that is no number."""
+    try:
+        return float("nan" if isinstance(value, bool) else value)
+    except (TypeError, ValueError, OverflowError):
+        return float("nan")
 
 
 def header_of(cards: Iterable[Card]) -> fits.Header:

@@ -13,6 +13,7 @@ from gpu_extract.data import Array, Card, Core, IntArray, Legendre, PsfModel, Ta
 from gpu_extract.errors import InputError
 from gpu_extract.io.fibermap import rows_of
 from gpu_extract.io.fits import find, find_optional, image_of, open_fits, refuse_other
+from gpu_extract.io.headers import number_of
 from gpu_extract.io.psf_tables import OWN, TYPE, VERSION, own_hdus, range_cards, read_bundles, read_core, write_tables
 from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
 
@@ -50,17 +51,9 @@ class _Table:
         return number
 
 
-def _number(value: Any) -> float:
-    """What a card says, as a number or as text; NaN where that is no number."""
-    try:
-        return float("nan" if isinstance(value, bool) else value)
-    except (TypeError, ValueError, OverflowError):
-        return float("nan")
-
-
 def _whole(value: Any) -> int | None:
     """The integer that a card says; None where it says none."""
-    number = _number(value)
+    number = number_of(value)
     return int(number) if number.is_integer() else None
 
 
@@ -190,7 +183,7 @@ def _read_table(hdu: Any, path: str) -> _Table:
 
 
 def _series(coeff: Array, low: Any, high: Any, what: str) -> Legendre:
-    wmin, wmax = _number(low), _number(high)
+    wmin, wmax = number_of(low), number_of(high)
     if not (np.isfinite(wmin) and np.isfinite(wmax) and wmin < wmax):
         raise InputError(f"{what} has WAVEMIN {low} and WAVEMAX {high}; needed are two wavelengths, ascending")
     return Legendre(coeff, wmin, wmax)
@@ -234,7 +227,7 @@ def _bundles(table: _Table) -> IntArray | None:
 
 def _psferr(headers: list[fits.Header], path: str) -> float:
     value = next((h["PSFERR"] for h in headers if "PSFERR" in h), DEFAULT_PSFERR)
-    psferr = _number(value)
+    psferr = number_of(value)
     if not (np.isfinite(psferr) and psferr >= 0):
         raise InputError(f"{path}: PSFERR is {value!r}, must be a number, 0 or more; {_ADVICE}")
     return psferr
