@@ -7,7 +7,7 @@ from typing import TypeVar
 from gpu_perf.nsys import Activity, Profile
 from gpu_perf.run_tables import GIGA, MEGA
 from gpu_perf.tables import NONE, Table, number
-from gpu_perf.verdict import Cause, Verdict
+from gpu_perf.verdict import Cause, Verdict, joined, length
 from gpu_perf.webpage import Report
 
 GAPS = 12                  # the longest that are listed
@@ -17,18 +17,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 def busy(activities: Sequence[Activity]) -> list[tuple[float, float]]:
     """The times in which a GPU did anything, as (start, end), joined."""
-    joined: list[tuple[float, float]] = []
-    for a in sorted(activities, key=lambda a: a.start):
-        if joined and a.start <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(joined[-1][1], a.end)
-        else:
-            joined.append((a.start, a.end))
-    return joined
-
-
-def length(joined: Sequence[tuple[float, float]]) -> float:
-    """Seconds of joined times."""
-    return sum(end - start for start, end in joined)
+    return joined((a.start, a.end) for a in activities)
 
 
 @dataclass(frozen=True)
@@ -52,11 +41,11 @@ def uses(profile: Profile) -> list[Use]:
     found = []
     for device in sorted({a.device for a in profile.activities}):
         own = [a for a in profile.activities if a.device == device]
-        joined = busy(own)
-        seconds = joined[-1][1] - joined[0][0]
-        between = sorted(((first[1], second[0]) for first, second in pairwise(joined)), key=lambda g: g[0] - g[1])
+        times = busy(own)
+        seconds = times[-1][1] - times[0][0]
+        between = sorted(((first[1], second[0]) for first, second in pairwise(times)), key=lambda g: g[0] - g[1])
         found.append(Use(device, seconds, length(busy([a for a in own if a.kind == "kernel"])),
-                         length(busy([a for a in own if a.nbytes])), seconds - length(joined), tuple(between)))
+                         length(busy([a for a in own if a.nbytes])), seconds - length(times), tuple(between)))
     return found
 
 

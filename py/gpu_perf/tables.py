@@ -30,6 +30,4 @@ def number(value: float | None, digits: int = 4, unit: float = 1.0) -> str:
     if value is None:
         return NONE
     value /= unit
-    if 1e-3 <= abs(value) < 1e6 or value == 0:
-        return f"{value:.{digits}g}" if abs(value) < 10**digits else f"{value:.0f}"
-    return f"{value:.{digits}g}"
+    return f"{value:.0f}" if 10**digits <= abs(value) < 1e6 else f"{value:.{digits}g}"

@@ -3,7 +3,7 @@
 A cause's cost is the share of the run's time that would be saved, at most, if it were gone. A cause is dominant where
 it costs `DOMINANT` of the run or more.
 """
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gpu_extract.perf.record import Run
@@ -180,13 +180,24 @@ def _idle(looked_at: Sequence[Window], whole: float) -> Cause | None:
 
 def busy_seconds(window: Window) -> float:
     """Seconds in which a rank's GPU had work, by the union of its device spans."""
-    if not window.rank.device:
-        return 0.0
-    total, end = 0.0, 0.0
-    for _, start, seconds in sorted(window.rank.device["spans"], key=lambda s: s[1]):
-        total += max(start + seconds - max(start, end), 0.0)
-        end = max(end, start + seconds)
-    return total
+    spans = window.rank.device["spans"] if window.rank.device else ()
+    return length(joined((start, start + seconds) for _, start, seconds in spans))
+
+
+def joined(times: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Times (start, end) in order, those that touch as one."""
+    found: list[tuple[float, float]] = []
+    for start, end in sorted(times):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((start, end))
+    return found
+
+
+def length(times: Iterable[tuple[float, float]]) -> float:
+    """Seconds of joined times."""
+    return sum(end - start for start, end in times)
 
 
 def cautions(looked_at: Sequence[Window]) -> list[str]:

@@ -47,18 +47,13 @@ def commands(of: Product) -> list[Command]:
     for procs, dtype, shape, test, module in product(of.procs, of.dtypes, of.shapes, of.tests, of.modules):
         spec = replace(of.base, test=test, module=module, shape=shape, dtype=dtype,
                        copy=of.base.copy or test == "copy")
+        # a time that only a set that hangs exceeds
+        usual = None if spec.seconds is None else SPARE * procs + 20 * spec.seconds
         made.append(Command(
             f"{module}-{test}-{show(shape).replace(',', 'x')}-{dtype}-{procs}p",
             worker_argv(spec, of.devices, of.threads, of.fault), procs, gate=True,
-            timeout=_timeout(of, spec, procs),
+            timeout=usual if of.timeout is None else of.timeout,
             facts={"module": module, "test": test, "shape": list(shape), "elements": math.prod(shape),
                    "dtype": dtype, "procs": procs, "copy": spec.copy, "pinned": spec.pinned,
                    "devices": list(of.devices), "threads": of.threads}))
     return made
-
-
-def _timeout(of: Product, spec: Spec, procs: int) -> float | None:
-    """What was asked for, else a time that only a hanging set of a run by seconds exceeds."""
-    if of.timeout is not None or spec.seconds is None:
-        return of.timeout
-    return SPARE * procs + 20 * spec.seconds
