@@ -28,7 +28,7 @@ from gpu_extract.perf.clock import cpu  # noqa: E402
 from gpu_extract.simulate import SimConfig, Simulation, simulate  # noqa: E402
 from gpu_extract.simulate.spectra import FIBRE_SKY, electrons_per_unit  # noqa: E402
 from gpu_extract.spots import centres  # noqa: E402
-from gpu_psf.prepare import series_at  # noqa: E402
+from gpu_psf.series import series_at  # noqa: E402
 from gpu_psf.shift.run import shift_psf  # noqa: E402
 from gpu_psf.shift.surface import Surface, level  # noqa: E402
 

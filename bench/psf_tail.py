@@ -30,7 +30,8 @@ from gpu_extract.spots import evaluate  # noqa: E402
 from gpu_psf.data import FitConfig  # noqa: E402
 from gpu_psf.fit import fit_bundle  # noqa: E402
 from gpu_psf.lamp import shipped_lines  # noqa: E402
-from gpu_psf.prepare import legendre, psf_of  # noqa: E402
+from gpu_psf.prepare import psf_of  # noqa: E402
+from gpu_psf.series import legendre  # noqa: E402
 
 
 class Tails:

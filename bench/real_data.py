@@ -28,12 +28,13 @@ from gpu_extract.run import extract
 from gpu_psf.data import FitConfig, Lines
 from gpu_psf.preprocess import Detector, photon_transfer, preprocess, read_noise_of, turned, with_bias
 from gpu_psf.run import FittedPsf, fit_psf
+from gpu_psf.series import at_rows
 from gpu_psf.start.count import Slit, match_fibres
 from gpu_psf.start.ground import ground_between
 from gpu_psf.start.identify import moved_along, refine, sharp_lines
 from gpu_psf.start.lines import Pairs, Seen, isolated, line_width, read_pairs, seen_lines, select_lines
 from gpu_psf.start.make import make_psf, width_surface
-from gpu_psf.start.profiles import Traces, at_rows, fit_profiles, fit_traces
+from gpu_psf.start.profiles import Traces, fit_profiles, fit_traces
 from gpu_psf.start.run import suggested_grid
 from gpu_psf.start.solution import Solution, solve_wavelengths
 from gpu_psf.start.traces import find_traces

@@ -11,7 +11,7 @@ from gpu_psf.data import Lines
 from gpu_psf.fit import Fit
 from gpu_psf.normal import reduced
 from gpu_psf.prepare import parameters_of, psf_of
-from gpu_psf.solve import look, scene_of, with_task
+from gpu_psf.solve import look, scene_of
 
 SIDE = 2            # pixels around a true stamp into which a fitted one may be shifted
 STEP = 0.01         # pixels: for derivatives of stamps
@@ -156,7 +156,7 @@ def least_errors(fit: Fit, true: PsfModel, judge: Judging, draws: int = 10) -> l
     now = parameters_of(replace(fit.frame, start=true))
     columns = 0 if fit.task.columns is None else len(fit.task.columns)
     now = replace(now, ground=np.pad(now.ground, (0, columns - len(now.ground))))
-    task = with_task(fit.task, start=now)
+    task = replace(fit.task, start=now)
     state = look(task, now, fit.state.weight)
     matrix, _ = reduced(scene_of(task, state, shapes=True), state.pairs, state.groups, state.blocks)
     own = matrix.diagonal()

@@ -9,10 +9,10 @@ from gpu_extract.data import Array, Frame, Image, Legendre, PsfModel
 from gpu_extract.run import extract
 from gpu_extract.spots import centres, make_spots
 from gpu_psf.data import FitConfig, Lines
-from gpu_psf.prepare import legendre
 from gpu_psf.run import FittedPsf, fit_psf
+from gpu_psf.series import at_rows, legendre
 from gpu_psf.start.ground import ground_between
-from gpu_psf.start.profiles import Traces, at_rows
+from gpu_psf.start.profiles import Traces
 from gpu_psf.start.run import suggested_grid
 
 GROUPS = 0, 7, 13, 18, 24   # first orders of the groups that are fitted together, as bundles: they share no light

@@ -10,7 +10,8 @@ import numpy as np
 from gpu_extract.data import Array, PsfModel
 from gpu_psf.continuum import between_lines, profile_image, row_polynomials
 from gpu_psf.data import Frame, Parameters, Pixels
-from gpu_psf.prepare import legendre, median_of, psf_of
+from gpu_psf.prepare import median_of, psf_of, traces_at
+from gpu_psf.series import legendre
 from gpu_psf.solve import State, Task
 from gpu_psf.sources import neighbours, sources_of
 from gpu_psf.stamps import make_stamps
@@ -98,11 +99,9 @@ def near_fibres(task: Task, state: State, whole: Pixels) -> np.ndarray:
     """The pixels of a task no farther than half a stamp from the bundle's fibres, (npixel,): beyond lies the light of
     other bundles' spots."""
     frame, half = task.frame, task.frame.start.stamp[1] // 2
-    wave = np.linspace(*frame.x_range, 256)
-    basis = legendre(wave, frame.x_range, frame.trace).T
+    x, y = traces_at(frame, state.now, np.linspace(*frame.x_range, 256))
     column, rows = np.arange(whole.value.shape[2]) + whole.x0, np.arange(len(whole.stored)) + whole.y0
-    ends = [np.interp(rows, state.now.y[fibre] @ basis, state.now.x[fibre] @ basis)[:, np.newaxis]
-            for fibre in (0, frame.nfibre - 1)]
+    ends = [np.interp(rows, y[fibre], x[fibre])[:, np.newaxis] for fibre in (0, -1)]
     inside = (column >= np.minimum(*ends) - half) & (column <= np.maximum(*ends) + half)
     near = np.zeros(task.pixels.value.shape, bool)
     near[:, :-1] = inside[_kept(task)]
@@ -148,7 +147,7 @@ def continuum_series(frame: Frame, now: Parameters, ground: Background, pixels: 
     coefficients over the range of the shapes, electrons in a row."""
     wave = np.linspace(*frame.range, 64)
     basis = legendre(wave, frame.range, frame.wave)
-    y = now.y @ legendre(wave, frame.x_range, frame.trace).T
+    y = traces_at(frame, now, wave)[1]
     rows, series = np.arange(ground.per_row.shape[1]) + pixels.y0, np.zeros((frame.nfibre, frame.wave + 1))
     mean = ground.per_row.mean(axis=0)
     for fibre in range(frame.nfibre):

@@ -3,8 +3,9 @@ import numpy as np
 
 from gpu_extract.data import Array
 from gpu_psf.data import Frame, Parameters, Pixels
-from gpu_psf.prepare import legendre, shape_basis
+from gpu_psf.prepare import shape_basis, traces_at
 from gpu_psf.profile import profiles
+from gpu_psf.series import legendre, legvander
 
 STEP = 16            # rows between profiles: they change slowly
 DEGREES = 3, 1       # of the continuum and of the stray light along the rows
@@ -18,7 +19,7 @@ def profile_image(frame: Frame, now: Parameters, pixels: Pixels, throughput: Arr
     _, ny, nx = pixels.value.shape
     rows = np.arange(0, ny + STEP, STEP)
     wave = np.linspace(*frame.x_range, 256)
-    y = now.y @ legendre(wave, frame.x_range, frame.trace).T - pixels.y0
+    y = traces_at(frame, now, wave)[1] - pixels.y0
     image = np.zeros((len(rows), nx))
     count, half = frame.degree + 1, frame.start.stamp[1] // 2
     for fibre in range(frame.nfibre):
@@ -39,8 +40,7 @@ def profile_image(frame: Frame, now: Parameters, pixels: Pixels, throughput: Arr
 def row_polynomials(count: int) -> list[Array]:
     """What continuum and stray light are made of along the rows: (count, degree + 1) each."""
     u = 2 * np.arange(count) / count - 1
-    every = np.asarray(np.polynomial.legendre.legvander(u, max(DEGREES)), np.float64)
-    return [every[:, :degree + 1] for degree in DEGREES]
+    return [legvander(u, max(DEGREES))[:, :degree + 1] for degree in DEGREES]
 
 
 def between_lines(pixels: Pixels, profile: Array, lines: np.ndarray) -> tuple[Array, Array]:

@@ -6,8 +6,8 @@ import numpy as np
 
 from gpu_extract.figures.canvas import BLUE, GREY, INK, ORANGE, new_figure, save, tidy
 from gpu_psf.fit import Status
-from gpu_psf.prepare import legendre
 from gpu_psf.run import FittedPsf
+from gpu_psf.series import series_at
 
 
 def qa_page(path: str | os.PathLike[str], fitted: FittedPsf) -> None:
@@ -50,8 +50,7 @@ def _widths(ax: Any, fitted: FittedPsf) -> None:
         return
     core = fitted.psf.cores[0]
     for series, colour, label in ((core.sigma_x, BLUE, "x"), (core.sigma_y, ORANGE, "y")):
-        values = series.coeff @ legendre(np.linspace(series.wmin, series.wmax, 7)[1:-1], (series.wmin, series.wmax),
-                                         series.coeff.shape[1] - 1).T
+        values = series_at(series, slice(None), np.linspace(series.wmin, series.wmax, 7)[1:-1])
         ax.plot(fitted.fibres["FIBER"], values, color=colour, lw=0.6)
         ax.plot([], [], color=colour, label=label)
     ax.legend(fontsize=7)

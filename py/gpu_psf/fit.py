@@ -8,10 +8,11 @@ import numpy as np
 from gpu_extract.data import Array, Image, IntArray, PsfModel
 from gpu_psf.background import Background, background, columns_of, continuum_series, near_fibres, with_ground
 from gpu_psf.data import FitConfig, Frame, Lines, Parameters, Pixels, Spots
-from gpu_psf.prepare import cut_out, legendre, lines_of, make_frame, make_spots, median_of, parameters_of
+from gpu_psf.prepare import cut_out, lines_of, make_frame, make_spots, median_of, parameters_of, traces_at
 from gpu_psf.prior import measured_alone
 from gpu_psf.register import best_shift, clear_light, scores
-from gpu_psf.solve import State, Task, first_look, iterate, with_columns, with_task
+from gpu_psf.series import legendre
+from gpu_psf.solve import State, Task, first_look, iterate, with_columns
 from gpu_psf.sound import BundleError, check_arcs, check_beside, check_cores, check_error, check_lines, check_reach
 from gpu_psf.stamps import centres, make_stamps
 
@@ -73,21 +74,21 @@ def fit_bundle(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int]
     now, chosen, close = _registered(frame, now, pixels, lines, config, shift)
     task = _task(frame, now, pixels, lines, (chosen, close))
     state = first_look(task, now)
-    task, state = _chosen(task, state)
+    task = _chosen(task, state)
     state = iterate(task, state, EARLY, shapes=False)
-    task, state = _chosen(task, state)
+    task = _chosen(task, state)
     check_lines(task, state, (lines, chosen), pixels, light)
     ground = background(task, state, pixels, continuum=config.continuum != "none")
-    task = with_task(task, background=ground.light)
+    task = replace(task, background=ground.light)
     state = iterate(task, state, LATE, shapes=True)
     task, state, ground = _with_ground(task, state, pixels, config, ground)
-    task, state = _chosen(task, state)
+    task = _chosen(task, state)
     check_lines(task, state, (lines, chosen), pixels, light)
     nline, status = _fibres(task, state)
     good = status == Status.FITTED
     if not good.all() and good.sum() > SURE:
         alone = measured_alone(frame, state.now, task.start, good)
-        task = with_task(task, alone=alone)
+        task = replace(task, alone=alone)
         state = iterate(task, state, LATE[-1:], shapes=True)
     check_arcs(task, state)
     check_cores(task, state)
@@ -107,12 +108,12 @@ def _with_ground(task: Task, state: State, pixels: Pixels, config: FitConfig,
     if frame.tail or (lit and (config.continuum == "under" or ground.crowded)):
         for _ in range(AGAIN):
             columns = columns_of(task, state, pixels, continuum=lit)
-            task = with_task(task, columns=columns, near=near_fibres(task, state, pixels))
+            task = replace(task, columns=columns, near=near_fibres(task, state, pixels))
             state = iterate(task, with_columns(task, state), LATE[-1:], shapes=True)
         return task, state, with_ground(ground, state.now) if lit else ground
     if frame.start.tail is not None:
         ground = background(task, state, pixels, continuum=lit)
-        task = with_task(task, background=ground.light)
+        task = replace(task, background=ground.light)
         state = iterate(task, state, LATE[-1:], shapes=True)
     return task, state, ground
 
@@ -158,10 +159,10 @@ def shift_scores(images: Sequence[Image], start: PsfModel, fibres: tuple[int, in
 
 def _places(frame: Frame, now: Parameters, lines: Lines, chosen: IntArray) -> tuple[Array, Array]:
     """x and y of lines in all fibres that they are on, flat."""
-    basis = legendre(lines.wave[chosen], frame.x_range, frame.trace).T
     fibre, line = np.indices((frame.nfibre, len(chosen)))
     on = lines.on(chosen[line], fibre + frame.first)
-    return (now.x @ basis)[on], (now.y @ basis)[on]
+    x, y = traces_at(frame, now, lines.wave[chosen])
+    return x[on], y[on]
 
 
 def _registered(frame: Frame, now: Parameters, pixels: Pixels, lines: Lines, config: FitConfig,
@@ -191,7 +192,7 @@ def _moved(now: Parameters, shift: tuple[int, int]) -> Parameters:
     return replace(now, x=x, y=y)
 
 
-def _chosen(task: Task, state: State) -> tuple[Task, State]:
+def _chosen(task: Task, state: State) -> Task:
     """The task with the spots that have light enough and look like those around them as firm ones.
 
     Raises BundleError where too few lines are left.
@@ -207,7 +208,7 @@ def _chosen(task: Task, state: State) -> tuple[Task, State]:
         full = int((state.variance > 1e29).sum())
         raise BundleError(f"{count} of {len(np.unique(task.spots.line))} lines have light that can be fitted, needed "
                           f"are {FEWEST}" + (f" ({full} spots are saturated or masked)" if full else ""))
-    return with_task(task, firm=firm), state
+    return replace(task, firm=firm)
 
 
 def expected_light(spots: Spots, flux: Array, firm: np.ndarray) -> Array:

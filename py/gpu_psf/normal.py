@@ -16,7 +16,7 @@ from scipy.linalg.blas import dsyrk
 
 from gpu_extract.data import Array, IntArray
 from gpu_psf.data import Frame, Spots
-from gpu_psf.pairs import Pairs, beside
+from gpu_psf.pairs import Pairs, beside, moved
 from gpu_psf.stamps import IMAGES, Stamps
 
 CHUNK = 128          # pairs at a time: their products stay within a few MB
@@ -70,18 +70,13 @@ def _products(scene: Scene, a: IntArray, b: IntArray) -> _Products:
     ny, nx = stamps.open.shape[1:]
     flux = scene.flux
     weight = scene.weight[stamps.place[a]].reshape(n, ny, nx) * stamps.open[a]
-    of_a = stamps.image[a] * np.where(np.arange(IMAGES) > 0, flux[a, np.newaxis], 1.0)[..., np.newaxis, np.newaxis]
-    px, py = stamps.px[a], stamps.py[a]
-    if a is b:
-        of_b, px_b, py_b = of_a, px, py
-    else:
-        dx, dy = (stamps.corner[k][b] - stamps.corner[k][a] for k in (0, 1))
-        of_b = stamps.image[b] * np.where(np.arange(IMAGES) > 0, flux[b, np.newaxis], 1.0)[..., np.newaxis, np.newaxis]
-        of_b = beside(of_b.reshape(n, -1, nx), dx).reshape(n, IMAGES, ny, nx)
-        of_b = beside(of_b.transpose(0, 1, 3, 2).reshape(n, -1, ny), dy).reshape(n, IMAGES, nx, ny)
-        of_b = of_b.transpose(0, 1, 3, 2)
-        px_b, py_b = beside(stamps.px[b], dx), beside(stamps.py[b], dy)
-        weight = weight * beside(beside(stamps.open[b], dx).transpose(0, 2, 1), dy).transpose(0, 2, 1)
+    of_a, of_b = (stamps.image[k] * np.where(np.arange(IMAGES) > 0, flux[k, np.newaxis], 1.0)
+                  [..., np.newaxis, np.newaxis] for k in (a, b))
+    px, py, px_b, py_b = stamps.px[a], stamps.py[a], stamps.px[b], stamps.py[b]
+    if a is not b:
+        by = _apart(stamps, a, b)
+        of_b, px_b, py_b = moved(of_b, by), beside(px_b, by[0]), beside(py_b, by[1])
+        weight = weight * moved(stamps.open[b], by)
     weighted = of_a * weight[:, np.newaxis]
     ii = weighted.reshape(n, IMAGES, -1) @ of_b.reshape(n, IMAGES, -1).transpose(0, 2, 1)
     none = np.empty((n, 0, 0))
@@ -93,6 +88,12 @@ def _products(scene: Scene, a: IntArray, b: IntArray) -> _Products:
     xx, yy = px[:, i] * px_b[:, j], py[:, i] * py_b[:, j]
     gg = xx @ (weight * (flux[a] * flux[b])[:, np.newaxis, np.newaxis]).transpose(0, 2, 1) @ yy.transpose(0, 2, 1)
     return _Products(ii, ig, gi, gg)
+
+
+def _apart(stamps: Stamps, a: IntArray, b: IntArray) -> tuple[IntArray, IntArray]:
+    """Columns and rows by which stamps of the second spots begin behind those of the first."""
+    x, y = (corner[b] - corner[a] for corner in stamps.corner)
+    return x, y
 
 
 def _two_profiles(count: int, *, same: bool) -> tuple[IntArray, IntArray]:
@@ -123,25 +124,25 @@ def _on_terms(images: Array, px: Array, py: Array) -> Array:
 
 def gradient(scene: Scene) -> tuple[Array, Array]:
     """What the chi squared gains by a step and by light, halved: (size,), (nspot,)."""
-    frame, spots, stamps = scene.frame, scene.spots, scene.stamps
-    n, (ny, nx) = len(spots), stamps.open.shape[1:]
-    pull = (scene.weight * scene.residual)[stamps.place].reshape(n, ny, nx)
-    images = (stamps.image.reshape(n, IMAGES, -1) @ pull.reshape(n, -1, 1))[..., 0]
-    local = images[:, 1:] * scene.flux[:, np.newaxis]
-    total = np.zeros(scene.size)
-    half = frame.ntrace // 2
-    for k in (0, 1):
-        parts = local[:, k, np.newaxis] * spots.trace
-        at = spots.fibre[:, np.newaxis] * parts.shape[1] + np.arange(parts.shape[1])
-        total[k * half:(k + 1) * half] = np.bincount(at.ravel(), parts.ravel(), half)
-    shape = local[:, 2:]
+    pull = scene.weight * scene.residual
+    moves, light = _with_spots(scene, pull)
+    return moves if scene.columns is None else np.concatenate([moves, scene.columns @ pull]), light
+
+
+def _with_spots(scene: Scene, pixels: Array) -> tuple[Array, Array]:
+    """Products of pixels (npixel,) with what moves spots, (local,), and with spots, (nspot,)."""
+    frame, spots, stamps, n = scene.frame, scene.spots, scene.stamps, len(scene.spots)
+    seen = pixels[stamps.place].reshape(stamps.open.shape)
+    images = (stamps.image.reshape(n, IMAGES, -1) @ seen.reshape(n, -1, 1))[..., 0]
+    local = images[:, 1:]
     if scene.shapes:
-        terms = _on_terms((pull * stamps.open)[:, np.newaxis], stamps.px, stamps.py)[:, 0, 1:]
-        shape = np.concatenate([shape, terms * scene.flux[:, np.newaxis]], axis=1)
-    total[frame.ntrace:scene.local] = (shape.T @ spots.shape).ravel()
-    if scene.columns is not None:
-        total[scene.local:] = scene.columns @ (scene.weight * scene.residual)
-    return total, images[:, 0]
+        terms = _on_terms((seen * stamps.open)[:, np.newaxis], stamps.px, stamps.py)[:, 0, 1:]
+        local = np.concatenate([local, terms], axis=1)
+    local = local * scene.flux[:, np.newaxis]
+    at = spots.fibre[:, np.newaxis] * (frame.trace + 1) + np.arange(frame.trace + 1)
+    traces = [np.bincount(at.ravel(), (local[:, k, np.newaxis] * spots.trace).ravel(), frame.ntrace // 2)
+              for k in (0, 1)]
+    return np.concatenate([*traces, (local[:, 2:].T @ spots.shape).ravel()]), images[:, 0]
 
 
 def _overlap(scene: Scene, pairs: Pairs) -> Array:
@@ -151,8 +152,7 @@ def _overlap(scene: Scene, pairs: Pairs) -> Array:
     of_a = stamps.image[pairs.first, 0] * scene.weight[stamps.place[pairs.first]].reshape(n, ny, nx)
     of_b = stamps.image[pairs.second, 0]
     if pairs.first is not pairs.second:
-        dx, dy = (stamps.corner[k][pairs.second] - stamps.corner[k][pairs.first] for k in (0, 1))
-        of_b = beside(beside(of_b, dx).transpose(0, 2, 1), dy).transpose(0, 2, 1)
+        of_b = moved(of_b, _apart(stamps, pairs.first, pairs.second))
     sums: Array = (of_a * of_b).sum(axis=(1, 2))
     return sums
 
@@ -199,21 +199,11 @@ def normal_equations(scene: Scene, pairs: Sequence[Pairs]) -> tuple[Array, Array
 
 def _add_columns(scene: Scene, columns: Array, matrix: Array, lights: Array) -> None:
     """Products of columns with each other, with spots and with what moves spots, into H and X."""
-    frame, spots, stamps, last = scene.frame, scene.spots, scene.stamps, scene.local
-    weighted, n = columns * scene.weight, len(spots)
+    weighted, last = columns * scene.weight, scene.local
     matrix[last:, last:] += weighted @ columns.T
     mixed = np.zeros((len(columns), last))
     for k, column in enumerate(weighted):
-        seen = column[stamps.place].reshape(stamps.open.shape)
-        images = (stamps.image.reshape(n, IMAGES, -1) @ seen.reshape(n, -1, 1))[..., 0]
-        lights[:, last + k] = images[:, 0]
-        local = images[:, 1:]
-        terms = _on_terms((seen * stamps.open)[:, np.newaxis], stamps.px, stamps.py)[:, 0, 1:]
-        local = np.concatenate([local, terms], axis=1) * scene.flux[:, np.newaxis]
-        for axis in (0, 1):
-            at = spots.fibre[:, np.newaxis] * (frame.trace + 1) + axis * frame.ntrace // 2 + np.arange(frame.trace + 1)
-            np.add.at(mixed[k], at, local[:, axis, np.newaxis] * spots.trace)
-        mixed[k, frame.ntrace:] = (local[:, 2:].T @ spots.shape).ravel()
+        mixed[k], lights[:, last + k] = _with_spots(scene, column)
     matrix[last:, :last] += mixed
     matrix[:last, last:] += mixed.T
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from gpu_extract.data import Array, IntArray, PsfModel
 from gpu_psf.data import Lines
+from gpu_psf.series import one_by_one
 
 SAMPLES = 257
 ROUNDS = 4          # Newton's steps from a straight line between samples
@@ -39,9 +40,4 @@ def coordinates(psf: PsfModel, fibre: int, wave: Array) -> Array:
 
 def wavelengths(psf: PsfModel, fibre: IntArray, at: Array) -> Array:
     """Wavelengths of fibres (n,) at the common coordinate (n,): this itself where they have none of their own."""
-    if psf.own is None:
-        return at
-    place = 2 * (at - psf.own.wmin) / (psf.own.wmax - psf.own.wmin) - 1
-    basis = np.polynomial.legendre.legvander(place, psf.own.coeff.shape[1] - 1)
-    found: Array = (basis * psf.own.coeff[fibre]).sum(axis=1)
-    return found
+    return at if psf.own is None else one_by_one(psf.own, fibre, at)

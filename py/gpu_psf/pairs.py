@@ -79,7 +79,7 @@ def clusters(pairs: list[Pairs], count: int) -> list[IntArray]:
 
 
 def beside(rows: Array, shift: IntArray) -> Array:
-    """Profiles (p, k, size) as they stand on pixels that begin `shift` (p,) pixels before: zero beyond their ends."""
+    """Profiles (p, ..., size) as they stand on pixels that begin `shift` (p,) pixels before: zero beyond their ends."""
     size = rows.shape[-1]
     moved = np.zeros(rows.shape)
     for by in np.unique(shift):
@@ -87,3 +87,8 @@ def beside(rows: Array, shift: IntArray) -> Array:
         if abs(by) < size:
             moved[mine, ..., max(by, 0):size + min(by, 0)] = rows[mine, ..., max(-by, 0):size + min(-by, 0)]
     return moved
+
+
+def moved(images: Array, by: tuple[IntArray, IntArray]) -> Array:
+    """Images (p, ..., ny, nx) as they stand on pixels that begin so many columns and rows (p,) before."""
+    return beside(beside(images, by[0]).swapaxes(-1, -2), by[1]).swapaxes(-1, -2)

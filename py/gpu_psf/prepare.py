@@ -5,24 +5,13 @@ from dataclasses import replace
 import numpy as np
 
 from gpu_extract.data import Array, Core, Image, IntArray, Legendre, PsfModel
+from gpu_extract.spots import select
 from gpu_psf.data import FitConfig, Frame, Lines, Parameters, Pixels, Spots
+from gpu_psf.series import legendre, legvander, series_at
 from gpu_psf.tail import with_tail
 
 RIM = 4                  # pixels more than a stamp around the cut-out
 SAMPLES = 48             # wavelengths at which a series is sampled to be fitted by another one
-
-
-def legendre(wave: Array, ends: tuple[float, float], degree: int) -> Array:
-    """Legendre polynomials 0 .. degree at `wave`: (nwave, degree + 1)."""
-    place = 2 * (wave - ends[0]) / (ends[1] - ends[0]) - 1
-    return np.asarray(np.polynomial.legendre.legvander(place, degree), np.float64)
-
-
-def series_at(series: Legendre, fibres: slice, wave: Array) -> Array:
-    """Values of a series, (..., nfibre, nwave)."""
-    values: Array = series.coeff[..., fibres, :] @ legendre(wave, (series.wmin, series.wmax),
-                                                           series.coeff.shape[-1] - 1).T
-    return values
 
 
 def make_frame(start: PsfModel, fibres: tuple[int, int], config: FitConfig) -> Frame:
@@ -37,6 +26,12 @@ def make_frame(start: PsfModel, fibres: tuple[int, int], config: FitConfig) -> F
                  min(config.degree_across, nfibre - 1), trace, with_tail(start, config), config.tail is not None)
 
 
+def traces_at(frame: Frame, now: Parameters, wave: Array) -> tuple[Array, Array]:
+    """x and y of the bundle's fibres at wavelengths, (nfibre, nwave) pixels."""
+    basis = legendre(wave, frame.x_range, frame.trace).T
+    return now.x @ basis, now.y @ basis
+
+
 def place_across(frame: Frame, fibre: IntArray) -> Array:
     """Fibres of the bundle on -1 .. 1."""
     return 2 * fibre / max(frame.nfibre - 1, 1) - 1
@@ -45,7 +40,7 @@ def place_across(frame: Frame, fibre: IntArray) -> Array:
 def shape_basis(frame: Frame, fibre: IntArray, wave: Array) -> Array:
     """Polynomials of the shapes at fibres and wavelengths (n,): (n, nshape)."""
     along = legendre(wave, frame.range, frame.wave)
-    across = np.polynomial.legendre.legvander(place_across(frame, fibre), frame.across)
+    across = legvander(place_across(frame, fibre), frame.across)
     orders = np.array(frame.orders)
     basis: Array = across[:, orders[:, 0]] * along[:, orders[:, 1]]
     return basis
@@ -84,8 +79,8 @@ def _nodes(ends: tuple[float, float]) -> Array:
 
 def psf_of(frame: Frame, now: Parameters) -> PsfModel:
     """The PSF of the bundle's fibres alone; GH-0-0 is 1."""
-    start, count = frame.start, frame.degree + 1
-    across = np.polynomial.legendre.legvander(place_across(frame, np.arange(frame.nfibre)), frame.across)
+    start, count = select(frame.start, range(frame.first, frame.first + frame.nfibre)), frame.degree + 1
+    across = legvander(place_across(frame, np.arange(frame.nfibre)), frame.across)
     rows = np.concatenate([now.shape, now.ground[np.newaxis, :frame.nshape]]) if frame.tail else now.shape
     by_fibre = np.zeros((len(rows), frame.nfibre, frame.wave + 1))
     for n, (a, k) in enumerate(frame.orders):
@@ -95,18 +90,11 @@ def psf_of(frame: Frame, now: Parameters) -> PsfModel:
     gh[1:] = by_fibre[2:frame.nterm]
     series = [Legendre(coeff, *frame.range) for coeff in (by_fibre[0], by_fibre[1],
                                                            gh.reshape(count, count, frame.nfibre, -1))]
-    fibres = slice(frame.first, frame.first + frame.nfibre)
     tail = start.tail
-    if tail is not None:
-        cut = {name: replace(getattr(tail, name), coeff=getattr(tail, name).coeff[fibres])
-               for name in ("amp", "core", "xscale", "yscale", "index")}
-        tail = replace(tail, **cut)
-        if frame.tail:
-            tail = replace(tail, amp=Legendre(by_fibre[frame.nterm], *frame.range))
-    own = None if start.own is None else replace(start.own, coeff=start.own.coeff[fibres])
-    return replace(start, x=Legendre(now.x, *frame.x_range), y=Legendre(now.y, *frame.x_range),
-                   cores=(Core(*series),), tail=tail, own=own,
-                   bundle=None if start.bundle is None else start.bundle[fibres])
+    if tail is not None and frame.tail:
+        tail = replace(tail, amp=Legendre(by_fibre[frame.nterm], *frame.range))
+    return replace(start, x=Legendre(now.x, *frame.x_range), y=Legendre(now.y, *frame.x_range), cores=(Core(*series),),
+                   tail=tail)
 
 
 def median_of(table: Array, axis: int) -> Array:
@@ -152,8 +140,7 @@ def make_spots(frame: Frame, lines: Lines, chosen: IntArray, nexposure: int) -> 
 def cut_out(images: Sequence[Image], frame: Frame, now: Parameters, config: FitConfig) -> Pixels:
     """The bundle's pixels, with a rim of masked ones beyond the CCD's edges."""
     ny = frame.start.shape[0]
-    x = now.x @ legendre(np.linspace(*frame.x_range, 64), frame.x_range, frame.trace).T
-    y = now.y @ legendre(np.linspace(*frame.x_range, 64), frame.x_range, frame.trace).T
+    x, y = traces_at(frame, now, np.linspace(*frame.x_range, 64))
     on = (y > -RIM) & (y < ny + RIM)
     stamp_y, stamp_x = frame.start.stamp
     margin = stamp_x // 2 + config.reach[0] + RIM

@@ -13,8 +13,9 @@ from gpu_psf.data import FitConfig, Lines
 from gpu_psf.fit import Fit, Status, fit_bundle, shift_scores
 from gpu_psf.kept import Kept
 from gpu_psf.own_lines import own_lines, wavelengths
-from gpu_psf.prepare import legendre, make_frame, parameters_of, psf_of
+from gpu_psf.prepare import make_frame, parameters_of, psf_of
 from gpu_psf.register import best_shift
+from gpu_psf.series import series_at
 from gpu_psf.sound import BundleError, arcs_apart, model_error, odd_share
 from gpu_psf.tables import check_tables, fit_table, stamps_in, with_tables
 from gpu_psf.tail import with_tail
@@ -242,10 +243,9 @@ def _spot_rows(found: Sequence[Mapping[str, Any]]) -> np.ndarray:
 
 def _describe(fibres: np.ndarray, psf: PsfModel, before: Mapping[str, Array], spots: np.ndarray) -> None:
     """Chi squared and mean shift of each fibre, into its row."""
-    basis = legendre(np.linspace(psf.x.wmin, psf.x.wmax, 65), (psf.x.wmin, psf.x.wmax), psf.x.coeff.shape[1] - 1)
-    for name, column in (("x", "XSHIFT"), ("y", "YSHIFT")):
-        moved = getattr(psf, name).coeff - before[name]
-        fibres[column] = (moved @ basis.T).mean(axis=1)
+    wave = np.linspace(psf.x.wmin, psf.x.wmax, 65)
+    for column, trace, begun in (("XSHIFT", psf.x, before["x"]), ("YSHIFT", psf.y, before["y"])):
+        fibres[column] = series_at(replace(trace, coeff=trace.coeff - begun), slice(None), wave).mean(axis=1)
     firm = spots[spots["FIRM"] > 0]
     count = np.bincount(firm["FIBER"], minlength=len(fibres))
     fibres["CHI2"] = np.bincount(firm["FIBER"], firm["CHI2"], len(fibres)) / np.maximum(count, 1)

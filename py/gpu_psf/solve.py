@@ -117,11 +117,13 @@ def weights(task: Task, now: Parameters, stamps: Stamps, flux: Array, error: flo
 
     error: how wrong the model may be, as a share of its highest value nearby
     """
+    from scipy.ndimage import maximum_filter
+
     pixels = task.pixels
     model = project(pixels, stamps, flux)
     beneath = task.beneath(now).reshape(model.shape)
     variance = pixels.read_variance + np.maximum(model + beneath, 0.0)
-    wrong = error * _highest(model)
+    wrong = error * maximum_filter(model, (1, 3, 3))
     apart = pixels.value - beneath - model
     reached = np.bincount(stamps.place.ravel(), minlength=model.size).reshape(model.shape) > 0
     if task.near is not None:
@@ -131,20 +133,19 @@ def weights(task: Task, now: Parameters, stamps: Stamps, flux: Array, error: flo
     return weight
 
 
-def _highest(model: Array) -> Array:
-    """The highest value in the 3 x 3 pixels around each; the rim is not asked for."""
-    rows = model.copy()
-    np.maximum(rows[:, :-1], model[:, 1:], out=rows[:, :-1])
-    np.maximum(rows[:, 1:], model[:, :-1], out=rows[:, 1:])
-    whole = rows.copy()
-    np.maximum(whole[..., :-1], rows[..., 1:], out=whole[..., :-1])
-    np.maximum(whole[..., 1:], rows[..., :-1], out=whole[..., 1:])
-    return whole
-
-
 def reweighted(task: Task, state: State, error: float) -> State:
     """The same parameters under weights of their own model."""
     return look(task, state.now, weights(task, state.now, state.stamps, state.flux, error), state)
+
+
+def look_at_others(task: Task, now: Parameters, spots: Spots, whole: Pixels, light: tuple[Array, Array]) -> State:
+    """The state of spots that a task does not have, on all pixels of its bundle.
+
+    light: of the task's own spots, and that whose photons make the noise (flat both)
+    """
+    own, noisy = light
+    others = Task(task.frame, whole, spots, np.ones(len(spots), bool), np.zeros(own.size, bool), own, task.start)
+    return look(others, now, 1 / (whole.read_variance.ravel() + np.maximum(noisy, 0.0)))
 
 
 @dataclass(frozen=True)
@@ -254,8 +255,3 @@ def with_columns(task: Task, state: State) -> State:
     count, now = 0 if task.columns is None else len(task.columns), state.now
     ground = np.concatenate([now.ground, np.zeros(max(count - len(now.ground), 0))])
     return look(task, replace(now, ground=ground), state.weight, state)
-
-
-def with_task(task: Task, **changes: object) -> Task:
-    """A task that differs."""
-    return replace(task, **changes)      # type: ignore[arg-type]

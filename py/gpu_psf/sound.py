@@ -1,11 +1,13 @@
 """Whether a fitted bundle is what its starting PSF and the list of lines say it is; a BundleError where it is not."""
+from dataclasses import replace
+
 import numpy as np
 
 from gpu_extract.data import Array
 from gpu_psf.data import Lines, Parameters, Pixels
 from gpu_psf.prepare import parameters_of
 from gpu_psf.register import explained
-from gpu_psf.solve import State, Task, look
+from gpu_psf.solve import State, Task, look_at_others
 from gpu_psf.stamps import centres, make_stamps, project
 
 SEEN, LIGHT = 0.9, 0.7      # share of the list's brighter lines that are seen, or of the light that they explain
@@ -130,7 +132,7 @@ def check_beside(task: Task, state: State, whole: Pixels) -> None:
     frame, now = task.frame, state.now
     if frame.nfibre < 2:
         return
-    others = project(whole, make_stamps(frame, task.spots, now, whole), state.flux).ravel()
+    own = project(whole, make_stamps(frame, task.spots, now, whole), state.flux).ravel()
     for edge, inner in ((0, 1), (frame.nfibre - 1, frame.nfibre - 2)):
         step = now.x[edge] - now.x[inner]
         if not _dark(task, now, edge, float(step[0])):
@@ -146,10 +148,7 @@ def check_beside(task: Task, state: State, whole: Pixels) -> None:
         for rows in (0, APART):
             y = now.y.copy()
             y[edge, 0] += rows
-            every, none = np.ones(len(spots), bool), np.zeros(others.size, bool)
-            alone = Task(frame, whole, spots, every, none, others, task.start)
-            weight = 1 / (whole.read_variance + np.maximum(others.reshape(whole.value.shape), 0.0)).ravel()
-            found.append(look(alone, Parameters(x, y, now.shape, now.ground), weight))
+            found.append(look_at_others(task, replace(now, x=x, y=y), spots, whole, (own, own)))
         light = found[0].flux - found[1].flux
         seen = (light > BESIDE * usual) & (light > 5 * np.sqrt(found[0].variance + found[1].variance))
         if seen.mean() > 0.5:

@@ -5,8 +5,9 @@ import numpy as np
 
 from gpu_extract.data import Array, PsfModel
 from gpu_psf.data import Pixels, Spots
-from gpu_psf.prepare import legendre, median_of, parameters_of, psf_of, shape_basis
-from gpu_psf.solve import State, Task, look
+from gpu_psf.prepare import median_of, parameters_of, psf_of, shape_basis
+from gpu_psf.series import legendre
+from gpu_psf.solve import State, Task, look_at_others
 from gpu_psf.stamps import make_stamps, project
 from gpu_psf.tail import RADIUS
 
@@ -27,11 +28,9 @@ def sources_of(task: Task, state: State, whole: Pixels) -> list[Source]:
     found = [Source(psf, task.spots, np.maximum(state.flux, 0.0))]
     if task.close is not None:
         stamps = make_stamps(task.frame, task.spots, state.now, whole)
-        others = project(whole, stamps, state.flux).ravel()
-        alone = Task(task.frame, whole, task.close, np.ones(len(task.close), bool), np.zeros(others.size, bool), others,
-                     task.start)
-        weight = 1 / (whole.read_variance + np.maximum(whole.value, 0.0)).ravel()
-        found.append(Source(psf, task.close, look(alone, state.now, weight).flux))
+        own = project(whole, stamps, state.flux).ravel()
+        close = look_at_others(task, state.now, task.close, whole, (own, whole.value.ravel()))
+        found.append(Source(psf, task.close, close.flux))
     return found
 
 

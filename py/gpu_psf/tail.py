@@ -9,6 +9,7 @@ import numpy as np
 from gpu_extract.data import Array, IntArray, Legendre, PsfModel, Tail
 from gpu_extract.passes.crosstalk import add_tails
 from gpu_psf.data import TAIL, FitConfig, Frame, Pixels, Spots
+from gpu_psf.series import one_by_one
 
 RADIUS = 60.0           # pixels up to which a tail goes on
 _SHAPE = "core", "xscale", "yscale", "index"
@@ -23,22 +24,16 @@ def with_tail(start: PsfModel, config: FitConfig) -> PsfModel:
     def same(value: float) -> Legendre:
         return Legendre(np.full((start.nfibre, 1), value), like.wmin, like.wmax)
 
-    known = start.tail or Tail(same(0.0), same(TAIL[0]), same(TAIL[1]), same(TAIL[2]), same(TAIL[3]))
+    known = start.tail or Tail(*map(same, (0.0, *TAIL)))
     shape = {name: same(value) for name, value in zip(_SHAPE, config.tail, strict=False)}
     return replace(start, tail=replace(known, **shape))
 
 
-def _at(series: Legendre, frame: Frame, spots: Spots) -> Array:
-    """Values of a series of the starting PSF at spots, (n,)."""
-    place = 2 * (spots.wave - series.wmin) / (series.wmax - series.wmin) - 1
-    basis = np.polynomial.legendre.legvander(place, series.coeff.shape[1] - 1)
-    values: Array = (basis * series.coeff[frame.first + spots.fibre]).sum(axis=1)
-    return values
-
-
 def kept_amplitude(frame: Frame, spots: Spots) -> Array:
     """The amplitude of the starting PSF's tail at spots, (n,)."""
-    return np.zeros(len(spots)) if frame.start.tail is None else _at(frame.start.tail.amp, frame, spots)
+    if frame.start.tail is None:
+        return np.zeros(len(spots))
+    return one_by_one(frame.start.tail.amp, frame.first + spots.fibre, spots.wave)
 
 
 def tail_images(frame: Frame, spots: Spots, centre: tuple[Array, Array], corner: tuple[IntArray, IntArray]
@@ -50,8 +45,8 @@ def tail_images(frame: Frame, spots: Spots, centre: tuple[Array, Array], corner:
     tail, (ny, nx) = frame.start.tail, frame.start.stamp
     if tail is None:
         return None
-    core, xscale, yscale, index = (_at(getattr(tail, name), frame, spots)[:, np.newaxis, np.newaxis]
-                                   for name in _SHAPE)
+    core, xscale, yscale, index = (one_by_one(getattr(tail, name), frame.first + spots.fibre, spots.wave)
+                                   [:, np.newaxis, np.newaxis] for name in _SHAPE)
     (x, y), (x0, y0) = centre, corner
     dx: Array = (((x0 - x)[:, np.newaxis] + np.arange(nx))[:, np.newaxis, :]) * xscale
     dy: Array = (((y0 - y)[:, np.newaxis] + np.arange(ny))[:, :, np.newaxis]) * yscale

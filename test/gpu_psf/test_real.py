@@ -8,7 +8,7 @@ import pytest
 from real_plasma import HYDROGEN, OTHERS, offsets
 from real_spectra import MOVED
 
-from gpu_psf.start.profiles import at_rows
+from gpu_psf.series import at_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,11 +10,12 @@ from gpu_extract.io.image import write_image
 from gpu_extract.io.psf import read_psf
 from gpu_extract.spots import centres
 from gpu_psf.cli.psf import main
+from gpu_psf.series import at_rows
 from gpu_psf.spectrograph import Spectrograph, read_spectrograph
 from gpu_psf.start.count import Slit, match_fibres
 from gpu_psf.start.identify import Range, describe, refine
 from gpu_psf.start.lines import seen_lines
-from gpu_psf.start.profiles import at_rows, fit_profiles, fit_traces
+from gpu_psf.start.profiles import fit_profiles, fit_traces
 from gpu_psf.start.traces import find_traces
 
 SIZES = 4, 6, 8                                  # of bundles that are not alike

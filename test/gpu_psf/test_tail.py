@@ -20,9 +20,10 @@ from gpu_psf.cli.psf import main
 from gpu_psf.data import FitConfig, Lines, Parameters
 from gpu_psf.fit import Fit, fit_bundle
 from gpu_psf.normal import gradient, normal_equations
-from gpu_psf.prepare import cut_out, legendre, psf_of
+from gpu_psf.prepare import cut_out, psf_of
 from gpu_psf.run import fit_psf
-from gpu_psf.solve import look, scene_of, with_task
+from gpu_psf.series import legendre
+from gpu_psf.solve import look, scene_of
 from gpu_psf.stamps import make_stamps, project
 
 SHAPE = CORE, 1.0, 1.0, INDEX
@@ -137,7 +138,7 @@ def test_stamps_with_tails_are_those_of_the_extraction(fit: Fit) -> None:
 
 def test_the_equations_with_columns_are_those_of_dense_matrices(fit: Fit) -> None:
     """Traces, widths, terms, tail and continuum by central differences, spots by themselves."""
-    task = with_task(fit.task, firm=np.ones(len(fit.task.spots), bool))
+    task = replace(fit.task, firm=np.ones(len(fit.task.spots), bool))
     state = look(task, fit.state.now, fit.state.weight, fit.state)
     scene, now = scene_of(task, state, shapes=True), fit.state.now
     assert scene.columns is not None and scene.size == len(now.vector())

@@ -19,6 +19,7 @@ from gpu_extract.io.lines import night_sky
 from gpu_extract.spots import make_spots
 from gpu_psf.data import Lines
 from gpu_psf.own_lines import coordinates
+from gpu_psf.series import series_at
 from gpu_psf.shift.across import (
     WINGS,
     Filters,
@@ -97,7 +98,7 @@ def choose(psf: PsfModel, lines: Lines, fibre: int | None = None) -> Marks:
     low, high = psf.wavelength_range
     inside = (lines.wave > low) & (lines.wave < high)
     lines = Lines(lines.wave[inside], lines.strength[inside])
-    y = _rows(psf, psf.nfibre // 2 if fibre is None else fibre, lines.wave)
+    y = series_at(psf.y, psf.nfibre // 2 if fibre is None else fibre, lines.wave)
     on = (y > reach(psf)) & (y < psf.shape[0] - 1 - reach(psf))
     apart = np.abs(y[:, np.newaxis] - y)
     beside = np.where((apart > SAME) & (apart < TOLD), lines.strength, 0.0).sum(axis=1)
@@ -120,12 +121,6 @@ def brightest(marks: Marks, count: int) -> Marks:
     """The same with some of the lines only."""
     order = np.argsort(-marks.lines.strength[marks.chosen], kind="stable")[:count]
     return replace(marks, chosen=marks.chosen[np.sort(order)])
-
-
-def _rows(psf: PsfModel, fibre: int, wave: Array) -> Array:
-    place = 2 * (wave - psf.y.wmin) / (psf.y.wmax - psf.y.wmin) - 1
-    rows: Array = psf.y.coeff[fibre] @ np.polynomial.legendre.legvander(place, psf.y.coeff.shape[1] - 1).T
-    return rows
 
 
 def along(image: Image, noise: float, psf: PsfModel, every: Sequence[Marks], how: tuple[float, bool]) -> Moments:
@@ -169,7 +164,7 @@ def row_profiles(psf: PsfModel, fibres: tuple[int, int], marks: Marks, made: Fil
     spots = make_spots(psf, fibres, lines.wave[needed])
     (ny, nx), span = spots.stamps.shape[2:], weight.shape[-1]
     profile = np.zeros((2, *weight.shape[:2], wide))        # of the line, of its neighbours
-    y = _rows(psf, sum(fibres) // 2, lines.wave)
+    y = series_at(psf.y, sum(fibres) // 2, lines.wave)
     for n, others in enumerate(near):
         for other in others:
             k = int(np.searchsorted(needed, other))
@@ -190,7 +185,7 @@ def row_profiles(psf: PsfModel, fibres: tuple[int, int], marks: Marks, made: Fil
 
 def _beside(psf: PsfModel, fibres: tuple[int, int], marks: Marks) -> list[IntArray]:
     """Lines of the list whose light reaches the window of each chosen one, itself among them."""
-    y = _rows(psf, sum(fibres) // 2, marks.lines.wave)
+    y = series_at(psf.y, sum(fibres) // 2, marks.lines.wave)
     far = reach(psf) + psf.stamp[0] // 2
     bright = marks.lines.strength
     return [np.flatnonzero((np.abs(y - y[n]) < far) & (bright > LITTLE * bright[n])) for n in marks.chosen]

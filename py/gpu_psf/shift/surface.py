@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpu_extract.data import Array, IntArray, Legendre, PsfModel
+from gpu_psf.series import legendre, legvander
 
 CLIP = 4.0              # standard deviations: windows farther off are left out
 ROUNDS = 4
@@ -43,10 +44,9 @@ class Surface:
 
     def basis(self, fibre: Array | IntArray, wave: Array) -> Array:
         """The terms at fibres and wavelengths (n,): (n, nterm)."""
-        place = 2 * np.asarray(fibre) / max(self.nfibre - 1, 1) - 1
-        at = 2 * (wave - self.ends[0]) / (self.ends[1] - self.ends[0]) - 1
+        place = 2 * np.asarray(fibre, np.float64) / max(self.nfibre - 1, 1) - 1
         most = int(self.orders.max(initial=0))
-        across, along = (np.polynomial.legendre.legvander(u, most) for u in (place, at))
+        across, along = legvander(place, most), legendre(wave, self.ends, most)
         terms: Array = across[:, self.orders[:, 0]] * along[:, self.orders[:, 1]]
         return terms
 
@@ -57,9 +57,9 @@ class Surface:
 
     def series(self) -> Array:
         """Legendre coefficients in wavelength of every fibre: (nfibre, degree + 1)."""
-        across = np.polynomial.legendre.legvander(np.linspace(-1, 1, self.nfibre) if self.nfibre > 1 else np.zeros(1),
-                                                  int(self.orders.max(initial=0)))
-        found = np.zeros((self.nfibre, int(self.orders.max(initial=0)) + 1))
+        most = int(self.orders.max(initial=0))
+        across = legvander(np.linspace(-1, 1, self.nfibre) if self.nfibre > 1 else np.zeros(1), most)
+        found = np.zeros((self.nfibre, most + 1))
         for (a, k), value in zip(self.orders, self.coeff, strict=True):
             found[:, k] += value * across[:, a]
         return found

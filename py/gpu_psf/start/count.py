@@ -6,10 +6,12 @@ judged by how well the distances between neighbours fit, and the best is taken i
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.interpolate import make_interp_spline
 
-from gpu_extract.data import Array, IntArray
+from gpu_extract.data import Array, IntArray, Legendre
 from gpu_extract.errors import InputError
-from gpu_psf.start.profiles import Traces, at_rows
+from gpu_psf.series import at_rows
+from gpu_psf.start.profiles import Traces
 
 MOST_MISSING = 0.2        # of the fibres
 SPREAD = 0.12             # of a pitch: how far distances differ from the common ones
@@ -56,8 +58,7 @@ def match_fibres(traces: Traces, slit: Slit) -> Traces:
         return traces
     if n < 3 or slit.count - n > max(MOST_MISSING * slit.count, 1):
         raise InputError(f"found {n} traces in the flat, expected {slit.count}: too many are missing to say which; "
-                         "give "
-                         f"--fibres {n}, or a brighter flat")
+                         f"give --fibres {n}, or a brighter flat")
     numbers, gap = _numbers(middle, slit)
     return _with_missing(traces, numbers, slit, gap)
 
@@ -160,24 +161,10 @@ def _with_missing(traces: Traces, numbers: np.ndarray, slit: Slit, gap: float) -
     every = np.arange(slit.count)
     place = every + gap * slit.number
 
-    def filled(values: Array) -> Array:
-        out = np.empty((slit.count, values.shape[1]))
-        for column in range(values.shape[1]):
-            out[:, column] = _straight(place, place[numbers], values[:, column])
-        return out
+    def filled(series: Legendre) -> Legendre:
+        return replace(series, coeff=make_interp_spline(place[numbers], series.coeff, k=1)(place))
 
-    missing = ~np.isin(every, numbers)
     light, error = np.zeros(slit.count), np.full(slit.count, np.inf)
     light[numbers], error[numbers] = traces.light, traces.error
-    return replace(traces, x=replace(traces.x, coeff=filled(traces.x.coeff)),
-                   sigma=replace(traces.sigma, coeff=filled(traces.sigma.coeff)), light=light, error=error,
-                   interpolated=missing)
-
-
-def _straight(every: Array, known: Array, values: Array) -> Array:
-    """Linear interpolation, and extrapolation at the ends."""
-    out: Array = np.interp(every, known, values)
-    for inside, side in ((every < known[0], slice(0, 2)), (every > known[-1], slice(-2, None))):
-        k, v = known[side], values[side]
-        out[inside] = v[0] + (v[1] - v[0]) / (k[1] - k[0]) * (every[inside] - k[0])
-    return out
+    return replace(traces, x=filled(traces.x), sigma=filled(traces.sigma), light=light, error=error,
+                   interpolated=~np.isin(every, numbers))

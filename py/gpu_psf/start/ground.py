@@ -7,7 +7,8 @@ import numpy as np
 from scipy.ndimage import median_filter
 
 from gpu_extract.data import Array, Image
-from gpu_psf.start.profiles import Traces, at_rows
+from gpu_psf.series import at_rows
+from gpu_psf.start.profiles import Traces
 
 LENGTH = 31              # rows over which the ground is the median
 

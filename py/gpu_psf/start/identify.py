@@ -13,11 +13,10 @@ from gpu_extract.data import Array, IntArray, Legendre, PsfModel
 from gpu_extract.errors import InputError
 from gpu_extract.spots import centres
 from gpu_psf.beside import check_beside, light_on_traces
+from gpu_psf.series import at_rows, fit_series, legendre_of_rows, legfit, legval, scaled
 from gpu_psf.start.lines import Pairs, Seen, select_lines
 from gpu_psf.start.profiles import Traces
-from gpu_psf.start.series import legfit, legval
 from gpu_psf.start.solution import Solution, solve_wavelengths
-from gpu_psf.start.traces import legendre_of_rows
 
 TOLERANCES = (3.0, 2.0, 1.0, 1.0)     # pixels, of one round of refinement after the other
 BLENDED = 5.0            # sigmas: lines of the list closer than this are not used
@@ -109,11 +108,9 @@ def _enough(count: int, seen: Seen, lines: Array, solution: Solution, tolerance:
     by_chance = float(np.mean(chance))
     if count < max(BEYOND_CHANCE * by_chance, LEAST):
         raise InputError(f"{count} of the {len(seen.row)} lines that are seen lie on one of the list's {len(lines)}, "
-                         "by chance "
-                         f"{by_chance:.0f} would (expected: {max(BEYOND_CHANCE * by_chance, LEAST):.0f} at least): "
-                         "is it the "
-                         "list of this lamp, in Angstrom in vacuum or air as the start is, and the start that of this "
-                         "spectrograph?")
+                         f"by chance {by_chance:.0f} would (expected: {max(BEYOND_CHANCE * by_chance, LEAST):.0f} at "
+                         "least): is it the list of this lamp, in Angstrom in vacuum or air as the start is, and the "
+                         "start that of this spectrograph?")
 
 
 def shifted(solution: Solution, seen: Seen, lines: Array, most: float = 8.0) -> tuple[Solution, float]:
@@ -132,10 +129,8 @@ def shifted(solution: Solution, seen: Seen, lines: Array, most: float = 8.0) -> 
     level, found = float(np.median(smooth)), float(smooth[best])
     if found < level + 5 * np.sqrt(max(level, 1.0) / 5) + 1:
         raise InputError(f"no shift of up to {most:g} pixels brings the start's lines onto those that are seen: "
-                         f"{len(seen.row)} "
-                         f"are seen, {int(np.isfinite(expected).sum())} expected; give a start that is nearer, or "
-                         "the right "
-                         "list of lines")
+                         f"{len(seen.row)} are seen, {int(np.isfinite(expected).sum())} expected; give a start that is "
+                         "nearer, or the right list of lines")
     near = slice(max(best - 3, 0), best + 4)
     middle = (edges[:-1] + edges[1:]) / 2
     shift = float((middle[near] * smooth[near]).sum() / smooth[near].sum())
@@ -146,10 +141,8 @@ def moved_along(solution: Solution, shift: float) -> Solution:
     """w(y) becomes w(y - shift)."""
     low, high = solution.wave.wmin, solution.wave.wmax
     y = np.linspace(low, high, SAMPLES)
-    degree = solution.wave.coeff.shape[1] - 1
-    values = replace(solution, wave=solution.wave).at(y - shift)
-    coeff = legfit(2 * (y - low) / (high - low) - 1, values.T, degree).T
-    return replace(solution, wave=legendre_of_rows(coeff, int(high) + 1))
+    coeff = legfit(scaled(y, (low, high)), solution.at(y - shift).T, solution.wave.coeff.shape[1] - 1).T
+    return replace(solution, wave=Legendre(coeff, low, high))
 
 
 def solution_of(psf: PsfModel, ny: int, orders: IntArray | None = None) -> Solution:
@@ -158,13 +151,10 @@ def solution_of(psf: PsfModel, ny: int, orders: IntArray | None = None) -> Solut
     rows = centres(psf, (0, psf.nfibre), coordinate)[0]
     wave = np.broadcast_to(coordinate, rows.shape)
     if psf.own is not None:
-        argument = 2 * (coordinate - psf.own.wmin) / (psf.own.wmax - psf.own.wmin) - 1
-        wave = legval(argument, psf.own.coeff.T)
+        wave = at_rows(psf.own, coordinate)
         orders = np.arange(psf.nfibre) if orders is None else orders
-    degree = psf.y.coeff.shape[1]
-    coeff = np.stack([legfit(2 * r[on] / (ny - 1) - 1, w[on], degree)
-                      for r, w in zip(rows, wave, strict=True) for on in [(r > -2) & (r < ny + 1)]])
-    return Solution(legendre_of_rows(coeff, ny), 0.0, np.ones(0, dtype=bool), orders)
+    return Solution(fit_series(rows, wave, (0.0, ny - 1.0), psf.y.coeff.shape[1], beyond=2.0), 0.0,
+                    np.ones(0, dtype=bool), orders)
 
 
 @dataclass(frozen=True)
@@ -237,10 +227,9 @@ def _search(known: Range, seen: Seen, lines: Array, fibre: int, ny: int) -> Arra
     typical = float(np.median([b[0] for b in best]))
     if score < max(0.5 * len(rows), LEAST - 1) or score < 1.3 * typical:
         raise InputError(f"no solution near the description stands out: {score:.0f} of the {len(rows)} brightest "
-                         "lines of the "
-                         f"middle fibre lie on the list's at best, {max(0.5 * len(rows), 1.3 * typical):.0f} are "
-                         "needed; is it "
-                         "the list of this lamp, are first and last right to 3 %?")
+                         "lines of the middle fibre lie on the list's at best, "
+                         f"{max(0.5 * len(rows), 1.3 * typical):.0f} are needed; is it the list of this lamp, are "
+                         "first and last right to 3 %?")
     return coeff
 
 
@@ -319,15 +308,7 @@ def traces_of(psf: PsfModel, ny: int) -> Traces:
     """The traces of a PSF against the row."""
     coordinate = np.linspace(*psf.wavelength_range, SAMPLES)
     y, x = centres(psf, (0, psf.nfibre), coordinate)
-    argument = 2 * (coordinate - psf.x.wmin) / (psf.x.wmax - psf.x.wmin) - 1
-    core = psf.cores[0].sigma_x
-    argument = 2 * (coordinate - core.wmin) / (core.wmax - core.wmin) - 1
-    sigma = legval(argument, core.coeff.T)
-
-    def fitted(values: Array, degree: int) -> Legendre:
-        parts = [(r, v, (r > -2) & (r < ny + 1)) for r, v in zip(y, values, strict=True)]
-        return legendre_of_rows(np.stack([legfit(2 * r[on] / (ny - 1) - 1, v[on], degree) for r, v, on in parts]), ny)
-
-    n = psf.nfibre
-    return Traces(fitted(x, psf.x.coeff.shape[1]), fitted(sigma, 2), np.zeros(n), np.zeros(n), np.zeros(n, dtype=bool),
-                  psf.shape[1])
+    trace, width = (fit_series(y, values, (0.0, ny - 1.0), degree, beyond=2.0) for values, degree in (
+        (x, psf.x.coeff.shape[1]), (at_rows(psf.cores[0].sigma_x, coordinate), 2)))
+    none = np.zeros(psf.nfibre)
+    return Traces(trace, width, none, none, none > 0, psf.shape[1])

@@ -6,11 +6,12 @@ from pathlib import Path
 import numpy as np
 from scipy.ndimage import median_filter, percentile_filter
 from scipy.signal import find_peaks
-from scipy.special import erf
 
 from gpu_extract.data import Array, Image, IntArray
 from gpu_extract.errors import InputError, check_local
-from gpu_psf.start.profiles import Traces, at_rows
+from gpu_psf.profile import by_centre, by_sigma, profiles
+from gpu_psf.series import at_rows
+from gpu_psf.start.profiles import Traces
 
 PEAK = 8.0               # noise that a line rises above both sides
 WINDOW = 2.5             # sigmas to both sides that a line is fitted over
@@ -131,8 +132,7 @@ def line_width(image: Image, traces: Traces) -> float:
             if middle < 1.6 * width:
                 return middle
     raise InputError(f"the arc has no lines on the {len(traces.light)} traces that rise {PEAK:g} times above the "
-                     "noise: "
-                     "give an exposure of a lamp with lines, and the flat that belongs to it")
+                     "noise: give an exposure of a lamp with lines, and the flat that belongs to it")
 
 
 def isolated(seen: Seen, width: float) -> Seen:
@@ -163,19 +163,18 @@ def _fit_line(spectrum: Array, noise: Array, row: int, width: float) -> tuple[fl
     """Row, its error, sigma and light of a Gaussian over pixels on a constant, by Gauss-Newton; None where it is no
     single line."""
     half = int(np.ceil(WINDOW * width)) + 1
-    pixel = np.arange(max(row - half, 0), min(row + half + 1, len(spectrum)), dtype=np.float64)
-    part = slice(int(pixel[0]), int(pixel[-1]) + 1)
-    if len(pixel) < 5 or not np.isfinite(noise[part]).all():
+    part = slice(max(row - half, 0), min(row + half + 1, len(spectrum)))
+    first, count = np.array([part.start]), part.stop - part.start
+    if count < 5 or not np.isfinite(noise[part]).all():
         return None
     values, weight = spectrum[part], 1 / noise[part]
     place, sigma = float(row), width
     light = max(float(spectrum[row]), 1e-30) * width * np.sqrt(2 * np.pi)
     for _ in range(STEPS):
-        upper, lower = ((pixel + side - place) / sigma for side in (0.5, -0.5))
-        bell_u, bell_l = (np.exp(-0.5 * edge**2) / np.sqrt(2 * np.pi) for edge in (upper, lower))
-        shape = 0.5 * (erf(upper / np.sqrt(2)) - erf(lower / np.sqrt(2)))
-        terms = np.stack([shape, light * (bell_l - bell_u) / sigma, light * (lower * bell_l - upper * bell_u) / sigma,
-                          np.ones(len(pixel))], axis=1) * weight[:, None]
+        width_now = np.array([sigma])
+        p = profiles(np.array([place]), width_now, first, count, 2)
+        terms = np.stack([p[0, 0], light * by_centre(p, width_now, 1)[0, 0], light * by_sigma(p, width_now, 1)[0, 0],
+                          np.ones(count)], axis=1) * weight[:, None]
         normal = terms.T @ terms
         try:
             change = np.linalg.solve(normal, terms.T @ (values * weight) - normal[:, 0] * light)

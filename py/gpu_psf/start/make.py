@@ -1,11 +1,9 @@
 """The starting PSF: Gaussian spots of measured widths on traces against wavelength, an ordinary PSF file."""
-from dataclasses import replace
-
 import numpy as np
 
 from gpu_extract.data import Array, Core, IntArray, Legendre, PsfModel
-from gpu_psf.start.profiles import Traces, at_rows
-from gpu_psf.start.series import legfit
+from gpu_psf.series import at_rows, fit_series
+from gpu_psf.start.profiles import Traces
 from gpu_psf.start.solution import Solution
 
 DEGREE = 6                # of the traces against wavelength
@@ -40,26 +38,16 @@ def make_psf(traces: Traces, solution: Solution, sigma_y: Array, shape: tuple[in
         span = low, high
     x_of, width_x = at_rows(traces.x, y), np.maximum(at_rows(traces.sigma, y), 0.2)
     width_y = at_rows(Legendre(sigma_y, 0.0, ny - 1.0), y)
-    series = [_against(values, coordinate, span, degree) for values, degree in (
+    # beyond the rows of the CCD a trace goes on as its polynomial does: a fibre whose wavelengths are shifted against
+    # the others' is evaluated there a little
+    series = [fit_series(coordinate, values, span, degree) for values, degree in (
         (x_of, DEGREE), (np.broadcast_to(y, x_of.shape), DEGREE), (width_x, WIDTH_DEGREE), (width_y, WIDTH_DEGREE))]
     gh = Legendre(np.zeros((1, 1, n, WIDTH_DEGREE + 1)), *span)
     gh.coeff[0, 0, :, 0] = 1.0
     hx, hy = (int(np.clip(np.ceil(HALF * np.median(w)), LEAST_HALF, MOST_HALF)) for w in (width_x, width_y))
-    core, one = Core(series[2], replace(series[3]), gh), np.zeros(n, dtype=np.int64)
+    core, one = Core(series[2], series[3], gh), np.zeros(n, dtype=np.int64)
     return PsfModel(series[0], series[1], (core,), None, (2 * hy + 1, 2 * hx + 1), (hy - 0.5, hx - 0.5), shape,
                     bundle=one if bundles is None else bundles, psferr=psferr, name=name, own=own)
-
-
-def _against(values: Array, coordinate: Array, span: tuple[float, float], degree: int) -> Legendre:
-    """Series of each fibre's values against its coordinate.
-
-    Beyond the rows of the CCD a trace goes on as its polynomial does: a fibre whose wavelengths are shifted against the
-    others' is evaluated there a little.
-    """
-    low, high = span
-    coeff = np.stack([legfit(2 * (c - low) / (high - low) - 1, v, degree)
-                      for v, c in zip(values, coordinate, strict=True)])
-    return Legendre(coeff, low, high)
 
 
 def width_surface(fibre: np.ndarray, row: Array, sigma: Array, light: Array, nfibre: int, ny: int) -> Array:

@@ -11,13 +11,14 @@ sparse, since a fibre has pixels in common with its neighbours alone.
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import coo_array, diags_array
+from scipy.sparse import coo_array, diags_array, hstack
 from scipy.sparse.linalg import spsolve
-from scipy.special import erf
 
 from gpu_extract.data import Array, Image, Legendre
-from gpu_psf.start.series import legfit, legval, legvander
-from gpu_psf.start.traces import Found, legendre_of_rows, make_blocks
+from gpu_psf.profile import by_centre, by_sigma
+from gpu_psf.profile import profiles as profiles_of
+from gpu_psf.series import legendre_of_rows, legfit, legvander
+from gpu_psf.start.traces import Found, make_blocks
 
 REACH = 4.0              # sigmas that a profile is fitted over
 NODES = 8                # fibres to a node of the background
@@ -57,13 +58,6 @@ class Traces:
     columns: int
 
 
-def at_rows(series: Legendre, y: Array) -> Array:
-    """(n, len(y)) values of series against the row."""
-    argument = 2 * (y - series.wmin) / (series.wmax - series.wmin) - 1
-    found: Array = legval(argument, series.coeff.T)
-    return found
-
-
 def fit_profiles(image: Image, found: Found) -> Profiles:
     """Fit all blocks of rows."""
     ny, _ = image.shape
@@ -90,8 +84,8 @@ def _fit_block(profile: Array, noise: Array, x: Array, sigma: float) -> tuple[Ar
         rows, cols, values = _columns(centre, width, light, nx)
         basis = coo_array((values, (rows, cols)), shape=(nx, 3 * n)).tocsr()
         free = np.arange(3 * n) % 3 == 0 if step < 2 else np.ones(3 * n, dtype=bool)
-        both = _side(basis[:, np.flatnonzero(free)], ground)
-        target = profile + (0.0 if step < 2 else _moved(basis, centre, width, light, n))
+        both = hstack([basis[:, np.flatnonzero(free)], ground]).tocsr()
+        target = profile + (0.0 if step < 2 else _moved(basis, centre, width))
         weighted = diags_array(weight) @ both
         normal = (weighted.T @ weighted).tocsc()
         scale = np.maximum(normal.diagonal(), 1e-30)
@@ -120,37 +114,26 @@ def _most_moves(x: Array, sigma: float) -> Array:
 def _columns(centre: Array, width: Array, light: Array, nx: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows, columns and values of the sparse matrix of (value, d/dx, d/dsigma) of each fibre's profile."""
     half = int(np.ceil(REACH * width.max())) + 1
-    pixel = np.rint(centre)[:, None] + np.arange(-half, half + 1)
-    upper, lower = ((pixel + side - centre[:, None]) / width[:, None] for side in (0.5, -0.5))
-    value = 0.5 * (erf(upper / np.sqrt(2)) - erf(lower / np.sqrt(2)))
-    bell_u, bell_l = (np.exp(-0.5 * edge**2) / np.sqrt(2 * np.pi) for edge in (upper, lower))
-    by_x = -light[:, None] * (bell_u - bell_l) / width[:, None]
-    by_s = -light[:, None] * (upper * bell_u - lower * bell_l) / width[:, None]
-    values = np.stack([value, by_x, by_s], axis=1)
-    rows = np.broadcast_to(pixel[:, None], values.shape)
+    first = np.rint(centre) - half
+    p = profiles_of(centre, width, first, 2 * half + 1, 2)
+    values = np.concatenate([p[:, :1], *(light[:, None, None] * part(p, width, 1) for part in (by_centre, by_sigma))],
+                            axis=1)
+    rows = np.broadcast_to(first[:, None, None] + np.arange(2 * half + 1), values.shape)
     cols = np.broadcast_to(np.arange(3 * len(centre)).reshape(-1, 3)[:, :, None], values.shape)
     inside = (rows >= 0) & (rows < nx)
     return rows[inside].astype(int), cols[inside], values[inside]
 
 
-def _moved(basis: coo_array, centre: Array, width: Array, light: Array, n: int) -> Array:
+def _moved(basis: coo_array, centre: Array, width: Array) -> Array:
     """What the derivatives add at the present centre and width: with it, the unknowns are their new values, and the
     profile's own value is not counted twice (light is a factor of its first column)."""
-    present = np.zeros(3 * n)
-    present[1::3], present[2::3] = centre, width
-    total: Array = basis @ present
+    total: Array = basis @ np.stack([np.zeros(len(centre)), centre, width], axis=1).ravel()
     return total
 
 
 def _hats(nodes: Array, nx: int) -> coo_array:
     """The background's broken line: (nx, nodes)."""
     return coo_array(np.stack([np.interp(np.arange(nx), nodes, unit) for unit in np.eye(len(nodes))], axis=1))
-
-
-def _side(left: coo_array, right: coo_array) -> coo_array:
-    from scipy.sparse import hstack
-
-    return hstack([left, right]).tocsr()
 
 
 def fit_traces(found: Found, profiles: Profiles, shape: tuple[int, int], degree: int = 4,
@@ -162,7 +145,7 @@ def fit_traces(found: Found, profiles: Profiles, shape: tuple[int, int], degree:
     """
     ny, n = shape[0], len(found.place)
     y = np.arange(ny, dtype=float)
-    common = _legendre_fit(found.x(y), y, ny, max(degree, found.bend.coeff.shape[0]))
+    common = legfit(2 * y / (ny - 1) - 1, found.x(y).T, max(degree, found.bend.coeff.shape[0])).T
     path = found.x(profiles.y)
     coeff, width, error = common.copy(), np.zeros((n, width_degree + 1)), np.zeros(n)
     argument = 2 * profiles.y / (ny - 1) - 1
@@ -179,12 +162,6 @@ def fit_traces(found: Found, profiles: Profiles, shape: tuple[int, int], degree:
         width[i, :wterms] = _robust(argument, profiles.sigma[:, i], weight, wterms)[0] if bright.any() else [typical]
     return Traces(legendre_of_rows(coeff, ny), legendre_of_rows(width, ny), np.median(profiles.light, axis=0), error,
                   np.zeros(n, dtype=bool), shape[1])
-
-
-def _legendre_fit(values: Array, y: Array, ny: int, degree: int) -> Array:
-    """(n, degree + 1) coefficients of rows of values."""
-    found: Array = legfit(2 * y / (ny - 1) - 1, values.T, degree).T
-    return found
 
 
 def _robust(argument: Array, values: Array, weight: Array, terms: int) -> tuple[Array, float]:

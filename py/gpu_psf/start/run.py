@@ -143,8 +143,7 @@ def _check_pairs(pairs: Pairs, nfibre: int, ny: int) -> None:
     if pairs.fibre.min() < 0 or pairs.fibre.max() >= nfibre or pairs.row.min() < 0 or pairs.row.max() > ny - 1:
         raise InputError(f"the known lines are on fibres {pairs.fibre.min()} to {pairs.fibre.max()} and rows "
                          f"{pairs.row.min():g} to {pairs.row.max():g}, there are {nfibre} fibres and {ny} rows, from "
-                         "0 on: "
-                         "give --columns, --skip or --fibres as they fit")
+                         "0 on: give --columns, --skip or --fibres as they fit")
 
 
 def _widths(seen: Seen | None, lines: Array, solution: Solution, traces: Traces, width: float) -> Array:

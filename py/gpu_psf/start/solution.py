@@ -10,9 +10,8 @@ import numpy as np
 
 from gpu_extract.data import Array, IntArray, Legendre
 from gpu_extract.errors import InputError
+from gpu_psf.series import at_rows, legendre_of_rows, legfit, legval, legvander, legvander2d, one_by_one
 from gpu_psf.start.lines import Pairs
-from gpu_psf.start.series import legfit, legval, legvander, legvander2d
-from gpu_psf.start.traces import legendre_of_rows
 
 DEGREES = (4, 3)           # of the surface, in row and fibre
 CLIP = 4.0
@@ -33,17 +32,12 @@ class Solution:
 
     def at(self, y: Array) -> Array:
         """(nfibre, len(y)) Angstrom."""
-        argument = 2 * (y - self.wave.wmin) / (self.wave.wmax - self.wave.wmin) - 1
-        found: Array = legval(argument, self.wave.coeff.T)
-        return found
+        return at_rows(self.wave, y)
 
 
 def solve_wavelengths(pairs: Pairs, nfibre: int, ny: int, *, echelle: bool = False) -> Solution:
     """The surface through known lines. Raises InputError where they are too few or do not lie on one."""
-    if echelle:
-        orders = _orders(pairs, nfibre, ny)
-        return _solve(pairs, nfibre, ny, orders)
-    return _solve(pairs, nfibre, ny, None)
+    return _solve(pairs, nfibre, ny, _orders(pairs, nfibre, ny) if echelle else None)
 
 
 def _orders(pairs: Pairs, nfibre: int, ny: int) -> IntArray:
@@ -67,8 +61,7 @@ def _terms(pairs: Pairs, nfibre: int, ny: int, degrees: tuple[int, int]) -> Arra
     """(nline, terms) P_k(y) P_l(i)."""
     u = 2 * pairs.row / (ny - 1) - 1
     v = 2 * pairs.fibre / max(nfibre - 1, 1) - 1
-    found: Array = legvander2d(u, v, degrees)
-    return found
+    return legvander2d(u, v, degrees)
 
 
 def _degrees(pairs: Pairs) -> tuple[int, int]:
@@ -124,15 +117,11 @@ def _judged(solution: Solution, pairs: Pairs, ny: int) -> Solution:
     lost = 1 - np.count_nonzero(solution.used) / len(solution.used)
     if lost > MOST_LOST:
         raise InputError(f"{lost:.0%} of the {len(pairs.row)} lines do not lie on one smooth solution "
-                         f"({MOST_LOST:.0%} may "
-                         "be left out): are fibres and rows counted from 0, is it the right list, and --echelle for "
-                         "orders?")
+                         f"({MOST_LOST:.0%} may be left out): are fibres and rows counted from 0, is it the right "
+                         "list, and --echelle for orders?")
     if not ((slopes > 0).all() or (slopes < 0).all()):
         raise InputError("the wavelengths of the solution turn round on the CCD: the known lines do not cover enough "
-                         "of it; "
-                         "give more of them")
+                         "of it; give more of them")
     step = np.abs(slopes).mean(axis=1)[pairs.fibre]
-    model = np.array([legval(2 * row / (ny - 1) - 1, solution.wave.coeff[i])
-                      for i, row in zip(pairs.fibre, pairs.row, strict=True)])
-    left = ((pairs.wave - model) / step)[solution.used]
+    left = ((pairs.wave - one_by_one(solution.wave, pairs.fibre, pairs.row)) / step)[solution.used]
     return Solution(solution.wave, float(np.sqrt(np.mean(left**2))), solution.used, solution.orders)

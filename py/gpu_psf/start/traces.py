@@ -12,7 +12,7 @@ import numpy as np
 from scipy.ndimage import gaussian_filter1d, maximum_filter1d, minimum_filter1d
 from scipy.signal import find_peaks
 
-from gpu_extract.data import Array, Image, Legendre
+from gpu_extract.data import Array, Image
 from gpu_extract.errors import InputError
 
 BLOCKS = 48              # of rows, at most
@@ -222,8 +222,3 @@ def _gather(place: Array, rise: Array, bend: Bend, blocks: Blocks, width: float)
                        for row in middle[:, None] + bend.at(blocks.y, middle[:, None])])
     kept = np.array([len(run) >= max(SEEN * n, 3) for run, n in zip(runs, on_ccd, strict=True)])
     return Found(middle[kept], bend, np.array([np.median(rise[run]) for run in runs])[kept], width)
-
-
-def legendre_of_rows(coeff: Array, ny: int) -> Legendre:
-    """A series against the row, 0 to ny - 1."""
-    return Legendre(coeff, 0.0, float(ny - 1))

@@ -1,0 +1,71 @@
+"""Legendre series in float64: numpy's, whose types say no more than that they are numbers."""
+from typing import Any
+
+import numpy as np
+from numpy.polynomial import legendre as numpys
+
+from gpu_extract.data import Array, IntArray, Legendre
+
+
+def legval(argument: Any, coeff: Array) -> Array:
+    """Values of a series, coefficients along the first axis."""
+    return np.asarray(numpys.legval(argument, coeff), dtype=np.float64)
+
+
+def legfit(argument: Array, values: Array, degree: int) -> Array:
+    """Coefficients of a fit, along the first axis."""
+    return np.asarray(numpys.legfit(argument, values, degree), dtype=np.float64)
+
+
+def legvander(argument: Array, degree: int) -> Array:
+    """(n, degree + 1) values of the polynomials."""
+    return np.asarray(numpys.legvander(argument, degree), dtype=np.float64)
+
+
+def legvander2d(u: Array, v: Array, degrees: tuple[int, int]) -> Array:
+    """(n, terms) values of the products of two."""
+    return np.asarray(numpys.legvander2d(u, v, degrees), dtype=np.float64)
+
+
+def scaled(at: Array, ends: tuple[float, float]) -> Array:
+    """Wavelengths or rows on -1 .. 1."""
+    return 2 * (at - ends[0]) / (ends[1] - ends[0]) - 1
+
+
+def legendre(at: Array, ends: tuple[float, float], degree: int) -> Array:
+    """Legendre polynomials 0 .. degree between `ends`: (n, degree + 1)."""
+    return legvander(scaled(at, ends), degree)
+
+
+def _basis(series: Legendre, at: Array) -> Array:
+    return legendre(at, (series.wmin, series.wmax), series.coeff.shape[-1] - 1)
+
+
+def series_at(series: Legendre, fibres: slice | int, at: Array) -> Array:
+    """Values of a series, (..., nfibre, n); of one fibre (..., n)."""
+    values: Array = series.coeff[..., fibres, :] @ _basis(series, at).T
+    return values
+
+
+def one_by_one(series: Legendre, fibre: IntArray, at: Array) -> Array:
+    """Values of a series at fibres (n,) and places of theirs (n,): (n,)."""
+    values: Array = (_basis(series, at) * series.coeff[fibre]).sum(axis=1)
+    return values
+
+
+def at_rows(series: Legendre, y: Array) -> Array:
+    """(nfibre, len(y)) values of series against the row."""
+    return legval(scaled(y, (series.wmin, series.wmax)), series.coeff.T)
+
+
+def fit_series(at: Array, values: Array, ends: tuple[float, float], degree: int, beyond: float = np.inf) -> Legendre:
+    """Series of each fibre's values against places of its own, (nfibre, n) both; those farther beyond the ends do not
+    count."""
+    coeff = [legfit(scaled(place[on], ends), value[on], degree) for place, value in zip(at, values, strict=True)
+             for on in [(place > ends[0] - beyond) & (place < ends[1] + beyond)]]
+    return Legendre(np.stack(coeff), *ends)
+
+
+def legendre_of_rows(coeff: Array, ny: int) -> Legendre:
+    """A series against the row, 0 to ny - 1."""
+    return Legendre(coeff, 0.0, float(ny - 1))
