@@ -165,8 +165,8 @@ def _measured(psf: PsfModel, config: ExtractConfig, image: Image | None) -> tupl
 
 def _of_good_pixels(psf: PsfModel, config: ExtractConfig, beyond: int) -> tuple[dict[int, str], Decay]:
     """The fibres that cannot be used, with reasons, and the decay of the others where all pixels are good."""
-    checked, dropped = check_psf(psf, wavelength_grid(config.wavelength) / config.wave_factor, beyond)
-    return dropped, measure_decay(remaining(checked, dropped), config.wavelength, config.tolerance)
+    dropped = check_psf(psf, wavelength_grid(config.wavelength) / config.wave_factor, beyond)
+    return dropped, measure_decay(remaining(psf, dropped), config.wavelength, config.tolerance)
 
 
 def warm_up(image: Image, psf: PsfModel, config: ExtractConfig, backend: Backend = CPU) -> None:

@@ -7,6 +7,7 @@ number of bins and fibres that must take part.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.linalg import LinAlgError
@@ -15,7 +16,7 @@ from gpu_extract.data import LANE, Array, Image, IntArray, PsfModel, Recipe
 from gpu_extract.errors import InputError
 from gpu_extract.kernels.arena import Arena, borrowed
 from gpu_extract.known import known
-from gpu_extract.lapack import lapack
+from gpu_extract.lapack import blas, lapack
 from gpu_extract.normal import VECTOR, Cut, Sums, add_tile, empty_sums, half_bands, make_cut, place_blocks
 from gpu_extract.plan import MOST_NEIGHBOURS, Plan, enough_neighbours
 from gpu_extract.spots import centres, corners, recipe, select
@@ -344,28 +345,19 @@ def _correlation(sums: Sums, d: int) -> float:
     """Largest canonical correlation of the first fibre and fibre d: the norm of L_0^-1 icov_0d L_d^-T."""
     if len(sums.icov) <= d:
         return 0.0
-    between = _band_matrix(sums.icov[0, d])
-    factors = [_cholesky(sums.icov[i, 0]) for i in (0, d)]
-    v = np.where(np.arange(len(between)) % 2, -1.0, 1.0)
+    bands, factors = sums.icov[0, d].T, [_cholesky(sums.icov[i, 0]) for i in (0, d)]
+    n, hw = bands.shape[1], bands.shape[0] // 2
+    turned = partial(blas.dgbmv, n, n, hw, hw, 1.0, bands)      # times icov_d0
+    v = np.where(np.arange(n) % 2, -1.0, 1.0)
     square = 0.0
     for _ in range(ITERATIONS):
-        half = lapack.dpbtrs(factors[0], between @ v, lower=1)[0]
-        image = lapack.dpbtrs(factors[1], between.T @ half, lower=1)[0]
+        half = lapack.dpbtrs(factors[0], turned(v, trans=1), lower=1)[0]
+        image = lapack.dpbtrs(factors[1], turned(half), lower=1)[0]
         size = float(np.linalg.norm(image))
         if size == 0.0:       # squares of less than 1e-160 are 0, although the image is not
             return 0.0
         square, v = size / float(np.linalg.norm(v)), image / size
     return square**0.5
-
-
-def _band_matrix(bands: Array) -> Array:
-    """The square matrix of bands (n, 2 hw + 1)."""
-    n, hw = len(bands), bands.shape[1] // 2
-    matrix, rows = np.zeros((n, n)), np.arange(n)
-    for k in range(-hw, hw + 1):
-        inside = rows[max(0, -k):n - max(0, k)]
-        matrix[inside, inside + k] = bands[inside, hw + k]
-    return matrix
 
 
 def _bins(envelope: Array, limit: float, most: int) -> int:
@@ -383,14 +375,13 @@ def _bins(envelope: Array, limit: float, most: int) -> int:
 
 def on_ccd(psf: PsfModel, plan: Plan) -> Plan:
     """The plan without the bins beyond the ends for which no fibre has a pixel of its spots on the CCD."""
-    below, n = plan.inner.start, len(plan.extended)
-    above = n - plan.inner.stop
-    if not _seen(psf, plan.extended[:1])[0]:
-        below = _last(_seen(psf, plan.extended[:below][::-1]))
-    if not _seen(psf, plan.extended[-1:])[0]:
-        above = _last(_seen(psf, plan.extended[n - above:]))
-    first, last = plan.inner.start - below, plan.inner.stop + above
-    return replace(plan, extended=plan.extended[first:last], inner=slice(below, below + len(plan.wave)))
+    if _seen(psf, plan.extended[[0, -1]]).all():
+        return plan
+    seen, inner = np.ones(len(plan.extended), dtype=bool), plan.inner
+    for pad in (slice(0, inner.start), slice(inner.stop, None)):
+        seen[pad] = _seen(psf, plan.extended[pad])
+    first, last = np.flatnonzero(seen)[[0, -1]].tolist()
+    return replace(plan, extended=plan.extended[first:last + 1], inner=slice(inner.start - first, inner.stop - first))
 
 
 def _seen(psf: PsfModel, wave: Array) -> np.ndarray:
@@ -398,8 +389,3 @@ def _seen(psf: PsfModel, wave: Array) -> np.ndarray:
     first = corners(psf, centres(psf, (0, psf.nfibre), wave))
     stamp, shape = np.array(psf.stamp)[:, None, None], np.array(psf.shape)[:, None, None]
     return np.asarray(((first > -stamp) & (first < shape)).all(axis=0).any(axis=0))
-
-
-def _last(seen: np.ndarray) -> int:
-    """The number of elements up to the last that is true."""
-    return int(np.nonzero(seen)[0].max(initial=-1)) + 1

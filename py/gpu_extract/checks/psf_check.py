@@ -5,7 +5,7 @@ from functools import reduce
 
 import numpy as np
 
-from gpu_extract.data import Array, Core, IntArray, Legendre, PsfModel
+from gpu_extract.data import Array, Core, IntArray, PsfModel
 from gpu_extract.errors import InputError
 from gpu_extract.spots import centres, evaluate, select
 
@@ -13,11 +13,11 @@ SAMPLES = 64           # wavelengths at which a fibre is checked
 BEYOND = 200           # bins beyond the ends that are checked first: more than the pad of most PSFs
 APART = 0.5            # pixels: traces closer than this count as one trace
 LIGHT = 1e-3           # of a spot's light: the least its Gaussians may hold; inverse: the most a term may hold
-OFF_CCD = -1e6         # a dropped fibre's trace is moved here, so that none of its bins has a pixel
 
 
-def check_psf(psf: PsfModel, wave: Array, beyond: int = BEYOND) -> tuple[PsfModel, dict[int, str]]:
-    """Drop the fibres that cannot be extracted: (PSF with their traces moved off the CCD, {fibre: reason}).
+@np.errstate(all="ignore")      # values that are not finite
+def check_psf(psf: PsfModel, wave: Array, beyond: int = BEYOND) -> dict[int, str]:
+    """The fibres that cannot be extracted, with reasons.
 
     Checked over `wave` (Angstrom) and `beyond` bins of padding: coefficients are finite, sigma is positive and no
     larger than the stamp, spots hold light, y is monotonic along wavelength, fibres are in order (either way) and
@@ -25,14 +25,13 @@ def check_psf(psf: PsfModel, wave: Array, beyond: int = BEYOND) -> tuple[PsfMode
     """
     sample = _samples(psf, wave, beyond)
     finite = _finite(psf)
-    clean = _without(psf, np.nonzero(~finite)[0].tolist())
-    centre = centres(clean, (0, psf.nfibre), sample)
-    widths = [evaluate(s, (0, psf.nfibre), sample) for c in clean.cores for s in (c.sigma_x, c.sigma_y)]
+    centre = centres(psf, (0, psf.nfibre), sample)
+    widths = [evaluate(s, (0, psf.nfibre), sample) for c in psf.cores for s in (c.sigma_x, c.sigma_y)]
     width, widest = reduce(np.minimum, widths), reduce(np.maximum, widths)
     usable = _of_fibres(np.logical_and, (width > 0) & (widest <= max(psf.stamp)))
-    light, most = _light(clean, sample)
+    light, most = _light(psf, sample)
     lit = (light >= LIGHT) & (most <= 1 / LIGHT)
-    index = np.zeros((psf.nfibre, 1)) if clean.tail is None else evaluate(clean.tail.index, (0, psf.nfibre), sample)
+    index = np.zeros((psf.nfibre, 1)) if psf.tail is None else evaluate(psf.tail.index, (0, psf.nfibre), sample)
     falling = _of_fibres(np.logical_and, index >= 0)
     steps = np.sign(np.diff(centre[0]))
     monotonic = _of_fibres(np.logical_and, steps * steps[:, :1] > 0)
@@ -53,7 +52,7 @@ def check_psf(psf: PsfModel, wave: Array, beyond: int = BEYOND) -> tuple[PsfMode
     if len(dropped) == psf.nfibre:
         raise InputError(f"{psf.name}: no fibre can be extracted (fibre 0: {dropped[0]}); is this the PSF of "
                          "this image?")
-    return _without(psf, list(dropped)), dropped
+    return dropped
 
 
 def _light(psf: PsfModel, sample: Array) -> tuple[Array, Array]:
@@ -148,27 +147,3 @@ def _finite(psf: PsfModel) -> np.ndarray:
         if not finite.all():
             good &= finite.all(axis=(*range(s.coeff.ndim - 2), -1))
     return good
-
-
-def _without(psf: PsfModel, fibres: list[int]) -> PsfModel:
-    """The PSF with these fibres as spots without light, far off the CCD."""
-    if not fibres:
-        return psf
-
-    def constant(series: Legendre, value: float) -> Legendre:
-        coeff = series.coeff.copy()
-        coeff[..., fibres, :] = 0.0
-        coeff[..., fibres, 0] = value
-        return replace(series, coeff=coeff)
-
-    def plain(core: Core) -> Core:
-        return replace(core, sigma_x=constant(core.sigma_x, 1.0), sigma_y=constant(core.sigma_y, 1.0),
-                       gh=constant(core.gh, 0.0), nsig=constant(core.nsig, 3.0) if core.nsig is not None else None)
-
-    tail = psf.tail
-    if tail is not None:
-        tail = replace(tail, amp=constant(tail.amp, 0.0), core=constant(tail.core, 1.0),
-                       index=constant(tail.index, 2.0), xscale=constant(tail.xscale, 1.0),
-                       yscale=constant(tail.yscale, 1.0))
-    return replace(psf, x=constant(psf.x, OFF_CCD), y=constant(psf.y, OFF_CCD), tail=tail,
-                   cores=tuple(plain(c) for c in psf.cores))
