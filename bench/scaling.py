@@ -24,8 +24,7 @@ from gpu_extract.perf.recorder import Recorder
 from gpu_extract.run import extract
 from gpu_extract.simulate import SimConfig, simulate
 from gpu_extract.simulate.instrument import psf_model
-from gpu_extract.spots import centres, make_spots
-from gpu_extract.spots.project import add_to_image
+from gpu_extract.spots import add_to_image, centres, make_spots
 
 STEP, FIRST = 0.8, 5760.0      # Angstrom
 AROUND = 100                   # bins before the first and behind the last that the long camera has light in

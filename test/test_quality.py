@@ -9,8 +9,7 @@ from gpu_extract.data import LANE, Image, SpecMask, Status
 from gpu_extract.normal import add_tile, empty_sums, half_bands, make_cut, place_blocks
 from gpu_extract.plan import halo
 from gpu_extract.quality import bin_quality, bin_status, mask_bits, stands_out
-from gpu_extract.spots import centres, corners, make_spots, recipe
-from gpu_extract.spots.project import add_to_image
+from gpu_extract.spots import add_to_image, centres, corners, make_spots, recipe
 
 WAVE = np.arange(6050.0, 6098.0, 0.8)
 SHAPE = (210, 56)

@@ -52,8 +52,7 @@ from gpu_extract.plan import TILE, Plan, bounds, fibre_groups, halo, tiles
 from gpu_extract.quality import bin_quality, bin_status, mask_bits
 from gpu_extract.seams import Comm, Recorder
 from gpu_extract.solve import Solution, closest, solve
-from gpu_extract.spots import centres, corners, make_spots, recipe, stretch
-from gpu_extract.spots.project import add_to_image
+from gpu_extract.spots import add_to_image, centres, corners, make_spots, recipe, stretch
 
 T = TypeVar("T")
 

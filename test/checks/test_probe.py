@@ -20,8 +20,7 @@ from gpu_extract.io.psf import read_psf
 from gpu_extract.perf.recorder import NullRecorder
 from gpu_extract.plan import MOST_NEIGHBOURS, make_plan
 from gpu_extract.run import extract, prepare
-from gpu_extract.spots import centres, corners, make_spots, select
-from gpu_extract.spots.project import add_to_image
+from gpu_extract.spots import add_to_image, centres, corners, make_spots, select
 
 RANGE = (6050.0, 6114.0, 0.8)
 

@@ -15,8 +15,7 @@ from gpu_extract.data import Array, Decorrelated, Image, Normal, PsfModel, Statu
 from gpu_extract.decorrelate import banded, dense, wide
 from gpu_extract.io.psf import read_psf
 from gpu_extract.solve import solve
-from gpu_extract.spots import centres, make_spots, select
-from gpu_extract.spots.project import add_to_image
+from gpu_extract.spots import add_to_image, centres, make_spots, select
 
 NDIAG = 10
 ENDS = 40

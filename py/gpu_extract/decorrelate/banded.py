@@ -24,8 +24,9 @@ from gpu_extract.data import FACTS, NOT_MEASURED, Array, Decorrelated, IntArray,
 from gpu_extract.decorrelate import wide
 from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow import simd_banded, simd_correct, simd_finish
+from gpu_extract.decorrelate.narrow.measure import Schur
 from gpu_extract.decorrelate.narrow.remainder import add_remainders, remainders
-from gpu_extract.decorrelate.narrow.schur import Neighbours, Schur
+from gpu_extract.decorrelate.narrow.schur import Neighbours
 from gpu_extract.decorrelate.poles import LADDER, scaled_poles
 from gpu_extract.decorrelate.weak import SAFE, band_tells
 from gpu_extract.decorrelate.wide import WideLimits

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from numba.core import typed_passes, untyped_passes
-from numba.core.compiler import CompilerBase, DefaultPassBuilder, Flags
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import PassManager
 from numba.core.registry import CPUDispatcher
@@ -32,20 +32,6 @@ class _Ours(CPU):
     """The CPU again: what numba has in Python for it is compiled as parts, too."""
 
 
-class _Flags(Flags):     # type: ignore[misc]
-    """numba's settings, with a memory: their copies do not change, and are compared thousands of times."""
-
-    _known: dict[str, Any] | None = None
-
-    def copy(self) -> "_Flags":
-        made = _Flags(self)
-        made._known = made.values()
-        return made
-
-    def values(self) -> dict[str, Any]:
-        return self._known or super().values()      # type: ignore[no-any-return]
-
-
 class _Compiler(CompilerBase):      # type: ignore[misc]
     """numba's compiler without some of its passes."""
 
@@ -54,7 +40,7 @@ class _Compiler(CompilerBase):      # type: ignore[misc]
 
     def __init__(self, typingctx: Any, targetctx: Any, *args: Any):
         super().__init__(*own_contexts(typingctx, targetctx), *args)
-        self.state.targetctx.target, self.state.flags = _Ours, _Flags(self.state.flags)
+        self.state.targetctx.target = _Ours
 
     def define_pipelines(self) -> list[PassManager]:
         made, seen = PassManager("gpu_extract"), set()

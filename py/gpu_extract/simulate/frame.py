@@ -18,8 +18,7 @@ from gpu_extract.simulate.noise import add_noise
 from gpu_extract.simulate.spectra import Truth, common_light, fibre_throughput, target_light, truth_wave
 from gpu_extract.simulate.targets import target_of
 from gpu_extract.simulate.troubles import add_troubles, broadened, shifted, with_tail
-from gpu_extract.spots import centres, make_spots
-from gpu_extract.spots.project import add_to_image
+from gpu_extract.spots import add_to_image, centres, make_spots
 
 TILE = 128              # bins projected at a time: the spots of a bundle then stay within a few MB
 NOISE_ROWS = 64

@@ -4,8 +4,7 @@ import numpy as np
 from gpu_extract.data import Array, PsfModel
 from gpu_extract.simulate.config import SimConfig
 from gpu_extract.simulate.spectra import Truth, deposit, lamp_lines
-from gpu_extract.spots import make_spots
-from gpu_extract.spots.project import add_to_image
+from gpu_extract.spots import add_to_image, make_spots
 
 
 def lamp_flux(config: SimConfig, truth: Truth) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 
 from gpu_extract.data import LANE, Array, Core, Legendre, PsfModel, Recipe, Spots, read_only, with_series
 from gpu_extract.kernels.arena import Arena
-from gpu_extract.spots import simd_cut, simd_series, simd_spots
+from gpu_extract.spots import simd_cut, simd_project, simd_series, simd_spots
 
 
 def select(psf: PsfModel, fibres: Sequence[int]) -> PsfModel:
@@ -120,6 +120,15 @@ def make_spots(psf: PsfModel, fibres: tuple[int, int], wave: Array) -> Spots:
     stamps = np.empty((len(r.x0), len(wave), *psf.stamp))
     simd_spots.make_spots(stamps, ingredients(r), offsets, place[2:])
     return Spots(stamps, r.x0[:, :len(wave)], r.y0[:, :len(wave)])
+
+
+def add_to_image(image: np.ndarray, spots: Spots, flux: Array) -> None:
+    """Add the light of `flux` (nfibre, nwave), A x, to `image` (ny, nx) in place; spots are clipped at its edges.
+
+    Light is added wavelength by wavelength, fibre by fibre. Calls with consecutive wavelengths are therefore bitwise
+    equal to one call with all of them.
+    """
+    simd_project.add_to_image(image, spots.stamps, spots.y0, spots.x0, np.ascontiguousarray(flux))
 
 
 _NO_CORE = simd_spots.Component(np.empty((1, 0, 0)), np.empty((0, 1)), 0, 0)

@@ -42,11 +42,6 @@ def write_block(e: Emit, place: Any, block: dict[tuple[int, int], Any], by_rows:
         e.store(place, (r * EDGE + c if by_rows else c * EDGE + r) * LANES, value)
 
 
-def _minus(e: Emit, c: Any, a: Any, b: Any) -> Any:
-    """c - a b."""
-    return e.fma(e.negative(a), b, c)
-
-
 def _factor_corner(e: Emit, corner: Any, pivots: Any, inverses: Any) -> None:
     """A diagonal block becomes its unit lower factor; D and 1/D: [c][lane]."""
     x = read_block(e, corner)
@@ -54,7 +49,7 @@ def _factor_corner(e: Emit, corner: Any, pivots: Any, inverses: Any) -> None:
         for m in range(c):
             scaled = e.multiply(x[c, m], e.load(pivots, m * LANES))
             for r in range(c, EDGE):
-                x[r, c] = _minus(e, x[r, c], scaled, x[r, m])
+                x[r, c] = e.take(scaled, x[r, m], x[r, c])
         inverse = e.divide(e.one, x[c, c])
         e.store(pivots, c * LANES, x[c, c])
         e.store(inverses, c * LANES, inverse)
@@ -71,7 +66,7 @@ def finished(e: Emit, x: dict[tuple[int, int], Any], corner: Any, inverses: Any)
         for m in range(c):
             low = e.load(corner, (m * EDGE + c) * LANES)
             for r in BINS:
-                x[r, c] = _minus(e, x[r, c], x[r, m], low)
+                x[r, c] = e.take(x[r, m], low, x[r, c])
     scale = [e.load(inverses, c * LANES) for c in BINS]
     return {(r, c): e.multiply(value, scale[c]) for (r, c), value in x.items()}
 
@@ -93,7 +88,7 @@ def _column_block(e: Emit, out: Any, block: Any, corner: Any) -> None:
     for c in reversed(BINS):
         for m in range(c + 1, EDGE):
             for r in BINS:
-                x[r, c] = _minus(e, x[r, c], x[r, m], low[m, c])
+                x[r, c] = e.take(x[r, m], low[m, c], x[r, c])
     write_block(e, out, x, by_rows=True)
 
 
@@ -105,7 +100,7 @@ def _invert_corner(e: Emit, out: Any, corner: Any, inverses: Any) -> None:
         for r in range(c + 1, EDGE):
             total = e.zero
             for m in range(c, r):
-                total = _minus(e, total, low[r, m], x[m, c])
+                total = e.take(low[r, m], x[m, c], total)
             x[r, c] = total
     z = {}
     for c in BINS:
@@ -136,7 +131,7 @@ def _forward_corner(e: Emit, y: Any, corner: Any, inverses: Any) -> None:
         for c in BINS:
             total = e.load(y, (c * SIDES + s) * LANES)
             for m, value in enumerate(done):
-                total = _minus(e, total, low[c, m], value)
+                total = e.take(low[c, m], value, total)
             done.append(total)
         for c, value in enumerate(done):
             e.store(y, (c * SIDES + s) * LANES, e.multiply(value, e.load(inverses, c * LANES)))
@@ -150,7 +145,7 @@ def _backward_corner(e: Emit, y: Any, corner: Any, unused: Any) -> None:
         for c in reversed(BINS):
             total = e.load(y, (c * SIDES + s) * LANES)
             for m, value in done.items():
-                total = _minus(e, total, low[m, c], value)
+                total = e.take(low[m, c], value, total)
             done[c] = total
             e.store(y, (c * SIDES + s) * LANES, total)
 
@@ -191,12 +186,10 @@ def subtract_terms(e: Emit, sums: dict[tuple[int, int], Any], operands: tuple[An
 def _products(kind: int) -> Callable[[Emit, Any], None]:
     def body(e: Emit, places: Any) -> None:
         target, at = places[0], block_places(kind)
-        sums = dict(zip(at, e.variables(len(at)), strict=True))
-        for key, place in sums.items():
-            e.builder.store(e.load(target, at[key]), place)
+        sums = e.begun({key: e.load(target, offset) for key, offset in at.items()})
         subtract_terms(e, sums, places[1:], kind)
-        for key, place in sums.items():
-            e.store(target, at[key], e.builder.load(place))
+        for key, value in e.done(sums).items():
+            e.store(target, at[key], value)
     return body
 
 

@@ -194,6 +194,17 @@ class Emit:
         """Places for vectors that a loop changes; LLVM keeps them in registers."""
         return [cgutils.alloca_once(self.builder, self.kind) for _ in range(count)]
 
+    def begun(self, values: dict[Any, Any]) -> dict[Any, Any]:
+        """The same, with these values to begin with."""
+        places = dict(zip(values, self.variables(len(values)), strict=True))
+        for key, place in places.items():
+            self.builder.store(values[key], place)
+        return places
+
+    def done(self, places: dict[Any, Any]) -> dict[Any, Any]:
+        """What variables have come to."""
+        return {key: self.builder.load(place) for key, place in places.items()}
+
     def scratch(self, count: int) -> Any:
         """Address of memory for `count` vectors, within the function that is being compiled."""
         place = cgutils.alloca_once(self.builder, self.kind, size=self.index(count))
@@ -253,6 +264,10 @@ class Emit:
     def fma(self, a: Any, b: Any, c: Any) -> Any:
         """a b + c, rounded once."""
         return standard(self.builder, "fma", a, b, c)
+
+    def take(self, a: Any, b: Any, c: Any) -> Any:
+        """c - a b, rounded once."""
+        return self.fma(self.negative(a), b, c)
 
     def negative(self, a: Any) -> Any:
         """-a."""

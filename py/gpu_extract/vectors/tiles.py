@@ -30,16 +30,14 @@ def _solve(e: Emit, sums: dict[tuple[int, int], Any], corner: Any) -> None:
         for m in range(j + 1, LANES):
             weight = e.spread(corner, LANES + j * LANES + m)
             for v in VECTORS:
-                sums[v, m] = e.fma(e.negative(sums[v, j]), weight, sums[v, m])
+                sums[v, m] = e.take(sums[v, j], weight, sums[v, m])
 
 
 def _products(kind: int) -> Callable[[Emit, Any], None]:
     def body(e: Emit, places: Any) -> None:
         target, *runs, corner = places
         at = {(v, m): m * EDGE + v * LANES for m in range(LANES) for v in VECTORS}
-        sums = dict(zip(at, e.variables(len(at)), strict=True))
-        for key, place in sums.items():
-            e.builder.store(e.load(target, at[key]), place)
+        sums = e.begun({key: e.load(target, offset) for key, offset in at.items()})
         for a, b, count in (runs[:3], runs[3:]):
             with e.loop(count) as n:
                 left, right = (e.step(p, n.index, e.index(AT_ONCE * EDGE)) for p in (a, b))
@@ -49,7 +47,7 @@ def _products(kind: int) -> Callable[[Emit, Any], None]:
                         weight = e.spread(right, k * EDGE + m)
                         for v in VECTORS:
                             e.builder.store(e.fma(column[v], weight, e.builder.load(sums[v, m])), sums[v, m])
-        values = {key: e.builder.load(place) for key, place in sums.items()}
+        values = e.done(sums)
         if kind == SOLVE:
             _solve(e, values, corner)
         for key, value in values.items():

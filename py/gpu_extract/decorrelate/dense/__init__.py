@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpu_extract.data import Array, Decorrelated, Normal, Status
+from gpu_extract.data import Array, Decorrelated, IntArray, Normal, Status
 from gpu_extract.decorrelate.dense import simd_dense
 from gpu_extract.decorrelate.dense.pixels import Patch, Rooted, moved, quickly, root_of, singular
 from gpu_extract.decorrelate.dense.pixels import decorrelate as from_pixels
-from gpu_extract.decorrelate.weak import factor_tells
+from gpu_extract.decorrelate.weak import UNKNOWN, factor_tells
 from gpu_extract.lapack import lapack
 from gpu_extract.plan import SIGNAL, spread, tiles
 
@@ -268,12 +268,16 @@ def _factor(normal: Normal, order: list[int], waves: tuple[int, int]) -> Array |
     """
     if normal.lifted is not None and normal.lifted[order, waves[0]:waves[1]].any():
         return None
-    size = waves[1] - waves[0]
-    matrix = simd_dense.empty(size * len(order))
-    simd_dense.fill(matrix, normal.icov, np.array(order), waves)
+    return told_factor(normal.icov, np.array(order), waves)
+
+
+def told_factor(icov: Array, order: IntArray, waves: tuple[int, int], most: float = UNKNOWN) -> Array | None:
+    """The same of icov alone; most: see weak.factor_tells."""
+    matrix = simd_dense.empty((waves[1] - waves[0]) * len(order))
+    simd_dense.fill(matrix, icov, order, waves)
     diagonal = matrix.diagonal().copy()
     factor, info = lapack.dpotrf(matrix, lower=1, clean=1, overwrite_a=1)
-    return factor if info == 0 and factor_tells(factor, diagonal) else None
+    return factor if info == 0 and factor_tells(factor, diagonal, most) else None
 
 
 def _factors(factor: Array, count: int, size: int) -> Iterator[Array]:

@@ -52,8 +52,6 @@ class Couplings:
         self.spread = arena.zeros(*self.roots.shape)
         self.spread[:, self.margin:-self.margin] = x
         self._sizes: dict[int, list[float]] = {}
-        self._farthest: list[float] = []
-        self._distances: list[int] = []
         self._eliminated: dict[int, list[int]] = {}
         self._shares: dict[tuple[int, int, int], Share] = {}
         self._tells: dict[int, bool] = {}
@@ -80,14 +78,16 @@ class Couplings:
 
     def farthest(self, fibre: int) -> float:
         """The largest coupling to fibres that are not next to `fibre`."""
-        if not self._farthest:
-            largest = [0.0] * self.nfibre
-            for d in range(2, self.icov.shape[1]):
-                for i in range(self.nfibre - d):
-                    size = self.size(i, i + d)
-                    largest[i], largest[i + d] = max(largest[i], size), max(largest[i + d], size)
-            self._farthest = largest
         return self._farthest[fibre]
+
+    @cached_property
+    def _farthest(self) -> list[float]:
+        largest = [0.0] * self.nfibre
+        for d in range(2, self.icov.shape[1]):
+            for i in range(self.nfibre - d):
+                size = self.size(i, i + d)
+                largest[i], largest[i + d] = max(largest[i], size), max(largest[i + d], size)
+        return largest
 
     def tells(self, fibre: int) -> bool:
         """Whether a fibre's own block distinguishes its bins from one another: see decorrelate.weak.
@@ -110,13 +110,11 @@ class Couplings:
                                        if abs(j - fibre) == 1 or (far and self.size(fibre, j) > self.distant)]
         return self._eliminated[fibre]
 
+    @cached_property
     def distances(self) -> list[int]:
         """Distances of fibres that are eliminated somewhere in the bundle."""
-        if not self._distances:
-            far = [d for d in range(2, self.icov.shape[1])
-                   if any(self.size(i, i + d) > self.distant for i in range(self.nfibre - d))]
-            self._distances = [1, *far]
-        return self._distances
+        return [1, *(d for d in range(2, self.icov.shape[1])
+                     if any(self.size(i, i + d) > self.distant for i in range(self.nfibre - d)))]
 
     def eliminate(self, fibres: Sequence[int], half: int) -> None:
         """Eliminate each of `fibres` by itself, eight at a time, for all around it, unless that is done already."""
@@ -124,7 +122,7 @@ class Couplings:
         wanted = np.array([j for j in fibres if (j, half) not in done])
         if not len(wanted):
             return
-        distances = np.array([side * d for d in self.distances() for side in (-1, 1)])
+        distances = np.array([side * d for d in self.distances for side in (-1, 1)])
         bins = simd_schur.padded(self.nwave)
         taken = self._arena.take(len(wanted), len(distances), bins, half + 1)
         moved = self._arena.take(*taken.shape[:3])

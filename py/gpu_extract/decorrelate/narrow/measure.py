@@ -24,12 +24,18 @@ class Wanted(NamedTuple):
     windows: Sequence[Window] = ()
 
 
-class Measured(NamedTuple):
-    """S in one band; other fields as in schur.Schur.
+class Schur(NamedTuple):
+    """S_i of a fibre in one band.
 
-    tail: the elements that it cuts off; excess: that, or the elements of windows beyond the band, over the limit
-    shift: its change of the flux, in sigma; little: whether the quick correction is sufficient
+    room, place: the position of its band, and of E x, that is S x less this band's part. band[j, a] = S[j, j + a]; bins
+        of weight 0 are decoupled and hold `bound`, which bounds the largest eigenvalue
+    windows: (first bin, (n, n)) of stretches in which all of S is kept
+    facts: see definite.Facts; squares: 1'S1, 1'Sx and x'Sx over the bins that have weight
+    tail: the elements that the band cuts off; excess: that, or the elements of windows beyond the band, over the limit
+    shift: the change of the flux by the band, in sigma; little: whether the quick correction is sufficient
     seam: difference between a window's S and the band's just outside the window, in S's own norm
+    error: bound on the neglected terms, in S's own norm
+    holds: whether that is within the limits and S is positive definite; it and `error` are added when it is chosen
     """
 
     room: Bands
@@ -43,6 +49,18 @@ class Measured(NamedTuple):
     shift: float
     little: bool
     seam: float
+    error: float = np.inf
+    holds: bool = False
+
+    @property
+    def band(self) -> Array:
+        """(nwave, half + 1)."""
+        return self.room.band(self.place)
+
+    @property
+    def rest(self) -> Array:
+        """(nwave,), E x."""
+        return self.room.rest(self.place)
 
 
 class Gauge:
@@ -61,7 +79,7 @@ class Gauge:
         """Memory for so many bands."""
         return Bands(self._arena, count, self.couplings.nwave, half + 1)
 
-    def measure(self, wanted: Sequence[Wanted], room: Bands) -> list[Measured]:
+    def measure(self, wanted: Sequence[Wanted], room: Bands) -> list[Schur]:
         """S of each of these fibres, in the room's width."""
         c, taken, count = self.couplings, self._passing(room.half), len(wanted)
         sums, bounds, answers = np.empty((count, 6)), np.empty(count), np.empty((count, 3), dtype=np.int64)
@@ -95,8 +113,8 @@ class Gauge:
             facts[n] = facts[n].also(ask(band, band, float(bounds[n]), FINER[facts[n].gamma], self.work))
         if doubtful:
             judged = self._judged(sums, more, facts)
-        return [Measured(room, *one) for one in zip(places[:, 1].tolist(), bounds.tolist(), blocks, facts, *judged,
-                                                    strict=True)]
+        return [Schur(room, *one) for one in zip(places[:, 1].tolist(), bounds.tolist(), blocks, facts, *judged,
+                                                 strict=True)]
 
     def _judged(self, sums: Array, more: Array, facts: list[Facts]) -> list[list[Any]]:
         """Squares, tails, excesses, shifts and seams of some fibres.

@@ -9,7 +9,8 @@ from gpu_extract.data import Array, IntArray
 from gpu_extract.decorrelate.narrow import simd_remainder
 from gpu_extract.decorrelate.narrow.bands import address_of
 from gpu_extract.decorrelate.narrow.coupling import Share
-from gpu_extract.decorrelate.narrow.schur import Neighbours, Schur
+from gpu_extract.decorrelate.narrow.measure import Schur
+from gpu_extract.decorrelate.narrow.schur import Neighbours
 from gpu_extract.decorrelate.poles import LADDER, pole_error, unit_poles
 from gpu_extract.kernels.arena import Arena
 

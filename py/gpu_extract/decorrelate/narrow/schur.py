@@ -13,17 +13,15 @@ spectrum are measured for every fibre; these facts decide (`Schur.holds`).
 """
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from gpu_extract.data import Array, Normal
 from gpu_extract.decorrelate.limits import Limits
-from gpu_extract.decorrelate.narrow.bands import Bands
 from gpu_extract.decorrelate.narrow.coupling import Couplings, Share
 from gpu_extract.decorrelate.narrow.definite import FAR, Facts, ask
-from gpu_extract.decorrelate.narrow.measure import Gauge, Measured, Wanted
+from gpu_extract.decorrelate.narrow.measure import Gauge, Schur, Wanted
 from gpu_extract.decorrelate.windows import find
 from gpu_extract.kernels.arena import Arena
 
@@ -42,41 +40,6 @@ class Remainder(NamedTuple):
     windows: list[tuple[int, int, int, Array]]
 
 
-@dataclass(frozen=True)
-class Schur:
-    """S_i of a fibre.
-
-    room, place: the position of its band, and of E x, that is S x less this band's part. band[j, a] = S[j, j + a]; bins
-        of weight 0 are decoupled and hold `bound`, which bounds the largest eigenvalue
-    squares: 1'S1, 1'Sx and x'Sx over the bins that have weight
-    facts: see definite.Facts; error: bound on the neglected terms, in S's own norm
-    holds: whether that is within the limits and S is positive definite
-    shift: the change of the flux by the band, in sigma; little: whether the quick correction is sufficient
-    windows: (first bin, (n, n)) of stretches in which all of S is kept
-    """
-
-    room: Bands
-    place: int
-    bound: float
-    squares: list[float]
-    facts: Facts
-    error: float
-    holds: bool
-    shift: float
-    little: bool
-    windows: tuple[tuple[int, Array], ...] = ()
-
-    @property
-    def band(self) -> Array:
-        """(nwave, half + 1)."""
-        return self.room.band(self.place)
-
-    @property
-    def rest(self) -> Array:
-        """(nwave,), E x."""
-        return self.room.rest(self.place)
-
-
 class Neighbours:
     """Makes the Schur complements of the fibres of a bundle, and keeps what they share.
 
@@ -92,10 +55,10 @@ class Neighbours:
         self._gauge = Gauge(self.couplings, limits, self.widths[-1], arena)
         self._narrowest = self._gauge.room(self.nfibre + len(self.windows), self.widths[0])
         self._chains: dict[tuple[int, int, int], Share] = {}
-        self._first: dict[bool, dict[int, Measured]] = {False: {}, True: {}}
+        self._first: dict[bool, dict[int, Schur]] = {False: {}, True: {}}
         self._beyond: dict[int, float] = {}
         self._strong: dict[tuple[int, int], bool] = {}
-        self._best: dict[int, Measured] = {}
+        self._best: dict[int, Schur] = {}
         self._given_up: set[int] = set()
 
     def prepare(self, fibres: tuple[int, int]) -> None:
@@ -103,7 +66,7 @@ class Neighbours:
 
         All neighbours that are needed in one width are eliminated together, eight at a time.
         """
-        reach = 2 * max(self.couplings.distances())
+        reach = 2 * max(self.couplings.distances)
         around = range(max(fibres[0] - reach, 0), min(fibres[1] + reach, self.nfibre))
         self.couplings.eliminate(around, self.widths[0])
         wanted = [i for i in range(*fibres) if i not in self._best]
@@ -117,7 +80,7 @@ class Neighbours:
         self._measure_first({j for i in rest for j in self._near(i)})
         self._choose({i: self._at_first(i) for i in rest})
 
-    def _choose(self, found: dict[int, Measured]) -> None:
+    def _choose(self, found: dict[int, Schur]) -> None:
         """Keep the first measurement if it holds; otherwise measure in wider bands until one does."""
         self._best.update(found)
         wanted = {i: 1 if self._chains_of(i) else _steps(each.excess, self.widths) for i, each in found.items()}
@@ -140,9 +103,8 @@ class Neighbours:
         if fibre not in self._best:
             self.prepare((fibre, fibre + 1))
         best = self._best[fibre]
-        facts, error = best.facts, self._higher_orders(fibre, best.facts)
-        return Schur(best.room, best.place, best.bound, best.squares, facts, error + best.tail,
-                     self._holds(best, error) and self._eliminated_tell(fibre), best.shift, best.little, best.windows)
+        error = self._higher_orders(fibre, best.facts)
+        return best._replace(error=error + best.tail, holds=self._holds(best, error) and self._eliminated_tell(fibre))
 
     def remainder(self, fibre: int, schur: Schur) -> Remainder:
         """The elements of a fibre's S beyond its band and windows."""
@@ -153,7 +115,7 @@ class Neighbours:
         return Remainder(around, [(first, first + len(block), window.start, window.exact) for (first, block), window
                                   in zip(schur.windows, found.windows, strict=True)])
 
-    def _holds(self, measured: Measured, error: float) -> bool:
+    def _holds(self, measured: Schur, error: float) -> bool:
         """Whether a fibre is within the limits; error: of other neglected terms."""
         facts = measured.facts
         return (facts.rung is not None and facts.cond <= self.limits.cond and measured.excess <= 1.0
@@ -181,7 +143,7 @@ class Neighbours:
                                         self._narrowest)
             self._first[windowed].update(zip(wanted, found, strict=True))
 
-    def _at_first(self, fibre: int, *, windowed: bool = False) -> Measured:
+    def _at_first(self, fibre: int, *, windowed: bool = False) -> Schur:
         """The result of that for one fibre."""
         if fibre not in self._first[windowed]:
             self._measure_first([fibre], windowed=windowed)

@@ -57,7 +57,7 @@ def finish_row(e: Emit, n: int, c: list[list[Any]]) -> list[Any]:
     low = [c[n][0], *[e.multiply(value, inverse) for value in c[n][1:]]]
     for m in range(n + 1, min(len(c), n + half + 1)):
         for a in range(half + 1 - m + n):
-            c[m][a] = e.fma(e.negative(c[n][m - n]), low[a + m - n], c[m][a])
+            c[m][a] = e.take(c[n][m - n], low[a + m - n], c[m][a])
     return low
 
 
@@ -76,7 +76,7 @@ def _elimination(h: int, stride: int, rows: int) -> Any:
             for r in range(SIDES):
                 known = e.load(here, -b * stride + sides + r * LANES)
                 for n, f in factor.items():
-                    y[n][r] = e.fma(e.negative(f), known, y[n][r])
+                    y[n][r] = e.take(f, known, y[n][r])
         for n in range(rows):
             low = finish_row(e, n, c)
             for place, value in enumerate(low):
@@ -84,7 +84,7 @@ def _elimination(h: int, stride: int, rows: int) -> Any:
             for r in range(SIDES):
                 e.store(here, n * stride + sides + r * LANES, y[n][r])
                 for m in range(n + 1, min(rows, n + h + 1)):
-                    y[m][r] = e.fma(e.negative(low[m - n]), y[n][r], y[m][r])
+                    y[m][r] = e.take(low[m - n], y[n][r], y[m][r])
     return body
 
 

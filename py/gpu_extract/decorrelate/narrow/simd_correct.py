@@ -76,16 +76,14 @@ def _forward(e: Emit, places: Any) -> None:
 def _backward(e: Emit, places: Any) -> None:
     """All rows on the way down: e / s takes the place of l_1; (work, -, -, number of rows)."""
     work, _, _, count = places
-    known = e.variables(HALF)
-    for variable in known:
-        e.builder.store(e.zero, variable)
+    known = list(e.begun(dict.fromkeys(range(HALF), e.zero)).values())
     with e.loop(count) as j:
         after = e.builder.sub(e.builder.sub(count, e.index(1)), j.index)
         here = e.step(work, after, e.index(ROW))
         value, scale = e.load(here, HALF * LANES), e.load(here, (HALF + 1) * LANES)
         later = [e.builder.load(variable) for variable in known]
         for n in range(HALF - 1, -1, -1):        # what the next one waits for is subtracted last
-            value = e.fma(e.negative(e.load(here, n * LANES)), later[n], value)
+            value = e.take(e.load(here, n * LANES), later[n], value)
         for variable, number in zip(known, [value, *later], strict=False):
             e.builder.store(number, variable)
         e.store(here, 0, e.where_positive(e.absolute(scale), e.divide(value, scale), e.zero))

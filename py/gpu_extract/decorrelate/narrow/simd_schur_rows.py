@@ -113,7 +113,7 @@ def _invert(e: Emit, target: Any, low: Any, sizes: Sizes) -> None:
         if a < hw:
             e.store(target, a * LANES, total)
         if a <= own:
-            first = e.fma(e.negative(e.load(low, a * LANES)), total, first)
+            first = e.take(e.load(low, a * LANES), total, first)
     e.store(target, 0, first)
 
 
@@ -152,8 +152,7 @@ def _forward(e: Emit, y: Any, low: Any, sizes: Sizes) -> None:
     """y[j] -= sum_b l_b[j - b] y[j - b]."""
     total = e.load(y, 0)
     for b in range(sizes.own, 0, -1):
-        l = e.negative(e.load(low, b * LANES - b * factor_row(sizes.own)))
-        total = e.fma(l, e.load(y, -b * LANES), total)
+        total = e.take(e.load(low, b * LANES - b * factor_row(sizes.own)), e.load(y, -b * LANES), total)
     e.store(y, 0, total)
 
 
@@ -161,7 +160,7 @@ def back_substitute(e: Emit, y: Any, low: Any, sizes: Sizes) -> None:
     """y[j] = y[j] / D[j] - sum_b l_b[j] y[j + b]."""
     total = e.multiply(e.load(y, 0), e.load(low, 0))
     for b in range(sizes.own, 0, -1):
-        total = e.fma(e.negative(e.load(low, b * LANES)), e.load(y, b * LANES), total)
+        total = e.take(e.load(low, b * LANES), e.load(y, b * LANES), total)
     e.store(y, 0, total)
 
 

@@ -12,10 +12,10 @@ from itertools import pairwise
 import numpy as np
 
 from gpu_extract.data import Array
-from gpu_extract.decorrelate.dense import simd_dense
+from gpu_extract.decorrelate.dense import told_factor
 from gpu_extract.decorrelate.narrow.simd_banded import LANES, SIDES
 from gpu_extract.decorrelate.poles import LADDER, Poles
-from gpu_extract.decorrelate.weak import TOLD, factor_tells
+from gpu_extract.decorrelate.weak import TOLD
 from gpu_extract.decorrelate.wide import simd_wide_eliminate, simd_wide_poles, simd_wide_shares
 from gpu_extract.lapack import blas, lapack
 
@@ -148,11 +148,7 @@ def _told(icov: Array, fibre: int, stretch: tuple[int, int]) -> bool:
     If it does not distinguish those of neighbours, eliminating them leaves only rounding of S, however S looks.
     """
     fibres = np.arange(max(fibre - USUAL_NEIGHBOURS, 0), min(fibre + USUAL_NEIGHBOURS + 1, len(icov)))
-    matrix = simd_dense.empty(len(fibres) * stretch[1])
-    simd_dense.fill(matrix, icov, fibres, (stretch[0], sum(stretch)))
-    diagonal = matrix.diagonal().copy()
-    factor, info = lapack.dpotrf(matrix, lower=1, clean=1, overwrite_a=1)
-    return info == 0 and factor_tells(factor, diagonal, TOLD)
+    return told_factor(icov, fibres, (stretch[0], sum(stretch)), TOLD) is not None
 
 
 def _eigenvalues(matrix: Array) -> Array:

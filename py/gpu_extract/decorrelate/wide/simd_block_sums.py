@@ -13,24 +13,20 @@ from gpu_extract.vectors.emit import Emit, call, written_out
 
 def _both(e: Emit, places: Any) -> None:
     target, turned, left, step, right, count, below, more = places
-    sums = dict(zip(block_places(NORMAL), e.variables(EDGE * EDGE), strict=True))
-    for place in sums.values():
-        e.builder.store(e.zero, place)
+    sums = e.begun(dict.fromkeys(block_places(NORMAL), e.zero))
     subtract_terms(e, sums, (left, step, right, count), NORMAL)
     further = e.step(right, count, e.index(BLOCK))
     subtract_terms(e, sums, (below, e.index(BLOCK), further, more), TURNED)
-    values = {key: e.builder.load(place) for key, place in sums.items()}
+    values = e.done(sums)
     write_block(e, target, values)
     write_block(e, turned, values, by_rows=True)
 
 
 def _next(e: Emit, places: Any) -> None:
     target, numbers, left, step, right, count, corner, inverses = places
-    sums = dict(zip(block_places(NORMAL), e.variables(EDGE * EDGE), strict=True))
-    for (r, m), place in sums.items():
-        e.builder.store(e.spread(numbers, m * EDGE + r), place)
+    sums = e.begun({(r, m): e.spread(numbers, m * EDGE + r) for r, m in block_places(NORMAL)})
     subtract_terms(e, sums, (left, step, right, count), NORMAL)
-    write_block(e, target, finished(e, {key: e.builder.load(place) for key, place in sums.items()}, corner, inverses))
+    write_block(e, target, finished(e, e.done(sums), corner, inverses))
 
 
 @written_out

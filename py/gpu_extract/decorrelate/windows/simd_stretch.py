@@ -70,9 +70,7 @@ def _subtract(typingctx, target, left, right, count, groups):
         target, step, left, left_step, right, right_step, count = places
         at = {(n, c): (e.builder.gep(target, [e.builder.mul(step, e.index(c))]), n * LANES)
               for c in range(LANES) for n in range(high)}
-        sums = dict(zip(at, e.variables(len(at)), strict=True))
-        for key, place in sums.items():
-            e.builder.store(e.load(*at[key]), place)
+        sums = e.begun({key: e.load(*place) for key, place in at.items()})
         with e.loop(count) as k:
             rows, columns = e.step(left, k.index, left_step), e.step(right, k.index, right_step)
             given = [e.negative(e.load(rows, n * LANES)) for n in range(high)]
@@ -81,8 +79,8 @@ def _subtract(typingctx, target, left, right, count, groups):
                 for n in range(high):
                     place = sums[n, c]
                     e.builder.store(e.fma(given[n], factor, e.builder.load(place)), place)
-        for key, place in sums.items():
-            e.store(*at[key], e.builder.load(place))
+        for key, value in e.done(sums).items():
+            e.store(*at[key], value)
 
     def codegen(context, builder, signature, args):
         e = Emit(context, builder, LANES)
@@ -105,7 +103,7 @@ def _divide(typingctx, target, corner, inverses):
             total = e.load(here, 0)
             for m, value in enumerate(done):
                 low = e.builder.gep(corner, [e.builder.mul(corner_step, e.index(m))])
-                total = e.fma(e.negative(value), e.spread(low, c), total)
+                total = e.take(value, e.spread(low, c), total)
             done.append(e.multiply(total, e.spread(inverses, c)))
             e.store(here, 0, done[c])
 
