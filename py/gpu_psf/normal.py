@@ -8,11 +8,11 @@ products of spots with spots, X those of spots with derivatives, H those of deri
 """
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 from scipy.linalg.blas import dsyrk
+from scipy.sparse import csr_array
 
 from gpu_extract.data import Array, IntArray
 from gpu_psf.data import Frame, Spots
@@ -131,7 +131,7 @@ def gradient(scene: Scene) -> tuple[Array, Array]:
 
 def _with_spots(scene: Scene, pixels: Array) -> tuple[Array, Array]:
     """Products of pixels (npixel,) with what moves spots, (local,), and with spots, (nspot,)."""
-    frame, spots, stamps, n = scene.frame, scene.spots, scene.stamps, len(scene.spots)
+    spots, stamps, n = scene.spots, scene.stamps, len(scene.spots)
     seen = pixels[stamps.place].reshape(stamps.open.shape)
     images = (stamps.image.reshape(n, IMAGES, -1) @ seen.reshape(n, -1, 1))[..., 0]
     local = images[:, 1:]
@@ -139,10 +139,8 @@ def _with_spots(scene: Scene, pixels: Array) -> tuple[Array, Array]:
         terms = _on_terms((seen * stamps.open)[:, np.newaxis], stamps.px, stamps.py)[:, 0, 1:]
         local = np.concatenate([local, terms], axis=1)
     local = local * scene.flux[:, np.newaxis]
-    at = spots.fibre[:, np.newaxis] * (frame.trace + 1) + np.arange(frame.trace + 1)
-    traces = [np.bincount(at.ravel(), (local[:, k, np.newaxis] * spots.trace).ravel(), frame.ntrace // 2)
-              for k in (0, 1)]
-    return np.concatenate([*traces, (local[:, 2:].T @ spots.shape).ravel()]), images[:, 0]
+    traces = _of_traces(scene, slice(None)).T @ local[:, :2]
+    return np.concatenate([traces.T.ravel(), (local[:, 2:].T @ spots.shape).ravel()]), images[:, 0]
 
 
 def _overlap(scene: Scene, pairs: Pairs) -> Array:
@@ -210,28 +208,41 @@ def _add_columns(scene: Scene, columns: Array, matrix: Array, lights: Array) -> 
 
 def _half(scene: Scene, kind: Pairs, lights: Array) -> Array:
     """Products of the parameters of the first spots (rows) with those of the second; lights: X, added to."""
-    frame, spots, a, b = scene.frame, scene.spots, kind.first, kind.second
+    a, b, n, last = kind.first, kind.second, scene.frame.ntrace, scene.local
     made, whole = _sums(scene, kind)
     # what the images of the one spot have with the shapes of the other: widths, then terms
     forth = np.concatenate([made.ii[:, :, 3:], made.ig[:, :, 1:]], axis=2) if scene.shapes else made.ii[:, :, 3:]
     back = made.ii[:, 3:].transpose(0, 2, 1)
     back = np.concatenate([back, made.gi[:, :, 1:]], axis=2) if scene.shapes else back
-    _add_lights(lights, scene, (a, b), (made.ii[:, 0, 1:3], forth[:, 0]))
-    if a is not b:
-        _add_lights(lights, scene, (b, a), (made.ii[:, 1:3, 0], back[:, 0]))
-    matrix, n, last = np.zeros((scene.size, scene.size)), frame.ntrace, scene.local
+    matrix, axes = np.zeros((scene.size, scene.size)), (slice(0, n // 2), slice(n // 2, n))
     matrix[n:last, n:last] = whole
-    order = np.argsort(spots.fibre[a], kind="stable")
-    ends = np.searchsorted(spots.fibre[a][order], np.arange(frame.nfibre + 1))
-    for fibre, (lo, hi) in enumerate(pairwise(ends)):
-        if lo < hi:
-            mine = order[lo:hi]
-            _add_traces(matrix, scene, (a[mine], b[mine]), made.ii[mine, 1:3, 1:3],
-                        (_rows(frame, fibre), _rows(frame, fibre + kind.across)))
-            _add_mixed(matrix, scene, (a[mine], b[mine]), forth[mine, 1:3], _rows(frame, fibre), turned=False)
-            _add_mixed(matrix, scene, (b[mine], a[mine]), back[mine, 1:3], _rows(frame, fibre + kind.across),
-                       turned=True)
+    of_a, of_b = _of_traces(scene, a), _of_traces(scene, b)
+    for i, axis in enumerate(axes):
+        for j, other in enumerate(axes):
+            matrix[axis, other] = (of_a.T @ of_b.multiply(made.ii[:, 1 + i, 1 + j, np.newaxis])).toarray()
+        matrix[axis, n:last] = of_a.T @ _of_shapes(scene, b, forth[:, 1 + i])
+        matrix[n:last, axis] = (of_b.T @ _of_shapes(scene, a, back[:, 1 + i])).T
+        lights[a, axis] += of_b.multiply(made.ii[:, 0, 1 + i, np.newaxis]).toarray()
+        if a is not b:
+            lights[b, axis] += of_a.multiply(made.ii[:, 1 + i, 0, np.newaxis]).toarray()
+    lights[a, n:last] += _of_shapes(scene, b, forth[:, 0])
+    if a is not b:
+        lights[b, n:last] += _of_shapes(scene, a, back[:, 0])
     return matrix
+
+
+def _of_traces(scene: Scene, some: IntArray | slice) -> csr_array:
+    """(p, ntrace / 2): polynomials of the traces of some spots, where the coefficients of each one's fibre stand."""
+    trace, fibre = scene.spots.trace[some], scene.spots.fibre[some]
+    count = trace.shape[1]
+    at = fibre[:, np.newaxis] * count + np.arange(count)
+    return csr_array((trace.ravel(), at.ravel(), np.arange(0, at.size + 1, count)),
+                     shape=(len(fibre), scene.frame.ntrace // 2))
+
+
+def _of_shapes(scene: Scene, some: IntArray, values: Array) -> Array:
+    """(p, nterm nshape): values of each term of some spots (p, nterm), times the polynomials of the shapes."""
+    return (values[:, :, np.newaxis] * scene.spots.shape[some][:, np.newaxis]).reshape(len(some), -1)
 
 
 def _sums(scene: Scene, kind: Pairs) -> tuple[_Products, Array]:
@@ -259,45 +270,6 @@ def _sums(scene: Scene, kind: Pairs) -> tuple[_Products, Array]:
         whole[2:, 2:] = all_terms.reshape(c * c, c * c, count, count)[1:, 1:]
     ii, ig, gi = (np.concatenate(each) for each in zip(*parts, strict=True))
     return _Products(ii, ig, gi, np.empty(0)), whole.transpose(0, 2, 1, 3).reshape(nterm * count, nterm * count)
-
-
-def _rows(frame: Frame, fibre: int) -> tuple[slice, slice]:
-    """Where the coefficients of a fibre's traces stand: x, y."""
-    count, half = frame.trace + 1, frame.ntrace // 2
-    return slice(fibre * count, (fibre + 1) * count), slice(half + fibre * count, half + (fibre + 1) * count)
-
-
-def _add_lights(lights: Array, scene: Scene, pair: tuple[IntArray, IntArray], values: tuple[Array, Array]) -> None:
-    """Products of the spots of the first with the parameters of the second: (p, 2) traces, (p, nterm) shapes."""
-    (light, moved), (traces, shapes), spots, frame = pair, values, scene.spots, scene.frame
-    count = frame.trace + 1
-    for axis in (0, 1):
-        at = (spots.fibre[moved] * count + axis * frame.ntrace // 2)[:, np.newaxis] + np.arange(count)
-        lights[light[:, np.newaxis], at] += traces[:, axis, np.newaxis] * spots.trace[moved]
-    parts = shapes[:, :, np.newaxis] * spots.shape[moved][:, np.newaxis]
-    lights[light, frame.ntrace:scene.local] += parts.reshape(len(light), -1)
-
-
-def _add_traces(matrix: Array, scene: Scene, pair: tuple[IntArray, IntArray], values: Array,
-                rows: tuple[tuple[slice, slice], tuple[slice, slice]]) -> None:
-    """Products (p, 2, 2) of the traces of two fibres."""
-    (a, b), spots = pair, scene.spots
-    for i in (0, 1):
-        for j in (0, 1):
-            matrix[rows[0][i], rows[1][j]] += spots.trace[a].T @ (values[:, i, j, np.newaxis] * spots.trace[b])
-
-
-def _add_mixed(matrix: Array, scene: Scene, pair: tuple[IntArray, IntArray], values: Array,
-               rows: tuple[slice, slice], *, turned: bool) -> None:
-    """Products (p, 2, nterm) of the traces of a fibre with the shapes of others; turned: into the lower half."""
-    (a, b), spots, n, last = pair, scene.spots, scene.frame.ntrace, scene.local
-    shapes = values[..., np.newaxis] * spots.shape[b][:, np.newaxis, np.newaxis]
-    block = (spots.trace[a].T @ shapes.reshape(len(a), -1)).reshape(-1, 2, shapes[0, 0].size)
-    for axis in (0, 1):
-        if turned:
-            matrix[n:last, rows[axis]] += block[:, axis].T
-        else:
-            matrix[rows[axis], n:last] += block[:, axis]
 
 
 def reduced(scene: Scene, pairs: Sequence[Pairs], groups: Sequence[IntArray],

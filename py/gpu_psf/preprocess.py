@@ -7,6 +7,7 @@ slope of the variance of a flat against its light (photon transfer). Both are fi
 chi2 that is near 1 then says something.
 """
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -100,10 +101,7 @@ def _spread(values: Array) -> float:
 
 def _fourth(array: Array) -> Array:
     """Fourth differences along y, with the noise of one pixel."""
-    weights = np.array([1.0, -4.0, 6.0, -4.0, 1.0])
-    rows = len(array) - DIFFERENCES
-    total: Array = sum(w * array[k:k + rows] for k, w in enumerate(weights))      # type: ignore[assignment]
-    return total / np.sqrt((weights**2).sum())
+    return np.diff(array, DIFFERENCES, axis=0) / np.sqrt(math.comb(2 * DIFFERENCES, DIFFERENCES))
 
 
 def photon_transfer(flat: Array, read_noise: float, saturation: float, second: Array | None = None) -> Transfer:
@@ -125,7 +123,8 @@ def photon_transfer(flat: Array, read_noise: float, saturation: float, second: A
         noise = noise - light * np.median(noise[light > np.median(light)] / light[light > np.median(light)])
     level, variance, weight = _by_level(noise, light, high < 0.8 * saturation, read_noise)
     terms = np.stack([level, level**2], axis=1) if second is None else level[:, None]
-    found: np.ndarray = np.maximum(_least_squares(terms, variance - read_noise**2, weight), 0.0)
+    scaled, left = terms * weight[:, None], (variance - read_noise**2) * weight
+    found = np.maximum(np.linalg.lstsq(scaled, left, rcond=None)[0], 0.0)
     if found[0] <= 0:
         raise InputError(f"the variance of the flat does not grow with its light ({level[-1]:.4g} ADU at most): give "
                          "flats of one exposure each, unprocessed, or the gain")
@@ -150,11 +149,6 @@ def _by_level(noise: Array, light: Array, good: np.ndarray, read_noise: float) -
     if len(found) < 3:
         raise InputError("the flat has light at fewer than three levels with enough pixels: give another, or the gain")
     return tuple(np.array(found).T)      # type: ignore[return-value]
-
-
-def _least_squares(terms: Array, values: Array, weight: Array) -> Array:
-    """Weighted least squares."""
-    return np.asarray(np.linalg.lstsq(terms * weight[:, None], values * weight, rcond=None)[0], dtype=np.float64)
 
 
 def overscan_bias(raw: Array, columns: tuple[int, int]) -> Array:

@@ -64,7 +64,8 @@ def fit_psf(images: Sequence[Image], start: PsfModel, lines: Lines, config: FitC
     config = config or FitConfig()
     _check(images, start, config)
     lines = own_lines(lines, start)
-    ranges = [(lo, hi) for lo, hi in instrument_bundles(start, BUNDLESIZE) if _asked_for(lo, hi, config)]
+    last = start.nfibre if config.nspec is None else config.specmin + config.nspec
+    ranges = [(lo, hi) for lo, hi in instrument_bundles(start, BUNDLESIZE) if hi > config.specmin and lo < last]
     if not ranges:
         raise InputError(f"specmin is {config.specmin}, but {start.name} has {start.nfibre} fibres: give a lower one")
     mine = range(comm.rank, len(ranges), comm.size)
@@ -104,11 +105,6 @@ def _check(images: Sequence[Image], start: PsfModel, config: FitConfig) -> None:
                              f"{nx} x {ny}; give the PSF of this camera")
     if not images:
         raise InputError("no arc is given, needed is at least one")
-
-
-def _asked_for(lo: int, hi: int, config: FitConfig) -> bool:
-    last = hi if config.nspec is None else config.specmin + config.nspec
-    return hi > config.specmin and lo < last
 
 
 def _outcome(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int], lines: Lines,

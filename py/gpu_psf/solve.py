@@ -117,13 +117,11 @@ def weights(task: Task, now: Parameters, stamps: Stamps, flux: Array, error: flo
 
     error: how wrong the model may be, as a share of its highest value nearby
     """
-    from scipy.ndimage import maximum_filter
-
     pixels = task.pixels
     model = project(pixels, stamps, flux)
     beneath = task.beneath(now).reshape(model.shape)
     variance = pixels.read_variance + np.maximum(model + beneath, 0.0)
-    wrong = error * maximum_filter(model, (1, 3, 3))
+    wrong = error * _highest(model)
     apart = pixels.value - beneath - model
     reached = np.bincount(stamps.place.ravel(), minlength=model.size).reshape(model.shape) > 0
     if task.near is not None:
@@ -131,6 +129,13 @@ def weights(task: Task, now: Parameters, stamps: Stamps, flux: Array, error: flo
     good = reached & (apart * apart < CLIP**2 * (variance + wrong * wrong)) & ~task.left_out.reshape(model.shape)
     weight: Array = np.where(good, 1 / variance, 0.0).ravel()
     return weight
+
+
+def _highest(model: Array) -> Array:
+    """The highest value in the 3 x 3 pixels around each; the rim is not asked for. Faster than scipy's filter."""
+    rows = np.pad(model, ((0, 0), (1, 1), (1, 1)))
+    rows = np.maximum(np.maximum(rows[:, :-2], rows[:, 2:]), rows[:, 1:-1])
+    return np.maximum(np.maximum(rows[..., :-2], rows[..., 2:]), rows[..., 1:-1])
 
 
 def reweighted(task: Task, state: State, error: float) -> State:
