@@ -28,7 +28,6 @@ from gpu_extract.checks.probe import Decay, measure_neighbours
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import (
     FACTS,
-    NOT_MEASURED,
     Array,
     Blocks,
     BundleResult,
@@ -42,7 +41,7 @@ from gpu_extract.data import (
     Spots,
     Status,
 )
-from gpu_extract.decorrelate import banded, dense
+from gpu_extract.decorrelate import banded, dense, room_for
 from gpu_extract.decorrelate.dense.patch_pixels import PatchPixels
 from gpu_extract.kernels.arena import Arena, borrowed
 from gpu_extract.normal import Cut, add_tile, empty_sums, faint, give_up, half_bands, make_cut, place_blocks
@@ -253,16 +252,13 @@ def make_normal(job: Job, place: Place, *, group: Comm, recorder: Recorder,
 
 def decorrelate(normal: Normal, x: Array, job: Job, group: Comm, pixels: PatchPixels) -> Decorrelated:
     """The wanted wavelengths of all fibres of a bundle; the dense core does what the banded one gives up."""
-    shape = len(x), len(job.plan.wave)
-    out = Decorrelated(np.empty(shape), np.empty(shape), np.empty((shape[0], 2 * job.ndiag + 1, shape[1])),
-                       np.empty(shape, dtype=np.int8), np.empty(shape, dtype=bool),
-                       np.full((shape[0], len(FACTS)), NOT_MEASURED))
+    out = room_for(len(x), len(job.plan.wave), job.ndiag)
     by_dense = job.config.core == "dense"
-    groups = fibre_groups(shape[0], job.config.nsubbundles if by_dense else None)
+    groups = fibre_groups(len(x), job.config.nsubbundles if by_dense else None)
     starts = bounds(groups, group.size)
 
     def work(fibres: tuple[int, int]) -> None:
-        part = Decorrelated(*(array[slice(*fibres)] for array in (*astuple(out), out.facts)))
+        part = Decorrelated(*(array[slice(*fibres)] for array in astuple(out)))
         if by_dense:
             copy(dense_part(normal, x, job, fibres, pixels), part)
         else:
@@ -273,7 +269,7 @@ def decorrelate(normal: Normal, x: Array, job: Job, group: Comm, pixels: PatchPi
     if not by_dense and mine:    # the banded core has work in common to several fibres: one call per thread
         mine = [(first + lo, first + hi) for lo, hi in fibre_groups(last - first, job.threads)]
     job.map(work, mine)
-    for array in (*astuple(out), out.facts):
+    for array in astuple(out):
         group.complete(array, 0, starts)
     clear_corners(out.resolution)
     return out
@@ -298,7 +294,6 @@ def banded_part(normal: Normal, x: Array, job: Job, fibres: tuple[int, int], pix
             instead = dense_part(normal, x, job, (fibres[0] + n, fibres[0] + n + 1), pixels)
             instead.status[instead.status == Status.GOOD] = Status.DENSE
             copy(instead, Decorrelated(*(array[n:n + 1] for array in astuple(part))))
-            part.facts[n:n + 1] = NOT_MEASURED
     return part
 
 
@@ -309,8 +304,8 @@ def copy(part: Decorrelated, out: Decorrelated) -> None:
 
 
 def astuple(part: Decorrelated) -> tuple[np.ndarray, ...]:
-    """The arrays by bin, in the order of the fields (dataclasses.astuple would copy them)."""
-    return part.flux, part.ivar, part.resolution, part.status, part.weak
+    """The arrays, in the order of the fields (dataclasses.astuple would copy them)."""
+    return part.flux, part.ivar, part.resolution, part.status, part.weak, part.facts
 
 
 def clear_corners(resolution: Array) -> None:

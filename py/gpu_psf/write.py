@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpu_extract import __version__
-from gpu_extract.data import Array, Card, Legendre
+from gpu_extract.data import Card
 from gpu_extract.io.psf import ORIGIN, write_psf
 from gpu_psf.data import FitConfig
 from gpu_psf.run import FittedPsf
+from gpu_psf.series import legval
 from gpu_psf.shift.run import Reference, ShiftedPsf
 
 _CARRIED = ("CAMERA", "INSTRUME", "TELESCOP", "DETECTOR", "SPECGRPH", "NIGHT", "EXPID")
@@ -50,7 +51,7 @@ def write_shifted(path: str | os.PathLike[str], found: ShiftedPsf, *, cards: Seq
     rows = np.zeros(found.psf.nfibre, SHIFTS)
     rows["FIBER"] = np.arange(len(rows))
     for name, shift in (("XSHIFT", found.x), ("YSHIFT", found.y)):
-        rows[name] = _middle(Legendre(shift.series(), *shift.ends))
+        rows[name] = legval(0.0, shift.series().T)          # at the middle wavelength
     own = (Card("FITTER", f"gpu_psf {__version__}"), Card("IN_IMG", os.path.basename(inputs[0])[:60]),
            Card(ORIGIN, os.path.basename(inputs[1])[:60]),
            Card("YREF", str(found.reference), "what the shift in y is measured against"),
@@ -58,8 +59,3 @@ def write_shifted(path: str | os.PathLike[str], found: ShiftedPsf, *, cards: Seq
            *([Card("YSHERR", found.y.error(), "pixels, the same in y")] if found.reference is Reference.LINES else []))
     carried = tuple(card for card in cards if card.key in _CARRIED)
     write_psf(path, found.psf, cards=(*carried, *own), tables={"SHIFTS": rows})
-
-
-def _middle(series: Legendre) -> Array:
-    """The value of each fibre at the middle wavelength."""
-    return np.asarray(np.polynomial.legendre.legval(0.0, series.coeff.T), np.float64)

@@ -20,8 +20,8 @@ from itertools import compress, groupby
 
 import numpy as np
 
-from gpu_extract.data import FACTS, NOT_MEASURED, Array, Decorrelated, IntArray, Normal, Status
-from gpu_extract.decorrelate import wide
+from gpu_extract.data import FACTS, NOT_MEASURED, Array, Decorrelated, Normal, Status
+from gpu_extract.decorrelate import room_for, wide
 from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow import simd_banded, simd_correct, simd_finish
 from gpu_extract.decorrelate.narrow.measure import Schur
@@ -61,10 +61,7 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
     """
     options, nwave = options or Options(), normal.rhs.shape[1]
     if out is None:
-        shape = fibres[1] - fibres[0], len(range(nwave)[bins])
-        out = Decorrelated(np.empty(shape), np.empty(shape), np.empty((shape[0], 2 * ndiag + 1, shape[1])),
-                           np.empty(shape, dtype=np.int8), np.empty(shape, dtype=bool),
-                           np.empty((shape[0], len(FACTS))))
+        out = room_for(fibres[1] - fibres[0], len(range(nwave)[bins]), ndiag)
     first = bins.indices(nwave)[0]
     out.weak[:] = False
     with borrowed() as arena:
@@ -160,7 +157,9 @@ class _Bundle:
         pairs = self._arena.take(2, int(ends[-1]))
         np.concatenate([each.shifts.ravel() for each in poles], out=pairs[0])
         np.multiply(pairs[0], np.concatenate([each.weights.ravel() for each in poles]), out=pairs[1])
-        windows, edges = self._windows([schur.windows for _, schur in group], max(room.half, self.ndiag))
+        inside, wide = [schur.windows for _, schur in group], max(room.half, self.ndiag)
+        size = max(simd_windows.room([len(matrix) for _, matrix in some], wide) for some in inside)
+        windows, edges = simd_windows.packed(inside, wide, self._arena.take(size))
         fibres = np.empty((count, 6), dtype=np.int64)
         fibres[:, :2] = [(n, schur.place) for n, schur in group]
         fibres[:, 2], fibres[:, 3], fibres[:, 4], fibres[:, 5] = ends[:-1], ends[1:], edges[:-1], edges[1:]
@@ -175,12 +174,6 @@ class _Bundle:
         good: list[int] = fibres[passed, 0].tolist()
         self.facts[good] = np.column_stack([[schur.facts.cond for _, schur in group], disagreement])[passed]
         return good
-
-    def _windows(self, windows: list[tuple[tuple[int, Array], ...]],
-                 wide: int) -> tuple[tuple[IntArray, Array, Array], IntArray]:
-        """Fibres' windows in the form that the kernel takes."""
-        size = max(simd_windows.room([len(matrix) for _, matrix in some], wide) for some in windows)
-        return simd_windows.packed(windows, wide, self._arena.take(size))
 
     def broad(self, result: tuple[Array, Array, Array], n: int, first: int) -> bool:
         """Decorrelate a fibre in the wide band into `result` (flux, ivar, resolution); return whether it holds."""

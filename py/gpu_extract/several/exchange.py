@@ -46,8 +46,7 @@ def make_draft(image: Image, job: Job, comm: Comm, recorder: Recorder, start: Dr
     """All passes over an image but the last, one at least: what they leave, on all ranks."""
     before = replace(job, config=replace(job.config, passes=max(job.config.passes - 1, 1 + (start is not None))))
     own = _draft(image, job, past_of(image, before, comm, recorder, start), comm, recorder)
-    parts = comm.gather([(number, own.lights[number]) for number in own.told])
-    lights = comm.share(lambda: parts or [])
+    lights = _all(comm, {number: own.lights[number] for number in own.told})
     return Draft(tuple(lights), job.plan.bundles, image.shape, job.plan.extended)
 
 

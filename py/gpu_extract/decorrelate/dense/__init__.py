@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpu_extract.data import Array, Decorrelated, IntArray, Normal, Status
+from gpu_extract.decorrelate import room_for
 from gpu_extract.decorrelate.dense import simd_dense
 from gpu_extract.decorrelate.dense.pixels import Patch, Rooted, moved, quickly, root_of, singular
 from gpu_extract.decorrelate.dense.pixels import decorrelate as from_pixels
@@ -58,8 +59,9 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
     status PIXELS; without them the status is FAILED there, and bins are 0. EMPTY: no bin has weight. weak: see weak.py.
     """
     shape = fibres[1] - fibres[0], cuts.inner.stop - cuts.inner.start
-    out = Decorrelated(np.zeros(shape), np.zeros(shape), np.zeros((shape[0], 2 * ndiag + 1, shape[1])),
-                       np.zeros(shape, dtype=np.int8), np.zeros(shape, dtype=bool))
+    out = room_for(*shape, ndiag)
+    for array in (out.flux, out.ivar, out.resolution, out.status, out.weak):
+        array[:] = 0
     untold: list[_Part] = []
     for first, last in tiles(shape[1], cuts.step):
         part, factor = _grown(normal, fibres, (first + cuts.inner.start, last + cuts.inner.start), cuts)
