@@ -9,9 +9,8 @@ from scipy.signal import find_peaks
 
 from gpu_extract.data import Array, Image, IntArray
 from gpu_extract.errors import InputError, check_local
-from gpu_psf.profile import by_centre, by_sigma, profiles
 from gpu_psf.series import at_rows
-from gpu_psf.start.profiles import Traces
+from gpu_psf.start.profiles import Traces, pixel_gaussian
 
 PEAK = 8.0               # noise that a line rises above both sides
 WINDOW = 2.5             # sigmas to both sides that a line is fitted over
@@ -164,17 +163,14 @@ def _fit_line(spectrum: Array, noise: Array, row: int, width: float) -> tuple[fl
     single line."""
     half = int(np.ceil(WINDOW * width)) + 1
     part = slice(max(row - half, 0), min(row + half + 1, len(spectrum)))
-    first, count = np.array([part.start]), part.stop - part.start
-    if count < 5 or not np.isfinite(noise[part]).all():
+    pixel = np.arange(part.start, part.stop, dtype=np.float64)
+    if len(pixel) < 5 or not np.isfinite(noise[part]).all():
         return None
     values, weight = spectrum[part], 1 / noise[part]
     place, sigma = float(row), width
     light = max(float(spectrum[row]), 1e-30) * width * np.sqrt(2 * np.pi)
     for _ in range(STEPS):
-        width_now = np.array([sigma])
-        p = profiles(np.array([place]), width_now, first, count, 2)
-        terms = np.stack([p[0, 0], light * by_centre(p, width_now, 1)[0, 0], light * by_sigma(p, width_now, 1)[0, 0],
-                          np.ones(count)], axis=1) * weight[:, None]
+        terms = np.stack([*pixel_gaussian(pixel, place, sigma, light), np.ones(len(pixel))], axis=1) * weight[:, None]
         normal = terms.T @ terms
         try:
             change = np.linalg.solve(normal, terms.T @ (values * weight) - normal[:, 0] * light)

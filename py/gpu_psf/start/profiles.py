@@ -13,10 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import coo_array, diags_array, hstack
 from scipy.sparse.linalg import spsolve
+from scipy.special import erf
 
 from gpu_extract.data import Array, Image, Legendre
-from gpu_psf.profile import by_centre, by_sigma
-from gpu_psf.profile import profiles as profiles_of
 from gpu_psf.series import legendre_of_rows, legfit, legvander
 from gpu_psf.start.traces import Found, make_blocks
 
@@ -114,14 +113,21 @@ def _most_moves(x: Array, sigma: float) -> Array:
 def _columns(centre: Array, width: Array, light: Array, nx: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows, columns and values of the sparse matrix of (value, d/dx, d/dsigma) of each fibre's profile."""
     half = int(np.ceil(REACH * width.max())) + 1
-    first = np.rint(centre) - half
-    p = profiles_of(centre, width, first, 2 * half + 1, 2)
-    values = np.concatenate([p[:, :1], *(light[:, None, None] * part(p, width, 1) for part in (by_centre, by_sigma))],
-                            axis=1)
-    rows = np.broadcast_to(first[:, None, None] + np.arange(2 * half + 1), values.shape)
+    pixel = np.rint(centre)[:, None] + np.arange(-half, half + 1)
+    values = np.stack(pixel_gaussian(pixel, centre[:, None], width[:, None], light[:, None]), axis=1)
+    rows = np.broadcast_to(pixel[:, None], values.shape)
     cols = np.broadcast_to(np.arange(3 * len(centre)).reshape(-1, 3)[:, :, None], values.shape)
     inside = (rows >= 0) & (rows < nx)
     return rows[inside].astype(int), cols[inside], values[inside]
+
+
+def pixel_gaussian(pixel: np.ndarray, centre: Array | float, width: Array | float,
+                   light: Array | float) -> tuple[Array, Array, Array]:
+    """A Gaussian of sum 1 integrated over pixels; its derivatives by centre and width, times `light`."""
+    upper, lower = ((pixel + side - centre) / width for side in (0.5, -0.5))
+    bell_u, bell_l = (np.exp(-0.5 * edge**2) / np.sqrt(2 * np.pi) for edge in (upper, lower))
+    return (0.5 * (erf(upper / np.sqrt(2)) - erf(lower / np.sqrt(2))), light * (bell_l - bell_u) / width,
+            light * (lower * bell_l - upper * bell_u) / width)
 
 
 def _moved(basis: coo_array, centre: Array, width: Array) -> Array:
