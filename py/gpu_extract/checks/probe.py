@@ -7,7 +7,6 @@ number of bins and fibres that must take part.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 from numpy.linalg import LinAlgError
@@ -16,7 +15,7 @@ from gpu_extract.data import LANE, Array, Image, IntArray, PsfModel, Recipe
 from gpu_extract.errors import InputError
 from gpu_extract.kernels.arena import Arena, borrowed
 from gpu_extract.known import known
-from gpu_extract.lapack import blas, lapack
+from gpu_extract.lapack import lapack
 from gpu_extract.normal import VECTOR, Cut, Sums, add_tile, empty_sums, half_bands, make_cut, place_blocks
 from gpu_extract.plan import MOST_NEIGHBOURS, Plan, enough_neighbours
 from gpu_extract.spots import centres, corners, recipe, select
@@ -345,19 +344,28 @@ def _correlation(sums: Sums, d: int) -> float:
     """Largest canonical correlation of the first fibre and fibre d: the norm of L_0^-1 icov_0d L_d^-T."""
     if len(sums.icov) <= d:
         return 0.0
-    bands, factors = sums.icov[0, d].T, [_cholesky(sums.icov[i, 0]) for i in (0, d)]
-    n, hw = bands.shape[1], bands.shape[0] // 2
-    turned = partial(blas.dgbmv, n, n, hw, hw, 1.0, bands)      # times icov_d0
-    v = np.where(np.arange(n) % 2, -1.0, 1.0)
+    between = _band_matrix(sums.icov[0, d])
+    factors = [_cholesky(sums.icov[i, 0]) for i in (0, d)]
+    v = np.where(np.arange(len(between)) % 2, -1.0, 1.0)
     square = 0.0
     for _ in range(ITERATIONS):
-        half = lapack.dpbtrs(factors[0], turned(v, trans=1), lower=1)[0]
-        image = lapack.dpbtrs(factors[1], turned(half), lower=1)[0]
+        half = lapack.dpbtrs(factors[0], between @ v, lower=1)[0]
+        image = lapack.dpbtrs(factors[1], between.T @ half, lower=1)[0]
         size = float(np.linalg.norm(image))
         if size == 0.0:       # squares of less than 1e-160 are 0, although the image is not
             return 0.0
         square, v = size / float(np.linalg.norm(v)), image / size
     return square**0.5
+
+
+def _band_matrix(bands: Array) -> Array:
+    """The square matrix of bands (n, 2 hw + 1)."""
+    n, hw = len(bands), bands.shape[1] // 2
+    matrix, rows = np.zeros((n, n)), np.arange(n)
+    for k in range(-hw, hw + 1):
+        inside = rows[max(0, -k):n - max(0, k)]
+        matrix[inside, inside + k] = bands[inside, hw + k]
+    return matrix
 
 
 def _bins(envelope: Array, limit: float, most: int) -> int:
