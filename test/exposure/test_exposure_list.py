@@ -46,11 +46,24 @@ def test_a_list_names_what_it_likes(tmp_path: Path) -> None:
     ("a.fits p.fits", {}, "no output is named for it"),
     ("x/a.fits p.fits\ny/a.fits p.fits", {"output": "o"}, "is to be the frame of"),
     ("odd.fits", {"psf": "psf-{camera}.fits", "output": "o"}, "cannot be filled in"),
-    ("odd.fits", {"psf": "psf-{.fits", "output": "o"}, "cannot be filled in")])
-def test_lists_that_cannot_be_used(tmp_path: Path, lines: str, given: dict[str, str], words: str) -> None:
+    ("odd.fits", {"psf": "psf-{.fits", "output": "o"}, "cannot be filled in"),
+    ("odd.fits", {"psf": "psf-{stem.x}.fits", "output": "o"}, "cannot be filled in"),
+    ("a.fits p.fits a.fits", {}, "is to be the frame of .*a.fits, and is an image or a PSF that is read"),
+    ("a.fits p.fits x/../p.fits", {}, "is an image or a PSF that is read"),
+    ("a.fits p.fits b.fits\nb.fits p.fits c.fits", {}, "b.fits: is to be the frame of .*a.fits, and is an image"),
+    ("frame-a.fits p.fits\na.fits p.fits", {"output": "."}, "is an image or a PSF that is read")])
+def test_lists_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: str,
+                                   given: dict[str, str], words: str) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "list").write_text(lines)
     with pytest.raises(InputError, match=words):
         find_entries(options(list=str(tmp_path / "list"), **given))
+
+
+def test_a_list_of_an_editor_of_windows(tmp_path: Path) -> None:
+    (tmp_path / "list").write_bytes(b"\xef\xbb\xbfa.fits p.fits o.fits\r\n")
+    (entry,) = find_entries(options(list=str(tmp_path / "list")))
+    assert entry == Entry(f"{tmp_path}/a.fits", f"{tmp_path}/p.fits", f"{tmp_path}/o.fits")
 
 
 def test_a_list_has_an_end() -> None:

@@ -181,6 +181,21 @@ def test_bad_options_are_refused(files: Files, tmp_path: Path, option: tuple[str
     assert not (tmp_path / "out.fits").exists()
 
 
+def test_inputs_stay(files: Files, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    arc, lines = tmp_path / "arc.fits", tmp_path / "lines.txt"
+    for path in (arc, lines):
+        path.write_text("an input")
+    for out, option in ((arc, "-i"), (files.start, "-p")):
+        words = ["-i", str(arc), "-p", str(files.start), "-o", str(out)]
+        assert main(["fit", *words]) == main(["shift", *words]) == 2
+        assert capfd.readouterr().err.count(f"{out}: -o is the same file as {option}; give it another name") == 2
+    assert main(["start", "--arc", str(arc), "--psf", str(files.start), "-o", str(files.start)]) == 2
+    assert main(["preprocess", "-i", f"{arc}[0]", "-o", str(arc)]) == 2
+    said = capfd.readouterr().err
+    assert "-o is the same file as --psf" in said and "-o is the same file as -i" in said
+    assert arc.read_text() == "an input"
+
+
 def test_names_and_strengths_of_lines_may_be_missing(tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("6100.5 Ne I\n6000, 12 # blend\n6100.5\n", encoding="utf-8")
     lines = read_lines(tmp_path / "lines")

@@ -22,7 +22,7 @@ from gpu_extract.cli.exposure_work import Files
 from gpu_extract.cli.ranks import run_kept, speaks, start_ranks
 from gpu_extract.errors import ExitCode, InputError
 from gpu_extract.exposure.frames import exit_code
-from gpu_extract.io.atomic import check_target, write_json
+from gpu_extract.io.atomic import check_apart, check_target, write_json
 from gpu_extract.io.claim import remove_unclaimed
 from gpu_extract.io.leftovers import remove_leftovers
 from gpu_extract.io.light_fits import load_fits
@@ -101,6 +101,9 @@ def shared_entries(args: argparse.Namespace, comm: "Comm", recorder: "Recorder")
             return ()
         entries = find_entries(args)
         check_folders(entries, made=args.output)
+        check_apart((("a list", args.list), *(("the files of a frame", path) for entry in entries
+                                              for path in (entry.image, entry.psf, entry.output))),
+                    (("--perf", args.perf),))
         return entries
 
     entries: tuple[Entry, ...] = comm.share(find)

@@ -35,7 +35,7 @@ def find_entries(args: argparse.Namespace) -> tuple[Entry, ...]:
     """The frames that the options name, in order.
 
     Raises InputError where there is none, a line of the list cannot be understood, no PSF or output is named for an
-    image, or two frames would have the same output.
+    image, two frames would have the same output, or one would take the place of an input.
     """
     if args.list:
         entries = tuple(_from_list(args))
@@ -44,14 +44,25 @@ def find_entries(args: argparse.Namespace) -> tuple[Entry, ...]:
         entries = tuple(_entry(args, image) for image in images)
     if not entries:
         raise InputError(f"{args.list}: names no frame; each line is IMAGE [PSF [OUTPUT]]")
-    seen: dict[str, Entry] = {}
     for entry in entries:
         _check_names(entry)
-        other = seen.setdefault(os.path.realpath(entry.output), entry)
+    _check_apart(entries)
+    return entries
+
+
+def _check_apart(entries: Sequence[Entry]) -> None:
+    """Raise InputError where two frames have the same output, or one is an image or PSF of any of them."""
+    inputs = {os.path.realpath(path) for entry in entries for path in (entry.image, entry.psf)}
+    seen: dict[str, Entry] = {}
+    for entry in entries:
+        real = os.path.realpath(entry.output)
+        other = seen.setdefault(real, entry)
         if other is not entry:
             raise InputError(f"{entry.output}: is to be the frame of {other.image} and of {entry.image}; "
                              "give one of them another name, in a list")
-    return entries
+        if real in inputs:
+            raise InputError(f"{entry.output}: is to be the frame of {entry.image}, and is an image or a PSF that is "
+                             "read; give the frame another name, in a list, or another folder (-o)")
 
 
 def check_folders(entries: Sequence[Entry], made: str | None) -> None:
@@ -93,7 +104,7 @@ def _from_list(args: argparse.Namespace) -> Iterator[Entry]:
     try:
         with open(args.list, "rb") as handle:
             content = handle.read(MOST_BYTES + 1)
-        lines = content.decode("utf-8").splitlines()
+        lines = content.decode("utf-8-sig").splitlines()      # editors of Windows begin with a mark
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{args.list}: cannot be read: {getattr(error, 'strerror', None) or error}; give a text file "
                          "with a line IMAGE [PSF [OUTPUT]] for each frame") from error
@@ -134,7 +145,7 @@ def psf_of(template: str | None, image: str) -> str:
     fields = {"stem": stem, **(named.groupdict() if named else {})}
     try:
         return template.format_map(fields)
-    except (KeyError, ValueError, IndexError) as error:
+    except (KeyError, ValueError, IndexError, AttributeError, TypeError) as error:
         raise InputError(f"{template}: cannot be filled in for {image} ({error}); {{camera}}, {{expid}} and {{stem}} "
                          "are taken from names like preproc-r5-00012345.fits") from error
 

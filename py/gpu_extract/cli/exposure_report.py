@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from gpu_extract.seams import Numbers
 
 _LINES = 100           # frames that the table names one by one; of more, only those that are not done
+_SHOWN = 20            # that failed, in the last line
 _ERRORS = {each.code: each for each in (CheckFailed, InputError, OutputError, InternalError, StoppedCleanly)}
 
 
@@ -120,5 +121,6 @@ def verdict(entries: "Sequence[Entry]", outcomes: Sequence[Outcome], code: int) 
     if code == ExitCode.START_AGAIN:
         raise StoppedCleanly(f"stopped on request; {counted(len(entries), outcomes)}; start again to go on")
     names = [entries[o.number].name for o in outcomes if o.state == State.FAILED]
-    raise _ERRORS[ExitCode(code)](f"{len(names)} of {len(entries)} frames failed: {', '.join(names)}; the reasons "
-                                  "stand above")
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    raise _ERRORS[ExitCode(code)](f"{len(names)} of {len(entries)} frames failed: {', '.join(names[:_SHOWN])}{more}; "
+                                  "the reasons stand above")

@@ -10,7 +10,7 @@ import os
 import shutil
 import stat
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from gpu_extract.io.whose import held, host, this_process
 FITS_ENDINGS = (".fits", ".fits.gz")
 _NAME_MAX = 255
 Commit = Callable[[], None]
+Named = Iterable[tuple[str, str | None]]        # options and the files that they name
 
 
 def at_once() -> None:
@@ -96,18 +97,23 @@ def check_target(path: str | os.PathLike[str], *, endings: tuple[str, ...] = (),
         raise InputError(f"{path}: a FITS file's name ends in {' or '.join(endings)}; give another name")
 
 
-def check_targets(outputs: Mapping[str, str], inputs: Mapping[str, str] | None = None, *,
+def check_targets(outputs: Mapping[str, str], inputs: Mapping[str, str | None] | None = None, *,
                   plain: Sequence[str] = ()) -> None:
-    """The same for several outputs, which must differ from each other and from the inputs, or InputError is raised.
+    """Both of several outputs: check_target, and check_apart.
 
     outputs, inputs: by what messages call them; plain: outputs that are no FITS files
     """
-    seen = {os.path.realpath(path): name for name, path in (inputs or {}).items()}
     for name, path in outputs.items():
         check_target(path, endings=() if name in plain else FITS_ENDINGS)
-        other = seen.setdefault(os.path.realpath(path), name)
-        if other != name:
-            raise InputError(f"{path}: {name} is the same file as {other}; give it another name")
+    check_apart((inputs or {}).items(), outputs.items())
+
+
+def check_apart(inputs: Named, outputs: Named) -> None:
+    """Raise InputError where an output would take the place of an input, or of another output."""
+    seen = {os.path.realpath(path): option for option, path in inputs if path}
+    for option, path in outputs:
+        if path and (other := seen.setdefault(os.path.realpath(path), option)) != option:
+            raise InputError(f"{path}: {option} is the same file as {other}; give it another name")
 
 
 def check_folder(path: str | os.PathLike[str]) -> None:

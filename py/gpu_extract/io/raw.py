@@ -12,6 +12,12 @@ from gpu_extract.io.headers import cards_of
 _NAME = re.compile(r"(?P<path>.+?)(?:\[(?P<hdu>[^\[\],]+)(?:,(?P<plane>\d+))?\])?")
 
 
+def file_of(name: str) -> str:
+    """The file of FILE, FILE[HDU] or FILE[HDU,PLANE]."""
+    parts = _NAME.fullmatch(name)
+    return name if parts is None else parts["path"]
+
+
 def read_raw(name: str | os.PathLike[str]) -> tuple[np.ndarray, tuple[Card, ...]]:
     """An image (ny, nx) float64, ADU, and its header.
 

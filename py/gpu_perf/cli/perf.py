@@ -69,9 +69,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _body(args: argparse.Namespace) -> int:
     target = getattr(args, "html", None) or getattr(args, "output", None)
     if target:
-        from gpu_extract.io.atomic import check_target
+        from gpu_extract.io.atomic import check_apart, check_target
 
         check_target(target)
+        check_apart((("FILE", args.file), ("--reference", getattr(args, "reference", None))),
+                    (("--html" if getattr(args, "html", None) else "-o", target),))
     if args.command == "proflog":
         from gpu_extract.perf.proflog import print_profile
 

@@ -120,9 +120,11 @@ def _key(args: argparse.Namespace) -> str:
 
 
 def _check_outputs(args: argparse.Namespace) -> None:
-    from gpu_extract.io.atomic import FITS_ENDINGS, check_target
+    from gpu_extract.io.atomic import FITS_ENDINGS, check_apart, check_target
 
     check_target(args.output, endings=FITS_ENDINGS)
+    check_apart((*(("-i", path) for path in args.input), ("-p", args.psf), ("--lines", args.lines)),
+                (("-o", args.output), ("--qa", args.qa)))
     if args.qa:
         from gpu_extract.figures.canvas import check_picture
 

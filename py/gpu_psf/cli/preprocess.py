@@ -54,13 +54,15 @@ def body(args: argparse.Namespace) -> int:
     """Read, convert, write."""
     import numpy as np
 
-    from gpu_extract.io.atomic import FITS_ENDINGS, check_target
+    from gpu_extract.io.atomic import FITS_ENDINGS, check_apart, check_target
     from gpu_extract.io.image import write_image
-    from gpu_extract.io.raw import read_raw
+    from gpu_extract.io.raw import file_of, read_raw
     from gpu_psf.preprocess import BAD, SATURATED, preprocess
     from gpu_psf.spectrograph import Spectrograph, read_spectrograph
 
     check_target(args.output, endings=FITS_ENDINGS)
+    raws = ("-i", [args.input]), ("--dark", args.dark), ("--transfer", args.transfer or ()), ("--bad", [args.bad])
+    check_apart(((option, name and file_of(name)) for option, names in raws for name in names), (("-o", args.output),))
     known = Spectrograph("") if args.spectrograph is None else read_spectrograph(args.spectrograph)
     if args.dispersion is None:
         args.dispersion = known.axis

@@ -40,12 +40,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def body(args: argparse.Namespace) -> int:
     """Read, measure, write."""
-    from gpu_extract.io.atomic import FITS_ENDINGS, check_target
+    from gpu_extract.io.atomic import FITS_ENDINGS, check_apart, check_target
     from gpu_psf.lamp import read_lines
     from gpu_psf.shift.run import ShiftConfig, shift_psf
     from gpu_psf.write import write_shifted
 
     check_target(args.output, endings=FITS_ENDINGS)
+    check_apart((("-i", args.input), ("-p", args.psf), ("--lines", args.lines)), (("-o", args.output),))
     config = ShiftConfig(args.degree)
     image, psf = _read(args)
     try:

@@ -61,13 +61,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def body(args: argparse.Namespace) -> int:
     """Read, find, identify, write."""
-    from gpu_extract.io.atomic import FITS_ENDINGS, check_target
+    from gpu_extract.io.atomic import FITS_ENDINGS, check_apart, check_target
     from gpu_extract.io.image import read_image
     from gpu_extract.io.psf import write_psf
     from gpu_psf.spectrograph import read_spectrograph
     from gpu_psf.start.run import start_psf
 
     check_target(args.output, endings=FITS_ENDINGS)
+    check_apart((("--flat", args.flat), ("--arc", args.arc), ("--psf", args.psf)), (("-o", args.output),))
     lines, slit = _lines(args), _slit(args)
     described = None if args.spectrograph is None else read_spectrograph(args.spectrograph)
     slit = described.slit if slit is None and described is not None else slit
