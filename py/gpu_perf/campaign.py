@@ -16,7 +16,8 @@ import json
 import os
 import re
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,20 @@ from gpu_extract.io.whose import birth
 from gpu_extract.perf.clock import epoch, now
 from gpu_perf.journal import Journal, read_lines
 from gpu_perf.processes import Ended, common_interval, run_together
+from gpu_perf.shapes import count, fits, number, text, whole
 
 STATE = "campaign.jsonl"
-KINDS = ("plan", "start", "outcome")
 SEVERITY = ("ok", "unsupported", "out of memory", "wrong", "timeout", "killed", "failed")
 FAILED = SEVERITY[-3:]
+
+# what lines of each kind hold at least
+_SPAN = [number]
+_PROCESS = {"index": count, "pid": (whole, None), "status": text, "code": (whole, None), "started": number,
+            "ended": number, "result": (dict, None), "error": text}
+LINES = {"plan": {"repeats": count, "commands": [{"name": text, "digest": text}]},
+         "start": {"name": text, "repeat": count, "pids": [list]},
+         "outcome": {"name": text, "repeat": count, "digest": text, "status": text, "started": number,
+                     "seconds": number, "interval": (_SPAN, None), "processes": [_PROCESS], "facts": dict}}
 
 Sampler = Callable[[str, int, Mapping[int, int]], float]
 
@@ -108,8 +118,7 @@ def run(commands: Sequence[Command], folder: Path, *, repeats: int = 1, sampler:
     with Journal(folder / STATE, _belongs) as journal:
         _end_left_over(journal)
         _write_plan(journal, commands, repeats)
-        status = {_key(line): line["status"] for line in journal.lines if line["kind"] == "outcome"}
-        there = {key for key, value in status.items() if not (retry and value in FAILED)}
+        there = {_key(line) for line in _standing(journal.lines) if not (retry and line["status"] in FAILED)}
         todo = [(c, r) for c, r in _order(commands, repeats) if (c.name, r, c.digest()) not in there]
         skipped = len(commands) * repeats - len(todo)
         if skipped and tell:
@@ -134,14 +143,12 @@ def load(folder: Path) -> list[Outcome]:
     if not path.is_file():
         check_local(str(folder))
         raise InputError(f"{folder} holds no campaign ({STATE} is not there): name the folder of one")
-    plan: list[tuple[str, int, str]] = []
-    outcomes = {}
-    for line in read_lines(path, _belongs):
-        if line["kind"] == "plan":
-            plan = [(c["name"], r, c["digest"]) for c in line["commands"] for r in range(line["repeats"])]
-        elif line["kind"] == "outcome":
-            outcomes[_key(line)] = _outcome(line)
-    return [outcomes[k] for k in plan if k in outcomes]
+    lines = list(read_lines(path, _belongs))
+    nothing: dict[str, Any] = {"commands": (), "repeats": 0}
+    plan = next((line for line in reversed(lines) if line["kind"] == "plan"), nothing)
+    outcomes = {_key(line): _outcome(line) for line in _standing(lines)}
+    keys = [(c["name"], r, c["digest"]) for c in plan["commands"] for r in range(plan["repeats"])]
+    return [outcomes[key] for key in keys if key in outcomes]
 
 
 def planned(folder: Path) -> int:
@@ -214,11 +221,31 @@ def _end_left_over(journal: Journal) -> None:
     if last.get("kind") == "start":
         for pid, born in last["pids"]:
             if born is not None and birth(pid) == born:
-                os.killpg(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):      # it has just ended by itself
+                    os.killpg(pid, signal.SIGKILL)
+
+
+def _standing(lines: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The outcomes that are still what their logs and files are of.
+
+    These have the names of commands and repeats alone: a command that was changed, and started, has taken their place.
+    """
+    found: dict[tuple[str, int], Mapping[str, Any]] = {}
+    for line in lines:
+        if line["kind"] == "start":
+            found.pop((line["name"], line["repeat"]), None)
+        elif line["kind"] == "outcome":
+            found[line["name"], line["repeat"]] = line
+    return list(found.values())
 
 
 def _belongs(line: Mapping[str, Any]) -> bool:
-    return line["kind"] in KINDS
+    """Whether a line is one of ours, and none of a newer version, which holds more."""
+    if not fits(line, LINES[line["kind"]]):
+        return False
+    known, processes = {"kind", *Outcome.__dataclass_fields__}, line.get("processes", ())
+    return line["kind"] != "outcome" or (line.keys() <= known and len(line["interval"] or "ab") == 2 and bool(processes)
+                                         and all(each.keys() <= Ended.__dataclass_fields__.keys() for each in processes))
 
 
 def _key(line: Mapping[str, Any]) -> tuple[str, int, str]:

@@ -13,11 +13,14 @@ from typing import Any
 
 from gpu_extract.errors import InputError, one_of
 from gpu_perf.campaign import Command
+from gpu_perf.shapes import count, fits, positive, text
 
 MODES = ("strong", "weak")
 CORES = ("auto", "banded", "dense")
 SWITCHES = ("off", "on")
 RECORDS, POINT = "records", "point"
+_POINT = {"mode": text, "ranks": positive, "nspec": positive, "core": text, "tile": (count, None), "per_gpu": count,
+          "mps": bool}
 
 
 @dataclass(frozen=True)
@@ -147,9 +150,11 @@ def commands(points: Sequence[Point], folder: Path, launch: Launch, program: Seq
 def point_of(facts: Mapping[str, Any]) -> Point:
     """The point that a campaign's outcome belongs to. Raises InputError where it belongs to no sweep."""
     try:
-        return Point(**facts[POINT])
-    except (KeyError, TypeError) as error:
-        raise InputError("this campaign is no sweep: name a folder of gpu_sweep run") from error
+        if fits(facts[POINT], _POINT):
+            return Point(**facts[POINT])
+    except (KeyError, TypeError):
+        pass
+    raise InputError("this campaign is no sweep: name a folder of gpu_sweep run")
 
 
 def this_program() -> list[str]:

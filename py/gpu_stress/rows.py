@@ -9,6 +9,7 @@ from typing import Any
 
 from gpu_extract.errors import InputError
 from gpu_perf.campaign import Outcome, load, planned, severity
+from gpu_perf.shapes import count, fits, number, positive, text, whole
 from gpu_stress.lines import together
 from gpu_stress.nvml import throttled
 from gpu_stress.sampler import read_samples
@@ -16,7 +17,28 @@ from gpu_stress.spec import DTYPES
 
 MACHINE = "machine.json"
 PAUSE = 5.0           # seconds: samples further apart belong to different runs
+MEASURED = "ok", "wrong"       # statuses whose processes have results
 Key = tuple[str, str, str, str]
+
+
+def _span(value: Any) -> bool:
+    return fits(value, [number]) and len(value) == 2
+
+
+def _blocks(value: Any) -> bool:
+    return fits(value, [_span]) and len(value) > 1
+
+
+def _modules(value: Any) -> bool:
+    return isinstance(value, dict) and fits(list(value.values()), [{"module": text, "version": text, "device": text}])
+
+
+_MACHINE = {"host": text, "processor": (text, None), "cores": positive, "memory": (number, None), "modules": _modules}
+_FACTS = {"module": text, "test": text, "shape": [count], "elements": whole, "dtype": DTYPES.__contains__,
+          "procs": count}
+_RESULT = {"cycles": positive, "interval": _span, "progress": _blocks, "nbytes": number, "up": number, "down": number,
+           "flop": (number, None), "cycle": {"median": number, "p16": number, "p84": number}, "errors": count,
+           "checked": whole, "message": text}
 
 
 @dataclass(frozen=True)
@@ -92,13 +114,17 @@ def read_campaign(folder: Path, label: str | None = None) -> Campaign:
     outcomes = load(folder)
     try:
         machine = json.loads((folder / MACHINE).read_text(encoding="utf-8"))
-        name = str(label or machine["host"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"{folder} holds no campaign of gpu_stress ({MACHINE} cannot be read)") from error
+    if not fits(machine, _MACHINE):
+        raise InputError(f"{folder / MACHINE} does not describe a machine: name another folder")
+    name = str(label or machine["host"])
     groups: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
-        if "test" not in outcome.facts:
-            raise InputError(f"{folder} holds a campaign of another program: name one of gpu_stress")
+        results = [p.result for p in outcome.processes] if outcome.status in MEASURED else []
+        if not fits(outcome.facts, _FACTS) or not fits(results, [_RESULT]):
+            raise InputError(f"{folder} holds a campaign of another program, or what {outcome.name} gave is damaged: "
+                             "name one of gpu_stress")
         groups.setdefault(outcome.name, []).append(outcome)
     rows = [_row(group) for group in groups.values()]
     tests = list(dict.fromkeys((r.module, r.test) for r in rows))
@@ -109,7 +135,7 @@ def read_campaign(folder: Path, label: str | None = None) -> Campaign:
 def _row(outcomes: Sequence[Outcome]) -> Row:
     facts = outcomes[0].facts
     worst = max(outcomes, key=lambda o: severity(o.status))
-    results = [[p.result or {} for p in o.processes] for o in outcomes if o.status in ("ok", "wrong")]
+    results = [[p.result or {} for p in o.processes] for o in outcomes if o.status in MEASURED]
     parts = [s for s in map(together, results) if s is not None]
     cycles = [r["cycle"] for group in results for r in group if r.get("cycle")]
     rates = [s.rate for s in parts]

@@ -14,11 +14,20 @@ from typing import Any
 from gpu_extract.errors import InputError, OutputError
 from gpu_extract.perf.clock import epoch, thread_cpu
 from gpu_perf.journal import read_lines
+from gpu_perf.shapes import count, fits, number, text, whole
 from gpu_stress.nvml import GpuProbe
 
 SAMPLES = "samples.jsonl"
 SHARE = 0.008
-KEYS = {"t", "set", "repeat", "processes", "machine", "gpus", "cost"}
+
+
+def _gpu(value: Any) -> bool:
+    """Whether that is a GPU's sample."""
+    return fits(value, {"index": count}) and fits(list(value.values()), [(number, None, [(text, whole)])])
+
+
+LINE = {"t": number, "set": text, "repeat": count, "processes": [{"pid": whole, "cpu": number, "rss": number}],
+        "machine": dict, "gpus": [_gpu], "cost": number}
 
 
 class Sampler:
@@ -88,4 +97,4 @@ def read_samples(folder: Path) -> list[dict[str, Any]]:
     path = folder / SAMPLES
     if not path.is_file():
         return []
-    return list(read_lines(path, lambda sample: sample.keys() >= KEYS))
+    return list(read_lines(path, lambda sample: fits(sample, LINE)))

@@ -16,9 +16,10 @@ def summary(campaign: Campaign) -> list[str]:
     libraries = "; ".join(f"{d['module']} {d['version']} on {d['device']}" for d in m["modules"].values())
     cost = sampler_cost(campaign)
     errors, checked = sum(r.errors for r in campaign.rows), sum(r.checked for r in campaign.rows)
+    memory = "memory unknown" if m["memory"] is None else f"{m['memory'] / GIB:.1f} GiB"
     wrong = [f"{r.module} {r.test} {r.shape} {r.dtype} with {r.procs} processes" for r in campaign.rows if r.errors]
     return [
-        f"{m['host']}: {m['processor']}, {m['cores']} cores, {m['memory'] / GIB:.1f} GiB; {libraries}",
+        f"{m['host']}: {m['processor']}, {m['cores']} cores, {memory}; {libraries}",
         f"{campaign.done} of {campaign.planned} sets done: "
         + ", ".join(f"{n} {status}" for status, n in counts.items()),
         (f"results: all {checked} that were checked are right" if not errors else

@@ -12,7 +12,7 @@ import pytest
 from gpu_extract.errors import InputError
 from gpu_perf.campaign import Command, run
 from gpu_perf.cli.sweep import main
-from gpu_perf.sweep import RECORDS, Launch, Point, Space, commands
+from gpu_perf.sweep import POINT, RECORDS, Launch, Point, Space, commands, point_of
 from gpu_perf.sweep_report import curves, scaling_table, write_report
 from gpu_perf.sweep_results import published, read_rows
 from mpi_launch import launcher
@@ -211,3 +211,10 @@ def test_versions_that_differ_within_a_sweep_are_named(tmp_path: Path) -> None:
 def test_the_last_sentence_says_what_to_do(tmp_path: Path) -> None:
     text = write_report(planted_sweep(tmp_path, {("strong", 1): [8.0], ("strong", 2): [8.0]}), plots=False)
     assert "Verdict: not fit on 2 ranks: strong, auto is 50% efficient; ranks take cores, memory or clock" in text
+
+
+@pytest.mark.parametrize(("name", "value"), [("ranks", "2"), ("nspec", 0), ("tile", []), ("core", None), ("mps", 0)])
+def test_points_of_another_kind_are_refused(name: str, value: object) -> None:
+    facts = {POINT: {**asdict(Point("strong", 2, 50, "auto")), name: value}}
+    with pytest.raises(InputError, match="this campaign is no sweep"):
+        point_of(facts)

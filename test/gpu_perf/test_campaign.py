@@ -139,6 +139,19 @@ def test_a_changed_command_is_run_again_and_nothing_is_lost(tmp_path):
     assert started == ["a", "b", "a"]
 
 
+def test_a_command_that_was_changed_and_changed_back_is_run_again(tmp_path):
+    """What a command writes has the name of its set: what the other one has written has taken its place."""
+    record = tmp_path / "record"
+    one, two = (Command("a", python("import sys; open(sys.argv[1], 'w').write(sys.argv[2])", str(record), word))
+                for word in ("one", "two"))
+    for command, wanted in ((one, "one"), (two, "two"), (one, "one")):
+        assert run([command], tmp_path / "state")[0].status == "ok"
+        assert record.read_text() == wanted
+    with open(tmp_path / "state" / "campaign.jsonl", "a", encoding="utf-8") as state:       # begun, and killed
+        state.write(json.dumps({"kind": "start", "name": "a", "repeat": 0, "pids": []}) + "\n")
+    assert load(tmp_path / "state") == []
+
+
 def test_repeats_are_interleaved_and_turned_round(tmp_path):
     outcomes = run([Command(n, python("pass")) for n in "abc"], tmp_path, repeats=3)
     order = [(line["name"], line["repeat"]) for line in lines(tmp_path) if line["kind"] == "start"]
@@ -206,6 +219,29 @@ def test_a_foreign_state_file_is_refused_and_left_alone(tmp_path, text):
     state.write_text(text)
     with pytest.raises(InputError, match=r"line 1, does not belong there"):
         run([Command("a", python("pass"))], tmp_path)
+    assert state.read_text() == text
+
+
+@pytest.mark.parametrize(("kind", "where", "value"), [
+    ("plan", ("repeats",), "2"), ("plan", ("repeats",), 2**70), ("plan", ("commands", 0), "a"),
+    ("plan", ("commands", 0, "digest"), None), ("start", ("pids",), 7), ("outcome", ("repeat",), 0.5),
+    ("outcome", ("seconds",), "1"), ("outcome", ("seconds",), float("nan")), ("outcome", ("interval",), [1.0]),
+    ("outcome", ("processes",), []), ("outcome", ("processes", 0), {}), ("outcome", ("processes", 0, "status"), 3),
+    ("outcome", ("processes", 0, "later"), 1), ("outcome", ("later",), 1), ("outcome", ("facts",), None)])
+def test_damaged_lines_are_named_and_left_alone(tmp_path, kind, where, value):
+    run([Command("a", python("pass"))], tmp_path)
+    state = tmp_path / "campaign.jsonl"
+    content = lines(tmp_path)
+    number = next(n for n, line in enumerate(content) if line["kind"] == kind)
+    part = content[number]
+    for key in where[:-1]:
+        part = part[key]
+    part[where[-1]] = value
+    text = "".join(json.dumps(line) + "\n" for line in content)
+    state.write_text(text)
+    for use in (load, lambda folder: run([Command("a", python("pass"))], folder)):
+        with pytest.raises(InputError, match=f"line {number + 1}, does not belong there"):
+            use(tmp_path)
     assert state.read_text() == text
 
 

@@ -166,6 +166,26 @@ def test_pauses_are_cut_out_of_the_time_lines(made):
     assert (60 * figures.running_minutes(samples)).tolist() == pytest.approx([0, 1, 2, 7, 8])
 
 
+@pytest.mark.parametrize(("name", "value"), [
+    ("interval", [3.0]), ("interval", None), ("progress", []), ("progress", [[1, 2], [3]]), ("cycles", 0),
+    ("nbytes", "x"), ("cycle", {"median": 1.0}), ("flop", []), ("errors", None)])
+def test_results_that_are_damaged_are_named(tmp_path, name, value):
+    damaged = outcome("numpy", "fft", "float64", 1, [process(0, 100.0, 10.0, 1000)])
+    damaged["processes"][0]["result"][name] = value
+    with pytest.raises(InputError, match="what numpy-fft-100x100-float64-1p gave is damaged"):
+        read_campaign(folder_of(tmp_path / "f", [damaged]))
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("t", "x"), ("processes", [{}]), ("gpus", [1]), ("gpus", [{"index": 0, "load": "x"}]), ("set", None)])
+def test_samples_that_are_damaged_are_named(tmp_path, name, value):
+    bad = {**sample(0.0, "a", [0.1]), name: value}
+    folder = folder_of(tmp_path / "f", [outcome("numpy", "fft", "float64", 1, [process(0, 100.0, 10.0, 1000)])],
+                       samples=[bad])
+    with pytest.raises(InputError, match="line 1, does not belong there"):
+        read_campaign(folder)
+
+
 def test_folders_that_hold_something_else(tmp_path, made):
     with pytest.raises(InputError, match="holds no campaign"):
         write_report([str(tmp_path)], str(tmp_path))
@@ -178,6 +198,10 @@ def test_folders_that_hold_something_else(tmp_path, made):
     foreign["facts"] = {"ranks": 2}
     with pytest.raises(InputError, match="a campaign of another program"):
         read_campaign(folder_of(tmp_path / "foreign", [foreign]))
+    machine = made / "machine.json"
+    machine.write_text(machine.read_text().replace('"cores": 4', '"cores": "four"'))
+    with pytest.raises(InputError, match="does not describe a machine"):
+        read_campaign(made)
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="is no folder"):
         write_report([str(made)], str(tmp_path / "file" / "out"))

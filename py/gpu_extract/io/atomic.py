@@ -112,8 +112,10 @@ def check_apart(inputs: Named, outputs: Named) -> None:
     """Raise InputError where an output would take the place of an input, or of another output."""
     seen = {os.path.realpath(path): option for option, path in inputs if path}
     for option, path in outputs:
-        if path and (other := seen.setdefault(os.path.realpath(path), option)) != option:
-            raise InputError(f"{path}: {option} is the same file as {other}; give it another name")
+        if path and (real := os.path.realpath(path)) in seen:
+            raise InputError(f"{path}: {option} is the same file as {seen[real]}; give it another name")
+        if path:
+            seen[real] = option
 
 
 def check_folder(path: str | os.PathLike[str]) -> None:
