@@ -243,9 +243,11 @@ def _belongs(line: Mapping[str, Any]) -> bool:
     """Whether a line is one of ours, and none of a newer version, which holds more."""
     if not fits(line, LINES[line["kind"]]):
         return False
-    known, processes = {"kind", *Outcome.__dataclass_fields__}, line.get("processes", ())
-    return line["kind"] != "outcome" or (line.keys() <= known and len(line["interval"] or "ab") == 2 and bool(processes)
-                                         and all(each.keys() <= Ended.__dataclass_fields__.keys() for each in processes))
+    if line["kind"] != "outcome":
+        return True
+    known, of_process = {"kind", *Outcome.__dataclass_fields__}, Ended.__dataclass_fields__.keys()
+    return (line.keys() <= known and len(line["interval"] or "ab") == 2 and bool(line["processes"])
+            and all(each.keys() <= of_process for each in line["processes"]))
 
 
 def _key(line: Mapping[str, Any]) -> tuple[str, int, str]:
