@@ -34,26 +34,43 @@ def read_list(path: Path) -> list[Commit]:
     return found
 
 
-def add_table(store: Store, path: Path, series: str, known: Mapping[str, Commit]) -> int:
-    """Add the figures of a table to a series; returns how many lines were added. All of it is read before any is added.
+def add_table(store: Store, path: Path, series: str, known: Mapping[str, Commit]) -> tuple[int, int]:
+    """Add the figures of a table to a series; returns how many lines were new, of how many. All of it is read before
+    any is added.
 
     known: commits by their hash as the table may write it; those without a date in the table are looked up there
-    Raises InputError that names the first line that cannot be used.
+    Raises InputError that names the first line that cannot be used, or whose figures the series has otherwise.
     """
     rows = list(_rows(path, known))
     if not rows:
         raise InputError(f"{path} has a header and no lines")
-    store.add_commits(commit for commit, _ in rows)
     repeats: dict[str, int] = {}
+    new = []
     for commit, measures in rows:
         number = repeats.get(commit.hash, 0)
         repeats[commit.hash] = number + 1
-        store.add_result(Result(series, commit.hash, number, path.name, measures=measures), commit.date)
-    return len(rows)
+        result = Result(series, commit.hash, number, path.name, measures=measures)
+        there = store.figures(result, commit.date)
+        if there is None:
+            new.append((result, commit.date))
+        elif there != measures:
+            raise InputError(f"{path}: the figures of {commit.hash[:10]} are not those that {series} has from before: "
+                             "nothing was added, give the table a series of its own (--series)")
+    store.add_commits(commit for commit, _ in rows)
+    for result, date in new:
+        store.add_result(result, date)
+    return len(new), len(rows)
 
 
 def _rows(path: Path, known: Mapping[str, Commit]) -> Iterator[tuple[Commit, dict[str, float]]]:
-    reader = csv.DictReader(_text(path).splitlines())
+    try:
+        yield from _cells(csv.DictReader(_text(path).splitlines()), path, known)
+    except csv.Error as error:
+        raise InputError(f"{path} is no table ({error}): give a CSV file with a line for each commit") from error
+
+
+def _cells(reader: "csv.DictReader[str]", path: Path,
+           known: Mapping[str, Commit]) -> Iterator[tuple[Commit, dict[str, float]]]:
     names = [n.strip() for n in reader.fieldnames or ()]
     if not set(_KEYS) & set(names) or len(set(names)) < len(names) or not set(names) - set(_KEYS):
         raise InputError(f"{path}: the first line must name the columns: commit or date, and at least one figure, "
@@ -80,8 +97,10 @@ def _commit(row: Mapping[str, str], known: Mapping[str, Commit], where: str) -> 
 
 
 def _date(text: str, where: str) -> float:
-    with suppress(ValueError):
-        return float(text)
+    with suppress(ValueError, OverflowError, OSError):      # no number, or of no year
+        seconds = float(text)
+        datetime.fromtimestamp(seconds, UTC)
+        return seconds
     try:
         date = datetime.fromisoformat(text)
     except ValueError as error:
@@ -101,7 +120,7 @@ def _number(text: str, where: str) -> float:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8")
+        return path.read_bytes().decode("utf-8-sig")       # spreadsheets begin with a mark
     except OSError as error:
         check_local(str(path))
         raise InputError(f"{path} cannot be read: {error.strerror}") from error

@@ -20,7 +20,9 @@ from gpu_extract.errors import InputError, OutputError, check_local
 from gpu_extract.perf.clock import epoch
 
 APPLICATION, VERSION = 0x47505458, 1
-_TABLES = """
+_TABLES = f"""
+PRAGMA application_id = {APPLICATION};
+PRAGMA user_version = {VERSION};
 CREATE TABLE commits (hash TEXT PRIMARY KEY, date REAL NOT NULL, subject TEXT NOT NULL DEFAULT '');
 CREATE TABLE runs (id INTEGER PRIMARY KEY, series TEXT NOT NULL, hash TEXT NOT NULL REFERENCES commits,
                    repeat INTEGER NOT NULL, measured REAL NOT NULL, machine TEXT NOT NULL, status TEXT NOT NULL,
@@ -30,6 +32,9 @@ CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE UNIQUE INDEX runs_of ON runs (series, hash, repeat, measured);
 CREATE INDEX measures_of ON measures (run);
 """
+_NAMES = {"commits", "runs", "measures", "facts"}
+_NO_NUMBERS = [f"SELECT 1 FROM {table} WHERE typeof({column}) != 'real'" for table, column in
+               (("commits", "date"), ("runs", "measured"), ("measures", "value"))]
 
 
 @dataclass(frozen=True)
@@ -83,16 +88,25 @@ class Store:
         base = self._base
         base.execute("PRAGMA foreign_keys = ON")
         known = base.execute("PRAGMA application_id").fetchone()[0]
-        tables = base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if known == 0 and tables == 0:
-            with base:
-                base.executescript(f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; {_TABLES}")
+        if known in (0, APPLICATION) and not self._tables():
+            self._make()
         elif known != APPLICATION:
             raise InputError(f"{self.path} is a database, but no store of gpu_track: name another file")
         elif base.execute("PRAGMA user_version").fetchone()[0] > VERSION:
             raise InputError(f"{self.path} was made by a newer gpu_track: use that one")
-        elif base.execute("PRAGMA quick_check").fetchone()[0] != "ok":
+        elif (base.execute("PRAGMA quick_check").fetchone()[0] != "ok" or not self._tables() >= _NAMES
+              or any(base.execute(question).fetchone() for question in _NO_NUMBERS)):
             raise InputError(f"{self.path} is damaged: restore it from a copy")
+
+    def _tables(self) -> set[str]:
+        return {row[0] for row in self._base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+    def _make(self) -> None:
+        """Make the tables, all or none, unless another program has just done so."""
+        with self._base as base:
+            base.execute("BEGIN IMMEDIATE")
+            for statement in () if self._tables() else _TABLES.split(";"):
+                base.execute(statement)
 
     def __enter__(self) -> "Store":
         return self
@@ -120,6 +134,12 @@ class Store:
             if row.rowcount:
                 self._base.executemany("INSERT INTO measures VALUES (?, ?, ?)",
                                        [(row.lastrowid, n, v) for n, v in (result.measures or {}).items()])
+
+    def figures(self, result: Result, measured: float) -> dict[str, float] | None:
+        """Those that are there of a measurement, by its series, commit, repeat and time; None where it is not there."""
+        row = self._base.execute("SELECT id FROM runs WHERE series = ? AND hash = ? AND repeat = ? AND measured = ?",
+                                 (result.series, result.hash, result.repeat, measured)).fetchone()
+        return row and dict(self._base.execute("SELECT name, value FROM measures WHERE run = ?", row).fetchall())
 
     def set_baseline(self, series: str, commit: str) -> None:
         """Choose the commit that a series is relative to."""
@@ -185,7 +205,10 @@ class Store:
         """The records of --perf of a commit's good repeats."""
         rows = self._base.execute("SELECT record FROM runs WHERE series = ? AND hash = ? AND status = 'ok' "
                                   "AND record IS NOT NULL ORDER BY measured, id", (series, commit))
-        return [json.loads(r[0]) for r in rows]
+        try:
+            return [json.loads(r[0]) for r in rows]
+        except ValueError as error:
+            raise InputError(f"{self.path} is damaged (a record of {commit[:10]}): restore it from a copy") from error
 
     def machines(self, series: str) -> list[str]:
         """Names of the machines that a series was measured on."""

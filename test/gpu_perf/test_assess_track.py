@@ -19,7 +19,7 @@ from gpu_perf.measure import Bench, measure
 from gpu_perf.problems import find_problem
 from gpu_perf.repository import commits_of
 from gpu_perf.site import build
-from gpu_perf.store import Commit, Result, Store
+from gpu_perf.store import APPLICATION, Commit, Result, Store
 
 
 def filled(path: Path, slower: float = 1.2, commits: int = 16) -> Path:
@@ -117,7 +117,11 @@ def test_lists_and_tables_from_elsewhere(tmp_path: Path, capsys) -> None:
     (tmp_path / "daily.csv").write_text("date,run time\n2026-01-03,2.0\n2026-01-04T06:00,2.5\n")
     assert main(["import", str(tmp_path / "daily.csv"), *store]) == 0
     assert main(["import", str(tmp_path / "daily.csv"), *store]) == 0           # once more adds nothing
-    assert "2 of 2 commits are new" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "2 of 2 commits are new" in said and "2 of 2 lines are new in daily\n0 of 2 lines are new in daily" in said
+    (tmp_path / "daily.csv").write_bytes(b"\xef\xbb\xbfdate,run time\r\n2026-01-03,2.0\r\n2026-01-04T06:00,2.7\r\n")
+    assert main(["import", str(tmp_path / "daily.csv"), *store]) == 2           # nor does a figure that was changed
+    assert "the figures of 2026-01-04 are not those that daily has from before" in capsys.readouterr().err
     with Store(tmp_path / "track.sqlite") as base:
         assert base.measured("old code") == {"3f87ff9": {"run time": [2.0, 2.1], "% MPI": [7.0]},
                                              "9c18f6d": {"run time": [3.0], "% MPI": [8.0]}}
@@ -131,6 +135,9 @@ def test_lists_and_tables_from_elsewhere(tmp_path: Path, capsys) -> None:
     ("a.csv", "date,run time\n2026-01-03,fast\n", "line 2, run time: 'fast' is no number"),
     ("a.csv", "date,run time\n2026-01-03,inf\n", "no finite number"),
     ("a.csv", "date,run time\nyesterday,2\n", "'yesterday' is no date"),
+    ("a.csv", "date,run time\nnan,2\n", "'nan' is no date"), ("a.csv", "date,run time\n1e12,2\n", "'1e12' is no date"),
+    ("a.csv", "commit,date,run time\nabc1234,inf,2\n", "'inf' is no date"),
+    ("a.csv", f"date,run time\n2026-01-03,{'1' * 200000}\n", "is no table (field larger than"),
     ("a.csv", "date,run time\n2026-01-03\n", "not as many cells"),
     ("a.csv", "run time\n2.0\n", "commit or date"), ("a.csv", "date,run time\n", "no lines"),
     ("a.csv", "\x00\x01", "commit or date"), ("a.csv", b"\xff\xfe\x00", "no text"),
@@ -171,6 +178,37 @@ def test_files_that_are_no_stores(tmp_path: Path, capsys, kind: str, words: str)
     (line,) = capsys.readouterr().err.splitlines()
     assert words in line
     assert (path.read_bytes() if path.exists() else b"") == content
+
+
+@pytest.mark.parametrize("change", ["DROP TABLE measures", "UPDATE measures SET value = 'fast'",
+                                    "UPDATE commits SET date = 'yesterday'"])
+def test_stores_that_were_tampered_with(tmp_path: Path, capsys, change: str) -> None:
+    path = filled(tmp_path / "whole.sqlite")
+    with closing(sqlite3.connect(path)) as base, base:
+        base.execute(change)
+    for command in ("check", "list"):
+        assert main([command, "--store", str(path)]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "is damaged: restore it from a copy" in line
+
+
+def test_a_store_that_was_begun_is_made(tmp_path: Path) -> None:
+    """A program that was killed may have left a store without tables."""
+    path = tmp_path / "track.sqlite"
+    with closing(sqlite3.connect(path)) as base, base:
+        base.execute(f"PRAGMA application_id = {APPLICATION}")
+    with Store(path) as store:
+        assert store.add_commits([Commit("abcd123", 1.0)]) == 1
+
+
+def test_a_series_without_a_result_does_not_hide_the_others(tmp_path: Path, capsys) -> None:
+    path = filled(tmp_path / "track.sqlite")
+    assert main(["check", "--store", str(path)]) in (0, 1)
+    others = capsys.readouterr().out
+    with Store(path) as store:
+        store.add_result(Result("empty", store.commits()[0].hash, 0, "m", "failed", "no"))
+    assert main(["check", "--store", str(path)]) in (0, 1)
+    assert capsys.readouterr().out == f"empty: not judged: no commit has a result\n{others}"
 
 
 def test_a_failed_addition_leaves_what_was_there(tmp_path: Path) -> None:

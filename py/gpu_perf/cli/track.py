@@ -142,6 +142,9 @@ def _check(args: argparse.Namespace, store: "Store") -> ExitCode:
     since = store.find(args.since) if args.since else None
     code = ExitCode.DONE
     for name in args.series or store.series():
+        if not args.series and not store.measured(name):
+            print(f"{name}: not judged: no commit has a result")
+            continue
         history = history_of(store, name, args.baseline)
         lines = verdict(history, since)
         if len(history.commits) < FEWEST:
@@ -175,7 +178,8 @@ def _import(args: argparse.Namespace, store: "Store") -> ExitCode:
             raise
         known = _known(args, store)
         name = args.series or path.stem
-        print(f"{add_table(store, path, name, known)} lines added to {name}")
+        new, lines = add_table(store, path, name, known)
+        print(f"{new} of {lines} lines are new in {name}")
         return ExitCode.DONE
     print(f"{store.add_commits(listed)} of {len(listed)} commits are new")
     return ExitCode.DONE
