@@ -17,6 +17,8 @@ FURTHER = ("keep_cosmics", "psferr_in_ivar", "tail_radius", "background")      #
 MOST_SHOWN = 60              # characters of a value in a message
 MOST_DIAGONALS = 64          # on each side, half of the highest stamp: the banded core has kernels of its own for each
 MOST_BINS = 1_000_000        # of a spectrum: more than the pixels of any detector along a fibre
+MOST_THREADS = 4096          # of a process: what they share is cut into so many pieces
+LARGEST = 1e100              # of what is squared
 _RANGES: Ranges = {
     "specmin": (0, math.inf, "be 0 or more"),
     **dict.fromkeys(("nspec", "bundlesize", "nsubbundles", "nwavestep"), (1, math.inf, "be 1 or more")),
@@ -127,8 +129,8 @@ class ExtractConfig:
             yield f"ndiag is {self.ndiag}, must lie between 0 and {MOST_DIAGONALS}; the dense core takes more"
         for name in ("psferr", "regularize"):
             value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value >= 0):
-                yield f"{name} is {value}, must be a finite number, 0 or more"
+            if value is not None and not 0 <= value <= LARGEST:
+                yield f"{name} is {value}, must lie between 0 and {LARGEST:g}"
         yield from out_of_range(self, _RANGES)
         if not 0.9 < self.wave_factor < 1.1:
             yield f"wave_factor is {self.wave_factor!r}, must be close to 1 (a Doppler factor)"

@@ -47,13 +47,17 @@ def _real(name: str, array: Any, units: tuple[str, ...] = ()) -> np.ndarray:
     if getattr(array, "mask", None) is not None:
         raise InputError(f"{name} is a masked array, must be a plain one: give its data, and an ivar that is 0 where "
                          "it is masked")
-    array = np.asarray(array)
+    try:
+        array = np.asarray(array)
+    except ValueError as error:
+        raise InputError(f"{name} is no array: its rows differ in length") from error
     if array.dtype.kind not in "fiu":
         raise InputError(f"{name} is of type {array.dtype}, must be real numbers, float32 or float64")
     native = array.dtype.newbyteorder("=")
     return array.astype(native if native in (np.float32, np.float64) else np.float64, copy=False)
 
 
+MOST_CORES = 2     # of a PSF
 _UNITS = ("electron", "ph"), ("1 / electron2", "1 / ph2")      # of an image, and of its ivar
 
 
@@ -78,6 +82,15 @@ def _whole(name: str, given: Any) -> IntArray:
     if not (np.isfinite(array).all() and (array == np.rint(array)).all()):
         raise InputError(f"{name} must be whole numbers, one for each fibre")
     return array.astype(np.int64)
+
+
+def _pair(name: str, given: Any, least: int) -> tuple[int, int]:
+    """Two whole numbers of pixels, (y, x)."""
+    pair = _whole(name, given)
+    _check(name, pair, (2,))
+    if pair.min() < least:
+        raise InputError(f"{name} is {given}, must be two whole numbers, (y, x), {least} or more")
+    return int(pair[0]), int(pair[1])
 
 
 @dataclass(frozen=True)
@@ -154,6 +167,8 @@ class Legendre:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "coeff", _real("a series of the PSF", self.coeff).astype(np.float64, copy=False))
+        if self.coeff.ndim < 2 or not self.coeff.shape[-1]:
+            raise InputError(f"a series of the PSF has shape {self.coeff.shape}, needed is (fibres, coefficients)")
         if not -np.inf < self.wmin < self.wmax < np.inf:
             raise InputError(f"a series of the PSF has wmin {self.wmin} and wmax {self.wmax}, needed are two "
                              "wavelengths, ascending")
@@ -230,20 +245,40 @@ class PsfModel:
     own: Legendre | None = None
 
     def __post_init__(self) -> None:
-        _check("trace y", self.y.coeff, (self.nfibre, None))
-        if self.own is not None:
-            _check("own wavelengths", self.own.coeff, (self.nfibre, None))
-        for name in ("cores", "stamp", "shape", "offset"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-        if not self.cores:
-            raise InputError("the PSF has no core, must have one or two")
-        for core in self.cores:
-            _check("gh", core.gh.coeff, (None, None, self.nfibre, None))
+        for name, kind in (("x", Legendre), ("y", Legendre), ("own", Legendre | None), ("tail", Tail | None)):
+            if not isinstance(getattr(self, name), kind):
+                raise InputError(f"{name} of the PSF is of type {type(getattr(self, name)).__name__}, must be a "
+                                 f"{'Tail' if name == 'tail' else 'Legendre'}")
+        if not isinstance(self.cores, list | tuple) or not all(isinstance(core, Core) for core in self.cores):
+            raise InputError("cores of the PSF must be a tuple of one Core or two")
+        object.__setattr__(self, "cores", tuple(self.cores))
+        for name, least in (("stamp", 1), ("shape", 1)):
+            object.__setattr__(self, name, _pair(name, getattr(self, name), least))
+        offset = _real("offset", self.offset)
+        _check("offset", offset, (2,))
+        object.__setattr__(self, "offset", tuple(offset.tolist()))
+        self._check_fibres()
         if self.bundle is not None:
             object.__setattr__(self, "bundle", _whole("bundle", self.bundle))
         psferr = _real("psferr", self.psferr)
         if psferr.ndim or not 0 <= psferr < np.inf:
             raise InputError(f"psferr of the PSF is {self.psferr}, must be a finite number, 0 or more")
+
+    def _check_fibres(self) -> None:
+        """Raise InputError where a series is not of all fibres, or there are more cores than kernels know."""
+        if not 1 <= len(self.cores) <= MOST_CORES:
+            raise InputError(f"the PSF has {len(self.cores) or 'no'} core{'s' * (len(self.cores) > 1)}, must have one "
+                             "or two")
+        _check("trace x", self.x.coeff, (None, None))
+        parts = [("trace y", self.y), ("own wavelengths", self.own)]
+        parts += [(name, getattr(core, name)) for core in self.cores for name in ("sigma_x", "sigma_y", "nsig")]
+        parts += [] if self.tail is None else [(f"tail {each.name}", getattr(self.tail, each.name))
+                                               for each in fields(self.tail)]
+        for name, series in parts:
+            if series is not None:
+                _check(name, series.coeff, (self.nfibre, None))
+        for core in self.cores:
+            _check("gh", core.gh.coeff, (None, None, self.nfibre, None))
 
     @property
     def nfibre(self) -> int:

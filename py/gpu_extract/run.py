@@ -94,11 +94,14 @@ def draft(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm = SE
           threads: int = 1, start: Draft | None = None) -> Draft:
     """All passes over an image but the last, on all ranks: what `extract` can start from, and `model` draws.
 
-    The arguments are those of `extract`; of config.passes, one pass is made at least.
+    The arguments are those of `extract`; of config.passes, one pass is made at least. Raises what `extract` raises.
     """
     with rank_verbs(comm).together(), compiling(recorder), one_thread(), looked_up_once():
         check_arguments((image, psf, config, start), threads)
         check_unit(image)
+        check_factor(psf, config)
+        for sentence in compare(image, psf, config) if comm.rank == 0 else ():
+            recorder.warn(sentence)
         get_ready(image, psf, config, comm, recorder, CPU)
         job = _job(image, psf, replace(config, passes=max(config.passes, 2)), threads, np.float64)
         return make_draft(image, job, comm, recorder, start)

@@ -9,7 +9,7 @@ from astropy.io import fits
 from astropy.nddata import CCDData
 
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import Card, Image, Legendre
+from gpu_extract.data import Card, Image, Legendre, Tail
 from gpu_extract.errors import InputError
 from gpu_extract.run import draft, extract, extract_from
 from gpu_extract.simulate import SimConfig, simulate
@@ -72,13 +72,19 @@ def test_what_is_no_image_psf_or_setting(made):
         assert refused(work, psf, image, CONFIG).startswith("image is of type PsfModel, must be an Image")
         assert refused(work, image, psf, {}).startswith("config is of type dict, must be an ExtractConfig")
         assert "comm is of type SimpleNamespace, must" in refused(work, image, psf, CONFIG, comm=SimpleNamespace())
-        for threads in (0, -1, 2.0, None, True):
+        nothing = Image(np.zeros((0, 0)), np.zeros((0, 0)))
+        assert "the image has shape (0, 0), must have a pixel at least" in refused(work, nothing, psf, CONFIG)
+        other = replace(image, cards=(("CAMERA", "b3"),))
+        named = replace(psf, identity={"CAMERA": "r0"})
+        assert "the image's CAMERA is b3, that of" in refused(work, other, named, CONFIG)
+        for threads in (0, -1, 2.0, None, True, 10**7):
             assert f"threads is {threads}, must be a whole" in refused(work, image, psf, CONFIG, threads=threads)
     assert "start is of type Image, must be a Draft: draft(" in refused(extract_from, image, image, psf, CONFIG)
     assert "start is of type str, must be a Draft" in refused(draft, image, psf, CONFIG, start="draft")
     for dtype in ("f2", int, complex, "float33"):
         assert "must be float64 or float32" in refused(extract, image, psf, CONFIG, dtype=dtype)
     assert "fibermap is ndarray, must be a FiberMap" in refused(replace, image, fibermap=image.fibermap.rows)
+    assert refused(Image, [[1, 2], [3]], [[1, 2], [3]]) == "pix is no array: its rows differ in length"
     assert "read_noise has shape (2,)" in refused(replace, image, read_noise=np.ones(2))
     assert "read_noise is of type <U3" in refused(replace, image, read_noise="2.6")
 
@@ -87,6 +93,14 @@ def test_settings_are_said_on_one_line_in_short():
     for given in (np.arange(6020.0, 6060.1, 0.8), [602, 606, 0.08] * units.nm):
         said = refused(ExtractConfig, given)
         assert said.endswith("must be three numbers: first, last, step, in Angstrom") and len(said) < 150
+
+
+def test_settings_whose_square_is_no_number():
+    for name in ("regularize", "psferr"):
+        assert getattr(ExtractConfig(CONFIG.wavelength, **{name: 1e100}), name) == 1e100
+        for value in (1e160, float("inf"), float("nan"), -1.0):
+            assert f"{name} is {value}, must lie between 0 and 1e+100" in refused(ExtractConfig, CONFIG.wavelength,
+                                                                                  **{name: value})
 
 
 def test_diagonals_have_an_upper_limit():
@@ -111,5 +125,22 @@ def test_psfs_that_contradict_themselves(made):
     for psferr in (np.nan, np.inf, -0.01, [0.01]):
         assert "psferr of the PSF is" in refused(replace, psf, psferr=psferr)
     assert "has no core" in refused(replace, psf, cores=())
+    for what, value, said in (
+            ("x", psf.x.coeff, "x of the PSF is of type ndarray, must be a Legendre"),
+            ("tail", 5, "tail of the PSF is of type int, must be a Tail"),
+            ("cores", psf.cores[0], "a tuple of one Core"),
+            ("cores", psf.cores * 3, "the PSF has 3 cores, must have one or two"), ("stamp", 11, "stamp has shape ()"),
+            ("stamp", (11.5, 17), "must be whole numbers"), ("stamp", (-11, 17), "stamp is (-11, 17), must be two"),
+            ("shape", (0, 104), "shape is (0, 104), must be two"), ("shape", (1, 192, 104), "shape has shape (3,)"),
+            ("shape", None, "shape has shape ()"), ("offset", ("a", 7.5), "offset is of type <U")):
+        assert said in refused(replace, psf, **{what: value})
+    assert replace(psf, stamp=(11.0, 17.0)).stamp == (11, 17)
+    core, part = psf.cores[0], replace(psf.x, coeff=psf.x.coeff[:3])
+    for series in (part, replace(psf.x, coeff=np.concatenate([psf.x.coeff] * 2)), replace(psf.x, coeff=[psf.x.coeff])):
+        for name in ("sigma_x", "sigma_y", "nsig"):
+            assert f"{name} has shape" in refused(replace, psf, cores=(replace(core, **{name: series}),))
+        assert "tail index has shape" in refused(replace, psf, tail=Tail(*[psf.x] * 4, series))
+    for coeff in (np.zeros(3), np.zeros((3, 0))):
+        assert "needed is (fibres, coefficients)" in refused(Legendre, coeff, 6000.0, 6110.0)
     for ends in ((6110.0, 6000.0), (6000.0, 6000.0), (np.nan, 6000.0), (6000.0, np.inf)):
         assert "needed are two wavelengths, ascending" in refused(Legendre, psf.x.coeff, *ends)

@@ -183,6 +183,8 @@ def test_bad_psfs(refused, tmp_path):
         (("--preset", "desi-x"), "no preset 'desi-x'; there are desi-b"),
         (("--loglevel", "loud"), "invalid choice: 'loud' (choose from 'debug', 'info'"),
         (("--threads", "0"), "--threads is 0"),
+        (("--threads", "1000000000"), "--threads is 1000000000, must be 4096 or less"),
+        (("-r", "1e160"), "regularize is 1e+160, must lie between 0 and 1e+100"),
         (("--no-such-option",), "unrecognized arguments: --no-such-option"),
         (("--gpu", "--no-gpu"), "not allowed with"),
     ],

@@ -3,7 +3,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_extract.config import ExtractConfig
+from gpu_extract.config import MOST_THREADS, ExtractConfig
 from gpu_extract.data import Draft, Image, PsfModel
 from gpu_extract.errors import InputError
 from gpu_extract.seams import Comm
@@ -29,11 +29,13 @@ def check_arguments(what: tuple[Any, Any, Any, Any], threads: Any, dtype: Any = 
         if not isinstance(given, kind):
             raise InputError(f"{name} is of type {type(given).__name__}, must be {wanted}")
     psf = what[1]
+    if 0 in what[0].shape:
+        raise InputError(f"the image has shape {what[0].shape}, must have a pixel at least")
     if psf.bundle is not None and len(psf.bundle) != psf.nfibre:
         raise InputError(f"{psf.name}: bundle has {len(psf.bundle)} numbers, must have one for each of {psf.nfibre} "
                          "fibres")
-    if isinstance(threads, bool) or not isinstance(threads, int | np.integer) or threads < 1:
-        raise InputError(f"threads is {threads!r}, must be a whole number, 1 or more")
+    if isinstance(threads, bool) or not isinstance(threads, int | np.integer) or not 1 <= threads <= MOST_THREADS:
+        raise InputError(f"threads is {threads!r}, must be a whole number, 1 to {MOST_THREADS}")
     try:
         fine = np.dtype(dtype).newbyteorder("=") in (np.float32, np.float64)
     except TypeError:

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, NoReturn, TextIO, TypeVar
 
 from gpu_extract import __version__
+from gpu_extract.config import MOST_THREADS
 from gpu_extract.errors import ExitCode, GpuExtractError, InputError, did_you_mean, is_interruption, one_of
 from gpu_extract.perf.clock import stamp
 
@@ -180,7 +181,7 @@ def stop_when_asked() -> None:
 def set_threads(threads: int | None) -> None:
     """Threads of the numerical libraries; they look only once, when they are loaded. None: one, unless the environment
     says otherwise."""
-    at_least(threads, "--threads")
+    check_threads(threads)
     given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()       # a list is for nested regions
     usual = given if given.isdecimal() and int(given) else "1"
     for variable in THREAD_VARIABLES:
@@ -271,6 +272,13 @@ def at_least(value: T, what: str, least: int = 1) -> T:
     if isinstance(value, int) and value < least:
         raise InputError(f"{what} is {value}, must be {least} or more")
     return value
+
+
+def check_threads(threads: int | None) -> None:
+    """Raise InputError where no process could have so many."""
+    at_least(threads, "--threads")
+    if threads is not None and threads > MOST_THREADS:
+        raise InputError(f"--threads is {threads}, must be {MOST_THREADS} or less")
 
 
 def start_logging(prog: str, level: str, when: str | None = None) -> None:

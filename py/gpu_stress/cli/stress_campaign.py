@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpu_extract import __version__
-from gpu_extract.cli.common import NAMES, at_least, log
+from gpu_extract.cli.common import NAMES, at_least, check_threads, log
 from gpu_extract.errors import ExitCode, InputError
 from gpu_extract.io.atomic import check_folder, write_json
 from gpu_perf.campaign import Outcome, run
@@ -43,7 +43,7 @@ def run_campaign(args: argparse.Namespace) -> int:
 def _product(args: argparse.Namespace) -> Product:
     modules = args.modules or NAMES(args.module or "numpy")
     devices = devices_of(args.devices, "cupy" if "cupy" in modules else "numpy")
-    at_least(args.threads, "--threads")
+    check_threads(args.threads)
     return Product(modules, args.tests, args.shapes, args.dtypes, args.procs, spec_of(args, "fft"), devices,
                    args.threads, args.timeout, args.plant_fault)
 
