@@ -182,7 +182,10 @@ def step_from(task: Task, state: State, curved: Curvature) -> tuple[State, float
     scene, known = scene_of(task, state, shapes=curved.shapes), curved.known
     pull = gradient(scene)[0] - known @ away(state.now, task.start, scene.size)
     before = state.chi2 + _known(task, state.now, known)
-    scale = 1 / np.sqrt(np.diag(curved.matrix))
+    own = np.diag(curved.matrix)
+    if not (own > 0).all():            # light over which spots are nothing: the checks of lines and light say so
+        return state, 0.0
+    scale = 1 / np.sqrt(own)
     unit = curved.matrix * scale * scale[:, np.newaxis]
     for damping in DAMPING:
         try:

@@ -194,6 +194,15 @@ def test_nan_and_lost_bins_do_not_pass(frame):
     assert not rows(compare_frames(replace(frame, ivar=ivar), frame, "frame"))["ivar"].passed
 
 
+@pytest.mark.parametrize("value", [np.nan, -1.0, np.inf])
+def test_a_reference_without_an_error_does_not_pass(frame, value):
+    """A bin whose ivar is no number was taken for one without data, and not judged."""
+    ivar = frame.ivar.copy()
+    ivar[tuple(np.argwhere(frame.pixmask_fraction < 0.5)[0])] = value
+    found = rows(compare_frames(frame, replace(frame, ivar=ivar), "frame"))
+    assert not found["flux"].passed or not found["ivar"].passed
+
+
 @pytest.mark.parametrize(("state", "other"), [
     (Status.GOOD, Status.EMPTY), (Status.EMPTY, Status.DROPPED), (Status.FAILED, Status.EMPTY),
     (Status.WIDE_BAND, Status.FAILED)])

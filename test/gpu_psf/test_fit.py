@@ -7,11 +7,13 @@ from psf_errors import READ_NOISE, Errors, cold, least_errors, make_arc, moved
 from small_arc import FIBRES, Small
 
 from gpu_extract.data import Array, Image
+from gpu_extract.errors import InputError
 from gpu_extract.simulate.lamp import project_lines
 from gpu_psf.data import FitConfig, Lines
 from gpu_psf.fit import Fit, Status, fit_bundle
 from gpu_psf.prepare import psf_of
 from gpu_psf.prior import ALONE
+from gpu_psf.run import fit_psf
 from gpu_psf.sound import BundleError, arcs_apart, check_cores, check_error, check_reach
 
 
@@ -147,6 +149,8 @@ def broken(kind: str, small: Small) -> tuple[Image, Lines]:
         return replace(arc, pix=np.full(arc.pix.shape, 65535.0)), lines
     if kind == "masked":
         return replace(arc, ivar=np.zeros(arc.pix.shape)), lines
+    if kind.startswith("bright"):
+        return replace(arc, pix=arc.pix + float(kind[6:])), lines
     if kind.startswith("other lamp"):
         random = np.random.default_rng(int(kind[10:]))
         return arc, Lines(np.sort(random.uniform(6003, 6107, 14)), np.ones(14))
@@ -155,12 +159,19 @@ def broken(kind: str, small: Small) -> tuple[Image, Lines]:
 
 @pytest.mark.parametrize(("kind", "words"), [
     ("no light", "0 of 15 lines have light"), ("saturated", "0 of 15 lines have light"),
-    ("masked", "0 of 15 lines have light"), *((f"other lamp{n}", "lines of the list are seen") for n in (7, 13, 26)),
+    ("masked", "0 of 15 lines have light"), ("bright 1000", "lines of the list are seen"),
+    *((kind, "lines of the list are seen") for kind in ("bright 5000", "other lamp7", "other lamp13", "other lamp26")),
     ("other range", "none of the 2 lines lies within")])
 def test_what_cannot_be_fitted_is_said(small: Small, kind: str, words: str) -> None:
     arc, lines = broken(kind, small)
     with pytest.raises(BundleError, match=words):
         fit_bundle([arc], small.start, FIBRES, lines, FitConfig())
+
+
+def test_light_that_outshines_the_lines_is_said(small: Small) -> None:
+    arc, _ = broken("bright 20000", small)
+    with pytest.raises(InputError, match="light that is of no line outshines the lines"):
+        fit_psf([arc], small.start, small.lines, FitConfig(nspec=5))
 
 
 @pytest.mark.parametrize(("by", "share"), [((0.6, 0.0), 1.0), ((0.0, -0.9), 1.0), ((1.0, 1.0), 0.02)])

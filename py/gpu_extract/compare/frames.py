@@ -28,15 +28,15 @@ class _Pair:
             yield getattr(frame, field)[fibres][..., waves].astype(np.float64)
 
     def flux(self) -> Array:
-        """Differences of the flux in units of the reference's error."""
+        """Differences of the flux in units of the reference's error; NaN where that is none."""
         mine, theirs = self.cut("flux")
         _, ivar = self.cut("ivar")
-        return np.asarray(np.abs(mine - theirs) * np.sqrt(ivar))
+        return np.asarray(np.abs(mine - theirs) * np.sqrt(np.where((ivar >= 0) & (ivar < np.inf), ivar, np.nan)))
 
     def ivar(self) -> Array:
         """How far the ratio of the inverse variances is from 1 (0 where the reference's is 0)."""
         mine, theirs = self.cut("ivar")
-        return np.abs(np.divide(mine, theirs, out=np.ones_like(mine), where=theirs > 0) - 1)
+        return np.abs(np.divide(mine, theirs, out=np.ones_like(mine), where=theirs != 0) - 1)
 
     def chi2pix(self) -> Array:
         """Differences in units of 1 + chi2pix."""
@@ -154,7 +154,7 @@ def _paired(frame: Frame, reference: Frame, limits: Limits | str | None) -> tupl
     if (np.abs(own[0][np.ix_(mine, waves[0])] - own[1][np.ix_(theirs, waves[1])]) > SAME_WAVELENGTH).any():
         raise InputError("fibres have other wavelengths of their own in the frame than in its reference; compare "
                          "frames that were made with the same OWNWAVE of the PSF")
-    good = ~_masked(reference)[theirs][:, waves[1]] & (reference.ivar[theirs][:, waves[1]] > 0)
+    good = ~_masked(reference)[theirs][:, waves[1]] & (reference.ivar[theirs][:, waves[1]] != 0)
     return limits, _Pair((frame, reference), (mine, theirs), waves, good)
 
 

@@ -63,7 +63,7 @@ def verify(handle: BinaryIO, extents: Sequence[Extent], path: str, known: Mappin
     bad = [text for extent in extents for text in _mismatch(handle, extent, known)]
     if bad:
         raise InputError(f"{path}: {'; '.join(bad)}: the file changed after it was written or is corrupt; "
-                         "fetch it again, or read it as it is with --ignore-checksums")
+                         "fetch it again; gpu_extract and gpu_compare read it as it is with --ignore-checksums")
 
 
 def _mismatch(handle: BinaryIO, extent: Extent, known: Mapping[int, tuple[int, int]]) -> list[str]:
