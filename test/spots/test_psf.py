@@ -131,6 +131,7 @@ def test_a_stretch_of_a_recipe_is_the_recipe_of_the_stretch(psf, bins):
     part, own = stretch(recipe(psf, (1, 4), WAVE), bins), recipe(psf, (1, 4), WAVE[slice(*bins)])
     for name in ("x0", "y0"):
         np.testing.assert_array_equal(getattr(part, name), getattr(own, name))
+        assert getattr(part, name).flags.c_contiguous
     known = [*range(2 + 3 * len(psf.cores)), *(range(8, 13) if psf.tail else [])]
     np.testing.assert_array_equal(part.numbers[:, known], own.numbers[:, known])
     assert part.numbers.flags.c_contiguous

@@ -95,12 +95,15 @@ def recipe(psf: PsfModel, fibres: tuple[int, int], wave: Array, arena: Arena | N
 
 
 def stretch(whole: Recipe, bins: tuple[int, int]) -> Recipe:
-    """The recipe of bins first .. last - 1 only; both are multiples of LANE, or last is the number of all bins."""
+    """The recipe of bins first .. last - 1 only; both are multiples of LANE, or last is the number of all bins.
+
+    Its arrays have no gaps, as those of the whole: kernels are compiled for such.
+    """
     part = slice(bins[0], bins[1] + -bins[1] % LANE)
     if part.stop - part.start >= whole.x0.shape[1]:
         return whole
     cores = tuple(core._replace(basis=np.ascontiguousarray(core.basis[:, part])) for core in whole.cores)
-    return replace(whole, x0=whole.x0[:, part], y0=whole.y0[:, part],
+    return replace(whole, x0=np.ascontiguousarray(whole.x0[:, part]), y0=np.ascontiguousarray(whole.y0[:, part]),
                    numbers=np.ascontiguousarray(whole.numbers[..., part]), cores=(cores[0], cores[1]))
 
 
