@@ -55,7 +55,7 @@ def places(nwave: int) -> np.ndarray:
 def test_couple(step: int, hw: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fibres of more than one section, rows up and down; all bins of a row at once, and in parts."""
     nwave, nd = 83, 3
-    monkeypatch.setattr(normal, "MOST", most)
+    monkeypatch.setattr("gpu_extract.device.cuda.lanes.MOST", most)
     y0, x0 = positions(nwave=nwave)
     white = np.random.default_rng(1).random((2 * NFIBRE, NY * NX, nwave))
     icov, wanted = np.zeros((2, 2 * NFIBRE, nd, 2 * hw + 1, nwave))
