@@ -88,8 +88,8 @@ class CupyDevice(Device):
         array.data.data.memset_async(0, array.data.nbytes, stream)
 
     def launch(self, kernel: TextKernel, count: int, args: tuple[Any, ...], stream: Any) -> None:
-        values = [value.data if isinstance(value, DeviceArray) else _NUMBERS.get(kind, np.uintp)(value or 0)
-                  for kind, value in zip(kernel.travelling, args, strict=True)]
+        values = [value.data if isinstance(value, DeviceArray) else np.uintp(0) if value is None else
+                  _NUMBERS[kind](value) for kind, value in zip(kernel.travelling, args, strict=True)]
         if kernel not in self._kernels:
             module = self._cupy.RawModule(code=source(*kernel.unit), options=OPTIONS)
             self._kernels |= {one: module.get_function(one.entry) for one in kernel.unit}
