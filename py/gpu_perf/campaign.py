@@ -33,12 +33,18 @@ STATE = "campaign.jsonl"
 SEVERITY = ("ok", "unsupported", "out of memory", "wrong", "timeout", "killed", "failed")
 FAILED = SEVERITY[-3:]
 
+
+def _born(value: Any) -> bool:
+    """Whether it is a process: its number, and what tells it from others that had that number."""
+    return isinstance(value, list) and len(value) == 2 and fits(value[0], whole) and fits(value[1], (text, None))
+
+
 # what lines of each kind hold at least
 _SPAN = [number]
 _PROCESS = {"index": count, "pid": (whole, None), "status": text, "code": (whole, None), "started": number,
             "ended": number, "result": (dict, None), "error": text}
 LINES = {"plan": {"repeats": count, "commands": [{"name": text, "digest": text}]},
-         "start": {"name": text, "repeat": count, "pids": [list]},
+         "start": {"name": text, "repeat": count, "pids": [_born]},
          "outcome": {"name": text, "repeat": count, "digest": text, "status": text, "started": number,
                      "seconds": number, "interval": (_SPAN, None), "processes": [_PROCESS], "facts": dict}}
 

@@ -87,8 +87,9 @@ class Store:
     def _check(self) -> None:
         base = self._base
         base.execute("PRAGMA foreign_keys = ON")
+        empty = not self._tables()       # looked at first: another program may make them now, and its mark with them
         known = base.execute("PRAGMA application_id").fetchone()[0]
-        if known in (0, APPLICATION) and not self._tables():
+        if empty and known in (0, APPLICATION):
             self._make()
         elif known != APPLICATION:
             raise InputError(f"{self.path} is a database, but no store of gpu_track: name another file")

@@ -201,6 +201,23 @@ def test_a_store_that_was_begun_is_made(tmp_path: Path) -> None:
         assert store.add_commits([Commit("abcd123", 1.0)]) == 1
 
 
+@pytest.mark.parametrize("before", [True, False])
+def test_a_store_that_another_program_makes_meanwhile(tmp_path: Path, monkeypatch, before: bool) -> None:
+    """Just before, or just after this one has seen that there are no tables."""
+    path, honest = tmp_path / "track.sqlite", Store._tables
+
+    def meanwhile(store: Store) -> set[str]:
+        monkeypatch.setattr(Store, "_tables", honest)
+        found = set() if before else honest(store)
+        with Store(path) as other:
+            assert other.add_commits([Commit("abcd123", 1.0)]) == 1
+        return honest(store) if before else found
+
+    monkeypatch.setattr(Store, "_tables", meanwhile)
+    with Store(path) as store:
+        assert store.add_commits([Commit("abcd123", 1.0)]) == 0
+
+
 def test_a_series_without_a_result_does_not_hide_the_others(tmp_path: Path, capsys) -> None:
     path = filled(tmp_path / "track.sqlite")
     assert main(["check", "--store", str(path)]) in (0, 1)

@@ -224,7 +224,8 @@ def test_a_foreign_state_file_is_refused_and_left_alone(tmp_path, text):
 
 @pytest.mark.parametrize(("kind", "where", "value"), [
     ("plan", ("repeats",), "2"), ("plan", ("repeats",), 10**7), ("plan", ("commands", 0), "a"),
-    ("plan", ("commands", 0, "digest"), None), ("start", ("pids",), 7), ("outcome", ("repeat",), 0.5),
+    ("plan", ("commands", 0, "digest"), None), ("start", ("pids",), 7),
+    ("start", ("pids", 0), [1]), ("outcome", ("repeat",), 0.5),
     ("outcome", ("seconds",), "1"), ("outcome", ("seconds",), float("nan")), ("outcome", ("interval",), [1.0]),
     ("outcome", ("processes",), []), ("outcome", ("processes", 0), {}), ("outcome", ("processes", 0, "status"), 3),
     ("outcome", ("processes", 0, "later"), 1), ("outcome", ("later",), 1), ("outcome", ("facts",), None)])
