@@ -164,3 +164,16 @@ def test_the_page_in_a_browser(make: Make, tmp_path: Path, browser: Any) -> None
     rows = [row.text.split() for row in browser.all("#t-kernels-under-their-stages + .scroll tbody tr")]
     assert rows[0] == ["bundle", ">", "normal", "add_tile", "2", "18.000", "78.3%", "9000.0", "10000.0"]
     assert browser.requests() == [] and browser.complaints() == []
+
+
+@pytest.mark.parametrize("words", [
+    ("nsys", "FILE", "--html", "FILE"), ("report", "FILE", "--html", "FILE"), ("talp", "FILE", "-o", "FILE"),
+    ("report", "other", "--reference", "FILE", "--html", "FILE"), ("talp", "other", "--reference", "FILE", "-o", "FILE"),
+    ("report", "other", "--ceilings", "FILE", "--html", "FILE")])
+def test_what_a_report_is_made_from_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                                          words: tuple[str, ...]) -> None:
+    path = tmp_path / "file"
+    path.write_text("an input")
+    assert main([str(path) if word == "FILE" else word for word in words]) == 2
+    assert f"{path}: {words[-2]} is the same file as " in capsys.readouterr().err
+    assert path.read_text() == "an input"

@@ -193,6 +193,9 @@ def test_inputs_stay(files: Files, tmp_path: Path, capfd: pytest.CaptureFixture[
     assert main(["preprocess", "-i", f"{arc}[0]", "-o", str(arc)]) == 2
     said = capfd.readouterr().err
     assert "-o is the same file as --psf" in said and "-o is the same file as -i" in said
+    for option in ("--flat", "--arc", "--pairs", "--lines"):
+        assert main(["start", option, str(arc), "-o", str(arc)]) == 2
+        assert f"-o is the same file as {option}" in capfd.readouterr().err
     assert arc.read_text() == "an input"
 
 

@@ -68,7 +68,8 @@ def body(args: argparse.Namespace) -> int:
     from gpu_psf.start.run import start_psf
 
     check_target(args.output, endings=FITS_ENDINGS)
-    check_apart((("--flat", args.flat), ("--arc", args.arc), ("--psf", args.psf)), (("-o", args.output),))
+    check_apart(((f"--{name}", getattr(args, name)) for name in ("flat", "arc", "psf", "pairs", "lines")),
+                (("-o", args.output),))
     lines, slit = _lines(args), _slit(args)
     described = None if args.spectrograph is None else read_spectrograph(args.spectrograph)
     slit = described.slit if slit is None and described is not None else slit
