@@ -126,6 +126,16 @@ def test_nothing_is_solved_for_off_the_ccd():
         assert prepare(psf, config).plan.extended[0] >= cut.extended[0]
 
 
+@pytest.mark.parametrize("dy", [-100.0, 200.0])
+def test_what_was_asked_for_is_solved_for_off_the_ccd(dy):
+    """However many of its own bins no fibre sees, at either end."""
+    psf = moved(oracle.make_psf("v3", 5), dy, 0.0, (300, 56))
+    whole = make_plan(psf, ExtractConfig(wavelength=(6050.0, 6098.0, 0.8)), 60)
+    seen, cut = touched(psf, whole.extended), on_ccd(psf, whole)
+    assert not seen[whole.inner][[0, -1]].all() and seen[whole.inner].any()
+    np.testing.assert_array_equal(cut.extended[cut.inner], whole.extended[whole.inner])
+
+
 def touched(psf, wave):
     """Whether a pixel of some fibre's spot lies on the CCD."""
     y0, x0 = corners(psf, centres(psf, (0, psf.nfibre), wave))

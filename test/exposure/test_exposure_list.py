@@ -50,6 +50,7 @@ def test_a_list_names_what_it_likes(tmp_path: Path) -> None:
     ("odd.fits", {"psf": "psf-{stem.x}.fits", "output": "o"}, "cannot be filled in"),
     ("a.fits p.fits a.fits", {}, "is to be the frame of .*a.fits, and is an image or a PSF that is read"),
     ("a.fits p.fits x/../p.fits", {}, "is an image or a PSF that is read"),
+    ("a.fits x/../p.fits p.fits", {}, "is an image or a PSF that is read"),
     ("a.fits p.fits b.fits\nb.fits p.fits c.fits", {}, "b.fits: is to be the frame of .*a.fits, and is an image"),
     ("frame-a.fits p.fits\na.fits p.fits", {"output": "."}, "is an image or a PSF that is read")])
 def test_lists_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: str,

@@ -13,8 +13,8 @@ import pytest
 from outside import largest_file
 
 from gpu_extract.cli.exposure import no_empty_folder
-from gpu_extract.errors import OutputError
-from gpu_extract.io.atomic import atomic, check_target, temporary_name
+from gpu_extract.errors import InputError, OutputError
+from gpu_extract.io.atomic import atomic, check_apart, check_target, temporary_name
 from gpu_extract.io.claim import remove_unclaimed
 
 
@@ -143,6 +143,18 @@ def test_a_folder_that_may_not_be_searched(check):
     finally:
         folder.rmdir()
     assert "cannot be written: Permission denied; change the permissions" in found.stdout
+
+
+def test_an_output_is_no_input_and_no_other_output(tmp_path):
+    """By whatever name, links among them; options that name no file are no file."""
+    image, link, new = (str(tmp_path / name) for name in ("image", "link", "new"))
+    Path(image).touch()
+    Path(link).symlink_to(image)
+    for one, other in ((image, image), (image, link), (link, image), (image, f"{tmp_path}/x/../image")):
+        for inputs, outputs in (([("-i", one)], [("-o", other)]), ([], [("-i", one), ("-o", other)])):
+            with pytest.raises(InputError, match="-o is the same file as -i; give it another name"):
+                check_apart(inputs, outputs)
+    check_apart([("-i", image), ("-p", image), ("-f", None)], [("-o", new), ("-m", None), ("-q", None)])
 
 
 def test_a_link_stays_a_link(tmp_path):
