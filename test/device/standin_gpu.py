@@ -168,7 +168,7 @@ class RawModule:
     too, which the text leaves out."""
 
     def __init__(self, *, code: str, options: tuple[str, ...]):
-        assert options == text.OPTIONS
+        assert options == text.OPTIONS and "--fmad=false" in options, "a GPU would round otherwise"
         self._code = code
 
     def get_function(self, name: str) -> Any:
@@ -177,6 +177,7 @@ class RawModule:
         def launch(grid: tuple[int], block: tuple[int], args: tuple[Any, ...]) -> None:
             count, values = int(args[0]), args[1:]
             assert Stream.current, "a launch outside of a stream goes to the default one"
+            assert grid[0] > 0, "a GPU refuses a grid of no block"
             assert grid[0] * block[0] >= count > (grid[0] - 1) * block[0] and block[0] == kernel.block
             assert all(isinstance(value, Array | np.float64 | np.int64 | np.uintp) for value in args)
             Stream.current[-1].put(lambda: run_lanes(kernel, count, -1, values))

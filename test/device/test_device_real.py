@@ -2,6 +2,8 @@
 
 What cupy and a GPU do is not shown by this; that the seam asks for things that fit together is.
 """
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import standin_gpu
@@ -67,6 +69,18 @@ def test_a_graph(real) -> None:      # type: ignore[no-untyped-def]
     assert sums.data[0] == 1.0 + 2 * 5.0 and (sums.data[1:] == 1).all(), "added to twice, from pixels of now"
     assert target[0] == 5.0 and not target[2:].any()
     assert standin_gpu.CALLS == ["begin_capture", "graph of few", "graph of few"]
+
+
+def test_no_lane_is_no_launch(real) -> None:      # type: ignore[no-untyped-def]
+    """A GPU refuses a grid of no block, and a number of a kind that is not known is refused before it gets there."""
+    device = real.CupyDevice(0)
+    sums = device.empty((4,))
+    sums.data[:] = 1.0
+    device.launch(gradients.add_parts, 0, (sums, device.empty((4, 2)), 2), device.stream())
+    assert (sums.data == 1).all()
+    short = replace(gradients.add_parts, kinds=("f8[]", "f8[]", "i4"))
+    with pytest.raises(KeyError, match="i4"):
+        device.launch(short, 4, (sums, device.empty((4, 2)), 2), device.stream())
 
 
 def test_a_capture_that_fails_leaves_the_stream_as_it_was(real) -> None:      # type: ignore[no-untyped-def]

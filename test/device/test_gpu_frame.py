@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -18,7 +18,8 @@ from extraction import assert_same_bits, in_sigma, relative
 from gpu_extract.assemble import BY_BIN, assemble
 from gpu_extract.bundle import banded_part, dense_part
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import NOT_MEASURED, Frame, Image, Legendre, PsfModel, SpecMask, Status
+from gpu_extract.cpu_frame import CpuFrames
+from gpu_extract.data import NOT_MEASURED, Draft, Frame, Image, Legendre, PsfModel, SpecMask, Status
 from gpu_extract.decorrelate import banded
 from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.device import frames
@@ -27,8 +28,9 @@ from gpu_extract.device.frames import GpuFrames
 from gpu_extract.device.geometry import bundle_geometry, cut_pieces
 from gpu_extract.device.memory import Room
 from gpu_extract.errors import InputError
-from gpu_extract.perf.recorder import Recorder
+from gpu_extract.perf.recorder import NULL, Recorder
 from gpu_extract.quality import mask_bits
+from gpu_extract.ranks.comm import SERIAL
 from gpu_extract.run import extract, prepare
 from gpu_extract.spots.tables import tabulated
 
@@ -250,6 +252,27 @@ def test_what_no_device_does_is_the_cpus(change: dict[str, Any], why: str) -> No
     assert_same(frame, extract(case.image, case.psf, config))
     assert warnings == [f"simulated device {why}: this rank works on the CPU"]
     assert [facts["on_cpu"] for facts in frame.notes["bundles"].values()] == [5] * 4
+
+
+def test_what_the_cpu_is_asked_for_where_it_does_the_work() -> None:
+    """Its kernels, which are not compiled for a frame of the device; and what a frame starts from comes along."""
+    asked: list[Any] = []
+
+    class Asked(CpuFrames):
+        def get_ready(self, psf: Any, config: Any, comm: Any, recorder: Any) -> bool:
+            asked.append(config)
+            return True
+
+        def rows(self, image: Any, job: Any, comm: Any, recorder: Any, *, start: Any = None) -> list[Any]:
+            asked.append(start)
+            return []
+
+    case, again, start = four_bundles(), replace(CONFIG, passes=2), cast(Draft, object())
+    backend = GpuFrames(SimulatedDevice, cpu=Asked())
+    assert not backend.get_ready(case.psf, CONFIG, SERIAL, NULL) and asked == []
+    assert backend.get_ready(case.psf, again, SERIAL, NULL) and asked == [again]
+    assert backend.rows(case.image, replace(small_job(), config=again), SERIAL, NULL, start=start) == []
+    assert asked == [again, start]
 
 
 def test_tabulated_spots_are_the_cpus() -> None:

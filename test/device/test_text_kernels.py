@@ -51,6 +51,13 @@ def places(nwave: int) -> np.ndarray:
     return j // section * section + j % normal.STRETCH * normal.SIDE_BY_SIDE + j % section // normal.STRETCH
 
 
+@pytest.mark.parametrize(("name", "words"), [
+    ("couples", "text/normal.h has no kernel couples"), ("NO_NUMBER", "the headers have 0 numbers NO_NUMBER")])
+def test_names_that_no_header_has(name: str, words: str) -> None:
+    with pytest.raises(AttributeError, match=words):
+        getattr(normal, name)
+
+
 @pytest.mark.parametrize(("step", "hw", "most"), [(1, 4, 9), (5, 4, 9), (1, 4, 3), (5, 6, 2)])
 def test_couple(step: int, hw: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fibres of more than one section, rows up and down; all bins of a row at once, and in parts."""
