@@ -16,6 +16,7 @@ from gpu_extract.io.image import read_image
 from gpu_extract.io.psf import read_psf, write_psf
 from gpu_extract.io.spectra import write_spectra
 from gpu_extract.own_wave import own_wavelengths
+from gpu_extract.run import draft
 from gpu_extract.spots import select
 
 
@@ -78,8 +79,9 @@ def test_a_file_whose_wavelengths_do_not_ascend(tmp_path: Path) -> None:
 def test_one_factor_for_multiples_only(tmp_path: Path) -> None:
     image, psf = read_image(write_image(tmp_path / "image.fits", image_hdus())), small_psf()
     assert extracted(image, echelle(psf), config(psf, wave_factor=1.0001)).own_wave is not None
-    with pytest.raises(InputError, match="no multiples of one another"):
-        extracted(image, echelle(psf, straight=False), config(psf, wave_factor=1.0001))
+    for work in (extracted, draft):
+        with pytest.raises(InputError, match="no multiples of one another"):
+            work(image, echelle(psf, straight=False), config(psf, wave_factor=1.0001))
 
 
 def test_some_fibres_keep_theirs() -> None:

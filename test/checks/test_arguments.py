@@ -140,6 +140,9 @@ def test_psfs_that_contradict_themselves(made):
         for name in ("sigma_x", "sigma_y", "nsig"):
             assert f"{name} has shape" in refused(replace, psf, cores=(replace(core, **{name: series}),))
         assert "tail index has shape" in refused(replace, psf, tail=Tail(*[psf.x] * 4, series))
+        assert "own wavelengths has shape" in refused(replace, psf, own=series)
+        gh = replace(psf.x, coeff=series.coeff[None, None])
+        assert "gh has shape" in refused(replace, psf, cores=(replace(core, gh=gh),))
     for coeff in (np.zeros(3), np.zeros((3, 0))):
         assert "needed is (fibres, coefficients)" in refused(Legendre, coeff, 6000.0, 6110.0)
     for ends in ((6110.0, 6000.0), (6000.0, 6000.0), (np.nan, 6000.0), (6000.0, np.inf)):

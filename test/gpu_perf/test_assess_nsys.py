@@ -168,7 +168,8 @@ def test_the_page_in_a_browser(make: Make, tmp_path: Path, browser: Any) -> None
 
 @pytest.mark.parametrize("words", [
     ("nsys", "FILE", "--html", "FILE"), ("report", "FILE", "--html", "FILE"), ("talp", "FILE", "-o", "FILE"),
-    ("report", "other", "--reference", "FILE", "--html", "FILE"), ("talp", "other", "--reference", "FILE", "-o", "FILE"),
+    ("report", "other", "--reference", "FILE", "--html", "FILE"),
+    ("talp", "other", "--reference", "FILE", "-o", "FILE"),
     ("report", "other", "--ceilings", "FILE", "--html", "FILE")])
 def test_what_a_report_is_made_from_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str],
                                           words: tuple[str, ...]) -> None:

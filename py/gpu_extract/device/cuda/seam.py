@@ -1,8 +1,9 @@
 """The seam: all that the backend asks of a device.
 
 Two things implement it: `real.CupyDevice`, a GPU, and the simulated device of tests and benches
-(bench/tools/simulated_device.py), which keeps "device" memory in numpy arrays. Work is queued on streams; a stream's work runs in order, that of different streams in any order that
-events allow. No verb waits but `finish`, `between` and `close`.
+(bench/tools/simulated_device.py), which keeps "device" memory in numpy arrays. Work is queued on streams; a stream's
+work runs in order, that of different streams in any order that events allow. No verb waits but `finish`, `between` and
+`close`.
 """
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
