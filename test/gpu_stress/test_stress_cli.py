@@ -112,6 +112,8 @@ def test_a_process_that_ends_without_a_result_is_named():
     (["campaign", "{folder}", "-m", "numpy,torch"], "module is 'torch', must be one of numpy, cupy"),
     (["campaign", "{folder}", "-d", "float8"], "dtype is 'float8'"),
     (["campaign", "{folder}", "-s", "10x0"], "shape is 10,0"),
+    (["campaign", "{folder}", "-s", "10x10,a"], "argument -s/--shapes: shape is 'a', must be whole numbers"),
+    (["fft", "-s", "10y10"], "argument -s/--shape: shape is '10y10', must be whole numbers"),
     (["campaign", "{folder}", "--repeats", "0"], "--repeats is 0"),
 ])
 def test_bad_input_is_one_line_and_code_2(capsys, tmp_path, args, words):

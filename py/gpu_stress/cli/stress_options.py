@@ -80,7 +80,7 @@ def _add_test(parser: argparse.ArgumentParser, test: str) -> None:
     copies = test in COPIES_BY_DEFAULT
     _add_module(parser)
     add = parser.add_argument
-    add("-s", "--shape", type=parse_shape, default=shape, help=f"of the array (default {shape})")
+    add("-s", "--shape", type=_shape, default=shape, help=f"of the array (default {shape})")
     _add_amount(parser, 100 if test != "extract" else 10)
     dtype = "float64" if "float32" not in SUPPORTED[test] else "float32"
     add("-d", "--dtype", default=dtype, metavar="NAME", help=f"{', '.join(SUPPORTED[test])} (default {dtype})")
@@ -116,6 +116,13 @@ def _add_how(parser: argparse.ArgumentParser, copies: bool) -> None:
     add("--plant-fault", type=separated(int, "PROCESS:CYCLE", 2, by=":"), help=argparse.SUPPRESS)
 
 
+def _shape(text: str) -> tuple[int, ...]:
+    try:
+        return parse_shape(text)
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
 def _devices(text: str) -> tuple[int, ...] | None:
     """The numbers, None for all."""
     return None if text == "all" else NUMBERS(text)
@@ -126,7 +133,7 @@ def _add_campaign(parser: argparse.ArgumentParser) -> None:
     add("folder", metavar="FOLDER", help="where results go; an interrupted campaign goes on there")
     add("-m", "--module", type=NAMES, dest="modules", metavar="LIST", help="numpy, cupy or numpy,cupy (default numpy)")
     add("--tests", type=NAMES, default="copy,rand,fft", metavar="LIST", help="default copy,rand,fft")
-    add("-s", "--shapes", type=separated(parse_shape, "shapes"), default="100x100,1000x1000,10000x1000",
+    add("-s", "--shapes", type=separated(_shape, "shapes"), default="100x100,1000x1000,10000x1000",
         metavar="LIST", help="default 100x100,1000x1000,10000x1000")
     add("-d", "--dtypes", type=NAMES, default="float16,float32,float64", metavar="LIST",
         help=f"out of {', '.join(DTYPES)} (default float16,float32,float64)")
