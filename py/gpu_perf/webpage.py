@@ -63,8 +63,8 @@ class Report:
 
     def html(self) -> str:
         """The same, with pictures, as a page."""
-        parts = [f"<h1>{escape(self.title)}</h1>", summary_html(self.verdict, bad=self.bad),
-                 f'<p class="note">{"<br>".join(map(escape, self.facts))}</p>', *self.pictures]
+        facts = [f'<p class="note">{"<br>".join(map(escape, self.facts))}</p>'] if self.facts else []
+        parts = [f"<h1>{escape(self.title)}</h1>", summary_html(self.verdict, bad=self.bad), *facts, *self.pictures]
         return document(self.title, [*parts, *map(table_html, self.tables)], style=self.style)
 
 
@@ -89,10 +89,11 @@ def table_html(table: Table, before: str = "") -> str:
     head = "".join(cell("th", text, i) for i, text in enumerate(table.header))
     rows = "".join("<tr>" + "".join(cell("td", text, i) for i, text in enumerate(row)) + "</tr>" for row in table.rows)
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
-    return (f'<h2 id="{anchor_of(table)}">{escape(before + table.title)}</h2><div class="scroll"><table><thead><tr>'
+    title = before + table.title
+    return (f'<h2 id="{anchor_of(title)}">{escape(title)}</h2><div class="scroll"><table><thead><tr>'
             f"{head}</tr></thead><tbody>{rows}</tbody></table></div>{note}")
 
 
-def anchor_of(table: Table) -> str:
-    """The name by which a table is linked to."""
-    return "t-" + "".join(c if c.isalnum() else "-" for c in table.title.lower())
+def anchor_of(title: str) -> str:
+    """The name by which the table of that title is linked to."""
+    return "t-" + "".join(c if c.isalnum() else "-" for c in title.lower())

@@ -49,12 +49,13 @@ def _page(sections: Sequence[Report], figures: Sequence[tuple[Path, str]]) -> st
     """The sections on one page. figures: (PNG file, caption)"""
     title, several = "GPU stress report", len(sections) > 1
     links = [(f"f{n}", caption) for n, (_, caption) in enumerate(figures)]
-    links += [(anchor_of(t), t.title) for t in sections[0].tables]
+    tables = [(t, f"{s.title}: " if several else "") for s in sections for t in s.tables]
+    links += [(anchor_of(before + t.title), before + t.title) for t, before in tables]
     parts = [f"<h1>{title}</h1>",
              "<nav>" + "".join(f'<a href="#{anchor}">{escape(text)}</a>' for anchor, text in links) + "</nav>"]
     for section in sections:
         bad = any(word in line for line in section.verdict for word in _BAD)
         parts += [f"<h2>{escape(section.title)}</h2>", summary_html(section.verdict, bad=bad)]
     parts += [figure_html(path, caption, f"f{number}") for number, (path, caption) in enumerate(figures)]
-    parts += [table_html(t, f"{s.title}: " if several else "") for s in sections for t in s.tables]
+    parts += [table_html(t, before) for t, before in tables]
     return document(title, parts)

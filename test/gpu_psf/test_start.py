@@ -239,6 +239,7 @@ def test_the_command(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (["--arc", "arc.fits", "--range", "5003,5415"], "there is neither a flat nor a PSF with traces"),
     (["--flat", "flat.fits", "--arc", "arc.fits", "--psf", "old.fits", "--fibres", "17"], "found 18 traces"),
     (["--flat", "flat.fits", "--range", "5003"], "--range: '5003' is not two or three wavelengths"),
+    (["--flat", "flat.fits", "--range", "5003,1e10"], "--range is 5003,1e+10, must be different wavelengths above"),
     (["--flat", "flat.fits", "--pairs", "bad.txt"], "does not begin with 3 numbers"),
     (["--flat", "flat.fits", "--pairs", "none.txt"], "cannot be read"),
 ])

@@ -100,7 +100,7 @@ def test_a_process_that_ends_without_a_result_is_named():
     (["fft", "-d", "int32"], "fft does not support int32: use float16"),
     (["eigh", "-s", "4,5"], "eigh needs square matrices, not 4,5"),
     (["fft", "--threads", "0"], "--threads is 0, must be 1 or more"),
-    (["fft", "--devices", "a"], "--devices: 'a' is not a list of whole numbers"),
+    (["fft", "--devices", "a"], "--devices: 'a' is not a list of device numbers; give 0,1 for example, or all"),
     (["fft", "--wide"], "unrecognized arguments: --wide"),
     ([], "the following arguments are required: COMMAND"),
     (["sort"], "invalid choice: 'sort'"),

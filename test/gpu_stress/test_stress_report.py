@@ -150,7 +150,10 @@ def test_two_machines_side_by_side(made, tmp_path):
     assert "ada (two) against ada (one)" in text                        # equal names are told apart
     assert re.search(r"numpy   fft   100x100  float64  1 +100 +250 +2\.5\n", text)
     assert {"rate-1.png", "rate-2.png", "machines-2.png"} <= {p.name for p in out.iterdir()}
-    assert (out / "report.html").read_text().count("<img") == len(list(out.glob("*.png")))
+    page = (out / "report.html").read_text()
+    assert page.count("<img") == len(list(out.glob("*.png")))
+    places = re.findall(r' id="([^"]+)"', page)
+    assert re.findall(r'href="#([^"]+)"', page) == places and len(set(places)) == len(places)    # all tables of both
 
 
 def test_repeats_give_medians(tmp_path):

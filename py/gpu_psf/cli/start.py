@@ -39,7 +39,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     known = parser.add_argument_group("wavelengths, one of").add_argument
     known("-p", "--psf", metavar="FILE", help="a PSF of this spectrograph, up to 5 pixels off in x and 8 in y")
     known("--pairs", metavar="FILE", help="identified lines: text with fibre, row (both from 0) and wavelength")
-    known("--range", metavar="W,W[,W]", type=separated(float, "two or three wavelengths with commas between", 2, 3),
+    known("--range", metavar="W,W[,W]",
+          type=separated(float, "two or three wavelengths with commas between, e.g. 5543,7826", 2, 3),
           help="wavelengths (A) of the middle fibre in the first and last row, right to 3%% of the range, and in the "
                "middle row")
     known("--spectrograph", metavar="NAME", help="a description: side, or FILE.ini, FILE.ini:NAME of your own. With "
@@ -124,7 +125,8 @@ def _known(args: argparse.Namespace, described: "Spectrograph | None", ny: int) 
     if args.range is None and described is not None:
         return Known(range=described.wavelengths(ny))
     if args.range[0] == args.range[1] or not all(0 < wave < 1e9 for wave in args.range):
-        raise InputError(f"--range is {','.join(map(str, args.range))}, must be different wavelengths above 0")
+        given = ",".join(f"{wave:.10g}" for wave in args.range)
+        raise InputError(f"--range is {given}, must be different wavelengths above 0 and below 1e9 Angstrom")
     return Known(range=Range(*args.range))
 
 

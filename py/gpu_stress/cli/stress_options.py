@@ -125,7 +125,7 @@ def _shape(text: str) -> tuple[int, ...]:
 
 def _devices(text: str) -> tuple[int, ...] | None:
     """The numbers, None for all."""
-    return None if text == "all" else NUMBERS(text)
+    return None if text == "all" else separated(int, "a list of device numbers; give 0,1 for example, or all")(text)
 
 
 def _add_campaign(parser: argparse.ArgumentParser) -> None:
