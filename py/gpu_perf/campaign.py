@@ -75,6 +75,8 @@ class Command:
             raise InputError(f"the name {self.name!r} of a command may hold letters, digits and ._+=- only")
         if self.procs < 1:
             raise InputError(f"{self.name}: the number of processes is {self.procs}, must be 1 or more")
+        if self.timeout is not None and not self.timeout > 0:
+            raise InputError(f"{self.name}: the timeout is {self.timeout:g} s, must be above 0")
         if not self.argv:
             raise InputError(f"{self.name}: there is nothing to run, give a command")
 

@@ -1,5 +1,6 @@
 """bin/mps_wrapper under a real mpiexec, with a daemon that stands for NVIDIA's."""
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -156,11 +157,18 @@ def test_a_daemon_of_somebody_else_is_used_and_left_alone(place: Place) -> None:
 
 def test_without_mps_the_command_runs(place: Place) -> None:
     for variables in ({"FAKE_MPS_FAILS": "1"}, {"PATH": "/usr/bin:/bin"}):
-        ended = place.run("sh", "-c", "exit 5", **variables)
+        ended = place.run("--log-times", "off", "sh", "-c", "exit 5", **variables)
         assert ended.code == 5
         assert ended.err.startswith("mps_wrapper: MPS unavailable: ") and ended.err.count("\n") == 1
         assert place.run("--require", "true", **variables).code == 4
     assert not list((place.folder / "mps").iterdir())
+
+
+def test_its_lines_are_those_of_the_log(place: Place) -> None:
+    said = place.run("--log-times", "on", "true", FAKE_MPS_FAILS="1")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d [\d:]{8}Z mps_wrapper: MPS unavailable: .*\n", said.err)
+    quiet = place.run("--loglevel", "error", "true", FAKE_MPS_FAILS="1")
+    assert (quiet.code, quiet.err) == (0, "")
 
 
 def test_without_a_command(place: Place) -> None:

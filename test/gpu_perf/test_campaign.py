@@ -256,6 +256,9 @@ def test_bad_campaigns_are_refused(tmp_path):
         run([fine, fine], tmp_path)
     with pytest.raises(InputError, match="processes is 0"):
         Command("a", ("true",), procs=0)
+    for timeout in (0.0, -1.0, float("nan")):
+        with pytest.raises(InputError, match=r"a: the timeout is .* s, must be above 0"):
+            Command("a", ("true",), timeout=timeout)
     with pytest.raises(InputError, match="may hold letters"):
         Command("a/b", ("true",))
     with pytest.raises(InputError, match="nothing to run"):

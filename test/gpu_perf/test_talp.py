@@ -149,3 +149,19 @@ def test_what_is_not_talps_is_refused(tmp_path: Path, content: str, said: str) -
     path.write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=said):
         read_talp(path)
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["report", "RUN", "--html", "OUT"], None), (["report", "OUT", "--html", "OUT"], "--html is the same file as FILE"),
+    (["nsys", "OUT", "--html", "OUT"], "--html is the same file as FILE"),
+    (["talp", "OUT", "-o", "OUT"], "-o is the same file as FILE"),
+    (["talp", "RUN", "--reference", "OUT", "-o", "OUT"], "-o is the same file as --reference"),
+    (["report", "RUN", "--reference", "OUT", "--html", "OUT"], "--html is the same file as --reference"),
+    (["report", "RUN", "--ceilings", "OUT", "--html", "OUT"], "--html is the same file as --ceilings")])
+def test_no_output_takes_the_place_of_an_input(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str],
+                                               said: str | None) -> None:
+    for name in ("RUN", "OUT"):
+        (tmp_path / name).write_text("what was there")
+    assert main([str(tmp_path / word) if word.isupper() else word for word in words]) == 2
+    assert (f"{said}; give it another name" if said else "is not whole JSON") in capsys.readouterr().err
+    assert (tmp_path / "OUT").read_text() == "what was there"

@@ -3,10 +3,9 @@ import argparse
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 
-from gpu_extract.cli.common import Parser, add_common_options, complain, run_main
+from gpu_extract.cli.common import Parser, add_common_options, complain, log, run_main
 from gpu_extract.cli.ranks import speaks
 from gpu_extract.errors import InputError
 
@@ -96,9 +95,9 @@ def _end_by(number: int) -> None:
 
 
 def _say(line: str) -> None:
-    """One line on standard error; of what concerns a whole node its first rank speaks alone."""
+    """One line of the log; of what concerns a whole node its first rank speaks alone."""
     if speaks():
-        print(f"{PROG}: {line}", file=sys.stderr, flush=True)
+        log.info("%s: %s", PROG, line)
 
 
 if __name__ == "__main__":

@@ -72,8 +72,10 @@ def _body(args: argparse.Namespace) -> int:
         from gpu_extract.io.atomic import check_apart, check_target
 
         check_target(target)
-        read = ("FILE", args.file), *((f"--{name}", getattr(args, name, None)) for name in ("reference", "ceilings"))
-        check_apart(read, (("--html" if getattr(args, "html", None) else "-o", target),))
+        machine = getattr(args, "ceilings", None)
+        check_apart((("FILE", args.file), ("--reference", getattr(args, "reference", None)),
+                     ("--ceilings", None if machine == "here" else machine)),
+                    (("--html" if getattr(args, "html", None) else "-o", target),))
     if args.command == "proflog":
         from gpu_extract.perf.proflog import print_profile
 
