@@ -132,6 +132,16 @@ def test_folders_that_hold_no_sweep(tmp_path: Path, capsys) -> None:
     assert "holds no campaign" in first and "is no sweep" in second
 
 
+@pytest.mark.parametrize("name", ["campaign.jsonl", "report.html", "scaling.json", "scaling.png"])
+def test_the_table_does_not_take_the_place_of_what_the_sweep_keeps(tmp_path: Path, capsys, name: str) -> None:
+    sweep_by_hand(tmp_path, {("strong", 1): [8.0], ("strong", 2): [5.0]})
+    before = (tmp_path / "campaign.jsonl").read_text()
+    assert main(["report", str(tmp_path), "--no-plots", "--markdown", str(tmp_path / name)]) == 2
+    assert f"--markdown is the same file as {name} of the sweep; give it another name" in capsys.readouterr().err
+    assert (tmp_path / "campaign.jsonl").read_text() == before
+    assert main(["report", str(tmp_path), "--no-plots", "--markdown", str(tmp_path / "scaling.md")]) == 0
+
+
 def test_published_figures_are_those_of_the_method() -> None:
     found = {(p.mode, p.label): p for p in published()}
     shared = found["strong", "2020: 1 V100, MPS"]

@@ -102,12 +102,16 @@ def _body(args: argparse.Namespace, options: Sequence[str]) -> int:
 
 def _check_outputs(args: argparse.Namespace) -> None:
     """Whatever the report could fail with after hours of runs. Raises InputError, OutputError."""
-    from gpu_extract.io.atomic import check_folder, check_target
+    from gpu_extract.io.atomic import check_apart, check_folder, check_target
+    from gpu_perf.campaign import STATE
 
     if args.command == "run":
         check_folder(args.folder)
     if args.markdown:
         check_target(args.markdown, make=args.folder)
+        own = STATE, "report.html", "scaling.json", "scaling.png"
+        check_apart([(f"{name} of the sweep", str(Path(args.folder, name))) for name in own],
+                    [("--markdown", args.markdown)])
     if args.plots:
         from gpu_extract.figures import check_picture
 
