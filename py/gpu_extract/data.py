@@ -84,12 +84,12 @@ def _whole(name: str, given: Any) -> IntArray:
     return array.astype(np.int64)
 
 
-def _pair(name: str, given: Any, least: int) -> tuple[int, int]:
-    """Two whole numbers of pixels, (y, x)."""
+def _pair(name: str, given: Any) -> tuple[int, int]:
+    """Two whole numbers of pixels above 0, (y, x)."""
     pair = _whole(name, given)
     _check(name, pair, (2,))
-    if pair.min() < least:
-        raise InputError(f"{name} is {given}, must be two whole numbers, (y, x), {least} or more")
+    if pair.min() < 1:
+        raise InputError(f"{name} is {given}, must be two whole numbers, (y, x), 1 or more")
     return int(pair[0]), int(pair[1])
 
 
@@ -252,8 +252,8 @@ class PsfModel:
         if not isinstance(self.cores, list | tuple) or not all(isinstance(core, Core) for core in self.cores):
             raise InputError("cores of the PSF must be a tuple of one Core or two")
         object.__setattr__(self, "cores", tuple(self.cores))
-        for name, least in (("stamp", 1), ("shape", 1)):
-            object.__setattr__(self, name, _pair(name, getattr(self, name), least))
+        for name in ("stamp", "shape"):
+            object.__setattr__(self, name, _pair(name, getattr(self, name)))
         offset = _real("offset", self.offset)
         _check("offset", offset, (2,))
         object.__setattr__(self, "offset", tuple(offset.tolist()))

@@ -52,7 +52,8 @@ def places(nwave: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("name", "words"), [
-    ("couples", "text/normal.h has no kernel couples"), ("NO_NUMBER", "the headers have 0 numbers NO_NUMBER")])
+    ("couples", "text/normal.h has no kernel couples"), ("NO_NUMBER", "the headers have 0 numbers NO_NUMBER"),
+    ("FAILED", "the headers have 0 numbers FAILED")])      # of data.Status, which Python asks there
 def test_names_that_no_header_has(name: str, words: str) -> None:
     with pytest.raises(AttributeError, match=words):
         getattr(normal, name)

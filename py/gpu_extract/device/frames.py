@@ -68,7 +68,7 @@ class GpuFrames:
     def __init__(self, open_device: Callable[[], Device], *, core: CoreMaker = BandedCore, most: int | None = None,
                  slots: int = SLOTS, cpu: Backend = CPU, warn: Callable[[str], None] = lambda _: None):
         self._open, self._core, self._most, self._slots = open_device, core, most, slots
-        self._cpu, self._warn = cpu, warn
+        self._cpu, self._warn, self._told = cpu, warn, ""
         self._device: Device | None = None
         self._watched = False
         self._warm: _Warm | None = None
@@ -108,7 +108,9 @@ class GpuFrames:
         start: is for further passes, which are the CPU's
         """
         if why := _unfit(job.psf, job.config, image.shape):
-            self._warn(f"{self.name} {why}: this rank works on the CPU")
+            if why != self._told:       # of a night's frames the first one says it
+                self._told = why
+                self._warn(f"{self.name} {why}: this rank works on the CPU")
             return [(n, _all_on_cpu(rows)) for n, rows in self._cpu.rows(image, job, comm, recorder, start=start)]
         mine = tuple(share(len(job.plan.bundles), comm.rank, comm.size))
         while mine and self._slots > 0:

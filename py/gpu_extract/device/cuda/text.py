@@ -107,8 +107,10 @@ def all_kernels() -> list[TextKernel]:
 
 
 def source(*kernels: TextKernel) -> str:
-    """The headers, and entries of the kernels: each calls its function for every lane."""
-    return "\n".join([_headers(), *(_entry(kernel) for kernel in kernels)])
+    """What files hold, the headers, and entries of the kernels: each calls its function for every lane."""
+    held = [f"enum {kind.__name__} {{ {', '.join(f'{one.name} = {one.value}' for one in kind)} }};"
+            for kind in (SpecMask, Status)]
+    return "\n".join([*held, _headers(), *(_entry(kernel) for kernel in kernels)])
 
 
 def _entry(kernel: TextKernel) -> str:
@@ -139,11 +141,9 @@ def names(enum: str) -> list[str]:
 
 @cache
 def _headers() -> str:
-    """All of them as one text; what they include of each other is there already, and so is what files hold."""
+    """All of them as one text; what they include of each other is there already."""
     texts = [_header(name.removesuffix(".h")) for name in HEADERS]
-    held = [f"enum {kind.__name__} {{ {', '.join(f'{one.name} = {one.value}' for one in kind)} }};"
-            for kind in (SpecMask, Status)]
-    return re.sub(r'^#(pragma once|include ".*")\n', "", "\n".join([*held, *texts]), flags=re.MULTILINE)
+    return re.sub(r'^#(pragma once|include ".*")\n', "", "\n".join(texts), flags=re.MULTILINE)
 
 
 @cache
