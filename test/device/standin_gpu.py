@@ -36,14 +36,14 @@ class Pointer:
     def _bytes(self, size: int) -> np.ndarray:
         return self.memory.reshape(-1).view(np.uint8)[:size]
 
-    def copy_from_host_async(self, mem: int, size: int, stream: Any) -> None:
-        stream.put(lambda: np.copyto(self._bytes(size), bytes_at(mem, size)))
-
-    def copy_to_host_async(self, mem: int, size: int, stream: Any) -> None:
-        stream.put(lambda: np.copyto(bytes_at(mem, size), self._bytes(size)))
-
     def memset_async(self, value: int, size: int, stream: Any) -> None:
         stream.put(lambda: self._bytes(size).fill(value))
+
+
+def memcpy_async(target: int, source: int, size: int, kind: int, stream: int) -> None:
+    """As cupy.cuda.runtime.memcpyAsync. Copies of a pointer's own are left out: cupy does not capture them."""
+    assert kind in (1, 2)
+    Stream.every[stream].put(lambda: np.copyto(bytes_at(target, size), bytes_at(source, size)))
 
 
 def bytes_at(place: int, size: int) -> np.ndarray:
@@ -108,9 +108,12 @@ class Stream:
     """As cupy.cuda.Stream. `put` does a thing, or keeps it for a graph."""
 
     current: ClassVar[list["Stream"]] = []
+    every: ClassVar[dict[int, "Stream"]] = {}
 
     def __init__(self, null: bool = False, non_blocking: bool = False):
         assert non_blocking, "a blocking stream waits for the default one"
+        self.ptr = id(self)
+        Stream.every[self.ptr] = self
         self.captured: list[Any] | None = None
 
     def put(self, thing: Any) -> None:
@@ -193,7 +196,8 @@ def install(monkeypatch: Any) -> None:
     """Make `import cupy` find this."""
     CALLS.clear()
     runtime = SimpleNamespace(getDeviceCount=lambda: 1, getDeviceProperties=lambda n: {"name": b"Stand-in"},
-                              deviceSynchronize=lambda: CALLS.append("deviceSynchronize"))
+                              deviceSynchronize=lambda: CALLS.append("deviceSynchronize"),
+                              memcpyAsync=memcpy_async, memcpyHostToDevice=1, memcpyDeviceToHost=2)
     nvtx = SimpleNamespace(RangePush=lambda name: CALLS.append(f"push {name}"), RangePop=lambda: CALLS.append("pop"))
     part = SimpleNamespace(
         runtime=runtime, nvtx=nvtx, MemoryPool=Pool, PinnedMemoryPool=PinnedPool, Stream=Stream, Event=Event,

@@ -79,10 +79,15 @@ class CupyDevice(Device):
         self._cupy.cuda.nvtx.RangePop()
 
     def upload(self, source: np.ndarray, target: Any, stream: Any) -> None:
-        target.data.data.copy_from_host_async(source.ctypes.data, source.nbytes, stream)
+        self._copy(target.data.data.ptr, source.ctypes.data, source.nbytes, "memcpyHostToDevice", stream)
 
     def download(self, source: Any, target: np.ndarray, stream: Any) -> None:
-        source.data.data.copy_to_host_async(target.ctypes.data, target.nbytes, stream)
+        self._copy(target.ctypes.data, source.data.data.ptr, target.nbytes, "memcpyDeviceToHost", stream)
+
+    def _copy(self, target: int, source: int, size: int, way: str, stream: Any) -> None:
+        """The runtime's own: cupy's copies from and to the host refuse to be captured."""
+        runtime = self._cupy.cuda.runtime
+        runtime.memcpyAsync(target, source, size, getattr(runtime, way), stream.ptr)
 
     def clear(self, array: Any, stream: Any) -> None:
         array.data.data.memset_async(0, array.data.nbytes, stream)
