@@ -24,12 +24,14 @@ MEMORY = "LDG", "STG", "LD", "ST"
 READ = 15                                                     # cycles until a store's registers are free again
 _ICOV, _BANDS = [(9,), (5,)], [(9,), (13,), (21,)]
 SAMPLES: dict[str, list[tuple[int, ...]]] = {                 # numbers that kernels are looked at with
-    "normal.couple": _ICOV, "poles.left": [(5,)], "spots.evaluate": [(8,)], "spots.profile": [(7, 7), (3, 5)],
+    "normal.couple": _ICOV, "spots.evaluate": [(8,)], "spots.profile": [(7, 7), (3, 5)],
     "spots.mix": [(7, 7), (3, 5)], "spots.add_core": [(7, 0, 0, 11), (7, 1, 1, 6), (3, 1, 1, 13)],
     **{f"sweeps.{name}": [(9,)] for name in ("settle", "settle_pole", "precondition_down", "precondition_up")},
-    **{f"eliminate.{name}": _ICOV for name in ("extend", "product", "share", "carry", "moved_by")},
+    **{f"eliminate.{name}": _ICOV for name in ("extend", "product", "share")},
+    **{f"remainder.{name}": _ICOV for name in ("carry", "take", "substitute", "resubstitute")},
+    **{f"remainder.pole_{way}_again": [(9,), (13,)] for way in ("down", "up")},
     "sweeps.factor": [(9,), (5,), (21,)], "sweeps.invert": [(9,), (21,)], "sweeps.ask": [(9,), (21,)],
-    "sweeps.substitute": _ICOV, "sweeps.resubstitute": _ICOV, "sweeps.poles_down": _BANDS,
+    "sweeps.poles_down": _BANDS,
     "sweeps.poles_up": [(half, 5) for (half,) in _BANDS]}
 
 

@@ -8,9 +8,9 @@ from host_text import run_lanes
 from device.pieces import known
 from gpu_extract.data import Status
 from gpu_extract.device.cuda.lanes import tile_of, tiles_of
-from gpu_extract.device.cuda.text import TextKernel, eliminate, poles, sweeps
+from gpu_extract.device.cuda.text import TextKernel, eliminate, poles, remainder, sweeps
 
-NWAVE, HALF, LANES, LANE = 11, 3, 4, 2     # a lane in the middle: its neighbours must stay as they are
+NWAVE, HALF, LANES, LANE, POLES = 11, 3, 4, 2, 5     # a lane in the middle: its neighbours must stay as they are
 CLOSE = {"rtol": 1e-12, "atol": 1e-14}
 ONE = np.array([0, 0, 1, 0], dtype=np.int32)      # gate: this lane alone
 ONE_GOOD = np.where(ONE, Status.GOOD, Status.FAILED)
@@ -59,11 +59,14 @@ class Swept:
         self.inverse = np.full((nwave, HALF + 3, LANES), np.nan)
         run(sweeps.invert.sized(HALF), lanes, self.inverse, self.low, self.halo, gate, 1, HALF + 3, nwave, tile, LANES,
             step=step)
-        own = np.where(gate == 1, np.arange(LANES), -1).astype(np.int32)
-        self.given = np.random.default_rng(2).random((nwave, LANES))
-        half_way, self.x = np.full_like(self.given, np.nan), self.given.copy()
-        for kernel, to, of in ((sweeps.substitute, half_way, self.x), (sweeps.resubstitute, self.x, half_way)):
-            run(kernel.sized(HALF), lanes, to, of, self.low, self.halo, own, nwave, tile, LANES, LANES, step=step)
+        own = np.stack([np.full(LANES, -1), np.where(gate == 1, np.arange(LANES), -1), np.full(LANES, POLES)])
+        given = np.random.default_rng(2).random((nwave, sweeps.SIDES, LANES, sweeps.GROUP))
+        half_way, x = np.full_like(given, np.nan), given.copy()
+        for kernel, to, of in ((remainder.substitute, half_way, x), (remainder.resubstitute, x, half_way)):
+            run(kernel.sized(HALF), lanes * sweeps.SIDES * sweeps.GROUP, to, of, self.low, self.halo,
+                own.astype(np.int32), 1, nwave, tile, LANES, LANES, step=step)
+        np.testing.assert_array_equal(x[..., POLES:], given[..., POLES:], err_msg="poles that a fibre does not have")
+        self.given, self.x = given[:, 1, :, POLES - 1], x[:, 1, :, POLES - 1]
 
 
 def test_factor() -> None:

@@ -7,6 +7,8 @@ import pytest
 from host_text import run_lanes
 from numpy.polynomial.hermite_e import hermeval
 
+from device.pieces import known
+from gpu_extract.data import Status
 from gpu_extract.device.cuda.lanes import (
     OF_PRODUCT,
     OF_SHARE,
@@ -17,7 +19,7 @@ from gpu_extract.device.cuda.lanes import (
     rows_together,
     together,
 )
-from gpu_extract.device.cuda.text import assembly, eliminate, gradients, image, normal, quality, spots
+from gpu_extract.device.cuda.text import assembly, eliminate, gradients, image, normal, quality, remainder, spots, sweeps
 from gpu_extract.device.geometry import by_domain
 
 NFIBRE, NWAVE, NY, NX = 3, 13, 5, 7
@@ -209,14 +211,7 @@ def test_product_and_share(distance: int, wanted: int) -> None:
               (v, g_of, inverse, *rest, wide + 4, lanes, size))
     run_lanes(eliminate.share.sized(hw), 2 * lanes * block_lanes(nwave, half + 1, OF_SHARE), 1,
               (shares, v, g_of, *rest, lanes, size))
-    given, moved = rng.random((nwave, 2, lanes)), np.full((nwave, 2 * lanes), np.nan)
-    whose, before, ux = np.full(2 * lanes, -7, np.int32), rng.random((nwave, lanes)), np.full((nwave, lanes), np.nan)
-    run_lanes(eliminate.carry.sized(hw), 2 * lanes * fours(nwave), 1,
-              (moved, whose, g_of, given, sizes, depth, wanted, 0.1, distance, nwave, lanes, size))
-    right = rng.random(moved.shape)
-    run_lanes(eliminate.moved_by.sized(hw), lanes * fours(nwave), 1,
-              (ux, before, right, g_of, sizes, depth, 1, wanted, 0.1, distance, nwave, lanes, size))
-    wanted_ux, counted = before.copy(), 0
+    counted = 0
     for m in range(2 * lanes):
         i, j = m % lanes, m % lanes + (distance if m >= lanes else -distance)
         there = 0 <= j < lanes and i // size == j // size and not (distance == 2 and min(i, j) == 0)
@@ -224,10 +219,6 @@ def test_product_and_share(distance: int, wanted: int) -> None:
         for p, k in pairs_of(range(nwave), range(-hw, hw + 1)):
             if there and 0 <= p + k < nwave:
                 g[p, p + k] = blocks[distance, p, hw + k, i] if i < j else blocks[distance, p + k, hw - k, j]
-        wanted_ux[:, i] += g @ right[:, m]
-        takes_part = there and (not wanted or depth[m] == wanted)
-        assert whose[m] == ((m if wanted > 0 else j) if takes_part else -1)
-        np.testing.assert_allclose(moved[:, m], g.T @ given[:, 1, i] if takes_part else np.nan, **EXACT)
         if wanted and depth[m] != wanted:
             assert (shares[:, m // lanes, :, i] == -3).all(), "what others made stays"
             continue
@@ -237,12 +228,55 @@ def test_product_and_share(distance: int, wanted: int) -> None:
             made = shares[a, m // lanes, p, i]
             np.testing.assert_allclose(made, u[p, p + a] if p + a < nwave else made, **EXACT)
     assert counted >= 2
-    stands = np.array([wanted not in (0, depth[i]) for i in range(lanes)])
-    np.testing.assert_allclose(ux, np.where(stands, np.nan, wanted_ux), **EXACT)
     made = np.full((3, nwave, width, lanes), np.nan)
     icov = np.ascontiguousarray(blocks.transpose(3, 0, 2, 1))
     run_lanes(eliminate.transpose, lanes * 3 * fours(nwave), 1, (made, icov, 3, width, nwave, lanes))
     np.testing.assert_array_equal(made, blocks)
+
+
+@pytest.mark.parametrize("distance", [1, 2])
+def test_what_the_band_does_not_hold(distance: int) -> None:
+    """G^T v of pairs, and E v = (band of U) v - G of what was solved for; of the vectors of poles that a fibre has, the
+    second group of 14: two. Whose factor solves: that of the fibre, or, in a chain, of the pair."""
+    hw, half, nwave, lanes, size, chained = 2, 3, 11, 6, 3, 7
+    rng, group, kept, sides, many = np.random.default_rng(6), 1, 5, sweeps.SIDES, sweeps.GROUP
+    blocks = rng.random((nwave, 2 * hw + 1, lanes))
+    for p, k in pairs_of(range(nwave), range(-hw, hw + 1)):
+        if not 0 <= p + k < nwave:
+            blocks[p, hw + k] = 0.0
+    sizes, depth = np.ones((3, lanes)), np.zeros(2 * lanes, np.int32)
+    sizes[2, 0], depth[chained] = 1e-3, 2                # does not count at a distance of 2; is in a chain at 1
+    facts, flags = known(lanes, STATUS=[Status.GOOD] * 5 + [Status.FAILED], RUNG=0, WIDTH=1)
+    table, halves = np.zeros((1, 2 + 2 * sweeps.MOST)), np.array([9, half], np.int32)
+    table[0, 0] = many + 2
+    found, taken = rng.random((nwave, kept, lanes, many)), rng.random((nwave, half + 3, lanes))
+    moved, own = np.full((nwave, sides, 2 * lanes, many), np.nan), np.full((3, 2 * lanes), -7, np.int32)
+    run_lanes(remainder.carry.sized(hw), moved[0].size * fours(nwave), 1, (
+        moved, own, found, blocks, sizes, depth, facts, flags, table, group, 0.1, distance, kept, nwave, lanes, size))
+    solved, beyond = rng.random(moved.shape), rng.random((nwave, sides, lanes, many))
+    before = beyond.copy()
+    run_lanes(remainder.take.sized(hw), beyond[0].size * fours(nwave), 1, (
+        beyond, solved, found, taken, blocks, sizes, depth, facts, flags, table, halves, group, 0.1, distance, kept, nwave,
+        half + 2, lanes, size))
+    for i, r, k in pairs_of(range(lanes), range(sides), range(many)):
+        band = sum(np.diag(taken[:nwave - a, a, i], a) + (a > 0) * np.diag(taken[:nwave - a, a, i], -a)
+                   for a in range(half + 1))
+        expected = band @ found[:, r, i, k] if distance == 1 else before[:, r, i, k]
+        has_pole = i != 5 and k < 2
+        for m in (i, i + lanes):
+            j = i + (distance if m >= lanes else -distance)
+            there = 0 <= j < lanes and i // size == j // size and not (distance == 2 and min(i, j) == 0)
+            takes_part, in_chain = there and i != 5, distance == 1 and m == chained
+            assert own[:, m].tolist() == [j if takes_part and not in_chain else -1,
+                                          m if takes_part and in_chain else -1, 2 if takes_part else 0]
+            g = np.zeros((nwave, nwave))
+            for p, c in pairs_of(range(nwave), range(-hw, hw + 1)):
+                if there and 0 <= p + c < nwave:
+                    g[p, p + c] = blocks[p, hw + c, i] if i < j else blocks[p + c, hw - c, j]
+            made = g.T @ found[:, r, i, k] if takes_part and k < 2 else np.nan
+            np.testing.assert_allclose(moved[:, r, m, k], made, **EXACT)
+            expected = expected - g @ solved[:, r, m, k]
+        np.testing.assert_allclose(beyond[:, r, i, k], expected if has_pole else before[:, r, i, k], **EXACT)
 
 
 @pytest.mark.parametrize("cut", [0, 1])

@@ -9,12 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from gpu_extract.data import Status
 from gpu_extract.decorrelate.banded import AGREEMENT, NARROW
 from gpu_extract.decorrelate.limits import Limits
-from gpu_extract.decorrelate.narrow import simd_correct, simd_foresee
 from gpu_extract.decorrelate.narrow.schur import DECAY, WORST
-from gpu_extract.decorrelate.narrow.simd_correct import HALF
 from gpu_extract.decorrelate.narrow.simd_finish import CANCELLED
 from gpu_extract.decorrelate.poles import LADDER
 from gpu_extract.decorrelate.weak import TOLD
@@ -22,7 +19,7 @@ from gpu_extract.device import device_tables
 from gpu_extract.device.cuda.lanes import OF_PRODUCT, OF_SHARE, block_lanes, fours, tile_of, tiles_of
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray, Empty
-from gpu_extract.device.cuda.text import eliminate, measure, names, poles, sweeps
+from gpu_extract.device.cuda.text import eliminate, measure, poles, remainder, sweeps
 from gpu_extract.device.device_sizes import Sizes
 from gpu_extract.seams import Recorder
 
@@ -132,14 +129,6 @@ class _Run:
         self.launch(sweeps.invert.sized(half), -(-nwave // tile) * lanes, inverse, low, "halo", *gate,
                     self.sizes.wide + 1, nwave, tile, lanes)
 
-    def solve(self, x: str, low: str, half: int, *, pairs: int, lanes: int, whole: bool = False) -> None:
-        """x becomes the solutions for factors; `own` says whose."""
-        nwave = self.sizes.shape.nwave
-        tile = nwave if whole else tile_of(nwave)
-        count, cut = -(-nwave // tile) * pairs, (nwave, tile, pairs, lanes)
-        self.launch(sweeps.substitute.sized(half), count, "half_way", x, low, "halo", "own", *cut)
-        self.launch(sweeps.resubstitute.sized(half), count, x, "half_way", low, "halo", "own", *cut)
-
     def eliminate(self) -> None:
         """What every fibre, as it stands, takes from those around it."""
         s, fibres, narrow = self.sizes.shape, self.fibres, self.sizes.halves[0]
@@ -149,10 +138,7 @@ class _Run:
         for d in range(2, s.nd):
             self.shares("pair_shares", d, ("wider", 0), narrow)
             self.schur(0, narrow, "far", "pair_shares", d > 2)
-            self.move("pair_moved", d)
-            self.add_moved("far_ux", "far_ux", int(d > 2), "pair_moved", d)
         self.shares("shares", 1, ("wider", 0), narrow)
-        self.move("moved", 1)
 
     def widen(self) -> None:
         """More diagonals of the shares, where they are needed."""
@@ -199,26 +185,9 @@ class _Run:
         self.launch(eliminate.schur, s.nwave * fibres, taken, band, "far" if more else None, blocks,
                     self.rows(shares, 2 * (half + 1)), "wider", wanted, s.nwave, s.hw, half, self.sizes.half, fibres)
 
-    def move(self, moved: str, distance: int, *, depth: int = 0) -> None:
-        """Z G^T x of all pairs at a distance, or of next neighbours of a depth."""
-        s, fibres = self.sizes.shape, self.fibres
-        low, reach = ("pair_low", self.sizes.half) if depth else ("low", s.hw)
-        self.launch(eliminate.carry.sized(s.hw), 2 * fours(s.nwave) * fibres, moved, "own",
-                    self.blocks(distance), "sides", "sizes", "depth", depth, self.limits.distant, distance, s.nwave,
-                    fibres, s.nfibre)
-        self.solve(moved, low, reach, pairs=2 * fibres, lanes=2 * fibres if depth else fibres, whole=depth > 0)
-
-    def add_moved(self, ux: str, before: str, more: int, moved: str, distance: int, *, wanted: int = 0) -> None:
-        """U x of the pairs at a distance; wanted: as `complements`."""
-        s = self.sizes.shape
-        self.launch(eliminate.moved_by.sized(s.hw), fours(s.nwave) * self.fibres, ux, before, moved,
-                    self.blocks(distance), "sizes", "wider", more, wanted, self.limits.distant, distance, s.nwave,
-                    self.fibres, s.nfibre)
-
     def complements(self, wanted: int, half: int) -> None:
-        """S, U and U x from the shares as they are, `half` diagonals, of fibres marked `wanted` in `wider`, 0: all."""
+        """S and U from the shares as they are, `half` diagonals, of fibres marked `wanted` in `wider`, 0: all."""
         s, reach, fibres, gate = self.sizes.shape, self.sizes.half, self.fibres, ("wider", wanted)
-        self.add_moved("ux", "far_ux", int(s.nd > 2), "moved", 1, wanted=wanted)
         self.schur(wanted, half, "taken", "shares", s.nd > 2, ("band", self.blocks(0)))
         self.launch(eliminate.tops, (half + 2) * eliminate.STRETCHES * fibres, "tops", "band", "sides", *gate, s.nwave,
                     half, reach, fibres)
@@ -234,10 +203,9 @@ class _Run:
             self.ask(between, width)
             self.launch(measure.learn, fibres, "facts", "flags", "yes", "questions", "ratios", len(LADDER), between,
                         width, fibres)
-        self.launch(measure.foresee, sizes.chunks * fibres, "chunks", "band", "taken", "ux", "sides", "roots",
-                    "flags", simd_foresee.BRIGHT, simd_foresee.LEAST, sizes.halves[width], s.nwave, sizes.half, fibres)
-        self.launch(measure.conclude, fibres, "facts", "flags", "chunks", limits.tail, limits.shift, limits.noisy_shift,
-                    limits.bright, DECAY, limits.uneven, limits.uneven_shift, width, s.nwave, fibres)
+        self.launch(measure.gauge, sizes.chunks * fibres, "chunks", "band", "taken", "sides", "roots", "flags",
+                    sizes.halves[width], s.nwave, sizes.half, fibres)
+        self.launch(measure.conclude, fibres, "facts", "flags", "chunks", limits.tail, DECAY, width, s.nwave, fibres)
 
     def ask(self, between: int, width: int) -> None:
         """The sets of questions that do not depend on answers, at first that about farther fibres too; then that of a
@@ -277,7 +245,6 @@ class _Run:
             self.invert("pair_inverse", "pair_low", ("depth", depth), sizes.half, lanes=2 * fibres, whole=True)
             self.extend("pair_inverse", "pair_low", ("depth", depth), sizes.half, sizes.half, lanes=2 * fibres)
             self.shares("shares", 1, ("depth", depth), sizes.half)
-            self.move("moved", 1, depth=depth)
 
     def poles(self) -> None:
         """The sum over the poles."""
@@ -285,31 +252,60 @@ class _Run:
         cut, tiles = (s.nwave, tile_of(s.nwave, poles=True)), tiles_of(s.nwave, poles=True)
         lanes = tiles * sweeps.GROUP * fibres
         for width, half in enumerate(sizes.halves):
-            self.launch(sweeps.settle_pole.sized(half), tiles * fibres, "halo", "flags", "band", width, *cut,
+            self.launch(sweeps.settle_pole.sized(half), tiles * fibres, "pole_halo", "flags", "band", width, *cut,
                         sizes.half, fibres)
         for group in range(-(-max(count for count, _ in LADDER) // sweeps.GROUP)):
             for width, half in enumerate(sizes.halves):
-                columns = sweeps.SIDES + 1 + half
-                work = self.a["work"].part(0, sweeps.GROUP * columns * s.nwave * fibres)
-                which = "halo", "facts", "flags", "poles", group, width, columns, *cut
-                self.launch(sweeps.poles_down.sized(half), lanes, work, "band", "sides", *which, sizes.half, fibres)
-                self.launch(sweeps.poles_up.sized(half, sizes.ndiag), lanes, "found", work, *which, fibres)
-            self.launch(sweeps.add_up, -(-sizes.kept // sweeps.ELEMENTS) * s.nwave * fibres, "sums", "found",
-                        "facts", "flags", "poles", group, sizes.kept, fibres)
+                which = "pole_halo", "facts", "flags", "poles", group, width, sizes.width, *cut
+                self.launch(sweeps.poles_down.sized(half), lanes, "work", "band", "sides", *which, sizes.half, fibres)
+                self.launch(sweeps.poles_up.sized(half, sizes.ndiag), lanes, "found", "work", *which, fibres)
+            self.add_up("sums", "found", group, sizes.kept)
+            if s.nd == 1:       # nothing is eliminated
+                self.device.clear(self.a["left"], self.stream)
+                continue
+            self.beyond(group)
+            for width, half in enumerate(sizes.halves):
+                which = "work", "pole_halo", "facts", "flags", "poles", group, width, sizes.width, *cut, fibres
+                self.launch(remainder.pole_down_again.sized(half), sweeps.SIDES * lanes, "half_way", "beyond", *which)
+                self.launch(remainder.pole_up_again.sized(half), sweeps.SIDES * lanes, "moved", "half_way", *which)
+            self.add_up("left", "moved", group, sweeps.SIDES)
+
+    def add_up(self, sums: str, found: str, group: int, kept: int) -> None:
+        """What the poles of a group have left, `kept` elements of a bin, to the sums."""
+        s, fibres = self.sizes.shape, self.fibres
+        self.launch(sweeps.add_up, -(-kept // sweeps.ELEMENTS) * s.nwave * fibres, sums, found, "facts", "flags",
+                    "poles", group, kept, fibres)
+
+    def beyond(self, group: int) -> None:
+        """What S has beyond its band, times what the poles of a group have made of 1 and x."""
+        s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
+        of, vectors = ("facts", "flags", "poles"), sweeps.GROUP * sweeps.SIDES * fibres
+        for distance in range(1, s.nd):
+            where, blocks = (self.limits.distant, distance, sizes.kept, s.nwave), self.blocks(distance)
+            self.launch(remainder.carry.sized(s.hw), 2 * fours(s.nwave) * vectors, "moved", "own", "found", blocks, "sizes",
+                        "depth", *of, group, *where, fibres, s.nfibre)
+            self.solve(s.hw, "low", "halo", tile_of(s.nwave), fibres)
+            if distance == 1 and sizes.deepest > 0:
+                self.solve(sizes.half, "pair_low", "halo", s.nwave, 2 * fibres, chained=1)
+            self.launch(remainder.take.sized(s.hw), fours(s.nwave) * vectors, "beyond", "moved", "found", "taken", blocks,
+                        "sizes", "depth", *of, "halves", group, *where, sizes.half, fibres, s.nfibre)
+
+    def solve(self, half: int, low: str, halo: str, tile: int, lanes: int, *, chained: int = 0) -> None:
+        """moved = Z moved, of the vectors of pairs whose fibres are eliminated as they stand, or in a chain."""
+        nwave, pairs = self.sizes.shape.nwave, 2 * self.fibres
+        count = -(-nwave // tile) * sweeps.GROUP * sweeps.SIDES * pairs
+        cut = low, halo, "own", chained, nwave, tile, pairs, lanes
+        self.launch(remainder.substitute.sized(half), count, "half_way", "moved", *cut)
+        self.launch(remainder.resubstitute.sized(half), count, "moved", "half_way", *cut)
 
     def finish(self) -> None:
-        """1 / s, the checks, and the flux's correction."""
+        """1 / s, and the checks."""
         s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
-        bins = s.nwave * fibres
-        self.launch(poles.divide, bins, "reciprocal", "sums", "sides", "facts", "flags", "poles", sizes.kept, fibres)
-        self.launch(poles.square, sizes.chunks * fibres, "chunks", "sums", "band", "flags", CANCELLED, sizes.kept,
+        self.launch(poles.divide, s.nwave * fibres, "reciprocal", "sums", "sides", "facts", "flags", "poles", sizes.kept,
+                    fibres)
+        self.launch(poles.square, sizes.chunks * fibres, "chunks", "sums", "left", "band", "flags", CANCELLED, sizes.kept,
                     s.ndiag, s.nwave, sizes.half, fibres)
-        self.launch(poles.agree, fibres, "flags", "chunks", "facts", AGREEMENT, s.nwave, fibres)
-        self.launch(poles.left.sized(HALF), bins, "q", "left", "own", "sums", "taken", "ux", "sides", "flags", "halves",
-                    simd_correct.SPREAD, simd_correct.LEAST, sizes.kept, s.nwave, sizes.half, fibres)
-        self.factor("q_low", "q", (self.row("flags", names("Flag").index("STATUS")), Status.GOOD), HALF, place=0,
-                    row=HALF + 1, lanes=fibres)
-        self.solve("left", "q_low", HALF, pairs=fibres, lanes=fibres)
+        self.launch(poles.agree, fibres, "flags", "chunks", "facts", AGREEMENT, self.limits.share, s.nwave, fibres)
 
     def write(self, out: PieceOut, sums: str | None, left: str | None, inverse: str | None) -> None:
         """The bins that are kept, where they go; None where no fibre is GOOD."""

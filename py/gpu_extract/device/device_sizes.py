@@ -6,7 +6,6 @@ import numpy as np
 
 from gpu_extract.decorrelate.banded import NARROW
 from gpu_extract.decorrelate.limits import Limits
-from gpu_extract.decorrelate.narrow.simd_correct import HALF
 from gpu_extract.device.cuda.lanes import tiles_of
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.text import eliminate, measure, names, sweeps
@@ -37,7 +36,7 @@ class Sizes:
     def of(shape: PieceShape, limits: Limits) -> "Sizes":
         """The sizes for pieces of a shape."""
         halves = tuple(shape.hw + extra for extra in limits.widen)
-        ndiag, half = max(shape.ndiag, HALF), max(halves)
+        ndiag, half = shape.ndiag, max(halves)
         return Sizes(shape, halves, half, 2 * shape.hw + half, ndiag, sweeps.SIDES + ndiag + 1,
                      sweeps.SIDES + 1 + half, -(-shape.nwave // measure.CHUNK),
                      max(min(DEEPEST, shape.nfibre - 2), 0))
@@ -50,28 +49,30 @@ class Sizes:
         rows = self.half + 1
         elements = {"blocks": s.nd * (2 * s.hw + 1) * n, "sides": sweeps.SIDES * n, "roots": n, "low": (s.hw + 1) * n,
                     "inverse": (self.wide + 1) * n, "shares": 2 * rows * n, "band": rows * n, "taken": rows * n,
-                    "moved": 2 * n, "half_way": 2 * n, "ux": n, "sums": self.kept * n,
+                    "pair_low": 2 * rows * n, "sums": self.kept * n, "left": sweeps.SIDES * n,
                     "reciprocal": n, "tops": max(s.nd * (2 * s.hw + 1), rows + 1) * eliminate.STRETCHES * fibres,
                     "sizes": s.nd * fibres, "facts": len(names("Fact")) * fibres,
-                    "yes": SETS * measure.QUESTIONS * fibres, "chunks": self.chunks * measure.SUMS * fibres,
-                    "scratch": self.scratch(), "far": rows * n if s.nd > 2 else 1, "far_ux": n if s.nd > 2 else 1}
+                    "yes": SETS * measure.QUESTIONS * fibres, "chunks": self.chunks * max(measure.SUMS, measure.SQUARES) * fibres,
+                    "scratch": self.scratch(), "far": rows * n if s.nd > 2 else 1}
         arrays = {name: (size, np.float64) for name, size in elements.items()}
         return arrays | {"flags": (len(names("Flag")) * fibres, np.int32), "depth": (2 * fibres, np.int32),
-                         "wider": (3 * fibres, np.int32), "all": (fibres, np.int32), "own": (2 * fibres, np.int32),
-                         "halo": (tiles_of(s.nwave) * fibres, np.int32)}
+                         "wider": (3 * fibres, np.int32), "all": (fibres, np.int32), "own": (6 * fibres, np.int32),
+                         "halo": (tiles_of(s.nwave) * fibres, np.int32),
+                         "pole_halo": (tiles_of(s.nwave, poles=True) * fibres, np.int32)}
 
     def scratch(self) -> int:
         """Elements of what is used for one thing after the other."""
         return max(last for _, last in self.parts().values())
 
     def parts(self) -> dict[str, tuple[int, int]]:
-        """Names and places of what lies in `scratch`: pairs of fibres, then poles, then the flux's correction."""
+        """Names and places of what lies in `scratch`: pairs of fibres, then poles."""
         n, rows, wide = self.shape.nwave * self.shape.fibres, 2 * (self.half + 1), 2 * (self.wide + 1)
-        work, found = sweeps.GROUP * self.width * n, sweeps.GROUP * self.kept * n
-        places = {"work": (0, work), "found": (work, work + found)}
-        for users in ({"v": wide, "pair_band": rows, "pair_low": rows, "pair_inverse": wide},
-                      {"v": wide, "pair_shares": rows, "pair_moved": 2},
-                      {"q": HALF + 1, "q_low": HALF + 1, "left": 1}):
+        vectors = sweeps.GROUP * sweeps.SIDES
+        places = {}
+        for users in ({"v": wide, "pair_band": rows, "pair_inverse": wide},
+                      {"v": wide, "pair_shares": rows},
+                      {"work": sweeps.GROUP * self.width, "found": sweeps.GROUP * self.kept, "moved": 2 * vectors,
+                       "half_way": 2 * vectors, "beyond": vectors}):
             first = 0
             for name, count in users.items():
                 places[name] = first, first + count * n

@@ -17,7 +17,7 @@ from gpu_extract.data import SpecMask, Status
 
 FOLDER = Path(__file__).with_name("text")
 HEADERS = ("lanes.h", "image.h", "recursions.h", "sweeps.h", "normal.h", "spots.h", "gradients.h", "quality.h",
-           "eliminate.h", "measure.h", "poles.h", "assembly.h")
+           "eliminate.h", "remainder.h", "measure.h", "poles.h", "assembly.h")
 OPTIONS = "-std=c++17", "--fmad=false"            # of NVRTC
 _TYPES = {"f8": "double", "f4": "float", "i8": "index", "i4": "int", "u4": "unsigned", "i1": "signed char"}
 _KINDS = {name: kind for kind, name in _TYPES.items()}
@@ -151,5 +151,5 @@ def _header(module: str) -> str:
     return (FOLDER / f"{module}.h").read_text(encoding="utf-8")
 
 
-assembly, eliminate, gradients, image, measure, normal, poles, quality, spots, sweeps = map(Header, (
-    "assembly", "eliminate", "gradients", "image", "measure", "normal", "poles", "quality", "spots", "sweeps"))
+assembly, eliminate, gradients, image, measure, normal, poles, quality, remainder, spots, sweeps = map(Header, (
+    "assembly", "eliminate", "gradients", "image", "measure", "normal", "poles", "quality", "remainder", "spots", "sweeps"))

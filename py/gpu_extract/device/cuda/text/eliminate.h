@@ -15,7 +15,7 @@
 #pragma once
 #include "recursions.h"
 
-constexpr int FOUR = 4;            // bins of a lane of transpose, carry and moved_by
+constexpr int FOUR = 4;            // bins of a lane of transpose, remainder.carry and take
 constexpr int STRETCHES = 16;      // of a diagonal, of which each has a lane that looks for the largest element
 constexpr int WIDER = -1;          // mark of a fibre that needs more diagonals of S than the narrowest band has
 
@@ -187,50 +187,6 @@ LANE void add_product(double (&total)[FOUR], const double *g, index row, index c
         int next = p + FOUR + k;
         push_back(here, 0 <= next && next < nwave ? v[next * step] : 0.0);
     }
-}
-
-// moved = G^T x_i of pairs as in `product`; own: the lane of the factor that solves for them (sweeps.substitute: moved = Z
-// G^T x_i, U x_i is then G times it), -1 where there is nothing to solve.
-template <int H>
-BLOCK(64) void carry(index n, double *moved, int *own, const double *blocks, const double *sides, const double *sizes,
-                     const int *depth, index wanted, double distant, index distance, index nwave, index lanes, index size)
-{
-    index m = n % (2 * lanes);
-    int q = (int)(n / (2 * lanes)) * FOUR;
-    Pair<H> pair(m, blocks, sizes, depth, wanted, distant, distance, lanes, size);
-    if (q == 0)
-        own[m] = (int)(pair.j < 0 ? -1 : wanted > 0 ? m : pair.j);
-    if (pair.j < 0)
-        return;
-    double total[FOUR] = {};
-    add_product<H>(total, pair.g, pair.column, pair.row, sides + lanes + pair.i, 2 * lanes, q, (int)nwave);
-    EACH(b, FOUR)
-        if (q + b < (int)nwave)
-            moved[(q + b) * 2 * lanes + m] = total[b];
-}
-
-// ux = U x, all of U, of the pairs at a distance, added to `before` where more > 0; of fibres whose gate is `open`, of all
-// where that is 0.
-template <int H>
-BLOCK(64) void moved_by(index n, double *ux, const double *before, const double *moved, const double *blocks,
-                        const double *sizes, const int *gate, index more, index open, double distant, index distance,
-                        index nwave, index lanes, index size)
-{
-    index i = n % lanes;
-    int p = (int)(n / lanes) * FOUR;
-    if (!passes(gate, i, open))
-        return;
-    double total[FOUR];
-    EACH(b, FOUR)
-        total[b] = more > 0 && p + b < (int)nwave ? before[(p + b) * lanes + i] : 0.0;
-    LOOP(int, side, 0, 2) {
-        Pair<H> pair(side * lanes + i, blocks, sizes, gate, 0, distant, distance, lanes, size);
-        if (pair.j >= 0)
-            add_product<H>(total, pair.g, pair.row, pair.column, moved + side * lanes + i, 2 * lanes, p, (int)nwave);
-    }
-    EACH(b, FOUR)
-        if (p + b < (int)nwave)
-            ux[(p + b) * lanes + i] = total[b];
 }
 
 // V = G Z, rows of 2 H + half + 1 elements V[p, p + s] at s + H: a block of P rows and Q columns. Z: rows of `width`.

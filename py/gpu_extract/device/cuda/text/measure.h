@@ -8,7 +8,7 @@
 #include "sweeps.h"
 
 constexpr int CHUNK = 16;                     // bins of a lane of foresee and square
-constexpr int SUMS = 6, SQUARES = 4;          // of a chunk
+constexpr int SUMS = 4, SQUARES = 5;          // of a chunk
 constexpr double EPS = 0x1p-52;
 
 // A bound on the largest eigenvalue of S; of all fibres (wanted 0) also which have any bin of weight, and the first
@@ -98,51 +98,29 @@ BLOCK(32) void learn(index i, double *facts, int *flags, const double *yes, cons
     fibre[ACTIVE] = between > 0 || rung >= 1;
 }
 
-// Row j of a band matrix, cut after `half` diagonals, times x.
-LANE double times_x(const Read &band, const Read &sides, index j, index half, index nwave)
-{
-    double total = band.at(j, 0) * sides.at(j, 1);
-    FOUR_AT_ONCE
-    for (index a = 1; a <= half; a++) {
-        if (j + a < nwave)
-            total += band.at(j, a) * sides.at(j + a, 1);
-        if (j >= a)
-            total += band.at(j - a, a) * sides.at(j - a, 1);
-    }
-    return total;
-}
-
-// What a band of `half` diagonals would do to a fibre's flux, as narrow.simd_foresee.foresee, which has names for
-// `signal` (BRIGHT) and `least` (LEAST), and the largest element of the last diagonal of U: of every chunk of bins.
-BLOCK(32) void foresee(index n, double *sums, const double *band, const double *taken, const double *ux,
-                       const double *sides, const double *roots, const int *flags, double signal, double least, index half,
-                       index nwave, index reach, index lanes)
+// The largest element of the last diagonal of U, and the squares of S, 1'S1, 1'Sx and x'Sx: of every chunk of bins.
+BLOCK(32) void gauge(index n, double *sums, const double *band, const double *taken, const double *sides,
+                     const double *roots, const int *flags, index half, index nwave, index reach, index lanes)
 {
     index i = n % lanes, c = n / lanes;
     if (flags[ACTIVE * lanes + i] == 0)
         return;
-    Read s = rows_of(band, reach + 1, i, lanes), u = rows_of(taken, reach + 1, i, lanes);
-    Read given = rows_of(sides, SIDES, i, lanes), root = rows_of(roots, 1, i, lanes);
-    double worst = 0.0, bright = 0.0, last = 0.0, ones = 0.0, cross = 0.0, both = 0.0;
+    Read s = rows_of(band, reach + 1, i, lanes), given = rows_of(sides, SIDES, i, lanes);
+    Read x{given.first + lanes, given.row, lanes}, root = rows_of(roots, 1, i, lanes);
+    double last = 0.0, ones = 0.0, cross = 0.0, both = 0.0;
     LOOP(index, j, c * CHUNK, smaller((c + 1) * CHUNK, nwave)) {
-        double total = s.at(j, 0), alternating = total;
+        double total = s.at(j, 0);
         FOUR_AT_ONCE
-        for (index a = 1; a <= half; a++) {
-            double pair = (j + a < nwave ? s.at(j, a) : 0.0) + (j >= a ? s.at(j - a, a) : 0.0);
-            total += pair;
-            alternating += a % 2 == 0 ? pair : -pair;
-        }
-        double sx = times_x(s, given, j, half, nwave), left = times_x(u, given, j, half, nwave) - ux[j * lanes + i];
-        double size = fabs(total);
-        worst = larger(worst, left * left / larger(alternating, least * size));
-        bright += sx * sx - signal * signal * size > 0.0 ? 1.0 : 0.0;
+        for (index a = 1; a <= half; a++)
+            total += (j + a < nwave ? s.at(j, a) : 0.0) + (j >= a ? s.at(j - a, a) : 0.0);
+        double sx = times(s, x, j, half, nwave);
         ones += root.one(j) > 0.0 ? total : 0.0;
         cross += sx;
-        both += given.at(j, 1) * sx;
+        both += x.one(j) * sx;
         if (j + half < nwave)
-            last = larger(last, fabs(u.at(j, half)) * (root.one(j) * root.one(j + half)));
+            last = larger(last, fabs(rows_of(taken, reach + 1, i, lanes).at(j, half)) * (root.one(j) * root.one(j + half)));
     }
-    Write{sums + i, SUMS * lanes, lanes}.put({worst, last, bright, ones, cross, both}, c);
+    Write{sums + i, SUMS * lanes, lanes}.put({last, ones, cross, both}, c);
 }
 
 // What all chunks make of their numbers: the largest of the first MAXIMA, the sums of the others.
@@ -165,21 +143,16 @@ LANE double allowed(double limit, double most, double cond)
     return cond < INFINITY ? larger(limit, smaller(40.0 * EPS * cond, most)) : limit;
 }
 
-// By how much a band misses the limits (decorrelate.limits; a diagonal more is `decay` times less), which band is wanted
-// next, and the squares of S.
-BLOCK(32) void conclude(index i, double *facts, int *flags, const double *sums, double most_tail, double shift,
-                        double noisy, double most_bright, double decay, double uneven, double uneven_shift, index width,
-                        index nwave, index lanes)
+// By how much a band misses the limit on what it cuts off (decorrelate.limits; a diagonal more is `decay` times less),
+// which band is wanted next, and the squares of S.
+BLOCK(32) void conclude(index i, double *facts, int *flags, const double *sums, double most_tail, double decay,
+                        index width, index nwave, index lanes)
 {
     Fibre fibre{facts, flags, i, lanes};
     if (fibre[ACTIVE] == 0)
         return;
-    auto [worst, last, bright, ones, cross, both] = of_chunks<SUMS, 2>(rows_of(sums, SUMS, i, lanes), nwave).of;
-    double limit = bright <= most_bright * (double)nwave ? noisy : shift;
-    if (fibre[COND] > uneven)
-        limit = smaller(limit, uneven_shift);
-    double tail = 4.0 * last / larger(fibre[GAMMA], 1e-300);
-    double excess = fibre[EXCESS] = larger(tail / most_tail, 0.5 * sqrt(worst) / limit);
+    auto [last, ones, cross, both] = of_chunks<SUMS, 1>(rows_of(sums, SUMS, i, lanes), nwave).of;
+    double excess = fibre[EXCESS] = 4.0 * last / larger(fibre[GAMMA], 1e-300) / most_tail;
     double steps = excess > 1.0 ? larger(1.0, floor(log(excess) / log(decay) + 0.5)) : 0.0;
     fibre[WANTED] = steps > 0.0 ? (int)width + (int)smaller(steps, 9.0) : 0;
     fibre[ONES] = ones;

@@ -23,15 +23,15 @@ BLOCK(64) void divide(index n, double *inverse, double *sums, const double *side
 }
 
 // Squares of Q: the largest (QQ)_jj / S_jj - 1 of what is stored, infinite where a row of Q is cancelled
-// (narrow.simd_finish), 1'QQ1, 1'QQx and x'QQx: of every chunk of bins.
-BLOCK(32) void square(index n, double *squares, const double *sums, const double *band, const int *flags, double cancelled,
-                      index kept, index ndiag, index nwave, index reach, index lanes)
+// (narrow.simd_finish), the largest share of s that is beyond the band, 1'QQ1, 1'QQx and x'QQx: of every chunk of bins.
+BLOCK(32) void square(index n, double *squares, const double *sums, const double *left, const double *band,
+                      const int *flags, double cancelled, index kept, index ndiag, index nwave, index reach, index lanes)
 {
     index i = n % lanes, c = n / lanes;
     if (!holds(flags, i, lanes))
         return;
     Read q = rows_of(sums, kept, i, lanes);
-    double ones = 0.0, cross = 0.0, both = 0.0, worst = 0.0;
+    double ones = 0.0, cross = 0.0, both = 0.0, worst = 0.0, share = 0.0;
     LOOP(index, j, c * CHUNK, smaller((c + 1) * CHUNK, nwave)) {
         double s = q.at(j, 0), y = q.at(j, 1), held = q.at(j, SIDES) * q.at(j, SIDES);
         ones += s * s;
@@ -47,52 +47,28 @@ BLOCK(32) void square(index n, double *squares, const double *sums, const double
         worst = larger(worst, diagonal > 0.0 ? held / diagonal - 1.0 : INFINITY);
         if (s != 0.0 && s * s < cancelled * diagonal)
             worst = INFINITY;
+        share = larger(share, s != 0.0 ? fabs(left[j * SIDES * lanes + i] / s) : 0.0);
     }
-    Write{squares + i, SQUARES * lanes, lanes}.put({worst, ones, cross, both}, c);
+    Write{squares + i, SQUARES * lanes, lanes}.put({worst, share, ones, cross, both}, c);
 }
 
-// FAILED where Q disagrees with S (narrow.simd_finish.finish).
-BLOCK(32) void agree(index i, int *flags, const double *squares, double *facts, double agreement, index nwave, index lanes)
+// FAILED where Q disagrees with S (narrow.simd_finish.finish), or more of s than `most` is beyond the band.
+BLOCK(32) void agree(index i, int *flags, const double *squares, double *facts, double agreement, double most, index nwave,
+                     index lanes)
 {
     Fibre fibre{facts, flags, i, lanes};
     if (fibre[STATUS] != GOOD)
         return;
-    auto [worst, ones, cross, both] = of_chunks<SQUARES, 1>(rows_of(squares, SQUARES, i, lanes), nwave).of;
+    auto [worst, share, ones, cross, both] = of_chunks<SQUARES, 2>(rows_of(squares, SQUARES, i, lanes), nwave).of;
     double s11 = fibre[ONES], s1x = fibre[CROSS], sxx = fibre[BOTH], geometric = sqrt(s11 * sxx);
     worst = larger(worst, fabs(ones - s11) / s11);
     if (geometric > 0.0)
         worst = larger(worst, larger(fabs(cross - s1x) / geometric, fabs(both - sxx) / sxx));
-    if (!(worst <= agreement && ones + both < INFINITY))
+    if (!(worst <= agreement && share <= most && ones + both < INFINITY))
         fibre[STATUS] = FAILED;
 }
 
-// Q + q, HALF diagonals, and E x of narrow.simd_correct, which has names for `spread` (SPREAD) and `least` (LEAST): matrix
-// and right side of the flux's correction; own: as `carry`.
-template <int HALF>
-BLOCK(64) void left(index n, double *q, double *left, int *own, const double *sums, const double *taken, const double *ux,
-                    const double *sides, const int *flags, const int *halves, double spread, double least, index kept,
-                    index nwave, index reach, index lanes)
-{
-    index i = n % lanes, j = n / lanes;
-    bool good = holds(flags, i, lanes);
-    if (j == 0)
-        own[i] = good ? (int)i : -1;
-    if (!good)
-        return;
-    Read minus = rows_of(sums, kept, i, lanes);
-    double row[HALF + 1], alternating = -minus.at(j, SIDES);
-    EACH_FROM(a, 1, HALF + 1) {
-        row[a] = -minus.at(j, SIDES + a);
-        double pair = row[a] - (j >= a ? minus.at(j - a, SIDES + a) : 0.0);
-        alternating += a % 2 == 0 ? pair : -pair;
-    }
-    row[0] = -minus.at(j, SIDES) + spread * larger(fabs(alternating), least * fabs(minus.at(j, 0)));
-    Write{q + i, (HALF + 1) * lanes, lanes}.put(row, j);
-    int half = halves[flags[WIDTH * lanes + i]];
-    left[n] = times_x(rows_of(taken, reach + 1, i, lanes), rows_of(sides, SIDES, i, lanes), j, half, nwave) - ux[n];
-}
-
-// Flux, corrected for what S has beyond its band (left is (Q + q)^-1 E x), ivar and status of the bins that are kept,
+// Flux, with what S has beyond its band (left: of 1 and x, see remainder.h), ivar and status of the bins that are kept,
 // wavelength fastest; 0 where a fibre is not GOOD.
 BLOCK(64) void spectra(index n, double *flux, double *ivar, signed char *status, const double *sums, const double *left,
                        const double *inverse, const int *flags, index kept, index first, index nout, index lanes)
@@ -100,7 +76,9 @@ BLOCK(64) void spectra(index n, double *flux, double *ivar, signed char *status,
     index i = n / nout, j = first + n % nout, at = j * lanes + i;
     bool good = holds(flags, i, lanes);
     Read q = rows_of(sums, kept, i, lanes);
-    flux[n] = good ? q.at(j, 1) * inverse[at] + left[at] * inverse[at] : 0.0;
+    Read more = rows_of(left, SIDES, i, lanes);
+    double plain = good ? q.at(j, 1) * inverse[at] : 0.0;
+    flux[n] = good ? plain + (more.at(j, 1) - plain * more.at(j, 0)) * inverse[at] : 0.0;
     ivar[n] = good ? q.at(j, 0) * q.at(j, 0) : 0.0;
     status[n] = (signed char)flags[STATUS * lanes + i];
 }

@@ -31,6 +31,20 @@ LANE Read rows_of(const double *array, index width, index lane, index lanes)
     return Read{array + lane, width * lanes, lanes};
 }
 
+// Row j of a band matrix, cut after `half` diagonals, times a vector.
+LANE double times(const Read &band, const Read &vector, index j, index half, index nwave)
+{
+    double total = band.at(j, 0) * vector.one(j);
+    FOUR_AT_ONCE
+    for (index a = 1; a <= half; a++) {
+        if (j + a < nwave)
+            total += band.at(j, a) * vector.one(j + a);
+        if (j >= a)
+            total += band.at(j - a, a) * vector.one(j - a);
+    }
+    return total;
+}
+
 struct Write {
     double *first;
     index row, element;

@@ -68,31 +68,6 @@ BLOCK(32) void invert(index n, double *inverse, const double *low, const int *ha
                        mine.last, mine.stop(mine.longest(halo, i, lanes)));
 }
 
-// Of right sides y, one number a row, pair m: y = L^-1 of what is given. The factor is that of lane own[m] of `lanes`,
-// none where that is negative. A substitution forgets half as fast as an elimination: two halos.
-template <int H>
-BLOCK(32) void substitute(index n, double *y, const double *given, const double *low, const int *halo, const int *own,
-                          index nwave, index tile, index pairs, index lanes)
-{
-    index m = n % pairs, i = own[m];
-    Tile mine(n / pairs, tile, nwave);
-    if (i >= 0)
-        forward_rows<H>(Write{y + m, pairs, 1}, Read{given + m, pairs, 1}, Read{low + i, (H + 1) * lanes, lanes},
-                        mine.above(halo, i, lanes), mine.first, mine.last);
-}
-
-// x = L^-T D^-1 y, as `substitute`.
-template <int H>
-BLOCK(32) void resubstitute(index n, double *x, const double *y, const double *low, const int *halo, const int *own,
-                            index nwave, index tile, index pairs, index lanes)
-{
-    index m = n % pairs, i = own[m];
-    Tile mine(n / pairs, tile, nwave);
-    if (i >= 0)
-        backward_rows<H>(Write{x + m, pairs, 1}, Read{y + m, pairs, 1}, Read{low + i, (H + 1) * lanes, lanes},
-                         Read{y + m, 0, 0}, mine.first, mine.last, mine.below(halo, i, lanes));
-}
-
 // Conjugate gradients: y = L^-1 r of one fibre and tile; vectors (fibres, nwave). state: rows of `facts`, of which the
 // first is 0 where a bundle of `nfibre` has arrived.
 template <int H>
