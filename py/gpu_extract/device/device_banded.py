@@ -14,12 +14,12 @@ from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow.schur import DECAY, WORST
 from gpu_extract.decorrelate.narrow.simd_finish import CANCELLED
 from gpu_extract.decorrelate.poles import LADDER
-from gpu_extract.decorrelate.weak import TOLD
+from gpu_extract.decorrelate.weak import SAFE, TOLD
 from gpu_extract.device import device_tables
 from gpu_extract.device.cuda.lanes import OF_PRODUCT, OF_SHARE, block_lanes, fours, tile_of, tiles_of
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray, Empty
-from gpu_extract.device.cuda.text import eliminate, measure, poles, remainder, sweeps
+from gpu_extract.device.cuda.text import eliminate, measure, names, poles, remainder, sweeps
 from gpu_extract.device.device_sizes import Sizes
 from gpu_extract.seams import Recorder
 
@@ -36,7 +36,7 @@ class BandedCore:
         empty = room or device.empty
         self._arrays = {name: empty((count,), kind) for name, (count, kind) in sizes.arrays().items()}
         tables = {"questions": device_tables.questions_table(), "poles": device_tables.poles_table(),
-                  "ratios": device_tables.RATIOS, "halves": np.array(sizes.halves, dtype=np.int32)}
+                  "ratios": device_tables.RATIOS, "definite": device_tables.DEFINITE, "halves": np.array(sizes.halves, dtype=np.int32)}
         if "scratch" in self._arrays:
             self._arrays |= {name: self._arrays["scratch"].part(*place) for name, place in sizes.parts().items()}
         stream, ready = device.stream(), device.event()
@@ -72,8 +72,9 @@ class _Run:
     def all(self, normal: PieceNormal, out: PieceOut, recorder: Recorder) -> None:
         """All steps."""
         self.fibres = normal.x.shape[0]
-        if self.sizes.shape.hw > NARROW:
-            self.launch(measure.leave, self.fibres, "flags", normal.weight, self.sizes.shape.nwave, self.fibres)
+        s = self.sizes.shape
+        if s.hw > NARROW:
+            self.launch(measure.leave, self.fibres, "flags", normal.weight, s.nwave, self.fibres)
             self.write(out, None, None, None)
             return
         with recorder.device_span("eliminate"):
@@ -82,12 +83,14 @@ class _Run:
             self.complements(0, self.sizes.halves[0])
         with recorder.device_span("measure"):
             self.measure(0)
+            self.tells("BLOCK_TELLS", self.blocks(0), None, SAFE, s.hw, (s.hw, 2 * s.hw + 1))
             self.look_beyond()
             self.widen()
             self.chains()
             self.complements(eliminate.WIDER, self.sizes.half)
             for width in range(1, len(self.sizes.halves)):
                 self.measure(width)
+            self.tells("TELLS", self.a["band"], "halves", 1.0 / TOLD, self.sizes.half, (0, self.sizes.half + 1))
             self.decide()
         with recorder.device_span("poles"):
             self.poles()
@@ -220,11 +223,22 @@ class _Run:
         """Row n of an array of one number for every fibre."""
         return self.a[table].part(n * self.fibres, (n + 1) * self.fibres)
 
+    def tells(self, flag: str, matrix: DeviceArray, halves: str | None, share: float, half: int,
+              where: tuple[int, int]) -> None:
+        """Whether a matrix tells the bins of a fibre apart: definite less a share of the diagonal of icov, which one
+        question asks; of those of whom facts leave that open. where: its diagonal in a row, and elements of one."""
+        nwave, fibres, number = self.sizes.shape.nwave, self.fibres, names("Flag").index(flag)
+        self.launch(measure.doubt, fibres, "facts", "flags", TOLD, number, fibres)
+        self.launch(measure.lessen, nwave * fibres, "v", matrix, "roots", "flags", halves, share, *where, half, fibres)
+        self.launch(sweeps.ask.sized(half), fibres, "yes", "v", "v", None, "facts", "flags", "definite", 0, device_tables.FAR,
+                    nwave, half, fibres)
+        self.launch(measure.tell, fibres, "flags", "yes", number, fibres)
+
     def decide(self) -> None:
         """Whether the narrow band holds."""
         s, limits = self.sizes.shape, self.limits
-        self.launch(measure.decide, self.fibres, "facts", "flags", "sizes", limits.coupling, limits.most_coupling,
-                    limits.distant, TOLD, WORST, s.nd, self.fibres, s.nfibre)
+        self.launch(measure.decide, self.fibres, "facts", "flags", "sizes", "depth", limits.coupling,
+                    limits.most_coupling, limits.cond, limits.distant, WORST, s.nd, self.fibres, s.nfibre)
 
     def look_beyond(self) -> None:
         """How strongly fibres farther than the next are coupled, and which fibres they reach through each other."""

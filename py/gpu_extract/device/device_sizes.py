@@ -11,7 +11,7 @@ from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.text import eliminate, measure, names, sweeps
 
 SETS = 3             # of questions asked at once: the first, the second, the far one
-DEEPEST = 8          # fibres in a row beyond a neighbour that are eliminated one after the other
+DEEPEST = 23         # fibres in a row beyond a neighbour that are eliminated one after the other
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from gpu_extract.device.cuda.text import measure, names, poles
 
 RATIOS = np.array([ratio for _, ratio in LADDER])
 FAR = len(RATIOS) + 1       # number of the set of questions about farther fibres
+DEFINITE = np.array([0.0, 0.0, 1.0, 0.0, 0.0])      # a question about a matrix as it stands
 
 
 def questions_table() -> Array:

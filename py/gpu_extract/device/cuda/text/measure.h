@@ -214,47 +214,112 @@ BLOCK(32) void learn_far(index i, double *facts, const int *flags, const double 
     facts[FAR_THETA * lanes + i] = theta;
 }
 
-// What coupling to fibres farther than the next leaves in S of a fibre, in its norm, when these are eliminated one by
-// one; worst: a spectrum of the scaled S that is not expected to be worse, for the quickest of the bounds.
-LANE double higher_orders(const Fibre &own, const double *sizes, double coupling, double distant, double worst,
-                          index nd, index size)
+// Who is asked whether a matrix tells their bins apart (decorrelate.weak): those of whom facts do not exclude that a bin is
+// near weak (narrow.definite.Facts); flag: where the answer goes.
+BLOCK(32) void doubt(index i, double *facts, int *flags, double told, index flag, index lanes)
 {
-    double theta = 0.0, longest = 0.0, second = 0.0, most = 0.0;
-    LOOP(index, near, own.i - 1, own.i + 2) {
-        if (!beside(own.i, near, own.lanes, size))
-            continue;
-        Fibre here = own.at(near);
-        theta = larger(theta, here[FIRST_THETA]);
-        LOOP(index, pair, 0, 2 * (nd - 2)) {
-            index d = 2 + pair / 2, far = other(pair % 2 * own.lanes + near, d, own.lanes, size);
-            if (far < 0)
-                continue;
-            double found = sizes[d * own.lanes + smaller(near, far)];
-            double gamma = smaller(own[GAMMA], smaller(here[FIRST_GAMMA], own.at(far)[FIRST_GAMMA]));
-            double value = smaller(found > distant ? sqrt(here[FAR_THETA]) : found / larger(gamma, 1e-300), 1.0);
-            longest = larger(longest, found);
-            most = larger(most, value);
-            second += near == own.i && found <= distant ? value * value : 0.0;
-        }
-    }
-    theta = sqrt(own[THETA] * theta);
-    longest /= worst;
-    double quickest = 6.0 * theta * longest + longest * longest;
-    return quickest <= 0.1 * coupling ? quickest : second + 6.0 * theta * most;
+    Fibre fibre{facts, flags, i, lanes};
+    fibre[ACTIVE] = fibre[ALIVE] > 0 && (fibre[THETA] >= 1.0 || (fibre[GAMMA] == 0.0 && fibre[COND] > told));
+    flags[flag * lanes + i] = fibre[ACTIVE] == 0;
 }
 
-// GOOD where the narrow band holds, else EMPTY or FAILED; told: decorrelate.weak.TOLD.
-BLOCK(32) void decide(index i, double *facts, int *flags, const double *sizes, double coupling, double most_coupling,
-                      double distant, double told, double worst, index nd, index lanes, index size)
+// doubted = the diagonals 0 .. half of a matrix, from `place` on in rows of `width`, less `share` of icov's diagonal; of S
+// those that a fibre's band has.
+BLOCK(64) void lessen(index n, double *doubted, const double *matrix, const double *roots, const int *flags,
+                      const int *halves, double share, index place, index width, index half, index lanes)
+{
+    index i = n % lanes, j = n / lanes;
+    if (flags[ACTIVE * lanes + i] == 0)
+        return;
+    index within = halves ? halves[flags[WIDTH * lanes + i]] : half;
+    double root = roots[n], *to = doubted + j * (half + 1) * lanes + i;
+    LOOP(index, a, 0, half + 1)
+        to[a * lanes] = a <= within && root > 0.0 ? matrix[(j * width + place + a) * lanes + i] : 0.0;
+    to[0] = root > 0.0 ? to[0] - share / (root * root) : 1.0;
+}
+
+// The answers.
+BLOCK(32) void tell(index i, int *flags, const double *yes, index flag, index lanes)
+{
+    if (flags[ACTIVE * lanes + i] > 0)
+        flags[flag * lanes + i] = yes[i] > 0.0;
+}
+
+// What decides whether the narrow band holds.
+struct Coupled {
+    Fibre own;
+    const double *sizes;
+    const int *depth;
+    double coupling, distant, worst;
+    index nd, size;
+
+    // What coupling of fibre `place` to fibres farther than the next leaves in S of the fibre, in its norm, when these are
+    // eliminated one by one; theta: of `place`; worst: a spectrum of the scaled S that is not expected to be worse, for
+    // the quickest of the bounds.
+    LANE double orders(index place, double theta) const
+    {
+        double near_theta = 0.0, longest = 0.0, second = 0.0, most = 0.0;
+        LOOP(index, near, place - 1, place + 2) {
+            if (!beside(place, near, own.lanes, size))
+                continue;
+            Fibre here = own.at(near);
+            near_theta = larger(near_theta, here[FIRST_THETA]);
+            LOOP(index, pair, 0, 2 * (nd - 2)) {
+                index d = 2 + pair / 2, far = other(pair % 2 * own.lanes + near, d, own.lanes, size);
+                if (far < 0)
+                    continue;
+                double found = sizes[d * own.lanes + smaller(near, far)];
+                double gamma = smaller(own[GAMMA], smaller(here[FIRST_GAMMA], own.at(far)[FIRST_GAMMA]));
+                double value = smaller(found > distant ? sqrt(here[FAR_THETA]) : found / larger(gamma, 1e-300), 1.0);
+                longest = larger(longest, found);
+                most = larger(most, value);
+                second += near == place && found <= distant ? value * value : 0.0;
+            }
+        }
+        theta = sqrt(theta * near_theta);
+        longest /= worst;
+        double quickest = 6.0 * theta * longest + longest * longest;
+        return quickest <= coupling ? quickest : second + 6.0 * theta * most;
+    }
+    // The same, with that of fibres in chains, as far as it comes through those before them.
+    LANE double all_orders() const
+    {
+        double total = orders(own.i, own[THETA]);
+        LOOP(index, side, 0, 2) {
+            double through = 1.0;
+            LOOP(index, n, 0, depth[side * own.lanes + own.i]) {
+                index j = own.i + (side > 0 ? n + 1 : -n - 1);
+                double theta = own.at(j)[FIRST_THETA];
+                through *= theta;
+                total += through * orders(j, theta);
+            }
+        }
+        return total;
+    }
+    // Whether those that are eliminated, alone or in chains, tell their own bins apart.
+    LANE bool eliminated_tell() const
+    {
+        bool told = true;
+        LOOP(index, pair, 0, 2 * (nd - 1)) {
+            index m = pair % 2 * own.lanes + own.i, d = 1 + pair / 2, j = counting(m, sizes, distant, d, own.lanes, size);
+            LOOP(index, n, 0, (j < 0 ? 0 : d == 1 ? 1 + depth[m] : 1))
+                told = told && own.at(pair % 2 ? j + n : j - n)[BLOCK_TELLS] > 0;
+        }
+        return told;
+    }
+};
+
+// GOOD where the narrow band holds, else EMPTY or FAILED.
+BLOCK(32) void decide(index i, double *facts, int *flags, const double *sizes, const int *depth, double coupling,
+                      double most_coupling, double most_cond, double distant, double worst, index nd, index lanes,
+                      index size)
 {
     Fibre fibre{facts, flags, i, lanes};
     fibre[STATUS] = fibre[ALIVE] > 0 ? FAILED : EMPTY;
-    bool may_be_weak = fibre[THETA] >= 1.0 || (fibre[GAMMA] == 0.0 && fibre[COND] > told);      // narrow.definite.Facts
-    bool wide_enough = fibre[RUNG] >= 0 && fibre[TOO_DEEP] == 0 && fibre[EXCESS] <= 1.0;
-    if (fibre[ALIVE] == 0 || may_be_weak || !wide_enough)
-        return;
-    double error = higher_orders(fibre, sizes, coupling, distant, worst, nd, size);
-    if (error <= allowed(coupling, most_coupling, fibre[COND]))
+    bool wide_enough = fibre[RUNG] >= 0 && fibre[TOO_DEEP] == 0 && fibre[EXCESS] <= 1.0 && fibre[COND] <= most_cond;
+    Coupled all{fibre, sizes, depth, coupling, distant, worst, nd, size};
+    if (fibre[ALIVE] > 0 && wide_enough && fibre[TELLS] > 0 && all.eliminated_tell() &&
+        all.all_orders() <= allowed(coupling, most_coupling, fibre[COND]))
         fibre[STATUS] = GOOD;
 }
 

@@ -101,7 +101,7 @@ BLOCK(32) void precondition_up(index n, double *z, double *parts, const double *
 
 // What is known of a fibre: numbers, and integers.
 enum Fact { COND, THETA, GAMMA, FIRST_THETA, FIRST_GAMMA, FAR_THETA, BOUND, EXCESS, ONES, CROSS, BOTH };
-enum Flag { ALIVE, ACTIVE, WIDTH, RUNG, STATUS, TOO_DEEP, WANTED };
+enum Flag { ALIVE, ACTIVE, WIDTH, RUNG, STATUS, TOO_DEEP, WANTED, BLOCK_TELLS, TELLS };
 
 struct Fibre {
     double *facts;
