@@ -184,7 +184,7 @@ def test_the_flux_is_corrected_for_what_the_band_cuts_off():
     """With the narrowest band whatever it cuts off, the correction takes away most of what that does to noise."""
     bundle = make_bundle(3, 150, wing=0.15, seed=8)
     noise = np.random.default_rng(4).normal(size=(3, 150))
-    loose = Options(Limits(coupling=1.0, tail=1.0, shift=1.0, noisy_shift=1.0, widen=(0,)))
+    loose = Options(Limits(coupling=1.0, tail=1.0, shift=1.0, widen=(0,)))
     bundle.x[:] = [np.linalg.solve(bundle.oracle(i).q, noise[i]) for i in range(3)]
     oracle = bundle.oracle(1)
     with_it = decorrelate(bundle.normal, bundle.x, (1, 2), ndiag=5, options=loose)

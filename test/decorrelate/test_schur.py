@@ -60,7 +60,7 @@ def test_chains_are_exact_where_couplings_reach_the_next_fibre_only():
     """Beside a masked block second order leaves more than the chain, which leaves what the band cuts off."""
     bundle = make_bundle(7, 110, mask="block", stamp=(11, 13))
     assert not bundle.normal.icov[:, 2:].any() or bundle.normal.icov.shape[1] == 2
-    loosest = Limits(coupling=1.0, tail=1.0, shift=1.0, noisy_shift=1.0, window=np.inf)
+    loosest = Limits(coupling=1.0, tail=1.0, shift=1.0, window=np.inf)
     without = Neighbours(bundle.normal, bundle.x, loosest)
     chained = Neighbours(bundle.normal, bundle.x, Limits(tail=1e-9, window=np.inf))
     s = exact(bundle, 2)
@@ -72,7 +72,7 @@ def test_chains_are_exact_where_couplings_reach_the_next_fibre_only():
 
 def test_rest_is_what_the_band_cuts_off():
     bundle = make_bundle(4, 130, wing=0.1)
-    schur = Neighbours(bundle.normal, bundle.x, Limits(shift=1.0, noisy_shift=1.0, tail=1.0)).complement(1)
+    schur = Neighbours(bundle.normal, bundle.x, Limits(shift=1.0, tail=1.0)).complement(1)
     s = exact(bundle, 1)
     beyond = np.abs(np.subtract.outer(np.arange(130), np.arange(130))) >= schur.band.shape[1]
     wanted = np.where(beyond, s, 0.0) @ bundle.x[1]

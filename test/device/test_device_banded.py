@@ -49,15 +49,17 @@ def on_cpu(case: Bundle) -> Decorrelated:
 
 
 def check(case: Bundle) -> tuple[Decorrelated, Decorrelated]:
-    """Hold the device's against the CPU's; fibres that the CPU has a wide band for are FAILED, and 0."""
+    """Hold the device's against the CPU's. Of fibres that the CPU has a wide band for, which leaves 1e-8, some hold in the
+    device's wider ones; the others are FAILED, and 0."""
     found, wanted = on_device(case), on_cpu(case)
     narrow = np.isin(wanted.status, (Status.GOOD, Status.EMPTY))
-    np.testing.assert_array_equal(found.status, np.where(narrow, wanted.status, Status.FAILED))
+    held = narrow | (found.status == Status.GOOD)
+    np.testing.assert_array_equal(found.status, np.where(narrow, wanted.status, np.where(held, Status.GOOD, Status.FAILED)))
     for fibre in range(len(case.x)):
-        if not narrow[fibre].all():
+        if not held[fibre].all():
             assert not found.flux[fibre].any() and not found.ivar[fibre].any() and not found.resolution[fibre].any()
             continue
-        bound = 1e-9 + 100 * EPS * case.oracle(fibre).cond
+        bound = (1e-9 if narrow[fibre].all() else 1e-8) + 100 * EPS * case.oracle(fibre).cond
         error = (found.flux[fibre] - wanted.flux[fibre]) * np.sqrt(wanted.ivar[fibre])
         assert np.abs(error).max() <= bound
         np.testing.assert_allclose(found.ivar[fibre], wanted.ivar[fibre], rtol=bound)
@@ -76,6 +78,22 @@ def short_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_as_the_cpu(mask: str, wing: float) -> None:
     found, _ = check(bundle(mask, wing))
     assert (found.status == Status.GOOD).any()
+
+
+@pytest.mark.parametrize(("mask", "wing", "stamp"), [*((mask, 0.1, NEAR) for mask in MASKS), ("gap", 0.02, NEAR),
+                                                     ("clean", 0.005, FAR)])
+def test_as_the_oracle(mask: str, wing: float, stamp: tuple[int, int]) -> None:
+    """The exact square root of the whole bundle: what the band does not hold is in the flux."""
+    case = bundle(mask, wing, stamp)
+    found = on_device(case)
+    good = np.flatnonzero((found.status == Status.GOOD).all(axis=1)).tolist()
+    assert good
+    for fibre in good:
+        exact = case.oracle(fibre)
+        alive, bound = exact.s[INNER] > 0, 100 * EPS * exact.cond
+        error = (found.flux[fibre] * exact.s[INNER] - (exact.q @ case.x[fibre])[INNER])[alive]
+        assert np.abs(error).max() < 2e-9 + bound
+        np.testing.assert_allclose(found.ivar[fibre][alive], exact.s[INNER][alive]**2, rtol=2e-9 + bound)
 
 
 def test_a_chain_of_masked_fibres() -> None:

@@ -10,14 +10,11 @@ class Limits:
     distant: fibres farther than the next are eliminated where the bound on their coupling is above this
     tail: what the band cuts off, in S's own norm; ivar and R move by 4e-4 of it (measured)
     shift: what it moves the flux by, in sigma, beyond which the quick correction (narrow.simd_correct) will not do and
-        the exact one is made (narrow.remainder); a device, which has the quick one alone, takes a wider band
+        the exact one is made (narrow.remainder); a device makes it always
     share: what the band may move s by, of itself, where the exact correction tells: ivar moves by twice that.
         Usually it is 1e-9 at most; in a short stretch of good pixels, with wings at both ends, 3e-8 (measured)
-    noisy_shift: the same on a device where x swings with noise, not signal: there the quick one leaves a sixth to a
-        third (measured)
     uneven: condition number of S beyond which bins know so different amounts that what is foreseen is up to 1.6 times
         too little: there the limit on what the band moves the flux by is uneven_shift
-    bright: share of bins with signal to noise above 10 up to which a fibre counts as noisy there
     widen: diagonals added to icov's half-band in turn until the band is wide enough
     own: whether one diagonal more than the fibres' own blocks have is tried before, see `widths`
     window: correlation of two fibres' bins above which S is made whole around them, see windows.py
@@ -32,10 +29,8 @@ class Limits:
     tail: float = 2.5e-6
     shift: float = 2e-8
     share: float = 4e-9
-    noisy_shift: float = 5e-8
     uneven: float = 5e3
     uneven_shift: float = 6e-9
-    bright: float = 0.25
     widen: tuple[int, ...] = (0, 4, 8, 12)
     own: bool = True
     window: float = 2e-3

@@ -32,11 +32,11 @@ class BandedCore:
 
     def __init__(self, device: Device, shape: PieceShape, limits: Limits | None = None, *, room: Empty | None = None):
         self._device, self._limits = device, limits or Limits()
-        self._sizes = sizes = Sizes.of(shape, self._limits)
+        self._sizes = sizes = Sizes.of(shape)
         empty = room or device.empty
         self._arrays = {name: empty((count,), kind) for name, (count, kind) in sizes.arrays().items()}
         tables = {"questions": device_tables.questions_table(), "poles": device_tables.poles_table(),
-                  "ratios": device_tables.RATIOS, "definite": device_tables.DEFINITE, "halves": np.array(sizes.halves, dtype=np.int32)}
+                  "ratios": device_tables.RATIOS, "halves": np.array(sizes.halves, dtype=np.int32)}
         if "scratch" in self._arrays:
             self._arrays |= {name: self._arrays["scratch"].part(*place) for name, place in sizes.parts().items()}
         stream, ready = device.stream(), device.event()
@@ -202,22 +202,24 @@ class _Run:
         s, sizes, fibres, limits = self.sizes.shape, self.sizes, self.fibres, self.limits
         self.launch(measure.choose, fibres, "facts", "flags", "depth", width, len(sizes.halves) - 1,
                     sizes.deepest, fibres)
+        reach, half = sizes.half, sizes.halves[width]
         for between in range(2):
-            self.ask(between, width)
+            sets = 1 if between else 3 if width == 0 and s.nd > 2 else 2
+            self.ask(half, sets * measure.QUESTIONS, "band", "taken", between, reach)
             self.launch(measure.learn, fibres, "facts", "flags", "yes", "questions", "ratios", len(LADDER), between,
                         width, fibres)
+        self.launch(measure.wonder, fibres, "facts", "flags", width, fibres)
+        self.ask(half, measure.QUESTIONS, "band", "taken", -device_tables.COUPLED, reach)
+        self.launch(measure.learn_more, fibres, "facts", "flags", "yes", "questions", device_tables.COUPLED, width, fibres)
         self.launch(measure.gauge, sizes.chunks * fibres, "chunks", "band", "taken", "sides", "roots", "flags",
-                    sizes.halves[width], s.nwave, sizes.half, fibres)
+                    half, s.nwave, reach, fibres)
         self.launch(measure.conclude, fibres, "facts", "flags", "chunks", limits.tail, DECAY, width, s.nwave, fibres)
 
-    def ask(self, between: int, width: int) -> None:
-        """The sets of questions that do not depend on answers, at first that about farther fibres too; then that of a
-        fibre's rung."""
-        sizes = self.sizes
-        sets = 1 if between else 3 if width == 0 and sizes.shape.nd > 2 else 2
-        self.launch(sweeps.ask.sized(sizes.halves[width]), sets * measure.QUESTIONS * self.fibres, "yes", "band",
-                    "taken", "far", "facts", "flags", "questions", between, device_tables.FAR, sizes.shape.nwave,
-                    sizes.half, self.fibres)
+    def ask(self, half: int, questions: int, band: str, taken: str, between: int, reach: int) -> None:
+        """So many questions about matrices whose rows have reach + 1 elements; between: as sweeps.ask. The first sets
+        do not depend on answers; at first that about farther fibres is with them."""
+        self.launch(sweeps.ask.sized(half), questions * self.fibres, "yes", band, taken, "far", "facts", "flags",
+                    "questions", between, device_tables.FAR, self.sizes.shape.nwave, reach, self.fibres)
 
     def row(self, table: str, n: int) -> DeviceArray:
         """Row n of an array of one number for every fibre."""
@@ -230,8 +232,7 @@ class _Run:
         nwave, fibres, number = self.sizes.shape.nwave, self.fibres, names("Flag").index(flag)
         self.launch(measure.doubt, fibres, "facts", "flags", TOLD, number, fibres)
         self.launch(measure.lessen, nwave * fibres, "v", matrix, "roots", "flags", halves, share, *where, half, fibres)
-        self.launch(sweeps.ask.sized(half), fibres, "yes", "v", "v", None, "facts", "flags", "definite", 0, device_tables.FAR,
-                    nwave, half, fibres)
+        self.ask(half, 1, "v", "v", -device_tables.PLAIN, half)
         self.launch(measure.tell, fibres, "flags", "yes", number, fibres)
 
     def decide(self) -> None:

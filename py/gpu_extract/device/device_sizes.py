@@ -5,12 +5,13 @@ from typing import Any
 import numpy as np
 
 from gpu_extract.decorrelate.banded import NARROW
-from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.device.cuda.lanes import tiles_of
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.text import eliminate, measure, names, sweeps
 
 SETS = 3             # of questions asked at once: the first, the second, the far one
+WIDEN = 0, 4, 12, 20, 32     # diagonals more than icov's half-band in the bands of S that are tried: beside masks and the CCD's
+                             # edge, where the CPU has windows, S is kept as far as it reaches
 DEEPEST = 23         # fibres in a row beyond a neighbour that are eliminated one after the other
 
 
@@ -33,9 +34,9 @@ class Sizes:
     deepest: int
 
     @staticmethod
-    def of(shape: PieceShape, limits: Limits) -> "Sizes":
+    def of(shape: PieceShape) -> "Sizes":
         """The sizes for pieces of a shape."""
-        halves = tuple(shape.hw + extra for extra in limits.widen)
+        halves = tuple(shape.hw + extra for extra in WIDEN)
         ndiag, half = shape.ndiag, max(halves)
         return Sizes(shape, halves, half, 2 * shape.hw + half, ndiag, sweeps.SIDES + ndiag + 1,
                      sweeps.SIDES + 1 + half, -(-shape.nwave // measure.CHUNK),

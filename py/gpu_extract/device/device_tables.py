@@ -7,14 +7,15 @@ from gpu_extract.decorrelate.poles import LADDER, unit_poles
 from gpu_extract.device.cuda.text import measure, names, poles
 
 RATIOS = np.array([ratio for _, ratio in LADDER])
-FAR = len(RATIOS) + 1       # number of the set of questions about farther fibres
-DEFINITE = np.array([0.0, 0.0, 1.0, 0.0, 0.0])      # a question about a matrix as it stands
+STRONG = definite.Questions((), (0.05, 0.08, 0.12, 0.2, 0.3, 0.45, 0.6, 0.8))       # coupled beside masks and the CCD's edge
+DEFINITE = definite.Questions((), (1.0,))           # whether a matrix is, as it stands
+FAR, COUPLED, PLAIN = (len(RATIOS) + n for n in (1, 2, 3))      # numbers of sets: about farther fibres, of these two
 
 
 def questions_table() -> Array:
     """(set, question, number) as kernels `ask` and `learn` take them: the first set, the second, for every rung but the
-    first one about ratios up to it, and one about farther fibres."""
-    sets = [definite.FIRST, definite.THEN, *definite.BETWEEN, definite.FAR]
+    first one about ratios up to it, then those that have names."""
+    sets = [definite.FIRST, definite.THEN, *definite.BETWEEN, definite.FAR, STRONG, DEFINITE]
     table = np.zeros((len(sets), measure.QUESTIONS, measure.ASKED))
     for rows, asked in zip(table, sets, strict=True):
         rows[:, :3] = asked.lanes.reshape(3, -1).T

@@ -104,14 +104,14 @@ BLOCK(64) void largest(index n, double *tops, const double *blocks, const double
     tops[n] = top;
 }
 
-// sizes[d, i] = a bound on the row sums of the scaled A_ij, j = i + d.
+// sizes[d, i] = a bound on the sums of rows and of columns of the scaled A_ij, j = i + d: of its diagonals' largest elements.
 BLOCK(32) void coupling(index n, double *sizes, const double *tops, index hw, index lanes)
 {
     index width = 2 * hw + 1, i = n % lanes, d = n / lanes;
-    double top = 0.0;
+    double total = 0.0;
     LOOP(index, k, d * width, (d + 1) * width)
-        top = largest_of(top, tops + k * STRETCHES * lanes + i, lanes);
-    sizes[n] = (double)width * top;
+        total += largest_of(0.0, tops + k * STRETCHES * lanes + i, lanes);
+    sizes[n] = total;
 }
 
 // band = fibre j of the pairs of a depth, less what the fibre beyond it takes: a lane for every row.

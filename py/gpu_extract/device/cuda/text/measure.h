@@ -98,6 +98,28 @@ BLOCK(32) void learn(index i, double *facts, int *flags, const double *yes, cons
     fibre[ACTIVE] = between > 0 || rung >= 1;
 }
 
+// Who is asked how strongly they are coupled, where all that is known is that it is more than usual: of those that were
+// measured in band number `width`.
+BLOCK(32) void wonder(index i, double *facts, int *flags, index width, index lanes)
+{
+    Fibre fibre{facts, flags, i, lanes};
+    fibre[ACTIVE] = fibre[ALIVE] > 0 && fibre[WIDTH] == width && fibre[THETA] >= 1.0;
+}
+
+// What they answer to a set of questions; then all that were measured are active again.
+BLOCK(32) void learn_more(index i, double *facts, int *flags, const double *yes, const double *table, index set,
+                          index width, index lanes)
+{
+    Fibre fibre{facts, flags, i, lanes};
+    double told[GAMMA + 1] = {fibre[COND], fibre[THETA], fibre[GAMMA]};
+    if (fibre[ACTIVE] > 0)
+        learn_set(told, yes + i, table, set, lanes);
+    if (fibre[ALIVE] > 0 && fibre[WIDTH] == width) {
+        fibre[THETA] = told[THETA];
+        fibre[ACTIVE] = 1;
+    }
+}
+
 // The largest element of the last diagonal of U, and the squares of S, 1'S1, 1'Sx and x'Sx: of every chunk of bins.
 BLOCK(32) void gauge(index n, double *sums, const double *band, const double *taken, const double *sides,
                      const double *roots, const int *flags, index half, index nwave, index reach, index lanes)

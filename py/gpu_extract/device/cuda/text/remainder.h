@@ -102,8 +102,7 @@ BLOCK(64) void take(index n, double *beyond, const double *moved, const double *
     Fibre fibre{facts, flags, i, lanes};
     if (mine.pole >= poles_of(fibre, table, group))
         return;
-    Read v{found_at(found, mine, i, lanes), kept * lanes * Pole::GROUP, 1};
-    double total[FOUR] = {};
+    double total[FOUR] = {}, *to = beyond + p * mine.row + mine.at;
     LOOP(index, side, 0, 2) {
         index m = side * lanes + i;
         Pair<H> pair(m, blocks, sizes, depth, 0, distant, distance, lanes, size);
@@ -111,14 +110,15 @@ BLOCK(64) void take(index n, double *beyond, const double *moved, const double *
             add_product<H>(total, pair.g, pair.row, pair.column, moved + (mine.side * 2 * lanes + m) * Pole::GROUP + mine.pole,
                            2 * mine.row, p, (int)nwave);
     }
-    EACH(b, FOUR) {
-        if (p + b < (int)nwave) {
-            double *here = beyond + (p + b) * mine.row + mine.at;
-            *here = (distance > 1 ? *here
-                                  : times(rows_of(taken, reach + 1, i, lanes), v, p + b, halves[fibre[WIDTH]], nwave)) -
-                    total[b];
-        }
-    }
+    EACH(b, FOUR)
+        if (p + b < (int)nwave)
+            to[b * mine.row] = (distance > 1 ? to[b * mine.row] : 0.0) - total[b];
+    if (distance > 1)
+        return;
+    Read u = rows_of(taken, reach + 1, i, lanes), v{found_at(found, mine, i, lanes), kept * lanes * Pole::GROUP, 1};
+    LOOP(int, b, 0, FOUR)
+        if (p + b < (int)nwave)
+            to[b * mine.row] += times(u, v, p + b, halves[fibre[WIDTH]], nwave);
 }
 
 // y = L^-1 of what is given, for every pole its own factor (sweeps.poles_down), of fibres whose band has number `width`.

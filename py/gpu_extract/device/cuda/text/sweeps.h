@@ -118,9 +118,9 @@ LANE bool holds(const int *flags, index i, index lanes) { return flags[STATUS * 
 
 constexpr index QUESTIONS = 8, ASKED = 5;      // of a set; numbers of one: b, c / bound, 1 - g, fact, value
 
-// Sets of questions about S, so many lanes a set (device.cuda.measure): the first, the second and, with U of farther
-// fibres, set `beyond`; or, where `between` > 0, that of the fibre's rung alone. Nothing is cut here: what is asked about
-// is nearly singular on purpose, and forgets nothing.
+// Sets of questions about S, so many lanes a set (device_tables): the first, the second and, with U of farther fibres, set
+// `beyond`; or, where `between` > 0, that of the fibre's rung alone; or, where it is below 0, set -between. Nothing is cut
+// here: what is asked about is nearly singular on purpose, and forgets nothing.
 template <int H>
 BLOCK(32) void ask(index n, double *yes, const double *band, const double *taken, const double *far, double *facts,
                    int *flags, const double *table, index between, index beyond, index nwave, index reach, index lanes)
@@ -129,7 +129,7 @@ BLOCK(32) void ask(index n, double *yes, const double *band, const double *taken
     Fibre fibre{facts, flags, i, lanes};
     if (fibre[ACTIVE] == 0)
         return;
-    set = between > 0 ? 1 + fibre[RUNG] : set < 2 ? set : beyond;
+    set = between > 0 ? 1 + fibre[RUNG] : between < 0 ? -between : set < 2 ? set : beyond;
     const double *asked = table + (set * QUESTIONS + q) * ASKED, *share = set == beyond ? far : taken;
     yes[n] = definite_rows<H>(rows_of(band, reach + 1, i, lanes), rows_of(share, reach + 1, i, lanes), asked[0],
                               asked[1] * fibre[BOUND], asked[2], nwave);
