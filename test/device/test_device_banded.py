@@ -6,6 +6,7 @@ cuts off in a narrower band than the device: 1e-9 covers it, a tenth of what the
 no windows (decorrelate.windows): fibres that need them are FAILED there and left to the CPU.
 """
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from gpu_extract.decorrelate.narrow.definite import Facts
 from gpu_extract.decorrelate.narrow.schur import WORST
 from gpu_extract.device import device_sizes
 from gpu_extract.device.cuda import lanes
-from gpu_extract.device.cuda.text import eliminate, measure, names
+from gpu_extract.device.cuda.text import eliminate, measure, names, poles, sweeps
 from gpu_extract.device.device_banded import BandedCore
 from gpu_extract.perf.recorder import Recorder
 
@@ -132,6 +133,113 @@ def test_weights_of_masked_bins_excuse_no_coupling(cond: float) -> None:
         run_lanes(measure.decide, 3, 1, (facts, flags, sizes, np.zeros(6, np.int32), limits.coupling, limits.most_coupling,
                                          limits.cond, 1.0, WORST, 3, 3, 3))
         assert flags[names("Flag").index("STATUS")].tolist() == [status, Status.GOOD, status]
+
+
+def decided(lanes: int = 5, *, sizes: float = 0.0, theta: float = 1e-6, depth: tuple[tuple[int, int], ...] = (),
+            **flags: Any) -> list[int]:
+    """STATUS of the fibres of a bundle whose facts are usual, but for these. sizes: of pairs at a distance of 2, in the norm
+    of S; theta: of all fibres but the first; depth: (pair, how many are in its chain)."""
+    limits, chains = banded.Limits(), np.zeros(2 * lanes, np.int32)
+    for pair, count in depth:
+        chains[pair] = count
+    facts, told = known(lanes, **{"COND": 1e3, "THETA": 1e-6, "GAMMA": 1e-3, "FIRST_THETA": [1e-6] + [theta] * (lanes - 1),
+                                  "FIRST_GAMMA": 1e-3, "EXCESS": 1.0, "ALIVE": 1, "RUNG": 0, "TOO_DEEP": 0, "TELLS": 1,
+                                  "BLOCK_TELLS": 1, **flags})
+    between = np.stack([np.ones(lanes), np.ones(lanes), np.full(lanes, 1e-3 * sizes)])
+    run_lanes(measure.decide, lanes, 1, (facts, told, between, chains, limits.coupling, limits.most_coupling, limits.cond,
+                                         1.0, WORST, 3, lanes, lanes))
+    return told[names("Flag").index("STATUS")].tolist()
+
+
+G, F = Status.GOOD, Status.FAILED
+
+
+@pytest.mark.parametrize(("changed", "wanted"), [
+    ({}, [G] * 5), ({"TELLS": [1, 1, 0, 1, 1]}, [G, G, F, G, G]), ({"COND": [1e3, 2e12, 1e3, 1e3, 1e3]}, [G, F, G, G, G]),
+    ({"EXCESS": [1.01, 1, 1, 1, 1]}, [F, G, G, G, G]), ({"TOO_DEEP": [0, 0, 0, 0, 1]}, [G, G, G, G, F]),
+    ({"RUNG": [0, -1, 0, 0, 0]}, [G, F, G, G, G]), ({"ALIVE": [1, 1, 0, 1, 1]}, [G, G, Status.EMPTY, G, G])])
+def test_what_decides(changed: dict[str, Any], wanted: list[int]) -> None:
+    assert decided(**changed) == wanted
+
+
+def test_who_is_eliminated_must_tell_its_bins_apart() -> None:
+    """Fibre 4 does not: 3 has it as its next neighbour, 1 at the end of a chain; 2 has it farther away, where it counts."""
+    assert decided(BLOCK_TELLS=[1, 1, 1, 1, 0]) == [G, G, G, F, G]
+    assert decided(BLOCK_TELLS=[1, 1, 1, 1, 0], depth=((5 + 1, 2),)) == [G, F, G, F, G]
+    assert decided(BLOCK_TELLS=[1, 1, 1, 1, 0], sizes=2e3)[2] == F
+
+
+def test_what_comes_through_a_chain() -> None:
+    """Fibre 0 is not coupled to far ones by more than it may be, but those behind it, which are coupled as strongly."""
+    sizes, theta = 6e-8, 0.04      # 6 theta size: 1.4e-8 of the fibres in the chain, 7e-11 of the first
+    assert decided(sizes=sizes, theta=1e-6, depth=((5, 3),))[0] == G
+    assert decided(sizes=sizes, theta=theta, FIRST_THETA=[1e-6, 1e-6, theta, theta, theta])[0] == G
+    assert decided(sizes=sizes, theta=theta, FIRST_THETA=[1e-6, 1e-6, theta, theta, theta], depth=((5, 3),))[0] == G
+    assert decided(sizes=sizes, theta=theta, FIRST_THETA=[1e-6, theta, theta, theta, theta], THETA=1e-10, depth=((5, 3),))[0] == F
+    assert decided(sizes=sizes, theta=theta, FIRST_THETA=[1e-6, theta, theta, theta, theta], THETA=1e-10)[0] == G
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_bins_that_a_matrix_does_not_tell_apart(own: bool) -> None:
+    """Two bins that differ by 1e-9 of themselves, where a share of 1e-8 is taken; what a fibre's band does not have, beyond its
+    half-band, says nothing; a bin of no weight is left out."""
+    half, nwave, lanes, rng = 2, 9, 4, np.random.default_rng(8)
+    band = np.zeros((nwave, half + 2, lanes))
+    band[:, 0], band[:-1, 1] = 2.0, 0.3 * rng.random((nwave - 1, lanes))
+    band[2, 1, 1] = 2.0 - 2e-9              # of fibre 1: bins 2 and 3 are the same
+    band[1:4, 1, 1] = [0.0, 2.0 - 2e-9, 0.0]
+    band[1, half + 1, 2] = 50.0             # of no fibre's band
+    roots = np.full((nwave, lanes), 1.0 / np.sqrt(2.0))
+    roots[5, 3], band[5, 0, 3] = 0.0, -1.0
+    facts, flags = known(lanes, THETA=[1.0, 1.0, 1.0, 1.0], GAMMA=1e-3, COND=1e3, BOUND=1.0, ALIVE=1, WIDTH=0)
+    doubted, yes = np.full((nwave, half + 2, lanes), np.nan), np.full(measure.QUESTIONS * lanes, np.nan)
+    flag, halves = names("Flag").index("TELLS"), np.array([half], np.int32)
+    run_lanes(measure.doubt, lanes, 1, (facts, flags, 1e8, flag, lanes))
+    run_lanes(measure.lessen, nwave * lanes, 1, (doubted, band, roots, flags, halves if own else None, 1e-8, 0, half + 2,
+                                                 half + (1 if own else 0), lanes))
+    table = np.tile([0.0, 0.0, 1.0, 0.0, 0.0], (1, measure.QUESTIONS, 1))
+    reach = half + 1 if own else half
+    run_lanes(sweeps.ask.sized(reach), lanes, 1, (yes, doubted, doubted, None, facts, flags, table, 0, 9, nwave, reach, lanes))
+    run_lanes(measure.tell, lanes, 1, (flags, yes, flag, lanes))
+    assert flags[flag].tolist() == [1, 0, 1, 1]
+
+
+def test_who_is_asked_whether_it_tells_bins_apart() -> None:
+    facts, flags = known(4, THETA=[1e-6, 1.0, 1e-6, 1.0], GAMMA=[1e-3, 1e-3, 0.0, 1.0], COND=[1e9, 1e3, 1e9, 1.0],
+                         ALIVE=[1, 1, 1, 0])
+    run_lanes(measure.doubt, 4, 1, (facts, flags, 1e8, names("Flag").index("TELLS"), 4))
+    assert flags[names("Flag").index("ACTIVE")].tolist() == [0, 1, 1, 0]
+    assert flags[names("Flag").index("TELLS")].tolist() == [1, 0, 0, 1], "who has no weight has no bins"
+
+
+def test_a_share_of_s_beyond_the_band_is_too_much() -> None:
+    """IVAR goes with s squared, and is not corrected."""
+    nwave, lanes, share = 5, 2, banded.Limits().share
+    facts, flags = known(lanes, STATUS=Status.GOOD, ONES=1.0, CROSS=0.5, BOTH=1.0)
+    squares = np.tile(np.array([0.0, 0.0, 1.0, 0.5, 1.0])[:, None], (1, 1, lanes))
+    squares[0, 1] = 0.9 * share, 1.1 * share
+    run_lanes(poles.agree, lanes, 1, (flags, squares, facts, banded.AGREEMENT, share, nwave, lanes))
+    assert flags[names("Flag").index("STATUS")].tolist() == [Status.GOOD, Status.FAILED]
+    rng, ndiag, kept = np.random.default_rng(9), 2, 5
+    sums, left, band = rng.random((nwave, kept, lanes)), rng.random((nwave, 2, lanes)), np.full((nwave, 3, lanes), 50.0)
+    made = np.full((1, measure.SQUARES, lanes), np.nan)
+    run_lanes(poles.square, lanes, 1, (made, sums, left, band, flags, 0.0, kept, ndiag, nwave, 2, lanes))
+    np.testing.assert_allclose(made[0, 1, 0], np.abs(left[:, 0, 0] / sums[:, 0, 0]).max(), rtol=1e-15)
+
+
+def test_flux_and_what_the_band_does_not_hold() -> None:
+    """(Q x + L x) / (Q 1 + L 1) to first order in L."""
+    nwave, lanes, kept, first, nout = 7, 2, 5, 2, 4
+    rng = np.random.default_rng(10)
+    sums, left = 1.0 + rng.random((nwave, kept, lanes)), 1e-7 * rng.random((nwave, 2, lanes))
+    _, flags = known(lanes, STATUS=[Status.GOOD, Status.FAILED])
+    flux, ivar, status = np.full((lanes, nout), np.nan), np.full((lanes, nout), np.nan), np.zeros((lanes, nout), np.int8)
+    run_lanes(poles.spectra, lanes * nout, 1, (flux, ivar, status, sums, left, 1.0 / sums[:, 0], flags, kept, first, nout,
+                                               lanes))
+    bins = slice(first, first + nout)
+    exact = (sums[bins, 1, 0] + left[bins, 1, 0]) / (sums[bins, 0, 0] + left[bins, 0, 0])
+    np.testing.assert_allclose(flux[0], exact, rtol=1e-13)
+    assert not flux[1].any() and not ivar[1].any()
 
 
 @pytest.mark.parametrize("mask", ["clean", "block", "gap"])
