@@ -146,12 +146,11 @@ class Report:
             self.say(name, f"failed: {type(error).__name__}: {said}")
 
     def table(self) -> None:
-        """All rows, those with a bar first."""
+        """The rows that have a bar."""
         lines = [("what", "found", "bar", "", "moonshot")]
         lines += [(bar.what, self.rows.get(name, "not measured"), bar.words, bar.verdict(self.values.get(name)),
                    bar.far) for name, bar in BARS.items()]
-        lines += [(PLAIN.get(name, name), found, "", "", "") for name, found in self.rows.items() if name not in BARS]
-        widths = [min(max(len(line[n]) for line in lines), 60) for n in range(5)]
+        widths = [max(len(line[n]) for line in lines) for n in range(5)]
         self._tell("\n".join(["", *("  ".join(f"{text:{w}s}" for text, w in zip(line, widths, strict=True)).rstrip()
                                     for line in lines)]))
 
@@ -219,13 +218,12 @@ def measure(args: argparse.Namespace) -> int:
 
 def start(cases: Cases, args: argparse.Namespace) -> None:
     """Have the frames made that the rows need."""
-    cores = max(len(os.sched_getaffinity(0)) - 2, 1)
-    compared = args.cases if "cases" in args.rows and not args.profile else []
-    if args.case not in compared:
-        cases.start([args.case], what="frames", most=1)
-    cases.start(sorted(compared, key=lambda name: name != args.case), what="both", most=cores)
-    if {"command", "files"} & set(args.rows) and not args.simulated and not args.profile:
-        cases.start([EMBEDDED], what="frames", most=1)
+    cores, rows = max(len(os.sched_getaffinity(0)) - 2, 1), [] if args.profile else args.rows
+    compared = args.cases if "cases" in rows else []
+    cases.start([args.case], what="both" if args.case in compared else "frames", threads=-(-cores // 2))
+    cases.start([name for name in compared if name != args.case], what="both", most=cores)
+    if {"command", "files"} & set(rows) and not args.simulated:
+        cases.start([EMBEDDED], what="frames")
 
 
 def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:

@@ -3,7 +3,7 @@
 A case is named "r-dark-usual": camera, program, defects ("usual" ones, or "many": those of bench/cameras.py). What is
 made is kept in a folder, as pickles: no FITS file is written or read, so that astropy is not needed.
 
-usage: gpu_cases.py FOLDER NSPEC both|frames NAME ...      (started by Cases; NAME embedded: the frame of gpu_extract)
+usage: gpu_cases.py FOLDER NSPEC THREADS both|frames NAME ...      (NAME embedded: the frame of gpu_extract)
 """
 import os
 import pickle
@@ -38,7 +38,7 @@ def names(cameras: Sequence[str] = ("r", "z", "b")) -> list[str]:
             for defects, program, camera in product(("usual", "many"), ("dark", "bright"), cameras)]
 
 
-def make(name: str, nspec: int) -> Given:
+def make(name: str, nspec: int, threads: int) -> Given:
     """The simulated frame, pixels in the byte order of FITS files."""
     from cameras import WORSE
 
@@ -47,7 +47,7 @@ def make(name: str, nspec: int) -> Given:
 
     camera, program, defects = name.split("-")
     made = simulate(SimConfig(camera=camera, nspec=nspec, program=program,
-                              defects=WORSE if defects == "many" else Defects()))
+                              defects=WORSE if defects == "many" else Defects()), threads=threads)
     wavelength = SHORT.get(camera) or presets()[f"desi-{camera}"].wavelength
     image = Image(made.image.pix.astype(">f4"), made.image.ivar.astype(">f4"))
     return image, made.psf, ExtractConfig(wavelength, nspec=nspec)
@@ -64,13 +64,14 @@ class Cases:
         self._processes: list[subprocess.Popen[bytes]] = []
         folder.mkdir(parents=True, exist_ok=True)
 
-    def start(self, wanted: Sequence[str], *, what: str, most: int) -> None:
-        """Have them made, by at most so many processes that yield to all others; what: "both", or "frames" alone."""
+    def start(self, wanted: Sequence[str], *, what: str, most: int = 1, threads: int = 1) -> None:
+        """Have them made, by at most so many processes that yield to all others; what: "both", or "frames" alone;
+        threads: that simulate."""
         for n in range(min(most, len(wanted))):
             with (self._folder / f"{len(self._processes)}.log").open("wb") as log:
-                self._processes.append(subprocess.Popen(
-                    ["nice", "-n", "19", sys.executable, __file__, str(self._folder), str(self._nspec), what,
-                     *wanted[n::most]], stdout=log, stderr=subprocess.STDOUT, start_new_session=True))
+                command = [sys.executable, __file__, str(self._folder), str(self._nspec), str(threads), what]
+                self._processes.append(subprocess.Popen(["nice", "-n", "19", *command, *wanted[n::most]], stdout=log,
+                                                        stderr=subprocess.STDOUT, start_new_session=True))
 
     def given(self, name: str) -> Given:
         """Image, PSF and settings."""
@@ -149,10 +150,11 @@ def _write(file: Path, what: Any) -> None:
     part.replace(file)
 
 
-def main(folder: Path, nspec: int, what: str, wanted: Sequence[str]) -> None:
+def main(folder: Path, numbers: tuple[int, int], what: str, wanted: Sequence[str]) -> None:
     """Make what is not there yet."""
     from gpu_extract.run import extract
 
+    nspec, threads = numbers
     for name in wanted:
         if name == EMBEDDED:
             from gpu_extract.simulate import embedded_default
@@ -161,7 +163,7 @@ def main(folder: Path, nspec: int, what: str, wanted: Sequence[str]) -> None:
             continue
         frame, cpu = (_file(folder, name, nspec, kind) for kind in ("frame", "cpu"))
         if not frame.exists():
-            _write(frame, make(name, nspec))
+            _write(frame, make(name, nspec, threads))
         if what == "both" and not cpu.exists():
             image, psf, config = pickle.loads(frame.read_bytes())
             start = clock.now()
@@ -169,4 +171,4 @@ def main(folder: Path, nspec: int, what: str, wanted: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:])
+    main(Path(sys.argv[1]), (int(sys.argv[2]), int(sys.argv[3])), sys.argv[4], sys.argv[5:])

@@ -8,7 +8,9 @@ import subprocess
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Timer
@@ -127,7 +129,7 @@ def files(bench: Bench) -> None:
     for count in (1, max(bench.args.ranks)) if launcher else (1,):
         lines = [f"'{made.image}' '{made.psf}' '{folder / f'many-{count}'}/frame-{n:02d}.fits'" for n in range(MANY)]
         (folder / "list.txt").write_text("\n".join(lines) + "\n")
-        prefix = [launcher, "-n", str(count), sys.executable, BIN / "mps_wrapper"] if count > 1 else []
+        prefix = [launcher, "-n", str(count), sys.executable, BIN / "mps_wrapper", "--require"] if count > 1 else []
         with bench.cases.quiet():
             start = clock.now()
             said = run([*prefix, sys.executable, BIN / "gpu_extract_exposure", folder / "list.txt", "-o",
@@ -135,9 +137,9 @@ def files(bench: Bench) -> None:
             seconds = clock.now() - start
         times = sorted(file.stat().st_mtime for file in (folder / f"many-{count}").glob("frame-*.fits"))
         steady = (len(times) - 1) / max(times[-1] - times[0], 1e-9) * 3600
-        waits = next((line for line in said.splitlines() if "waiting for files" in line), "")
+        waits = "".join(re.findall("waiting for files.*", said))
         found.append((3600 * MANY / seconds, f"{_row(count, count > 1)} {3600 * MANY / seconds:.0f} with start-up, "
-                                             f"{steady:.0f} without{waits and f' ({waits.strip()})'}"))
+                                             f"{steady:.0f} without{waits and f' ({waits})'}"))
         bench.report.say("hour", "; ".join(text for _, text in found), max(rate for rate, _ in found))
 
 
@@ -235,11 +237,7 @@ def profiled(args: Namespace, opened: Opener) -> int:
     given = image, psf, replace(config, nspec=min(PROFILED, args.nspec))
     timed(backend, given, 1)
     backend.watch(Recorder())
-    runtime = None if args.simulated else __import__("cupy").cuda.runtime
-    if runtime:
-        runtime.profilerStart()
-    timed(backend, given, 1)
-    if runtime:
-        runtime.profilerStop()
+    with nullcontext() if args.simulated else import_module("cupyx.profiler").profile():
+        timed(backend, given, 1)
     backend.close()
     return 0
