@@ -39,6 +39,7 @@ code 0.
 """
 import argparse
 import os
+import shutil
 import sys
 import tempfile
 import traceback
@@ -182,8 +183,8 @@ def without_gpu(reason: str) -> int:
     return 0
 
 
-def measure(args: argparse.Namespace) -> int:
-    """The rows that are asked for, in their order."""
+def measure(args: argparse.Namespace, tidy: Callable[[], None] = lambda: None) -> int:
+    """The rows that are asked for, in their order. tidy: what is to be done at the end of all time."""
     report = Report(args.limit, args.profile or args.save)
     cases = Cases(args.problems, args.nspec, clock.now() + args.limit - 5)
     bench = Bench(report, open_simulated if args.simulated else open_backend, cases, args)
@@ -193,6 +194,7 @@ def measure(args: argparse.Namespace) -> int:
         report.say("limit", f"{args.limit:.0f} s are over")
         report.table()
         cases.close()
+        tidy()
         os._exit(3)
 
     alarm = Timer(args.limit, over)
@@ -248,7 +250,7 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     if unknown := [name for name in args.rows if name not in ROWS]:
         parser.error(f"--rows: {', '.join(unknown)}; there are {', '.join(ROWS)}")
     args.rows = [name for name in ROWS if name in args.rows]
-    args.margin = 10.0      # seconds below which nothing is begun any more
+    args.margin = min(10.0, args.limit / 20)      # seconds below which nothing is begun any more
     if (args.smallest or args.simulated) and not (args.worker or args.profiled):
         args.nspec, args.frames, args.ranks, args.case = 20, 2, [1, 2], "tiny-dark-usual"
         args.cases = names(["tiny"])[::3]
@@ -271,7 +273,7 @@ def main() -> int:
         return without_gpu(reason)
     with tempfile.TemporaryDirectory() as folder:
         args.problems = args.problems or Path(folder)
-        return measure(args)
+        return measure(args, lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def names(cameras: Sequence[str] = ("r", "z", "b")) -> list[str]:
 
 
 def make(name: str, nspec: int, threads: int) -> Given:
-    """The simulated frame, pixels in the byte order of FITS files."""
+    """The simulated frame, without its header."""
     from cameras import WORSE
 
     from gpu_extract.io.presets import presets
@@ -49,8 +49,7 @@ def make(name: str, nspec: int, threads: int) -> Given:
     made = simulate(SimConfig(camera=camera, nspec=nspec, program=program,
                               defects=WORSE if defects == "many" else Defects()), threads=threads)
     wavelength = SHORT.get(camera) or presets()[f"desi-{camera}"].wavelength
-    image = Image(made.image.pix.astype(">f4"), made.image.ivar.astype(">f4"))
-    return image, made.psf, ExtractConfig(wavelength, nspec=nspec)
+    return Image(made.image.pix, made.image.ivar), made.psf, ExtractConfig(wavelength, nspec=nspec)
 
 
 class Cases:
