@@ -15,13 +15,14 @@ kernels    time of each kernel by events, one slot, one after the other; the dev
 bits       the frame against itself: as a graph, replayed, in other pieces, slots, types, on 4 ranks
 cases      b, r, z, dark, bright, usual defects, many (bench/cameras.py): cold, warm, left to the CPU, differences
            against the CPU in bins that no flag calls weak. Processes beside the rest simulate these frames and extract
-           them on the CPU, as many as there are cores; they are stopped while anything is timed
+           them on the CPU, as many as there are cores; they are stopped while anything is timed. A fifth of the time
+           is left to the rows behind
+speed      one CPU thread, on some bundles of the frame, while nothing else runs
 ranks      processes that share the device, with and without MPS
 command    gpu_extract --gpu on the embedded frame, the second of two runs                        (needs astropy)
 files      gpu_extract_exposure on 30 frames, files to files, one rank, and as many as --ranks says (needs astropy)
-speed      one CPU thread, on some bundles of the frame, while nothing else runs
 
---rows frame,kernels   these rows alone: what a second run needs after a change. All but `check` may be left out
+--rows frame,kernels   these rows alone: what a second run needs after a change
 --limit SECONDS        the whole bench ends by then, whatever hangs
 --save FOLDER          report.txt and tables of kernels
 --profile FOLDER       in place of rows: a warm piece under ncu (duration, memory, warps, FP64 pipe, registers, its
@@ -101,8 +102,8 @@ PLAIN = {"first": "first frame, kernels compiled or loaded", "second": "second f
          "ceilings": "measured ceilings"}
 ROWS: dict[str, tuple[Callable[[Bench], None], ...]] = {
     "check": (gpu_rows.check, gpu_rows.ceilings), "frame": (gpu_rows.frames,), "kernels": (gpu_rows.kernels,),
-    "bits": (gpu_rows.bits,), "cases": (gpu_rows.all_cases,), "ranks": (gpu_programs.ranks,),
-    "command": (gpu_programs.command,), "files": (gpu_programs.files,), "speed": (gpu_rows.speed,)}
+    "bits": (gpu_rows.bits,), "cases": (gpu_rows.all_cases,), "speed": (gpu_rows.speed,),
+    "ranks": (gpu_programs.ranks,), "command": (gpu_programs.command,), "files": (gpu_programs.files,)}
 
 
 class Report:
@@ -251,6 +252,7 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
         parser.error(f"--rows: {', '.join(unknown)}; there are {', '.join(ROWS)}")
     args.rows = [name for name in ROWS if name in args.rows]
     args.margin = min(10.0, args.limit / 20)      # seconds below which nothing is begun any more
+    args.reserve = args.limit / 5 if args.rows[-1] != "cases" else args.margin     # and what cases leave to later rows
     if (args.smallest or args.simulated) and not (args.worker or args.profiled):
         args.nspec, args.frames, args.ranks, args.case = 20, 2, [1, 2], "tiny-dark-usual"
         args.cases = names(["tiny"])[::3]

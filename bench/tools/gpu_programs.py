@@ -58,10 +58,12 @@ def _row(count: int, mps: bool) -> str:
 
 
 def shared(bench: Bench, count: int, mps: bool) -> float:
-    """Frames per second of so many processes on the device together; 0 where MPS is not to be had."""
+    """Frames per second of so many processes on the device together, twice as many frames as one of them would have
+    done or less; 0 where MPS is not to be had."""
     args, report = bench.args, bench.report
+    each = max(min(args.frames, 2 * args.frames // count), 2)
     command = [sys.executable, str(BENCH), "--worker", str(args.problems), "--sharing", str(count), "--case", args.case,
-               "--frames", str(args.frames), "--nspec", str(args.nspec), *(["--simulated"] if args.simulated else [])]
+               "--frames", str(each), "--nspec", str(args.nspec), *(["--simulated"] if args.simulated else [])]
     prefix = [sys.executable, str(BIN / "mps_wrapper"), "--require"] if mps else []
     with bench.cases.quiet():
         processes = [subprocess.Popen([*prefix, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -85,7 +87,7 @@ def shared(bench: Bench, count: int, mps: bool) -> float:
             alarm.cancel()
             for process in processes:
                 process.terminate()
-    rate = count * args.frames / (max(end for _, end, *_ in results) - min(start for start, *_ in results))
+    rate = count * each / (max(end for _, end, *_ in results) - min(start for start, *_ in results))
     memory, left = max(r[2] for r in results) / 1e9, max(r[3] for r in results)
     report.say(_row(count, mps), f"{rate:.2f} frames/s from arrays to arrays ({3600 * rate:.0f} an hour), {memory:.2f} "
                                  f"GB a rank, {left} fibres a frame left to the CPU")

@@ -264,7 +264,7 @@ def all_cases(bench: Bench) -> None:
     """Every case against the CPU, in the order in which its frames come; then the rows that sum them up."""
     waiting, found = list(bench.args.cases), list[Found]()
     while waiting:
-        if bench.report.left() < bench.args.margin:
+        if bench.report.left() < bench.args.reserve:
             bench.report.say("cases", f"not measured, no time was left: {', '.join(waiting)}")
             break
         name = bench.cases.next_of(waiting)
@@ -283,7 +283,7 @@ def one_case(bench: Bench, name: str) -> Found:
         frame = extract(image, psf, config, backend=backend)
         cold = clock.now() - start
         with bench.cases.quiet():
-            _, seconds = timed(backend, given, 2 + min(bench.args.frames, 5))
+            _, seconds = timed(backend, given, 2 + min(bench.args.frames, 3))
     finally:
         backend.close()
     off, left = differences(frame, cpu), left_to_cpu(frame)

@@ -35,7 +35,7 @@ CASE = "tiny-dark-usual"
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     """With the smallest frame, which is made for all tests."""
     folder = tmp_path_factory.mktemp("problems")
-    args = parsed(["--simulated"])
+    args = parsed(["--simulated", "--limit", "60"])
     args.problems, args.cases, args.frames = folder, [CASE], 1
     cases = Cases(folder, args.nspec, clock.now() + 60)
     start(cases, args)
@@ -108,7 +108,7 @@ def test_frames_are_made_beside_and_kept(bench: Bench) -> None:
 def test_a_frame_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     cases = Cases(tmp_path, 5, clock.now() + 60)
     cases.start(["q-dark-usual"], what="frames")
-    with pytest.raises(RuntimeError, match="q-dark-usual-5.frame was not made: .*camera"):
+    with pytest.raises(RuntimeError, match=r"q-dark-usual-5\.frame was not made: .*camera"):
         cases.given("q-dark-usual")
     cases.close()
     late = Cases(tmp_path, 5, clock.now())
