@@ -53,11 +53,12 @@ def small_frames(device: Any, dtype: str = "float64") -> tuple[Frame | None, Fra
 
 def differences(frame: Frame | None, other: Frame | None) -> dict[str, float]:
     """Flux in sigma, ivar relative, R: the largest and that of 99.9 %, of the bins of which half of a spot is seen and
-    that no flag of FLAGS calls weak; flux seen: the largest, flagged ones too; masks: bins that differ in any bit."""
+    that no flag of FLAGS calls weak. flux seen: the largest, flagged ones too; lost: bins without ivar, whose
+    differences count; masks: bins that differ in any bit."""
     if frame is None or other is None or other.pixmask_fraction is None:
         raise RuntimeError("no frame was made")
     seen = (other.pixmask_fraction < 0.5) & (other.ivar > 0)
-    good = seen & ((other.mask & FLAGS) == 0) & (frame.ivar > 0)
+    good = seen & ((other.mask & FLAGS) == 0)
     flux = np.abs(frame.flux - other.flux) * np.sqrt(other.ivar)
     found = {"flux": flux[good], "ivar": np.abs(frame.ivar[good] / other.ivar[good] - 1),
              "R": np.abs(frame.resolution - other.resolution).max(axis=1)[good]}

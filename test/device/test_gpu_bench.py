@@ -258,7 +258,8 @@ def test_differences() -> None:
     assert differences(changed(cpu, "ivar", 0.5 * cpu.ivar[good], good), cpu)["ivar"] == pytest.approx(0.5)
     assert differences(changed(cpu, "resolution", 0.25, (good[0], 3, good[1])), cpu)["R"] == pytest.approx(0.25)
     assert differences(changed(cpu, "mask", 1 << 20, good), cpu)["masks"] == 1
-    assert differences(changed(cpu, "ivar", -cpu.ivar[good], good), cpu)["lost"] == 1
+    lost = differences(changed(cpu, "ivar", -cpu.ivar[good], good), cpu)
+    assert lost["lost"] == 1 == lost["ivar"]
     weak = changed(cpu, "mask", SpecMask.WEAKBIN, good)
     found = differences(changed(weak, "flux", 3 * sigma, good), weak)
     assert found["flux"] == 0 and found["flux seen"] == pytest.approx(3)
