@@ -1,93 +1,172 @@
 """What does a frame cost on a GPU, and is it the CPU's frame? One command, nothing to prepare, at most 8 minutes.
 
-usage: gpu_frame.py [--frames 20] [--nspec 500] [--ranks 1,8,2,4] [--smallest]
+usage: gpu_frame.py [--rows NAMES] [--limit 470] [--save FOLDER] [--profile FOLDER] [--nspec 500] [--frames 20]
+                    [--ranks 1,8] [--cases NAMES] [--case r-dark-usual] [--problems FOLDER] [--smallest] [--simulated]
 
-Simulates an r frame, then: a warm frame from host arrays to host arrays for both cores, split by stage with device
-events; copies overlapped by kernels over many frames; bytes, operations (on paper, doc/gpu.md) and their ratio to what
-the device was measured to do; the GPU against the CPU backend (one thread), and against itself in other pieces, slots,
-types and ranks, bit by bit; the whole command; so many processes sharing the device, with and without MPS, as long as
-there is time. What fails is said in its row, and the rest goes on. The exit code is 1 where the GPU's frame is wrong.
+A ladder. Each row is printed and saved as it is found; what fails is said in its row, and the rest goes on. The first
+step is that of `gpu_extract --device-check`: where that breaks, the ladder ends. Rows, in their order:
 
-Without a GPU it says so, checks a frame of 2 fibres and 5 bins on the simulated device, and ends with exit code 0.
+check      the steps of gpu_extract --device-check, and what copies and float64 products reach on this device
+frame      a frame of 500 fibres from host arrays to host arrays: the first one (kernels are compiled or loaded), the
+           second (are graphs captured, and if not, why), warm ones, fibres left to the CPU; ms by stage of the host;
+           step by step those of the device, and the copies' rates
+kernels    time of each kernel by events, one slot, one after the other; the device is busy while they are queued, so
+           that the host's time does not count. The table of all goes to the folder of --save
+bits       the frame against itself: as a graph, replayed, in other pieces, slots, types, on 4 ranks
+cases      b, r, z, dark, bright, usual defects, many (bench/cameras.py): cold, warm, left to the CPU, differences
+           against the CPU in bins that no flag calls weak. Processes beside the rest simulate these frames and extract
+           them on the CPU, as many as there are cores; they are stopped while anything is timed. A fifth of the time
+           is left to the rows behind
+speed      one CPU thread, on some bundles of the frame, while nothing else runs
+ranks      processes that share the device, with and without MPS
+command    gpu_extract --gpu on the embedded frame, the second of two runs                        (needs astropy)
+files      gpu_extract_exposure on 30 frames, files to files, one rank, and as many as --ranks says (needs astropy)
+
+--rows frame,kernels   these rows alone: what a second run needs after a change
+--limit SECONDS        the whole bench ends by then, whatever hangs
+--save FOLDER          report.txt and tables of kernels
+--profile FOLDER       in place of rows: a warm piece under ncu (duration, memory, warps, FP64 pipe, registers, its
+                       first --launches 450 launches), and the frame of the device check under compute-sanitizer
+                       (memcheck, initcheck), where these tools are on the PATH; tables go to the folder
+--case NAME            the frame of all rows but `cases`
+--problems FOLDER      where simulated frames and those of the CPU are kept and found again; without it they are made
+                       anew. Who changes what the CPU computes gives another folder
+--smallest             a small camera
+--simulated            the same on the simulated device: shows that the bench works, its figures mean nothing
+
+The exit code is 1 where the device fails its check or a frame is wrong, 3 where the time was over; slow frames are not
+wrong. Without a GPU it says so, checks a frame of 2 fibres and 5 bins on the simulated device, and ends with exit
+code 0.
 """
 import argparse
-import json
 import os
-import subprocess
+import shutil
 import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from threading import Timer
-from typing import Any
+from typing import NamedTuple
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "py"))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 
-from gpu_checks import differences, open_backend, problem, same_bits, small_check
+import gpu_programs
+import gpu_rows
+from gpu_cases import EMBEDDED, Cases, names
+from gpu_checks import open_backend, open_simulated, small_check
+from gpu_rows import Bench, Stopped
 from host_text import compiler
 
 from gpu_extract.perf import clock
-from gpu_extract.perf.record import parse_run, whole
-from gpu_extract.perf.recorder import Recorder
-from gpu_extract.run import extract
-from gpu_perf.metrics import stages as stages_of
-from gpu_perf.metrics import windows
 
-BIN = Path(__file__).resolve().parents[1] / "bin"
-LIMIT = 470.0                                  # seconds, everything
-FLOP = 3.0e10
-FILES = "float32"                              # what frames are made of that go to files
-BARS = {                                       # row: (what, bar, moonshot)
-    "banded": ("500-fibre frame, host to host, warm, one rank, banded core", "<= 0.25 s", "0.05 s"),
-    "times": ("the same against the CPU backend, one thread", ">= 10 times", "50"),
-    "overlap": ("copy time overlapped by kernels", ">= 80 %", "95 %"),
-    "ranks": ("8 ranks sharing the GPU, against 1 rank", "MPS >= 1, without >= 0.9", ""),
-    "command": ("gpu_extract --gpu, embedded frame, whole command, warm", "<= 6 s", "3 s"),
-    "cpu": ("GPU against CPU, 99.9 % of the bins", "1e-8 sigma; ivar, R 1e-9", ""),
-    "bits": ("two runs, pieces of 1 and all bundles, 1 and 4 ranks", "the same bits", ""),
+
+class Bar(NamedTuple):
+    """A row that has to reach something: what it is, the bar, in words and as a number, at least or at most."""
+
+    what: str
+    words: str
+    bar: float
+    least: bool = False
+    far: str = ""
+
+    def verdict(self, value: float | None) -> str:
+        """Whether it is reached, where that is known."""
+        if value is None:
+            return ""
+        return "reached" if (value >= self.bar if self.least else value <= self.bar) else "MISSED"
+
+
+BARS = {
+    "frame": Bar("r frame, 500 fibres, host to host, warm, one rank", "<= 0.05 s", 0.05, far="0.02 s"),
+    "frame z": Bar("z frame, the same", "<= 0.06 s", 0.06),
+    "left": Bar("fibres left to the CPU, usual frames", "0", 0),
+    "left many": Bar("the same, many defects", "<= 1 %", 0.01),
+    "speed": Bar("r frame against one CPU thread", ">= 30 times", 30, least=True),
+    "overlap": Bar("copy time overlapped by kernels, step by step", ">= 80 %", 0.8, least=True, far="95 %"),
+    "ranks": Bar("8 ranks sharing the GPU, against 1 rank", "MPS >= 1", 1, least=True),
+    "command": Bar("gpu_extract --gpu, embedded frame, whole command, warm", "<= 4 s", 4),
+    "hour": Bar("frames per GPU-hour, 30 frames, files to files", ">= 7200", 7200, least=True),
+    "cpu": Bar("GPU against CPU, 99.9 % of the bins", "1e-8 sigma; ivar, R 1e-9", 1),
+    "most": Bar("the same, the largest", "1e-6", 1e-6),
+    "bits": Bar("graphs, pieces, slots, types, 4 ranks", "the same bits", 0),
 }
+WRONG = "cpu", "most", "bits"       # rows that say that a frame is wrong
+PLAIN = {"first": "first frame, kernels compiled or loaded", "second": "second frame, captured",
+         "host stages": "host ms by stage", "steps": "warm frame step by step", "host steps": "host ms, step by step",
+         "device stages": "device ms by stage, step by step, slots side by side", "h2d": "up", "d2h": "down",
+         "memory": "device memory", "kernels": "kernels one after the other", "check": "device check",
+         "ceilings": "measured ceilings"}
+ROWS: dict[str, tuple[Callable[[Bench], None], ...]] = {
+    "check": (gpu_rows.check, gpu_rows.ceilings), "frame": (gpu_rows.frames,), "kernels": (gpu_rows.kernels,),
+    "bits": (gpu_rows.bits,), "cases": (gpu_rows.all_cases,), "speed": (gpu_rows.speed,),
+    "ranks": (gpu_programs.ranks,), "command": (gpu_programs.command,), "files": (gpu_programs.files,)}
 
 
 class Report:
-    """Rows of the table, in the order in which they were found, and the time that is left."""
+    """Rows in the order in which they were found, and the time that is left.
 
-    def __init__(self) -> None:
-        self._began = clock.now()
+    wrong: whether a frame is; values: of rows that have a bar
+    """
+
+    def __init__(self, limit: float = 470.0, folder: Path | None = None) -> None:
+        self._began, self.limit, self._folder = clock.now(), limit, folder
         self.rows: dict[str, str] = {}
+        self.values: dict[str, float] = {}
         self.wrong = False
+        self.keep("report.txt", [])
 
     def left(self) -> float:
         """Seconds."""
-        return LIMIT - (clock.now() - self._began)
+        return self.limit - (clock.now() - self._began)
 
-    def say(self, name: str, found: str) -> None:
-        """Set a row, and print it at once: who stops the bench keeps what was found."""
+    def say(self, name: str, found: str, value: float | None = None) -> None:
+        """Set a row, print and save it at once: who stops the bench keeps what was found. value: held against the
+        bar."""
         self.rows[name] = found
-        print(f"[{LIMIT - self.left():5.0f} s] {BARS.get(name, (name,))[0]}: {found}", flush=True)
+        if value is not None:
+            self.values[name] = value
+            self.wrong |= name in WRONG and BARS[name].verdict(value) == "MISSED"
+        what = BARS[name].what if name in BARS else PLAIN.get(name, name)
+        self._tell(f"[{self.limit - self.left():5.0f} s] {what}: {found}")
 
-    def attempt(self, name: str, work: Callable[[], None], needs: float = 20.0) -> None:
+    def attempt(self, name: str, work: Callable[[], object], needs: float = 0.0) -> None:
         """Do something for a row, if there is time; an error becomes the row."""
         if self.left() < needs:
             self.say(name, "not measured: no time was left")
             return
         try:
             work()
+        except Stopped:
+            raise
         except Exception as error:
             traceback.print_exc()
-            self.say(name, f"failed: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+            said = " ".join(str(error).split())[:300]
+            self.say(name, f"failed: {type(error).__name__}: {said}")
 
     def table(self) -> None:
-        """All rows, those with a bar first."""
-        lines = [("what", "found", "bar", "moonshot")]
-        lines += [(what, self.rows.get(name, "not measured"), bar, far) for name, (what, bar, far) in BARS.items()]
-        lines += [(name, found, "", "") for name, found in self.rows.items() if name not in BARS]
-        widths = [max(len(line[n]) for line in lines) for n in range(4)]
-        print("\n".join(["", *("  ".join(f"{text:{w}s}" for text, w in zip(line, widths, strict=True)).rstrip()
-                               for line in lines)]), flush=True)
+        """The rows that have a bar."""
+        lines = [("what", "found", "bar", "", "moonshot")]
+        lines += [(bar.what, self.rows.get(name, "not measured"), bar.words, bar.verdict(self.values.get(name)),
+                   bar.far) for name, bar in BARS.items()]
+        widths = [max(len(line[n]) for line in lines) for n in range(5)]
+        self._tell("\n".join(["", *("  ".join(f"{text:{w}s}" for text, w in zip(line, widths, strict=True)).rstrip()
+                                    for line in lines)]))
+
+    def keep(self, file: str, lines: Sequence[str]) -> None:
+        """A file in the folder of what is saved, if there is one."""
+        if self._folder is not None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            (self._folder / file).write_text("".join(f"{line}\n" for line in lines))
+
+    def _tell(self, text: str) -> None:
+        print(text, flush=True)
+        if self._folder is not None:
+            with (self._folder / "report.txt").open("a") as out:
+                out.write(f"{text}\n")
 
 
 def without_gpu(reason: str) -> int:
@@ -105,198 +184,98 @@ def without_gpu(reason: str) -> int:
     return 0
 
 
-def warm_frames(report: Report, frames: int, given: tuple[Any, ...], ceilings: dict[str, Any]) -> float:
-    """Rows of the core: seconds of a frame, of its stages on the device, bytes, rates, memory; returns the seconds."""
-    image, psf, config = given
-    backend, recorder, name, start = open_backend(), Recorder(), "banded", clock.now()
-    extract(image, psf, config, backend=backend, dtype=FILES)
-    report.say(f"{name}: first frame, kernels compiled or loaded", f"{clock.now() - start:.1f} s")
-    seconds = []
-    for _ in range(frames):
-        start = clock.now()
-        extract(image, psf, config, backend=backend, dtype=FILES)
-        seconds.append(clock.now() - start)
-    middle = median(seconds)
-    report.say(name, f"{middle:.3f} s (best {min(seconds):.3f}, worst {max(seconds):.3f}, of {frames})")
-    backend.watch(recorder)
-    for _ in range(frames):
-        extract(image, psf, config, backend=backend, recorder=recorder, dtype=FILES)
-    record = recorder.record()
-    stages: dict[str, float] = {}
-    for stage, _, length in record["device"]["spans"]:
-        stages[stage] = stages.get(stage, 0.0) + 1e3 * length / frames
-    report.say(f"{name}: device ms by stage", ", ".join(f"{stage} {ms:.2f}" for stage, ms in stages.items()))
-    host = [(stage.name, sum(stage.seconds)) for stage in stages_of(windows(parse_run(whole([record], {}))))]
-    report.say(f"{name}: host ms by stage",
-               ", ".join(f"{stage} {1e3 * s / frames:.2f}" for stage, s in host if s > 1e-4))
-    report.say(f"{name}: device memory", f"{record['device']['memory'] / 1e9:.2f} GB")
-    for way, leg in (("h2d", "up"), ("d2h", "down")):
-        copies = record["copies"][way]
-        rate = copies["bytes"] / copies["seconds"]
-        report.say(f"{name}: {leg}", f"{copies['bytes'] / frames / 1e6:.0f} MB a frame at {rate / 1e9:.1f} GB/s, "
-                                     f"{rate / ceilings['pinned'][leg]:.0%} of the measured ceiling")
-    report.say("banded: operations", f"{FLOP / middle / 1e9:.0f} GFLOP/s, "
-                                     f"{FLOP / middle / ceilings['float64']:.2%} of the measured ceiling")
-    report.say("overlap", f"{overlapped(record['device']['spans']):.0%}")
-    backend.close()
-    return middle
+def measure(args: argparse.Namespace, tidy: Callable[[], None] = lambda: None) -> int:
+    """The rows that are asked for, in their order. tidy: what is to be done at the end of all time."""
+    report = Report(args.limit, args.profile or args.save)
+    cases = Cases(args.problems, args.nspec, clock.now() + args.limit - 5)
+    bench = Bench(report, open_simulated if args.simulated else open_backend, cases, args)
 
+    def over() -> None:
+        report.wrong = True
+        report.say("limit", f"{args.limit:.0f} s are over")
+        report.table()
+        cases.close()
+        tidy()
+        os._exit(3)
 
-def overlapped(spans: Sequence[Sequence[Any]]) -> float:
-    """The share of the copies' time in which kernels ran; spans: [name, start, seconds] on one clock."""
-    copies = [(start, start + length) for name, start, length in spans if name.startswith("copy")]
-    kernels = sorted((start, start + length) for name, start, length in spans if not name.startswith("copy"))
-    merged: list[list[float]] = []
-    for start, end in kernels:
-        if merged and start <= merged[-1][1]:
-            merged[-1][1] = max(merged[-1][1], end)
-        else:
-            merged.append([start, end])
-    covered = sum(max(0.0, min(end, b) - max(start, a)) for start, end in copies for a, b in merged)
-    return covered / max(sum(end - start for start, end in copies), 1e-30)
-
-
-def right_or_wrong(report: Report, given: tuple[Any, ...], seconds: float) -> None:
-    """Rows of the comparison with the CPU, and of bits."""
-    image, psf, config = given
-    extract(image, psf, replace(config, nspec=25))
-    start = clock.now()
-    cpu = extract(image, psf, config)
-    on_cpu = clock.now() - start
-    if seconds:
-        report.say("times", f"{on_cpu / seconds:.1f} (the CPU {on_cpu:.2f} s)")
-    backend = open_backend()
-    frame = extract(image, psf, config, backend=backend)
-    backend.close()
-    found = differences(frame, cpu)
-    report.say("cpu", ", ".join(f"{name} {value:.1e}" for name, value in found.items()))
-    report.wrong |= not (found["flux 99.9 %"] < 1e-8 and found["ivar 99.9 %"] < 1e-9 and found["R 99.9 %"] < 1e-9)
-
-    def bits() -> None:
-        wrong = same_bits(frame, image, psf, config)
-        report.wrong |= bool(wrong)
-        report.say("bits", "; ".join(wrong) + " differ" if wrong else "the same")
-    report.attempt("bits", bits, 60.0)
-
-
-def worker(folder: Path, args: argparse.Namespace) -> int:
-    """One of several ranks on the device: whole frames, when told to."""
-    image, psf, config = problem(folder, args.nspec, args.last)
-    backend = open_backend(args.sharing)
-    frame = extract(image, psf, config, backend=backend, dtype=FILES)
-    print("ready", flush=True)
-    sys.stdin.readline()
-    start = clock.now()
-    for _ in range(args.frames):
-        frame = extract(image, psf, config, backend=backend, dtype=FILES)
-    on_cpu = 0 if frame is None else sum(notes.get("on_cpu", 0) for notes in frame.notes["bundles"].values())
-    print(json.dumps([start, clock.now(), backend.device.memory(), on_cpu]), flush=True)
-    backend.close()
-    return 0
-
-
-def shared(report: Report, folder: Path, args: argparse.Namespace, ranks: int, mps: bool) -> float:
-    """Frames per second of so many processes on the device together; 0 where MPS is not to be had."""
-    name = f"{ranks} ranks" + (", MPS" if mps else "")
-    command = [sys.executable, str(Path(__file__).resolve()), "--worker", str(folder), "--sharing", str(ranks),
-               "--frames", str(args.frames), "--nspec", str(args.nspec), "--last", str(args.last)]
-    prefix = [sys.executable, str(BIN / "mps_wrapper"), "--require"] if mps else []
-    processes = [subprocess.Popen([*prefix, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                  stderr=subprocess.PIPE, text=True) for _ in range(ranks)]
-    alarm = Timer(max(report.left() - 5, 1), lambda: [process.terminate() for process in processes])
+    alarm = Timer(args.limit, over)
+    alarm.daemon = True
     alarm.start()
     try:
-        for process in processes:
-            if process.stdout is None or process.stdout.readline().strip() != "ready":
-                process.terminate()
-                said = process.communicate()[1].strip().splitlines()
-                report.say(name, ("MPS unavailable: " if mps else "failed: ") + (said[-1] if said else "no message"))
-                return 0.0
-        for process in processes:
-            if process.stdin is not None:
-                process.stdin.write("go\n")
-                process.stdin.flush()
-        results = [json.loads(process.communicate()[0].splitlines()[-1]) for process in processes]
+        start(cases, args)
+        if args.profile:
+            gpu_programs.profile(bench)
+        else:
+            for name in args.rows:
+                for row in ROWS[name]:
+                    report.attempt(row.__name__ if name == "check" else name, lambda row=row: row(bench), args.margin)
+    except Stopped as error:
+        report.wrong = True
+        report.say("check", f"FAILED, nothing else was measured: {error}")
     finally:
         alarm.cancel()
-        for process in processes:
-            process.terminate()
-    rate = ranks * args.frames / (max(end for _, end, *_ in results) - min(start for start, *_ in results))
-    report.say(name, f"{rate:.2f} frames/s, {max(r[2] for r in results) / 1e9:.2f} GB a rank, "
-                     f"{sum(r[3] for r in results)} fibres a frame left to the CPU")
-    return rate
-
-
-def many_ranks(report: Report, folder: Path, args: argparse.Namespace) -> None:
-    """Rows of ranks that share the device, the largest number against one rank."""
-    rates: dict[tuple[int, bool], float] = {}
-    for ranks in args.ranks:
-        for mps in (False, True):
-            def work(ranks: int = ranks, mps: bool = mps) -> None:
-                rates[ranks, mps] = shared(report, folder, args, ranks, mps)
-            report.attempt(f"{ranks} ranks" + (", MPS" if mps else ""), work, 40.0)
-    one, most = rates.get((1, False), 0.0), max(args.ranks)
-    if one:
-        report.say("ranks", ", ".join(f"{'MPS' if mps else 'without'} {rates[most, mps] / one:.2f}"
-                                      if rates.get((most, mps)) else f"{'MPS' if mps else 'without'} not measured"
-                                      for mps in (True, False)))
-
-
-def command(report: Report, folder: Path) -> None:
-    """The row of the whole command, second of two runs."""
-    seconds = 0.0
-    for _ in range(2):
-        start = clock.now()
-        done = subprocess.run([sys.executable, BIN / "gpu_extract", "--gpu", "-o", folder / "frame.fits"],
-                              capture_output=True, text=True, check=False, timeout=max(report.left(), 1))
-        seconds = clock.now() - start
-        if done.returncode:
-            raise RuntimeError(done.stderr.strip().splitlines()[-1])
-    report.say("command", f"{seconds:.2f} s")
-
-
-def measure(folder: Path, args: argparse.Namespace) -> int:
-    """All that is to be measured, the most important first."""
-    from gpu_stress.info import measured
-
-    report = Report()
-    given = problem(folder, args.nspec, args.last)
-    report.say("the frame", f"{args.nspec} fibres, image {given[0].shape}")
-    ceilings = measured("cupy", 0)
-    report.say("measured ceilings", f"pinned {ceilings['pinned']['up'] / 1e9:.1f} GB/s up, "
-                                    f"{ceilings['pinned']['down'] / 1e9:.1f} down, "
-                                    f"{ceilings['float64'] / 1e12:.1f} TFLOP/s float64")
-    seconds: list[float] = []
-    report.attempt("banded", lambda: seconds.append(warm_frames(report, args.frames, given, ceilings)))
-    report.attempt("cpu", lambda: right_or_wrong(report, given, seconds[0] if seconds else 0.0))
-    report.attempt("command", lambda: command(report, folder))
-    many_ranks(report, folder, args)
+        cases.close()
     report.table()
     return int(report.wrong)
 
 
+def start(cases: Cases, args: argparse.Namespace) -> None:
+    """Have the frames made that the rows need."""
+    cores, rows = max(len(os.sched_getaffinity(0)) - 2, 1), [] if args.profile else args.rows
+    compared = args.cases if "cases" in rows else []
+    cases.start([args.case], what="both" if args.case in compared else "frames", threads=-(-cores // 2))
+    cases.start([name for name in compared if name != args.case], what="both", most=cores)
+    if {"command", "files"} & set(rows) and not args.simulated:
+        cases.start([EMBEDDED], what="frames")
+
+
+def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """The options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    listed = lambda text: text.split(",")      # noqa: E731
+    parser.add_argument("--rows", type=listed, default=list(ROWS), metavar="NAMES")
+    parser.add_argument("--limit", type=float, default=470.0, metavar="SECONDS")
+    for name in ("save", "profile", "problems"):
+        parser.add_argument(f"--{name}", type=Path, metavar="FOLDER")
+    parser.add_argument("--nspec", type=int, default=500)
+    parser.add_argument("--frames", type=int, default=20)
+    parser.add_argument("--ranks", type=lambda text: [int(n) for n in text.split(",")], default=[1, 8])
+    parser.add_argument("--cases", type=listed, default=names(), metavar="NAMES")
+    parser.add_argument("--case", default="r-dark-usual", metavar="NAME")
+    parser.add_argument("--launches", type=int, default=450)
+    parser.add_argument("--smallest", action="store_true")
+    parser.add_argument("--simulated", action="store_true")
+    for name, kind in (("worker", Path), ("profiled", Path), ("sharing", int)):
+        parser.add_argument(f"--{name}", type=kind, default=None if kind is Path else 1, help=argparse.SUPPRESS)
+    args = parser.parse_args(words)
+    if unknown := [name for name in args.rows if name not in ROWS]:
+        parser.error(f"--rows: {', '.join(unknown)}; there are {', '.join(ROWS)}")
+    args.rows = [name for name in ROWS if name in args.rows]
+    args.margin = min(10.0, args.limit / 20)      # seconds below which nothing is begun any more
+    args.reserve = args.limit / 5 if args.rows[-1] != "cases" else args.margin     # and what cases leave to later rows
+    if (args.smallest or args.simulated) and not (args.worker or args.profiled):
+        args.nspec, args.frames, args.ranks, args.case = 20, 2, [1, 2], "tiny-dark-usual"
+        args.cases = names(["tiny"])[::3]
+    return args
+
+
 def main() -> int:
     """Check and measure."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--frames", type=int, default=20)
-    parser.add_argument("--nspec", type=int, default=500)
-    parser.add_argument("--ranks", type=lambda text: [int(n) for n in text.split(",")], default=[1, 8, 2, 4])
-    parser.add_argument("--smallest", action="store_true")
-    parser.add_argument("--last", type=float, default=7620.0, help=argparse.SUPPRESS)
-    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--sharing", type=int, default=1, help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    args = parsed()
+    os.environ["PYTHONPATH"] = f"{sys.path[1]}{os.pathsep}{os.environ.get('PYTHONPATH', '')}".strip(os.pathsep)
+    opened = open_simulated if args.simulated else open_backend
     if args.worker:
-        return worker(args.worker, args)
+        return gpu_programs.worker(args, opened)
+    if args.profiled:
+        return gpu_programs.profiled(args, opened)
     from gpu_extract.cli.device import look_for_devices
 
-    devices, reason = look_for_devices(always=True)
+    devices, reason = (1, "") if args.simulated else look_for_devices(always=True)
     if devices == 0:
         return without_gpu(reason)
-    if args.smallest:
-        args.nspec, args.frames, args.ranks, args.last = 25, 2, [1], 5840.0
     with tempfile.TemporaryDirectory() as folder:
-        return measure(Path(folder), args)
+        args.problems = args.problems or Path(folder)
+        return measure(args, lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What bench/gpu_frame.py checks: a frame of the device against the CPU, against the oracle, against itself."""
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,11 +8,14 @@ import numpy as np
 
 from gpu_extract.assemble import BY_BIN, assemble
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import Frame, Image, PsfModel
+from gpu_extract.data import Frame, Image, PsfModel, SpecMask
 from gpu_extract.device.frames import GpuFrames
 from gpu_extract.perf.recorder import NULL
 from gpu_extract.run import extract, prepare
 from gpu_extract.simulate import SimConfig, simulate
+
+Opener = Callable[..., GpuFrames]       # ranks on the device, options of GpuFrames -> a backend of its own
+FLAGS = np.uint32(SpecMask.WEAKBIN | SpecMask.NODATA | SpecMask.BADFIBER | SpecMask.ODDPIX)
 
 
 def small_check() -> dict[str, Any]:
@@ -49,54 +52,72 @@ def small_frames(device: Any, dtype: str = "float64") -> tuple[Frame | None, Fra
 
 
 def differences(frame: Frame | None, other: Frame | None) -> dict[str, float]:
-    """Flux in sigma, ivar relative, R, where half of a spot is seen: largest, and of 99.9 %; fibres left to the CPU."""
+    """Flux in sigma, ivar relative, R: the largest and that of 99.9 %, of the bins of which half of a spot is seen and
+    that no flag of FLAGS calls weak. flux seen: the largest, flagged ones too; lost: bins without ivar, whose
+    differences count; masks: bins that differ in any bit."""
     if frame is None or other is None or other.pixmask_fraction is None:
-        raise SystemExit("no frame")
+        raise RuntimeError("no frame was made")
     seen = (other.pixmask_fraction < 0.5) & (other.ivar > 0)
-    found = {"flux": (np.abs(frame.flux - other.flux) * np.sqrt(other.ivar))[seen],
-             "ivar": np.abs(frame.ivar[seen] / other.ivar[seen] - 1),
-             "R": np.abs(frame.resolution - other.resolution).max(axis=1)[seen]}
-    facts = {name: float(values.max()) for name, values in found.items()}
-    facts |= {f"{name} 99.9 %": float(np.percentile(values, 99.9)) for name, values in found.items()}
-    return {**facts, "on_cpu": float(sum(n.get("on_cpu", 0) for n in frame.notes.get("bundles", {}).values()))}
+    good = seen & ((other.mask & FLAGS) == 0)
+    flux = np.abs(frame.flux - other.flux) * np.sqrt(other.ivar)
+    found = {"flux": flux[good], "ivar": np.abs(frame.ivar[good] / other.ivar[good] - 1),
+             "R": np.abs(frame.resolution - other.resolution).max(axis=1)[good]}
+    facts = {name: float(values.max(initial=0.0)) for name, values in found.items()}
+    facts |= {f"{name} 99.9 %": float(np.percentile(values, 99.9)) if len(values) else 0.0
+              for name, values in found.items()}
+    lost = int((seen & (frame.ivar == 0)).sum())
+    return {**facts, "flux seen": float(flux[seen].max(initial=0.0)), "lost": lost, "bins": int(good.sum()),
+            "masks": int((frame.mask != other.mask).sum())}
 
 
-def problem(folder: Path, nspec: int, last: float) -> tuple[Image, PsfModel, ExtractConfig]:
-    """The simulated frame, pixels in the byte order of FITS files; kept in a folder for other processes."""
-    from gpu_extract.io.psf import read_psf, write_psf
-
-    if not (folder / "psf.fits").exists():
-        made = simulate(SimConfig(camera="r", nspec=nspec))
-        np.save(folder / "image.npy", np.stack([made.image.pix, made.image.ivar]).astype(">f4"))
-        write_psf(folder / "psf.fits", made.psf)
-    pix, ivar = np.load(folder / "image.npy")
-    return Image(pix, ivar), read_psf(folder / "psf.fits"), ExtractConfig((5760.0, last, 0.8), nspec=nspec)
+def left_to_cpu(frame: Frame | None) -> int:
+    """Fibres of a frame that the device left to the CPU."""
+    notes = frame.notes.get("bundles", {}) if frame is not None else {}
+    return int(sum(facts.get("on_cpu", 0) for facts in notes.values()))
 
 
-def open_backend(ranks: int = 1, **options: Any) -> GpuFrames:
+def open_backend(ranks: int = 1, warn: Callable[[str], None] = print, **options: Any) -> GpuFrames:
     """The GPU, as one of so many ranks on it."""
     from gpu_extract.device.cuda.real import CupyDevice, memory_of
     from gpu_extract.device.share import budget
 
     free, total = memory_of(0)
     device = CupyDevice(0, budget(total, free, ranks))
-    return GpuFrames(lambda: device, warn=print, **options)
+    return GpuFrames(lambda: device, warn=warn, **options)
 
 
-def same_bits(frame: Frame | None, image: Image, psf: PsfModel, config: ExtractConfig) -> list[str]:
-    """What of a frame depends on the run, on pieces and slots, on its types, or on ranks: nothing should."""
-    wrong = []
-    for options, dtype in (({}, "float64"), ({"most": 1}, "float64"), ({"most": 20, "slots": 1}, "float64"),
-                           ({}, "float32")):
-        backend = open_backend(**options)
-        wrong += _differ(frame, extract(image, psf, config, backend=backend, dtype=dtype), f"with {options}, {dtype}")
-        backend.close()
+def open_simulated(ranks: int = 1, warn: Callable[[str], None] = print, **options: Any) -> GpuFrames:
+    """The simulated device in its place."""
+    from simulated_device import SimulatedDevice
+
+    device = SimulatedDevice()
+    return GpuFrames(lambda: device, warn=warn, **options)
+
+
+def same_bits(given: tuple[Image, PsfModel, ExtractConfig], opened: Opener) -> list[str]:
+    """What of a frame depends on the run, on graphs, on pieces and slots, on its types, or on ranks: nothing should."""
+    image, psf, config = given
+    other = replace(image, pix=(image.pix + 1).astype(image.pix.dtype))
+
+    def frames(images: list[Image], dtype: str = "float64", **options: Any) -> list[Frame | None]:
+        backend = opened(**options)
+        try:
+            return [extract(one, psf, config, backend=backend, dtype=dtype) for one in images]
+        finally:
+            backend.close()
+
+    frame, captured, brighter, replayed = frames([image, image, other, image])
+    wrong = _differ(frame, captured, "as a graph") + _differ(frame, replayed, "replayed")
+    wrong += _differ(frames([other])[0], brighter, "replayed with other pixels")
+    for dtype, options in (("float64", {"most": 1}), ("float64", {"most": 20, "slots": 1}), ("float32", {})):
+        wrong += _differ(frame, frames([image], dtype, **options)[0], f"with {options}, {dtype}")
     job, parts = prepare(psf, config), []
     for rank in range(4):
-        backend = open_backend(4)
+        backend = opened(4)
         parts += backend.rows(image, job, SimpleNamespace(rank=rank, size=4), NULL)
         backend.close()
-    return wrong + _differ(frame, assemble([rows for _, rows in parts], job.plan, image, {}), "on 4 ranks")
+    return wrong + _differ(frame, assemble([rows for _, rows in parts], job.plan, image, {},
+                                          like=(job.ndiag, job.dtype)), "on 4 ranks")
 
 
 def _differ(frame: Frame | None, other: Frame | None, how: str) -> list[str]:

@@ -1,0 +1,173 @@
+"""The frames of bench/gpu_frame.py: simulated, and extracted by the CPU, in processes of their own beside the rest.
+
+A case is named "r-dark-usual": camera, program, defects ("usual" ones, or "many": those of bench/cameras.py). What is
+made is kept in a folder, as pickles: no FITS file is written or read, so that astropy is not needed.
+
+usage: gpu_cases.py FOLDER NSPEC THREADS both|frames NAME ...      (NAME embedded: the frame of gpu_extract)
+"""
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import product
+from pathlib import Path
+from threading import Timer
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "py"))
+
+from gpu_extract.config import ExtractConfig
+from gpu_extract.data import Frame, Image, PsfModel
+from gpu_extract.perf import clock
+
+Given = tuple[Image, PsfModel, ExtractConfig]
+SHORT = {"tiny": (6012.0, 6052.0, 0.8)}
+EMBEDDED = "embedded"
+STOPPED = 120.0      # seconds after which a stopped process goes on, whatever happens: others may wait for it
+
+
+def names(cameras: Sequence[str] = ("r", "z", "b")) -> list[str]:
+    """All cases, in the order of their weight."""
+    return ["-".join((camera, program, defects))
+            for defects, program, camera in product(("usual", "many"), ("dark", "bright"), cameras)]
+
+
+def make(name: str, nspec: int, threads: int) -> Given:
+    """The simulated frame, without its header."""
+    from cameras import WORSE
+
+    from gpu_extract.io.presets import presets
+    from gpu_extract.simulate import Defects, SimConfig, simulate
+
+    camera, program, defects = name.split("-")
+    made = simulate(SimConfig(camera=camera, nspec=nspec, program=program,
+                              defects=WORSE if defects == "many" else Defects()), threads=threads)
+    wavelength = SHORT.get(camera) or presets()[f"desi-{camera}"].wavelength
+    return Image(made.image.pix, made.image.ivar), made.psf, ExtractConfig(wavelength, nspec=nspec)
+
+
+class Cases:
+    """The cases of a folder: `start` has them made, the rest waits for what is asked for.
+
+    until: by clock.now, when nobody waits any longer
+    """
+
+    def __init__(self, folder: Path, nspec: int, until: float):
+        self._folder, self._nspec, self._until = folder, nspec, until
+        self._processes: list[subprocess.Popen[bytes]] = []
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def start(self, wanted: Sequence[str], *, what: str, most: int = 1, threads: int = 1) -> None:
+        """Have them made, by at most so many processes that yield to all others; what: "both", or "frames" alone;
+        threads: that simulate."""
+        for n in range(min(most, len(wanted))):
+            with (self._folder / f"{len(self._processes)}.log").open("wb") as log:
+                command = [sys.executable, __file__, str(self._folder), str(self._nspec), str(threads), what]
+                self._processes.append(subprocess.Popen(["nice", "-n", "19", *command, *wanted[n::most]], stdout=log,
+                                                        stderr=subprocess.STDOUT, start_new_session=True))
+
+    def given(self, name: str) -> Given:
+        """Image, PSF and settings."""
+        given: Given = self._read(_file(self._folder, name, self._nspec))
+        return given
+
+    def cpu(self, name: str) -> tuple[Frame, float]:
+        """The CPU's frame, and the seconds it took beside others."""
+        found: tuple[Frame, float] = self._read(_file(self._folder, name, self._nspec, "cpu"))
+        return found
+
+    def next_of(self, waiting: Sequence[str]) -> str:
+        """That of the cases whose CPU frame is there first."""
+        files = {_file(self._folder, name, self._nspec, "cpu"): name for name in waiting}
+        return files[self._wait(list(files))]
+
+    def wait_for_all(self) -> None:
+        """Until nothing is made any more."""
+        for process in self._processes:
+            process.wait(max(self._until - clock.now(), 0.1))
+
+    def _read(self, file: Path) -> Any:
+        with self._wait([file]).open("rb") as stream:
+            return pickle.load(stream)
+
+    def _wait(self, files: Sequence[Path]) -> Path:
+        """The first that is there. Raises RuntimeError where none will be, TimeoutError where time is over."""
+        while True:
+            working = any(process.poll() is None for process in self._processes)
+            for file in files:
+                if file.exists():
+                    return file
+            if not working:
+                logs = [log.read_text().strip().splitlines() for log in sorted(self._folder.glob("*.log"))]
+                raise RuntimeError(f"{files[0].name} was not made: {'; '.join(log[-1] for log in logs if log)}")
+            if clock.now() > self._until:
+                raise TimeoutError(f"{files[0].name} was not there in time")
+            clock.sleep(0.05)
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Nothing of this runs meanwhile."""
+        self._signal(signal.SIGSTOP)
+        alarm = Timer(STOPPED, self._signal, [signal.SIGCONT])
+        alarm.daemon = True
+        alarm.start()
+        try:
+            yield
+        finally:
+            alarm.cancel()
+            self._signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """End what still works."""
+        self._signal(signal.SIGKILL)
+        for process in self._processes:
+            process.wait()
+
+    def _signal(self, number: int) -> None:
+        """To the processes, and to those that they have started."""
+        for process in self._processes:
+            if process.poll() is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, number)
+
+
+def _file(folder: Path, name: str, nspec: int, what: str = "frame") -> Path:
+    return folder / f"{name}-{nspec}.{what}"
+
+
+def _write(file: Path, what: Any) -> None:
+    """Whoever finds the file finds all of it."""
+    part = file.with_suffix(f".part{os.getpid()}")
+    with part.open("wb") as stream:
+        pickle.dump(what, stream, protocol=5)
+    part.replace(file)
+
+
+def main(folder: Path, numbers: tuple[int, int], what: str, wanted: Sequence[str]) -> None:
+    """Make what is not there yet."""
+    from gpu_extract.run import extract
+
+    nspec, threads = numbers
+    for name in wanted:
+        if name == EMBEDDED:
+            from gpu_extract.simulate import embedded_default
+
+            embedded_default(0, None, print)
+            continue
+        frame, cpu = (_file(folder, name, nspec, kind) for kind in ("frame", "cpu"))
+        if not frame.exists():
+            _write(frame, make(name, nspec, threads))
+        if what == "both" and not cpu.exists():
+            image, psf, config = pickle.loads(frame.read_bytes())
+            start = clock.now()
+            _write(cpu, (extract(image, psf, config), clock.now() - start))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), (int(sys.argv[2]), int(sys.argv[3])), sys.argv[4], sys.argv[5:])
