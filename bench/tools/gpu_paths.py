@@ -7,9 +7,9 @@ that works on float64 (the narrowest of the bands that a kernel is written out f
 from collections.abc import Callable
 from typing import Any
 
-from gpu_extract.device.cuda.lanes import tile_of, tiles_of
+from gpu_extract.device.cuda.lanes import couple_parts, tile_of, tiles_of
 from gpu_extract.device.cuda.piece import PieceShape
-from gpu_extract.device.cuda.text import normal, sweeps
+from gpu_extract.device.cuda.text import sweeps
 
 Times = dict[str, float]
 Path = Callable[[PieceShape, tuple[Any, ...]], Times]
@@ -52,12 +52,9 @@ def settling(s: PieceShape, a: tuple[Any, ...]) -> Times:
 
 
 def couple(s: PieceShape, a: tuple[Any, ...]) -> Times:
-    """Rows of a stretch: one lane of nd goes along a fibre alone, over all columns of its spots, the others with a
-    neighbour, over those that both have; bins that leave, of the fibre and of the neighbour, row by row."""
-    rows, leave = ROWS + (normal.STRETCH - 1) * STEP, normal.STRETCH / (ROWS + (normal.STRETCH - 1) * STEP)
-    shared = sum(max(COLUMNS - d * SPACING, 0) for d in range(1, s.nd)) / (s.nd - 1)
-    return {"0": rows * (s.nd - 1) / s.nd, "0.0": leave, "0.1": leave * (1 + 2 * s.hw / normal.STRETCH), "0.2": shared,
-            "1": rows / s.nd, "1.0": leave, "1.1": COLUMNS}
+    """Columns that both fibres have; of a fibre with itself only the first part of the lanes does something."""
+    shared = sum(max(COLUMNS - d * SPACING, 0) for d in range(1, s.nd))
+    return {"0": 1, "0.0": (shared + COLUMNS / couple_parts(s.hw)) / s.nd}
 
 
 PATHS: dict[str, Path] = {

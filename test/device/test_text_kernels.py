@@ -13,11 +13,11 @@ from gpu_extract.device.cuda.lanes import (
     OF_PRODUCT,
     OF_SHARE,
     block_lanes,
-    couple_lanes,
+    couple_numbers,
+    couple_parts,
     fours,
     places_of,
     rows_together,
-    together,
 )
 from gpu_extract.device.cuda.text import assembly, eliminate, gradients, image, normal, quality, remainder, spots, sweeps
 from gpu_extract.device.geometry import by_domain
@@ -41,16 +41,16 @@ def pixels_of(y0: np.ndarray, x0: np.ndarray, f: int, j: int) -> list[tuple[int,
 
 
 def placed(spots: np.ndarray) -> np.ndarray:
-    """Spots (fibres, pixels, bins) in the order of their places, NaN where there is no bin."""
-    made = np.full((*spots.shape[:2], places_of(spots.shape[2])), np.nan)
-    made[..., places(spots.shape[2])] = spots
-    return made
+    """Spots (fibres, pixels, bins) as they lie: sections of bins, columns, rows, bins; NaN where there is no bin."""
+    fibres, _, nwave = spots.shape
+    made = np.full((fibres, NY, NX, places_of(nwave)), np.nan)
+    made[..., :nwave] = spots.reshape(fibres, NY, NX, nwave)
+    return np.ascontiguousarray(made.reshape(fibres, NY, NX, -1, normal.SECTION).transpose(0, 3, 2, 1, 4))
 
 
-def places(nwave: int) -> np.ndarray:
-    """Where bins lie: sections of SIDE_BY_SIDE stretches, the first bins of all stretches, then the second ones."""
-    section, j = normal.STRETCH * normal.SIDE_BY_SIDE, np.arange(nwave)
-    return j // section * section + j % normal.STRETCH * normal.SIDE_BY_SIDE + j % section // normal.STRETCH
+def unplaced(spots: np.ndarray, nwave: int) -> np.ndarray:
+    """The same backwards."""
+    return spots.transpose(0, 3, 2, 1, 4).reshape(len(spots), NY * NX, -1)[..., :nwave]
 
 
 @pytest.mark.parametrize(("name", "words"), [
@@ -61,17 +61,16 @@ def test_names_that_no_header_has(name: str, words: str) -> None:
         getattr(normal, name)
 
 
-@pytest.mark.parametrize(("step", "hw", "most"), [(1, 4, 9), (5, 4, 9), (1, 4, 3), (5, 6, 2)])
-def test_couple(step: int, hw: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fibres of more than one section, rows up and down; all bins of a row at once, and in parts."""
+@pytest.mark.parametrize(("step", "hw", "most"), [(1, 4, (9, 12)), (7, 4, (9, 4)), (1, 4, (5, 3)), (7, 6, (3, 5))])
+def test_couple(step: int, hw: int, most: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fibres of more than one section, rows up and down; all bins and rows at once, and in parts."""
     nwave, nd = 83, 3
     monkeypatch.setattr("gpu_extract.device.cuda.lanes.MOST", most)
     y0, x0 = positions(nwave=nwave)
-    white = np.random.default_rng(1).random((2 * NFIBRE, NY * NX, nwave))
-    icov, wanted = np.zeros((2, 2 * NFIBRE, nd, 2 * hw + 1, nwave))
-    width, apart = together(hw)
-    run_lanes(normal.couple.sized(width), 2 * NFIBRE * couple_lanes(nwave, nd, hw), step,
-              (icov, placed(white), y0, x0, NFIBRE, NX, NY, nd, hw, nwave, places_of(nwave), apart))
+    white, parts = np.random.default_rng(1).random((2 * NFIBRE, NY * NX, nwave)), couple_parts(hw)
+    icov, wanted = np.full((2 * NFIBRE, nd, 2 * hw + 1, nwave), np.nan), np.zeros((2 * NFIBRE, nd, 2 * hw + 1, nwave))
+    run_lanes(normal.couple.sized(*couple_numbers(hw, NY)), 2 * NFIBRE * places_of(nwave) * nd * parts, step,
+              (icov, placed(white), y0, x0, NFIBRE, NX, NY, nd, hw, nwave, parts))
     for f, d, j, k in pairs_of(range(2 * NFIBRE), range(nd), range(nwave), range(-hw, hw + 1)):
         if f % NFIBRE + d < NFIBRE and 0 <= j + k < nwave:
             there = {(y, x): white[f + d, p, j + k] for y, x, p in pixels_of(y0, x0, f + d, j + k)}
@@ -299,10 +298,10 @@ def test_spots(cut: int) -> None:
               (profiles, numbers, y0, x0, 1, NY, NX, width, nseries, NWAVE, nfibre))
     run_lanes(spots.mix.sized(nj, ni), bins, 1, (mixed, numbers, profiles, first, NY, NX, width, depth, nseries, NWAVE))
     room = places_of(NWAVE)
-    raw, together = np.ones((nfibre, NY * NX, room)), rows_together(NY, nj, True) if cut else 3
+    raw, together = placed(np.ones((nfibre, NY * NX, NWAVE))), rows_together(NY, nj, True) if cut else 3
     run_lanes(spots.add_core.sized(nj, 1, cut, together), nfibre * room * -(-NY // together), 1,
-              (raw, numbers, profiles, mixed, y0, x0, NY, NX, width, depth, nseries, NWAVE, room, nfibre))
-    found = raw[..., places(NWAVE)]
+              (raw, numbers, profiles, mixed, y0, x0, NY, NX, width, depth, nseries, NWAVE, nfibre))
+    found = unplaced(raw, NWAVE)
 
     def integral(order: int, u: float) -> float:
         lower = hermeval(u, np.eye(order + 1)[max(order - 1, 0)])

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from gpu_extract.data import Status
-from gpu_extract.device.cuda.lanes import couple_lanes, places_of, rows_together, tile_of, tiles_of, together
+from gpu_extract.device.cuda.lanes import couple_numbers, couple_parts, places_of, rows_together, tile_of, tiles_of
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray
 from gpu_extract.device.cuda.text import assembly, gradients, image, normal, quality, spots, sweeps
@@ -66,21 +66,19 @@ class Steps:
             high = rows_together(ny, core.nj, core.cut)
             self._launch(spots.add_core.sized(core.nj, n, int(core.cut), high),
                          nfibre * places * -(-ny // high), white, a.numbers, a.profiles, a.mixed, y0, x0, ny, nx,
-                         width, depth, nseries, nwave, places, nfibre)
+                         width, depth, nseries, nwave, nfibre)
         if tables.tail:
-            self._launch(spots.add_tail, nfibre * places * ny * nx, white, a.numbers, y0, x0, nx, ny * nx, nseries,
-                         nwave, places)
+            self._launch(spots.add_tail, nfibre * places * ny * nx, white, a.numbers, y0, x0, nx, ny, nseries, nwave)
 
     def normal(self, ridge: float) -> None:
         """Spots finished, normal equations made."""
         a, shape, (ny, nx) = self.arrays, self.shape, self.sizes.stamp
-        bins, places = shape.fibres * shape.nwave, places_of(shape.nwave)
-        self._launch(spots.finish, shape.fibres * places, a.white, a.single, a.sums, a.root, a.light, a.y0, a.x0,
-                     a.cuts, shape.nfibre, nx, ny, shape.nwave, places, *self.sizes.cut, shape.fibres)
-        self.device.clear(a.icov, self.stream)
-        width, apart = together(shape.hw)
-        self._launch(normal.couple.sized(width), shape.fibres * couple_lanes(shape.nwave, shape.nd, shape.hw),
-                     a.icov, a.white, a.y0, a.x0, shape.nfibre, nx, ny, shape.nd, shape.hw, shape.nwave, places, apart)
+        bins, places = shape.fibres * shape.nwave, shape.fibres * places_of(shape.nwave)
+        self._launch(spots.finish, places, a.white, a.single, a.sums, a.root, a.light, a.y0, a.x0, a.cuts, shape.nfibre,
+                     nx, ny, shape.nwave, *self.sizes.cut, shape.fibres)
+        parts = couple_parts(shape.hw)
+        self._launch(normal.couple.sized(*couple_numbers(shape.hw, ny)), places * shape.nd * parts, a.icov, a.white, a.y0,
+                     a.x0, shape.nfibre, nx, ny, shape.nd, shape.hw, shape.nwave, parts)
         self._launch(normal.give_up, bins, a.icov, a.rhs, a.given_up, a.sums, FAINT_LIGHT, ridge, shape.nd, shape.hw,
                      shape.nwave, shape.fibres)
         self._count(UNSEEN, a.given_up, 1)

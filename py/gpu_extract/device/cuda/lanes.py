@@ -7,7 +7,7 @@ bits depend on it, and on nothing else.
 from gpu_extract.device.cuda.text import eliminate, normal
 
 TILE = 192      # bins of a tile: a lane of 2456 bins is ten times shorter, with its halos
-MOST = 9        # bins of a fibre that `couple` has at once, so that all sums stay in registers
+MOST = 9, 12    # bins of the other fibre, and rows of a spot, that a lane of `couple` has at once: they stay in registers
 TERMS = 77      # most terms times rows of one lane of add_core
 OF_PRODUCT, OF_SHARE = (5, 15), (8, 8)      # rows and columns of the blocks that a lane of these makes
 
@@ -25,20 +25,17 @@ def tiles_of(nwave: int, poles: bool = False) -> int:
 
 def places_of(nwave: int) -> int:
     """Room for a fibre's bins in the order of text/normal.h: whole sections."""
-    section = normal.STRETCH * normal.SIDE_BY_SIDE
-    return -(-nwave // section) * section
+    return -(-nwave // normal.SECTION) * normal.SECTION
 
 
-def together(hw: int) -> tuple[int, int]:
-    """Bins of a fibre that a lane of `couple` works on at once, and every how many-th of them: of all that touch a row
-    there are at most hw + 1."""
-    apart = -(-(hw + 1) // MOST)
-    return -(-(hw + 1) // apart), apart
+def couple_parts(hw: int) -> int:
+    """Lanes of `couple` for a bin and a fibre that it may touch: each has some of the other one's bins."""
+    return -(-(2 * hw + 1) // MOST[0])
 
 
-def couple_lanes(nwave: int, nd: int, hw: int) -> int:
-    """Lanes of `couple` for a fibre."""
-    return -(-nwave // normal.STRETCH) * nd * together(hw)[1]**2
+def couple_numbers(hw: int, ny: int) -> tuple[int, int]:
+    """How many bins of the other fibre these are, and how many rows at a time, both as even as can be."""
+    return -(-(2 * hw + 1) // couple_parts(hw)), -(-ny // -(-ny // MOST[1]))
 
 
 def rows_together(ny: int, nj: int, cut: bool) -> int:

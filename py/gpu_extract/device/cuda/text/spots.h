@@ -113,20 +113,20 @@ BLOCK(128) void mix(index n, double *mixed, const double *numbers, const double 
     }
 }
 
-// Some rows of a core's pixels; raw: (fibres, ny nx, places), set by the first core, added to by the second. CUT:
+// Some rows of a core's pixels; raw: as whitened spots (normal.h), set by the first core, added to by the second. CUT:
 // whether the core is 0 where uy^2 + ux^2 >= nsig^2.
 template <int NJ, int CORE, int CUT, int ROWS_TOGETHER>
 BLOCK(128) void add_core(index n, double *raw, const double *numbers, const double *profiles, const double *mixed,
                          const int *y0, const int *x0, index ny, index nx, index width, index depth, index nseries,
-                         index nwave, index places, index fibres)
+                         index nwave, index fibres)
 {
-    index f = n / places % fibres, place = n % places, j = bin_at((int)place), bin = f * nwave + j;
+    index places = places_of(nwave), f = n / places % fibres, j = n % places, bin = f * nwave + j;
     int top = (int)(n / (fibres * places)) * ROWS_TOGETHER;
     if (j >= nwave)
         return;
     const double *hy = profiles + f * width * nwave + j, *given = mixed + f * depth * nwave + j;
     const double *mine = numbers + f * nseries * nwave + j;
-    double *out = raw + f * ny * nx * places + place, terms[NJ][ROWS_TOGETHER];
+    double *out = raw + spot_at(f, (int)j, ny * nx, nwave), terms[NJ][ROWS_TOGETHER];
     EACH(k, NJ)
         EACH(r, ROWS_TOGETHER)
             terms[k][r] = top + r < (int)ny ? hy[(k * ny + top + r) * nwave] : 0.0;
@@ -141,7 +141,7 @@ BLOCK(128) void add_core(index n, double *raw, const double *numbers, const doub
             int y = top + r;
             if (y >= (int)ny)
                 continue;
-            double *pixel = out + (y * nx + x) * places;
+            double *pixel = out + (x * (int)ny + y) * SECTION;
             if (CUT) {
                 const double *size = mine + (CORES + 3 * CORE) * nwave;
                 double uy = (y0[bin] - mine[CENTRE_Y * nwave] + y) / size[0];
@@ -154,18 +154,19 @@ BLOCK(128) void add_core(index n, double *raw, const double *numbers, const doub
 }
 
 // raw += amp r2 / (core^2 + r2)^(1 + index / 2), the power-law tail, r2 in units of its scales; a lane for each pixel and
-// bin.
-BLOCK(128) void add_tail(index n, double *raw, const double *numbers, const int *y0, const int *x0, index nx, index lanes,
-                         index nseries, index nwave, index places)
+// place of a bin.
+BLOCK(128) void add_tail(index n, double *raw, const double *numbers, const int *y0, const int *x0, index nx, index ny,
+                         index nseries, index nwave)
 {
-    index f = n / (lanes * places);
-    int p = (int)(n / places % lanes), j = bin_at((int)(n % places));
+    index size = nx * ny, rest = n / SECTION, f = rest / size / sections_of(nwave);
+    index j = rest / size % sections_of(nwave) * SECTION + n % SECTION;
+    int p = (int)(rest % size);
     if (j >= nwave)
         return;
     const double *mine = numbers + f * nseries * nwave + j, *tail = mine + TAIL * nwave;
     double core = tail[nwave], power = -1.0 - 0.5 * tail[4 * nwave];
-    double dx = (x0[f * nwave + j] - mine[CENTRE_X * nwave] + p % (int)nx) * tail[2 * nwave];
-    double dy = (y0[f * nwave + j] - mine[CENTRE_Y * nwave] + p / (int)nx) * tail[3 * nwave];
+    double dx = (x0[f * nwave + j] - mine[CENTRE_X * nwave] + p / (int)ny) * tail[2 * nwave];
+    double dy = (y0[f * nwave + j] - mine[CENTRE_Y * nwave] + p % (int)ny) * tail[3 * nwave];
     double r2 = dx * dx + dy * dy;
     raw[n] += tail[0] * r2 * exp(power * log(core * core + r2));
 }
@@ -173,35 +174,35 @@ BLOCK(128) void add_tail(index n, double *raw, const double *numbers, const int 
 // Clip a spot at 0, give it the sum 1, and look through it at the pixels: whitened spots, weight and right side; a lane
 // for each place of a bin.
 //
-// white: (fibres, ny nx, places), the raw spot on entry, then spot times sqrt(ivar); single: (fibres, ny nx, nwave), the
-// spot; sums: (2, fibres, nwave), A^T W 1 and A^T W p; root, light: of whiten.
+// white: the raw spot on entry, then spot times sqrt(ivar) (normal.h); single: (fibres, ny nx, nwave), the spot; sums:
+// (2, fibres, nwave), A^T W 1 and A^T W p; root, light: of whiten.
 BLOCK(64) void finish(index n, double *white, float *single, double *sums, const double *root, const double *light,
                       const int *y0, const int *x0, const index *cuts, index nfibre, index nx, index ny, index nwave,
-                      index places, index rows, index columns, index fibres)
+                      index rows, index columns, index fibres)
 {
-    index f = n / places, place = n % places, j = bin_at((int)place), bin = f * nwave + j, size = ny * nx;
+    index places = places_of(nwave), f = n / places, j = n % places, bin = f * nwave + j, size = ny * nx;
     if (j >= nwave)
         return;
-    double *spot = white + f * size * places + place, total = 0.0, weight = 0.0, rhs = 0.0;
+    double *spot = white + spot_at(f, (int)j, size, nwave), total = 0.0, weight = 0.0, rhs = 0.0;
     FOUR_AT_ONCE
     for (int p = 0; p < (int)size; p++)
-        total += larger(spot[p * places], 0.0);
+        total += larger(spot[p * SECTION], 0.0);
     double scale = total > 0.0 ? 1.0 / total : 0.0;
     Cut cut(cuts, f / nfibre);
     int top = y0[bin] - cut.top, left = x0[bin] - cut.left;
     float *kept = single + f * size * nwave + j;
     index begin = f / nfibre * columns * rows;
     FOUR_AT_ONCE
-    for (int p = 0, y = top, x = left; p < (int)size; p++) {
-        bool there = cut.holds(y, x), last = x == left + (int)nx - 1;
-        index at = begin + x * rows + y;
-        double value = larger(spot[p * places], 0.0) * scale, r = there ? root[at] : 0.0, l = there ? light[at] : 0.0;
-        kept[p * nwave] = (float)value;
-        spot[p * places] = value = there ? value * r : 0.0;
+    for (int p = 0, y = 0, x = 0; p < (int)size; p++) {
+        bool there = cut.holds(top + y, left + x), last = y == (int)ny - 1;
+        index at = begin + (left + x) * rows + top + y;
+        double value = larger(spot[p * SECTION], 0.0) * scale, r = there ? root[at] : 0.0, l = there ? light[at] : 0.0;
+        kept[(y * nx + x) * nwave] = (float)value;
+        spot[p * SECTION] = value = there ? value * r : 0.0;
         weight += value * r;
         rhs += value * l;
-        x = last ? left : x + 1;
-        y += last;
+        y = last ? 0 : y + 1;
+        x += last;
     }
     sums[bin] = weight;
     sums[fibres * nwave + bin] = rhs;
