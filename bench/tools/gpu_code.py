@@ -24,7 +24,7 @@ MEMORY = "LDG", "STG", "LD", "ST"
 READ = 15                                                     # cycles until a store's registers are free again
 _ICOV, _BANDS = [(9,), (5,)], [(9,), (13,), (21,)]
 SAMPLES: dict[str, list[tuple[int, ...]]] = {                 # numbers that kernels are looked at with
-    "normal.couple": [(9, 11), (8, 11), (9, 8)], "spots.evaluate": [(8,)], "spots.profile": [(7, 7), (3, 5)],
+    "normal.couple": [(9, 11), (8, 11), (9, 12)], "spots.evaluate": [(8,)], "spots.profile": [(7, 7), (3, 5)],
     "spots.mix": [(7, 7), (3, 5)], "spots.add_core": [(7, 0, 0, 11), (7, 1, 1, 6), (3, 1, 1, 13)],
     **{f"sweeps.{name}": [(9,)] for name in ("settle", "settle_pole", "precondition_down", "precondition_up")},
     **{f"eliminate.{name}": _ICOV for name in ("extend", "product", "share")},

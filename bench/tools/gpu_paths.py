@@ -17,11 +17,12 @@ Path = Callable[[PieceShape, tuple[Any, ...]], Times]
 ROWS, COLUMNS = 11, 17                          # of a spot of r
 SPACING, STEP = 7.3, 1.5                        # columns to the next fibre's spot, rows to the next bin's
 FEW = (COLUMNS + 4) / SPACING                   # fibres that touch 4 columns of 32 pixels in a row
-CHUNK, PARTS, STRETCHES = 16, 64, 16
+CHUNK, PARTS, STRETCHES = 4, 64, 16
 HALO = 96                                       # bins, of the usual r frame (sweeps.settle)
 FIRST: dict[str, int | tuple[int, ...]] = {
     "gradients.between": 5, "gradients.advance": 5, "gradients.step": 5, "sweeps.add_up": 2, "measure.choose": 1,
-    "measure.learn": 2, "measure.foresee": 1, "measure.conclude": 1, "eliminate.rest": 0, "eliminate.extend": 1,
+    "measure.learn": 2, "measure.gauge": 1, "measure.gather": (1, 5), "measure.conclude": 1, "eliminate.rest": 0,
+    "eliminate.extend": 1,
     "eliminate.product": 2, "eliminate.share": 2, "eliminate.carry": 2, "sweeps.precondition_down": 6,
     "sweeps.precondition_up": 6, "sweeps.ask": 2, "sweeps.factor": (1, 2, 11), "sweeps.invert": 1,
     "sweeps.substitute": (1, 2, 11), "sweeps.resubstitute": (1, 2, 11), "sweeps.settle_pole": 1,
@@ -88,15 +89,14 @@ PATHS: dict[str, Path] = {
     "eliminate.tops": lambda s, a: {"1": s.nwave / STRETCHES / 4},
     "measure.bound": lambda s, a: {"0": s.hw},
     "measure.learn": lambda s, a: {"0": a[5] / 4},
-    "measure.foresee": lambda s, a: {"0": CHUNK, "0.0": s.hw / 4, "0.1": s.hw / 4, "0.2": s.hw / 4},
-    "measure.conclude": lambda s, a: {"0": s.nwave / CHUNK / 4},
+    "measure.gauge": lambda s, a: {"0": CHUNK, "0.0": s.hw / 4},
+    "measure.conclude": lambda s, a: {"0": s.nwave / CHUNK / 16 / 8},
     "measure.widen": lambda s, a: {"0": 2 * s.nd - 1},
     "measure.learn_far": lambda s, a: {"0": s.nd - 2, "1": 8},
     "measure.decide": lambda s, a: {"1": 3, "1.0": 2 * (s.nd - 2)},
     "sweeps.add_up": lambda s, a: {"0": sweeps.GROUP / 4},
-    "poles.square": lambda s, a: {"0": CHUNK, "0.0": a[6] // 4},
-    "poles.agree": lambda s, a: {"0": s.nwave / CHUNK / 4},
-    "poles.left": lambda s, a: {"0": s.hw / 4},
+    "poles.square": lambda s, a: {"0": CHUNK, "0.0": -(-a[6] // 4)},
+    "poles.agree": lambda s, a: {"0": s.nwave / CHUNK / 16 / 8},
     "spots.evaluate": lambda s, a: {"0": a[3][0], "0.0": a[5] / a[3][0]},
     "spots.profile": lambda s, a: {"0": ROWS / 2, "1": COLUMNS / 2},
     "spots.mix": lambda s, a: {"0": COLUMNS},

@@ -218,13 +218,13 @@ def test_a_share_of_s_beyond_the_band_is_too_much() -> None:
     facts, flags = known(lanes, STATUS=Status.GOOD, ONES=1.0, CROSS=0.5, BOTH=1.0)
     squares = np.tile(np.array([0.0, 0.0, 1.0, 0.5, 1.0])[:, None], (1, 1, lanes))
     squares[0, 1] = 0.9 * share, 1.1 * share
-    run_lanes(poles.agree, lanes, 1, (flags, squares, facts, banded.AGREEMENT, share, nwave, lanes))
+    run_lanes(poles.agree, lanes, 1, (flags, squares, facts, banded.AGREEMENT, share, 1, lanes))
     assert flags[names("Flag").index("STATUS")].tolist() == [Status.GOOD, Status.FAILED]
     rng, ndiag, kept = np.random.default_rng(9), 2, 5
     sums, left, band = rng.random((nwave, kept, lanes)), rng.random((nwave, 2, lanes)), np.full((nwave, 3, lanes), 50.0)
-    made = np.full((1, measure.SQUARES, lanes), np.nan)
-    run_lanes(poles.square, lanes, 1, (made, sums, left, band, flags, 0.0, kept, ndiag, nwave, 2, lanes))
-    np.testing.assert_allclose(made[0, 1, 0], np.abs(left[:, 0, 0] / sums[:, 0, 0]).max(), rtol=1e-15)
+    made = np.full((-(-nwave // measure.CHUNK), measure.SQUARES, lanes), np.nan)
+    run_lanes(poles.square, len(made) * lanes, 1, (made, sums, left, band, flags, 0.0, kept, ndiag, nwave, 2, lanes))
+    np.testing.assert_allclose(made[:, 1, 0].max(), np.abs(left[:, 0, 0] / sums[:, 0, 0]).max(), rtol=1e-15)
 
 
 def test_flux_and_what_the_band_does_not_hold() -> None:

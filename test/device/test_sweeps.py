@@ -8,7 +8,7 @@ from host_text import run_lanes
 from device.pieces import known
 from gpu_extract.data import Status
 from gpu_extract.device.cuda.lanes import tile_of, tiles_of
-from gpu_extract.device.cuda.text import TextKernel, eliminate, poles, remainder, sweeps
+from gpu_extract.device.cuda.text import TextKernel, eliminate, measure, names, poles, remainder, sweeps
 
 NWAVE, HALF, LANES, LANE, POLES = 11, 3, 4, 2, 5     # a lane in the middle: its neighbours must stay as they are
 CLOSE = {"rtol": 1e-12, "atol": 1e-14}
@@ -246,3 +246,34 @@ def test_tiles_fit_partial_sums() -> None:
     for nwave in (1, 191, 192, 193, 2456, 12288, 12289, 50000):
         tile, tiles = tile_of(nwave), tiles_of(nwave)
         assert tiles <= sweeps.PARTS and (tiles - 1) * tile < nwave <= tiles * tile
+
+
+def test_gauge() -> None:
+    """What a band says of its fibre against its matrix, chunk by chunk and group by group; of the fibres that are
+    active alone. The rows behind the band's are not looked at."""
+    nwave, reach = 137, HALF + 2
+    rng, chunks = np.random.default_rng(9), -(-nwave // measure.CHUNK)
+    s, u = (np.full((nwave, reach + 1, LANES), np.nan) for _ in range(2))
+    for seed, band in enumerate((s, u)):
+        band[:, :HALF + 1] = band_of_lanes(seed, nwave) - seed
+    sides = rng.random((nwave, 2, LANES))
+    roots = np.where(rng.random((nwave, LANES)) < 0.2, 0.0, rng.random((nwave, LANES)))
+    flags = known(LANES, ACTIVE=[1, 0, 1, 1])[1]
+    found, groups = np.full((chunks, measure.SUMS, LANES), np.nan), -(-chunks // measure.GATHERED)
+    gathered = np.full((groups, measure.SUMS, LANES), np.nan)
+    run(measure.gauge, chunks * LANES, found, s, u, sides, roots, flags, HALF, nwave, reach, LANES)
+    run(measure.gather, groups * measure.SUMS * LANES, gathered, found, flags[names("Flag").index("ACTIVE")].copy(), 1,
+        measure.SUMS, 1, chunks, LANES, step=5)
+    assert groups > 2 and np.isnan(found[:, :, 1]).all() and np.isnan(gathered[:, :, 1]).all()
+    for lane in (0, 2, 3):
+        matrix = dense(s[:, :HALF + 1], lane)
+        x, root = sides[:, 1, lane], roots[:, lane]
+        sx, total = matrix @ x, matrix.sum(axis=1)
+        last = np.zeros(nwave)
+        last[:nwave - HALF] = np.abs(u[:nwave - HALF, HALF, lane]) * root[:nwave - HALF] * root[HALF:]
+        of_bins = [last, np.where(root > 0, total, 0.0), sx, x * sx]
+        for k, values in enumerate(of_bins):
+            for made, size in ((found, measure.CHUNK), (gathered, measure.CHUNK * measure.GATHERED)):
+                wanted = [(values[n:n + size].max() if k < 1 else values[n:n + size].sum())
+                          for n in range(0, nwave, size)]
+                np.testing.assert_allclose(made[:, k, lane], wanted, rtol=1e-11, atol=1e-13)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from gpu_extract.data import Status
 from gpu_extract.decorrelate.banded import AGREEMENT, NARROW
 from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow.schur import DECAY, WORST
@@ -213,7 +214,19 @@ class _Run:
         self.launch(measure.learn_more, fibres, "facts", "flags", "yes", "questions", device_tables.COUPLED, width, fibres)
         self.launch(measure.gauge, sizes.chunks * fibres, "chunks", "band", "taken", "sides", "roots", "flags",
                     half, s.nwave, reach, fibres)
-        self.launch(measure.conclude, fibres, "facts", "flags", "chunks", limits.tail, DECAY, width, s.nwave, fibres)
+        self.gather("ACTIVE", 1, measure.SUMS, 1)
+        self.launch(measure.conclude, fibres, "facts", "flags", "groups", limits.tail, DECAY, width, sizes.groups, fibres)
+
+    def gather(self, flag: str, value: int, count: int, maxima: int) -> None:
+        """Groups of chunks, of fibres whose flag has this value: `count` numbers of each, the first ones maxima, the
+        others sums."""
+        sizes, fibres = self.sizes, self.fibres
+        self.launch(measure.gather, sizes.groups * count * fibres, "groups", "chunks", self.flag(flag), value, count,
+                    maxima, sizes.chunks, fibres)
+
+    def flag(self, name: str) -> DeviceArray:
+        """One flag of all fibres."""
+        return self.row("flags", names("Flag").index(name))
 
     def ask(self, half: int, questions: int, band: str, taken: str, between: int, reach: int) -> None:
         """So many questions about matrices whose rows have reach + 1 elements; between: as sweeps.ask. The first sets
@@ -320,7 +333,8 @@ class _Run:
                     fibres)
         self.launch(poles.square, sizes.chunks * fibres, "chunks", "sums", "left", "band", "flags", CANCELLED, sizes.kept,
                     s.ndiag, s.nwave, sizes.half, fibres)
-        self.launch(poles.agree, fibres, "flags", "chunks", "facts", AGREEMENT, self.limits.share, s.nwave, fibres)
+        self.gather("STATUS", Status.GOOD, measure.SQUARES, 2)
+        self.launch(poles.agree, fibres, "flags", "groups", "facts", AGREEMENT, self.limits.share, sizes.groups, fibres)
 
     def write(self, out: PieceOut, sums: str | None, left: str | None, inverse: str | None) -> None:
         """The bins that are kept, where they go; None where no fibre is GOOD."""

@@ -20,7 +20,8 @@ class Sizes:
     """Numbers that follow from a piece's shape.
 
     halves: half-bands of S that are tried; half: the widest; wide: diagonals of the inverse of a block that this asks
-    for; ndiag: diagonals of Q; kept: elements of a row of sums; width: of a row of the poles' work; chunks: of a fibre
+    for; ndiag: diagonals of Q; kept: elements of a row of sums; width: of a row of the poles' work; chunks: of a fibre;
+    groups: of its chunks
     """
 
     shape: PieceShape
@@ -31,15 +32,16 @@ class Sizes:
     kept: int
     width: int
     chunks: int
+    groups: int
     deepest: int
 
     @staticmethod
     def of(shape: PieceShape) -> "Sizes":
         """The sizes for pieces of a shape."""
-        halves = tuple(shape.hw + extra for extra in WIDEN)
+        halves, chunks = tuple(shape.hw + extra for extra in WIDEN), -(-shape.nwave // measure.CHUNK)
         ndiag, half = shape.ndiag, max(halves)
         return Sizes(shape, halves, half, 2 * shape.hw + half, ndiag, sweeps.SIDES + ndiag + 1,
-                     sweeps.SIDES + 1 + half, -(-shape.nwave // measure.CHUNK),
+                     sweeps.SIDES + 1 + half, chunks, -(-chunks // measure.GATHERED),
                      max(min(DEEPEST, shape.nfibre - 2), 0))
 
     def arrays(self) -> dict[str, tuple[int, Any]]:
@@ -47,14 +49,14 @@ class Sizes:
         s, fibres, n = self.shape, self.shape.fibres, self.shape.nwave * self.shape.fibres
         if s.hw > NARROW:
             return {"flags": (len(names("Flag")) * fibres, np.int32)}
-        rows = self.half + 1
+        rows, most = self.half + 1, max(measure.SUMS, measure.SQUARES)
         elements = {"blocks": s.nd * (2 * s.hw + 1) * n, "sides": sweeps.SIDES * n, "roots": n, "low": (s.hw + 1) * n,
                     "inverse": (self.wide + 1) * n, "shares": 2 * rows * n, "band": rows * n, "taken": rows * n,
                     "pair_low": 2 * rows * n, "sums": self.kept * n, "left": sweeps.SIDES * n,
                     "reciprocal": n, "tops": max(s.nd * (2 * s.hw + 1), rows + 1) * eliminate.STRETCHES * fibres,
                     "sizes": s.nd * fibres, "facts": len(names("Fact")) * fibres,
-                    "yes": SETS * measure.QUESTIONS * fibres, "chunks": self.chunks * max(measure.SUMS, measure.SQUARES) * fibres,
-                    "scratch": self.scratch(), "far": rows * n if s.nd > 2 else 1}
+                    "yes": SETS * measure.QUESTIONS * fibres, "chunks": self.chunks * most * fibres,
+                    "groups": self.groups * most * fibres, "scratch": self.scratch(), "far": rows * n if s.nd > 2 else 1}
         arrays = {name: (size, np.float64) for name, size in elements.items()}
         return arrays | {"flags": (len(names("Flag")) * fibres, np.int32), "depth": (2 * fibres, np.int32),
                          "wider": (3 * fibres, np.int32), "all": (fibres, np.int32), "own": (6 * fibres, np.int32),

@@ -77,8 +77,8 @@ class Steps:
         self._launch(spots.finish, places, a.white, a.single, a.sums, a.root, a.light, a.y0, a.x0, a.cuts, shape.nfibre,
                      nx, ny, shape.nwave, *self.sizes.cut, shape.fibres)
         parts = couple_parts(shape.hw)
-        self._launch(normal.couple.sized(*couple_numbers(shape.hw, ny)), places * shape.nd * parts, a.icov, a.white, a.y0,
-                     a.x0, shape.nfibre, nx, ny, shape.nd, shape.hw, shape.nwave, parts)
+        self._launch(normal.couple.sized(*couple_numbers(shape.hw, ny)), places * shape.nd * parts, a.icov, a.white,
+                     a.y0, a.x0, shape.nfibre, nx, ny, shape.nd, shape.hw, shape.nwave, parts)
         self._launch(normal.give_up, bins, a.icov, a.rhs, a.given_up, a.sums, FAINT_LIGHT, ridge, shape.nd, shape.hw,
                      shape.nwave, shape.fibres)
         self._count(UNSEEN, a.given_up, 1)

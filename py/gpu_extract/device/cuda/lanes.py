@@ -7,7 +7,7 @@ bits depend on it, and on nothing else.
 from gpu_extract.device.cuda.text import eliminate, normal
 
 TILE = 192      # bins of a tile: a lane of 2456 bins is ten times shorter, with its halos
-MOST = 9, 12    # bins of the other fibre, and rows of a spot, that a lane of `couple` has at once: they stay in registers
+MOST = 9, 12    # bins of the other fibre and rows of a spot that a lane of `couple` has in its registers
 TERMS = 77      # most terms times rows of one lane of add_core
 OF_PRODUCT, OF_SHARE = (5, 15), (8, 8)      # rows and columns of the blocks that a lane of these makes
 

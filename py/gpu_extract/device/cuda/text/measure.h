@@ -7,7 +7,8 @@
 #include "eliminate.h"
 #include "sweeps.h"
 
-constexpr int CHUNK = 16;                     // bins of a lane of foresee and square
+constexpr int CHUNK = 4;                      // bins of a lane of gauge and square
+constexpr int GATHERED = 16;                  // chunks that gather makes one of
 constexpr int SUMS = 4, SQUARES = 5;          // of a chunk
 constexpr double EPS = 0x1p-52;
 
@@ -121,41 +122,67 @@ BLOCK(32) void learn_more(index i, double *facts, int *flags, const double *yes,
 }
 
 // The largest element of the last diagonal of U, and the squares of S, 1'S1, 1'Sx and x'Sx: of every chunk of bins.
-BLOCK(32) void gauge(index n, double *sums, const double *band, const double *taken, const double *sides,
+BLOCK(64) void gauge(index n, double *sums, const double *band, const double *taken, const double *sides,
                      const double *roots, const int *flags, index half, index nwave, index reach, index lanes)
 {
     index i = n % lanes, c = n / lanes;
     if (flags[ACTIVE * lanes + i] == 0)
         return;
-    Read s = rows_of(band, reach + 1, i, lanes), given = rows_of(sides, SIDES, i, lanes);
-    Read x{given.first + lanes, given.row, lanes}, root = rows_of(roots, 1, i, lanes);
+    Read s = rows_of(band, reach + 1, i, lanes), u = rows_of(taken, reach + 1, i, lanes);
+    Read root = rows_of(roots, 1, i, lanes), x{sides + lanes + i, SIDES * lanes, lanes};
     double last = 0.0, ones = 0.0, cross = 0.0, both = 0.0;
     LOOP(index, j, c * CHUNK, smaller((c + 1) * CHUNK, nwave)) {
-        double total = s.at(j, 0);
-        FOUR_AT_ONCE
-        for (index a = 1; a <= half; a++)
-            total += (j + a < nwave ? s.at(j, a) : 0.0) + (j >= a ? s.at(j - a, a) : 0.0);
-        double sx = times(s, x, j, half, nwave);
-        ones += root.one(j) > 0.0 ? total : 0.0;
+        double here = root.one(j), beyond = j + half < nwave ? fabs(u.at(j, half)) * (here * root.one(j + half)) : 0.0;
+        double given = x.one(j), total = s.at(j, 0), sx = total * given;
+        ONE_BY_ONE
+        for (int a = 1; a <= (int)half; a += Around::PAIRS) {
+            Around own = Around::of(s, a, (int)half, (int)j, (int)nwave);
+            own.add_products(sx, Around::of_vector(x, a, (int)half, (int)j, (int)nwave));
+            EACH(b, Around::PAIRS)
+                total += own.after[b] + own.before[b];
+        }
+        ones += here > 0.0 ? total : 0.0;
         cross += sx;
-        both += x.one(j) * sx;
-        if (j + half < nwave)
-            last = larger(last, fabs(rows_of(taken, reach + 1, i, lanes).at(j, half)) * (root.one(j) * root.one(j + half)));
+        both += given * sx;
+        last = larger(last, beyond);
     }
     Write{sums + i, SUMS * lanes, lanes}.put({last, ones, cross, both}, c);
 }
 
-// What all chunks make of their numbers: the largest of the first MAXIMA, the sums of the others.
+// What GATHERED chunks make of one of their `count` numbers: the largest where it is one of the first `maxima`, else the
+// sum; of fibres whose gate is `open`.
+BLOCK(64) void gather(index n, double *sums, const double *chunks, const int *gate, index open, index count, index maxima,
+                      index nchunks, index lanes)
+{
+    index i = n % lanes, k = n / lanes % count, group = n / lanes / count;
+    if (gate[i] != open)
+        return;
+    Read given = rows_of(chunks, count, i, lanes);
+    double values[GATHERED], total = 0.0;
+    EACH(c, GATHERED)
+        values[c] = group * GATHERED + c < nchunks ? given.at(group * GATHERED + c, k) : 0.0;
+    EACH(c, GATHERED)
+        total = k < maxima ? larger(total, values[c]) : total + values[c];
+    sums[n] = total;
+}
+
+// What all groups make of their numbers, so many asked for at a time.
 template <int COUNT> struct Numbers {
     double of[COUNT] = {};
 };
-template <int COUNT, int MAXIMA> LANE Numbers<COUNT> of_chunks(const Read &chunks, index nwave)
+template <int COUNT, int MAXIMA> LANE Numbers<COUNT> of_groups(const Read &groups, index ngroups)
 {
+    constexpr int GROUPS = 8;
     Numbers<COUNT> all;
-    FOUR_AT_ONCE
-    for (index c = 0; c * CHUNK < nwave; c++)
-        EACH(k, COUNT)
-            all.of[k] = k < MAXIMA ? larger(all.of[k], chunks.at(c, k)) : all.of[k] + chunks.at(c, k);
+    LOOP(index, g, 0, (ngroups + GROUPS - 1) / GROUPS) {
+        double values[GROUPS][COUNT];
+        EACH(b, GROUPS)
+            EACH(k, COUNT)
+                values[b][k] = g * GROUPS + b < ngroups ? groups.at(g * GROUPS + b, k) : 0.0;
+        EACH(b, GROUPS)
+            EACH(k, COUNT)
+                all.of[k] = k < MAXIMA ? larger(all.of[k], values[b][k]) : all.of[k] + values[b][k];
+    }
     return all;
 }
 
@@ -168,12 +195,12 @@ LANE double allowed(double limit, double most, double cond)
 // By how much a band misses the limit on what it cuts off (decorrelate.limits; a diagonal more is `decay` times less),
 // which band is wanted next, and the squares of S.
 BLOCK(32) void conclude(index i, double *facts, int *flags, const double *sums, double most_tail, double decay,
-                        index width, index nwave, index lanes)
+                        index width, index ngroups, index lanes)
 {
     Fibre fibre{facts, flags, i, lanes};
     if (fibre[ACTIVE] == 0)
         return;
-    auto [last, ones, cross, both] = of_chunks<SUMS, 1>(rows_of(sums, SUMS, i, lanes), nwave).of;
+    auto [last, ones, cross, both] = of_groups<SUMS, 1>(rows_of(sums, SUMS, i, lanes), ngroups).of;
     double excess = fibre[EXCESS] = 4.0 * last / larger(fibre[GAMMA], 1e-300) / most_tail;
     double steps = excess > 1.0 ? larger(1.0, floor(log(excess) / log(decay) + 0.5)) : 0.0;
     fibre[WANTED] = steps > 0.0 ? (int)width + (int)smaller(steps, 9.0) : 0;

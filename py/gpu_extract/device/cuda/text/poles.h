@@ -24,24 +24,23 @@ BLOCK(64) void divide(index n, double *inverse, double *sums, const double *side
 
 // Squares of Q: the largest (QQ)_jj / S_jj - 1 of what is stored, infinite where a row of Q is cancelled
 // (narrow.simd_finish), the largest share of s that is beyond the band, 1'QQ1, 1'QQx and x'QQx: of every chunk of bins.
-BLOCK(32) void square(index n, double *squares, const double *sums, const double *left, const double *band,
+BLOCK(64) void square(index n, double *squares, const double *sums, const double *left, const double *band,
                       const int *flags, double cancelled, index kept, index ndiag, index nwave, index reach, index lanes)
 {
     index i = n % lanes, c = n / lanes;
     if (!holds(flags, i, lanes))
         return;
-    Read q = rows_of(sums, kept, i, lanes);
+    Read q = rows_of(sums, kept, i, lanes), diagonals{q.first + SIDES * lanes, q.row, lanes};
     double ones = 0.0, cross = 0.0, both = 0.0, worst = 0.0, share = 0.0;
     LOOP(index, j, c * CHUNK, smaller((c + 1) * CHUNK, nwave)) {
         double s = q.at(j, 0), y = q.at(j, 1), held = q.at(j, SIDES) * q.at(j, SIDES);
         ones += s * s;
         cross += s * y;
         both += y * y;
-        FOUR_AT_ONCE
-        for (index a = 1; a <= ndiag; a++) {
-            double up = j + a < nwave ? q.at(j, SIDES + a) : 0.0, down = j >= a ? q.at(j - a, SIDES + a) : 0.0;
-            held += up * up;
-            held += down * down;
+        ONE_BY_ONE
+        for (int a = 1; a <= (int)ndiag; a += Around::PAIRS) {
+            Around row = Around::of(diagonals, a, (int)ndiag, (int)j, (int)nwave);
+            row.add_products(held, row);
         }
         double diagonal = band[j * (reach + 1) * lanes + i];
         worst = larger(worst, diagonal > 0.0 ? held / diagonal - 1.0 : INFINITY);
@@ -53,13 +52,13 @@ BLOCK(32) void square(index n, double *squares, const double *sums, const double
 }
 
 // FAILED where Q disagrees with S (narrow.simd_finish.finish), or more of s than `most` is beyond the band.
-BLOCK(32) void agree(index i, int *flags, const double *squares, double *facts, double agreement, double most, index nwave,
+BLOCK(32) void agree(index i, int *flags, const double *squares, double *facts, double agreement, double most, index ngroups,
                      index lanes)
 {
     Fibre fibre{facts, flags, i, lanes};
     if (fibre[STATUS] != GOOD)
         return;
-    auto [worst, share, ones, cross, both] = of_chunks<SQUARES, 2>(rows_of(squares, SQUARES, i, lanes), nwave).of;
+    auto [worst, share, ones, cross, both] = of_groups<SQUARES, 2>(rows_of(squares, SQUARES, i, lanes), ngroups).of;
     double s11 = fibre[ONES], s1x = fibre[CROSS], sxx = fibre[BOTH], geometric = sqrt(s11 * sxx);
     worst = larger(worst, fabs(ones - s11) / s11);
     if (geometric > 0.0)

@@ -31,17 +31,45 @@ LANE Read rows_of(const double *array, index width, index lane, index lanes)
     return Read{array + lane, width * lanes, lanes};
 }
 
+// Numbers that row j of a symmetric matrix meets at distances first, first + 1, ... from its diagonal, after and before
+// it: elements of a band, or of a vector; 0 beyond the ends and behind diagonal `half`. All are asked for before one is
+// used.
+struct Around {
+    static constexpr int PAIRS = 4;
+    double after[PAIRS], before[PAIRS];
+
+    LANE Around(const double *here, index ahead, index back, int first, int half, int j, int nwave)
+    {
+        EACH(b, PAIRS) {
+            int a = first + b;
+            after[b] = a <= half && j + a < nwave ? here[a * ahead] : 0.0;
+            before[b] = a <= half && j >= a ? here[a * back] : 0.0;
+        }
+    }
+    static LANE Around of(const Read &band, int first, int half, int j, int nwave)
+    {
+        return {band.first + j * band.row, band.element, band.element - band.row, first, half, j, nwave};
+    }
+    static LANE Around of_vector(const Read &vector, int first, int half, int j, int nwave)
+    {
+        return {vector.first + j * vector.row, vector.row, -vector.row, first, half, j, nwave};
+    }
+    LANE void add_products(double &total, const Around &x) const
+    {
+        EACH(b, PAIRS) {
+            total += after[b] * x.after[b];
+            total += before[b] * x.before[b];
+        }
+    }
+};
+
 // Row j of a band matrix, cut after `half` diagonals, times a vector.
-LANE double times(const Read &band, const Read &vector, index j, index half, index nwave)
+LANE double times(const Read &band, const Read &vector, int j, int half, int nwave)
 {
     double total = band.at(j, 0) * vector.one(j);
-    FOUR_AT_ONCE
-    for (index a = 1; a <= half; a++) {
-        if (j + a < nwave)
-            total += band.at(j, a) * vector.one(j + a);
-        if (j >= a)
-            total += band.at(j - a, a) * vector.one(j - a);
-    }
+    ONE_BY_ONE
+    for (int a = 1; a <= half; a += Around::PAIRS)
+        Around::of(band, a, half, j, nwave).add_products(total, Around::of_vector(vector, a, half, j, nwave));
     return total;
 }
 

@@ -118,7 +118,7 @@ BLOCK(64) void take(index n, double *beyond, const double *moved, const double *
     Read u = rows_of(taken, reach + 1, i, lanes), v{found_at(found, mine, i, lanes), kept * lanes * Pole::GROUP, 1};
     LOOP(int, b, 0, FOUR)
         if (p + b < (int)nwave)
-            to[b * mine.row] += times(u, v, p + b, halves[fibre[WIDTH]], nwave);
+            to[b * mine.row] += times(u, v, p + b, halves[fibre[WIDTH]], (int)nwave);
 }
 
 // y = L^-1 of what is given, for every pole its own factor (sweeps.poles_down), of fibres whose band has number `width`.
