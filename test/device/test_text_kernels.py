@@ -206,9 +206,9 @@ def test_product_and_share(distance: int, wanted: int) -> None:
     depth = np.array([abs(wanted) and wanted, 0] * lanes, dtype=np.int32)
     v, shares = np.full((nwave, wide + 1, 2 * lanes), np.nan), np.full((half + 1, 2, nwave, lanes), -3.0)
     rest, g_of = (sizes, depth, wanted, 0.1, distance, nwave, half), blocks[distance]
-    run_lanes(eliminate.product.sized(hw), 2 * lanes * block_lanes(nwave, wide + 1, OF_PRODUCT), 1,
+    run_lanes(eliminate.product.sized(hw), block_lanes(2 * lanes, nwave, wide + 1, OF_PRODUCT), 1,
               (v, g_of, inverse, *rest, wide + 4, lanes, size))
-    run_lanes(eliminate.share.sized(hw), 2 * lanes * block_lanes(nwave, half + 1, OF_SHARE), 1,
+    run_lanes(eliminate.share.sized(hw), block_lanes(2 * lanes, nwave, half + 1, OF_SHARE), 1,
               (shares, v, g_of, *rest, lanes, size))
     counted = 0
     for m in range(2 * lanes):

@@ -164,7 +164,7 @@ class _Run:
         """Shares of pairs at a distance, `half` diagonals of them; gate: as `factor`, 0: all pairs."""
         s, fibres, sizes = self.sizes.shape, self.fibres, self.sizes
         which = "sizes", *gate, self.limits.distant, distance, s.nwave, half
-        blocks = [2 * fibres * block_lanes(s.nwave, columns + 1, block) for columns, block in (
+        blocks = [block_lanes(2 * fibres, s.nwave, columns + 1, block) for columns, block in (
             (2 * s.hw + half, OF_PRODUCT), (half, OF_SHARE))]
         v, given = self.rows("v", 2 * (2 * s.hw + half + 1)), self.blocks(distance)
         self.launch(eliminate.product.sized(s.hw), blocks[0], v, given, "pair_inverse" if gate[1] > 0 else "inverse",

@@ -44,9 +44,10 @@ def rows_together(ny: int, nj: int, cut: bool) -> int:
     return -(-ny // -(-ny * (nj + 2 * cut) // TERMS))
 
 
-def block_lanes(nwave: int, columns: int, block: tuple[int, int]) -> int:
-    """Lanes of `product` or `share` for a pair: blocks over rows of so many columns."""
-    return -(-nwave // block[0]) * -(-(columns + block[0] - 1) // block[1])
+def block_lanes(pairs: int, nwave: int, columns: int, block: tuple[int, int]) -> int:
+    """Lanes of `product` or `share` for so many pairs: blocks over rows of so many columns."""
+    beside = eliminate.BESIDE
+    return -(-pairs // beside) * beside * -(-nwave // block[0]) * -(-(columns + block[0] - 1) // block[1])
 
 
 def fours(nwave: int) -> int:

@@ -170,6 +170,19 @@ template <int H> struct Pair {
     }
 };
 
+// Where lane n of `product` or `share` works: BESIDE pairs side by side, then the blocks of these pairs, so that a block of
+// lanes reads the same rows of its pairs.
+constexpr int BESIDE = 32;
+struct BlockOfPair {
+    int block;
+    index pair;
+
+    LANE BlockOfPair(index n, int blocks)
+        : block((int)(n / BESIDE % blocks)), pair(n / BESIDE / blocks * BESIDE + n % BESIDE)
+    {
+    }
+};
+
 // total += G v at FOUR bins from p on: element (p, r) of G lies at g[p row + r column], v_r at v[r step].
 template <int H>
 LANE void add_product(double (&total)[FOUR], const double *g, index row, index column, const double *v, index step, int p,
@@ -191,32 +204,33 @@ LANE void add_product(double (&total)[FOUR], const double *g, index row, index c
 
 // V = G Z, rows of 2 H + half + 1 elements V[p, p + s] at s + H: a block of P rows and Q columns. Z: rows of `width`.
 template <int H>
-BLOCK(64) void product(index n, double *v, const double *blocks, const double *inverse, const double *sizes,
-                       const int *depth, index wanted, double distant, index distance, index nwave, index half, index width,
-                       index lanes, index size)
+BLOCK(256) void product(index n, double *v, const double *blocks, const double *inverse, const double *sizes,
+                        const int *depth, index wanted, double distant, index distance, index nwave, index half, index width,
+                        index lanes, index size)
 {
     constexpr int P = 5, Q = 15;
-    int wide = 2 * H + (int)half, groups = (wide + P + Q - 1) / Q;
-    index m = n % (2 * lanes), rest = n / (2 * lanes);
-    int p = (int)(rest / groups) * P, q = p - H + (int)(rest % groups) * Q;
+    int wide = 2 * H + (int)half, groups = (wide + P + Q - 1) / Q, end = (int)nwave;
+    BlockOfPair place(n, (end + P - 1) / P * groups);
+    index m = place.pair;
+    if (m >= 2 * lanes)
+        return;
+    int p = place.block / groups * P, q = p - H + place.block % groups * Q;
     Pair<H> pair(m, blocks, sizes, depth, wanted, distant, distance, lanes, size);
     if (pair.j < 0)
         return;
-    index step = wanted > 0 ? 2 * lanes : lanes;
+    int step = (int)(wanted > 0 ? 2 * lanes : lanes), next = (int)width - 1, row = (int)pair.row, column = (int)pair.column;
     const double *z = inverse + (wanted > 0 ? m : pair.j);
     double sums[P][Q] = {};
-    LOOP(int, k, -H, P + H) {
-        int r = p + k;
-        if (r < 0 || r >= (int)nwave)
-            continue;
+    LOOP(int, r, larger(p - H, 0), smaller(p + P + H, end)) {
         double here[Q];
         EACH(b, Q) {
-            int at = q + b, low = at < r ? at : r, apart = at < r ? r - at : at - r;
-            here[b] = at >= 0 && at < (int)nwave && apart <= wide ? z[(index)(low * (int)width + apart) * step] : 0.0;
+            int at = q + b, low = smaller(at, r), high = larger(at, r);
+            bool there = low >= 0 && high < end && high - low <= wide;
+            here[b] = there ? z[(low * next + high) * step] : 0.0;
         }
         EACH(a, P) {
-            bool there = a - H <= k && k <= a + H && p + a < (int)nwave;
-            double g = there ? pair.g[(p + a) * pair.row + r * pair.column] : 0.0;
+            bool there = r - H <= p + a && p + a <= r + H && p + a < end;
+            double g = there ? pair.g[(p + a) * row + r * column] : 0.0;
             EACH(b, Q)
                 sums[a][b] = fma(g, here[b], sums[a][b]);
         }
@@ -224,8 +238,8 @@ BLOCK(64) void product(index n, double *v, const double *blocks, const double *i
     EACH(a, P) {
         EACH(b, Q) {
             int at = q + b, s = at - p - a + H;
-            if (p + a < (int)nwave && 0 <= s && s <= wide && at >= 0 && at < (int)nwave)
-                v[((index)((p + a) * (wide + 1) + s)) * 2 * lanes + m] = sums[a][b];
+            if (p + a < end && 0 <= s && s <= wide && at >= 0 && at < end)
+                v[(index)((p + a) * (wide + 1) + s) * 2 * lanes + m] = sums[a][b];
         }
     }
 }
@@ -233,40 +247,37 @@ BLOCK(64) void product(index n, double *v, const double *blocks, const double *i
 // shares[a, side, p, i] = U[p, p + a], U = V G^T, a <= half, that the pair takes from i, 0 where it does not count: P
 // rows, and S of their columns.
 template <int H>
-BLOCK(64) void share(index n, double *shares, const double *v, const double *blocks, const double *sizes, const int *depth,
-                     index wanted, double distant, index distance, index nwave, index half, index lanes, index size)
+BLOCK(256) void share(index n, double *shares, const double *v, const double *blocks, const double *sizes, const int *depth,
+                      index wanted, double distant, index distance, index nwave, index half, index lanes, index size)
 {
     constexpr int P = 8, S = 8;
-    int wide = 2 * H + (int)half, groups = ((int)half + P + S - 1) / S;
-    index m = n % (2 * lanes), rest = n / (2 * lanes), i = m % lanes, side = m / lanes;
-    int p = (int)(rest / groups) * P, t = p + (int)(rest % groups) * S;
-    if (!passes(depth, m, wanted))
+    int wide = 2 * H + (int)half, groups = ((int)half + P + S - 1) / S, end = (int)nwave;
+    BlockOfPair place(n, (end + P - 1) / P * groups);
+    index m = place.pair, i = m % lanes, side = m / lanes;
+    int p = place.block / groups * P, t = p + place.block % groups * S;
+    if (m >= 2 * lanes || !passes(depth, m, wanted))
         return;
     Pair<H> pair(m, blocks, sizes, depth, wanted, distant, distance, lanes, size);
+    int step = (int)(2 * lanes), row = (int)pair.row, column = (int)pair.column;
+    const double *mine = v + m;
     double sums[P][S] = {};
-    if (pair.j >= 0) {
-        LOOP(int, k, -H, S + H) {
-            int r = t + k;
-            if (r < 0 || r >= (int)nwave)
-                continue;
-            double here[P];
-            EACH(a, P) {
-                int s = r - p - a + H;
-                here[a] = p + a < (int)nwave && 0 <= s && s <= wide ? v[(index)((p + a) * (wide + 1) + s) * 2 * lanes + m]
-                                                                    : 0.0;
-            }
-            EACH(b, S) {
-                bool there = b - H <= k && k <= b + H && t + b < (int)nwave;
-                double g = there ? pair.g[(t + b) * pair.row + r * pair.column] : 0.0;
-                EACH(a, P)
-                    sums[a][b] = fma(here[a], g, sums[a][b]);
-            }
+    LOOP(int, r, larger(t - H, 0), pair.j < 0 ? 0 : smaller(t + S + H, end)) {
+        double here[P];
+        EACH(a, P) {
+            int s = r - p - a + H;
+            here[a] = p + a < end && 0 <= s && s <= wide ? mine[((p + a) * (wide + 1) + s) * step] : 0.0;
+        }
+        EACH(b, S) {
+            bool there = r - H <= t + b && t + b <= r + H && t + b < end;
+            double g = there ? pair.g[(t + b) * row + r * column] : 0.0;
+            EACH(a, P)
+                sums[a][b] = fma(here[a], g, sums[a][b]);
         }
     }
     EACH(a, P) {
         EACH(b, S) {
             int s = t + b - p - a;
-            if (p + a < (int)nwave && 0 <= s && s <= (int)half)
+            if (p + a < end && 0 <= s && s <= (int)half)
                 shares[share_at(s, side, p + a, i, nwave, lanes)] = sums[a][b];
         }
     }
