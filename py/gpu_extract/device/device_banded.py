@@ -112,31 +112,24 @@ class _Run:
         self.device.clear(self.a["depth"], self.stream)
         self.device.clear(self.a["all"], self.stream)
 
-    def factor(self, low: str, band: str, gate: tuple[Any, int], half: int, *, place: int, row: int, lanes: int,
-               whole: bool = False) -> None:
+    def factor(self, low: str, band: str, gate: tuple[Any, int], half: int, *, place: int, row: int, lanes: int) -> None:
         """Factors of band matrices, rows of `row` elements of which those from `place` on count; gate: an array, and
-        what it holds for those who take part; whole: fibres are not cut."""
+        what it holds for those who take part."""
         nwave = self.sizes.shape.nwave
-        tile = nwave if whole else tile_of(nwave)
-        matrix = gate[1], place * lanes, 1, row * lanes, lanes, nwave, tile, lanes
-        tiles = -(-nwave // tile)
-        if not whole:
-            self.launch(sweeps.settle.sized(half), tiles * lanes, "halo", gate[0], band, *matrix)
-        self.launch(sweeps.factor.sized(half), tiles * lanes, low, "halo", gate[0], band, *matrix)
+        matrix = gate[1], place * lanes, 1, row * lanes, lanes, nwave, tile_of(nwave), lanes
+        self.launch(sweeps.settle.sized(half), tiles_of(nwave) * lanes, "halo", gate[0], band, *matrix)
+        self.launch(sweeps.factor.sized(half), tiles_of(nwave) * lanes, low, "halo", gate[0], band, *matrix)
 
-    def invert(self, inverse: str, low: str, gate: tuple[str, int], half: int, *, lanes: int,
-               whole: bool = False) -> None:
+    def invert(self, inverse: str, low: str, gate: tuple[str, int], half: int, *, lanes: int) -> None:
         """The inverse within its band, from factors."""
         nwave = self.sizes.shape.nwave
-        tile = nwave if whole else tile_of(nwave)
-        self.launch(sweeps.invert.sized(half), -(-nwave // tile) * lanes, inverse, low, "halo", *gate,
-                    self.sizes.wide + 1, nwave, tile, lanes)
+        self.launch(sweeps.invert.sized(half), tiles_of(nwave) * lanes, inverse, low, "halo", *gate, self.sizes.wide + 1,
+                    nwave, tile_of(nwave), lanes)
 
-    def solve(self, x: str, low: str, half: int, *, pairs: int, lanes: int, whole: bool = False) -> None:
+    def solve(self, x: str, low: str, half: int, *, pairs: int, lanes: int) -> None:
         """x becomes the solutions for factors; `own` says whose."""
         nwave = self.sizes.shape.nwave
-        tile = nwave if whole else tile_of(nwave)
-        count, cut = -(-nwave // tile) * pairs, (nwave, tile, pairs, lanes)
+        count, cut = tiles_of(nwave) * pairs, (nwave, tile_of(nwave), pairs, lanes)
         self.launch(sweeps.substitute.sized(half), count, "half_way", x, low, "halo", "own", *cut)
         self.launch(sweeps.resubstitute.sized(half), count, x, "half_way", low, "halo", "own", *cut)
 
@@ -206,7 +199,7 @@ class _Run:
         self.launch(eliminate.carry.sized(s.hw), 2 * fours(s.nwave) * fibres, moved, "own",
                     self.blocks(distance), "sides", "sizes", "depth", depth, self.limits.distant, distance, s.nwave,
                     fibres, s.nfibre)
-        self.solve(moved, low, reach, pairs=2 * fibres, lanes=2 * fibres if depth else fibres, whole=depth > 0)
+        self.solve(moved, low, reach, pairs=2 * fibres, lanes=2 * fibres if depth else fibres)
 
     def add_moved(self, ux: str, before: str, more: int, moved: str, distance: int, *, wanted: int = 0) -> None:
         """U x of the pairs at a distance; wanted: as `complements`."""
@@ -273,8 +266,8 @@ class _Run:
             self.launch(eliminate.rest, 2 * s.nwave * fibres, "pair_band", "blocks", "shares", "depth", depth, s.nwave,
                         s.hw, sizes.half, fibres, s.nfibre)
             self.factor("pair_low", "pair_band", ("depth", depth), sizes.half, place=0, row=sizes.half + 1,
-                        lanes=2 * fibres, whole=True)
-            self.invert("pair_inverse", "pair_low", ("depth", depth), sizes.half, lanes=2 * fibres, whole=True)
+                        lanes=2 * fibres)
+            self.invert("pair_inverse", "pair_low", ("depth", depth), sizes.half, lanes=2 * fibres)
             self.extend("pair_inverse", "pair_low", ("depth", depth), sizes.half, sizes.half, lanes=2 * fibres)
             self.shares("shares", 1, ("depth", depth), sizes.half)
             self.move("moved", 1, depth=depth)

@@ -58,7 +58,7 @@ class Sizes:
         arrays = {name: (size, np.float64) for name, size in elements.items()}
         return arrays | {"flags": (len(names("Flag")) * fibres, np.int32), "depth": (2 * fibres, np.int32),
                          "wider": (3 * fibres, np.int32), "all": (fibres, np.int32), "own": (2 * fibres, np.int32),
-                         "halo": (tiles_of(s.nwave) * fibres, np.int32)}
+                         "halo": (2 * tiles_of(s.nwave) * fibres, np.int32)}
 
     def scratch(self) -> int:
         """Elements of what is used for one thing after the other."""

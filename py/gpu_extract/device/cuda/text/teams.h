@@ -10,8 +10,9 @@ constexpr int AHEAD = 4;      // rows that are asked for before they are needed:
 
 template <int T> LANE int first_place(int t, index row)
 {
-    int back = t - (int)(row % (T - SIDES));
-    return t >= T - SIDES || back >= 0 ? back : back + T - SIDES;
+    constexpr int PLACES = T - SIDES;
+    int place = t - (int)(row % PLACES);
+    return t >= PLACES ? t : place < 0 ? place + PLACES : place;
 }
 
 // The place of a column so many rows further down.
