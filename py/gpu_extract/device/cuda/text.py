@@ -20,6 +20,7 @@ HEADERS = ("lanes.h", "image.h", "recursions.h", "teams.h", "sweeps.h", "normal.
            "eliminate.h", "measure.h", "poles.h", "assembly.h")
 OPTIONS = "-std=c++17", "--fmad=false"            # of NVRTC
 WARP, TEAMS = 32, (16, 32)                        # threads of a block of teams, and of a team
+AT_ONCE = 8       # such blocks on a multiprocessor: compilers that are not told spill one register for the sake of more
 _TYPES = {"f8": "double", "f4": "float", "i8": "index", "i4": "int", "u4": "unsigned", "i1": "signed char"}
 _KINDS = {name: kind for kind, name in _TYPES.items()}
 
@@ -137,8 +138,8 @@ def _entry(kernel: TextKernel) -> str:
         declared.append(_TYPES[kind[:2]] + (" *__restrict__ " if kind[2:] else " ") + names[-1])
     told = *kernel.numbers, *((kernel.threads,) if kernel.wide else ())
     numbers = f"<{', '.join(map(str, told))}>" if told else ""
-    lanes = "LANES(" if kernel.threads == 1 else f"TEAMS({kernel.threads}, "
-    return (f"KERNEL({kernel.block}) {kernel.entry}(long long count, {', '.join(declared)})\n"
+    lanes, blocks = ("LANES(", "") if kernel.threads == 1 else (f"TEAMS({kernel.threads}, ", f", {AT_ONCE}")
+    return (f"KERNEL({kernel.block}{blocks}) {kernel.entry}(long long count, {', '.join(declared)})\n"
             f"{{\n    {lanes}n, count) {kernel.function}{numbers}(n, {', '.join(names)});\n}}\n")
 
 

@@ -9,7 +9,7 @@ using index = long long;
 
 #ifdef __CUDACC__
 #define LANE __device__ __forceinline__
-#define KERNEL(block) extern "C" __global__ void __launch_bounds__(block)
+#define KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)
 #define LANES(n, count) for (index n = blockIdx.x * (index)blockDim.x + threadIdx.x; n < (count); n = (count))
 #define TEAMS(T, n, count) \
     for (index n = blockIdx.x * (index)(blockDim.x / T) + threadIdx.x / T; n < (count); n = (count))
@@ -27,7 +27,7 @@ using std::isinf;
 using std::nan;
 using std::nextafter;
 #define LANE inline
-#define KERNEL(block) extern "C" void
+#define KERNEL(...) extern "C" void
 // Lanes come in any order: lane `turn * lane_step` modulo their number, whose common divisor with lane_step is 1.
 extern "C" {
 inline index lane_step = 1;
