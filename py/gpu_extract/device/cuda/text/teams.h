@@ -6,7 +6,7 @@
 #pragma once
 #include "recursions.h"
 
-constexpr int AHEAD = 4;      // rows that are asked for before they are needed: a row takes less time than memory does
+constexpr int AHEAD = 4;      // rows that are asked for at once, while so many are worked through: memory takes longer than a row
 
 template <int T> LANE int first_place(int t, index row)
 {
@@ -15,86 +15,119 @@ template <int T> LANE int first_place(int t, index row)
     return t >= PLACES ? t : place < 0 ? place + PLACES : place;
 }
 
-// The place of a column so many rows further down.
-template <int T> LANE int place_after(int place, int rows)
+// The place of a column, and a side's, one row further down, or up.
+template <int T> LANE int place_below(int place)
 {
-    constexpr int PLACES = T - SIDES;
-    int to = place - rows;
-    return place >= PLACES ? place : to < 0 ? to + PLACES : to >= PLACES ? to - PLACES : to;
+    return place >= T - SIDES ? place : place > 0 ? place - 1 : T - SIDES - 1;
+}
+template <int T> LANE int place_above(int place)
+{
+    return place >= T - SIDES ? place : place < T - SIDES - 1 ? place + 1 : 0;
 }
 
-// A column as it is eliminated: its element of the present row; what the rows before take from it in the present one and
-// those behind; what is asked for of the next rows.
+// Where a member's elements of an array lie, row after row: a column's are one element further from its diagonal in each
+// row, and those of the next one that the member has begin where it ends.
+struct Walk {
+    index at, step, turn;
+
+    LANE void down(int place) { at += place == 0 ? step + turn : step; }
+    template <int T> LANE void up(int place) { at -= place == T - SIDES - 1 ? step + turn : step; }
+};
+
+// From row j on; elements of a row: those from `first` on of columns, or the first ones of sides.
+template <int T> LANE Walk walk(index row, index element, index j, int place, int first = 0)
+{
+    constexpr int PLACES = T - SIDES;
+    return place < PLACES ? Walk{j * row + (place + first) * element, row - element, PLACES * element}
+                          : Walk{j * row + (place - PLACES) * element, row, 0};
+}
+
+// A column as it is eliminated: its place in the present row and in the one that is asked for next; its element of the
+// present row; what the rows before take from it in the present one and those behind; what was asked for of the next rows.
 template <int H, int NUMBERS> struct Column {
-    int place;
+    int place, asks;
+    Walk from, to;
     double row, taken[H], asked[AHEAD][NUMBERS];
 };
 
-// Rows start .. stop - 1 of a matrix are eliminated. task: what is asked of a row, its element, what becomes of it
-// once its pivot is known, and whether to go on.
+// Rows start .. stop - 1 of a matrix are eliminated. task: where a member's elements lie and go, what is asked of a row,
+// its element, what becomes of it once its pivot is known, and whether to go on. The first rows are asked for where all
+// others are, a turn before them.
 template <int H, int T, typename Task>
 LANE void eliminate_columns(Own<T, Column<H, Task::NUMBERS>> &columns, Task &task, index start, index stop)
 {
     SHARED double rows[WARP / T][2][T];
     auto &shared = rows[team<T>()];
     MEMBERS(T, t) {
-        auto &own = columns[t];
-        own = {first_place<T>(t, start), 0.0, {}, {}};
-        task.ask(own.asked[0], start, own.place);
-        shared[0][own.place] = own.row = task.element(own.asked[0], own.place, 0.0);
-        EACH(k, AHEAD)
-            task.ask(own.asked[k], start + 1 + k, place_after<T>(own.place, 1 + k));
+        int place = first_place<T>(t, start);
+        auto &own = columns[t] = {place, place, task.from(start, place), task.to(start, place), 0.0, {}, {}};
+        task.ask(own.asked[0], own.from.at, place);
+        shared[0][place] = own.row = task.element(own.asked[0], place, 0.0);
     }
     ONE_BY_ONE
-    for (index j = start; j < stop && task.more; j += AHEAD)
+    for (index j = start - AHEAD; j < stop && task.more; j += AHEAD) {
+        Own<T, double[AHEAD][Task::NUMBERS]> next;
+        MEMBERS(T, t)
+            EACH(k, AHEAD) {
+                auto &own = columns[t];
+                own.from.down(own.asks);
+                own.asks = place_below<T>(own.asks);
+                EACH(n, Task::NUMBERS)
+                    next[t][k][n] = 0.0;
+                if (j + AHEAD + 1 + k < stop)
+                    task.ask(next[t][k], own.from.at, own.asks);
+            }
         EACH(k, AHEAD) {
-            if (j + k >= stop)
+            if (j < start || j + k >= stop)
                 continue;
             const double *row = shared[k % 2];
             MEMBERS(T, t) {
                 auto &own = columns[t];
                 bool leaves = own.place == 0;
                 double inverse = 1.0 / row[0], low = own.row * inverse;
-                task.done(j + k, own.place, own.row, leaves ? inverse : low, row[0]);
+                task.done(j + k, own.to.at, own.place, own.row, leaves ? inverse : low, row[0]);
+                own.to.down(own.place);
                 low = leaves ? 0.0 : low;
                 EACH_FROM(b, 1, H + 1)
                     own.taken[b - 1] = fma(-row[b], low, b < H && !leaves ? own.taken[b < H ? b : 0] : 0.0);
-                own.place = place_after<T>(own.place, 1);
+                own.place = place_below<T>(own.place);
                 shared[(k + 1) % 2][own.place] = own.row = task.element(own.asked[k], own.place, own.taken[0]);
-                task.ask(own.asked[k], j + k + 1 + AHEAD, place_after<T>(own.place, AHEAD));
             }
         }
+        MEMBERS(T, t)
+            EACH(k, AHEAD)
+                copy(columns[t].asked[k], next[t][k]);
+    }
 }
 
-// Elements of a band matrix up to row stop - 1, pivots as `safe_row` has them.
-template <int H> struct Eliminated {
+// Elements of a band matrix, pivots as `safe_row` has them.
+template <int H, int T> struct Eliminated {
     static constexpr int NUMBERS = 1;
     static constexpr bool more = true;
     Read band;
-    index stop;
 
-    LANE void ask(double (&asked)[1], index j, int place) const
-    {
-        asked[0] = j < stop && place <= H ? band.at(j, place) : 0.0;
-    }
+    LANE Walk from(index j, int place) const { return walk<T>(band.row, band.element, j, place); }
+    LANE Walk to(index, int) const { return {0, 0, 0}; }
+    LANE void ask(double (&asked)[1], index at, int place) const { asked[0] = place <= H ? band.first[at] : 0.0; }
     LANE double element(const double (&asked)[1], int place, double taken) const
     {
         double diagonal = asked[0] > 0.0 ? asked[0] : 1.0, value = (place == 0 ? diagonal : asked[0]) + taken;
         return place > 0 || fma(-TINY, diagonal, value) > 0.0 ? value : diagonal;
     }
-    LANE void done(index, int, double, double, double) const {}
+    LANE void done(index, index, int, double, double, double) const {}
 };
 
 // The same, rows of the factor from `keep` on are stored.
-template <int H> struct Factored : Eliminated<H> {
+template <int H, int T> struct Factored : Eliminated<H, T> {
     Write low;
     index keep;
 
-    LANE Factored(Write low, Read band, index keep, index stop) : Eliminated<H>{band, stop}, low(low), keep(keep) {}
-    LANE void done(index j, int place, double, double scaled, double) const
+    LANE Factored(Write low, Read band, index keep) : Eliminated<H, T>{band}, low(low), keep(keep) {}
+    LANE Walk to(index j, int place) const { return walk<T>(low.row, low.element, j, place); }
+    LANE void done(index j, index at, int place, double, double scaled, double) const
     {
         if (j >= keep && place <= H)
-            low.first[j * low.row + place * low.element] = scaled;
+            low.first[at] = scaled;
     }
 };
 
@@ -105,7 +138,7 @@ template <int H, int T> LANE void factor_rows(Write low, Read band, index start,
         eliminate_rows<H, true>(low, band, start, keep, stop);
     } else {
         Own<T, Column<H, 1>> columns;
-        Factored<H> task(low, band, keep, stop);
+        Factored<H, T> task(low, band, keep);
         eliminate_columns<H, T>(columns, task, start, stop);
     }
 }
@@ -124,7 +157,7 @@ template <int H, int T> LANE index halo_before(Read band, index at, index nwave)
         for (bool first = true; first || (!same && back < at); first = false) {
             back = first ? back : 2 * back;
             Own<T, Column<H, 1>> now;
-            Eliminated<H> task{band, at};
+            Eliminated<H, T> task{band};
             eliminate_columns<H, T>(now, task, at > back ? at - back : 0, at);
             MEMBERS(T, t) {
                 int place = now[t].place;
@@ -144,27 +177,31 @@ template <int H, int T> LANE index halo_before(Read band, index at, index nwave)
 
 // S + shift with its right sides: their forward substitutions and the factor go to `work`.
 template <int H, int T> struct PoleDown {
-    static constexpr int NUMBERS = 1;
+    static constexpr int NUMBERS = 1, PLACES = T - SIDES;
     static constexpr bool more = true;
     Write work;
     Read band, sides;
     double shift;
-    index keep, stop;
+    index keep;
 
-    LANE void ask(double (&asked)[1], index j, int place) const
+    LANE Walk from(index j, int place) const
     {
-        constexpr int PLACES = T - SIDES;
-        asked[0] = j >= stop ? 0.0 : place <= H ? band.at(j, place) : place >= PLACES ? sides.at(j, place - PLACES) : 0.0;
+        const Read &array = place < PLACES ? band : sides;
+        return walk<T>(array.row, array.element, j, place);
+    }
+    LANE Walk to(index j, int place) const { return walk<T>(work.row, work.element, j, place, SIDES); }
+    LANE void ask(double (&asked)[1], index at, int place) const
+    {
+        asked[0] = place <= H ? band.first[at] : place >= PLACES ? sides.first[at] : 0.0;
     }
     LANE double element(const double (&asked)[1], int place, double taken) const
     {
         return asked[0] + taken + (place == 0 ? shift : 0.0);
     }
-    LANE void done(index j, int place, double row, double scaled, double) const
+    LANE void done(index j, index at, int place, double row, double scaled, double) const
     {
-        constexpr int PLACES = T - SIDES;
         if (j >= keep && (place <= H || place >= PLACES))
-            work.first[j * work.row + (place <= H ? place + SIDES : place - PLACES) * work.element] = place <= H ? scaled : row;
+            work.first[at] = place <= H ? scaled : row;
     }
 };
 
@@ -175,30 +212,30 @@ LANE void pole_down(Write work, Read band, Read sides, double shift, index start
         pole_down<H>(work, band, sides, shift, start, keep, stop);
     } else {
         Own<T, Column<H, 1>> columns;
-        PoleDown<H, T> task{work, band, sides, shift, keep, stop};
+        PoleDown<H, T> task{work, band, sides, shift, keep};
         eliminate_columns<H, T>(columns, task, start, stop);
     }
 }
 
-// S + b U - c - (1 - g) diag(S), as far as it is positive definite.
-template <int H> struct Asked {
+// S + b U - c - (1 - g) diag(S), as far as it is positive definite; rows of both lie alike.
+template <int H, int T> struct Asked {
     static constexpr int NUMBERS = 2;
     Read band, taken;
     double b, c, g;
-    index stop;
     bool more = true;
 
-    LANE void ask(double (&asked)[2], index j, int place) const
+    LANE Walk from(index j, int place) const { return walk<T>(band.row, band.element, j, place); }
+    LANE Walk to(index, int) const { return {0, 0, 0}; }
+    LANE void ask(double (&asked)[2], index at, int place) const
     {
-        bool there = j < stop && place <= H;
-        asked[0] = there ? band.at(j, place) : 0.0;
-        asked[1] = there ? taken.at(j, place) : 0.0;
+        asked[0] = place <= H ? band.first[at] : 0.0;
+        asked[1] = place <= H ? taken.first[at] : 0.0;
     }
     LANE double element(const double (&asked)[2], int place, double before) const
     {
         return fma(b, asked[1], place == 0 ? fma(g, asked[0], -c) : asked[0]) + before;
     }
-    LANE void done(index, int, double, double, double pivot) { more = more && pivot > 0.0; }
+    LANE void done(index, index, int, double, double, double pivot) { more = more && pivot > 0.0; }
 };
 
 template <int H, int T> LANE double definite_rows(Read band, Read taken, double b, double c, double g, index nwave)
@@ -207,7 +244,7 @@ template <int H, int T> LANE double definite_rows(Read band, Read taken, double 
         return definite_rows<H>(band, taken, b, c, g, nwave);
     } else {
         Own<T, Column<H, 2>> columns;
-        Asked<H> task{band, taken, b, c, g, nwave};
+        Asked<H, T> task{band, taken, b, c, g};
         eliminate_columns<H, T>(columns, task, 0, nwave);
         return task.more ? 1.0 : 0.0;
     }
@@ -224,9 +261,11 @@ template <int H> LANE double less(double value, const double *low, const double 
 }
 
 // A column of the inverse, or a solution: its elements in the rows behind, the next one first; that of the present row;
-// what is asked for, element t of the next rows up by member t.
+// what was asked for, element t of the next rows up by member t.
 template <int H> struct Inverted {
     int place;
+    Walk to;
+    index from;
     double known[H], z, asked[AHEAD];
 };
 
@@ -239,15 +278,20 @@ template <int H, int T, typename Task> LANE void invert_columns(const Task &task
     double *row = rows[team<T>()];
     Own<T, Inverted<H>> columns;
     MEMBERS(T, t) {
-        columns[t] = {first_place<T>(t, stop - 1), {}, 0.0, {}};
-        factor[0][t] = task.ask(stop - 1, t);
-        EACH(k, AHEAD)
-            columns[t].asked[k] = stop - 2 - k >= keep ? task.ask(stop - 2 - k, t) : 0.0;
+        int place = first_place<T>(t, stop - 1);
+        auto &own = columns[t] = {place, task.to(stop - 1, place), task.from(stop - 1, t), {}, 0.0, {}};
+        factor[0][t] = task.ask(own.from, t);
     }
     ONE_BY_ONE
-    for (index j = stop - 1; j >= keep; j -= AHEAD)
+    for (index j = stop - 1 + AHEAD; j >= keep; j -= AHEAD) {
+        Own<T, double[AHEAD]> next;
+        MEMBERS(T, t)
+            EACH(k, AHEAD) {
+                columns[t].from -= task.row();
+                next[t][k] = j - AHEAD - 1 - k >= keep ? task.ask(columns[t].from, t) : 0.0;
+            }
         EACH(k, AHEAD) {
-            if (j - k < keep)
+            if (j >= stop || j - k < keep)
                 continue;
             const double *sides = factor[k % 2], *low = sides + SIDES;
             MEMBERS(T, t) {
@@ -263,25 +307,31 @@ template <int H, int T, typename Task> LANE void invert_columns(const Task &task
                 push_front(own.known, own.z);
                 EACH_FROM(b, 1, H)
                     own.known[b] = enters ? row[b] : own.known[b];
-                task.done(j - k, own.place, own.z);
-                own.place = place_after<T>(own.place, -1);
+                task.done(j - k, own.to.at, own.place, own.z);
+                own.to.template up<T>(own.place);
+                own.place = place_above<T>(own.place);
                 factor[(k + 1) % 2][t] = own.asked[k];
-                own.asked[k] = j - k - 1 - AHEAD >= keep ? task.ask(j - k - 1 - AHEAD, t) : 0.0;
             }
         }
+        MEMBERS(T, t)
+            copy(columns[t].asked, next[t]);
+    }
 }
 
 // The inverse in its band.
-template <int H> struct InBand {
+template <int H, int T> struct InBand {
     Write inverse;
     Read low;
     index known;
 
-    LANE double ask(index j, int t) const { return SIDES <= t && t <= SIDES + H ? low.at(j, t - SIDES) : 0.0; }
-    LANE void done(index j, int place, double z) const
+    LANE index row() const { return low.row; }
+    LANE index from(index j, int t) const { return j * low.row + (t - SIDES) * low.element; }
+    LANE double ask(index at, int t) const { return SIDES <= t && t <= SIDES + H ? low.first[at] : 0.0; }
+    LANE Walk to(index j, int place) const { return walk<T>(inverse.row, inverse.element, j, place); }
+    LANE void done(index j, index at, int place, double z) const
     {
         if (j < known && place <= H)
-            inverse.first[j * inverse.row + place * inverse.element] = z;
+            inverse.first[at] = z;
     }
 };
 
@@ -291,12 +341,14 @@ template <int H, int ND, int T> struct PoleUp {
     Read work;
     index known;
 
-    LANE double ask(index j, int t) const { return t <= SIDES + H ? work.at(j, t) : 0.0; }
-    LANE void done(index j, int place, double z) const
+    LANE index row() const { return work.row; }
+    LANE index from(index j, int t) const { return j * work.row + t * work.element; }
+    LANE double ask(index at, int t) const { return t <= SIDES + H ? work.first[at] : 0.0; }
+    LANE Walk to(index j, int place) const { return walk<T>(found.row, found.element, j, place, SIDES); }
+    LANE void done(index j, index at, int place, double z) const
     {
-        constexpr int PLACES = T - SIDES;
-        if (j < known && (place <= ND || place >= PLACES))
-            found.first[j * found.row + (place <= ND ? place + SIDES : place - PLACES) * found.element] = z;
+        if (j < known && (place <= ND || place >= T - SIDES))
+            found.first[at] = z;
     }
 };
 
@@ -305,7 +357,7 @@ template <int H, int T> LANE void invert_rows(Write inverse, Read low, index kee
     if constexpr (T == 1)
         invert_rows<H>(inverse, low, keep, known, stop);
     else
-        invert_columns<H, T>(InBand<H>{inverse, low, known}, keep, stop);
+        invert_columns<H, T>(InBand<H, T>{inverse, low, known}, keep, stop);
 }
 
 template <int H, int ND, int T> LANE void pole_up(Write found, Read work, index keep, index known, index stop)
