@@ -8,10 +8,10 @@
 
 constexpr int AHEAD = 4;      // rows that are asked for at once, while so many are worked through: memory takes longer than a row
 
-template <int T> LANE int first_place(int t, index row)
+template <int T> LANE int first_place(int t, int row)
 {
     constexpr int PLACES = T - SIDES;
-    int place = t - (int)(row % PLACES);
+    int place = t - row % PLACES;
     return t >= PLACES ? t : place < 0 ? place + PLACES : place;
 }
 
@@ -27,26 +27,28 @@ template <int T> LANE int place_above(int place)
 
 // Where a member's elements of an array lie, row after row: a column's are one element further from its diagonal in each
 // row, and those of the next one that the member has begin where it ends.
-struct Walk {
-    index at, step, turn;
+template <typename Kind> struct Walk {
+    Kind *at;
+    index step, turn;
 
     LANE void down(int place) { at += place == 0 ? step + turn : step; }
     template <int T> LANE void up(int place) { at -= place == T - SIDES - 1 ? step + turn : step; }
 };
 
 // From row j on; elements of a row: those from `first` on of columns, or the first ones of sides.
-template <int T> LANE Walk walk(index row, index element, index j, int place, int first = 0)
+template <int T, typename Kind> LANE Walk<Kind> walk(Kind *array, index row, index element, int j, int place, int first = 0)
 {
     constexpr int PLACES = T - SIDES;
-    return place < PLACES ? Walk{j * row + (place + first) * element, row - element, PLACES * element}
-                          : Walk{j * row + (place - PLACES) * element, row, 0};
+    return place < PLACES ? Walk<Kind>{array + j * row + (place + first) * element, row - element, PLACES * element}
+                          : Walk<Kind>{array + j * row + (place - PLACES) * element, row, 0};
 }
 
 // A column as it is eliminated: its place in the present row and in the one that is asked for next; its element of the
 // present row; what the rows before take from it in the present one and those behind; what was asked for of the next rows.
 template <int H, int NUMBERS> struct Column {
     int place, asks;
-    Walk from, to;
+    Walk<const double> from;
+    Walk<double> to;
     double row, taken[H], asked[AHEAD][NUMBERS];
 };
 
@@ -54,7 +56,7 @@ template <int H, int NUMBERS> struct Column {
 // its element, what becomes of it once its pivot is known, and whether to go on. The first rows are asked for where all
 // others are, a turn before them.
 template <int H, int T, typename Task>
-LANE void eliminate_columns(Own<T, Column<H, Task::NUMBERS>> &columns, Task &task, index start, index stop)
+LANE void eliminate_columns(Own<T, Column<H, Task::NUMBERS>> &columns, Task &task, int start, int stop)
 {
     SHARED double rows[WARP / T][2][T];
     auto &shared = rows[team<T>()];
@@ -65,7 +67,7 @@ LANE void eliminate_columns(Own<T, Column<H, Task::NUMBERS>> &columns, Task &tas
         shared[0][place] = own.row = task.element(own.asked[0], place, 0.0);
     }
     ONE_BY_ONE
-    for (index j = start - AHEAD; j < stop && task.more; j += AHEAD) {
+    for (int j = start - AHEAD; j < stop && task.more; j += AHEAD) {
         Own<T, double[AHEAD][Task::NUMBERS]> next;
         MEMBERS(T, t)
             EACH(k, AHEAD) {
@@ -106,28 +108,28 @@ template <int H, int T> struct Eliminated {
     static constexpr bool more = true;
     Read band;
 
-    LANE Walk from(index j, int place) const { return walk<T>(band.row, band.element, j, place); }
-    LANE Walk to(index, int) const { return {0, 0, 0}; }
-    LANE void ask(double (&asked)[1], index at, int place) const { asked[0] = place <= H ? band.first[at] : 0.0; }
+    LANE Walk<const double> from(int j, int place) const { return walk<T>(band.first, band.row, band.element, j, place); }
+    LANE Walk<double> to(int, int) const { return {nullptr, 0, 0}; }
+    LANE void ask(double (&asked)[1], const double *at, int place) const { asked[0] = place <= H ? *at : 0.0; }
     LANE double element(const double (&asked)[1], int place, double taken) const
     {
         double diagonal = asked[0] > 0.0 ? asked[0] : 1.0, value = (place == 0 ? diagonal : asked[0]) + taken;
         return place > 0 || fma(-TINY, diagonal, value) > 0.0 ? value : diagonal;
     }
-    LANE void done(index, index, int, double, double, double) const {}
+    LANE void done(int, double *, int, double, double, double) const {}
 };
 
 // The same, rows of the factor from `keep` on are stored.
 template <int H, int T> struct Factored : Eliminated<H, T> {
     Write low;
-    index keep;
+    int keep;
 
-    LANE Factored(Write low, Read band, index keep) : Eliminated<H, T>{band}, low(low), keep(keep) {}
-    LANE Walk to(index j, int place) const { return walk<T>(low.row, low.element, j, place); }
-    LANE void done(index j, index at, int place, double, double scaled, double) const
+    LANE Factored(Write low, Read band, int keep) : Eliminated<H, T>{band}, low(low), keep(keep) {}
+    LANE Walk<double> to(int j, int place) const { return walk<T>(low.first, low.row, low.element, j, place); }
+    LANE void done(int j, double *at, int place, double, double scaled, double) const
     {
         if (j >= keep && place <= H)
-            low.first[at] = scaled;
+            *at = scaled;
     }
 };
 
@@ -138,8 +140,8 @@ template <int H, int T> LANE void factor_rows(Write low, Read band, index start,
         eliminate_rows<H, true>(low, band, start, keep, stop);
     } else {
         Own<T, Column<H, 1>> columns;
-        Factored<H, T> task(low, band, keep);
-        eliminate_columns<H, T>(columns, task, start, stop);
+        Factored<H, T> task(low, band, (int)keep);
+        eliminate_columns<H, T>(columns, task, (int)start, (int)stop);
     }
 }
 
@@ -158,7 +160,7 @@ template <int H, int T> LANE index halo_before(Read band, index at, index nwave)
             back = first ? back : 2 * back;
             Own<T, Column<H, 1>> now;
             Eliminated<H, T> task{band};
-            eliminate_columns<H, T>(now, task, at > back ? at - back : 0, at);
+            eliminate_columns<H, T>(now, task, (int)(at > back ? at - back : 0), (int)at);
             MEMBERS(T, t) {
                 int place = now[t].place;
                 double diagonal = place < H && at + place < nwave ? band.one(at + place) : 0.0, taken = 0.0;
@@ -182,26 +184,26 @@ template <int H, int T> struct PoleDown {
     Write work;
     Read band, sides;
     double shift;
-    index keep;
+    int keep;
 
-    LANE Walk from(index j, int place) const
+    LANE Walk<const double> from(int j, int place) const
     {
         const Read &array = place < PLACES ? band : sides;
-        return walk<T>(array.row, array.element, j, place);
+        return walk<T>(array.first, array.row, array.element, j, place);
     }
-    LANE Walk to(index j, int place) const { return walk<T>(work.row, work.element, j, place, SIDES); }
-    LANE void ask(double (&asked)[1], index at, int place) const
+    LANE Walk<double> to(int j, int place) const { return walk<T>(work.first, work.row, work.element, j, place, SIDES); }
+    LANE void ask(double (&asked)[1], const double *at, int place) const
     {
-        asked[0] = place <= H ? band.first[at] : place >= PLACES ? sides.first[at] : 0.0;
+        asked[0] = place <= H || place >= PLACES ? *at : 0.0;
     }
     LANE double element(const double (&asked)[1], int place, double taken) const
     {
         return asked[0] + taken + (place == 0 ? shift : 0.0);
     }
-    LANE void done(index j, index at, int place, double row, double scaled, double) const
+    LANE void done(int j, double *at, int place, double row, double scaled, double) const
     {
         if (j >= keep && (place <= H || place >= PLACES))
-            work.first[at] = place <= H ? scaled : row;
+            *at = place <= H ? scaled : row;
     }
 };
 
@@ -212,30 +214,31 @@ LANE void pole_down(Write work, Read band, Read sides, double shift, index start
         pole_down<H>(work, band, sides, shift, start, keep, stop);
     } else {
         Own<T, Column<H, 1>> columns;
-        PoleDown<H, T> task{work, band, sides, shift, keep};
-        eliminate_columns<H, T>(columns, task, start, stop);
+        PoleDown<H, T> task{work, band, sides, shift, (int)keep};
+        eliminate_columns<H, T>(columns, task, (int)start, (int)stop);
     }
 }
 
-// S + b U - c - (1 - g) diag(S), as far as it is positive definite; rows of both lie alike.
+// S + b U - c - (1 - g) diag(S), as far as it is positive definite; taken: how far behind those of S the elements of U are.
 template <int H, int T> struct Asked {
     static constexpr int NUMBERS = 2;
-    Read band, taken;
+    Read band;
+    index taken;
     double b, c, g;
     bool more = true;
 
-    LANE Walk from(index j, int place) const { return walk<T>(band.row, band.element, j, place); }
-    LANE Walk to(index, int) const { return {0, 0, 0}; }
-    LANE void ask(double (&asked)[2], index at, int place) const
+    LANE Walk<const double> from(int j, int place) const { return walk<T>(band.first, band.row, band.element, j, place); }
+    LANE Walk<double> to(int, int) const { return {nullptr, 0, 0}; }
+    LANE void ask(double (&asked)[2], const double *at, int place) const
     {
-        asked[0] = place <= H ? band.first[at] : 0.0;
-        asked[1] = place <= H ? taken.first[at] : 0.0;
+        asked[0] = place <= H ? *at : 0.0;
+        asked[1] = place <= H ? at[taken] : 0.0;
     }
     LANE double element(const double (&asked)[2], int place, double before) const
     {
         return fma(b, asked[1], place == 0 ? fma(g, asked[0], -c) : asked[0]) + before;
     }
-    LANE void done(index, index, int, double, double, double pivot) { more = more && pivot > 0.0; }
+    LANE void done(int, double *, int, double, double, double pivot) { more = more && pivot > 0.0; }
 };
 
 template <int H, int T> LANE double definite_rows(Read band, Read taken, double b, double c, double g, index nwave)
@@ -244,8 +247,8 @@ template <int H, int T> LANE double definite_rows(Read band, Read taken, double 
         return definite_rows<H>(band, taken, b, c, g, nwave);
     } else {
         Own<T, Column<H, 2>> columns;
-        Asked<H, T> task{band, taken, b, c, g};
-        eliminate_columns<H, T>(columns, task, 0, nwave);
+        Asked<H, T> task{band, taken.first - band.first, b, c, g};
+        eliminate_columns<H, T>(columns, task, 0, (int)nwave);
         return task.more ? 1.0 : 0.0;
     }
 }
@@ -264,14 +267,14 @@ template <int H> LANE double less(double value, const double *low, const double 
 // what was asked for, element t of the next rows up by member t.
 template <int H> struct Inverted {
     int place;
-    Walk to;
-    index from;
+    Walk<double> to;
+    const double *from;
     double known[H], z, asked[AHEAD];
 };
 
 // Rows stop - 1 .. keep of the inverse and of solutions (as `Inverse` and `behind`). task: right sides and factor of a row,
 // element by element, and what becomes of a row.
-template <int H, int T, typename Task> LANE void invert_columns(const Task &task, index keep, index stop)
+template <int H, int T, typename Task> LANE void invert_columns(const Task &task, int keep, int stop)
 {
     SHARED double lows[WARP / T][2][T], rows[WARP / T][T];
     auto &factor = lows[team<T>()];
@@ -283,7 +286,7 @@ template <int H, int T, typename Task> LANE void invert_columns(const Task &task
         factor[0][t] = task.ask(own.from, t);
     }
     ONE_BY_ONE
-    for (index j = stop - 1 + AHEAD; j >= keep; j -= AHEAD) {
+    for (int j = stop - 1 + AHEAD; j >= keep; j -= AHEAD) {
         Own<T, double[AHEAD]> next;
         MEMBERS(T, t)
             EACH(k, AHEAD) {
@@ -322,16 +325,16 @@ template <int H, int T, typename Task> LANE void invert_columns(const Task &task
 template <int H, int T> struct InBand {
     Write inverse;
     Read low;
-    index known;
+    int known;
 
     LANE index row() const { return low.row; }
-    LANE index from(index j, int t) const { return j * low.row + (t - SIDES) * low.element; }
-    LANE double ask(index at, int t) const { return SIDES <= t && t <= SIDES + H ? low.first[at] : 0.0; }
-    LANE Walk to(index j, int place) const { return walk<T>(inverse.row, inverse.element, j, place); }
-    LANE void done(index j, index at, int place, double z) const
+    LANE const double *from(int j, int t) const { return low.first + j * low.row + (t - SIDES) * low.element; }
+    LANE double ask(const double *at, int t) const { return SIDES <= t && t <= SIDES + H ? *at : 0.0; }
+    LANE Walk<double> to(int j, int place) const { return walk<T>(inverse.first, inverse.row, inverse.element, j, place); }
+    LANE void done(int j, double *at, int place, double z) const
     {
         if (j < known && place <= H)
-            inverse.first[at] = z;
+            *at = z;
     }
 };
 
@@ -339,16 +342,16 @@ template <int H, int T> struct InBand {
 template <int H, int ND, int T> struct PoleUp {
     Write found;
     Read work;
-    index known;
+    int known;
 
     LANE index row() const { return work.row; }
-    LANE index from(index j, int t) const { return j * work.row + t * work.element; }
-    LANE double ask(index at, int t) const { return t <= SIDES + H ? work.first[at] : 0.0; }
-    LANE Walk to(index j, int place) const { return walk<T>(found.row, found.element, j, place, SIDES); }
-    LANE void done(index j, index at, int place, double z) const
+    LANE const double *from(int j, int t) const { return work.first + j * work.row + t * work.element; }
+    LANE double ask(const double *at, int t) const { return t <= SIDES + H ? *at : 0.0; }
+    LANE Walk<double> to(int j, int place) const { return walk<T>(found.first, found.row, found.element, j, place, SIDES); }
+    LANE void done(int j, double *at, int place, double z) const
     {
         if (j < known && (place <= ND || place >= T - SIDES))
-            found.first[at] = z;
+            *at = z;
     }
 };
 
@@ -357,7 +360,7 @@ template <int H, int T> LANE void invert_rows(Write inverse, Read low, index kee
     if constexpr (T == 1)
         invert_rows<H>(inverse, low, keep, known, stop);
     else
-        invert_columns<H, T>(InBand<H, T>{inverse, low, known}, keep, stop);
+        invert_columns<H, T>(InBand<H, T>{inverse, low, (int)known}, (int)keep, (int)stop);
 }
 
 template <int H, int ND, int T> LANE void pole_up(Write found, Read work, index keep, index known, index stop)
@@ -365,5 +368,5 @@ template <int H, int ND, int T> LANE void pole_up(Write found, Read work, index 
     if constexpr (T == 1)
         pole_up<H, ND>(found, work, keep, known, stop);
     else
-        invert_columns<H, T>(PoleUp<H, ND, T>{found, work, known}, keep, stop);
+        invert_columns<H, T>(PoleUp<H, ND, T>{found, work, (int)known}, (int)keep, (int)stop);
 }
