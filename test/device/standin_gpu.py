@@ -181,7 +181,8 @@ class RawModule:
             count, values = int(args[0]), args[1:]
             assert Stream.current, "a launch outside of a stream goes to the default one"
             assert grid[0] > 0, "a GPU refuses a grid of no block"
-            assert grid[0] * block[0] >= count > (grid[0] - 1) * block[0] and block[0] == kernel.block
+            lanes = block[0] // kernel.threads
+            assert grid[0] * lanes >= count > (grid[0] - 1) * lanes and block[0] == kernel.block
             assert all(isinstance(value, Array | np.float64 | np.int64 | np.uintp) for value in args)
             Stream.current[-1].put(lambda: run_lanes(kernel, count, -1, values))
         return launch

@@ -113,31 +113,21 @@ class _Run:
         self.device.clear(self.a["depth"], self.stream)
         self.device.clear(self.a["all"], self.stream)
 
-    def factor(self, low: str, band: str, gate: tuple[Any, int], half: int, *, place: int, row: int, lanes: int,
-               whole: bool = False) -> None:
-        """Factors of band matrices, rows of `row` elements of which those from `place` on count; gate: an array, and
-        what it holds for those who take part; whole: fibres are not cut."""
+    def invert(self, of: str, band: str, gate: tuple[str, int], half: int, *, place: int, row: int, lanes: int) -> None:
+        """Factors of band matrices and their inverses within the band; of: "" of fibres, "pair_" of pairs; band: rows of
+        `row` elements of which those from `place` on count; gate: an array, and what it holds for those who take part."""
         nwave = self.sizes.shape.nwave
-        tile = nwave if whole else tile_of(nwave)
+        tile, count = tile_of(nwave), tiles_of(nwave) * lanes
         matrix = gate[1], place * lanes, 1, row * lanes, lanes, nwave, tile, lanes
-        tiles = -(-nwave // tile)
-        if not whole:
-            self.launch(sweeps.settle.sized(half), tiles * lanes, "halo", gate[0], band, *matrix)
-        self.launch(sweeps.factor.sized(half), tiles * lanes, low, "halo", gate[0], band, *matrix)
-
-    def invert(self, inverse: str, low: str, gate: tuple[str, int], half: int, *, lanes: int,
-               whole: bool = False) -> None:
-        """The inverse within its band, from factors."""
-        nwave = self.sizes.shape.nwave
-        tile = nwave if whole else tile_of(nwave)
-        self.launch(sweeps.invert.sized(half), -(-nwave // tile) * lanes, inverse, low, "halo", *gate,
-                    self.sizes.wide + 1, nwave, tile, lanes)
+        self.launch(sweeps.settle.sized(half), count, f"{of}halo", gate[0], band, *matrix)
+        self.launch(sweeps.factor.sized(half), count, f"{of}low", f"{of}halo", gate[0], band, *matrix)
+        self.launch(sweeps.invert.sized(half), count, f"{of}inverse", f"{of}low", f"{of}halo", *gate, self.sizes.wide + 1,
+                    nwave, tile, lanes)
 
     def eliminate(self) -> None:
         """What every fibre, as it stands, takes from those around it."""
         s, fibres, narrow = self.sizes.shape, self.fibres, self.sizes.halves[0]
-        self.factor("low", "blocks", ("all", 0), s.hw, place=s.hw, row=2 * s.hw + 1, lanes=fibres)
-        self.invert("inverse", "low", ("all", 0), s.hw, lanes=fibres)
+        self.invert("", "blocks", ("all", 0), s.hw, place=s.hw, row=2 * s.hw + 1, lanes=fibres)
         self.extend("inverse", "low", ("depth", 0), s.hw, narrow, lanes=fibres)
         for d in range(2, s.nd):
             self.shares("pair_shares", d, ("wider", 0), narrow)
@@ -268,9 +258,7 @@ class _Run:
         for depth in range(1, sizes.deepest + 1):
             self.launch(eliminate.rest, 2 * s.nwave * fibres, "pair_band", "blocks", "shares", "depth", depth, s.nwave,
                         s.hw, sizes.half, fibres, s.nfibre)
-            self.factor("pair_low", "pair_band", ("depth", depth), sizes.half, place=0, row=sizes.half + 1,
-                        lanes=2 * fibres, whole=True)
-            self.invert("pair_inverse", "pair_low", ("depth", depth), sizes.half, lanes=2 * fibres, whole=True)
+            self.invert("pair_", "pair_band", ("depth", depth), sizes.half, place=0, row=sizes.half + 1, lanes=2 * fibres)
             self.extend("pair_inverse", "pair_low", ("depth", depth), sizes.half, sizes.half, lanes=2 * fibres)
             self.shares("shares", 1, ("depth", depth), sizes.half)
 
@@ -312,17 +300,18 @@ class _Run:
             where, blocks = (self.limits.distant, distance, sizes.kept, s.nwave), self.blocks(distance)
             self.launch(remainder.carry.sized(s.hw), 2 * fours(s.nwave) * vectors, "moved", "own", "found", blocks, "sizes",
                         "depth", *of, group, *where, fibres, s.nfibre)
-            self.solve(s.hw, "low", "halo", tile_of(s.nwave), fibres)
+            self.solve(s.hw, "", fibres)
             if distance == 1 and sizes.deepest > 0:
-                self.solve(sizes.half, "pair_low", "halo", s.nwave, 2 * fibres, chained=1)
+                self.solve(sizes.half, "pair_", 2 * fibres)
             self.launch(remainder.take.sized(s.hw), fours(s.nwave) * vectors, "beyond", "moved", "found", "taken", blocks,
                         "sizes", "depth", *of, "halves", group, *where, sizes.half, fibres, s.nfibre)
 
-    def solve(self, half: int, low: str, halo: str, tile: int, lanes: int, *, chained: int = 0) -> None:
-        """moved = Z moved, of the vectors of pairs whose fibres are eliminated as they stand, or in a chain."""
+    def solve(self, half: int, of: str, lanes: int) -> None:
+        """moved = Z moved, of the vectors of pairs whose fibres are eliminated as they stand, or in a chain (of: as
+        `invert`)."""
         nwave, pairs = self.sizes.shape.nwave, 2 * self.fibres
-        count = -(-nwave // tile) * sweeps.GROUP * sweeps.SIDES * pairs
-        cut = low, halo, "own", chained, nwave, tile, pairs, lanes
+        count = tiles_of(nwave) * sweeps.GROUP * sweeps.SIDES * pairs
+        cut = f"{of}low", f"{of}halo", "own", int(of != ""), nwave, tile_of(nwave), pairs, lanes
         self.launch(remainder.substitute.sized(half), count, "half_way", "moved", *cut)
         self.launch(remainder.resubstitute.sized(half), count, "moved", "half_way", *cut)
 

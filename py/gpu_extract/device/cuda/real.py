@@ -100,7 +100,7 @@ class CupyDevice(Device):
             self._kernels |= {one: module.get_function(one.entry) for one in kernel.unit}
         if count > 0:
             with stream:
-                self._kernels[kernel]((-(-count // kernel.block),), (kernel.block,), (np.int64(count), *values))
+                self._kernels[kernel]((kernel.grid(count),), (kernel.block,), (np.int64(count), *values))
 
     def capture(self, work: Callable[[], None], stream: Any) -> Any:
         """cupy captures in the relaxed mode: what a library allocates meanwhile breaks nothing."""

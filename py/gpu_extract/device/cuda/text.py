@@ -1,7 +1,7 @@
 """Kernels in CUDA C++: the text in text/*.h, as Python launches it.
 
 The headers hold plain functions, "what lane n does", templates on the half-band or on the real type. One that begins
-with BLOCK is a kernel; `source` is the headers and one line that makes an entry of it. NVRTC compiles that for a GPU
+with BLOCK or TEAMS_FROM is a kernel; `source` is the headers and one line that makes an entry of it. NVRTC compiles that for a GPU
 (device.cuda.real), an ordinary C++ compiler for tests: the same text. Products and sums are contracted nowhere but
 where the text says fma, so that both round alike.
 
@@ -16,9 +16,11 @@ from typing import Any
 from gpu_extract.data import SpecMask, Status
 
 FOLDER = Path(__file__).with_name("text")
-HEADERS = ("lanes.h", "image.h", "recursions.h", "sweeps.h", "normal.h", "spots.h", "gradients.h", "quality.h",
+HEADERS = ("lanes.h", "image.h", "recursions.h", "teams.h", "sweeps.h", "normal.h", "spots.h", "gradients.h", "quality.h",
            "eliminate.h", "remainder.h", "measure.h", "poles.h", "assembly.h")
 OPTIONS = "-std=c++17", "--fmad=false"            # of NVRTC
+WARP, TEAMS = 32, (16, 32, 64)                        # threads of a block of teams, and of a team
+AT_ONCE = 8       # such blocks on a multiprocessor: compilers that are not told spill one register for the sake of more
 _TYPES = {"f8": "double", "f4": "float", "i8": "index", "i4": "int", "u4": "unsigned", "i1": "signed char"}
 _KINDS = {name: kind for kind, name in _TYPES.items()}
 
@@ -30,7 +32,8 @@ class TextKernel:
     function: its name in the header `module`.h, a template where there are numbers
     kinds: of its arguments behind the lane's number, "f8" a number, "f8[]" a C-contiguous array; then "n", the
         template's numbers, which do not travel
-    block: lanes in a block; real: kind of what a template calls Real
+    block: threads in a block; real: kind of what a template calls Real; wide: half-band from which on a lane is a team
+    of threads, 0: it is always one
     """
 
     function: str
@@ -38,6 +41,7 @@ class TextKernel:
     kinds: tuple[str, ...]
     block: int
     real: str = ""
+    wide: int = 0
 
     @property
     def name(self) -> str:
@@ -48,6 +52,17 @@ class TextKernel:
     def numbers(self) -> tuple[int, ...]:
         """The numbers it is compiled for."""
         return tuple(int(kind[1:]) for kind in self.kinds if kind[0] == "n")
+
+    @property
+    def threads(self) -> int:
+        """Threads of a lane: as many as hold the columns of its numbers and the right sides; one where none does."""
+        if not 0 < self.wide <= self.numbers[0]:
+            return 1
+        return next((team for team in TEAMS if max(self.numbers) < team - number("SIDES")), 1)
+
+    def grid(self, lanes: int) -> int:
+        """Blocks for so many lanes."""
+        return -(-lanes * self.threads // self.block)
 
     @property
     def travelling(self) -> tuple[str, ...]:
@@ -67,7 +82,8 @@ class TextKernel:
     def sized(self, *numbers: int) -> "TextKernel":
         """The kernel with these numbers for the kinds "n", in their order."""
         left = iter(numbers)
-        return replace(self, kinds=tuple(f"n{next(left)}" if kind == "n" else kind for kind in self.kinds))
+        made = replace(self, kinds=tuple(f"n{next(left)}" if kind == "n" else kind for kind in self.kinds))
+        return replace(made, block=max(made.block, made.threads))
 
 
 class Header:
@@ -89,16 +105,18 @@ class Header:
 @cache
 def kernels_of(module: str) -> list[TextKernel]:
     """The kernels of a header, without numbers."""
-    found = re.findall(r"(?:template <(.*)>\n)?BLOCK\((\d+)\) void (\w+)\(index \w+, ([^)]*)\)", _header(module))
-    return [TextKernel(function, module, _kinds_of(arguments, template, real), int(block), real)
-            for template, block, function, arguments in found
+    found = re.findall(r"(?:template <(.*)>\n)?(BLOCK|TEAMS_FROM)\((\d+)\) void (\w+)\(index \w+, ([^)]*)\)",
+                       _header(module))
+    return [TextKernel(function, module, _kinds_of(arguments, template, real), *(
+                (int(size), real) if mark == "BLOCK" else (WARP, real, int(size))))
+            for template, mark, size, function, arguments in found
             for real in (("f4", "f8") if "Real" in template else ("",))]
 
 
 def _kinds_of(arguments: str, template: str, real: str) -> tuple[str, ...]:
     types = [re.sub(r"\w+$", "", " ".join(one.replace("const ", "").split())) for one in arguments.split(",")]
     kinds = [(_KINDS | {"Real": real})[one.rstrip("* ")] + ("[]" if "*" in one else "") for one in types]
-    return *kinds, *("n" for one in template.split(",") if one.strip().startswith("int "))
+    return *kinds, *("n" for one in template.split(",") if one.strip().startswith("int ") and one != " int T")
 
 
 def all_kernels() -> list[TextKernel]:
@@ -119,9 +137,11 @@ def _entry(kernel: TextKernel) -> str:
     for kind in kernel.travelling:
         names.append(f"a{len(names)}")
         declared.append(_TYPES[kind[:2]] + (" *__restrict__ " if kind[2:] else " ") + names[-1])
-    numbers = f"<{', '.join(map(str, kernel.numbers))}>" if kernel.numbers else ""
-    return (f"KERNEL({kernel.block}) {kernel.entry}(long long count, {', '.join(declared)})\n"
-            f"{{\n    LANES(n, count) {kernel.function}{numbers}(n, {', '.join(names)});\n}}\n")
+    told = *kernel.numbers, *((kernel.threads,) if kernel.wide else ())
+    numbers = f"<{', '.join(map(str, told))}>" if told else ""
+    lanes, blocks = ("LANES(", "") if kernel.threads == 1 else (f"TEAMS({kernel.threads}, ", f", {AT_ONCE}")
+    return (f"KERNEL({kernel.block}{blocks}) {kernel.entry}(long long count, {', '.join(declared)})\n"
+            f"{{\n    {lanes}n, count) {kernel.function}{numbers}(n, {', '.join(names)});\n}}\n")
 
 
 @cache

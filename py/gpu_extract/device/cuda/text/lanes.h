@@ -1,5 +1,7 @@
 // What a lane is: a thread of a device, or a turn of a loop on a host. The rest of the text does not know which.
 // BLOCK: a function that is a kernel, lane n of it; that many lanes are in a block.
+// TEAMS_FROM: such a kernel, a template on the half-band and T, the threads of a lane: one for half-bands below this
+// number, else as text.py says.
 // KNOWN_BY_NOW: a number that was asked for is there; without it a compiler asks only where it is used, and waits.
 #pragma once
 
@@ -7,8 +9,12 @@ using index = long long;
 
 #ifdef __CUDACC__
 #define LANE __device__ __forceinline__
-#define KERNEL(block) extern "C" __global__ void __launch_bounds__(block)
+#define KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)
 #define LANES(n, count) for (index n = blockIdx.x * (index)blockDim.x + threadIdx.x; n < (count); n = (count))
+#define TEAMS(T, n, count) \
+    for (index n = blockIdx.x * (index)(blockDim.x / T) + threadIdx.x / T; n < (count); n = (count))
+#define MEMBERS(T, t) for (int t = threadIdx.x % T, once = 1; once; once = 0, wait_for_team<T>())
+#define SHARED __shared__ alignas(16)
 #define UNROLLED _Pragma("unroll")
 #define ONE_BY_ONE _Pragma("unroll 1")
 #define FOUR_AT_ONCE _Pragma("unroll 4")
@@ -21,7 +27,7 @@ using std::isinf;
 using std::nan;
 using std::nextafter;
 #define LANE inline
-#define KERNEL(block) extern "C" void
+#define KERNEL(...) extern "C" void
 // Lanes come in any order: lane `turn * lane_step` modulo their number, whose common divisor with lane_step is 1.
 extern "C" {
 inline index lane_step = 1;
@@ -29,6 +35,9 @@ void set_lane_step(index step) { lane_step = step; }
 }
 inline index lane_at(index turn, index count) { return (turn * lane_step % count + count) % count; }
 #define LANES(n, count) for (index turn = 1, n = 0; turn <= (count) && (n = lane_at(turn, count), true); ++turn)
+#define TEAMS(T, n, count) LANES(n, count)
+#define MEMBERS(T, t) for (int t = 0; t < T; t++)
+#define SHARED
 #define UNROLLED
 #define ONE_BY_ONE
 #define FOUR_AT_ONCE
@@ -36,6 +45,34 @@ inline index lane_at(index turn, index count) { return (turn * lane_step % count
 #endif
 
 #define BLOCK(lanes) LANE
+#define TEAMS_FROM(half) LANE
+
+// A team: T threads of a device that work on one lane together. MEMBERS(T, t) { ... } is what each of them does, t its
+// number, before any of them goes on; a host does it for one after the other. What stands outside, all of them do alike. A
+// member's own numbers are in Own, what members tell each other in arrays that are SHARED: element team<T>() is of this team.
+// A team that is more than a warp is a block.
+constexpr int WARP = 32;
+template <int T> constexpr int IN_BLOCK = T < WARP ? WARP / T : 1;
+#ifdef __CUDACC__
+template <int T> LANE int team() { return threadIdx.x / T; }
+template <int T> LANE void wait_for_team()
+{
+    if constexpr (T > WARP)
+        __syncthreads();
+    else
+        __syncwarp(T == WARP ? 0xffffffffu : ((1u << T % WARP) - 1) << threadIdx.x / T * T);
+}
+template <int T, typename Kind> struct Own {
+    Kind one;
+    LANE Kind &operator[](int) { return one; }
+};
+#else
+template <int T> int team() { return 0; }
+template <int T, typename Kind> struct Own {
+    Kind all[T];
+    Kind &operator[](int t) { return all[t]; }
+};
+#endif
 
 // Loops: over elements that stay in registers, written out; and over what is as long as it is, turn by turn.
 #define EACH_FROM(name, first, end) UNROLLED for (int name = first; name < (end); name++)

@@ -5,7 +5,7 @@
 // `open`. Matrices are given by the place of their first element and by the steps from fibre to fibre, from row to row
 // and from element to element.
 #pragma once
-#include "recursions.h"
+#include "teams.h"
 
 // The rows of one tile: it keeps first .. last - 1.
 struct Tile {
@@ -34,38 +34,38 @@ struct Tile {
 };
 
 // halo = rows before its tile where the elimination of a lane has to begin.
-template <int H>
-BLOCK(32) void settle(index n, int *halo, const int *gate, const double *band, index open, index place, index between,
+template <int H, int T>
+TEAMS_FROM(10) void settle(index n, int *halo, const int *gate, const double *band, index open, index place, index between,
                       index row, index element, index nwave, index tile, index lanes)
 {
     index i = n % lanes;
     Tile mine(n / lanes, tile, nwave);
     if (gate[i] == open)
-        halo[n] = (int)halo_before<H>(Read{band + place + i * between, row, element}, mine.first, nwave);
+        halo[n] = (int)halo_before<H, T>(Read{band + place + i * between, row, element}, mine.first, nwave);
 }
 
 // low = factors: rows of H + 1.
-template <int H>
-BLOCK(32) void factor(index n, double *low, const int *halo, const int *gate, const double *band, index open, index place,
+template <int H, int T>
+TEAMS_FROM(10) void factor(index n, double *low, const int *halo, const int *gate, const double *band, index open, index place,
                       index between, index row, index element, index nwave, index tile, index lanes)
 {
     index i = n % lanes;
     Tile mine(n / lanes, tile, nwave);
     if (gate[i] == open)
-        eliminate_rows<H, true>(Write{low + i, (H + 1) * lanes, lanes}, Read{band + place + i * between, row, element},
-                                mine.number ? mine.start(halo[n]) : 0, mine.first, mine.last);
+        factor_rows<H, T>(Write{low + i, (H + 1) * lanes, lanes}, Read{band + place + i * between, row, element},
+                          mine.number ? mine.start(halo[n]) : 0, mine.first, mine.last);
 }
 
 // inverse = the inverse within its band, rows of `width`, from factors.
-template <int H>
-BLOCK(32) void invert(index n, double *inverse, const double *low, const int *halo, const int *gate, index open,
+template <int H, int T>
+TEAMS_FROM(10) void invert(index n, double *inverse, const double *low, const int *halo, const int *gate, index open,
                       index width, index nwave, index tile, index lanes)
 {
     index i = n % lanes;
     Tile mine(n / lanes, tile, nwave);
     if (gate[i] == open)
-        invert_rows<H>(Write{inverse + i, width * lanes, lanes}, Read{low + i, (H + 1) * lanes, lanes}, mine.first,
-                       mine.last, mine.stop(mine.longest(halo, i, lanes)));
+        invert_rows<H, T>(Write{inverse + i, width * lanes, lanes}, Read{low + i, (H + 1) * lanes, lanes}, mine.first,
+                          mine.last, mine.stop(mine.longest(halo, i, lanes)));
 }
 
 // Conjugate gradients: y = L^-1 r of one fibre and tile; vectors (fibres, nwave). state: rows of `facts`, of which the
@@ -121,8 +121,8 @@ constexpr index QUESTIONS = 8, ASKED = 5;      // of a set; numbers of one: b, c
 // Sets of questions about S, so many lanes a set (device_tables): the first, the second and, with U of farther fibres, set
 // `beyond`; or, where `between` > 0, that of the fibre's rung alone; or, where it is below 0, set -between. Nothing is cut
 // here: what is asked about is nearly singular on purpose, and forgets nothing.
-template <int H>
-BLOCK(32) void ask(index n, double *yes, const double *band, const double *taken, const double *far, double *facts,
+template <int H, int T>
+TEAMS_FROM(10) void ask(index n, double *yes, const double *band, const double *taken, const double *far, double *facts,
                    int *flags, const double *table, index between, index beyond, index nwave, index reach, index lanes)
 {
     index i = n % lanes, q = n / lanes % QUESTIONS, set = n / lanes / QUESTIONS;
@@ -131,8 +131,8 @@ BLOCK(32) void ask(index n, double *yes, const double *band, const double *taken
         return;
     set = between > 0 ? 1 + fibre[RUNG] : between < 0 ? -between : set < 2 ? set : beyond;
     const double *asked = table + (set * QUESTIONS + q) * ASKED, *share = set == beyond ? far : taken;
-    yes[n] = definite_rows<H>(rows_of(band, reach + 1, i, lanes), rows_of(share, reach + 1, i, lanes), asked[0],
-                              asked[1] * fibre[BOUND], asked[2], nwave);
+    yes[n] = definite_rows<H, T>(rows_of(band, reach + 1, i, lanes), rows_of(share, reach + 1, i, lanes), asked[0],
+                                 asked[1] * fibre[BOUND], asked[2], nwave);
 }
 
 // Poles, so many at a time (GROUP), of the fibres whose band has number `width`: what lane m of them works on. table:
@@ -156,19 +156,19 @@ struct Pole {
 };
 
 // halo of S of the fibres whose band has number `width`.
-template <int H>
-BLOCK(32) void settle_pole(index n, int *halo, const int *flags, const double *band, index width, index nwave, index tile,
+template <int H, int T>
+TEAMS_FROM(10) void settle_pole(index n, int *halo, const int *flags, const double *band, index width, index nwave, index tile,
                            index reach, index lanes)
 {
     index i = n % lanes;
     Tile mine(n / lanes, tile, nwave);
     if (holds(flags, i, lanes) && flags[WIDTH * lanes + i] == width)
-        halo[n] = (int)halo_before<H>(rows_of(band, reach + 1, i, lanes), mine.first, nwave);
+        halo[n] = (int)halo_before<H, T>(rows_of(band, reach + 1, i, lanes), mine.first, nwave);
 }
 
 // work: rows of `columns`: forward substitutions of 1 and x, and the factor, of every pole.
-template <int H>
-BLOCK(32) void poles_down(index n, double *work, const double *band, const double *sides, const int *halo, double *facts,
+template <int H, int T>
+TEAMS_FROM(10) void poles_down(index n, double *work, const double *band, const double *sides, const int *halo, double *facts,
                           int *flags, const double *table, index group, index width, index columns, index nwave, index tile,
                           index reach, index lanes)
 {
@@ -177,22 +177,22 @@ BLOCK(32) void poles_down(index n, double *work, const double *band, const doubl
         return;
     index i = pole.fibre;
     Tile mine(n / pole.many, tile, nwave);
-    pole_down<H>(Write{work + n % pole.many, columns * pole.many, pole.many}, rows_of(band, reach + 1, i, lanes),
-                 rows_of(sides, SIDES, i, lanes), pole.shift, mine.above(halo, i, lanes), mine.first, mine.last);
+    pole_down<H, T>(Write{work + n % pole.many, columns * pole.many, pole.many}, rows_of(band, reach + 1, i, lanes),
+                    rows_of(sides, SIDES, i, lanes), pole.shift, mine.above(halo, i, lanes), mine.first, mine.last);
 }
 
 // found: rows of SIDES + ND + 1: the solutions, and diagonals 0 .. ND of the inverse, of every pole.
-template <int H, int ND>
-BLOCK(32) void poles_up(index n, double *found, const double *work, const int *halo, double *facts, int *flags,
+template <int H, int ND, int T>
+TEAMS_FROM(10) void poles_up(index n, double *found, const double *work, const int *halo, double *facts, int *flags,
                         const double *table, index group, index width, index columns, index nwave, index tile, index lanes)
 {
     Pole pole(n % (Pole::GROUP * lanes), facts, flags, table, group, width, lanes);
     if (!pole.wanted)
         return;
     Tile mine(n / pole.many, tile, nwave);
-    pole_up<H, ND>(Write{found + n % pole.many, (SIDES + ND + 1) * pole.many, pole.many},
-                   Read{work + n % pole.many, columns * pole.many, pole.many}, mine.first, mine.last,
-                   mine.below(halo, pole.fibre, lanes));
+    pole_up<H, ND, T>(Write{found + n % pole.many, (SIDES + ND + 1) * pole.many, pole.many},
+                      Read{work + n % pole.many, columns * pole.many, pole.many}, mine.first, mine.last,
+                      mine.below(halo, pole.fibre, lanes));
 }
 
 constexpr int ELEMENTS = 8;

@@ -1,0 +1,372 @@
+// Recursions of recursions.h by a team of T threads, for half-bands that are too wide for the registers of one. A column
+// is with one member from where it enters the window of T - SIDES columns until it leaves it, its place is how many
+// columns the present row is before it: what a row takes from the next ones, or the elements of the inverse that rows ask
+// for, are in registers of their columns' members. The last SIDES members have right sides, each at the place that is its
+// number. H < T - SIDES.
+#pragma once
+#include "recursions.h"
+
+constexpr int AHEAD = 4;      // rows that are asked for at once, while so many are worked through: memory takes longer than a row
+
+template <int T> LANE int first_place(int t, int row)
+{
+    constexpr int PLACES = T - SIDES;
+    int place = t - row % PLACES;
+    return t >= PLACES ? t : place < 0 ? place + PLACES : place;
+}
+
+// The place of a column, and a side's, one row further down, or up.
+template <int T> LANE int place_below(int place)
+{
+    return place >= T - SIDES ? place : place > 0 ? place - 1 : T - SIDES - 1;
+}
+template <int T> LANE int place_above(int place)
+{
+    return place >= T - SIDES ? place : place < T - SIDES - 1 ? place + 1 : 0;
+}
+
+// Where a member's elements of an array lie, row after row: a column's are one element further from its diagonal in each
+// row, and those of the next one that the member has begin where it ends.
+template <typename Kind> struct Walk {
+    Kind *at;
+    index step, turn;
+
+    LANE void down(int place) { at += place == 0 ? step + turn : step; }
+    template <int T> LANE void up(int place) { at -= place == T - SIDES - 1 ? step + turn : step; }
+};
+
+// From row j on; elements of a row: those from `first` on of columns, or the first ones of sides.
+template <int T, typename Kind> LANE Walk<Kind> walk(Kind *array, index row, index element, int j, int place, int first = 0)
+{
+    constexpr int PLACES = T - SIDES;
+    return place < PLACES ? Walk<Kind>{array + j * row + (place + first) * element, row - element, PLACES * element}
+                          : Walk<Kind>{array + j * row + (place - PLACES) * element, row, 0};
+}
+
+// A column as it is eliminated: its place in the present row and in the one that is asked for next; its element of the
+// present row; what the rows before take from it in the present one and those behind; what was asked for of the next rows.
+template <int H, int NUMBERS> struct Column {
+    int place, asks;
+    Walk<const double> from;
+    Walk<double> to;
+    double row, taken[H], asked[AHEAD][NUMBERS];
+};
+
+// Rows start .. stop - 1 of a matrix are eliminated. task: where a member's elements lie and go, what is asked of a row,
+// its element, what becomes of it once its pivot is known, and whether to go on. The first rows are asked for where all
+// others are, a turn before them.
+template <int H, int T, typename Task>
+LANE void eliminate_columns(Own<T, Column<H, Task::NUMBERS>> &columns, Task &task, int start, int stop)
+{
+    SHARED double rows[IN_BLOCK<T>][2][T];
+    auto &shared = rows[team<T>()];
+    MEMBERS(T, t) {
+        int place = first_place<T>(t, start);
+        auto &own = columns[t] = {place, place, task.from(start, place), task.to(start, place), 0.0, {}, {}};
+        task.ask(own.asked[0], own.from.at, place);
+        shared[0][place] = own.row = task.element(own.asked[0], place, 0.0);
+    }
+    ONE_BY_ONE
+    for (int j = start - AHEAD; j < stop && task.more; j += AHEAD) {
+        Own<T, double[AHEAD][Task::NUMBERS]> next;
+        MEMBERS(T, t)
+            EACH(k, AHEAD) {
+                auto &own = columns[t];
+                own.from.down(own.asks);
+                own.asks = place_below<T>(own.asks);
+                EACH(n, Task::NUMBERS)
+                    next[t][k][n] = 0.0;
+                if (j + AHEAD + 1 + k < stop)
+                    task.ask(next[t][k], own.from.at, own.asks);
+            }
+        EACH(k, AHEAD) {
+            if (j < start || j + k >= stop)
+                continue;
+            const double *row = shared[k % 2];
+            MEMBERS(T, t) {
+                auto &own = columns[t];
+                bool leaves = own.place == 0;
+                double inverse = 1.0 / row[0], low = own.row * inverse;
+                task.done(j + k, own.to.at, own.place, own.row, leaves ? inverse : low, row[0]);
+                own.to.down(own.place);
+                low = leaves ? 0.0 : low;
+                EACH_FROM(b, 1, H + 1)
+                    own.taken[b - 1] = fma(-row[b], low, b < H && !leaves ? own.taken[b < H ? b : 0] : 0.0);
+                own.place = place_below<T>(own.place);
+                shared[(k + 1) % 2][own.place] = own.row = task.element(own.asked[k], own.place, own.taken[0]);
+            }
+        }
+        MEMBERS(T, t)
+            EACH(k, AHEAD)
+                copy(columns[t].asked[k], next[t][k]);
+    }
+}
+
+// Elements of a band matrix, pivots as `safe_row` has them.
+template <int H, int T> struct Eliminated {
+    static constexpr int NUMBERS = 1;
+    static constexpr bool more = true;
+    Read band;
+
+    LANE Walk<const double> from(int j, int place) const { return walk<T>(band.first, band.row, band.element, j, place); }
+    LANE Walk<double> to(int, int) const { return {nullptr, 0, 0}; }
+    LANE void ask(double (&asked)[1], const double *at, int place) const { asked[0] = place <= H ? *at : 0.0; }
+    LANE double element(const double (&asked)[1], int place, double taken) const
+    {
+        double diagonal = asked[0] > 0.0 ? asked[0] : 1.0, value = (place == 0 ? diagonal : asked[0]) + taken;
+        return place > 0 || fma(-TINY, diagonal, value) > 0.0 ? value : diagonal;
+    }
+    LANE void done(int, double *, int, double, double, double) const {}
+};
+
+// The same, rows of the factor from `keep` on are stored.
+template <int H, int T> struct Factored : Eliminated<H, T> {
+    Write low;
+    int keep;
+
+    LANE Factored(Write low, Read band, int keep) : Eliminated<H, T>{band}, low(low), keep(keep) {}
+    LANE Walk<double> to(int j, int place) const { return walk<T>(low.first, low.row, low.element, j, place); }
+    LANE void done(int j, double *at, int place, double, double scaled, double) const
+    {
+        if (j >= keep && place <= H)
+            *at = scaled;
+    }
+};
+
+// Rows keep .. stop - 1 of the factor; T = 1: by one thread, here and below.
+template <int H, int T> LANE void factor_rows(Write low, Read band, index start, index keep, index stop)
+{
+    if constexpr (T == 1) {
+        eliminate_rows<H, true>(low, band, start, keep, stop);
+    } else {
+        Own<T, Column<H, 1>> columns;
+        Factored<H, T> task(low, band, (int)keep);
+        eliminate_columns<H, T>(columns, task, (int)start, (int)stop);
+    }
+}
+
+template <int H, int T> LANE index halo_before(Read band, index at, index nwave)
+{
+    if constexpr (T == 1) {
+        return halo_before<H>(band, at, nwave);
+    } else {
+        SHARED double told[IN_BLOCK<T>][T];
+        auto &agrees = told[team<T>()];
+        Own<T, double> before;
+        bool same = false;
+        index back = FIRST_HALO;
+        ONE_BY_ONE
+        for (bool first = true; first || (!same && back < at); first = false) {
+            back = first ? back : 2 * back;
+            Own<T, Column<H, 1>> now;
+            Eliminated<H, T> task{band};
+            eliminate_columns<H, T>(now, task, (int)(at > back ? at - back : 0), (int)at);
+            MEMBERS(T, t) {
+                int place = now[t].place;
+                double diagonal = place < H && at + place < nwave ? band.one(at + place) : 0.0, taken = 0.0;
+                EACH(b, H)
+                    taken = b == place ? now[t].taken[b] : taken;
+                agrees[t] = !first && fabs(taken - before[t]) <= FORGOTTEN * (diagonal > 0.0 ? diagonal : 1.0) ? 1.0 : 0.0;
+                before[t] = taken;
+            }
+            same = true;
+            EACH(t, T)
+                same = same && agrees[t] > 0.0;
+        }
+        return back < at ? back : at;
+    }
+}
+
+// S + shift with its right sides: their forward substitutions and the factor go to `work`.
+template <int H, int T> struct PoleDown {
+    static constexpr int NUMBERS = 1, PLACES = T - SIDES;
+    static constexpr bool more = true;
+    Write work;
+    Read band, sides;
+    double shift;
+    int keep;
+
+    LANE Walk<const double> from(int j, int place) const
+    {
+        const Read &array = place < PLACES ? band : sides;
+        return walk<T>(array.first, array.row, array.element, j, place);
+    }
+    LANE Walk<double> to(int j, int place) const { return walk<T>(work.first, work.row, work.element, j, place, SIDES); }
+    LANE void ask(double (&asked)[1], const double *at, int place) const
+    {
+        asked[0] = place <= H || place >= PLACES ? *at : 0.0;
+    }
+    LANE double element(const double (&asked)[1], int place, double taken) const
+    {
+        return asked[0] + taken + (place == 0 ? shift : 0.0);
+    }
+    LANE void done(int j, double *at, int place, double row, double scaled, double) const
+    {
+        if (j >= keep && (place <= H || place >= PLACES))
+            *at = place <= H ? scaled : row;
+    }
+};
+
+template <int H, int T>
+LANE void pole_down(Write work, Read band, Read sides, double shift, index start, index keep, index stop)
+{
+    if constexpr (T == 1) {
+        pole_down<H>(work, band, sides, shift, start, keep, stop);
+    } else {
+        Own<T, Column<H, 1>> columns;
+        PoleDown<H, T> task{work, band, sides, shift, (int)keep};
+        eliminate_columns<H, T>(columns, task, (int)start, (int)stop);
+    }
+}
+
+// S + b U - c - (1 - g) diag(S), as far as it is positive definite; taken: how far behind those of S the elements of U are.
+template <int H, int T> struct Asked {
+    static constexpr int NUMBERS = 2;
+    Read band;
+    index taken;
+    double b, c, g;
+    bool more = true;
+
+    LANE Walk<const double> from(int j, int place) const { return walk<T>(band.first, band.row, band.element, j, place); }
+    LANE Walk<double> to(int, int) const { return {nullptr, 0, 0}; }
+    LANE void ask(double (&asked)[2], const double *at, int place) const
+    {
+        asked[0] = place <= H ? *at : 0.0;
+        asked[1] = place <= H ? at[taken] : 0.0;
+    }
+    LANE double element(const double (&asked)[2], int place, double before) const
+    {
+        return fma(b, asked[1], place == 0 ? fma(g, asked[0], -c) : asked[0]) + before;
+    }
+    LANE void done(int, double *, int, double, double, double pivot) { more = more && pivot > 0.0; }
+};
+
+template <int H, int T> LANE double definite_rows(Read band, Read taken, double b, double c, double g, index nwave)
+{
+    if constexpr (T == 1) {
+        return definite_rows<H>(band, taken, b, c, g, nwave);
+    } else {
+        Own<T, Column<H, 2>> columns;
+        Asked<H, T> task{band, taken.first - band.first, b, c, g};
+        eliminate_columns<H, T>(columns, task, 0, (int)nwave);
+        return task.more ? 1.0 : 0.0;
+    }
+}
+
+// value - low_1 of_0 - .. - low_H of_(H - 1), as four sums.
+template <int H> LANE double less(double value, const double *low, const double *of)
+{
+    double sums[4] = {value, 0.0, 0.0, 0.0};
+    UNROLLED
+    for (int b = H; b > 0; b--)
+        sums[b % 4] = fma(-low[b], of[b - 1], sums[b % 4]);
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+// A column of the inverse, or a solution: its elements in the rows behind, the next one first; that of the present row;
+// what was asked for, element t of the next rows up by member t.
+template <int H> struct Inverted {
+    int place;
+    Walk<double> to;
+    const double *from;
+    double known[H], z, asked[AHEAD];
+};
+
+// Rows stop - 1 .. keep of the inverse and of solutions (as `Inverse` and `behind`). task: right sides and factor of a row,
+// element by element, and what becomes of a row.
+template <int H, int T, typename Task> LANE void invert_columns(const Task &task, int keep, int stop)
+{
+    SHARED double lows[IN_BLOCK<T>][2][T], rows[IN_BLOCK<T>][T];
+    auto &factor = lows[team<T>()];
+    double *row = rows[team<T>()];
+    Own<T, Inverted<H>> columns;
+    MEMBERS(T, t) {
+        int place = first_place<T>(t, stop - 1);
+        auto &own = columns[t] = {place, task.to(stop - 1, place), task.from(stop - 1, t), {}, 0.0, {}};
+        factor[0][t] = task.ask(own.from, t);
+    }
+    ONE_BY_ONE
+    for (int j = stop - 1 + AHEAD; j >= keep; j -= AHEAD) {
+        Own<T, double[AHEAD]> next;
+        MEMBERS(T, t)
+            EACH(k, AHEAD) {
+                columns[t].from -= task.row();
+                next[t][k] = j - AHEAD - 1 - k >= keep ? task.ask(columns[t].from, t) : 0.0;
+            }
+        EACH(k, AHEAD) {
+            if (j >= stop || j - k < keep)
+                continue;
+            const double *sides = factor[k % 2], *low = sides + SIDES;
+            MEMBERS(T, t) {
+                auto &own = columns[t];
+                int side = own.place - (T - SIDES);
+                row[own.place] = own.z = less<H>(side >= 0 ? sides[side] * low[0] : 0.0, low, own.known);
+            }
+            MEMBERS(T, t) {       // the column of this row enters: its elements are those of the row
+                auto &own = columns[t];
+                bool enters = own.place == 0;
+                double diagonal = less<H>(low[0], low, row + 1);
+                own.z = enters ? diagonal : own.z;
+                push_front(own.known, own.z);
+                EACH_FROM(b, 1, H)
+                    own.known[b] = enters ? row[b] : own.known[b];
+                task.done(j - k, own.to.at, own.place, own.z);
+                own.to.template up<T>(own.place);
+                own.place = place_above<T>(own.place);
+                factor[(k + 1) % 2][t] = own.asked[k];
+            }
+        }
+        MEMBERS(T, t)
+            copy(columns[t].asked, next[t]);
+    }
+}
+
+// The inverse in its band.
+template <int H, int T> struct InBand {
+    Write inverse;
+    Read low;
+    int known;
+
+    LANE index row() const { return low.row; }
+    LANE const double *from(int j, int t) const { return low.first + j * low.row + (t - SIDES) * low.element; }
+    LANE double ask(const double *at, int t) const { return SIDES <= t && t <= SIDES + H ? *at : 0.0; }
+    LANE Walk<double> to(int j, int place) const { return walk<T>(inverse.first, inverse.row, inverse.element, j, place); }
+    LANE void done(int j, double *at, int place, double z) const
+    {
+        if (j < known && place <= H)
+            *at = z;
+    }
+};
+
+// Of a pole: the solutions, and the inverse up to diagonal ND.
+template <int H, int ND, int T> struct PoleUp {
+    Write found;
+    Read work;
+    int known;
+
+    LANE index row() const { return work.row; }
+    LANE const double *from(int j, int t) const { return work.first + j * work.row + t * work.element; }
+    LANE double ask(const double *at, int t) const { return t <= SIDES + H ? *at : 0.0; }
+    LANE Walk<double> to(int j, int place) const { return walk<T>(found.first, found.row, found.element, j, place, SIDES); }
+    LANE void done(int j, double *at, int place, double z) const
+    {
+        if (j < known && (place <= ND || place >= T - SIDES))
+            *at = z;
+    }
+};
+
+template <int H, int T> LANE void invert_rows(Write inverse, Read low, index keep, index known, index stop)
+{
+    if constexpr (T == 1)
+        invert_rows<H>(inverse, low, keep, known, stop);
+    else
+        invert_columns<H, T>(InBand<H, T>{inverse, low, (int)known}, (int)keep, (int)stop);
+}
+
+template <int H, int ND, int T> LANE void pole_up(Write found, Read work, index keep, index known, index stop)
+{
+    if constexpr (T == 1)
+        pole_up<H, ND>(found, work, keep, known, stop);
+    else
+        invert_columns<H, T>(PoleUp<H, ND, T>{found, work, (int)known}, (int)keep, (int)stop);
+}

@@ -1,0 +1,134 @@
+"""Recursions of wide half-bands, which teams of threads work on, against dense algebra and against one thread a lane."""
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from host_text import run_lanes
+
+from device.pieces import known
+from gpu_extract.data import Status
+from gpu_extract.device.cuda.text import TextKernel, poles, sweeps
+
+LANES, LANE = 3, 1      # a lane in the middle: its neighbours must stay as they are
+ONE = np.array([0, 1, 0], dtype=np.int32)
+ONE_GOOD = np.where(ONE, Status.GOOD, Status.FAILED)
+HALVES = [10, 12, 13, 14, 20, 29]       # 16 threads up to 13, 32 up to 29
+EPS = np.finfo(float).eps
+
+
+def spectra(half: int, nwave: int, cond: float) -> np.ndarray:
+    """Bands (nwave, half + 1, LANES) of products of overlapping profiles, with noise of their own in every lane, their
+    condition numbers about `cond`."""
+    rng = np.random.default_rng(half)
+    profile = np.exp(-0.5 * (np.arange(half + 1) - 0.5 * half)**2 / (0.12 * half)**2)
+    band = np.zeros((nwave, half + 1, LANES))
+    root = 1.0 + 0.3 * rng.random((nwave, LANES))
+    for a in range(min(half + 1, nwave)):
+        band[:nwave - a, a] = profile[a:] @ profile[:half + 1 - a] * root[:nwave - a] * root[a:]
+    band[:, 0] += 4.0 * profile.sum()**2 / cond
+    return band
+
+
+def dense(band: np.ndarray, lane: int = LANE) -> np.ndarray:
+    upper = sum(np.diag(band[:len(band) - a, a, lane], a) for a in range(min(band.shape[1], len(band))))
+    return upper + np.triu(upper, 1).T
+
+
+def run(kernel: TextKernel, count: int, *args: Any, step: int = 1, alone: bool = False) -> None:
+    """alone: by one thread a lane."""
+    run_lanes(replace(kernel, wide=kernel.wide + alone * 100), count, step, args)
+
+
+class Swept:
+    """Halos, factors and inverses of a band."""
+
+    def __init__(self, band: np.ndarray, tile: int, *, gate: np.ndarray = ONE, **how: Any):
+        nwave, half = len(band), band.shape[1] - 1
+        lanes = -(-nwave // tile) * LANES
+        self.halo, self.low = np.full(lanes, -1, dtype=np.int32), np.full((nwave, half + 1, LANES), np.nan)
+        self.inverse = np.full((nwave, half + 3, LANES), np.nan)
+        matrix = 1, 0, 1, (half + 1) * LANES, LANES, nwave, tile, LANES
+        run(sweeps.settle.sized(half), lanes, self.halo, gate, band, *matrix, **how)
+        run(sweeps.factor.sized(half), lanes, self.low, self.halo, gate, band, *matrix, **how)
+        run(sweeps.invert.sized(half), lanes, self.inverse, self.low, self.halo, gate, 1, half + 3, nwave, tile, LANES, **how)
+
+
+def test_who_is_a_team() -> None:
+    """Half-bands that fit into the registers of a thread, and those whose columns no warp holds, are one thread's."""
+    assert [sweeps.factor.sized(half).threads for half in (9, 10, 13, 14, 29, 30)] == [1, 16, 16, 32, 32, 1]
+    assert [sweeps.poles_up.sized(half, ndiag).threads for half, ndiag in ((9, 20), (10, 5), (10, 14), (10, 30))] == [
+        1, 16, 32, 1]
+    assert sweeps.substitute.sized(20).threads == 1
+    assert [sweeps.factor.sized(half).grid(65) for half in (9, 12, 20)] == [3, 33, 65]
+
+
+@pytest.mark.parametrize("cond", [10.0, 1e4, 1e8])
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("nwave", [75, 5])
+def test_factor_and_inverse(half: int, cond: float, nwave: int) -> None:
+    band = spectra(half, nwave, cond)
+    matrix, made = dense(band), Swept(band, nwave)
+    low, inverse = made.low[:, :, LANE], made.inverse[:, :, LANE]
+    last = min(half, nwave - 1)
+    lower = np.eye(nwave) + sum(np.diag(low[:nwave - a, a], -a) for a in range(1, last + 1))
+    np.testing.assert_allclose(lower @ np.diag(1 / low[:, 0]) @ lower.T, matrix, rtol=0, atol=10 * EPS * matrix.max())
+    exact = np.linalg.inv(matrix)
+    for a in range(last + 1):
+        np.testing.assert_allclose(inverse[:nwave - a, a], np.diagonal(exact, a), rtol=0,
+                                   atol=100 * EPS * cond * exact.max())
+    assert np.isnan(inverse[:, half + 1:]).all()
+    for array in (made.low, made.inverse):
+        assert np.isnan(np.delete(array, LANE, axis=2)).all(), "another lane's rows were touched"
+
+
+@pytest.mark.parametrize("cond", [10.0, 1e8])
+@pytest.mark.parametrize(("half", "ndiag"), [(10, 5), (12, 1), (12, 12), (13, 13), (20, 5), (11, 14), (29, 5), (16, 29)])
+@pytest.mark.parametrize("tile", [60, 17])
+def test_poles(half: int, ndiag: int, cond: float, tile: int) -> None:
+    """Of two poles of one lane: solutions and diagonals of the inverse."""
+    nwave, band = 60, spectra(half, 60, cond)
+    shifts, table = (0.7 * band.max() / cond, 0.3 * band.max()), np.zeros((2, 2 + 2 * poles.MOST))
+    table[1, 0], table[1, 2:4] = 2, np.array(shifts) / 3.0
+    sides = np.random.default_rng(3).random((nwave, sweeps.SIDES, LANES))
+    columns = sweeps.SIDES + half + 2
+    work = np.full((nwave, columns, LANES, poles.GROUP), np.nan)
+    found = np.full((nwave, sweeps.SIDES + ndiag + 1, LANES, poles.GROUP), np.nan)
+    facts, flags = known(LANES, BOUND=3.0, RUNG=1, WIDTH=3, STATUS=ONE_GOOD)
+    lanes = -(-nwave // tile) * LANES
+    halo = np.full(lanes, -1, np.int32)
+    run(sweeps.settle_pole.sized(half), lanes, halo, flags, band, 3, nwave, tile, half, LANES)
+    which = facts, flags, table, 0, 3, columns, nwave, tile
+    run(sweeps.poles_down.sized(half), lanes * poles.GROUP, work, band, sides, halo, *which, half, LANES)
+    run(sweeps.poles_up.sized(half, ndiag), lanes * poles.GROUP, found, work, halo, *which, LANES)
+    for p, shift in enumerate(shifts):
+        exact = np.linalg.inv(dense(band) + shift * np.eye(nwave))
+        made, bound = found[:, :, LANE, p], 100 * EPS * band.max() * exact.max()
+        solutions = exact @ sides[:, :, LANE]
+        np.testing.assert_allclose(made[:, :sweeps.SIDES], solutions, rtol=0, atol=bound * np.abs(solutions).max())
+        for a in range(ndiag + 1):
+            np.testing.assert_allclose(made[:nwave - a, sweeps.SIDES + a], np.diagonal(exact, a), rtol=0,
+                                       atol=bound * exact.max())
+    assert np.isnan(work[:, -1]).all()
+    assert np.isnan(found[:, :, LANE, 2:]).all() and np.isnan(np.delete(found, LANE, axis=2)).all()
+
+
+@pytest.mark.parametrize("factor_of_least", [1 - 1e-6, 1 + 1e-6])
+@pytest.mark.parametrize("half", HALVES)
+def test_definite(half: int, factor_of_least: float) -> None:
+    """S - c, S + b U and S - (1 - g) diag(S): definite exactly as far as their eigenvalues say."""
+    nwave, band = 70, spectra(half, 70, 1e4)
+    taken = 0.3 * band[:, :, ::-1] + 0.1 * band
+    s, u, diagonal = dense(band), dense(taken), np.diag(dense(band))
+    least = np.linalg.eigvalsh(s)[0]
+    most = 1 / np.linalg.eigvals(np.linalg.solve(s, u)).real.max()
+    scaled = np.linalg.eigvalsh(s / np.sqrt(np.outer(diagonal, diagonal)))[0]
+    asked = np.zeros((5, 8, 5))
+    asked[:, :3, :3] = ((0.0, least * factor_of_least / 2.0, 1.0), (-most * factor_of_least, 0.0, 1.0),
+                        (0.0, 0.0, 1.0 - scaled * factor_of_least))
+    asked[4, 1, 0] *= 2
+    told, tables = known(LANES, BOUND=2.0, RUNG=2, ACTIVE=ONE), (band, taken, 0.5 * taken)
+    yes = np.full((3, 8, LANES), np.nan)
+    run(sweeps.ask.sized(half), yes.size, yes, *tables, *told, asked, 0, 4, nwave, half, LANES)
+    assert (yes[:, :3, LANE] == (factor_of_least < 1)).all()
+    assert np.isnan(np.delete(yes, LANE, axis=2)).all()
