@@ -112,7 +112,8 @@ class _Run:
         self.device.clear(self.a["depth"], self.stream)
         self.device.clear(self.a["all"], self.stream)
 
-    def factor(self, low: str, band: str, gate: tuple[Any, int], half: int, *, place: int, row: int, lanes: int) -> None:
+    def factor(self, low: str, band: str, gate: tuple[Any, int], half: int, *, place: int, row: int,
+               lanes: int) -> None:
         """Factors of band matrices, rows of `row` elements of which those from `place` on count; gate: an array, and
         what it holds for those who take part."""
         nwave = self.sizes.shape.nwave
@@ -123,8 +124,8 @@ class _Run:
     def invert(self, inverse: str, low: str, gate: tuple[str, int], half: int, *, lanes: int) -> None:
         """The inverse within its band, from factors."""
         nwave = self.sizes.shape.nwave
-        self.launch(sweeps.invert.sized(half), tiles_of(nwave) * lanes, inverse, low, "halo", *gate, self.sizes.wide + 1,
-                    nwave, tile_of(nwave), lanes)
+        self.launch(sweeps.invert.sized(half), tiles_of(nwave) * lanes, inverse, low, "halo", *gate,
+                    self.sizes.wide + 1, nwave, tile_of(nwave), lanes)
 
     def solve(self, x: str, low: str, half: int, *, pairs: int, lanes: int) -> None:
         """x becomes the solutions for factors; `own` says whose."""
