@@ -79,7 +79,7 @@ def cost(launch: Launch, shape: PieceShape, active: bool) -> Cost:
 def _cost(kernel: Any, count: int, args: tuple[Any, ...], shape: PieceShape,
           active: bool) -> tuple[float, float, float]:
     """Seconds alone, seconds of a full device, seconds of the host."""
-    code, warps = compiled(kernel, (9, 0)), -(-count // WARP)
+    code, warps = compiled(kernel, (9, 0)), -(-count * kernel.threads // WARP)
     kinds = kernel.travelling
     arrays = sum(ITEM[kind[:2]] * _size(arg) for kind, arg in zip(kinds, args, strict=True) if arg and kind[2:])
     host = QUEUE

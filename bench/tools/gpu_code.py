@@ -22,16 +22,16 @@ BRANCH = re.compile(r"BRA(?:\.\S+)?\s+(?:!?U?P\d+,\s*)?`\((\.L_x_\d+|\.L_\d+)\)"
 LATENCY = {"LDL": 38, "MUFU": 40, "LDC": 30, "ULDC": 30}      # cycles; other waits: 20, or memory's own
 MEMORY = "LDG", "STG", "LD", "ST"
 READ = 15                                                     # cycles until a store's registers are free again
-_ICOV, _BANDS = [(9,), (5,)], [(9,), (13,), (21,)]
+_ICOV, _BANDS = [(9,), (5,)], [(9,), (13,), (29,), (48,)]            # 13, 29: the widest of teams of 16, of 32; 48: of all
 SAMPLES: dict[str, list[tuple[int, ...]]] = {                 # numbers that kernels are looked at with
     "normal.couple": [(9, 11), (8, 11), (9, 12)], "spots.evaluate": [(8,)], "spots.profile": [(7, 7), (3, 5)],
     "spots.mix": [(7, 7), (3, 5)], "spots.add_core": [(7, 0, 0, 11), (7, 1, 1, 6), (3, 1, 1, 13)],
-    **{f"sweeps.{name}": [(9,)] for name in ("settle", "settle_pole", "precondition_down", "precondition_up")},
+    **{f"sweeps.{name}": [(9,)] for name in ("precondition_down", "precondition_up")},
     **{f"eliminate.{name}": _ICOV for name in ("extend", "product", "share")},
     **{f"remainder.{name}": _ICOV for name in ("carry", "take", "substitute", "resubstitute")},
     **{f"remainder.pole_{way}_again": [(9,), (13,)] for way in ("down", "up")},
-    "sweeps.factor": [(9,), (5,), (21,)], "sweeps.invert": [(9,), (21,)], "sweeps.ask": [(9,), (21,)],
-    "sweeps.poles_down": _BANDS,
+    **{f"sweeps.{name}": _BANDS for name in ("settle", "settle_pole", "invert", "poles_down")},
+    "sweeps.factor": [*_BANDS, (5,)], "sweeps.ask": [*_BANDS, (4,)],
     "sweeps.poles_up": [(half, 5) for (half,) in _BANDS]}
 
 
@@ -102,7 +102,7 @@ def compiled(kernel: TextKernel, capability: tuple[int, int], instructions: bool
                                check=True).stdout.splitlines() if instructions else []
     found, labels = _read(lines)
     targets = {n: labels[match[1]] for n, one in enumerate(found)
-               if (match := BRANCH.search(one.text)) and match[1] in labels}
+               if (match := BRANCH.search(one.text)) and match[1] in labels and not _is_behind_barrier(found, n)}
     return Code(numbers[0], numbers[1], numbers[2], tuple(found), _loops(targets), targets)
 
 
@@ -151,6 +151,11 @@ def _read(lines: list[str]) -> tuple[list[Instruction], dict[str, int]]:
             words[-1][1] = int(match[1], 16) >> 41
     return [Instruction(text, control & 15, control >> 5 & 7, control >> 8 & 7, control >> 11 & 63)
             for text, control in words], labels
+
+
+def _is_behind_barrier(found: list[Instruction], n: int) -> bool:
+    """Whether a branch leads back from where threads wait that do not come together: it is none of a loop."""
+    return any(one.word == "ENDCOLLECTIVE" for one in found[max(n - 3, 0):n])
 
 
 def _loops(targets: dict[int, int]) -> tuple[Loop, ...]:

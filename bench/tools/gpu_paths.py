@@ -71,7 +71,7 @@ PATHS: dict[str, Path] = {
     "sweeps.precondition_up": sweep("1", 2, 4),
     "sweeps.poles_down": poles,
     "sweeps.poles_up": poles,
-    "sweeps.ask": lambda s, a: {"0": s.nwave},
+    "sweeps.ask": lambda s, a: {"0": s.nwave / sweeps.AHEAD},
     "eliminate.transpose": lambda s, a: {"0": 2 * s.hw + 1},
     "eliminate.carry": lambda s, a: {"0": (2 * s.hw + 1) / 4},
     "gradients.between": lambda s, a: {"0": s.nd - 1, "0.0": (2 * s.hw + 1) / 4, "0.1": (2 * s.hw + 1) / 4},

@@ -27,12 +27,13 @@ def check_text(kernel: TextKernel, capability: tuple[int, int]) -> Code:
                                                   for c in ((7, 0), (8, 0), (10, 0)))])
 @pytest.mark.parametrize("text", all_kernels(), ids=lambda text: text.function)
 def test_no_recursion_spills(text: TextKernel, capability: tuple[int, int]) -> None:
-    """In the bands that come first. A triangle of 13 rows and the right sides of a pole are more than there are
-    registers: broader bands, which few fibres need, spill, and compile."""
+    """Teams of threads have room for all bands; one thread for those up to 9, more it does as it can."""
     for numbers in SAMPLES.get(text.name, [()]):
-        code = check_text(text.sized(*numbers), capability)
+        kernel = text.sized(*numbers)
+        code = check_text(kernel, capability)
         assert code.registers <= 255
-        assert (numbers and numbers[0] > 9) or (code.spills, code.stack) == (0, 0), (numbers, code)
+        broad = kernel.threads == 1 and numbers and numbers[0] > 9
+        assert broad or (code.spills, code.stack) == (0, 0), (numbers, code)
 
 
 @pytest.mark.slow

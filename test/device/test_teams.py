@@ -1,4 +1,4 @@
-"""Recursions of wide half-bands, which teams of threads work on, against dense algebra and against one thread a lane."""
+"""Recursions of wide half-bands, which teams of threads work on, against dense algebra and one thread a lane."""
 from dataclasses import replace
 from typing import Any
 
@@ -51,7 +51,8 @@ class Swept:
         matrix = 1, 0, 1, (half + 1) * LANES, LANES, nwave, tile, LANES
         run(sweeps.settle.sized(half), lanes, self.halo, gate, band, *matrix, **how)
         run(sweeps.factor.sized(half), lanes, self.low, self.halo, gate, band, *matrix, **how)
-        run(sweeps.invert.sized(half), lanes, self.inverse, self.low, self.halo, gate, 1, half + 3, nwave, tile, LANES, **how)
+        run(sweeps.invert.sized(half), lanes, self.inverse, self.low, self.halo, gate, 1, half + 3, nwave, tile, LANES,
+            **how)
 
 
 def test_who_is_a_team() -> None:
@@ -82,8 +83,62 @@ def test_factor_and_inverse(half: int, cond: float, nwave: int) -> None:
         assert np.isnan(np.delete(array, LANE, axis=2)).all(), "another lane's rows were touched"
 
 
+def slow_to_forget(half: int, nwave: int) -> np.ndarray:
+    """Differences to the next bin and to the end of the band, condition 10 to 25."""
+    band = np.zeros((nwave, half + 1, LANES))
+    for a in (1, half):
+        band[:nwave - a, a] = -1.0
+    band[:, 0] = 4.0 + 0.03 * half * np.arange(1, LANES + 1)
+    return band
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_as_one_thread(half: int) -> None:
+    """The same halos, and numbers but for the order of sums; a bin without weight, and one that is its neighbour's."""
+    band = spectra(half, 300, 1e3)
+    for a in range(half + 1):
+        for row in (140, 200, 201):
+            band[row, a] = band[row - a, a] = 0.0
+    band[200:202, 0], band[200, 1] = 1.0, 1.0
+    team, alone = (Swept(band, 75, gate=np.ones(LANES, np.int32), alone=alone) for alone in (False, True))
+    np.testing.assert_array_equal(team.halo, alone.halo)
+    assert (team.low[140, 0] == 1.0).all() and (team.low[201, 0] == 1.0).all()
+    for name in ("low", "inverse"):
+        wanted = getattr(alone, name)
+        np.testing.assert_allclose(getattr(team, name), wanted, rtol=0, atol=1e-11 * np.nanmax(np.abs(wanted)))
+
+
+@pytest.mark.parametrize("half", [12, 20])
+def test_tiles_leave_rounding_only(half: int) -> None:
+    band, everyone = slow_to_forget(half, 900), np.ones(LANES, np.int32)
+    cut, whole = Swept(band, 225, gate=everyone), Swept(band, 900, gate=everyone)
+    assert (cut.halo[LANES:] >= 96).all() and (cut.halo[2 * LANES:] < 450).any()
+    for name in ("low", "inverse"):
+        wanted = getattr(whole, name)
+        np.testing.assert_allclose(getattr(cut, name), wanted, rtol=0, atol=1e-13 * np.nanmax(np.abs(wanted)),
+                                   err_msg=name)
+
+
+def test_a_matrix_that_does_not_forget_is_not_cut() -> None:
+    half, band = 12, np.zeros((300, 13, LANES))
+    band[:, 0], band[:-1, 1] = 2.0, -1.0
+    cut, whole = Swept(band, 50), Swept(band, 300)
+    np.testing.assert_array_equal(cut.halo.reshape(-1, LANES)[:, LANE], 50 * np.arange(6))
+    np.testing.assert_array_equal(cut.low, whole.low)
+    assert cut.low.shape[1] == half + 1
+
+
+@pytest.mark.parametrize("half", [12, 20])
+def test_bits_depend_on_no_order(half: int) -> None:
+    """Neither of lanes nor of members, who come from the last to the first where lanes do."""
+    first, *others = (Swept(spectra(half, 150, 1e3), 50, step=step) for step in (1, -1, 7, 11))
+    for other in others:
+        for name in ("halo", "low", "inverse"):
+            np.testing.assert_array_equal(getattr(other, name), getattr(first, name))
+
+
 @pytest.mark.parametrize("cond", [10.0, 1e8])
-@pytest.mark.parametrize(("half", "ndiag"), [(10, 5), (12, 1), (12, 12), (13, 13), (20, 5), (11, 14), (29, 5), (16, 29)])
+@pytest.mark.parametrize(("half", "ndiag"), [(10, 5), (12, 1), (13, 13), (20, 5), (11, 14), (29, 5), (16, 29)])
 @pytest.mark.parametrize("tile", [60, 17])
 def test_poles(half: int, ndiag: int, cond: float, tile: int) -> None:
     """Of two poles of one lane: solutions and diagonals of the inverse."""

@@ -1,9 +1,9 @@
 """Kernels in CUDA C++: the text in text/*.h, as Python launches it.
 
 The headers hold plain functions, "what lane n does", templates on the half-band or on the real type. One that begins
-with BLOCK or TEAMS_FROM is a kernel; `source` is the headers and one line that makes an entry of it. NVRTC compiles that for a GPU
-(device.cuda.real), an ordinary C++ compiler for tests: the same text. Products and sums are contracted nowhere but
-where the text says fma, so that both round alike.
+with BLOCK or TEAMS is a kernel; `source` is the headers and one line that makes an entry of it. NVRTC compiles
+that for a GPU (device.cuda.real), an ordinary C++ compiler for tests: the same text. Products and sums are contracted
+nowhere but where the text says fma, so that both round alike.
 
 What both languages must know is written once: arguments and sizes in the headers, what files hold in gpu_extract.data.
 """
@@ -16,8 +16,8 @@ from typing import Any
 from gpu_extract.data import SpecMask, Status
 
 FOLDER = Path(__file__).with_name("text")
-HEADERS = ("lanes.h", "image.h", "recursions.h", "teams.h", "sweeps.h", "normal.h", "spots.h", "gradients.h", "quality.h",
-           "eliminate.h", "remainder.h", "measure.h", "poles.h", "assembly.h")
+HEADERS = ("lanes.h", "image.h", "recursions.h", "teams.h", "sweeps.h", "normal.h", "spots.h", "gradients.h",
+           "quality.h", "eliminate.h", "remainder.h", "measure.h", "poles.h", "assembly.h")
 OPTIONS = "-std=c++17", "--fmad=false"            # of NVRTC
 WARP, TEAMS = 32, (16, 32, 64)                        # threads of a block of teams, and of a team
 AT_ONCE = 8       # such blocks on a multiprocessor: compilers that are not told spill one register for the sake of more
@@ -55,7 +55,7 @@ class TextKernel:
 
     @property
     def threads(self) -> int:
-        """Threads of a lane: as many as hold the columns of its numbers and the right sides; one where none does."""
+        """Threads of a lane: as many as hold the columns of its numbers and the right sides, or one."""
         if not 0 < self.wide <= self.numbers[0]:
             return 1
         return next((team for team in TEAMS if max(self.numbers) < team - number("SIDES")), 1)
@@ -105,7 +105,7 @@ class Header:
 @cache
 def kernels_of(module: str) -> list[TextKernel]:
     """The kernels of a header, without numbers."""
-    found = re.findall(r"(?:template <(.*)>\n)?(BLOCK|TEAMS_FROM)\((\d+)\) void (\w+)\(index \w+, ([^)]*)\)",
+    found = re.findall(r"(?:template <(.*)>\n)?(BLOCK|TEAMS)\((\d+)\) void (\w+)\(index \w+, ([^)]*)\)",
                        _header(module))
     return [TextKernel(function, module, _kinds_of(arguments, template, real), *(
                 (int(size), real) if mark == "BLOCK" else (WARP, real, int(size))))
@@ -139,7 +139,8 @@ def _entry(kernel: TextKernel) -> str:
         declared.append(_TYPES[kind[:2]] + (" *__restrict__ " if kind[2:] else " ") + names[-1])
     told = *kernel.numbers, *((kernel.threads,) if kernel.wide else ())
     numbers = f"<{', '.join(map(str, told))}>" if told else ""
-    lanes, blocks = ("LANES(", "") if kernel.threads == 1 else (f"TEAMS({kernel.threads}, ", f", {AT_ONCE}")
+    lanes, blocks = ("LANES(", "") if kernel.threads == 1 else (
+        f"LANES_OF_TEAMS({kernel.threads}, ", f", {AT_ONCE * WARP // kernel.block}")
     return (f"KERNEL({kernel.block}{blocks}) {kernel.entry}(long long count, {', '.join(declared)})\n"
             f"{{\n    {lanes}n, count) {kernel.function}{numbers}(n, {', '.join(names)});\n}}\n")
 

@@ -1,7 +1,7 @@
 // What a lane is: a thread of a device, or a turn of a loop on a host. The rest of the text does not know which.
 // BLOCK: a function that is a kernel, lane n of it; that many lanes are in a block.
-// TEAMS_FROM: such a kernel, a template on the half-band and T, the threads of a lane: one for half-bands below this
-// number, else as text.py says.
+// TEAMS: such a kernel, a template on the half-band and on T, the threads of a lane: one for half-bands below this number,
+// else as many as text.py says. A block is a warp.
 // KNOWN_BY_NOW: a number that was asked for is there; without it a compiler asks only where it is used, and waits.
 #pragma once
 
@@ -11,7 +11,7 @@ using index = long long;
 #define LANE __device__ __forceinline__
 #define KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)
 #define LANES(n, count) for (index n = blockIdx.x * (index)blockDim.x + threadIdx.x; n < (count); n = (count))
-#define TEAMS(T, n, count) \
+#define LANES_OF_TEAMS(T, n, count) \
     for (index n = blockIdx.x * (index)(blockDim.x / T) + threadIdx.x / T; n < (count); n = (count))
 #define MEMBERS(T, t) for (int t = threadIdx.x % T, once = 1; once; once = 0, wait_for_team<T>())
 #define SHARED __shared__ alignas(16)
@@ -35,8 +35,8 @@ void set_lane_step(index step) { lane_step = step; }
 }
 inline index lane_at(index turn, index count) { return (turn * lane_step % count + count) % count; }
 #define LANES(n, count) for (index turn = 1, n = 0; turn <= (count) && (n = lane_at(turn, count), true); ++turn)
-#define TEAMS(T, n, count) LANES(n, count)
-#define MEMBERS(T, t) for (int t = 0; t < T; t++)
+#define LANES_OF_TEAMS(T, n, count) LANES(n, count)
+#define MEMBERS(T, t) for (int turn = 0, t; turn < T && (t = lane_step < 0 ? T - 1 - turn : turn, true); turn++)
 #define SHARED
 #define UNROLLED
 #define ONE_BY_ONE
@@ -45,12 +45,13 @@ inline index lane_at(index turn, index count) { return (turn * lane_step % count
 #endif
 
 #define BLOCK(lanes) LANE
-#define TEAMS_FROM(half) LANE
+#define TEAMS(half) LANE
 
 // A team: T threads of a device that work on one lane together. MEMBERS(T, t) { ... } is what each of them does, t its
-// number, before any of them goes on; a host does it for one after the other. What stands outside, all of them do alike. A
-// member's own numbers are in Own, what members tell each other in arrays that are SHARED: element team<T>() is of this team.
-// A team that is more than a warp is a block.
+// number, before any of them goes on; a host does it for one after the other, in any order. What stands outside, all do
+// alike. A member's own numbers are in Own; what members tell each other is in arrays that are SHARED, of which element
+// team<T>() is this team's. A team that is more than a
+// warp is a block.
 constexpr int WARP = 32;
 template <int T> constexpr int IN_BLOCK = T < WARP ? WARP / T : 1;
 #ifdef __CUDACC__

@@ -35,7 +35,7 @@ struct Tile {
 
 // halo = rows before its tile where the elimination of a lane has to begin.
 template <int H, int T>
-TEAMS_FROM(10) void settle(index n, int *halo, const int *gate, const double *band, index open, index place, index between,
+TEAMS(10) void settle(index n, int *halo, const int *gate, const double *band, index open, index place, index between,
                       index row, index element, index nwave, index tile, index lanes)
 {
     index i = n % lanes;
@@ -46,7 +46,7 @@ TEAMS_FROM(10) void settle(index n, int *halo, const int *gate, const double *ba
 
 // low = factors: rows of H + 1.
 template <int H, int T>
-TEAMS_FROM(10) void factor(index n, double *low, const int *halo, const int *gate, const double *band, index open, index place,
+TEAMS(10) void factor(index n, double *low, const int *halo, const int *gate, const double *band, index open, index place,
                       index between, index row, index element, index nwave, index tile, index lanes)
 {
     index i = n % lanes;
@@ -58,7 +58,7 @@ TEAMS_FROM(10) void factor(index n, double *low, const int *halo, const int *gat
 
 // inverse = the inverse within its band, rows of `width`, from factors.
 template <int H, int T>
-TEAMS_FROM(10) void invert(index n, double *inverse, const double *low, const int *halo, const int *gate, index open,
+TEAMS(10) void invert(index n, double *inverse, const double *low, const int *halo, const int *gate, index open,
                       index width, index nwave, index tile, index lanes)
 {
     index i = n % lanes;
@@ -122,8 +122,8 @@ constexpr index QUESTIONS = 8, ASKED = 5;      // of a set; numbers of one: b, c
 // `beyond`; or, where `between` > 0, that of the fibre's rung alone; or, where it is below 0, set -between. Nothing is cut
 // here: what is asked about is nearly singular on purpose, and forgets nothing.
 template <int H, int T>
-TEAMS_FROM(10) void ask(index n, double *yes, const double *band, const double *taken, const double *far, double *facts,
-                   int *flags, const double *table, index between, index beyond, index nwave, index reach, index lanes)
+TEAMS(5) void ask(index n, double *yes, const double *band, const double *taken, const double *far, double *facts,
+                  int *flags, const double *table, index between, index beyond, index nwave, index reach, index lanes)
 {
     index i = n % lanes, q = n / lanes % QUESTIONS, set = n / lanes / QUESTIONS;
     Fibre fibre{facts, flags, i, lanes};
@@ -157,7 +157,7 @@ struct Pole {
 
 // halo of S of the fibres whose band has number `width`.
 template <int H, int T>
-TEAMS_FROM(10) void settle_pole(index n, int *halo, const int *flags, const double *band, index width, index nwave, index tile,
+TEAMS(10) void settle_pole(index n, int *halo, const int *flags, const double *band, index width, index nwave, index tile,
                            index reach, index lanes)
 {
     index i = n % lanes;
@@ -168,7 +168,7 @@ TEAMS_FROM(10) void settle_pole(index n, int *halo, const int *flags, const doub
 
 // work: rows of `columns`: forward substitutions of 1 and x, and the factor, of every pole.
 template <int H, int T>
-TEAMS_FROM(10) void poles_down(index n, double *work, const double *band, const double *sides, const int *halo, double *facts,
+TEAMS(10) void poles_down(index n, double *work, const double *band, const double *sides, const int *halo, double *facts,
                           int *flags, const double *table, index group, index width, index columns, index nwave, index tile,
                           index reach, index lanes)
 {
@@ -183,7 +183,7 @@ TEAMS_FROM(10) void poles_down(index n, double *work, const double *band, const 
 
 // found: rows of SIDES + ND + 1: the solutions, and diagonals 0 .. ND of the inverse, of every pole.
 template <int H, int ND, int T>
-TEAMS_FROM(10) void poles_up(index n, double *found, const double *work, const int *halo, double *facts, int *flags,
+TEAMS(10) void poles_up(index n, double *found, const double *work, const int *halo, double *facts, int *flags,
                         const double *table, index group, index width, index columns, index nwave, index tile, index lanes)
 {
     Pole pole(n % (Pole::GROUP * lanes), facts, flags, table, group, width, lanes);

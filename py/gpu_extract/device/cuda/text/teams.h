@@ -1,12 +1,13 @@
-// Recursions of recursions.h by a team of T threads, for half-bands that are too wide for the registers of one. A column
-// is with one member from where it enters the window of T - SIDES columns until it leaves it, its place is how many
-// columns the present row is before it: what a row takes from the next ones, or the elements of the inverse that rows ask
-// for, are in registers of their columns' members. The last SIDES members have right sides, each at the place that is its
-// number. H < T - SIDES.
+// Recursions of recursions.h by a team of T threads, for half-bands that are too wide for the registers of one.
+//
+// A window of T - SIDES columns goes along the band. A column is with one member from where it enters the window until it
+// leaves it; its place is how far the present row is from its diagonal. What rows take from a column, or the elements of
+// the inverse that rows ask for, are in its member's registers. Members tell each other no more than the present row. The
+// last SIDES members have right sides; the place of a side is its member's number. H < T - SIDES.
 #pragma once
 #include "recursions.h"
 
-constexpr int AHEAD = 4;      // rows that are asked for at once, while so many are worked through: memory takes longer than a row
+constexpr int AHEAD = 4;      // rows that are asked for at once, while as many are worked through
 
 template <int T> LANE int first_place(int t, int row)
 {
@@ -36,15 +37,16 @@ template <typename Kind> struct Walk {
 };
 
 // From row j on; elements of a row: those from `first` on of columns, or the first ones of sides.
-template <int T, typename Kind> LANE Walk<Kind> walk(Kind *array, index row, index element, int j, int place, int first = 0)
+template <int T, typename Kind>
+LANE Walk<Kind> walk(Kind *array, index row, index element, int j, int place, int first = 0)
 {
     constexpr int PLACES = T - SIDES;
     return place < PLACES ? Walk<Kind>{array + j * row + (place + first) * element, row - element, PLACES * element}
                           : Walk<Kind>{array + j * row + (place - PLACES) * element, row, 0};
 }
 
-// A column as it is eliminated: its place in the present row and in the one that is asked for next; its element of the
-// present row; what the rows before take from it in the present one and those behind; what was asked for of the next rows.
+// A column as it is eliminated: its place in the present row and in the one that was asked for last; its element of the
+// present row; what the rows before take from it in the present one and those behind; what was asked for of the next.
 template <int H, int NUMBERS> struct Column {
     int place, asks;
     Walk<const double> from;
