@@ -126,6 +126,9 @@ class StubDevice:
         if count > 0:
             self.launches.append(Launch(kernel, count, tuple(getattr(a, "shape", a) for a in args), stream))
 
+    def get_ready(self, work: Any) -> None:
+        """See seam.Device."""
+
     def capture(self, work: Any, stream: Any) -> Graph:
         """See seam.Device."""
         kept = self.launches, self.calls, self.bytes

@@ -15,7 +15,7 @@ from host_text import run_lanes
 from gpu_extract.device.cuda import text
 
 CALLS: list[str] = []
-NUMBERS = {0: [()], 1: [(half,) for half in range(1, 40)], 2: [(half, more) for half in range(1, 40)
+NUMBERS = {0: [()], 1: [(half,) for half in range(1, 50)], 2: [(half, more) for half in range(1, 50)
                                                                for more in range(1, 12)],
            4: [(terms, core, cut, rows) for terms in range(1, 12) for core in range(2) for cut in range(2)
                for rows in range(1, 24)]}

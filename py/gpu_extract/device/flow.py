@@ -36,7 +36,7 @@ from gpu_extract.device.memory import (
     work_arrays,
 )
 from gpu_extract.device.steps import Steps
-from gpu_extract.perf.recorder import TO_DEVICE, TO_HOST
+from gpu_extract.perf.recorder import NULL, TO_DEVICE, TO_HOST
 from gpu_extract.seams import Recorder
 
 
@@ -175,6 +175,8 @@ class Flow:
     def _queue_piece(self, n: int, image: Image, recorder: Recorder, graphs: bool) -> None:
         """All of a piece but for its rows' way down: step by step, or as a graph where it was queued before."""
         stream, work = self._stream(n), partial(self._do_piece, n, recorder)
+        if n not in self._seen:
+            self.device.get_ready(partial(self._do_piece, n, NULL))
         if not graphs or self._graphs is None or n not in self._seen:
             self._seen.add(n)
             work()

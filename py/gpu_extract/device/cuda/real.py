@@ -1,5 +1,6 @@
 """A GPU through cupy: memory, streams, pinned pools, kernels."""
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from math import prod
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 from gpu_extract.device.cuda.seam import Device, DeviceArray
 from gpu_extract.device.cuda.text import OPTIONS, TextKernel, source
 from gpu_extract.errors import InputError
+from gpu_extract.perf.recorder import usable_cores
 
 _NUMBERS = {"f8": np.float64, "i8": np.int64}      # as a kernel in CUDA C++ takes them
 _ELSEWHERE = "leave --gpu out, or use a machine with a GPU"
@@ -33,6 +35,7 @@ class CupyDevice(Device):
         if self._limit is not None:
             self._pool.set_limit(size=self._limit)
         self._kernels: dict[TextKernel, Any] = {}
+        self._wanted: set[TextKernel] | None = None       # while kernels are looked for, nothing is done
 
     def empty(self, shape: Sequence[int], dtype: Any = np.float64) -> DeviceArray:
         size = max(prod(shape) * np.dtype(dtype).itemsize, 1)
@@ -87,20 +90,40 @@ class CupyDevice(Device):
     def _copy(self, target: int, source: int, size: int, way: str, stream: Any) -> None:
         """The runtime's own: cupy's copies from and to the host refuse to be captured."""
         runtime = self._cupy.cuda.runtime
-        runtime.memcpyAsync(target, source, size, getattr(runtime, way), stream.ptr)
+        if self._wanted is None:
+            runtime.memcpyAsync(target, source, size, getattr(runtime, way), stream.ptr)
 
     def clear(self, array: Any, stream: Any) -> None:
-        array.data.data.memset_async(0, array.data.nbytes, stream)
+        if self._wanted is None:
+            array.data.data.memset_async(0, array.data.nbytes, stream)
 
     def launch(self, kernel: TextKernel, count: int, args: tuple[Any, ...], stream: Any) -> None:
+        if self._wanted is not None:
+            self._wanted.add(kernel)
+            return
         values = [value.data if isinstance(value, DeviceArray) else np.uintp(0) if value is None else
                   _NUMBERS[kind](value) for kind, value in zip(kernel.travelling, args, strict=True)]
         if kernel not in self._kernels:
-            module = self._cupy.RawModule(code=source(*kernel.unit), options=OPTIONS)
-            self._kernels |= {one: module.get_function(one.entry) for one in kernel.unit}
+            self._kernels |= self._compiled(kernel.unit)
         if count > 0:
             with stream:
                 self._kernels[kernel]((kernel.grid(count),), (kernel.block,), (np.int64(count), *values))
+
+    def get_ready(self, work: Callable[[], None]) -> None:
+        self._wanted = set()
+        try:
+            work()
+        finally:
+            wanted, self._wanted = self._wanted, None
+        with ThreadPoolExecutor(usable_cores()) as pool:       # a second each, and the compiler lets other threads go on
+            for made in pool.map(self._compiled, {kernel.unit for kernel in wanted - self._kernels.keys()}):
+                self._kernels |= made
+
+    def _compiled(self, unit: tuple[TextKernel, ...]) -> dict[TextKernel, Any]:
+        """The kernels of a unit, for this device; called by any thread."""
+        self._cupy.cuda.Device(self.number).use()
+        module = self._cupy.RawModule(code=source(*unit), options=OPTIONS)
+        return {one: module.get_function(one.entry) for one in unit}
 
     def capture(self, work: Callable[[], None], stream: Any) -> Any:
         """cupy captures in the relaxed mode: what a library allocates meanwhile breaks nothing."""

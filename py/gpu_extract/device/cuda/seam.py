@@ -86,6 +86,12 @@ class Device(Protocol):
         """Queue lanes 0 .. count - 1 of a kernel; args: device arrays, ints and floats as it declares them, without the
         numbers that it is compiled for; None for an array is a null pointer."""
 
+    def get_ready(self, work: Callable[[], None]) -> None:
+        """Compile the kernels that work() launches; none of it is done.
+
+        work: asks for copies, clearings and kernels alone
+        """
+
     def capture(self, work: Callable[[], None], stream: Any) -> Any:
         """What work() puts on the stream, as one thing to be replayed; none of it is done now.
 
