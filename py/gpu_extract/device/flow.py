@@ -9,6 +9,7 @@ What is the same in every frame, all of a piece but for the rows that go down, i
 frame and replayed from then on. In the first one it is queued step by step, so that everything is compiled and loaded.
 """
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -36,8 +37,11 @@ from gpu_extract.device.memory import (
     work_arrays,
 )
 from gpu_extract.device.steps import Steps
-from gpu_extract.perf.recorder import NULL, TO_DEVICE, TO_HOST
+from gpu_extract.perf.recorder import NULL, TO_DEVICE, TO_HOST, usable_cores
 from gpu_extract.seams import Recorder
+
+
+COPIERS = 4     # threads that fill pinned memory: they reach what a socket's memory can
 
 
 class Core(Protocol):
@@ -95,6 +99,7 @@ class Flow:
         step = np.gradient(wave)
         self._tables = [_Table(device, array) for array in (
             tables.series, tables.domain, tables.basis, np.stack([step, step**2]))]
+        self._copiers = ThreadPoolExecutor(min(COPIERS, usable_cores()))
         self._staged = [device.pinned(*input_arrays(p.shape, task.sizes)["pixels"]) for p in pieces]
         self._told = [{name: device.pinned(*array) for name, array in told_arrays(p.shape, task.sizes).items()}
                       for p in pieces]
@@ -166,11 +171,16 @@ class Flow:
         return pix, ivar
 
     def _stage(self, n: int, image: Image) -> None:
-        """The pixels of a piece into pinned memory, as they are."""
+        """The pixels of a piece into pinned memory, as they are, by a few threads: one does not reach what memory can."""
+        def copy(part: tuple[np.ndarray, np.ndarray]) -> None:
+            np.copyto(*part)
+
+        parts = []
         for b, bundle in enumerate(self.pieces[n].bundles):
             columns = self.task.geometries[bundle].staged
-            for place, source in zip(self._planes(n, b), (image.pix, image.ivar), strict=True):
-                np.copyto(place.view(source.dtype) if as_it_is(image) else place, source[:, columns])
+            parts += [(place.view(source.dtype) if as_it_is(image) else place, source[:, columns])
+                      for place, source in zip(self._planes(n, b), (image.pix, image.ivar), strict=True)]
+        list(self._copiers.map(copy, parts))
 
     def _queue_piece(self, n: int, image: Image, recorder: Recorder, graphs: bool) -> None:
         """All of a piece but for its rows' way down: step by step, or as a graph where it was queued before."""
