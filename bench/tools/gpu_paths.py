@@ -24,8 +24,8 @@ FIRST: dict[str, int | tuple[int, ...]] = {
     "measure.learn": 2, "measure.gauge": 1, "measure.gather": (1, 5), "measure.conclude": 1, "eliminate.rest": 0,
     "eliminate.extend": 1,
     "eliminate.product": 2, "eliminate.share": 2, "eliminate.carry": 2, "sweeps.precondition_down": 6,
-    "sweeps.precondition_up": 6, "sweeps.ask": 2, "sweeps.factor": (1, 2, 11), "sweeps.invert": 1,
-    "sweeps.substitute": (1, 2, 11), "sweeps.resubstitute": (1, 2, 11), "sweeps.settle_pole": 1,
+    "sweeps.precondition_up": 6, "sweeps.ask": 2, "sweeps.settle": (1, 2, 11), "sweeps.factor": (1, 2, 11),
+    "sweeps.invert": 1, "sweeps.substitute": (1, 2, 11), "sweeps.resubstitute": (1, 2, 11), "sweeps.settle_pole": 1,
     "sweeps.poles_down": (1, 5), "sweeps.poles_up": (1, 5), "eliminate.schur": 2, "eliminate.tops": 1,
     "measure.bound": 1, "eliminate.moved_by": 2}
 """Which of the launches of a piece do something: so many, the first ones, or those with these numbers; in all others

@@ -14,7 +14,7 @@ import pytest
 from simulated_device import SimulatedDevice
 
 from decorrelate.cases import make_bundle
-from device import test_text_kernels
+from device import test_teams, test_text_kernels
 from device.device_case import with_device
 from device.pieces import decorrelate, shape_of
 from device.test_sweeps import test_preconditioner
@@ -43,6 +43,10 @@ if "--plain" not in sys.argv:
 for garbage, order in ((0x00, 0.0), (0x7F, 0.382), (0xFF, 0.618)):
     print(digest(garbage, order), flush=True)
 test_preconditioner()
+for half in (13, 29):
+    test_teams.test_as_one_thread(half)
+    test_teams.test_definite(half, 1 - 1e-6)
+    test_teams.test_poles(half, 5, 10.0, 17)
 for most, hw in ((9, 4), (2, 6)):
     with pytest.MonkeyPatch.context() as patched:
         test_text_kernels.test_couple(5, hw, most, patched)

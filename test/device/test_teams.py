@@ -137,6 +137,33 @@ def test_bits_depend_on_no_order(half: int) -> None:
             np.testing.assert_array_equal(getattr(other, name), getattr(first, name))
 
 
+def test_the_shortest_halo_is_twice_what_is_enough() -> None:
+    band = np.zeros((200, 13, LANES))
+    band[:, 0] = 1.0
+    for alone in (False, True):
+        assert Swept(band, 100, alone=alone).halo[LANES + LANE] == 48
+
+
+@pytest.mark.parametrize("half", [12, 20])
+def test_poles_store_their_tiles_alone(half: int) -> None:
+    """Halos that are far too short leave what every tile makes of its rows, in any order."""
+    nwave, tile, band = 90, 30, spectra(half, 90, 1e3)
+    table, columns, lanes = np.zeros((1, 2 + 2 * poles.MOST)), sweeps.SIDES + half + 1, 3 * LANES
+    table[0, :3] = 1, 0.0, 0.01
+    sides, halo = np.random.default_rng(4).random((nwave, sweeps.SIDES, LANES)), np.full(lanes, 3, np.int32)
+    which = *known(LANES, BOUND=1.0, RUNG=0, WIDTH=0, STATUS=Status.GOOD), table, 0, 0, columns, nwave, tile
+    made = []
+    for step in (1, -1):
+        work = np.full((nwave, columns, LANES, poles.GROUP), np.nan)
+        found = np.full((nwave, sweeps.SIDES + 2, LANES, poles.GROUP), np.nan)
+        run(sweeps.poles_down.sized(half), lanes * poles.GROUP, work, band, sides, halo, *which, half, LANES, step=step)
+        run(sweeps.poles_up.sized(half, 1), lanes * poles.GROUP, found, work, halo, *which, LANES, step=step)
+        made.append((work[:, :, :, 0], found[:, :, :, 0]))
+    for first, other in zip(*made, strict=True):
+        assert np.isfinite(first).all()
+        np.testing.assert_array_equal(first, other)
+
+
 @pytest.mark.parametrize("cond", [10.0, 1e8])
 @pytest.mark.parametrize(("half", "ndiag"), [(10, 5), (12, 1), (13, 13), (20, 5), (11, 14), (29, 5), (16, 29)])
 @pytest.mark.parametrize("tile", [60, 17])
