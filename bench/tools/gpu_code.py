@@ -24,8 +24,8 @@ MEMORY = "LDG", "STG", "LD", "ST"
 READ = 15                                                     # cycles until a store's registers are free again
 _ICOV, _BANDS = [(9,), (5,)], [(9,), (13,), (29,), (48,)]            # 13, 29: the widest of teams of 16, of 32; 48: of all
 SAMPLES: dict[str, list[tuple[int, ...]]] = {                 # numbers that kernels are looked at with
-    "normal.couple": [(9, 11), (8, 11), (9, 12)], "spots.evaluate": [(8,)], "spots.profile": [(7, 7), (3, 5)],
-    "spots.mix": [(7, 7), (3, 5)], "spots.add_core": [(7, 0, 0, 11), (7, 1, 1, 6), (3, 1, 1, 13)],
+    "normal.couple": [(9, 11), (8, 11), (9, 12)], "spots.evaluate": [(8,)],
+    "spots.make": [(7, 7, 0, 0, 0, 0, 0, 6), (7, 7, 0, 3, 5, 1, 1, 4), (3, 5, 1, 0, 0, 0, 0, 6)],
     **{f"sweeps.{name}": [(9,)] for name in ("precondition_down", "precondition_up")},
     **{f"eliminate.{name}": _ICOV for name in ("extend", "product", "share")},
     **{f"remainder.{name}": _ICOV for name in ("carry", "take", "substitute", "resubstitute")},

@@ -3,6 +3,7 @@
 Pools hand out memory that holds garbage and count what is out; a limit is kept; what is not cupy's name is an error.
 """
 import ctypes
+import re
 import sys
 import weakref
 from contextlib import contextmanager
@@ -15,11 +16,16 @@ from host_text import run_lanes
 from gpu_extract.device.cuda import text
 
 CALLS: list[str] = []
-NUMBERS = {0: [()], 1: [(half,) for half in range(1, 50)], 2: [(half, more) for half in range(1, 50)
-                                                               for more in range(1, 12)],
-           4: [(terms, core, cut, rows) for terms in range(1, 12) for core in range(2) for cut in range(2)
-               for rows in range(1, 24)]}
-KERNELS = [kernel.sized(*numbers) for kernel in text.all_kernels() for numbers in NUMBERS[kernel.kinds.count("n")]]
+
+
+def kernel_of(entry: str) -> text.TextKernel:
+    """The kernel with this entry."""
+    for kernel in text.all_kernels():
+        found = re.fullmatch("_".join(("all", kernel.function, *kernel.real.split())) + r"((?:_\d+)*)", entry)
+        numbers = [int(number) for number in found[1].split("_")[1:]] if found else []
+        if found and len(numbers) == kernel.kinds.count("n"):
+            return kernel.sized(*numbers)
+    raise KeyError(entry)
 
 
 class OutOfMemoryError(MemoryError):
@@ -175,7 +181,8 @@ class RawModule:
         self._code = code
 
     def get_function(self, name: str) -> Any:
-        kernel = next(kernel for kernel in KERNELS if kernel.entry == name and text.source(*kernel.unit) == self._code)
+        kernel = kernel_of(name)
+        assert text.source(*kernel.unit) == self._code
 
         def launch(grid: tuple[int], block: tuple[int], args: tuple[Any, ...]) -> None:
             count, values = int(args[0]), args[1:]

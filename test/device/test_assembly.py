@@ -66,7 +66,7 @@ def by_device(found: list[BundleResult], plan: Plan, dtype: Any) -> tuple[dict[s
     """The rows of bundles of equal size as the kernels make them, and how many bins of each fibre were given up."""
     device, (nfibre, nwave) = SimulatedDevice(), found[0].flux.shape
     shape = PieceShape(len(found), nfibre, 1, 2, nwave, 0, nwave, NDIAG)
-    sizes = Sizes((3, 3), (4, 4), 16, np.dtype(np.float32), np.dtype(dtype), 1, 1, 1, False)
+    sizes = Sizes((3, 3), (4, 4), 16, np.dtype(np.float32), np.dtype(dtype), 1, False)
     plans = {**work_arrays(shape, sizes), **piece_rows(shape, sizes), **told_arrays(shape, sizes),
              **kept_arrays(shape.fibres, nwave), "targets": ((shape.fibres,), np.int64)}
     arrays = SimpleNamespace(**{name: device.empty(*array) for name, array in plans.items()})

@@ -486,7 +486,7 @@ def test_every_kernel_was_launched() -> None:
         with_device(device, core=HostCore, image=stored, dtype=np.dtype(dtype))
     with_device(device)
     names = {kernel.name for kernel in all_kernels()}
-    assert names - device.launched == {"spots.add_tail", "measure.leave"}      # of PSFs with tails, of broad ones
+    assert names - device.launched == {"measure.leave"}      # of broad PSFs
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -38,7 +38,8 @@ def test_no_recursion_spills(text: TextKernel, capability: tuple[int, int]) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("half", [2, NARROW])
-@pytest.mark.parametrize("text", [one for one in all_kernels() if "n" in one.kinds], ids=lambda text: text.function)
+@pytest.mark.parametrize("text", [one for one in all_kernels() if "n" in one.kinds and one.module != "spots"],
+                         ids=lambda text: text.function)
 def test_other_half_bands(text: TextKernel, half: int) -> None:
     """The narrowest and the broadest band that the device takes."""
     for extra in WIDEN:

@@ -17,7 +17,6 @@ from gpu_extract.device.cuda.lanes import (
     couple_parts,
     fours,
     places_of,
-    rows_together,
 )
 from gpu_extract.device.cuda.text import assembly, eliminate, gradients, image, normal, quality, remainder, spots, sweeps
 from gpu_extract.device.geometry import by_domain
@@ -68,14 +67,15 @@ def test_couple(step: int, hw: int, most: tuple[int, int], monkeypatch: pytest.M
     monkeypatch.setattr("gpu_extract.device.cuda.lanes.MOST", most)
     y0, x0 = positions(nwave=nwave)
     white, parts = np.random.default_rng(1).random((2 * NFIBRE, NY * NX, nwave)), couple_parts(hw)
+    scale = 0.5 + np.random.default_rng(2).random(y0.shape)
     icov, wanted = np.full((2 * NFIBRE, nd, 2 * hw + 1, nwave), np.nan), np.zeros((2 * NFIBRE, nd, 2 * hw + 1, nwave))
     run_lanes(normal.couple.sized(*couple_numbers(hw, NY)), 2 * NFIBRE * places_of(nwave) * nd * parts, step,
-              (icov, placed(white), y0, x0, NFIBRE, NX, NY, nd, hw, nwave, parts))
+              (icov, placed(white), scale, y0, x0, NFIBRE, NX, NY, nd, hw, nwave, parts))
     for f, d, j, k in pairs_of(range(2 * NFIBRE), range(nd), range(nwave), range(-hw, hw + 1)):
         if f % NFIBRE + d < NFIBRE and 0 <= j + k < nwave:
             there = {(y, x): white[f + d, p, j + k] for y, x, p in pixels_of(y0, x0, f + d, j + k)}
-            wanted[f, d, hw + k, j] = sum(white[f, p, j] * there.get((y, x), 0.0)
-                                          for y, x, p in pixels_of(y0, x0, f, j))
+            shared = sum(white[f, p, j] * there.get((y, x), 0.0) for y, x, p in pixels_of(y0, x0, f, j))
+            wanted[f, d, hw + k, j] = scale[f, j] * scale[f + d, j + k] * shared
     assert (wanted > 0).sum() > 2000
     np.testing.assert_allclose(icov, wanted, **EXACT)
 
@@ -86,6 +86,7 @@ def test_pixels() -> None:
     (y0, x0), rng, rows, columns = positions(2), np.random.default_rng(3), 24, 15
     cuts = np.array([[2, 1, 21, 13], [0, 0, 24, 12]])
     single = rng.random((2 * NFIBRE, NY * NX, NWAVE)).astype(np.float32)
+    lying, scale = placed(single).astype(np.float32), 0.5 + rng.random(y0.shape)
     x, root, light = rng.random(y0.shape), rng.random((2, columns, rows)), rng.random((2, columns, rows))
     root[rng.random(root.shape) < 0.2] = 0.0
     model = np.zeros((2, rows, columns))
@@ -93,7 +94,7 @@ def test_pixels() -> None:
         b = f // NFIBRE
         for row, column, p in pixels_of(y0 - cuts[b, 0], x0 - cuts[b, 1], f, j):
             if 0 <= row < cuts[b, 2] and 0 <= column < cuts[b, 3]:
-                model[b, row, column] += x[f, j] * single[f, p, j]
+                model[b, row, column] += x[f, j] * scale[f, j] * single[f, p, j]
     inside = np.array([[[r < cut[2] and c < cut[3] for r in range(rows)] for c in range(columns)] for cut in cuts])
     root[~inside] = 0.0
     scaled = root * model.transpose(0, 2, 1)
@@ -107,7 +108,7 @@ def test_pixels() -> None:
     image = np.full((2, rows, columns), np.nan)
     run_lanes(quality.near_fibres, 2 * rows, 1,
               (near, touch, x0, cuts, NFIBRE, NX, NWAVE, rows, columns, 2 * NFIBRE))
-    given = near, touch, single, x, y0, x0, cuts, NFIBRE, NX, NY * NX, NWAVE, rows, columns, 2 * NFIBRE
+    given = near, touch, lying, scale, x, y0, x0, cuts, NFIBRE, NX, NY, NWAVE, rows, columns, 2 * NFIBRE
     run_lanes(quality.chi_square, near.size, 1, (made, root, light, *given, 0.1))
     run_lanes(quality.project, near.size, 1, (image, *given))
     np.testing.assert_allclose(image, model, **EXACT)
@@ -115,13 +116,13 @@ def test_pixels() -> None:
     assert (near % (1 << 15)).max() > 0, "not every pixel is asked about the first fibre"
 
     found = np.full((2, 2 * NFIBRE, NWAVE - 3), np.nan)
-    run_lanes(quality.weigh, found[0].size, 1, (found[0], found[1], chi, single, y0, x0, cuts, NFIBRE, NX, NY, NWAVE,
-                                                NWAVE - 3, 2, rows, columns))
+    run_lanes(quality.weigh, found[0].size, 1, (found[0], found[1], chi, lying, scale, y0, x0, cuts, NFIBRE, NX, NY,
+                                                NWAVE, NWAVE - 3, 2, rows, columns))
     for f, j in np.ndindex(found.shape[1:]):
         b, seen, total = f // NFIBRE, 0.0, 0.0
         for row, column, p in pixels_of(y0 - cuts[b, 0], x0 - cuts[b, 1], f, j + 2):
             if 0 <= row < cuts[b, 2] and 0 <= column < cuts[b, 3] and root[b, column, row] > 0:
-                value = float(single[f, p, j + 2])
+                value = float(single[f, p, j + 2]) * scale[f, j + 2]
                 seen, total = seen + value, total + value * chi[b, column, row]
         np.testing.assert_allclose(found[:, f, j], (total / seen, np.clip(1 - seen, 0, 1)) if seen else (0, 1), **EXACT)
 
@@ -146,7 +147,7 @@ def test_between(step: int) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_look(dtype: type) -> None:
     """What is seen of two bundles' pixels: in their columns alone, without masked pixels and those behind the end."""
-    rng, rows, lookers, size = np.random.default_rng(8), 9, 4, 60
+    rng, rows, lookers, size = np.random.default_rng(8), 9, 32, 60
     places = np.array([[0, 6, 1, 5, rows], [0, 5, 0, 5, rows]])
     pixels = rng.random((2, 2, size)).astype(dtype)
     pix, ivar = (pixels[:, plane, :rows * 5].reshape(2, rows, 5) for plane in (0, 1))
@@ -157,10 +158,10 @@ def test_look(dtype: type) -> None:
     pix[1, 3, 4], ivar[1, 3, 4], ivar[1, 6, 0] = 50.0, 7.0, 9.0
 
     def seen() -> np.ndarray:
-        parts, found = np.full((2, image.SEEN, lookers), np.nan), np.full((2, image.SEEN), np.nan)
+        parts, some = (np.full((2, image.SEEN, many), np.nan) for many in (lookers, 2))
         run_lanes(image.look[pixels.itemsize], 2 * lookers, 1, (parts, pixels, places, size, lookers))
-        run_lanes(image.see, found.size, 1, (found, parts, lookers))
-        return found
+        run_lanes(image.see, some.size, 1, (some, parts, 16))
+        return some.max(axis=2)
 
     good = first[1][:, 1:5].astype(float), first[0][:, 1:5].astype(float)
     bright = np.where(good[0] > 0, good[0] * good[1] * good[1], 0.0).max()
@@ -278,44 +279,75 @@ def test_what_the_band_does_not_hold(distance: int) -> None:
         np.testing.assert_allclose(beyond[:, r, i, k], expected if has_pole else before[:, r, i, k], **EXACT)
 
 
-@pytest.mark.parametrize("cut", [0, 1])
-def test_spots(cut: int) -> None:
-    """A core with (3, 5) terms, alone and as the second one: series, profiles, G hx and pixels."""
-    rng, nfibre, nj, ni, ncoef, first = np.random.default_rng(6), 2, 3, 5, 4, 13
-    nseries, bins = first + nj * ni, 2 * NWAVE
-    series, domain = rng.random((4, nseries, ncoef)) - 0.5, rng.integers(0, 2, nseries)
-    basis = rng.random((2, ncoef, NWAVE))
-    numbers = np.full((nfibre, nseries, NWAVE), np.nan)
-    run_lanes(spots.evaluate.sized(ncoef), nfibre * -(-NWAVE // spots.TOGETHER), 1,
-              (numbers, series, by_domain(domain, 2), basis, 1, nseries, 2, NWAVE))
-    np.testing.assert_allclose(numbers, np.einsum("fsk,skj->fsj", series[1:3], basis[domain]), **EXACT)
+def integral(order: int, u: float) -> float:
+    """Of a Hermite polynomial times the normal density, up to u and a constant."""
+    lower = hermeval(u, np.eye(order + 1)[max(order - 1, 0)])
+    return 0.5 * erf(u / sqrt(2)) if order == 0 else -exp(-0.5 * u * u) / sqrt(2 * pi) * float(lower)
 
-    numbers[:, 2:8] = 0.8 + rng.random((nfibre, 6, NWAVE))
-    y0, x0 = (np.floor(numbers[:, n]).astype(np.int32) - 2 for n in range(2))
-    width, depth = nj * NY + ni * NX + 3, nj * NX + 2
-    profiles, mixed = np.full((nfibre, width, NWAVE), np.nan), np.full((nfibre, depth, NWAVE), np.nan)
-    run_lanes(spots.profile.sized(nj, ni), 2 * bins, 1,
-              (profiles, numbers, y0, x0, 1, NY, NX, width, nseries, NWAVE, nfibre))
-    run_lanes(spots.mix.sized(nj, ni), bins, 1, (mixed, numbers, profiles, first, NY, NX, width, depth, nseries, NWAVE))
-    room = places_of(NWAVE)
-    raw, together = placed(np.ones((nfibre, NY * NX, NWAVE))), rows_together(NY, nj, True) if cut else 3
-    run_lanes(spots.add_core.sized(nj, 1, cut, together), nfibre * room * -(-NY // together), 1,
-              (raw, numbers, profiles, mixed, y0, x0, NY, NX, width, depth, nseries, NWAVE, nfibre))
-    found = unplaced(raw, NWAVE)
 
-    def integral(order: int, u: float) -> float:
-        lower = hermeval(u, np.eye(order + 1)[max(order - 1, 0)])
-        return 0.5 * erf(u / sqrt(2)) if order == 0 else -exp(-0.5 * u * u) / sqrt(2 * pi) * float(lower)
 
-    outside = 0
-    for f, j in np.ndindex(nfibre, NWAVE):
-        y, x, sy, sx, nsig = numbers[f, [0, 1, 5, 6, 7], j]
-        hy, hx = (np.array([[integral(k, (start + p + 0.5 - at) / s) - integral(k, (start + p - 0.5 - at) / s)
-                             for p in range(count)] for k in range(terms)])
-                  for start, at, s, count, terms in ((y0[f, j], y, sy, NY, nj), (x0[f, j], x, sx, NX, ni)))
-        wanted = hy.T @ numbers[f, first:, j].reshape(nj, ni) @ hx
-        uy, ux = (y0[f, j] + np.arange(NY) - y) / sy, (x0[f, j] + np.arange(NX) - x) / sx
-        beyond = (uy[:, None] ** 2 + ux**2 >= nsig**2) & (cut == 1)
-        outside += int(beyond.sum())
-        np.testing.assert_allclose(found[f, :, j].reshape(NY, NX), 1 + np.where(beyond, 0.0, wanted), **EXACT)
-    assert (outside > 50) == (cut == 1)
+def core_of(numbers: np.ndarray, core: int, coeff: np.ndarray, corner: tuple[int, int], cut: bool) -> np.ndarray:
+    """The pixels of a core of one bin."""
+    (y, x), (sy, sx, nsig), nj, ni = numbers[:2], numbers[2 + 3 * core:5 + 3 * core], *coeff.shape
+    hy, hx = (np.array([[integral(k, (start + p + 0.5 - at) / s) - integral(k, (start + p - 0.5 - at) / s)
+                         for p in range(count)] for k in range(terms)])
+              for start, at, s, count, terms in ((corner[0], y, sy, NY, nj), (corner[1], x, sx, NX, ni)))
+    uy, ux = (corner[0] + np.arange(NY) - y) / sy, (corner[1] + np.arange(NX) - x) / sx
+    beyond = (uy[:, None] ** 2 + ux**2 >= nsig**2) & cut
+    return np.where(beyond, 0.0, hy.T @ coeff @ hx)
+
+
+@pytest.mark.parametrize("rows", [NY, 2])
+@pytest.mark.parametrize("cores", [((3, 5, 0), (0, 0, 0)), ((3, 5, 1), (2, 3, 0)), ((2, 3, 0), (4, 2, 1))])
+@pytest.mark.parametrize("tail", [0, 1])
+def test_spots(cores: tuple[tuple[int, int, int], ...], tail: int, rows: int) -> None:
+    """One core or two, cut or not, with a tail; all rows together, and in parts: spots, as they are and whitened, what
+    makes their sum 1, weights and right sides. Cut-outs that end before the arrays do, spots beyond their edges."""
+    rng, fibres, ncoef, columns, high = np.random.default_rng(6), 2 * NFIBRE, 4, 15, 24
+    firsts = 13, 13 + cores[0][0] * cores[0][1]
+    nseries = firsts[1] + cores[1][0] * cores[1][1]
+    series, domain = rng.random((12, nseries, ncoef)) - 0.5, rng.integers(0, 2, nseries)
+    basis, starts = rng.random((2, ncoef, NWAVE)), np.array([7, 2])
+    numbers = np.full((fibres, nseries, NWAVE), np.nan)
+    run_lanes(spots.evaluate.sized(ncoef), fibres * -(-NWAVE // spots.TOGETHER), 1,
+              (numbers, series, by_domain(domain, 2), basis, starts, NFIBRE, nseries, 2, NWAVE))
+    known = np.add.outer(starts, np.arange(NFIBRE)).ravel()
+    np.testing.assert_allclose(numbers, np.einsum("fsk,skj->fsj", series[known], basis[domain]), **EXACT)
+
+    y0, x0 = positions(3)
+    numbers[:, 0], numbers[:, 1] = y0 + 2 + rng.random(y0.shape), x0 + 3 + rng.random(y0.shape)
+    numbers[:, 2:13] = 0.8 + rng.random((fibres, 11, NWAVE))
+    cuts = np.array([[2, 1, 21, 13], [0, 0, 24, 12]])
+    root, light = rng.random((2, 2, columns, high))
+    white = placed(np.full((fibres, NY * NX, NWAVE), np.nan))
+    single = white.astype(np.float32)
+    scale, sums = np.full((fibres, NWAVE), np.nan), np.full((2, fibres, NWAVE), np.nan)
+    run_lanes(spots.make.sized(*cores[0], *cores[1], tail, rows), fibres * places_of(NWAVE), 5,
+              (white, single, scale, sums, numbers, root, light, y0, x0, cuts, *firsts, NFIBRE, NX, NY, nseries, NWAVE,
+               high, columns, fibres))
+    found, found_white = (unplaced(made, NWAVE) for made in (single, white))
+    outside = clipped = 0
+    for f, j in np.ndindex(fibres, NWAVE):
+        b, corner, mine = f // NFIBRE, (int(y0[f, j]), int(x0[f, j])), numbers[f, :, j]
+        spot = np.zeros((NY, NX))
+        for n, ((nj, ni, cut), first) in enumerate(zip(cores, firsts, strict=True)):
+            spot += core_of(mine, n, mine[first:first + nj * ni].reshape(nj, ni), corner, bool(cut))
+        if tail:
+            amp, core, xscale, yscale, power = mine[8:13]
+            dy, dx = (corner[0] + np.arange(NY) - mine[0]) * yscale, (corner[1] + np.arange(NX) - mine[1]) * xscale
+            r2 = dy[:, None] ** 2 + dx**2
+            spot += amp * r2 / (core**2 + r2) ** (1 + power / 2)
+        clipped += int((spot < 0).sum())
+        spot, whole = spot.clip(0.0), spot.clip(0.0).sum()
+        np.testing.assert_allclose(found[f, :, j], spot.ravel(), rtol=2e-7, atol=1e-13)
+        roots, lights = np.zeros((2, NY * NX))
+        for row, column, p in pixels_of(y0 - cuts[b, 0], x0 - cuts[b, 1], f, j):
+            if 0 <= row < cuts[b, 2] and 0 <= column < cuts[b, 3]:
+                roots[p], lights[p] = root[b, column, row], light[b, column, row]
+            else:
+                outside += 1
+        through = spot.ravel() * roots
+        np.testing.assert_allclose(found_white[f, :, j], through, **EXACT)
+        np.testing.assert_allclose([scale[f, j], *sums[:, f, j]],
+                                   np.array([1.0, through @ roots, through @ lights]) / whole, rtol=1e-12)
+    assert outside > 50 and (clipped > 20 or tail)

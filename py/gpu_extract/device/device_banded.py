@@ -256,8 +256,8 @@ class _Run:
         """Shares of neighbours that are eliminated together with fibres beyond them, from the last one inwards."""
         s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
         for depth in range(1, sizes.deepest + 1):
-            self.launch(eliminate.rest, 2 * s.nwave * fibres, "pair_band", "blocks", "shares", "depth", depth, s.nwave,
-                        s.hw, sizes.half, fibres, s.nfibre)
+            self.launch(eliminate.rest, 2 * fours(s.nwave) * fibres, "pair_band", "blocks", "shares", "depth", depth,
+                        s.nwave, s.hw, sizes.half, fibres, s.nfibre)
             self.invert("pair_", "pair_band", ("depth", depth), sizes.half, place=0, row=sizes.half + 1, lanes=2 * fibres)
             self.extend("pair_inverse", "pair_low", ("depth", depth), sizes.half, sizes.half, lanes=2 * fibres)
             self.shares("shares", 1, ("depth", depth), sizes.half)

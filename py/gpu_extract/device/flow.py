@@ -128,12 +128,14 @@ class Flow:
                 for name, array in arrays(shape, self.task.sizes).items()}
 
     def _fixed(self, n: int) -> dict[str, np.ndarray]:
-        """What is the same in every frame: cut-outs, where they lie in what comes up, first pixels of the spots, where
-        fibres come down."""
+        """What is the same in every frame: cut-outs, where they lie in what comes up, each bundle's first fibre, first
+        pixels of the spots, where fibres come down."""
         geometries = [self.task.geometries[bundle] for bundle in self.pieces[n].bundles]
         y0, x0 = np.concatenate([geometry.corners for geometry in geometries], axis=1)
         cuts, places = (np.stack([getattr(geometry, name) for geometry in geometries]) for name in ("cut", "place"))
-        return {"cuts": cuts, "places": places, "y0": y0, "x0": x0, "targets": self._landings[n].places}
+        starts = np.array([geometry.fibres[0] for geometry in geometries], dtype=np.int64)
+        return {"cuts": cuts, "places": places, "starts": starts, "y0": y0, "x0": x0,
+                "targets": self._landings[n].places}
 
     def queue(self, image: Image, recorder: Recorder, *, graphs: bool = True) -> dict[str, np.ndarray]:
         """Queue a whole frame; all pieces of the one before must have been taken.
@@ -230,13 +232,12 @@ class Flow:
         return self._cores[n % len(self._streams), self.pieces[n].shape]
 
     def _compute(self, n: int, steps: Steps, recorder: Recorder) -> None:
-        job, piece, views = self.task.job, self.pieces[n], self._views[n]
+        job, views = self.task.job, self._views[n]
         series, domain, basis, widths = (table.array for table in self._tables[:4])
         with recorder.device_span("pixels"):
             steps.pixels()
         with recorder.device_span("spots"):
-            for b, bundle in enumerate(piece.bundles):
-                steps.spots(self.task.geometries[bundle].fibres[0], self.task.tables, (series, domain, basis), b)
+            steps.spots(self.task.tables, (series, domain, basis))
         with recorder.device_span("normal"):
             steps.normal(job.config.regularize)
         with recorder.device_span("solve"):

@@ -26,7 +26,7 @@ class Sizes:
 
     stamp: (ny, nx) of a spot; cut: (rows, columns) that hold every bundle's cut-out; pixels: most that come up for one
     dtype: of the images, float32 or float64, in the host's byte order; kept: of the frame, float32 or float64
-    nseries: numbers of a bin; nprofile, nmixed: of its profiles and their mixture, for the larger core
+    nseries: numbers of a bin
     model: whether the model image is wanted
     """
 
@@ -36,19 +36,15 @@ class Sizes:
     dtype: Any
     kept: Any
     nseries: int
-    nprofile: int
-    nmixed: int
     model: bool
 
 
 def sizes_of(stamp: tuple[int, int], bundles: Sequence[BundleGeometry], tables: PsfTables, *, dtypes: tuple[Any, Any],
              model: bool) -> Sizes:
     """Sizes for bundles and a PSF; dtypes: of the images and of the frame."""
-    ny, nx = stamp
     rows, columns = np.array([bundle.cut[2:] for bundle in bundles]).max(axis=0)
     return Sizes(stamp, (int(rows), int(columns)), max(bundle.pixels for bundle in bundles), np.dtype(dtypes[0]),
-                 np.dtype(dtypes[1]), tables.series.shape[1], max(t.nj * ny + t.ni * nx for t in tables.cores),
-                 max(t.nj * nx for t in tables.cores), model)
+                 np.dtype(dtypes[1]), tables.series.shape[1], model)
 
 
 def input_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
@@ -57,17 +53,17 @@ def input_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
 
 
 def work_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
-    """What lives on the device alone; numbers, profiles and mixed serve one bundle after another."""
-    f, nwave, lanes = shape.fibres, shape.nwave, sizes.stamp[0] * sizes.stamp[1]
-    pixels, one = (shape.bundles, sizes.cut[1], sizes.cut[0]), shape.nfibre
+    """What lives on the device alone."""
+    f, nwave, stamp = shape.fibres, shape.nwave, sizes.stamp
+    pixels, spots = (shape.bundles, sizes.cut[1], sizes.cut[0]), (f, prod(stamp) * places_of(nwave))
     double, bins, kept = np.float64, (f, nwave), (f, shape.nout)
     return {
         "looked": ((shape.bundles, image.SEEN, image.LOOKERS), double),
+        "glimpsed": ((shape.bundles, image.SEEN, image.GLIMPSES), double),
         "root": (pixels, double), "light": (pixels, double), "chi": (pixels, double),
         "near": ((shape.bundles, -(-sizes.cut[1] // quality.ABREAST), sizes.cut[0]), np.int32),
-        "numbers": ((one, sizes.nseries, nwave), double), "profiles": ((one, sizes.nprofile, nwave), double),
-        "mixed": ((one, sizes.nmixed, nwave), double),
-        "white": ((f, lanes, places_of(nwave)), double), "single": ((f, lanes, nwave), np.float32),
+        "numbers": ((f, sizes.nseries, nwave), double), "scale": (bins, double),
+        "white": (spots, double), "single": (spots, np.float32),
         "ranges": ((2, f, sizes.cut[0]), np.int32), "sums": ((2, *bins), double), "rhs": (bins, double),
         "given_up": (bins, np.int8), "x": (bins, double),
         "icov": ((f, shape.nd, 2 * shape.hw + 1, nwave), double),

@@ -1,4 +1,5 @@
 """The steps of a piece, each as the kernels it queues: pixels, spots, normal equations, x, quality. Nothing waits."""
+from collections.abc import Sequence
 from math import prod
 from types import SimpleNamespace
 from typing import Any
@@ -10,11 +11,13 @@ from gpu_extract.device.cuda.lanes import couple_numbers, couple_parts, places_o
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray
 from gpu_extract.device.cuda.text import assembly, gradients, image, normal, quality, spots, sweeps
-from gpu_extract.device.geometry import PsfTables
+from gpu_extract.device.geometry import PsfTables, Terms
 from gpu_extract.device.memory import GIVEN_UP, UNSEEN, Sizes
 from gpu_extract.normal import FAINT_LIGHT
 from gpu_extract.quality import BAD_FIT, BAD_FIT_ALONE, FEW_FIBRES
 from gpu_extract.solve import TOLERANCE
+
+NONE = Terms(0, 0, 0, False)      # a core that is not there
 
 
 def iterations_for(hw: int) -> int:
@@ -43,42 +46,32 @@ class Steps:
         a, size, pixels, cut = self.arrays, self.sizes.dtype.itemsize, self.sizes.pixels, self.sizes.cut
         self._launch(image.look[size], self.shape.bundles * image.LOOKERS, a.looked, a.pixels, a.places, pixels,
                      image.LOOKERS)
-        self._launch(image.see, self.shape.bundles * image.SEEN, a.seen, a.looked, image.LOOKERS)
+        seen = self.shape.bundles * image.SEEN
+        self._launch(image.see, seen * image.GLIMPSES, a.glimpsed, a.looked, image.LOOKERS // image.GLIMPSES)
+        self._launch(image.see, seen, a.seen, a.glimpsed, image.GLIMPSES)
         self._launch(image.whiten[size], self.shape.bundles * prod(cut), a.root, a.light, a.pixels, a.cuts, a.places,
                      pixels, *cut)
 
-    def spots(self, first: int, tables: PsfTables, on_device: tuple[DeviceArray, DeviceArray, DeviceArray],
-              bundle: int) -> None:
-        """The spots of one bundle, raw, into `white`; first: the number of its first fibre."""
-        a, (ny, nx) = self.arrays, self.sizes.stamp
-        nfibre, nwave = self.shape.nfibre, self.shape.nwave
-        rows = bundle * nfibre, (bundle + 1) * nfibre
-        white, y0, x0, bins = a.white.part(*rows), a.y0.part(*rows), a.x0.part(*rows), nfibre * nwave
-        places = places_of(nwave)
-        width, depth, nseries = self.sizes.nprofile, self.sizes.nmixed, self.sizes.nseries
-        self._launch(spots.evaluate.sized(tables.series.shape[2]), nfibre * -(-nwave // spots.TOGETHER), a.numbers,
-                     *on_device, first, nseries, tables.basis.shape[0], nwave)
-        for n, core in enumerate(tables.cores):
-            self._launch(spots.profile.sized(core.nj, core.ni), 2 * bins, a.profiles, a.numbers, y0, x0, n, ny, nx,
-                         width, nseries, nwave, nfibre)
-            self._launch(spots.mix.sized(core.nj, core.ni), bins, a.mixed, a.numbers, a.profiles, core.first, ny, nx,
-                         width, depth, nseries, nwave)
-            high = rows_together(ny, core.nj, core.cut)
-            self._launch(spots.add_core.sized(core.nj, n, int(core.cut), high),
-                         nfibre * places * -(-ny // high), white, a.numbers, a.profiles, a.mixed, y0, x0, ny, nx,
-                         width, depth, nseries, nwave, nfibre)
-        if tables.tail:
-            self._launch(spots.add_tail, nfibre * places * ny * nx, white, a.numbers, y0, x0, nx, ny, nseries, nwave)
+    def spots(self, tables: PsfTables, on_device: Sequence[DeviceArray]) -> None:
+        """Spots, weights and right sides."""
+        a, shape, (ny, nx) = self.arrays, self.shape, self.sizes.stamp
+        nseries, nwave = self.sizes.nseries, shape.nwave
+        self._launch(spots.evaluate.sized(tables.series.shape[2]), shape.fibres * -(-nwave // spots.TOGETHER),
+                     a.numbers, *on_device, a.starts, shape.nfibre, nseries, tables.basis.shape[0], nwave)
+        cores = [*tables.cores, NONE][:2]
+        numbers = [number for core in cores for number in (core.nj, core.ni, int(core.cut))]
+        rows = rows_together(ny, sum(core.ni + core.cut for core in cores))
+        self._launch(spots.make.sized(*numbers, int(tables.tail), rows), shape.fibres * places_of(nwave), a.white,
+                     a.single, a.scale, a.sums, a.numbers, a.root, a.light, a.y0, a.x0, a.cuts,
+                     *(core.first for core in cores), shape.nfibre, nx, ny, nseries, nwave, *self.sizes.cut,
+                     shape.fibres)
 
     def normal(self, ridge: float) -> None:
-        """Spots finished, normal equations made."""
+        """Normal equations."""
         a, shape, (ny, nx) = self.arrays, self.shape, self.sizes.stamp
-        bins, places = shape.fibres * shape.nwave, shape.fibres * places_of(shape.nwave)
-        self._launch(spots.finish, places, a.white, a.single, a.sums, a.root, a.light, a.y0, a.x0, a.cuts, shape.nfibre,
-                     nx, ny, shape.nwave, *self.sizes.cut, shape.fibres)
-        parts = couple_parts(shape.hw)
-        self._launch(normal.couple.sized(*couple_numbers(shape.hw, ny)), places * shape.nd * parts, a.icov, a.white,
-                     a.y0, a.x0, shape.nfibre, nx, ny, shape.nd, shape.hw, shape.nwave, parts)
+        bins, lanes, parts = shape.fibres * shape.nwave, places_of(shape.nwave) * shape.nd, couple_parts(shape.hw)
+        self._launch(normal.couple.sized(*couple_numbers(shape.hw, ny)), shape.fibres * lanes * parts, a.icov, a.white,
+                     a.scale, a.y0, a.x0, shape.nfibre, nx, ny, shape.nd, shape.hw, shape.nwave, parts)
         self._launch(normal.give_up, bins, a.icov, a.rhs, a.given_up, a.sums, FAINT_LIGHT, ridge, shape.nd, shape.hw,
                      shape.nwave, shape.fibres)
         self._count(UNSEEN, a.given_up, 1)
@@ -134,13 +127,13 @@ class Steps:
         self._launch(quality.near_fibres, shape.bundles * rows, a.near, a.ranges, a.x0, a.cuts, shape.nfibre, nx,
                      shape.nwave, rows, columns, shape.fibres)
         pixels = shape.bundles * rows * -(-columns // quality.ABREAST)
-        spots = a.near, a.ranges, a.single, a.x, a.y0, a.x0, a.cuts
-        counts = shape.nfibre, nx, ny * nx, shape.nwave, rows, columns, shape.fibres
+        spots = a.near, a.ranges, a.single, a.scale, a.x, a.y0, a.x0, a.cuts
+        counts = shape.nfibre, nx, ny, shape.nwave, rows, columns, shape.fibres
         if self.sizes.model:
             self._launch(quality.project, pixels, a.model, *spots, *counts)
         self._launch(quality.chi_square, pixels, a.chi, a.root, a.light, *spots, *counts, psferr)
-        self._launch(quality.weigh, shape.fibres * shape.nout, a.chi2pix, a.fraction, a.chi, a.single, a.y0, a.x0,
-                     a.cuts, shape.nfibre, nx, ny, shape.nwave, shape.nout, shape.first, rows, columns)
+        self._launch(quality.weigh, shape.fibres * shape.nout, a.chi2pix, a.fraction, a.chi, a.single, a.scale, a.y0,
+                     a.x0, a.cuts, shape.nfibre, nx, ny, shape.nwave, shape.nout, shape.first, rows, columns)
 
     def assemble(self, widths: DeviceArray) -> None:
         """The piece's rows of the frame; widths: of the bins, and their squares."""

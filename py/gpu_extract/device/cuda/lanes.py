@@ -8,7 +8,7 @@ from gpu_extract.device.cuda.text import eliminate, normal
 
 TILE = 192      # bins of a tile: a lane of 2456 bins is ten times shorter, with its halos
 MOST = 9, 12    # bins of the other fibre and rows of a spot that a lane of `couple` has in its registers
-TERMS = 77      # most terms times rows of one lane of add_core
+TERMS = 52      # most terms along x times rows that a lane of `make` has in its registers
 OF_PRODUCT, OF_SHARE = (5, 15), (8, 8)      # rows and columns of the blocks that a lane of these makes
 
 
@@ -38,10 +38,9 @@ def couple_numbers(hw: int, ny: int) -> tuple[int, int]:
     return -(-(2 * hw + 1) // couple_parts(hw)), -(-ny // -(-ny // MOST[1]))
 
 
-def rows_together(ny: int, nj: int, cut: bool) -> int:
-    """Rows of a spot that one lane of add_core makes, as even as can be: their terms stay in registers, and what a core
-    that is cut asks for."""
-    return -(-ny // -(-ny * (nj + 2 * cut) // TERMS))
+def rows_together(ny: int, terms: int) -> int:
+    """Rows of a spot that a lane of `make` makes together, as even as can be; terms: of its cores, along x."""
+    return -(-ny // -(-ny // max(TERMS // terms, 1)))
 
 
 def block_lanes(pairs: int, nwave: int, columns: int, block: tuple[int, int]) -> int:
@@ -51,5 +50,5 @@ def block_lanes(pairs: int, nwave: int, columns: int, block: tuple[int, int]) ->
 
 
 def fours(nwave: int) -> int:
-    """Lanes of transpose, carry and moved_by for a fibre or pair."""
+    """Lanes of transpose, rest, carry and moved_by for a fibre or pair."""
     return -(-nwave // eliminate.FOUR)

@@ -15,7 +15,7 @@
 #pragma once
 #include "recursions.h"
 
-constexpr int FOUR = 4;            // bins of a lane of transpose, remainder.carry and take
+constexpr int FOUR = 4;            // bins of a lane of transpose, rest, remainder.carry and take
 constexpr int STRETCHES = 16;      // of a diagonal, of which each has a lane that looks for the largest element
 constexpr int WIDER = -1;          // mark of a fibre that needs more diagonals of S than the narrowest band has
 
@@ -114,16 +114,24 @@ BLOCK(32) void coupling(index n, double *sizes, const double *tops, index hw, in
     sizes[n] = total;
 }
 
-// band = fibre j of the pairs of a depth, less what the fibre beyond it takes: a lane for every row.
+// band = fibre j of the pairs of a depth, less what the fibre beyond it takes: a lane for FOUR rows.
 BLOCK(64) void rest(index n, double *band, const double *blocks, const double *shares, const int *depth, index wanted,
                     index nwave, index hw, index half, index lanes, index size)
 {
-    index m = n % (2 * lanes), p = n / (2 * lanes), j = other(m, 1, lanes, size);
-    if (j < 0 || depth[m] != wanted)
+    index m = n % (2 * lanes), p = n / (2 * lanes) * FOUR, j = other(m, 1, lanes, size);
+    if (depth[m] != wanted || j < 0)
         return;
-    LOOP(index, a, 0, half + 1)
-        band[(p * (half + 1) + a) * 2 * lanes + m] =
-            own_element(blocks, p, a, j, hw, lanes) - shares[share_at(a, m / lanes, p, j, nwave, lanes)];
+    LOOP(index, a, 0, half + 1) {
+        double own[FOUR], taken[FOUR];
+        EACH(b, FOUR) {
+            bool there = p + b < nwave;
+            own[b] = there ? own_element(blocks, p + b, a, j, hw, lanes) : 0.0;
+            taken[b] = there ? shares[share_at(a, m / lanes, p + b, j, nwave, lanes)] : 0.0;
+        }
+        EACH(b, FOUR)
+            if (p + b < nwave)
+                band[((p + b) * (half + 1) + a) * 2 * lanes + m] = own[b] - taken[b];
+    }
 }
 
 // Elements H + 1 .. wide of the inverse's rows from those in the band, which lie in rows of `width`: a lane for every
@@ -291,13 +299,29 @@ BLOCK(64) void schur(index n, double *taken, double *band, const double *before,
     index i = n % lanes, p = n / lanes;
     if (!passes(gate, i, wanted))
         return;
-    FOUR_AT_ONCE
-    for (index a = 0; a <= half; a++) {
-        index at = (p * (reach + 1) + a) * lanes + i;
-        double both = shares[share_at(a, 0, p, i, nwave, lanes)] + shares[share_at(a, 1, p, i, nwave, lanes)];
-        double u = taken[at] = before ? before[at] + both : both;
-        if (band)
-            band[at] = own_element(blocks, p, a, i, hw, lanes) - u;
+    const double *low = shares + share_at(0, 0, p, i, nwave, lanes), *high = shares + share_at(0, 1, p, i, nwave, lanes);
+    const double *own = blocks + (p * (2 * hw + 1) + hw) * lanes + i;
+    index row = p * (reach + 1) * lanes + i;
+    int next = (int)(2 * nwave * lanes), step = (int)lanes;
+    ONE_BY_ONE
+    for (int first = 0; first <= (int)half; first += FOUR) {
+        double one[FOUR], other[FOUR], far[FOUR], whole[FOUR];
+        EACH(b, FOUR) {
+            int a = first + b;
+            bool there = a <= (int)half;
+            one[b] = there ? low[a * next] : 0.0;
+            other[b] = there ? high[a * next] : 0.0;
+            far[b] = there && before ? before[row + a * step] : 0.0;
+            whole[b] = there && band && a <= (int)hw ? own[a * step] : 0.0;
+        }
+        EACH(b, FOUR) {
+            int a = first + b;
+            double u = far[b] + (one[b] + other[b]);
+            if (a <= (int)half)
+                taken[row + a * step] = u;
+            if (a <= (int)half && band)
+                band[row + a * step] = whole[b] - u;
+        }
     }
 }
 

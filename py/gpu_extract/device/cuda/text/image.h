@@ -43,7 +43,7 @@ BLOCK(256) void whiten(index n, double *root, double *light, const Real *pixels,
 // What is seen of the pixels that are looked at: the largest ivar; the largest (ivar pix) pix where ivar is above 0; how
 // many pixels are illegal (ivar NaN, negative or infinite, or above 0 beside a pix that is no number). parts (bundles, 3,
 // lookers): of pixels c, c + lookers, ...
-constexpr int SEEN = 3, LOOKERS = 1024;
+constexpr int SEEN = 3, LOOKERS = 4096, GLIMPSES = 64;
 
 template <typename Real>
 BLOCK(128) void look(index n, double *parts, const Real *pixels, const index *places, index size, index lookers)
@@ -70,12 +70,18 @@ BLOCK(128) void look(index n, double *parts, const Real *pixels, const index *pl
     mine[2 * lookers] = illegal;
 }
 
-// seen (bundles, 3) = the largest of the parts: of the illegal ones that says whether there are any.
-BLOCK(32) void see(index n, double *seen, const double *parts, index lookers)
+// seen = the largest of `many` parts each, a multiple of 16: first GLIMPSES of a number that is asked for, then that, for
+// (bundles, 3). Of the illegal ones that says whether there are any.
+BLOCK(32) void see(index n, double *seen, const double *parts, index many)
 {
+    constexpr int AT_ONCE = 16;
     double most = 0.0;
-    FOUR_AT_ONCE
-    for (int c = 0; c < (int)lookers; c++)
-        most = parts[n * lookers + c] > most ? parts[n * lookers + c] : most;
+    LOOP(int, c, 0, (int)many / AT_ONCE) {
+        double values[AT_ONCE];
+        EACH(b, AT_ONCE)
+            values[b] = parts[n * many + c * AT_ONCE + b];
+        EACH(b, AT_ONCE)
+            most = values[b] > most ? values[b] : most;
+    }
     seen[n] = most;
 }

@@ -3,6 +3,7 @@
 // TEAMS: such a kernel, a template on the half-band and on T, the threads of a lane: one for half-bands below this number,
 // else as many as text.py says. A block is a warp.
 // KNOWN_BY_NOW: a number that was asked for is there; without it a compiler asks only where it is used, and waits.
+// ASKED_ANEW: what lies at a place is asked for again; without it a compiler may keep it from the turn before.
 #pragma once
 
 using index = long long;
@@ -19,6 +20,7 @@ using index = long long;
 #define ONE_BY_ONE _Pragma("unroll 1")
 #define FOUR_AT_ONCE _Pragma("unroll 4")
 #define KNOWN_BY_NOW(number) asm volatile("" : "+d"(number))
+#define ASKED_ANEW(place) asm volatile("" : "+l"(place))
 #define INFINITY (1.0 / 0.0)
 #else
 #include <cmath>
@@ -42,6 +44,7 @@ inline index lane_at(index turn, index count) { return (turn * lane_step % count
 #define ONE_BY_ONE
 #define FOUR_AT_ONCE
 #define KNOWN_BY_NOW(number)
+#define ASKED_ANEW(place)
 #endif
 
 #define BLOCK(lanes) LANE

@@ -1,7 +1,7 @@
 // Kernels: the normal equations as bands, and which bins are given up.
 //
-// Whitened spots are (fibres, sections, nx, ny, SECTION): bins of a section beside each other, their spots column by
-// column, so that lanes for bins read neighbours in memory whatever pixels they ask for.
+// Spots are (fibres, sections, nx, ny, SECTION): bins of a section beside each other, their spots column by column, so
+// that lanes for bins read neighbours in memory whatever pixels they ask for. The sum of a spot is 1 / scale.
 #pragma once
 #include "lanes.h"
 
@@ -21,10 +21,10 @@ LANE index spot_at(index f, int bin, index size, index nwave)
 // Entries of icov, (fibres, nd, 2 hw + 1, nwave): each the sum over the pixels that two whitened spots share, in the order
 // of columns and rows; of a fibre with itself the mirror image too. A lane takes a bin of fibre f and MANY of fibre f + d,
 // and goes through the columns of its own spot: ROWS of its numbers serve as many sums, and what lanes side by side ask
-// for of other spots lies side by side. y0, x0: (fibres, nwave).
+// for of other spots lies side by side. scale, y0, x0: (fibres, nwave).
 template <int MANY, int ROWS>
-BLOCK(64) void couple(index n, double *icov, const double *white, const int *y0, const int *x0, index nfibre, index nx,
-                      index ny, index nd, index hw, index nwave, index parts)
+BLOCK(64) void couple(index n, double *icov, const double *white, const double *scale, const int *y0, const int *x0,
+                      index nfibre, index nx, index ny, index nd, index hw, index nwave, index parts)
 {
     index rest = n / SECTION, d = rest / parts % nd, section = rest / (parts * nd) % sections_of(nwave);
     index f = rest / (parts * nd * sections_of(nwave)), from = f * nwave, to = (f + d) * nwave;
@@ -73,12 +73,13 @@ BLOCK(64) void couple(index n, double *icov, const double *white, const int *y0,
     }
     double *out = icov + (f * nd + d) * (2 * reach + 1) * nwave + bin;
     EACH(b, MANY) {
-        int k = first + b;
+        int k = first + b, other = bin + k;
         if (k > reach)
             continue;
-        out[(reach + k) * nwave] = sums[b];
+        double sum = both && 0 <= other && other < end ? sums[b] * scale[from + bin] * scale[to + other] : 0.0;
+        out[(reach + k) * nwave] = sum;
         if (d == 0 && k > 0)
-            out[(reach - k) * nwave + (bin + k) % end - bin] = bin + k < end ? sums[b] : 0.0;
+            out[(reach - k) * nwave + other % end - bin] = sum;
     }
 }
 

@@ -1,10 +1,11 @@
 // Kernels: the model on the pixels, chi2pix and pixmask_fraction.
 //
 // A pixel gathers the light of the spots that touch it, fibre by fibre and bin by bin: nothing is scattered, so that no
-// two lanes write to one place. Pixels of a bundle's cut-out are (columns, rows), rows fastest; spots (fibres, ny nx,
-// nwave); positions (fibres, nwave); cuts (bundles, 4).
+// two lanes write to one place. Pixels of a bundle's cut-out are (columns, rows), rows fastest; spots, and what makes
+// their sum 1, as in normal.h; positions (fibres, nwave); cuts (bundles, 4).
 #pragma once
 #include "image.h"
+#include "normal.h"
 
 // Which bins of a fibre touch a row of the cut-out: ranges (2, fibres, rows), the first bin and one past the last. Rows
 // ascend or descend along wavelength. A lane for each fibre and row.
@@ -66,15 +67,16 @@ BLOCK(32) void near_fibres(index n, int *near, const int *ranges, const int *x0,
     }
 }
 
-// The pixels of lane n: ABREAST of row `row` of bundle b, from `column` on; light: A x at them.
+// The pixels of lane n: ABREAST of row `row` of bundle b, from `column` on; light: A x at them. Of FEW bins everything is
+// asked for before any of it is used.
 struct Pixels {
     index b;
     int place, column, row, many;
     Cut cut;
     double light[ABREAST] = {};
 
-    LANE Pixels(index n, const int *near, const int *ranges, const float *single, const double *x, const int *y0,
-                const int *x0, const index *cuts, index nfibre, int nx, index lanes, index nwave, index rows,
+    LANE Pixels(index n, const int *near, const int *ranges, const float *single, const double *scale, const double *x,
+                const int *y0, const int *x0, const index *cuts, index nfibre, int nx, int ny, index nwave, index rows,
                 index columns, index fibres)
         : b(n / (groups_of(columns) * rows)), place((int)(n % (groups_of(columns) * rows))),
           column(place / (int)rows * ABREAST), row(place % (int)rows), many((int)columns - column), cut(cuts, b)
@@ -83,15 +85,23 @@ struct Pixels {
         LOOP(int, k, around % NEAR, stop) {
             index f = b * nfibre + k;
             int first = ranges[f * rows + row], last = ranges[(fibres + f) * rows + row];
-            const float *spots = single + f * lanes * nwave;
+            const float *spots = single + spot_at(f, 0, nx * ny, nwave);
             const int *tops = y0 + f * nwave, *lefts = x0 + f * nwave;
-            const double *given = x + f * nwave;
-            LOOP(int, j, first, last) {
-                int right = at - lefts[j], pixel = ((y - tops[j]) * nx + right) * (int)nwave + j;
-                double value = given[j];
-                EACH(c, ABREAST)
-                    if (0 <= right + c && right + c < nx)
-                        light[c] = fma(value, (double)spots[pixel + c * (int)nwave], light[c]);
+            const double *given = x + f * nwave, *scales = scale + f * nwave;
+            ONE_BY_ONE
+            for (int begin = first; begin < last; begin += FEW) {
+                double values[FEW];
+                float here[FEW][ABREAST];
+                EACH(b, FEW) {
+                    int j = begin + b < last ? begin + b : begin, right = at - lefts[j];
+                    int pixel = (int)spot_at(0, j, nx * ny, nwave) + (right * ny + y - tops[j]) * SECTION;
+                    values[b] = begin + b < last ? given[j] * scales[j] : 0.0;
+                    EACH(c, ABREAST)
+                        here[b][c] = (unsigned)(right + c) < (unsigned)nx ? spots[pixel + c * ny * SECTION] : 0.0f;
+                }
+                EACH(b, FEW)
+                    EACH(c, ABREAST)
+                        light[c] = fma(values[b], (double)here[b][c], light[c]);
             }
         }
     }
@@ -99,11 +109,11 @@ struct Pixels {
 };
 
 // The model image as images lie on the host: (bundles, rows, columns); 0 beyond the cut-out.
-BLOCK(128) void project(index n, double *model, const int *near, const int *ranges, const float *single, const double *x,
-                        const int *y0, const int *x0, const index *cuts, index nfibre, index nx, index lanes, index nwave,
-                        index rows, index columns, index fibres)
+BLOCK(128) void project(index n, double *model, const int *near, const int *ranges, const float *single, const double *scale,
+                        const double *x, const int *y0, const int *x0, const index *cuts, index nfibre, index nx, index ny,
+                        index nwave, index rows, index columns, index fibres)
 {
-    Pixels mine(n, near, ranges, single, x, y0, x0, cuts, nfibre, (int)nx, lanes, nwave, rows, columns, fibres);
+    Pixels mine(n, near, ranges, single, scale, x, y0, x0, cuts, nfibre, (int)nx, (int)ny, nwave, rows, columns, fibres);
     EACH(c, ABREAST)
         if (c < mine.many)
             model[(mine.b * rows + mine.row) * columns + mine.column + c] = mine.within(c) ? mine.light[c] : 0.0;
@@ -111,11 +121,11 @@ BLOCK(128) void project(index n, double *model, const int *near, const int *rang
 
 // chi = (pix - model)^2 W' of a pixel, 1/W' = 1/ivar + (psferr model)^2; -1 where nothing is known of it.
 BLOCK(128) void chi_square(index n, double *chi, const double *root, const double *light, const int *near,
-                           const int *ranges, const float *single, const double *x, const int *y0, const int *x0,
-                           const index *cuts, index nfibre, index nx, index lanes, index nwave, index rows, index columns,
-                           index fibres, double psferr)
+                           const int *ranges, const float *single, const double *scale, const double *x, const int *y0,
+                           const int *x0, const index *cuts, index nfibre, index nx, index ny, index nwave, index rows,
+                           index columns, index fibres, double psferr)
 {
-    Pixels mine(n, near, ranges, single, x, y0, x0, cuts, nfibre, (int)nx, lanes, nwave, rows, columns, fibres);
+    Pixels mine(n, near, ranges, single, scale, x, y0, x0, cuts, nfibre, (int)nx, (int)ny, nwave, rows, columns, fibres);
     EACH(c, ABREAST) {
         if (c >= mine.many)
             continue;
@@ -126,32 +136,35 @@ BLOCK(128) void chi_square(index n, double *chi, const double *root, const doubl
 }
 
 // One kept bin: chi2pix = A^T chi / A^T good and pixmask_fraction = 1 - A^T good, 1 exactly without a good pixel.
-BLOCK(64) void weigh(index n, double *chi2pix, double *fraction, const double *chi, const float *single, const int *y0,
-                     const int *x0, const index *cuts, index nfibre, index nx, index ny, index nwave, index nout,
-                     index begin, index rows, index columns)
+BLOCK(64) void weigh(index n, double *chi2pix, double *fraction, const double *chi, const float *single,
+                     const double *scale, const int *y0, const int *x0, const index *cuts, index nfibre, index nx,
+                     index ny, index nwave, index nout, index begin, index rows, index columns)
 {
     index f = n / nout, b = f / nfibre;
-    int j = (int)(n % nout + begin);
+    int j = (int)(n % nout + begin), high = (int)ny;
     Cut cut(cuts, b);
     int top = y0[f * nwave + j] - cut.top, left = x0[f * nwave + j] - cut.left;
-    const float *spot = single + f * nx * ny * nwave + j;
+    const float *spot = single + spot_at(f, j, nx * ny, nwave);
     const double *pixels = chi + b * columns * rows;
     double total = 0.0, seen = 0.0;
-    LOOP(int, p, 0, (int)ny) {
-        int row = top + p;
-        if (row < 0 || row >= cut.rows)
-            continue;
-        LOOP(int, q, 0, (int)nx) {
-            int column = left + q;
-            double here = 0 <= column && column < cut.columns ? pixels[column * (int)rows + row] : -1.0;
-            if (here >= 0.0) {
-                double value = spot[(p * (int)nx + q) * (int)nwave];
-                total = fma(value, here, total);
+    LOOP(int, x, larger(-left, 0), smaller(cut.columns - left, (int)nx)) {
+        const double *column = pixels + (left + x) * (int)rows + top;
+        ONE_BY_ONE
+        for (int first = 0; first < high; first += FEW) {
+            double here[FEW], values[FEW];
+            EACH(r, FEW) {
+                int y = first + r;
+                here[r] = y < high && (unsigned)(top + y) < (unsigned)cut.rows ? column[y] : -1.0;
+                values[r] = y < high ? (double)spot[(x * high + y) * SECTION] : 0.0;
+            }
+            EACH(r, FEW) {
+                double value = here[r] >= 0.0 ? values[r] : 0.0;
+                total = fma(value, here[r], total);
                 seen += value;
             }
         }
     }
-    double unseen = 1.0 - seen;
+    double unseen = 1.0 - seen * scale[f * nwave + j];
     chi2pix[n] = seen > 0.0 ? total / seen : 0.0;
     fraction[n] = seen > 0.0 ? (unseen < 0.0 ? 0.0 : unseen > 1.0 ? 1.0 : unseen) : 1.0;
 }

@@ -1,8 +1,7 @@
 // Kernels: spots of the Gauss-Hermite PSFs, the same sums as in spots.simd_spots, lanes along wavelength.
 //
-// A spot is hy^T G hx: profiles along y and x, and the small matrix G of Gauss-Hermite coefficients. What lies between
-// the steps is scratch of one bundle at a time, (fibres, numbers, bins), bins fastest, and stays in the device's
-// second-level cache for the most part. Who works on a bin works on as much of it as its registers hold.
+// A spot is hy^T G hx: profiles along y and x, and the small matrix G of Gauss-Hermite coefficients. A lane makes the spot
+// of a bin from its numbers: hy^T G stays in registers, and hx is made column by column.
 #pragma once
 #include "image.h"
 #include "normal.h"
@@ -12,16 +11,16 @@
 constexpr int CENTRE_Y = 0, CENTRE_X = 1, CORES = 2, TAIL = 8;
 
 // numbers = all Legendre series at TOGETHER bins, an eighth of a fibre apart: (fibres, nseries, nwave). series: (all
-// fibres, nseries, ncoef); basis: (ndomain, ncoef, nwave); domain: where each one's series begin, and their end, then
-// the series domain by domain.
+// fibres, nseries, ncoef); starts: each bundle's first fibre among these; basis: (ndomain, ncoef, nwave); domain: where
+// each one's series begin, and their end, then the series domain by domain.
 constexpr int TOGETHER = 8;
 
 template <int NCOEF>
 BLOCK(128) void evaluate(index n, double *numbers, const double *series, const index *domain, const double *basis,
-                         index begin, index nseries, index ndomain, index nwave)
+                         const index *starts, index nfibre, index nseries, index ndomain, index nwave)
 {
     int apart = (int)(nwave + TOGETHER - 1) / TOGETHER, j = (int)(n % apart);
-    index f = n / apart;
+    index f = n / apart, known = starts[f / nfibre] + f % nfibre;
     LOOP(int, d, 0, (int)ndomain) {
         double values[NCOEF][TOGETHER];
         EACH(k, NCOEF)
@@ -29,7 +28,7 @@ BLOCK(128) void evaluate(index n, double *numbers, const double *series, const i
                 values[k][b] = j + b * apart < (int)nwave ? basis[(d * NCOEF + k) * nwave + j + b * apart] : 0.0;
         LOOP(int, at, (int)domain[d], (int)domain[d + 1]) {
             int s = (int)domain[ndomain + 1 + at];
-            const double *row = series + ((begin + f) * nseries + s) * NCOEF;
+            const double *row = series + (known * nseries + s) * NCOEF;
             double total[TOGETHER] = {};
             EACH(k, NCOEF) {
                 double coefficient = row[k];
@@ -57,153 +56,135 @@ template <int N> LANE void antiderivatives(double (&values)[N], double u)
     }
 }
 
-// profiles = integrals of the terms of one axis over `count` pixels: rows (term, pixel) from `place` on, bins fastest.
-template <int N>
-LANE void along(double *profiles, int count, double edge, double scale, index nwave)
-{
-    double low[N], high[N];
-    antiderivatives<N>(low, edge * scale);
-    LOOP(int, p, 0, count) {
-        antiderivatives<N>(high, (edge + (p + 1)) * scale);
+// The integrals of N terms over the pixels of one axis, one after the other.
+template <int N> struct Along {
+    double low[N], edge, scale, done = 0.0;      // at the lower edge of the next pixel
+
+    LANE Along(double edge, double scale) : edge(edge), scale(scale) { antiderivatives<N>(low, edge * scale); }
+    LANE void next(double (&profile)[N])
+    {
+        double high[N];
+        done += 1.0;
+        antiderivatives<N>(high, (edge + done) * scale);
         EACH(k, N) {
-            profiles[(k * count + p) * nwave] = high[k] - low[k];
+            profile[k] = high[k] - low[k];
             low[k] = high[k];
         }
     }
-}
+};
 
-// The profiles of a core with NJ terms along y and NI along x, of one bin: (fibres, width, nwave), hy, then hx. The
-// first lanes do y, the others x.
-template <int NJ, int NI>
-BLOCK(128) void profile(index n, double *profiles, const double *numbers, const int *y0, const int *x0, index core,
-                        index ny, index nx, index width, index nseries, index nwave, index fibres)
-{
-    index bin = n % (fibres * nwave), f = bin / nwave, j = bin % nwave;
-    const double *mine = numbers + f * nseries * nwave + j;
-    double *place = profiles + f * width * nwave + j;
-    if (n < fibres * nwave)
-        along<NJ>(place, (int)ny, y0[bin] - mine[CENTRE_Y * nwave] - 0.5, 1.0 / mine[(CORES + 3 * core) * nwave], nwave);
-    else
-        along<NI>(place + NJ * ny * nwave, (int)nx, x0[bin] - mine[CENTRE_X * nwave] - 0.5,
-                  1.0 / mine[(CORES + 3 * core + 1) * nwave], nwave);
-}
+// Rows of a core with NJ terms along y and NI along x, hy^T G hx, of one bin, column by column. CUT: whether it is 0 where
+// uy^2 + ux^2 >= nsig^2. mine: of the bin's numbers; first: of the core's coefficients; y, x: of the first row and column
+// from the centre. A core with no terms is none.
+template <int NJ, int NI, int CUT, int ROWS> struct CoreRows {
+    double terms[NI][ROWS] = {}, far[CUT ? ROWS : 1], x, most, wide;      // hy^T G; uy^2, nsig^2, sigma x
+    Along<NI> columns;
 
-// mixed[j nx + x] = sum_i G[j, i] hx[i, x] of one bin; first: of the core's coefficients among the numbers.
-template <int NJ, int NI>
-BLOCK(128) void mix(index n, double *mixed, const double *numbers, const double *profiles, index first, index ny, index nx,
-                    index width, index depth, index nseries, index nwave)
-{
-    index f = n / nwave, j = n % nwave;
-    const double *given = numbers + (f * nseries + first) * nwave + j;
-    const double *hx = profiles + (f * width + NJ * ny) * nwave + j;
-    double *out = mixed + f * depth * nwave + j;
-    double g[NJ][NI];
-    EACH(k, NJ)
+    LANE CoreRows(const double *mine, index core, index first, double y, double x, index nwave)
+        : x(x), wide(mine[(CORES + 3 * core + 1) * nwave]), columns(x - 0.5, 1.0 / wide)
+    {
+        double high = mine[(CORES + 3 * core) * nwave], nsig = CUT ? mine[(CORES + 3 * core + 2) * nwave] : 0.0;
+        Along<NJ> rows(y - 0.5, 1.0 / high);
+        LOOP(int, r, 0, ROWS) {      // not written out, since compilers would work on all rows at once
+            double hy[NJ], row[NI] = {}, uy = CUT ? (y + r) / high : 0.0;
+            index given = first * nwave;
+            ASKED_ANEW(given);
+            rows.next(hy);
+            EACH(j, NJ)
+                EACH(i, NI)
+                    row[i] = fma(mine[given + (j * NI + i) * nwave], hy[j], row[i]);
+            EACH(i, NI)
+                push_back(terms[i], row[i]);
+            if (CUT)
+                push_back(far, uy * uy);
+        }
+        most = nsig * nsig;
+    }
+    LANE void add_column(double (&total)[ROWS])
+    {
+        double hx[NI], own[CUT ? ROWS : 1] = {}, ux = CUT ? (x + columns.done) / wide : 0.0;
+        columns.next(hx);
         EACH(i, NI)
-            g[k][i] = given[(k * NI + i) * nwave];
-    LOOP(int, x, 0, (int)nx) {
-        double total[NJ] = {};
-        EACH(i, NI) {
-            double here = hx[(i * nx + x) * nwave];
-            EACH(k, NJ)
-                total[k] = fma(g[k][i], here, total[k]);
-        }
-        EACH(k, NJ)
-            out[(k * nx + x) * nwave] = total[k];
-    }
-}
-
-// Some rows of a core's pixels; raw: as whitened spots (normal.h), set by the first core, added to by the second. CUT:
-// whether the core is 0 where uy^2 + ux^2 >= nsig^2.
-template <int NJ, int CORE, int CUT, int ROWS_TOGETHER>
-BLOCK(128) void add_core(index n, double *raw, const double *numbers, const double *profiles, const double *mixed,
-                         const int *y0, const int *x0, index ny, index nx, index width, index depth, index nseries,
-                         index nwave, index fibres)
-{
-    index places = places_of(nwave), f = n / places % fibres, j = n % places, bin = f * nwave + j;
-    int top = (int)(n / (fibres * places)) * ROWS_TOGETHER;
-    if (j >= nwave)
-        return;
-    const double *hy = profiles + f * width * nwave + j, *given = mixed + f * depth * nwave + j;
-    const double *mine = numbers + f * nseries * nwave + j;
-    double *out = raw + spot_at(f, (int)j, ny * nx, nwave), terms[NJ][ROWS_TOGETHER];
-    EACH(k, NJ)
-        EACH(r, ROWS_TOGETHER)
-            terms[k][r] = top + r < (int)ny ? hy[(k * ny + top + r) * nwave] : 0.0;
-    LOOP(int, x, 0, (int)nx) {
-        double total[ROWS_TOGETHER] = {};
-        EACH(k, NJ) {
-            double here = given[(k * nx + x) * nwave];
-            EACH(r, ROWS_TOGETHER)
-                total[r] = fma(terms[k][r], here, total[r]);
-        }
-        EACH(r, ROWS_TOGETHER) {
-            int y = top + r;
-            if (y >= (int)ny)
-                continue;
-            double *pixel = out + (x * (int)ny + y) * SECTION;
-            if (CUT) {
-                const double *size = mine + (CORES + 3 * CORE) * nwave;
-                double uy = (y0[bin] - mine[CENTRE_Y * nwave] + y) / size[0];
-                double ux = (x0[bin] - mine[CENTRE_X * nwave] + x) / size[nwave], most = size[2 * nwave];
-                total[r] = fma(ux, ux, uy * uy) >= most * most ? 0.0 : total[r];
+            EACH(r, ROWS) {
+                double &sum = CUT ? own[CUT ? r : 0] : total[r];
+                sum = fma(terms[i][r], hx[i], sum);
             }
-            *pixel = CORE ? *pixel + total[r] : total[r];
-        }
+        EACH(r, CUT ? ROWS : 0)
+            total[r] += fma(ux, ux, far[CUT ? r : 0]) >= most ? 0.0 : own[CUT ? r : 0];
     }
-}
+};
+template <int CUT, int ROWS> struct CoreRows<0, 0, CUT, ROWS> {
+    LANE CoreRows(const double *, index, index, double, double, index) {}
+    LANE void add_column(double (&)[ROWS]) {}
+};
 
-// raw += amp r2 / (core^2 + r2)^(1 + index / 2), the power-law tail, r2 in units of its scales; a lane for each pixel and
-// place of a bin.
-BLOCK(128) void add_tail(index n, double *raw, const double *numbers, const int *y0, const int *x0, index nx, index ny,
-                         index nseries, index nwave)
+// amp r2 / (core^2 + r2)^(1 + index / 2), the power-law tail, r2 in units of its scales, at a pixel that is so far from the
+// centre.
+LANE double tail_at(const double *tail, double dy, double dx, index nwave)
 {
-    index size = nx * ny, rest = n / SECTION, f = rest / size / sections_of(nwave);
-    index j = rest / size % sections_of(nwave) * SECTION + n % SECTION;
-    int p = (int)(rest % size);
-    if (j >= nwave)
-        return;
-    const double *mine = numbers + f * nseries * nwave + j, *tail = mine + TAIL * nwave;
-    double core = tail[nwave], power = -1.0 - 0.5 * tail[4 * nwave];
-    double dx = (x0[f * nwave + j] - mine[CENTRE_X * nwave] + p / (int)ny) * tail[2 * nwave];
-    double dy = (y0[f * nwave + j] - mine[CENTRE_Y * nwave] + p % (int)ny) * tail[3 * nwave];
-    double r2 = dx * dx + dy * dy;
-    raw[n] += tail[0] * r2 * exp(power * log(core * core + r2));
+    double core = tail[nwave], power = -1.0 - 0.5 * tail[4 * nwave], x = dx * tail[2 * nwave], y = dy * tail[3 * nwave];
+    double r2 = x * x + y * y;
+    return tail[0] * r2 * exp(power * log(core * core + r2));
 }
 
-// Clip a spot at 0, give it the sum 1, and look through it at the pixels: whitened spots, weight and right side; a lane
-// for each place of a bin.
+// The spot of a bin, clipped at 0, ROWS of its rows at a time, column by column, and what is seen of the pixels through it.
+// Its sum is not 1: what makes it so is `scale`, which those who ask for spots have to bear in mind.
 //
-// white: the raw spot on entry, then spot times sqrt(ivar) (normal.h); single: (fibres, ny nx, nwave), the spot; sums:
-// (2, fibres, nwave), A^T W 1 and A^T W p; root, light: of whiten.
-BLOCK(64) void finish(index n, double *white, float *single, double *sums, const double *root, const double *light,
-                      const int *y0, const int *x0, const index *cuts, index nfibre, index nx, index ny, index nwave,
-                      index rows, index columns, index fibres)
+// single: the spot, white: times sqrt(ivar), both as in normal.h; scale: (fibres, nwave); sums: (2, fibres, nwave), A^T W 1
+// and A^T W p of the spot whose sum is 1; numbers: (fibres, nseries, nwave); first, second: of both cores' coefficients;
+// root, light: of whiten.
+template <int NJ, int NI, int CUT, int NJ2, int NI2, int CUT2, int TAILED, int ROWS>
+BLOCK(64) void make(index n, double *white, float *single, double *scale, double *sums, const double *numbers,
+                    const double *root, const double *light, const int *y0, const int *x0, const index *cuts, index first,
+                    index second, index nfibre, index nx, index ny, index nseries, index nwave, index rows, index columns,
+                    index fibres)
 {
-    index places = places_of(nwave), f = n / places, j = n % places, bin = f * nwave + j, size = ny * nx;
+    index places = places_of(nwave), f = n / places, j = n % places, bin = f * nwave + j;
     if (j >= nwave)
         return;
-    double *spot = white + spot_at(f, (int)j, size, nwave), total = 0.0, weight = 0.0, rhs = 0.0;
-    FOUR_AT_ONCE
-    for (int p = 0; p < (int)size; p++)
-        total += larger(spot[p * SECTION], 0.0);
-    double scale = total > 0.0 ? 1.0 / total : 0.0;
+    const double *mine = numbers + f * nseries * nwave + j;
+    double y = y0[bin] - mine[CENTRE_Y * nwave], x = x0[bin] - mine[CENTRE_X * nwave];
     Cut cut(cuts, f / nfibre);
-    int top = y0[bin] - cut.top, left = x0[bin] - cut.left;
-    float *kept = single + f * size * nwave + j;
-    index begin = f / nfibre * columns * rows;
-    FOUR_AT_ONCE
-    for (int p = 0, y = 0, x = 0; p < (int)size; p++) {
-        bool there = cut.holds(top + y, left + x), last = y == (int)ny - 1;
-        index at = begin + (left + x) * rows + top + y;
-        double value = larger(spot[p * SECTION], 0.0) * scale, r = there ? root[at] : 0.0, l = there ? light[at] : 0.0;
-        kept[(y * nx + x) * nwave] = (float)value;
-        spot[p * SECTION] = value = there ? value * r : 0.0;
-        weight += value * r;
-        rhs += value * l;
-        y = last ? 0 : y + 1;
-        x += last;
+    int row = y0[bin] - cut.top, column = x0[bin] - cut.left, high = (int)ny;
+    index place = spot_at(f, (int)j, ny * nx, nwave), pixel = (f / nfibre * columns + column) * rows + row;
+    double total = 0.0, weight = 0.0, rhs = 0.0;
+    LOOP(int, top, 0, high) {
+        CoreRows<NJ, NI, CUT, ROWS> core(mine, 0, first, y + top, x, nwave);
+        CoreRows<NJ2, NI2, CUT2, ROWS> other(mine, 1, second, y + top, x, nwave);
+        LOOP(int, p, 0, (int)nx) {
+            bool there = 0 <= column + p && column + p < cut.columns;
+            index at = pixel + p * rows + top, to = place + (p * high + top) * SECTION;
+            double values[ROWS] = {};
+            core.add_column(values);
+            other.add_column(values);
+            UNROLLED
+            for (int g = 0; g < ROWS; g += FEW) {
+                double roots[FEW], lights[FEW];
+                bool seen[FEW];
+                EACH(r, FEW) {
+                    int below = top + g + r;
+                    seen[r] = there && g + r < ROWS && below < high && (unsigned)(row + below) < (unsigned)cut.rows;
+                    roots[r] = seen[r] ? root[at + g + r] : 0.0;
+                    lights[r] = seen[r] ? light[at + g + r] : 0.0;
+                }
+                EACH(r, FEW) {
+                    int n = (g + r) % ROWS;
+                    if (g + r >= ROWS || top + n >= high)
+                        continue;
+                    if (TAILED)
+                        values[n] += tail_at(mine + TAIL * nwave, y + (top + n), x + p, nwave);
+                    double value = larger(values[n], 0.0), whitened = seen[r] ? value * roots[r] : 0.0;
+                    total += value;
+                    weight = fma(whitened, roots[r], weight);
+                    rhs = fma(whitened, lights[r], rhs);
+                    single[to + n * SECTION] = (float)value;
+                    white[to + n * SECTION] = whitened;
+                }
+            }
+        }
+        top += ROWS - 1;
     }
-    sums[bin] = weight;
-    sums[fibres * nwave + bin] = rhs;
+    double one = scale[bin] = total > 0.0 ? 1.0 / total : 0.0;
+    sums[bin] = weight * one;
+    sums[fibres * nwave + bin] = rhs * one;
 }
