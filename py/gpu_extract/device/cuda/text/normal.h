@@ -23,8 +23,8 @@ LANE index spot_at(index f, int bin, index size, index nwave)
 // and goes through the columns of its own spot: ROWS of its numbers serve as many sums, and what lanes side by side ask
 // for of other spots lies side by side. scale, y0, x0: (fibres, nwave).
 template <int MANY, int ROWS>
-BLOCK(64) void couple(index n, double *icov, const double *white, const double *scale, const int *y0, const int *x0,
-                      index nfibre, index nx, index ny, index nd, index hw, index nwave, index parts)
+BLOCK(256) void couple(index n, double *icov, const double *white, const double *scale, const int *y0, const int *x0,
+                       index nfibre, index nx, index ny, index nd, index hw, index nwave, index parts)
 {
     index rest = n / SECTION, d = rest / parts % nd, section = rest / (parts * nd) % sections_of(nwave);
     index f = rest / (parts * nd * sections_of(nwave)), from = f * nwave, to = (f + d) * nwave;
@@ -63,8 +63,10 @@ BLOCK(64) void couple(index n, double *icov, const double *white, const double *
                     if (row <= -FEW - g || row + g >= high)
                         continue;
                     double there[FEW];
-                    EACH(r, FEW)
-                        there[r] = g + r < ROWS && (unsigned)(row + g + r) < (unsigned)high ? theirs[(g + r) * SECTION] : 0.0;
+                    EACH(r, FEW) {
+                        bool shared = g + r < ROWS && (unsigned)(row + g + r) < (unsigned)high;
+                        there[r] = shared ? theirs[(g + r) * SECTION] : 0.0;
+                    }
                     EACH(r, FEW)
                         sums[b] = g + r < ROWS ? fma(here[(g + r) % ROWS], there[r], sums[b]) : sums[b];
                 }

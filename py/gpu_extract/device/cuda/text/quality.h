@@ -120,7 +120,7 @@ BLOCK(128) void project(index n, double *model, const int *near, const int *rang
 }
 
 // chi = (pix - model)^2 W' of a pixel, 1/W' = 1/ivar + (psferr model)^2; -1 where nothing is known of it.
-BLOCK(128) void chi_square(index n, double *chi, const double *root, const double *light, const int *near,
+BLOCK(256) void chi_square(index n, double *chi, const double *root, const double *light, const int *near,
                            const int *ranges, const float *single, const double *scale, const double *x, const int *y0,
                            const int *x0, const index *cuts, index nfibre, index nx, index ny, index nwave, index rows,
                            index columns, index fibres, double psferr)
