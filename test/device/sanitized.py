@@ -17,7 +17,7 @@ from decorrelate.cases import make_bundle
 from device import test_teams, test_text_kernels
 from device.device_case import with_device
 from device.pieces import decorrelate, shape_of
-from device.test_sweeps import test_preconditioner
+from device.test_sweeps import test_gauge, test_preconditioner
 from gpu_extract.device.cuda import lanes
 from gpu_extract.device.cuda.text import eliminate
 from gpu_extract.device.device_banded import BandedCore
@@ -43,19 +43,22 @@ if "--plain" not in sys.argv:
 for garbage, order in ((0x00, 0.0), (0x7F, 0.382), (0xFF, 0.618)):
     print(digest(garbage, order), flush=True)
 test_preconditioner()
+test_gauge()
 for half in (13, 29):
     test_teams.test_as_one_thread(half)
     test_teams.test_definite(half, 1 - 1e-6)
     test_teams.test_poles(half, 5, 10.0, 17)
-for most, hw in ((9, 4), (2, 6)):
+for most, hw in (((9, 12), 4), ((3, 5), 6)):
     with pytest.MonkeyPatch.context() as patched:
-        test_text_kernels.test_couple(5, hw, most, patched)
+        test_text_kernels.test_couple(7, hw, most, patched)
 test_text_kernels.test_pixels()
+for distance in (1, 2):
+    test_text_kernels.test_what_the_band_does_not_hold(distance)
 test_text_kernels.test_middles()
 test_text_kernels.test_between(5)
 for dtype in (test_text_kernels.np.float32, test_text_kernels.np.float64):
     test_text_kernels.test_look(dtype)
-for cut in (0, 1):
-    test_text_kernels.test_spots(cut)
+for cores, tail, rows in ((((3, 5, 0), (0, 0, 0)), 0, 5), (((2, 3, 0), (4, 2, 1)), 1, 2)):
+    test_text_kernels.test_spots(cores, tail, rows)
 for distance, wanted in ((1, 0), (2, 0), (1, 2), (1, eliminate.WIDER)):
     test_text_kernels.test_product_and_share(distance, wanted)

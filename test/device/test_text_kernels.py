@@ -251,11 +251,11 @@ def test_what_the_band_does_not_hold(distance: int) -> None:
     table[0, 0] = many + 2
     found, taken = rng.random((nwave, kept, lanes, many)), rng.random((nwave, half + 3, lanes))
     moved, own = np.full((nwave, sides, 2 * lanes, many), np.nan), np.full((3, 2 * lanes), -7, np.int32)
-    run_lanes(remainder.carry.sized(hw), moved[0].size * fours(nwave), 1, (
+    run_lanes(remainder.carry.sized(hw), 2 * lanes * many * fours(nwave), 1, (
         moved, own, found, blocks, sizes, depth, facts, flags, table, group, 0.1, distance, kept, nwave, lanes, size))
     solved, beyond = rng.random(moved.shape), rng.random((nwave, sides, lanes, many))
     before = beyond.copy()
-    run_lanes(remainder.take.sized(hw), beyond[0].size * fours(nwave), 1, (
+    run_lanes(remainder.take.sized(hw), lanes * many * fours(nwave), 1, (
         beyond, solved, found, taken, blocks, sizes, depth, facts, flags, table, halves, group, 0.1, distance, kept, nwave,
         half + 2, lanes, size))
     for i, r, k in pairs_of(range(lanes), range(sides), range(many)):

@@ -295,7 +295,7 @@ class _Run:
     def beyond(self, group: int) -> None:
         """What S has beyond its band, times what the poles of a group have made of 1 and x."""
         s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
-        of, vectors = ("facts", "flags", "poles"), sweeps.GROUP * sweeps.SIDES * fibres
+        of, vectors = ("facts", "flags", "poles"), sweeps.GROUP * fibres
         for distance in range(1, s.nd):
             where, blocks = (self.limits.distant, distance, sizes.kept, s.nwave), self.blocks(distance)
             self.launch(remainder.carry.sized(s.hw), 2 * fours(s.nwave) * vectors, "moved", "own", "found", blocks, "sizes",

@@ -191,25 +191,6 @@ struct BlockOfPair {
     }
 };
 
-// total += G v at FOUR bins from p on: element (p, r) of G lies at g[p row + r column], v_r at v[r step].
-template <int H>
-LANE void add_product(double (&total)[FOUR], const double *g, index row, index column, const double *v, index step, int p,
-                      int nwave)
-{
-    double here[FOUR];
-    EACH(b, FOUR)
-        here[b] = 0 <= p + b - H && p + b - H < nwave ? v[(p + b - H) * step] : 0.0;
-    FOUR_AT_ONCE
-    for (int k = -H; k <= H; k++) {
-        EACH(b, FOUR) {
-            int r = p + b + k;
-            total[b] += (0 <= r && r < nwave && p + b < nwave ? g[(p + b) * row + r * column] : 0.0) * here[b];
-        }
-        int next = p + FOUR + k;
-        push_back(here, 0 <= next && next < nwave ? v[next * step] : 0.0);
-    }
-}
-
 // V = G Z, rows of 2 H + half + 1 elements V[p, p + s] at s + H: a block of P rows and Q columns. Z: rows of `width`.
 template <int H>
 BLOCK(256) void product(index n, double *v, const double *blocks, const double *inverse, const double *sizes,

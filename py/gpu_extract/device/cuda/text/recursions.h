@@ -63,16 +63,6 @@ struct Around {
     }
 };
 
-// Row j of a band matrix, cut after `half` diagonals, times a vector.
-LANE double times(const Read &band, const Read &vector, int j, int half, int nwave)
-{
-    double total = band.at(j, 0) * vector.one(j);
-    ONE_BY_ONE
-    for (int a = 1; a <= half; a += Around::PAIRS)
-        Around::of(band, a, half, j, nwave).add_products(total, Around::of_vector(vector, a, half, j, nwave));
-    return total;
-}
-
 struct Write {
     double *first;
     index row, element;

@@ -21,6 +21,56 @@ struct Vector {
     }
 };
 
+// Vectors of both sides of a pole: row j of side r is first[j row + r between].
+struct Both {
+    const double *first;
+    index row, between;
+
+    LANE Both(const double *vectors, index pole, index lane, index lanes, index kept = SIDES)
+        : first(vectors + lane * Pole::GROUP + pole), row(kept * lanes * Pole::GROUP), between(lanes * Pole::GROUP)
+    {
+    }
+    LANE Read side(index r) const { return {first + r * between, row, 1}; }
+};
+
+// total += G v at FOUR bins from p on, of both sides: element (p, r) of G lies at g[p row + r column]. What a pole's lanes
+// read of G serves two vectors.
+template <int H>
+LANE void add_products(double (&total)[SIDES][FOUR], const double *g, index row, index column, const Both &v, int p,
+                       int nwave)
+{
+    double here[SIDES][FOUR];
+    EACH(side, SIDES)
+        EACH(b, FOUR)
+            here[side][b] = 0 <= p + b - H && p + b - H < nwave ? v.first[side * v.between + (p + b - H) * v.row] : 0.0;
+    FOUR_AT_ONCE
+    for (int k = -H; k <= H; k++) {
+        int next = p + FOUR + k;
+        EACH(b, FOUR) {
+            int r = p + b + k;
+            double value = 0 <= r && r < nwave && p + b < nwave ? g[(p + b) * row + r * column] : 0.0;
+            EACH(side, SIDES)
+                total[side][b] += value * here[side][b];
+        }
+        EACH(side, SIDES)
+            push_back(here[side], 0 <= next && next < nwave ? v.first[side * v.between + next * v.row] : 0.0);
+    }
+}
+
+// total += row j of a band matrix, cut after `half` diagonals, times the vectors of both sides.
+LANE void add_row(double (&total)[SIDES], const Read &band, const Both &v, int j, int half, int nwave)
+{
+    double diagonal = band.at(j, 0);
+    EACH(side, SIDES)
+        total[side] += diagonal * v.side(side).one(j);
+    ONE_BY_ONE
+    for (int a = 1; a <= half; a += Around::PAIRS) {
+        Around own = Around::of(band, a, half, j, nwave);
+        EACH(side, SIDES)
+            own.add_products(total[side], Around::of_vector(v.side(side), a, half, j, nwave));
+    }
+}
+
 // Poles of a group that a fibre has.
 LANE index poles_of(const Fibre &fibre, const double *table, index group)
 {
@@ -28,37 +78,32 @@ LANE index poles_of(const Fibre &fibre, const double *table, index group)
     return left < 0 ? 0 : smaller(left, Pole::GROUP);
 }
 
-// What of row 0 of a vector that the poles have left: the next row is `kept` lanes further.
-LANE const double *found_at(const double *found, const Vector &mine, index fibre, index lanes)
-{
-    return found + (mine.side * lanes + fibre) * Pole::GROUP + mine.pole;
-}
-
-// moved = G^T v of the pairs at a distance. own: rows of one integer a pair: the lane of the factor that solves for it
-// (`substitute`) where j is eliminated as it stands, that in a chain, -1 where there is none; how many poles there are.
+// moved = G^T v of the pairs at a distance, of both sides. own: rows of one integer a pair: the lane of the factor that
+// solves for it (`substitute`) where j is eliminated as it stands, that in a chain, -1 where there is none; how many poles
+// there are.
 template <int H>
 BLOCK(64) void carry(index n, double *moved, int *own, const double *found, const double *blocks, const double *sizes,
                      const int *depth, double *facts, int *flags, const double *table, index group, double distant,
                      index distance, index kept, index nwave, index lanes, index size)
 {
-    Vector mine(n, 2 * lanes);
-    int q = (int)mine.part * FOUR;
-    Pair<H> pair(mine.lane, blocks, sizes, depth, 0, distant, distance, lanes, size);
+    index pole = n % Pole::GROUP, m = n / Pole::GROUP % (2 * lanes);
+    int q = (int)(n / (Pole::GROUP * 2 * lanes)) * FOUR;
+    Pair<H> pair(m, blocks, sizes, depth, 0, distant, distance, lanes, size);
     index poles = pair.j < 0 ? 0 : poles_of(Fibre{facts, flags, pair.i, lanes}, table, group);
-    if (q == 0 && mine.side == 0 && mine.pole == 0) {
-        bool chained = distance == 1 && depth[mine.lane] > 0;
-        own[mine.lane] = poles > 0 && !chained ? (int)pair.j : -1;
-        own[2 * lanes + mine.lane] = poles > 0 && chained ? (int)mine.lane : -1;
-        own[4 * lanes + mine.lane] = (int)poles;
+    if (q == 0 && pole == 0) {
+        bool chained = distance == 1 && depth[m] > 0;
+        own[m] = poles > 0 && !chained ? (int)pair.j : -1;
+        own[2 * lanes + m] = poles > 0 && chained ? (int)m : -1;
+        own[4 * lanes + m] = (int)poles;
     }
-    if (mine.pole >= poles)
+    if (pole >= poles)
         return;
-    double total[FOUR] = {};
-    add_product<H>(total, pair.g, pair.column, pair.row, found_at(found, mine, pair.i, lanes),
-                   kept * lanes * Pole::GROUP, q, (int)nwave);
-    EACH(b, FOUR)
-        if (q + b < (int)nwave)
-            moved[(q + b) * mine.row + mine.at] = total[b];
+    double total[SIDES][FOUR] = {};
+    add_products<H>(total, pair.g, pair.column, pair.row, Both(found, pole, pair.i, lanes, kept), q, (int)nwave);
+    EACH(side, SIDES)
+        EACH(b, FOUR)
+            if (q + b < (int)nwave)
+                moved[(((q + b) * SIDES + side) * 2 * lanes + m) * Pole::GROUP + pole] = total[side][b];
 }
 
 // y = L^-1 of what is given, of the vectors of pairs that `own` has in its row `chained`. A substitution forgets half
@@ -89,36 +134,44 @@ BLOCK(32) void resubstitute(index n, double *x, const double *y, const double *l
                          cut.below(halo, i, lanes));
 }
 
-// beyond = E v: what the band of U does to v at first (distance 1), less what the pairs at a distance do.
+// beyond = E v, of both sides: what the band of U does to v at first (distance 1), less what the pairs at a distance do.
 template <int H>
-BLOCK(64) void take(index n, double *beyond, const double *moved, const double *found, const double *taken,
+BLOCK(192) void take(index n, double *beyond, const double *moved, const double *found, const double *taken,
                     const double *blocks, const double *sizes, const int *depth, double *facts, int *flags,
                     const double *table, const int *halves, index group, double distant, index distance, index kept,
                     index nwave, index reach, index lanes, index size)
 {
-    Vector mine(n, lanes);
-    index i = mine.lane;
-    int p = (int)mine.part * FOUR;
+    index pole = n % Pole::GROUP, i = n / Pole::GROUP % lanes, row = SIDES * lanes * Pole::GROUP;
+    int p = (int)(n / (Pole::GROUP * lanes)) * FOUR;
     Fibre fibre{facts, flags, i, lanes};
-    if (mine.pole >= poles_of(fibre, table, group))
+    if (pole >= poles_of(fibre, table, group))
         return;
-    double total[FOUR] = {}, *to = beyond + p * mine.row + mine.at;
-    LOOP(index, side, 0, 2) {
-        index m = side * lanes + i;
+    double taken_by[SIDES][FOUR] = {};
+    LOOP(index, way, 0, 2) {
+        index m = way * lanes + i;
         Pair<H> pair(m, blocks, sizes, depth, 0, distant, distance, lanes, size);
         if (pair.j >= 0)
-            add_product<H>(total, pair.g, pair.row, pair.column, moved + (mine.side * 2 * lanes + m) * Pole::GROUP + mine.pole,
-                           2 * mine.row, p, (int)nwave);
+            add_products<H>(taken_by, pair.g, pair.row, pair.column, Both(moved, pole, m, 2 * lanes), p, (int)nwave);
     }
-    EACH(b, FOUR)
-        if (p + b < (int)nwave)
-            to[b * mine.row] = (distance > 1 ? to[b * mine.row] : 0.0) - total[b];
+    double *to = beyond + p * row + i * Pole::GROUP + pole;
+    EACH(side, SIDES)
+        EACH(b, FOUR)
+            if (p + b < (int)nwave) {
+                double *here = to + b * row + side * lanes * Pole::GROUP;
+                *here = (distance > 1 ? *here : 0.0) - taken_by[side][b];
+            }
     if (distance > 1)
         return;
-    Read u = rows_of(taken, reach + 1, i, lanes), v{found_at(found, mine, i, lanes), kept * lanes * Pole::GROUP, 1};
-    LOOP(int, b, 0, FOUR)
-        if (p + b < (int)nwave)
-            to[b * mine.row] += times(u, v, p + b, halves[fibre[WIDTH]], (int)nwave);
+    Read u = rows_of(taken, reach + 1, i, lanes);
+    Both v(found, pole, i, lanes, kept);
+    LOOP(int, b, 0, FOUR) {
+        if (p + b >= (int)nwave)
+            return;
+        double total[SIDES] = {};
+        add_row(total, u, v, p + b, halves[fibre[WIDTH]], (int)nwave);
+        EACH(side, SIDES)
+            to[b * row + side * lanes * Pole::GROUP] += total[side];
+    }
 }
 
 // y = L^-1 of what is given, for every pole its own factor (sweeps.poles_down), of fibres whose band has number `width`.
