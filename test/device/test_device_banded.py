@@ -111,12 +111,27 @@ def test_who_needs_more_than_the_narrowest_band() -> None:
     eliminated less what 7 takes, in the widest band as well. Their own inverses and those of fibres that touch them are
     asked for."""
     lanes, nd, size = 10, 2, 5
-    _, flags = known(lanes, ALIVE=[1, 1, 1, 0, 1, 1, 1, 1, 1, 1], WANTED=[0, 1, 0, 2, 0, 0, 0, 0, 0, 0])
-    depth, wider = np.zeros((2, lanes), np.int32), np.full((3, lanes), 9, np.int32)
+    facts, flags = known(lanes, ALIVE=[1, 1, 1, 0, 1, 1, 1, 1, 1, 1], WANTED=[0, 1, 0, 2, 0, 0, 0, 0, 0, 0],
+                         EXCESS=[1.0, 2.4, 2.6, 22.0, 23.0, 0.1, 0.1, 200.0, 300.0, 1e9])
+    depth, wider = np.zeros((2, lanes), np.int32), np.full((4, lanes), 9, np.int32)
     depth[1, 5] = 1
-    run_lanes(measure.widen, lanes, 3, (wider, depth, flags, nd, lanes, size))
-    assert [np.flatnonzero(row).tolist() for row in wider] == [[1, 5, 6], [1, 5, 6], [0, 1, 2, 5, 6, 7]]
-    assert set(wider.ravel().tolist()) == {0, eliminate.WIDER}
+    halves = np.array([8, 12, 20, 28, 40], np.int32)
+    run_lanes(measure.widen, lanes, 3, (wider, depth, facts, flags, halves, len(halves), 3.0, nd, lanes, size))
+    assert [np.flatnonzero(row).tolist() for row in wider[:3]] == [[1, 5, 6], [1, 5, 6], [0, 1, 2, 5, 6, 7]]
+    assert set(wider[:3].ravel().tolist()) == {0, eliminate.WIDER}
+    assert wider[3].tolist() == [12, 12, 20, 20, 28, 40, 40, 28, 40, 40], "3, 27 and 243 times less; a chain has all"
+
+
+def test_no_band_is_measured_that_was_not_made() -> None:
+    """Fibre 0 has 12 diagonals and wants the next band, 1 has all, 2 wants none; a chain asks for the first one."""
+    _, flags = known(4, ALIVE=1, WANTED=[2, 2, 0, 0])
+    facts = known(4)[0]
+    depth, halves = np.array([[0, 0, 0, 1], [0, 0, 0, 0]], np.int32), np.array([8, 12, 20], np.int32)
+    wider = np.zeros((4, 4), np.int32)
+    wider[3] = 12, 20, 12, 20
+    for width, active in ((0, [1, 1, 1, 1]), (2, [0, 1, 0, 0]), (1, [0, 0, 0, 1])):
+        run_lanes(measure.choose, 4, 1, (facts, flags, depth, wider, halves, width, 2, 8, 4))
+        assert flags[names("Flag").index("ACTIVE")].tolist() == active
 
 
 @pytest.mark.parametrize("cond", [1e5, 1e8, 9e11])

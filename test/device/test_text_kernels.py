@@ -188,8 +188,8 @@ def test_middles() -> None:
 @pytest.mark.parametrize(("distance", "wanted"), [(1, 0), (2, 0), (1, 2), (1, eliminate.WIDER)])
 def test_product_and_share(distance: int, wanted: int) -> None:
     """U = G Z G^T against dense matrices: of all pairs, of those that count, of those of a depth, of
-    those whose fibre needs more; where Z has rows that are wider still."""
-    hw, half, nwave, lanes, size = 2, 3, 11, 6, 3
+    those whose fibre needs more, of each as many diagonals as it does; where Z has rows that are wider still."""
+    hw, half, nwave, lanes, size = 2, *((13, 33) if wanted < 0 else (3, 11)), 6, 3
     rng, width, wide = np.random.default_rng(5), 2 * hw + 1, 2 * hw + half
     blocks = rng.random((3, nwave, width, lanes))
     for p, k in pairs_of(range(nwave), range(-hw, hw + 1)):
@@ -206,7 +206,8 @@ def test_product_and_share(distance: int, wanted: int) -> None:
     sizes[2, 0] = 1e-3                                   # does not count
     depth = np.array([abs(wanted) and wanted, 0] * lanes, dtype=np.int32)
     v, shares = np.full((nwave, wide + 1, 2 * lanes), np.nan), np.full((half + 1, 2, nwave, lanes), -3.0)
-    rest, g_of = (sizes, depth, wanted, 0.1, distance, nwave, half), blocks[distance]
+    reaches = np.array([13, 1, 4, 0, 9, 12], np.int32) if wanted < 0 else None
+    rest, g_of = (sizes, depth, reaches, wanted, 0.1, distance, nwave, half), blocks[distance]
     run_lanes(eliminate.product.sized(hw), block_lanes(2 * lanes, nwave, wide + 1, OF_PRODUCT), 1,
               (v, g_of, inverse, *rest, wide + 4, lanes, size))
     run_lanes(eliminate.share.sized(hw), block_lanes(2 * lanes, nwave, half + 1, OF_SHARE), 1,
@@ -226,6 +227,9 @@ def test_product_and_share(distance: int, wanted: int) -> None:
         counted += there
         for p, a in pairs_of(range(nwave), range(half + 1)):
             made = shares[a, m // lanes, p, i]
+            if reaches is not None and a > reaches[i]:
+                assert made == -3
+                continue
             np.testing.assert_allclose(made, u[p, p + a] if p + a < nwave else made, **EXACT)
     assert counted >= 2
     made = np.full((3, nwave, width, lanes), np.nan)

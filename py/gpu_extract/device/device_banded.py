@@ -24,6 +24,8 @@ from gpu_extract.device.cuda.text import eliminate, measure, names, poles, remai
 from gpu_extract.device.device_sizes import Sizes
 from gpu_extract.seams import Recorder
 
+SLOWEST = 3.0       # what is cut off falls by that in four diagonals, at least (measured: 3 to 8)
+
 
 class BandedCore:
     """Decorrelates pieces of one shape; its work arrays are made once.
@@ -137,7 +139,8 @@ class _Run:
     def widen(self) -> None:
         """More diagonals of the shares, where they are needed."""
         s, fibres, half, mark = self.sizes.shape, self.fibres, self.sizes.half, eliminate.WIDER
-        self.launch(measure.widen, fibres, "wider", "depth", "flags", s.nd, fibres, s.nfibre)
+        self.launch(measure.widen, fibres, "wider", "depth", "facts", "flags", "halves", len(self.sizes.halves), SLOWEST,
+                    s.nd, fibres, s.nfibre)
         self.extend("inverse", "low", (self.row("wider", 2), mark), s.hw, half, lanes=fibres)
         for d in range(2, s.nd):
             self.shares("pair_shares", d, ("wider", mark), half)
@@ -153,7 +156,7 @@ class _Run:
     def shares(self, shares: str, distance: int, gate: tuple[str, int], half: int) -> None:
         """Shares of pairs at a distance, `half` diagonals of them; gate: as `factor`, 0: all pairs."""
         s, fibres, sizes = self.sizes.shape, self.fibres, self.sizes
-        which = "sizes", *gate, self.limits.distant, distance, s.nwave, half
+        which = "sizes", gate[0], self.reaches(gate[1]), gate[1], self.limits.distant, distance, s.nwave, half
         blocks = [block_lanes(2 * fibres, s.nwave, columns + 1, block) for columns, block in (
             (2 * s.hw + half, OF_PRODUCT), (half, OF_SHARE))]
         v, given = self.rows("v", 2 * (2 * s.hw + half + 1)), self.blocks(distance)
@@ -161,6 +164,10 @@ class _Run:
                     *which, sizes.wide + 1, fibres, s.nfibre)
         self.launch(eliminate.share.sized(s.hw), blocks[1], self.rows(shares, 2 * (half + 1)), v, given, *which, fibres,
                     s.nfibre)
+
+    def reaches(self, wanted: int) -> DeviceArray | None:
+        """Diagonals of S that are made of fibres, where not all have the same."""
+        return self.row("wider", 3) if wanted else None
 
     def rows(self, name: str, count: int, first: int = 0) -> DeviceArray:
         """A part of an array: so many numbers for every bin."""
@@ -177,22 +184,22 @@ class _Run:
         taken from; wanted, half: as `complements`."""
         s, fibres, (band, blocks) = self.sizes.shape, self.fibres, of
         self.launch(eliminate.schur, s.nwave * fibres, taken, band, "far" if more else None, blocks,
-                    self.rows(shares, 2 * (half + 1)), "wider", wanted, s.nwave, s.hw, half, self.sizes.half, fibres)
+                    self.rows(shares, 2 * (half + 1)), "wider", self.reaches(wanted), wanted, s.nwave, s.hw, half, self.sizes.half, fibres)
 
     def complements(self, wanted: int, half: int) -> None:
         """S and U from the shares as they are, `half` diagonals, of fibres marked `wanted` in `wider`, 0: all."""
         s, reach, fibres, gate = self.sizes.shape, self.sizes.half, self.fibres, ("wider", wanted)
         self.schur(wanted, half, "taken", "shares", s.nd > 2, ("band", self.blocks(0)))
-        self.launch(eliminate.tops, (half + 2) * eliminate.STRETCHES * fibres, "tops", "band", "sides", *gate, s.nwave,
-                    half, reach, fibres)
+        self.launch(eliminate.tops, (half + 2) * eliminate.STRETCHES * fibres, "tops", "band", "sides", "wider",
+                    self.reaches(wanted), wanted, s.nwave, half, reach, fibres)
         self.launch(measure.bound, fibres, "facts", "flags", "tops", *gate, half, fibres)
         self.launch(measure.decouple, s.nwave * fibres, "band", "facts", "roots", reach, fibres)
 
     def measure(self, width: int) -> None:
         """Facts about fibres in band number `width`."""
         s, sizes, fibres, limits = self.sizes.shape, self.sizes, self.fibres, self.limits
-        self.launch(measure.choose, fibres, "facts", "flags", "depth", width, len(sizes.halves) - 1,
-                    sizes.deepest, fibres)
+        self.launch(measure.choose, fibres, "facts", "flags", "depth", "wider", "halves", width,
+                    len(sizes.halves) - 1, sizes.deepest, fibres)
         reach, half = sizes.half, sizes.halves[width]
         for between in range(2):
             sets = 1 if between else 3 if width == 0 and s.nd > 2 else 2

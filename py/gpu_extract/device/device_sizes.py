@@ -59,7 +59,7 @@ class Sizes:
                     "groups": self.groups * most * fibres, "scratch": self.scratch(), "far": rows * n if s.nd > 2 else 1}
         arrays = {name: (size, np.float64) for name, size in elements.items()}
         return arrays | {"flags": (len(names("Flag")) * fibres, np.int32), "depth": (2 * fibres, np.int32),
-                         "wider": (3 * fibres, np.int32), "all": (fibres, np.int32), "own": (6 * fibres, np.int32),
+                         "wider": (4 * fibres, np.int32), "all": (fibres, np.int32), "own": (6 * fibres, np.int32),
                          "halo": (tiles_of(s.nwave) * fibres, np.int32),
                          "pair_halo": (2 * tiles_of(s.nwave) * fibres, np.int32),
                          "pole_halo": (tiles_of(s.nwave, poles=True) * fibres, np.int32)}

@@ -7,8 +7,8 @@ from gpu_extract.decorrelate.poles import LADDER, unit_poles
 from gpu_extract.device.cuda.text import measure, names, poles
 
 RATIOS = np.array([ratio for _, ratio in LADDER])
-STRONG = definite.Questions((), (0.05, 0.08, 0.12, 0.2, 0.3, 0.45, 0.6, 0.8))       # coupled beside masks and the CCD's edge
-DEFINITE = definite.Questions((), (1.0,))           # whether a matrix is, as it stands
+STRONG = definite.Questions((), (0.06, 0.12, 0.2, 0.3, 0.5), (6e-4, 4e-4, 2.2e-4))    # beside masks and the CCD's edge
+DEFINITE = definite.Questions((), (1.0,))                                           # whether a matrix is, as it stands
 FAR, COUPLED, PLAIN = (len(RATIOS) + n for n in (1, 2, 3))      # numbers of sets: about farther fibres, of these two
 
 

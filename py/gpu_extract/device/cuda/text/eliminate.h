@@ -36,6 +36,9 @@ LANE bool passes(const int *gate, index i, index wanted) { return wanted == 0 ||
 // Whether there is a fibre j, in the bundle of i.
 LANE bool beside(index i, index j, index lanes, index size) { return 0 <= j && j < lanes && j / size == i / size; }
 
+// Diagonals of S that are made of a fibre: those it asks for, at most `half`; of all fibres alike where no reaches are given.
+LANE int reach_of(const int *reaches, index i, index half) { return reaches ? reaches[i] : (int)half; }
+
 // The fibre that is eliminated in pair m, -1 where there is none.
 LANE index other(index m, index distance, index lanes, index size)
 {
@@ -194,8 +197,8 @@ struct BlockOfPair {
 // V = G Z, rows of 2 H + half + 1 elements V[p, p + s] at s + H: a block of P rows and Q columns. Z: rows of `width`.
 template <int H>
 BLOCK(256) void product(index n, double *v, const double *blocks, const double *inverse, const double *sizes,
-                        const int *depth, index wanted, double distant, index distance, index nwave, index half, index width,
-                        index lanes, index size)
+                        const int *depth, const int *reaches, index wanted, double distant, index distance, index nwave,
+                        index half, index width, index lanes, index size)
 {
     constexpr int P = 5, Q = 15;
     int wide = 2 * H + (int)half, groups = (wide + P + Q - 1) / Q, end = (int)nwave;
@@ -205,7 +208,7 @@ BLOCK(256) void product(index n, double *v, const double *blocks, const double *
         return;
     int p = place.block / groups * P, q = p - H + place.block % groups * Q;
     Pair<H> pair(m, blocks, sizes, depth, wanted, distant, distance, lanes, size);
-    if (pair.j < 0)
+    if (pair.j < 0 || q + H - p - P + 1 > 2 * H + reach_of(reaches, pair.i, half))
         return;
     int step = (int)(wanted > 0 ? 2 * lanes : lanes), next = (int)width - 1, row = (int)pair.row, column = (int)pair.column;
     const double *z = inverse + (wanted > 0 ? m : pair.j);
@@ -237,7 +240,8 @@ BLOCK(256) void product(index n, double *v, const double *blocks, const double *
 // rows, and S of their columns.
 template <int H>
 BLOCK(256) void share(index n, double *shares, const double *v, const double *blocks, const double *sizes, const int *depth,
-                      index wanted, double distant, index distance, index nwave, index half, index lanes, index size)
+                      const int *reaches, index wanted, double distant, index distance, index nwave, index half,
+                      index lanes, index size)
 {
     constexpr int P = 8, S = 8;
     int wide = 2 * H + (int)half, groups = ((int)half + P + S - 1) / S, end = (int)nwave;
@@ -245,6 +249,9 @@ BLOCK(256) void share(index n, double *shares, const double *v, const double *bl
     index m = place.pair, i = m % lanes, side = m / lanes;
     int p = place.block / groups * P, t = p + place.block % groups * S;
     if (m >= 2 * lanes || !passes(depth, m, wanted))
+        return;
+    int reach = reach_of(reaches, i, half), known = 2 * H + reach;
+    if (t - p - P + 1 > reach)
         return;
     Pair<H> pair(m, blocks, sizes, depth, wanted, distant, distance, lanes, size);
     int step = (int)(2 * lanes), row = (int)pair.row, column = (int)pair.column;
@@ -254,7 +261,7 @@ BLOCK(256) void share(index n, double *shares, const double *v, const double *bl
         double here[P];
         EACH(a, P) {
             int s = r - p - a + H;
-            here[a] = p + a < end && 0 <= s && s <= wide ? mine[((p + a) * (wide + 1) + s) * step] : 0.0;
+            here[a] = p + a < end && 0 <= s && s <= known ? mine[((p + a) * (wide + 1) + s) * step] : 0.0;
         }
         EACH(b, S) {
             bool there = r - H <= t + b && t + b <= r + H && t + b < end;
@@ -266,7 +273,7 @@ BLOCK(256) void share(index n, double *shares, const double *v, const double *bl
     EACH(a, P) {
         EACH(b, S) {
             int s = t + b - p - a;
-            if (p + a < end && 0 <= s && s <= (int)half)
+            if (p + a < end && 0 <= s && s <= reach)
                 shares[share_at(s, side, p + a, i, nwave, lanes)] = sums[a][b];
         }
     }
@@ -275,11 +282,13 @@ BLOCK(256) void share(index n, double *shares, const double *v, const double *bl
 // taken = U, the shares of both sides added to what is there `before`, and band = S = A - U: a lane for every bin. What
 // is null is nothing, and not asked for.
 BLOCK(64) void schur(index n, double *taken, double *band, const double *before, const double *blocks, const double *shares,
-                     const int *gate, index wanted, index nwave, index hw, index half, index reach, index lanes)
+                     const int *gate, const int *reaches, index wanted, index nwave, index hw, index half, index reach,
+                     index lanes)
 {
     index i = n % lanes, p = n / lanes;
     if (!passes(gate, i, wanted))
         return;
+    half = reach_of(reaches, i, half);
     const double *low = shares + share_at(0, 0, p, i, nwave, lanes), *high = shares + share_at(0, 1, p, i, nwave, lanes);
     const double *own = blocks + (p * (2 * hw + 1) + hw) * lanes + i;
     index row = p * (reach + 1) * lanes + i;
@@ -308,8 +317,8 @@ BLOCK(64) void schur(index n, double *taken, double *band, const double *before,
 
 // tops = the largest element of every diagonal of S, infinite where one is not finite, and behind them 1 where a bin has
 // weight: rows of half + 2 for every stretch, a lane for every element.
-BLOCK(64) void tops(index n, double *tops, const double *band, const double *sides, const int *gate, index wanted,
-                    index nwave, index half, index reach, index lanes)
+BLOCK(64) void tops(index n, double *tops, const double *band, const double *sides, const int *gate, const int *reaches,
+                    index wanted, index nwave, index half, index reach, index lanes)
 {
     index i = n % lanes, a = n / lanes % (half + 2), part = n / lanes / (half + 2);
     if (!passes(gate, i, wanted))
@@ -317,8 +326,9 @@ BLOCK(64) void tops(index n, double *tops, const double *band, const double *sid
     const double *values = a <= half ? band + a * lanes : sides;
     index step = (a <= half ? reach + 1 : SIDES) * lanes;
     double top = 0.0;
+    index last = a <= half && a > reach_of(reaches, i, half) ? 0 : begins(part + 1, nwave);
     FOUR_AT_ONCE
-    for (index j = begins(part, nwave); j < begins(part + 1, nwave); j++) {
+    for (index j = begins(part, nwave); j < last; j++) {
         double value = fabs(values[j * step + i]);
         top = value < INFINITY ? larger(top, value) : INFINITY;
     }

@@ -42,8 +42,8 @@ BLOCK(64) void decouple(index n, double *band, const double *facts, const double
 
 // Which fibres are measured in band number `width`: all in the first, then those that want it, the rest in the widest;
 // those with more than `deepest` fibres beyond their neighbours are given up.
-BLOCK(32) void choose(index i, double *facts, int *flags, const int *depth, index width, index widest, index deepest,
-                      index lanes)
+BLOCK(32) void choose(index i, double *facts, int *flags, const int *depth, const int *wider, const int *halves,
+                      index width, index widest, index deepest, index lanes)
 {
     Fibre fibre{facts, flags, i, lanes};
     int active = fibre[ALIVE];
@@ -53,7 +53,8 @@ BLOCK(32) void choose(index i, double *facts, int *flags, const int *depth, inde
             fibre[TOO_DEEP] = far > deepest;
             wanted = far > 0 ? 1 : wanted;
         }
-        active = wanted == width || (width == widest && wanted > width) ? active : 0;
+        bool is_it = wanted == width || (width == widest && wanted > width);
+        active = is_it && halves[width] <= wider[3 * lanes + i] ? active : 0;
     }
     fibre[ACTIVE] = active;
     if (active > 0) {
@@ -117,6 +118,7 @@ BLOCK(32) void learn_more(index i, double *facts, int *flags, const double *yes,
         learn_set(told, yes + i, table, set, lanes);
     if (fibre[ALIVE] > 0 && fibre[WIDTH] == width) {
         fibre[THETA] = told[THETA];
+        fibre[GAMMA] = told[GAMMA];
         fibre[ACTIVE] = 1;
     }
 }
@@ -228,23 +230,34 @@ BLOCK(32) void chain(index m, int *depth, const double *facts, double coupling, 
     depth[m] = found;
 }
 
+// Whether a fibre is eliminated, or has others eliminated, in a chain.
+LANE bool in_chain(index i, const int *depth, index lanes, index size)
+{
+    index below = other(i, 1, lanes, size), above = other(lanes + i, 1, lanes, size);
+    return depth[i] > 0 || depth[lanes + i] > 0 || (below >= 0 && depth[lanes + below] > 0) || (above >= 0 && depth[above] > 0);
+}
+
 // Whether the narrowest band is not enough of a fibre: it, or one that is eliminated after it in a chain, asks for more.
 LANE bool wants_more(index i, const int *depth, const int *flags, index lanes, index size)
 {
-    index below = other(i, 1, lanes, size), above = other(lanes + i, 1, lanes, size);
-    return (flags[ALIVE * lanes + i] > 0 && flags[WANTED * lanes + i] > 0) || depth[i] > 0 || depth[lanes + i] > 0 ||
-           (below >= 0 && depth[lanes + below] > 0) || (above >= 0 && depth[above] > 0);
+    return (flags[ALIVE * lanes + i] > 0 && flags[WANTED * lanes + i] > 0) || in_chain(i, depth, lanes, size);
 }
 
 // wider = rows of one element a fibre: twice (as pairs lie) WIDER where more diagonals of S are needed than the narrowest
-// band has, and WIDER where its inverse is for that.
-BLOCK(32) void widen(index i, int *wider, const int *depth, const int *flags, index nd, index lanes, index size)
+// band has, and WIDER where its inverse is for that; how many diagonals are made then: all in chains, else those of a band
+// that is wide enough also where what is cut off falls by no more than `decay` in four diagonals.
+BLOCK(32) void widen(index i, int *wider, const int *depth, double *facts, int *flags, const int *halves, index widths,
+                     double decay, index nd, index lanes, index size)
 {
     wider[i] = wider[lanes + i] = wants_more(i, depth, flags, lanes, size) ? WIDER : 0;
     wider[2 * lanes + i] = 0;
     LOOP(index, j, i - nd + 1, i + nd)
         if (beside(i, j, lanes, size) && wants_more(j, depth, flags, lanes, size))
             wider[2 * lanes + i] = WIDER;
+    index width = in_chain(i, depth, lanes, size) ? widths - 1 : 1;
+    while (width < widths - 1 && pow(decay, 0.25 * (halves[width] - halves[0])) < 1.2 * facts[EXCESS * lanes + i])
+        width++;
+    wider[3 * lanes + i] = halves[width];
 }
 
 // The coupling to fibres farther than the next, squared, from the answers to set `beyond` of the questions: of who has

@@ -157,7 +157,7 @@ template <int H> LANE index halo_before(Read band, index at, index nwave)
 
 // Rows that a substitution asks for at once, while it works through as many: a row takes less time than memory does.
 template <int H> struct Abreast {
-    static constexpr int MANY = H <= 10 ? 4 : 1;
+    static constexpr int MANY = H <= 10 ? 4 : H <= 21 ? 2 : 1;
     double low[MANY][H + 1], value[MANY];
 
     // Rows from `first` on, downwards or upwards, at most the last one.
