@@ -22,7 +22,8 @@ BRANCH = re.compile(r"BRA(?:\.\S+)?\s+(?:!?U?P\d+,\s*)?`\((\.L_x_\d+|\.L_\d+)\)"
 LATENCY = {"LDL": 38, "MUFU": 40, "LDC": 30, "ULDC": 30}      # cycles; other waits: 20, or memory's own
 MEMORY = "LDG", "STG", "LD", "ST"
 READ = 15                                                     # cycles until a store's registers are free again
-_ICOV, _BANDS = [(9,), (5,)], [(9,), (13,), (29,), (48,)]            # 13, 29: the widest of teams of 16, of 32; 48: of all
+# 13, 29: the widest of teams of 16, of 32; 48: of all
+_ICOV, _BANDS = [(9,), (5,)], [(9,), (13,), (29,), (48,)]
 SAMPLES: dict[str, list[tuple[int, ...]]] = {                 # numbers that kernels are looked at with
     "normal.couple": [(9, 11), (8, 11), (9, 12)], "spots.evaluate": [(8,)],
     "spots.make": [(7, 7, 0, 0, 0, 0, 0, 6), (7, 7, 0, 3, 5, 1, 1, 4), (3, 5, 1, 0, 0, 0, 0, 6)],

@@ -44,7 +44,7 @@ for garbage, order in ((0x00, 0.0), (0x7F, 0.382), (0xFF, 0.618)):
     print(digest(garbage, order), flush=True)
 test_preconditioner()
 test_gauge()
-for half in (13, 29):
+for half in (13, 29, 40):
     test_teams.test_as_one_thread(half)
     test_teams.test_definite(half, 1 - 1e-6)
     test_teams.test_poles(half, 5, 10.0, 17)

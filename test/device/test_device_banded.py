@@ -50,12 +50,13 @@ def on_cpu(case: Bundle) -> Decorrelated:
 
 
 def check(case: Bundle) -> tuple[Decorrelated, Decorrelated]:
-    """Hold the device's against the CPU's. Of fibres that the CPU has a wide band for, which leaves 1e-8, some hold in the
-    device's wider ones; the others are FAILED, and 0."""
+    """Hold the device's against the CPU's. Of fibres that the CPU has a wide band for, which leaves 1e-8, some hold in
+    the device's wider ones; the others are FAILED, and 0."""
     found, wanted = on_device(case), on_cpu(case)
     narrow = np.isin(wanted.status, (Status.GOOD, Status.EMPTY))
     held = narrow | (found.status == Status.GOOD)
-    np.testing.assert_array_equal(found.status, np.where(narrow, wanted.status, np.where(held, Status.GOOD, Status.FAILED)))
+    others = np.where(held, Status.GOOD, Status.FAILED)
+    np.testing.assert_array_equal(found.status, np.where(narrow, wanted.status, others))
     for fibre in range(len(case.x)):
         if not held[fibre].all():
             assert not found.flux[fibre].any() and not found.ivar[fibre].any() and not found.resolution[fibre].any()
@@ -145,24 +146,25 @@ def test_weights_of_masked_bins_excuse_no_coupling(cond: float) -> None:
     for share, status in ((0.999, Status.GOOD), (1.001, Status.FAILED)):
         size = np.sqrt(share * most + (3 * theta) ** 2) - 3 * theta
         sizes = np.array([[1.0, 1.0, 1.0], [1.0, 1.0, np.nan], [size * gamma, np.nan, np.nan]])
-        run_lanes(measure.decide, 3, 1, (facts, flags, sizes, np.zeros(6, np.int32), limits.coupling, limits.most_coupling,
-                                         limits.cond, 1.0, WORST, 3, 3, 3))
+        run_lanes(measure.decide, 3, 1, (facts, flags, sizes, np.zeros(6, np.int32), limits.coupling,
+                                         limits.most_coupling, limits.cond, 1.0, WORST, 3, 3, 3))
         assert flags[names("Flag").index("STATUS")].tolist() == [status, Status.GOOD, status]
 
 
 def decided(lanes: int = 5, *, sizes: float = 0.0, theta: float = 1e-6, depth: tuple[tuple[int, int], ...] = (),
             **flags: Any) -> list[int]:
-    """STATUS of the fibres of a bundle whose facts are usual, but for these. sizes: of pairs at a distance of 2, in the norm
-    of S; theta: of all fibres but the first; depth: (pair, how many are in its chain)."""
+    """STATUS of the fibres of a bundle whose facts are usual, but for these. sizes: of pairs at a distance of 2, in the
+    norm of S; theta: of all fibres but the first; depth: (pair, how many are in its chain)."""
     limits, chains = banded.Limits(), np.zeros(2 * lanes, np.int32)
     for pair, count in depth:
         chains[pair] = count
-    facts, told = known(lanes, **{"COND": 1e3, "THETA": 1e-6, "GAMMA": 1e-3, "FIRST_THETA": [1e-6] + [theta] * (lanes - 1),
+    facts, told = known(lanes, **{"COND": 1e3, "THETA": 1e-6, "GAMMA": 1e-3,
+                                  "FIRST_THETA": [1e-6] + [theta] * (lanes - 1),
                                   "FIRST_GAMMA": 1e-3, "EXCESS": 1.0, "ALIVE": 1, "RUNG": 0, "TOO_DEEP": 0, "TELLS": 1,
                                   "BLOCK_TELLS": 1, **flags})
     between = np.stack([np.ones(lanes), np.ones(lanes), np.full(lanes, 1e-3 * sizes)])
-    run_lanes(measure.decide, lanes, 1, (facts, told, between, chains, limits.coupling, limits.most_coupling, limits.cond,
-                                         1.0, WORST, 3, lanes, lanes))
+    run_lanes(measure.decide, lanes, 1, (facts, told, between, chains, limits.coupling, limits.most_coupling,
+                                         limits.cond, 1.0, WORST, 3, lanes, lanes))
     return told[names("Flag").index("STATUS")].tolist()
 
 
@@ -170,7 +172,8 @@ G, F = Status.GOOD, Status.FAILED
 
 
 @pytest.mark.parametrize(("changed", "wanted"), [
-    ({}, [G] * 5), ({"TELLS": [1, 1, 0, 1, 1]}, [G, G, F, G, G]), ({"COND": [1e3, 2e12, 1e3, 1e3, 1e3]}, [G, F, G, G, G]),
+    ({}, [G] * 5), ({"TELLS": [1, 1, 0, 1, 1]}, [G, G, F, G, G]),
+    ({"COND": [1e3, 2e12, 1e3, 1e3, 1e3]}, [G, F, G, G, G]),
     ({"EXCESS": [1.01, 1, 1, 1, 1]}, [F, G, G, G, G]), ({"TOO_DEEP": [0, 0, 0, 0, 1]}, [G, G, G, G, F]),
     ({"RUNG": [0, -1, 0, 0, 0]}, [G, F, G, G, G]), ({"ALIVE": [1, 1, 0, 1, 1]}, [G, G, Status.EMPTY, G, G])])
 def test_what_decides(changed: dict[str, Any], wanted: list[int]) -> None:
@@ -178,7 +181,8 @@ def test_what_decides(changed: dict[str, Any], wanted: list[int]) -> None:
 
 
 def test_who_is_eliminated_must_tell_its_bins_apart() -> None:
-    """Fibre 4 does not: 3 has it as its next neighbour, 1 at the end of a chain; 2 has it farther away, where it counts."""
+    """Fibre 4 does not: 3 has it as its next neighbour, 1 at the end of a chain; 2 has it farther away, where it
+    counts."""
     assert decided(BLOCK_TELLS=[1, 1, 1, 1, 0]) == [G, G, G, F, G]
     assert decided(BLOCK_TELLS=[1, 1, 1, 1, 0], depth=((5 + 1, 2),)) == [G, F, G, F, G]
     assert decided(BLOCK_TELLS=[1, 1, 1, 1, 0], sizes=2e3)[2] == F
@@ -186,18 +190,19 @@ def test_who_is_eliminated_must_tell_its_bins_apart() -> None:
 
 def test_what_comes_through_a_chain() -> None:
     """Fibre 0 is not coupled to far ones by more than it may be, but those behind it, which are coupled as strongly."""
-    sizes, theta = 6e-8, 0.04      # 6 theta size: 1.4e-8 of the fibres in the chain, 7e-11 of the first
-    assert decided(sizes=sizes, theta=1e-6, depth=((5, 3),))[0] == G
-    assert decided(sizes=sizes, theta=theta, FIRST_THETA=[1e-6, 1e-6, theta, theta, theta])[0] == G
-    assert decided(sizes=sizes, theta=theta, FIRST_THETA=[1e-6, 1e-6, theta, theta, theta], depth=((5, 3),))[0] == G
-    assert decided(sizes=sizes, theta=theta, FIRST_THETA=[1e-6, theta, theta, theta, theta], THETA=1e-10, depth=((5, 3),))[0] == F
-    assert decided(sizes=sizes, theta=theta, FIRST_THETA=[1e-6, theta, theta, theta, theta], THETA=1e-10)[0] == G
+    sizes, theta, chain = 6e-8, 0.04, ((5, 3),)      # 6 theta size: 1.4e-8 in the chain, 7e-11 of the first
+    weak, strong = [1e-6, 1e-6, theta, theta, theta], [1e-6, theta, theta, theta, theta]
+    assert decided(sizes=sizes, theta=1e-6, depth=chain)[0] == G
+    assert decided(sizes=sizes, FIRST_THETA=weak)[0] == G
+    assert decided(sizes=sizes, FIRST_THETA=weak, depth=chain)[0] == G, "nothing comes through fibre 1"
+    assert decided(sizes=sizes, FIRST_THETA=strong, THETA=1e-10, depth=chain)[0] == F
+    assert decided(sizes=sizes, FIRST_THETA=strong, THETA=1e-10)[0] == G
 
 
 @pytest.mark.parametrize("own", [True, False])
 def test_bins_that_a_matrix_does_not_tell_apart(own: bool) -> None:
-    """Two bins that differ by 1e-9 of themselves, where a share of 1e-8 is taken; what a fibre's band does not have, beyond its
-    half-band, says nothing; a bin of no weight is left out."""
+    """Two bins that differ by 1e-9 of themselves, where a share of 1e-8 is taken; what a fibre's band does not have,
+    beyond its half-band, says nothing; a bin of no weight is left out."""
     half, nwave, lanes, rng = 2, 9, 4, np.random.default_rng(8)
     band = np.zeros((nwave, half + 2, lanes))
     band[:, 0], band[:-1, 1] = 2.0, 0.3 * rng.random((nwave - 1, lanes))
@@ -210,11 +215,12 @@ def test_bins_that_a_matrix_does_not_tell_apart(own: bool) -> None:
     doubted, yes = np.full((nwave, half + 2, lanes), np.nan), np.full(measure.QUESTIONS * lanes, np.nan)
     flag, halves = names("Flag").index("TELLS"), np.array([half], np.int32)
     run_lanes(measure.doubt, lanes, 1, (facts, flags, 1e8, flag, lanes))
-    run_lanes(measure.lessen, nwave * lanes, 1, (doubted, band, roots, flags, halves if own else None, 1e-8, 0, half + 2,
-                                                 half + (1 if own else 0), lanes))
+    run_lanes(measure.lessen, nwave * lanes, 1, (doubted, band, roots, flags, halves if own else None, 1e-8, 0,
+                                                 half + 2, half + (1 if own else 0), lanes))
     table = np.tile([0.0, 0.0, 1.0, 0.0, 0.0], (1, measure.QUESTIONS, 1))
     reach = half + 1 if own else half
-    run_lanes(sweeps.ask.sized(reach), lanes, 1, (yes, doubted, doubted, None, facts, flags, table, 0, 9, nwave, reach, lanes))
+    run_lanes(sweeps.ask.sized(reach), lanes, 1, (yes, doubted, doubted, None, facts, flags, table, 0, 9, nwave,
+                                                  reach, lanes))
     run_lanes(measure.tell, lanes, 1, (flags, yes, flag, lanes))
     assert flags[flag].tolist() == [1, 0, 1, 1]
 
@@ -248,9 +254,9 @@ def test_flux_and_what_the_band_does_not_hold() -> None:
     rng = np.random.default_rng(10)
     sums, left = 1.0 + rng.random((nwave, kept, lanes)), 1e-7 * rng.random((nwave, 2, lanes))
     _, flags = known(lanes, STATUS=[Status.GOOD, Status.FAILED])
-    flux, ivar, status = np.full((lanes, nout), np.nan), np.full((lanes, nout), np.nan), np.zeros((lanes, nout), np.int8)
-    run_lanes(poles.spectra, lanes * nout, 1, (flux, ivar, status, sums, left, 1.0 / sums[:, 0], flags, kept, first, nout,
-                                               lanes))
+    (flux, ivar), status = np.full((2, lanes, nout), np.nan), np.zeros((lanes, nout), np.int8)
+    run_lanes(poles.spectra, lanes * nout, 1, (flux, ivar, status, sums, left, 1.0 / sums[:, 0], flags, kept, first,
+                                               nout, lanes))
     bins = slice(first, first + nout)
     exact = (sums[bins, 1, 0] + left[bins, 1, 0]) / (sums[bins, 0, 0] + left[bins, 0, 0])
     np.testing.assert_allclose(flux[0], exact, rtol=1e-13)

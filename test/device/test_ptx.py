@@ -9,8 +9,8 @@ from gpu_code import SAMPLES, Code
 
 from gpu_extract.decorrelate.banded import NARROW
 from gpu_extract.device.cuda.lanes import couple_numbers
-from gpu_extract.device.device_sizes import WIDEN
 from gpu_extract.device.cuda.text import TextKernel, all_kernels, source
+from gpu_extract.device.device_sizes import WIDEN
 
 
 def check_text(kernel: TextKernel, capability: tuple[int, int]) -> Code:

@@ -13,7 +13,7 @@ from gpu_extract.device.cuda.text import TextKernel, poles, sweeps
 LANES, LANE = 3, 1      # a lane in the middle: its neighbours must stay as they are
 ONE = np.array([0, 1, 0], dtype=np.int32)
 ONE_GOOD = np.where(ONE, Status.GOOD, Status.FAILED)
-HALVES = [10, 12, 13, 14, 20, 29]       # 16 threads up to 13, 32 up to 29
+HALVES = [10, 12, 13, 14, 20, 29, 40]       # 16 threads up to 13, 32 up to 29, then 64
 EPS = np.finfo(float).eps
 
 
@@ -56,12 +56,13 @@ class Swept:
 
 
 def test_who_is_a_team() -> None:
-    """Half-bands that fit into the registers of a thread, and those whose columns no warp holds, are one thread's."""
-    assert [sweeps.factor.sized(half).threads for half in (9, 10, 13, 14, 29, 30)] == [1, 16, 16, 32, 32, 1]
+    """Half-bands that fit into the registers of a thread, and those whose columns no team holds, are one thread's."""
+    assert [sweeps.factor.sized(half).threads for half in (9, 10, 13, 14, 29, 30, 61, 62)] == [
+        1, 16, 16, 32, 32, 64, 64, 1]
     assert [sweeps.poles_up.sized(half, ndiag).threads for half, ndiag in ((9, 20), (10, 5), (10, 14), (10, 30))] == [
-        1, 16, 32, 1]
-    assert sweeps.substitute.sized(20).threads == 1
-    assert [sweeps.factor.sized(half).grid(65) for half in (9, 12, 20)] == [3, 33, 65]
+        1, 16, 32, 64]
+    assert remainder.substitute.sized(20).threads == 1
+    assert [sweeps.factor.sized(half).grid(65) for half in (9, 12, 20, 40)] == [3, 33, 65, 65]
 
 
 @pytest.mark.parametrize("cond", [10.0, 1e4, 1e8])
@@ -165,7 +166,7 @@ def test_poles_store_their_tiles_alone(half: int) -> None:
 
 
 @pytest.mark.parametrize("cond", [10.0, 1e8])
-@pytest.mark.parametrize(("half", "ndiag"), [(10, 5), (12, 1), (13, 13), (20, 5), (11, 14), (29, 5), (16, 29)])
+@pytest.mark.parametrize(("half", "ndiag"), [(10, 5), (12, 1), (13, 13), (20, 5), (11, 14), (29, 5), (16, 29), (40, 5)])
 @pytest.mark.parametrize("tile", [60, 17])
 def test_poles(half: int, ndiag: int, cond: float, tile: int) -> None:
     """Of two poles of one lane: solutions and diagonals of the inverse."""

@@ -18,7 +18,17 @@ from gpu_extract.device.cuda.lanes import (
     fours,
     places_of,
 )
-from gpu_extract.device.cuda.text import assembly, eliminate, gradients, image, normal, quality, remainder, spots, sweeps
+from gpu_extract.device.cuda.text import (
+    assembly,
+    eliminate,
+    gradients,
+    image,
+    normal,
+    quality,
+    remainder,
+    spots,
+    sweeps,
+)
 from gpu_extract.device.geometry import by_domain
 
 NFIBRE, NWAVE, NY, NX = 3, 13, 5, 7
@@ -260,8 +270,8 @@ def test_what_the_band_does_not_hold(distance: int) -> None:
     solved, beyond = rng.random(moved.shape), rng.random((nwave, sides, lanes, many))
     before = beyond.copy()
     run_lanes(remainder.take.sized(hw), lanes * many * fours(nwave), 1, (
-        beyond, solved, found, taken, blocks, sizes, depth, facts, flags, table, halves, group, 0.1, distance, kept, nwave,
-        half + 2, lanes, size))
+        beyond, solved, found, taken, blocks, sizes, depth, facts, flags, table, halves, group, 0.1, distance, kept,
+        nwave, half + 2, lanes, size))
     for i, r, k in pairs_of(range(lanes), range(sides), range(many)):
         band = sum(np.diag(taken[:nwave - a, a, i], a) + (a > 0) * np.diag(taken[:nwave - a, a, i], -a)
                    for a in range(half + 1))

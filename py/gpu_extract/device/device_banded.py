@@ -116,15 +116,18 @@ class _Run:
         self.device.clear(self.a["all"], self.stream)
 
     def invert(self, of: str, band: str, gate: tuple[str, int], half: int, *, place: int, row: int, lanes: int) -> None:
-        """Factors of band matrices and their inverses within the band; of: "" of fibres, "pair_" of pairs; band: rows of
-        `row` elements of which those from `place` on count; gate: an array, and what it holds for those who take part."""
+        """Factors of band matrices and their inverses within the band.
+
+        of: "" of fibres, "pair_" of pairs; band: rows of `row` elements of which those from `place` on count; gate: an
+        array, and what it holds for those who take part
+        """
         nwave = self.sizes.shape.nwave
         tile, count = tile_of(nwave), tiles_of(nwave) * lanes
         matrix = gate[1], place * lanes, 1, row * lanes, lanes, nwave, tile, lanes
         self.launch(sweeps.settle.sized(half), count, f"{of}halo", gate[0], band, *matrix)
         self.launch(sweeps.factor.sized(half), count, f"{of}low", f"{of}halo", gate[0], band, *matrix)
-        self.launch(sweeps.invert.sized(half), count, f"{of}inverse", f"{of}low", f"{of}halo", *gate, self.sizes.wide + 1,
-                    nwave, tile, lanes)
+        self.launch(sweeps.invert.sized(half), count, f"{of}inverse", f"{of}low", f"{of}halo", *gate,
+                    self.sizes.wide + 1, nwave, tile, lanes)
 
     def eliminate(self) -> None:
         """What every fibre, as it stands, takes from those around it."""
@@ -139,8 +142,8 @@ class _Run:
     def widen(self) -> None:
         """More diagonals of the shares, where they are needed."""
         s, fibres, half, mark = self.sizes.shape, self.fibres, self.sizes.half, eliminate.WIDER
-        self.launch(measure.widen, fibres, "wider", "depth", "facts", "flags", "halves", len(self.sizes.halves), SLOWEST,
-                    s.nd, fibres, s.nfibre)
+        self.launch(measure.widen, fibres, "wider", "depth", "facts", "flags", "halves", len(self.sizes.halves),
+                    SLOWEST, s.nd, fibres, s.nfibre)
         self.extend("inverse", "low", (self.row("wider", 2), mark), s.hw, half, lanes=fibres)
         for d in range(2, s.nd):
             self.shares("pair_shares", d, ("wider", mark), half)
@@ -184,7 +187,8 @@ class _Run:
         taken from; wanted, half: as `complements`."""
         s, fibres, (band, blocks) = self.sizes.shape, self.fibres, of
         self.launch(eliminate.schur, s.nwave * fibres, taken, band, "far" if more else None, blocks,
-                    self.rows(shares, 2 * (half + 1)), "wider", self.reaches(wanted), wanted, s.nwave, s.hw, half, self.sizes.half, fibres)
+                    self.rows(shares, 2 * (half + 1)), "wider", self.reaches(wanted), wanted, s.nwave, s.hw, half,
+                    self.sizes.half, fibres)
 
     def complements(self, wanted: int, half: int) -> None:
         """S and U from the shares as they are, `half` diagonals, of fibres marked `wanted` in `wider`, 0: all."""
@@ -208,11 +212,13 @@ class _Run:
                         width, fibres)
         self.launch(measure.wonder, fibres, "facts", "flags", width, fibres)
         self.ask(half, measure.QUESTIONS, "band", "taken", -device_tables.COUPLED, reach)
-        self.launch(measure.learn_more, fibres, "facts", "flags", "yes", "questions", device_tables.COUPLED, width, fibres)
+        self.launch(measure.learn_more, fibres, "facts", "flags", "yes", "questions", device_tables.COUPLED, width,
+                    fibres)
         self.launch(measure.gauge, sizes.chunks * fibres, "chunks", "band", "taken", "sides", "roots", "flags",
                     half, s.nwave, reach, fibres)
         self.gather("ACTIVE", 1, measure.SUMS, 1)
-        self.launch(measure.conclude, fibres, "facts", "flags", "groups", limits.tail, DECAY, width, sizes.groups, fibres)
+        self.launch(measure.conclude, fibres, "facts", "flags", "groups", limits.tail, DECAY, width, sizes.groups,
+                    fibres)
 
     def gather(self, flag: str, value: int, count: int, maxima: int) -> None:
         """Groups of chunks, of fibres whose flag has this value: `count` numbers of each, the first ones maxima, the
@@ -265,7 +271,8 @@ class _Run:
         for depth in range(1, sizes.deepest + 1):
             self.launch(eliminate.rest, 2 * fours(s.nwave) * fibres, "pair_band", "blocks", "shares", "depth", depth,
                         s.nwave, s.hw, sizes.half, fibres, s.nfibre)
-            self.invert("pair_", "pair_band", ("depth", depth), sizes.half, place=0, row=sizes.half + 1, lanes=2 * fibres)
+            self.invert("pair_", "pair_band", ("depth", depth), sizes.half, place=0, row=sizes.half + 1,
+                        lanes=2 * fibres)
             self.extend("pair_inverse", "pair_low", ("depth", depth), sizes.half, sizes.half, lanes=2 * fibres)
             self.shares("shares", 1, ("depth", depth), sizes.half)
 
@@ -288,9 +295,9 @@ class _Run:
                 continue
             self.beyond(group)
             for width, half in enumerate(sizes.halves):
-                which = "work", "pole_halo", "facts", "flags", "poles", group, width, sizes.width, *cut, fibres
-                self.launch(remainder.pole_down_again.sized(half), sweeps.SIDES * lanes, "half_way", "beyond", *which)
-                self.launch(remainder.pole_up_again.sized(half), sweeps.SIDES * lanes, "moved", "half_way", *which)
+                of = "work", "pole_halo", "facts", "flags", "poles", group, width, sizes.width, *cut, fibres
+                self.launch(remainder.pole_down_again.sized(half), sweeps.SIDES * lanes, "half_way", "beyond", *of)
+                self.launch(remainder.pole_up_again.sized(half), sweeps.SIDES * lanes, "moved", "half_way", *of)
             self.add_up("left", "moved", group, sweeps.SIDES)
 
     def add_up(self, sums: str, found: str, group: int, kept: int) -> None:
@@ -305,13 +312,13 @@ class _Run:
         of, vectors = ("facts", "flags", "poles"), sweeps.GROUP * fibres
         for distance in range(1, s.nd):
             where, blocks = (self.limits.distant, distance, sizes.kept, s.nwave), self.blocks(distance)
-            self.launch(remainder.carry.sized(s.hw), 2 * fours(s.nwave) * vectors, "moved", "own", "found", blocks, "sizes",
-                        "depth", *of, group, *where, fibres, s.nfibre)
+            self.launch(remainder.carry.sized(s.hw), 2 * fours(s.nwave) * vectors, "moved", "own", "found", blocks,
+                        "sizes", "depth", *of, group, *where, fibres, s.nfibre)
             self.solve(s.hw, "", fibres)
             if distance == 1 and sizes.deepest > 0:
                 self.solve(sizes.half, "pair_", 2 * fibres)
-            self.launch(remainder.take.sized(s.hw), fours(s.nwave) * vectors, "beyond", "moved", "found", "taken", blocks,
-                        "sizes", "depth", *of, "halves", group, *where, sizes.half, fibres, s.nfibre)
+            self.launch(remainder.take.sized(s.hw), fours(s.nwave) * vectors, "beyond", "moved", "found", "taken",
+                        blocks, "sizes", "depth", *of, "halves", group, *where, sizes.half, fibres, s.nfibre)
 
     def solve(self, half: int, of: str, lanes: int) -> None:
         """moved = Z moved, of the vectors of pairs whose fibres are eliminated as they stand, or in a chain (of: as
@@ -325,10 +332,10 @@ class _Run:
     def finish(self) -> None:
         """1 / s, and the checks."""
         s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
-        self.launch(poles.divide, s.nwave * fibres, "reciprocal", "sums", "sides", "facts", "flags", "poles", sizes.kept,
-                    fibres)
-        self.launch(poles.square, sizes.chunks * fibres, "chunks", "sums", "left", "band", "flags", CANCELLED, sizes.kept,
-                    s.ndiag, s.nwave, sizes.half, fibres)
+        self.launch(poles.divide, s.nwave * fibres, "reciprocal", "sums", "sides", "facts", "flags", "poles",
+                    sizes.kept, fibres)
+        self.launch(poles.square, sizes.chunks * fibres, "chunks", "sums", "left", "band", "flags", CANCELLED,
+                    sizes.kept, s.ndiag, s.nwave, sizes.half, fibres)
         self.gather("STATUS", Status.GOOD, measure.SQUARES, 2)
         self.launch(poles.agree, fibres, "flags", "groups", "facts", AGREEMENT, self.limits.share, sizes.groups, fibres)
 

@@ -10,8 +10,8 @@ from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.text import eliminate, measure, names, sweeps
 
 SETS = 3             # of questions asked at once: the first, the second, the far one
-WIDEN = 0, 4, 12, 20, 32     # diagonals more than icov's half-band in the bands of S that are tried: beside masks and the CCD's
-                             # edge, where the CPU has windows, S is kept as far as it reaches
+WIDEN = 0, 4, 12, 20, 32     # diagonals that the bands of S that are tried have more than icov: beside masks and the
+                             # CCD's edge, where the CPU has windows, S is kept as far as it reaches
 DEEPEST = 23         # fibres in a row beyond a neighbour that are eliminated one after the other
 
 
@@ -56,7 +56,8 @@ class Sizes:
                     "reciprocal": n, "tops": max(s.nd * (2 * s.hw + 1), rows + 1) * eliminate.STRETCHES * fibres,
                     "sizes": s.nd * fibres, "facts": len(names("Fact")) * fibres,
                     "yes": SETS * measure.QUESTIONS * fibres, "chunks": self.chunks * most * fibres,
-                    "groups": self.groups * most * fibres, "scratch": self.scratch(), "far": rows * n if s.nd > 2 else 1}
+                    "groups": self.groups * most * fibres, "scratch": self.scratch(),
+                    "far": rows * n if s.nd > 2 else 1}
         arrays = {name: (size, np.float64) for name, size in elements.items()}
         return arrays | {"flags": (len(names("Flag")) * fibres, np.int32), "depth": (2 * fibres, np.int32),
                          "wider": (4 * fibres, np.int32), "all": (fibres, np.int32), "own": (6 * fibres, np.int32),

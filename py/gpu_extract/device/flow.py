@@ -40,7 +40,6 @@ from gpu_extract.device.steps import Steps
 from gpu_extract.perf.recorder import NULL, TO_DEVICE, TO_HOST, usable_cores
 from gpu_extract.seams import Recorder
 
-
 COPIERS = 4     # threads that fill pinned memory: they reach what a socket's memory can
 
 
@@ -173,7 +172,7 @@ class Flow:
         return pix, ivar
 
     def _stage(self, n: int, image: Image) -> None:
-        """The pixels of a piece into pinned memory, as they are, by a few threads: one does not reach what memory can."""
+        """The pixels of a piece into pinned memory, as they are, by a few threads: one does not do what memory can."""
         def copy(part: tuple[np.ndarray, np.ndarray]) -> None:
             np.copyto(*part)
 

@@ -115,7 +115,8 @@ class CupyDevice(Device):
             work()
         finally:
             wanted, self._wanted = self._wanted, None
-        with ThreadPoolExecutor(usable_cores()) as pool:       # a second each, and the compiler lets other threads go on
+        # a second each, and the compiler lets other threads go on
+        with ThreadPoolExecutor(usable_cores()) as pool:
             for made in pool.map(self._compiled, {kernel.unit for kernel in wanted - self._kernels.keys()}):
                 self._kernels |= made
 

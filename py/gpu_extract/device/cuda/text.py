@@ -173,4 +173,5 @@ def _header(module: str) -> str:
 
 
 assembly, eliminate, gradients, image, measure, normal, poles, quality, remainder, spots, sweeps = map(Header, (
-    "assembly", "eliminate", "gradients", "image", "measure", "normal", "poles", "quality", "remainder", "spots", "sweeps"))
+    "assembly", "eliminate", "gradients", "image", "measure", "normal", "poles", "quality", "remainder", "spots",
+    "sweeps"))
