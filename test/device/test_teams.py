@@ -8,7 +8,7 @@ from host_text import run_lanes
 
 from device.pieces import known
 from gpu_extract.data import Status
-from gpu_extract.device.cuda.text import TextKernel, poles, sweeps
+from gpu_extract.device.cuda.text import TextKernel, poles, remainder, sweeps
 
 LANES, LANE = 3, 1      # a lane in the middle: its neighbours must stay as they are
 ONE = np.array([0, 1, 0], dtype=np.int32)
