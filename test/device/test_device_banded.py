@@ -3,7 +3,8 @@
 Both make the same decisions from the same numbers, so that they differ by rounding, 100 eps times the condition number
 of a fibre's S as the CPU's core differs from the oracle; and, where fibres are eliminated in a chain, by what the CPU
 cuts off in a narrower band than the device: 1e-9 covers it, a tenth of what the CPU's core may leave. The device knows
-no windows (decorrelate.windows): fibres that need them are FAILED there and left to the CPU.
+no windows (decorrelate.windows): in their place it has wider bands and longer chains. Fibres for which these do not do
+are FAILED there and left to the CPU.
 """
 from functools import cache
 from typing import Any

@@ -50,5 +50,5 @@ def block_lanes(pairs: int, nwave: int, columns: int, block: tuple[int, int]) ->
 
 
 def fours(nwave: int) -> int:
-    """Lanes of transpose, rest, carry and moved_by for a fibre or pair."""
+    """Lanes of transpose, rest, carry and take for a fibre, pair or vector."""
     return -(-nwave // eliminate.FOUR)
