@@ -22,12 +22,12 @@ HALO = 96                                       # bins, of the usual r frame (sw
 FIRST: dict[str, int | tuple[int, ...]] = {
     "gradients.between": 5, "gradients.advance": 5, "gradients.step": 5, "sweeps.add_up": 2, "measure.choose": 1,
     "measure.learn": 2, "measure.gauge": 1, "measure.gather": (1, 5), "measure.conclude": 1, "eliminate.rest": 0,
-    "eliminate.extend": 1,
-    "eliminate.product": 2, "eliminate.share": 2, "eliminate.carry": 2, "sweeps.precondition_down": 6,
-    "sweeps.precondition_up": 6, "sweeps.ask": 2, "sweeps.settle": (1, 2, 11), "sweeps.factor": (1, 2, 11),
-    "sweeps.invert": 1, "sweeps.substitute": (1, 2, 11), "sweeps.resubstitute": (1, 2, 11), "sweeps.settle_pole": 1,
-    "sweeps.poles_down": (1, 5), "sweeps.poles_up": (1, 5), "eliminate.schur": 2, "eliminate.tops": 1,
-    "measure.bound": 1, "eliminate.moved_by": 2}
+    "eliminate.extend": 1, "eliminate.product": 2, "eliminate.share": 2, "sweeps.precondition_down": 6,
+    "sweeps.precondition_up": 6, "sweeps.ask": 2, "sweeps.settle": (1, 2), "sweeps.factor": (1, 2),
+    "sweeps.invert": 1, "sweeps.settle_pole": 1, "sweeps.poles_down": (1, 6), "sweeps.poles_up": (1, 6),
+    "remainder.carry": 4, "remainder.take": 4, "remainder.substitute": (1, 3, 4, 6),
+    "remainder.resubstitute": (1, 3, 4, 6), "remainder.pole_down_again": (1, 6), "remainder.pole_up_again": (1, 6),
+    "eliminate.schur": 2, "eliminate.tops": 1, "measure.bound": 1}
 """Which of the launches of a piece do something: so many, the first ones, or those with these numbers; in all others
 lanes return at once. A usual frame: 5 iterations, 24 poles, the first band holds, no chains of masked neighbours;
 fibres touch two on each side."""
@@ -45,6 +45,11 @@ def sweep(loop: str, halos: int, together: int = 1) -> Path:
 def poles(s: PieceShape, a: tuple[Any, ...]) -> Times:
     """Two halos, which are not stored, and a tile."""
     return {"0": tiles_of(s.nwave, poles=True), "1": 2 * HALO, "2": tile_of(s.nwave, poles=True)}
+
+
+def poles_again(s: PieceShape, a: tuple[Any, ...]) -> Times:
+    """The same, four rows together."""
+    return {"0": tiles_of(s.nwave, poles=True), "1": (tile_of(s.nwave, poles=True) + 2 * HALO) / 4}
 
 
 def settling(s: PieceShape, a: tuple[Any, ...]) -> Times:
@@ -65,15 +70,18 @@ PATHS: dict[str, Path] = {
     "sweeps.settle_pole": settling,
     "sweeps.factor": sweep("0", 1),
     "sweeps.invert": sweep("1", 1),
-    "sweeps.substitute": sweep("1", 2, 4),
-    "sweeps.resubstitute": sweep("1", 2, 4),
+    "remainder.substitute": sweep("1", 2, 4),
+    "remainder.resubstitute": sweep("1", 2, 4),
+    "remainder.pole_down_again": poles_again,
+    "remainder.pole_up_again": poles_again,
+    "remainder.carry": lambda s, a: {"0": (2 * s.hw + 1) / 4},
+    "remainder.take": lambda s, a: {"0": 2, "0.0": (2 * s.hw + 1) / 4, "1": 4, "1.0": s.hw / 4},
     "sweeps.precondition_down": sweep("1", 2, 4),
     "sweeps.precondition_up": sweep("1", 2, 4),
     "sweeps.poles_down": poles,
     "sweeps.poles_up": poles,
     "sweeps.ask": lambda s, a: {"0": s.nwave / sweeps.AHEAD},
     "eliminate.transpose": lambda s, a: {"0": 2 * s.hw + 1},
-    "eliminate.carry": lambda s, a: {"0": (2 * s.hw + 1) / 4},
     "gradients.between": lambda s, a: {"0": s.nd - 1, "0.0": (2 * s.hw + 1) / 4, "0.1": (2 * s.hw + 1) / 4},
     "gradients.advance": lambda s, a: {"1": s.nwave / PARTS / 4},
     "gradients.add_parts": lambda s, a: {"0": a[2] / 4},
@@ -84,7 +92,6 @@ PATHS: dict[str, Path] = {
     "eliminate.extend": lambda s, a: {"0": a[4] - s.hw},
     "eliminate.product": lambda s, a: {"0": 2 * s.hw + 5},
     "eliminate.share": lambda s, a: {"0": 2 * s.hw + 8},
-    "eliminate.moved_by": lambda s, a: {"0": 2, "0.0": (2 * s.hw + 1) / 4},
     "eliminate.schur": lambda s, a: {"0": -(-(a[9] + 1) // 4)},
     "eliminate.tops": lambda s, a: {"1": s.nwave / STRETCHES / 4},
     "measure.bound": lambda s, a: {"0": s.hw},
