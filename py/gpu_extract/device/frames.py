@@ -19,7 +19,7 @@ from gpu_extract.device.cuda.seam import Device
 from gpu_extract.device.cuda.text import gradients
 from gpu_extract.device.device_banded import BandedCore
 from gpu_extract.device.flow import CoreMaker, Flow, Task, staged_type
-from gpu_extract.device.geometry import BundleGeometry, bundle_geometry, cut_pieces, psf_tables
+from gpu_extract.device.geometry import bundle_geometry, cut_pieces, psf_tables
 from gpu_extract.device.memory import GIVEN_UP, UNSEEN, sizes_of
 from gpu_extract.device.remedy import Lost, on_cpu, put
 from gpu_extract.errors import InternalError
@@ -58,7 +58,7 @@ class _Warm:
 
 @dataclass(frozen=True)
 class _Frame:
-    """A frame under way. notes, models: of bundles, by their first fibres; threads add to both, each its own bundle's"""
+    """A frame under way. notes, models: by the first fibres of bundles; threads add those of their own bundles."""
 
     flow: Flow
     image: Image
