@@ -1,4 +1,4 @@
-"""What a device leaves to the CPU, on several threads: the same bits, whoever is done first; no work outlives a frame."""
+"""What a device leaves to the CPU, on several threads: the same bits, and no work that outlives a frame."""
 import threading
 import time
 from collections.abc import Callable
