@@ -113,6 +113,11 @@ class GpuFrames:
         return self._device
 
     @property
+    def threads(self) -> int:
+        """How many do what the device leaves."""
+        return self._crew.threads
+
+    @property
     def name(self) -> str:
         """For the header."""
         return self.device.name
