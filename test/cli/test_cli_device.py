@@ -1,4 +1,5 @@
 """--gpu, --no-gpu and neither: which device is taken, what is said of it, and what a frame's header keeps of it."""
+import platform
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from simulated_device import SimulatedDevice
 from gpu_extract.cli.device import choose_backend
 from gpu_extract.cpu_frame import CpuFrames
 from gpu_extract.device.cuda import real
+from gpu_extract.device.frames import GpuFrames
 from gpu_extract.device.share import budget
 from gpu_extract.errors import InputError
 from gpu_extract.ranks.comm import SERIAL, SerialComm
@@ -95,6 +97,25 @@ def test_a_rank_s_device_and_its_part(gpu: bool | None, place: tuple[int, int], 
     assert opened == [(number, budget(TOTAL, FREE, ranks))]
     assert said == "simulated device" + (f", {ranks} ranks on it" if ranks > 1 else "")
     assert backend.name == "simulated device"
+
+
+@pytest.mark.parametrize(("given", "cores", "others", "threads"), [
+    (None, range(8), [], 8), (None, range(8), [range(8)], 4), (None, range(4), [range(4, 8)], 4), (3, range(8), [], 3)])
+def test_the_threads_for_what_it_leaves(given: int | None, cores: Any, others: Any, threads: int, devices: Any,
+                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    """All cores of the process, or its part of those that other ranks of its node may use too; ranks of another node do
+    not count."""
+    class Among(Rank):
+        def gather(self, items: Any) -> Any:
+            mine = super().gather(items)
+            if isinstance(mine[0], str):
+                return mine
+            return [("another node", list(cores)), *((platform.node(), list(own)) for own in others), *mine]
+
+    devices(1)
+    monkeypatch.setattr("gpu_extract.perf.recorder.which_cores", lambda: list(cores))
+    backend, _ = choose_backend(True, Among(), many=True, threads=given)
+    assert isinstance(backend, GpuFrames) and backend.threads == threads
 
 
 def test_the_cpu_takes_over_and_the_header_says_so(extract: Any, files: Any, devices: Any) -> None:

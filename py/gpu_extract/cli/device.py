@@ -1,4 +1,5 @@
 """The device of a run: a GPU where there is one and nobody refuses it, else the CPU; the same on all ranks."""
+import platform
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -13,11 +14,12 @@ if TYPE_CHECKING:
 
 
 def choose_backend(gpu: bool | None, comm: "Comm", *, many: bool, tile: int | None = None,
-                   tell: "Tell | None" = None) -> tuple["Backend", str]:
+                   tell: "Tell | None" = None, threads: int | None = None) -> tuple["Backend", str]:
     """What `run.extract` works with, and what the log is to say of it; all ranks call this.
 
     gpu: True: a GPU must be there; None: one is taken where every rank has one; False: the CPU
     many: whether there may be more than one frame; tile, tell: see cpu_frame.CpuFrames
+    threads: of this rank for what a GPU leaves to the CPU; None: its part of the node's cores
     Raises InputError where a GPU must be there and is not.
     """
     from gpu_extract.cpu_frame import CpuFrames
@@ -30,7 +32,7 @@ def choose_backend(gpu: bool | None, comm: "Comm", *, many: bool, tile: int | No
     reasons = comm.gather([(comm.rank, reason)])
     lacking: str = comm.share(lambda: next((r for r in reasons or [] if r), ""))
     if not lacking:
-        return open_gpu(comm, devices, cpu)
+        return open_gpu(comm, devices, cpu, threads)
     if gpu:
         raise InputError(f"--gpu: {lacking}")
     return cpu, f"CPU ({lacking})"
@@ -48,10 +50,11 @@ def look_for_devices(*, always: bool) -> tuple[int, str]:
         return 0, str(error) if always else error.reason
 
 
-def open_gpu(comm: "Comm", devices: int, cpu: "Backend") -> tuple["GpuFrames", str]:
+def open_gpu(comm: "Comm", devices: int, cpu: "Backend",
+             threads: int | None = None) -> tuple["GpuFrames", str]:
     """This rank's GPU, its number on its node modulo the node's devices and its part of the memory, and its name.
 
-    cpu: what works on frames that are not for a GPU
+    cpu: what works on frames that are not for a GPU; threads: see choose_backend
     """
     from gpu_extract.device.cuda.real import CupyDevice, memory_of
     from gpu_extract.device.frames import GpuFrames
@@ -64,5 +67,16 @@ def open_gpu(comm: "Comm", devices: int, cpu: "Backend") -> tuple["GpuFrames", s
     comm.barrier()
     device = CupyDevice(share.number, budget(total, free, share.ranks))
     with_others = f", {share.ranks} ranks on it" if share.ranks > 1 else ""
-    backend = GpuFrames(lambda: device, cpu=cpu, warn=log.warning)
+    backend = GpuFrames(lambda: device, cpu=cpu, warn=log.warning, threads=threads or own_threads(comm))
     return backend, f"{device.name}{with_others}"
+
+
+def own_threads(comm: "Comm") -> int:
+    """How many threads this rank may use of its node; all ranks call this."""
+    from gpu_extract.device.share import threads_of
+    from gpu_extract.perf.recorder import which_cores
+
+    node, cores = platform.node(), which_cores()
+    gathered = comm.gather([(comm.rank, (node, cores))])
+    ranks: list[tuple[str, list[int]]] = comm.share(lambda: gathered or [])
+    return threads_of(cores, [others for name, others in ranks if name == node])

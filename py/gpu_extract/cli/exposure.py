@@ -67,7 +67,8 @@ def extract_exposure(args: argparse.Namespace, start: StartUp) -> int:
     comm.watch(recorder if args.perf else NULL)
     with no_empty_folder(args.output), comm.together(), ExitStack() as stack:
         stack.enter_context(counted_compiling(comm.rank, args.loglevel, recorder))
-        backend, device = choose_backend(args.gpu, comm, many=True, tell=CompileProgress())
+        backend, device = choose_backend(args.gpu, comm, many=True, tell=CompileProgress(),
+                                         threads=args.threads)
         stack.enter_context(closing(backend))
         if args.perf:
             backend.watch(recorder)

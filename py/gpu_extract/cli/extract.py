@@ -64,7 +64,8 @@ def extract_with(args: argparse.Namespace, comm: "Comm", within: AbstractContext
     comm.watch(recorder)
     with comm.together(), within or nullcontext(), counted_compiling(comm.rank, args.loglevel, recorder), \
             ExitStack() as stack:
-        backend, device = choose_backend(args.gpu, comm, many=False, tile=args.tile, tell=CompileProgress())
+        backend, device = choose_backend(args.gpu, comm, many=False, tile=args.tile, tell=CompileProgress(),
+                                         threads=args.threads)
         stack.enter_context(closing(backend))
         if args.perf or args.trace or args.nvtx:
             backend.watch(recorder, ranges=args.nvtx)

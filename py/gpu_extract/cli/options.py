@@ -175,7 +175,8 @@ def add_machine(parser: Parser) -> None:
     group = parser.add_argument_group("machine")
     add = group.add_argument
     add("--mpi", action="store_true", help="use MPI (default: if started by mpiexec or srun)")
-    add("--threads", metavar="N", type=int, help="threads per process (default 1)")
+    add("--threads", metavar="N", type=int, help="threads per process (default 1; for what a GPU leaves to the CPU: "
+        "all cores of the node, divided by its ranks unless they are bound to their own)")
     gpu = group.add_mutually_exclusive_group()
     gpu.add_argument("--gpu", "--use-gpu", dest="gpu", action="store_true", default=None,
                      help="use a GPU, and fail without one (default: if there is one)")

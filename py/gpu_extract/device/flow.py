@@ -9,7 +9,6 @@ What is the same in every frame, all of a piece but for the rows that go down, i
 frame and replayed from then on. In the first one it is queued step by step, so that everything is compiled and loaded.
 """
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -20,6 +19,7 @@ import numpy as np
 from gpu_extract.bundle import Job
 from gpu_extract.checks.odd_pixels import mask_pixels
 from gpu_extract.data import Image, IntArray
+from gpu_extract.device.crew import Crew
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray, Empty
 from gpu_extract.device.geometry import BundleGeometry, Piece, PsfTables
@@ -37,7 +37,7 @@ from gpu_extract.device.memory import (
     work_arrays,
 )
 from gpu_extract.device.steps import Steps
-from gpu_extract.perf.recorder import NULL, TO_DEVICE, TO_HOST, usable_cores
+from gpu_extract.perf.recorder import NULL, TO_DEVICE, TO_HOST
 from gpu_extract.seams import Recorder
 
 COPIERS = 4     # threads that fill pinned memory: they reach what a socket's memory can
@@ -75,12 +75,13 @@ class Task:
 class Flow:
     """Memory, streams and events for a task, cut into `pieces` that go round over `slots` slots.
 
+    crew: copies pixels into pinned memory; it has nothing else to do while a frame is queued
     What it allocates is freed when it is forgotten; that must not be before `Device.close` or all results were taken.
     """
 
     def __init__(self, device: Device, task: Task, pieces: Sequence[Piece], *, slots: int, make_core: CoreMaker,
-                 warn: Callable[[str], None]):
-        self.device, self.task, self.pieces, self._warn = device, task, pieces, warn
+                 warn: Callable[[str], None], crew: Crew):
+        self.device, self.task, self.pieces, self._warn, self._crew = device, task, pieces, warn, crew
         count = min(slots, len(pieces))
         plans = {piece.shape: self._plan(piece.shape) for piece in pieces}
         of_slot = [{piece.shape: plans[piece.shape] for piece in pieces[s::count]} for s in range(count)]
@@ -98,7 +99,6 @@ class Flow:
         step = np.gradient(wave)
         self._tables = [_Table(device, array) for array in (
             tables.series, tables.domain, tables.basis, np.stack([step, step**2]))]
-        self._copiers = ThreadPoolExecutor(min(COPIERS, usable_cores()))
         self._staged = [device.pinned(*input_arrays(p.shape, task.sizes)["pixels"]) for p in pieces]
         self._told = [{name: device.pinned(*array) for name, array in told_arrays(p.shape, task.sizes).items()}
                       for p in pieces]
@@ -181,7 +181,7 @@ class Flow:
             columns = self.task.geometries[bundle].staged
             parts += [(place.view(source.dtype) if as_it_is(image) else place, source[:, columns])
                       for place, source in zip(self._planes(n, b), (image.pix, image.ivar), strict=True)]
-        list(self._copiers.map(copy, parts))
+        self._crew.each(copy, parts, COPIERS)
 
     def _queue_piece(self, n: int, image: Image, recorder: Recorder, graphs: bool) -> None:
         """All of a piece but for its rows' way down: step by step, or as a graph where it was queued before."""

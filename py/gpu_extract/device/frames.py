@@ -1,27 +1,30 @@
 """Extraction on a GPU, for `run.extract(..., backend=...)`."""
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from gpu_extract.assemble import rows_of, wanted
+from gpu_extract.assemble import wanted
 from gpu_extract.backend import Backend
 from gpu_extract.bundle import Job, add_odd_bits
 from gpu_extract.checks.odd_pixels import NO_PIXELS, in_notes, may_be_odd
 from gpu_extract.config import ExtractConfig
 from gpu_extract.cpu_frame import CPU
 from gpu_extract.data import NOT_MEASURED, Array, Draft, Image, IntArray, PsfModel, Rows
+from gpu_extract.device.crew import Crew, Work
 from gpu_extract.device.cuda.seam import Device
 from gpu_extract.device.cuda.text import gradients
 from gpu_extract.device.device_banded import BandedCore
 from gpu_extract.device.flow import CoreMaker, Flow, Task, staged_type
-from gpu_extract.device.geometry import BundleGeometry, bundle_geometry, cut_pieces, psf_tables
+from gpu_extract.device.geometry import bundle_geometry, cut_pieces, psf_tables
 from gpu_extract.device.memory import GIVEN_UP, UNSEEN, sizes_of
-from gpu_extract.device.remedy import on_cpu, put, put_fibres
+from gpu_extract.device.remedy import Lost, on_cpu, put
 from gpu_extract.errors import InternalError
 from gpu_extract.known import content_of, is_content
+from gpu_extract.perf.recorder import usable_cores
 from gpu_extract.plan import share
 from gpu_extract.seams import Comm, Recorder
 from gpu_extract.solve import TOLERANCE
@@ -29,6 +32,7 @@ from gpu_extract.solve import TOLERANCE
 LARGE = 2       # large pieces of a rank's bundles: a recursion along wavelength takes as long for one fibre as for many
 SLOTS = 4       # pieces in flight
 MOST_PIXELS = 32000      # rows or columns: kernels keep both in 16 bits, with the part of a spot that is off the CCD
+LEFT = "left to the CPU"         # the span in which a frame waits for what its device could not do
 
 
 @dataclass(frozen=True)
@@ -52,23 +56,51 @@ class _Warm:
                 and is_content(self.psf, replace(job.psf, name="")))
 
 
+@dataclass(frozen=True)
+class _Frame:
+    """A frame under way. notes, models: by the first fibres of bundles; threads add those of their own bundles."""
+
+    flow: Flow
+    image: Image
+    job: Job
+    mine: Sequence[int]
+    rows: Rows
+    notes: dict[int, dict[str, float]] = field(default_factory=dict)
+    models: dict[int, tuple[np.ndarray, tuple[int, int]]] = field(default_factory=dict)
+
+    def put(self, _: int, part: Rows) -> None:
+        """Take a bundle's rows from the CPU."""
+        put(self.rows, part)
+        self.notes.update({first: dict(facts) for first, facts in part.notes.items()})
+        self.models.update(zip(part.notes, part.models, strict=False))
+
+    def made(self) -> Rows:
+        """The rows, notes and models in the order of the bundles, whoever was done first."""
+        return replace(self.rows, notes=dict(sorted(self.notes.items())),
+                       models=tuple(model for _, model in sorted(self.models.items(), key=lambda one: one[0])))
+
+
 class GpuFrames:
     """Extracts the bundles of a rank on a device; what cannot be done there is done on the CPU, and said in the notes.
 
     open_device: called once, at the first frame; core: makes what decorrelates
     most: bundles in a piece at most, None: half the rank's; slots: pieces in flight
     cpu: does the frames that no device does; warn: told in one line of what has to be done on the CPU
+    threads: do what the device leaves of a frame, beside it; None: as many as this process may use cores. Where ranks
+        may run on the same cores, each should be given its part of them
 
-    Bits do not depend on most, slots or ranks. After running out of device memory everything is done again in pieces
-    of half the size, down to single bundles one after another, and then on the CPU.
+    Bits do not depend on most, slots, threads or ranks. After running out of device memory everything is done again in
+    pieces of half the size, down to single bundles one after another, and then on the CPU.
     """
 
     warm_bins = 40       # a few half-bands: kernels are compiled for the band's width
 
     def __init__(self, open_device: Callable[[], Device], *, core: CoreMaker = BandedCore, most: int | None = None,
-                 slots: int = SLOTS, cpu: Backend = CPU, warn: Callable[[str], None] = lambda _: None):
+                 slots: int = SLOTS, cpu: Backend = CPU, warn: Callable[[str], None] = lambda _: None,
+                 threads: int | None = None):
         self._open, self._core, self._most, self._slots = open_device, core, most, slots
         self._cpu, self._warn, self._told = cpu, warn, ""
+        self._crew = Crew(usable_cores() if threads is None else threads)
         self._device: Device | None = None
         self._watched = False
         self._warm: _Warm | None = None
@@ -79,6 +111,11 @@ class GpuFrames:
         if self._device is None:
             self._device = self._open()
         return self._device
+
+    @property
+    def threads(self) -> int:
+        """How many do what the device leaves."""
+        return self._crew.threads
 
     @property
     def name(self) -> str:
@@ -120,7 +157,14 @@ class GpuFrames:
             self._shrink(len(mine))
         if mine:
             self._warn(f"{self.name} has not enough free memory for one bundle: this rank works on the CPU")
-        return [(n, rows_of(on_cpu(image, job, n, recorder), job.plan, job.dtype)) for n in mine]
+        found: dict[int, Rows] = {}
+        with recorder.span(LEFT), self._crew.nothing_left():
+            self._crew.add([partial(self._whole, image, job, n, found.__setitem__) for n in mine])
+        return [(n, found[n]) for n in mine]
+
+    def _whole(self, image: Image, job: Job, number: int, take: Callable[[int, Rows], None]) -> None:
+        """A work of the crew: a bundle as the CPU makes it; take: called with its number and rows."""
+        take(number, on_cpu(image, job, number, self._crew))
 
     def _attempt(self, image: Image, job: Job, mine: tuple[int, ...], recorder: Recorder) -> Rows | None:
         """The rows, or None where the device's memory did not suffice; nothing holds on to it then."""
@@ -146,7 +190,7 @@ class GpuFrames:
         pieces = cut_pieces(geometries, self._most or -(-len(mine) // LARGE))
         fibres = wanted((geometries[0].fibres[0], geometries[-1].fibres[1]), job.plan)
         flow = Flow(self.device, Task(job, geometries, tables, sizes, fibres), pieces, slots=self._slots,
-                    make_core=self._core, warn=self._warn)
+                    make_core=self._core, warn=self._warn, crew=self._crew)
         self._warm = _Warm(content_of(replace(job.psf, name="")), job.config, mine, (dtype, image.shape), flow)
         return flow
 
@@ -161,40 +205,52 @@ class GpuFrames:
             self._slots = 1 if self._slots > 1 else 0
 
     def _take(self, flow: Flow, image: Image, job: Job, mine: Sequence[int], recorder: Recorder) -> Rows:
-        """Queue the frame, then look at each bundle as its piece arrives, and do what the device gave up."""
+        """Queue the frame, then look at each bundle as its piece arrives, and have done what the device gave up."""
         graphs = not self._watched
         with recorder.span("queue"):
             queued = flow.queue(image, recorder, graphs=graphs)
-            rows = Rows(flow.task.fibres, models=(), notes={}, **queued)
-        notes: dict[int, dict[str, float]] = {}
-        models: dict[int, tuple[np.ndarray, tuple[int, int]]] = {}
-        for p, piece in enumerate(flow.pieces):
-            with recorder.span("wait"):
-                told = flow.take(p)
-            with recorder.span("odd pixels"):
-                odd = _odd_pixels(flow, image, job, piece.bundles, told["seen"])
-            if any(map(len, odd)):
-                told = flow.again(p, odd, image, queued, recorder, graphs=graphs)
-            for b, bundle in enumerate(piece.bundles):
-                fibres = job.plan.bundles[mine[bundle]]
-                with recorder.span("bundle"):
-                    notes[fibres[0]], lost = _facts(flow, told, (piece.shape.nfibre, b), bundle)
-                if self._must_be_done_again(notes[fibres[0]], job.plan.kept[slice(*fibres)], lost):
-                    instead = rows_of(on_cpu(image, job, mine[bundle], recorder), job.plan, job.dtype)
-                    put(rows, instead)
-                    notes |= {first: dict(facts) for first, facts in instead.notes.items()}
-                    if instead.models:
-                        models[bundle] = instead.models[0]
-                    continue
-                if flow.task.sizes.model:
-                    models[bundle] = _model(flow, told["model"][b], bundle)
-                if lost:
-                    put_fibres(rows, lost, job, image=image, recorder=recorder, fibres=fibres,
-                               kept=flow.kept(p, b))
-                    notes[fibres[0]]["on_cpu"] = len(lost)
-                notes[fibres[0]] = in_notes(notes[fibres[0]], odd[b])
-                _mark_odd(rows, odd[b], job, flow.task.geometries[bundle])
-        return replace(rows, notes=dict(sorted(notes.items())), models=tuple(models[n] for n in sorted(models)))
+            frame = _Frame(flow, image, job, mine, Rows(flow.task.fibres, models=(), notes={}, **queued))
+        with self._crew.nothing_left():
+            for p, piece in enumerate(flow.pieces):
+                with recorder.span("wait"):
+                    told = flow.take(p)
+                with recorder.span("odd pixels"):
+                    odd = _odd_pixels(flow, image, job, piece.bundles, told["seen"])
+                if any(map(len, odd)):
+                    told = flow.again(p, odd, image, queued, recorder, graphs=graphs)
+                works: list[Work] = []
+                for b in range(len(piece.bundles)):
+                    with recorder.span("bundle"):
+                        works += self._look(frame, (p, b), told, odd[b])
+                if works:
+                    with recorder.span(LEFT):
+                        self._crew.add(works)
+            with recorder.span(LEFT):
+                self._crew.finish()
+        return frame.made()
+
+    def _look(self, frame: "_Frame", place: tuple[int, int], told: Mapping[str, np.ndarray],
+              odd: IntArray) -> list[Work]:
+        """Note what the device has made of a bundle, and return what is left of it: nothing, or a work of the crew.
+
+        place: (piece, bundle of it); told: of the piece; odd: pixels of the bundle
+        """
+        flow, job, rows, (p, b) = frame.flow, frame.job, frame.rows, place
+        bundle, nfibre = flow.pieces[p].bundles[b], flow.pieces[p].shape.nfibre
+        fibres, geometry = job.plan.bundles[frame.mine[bundle]], flow.task.geometries[bundle]
+        facts, lost = _facts(flow, told, (nfibre, b), bundle)
+        if self._must_be_done_again(facts, job.plan.kept[slice(*fibres)], lost):
+            return [partial(self._whole, frame.image, job, frame.mine[bundle], frame.put)]
+        if flow.task.sizes.model:
+            frame.models[fibres[0]] = _model(flow, told["model"][b], bundle)
+        frame.notes[fibres[0]] = in_notes({**facts, **({"on_cpu": len(lost)} if lost else {})}, odd)
+        own = slice(*(n - fibres[0] for n in wanted(fibres, job.plan)))
+        corners = geometry.corners[0][own], geometry.corners[1][own]
+        if lost:
+            left = Lost(rows, fibres, lost, flow.kept(p, b), odd, corners)
+            return [partial(left.put, frame.image, job, self._crew)]
+        add_odd_bits(rows.mask[slice(*(n - rows.fibres[0] for n in wanted(fibres, job.plan)))], odd, corners, job)
+        return []
 
     def _must_be_done_again(self, facts: Mapping[str, float], fibres: IntArray, lost: Sequence[int]) -> bool:
         """Whether a bundle is the CPU's: it has bins to be given up, did not converge, or all its fibres were lost.
@@ -215,8 +271,9 @@ class GpuFrames:
         recorder.watch(self.device, ranges=ranges)
 
     def close(self) -> None:
-        """Give all memory back."""
+        """Give all memory back, and end the threads."""
         self._warm = None
+        self._crew.close()
         if self._device is not None:
             self._device.close()
 
@@ -256,13 +313,6 @@ def _facts(flow: Flow, told: Mapping[str, np.ndarray], place: tuple[int, int],
              "given_up": int(counts[UNSEEN].sum()),
              "floor": float(state[gradients.FLOOR])}
     return notes, [int(n) for n in np.nonzero(counts[GIVEN_UP])[0]]
-
-
-def _mark_odd(rows: Rows, odd: IntArray, job: Job, geometry: BundleGeometry) -> None:
-    """Mark the wanted bins of a bundle that touch odd pixels."""
-    lo, hi = wanted(geometry.fibres, job.plan)
-    corners = geometry.corners[:, lo - geometry.fibres[0]:hi - geometry.fibres[0]]
-    add_odd_bits(rows.mask[lo - rows.fibres[0]:hi - rows.fibres[0]], odd, (corners[0], corners[1]), job)
 
 
 def _model(flow: Flow, cut: np.ndarray, bundle: int) -> tuple[np.ndarray, tuple[int, int]]:

@@ -1,23 +1,28 @@
 """What the device could not do, done by the CPU: whole bundles, or some fibres' decorrelation."""
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from threading import Lock
 
 import numpy as np
 
-from gpu_extract.assemble import BY_BIN, held, wanted
-from gpu_extract.bundle import Job, banded_part, clear_corners, extract_bundle, locate, make_normal
-from gpu_extract.data import BundleResult, Image, Rows, SpecMask
+from gpu_extract.assemble import BY_BIN, held, rows_of, wanted
+from gpu_extract.bundle import Job, add_odd_bits, banded_part, clear_corners, extract_bundle, locate, make_normal
+from gpu_extract.data import Decorrelated, Image, IntArray, Rows, SpecMask
 from gpu_extract.decorrelate.dense.patch_pixels import PatchPixels
+from gpu_extract.device.crew import Crew
+from gpu_extract.kernels.arena import Arena, borrowed
+from gpu_extract.perf.recorder import NULL
 from gpu_extract.quality import bin_status, stands_out
 from gpu_extract.ranks.comm import SERIAL
-from gpu_extract.seams import Recorder
 from gpu_extract.solve import solve
 
 
-def on_cpu(image: Image, job: Job, number: int, recorder: Recorder) -> BundleResult:
-    """A bundle of the job as the CPU makes it."""
-    result = extract_bundle(image, job, job.plan.bundles[number], group=SERIAL, recorder=recorder)
-    return replace(result, notes={**result.notes, "on_cpu": len(result.flux)})
+def on_cpu(image: Image, job: Job, number: int, crew: Crew) -> Rows:
+    """The wanted rows of a bundle of the job as the CPU makes them; crew: that this is a work of."""
+    job = replace(job, threads=crew.share)
+    result = extract_bundle(image, job, job.plan.bundles[number], group=SERIAL, recorder=NULL)
+    return rows_of(replace(result, notes={**result.notes, "on_cpu": len(result.flux)}), job.plan, job.dtype)
 
 
 def put(rows: Rows, part: Rows) -> None:
@@ -27,34 +32,63 @@ def put(rows: Rows, part: Rows) -> None:
         getattr(rows, name)[place] = getattr(part, name)
 
 
-def put_fibres(rows: Rows, lost: Sequence[int], job: Job, *, image: Image, recorder: Recorder,
-               fibres: tuple[int, int], kept: Mapping[str, np.ndarray]) -> None:
-    """Write what the CPU makes of some fibres of a bundle, from normal equations of their own, and the bundle's
-    mask, which depends on all of its fibres.
+@dataclass
+class Lost:
+    """Some fibres of a bundle that the CPU makes, from normal equations of their own, and the bundle's mask, which
+    depends on all of its fibres. It writes the bundle's rows and no others.
 
-    lost: numbers of the fibres within the bundle lo .. hi - 1 `fibres`; kept: of the bundle (memory.kept_arrays)
+    rows: of the frame, with what the device made; fibres: (lo, hi) of the bundle; lost: their numbers within it
+    kept: of the bundle (memory.kept_arrays); odd: its odd pixels; corners: y0, x0 of all bins of its wanted fibres
     """
-    place = locate(image, job, fibres)
-    _, normal = make_normal(job, place, group=SERIAL, recorder=recorder)
-    solution, step = solve(normal), np.gradient(job.plan.wave)
-    normal, x = replace(normal, lifted=solution.lifted), solution.x      # strengths lie in memory that is used again
-    pixels = PatchPixels(image, job.psf, fibres, job.plan.extended, place.odd)
-    lo, hi = wanted(fibres, job.plan)
-    nothing = np.uint32(SpecMask.NODATA)
-    bits = kept["bits"]
-    for n in lost:
-        with recorder.span("decorrelate"):
-            part = banded_part(normal, x, job, (n, n + 1), pixels)
+
+    rows: Rows
+    fibres: tuple[int, int]
+    lost: Sequence[int]
+    kept: Mapping[str, np.ndarray]
+    odd: IntArray
+    corners: tuple[IntArray, IntArray]
+
+    def put(self, image: Image, job: Job, crew: Crew) -> None:
+        """Write it all: one work of the crew, which adds one for each fibre; the last of these makes the mask."""
+        job = replace(job, threads=crew.share)
+        with borrowed() as passing:
+            place = locate(image, job, self.fibres, passing)
+            _, normal = make_normal(job, place, group=SERIAL, recorder=NULL, arenas=(Arena(), passing))
+            solution = solve(normal, passing)
+        normal = replace(normal, lifted=solution.lifted)
+        pixels = PatchPixels(image, job.psf, self.fibres, job.plan.extended, place.odd)
+        left, lock = list(self.lost), Lock()
+
+        def work(n: int) -> None:
+            self._put_fibre(n, banded_part(normal, solution.x, job, (n, n + 1), pixels), job)
+            with lock:
+                left.remove(n)
+                last = not left
+            if last:
+                self._put_mask(job)
+
+        crew.add([partial(work, n) for n in self.lost], first=True)
+
+    def _put_fibre(self, n: int, part: Decorrelated, job: Job) -> None:
+        """Write a fibre's row, and what it says of the mask."""
+        rows, own, nothing = self.rows, self.kept["bits"][n], np.uint32(SpecMask.NODATA)
         clear_corners(part.resolution)
-        bits[n] &= ~nothing
-        bits[n, part.ivar[0] == 0.0] |= nothing
-        bits[n, part.weak[0]] |= np.uint32(SpecMask.WEAKBIN)
-        if lo <= fibres[0] + n < hi:
-            row = fibres[0] + n - rows.fibres[0]
+        own &= ~nothing
+        own[part.ivar[0] == 0.0] |= nothing
+        own[part.weak[0]] |= np.uint32(SpecMask.WEAKBIN)
+        lo, hi = wanted(self.fibres, job.plan)
+        if lo <= self.fibres[0] + n < hi:
+            row, step = self.fibres[0] + n - rows.fibres[0], np.gradient(job.plan.wave)
             with np.errstate(over="ignore"):
                 rows.flux[row], rows.ivar[row] = part.flux[0] / step, part.ivar[0] * step**2
-            rows.resolution[row], rows.status[row] = part.resolution[0], bin_status(part.status[0], bits[n])
-    bits[stands_out(kept["chi2pix"], bits == 0)] |= np.uint32(SpecMask.BAD2DFIT)
-    own = slice(lo - rows.fibres[0], hi - rows.fibres[0])
-    rows.mask[own] = bits[lo - fibres[0]:hi - fibres[0]]
-    held(Rows((lo, hi), **{name: getattr(rows, name)[own] for name in BY_BIN}))     # in place; not known of `bits`
+            rows.resolution[row], rows.status[row] = part.resolution[0], bin_status(part.status[0], own)
+
+    def _put_mask(self, job: Job) -> None:
+        """Write the bundle's mask: its bits but for the model's fit are known by now, and what no row holds."""
+        bits, rows = self.kept["bits"], self.rows
+        bits[stands_out(self.kept["chi2pix"], bits == 0)] |= np.uint32(SpecMask.BAD2DFIT)
+        lo, hi = wanted(self.fibres, job.plan)
+        own = slice(lo - rows.fibres[0], hi - rows.fibres[0])
+        rows.mask[own] = bits[lo - self.fibres[0]:hi - self.fibres[0]]
+        held(Rows((lo, hi), **{name: getattr(rows, name)[own] for name in BY_BIN}))     # in place; not known of `bits`
+        add_odd_bits(rows.mask[own], self.odd, self.corners, job)

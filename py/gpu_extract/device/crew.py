@@ -1,0 +1,114 @@
+"""Threads of the host: they do what a device leaves to the CPU while it goes on, and fill pinned memory for it."""
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from threading import Condition
+from typing import TypeVar
+
+T = TypeVar("T")
+Work = Callable[[], None]
+
+
+class Crew:
+    """Does works on up to `threads` threads; where that is one, in the caller's, at once.
+
+    The threads start when there is work for them, and stay, with the work space that is theirs, until `close`. After an
+    error nothing more is begun, until `finish` has raised it.
+    """
+
+    def __init__(self, threads: int):
+        self.threads = threads
+        self._pool: ThreadPoolExecutor | None = None
+        self._todo: deque[Work] = deque()
+        self._running = 0       # changed by these threads alone: an interruption is not theirs
+        self._error: BaseException | None = None
+        self._change = Condition()
+
+    @property
+    def share(self) -> int:
+        """The threads that each work may use, where all that are not finished take the same."""
+        return max(self.threads // max(self._running + len(self._todo), 1), 1)
+
+    def add(self, works: Sequence[Work], *, first: bool = False) -> None:
+        """Have works done; they may add others.
+
+        first: before all that were not begun: what is under way is finished first, and its memory is free for the next
+        """
+        if self.threads == 1:
+            for work in works:
+                work()
+            return
+        with self._change:
+            if self._error is not None:
+                return
+            if first:
+                self._todo.extendleft(reversed(works))
+            else:
+                self._todo.extend(works)
+            for _ in works:
+                self._threads().submit(self._next)
+
+    def _next(self) -> None:
+        """Do the next work, if it was not dropped."""
+        with self._change:
+            if not self._todo:
+                return
+            work = self._todo.popleft()
+            self._running += 1
+        try:
+            work()
+        except BaseException as error:      # it is the caller's, in `finish`
+            with self._change:
+                self._error = self._error or error
+                self._todo.clear()
+        with self._change:
+            self._running -= 1
+            self._change.notify_all()
+
+    def _wait(self) -> None:
+        self._change.wait_for(lambda: not self._running and not self._todo)
+
+    def finish(self) -> None:
+        """Wait until all is done; raises the error of the first work that had one, after all others have ended."""
+        with self._change:
+            self._wait()
+            error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    @contextmanager
+    def nothing_left(self) -> Iterator[None]:
+        """Whatever ends the block, no work goes on after it: what was not begun is dropped where there was an error."""
+        try:
+            yield
+            self.finish()
+        except BaseException:
+            with self._change:
+                self._todo.clear()
+                self._wait()
+                self._error = None
+            raise
+
+    def each(self, function: Callable[[T], None], items: Sequence[T], most: int) -> None:
+        """Call `function` for every item, on up to `most` threads, and wait; nothing else is under way then."""
+        count = min(most, self.threads, len(items))
+        self.add([partial(_all, function, items[n::count]) for n in range(count)])
+        self.finish()
+
+    def _threads(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.threads, "left to the CPU")
+        return self._pool
+
+    def close(self) -> None:
+        """End the threads; they start again when they are needed."""
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
+
+def _all(function: Callable[[T], None], items: Sequence[T]) -> None:
+    for item in items:
+        function(item)
