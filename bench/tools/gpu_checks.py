@@ -77,13 +77,14 @@ def left_to_cpu(frame: Frame | None) -> int:
 
 
 def open_backend(ranks: int = 1, warn: Callable[[str], None] = print, **options: Any) -> GpuFrames:
-    """The GPU, as one of so many ranks on it."""
+    """The GPU, as one of so many ranks on it, and on the host's cores."""
     from gpu_extract.device.cuda.real import CupyDevice, memory_of
     from gpu_extract.device.share import budget
+    from gpu_extract.perf.recorder import usable_cores
 
     free, total = memory_of(0)
     device = CupyDevice(0, budget(total, free, ranks))
-    return GpuFrames(lambda: device, warn=warn, **options)
+    return GpuFrames(lambda: device, warn=warn, threads=max(usable_cores() // ranks, 1), **options)
 
 
 def open_simulated(ranks: int = 1, warn: Callable[[str], None] = print, **options: Any) -> GpuFrames:

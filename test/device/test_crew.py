@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from device_case import CONFIG, HostCore, four_bundles, on_cpu, on_device, with_device
+from device_case import CONFIG, HostCore, four_bundles, on_cpu, on_device, small_job, with_device
 from simulated_device import SimulatedDevice
 
 from extraction import assert_same_bits
@@ -19,7 +19,8 @@ from gpu_extract.device.crew import Crew
 from gpu_extract.device.frames import GpuFrames
 from gpu_extract.device.share import threads_of
 from gpu_extract.errors import InputError
-from gpu_extract.perf.recorder import Recorder
+from gpu_extract.perf.recorder import NULL, Recorder
+from gpu_extract.ranks.comm import SERIAL
 from gpu_extract.run import extract
 
 LOST = 0, 1, 2, 3, 4, 6, 9      # of each piece: all of its first bundle, and two of the second where there is one
@@ -168,6 +169,35 @@ def test_an_error_beside_the_works_drops_them(monkeypatch: pytest.MonkeyPatch) -
     crew.close()
 
 
+def test_an_error_of_a_work_drops_those_that_were_not_begun() -> None:
+    """Of two threads one is busy until the other has failed."""
+    crew, done, failed = Crew(2), list[int](), threading.Event()
+
+    def fails() -> None:
+        failed.set()
+        raise InputError("no")
+
+    def waits() -> None:
+        done.append(int(failed.wait(SOON)))
+        time.sleep(0.1)
+
+    crew.add([waits, fails, *[partial(done.append, n) for n in range(2, 9)]])
+    with pytest.raises(InputError):
+        crew.finish()
+    crew.finish()
+    crew.close()
+    assert done == [1]
+
+
+def test_models_are_added_in_the_order_of_the_bundles() -> None:
+    """Whoever made them, and when: sums of several depend on it."""
+    backend = GpuFrames(SimulatedDevice, core=Loses, most=2, threads=4)
+    ((_, rows),) = backend.rows(four_bundles().image, small_job(), SERIAL, NULL)
+    backend.close()
+    first = [x for _, (_, x) in rows.models]
+    assert len(first) == 4 and first == sorted(first)
+
+
 def test_all_threads_work_at_once_and_stay() -> None:
     """A barrier that four have to reach; after `close` there are others."""
     crew, meet, names = Crew(4), threading.Barrier(4), set[str]()
@@ -247,7 +277,7 @@ def test_nothing_starts_where_nothing_is_left() -> None:
     frame = extract(four_bundles().image, four_bundles().psf, CONFIG, backend=backend)
     assert threading.active_count() <= before + 4, "who copies pixels"
     backend.close()
-    assert threading.active_count() == before and frame is not None
+    assert threading.active_count() <= before and frame is not None
     assert_same_bits(frame, on_device(HostCore))
 
 

@@ -94,8 +94,8 @@ class Crew:
     def each(self, function: Callable[[T], None], items: Sequence[T], most: int) -> None:
         """Call `function` for every item, on up to `most` threads, and wait; nothing else is under way then."""
         count = min(most, self.threads, len(items))
-        self.add([partial(_all, function, items[n::count]) for n in range(count)])
-        self.finish()
+        with self.nothing_left():
+            self.add([partial(_all, function, items[n::count]) for n in range(count)])
 
     def _threads(self) -> ThreadPoolExecutor:
         if self._pool is None:
