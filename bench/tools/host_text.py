@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_extract.device.cuda.text import TextKernel, source
+from gpu_extract.device.cuda.text import TextKernel, kernels_of, source
 from gpu_extract.errors import InputError
 from gpu_extract.user_cache import cache_folder
 
@@ -49,8 +49,16 @@ def _argument(kind: str, value: Any) -> Any:
 
 @cache
 def _loaded(kernel: TextKernel, flags: tuple[str, ...]) -> tuple[ctypes.CDLL, Callable[..., None]]:
-    library = ctypes.CDLL(str(build(kernel.unit, flags)))
+    library = ctypes.CDLL(str(build(_together(kernel), flags)))
     return library, getattr(library, kernel.entry)
+
+
+def _together(kernel: TextKernel) -> tuple[TextKernel, ...]:
+    """What is compiled with a kernel: those of its header with the same half-band, which are usually asked for too, take
+    little longer than it alone."""
+    if len(kernel.numbers) != 1:
+        return kernel.unit
+    return tuple(one.sized(*kernel.numbers) for one in kernels_of(kernel.module) if one.kinds.count("n") == 1)
 
 
 def build(kernels: tuple[TextKernel, ...], flags: tuple[str, ...] = ()) -> Path:
