@@ -54,7 +54,7 @@ def _loaded(kernel: TextKernel, flags: tuple[str, ...]) -> tuple[ctypes.CDLL, Ca
 
 
 def _together(kernel: TextKernel) -> tuple[TextKernel, ...]:
-    """What is compiled with a kernel: those of its header with the same half-band, which are usually asked for too, take
+    """What is compiled with a kernel: those of its header with the same half-band are usually asked for as well, and take
     little longer than it alone."""
     if len(kernel.numbers) != 1:
         return kernel.unit
