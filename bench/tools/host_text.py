@@ -54,8 +54,8 @@ def _loaded(kernel: TextKernel, flags: tuple[str, ...]) -> tuple[ctypes.CDLL, Ca
 
 
 def _together(kernel: TextKernel) -> tuple[TextKernel, ...]:
-    """What is compiled with a kernel: those of its header with the same half-band are usually asked for as well, and take
-    little longer than it alone."""
+    """What is compiled with a kernel: those of its header with the same half-band. They are usually asked for too, and
+    take little longer than it alone."""
     if len(kernel.numbers) != 1:
         return kernel.unit
     return tuple(one.sized(*kernel.numbers) for one in kernels_of(kernel.module) if one.kinds.count("n") == 1)
