@@ -82,7 +82,7 @@ LANE index poles_of(const Fibre &fibre, const double *table, index group)
 // solves for it (`substitute`) where j is eliminated as it stands, that in a chain, -1 where there is none; how many poles
 // there are.
 template <int H>
-BLOCK(64) void carry(index n, double *moved, int *own, const double *found, const double *blocks, const double *sizes,
+BLOCK(160) void carry(index n, double *moved, int *own, const double *found, const double *blocks, const double *sizes,
                      const int *depth, double *facts, int *flags, const double *table, index group, double distant,
                      index distance, index kept, index nwave, index lanes, index size)
 {
