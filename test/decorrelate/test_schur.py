@@ -174,7 +174,7 @@ def test_weights_of_masked_bins_are_no_excuse(tail, shift, holds, little):
     """
     bundle, gamma = make_bundle(2, 40), 1e-5
     gauge = Neighbours(bundle.normal, bundle.x, Limits())._gauge
-    sums = np.array([[(2.0 * shift)**2, 40.0, 0.0, 0.0, 0.0, tail * gamma / 4.0]])
+    sums = np.array([[(2.0 * shift)**2, 0.0, 0.0, 0.0, tail * gamma / 4.0]])
     _, _, (excess,), _, (found,), _ = gauge._judged(sums, np.zeros((1, 6)), [Facts(4e13, 1e-6, gamma)])
     assert (excess <= 1.0) == holds
     assert found == little

@@ -28,6 +28,18 @@ def known(lanes: int, **values: Any) -> tuple[np.ndarray, np.ndarray]:
     return facts, flags
 
 
+def edges(s: np.ndarray, u: np.ndarray, factor: float) -> tuple[np.ndarray, float]:
+    """Questions (5, 8, 5) about S - c, S + b U and S - (1 - g) diag(S), BOUND 2, definite where `factor` is below
+    1: exactly as far as eigenvalues say; and the least one of S."""
+    diagonal, least = np.diag(s), np.linalg.eigvalsh(s)[0]
+    most = 1 / np.linalg.eigvals(np.linalg.solve(s, u)).real.max()
+    scaled = np.linalg.eigvalsh(s / np.sqrt(np.outer(diagonal, diagonal)))[0]
+    asked = np.zeros((5, 8, 5))
+    asked[:, :3, :3] = ((0.0, least * factor / 2.0, 1.0), (-most * factor, 0.0, 1.0), (0.0, 0.0, 1.0 - scaled * factor))
+    asked[4, 1, 0] *= 2         # U of farther fibres is half of U
+    return asked, float(least)
+
+
 def upload(device: Any, array: np.ndarray, stream: Any) -> Any:
     """The array on the device."""
     staged = device.pinned(array.shape, array.dtype)

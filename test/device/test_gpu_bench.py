@@ -397,6 +397,8 @@ def test_it_ends_when_its_time_is_over(tmp_path: Path) -> None:
 
 def test_rows_can_be_chosen() -> None:
     assert parsed(["--rows", "kernels,frame"]).rows == ["frame", "kernels"]
+    small = parsed(["--simulated", "--nspec", "25", "--cases", "b-dark-usual"])
+    assert (small.nspec, small.cases, small.case) == (25, ["b-dark-usual"], "tiny-dark-usual"), "what is given counts"
     assert parsed([]).rows == list(ROWS) and parsed([]).limit == 470 and len(parsed([]).cases) == 12
     with pytest.raises(SystemExit):
         parsed(["--rows", "frames"])

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from host_text import run_lanes
 
-from device.pieces import known
+from device.pieces import edges, known
 from gpu_extract.data import Status
 from gpu_extract.device.cuda.lanes import tile_of, tiles_of
 from gpu_extract.device.cuda.text import TextKernel, eliminate, measure, names, poles, remainder, sweeps
@@ -194,15 +194,8 @@ def test_poles(ndiag: int, tile: int) -> None:
 def test_definite(factor_of_least: float) -> None:
     """S - c, S + b U and S - (1 - g) diag(S): definite exactly as far as their eigenvalues say."""
     band, taken = band_of_lanes(), 0.3 * band_of_lanes(2)
-    s, u, diagonal = dense(band), dense(taken), np.diag(dense(band))
-    least = np.linalg.eigvalsh(s)[0]
-    most = 1 / np.linalg.eigvals(np.linalg.solve(s, u)).real.max()
-    scaled = np.linalg.eigvalsh(s / np.sqrt(np.outer(diagonal, diagonal)))[0]
-    asked = np.zeros((5, 8, 5))
-    asked[:, :3, :3] = ((0.0, least * factor_of_least / 2.0, 1.0), (-most * factor_of_least, 0.0, 1.0),
-                        (0.0, 0.0, 1.0 - scaled * factor_of_least))
+    asked, least = edges(dense(band), dense(taken), factor_of_least)
     asked[0, :3, 1], asked[2, :3, 1] = least, least     # never definite, and never asked: of another rung
-    asked[4, 1, 0] *= 2
     told, tables = known(LANES, BOUND=2.0, RUNG=2, ACTIVE=ONE), (band, taken, 0.5 * taken)
     for between, sets in ((0, 3), (1, 1)):
         yes = np.full((sets, 8, LANES), np.nan)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from host_text import run_lanes
 
-from device.pieces import known
+from device.pieces import edges, known
 from gpu_extract.data import Status
 from gpu_extract.device.cuda.text import TextKernel, poles, remainder, sweeps
 
@@ -202,14 +202,7 @@ def test_definite(half: int, factor_of_least: float) -> None:
     """S - c, S + b U and S - (1 - g) diag(S): definite exactly as far as their eigenvalues say."""
     nwave, band = 70, spectra(half, 70, 1e4)
     taken = 0.3 * band[:, :, ::-1] + 0.1 * band
-    s, u, diagonal = dense(band), dense(taken), np.diag(dense(band))
-    least = np.linalg.eigvalsh(s)[0]
-    most = 1 / np.linalg.eigvals(np.linalg.solve(s, u)).real.max()
-    scaled = np.linalg.eigvalsh(s / np.sqrt(np.outer(diagonal, diagonal)))[0]
-    asked = np.zeros((5, 8, 5))
-    asked[:, :3, :3] = ((0.0, least * factor_of_least / 2.0, 1.0), (-most * factor_of_least, 0.0, 1.0),
-                        (0.0, 0.0, 1.0 - scaled * factor_of_least))
-    asked[4, 1, 0] *= 2
+    asked, _ = edges(dense(band), dense(taken), factor_of_least)
     told, tables = known(LANES, BOUND=2.0, RUNG=2, ACTIVE=ONE), (band, taken, 0.5 * taken)
     yes = np.full((3, 8, LANES), np.nan)
     run(sweeps.ask.sized(half), yes.size, yes, *tables, *told, asked, 0, 4, nwave, half, LANES)

@@ -82,7 +82,7 @@ class Gauge:
     def measure(self, wanted: Sequence[Wanted], room: Bands) -> list[Schur]:
         """S of each of these fibres, in the room's width."""
         c, taken, count = self.couplings, self._passing(room.half), len(wanted)
-        sums, bounds, answers = np.empty((count, 6)), np.empty(count), np.empty((count, 3), dtype=np.int64)
+        sums, bounds, answers = np.empty((count, 5)), np.empty(count), np.empty((count, 3), dtype=np.int64)
         more, blocks = np.zeros((count, 6)), list[Blocks]([()] * count)      # contributions of windows
         shares = [self._sides(each.shares, room.half) for each in wanted]      # kept as long as their addresses are
         places = np.array([(each.fibre, room.take(), *left.at, *right.at)
@@ -123,10 +123,10 @@ class Gauge:
         """
         limits, gamma = self.limits, np.array([max(each.gamma, 1e-300) for each in facts])
         with np.errstate(over="ignore"):
-            tail = 4.0 * np.maximum(sums[:, 5], more[:, 4]) / gamma
+            tail = 4.0 * np.maximum(sums[:, 4], more[:, 4]) / gamma
             shift = 0.5 * np.sqrt(sums[:, 0])
             excess = np.maximum(tail / limits.tail, more[:, 3] / (limits.inner * gamma))
-        squares, little = sums[:, 2:5] + more[:, :3], shift <= np.array([limits.most_shift(f.cond) for f in facts])
+        squares, little = sums[:, 1:4] + more[:, :3], shift <= np.array([limits.most_shift(f.cond) for f in facts])
         return [array.tolist() for array in (squares, tail, excess, shift, little, more[:, 5] / gamma)]
 
     def _sides(self, shares: list[Share], half: int) -> tuple[Share, Share]:

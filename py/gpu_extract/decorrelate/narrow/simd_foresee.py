@@ -27,7 +27,6 @@ from gpu_extract.vectors.simd import (
 from gpu_extract.vectors.transpose import LANES, padded, turn
 
 STRETCH = 128      # bins that are turned at a time: both bands' diagonals stay in the nearest cache
-BRIGHT = 10.0      # signal to noise of a bin above which it is signal, not noise, that x swings with
 LEAST = 4e-4       # of the sum of a row of S: no eigenvalue there is smaller
 
 
@@ -68,9 +67,8 @@ def foresee(sums, diagonal, rest, shifts, band, taken, x, roots):
         signs, its smallest eigenvalues: four times the square of what the flux is off by, in sigma
     band, taken: (nwave, half + 1), of S and U, after `padded(half)` rows of zeros and before LANES rows of zeros
     x: (nwave,), roots: 1 / sqrt of icov's diagonal, from bin 0 on; both between half + LANES zeros
-    sums: (6,), filled: the largest of `shifts`; the number of bins whose S x is
-    above BRIGHT times the root of the row's sum (signal to noise); 1'S1, 1'Sx and x'Sx over the bins that have weight;
-    the largest |U[j, j + half]| in units of the diagonals of icov
+    sums: (5,), filled: the largest of `shifts`; 1'S1, 1'Sx and x'Sx over the bins that have weight; the largest
+        |U[j, j + half]| in units of the diagonals of icov
     """
     nwave, count = band.shape
     before, row = padded(count - 1), 8 * count
@@ -78,8 +76,8 @@ def foresee(sums, diagonal, rest, shifts, band, taken, x, roots):
     scratch = np.empty(2 * count * (before + STRETCH) + LANES)
     s = (address(scratch, 0) + 63) // 64 * 64      # a vector that straddles two cache lines costs twice
     u = s + count * step
-    zero, none = vset8(0.0), vset8(BRIGHT**2)
-    top = edge = bright = ones = cross = both = zero
+    zero = vset8(0.0)
+    top = edge = ones = cross = both = zero
     for first in range(0, nwave, STRETCH):
         rows = min(STRETCH, padded(nwave - first))
         turn(s, step, address(band, (first - before) * count), row, before + rows, count)
@@ -95,11 +93,9 @@ def foresee(sums, diagonal, rest, shifts, band, taken, x, roots):
             shift = vdiv(vmul(moved, moved), least)
             vwrite(address(shifts, 0) + j, shift)
             top = vmax(shift, top)
-            bright = vadd(bright, vless(vmul(none, size), vmul(product, product)))
             ones = vfma(vless(zero, vread8(root)), total, ones)
             scale = vmul(vread8(root), vread8(root + row - 8))
             edge = vmax(vabs(vmul(vread8(u + here + (count - 1) * step), scale)), edge)
             cross, both = vadd(cross, product), vfma(vread8(near), product, both)
-    sums[0], sums[5] = _largest(top), _largest(edge)
-    sums[1], sums[2] = vsum(vfold(bright)), vsum(vfold(ones))
-    sums[3], sums[4] = vsum(vfold(cross)), vsum(vfold(both))
+    sums[0], sums[4] = _largest(top), _largest(edge)
+    sums[1], sums[2], sums[3] = vsum(vfold(ones)), vsum(vfold(cross)), vsum(vfold(both))

@@ -105,7 +105,7 @@ def _next(answers, kinds, n):
 def measure(half: int) -> Any:
     """The kernel kernel(found, schur, icov, places, beside, questions, work, steps) for a half-band; n fibres in turn.
 
-    found: (sums, bounds, answers), filled: (n, 6), see simd_foresee; (n,), on the largest eigenvalue of S, infinite
+    found: (sums, bounds, answers), filled: (n, 5), see simd_foresee; (n,), on the largest eigenvalue of S, infinite
         where S is not finite; (n, 3) int64, answers to three sets of questions, 0 where they were not asked
     schur: (bands, rests, diagonals, shifts, taken): (count, rows, half + 1), thrice (count, nwave or more), see
         bands.py; (nwave, half + 1) after padded(half) rows of zeros and before 8, for U of one fibre after the other
