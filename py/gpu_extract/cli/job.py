@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_extract import user_cache
 from gpu_extract.cli.common import log
-from gpu_extract.config import ExtractConfig
+from gpu_extract.cli.options import spelt_out
+from gpu_extract.config import FURTHER, ExtractConfig
 from gpu_extract.errors import ConfigError, InputError, OutputError
 from gpu_extract.io.atomic import check_targets
 from gpu_extract.io.leftovers import remove_leftovers
@@ -203,16 +204,8 @@ def check_files(args: argparse.Namespace) -> None:
 def equivalent_command(args: argparse.Namespace, job: Job) -> str:
     """The command that gives this result, with every setting spelt out."""
     config = job.config
-    further = {"--passes": config.passes, "--tail-radius": config.tail_radius, "--background": config.background}
-    values = {"-i": job.inputs.image, "-p": job.inputs.psf, "-o": args.output,
-              "-w": ",".join(f"{number:.12g}" for number in config.wavelength), "-s": config.specmin,
-              "--core": config.core, "-r": config.regularize, "--bundlesize": config.bundlesize,
-              "--nwavestep": config.nwavestep, "--tolerance": config.tolerance,
-              **(further if config.passes > 1 else {}), "-n": config.nspec, "--psferr": config.psferr,
-              "--nsubbundles": config.nsubbundles, "-m": args.model, "--spectra": args.spectra, "-f": args.fibermap}
-    flags = {"--barycentric-correction": args.barycentric_correction, "--any-psf": config.any_psf,
-             "--keep-odd": config.keep_odd, "--keep-cosmics": config.keep_cosmics,
-             "--psferr-in-ivar": config.psferr_in_ivar, "--no-scores": args.no_scores,
-             "--ignore-checksums": args.ignore_checksums}
-    given = (word for option, value in values.items() if value is not None for word in (option, str(value)))
-    return shlex.join(["gpu_extract", *given, *(option for option, is_set in flags.items() if is_set)])
+    further = dict.fromkeys(("passes", *FURTHER)) if config.passes == 1 else {}
+    grid = ",".join(f"{number:.12g}" for number in config.wavelength)
+    return shlex.join(["gpu_extract", *spelt_out({
+        **vars(args), **config.as_dict(), **further, "input": job.inputs.image, "psf": job.inputs.psf,
+        "wavelength": grid, "model": args.model, "preset": None, "no_overwrite": None})])

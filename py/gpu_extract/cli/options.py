@@ -1,6 +1,6 @@
 """The options of gpu_extract, and what becomes of those of the older codes."""
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from gpu_extract.cli.common import GRID, Parser, add_common_options
@@ -181,6 +181,19 @@ def add_machine(parser: Parser) -> None:
     gpu.add_argument("--gpu", "--use-gpu", dest="gpu", action="store_true", default=None,
                      help="use a GPU, and fail without one (default: if there is one)")
     gpu.add_argument("--no-gpu", dest="gpu", action="store_false", help="use no GPU")
+
+
+def spelt_out(values: Mapping[str, Any]) -> list[str]:
+    """The options that settle a frame's content, in words; values: by attribute, None and False are left out."""
+    parser = Parser("", "")
+    for add in (_files, add_what, add_how):
+        add(parser)
+    words = []
+    for action in parser._actions:
+        value = values.get(action.dest)
+        if value is not None and value is not False:
+            words += [action.option_strings[0], *([] if value is True else [str(value)])]
+    return words
 
 
 def ignored(args: argparse.Namespace) -> Sequence[str]:
