@@ -153,6 +153,11 @@ def test_frames_of_other_versions_are_made_again(night: Night, folder: Path, cap
         hdus[0].add_checksum()
     assert main(command) == 0
     assert reasons(capsys)[1] == {name: "made by an older version, which did not keep what its input was"}
+    with fits.open(folder / name, mode="update") as hdus:           # from before there was one of the settings
+        was = json.loads(hdus[0].header["CFGTEXT"])
+        del was["background"]
+        hdus[0].header["CFGTEXT"], hdus[0].header["CFGHASH"] = json.dumps(was), "another"
+        hdus[0].add_checksum()
     assert main(command) == 0
     assert reasons(capsys) == ({name: "skipped"}, {})
 

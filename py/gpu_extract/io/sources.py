@@ -5,7 +5,7 @@ By that and its checksums an output that is there already is told from one that 
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
@@ -26,6 +26,7 @@ _PLAIN = "".join(chr(c) for c in range(ord(" "), 127) if chr(c) not in "%&")
 NOT_THERE = "not there"
 _NEEDED = {"FLUX", "IVAR", "MASK", "WAVELENGTH", "RESOLUTION", "CHI2PIX"}
 _NO_PIXELS = np.empty((0, 0))
+_DEFAULTS = {each.name: each.default for each in fields(ExtractConfig)}
 _WORDS = {"IMG": "image", "PSF": "PSF", "FMAP": "fibermap"}
 
 
@@ -112,19 +113,22 @@ def changed_source(header: Mapping[str, Any], sources: Sources) -> str | None:
 
 
 def changed_settings(header: Mapping[str, Any], config: ExtractConfig) -> str | None:
-    """Why a frame with this header is not what these settings give; None where it is."""
+    """Why a frame with this header is not what these settings give; None where it is.
+
+    A setting that did not exist when the frame was made had its default: a new one makes no frame again by itself.
+    """
     version = header.get("MATHVER", 0)
     if version != MATHEMATICS:
         return f"made by version {version} of the mathematics, this is {MATHEMATICS}"
     if header.get("CFGHASH") == config.digest():
         return None
     try:
-        was = dict(json.loads(header["CFGTEXT"]))
+        was = _DEFAULTS | json.loads(header["CFGTEXT"])
     except (KeyError, ValueError, TypeError):
         return "other settings"
     now = json.loads(json.dumps(config.as_dict()))
     differ = [f"{key} was {was.get(key)}" for key in sorted({*was, *now} - {"model"}) if was.get(key) != now.get(key)]
-    return "other settings: " + ", ".join(differ)
+    return "other settings: " + ", ".join(differ) if differ else None
 
 
 def as_ascii(path: str) -> str:
