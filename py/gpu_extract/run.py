@@ -17,6 +17,7 @@ from gpu_extract.checks.sense import compare, misfits
 from gpu_extract.config import ExtractConfig
 from gpu_extract.cpu_frame import CPU
 from gpu_extract.data import Draft, FiberMap, Frame, Image, PsfModel, Rows
+from gpu_extract.decorrelate.weak import HIDDEN
 from gpu_extract.fibermap import cut_fibermap, spectrograph_of
 from gpu_extract.known import known, looked_up_once
 from gpu_extract.lapack import one_thread
@@ -74,7 +75,7 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
         with recorder.span("plan"):
             job = _job(image, psf, config, threads, dtype)
             fibermap = own_rows(image, psf, job)
-        if narrow := too_fine(job.psf, job.decay, config.wavelength, config.tolerance):
+        if narrow := too_fine(job.psf, job.decay, config.wavelength, config.tolerance, HIDDEN):
             recorder.warn(narrow)
         own = backend.rows(image, job, comm, recorder, **({} if start is None else {"start": start}))
         with recorder.span("gather"):

@@ -15,6 +15,7 @@ from gpu_extract.checks.probe import FINE, measure_decay, measure_neighbours, on
 from gpu_extract.checks.psf_check import BEYOND
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Image
+from gpu_extract.decorrelate.weak import HIDDEN
 from gpu_extract.errors import InputError
 from gpu_extract.io.psf import read_psf
 from gpu_extract.perf.recorder import NullRecorder
@@ -195,9 +196,9 @@ def test_a_step_that_hides_every_bin_is_told_before_the_work():
     psf = oracle.make_psf("v3")
     for step in (0.4, 0.8, 2.0):
         wavelength = 6050.0, 6114.0, step
-        assert too_fine(psf, measure_decay(psf, wavelength, 1e-8), wavelength, 1e-8) == ""
+        assert too_fine(psf, measure_decay(psf, wavelength, 1e-8), wavelength, 1e-8, HIDDEN) == ""
     wavelength = 6050.0, 6114.0, 0.1
-    said = too_fine(psf, measure_decay(psf, wavelength, 1e-8), wavelength, 1e-8)
+    said = too_fine(psf, measure_decay(psf, wavelength, 1e-8), wavelength, 1e-8, HIDDEN)
     assert said.startswith("bins of 0.1 Angstrom are too narrow for this PSF")
     suggested = float(re.search(r"take a step of ([\d.]+) or more", said)[1])
     hidden = [measure_decay(psf, (6050.0, 6114.0, step), 1e-8).hidden for step in (suggested / 1.3, suggested)]

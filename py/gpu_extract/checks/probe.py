@@ -31,7 +31,6 @@ CORE = -1, 0, 1  # rows and columns of the core of a spot: where all its pixels 
 DARK = 0.25      # share of a pad's bins without core beyond which the margins above may not cover the masks
 EVERY = 4        # of a pad's bins, one is looked at,
 FEWEST = 8       # but of a short pad so many
-HIDDEN = 1e7     # a tenth of that beyond which bands lose digits and pixels decide (decorrelate/weak.py: TOLD)
 WIDER = 1.2      # by which steps are tried, up to one where that is below FINE
 FINE = 1e5       # the narrow band still holds there
 
@@ -84,12 +83,12 @@ def measure_decay(psf: PsfModel, wavelength: tuple[float, float, float], toleran
     return Decay(beyond, patch, hidden)
 
 
-def too_fine(psf: PsfModel, decay: Decay, wavelength: tuple[float, float, float], tolerance: float) -> str:
+def too_fine(psf: PsfModel, decay: Decay, wavelength: tuple[float, float, float], tolerance: float, most: float) -> str:
     """That the step is so fine that even good pixels hardly tell any bin from the next, or nothing.
 
-    decay: as measured for this PSF, these wavelengths and this tolerance
+    decay: as measured for this PSF, these wavelengths and this tolerance; most: decay.hidden of a step that will do
     """
-    if decay.hidden <= HIDDEN:
+    if decay.hidden <= most:
         return ""
     (first, last, step), hidden = wavelength, decay.hidden
     while hidden > FINE:

@@ -12,6 +12,7 @@ from gpu_extract.lapack import lapack
 
 UNKNOWN = 1e10   # C_jj icov_jj above which a bin is weak
 TOLD = 1e-2 * UNKNOWN    # that above which a band, made from icov, may have lost what tells whether it is
+HIDDEN = 0.1 * TOLD      # that of bins with all pixels good above which a step is told to be too fine
 SAFE = 1e-6      # pivots of a band above that, in units of the diagonals, are more than its rounding
 UNCERTAIN = 1e-11  # those below that allow no certain statement
 ESTIMATE = 10.0  # by how much a norm may be above LAPACK's estimate: three is common, ten is not seen

@@ -45,7 +45,7 @@ class Exact:
 
     @property
     def weak(self) -> NDArray[np.bool_]:
-        """Bins that others know nearly all of: C_kk icov_kk > 1e10; those without any good pixel are none of them."""
+        """Bins that others know nearly all of: C_kk icov_kk > WEAK; those without any good pixel are none of them."""
         return self.information * WEAK < self.alone
 
 
