@@ -55,13 +55,6 @@ def test_refused_options_are_in_coming_from() -> None:
     from gpu_extract.cli import options as module
 
     assert [name for name in module._REFUSED if f"`{name}`" not in page("coming-from.md")] == []
-    known = options("gpu_extract.cli.extract")
-    missing = [name for name in known if name.startswith("--") and f"`{name}`" not in page("coming-from.md")]
-    own = {"--preset", "--spectra", "--ignore-checksums", "--core", "--tolerance", "--qa", "--perf", "--trace",
-           "--nvtx", "--tile", "--device-info", "--device-check", "--threads", "--version", "--help", "--no-overwrite",
-           "--any-psf", "--keep-odd", "--compile", "--log-times", "--passes", "--keep-cosmics",
-           "--psferr-in-ivar", "--tail-radius", "--background"}
-    assert sorted(set(missing) - own) == []
 
 
 def test_what_coming_from_says_of_options_is_what_the_program_does() -> None:

@@ -299,10 +299,12 @@ def test_a_table_of_the_whole_instrument(extract, files, tmp_path):
 
 
 def test_options_without_effect_are_said_to_be_ignored(extract):
-    text = extract("--nwavestep", 30, "--nsubbundles", 2, "--pixpad-frac", 0.8, "--core", "banded").err
+    text = extract("--nwavestep", 30, "--nsubbundles", 2, "--pixpad-frac", 0.8, "--core", "banded",
+                   "--tail-radius", 20).err
     assert "warning: --nwavestep is ignored by the banded core" in text
     assert "warning: --nsubbundles is ignored by the banded core" in text
     assert "warning: --pixpad-frac is ignored" in text
+    assert "warning: --tail-radius is ignored: there is one pass alone" in text
     text = extract("--core", "dense", "--nwavestep", 30).err
     assert "ignored" not in text and "nwavestep=30" in text
 

@@ -7,6 +7,7 @@ from gpu_extract.cli.common import GRID, Parser, add_common_options
 from gpu_extract.cli.compiling import fill_cache
 from gpu_extract.cli.device_info import check_devices, show_devices
 from gpu_extract.cli.ranks import Instead
+from gpu_extract.config import FURTHER
 from gpu_extract.errors import InputError
 
 DESCRIPTION = """\
@@ -44,8 +45,6 @@ _REFUSED = {
 }
 # attribute -> option: known to the dense core only
 DENSE_ONLY = {"nsubbundles": "--nsubbundles", "nwavestep": "--nwavestep"}
-# attribute -> option: for further passes only
-FURTHER = {"keep_cosmics": "--keep-cosmics", "psferr_in_ivar": "--psferr-in-ivar", "background": "--background"}
 # attribute -> option: without a meaning in either core, which choose their padding themselves
 PADDING = {"pixpad_frac": "--pixpad-frac", "wavepad_frac": "--wavepad-frac"}
 
@@ -120,7 +119,7 @@ def add_how(parser: Parser) -> None:
     add = parser.add_argument_group("how to extract").add_argument
     add("--core", choices=("auto", "banded", "dense"), default="auto",
         help="banded: whole fibres; dense: patches; auto (default): whichever is right, and fast")
-    add("-r", "--regularize", metavar="X", type=float, default=0.0, help="regularisation (default 0)")
+    add("-r", "--regularize", metavar="X", type=float, help="regularisation (default 0)")
     add("--psferr", metavar="X", type=float,
         help="fractional error of the PSF model in chi2 (default: the preset's, else the PSF's)")
     add("--bundlesize", metavar="N", type=int, default=25,
@@ -138,7 +137,7 @@ def add_how(parser: Parser) -> None:
     add("--psferr-in-ivar", action="store_true",
         help="with --passes 2 or more: count the error of the PSF in IVAR as well, not in chi2 alone: honest errors "
              "for bright lines, of which the PSF is not known to better")
-    add("--tail-radius", metavar="PIXELS", type=float, default=40.0,
+    add("--tail-radius", metavar="PIXELS", type=float,
         help="with --passes 2 or more: the tail of a PSF that has one goes on beyond its stamps up to this distance, "
              "and is taken away from the fibres around (default 40; 0: nowhere)")
     add("--background", metavar="DEGREE", nargs="?", type=int, const=2,
@@ -201,8 +200,8 @@ def ignored(args: argparse.Namespace) -> Sequence[str]:
     sentences = [f"{option} is ignored: padding is chosen from the measured decay (--tolerance)"
                  for attribute, option in PADDING.items() if getattr(args, attribute) is not None]
     if args.passes == 1:
-        sentences += [f"{option} is ignored: there is one pass alone (--passes)"
-                      for attribute, option in FURTHER.items() if getattr(args, attribute) not in (None, False)]
+        sentences += [f"--{attribute.replace('_', '-')} is ignored: there is one pass alone (--passes)"
+                      for attribute in FURTHER if getattr(args, attribute) not in (None, False)]
     if args.core != "dense":
         sentences += [f"{option} is ignored by the banded core: only the dense core cuts patches"
                       for attribute, option in DENSE_ONLY.items() if getattr(args, attribute) is not None]
