@@ -1,6 +1,6 @@
 """Where the time of a bundle goes, kernel by kernel, and how near the stages come to what the processor can do.
 
-usage: kernels.py [--image FILE --psf FILE] [--repeat 7] [--smallest]
+usage: kernels.py [--image FILE --psf FILE] [--repeat 7] [--only WORD] [--smallest]
 
 The bundle of bundle.py (25 fibres, 2326 bins, one thread, warm). First table: the stages' arithmetic, counted on paper
 (gpu_perf.work, and for the spots: 2 nj ni nx + 2 nj ny nx + 2 npar ncoef for the sum of terms, 100 + 4 terms
@@ -93,6 +93,7 @@ def main() -> int:
     parser.add_argument("--psf")
     parser.add_argument("--core", default="auto", choices=("auto", "banded"))
     parser.add_argument("--repeat", type=int, default=7)
+    parser.add_argument("--only", metavar="WORD", default="", help="kernels with this in their names, however short")
     parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
     size = 500 if args.smallest else 2000
@@ -126,7 +127,7 @@ def main() -> int:
     kernels = {name: (table[name][0], min(t[name][1] for t in tables if name in t))
                for table in tables for name in table}
     for name, (calls, seconds) in sorted(kernels.items(), key=lambda k: -k[1][1]):
-        if seconds > 2e-4:
+        if args.only in name and (args.only or seconds > 2e-4):
             print(f"{name:32s} {calls:5d} {1e3 * seconds:7.2f} {1e9 * seconds / frame.flux.size:9.1f}")
     return 0
 
