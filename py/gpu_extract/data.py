@@ -6,7 +6,7 @@ so a value of one of these types can be trusted by whoever receives it.
 
 What kernels are made with, too, is defined in `arrays.py`, and handed on here: an edit of this file compiles nothing.
 """
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -185,6 +185,18 @@ def with_series(part: Any, change: Callable[[Legendre], Legendre]) -> Any:
     return replace(part, **{each.name: with_series(getattr(part, each.name), change) for each in fields(part)})
 
 
+def _series_of(part: Any, name: str = "") -> Iterator[tuple[str, Legendre]]:
+    """All series of a PSF, or of a part of one, in the order of the fields, each with what it is called."""
+    if isinstance(part, Legendre):
+        yield name, part
+    elif isinstance(part, tuple):
+        for each in part:
+            yield from _series_of(each, "core")
+    elif is_dataclass(part):
+        for field_of in fields(part):
+            yield from _series_of(getattr(part, field_of.name), f"{name} {field_of.name}".lstrip())
+
+
 @dataclass(frozen=True)
 class Core:
     """A Gauss-Hermite core, or a tabulated one.
@@ -265,20 +277,12 @@ class PsfModel:
             raise InputError(f"psferr of the PSF is {self.psferr}, must be a finite number, 0 or more")
 
     def _check_fibres(self) -> None:
-        """Raise InputError where a series is not of all fibres, or there are more cores than kernels know."""
+        """Raise InputError where there are more cores than kernels know, or a series is not of all fibres."""
         if not 1 <= len(self.cores) <= MOST_CORES:
             raise InputError(f"the PSF has {len(self.cores) or 'no'} core{'s' * (len(self.cores) > 1)}, must have one "
                              "or two")
-        _check("trace x", self.x.coeff, (None, None))
-        parts = [("trace y", self.y), ("own wavelengths", self.own)]
-        parts += [(name, getattr(core, name)) for core in self.cores for name in ("sigma_x", "sigma_y", "nsig")]
-        parts += [] if self.tail is None else [(f"tail {each.name}", getattr(self.tail, each.name))
-                                               for each in fields(self.tail)]
-        for name, series in parts:
-            if series is not None:
-                _check(name, series.coeff, (self.nfibre, None))
-        for core in self.cores:
-            _check("gh", core.gh.coeff, (None, None, self.nfibre, None))
+        for name, series in _series_of(self):
+            _check(f"{name} of the PSF", series.coeff, (*(None, None) * name.endswith(" gh"), self.nfibre, None))
 
     @property
     def nfibre(self) -> int:
@@ -287,13 +291,7 @@ class PsfModel:
 
     def series(self) -> list[Legendre]:
         """All of its series, in the order of the fields."""
-        found: list[Legendre] = []
-
-        def note(series: Legendre) -> Legendre:
-            found.append(series)
-            return series
-        with_series(self, note)
-        return found
+        return [series for _, series in _series_of(self)]
 
     @property
     def tabulated(self) -> bool:

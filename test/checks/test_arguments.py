@@ -138,11 +138,13 @@ def test_psfs_that_contradict_themselves(made):
     core, part = psf.cores[0], replace(psf.x, coeff=psf.x.coeff[:3])
     for series in (part, replace(psf.x, coeff=np.concatenate([psf.x.coeff] * 2)), replace(psf.x, coeff=[psf.x.coeff])):
         for name in ("sigma_x", "sigma_y", "nsig"):
-            assert f"{name} has shape" in refused(replace, psf, cores=(replace(core, **{name: series}),))
-        assert "tail index has shape" in refused(replace, psf, tail=Tail(*[psf.x] * 4, series))
-        assert "own wavelengths has shape" in refused(replace, psf, own=series)
+            other = (replace(core, **{name: series}),)
+            assert f"core {name} of the PSF has shape" in refused(replace, psf, cores=other)
+        assert "tail index of the PSF has shape" in refused(replace, psf, tail=Tail(*[psf.x] * 4, series))
+        for name in ("y", "own"):
+            assert f"{name} of the PSF has shape" in refused(replace, psf, **{name: series})
         gh = replace(psf.x, coeff=series.coeff[None, None])
-        assert "gh has shape" in refused(replace, psf, cores=(replace(core, gh=gh),))
+        assert "core gh of the PSF has shape" in refused(replace, psf, cores=(replace(core, gh=gh),))
     for coeff in (np.zeros(3), np.zeros((3, 0))):
         assert "needed is (fibres, coefficients)" in refused(Legendre, coeff, 6000.0, 6110.0)
     for ends in ((6110.0, 6000.0), (6000.0, 6000.0), (np.nan, 6000.0), (6000.0, np.inf)):

@@ -78,7 +78,7 @@ BAD = {
     "waves fall": ("WAVES", lambda v: v[::-1], "WAVES must be 3 ascending numbers"),
     "waves apart": ("WAVES", lambda v: 6050 + 0.1 * (v - 6050), "errors .* times as large, allowed are 10 times"),
     "bundle": ("BUNDLE", lambda v: v[:3], "BUNDLE must be 6 whole numbers, one for each fibre"),
-    "y": ("YTRACE", lambda v: v[:3], "trace y has shape (3, 2), needed is (6, any)"),
+    "y": ("YTRACE", lambda v: v[:3], "y of the PSF has shape (3, 2), needed is (6, any)"),
 }
 
 

@@ -141,21 +141,10 @@ def _model(kind: str, table: _Table, x: Legendre, y: Legendre, psferr: float) ->
         cores.append(Core(table["GHSIGX2"], table["GHSIGY2"], _gauss_hermite(table, "GH2")))
         stamp, offset = (2 * hy, 2 * hx), (float(hy), float(hx))
     try:
-        model = PsfModel(x, y, tuple(cores), _tail(table), stamp, offset, (ny, nx), bundle=_bundles(table),
-                         psferr=psferr, name=table.path)
+        return PsfModel(x, y, tuple(cores), _tail(table), stamp, offset, (ny, nx), bundle=_bundles(table),
+                        psferr=psferr, name=table.path)
     except InputError as error:
         raise InputError(f"{table.path}: {error}; {_ADVICE}") from error
-    _check_fibres(model)
-    return model
-
-
-def _check_fibres(psf: PsfModel) -> None:
-    """Every series must be about the same number of fibres."""
-    series = [psf.y, *(s for c in psf.cores for s in (c.sigma_x, c.sigma_y))]
-    series += [] if psf.tail is None else [getattr(psf.tail, name) for name in _TAIL]
-    counts = sorted({s.coeff.shape[-2] for s in series} | {psf.nfibre})
-    if len(counts) > 1:
-        raise InputError(f"{psf.name}: its parameters are for {' and '.join(map(str, counts))} fibres; {_ADVICE}")
 
 
 def _trace(hdu: Any, path: str) -> Legendre:
