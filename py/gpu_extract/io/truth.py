@@ -42,9 +42,9 @@ def write_truth(path: str | os.PathLike[str], truth: TruthFile) -> None:
     write_hdus(path, hdus)
 
 
-def read_truth(path: str | os.PathLike[str], *, check: bool = True) -> TruthFile:
+def read_truth(path: str | os.PathLike[str]) -> TruthFile:
     """The spectra in a truth file. Raises InputError where it cannot be read or lacks WAVELENGTH or FLUX."""
-    with open_fits(path, check=check) as hdus:
+    with open_fits(path) as hdus:
         wave = image_of(find(hdus, "WAVELENGTH", path), path, 1)
         flux = image_of(find(hdus, "FLUX", path), path)
         table = find_optional(hdus, "TARGETS", path)

@@ -49,28 +49,27 @@ class Exact:
         return self.information * WEAK < self.alone
 
 
-def solve_exact(design: scipy.sparse.csc_matrix, image: Image, nfibre: int, *, ridge: float = 0.0,
-                floor: float = 0.0) -> Exact:
-    """B&S eq. 4 and 10-19 for the bundle whose A is `design`, with ridge^2 added to the diagonal of icov.
+def solve_exact(design: scipy.sparse.csc_matrix, image: Image, nfibre: int, *, floor: float = 0.0) -> Exact:
+    """B&S eq. 4 and 10-19 for the bundle whose A is `design`.
 
     floor: what is added to the diagonal scaled to 1. By how much this changes a bin's result tells how well it can be
     known by numbers that are rounded by so much.
     """
     with ctx.workprec(BITS):
-        return _solve(design, image, nfibre, (ridge, floor))
+        return _solve(design, image, nfibre, floor)
 
 
-def _solve(design: scipy.sparse.csc_matrix, image: Image, nfibre: int, added: tuple[float, float]) -> Exact:
+def _solve(design: scipy.sparse.csc_matrix, image: Image, nfibre: int, floor: float) -> Exact:
     good = np.flatnonzero(image.ivar.ravel() > 0)
     a = design.tocsr()[good]
     w, p = (array.ravel()[good].astype(float) for array in (image.ivar, image.pix))
     diagonal = np.asarray(a.multiply(a).T @ w).ravel()
-    diagonal = np.where(has_light(a, w), diagonal + added[0] ** 2, 0)
+    diagonal = np.where(has_light(a, w), diagonal, 0)
     seen = np.flatnonzero(diagonal > 0)
     unit = 2.0 ** np.round(-np.log2(diagonal[seen]) / 2)     # powers of two: scaling rounds nothing
     icov, rhs = _normal_equations(a[:, seen].multiply(unit).tocsr(), w, p)
     for k in range(len(seen)):
-        icov[k, k] += added[0] ** 2 * unit[k] ** 2 + (added[1] + 2.0**VANISHING)
+        icov[k, k] += floor + 2.0**VANISHING
     c = inverse(icov)
     x = c * rhs
     count, nall = design.shape[1], design.shape[1] // nfibre

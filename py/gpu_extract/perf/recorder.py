@@ -29,7 +29,7 @@ SCHEMA = 2
 _wall, _cpu, _thread_cpu = time.perf_counter, time.process_time, time.thread_time
 MPI = "mpi "                                                  # first letters of spans that are communication
 COMPILE = "compile"                                           # kernels are compiled, whatever stage that is needed in
-TO_DEVICE, TO_HOST, ON_DEVICE = "h2d", "d2h", "d2d"           # directions of copies
+TO_DEVICE, TO_HOST = "h2d", "d2h"                             # directions of copies
 
 
 class Device(Protocol):
@@ -123,7 +123,7 @@ class Recorder:
         return row
 
     def copy(self, direction: str, nbytes: int) -> Span:
-        """The same for a copy: TO_DEVICE, TO_HOST or ON_DEVICE, and how many bytes.
+        """The same for a copy: TO_DEVICE or TO_HOST, and how many bytes.
 
         Its seconds are those on the device where there is one, else those of the host.
         """
