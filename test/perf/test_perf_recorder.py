@@ -55,13 +55,15 @@ def test_spans_nest_and_are_timed() -> None:
         with recorder.span("inner"):
             time.sleep(0.02)
         with recorder.span("inner"):
+            began = time.thread_time()
             sum(range(200_000))
+            used = time.thread_time() - began
     record = recorder.record()
     assert [(s[0], s[1]) for s in record["spans"]] == [("outer", 0), ("inner", 1), ("inner", 1)]
     assert record["rank"] == 3 and record["start_up"] > 0
     outer, slept, worked = record["spans"]
     assert slept[3] >= 0.02 > slept[4] + 0.01
-    assert worked[4] == pytest.approx(worked[3], rel=0.9) and worked[4] > 0
+    assert worked[4] == pytest.approx(used, rel=0.5) and used > 0
     assert outer[3] >= slept[3] + worked[3]
     assert recorder.seconds("inner") == pytest.approx(slept[3] + worked[3])
     assert stages_of(recorder) == {"outer": outer[3], "inner": slept[3] + worked[3]}
