@@ -94,8 +94,8 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("-v", "--verbose", action="store_const", const="debug", dest="loglevel",
                        help="the same as --loglevel debug")
     group.add_argument("--log-times", metavar="WHEN", default=None, choices=WHEN,
-                       help="the time (UTC) before each line of the log: on, off, or auto: where it goes into a file "
-                            "and not to a terminal (default: GPU_EXTRACT_LOG_TIMES, else auto)")
+                       help="begin each line of the log with the time (UTC): on, off, or auto, which is on unless the "
+                            "log goes to a terminal (default: GPU_EXTRACT_LOG_TIMES, else auto)")
     group.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
 
 

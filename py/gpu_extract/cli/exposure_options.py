@@ -3,10 +3,10 @@ from gpu_extract.cli.common import Parser, add_common_options
 from gpu_extract.cli.options import add_how, add_machine, add_what
 
 DESCRIPTION = """\
-Extract all frames of an exposure, or of a night: one command, any number of ranks.
-Groups of ranks take frame after frame; the next one is read and the last one written
-while a group computes. What is there already, with right checksums, is skipped: after
-a failure, a kill or a time limit, start the same command again."""
+Extract all frames of an exposure or of a night with one command, on any number of ranks.
+Groups of ranks take frame after frame. While a group computes, its next frame is read and
+its last one is written. Frames that exist already, with correct checksums, are skipped.
+After a failure, a kill or a time limit, start the same command again."""
 
 EPILOG = """\
 examples
@@ -17,7 +17,7 @@ examples
   mpiexec -n 2 gpu_extract_exposure --simulate 12 -o frames
       twelve simulated r frames of 500 fibres, made on first use
   sbatch slurm/exposure.sh list.txt -o frames
-      under Slurm; started again by itself when its time is up
+      under Slurm; the job starts itself again when its time is up
 
 exit codes
   0 done   2 usage or input   3 output   4 internal error or a lost rank (of several failed frames the worst)
@@ -42,27 +42,27 @@ def build_parser() -> Parser:
 def _frames(parser: Parser) -> None:
     add = parser.add_argument_group("frames (FITS, .fits or .fits.gz)").add_argument
     add("list", nargs="?", metavar="LIST",
-        help="text file with a line IMAGE [PSF [OUTPUT]] for each frame; names are relative to its folder")
-    add("-i", "--input", metavar="PATTERN", nargs="+", help="images, in place of a list; wildcards in quotes")
+        help="text file with a line IMAGE [PSF [OUTPUT]] for each frame; names are relative to the file's folder")
+    add("-i", "--input", metavar="PATTERN", nargs="+", help="images, in place of a list; put wildcards in quotes")
     add("-p", "--psf", metavar="FILE",
         help="PSF of all frames; {camera}, {expid} and {stem} are filled in from each image's name")
     add("-o", "--output", metavar="FOLDER",
-        help="folder of the frames, made where it is missing: preproc-r5-00012345.fits gives frame-r5-00012345.fits")
+        help="folder of the frames, created if it is missing; preproc-r5-00012345.fits gives frame-r5-00012345.fits")
     add("--no-scores", action="store_true", help="leave SCORES out of the frames")
-    add("--ignore-checksums", action="store_true", help="read inputs although their CHECKSUM or DATASUM does not match")
+    add("--ignore-checksums", action="store_true", help="read inputs even if their CHECKSUM or DATASUM does not match")
 
 
 def _simulation(parser: Parser) -> None:
     add = parser.add_argument_group("simulated frames").add_argument
-    add("--simulate", metavar="N", type=int, help="N simulated frames, kept in FOLDER/simulated")
+    add("--simulate", metavar="N", type=int, help="extract N simulated frames, which are kept in FOLDER/simulated")
     add("--camera", metavar="NAME", default="r0",
-        help="camera of the simulated frames, several with commas in turn, e.g. b0,r0,z0 (default r0)")
-    add("--seed", metavar="N", type=int, default=1, help="seed of the first of them (default 1)")
+        help="camera of the simulated frames; several, separated by commas, take turns, e.g. b0,r0,z0 (default r0)")
+    add("--seed", metavar="N", type=int, default=1, help="seed of the first simulated frame (default 1)")
 
 
 def _run(parser: Parser) -> None:
     add = parser.add_argument_group("run").add_argument
-    add("--recompute", action="store_true", help="also frames whose output is there and whole")
+    add("--recompute", action="store_true", help="also extract frames whose output exists and is complete")
     add("--groups", metavar="N", type=int,
-        help="groups of ranks, each at work on a frame of its own (default: what has all frames done first)")
-    add("--perf", metavar="FILE.json", help="write where the time went on every rank; gpu_perf report reads it")
+        help="number of groups of ranks; each extracts a frame of its own (default: the number that finishes soonest)")
+    add("--perf", metavar="FILE.json", help="write how each rank spent its time; gpu_perf report reads it")

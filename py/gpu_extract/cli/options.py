@@ -11,14 +11,15 @@ from gpu_extract.config import FURTHER
 from gpu_extract.errors import InputError
 
 DESCRIPTION = """\
-Extract the spectra of a fibre spectrograph from a CCD image (2D spectral extraction,
-"spectroperfectionism", Bolton & Schlegel 2010): fluxes with uncorrelated errors, their
-inverse variances and the resolution matrix that says what was measured."""
+Extract the spectra of a fibre spectrograph from a CCD image by 2D spectral extraction
+("spectroperfectionism", Bolton & Schlegel 2010). The frame holds fluxes with uncorrelated
+errors, their inverse variances, and the resolution matrix, which relates a model spectrum
+to what was measured."""
 
 EPILOG = """\
 examples
   gpu_extract -o frame.fits
-      no input: a simulated r frame of 500 fibres, made on first use
+      without input: a simulated r frame of 500 fibres, made on first use
   gpu_extract -i preproc-r0-00012345.fits.gz -p psf-r0-00012345.fits -o frame-r0-00012345.fits
       wavelengths and PSF error as usual for the camera named in the image
   gpu_extract -i preproc.fits -p psf.fits -o frame.fits -w 5760,7620,0.8 -s 10 -n 5
@@ -67,12 +68,12 @@ def build_parser() -> Parser:
     add_machine(parser)
     parser.add_argument_group("tuning").add_argument(
         "--tile", metavar="N", type=int,
-        help="wavelength bins of the pieces in which ranks and threads share the normal equations on the CPU, "
-             "8 or more (default 256)")
+        help="wavelength bins in each piece of the normal equations that ranks and threads share on the CPU, 8 or more "
+             "(default 256)")
     add_common_options(parser)
     old = parser.add_argument_group("options of older codes")
     old.add_argument("--overwrite", action="store_true",
-                     help="accepted: an existing output is replaced (atomically) anyway")
+                     help="accepted: an existing output is always replaced (atomically)")
     old.add_argument("--gpu-specter", action="store_true", help="accepted: there is nothing else to choose")
     for option, attribute in ((o, a) for a, o in PADDING.items()):
         old.add_argument(option, dest=attribute, type=float, metavar="X",
@@ -85,88 +86,89 @@ def build_parser() -> Parser:
 def _files(parser: Parser) -> None:
     add = parser.add_argument_group("files (FITS, .fits or .fits.gz)").add_argument
     add("-i", "--input", metavar="FILE",
-        help="image: HDUs IMAGE, IVAR, and if there are any MASK, FIBERMAP (default: a simulated frame)")
-    add("-p", "--psf", metavar="FILE", help="PSF: GAUSS-HERMITE version 2 or 3, GAUSS-HERMITE2, or TABULATED")
+        help="image with the HDUs IMAGE and IVAR; MASK and FIBERMAP are optional (default: a simulated frame)")
+    add("-p", "--psf", metavar="FILE", help="PSF of type GAUSS-HERMITE (version 2 or 3), GAUSS-HERMITE2 or TABULATED")
     add("-o", "--output", metavar="FILE", required=True,
         help="frame to write; an existing file is replaced when the new one is complete")
     add("-m", "--model", metavar="FILE", help="also write the model image")
     add("--spectra", metavar="FILE",
-        help="also write a spectra file (R_FLUX, R_IVAR, ...), which specutils opens by itself")
+        help="also write a spectra file (R_FLUX, R_IVAR, ...), which specutils opens without a loader")
     add("-f", "--fibermap", metavar="FILE",
         help="take the FIBERMAP from this file, not from the image; 'none' leaves it out")
     add("--no-scores", action="store_true", help="leave SCORES out of the frame")
-    add("--no-overwrite", action="store_true", help="refuse, before any work, to replace a file")
+    add("--no-overwrite", action="store_true", help="refuse to replace a file; this is checked before any work")
     add("--ignore-checksums", action="store_true",
-        help="read files although their CHECKSUM or DATASUM does not match")
+        help="read files even if their CHECKSUM or DATASUM does not match")
 
 
 def add_what(parser: Parser) -> None:
     """Which wavelengths and fibres."""
     add = parser.add_argument_group("what to extract").add_argument
     add("-w", "--wavelength", metavar="WMIN,WMAX,DW", type=GRID,
-        help="grid in Angstrom, both ends included, e.g. 5760,7620,0.8 (default: the preset's)")
+        help="wavelength grid in Angstrom, both ends included, e.g. 5760,7620,0.8 (default: the preset's)")
     add("--preset", metavar="NAME",
-        help="wavelengths and PSF error: desi-b, desi-r, desi-z, tiny, side, or those of your own file, FILE.ini or "
-             "FILE.ini:NAME (default: by CAMERA of the image)")
+        help="preset of wavelengths and PSF error: desi-b, desi-r, desi-z, tiny, side, or one of your own, FILE.ini or "
+             "FILE.ini:NAME (default: the one for the image's CAMERA)")
     add("-s", "--specmin", metavar="N", type=int, default=0, help="first fibre (default 0)")
     add("-n", "--nspec", metavar="N", type=int, help="number of fibres (default: all from --specmin on)")
     add("--barycentric-correction", action="store_true",
-        help="give the wavelengths as seen from the barycentre of the solar system")
+        help="correct wavelengths to the barycentre of the solar system")
 
 
 def add_how(parser: Parser) -> None:
     """How they are extracted."""
     add = parser.add_argument_group("how to extract").add_argument
     add("--core", choices=("auto", "banded", "dense"), default="auto",
-        help="banded: whole fibres; dense: patches; auto (default): whichever is right, and fast")
-    add("-r", "--regularize", metavar="X", type=float, help="regularisation (default 0)")
+        help="banded: whole fibres at once; dense: patch by patch; auto (default): banded, and dense where that fails")
+    add("-r", "--regularize", metavar="X", type=float,
+        help="regularisation in 1/photon: its square is added to the diagonal of the normal equations (default 0)")
     add("--psferr", metavar="X", type=float,
         help="fractional error of the PSF model in chi2 (default: the preset's, else the PSF's)")
     add("--bundlesize", metavar="N", type=int, default=25,
-        help="fibres per bundle where the PSF has no BUNDLE (default 25)")
+        help="fibres per bundle if the PSF has no BUNDLE (default 25)")
     add("--nsubbundles", metavar="N", type=int, help="dense core: groups of fibres per bundle")
     add("--nwavestep", metavar="N", type=int, help="dense core: bins per patch (default 50)")
     add("--tolerance", metavar="X", type=float,
-        help="what padding may leave in the result, in units of the error (default 1e-8)")
+        help="error of the flux that padding may leave, in units of its sigma (default 1e-8)")
     add("--passes", metavar="N", type=int, default=1,
-        help="how often the image is solved (default 1). 2 is for images whose IVAR is made from the noisy pixels, or "
-             "with cosmics that MASK does not know: the second time pixels are weighed by a model of the image, and "
-             "those that stand out from it are left out. It takes less than twice the time; needs electrons; CPU only")
+        help="how often the image is solved (default 1). Use 2 if IVAR was made from the noisy pixels, or if MASK "
+             "lacks cosmics: the second pass weighs pixels by a model of the image, and leaves out those that stand "
+             "out from it. Two passes take less than twice the time, need an image in electrons, and run on the CPU")
     add("--keep-cosmics", action="store_true",
         help="with --passes 2 or more: use pixels that stand out from the model (default: they are taken as masked)")
     add("--psferr-in-ivar", action="store_true",
-        help="with --passes 2 or more: count the error of the PSF in IVAR as well, not in chi2 alone: honest errors "
-             "for bright lines, of which the PSF is not known to better")
+        help="with --passes 2 or more: count the error of the PSF in IVAR as well as in chi2. Bright lines then have "
+             "errors that include what the PSF leaves uncertain")
     add("--tail-radius", metavar="PIXELS", type=float,
-        help="with --passes 2 or more: the tail of a PSF that has one goes on beyond its stamps up to this distance, "
-             "and is taken away from the fibres around (default 40; 0: nowhere)")
+        help="with --passes 2 or more: continue the tail of the PSF, if it has one, beyond the stamps up to this "
+             "distance, and subtract it from the fibres around (default 40; 0: do neither)")
     add("--background", metavar="DEGREE", nargs="?", type=int, const=2,
-        help="with --passes 2 or more: fit a smooth background to each bundle together with its spectra, scattered "
-             "light for example: a polynomial of this degree in the row of the CCD, 0 to 8 (without a number: 2; "
+        help="with --passes 2 or more: fit a smooth background, such as scattered light, to each bundle together with "
+             "its spectra. It is a polynomial of this degree, 0 to 8, in the row of the CCD (without a number: 2; "
              "default: no background)")
     add("--any-psf", action="store_true",
-        help="extract although headers or light say that the PSF is another image's")
+        help="extract even if headers or light show that the PSF belongs to another image")
     add("--keep-odd", action="store_true",
-        help="use pixels whose value or ivar makes no sense as they are (default: they are taken as masked)")
+        help="use pixels even if their value or ivar makes no sense (default: they are taken as masked)")
 
 
 def _checks(parser: Parser) -> None:
     add = parser.add_argument_group("checks and reports").add_argument
     add("-t", "--test", metavar="REF", nargs="?", const="",
-        help="compare the frame with REF; without REF, extract a shipped cut-out with the same "
-             "settings and compare that; exit code 1 where they differ")
+        help="compare the frame with REF. Without REF, extract a small built-in image with the same settings, and "
+             "compare it with the known result. The exit code is 1 if they differ")
     add("--qa", metavar="FILE.png", help="draw image, model, residual and spectra on one page")
-    add("--perf", metavar="FILE.json", help="write where the time went on every rank; gpu_perf report reads it")
-    add("--trace", metavar="FILE.json", help="the same as a trace for ui.perfetto.dev or chrome://tracing")
+    add("--perf", metavar="FILE.json", help="write how each rank spent its time; gpu_perf report reads it")
+    add("--trace", metavar="FILE.json", help="write the same as a trace for ui.perfetto.dev or chrome://tracing")
     add("--device-info", action=Instead, const=lambda *_: show_devices(), nargs=0,
-        help="print what devices are here, how fast they copy and compute, whether MPS runs, and exit")
+        help="print the devices of this machine, how fast they copy and compute, and whether MPS runs; then exit")
     add("--device-check", action=Instead, const=check_devices, nargs=0,
-        help="check the GPU step by step, up to a small frame against the CPU's, say in one line what is wrong, and "
-             "exit; exit code 1 where a step fails")
+        help="check the GPU step by step, up to a small frame that is compared with the CPU's. Print in one line what "
+             "is wrong, and exit, with code 1 if a step fails")
     add("--compile", action=Instead, const=fill_cache, nargs="*", metavar="PSF",
-        help="compile the kernels that any camera and option takes, and these PSFs, keep them, and exit: after an "
-             "update, in containers")
-    add("--nvtx", action="store_true", help="make an NVTX range of every stage, for Nsight Systems (with a GPU)")
+        help="compile the kernels of all cameras and options, and those of these PSFs, keep them, and exit; for use "
+             "after an update, or in containers")
+    add("--nvtx", action="store_true", help="mark every stage with an NVTX range, for Nsight Systems (with a GPU)")
 
 
 def add_machine(parser: Parser) -> None:
@@ -174,11 +176,12 @@ def add_machine(parser: Parser) -> None:
     group = parser.add_argument_group("machine")
     add = group.add_argument
     add("--mpi", action="store_true", help="use MPI (default: if started by mpiexec or srun)")
-    add("--threads", metavar="N", type=int, help="threads per process (default 1; for what a GPU leaves to the CPU: "
-        "all cores of the node, divided by its ranks unless they are bound to their own)")
+    add("--threads", metavar="N", type=int,
+        help="threads per process (default 1). With a GPU: threads for what it leaves to the CPU (default: all cores "
+             "of the node, divided by its ranks unless they are bound to their own)")
     gpu = group.add_mutually_exclusive_group()
     gpu.add_argument("--gpu", "--use-gpu", dest="gpu", action="store_true", default=None,
-                     help="use a GPU, and fail without one (default: if there is one)")
+                     help="use a GPU, and fail without one (default: use one if there is one)")
     gpu.add_argument("--no-gpu", dest="gpu", action="store_false", help="use no GPU")
 
 

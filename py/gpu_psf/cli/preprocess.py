@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 NAME = "preprocess"
 SATURATION = 60000.0     # ADU
-HELP = "raw image (ADU) to electrons, inverse variance and mask"
+HELP = "convert a raw image (ADU) to electrons, inverse variance and mask"
 DESCRIPTION = """\
 Make of a raw image what gpu_extract and the other commands read: electrons, inverse variance, mask
 and read noise, with the dispersion along y. Bias from dark frames or the overscan; gain from a flat

@@ -7,12 +7,12 @@ from gpu_psf.cli import fit, preprocess, shift, start
 
 PROG = "gpu_psf"
 DESCRIPTION = """\
-Fit the PSF of a fibre spectrograph: where the light of each fibre and wavelength falls (traces)
-and how it is distributed over the pixels (Gauss-Hermite terms), from exposures of arc lamps. The
-file is one that gpu_extract, specter and desispec read."""
+Fit the PSF of a fibre spectrograph to exposures of arc lamps. The PSF says where the light of each
+fibre and wavelength falls (traces), and how it is distributed over the pixels (Gauss-Hermite
+terms). gpu_extract, specter and desispec read the file."""
 EPILOG = """\
 exit codes
-  0 done   2 usage or input   3 output   4 a rank was lost or an internal error   75 stopped, start again"""
+  0 done   2 usage or input   3 output   4 internal error or a lost rank   75 stopped, start again"""
 # each has NAME, HELP, DESCRIPTION, EPILOG, `add_options(parser)` and `body(args)`
 COMMANDS = (preprocess, start, fit, shift)
 
