@@ -49,27 +49,29 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("-n", "--nspec", metavar="N", type=int, help="number of fibres (default: all)")
     shape = parser.add_argument_group("what is fitted").add_argument
     shape("--spots", metavar="KIND", default="gauss-hermite",
-          help="gauss-hermite (default), or tables: the same, corrected by what it leaves of the arcs, for spots of "
-               "other shapes")
-    shape("--positions", metavar="N", type=int, default=3, help="of tables, per pixel along each axis (default 3)")
-    shape("--gh-degree", metavar="N", type=int, default=6, help="of the Gauss-Hermite terms (default 6)")
+          help="gauss-hermite (default), or tables: the same, corrected by its residuals, for spots of other "
+               "shapes")
+    shape("--positions", metavar="N", type=int, default=3,
+          help="positions of tables per pixel, along each axis (default 3)")
+    shape("--gh-degree", metavar="N", type=int, default=6, help="degree of the Gauss-Hermite terms (default 6)")
     shape("--wave-degree", metavar="N", type=int, default=3,
-          help="of the shapes' polynomials in wavelength (default 3)")
+          help="degree of the shapes in wavelength (default 3)")
     shape("--across-degree", metavar="N", type=int, default=1,
-          help="of the same across the fibres of a bundle (default 1)")
-    shape("--trace-degree", metavar="N", type=int, help="of the traces in wavelength (default: the starting PSF's)")
+          help="degree of the shapes across the fibres of a bundle (default 1)")
+    shape("--trace-degree", metavar="N", type=int,
+          help="degree of the traces in wavelength (default: the starting PSF's)")
     shape("--tail", metavar="SHAPE", nargs="?", const=(), type=TAIL,
-          help="fit the amplitude of the spots' tails, too; SHAPE is CORE,XSCALE,YSCALE,INDEX (default: the starting "
-               "PSF's shape, 1,1,1,2 where it has no tail). Without --tail its tail is kept")
+          help="also fit the amplitude of the spots' tails; SHAPE is CORE,XSCALE,YSCALE,INDEX (default: the starting "
+               "PSF's shape, or 1,1,1,2 if it has no tail). Without --tail its tail is kept")
     shape("--continuum", metavar="KIND", default="between",
           help="light beside the lines: between (default), fitted to the pixels away from lines; under, to all pixels "
                "together with the lines; or none")
     shape("--reach", metavar="DX,DY", type=separated(int, "two numbers of pixels, e.g. 4,10", 2), default="4,10",
           help="how many pixels the starting PSF may be off in x and y (default 4,10)")
     shape("--saturation", metavar="E", type=float, default=6e4,
-          help="electrons from which on a pixel is left out as saturated (default 60000)")
+          help="pixels with this many electrons or more are left out as saturated (default 60000)")
     run = parser.add_argument_group("how to run").add_argument
-    run("--mpi", action="store_true", help="use MPI also without a launcher that is recognised")
+    run("--mpi", action="store_true", help="use MPI even if no launcher is recognised")
     run("--threads", metavar="N", type=int, help="threads of the numerical libraries on each rank (default 1)")
 
 

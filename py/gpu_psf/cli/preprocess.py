@@ -13,9 +13,9 @@ NAME = "preprocess"
 SATURATION = 60000.0     # ADU
 HELP = "convert a raw image (ADU) to electrons, inverse variance and mask"
 DESCRIPTION = """\
-Make of a raw image what gpu_extract and the other commands read: electrons, inverse variance, mask
-and read noise, with the dispersion along y. Bias from dark frames or the overscan; gain from a flat
-and read noise from the dark frames, unless they are given."""
+Convert a raw image to what gpu_extract and the other commands read: electrons, inverse variance,
+mask and read noise, with the dispersion along y. The bias comes from dark frames or the overscan.
+Unless they are given, the gain comes from a flat and the read noise from the dark frames."""
 EPILOG = """\
 examples
   gpu_psf preprocess -i raw.fits --dark dark-1.fits dark-2.fits --gain 2.5 -o image.fits
@@ -32,22 +32,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("-i", "--input", metavar="RAW", required=True, help="raw image")
     add("-o", "--output", metavar="FILE", required=True, help="image to write (.fits); an existing file is replaced")
-    add("--spectrograph", metavar="NAME", help="what is known of the detector: side, or FILE.ini, FILE.ini:NAME; the "
-                                               "options below go first")
+    add("--spectrograph", metavar="NAME", help="description of the detector: side, or FILE.ini, FILE.ini:NAME; the "
+                                               "options below take precedence")
     add("--dispersion", metavar="AXIS",
         help="axis of the raw image along which wavelengths ascend: y, -y, x or -x (default y)")
-    add("--mirror", action="store_true", help="fibres descend along the other axis: reverse it")
-    add("--bad", metavar="RAW", help="image of the detector's bad pixels: not 0 where a pixel is to be left out")
+    add("--mirror", action="store_true", help="reverse the other axis, along which fibres descend")
+    add("--bad", metavar="RAW", help="image of the detector's bad pixels, which are those that are not 0")
     bias = parser.add_argument_group("bias").add_argument
     bias("--dark", metavar="RAW", nargs="+", default=[], help="dark frames: their median is subtracted")
     bias("--overscan", metavar="LO:HI", type=separated(int, "two columns, e.g. 2048:2080", 2, by=":"),
          help="columns of the overscan: their median is subtracted row by row")
-    bias("--bias", metavar="ADU", type=float, help="a number to subtract")
+    bias("--bias", metavar="ADU", type=float, help="number to subtract")
     noise = parser.add_argument_group("gain and noise").add_argument
     noise("--gain", metavar="E", type=float, help="electrons per ADU (default: from --transfer)")
-    noise("--read-noise", metavar="E", type=float, help="electrons (default: from the dark frames, with what they add)")
-    noise("--transfer", metavar="RAW", nargs="+", help="one flat, or two of the same light, that tell the gain")
-    noise("--saturation", metavar="ADU", type=float, help="ADU from which on a pixel is masked (default 60000)")
+    noise("--read-noise", metavar="E", type=float,
+          help="in electrons (default: from the dark frames, including what they add)")
+    noise("--transfer", metavar="RAW", nargs="+",
+          help="one flat, or two of equal light, from which the gain is measured")
+    noise("--saturation", metavar="ADU", type=float,
+          help="pixels with this many ADU or more are masked (default 60000)")
 
 
 def body(args: argparse.Namespace) -> int:

@@ -14,8 +14,8 @@ NAME = "shift"
 HELP = "move the traces of a PSF to where they lie in one exposure"
 DESCRIPTION = """\
 Find how far the light of an exposure lies beside the traces of a PSF, and write the PSF with its
-traces moved: what flexure did between the arc and a science frame. Shifts of up to 2 pixels in x and
-5 in y are found; they change little from fibre to fibre and with wavelength. Shapes stay."""
+traces moved. This corrects flexure between the arc and a science frame. Shifts of up to 2 pixels in x
+and 5 in y are found, if they change little from fibre to fibre and with wavelength. Shapes stay."""
 EPILOG = """\
 examples
   gpu_psf shift -i preproc.fits -p psf-of-the-night.fits -o psf-of-the-frame.fits
@@ -34,8 +34,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("-o", "--output", metavar="FILE", required=True, help="PSF to write (.fits); an existing file is replaced")
     add("--lines", metavar="FILE", help="lines in the spectra of all fibres (default: of the night sky; vacuum "
                                         "wavelengths)")
-    add("--degree", metavar="N", type=int, default=2, help="of the shifts across the fibres and in wavelength "
-                                                           "together, 0 to 4 (default 2)")
+    add("--degree", metavar="N", type=int, default=2, help="degree of the shifts across the fibres and in "
+                                                           "wavelength together, 0 to 4 (default 2)")
 
 
 def body(args: argparse.Namespace) -> int:

@@ -13,15 +13,15 @@ NAME = "start"
 HELP = "make a PSF to start from: traces from a flat, wavelengths from an arc"
 DESCRIPTION = """\
 Find the traces in a flat, identify the lines of an arc, measure the widths of the spots, and write a
-Gaussian PSF. gpu_extract reads it as it is; gpu_psf fit makes the fitted PSF of it.
+Gaussian PSF. gpu_extract reads it as it is; gpu_psf fit improves it.
 
-What is known of the wavelengths is one of: a PSF that is a few pixels off (--psf), lines that were
-identified (--pairs), the wavelengths at both ends of the middle fibre (--range), or a short
-description of the spectrograph (--spectrograph), which says the number of fibres as well."""
+Give what is known of the wavelengths as one of: a PSF that is a few pixels off (--psf), lines that
+were identified (--pairs), the wavelengths at both ends of the middle fibre (--range), or a short
+description of the spectrograph (--spectrograph), which gives the number of fibres as well."""
 EPILOG = """\
 examples
   gpu_psf start --flat flat.fits --arc arc.fits --psf last-night.fits -o start.fits
-  gpu_psf start --arc arc.fits --psf last-night.fits -o start.fits          traces moved, too
+  gpu_psf start --arc arc.fits --psf last-night.fits -o start.fits          also moves the traces
   gpu_psf start --flat flat.fits --arc arc.fits --range 5543,7826,6730 --fibres 500 --bundlesize 25 -o start.fits
   gpu_psf start --flat flat.fits --arc arc.fits --spectrograph mine.ini --lines neon.txt -o start.fits
   gpu_psf start --flat flat.fits --pairs lines.txt --columns 0,3,4 --unit nm --fibres 28 --echelle -o start.fits
@@ -33,7 +33,7 @@ with wavelengths of its own; -w of gpu_extract then counts in the wavelengths of
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
     add = parser.add_argument
-    add("--flat", metavar="FILE", help="image with light on every fibre: the traces")
+    add("--flat", metavar="FILE", help="image with light on every fibre, in which the traces are found")
     add("--arc", metavar="FILE", help="image of a lamp with lines")
     add("-o", "--output", metavar="FILE", required=True, help="PSF to write (.fits); an existing file is replaced")
     known = parser.add_argument_group("wavelengths, one of").add_argument
@@ -44,19 +44,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
           help="wavelengths (A) of the middle fibre in the first and last row, right to 3%% of the range, and in the "
                "middle row")
     known("--spectrograph", metavar="NAME", help="a description: side, or FILE.ini, FILE.ini:NAME of your own. With "
-                                                 "--psf or --pairs it says the number of fibres only")
+                                                 "--psf or --pairs it gives only the number of fibres")
     lamp = parser.add_argument_group("lines").add_argument
     lamp("--lines", metavar="FILE", help="lines of the lamp (default: Hg, Cd, Ne, Ar, Kr, Xe; vacuum wavelengths)")
     lamp("--columns", metavar="F,R,W", default="0,1,2",
          type=separated(int, "three columns with commas between, e.g. 0,3,4", 3),
          help="columns of --pairs with fibre, row, wavelength (default 0,1,2)")
-    lamp("--unit", choices=("angstrom", "nm"), default="angstrom", help="of the wavelengths of --pairs (default "
-                                                                        "angstrom)")
+    lamp("--unit", choices=("angstrom", "nm"), default="angstrom", help="unit of the wavelengths of --pairs "
+                                                                        "(default angstrom)")
     slit = parser.add_argument_group("fibres").add_argument
-    slit("--fibres", metavar="N", type=int, help="how many there are (default: as many as the flat shows)")
-    slit("--bundlesize", metavar="N", type=int, help="fibres to a bundle, with gaps between bundles (default: one "
+    slit("--fibres", metavar="N", type=int, help="number of fibres (default: as many as the flat shows)")
+    slit("--bundlesize", metavar="N", type=int, help="fibres per bundle, with gaps between bundles (default: one "
                                                      "bundle)")
-    slit("--skip", metavar="N", type=int, default=0, help="traces at small x that are none of the fibres (default 0)")
+    slit("--skip", metavar="N", type=int, default=0, help="traces at small x that belong to no fibre (default 0)")
     slit("--echelle", action="store_true", help="traces are orders, each with wavelengths of its own")
 
 
