@@ -174,3 +174,14 @@ def test_simulated_frames_are_made_once(folder: Path, capsys: pytest.CaptureFixt
     assert main([*command, "--recompute"]) == 0
     err = capsys.readouterr().err
     assert "simulating " not in err and "2 frames: 2 done" in err
+
+
+def test_options_without_effect_are_said_to_be_ignored(night: Night, folder: Path,
+                                                       capsys: pytest.CaptureFixture[str]) -> None:
+    """As gpu_extract does; the frame is that of a run without them."""
+    words = ["-i", str(night.images[0]), "-p", str(night.psf), "-w", GRID, "-o", str(folder)]
+    assert main([*words, "--tail-radius", "20", "--nsubbundles", "2"]) == 0
+    text = capsys.readouterr().err
+    assert "warning: --tail-radius is ignored: there is one pass alone" in text
+    assert "warning: --nsubbundles is ignored by the banded core" in text
+    assert_all_there(night, folder, [0])

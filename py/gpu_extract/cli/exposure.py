@@ -19,6 +19,7 @@ from gpu_extract.cli.exposure_report import Progress, log_summary, tell_of, verd
 from gpu_extract.cli.exposure_simulate import check_simulation, simulated_entries
 from gpu_extract.cli.exposure_stop import ask_on_signals, ends_on_signals
 from gpu_extract.cli.exposure_work import Files
+from gpu_extract.cli.options import ignored
 from gpu_extract.cli.ranks import run_kept, speaks, start_ranks
 from gpu_extract.errors import ExitCode, InputError
 from gpu_extract.exposure.frames import exit_code
@@ -75,6 +76,8 @@ def extract_exposure(args: argparse.Namespace, start: StartUp) -> int:
         entries = shared_entries(args, comm, recorder)
         if comm.rank == 0:
             log.info(f"device: {device}")
+            for sentence in ignored(args):
+                log.warning(sentence)
         extract = partial(gpu_extract.run.extract, threads=args.threads or 1, backend=backend, dtype="float32")
         files = Files(entries, args)
         load_kernels(load_cutout(), files, backend, comm, start, recorder=recorder)

@@ -1,6 +1,6 @@
 """The options of gpu_extract_exposure."""
 from gpu_extract.cli.common import Parser, add_common_options
-from gpu_extract.cli.options import add_how, add_machine, add_what
+from gpu_extract.cli.options import PADDING, add_how, add_machine, add_what
 
 DESCRIPTION = """\
 Extract all frames of an exposure or of a night with one command, on any number of ranks.
@@ -34,8 +34,8 @@ def build_parser() -> Parser:
     _run(parser)
     add_machine(parser)
     add_common_options(parser)
-    # what a single frame can have besides, and read_job asks for
-    parser.set_defaults(fibermap=None, test=None, model=None, qa=None)
+    # what a single frame can have besides, and read_job and `ignored` ask for
+    parser.set_defaults(fibermap=None, test=None, model=None, qa=None, **dict.fromkeys(PADDING))
     return parser
 
 
