@@ -83,10 +83,14 @@ def read_psf(path: str | os.PathLike[str], *, check: bool = True) -> PsfModel:
         identity = {key: word for header in reversed(headers) for key, word in identity_of(header).items()}
         origin = next((str(header[ORIGIN]) for header in headers if ORIGIN in header), None)
         identity |= {} if origin is None else {ORIGIN: origin}
-        own = find_optional(hdus, OWN, path)
-        psferr = _psferr(headers, name)
-        model = _tabulated(hdus, table, x, y, psferr) if kind == TYPE else _model(kind, table, x, y, psferr)
-        return replace(model, identity=identity, own=None if own is None else _own(own, x, name))
+        parts = _tabulated(hdus, table, len(x.coeff)) if kind == TYPE else _gauss_hermites(kind, table)
+        shape = table.keyword("NPIX_Y", MOST_PIXELS), table.keyword("NPIX_X", MOST_PIXELS)
+        own, psferr = find_optional(hdus, OWN, path), _psferr(headers, name)
+        waves = None if own is None else _own(own, x, name)
+        try:
+            return PsfModel(x, y, **parts, shape=shape, psferr=psferr, name=name, identity=identity, own=waves)
+        except InputError as error:
+            raise InputError(f"{name}: {error}; {_ADVICE}") from error
 
 
 def _own(hdu: Any, x: Legendre, path: str) -> Legendre:
@@ -116,23 +120,18 @@ def _kind(hdus: fits.HDUList, path: str) -> tuple[str, int]:
     raise InputError(f"{path}: {what}; known are {ALLOWED}")
 
 
-def _tabulated(hdus: fits.HDUList, table: _Table, x: Legendre, y: Legendre, psferr: float) -> PsfModel:
-    ny, nx = (table.keyword(key, MOST_PIXELS) for key in ("NPIX_Y", "NPIX_X"))
+def _tabulated(hdus: fits.HDUList, table: _Table, nfibre: int) -> dict[str, Any]:
+    """What a PSF of tables has of its own."""
     low, high = (table.header.get(key) for key in ("WAVEMIN", "WAVEMAX"))
     domain = _series(np.zeros((1, 1)), low, high, f"{table.path}: STAMPS")
-    nfibre = len(x.coeff)
     core, stamp = read_core(hdus, (domain.wmin, domain.wmax), nfibre, table.path)
-    offset = stamp[0] // 2 - 0.5, stamp[1] // 2 - 0.5
-    try:
-        return PsfModel(x, y, (core,), None, stamp, offset, (ny, nx), bundle=read_bundles(hdus, nfibre, table.path),
-                        psferr=psferr, name=table.path)
-    except InputError as error:
-        raise InputError(f"{table.path}: {error}; {_ADVICE}") from error
+    return {"cores": (core,), "tail": None, "stamp": stamp, "offset": (stamp[0] // 2 - 0.5, stamp[1] // 2 - 0.5),
+            "bundle": read_bundles(hdus, nfibre, table.path)}
 
 
-def _model(kind: str, table: _Table, x: Legendre, y: Legendre, psferr: float) -> PsfModel:
-    hx, hy, nx, ny = (table.keyword(key, most) for key, most in (
-        ("HSIZEX", MOST_HALF), ("HSIZEY", MOST_HALF), ("NPIX_X", MOST_PIXELS), ("NPIX_Y", MOST_PIXELS)))
+def _gauss_hermites(kind: str, table: _Table) -> dict[str, Any]:
+    """What a PSF of one Gauss-Hermite component or two has of its own."""
+    hx, hy = (table.keyword(key, MOST_HALF) for key in ("HSIZEX", "HSIZEY"))
     stamp, offset = (2 * hy + 1, 2 * hx + 1), (hy - 0.5, hx - 0.5)
     two = kind == "GAUSS-HERMITE2"
     cores = [Core(table["GHSIGX"], table["GHSIGY"], _gauss_hermite(table, "GH"),
@@ -140,11 +139,7 @@ def _model(kind: str, table: _Table, x: Legendre, y: Legendre, psferr: float) ->
     if two:
         cores.append(Core(table["GHSIGX2"], table["GHSIGY2"], _gauss_hermite(table, "GH2")))
         stamp, offset = (2 * hy, 2 * hx), (float(hy), float(hx))
-    try:
-        return PsfModel(x, y, tuple(cores), _tail(table), stamp, offset, (ny, nx), bundle=_bundles(table),
-                        psferr=psferr, name=table.path)
-    except InputError as error:
-        raise InputError(f"{table.path}: {error}; {_ADVICE}") from error
+    return {"cores": tuple(cores), "tail": _tail(table), "stamp": stamp, "offset": offset, "bundle": _bundles(table)}
 
 
 def _trace(hdu: Any, path: str) -> Legendre:
