@@ -22,8 +22,7 @@ from gpu_extract.io.scores import band_of, raw_scores
 from gpu_extract.io.write import image_hdu, table_hdu, table_hdus, write_hdus
 
 FLUX_UNIT, IVAR_UNIT = OUTPUTS["flux"].unit, OUTPUTS["ivar"].unit
-# what `read_frame` has something to say about; other arrays may be absent, and are None then
-_READ = ("flux", "ivar", "mask", "resolution", "chi2pix", "pixmask_fraction", "status")
+_NEEDED = ("flux", "ivar", "resolution")      # by who reads a frame
 GRID = "GRID"            # HDU of the common coordinate, where WAVELENGTH has a row for each fibre
 
 
@@ -142,32 +141,29 @@ def read_frame(path: str | os.PathLike[str], *, check: bool = True) -> Frame:
     """
     with open_fits(path, check=check) as hdus:
         refuse_other(hdus, "a frame", path)
-        flux, ivar = (image_of(find(hdus, name, path), path) for name in ("FLUX", "IVAR"))
+        arrays: dict[str, Any] = {
+            name: image_of(find(hdus, output.hdu, path), path, 3 if name == "resolution" else 2)
+            if name in _NEEDED else _optional(hdus, output.hdu, path) for name, output in OUTPUTS.items()}
         # where each fibre has its own, WAVELENGTH is theirs, and the common coordinate is GRID
         hdu, own = find(hdus, "WAVELENGTH", path), find_optional(hdus, GRID, path) is not None
         wave = image_of(find(hdus, GRID, path) if own else hdu, path, 1).astype(np.float64)
         own_wave = image_of(hdu, path).astype(np.float64) if own else None
-        resolution = image_of(find(hdus, "RESOLUTION", path), path, 3)
-        mask, chi2pix, fraction, status = (_optional(hdus, name, path)
-                                           for name in ("MASK", "CHI2PIX", "PIXMASK_FRACTION", "STATUS"))
-        others: dict[str, Any] = {name: _optional(hdus, output.hdu, path) for name, output in OUTPUTS.items()
-                                  if name not in _READ}
         fibermap = optional_fibermap(hdus, path)
         cards = cards_of(hdus[0].header)
-    for name, array in (("MASK", mask), ("STATUS", status)):
-        if array is not None and array.dtype.kind not in "iu":
-            raise InputError(f"{path}: {name} is of type {array.dtype}, needed are integers; the file is not one "
-                             "frame, make or fetch it again")
-    if mask is None:
-        mask = np.where(ivar == 0, np.uint32(SpecMask.NODATA), np.uint32(0))
-    if chi2pix is None:
-        chi2pix = np.zeros_like(flux)
-    if status is not None:
-        status = status.astype(np.int8)
+    for name, array in arrays.items():
+        if array is not None and OUTPUTS[name].kind is not None:
+            if array.dtype.kind not in "iu":
+                raise InputError(f"{path}: {OUTPUTS[name].hdu} is of type {array.dtype}, needed are integers; the file "
+                                 "is not one frame, make or fetch it again")
+            arrays[name] = array.astype(OUTPUTS[name].kind)
+    flux, ivar = arrays["flux"], arrays["ivar"]
+    if arrays["mask"] is None:
+        arrays["mask"] = np.where(ivar == 0, np.uint32(SpecMask.NODATA), np.uint32(0))
+    if arrays["chi2pix"] is None:
+        arrays["chi2pix"] = np.zeros_like(flux)
     try:
-        return Frame(wave, flux, ivar, mask.astype(np.uint32), resolution, chi2pix,
-                     _fibres(cards, len(flux)), fraction, status, cards=cards, fibermap=fibermap, own_wave=own_wave,
-                     **others)
+        return Frame(wave=wave, fibres=_fibres(cards, len(flux)), cards=cards, fibermap=fibermap, own_wave=own_wave,
+                     **arrays)
     except InputError as error:
         raise InputError(f"{path}: {error}; the file is not one frame, make or fetch it again") from error
 
