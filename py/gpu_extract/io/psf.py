@@ -222,7 +222,11 @@ def _bundles(table: _Table) -> IntArray | None:
     if "BUNDLE" not in table.series:
         return None
     number = table["BUNDLE"].coeff[:, 0]
-    return np.rint(number).astype(np.int64) if np.isfinite(number).all() else None
+    whole = np.abs(number - np.rint(number)) < 0.01
+    if not whole.all():
+        first = int(np.argmin(whole))
+        raise InputError(f"{table.path}: BUNDLE of fibre {first} is {number[first]:g}, must be a whole number; {_ADVICE}")
+    return np.rint(number).astype(np.int64)
 
 
 def _psferr(headers: list[fits.Header], path: str) -> float:
