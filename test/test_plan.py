@@ -65,7 +65,7 @@ def test_bundles_of_the_psf(psf):
 
 
 def test_fibres_of_a_bundle_lie_side_by_side(psf):
-    with pytest.raises(InputError, match="BUNDLE of fibre 4 is 0, as of fibres with others in between: fibres of one b"):
+    with pytest.raises(InputError, match="BUNDLE of fibre 4 is 0, as of fibres with others in between: fibres of one"):
         plan.instrument_bundles(replace(psf, bundle=np.array([0, 0, 1, 1, 0, 0, 1, 1, 2, 2])), 25)
 
 

@@ -225,7 +225,8 @@ def _bundles(table: _Table) -> IntArray | None:
     whole = np.abs(number - np.rint(number)) < 0.01
     if not whole.all():
         first = int(np.argmin(whole))
-        raise InputError(f"{table.path}: BUNDLE of fibre {first} is {number[first]:g}, must be a whole number; {_ADVICE}")
+        raise InputError(f"{table.path}: BUNDLE of fibre {first} is {number[first]:g}, must be a whole number; "
+                         f"{_ADVICE}")
     return np.rint(number).astype(np.int64)
 
 
