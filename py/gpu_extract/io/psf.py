@@ -10,7 +10,7 @@ from astropy.io import fits
 
 from gpu_extract.checks.sense import identity_of
 from gpu_extract.data import Array, Card, Core, IntArray, Legendre, PsfModel, Tail
-from gpu_extract.errors import InputError
+from gpu_extract.errors import InputError, file_name
 from gpu_extract.io.fibermap import rows_of
 from gpu_extract.io.fits import find, find_optional, image_of, open_fits, refuse_other
 from gpu_extract.io.headers import number_of
@@ -64,7 +64,7 @@ def read_psf(path: str | os.PathLike[str], *, check: bool = True) -> PsfModel:
 
     Raises InputError: a file that cannot be read, an unknown type or version, missing parameters.
     """
-    name = os.fspath(path)
+    name = file_name(path)
     with open_fits(path, check=check) as hdus:
         refuse_other(hdus, "a PSF", path)
         kind, version = _kind(hdus, name)
