@@ -145,7 +145,14 @@ def test_help_loads_nothing_heavy():
     assert done.stdout.endswith("[]\n") and "--plant-fault" not in done.stdout
 
 
-def test_info(capsys):
+@pytest.fixture
+def brief(monkeypatch):
+    """Bandwidths and rates of little, by a hundredth of a second."""
+    for name, value in (("COPY_SECONDS", 0.01), ("COPY_SHAPE", (2**18,)), ("GEMM", {"numpy": (100, 100)})):
+        monkeypatch.setattr(f"gpu_stress.info.{name}", value)
+
+
+def test_info(capsys, brief):
     assert main(["info", "-m", "numpy"]) == 0
     text = capsys.readouterr().out
     assert re.search(r"copies GByte/sec pageable [\d.]+ up, [\d.]+ down; float64 [\d.]+ GFlop/s", text)
@@ -155,7 +162,7 @@ def test_info(capsys):
     assert info["gpus"] == [] and "measured" not in info["cpu"] and info["machine"]["cores"] >= 1
 
 
-def test_the_same_report_by_gpu_extract(capsys):
+def test_the_same_report_by_gpu_extract(capsys, brief):
     """--device-info needs no other option, prints the report and ends; without a GPU it says what is missing."""
     with pytest.raises(SystemExit) as left:
         extract_parser().parse_args(["--device-info"])
