@@ -1,4 +1,5 @@
 """Fixtures for all tests; its being here also lets tests import the helpers of this folder."""
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 os.environ["GPU_EXTRACT_LOG_TIMES"] = "off"      # lines of the log are compared as they are
+
+gc.disable()      # until all tests are found: a quarter of the time for that was a search for garbage
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -61,6 +64,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "Sche
     from xdist.scheduler import WorkStealingScheduling
 
     return WorkStealingScheduling(config, log) if config.getvalue("dist") == "load" else None
+
+
+def pytest_collection_finish() -> None:
+    """What is there now stays."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,6 +66,34 @@ def test_everything_public_can_be_had() -> None:
         assert getattr(gpu_extract, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'extrakt'"):
         gpu_extract.extrakt  # noqa: B018
+
+
+@pytest.mark.parametrize(("given", "said"), [
+    (None, "path is of type NoneType, must be the name of a file: a str or a Path"), (3, "path is of type int, must"),
+    (b"a.fits", "path is of type bytes, must"), ("", "path is empty, must be the name of a file")])
+def test_what_is_no_name_of_a_file(given: Any, said: str) -> None:
+    from edge_files import small_frame, small_psf
+    from gpu_extract import read_frame, read_image, read_psf, write_frame
+    from gpu_extract.errors import InputError
+    from gpu_extract.io.fibermap import read_fibermap
+    from gpu_extract.io.psf import write_psf
+    from gpu_extract.io.raw import read_raw
+    from gpu_extract.io.truth import read_truth
+
+    for read in (read_image, read_psf, read_frame, read_truth, read_fibermap, read_raw):
+        with pytest.raises(InputError, match=f"^{said}"):
+            read(given)
+    for write, what in ((write_frame, small_frame()), (write_psf, small_psf())):
+        with pytest.raises(InputError, match=f"^{said}"):
+            write(given, what)
+
+
+def test_what_is_no_frame_is_not_written(tmp_path: Path) -> None:
+    from gpu_extract import write_frame
+    from gpu_extract.errors import InputError
+
+    with pytest.raises(InputError, match="frame is of type str, must be a Frame, which extract makes"):
+        write_frame(tmp_path / "frame.fits", "frame")      # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("code", [

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from test_architecture import nodes, sources
+
 ROOT = Path(__file__).resolve().parents[1]
 DOC = ROOT / "doc"
 PAGES = sorted([*(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING")), *DOC.glob("*.md")])
@@ -73,8 +75,8 @@ def test_what_coming_from_says_of_options_is_what_the_program_does() -> None:
 
 def messages() -> Iterator[str]:
     """Every text in the code, with ... for what is filled in."""
-    for path in (ROOT / "py").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for _, tree in sources():
+        for node in nodes(tree):
             if isinstance(node, ast.JoinedStr):
                 yield "".join(str(v.value) if isinstance(v, ast.Constant) else "..." for v in node.values)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):

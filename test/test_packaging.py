@@ -178,6 +178,30 @@ def test_every_program_has_a_file_in_bin_and_a_command() -> None:
     assert python_files == set(programs())
 
 
+def from_the_clone(*words: str, cwd: Path, path: str = "") -> "subprocess.CompletedProcess[str]":
+    """A program of bin/ by the Python that this environment was made with; path: what it finds beside its own."""
+    environment = {**os.environ, "PYTHONPATH": path}
+    python = [getattr(sys, "_base_executable", sys.executable), *([] if path else ["-S"])]
+    there = subprocess.run([*python, "-c", "import gpu_extract"], cwd=cwd, env=environment, capture_output=True)
+    if there.returncode == 0:
+        pytest.skip("the package is installed where no environment is")
+    return subprocess.run([*python, str(ROOT / "bin" / words[0]), *words[1:]], cwd=cwd, env=environment, text=True,
+                          capture_output=True, timeout=120)
+
+
+def test_a_clone_works_without_being_installed(tmp_path: Path) -> None:
+    """Where what it needs is there; and so do the processes that it starts."""
+    done = from_the_clone("gpu_stress", "copy", "-s", "10,10", "-c", "2", "--procs", "2", "--json", cwd=tmp_path,
+                          path=sysconfig.get_path("purelib"))
+    assert (done.returncode, done.stderr) == (0, "") and '"status": "ok"' in done.stdout
+
+
+def test_what_is_missing_is_said_in_one_line(tmp_path: Path) -> None:
+    done = from_the_clone("gpu_compare", "one.fits", "two.fits", cwd=tmp_path)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("gpu_compare: error: numpy is not installed for ") and "README" in done.stderr
+
+
 def test_versions_agree() -> None:
     import gpu_extract
 

@@ -64,6 +64,11 @@ def test_bundles_of_the_psf(psf):
     assert plan.instrument_bundles(psf, 25) == ((0, 3), (3, 4), (4, 8), (8, 10))
 
 
+def test_fibres_of_a_bundle_lie_side_by_side(psf):
+    with pytest.raises(InputError, match="BUNDLE of fibre 4 is 0, as of fibres with others in between: fibres of one"):
+        plan.instrument_bundles(replace(psf, bundle=np.array([0, 0, 1, 1, 0, 0, 1, 1, 2, 2])), 25)
+
+
 @pytest.mark.parametrize(("size", "bundles"), [
     (1, tuple((i, i + 1) for i in range(10))), (4, ((0, 4), (4, 8), (8, 10))), (5, ((0, 5), (5, 10))), (10, ((0, 10),)),
     (25, ((0, 10),)),

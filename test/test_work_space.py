@@ -13,12 +13,12 @@ import pytest
 import oracle
 from decorrelate.cases import make_bundle
 from extraction import assert_same_bits, extracted
-from gpu_extract.compare.selftest import load_cutout
 from gpu_extract.config import ExtractConfig
 from gpu_extract.cpu_frame import CpuFrames
 from gpu_extract.decorrelate.banded import decorrelate
 from gpu_extract.kernels.arena import Arena, borrowed, forget
 from gpu_extract.run import extract
+from gpu_extract.simulate import SimConfig, simulate
 
 FILLS = (np.nan, 1e300, -0.0)
 GUARD = 256        # elements in front of and behind each array: the widest band has rows of 2 x 16 + 1 vectors
@@ -33,9 +33,9 @@ BANDS = [(nfibre, nwave, mask, step) for nfibre, nwave in ((1, 3), (2, 7), (5, 9
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_work_space(keep: bool) -> None:
-    cutout = load_cutout()
+    made = simulate(SimConfig(camera="tiny"))
     forget()
-    extract(cutout.image, cutout.psf, cutout.config, backend=CpuFrames(keep=keep))
+    extract(made.image, made.psf, ExtractConfig((6030.0, 6050.0, 0.8)), backend=CpuFrames(keep=keep))
     with borrowed() as arena:
         assert bool(arena._blocks) == keep
     forget()

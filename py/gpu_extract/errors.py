@@ -3,6 +3,7 @@
 A message is one line that says what was given, what is allowed and what to
 do. The programs print it as it is; only ``--loglevel debug`` adds a traceback.
 """
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 
@@ -89,6 +90,16 @@ def out_of_range(settings: object, ranges: Ranges) -> Iterator[str]:
         value = getattr(settings, name)
         if value is not None and not least <= value <= most:
             yield f"{name} is {f'{value:g}' if isinstance(value, float) else value}, must {words}"
+
+
+def file_name(path: object) -> str:
+    """A path as text. Raises InputError for what is not the name of a file."""
+    name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(name, str):
+        raise InputError(f"path is of type {type(path).__name__}, must be the name of a file: a str or a Path")
+    if not name:
+        raise InputError("path is empty, must be the name of a file")
+    return name
 
 
 def check_local(name: str, remedy: str = "fetch it, and give the name of the copy") -> None:

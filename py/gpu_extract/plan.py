@@ -82,11 +82,20 @@ def make_plan(psf: PsfModel, config: ExtractConfig, pad: int, dropped: Collectio
 
 
 def instrument_bundles(psf: PsfModel, bundlesize: int) -> tuple[tuple[int, int], ...]:
-    """Fibre ranges of the bundles: runs of equal BUNDLE numbers, else multiples of `bundlesize` from fibre 0."""
+    """Fibre ranges of the bundles: runs of equal BUNDLE numbers, else multiples of `bundlesize` from fibre 0.
+
+    Raises InputError where fibres of one number do not lie side by side.
+    """
     if psf.bundle is None:
         edges = [*range(0, psf.nfibre, bundlesize), psf.nfibre]
     else:
         edges = [0, *(np.nonzero(np.diff(psf.bundle))[0] + 1).tolist(), psf.nfibre]
+        numbers = psf.bundle[edges[:-1]]
+        again = [n for n, number in enumerate(numbers) if number in numbers[:n]]
+        if again:
+            raise InputError(f"{psf.name}: BUNDLE of fibre {edges[again[0]]} is {numbers[again[0]]}, as of fibres with "
+                             "others in between: fibres of one bundle must lie side by side; make the PSF again, or "
+                             "give another one")
     return tuple(pairwise(edges))
 
 

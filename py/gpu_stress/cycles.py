@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_extract.perf.clock import cpu, epoch, now
+from gpu_extract.perf.clock import epoch, now
 from gpu_stress.arrays import Copy, Fft, Rand
 from gpu_stress.backend import Module, Timeline, open_module
 from gpu_stress.linear import Cholesky, Eigh, Gemm
@@ -58,7 +58,6 @@ class Result:
     wrong: list[int] = field(default_factory=list)
     worst: float | None = 0.0
     bound: float = 0.0
-    cpu_seconds: float = 0.0
 
 
 def make_work(spec: Spec, module: Module) -> Work:
@@ -113,7 +112,7 @@ class _Run:
         if ready is not None:
             ready()
         size = int(min(max(BLOCK_SECONDS / max(each, 1e-9), 1), BLOCK_CYCLES))
-        busy, zero, start = cpu(), now(), epoch()
+        zero, start = now(), epoch()
         progress = [(0, start)]
         done = 0
         while not self._over(done, now() - zero):
@@ -121,7 +120,7 @@ class _Run:
             self._block(range(done, done + block))
             done += block
             progress.append((done, start + now() - zero))
-        return self._summary(progress, cpu() - busy)
+        return self._summary(progress)
 
     def _warm_up(self) -> float:
         """The cycles that were asked for, checked, and more of them till caches and clocks are warm.
@@ -166,7 +165,7 @@ class _Run:
         values = self._module.values([m for _, m in measures])
         self._measures += [(c, float(v)) for (c, _), v in zip(measures, values, strict=True)]
 
-    def _summary(self, progress: list[tuple[int, float]], busy: float) -> Result:
+    def _summary(self, progress: list[tuple[int, float]]) -> Result:
         work, n = self._work, len(self._rows)
         rows = np.array(self._rows).reshape(n, len(work.legs))
         cycle = rows.sum(axis=1)
@@ -185,4 +184,4 @@ class _Run:
             cycle=dict(zip(("median", "p16", "p84", "min", "max"), map(float, quantiles), strict=True)),
             legs={leg.name: float(np.median(rows[:, i])) for i, leg in enumerate(work.legs)},
             checked=len(self._measures), errors=len(wrong), wrong=wrong[:NAMED],
-            worst=float(worst) if np.isfinite(worst) else None, bound=work.bound, cpu_seconds=busy)
+            worst=float(worst) if np.isfinite(worst) else None, bound=work.bound)

@@ -6,7 +6,7 @@ from itertools import product
 
 from gpu_extract.errors import InputError
 from gpu_perf.campaign import Command
-from gpu_stress.spec import MODULES, TESTS, Spec, show
+from gpu_stress.spec import MODULES, TESTS, Spec, check_procs, show
 from gpu_stress.workers import worker_argv
 
 SPARE = 60.0          # seconds for start-up and warm-up, on top of what a run by seconds takes
@@ -37,8 +37,8 @@ class Product:
             unknown = [name for name in given if name not in allowed]
             if unknown:
                 raise InputError(f"{what} is {unknown[0]!r}, must be one of {', '.join(allowed)}")
-        if min(self.procs) < 1:
-            raise InputError(f"--procs is {min(self.procs)}, must be 1 or more")
+        for procs in self.procs:
+            check_procs(procs)
 
 
 def commands(of: Product) -> list[Command]:

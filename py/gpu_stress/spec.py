@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpu_extract.errors import ConfigError, InputError, one_of
+from gpu_extract.perf.recorder import usable_cores
 
 MODULES = ("numpy", "cupy")
 BITS = {"float16": 16, "float32": 32, "float64": 64, "complex64": 64, "complex128": 128,
@@ -21,6 +22,7 @@ SUPPORTED = {
 TESTS = tuple(SUPPORTED)
 COPIES_BY_DEFAULT = ("fft", "copy")
 SHAPES = {"eigh": (100, 74, 74), "cholesky": (100, 74, 74), "extract": (25, 200)}
+PROCS_PER_CORE = 16         # processes at once, at the very most
 EXTRACT_CORES = ("banded", "dense")
 
 
@@ -114,6 +116,21 @@ class Spec:
     def nbytes(self) -> int:
         """Bytes of one array of this shape and dtype."""
         return math.prod(self.shape) * BITS[self.dtype] // 8
+
+
+def check_procs(procs: int) -> None:
+    """Raise InputError where so many processes at once would be none, or would bring the machine down."""
+    cores = usable_cores()
+    if not 1 <= procs <= PROCS_PER_CORE * cores:
+        raise InputError(f"--procs is {procs}, must be 1 or more, at most {PROCS_PER_CORE * cores} here: "
+                         f"{PROCS_PER_CORE} for each of {cores} cores")
+
+
+def check_timeout(seconds: float | None) -> None:
+    """Raise InputError where a time limit is over before it begins."""
+    if seconds is not None and not seconds > 0:
+        raise InputError(f"--timeout is {seconds:g}, must be above 0 s")
+
 
 def show(shape: tuple[int, ...]) -> str:
     """A shape as it is typed."""

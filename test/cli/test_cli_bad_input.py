@@ -256,7 +256,7 @@ AS_SOMEBODY = (
 )
 
 
-@pytest.mark.parametrize("what", ["image", "folder"])
+@pytest.mark.parametrize("what", ["image", "input's folder", "folder"])
 def test_without_permission(files, what):
     """Root may do everything, so the command runs as somebody else."""
     with tempfile.TemporaryDirectory() as name:
@@ -265,15 +265,21 @@ def test_without_permission(files, what):
         for source in (files.image, files.psf):
             (folder / source.name).write_bytes(source.read_bytes())
         (folder / "out").mkdir()
-        (folder / "out").chmod(0o777 if what == "image" else 0o555)
+        (folder / "out").chmod(0o555 if what == "folder" else 0o777)
+        image = folder / "image.fits"
         if what == "image":
-            (folder / "image.fits").chmod(0)
-        words = ["-i", folder / "image.fits", "-p", folder / "psf.fits", "-o", folder / "out" / "f.fits", "-w", GRID]
+            image.chmod(0)
+        elif what == "input's folder":
+            (folder / "closed").mkdir(0o700)
+            image = image.rename(folder / "closed" / image.name)
+        words = ["-i", image, "-p", folder / "psf.fits", "-o", folder / "out" / "f.fits", "-w", GRID]
         done = subprocess.run([sys.executable, "-c", AS_SOMEBODY, *map(str, words)], capture_output=True, text=True,
                               check=False)  # fmt: skip
         (line,) = done.stderr.splitlines()
         if what == "image":
             assert done.returncode == 2 and "image.fits: cannot be read: permission denied" in line
+        elif what == "input's folder":
+            assert done.returncode == 2 and "image.fits: cannot be looked at: a folder on the way may not be" in line
         else:
             assert done.returncode == 3 and "is not writable" in line
         assert os.listdir(folder / "out") == []

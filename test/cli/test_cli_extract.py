@@ -339,8 +339,10 @@ def test_comparison_with_a_frame(extract, files, tmp_path):
     assert extract("-t", tmp_path / "no.fits").code == 2
 
 
-def test_the_self_test_follows_the_run(extract, files):
-    done = extract("-t")
+@pytest.mark.parametrize("core", ["dense", pytest.param("auto", marks=pytest.mark.slow)])
+def test_the_self_test_follows_the_run(extract, files, core):
+    """auto needs twenty kernels of widths that no other test has."""
+    done = extract("-t", "--core", core)
     assert done.code == 0, done.out
     assert "oracle" in done.out and files.output.exists()
 

@@ -1,4 +1,4 @@
-"""Extractions with planted faults: planted.py FOLDER, under mpiexec -n 2; one record of each case is left in FOLDER.
+"""Extractions with planted faults: planted.py FOLDER CASE..., under mpiexec -n 2; a record of each is left in FOLDER.
 
 The frame is small, so work of `WORK` seconds is added to every bundle, and copies of `COPIES` seconds, which stand for
 those of a GPU. The faults: a slow rank, a gather that sleeps, copies made three times.
@@ -57,12 +57,13 @@ def sleeping(original: Callable[..., Any], seconds: float) -> Callable[..., Any]
 
 
 def main() -> None:
-    """All cases, one after another, on the same ranks."""
+    """The cases, one after another, on the same ranks."""
     folder = Path(sys.argv[1])
     made = simulate(SimConfig(camera="tiny", seed=11))
     bundle, receive = cpu_frame.extract_bundle, mpi_ranks.receive
     extract(made.image, made.psf, CONFIG, comm=get_comm(True))
-    for name, case in CASES.items():
+    for name in sys.argv[2:]:
+        case = CASES[name]
         comm = get_comm(True)
         cpu_frame.extract_bundle = planted(bundle, case, comm.rank)
         mpi_ranks.receive = sleeping(receive, case[1]) if case[1] else receive

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from gpu_extract.cli.options import build_parser as extract_parser
+from gpu_extract.perf.recorder import usable_cores
 from gpu_stress.cli.stress import main
 
 ROOT = Path(__file__).resolve().parents[2]
+MOST = 16 * usable_cores()         # processes at once
 LINE = re.compile(r"(\d+\.\d{3}) s, (\d+\.\d) Hz, (\d+\.\d) MByte/sec copy:(True|False)"
                   r" median [\d.e+]+ (?:us|ms|s) \+-[\d.]+%, ([\d.]+) MByte both ways at [\d.]+ MByte/sec, "
                   r"(?:[\d.]+|no) GFlop/s, errors (\d+)/(\d+)")
@@ -78,8 +80,10 @@ def test_four_right_processes():
     assert told["together"]["rate"] == pytest.approx(whole, rel=0.6)     # the rest is what they did not share
 
 
-def test_a_process_that_ends_without_a_result_is_named():
-    done = gpu_stress("copy", "-s", "10,10", "--seconds", "60", "--procs", "2", "--timeout", "0.6", "--threads", "1")
+@pytest.mark.parametrize("procs", [1, 2])
+def test_a_process_that_ends_without_a_result_is_named(procs):
+    done = gpu_stress("copy", "-s", "10,10", "--seconds", "60", "--procs", str(procs), "--timeout", "0.6",
+                      "--threads", "1")
     assert done.returncode == 4 and done.stdout == ""
     assert done.stderr.startswith("gpu_stress: error: process 0 ended without a result (timeout)")
 
@@ -93,6 +97,9 @@ def test_a_process_that_ends_without_a_result_is_named():
     (["fft", "-s", "100000000,100000000"], "no machine holds that many elements"),
     (["fft", "--procs", "0"], "--procs is 0, must be 1 or more"),
     (["fft", "--procs", "-2"], "--procs is -2, must be 1 or more"),
+    (["fft", "--procs", "100000"], f"--procs is 100000, must be 1 or more, at most {MOST} here: 16 for each of"),
+    (["fft", "--timeout", "0"], "--timeout is 0, must be above 0 s"),
+    (["fft", "--timeout", "nan"], "--timeout is nan, must be above 0 s"),
     (["fft", "--procs", "two"], "invalid int value: 'two'"),
     (["fft", "-c", "0"], "count is 0, must be 1 or more"),
     (["fft", "-c", "5", "--seconds", "1"], "-c and --seconds are both given"),
@@ -108,6 +115,7 @@ def test_a_process_that_ends_without_a_result_is_named():
     (["report", "no-such-folder"], "holds no campaign"),
     (["info", "-m", "torch"], "module is 'torch', must be numpy or cupy"),
     (["campaign", "{folder}", "--procs", "1,0"], "--procs is 0, must be 1 or more"),
+    (["campaign", "{folder}", "--procs", f"1,{MOST + 1}"], f"--procs is {MOST + 1}, must be 1 or more, at most {MOST}"),
     (["campaign", "{folder}", "--tests", "fft,sort"], "test is 'sort', must be one of fft, copy"),
     (["campaign", "{folder}", "-m", "numpy,torch"], "module is 'torch', must be one of numpy, cupy"),
     (["campaign", "{folder}", "-d", "float8"], "dtype is 'float8'"),
@@ -137,7 +145,14 @@ def test_help_loads_nothing_heavy():
     assert done.stdout.endswith("[]\n") and "--plant-fault" not in done.stdout
 
 
-def test_info(capsys):
+@pytest.fixture
+def brief(monkeypatch):
+    """Bandwidths and rates of little, by a hundredth of a second."""
+    for name, value in (("COPY_SECONDS", 0.01), ("COPY_SHAPE", (2**18,)), ("GEMM", {"numpy": (100, 100)})):
+        monkeypatch.setattr(f"gpu_stress.info.{name}", value)
+
+
+def test_info(capsys, brief):
     assert main(["info", "-m", "numpy"]) == 0
     text = capsys.readouterr().out
     assert re.search(r"copies GByte/sec pageable [\d.]+ up, [\d.]+ down; float64 [\d.]+ GFlop/s", text)
@@ -147,7 +162,7 @@ def test_info(capsys):
     assert info["gpus"] == [] and "measured" not in info["cpu"] and info["machine"]["cores"] >= 1
 
 
-def test_the_same_report_by_gpu_extract(capsys):
+def test_the_same_report_by_gpu_extract(capsys, brief):
     """--device-info needs no other option, prints the report and ends; without a GPU it says what is missing."""
     with pytest.raises(SystemExit) as left:
         extract_parser().parse_args(["--device-info"])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from astropy.io import fits
 from astropy.table import Table
+from astropy.units import Unit
 
 from edge_files import small_frame, without_fibermap
 from gpu_extract.data import OUTPUTS, Card, FiberMap, SpecMask, Status
@@ -47,6 +48,7 @@ def test_hdus_types_units_and_values(written):
         assert hdus["FLUX"].header["BUNIT"] == "electron/Angstrom"
         assert hdus["WAVELENGTH"].header["BUNIT"] == "Angstrom"
         assert hdus["IVAR"].header["BUNIT"] == "Angstrom2/electron2"
+        assert Unit(hdus["IVAR"].header["BUNIT"]) == Unit(hdus["FLUX"].header["BUNIT"]) ** -2, "as astropy reads them"
     with fits.open(written) as hdus:
         assert hdus["MASK"].data.dtype == np.uint32
         np.testing.assert_array_equal(hdus["MASK"].data, frame.mask)

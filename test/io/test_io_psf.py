@@ -173,6 +173,14 @@ def test_missing_parameters_and_fibres(tmp_path):
     assert "5" in changed(tmp_path, cut) and "6" in changed(tmp_path, cut)
 
 
+@pytest.mark.parametrize("number", [np.nan, np.inf, 1.5])
+def test_bundle_numbers_that_are_none(tmp_path, number):
+    def spoil(hdus):
+        hdus["PSF"].data["COEFF"][hdus["PSF"].data["PARAM"] == "BUNDLE", 4, 0] = number
+
+    assert f"BUNDLE of fibre 4 is {number:g}, must be a whole number" in changed(tmp_path, spoil)
+
+
 def test_gauss_hermite_terms_left_out_are_zero(tmp_path):
     psf = small_psf()
     write_psf(tmp_path / "p.fits", psf)

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from gpu_extract import cpu_frame
@@ -21,6 +22,7 @@ from gpu_extract.errors import InputError, OutputError
 from gpu_extract.io import frame, image
 from gpu_extract.ranks import keeper, mpi_ranks
 
+MET = Event()    # all ranks have
 DELAY = 2.0      # seconds between SIGSTOP and SIGKILL
 
 
@@ -57,10 +59,24 @@ def plant(place: tuple[Any, str], kind: str, victim: int) -> None:
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         if rank() == victim:
+            if name == "read_image":      # ahead, beside the start of MPI: an exit code in that is told as MPI's own
+                MET.wait(60)
             strike(kind)
         return original(*args, **kwargs)
 
     setattr(holder, name, wrapped)
+
+
+def wait_for_others() -> None:
+    """Have MET set when all ranks have met."""
+    tell = keeper.tell
+
+    def told(mark: keeper.Mark, code: int = 0) -> None:
+        tell(mark, code)
+        if mark == keeper.Mark.MET:
+            MET.set()
+
+    keeper.tell = told
 
 
 def rank() -> int:
@@ -83,6 +99,7 @@ PLACES: dict[str, tuple[tuple[Any, str], tuple[Any, str]]] = {
 if __name__ == "__main__":
     phase, kind, victims = sys.argv[1:4]
     keeper.STOPPED = float(os.environ.get("FAULT_PATIENCE", keeper.STOPPED))
+    wait_for_others()
     for victim in map(int, victims.split(",")):
         plant(PLACES[phase][victim > 0], kind, victim)
     raise SystemExit(extract.main(sys.argv[sys.argv.index("--") + 1:]))

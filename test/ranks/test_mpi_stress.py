@@ -37,6 +37,7 @@ def test_what_is_wrong_with_all_ranks_is_said_once() -> None:
     for words, said in ((["eigh", "-d", "float16"], "eigh does not support float16"),
                         (["fft", "-s", "1000000,1000000"], "choose a smaller shape or fewer processes"),
                         (["fft", "--procs", "2"], "--procs and ranks of mpiexec or srun do not go together"),
+                        (["fft", "--timeout", "5"], "--timeout is for processes that gpu_stress starts, ranks are"),
                         (["info"], "info is for one process: start it without mpiexec")):
         ended = launch(2, PROGRAM, *words)
         assert ended.code == 2 and len(errors(ended.err)) == 1 and said in errors(ended.err)[0]

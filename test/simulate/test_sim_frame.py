@@ -147,6 +147,7 @@ PINNED = [203442.44510104574, 30.795385723870346, 23.21355438232422, 1180, 10817
     ({"exptime": 0.0}, "exptime is 0"), ({"exptime": float("nan")}, "exptime is nan"),
     ({"truth_step": 0.0}, "truth_step is 0"), ({"truth_grid": (7000.0, 6000.0, 0.8)}, "must ascend"),
     ({"truth_grid": (6000.0, float("inf"), 0.8)}, "must ascend"), ({"night": 3}, "night is 3"),
+    *(({"night": night}, f"night is {night}, must be a date") for night in (20261399, 20250229, 18991231, 10**9)),
     ({"expid": 10**8}, "expid is"), ({"defects": Defects(masked_fraction=1.5)}, "masked_fraction is 1.5"),
     ({"defects": Defects(dead_amplifier="E")}, "dead_amplifier is 'E'"),
     ({"defects": Defects(bad_columns=-1)}, "bad_columns is -1"),

@@ -6,7 +6,7 @@ import pytest
 
 from gpu_extract.errors import ConfigError
 from gpu_extract.io.psf import read_psf, write_psf
-from gpu_extract.simulate import SimConfig
+from gpu_extract.simulate import Defects, SimConfig
 from gpu_extract.simulate.frame import fibres_made
 from gpu_extract.simulate.instrument import DETECTORS, detectors_needed, psf_model
 from gpu_extract.spots import centres, evaluate
@@ -99,6 +99,14 @@ def test_fibre_ranges() -> None:
     assert detectors_needed(SimConfig(camera="tiny", specmin=8, nspec=20)) == 3
     with pytest.raises(ConfigError, match="has 500 fibres"):
         fibres_made(SimConfig(specmin=500))
+
+
+@pytest.mark.parametrize("name", ["dead_fibres", "broken_fibres"])
+def test_fibres_that_the_camera_has_not_cannot_be_dead(name: str) -> None:
+    assert fibres_made(SimConfig(camera="tiny", nspec=1, defects=Defects(**{name: (9,)}))) == (0, 5)
+    with pytest.raises(ConfigError, match=f"{name} has fibre 99999, must lie between 0 and 9$"):
+        fibres_made(SimConfig(camera="tiny", nspec=1, defects=Defects(**{name: (3, 99999)})))
+    assert fibres_made(SimConfig(nspec=520, defects=Defects(**{name: (999,)}))) == (0, 525)
 
 
 def test_written_psf_is_the_same(tmp_path) -> None:

@@ -51,9 +51,9 @@ def slowed(tmp_path: Path) -> Path:
 
 def test_an_exposure(slurm: Cluster, night: Night, folder: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    done = submit(slurm, template("exposure.sh"), log, *night.options, "-o", folder,
-                  options=("--ntasks-per-node=2",), wait=True)
-    assert done.returncode == 0, log.read_text()
+    job = number_of(submit(slurm, template("exposure.sh"), log, *night.options, "-o", folder,
+                           options=("--ntasks-per-node=2",)))
+    assert slurm.wait_for(job, ("COMPLETED", "FAILED")) == "COMPLETED", log.read_text()       # sbatch -W seldom looks
     assert "5 frames: 5 done" in log.read_text() and "on 2 ranks" in log.read_text()
     assert_all_there(night, folder)
 

@@ -27,6 +27,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 
 _FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO      # of what is written where there is no file's name
 
+_ROOT = os.path.realpath(f"{__file__}/../../..")
 _held: list[bool] = []            # whether the search for garbage is held up
 
 T = TypeVar("T")
@@ -107,6 +108,7 @@ def run_main(build: Build, body: Body, argv: Sequence[str] | None = None, *, spe
     speaks: False for a rank that leaves it to another to say what all of them find wrong
     """
     parser = build()
+    _sources_for_others()
     try:
         args = parser.parse_args(argv)
         settings_elsewhere()
@@ -123,6 +125,12 @@ def run_main(build: Build, body: Body, argv: Sequence[str] | None = None, *, spe
         if not isinstance(error, GpuExtractError) or not (error.quiet if error.agreed_on else not speaks):
             complain(parser.prog, message, error)
         return code
+
+
+def _sources_for_others() -> None:
+    """Where a program of bin/ runs from sources that are not installed, what it starts runs from them, too."""
+    if os.path.realpath(sys.path[-1]) == _ROOT:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), _ROOT]))
 
 
 def settings_elsewhere() -> None:
@@ -197,6 +205,9 @@ def explain(error: BaseException) -> tuple[str, ExitCode]:
         return str(error), error.code
     if is_interruption(error):
         return "interrupted; files under their final names are whole, start again", ExitCode.START_AGAIN
+    if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("gpu_"):
+        return (f"{error.name} is not installed for {sys.executable}: install the package (README.md), which brings "
+                "what it needs, or take a Python that has it", ExitCode.INPUT)
     if isinstance(error, MemoryError):
         return "out of memory; do less at once, or use a machine with more memory", ExitCode.INTERNAL
     if isinstance(error, OSError) and error.errno in _FULL:

@@ -34,10 +34,6 @@ class Poles:
     shifts: Array
     weights: Array
 
-    def square_root(self, values: Array) -> Array:
-        """The sum's approximation of sqrt(values): x sum_k c_k / (x + t_k)."""
-        return values * (self.weights / (values[..., None] + self.shifts)).sum(axis=-1)
-
 
 @cache
 def unit_poles(count: int, ratio: float) -> Poles:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from gpu_extract.errors import InputError, OutputError, check_local
+from gpu_extract.errors import InputError, OutputError, check_local, file_name
 from gpu_extract.io.whose import held, host, this_process
 
 FITS_ENDINGS = (".fits", ".fits.gz")
@@ -80,7 +80,7 @@ def check_target(path: str | os.PathLike[str], *, endings: tuple[str, ...] = (),
 
     endings: what its name must end in, or InputError is raised; make: a folder that will be made where it is missing
     """
-    target = Path(os.path.realpath(path))
+    target = Path(os.path.realpath(file_name(path)))
     kind = _kind(target, path)
     if kind == stat.S_IFDIR:
         raise OutputError(f"{path}: is a folder; give the name of a file in it")

@@ -41,6 +41,8 @@ def write_frame(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[C
     Raises OutputError where a value is NaN or infinite (everything is kept in a debug file, which
     the message names) and where the file cannot be written; what had this name stays untouched then.
     """
+    if not isinstance(frame, Frame):
+        raise InputError(f"frame is of type {type(frame).__name__}, must be a Frame, which extract makes")
     images = frame_images(frame)
     table = score_table(frame, images) if scores else None
     refuse_not_finite(path, frame, images, table)

@@ -10,7 +10,7 @@ from astropy.io import fits
 
 from gpu_extract.checks.sense import identity_of
 from gpu_extract.data import Array, Card, Core, IntArray, Legendre, PsfModel, Tail
-from gpu_extract.errors import InputError
+from gpu_extract.errors import InputError, file_name
 from gpu_extract.io.fibermap import rows_of
 from gpu_extract.io.fits import find, find_optional, image_of, open_fits, refuse_other
 from gpu_extract.io.headers import number_of
@@ -64,7 +64,7 @@ def read_psf(path: str | os.PathLike[str], *, check: bool = True) -> PsfModel:
 
     Raises InputError: a file that cannot be read, an unknown type or version, missing parameters.
     """
-    name = os.fspath(path)
+    name = file_name(path)
     with open_fits(path, check=check) as hdus:
         refuse_other(hdus, "a PSF", path)
         kind, version = _kind(hdus, name)
@@ -206,7 +206,12 @@ def _bundles(table: _Table) -> IntArray | None:
     if "BUNDLE" not in table.series:
         return None
     number = table["BUNDLE"].coeff[:, 0]
-    return np.rint(number).astype(np.int64) if np.isfinite(number).all() else None
+    whole = np.abs(number - np.rint(number)) < 0.01
+    if not whole.all():
+        first = int(np.argmin(whole))
+        raise InputError(f"{table.path}: BUNDLE of fibre {first} is {number[first]:g}, must be a whole number; "
+                         f"{_ADVICE}")
+    return np.rint(number).astype(np.int64)
 
 
 def _psferr(headers: list[fits.Header], path: str) -> float:

@@ -5,7 +5,7 @@ import re
 import numpy as np
 
 from gpu_extract.data import Card
-from gpu_extract.errors import InputError
+from gpu_extract.errors import InputError, file_name
 from gpu_extract.io.fits import find, image_of, open_fits
 from gpu_extract.io.headers import cards_of
 
@@ -26,7 +26,7 @@ def read_raw(name: str | os.PathLike[str]) -> tuple[np.ndarray, tuple[Card, ...]
 
     Raises InputError.
     """
-    parts = _NAME.fullmatch(os.fspath(name))
+    parts = _NAME.fullmatch(file_name(name))
     if parts is None:
         raise InputError(f"{name}: is not FILE, FILE[HDU] or FILE[HDU,PLANE]")
     path, wanted, plane = parts["path"], parts["hdu"], parts["plane"]

@@ -1,5 +1,6 @@
 """The bytes of a file, unpacked where it is gzipped, as far as they are asked for and no further than allowed."""
 import os
+import stat
 import tempfile
 from collections import deque
 from collections.abc import Iterator
@@ -156,10 +157,15 @@ class Unpacked(Source):
 @contextmanager
 def source_of(name: str) -> Iterator[Source]:
     """A file's bytes, unpacked. Raises InputError where there are none that can be read."""
-    if not os.path.exists(name):
+    try:
+        kind = os.stat(name).st_mode
+    except PermissionError as error:
+        raise InputError(f"{name}: cannot be looked at: a folder on the way may not be searched; check the permissions "
+                         "of its folders") from error
+    except (OSError, ValueError) as error:
         check_local(name)
-        raise InputError(f"{name}: no such file; check the path")
-    if not os.path.isfile(name):
+        raise InputError(f"{name}: no such file; check the path") from error
+    if not stat.S_ISREG(kind):
         raise InputError(f"{name}: not a regular file; give a FITS file, gzipped or not")
     if not os.access(name, os.R_OK):
         raise InputError(f"{name}: cannot be read: permission denied; check its permissions")

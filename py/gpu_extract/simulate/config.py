@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from datetime import date
 from typing import Any
 
 from gpu_extract.errors import ConfigError, Ranges, did_you_mean, one_of, out_of_range
@@ -24,7 +25,6 @@ _RANGES: Ranges = {
     "tails": (0, 0.1, "lie between 0 and 0.1"),
     "scattered": (0, 1e5, "lie between 0 and 1e5 electron"),
     "expid": (0, 10**8 - 1, "have at most 8 digits"),
-    "night": (19000101, 99991231, "be written YYYYMMDD"),
     "truth_step": (0.02, 5, "lie between 0.02 and 5 Angstrom"),
 }
 _OF_DEFECTS: Ranges = {
@@ -123,6 +123,8 @@ class SimConfig:
             if getattr(self, name) not in allowed:
                 yield one_of(name, getattr(self, name), allowed)
         yield from out_of_range(self, _RANGES)
+        if not _is_night(self.night):
+            yield f"night is {self.night}, must be a date from 1900 on, written YYYYMMDD"
         if self.exptime is not None and not 0 < self.exptime < 1e6:
             yield f"exptime is {self.exptime:g}, must be a number of seconds above 0 and below 1e6"
         if not -0.5 < self.psf_error < 0.5:
@@ -172,6 +174,13 @@ class SimConfig:
     def as_dict(self) -> dict[str, Any]:
         """All settings, as plain values."""
         return asdict(self)
+
+
+def _is_night(night: int) -> bool:
+    try:
+        return date(night // 10000, night // 100 % 100, night % 100).year >= 1900
+    except (ValueError, OverflowError):
+        return False
 
 
 def _defect_problems(defects: Defects) -> Iterator[str]:

@@ -49,14 +49,23 @@ class Simulation:
 
 
 def fibres_made(config: SimConfig) -> tuple[int, int]:
-    """Fibre range of the bundles that are made. Raises ConfigError where the range begins behind the camera's end."""
+    """Fibre range of the bundles that are made.
+
+    Raises ConfigError where the range begins behind the camera's end, or fibres are dead or broken that it has not.
+    """
     detector = DETECTORS[config.band]
     nspec = config.nspec if config.nspec is not None else detector.nfibre - config.specmin
     if nspec < 1:
         raise ConfigError(f"specmin is {config.specmin}, but camera {config.camera} has {detector.nfibre} fibres: "
                           "give nspec for more of them, or a lower specmin")
     size = detector.bundlesize
-    return config.specmin // size * size, -(-(config.specmin + nspec) // size) * size
+    made = config.specmin // size * size, -(-(config.specmin + nspec) // size) * size
+    count = -(-made[1] // detector.nfibre) * detector.nfibre        # of the detectors that hold these
+    for name in ("dead_fibres", "broken_fibres"):
+        beyond = [fibre for fibre in getattr(config.defects, name) if fibre >= count]
+        if beyond:
+            raise ConfigError(f"{name} has fibre {beyond[0]}, must lie between 0 and {count - 1}")
+    return made
 
 
 def simulate(config: SimConfig, *, threads: int = 1, recorder: Recorder | NullRecorder = NULL,

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from gpu_extract.cli.common import at_least, run_main, set_threads, stop_when_asked
+from gpu_extract.cli.common import run_main, set_threads, stop_when_asked
 from gpu_extract.cli.device_info import ask_vendor, show_devices
 from gpu_extract.cli.ranks import find_launch, run_kept, speaks, start_ranks
 from gpu_extract.errors import ExitCode, InputError
 from gpu_stress.cli.stress_options import build_parser, devices_of, spec_of
-from gpu_stress.spec import TESTS, Spec
+from gpu_stress.spec import TESTS, Spec, check_procs, check_timeout
 
 if TYPE_CHECKING:
     from gpu_extract.ranks.comm import Comm
@@ -42,8 +42,7 @@ def _body(args: argparse.Namespace) -> int:
         from gpu_extract.perf.proflog import print_profile
         print_profile(args.file, sys.stdout, args.top)
     elif args.command == "vendor":
-        if args.timeout is not None and not args.timeout > 0:
-            raise InputError(f"--timeout is {args.timeout:g}, must be above 0 s")
+        check_timeout(args.timeout)
         return ask_vendor(args.level, args.timeout)
     else:
         return show_devices(args.module, measure=args.measure, as_json=args.json)
@@ -55,7 +54,9 @@ def _test(args: argparse.Namespace) -> int:
     spec = spec_of(args, args.command, module=args.module or "numpy", shape=args.shape, dtype=args.dtype)
     if args.worker is None:
         spec.supported()
-    procs, fault = at_least(args.procs, "--procs"), args.plant_fault
+    procs, fault = args.procs, args.plant_fault
+    check_procs(procs)
+    check_timeout(args.timeout)
     if args.threads is not None:
         set_threads(args.threads)
     devices = devices_of(args.devices, spec.module)
@@ -67,11 +68,14 @@ def _test(args: argparse.Namespace) -> int:
     if find_launch() is not None:
         if procs > 1:
             raise InputError("--procs and ranks of mpiexec or srun do not go together: leave --procs out")
+        if args.timeout is not None:
+            raise InputError("--timeout is for processes that gpu_stress starts, ranks are of mpiexec or srun: leave "
+                             "it out, and use theirs (timeout 60 mpiexec ..., srun --time)")
         comm = start_ranks(False, PROG)
         with comm.together():
             results = _work_as_rank(spec, comm, devices, fault)
             return int(comm.share(lambda: _tell(results or [], as_json=args.json)))
-    if procs > 1:
+    if procs > 1 or args.timeout is not None:
         argv = worker_argv(spec, devices, args.threads, fault)
         return _tell(run_workers(argv, procs, args.timeout), as_json=args.json)
     from gpu_stress.cycles import run_test
