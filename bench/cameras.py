@@ -5,8 +5,8 @@ usage: cameras.py [--nspec 50] [--from 0] [--smallest]
 Simulated frames of three cameras, dark and bright, with cosmics and bad columns, then with 1 % of all pixels masked, a
 dead amplifier, dead and broken fibres. Truth lies on the extraction's bins, ivar comes from the noiseless
 expectation, so that pulls = (flux - R truth) sqrt(ivar) of unmasked bins are standard normal: their mean must lie
-within 0.03 of 0 and their standard deviation within 0.02 of 1. Ends with exit code 1 where they do not. --from: the first
-fibre; those in the middle of the slit have the edge of the CCD at other wavelengths, and other couplings.
+within 0.03 of 0 and their standard deviation within 0.02 of 1. Ends with exit code 1 where they do not.
+--from: the first fibre; those in the middle of the slit have the edge of the CCD at other wavelengths, and other couplings.
 """
 import argparse
 import os
