@@ -6,7 +6,7 @@ Simulated frames of three cameras, dark and bright, with cosmics and bad columns
 dead amplifier, dead and broken fibres. Truth lies on the extraction's bins, ivar comes from the noiseless
 expectation, so that pulls = (flux - R truth) sqrt(ivar) of unmasked bins are standard normal: their mean must lie
 within 0.03 of 0 and their standard deviation within 0.02 of 1. Ends with exit code 1 where they do not.
---from: the first fibre; those in the middle of the slit have the edge of the CCD at other wavelengths, and other couplings.
+--from: the first fibre; the edge of the CCD is at other wavelengths in the middle of the slit, and couplings differ.
 """
 import argparse
 import os
