@@ -9,15 +9,14 @@ from gpu_extract.data import Draft, Image, PsfModel, Rows
 from gpu_extract.decorrelate.narrow.simd_correct import HALF
 from gpu_extract.first_use import Tell, get_ready
 from gpu_extract.first_use.kernel_list import (
-    BROADER,
     EXTRACT,
     PASSES,
     SIMULATE,
     SOME,
     Kernel,
     bands_of,
+    broader,
     for_bands,
-    is_crisp,
     listed,
 )
 from gpu_extract.kernels.arena import forget
@@ -84,19 +83,19 @@ class CpuFrames:
 def kernels_for(psf: PsfModel, config: ExtractConfig, *, every: bool = False) -> list[Kernel]:
     """The kernels that a problem takes. every: those, too, that only few frames need.
 
-    Without it, broad bands that frames of such a PSF seldom need are left to the frame that needs them (is_crisp).
+    Without it, broad bands that frames of such a PSF seldom need are left to the frame that needs them (broader).
     """
     ndiag = max(psf.stamp[0] // 2 if config.ndiag is None else config.ndiag, HALF)
     uses = (SIMULATE, EXTRACT, PASSES, SOME) if every else (EXTRACT, PASSES) if config.passes > 1 else (EXTRACT,)
     bands = set() if config.core == "dense" and not every else bands_of(psf, config)
-    return [*listed(*uses), *for_bands(bands, ndiag, BROADER if not every and is_crisp(psf, config) else None)]
+    return [*listed(*uses), *for_bands(bands, ndiag, None if every else broader(psf, config))]
 
 
 def _mark(psf: PsfModel, config: ExtractConfig) -> str:
     """What kernels are written out for: the bands follow from the stamp, the camera and the step of wavelength."""
     problem = (psf.stamp, len(psf.cores), psf.tail is None, psf.wavelength_range, config.wavelength, config.core,
                config.ndiag, config.bundlesize, psf.nfibre,
-               known(psf, ("crisp", config.wavelength[2]), lambda: is_crisp(psf, config)),
+               known(psf, ("broader", config.wavelength[2]), lambda: broader(psf, config)),
                *(("passes",) if config.passes > 1 else ()))
     return f"ready-{sha256(repr(problem).encode()).hexdigest()[:16]}"
 

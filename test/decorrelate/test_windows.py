@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.linalg import eigh
 
 from decorrelate.cases import EPS, band_of, make_bundle, narrow_sum, random_definite
 from gpu_extract.data import Status
@@ -128,6 +129,81 @@ def test_windows_stand_for_chains_and_the_wide_band(mask):
         assert np.abs((found.flux[i] - oracle.flux(bundle.x[i])) * oracle.s).max() <= max(1e-8, rounding)
         np.testing.assert_allclose(found.ivar[i][alive], oracle.s[alive]**2, rtol=max(1e-9, rounding))
         np.testing.assert_allclose(found.resolution[i], oracle.diagonals(5), rtol=0, atol=max(1e-9, rounding))
+
+
+def _apart(schur, exact, weight):
+    """How far a band is from S, the diagonal scaled to 1, away from windows and what is beside them."""
+    near, size = weight == 0, np.sqrt(np.diag(exact))
+    for first, block in schur.windows:
+        near[max(first - 10, 0):first + len(block) + 10] = True
+    band, worst = schur.band, 0.0
+    for a in range(band.shape[1]):
+        j = np.nonzero(~near[:len(near) - a] & ~near[a:])[0]
+        worst = max(worst, (np.abs(band[j, a] - exact[j, j + a]) / (size[j] * size[j + a])).max())
+    return worst
+
+
+def test_chains_outside_of_windows():
+    """Where fibres are coupled outside of their windows, too: S to all orders there; the second is insufficient."""
+    bundle = make_bundle(6, 200, mask="gap", wing=0.15)
+    neighbours, n, icov = Neighbours(bundle.normal, bundle.x, Limits()), 200, bundle.dense
+    neighbours.prepare((0, 6))
+    kept = sorted(neighbours._chained_too - neighbours._given_up)
+    assert len(kept) >= 4
+    found = decorrelate(bundle.normal, bundle.x, (0, 6), ndiag=5)
+    assert set(found.status[kept].ravel()) == {int(Status.GOOD)}
+    for i in kept:
+        schur, own = neighbours.complement(i), slice(i * n, (i + 1) * n)
+        exact = np.linalg.inv(bundle.covariance[own, own])
+        assert schur.windows and schur.holds
+        second = neighbours._at_first(i, windowed=True)
+        apart = [_apart(each, exact, bundle.normal.weight[i]) for each in (schur, second)]
+        assert apart[0] < 1e-11 and apart[1] > 20.0 * apart[0]
+        oracle, alive = bundle.oracle(i), bundle.normal.weight[i] > 0
+        bound = 100 * EPS * oracle.cond
+        assert np.abs((found.flux[i] - oracle.flux(bundle.x[i])) * oracle.s).max() <= max(1e-8, bound)
+        np.testing.assert_allclose(found.ivar[i][alive], oracle.s[alive]**2, rtol=max(1e-9, bound))
+        around = neighbours.remainder(i, schur).around
+        assert any(beyond is not None for _, _, beyond in around)
+        for j, share, beyond in around:
+            other = slice(j * n, (j + 1) * n)
+            pivot = icov[other, other] + np.diag(bundle.normal.weight[j] == 0)
+            if beyond is not None:
+                for a in range(beyond.taken.shape[1]):
+                    pivot -= np.diag(beyond.taken[:n - a, a], a) + (a > 0) * np.diag(beyond.taken[:n - a, a], -a)
+            taken = icov[own, other] @ np.linalg.solve(pivot, icov[other, own])
+            for a in range(schur.room.half + 1):
+                known = share.taken[:n - a, a]
+                np.testing.assert_allclose(known, np.diagonal(taken, a), rtol=0, atol=1e-12 * taken.max())
+
+
+def test_what_makes_chains_outside_of_windows():
+    """The second order of the coupling outside, whatever rounding leaves inside; weak couplings make none."""
+    bundle = make_bundle(6, 200, mask="gap", wing=0.05)
+    for limits, wanted in ((Limits(), set()), (Limits(outside=1e-13), {0, 1, 2, 3, 4, 5})):
+        neighbours = Neighbours(bundle.normal, bundle.x, limits)
+        neighbours.prepare((0, 6))
+        assert set(neighbours.windows) == {0, 1, 2, 3, 4, 5} and not neighbours._given_up
+        assert neighbours._chained_too == wanted
+        assert all(neighbours.complement(i).windows for i in range(6))
+
+
+def test_a_strong_coupling_outside_of_windows_is_told():
+    """To a factor of four, not as the next answer of the first questions, 3e-2."""
+    bundle, n = make_bundle(6, 200, mask="gap", wing=0.3), 200
+    neighbours, block = Neighbours(bundle.normal, bundle.x, Limits()), [slice(i * n, (i + 1) * n) for i in range(6)]
+    for i in neighbours.windows:
+        schur, own = neighbours._at_first(i, windowed=True), bundle.dense[block[i], block[i]].copy()
+        taken = sum(bundle.dense[block[i], block[j]] @ np.linalg.pinv(bundle.dense[block[j], block[j]])
+                    @ bundle.dense[block[j], block[i]] for j in (i - 1, i + 1) if 0 <= j < 6)
+        for first, matrix in schur.windows:
+            inside = slice(first, first + len(matrix))
+            taken[inside, inside], own[inside, inside] = 0.0, matrix
+        near = np.abs(np.subtract.outer(range(n), range(n))) <= schur.room.half       # the band alone is asked
+        taken, own = taken * near, own * near
+        alive = np.nonzero(bundle.normal.weight[i] > 0)[0]
+        theta = eigh(taken[np.ix_(alive, alive)], own[np.ix_(alive, alive)], eigvals_only=True)[-1]
+        assert theta <= schur.facts.theta <= 4.0 * theta
 
 
 @pytest.mark.parametrize(("half", "first", "last"), [(4, 12, 35), (4, 5, 50), (0, 7, 8), (30, 10, 40), (9, 5, 12)])

@@ -14,6 +14,7 @@ from gpu_extract.cli.compiling import CompileProgress, all_kernels
 from gpu_extract.compare.selftest import load_cutout
 from gpu_extract.config import ExtractConfig
 from gpu_extract.cpu_frame import _mark, kernels_for
+from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.first_use import UNUSED, Estimate, kernel_claims, remove_unused
 from gpu_extract.first_use.kernel_claims import Claims, claim_of, is_claimed
 from gpu_extract.first_use.kernel_list import (
@@ -23,11 +24,12 @@ from gpu_extract.first_use.kernel_list import (
     SOME,
     Kernel,
     bands_of,
-    is_crisp,
+    broader,
     listed,
     read_type,
     spelt,
 )
+from gpu_extract.io.presets import presets
 from gpu_extract.kernels.kernel_cache import turns
 from gpu_extract.kernels.kernel_store import ENDING, Store
 from gpu_extract.run import prepare
@@ -120,24 +122,26 @@ def test_half_bands_are_those_of_the_bundles() -> None:
     assert bands_of(cutout.psf, cutout.config) == found
     halves = {kernel.numbers for kernel in kernels_for(cutout.psf, cutout.config) if kernel.name == "measure"}
     ((own, hw),) = found
-    assert own == hw and halves == {(hw,), (hw + 4,), (hw + 8,), (hw + 12,)}
+    assert own == hw and halves == {(hw + more,) for more in Limits().widen}
 
 
 def test_where_bins_are_wide_for_the_psf_wide_bands_are_left_to_the_frame_that_needs_them() -> None:
     cutout = load_cutout()
     (first, last), step = cutout.config.wavelength[:2], cutout.config.wavelength[2]
     wide = replace(cutout.config, wavelength=(first, last, 1.3 * step))
-    assert is_crisp(cutout.psf, wide) and not is_crisp(cutout.psf, cutout.config)
+    assert broader(cutout.psf, wide) == 4 and broader(cutout.psf, cutout.config) is None
     ((own, hw),) = bands_of(cutout.psf, wide)
     narrow = {*([own + 1] if own + 1 < hw else []), hw, hw + 4}
     for every in (False, True):
         halves = {k.numbers[0] for k in kernels_for(cutout.psf, wide, every=every) if k.name == "measure"}
-        assert halves == (narrow | {hw + 8, hw + 12} if every else narrow)
+        assert halves == (narrow | {hw + more for more in Limits().widen} if every else narrow)
     broad = replace(cutout.psf, cores=tuple(replace(core, sigma_y=replace(core.sigma_y, coeff=2 * core.sigma_y.coeff))
                                             for core in cutout.psf.cores))
-    assert not is_crisp(broad, wide) and _mark(broad, wide) != _mark(cutout.psf, wide)    # else its bands were left out
-    assert is_crisp(psf_model("r"), ExtractConfig((5760.0, 7620.0, 0.8)))
-    assert not is_crisp(replace(cutout.psf, cores=tuple(replace(c, tabulated=True) for c in cutout.psf.cores)), wide)
+    assert broader(broad, wide) is None and _mark(broad, wide) != _mark(cutout.psf, wide)    # else bands were left out
+    cameras = {camera: presets()[f"desi-{camera}"].wavelength for camera in "brz"}
+    assert [broader(psf_model(camera), ExtractConfig(wave)) for camera, wave in cameras.items()] == [12, 4, None]
+    tabulated = replace(cutout.psf, cores=tuple(replace(c, tabulated=True) for c in cutout.psf.cores))
+    assert broader(tabulated, wide) is None
 
 
 # ---- who compiles ---------------------------------------------------------------------------------------------------

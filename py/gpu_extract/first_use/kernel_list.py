@@ -28,9 +28,10 @@ from gpu_extract.plan import make_plan
 SIMULATE, EXTRACT, PASSES, SOME, BAND = "simulate", "extract", "passes", "some", "band"
 _PAD, _DISTANCES = 16, 2      # bins beyond the ends, and distances of fibres, that are looked at
 _FAR = 1e9                   # pixels: off any CCD
-# Up to this sigma of the PSF along the trace, in bins, S seldom needs a band beyond icov's and BROADER. Measured:
-# it is 0.74 in the r camera, whose 500 simulated fibres need two widths; 0.82 in b and 0.96 in z, which need all.
-CRISP, BROADER = 0.78, 4
+# Up to such a sigma of the PSF along the trace, in bins, S seldom needs more diagonals than so many beyond icov's.
+# Measured: it is 0.74 in the r camera, whose 500 simulated fibres need two widths; 0.82 in b, which needs four; 0.96 in
+# z, which needs all.
+BROADER = ((0.78, 4), (0.88, 12))
 _SAMPLES = 16                # wavelengths at which it is looked at
 
 
@@ -121,15 +122,15 @@ def bands_of(psf: PsfModel, config: ExtractConfig) -> set[tuple[int, int]]:
     return found
 
 
-def is_crisp(psf: PsfModel, config: ExtractConfig) -> bool:
-    """Whether bins are so wide for the PSF that the first widths of S nearly always do (see CRISP)."""
+def broader(psf: PsfModel, config: ExtractConfig) -> int | None:
+    """The diagonals beyond icov's that nearly always do, the fewer the wider the bins are (BROADER); None: all do."""
     if psf.tabulated:                     # its sigma is the distance of its knots
-        return False
+        return None
     wave, fibres = np.linspace(*psf.wavelength_range, _SAMPLES), range(psf.nfibre)
     with np.errstate(all="ignore"):       # of absurd traces, too
         speed = np.gradient(_series(psf.y, fibres, wave), wave, axis=1) * config.wavelength[2]
         sigma = _series(psf.cores[0].sigma_y, fibres, wave) / speed
-    return bool(np.median(abs(sigma)) <= CRISP)
+    return next((more for most, more in BROADER if np.median(abs(sigma)) <= most), None)
 
 
 def _series(series: Legendre, fibres: range, wave: Array) -> Array:

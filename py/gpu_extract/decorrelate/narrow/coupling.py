@@ -26,6 +26,10 @@ class Share(NamedTuple):
     moved: Array
     at: tuple[int, int]
 
+    def narrowed(self, half: int) -> "Share":
+        """Within `half` diagonals."""
+        return share_of(np.ascontiguousarray(self.taken[:, :half + 1]), self.moved)
+
 
 def share_of(taken: Array, moved: Array) -> Share:
     """Of arrays that are kept with it."""
@@ -144,9 +148,9 @@ class Couplings:
         return self._shares[j, fibre, half]
 
     def share_of_rest(self, j: int, fibre: int, half: int, beyond: Share) -> Share:
-        """The contribution to `fibre` of eliminating fibre j once the fibre beyond it is eliminated."""
-        band = -beyond.taken[:, :half + 1]
-        known = min(self.hw, half) + 1
+        """The contribution to `fibre` of eliminating fibre j once the fibre beyond it is eliminated, in its band."""
+        band = -beyond.taken
+        known = min(self.hw + 1, band.shape[1])
         band[:, :known] += self.icov[j, 0, :, self.hw:self.hw + known]
         share = share_of(np.empty((self.nwave, half + 1)), np.empty(self.nwave))
         simd_eliminate.eliminate(share.taken, share.moved, band, self._block(fibre, j), self.x[fibre])

@@ -9,7 +9,7 @@ from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow import simd_measure
 from gpu_extract.decorrelate.narrow.bands import Bands
 from gpu_extract.decorrelate.narrow.coupling import Couplings, Share, share_of
-from gpu_extract.decorrelate.narrow.definite import FINER, KINDS, SETS, Facts, ask, facts_of, room
+from gpu_extract.decorrelate.narrow.definite import FINER, KINDS, SETS, STRONG, THEN, Facts, ask, facts_of, room
 from gpu_extract.decorrelate.windows import Window, put
 from gpu_extract.kernels.arena import Arena
 
@@ -64,14 +64,14 @@ class Schur(NamedTuple):
 
 
 class Gauge:
-    """Makes and measures S in bands of any width up to `widest`.
+    """Makes and measures S in bands of some widths, which rise.
 
     work: scratch memory of tests of such bands, see definite.ask
     """
 
-    def __init__(self, couplings: Couplings, limits: Limits, widest: int, arena: Arena):
+    def __init__(self, couplings: Couplings, limits: Limits, widths: Sequence[int], arena: Arena):
         self.couplings, self.limits, self._arena = couplings, limits, arena
-        self.work = arena.take(room(widest))
+        self.work, self._narrowest = arena.take(room(widths[-1])), widths[0]
         self._taken: dict[int, Array] = {}
         self._nothing: dict[int, Share] = {}
 
@@ -84,6 +84,7 @@ class Gauge:
         c, taken, count = self.couplings, self._passing(room.half), len(wanted)
         sums, bounds, answers = np.empty((count, 5)), np.empty(count), np.empty((count, 3), dtype=np.int64)
         more, blocks = np.zeros((count, 6)), list[Blocks]([()] * count)      # contributions of windows
+        strong: dict[int, Facts] = {}
         shares = [self._sides(each.shares, room.half) for each in wanted]      # kept as long as their addresses are
         places = np.array([(each.fibre, room.take(), *left.at, *right.at)
                            for each, (left, right) in zip(wanted, shares, strict=True)])
@@ -104,8 +105,12 @@ class Gauge:
                 bounds[n], blocks[n] = whole.bound, whole.blocks
                 more[n] = *whole.squares, whole.inner, whole.crossing, whole.seam
                 run(slice(n, n + 1), False, True)
+                if windows and room.half == self._narrowest and facts_of(*answers[n].tolist()).theta == THEN.thetas[-1]:
+                    strong[n] = ask(room.band(place), taken, float(bounds[n]), STRONG, self.work)
         facts = [Facts(1.0, 0.0, 1.0) if bound == 0.0 else facts_of(*each)
                  for bound, each in zip(bounds.tolist(), answers.tolist(), strict=True)]
+        for n, found in strong.items():
+            facts[n] = facts[n].also(found)
         judged = self._judged(sums, more, facts)
         doubtful = [n for n, excess in enumerate(judged[2]) if facts[n].finer(excess)]
         for n in doubtful:

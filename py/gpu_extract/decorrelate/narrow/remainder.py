@@ -92,7 +92,7 @@ def add_remainders(fluxes: tuple[Array, Array], spectra: Array, sides: Array, of
 
 def _addresses(neighbours: Neighbours, fibre: int, schur: Schur) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
     """A fibre's neighbours and windows in the form that the kernel takes; they live as long as the complements."""
-    couplings, half, found = neighbours.couplings, schur.room.half, neighbours.remainder(fibre, schur)
+    couplings, found = neighbours.couplings, neighbours.remainder(fibre, schur)
     hw, begin, (apart, block, _, _) = couplings.hw, couplings.begin, couplings.icov.strides
     rows: list[tuple[int, ...]] = []
     for j, share, beyond in found.around:
@@ -100,6 +100,7 @@ def _addresses(neighbours: Neighbours, fibre: int, schur: Schur) -> tuple[list[t
         if beyond is None:
             rows.append((*near, *couplings.factors[j], 0, 0, 0, 0))
         else:
+            half = beyond.taken.shape[1] - 1
             rows.append((*near, 0, 0, 0, half, begin + j * apart + 8 * hw, min(hw, half) + 1, *_place(beyond)))
     return rows, [(begin, end, start, len(exact), address_of(exact)) for begin, end, start, exact in found.windows]
 

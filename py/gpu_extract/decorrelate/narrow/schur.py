@@ -26,6 +26,7 @@ from gpu_extract.decorrelate.windows import find
 from gpu_extract.kernels.arena import Arena
 
 DECAY = 4.0       # of the truncated part from one of the bands to the next, measured: 3 to 8
+OF_CHAINS = 12     # diagonals more than icov's of what is eliminated in chains beside windows
 WORST = 1e-5       # a spectrum of the scaled S that is not expected to be worse, for the quickest of the bounds
 
 
@@ -52,13 +53,14 @@ class Neighbours:
         self.limits, self.nfibre = limits, len(normal.rhs)
         self.widths = limits.widths(self.couplings.own, normal.halfband)
         self.windows = find(self.couplings, limits.window)
-        self._gauge = Gauge(self.couplings, limits, self.widths[-1], arena)
+        self._gauge = Gauge(self.couplings, limits, self.widths, arena)
         self._narrowest = self._gauge.room(self.nfibre + len(self.windows), self.widths[0])
-        self._chains: dict[tuple[int, int, int], Share] = {}
+        self._chains: dict[tuple[int, int, int, bool], Share] = {}
         self._first: dict[bool, dict[int, Schur]] = {False: {}, True: {}}
         self._beyond: dict[int, float] = {}
-        self._strong: dict[tuple[int, int], bool] = {}
+        self._strong: dict[tuple[int, int, bool], bool] = {}
         self._best: dict[int, Schur] = {}
+        self._chained_too: set[int] = set()     # fibres with windows, and chains outside of them
         self._given_up: set[int] = set()
 
     def prepare(self, fibres: tuple[int, int]) -> None:
@@ -75,6 +77,8 @@ class Neighbours:
         self._measure_first(near & self.windows.keys(), windowed=True)
         self._measure_first(near - self.windows.keys())
         self._choose({i: self._at_first(i, windowed=True) for i in windowed})
+        self._chained_too.update([i for i in windowed if not self._window_holds(i) and self._chains_help(i)])
+        self._choose({i: self._at_first(i, windowed=True) for i in windowed if i in self._chained_too})
         self._given_up.update([i for i in windowed if not self._window_holds(i)])
         rest = [i for i in wanted if not self._has_windows(i)]
         self._measure_first({j for i in rest for j in self._near(i)})
@@ -83,7 +87,7 @@ class Neighbours:
     def _choose(self, found: dict[int, Schur]) -> None:
         """Keep the first measurement if it holds; otherwise measure in wider bands until one does."""
         self._best.update(found)
-        wanted = {i: 1 if self._chains_of(i) else _steps(each.excess, self.widths) for i, each in found.items()}
+        wanted = {i: self._first_step(i, each) for i, each in found.items()}
         for n, half in enumerate(self.widths[1:], 1):
             last = n == len(self.widths) - 1
             narrow = [i for i, step in wanted.items() if step == n or (last and step > n)]
@@ -103,15 +107,15 @@ class Neighbours:
         if fibre not in self._best:
             self.prepare((fibre, fibre + 1))
         best = self._best[fibre]
-        error = self._higher_orders(fibre, best.facts)
+        error = self._higher_orders(fibre, self._known(fibre, fibre) if best.windows else best.facts)
         return best._replace(error=error + best.tail, holds=self._holds(best, error) and self._eliminated_tell(fibre))
 
     def remainder(self, fibre: int, schur: Schur) -> Remainder:
         """The elements of a fibre's S beyond its band and windows."""
         half, found, around = schur.room.half, self._wanted(fibre, schur.room.half), []
+        chains, windowed = self._chains_of(fibre), self._has_windows(fibre)
         for j, share in zip(self.couplings.eliminated(fibre), found.shares, strict=True):
-            chained = not found.windows and self._chained(j, fibre)
-            around.append((j, share, self._share(2 * j - fibre, j, half) if chained else None))
+            around.append((j, share, self._taken_beyond(j, fibre, half, windowed) if j in chains else None))
         return Remainder(around, [(first, first + len(block), window.start, window.exact) for (first, block), window
                                   in zip(schur.windows, found.windows, strict=True)])
 
@@ -122,10 +126,16 @@ class Neighbours:
                 and error <= max(self.limits.coupling, min(facts.rounding, self.limits.most_coupling)))
 
     def _window_holds(self, fibre: int) -> bool:
-        """Whether a fibre is within the limits outside its windows, to second order in the coupling."""
+        """Whether a fibre is within the limits outside its windows, to second order in the coupling or with chains."""
+        if fibre in self._chained_too:
+            return self._holds(self._best[fibre], self._best[fibre].seam)
         near = [self._known(j, fibre).theta for j in self._near(fibre) if j != fibre]
-        theta = self._known(fibre, fibre).theta * max(near)
-        return self._holds(self._best[fibre], max(self._best[fibre].seam, theta / 1.01))
+        theta = self._known(fibre, fibre).theta * max(near) / 1.01
+        return theta <= self.limits.outside and self._holds(self._best[fibre], max(self._best[fibre].seam, theta))
+
+    def _chains_help(self, fibre: int) -> bool:
+        """Whether a fibre with windows would hold but for the coupling, which the seam has, too."""
+        return self._holds(self._best[fibre], 0.0) and max(self._known(i, fibre).theta for i in self._near(fibre)) < 1.0
 
     def _has_windows(self, fibre: int) -> bool:
         """Whether a fibre has windows, and they hold as far as is known."""
@@ -151,7 +161,11 @@ class Neighbours:
 
     def _known(self, i: int, fibre: int) -> Facts:
         """Facts about fibre i in the narrowest band, outside windows where `fibre` has them (then i has them, too)."""
-        return self._at_first(i, windowed=self._has_windows(fibre) and i in self.windows).facts
+        return self._facts(i, self._has_windows(fibre))
+
+    def _facts(self, fibre: int, windowed: bool) -> Facts:
+        """The same of one fibre, outside of windows that it has."""
+        return self._at_first(fibre, windowed=windowed and fibre in self.windows).facts
 
     def _second_order(self, fibre: int, half: int, windowed: bool) -> Wanted:
         """S to second order in the coupling, with windows or without."""
@@ -159,22 +173,32 @@ class Neighbours:
                       self.windows[fibre] if windowed else ())
 
     def _wanted(self, fibre: int, half: int) -> Wanted:
-        """All of S in windows, otherwise to all orders that matter."""
-        if self._has_windows(fibre):
+        """All of S in windows, and outside of them to all orders that matter."""
+        windowed = self._has_windows(fibre)
+        if windowed and fibre not in self._chained_too:
             return self._second_order(fibre, half, True)
-        return Wanted(fibre, [self._share(j, fibre, half) for j in self.couplings.eliminated(fibre)])
+        return Wanted(fibre, [self._share(j, fibre, half, windowed) for j in self.couplings.eliminated(fibre)],
+                      self.windows[fibre] if windowed else ())
+
+    def _first_step(self, fibre: int, found: Schur) -> int:
+        """Which of the bands is measured next; found: S to second order, in the narrowest. Chains are measured anew."""
+        if not self._chains_of(fibre):
+            return _steps(found.excess, self.widths)
+        return max(1, self.widths.index(self._best[fibre].room.half))
 
     def _chains_of(self, fibre: int) -> list[int]:
         """The fibres that are eliminated for one together with those beyond them: see `_chained`."""
-        eliminated = [] if self._has_windows(fibre) else self.couplings.eliminated(fibre)
-        return [j for j in eliminated if self._chained(j, fibre)]
+        windowed = self._has_windows(fibre)
+        if windowed and fibre not in self._chained_too:
+            return []
+        return [j for j in self.couplings.eliminated(fibre) if self._chained(j, fibre, windowed)]
 
     def _eliminated_tell(self, fibre: int) -> bool:
         """Whether the fibres eliminated for this one, or chains of them, leave more than rounding of it."""
-        chains = not self._has_windows(fibre)
+        windowed, chains = self._has_windows(fibre), self._chains_of(fibre)
         for j in self.couplings.eliminated(fibre):
             i, told = fibre, self._tells(j)
-            while told and chains and self._chained(j, i):
+            while told and (i != fibre or j in chains) and self._chained(j, i, windowed):
                 i, j = j, 2 * j - i
                 told = self._tells(j)
             if not told:
@@ -191,33 +215,49 @@ class Neighbours:
             return True
         return self.couplings.tells(fibre) or (plain is None and not self._at_first(fibre).facts.may_be_weak)
 
-    def _chained(self, j: int, fibre: int) -> bool:
-        """Whether fibre j is eliminated for `fibre` after the contribution of the fibre beyond it was subtracted."""
+    def _chained(self, j: int, fibre: int, windowed: bool) -> bool:
+        """Whether fibre j is eliminated for `fibre` after the contribution of the fibre beyond it was subtracted.
+
+        windowed: for a fibre with windows, outside of which the coupling counts
+        """
         if abs(j - fibre) > 1 or not 0 <= 2 * j - fibre < self.nfibre:
             return False
-        pair = min(j, fibre), max(j, fibre)
+        pair = min(j, fibre), max(j, fibre), windowed
         if pair not in self._strong:
-            theta = self._at_first(fibre).facts.theta * self._at_first(j).facts.theta
+            theta = self._facts(fibre, windowed).theta * self._facts(j, windowed).theta
             self._strong[pair] = theta > 1.01 * self.limits.coupling
         return self._strong[pair]
 
-    def _share(self, j: int, fibre: int, half: int) -> Share:
-        """The contribution to `fibre` of eliminating fibre j, chained or alone, with `half` diagonals."""
-        if not self._chained(j, fibre):
+    def _share(self, j: int, fibre: int, half: int, windowed: bool) -> Share:
+        """The contribution to `fibre` of eliminating fibre j, chained or alone, with `half` diagonals.
+
+        Chains beside windows are made once, for all bands.
+        """
+        if not self._chained(j, fibre, windowed):
             return self.couplings.share(j, fibre, half)
-        key = j, fibre, half
+        key, widest = (j, fibre, half, windowed), self.widths[-1]
         if key not in self._chains:
-            self._chains[key] = self.couplings.share_of_rest(j, fibre, half, self._share(2 * j - fibre, j, half))
+            self._chains[key] = (self._share(j, fibre, widest, True).narrowed(half) if windowed and half < widest else
+                                 self.couplings.share_of_rest(j, fibre, half,
+                                                              self._taken_beyond(j, fibre, half, windowed)))
         return self._chains[key]
+
+    def _taken_beyond(self, j: int, fibre: int, half: int, windowed: bool) -> Share:
+        """What the fibre beyond j takes from it in a chain, in the band in which j is eliminated.
+
+        Outside of windows what a band cuts off from j counts by the coupling alone, and OF_CHAINS diagonals do.
+        """
+        wide = min(self.couplings.hw + OF_CHAINS, self.widths[-1])
+        return self._share(2 * j - fibre, j, wide if windowed else half, windowed)
 
     def _higher_orders(self, fibre: int, facts: Facts) -> float:
         """A bound on what couplings to farther fibres change that were not, or not fully, taken into account: its own,
         and, as far as they come through, those of fibres that are eliminated one behind the other."""
-        total = self._orders(fibre, fibre, facts)
+        total, windowed = self._orders(fibre, fibre, facts), self._has_windows(fibre)
         for j in self._chains_of(fibre):
             i, through = fibre, 1.0
-            while self._chained(j, i):
-                first = self._at_first(j).facts
+            while self._chained(j, i, windowed):
+                first = self._facts(j, windowed)
                 through *= first.theta
                 total += through * self._orders(j, fibre, first)
                 i, j = j, 2 * j - i

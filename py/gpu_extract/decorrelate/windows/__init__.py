@@ -26,7 +26,7 @@ from gpu_extract.vectors import transpose
 STANDS_OUT = 4.0    # times the median along the fibre: only a stronger coupling makes a window
 MARGIN = 4          # half-bands of icov from such a bin to the end of its window
 PAD = 3             # additional half-bands solved with it,
-SHORTEST_PAD = 14  # or, if that is more, one and this many bins: the widest of the narrow bands
+SHORTEST_PAD = 30  # or, if that is more, one and this many bins: the widest of the narrow bands
 LONGEST = 160       # bins of one fibre's window
 LONGEST_STRETCH = 320  # bins of all fibres' windows together
 MOST_STRETCHES = 6  # stretches in a bundle
