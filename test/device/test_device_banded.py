@@ -207,6 +207,15 @@ def test_what_comes_through_a_chain() -> None:
     assert decided(sizes=sizes, FIRST_THETA=strong, THETA=1e-10)[0] == G
 
 
+def test_largest_condition_number_is_asked_for() -> None:
+    asked = device_tables.questions_table()[1:len(device_tables.RATIOS) + 1]
+    ratios = np.sort(asked[asked[:, :, 3] == names("Fact").index("COND")][:, 4])
+    assert np.count_nonzero(ratios == banded.Limits().cond) == 1
+    said = asked[asked[:, :, 1] > 0]
+    np.testing.assert_allclose(said[:, 1] * said[:, 4], 1.0, rtol=1e-15, err_msg="the answer is to what was asked")
+    assert (np.diff(np.log(ratios[(ratios > 3e4) & (ratios < 3e13)])) < np.log(4.7)).all()
+
+
 def test_far_couplings_bin_by_bin() -> None:
     """They are what is least: products of largest values, or the mean of what both fibres know bin by bin."""
     weak, theta = 1e-8, 1e-4           # 2 theta size: 4e-9 for every pair
