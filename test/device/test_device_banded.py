@@ -180,6 +180,7 @@ G, F = Status.GOOD, Status.FAILED
 @pytest.mark.parametrize(("changed", "wanted"), [
     ({}, [G] * 5), ({"TELLS": [1, 1, 0, 1, 1]}, [G, G, F, G, G]),
     ({"COND": [1e3, 2e12, 1e3, 1e3, 1e3]}, [G, F, G, G, G]),
+    ({"COND": 2e12, "CUT_HOLDS": [1, 0, 0, 0, 1]}, [G, F, F, F, G]),
     ({"EXCESS": [1.01, 1, 1, 1, 1]}, [F, G, G, G, G]),
     ({"EXCESS": [1.01, 1.01, 1, 1, 1], "CUT_HOLDS": [1, 0, 0, 0, 0]}, [G, F, G, G, G]),
     ({"TOO_DEEP": [0, 0, 0, 0, 1]}, [G, G, G, G, F]),
@@ -285,8 +286,12 @@ def test_what_a_band_cuts_off_bin_by_bin() -> None:
     cut = np.where(distance > half, u, 0.0)
     roots, band, taken = (np.stack([each] * lanes, axis=-1) for each in (root, band_of(s, half), band_of(u, half)))
     facts, flags = known(lanes, BOUND=3.0, ACTIVE=[1, 0], WIDTH=0)
-    args = taken, roots, flags, np.array([half], np.int32), 3.0, nwave, half, lanes
+    args = taken, roots, facts, flags, np.array([half], np.int32), 3.0, 0.0, 0, nwave, nwave, half, lanes
+    more = *args[:6], 0.01, 5, 20, *args[9:]
     given = {"facts": facts, "flags": flags, "roots": roots}
+    whole, plain = (asked_by_bin(measure.weigh_cut, band, *each, **given, most=1.0)[0][:, 0] for each in (more, args))
+    kept = (np.arange(nwave) >= 5) & (np.arange(nwave) < 25)
+    np.testing.assert_allclose(whole - plain, np.where(kept, 0.01 * 3.0, 0.0), rtol=1e-9, atol=1e-12)
     diagonal = np.diag(asked_by_bin(measure.weigh_cut, band, *args, **given, most=1.0)[0][:, 0])
     most = np.linalg.eigvals(np.linalg.solve(s, diagonal)).real.max()
     for factor, answer in ((1.001, 1.0), (0.999, 0.0)):

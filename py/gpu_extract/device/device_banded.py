@@ -264,13 +264,14 @@ class _Run:
 
     def look_closer(self) -> None:
         """Bundles with fibres for which largest values at different wavelengths do not do: bin by bin, how much a band
-        cuts off, and how strongly fibres farther than the next are coupled."""
-        s, fibres, half, weights = self.sizes.shape, self.fibres, self.sizes.half, "reciprocal"
+        cuts off, how far below the bound on S bins are that are kept, and how strongly fibres farther than the next are
+        coupled."""
+        s, fibres, half, limits, weights = self.sizes.shape, self.fibres, self.sizes.half, self.limits, "reciprocal"
         number, band = names("Flag").index("CUT_HOLDS"), (self.a["band"], weights, "halves")
         self.launch(measure.reconsider, fibres, "flags", fibres, s.nfibre)
-        self.launch(measure.weigh_cut, s.nwave * fibres, weights, "taken", "roots", "flags", "halves", SLOWEST, s.nwave,
-                    half, fibres)
-        self.compare(*band, self.limits.tail, half, (0, half + 1))
+        self.launch(measure.weigh_cut, s.nwave * fibres, weights, "taken", "roots", "facts", "flags", "halves", SLOWEST,
+                    limits.tail / limits.cond, s.first, s.nout, s.nwave, half, fibres)
+        self.compare(*band, limits.tail, half, (0, half + 1))
         self.launch(measure.tell, fibres, "flags", "yes", number, fibres)
         self.launch(measure.weigh_far, s.nwave * fibres, weights, "blocks", "roots", "flags", s.nd, s.nwave, s.hw,
                     fibres, s.nfibre)

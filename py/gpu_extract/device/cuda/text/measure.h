@@ -299,9 +299,11 @@ BLOCK(32) void reconsider(index i, int *flags, index lanes, index size)
 LANE double weight_of(double root, double share) { return root / sqrt(larger(share, 1e-30)); }
 
 // weights = 1 / sqrt of a diagonal matrix that what a fibre's band cuts off of S is within, where that falls by `decay`
-// in four diagonals: element (p, p + half + k) is at most fall^k of (p, p + half) or of (p + k, p + half + k).
-BLOCK(64) void weigh_cut(index n, double *weights, const double *taken, const double *roots, const int *flags,
-                         const int *halves, double decay, index nwave, index reach, index lanes)
+// in four diagonals: element (p, p + half + k) is at most fall^k of (p, p + half) or of (p + k, p + half + k). In bins that
+// are kept, first .. first + nout - 1, `floor` of the bound on S is added: poles leave what goes with that in all bins.
+BLOCK(64) void weigh_cut(index n, double *weights, const double *taken, const double *roots, const double *facts,
+                         const int *flags, const int *halves, double decay, double floor, index first, index nout,
+                         index nwave, index reach, index lanes)
 {
     index i = n % lanes, p = n / lanes;
     if (flags[ACTIVE * lanes + i] == 0)
@@ -318,6 +320,7 @@ BLOCK(64) void weigh_cut(index n, double *weights, const double *taken, const do
         }
         times = k == 0 ? fall : times * fall;
     }
+    share += first <= p && p < first + nout ? floor * facts[BOUND * lanes + i] * (roots[n] * roots[n]) : 0.0;
     weights[n] = weight_of(roots[n], share);
 }
 
@@ -453,8 +456,8 @@ BLOCK(32) void decide(index i, double *facts, int *flags, const double *sizes, c
 {
     Fibre fibre{facts, flags, i, lanes};
     fibre[STATUS] = fibre[ALIVE] > 0 ? FAILED : EMPTY;
-    bool wide_enough = fibre[RUNG] >= 0 && fibre[TOO_DEEP] == 0 && (fibre[EXCESS] <= 1.0 || fibre[CUT_HOLDS] > 0) &&
-                       fibre[COND] <= most_cond;
+    bool wide_enough = fibre[RUNG] >= 0 && fibre[TOO_DEEP] == 0 &&
+                       ((fibre[EXCESS] <= 1.0 && fibre[COND] <= most_cond) || fibre[CUT_HOLDS] > 0);
     Coupled all{fibre, sizes, depth, coupling, distant, worst, nd, size};
     if (fibre[ALIVE] > 0 && wide_enough && fibre[TELLS] > 0 && all.eliminated_tell() &&
         all.all_orders() <= allowed(coupling, most_coupling, fibre[COND]))
