@@ -27,7 +27,8 @@ FIRST: dict[str, int | tuple[int, ...]] = {
     "sweeps.invert": 1, "sweeps.settle_pole": 1, "sweeps.poles_down": (1, 6), "sweeps.poles_up": (1, 6),
     "remainder.carry": 4, "remainder.take": 4, "remainder.substitute": (1, 3, 4, 6),
     "remainder.resubstitute": (1, 3, 4, 6), "remainder.pole_down_again": (1, 6), "remainder.pole_up_again": (1, 6),
-    "eliminate.schur": 2, "eliminate.tops": 1, "measure.bound": 1}
+    "eliminate.schur": 2, "eliminate.tops": 1, "measure.bound": 1,
+    "measure.relate": 1, "measure.weigh_cut": 0, "measure.weigh_far": 0, "measure.learn_share": 0, "measure.tell": 2}
 """Which of the launches of a piece do something: so many, the first ones, or those with these numbers; in all others
 lanes return at once. A usual frame: 5 iterations, 24 poles, the first band holds, no chains of masked neighbours;
 fibres touch two on each side."""

@@ -7,6 +7,7 @@ no windows (decorrelate.windows): in their place it has wider bands and longer c
 are FAILED there and left to the CPU.
 """
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,14 @@ import pytest
 from host_text import run_lanes
 from simulated_device import SimulatedDevice
 
-from decorrelate.cases import EPS, MASKS, Bundle, make_bundle
+from decorrelate.cases import EPS, MASKS, Bundle, band_of, make_bundle, random_definite
 from device.pieces import decorrelate, known, shape_of
 from gpu_extract.bundle import clear_corners
 from gpu_extract.data import Decorrelated, Status
 from gpu_extract.decorrelate import banded
 from gpu_extract.decorrelate.narrow.definite import Facts
 from gpu_extract.decorrelate.narrow.schur import WORST
-from gpu_extract.device import device_sizes
+from gpu_extract.device import device_sizes, device_tables
 from gpu_extract.device.cuda import lanes
 from gpu_extract.device.cuda.text import eliminate, measure, names, poles, sweeps
 from gpu_extract.device.device_banded import BandedCore
@@ -136,20 +137,24 @@ def test_no_band_is_measured_that_was_not_made() -> None:
         assert flags[names("Flag").index("ACTIVE")].tolist() == active
 
 
+@pytest.mark.parametrize("theta", [1e-6, 1e-2])
 @pytest.mark.parametrize("cond", [1e5, 1e8, 9e11])
-def test_weights_of_masked_bins_excuse_no_coupling(cond: float) -> None:
-    """The first of three fibres touches the last one, so that v^2 + 6 theta v are neglected: up to what the CPU
-    neglects, v a share above or below it."""
-    limits, theta, gamma = banded.Limits(), 1e-6, 1e-3
+def test_weights_of_masked_bins_excuse_no_coupling(cond: float, theta: float) -> None:
+    """The first of three fibres touches the last one, so that v^2 + 2 theta v are neglected, of the one between them
+    2 theta v: up to what the CPU neglects, v a share above or below it."""
+    limits, gamma = banded.Limits(), 1e-3
     most = max(limits.coupling, min(Facts(cond, theta, gamma).rounding, limits.most_coupling))
-    facts, flags = known(3, COND=cond, THETA=theta, GAMMA=gamma, FIRST_THETA=theta, FIRST_GAMMA=1.0, EXCESS=1.0,
-                         ALIVE=1, RUNG=0, TOO_DEEP=0, TELLS=1, BLOCK_TELLS=1)
-    for share, status in ((0.999, Status.GOOD), (1.001, Status.FAILED)):
-        size = np.sqrt(share * most + (3 * theta) ** 2) - 3 * theta
+    facts, flags = known(3, COND=cond, THETA=theta, GAMMA=gamma, FIRST_THETA=theta, FIRST_GAMMA=1.0, FAR_SHARE=1.0,
+                         CUT_HOLDS=0, EXCESS=1.0, ALIVE=1, RUNG=0, TOO_DEEP=0, TELLS=1, BLOCK_TELLS=1)
+    for share in (0.999, 1.001):
+        size = np.sqrt(share * most + theta**2) - theta
+        outer, inner = (Status.GOOD if part <= most else Status.FAILED
+                        for part in (size**2 + 2.0 * theta * size, 2.0 * theta * size))
         sizes = np.array([[1.0, 1.0, 1.0], [1.0, 1.0, np.nan], [size * gamma, np.nan, np.nan]])
         run_lanes(measure.decide, 3, 1, (facts, flags, sizes, np.zeros(6, np.int32), limits.coupling,
                                          limits.most_coupling, limits.cond, 1.0, WORST, 3, 3, 3))
-        assert flags[names("Flag").index("STATUS")].tolist() == [status, Status.GOOD, status]
+        assert flags[names("Flag").index("STATUS")].tolist() == [outer, inner, outer]
+        assert outer == (Status.GOOD if share < 1.0 else Status.FAILED)
 
 
 def decided(lanes: int = 5, *, sizes: float = 0.0, theta: float = 1e-6, depth: tuple[tuple[int, int], ...] = (),
@@ -161,8 +166,8 @@ def decided(lanes: int = 5, *, sizes: float = 0.0, theta: float = 1e-6, depth: t
         chains[pair] = count
     facts, told = known(lanes, **{"COND": 1e3, "THETA": 1e-6, "GAMMA": 1e-3,
                                   "FIRST_THETA": [1e-6] + [theta] * (lanes - 1),
-                                  "FIRST_GAMMA": 1e-3, "EXCESS": 1.0, "ALIVE": 1, "RUNG": 0, "TOO_DEEP": 0, "TELLS": 1,
-                                  "BLOCK_TELLS": 1, **flags})
+                                  "FIRST_GAMMA": 1e-3, "FAR_SHARE": 1.0, "EXCESS": 1.0, "CUT_HOLDS": 0, "ALIVE": 1,
+                                  "RUNG": 0, "TOO_DEEP": 0, "TELLS": 1, "BLOCK_TELLS": 1, **flags})
     between = np.stack([np.ones(lanes), np.ones(lanes), np.full(lanes, 1e-3 * sizes)])
     run_lanes(measure.decide, lanes, 1, (facts, told, between, chains, limits.coupling, limits.most_coupling,
                                          limits.cond, 1.0, WORST, 3, lanes, lanes))
@@ -175,7 +180,10 @@ G, F = Status.GOOD, Status.FAILED
 @pytest.mark.parametrize(("changed", "wanted"), [
     ({}, [G] * 5), ({"TELLS": [1, 1, 0, 1, 1]}, [G, G, F, G, G]),
     ({"COND": [1e3, 2e12, 1e3, 1e3, 1e3]}, [G, F, G, G, G]),
-    ({"EXCESS": [1.01, 1, 1, 1, 1]}, [F, G, G, G, G]), ({"TOO_DEEP": [0, 0, 0, 0, 1]}, [G, G, G, G, F]),
+    ({"COND": 2e12, "CUT_HOLDS": [1, 0, 0, 0, 1]}, [G, F, F, F, G]),
+    ({"EXCESS": [1.01, 1, 1, 1, 1]}, [F, G, G, G, G]),
+    ({"EXCESS": [1.01, 1.01, 1, 1, 1], "CUT_HOLDS": [1, 0, 0, 0, 0]}, [G, F, G, G, G]),
+    ({"TOO_DEEP": [0, 0, 0, 0, 1]}, [G, G, G, G, F]),
     ({"RUNG": [0, -1, 0, 0, 0]}, [G, F, G, G, G]), ({"ALIVE": [1, 1, 0, 1, 1]}, [G, G, Status.EMPTY, G, G])])
 def test_what_decides(changed: dict[str, Any], wanted: list[int]) -> None:
     assert decided(**changed) == wanted
@@ -200,6 +208,149 @@ def test_what_comes_through_a_chain() -> None:
     assert decided(sizes=sizes, FIRST_THETA=strong, THETA=1e-10)[0] == G
 
 
+def test_largest_condition_number_is_asked_for() -> None:
+    asked = device_tables.questions_table()[1:len(device_tables.RATIOS) + 1]
+    ratios = np.sort(asked[asked[:, :, 3] == names("Fact").index("COND")][:, 4])
+    assert np.count_nonzero(ratios == banded.Limits().cond) == 1
+    said = asked[asked[:, :, 1] > 0]
+    np.testing.assert_allclose(said[:, 1] * said[:, 4], 1.0, rtol=1e-15, err_msg="the answer is to what was asked")
+    assert (np.diff(np.log(ratios[(ratios > 3e4) & (ratios < 3e13)])) < np.log(4.7)).all()
+
+
+def test_far_couplings_bin_by_bin() -> None:
+    """They are what is least: products of largest values, or the mean of what both fibres know bin by bin."""
+    weak, theta = 1e-8, 1e-4           # 2 theta size: 4e-9 for every pair
+    assert decided(sizes=2e-5, theta=theta) == [F, F, F, F, F]
+    assert decided(sizes=2e-5, theta=theta, FAR_SHARE=weak) == [G] * 5
+    assert decided(sizes=2e-5, theta=theta, FAR_SHARE=[weak] * 4 + [1.0]) == [G, G, F, F, F]
+    assert decided(sizes=1e-9, theta=theta) == [G] * 5
+
+
+def asked_by_bin(kernel: Any, band: np.ndarray, *args: Any, facts: np.ndarray, flags: np.ndarray, roots: np.ndarray,
+                 most: float) -> tuple[np.ndarray, np.ndarray]:
+    """What a kernel says of bins, as a diagonal matrix of every fibre, and what S says of shares of it."""
+    nwave, half, lanes = band.shape[0], band.shape[1] - 1, band.shape[2]
+    weights, related = np.full((nwave, lanes), np.nan), np.full(band.shape, np.nan)
+    yes, table = np.full((measure.QUESTIONS, lanes), np.nan), device_tables.questions_table()
+    run_lanes(kernel, nwave * lanes, 1, (weights, *args))
+    run_lanes(measure.relate, nwave * lanes, 1, (related, band, weights, facts, flags, np.array([half], np.int32), most,
+                                                 0, half + 1, nwave, half, lanes))
+    run_lanes(sweeps.ask.sized(half), measure.QUESTIONS * lanes, 1,
+              (yes, related, related, None, facts, flags, table, -device_tables.SHARE, 99, nwave, half, lanes))
+    return np.where(roots > 0, 1.0 / np.where(roots > 0, weights, 1.0)**2, 0.0), yes
+
+
+def test_what_far_couplings_are_of_s() -> None:
+    """Bin by bin: above the largest eigenvalue by at most a step, and together above the coupling itself; who was not
+    asked knows nothing. One bin has no weight."""
+    lanes, nd, hw, nwave, rng = 4, 3, 2, 40, np.random.default_rng(12)
+    blocks = 1e-9 * rng.normal(size=(nd, nwave, 2 * hw + 1, lanes)) * np.exp(3 * rng.normal(size=(1, nwave, 1, 1)))
+    s = [random_definite(nwave, 3, 1e4, rng) for _ in range(lanes)]
+    roots = np.stack([1.0 / np.sqrt(np.diag(matrix)) for matrix in s], axis=1)
+    roots[7, 1] = 0.0
+    band = np.stack([band_of(matrix, 3) for matrix in s], axis=2)
+    facts, flags = known(lanes, BOUND=3.0, FAR_SHARE=1.0, ACTIVE=[1, 1, 1, 0], WIDTH=0)
+    made, yes = asked_by_bin(measure.weigh_far, band, blocks, roots, flags, nd, nwave, hw, lanes, lanes, facts=facts,
+                             flags=flags, roots=roots, most=1e-2)
+    run_lanes(measure.learn_share, lanes, 1, (facts, flags, yes, device_tables.questions_table(), 1e-2,
+                                              device_tables.SHARE, lanes))
+    told, square = facts[names("Fact").index("FAR_SHARE")], np.zeros((lanes, lanes, nwave, nwave))
+    for i, j in ((0, 2), (1, 3)):
+        for p, k in product(range(nwave), range(-hw, hw + 1)):
+            if 0 <= p + k < nwave and roots[p, i] > 0 and roots[p + k, j] > 0:
+                square[i, j, p, p + k] = square[j, i, p + k, p] = blocks[2, p, hw + k, i]
+    for i in range(3):
+        alive, scaled = roots[:, i] > 0, np.abs(square[i]).sum(axis=0) if i != 1 else np.abs(square[1, 3])
+        other = roots[:, (i + 2) % 4]
+        sums = (scaled * other).sum(axis=1) / np.where(alive, roots[:, i], 1.0)
+        np.testing.assert_allclose(made[alive, i], sums[alive], rtol=1e-12, atol=1e-25)
+        part = np.ix_(alive, alive)
+        true = np.linalg.eigvals(np.linalg.solve(s[i][part], np.diag(sums)[part])).real.max()
+        assert true <= told[i] <= 3.4 * true
+    half = [np.linalg.cholesky(np.linalg.inv(matrix)) for matrix in s]
+    assert np.linalg.norm(half[0].T @ square[0, 2] @ half[2], 2) <= np.sqrt(told[0] * told[2])
+    assert told[3] == 1.0
+
+
+def test_what_a_band_cuts_off_bin_by_bin() -> None:
+    """Of columns that start a thousand times higher in some bins, and fall by 3 in four diagonals: a diagonal matrix
+    that it is within; and the answer is that of the matrix."""
+    nwave, half, lanes, rng = 60, 5, 2, np.random.default_rng(13)
+    level = np.exp(rng.normal(size=nwave))
+    level[[3, 30, 58]] *= 1e3
+    distance = np.abs(np.subtract.outer(np.arange(nwave), np.arange(nwave)))
+    u = 1e-7 * np.maximum.outer(level, level) * 3.0**(-0.25 * distance)
+    s = random_definite(nwave, half, 1e3, rng)
+    root = 1.0 / np.sqrt(np.diag(s))
+    u /= np.outer(root, root)
+    cut = np.where(distance > half, u, 0.0)
+    roots, band, taken = (np.stack([each] * lanes, axis=-1) for each in (root, band_of(s, half), band_of(u, half)))
+    facts, flags = known(lanes, BOUND=3.0, ACTIVE=[1, 0], WIDTH=0)
+    args = taken, roots, facts, flags, np.array([half], np.int32), 3.0, 0.0, 0, nwave, nwave, half, lanes
+    more = *args[:6], 0.01, 5, 20, *args[9:]
+    given = {"facts": facts, "flags": flags, "roots": roots}
+    whole, plain = (asked_by_bin(measure.weigh_cut, band, *each, **given, most=1.0)[0][:, 0] for each in (more, args))
+    kept = (np.arange(nwave) >= 5) & (np.arange(nwave) < 25)
+    np.testing.assert_allclose(whole - plain, np.where(kept, 0.01 * 3.0, 0.0), rtol=1e-9, atol=1e-12)
+    diagonal = np.diag(asked_by_bin(measure.weigh_cut, band, *args, **given, most=1.0)[0][:, 0])
+    most = np.linalg.eigvals(np.linalg.solve(s, diagonal)).real.max()
+    for factor, answer in ((1.001, 1.0), (0.999, 0.0)):
+        _, yes = asked_by_bin(measure.weigh_cut, band, *args, **given, most=most * factor)
+        assert yes[0, 0] == answer
+    for sign in (-1.0, 1.0):
+        assert np.linalg.eigvalsh((diagonal + sign * cut) * np.outer(root, root))[0] > 0.0
+    assert most < 25.0 * np.abs(np.linalg.eigvals(np.linalg.solve(s, cut))).max()
+
+
+def test_who_is_asked_bin_by_bin() -> None:
+    """Bundles with a fibre that is FAILED; who has no weight has no bins."""
+    _, flags = known(9, STATUS=[G, F, Status.EMPTY, G, G, G, G, G, F], ALIVE=[1, 1, 0, 1, 1, 1, 1, 1, 1])
+    run_lanes(measure.reconsider, 9, 1, (flags, 9, 3))
+    assert flags[names("Flag").index("ACTIVE")].tolist() == [1, 1, 0, 0, 0, 0, 1, 1, 1]
+
+
+def without_far(case: Bundle, fibre: int) -> np.ndarray:
+    """S where all fibres on each side are eliminated, one by one, with couplings to next neighbours alone."""
+    n, last = case.x.shape[1], len(case.x) - 1
+    dark = np.where(case.normal.weight == 0, case.dense.max(), 0.0)
+    s = case.dense[fibre * n:(fibre + 1) * n, fibre * n:(fibre + 1) * n] + np.diag(dark[fibre])
+    for side in (-1, 1):
+        taken = np.zeros((n, n))
+        for j in range(last if side > 0 else 0, fibre, -side):
+            own, before = slice(j * n, (j + 1) * n), slice((j - side) * n, (j - side + 1) * n)
+            rest = case.dense[own, own] + np.diag(dark[j]) - taken
+            taken = case.dense[before, own] @ np.linalg.solve(rest, case.dense[own, before])
+        s = s - taken
+    return s
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("wing", [0.02, 0.1])
+def test_bound_is_above_what_chains_leave_out(mask: str, wing: float) -> None:
+    """No fibre holds where the limit is what far couplings really change, by the dense matrix; all do with a loose
+    one."""
+    case, limits = make_bundle(6, 60, mask=mask, wing=wing, stamp=FAR, step=1.9), banded.Limits(
+        coupling=1e-30, most_coupling=0.0, distant=1.0)
+    device = SimulatedDevice()
+    core, inner, nd = BandedCore(device, shape_of([case], slice(9, 52), NDIAG), limits), slice(9, 52), 3
+    decorrelate(device, core, [case], inner, NDIAG)
+    facts, flags, sizes, depth = (np.asarray(core._arrays[name].data).copy() for name in ("facts", "flags", "sizes",
+                                                                                         "depth"))
+    flags = flags.reshape(-1, 6)
+    for name, value in (("TELLS", 1), ("BLOCK_TELLS", 1), ("CUT_HOLDS", 1), ("RUNG", 0), ("TOO_DEEP", 0)):
+        flags[names("Flag").index(name)] = value
+    for i in np.flatnonzero(case.normal.weight.any(axis=1)).tolist():
+        n, alive = case.x.shape[1], case.normal.weight[i] > 0
+        part = np.ix_(alive, alive)
+        s = np.linalg.inv(case.covariance[i * n:(i + 1) * n, i * n:(i + 1) * n])[part]
+        root = np.linalg.cholesky(np.linalg.inv(s))
+        changed = np.linalg.eigvalsh(root.T @ (without_far(case, i)[part] - s) @ root)
+        error = np.abs(changed).max() - 10 * EPS * np.linalg.cond(s)
+        for limit, status in ((max(error, 1e-30), F), (0.1, G)):
+            run_lanes(measure.decide, 6, 1, (facts, flags, sizes, depth, limit, 0.0, np.inf, 1.0, WORST, nd, 6, 6))
+            assert flags[names("Flag").index("STATUS"), i] == status
+
+
 @pytest.mark.parametrize("own", [True, False])
 def test_bins_that_a_matrix_does_not_tell_apart(own: bool) -> None:
     """Two bins that differ by 1e-9 of themselves, where a share of 1e-8 is taken; what a fibre's band does not have,
@@ -212,16 +363,16 @@ def test_bins_that_a_matrix_does_not_tell_apart(own: bool) -> None:
     band[1, half + 1, 2] = 50.0             # of no fibre's band
     roots = np.full((nwave, lanes), 1.0 / np.sqrt(2.0))
     roots[5, 3], band[5, 0, 3] = 0.0, -1.0
-    facts, flags = known(lanes, THETA=[1.0, 1.0, 1.0, 1.0], GAMMA=1e-3, COND=1e3, BOUND=1.0, ALIVE=1, WIDTH=0)
-    doubted, yes = np.full((nwave, half + 2, lanes), np.nan), np.full(measure.QUESTIONS * lanes, np.nan)
+    facts, flags = known(lanes, THETA=[1.0, 1.0, 1.0, 1.0], GAMMA=1e-3, COND=1e3, BOUND=0.7, ALIVE=1, WIDTH=0)
+    related, yes = np.full((nwave, half + 2, lanes), np.nan), np.full(measure.QUESTIONS * lanes, np.nan)
     flag, halves = names("Flag").index("TELLS"), np.array([half], np.int32)
-    run_lanes(measure.doubt, lanes, 1, (facts, flags, 1e8, flag, lanes))
-    run_lanes(measure.lessen, nwave * lanes, 1, (doubted, band, roots, flags, halves if own else None, 1e-8, 0,
-                                                 half + 2, half + (1 if own else 0), lanes))
-    table = np.tile([0.0, 0.0, 1.0, 0.0, 0.0], (1, measure.QUESTIONS, 1))
     reach = half + 1 if own else half
-    run_lanes(sweeps.ask.sized(reach), lanes, 1, (yes, doubted, doubted, None, facts, flags, table, 0, 9, nwave,
-                                                  reach, lanes))
+    run_lanes(measure.doubt, lanes, 1, (facts, flags, 1e8, flag, lanes))
+    run_lanes(measure.relate, nwave * lanes, 1, (related, band, roots, facts, flags, halves if own else None, 1e8, 0,
+                                                 half + 2, nwave, reach, lanes))
+    table = device_tables.questions_table()
+    run_lanes(sweeps.ask.sized(reach), lanes, 1, (yes, related, related, None, facts, flags, table,
+                                                  -device_tables.SHARE, 99, nwave, reach, lanes))
     run_lanes(measure.tell, lanes, 1, (flags, yes, flag, lanes))
     assert flags[flag].tolist() == [1, 0, 1, 1]
 
@@ -237,11 +388,12 @@ def test_who_is_asked_whether_it_tells_bins_apart() -> None:
 def test_a_share_of_s_beyond_the_band_is_too_much() -> None:
     """IVAR goes with s squared, and is not corrected."""
     nwave, lanes, share = 5, 2, banded.Limits().share
-    facts, flags = known(lanes, STATUS=Status.GOOD, ONES=1.0, CROSS=0.5, BOTH=1.0)
     squares = np.tile(np.array([0.0, 0.0, 1.0, 0.5, 1.0])[:, None], (1, 1, lanes))
-    squares[0, 1] = 0.9 * share, 1.1 * share
-    run_lanes(poles.agree, lanes, 1, (flags, squares, facts, banded.AGREEMENT, share, 1, lanes))
-    assert flags[names("Flag").index("STATUS")].tolist() == [Status.GOOD, Status.FAILED]
+    for excess, most in ((1.0, share), (1.1, 0.1 * share)):
+        facts, flags = known(lanes, STATUS=Status.GOOD, ONES=1.0, CROSS=0.5, BOTH=1.0, EXCESS=excess)
+        squares[0, 1] = 0.9 * most, 1.1 * most
+        run_lanes(poles.agree, lanes, 1, (flags, squares, facts, banded.AGREEMENT, share, 1, lanes))
+        assert flags[names("Flag").index("STATUS")].tolist() == [Status.GOOD, Status.FAILED]
     rng, ndiag, kept = np.random.default_rng(9), 2, 5
     sums, left, band = rng.random((nwave, kept, lanes)), rng.random((nwave, 2, lanes)), np.full((nwave, 3, lanes), 50.0)
     made = np.full((-(-nwave // measure.CHUNK), measure.SQUARES, lanes), np.nan)

@@ -24,6 +24,7 @@ from gpu_extract.device.cuda.text import eliminate, measure, names, poles, remai
 from gpu_extract.device.device_sizes import Sizes
 from gpu_extract.seams import Recorder
 
+MOST_SHARE = 1e-6   # of S, that the couplings to farther fibres are first compared with
 SLOWEST = 3.0       # what is cut off falls by that in four diagonals, at least (measured: 3 to 8)
 
 
@@ -95,6 +96,9 @@ class _Run:
                 self.measure(width)
             self.tells("TELLS", self.a["band"], "halves", 1.0 / TOLD, self.sizes.half, (0, self.sizes.half + 1))
             self.decide()
+            if s.nd > 1:
+                self.look_closer()
+                self.decide()
         with recorder.device_span("poles"):
             self.poles()
         with recorder.device_span("finish"):
@@ -245,11 +249,35 @@ class _Run:
               where: tuple[int, int]) -> None:
         """Whether a matrix tells the bins of a fibre apart: definite less a share of the diagonal of icov, which one
         question asks; of those of whom facts leave that open. where: its diagonal in a row, and elements of one."""
-        nwave, fibres, number = self.sizes.shape.nwave, self.fibres, names("Flag").index(flag)
+        fibres, number = self.fibres, names("Flag").index(flag)
         self.launch(measure.doubt, fibres, "facts", "flags", TOLD, number, fibres)
-        self.launch(measure.lessen, nwave * fibres, "v", matrix, "roots", "flags", halves, share, *where, half, fibres)
-        self.ask(half, 1, "v", "v", -device_tables.PLAIN, half)
+        self.compare(matrix, "roots", halves, 1.0 / share, half, where)
         self.launch(measure.tell, fibres, "flags", "yes", number, fibres)
+
+    def compare(self, matrix: DeviceArray, weights: str, halves: str | None, scale: float, half: int,
+                where: tuple[int, int], questions: int = 1) -> None:
+        """Ask by which shares of `scale` in S a diagonal matrix, 1 / weights^2, is less."""
+        nwave, fibres = self.sizes.shape.nwave, self.fibres
+        self.launch(measure.relate, nwave * fibres, "v", matrix, weights, "facts", "flags", halves, scale, *where,
+                    nwave, half, fibres)
+        self.ask(half, questions, "v", "v", -device_tables.SHARE, half)
+
+    def look_closer(self) -> None:
+        """Bundles with fibres for which largest values at different wavelengths do not do: bin by bin, how much a band
+        cuts off, how far below the bound on S bins are that are kept, and how strongly fibres farther than the next are
+        coupled."""
+        s, fibres, half, limits, weights = self.sizes.shape, self.fibres, self.sizes.half, self.limits, "reciprocal"
+        number, band = names("Flag").index("CUT_HOLDS"), (self.a["band"], weights, "halves")
+        self.launch(measure.reconsider, fibres, "flags", fibres, s.nfibre)
+        self.launch(measure.weigh_cut, s.nwave * fibres, weights, "taken", "roots", "facts", "flags", "halves", SLOWEST,
+                    limits.tail / limits.cond, s.first, s.nout, s.nwave, half, fibres)
+        self.compare(*band, limits.tail, half, (0, half + 1))
+        self.launch(measure.tell, fibres, "flags", "yes", number, fibres)
+        self.launch(measure.weigh_far, s.nwave * fibres, weights, "blocks", "roots", "flags", s.nd, s.nwave, s.hw,
+                    fibres, s.nfibre)
+        self.compare(*band, MOST_SHARE, half, (0, half + 1), measure.QUESTIONS)
+        self.launch(measure.learn_share, fibres, "facts", "flags", "yes", "questions", MOST_SHARE, device_tables.SHARE,
+                    fibres)
 
     def decide(self) -> None:
         """Whether the narrow band holds."""

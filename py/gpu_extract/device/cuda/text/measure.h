@@ -28,8 +28,9 @@ BLOCK(32) void bound(index i, double *facts, int *flags, const double *tops, con
     if (wanted == 0) {
         fibre[ALIVE] = largest_of(0.0, tops + (half + 1) * lanes + i, step) > 0.0;
         fibre[WIDTH] = fibre[TOO_DEEP] = 0;
+        fibre[CUT_HOLDS] = 0;
         fibre[FIRST_THETA] = 0.0;
-        fibre[FIRST_GAMMA] = 1.0;
+        fibre[FIRST_GAMMA] = fibre[FAR_SHARE] = 1.0;
     }
 }
 
@@ -285,19 +286,78 @@ BLOCK(32) void doubt(index i, double *facts, int *flags, double told, index flag
     flags[flag * lanes + i] = fibre[ACTIVE] == 0;
 }
 
-// doubted = the diagonals 0 .. half of a matrix, from `place` on in rows of `width`, less `share` of icov's diagonal; of S
-// those that a fibre's band has.
-BLOCK(64) void lessen(index n, double *doubted, const double *matrix, const double *roots, const int *flags,
-                      const int *halves, double share, index place, index width, index half, index lanes)
+// Who is asked bin by bin, where largest values leave open whether the narrow band holds: bundles of who is FAILED.
+BLOCK(32) void reconsider(index i, int *flags, index lanes, index size)
+{
+    bool any = false;
+    LOOP(index, j, i / size * size, (i / size + 1) * size)
+        any = any || flags[STATUS * lanes + j] == FAILED;
+    flags[ACTIVE * lanes + i] = any && flags[ALIVE * lanes + i] > 0;
+}
+
+// 1 / sqrt of what is compared with S in a bin: a share of icov's diagonal, or next to nothing; 0 where there is no weight.
+LANE double weight_of(double root, double share) { return root / sqrt(larger(share, 1e-30)); }
+
+// weights = 1 / sqrt of a diagonal matrix that what a fibre's band cuts off of S is within, where that falls by `decay`
+// in four diagonals: element (p, p + half + k) is at most fall^k of (p, p + half) or of (p + k, p + half + k). In bins that
+// are kept, first .. first + nout - 1, `floor` of the bound on S is added: poles leave what goes with that in all bins.
+BLOCK(64) void weigh_cut(index n, double *weights, const double *taken, const double *roots, const double *facts,
+                         const int *flags, const int *halves, double decay, double floor, index first, index nout,
+                         index nwave, index reach, index lanes)
+{
+    index i = n % lanes, p = n / lanes;
+    if (flags[ACTIVE * lanes + i] == 0)
+        return;
+    constexpr int FARTHEST = 40;
+    int half = halves[flags[WIDTH * lanes + i]];
+    Read u = rows_of(taken, reach + 1, i, lanes), root = rows_of(roots, 1, i, lanes);
+    double fall = pow(decay, -0.25), times = fall / (1.0 - fall), share = 0.0;
+    LOOP(index, k, 0, FARTHEST) {
+        EACH(side, 2) {
+            index q = side == 0 ? p + k : p - half - k;
+            if (q >= 0 && q + half < nwave)
+                share += times * fabs(u.at(q, half)) * (root.one(q) * root.one(q + half));
+        }
+        times = k == 0 ? fall : times * fall;
+    }
+    share += first <= p && p < first + nout ? floor * facts[BOUND * lanes + i] * (roots[n] * roots[n]) : 0.0;
+    weights[n] = weight_of(roots[n], share);
+}
+
+// weights = 1 / sqrt of a diagonal matrix that the couplings of a fibre to those farther than the next are within.
+BLOCK(64) void weigh_far(index n, double *weights, const double *blocks, const double *roots, const int *flags, index nd,
+                         index nwave, index hw, index lanes, index size)
+{
+    index i = n % lanes, p = n / lanes;
+    if (flags[ACTIVE * lanes + i] == 0)
+        return;
+    double share = 0.0;
+    LOOP(index, m, 0, 2 * (nd - 2)) {
+        index d = 2 + m / 2, j = other(m % 2 * lanes + i, d, lanes, size);
+        LOOP(index, k, -hw, j < 0 ? -hw : hw + 1) {
+            index q = p + k, first = j < i ? q : p, ahead = j < i ? -k : k;
+            if (0 <= q && q < nwave)
+                share += fabs(blocks[((d * nwave + first) * (2 * hw + 1) + hw + ahead) * lanes + smaller(i, j)]) *
+                         (roots[n] * roots[q * lanes + j]);
+        }
+    }
+    weights[n] = weight_of(roots[n], share);
+}
+
+// related = the diagonals 0 .. half of a matrix, from `place` on in rows of `width`, times weights on both sides and
+// `scale`, as parts of the bound on S that questions are asked about; of S those that a fibre's band has.
+BLOCK(64) void relate(index n, double *related, const double *matrix, const double *weights, const double *facts,
+                     const int *flags, const int *halves, double scale, index place, index width, index nwave, index half,
+                     index lanes)
 {
     index i = n % lanes, j = n / lanes;
     if (flags[ACTIVE * lanes + i] == 0)
         return;
-    index within = halves ? halves[flags[WIDTH * lanes + i]] : half;
-    double root = roots[n], *to = doubted + j * (half + 1) * lanes + i;
+    index within = smaller(halves ? halves[flags[WIDTH * lanes + i]] : half, nwave - 1 - j);
+    double own = weights[n] * (facts[BOUND * lanes + i] * scale), *to = related + j * (half + 1) * lanes + i;
     LOOP(index, a, 0, half + 1)
-        to[a * lanes] = a <= within && root > 0.0 ? matrix[(j * width + place + a) * lanes + i] : 0.0;
-    to[0] = root > 0.0 ? to[0] - share / (root * root) : 1.0;
+        to[a * lanes] = a <= within ? own * matrix[(j * width + place + a) * lanes + i] * weights[n + a * lanes] : 0.0;
+    to[0] = own > 0.0 ? to[0] : 1e300;
 }
 
 // The answers.
@@ -305,6 +365,18 @@ BLOCK(32) void tell(index i, int *flags, const double *yes, index flag, index la
 {
     if (flags[ACTIVE * lanes + i] > 0)
         flags[flag * lanes + i] = yes[i] > 0.0;
+}
+
+// The same of the couplings to farther fibres: the least of the shares of S, of which the first is `most`, that they are
+// within.
+BLOCK(32) void learn_share(index i, double *facts, const int *flags, const double *yes, const double *table, double most,
+                           index set, index lanes)
+{
+    LOOP(index, q, 0, flags[ACTIVE * lanes + i] > 0 ? QUESTIONS : 0)
+        if (yes[q * lanes + i] > 0.0) {
+            double &share = facts[FAR_SHARE * lanes + i];
+            share = smaller(share, most * table[(set * QUESTIONS + q) * ASKED + 4]);
+        }
 }
 
 // What decides whether the narrow band holds.
@@ -315,33 +387,39 @@ struct Coupled {
     double coupling, distant, worst;
     index nd, size;
 
-    // What coupling of fibre `place` to fibres farther than the next leaves in S of the fibre, in its norm, when these are
-    // eliminated one by one; theta: of `place`; worst: a spectrum of the scaled S that is not expected to be worse, for
-    // the quickest of the bounds.
+    // A bound on the coupling (not squared) of two fibres that are not next to each other: by the largest products, by what
+    // is eliminated, or bin by bin.
+    LANE double between(index near, index far, double found) const
+    {
+        Fibre here = own.at(near), there = own.at(far);
+        double gamma = smaller(own[GAMMA], smaller(here[FIRST_GAMMA], there[FIRST_GAMMA]));
+        double value = found > distant ? sqrt(here[FAR_THETA]) : found / larger(gamma, 1e-300);
+        return smaller(value, sqrt(here[FAR_SHARE] * there[FAR_SHARE]));
+    }
+    // What coupling of fibre `place` to fibres farther than the next, and of those on its one side to those on the other,
+    // leaves in S of the fibre, in its norm, when these are eliminated one by one; theta: of `place`; worst: a spectrum of
+    // the scaled S that is not expected to be worse, for the quickest of the bounds.
     LANE double orders(index place, double theta) const
     {
-        double near_theta = 0.0, longest = 0.0, second = 0.0, most = 0.0;
+        double near_theta = 0.0, longest = 0.0, second = 0.0, all = 0.0;
         LOOP(index, near, place - 1, place + 2) {
             if (!beside(place, near, own.lanes, size))
                 continue;
-            Fibre here = own.at(near);
-            near_theta = larger(near_theta, here[FIRST_THETA]);
+            near_theta = larger(near_theta, own.at(near)[FIRST_THETA]);
             LOOP(index, pair, 0, 2 * (nd - 2)) {
                 index d = 2 + pair / 2, far = other(pair % 2 * own.lanes + near, d, own.lanes, size);
                 if (far < 0)
                     continue;
-                double found = sizes[d * own.lanes + smaller(near, far)];
-                double gamma = smaller(own[GAMMA], smaller(here[FIRST_GAMMA], own.at(far)[FIRST_GAMMA]));
-                double value = smaller(found > distant ? sqrt(here[FAR_THETA]) : found / larger(gamma, 1e-300), 1.0);
+                double found = sizes[d * own.lanes + smaller(near, far)], value = between(near, far, found);
                 longest = larger(longest, found);
-                most = larger(most, value);
                 second += near == place && found <= distant ? value * value : 0.0;
+                all += near == place || (near < place ? far > place : far < place - 1) ? value : 0.0;
             }
         }
         theta = sqrt(theta * near_theta);
         longest /= worst;
         double quickest = 6.0 * theta * longest + longest * longest;
-        return quickest <= coupling ? quickest : second + 6.0 * theta * most;
+        return quickest <= coupling ? quickest : second + 2.0 * theta * all;
     }
     // The same, with that of fibres in chains, as far as it comes through those before them.
     LANE double all_orders() const
@@ -378,7 +456,8 @@ BLOCK(32) void decide(index i, double *facts, int *flags, const double *sizes, c
 {
     Fibre fibre{facts, flags, i, lanes};
     fibre[STATUS] = fibre[ALIVE] > 0 ? FAILED : EMPTY;
-    bool wide_enough = fibre[RUNG] >= 0 && fibre[TOO_DEEP] == 0 && fibre[EXCESS] <= 1.0 && fibre[COND] <= most_cond;
+    bool wide_enough = fibre[RUNG] >= 0 && fibre[TOO_DEEP] == 0 &&
+                       ((fibre[EXCESS] <= 1.0 && fibre[COND] <= most_cond) || fibre[CUT_HOLDS] > 0);
     Coupled all{fibre, sizes, depth, coupling, distant, worst, nd, size};
     if (fibre[ALIVE] > 0 && wide_enough && fibre[TELLS] > 0 && all.eliminated_tell() &&
         all.all_orders() <= allowed(coupling, most_coupling, fibre[COND]))

@@ -100,8 +100,8 @@ BLOCK(32) void precondition_up(index n, double *z, double *parts, const double *
 }
 
 // What is known of a fibre: numbers, and integers.
-enum Fact { COND, THETA, GAMMA, FIRST_THETA, FIRST_GAMMA, FAR_THETA, BOUND, EXCESS, ONES, CROSS, BOTH };
-enum Flag { ALIVE, ACTIVE, WIDTH, RUNG, STATUS, TOO_DEEP, WANTED, BLOCK_TELLS, TELLS };
+enum Fact { COND, THETA, GAMMA, FIRST_THETA, FIRST_GAMMA, FAR_THETA, FAR_SHARE, BOUND, EXCESS, ONES, CROSS, BOTH };
+enum Flag { ALIVE, ACTIVE, WIDTH, RUNG, STATUS, TOO_DEEP, WANTED, BLOCK_TELLS, TELLS, CUT_HOLDS };
 
 struct Fibre {
     double *facts;
