@@ -9,7 +9,7 @@ from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow import simd_measure
 from gpu_extract.decorrelate.narrow.bands import Bands
 from gpu_extract.decorrelate.narrow.coupling import Couplings, Share, share_of
-from gpu_extract.decorrelate.narrow.definite import FINER, KINDS, SETS, STRONG, THEN, Facts, ask, facts_of, room
+from gpu_extract.decorrelate.narrow.definite import FINER, KINDS, SETS, STRONGER, THEN, Facts, ask, facts_of, room
 from gpu_extract.decorrelate.windows import Window, put
 from gpu_extract.kernels.arena import Arena
 
@@ -106,7 +106,7 @@ class Gauge:
                 more[n] = *whole.squares, whole.inner, whole.crossing, whole.seam
                 run(slice(n, n + 1), False, True)
                 if windows and room.half == self._narrowest and facts_of(*answers[n].tolist()).theta == THEN.thetas[-1]:
-                    strong[n] = ask(room.band(place), taken, float(bounds[n]), STRONG, self.work)
+                    strong[n] = ask(room.band(place), taken, float(bounds[n]), STRONGER, self.work)
         facts = [Facts(1.0, 0.0, 1.0) if bound == 0.0 else facts_of(*each)
                  for bound, each in zip(bounds.tolist(), answers.tolist(), strict=True)]
         for n, found in strong.items():
