@@ -69,7 +69,7 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
         status = [Status.FAILED if alive else Status.EMPTY for alive in bundle.alive]
         bundle.give_up_near_lifted()
         if normal.halfband <= NARROW and any(bundle.sound):
-            for n in bundle.narrow((out.flux, out.ivar, out.resolution), first):
+            for n in bundle.narrow((out.flux, out.ivar, out.resolution), bins):
                 status[n] = Status.GOOD
         for n, state in enumerate(status):
             result = out.flux[n], out.ivar[n], out.resolution[n]
@@ -112,12 +112,11 @@ class _Bundle:
         self.sound = [alive and not (lifted is not None and lifted[max(i - reach, 0):i + reach + 1].any())
                       for i, alive in enumerate(self.alive, self._fibres[0])]
 
-    def narrow(self, result: tuple[Array, Array, Array], first: int) -> list[int]:
-        """Decorrelate those fibres for which the narrow band holds into `result` (flux, ivar, resolution); return them.
-
-        first: of the requested bins
-        """
-        neighbours = Neighbours(self.normal, self._x, self.options.limits, self._arena)
+    def narrow(self, result: tuple[Array, Array, Array], bins: slice) -> list[int]:
+        """Decorrelate those fibres for which the narrow band holds into `result` (flux, ivar, resolution), in the wanted
+        bins; return them."""
+        first = bins.indices(self.sides.shape[1])[0]
+        neighbours = Neighbours(self.normal, self._x, self.options.limits, self._arena, bins)
         neighbours.prepare(self._fibres)
         # all is got ready first: between kernels that fill the caches the same takes several times as long
         groups: dict[int, list[tuple[int, Schur]]] = {}

@@ -21,7 +21,8 @@ class Limits:
     outside: second order in the coupling outside of windows, in the norm of S, beyond which chains are made there. What
         rounding leaves in windows does not excuse it: bright lines of good bins move by 0.2 sigma times it (measured)
     inner: what windows have beyond the band, in S's own norm: facts are asked of the band alone
-    cond: of S: beyond it poles leave the weakest bins 10 eps times its root and more: 3e-9 to 1e-8 sigma
+    cond: of S: beyond it poles leave the weakest bins 10 eps times its root and more: 3e-9 to 1e-8 sigma. Bins that are
+        not wanted may be weaker: those before the wanted range, at the edge of the CCD
     most_coupling: what it may be, whatever rounding leaves: the condition number that tells it is that of the weights,
         too, and beside masks has no end
     """

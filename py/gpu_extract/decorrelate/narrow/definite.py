@@ -53,6 +53,7 @@ KINDS = np.array([FIRST.kinds, THEN.kinds])
 FINER = {low: Questions((), (), np.geomspace(low, high, 10)[1:-1].tolist())
          for low, high in pairwise(sorted((*FIRST.gammas, *THEN.gammas)))}      # where the next answer was no
 STRONGER = Questions((), np.geomspace(THEN.thetas[0], THEN.thetas[1], 10)[1:-1].tolist())
+ABOVE = Questions((), (0.5,))      # S > U
 FAR = Questions((), (1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-4, 1e-2))
 
 

@@ -107,6 +107,11 @@ class Gauge:
                 run(slice(n, n + 1), False, True)
                 if windows and room.half == self._narrowest and facts_of(*answers[n].tolist()).theta == THEN.thetas[-1]:
                     strong[n] = ask(room.band(place), taken, float(bounds[n]), STRONGER, self.work)
+        if room.half == self._narrowest:
+            for n, each in enumerate(wanted):
+                if not each.windows and facts_of(*answers[n].tolist()).theta == THEN.thetas[-1]:
+                    passing = np.sum([share.taken for share in shares[n]], axis=0)
+                    strong[n] = ask(room.band(int(places[n, 1])), passing, float(bounds[n]), STRONGER, self.work)
         facts = [Facts(1.0, 0.0, 1.0) if bound == 0.0 else facts_of(*each)
                  for bound, each in zip(bounds.tolist(), answers.tolist(), strict=True)]
         for n, found in strong.items():

@@ -20,7 +20,7 @@ import numpy as np
 from gpu_extract.data import Array, Normal
 from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow.coupling import Couplings, Share
-from gpu_extract.decorrelate.narrow.definite import FAR, Facts, ask
+from gpu_extract.decorrelate.narrow.definite import ABOVE, FAR, Facts, ask
 from gpu_extract.decorrelate.narrow.measure import Gauge, Schur, Wanted
 from gpu_extract.decorrelate.windows import find
 from gpu_extract.kernels.arena import Arena
@@ -44,11 +44,13 @@ class Remainder(NamedTuple):
 class Neighbours:
     """Makes the Schur complements of the fibres of a bundle, and keeps what they share.
 
+    kept: the bins whose results are wanted; others may have any condition number that the poles reach
     The result for a fibre depends only on the normal equations, not on the other fibres requested.
     """
 
-    def __init__(self, normal: Normal, x: Array, limits: Limits, arena: Arena | None = None):
-        arena = arena or Arena()
+    def __init__(self, normal: Normal, x: Array, limits: Limits, arena: Arena | None = None,
+                 kept: slice = slice(None)):
+        arena, self._kept = arena or Arena(), kept
         self.couplings = Couplings(normal, x, limits.distant, max(limits.widen), arena)
         self.limits, self.nfibre = limits, len(normal.rhs)
         self.widths = limits.widths(self.couplings.own, normal.halfband)
@@ -122,8 +124,15 @@ class Neighbours:
     def _holds(self, measured: Schur, error: float) -> bool:
         """Whether a fibre is within the limits; error: of other neglected terms."""
         facts = measured.facts
-        return (facts.rung is not None and facts.cond <= self.limits.cond and measured.excess <= 1.0
-                and error <= max(self.limits.coupling, min(facts.rounding, self.limits.most_coupling)))
+        return (facts.rung is not None and measured.excess <= 1.0
+                and error <= max(self.limits.coupling, min(facts.rounding, self.limits.most_coupling))
+                and (facts.cond <= self.limits.cond or self._kept_above_poles(measured)))
+
+    def _kept_above_poles(self, measured: Schur) -> bool:
+        """Whether S exceeds what `Limits.cond` leaves of its bound in the bins that are kept, bin by bin."""
+        least = np.zeros_like(measured.band)
+        least[self._kept, 0] = measured.bound / self.limits.cond
+        return ask(measured.band, least, measured.bound, ABOVE, self._gauge.work).theta < 1.0
 
     def _window_holds(self, fibre: int) -> bool:
         """Whether a fibre is within the limits outside its windows, to second order in the coupling or with chains."""
