@@ -199,6 +199,35 @@ def test_the_flux_is_corrected_for_what_the_band_cuts_off():
     assert left < 0.4 * without.max()
 
 
+@pytest.mark.parametrize(("dim", "weak"), [(1e-6, slice(0, 4)), (1e-6, slice(4, 8)), (1e-6, slice(196, 200))])
+def test_bins_that_are_not_wanted_may_be_as_weak_as_they_are(dim, weak):
+    """Bins of which pixels know next to nothing, before those that are wanted, or behind: condition 1e13 and more.
+
+    Unless their light stands out: sums of poles leave some of it everywhere.
+    """
+    bundle, light, wanted = make_bundle(4, 200), np.ones(200), slice(20, 180)
+    light[weak] = dim
+    icov, half = bundle.normal.icov.copy(), bundle.normal.halfband
+    for k in range(-half, half + 1):
+        p = np.arange(max(0, -k), 200 - max(0, k))
+        icov[:, :, p, half + k] *= light[p] * light[p + k]
+    normal = replace(bundle.normal, icov=icov, weight=bundle.normal.weight * light, rhs=bundle.normal.rhs * light)
+    x = bundle.x / light
+    x[:, weak] *= 0.01
+    found = decorrelate(normal, x, (0, 4), ndiag=5, bins=wanted)
+    assert set(found.status.ravel()) == {int(Status.GOOD)}
+    assert (decorrelate(normal, 1e4 * x, (0, 4), ndiag=5, bins=wanted).status != Status.GOOD).all()
+    assert (decorrelate(normal, x, (0, 4), ndiag=5).status != Status.GOOD).all()
+    for i in range(4):
+        own = slice(200 * i, 200 * (i + 1))
+        values, vectors = np.linalg.eigh(np.linalg.inv(bundle.covariance[own, own]) * np.outer(light, light))
+        q = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+        assert values[-1] / np.abs(values[0]) > 1e12
+        ones, flux = q.sum(axis=1)[wanted], (q @ x[i])[wanted]
+        assert np.abs(found.flux[i] * ones - flux).max() <= 1e-8
+        np.testing.assert_allclose(found.ivar[i], ones**2, rtol=1e-9)
+
+
 def test_options_reach_the_wide_band():
     """Fewer neighbours and a narrower band than the defaults ask for leave more, and no more than they allow."""
     bundle = make_bundle(5, 100, wing=0.3)

@@ -206,13 +206,16 @@ def test_weights_of_masked_bins_excuse_no_coupling():
     limits = Limits()
     neighbours = Neighbours(make_bundle(2, 40).normal, np.ones((2, 40)), limits)
     first = neighbours._at_first(0)
-    assert not neighbours._holds(first._replace(facts=Facts(1.1 * limits.cond, 1e-6, 1e-3), excess=0.0), 0.0)
+
+    def holds(facts, error, bound=1.0):
+        neighbours._best[0] = first._replace(facts=facts, excess=0.0, bound=bound * first.bound)
+        return neighbours._holds(0, error)
+    assert not holds(Facts(1.1 * limits.cond, 1e-6, 1e-3), 0.0, 1e13)
     for cond in (1e5, 1e8, 9e11):
         facts = Facts(cond, 1e-6, 1e-3)
         most = max(limits.coupling, min(facts.rounding, limits.most_coupling))
         assert most <= 1e-7
-        for error, holds in ((0.99 * most, True), (1.01 * most, False)):
-            assert neighbours._holds(first._replace(facts=facts, excess=0.0), error) == holds
+        assert holds(facts, 0.99 * most) and not holds(facts, 1.01 * most)
 
 
 def test_a_question_about_weak_bins_leaves_the_band_as_it_is():

@@ -113,8 +113,10 @@ class _Bundle:
                       for i, alive in enumerate(self.alive, self._fibres[0])]
 
     def narrow(self, result: tuple[Array, Array, Array], bins: slice) -> list[int]:
-        """Decorrelate those fibres for which the narrow band holds into `result` (flux, ivar, resolution), in the wanted
-        bins; return them."""
+        """Decorrelate those fibres for which the narrow band holds into `result` (flux, ivar, resolution); return them.
+
+        bins: those that are wanted
+        """
         first = bins.indices(self.sides.shape[1])[0]
         neighbours = Neighbours(self.normal, self._x, self.options.limits, self._arena, bins)
         neighbours.prepare(self._fibres)

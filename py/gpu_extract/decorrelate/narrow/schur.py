@@ -20,12 +20,14 @@ import numpy as np
 from gpu_extract.data import Array, Normal
 from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow.coupling import Couplings, Share
-from gpu_extract.decorrelate.narrow.definite import ABOVE, FAR, Facts, ask
+from gpu_extract.decorrelate.narrow.definite import ABOVE, EPS, FAR, Facts, ask
 from gpu_extract.decorrelate.narrow.measure import Gauge, Schur, Wanted
 from gpu_extract.decorrelate.windows import find
 from gpu_extract.kernels.arena import Arena
 
 DECAY = 4.0       # of the truncated part from one of the bands to the next, measured: 3 to 8
+OF_POLES, LEFT = 6.0 * EPS, 5e-9   # sigma, that sums of poles leave of the largest x in all bins: up to so many times
+                                   # x and the root of S's bound (measured: 2 to 6 eps); and what they may leave
 OF_CHAINS = 12     # diagonals more than icov's of what is eliminated in chains beside windows
 WORST = 1e-5       # a spectrum of the scaled S that is not expected to be worse, for the quickest of the bounds
 
@@ -110,7 +112,7 @@ class Neighbours:
             self.prepare((fibre, fibre + 1))
         best = self._best[fibre]
         error = self._higher_orders(fibre, self._known(fibre, fibre) if best.windows else best.facts)
-        return best._replace(error=error + best.tail, holds=self._holds(best, error) and self._eliminated_tell(fibre))
+        return best._replace(error=error + best.tail, holds=self._holds(fibre, error) and self._eliminated_tell(fibre))
 
     def remainder(self, fibre: int, schur: Schur) -> Remainder:
         """The elements of a fibre's S beyond its band and windows."""
@@ -121,15 +123,19 @@ class Neighbours:
         return Remainder(around, [(first, first + len(block), window.start, window.exact) for (first, block), window
                                   in zip(schur.windows, found.windows, strict=True)])
 
-    def _holds(self, measured: Schur, error: float) -> bool:
-        """Whether a fibre is within the limits; error: of other neglected terms."""
-        facts = measured.facts
+    def _holds(self, fibre: int, error: float) -> bool:
+        """Whether the best of a fibre's bands is within the limits; error: of other neglected terms."""
+        measured, facts = self._best[fibre], self._best[fibre].facts
         return (facts.rung is not None and measured.excess <= 1.0
                 and error <= max(self.limits.coupling, min(facts.rounding, self.limits.most_coupling))
-                and (facts.cond <= self.limits.cond or self._kept_above_poles(measured)))
+                and (facts.cond <= self.limits.cond or self._kept_hold(fibre)))
 
-    def _kept_above_poles(self, measured: Schur) -> bool:
-        """Whether S exceeds what `Limits.cond` leaves of its bound in the bins that are kept, bin by bin."""
+    def _kept_hold(self, fibre: int) -> bool:
+        """Whether bins of a larger condition number than the limit do no harm to those that are kept: S of these
+        exceeds, bin by bin, what the limit leaves of its bound, and what poles make of the largest x is small."""
+        measured, largest = self._best[fibre], float(np.abs(self.couplings.spread[fibre]).max())
+        if OF_POLES * math.sqrt(measured.bound) * largest > LEFT:
+            return False
         least = np.zeros_like(measured.band)
         least[self._kept, 0] = measured.bound / self.limits.cond
         return ask(measured.band, least, measured.bound, ABOVE, self._gauge.work).theta < 1.0
@@ -137,14 +143,14 @@ class Neighbours:
     def _window_holds(self, fibre: int) -> bool:
         """Whether a fibre is within the limits outside its windows, to second order in the coupling or with chains."""
         if fibre in self._chained_too:
-            return self._holds(self._best[fibre], self._best[fibre].seam)
+            return self._holds(fibre, self._best[fibre].seam)
         near = [self._known(j, fibre).theta for j in self._near(fibre) if j != fibre]
         theta = self._known(fibre, fibre).theta * max(near) / 1.01
-        return theta <= self.limits.outside and self._holds(self._best[fibre], max(self._best[fibre].seam, theta))
+        return theta <= self.limits.outside and self._holds(fibre, max(self._best[fibre].seam, theta))
 
     def _chains_help(self, fibre: int) -> bool:
         """Whether a fibre with windows would hold but for the coupling, which the seam has, too."""
-        return self._holds(self._best[fibre], 0.0) and max(self._known(i, fibre).theta for i in self._near(fibre)) < 1.0
+        return self._holds(fibre, 0.0) and max(self._known(i, fibre).theta for i in self._near(fibre)) < 1.0
 
     def _has_windows(self, fibre: int) -> bool:
         """Whether a fibre has windows, and they hold as far as is known."""
