@@ -1,10 +1,11 @@
 """What does a whole frame cost, as a user runs it: the command with reading and writing, on several ranks?
 
-usage: frame.py [--ranks 2] [--nspec 500] [--repeat 3] [--smallest]
+usage: frame.py [--camera r] [--program dark] [--ranks 2] [--nspec 500] [--repeat 3] [--smallest]
 
-Runs `gpu_extract` on the simulated r frame under mpiexec (--ranks 1: without), best of the repeats with warm caches,
+Runs `gpu_extract` on a simulated frame under mpiexec (--ranks 1: without), best of the repeats with warm caches,
 and the same launcher on a program that only imports what gpu_extract does: the difference is what the frame costs.
-Prints the seconds, the stages of rank 0 and the peak memory of every rank (from /proc, while it runs).
+Prints the seconds, the stages of rank 0, the peak memory of every rank (from /proc, while it runs), and how many fibres
+took which path.
 """
 import argparse
 import json
@@ -15,6 +16,9 @@ import tempfile
 from pathlib import Path
 from threading import Event, Thread
 
+from astropy.io import fits
+
+from gpu_extract.data import Status
 from gpu_extract.perf import clock
 
 IMPORTS = ("import gpu_extract.run, gpu_extract.io.frame, gpu_extract.io.image, gpu_extract.io.psf; "
@@ -71,6 +75,8 @@ def timed(command: list[str]) -> tuple[float, dict[int, int]]:
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--camera", choices=("b", "r", "z"), default="r")
+    parser.add_argument("--program", choices=("dark", "bright"), default="dark")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--nspec", type=int, default=500)
     parser.add_argument("--repeat", type=int, default=3)
@@ -83,23 +89,27 @@ def main() -> int:
         print("skipped: no mpiexec; install the mpi extra")
         return 0
     launcher = [str(mpiexec), "-n", str(args.ranks)] if args.ranks > 1 else []
-    script = str(Path(__file__).resolve().parent.parent / "bin" / "gpu_extract")
+    programs = Path(__file__).resolve().parent.parent / "bin"
     with tempfile.TemporaryDirectory() as folder:
-        record = Path(folder) / "perf.json"
-        command = [*launcher, sys.executable, script, "-n", str(args.nspec), "-o", f"{folder}/frame.fits",
-                   "--perf", str(record)]
+        record, image = Path(folder) / "perf.json", f"{folder}/image.fits"
+        timed([sys.executable, str(programs / "gpu_simulate"), "--camera", args.camera, "--program", args.program,
+               "-n", str(args.nspec), "--truth-out", "none", "-o", image])
+        command = [*launcher, sys.executable, str(programs / "gpu_extract"), "-n", str(args.nspec), "-i", image, "-p",
+                   f"{folder}/image-psf.fits", "-o", f"{folder}/frame.fits", "--perf", str(record)]
         imports = [*launcher, sys.executable, "-c", IMPORTS.format(mpi=args.ranks > 1)]
         timed(command)
         pairs = [(timed(imports)[0], timed(command)) for _ in range(args.repeat)]
         idle = min(pair[0] for pair in pairs)
         whole, peaks = min((pair[1] for pair in pairs), key=lambda pair: pair[0])
-        stages = json.loads(record.read_text())
-    print(f"{args.nspec} fibres, {args.ranks} ranks: {whole:.2f} s; imports alone {idle:.2f} s; "
-          f"the frame costs {whole - idle:.2f} s")
+        stages, status = json.loads(record.read_text()), fits.getdata(f"{folder}/frame.fits", "STATUS")
+    print(f"{args.camera}, {args.program}, {args.nspec} fibres, {args.ranks} ranks: {whole:.2f} s; "
+          f"imports alone {idle:.2f} s; the frame costs {whole - idle:.2f} s")
     print("peak memory per process: " + ", ".join(f"{peak / 1e9:.2f} GB" for peak in sorted(peaks.values())))
     spans = stages["ranks"][0]["spans"] if "ranks" in stages else stages["spans"]
     top = [(name, seconds) for name, depth, _, seconds, *_ in spans if depth == 0]
     print("rank 0: " + ", ".join(f"{name} {seconds:.2f} s" for name, seconds in top))
+    counts = {state.name: int((status == state).any(axis=1).sum()) for state in Status}
+    print("fibres with bins that are " + ", ".join(f"{name}: {count}" for name, count in counts.items() if count))
     return 0
 
 
