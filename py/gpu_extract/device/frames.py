@@ -16,17 +16,24 @@ from gpu_extract.cpu_frame import CPU
 from gpu_extract.data import NOT_MEASURED, Array, Draft, Image, IntArray, PsfModel, Rows
 from gpu_extract.device.crew import Crew, Work
 from gpu_extract.device.cuda.seam import Device
-from gpu_extract.device.cuda.text import gradients
+from gpu_extract.device.cuda.text import gradients, passes
 from gpu_extract.device.device_banded import BandedCore
-from gpu_extract.device.flow import CoreMaker, Flow, Task, staged_type
+from gpu_extract.device.device_passes import noise_type, passes_of
+from gpu_extract.device.drafts import Drafts, Letters, pasts_by_cpu, windows_of
+from gpu_extract.device.flow import LAST, ONCE, CoreMaker, Flow, Task, staged_type
 from gpu_extract.device.geometry import bundle_geometry, cut_pieces, psf_tables
-from gpu_extract.device.memory import GIVEN_UP, UNSEEN, sizes_of
+from gpu_extract.device.memory import BEYOND, GIVEN_UP, UNSEEN, sizes_of
+from gpu_extract.device.pass_flow import PassFlow
 from gpu_extract.device.remedy import Lost, on_cpu, put
 from gpu_extract.errors import InternalError
 from gpu_extract.known import content_of, is_content
+from gpu_extract.passes import Past
+from gpu_extract.passes.crosstalk import Window
 from gpu_extract.perf.recorder import usable_cores
 from gpu_extract.plan import share
 from gpu_extract.seams import Comm, Recorder
+from gpu_extract.several.bundles import mark_rejected
+from gpu_extract.several.exchange import noise_of
 from gpu_extract.solve import TOLERANCE
 
 LARGE = 2       # large pieces of a rank's bundles: a recursion along wavelength takes as long for one fibre as for many
@@ -58,26 +65,31 @@ class _Warm:
 
 @dataclass(frozen=True)
 class _Frame:
-    """A frame under way. notes, models: by the first fibres of bundles; threads add those of their own bundles."""
+    """A frame under way. notes, models, rejected: by the first fibres of bundles; threads add those of their own bundles.
+    drafts: what the first of two passes has left."""
 
     flow: Flow
     image: Image
     job: Job
     mine: Sequence[int]
     rows: Rows
+    drafts: Drafts | None
     notes: dict[int, dict[str, float]] = field(default_factory=dict)
     models: dict[int, tuple[np.ndarray, tuple[int, int]]] = field(default_factory=dict)
+    rejected: dict[int, IntArray] = field(default_factory=dict)
 
     def put(self, _: int, part: Rows) -> None:
         """Take a bundle's rows from the CPU."""
         put(self.rows, part)
         self.notes.update({first: dict(facts) for first, facts in part.notes.items()})
         self.models.update(zip(part.notes, part.models, strict=False))
+        self.rejected.update(dict.fromkeys(part.notes, part.rejected))
 
     def made(self) -> Rows:
         """The rows, notes and models in the order of the bundles, whoever was done first."""
         return replace(self.rows, notes=dict(sorted(self.notes.items())),
-                       models=tuple(model for _, model in sorted(self.models.items(), key=lambda one: one[0])))
+                       models=tuple(model for _, model in sorted(self.models.items(), key=lambda one: one[0])),
+                       rejected=np.concatenate([NO_PIXELS, *(self.rejected[first] for first in sorted(self.rejected))]))
 
 
 class GpuFrames:
@@ -142,16 +154,18 @@ class GpuFrames:
              start: Draft | None = None) -> list[tuple[int, Rows]]:
         """This rank's rows of the frame, with a number that grows with them; their memory is theirs.
 
-        start: is for further passes, which are the CPU's
+        start: an extraction that starts from one is the CPU's
         """
-        if why := _unfit(job.psf, job.config, image.shape):
+        why = "starts from no draft" if start is not None else ""
+        if why := _unfit(job.psf, job.config, image.shape) or why:
             if why != self._told:       # of a night's frames the first one says it
                 self._told = why
                 self._warn(f"{self.name} {why}: this rank works on the CPU")
             return [(n, _all_on_cpu(rows)) for n, rows in self._cpu.rows(image, job, comm, recorder, start=start)]
         mine = tuple(share(len(job.plan.bundles), comm.rank, comm.size))
+        letters = Letters(comm)
         while mine and self._slots > 0:
-            rows = self._attempt(image, job, mine, recorder)
+            rows = self._attempt(image, job, mine, recorder, letters)
             if rows is not None:
                 return [(mine[0], rows)]
             self._shrink(len(mine))
@@ -159,17 +173,23 @@ class GpuFrames:
             self._warn(f"{self.name} has not enough free memory for one bundle: this rank works on the CPU")
         found: dict[int, Rows] = {}
         with recorder.span(LEFT), self._crew.nothing_left():
-            self._crew.add([partial(self._whole, image, job, n, found.__setitem__) for n in mine])
+            pasts: Mapping[int, Past] = {}
+            if job.config.passes > 1:       # a rank without bundles takes part as well
+                pasts = pasts_by_cpu(image, job, mine, _windows(image, job), letters, self._crew)
+            self._crew.add([partial(self._whole, image, job, n, pasts.get(n), found.__setitem__) for n in mine])
         return [(n, found[n]) for n in mine]
 
-    def _whole(self, image: Image, job: Job, number: int, take: Callable[[int, Rows], None]) -> None:
+    def _whole(self, image: Image, job: Job, number: int, past: Past | None, take: Callable[[int, Rows], None]) -> None:
         """A work of the crew: a bundle as the CPU makes it; take: called with its number and rows."""
-        take(number, on_cpu(image, job, number, self._crew))
+        take(number, on_cpu(image, job, number, self._crew, past))
 
-    def _attempt(self, image: Image, job: Job, mine: tuple[int, ...], recorder: Recorder) -> Rows | None:
+    def _attempt(self, image: Image, job: Job, mine: tuple[int, ...], recorder: Recorder,
+                 letters: Letters) -> Rows | None:
         """The rows, or None where the device's memory did not suffice; nothing holds on to it then."""
         try:
-            return self._take(self._flow_for(image, job, mine), image, job, mine, recorder)
+            flow = self._flow_for(image, job, mine, letters)
+            drafts = self._draft(flow, image, job, recorder, letters) if isinstance(flow, PassFlow) else None
+            return self._take(flow, image, job, mine, recorder, drafts)
         except Exception as error:
             if not self.device.is_out_of_memory(error):
                 self._warm = None       # what is still under way must not meet the next frame
@@ -178,20 +198,26 @@ class GpuFrames:
                 raise
             return None
 
-    def _flow_for(self, image: Image, job: Job, mine: tuple[int, ...]) -> Flow:
+    def _flow_for(self, image: Image, job: Job, mine: tuple[int, ...], letters: Letters) -> Flow:
         """The flow of the frame before, or a new one."""
         dtype = staged_type(image)
-        if self._warm is not None and self._warm.fits(job, mine, (dtype, image.shape)):
+        pixels = dtype, image.shape, None if job.noise is None else (noise_type(job.noise), job.noise.split)
+        if self._warm is not None and self._warm.fits(job, mine, pixels):
             return self._warm.flow
         self._warm = None       # the next one, with a PSF of its own, takes its memory from the pools again
         geometries = tuple(bundle_geometry(job, job.plan.bundles[n], image.shape) for n in mine)
         tables = psf_tables(job.psf, job.plan.extended)
-        sizes = sizes_of(job.psf.stamp, geometries, tables, dtypes=(dtype, job.dtype), model=job.config.model)
+        others = [] if letters.alone else [(n, bundle_geometry(job, bundle, image.shape))
+                                           for n, bundle in enumerate(job.plan.bundles) if n not in mine]
+        several = passes_of(job, mine, geometries, others)
+        sizes = sizes_of(job.psf.stamp, [*geometries, *(several.known if several else ())], tables,
+                         dtypes=(dtype, job.dtype), model=job.config.model, several=several is not None)
         pieces = cut_pieces(geometries, self._most or -(-len(mine) // LARGE))
         fibres = wanted((geometries[0].fibres[0], geometries[-1].fibres[1]), job.plan)
-        flow = Flow(self.device, Task(job, geometries, tables, sizes, fibres), pieces, slots=self._slots,
+        kind = Flow if several is None else PassFlow
+        flow = kind(self.device, Task(job, geometries, tables, sizes, fibres, mine, several), pieces, slots=self._slots,
                     make_core=self._core, warn=self._warn, crew=self._crew)
-        self._warm = _Warm(content_of(replace(job.psf, name="")), job.config, mine, (dtype, image.shape), flow)
+        self._warm = _Warm(content_of(replace(job.psf, name="")), job.config, mine, pixels, flow)
         return flow
 
     def _shrink(self, bundles: int) -> None:
@@ -204,20 +230,49 @@ class GpuFrames:
         else:
             self._slots = 1 if self._slots > 1 else 0
 
-    def _take(self, flow: Flow, image: Image, job: Job, mine: Sequence[int], recorder: Recorder) -> Rows:
-        """Queue the frame, then look at each bundle as its piece arrives, and have done what the device gave up."""
-        graphs = not self._watched
+    def _draft(self, flow: PassFlow, image: Image, job: Job, recorder: Recorder, letters: Letters) -> Drafts:
+        """The first of two passes, and its light to where it is needed."""
+        graphs, drafts = not self._watched, Drafts(flow, job)
         with recorder.span("queue"):
-            queued = flow.queue(image, recorder, graphs=graphs)
-            frame = _Frame(flow, image, job, mine, Rows(flow.task.fibres, models=(), notes={}, **queued))
+            flow.draft(image, noise_of(job), recorder, graphs=graphs)
         with self._crew.nothing_left():
             for p, piece in enumerate(flow.pieces):
                 with recorder.span("wait"):
                     told = flow.take(p)
                 with recorder.span("odd pixels"):
-                    odd = _odd_pixels(flow, image, job, piece.bundles, told["seen"])
-                if any(map(len, odd)):
-                    told = flow.again(p, odd, image, queued, recorder, graphs=graphs)
+                    drafts.odd.append(_odd_pixels(flow, image, job, piece.bundles, told["seen"]))
+                if any(map(len, drafts.odd[p])):
+                    told = flow.draft_again(p, drafts.odd[p], recorder, graphs=graphs)
+                for b, bundle in enumerate(piece.bundles):
+                    facts, _ = _facts(flow, told, (piece.shape.nfibre, b), bundle)
+                    fibres = job.plan.kept[slice(*flow.task.geometries[bundle].fibres)]
+                    if self._must_be_done_again(facts, fibres, ()):
+                        with recorder.span(LEFT):
+                            self._crew.add([partial(drafts.by_cpu, image, flow.task.mine[bundle], self._crew)])
+            with recorder.span(LEFT):
+                self._crew.finish()
+        with recorder.span("exchange"):
+            drafts.exchange(lambda: _windows(image, job), letters)
+        return drafts
+
+    def _take(self, flow: Flow, image: Image, job: Job, mine: Sequence[int], recorder: Recorder,
+              drafts: Drafts | None) -> Rows:
+        """Queue the frame, then look at each bundle as its piece arrives, and have done what the device gave up."""
+        graphs = not self._watched
+        with recorder.span("queue"):
+            queued = flow.queue(image, recorder, graphs=graphs, turn=LAST if drafts else ONCE)
+            frame = _Frame(flow, image, job, mine, Rows(flow.task.fibres, models=(), notes={}, **queued), drafts)
+        with self._crew.nothing_left():
+            for p, piece in enumerate(flow.pieces):
+                with recorder.span("wait"):
+                    told = flow.take(p)
+                if drafts:
+                    odd = drafts.odd[p]
+                else:
+                    with recorder.span("odd pixels"):
+                        odd = _odd_pixels(flow, image, job, piece.bundles, told["seen"])
+                    if any(map(len, odd)):
+                        told = flow.again(p, odd, queued, recorder, graphs=graphs)
                 works: list[Work] = []
                 for b in range(len(piece.bundles)):
                     with recorder.span("bundle"):
@@ -239,17 +294,28 @@ class GpuFrames:
         bundle, nfibre = flow.pieces[p].bundles[b], flow.pieces[p].shape.nfibre
         fibres, geometry = job.plan.bundles[frame.mine[bundle]], flow.task.geometries[bundle]
         facts, lost = _facts(flow, told, (nfibre, b), bundle)
-        if self._must_be_done_again(facts, job.plan.kept[slice(*fibres)], lost):
-            return [partial(self._whole, frame.image, job, frame.mine[bundle], frame.put)]
+        drafts, number = frame.drafts, frame.mine[bundle]
+        if (drafts and number in drafts.lights) or self._must_be_done_again(facts, job.plan.kept[slice(*fibres)], lost):
+            past = drafts.past(number) if drafts else None
+            return [partial(self._whole, frame.image, job, number, past, frame.put)]
         if flow.task.sizes.model:
             frame.models[fibres[0]] = _model(flow, told["model"][b], bundle)
         frame.notes[fibres[0]] = in_notes({**facts, **({"on_cpu": len(lost)} if lost else {})}, odd)
         own = slice(*(n - fibres[0] for n in wanted(fibres, job.plan)))
         corners = geometry.corners[0][own], geometry.corners[1][own]
+        rejected: IntArray = NO_PIXELS
+        if isinstance(flow, PassFlow):
+            rejected = frame.rejected[fibres[0]] = flow.rejected(told, (p, b))
+            frame.notes[fibres[0]] |= {"passes": job.config.passes, "rejected": len(rejected), "ran_away": 0,
+                                       "hopeless": int(told["looks"][b, passes.HOPELESS])}
         if lost:
-            left = Lost(rows, fibres, lost, flow.kept(p, b), odd, corners)
+            seen = flow.seen(p, b, ("root", "light")) if isinstance(flow, PassFlow) else {}
+            left = Lost(rows, fibres, lost, flow.kept(p, b), odd, corners, seen, rejected)
             return [partial(left.put, frame.image, job, self._crew)]
-        add_odd_bits(rows.mask[slice(*(n - rows.fibres[0] for n in wanted(fibres, job.plan)))], odd, corners, job)
+        mask = rows.mask[slice(*(n - rows.fibres[0] for n in wanted(fibres, job.plan)))]
+        add_odd_bits(mask, odd, corners, job)
+        if len(rejected):
+            mark_rejected(mask, rejected, corners, flow.task.job)      # which knows the shape of spots
         return []
 
     def _must_be_done_again(self, facts: Mapping[str, float], fibres: IntArray, lost: Sequence[int]) -> bool:
@@ -281,7 +347,8 @@ class GpuFrames:
 def _unfit(psf: PsfModel, config: ExtractConfig, shape: tuple[int, int] = (0, 0)) -> str:
     """Why such a frame is the CPU's, the same on all ranks; "" where a device does it. shape: of the image."""
     reasons = {"does not know the dense core": config.core == "dense",
-               f"makes one pass over an image, not {config.passes}": config.passes > 1,
+               f"makes one pass over an image or two, not {config.passes}": config.passes > 2,
+               "fits no background": config.background is not None and config.passes > 1,
                f"makes no tabulated spots, as {psf.name} has": psf.tabulated,
                f"takes images of up to {MOST_PIXELS} pixels a side, this one is {shape[0]} x {shape[1]}":
                    max(shape) > MOST_PIXELS}
@@ -307,15 +374,21 @@ def _facts(flow: Flow, told: Mapping[str, np.ndarray], place: tuple[int, int],
     nfibre, b = place
     shape, state = flow.task.geometries[bundle].shape, told["state"][b]
     counts = told["counts"][:, b * nfibre:(b + 1) * nfibre]
+    states = [state, *([told["tail_state"][b]] if "tail_state" in told else [])]
     unknown = dict.fromkeys(("ownband", "coupling", "cond", "selfcheck"), NOT_MEASURED)    # not made on the device
     notes = {"fibres": nfibre, **unknown, "iterations": int(state[gradients.DONE]),
-             "error": float(np.sqrt(state[gradients.NORM])), "halfband": shape.hw, "neighbours": shape.nd - 1,
-             "given_up": int(counts[UNSEEN].sum()),
+             "error": max(float(np.sqrt(one[gradients.NORM])) for one in states), "halfband": shape.hw,
+             "neighbours": shape.nd - 1, "given_up": int(counts[[UNSEEN, *range(BEYOND, len(counts))]].sum()),
              "floor": float(state[gradients.FLOOR])}
     return notes, [int(n) for n in np.nonzero(counts[GIVEN_UP])[0]]
 
 
+def _windows(image: Image, job: Job) -> list[Window]:
+    """The pixels of all bundles of a job."""
+    return windows_of([bundle_geometry(job, bundle, image.shape) for bundle in job.plan.bundles])
+
+
 def _model(flow: Flow, cut: np.ndarray, bundle: int) -> tuple[np.ndarray, tuple[int, int]]:
     """A copy of a bundle's model, and its first pixel on the CCD."""
-    ys, xs = flow.task.geometries[bundle].window
-    return cut[:ys.stop - ys.start, :xs.stop - xs.start].copy(), (ys.start, xs.start)
+    (ys, xs), (top, left) = flow.task.geometries[bundle].window, flow.task.geometries[bundle].cut[:2]
+    return cut[ys.start - top:ys.stop - top, xs.start - left:xs.stop - left].copy(), (ys.start, xs.start)

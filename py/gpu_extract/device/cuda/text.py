@@ -17,7 +17,8 @@ from gpu_extract.data import SpecMask, Status
 
 FOLDER = Path(__file__).with_name("text")
 HEADERS = ("lanes.h", "image.h", "recursions.h", "teams.h", "sweeps.h", "normal.h", "spots.h", "gradients.h",
-           "quality.h", "eliminate.h", "remainder.h", "measure.h", "poles.h", "assembly.h")
+           "quality.h", "eliminate.h", "remainder.h", "measure.h", "poles.h", "assembly.h", "passes.h", "smooth.h",
+           "tails.h")
 OPTIONS = "-std=c++17", "--fmad=false"            # of NVRTC
 WARP, TEAMS = 32, (16, 32, 64)                        # threads of a block of teams, and of a team
 AT_ONCE = 8       # such blocks on a multiprocessor: compilers that are not told spill one register for the sake of more
@@ -172,6 +173,6 @@ def _header(module: str) -> str:
     return (FOLDER / f"{module}.h").read_text(encoding="utf-8")
 
 
-assembly, eliminate, gradients, image, measure, normal, poles, quality, remainder, spots, sweeps = map(Header, (
-    "assembly", "eliminate", "gradients", "image", "measure", "normal", "poles", "quality", "remainder", "spots",
-    "sweeps"))
+(assembly, eliminate, gradients, image, measure, normal, passes, poles, quality, remainder, smooth, spots, sweeps,
+ tails) = map(Header, ("assembly", "eliminate", "gradients", "image", "measure", "normal", "passes", "poles", "quality",
+                       "remainder", "smooth", "spots", "sweeps", "tails"))
