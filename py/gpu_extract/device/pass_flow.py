@@ -28,6 +28,7 @@ from gpu_extract.device.device_passes import (
 from gpu_extract.device.flow import DRAFT, Flow, Table, Turn
 from gpu_extract.device.memory import Arrays
 from gpu_extract.errors import InternalError
+from gpu_extract.normal import cut_width
 from gpu_extract.passes.crosstalk import Piece
 from gpu_extract.passes.variance import ReadNoise
 from gpu_extract.seams import Recorder
@@ -183,8 +184,10 @@ class PassFlow(Flow):
         window, reach = window_of(geometry), window_of(geometry, far)
         corner = int(window[0]), int(window[1])
         tails = _cut(found["tails"][0], reach) if "tails" in found else np.zeros((0, 0), np.float32)
-        return Light(found["x"], _cut(found["models"][0], window), _cut(found["expected"][0], window), corner, tails,
-                     (int(reach[0]), int(reach[1])), NO_PIXELS)
+        model, expected = (np.zeros((int(window[2]), cut_width(int(window[3]))), np.float32) for _ in range(2))
+        for light, name in ((model, "models"), (expected, "expected")):
+            light[:, :window[3]] = _cut(found[name][0], window)
+        return Light(found["x"], model, expected, corner, tails, (int(reach[0]), int(reach[1])), NO_PIXELS)
 
     def rejected(self, told: Mapping[str, np.ndarray], place: tuple[int, int]) -> IntArray:
         """(n, 2) y and x of a bundle's rejected pixels, in order of rows, of what is told of its piece; place: (piece,

@@ -40,8 +40,7 @@ def make_cut(image: Image, y0: IntArray, x0: IntArray, stamp: tuple[int, int], a
     the right, because kernels read a spot's columns by fours and an image's by eights. arena: holds the pixels.
     """
     top, left, rows, columns = cut_window(y0, x0, stamp, image.shape)
-    width = columns + LANE
-    root, light = (arena or Arena()).take(2, rows, width + -width % VECTOR)
+    root, light = (arena or Arena()).take(2, rows, cut_width(columns))
     inside = max(top, 0), min(top + rows, image.shape[0]), max(left, 0), min(left + columns, image.shape[1])
     pixels = read_only(image.ivar), read_only(image.pix)
     seen = simd_cut.whiten_pixels(root, light, *pixels, inside, (inside[0] - top, inside[2] - left))
@@ -52,6 +51,11 @@ def cut_window(y0: IntArray, x0: IntArray, stamp: tuple[int, int], ccd: tuple[in
     """The pixels touched by spots at (y0, x0), those off the CCD too: first row and column, rows, columns."""
     (top, bottom), (left, right) = (_touched(low, size, n) for low, size, n in zip((y0, x0), stamp, ccd, strict=True))
     return top, left, bottom - top, right - left
+
+
+def cut_width(columns: int) -> int:
+    """Columns of a cut-out of so many that spots touch."""
+    return columns + LANE + -(columns + LANE) % VECTOR
 
 
 def _touched(first: IntArray, size: int, n: int) -> tuple[int, int]:
