@@ -338,8 +338,8 @@ def test_spots(cores: tuple[tuple[int, int, int], ...], tail: int, rows: int) ->
     single = white.astype(np.float32)
     scale, sums = np.full((fibres, NWAVE), np.nan), np.full((2, fibres, NWAVE), np.nan)
     run_lanes(spots.make.sized(*cores[0], *cores[1], tail, rows), fibres * places_of(NWAVE), 5,
-              (white, single, scale, sums, numbers, root, light, np.zeros(fibres, np.int32), y0, x0, cuts, *firsts, NFIBRE,
-               NX, NY, nseries, NWAVE, high, columns, fibres))
+              (white, single, scale, sums, numbers, root, light, np.zeros(fibres, np.int32), y0, x0, cuts, *firsts,
+               NFIBRE, NX, NY, nseries, NWAVE, high, columns, fibres))
     found, found_white = (unplaced(made, NWAVE) for made in (single, white))
     outside = clipped = 0
     for f, j in np.ndindex(fibres, NWAVE):

@@ -12,13 +12,14 @@ import numpy as np
 from gpu_extract.bundle import Job
 from gpu_extract.data import Image, IntArray, Light
 from gpu_extract.device.crew import Crew
-from gpu_extract.device.device_passes import Passes, window_of
 from gpu_extract.device.geometry import BundleGeometry
 from gpu_extract.device.pass_flow import PassFlow
+from gpu_extract.device.pass_plan import Passes, window_of
+from gpu_extract.device.told import LEFT, facts_of, is_cpus, odd_pixels
 from gpu_extract.passes import Past
 from gpu_extract.passes.crosstalk import Piece, Window, overlap
 from gpu_extract.perf.recorder import NULL
-from gpu_extract.seams import Comm
+from gpu_extract.seams import Comm, Recorder
 from gpu_extract.several.bundles import draft_bundle
 from gpu_extract.several.exchange import noise_of, of_all, pieces_of
 
@@ -63,12 +64,35 @@ class Drafts:
 
     flow: PassFlow
     job: Job
+    image: Image
+    crew: Crew
     lights: dict[int, Light] = field(default_factory=dict)
     odd: list[list[IntArray]] = field(default_factory=list)
 
-    def by_cpu(self, image: Image, number: int, crew: Crew) -> None:
+    def make(self, recorder: Recorder, warn: Callable[[str], None], *, graphs: bool) -> None:
+        """The first pass, of all bundles of the rank; warn: see GpuFrames; graphs: see Flow.queue."""
+        flow, job, crew = self.flow, self.job, self.crew
+        with recorder.span("queue"):
+            flow.draft(self.image, noise_of(job), recorder, graphs=graphs)
+        with crew.nothing_left():
+            for p, piece in enumerate(flow.pieces):
+                with recorder.span("wait"):
+                    told = flow.take(p)
+                with recorder.span("odd pixels"):
+                    self.odd.append(odd_pixels(flow, self.image, job, piece.bundles, told["seen"]))
+                if any(map(len, self.odd[p])):
+                    told = flow.draft_again(p, self.odd[p], recorder, graphs=graphs)
+                for b, bundle in enumerate(piece.bundles):
+                    facts, _ = facts_of(flow, told, (piece.shape.nfibre, b), bundle)
+                    if is_cpus(facts, job.plan.kept[slice(*flow.task.geometries[bundle].fibres)], (), warn):
+                        with recorder.span(LEFT):
+                            crew.add([partial(self._by_cpu, flow.task.mine[bundle])])
+            with recorder.span(LEFT):
+                crew.finish()
+
+    def _by_cpu(self, number: int) -> None:
         """A work of the crew: the draft of a bundle."""
-        self.lights[number] = _draft(image, self.job, number, crew)
+        self.lights[number] = _draft(self.image, self.job, number, self.crew)
 
     def light(self, number: int) -> Light:
         """Of a bundle of this rank."""
@@ -87,8 +111,8 @@ class Drafts:
                     if bundle in piece.bundles)
 
     def exchange(self, windows: Callable[[], Sequence[Window]], letters: Letters) -> None:
-        """The light of all bundles to where it is needed: what the CPU has made up to the device, that of other ranks as
-        well, and onto the pixels. windows: of all bundles of the job."""
+        """The light of all bundles to where it is needed: what the CPU has made up to the device, that of other ranks
+        too, and onto the pixels. windows: of all bundles of the job."""
         flow, mine = self.flow, self.flow.task.mine
         for number, light in sorted(self.lights.items()):
             flow.put(number, [Piece(light.model, light.corner)], [Piece(light.tails, light.tail_corner)])
@@ -105,8 +129,8 @@ class Drafts:
         is."""
         passes, mine = self.flow.passes, self.flow.task.mine
         far = [n for n in range(len(windows)) if n not in mine]
-        return {number: told_of(number, self.light(number), windows, far) if _tells(passes, number, windows, far) else []
-                for number in mine}
+        return {number: told_of(number, self.light(number), windows, far)
+                if _tells(passes, number, windows, far) else [] for number in mine}
 
 
 def _tells(passes: Passes, number: int, windows: Sequence[Window], others: Sequence[int]) -> bool:

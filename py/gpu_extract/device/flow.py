@@ -64,7 +64,7 @@ class Task:
     """What a rank has to do: bundles of a job, one after another, their geometry, the PSF's tables, sizes that fit all.
 
     fibres: (lo, hi), those of the bundles that are wanted
-    mine: numbers of the bundles in the job; passes: what several passes take (device_passes.Passes)
+    mine: numbers of the bundles in the job; passes: what several passes take (pass_plan.Passes)
     """
 
     job: Job
@@ -138,8 +138,8 @@ class Flow:
 
     def _plan(self, shape: PieceShape) -> dict[str, Any]:
         sizes = self.task.sizes
-        return {name: array for arrays in (input_arrays(shape, sizes), work_arrays(shape, sizes), piece_rows(shape, sizes),
-                                           self._told_of(shape)) for name, array in arrays.items()}
+        return {**input_arrays(shape, sizes), **work_arrays(shape, sizes), **piece_rows(shape, sizes),
+                **self._told_of(shape)}
 
     def _told_of(self, shape: PieceShape) -> Arrays:
         """What comes down of a piece beside its rows."""
@@ -218,7 +218,7 @@ class Flow:
         self._crew.each(copy, parts, COPIERS)
 
     def _queue_piece(self, n: int, recorder: Recorder, graphs: bool, turn: Turn = ONCE) -> None:
-        """All of a pass of a piece but for its rows' way down: step by step, or as a graph where it was queued before."""
+        """A pass of a piece but for its rows' way down: step by step, or as a graph where it was queued before."""
         stream, work, key = self._stream(n), partial(self._do_piece, n, recorder, turn), (n, turn)
         if key not in self._seen:
             self.device.get_ready(partial(self._do_piece, n, NULL, turn))
@@ -272,7 +272,8 @@ class Flow:
         return self._cores[n % len(self._streams), self.pieces[n].shape]
 
     def _compute(self, n: int, recorder: Recorder, turn: Turn) -> None:
-        job, steps = self.task.job, Steps(self.device, self._stream(n), self.pieces[n].shape, self.task.sizes, self._views[n])
+        job, shape = self.task.job, self.pieces[n].shape
+        steps = Steps(self.device, self._stream(n), shape, self.task.sizes, self._views[n])
         series, domain, basis, _ = (table.array for table in self._tables[:4])
         with recorder.device_span("pixels"):
             steps.pixels()

@@ -10,21 +10,22 @@ import numpy as np
 from gpu_extract.assemble import wanted
 from gpu_extract.backend import Backend
 from gpu_extract.bundle import Job, add_odd_bits
-from gpu_extract.checks.odd_pixels import NO_PIXELS, in_notes, may_be_odd
+from gpu_extract.checks.odd_pixels import NO_PIXELS, in_notes
 from gpu_extract.config import ExtractConfig
 from gpu_extract.cpu_frame import CPU
-from gpu_extract.data import NOT_MEASURED, Array, Draft, Image, IntArray, PsfModel, Rows
+from gpu_extract.data import Draft, Image, IntArray, PsfModel, Rows
 from gpu_extract.device.crew import Crew, Work
 from gpu_extract.device.cuda.seam import Device
-from gpu_extract.device.cuda.text import gradients, passes
+from gpu_extract.device.cuda.text import passes
 from gpu_extract.device.device_banded import BandedCore
-from gpu_extract.device.device_passes import noise_type, passes_of
 from gpu_extract.device.drafts import Drafts, Letters, pasts_by_cpu, windows_of
 from gpu_extract.device.flow import LAST, ONCE, CoreMaker, Flow, Task, staged_type
 from gpu_extract.device.geometry import bundle_geometry, cut_pieces, psf_tables
-from gpu_extract.device.memory import BEYOND, GIVEN_UP, UNSEEN, sizes_of
+from gpu_extract.device.memory import sizes_of
 from gpu_extract.device.pass_flow import PassFlow
+from gpu_extract.device.pass_plan import noise_type, passes_of
 from gpu_extract.device.remedy import Lost, on_cpu, put
+from gpu_extract.device.told import LEFT, facts_of, is_cpus, model_of, odd_pixels
 from gpu_extract.errors import InternalError
 from gpu_extract.known import content_of, is_content
 from gpu_extract.passes import Past
@@ -33,13 +34,10 @@ from gpu_extract.perf.recorder import usable_cores
 from gpu_extract.plan import share
 from gpu_extract.seams import Comm, Recorder
 from gpu_extract.several.bundles import mark_rejected
-from gpu_extract.several.exchange import noise_of
-from gpu_extract.solve import TOLERANCE
 
 LARGE = 2       # large pieces of a rank's bundles: a recursion along wavelength takes as long for one fibre as for many
 SLOTS = 4       # pieces in flight
 MOST_PIXELS = 32000      # rows or columns: kernels keep both in 16 bits, with the part of a spot that is off the CCD
-LEFT = "left to the CPU"         # the span in which a frame waits for what its device could not do
 
 
 @dataclass(frozen=True)
@@ -65,8 +63,10 @@ class _Warm:
 
 @dataclass(frozen=True)
 class _Frame:
-    """A frame under way. notes, models, rejected: by the first fibres of bundles; threads add those of their own bundles.
-    drafts: what the first of two passes has left."""
+    """A frame under way. drafts: what the first of two passes has left.
+
+    notes, models, rejected: by the first fibres of bundles; threads add those of their own bundles
+    """
 
     flow: Flow
     image: Image
@@ -232,25 +232,8 @@ class GpuFrames:
 
     def _draft(self, flow: PassFlow, image: Image, job: Job, recorder: Recorder, letters: Letters) -> Drafts:
         """The first of two passes, and its light to where it is needed."""
-        graphs, drafts = not self._watched, Drafts(flow, job)
-        with recorder.span("queue"):
-            flow.draft(image, noise_of(job), recorder, graphs=graphs)
-        with self._crew.nothing_left():
-            for p, piece in enumerate(flow.pieces):
-                with recorder.span("wait"):
-                    told = flow.take(p)
-                with recorder.span("odd pixels"):
-                    drafts.odd.append(_odd_pixels(flow, image, job, piece.bundles, told["seen"]))
-                if any(map(len, drafts.odd[p])):
-                    told = flow.draft_again(p, drafts.odd[p], recorder, graphs=graphs)
-                for b, bundle in enumerate(piece.bundles):
-                    facts, _ = _facts(flow, told, (piece.shape.nfibre, b), bundle)
-                    fibres = job.plan.kept[slice(*flow.task.geometries[bundle].fibres)]
-                    if self._must_be_done_again(facts, fibres, ()):
-                        with recorder.span(LEFT):
-                            self._crew.add([partial(drafts.by_cpu, image, flow.task.mine[bundle], self._crew)])
-            with recorder.span(LEFT):
-                self._crew.finish()
+        drafts = Drafts(flow, job, image, self._crew)
+        drafts.make(recorder, self._warn, graphs=not self._watched)
         with recorder.span("exchange"):
             drafts.exchange(lambda: _windows(image, job), letters)
         return drafts
@@ -270,7 +253,7 @@ class GpuFrames:
                     odd = drafts.odd[p]
                 else:
                     with recorder.span("odd pixels"):
-                        odd = _odd_pixels(flow, image, job, piece.bundles, told["seen"])
+                        odd = odd_pixels(flow, image, job, piece.bundles, told["seen"])
                     if any(map(len, odd)):
                         told = flow.again(p, odd, queued, recorder, graphs=graphs)
                 works: list[Work] = []
@@ -293,13 +276,13 @@ class GpuFrames:
         flow, job, rows, (p, b) = frame.flow, frame.job, frame.rows, place
         bundle, nfibre = flow.pieces[p].bundles[b], flow.pieces[p].shape.nfibre
         fibres, geometry = job.plan.bundles[frame.mine[bundle]], flow.task.geometries[bundle]
-        facts, lost = _facts(flow, told, (nfibre, b), bundle)
+        facts, lost = facts_of(flow, told, (nfibre, b), bundle)
         drafts, number = frame.drafts, frame.mine[bundle]
-        if (drafts and number in drafts.lights) or self._must_be_done_again(facts, job.plan.kept[slice(*fibres)], lost):
+        if (drafts and number in drafts.lights) or is_cpus(facts, job.plan.kept[slice(*fibres)], lost, self._warn):
             past = drafts.past(number) if drafts else None
             return [partial(self._whole, frame.image, job, number, past, frame.put)]
         if flow.task.sizes.model:
-            frame.models[fibres[0]] = _model(flow, told["model"][b], bundle)
+            frame.models[fibres[0]] = model_of(flow, told["model"][b], bundle)
         frame.notes[fibres[0]] = in_notes({**facts, **({"on_cpu": len(lost)} if lost else {})}, odd)
         own = slice(*(n - fibres[0] for n in wanted(fibres, job.plan)))
         corners = geometry.corners[0][own], geometry.corners[1][own]
@@ -317,18 +300,6 @@ class GpuFrames:
         if len(rejected):
             mark_rejected(mask, rejected, corners, flow.task.job)      # which knows the shape of spots
         return []
-
-    def _must_be_done_again(self, facts: Mapping[str, float], fibres: IntArray, lost: Sequence[int]) -> bool:
-        """Whether a bundle is the CPU's: it has bins to be given up, did not converge, or all its fibres were lost.
-
-        fibres: their numbers in the PSF; lost: those that the core gave up, within the bundle
-        """
-        if facts["given_up"]:
-            return True
-        if facts["error"] <= max(10 * TOLERANCE, 10 * facts["floor"]):
-            return len(lost) == len(fibres)
-        self._warn(f"fibres {fibres[0]} to {fibres[-1]} did not converge on the device: they are done on the CPU")
-        return True
 
     def watch(self, recorder: Recorder, *, ranges: bool = False) -> None:
         """Have the recorder look at the device from now on, step by step: nothing is replayed any more, since the steps
@@ -360,35 +331,6 @@ def _all_on_cpu(rows: Rows) -> Rows:
     return replace(rows, notes={first: {**facts, "on_cpu": facts["fibres"]} for first, facts in rows.notes.items()})
 
 
-def _odd_pixels(flow: Flow, image: Image, job: Job, bundles: Sequence[int], seen: Array) -> list[IntArray]:
-    """The odd pixels of a piece's bundles, (n, 2) y and x; seen: what the device has seen of each one's. The host looks
-    only where that leaves room for any. Raises InputError for illegal ones."""
-    columns = [flow.task.geometries[bundle].looked for bundle in bundles]
-    return [job.odd_in(image, place) if may_be_odd(image, place, job.most_ivar, values) else NO_PIXELS
-            for place, values in zip(columns, seen.tolist(), strict=True)]
-
-
-def _facts(flow: Flow, told: Mapping[str, np.ndarray], place: tuple[int, int],
-           bundle: int) -> tuple[dict[str, float], list[int]]:
-    """How a bundle was made, and which of its fibres the core gave up; place: (fibres in a bundle, its number)."""
-    nfibre, b = place
-    shape, state = flow.task.geometries[bundle].shape, told["state"][b]
-    counts = told["counts"][:, b * nfibre:(b + 1) * nfibre]
-    states = [state, *([told["tail_state"][b]] if "tail_state" in told else [])]
-    unknown = dict.fromkeys(("ownband", "coupling", "cond", "selfcheck"), NOT_MEASURED)    # not made on the device
-    notes = {"fibres": nfibre, **unknown, "iterations": int(state[gradients.DONE]),
-             "error": max(float(np.sqrt(one[gradients.NORM])) for one in states), "halfband": shape.hw,
-             "neighbours": shape.nd - 1, "given_up": int(counts[[UNSEEN, *range(BEYOND, len(counts))]].sum()),
-             "floor": float(state[gradients.FLOOR])}
-    return notes, [int(n) for n in np.nonzero(counts[GIVEN_UP])[0]]
-
-
 def _windows(image: Image, job: Job) -> list[Window]:
     """The pixels of all bundles of a job."""
     return windows_of([bundle_geometry(job, bundle, image.shape) for bundle in job.plan.bundles])
-
-
-def _model(flow: Flow, cut: np.ndarray, bundle: int) -> tuple[np.ndarray, tuple[int, int]]:
-    """A copy of a bundle's model, and its first pixel on the CCD."""
-    (ys, xs), (top, left) = flow.task.geometries[bundle].window, flow.task.geometries[bundle].cut[:2]
-    return cut[ys.start - top:ys.stop - top, xs.start - left:xs.stop - left].copy(), (ys.start, xs.start)

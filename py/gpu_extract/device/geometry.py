@@ -23,7 +23,8 @@ class BundleGeometry:
 
     fibres: (lo, hi); corners: (2, nfibre, nwave) int32, first pixel (y, x) of the spots on the CCD
     cut: (4,) int64, top, left, rows and columns of the pixels that they touch; shape: of a piece of this bundle alone
-    looked: the columns in which odd pixels are looked for; ccd: its rows and columns; reach: bins at which spots overlap
+    looked: the columns in which odd pixels are looked for; ccd: its rows and columns
+    reach: bins at which spots overlap
     """
 
     fibres: tuple[int, int]
@@ -72,7 +73,8 @@ def bundle_geometry(job: Job, fibres: tuple[int, int], ccd: tuple[int, int]) -> 
     nd, hw, _ = half_bands(both[0], both[1], psf.stamp, ccd)
     shape = PieceShape(1, fibres[1] - fibres[0], nd + 1, max(hw, 2), len(plan.extended), plan.inner.start,
                        plan.inner.stop, job.ndiag)
-    cut = _cut(both, psf.stamp, ccd) if job.config.passes == 1 else np.array(cut_window(both[0], both[1], psf.stamp, ccd))
+    once = job.config.passes == 1
+    cut = _cut(both, psf.stamp, ccd) if once else np.array(cut_window(both[0], both[1], psf.stamp, ccd))
     return BundleGeometry(fibres, both.astype(np.int32), cut, shape, columns(psf, range(*fibres), ccd[1]), ccd,
                           hw)
 

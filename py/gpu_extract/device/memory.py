@@ -89,7 +89,8 @@ def told_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
     pixels (image.look), model: (rows, columns)."""
     model = {"model": ((shape.bundles, *sizes.cut), np.float64)} if sizes.model else {}
     return {**model, "state": ((shape.bundles, gradients.STATE), np.float64),
-            "counts": ((3 if sizes.several else 2, shape.fibres), np.float64), "seen": ((shape.bundles, image.SEEN), np.float64)}
+            "counts": ((3 if sizes.several else 2, shape.fibres), np.float64),
+            "seen": ((shape.bundles, image.SEEN), np.float64)}
 
 
 def frame_arrays(rows: int, nwave: int, ndiag: int, dtype: Any) -> Arrays:

@@ -13,9 +13,10 @@ from gpu_extract.data import Image, IntArray, Light
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.seam import DeviceArray
 from gpu_extract.device.cuda.text import smooth
-from gpu_extract.device.device_passes import (
+from gpu_extract.device.flow import DRAFT, Flow, Table, Turn
+from gpu_extract.device.memory import Arrays
+from gpu_extract.device.pass_plan import (
     Passes,
-    PassSteps,
     frame_tables,
     known_arrays,
     noise_numbers,
@@ -25,8 +26,7 @@ from gpu_extract.device.device_passes import (
     told_of_passes,
     window_of,
 )
-from gpu_extract.device.flow import DRAFT, Flow, Table, Turn
-from gpu_extract.device.memory import Arrays
+from gpu_extract.device.pass_steps import PassSteps
 from gpu_extract.errors import InternalError
 from gpu_extract.normal import cut_width
 from gpu_extract.passes.crosstalk import Piece
@@ -193,7 +193,7 @@ class PassFlow(Flow):
         """(n, 2) y and x of a bundle's rejected pixels, in order of rows, of what is told of its piece; place: (piece,
         bundle of it)."""
         n, b = place
-        top, left, rows, columns = window_of(self.task.geometries[self.pieces[n].bundles[b]])
+        top, left, *_ = window_of(self.task.geometries[self.pieces[n].bundles[b]])
         words = told["packed"][b]
         column, word = np.nonzero(words)
         bits = np.unpackbits(words[column, word].astype("<u4").view(np.uint8).reshape(-1, 4), axis=1, bitorder="little")

@@ -132,8 +132,8 @@ def _add(light: Array, corner: tuple[int, int], psf: PsfModel, place: Place, str
 
 def sources_of(psf: PsfModel, tail: Tail, place: Place, corner: tuple[int, int],
                every: int) -> tuple[Array, Array, Array, Array]:
-    """Of spots, seen from CCD pixel `corner` in steps of so many pixels, each (nfibre, nwave): centre, scales squared and
-    first pixel along y and x; amplitude of the tail."""
+    """Of spots, seen from CCD pixel `corner` in steps of so many pixels, each (nfibre, nwave): centre, scales squared
+    and first pixel along y and x; amplitude of the tail."""
     centre = centres(psf, *place)
     origin = np.array(corner, dtype=float)[:, None, None]
     return ((centre - origin) / every, np.square(scales_of(tail, place)) * every**2,

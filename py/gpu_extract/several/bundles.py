@@ -210,7 +210,7 @@ def _without_background(done: _Pass) -> _Pass:
 
 
 def mark_rejected(mask: np.ndarray, rejected: IntArray, corners: tuple[IntArray, IntArray], job: Job) -> None:
-    """Mark in the mask of wanted bins those that have a rejected pixel in the core of their spot; corners: of all bins."""
+    """Mark in the mask of wanted bins those that have a rejected pixel in their spot's core; corners: of all bins."""
     high, wide = job.shape.core
     middle = job.psf.stamp[0] // 2 - high, job.psf.stamp[1] // 2 - wide
     y0, x0 = (first[:, job.plan.inner] + apart for first, apart in zip(corners, middle, strict=True))

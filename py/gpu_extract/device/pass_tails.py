@@ -1,4 +1,4 @@
-"""Tails of a piece's spots: what the kernels of text/tails.h are told, made once for a PSF. The rules are crosstalk's."""
+"""Tails of a piece's spots: what kernels of text/tails.h are told, made once for a PSF. The rules are crosstalk's."""
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,8 +32,8 @@ from gpu_extract.passes.crosstalk import (
 class Layer:
     """A part of all tails: from some sources, on some pixels, up to a distance.
 
-    every: pixels from node to node, 1: all of them; nodes: of a table; reach: pixels from a source; stamped: whether the
-        sources are spots, which have stamps
+    every: pixels from node to node, 1: all of them; nodes: of a table; reach: pixels from a source
+    stamped: whether the sources are spots, which have stamps
     parts: of a table: how much of the tail and of its smooth part beyond the stamp, and of that on it
     taps: sources that a bin adds to; count: most sources of a fibre
     """
@@ -70,13 +70,18 @@ class Tails:
     far: int
 
 
-def tails_of(job: Job, geometries: Sequence[BundleGeometry]) -> Tails | None:
-    """The tails of some bundles; None where there are none."""
+def reach_of(job: Job) -> int:
+    """Pixels beyond a bundle's that its tails reach."""
+    return 0 if job.psf.tail is None else math.ceil(job.config.tail_radius)
+
+
+def tails_of(job: Job, geometries: Sequence[BundleGeometry], known: Sequence[BundleGeometry]) -> Tails | None:
+    """The tails of some bundles; None where there are none. known: all whose tails are kept."""
     psf, radius, nwave = job.psf, job.config.tail_radius, len(job.plan.extended)
     if psf.tail is None or radius == 0:
         return None
-    far, near = math.ceil(radius), nearest(psf)
-    window = np.array([geometry.cut[2:] for geometry in geometries]).max(axis=0) + 2 * far
+    far, near = reach_of(job), nearest(psf)
+    window = np.array([geometry.cut[2:] for geometry in known]).max(axis=0) + 2 * far
     rough = Layer(ROUGH, FEW, radius, True, (1.0, 0.0, 0.0), 1, len(rough_of(((0, 1), job.plan.extended))[1]))
     if FADE * radius <= near:
         layers: tuple[Layer, ...] = (Layer(1, NODES, radius, True, (1.0, 0.0, 0.0), 1, nwave),)
