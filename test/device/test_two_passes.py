@@ -98,7 +98,7 @@ def test_as_on_the_cpu() -> None:
     assert ((frame.mask & np.uint32(SpecMask.COSMIC)) > 0).sum() > 20 and frame.notes["device"] == "simulated device"
 
 
-@pytest.mark.parametrize("settings", [{"psferr_in_ivar": True}, {"keep_cosmics": True}, {"psferr": 0.0}])
+@pytest.mark.parametrize("settings", [{"psferr_in_ivar": True}, {"keep_cosmics": True}, {"psferr": 0.3}])
 def test_settings(settings: dict[str, Any]) -> None:
     config = replace(CONFIG, **settings)
     frame, cpu = with_device(SimulatedDevice(), config=config), on_cpu(config)
