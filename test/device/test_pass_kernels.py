@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 from host_text import run_lanes
-from pieces import upload
 from simulated_device import SimulatedDevice
 
+from device.pieces import upload
 from gpu_extract.data import Normal
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.text import names, passes
