@@ -146,12 +146,10 @@ class PassFlow(Flow):
 
     def spread(self) -> None:
         """The light of all bundles that are known onto the pixels of this rank's; all drafts must have been taken."""
-        done, works = self.device.event(), [self._steps(n, self._aside).add_others for n in range(len(self.pieces))]
-        if not self._graphs:
-            self.device.get_ready(works[0])
+        done = self.device.event()
         with self.device.current(self._aside):
-            for work in works:
-                work()
+            for n in range(len(self.pieces)):
+                self._steps(n, self._aside).add_others()
         self.device.record(done, self._aside)
         for stream in self._streams:
             self.device.wait(stream, done)
