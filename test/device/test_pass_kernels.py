@@ -24,8 +24,8 @@ ERROR = 0.01
 
 
 def field(seed: int, hits: float) -> tuple[Cut, np.ndarray, np.ndarray, np.ndarray]:
-    """Pixels with bright and faint hits on the light of traces, masked pixels, the model of the light (below 0 here and
-    there), rows whose light it has, and which are known as outliers."""
+    """Pixels with bright and faint hits on the light of traces, streaks in all directions and broad light that no model
+    has, masked pixels; the model of the light, below 0 here and there; rows whose light it has; known outliers."""
     rng = np.random.default_rng(seed)
     x, y = np.arange(COLUMNS), np.arange(ROWS)[:, None]
     own = (200.0 * np.exp(-0.5 * ((x % 10 - 5) / 1.3) ** 2) * (1 + 3 * (y % 13 == 0)) - 3.0).astype(np.float32)
@@ -33,9 +33,17 @@ def field(seed: int, hits: float) -> tuple[Cut, np.ndarray, np.ndarray, np.ndarr
     pixels = own + rng.normal(0, 1, own.shape) / root
     struck = rng.random(own.shape) < hits
     pixels[struck] += (rng.uniform(1, 25, own.shape) / root)[struck]
+    for n in range(4):
+        v, u, height = rng.integers(6, ROWS - 6), rng.integers(6, COLUMNS - 6), rng.uniform(6, 20)
+        dy, dx = ((1, 0), (0, 1), (1, 1), (1, -1))[n]
+        for k in range(-3, 4):
+            pixels[v + k * dy, u + k * dx] += height * rng.uniform(0.5, 1.5) / root[v, u]
+        v, u = rng.integers(6, ROWS - 6), rng.integers(6, COLUMNS - 6)
+        broad = np.exp(-((y - v) ** 2 + (x - u) ** 2) / (2 * rng.uniform(0.7, 2.5) ** 2))
+        pixels += rng.uniform(6, 20) * broad / root[v, u]
     root[rng.random(own.shape) < 0.04] = 0.0
-    rows = np.stack([rng.integers(0, 4, COLUMNS), rng.integers(ROWS - 4, ROWS + 1, COLUMNS)])
-    known = (struck & (rng.random(own.shape) < 0.5)) | (rng.random(own.shape) < 0.01)
+    rows = np.stack([rng.integers(0, 15, COLUMNS), rng.integers(ROWS - 15, ROWS + 1, COLUMNS)])
+    known = (struck & (rng.random(own.shape) < 0.5)) | (rng.random(own.shape) < 0.05)
     return Cut(root, root * pixels, 0, 0), own, rows, known & (root > 0)
 
 
@@ -76,9 +84,10 @@ def looked(cases: list[tuple[Cut, np.ndarray, np.ndarray, np.ndarray]], step: in
 
 
 @pytest.mark.parametrize("step", [1, 7, -1])
-def test_outliers(step: int) -> None:
-    """Sixty fields of two densities of hits, one where the model is wrong; a bundle that is closed stays as it is."""
-    cases = [field(seed, hits) for seed in range(30) for hits in (0.003, 0.02)] + [field(99, 0.3)]
+def test_outliers(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fields of few hits and of more, where nothing is rejected; a bundle that is closed stays as it is."""
+    monkeypatch.setattr(outliers, "MOST", 0.06)       # so much light is in these small fields that no model has
+    cases = [field(seed, hits) for seed in range(150) for hits in (0.0, 0.01)]
     rejected, looks, gates = looked(cases, step)
     counts = {"kept": 0, "back": 0, "new": 0}
     for (cut, own, rows, known), found, state, gate in zip(cases, rejected, looks, gates, strict=True):
@@ -90,7 +99,7 @@ def test_outliers(step: int) -> None:
         assert state[passes.REJECTED] == chosen.sum() and set(gate) == {int(np.array_equal(chosen, known))}
         for name, which in (("kept", chosen & known), ("back", known & ~chosen), ("new", chosen & ~known)):
             counts[name] += int(which.sum())
-    assert min(counts.values()) > 50 and looks[:, passes.HOPELESS].sum() >= 1, counts
+    assert min(counts.values()) > 50 and 10 < looks[:, passes.HOPELESS].sum() < 290, counts
     closed, state, gates = looked(cases[:2], step, closed=(1,))
     np.testing.assert_array_equal(closed[0], rejected[0])
     np.testing.assert_array_equal(closed[1], cases[1][3].T)
@@ -157,6 +166,7 @@ def test_smooth() -> None:
     x = 40.0 + rng.normal(0, 3, (fibres, nwave)) + 30 * (np.arange(nwave) > 150)
     x[0, [30, 90]] += 900, 60
     x[3, 100] -= 200
+    x[3, 50:90] -= 90
     x[weight == 0] = 0.0
     noises = np.array([*[np.nan] * 4, 0.25])
     shape = PieceShape(2, NFIBRE, 2, hw, nwave, 0, nwave, 2)
