@@ -115,6 +115,14 @@ def test_a_bundle_is_solved_again_only_where_it_changed() -> None:
     np.testing.assert_array_equal(looks[:, passes.BEFORE], looks[:, passes.REJECTED])
 
 
+def test_a_bundle_without_hope() -> None:
+    """More stand out than a share of all good pixels, and by more than may be wrong than the same of the sure ones."""
+    looks, gate = np.zeros((4, passes.LOOKED)), np.array([0, 0, 0, 1], np.int32)
+    counts = np.array([(10, 5, 100, 50), (5, 5, 100, 50), (10, 2, 100, 50), (10, 5, 100, 50)], float)
+    run_lanes(passes.despair, 4, 1, (looks, gate, counts, 1, 0.06))
+    np.testing.assert_array_equal(looks[:, passes.HOPELESS], [1, 0, 0, 0])
+
+
 def test_rejected_pixels_in_bits() -> None:
     rows, columns = 75, 6
     rejected = (np.random.default_rng(0).random((2, columns, rows)) < 0.1).astype(np.int8) + np.int8(2)
