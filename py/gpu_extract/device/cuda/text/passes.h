@@ -154,9 +154,9 @@ LANE Neighbours neighbours(index b, const double *root, const double *light, con
 }
 
 // marks: of each pixel by itself; rejected: of the look before.
-BLOCK(128) void stand_out(index n, signed char *marks, const double *root, const double *light, const float *own,
-                          const index *numbers, const signed char *rejected, const int *gate, const int *ends,
-                          const double *limits, const index *cuts, index nfibre, index rows, index columns, index reach)
+BLOCK(32) void stand_out(index n, signed char *marks, const double *root, const double *light, const float *own,
+                         const index *numbers, const signed char *rejected, const int *gate, const int *ends,
+                         const double *limits, const index *cuts, index nfibre, index rows, index columns, index reach)
 {
     Spot mine(n, cuts, rows, columns);
     if (gate[mine.b * nfibre])
@@ -280,7 +280,7 @@ BLOCK(256) void strike(index n, double *root, double *light, const signed char *
 }
 
 // The light of a piece's bundles in single precision, as the pixels lie; of them the ones in `numbers`, see place_of.
-BLOCK(128) void shine(index n, float *light, const index *numbers, const int *near, const int *ranges, const float *single,
+BLOCK(256) void shine(index n, float *light, const index *numbers, const int *near, const int *ranges, const float *single,
                       const double *scale, const double *x, const int *y0, const int *x0, const index *cuts, index nfibre,
                       index nx, index ny, index nwave, index rows, index columns, index fibres)
 {

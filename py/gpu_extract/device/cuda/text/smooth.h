@@ -21,7 +21,7 @@ LANE double own_row(const double *icov, index f, int j, index nd, int hw, int en
 
 // blurred (2, fibres, nwave) = K x and K 1 of the bins that are seen and no line (lines: null: there are none yet), 0 at the
 // others.
-BLOCK(64) void blur(index n, double *blurred, const double *x, const signed char *lines, const double *sums,
+BLOCK(32) void blur(index n, double *blurred, const double *x, const signed char *lines, const double *sums,
                     const double *icov, index nd, index hw, index nwave, index bins)
 {
     index f = n / nwave, first = f * nwave;
