@@ -17,6 +17,7 @@ cases      b, r, z, dark, bright, usual defects, many (bench/cameras.py): cold, 
            against the CPU in bins that no flag calls weak. Processes beside the rest simulate these frames and extract
            them on the CPU, as many as there are cores; they are stopped while anything is timed. A fifth of the time
            is left to the rows behind
+passes     --passes 2: warm frames, and the differences of one bundle from the CPU's, which is made beside nothing
 speed      one CPU thread, on some bundles of the frame, while nothing else runs
 ranks      processes that share the device, with and without MPS
 command    gpu_extract --gpu on the embedded frame, the second of two runs                        (needs astropy)
@@ -99,11 +100,13 @@ WRONG = "cpu", "most", "bits"       # rows that say that a frame is wrong
 PLAIN = {"first": "first frame, kernels compiled or loaded", "second": "second frame, captured",
          "host stages": "host ms by stage", "steps": "warm frame step by step", "host steps": "host ms, step by step",
          "device stages": "device ms by stage, step by step, slots side by side", "h2d": "up", "d2h": "down",
-         "memory": "device memory", "kernels": "kernels one after the other", "check": "device check",
+         "memory": "device memory", "passes": "two passes",
+         "kernels": "kernels one after the other", "check": "device check",
          "ceilings": "measured ceilings"}
 ROWS: dict[str, tuple[Callable[[Bench], None], ...]] = {
     "check": (gpu_rows.check, gpu_rows.ceilings), "frame": (gpu_rows.frames,), "kernels": (gpu_rows.kernels,),
-    "bits": (gpu_rows.bits,), "cases": (gpu_rows.all_cases,), "speed": (gpu_rows.speed,),
+    "bits": (gpu_rows.bits,), "cases": (gpu_rows.all_cases,), "passes": (gpu_rows.two_passes,),
+    "speed": (gpu_rows.speed,),
     "ranks": (gpu_programs.ranks,), "command": (gpu_programs.command,), "files": (gpu_programs.files,)}
 
 

@@ -294,6 +294,25 @@ def one_case(bench: Bench, name: str) -> Found:
     return Found(name, median(seconds[2:]), left, len(cpu.flux), off)
 
 
+def two_passes(bench: Bench) -> None:
+    """Warm frames of two passes, and a bundle of one, with the pixels that stand out of it, against the CPU's."""
+    image, psf, config = bench.cases.given(bench.args.case)
+    config = replace(config, passes=2)
+    backend, few = bench.opened(), replace(config, nspec=min(25, config.nspec or 1))
+    try:
+        with bench.cases.quiet():
+            frame, seconds = timed(backend, (image, psf, config), 2 + min(bench.args.frames, 3))
+            cpu, found = extract(image, psf, few), extract(image, psf, few, backend=backend)
+    finally:
+        backend.close()
+    off = differences(found, cpu)
+    ours, theirs = (set(map(tuple, one.notes["rejected"].tolist())) for one in (found, cpu))
+    left = left_to_cpu(frame)
+    bench.report.say("passes", f"{of_frames(seconds[2:])}, {left} fibres left to the CPU; {in_words(off)}; "
+                               f"{len(theirs)} pixels rejected, {len(ours ^ theirs)} otherwise")
+    bench.report.wrong |= bool(off["masks"] or off["lost"])
+
+
 def in_words(off: dict[str, float]) -> str:
     """99.9 % and the largest of each."""
     each = ", ".join(f"{name} {off[f'{name} 99.9 %']:.1e} (most {off[name]:.1e})" for name in ("flux", "ivar", "R"))

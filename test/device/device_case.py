@@ -1,5 +1,6 @@
 """What the tests of the frame flow share: a small frame, and a device that is simulated."""
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -8,7 +9,7 @@ from simulated_device import SimulatedDevice
 
 from gpu_extract.bundle import Job, banded_part, clear_corners
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import Frame, Normal, Status
+from gpu_extract.data import Frame, Image, Normal, PsfModel, Status
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.device.device_banded import BandedCore
 from gpu_extract.device.frames import GpuFrames
@@ -26,6 +27,20 @@ def four_bundles() -> Any:
     made = simulate(SimConfig(camera="tiny", nspec=20, defects=Defects(masked_fraction=0.03)))
     made.image.pix[made.image.ivar == 0] = np.nan
     return made
+
+
+@cache
+def struck() -> tuple[Image, PsfModel]:
+    """Twenty fibres in four bundles; cosmics that no mask knows; read noise by pixel. In two bundles so much is struck
+    that nothing is rejected."""
+    made = simulate(SimConfig(camera="tiny", nspec=20, seed=3, variance="data", defects=Defects(hidden_cosmics=True)))
+    rng, pix = np.random.default_rng(1), made.image.pix.copy()
+    for _ in range(60):
+        y, x = (int(rng.integers(5, size - 8)) for size in pix.shape)
+        for k in range(int(rng.integers(1, 6))):
+            pix[y + k // 2, x + k] += rng.uniform(30, 3000)
+    variance = made.read_noise.astype(float) ** 2 + np.maximum(pix, 0.0)
+    return replace(made.image, pix=pix, ivar=np.where(made.image.ivar > 0, 1 / variance, 0).astype(pix.dtype)), made.psf
 
 
 @cache
@@ -93,3 +108,8 @@ class HostCore:
             for array in (out.flux, out.ivar, out.resolution):
                 array.data[fibre] = 0.0
             out.status.data[fibre] = Status.FAILED
+
+
+def host_core(job: Callable[[], Any], fails: tuple[int, ...] = ()) -> Any:
+    """A core of the CPU that gives up some fibres of each piece."""
+    return type("Core", (HostCore,), {"job": staticmethod(job), "part": staticmethod(banded_part), "fails": fails})

@@ -14,13 +14,17 @@ import pytest
 from simulated_device import SimulatedDevice
 
 from decorrelate.cases import make_bundle
-from device import test_teams, test_text_kernels
-from device.device_case import with_device
+from device import test_pass_kernels, test_teams, test_text_kernels
+from device.device_case import CONFIG, host_core, struck, with_device
 from device.pieces import decorrelate, shape_of
 from device.test_sweeps import test_gauge, test_preconditioner
+from gpu_extract.config import ExtractConfig
 from gpu_extract.device.cuda import lanes
 from gpu_extract.device.cuda.text import eliminate
 from gpu_extract.device.device_banded import BandedCore
+from gpu_extract.device.frames import GpuFrames
+from gpu_extract.run import extract, prepare
+from gpu_extract.simulate.troubles import with_tail
 
 INNER, NDIAG = slice(9, 52), 3
 
@@ -34,6 +38,11 @@ def digest(garbage: int, order: float) -> str:
     frame = with_device(SimulatedDevice(garbage=garbage, order=order))
     arrays = [getattr(result, name) for result in (found, frame) for name in ("flux", "ivar", "resolution", "status")]
     arrays += [frame.mask, frame.chi2pix, frame.pixmask_fraction, frame.model]
+    psf = with_tail(struck()[1], 0.0003)
+    twice = ExtractConfig(CONFIG.wavelength, tolerance=1e-4, passes=2, any_psf=True)
+    frame = extract(struck()[0], psf, twice, backend=GpuFrames(lambda: SimulatedDevice(garbage=garbage, order=order),
+                                                               core=host_core(lambda: prepare(psf, twice))))
+    arrays += [frame.flux, frame.ivar, frame.mask, frame.chi2pix, frame.notes["rejected"]]
     return sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
 
 
@@ -48,6 +57,12 @@ for half in (13, 29, 40):
     test_teams.test_as_one_thread(half)
     test_teams.test_definite(half, 1 - 1e-6)
     test_teams.test_poles(half, 5, 10.0, 17)
+with pytest.MonkeyPatch.context() as patched:
+    test_pass_kernels.test_outliers(7, patched)
+test_pass_kernels.test_rejected_pixels_in_bits()
+test_pass_kernels.test_smooth()
+for dtype in (np.float32, np.float64, None):
+    test_pass_kernels.test_weights(dtype)
 for most, hw in (((9, 12), 4), ((3, 5), 6)):
     with pytest.MonkeyPatch.context() as patched:
         test_text_kernels.test_couple(7, hw, most, patched)

@@ -323,6 +323,15 @@ def test_left_to_the_cpu() -> None:
     assert left_to_cpu(SimpleNamespace(notes={"bundles": {0: {"on_cpu": 2}, 5: {}, 10: {"on_cpu": 1}}})) == 3
 
 
+def test_two_passes(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    found = anew(bench)
+    gpu_rows.two_passes(found)
+    said = found.report.rows["passes"]
+    assert re.search(r"0 fibres left to the CPU; flux .*masks equal; \d+ pixels rejected, 0 otherwise", said)
+    assert not found.report.wrong
+    capsys.readouterr()
+
+
 def test_speed(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     found = anew(bench)
     gpu_rows.speed(found)

@@ -11,7 +11,17 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from device_case import CONFIG, HostCore, four_bundles, on_cpu, on_device, small_job, with_device
+from device_case import (
+    CONFIG,
+    HostCore,
+    four_bundles,
+    host_core,
+    on_cpu,
+    on_device,
+    small_job,
+    struck,
+    with_device,
+)
 from simulated_device import SimulatedDevice
 
 from extraction import assert_same_bits, in_sigma, relative
@@ -32,6 +42,7 @@ from gpu_extract.perf.recorder import NULL, Recorder
 from gpu_extract.quality import mask_bits
 from gpu_extract.ranks.comm import SERIAL
 from gpu_extract.run import extract, prepare
+from gpu_extract.simulate.troubles import with_tail
 from gpu_extract.spots.tables import tabulated
 
 
@@ -240,7 +251,8 @@ def test_frames_that_are_not_replayed() -> None:
 
 @pytest.mark.parametrize("change, why", [
     ({"core": "dense", "wavelength": (6012.0, 6020.0, 0.8)}, "does not know the dense core"),
-    ({"passes": 2}, "makes one pass over an image, not 2")])
+    ({"passes": 3}, "makes one pass over an image or two, not 3"),
+    ({"passes": 2, "background": 1}, "fits no background")])
 def test_what_no_device_does_is_the_cpus(change: dict[str, Any], why: str) -> None:
     """One line says so, and the header: every fibre is the CPU's. Its kernels are asked for, none of the device's."""
     warnings: list[str] = []
@@ -266,12 +278,14 @@ def test_what_the_cpu_is_asked_for_where_it_does_the_work() -> None:
             asked.append(start)
             return []
 
-    case, again, start = four_bundles(), replace(CONFIG, passes=2), cast(Draft, object())
+    case, again, start = four_bundles(), replace(CONFIG, passes=3), cast(Draft, object())
     backend = GpuFrames(SimulatedDevice, cpu=Asked())
     assert not backend.get_ready(case.psf, CONFIG, SERIAL, NULL) and asked == []
     assert backend.get_ready(case.psf, again, SERIAL, NULL) and asked == [again]
     assert backend.rows(case.image, replace(small_job(), config=again), SERIAL, NULL, start=start) == []
     assert asked == [again, start]
+    assert backend.rows(case.image, small_job(), SERIAL, NULL, start=start) == []
+    assert asked[2:] == [start]
 
 
 def test_tabulated_spots_are_the_cpus() -> None:
@@ -485,6 +499,11 @@ def test_every_kernel_was_launched() -> None:
         stored = Image(image.pix.astype(dtype), image.ivar.astype(dtype))
         with_device(device, core=HostCore, image=stored, dtype=np.dtype(dtype))
     with_device(device)
+    image, psf = struck()[0], with_tail(struck()[1], 0.0003)
+    twice = ExtractConfig(CONFIG.wavelength, tolerance=1e-4, passes=2, any_psf=True)
+    for dtype in (np.float32, np.float64):      # of the read noise
+        extract(replace(image, noise=np.asarray(image.noise, dtype)), psf, twice, backend=GpuFrames(
+            lambda: device, core=host_core(lambda: prepare(psf, twice))))
     names = {kernel.name for kernel in all_kernels()}
     assert names - device.launched == {"measure.leave"}      # of broad PSFs
 

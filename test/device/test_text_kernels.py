@@ -80,7 +80,8 @@ def test_couple(step: int, hw: int, most: tuple[int, int], monkeypatch: pytest.M
     scale = 0.5 + np.random.default_rng(2).random(y0.shape)
     icov, wanted = np.full((2 * NFIBRE, nd, 2 * hw + 1, nwave), np.nan), np.zeros((2 * NFIBRE, nd, 2 * hw + 1, nwave))
     run_lanes(normal.couple.sized(*couple_numbers(hw, NY)), 2 * NFIBRE * places_of(nwave) * nd * parts, step,
-              (icov, placed(white), scale, y0, x0, NFIBRE, NX, NY, nd, hw, nwave, parts))
+              (icov, placed(white), scale, np.zeros(2 * NFIBRE, np.int32), y0, x0, NFIBRE, NX, NY, nd, hw, nwave,
+               parts))
     for f, d, j, k in pairs_of(range(2 * NFIBRE), range(nd), range(nwave), range(-hw, hw + 1)):
         if f % NFIBRE + d < NFIBRE and 0 <= j + k < nwave:
             there = {(y, x): white[f + d, p, j + k] for y, x, p in pixels_of(y0, x0, f + d, j + k)}
@@ -337,8 +338,8 @@ def test_spots(cores: tuple[tuple[int, int, int], ...], tail: int, rows: int) ->
     single = white.astype(np.float32)
     scale, sums = np.full((fibres, NWAVE), np.nan), np.full((2, fibres, NWAVE), np.nan)
     run_lanes(spots.make.sized(*cores[0], *cores[1], tail, rows), fibres * places_of(NWAVE), 5,
-              (white, single, scale, sums, numbers, root, light, y0, x0, cuts, *firsts, NFIBRE, NX, NY, nseries, NWAVE,
-               high, columns, fibres))
+              (white, single, scale, sums, numbers, root, light, np.zeros(fibres, np.int32), y0, x0, cuts, *firsts,
+               NFIBRE, NX, NY, nseries, NWAVE, high, columns, fibres))
     found, found_white = (unplaced(made, NWAVE) for made in (single, white))
     outside = clipped = 0
     for f, j in np.ndindex(fibres, NWAVE):

@@ -8,11 +8,11 @@ after piece without a wait; the host then takes the pieces in order, while later
 What is the same in every frame, all of a piece but for the rows that go down, is captured as a graph in the second
 frame and replayed from then on. In the first one it is queued step by step, so that everything is compiled and loaded.
 """
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from gpu_extract.device.cuda.seam import Device, DeviceArray, Empty
 from gpu_extract.device.geometry import BundleGeometry, Piece, PsfTables
 from gpu_extract.device.landing import landings
 from gpu_extract.device.memory import (
+    Arrays,
     Room,
     Sizes,
     Slot,
@@ -63,6 +64,7 @@ class Task:
     """What a rank has to do: bundles of a job, one after another, their geometry, the PSF's tables, sizes that fit all.
 
     fibres: (lo, hi), those of the bundles that are wanted
+    mine: numbers of the bundles in the job; passes: what several passes take (pass_plan.Passes)
     """
 
     job: Job
@@ -70,6 +72,18 @@ class Task:
     tables: PsfTables
     sizes: Sizes
     fibres: tuple[int, int]
+    mine: tuple[int, ...] = ()
+    passes: Any = None
+
+
+class Turn(NamedTuple):
+    """A pass over a frame: the first of several weighs by the read noise alone, the last one makes spectra."""
+
+    first: bool = True
+    last: bool = True
+
+
+ONCE, DRAFT, LAST = Turn(), Turn(last=False), Turn(first=False)
 
 
 class Flow:
@@ -93,28 +107,28 @@ class Flow:
             for shape in sorted(shapes, key=lambda shape: -shape.bundles):
                 self._cores[s, shape] = make_core(device, shape, room=room.again())
         self._aside, tables_there = device.stream(), device.event()
-        self._seen: set[int] = set()
-        self._graphs: dict[int, Any] | None = {}
+        self._seen: set[tuple[int, Turn]] = set()
+        self._graphs: dict[tuple[int, Turn], Any] | None = {}
         tables, wave = task.tables, task.job.plan.wave
         step = np.gradient(wave)
-        self._tables = [_Table(device, array) for array in (
+        self._tables = [Table(device, array) for array in (
             tables.series, tables.domain, tables.basis, np.stack([step, step**2]))]
         self._staged = [device.pinned(*input_arrays(p.shape, task.sizes)["pixels"]) for p in pieces]
-        self._told = [{name: device.pinned(*array) for name, array in told_arrays(p.shape, task.sizes).items()}
-                      for p in pieces]
+        self._told = [{name: device.pinned(*array) for name, array in self._told_of(p.shape).items()} for p in pieces]
         self._ready = [device.event() for _ in pieces]
         self._landings = landings(task.job.plan, task.fibres, [[task.geometries[b].fibres for b in p.bundles]
                                                                for p in pieces])
         self._rows = frame_arrays(task.fibres[1] - task.fibres[0], len(wave), task.job.ndiag, task.sizes.kept)
-        self._kept = {name: device.empty(*array) for name, array in
-                      kept_arrays(sum(p.shape.fibres for p in pieces), len(wave)).items()}
-        self._views, first = [], 0
+        self._kept = {name: device.empty(*array) for name, array in self._kept_of(
+            sum(p.shape.fibres for p in pieces)).items()}
+        self._views, first, more = [], 0, self._more()
         for n, piece in enumerate(pieces):
             views = memory[n % count].views(piece.shape, plans[piece.shape])
             kept = {name: array.part(first, first + piece.shape.fibres) for name, array in self._kept.items()}
-            fixed = {name: _Table(device, values) for name, values in self._fixed(n).items()}
+            fixed = {name: Table(device, values) for name, values in self._fixed(n).items()}
             self._tables += fixed.values()
-            self._views.append(SimpleNamespace(**vars(views), **kept, **{name: t.array for name, t in fixed.items()}))
+            self._views.append(SimpleNamespace(**{**vars(views), **kept, **{name: t.array for name, t in fixed.items()},
+                                                  **more[n]}))
             first += piece.shape.fibres
         for table in self._tables:
             device.upload(table.staged, table.array, self._aside)
@@ -123,8 +137,21 @@ class Flow:
             device.wait(stream, tables_there)
 
     def _plan(self, shape: PieceShape) -> dict[str, Any]:
-        return {name: array for arrays in (input_arrays, work_arrays, piece_rows, told_arrays)
-                for name, array in arrays(shape, self.task.sizes).items()}
+        sizes = self.task.sizes
+        return {**input_arrays(shape, sizes), **work_arrays(shape, sizes), **piece_rows(shape, sizes),
+                **self._told_of(shape)}
+
+    def _told_of(self, shape: PieceShape) -> Arrays:
+        """What comes down of a piece beside its rows."""
+        return told_arrays(shape, self.task.sizes)
+
+    def _kept_of(self, fibres: int) -> Arrays:
+        """What stays on the device until the next frame, of so many fibres."""
+        return kept_arrays(fibres, len(self.task.job.plan.wave))
+
+    def _more(self) -> list[dict[str, Any]]:
+        """What else the steps of each piece ask for, by name."""
+        return [{} for _ in self.pieces]
 
     def _fixed(self, n: int) -> dict[str, np.ndarray]:
         """What is the same in every frame: cut-outs, where they lie in what comes up, each bundle's first fibre, first
@@ -136,9 +163,11 @@ class Flow:
         return {"cuts": cuts, "places": places, "starts": starts, "y0": y0, "x0": x0,
                 "targets": self._landings[n].places}
 
-    def queue(self, image: Image, recorder: Recorder, *, graphs: bool = True) -> dict[str, np.ndarray]:
+    def queue(self, image: Image, recorder: Recorder, *, graphs: bool = True,
+              turn: Turn = ONCE) -> dict[str, np.ndarray]:
         """Queue a whole frame; all pieces of the one before must have been taken.
 
+        turn: the last pass, for which the pixels are there already where it is not the first
         graphs: False: nothing is replayed, since a recorder watches the device's steps
         Returns the frame's rows, by the names of data.Rows, in pinned memory that is theirs alone; a piece's are there
         when it was taken.
@@ -147,23 +176,28 @@ class Flow:
         block = self.device.pinned((size,), np.uint8)
         rows = {name: np.ndarray(*array, block, places[name]) for name, array in self._rows.items()}
         for n in range(len(self.pieces)):
-            with recorder.span("stage"):
-                self._stage(n, image)
-            self._queue_piece(n, image, recorder, graphs)
+            if turn.first:
+                with recorder.span("stage"):
+                    self._stage(n, image)
+            self._queue_piece(n, recorder, graphs, turn)
             self._queue_rows(n, rows, recorder)
         return rows
 
-    def again(self, n: int, odd: Sequence[IntArray], image: Image, rows: dict[str, np.ndarray], recorder: Recorder, *,
+    def again(self, n: int, odd: Sequence[IntArray], rows: dict[str, np.ndarray], recorder: Recorder, *,
               graphs: bool) -> dict[str, np.ndarray]:
         """Piece n once more, which was taken, without the odd pixels of its bundles, (n, 2) y and x: what is told of it
         then. rows: from `queue`; the other arguments are those of it."""
+        self._mask(n, odd)
+        self._queue_piece(n, recorder, graphs)
+        self._queue_rows(n, rows, recorder)
+        return self.take(n)
+
+    def _mask(self, n: int, odd: Sequence[IntArray]) -> None:
+        """Odd pixels of a piece's bundles, in the memory from which they come up."""
         for b, bundle in enumerate(self.pieces[n].bundles):
             left = self.task.geometries[bundle].staged.start
             pix, ivar = self._planes(n, b)
             mask_pixels(pix, ivar, odd[b], (0, left))
-        self._queue_piece(n, image, recorder, graphs)
-        self._queue_rows(n, rows, recorder)
-        return self.take(n)
 
     def _planes(self, n: int, b: int) -> tuple[np.ndarray, np.ndarray]:
         """Pixels and ivar of bundle b of piece n, (rows, columns), in the memory from which they come up."""
@@ -183,36 +217,43 @@ class Flow:
                       for place, source in zip(self._planes(n, b), (image.pix, image.ivar), strict=True)]
         self._crew.each(copy, parts, COPIERS)
 
-    def _queue_piece(self, n: int, image: Image, recorder: Recorder, graphs: bool) -> None:
-        """All of a piece but for its rows' way down: step by step, or as a graph where it was queued before."""
-        stream, work = self._stream(n), partial(self._do_piece, n, recorder)
-        if n not in self._seen:
-            self.device.get_ready(partial(self._do_piece, n, NULL))
-        if not graphs or self._graphs is None or n not in self._seen:
-            self._seen.add(n)
+    def _queue_piece(self, n: int, recorder: Recorder, graphs: bool, turn: Turn = ONCE) -> None:
+        """A pass of a piece but for its rows' way down: step by step, or as a graph where it was queued before."""
+        stream, work, key = self._stream(n), partial(self._do_piece, n, recorder, turn), (n, turn)
+        if key not in self._seen:
+            self.device.get_ready(partial(self._do_piece, n, NULL, turn))
+        if not graphs or self._graphs is None or key not in self._seen:
+            self._seen.add(key)
             work()
             return
-        if n not in self._graphs:
+        if key not in self._graphs:
             try:
-                self._graphs[n] = self.device.capture(work, stream)
+                self._graphs[key] = self.device.capture(work, stream)
             except Exception as error:      # an error that has another cause comes again
                 self._graphs = None
                 self._warn(f"{self.device.name} does not capture graphs, its kernels are launched one by one: "
                            f"{type(error).__name__}: {' '.join(str(error).split())}")
                 work()
                 return
-        self.device.replay(self._graphs[n], stream)
+        self.device.replay(self._graphs[key], stream)
 
-    def _do_piece(self, n: int, recorder: Recorder) -> None:
+    def _do_piece(self, n: int, recorder: Recorder, turn: Turn) -> None:
         """The pixels come up, the piece is worked on, and what is told of it goes down."""
         device, views, stream = self.device, self._views[n], self._stream(n)
         with device.current(stream):
-            with recorder.copy(TO_DEVICE, self._staged[n].nbytes):
-                device.upload(self._staged[n], views.pixels, stream)
-            self._compute(n, Steps(device, stream, self.pieces[n].shape, self.task.sizes, views), recorder)
-            with recorder.copy(TO_HOST, sum(array.nbytes for array in self._told[n].values())):
-                for name, array in self._told[n].items():
+            uploads = self._uploads(n)
+            with recorder.copy(TO_DEVICE, sum(array.nbytes for array, _ in uploads)):
+                for array, target in uploads:
+                    device.upload(array, target, stream)
+            self._compute(n, recorder, turn)
+            told = {name: array for name, array in self._told[n].items() if turn.last or name != "model"}
+            with recorder.copy(TO_HOST, sum(array.nbytes for array in told.values())):
+                for name, array in told.items():
                     device.download(getattr(views, name), array, stream)
+
+    def _uploads(self, n: int) -> list[tuple[np.ndarray, DeviceArray]]:
+        """What comes up of a piece, and where."""
+        return [(self._staged[n], self._views[n].pixels)]
 
     def _queue_rows(self, n: int, rows: dict[str, np.ndarray], recorder: Recorder) -> None:
         """A piece's rows to their place in the frame, whose memory is another one for every frame."""
@@ -230,9 +271,10 @@ class Flow:
     def _core(self, n: int) -> Core:
         return self._cores[n % len(self._streams), self.pieces[n].shape]
 
-    def _compute(self, n: int, steps: Steps, recorder: Recorder) -> None:
-        job, views = self.task.job, self._views[n]
-        series, domain, basis, widths = (table.array for table in self._tables[:4])
+    def _compute(self, n: int, recorder: Recorder, turn: Turn) -> None:
+        job, shape = self.task.job, self.pieces[n].shape
+        steps = Steps(self.device, self._stream(n), shape, self.task.sizes, self._views[n])
+        series, domain, basis, _ = (table.array for table in self._tables[:4])
         with recorder.device_span("pixels"):
             steps.pixels()
         with recorder.device_span("spots"):
@@ -241,13 +283,18 @@ class Flow:
             steps.normal(job.config.regularize)
         with recorder.device_span("solve"):
             steps.solve()
+        self._conclude(n, steps, recorder, job.psferr)
+
+    def _conclude(self, n: int, steps: Steps, recorder: Recorder, psferr: float) -> None:
+        """From x to the rows of the frame."""
+        views, widths = self._views[n], self._tables[3].array
         with recorder.device_span("decorrelate"):
             weight = views.sums.part(0, 1).seen_as(views.x.shape, np.float64)
             self._core(n).run(PieceNormal(views.icov, weight, views.x),
                               PieceOut(views.flux, views.ivar, views.resolution, views.status), steps.stream,
                               recorder)
         with recorder.device_span("judge"):
-            steps.quality(job.psferr)
+            steps.quality(psferr)
         with recorder.device_span("assemble"):
             steps.assemble(widths)
 
@@ -258,9 +305,14 @@ class Flow:
 
     def kept(self, n: int, b: int) -> dict[str, np.ndarray]:
         """What the device has kept of bundle b of piece n, as memory.kept_arrays; waits for it."""
-        nfibre, there, found = self.pieces[n].shape.nfibre, self.device.event(), {}
-        for name in self._kept:
-            source = getattr(self._views[n], name).part(b * nfibre, (b + 1) * nfibre)
+        nfibre = self.pieces[n].shape.nfibre
+        return self._fetch({name: getattr(self._views[n], name).part(b * nfibre, (b + 1) * nfibre)
+                            for name in self._kept})
+
+    def _fetch(self, arrays: Mapping[str, DeviceArray]) -> dict[str, np.ndarray]:
+        """Arrays of the device, by name, on the host; waits for them, beside what is queued."""
+        there, found = self.device.event(), {}
+        for name, source in arrays.items():
             found[name] = self.device.pinned(source.shape, source.dtype)
             self.device.download(source, found[name], self._aside)
         self.device.record(there, self._aside)
@@ -278,7 +330,7 @@ def staged_type(image: Image) -> Any:
     return image.pix.dtype if as_it_is(image) else np.dtype(np.float64)
 
 
-class _Table:
+class Table:
     """An array that comes up once, pinned and on the device."""
 
     def __init__(self, device: Device, values: np.ndarray):

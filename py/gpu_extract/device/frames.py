@@ -10,29 +10,34 @@ import numpy as np
 from gpu_extract.assemble import wanted
 from gpu_extract.backend import Backend
 from gpu_extract.bundle import Job, add_odd_bits
-from gpu_extract.checks.odd_pixels import NO_PIXELS, in_notes, may_be_odd
+from gpu_extract.checks.odd_pixels import NO_PIXELS, in_notes
 from gpu_extract.config import ExtractConfig
 from gpu_extract.cpu_frame import CPU
-from gpu_extract.data import NOT_MEASURED, Array, Draft, Image, IntArray, PsfModel, Rows
+from gpu_extract.data import Draft, Image, IntArray, PsfModel, Rows
 from gpu_extract.device.crew import Crew, Work
 from gpu_extract.device.cuda.seam import Device
-from gpu_extract.device.cuda.text import gradients
+from gpu_extract.device.cuda.text import passes
 from gpu_extract.device.device_banded import BandedCore
-from gpu_extract.device.flow import CoreMaker, Flow, Task, staged_type
+from gpu_extract.device.drafts import Drafts, Letters, pasts_by_cpu, windows_of
+from gpu_extract.device.flow import LAST, ONCE, CoreMaker, Flow, Task, staged_type
 from gpu_extract.device.geometry import bundle_geometry, cut_pieces, psf_tables
-from gpu_extract.device.memory import GIVEN_UP, UNSEEN, sizes_of
+from gpu_extract.device.memory import sizes_of
+from gpu_extract.device.pass_flow import PassFlow
+from gpu_extract.device.pass_plan import noise_type, passes_of
 from gpu_extract.device.remedy import Lost, on_cpu, put
+from gpu_extract.device.told import LEFT, facts_of, is_cpus, model_of, odd_pixels
 from gpu_extract.errors import InternalError
 from gpu_extract.known import content_of, is_content
+from gpu_extract.passes import Past
+from gpu_extract.passes.crosstalk import Window
 from gpu_extract.perf.recorder import usable_cores
 from gpu_extract.plan import share
 from gpu_extract.seams import Comm, Recorder
-from gpu_extract.solve import TOLERANCE
+from gpu_extract.several.bundles import mark_rejected
 
 LARGE = 2       # large pieces of a rank's bundles: a recursion along wavelength takes as long for one fibre as for many
 SLOTS = 4       # pieces in flight
 MOST_PIXELS = 32000      # rows or columns: kernels keep both in 16 bits, with the part of a spot that is off the CCD
-LEFT = "left to the CPU"         # the span in which a frame waits for what its device could not do
 
 
 @dataclass(frozen=True)
@@ -58,26 +63,33 @@ class _Warm:
 
 @dataclass(frozen=True)
 class _Frame:
-    """A frame under way. notes, models: by the first fibres of bundles; threads add those of their own bundles."""
+    """A frame under way. drafts: what the first of two passes has left.
+
+    notes, models, rejected: by the first fibres of bundles; threads add those of their own bundles
+    """
 
     flow: Flow
     image: Image
     job: Job
     mine: Sequence[int]
     rows: Rows
+    drafts: Drafts | None
     notes: dict[int, dict[str, float]] = field(default_factory=dict)
     models: dict[int, tuple[np.ndarray, tuple[int, int]]] = field(default_factory=dict)
+    rejected: dict[int, IntArray] = field(default_factory=dict)
 
     def put(self, _: int, part: Rows) -> None:
         """Take a bundle's rows from the CPU."""
         put(self.rows, part)
         self.notes.update({first: dict(facts) for first, facts in part.notes.items()})
         self.models.update(zip(part.notes, part.models, strict=False))
+        self.rejected.update(dict.fromkeys(part.notes, part.rejected))
 
     def made(self) -> Rows:
         """The rows, notes and models in the order of the bundles, whoever was done first."""
         return replace(self.rows, notes=dict(sorted(self.notes.items())),
-                       models=tuple(model for _, model in sorted(self.models.items(), key=lambda one: one[0])))
+                       models=tuple(model for _, model in sorted(self.models.items(), key=lambda one: one[0])),
+                       rejected=np.concatenate([NO_PIXELS, *(self.rejected[first] for first in sorted(self.rejected))]))
 
 
 class GpuFrames:
@@ -142,16 +154,18 @@ class GpuFrames:
              start: Draft | None = None) -> list[tuple[int, Rows]]:
         """This rank's rows of the frame, with a number that grows with them; their memory is theirs.
 
-        start: is for further passes, which are the CPU's
+        start: an extraction that starts from one is the CPU's
         """
-        if why := _unfit(job.psf, job.config, image.shape):
+        why = "starts from no draft" if start is not None else ""
+        if why := _unfit(job.psf, job.config, image.shape) or why:
             if why != self._told:       # of a night's frames the first one says it
                 self._told = why
                 self._warn(f"{self.name} {why}: this rank works on the CPU")
             return [(n, _all_on_cpu(rows)) for n, rows in self._cpu.rows(image, job, comm, recorder, start=start)]
         mine = tuple(share(len(job.plan.bundles), comm.rank, comm.size))
+        letters = Letters(comm)
         while mine and self._slots > 0:
-            rows = self._attempt(image, job, mine, recorder)
+            rows = self._attempt(image, job, mine, recorder, letters)
             if rows is not None:
                 return [(mine[0], rows)]
             self._shrink(len(mine))
@@ -159,17 +173,23 @@ class GpuFrames:
             self._warn(f"{self.name} has not enough free memory for one bundle: this rank works on the CPU")
         found: dict[int, Rows] = {}
         with recorder.span(LEFT), self._crew.nothing_left():
-            self._crew.add([partial(self._whole, image, job, n, found.__setitem__) for n in mine])
+            pasts: Mapping[int, Past] = {}
+            if job.config.passes > 1:       # a rank without bundles takes part as well
+                pasts = pasts_by_cpu(image, job, mine, _windows(image, job), letters, self._crew)
+            self._crew.add([partial(self._whole, image, job, n, pasts.get(n), found.__setitem__) for n in mine])
         return [(n, found[n]) for n in mine]
 
-    def _whole(self, image: Image, job: Job, number: int, take: Callable[[int, Rows], None]) -> None:
+    def _whole(self, image: Image, job: Job, number: int, past: Past | None, take: Callable[[int, Rows], None]) -> None:
         """A work of the crew: a bundle as the CPU makes it; take: called with its number and rows."""
-        take(number, on_cpu(image, job, number, self._crew))
+        take(number, on_cpu(image, job, number, self._crew, past))
 
-    def _attempt(self, image: Image, job: Job, mine: tuple[int, ...], recorder: Recorder) -> Rows | None:
+    def _attempt(self, image: Image, job: Job, mine: tuple[int, ...], recorder: Recorder,
+                 letters: Letters) -> Rows | None:
         """The rows, or None where the device's memory did not suffice; nothing holds on to it then."""
         try:
-            return self._take(self._flow_for(image, job, mine), image, job, mine, recorder)
+            flow = self._flow_for(image, job, mine, letters)
+            drafts = self._draft(flow, image, job, recorder, letters) if isinstance(flow, PassFlow) else None
+            return self._take(flow, image, job, mine, recorder, drafts)
         except Exception as error:
             if not self.device.is_out_of_memory(error):
                 self._warm = None       # what is still under way must not meet the next frame
@@ -178,20 +198,26 @@ class GpuFrames:
                 raise
             return None
 
-    def _flow_for(self, image: Image, job: Job, mine: tuple[int, ...]) -> Flow:
+    def _flow_for(self, image: Image, job: Job, mine: tuple[int, ...], letters: Letters) -> Flow:
         """The flow of the frame before, or a new one."""
         dtype = staged_type(image)
-        if self._warm is not None and self._warm.fits(job, mine, (dtype, image.shape)):
+        pixels = dtype, image.shape, None if job.noise is None else (noise_type(job.noise), job.noise.split)
+        if self._warm is not None and self._warm.fits(job, mine, pixels):
             return self._warm.flow
         self._warm = None       # the next one, with a PSF of its own, takes its memory from the pools again
         geometries = tuple(bundle_geometry(job, job.plan.bundles[n], image.shape) for n in mine)
         tables = psf_tables(job.psf, job.plan.extended)
-        sizes = sizes_of(job.psf.stamp, geometries, tables, dtypes=(dtype, job.dtype), model=job.config.model)
+        others = [] if letters.alone else [(n, bundle_geometry(job, bundle, image.shape))
+                                           for n, bundle in enumerate(job.plan.bundles) if n not in mine]
+        several = passes_of(job, mine, geometries, others)
+        sizes = sizes_of(job.psf.stamp, [*geometries, *(several.known if several else ())], tables,
+                         dtypes=(dtype, job.dtype), model=job.config.model, several=several is not None)
         pieces = cut_pieces(geometries, self._most or -(-len(mine) // LARGE))
         fibres = wanted((geometries[0].fibres[0], geometries[-1].fibres[1]), job.plan)
-        flow = Flow(self.device, Task(job, geometries, tables, sizes, fibres), pieces, slots=self._slots,
+        kind = Flow if several is None else PassFlow
+        flow = kind(self.device, Task(job, geometries, tables, sizes, fibres, mine, several), pieces, slots=self._slots,
                     make_core=self._core, warn=self._warn, crew=self._crew)
-        self._warm = _Warm(content_of(replace(job.psf, name="")), job.config, mine, (dtype, image.shape), flow)
+        self._warm = _Warm(content_of(replace(job.psf, name="")), job.config, mine, pixels, flow)
         return flow
 
     def _shrink(self, bundles: int) -> None:
@@ -204,20 +230,32 @@ class GpuFrames:
         else:
             self._slots = 1 if self._slots > 1 else 0
 
-    def _take(self, flow: Flow, image: Image, job: Job, mine: Sequence[int], recorder: Recorder) -> Rows:
+    def _draft(self, flow: PassFlow, image: Image, job: Job, recorder: Recorder, letters: Letters) -> Drafts:
+        """The first of two passes, and its light to where it is needed."""
+        drafts = Drafts(flow, job, image, self._crew)
+        drafts.make(recorder, self._warn, graphs=not self._watched)
+        with recorder.span("exchange"):
+            drafts.exchange(lambda: _windows(image, job), letters)
+        return drafts
+
+    def _take(self, flow: Flow, image: Image, job: Job, mine: Sequence[int], recorder: Recorder,
+              drafts: Drafts | None) -> Rows:
         """Queue the frame, then look at each bundle as its piece arrives, and have done what the device gave up."""
         graphs = not self._watched
         with recorder.span("queue"):
-            queued = flow.queue(image, recorder, graphs=graphs)
-            frame = _Frame(flow, image, job, mine, Rows(flow.task.fibres, models=(), notes={}, **queued))
+            queued = flow.queue(image, recorder, graphs=graphs, turn=LAST if drafts else ONCE)
+            frame = _Frame(flow, image, job, mine, Rows(flow.task.fibres, models=(), notes={}, **queued), drafts)
         with self._crew.nothing_left():
             for p, piece in enumerate(flow.pieces):
                 with recorder.span("wait"):
                     told = flow.take(p)
-                with recorder.span("odd pixels"):
-                    odd = _odd_pixels(flow, image, job, piece.bundles, told["seen"])
-                if any(map(len, odd)):
-                    told = flow.again(p, odd, image, queued, recorder, graphs=graphs)
+                if drafts:
+                    odd = drafts.odd[p]
+                else:
+                    with recorder.span("odd pixels"):
+                        odd = odd_pixels(flow, image, job, piece.bundles, told["seen"])
+                    if any(map(len, odd)):
+                        told = flow.again(p, odd, queued, recorder, graphs=graphs)
                 works: list[Work] = []
                 for b in range(len(piece.bundles)):
                     with recorder.span("bundle"):
@@ -238,31 +276,30 @@ class GpuFrames:
         flow, job, rows, (p, b) = frame.flow, frame.job, frame.rows, place
         bundle, nfibre = flow.pieces[p].bundles[b], flow.pieces[p].shape.nfibre
         fibres, geometry = job.plan.bundles[frame.mine[bundle]], flow.task.geometries[bundle]
-        facts, lost = _facts(flow, told, (nfibre, b), bundle)
-        if self._must_be_done_again(facts, job.plan.kept[slice(*fibres)], lost):
-            return [partial(self._whole, frame.image, job, frame.mine[bundle], frame.put)]
+        facts, lost = facts_of(flow, told, (nfibre, b), bundle)
+        drafts, number = frame.drafts, frame.mine[bundle]
+        if (drafts and number in drafts.lights) or is_cpus(facts, job.plan.kept[slice(*fibres)], lost, self._warn):
+            past = drafts.past(number) if drafts else None
+            return [partial(self._whole, frame.image, job, number, past, frame.put)]
         if flow.task.sizes.model:
-            frame.models[fibres[0]] = _model(flow, told["model"][b], bundle)
+            frame.models[fibres[0]] = model_of(flow, told["model"][b], bundle)
         frame.notes[fibres[0]] = in_notes({**facts, **({"on_cpu": len(lost)} if lost else {})}, odd)
         own = slice(*(n - fibres[0] for n in wanted(fibres, job.plan)))
         corners = geometry.corners[0][own], geometry.corners[1][own]
+        rejected: IntArray = NO_PIXELS
+        if isinstance(flow, PassFlow):
+            rejected = frame.rejected[fibres[0]] = flow.rejected(told, (p, b))
+            frame.notes[fibres[0]] |= {"passes": job.config.passes, "rejected": len(rejected), "ran_away": 0,
+                                       "hopeless": int(told["looks"][b, passes.HOPELESS])}
         if lost:
-            left = Lost(rows, fibres, lost, flow.kept(p, b), odd, corners)
+            seen = flow.seen(p, b, ("root", "light")) if isinstance(flow, PassFlow) else {}
+            left = Lost(rows, fibres, lost, flow.kept(p, b), odd, corners, seen, rejected)
             return [partial(left.put, frame.image, job, self._crew)]
-        add_odd_bits(rows.mask[slice(*(n - rows.fibres[0] for n in wanted(fibres, job.plan)))], odd, corners, job)
+        mask = rows.mask[slice(*(n - rows.fibres[0] for n in wanted(fibres, job.plan)))]
+        add_odd_bits(mask, odd, corners, job)
+        if len(rejected):
+            mark_rejected(mask, rejected, corners, flow.task.job)      # which knows the shape of spots
         return []
-
-    def _must_be_done_again(self, facts: Mapping[str, float], fibres: IntArray, lost: Sequence[int]) -> bool:
-        """Whether a bundle is the CPU's: it has bins to be given up, did not converge, or all its fibres were lost.
-
-        fibres: their numbers in the PSF; lost: those that the core gave up, within the bundle
-        """
-        if facts["given_up"]:
-            return True
-        if facts["error"] <= max(10 * TOLERANCE, 10 * facts["floor"]):
-            return len(lost) == len(fibres)
-        self._warn(f"fibres {fibres[0]} to {fibres[-1]} did not converge on the device: they are done on the CPU")
-        return True
 
     def watch(self, recorder: Recorder, *, ranges: bool = False) -> None:
         """Have the recorder look at the device from now on, step by step: nothing is replayed any more, since the steps
@@ -281,7 +318,8 @@ class GpuFrames:
 def _unfit(psf: PsfModel, config: ExtractConfig, shape: tuple[int, int] = (0, 0)) -> str:
     """Why such a frame is the CPU's, the same on all ranks; "" where a device does it. shape: of the image."""
     reasons = {"does not know the dense core": config.core == "dense",
-               f"makes one pass over an image, not {config.passes}": config.passes > 1,
+               f"makes one pass over an image or two, not {config.passes}": config.passes > 2,
+               "fits no background": config.background is not None and config.passes > 1,
                f"makes no tabulated spots, as {psf.name} has": psf.tabulated,
                f"takes images of up to {MOST_PIXELS} pixels a side, this one is {shape[0]} x {shape[1]}":
                    max(shape) > MOST_PIXELS}
@@ -293,29 +331,6 @@ def _all_on_cpu(rows: Rows) -> Rows:
     return replace(rows, notes={first: {**facts, "on_cpu": facts["fibres"]} for first, facts in rows.notes.items()})
 
 
-def _odd_pixels(flow: Flow, image: Image, job: Job, bundles: Sequence[int], seen: Array) -> list[IntArray]:
-    """The odd pixels of a piece's bundles, (n, 2) y and x; seen: what the device has seen of each one's. The host looks
-    only where that leaves room for any. Raises InputError for illegal ones."""
-    columns = [flow.task.geometries[bundle].looked for bundle in bundles]
-    return [job.odd_in(image, place) if may_be_odd(image, place, job.most_ivar, values) else NO_PIXELS
-            for place, values in zip(columns, seen.tolist(), strict=True)]
-
-
-def _facts(flow: Flow, told: Mapping[str, np.ndarray], place: tuple[int, int],
-           bundle: int) -> tuple[dict[str, float], list[int]]:
-    """How a bundle was made, and which of its fibres the core gave up; place: (fibres in a bundle, its number)."""
-    nfibre, b = place
-    shape, state = flow.task.geometries[bundle].shape, told["state"][b]
-    counts = told["counts"][:, b * nfibre:(b + 1) * nfibre]
-    unknown = dict.fromkeys(("ownband", "coupling", "cond", "selfcheck"), NOT_MEASURED)    # not made on the device
-    notes = {"fibres": nfibre, **unknown, "iterations": int(state[gradients.DONE]),
-             "error": float(np.sqrt(state[gradients.NORM])), "halfband": shape.hw, "neighbours": shape.nd - 1,
-             "given_up": int(counts[UNSEEN].sum()),
-             "floor": float(state[gradients.FLOOR])}
-    return notes, [int(n) for n in np.nonzero(counts[GIVEN_UP])[0]]
-
-
-def _model(flow: Flow, cut: np.ndarray, bundle: int) -> tuple[np.ndarray, tuple[int, int]]:
-    """A copy of a bundle's model, and its first pixel on the CCD."""
-    ys, xs = flow.task.geometries[bundle].window
-    return cut[:ys.stop - ys.start, :xs.stop - xs.start].copy(), (ys.start, xs.start)
+def _windows(image: Image, job: Job) -> list[Window]:
+    """The pixels of all bundles of a job."""
+    return windows_of([bundle_geometry(job, bundle, image.shape) for bundle in job.plan.bundles])

@@ -13,7 +13,7 @@ from gpu_extract.checks.odd_pixels import columns
 from gpu_extract.data import Array, Core, IntArray, Legendre, PsfModel
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.text import image
-from gpu_extract.normal import half_bands
+from gpu_extract.normal import cut_window, half_bands
 from gpu_extract.spots import centres, corners, legendre_basis
 
 
@@ -23,7 +23,8 @@ class BundleGeometry:
 
     fibres: (lo, hi); corners: (2, nfibre, nwave) int32, first pixel (y, x) of the spots on the CCD
     cut: (4,) int64, top, left, rows and columns of the pixels that they touch; shape: of a piece of this bundle alone
-    looked: the columns in which odd pixels are looked for; rows: of the CCD
+    looked: the columns in which odd pixels are looked for; ccd: its rows and columns
+    reach: bins at which spots overlap
     """
 
     fibres: tuple[int, int]
@@ -31,13 +32,20 @@ class BundleGeometry:
     cut: IntArray
     shape: PieceShape
     looked: slice
-    rows: int
+    ccd: tuple[int, int]
+    reach: int
+
+    @property
+    def rows(self) -> int:
+        """Of the CCD."""
+        return self.ccd[0]
 
     @cached_property
     def window(self) -> tuple[slice, slice]:
-        """The cut-out of an image."""
-        top, left, rows, columns = (int(n) for n in self.cut)
-        return slice(top, top + rows), slice(left, left + columns)
+        """What is on the CCD of the cut-out."""
+        first = np.maximum(self.cut[:2], 0)
+        (top, left), (bottom, right) = first, np.maximum(np.minimum(self.cut[:2] + self.cut[2:], self.ccd), first)
+        return slice(int(top), int(bottom)), slice(int(left), int(right))
 
     @cached_property
     def staged(self) -> slice:
@@ -53,11 +61,9 @@ class BundleGeometry:
     @property
     def place(self) -> IntArray:
         """Where the cut-out and the columns to be looked at lie in what comes up (text/image.h): (5,) int64."""
-        (rows, columns), staged = self.window, self.staged
-        wide = staged.stop - staged.start
-        begin = rows.start * wide + columns.start - staged.start if self.cut[image.ROWS] else 0
-        return np.array([begin, wide, self.looked.start - staged.start, self.looked.stop - staged.start, self.rows],
-                        dtype=np.int64)
+        first, end = self.staged.start, self.staged.stop
+        return np.array([self.cut[image.LEFT] - first, end - first, self.looked.start - first, self.looked.stop - first,
+                         self.rows], dtype=np.int64)
 
 
 def bundle_geometry(job: Job, fibres: tuple[int, int], ccd: tuple[int, int]) -> BundleGeometry:
@@ -67,8 +73,10 @@ def bundle_geometry(job: Job, fibres: tuple[int, int], ccd: tuple[int, int]) -> 
     nd, hw, _ = half_bands(both[0], both[1], psf.stamp, ccd)
     shape = PieceShape(1, fibres[1] - fibres[0], nd + 1, max(hw, 2), len(plan.extended), plan.inner.start,
                        plan.inner.stop, job.ndiag)
-    return BundleGeometry(fibres, both.astype(np.int32), _cut(both, psf.stamp, ccd), shape,
-                          columns(psf, range(*fibres), ccd[1]), ccd[0])
+    once = job.config.passes == 1
+    cut = _cut(both, psf.stamp, ccd) if once else np.array(cut_window(both[0], both[1], psf.stamp, ccd))
+    return BundleGeometry(fibres, both.astype(np.int32), cut, shape, columns(psf, range(*fibres), ccd[1]), ccd,
+                          hw)
 
 
 def _cut(both: IntArray, stamp: tuple[int, int], ccd: tuple[int, int]) -> IntArray:

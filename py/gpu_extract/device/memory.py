@@ -16,7 +16,8 @@ from gpu_extract.device.cuda.text import gradients, image, normal, quality
 from gpu_extract.device.geometry import BundleGeometry, PsfTables
 
 ALIGN = 64
-UNSEEN, GIVEN_UP, COUNTS = 0, 1, 2      # of a fibre: bins that normal.give_up takes out, bins that the core gave up
+UNSEEN, GIVEN_UP, BEYOND = 0, 1, 2      # of a fibre: bins that normal.give_up takes out, that the core gave up, and, of
+                                        # several passes, whose x is none that a model can be made of
 Arrays = Mapping[str, tuple[tuple[int, ...], Any]]      # name -> (shape, dtype)
 
 
@@ -27,7 +28,7 @@ class Sizes:
     stamp: (ny, nx) of a spot; cut: (rows, columns) that hold every bundle's cut-out; pixels: most that come up for one
     dtype: of the images, float32 or float64, in the host's byte order; kept: of the frame, float32 or float64
     nseries: numbers of a bin
-    model: whether the model image is wanted
+    model: whether the model image is wanted; several: whether there are several passes
     """
 
     stamp: tuple[int, int]
@@ -37,14 +38,15 @@ class Sizes:
     kept: Any
     nseries: int
     model: bool
+    several: bool = False
 
 
 def sizes_of(stamp: tuple[int, int], bundles: Sequence[BundleGeometry], tables: PsfTables, *, dtypes: tuple[Any, Any],
-             model: bool) -> Sizes:
-    """Sizes for bundles and a PSF; dtypes: of the images and of the frame."""
+             model: bool, several: bool = False) -> Sizes:
+    """Sizes for bundles and a PSF; dtypes: of the images and of the frame; model, several: see Sizes."""
     rows, columns = np.array([bundle.cut[2:] for bundle in bundles]).max(axis=0)
     return Sizes(stamp, (int(rows), int(columns)), max(bundle.pixels for bundle in bundles), np.dtype(dtypes[0]),
-                 np.dtype(dtypes[1]), tables.series.shape[1], model)
+                 np.dtype(dtypes[1]), tables.series.shape[1], model, several)
 
 
 def input_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
@@ -68,7 +70,7 @@ def work_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
         "given_up": (bins, np.int8), "x": (bins, double),
         "icov": ((f, shape.nd, 2 * shape.hw + 1, nwave), double),
         "factor": ((nwave * (shape.hw + 1) * f,), double), "vectors": ((gradients.VECTORS, *bins), double),
-        "halo": ((tiles_of(nwave) * f,), np.int32), "all": ((f,), np.int32),
+        "halo": ((tiles_of(nwave) * f,), np.int32), "gate": ((f,), np.int32),
         "parts": ((f, normal.PARTS), double), "dots": ((f,), double), "curvatures": ((f,), double),
         "flux": (kept, double), "ivar": (kept, double), "status": (kept, np.int8), "fraction": (kept, double),
         "resolution": ((f, 2 * shape.ndiag + 1, shape.nout), double),
@@ -87,7 +89,8 @@ def told_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
     pixels (image.look), model: (rows, columns)."""
     model = {"model": ((shape.bundles, *sizes.cut), np.float64)} if sizes.model else {}
     return {**model, "state": ((shape.bundles, gradients.STATE), np.float64),
-            "counts": ((COUNTS, shape.fibres), np.float64), "seen": ((shape.bundles, image.SEEN), np.float64)}
+            "counts": ((3 if sizes.several else 2, shape.fibres), np.float64),
+            "seen": ((shape.bundles, image.SEEN), np.float64)}
 
 
 def frame_arrays(rows: int, nwave: int, ndiag: int, dtype: Any) -> Arrays:

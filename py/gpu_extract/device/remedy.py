@@ -1,27 +1,35 @@
 """What the device could not do, done by the CPU: whole bundles, or some fibres' decorrelation."""
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
+from typing import Any
 
 import numpy as np
 
 from gpu_extract.assemble import BY_BIN, held, rows_of, wanted
 from gpu_extract.bundle import Job, add_odd_bits, banded_part, clear_corners, extract_bundle, locate, make_normal
+from gpu_extract.checks.odd_pixels import NO_PIXELS
 from gpu_extract.data import Decorrelated, Image, IntArray, Rows, SpecMask
 from gpu_extract.decorrelate.dense.patch_pixels import PatchPixels
 from gpu_extract.device.crew import Crew
 from gpu_extract.kernels.arena import Arena, borrowed
+from gpu_extract.passes import Past, Seen
 from gpu_extract.perf.recorder import NULL
 from gpu_extract.quality import bin_status, stands_out
 from gpu_extract.ranks.comm import SERIAL
+from gpu_extract.several.bundles import extract_again, mark_rejected
 from gpu_extract.solve import solve
 
 
-def on_cpu(image: Image, job: Job, number: int, crew: Crew) -> Rows:
-    """The wanted rows of a bundle of the job as the CPU makes them; crew: that this is a work of."""
-    job = replace(job, threads=crew.share)
-    result = extract_bundle(image, job, job.plan.bundles[number], group=SERIAL, recorder=NULL)
+def on_cpu(image: Image, job: Job, number: int, crew: Crew, past: Past | None = None) -> Rows:
+    """The wanted rows of a bundle of the job as the CPU makes them; crew: that this is a work of; past: of its pixels,
+    where this is a further pass."""
+    job, fibres = replace(job, threads=crew.share), job.plan.bundles[number]
+    if past is None:
+        result = extract_bundle(image, job, fibres, group=SERIAL, recorder=NULL)
+    else:
+        result = extract_again(image, job, fibres, past, group=SERIAL, recorder=NULL)
     return rows_of(replace(result, notes={**result.notes, "on_cpu": len(result.flux)}), job.plan, job.dtype)
 
 
@@ -39,6 +47,7 @@ class Lost:
 
     rows: of the frame, with what the device made; fibres: (lo, hi) of the bundle; lost: their numbers within it
     kept: of the bundle (memory.kept_arrays); odd: its odd pixels; corners: y0, x0 of all bins of its wanted fibres
+    seen: of several passes: its pixels as the device has seen them, root and light; rejected: which it left out
     """
 
     rows: Rows
@@ -47,16 +56,21 @@ class Lost:
     kept: Mapping[str, np.ndarray]
     odd: IntArray
     corners: tuple[IntArray, IntArray]
+    seen: Mapping[str, np.ndarray] = field(default_factory=dict)
+    rejected: IntArray = field(default_factory=lambda: NO_PIXELS)
 
     def put(self, image: Image, job: Job, crew: Crew) -> None:
         """Write it all: one work of the crew, which adds one for each fibre; the last of these makes the mask."""
         job = replace(job, threads=crew.share)
         with borrowed() as passing:
-            place = locate(image, job, self.fibres, passing)
+            place = locate(image, job, self.fibres, None if self.seen else passing)      # the core may ask for pixels
+            for name, values in self.seen.items():
+                getattr(place.cut, name)[:values.shape[0], :values.shape[1]] = values
+            seen: Any = Seen(place.cut, image.shape) if self.seen else image
             _, normal = make_normal(job, place, group=SERIAL, recorder=NULL, arenas=(Arena(), passing))
             solution = solve(normal, passing)
         normal = replace(normal, lifted=solution.lifted)
-        pixels = PatchPixels(image, job.psf, self.fibres, job.plan.extended, place.odd)
+        pixels = PatchPixels(seen, job.psf, self.fibres, job.plan.extended, place.odd)
         left, lock = list(self.lost), Lock()
 
         def work(n: int) -> None:
@@ -92,3 +106,5 @@ class Lost:
         rows.mask[own] = bits[lo - self.fibres[0]:hi - self.fibres[0]]
         held(Rows((lo, hi), **{name: getattr(rows, name)[own] for name in BY_BIN}))     # in place; not known of `bits`
         add_odd_bits(rows.mask[own], self.odd, self.corners, job)
+        if len(self.rejected):
+            mark_rejected(rows.mask[own], self.rejected, self.corners, job)

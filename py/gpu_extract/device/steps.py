@@ -42,28 +42,44 @@ class Steps:
         self.device.launch(kernel, count, args, self.stream)
 
     def pixels(self) -> None:
-        """Whitened pixels, and what is seen of them all."""
-        a, size, pixels, cut = self.arrays, self.sizes.dtype.itemsize, self.sizes.pixels, self.sizes.cut
+        """Whitened pixels, and what is seen of them all; every fibre is to be solved."""
+        self.device.clear(self.arrays.gate, self.stream)
+        a, size, pixels = self.arrays, self.sizes.dtype.itemsize, self.sizes.pixels
         self._launch(image.look[size], self.shape.bundles * image.LOOKERS, a.looked, a.pixels, a.places, pixels,
                      image.LOOKERS)
         seen = self.shape.bundles * image.SEEN
         self._launch(image.see, seen * image.GLIMPSES, a.glimpsed, a.looked, image.LOOKERS // image.GLIMPSES)
         self._launch(image.see, seen, a.seen, a.glimpsed, image.GLIMPSES)
-        self._launch(image.whiten[size], self.shape.bundles * prod(cut), a.root, a.light, a.pixels, a.cuts, a.places,
-                     pixels, *cut)
+        self.whiten()
+
+    def whiten(self) -> None:
+        """The pixels of the cut-outs, in units of their errors."""
+        a, cut = self.arrays, self.sizes.cut
+        self._launch(image.whiten[self.sizes.dtype.itemsize], self.shape.bundles * prod(cut), a.root, a.light, a.pixels,
+                     a.cuts, a.places, self.sizes.pixels, *cut)
 
     def spots(self, tables: PsfTables, on_device: Sequence[DeviceArray]) -> None:
         """Spots, weights and right sides."""
-        a, shape, (ny, nx) = self.arrays, self.shape, self.sizes.stamp
+        self.numbers(tables, on_device)
+        self.see(tables)
+
+    def numbers(self, tables: PsfTables, on_device: Sequence[DeviceArray]) -> None:
+        """What the PSF says of each bin."""
+        a, shape = self.arrays, self.shape
         nseries, nwave = self.sizes.nseries, shape.nwave
         self._launch(spots.evaluate.sized(tables.series.shape[2]), shape.fibres * -(-nwave // spots.TOGETHER),
                      a.numbers, *on_device, a.starts, shape.nfibre, nseries, tables.basis.shape[0], nwave)
+
+    def see(self, tables: PsfTables) -> None:
+        """Spots, and what they see of the pixels."""
+        a, shape, (ny, nx) = self.arrays, self.shape, self.sizes.stamp
+        nseries, nwave = self.sizes.nseries, shape.nwave
         cores = [*tables.cores, NONE][:2]
         numbers = [number for core in cores for number in (core.nj, core.ni, int(core.cut))]
         rows = rows_together(ny, sum(core.ni + core.cut for core in cores))
         self._launch(spots.make.sized(*numbers, int(tables.tail), rows), shape.fibres * places_of(nwave), a.white,
-                     a.single, a.scale, a.sums, a.numbers, a.root, a.light, a.y0, a.x0, a.cuts,
-                     *(core.first for core in cores), shape.nfibre, nx, ny, nseries, nwave, *self.sizes.cut,
+                     a.single, a.scale, a.sums, a.numbers, a.root, a.light, a.gate, a.y0, a.x0,
+                     a.cuts, *(core.first for core in cores), shape.nfibre, nx, ny, nseries, nwave, *self.sizes.cut,
                      shape.fibres)
 
     def normal(self, ridge: float) -> None:
@@ -71,50 +87,53 @@ class Steps:
         a, shape, (ny, nx) = self.arrays, self.shape, self.sizes.stamp
         bins, lanes, parts = shape.fibres * shape.nwave, places_of(shape.nwave) * shape.nd, couple_parts(shape.hw)
         self._launch(normal.couple.sized(*couple_numbers(shape.hw, ny)), shape.fibres * lanes * parts, a.icov, a.white,
-                     a.scale, a.y0, a.x0, shape.nfibre, nx, ny, shape.nd, shape.hw, shape.nwave, parts)
-        self._launch(normal.give_up, bins, a.icov, a.rhs, a.given_up, a.sums, FAINT_LIGHT, ridge, shape.nd, shape.hw,
-                     shape.nwave, shape.fibres)
+                     a.scale, a.gate, a.y0, a.x0, shape.nfibre, nx, ny, shape.nd, shape.hw, shape.nwave, parts)
+        self._launch(normal.give_up, bins, a.icov, a.rhs, a.given_up, a.sums, a.gate, FAINT_LIGHT, ridge, shape.nd,
+                     shape.hw, shape.nwave, shape.fibres)
         self._count(UNSEEN, a.given_up, 1)
 
     def solve(self) -> None:
         """x, and the state of the iteration."""
+        self._factorise()
+        self.answer(self.arrays.x, self.arrays.rhs, self.arrays.state)
+
+    def answer(self, x: DeviceArray, rhs: DeviceArray, state: DeviceArray) -> None:
+        """x that belongs to a right side, and the state of the iteration, by factors that are there."""
         a, shape = self.arrays, self.shape
         n, bins, nfibre = shape.fibres, shape.fibres * shape.nwave, shape.nfibre
         r, z, p, q, s, t = (a.vectors.part(v, v + 1) for v in range(gradients.VECTORS))
-        each = a.state, nfibre, shape.nwave
-        self._factorise()
-        self._launch(gradients.begin, bins, a.vectors, a.rhs, bins)
-        self._launch(gradients.start, shape.bundles, a.state)
-        self._precondition()
-        self._launch(gradients.judge, shape.bundles, a.state, a.dots, a.curvatures, nfibre, TOLERANCE)
+        each = state, nfibre, shape.nwave
+        self._launch(gradients.begin, bins, a.vectors, rhs, bins)
+        self._launch(gradients.start, shape.bundles, state, a.gate, nfibre)
+        self._precondition(state)
+        self._launch(gradients.judge, shape.bundles, state, a.dots, a.curvatures, nfibre, TOLERANCE)
         for _ in range(iterations_for(shape.hw)):
-            self._launch(gradients.between, n * -(-shape.nwave // gradients.BINS), t, z, a.icov, a.state, nfibre,
+            self._launch(gradients.between, n * -(-shape.nwave // gradients.BINS), t, z, a.icov, state, nfibre,
                          shape.nd, shape.hw, shape.nwave)
             self._launch(gradients.advance, n * normal.PARTS, a.parts, p, q, r, z, t, *each)
             self._launch(gradients.add_parts, n, a.curvatures, a.parts, normal.PARTS)
             self._launch(gradients.step, n * normal.PARTS, s, r, p, q, a.curvatures, *each)
-            self._precondition()
-            self._launch(gradients.judge, shape.bundles, a.state, a.dots, a.curvatures, nfibre, TOLERANCE)
-        self._launch(gradients.arrive, bins, a.x, s, a.sums)
+            self._precondition(state)
+            self._launch(gradients.judge, shape.bundles, state, a.dots, a.curvatures, nfibre, TOLERANCE)
+        self._launch(gradients.arrive, bins, x, s, a.sums, a.gate, shape.nwave)
 
     def _factorise(self) -> None:
         """Factors of the fibres' own blocks, of which icov holds the upper triangle from its diagonal hw on."""
         a, shape = self.arrays, self.shape
         n, nwave, width = shape.fibres, shape.nwave, 2 * shape.hw + 1
         matrix = 0, shape.hw * nwave, shape.nd * width * nwave, 1, nwave, nwave, tile_of(nwave), n
-        self.device.clear(a.all, self.stream)
-        self._launch(sweeps.settle.sized(shape.hw), tiles_of(nwave) * n, a.halo, a.all, a.icov, *matrix)
-        self._launch(sweeps.factor.sized(shape.hw), tiles_of(nwave) * n, a.factor, a.halo, a.all, a.icov, *matrix)
+        self._launch(sweeps.settle.sized(shape.hw), tiles_of(nwave) * n, a.halo, a.gate, a.icov, *matrix)
+        self._launch(sweeps.factor.sized(shape.hw), tiles_of(nwave) * n, a.factor, a.halo, a.gate, a.icov, *matrix)
 
-    def _precondition(self) -> None:
+    def _precondition(self, state: DeviceArray) -> None:
         """z = M^-1 r, M the fibres' own blocks, and r z of every fibre; t is room for what lies between."""
         a, shape = self.arrays, self.shape
         n, nwave = shape.fibres, shape.nwave
         r, z, *_, t = (a.vectors.part(v, v + 1) for v in range(gradients.VECTORS))
         cut, tiles = (nwave, tile_of(nwave), n), tiles_of(nwave)
-        self._launch(sweeps.precondition_down.sized(shape.hw), tiles * n, t, r, a.factor, a.halo, a.state,
+        self._launch(sweeps.precondition_down.sized(shape.hw), tiles * n, t, r, a.factor, a.halo, state,
                      gradients.STATE, shape.nfibre, *cut)
-        self._launch(sweeps.precondition_up.sized(shape.hw), tiles * n, z, a.parts, t, r, a.factor, a.halo, a.state,
+        self._launch(sweeps.precondition_up.sized(shape.hw), tiles * n, z, a.parts, t, r, a.factor, a.halo, state,
                      gradients.STATE, shape.nfibre, tiles, *cut)
         self._launch(gradients.add_parts, n, a.dots, a.parts, tiles)
 
@@ -122,18 +141,29 @@ class Steps:
         """chi2pix and pixmask_fraction, and the model image where it is wanted."""
         a, shape, (ny, nx) = self.arrays, self.shape, self.sizes.stamp
         rows, columns = self.sizes.cut
+        self.touch()
+        pixels, lit, counts = self.lit()
+        if self.sizes.model:
+            self._launch(quality.project, pixels, a.model, *lit, *counts)
+        self._launch(quality.chi_square, pixels, a.chi, a.root, a.light, *lit, *counts, psferr)
+        self._launch(quality.weigh, shape.fibres * shape.nout, a.chi2pix, a.fraction, a.chi, a.single, a.scale, a.y0,
+                     a.x0, a.cuts, shape.nfibre, nx, ny, shape.nwave, shape.nout, shape.first, rows, columns)
+
+    def touch(self) -> None:
+        """Which bins and fibres touch each pixel."""
+        a, shape, (ny, nx) = self.arrays, self.shape, self.sizes.stamp
+        rows, columns = self.sizes.cut
         self._launch(quality.bins_of_row, shape.fibres * rows, a.ranges, a.y0, a.cuts, shape.nfibre, ny, shape.nwave,
                      rows, shape.fibres)
         self._launch(quality.near_fibres, shape.bundles * rows, a.near, a.ranges, a.x0, a.cuts, shape.nfibre, nx,
                      shape.nwave, rows, columns, shape.fibres)
-        pixels = shape.bundles * rows * -(-columns // quality.ABREAST)
-        spots = a.near, a.ranges, a.single, a.scale, a.x, a.y0, a.x0, a.cuts
-        counts = shape.nfibre, nx, ny, shape.nwave, rows, columns, shape.fibres
-        if self.sizes.model:
-            self._launch(quality.project, pixels, a.model, *spots, *counts)
-        self._launch(quality.chi_square, pixels, a.chi, a.root, a.light, *spots, *counts, psferr)
-        self._launch(quality.weigh, shape.fibres * shape.nout, a.chi2pix, a.fraction, a.chi, a.single, a.scale, a.y0,
-                     a.x0, a.cuts, shape.nfibre, nx, ny, shape.nwave, shape.nout, shape.first, rows, columns)
+
+    def lit(self, x: DeviceArray | None = None) -> tuple[int, tuple[DeviceArray, ...], tuple[int, ...]]:
+        """What kernels on the light of spots take: lanes, arrays and numbers; x: another spectrum."""
+        a, shape, (ny, nx), (rows, columns) = self.arrays, self.shape, self.sizes.stamp, self.sizes.cut
+        return (shape.bundles * rows * -(-columns // quality.ABREAST),
+                (a.near, a.ranges, a.single, a.scale, a.x if x is None else x, a.y0, a.x0, a.cuts),
+                (shape.nfibre, nx, ny, shape.nwave, rows, columns, shape.fibres))
 
     def assemble(self, widths: DeviceArray) -> None:
         """The piece's rows of the frame; widths: of the bins, and their squares."""

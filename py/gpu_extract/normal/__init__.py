@@ -39,14 +39,23 @@ def make_cut(image: Image, y0: IntArray, x0: IntArray, stamp: tuple[int, int], a
     Pixels with ivar 0 and those off the CCD become 0, whatever their values. At least LANE more columns are added on
     the right, because kernels read a spot's columns by fours and an image's by eights. arena: holds the pixels.
     """
-    (top, bottom), (left, right) = (_touched(low, size, n) for low, size, n in zip((y0, x0), stamp, image.shape,
-                                                                                   strict=True))
-    width = right + LANE - left
-    root, light = (arena or Arena()).take(2, bottom - top, width + -width % VECTOR)
-    inside = max(top, 0), min(bottom, image.shape[0]), max(left, 0), min(right, image.shape[1])
+    top, left, rows, columns = cut_window(y0, x0, stamp, image.shape)
+    root, light = (arena or Arena()).take(2, rows, cut_width(columns))
+    inside = max(top, 0), min(top + rows, image.shape[0]), max(left, 0), min(left + columns, image.shape[1])
     pixels = read_only(image.ivar), read_only(image.pix)
     seen = simd_cut.whiten_pixels(root, light, *pixels, inside, (inside[0] - top, inside[2] - left))
     return Cut(root, light, top, left, inside, seen)
+
+
+def cut_window(y0: IntArray, x0: IntArray, stamp: tuple[int, int], ccd: tuple[int, int]) -> tuple[int, int, int, int]:
+    """The pixels touched by spots at (y0, x0), those off the CCD too: first row and column, rows, columns."""
+    (top, bottom), (left, right) = (_touched(low, size, n) for low, size, n in zip((y0, x0), stamp, ccd, strict=True))
+    return top, left, bottom - top, right - left
+
+
+def cut_width(columns: int) -> int:
+    """Columns of a cut-out of so many that spots touch."""
+    return columns + LANE + -(columns + LANE) % VECTOR
 
 
 def _touched(first: IntArray, size: int, n: int) -> tuple[int, int]:

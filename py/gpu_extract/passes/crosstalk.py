@@ -82,11 +82,11 @@ def tails_of(psf: PsfModel, place: Place, strengths: Array, radius: float, windo
         return None
     far = math.ceil(radius)
     corner, light = (window[0] - far, window[1] - far), np.zeros((window[2] + 2 * far, window[3] + 2 * far))
-    near = max(NEAR, _reach(psf))
+    near = nearest(psf)
     if FADE * radius <= near:
         add_tails(light, corner, psf, place, strengths, radius)
     elif strengths.size > 0:
-        join = (near * _scales(psf.tail, place).min()) ** 2
+        join = (near * scales_of(psf.tail, place).min()) ** 2
         tail, step = _tables(psf.tail, place, FEW, radius, near)
         smooth, _ = _tables(psf.tail, place, FEW, radius, near, join)
         _add(light, corner, psf, place, strengths, (np.hstack([tail - smooth, -smooth]), step, near))
@@ -102,10 +102,9 @@ def rough_tails(psf: PsfModel, place: Place, strengths: Array, radius: float, pi
 
     Bins are taken together by fours, and so are pixels in both directions.
     """
-    (fibres, wave), light = place, np.zeros(piece.light.shape)
+    light = np.zeros(piece.light.shape)
     if psf.tail is not None and strengths.size > 0:
-        groups = np.arange(0, len(wave), ROUGH)
-        place = fibres, np.add.reduceat(wave, groups) / np.diff(groups, append=len(wave))
+        place, groups = rough_of(place), np.arange(0, len(place[1]), ROUGH)
         spots, tails = (place, np.add.reduceat(strengths, groups, axis=1)), _beyond(psf.tail, place, FEW, radius)
         _on_grid(light, piece.corner, ROUGH, lambda grid, corner: _add(grid, corner, psf, *spots, tails, ROUGH))
     return Piece(light.astype(np.float32), piece.corner)
@@ -117,22 +116,28 @@ def _add(light: Array, corner: tuple[int, int], psf: PsfModel, place: Place, str
 
     tails: tables as simd_pixels.add_tails takes them, the distance of two nodes, and the radius
     """
-    (fibres, wave), (tables, step, radius) = place, tails
+    wave, (tables, step, radius) = place[1], tails
     if psf.tail is None:
         return
-    centre = centres(psf, fibres, wave)
-    first = corners(psf, centre)
-    scales = np.square(_scales(psf.tail, place))
-    strengths = strengths * evaluate(psf.tail.amp, fibres, wave)
+    centre, scales, first, amplitude = sources_of(psf, psf.tail, place, corner, every)
     group = np.arange(len(wave)) // STRETCH + np.arange(len(centre[0]))[:, None] * -(-len(wave) // STRETCH)
-    origin = np.array(corner, dtype=float)[:, None, None]
-    sources = np.stack([*(centre - origin) / every, strengths, group, *scales * every**2, *(first - origin) / every,
+    sources = np.stack([*centre, strengths * amplitude, group, *scales, *first,
                         np.full(group.shape, float(stamped))]).reshape(9, -1)
     (y, x), radius = sources[:2], radius / every
     reaches = ((y > -radius) & (y < light.shape[0] + radius) & (x > -radius) & (x < light.shape[1] + radius)
                & (sources[2] != 0.0))
     simd_pixels.add_tails(light, np.ascontiguousarray(sources[:, reaches]), tables,
                           (float(radius), step, psf.stamp[0] / every, psf.stamp[1] / every))
+
+
+def sources_of(psf: PsfModel, tail: Tail, place: Place, corner: tuple[int, int],
+               every: int) -> tuple[Array, Array, Array, Array]:
+    """Of spots, seen from CCD pixel `corner` in steps of so many pixels, each (nfibre, nwave): centre, scales squared
+    and first pixel along y and x; amplitude of the tail."""
+    centre = centres(psf, *place)
+    origin = np.array(corner, dtype=float)[:, None, None]
+    return ((centre - origin) / every, np.square(scales_of(tail, place)) * every**2,
+            (corners(psf, centre) - origin) / every, evaluate(tail.amp, *place))
 
 
 def _on_grid(light: Array, corner: tuple[int, int], every: int,
@@ -152,21 +157,40 @@ def cubic(share: Array) -> Array:
 
 def _fewer(psf: PsfModel, place: Place, strengths: Array) -> tuple[Place, Array]:
     """Fewer spots that put the same smooth light on the pixels: what is a cubic along the trace is the same sum."""
+    few, every = few_of(psf, place)
+    if every == 1:
+        return place, strengths
+    weights, out = cubic(np.arange(every) / every), np.zeros((len(strengths), len(few[1])))
+    for k in range(4):
+        for first in range(every):
+            part = strengths[:, first::every] * weights[first, k]
+            out[:, k:k + part.shape[1]] += part
+    return few, out
+
+
+def few_of(psf: PsfModel, place: Place) -> tuple[Place, int]:
+    """Where these are, and how many bins apart; the first is one step before the first bin. 1: all of the spots."""
     fibres, wave = place
     if len(wave) < 2:
-        return place, strengths
+        return place, 1
     step = (wave[-1] - wave[0]) / (len(wave) - 1)
     pitch = np.abs(np.diff(centres(psf, fibres, wave[[0, -1]])[0])).max() / (len(wave) - 1)
     every = int(APART * EVERY / max(pitch, 1e-3))
     if every < 2 or every > len(wave):
-        return place, strengths
-    node, share = np.divmod(np.arange(len(wave)), every)
-    weights, out = cubic(np.arange(every) / every)[share], np.zeros((len(strengths), node[-1] + 4))
-    for k in range(4):
-        for first in range(every):
-            part = strengths[:, first::every] * weights[first::every, k]
-            out[:, k:k + part.shape[1]] += part
-    return (fibres, wave[0] + step * every * (np.arange(out.shape[1]) - 1.0)), out
+        return place, 1
+    return (fibres, wave[0] + step * every * (np.arange((len(wave) - 1) // every + 4) - 1.0)), every
+
+
+def rough_of(place: Place) -> Place:
+    """Where bins are that are taken together."""
+    fibres, wave = place
+    groups = np.arange(0, len(wave), ROUGH)
+    return fibres, np.add.reduceat(wave, groups) / np.diff(groups, append=len(wave))
+
+
+def nearest(psf: PsfModel) -> float:
+    """How far from a spot's centre its tail is more than its smooth part."""
+    return max(NEAR, _reach(psf))
 
 
 def _reach(psf: PsfModel) -> float:
@@ -174,7 +198,7 @@ def _reach(psf: PsfModel) -> float:
     return math.hypot(*(max(offset + 1.0, size - offset) for size, offset in zip(psf.stamp, psf.offset, strict=True)))
 
 
-def _scales(tail: Tail, place: Place) -> Array:
+def scales_of(tail: Tail, place: Place) -> Array:
     """(2, nfibre, nwave) of a tail along y and x."""
     return np.stack([evaluate(series, *place) for series in (tail.yscale, tail.xscale)])
 
@@ -186,19 +210,29 @@ def _tables(tail: Tail, place: Place, nodes: int, radius: float, most: float,
     radius: where it ends; most: pixels that the table is for
     join: below this r2 it is the Taylor polynomial around it
     """
-    fibres, wave = place
-    middle = fibres, wave[np.minimum(np.arange(0, len(wave), STRETCH) + STRETCH // 2, len(wave) - 1)]
-    core, index = (evaluate(series, *middle).reshape(-1, 1) for series in (tail.core, tail.index))
-    scales = _scales(tail, place)
-    step = 1.05 * (float(scales.max()) * most) ** 2 / (nodes - 2)
+    step, end = rulers(tail, place, nodes, radius, most)
     r2: Array = step * np.arange(nodes, dtype=np.float64)
-    core, power = core**2, 1.0 + index / 2.0
+    core, power = forms(tail, place)
     found: Array = r2 / (core + r2) ** power
     inside = r2 < join
     if inside.any():
         found[:, inside] = _taylor(r2[inside] - join, core, power, join)
-    found *= _fading(r2, float(scales.min()) * radius)
+    found *= _fading(r2, end)
     return found, step
+
+
+def rulers(tail: Tail, place: Place, nodes: int, radius: float, most: float) -> tuple[float, float]:
+    """The distance of two nodes, and the radius, of such tables."""
+    scales = scales_of(tail, place)
+    return 1.05 * (float(scales.max()) * most) ** 2 / (nodes - 2), float(scales.min()) * radius
+
+
+def forms(tail: Tail, place: Place) -> tuple[Array, Array]:
+    """Core squared, and the power that goes with it, of each stretch of bins: (stretches of all fibres, 1)."""
+    fibres, wave = place
+    middle = fibres, wave[np.minimum(np.arange(0, len(wave), STRETCH) + STRETCH // 2, len(wave) - 1)]
+    core, index = (evaluate(series, *middle).reshape(-1, 1) for series in (tail.core, tail.index))
+    return core**2, 1.0 + index / 2.0
 
 
 def _beyond(tail: Tail, place: Place, nodes: int, radius: float, join: float = 0.0) -> tuple[Array, float, float]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpu_extract.bundle import Job, Place, Solved, conclude, judge, locate, make_normal
 from gpu_extract.checks.odd_pixels import touched
-from gpu_extract.data import Array, Blocks, BundleResult, Image, Light, Normal, SpecMask
+from gpu_extract.data import Array, Blocks, BundleResult, Image, IntArray, Light, Normal, SpecMask
 from gpu_extract.kernels.arena import Arena, borrowed
 from gpu_extract.normal import Cut
 from gpu_extract.passes import ROUNDS, Past, Seen, Sight
@@ -193,7 +193,7 @@ def extract_again(image: Image, job: Job, fibres: tuple[int, int], past: Past, *
         result = conclude(seen, job, fibres, Solved(done.place, done.normal, solution, quality), group=group,
                           recorder=recorder)
     if len(sight.rejected):
-        _mark(result, sight.rejected, (done.place.spots.y0, done.place.spots.x0), job)
+        mark_rejected(result.mask, sight.rejected, (done.place.spots.y0, done.place.spots.x0), job)
     told = {"passes": job.config.passes, "rejected": len(sight.rejected), "hopeless": int(sight.hopeless),
             "ran_away": 0 if past.before is None else past.before.ran_away,
             **in_notes(done.smooth, sight.cut)}
@@ -209,10 +209,10 @@ def _without_background(done: _Pass) -> _Pass:
     return done._replace(normal=replace(done.normal, rhs=done.normal.rhs - added(smooth, done.background.moved)))
 
 
-def _mark(result: BundleResult, rejected: np.ndarray, corners: tuple[np.ndarray, np.ndarray], job: Job) -> None:
-    """Mark the bins that have a rejected pixel in the core of their spot."""
+def mark_rejected(mask: np.ndarray, rejected: IntArray, corners: tuple[IntArray, IntArray], job: Job) -> None:
+    """Mark in the mask of wanted bins those that have a rejected pixel in their spot's core; corners: of all bins."""
     high, wide = job.shape.core
     middle = job.psf.stamp[0] // 2 - high, job.psf.stamp[1] // 2 - wide
     y0, x0 = (first[:, job.plan.inner] + apart for first, apart in zip(corners, middle, strict=True))
     bins = touched(rejected, y0, x0, (2 * high + 1, 2 * wide + 1))
-    result.mask[bins] |= np.uint32(SpecMask.COSMIC)
+    mask[bins] |= np.uint32(SpecMask.COSMIC)

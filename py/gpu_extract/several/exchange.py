@@ -35,7 +35,7 @@ def past_of(image: Image, job: Job, comm: Comm, recorder: Recorder, start: Draft
 
     start: takes the place of one pass
     """
-    noise_alone = Past(_noise(job))          # what is known before the first pass
+    noise_alone = Past(noise_of(job))          # what is known before the first pass
     past: PastOf = (lambda bundle: noise_alone) if start is None else _started(job, start, image, comm)
     for _ in range(job.config.passes - 1 - (start is not None)):
         past = _after(_draft(image, job, past, comm, recorder), job, comm)
@@ -46,11 +46,11 @@ def make_draft(image: Image, job: Job, comm: Comm, recorder: Recorder, start: Dr
     """All passes over an image but the last, one at least: what they leave, on all ranks."""
     before = replace(job, config=replace(job.config, passes=max(job.config.passes - 1, 1 + (start is not None))))
     own = _draft(image, job, past_of(image, before, comm, recorder, start), comm, recorder)
-    lights = _all(comm, {number: own.lights[number] for number in own.told})
+    lights = of_all(comm, {number: own.lights[number] for number in own.told})
     return Draft(tuple(lights), job.plan.bundles, image.shape, job.plan.extended)
 
 
-def _noise(job: Job) -> ReadNoise:
+def noise_of(job: Job) -> ReadNoise:
     """The job's, which has one where there are several passes."""
     if job.noise is None:
         raise InternalError("several passes without read noise")
@@ -82,10 +82,10 @@ def _draft(image: Image, job: Job, past: PastOf, comm: Comm, recorder: Recorder)
 
 def _after(own: _Own, job: Job, comm: Comm) -> PastOf:
     """The past of this rank's bundles after a pass; all ranks tell what others need."""
-    windows: list[Window] = _all(comm, {n: (*map(int, own.lights[n].corner), *own.lights[n].model.shape)
+    windows: list[Window] = of_all(comm, {n: (*map(int, own.lights[n].corner), *own.lights[n].model.shape)
                                         for n in own.told})
-    pieces: list[list[tuple[int, Piece]]] = _all(comm, {n: _pieces(n, own.lights[n], windows) for n in own.told})
-    noise = _noise(job)
+    pieces: list[list[tuple[int, Piece]]] = of_all(comm, {n: pieces_of(n, own.lights[n], windows) for n in own.told})
+    noise = noise_of(job)
 
     def past(bundle: int) -> Past:
         return Past(noise, own.lights[bundle], [piece for told in pieces for target, piece in told if target == bundle])
@@ -93,13 +93,13 @@ def _after(own: _Own, job: Job, comm: Comm) -> PastOf:
     return past
 
 
-def _all(comm: Comm, own: Mapping[int, Any]) -> list[Any]:
+def of_all(comm: Comm, own: Mapping[int, Any]) -> list[Any]:
     """What all ranks have of each bundle, in order of bundles, on all of them."""
     parts = comm.gather(sorted(own.items()))
     return comm.share(lambda: parts or [])
 
 
-def _pieces(bundle: int, light: Light, windows: Sequence[Window]) -> list[tuple[int, Piece]]:
+def pieces_of(bundle: int, light: Light, windows: Sequence[Window]) -> list[tuple[int, Piece]]:
     """The parts of a bundle's model in the windows of others, and of its tails in all, with the windows' numbers."""
     cuts = [(n, cut_piece(light.model, light.corner, window)) for n, window in enumerate(windows) if n != bundle]
     far = () if light.tails.size == 0 else tuple(

@@ -17,7 +17,9 @@ from gpu_extract.data import SpecMask, Status
 
 FOLDER = Path(__file__).with_name("text")
 HEADERS = ("lanes.h", "image.h", "recursions.h", "teams.h", "sweeps.h", "normal.h", "spots.h", "gradients.h",
-           "quality.h", "eliminate.h", "remainder.h", "measure.h", "poles.h", "assembly.h")
+           "quality.h", "eliminate.h", "remainder.h", "measure.h", "poles.h", "assembly.h", "passes.h", "smooth.h",
+           "tails.h")
+TWICE = "passes", "smooth", "tails"                # what frames of one pass do not take
 OPTIONS = "-std=c++17", "--fmad=false"            # of NVRTC
 WARP, TEAMS = 32, (16, 32, 64)                        # threads of a block of teams, and of a team
 AT_ONCE = 8       # such blocks on a multiprocessor: compilers that are not told spill one register for the sake of more
@@ -76,8 +78,9 @@ class TextKernel:
 
     @property
     def unit(self) -> tuple["TextKernel", ...]:
-        """What is compiled with it: all kernels that have no numbers are one text."""
-        return (self,) if self.numbers else tuple(one for one in all_kernels() if "n" not in one.kinds)
+        """What is compiled with it: of kernels without numbers all that every frame takes, or those of two passes."""
+        return (self,) if self.numbers else tuple(one for one in all_kernels() if "n" not in one.kinds and
+                                                  (one.module in TWICE) == (self.module in TWICE))
 
     def sized(self, *numbers: int) -> "TextKernel":
         """The kernel with these numbers for the kinds "n", in their order."""
@@ -172,6 +175,6 @@ def _header(module: str) -> str:
     return (FOLDER / f"{module}.h").read_text(encoding="utf-8")
 
 
-assembly, eliminate, gradients, image, measure, normal, poles, quality, remainder, spots, sweeps = map(Header, (
-    "assembly", "eliminate", "gradients", "image", "measure", "normal", "poles", "quality", "remainder", "spots",
-    "sweeps"))
+(assembly, eliminate, gradients, image, measure, normal, passes, poles, quality, remainder, smooth, spots, sweeps,
+ tails) = map(Header, ("assembly", "eliminate", "gradients", "image", "measure", "normal", "passes", "poles", "quality",
+                       "remainder", "smooth", "spots", "sweeps", "tails"))

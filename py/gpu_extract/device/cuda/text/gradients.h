@@ -33,10 +33,11 @@ BLOCK(128) void begin(index n, double *vectors, const double *rhs, index bins)
         vectors[v * bins + n] = v > 0 ? 0.0 : rhs[n];
 }
 
-// Before the first `judge` every bundle moves.
-BLOCK(32) void start(index n, double *state)
+// Before the first `judge` every bundle moves, but for those that are solved already; gate: of fibres, then not 0.
+BLOCK(32) void start(index n, double *state, const int *gate, index nfibre)
 {
-    EACH(s, STATE)
+    state[n * STATE + MOVES] = 0.0;
+    EACH(s, gate[n * nfibre] ? 0 : STATE)
         state[n * STATE + s] = s == MOVES ? 1.0 : s == DONE ? -1.0 : 0.0;
 }
 
@@ -105,7 +106,11 @@ BLOCK(128) void step(index n, double *s, double *r, const double *p, const doubl
 }
 
 // The solution, x = s, 0 where weight (the first row of sums) is 0.
-BLOCK(128) void arrive(index n, double *x, const double *s, const double *sums) { x[n] = sums[n] > 0.0 ? s[n] : 0.0; }
+BLOCK(128) void arrive(index n, double *x, const double *s, const double *sums, const int *gate, index nwave)
+{
+    if (!gate[n / nwave])
+        x[n] = sums[n] > 0.0 ? s[n] : 0.0;
+}
 
 constexpr int BINS = 4;      // of one lane of `between`
 

@@ -6,9 +6,9 @@
 #pragma once
 #include "lanes.h"
 
-// Of what comes up of a bundle: the cut-out's first pixel, pixels of a row, first and one past the last column that is
-// looked at, rows.
-enum Place { BEGIN, WIDE, FIRST_COLUMN, END_COLUMN, HEIGHT, PLACES };
+// Of what comes up of a bundle: where the cut-out's first column is, pixels of a row, first and one past the last column
+// that is looked at, rows.
+enum Place { ASIDE, WIDE, FIRST_COLUMN, END_COLUMN, HEIGHT, PLACES };
 
 // A bundle's cut-out of the CCD; cuts: (bundles, 4).
 enum Edge { TOP, LEFT, ROWS, COLUMNS, EDGES };
@@ -24,7 +24,7 @@ struct Cut {
     LANE bool holds(int row, int column) const { return 0 <= row && row < rows && 0 <= column && column < columns; }
 };
 
-// root = sqrt(ivar), light = sqrt(ivar) pix of a pixel; 0 where ivar is 0, and beyond the cut-out. root, light:
+// root = sqrt(ivar), light = sqrt(ivar) pix of a pixel; 0 where ivar is 0, beyond the cut-out and off the CCD. root, light:
 // (bundles, columns, rows).
 template <typename Real>
 BLOCK(256) void whiten(index n, double *root, double *light, const Real *pixels, const index *cuts, const index *places,
@@ -33,8 +33,10 @@ BLOCK(256) void whiten(index n, double *root, double *light, const Real *pixels,
     index b = n / (columns * rows);
     int column = (int)(n / rows % columns), row = (int)(n % rows);
     const index *place = places + PLACES * b;
-    bool there = Cut(cuts, b).holds(row, column);
-    index pix = 2 * b * size + (there ? place[BEGIN] + row * place[WIDE] + column : 0), ivar = pix + size;
+    Cut cut(cuts, b);
+    index y = row + cut.top, x = column + place[ASIDE];
+    bool there = cut.holds(row, column) && 0 <= y && y < place[HEIGHT] && 0 <= x && x < place[WIDE];
+    index pix = 2 * b * size + (there ? y * place[WIDE] + x : 0), ivar = pix + size;
     double weight = there ? (double)pixels[ivar] : 0.0, r = weight > 0.0 ? sqrt(weight) : 0.0;
     root[n] = r;
     light[n] = weight > 0.0 ? r * (double)pixels[pix] : 0.0;

@@ -21,16 +21,16 @@ LANE index spot_at(index f, int bin, index size, index nwave)
 // Entries of icov, (fibres, nd, 2 hw + 1, nwave): each the sum over the pixels that two whitened spots share, in the order
 // of columns and rows; of a fibre with itself the mirror image too. A lane takes a bin of fibre f and MANY of fibre f + d,
 // and goes through the columns of its own spot: ROWS of its numbers serve as many sums, and what lanes side by side ask
-// for of other spots lies side by side. scale, y0, x0: (fibres, nwave).
+// for of other spots lies side by side. scale, y0, x0: (fibres, nwave); gate: of fibres, not 0 where nothing is to be done.
 template <int MANY, int ROWS>
-BLOCK(256) void couple(index n, double *icov, const double *white, const double *scale, const int *y0, const int *x0,
-                       index nfibre, index nx, index ny, index nd, index hw, index nwave, index parts)
+BLOCK(256) void couple(index n, double *icov, const double *white, const double *scale, const int *gate, const int *y0,
+                       const int *x0, index nfibre, index nx, index ny, index nd, index hw, index nwave, index parts)
 {
     index rest = n / SECTION, d = rest / parts % nd, section = rest / (parts * nd) % sections_of(nwave);
     index f = rest / (parts * nd * sections_of(nwave)), from = f * nwave, to = (f + d) * nwave;
     int bin = (int)(section * SECTION + n % SECTION), end = (int)nwave, reach = (int)hw, high = (int)ny, wide = (int)nx;
     int first = (int)(rest % parts) * MANY - (d > 0 ? reach : 0), size = high * wide;
-    if (bin >= end || first > reach)
+    if (bin >= end || first > reach || gate[f])
         return;
     bool both = f % nfibre + d < nfibre;
     int top = y0[from + bin], left = x0[from + bin], low = 1 << 29, last = -(1 << 29);
@@ -90,9 +90,11 @@ BLOCK(256) void couple(index n, double *icov, const double *white, const double 
 //
 // rhs: 0 where weight is; sums (2, fibres, nwave): weight and right side; least: normal.FAINT_LIGHT: the CPU gives up
 // some of these, and flags the others; ridge: see config.regularize.
-BLOCK(128) void give_up(index n, double *icov, double *rhs, signed char *given_up, const double *sums, double least,
-                        double ridge, index nd, index hw, index nwave, index fibres)
+BLOCK(128) void give_up(index n, double *icov, double *rhs, signed char *given_up, const double *sums,
+                        const int *gate, double least, double ridge, index nd, index hw, index nwave, index fibres)
 {
+    if (gate[n / nwave])
+        return;
     double *diagonal = icov + (n / nwave * nd * (2 * hw + 1) + hw) * nwave + n % nwave;
     double weight = sums[n], known = *diagonal;
     bool dark = !(weight > 0.0);

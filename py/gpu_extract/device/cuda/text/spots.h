@@ -132,15 +132,15 @@ LANE double tail_at(const double *tail, double dy, double dx, index nwave)
 //
 // single: the spot, white: times sqrt(ivar), both as in normal.h; scale: (fibres, nwave); sums: (2, fibres, nwave), A^T W 1
 // and A^T W p of the spot whose sum is 1; numbers: (fibres, nseries, nwave); first, second: of both cores' coefficients;
-// root, light: of whiten.
+// root, light: of whiten; gate: of fibres, not 0 where all this is there.
 template <int NJ, int NI, int CUT, int NJ2, int NI2, int CUT2, int TAILED, int ROWS>
 BLOCK(64) void make(index n, double *white, float *single, double *scale, double *sums, const double *numbers,
-                    const double *root, const double *light, const int *y0, const int *x0, const index *cuts, index first,
-                    index second, index nfibre, index nx, index ny, index nseries, index nwave, index rows, index columns,
-                    index fibres)
+                    const double *root, const double *light, const int *gate, const int *y0, const int *x0,
+                    const index *cuts, index first, index second, index nfibre, index nx, index ny, index nseries,
+                    index nwave, index rows, index columns, index fibres)
 {
     index places = places_of(nwave), f = n / places, j = n % places, bin = f * nwave + j;
-    if (j >= nwave)
+    if (j >= nwave || gate[f])
         return;
     const double *mine = numbers + f * nseries * nwave + j;
     double y = y0[bin] - mine[CENTRE_Y * nwave], x = x0[bin] - mine[CENTRE_X * nwave];

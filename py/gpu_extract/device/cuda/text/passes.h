@@ -1,0 +1,314 @@
+// Kernels of further passes over an image: the pixels' weight from a model, and pixels that stand out from it. The same
+// rules as in gpu_extract.passes, a lane for each pixel.
+//
+// What is known of all bundles lies bundle by bundle in the order of the frame; numbers: places there of a piece's
+// bundles. Pixels are (bundles, columns, rows) of the cut-outs, as everywhere. gate: of fibres: 0 where the bundle may
+// still change.
+#pragma once
+#include "quality.h"
+
+// A pixel of a piece's cut-outs.
+struct Spot {
+    index b;
+    int column, row;
+    Cut cut;
+
+    LANE Spot(index n, const index *cuts, index rows, index columns)
+        : b(n / (columns * rows)), column((int)(n / rows % columns)), row((int)(n % rows)), cut(cuts, b)
+    {
+    }
+    LANE bool there() const { return cut.holds(row, column); }
+};
+
+LANE index place_of(const index *numbers, index b) { return numbers ? numbers[b] : b; }
+
+// others = what all other bundles put on a pixel, and all bundles' tails, in single precision and in order of bundles.
+//
+// models: (known, columns, rows), tails: (known, tail_columns, tail_rows) or null: of the bundles that are known; windows,
+// reaches: (known, 4), which pixels these are
+BLOCK(128) void add_others(index n, float *others, const float *models, const float *tails, const index *windows,
+                           const index *reaches, const index *cuts, const index *numbers, index known, index rows,
+                           index columns, index tail_rows, index tail_columns)
+{
+    Spot mine(n, cuts, rows, columns);
+    float light = 0.0f;
+    int y = mine.row + mine.cut.top, x = mine.column + mine.cut.left;
+    LOOP(int, s, 0, mine.there() ? (int)known : 0) {
+        Cut one(windows, s), far(reaches, s);
+        if (s != numbers[mine.b] && one.holds(y - one.top, x - one.left))
+            light += models[(s * columns + x - one.left) * rows + y - one.top];
+        if (tails && far.holds(y - far.top, x - far.left))
+            light += tails[(s * tail_columns + x - far.left) * tail_rows + y - far.top];
+    }
+    others[n] = light;
+}
+
+// root = 1 / sigma and light = (pix - others) / sigma, sigma^2 = noise^2 + max(m, 0) + (error m)^2, m the light of all:
+// passes.simd_pixels.weigh. expected, others: null before the first pass; noise: of the pixels as they come up, one
+// number each, or null; then noises has those of the amplifiers: low and high y, low and high x, which meet at a split.
+template <typename Real>
+BLOCK(256) void expect(index n, double *root, double *light, const float *expected, const float *others,
+                       const Real *noise, const double *noises, const index *cuts, const index *places, index size,
+                       index split_y, index split_x, index rows, index columns, double error)
+{
+    double before = root[n];
+    if (!(before > 0.0))
+        return;
+    Spot mine(n, cuts, rows, columns);
+    const index *place = places + PLACES * mine.b;
+    int amplifier = (mine.row + mine.cut.top >= split_y ? 2 : 0) + (mine.column + mine.cut.left >= split_x ? 1 : 0);
+    double read = noise ? (double)noise[mine.b * size + (mine.row + mine.cut.top) * place[WIDE] + mine.column + place[ASIDE]]
+                        : noises[amplifier];
+    float other = others ? others[n] : 0.0f, m = (expected ? expected[n] : 0.0f) + other;
+    double now = 1.0 / sqrt(read * read + larger((double)m, 0.0) + (error * m) * (error * m));
+    light[n] = (light[n] / before - other) * now;
+    root[n] = now;
+}
+
+// What a look says of a bundle: pixels that are rejected, those that were when it was solved last, whether so many stand
+// out that none is rejected.
+enum Looked { REJECTED, BEFORE, HOPELESS, LOOKED };
+// What a look asks: see passes.outliers; then the brightest light's share that the model may be wrong by, and of a spot in
+// each direction what is beside its brightest pixel.
+enum Limit { FAR, PAIR, STAY, GROWN, LENIENT, WRONG, UP, ACROSS, FALLING, RISING, LIMITS };
+// What is seen of a pixel: of all of them these four are counted in a bundle (stands out, by more than may be wrong, good,
+// good where the model has all the light) ...
+constexpr int STANDS = 1, HIGH = 2, GOOD_PIXEL = 4, SURE = 8, COUNTED = 4;
+// ... narrow and alone, and by itself high enough; rejected before and still above, and by itself high enough.
+constexpr int SHARP = 16, SHARP_ALONE = 32, KEPT = 64, KEPT_ALONE = 128;
+constexpr int SEED = 1, STAYS = 2;          // of a pixel among its neighbours
+constexpr int OUT = 1, CHANGED = 2;         // of a pixel in the end
+
+// A pixel among others, as a look sees them; own: the bundle's model; ends: (2, columns): first and end of the rows whose
+// light it has.
+struct Neighbours {
+    const double *root, *light, *limits;
+    const float *own;
+    const int *ends;
+    index rows, columns;
+    int reach;
+    Cut cut;
+
+    LANE index at(int row, int column) const { return column * rows + row; }
+    LANE bool good(int row, int column) const { return cut.holds(row, column) && root[at(row, column)] > 0.0; }
+    LANE bool sure(int row, int column) const { return row >= ends[column] && row < ends[columns + column]; }
+    LANE double excess(int row, int column) const      // over the model, 0 where there is no good pixel
+    {
+        if (!good(row, column))
+            return 0.0;
+        index n = at(row, column);
+        return light[n] / root[n] - larger(own[n], 0.0f);
+    }
+    LANE double height(int row, int column) const
+    {
+        double doubt = 0.0;
+        LOOP(int, x, larger(column - reach, 0), smaller(column + reach + 1, cut.columns)) {
+            LOOP(int, y, larger(row - reach, 0), smaller(row + reach + 1, cut.rows)) {
+                double value = own[at(y, x)];
+                doubt = larger(doubt, value < 0.0 ? -value : value);
+            }
+        }
+        return (excess(row, column) - limits[WRONG] * doubt) * root[at(row, column)];
+    }
+    LANE bool narrow(int row, int column, double top) const
+    {
+        bool found = false;
+        LOOP(int, d, 0, 4) {
+            int dy = d == 1 ? 0 : 1, dx = d == 0 ? 0 : d == 3 ? -1 : 1;
+            double both = (excess(row + dy, column + dx) + excess(row - dy, column - dx)) / 2.0;
+            found = found || both < limits[LENIENT] * limits[UP + d] * top;
+        }
+        return found;
+    }
+    // Whether half of the height is above the middle one of the pixels two away, the lower of two.
+    LANE bool alone(int row, int column, double top) const
+    {
+        int known = 0;
+        LOOP(int, a, 0, 16)
+            known += good(row + ring(a), column + ring((a + 12) % 16)) ? 1 : 0;
+        double middle = 0.0;
+        LOOP(int, a, 0, 16) {
+            if (!good(row + ring(a), column + ring((a + 12) % 16)))
+                continue;
+            double mine = excess(row + ring(a), column + ring((a + 12) % 16));
+            int below = 0;
+            LOOP(int, b, 0, 16) {
+                bool there = good(row + ring(b), column + ring((b + 12) % 16));
+                double value = there ? excess(row + ring(b), column + ring((b + 12) % 16)) : 0.0;
+                below += there && (value < mine || (value == mine && b < a)) ? 1 : 0;
+            }
+            middle = below == (known - 1) / 2 ? mine : middle;
+        }
+        return middle < 0.5 * top;
+    }
+    // The ring's 16 pixels are (ring(a), ring(a + 12)): -2, -2, -2, -2, -2 , -1, 0, 1, 2, 2, 2, 2, 2, 1, 0, -1.
+    LANE static int ring(int a) { return a < 5 ? -2 : a < 8 ? a - 6 : a < 13 ? 2 : 14 - a; }
+};
+
+LANE Neighbours neighbours(index b, const double *root, const double *light, const float *own, const index *numbers,
+                   const int *ends, const double *limits, const index *cuts, index rows, index columns, index reach)
+{
+    index first = b * columns * rows;
+    return {root + first, light + first, limits, own + place_of(numbers, b) * columns * rows, ends + b * 2 * columns, rows,
+            columns, (int)reach, Cut(cuts, b)};
+}
+
+// marks: of each pixel by itself; rejected: of the look before.
+BLOCK(32) void stand_out(index n, signed char *marks, const double *root, const double *light, const float *own,
+                         const index *numbers, const signed char *rejected, const int *gate, const int *ends,
+                         const double *limits, const index *cuts, index nfibre, index rows, index columns, index reach)
+{
+    Spot mine(n, cuts, rows, columns);
+    if (gate[mine.b * nfibre])
+        return;
+    int found = 0, row = mine.row, column = mine.column;
+    Neighbours look = neighbours(mine.b, root, light, own, numbers, ends, limits, cuts, rows, columns, reach);
+    if (look.good(row, column)) {
+        bool sure = look.sure(row, column), known = rejected[n] & OUT;
+        index at = look.at(row, column);
+        found = GOOD_PIXEL | (sure ? SURE : 0);
+        bool stands = look.light[at] - look.root[at] * look.own[at] > limits[PAIR];
+        double height = stands || known ? look.height(row, column) : 0.0;
+        if (stands) {
+            found |= STANDS | (sure && height > limits[PAIR] ? HIGH : 0);
+            double top = look.excess(row, column);
+            if (found & HIGH && look.narrow(row, column, top) && look.alone(row, column, top))
+                found |= SHARP | (height > limits[FAR] ? SHARP_ALONE : 0);
+        }
+        if (known && height > limits[STAY])
+            found |= KEPT | (height > limits[FAR] ? KEPT_ALONE : 0);
+    }
+    marks[n] = (signed char)found;
+}
+
+// counts = how many pixels of a bundle have each of the first COUNTED marks: parts (bundles, COUNTED, lookers), of pixels
+// c, c + lookers, ...
+BLOCK(128) void tally(index n, double *parts, const signed char *marks, index pixels, index lookers)
+{
+    index b = n / lookers, c = n % lookers;
+    int total[COUNTED] = {};
+    FOUR_AT_ONCE
+    for (index at = c; at < pixels; at += lookers) {
+        int mark = marks[b * pixels + at];
+        EACH(k, COUNTED)
+            total[k] += mark >> k & 1;
+    }
+    EACH(k, COUNTED)
+        parts[(b * COUNTED + k) * lookers + c] = total[k];
+}
+
+// Whether any pixel beside one has a mark.
+LANE bool beside(const signed char *marks, const Spot &mine, index n, index rows, int mark)
+{
+    bool found = false;
+    LOOP(int, dx, -1, 2) {
+        LOOP(int, dy, -1, 2) {
+            bool other = (dx || dy) && mine.cut.holds(mine.row + dy, mine.column + dx);
+            found = found || (other && marks[n + dx * rows + dy] & mark);
+        }
+    }
+    return found;
+}
+
+// seeds: pixels that stand out by themselves or in pairs, and those rejected before that stay.
+BLOCK(128) void pair_up(index n, signed char *seeds, const signed char *marks, const int *gate, const index *cuts,
+                        index nfibre, index rows, index columns)
+{
+    Spot mine(n, cuts, rows, columns);
+    if (gate[mine.b * nfibre])
+        return;
+    int mark = marks[n], found = 0;
+    if (mark & SHARP && (mark & SHARP_ALONE || beside(marks, mine, n, rows, SHARP)))
+        found |= SEED;
+    if (mark & KEPT && (mark & KEPT_ALONE || beside(marks, mine, n, rows, KEPT)))
+        found |= STAYS;
+    seeds[n] = (signed char)found;
+}
+
+// rejected: seeds, their neighbours that lie above the model too, and those that stay; none where a bundle is hopeless.
+BLOCK(128) void reject(index n, signed char *rejected, const signed char *seeds, const double *root, const double *light,
+                       const float *own, const index *numbers, const double *looks, const int *gate, const int *ends,
+                       const double *limits, const index *cuts, index nfibre, index rows, index columns, index reach)
+{
+    Spot mine(n, cuts, rows, columns);
+    if (gate[mine.b * nfibre])
+        return;
+    bool out = seeds[n] != 0;
+    if (!out && beside(seeds, mine, n, rows, SEED)) {
+        Neighbours look = neighbours(mine.b, root, light, own, numbers, ends, limits, cuts, rows, columns, reach);
+        out = look.good(mine.row, mine.column) && look.sure(mine.row, mine.column)
+              && look.height(mine.row, mine.column) > limits[GROWN];
+    }
+    out = out && looks[mine.b * LOOKED + HOPELESS] == 0.0;
+    rejected[n] = (signed char)((out ? OUT : 0) | (out != ((rejected[n] & OUT) != 0) ? CHANGED : 0));
+}
+
+// Bundle by bundle, counts (bundles, COUNTED): where more pixels stand out than `most` of the good ones, the model is wrong; ...
+BLOCK(32) void despair(index n, double *looks, const int *gate, const double *counts, index nfibre, double most)
+{
+    const double *seen = counts + n * COUNTED;
+    if (!gate[n * nfibre] && seen[0] > most * seen[2] && seen[1] > most * seen[3])
+        looks[n * LOOKED + HOPELESS] = 1.0;
+}
+
+// ... after a look: how many are rejected; one that changed nothing is the last, but for the first one ...
+BLOCK(32) void end_look(index n, double *looks, int *gate, const double *counts, index first, index nfibre)
+{
+    const double *seen = counts + n * COUNTED;
+    if (gate[n * nfibre])
+        return;
+    looks[n * LOOKED + REJECTED] = seen[0];
+    LOOP(int, f, 0, (int)nfibre)
+        gate[n * nfibre + f] = !first && seen[1] == 0.0;
+}
+
+// ... and before one: whether as many were rejected when the bundle was solved the last time.
+BLOCK(32) void ask_again(index n, double *looks, int *gate, index nfibre)
+{
+    double *mine = looks + n * LOOKED;
+    bool done = gate[n * nfibre] || mine[REJECTED] == mine[BEFORE] || mine[HOPELESS] != 0.0;
+    mine[BEFORE] = mine[REJECTED];
+    LOOP(int, f, 0, (int)nfibre)
+        gate[n * nfibre + f] = done;
+}
+
+// Rejected pixels are masked.
+BLOCK(256) void strike(index n, double *root, double *light, const signed char *rejected)
+{
+    if (rejected[n] & OUT)
+        root[n] = light[n] = 0.0;
+}
+
+// The light of a piece's bundles in single precision, as the pixels lie; of them the ones in `numbers`, see place_of.
+BLOCK(256) void shine(index n, float *light, const index *numbers, const int *near, const int *ranges, const float *single,
+                      const double *scale, const double *x, const int *y0, const int *x0, const index *cuts, index nfibre,
+                      index nx, index ny, index nwave, index rows, index columns, index fibres)
+{
+    Pixels mine(n, near, ranges, single, scale, x, y0, x0, cuts, nfibre, (int)nx, (int)ny, nwave, rows, columns, fibres);
+    float *out = light + place_of(numbers, mine.b) * columns * rows;
+    EACH(c, ABREAST)
+        if (c < mine.many)
+            out[(mine.column + c) * rows + mine.row] = mine.within(c) ? (float)mine.light[c] : 0.0f;
+}
+
+// Which pixels are rejected, a bit for each, 32 rows of a column in one number: (bundles, columns, words).
+BLOCK(64) void pack(index n, unsigned *packed, const signed char *rejected, index rows, index words)
+{
+    int first = (int)(n % words) * 32;
+    const signed char *mine = rejected + n / words * rows + first;
+    unsigned bits = 0;
+    LOOP(int, r, 0, smaller((int)rows - first, 32))
+        bits |= (mine[r] & OUT ? 1u : 0u) << r;
+    packed[n] = bits;
+}
+
+// x less a change of it (or null), kept for the next pass (or not: null), and which bins are beyond what a model can be
+// made of.
+BLOCK(128) void lessen_x(index n, double *x, double *kept, signed char *beyond, const double *change, double most)
+{
+    double value = x[n] - (change ? change[n] : 0.0);
+    x[n] = value;
+    if (kept)
+        kept[n] = value;
+    beyond[n] = !(value < most && value > -most);
+}

@@ -1,0 +1,146 @@
+// Kernels: tails of spots beyond their stamps, as passes.crosstalk; and what they take from spectra.
+//
+// Sources are spots, or some that stand for several of them: (fibres, sources), in order along a trace. A tail is a table
+// of its height against r2 for every STRETCH sources of a fibre, first beyond the stamp, then on it. Pixels, or nodes of a
+// grid of every so many-th pixel, are (bundles, columns, rows) of windows that reach beyond the cut-outs.
+#pragma once
+#include "passes.h"
+
+// Of a bundle: what the tables need: distance of two nodes, r2 below which a tail's smooth part is its Taylor polynomial,
+// r2 at which it has faded out.
+enum Ruler { NODE, JOIN, END_R2, RULERS };
+// Of a source: place on the grid, the scales' squares there, first row and column of its stamp, amplitude.
+enum Source { SOURCE_Y, SOURCE_X, SCALE_Y, SCALE_X, FIRST_ROW, FIRST_PIXEL, AMPLITUDE, SOURCES };
+constexpr int STRETCH = 128;
+
+// tables (groups, 2, nodes): beyond the stamp `whole` times the tail and `smooth` times its smooth part, on it `held` times
+// that. shapes (groups, 2): core squared and power of each; rulers: (bundles, RULERS); fade: (1 - FADE^2) of crosstalk.
+BLOCK(64) void tabulate(index n, double *tables, const double *shapes, const double *rulers, index nodes, index groups,
+                        double fade, double whole, double smooth, double held)
+{
+    index group = n / nodes, node = n % nodes;
+    const double *ruler = rulers + group / groups * RULERS;
+    double core = shapes[2 * group], power = shapes[2 * group + 1], r2 = ruler[NODE] * node, join = ruler[JOIN];
+    double tail = r2 / pow(core + r2, power), inner = tail;
+    if (r2 < join) {
+        double one = pow(core + join, 1.0 - power), other = -core * pow(core + join, -power), by = 1.0, total = 0.0;
+        LOOP(int, k, 0, 4) {
+            total += (one + other) * by;
+            by *= (r2 - join) / (k + 1);
+            one *= -(power - 1.0 + k) / (core + join);
+            other *= -(power + k) / (core + join);
+        }
+        inner = total;
+    }
+    double s = (ruler[END_R2] - r2) / fade / ruler[END_R2];
+    s = smaller(larger(s, 0.0), 1.0);
+    double fading = s * s * (s * s) * (35.0 - s * (84.0 - s * (70.0 - 20.0 * s)));
+    tables[group * 2 * nodes + node] = (whole * tail + smooth * inner) * fading;
+    tables[(group * 2 + 1) * nodes + node] = held * inner * fading;
+}
+
+// strengths = of each source: `sign` times the photons of bins (less those before, or null) that it stands for, in the
+// stamps' normalisation, times its amplitude. weights (bundles, most, taps): what bin first + every (s - tap) adds to source
+// s; together: `every` of each bundle.
+BLOCK(64) void pool(index n, double *strengths, const double *x, const double *before, const double *scale,
+                    const double *sources, const double *weights, const index *together, index nfibre, index most,
+                    index taps, index count, index nwave, index all, double sign)
+{
+    index f = n / count, s = n % count, b = f / nfibre, every = together[b];
+    const double *mine = weights + b * most * taps;
+    double total = 0.0;
+    LOOP(index, tap, 0, taps) {
+        LOOP(index, first, 0, every) {
+            index node = s - tap, j = node * every + first, at = f * nwave + j;
+            if (node >= 0 && j < nwave)
+                total += (before ? x[at] - before[at] : x[at]) * scale[at] * mine[first * taps + tap];
+        }
+    }
+    strengths[n] = sign * total * sources[AMPLITUDE * all + n];
+}
+
+// light = the tails at a node. ranges (2, fibres, rows): first and last + 1 of the sources that reach a row; outer: how far
+// one reaches, tall, wide: stamps, all in nodes; stamped: whether there are stamps. groups: of a bundle; all: fibres times
+// sources.
+BLOCK(64) void gather_tails(index n, double *light, const double *strengths, const double *sources, const double *tables,
+                      const double *rulers, const int *ranges, index nfibre, index count, index groups, index nodes,
+                      index rows, index columns, index fibres, double outer, double tall, double wide, index stamped)
+{
+    index b = n / (columns * rows), all = fibres * count;
+    int row = (int)(n % rows), column = (int)(n / rows % columns);
+    double total = 0.0, per_node = 1.0 / rulers[b * RULERS + NODE];
+    LOOP(index, f, b * nfibre, (b + 1) * nfibre) {
+        LOOP(index, s, f * count + ranges[f * rows + row], f * count + ranges[(fibres + f) * rows + row]) {
+            double dy = row - sources[SOURCE_Y * all + s], x = sources[SOURCE_X * all + s], strength = strengths[s];
+            double dy2 = dy * dy, chord = sqrt(larger(outer * outer - dy2, 0.0)), top = sources[FIRST_ROW * all + s];
+            if (strength == 0.0 || column < x - chord || column > x + chord)
+                continue;
+            double left = sources[FIRST_PIXEL * all + s], dx = column - x;
+            bool held = stamped && row >= top && row < top + tall && column >= (int)left && column < (int)(left + wide);
+            double node = (dx * dx * sources[SCALE_X * all + s] + dy2 * sources[SCALE_Y * all + s]) * per_node;
+            int low = (int)smaller(node, (double)(nodes - 2));
+            double share = node - low;
+            index group = b * groups + (f - b * nfibre) * (groups / nfibre) + s % count / STRETCH;
+            const double *table = tables + (group * 2 + (held ? 1 : 0)) * nodes + low;
+            total += strength * (table[0] * (1.0 - share) + table[1] * share);
+        }
+    }
+    light[n] = total;
+}
+
+// tails = what is known of them and cubics through a grid of every so many-th pixel, its node (1, 1) at the first pixel,
+// either of them or null; added to those that are there, or not. weights (every, 4).
+BLOCK(128) void enlarge(index n, float *tails, const double *fine, const double *coarse, const double *weights,
+                        const index *numbers, index every, index coarse_rows, index coarse_columns, index rows,
+                        index columns, index added)
+{
+    index b = n / (columns * rows), column = n / rows % columns, row = n % rows;
+    const double *wy = weights + row % every * 4, *wx = weights + column % every * 4;
+    double total = 0.0;
+    LOOP(int, i, 0, coarse ? 4 : 0) {
+        const double *node = coarse + ((b * coarse_columns + column / every + i) * coarse_rows + row / every);
+        total += wx[i] * (wy[0] * node[0] + wy[1] * node[1] + wy[2] * node[2] + wy[3] * node[3]);
+    }
+    float *out = tails + (place_of(numbers, b) * columns + column) * rows + row;
+    float light = (float)((fine ? fine[n] : 0.0) + total);
+    *out = added ? *out + light : light;
+}
+
+// The tails on a pixel of the cut-out; corners (bundles, 2): of their windows on the CCD.
+LANE double tails_on(const float *tails, const index *numbers, const index *corners, const Cut &cut, index b, int row,
+                     int column, index rows, index columns)
+{
+    index y = row + cut.top - corners[2 * b], x = column + cut.left - corners[2 * b + 1];
+    return tails[(place_of(numbers, b) * columns + x) * rows + y];
+}
+
+// sums = A^T W tails, 0 where a bin has no weight (the first row of known).
+BLOCK(64) void sum_under(index n, double *sums, const float *tails, const index *numbers, const index *corners,
+                         const double *root, const float *single, const double *scale, const double *known, const int *y0,
+                         const int *x0, const index *cuts, index nfibre, index nx, index ny, index nwave, index rows,
+                         index columns, index tail_rows, index tail_columns)
+{
+    index f = n / nwave, b = f / nfibre;
+    Cut cut(cuts, b);
+    int top = y0[n] - cut.top, left = x0[n] - cut.left, high = (int)ny;
+    const float *spot = single + spot_at(f, (int)(n % nwave), nx * ny, nwave);
+    double total = 0.0;
+    LOOP(int, x, larger(-left, 0), smaller(cut.columns - left, (int)nx)) {
+        LOOP(int, y, larger(-top, 0), smaller(cut.rows - top, high)) {
+            double weight = root[(b * columns + left + x) * rows + top + y];
+            double light = tails_on(tails, numbers, corners, cut, b, top + y, left + x, tail_rows, tail_columns);
+            total += weight * weight * light * spot[(x * high + y) * SECTION];
+        }
+    }
+    sums[n] = known[n] > 0.0 ? total * scale[n] : 0.0;
+}
+
+// The pixels without tails.
+BLOCK(128) void dim(index n, double *light, const double *root, const float *tails, const index *corners,
+                    const index *cuts, index rows, index columns, index tail_rows, index tail_columns)
+{
+    Spot mine(n, cuts, rows, columns);
+    if (mine.there())
+        light[n] -= root[n] * tails_on(tails, nullptr, corners, mine.cut, mine.b, mine.row, mine.column, tail_rows,
+                                       tail_columns);
+}

@@ -1,0 +1,164 @@
+"""The first of two passes over a frame: on the device, and on the CPU what the device could not do of it.
+
+Bundles tell each other their light after it. On a rank's device they do so by themselves; what lies on other ranks'
+pixels goes from host to host, as it does without devices.
+"""
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from gpu_extract.bundle import Job
+from gpu_extract.data import Image, IntArray, Light
+from gpu_extract.device.crew import Crew
+from gpu_extract.device.geometry import BundleGeometry
+from gpu_extract.device.pass_flow import PassFlow
+from gpu_extract.device.pass_plan import Passes, window_of
+from gpu_extract.device.told import LEFT, facts_of, is_cpus, odd_pixels
+from gpu_extract.passes import Past
+from gpu_extract.passes.crosstalk import Piece, Window, overlap
+from gpu_extract.perf.recorder import NULL
+from gpu_extract.seams import Comm, Recorder
+from gpu_extract.several.bundles import draft_bundle
+from gpu_extract.several.exchange import noise_of, of_all, pieces_of
+
+Parts = list[tuple[int, int, Piece]]       # the bundle that is told, whether of tails, the light on its pixels
+
+
+class Letters:
+    """What ranks tell each other between two passes. Who has to begin the frame anew has been told already."""
+
+    def __init__(self, comm: Comm):
+        self.alone = comm.size == 1
+        self._comm = comm
+        self._known: list[Parts] | None = None
+
+    def after(self, own: Callable[[], Mapping[int, Parts]]) -> list[Parts]:
+        """The parts of all bundles' light, by number of the bundle that it is of; all ranks call this once at least.
+        own: makes those of this rank's bundles."""
+        if self._known is None:
+            self._known = of_all(self._comm, own())
+        return self._known
+
+
+def told_of(number: int, light: Light, windows: Sequence[Window], to: Sequence[int]) -> Parts:
+    """What a bundle tells others of its light: the parts on pixels of the bundles `to`; windows: of all bundles."""
+    bare = replace(light, tails=np.zeros((0, 0), np.float32))
+    models, all_parts = pieces_of(number, bare, windows), pieces_of(number, light, windows)
+    parts = [(n, int(k >= len(models)), piece) for k, (n, piece) in enumerate(all_parts)]
+    return [part for part in parts if part[0] in to]
+
+
+def windows_of(geometries: Sequence[BundleGeometry]) -> list[Window]:
+    """The pixels of bundles."""
+    return [tuple(int(n) for n in window_of(one)) for one in geometries]      # type: ignore[misc]
+
+
+@dataclass(frozen=True)
+class Drafts:
+    """What a first pass has left, on a device and beside it.
+
+    lights: of bundles that the CPU has made, by number in the job; odd: of each piece, odd pixels of its bundles
+    """
+
+    flow: PassFlow
+    job: Job
+    image: Image
+    crew: Crew
+    lights: dict[int, Light] = field(default_factory=dict)
+    odd: list[list[IntArray]] = field(default_factory=list)
+
+    def make(self, recorder: Recorder, warn: Callable[[str], None], *, graphs: bool) -> None:
+        """The first pass, of all bundles of the rank; warn: see GpuFrames; graphs: see Flow.queue."""
+        flow, job, crew = self.flow, self.job, self.crew
+        with recorder.span("queue"):
+            flow.draft(self.image, noise_of(job), recorder, graphs=graphs)
+        with crew.nothing_left():
+            for p, piece in enumerate(flow.pieces):
+                with recorder.span("wait"):
+                    told = flow.take(p)
+                with recorder.span("odd pixels"):
+                    self.odd.append(odd_pixels(flow, self.image, job, piece.bundles, told["seen"]))
+                if any(map(len, self.odd[p])):
+                    told = flow.draft_again(p, self.odd[p], recorder, graphs=graphs)
+                for b, bundle in enumerate(piece.bundles):
+                    facts, _ = facts_of(flow, told, (piece.shape.nfibre, b), bundle)
+                    if is_cpus(facts, job.plan.kept[slice(*flow.task.geometries[bundle].fibres)], (), warn):
+                        with recorder.span(LEFT):
+                            crew.add([partial(self._by_cpu, flow.task.mine[bundle])])
+            with recorder.span(LEFT):
+                crew.finish()
+
+    def _by_cpu(self, number: int) -> None:
+        """A work of the crew: the draft of a bundle."""
+        self.lights[number] = _draft(self.image, self.job, number, self.crew)
+
+    def light(self, number: int) -> Light:
+        """Of a bundle of this rank."""
+        return self.lights.get(number) or self.flow.light(*self._place(number))
+
+    def past(self, number: int) -> Past:
+        """What the CPU has to know of a bundle of this rank for a further pass."""
+        others = self.flow.seen(*self._place(number), ("others",))["others"]
+        light = self.light(number)
+        return Past(noise_of(self.job), light, (Piece(others, light.corner),))
+
+    def _place(self, number: int) -> tuple[int, int]:
+        """Piece and place in it of a bundle."""
+        bundle = self.flow.task.mine.index(number)
+        return next((p, piece.bundles.index(bundle)) for p, piece in enumerate(self.flow.pieces)
+                    if bundle in piece.bundles)
+
+    def exchange(self, windows: Callable[[], Sequence[Window]], letters: Letters) -> None:
+        """The light of all bundles to where it is needed: what the CPU has made up to the device, that of other ranks
+        too, and onto the pixels. windows: of all bundles of the job."""
+        flow, mine = self.flow, self.flow.task.mine
+        for number, light in sorted(self.lights.items()):
+            flow.put(number, [Piece(light.model, light.corner)], [Piece(light.tails, light.tail_corner)])
+        if not letters.alone:
+            parts = letters.after(lambda: self._told(windows()))
+            for number in flow.passes.numbers:
+                if number not in mine:
+                    own = [part for part in parts[number] if part[0] in mine]
+                    flow.put(number, *([piece for _, tail, piece in own if tail == kind] for kind in (0, 1)))
+        flow.spread()
+
+    def _told(self, windows: Sequence[Window]) -> dict[int, Parts]:
+        """What this rank's bundles tell those of others; the light of the ones whose light reaches none stays where it
+        is."""
+        passes, mine = self.flow.passes, self.flow.task.mine
+        far = [n for n in range(len(windows)) if n not in mine]
+        return {number: told_of(number, self.light(number), windows, far)
+                if _tells(passes, number, windows, far) else [] for number in mine}
+
+
+def _tells(passes: Passes, number: int, windows: Sequence[Window], others: Sequence[int]) -> bool:
+    """Whether a bundle's light falls on pixels of other ones."""
+    y, x, rows, columns = (int(n) for n in window_of(passes.known[passes.numbers.index(number)], passes.far))
+    own = y, x, rows, columns
+    return any(min(overlap(own, windows[n])[2:]) > 0 for n in others)
+
+
+def _draft(image: Image, job: Job, number: int, crew: Crew) -> Light:
+    return draft_bundle(image, replace(job, threads=crew.share), job.plan.bundles[number], Past(noise_of(job)),
+                        recorder=NULL)
+
+
+def pasts_by_cpu(image: Image, job: Job, mine: Sequence[int], windows: Sequence[Window], letters: Letters,
+                 crew: Crew) -> dict[int, Past]:
+    """The pasts of all bundles of a rank that has no device for them."""
+    lights: dict[int, Light] = {}
+
+    def draft(number: int) -> None:
+        lights[number] = _draft(image, job, number, crew)
+
+    with crew.nothing_left():
+        crew.add([partial(draft, number) for number in mine])
+        crew.finish()
+    everyone = range(len(windows))
+    parts = list(letters.after(lambda: {n: told_of(n, lights[n], windows, everyone) for n in mine}))
+    for n in mine:
+        parts[n] = told_of(n, lights[n], windows, everyone)
+    return {n: Past(noise_of(job), lights[n], [piece for told in parts for target, _, piece in told if target == n])
+            for n in mine}

@@ -1,0 +1,164 @@
+"""What two passes over a rank's bundles take: which light is known, tables of the kernels, memory."""
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gpu_extract.bundle import Job
+from gpu_extract.data import IntArray
+from gpu_extract.device.cuda.piece import PieceShape
+from gpu_extract.device.cuda.text import gradients, image, names, passes, smooth
+from gpu_extract.device.geometry import BundleGeometry
+from gpu_extract.device.memory import Arrays, Sizes
+from gpu_extract.device.pass_tails import Tails, reach_of, tables_of, tails_of
+from gpu_extract.normal import Cut
+from gpu_extract.passes import outliers, variance
+from gpu_extract.passes.crosstalk import cubic
+from gpu_extract.passes.outliers import known_rows
+from gpu_extract.passes.variance import ReadNoise
+
+GATHERED = 64        # partial counts of a bundle that are added up at once
+
+
+@dataclass(frozen=True)
+class Passes:
+    """What further passes of a rank's bundles take.
+
+    known: all bundles whose light falls on them, their own too, by number in the frame, in order
+    tails: of their spots; kept_cosmics: nothing is rejected; error: of the PSF, in the variance; split: of amplifiers
+    noise: type of the read noise where pixels have their own, None: amplifiers have
+    """
+
+    known: tuple[BundleGeometry, ...]
+    numbers: tuple[int, ...]
+    tails: Tails | None
+    keep_cosmics: bool
+    error: float
+    split: tuple[int, int]
+    noise: Any
+
+    @property
+    def far(self) -> int:
+        """Pixels beyond a cut-out that tails reach."""
+        return self.tails.far if self.tails else 0
+
+
+def passes_of(job: Job, mine: Sequence[int], geometries: Sequence[BundleGeometry],
+              others: Sequence[tuple[int, BundleGeometry]]) -> Passes | None:
+    """What the passes of a job take; None where there is one. mine, geometries: the rank's bundles; others: of all
+    other ranks."""
+    if job.noise is None:
+        return None
+    far = reach_of(job)
+    near = [(n, other) for n, other in others if any(reaches(other, own, far) for own in geometries)]
+    listed = sorted([*near, *zip(mine, geometries, strict=True)], key=lambda one: one[0])
+    tails = tails_of(job, geometries, [one for _, one in listed])
+    return Passes(tuple(one for _, one in listed), tuple(n for n, _ in listed), tails, job.config.keep_cosmics,
+                  job.psferr if job.config.psferr_in_ivar else 0.0, job.noise.split, noise_type(job.noise))
+
+
+def noise_type(noise: ReadNoise) -> Any:
+    """In which pixels' read noise comes up; None where amplifiers have it."""
+    if noise.values.shape == (2, 2):
+        return None
+    return np.dtype(np.float32 if noise.values.dtype.kind == "f" and noise.values.dtype.itemsize == 4 else np.float64)
+
+
+def reaches(one: BundleGeometry, other: BundleGeometry, far: int) -> bool:
+    """Whether a bundle's light falls on pixels of another's cut-out."""
+    return all(one.cut[k] - far < other.cut[k] + other.cut[2 + k] and other.cut[k] < one.cut[k] + one.cut[2 + k] + far
+               for k in (0, 1))
+
+
+def window_of(geometry: BundleGeometry, far: int = 0) -> IntArray:
+    """Top, left, rows and columns of a bundle's pixels, or of those that its tails reach."""
+    found: IntArray = geometry.cut + far * np.array([-1, -1, 2, 2])
+    return found
+
+
+def frame_tables(job: Job, all_of: Passes) -> dict[str, np.ndarray]:
+    """What is the same for all pieces."""
+    shape, error = job.shape, outliers.WRONG * job.psferr + job.shape.between
+    limits = {name: getattr(outliers, name) for name in ("FAR", "PAIR", "STAY", "GROWN", "LENIENT")}
+    limits |= {"WRONG": error, **dict(zip(("UP", "ACROSS", "FALLING", "RISING"), shape.beside, strict=True))}
+    reach = max(max(one.shape.hw for one in all_of.known) + 1, max(variance.WIDTHS))
+    turns = np.cos(np.pi * np.outer(np.arange(reach), (np.arange(variance.FREQUENCIES) + 0.5) / variance.FREQUENCIES))
+    turns[1:] *= 2.0
+    tables: dict[str, np.ndarray] = {"limits": np.array([limits[name] for name in names("Limit")[:-1]]), "turns": turns,
+              "windows": np.stack([window_of(one) for one in all_of.known]),
+              "reaches": np.stack([window_of(one, all_of.far) for one in all_of.known])}
+    if all_of.tails:
+        for layer in (*all_of.tails.layers, all_of.tails.rough):
+            tables[f"cubic_{layer.every}"] = cubic(np.arange(layer.every) / layer.every)
+    return tables
+
+
+def piece_tables(job: Job, all_of: Passes, geometries: Sequence[BundleGeometry], mine: Sequence[int],
+                 columns: int) -> dict[str, np.ndarray]:
+    """What is the same in every frame of a piece; mine: its bundles' numbers in the frame; columns: of a cut-out."""
+    ends = np.zeros((len(geometries), 2, columns), dtype=np.int32)
+    for rows, one in zip(ends, geometries, strict=True):
+        top, left, high, wide = (int(n) for n in one.cut)
+        nothing = np.broadcast_to(0.0, (high, wide))
+        y0, x0 = (array.astype(np.int64) for array in one.corners)
+        rows[:, :wide] = known_rows(Cut(nothing, nothing, top, left), y0, x0, job.psf.stamp, one.reach)
+    tables: dict[str, np.ndarray] = {"ends": ends,
+                                     "numbers_of": np.array([all_of.numbers.index(n) for n in mine], dtype=np.int64)}
+    if all_of.tails:
+        tables["corners"] = np.stack([window_of(one, all_of.far)[:2] for one in geometries])
+        for k, layer in enumerate((*all_of.tails.layers, all_of.tails.rough)):
+            tables |= {f"{name}_{k}": table
+                       for name, table in tables_of(job, geometries, layer, all_of.tails).items()}
+    return tables
+
+
+def noise_numbers(noise: ReadNoise) -> np.ndarray:
+    """The read noise of the amplifiers, and the square of the one that all pixels have, more or less."""
+    four = noise.values.ravel() if noise.values.shape == (2, 2) else np.zeros(smooth.AMPLIFIERS)
+    return np.array([*four, float(np.median(noise.values)) ** 2], dtype=np.float64)
+
+
+def pass_arrays(shape: PieceShape, sizes: Sizes, all_of: Passes) -> Arrays:
+    """Work arrays of a piece."""
+    pixels, bins, counted = (shape.bundles, sizes.cut[1], sizes.cut[0]), (shape.fibres, shape.nwave), passes.COUNTED
+    arrays: dict[str, tuple[tuple[int, ...], Any]] = {
+        "marks": (pixels, np.int8), "seeds": (pixels, np.int8), "lines": (bins, np.int8), "found": (bins, np.int8),
+        "beyond": (bins, np.int8), "row": ((shape.fibres, shape.hw + 1), np.float64),
+        "left": ((shape.fibres,), np.float64),
+        "tallies": ((shape.bundles, counted, image.LOOKERS), np.float64),
+        "some_tallies": ((shape.bundles, counted, image.LOOKERS // GATHERED), np.float64),
+        "tallied": ((shape.bundles, counted), np.float64)}
+    if all_of.tails:
+        layers, window = (*all_of.tails.layers, all_of.tails.rough), all_of.tails.window
+        nodes = max(prod(one.grid(window)) for one in layers if one.every > 1)
+        arrays |= {"change": (bins, np.float64), "tail_now": ((shape.bundles, *window[::-1]), np.float32),
+                   "strengths": ((shape.fibres, max(layer.count for layer in layers)), np.float64),
+                   "heights": ((shape.fibres * max(2 * one.stretches * one.nodes for one in layers),), np.float64),
+                   "fine": ((shape.bundles, *window[::-1]), np.float64),
+                   "grid": ((shape.bundles * nodes,), np.float64)}
+    return arrays
+
+
+def past_arrays(bundles: int, fibres: int, nwave: int, sizes: Sizes) -> dict[str, Arrays]:
+    """What stays on the device of a rank's bundles from pass to pass, and until the next frame: by fibre, by bundle."""
+    pixels = (bundles, sizes.cut[1], sizes.cut[0])
+    return {"fibres": {"past_x": ((fibres, nwave), np.float64)},
+            "bundles": {"root": (pixels, np.float64), "light": (pixels, np.float64), "others": (pixels, np.float32),
+                        "expected": (pixels, np.float32), "rejected": (pixels, np.int8),
+                        "looks": ((bundles, passes.LOOKED), np.float64)}}
+
+
+def known_arrays(sizes: Sizes, all_of: Passes) -> Arrays:
+    """The light of all bundles that are known."""
+    count, tails = len(all_of.known), all_of.tails
+    return {"models": ((count, sizes.cut[1], sizes.cut[0]), np.float32),
+            **({"tails": ((count, *tails.window[::-1]), np.float32)} if tails else {})}
+
+
+def told_of_passes(shape: PieceShape, sizes: Sizes) -> Arrays:
+    """What comes down of a pass beside memory.told_arrays."""
+    return {"tail_state": ((shape.bundles, gradients.STATE), np.float64),
+            "looks": ((shape.bundles, passes.LOOKED), np.float64),       # of past_arrays
+            "packed": ((shape.bundles, sizes.cut[1], -(-sizes.cut[0] // 32)), np.uint32)}

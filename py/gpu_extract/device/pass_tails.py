@@ -1,0 +1,145 @@
+"""Tails of a piece's spots: what kernels of text/tails.h are told, made once for a PSF. The rules are crosstalk's."""
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpu_extract.bundle import Job
+from gpu_extract.data import Array
+from gpu_extract.device.cuda.text import tails
+from gpu_extract.device.geometry import BundleGeometry
+from gpu_extract.errors import InternalError
+from gpu_extract.passes.crosstalk import (
+    EVERY,
+    FADE,
+    FEW,
+    NODES,
+    ROUGH,
+    Place,
+    cubic,
+    few_of,
+    forms,
+    nearest,
+    rough_of,
+    rulers,
+    scales_of,
+    sources_of,
+)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A part of all tails: from some sources, on some pixels, up to a distance.
+
+    every: pixels from node to node, 1: all of them; nodes: of a table; reach: pixels from a source
+    stamped: whether the sources are spots, which have stamps
+    parts: of a table: how much of the tail and of its smooth part beyond the stamp, and of that on it
+    taps: sources that a bin adds to; count: most sources of a fibre
+    """
+
+    every: int
+    nodes: int
+    reach: float
+    stamped: bool
+    parts: tuple[float, float, float]
+    taps: int
+    count: int
+
+    @property
+    def stretches(self) -> int:
+        """Tables of a fibre."""
+        return -(-self.count // tails.STRETCH)
+
+    def grid(self, window: tuple[int, int]) -> tuple[int, int]:
+        """Rows and columns for pixels of a window."""
+        rows, columns = window if self.every == 1 else (((n - 1) // self.every + 4) for n in window)
+        return rows, columns
+
+
+@dataclass(frozen=True)
+class Tails:
+    """The layers of all tails, and the one of small changes of them.
+
+    window: rows and columns that hold every bundle's pixels with tails; far: of these beyond the cut-out on each side
+    """
+
+    layers: tuple[Layer, ...]
+    rough: Layer
+    window: tuple[int, int]
+    far: int
+
+
+def reach_of(job: Job) -> int:
+    """Pixels beyond a bundle's that its tails reach."""
+    return 0 if job.psf.tail is None else math.ceil(job.config.tail_radius)
+
+
+def tails_of(job: Job, geometries: Sequence[BundleGeometry], known: Sequence[BundleGeometry]) -> Tails | None:
+    """The tails of some bundles; None where there are none. known: all whose tails are kept."""
+    psf, radius, nwave = job.psf, job.config.tail_radius, len(job.plan.extended)
+    if psf.tail is None or radius == 0:
+        return None
+    far, near = reach_of(job), nearest(psf)
+    window = np.array([geometry.cut[2:] for geometry in known]).max(axis=0) + 2 * far
+    rough = Layer(ROUGH, FEW, radius, True, (1.0, 0.0, 0.0), 1, len(rough_of(((0, 1), job.plan.extended))[1]))
+    if FADE * radius <= near:
+        layers: tuple[Layer, ...] = (Layer(1, NODES, radius, True, (1.0, 0.0, 0.0), 1, nwave),)
+    else:
+        most = max(len(few_of(psf, (geometry.fibres, job.plan.extended))[0][1]) for geometry in geometries)
+        layers = (Layer(1, FEW, near, True, (1.0, -1.0, -1.0), 1, nwave),
+                  Layer(EVERY, FEW, radius, False, (0.0, 1.0, 0.0), 4, most))
+    return Tails(layers, rough, (int(window[0]), int(window[1])), far)
+
+
+def tables_of(job: Job, geometries: Sequence[BundleGeometry], layer: Layer, every: Tails) -> dict[str, np.ndarray]:
+    """What a layer of a piece's bundles is made of: sources, ranges, forms and rulers of tables, bins of a source."""
+    count, rows = layer.count, layer.grid(every.window)[0]
+    parts = [_of_bundle(job, geometry, layer, every) for geometry in geometries]
+    nfibre = geometries[0].shape.nfibre
+    sources = np.zeros((tails.SOURCES, len(parts) * nfibre, count))
+    ranges = np.zeros((2, len(parts) * nfibre, rows), dtype=np.int32)
+    shapes = np.ones((len(parts), nfibre, layer.stretches, 2))
+    most = max(len(part[4]) for part in parts)
+    weights = np.zeros((len(parts), most, layer.taps))
+    for b, (found, first_last, form, _, weight) in enumerate(parts):
+        own = slice(b * nfibre, (b + 1) * nfibre)
+        sources[:, own, :found.shape[2]] = found
+        ranges[:, own] = first_last
+        shapes[b, :, :form.shape[1]] = form
+        weights[b, :len(weight)] = weight
+    return {"sources": sources, "ranges": ranges, "shapes": shapes, "rulers": np.stack([part[3] for part in parts]),
+            "weights": weights, "together": np.array([len(part[4]) for part in parts], dtype=np.int64)}
+
+
+def _of_bundle(job: Job, geometry: BundleGeometry, layer: Layer,
+               every: Tails) -> tuple[Array, np.ndarray, Array, Array, Array]:
+    """The same of one bundle: sources, ranges, forms, rulers, and weights (bins of a source, taps)."""
+    psf, tail = job.psf, job.psf.tail
+    whole: Place = geometry.fibres, job.plan.extended
+    place, weights = whole, np.ones((1, 1))
+    if layer is every.rough:
+        place, weights = rough_of(whole), np.ones((ROUGH, 1))
+    elif not layer.stamped:
+        place, together = few_of(psf, whole)
+        weights = cubic(np.arange(together) / together) if together > 1 else np.array([[1.0, 0.0, 0.0, 0.0]])
+    if tail is None:
+        raise InternalError("a PSF without tails has no layers of them")
+    edge = every.far + (layer.every if layer.every > 1 else 0)
+    corner = int(geometry.cut[0]) - edge, int(geometry.cut[1]) - edge
+    centre, scales, first, amplitude = sources_of(psf, tail, place, corner, layer.every)
+    nodes = np.arange(layer.grid(every.window)[0])
+    ranges = np.stack([_range(y, nodes, layer.reach / layer.every) for y in centre[0]], axis=1)
+    form = np.concatenate(forms(tail, place), axis=1).reshape(len(amplitude), -1, 2)
+    radius = job.config.tail_radius
+    node, end = rulers(tail, place, layer.nodes, radius, layer.reach)
+    join = (nearest(psf) * float(scales_of(tail, whole).min())) ** 2 if layer.parts[1] else 0.0
+    return np.stack([*centre, *scales, *first, amplitude]), ranges, form, np.array([node, join, end**2]), weights
+
+
+def _range(y: Array, rows: np.ndarray, reach: float) -> np.ndarray:
+    """(2, rows) first and last + 1 of the sources along a trace that reach each row."""
+    up = bool(y[-1] >= y[0])
+    rising = y if up else y[::-1]
+    first, last = np.searchsorted(rising, rows - reach, "left"), np.searchsorted(rising, rows + reach, "right")
+    return np.stack([first, last] if up else [len(y) - last, len(y) - first])

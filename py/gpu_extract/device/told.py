@@ -1,0 +1,56 @@
+"""What a device tells of a piece, as the host reads it: odd pixels, facts, what is the CPU's."""
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from gpu_extract.bundle import Job
+from gpu_extract.checks.odd_pixels import NO_PIXELS, may_be_odd
+from gpu_extract.data import NOT_MEASURED, Array, Image, IntArray
+from gpu_extract.device.cuda.text import gradients
+from gpu_extract.device.flow import Flow
+from gpu_extract.device.memory import BEYOND, GIVEN_UP, UNSEEN
+from gpu_extract.solve import TOLERANCE
+
+LEFT = "left to the CPU"         # the span in which a frame waits for what its device could not do
+
+
+def odd_pixels(flow: Flow, image: Image, job: Job, bundles: Sequence[int], seen: Array) -> list[IntArray]:
+    """The odd pixels of a piece's bundles, (n, 2) y and x; seen: what the device has seen of each one's. The host looks
+    only where that leaves room for any. Raises InputError for illegal ones."""
+    columns = [flow.task.geometries[bundle].looked for bundle in bundles]
+    return [job.odd_in(image, place) if may_be_odd(image, place, job.most_ivar, values) else NO_PIXELS
+            for place, values in zip(columns, seen.tolist(), strict=True)]
+
+
+def facts_of(flow: Flow, told: Mapping[str, np.ndarray], place: tuple[int, int],
+           bundle: int) -> tuple[dict[str, float], list[int]]:
+    """How a bundle was made, and which of its fibres the core gave up; place: (fibres in a bundle, its number)."""
+    nfibre, b = place
+    shape, state = flow.task.geometries[bundle].shape, told["state"][b]
+    counts = told["counts"][:, b * nfibre:(b + 1) * nfibre]
+    states = [state, *([told["tail_state"][b]] if "tail_state" in told else [])]
+    unknown = dict.fromkeys(("ownband", "coupling", "cond", "selfcheck"), NOT_MEASURED)    # not made on the device
+    notes = {"fibres": nfibre, **unknown, "iterations": int(state[gradients.DONE]),
+             "error": max(float(np.sqrt(one[gradients.NORM])) for one in states), "halfband": shape.hw,
+             "neighbours": shape.nd - 1, "given_up": int(counts[[UNSEEN, *range(BEYOND, len(counts))]].sum()),
+             "floor": float(state[gradients.FLOOR])}
+    return notes, [int(n) for n in np.nonzero(counts[GIVEN_UP])[0]]
+
+
+def is_cpus(facts: Mapping[str, float], fibres: IntArray, lost: Sequence[int], warn: Callable[[str], None]) -> bool:
+    """Whether a bundle is the CPU's: it has bins to be given up, did not converge, or all its fibres were lost.
+
+    fibres: their numbers in the PSF; lost: those that the core gave up, within the bundle
+    """
+    if facts["given_up"]:
+        return True
+    if facts["error"] <= max(10 * TOLERANCE, 10 * facts["floor"]):
+        return len(lost) == len(fibres)
+    warn(f"fibres {fibres[0]} to {fibres[-1]} did not converge on the device: they are done on the CPU")
+    return True
+
+
+def model_of(flow: Flow, cut: np.ndarray, bundle: int) -> tuple[np.ndarray, tuple[int, int]]:
+    """A copy of a bundle's model, and its first pixel on the CCD."""
+    (ys, xs), (top, left) = flow.task.geometries[bundle].window, flow.task.geometries[bundle].cut[:2]
+    return cut[ys.start - top:ys.stop - top, xs.start - left:xs.stop - left].copy(), (ys.start, xs.start)

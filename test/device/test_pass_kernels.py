@@ -1,0 +1,204 @@
+"""The kernels of two passes by themselves, against the functions of passes/ that define them."""
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from host_text import run_lanes
+from simulated_device import SimulatedDevice
+
+from device.pieces import upload
+from gpu_extract.data import Normal
+from gpu_extract.device.cuda.piece import PieceShape
+from gpu_extract.device.cuda.text import names, passes
+from gpu_extract.device.memory import Sizes
+from gpu_extract.device.pass_plan import Passes
+from gpu_extract.device.pass_steps import PassSteps
+from gpu_extract.normal import Cut
+from gpu_extract.passes import outliers, variance
+from gpu_extract.passes.outliers import Shape, find_outliers
+
+ROWS, COLUMNS, NFIBRE = 40, 30, 2
+SHAPE = Shape((0.5, 0.45, 0.3, 0.35), (3, 2), 0.03)
+ERROR = 0.01
+
+
+def field(seed: int, hits: float) -> tuple[Cut, np.ndarray, np.ndarray, np.ndarray]:
+    """Pixels with bright and faint hits on the light of traces, streaks in all directions and broad light that no model
+    has, masked pixels; the model of the light, below 0 here and there; rows whose light it has; known outliers."""
+    rng = np.random.default_rng(seed)
+    x, y = np.arange(COLUMNS), np.arange(ROWS)[:, None]
+    own = (200.0 * np.exp(-0.5 * ((x % 10 - 5) / 1.3) ** 2) * (1 + 3 * (y % 13 == 0)) - 3.0).astype(np.float32)
+    root = 1 / np.sqrt(9.0 + np.maximum(own, 0.0).astype(float))
+    pixels = own + rng.normal(0, 1, own.shape) / root
+    struck = rng.random(own.shape) < hits
+    pixels[struck] += (rng.uniform(1, 25, own.shape) / root)[struck]
+    for n in range(4):
+        v, u, height = rng.integers(6, ROWS - 6), rng.integers(6, COLUMNS - 6), rng.uniform(6, 20)
+        dy, dx = ((1, 0), (0, 1), (1, 1), (1, -1))[n]
+        for k in range(-3, 4):
+            pixels[v + k * dy, u + k * dx] += height * rng.uniform(0.5, 1.5) / root[v, u]
+        v, u = rng.integers(6, ROWS - 6), rng.integers(6, COLUMNS - 6)
+        broad = np.exp(-((y - v) ** 2 + (x - u) ** 2) / (2 * rng.uniform(0.7, 2.5) ** 2))
+        pixels += rng.uniform(6, 20) * broad / root[v, u]
+    root[rng.random(own.shape) < 0.04] = 0.0
+    rows = np.stack([rng.integers(0, 15, COLUMNS), rng.integers(ROWS - 15, ROWS + 1, COLUMNS)])
+    known = (struck & (rng.random(own.shape) < 0.5)) | (rng.random(own.shape) < 0.05)
+    return Cut(root, root * pixels, 0, 0), own, rows, known & (root > 0)
+
+
+def looked(cases: list[tuple[Cut, np.ndarray, np.ndarray, np.ndarray]], step: int,
+           closed: tuple[int, ...] = ()) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rejected pixels (bundles, columns, rows), states of bundles and gates of fibres after a look by the kernels."""
+    def lying(arrays: Any, dtype: Any) -> np.ndarray:
+        return np.ascontiguousarray(np.stack([array.T for array in arrays]), dtype)
+
+    count, size = len(cases), len(cases) * ROWS * COLUMNS
+    root, light, own = (lying(arrays, kind) for arrays, kind in (
+        ([cut.root for cut, *_ in cases], np.float64), ([cut.light for cut, *_ in cases], np.float64),
+        ([model for _, model, *_ in cases][::-1], np.float32)))
+    numbers = np.arange(count)[::-1].copy()         # where the models lie
+    rejected = lying([known for *_, known in cases], np.int8)
+    limits = {name: getattr(outliers, name) for name in ("FAR", "PAIR", "STAY", "GROWN", "LENIENT")}
+    limits |= {"WRONG": outliers.WRONG * ERROR + SHAPE.between,
+               **dict(zip(("UP", "ACROSS", "FALLING", "RISING"), SHAPE.beside, strict=True))}
+    asked = (np.stack([rows for _, _, rows, _ in cases]).astype(np.int32),
+             np.array([limits[name] for name in names("Limit")[:-1]]), np.array([[0, 0, ROWS, COLUMNS]] * count),
+             NFIBRE, ROWS, COLUMNS, outliers.AROUND)
+    gate, looks = np.zeros(count * NFIBRE, np.int32), np.zeros((count, passes.LOOKED))
+    for b in closed:
+        gate[b * NFIBRE:(b + 1) * NFIBRE] = 1
+    marks, seeds, parts = np.full_like(rejected, -99), np.full_like(rejected, -99), np.full((count, 4, 8), np.nan)
+    seen = root, light, own, numbers
+
+    def tally(of: np.ndarray) -> np.ndarray:
+        run_lanes(passes.tally, count * 8, step, (parts, of, ROWS * COLUMNS, 8))
+        return parts.sum(axis=2)
+
+    run_lanes(passes.stand_out, size, step, (marks, *seen, rejected, gate, *asked))
+    run_lanes(passes.despair, count, step, (looks, gate, tally(marks), NFIBRE, outliers.MOST))
+    run_lanes(passes.pair_up, size, step, (seeds, marks, gate, asked[2], NFIBRE, ROWS, COLUMNS))
+    run_lanes(passes.reject, size, step, (rejected, seeds, *seen, looks, gate, *asked))
+    run_lanes(passes.end_look, count, step, (looks, gate, tally(rejected), 0, NFIBRE))
+    return rejected, looks, gate.reshape(count, NFIBRE)
+
+
+@pytest.mark.parametrize("step", [1, 7, -1])
+def test_outliers(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fields of few hits and of more, where nothing is rejected; a bundle that is closed stays as it is."""
+    monkeypatch.setattr(outliers, "MOST", 0.06)       # so much light is in these small fields that no model has
+    cases = [field(seed, hits) for seed in range(150) for hits in (0.0, 0.01)]
+    rejected, looks, gates = looked(cases, step)
+    counts = {"kept": 0, "back": 0, "new": 0}
+    for (cut, own, rows, known), found, state, gate in zip(cases, rejected, looks, gates, strict=True):
+        wanted = find_outliers(cut, own, rows, shape=SHAPE, error=ERROR, known=np.argwhere(known))
+        assert state[passes.HOPELESS] == (wanted is None)
+        chosen = np.zeros_like(known)
+        chosen[tuple((np.zeros((0, 2), int) if wanted is None else wanted).T)] = True
+        np.testing.assert_array_equal((found & 1).T != 0, chosen)
+        assert state[passes.REJECTED] == chosen.sum() and set(gate) == {int(np.array_equal(chosen, known))}
+        for name, which in (("kept", chosen & known), ("back", known & ~chosen), ("new", chosen & ~known)):
+            counts[name] += int(which.sum())
+    assert min(counts.values()) > 50 and 10 < looks[:, passes.HOPELESS].sum() < 290, counts
+    closed, state, gates = looked(cases[:2], step, closed=(1,))
+    np.testing.assert_array_equal(closed[0], rejected[0])
+    np.testing.assert_array_equal(closed[1], cases[1][3].T)
+    assert not state[1].any() and gates[1].all()
+
+
+def test_a_bundle_is_solved_again_only_where_it_changed() -> None:
+    """As many rejected as when it was solved last, hopeless, or closed already: it is done."""
+    looks, gate = np.zeros((4, passes.LOOKED)), np.array([0, 0, 0, 1], np.int32)
+    looks[:, passes.REJECTED], looks[:, passes.BEFORE], looks[2, passes.HOPELESS] = (5, 5, 0, 3), (4, 5, 3, 0), 1
+    run_lanes(passes.ask_again, 4, 1, (looks, gate, 1))
+    np.testing.assert_array_equal(gate, [0, 1, 1, 1])
+    np.testing.assert_array_equal(looks[:, passes.BEFORE], looks[:, passes.REJECTED])
+
+
+def test_a_bundle_without_hope() -> None:
+    """More stand out than a share of all good pixels, and by more than may be wrong than the same of the sure ones."""
+    looks, gate = np.zeros((4, passes.LOOKED)), np.array([0, 0, 0, 1], np.int32)
+    counts = np.array([(10, 5, 100, 50), (5, 5, 100, 50), (10, 2, 100, 50), (10, 5, 100, 50)], float)
+    run_lanes(passes.despair, 4, 1, (looks, gate, counts, 1, 0.06))
+    np.testing.assert_array_equal(looks[:, passes.HOPELESS], [1, 0, 0, 0])
+
+
+def test_rejected_pixels_in_bits() -> None:
+    rows, columns = 75, 6
+    rejected = (np.random.default_rng(0).random((2, columns, rows)) < 0.1).astype(np.int8) + np.int8(2)
+    packed = np.zeros((2, columns, 3), np.uint32)
+    run_lanes(passes.pack, packed.size, 5, (packed, rejected, rows, 3))
+    bits = np.unpackbits(packed.astype("<u4").view(np.uint8), axis=2, bitorder="little")
+    np.testing.assert_array_equal(bits[..., :rows], rejected & 1)
+    assert not bits[..., rows:].any()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, None])
+def test_weights(dtype: Any) -> None:
+    """Against simd_pixels.weigh: noise of pixels or of amplifiers that meet on the cut-out; light below 0."""
+    rng, columns, rows, wide, error = np.random.default_rng(2), 12, 20, 17, 0.02
+    root, light = rng.random((2, 1, columns, rows))
+    root[rng.random(root.shape) < 0.2] = 0.0
+    expected, others = (rng.normal(5, 20, root.shape).astype(np.float32) for _ in range(2))
+    plane = (2 + rng.random((25, wide))).astype(dtype or np.float64)
+    four = np.array([1.0, 2.0, 3.0, 4.0, np.nan])
+    top, aside = 3, 2
+    there = plane[top:top + rows, aside:aside + columns].astype(float)
+    if dtype is None:
+        y, x = np.arange(rows)[:, None] + top >= 11, np.arange(columns) + 30 >= 37
+        there = four[2 * y + x]
+    wanted = root[0].T.copy(), light[0].T.copy()
+    variance.weigh(Cut(*wanted, 0, 0), np.square(there), expected[0].T.copy(), others[0].T.copy(), error)
+    kind = np.dtype(dtype or np.float64).itemsize
+    run_lanes(passes.expect[kind], root.size, 7, (
+        root, light, expected, others, None if dtype is None else plane, four, np.array([[top, 30, rows, columns]]),
+        np.array([[aside, wide, 0, wide, 25]]), plane.size, 11, 37, rows, columns, error))
+    for found, want in zip((root, light), wanted, strict=True):
+        np.testing.assert_allclose(found[0].T, want, rtol=1e-14, atol=0)
+
+
+def test_smooth() -> None:
+    """Lines, an edge, noise, dark bins and a dark fibre; against variance.smooth."""
+    rng, nwave, hw = np.random.default_rng(4), 220, 3
+    fibres = 2 * NFIBRE
+    profile = np.array([1.0, 0.7, 0.25, 0.04])
+    icov = np.zeros((fibres, 2, 2 * hw + 1, nwave))
+    weight = 5.0 + rng.random((fibres, nwave))
+    weight[1, 40:44] = weight[2] = 0.0
+    for f in range(fibres):
+        for k in range(hw + 1):
+            pair = np.sqrt(weight[f, :nwave - k] * weight[f, k:]) * profile[k] * 0.2
+            icov[f, 0, hw + k, :nwave - k] = pair
+            icov[f, 0, hw - k, k:] = pair
+    icov[:, 1] = rng.random(icov[:, 1].shape)       # of neighbours: nothing of it counts
+    x = 40.0 + rng.normal(0, 3, (fibres, nwave)) + 30 * (np.arange(nwave) > 150)
+    x[0, [30, 90]] += 900, 60
+    x[3, 100] -= 200
+    x[3, 50:90] -= 90
+    x[weight == 0] = 0.0
+    noises = np.array([*[np.nan] * 4, 0.25])
+    shape = PieceShape(2, NFIBRE, 2, hw, nwave, 0, nwave, 2)
+    device = SimulatedDevice(order=0.382)
+    stream, done = device.stream(), device.event()
+    turns = np.cos(np.pi * np.outer(np.arange(15), (np.arange(variance.FREQUENCIES) + 0.5) / variance.FREQUENCIES))
+    turns[1:] *= 2.0
+    arrays = SimpleNamespace(
+        x=upload(device, x, stream), icov=upload(device, icov, stream),
+        sums=upload(device, np.stack([weight, weight]), stream), noises=upload(device, noises, stream),
+        turns=upload(device, turns, stream), vectors=device.empty((6, fibres, nwave)),
+        row=device.empty((fibres, hw + 1)), left=device.empty((fibres,)), lines=device.empty((fibres, nwave), np.int8),
+        found=device.empty((fibres, nwave), np.int8))
+    nothing = Passes((), (), None, False, 0.0, (0, 0), None)
+    sizes = Sizes((3, 3), (1, 1), 1, np.float64, np.float64, 1, False)
+    steps = PassSteps(device, stream, shape, sizes, arrays, nothing)
+    y = steps._smooth()
+    device.record(done, stream)
+    device.finish(done)
+    found = y.data.reshape(fibres, nwave)
+    for b in range(2):
+        own = slice(b * NFIBRE, (b + 1) * NFIBRE)
+        normal = Normal(np.ascontiguousarray(icov[own].transpose(0, 1, 3, 2)), np.zeros_like(x[own]), weight[own],
+                        np.zeros(x[own].shape, bool))
+        wanted = variance.smooth(normal, x[own], noises[4])
+        np.testing.assert_allclose(found[own], wanted, rtol=1e-11, atol=1e-11)
+        assert (wanted == x[own]).any() and (np.abs(wanted - x[own]) > 1).any(), "lines are kept, the rest is not"
