@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from problems import Problem
 
-from gpu_extract.data import Frame, SpecMask
+from gpu_extract.data import Frame, Image, SpecMask
 from gpu_extract.errors import GpuExtractError, InternalError
 from gpu_extract.oracle import diagonals, solve_bundle
 from gpu_extract.oracle.exact import WEAK, solve_exact
@@ -52,7 +52,7 @@ def truth(problem: Problem) -> Truth:
     nfibre, ndiag = problem.psf.nfibre, problem.psf.stamp[0] // 2
     nwave = round(np.ptp(problem.config.wavelength[:2]) / problem.config.wavelength[2]) + 1
     wanted = slice(problem.below, problem.below + nwave)
-    known: Any = _in_double(problem)
+    known: Any = _in_double(problem, problem.image)
     if known is not None:
         information = _information(known.covariance)
         seen, cond = information > 0, known.cond
@@ -68,8 +68,10 @@ def truth(problem: Problem) -> Truth:
             doubt = ONE_WAY * differences(known, floored, ndiag)
         cond = known.cond
     bound = np.maximum(max(FLOOR, 100 * EPS * cond), doubt)
-    clean = solve_bundle(problem.design, problem.whole, nfibre, psferr=0.0)
-    most = _information(clean.covariance)
+    clean: Any = _in_double(problem, problem.whole)
+    if clean is None:
+        clean = solve_exact(problem.design, problem.whole, nfibre)
+    most = clean.information if hasattr(clean, "information") else _information(clean.covariance)
     sure = (most > 0) & (clean.cond < CLEAN) & (_light(problem) > OFF)
     kept = np.divide(information, most, out=np.zeros_like(most), where=sure)
     stored = np.array([diagonals(r[wanted, wanted], ndiag) for r in known.resolution])
@@ -78,10 +80,10 @@ def truth(problem: Problem) -> Truth:
                  kept[:, wanted], (alike > WEAK * SURE)[:, wanted], doubtful[:, wanted], cond)
 
 
-def _in_double(problem: Problem) -> Any:
+def _in_double(problem: Problem, image: Image) -> Any:
     """The oracle in double precision; None where that is not even enough for a factorisation."""
     try:
-        return solve_bundle(problem.design, problem.image, problem.psf.nfibre, psferr=0.0)
+        return solve_bundle(problem.design, image, problem.psf.nfibre, psferr=0.0)
     except (InternalError, np.linalg.LinAlgError):
         return None
 
