@@ -286,8 +286,9 @@ def test_what_a_band_cuts_off_bin_by_bin() -> None:
     cut = np.where(distance > half, u, 0.0)
     roots, band, taken = (np.stack([each] * lanes, axis=-1) for each in (root, band_of(s, half), band_of(u, half)))
     facts, flags = known(lanes, BOUND=3.0, ACTIVE=[1, 0], WIDTH=0)
-    args = taken, roots, facts, flags, np.array([half], np.int32), 3.0, 0.0, 0, nwave, nwave, half, lanes
-    more = *args[:6], 0.01, 5, 20, *args[9:]
+    sides, places = np.zeros((nwave, measure.SIDES, lanes)), (nwave, half, lanes)
+    args = taken, sides, roots, facts, flags, np.array([half], np.int32), 3.0, 0.0, 1e12, 1.0, 0, nwave, *places
+    more = *args[:7], 0.01, *args[8:10], 5, 20, *places
     given = {"facts": facts, "flags": flags, "roots": roots}
     whole, plain = (asked_by_bin(measure.weigh_cut, band, *each, **given, most=1.0)[0][:, 0] for each in (more, args))
     kept = (np.arange(nwave) >= 5) & (np.arange(nwave) < 25)
@@ -297,6 +298,9 @@ def test_what_a_band_cuts_off_bin_by_bin() -> None:
     for factor, answer in ((1.001, 1.0), (0.999, 0.0)):
         _, yes = asked_by_bin(measure.weigh_cut, band, *args, **given, most=most * factor)
         assert yes[0, 0] == answer
+    for cond, x, answer in ((2e12, 0.57, 1.0), (2e12, 0.585, 0.0), (1e12, 0.585, 1.0)):     # 1 / sqrt(BOUND) is 0.577
+        sides[40, 1, 0], facts[names("Fact").index("COND")] = -x, cond
+        assert asked_by_bin(measure.weigh_cut, band, *args, **given, most=1.001 * most)[1][0, 0] == answer
     for sign in (-1.0, 1.0):
         assert np.linalg.eigvalsh((diagonal + sign * cut) * np.outer(root, root))[0] > 0.0
     assert most < 25.0 * np.abs(np.linalg.eigvals(np.linalg.solve(s, cut))).max()

@@ -12,7 +12,7 @@ import numpy as np
 from gpu_extract.data import Status
 from gpu_extract.decorrelate.banded import AGREEMENT, NARROW
 from gpu_extract.decorrelate.limits import Limits
-from gpu_extract.decorrelate.narrow.schur import DECAY, WORST
+from gpu_extract.decorrelate.narrow.schur import DECAY, LEFT, OF_POLES, WORST
 from gpu_extract.decorrelate.narrow.simd_finish import CANCELLED
 from gpu_extract.decorrelate.poles import LADDER
 from gpu_extract.decorrelate.weak import SAFE, TOLD
@@ -269,8 +269,9 @@ class _Run:
         s, fibres, half, limits, weights = self.sizes.shape, self.fibres, self.sizes.half, self.limits, "reciprocal"
         number, band = names("Flag").index("CUT_HOLDS"), (self.a["band"], weights, "halves")
         self.launch(measure.reconsider, fibres, "flags", fibres, s.nfibre)
-        self.launch(measure.weigh_cut, s.nwave * fibres, weights, "taken", "roots", "facts", "flags", "halves", SLOWEST,
-                    limits.tail / limits.cond, s.first, s.nout, s.nwave, half, fibres)
+        self.launch(measure.weigh_cut, s.nwave * fibres, weights, "taken", "sides", "roots", "facts", "flags", "halves",
+                    SLOWEST, limits.tail / limits.cond, limits.cond, OF_POLES / LEFT, s.first, s.nout, s.nwave, half,
+                    fibres)
         self.compare(*band, limits.tail, half, (0, half + 1))
         self.launch(measure.tell, fibres, "flags", "yes", number, fibres)
         self.launch(measure.weigh_far, s.nwave * fibres, weights, "blocks", "roots", "flags", s.nd, s.nwave, s.hw,

@@ -301,9 +301,11 @@ LANE double weight_of(double root, double share) { return root / sqrt(larger(sha
 // weights = 1 / sqrt of a diagonal matrix that what a fibre's band cuts off of S is within, where that falls by `decay`
 // in four diagonals: element (p, p + half + k) is at most fall^k of (p, p + half) or of (p + k, p + half + k). In bins that
 // are kept, first .. first + nout - 1, `floor` of the bound on S is added: poles leave what goes with that in all bins.
-BLOCK(64) void weigh_cut(index n, double *weights, const double *taken, const double *roots, const double *facts,
-                         const int *flags, const int *halves, double decay, double floor, index first, index nout,
-                         index nwave, index reach, index lanes)
+// Where the condition number is above most_cond, nothing holds with an x of which they leave too much: `left` times x and
+// the root of the bound is above 1 (decorrelate.narrow.schur.OF_POLES).
+BLOCK(64) void weigh_cut(index n, double *weights, const double *taken, const double *sides, const double *roots,
+                         const double *facts, const int *flags, const int *halves, double decay, double floor,
+                         double most_cond, double left, index first, index nout, index nwave, index reach, index lanes)
 {
     index i = n % lanes, p = n / lanes;
     if (flags[ACTIVE * lanes + i] == 0)
@@ -320,7 +322,10 @@ BLOCK(64) void weigh_cut(index n, double *weights, const double *taken, const do
         }
         times = k == 0 ? fall : times * fall;
     }
-    share += first <= p && p < first + nout ? floor * facts[BOUND * lanes + i] * (roots[n] * roots[n]) : 0.0;
+    double bound = facts[BOUND * lanes + i];
+    share += first <= p && p < first + nout ? floor * bound * (roots[n] * roots[n]) : 0.0;
+    bool much = left * sqrt(bound) * fabs(sides[(p * SIDES + 1) * lanes + i]) > 1.0;
+    share = much && facts[COND * lanes + i] > most_cond ? 1e30 : share;
     weights[n] = weight_of(roots[n], share);
 }
 
