@@ -72,6 +72,21 @@ def test_what_is_added_is_of_first_order(mask, window):
     assert bool(windows) == (np.isfinite(window) and mask in ("block", "gap"))
 
 
+def test_chains_beside_windows_are_wider_than_the_fibre_s_band():
+    """What a fibre beyond the next takes from it is handed over in the band of chains, not in that of S."""
+    limits = Limits(**{**LOOSE, "widen": (0, 2, 28), "outside": 0.0})
+    bundle = lines(make_bundle(6, NBIN + 1, mask="gap", wing=0.1), np.random.default_rng(5))
+    chained = 0
+    for fibre in range(6):
+        found, wanted, schur = added(bundle, fibre, limits)
+        poles = SHARE * pole_error(4, LADDER[schur.facts.rung][1])
+        assert np.abs(found - wanted).max() <= poles * np.abs(wanted).max() + 1e-10
+        neighbours = Neighbours(bundle.normal, bundle.x, limits)
+        around = neighbours.remainder(fibre, neighbours.complement(fibre)).around
+        chained += any(beyond is not None and beyond.taken.shape[1] > schur.room.half + 1 for _, _, beyond in around)
+    assert chained
+
+
 def test_fibres_together_are_what_each_is_alone():
     """To the last bit, whatever poles, windows and room each of them takes."""
     bundle = lines(make_bundle(6, NBIN + 1, mask="block", wing=0.05, stamp=(11, 13)), np.random.default_rng(5))

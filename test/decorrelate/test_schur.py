@@ -1,6 +1,7 @@
 """The Schur complement in a band, and the facts that say whether it holds."""
 import numpy as np
 import pytest
+from scipy.linalg import eigh
 
 from decorrelate.cases import EPS, band_of, full_of, make_bundle, measured, random_definite
 from gpu_extract.decorrelate import wide
@@ -216,6 +217,19 @@ def test_weights_of_masked_bins_excuse_no_coupling():
         most = max(limits.coupling, min(facts.rounding, limits.most_coupling))
         assert most <= 1e-7
         assert holds(facts, 0.99 * most) and not holds(facts, 1.01 * most)
+
+
+def test_bins_that_are_kept_are_compared_with_the_limit():
+    """To rounding: S of these exceeds the bound over the limit, in the norm of S; what is dark does not count."""
+    bundle, kept = make_bundle(2, 40, mask="gap"), slice(3, 30)
+    least = np.diag(np.where((np.arange(40) >= kept.start) & (np.arange(40) < kept.stop), 1.0, 0.0))
+    for x, best in ((1.0, True), (1e10, False), (np.nan, False), (np.inf, False)):
+        neighbours = Neighbours(bundle.normal, np.full((2, 40), x), Limits(), kept=kept)
+        schur = neighbours.complement(0)
+        most = eigh(least, full_of(schur.band), eigvals_only=True)[-1] * schur.bound
+        for share, held in ((1.001, best), (0.999, False)):
+            neighbours.limits = Limits(cond=share * most)
+            assert neighbours._kept_hold(0) == held
 
 
 def test_a_question_about_weak_bins_leaves_the_band_as_it_is():

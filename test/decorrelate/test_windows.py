@@ -11,6 +11,7 @@ from gpu_extract.decorrelate import windows
 from gpu_extract.decorrelate.banded import Options, decorrelate
 from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow import measure
+from gpu_extract.decorrelate.narrow.definite import Facts
 from gpu_extract.decorrelate.narrow.schur import Neighbours
 from gpu_extract.decorrelate.narrow.simd_banded import SIDES, aligned
 from gpu_extract.decorrelate.windows import simd_stretch, simd_window_fit
@@ -148,8 +149,8 @@ def test_chains_outside_of_windows():
     bundle = make_bundle(6, 200, mask="gap", wing=0.15)
     neighbours, n, icov = Neighbours(bundle.normal, bundle.x, Limits()), 200, bundle.dense
     neighbours.prepare((0, 6))
-    kept = sorted(neighbours._chained_too - neighbours._given_up)
-    assert len(kept) >= 4
+    kept, hw = sorted(neighbours._chained_too - neighbours._given_up), bundle.normal.halfband
+    assert [neighbours.complement(i).room.half - hw for i in kept] == [8, 12, 20, 20]
     found = decorrelate(bundle.normal, bundle.x, (0, 6), ndiag=5)
     assert set(found.status[kept].ravel()) == {int(Status.GOOD)}
     for i in kept:
@@ -188,12 +189,14 @@ def test_what_makes_chains_outside_of_windows():
         assert all(neighbours.complement(i).windows for i in range(6))
 
 
-def test_a_strong_coupling_outside_of_windows_is_told():
-    """To a factor of four, not as the next answer of the first questions, 3e-2."""
-    bundle, n = make_bundle(6, 200, mask="gap", wing=0.3), 200
+@pytest.mark.parametrize(("mask", "wing"), [("gap", 0.3), ("clean", 1.0)])
+def test_a_strong_coupling_is_told(mask, wing):
+    """To a factor of four, not as the next answer of the first questions, 3e-2; outside of windows, or without any."""
+    bundle, n, windowed, asked = make_bundle(6, 200, mask=mask, wing=wing), 200, mask == "gap", 0
     neighbours, block = Neighbours(bundle.normal, bundle.x, Limits()), [slice(i * n, (i + 1) * n) for i in range(6)]
-    for i in neighbours.windows:
-        schur, own = neighbours._at_first(i, windowed=True), bundle.dense[block[i], block[i]].copy()
+    assert len(neighbours.windows) == 6 * windowed
+    for i in range(6):
+        schur, own = neighbours._at_first(i, windowed=windowed), bundle.dense[block[i], block[i]].copy()
         taken = sum(bundle.dense[block[i], block[j]] @ np.linalg.pinv(bundle.dense[block[j], block[j]])
                     @ bundle.dense[block[j], block[i]] for j in (i - 1, i + 1) if 0 <= j < 6)
         for first, matrix in schur.windows:
@@ -204,6 +207,21 @@ def test_a_strong_coupling_outside_of_windows_is_told():
         alive = np.nonzero(bundle.normal.weight[i] > 0)[0]
         theta = eigh(taken[np.ix_(alive, alive)], own[np.ix_(alive, alive)], eigvals_only=True)[-1]
         assert theta <= schur.facts.theta <= 4.0 * theta
+        asked += 2.5e-4 < schur.facts.theta < 3e-2
+    assert asked
+
+
+@pytest.mark.parametrize(("thetas", "holds"), [((1e-4, 1e-4), True), ((2.5e-4, 1e-4), False), ((1e-5, 1e-6), True)])
+def test_the_second_order_outside_of_windows(thetas, holds):
+    """Up to 1e-8, which answers give exactly, where rounding leaves that much, and up to 1e-10 elsewhere."""
+    bundle = make_bundle(6, 200, mask="gap", wing=0.05)
+    neighbours = Neighbours(bundle.normal, bundle.x, Limits())
+    for cond, excused in ((1e8, True), (1e3, False)):
+        for i in range(6):
+            first, theta = neighbours._at_first(i, windowed=True), thetas[i != 2]
+            neighbours._best[i] = first._replace(facts=Facts(cond, theta, 1e-3), seam=0.0, excess=0.0)
+            neighbours._first[True][i] = neighbours._best[i]
+        assert neighbours._window_holds(2) == (holds and (excused or thetas[0] < 1e-4))
 
 
 @pytest.mark.parametrize(("half", "first", "last"), [(4, 12, 35), (4, 5, 50), (0, 7, 8), (30, 10, 40), (9, 5, 12)])

@@ -18,8 +18,8 @@ class Limits:
     widen: diagonals added to icov's half-band in turn until the band is wide enough
     own: whether one diagonal more than the fibres' own blocks have is tried before, see `widths`
     window: correlation of two fibres' bins above which S is made whole around them, see windows.py
-    outside: second order in the coupling outside of windows, in the norm of S, beyond which chains are made there. What
-        rounding leaves in windows does not excuse it: bright lines of good bins move by 0.2 sigma times it (measured)
+    outside: second order in the coupling outside of windows, in the norm of S, beyond which chains are made there,
+        whatever rounding leaves in windows: the flux of bright lines in good bins moves by 0.2 sigma times it
     inner: what windows have beyond the band, in S's own norm: facts are asked of the band alone
     cond: of S: beyond it poles leave the weakest bins 10 eps times its root and more: 3e-9 to 1e-8 sigma. Bins that are
         not wanted may be weaker: those before the wanted range, at the edge of the CCD

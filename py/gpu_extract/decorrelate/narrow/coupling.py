@@ -150,8 +150,7 @@ class Couplings:
     def share_of_rest(self, j: int, fibre: int, half: int, beyond: Share) -> Share:
         """The contribution to `fibre` of eliminating fibre j once the fibre beyond it is eliminated, in its band."""
         band = -beyond.taken
-        known = min(self.hw + 1, band.shape[1])
-        band[:, :known] += self.icov[j, 0, :, self.hw:self.hw + known]
+        band[:, :self.hw + 1] += self.icov[j, 0, :, self.hw:]
         share = share_of(np.empty((self.nwave, half + 1)), np.empty(self.nwave))
         simd_eliminate.eliminate(share.taken, share.moved, band, self._block(fibre, j), self.x[fibre])
         return share

@@ -101,7 +101,7 @@ def _addresses(neighbours: Neighbours, fibre: int, schur: Schur) -> tuple[list[t
             rows.append((*near, *couplings.factors[j], 0, 0, 0, 0))
         else:
             half = beyond.taken.shape[1] - 1
-            rows.append((*near, 0, 0, 0, half, begin + j * apart + 8 * hw, min(hw, half) + 1, *_place(beyond)))
+            rows.append((*near, 0, 0, 0, half, begin + j * apart + 8 * hw, hw + 1, *_place(beyond)))
     return rows, [(begin, end, start, len(exact), address_of(exact)) for begin, end, start, exact in found.windows]
 
 

@@ -82,14 +82,14 @@ class Neighbours:
         self._measure_first(near - self.windows.keys())
         self._choose({i: self._at_first(i, windowed=True) for i in windowed})
         self._chained_too.update([i for i in windowed if not self._window_holds(i) and self._chains_help(i)])
-        self._choose({i: self._at_first(i, windowed=True) for i in windowed if i in self._chained_too})
+        self._choose({i: self._best[i] for i in windowed if i in self._chained_too})
         self._given_up.update([i for i in windowed if not self._window_holds(i)])
         rest = [i for i in wanted if not self._has_windows(i)]
         self._measure_first({j for i in rest for j in self._near(i)})
         self._choose({i: self._at_first(i) for i in rest})
 
     def _choose(self, found: dict[int, Schur]) -> None:
-        """Keep the first measurement if it holds; otherwise measure in wider bands until one does."""
+        """Keep what was measured if it holds; otherwise measure in wider bands until one does."""
         self._best.update(found)
         wanted = {i: self._first_step(i, each) for i, each in found.items()}
         for n, half in enumerate(self.widths[1:], 1):
@@ -134,7 +134,7 @@ class Neighbours:
         """Whether bins of a larger condition number than the limit do no harm to those that are kept: S of these
         exceeds, bin by bin, what the limit leaves of its bound, and what poles make of the largest x is small."""
         measured, largest = self._best[fibre], float(np.abs(self.couplings.spread[fibre]).max())
-        if OF_POLES * math.sqrt(measured.bound) * largest > LEFT:
+        if not OF_POLES * math.sqrt(measured.bound) * largest <= LEFT:      # nor NaN
             return False
         least = np.zeros_like(measured.band)
         least[self._kept, 0] = measured.bound / self.limits.cond
@@ -196,10 +196,11 @@ class Neighbours:
                       self.windows[fibre] if windowed else ())
 
     def _first_step(self, fibre: int, found: Schur) -> int:
-        """Which of the bands is measured next; found: S to second order, in the narrowest. Chains are measured anew."""
+        """Which of the bands is measured next, 0 for none; found: S to second order, in the band that chains, which are
+        measured anew, begin with; without chains it is the narrowest, or holds."""
         if not self._chains_of(fibre):
             return _steps(found.excess, self.widths)
-        return max(1, self.widths.index(self._best[fibre].room.half))
+        return max(1, self.widths.index(found.room.half))
 
     def _chains_of(self, fibre: int) -> list[int]:
         """The fibres that are eliminated for one together with those beyond them: see `_chained`."""
