@@ -6,6 +6,7 @@ cuts off in a narrower band than the device: 1e-9 covers it, a tenth of what the
 no windows (decorrelate.windows): in their place it has wider bands and longer chains. Fibres for which these do not do
 are FAILED there and left to the CPU.
 """
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from typing import Any
@@ -98,6 +99,34 @@ def test_as_the_oracle(mask: str, wing: float, stamp: tuple[int, int]) -> None:
         error = (found.flux[fibre] * exact.s[INNER] - (exact.q @ case.x[fibre])[INNER])[alive]
         assert np.abs(error).max() < 2e-9 + bound
         np.testing.assert_allclose(found.ivar[fibre][alive], exact.s[INNER][alive]**2, rtol=2e-9 + bound)
+
+
+def dimmed(case: Bundle, weak: slice, dim: float = 1e-6) -> Bundle:
+    """The same where the pixels know next to nothing of some bins, and x shows none of it."""
+    n, half = case.x.shape[1], case.normal.halfband
+    light, icov, x = np.ones(n), case.normal.icov.copy(), case.x.copy()
+    light[weak] = dim
+    for k in range(-half, half + 1):
+        p = np.arange(max(0, -k), n - max(0, k))
+        icov[:, :, p, half + k] *= light[p] * light[p + k]
+    x[:, weak] *= 0.01 / dim
+    normal = replace(case.normal, icov=icov, weight=case.normal.weight * light, rhs=case.normal.rhs * light)
+    return replace(case, normal=normal, x=x)
+
+
+@pytest.mark.parametrize(("weak", "bright", "held"), [(slice(0, 4), 1.0, True), (slice(86, 90), 1.0, True),
+                                                      (slice(0, 4), 1e4, False), (slice(9, 12), 1.0, False)])
+def test_bins_that_are_not_wanted_may_be_weak(weak: slice, bright: float, held: bool) -> None:
+    """As on the CPU: condition 1e13 and more, where pixels know next to nothing of bins before or behind those that are
+    kept. Not of these themselves, nor where light stands out."""
+    case = dimmed(bundle("clean"), weak)
+    found = on_device(replace(case, x=bright * case.x))
+    assert set(found.status.ravel()) == {int(Status.GOOD if held else Status.FAILED)}
+    if held:
+        wanted = banded.decorrelate(case.normal, case.x, (0, len(case.x)), ndiag=NDIAG, bins=INNER)
+        assert (wanted.status == Status.GOOD).all()
+        assert np.abs((found.flux - wanted.flux) * np.sqrt(wanted.ivar)).max() <= 1e-8
+        np.testing.assert_allclose(found.ivar, wanted.ivar, rtol=1e-9)
 
 
 def test_a_chain_of_masked_fibres() -> None:
