@@ -28,8 +28,8 @@ FAINT = [1e39, 3.4e38, 1.7e308, 1e-40, 1.1e-38, 1e-310]
 
 def results(sizes: Sequence[int], nwave: int, seed: int) -> list[BundleResult]:
     """Bundles of so many fibres with everything that decides about a mask bit: values that stand out in one direction
-    or both, equal ones, fractions of exactly a half and 1, no ivar, nothing but that, fibres without a bin to judge, and
-    weak bins."""
+    or both, equal ones, fractions of exactly a half and 1, no ivar, nothing but that, fibres without a bin to judge,
+    and weak bins."""
     rng, found, first = np.random.default_rng(seed), [], 0
     for nfibre in sizes:
         shape = nfibre, nwave
