@@ -18,7 +18,7 @@ import numpy as np
 
 from gpu_extract.bundle import Job
 from gpu_extract.checks.odd_pixels import mask_pixels
-from gpu_extract.data import Image, IntArray
+from gpu_extract.data import Image, IntArray, read_only
 from gpu_extract.device.crew import Crew
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray, Empty
@@ -37,6 +37,7 @@ from gpu_extract.device.memory import (
     told_arrays,
     work_arrays,
 )
+from gpu_extract.device.simd_stage import LINE, copy_past
 from gpu_extract.device.steps import Steps
 from gpu_extract.perf.recorder import NULL, TO_DEVICE, TO_HOST
 from gpu_extract.seams import Recorder
@@ -207,15 +208,12 @@ class Flow:
 
     def _stage(self, n: int, image: Image) -> None:
         """The pixels of a piece into pinned memory, as they are, by a few threads: one does not do what memory can."""
-        def copy(part: tuple[np.ndarray, np.ndarray]) -> None:
-            np.copyto(*part)
-
         parts = []
         for b, bundle in enumerate(self.pieces[n].bundles):
             columns = self.task.geometries[bundle].staged
             parts += [(place.view(source.dtype) if as_it_is(image) else place, source[:, columns])
                       for place, source in zip(self._planes(n, b), (image.pix, image.ivar), strict=True)]
-        self._crew.each(copy, parts, COPIERS)
+        self._crew.each(_copy, parts, COPIERS)
 
     def _queue_piece(self, n: int, recorder: Recorder, graphs: bool, turn: Turn = ONCE) -> None:
         """A pass of a piece but for its rows' way down: step by step, or as a graph where it was queued before."""
@@ -328,6 +326,16 @@ def as_it_is(image: Image) -> bool:
 def staged_type(image: Image) -> Any:
     """The type that an image has on the device."""
     return image.pix.dtype if as_it_is(image) else np.dtype(np.float64)
+
+
+def _copy(part: tuple[np.ndarray, np.ndarray]) -> None:
+    """Pixels to a place in pinned memory, by whole cache lines where they are."""
+    place, pixels = part
+    lines = place.ctypes.data % LINE == place.shape[1] * place.itemsize % LINE == 0
+    if lines and place.dtype == pixels.dtype and pixels.strides[1] == pixels.itemsize:
+        copy_past(place.view(np.uint8), read_only(pixels.view(np.uint8)))
+    else:
+        np.copyto(place, pixels)
 
 
 class Table:

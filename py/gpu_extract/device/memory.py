@@ -13,7 +13,7 @@ from gpu_extract.device.cuda.lanes import places_of, tiles_of
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray, Empty
 from gpu_extract.device.cuda.text import gradients, image, normal, quality
-from gpu_extract.device.geometry import BundleGeometry, PsfTables
+from gpu_extract.device.geometry import LINE, BundleGeometry, PsfTables
 
 ALIGN = 64
 UNSEEN, GIVEN_UP, BEYOND = 0, 1, 2      # of a fibre: bins that normal.give_up takes out, that the core gave up, and, of
@@ -45,8 +45,9 @@ def sizes_of(stamp: tuple[int, int], bundles: Sequence[BundleGeometry], tables: 
              model: bool, several: bool = False) -> Sizes:
     """Sizes for bundles and a PSF; dtypes: of the images and of the frame; model, several: see Sizes."""
     rows, columns = np.array([bundle.cut[2:] for bundle in bundles]).max(axis=0)
-    return Sizes(stamp, (int(rows), int(columns)), max(bundle.pixels for bundle in bundles), np.dtype(dtypes[0]),
-                 np.dtype(dtypes[1]), tables.series.shape[1], model, several)
+    pixels = -(-max(bundle.pixels for bundle in bundles) // LINE) * LINE
+    return Sizes(stamp, (int(rows), int(columns)), pixels, *map(np.dtype, dtypes), tables.series.shape[1], model,
+                 several)
 
 
 def input_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
