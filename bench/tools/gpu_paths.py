@@ -49,8 +49,8 @@ def poles(s: PieceShape, a: tuple[Any, ...]) -> Times:
 
 
 def poles_again(s: PieceShape, a: tuple[Any, ...]) -> Times:
-    """The same, four rows together."""
-    return {"0": tiles_of(s.nwave, poles=True), "1": (tile_of(s.nwave, poles=True) + 2 * HALO) / 4}
+    """The same, two rows together."""
+    return {"0": tiles_of(s.nwave, poles=True), "1": (tile_of(s.nwave, poles=True) + 2 * HALO) / 2}
 
 
 def settling(s: PieceShape, a: tuple[Any, ...]) -> Times:
@@ -71,8 +71,8 @@ PATHS: dict[str, Path] = {
     "sweeps.settle_pole": settling,
     "sweeps.factor": sweep("0", 1),
     "sweeps.invert": sweep("1", 1),
-    "remainder.substitute": sweep("1", 2, 4),
-    "remainder.resubstitute": sweep("1", 2, 4),
+    "remainder.substitute": sweep("1", 2, 2),
+    "remainder.resubstitute": sweep("1", 2, 2),
     "remainder.pole_down_again": poles_again,
     "remainder.pole_up_again": poles_again,
     "remainder.carry": lambda s, a: {"0": (2 * s.hw + 1) / 4},

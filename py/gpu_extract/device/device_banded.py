@@ -325,8 +325,8 @@ class _Run:
             self.beyond(group)
             for width, half in enumerate(sizes.halves):
                 of = "work", "pole_halo", "facts", "flags", "poles", group, width, sizes.width, *cut, fibres
-                self.launch(remainder.pole_down_again.sized(half), sweeps.SIDES * lanes, "half_way", "beyond", *of)
-                self.launch(remainder.pole_up_again.sized(half), sweeps.SIDES * lanes, "moved", "half_way", *of)
+                self.launch(remainder.pole_down_again.sized(half), lanes, "half_way", "beyond", *of)
+                self.launch(remainder.pole_up_again.sized(half), lanes, "moved", "half_way", *of)
             self.add_up("left", "moved", group, sweeps.SIDES)
 
     def add_up(self, sums: str, found: str, group: int, kept: int) -> None:
@@ -338,7 +338,7 @@ class _Run:
     def beyond(self, group: int) -> None:
         """What S has beyond its band, times what the poles of a group have made of 1 and x."""
         s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
-        of, vectors = ("facts", "flags", "poles"), sweeps.GROUP * fibres
+        of, vectors = ("facts", "flags", "poles"), sweeps.GROUP // remainder.ADJOINING * fibres
         for distance in range(1, s.nd):
             where, blocks = (self.limits.distant, distance, sizes.kept, s.nwave), self.blocks(distance)
             self.launch(remainder.carry.sized(s.hw), 2 * fours(s.nwave) * vectors, "moved", "own", "found", blocks,
@@ -353,7 +353,7 @@ class _Run:
         """moved = Z moved, of the vectors of pairs whose fibres are eliminated as they stand, or in a chain (of: as
         `invert`)."""
         nwave, pairs = self.sizes.shape.nwave, 2 * self.fibres
-        count = tiles_of(nwave) * sweeps.GROUP * sweeps.SIDES * pairs
+        count = tiles_of(nwave) * sweeps.GROUP * pairs
         cut = f"{of}low", f"{of}halo", "own", int(of != ""), nwave, tile_of(nwave), pairs, lanes
         self.launch(remainder.substitute.sized(half), count, "half_way", "moved", *cut)
         self.launch(remainder.resubstitute.sized(half), count, "moved", "half_way", *cut)
