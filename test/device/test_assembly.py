@@ -9,12 +9,12 @@ import pytest
 from device_case import CONFIG, HostCore, four_bundles, on_device, small_job
 from simulated_device import SimulatedDevice
 
-from gpu_extract.assemble import BY_BIN, REAL, rows_of
+from gpu_extract.assemble import BY_BIN, REAL, rooms, rows_of
 from gpu_extract.data import BundleResult, Rows, SpecMask, Status
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.frames import GpuFrames
 from gpu_extract.device.landing import landings
-from gpu_extract.device.memory import GIVEN_UP, Sizes, frame_arrays, kept_arrays, piece_rows, told_arrays, work_arrays
+from gpu_extract.device.memory import GIVEN_UP, Sizes, kept_arrays, piece_rows, told_arrays, work_arrays
 from gpu_extract.device.steps import Steps
 from gpu_extract.perf.recorder import NULL
 from gpu_extract.plan import Plan
@@ -75,12 +75,12 @@ def by_device(found: list[BundleResult], plan: Plan, dtype: Any) -> tuple[dict[s
     for name, there in (("flux", arrays.flux), ("ivar", arrays.ivar), ("resolution", arrays.resolution),
                         ("chi2pix", arrays.chi2pix), ("pixmask_fraction", arrays.fraction), ("status", arrays.status)):
         there.data[...] = np.concatenate([getattr(result, name) for result in found])
-    step, widths = np.gradient(plan.wave), device.empty((2, nwave))
-    widths.data[...] = step, step**2
-    Steps(device, device.stream(), shape, sizes, arrays).assemble(widths)
+    step, arrays.widths = np.gradient(plan.wave), device.empty((2, nwave))
+    arrays.widths.data[...] = step, step**2
+    Steps(device, device.stream(), shape, sizes, arrays).assemble()
     device.close()
     count = plan.fibres[1] - plan.fibres[0]
-    rows = {name: np.empty(*array) for name, array in frame_arrays(count, nwave, NDIAG, dtype).items()}
+    rows = {name: np.empty(*array) for name, array in rooms(count, nwave, NDIAG, dtype).items()}
     for first, last, target in landing.runs:
         for name, array in rows.items():
             array[target:target + last - first] = getattr(arrays, f"to_{name}").data[first:last]

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from gpu_extract.arrays import read_only
-from gpu_extract.device.share import CONTEXT, KEPT, Share, budget, device_of, share_of, sharing
+from gpu_extract.device.share import CONTEXT, KEPT, Share, budget, share_of
 from gpu_extract.device.simd_stage import LINE, copy_past
 
 GIB = 1 << 30
@@ -23,9 +23,9 @@ NODES = {
 @pytest.mark.parametrize(("ranks", "devices"), NODES)
 def test_the_ranks_of_a_node_are_dealt_out_in_turn(ranks: int, devices: int) -> None:
     wanted = NODES[ranks, devices]
-    assert [device_of(rank, devices) for rank in range(ranks)] == wanted
-    assert [sharing(rank, ranks, devices) for rank in range(ranks)] == [wanted.count(d) for d in wanted]
     shares = [share_of(rank, ranks, devices) for rank in range(ranks)]
+    assert [share.number for share in shares] == wanted
+    assert [share.ranks for share in shares] == [wanted.count(d) for d in wanted]
     assert [share.place for share in shares] == [wanted[:n].count(d) for n, d in enumerate(wanted)]
     assert len(set(shares)) == ranks, "two ranks have the same place on the same device"
 
@@ -46,8 +46,8 @@ def test_an_uneven_second_node() -> None:
 
 def test_a_subset_of_the_devices() -> None:
     """CUDA_VISIBLE_DEVICES=2,3 on a node of four shows two, numbered 0 and 1; launchers may also show each rank one."""
-    assert [device_of(rank, 2) for rank in range(4)] == [0, 1, 0, 1]
-    assert [device_of(rank, 1) for rank in range(4)] == [0, 0, 0, 0]
+    assert [share_of(rank, 4, 2).number for rank in range(4)] == [0, 1, 0, 1]
+    assert [share_of(rank, 4, 1).number for rank in range(4)] == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("lines", [1, 3])

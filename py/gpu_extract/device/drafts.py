@@ -12,9 +12,9 @@ import numpy as np
 from gpu_extract.bundle import Job
 from gpu_extract.data import Image, IntArray, Light
 from gpu_extract.device.crew import Crew
-from gpu_extract.device.geometry import BundleGeometry
+from gpu_extract.device.geometry import bundle_geometry
 from gpu_extract.device.pass_flow import PassFlow
-from gpu_extract.device.pass_plan import Passes, window_of
+from gpu_extract.device.pass_plan import window_of
 from gpu_extract.device.told import LEFT, facts_of, is_cpus, odd_pixels
 from gpu_extract.passes import Past
 from gpu_extract.passes.crosstalk import Piece, Window, overlap
@@ -50,9 +50,9 @@ def told_of(number: int, light: Light, windows: Sequence[Window], to: Sequence[i
     return [part for part in parts if part[0] in to]
 
 
-def windows_of(geometries: Sequence[BundleGeometry]) -> list[Window]:
-    """The pixels of bundles."""
-    return [tuple(int(n) for n in window_of(one)) for one in geometries]      # type: ignore[misc]
+def windows_of(image: Image, job: Job) -> list[Window]:
+    """The pixels of all bundles of a job."""
+    return [window_of(bundle_geometry(job, bundle, image.shape)) for bundle in job.plan.bundles]
 
 
 @dataclass(frozen=True)
@@ -110,34 +110,31 @@ class Drafts:
         return next((p, piece.bundles.index(bundle)) for p, piece in enumerate(self.flow.pieces)
                     if bundle in piece.bundles)
 
-    def exchange(self, windows: Callable[[], Sequence[Window]], letters: Letters) -> None:
+    def exchange(self, letters: Letters) -> None:
         """The light of all bundles to where it is needed: what the CPU has made up to the device, that of other ranks
-        too, and onto the pixels. windows: of all bundles of the job."""
+        too, and onto the pixels."""
         flow, mine = self.flow, self.flow.task.mine
         for number, light in sorted(self.lights.items()):
             flow.put(number, [Piece(light.model, light.corner)], [Piece(light.tails, light.tail_corner)])
         if not letters.alone:
-            parts = letters.after(lambda: self._told(windows()))
+            parts = letters.after(self._told)
             for number in flow.passes.numbers:
                 if number not in mine:
                     own = [part for part in parts[number] if part[0] in mine]
                     flow.put(number, *([piece for _, tail, piece in own if tail == kind] for kind in (0, 1)))
         flow.spread()
 
-    def _told(self, windows: Sequence[Window]) -> dict[int, Parts]:
+    def _told(self) -> dict[int, Parts]:
         """What this rank's bundles tell those of others; the light of the ones whose light reaches none stays where it
         is."""
-        passes, mine = self.flow.passes, self.flow.task.mine
-        far = [n for n in range(len(windows)) if n not in mine]
-        return {number: told_of(number, self.light(number), windows, far)
-                if _tells(passes, number, windows, far) else [] for number in mine}
-
-
-def _tells(passes: Passes, number: int, windows: Sequence[Window], others: Sequence[int]) -> bool:
-    """Whether a bundle's light falls on pixels of other ones."""
-    y, x, rows, columns = (int(n) for n in window_of(passes.known[passes.numbers.index(number)], passes.far))
-    own = y, x, rows, columns
-    return any(min(overlap(own, windows[n])[2:]) > 0 for n in others)
+        task, windows = self.flow.task, windows_of(self.image, self.job)
+        far = [n for n in range(len(windows)) if n not in task.mine]
+        told: dict[int, Parts] = {}
+        for number, geometry in zip(task.mine, task.geometries, strict=True):
+            own = window_of(geometry, self.flow.passes.far)
+            reaches = any(min(overlap(own, windows[n])[2:]) > 0 for n in far)
+            told[number] = told_of(number, self.light(number), windows, far) if reaches else []
+        return told
 
 
 def _draft(image: Image, job: Job, number: int, crew: Crew) -> Light:
@@ -145,8 +142,7 @@ def _draft(image: Image, job: Job, number: int, crew: Crew) -> Light:
                         recorder=NULL)
 
 
-def pasts_by_cpu(image: Image, job: Job, mine: Sequence[int], windows: Sequence[Window], letters: Letters,
-                 crew: Crew) -> dict[int, Past]:
+def pasts_by_cpu(image: Image, job: Job, mine: Sequence[int], letters: Letters, crew: Crew) -> dict[int, Past]:
     """The pasts of all bundles of a rank that has no device for them."""
     lights: dict[int, Light] = {}
 
@@ -156,6 +152,7 @@ def pasts_by_cpu(image: Image, job: Job, mine: Sequence[int], windows: Sequence[
     with crew.nothing_left():
         crew.add([partial(draft, number) for number in mine])
         crew.finish()
+    windows = windows_of(image, job)
     everyone = range(len(windows))
     parts = list(letters.after(lambda: {n: told_of(n, lights[n], windows, everyone) for n in mine}))
     for n in mine:

@@ -16,24 +16,23 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from gpu_extract.assemble import rooms
 from gpu_extract.bundle import Job
 from gpu_extract.checks.odd_pixels import mask_pixels
 from gpu_extract.data import Image, IntArray, read_only
 from gpu_extract.device.crew import Crew
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
-from gpu_extract.device.cuda.seam import Device, DeviceArray, Empty
+from gpu_extract.device.cuda.seam import Device, DeviceArray
 from gpu_extract.device.geometry import BundleGeometry, Piece, PsfTables
 from gpu_extract.device.landing import landings
 from gpu_extract.device.memory import (
     Arrays,
-    Room,
     Sizes,
     Slot,
-    frame_arrays,
     in_one_block,
-    input_arrays,
     kept_arrays,
     piece_rows,
+    tables_on,
     told_arrays,
     work_arrays,
 )
@@ -56,8 +55,12 @@ class Core(Protocol):
 class CoreMaker(Protocol):
     """Makes cores; the class of one."""
 
-    def __call__(self, device: Device, shape: PieceShape, *, room: Empty | None = None) -> Core:
-        """A core with its work memory; room: where that comes from, None: the device."""
+    @staticmethod
+    def plan(shape: PieceShape) -> Arrays:
+        """The work memory of a core."""
+
+    def __call__(self, device: Device, shape: PieceShape, *, room: dict[str, DeviceArray] | None = None) -> Core:
+        """A core; room: its work memory, None: it takes some of the device."""
 
 
 @dataclass(frozen=True)
@@ -102,45 +105,37 @@ class Flow:
         of_slot = [{piece.shape: plans[piece.shape] for piece in pieces[s::count]} for s in range(count)]
         memory = [Slot(device, list(shapes.values())) for shapes in of_slot]
         self._streams = [device.stream() for _ in range(count)]
-        self._cores = {}
+        self._cores: dict[tuple[int, PieceShape], Core] = {}
         for s, shapes in enumerate(of_slot):
-            room = Room(device)
-            for shape in sorted(shapes, key=lambda shape: -shape.bundles):
-                self._cores[s, shape] = make_core(device, shape, room=room.again())
-        self._aside, tables_there = device.stream(), device.event()
+            needs = {shape: make_core.plan(shape) for shape in shapes}
+            room = Slot(device, list(needs.values()))
+            self._cores |= {(s, shape): make_core(device, shape, room=room.views(needs[shape])) for shape in shapes}
+        self._aside = device.stream()
         self._seen: set[tuple[int, Turn]] = set()
         self._graphs: dict[tuple[int, Turn], Any] | None = {}
         tables, wave = task.tables, task.job.plan.wave
         step = np.gradient(wave)
-        self._tables = [Table(device, array) for array in (
-            tables.series, tables.domain, tables.basis, np.stack([step, step**2]))]
-        self._staged = [device.pinned(*input_arrays(p.shape, task.sizes)["pixels"]) for p in pieces]
+        self._tables = tables_on(device, {"series": tables.series, "domain": tables.domain, "basis": tables.basis,
+                                          "widths": np.stack([step, step**2])})
+        self._staged = [device.pinned(*plans[p.shape]["pixels"]) for p in pieces]
         self._told = [{name: device.pinned(*array) for name, array in self._told_of(p.shape).items()} for p in pieces]
         self._ready = [device.event() for _ in pieces]
         self._landings = landings(task.job.plan, task.fibres, [[task.geometries[b].fibres for b in p.bundles]
                                                                for p in pieces])
-        self._rows = frame_arrays(task.fibres[1] - task.fibres[0], len(wave), task.job.ndiag, task.sizes.kept)
+        self._rows = rooms(task.fibres[1] - task.fibres[0], len(wave), task.job.ndiag, task.sizes.kept)
         self._kept = {name: device.empty(*array) for name, array in self._kept_of(
             sum(p.shape.fibres for p in pieces)).items()}
         self._views, first, more = [], 0, self._more()
         for n, piece in enumerate(pieces):
-            views = memory[n % count].views(piece.shape, plans[piece.shape])
+            views = memory[n % count].views(plans[piece.shape])
             kept = {name: array.part(first, first + piece.shape.fibres) for name, array in self._kept.items()}
-            fixed = {name: Table(device, values) for name, values in self._fixed(n).items()}
-            self._tables += fixed.values()
-            self._views.append(SimpleNamespace(**{**vars(views), **kept, **{name: t.array for name, t in fixed.items()},
-                                                  **more[n]}))
+            self._views.append(SimpleNamespace(**views, **kept, **tables_on(device, self._fixed(n)), **self._tables,
+                                               **more[n]))
             first += piece.shape.fibres
-        for table in self._tables:
-            device.upload(table.staged, table.array, self._aside)
-        device.record(tables_there, self._aside)
-        for stream in self._streams:
-            device.wait(stream, tables_there)
 
     def _plan(self, shape: PieceShape) -> dict[str, Any]:
         sizes = self.task.sizes
-        return {**input_arrays(shape, sizes), **work_arrays(shape, sizes), **piece_rows(shape, sizes),
-                **self._told_of(shape)}
+        return {**work_arrays(shape, sizes), **piece_rows(shape, sizes), **self._told_of(shape)}
 
     def _told_of(self, shape: PieceShape) -> Arrays:
         """What comes down of a piece beside its rows."""
@@ -272,11 +267,11 @@ class Flow:
     def _compute(self, n: int, recorder: Recorder, turn: Turn) -> None:
         job, shape = self.task.job, self.pieces[n].shape
         steps = Steps(self.device, self._stream(n), shape, self.task.sizes, self._views[n])
-        series, domain, basis, _ = (table.array for table in self._tables[:4])
         with recorder.device_span("pixels"):
             steps.pixels()
         with recorder.device_span("spots"):
-            steps.spots(self.task.tables, (series, domain, basis))
+            steps.numbers(self.task.tables)
+            steps.see(self.task.tables)
         with recorder.device_span("normal"):
             steps.normal(job.config.regularize)
         with recorder.device_span("solve"):
@@ -285,7 +280,7 @@ class Flow:
 
     def _conclude(self, n: int, steps: Steps, recorder: Recorder, psferr: float) -> None:
         """From x to the rows of the frame."""
-        views, widths = self._views[n], self._tables[3].array
+        views = self._views[n]
         with recorder.device_span("decorrelate"):
             weight = views.sums.part(0, 1).seen_as(views.x.shape, np.float64)
             self._core(n).run(PieceNormal(views.icov, weight, views.x),
@@ -294,7 +289,7 @@ class Flow:
         with recorder.device_span("judge"):
             steps.quality(psferr)
         with recorder.device_span("assemble"):
-            steps.assemble(widths)
+            steps.assemble()
 
     def take(self, n: int) -> dict[str, np.ndarray]:
         """Wait for piece n: what is told of it, as memory.told_arrays, good until the next `queue`."""
@@ -336,12 +331,3 @@ def _copy(part: tuple[np.ndarray, np.ndarray]) -> None:
         copy_past(place.view(np.uint8), read_only(pixels.view(np.uint8)))
     else:
         np.copyto(place, pixels)
-
-
-class Table:
-    """An array that comes up once, pinned and on the device."""
-
-    def __init__(self, device: Device, values: np.ndarray):
-        self.array: DeviceArray = device.empty(values.shape, values.dtype)
-        self.staged = device.pinned(values.shape, values.dtype)
-        self.staged[...] = values

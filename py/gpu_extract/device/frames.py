@@ -18,7 +18,7 @@ from gpu_extract.device.crew import Crew, Work
 from gpu_extract.device.cuda.seam import Device
 from gpu_extract.device.cuda.text import passes
 from gpu_extract.device.device_banded import BandedCore
-from gpu_extract.device.drafts import Drafts, Letters, pasts_by_cpu, windows_of
+from gpu_extract.device.drafts import Drafts, Letters, pasts_by_cpu
 from gpu_extract.device.flow import LAST, ONCE, CoreMaker, Flow, Task, staged_type
 from gpu_extract.device.geometry import bundle_geometry, cut_pieces, psf_tables
 from gpu_extract.device.memory import sizes_of
@@ -29,7 +29,6 @@ from gpu_extract.device.told import LEFT, facts_of, is_cpus, model_of, odd_pixel
 from gpu_extract.errors import InternalError
 from gpu_extract.known import content_of, is_content
 from gpu_extract.passes import Past
-from gpu_extract.passes.crosstalk import Window
 from gpu_extract.perf.recorder import usable_cores
 from gpu_extract.plan import share
 from gpu_extract.seams import Comm, Recorder
@@ -175,7 +174,7 @@ class GpuFrames:
         with recorder.span(LEFT), self._crew.nothing_left():
             pasts: Mapping[int, Past] = {}
             if job.config.passes > 1:       # a rank without bundles takes part as well
-                pasts = pasts_by_cpu(image, job, mine, _windows(image, job), letters, self._crew)
+                pasts = pasts_by_cpu(image, job, mine, letters, self._crew)
             self._crew.add([partial(self._whole, image, job, n, pasts.get(n), found.__setitem__) for n in mine])
         return [(n, found[n]) for n in mine]
 
@@ -235,7 +234,7 @@ class GpuFrames:
         drafts = Drafts(flow, job, image, self._crew)
         drafts.make(recorder, self._warn, graphs=not self._watched)
         with recorder.span("exchange"):
-            drafts.exchange(lambda: _windows(image, job), letters)
+            drafts.exchange(letters)
         return drafts
 
     def _take(self, flow: Flow, image: Image, job: Job, mine: Sequence[int], recorder: Recorder,
@@ -330,7 +329,3 @@ def _all_on_cpu(rows: Rows) -> Rows:
     """The rows, with notes that say who has made them."""
     return replace(rows, notes={first: {**facts, "on_cpu": facts["fibres"]} for first, facts in rows.notes.items()})
 
-
-def _windows(image: Image, job: Job) -> list[Window]:
-    """The pixels of all bundles of a job."""
-    return windows_of([bundle_geometry(job, bundle, image.shape) for bundle in job.plan.bundles])

@@ -51,7 +51,7 @@ class BundleGeometry:
 
     @cached_property
     def staged(self) -> slice:
-        """The columns of an image that come up, in all rows: the cut-out's, and those that are looked at; whole lines of
+        """The columns of an image that come up, in all rows: the cut-out's, and those that are looked at; a multiple of
         LINE, where the CCD has as many."""
         both = [part for part in (self.looked, self.window[1]) if part.start < part.stop] or [slice(0, 0)]
         start, end = min(part.start for part in both), max(part.stop for part in both)

@@ -13,8 +13,8 @@ from gpu_extract.data import Image, IntArray, Light
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.seam import DeviceArray
 from gpu_extract.device.cuda.text import smooth
-from gpu_extract.device.flow import DRAFT, Flow, Table, Turn
-from gpu_extract.device.memory import Arrays
+from gpu_extract.device.flow import DRAFT, Flow, Turn
+from gpu_extract.device.memory import Arrays, tables_on
 from gpu_extract.device.pass_plan import (
     Passes,
     frame_tables,
@@ -29,7 +29,7 @@ from gpu_extract.device.pass_plan import (
 from gpu_extract.device.pass_steps import PassSteps
 from gpu_extract.errors import InternalError
 from gpu_extract.normal import cut_width
-from gpu_extract.passes.crosstalk import Piece
+from gpu_extract.passes.crosstalk import Piece, Window
 from gpu_extract.passes.variance import ReadNoise
 from gpu_extract.seams import Recorder
 
@@ -72,13 +72,11 @@ class PassFlow(Flow):
     def _more(self) -> list[dict[str, Any]]:
         device, sizes = self.device, self.task.sizes
         self._known = {name: device.empty(*array) for name, array in known_arrays(sizes, self.passes).items()}
-        tables = {name: Table(device, values) for name, values in frame_tables(self.task.job, self.passes).items()}
-        self._tables += tables.values()
         bundles = sum(len(piece.bundles) for piece in self.pieces)
         self._by_bundle = {name: device.empty(*array) for name, array in self._past(bundles, 0)["bundles"].items()}
         self._noises = device.pinned((smooth.AMPLIFIERS + 1,), np.float64)
-        shared: dict[str, Any] = {**self._known, **{name: table.array for name, table in tables.items()},
-                  "noises": device.empty(self._noises.shape, np.float64)}
+        shared: dict[str, Any] = {**self._known, **tables_on(device, frame_tables(self.task.job, self.passes)),
+                                  "noises": device.empty(self._noises.shape, np.float64)}
         if self.passes.noise is None:
             shared["noise"] = None
         else:
@@ -108,12 +106,11 @@ class PassFlow(Flow):
 
     def _compute(self, n: int, recorder: Recorder, turn: Turn) -> None:
         job, steps = self.task.job, self._steps(n, self._stream(n))
-        series, domain, basis, _ = (table.array for table in self._tables[:4])
         with recorder.device_span("pixels"):
             steps.pixels()
             steps.begin(turn)
         with recorder.device_span("solve"):
-            steps.numbers(self.task.tables, (series, domain, basis))
+            steps.numbers(self.task.tables)
             steps.touch()
             steps.solve_anew(turn, self.task.tables, job.config.regularize)
         with recorder.device_span("tails"):
@@ -180,12 +177,11 @@ class PassFlow(Flow):
             **{name: array.part(place, place + 1) for name, array in self._known.items()}})
         geometry = self.task.geometries[bundle]
         window, reach = window_of(geometry), window_of(geometry, far)
-        corner = int(window[0]), int(window[1])
         tails = _cut(found["tails"][0], reach) if "tails" in found else np.zeros((0, 0), np.float32)
-        model, expected = (np.zeros((int(window[2]), cut_width(int(window[3]))), np.float32) for _ in range(2))
+        model, expected = (np.zeros((window[2], cut_width(window[3])), np.float32) for _ in range(2))
         for light, name in ((model, "models"), (expected, "expected")):
             light[:, :window[3]] = _cut(found[name][0], window)
-        return Light(found["x"], model, expected, corner, tails, (int(reach[0]), int(reach[1])), NO_PIXELS)
+        return Light(found["x"], model, expected, window[:2], tails, reach[:2], NO_PIXELS)
 
     def rejected(self, told: Mapping[str, np.ndarray], place: tuple[int, int]) -> IntArray:
         """(n, 2) y and x of a bundle's rejected pixels, in order of rows, of what is told of its piece; place: (piece,
@@ -207,15 +203,15 @@ class PassFlow(Flow):
         return {name: _cut(array[0], window) for name, array in found.items()}
 
 
-def _cut(array: np.ndarray, window: IntArray) -> np.ndarray:
+def _cut(array: np.ndarray, window: Window) -> np.ndarray:
     """(rows, columns) of a window, of an array of the device."""
     return np.ascontiguousarray(array[:window[3], :window[2]].T)
 
 
-def _paste(target: np.ndarray, window: IntArray, piece: Piece) -> None:
+def _paste(target: np.ndarray, window: Window, piece: Piece) -> None:
     """A piece into an array of the device (columns, rows), as far as its window reaches."""
-    y, x = piece.corner[0] - int(window[0]), piece.corner[1] - int(window[1])
-    rows, columns = min(piece.light.shape[0], int(window[2]) - y), min(piece.light.shape[1], int(window[3]) - x)
+    y, x = piece.corner[0] - window[0], piece.corner[1] - window[1]
+    rows, columns = min(piece.light.shape[0], window[2] - y), min(piece.light.shape[1], window[3] - x)
     if rows > 0 and columns > 0:
         target[x:x + columns, y:y + rows] = piece.light[:rows, :columns].T
 

@@ -1,5 +1,4 @@
 """The steps of a piece, each as the kernels it queues: pixels, spots, normal equations, x, quality. Nothing waits."""
-from collections.abc import Sequence
 from math import prod
 from types import SimpleNamespace
 from typing import Any
@@ -32,7 +31,7 @@ class Steps:
     """Queues kernels of one piece on one stream.
 
     arrays: inputs, work arrays and what comes down, by name (memory.py), the piece's part of what is kept as
-    well; tables: the PSF's (series, domain, basis) on the device
+    well; tables: the PSF's (series, domain, basis); widths: of the bins, and their squares
     """
 
     def __init__(self, device: Device, stream: Any, shape: PieceShape, sizes: Sizes, arrays: SimpleNamespace):
@@ -58,20 +57,15 @@ class Steps:
         self._launch(image.whiten[self.sizes.dtype.itemsize], self.shape.bundles * prod(cut), a.root, a.light, a.pixels,
                      a.cuts, a.places, self.sizes.pixels, *cut)
 
-    def spots(self, tables: PsfTables, on_device: Sequence[DeviceArray]) -> None:
-        """Spots, weights and right sides."""
-        self.numbers(tables, on_device)
-        self.see(tables)
-
-    def numbers(self, tables: PsfTables, on_device: Sequence[DeviceArray]) -> None:
+    def numbers(self, tables: PsfTables) -> None:
         """What the PSF says of each bin."""
         a, shape = self.arrays, self.shape
         nseries, nwave = self.sizes.nseries, shape.nwave
         self._launch(spots.evaluate.sized(tables.series.shape[2]), shape.fibres * -(-nwave // spots.TOGETHER),
-                     a.numbers, *on_device, a.starts, shape.nfibre, nseries, tables.basis.shape[0], nwave)
+                     a.numbers, a.series, a.domain, a.basis, a.starts, shape.nfibre, nseries, a.basis.shape[0], nwave)
 
     def see(self, tables: PsfTables) -> None:
-        """Spots, and what they see of the pixels."""
+        """Spots, weights and right sides: what spots see of the pixels."""
         a, shape, (ny, nx) = self.arrays, self.shape, self.sizes.stamp
         nseries, nwave = self.sizes.nseries, shape.nwave
         cores = [*tables.cores, NONE][:2]
@@ -165,8 +159,8 @@ class Steps:
                 (a.near, a.ranges, a.single, a.scale, a.x if x is None else x, a.y0, a.x0, a.cuts),
                 (shape.nfibre, nx, ny, shape.nwave, rows, columns, shape.fibres))
 
-    def assemble(self, widths: DeviceArray) -> None:
-        """The piece's rows of the frame; widths: of the bins, and their squares."""
+    def assemble(self) -> None:
+        """The piece's rows of the frame."""
         a, shape, kept = self.arrays, self.shape, self.sizes.kept
         bins, real = shape.fibres * shape.nout, np.finfo(kept)
         self._count(GIVEN_UP, a.status, int(Status.FAILED))
@@ -175,7 +169,7 @@ class Steps:
                      a.bits, shape.nout, shape.fibres)
         self._launch(assembly.write[kept.itemsize], bins, a.to_flux, a.to_ivar, a.to_chi2pix, a.to_pixmask_fraction,
                      a.to_mask, a.to_status, a.status, a.flux, a.ivar, a.chi2pix, a.fraction, a.bits, a.middles,
-                     a.targets, widths, BAD_FIT, BAD_FIT_ALONE, FEW_FIBRES, real.tiny, real.max, shape.nfibre,
+                     a.targets, a.widths, BAD_FIT, BAD_FIT_ALONE, FEW_FIBRES, real.tiny, real.max, shape.nfibre,
                      shape.nout, shape.fibres)
         self._launch(assembly.resolve[kept.itemsize], prod(a.resolution.shape), a.to_resolution, a.resolution,
                      a.targets, a.status, a.resolution.shape[1], shape.nout)

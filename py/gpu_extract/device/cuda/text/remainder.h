@@ -9,7 +9,7 @@
 #include "eliminate.h"
 #include "sweeps.h"
 
-constexpr int ADJOINING = 2;        // poles of a lane of `carry` and `take`; every rung has a multiple of that
+constexpr int TWO = 2;        // poles of a lane of `carry` and `take`, half a group apart: neighbours read neighbours
 
 // Which vectors a lane works on, those of both sides, and the part of them.
 struct Vectors {
@@ -24,27 +24,37 @@ struct Vectors {
     LANE Write to(double *vectors) const { return {vectors + at, row, between}; }
 };
 
-// Vectors of both sides of a pole and those beside it: row j of side r of pole k is first[j row + r between + k].
+// The poles of a lane, of `count` that a fibre has in a group; where it has one, that is read twice and written once.
+struct Poles {
+    static constexpr index HALF = Pole::GROUP / TWO;
+    index first, apart;
+
+    LANE Poles(index n, index count) : first(n % HALF), apart(first + HALF < count ? HALF : 0) {}
+    LANE bool has(index k) const { return k == 0 || apart > 0; }
+};
+
+// Vectors of both sides of these poles: row j of side r of pole k is first[j row + r between + k apart].
 struct Both {
     const double *first;
-    index row, between;
+    index row, between, apart;
 
-    LANE Both(const double *vectors, index pole, index lane, index lanes, index kept = SIDES)
-        : first(vectors + lane * Pole::GROUP + pole), row(kept * lanes * Pole::GROUP), between(lanes * Pole::GROUP)
+    LANE Both(const double *vectors, const Poles &poles, index lane, index lanes, index kept = SIDES)
+        : first(vectors + lane * Pole::GROUP + poles.first), row(kept * lanes * Pole::GROUP),
+          between(lanes * Pole::GROUP), apart(poles.apart)
     {
     }
-    LANE Read side(index r, index k) const { return {first + r * between + k, row, 1}; }
-    LANE double at(index j, index r, index k) const { return first[j * row + r * between + k]; }
+    LANE Read side(index r, index k) const { return {first + r * between + k * apart, row, 1}; }
+    LANE double at(index j, index r, index k) const { return first[j * row + r * between + k * apart]; }
 };
 
 // total += G v at FOUR bins from p on: element (p, r) of G lies at g[p row + r column]. What a lane reads of G serves all of
 // its vectors.
 template <int H>
-LANE void add_products(double (&total)[ADJOINING][SIDES][FOUR], const double *g, index row, index column, const Both &v,
+LANE void add_products(double (&total)[TWO][SIDES][FOUR], const double *g, index row, index column, const Both &v,
                        int p, int nwave)
 {
-    double here[ADJOINING][SIDES][FOUR];
-    EACH(k, ADJOINING)
+    double here[TWO][SIDES][FOUR];
+    EACH(k, TWO)
         EACH(side, SIDES)
             EACH(b, FOUR)
                 here[k][side][b] = 0 <= p + b - H && p + b - H < nwave ? v.at(p + b - H, side, k) : 0.0;
@@ -54,29 +64,27 @@ LANE void add_products(double (&total)[ADJOINING][SIDES][FOUR], const double *g,
         EACH(b, FOUR) {
             int r = p + b + k;
             double value = 0 <= r && r < nwave && p + b < nwave ? g[(p + b) * row + r * column] : 0.0;
-            EACH(one, ADJOINING)
+            EACH(one, TWO)
                 EACH(side, SIDES)
                     total[one][side][b] += value * here[one][side][b];
         }
-        EACH(one, ADJOINING)
+        EACH(one, TWO)
             EACH(side, SIDES)
                 push_back(here[one][side], 0 <= next && next < nwave ? v.at(next, side, one) : 0.0);
     }
 }
 
-// total += row j of a band matrix, cut after `half` diagonals, times the vectors.
-LANE void add_row(double (&total)[ADJOINING][SIDES], const Read &band, const Both &v, int j, int half, int nwave)
+// total += row j of a band matrix, cut after `half` diagonals, times the vectors of pole k.
+LANE void add_row(double (&total)[SIDES], const Read &band, const Both &v, index k, int j, int half, int nwave)
 {
     double diagonal = band.at(j, 0);
-    EACH(k, ADJOINING)
-        EACH(side, SIDES)
-            total[k][side] += diagonal * v.at(j, side, k);
+    EACH(side, SIDES)
+        total[side] += diagonal * v.at(j, side, k);
     ONE_BY_ONE
     for (int a = 1; a <= half; a += Around::PAIRS) {
         Around own = Around::of(band, a, half, j, nwave);
-        EACH(k, ADJOINING)
-            EACH(side, SIDES)
-                own.add_products(total[k][side], Around::of_vector(v.side(side, k), a, half, j, nwave));
+        EACH(side, SIDES)
+            own.add_products(total[side], Around::of_vector(v.side(side, k), a, half, j, nwave));
     }
 }
 
@@ -95,53 +103,49 @@ BLOCK(160) void carry(index n, double *moved, int *own, const double *found, con
                      const int *depth, double *facts, int *flags, const double *table, index group, double distant,
                      index distance, index kept, index nwave, index lanes, index size)
 {
-    constexpr index FEW = Pole::GROUP / ADJOINING;
-    index pole = n % FEW * ADJOINING, m = n / FEW % (2 * lanes);
-    int q = (int)(n / (FEW * 2 * lanes)) * FOUR;
+    index m = n / Poles::HALF % (2 * lanes);
+    int q = (int)(n / (Poles::HALF * 2 * lanes)) * FOUR;
     Pair<H> pair(m, blocks, sizes, depth, 0, distant, distance, lanes, size);
-    index poles = pair.j < 0 ? 0 : poles_of(Fibre{facts, flags, pair.i, lanes}, table, group);
-    if (q == 0 && pole == 0) {
+    index count = pair.j < 0 ? 0 : poles_of(Fibre{facts, flags, pair.i, lanes}, table, group);
+    Poles poles(n, count);
+    if (q == 0 && poles.first == 0) {
         bool chained = distance == 1 && depth[m] > 0;
-        own[m] = poles > 0 && !chained ? (int)pair.j : -1;
-        own[2 * lanes + m] = poles > 0 && chained ? (int)m : -1;
-        own[4 * lanes + m] = (int)poles;
+        own[m] = count > 0 && !chained ? (int)pair.j : -1;
+        own[2 * lanes + m] = count > 0 && chained ? (int)m : -1;
+        own[4 * lanes + m] = (int)count;
     }
-    if (pole >= poles)
+    if (poles.first >= count)
         return;
-    double total[ADJOINING][SIDES][FOUR] = {};
-    add_products<H>(total, pair.g, pair.column, pair.row, Both(found, pole, pair.i, lanes, kept), q, (int)nwave);
-    EACH(k, ADJOINING)
+    double total[TWO][SIDES][FOUR] = {};
+    add_products<H>(total, pair.g, pair.column, pair.row, Both(found, poles, pair.i, lanes, kept), q, (int)nwave);
+    EACH(k, TWO)
         EACH(side, SIDES)
             EACH(b, FOUR)
                 if (q + b < (int)nwave)
-                    moved[(((q + b) * SIDES + side) * 2 * lanes + m) * Pole::GROUP + pole + k] = total[k][side][b];
+                    moved[(((q + b) * SIDES + side) * 2 * lanes + m) * Pole::GROUP + poles.first + k * poles.apart] =
+                        total[k][side][b];
 }
 
-// y = L^-1 of what is given, of the vectors of pairs that `own` has in its row `chained`. A substitution forgets half
-// as fast as an elimination: two halos.
-template <int H>
-BLOCK(32) void substitute(index n, double *y, const double *given, const double *low, const int *halo, const int *own,
+// L^-1 of what is given, or, `UP`, L^-T D^-1 of it: rows of a tile of both sides.
+template <int H, int UP>
+LANE void substitute_rows(Write to, Read given, Read low, const Tile &cut, const int *halo, index i, index lanes)
+{
+    if constexpr (UP != 0)
+        backward_rows<H, SIDES>(to, given, low, Read{low.first, 0, 0}, cut.first, cut.last, cut.below(halo, i, lanes));
+    else
+        forward_rows<H, SIDES>(to, given, low, cut.above(halo, i, lanes), cut.first, cut.last);
+}
+
+// The vectors of pairs that `own` has in its row `chained`.
+template <int H, int UP>
+BLOCK(32) void substitute(index n, double *to, const double *given, const double *low, const int *halo, const int *own,
                           index chained, index nwave, index tile, index pairs, index lanes)
 {
     Vectors mine(n, pairs);
     index i = own[chained * pairs + mine.lane];
-    Tile cut(mine.part, tile, nwave);
     if (i >= 0 && mine.pole < own[2 * pairs + mine.lane])
-        forward_rows<H, SIDES>(mine.to(y), mine.of(given), Read{low + i, (H + 1) * lanes, lanes},
-                               cut.above(halo, i, lanes), cut.first, cut.last);
-}
-
-// x = L^-T D^-1 y, as `substitute`.
-template <int H>
-BLOCK(32) void resubstitute(index n, double *x, const double *y, const double *low, const int *halo, const int *own,
-                            index chained, index nwave, index tile, index pairs, index lanes)
-{
-    Vectors mine(n, pairs);
-    index i = own[chained * pairs + mine.lane];
-    Tile cut(mine.part, tile, nwave);
-    if (i >= 0 && mine.pole < own[2 * pairs + mine.lane])
-        backward_rows<H, SIDES>(mine.to(x), mine.of(y), Read{low + i, (H + 1) * lanes, lanes}, Read{y, 0, 0},
-                                cut.first, cut.last, cut.below(halo, i, lanes));
+        substitute_rows<H, UP>(mine.to(to), mine.of(given), Read{low + i, (H + 1) * lanes, lanes},
+                               Tile(mine.part, tile, nwave), halo, i, lanes);
 }
 
 // beyond = E v: what the band of U does to v at first (distance 1), less what the pairs at a distance do.
@@ -151,68 +155,53 @@ BLOCK(192) void take(index n, double *beyond, const double *moved, const double 
                     const double *table, const int *halves, index group, double distant, index distance, index kept,
                     index nwave, index reach, index lanes, index size)
 {
-    constexpr index FEW = Pole::GROUP / ADJOINING;
-    index pole = n % FEW * ADJOINING, i = n / FEW % lanes, row = SIDES * lanes * Pole::GROUP;
-    int p = (int)(n / (FEW * lanes)) * FOUR;
+    index i = n / Poles::HALF % lanes, row = SIDES * lanes * Pole::GROUP;
+    int p = (int)(n / (Poles::HALF * lanes)) * FOUR;
     Fibre fibre{facts, flags, i, lanes};
-    if (pole >= poles_of(fibre, table, group))
+    index count = poles_of(fibre, table, group);
+    Poles poles(n, count);
+    if (poles.first >= count)
         return;
-    double taken_by[ADJOINING][SIDES][FOUR] = {};
+    double taken_by[TWO][SIDES][FOUR] = {};
     LOOP(index, way, 0, 2) {
         index m = way * lanes + i;
         Pair<H> pair(m, blocks, sizes, depth, 0, distant, distance, lanes, size);
         if (pair.j >= 0)
-            add_products<H>(taken_by, pair.g, pair.row, pair.column, Both(moved, pole, m, 2 * lanes), p, (int)nwave);
+            add_products<H>(taken_by, pair.g, pair.row, pair.column, Both(moved, poles, m, 2 * lanes), p, (int)nwave);
     }
-    double *to = beyond + p * row + i * Pole::GROUP + pole;
-    EACH(k, ADJOINING)
+    double *to = beyond + p * row + i * Pole::GROUP + poles.first;
+    EACH(k, TWO)
         EACH(side, SIDES)
             EACH(b, FOUR)
-                if (p + b < (int)nwave) {
-                    double *here = to + b * row + side * lanes * Pole::GROUP + k;
+                if (p + b < (int)nwave && poles.has(k)) {
+                    double *here = to + b * row + side * lanes * Pole::GROUP + k * poles.apart;
                     *here = (distance > 1 ? *here : 0.0) - taken_by[k][side][b];
                 }
     if (distance > 1)
         return;
     Read u = rows_of(taken, reach + 1, i, lanes);
-    Both v(found, pole, i, lanes, kept);
-    LOOP(int, b, 0, FOUR) {
-        if (p + b >= (int)nwave)
-            return;
-        double total[ADJOINING][SIDES] = {};
-        add_row(total, u, v, p + b, halves[fibre[WIDTH]], (int)nwave);
-        EACH(k, ADJOINING)
+    Both v(found, poles, i, lanes, kept);
+    LOOP(int, one, 0, FOUR * (poles.has(1) ? TWO : 1)) {
+        int b = one % FOUR, k = one / FOUR;
+        if (p + b < (int)nwave) {
+            double total[SIDES] = {};
+            add_row(total, u, v, k, p + b, halves[fibre[WIDTH]], (int)nwave);
             EACH(side, SIDES)
-                to[b * row + side * lanes * Pole::GROUP + k] += total[k][side];
+                to[b * row + side * lanes * Pole::GROUP + k * poles.apart] += total[side];
+        }
     }
 }
 
-// y = L^-1 of what is given, for every pole its own factor (sweeps.poles_down), of fibres whose band has number `width`.
-template <int H>
-BLOCK(32) void pole_down_again(index n, double *y, const double *given, const double *work, const int *halo, double *facts,
-                               int *flags, const double *table, index group, index width, index columns, index nwave,
-                               index tile, index lanes)
+// The vectors of every pole by its own factor (sweeps.poles_down), of fibres whose band has number `width`.
+template <int H, int UP>
+BLOCK(32) void pole_again(index n, double *to, const double *given, const double *work, const int *halo, double *facts,
+                          int *flags, const double *table, index group, index width, index columns, index nwave,
+                          index tile, index lanes)
 {
     Vectors mine(n, lanes);
     Pole pole(mine.at, facts, flags, table, group, width, lanes);
-    Tile cut(mine.part, tile, nwave);
     if (pole.wanted)
-        forward_rows<H, SIDES>(mine.to(y), mine.of(given),
+        substitute_rows<H, UP>(mine.to(to), mine.of(given),
                                Read{work + SIDES * pole.many + mine.at, columns * pole.many, pole.many},
-                               cut.above(halo, mine.lane, lanes), cut.first, cut.last);
-}
-
-// x = L^-T D^-1 y, as `pole_down_again`.
-template <int H>
-BLOCK(32) void pole_up_again(index n, double *x, const double *y, const double *work, const int *halo, double *facts,
-                             int *flags, const double *table, index group, index width, index columns, index nwave,
-                             index tile, index lanes)
-{
-    Vectors mine(n, lanes);
-    Pole pole(mine.at, facts, flags, table, group, width, lanes);
-    Tile cut(mine.part, tile, nwave);
-    if (pole.wanted)
-        backward_rows<H, SIDES>(mine.to(x), mine.of(y),
-                                Read{work + SIDES * pole.many + mine.at, columns * pole.many, pole.many},
-                                Read{y, 0, 0}, cut.first, cut.last, cut.below(halo, mine.lane, lanes));
+                               Tile(mine.part, tile, nwave), halo, mine.lane, lanes);
 }
