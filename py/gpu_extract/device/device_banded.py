@@ -138,24 +138,26 @@ class _Run:
 
     def eliminate(self) -> None:
         """What every fibre, as it stands, takes from those around it."""
-        s, fibres, narrow = self.sizes.shape, self.fibres, self.sizes.halves[0]
-        self.invert("", "blocks", ("all", 0), s.hw, place=s.hw, row=2 * s.hw + 1, lanes=fibres)
-        self.extend("inverse", "low", ("depth", 0), s.hw, narrow, lanes=fibres)
-        for d in range(2, s.nd):
-            self.shares("pair_shares", d, ("wider", 0), narrow)
-            self.schur(0, narrow, "far", "pair_shares", d > 2)
-        self.shares("shares", 1, ("wider", 0), narrow)
+        s = self.sizes.shape
+        self.invert("", "blocks", ("all", 0), s.hw, place=s.hw, row=2 * s.hw + 1, lanes=self.fibres)
+        self.all_shares("depth", 0, self.sizes.halves[0])
 
     def widen(self) -> None:
         """More diagonals of the shares, where they are needed."""
-        s, fibres, half, mark = self.sizes.shape, self.fibres, self.sizes.half, eliminate.WIDER
+        s, fibres = self.sizes.shape, self.fibres
         self.launch(measure.widen, fibres, "wider", "depth", "facts", "flags", "halves", len(self.sizes.halves),
                     SLOWEST, s.nd, fibres, s.nfibre)
-        self.extend("inverse", "low", (self.row("wider", 2), mark), s.hw, half, lanes=fibres)
+        self.all_shares(self.row("wider", 2), eliminate.WIDER, self.sizes.half)
+
+    def all_shares(self, gate: Any, wanted: int, half: int) -> None:
+        """Shares of fibres as they stand, `half` diagonals; gate: says whose inverse is wanted; wanted: as
+        `complements`."""
+        s = self.sizes.shape
+        self.extend("inverse", "low", (gate, wanted), s.hw, half, lanes=self.fibres)
         for d in range(2, s.nd):
-            self.shares("pair_shares", d, ("wider", mark), half)
-            self.schur(mark, half, "far", "pair_shares", d > 2)
-        self.shares("shares", 1, ("wider", mark), half)
+            self.shares("pair_shares", d, ("wider", wanted), half)
+            self.schur(wanted, half, "far", "pair_shares", d > 2)
+        self.shares("shares", 1, ("wider", wanted), half)
 
     def extend(self, inverse: str, low: str, gate: tuple[Any, int], reach: int, half: int, *, lanes: int) -> None:
         """The inverse beyond its band, `reach`, as far as products of half-band `half` ask for it."""

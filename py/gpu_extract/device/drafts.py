@@ -12,10 +12,11 @@ import numpy as np
 from gpu_extract.bundle import Job
 from gpu_extract.data import Image, IntArray, Light
 from gpu_extract.device.crew import Crew
+from gpu_extract.device.flow import DRAFT
 from gpu_extract.device.geometry import bundle_geometry
 from gpu_extract.device.pass_flow import PassFlow
 from gpu_extract.device.pass_plan import window_of
-from gpu_extract.device.told import LEFT, facts_of, is_cpus, odd_pixels
+from gpu_extract.device.told import LEFT, facts_of, is_cpus, take_piece
 from gpu_extract.passes import Past
 from gpu_extract.passes.crosstalk import Piece, Window, overlap
 from gpu_extract.perf.recorder import NULL
@@ -76,12 +77,8 @@ class Drafts:
             flow.draft(self.image, noise_of(job), recorder, graphs=graphs)
         with crew.nothing_left():
             for p, piece in enumerate(flow.pieces):
-                with recorder.span("wait"):
-                    told = flow.take(p)
-                with recorder.span("odd pixels"):
-                    self.odd.append(odd_pixels(flow, self.image, job, piece.bundles, told["seen"]))
-                if any(map(len, self.odd[p])):
-                    told = flow.draft_again(p, self.odd[p], recorder, graphs=graphs)
+                told, odd = take_piece(flow, p, self.image, job, recorder, rows={}, graphs=graphs, turn=DRAFT)
+                self.odd.append(odd)
                 for b, bundle in enumerate(piece.bundles):
                     facts, _ = facts_of(flow, told, (piece.shape.nfibre, b), bundle)
                     if is_cpus(facts, job.plan.kept[slice(*flow.task.geometries[bundle].fibres)], (), warn):

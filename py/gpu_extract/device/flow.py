@@ -161,16 +161,16 @@ class Flow:
 
     def queue(self, image: Image, recorder: Recorder, *, graphs: bool = True,
               turn: Turn = ONCE) -> dict[str, np.ndarray]:
-        """Queue a whole frame; all pieces of the one before must have been taken.
+        """Queue a pass over a frame; all pieces of the one before must have been taken.
 
-        turn: the last pass, for which the pixels are there already where it is not the first
         graphs: False: nothing is replayed, since a recorder watches the device's steps
-        Returns the frame's rows, by the names of data.Rows, in pinned memory that is theirs alone; a piece's are there
-        when it was taken.
+        Returns the frame's rows where it is the last pass, by the names of data.Rows, in pinned memory that is theirs
+        alone; a piece's are there when it was taken.
         """
-        places, size = in_one_block(self._rows)
+        wanted = self._rows if turn.last else {}
+        places, size = in_one_block(wanted)
         block = self.device.pinned((size,), np.uint8)
-        rows = {name: np.ndarray(*array, block, places[name]) for name, array in self._rows.items()}
+        rows = {name: np.ndarray(*array, block, places[name]) for name, array in wanted.items()}
         for n in range(len(self.pieces)):
             if turn.first:
                 with recorder.span("stage"):
@@ -180,20 +180,14 @@ class Flow:
         return rows
 
     def again(self, n: int, odd: Sequence[IntArray], rows: dict[str, np.ndarray], recorder: Recorder, *,
-              graphs: bool) -> dict[str, np.ndarray]:
+              graphs: bool, turn: Turn = ONCE) -> dict[str, np.ndarray]:
         """Piece n once more, which was taken, without the odd pixels of its bundles, (n, 2) y and x: what is told of it
         then. rows: from `queue`; the other arguments are those of it."""
-        self._mask(n, odd)
-        self._queue_piece(n, recorder, graphs)
+        for b, bundle in enumerate(self.pieces[n].bundles):
+            mask_pixels(*self._planes(n, b), odd[b], (0, self.task.geometries[bundle].staged.start))
+        self._queue_piece(n, recorder, graphs, turn)
         self._queue_rows(n, rows, recorder)
         return self.take(n)
-
-    def _mask(self, n: int, odd: Sequence[IntArray]) -> None:
-        """Odd pixels of a piece's bundles, in the memory from which they come up."""
-        for b, bundle in enumerate(self.pieces[n].bundles):
-            left = self.task.geometries[bundle].staged.start
-            pix, ivar = self._planes(n, b)
-            mask_pixels(pix, ivar, odd[b], (0, left))
 
     def _planes(self, n: int, b: int) -> tuple[np.ndarray, np.ndarray]:
         """Pixels and ivar of bundle b of piece n, (rows, columns), in the memory from which they come up."""
@@ -253,9 +247,10 @@ class Flow:
         device, views, stream = self.device, self._views[n], self._stream(n)
         copies = [(getattr(views, f"to_{name}").part(first, last), array[target:target + last - first])
                   for first, last, target in self._landings[n].runs for name, array in rows.items()]
-        with device.current(stream), recorder.copy(TO_HOST, sum(target.nbytes for _, target in copies)):
-            for source, target in copies:
-                device.download(source, target, stream)
+        if copies:
+            with device.current(stream), recorder.copy(TO_HOST, sum(target.nbytes for _, target in copies)):
+                for source, target in copies:
+                    device.download(source, target, stream)
         device.record(self._ready[n], stream)
 
     def _stream(self, n: int) -> Any:

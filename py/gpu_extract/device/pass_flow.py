@@ -126,20 +126,7 @@ class PassFlow(Flow):
         """Queue the first pass over a frame; `take` waits for its pieces."""
         self._noise = noise
         self._noises[:] = noise_numbers(noise)
-        for n in range(len(self.pieces)):
-            with recorder.span("stage"):
-                self._stage(n, image)
-            self._queue_draft(n, recorder, graphs)
-
-    def draft_again(self, n: int, odd: list[IntArray], recorder: Recorder, *, graphs: bool) -> dict[str, np.ndarray]:
-        """A piece of the first pass once more, without odd pixels: see `again`."""
-        self._mask(n, odd)
-        self._queue_draft(n, recorder, graphs)
-        return self.take(n)
-
-    def _queue_draft(self, n: int, recorder: Recorder, graphs: bool) -> None:
-        self._queue_piece(n, recorder, graphs, DRAFT)
-        self.device.record(self._ready[n], self._stream(n))
+        self.queue(image, recorder, graphs=graphs, turn=DRAFT)
 
     def spread(self) -> None:
         """The light of all bundles that are known onto the pixels of this rank's; all drafts must have been taken."""
