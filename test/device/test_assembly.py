@@ -13,7 +13,7 @@ from gpu_extract.assemble import BY_BIN, REAL, rooms, rows_of
 from gpu_extract.data import BundleResult, Rows, SpecMask, Status
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.frames import GpuFrames
-from gpu_extract.device.landing import landings
+from gpu_extract.device.landing import landing_of
 from gpu_extract.device.memory import GIVEN_UP, Sizes, kept_arrays, piece_rows, told_arrays, work_arrays
 from gpu_extract.device.steps import Steps
 from gpu_extract.perf.recorder import NULL
@@ -70,7 +70,7 @@ def by_device(found: list[BundleResult], plan: Plan, dtype: Any) -> tuple[dict[s
     plans = {**work_arrays(shape, sizes), **piece_rows(shape, sizes), **told_arrays(shape, sizes),
              **kept_arrays(shape.fibres, nwave), "targets": ((shape.fibres,), np.int64)}
     arrays = SimpleNamespace(**{name: device.empty(*array) for name, array in plans.items()})
-    (landing,) = landings(plan, plan.fibres, [[result.fibres for result in found]])
+    landing = landing_of(plan, plan.fibres[0], [result.fibres for result in found])
     arrays.targets.data[:] = landing.places
     for name, there in (("flux", arrays.flux), ("ivar", arrays.ivar), ("resolution", arrays.resolution),
                         ("chi2pix", arrays.chi2pix), ("pixmask_fraction", arrays.fraction), ("status", arrays.status)):
@@ -158,6 +158,6 @@ def test_one_part_is_the_frame_as_it_came_down() -> None:
      [[-1, -1, -1, 0, 1, 2, 3, -1, -1, -1], [0, 1, 2, 3, 4]], [[(0, 2, 0), (2, 4, 7)], [(0, 5, 2)]])])
 def test_where_fibres_come_down(wanted: tuple[int, int], pieces: Any, places: Any, runs: Any) -> None:
     plan = replace(small_job().plan, fibres=wanted)
-    found = landings(plan, wanted, pieces)
+    found = [landing_of(plan, wanted[0], bundles) for bundles in pieces]
     assert [landing.places.tolist() for landing in found] == places
     assert [list(landing.runs) for landing in found] == runs

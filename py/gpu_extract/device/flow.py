@@ -24,7 +24,7 @@ from gpu_extract.device.crew import Crew
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray
 from gpu_extract.device.geometry import BundleGeometry, Piece, PsfTables
-from gpu_extract.device.landing import landings
+from gpu_extract.device.landing import landing_of
 from gpu_extract.device.memory import (
     Arrays,
     Sizes,
@@ -120,8 +120,8 @@ class Flow:
         self._staged = [device.pinned(*plans[p.shape]["pixels"]) for p in pieces]
         self._told = [{name: device.pinned(*array) for name, array in self._told_of(p.shape).items()} for p in pieces]
         self._ready = [device.event() for _ in pieces]
-        self._landings = landings(task.job.plan, task.fibres, [[task.geometries[b].fibres for b in p.bundles]
-                                                               for p in pieces])
+        self._landings = [landing_of(task.job.plan, task.fibres[0], [task.geometries[b].fibres for b in p.bundles])
+                          for p in pieces]
         self._rows = rooms(task.fibres[1] - task.fibres[0], len(wave), task.job.ndiag, task.sizes.kept)
         self._kept = {name: device.empty(*array) for name, array in self._kept_of(
             sum(p.shape.fibres for p in pieces)).items()}

@@ -1,4 +1,5 @@
 """The steps of a piece, each as the kernels it queues: pixels, spots, normal equations, x, quality. Nothing waits."""
+from dataclasses import dataclass
 from math import prod
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +28,7 @@ def iterations_for(hw: int) -> int:
     return 20 if hw <= 16 else 48
 
 
+@dataclass(frozen=True)
 class Steps:
     """Queues kernels of one piece on one stream.
 
@@ -34,8 +36,11 @@ class Steps:
     well; tables: the PSF's (series, domain, basis); widths: of the bins, and their squares
     """
 
-    def __init__(self, device: Device, stream: Any, shape: PieceShape, sizes: Sizes, arrays: SimpleNamespace):
-        self.device, self.stream, self.shape, self.sizes, self.arrays = device, stream, shape, sizes, arrays
+    device: Device
+    stream: Any
+    shape: PieceShape
+    sizes: Sizes
+    arrays: SimpleNamespace
 
     def _launch(self, kernel: Any, count: int, *args: Any) -> None:
         self.device.launch(kernel, count, args, self.stream)
