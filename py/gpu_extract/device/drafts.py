@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-import numpy as np
-
 from gpu_extract.bundle import Job
 from gpu_extract.data import Image, IntArray, Light
 from gpu_extract.device.crew import Crew
@@ -22,9 +20,7 @@ from gpu_extract.passes.crosstalk import Piece, Window, overlap
 from gpu_extract.perf.recorder import NULL
 from gpu_extract.seams import Comm, Recorder
 from gpu_extract.several.bundles import draft_bundle
-from gpu_extract.several.exchange import noise_of, of_all, pieces_of
-
-Parts = list[tuple[int, int, Piece]]       # the bundle that is told, whether of tails, the light on its pixels
+from gpu_extract.several.exchange import Parts, noise_of, of_all, pieces_of
 
 
 class Letters:
@@ -41,14 +37,6 @@ class Letters:
         if self._known is None:
             self._known = of_all(self._comm, own())
         return self._known
-
-
-def told_of(number: int, light: Light, windows: Sequence[Window], to: Sequence[int]) -> Parts:
-    """What a bundle tells others of its light: the parts on pixels of the bundles `to`; windows: of all bundles."""
-    bare = replace(light, tails=np.zeros((0, 0), np.float32))
-    models, all_parts = pieces_of(number, bare, windows), pieces_of(number, light, windows)
-    parts = [(n, int(k >= len(models)), piece) for k, (n, piece) in enumerate(all_parts)]
-    return [part for part in parts if part[0] in to]
 
 
 def windows_of(image: Image, job: Job) -> list[Window]:
@@ -130,7 +118,8 @@ class Drafts:
         for number, geometry in zip(task.mine, task.geometries, strict=True):
             own = window_of(geometry, self.flow.passes.far)
             reaches = any(min(overlap(own, windows[n])[2:]) > 0 for n in far)
-            told[number] = told_of(number, self.light(number), windows, far) if reaches else []
+            parts = pieces_of(number, self.light(number), windows) if reaches else []
+            told[number] = [part for part in parts if part[0] in far]
         return told
 
 
@@ -150,9 +139,7 @@ def pasts_by_cpu(image: Image, job: Job, mine: Sequence[int], letters: Letters, 
         crew.add([partial(draft, number) for number in mine])
         crew.finish()
     windows = windows_of(image, job)
-    everyone = range(len(windows))
-    parts = list(letters.after(lambda: {n: told_of(n, lights[n], windows, everyone) for n in mine}))
-    for n in mine:
-        parts[n] = told_of(n, lights[n], windows, everyone)
+    own = {n: pieces_of(n, lights[n], windows) for n in mine}
+    parts = [own.get(n, told) for n, told in enumerate(letters.after(lambda: own))]
     return {n: Past(noise_of(job), lights[n], [piece for told in parts for target, _, piece in told if target == n])
             for n in mine}
