@@ -101,7 +101,10 @@ class Flow:
                  warn: Callable[[str], None], crew: Crew):
         self.device, self.task, self.pieces, self._warn, self._crew = device, task, pieces, warn, crew
         count = min(slots, len(pieces))
-        plans = {piece.shape: self._plan(piece.shape) for piece in pieces}
+        self._kept = [{name: device.empty(*array) for name, array in arrays.items()} for arrays in self._kept_of(
+            sum(piece.shape.fibres for piece in pieces), sum(piece.shape.bundles for piece in pieces))]
+        plans = {piece.shape: {name: array for name, array in self._plan(piece.shape).items()
+                               if not any(name in arrays for arrays in self._kept)} for piece in pieces}
         of_slot = [{piece.shape: plans[piece.shape] for piece in pieces[s::count]} for s in range(count)]
         memory = [Slot(device, list(shapes.values())) for shapes in of_slot]
         self._streams = [device.stream() for _ in range(count)]
@@ -113,25 +116,19 @@ class Flow:
         self._aside = device.stream()
         self._seen: set[tuple[int, Turn]] = set()
         self._graphs: dict[tuple[int, Turn], Any] | None = {}
-        tables, wave = task.tables, task.job.plan.wave
-        step = np.gradient(wave)
-        self._tables = tables_on(device, {"series": tables.series, "domain": tables.domain, "basis": tables.basis,
-                                          "widths": np.stack([step, step**2])})
-        self._staged = [device.pinned(*plans[p.shape]["pixels"]) for p in pieces]
+        self._staged = [{name: device.pinned(*plans[p.shape][name]) for name in self._inputs()} for p in pieces]
         self._told = [{name: device.pinned(*array) for name, array in self._told_of(p.shape).items()} for p in pieces]
         self._ready = [device.event() for _ in pieces]
         self._landings = [landing_of(task.job.plan, task.fibres[0], [task.geometries[b].fibres for b in p.bundles])
                           for p in pieces]
-        self._rows = rooms(task.fibres[1] - task.fibres[0], len(wave), task.job.ndiag, task.sizes.kept)
-        self._kept = {name: device.empty(*array) for name, array in self._kept_of(
-            sum(p.shape.fibres for p in pieces)).items()}
-        self._views, first, more = [], 0, self._more()
+        self._rows = rooms(task.fibres[1] - task.fibres[0], len(task.job.plan.wave), task.job.ndiag, task.sizes.kept)
+        self._views, ends, shared = [], (0, 0), self._shared()
         for n, piece in enumerate(pieces):
-            views = memory[n % count].views(plans[piece.shape])
-            kept = {name: array.part(first, first + piece.shape.fibres) for name, array in self._kept.items()}
-            self._views.append(SimpleNamespace(**views, **kept, **tables_on(device, self._fixed(n)), **self._tables,
-                                               **more[n]))
-            first += piece.shape.fibres
+            firsts, ends = ends, (ends[0] + piece.shape.fibres, ends[1] + piece.shape.bundles)
+            kept = {name: array.part(first, end) for arrays, first, end in zip(self._kept, firsts, ends, strict=True)
+                    for name, array in arrays.items()}
+            self._views.append(SimpleNamespace(**memory[n % count].views(plans[piece.shape]), **kept, **shared,
+                                               **tables_on(device, self._fixed(n))))
 
     def _plan(self, shape: PieceShape) -> dict[str, Any]:
         sizes = self.task.sizes
@@ -141,17 +138,23 @@ class Flow:
         """What comes down of a piece beside its rows."""
         return told_arrays(shape, self.task.sizes)
 
-    def _kept_of(self, fibres: int) -> Arrays:
-        """What stays on the device until the next frame, of so many fibres."""
-        return kept_arrays(fibres, len(self.task.job.plan.wave))
+    def _inputs(self) -> tuple[str, ...]:
+        """What comes up with every frame."""
+        return ("pixels",)
 
-    def _more(self) -> list[dict[str, Any]]:
-        """What else the steps of each piece ask for, by name."""
-        return [{} for _ in self.pieces]
+    def _kept_of(self, fibres: int, bundles: int) -> tuple[Arrays, Arrays]:
+        """What stays on the device until the next frame, by fibre and by bundle."""
+        return kept_arrays(fibres, len(self.task.job.plan.wave)), {}
+
+    def _shared(self) -> dict[str, Any]:
+        """What the steps of all pieces ask for, by name."""
+        tables, step = self.task.tables, np.gradient(self.task.job.plan.wave)
+        return dict(tables_on(self.device, {"series": tables.series, "domain": tables.domain, "basis": tables.basis,
+                                            "widths": np.stack([step, step**2])}))
 
     def _fixed(self, n: int) -> dict[str, np.ndarray]:
-        """What is the same in every frame: cut-outs, where they lie in what comes up, each bundle's first fibre, first
-        pixels of the spots, where fibres come down."""
+        """What is the same in every frame of a piece: cut-outs, where they lie in what comes up, each bundle's first
+        fibre, first pixels of the spots, where fibres come down."""
         geometries = [self.task.geometries[bundle] for bundle in self.pieces[n].bundles]
         y0, x0 = np.concatenate([geometry.corners for geometry in geometries], axis=1)
         cuts, places = (np.stack([getattr(geometry, name) for geometry in geometries]) for name in ("cut", "place"))
@@ -192,7 +195,7 @@ class Flow:
     def _planes(self, n: int, b: int) -> tuple[np.ndarray, np.ndarray]:
         """Pixels and ivar of bundle b of piece n, (rows, columns), in the memory from which they come up."""
         geometry = self.task.geometries[self.pieces[n].bundles[b]]
-        pix, ivar = (plane[:geometry.pixels].reshape(geometry.rows, -1) for plane in self._staged[n][b])
+        pix, ivar = (plane[:geometry.pixels].reshape(geometry.rows, -1) for plane in self._staged[n]["pixels"][b])
         return pix, ivar
 
     def _stage(self, n: int, image: Image) -> None:
@@ -228,19 +231,14 @@ class Flow:
         """The pixels come up, the piece is worked on, and what is told of it goes down."""
         device, views, stream = self.device, self._views[n], self._stream(n)
         with device.current(stream):
-            uploads = self._uploads(n)
-            with recorder.copy(TO_DEVICE, sum(array.nbytes for array, _ in uploads)):
-                for array, target in uploads:
-                    device.upload(array, target, stream)
+            with recorder.copy(TO_DEVICE, sum(array.nbytes for array in self._staged[n].values())):
+                for name, array in self._staged[n].items():
+                    device.upload(array, getattr(views, name), stream)
             self._compute(n, recorder, turn)
             told = {name: array for name, array in self._told[n].items() if turn.last or name != "model"}
             with recorder.copy(TO_HOST, sum(array.nbytes for array in told.values())):
                 for name, array in told.items():
                     device.download(getattr(views, name), array, stream)
-
-    def _uploads(self, n: int) -> list[tuple[np.ndarray, DeviceArray]]:
-        """What comes up of a piece, and where."""
-        return [(self._staged[n], self._views[n].pixels)]
 
     def _queue_rows(self, n: int, rows: dict[str, np.ndarray], recorder: Recorder) -> None:
         """A piece's rows to their place in the frame, whose memory is another one for every frame."""
@@ -295,7 +293,7 @@ class Flow:
         """What the device has kept of bundle b of piece n, as memory.kept_arrays; waits for it."""
         nfibre = self.pieces[n].shape.nfibre
         return self._fetch({name: getattr(self._views[n], name).part(b * nfibre, (b + 1) * nfibre)
-                            for name in self._kept})
+                            for name in self._kept[0]})
 
     def _fetch(self, arrays: Mapping[str, DeviceArray]) -> dict[str, np.ndarray]:
         """Arrays of the device, by name, on the host; waits for them, beside what is queued."""

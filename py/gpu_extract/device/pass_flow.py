@@ -11,8 +11,6 @@ import numpy as np
 from gpu_extract.checks.odd_pixels import NO_PIXELS
 from gpu_extract.data import Image, IntArray, Light
 from gpu_extract.device.cuda.piece import PieceShape
-from gpu_extract.device.cuda.seam import DeviceArray
-from gpu_extract.device.cuda.text import smooth
 from gpu_extract.device.flow import DRAFT, Flow, Turn
 from gpu_extract.device.memory import Arrays, tables_on
 from gpu_extract.device.pass_plan import (
@@ -46,22 +44,18 @@ class PassFlow(Flow):
             raise InternalError("a flow of several passes for a task that has one")
         return self.task.passes
 
-    def _past(self, bundles: int, fibres: int) -> dict[str, Arrays]:
-        return past_arrays(bundles, fibres, len(self.task.job.plan.extended), self.task.sizes)
-
     def _plan(self, shape: PieceShape) -> dict[str, Any]:
-        arrays = super()._plan(shape) | dict(pass_arrays(shape, self.task.sizes, self.passes))
-        if self.passes.noise is not None:
-            arrays["noise"] = ((shape.bundles, self.task.sizes.pixels), self.passes.noise)
-        for name in self._past(1, 1)["bundles"]:
-            arrays.pop(name, None)
-        return arrays
+        return super()._plan(shape) | dict(pass_arrays(shape, self.task.sizes, self.passes))
+
+    def _inputs(self) -> tuple[str, ...]:
+        return *super()._inputs(), "noises", *(() if self.passes.noise is None else ("noise",))
 
     def _told_of(self, shape: PieceShape) -> Arrays:
         return {**super()._told_of(shape), **told_of_passes(shape, self.task.sizes)}
 
-    def _kept_of(self, fibres: int) -> Arrays:
-        return {**super()._kept_of(fibres), **self._past(1, fibres)["fibres"]}
+    def _kept_of(self, fibres: int, bundles: int) -> tuple[Arrays, Arrays]:
+        by_fibre, by_bundle = past_arrays(fibres, bundles, len(self.task.job.plan.extended), self.task.sizes)
+        return {**super()._kept_of(fibres, bundles)[0], **by_fibre}, by_bundle
 
     def _fixed(self, n: int) -> dict[str, np.ndarray]:
         bundles = self.pieces[n].bundles
@@ -69,36 +63,18 @@ class PassFlow(Flow):
         return super()._fixed(n) | piece_tables(self.task.job, self.passes, geometries,
                                                 [self.task.mine[bundle] for bundle in bundles], self.task.sizes.cut[1])
 
-    def _more(self) -> list[dict[str, Any]]:
-        device, sizes = self.device, self.task.sizes
-        self._known = {name: device.empty(*array) for name, array in known_arrays(sizes, self.passes).items()}
-        bundles = sum(len(piece.bundles) for piece in self.pieces)
-        self._by_bundle = {name: device.empty(*array) for name, array in self._past(bundles, 0)["bundles"].items()}
-        self._noises = device.pinned((smooth.AMPLIFIERS + 1,), np.float64)
-        shared: dict[str, Any] = {**self._known, **tables_on(device, frame_tables(self.task.job, self.passes)),
-                                  "noises": device.empty(self._noises.shape, np.float64)}
-        if self.passes.noise is None:
-            shared["noise"] = None
-        else:
-            self._noise_staged = [device.pinned((len(piece.bundles), sizes.pixels), self.passes.noise)
-                                  for piece in self.pieces]
-        found, first = [], 0
-        for piece in self.pieces:
-            last = first + len(piece.bundles)
-            found.append(shared | {name: array.part(first, last) for name, array in self._by_bundle.items()})
-            first = last
-        return found
-
-    def _uploads(self, n: int) -> list[tuple[np.ndarray, DeviceArray]]:
-        noise = [] if self.passes.noise is None else [(self._noise_staged[n], self._views[n].noise)]
-        return [*super()._uploads(n), (self._noises, self._views[n].noises), *noise]
+    def _shared(self) -> dict[str, Any]:
+        self._known = {name: self.device.empty(*array)
+                       for name, array in known_arrays(self.task.sizes, self.passes).items()}
+        return {**super()._shared(), **self._known, **tables_on(self.device, frame_tables(self.task.job, self.passes)),
+                **({"noise": None} if self.passes.noise is None else {})}
 
     def _stage(self, n: int, image: Image) -> None:
         super()._stage(n, image)
         if self.passes.noise is not None:
             for b, bundle in enumerate(self.pieces[n].bundles):
                 geometry = self.task.geometries[bundle]
-                place = self._noise_staged[n][b, :geometry.pixels].reshape(geometry.rows, -1)
+                place = self._staged[n]["noise"][b, :geometry.pixels].reshape(geometry.rows, -1)
                 np.copyto(place, self._noise.values[:, geometry.staged], casting="same_kind")
 
     def _steps(self, n: int, stream: Any) -> PassSteps:
@@ -125,7 +101,9 @@ class PassFlow(Flow):
     def draft(self, image: Image, noise: ReadNoise, recorder: Recorder, *, graphs: bool) -> None:
         """Queue the first pass over a frame; `take` waits for its pieces."""
         self._noise = noise
-        self._noises[:] = noise_numbers(noise)
+        numbers = noise_numbers(noise)
+        for staged in self._staged:
+            staged["noises"][:] = numbers
         self.queue(image, recorder, graphs=graphs, turn=DRAFT)
 
     def spread(self) -> None:

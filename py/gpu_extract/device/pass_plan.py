@@ -122,12 +122,15 @@ def pass_arrays(shape: PieceShape, sizes: Sizes, all_of: Passes) -> Arrays:
     """Work arrays of a piece."""
     pixels, bins, counted = (shape.bundles, sizes.cut[1], sizes.cut[0]), (shape.fibres, shape.nwave), passes.COUNTED
     arrays: dict[str, tuple[tuple[int, ...], Any]] = {
+        "noises": ((smooth.AMPLIFIERS + 1,), np.float64),
         "marks": (pixels, np.int8), "seeds": (pixels, np.int8), "lines": (bins, np.int8), "found": (bins, np.int8),
         "beyond": (bins, np.int8), "row": ((shape.fibres, shape.hw + 1), np.float64),
         "left": ((shape.fibres,), np.float64),
         "tallies": ((shape.bundles, counted, image.LOOKERS), np.float64),
         "some_tallies": ((shape.bundles, counted, image.LOOKERS // GATHERED), np.float64),
         "tallied": ((shape.bundles, counted), np.float64)}
+    if all_of.noise is not None:
+        arrays["noise"] = (shape.bundles, sizes.pixels), all_of.noise
     if all_of.tails:
         layers, window = (*all_of.tails.layers, all_of.tails.rough), all_of.tails.window
         nodes = max(prod(one.grid(window)) for one in layers if one.every > 1)
@@ -139,13 +142,13 @@ def pass_arrays(shape: PieceShape, sizes: Sizes, all_of: Passes) -> Arrays:
     return arrays
 
 
-def past_arrays(bundles: int, fibres: int, nwave: int, sizes: Sizes) -> dict[str, Arrays]:
+def past_arrays(fibres: int, bundles: int, nwave: int, sizes: Sizes) -> tuple[Arrays, Arrays]:
     """What stays on the device of a rank's bundles from pass to pass, and until the next frame: by fibre, by bundle."""
     pixels = (bundles, sizes.cut[1], sizes.cut[0])
-    return {"fibres": {"past_x": ((fibres, nwave), np.float64)},
-            "bundles": {"root": (pixels, np.float64), "light": (pixels, np.float64), "others": (pixels, np.float32),
-                        "expected": (pixels, np.float32), "rejected": (pixels, np.int8),
-                        "looks": ((bundles, passes.LOOKED), np.float64)}}
+    return {"past_x": ((fibres, nwave), np.float64)}, {
+        "root": (pixels, np.float64), "light": (pixels, np.float64), "others": (pixels, np.float32),
+        "expected": (pixels, np.float32), "rejected": (pixels, np.int8),
+        "looks": ((bundles, passes.LOOKED), np.float64)}
 
 
 def known_arrays(sizes: Sizes, all_of: Passes) -> Arrays:
