@@ -29,8 +29,8 @@ SAMPLES: dict[str, list[tuple[int, ...]]] = {                 # numbers that ker
     "spots.make": [(7, 7, 0, 0, 0, 0, 0, 6), (7, 7, 0, 3, 5, 1, 1, 4), (3, 5, 1, 0, 0, 0, 0, 6)],
     **{f"sweeps.{name}": [(9,)] for name in ("precondition_down", "precondition_up")},
     **{f"eliminate.{name}": _ICOV for name in ("extend", "product", "share")},
-    **{f"remainder.{name}": _ICOV for name in ("carry", "take", "substitute", "resubstitute")},
-    **{f"remainder.pole_{way}_again": [(9,), (13,)] for way in ("down", "up")},
+    "remainder.carry": _ICOV, "remainder.take": _ICOV, "remainder.substitute": [(9, 0), (9, 1), (5, 0), (5, 1)],
+    "remainder.pole_again": [(9, 0), (9, 1), (13, 0), (13, 1)],
     **{f"sweeps.{name}": _BANDS for name in ("settle", "settle_pole", "invert", "poles_down")},
     "sweeps.factor": [*_BANDS, (5,)], "sweeps.ask": [*_BANDS, (4,)],
     "sweeps.poles_up": [(half, 5) for (half,) in _BANDS]}

@@ -21,12 +21,12 @@ CHUNK, PARTS, STRETCHES = 4, 64, 16
 HALO = 96                                       # bins, of the usual r frame (sweeps.settle)
 FIRST: dict[str, int | tuple[int, ...]] = {
     "gradients.between": 5, "gradients.advance": 5, "gradients.step": 5, "sweeps.add_up": 2, "measure.choose": 1,
-    "measure.learn": 2, "measure.gauge": 1, "measure.gather": (1, 5), "measure.conclude": 1, "eliminate.rest": 0,
+    "measure.learn": 3, "measure.gauge": 1, "measure.gather": (1, 5), "measure.conclude": 1, "eliminate.rest": 0,
     "eliminate.extend": 1, "eliminate.product": 2, "eliminate.share": 2, "sweeps.precondition_down": 6,
     "sweeps.precondition_up": 6, "sweeps.ask": 2, "sweeps.settle": (1, 2), "sweeps.factor": (1, 2),
     "sweeps.invert": 1, "sweeps.settle_pole": 1, "sweeps.poles_down": (1, 6), "sweeps.poles_up": (1, 6),
-    "remainder.carry": 4, "remainder.take": 4, "remainder.substitute": (1, 3, 4, 6),
-    "remainder.resubstitute": (1, 3, 4, 6), "remainder.pole_down_again": (1, 6), "remainder.pole_up_again": (1, 6),
+    "remainder.carry": 4, "remainder.take": 4, "remainder.substitute": (1, 2, 5, 6, 7, 8, 11, 12),
+    "remainder.pole_again": (1, 2, 11, 12),
     "eliminate.schur": 2, "eliminate.tops": 1, "measure.bound": 1,
     "measure.relate": 1, "measure.weigh_cut": 0, "measure.weigh_far": 0, "measure.learn_share": 0, "measure.tell": 2}
 """Which of the launches of a piece do something: so many, the first ones, or those with these numbers; in all others
@@ -49,8 +49,8 @@ def poles(s: PieceShape, a: tuple[Any, ...]) -> Times:
 
 
 def poles_again(s: PieceShape, a: tuple[Any, ...]) -> Times:
-    """The same, four rows together."""
-    return {"0": tiles_of(s.nwave, poles=True), "1": (tile_of(s.nwave, poles=True) + 2 * HALO) / 4}
+    """The same, two rows together."""
+    return {"0": tiles_of(s.nwave, poles=True), "1": (tile_of(s.nwave, poles=True) + 2 * HALO) / 2}
 
 
 def settling(s: PieceShape, a: tuple[Any, ...]) -> Times:
@@ -71,12 +71,10 @@ PATHS: dict[str, Path] = {
     "sweeps.settle_pole": settling,
     "sweeps.factor": sweep("0", 1),
     "sweeps.invert": sweep("1", 1),
-    "remainder.substitute": sweep("1", 2, 4),
-    "remainder.resubstitute": sweep("1", 2, 4),
-    "remainder.pole_down_again": poles_again,
-    "remainder.pole_up_again": poles_again,
+    "remainder.substitute": sweep("1", 2, 2),
+    "remainder.pole_again": poles_again,
     "remainder.carry": lambda s, a: {"0": (2 * s.hw + 1) / 4},
-    "remainder.take": lambda s, a: {"0": 2, "0.0": (2 * s.hw + 1) / 4, "1": 4, "1.0": s.hw / 4},
+    "remainder.take": lambda s, a: {"0": 2, "0.0": (2 * s.hw + 1) / 4, "1": 8, "1.0": s.hw / 4},
     "sweeps.precondition_down": sweep("1", 2, 4),
     "sweeps.precondition_up": sweep("1", 2, 4),
     "sweeps.poles_down": poles,

@@ -20,6 +20,14 @@ from gpu_extract.simulate.instrument import psf_model
 
 WAVE = (5760.0, 7620.0, 0.8)      # of the frame that bench/gpu_frame.py times: r, 2326 bins
 SHAPE = 4128, 4114
+PAGE = 4096
+
+
+def paged(shape: Sequence[int], dtype: Any, fill: int) -> np.ndarray:
+    """Host memory that begins where a page does, as pinned memory; fill: of its bytes."""
+    size = prod(shape) * np.dtype(dtype).itemsize + PAGE
+    block = np.full(size, fill, np.uint8) if fill else np.zeros(size, np.uint8)
+    return np.ndarray(tuple(shape), dtype, block, -block.ctypes.data % PAGE)
 
 
 class Launch(NamedTuple):
@@ -78,7 +86,7 @@ class StubDevice:
 
     def pinned(self, shape: Sequence[int], dtype: Any = np.float64) -> np.ndarray:
         """See seam.Device."""
-        return np.zeros(tuple(shape), dtype)
+        return paged(shape, dtype, 0)
 
     def stream(self) -> int:
         """See seam.Device."""

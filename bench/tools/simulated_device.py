@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
+from gpu_stub import paged
 from host_text import run_lanes
 
 from gpu_extract.device.cuda.seam import Device, DeviceArray
@@ -92,7 +93,7 @@ class SimulatedDevice(Device):
         self.peak = max(self.peak, self.used)
 
     def pinned(self, shape: Sequence[int], dtype: Any = np.float64) -> np.ndarray:
-        return np.full(prod(shape) * np.dtype(dtype).itemsize, self.garbage, np.uint8).view(dtype).reshape(tuple(shape))
+        return paged(shape, dtype, self.garbage)
 
     def stream(self) -> _Stream:
         self._streams.append(_Stream())

@@ -9,12 +9,12 @@ import pytest
 from device_case import CONFIG, HostCore, four_bundles, on_device, small_job
 from simulated_device import SimulatedDevice
 
-from gpu_extract.assemble import BY_BIN, REAL, rows_of
+from gpu_extract.assemble import BY_BIN, REAL, rooms, rows_of
 from gpu_extract.data import BundleResult, Rows, SpecMask, Status
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.frames import GpuFrames
-from gpu_extract.device.landing import landings
-from gpu_extract.device.memory import GIVEN_UP, Sizes, frame_arrays, kept_arrays, piece_rows, told_arrays, work_arrays
+from gpu_extract.device.landing import landing_of
+from gpu_extract.device.memory import GIVEN_UP, Sizes, kept_arrays, piece_rows, told_arrays, work_arrays
 from gpu_extract.device.steps import Steps
 from gpu_extract.perf.recorder import NULL
 from gpu_extract.plan import Plan
@@ -71,19 +71,19 @@ def by_device(found: list[BundleResult], plan: Plan, dtype: Any) -> tuple[dict[s
     plans = {**work_arrays(shape, sizes), **piece_rows(shape, sizes), **told_arrays(shape, sizes),
              **kept_arrays(shape.fibres, nwave), "targets": ((shape.fibres,), np.int64)}
     arrays = SimpleNamespace(**{name: device.empty(*array) for name, array in plans.items()})
-    (landing,) = landings(plan, plan.fibres, [[result.fibres for result in found]])
+    landing = landing_of(plan, plan.fibres[0], [result.fibres for result in found])
     arrays.targets.data[:] = landing.places
     for name, there in (("flux", arrays.flux), ("ivar", arrays.ivar), ("resolution", arrays.resolution),
                         ("chi2pix", arrays.chi2pix), ("pixmask_fraction", arrays.fraction), ("status", arrays.status)):
         there.data[...] = np.concatenate([getattr(result, name) for result in found])
     weak = np.concatenate([result.mask & np.uint32(SpecMask.WEAKBIN) for result in found])
     arrays.given_up.data[...] = np.where(weak, np.random.default_rng(1).integers(1, 3, weak.shape), 0)
-    step, widths = np.gradient(plan.wave), device.empty((2, nwave))
-    widths.data[...] = step, step**2
-    Steps(device, device.stream(), shape, sizes, arrays).assemble(widths)
+    step, arrays.widths = np.gradient(plan.wave), device.empty((2, nwave))
+    arrays.widths.data[...] = step, step**2
+    Steps(device, device.stream(), shape, sizes, arrays).assemble()
     device.close()
     count = plan.fibres[1] - plan.fibres[0]
-    rows = {name: np.empty(*array) for name, array in frame_arrays(count, nwave, NDIAG, dtype).items()}
+    rows = {name: np.empty(*array) for name, array in rooms(count, nwave, NDIAG, dtype).items()}
     for first, last, target in landing.runs:
         for name, array in rows.items():
             array[target:target + last - first] = getattr(arrays, f"to_{name}").data[first:last]
@@ -161,6 +161,6 @@ def test_one_part_is_the_frame_as_it_came_down() -> None:
      [[-1, -1, -1, 0, 1, 2, 3, -1, -1, -1], [0, 1, 2, 3, 4]], [[(0, 2, 0), (2, 4, 7)], [(0, 5, 2)]])])
 def test_where_fibres_come_down(wanted: tuple[int, int], pieces: Any, places: Any, runs: Any) -> None:
     plan = replace(small_job().plan, fibres=wanted)
-    found = landings(plan, wanted, pieces)
+    found = [landing_of(plan, wanted[0], bundles) for bundles in pieces]
     assert [landing.places.tolist() for landing in found] == places
     assert [list(landing.runs) for landing in found] == runs

@@ -1,7 +1,10 @@
 """Ranks, devices and their memory: tables of integers."""
+import numpy as np
 import pytest
 
-from gpu_extract.device.share import CONTEXT, KEPT, Share, budget, device_of, share_of, sharing
+from gpu_extract.arrays import read_only
+from gpu_extract.device.share import CONTEXT, KEPT, Share, budget, share_of
+from gpu_extract.device.simd_stage import LINE, copy_past
 
 GIB = 1 << 30
 # (ranks of the node, devices it shows) -> device of each rank
@@ -20,9 +23,9 @@ NODES = {
 @pytest.mark.parametrize(("ranks", "devices"), NODES)
 def test_the_ranks_of_a_node_are_dealt_out_in_turn(ranks: int, devices: int) -> None:
     wanted = NODES[ranks, devices]
-    assert [device_of(rank, devices) for rank in range(ranks)] == wanted
-    assert [sharing(rank, ranks, devices) for rank in range(ranks)] == [wanted.count(d) for d in wanted]
     shares = [share_of(rank, ranks, devices) for rank in range(ranks)]
+    assert [share.number for share in shares] == wanted
+    assert [share.ranks for share in shares] == [wanted.count(d) for d in wanted]
     assert [share.place for share in shares] == [wanted[:n].count(d) for n, d in enumerate(wanted)]
     assert len(set(shares)) == ranks, "two ranks have the same place on the same device"
 
@@ -43,8 +46,20 @@ def test_an_uneven_second_node() -> None:
 
 def test_a_subset_of_the_devices() -> None:
     """CUDA_VISIBLE_DEVICES=2,3 on a node of four shows two, numbered 0 and 1; launchers may also show each rank one."""
-    assert [device_of(rank, 2) for rank in range(4)] == [0, 1, 0, 1]
-    assert [device_of(rank, 1) for rank in range(4)] == [0, 0, 0, 0]
+    assert [share_of(rank, 4, 2).number for rank in range(4)] == [0, 1, 0, 1]
+    assert [share_of(rank, 4, 1).number for rank in range(4)] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("lines", [1, 3])
+def test_pixels_are_copied_by_cache_lines(lines: int) -> None:
+    """To their place and nowhere else, from rows that begin anywhere."""
+    block = np.zeros(7 * lines * LINE + 2 * LINE, np.uint8)
+    first = LINE - block.ctypes.data % LINE
+    pixels = np.random.default_rng(1).integers(1, 255, (7, lines * LINE + 9), np.uint8)
+    place, last = pixels[:, 5:5 + lines * LINE], first + 7 * lines * LINE
+    copy_past(block[first:last].reshape(7, -1), read_only(place))
+    assert (block[first:last].reshape(7, -1) == place).all()
+    assert not block[:first].any() and not block[last:].any()
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 7, 8])

@@ -36,7 +36,7 @@ from gpu_extract.device import frames
 from gpu_extract.device.cuda.text import all_kernels, number
 from gpu_extract.device.frames import GpuFrames
 from gpu_extract.device.geometry import bundle_geometry, cut_pieces
-from gpu_extract.device.memory import Room
+from gpu_extract.device.memory import Slot
 from gpu_extract.errors import InputError
 from gpu_extract.perf.recorder import NULL, Recorder
 from gpu_extract.quality import mask_bits
@@ -544,16 +544,12 @@ class _Idle(HostCore):
 def test_cores_of_a_slot_work_in_the_same_memory() -> None:
     """A frame takes no more of it than its largest pieces, however many shapes there are."""
     device = SimulatedDevice()
-    room = Room(device)
-    large, small, larger = (room.again() for _ in range(3))
-    arrays = [large((100,)), large((3,), np.int32)]
-    used = device.used
-    others = [small((20, 2)), small((2,), np.int32)]
-    assert device.used == used
-    for one, other in zip(arrays, others, strict=True):
-        assert np.shares_memory(one.data, other.data)
-    third = larger((101,))
-    assert not np.shares_memory(third.data, arrays[0].data) and device.used == used + 101 * 8
+    small, large = {"a": ((20, 2), np.float64)}, {"a": ((100,), np.float64), "b": ((3,), np.int32)}
+    room = Slot(device, [small, large])
+    one, other = room.views(small), room.views(large)
+    assert device.used == 100 * 8 + 3 * 4
+    assert np.shares_memory(one["a"].data, other["a"].data) and list(one) == ["a"]
+    assert (one["a"].shape, other["b"].dtype) == ((20, 2), np.int32)
 
 
 def test_pieces_hold_bundles_of_equal_shape() -> None:

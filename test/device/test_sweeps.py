@@ -62,8 +62,8 @@ class Swept:
         own = np.stack([np.full(LANES, -1), np.where(gate == 1, np.arange(LANES), -1), np.full(LANES, POLES)])
         given = np.random.default_rng(2).random((nwave, sweeps.SIDES, LANES, sweeps.GROUP))
         half_way, x = np.full_like(given, np.nan), given.copy()
-        for kernel, to, of in ((remainder.substitute, half_way, x), (remainder.resubstitute, x, half_way)):
-            run(kernel.sized(HALF), lanes * sweeps.SIDES * sweeps.GROUP, to, of, self.low, self.halo,
+        for up, to, of in ((0, half_way, x), (1, x, half_way)):
+            run(remainder.substitute.sized(HALF, up), lanes * sweeps.GROUP, to, of, self.low, self.halo,
                 own.astype(np.int32), 1, nwave, tile, LANES, LANES, step=step)
         np.testing.assert_array_equal(x[..., POLES:], given[..., POLES:], err_msg="poles that a fibre does not have")
         self.given, self.x = given[:, 1, :, POLES - 1], x[:, 1, :, POLES - 1]

@@ -189,11 +189,13 @@ def misfits(frame: Frame) -> list[str]:
     for first, after in pairwise([*bundles, int(frame.fibres[-1]) + 1]):
         rows = slice(*np.searchsorted(frame.fibres, (first, after)))
         chi2pix, good = frame.chi2pix[rows], frame.mask[rows] == 0
-        count = np.count_nonzero(good)
-        if count < MANY or 2 * max(np.count_nonzero(good & (chi2pix > MISFIT)),
-                                   np.count_nonzero(good & (chi2pix < OVERFIT))) < count:
+        far = chi2pix > MISFIT
+        if psferr <= SMALL_PSFERR:
+            far |= chi2pix < OVERFIT
+        count, far = np.count_nonzero(good), far & good
+        if count < MANY or 2 * np.count_nonzero(far) < count:
             continue        # the median lies between
-        middle = float(np.median(chi2pix[good]))
+        middle = float(medians(chi2pix[good][None])[0])
         if middle > MISFIT or (middle < OVERFIT and psferr <= SMALL_PSFERR):
             told.append(f"chi2pix of the bundle from fibre {first} on is {middle:.3g} (median): "
                         + ("is this its PSF, is its ivar right?" if middle > MISFIT else "is its ivar right?"))

@@ -4,6 +4,7 @@ The mathematics and the limits are those of decorrelate.banded and narrow.schur.
 FAILED: fibres whose narrow band does not hold, and those with more than device_sizes.DEEPEST fibres in a row that
 matter to each other.
 """
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -19,9 +20,10 @@ from gpu_extract.decorrelate.weak import TOLD
 from gpu_extract.device import device_tables
 from gpu_extract.device.cuda.lanes import OF_PRODUCT, OF_SHARE, block_lanes, fours, tile_of, tiles_of
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
-from gpu_extract.device.cuda.seam import Device, DeviceArray, Empty
+from gpu_extract.device.cuda.seam import Device, DeviceArray
 from gpu_extract.device.cuda.text import eliminate, measure, names, poles, remainder, sweeps
 from gpu_extract.device.device_sizes import Sizes
+from gpu_extract.device.memory import Arrays, Slot, tables_on
 from gpu_extract.seams import Recorder
 
 MOST_SHARE = 1e-6   # of S, that the couplings to farther fibres are first compared with
@@ -31,42 +33,44 @@ SLOWEST = 3.0       # what is cut off falls by that in four diagonals, at least 
 class BandedCore:
     """Decorrelates pieces of one shape; its work arrays are made once.
 
-    room: gives memory for them, None: the device. Raises what the device raises where memory is exhausted.
+    room: these arrays, None: it takes them of the device. Raises what the device raises where memory is exhausted.
     """
 
-    def __init__(self, device: Device, shape: PieceShape, limits: Limits | None = None, *, room: Empty | None = None):
+    def __init__(self, device: Device, shape: PieceShape, limits: Limits | None = None, *,
+                 room: dict[str, DeviceArray] | None = None):
         self._device, self._limits = device, limits or Limits()
         self._sizes = sizes = Sizes.of(shape)
-        empty = room or device.empty
-        self._arrays = {name: empty((count,), kind) for name, (count, kind) in sizes.arrays().items()}
-        tables = {"questions": device_tables.questions_table(), "poles": device_tables.poles_table(),
-                  "ratios": device_tables.RATIOS, "halves": np.array(sizes.halves, dtype=np.int32)}
+        self._arrays = room or Slot(device, [sizes.arrays()]).views(sizes.arrays())
         if "scratch" in self._arrays:
             self._arrays |= {name: self._arrays["scratch"].part(*place) for name, place in sizes.parts().items()}
-        stream, ready = device.stream(), device.event()
-        staged = {name: device.pinned((table.size,), table.dtype) for name, table in tables.items()}
-        for name, table in tables.items():
-            staged[name][:] = table.ravel()
-            self._arrays[name] = device.empty((table.size,), table.dtype)
-            device.upload(staged[name], self._arrays[name], stream)
-        device.record(ready, stream)
-        device.finish(ready)
+        self._arrays |= tables_on(device, {
+            "questions": device_tables.questions_table(), "poles": device_tables.poles_table(),
+            "ratios": device_tables.RATIOS, "halves": np.array(sizes.halves, dtype=np.int32)})
+
+    @staticmethod
+    def plan(shape: PieceShape) -> Arrays:
+        """The work arrays for pieces of a shape."""
+        return Sizes.of(shape).arrays()
 
     def run(self, normal: PieceNormal, out: PieceOut, stream: Any, recorder: Recorder) -> None:
         """Queue everything for one piece of at most the shape's bundles; nothing is waited for.
 
         recorder: times the steps (perf.recorder)
         """
-        _Run(self._device, self._sizes, self._limits, self._arrays, stream).all(normal, out, recorder)
+        run = _Run(self._device, self._sizes, self._limits, self._arrays, stream, normal.x.shape[0])
+        run.all(normal, out, recorder)
 
 
+@dataclass(frozen=True)
 class _Run:
-    """One piece on its way."""
+    """One piece on its way; a: arrays by name."""
 
-    def __init__(self, device: Device, sizes: Sizes, limits: Limits, arrays: dict[str, DeviceArray], stream: Any):
-        self.device, self.sizes, self.limits, self.stream = device, sizes, limits, stream
-        self.a = arrays
-        self.fibres = 0
+    device: Device
+    sizes: Sizes
+    limits: Limits
+    a: dict[str, DeviceArray]
+    stream: Any
+    fibres: int
 
     def launch(self, kernel: Any, count: int, *args: Any) -> None:
         """Queue a kernel; work arrays are given by their names."""
@@ -75,7 +79,6 @@ class _Run:
 
     def all(self, normal: PieceNormal, out: PieceOut, recorder: Recorder) -> None:
         """All steps."""
-        self.fibres = normal.x.shape[0]
         s = self.sizes.shape
         if s.hw > NARROW:
             self.launch(measure.leave, self.fibres, "flags", normal.weight, s.nwave, self.fibres)
@@ -135,24 +138,26 @@ class _Run:
 
     def eliminate(self) -> None:
         """What every fibre, as it stands, takes from those around it."""
-        s, fibres, narrow = self.sizes.shape, self.fibres, self.sizes.halves[0]
-        self.invert("", "blocks", ("all", 0), s.hw, place=s.hw, row=2 * s.hw + 1, lanes=fibres)
-        self.extend("inverse", "low", ("depth", 0), s.hw, narrow, lanes=fibres)
-        for d in range(2, s.nd):
-            self.shares("pair_shares", d, ("wider", 0), narrow)
-            self.schur(0, narrow, "far", "pair_shares", d > 2)
-        self.shares("shares", 1, ("wider", 0), narrow)
+        s = self.sizes.shape
+        self.invert("", "blocks", ("all", 0), s.hw, place=s.hw, row=2 * s.hw + 1, lanes=self.fibres)
+        self.all_shares("depth", 0, self.sizes.halves[0])
 
     def widen(self) -> None:
         """More diagonals of the shares, where they are needed."""
-        s, fibres, half, mark = self.sizes.shape, self.fibres, self.sizes.half, eliminate.WIDER
+        s, fibres = self.sizes.shape, self.fibres
         self.launch(measure.widen, fibres, "wider", "depth", "facts", "flags", "halves", len(self.sizes.halves),
                     SLOWEST, s.nd, fibres, s.nfibre)
-        self.extend("inverse", "low", (self.row("wider", 2), mark), s.hw, half, lanes=fibres)
+        self.all_shares(self.row("wider", 2), eliminate.WIDER, self.sizes.half)
+
+    def all_shares(self, gate: Any, wanted: int, half: int) -> None:
+        """Shares of fibres as they stand, `half` diagonals; gate: says whose inverse is wanted; wanted: as
+        `complements`."""
+        s = self.sizes.shape
+        self.extend("inverse", "low", (gate, wanted), s.hw, half, lanes=self.fibres)
         for d in range(2, s.nd):
-            self.shares("pair_shares", d, ("wider", mark), half)
-            self.schur(mark, half, "far", "pair_shares", d > 2)
-        self.shares("shares", 1, ("wider", mark), half)
+            self.shares("pair_shares", d, ("wider", wanted), half)
+            self.schur(wanted, half, "far", "pair_shares", d > 2)
+        self.shares("shares", 1, ("wider", wanted), half)
 
     def extend(self, inverse: str, low: str, gate: tuple[Any, int], reach: int, half: int, *, lanes: int) -> None:
         """The inverse beyond its band, `reach`, as far as products of half-band `half` ask for it."""
@@ -209,15 +214,11 @@ class _Run:
         self.launch(measure.choose, fibres, "facts", "flags", "depth", "wider", "halves", width,
                     len(sizes.halves) - 1, sizes.deepest, fibres)
         reach, half = sizes.half, sizes.halves[width]
-        for between in range(2):
+        for between in 0, 1, -device_tables.COUPLED:
             sets = 1 if between else 3 if width == 0 and s.nd > 2 else 2
             self.ask(half, sets * measure.QUESTIONS, "band", "taken", between, reach)
             self.launch(measure.learn, fibres, "facts", "flags", "yes", "questions", "ratios", len(LADDER), between,
                         width, fibres)
-        self.launch(measure.wonder, fibres, "facts", "flags", width, fibres)
-        self.ask(half, measure.QUESTIONS, "band", "taken", -device_tables.COUPLED, reach)
-        self.launch(measure.learn_more, fibres, "facts", "flags", "yes", "questions", device_tables.COUPLED, width,
-                    fibres)
         self.launch(measure.gauge, sizes.chunks * fibres, "chunks", "band", "taken", "sides", "roots", "flags",
                     half, s.nwave, reach, fibres)
         self.gather("ACTIVE", 1, measure.SUMS, 1)
@@ -325,8 +326,8 @@ class _Run:
             self.beyond(group)
             for width, half in enumerate(sizes.halves):
                 of = "work", "pole_halo", "facts", "flags", "poles", group, width, sizes.width, *cut, fibres
-                self.launch(remainder.pole_down_again.sized(half), sweeps.SIDES * lanes, "half_way", "beyond", *of)
-                self.launch(remainder.pole_up_again.sized(half), sweeps.SIDES * lanes, "moved", "half_way", *of)
+                self.launch(remainder.pole_again.sized(half, 0), lanes, "half_way", "beyond", *of)
+                self.launch(remainder.pole_again.sized(half, 1), lanes, "moved", "half_way", *of)
             self.add_up("left", "moved", group, sweeps.SIDES)
 
     def add_up(self, sums: str, found: str, group: int, kept: int) -> None:
@@ -338,7 +339,7 @@ class _Run:
     def beyond(self, group: int) -> None:
         """What S has beyond its band, times what the poles of a group have made of 1 and x."""
         s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
-        of, vectors = ("facts", "flags", "poles"), sweeps.GROUP * fibres
+        of, vectors = ("facts", "flags", "poles"), sweeps.GROUP // remainder.TWO * fibres
         for distance in range(1, s.nd):
             where, blocks = (self.limits.distant, distance, sizes.kept, s.nwave), self.blocks(distance)
             self.launch(remainder.carry.sized(s.hw), 2 * fours(s.nwave) * vectors, "moved", "own", "found", blocks,
@@ -353,10 +354,10 @@ class _Run:
         """moved = Z moved, of the vectors of pairs whose fibres are eliminated as they stand, or in a chain (of: as
         `invert`)."""
         nwave, pairs = self.sizes.shape.nwave, 2 * self.fibres
-        count = tiles_of(nwave) * sweeps.GROUP * sweeps.SIDES * pairs
+        count = tiles_of(nwave) * sweeps.GROUP * pairs
         cut = f"{of}low", f"{of}halo", "own", int(of != ""), nwave, tile_of(nwave), pairs, lanes
-        self.launch(remainder.substitute.sized(half), count, "half_way", "moved", *cut)
-        self.launch(remainder.resubstitute.sized(half), count, "moved", "half_way", *cut)
+        self.launch(remainder.substitute.sized(half, 0), count, "half_way", "moved", *cut)
+        self.launch(remainder.substitute.sized(half, 1), count, "moved", "half_way", *cut)
 
     def finish(self) -> None:
         """1 / s, and the checks."""

@@ -1,6 +1,5 @@
 """How large the work arrays of the banded core on a device are."""
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -8,6 +7,7 @@ from gpu_extract.decorrelate.banded import NARROW
 from gpu_extract.device.cuda.lanes import tiles_of
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.text import eliminate, measure, names, sweeps
+from gpu_extract.device.memory import Arrays
 
 SETS = 3             # of questions asked at once: the first, the second, the far one
 WIDEN = 0, 4, 12, 20, 32     # diagonals that the bands of S that are tried have more than icov: beside masks and the
@@ -46,11 +46,11 @@ class Sizes:
                      sweeps.SIDES + 1 + half, chunks, -(-chunks // measure.GATHERED),
                      max(min(DEEPEST, shape.nfibre - 2), 0))
 
-    def arrays(self) -> dict[str, tuple[int, Any]]:
-        """Elements and types of the work arrays."""
+    def arrays(self) -> Arrays:
+        """The work arrays."""
         s, fibres, n = self.shape, self.shape.fibres, self.shape.nwave * self.shape.fibres
         if s.hw > NARROW:
-            return {"flags": (len(names("Flag")) * fibres, np.int32)}
+            return {"flags": ((len(names("Flag")) * fibres,), np.int32)}
         rows, most = self.half + 1, max(measure.SUMS, measure.SQUARES)
         elements = {"blocks": s.nd * (2 * s.hw + 1) * n, "sides": sweeps.SIDES * n, "roots": n, "low": (s.hw + 1) * n,
                     "inverse": (self.wide + 1) * n, "shares": 2 * rows * n, "band": rows * n, "taken": rows * n,
@@ -60,12 +60,10 @@ class Sizes:
                     "yes": SETS * measure.QUESTIONS * fibres, "chunks": self.chunks * most * fibres,
                     "groups": self.groups * most * fibres, "scratch": self.scratch(),
                     "far": rows * n if s.nd > 2 else 1}
-        arrays = {name: (size, np.float64) for name, size in elements.items()}
-        return arrays | {"flags": (len(names("Flag")) * fibres, np.int32), "depth": (2 * fibres, np.int32),
-                         "wider": (4 * fibres, np.int32), "all": (fibres, np.int32), "own": (6 * fibres, np.int32),
-                         "halo": (tiles_of(s.nwave) * fibres, np.int32),
-                         "pair_halo": (2 * tiles_of(s.nwave) * fibres, np.int32),
-                         "pole_halo": (tiles_of(s.nwave, poles=True) * fibres, np.int32)}
+        integers = {"flags": len(names("Flag")), "depth": 2, "wider": 4, "all": 1, "own": 6, "halo": tiles_of(s.nwave),
+                    "pair_halo": 2 * tiles_of(s.nwave), "pole_halo": tiles_of(s.nwave, poles=True)}
+        return {**{name: ((size,), np.float64) for name, size in elements.items()},
+                **{name: ((size * fibres,), np.int32) for name, size in integers.items()}}
 
     def scratch(self) -> int:
         """Elements of what is used for one thing after the other."""

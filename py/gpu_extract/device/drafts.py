@@ -7,23 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-import numpy as np
-
 from gpu_extract.bundle import Job
 from gpu_extract.data import Image, IntArray, Light
 from gpu_extract.device.crew import Crew
-from gpu_extract.device.geometry import BundleGeometry
+from gpu_extract.device.flow import DRAFT
+from gpu_extract.device.geometry import bundle_geometry
 from gpu_extract.device.pass_flow import PassFlow
-from gpu_extract.device.pass_plan import Passes, window_of
-from gpu_extract.device.told import LEFT, facts_of, is_cpus, odd_pixels
+from gpu_extract.device.pass_plan import window_of
+from gpu_extract.device.told import LEFT, facts_of, is_cpus, take_piece
 from gpu_extract.passes import Past
 from gpu_extract.passes.crosstalk import Piece, Window, overlap
 from gpu_extract.perf.recorder import NULL
 from gpu_extract.seams import Comm, Recorder
 from gpu_extract.several.bundles import draft_bundle
-from gpu_extract.several.exchange import noise_of, of_all, pieces_of
-
-Parts = list[tuple[int, int, Piece]]       # the bundle that is told, whether of tails, the light on its pixels
+from gpu_extract.several.exchange import Parts, noise_of, of_all, pieces_of
 
 
 class Letters:
@@ -42,17 +39,9 @@ class Letters:
         return self._known
 
 
-def told_of(number: int, light: Light, windows: Sequence[Window], to: Sequence[int]) -> Parts:
-    """What a bundle tells others of its light: the parts on pixels of the bundles `to`; windows: of all bundles."""
-    bare = replace(light, tails=np.zeros((0, 0), np.float32))
-    models, all_parts = pieces_of(number, bare, windows), pieces_of(number, light, windows)
-    parts = [(n, int(k >= len(models)), piece) for k, (n, piece) in enumerate(all_parts)]
-    return [part for part in parts if part[0] in to]
-
-
-def windows_of(geometries: Sequence[BundleGeometry]) -> list[Window]:
-    """The pixels of bundles."""
-    return [tuple(int(n) for n in window_of(one)) for one in geometries]      # type: ignore[misc]
+def windows_of(image: Image, job: Job) -> list[Window]:
+    """The pixels of all bundles of a job."""
+    return [window_of(bundle_geometry(job, bundle, image.shape)) for bundle in job.plan.bundles]
 
 
 @dataclass(frozen=True)
@@ -76,12 +65,8 @@ class Drafts:
             flow.draft(self.image, noise_of(job), recorder, graphs=graphs)
         with crew.nothing_left():
             for p, piece in enumerate(flow.pieces):
-                with recorder.span("wait"):
-                    told = flow.take(p)
-                with recorder.span("odd pixels"):
-                    self.odd.append(odd_pixels(flow, self.image, job, piece.bundles, told["seen"]))
-                if any(map(len, self.odd[p])):
-                    told = flow.draft_again(p, self.odd[p], recorder, graphs=graphs)
+                told, odd = take_piece(flow, p, self.image, job, recorder, rows={}, graphs=graphs, turn=DRAFT)
+                self.odd.append(odd)
                 for b, bundle in enumerate(piece.bundles):
                     facts, _ = facts_of(flow, told, (piece.shape.nfibre, b), bundle)
                     if is_cpus(facts, job.plan.kept[slice(*flow.task.geometries[bundle].fibres)], (), warn):
@@ -110,34 +95,32 @@ class Drafts:
         return next((p, piece.bundles.index(bundle)) for p, piece in enumerate(self.flow.pieces)
                     if bundle in piece.bundles)
 
-    def exchange(self, windows: Callable[[], Sequence[Window]], letters: Letters) -> None:
+    def exchange(self, letters: Letters) -> None:
         """The light of all bundles to where it is needed: what the CPU has made up to the device, that of other ranks
-        too, and onto the pixels. windows: of all bundles of the job."""
+        too, and onto the pixels."""
         flow, mine = self.flow, self.flow.task.mine
         for number, light in sorted(self.lights.items()):
             flow.put(number, [Piece(light.model, light.corner)], [Piece(light.tails, light.tail_corner)])
         if not letters.alone:
-            parts = letters.after(lambda: self._told(windows()))
+            parts = letters.after(self._told)
             for number in flow.passes.numbers:
                 if number not in mine:
                     own = [part for part in parts[number] if part[0] in mine]
                     flow.put(number, *([piece for _, tail, piece in own if tail == kind] for kind in (0, 1)))
         flow.spread()
 
-    def _told(self, windows: Sequence[Window]) -> dict[int, Parts]:
+    def _told(self) -> dict[int, Parts]:
         """What this rank's bundles tell those of others; the light of the ones whose light reaches none stays where it
         is."""
-        passes, mine = self.flow.passes, self.flow.task.mine
-        far = [n for n in range(len(windows)) if n not in mine]
-        return {number: told_of(number, self.light(number), windows, far)
-                if _tells(passes, number, windows, far) else [] for number in mine}
-
-
-def _tells(passes: Passes, number: int, windows: Sequence[Window], others: Sequence[int]) -> bool:
-    """Whether a bundle's light falls on pixels of other ones."""
-    y, x, rows, columns = (int(n) for n in window_of(passes.known[passes.numbers.index(number)], passes.far))
-    own = y, x, rows, columns
-    return any(min(overlap(own, windows[n])[2:]) > 0 for n in others)
+        task, windows = self.flow.task, windows_of(self.image, self.job)
+        far = [n for n in range(len(windows)) if n not in task.mine]
+        told: dict[int, Parts] = {}
+        for number, geometry in zip(task.mine, task.geometries, strict=True):
+            own = window_of(geometry, self.flow.passes.far)
+            reaches = any(min(overlap(own, windows[n])[2:]) > 0 for n in far)
+            parts = pieces_of(number, self.light(number), windows) if reaches else []
+            told[number] = [part for part in parts if part[0] in far]
+        return told
 
 
 def _draft(image: Image, job: Job, number: int, crew: Crew) -> Light:
@@ -145,8 +128,7 @@ def _draft(image: Image, job: Job, number: int, crew: Crew) -> Light:
                         recorder=NULL)
 
 
-def pasts_by_cpu(image: Image, job: Job, mine: Sequence[int], windows: Sequence[Window], letters: Letters,
-                 crew: Crew) -> dict[int, Past]:
+def pasts_by_cpu(image: Image, job: Job, mine: Sequence[int], letters: Letters, crew: Crew) -> dict[int, Past]:
     """The pasts of all bundles of a rank that has no device for them."""
     lights: dict[int, Light] = {}
 
@@ -156,9 +138,8 @@ def pasts_by_cpu(image: Image, job: Job, mine: Sequence[int], windows: Sequence[
     with crew.nothing_left():
         crew.add([partial(draft, number) for number in mine])
         crew.finish()
-    everyone = range(len(windows))
-    parts = list(letters.after(lambda: {n: told_of(n, lights[n], windows, everyone) for n in mine}))
-    for n in mine:
-        parts[n] = told_of(n, lights[n], windows, everyone)
+    windows = windows_of(image, job)
+    own = {n: pieces_of(n, lights[n], windows) for n in mine}
+    parts = [own.get(n, told) for n, told in enumerate(letters.after(lambda: own))]
     return {n: Past(noise_of(job), lights[n], [piece for told in parts for target, _, piece in told if target == n])
             for n in mine}

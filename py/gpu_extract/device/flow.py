@@ -16,27 +16,27 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from gpu_extract.assemble import rooms
 from gpu_extract.bundle import Job
 from gpu_extract.checks.odd_pixels import mask_pixels
-from gpu_extract.data import Image, IntArray
+from gpu_extract.data import Image, IntArray, read_only
 from gpu_extract.device.crew import Crew
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
-from gpu_extract.device.cuda.seam import Device, DeviceArray, Empty
+from gpu_extract.device.cuda.seam import Device, DeviceArray
 from gpu_extract.device.geometry import BundleGeometry, Piece, PsfTables
-from gpu_extract.device.landing import landings
+from gpu_extract.device.landing import landing_of
 from gpu_extract.device.memory import (
     Arrays,
-    Room,
     Sizes,
     Slot,
-    frame_arrays,
     in_one_block,
-    input_arrays,
     kept_arrays,
     piece_rows,
+    tables_on,
     told_arrays,
     work_arrays,
 )
+from gpu_extract.device.simd_stage import LINE, copy_past
 from gpu_extract.device.steps import Steps
 from gpu_extract.perf.recorder import NULL, TO_DEVICE, TO_HOST
 from gpu_extract.seams import Recorder
@@ -55,8 +55,12 @@ class Core(Protocol):
 class CoreMaker(Protocol):
     """Makes cores; the class of one."""
 
-    def __call__(self, device: Device, shape: PieceShape, *, room: Empty | None = None) -> Core:
-        """A core with its work memory; room: where that comes from, None: the device."""
+    @staticmethod
+    def plan(shape: PieceShape) -> Arrays:
+        """The work memory of a core."""
+
+    def __call__(self, device: Device, shape: PieceShape, *, room: dict[str, DeviceArray] | None = None) -> Core:
+        """A core; room: its work memory, None: it takes some of the device."""
 
 
 @dataclass(frozen=True)
@@ -97,65 +101,60 @@ class Flow:
                  warn: Callable[[str], None], crew: Crew):
         self.device, self.task, self.pieces, self._warn, self._crew = device, task, pieces, warn, crew
         count = min(slots, len(pieces))
-        plans = {piece.shape: self._plan(piece.shape) for piece in pieces}
+        self._kept = [{name: device.empty(*array) for name, array in arrays.items()} for arrays in self._kept_of(
+            sum(piece.shape.fibres for piece in pieces), sum(piece.shape.bundles for piece in pieces))]
+        plans = {piece.shape: {name: array for name, array in self._plan(piece.shape).items()
+                               if not any(name in arrays for arrays in self._kept)} for piece in pieces}
         of_slot = [{piece.shape: plans[piece.shape] for piece in pieces[s::count]} for s in range(count)]
         memory = [Slot(device, list(shapes.values())) for shapes in of_slot]
         self._streams = [device.stream() for _ in range(count)]
-        self._cores = {}
+        self._cores: dict[tuple[int, PieceShape], Core] = {}
         for s, shapes in enumerate(of_slot):
-            room = Room(device)
-            for shape in sorted(shapes, key=lambda shape: -shape.bundles):
-                self._cores[s, shape] = make_core(device, shape, room=room.again())
-        self._aside, tables_there = device.stream(), device.event()
+            needs = {shape: make_core.plan(shape) for shape in shapes}
+            room = Slot(device, list(needs.values()))
+            self._cores |= {(s, shape): make_core(device, shape, room=room.views(needs[shape])) for shape in shapes}
+        self._aside = device.stream()
         self._seen: set[tuple[int, Turn]] = set()
         self._graphs: dict[tuple[int, Turn], Any] | None = {}
-        tables, wave = task.tables, task.job.plan.wave
-        step = np.gradient(wave)
-        self._tables = [Table(device, array) for array in (
-            tables.series, tables.domain, tables.basis, np.stack([step, step**2]))]
-        self._staged = [device.pinned(*input_arrays(p.shape, task.sizes)["pixels"]) for p in pieces]
+        self._staged = [{name: device.pinned(*plans[p.shape][name]) for name in self._inputs()} for p in pieces]
         self._told = [{name: device.pinned(*array) for name, array in self._told_of(p.shape).items()} for p in pieces]
         self._ready = [device.event() for _ in pieces]
-        self._landings = landings(task.job.plan, task.fibres, [[task.geometries[b].fibres for b in p.bundles]
-                                                               for p in pieces])
-        self._rows = frame_arrays(task.fibres[1] - task.fibres[0], len(wave), task.job.ndiag, task.sizes.kept)
-        self._kept = {name: device.empty(*array) for name, array in self._kept_of(
-            sum(p.shape.fibres for p in pieces)).items()}
-        self._views, first, more = [], 0, self._more()
+        self._landings = [landing_of(task.job.plan, task.fibres[0], [task.geometries[b].fibres for b in p.bundles])
+                          for p in pieces]
+        self._rows = rooms(task.fibres[1] - task.fibres[0], len(task.job.plan.wave), task.job.ndiag, task.sizes.kept)
+        self._views, ends, shared = [], (0, 0), self._shared()
         for n, piece in enumerate(pieces):
-            views = memory[n % count].views(piece.shape, plans[piece.shape])
-            kept = {name: array.part(first, first + piece.shape.fibres) for name, array in self._kept.items()}
-            fixed = {name: Table(device, values) for name, values in self._fixed(n).items()}
-            self._tables += fixed.values()
-            self._views.append(SimpleNamespace(**{**vars(views), **kept, **{name: t.array for name, t in fixed.items()},
-                                                  **more[n]}))
-            first += piece.shape.fibres
-        for table in self._tables:
-            device.upload(table.staged, table.array, self._aside)
-        device.record(tables_there, self._aside)
-        for stream in self._streams:
-            device.wait(stream, tables_there)
+            firsts, ends = ends, (ends[0] + piece.shape.fibres, ends[1] + piece.shape.bundles)
+            kept = {name: array.part(first, end) for arrays, first, end in zip(self._kept, firsts, ends, strict=True)
+                    for name, array in arrays.items()}
+            self._views.append(SimpleNamespace(**memory[n % count].views(plans[piece.shape]), **kept, **shared,
+                                               **tables_on(device, self._fixed(n))))
 
     def _plan(self, shape: PieceShape) -> dict[str, Any]:
         sizes = self.task.sizes
-        return {**input_arrays(shape, sizes), **work_arrays(shape, sizes), **piece_rows(shape, sizes),
-                **self._told_of(shape)}
+        return {**work_arrays(shape, sizes), **piece_rows(shape, sizes), **self._told_of(shape)}
 
     def _told_of(self, shape: PieceShape) -> Arrays:
         """What comes down of a piece beside its rows."""
         return told_arrays(shape, self.task.sizes)
 
-    def _kept_of(self, fibres: int) -> Arrays:
-        """What stays on the device until the next frame, of so many fibres."""
-        return kept_arrays(fibres, len(self.task.job.plan.wave))
+    def _inputs(self) -> tuple[str, ...]:
+        """What comes up with every frame."""
+        return ("pixels",)
 
-    def _more(self) -> list[dict[str, Any]]:
-        """What else the steps of each piece ask for, by name."""
-        return [{} for _ in self.pieces]
+    def _kept_of(self, fibres: int, bundles: int) -> tuple[Arrays, Arrays]:
+        """What stays on the device until the next frame, by fibre and by bundle."""
+        return kept_arrays(fibres, len(self.task.job.plan.wave)), {}
+
+    def _shared(self) -> dict[str, Any]:
+        """What the steps of all pieces ask for, by name."""
+        tables, step = self.task.tables, np.gradient(self.task.job.plan.wave)
+        return dict(tables_on(self.device, {"series": tables.series, "domain": tables.domain, "basis": tables.basis,
+                                            "widths": np.stack([step, step**2])}))
 
     def _fixed(self, n: int) -> dict[str, np.ndarray]:
-        """What is the same in every frame: cut-outs, where they lie in what comes up, each bundle's first fibre, first
-        pixels of the spots, where fibres come down."""
+        """What is the same in every frame of a piece: cut-outs, where they lie in what comes up, each bundle's first
+        fibre, first pixels of the spots, where fibres come down."""
         geometries = [self.task.geometries[bundle] for bundle in self.pieces[n].bundles]
         y0, x0 = np.concatenate([geometry.corners for geometry in geometries], axis=1)
         cuts, places = (np.stack([getattr(geometry, name) for geometry in geometries]) for name in ("cut", "place"))
@@ -165,16 +164,16 @@ class Flow:
 
     def queue(self, image: Image, recorder: Recorder, *, graphs: bool = True,
               turn: Turn = ONCE) -> dict[str, np.ndarray]:
-        """Queue a whole frame; all pieces of the one before must have been taken.
+        """Queue a pass over a frame; all pieces of the one before must have been taken.
 
-        turn: the last pass, for which the pixels are there already where it is not the first
         graphs: False: nothing is replayed, since a recorder watches the device's steps
-        Returns the frame's rows, by the names of data.Rows, in pinned memory that is theirs alone; a piece's are there
-        when it was taken.
+        Returns the frame's rows where it is the last pass, by the names of data.Rows, in pinned memory that is theirs
+        alone; a piece's are there when it was taken.
         """
-        places, size = in_one_block(self._rows)
+        wanted = self._rows if turn.last else {}
+        places, size = in_one_block(wanted)
         block = self.device.pinned((size,), np.uint8)
-        rows = {name: np.ndarray(*array, block, places[name]) for name, array in self._rows.items()}
+        rows = {name: np.ndarray(*array, block, places[name]) for name, array in wanted.items()}
         for n in range(len(self.pieces)):
             if turn.first:
                 with recorder.span("stage"):
@@ -184,38 +183,29 @@ class Flow:
         return rows
 
     def again(self, n: int, odd: Sequence[IntArray], rows: dict[str, np.ndarray], recorder: Recorder, *,
-              graphs: bool) -> dict[str, np.ndarray]:
+              graphs: bool, turn: Turn = ONCE) -> dict[str, np.ndarray]:
         """Piece n once more, which was taken, without the odd pixels of its bundles, (n, 2) y and x: what is told of it
         then. rows: from `queue`; the other arguments are those of it."""
-        self._mask(n, odd)
-        self._queue_piece(n, recorder, graphs)
+        for b, bundle in enumerate(self.pieces[n].bundles):
+            mask_pixels(*self._planes(n, b), odd[b], (0, self.task.geometries[bundle].staged.start))
+        self._queue_piece(n, recorder, graphs, turn)
         self._queue_rows(n, rows, recorder)
         return self.take(n)
-
-    def _mask(self, n: int, odd: Sequence[IntArray]) -> None:
-        """Odd pixels of a piece's bundles, in the memory from which they come up."""
-        for b, bundle in enumerate(self.pieces[n].bundles):
-            left = self.task.geometries[bundle].staged.start
-            pix, ivar = self._planes(n, b)
-            mask_pixels(pix, ivar, odd[b], (0, left))
 
     def _planes(self, n: int, b: int) -> tuple[np.ndarray, np.ndarray]:
         """Pixels and ivar of bundle b of piece n, (rows, columns), in the memory from which they come up."""
         geometry = self.task.geometries[self.pieces[n].bundles[b]]
-        pix, ivar = (plane[:geometry.pixels].reshape(geometry.rows, -1) for plane in self._staged[n][b])
+        pix, ivar = (plane[:geometry.pixels].reshape(geometry.rows, -1) for plane in self._staged[n]["pixels"][b])
         return pix, ivar
 
     def _stage(self, n: int, image: Image) -> None:
         """The pixels of a piece into pinned memory, as they are, by a few threads: one does not do what memory can."""
-        def copy(part: tuple[np.ndarray, np.ndarray]) -> None:
-            np.copyto(*part)
-
         parts = []
         for b, bundle in enumerate(self.pieces[n].bundles):
             columns = self.task.geometries[bundle].staged
             parts += [(place.view(source.dtype) if as_it_is(image) else place, source[:, columns])
                       for place, source in zip(self._planes(n, b), (image.pix, image.ivar), strict=True)]
-        self._crew.each(copy, parts, COPIERS)
+        self._crew.each(_copy, parts, COPIERS)
 
     def _queue_piece(self, n: int, recorder: Recorder, graphs: bool, turn: Turn = ONCE) -> None:
         """A pass of a piece but for its rows' way down: step by step, or as a graph where it was queued before."""
@@ -241,28 +231,24 @@ class Flow:
         """The pixels come up, the piece is worked on, and what is told of it goes down."""
         device, views, stream = self.device, self._views[n], self._stream(n)
         with device.current(stream):
-            uploads = self._uploads(n)
-            with recorder.copy(TO_DEVICE, sum(array.nbytes for array, _ in uploads)):
-                for array, target in uploads:
-                    device.upload(array, target, stream)
+            with recorder.copy(TO_DEVICE, sum(array.nbytes for array in self._staged[n].values())):
+                for name, array in self._staged[n].items():
+                    device.upload(array, getattr(views, name), stream)
             self._compute(n, recorder, turn)
             told = {name: array for name, array in self._told[n].items() if turn.last or name != "model"}
             with recorder.copy(TO_HOST, sum(array.nbytes for array in told.values())):
                 for name, array in told.items():
                     device.download(getattr(views, name), array, stream)
 
-    def _uploads(self, n: int) -> list[tuple[np.ndarray, DeviceArray]]:
-        """What comes up of a piece, and where."""
-        return [(self._staged[n], self._views[n].pixels)]
-
     def _queue_rows(self, n: int, rows: dict[str, np.ndarray], recorder: Recorder) -> None:
         """A piece's rows to their place in the frame, whose memory is another one for every frame."""
         device, views, stream = self.device, self._views[n], self._stream(n)
         copies = [(getattr(views, f"to_{name}").part(first, last), array[target:target + last - first])
                   for first, last, target in self._landings[n].runs for name, array in rows.items()]
-        with device.current(stream), recorder.copy(TO_HOST, sum(target.nbytes for _, target in copies)):
-            for source, target in copies:
-                device.download(source, target, stream)
+        if copies:
+            with device.current(stream), recorder.copy(TO_HOST, sum(target.nbytes for _, target in copies)):
+                for source, target in copies:
+                    device.download(source, target, stream)
         device.record(self._ready[n], stream)
 
     def _stream(self, n: int) -> Any:
@@ -274,11 +260,11 @@ class Flow:
     def _compute(self, n: int, recorder: Recorder, turn: Turn) -> None:
         job, shape = self.task.job, self.pieces[n].shape
         steps = Steps(self.device, self._stream(n), shape, self.task.sizes, self._views[n])
-        series, domain, basis, _ = (table.array for table in self._tables[:4])
         with recorder.device_span("pixels"):
             steps.pixels()
         with recorder.device_span("spots"):
-            steps.spots(self.task.tables, (series, domain, basis))
+            steps.numbers(self.task.tables)
+            steps.see(self.task.tables)
         with recorder.device_span("normal"):
             steps.normal(job.config.regularize)
         with recorder.device_span("solve"):
@@ -287,7 +273,7 @@ class Flow:
 
     def _conclude(self, n: int, steps: Steps, recorder: Recorder, psferr: float) -> None:
         """From x to the rows of the frame."""
-        views, widths = self._views[n], self._tables[3].array
+        views = self._views[n]
         with recorder.device_span("decorrelate"):
             weight = views.sums.part(0, 1).seen_as(views.x.shape, np.float64)
             self._core(n).run(PieceNormal(views.icov, weight, views.x),
@@ -296,7 +282,7 @@ class Flow:
         with recorder.device_span("judge"):
             steps.quality(psferr)
         with recorder.device_span("assemble"):
-            steps.assemble(widths)
+            steps.assemble()
 
     def take(self, n: int) -> dict[str, np.ndarray]:
         """Wait for piece n: what is told of it, as memory.told_arrays, good until the next `queue`."""
@@ -307,7 +293,7 @@ class Flow:
         """What the device has kept of bundle b of piece n, as memory.kept_arrays; waits for it."""
         nfibre = self.pieces[n].shape.nfibre
         return self._fetch({name: getattr(self._views[n], name).part(b * nfibre, (b + 1) * nfibre)
-                            for name in self._kept})
+                            for name in self._kept[0]})
 
     def _fetch(self, arrays: Mapping[str, DeviceArray]) -> dict[str, np.ndarray]:
         """Arrays of the device, by name, on the host; waits for them, beside what is queued."""
@@ -330,10 +316,11 @@ def staged_type(image: Image) -> Any:
     return image.pix.dtype if as_it_is(image) else np.dtype(np.float64)
 
 
-class Table:
-    """An array that comes up once, pinned and on the device."""
-
-    def __init__(self, device: Device, values: np.ndarray):
-        self.array: DeviceArray = device.empty(values.shape, values.dtype)
-        self.staged = device.pinned(values.shape, values.dtype)
-        self.staged[...] = values
+def _copy(part: tuple[np.ndarray, np.ndarray]) -> None:
+    """Pixels to a place in pinned memory, by whole cache lines where they are."""
+    place, pixels = part
+    lines = place.ctypes.data % LINE == place.shape[1] * place.itemsize % LINE == 0
+    if lines and place.dtype == pixels.dtype and pixels.strides[1] == pixels.itemsize:
+        copy_past(place.view(np.uint8), read_only(pixels.view(np.uint8)))
+    else:
+        np.copyto(place, pixels)

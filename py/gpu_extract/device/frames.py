@@ -18,18 +18,17 @@ from gpu_extract.device.crew import Crew, Work
 from gpu_extract.device.cuda.seam import Device
 from gpu_extract.device.cuda.text import passes
 from gpu_extract.device.device_banded import BandedCore
-from gpu_extract.device.drafts import Drafts, Letters, pasts_by_cpu, windows_of
+from gpu_extract.device.drafts import Drafts, Letters, pasts_by_cpu
 from gpu_extract.device.flow import LAST, ONCE, CoreMaker, Flow, Task, staged_type
 from gpu_extract.device.geometry import bundle_geometry, cut_pieces, psf_tables
 from gpu_extract.device.memory import sizes_of
 from gpu_extract.device.pass_flow import PassFlow
 from gpu_extract.device.pass_plan import noise_type, passes_of
 from gpu_extract.device.remedy import Lost, on_cpu, put
-from gpu_extract.device.told import LEFT, facts_of, is_cpus, model_of, odd_pixels
+from gpu_extract.device.told import LEFT, facts_of, is_cpus, model_of, take_piece
 from gpu_extract.errors import InternalError
 from gpu_extract.known import content_of, is_content
 from gpu_extract.passes import Past
-from gpu_extract.passes.crosstalk import Window
 from gpu_extract.perf.recorder import usable_cores
 from gpu_extract.plan import share
 from gpu_extract.seams import Comm, Recorder
@@ -42,22 +41,20 @@ MOST_PIXELS = 32000      # rows or columns: kernels keep both in 16 bits, with t
 
 @dataclass(frozen=True)
 class _Warm:
-    """What is kept from one frame to the next: the flow, and what it was made for.
+    """What is kept from one frame to the next: the flow, which knows the job that it was made for.
 
     psf: what it says but for its name, a copy; pixels: type and shape of images
     """
 
     psf: list[Any]
-    config: ExtractConfig
-    bundles: tuple[int, ...]
     pixels: tuple[Any, ...]
     flow: Flow
 
     def fits(self, job: Job, bundles: tuple[int, ...], pixels: tuple[Any, ...]) -> bool:
         """Whether it serves another frame: what a PSF says counts, not who read it or how often it was checked."""
-        made_for = self.flow.task.job
-        return (self.config == job.config and self.bundles == bundles and self.pixels == pixels
-                and made_for.decay == job.decay and made_for.dropped == job.dropped and made_for.dtype == job.dtype
+        task, same = self.flow.task, ("config", "decay", "dropped", "dtype")
+        return (task.mine == bundles and self.pixels == pixels
+                and all(getattr(task.job, name) == getattr(job, name) for name in same)
                 and is_content(self.psf, replace(job.psf, name="")))
 
 
@@ -175,7 +172,7 @@ class GpuFrames:
         with recorder.span(LEFT), self._crew.nothing_left():
             pasts: Mapping[int, Past] = {}
             if job.config.passes > 1:       # a rank without bundles takes part as well
-                pasts = pasts_by_cpu(image, job, mine, _windows(image, job), letters, self._crew)
+                pasts = pasts_by_cpu(image, job, mine, letters, self._crew)
             self._crew.add([partial(self._whole, image, job, n, pasts.get(n), found.__setitem__) for n in mine])
         return [(n, found[n]) for n in mine]
 
@@ -217,7 +214,7 @@ class GpuFrames:
         kind = Flow if several is None else PassFlow
         flow = kind(self.device, Task(job, geometries, tables, sizes, fibres, mine, several), pieces, slots=self._slots,
                     make_core=self._core, warn=self._warn, crew=self._crew)
-        self._warm = _Warm(content_of(replace(job.psf, name="")), job.config, mine, pixels, flow)
+        self._warm = _Warm(content_of(replace(job.psf, name="")), pixels, flow)
         return flow
 
     def _shrink(self, bundles: int) -> None:
@@ -235,7 +232,7 @@ class GpuFrames:
         drafts = Drafts(flow, job, image, self._crew)
         drafts.make(recorder, self._warn, graphs=not self._watched)
         with recorder.span("exchange"):
-            drafts.exchange(lambda: _windows(image, job), letters)
+            drafts.exchange(letters)
         return drafts
 
     def _take(self, flow: Flow, image: Image, job: Job, mine: Sequence[int], recorder: Recorder,
@@ -247,15 +244,11 @@ class GpuFrames:
             frame = _Frame(flow, image, job, mine, Rows(flow.task.fibres, models=(), notes={}, **queued), drafts)
         with self._crew.nothing_left():
             for p, piece in enumerate(flow.pieces):
-                with recorder.span("wait"):
-                    told = flow.take(p)
                 if drafts:
-                    odd = drafts.odd[p]
+                    with recorder.span("wait"):
+                        told, odd = flow.take(p), drafts.odd[p]
                 else:
-                    with recorder.span("odd pixels"):
-                        odd = odd_pixels(flow, image, job, piece.bundles, told["seen"])
-                    if any(map(len, odd)):
-                        told = flow.again(p, odd, queued, recorder, graphs=graphs)
+                    told, odd = take_piece(flow, p, image, job, recorder, rows=queued, graphs=graphs)
                 works: list[Work] = []
                 for b in range(len(piece.bundles)):
                     with recorder.span("bundle"):
@@ -330,7 +323,3 @@ def _all_on_cpu(rows: Rows) -> Rows:
     """The rows, with notes that say who has made them."""
     return replace(rows, notes={first: {**facts, "on_cpu": facts["fibres"]} for first, facts in rows.notes.items()})
 
-
-def _windows(image: Image, job: Job) -> list[Window]:
-    """The pixels of all bundles of a job."""
-    return windows_of([bundle_geometry(job, bundle, image.shape) for bundle in job.plan.bundles])

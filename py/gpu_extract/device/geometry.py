@@ -16,6 +16,8 @@ from gpu_extract.device.cuda.text import image
 from gpu_extract.normal import cut_window, half_bands
 from gpu_extract.spots import centres, corners, legendre_basis
 
+LINE = 16     # pixels, of which the host copies whole cache lines (simd_stage)
+
 
 @dataclass(frozen=True)
 class BundleGeometry:
@@ -49,9 +51,13 @@ class BundleGeometry:
 
     @cached_property
     def staged(self) -> slice:
-        """The columns of an image that come up, in all rows: the cut-out's, and those that are looked at."""
+        """The columns of an image that come up, in all rows: the cut-out's, and those that are looked at; a multiple of
+        LINE, where the CCD has as many."""
         both = [part for part in (self.looked, self.window[1]) if part.start < part.stop] or [slice(0, 0)]
-        return slice(min(part.start for part in both), max(part.stop for part in both))
+        start, end = min(part.start for part in both), max(part.stop for part in both)
+        wide = -(-(end - start) // LINE) * LINE
+        end = min(start + wide, self.ccd[1])
+        return slice(max(end - wide, 0), end)
 
     @cached_property
     def pixels(self) -> int:

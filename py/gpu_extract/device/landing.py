@@ -1,6 +1,7 @@
 """Where the fibres of a piece come down: at which rows of the rank's part of the frame; integers only."""
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -21,21 +22,11 @@ class Landing:
     runs: tuple[tuple[int, int, int], ...]
 
 
-def landings(plan: Plan, fibres: tuple[int, int], pieces: Sequence[Sequence[tuple[int, int]]]) -> list[Landing]:
-    """One for each piece; fibres: (lo, hi) of the rank's rows; pieces: fibre ranges of each one's bundles."""
-    return [_landing(plan, fibres[0], bundles) for bundles in pieces]
-
-
-def _landing(plan: Plan, start: int, bundles: Sequence[tuple[int, int]]) -> Landing:
-    places: list[IntArray] = []
-    runs: list[tuple[int, int, int]] = []
-    count = 0
-    for bundle in bundles:
-        lo, hi = wanted(bundle, plan)
-        places.append(np.array([count + f - lo if lo <= f < hi else -1 for f in range(*bundle)], dtype=np.int64))
-        first, last, target = count, count + hi - lo, lo - start
-        if runs and runs[-1][2] + runs[-1][1] - runs[-1][0] == target:
-            first, _, target = runs.pop()
-        runs.append((first, last, target))
-        count = last
-    return Landing(np.concatenate(places), tuple(runs))
+def landing_of(plan: Plan, start: int, bundles: Sequence[tuple[int, int]]) -> Landing:
+    """Of a piece; start: the first fibre of the rank's rows; bundles: the fibre ranges of the piece's."""
+    fibres = np.concatenate([np.arange(*bundle) for bundle in bundles])
+    kept = np.isin(fibres, np.concatenate([np.arange(*wanted(bundle, plan)) for bundle in bundles]))
+    targets = fibres[kept] - start
+    ends = [0, *(np.flatnonzero(np.diff(targets) != 1) + 1).tolist(), len(targets)]
+    runs = tuple((first, last, int(targets[first])) for first, last in pairwise(ends) if first < last)
+    return Landing(np.where(kept, np.cumsum(kept) - 1, -1), runs)

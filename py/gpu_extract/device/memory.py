@@ -1,9 +1,7 @@
 """What a slot of the device holds while it works on a piece: every array, its shape and its bytes, in one place."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from math import prod
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,9 +9,9 @@ import numpy as np
 from gpu_extract.assemble import rooms
 from gpu_extract.device.cuda.lanes import places_of, tiles_of
 from gpu_extract.device.cuda.piece import PieceShape
-from gpu_extract.device.cuda.seam import Device, DeviceArray, Empty
+from gpu_extract.device.cuda.seam import Device, DeviceArray
 from gpu_extract.device.cuda.text import gradients, image, normal, quality
-from gpu_extract.device.geometry import BundleGeometry, PsfTables
+from gpu_extract.device.geometry import LINE, BundleGeometry, PsfTables
 
 ALIGN = 64
 UNSEEN, GIVEN_UP, BEYOND = 0, 1, 2      # of a fibre: bins that normal.give_up takes out, that the core gave up, and, of
@@ -45,21 +43,18 @@ def sizes_of(stamp: tuple[int, int], bundles: Sequence[BundleGeometry], tables: 
              model: bool, several: bool = False) -> Sizes:
     """Sizes for bundles and a PSF; dtypes: of the images and of the frame; model, several: see Sizes."""
     rows, columns = np.array([bundle.cut[2:] for bundle in bundles]).max(axis=0)
-    return Sizes(stamp, (int(rows), int(columns)), max(bundle.pixels for bundle in bundles), np.dtype(dtypes[0]),
-                 np.dtype(dtypes[1]), tables.series.shape[1], model, several)
-
-
-def input_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
-    """What comes up with every frame."""
-    return {"pixels": ((shape.bundles, 2, sizes.pixels), sizes.dtype)}
+    pixels = -(-max(bundle.pixels for bundle in bundles) // LINE) * LINE
+    return Sizes(stamp, (int(rows), int(columns)), pixels, np.dtype(dtypes[0]), np.dtype(dtypes[1]),
+                 tables.series.shape[1], model, several)
 
 
 def work_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
-    """What lives on the device alone."""
+    """What comes up with every frame, pixels, and what lives on the device alone."""
     f, nwave, stamp = shape.fibres, shape.nwave, sizes.stamp
     pixels, spots = (shape.bundles, sizes.cut[1], sizes.cut[0]), (f, prod(stamp) * places_of(nwave))
     double, bins, kept = np.float64, (f, nwave), (f, shape.nout)
     return {
+        "pixels": ((shape.bundles, 2, sizes.pixels), sizes.dtype),
         "looked": ((shape.bundles, image.SEEN, image.LOOKERS), double),
         "glimpsed": ((shape.bundles, image.SEEN, image.GLIMPSES), double),
         "root": (pixels, double), "light": (pixels, double), "chi": (pixels, double),
@@ -93,15 +88,9 @@ def told_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
             "seen": ((shape.bundles, image.SEEN), np.float64)}
 
 
-def frame_arrays(rows: int, nwave: int, ndiag: int, dtype: Any) -> Arrays:
-    """So many rows of a frame, by the names of data.Rows."""
-    return rooms(rows, nwave, ndiag, dtype)
-
-
 def piece_rows(shape: PieceShape, sizes: Sizes) -> Arrays:
     """The rows of the frame that a piece can make, on the device."""
-    made = frame_arrays(shape.fibres, shape.nout, shape.ndiag, sizes.kept)
-    return {f"to_{name}": array for name, array in made.items()}
+    return {f"to_{name}": array for name, array in rooms(shape.fibres, shape.nout, shape.ndiag, sizes.kept).items()}
 
 
 def in_one_block(arrays: Arrays) -> tuple[dict[str, int], int]:
@@ -113,52 +102,32 @@ def in_one_block(arrays: Arrays) -> tuple[dict[str, int], int]:
     return places, size
 
 
-def nbytes(arrays: Arrays) -> int:
-    """Bytes of all of them."""
-    return sum(bytes_of(*array) for array in arrays.values())
-
-
 def bytes_of(shape: tuple[int, ...], dtype: Any) -> int:
     """Bytes of one array."""
     return prod(shape) * np.dtype(dtype).itemsize
 
 
-class Room:
-    """Device memory that one core after another works in: of a slot's cores only one is at work.
-
-    The n-th array that each asks for lies in the n-th block; those that need most should be made first.
-    """
-
-    def __init__(self, device: Device):
-        self._device = device
-        self._blocks: list[DeviceArray] = []
-
-    def again(self) -> Empty:
-        """What gives a core its arrays, from the first block on."""
-        number = count()
-
-        def empty(shape: Sequence[int], dtype: Any = np.float64) -> DeviceArray:
-            n, size = next(number), bytes_of(tuple(shape), dtype)
-            if n == len(self._blocks):
-                self._blocks.append(self._device.empty((size,), np.uint8))
-            elif self._blocks[n].shape[0] < size:
-                self._blocks[n] = self._device.empty((size,), np.uint8)
-            return self._blocks[n].seen_as(shape, dtype)
-        return empty
+def tables_on(device: Device, tables: Mapping[str, np.ndarray]) -> dict[str, DeviceArray]:
+    """Tables that come up once; they are there."""
+    stream, there, found = device.stream(), device.event(), {}
+    staged = {name: device.pinned(table.shape, table.dtype) for name, table in tables.items()}
+    for name, table in tables.items():
+        staged[name][...] = table
+        found[name] = device.empty(table.shape, table.dtype)
+        device.upload(staged[name], found[name], stream)
+    device.record(there, stream)
+    device.finish(there)
+    return found
 
 
 class Slot:
-    """Device memory for one piece at a time, large enough for any of `plans`, and views of it."""
+    """Device memory for one piece, or one core, at a time, large enough for any of `plans`, and views of it."""
 
-    def __init__(self, device: Device, plans: list[Arrays]):
-        self._raw: dict[str, DeviceArray] = {}
-        for name in plans[0]:
-            self._raw[name] = device.empty((max(bytes_of(*plan[name]) for plan in plans),), np.uint8)
-        self._views: dict[PieceShape, SimpleNamespace] = {}
+    def __init__(self, device: Device, plans: Sequence[Arrays]):
+        names = {name: None for plan in plans for name in plan}      # in their order
+        self._raw = {name: device.empty((max(bytes_of(*plan[name]) for plan in plans if name in plan),), np.uint8)
+                     for name in names}
 
-    def views(self, shape: PieceShape, arrays: Arrays) -> SimpleNamespace:
-        """The arrays of a piece of this shape, by name; the same ones for the same shape."""
-        if shape not in self._views:
-            made = {name: self._raw[name].seen_as(*array) for name, array in arrays.items()}
-            self._views[shape] = SimpleNamespace(**made)
-        return self._views[shape]
+    def views(self, arrays: Arrays) -> dict[str, DeviceArray]:
+        """The arrays of one of the plans, by name."""
+        return {name: self._raw[name].seen_as(*array) for name, array in arrays.items()}

@@ -11,10 +11,8 @@ import numpy as np
 from gpu_extract.checks.odd_pixels import NO_PIXELS
 from gpu_extract.data import Image, IntArray, Light
 from gpu_extract.device.cuda.piece import PieceShape
-from gpu_extract.device.cuda.seam import DeviceArray
-from gpu_extract.device.cuda.text import smooth
-from gpu_extract.device.flow import DRAFT, Flow, Table, Turn
-from gpu_extract.device.memory import Arrays
+from gpu_extract.device.flow import DRAFT, Flow, Turn
+from gpu_extract.device.memory import Arrays, tables_on
 from gpu_extract.device.pass_plan import (
     Passes,
     frame_tables,
@@ -29,7 +27,7 @@ from gpu_extract.device.pass_plan import (
 from gpu_extract.device.pass_steps import PassSteps
 from gpu_extract.errors import InternalError
 from gpu_extract.normal import cut_width
-from gpu_extract.passes.crosstalk import Piece
+from gpu_extract.passes.crosstalk import Piece, Window
 from gpu_extract.passes.variance import ReadNoise
 from gpu_extract.seams import Recorder
 
@@ -46,22 +44,18 @@ class PassFlow(Flow):
             raise InternalError("a flow of several passes for a task that has one")
         return self.task.passes
 
-    def _past(self, bundles: int, fibres: int) -> dict[str, Arrays]:
-        return past_arrays(bundles, fibres, len(self.task.job.plan.extended), self.task.sizes)
-
     def _plan(self, shape: PieceShape) -> dict[str, Any]:
-        arrays = super()._plan(shape) | dict(pass_arrays(shape, self.task.sizes, self.passes))
-        if self.passes.noise is not None:
-            arrays["noise"] = ((shape.bundles, self.task.sizes.pixels), self.passes.noise)
-        for name in self._past(1, 1)["bundles"]:
-            arrays.pop(name, None)
-        return arrays
+        return super()._plan(shape) | dict(pass_arrays(shape, self.task.sizes, self.passes))
+
+    def _inputs(self) -> tuple[str, ...]:
+        return *super()._inputs(), "noises", *(() if self.passes.noise is None else ("noise",))
 
     def _told_of(self, shape: PieceShape) -> Arrays:
         return {**super()._told_of(shape), **told_of_passes(shape, self.task.sizes)}
 
-    def _kept_of(self, fibres: int) -> Arrays:
-        return {**super()._kept_of(fibres), **self._past(1, fibres)["fibres"]}
+    def _kept_of(self, fibres: int, bundles: int) -> tuple[Arrays, Arrays]:
+        by_fibre, by_bundle = past_arrays(fibres, bundles, len(self.task.job.plan.extended), self.task.sizes)
+        return {**super()._kept_of(fibres, bundles)[0], **by_fibre}, by_bundle
 
     def _fixed(self, n: int) -> dict[str, np.ndarray]:
         bundles = self.pieces[n].bundles
@@ -69,38 +63,18 @@ class PassFlow(Flow):
         return super()._fixed(n) | piece_tables(self.task.job, self.passes, geometries,
                                                 [self.task.mine[bundle] for bundle in bundles], self.task.sizes.cut[1])
 
-    def _more(self) -> list[dict[str, Any]]:
-        device, sizes = self.device, self.task.sizes
-        self._known = {name: device.empty(*array) for name, array in known_arrays(sizes, self.passes).items()}
-        tables = {name: Table(device, values) for name, values in frame_tables(self.task.job, self.passes).items()}
-        self._tables += tables.values()
-        bundles = sum(len(piece.bundles) for piece in self.pieces)
-        self._by_bundle = {name: device.empty(*array) for name, array in self._past(bundles, 0)["bundles"].items()}
-        self._noises = device.pinned((smooth.AMPLIFIERS + 1,), np.float64)
-        shared: dict[str, Any] = {**self._known, **{name: table.array for name, table in tables.items()},
-                  "noises": device.empty(self._noises.shape, np.float64)}
-        if self.passes.noise is None:
-            shared["noise"] = None
-        else:
-            self._noise_staged = [device.pinned((len(piece.bundles), sizes.pixels), self.passes.noise)
-                                  for piece in self.pieces]
-        found, first = [], 0
-        for piece in self.pieces:
-            last = first + len(piece.bundles)
-            found.append(shared | {name: array.part(first, last) for name, array in self._by_bundle.items()})
-            first = last
-        return found
-
-    def _uploads(self, n: int) -> list[tuple[np.ndarray, DeviceArray]]:
-        noise = [] if self.passes.noise is None else [(self._noise_staged[n], self._views[n].noise)]
-        return [*super()._uploads(n), (self._noises, self._views[n].noises), *noise]
+    def _shared(self) -> dict[str, Any]:
+        self._known = {name: self.device.empty(*array)
+                       for name, array in known_arrays(self.task.sizes, self.passes).items()}
+        return {**super()._shared(), **self._known, **tables_on(self.device, frame_tables(self.task.job, self.passes)),
+                **({"noise": None} if self.passes.noise is None else {})}
 
     def _stage(self, n: int, image: Image) -> None:
         super()._stage(n, image)
         if self.passes.noise is not None:
             for b, bundle in enumerate(self.pieces[n].bundles):
                 geometry = self.task.geometries[bundle]
-                place = self._noise_staged[n][b, :geometry.pixels].reshape(geometry.rows, -1)
+                place = self._staged[n]["noise"][b, :geometry.pixels].reshape(geometry.rows, -1)
                 np.copyto(place, self._noise.values[:, geometry.staged], casting="same_kind")
 
     def _steps(self, n: int, stream: Any) -> PassSteps:
@@ -108,12 +82,11 @@ class PassFlow(Flow):
 
     def _compute(self, n: int, recorder: Recorder, turn: Turn) -> None:
         job, steps = self.task.job, self._steps(n, self._stream(n))
-        series, domain, basis, _ = (table.array for table in self._tables[:4])
         with recorder.device_span("pixels"):
             steps.pixels()
             steps.begin(turn)
         with recorder.device_span("solve"):
-            steps.numbers(self.task.tables, (series, domain, basis))
+            steps.numbers(self.task.tables)
             steps.touch()
             steps.solve_anew(turn, self.task.tables, job.config.regularize)
         with recorder.device_span("tails"):
@@ -128,21 +101,10 @@ class PassFlow(Flow):
     def draft(self, image: Image, noise: ReadNoise, recorder: Recorder, *, graphs: bool) -> None:
         """Queue the first pass over a frame; `take` waits for its pieces."""
         self._noise = noise
-        self._noises[:] = noise_numbers(noise)
-        for n in range(len(self.pieces)):
-            with recorder.span("stage"):
-                self._stage(n, image)
-            self._queue_draft(n, recorder, graphs)
-
-    def draft_again(self, n: int, odd: list[IntArray], recorder: Recorder, *, graphs: bool) -> dict[str, np.ndarray]:
-        """A piece of the first pass once more, without odd pixels: see `again`."""
-        self._mask(n, odd)
-        self._queue_draft(n, recorder, graphs)
-        return self.take(n)
-
-    def _queue_draft(self, n: int, recorder: Recorder, graphs: bool) -> None:
-        self._queue_piece(n, recorder, graphs, DRAFT)
-        self.device.record(self._ready[n], self._stream(n))
+        numbers = noise_numbers(noise)
+        for staged in self._staged:
+            staged["noises"][:] = numbers
+        self.queue(image, recorder, graphs=graphs, turn=DRAFT)
 
     def spread(self) -> None:
         """The light of all bundles that are known onto the pixels of this rank's; all drafts must have been taken."""
@@ -180,12 +142,11 @@ class PassFlow(Flow):
             **{name: array.part(place, place + 1) for name, array in self._known.items()}})
         geometry = self.task.geometries[bundle]
         window, reach = window_of(geometry), window_of(geometry, far)
-        corner = int(window[0]), int(window[1])
         tails = _cut(found["tails"][0], reach) if "tails" in found else np.zeros((0, 0), np.float32)
-        model, expected = (np.zeros((int(window[2]), cut_width(int(window[3]))), np.float32) for _ in range(2))
+        model, expected = (np.zeros((window[2], cut_width(window[3])), np.float32) for _ in range(2))
         for light, name in ((model, "models"), (expected, "expected")):
             light[:, :window[3]] = _cut(found[name][0], window)
-        return Light(found["x"], model, expected, corner, tails, (int(reach[0]), int(reach[1])), NO_PIXELS)
+        return Light(found["x"], model, expected, window[:2], tails, reach[:2], NO_PIXELS)
 
     def rejected(self, told: Mapping[str, np.ndarray], place: tuple[int, int]) -> IntArray:
         """(n, 2) y and x of a bundle's rejected pixels, in order of rows, of what is told of its piece; place: (piece,
@@ -207,15 +168,15 @@ class PassFlow(Flow):
         return {name: _cut(array[0], window) for name, array in found.items()}
 
 
-def _cut(array: np.ndarray, window: IntArray) -> np.ndarray:
+def _cut(array: np.ndarray, window: Window) -> np.ndarray:
     """(rows, columns) of a window, of an array of the device."""
     return np.ascontiguousarray(array[:window[3], :window[2]].T)
 
 
-def _paste(target: np.ndarray, window: IntArray, piece: Piece) -> None:
+def _paste(target: np.ndarray, window: Window, piece: Piece) -> None:
     """A piece into an array of the device (columns, rows), as far as its window reaches."""
-    y, x = piece.corner[0] - int(window[0]), piece.corner[1] - int(window[1])
-    rows, columns = min(piece.light.shape[0], int(window[2]) - y), min(piece.light.shape[1], int(window[3]) - x)
+    y, x = piece.corner[0] - window[0], piece.corner[1] - window[1]
+    rows, columns = min(piece.light.shape[0], window[2] - y), min(piece.light.shape[1], window[3] - x)
     if rows > 0 and columns > 0:
         target[x:x + columns, y:y + rows] = piece.light[:rows, :columns].T
 

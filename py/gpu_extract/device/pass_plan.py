@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from gpu_extract.bundle import Job
-from gpu_extract.data import IntArray
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.text import gradients, image, names, passes, smooth
 from gpu_extract.device.geometry import BundleGeometry
@@ -15,7 +14,7 @@ from gpu_extract.device.memory import Arrays, Sizes
 from gpu_extract.device.pass_tails import Tails, reach_of, tables_of, tails_of
 from gpu_extract.normal import Cut
 from gpu_extract.passes import outliers, variance
-from gpu_extract.passes.crosstalk import cubic
+from gpu_extract.passes.crosstalk import Window, cubic, overlap
 from gpu_extract.passes.outliers import known_rows
 from gpu_extract.passes.variance import ReadNoise
 
@@ -68,14 +67,13 @@ def noise_type(noise: ReadNoise) -> Any:
 
 def reaches(one: BundleGeometry, other: BundleGeometry, far: int) -> bool:
     """Whether a bundle's light falls on pixels of another's cut-out."""
-    return all(one.cut[k] - far < other.cut[k] + other.cut[2 + k] and other.cut[k] < one.cut[k] + one.cut[2 + k] + far
-               for k in (0, 1))
+    return min(overlap(window_of(one, far), window_of(other))[2:]) > 0
 
 
-def window_of(geometry: BundleGeometry, far: int = 0) -> IntArray:
+def window_of(geometry: BundleGeometry, far: int = 0) -> Window:
     """Top, left, rows and columns of a bundle's pixels, or of those that its tails reach."""
-    found: IntArray = geometry.cut + far * np.array([-1, -1, 2, 2])
-    return found
+    top, left, rows, columns = geometry.cut.tolist()
+    return top - far, left - far, rows + 2 * far, columns + 2 * far
 
 
 def frame_tables(job: Job, all_of: Passes) -> dict[str, np.ndarray]:
@@ -87,8 +85,8 @@ def frame_tables(job: Job, all_of: Passes) -> dict[str, np.ndarray]:
     turns = np.cos(np.pi * np.outer(np.arange(reach), (np.arange(variance.FREQUENCIES) + 0.5) / variance.FREQUENCIES))
     turns[1:] *= 2.0
     tables: dict[str, np.ndarray] = {"limits": np.array([limits[name] for name in names("Limit")[:-1]]), "turns": turns,
-              "windows": np.stack([window_of(one) for one in all_of.known]),
-              "reaches": np.stack([window_of(one, all_of.far) for one in all_of.known])}
+              "windows": np.array([window_of(one) for one in all_of.known]),
+              "reaches": np.array([window_of(one, all_of.far) for one in all_of.known])}
     if all_of.tails:
         for layer in (*all_of.tails.layers, all_of.tails.rough):
             tables[f"cubic_{layer.every}"] = cubic(np.arange(layer.every) / layer.every)
@@ -107,7 +105,7 @@ def piece_tables(job: Job, all_of: Passes, geometries: Sequence[BundleGeometry],
     tables: dict[str, np.ndarray] = {"ends": ends,
                                      "numbers_of": np.array([all_of.numbers.index(n) for n in mine], dtype=np.int64)}
     if all_of.tails:
-        tables["corners"] = np.stack([window_of(one, all_of.far)[:2] for one in geometries])
+        tables["corners"] = np.array([window_of(one, all_of.far)[:2] for one in geometries])
         for k, layer in enumerate((*all_of.tails.layers, all_of.tails.rough)):
             tables |= {f"{name}_{k}": table
                        for name, table in tables_of(job, geometries, layer, all_of.tails).items()}
@@ -124,12 +122,15 @@ def pass_arrays(shape: PieceShape, sizes: Sizes, all_of: Passes) -> Arrays:
     """Work arrays of a piece."""
     pixels, bins, counted = (shape.bundles, sizes.cut[1], sizes.cut[0]), (shape.fibres, shape.nwave), passes.COUNTED
     arrays: dict[str, tuple[tuple[int, ...], Any]] = {
+        "noises": ((smooth.AMPLIFIERS + 1,), np.float64),
         "marks": (pixels, np.int8), "seeds": (pixels, np.int8), "lines": (bins, np.int8), "found": (bins, np.int8),
         "beyond": (bins, np.int8), "row": ((shape.fibres, shape.hw + 1), np.float64),
         "left": ((shape.fibres,), np.float64),
         "tallies": ((shape.bundles, counted, image.LOOKERS), np.float64),
         "some_tallies": ((shape.bundles, counted, image.LOOKERS // GATHERED), np.float64),
         "tallied": ((shape.bundles, counted), np.float64)}
+    if all_of.noise is not None:
+        arrays["noise"] = (shape.bundles, sizes.pixels), all_of.noise
     if all_of.tails:
         layers, window = (*all_of.tails.layers, all_of.tails.rough), all_of.tails.window
         nodes = max(prod(one.grid(window)) for one in layers if one.every > 1)
@@ -141,13 +142,13 @@ def pass_arrays(shape: PieceShape, sizes: Sizes, all_of: Passes) -> Arrays:
     return arrays
 
 
-def past_arrays(bundles: int, fibres: int, nwave: int, sizes: Sizes) -> dict[str, Arrays]:
+def past_arrays(fibres: int, bundles: int, nwave: int, sizes: Sizes) -> tuple[Arrays, Arrays]:
     """What stays on the device of a rank's bundles from pass to pass, and until the next frame: by fibre, by bundle."""
     pixels = (bundles, sizes.cut[1], sizes.cut[0])
-    return {"fibres": {"past_x": ((fibres, nwave), np.float64)},
-            "bundles": {"root": (pixels, np.float64), "light": (pixels, np.float64), "others": (pixels, np.float32),
-                        "expected": (pixels, np.float32), "rejected": (pixels, np.int8),
-                        "looks": ((bundles, passes.LOOKED), np.float64)}}
+    return {"past_x": ((fibres, nwave), np.float64)}, {
+        "root": (pixels, np.float64), "light": (pixels, np.float64), "others": (pixels, np.float32),
+        "expected": (pixels, np.float32), "rejected": (pixels, np.int8),
+        "looks": ((bundles, passes.LOOKED), np.float64)}
 
 
 def known_arrays(sizes: Sizes, all_of: Passes) -> Arrays:

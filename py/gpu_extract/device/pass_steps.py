@@ -1,16 +1,14 @@
 """The steps of a piece in one of two passes, as the kernels they queue. The rules are those of passes/."""
+from dataclasses import dataclass
 from math import prod
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 
-from gpu_extract.device.cuda.piece import PieceShape
-from gpu_extract.device.cuda.seam import Device, DeviceArray
+from gpu_extract.device.cuda.seam import DeviceArray
 from gpu_extract.device.cuda.text import gradients, image, passes, smooth, tails
 from gpu_extract.device.flow import Turn
 from gpu_extract.device.geometry import PsfTables
-from gpu_extract.device.memory import BEYOND, Sizes
+from gpu_extract.device.memory import BEYOND
 from gpu_extract.device.pass_plan import GATHERED, Passes
 from gpu_extract.device.pass_tails import Layer, Tails
 from gpu_extract.device.steps import Steps
@@ -19,13 +17,11 @@ from gpu_extract.passes.crosstalk import FADE
 from gpu_extract.several.bundles import MOST
 
 
+@dataclass(frozen=True)
 class PassSteps(Steps):
     """Steps of a piece in one of several passes; arrays: tables and what is known of all bundles as well."""
 
-    def __init__(self, device: Device, stream: Any, shape: PieceShape, sizes: Sizes, arrays: SimpleNamespace,
-                 all_of: Passes):
-        super().__init__(device, stream, shape, sizes, arrays)
-        self.passes = all_of
+    passes: Passes
 
     @property
     def _pixels(self) -> int:

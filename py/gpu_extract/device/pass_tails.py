@@ -94,22 +94,12 @@ def tails_of(job: Job, geometries: Sequence[BundleGeometry], known: Sequence[Bun
 
 def tables_of(job: Job, geometries: Sequence[BundleGeometry], layer: Layer, every: Tails) -> dict[str, np.ndarray]:
     """What a layer of a piece's bundles is made of: sources, ranges, forms and rulers of tables, bins of a source."""
-    count, rows = layer.count, layer.grid(every.window)[0]
-    parts = [_of_bundle(job, geometry, layer, every) for geometry in geometries]
-    nfibre = geometries[0].shape.nfibre
-    sources = np.zeros((tails.SOURCES, len(parts) * nfibre, count))
-    ranges = np.zeros((2, len(parts) * nfibre, rows), dtype=np.int32)
-    shapes = np.ones((len(parts), nfibre, layer.stretches, 2))
-    most = max(len(part[4]) for part in parts)
-    weights = np.zeros((len(parts), most, layer.taps))
-    for b, (found, first_last, form, _, weight) in enumerate(parts):
-        own = slice(b * nfibre, (b + 1) * nfibre)
-        sources[:, own, :found.shape[2]] = found
-        ranges[:, own] = first_last
-        shapes[b, :, :form.shape[1]] = form
-        weights[b, :len(weight)] = weight
-    return {"sources": sources, "ranges": ranges, "shapes": shapes, "rulers": np.stack([part[3] for part in parts]),
-            "weights": weights, "together": np.array([len(part[4]) for part in parts], dtype=np.int64)}
+    sources, ranges, shapes, of_tables, weights = zip(*(_of_bundle(job, geometry, layer, every)
+                                                        for geometry in geometries), strict=True)
+    together = np.array([len(one) for one in weights], dtype=np.int64)
+    return {"sources": np.concatenate(sources, axis=1), "ranges": np.concatenate(ranges, axis=1).astype(np.int32),
+            "shapes": np.stack(shapes), "rulers": np.stack(of_tables), "together": together,
+            "weights": np.stack([np.pad(one, ((0, max(together) - len(one)), (0, 0))) for one in weights])}
 
 
 def _of_bundle(job: Job, geometry: BundleGeometry, layer: Layer,
@@ -134,7 +124,10 @@ def _of_bundle(job: Job, geometry: BundleGeometry, layer: Layer,
     radius = job.config.tail_radius
     node, end = rulers(tail, place, layer.nodes, radius, layer.reach)
     join = (nearest(psf) * float(scales_of(tail, whole).min())) ** 2 if layer.parts[1] else 0.0
-    return np.stack([*centre, *scales, *first, amplitude]), ranges, form, np.array([node, join, end**2]), weights
+    sources = np.stack([*centre, *scales, *first, amplitude])
+    return (np.pad(sources, ((0, 0), (0, 0), (0, layer.count - sources.shape[2]))), ranges,
+            np.pad(form, ((0, 0), (0, layer.stretches - form.shape[1]), (0, 0)), constant_values=1.0),
+            np.array([node, join, end**2]), weights)
 
 
 def _range(y: Array, rows: np.ndarray, reach: float) -> np.ndarray:

@@ -23,19 +23,10 @@ class Share:
     ranks: int
 
 
-def device_of(node_rank: int, devices: int) -> int:
-    """The device of the rank with this number on its node."""
-    return node_rank % devices
-
-
-def sharing(node_rank: int, node_ranks: int, devices: int) -> int:
-    """How many of a node's ranks use the device of this one, itself included."""
-    return len(range(device_of(node_rank, devices), node_ranks, devices))
-
-
 def share_of(node_rank: int, node_ranks: int, devices: int) -> Share:
-    """Both, and this rank's place on the device."""
-    return Share(device_of(node_rank, devices), node_rank // devices, sharing(node_rank, node_ranks, devices))
+    """The share of the rank with this number on its node."""
+    place, number = divmod(node_rank, devices)
+    return Share(number, place, len(range(number, node_ranks, devices)))
 
 
 def budget(total: int, free: int, ranks: int) -> int:

@@ -1,5 +1,5 @@
 """The steps of a piece, each as the kernels it queues: pixels, spots, normal equations, x, quality. Nothing waits."""
-from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from types import SimpleNamespace
 from typing import Any
@@ -28,15 +28,19 @@ def iterations_for(hw: int) -> int:
     return 20 if hw <= 16 else 48
 
 
+@dataclass(frozen=True)
 class Steps:
     """Queues kernels of one piece on one stream.
 
     arrays: inputs, work arrays and what comes down, by name (memory.py), the piece's part of what is kept as
-    well; tables: the PSF's (series, domain, basis) on the device
+    well; tables: the PSF's (series, domain, basis); widths: of the bins, and their squares
     """
 
-    def __init__(self, device: Device, stream: Any, shape: PieceShape, sizes: Sizes, arrays: SimpleNamespace):
-        self.device, self.stream, self.shape, self.sizes, self.arrays = device, stream, shape, sizes, arrays
+    device: Device
+    stream: Any
+    shape: PieceShape
+    sizes: Sizes
+    arrays: SimpleNamespace
 
     def _launch(self, kernel: Any, count: int, *args: Any) -> None:
         self.device.launch(kernel, count, args, self.stream)
@@ -58,20 +62,15 @@ class Steps:
         self._launch(image.whiten[self.sizes.dtype.itemsize], self.shape.bundles * prod(cut), a.root, a.light, a.pixels,
                      a.cuts, a.places, self.sizes.pixels, *cut)
 
-    def spots(self, tables: PsfTables, on_device: Sequence[DeviceArray]) -> None:
-        """Spots, weights and right sides."""
-        self.numbers(tables, on_device)
-        self.see(tables)
-
-    def numbers(self, tables: PsfTables, on_device: Sequence[DeviceArray]) -> None:
+    def numbers(self, tables: PsfTables) -> None:
         """What the PSF says of each bin."""
         a, shape = self.arrays, self.shape
         nseries, nwave = self.sizes.nseries, shape.nwave
         self._launch(spots.evaluate.sized(tables.series.shape[2]), shape.fibres * -(-nwave // spots.TOGETHER),
-                     a.numbers, *on_device, a.starts, shape.nfibre, nseries, tables.basis.shape[0], nwave)
+                     a.numbers, a.series, a.domain, a.basis, a.starts, shape.nfibre, nseries, a.basis.shape[0], nwave)
 
     def see(self, tables: PsfTables) -> None:
-        """Spots, and what they see of the pixels."""
+        """Spots, weights and right sides: what spots see of the pixels."""
         a, shape, (ny, nx) = self.arrays, self.shape, self.sizes.stamp
         nseries, nwave = self.sizes.nseries, shape.nwave
         cores = [*tables.cores, NONE][:2]
@@ -167,8 +166,8 @@ class Steps:
                 (a.near, a.ranges, a.single, a.scale, a.x if x is None else x, a.y0, a.x0, a.cuts),
                 (shape.nfibre, nx, ny, shape.nwave, rows, columns, shape.fibres))
 
-    def assemble(self, widths: DeviceArray) -> None:
-        """The piece's rows of the frame; widths: of the bins, and their squares."""
+    def assemble(self) -> None:
+        """The piece's rows of the frame."""
         a, shape, kept = self.arrays, self.shape, self.sizes.kept
         bins, real = shape.fibres * shape.nout, np.finfo(kept)
         self._count(GIVEN_UP, a.status, int(Status.FAILED))
@@ -178,7 +177,7 @@ class Steps:
                      a.bits, shape.nout, shape.fibres)
         self._launch(assembly.write[kept.itemsize], bins, a.to_flux, a.to_ivar, a.to_chi2pix, a.to_pixmask_fraction,
                      a.to_mask, a.to_status, a.status, a.flux, a.ivar, a.chi2pix, a.fraction, a.bits, a.middles,
-                     a.targets, widths, BAD_FIT, BAD_FIT_ALONE, FEW_FIBRES, real.tiny, real.max, shape.nfibre,
+                     a.targets, a.widths, BAD_FIT, BAD_FIT_ALONE, FEW_FIBRES, real.tiny, real.max, shape.nfibre,
                      shape.nout, shape.fibres)
         self._launch(assembly.resolve[kept.itemsize], prod(a.resolution.shape), a.to_resolution, a.resolution,
                      a.targets, a.status, a.resolution.shape[1], shape.nout)

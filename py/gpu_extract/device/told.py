@@ -7,8 +7,9 @@ from gpu_extract.bundle import Job
 from gpu_extract.checks.odd_pixels import NO_PIXELS, may_be_odd
 from gpu_extract.data import NOT_MEASURED, Array, Image, IntArray
 from gpu_extract.device.cuda.text import gradients
-from gpu_extract.device.flow import Flow
+from gpu_extract.device.flow import ONCE, Flow, Turn
 from gpu_extract.device.memory import BEYOND, GIVEN_UP, UNSEEN
+from gpu_extract.seams import Recorder
 from gpu_extract.solve import TOLERANCE
 
 LEFT = "left to the CPU"         # the span in which a frame waits for what its device could not do
@@ -20,6 +21,19 @@ def odd_pixels(flow: Flow, image: Image, job: Job, bundles: Sequence[int], seen:
     columns = [flow.task.geometries[bundle].looked for bundle in bundles]
     return [job.odd_in(image, place) if may_be_odd(image, place, job.most_ivar, values) else NO_PIXELS
             for place, values in zip(columns, seen.tolist(), strict=True)]
+
+
+def take_piece(flow: Flow, p: int, image: Image, job: Job, recorder: Recorder, *, rows: dict[str, np.ndarray],
+               graphs: bool, turn: Turn = ONCE) -> tuple[dict[str, np.ndarray], list[IntArray]]:
+    """What is told of piece p, once it is there, and its bundles' odd pixels, without which it is done again; the other
+    arguments are those of Flow.again."""
+    with recorder.span("wait"):
+        told = flow.take(p)
+    with recorder.span("odd pixels"):
+        odd = odd_pixels(flow, image, job, flow.pieces[p].bundles, told["seen"])
+    if any(map(len, odd)):
+        told = flow.again(p, odd, rows, recorder, graphs=graphs, turn=turn)
+    return told, odd
 
 
 def facts_of(flow: Flow, told: Mapping[str, np.ndarray], place: tuple[int, int],

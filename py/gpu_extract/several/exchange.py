@@ -21,6 +21,7 @@ from gpu_extract.seams import Comm, Recorder
 from gpu_extract.several.bundles import draft_bundle
 
 PastOf = Callable[[int], Past]
+Parts = list[tuple[int, int, Piece]]       # the bundle in whose window, whether of tails, the light
 
 
 class _Own(NamedTuple):
@@ -84,11 +85,11 @@ def _after(own: _Own, job: Job, comm: Comm) -> PastOf:
     """The past of this rank's bundles after a pass; all ranks tell what others need."""
     windows: list[Window] = of_all(comm, {n: (*map(int, own.lights[n].corner), *own.lights[n].model.shape)
                                         for n in own.told})
-    pieces: list[list[tuple[int, Piece]]] = of_all(comm, {n: pieces_of(n, own.lights[n], windows) for n in own.told})
+    pieces: list[Parts] = of_all(comm, {n: pieces_of(n, own.lights[n], windows) for n in own.told})
     noise = noise_of(job)
 
     def past(bundle: int) -> Past:
-        return Past(noise, own.lights[bundle], [piece for told in pieces for target, piece in told if target == bundle])
+        return Past(noise, own.lights[bundle], [piece for told in pieces for n, _, piece in told if n == bundle])
 
     return past
 
@@ -99,9 +100,9 @@ def of_all(comm: Comm, own: Mapping[int, Any]) -> list[Any]:
     return comm.share(lambda: parts or [])
 
 
-def pieces_of(bundle: int, light: Light, windows: Sequence[Window]) -> list[tuple[int, Piece]]:
-    """The parts of a bundle's model in the windows of others, and of its tails in all, with the windows' numbers."""
-    cuts = [(n, cut_piece(light.model, light.corner, window)) for n, window in enumerate(windows) if n != bundle]
+def pieces_of(bundle: int, light: Light, windows: Sequence[Window]) -> Parts:
+    """The parts of a bundle's model in the windows of others, and of its tails in all."""
+    cuts = [(n, 0, cut_piece(light.model, light.corner, window)) for n, window in enumerate(windows) if n != bundle]
     far = () if light.tails.size == 0 else tuple(
-        (n, cut_piece(light.tails, light.tail_corner, window)) for n, window in enumerate(windows))
-    return [(n, piece) for n, piece in (*cuts, *far) if piece is not None]
+        (n, 1, cut_piece(light.tails, light.tail_corner, window)) for n, window in enumerate(windows))
+    return [(n, tail, piece) for n, tail, piece in (*cuts, *far) if piece is not None]

@@ -34,13 +34,6 @@ class DeviceArray:
         return type(self)(self.data.reshape(-1).view(np.uint8)[:size].view(dtype).reshape(tuple(shape)))
 
 
-class Empty(Protocol):
-    """What gives device memory."""
-
-    def __call__(self, shape: Sequence[int], dtype: Any = np.float64) -> DeviceArray:
-        """See Device.empty."""
-
-
 class Device(Protocol):
     """One device as one process sees it.
 

@@ -142,8 +142,8 @@ def _entry(kernel: TextKernel) -> str:
         declared.append(_TYPES[kind[:2]] + (" *__restrict__ " if kind[2:] else " ") + names[-1])
     told = *kernel.numbers, *((kernel.threads,) if kernel.wide else ())
     numbers = f"<{', '.join(map(str, told))}>" if told else ""
-    lanes, blocks = ("LANES(", "") if kernel.threads == 1 else (
-        f"LANES_OF_TEAMS({kernel.threads}, ", f", {AT_ONCE * WARP // kernel.block}")
+    lanes = "LANES(" if kernel.threads == 1 else f"LANES_OF_TEAMS({kernel.threads}, "
+    blocks = f", {AT_ONCE * WARP // kernel.block}" if kernel.threads > 1 or (numbers and kernel.block == WARP) else ""
     return (f"KERNEL({kernel.block}{blocks}) {kernel.entry}(long long count, {', '.join(declared)})\n"
             f"{{\n    {lanes}n, count) {kernel.function}{numbers}(n, {', '.join(names)});\n}}\n")
 

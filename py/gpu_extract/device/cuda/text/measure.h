@@ -77,9 +77,10 @@ LANE void learn_set(double (&told)[GAMMA + 1], const double *yes, const double *
     }
 }
 
-// What the answers say: to the first two sets, the second where the first leaves something open, or, `between`, to that
-// of the fibre's rung; which rung that makes it, and who is asked `between`. Then all that were measured in band number
-// `width` are active.
+// What the answers say: to the first two sets, the second where the first leaves something open; or to those that `between`
+// says, as in `ask`; and which rung that makes it. Who is asked next: with the set of the rung who is above the first one;
+// then, with set -between, those of whom all that is known is that they are coupled more strongly than usual; in the end
+// all that were measured in band number `width` are active.
 BLOCK(32) void learn(index i, double *facts, int *flags, const double *yes, const double *table, const double *ratios,
                      index rungs, index between, index width, index lanes)
 {
@@ -88,7 +89,7 @@ BLOCK(32) void learn(index i, double *facts, int *flags, const double *yes, cons
         return;
     double told[GAMMA + 1] = {fibre[COND], fibre[THETA], fibre[GAMMA]};
     if (fibre[ACTIVE] > 0)
-        learn_set(told, yes + i, table, between > 0 ? 1 + fibre[RUNG] : 0, lanes);
+        learn_set(told, yes + i, table, between > 0 ? 1 + fibre[RUNG] : -between, lanes);
     if (between == 0 && !(told[COND] < INFINITY && told[THETA] < 1.0 && told[GAMMA] > 0.0))
         learn_set(told, yes + QUESTIONS * lanes + i, table, 1, lanes);
     EACH(fact, GAMMA + 1)
@@ -98,30 +99,7 @@ BLOCK(32) void learn(index i, double *facts, int *flags, const double *yes, cons
     for (int n = (int)rungs - 1; n >= 0; n--)
         rung = ratios[n] >= told[COND] ? n : rung;
     fibre[RUNG] = rung;
-    fibre[ACTIVE] = between > 0 || rung >= 1;
-}
-
-// Who is asked how strongly they are coupled, where all that is known is that it is more than usual: of those that were
-// measured in band number `width`.
-BLOCK(32) void wonder(index i, double *facts, int *flags, index width, index lanes)
-{
-    Fibre fibre{facts, flags, i, lanes};
-    fibre[ACTIVE] = fibre[ALIVE] > 0 && fibre[WIDTH] == width && fibre[THETA] >= 1.0;
-}
-
-// What they answer to a set of questions; then all that were measured are active again.
-BLOCK(32) void learn_more(index i, double *facts, int *flags, const double *yes, const double *table, index set,
-                          index width, index lanes)
-{
-    Fibre fibre{facts, flags, i, lanes};
-    double told[GAMMA + 1] = {fibre[COND], fibre[THETA], fibre[GAMMA]};
-    if (fibre[ACTIVE] > 0)
-        learn_set(told, yes + i, table, set, lanes);
-    if (fibre[ALIVE] > 0 && fibre[WIDTH] == width) {
-        fibre[THETA] = told[THETA];
-        fibre[GAMMA] = told[GAMMA];
-        fibre[ACTIVE] = 1;
-    }
+    fibre[ACTIVE] = between == 0 ? rung >= 1 : between < 0 || told[THETA] >= 1.0;
 }
 
 // The largest element of the last diagonal of U, and the squares of S, 1'S1, 1'Sx and x'Sx: of every chunk of bins.

@@ -155,10 +155,11 @@ template <int H> LANE index halo_before(Read band, index at, index nwave)
     return back < at ? back : at;
 }
 
-// Rows that a substitution asks for at once, while it works through as many: a row takes less time than memory does.
-template <int H> struct Abreast {
-    static constexpr int MANY = H <= 10 ? 4 : H <= 21 ? 2 : 1;
-    double low[MANY][H + 1], value[MANY];
+// Rows that a substitution of N right sides asks for at once, while it works through as many: a row takes less time than
+// memory does.
+template <int H, int N> struct Abreast {
+    static constexpr int MOST = H <= 10 ? 4 : H <= 21 ? 2 : 1, MANY = MOST > N ? MOST / N : 1;
+    double low[MANY][H + 1], value[MANY][N];
 
     // Rows from `first` on, downwards or upwards, at most the last one.
     LANE void ask(Read factor, Read given, index first, index last, bool down)
@@ -167,27 +168,30 @@ template <int H> struct Abreast {
             index at = down ? first + a : first - a;
             at = (down ? at < last : at > last) ? at : last;
             factor.get(low[a], at);
-            value[a] = given.one(at);
+            given.get(value[a], at);
         }
     }
 };
 
-// Forward substitution: y = L^-1 of what is given.
-template <int H> LANE void forward_rows(Write y, Read given, Read low, index start, index keep, index stop)
+// Forward substitution: y = L^-1 of what is given, N right sides.
+template <int H, int N = 1> LANE void forward_rows(Write y, Read given, Read low, index start, index keep, index stop)
 {
-    constexpr int MANY = Abreast<H>::MANY;
-    double waiting[H + 1] = {};
-    Abreast<H> here, next;
+    constexpr int MANY = Abreast<H, N>::MANY;
+    double waiting[N][H + 1] = {};
+    Abreast<H, N> here, next;
     here.ask(low, given, start, stop - 1, true);
     ONE_BY_ONE
     for (index j = start; j < stop; j += MANY) {
         next.ask(low, given, j + MANY, stop - 1, true);
         EACH(a, MANY) {
-            double value = here.value[a] + waiting[0];
-            EACH_FROM(b, 1, H + 1)
-                waiting[b - 1] = fma(-here.low[a][b], value, waiting[b]);
+            double value[N];
+            EACH(r, N) {
+                value[r] = here.value[a][r] + waiting[r][0];
+                EACH_FROM(b, 1, H + 1)
+                    waiting[r][b - 1] = fma(-here.low[a][b], value[r], waiting[r][b]);
+            }
             if (keep <= j + a && j + a < stop)
-                y.first[(j + a) * y.row] = value;
+                y.put(value, j + a);
         }
         here = next;
     }
@@ -203,23 +207,25 @@ template <int H> LANE double behind(double value, const double (&low)[H + 1], do
     return value;
 }
 
-// Back substitution from row stop - 1 up to row `keep`; rows from `known` on are not stored. Returns the sum of the
-// stored rows times those of `weights`, from the last to the first.
-template <int H>
+// Back substitution of N right sides from row stop - 1 up to row `keep`; rows from `known` on are not stored. Returns the
+// sum of the stored rows of the first one times those of `weights`, from the last to the first.
+template <int H, int N = 1>
 LANE double backward_rows(Write x, Read y, Read low, Read weights, index keep, index known, index stop)
 {
-    constexpr int MANY = Abreast<H>::MANY;
-    double later[H] = {}, total = 0.0;
-    Abreast<H> here, next;
+    constexpr int MANY = Abreast<H, N>::MANY;
+    double later[N][H] = {}, total = 0.0;
+    Abreast<H, N> here, next;
     here.ask(low, y, stop - 1, keep, false);
     ONE_BY_ONE
     for (index j = stop - 1; j >= keep; j -= MANY) {
         next.ask(low, y, j - MANY, keep, false);
         EACH(a, MANY) {
-            double value = behind<H>(here.value[a] * here.low[a][0], here.low[a], later);
+            double value[N];
+            EACH(r, N)
+                value[r] = behind<H>(here.value[a][r] * here.low[a][0], here.low[a], later[r]);
             if (keep <= j - a && j - a < known) {
-                x.first[(j - a) * x.row] = value;
-                total = fma(weights.one(j - a), value, total);
+                x.put(value, j - a);
+                total = fma(weights.one(j - a), value[0], total);
             }
         }
         here = next;

@@ -9,65 +9,82 @@
 #include "eliminate.h"
 #include "sweeps.h"
 
-// Which vector a lane works on, and the part of it.
-struct Vector {
-    index pole, lane, side, part, at, row;      // at: of row 0; row: from one to the next
+constexpr int TWO = 2;        // poles of a lane of `carry` and `take`, half a group apart: neighbours read neighbours
 
-    LANE Vector(index n, index lanes)
-        : pole(n % Pole::GROUP), lane(n / Pole::GROUP % lanes), side(n / (Pole::GROUP * lanes) % SIDES),
-          part(n / (Pole::GROUP * lanes * SIDES)), at(n % (Pole::GROUP * lanes * SIDES)),
-          row(Pole::GROUP * lanes * SIDES)
+// Which vectors a lane works on, those of both sides, and the part of them.
+struct Vectors {
+    index pole, lane, part, at, row, between;      // at: of row 0; row, between: to the next row, to the other side
+
+    LANE Vectors(index n, index lanes)
+        : pole(n % Pole::GROUP), lane(n / Pole::GROUP % lanes), part(n / (Pole::GROUP * lanes)),
+          at(n % (Pole::GROUP * lanes)), row(Pole::GROUP * lanes * SIDES), between(Pole::GROUP * lanes)
     {
     }
+    LANE Read of(const double *vectors) const { return {vectors + at, row, between}; }
+    LANE Write to(double *vectors) const { return {vectors + at, row, between}; }
 };
 
-// Vectors of both sides of a pole: row j of side r is first[j row + r between].
+// The poles of a lane, of `count` that a fibre has in a group; where it has one, that is read twice and written once.
+struct Poles {
+    static constexpr index HALF = Pole::GROUP / TWO;
+    index first, apart;
+
+    LANE Poles(index n, index count) : first(n % HALF), apart(first + HALF < count ? HALF : 0) {}
+    LANE bool has(index k) const { return k == 0 || apart > 0; }
+};
+
+// Vectors of both sides of these poles: row j of side r of pole k is first[j row + r between + k apart].
 struct Both {
     const double *first;
-    index row, between;
+    index row, between, apart;
 
-    LANE Both(const double *vectors, index pole, index lane, index lanes, index kept = SIDES)
-        : first(vectors + lane * Pole::GROUP + pole), row(kept * lanes * Pole::GROUP), between(lanes * Pole::GROUP)
+    LANE Both(const double *vectors, const Poles &poles, index lane, index lanes, index kept = SIDES)
+        : first(vectors + lane * Pole::GROUP + poles.first), row(kept * lanes * Pole::GROUP),
+          between(lanes * Pole::GROUP), apart(poles.apart)
     {
     }
-    LANE Read side(index r) const { return {first + r * between, row, 1}; }
+    LANE Read side(index r, index k) const { return {first + r * between + k * apart, row, 1}; }
+    LANE double at(index j, index r, index k) const { return first[j * row + r * between + k * apart]; }
 };
 
-// total += G v at FOUR bins from p on, of both sides: element (p, r) of G lies at g[p row + r column]. What a pole's lanes
-// read of G serves two vectors.
+// total += G v at FOUR bins from p on: element (p, r) of G lies at g[p row + r column]. What a lane reads of G serves all of
+// its vectors.
 template <int H>
-LANE void add_products(double (&total)[SIDES][FOUR], const double *g, index row, index column, const Both &v, int p,
-                       int nwave)
+LANE void add_products(double (&total)[TWO][SIDES][FOUR], const double *g, index row, index column, const Both &v,
+                       int p, int nwave)
 {
-    double here[SIDES][FOUR];
-    EACH(side, SIDES)
-        EACH(b, FOUR)
-            here[side][b] = 0 <= p + b - H && p + b - H < nwave ? v.first[side * v.between + (p + b - H) * v.row] : 0.0;
+    double here[TWO][SIDES][FOUR];
+    EACH(k, TWO)
+        EACH(side, SIDES)
+            EACH(b, FOUR)
+                here[k][side][b] = 0 <= p + b - H && p + b - H < nwave ? v.at(p + b - H, side, k) : 0.0;
     FOUR_AT_ONCE
     for (int k = -H; k <= H; k++) {
         int next = p + FOUR + k;
         EACH(b, FOUR) {
             int r = p + b + k;
             double value = 0 <= r && r < nwave && p + b < nwave ? g[(p + b) * row + r * column] : 0.0;
-            EACH(side, SIDES)
-                total[side][b] += value * here[side][b];
+            EACH(one, TWO)
+                EACH(side, SIDES)
+                    total[one][side][b] += value * here[one][side][b];
         }
-        EACH(side, SIDES)
-            push_back(here[side], 0 <= next && next < nwave ? v.first[side * v.between + next * v.row] : 0.0);
+        EACH(one, TWO)
+            EACH(side, SIDES)
+                push_back(here[one][side], 0 <= next && next < nwave ? v.at(next, side, one) : 0.0);
     }
 }
 
-// total += row j of a band matrix, cut after `half` diagonals, times the vectors of both sides.
-LANE void add_row(double (&total)[SIDES], const Read &band, const Both &v, int j, int half, int nwave)
+// total += row j of a band matrix, cut after `half` diagonals, times the vectors of pole k.
+LANE void add_row(double (&total)[SIDES], const Read &band, const Both &v, index k, int j, int half, int nwave)
 {
     double diagonal = band.at(j, 0);
     EACH(side, SIDES)
-        total[side] += diagonal * v.side(side).one(j);
+        total[side] += diagonal * v.at(j, side, k);
     ONE_BY_ONE
     for (int a = 1; a <= half; a += Around::PAIRS) {
         Around own = Around::of(band, a, half, j, nwave);
         EACH(side, SIDES)
-            own.add_products(total[side], Around::of_vector(v.side(side), a, half, j, nwave));
+            own.add_products(total[side], Around::of_vector(v.side(side, k), a, half, j, nwave));
     }
 }
 
@@ -78,7 +95,7 @@ LANE index poles_of(const Fibre &fibre, const double *table, index group)
     return left < 0 ? 0 : smaller(left, Pole::GROUP);
 }
 
-// moved = G^T v of the pairs at a distance, of both sides. own: rows of one integer a pair: the lane of the factor that
+// moved = G^T v of the pairs at a distance. own: rows of one integer a pair: the lane of the factor that
 // solves for it (`substitute`) where j is eliminated as it stands, that in a chain, -1 where there is none; how many poles
 // there are.
 template <int H>
@@ -86,120 +103,105 @@ BLOCK(160) void carry(index n, double *moved, int *own, const double *found, con
                      const int *depth, double *facts, int *flags, const double *table, index group, double distant,
                      index distance, index kept, index nwave, index lanes, index size)
 {
-    index pole = n % Pole::GROUP, m = n / Pole::GROUP % (2 * lanes);
-    int q = (int)(n / (Pole::GROUP * 2 * lanes)) * FOUR;
+    index m = n / Poles::HALF % (2 * lanes);
+    int q = (int)(n / (Poles::HALF * 2 * lanes)) * FOUR;
     Pair<H> pair(m, blocks, sizes, depth, 0, distant, distance, lanes, size);
-    index poles = pair.j < 0 ? 0 : poles_of(Fibre{facts, flags, pair.i, lanes}, table, group);
-    if (q == 0 && pole == 0) {
+    index count = pair.j < 0 ? 0 : poles_of(Fibre{facts, flags, pair.i, lanes}, table, group);
+    Poles poles(n, count);
+    if (q == 0 && poles.first == 0) {
         bool chained = distance == 1 && depth[m] > 0;
-        own[m] = poles > 0 && !chained ? (int)pair.j : -1;
-        own[2 * lanes + m] = poles > 0 && chained ? (int)m : -1;
-        own[4 * lanes + m] = (int)poles;
+        own[m] = count > 0 && !chained ? (int)pair.j : -1;
+        own[2 * lanes + m] = count > 0 && chained ? (int)m : -1;
+        own[4 * lanes + m] = (int)count;
     }
-    if (pole >= poles)
+    if (poles.first >= count)
         return;
-    double total[SIDES][FOUR] = {};
-    add_products<H>(total, pair.g, pair.column, pair.row, Both(found, pole, pair.i, lanes, kept), q, (int)nwave);
-    EACH(side, SIDES)
-        EACH(b, FOUR)
-            if (q + b < (int)nwave)
-                moved[(((q + b) * SIDES + side) * 2 * lanes + m) * Pole::GROUP + pole] = total[side][b];
+    double total[TWO][SIDES][FOUR] = {};
+    add_products<H>(total, pair.g, pair.column, pair.row, Both(found, poles, pair.i, lanes, kept), q, (int)nwave);
+    EACH(k, TWO)
+        EACH(side, SIDES)
+            EACH(b, FOUR)
+                if (q + b < (int)nwave)
+                    moved[(((q + b) * SIDES + side) * 2 * lanes + m) * Pole::GROUP + poles.first + k * poles.apart] =
+                        total[k][side][b];
 }
 
-// y = L^-1 of what is given, of the vectors of pairs that `own` has in its row `chained`. A substitution forgets half
-// as fast as an elimination: two halos.
-template <int H>
-BLOCK(32) void substitute(index n, double *y, const double *given, const double *low, const int *halo, const int *own,
+// L^-1 of what is given, or, `UP`, L^-T D^-1 of it: rows of a tile of both sides.
+template <int H, int UP>
+LANE void substitute_rows(Write to, Read given, Read low, const Tile &cut, const int *halo, index i, index lanes)
+{
+    if constexpr (UP != 0)
+        backward_rows<H, SIDES>(to, given, low, Read{low.first, 0, 0}, cut.first, cut.last, cut.below(halo, i, lanes));
+    else
+        forward_rows<H, SIDES>(to, given, low, cut.above(halo, i, lanes), cut.first, cut.last);
+}
+
+// The vectors of pairs that `own` has in its row `chained`.
+template <int H, int UP>
+BLOCK(32) void substitute(index n, double *to, const double *given, const double *low, const int *halo, const int *own,
                           index chained, index nwave, index tile, index pairs, index lanes)
 {
-    Vector mine(n, pairs);
+    Vectors mine(n, pairs);
     index i = own[chained * pairs + mine.lane];
-    Tile cut(mine.part, tile, nwave);
     if (i >= 0 && mine.pole < own[2 * pairs + mine.lane])
-        forward_rows<H>(Write{y + mine.at, mine.row, 1}, Read{given + mine.at, mine.row, 1},
-                        Read{low + i, (H + 1) * lanes, lanes}, cut.above(halo, i, lanes), cut.first, cut.last);
+        substitute_rows<H, UP>(mine.to(to), mine.of(given), Read{low + i, (H + 1) * lanes, lanes},
+                               Tile(mine.part, tile, nwave), halo, i, lanes);
 }
 
-// x = L^-T D^-1 y, as `substitute`.
-template <int H>
-BLOCK(32) void resubstitute(index n, double *x, const double *y, const double *low, const int *halo, const int *own,
-                            index chained, index nwave, index tile, index pairs, index lanes)
-{
-    Vector mine(n, pairs);
-    index i = own[chained * pairs + mine.lane];
-    Tile cut(mine.part, tile, nwave);
-    if (i >= 0 && mine.pole < own[2 * pairs + mine.lane])
-        backward_rows<H>(Write{x + mine.at, mine.row, 1}, Read{y + mine.at, mine.row, 1},
-                         Read{low + i, (H + 1) * lanes, lanes}, Read{y, 0, 0}, cut.first, cut.last,
-                         cut.below(halo, i, lanes));
-}
-
-// beyond = E v, of both sides: what the band of U does to v at first (distance 1), less what the pairs at a distance do.
+// beyond = E v: what the band of U does to v at first (distance 1), less what the pairs at a distance do.
 template <int H>
 BLOCK(192) void take(index n, double *beyond, const double *moved, const double *found, const double *taken,
                     const double *blocks, const double *sizes, const int *depth, double *facts, int *flags,
                     const double *table, const int *halves, index group, double distant, index distance, index kept,
                     index nwave, index reach, index lanes, index size)
 {
-    index pole = n % Pole::GROUP, i = n / Pole::GROUP % lanes, row = SIDES * lanes * Pole::GROUP;
-    int p = (int)(n / (Pole::GROUP * lanes)) * FOUR;
+    index i = n / Poles::HALF % lanes, row = SIDES * lanes * Pole::GROUP;
+    int p = (int)(n / (Poles::HALF * lanes)) * FOUR;
     Fibre fibre{facts, flags, i, lanes};
-    if (pole >= poles_of(fibre, table, group))
+    index count = poles_of(fibre, table, group);
+    Poles poles(n, count);
+    if (poles.first >= count)
         return;
-    double taken_by[SIDES][FOUR] = {};
+    double taken_by[TWO][SIDES][FOUR] = {};
     LOOP(index, way, 0, 2) {
         index m = way * lanes + i;
         Pair<H> pair(m, blocks, sizes, depth, 0, distant, distance, lanes, size);
         if (pair.j >= 0)
-            add_products<H>(taken_by, pair.g, pair.row, pair.column, Both(moved, pole, m, 2 * lanes), p, (int)nwave);
+            add_products<H>(taken_by, pair.g, pair.row, pair.column, Both(moved, poles, m, 2 * lanes), p, (int)nwave);
     }
-    double *to = beyond + p * row + i * Pole::GROUP + pole;
-    EACH(side, SIDES)
-        EACH(b, FOUR)
-            if (p + b < (int)nwave) {
-                double *here = to + b * row + side * lanes * Pole::GROUP;
-                *here = (distance > 1 ? *here : 0.0) - taken_by[side][b];
-            }
+    double *to = beyond + p * row + i * Pole::GROUP + poles.first;
+    EACH(k, TWO)
+        EACH(side, SIDES)
+            EACH(b, FOUR)
+                if (p + b < (int)nwave && poles.has(k)) {
+                    double *here = to + b * row + side * lanes * Pole::GROUP + k * poles.apart;
+                    *here = (distance > 1 ? *here : 0.0) - taken_by[k][side][b];
+                }
     if (distance > 1)
         return;
     Read u = rows_of(taken, reach + 1, i, lanes);
-    Both v(found, pole, i, lanes, kept);
-    LOOP(int, b, 0, FOUR) {
-        if (p + b >= (int)nwave)
-            return;
-        double total[SIDES] = {};
-        add_row(total, u, v, p + b, halves[fibre[WIDTH]], (int)nwave);
-        EACH(side, SIDES)
-            to[b * row + side * lanes * Pole::GROUP] += total[side];
+    Both v(found, poles, i, lanes, kept);
+    LOOP(int, one, 0, FOUR * (poles.has(1) ? TWO : 1)) {
+        int b = one % FOUR, k = one / FOUR;
+        if (p + b < (int)nwave) {
+            double total[SIDES] = {};
+            add_row(total, u, v, k, p + b, halves[fibre[WIDTH]], (int)nwave);
+            EACH(side, SIDES)
+                to[b * row + side * lanes * Pole::GROUP + k * poles.apart] += total[side];
+        }
     }
 }
 
-// y = L^-1 of what is given, for every pole its own factor (sweeps.poles_down), of fibres whose band has number `width`.
-template <int H>
-BLOCK(32) void pole_down_again(index n, double *y, const double *given, const double *work, const int *halo, double *facts,
-                               int *flags, const double *table, index group, index width, index columns, index nwave,
-                               index tile, index lanes)
+// The vectors of every pole by its own factor (sweeps.poles_down), of fibres whose band has number `width`.
+template <int H, int UP>
+BLOCK(32) void pole_again(index n, double *to, const double *given, const double *work, const int *halo, double *facts,
+                          int *flags, const double *table, index group, index width, index columns, index nwave,
+                          index tile, index lanes)
 {
-    Vector mine(n, lanes);
-    Pole pole(n % (Pole::GROUP * lanes), facts, flags, table, group, width, lanes);
-    Tile cut(mine.part, tile, nwave);
+    Vectors mine(n, lanes);
+    Pole pole(mine.at, facts, flags, table, group, width, lanes);
     if (pole.wanted)
-        forward_rows<H>(Write{y + mine.at, mine.row, 1}, Read{given + mine.at, mine.row, 1},
-                        Read{work + SIDES * pole.many + n % pole.many, columns * pole.many, pole.many},
-                        cut.above(halo, mine.lane, lanes), cut.first, cut.last);
-}
-
-// x = L^-T D^-1 y, as `pole_down_again`.
-template <int H>
-BLOCK(32) void pole_up_again(index n, double *x, const double *y, const double *work, const int *halo, double *facts,
-                             int *flags, const double *table, index group, index width, index columns, index nwave,
-                             index tile, index lanes)
-{
-    Vector mine(n, lanes);
-    Pole pole(n % (Pole::GROUP * lanes), facts, flags, table, group, width, lanes);
-    Tile cut(mine.part, tile, nwave);
-    if (pole.wanted)
-        backward_rows<H>(Write{x + mine.at, mine.row, 1}, Read{y + mine.at, mine.row, 1},
-                         Read{work + SIDES * pole.many + n % pole.many, columns * pole.many, pole.many}, Read{y, 0, 0},
-                         cut.first, cut.last, cut.below(halo, mine.lane, lanes));
+        substitute_rows<H, UP>(mine.to(to), mine.of(given),
+                               Read{work + SIDES * pole.many + mine.at, columns * pole.many, pole.many},
+                               Tile(mine.part, tile, nwave), halo, mine.lane, lanes);
 }
