@@ -141,8 +141,7 @@ def theory(x: np.ndarray) -> np.ndarray:
     light, dark = (1 / (made.read_noise.astype(float) ** 2 + part * drawn(made, job, x)) for part in (1.0, 0.0))
     ivar, most = (solved(Image(made.image.pix, each.astype(np.float32)), job)[1] for each in (light, dark))
     sigma, p = TINY[2] / np.sqrt(ivar), 1 - ivar / most
-    found: np.ndarray = np.median(-p * sigma / (2 * WIDTHS[-1] * x[:, job.plan.inner]), axis=1)
-    return found
+    return np.median(-p * sigma / (2 * WIDTHS[-1] * x[:, job.plan.inner]), axis=1)
 
 
 def blurred(resolution: np.ndarray, spectra: np.ndarray) -> np.ndarray:
@@ -243,15 +242,13 @@ def _smoothing(kept: np.ndarray) -> np.ndarray:
     """What makes a smooth spectrum of one, as a matrix: bins that are kept stay, and are no part of the averages."""
     bins = np.arange(len(kept))
     box = (abs(bins[:, None] - bins) <= WIDTHS[-1] // 2) & ~kept
-    found: np.ndarray = np.where(kept[:, None], np.eye(len(kept)), box / np.maximum(box.sum(axis=1, keepdims=True), 1))
-    return found
+    return np.where(kept[:, None], np.eye(len(kept)), box / np.maximum(box.sum(axis=1, keepdims=True), 1))
 
 
 def _root(a: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """The square root of icov, whose rows' sums are sqrt(ivar)."""
     values, vectors = np.linalg.eigh(a.T @ (a / variance[:, None]))
-    found: np.ndarray = (vectors * np.sqrt(values)) @ vectors.T
-    return found
+    return (vectors * np.sqrt(values)) @ vectors.T
 
 
 def of_r(**settings: object) -> Simulation:

@@ -138,8 +138,7 @@ def _width(stamps: Array, axis: int) -> Array:
     middle = (profile * at).sum(-1) / profile.sum(-1)
     seen = profile * np.exp(-0.5 * ((at - middle[..., np.newaxis]) / WINDOW) ** 2)
     mean = (seen * at).sum(-1) / seen.sum(-1)
-    width: Array = np.sqrt((seen * (at - mean[..., np.newaxis]) ** 2).sum(-1) / seen.sum(-1))
-    return width
+    return np.sqrt((seen * (at - mean[..., np.newaxis]) ** 2).sum(-1) / seen.sum(-1))
 
 
 class Judging(Protocol):

@@ -80,5 +80,4 @@ def solved(matrix: Array, right: Array) -> Array:
     """The solution of normal equations; what hardly differs from others stays near 0."""
     scale = np.sqrt(np.maximum(matrix.diagonal(), 1e-30))
     unit = matrix / scale / scale[:, np.newaxis] + 1e-9 * np.eye(len(matrix))
-    amount: Array = np.linalg.solve(unit, right / scale) / scale
-    return amount
+    return np.linalg.solve(unit, right / scale) / scale

@@ -151,8 +151,7 @@ def _overlap(scene: Scene, pairs: Pairs) -> Array:
     of_b = stamps.image[pairs.second, 0]
     if pairs.first is not pairs.second:
         of_b = moved(of_b, _apart(stamps, pairs.first, pairs.second))
-    sums: Array = (of_a * of_b).sum(axis=(1, 2))
-    return sums
+    return (of_a * of_b).sum(axis=(1, 2))
 
 
 def grams(scene: Scene, pairs: Sequence[Pairs], groups: Sequence[IntArray]) -> list[Array]:
@@ -292,8 +291,7 @@ def reduced(scene: Scene, pairs: Sequence[Pairs], groups: Sequence[IntArray],
 def _square(rows: Array) -> Array:
     """rows^T rows."""
     upper = dsyrk(1.0, rows.T)
-    whole: Array = np.triu(upper) + np.triu(upper, 1).T
-    return whole
+    return np.triu(upper) + np.triu(upper, 1).T
 
 
 def fluxes(scene: Scene, groups: Sequence[IntArray], blocks: Sequence[Array], light: Array) -> tuple[Array, Array]:

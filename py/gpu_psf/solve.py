@@ -50,8 +50,7 @@ class Task:
         """Light that is not on the stamps of spots, (npixel,)."""
         if self.columns is None:
             return self.background
-        light: Array = self.background + now.ground[:len(self.columns)] @ self.columns
-        return light
+        return self.background + now.ground[:len(self.columns)] @ self.columns
 
 
 @dataclass(frozen=True)
@@ -127,8 +126,7 @@ def weights(task: Task, now: Parameters, stamps: Stamps, flux: Array, error: flo
     if task.near is not None:
         reached |= task.near.reshape(model.shape)
     good = reached & (apart * apart < CLIP**2 * (variance + wrong * wrong)) & ~task.left_out.reshape(model.shape)
-    weight: Array = np.where(good, 1 / variance, 0.0).ravel()
-    return weight
+    return np.where(good, 1 / variance, 0.0).ravel()
 
 
 def _highest(model: Array) -> Array:

@@ -33,8 +33,7 @@ def _edges(wave: Array) -> Array:
 def times_resolution(diagonals: np.ndarray, spectrum: Array) -> Array:
     """R f from the stored diagonals (2 ndiag + 1, n): diagonals[k, j] = R[j - ndiag + k, j]."""
     ndiag, n = len(diagonals) // 2, len(spectrum)
-    found: Array = dia_array((diagonals, np.arange(ndiag, -ndiag - 1, -1)), shape=(n, n)) @ spectrum
-    return found
+    return dia_array((diagonals, np.arange(ndiag, -ndiag - 1, -1)), shape=(n, n)) @ spectrum
 
 
 def row_of_resolution(diagonals: np.ndarray, row: int) -> Array:
@@ -94,8 +93,7 @@ def _smooth(frame: Frame, rows: np.ndarray, ny: int) -> Array:
     """(ny,) the background of the bundle that these rows of the frame are of, 0 where there is none."""
     bundles = sorted(frame.notes.get("bundles", {}))
     mine = np.searchsorted(bundles, frame.fibres[rows[0]], side="right") - 1
-    found: Array = background_of(frame, ny)[mine] if mine >= 0 else np.zeros(ny)
-    return found
+    return background_of(frame, ny)[mine] if mine >= 0 else np.zeros(ny)
 
 
 def _range(centre: Array, margin: int, n: int) -> slice:

@@ -170,8 +170,7 @@ def _finite(value: Any) -> float:
     """A number of a record. Raises ValueError or TypeError where it is not one."""
     if not math.isfinite(value):
         raise ValueError(value)
-    number: float = value
-    return number
+    return value
 
 
 def is_communication(span: Span) -> bool:

@@ -80,5 +80,4 @@ def tail_scale(psf: PsfModel, fibres: tuple[int, int], wave: Array) -> Array:
     for start in range(0, len(wave), 256):
         part = slice(start, start + 256)
         scale[:, part] = make_spots(psf, fibres, wave[part]).stamps[:, :, 0, 0]
-    found: Array = scale / (amp * r2 / (core**2 + r2) ** (1 + index / 2))
-    return found
+    return scale / (amp * r2 / (core**2 + r2) ** (1 + index / 2))

@@ -56,8 +56,7 @@ def magnified(waves: Array, domain: tuple[float, float]) -> float:
 def nodes_of(count: int, domain: tuple[float, float]) -> Array:
     """Wavelengths at which a table is best made: Chebyshev's, ascending."""
     at = -np.cos(np.pi * (np.arange(count) + 0.5) / count)
-    waves: Array = 0.5 * (domain[0] + domain[1]) + 0.5 * (domain[1] - domain[0]) * at
-    return waves
+    return 0.5 * (domain[0] + domain[1]) + 0.5 * (domain[1] - domain[0]) * at
 
 
 def stamps_of(psf: PsfModel, waves: Array, positions: tuple[int, int]) -> Array:
@@ -105,8 +104,7 @@ def _samples(count: int) -> Array:
     """(count, count): the B-splines at the knots."""
     rows = np.arange(count)
     apart = np.abs(rows[:, None] - rows)
-    values: Array = np.array([*SAMPLES, 0.0])[np.minimum(apart, len(SAMPLES))]
-    return values
+    return np.array([*SAMPLES, 0.0])[np.minimum(apart, len(SAMPLES))]
 
 
 def _powers(waves: Array, domain: tuple[float, float], count: int | None = None) -> Array:
@@ -125,5 +123,4 @@ def _of_all(values: Array, fibres: IntArray, nfibre: int) -> Array:
     from scipy.interpolate import make_interp_spline  # not needed where every fibre has stamps
 
     at = np.clip(np.arange(nfibre), fibres[0], fibres[-1])
-    made: Array = make_interp_spline(fibres, values, k=min(3, len(fibres) - 1))(at)
-    return made
+    return make_interp_spline(fibres, values, k=min(3, len(fibres) - 1))(at)

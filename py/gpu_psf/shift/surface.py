@@ -47,8 +47,7 @@ class Surface:
         place = 2 * np.asarray(fibre, np.float64) / max(self.nfibre - 1, 1) - 1
         most = int(self.orders.max(initial=0))
         across, along = legvander(place, most), legendre(wave, self.ends, most)
-        terms: Array = across[:, self.orders[:, 0]] * along[:, self.orders[:, 1]]
-        return terms
+        return across[:, self.orders[:, 0]] * along[:, self.orders[:, 1]]
 
     def grid(self) -> Array:
         """The terms at 9 x 9 places all over the camera, (81, nterm)."""

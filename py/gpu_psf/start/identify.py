@@ -170,8 +170,7 @@ class Range:
         """A parabola through the three."""
         middle = (self.first + self.last) / 2 if self.middle is None else self.middle
         u = 2 * y / (ny - 1) - 1
-        found: Array = middle + (self.last - self.first) / 2 * u + ((self.first + self.last) / 2 - middle) * u**2
-        return found
+        return middle + (self.last - self.first) / 2 * u + ((self.first + self.last) / 2 - middle) * u**2
 
 
 def describe(known: Range, seen: Seen, lines: Array, nfibre: int, ny: int) -> Solution:
@@ -192,8 +191,7 @@ def describe(known: Range, seen: Seen, lines: Array, nfibre: int, ny: int) -> So
 
 def _brightest(seen: Seen, fibre: int, most: int = BRIGHT) -> Array:
     own = np.flatnonzero(seen.fibre == fibre)
-    found: Array = np.sort(seen.row[own[np.argsort(-seen.light[own])[:most]]])
-    return found
+    return np.sort(seen.row[own[np.argsort(-seen.light[own])[:most]]])
 
 
 def _search(known: Range, seen: Seen, lines: Array, fibre: int, ny: int) -> Array:

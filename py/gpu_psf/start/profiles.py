@@ -106,8 +106,7 @@ def _fit_block(profile: Array, noise: Array, x: Array, sigma: float) -> tuple[Ar
 def _most_moves(x: Array, sigma: float) -> Array:
     """How far a centre may move from where it was found."""
     room = np.diff(x, prepend=-np.inf, append=np.inf)
-    found: Array = np.minimum(np.minimum(room[:-1], room[1:]) / 3, 2 * sigma)
-    return found
+    return np.minimum(np.minimum(room[:-1], room[1:]) / 3, 2 * sigma)
 
 
 def _columns(centre: Array, width: Array, light: Array, nx: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -133,8 +132,7 @@ def pixel_gaussian(pixel: np.ndarray, centre: Array | float, width: Array | floa
 def _moved(basis: coo_array, centre: Array, width: Array) -> Array:
     """What the derivatives add at the present centre and width: with it, the unknowns are their new values, and the
     profile's own value is not counted twice (light is a factor of its first column)."""
-    total: Array = basis @ np.stack([np.zeros(len(centre)), centre, width], axis=1).ravel()
-    return total
+    return basis @ np.stack([np.zeros(len(centre)), centre, width], axis=1).ravel()
 
 
 def _hats(nodes: Array, nx: int) -> coo_array:
