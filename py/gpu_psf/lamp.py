@@ -1,5 +1,6 @@
 """Lists of lamp lines: the one that comes with the package, and a user's own."""
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -40,19 +41,13 @@ def read_lines(path: str | os.PathLike[str]) -> Lines:
 
 
 def _row(words: list[str], where: str) -> tuple[float, float]:
-    try:
-        wave, strength = float(words[0]), _strength(words[1:])
-    except ValueError:
-        wave = strength = float("nan")
+    """A wavelength, and the strength where the second word is a number, else 1: other words are names."""
+    wave, strength = float("nan"), 1.0
+    with suppress(ValueError):
+        wave = float(words[0])
+    with suppress(ValueError, IndexError):
+        strength = float(words[1])
     if not (0 < wave < 1e6 and 0 <= strength < np.inf):
         raise InputError(f"{where}: is {' '.join(words[:4])!r}, needed are a wavelength in Angstrom and, if known, a "
                          "strength")
     return wave, strength
-
-
-def _strength(words: list[str]) -> float:
-    """The second word where it is a number; 1 where there is none (other words are names)."""
-    try:
-        return float(words[0]) if words else 1.0
-    except ValueError:
-        return 1.0

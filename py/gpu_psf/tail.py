@@ -29,13 +29,6 @@ def with_tail(start: PsfModel, config: FitConfig) -> PsfModel:
     return replace(start, tail=replace(known, **shape))
 
 
-def kept_amplitude(frame: Frame, spots: Spots) -> Array:
-    """The amplitude of the starting PSF's tail at spots, (n,)."""
-    if frame.start.tail is None:
-        return np.zeros(len(spots))
-    return one_by_one(frame.start.tail.amp, frame.first + spots.fibre, spots.wave)
-
-
 def tail_images(frame: Frame, spots: Spots, centre: tuple[Array, Array], corner: tuple[IntArray, IntArray]
                 ) -> Array | None:
     """Tails of amplitude 1 and their derivatives by the centre's x and y: (n, 3, ny, nx); None without tails.

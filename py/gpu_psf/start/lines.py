@@ -107,7 +107,9 @@ def seen_lines(image: Image, traces: Traces, width: float) -> Seen:
     for i, (spectrum, noise) in enumerate(zip(light, error, strict=True)):
         if not np.isfinite(noise).any():
             continue
-        rows = _flat_ground(spectrum, width)
+        ground = percentile_filter(median_filter(spectrum, 5, mode="nearest"), 25, int(2 * GROUND * width) | 1,
+                                   mode="nearest")
+        rows = spectrum - ground                           # without what is broader than lines
         quiet = np.where(np.isfinite(noise), noise, 0.0)
         at, facts = find_peaks(rows, prominence=1e-30, wlen=int(20 * width) | 1)
         for row in at[facts["prominences"] > PEAK * np.maximum(quiet[at], 1e-30)]:
@@ -149,13 +151,6 @@ def isolated(seen: Seen, width: float) -> Seen:
 def select_lines(seen: Seen, kept: np.ndarray) -> Seen:
     """Some of the lines."""
     return Seen(*(array[kept] for array in (seen.fibre, seen.row, seen.error, seen.sigma, seen.light)))
-
-
-def _flat_ground(spectrum: Array, width: float) -> Array:
-    """The spectrum without what is broader than lines."""
-    size = int(2 * GROUND * width) | 1
-    ground = percentile_filter(median_filter(spectrum, 5, mode="nearest"), 25, size, mode="nearest")
-    return spectrum - ground
 
 
 def _fit_line(spectrum: Array, noise: Array, row: int, width: float) -> tuple[float, float, float, float] | None:

@@ -75,10 +75,12 @@ def _fit_block(profile: Array, noise: Array, x: Array, sigma: float) -> tuple[Ar
     """Light, centre, sigma, and the centre's error, of the fibres in one block."""
     n, nx = len(x), len(profile)
     centre, width, light = x.copy(), np.full(n, sigma), np.zeros(n)
-    bounds = _most_moves(x, sigma)
+    room = np.diff(x, prepend=-np.inf, append=np.inf)
+    bounds = np.minimum(np.minimum(room[:-1], room[1:]) / 3, 2 * sigma)      # of how far a centre may move
     weight = np.where(noise > 0, 1 / np.maximum(noise, 1e-30), 0.0)
     nodes = np.linspace(0, nx - 1, max(n // NODES, 1) + 1)
-    ground = _hats(nodes, nx)
+    # the background's broken line: (nx, nodes)
+    ground = coo_array(np.stack([np.interp(np.arange(nx), nodes, unit) for unit in np.eye(len(nodes))], axis=1))
     for step in range(STEPS):
         rows, cols, values = _columns(centre, width, light, nx)
         basis = coo_array((values, (rows, cols)), shape=(nx, 3 * n)).tocsr()
@@ -101,12 +103,6 @@ def _fit_block(profile: Array, noise: Array, x: Array, sigma: float) -> tuple[Ar
     errors = 1 / np.sqrt(np.maximum(normal.diagonal()[1:3 * n:3], 1e-300))
     seen = (light > 0) & (centre > -0.5) & (centre < nx - 0.5) & (errors < width)
     return light, centre, width, np.where(seen, errors, np.inf)
-
-
-def _most_moves(x: Array, sigma: float) -> Array:
-    """How far a centre may move from where it was found."""
-    room = np.diff(x, prepend=-np.inf, append=np.inf)
-    return np.minimum(np.minimum(room[:-1], room[1:]) / 3, 2 * sigma)
 
 
 def _columns(centre: Array, width: Array, light: Array, nx: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -133,11 +129,6 @@ def _moved(basis: coo_array, centre: Array, width: Array) -> Array:
     """What the derivatives add at the present centre and width: with it, the unknowns are their new values, and the
     profile's own value is not counted twice (light is a factor of its first column)."""
     return basis @ np.stack([np.zeros(len(centre)), centre, width], axis=1).ravel()
-
-
-def _hats(nodes: Array, nx: int) -> coo_array:
-    """The background's broken line: (nx, nodes)."""
-    return coo_array(np.stack([np.interp(np.arange(nx), nodes, unit) for unit in np.eye(len(nodes))], axis=1))
 
 
 def fit_traces(found: Found, profiles: Profiles, shape: tuple[int, int], degree: int = 4,
