@@ -31,11 +31,6 @@ def presets() -> Mapping[str, Preset]:
         return _read(path)
 
 
-def _preset(name: str, section: configparser.SectionProxy) -> Preset:
-    first, last, step = (float(word) for word in section["wavelength"].split(","))
-    return Preset(name, (first, last, step), float(section.get("psferr", "0.01")), section.get("camera", "").lower())
-
-
 def find_preset(name: str, camera: object = "") -> Preset:
     """The preset called `name`: of the package, or of a file: FILE.ini:NAME, or FILE.ini for the one of the camera.
 
@@ -74,10 +69,12 @@ def _read(path: str | os.PathLike[str]) -> dict[str, Preset]:
     except (configparser.Error, UnicodeDecodeError) as error:
         raise InputError(f"{path}: is no file of presets: {' '.join(str(error).split())}") from error
     found = {}
-    for name in parser.sections():
-        unknown = set(parser[name]) - {"wavelength", "psferr", "camera"}
+    for name, section in ((name, parser[name]) for name in parser.sections()):
+        unknown = set(section) - {"wavelength", "psferr", "camera"}
         try:
-            found[name] = _preset(name, parser[name])
+            first, last, step = (float(word) for word in section["wavelength"].split(","))
+            found[name] = Preset(name, (first, last, step), float(section.get("psferr", "0.01")),
+                                 section.get("camera", "").lower())
         except (KeyError, ValueError) as error:
             raise InputError(f"{path}: preset {name} needs wavelength = FIRST, LAST, STEP, and psferr a number "
                              "where it is given") from error
