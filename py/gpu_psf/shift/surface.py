@@ -97,12 +97,16 @@ def fit_surface(before: Surface, moments: Moments) -> Surface:
     for _ in range(ROUNDS):
         rows = scaled[kept]
         matrix = rows.T @ rows / scatter**2 + known
-        step = np.linalg.solve(matrix, rows.T @ target[kept] / scatter**2 - known @ before.coeff)
+        step = _solved(matrix, rows.T @ target[kept] / scatter**2 - known @ before.coeff)
         apart = np.abs(target - scaled @ step)
         scatter = max(1.4826 * float(np.median(apart)), 1.0) if len(apart) else 1.0
         kept = apart < CLIP * scatter
-    return replace(before, coeff=before.coeff + step, covariance=np.linalg.solve(matrix, np.eye(len(known))),
+    return replace(before, coeff=before.coeff + step, covariance=_solved(matrix, np.eye(len(known))),
                    used=int(kept.sum()), scatter=scatter)
+
+
+def _solved(matrix: Array, right: Array) -> Array:
+    return np.asarray(np.linalg.solve(matrix, right), np.float64)
 
 
 def _known(orders: IntArray) -> Array:
