@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpu_extract.errors import InputError, check_local
+from gpu_extract.errors import InputError, reading
 from gpu_extract.io.lines import arc_lines
 from gpu_psf.data import Lines
 
@@ -22,11 +22,10 @@ def read_lines(path: str | os.PathLike[str]) -> Lines:
     Raises InputError.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        check_local(str(path))
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise InputError(f"{path}: the list of lines cannot be read: {why}") from error
+        with reading(path, "the list of lines "):
+            text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: the list of lines cannot be read: it is no text") from error
     rows = []
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.partition("#")[0].replace(",", " ").split()

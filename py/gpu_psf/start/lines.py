@@ -8,7 +8,7 @@ from scipy.ndimage import median_filter, percentile_filter
 from scipy.signal import find_peaks
 
 from gpu_extract.data import Array, Image, IntArray
-from gpu_extract.errors import InputError, check_local
+from gpu_extract.errors import InputError, reading
 from gpu_psf.series import at_rows
 from gpu_psf.start.profiles import Traces, pixel_gaussian
 
@@ -54,11 +54,8 @@ def read_pairs(path: str | os.PathLike[str], columns: tuple[int, int, int] = (0,
 
 def _numbers(path: str | os.PathLike[str], least: int) -> list[list[float]]:
     """The numbers at the beginning of each line of a text, `least` of them or more."""
-    try:
+    with reading(path):
         text = Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        check_local(str(path))
-        raise InputError(f"{path}: cannot be read ({error.strerror}); give a text file") from error
     rows = []
     for count, line in enumerate(text.splitlines(), start=1):
         words = line.split("#")[0].split()
