@@ -173,6 +173,10 @@ class Legendre:
             raise InputError(f"a series of the PSF has wmin {self.wmin} and wmax {self.wmax}, needed are two "
                              "wavelengths, ascending")
 
+    def same(self, value: float) -> "Legendre":
+        """A series for as many fibres that has this value at all wavelengths."""
+        return replace(self, coeff=np.full((self.coeff.shape[-2], 1), value))
+
 
 def with_series(part: Any, change: Callable[[Legendre], Legendre]) -> Any:
     """A PSF, or a part of one, with change(series) in place of each of its series, whatever its family."""

@@ -19,11 +19,7 @@ def with_tail(psf: PsfModel, amplitude: float) -> PsfModel:
     if amplitude == 0:
         return psf
     like = psf.cores[0].sigma_x          # files have one wavelength range for all parameters of a spot's shape
-
-    def same(value: float) -> Legendre:
-        return Legendre(np.full((psf.nfibre, 1), value), like.wmin, like.wmax)
-
-    return replace(psf, tail=Tail(same(amplitude), same(CORE), same(1.0), same(1.0), same(INDEX)))
+    return replace(psf, tail=Tail(*map(like.same, (amplitude, CORE, 1.0, 1.0, INDEX))))
 
 
 def broadened(psf: PsfModel, share: float) -> PsfModel:

@@ -35,12 +35,8 @@ def core_of(stamps: Array, fibres: IntArray, waves: Array, domain: tuple[float, 
     knots = np.linalg.solve(_samples(nx * px), knots.swapaxes(2, 3)).swapaxes(2, 3)
     terms = np.tensordot(np.linalg.inv(_powers(waves, domain)), knots, axes=(1, 1))
     series = _of_all(terms.transpose(1, 2, 3, 0), fibres, nfibre)
-
-    def same(value: float) -> Legendre:
-        return Legendre(np.full((nfibre, 1), value), *domain)
-
-    return Core(same(1 / px), same(1 / py), Legendre(np.ascontiguousarray(series.transpose(1, 2, 0, 3)), *domain),
-                tabulated=True)
+    shapes = Legendre(np.ascontiguousarray(series.transpose(1, 2, 0, 3)), *domain)
+    return Core(shapes.same(1 / px), shapes.same(1 / py), shapes, tabulated=True)
 
 
 def magnified(waves: Array, domain: tuple[float, float]) -> float:
@@ -72,7 +68,7 @@ def stamps_of(psf: PsfModel, waves: Array, positions: tuple[int, int]) -> Array:
         for q in range(positions[1]):
             at = [half + (n + 0.5) / count - 0.5
                   for half, n, count in zip((ny // 2, nx // 2), (p, q), positions, strict=True)]
-            y, x = (replace(psf.x, coeff=np.full((psf.nfibre, 1), place)) for place in at)
+            y, x = (psf.x.same(place) for place in at)
             table[:, :, p, q] = make_spots(replace(psf, x=x, y=y), (0, psf.nfibre), waves).stamps
     return table
 
