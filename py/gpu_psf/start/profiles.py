@@ -26,6 +26,7 @@ SMEAR = 0.4              # pixels that a trace may move within a block of rows
 MOST_BLOCKS = 160
 BRIGHT = 15.0            # signal to noise of a block's profile that tells a shape
 CLIP = 5.0
+DEGREE, WIDTH_DEGREE = 4, 1      # in y, of traces and widths
 
 
 @dataclass(frozen=True)
@@ -131,28 +132,27 @@ def _moved(basis: coo_array, centre: Array, width: Array) -> Array:
     return basis @ np.stack([np.zeros(len(centre)), centre, width], axis=1).ravel()
 
 
-def fit_traces(found: Found, profiles: Profiles, shape: tuple[int, int], degree: int = 4,
-               width_degree: int = 1) -> Traces:
+def fit_traces(found: Found, profiles: Profiles, shape: tuple[int, int]) -> Traces:
     """Series in y of centres and widths.
 
-    A trace is the common bend plus a series of its own: of `degree` where its blocks tell, of fewer terms where it is
+    A trace is the common bend plus a series of its own: of DEGREE where its blocks tell, of fewer terms where it is
     faint or cut off by the CCD's edge, so that it never leaves the path of its neighbours.
     """
     ny, n = shape[0], len(found.place)
     y = np.arange(ny, dtype=float)
-    common = legfit(2 * y / (ny - 1) - 1, found.x(y).T, max(degree, found.bend.coeff.shape[0])).T
+    common = legfit(2 * y / (ny - 1) - 1, found.x(y).T, max(DEGREE, found.bend.coeff.shape[0])).T
     path = found.x(profiles.y)
-    coeff, width, error = common.copy(), np.zeros((n, width_degree + 1)), np.zeros(n)
+    coeff, width, error = common.copy(), np.zeros((n, WIDTH_DEGREE + 1)), np.zeros(n)
     argument = 2 * profiles.y / (ny - 1) - 1
     typical = float(np.median(profiles.sigma[np.isfinite(profiles.error)]))
     for i in range(n):
         known = np.isfinite(profiles.error[:, i])
         bright = known & (profiles.error[:, i] < profiles.sigma[:, i] / BRIGHT)
-        terms = min(degree + 1, max(int(np.count_nonzero(bright)) // 3, 1)) if bright.any() else 1
+        terms = min(DEGREE + 1, max(int(np.count_nonzero(bright)) // 3, 1)) if bright.any() else 1
         weight = np.where(known, 1 / np.hypot(profiles.error[:, i], 0.02), 0.0)
         own, error[i] = _robust(argument, profiles.x[:, i] - path[i], weight, terms)
         coeff[i, :terms] += own
-        wterms = min(width_degree + 1, max(int(np.count_nonzero(bright)) // 4, 1))
+        wterms = min(WIDTH_DEGREE + 1, max(int(np.count_nonzero(bright)) // 4, 1))
         weight = np.where(bright, 1 / np.hypot(profiles.error[:, i], 0.02), 0.0)
         width[i, :wterms] = _robust(argument, profiles.sigma[:, i], weight, wterms)[0] if bright.any() else [typical]
     return Traces(legendre_of_rows(coeff, ny), legendre_of_rows(width, ny), np.median(profiles.light, axis=0), error,
