@@ -24,8 +24,8 @@ COPIES_BY_DEFAULT = ("fft", "copy")
 SHAPES = {"eigh": (100, 74, 74), "cholesky": (100, 74, 74), "extract": (25, 200)}
 PROCS_PER_CORE = 16         # processes at once, at the very most
 EXTRACT_CORES = ("banded", "dense")
-_RANGES: Ranges = {**dict.fromkeys(("count", "check_every", "sharing"), (1, math.inf, "be 1 or more")),
-                   **dict.fromkeys(("warmup", "device", "seed"), (0, math.inf, "be 0 or more"))}
+_RANGES: Ranges = {name: (least, math.inf, f"be {least} or more") for name, least in (
+    ("count", 1), ("warmup", 0), ("check_every", 1), ("device", 0), ("sharing", 1), ("seed", 0))}
 
 
 class Unsupported(InputError):

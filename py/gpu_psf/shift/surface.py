@@ -31,7 +31,7 @@ class Surface:
     """Shifts of a camera's fibres in pixels.
 
     orders: (nterm, 2) Legendre orders across the fibres and in wavelength; coeff, covariance: of the terms
-    nfibre, ends: what -1 .. 1 stands for; used: windows that it was fitted to; scatter: of these, over their noise
+    nfibre, ends: what -1 .. 1 stands for; used: windows that it was fitted to
     """
 
     orders: IntArray
@@ -40,7 +40,6 @@ class Surface:
     nfibre: int
     ends: tuple[float, float]
     used: int = 0
-    scatter: float = 1.0
 
     def basis(self, fibre: Array | IntArray, wave: Array) -> Array:
         """The terms at fibres and wavelengths (n,): (n, nterm)."""
@@ -102,7 +101,7 @@ def fit_surface(before: Surface, moments: Moments) -> Surface:
         scatter = max(1.4826 * float(np.median(apart)), 1.0) if len(apart) else 1.0
         kept = apart < CLIP * scatter
     return replace(before, coeff=before.coeff + step, covariance=_solved(matrix, np.eye(len(known))),
-                   used=int(kept.sum()), scatter=scatter)
+                   used=int(kept.sum()))
 
 
 def _solved(matrix: Array, right: Array) -> Array:
