@@ -40,6 +40,7 @@ from gpu_extract.checks.odd_pixels import touched
 from gpu_extract.config import ExtractConfig
 from gpu_extract.cpu_frame import CPU
 from gpu_extract.data import Frame, Image, SpecMask
+from gpu_extract.figures.spectra import times_resolution
 from gpu_extract.passes.background import background_of
 from gpu_extract.passes.variance import WIDTHS, find_read_noise
 from gpu_extract.perf.recorder import NULL
@@ -112,7 +113,7 @@ def noisy_pulls(x: np.ndarray, frames: int, passes: tuple[int, ...], first: int 
         for n, each in jobs.items():
             each = replace(each, noise=noise if n > 1 else None)
             flux, ivar, mask, r = solved(image if n else Image(pix, best), each)
-            truth = blurred(r, x[:, job.plan.inner]) / step
+            truth = times_resolution(r, x[:, job.plan.inner]) / step
             keep = (mask & ~np.uint32(SpecMask.BAD2DFIT)) == 0
             keep[:, :job.ndiag] = keep[:, -job.ndiag:] = False        # R times the truth needs bins beyond the ends
             found[n].append(np.where(keep, (flux - truth) * np.sqrt(ivar), np.nan))
@@ -142,16 +143,6 @@ def theory(x: np.ndarray) -> np.ndarray:
     ivar, most = (solved(Image(made.image.pix, each.astype(np.float32)), job)[1] for each in (light, dark))
     sigma, p = TINY[2] / np.sqrt(ivar), 1 - ivar / most
     return np.median(-p * sigma / (2 * WIDTHS[-1] * x[:, job.plan.inner]), axis=1)
-
-
-def blurred(resolution: np.ndarray, spectra: np.ndarray) -> np.ndarray:
-    """R times spectra (nspec, nwave), R as a frame stores it."""
-    ndiag, nwave = resolution.shape[1] // 2, spectra.shape[1]
-    total = np.zeros(spectra.shape)
-    for k in range(2 * ndiag + 1):
-        column = np.arange(max(0, ndiag - k), min(nwave, nwave + ndiag - k))
-        total[:, column - ndiag + k] += resolution[:, k, column] * spectra[:, column]
-    return total
 
 
 def pulls(report: Report, args: argparse.Namespace) -> None:

@@ -2,7 +2,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import dia_array
 
 from gpu_extract.data import Array, Frame, Image, PsfModel
 from gpu_extract.io.truth import TruthFile
@@ -30,10 +29,13 @@ def _edges(wave: Array) -> Array:
     return np.concatenate([[1.5 * wave[0] - 0.5 * wave[1]], middle, [1.5 * wave[-1] - 0.5 * wave[-2]]])
 
 
-def times_resolution(diagonals: np.ndarray, spectrum: Array) -> Array:
-    """R f from the stored diagonals (2 ndiag + 1, n): diagonals[k, j] = R[j - ndiag + k, j]."""
-    ndiag, n = len(diagonals) // 2, len(spectrum)
-    return dia_array((diagonals, np.arange(ndiag, -ndiag - 1, -1)), shape=(n, n)) @ spectrum
+def times_resolution(diagonals: np.ndarray, spectra: Array) -> Array:
+    """R f of spectra (..., n), from the stored diagonals (..., 2 ndiag + 1, n): [k, j] is R[j - ndiag + k, j]."""
+    n, ndiag, total = spectra.shape[-1], diagonals.shape[-2] // 2, np.zeros(spectra.shape)
+    for k in range(2 * ndiag + 1):
+        rows, columns = (slice(max(by, 0), max(n + min(by, 0), 0)) for by in (k - ndiag, ndiag - k))
+        total[..., rows] += diagonals[..., k, columns] * spectra[..., columns]
+    return total
 
 
 def row_of_resolution(diagonals: np.ndarray, row: int) -> Array:
