@@ -73,10 +73,7 @@ def dense_normal(normal: Normal) -> np.ndarray:
 
 def moved(psf: PsfModel, dy: float, dx: float, shape: tuple[int, int]) -> PsfModel:
     """The PSF with its traces moved by (dy, dx) pixels, on a CCD of another shape."""
-    y, x = psf.y.coeff.copy(), psf.x.coeff.copy()
-    y[:, 0] += dy
-    x[:, 0] += dx
-    return replace(psf, y=replace(psf.y, coeff=y), x=replace(psf.x, coeff=x), shape=shape)
+    return replace(psf, y=psf.y.plus(dy), x=psf.x.plus(dx), shape=shape)
 
 
 @cache

@@ -4,7 +4,7 @@ from typing import Protocol
 
 import numpy as np
 
-from gpu_extract.data import Array, Image, Legendre, PsfModel
+from gpu_extract.data import Array, Image, PsfModel
 from gpu_extract.simulate.lamp import project_lines
 from gpu_extract.spots import make_spots, select
 from gpu_psf.data import Lines
@@ -21,13 +21,7 @@ READ_NOISE = 2.7
 
 def moved(psf: PsfModel, x: Array | float, y: Array | float) -> PsfModel:
     """The PSF with its traces moved by numbers of pixels, or by Legendre coefficients of so few orders."""
-    def by(series: Legendre, amount: Array | float) -> Legendre:
-        coeff = series.coeff.copy()
-        amount = np.atleast_2d(amount)
-        coeff[:, :amount.shape[-1]] += amount
-        return replace(series, coeff=coeff)
-
-    return replace(psf, x=by(psf.x, x), y=by(psf.y, y))
+    return replace(psf, x=psf.x.plus(x), y=psf.y.plus(y))
 
 
 def cold(psf: PsfModel, seed: int, off: tuple[float, float] = (1.0, -2.0), rough: float = 0.2,

@@ -31,16 +31,6 @@ def broadened(psf: PsfModel, share: float) -> PsfModel:
                                     for core in psf.cores))
 
 
-def shifted(psf: PsfModel, flexure: tuple[float, float]) -> PsfModel:
-    """A PSF whose traces lie so many pixels (x, y) beside."""
-    def beside(series: Legendre, by: float) -> Legendre:
-        coeff = series.coeff.copy()
-        coeff[:, 0] += by
-        return replace(series, coeff=coeff)
-
-    return replace(psf, x=beside(psf.x, flexure[0]), y=beside(psf.y, flexure[1]))
-
-
 def add_troubles(expected: Array, config: SimConfig, psf: PsfModel, truth: Truth) -> None:
     """Add tails beyond the stamps and scattered light to the expected light (ny, ncolumn), in place."""
     if psf.tail is not None:

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpu_extract.data import Array, IntArray, Legendre, PsfModel
+from gpu_extract.data import Array, IntArray, PsfModel
 from gpu_psf.series import legendre, legvander
 
 CLIP = 4.0              # standard deviations: windows farther off are left out
@@ -116,12 +116,4 @@ def _known(orders: IntArray) -> Array:
 
 def moved_by(psf: PsfModel, dx: Surface, dy: Surface) -> PsfModel:
     """The PSF with its traces moved."""
-    return replace(psf, x=_moved(psf.x, dx), y=_moved(psf.y, dy))
-
-
-def _moved(trace: Legendre, shift: Surface) -> Legendre:
-    by = shift.series()
-    coeff = np.zeros((len(trace.coeff), max(by.shape[1], trace.coeff.shape[1])))
-    coeff[:, :trace.coeff.shape[1]] = trace.coeff
-    coeff[:, :by.shape[1]] += by
-    return replace(trace, coeff=coeff)
+    return replace(psf, x=psf.x.plus(dx.series()), y=psf.y.plus(dy.series()))

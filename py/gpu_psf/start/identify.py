@@ -294,13 +294,6 @@ def shift_across(pix: Array, psf: PsfModel) -> float:
     return float(shifts[best])
 
 
-def moved_across(psf: PsfModel, shift: float) -> PsfModel:
-    """The PSF with its traces moved in x."""
-    coeff = psf.x.coeff.copy()
-    coeff[:, 0] += shift
-    return replace(psf, x=replace(psf.x, coeff=coeff))
-
-
 def traces_of(psf: PsfModel, ny: int) -> Traces:
     """The traces of a PSF against the row."""
     coordinate = np.linspace(*psf.wavelength_range, SAMPLES)

@@ -1,6 +1,6 @@
 """The way from a flat and an arc to a PSF to start from."""
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -105,7 +105,7 @@ def _traces(flat: Image | None, arc: Image | None, known: Known, slit: Slit | No
                          "too")
     shift = identify.shift_across(np.asarray(arc.pix, dtype=np.float64), known.psf)
     tell(f"the arc's light lies {shift:+.2f} pixels in x from the traces of {known.psf.name}")
-    return identify.traces_of(identify.moved_across(known.psf, shift), arc.shape[0]), shift
+    return identify.traces_of(replace(known.psf, x=known.psf.x.plus(shift)), arc.shape[0]), shift
 
 
 def _wavelengths(seen: Seen | None, lines: Array, known: Known, nfibre: int, ny: int) -> tuple[Solution, int, float]:
