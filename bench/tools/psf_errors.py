@@ -151,7 +151,7 @@ def least_errors(fit: Fit, true: PsfModel, judge: Judging, draws: int = 10) -> l
     now = replace(now, ground=np.pad(now.ground, (0, columns - len(now.ground))))
     task = replace(fit.task, start=now)
     state = look(task, now, fit.state.weight)
-    matrix, _ = reduced(scene_of(task, state, shapes=True), state.pairs, state.groups, state.blocks)
+    matrix = reduced(scene_of(task, state, shapes=True), state.pairs, state.groups, state.blocks)
     own = matrix.diagonal()
     scale = np.where(own > 0, 1 / np.sqrt(np.where(own > 0, own, 1.0)), 0.0)        # a dead fibre has no light
     values, vectors = np.linalg.eigh(matrix * scale * scale[:, np.newaxis])

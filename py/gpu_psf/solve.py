@@ -166,7 +166,7 @@ class Curvature:
 def curvature_of(task: Task, state: State, *, shapes: bool) -> Curvature:
     """The curvature of chi squared at a state."""
     known = precision(task.frame, task.alone, shapes=shapes, columns=0 if task.columns is None else len(task.columns))
-    matrix, _ = reduced(scene_of(task, state, shapes=shapes), state.pairs, state.groups, state.blocks)
+    matrix = reduced(scene_of(task, state, shapes=shapes), state.pairs, state.groups, state.blocks)
     return Curvature(matrix + known, known, shapes)
 
 
@@ -178,7 +178,7 @@ def step_from(task: Task, state: State, curved: Curvature) -> tuple[State, float
     the steps converge to.
     """
     scene, known = scene_of(task, state, shapes=curved.shapes), curved.known
-    pull = gradient(scene)[0] - known @ away(state.now, task.start, scene.size)
+    pull = gradient(scene) - known @ away(state.now, task.start, scene.size)
     before = state.chi2 + _known(task, state.now, known)
     own = np.diag(curved.matrix)
     if not (own > 0).all():            # light over which spots are nothing: the checks of lines and light say so
