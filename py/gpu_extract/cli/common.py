@@ -115,7 +115,7 @@ def run_main(build: Build, body: Body, argv: Sequence[str] | None = None, *, spe
     try:
         args = parser.parse_args(argv)
         settings_elsewhere()
-        start_logging(parser.prog, args.loglevel, args.log_times)
+        start_logging(args.loglevel, args.log_times)
         return int(body(args))
     except SystemExit as leave:                  # --help, --version
         return int(leave.code or 0)
@@ -297,7 +297,7 @@ def check_threads(threads: int | None) -> None:
         raise InputError(f"--threads is {threads}, must be {MOST_THREADS} or less")
 
 
-def start_logging(prog: str, level: str, when: str | None = None) -> None:
+def start_logging(level: str, when: str | None = None) -> None:
     """Log to standard error, from `level` on, without touching anybody else's loggers. when: out of WHEN, with times"""
     when = when or os.environ.get("GPU_EXTRACT_LOG_TIMES", "auto")
     if when not in WHEN:
